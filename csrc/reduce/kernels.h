@@ -1,0 +1,44 @@
+// The element-wise kernels of one instruction set, as a table of functions. The same source,
+// kernels.inl, is compiled once per instruction set; reduce.cc picks a table at run time. Private
+// to reduce/, to the casts of codec/ and to their tests.
+//
+// Pointers need no alignment. A destination may equal a source of the same element size, else
+// they do not overlap. All tables give the same bits, except for which NaN comes out of adding or
+// multiplying two NaNs.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "common/dtype.h"
+#include "reduce/reduce.h"
+
+namespace jaxccomp {
+
+struct Kernels {
+  using Combine = void (*)(void* dst, const void* a, const void* b, int64_t count);
+  using Convert = void (*)(void* dst, const void* src, int64_t count);
+
+  const char* name;
+  // dst[i] = a[i] op b[i]. Null for what CheckReducible refuses, and for half types, which are
+  // converted to float and combined there.
+  Combine combine[kDTypeCount][kReduceOpCount];
+  void (*divide_float)(void* values, int64_t count, float divisor);
+  void (*divide_double)(void* values, int64_t count, double divisor);
+  Convert float16_to_float;
+  Convert float_to_float16;
+  Convert bfloat16_to_float;
+  Convert float_to_bfloat16;
+  Convert bfloat16_to_double;
+  Convert double_to_bfloat16;
+};
+
+// The tables that this machine can run, the best first; never empty.
+std::span<const Kernels* const> RunnableKernels();
+inline const Kernels& BestKernels() { return *RunnableKernels().front(); }
+
+// Reduce() with the kernels of a given instruction set.
+void ReduceWith(const Kernels& kernels, DType dtype, ReduceOp op, void* dst,
+                std::span<const void* const> sources, int64_t count, int64_t divisor);
+
+}  // namespace jaxccomp

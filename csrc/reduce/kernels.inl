@@ -1,0 +1,272 @@
+// The body of reduce_generic.cc, reduce_avx2.cc and reduce_avx512.cc, each compiled with its own
+// instruction-set flags. The loops are written for the compiler to vectorise (-O3); only float16
+// needs intrinsics. -ffp-contract=off is required: a fused multiply-add would give other bits.
+//
+// Everything lives in an unnamed namespace and nothing of the standard library is called, so that
+// no function compiled for a newer processor can be linked in where an older one runs.
+//
+// Before including it, define JAXCCOMP_KERNELS (the variable to define) and JAXCCOMP_KERNELS_NAME.
+
+#include <cstdint>
+
+#if defined(__F16C__)
+#include <immintrin.h>
+#endif
+
+#include "common/dtype.h"
+#include "common/half.h"
+#include "reduce/kernels.h"
+
+// The iterations of the next loop do not depend on each other: a destination equals a source or
+// is apart from it.
+#if defined(__clang__)
+#define JAXCCOMP_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define JAXCCOMP_INDEPENDENT _Pragma("GCC ivdep")
+#endif
+
+namespace jaxccomp {
+namespace {
+
+// T as it lies in memory at any address, whatever the memory was declared as.
+template <typename T>
+struct InMemory {
+  typedef T Type __attribute__((aligned(1), may_alias));
+};
+template <typename T>
+using Unaligned = typename InMemory<T>::Type;
+
+// An unsigned type wide enough that its arithmetic wraps and never overflows as int.
+template <typename T>
+struct Wrapping { using Type = uint32_t; };
+template <>
+struct Wrapping<int64_t> { using Type = uint64_t; };
+template <>
+struct Wrapping<uint64_t> { using Type = uint64_t; };
+
+template <typename T>
+struct BitsOf { using Type = T; };
+template <>
+struct BitsOf<float> { using Type = uint32_t; };
+template <>
+struct BitsOf<double> { using Type = uint64_t; };
+
+template <typename T>
+inline constexpr bool kFloating = false;
+template <>
+inline constexpr bool kFloating<float> = true;
+template <>
+inline constexpr bool kFloating<double> = true;
+
+// NaN wins (the first one), and -0 is less than +0, so that the order of ranks does not matter.
+template <ReduceOp op, typename T>
+inline T FloatingMinMax(T a, T b) {
+  using Bits = typename BitsOf<T>::Type;
+  const Bits a_bits = __builtin_bit_cast(Bits, a);
+  const Bits b_bits = __builtin_bit_cast(Bits, b);
+  const bool first = op == ReduceOp::kMin ? a < b : a > b;
+  const Bits chosen = first || a != a ? a_bits : b_bits;
+  const Bits merged = op == ReduceOp::kMin ? (a_bits | b_bits) : (a_bits & b_bits);
+  return __builtin_bit_cast(T, a == b ? merged : chosen);
+}
+
+template <ReduceOp op, typename T>
+inline T Apply(T a, T b) {
+  if constexpr (kFloating<T>) {
+    if constexpr (op == ReduceOp::kSum) return a + b;
+    if constexpr (op == ReduceOp::kProd) return a * b;
+    if constexpr (op == ReduceOp::kMin || op == ReduceOp::kMax) return FloatingMinMax<op>(a, b);
+  } else {
+    using U = typename Wrapping<T>::Type;
+    const U x = static_cast<U>(a), y = static_cast<U>(b);
+    if constexpr (op == ReduceOp::kSum) return static_cast<T>(x + y);
+    if constexpr (op == ReduceOp::kProd) return static_cast<T>(x * y);
+    if constexpr (op == ReduceOp::kMin) return a < b ? a : b;
+    if constexpr (op == ReduceOp::kMax) return a > b ? a : b;
+    if constexpr (op == ReduceOp::kAnd) return static_cast<T>(a & b);
+    if constexpr (op == ReduceOp::kOr) return static_cast<T>(a | b);
+    if constexpr (op == ReduceOp::kXor) return static_cast<T>(a ^ b);
+  }
+}
+
+template <typename T, ReduceOp op>
+void Combine(void* dst, const void* a, const void* b, int64_t count) {
+  auto* out = static_cast<Unaligned<T>*>(dst);
+  auto* x = static_cast<const Unaligned<T>*>(a);
+  auto* y = static_cast<const Unaligned<T>*>(b);
+  JAXCCOMP_INDEPENDENT
+  for (int64_t i = 0; i < count; ++i) out[i] = Apply<op, T>(x[i], y[i]);
+}
+
+// A complex value is two reals: std::complex is not used, for the reason given above.
+template <typename T>
+void ComplexSum(void* dst, const void* a, const void* b, int64_t count) {
+  Combine<T, ReduceOp::kSum>(dst, a, b, 2 * count);
+}
+
+// Products that stay products: g++ 12 fuses the addition below into them (vfmaddsub) whatever
+// -ffp-contract says.
+#if __has_builtin(__builtin_assoc_barrier)
+#define JAXCCOMP_ROUNDED(x) __builtin_assoc_barrier(x)
+#else
+#define JAXCCOMP_ROUNDED(x) (x)
+#endif
+
+template <typename T>
+void ComplexProd(void* dst, const void* a, const void* b, int64_t count) {
+  auto* out = static_cast<Unaligned<T>*>(dst);
+  auto* x = static_cast<const Unaligned<T>*>(a);
+  auto* y = static_cast<const Unaligned<T>*>(b);
+  JAXCCOMP_INDEPENDENT
+  for (int64_t i = 0; i < count; ++i) {
+    const T xr = x[2 * i], xi = x[2 * i + 1], yr = y[2 * i], yi = y[2 * i + 1];
+    out[2 * i] = JAXCCOMP_ROUNDED(xr * yr) - JAXCCOMP_ROUNDED(xi * yi);
+    out[2 * i + 1] = JAXCCOMP_ROUNDED(xr * yi) + JAXCCOMP_ROUNDED(xi * yr);
+  }
+}
+
+template <typename T>
+void Divide(void* values, int64_t count, T divisor) {
+  auto* v = static_cast<Unaligned<T>*>(values);
+  JAXCCOMP_INDEPENDENT
+  for (int64_t i = 0; i < count; ++i) v[i] = v[i] / divisor;
+}
+
+void BFloat16ToFloat(void* dst, const void* src, int64_t count) {
+  auto* out = static_cast<Unaligned<float>*>(dst);
+  auto* in = static_cast<const Unaligned<uint16_t>*>(src);
+  JAXCCOMP_INDEPENDENT
+  for (int64_t i = 0; i < count; ++i) out[i] = ToFloat(BFloat16{in[i]});
+}
+
+void BFloat16ToDouble(void* dst, const void* src, int64_t count) {
+  auto* out = static_cast<Unaligned<double>*>(dst);
+  auto* in = static_cast<const Unaligned<uint16_t>*>(src);
+  JAXCCOMP_INDEPENDENT
+  for (int64_t i = 0; i < count; ++i) out[i] = ToFloat(BFloat16{in[i]});
+}
+
+template <typename T>
+void ToBFloat16s(void* dst, const void* src, int64_t count) {
+  auto* out = static_cast<Unaligned<uint16_t>*>(dst);
+  auto* in = static_cast<const Unaligned<T>*>(src);
+  JAXCCOMP_INDEPENDENT
+  for (int64_t i = 0; i < count; ++i) out[i] = ToBFloat16(static_cast<T>(in[i])).bits;
+}
+
+void Float16ToFloat(void* dst, const void* src, int64_t count) {
+  auto* out = static_cast<Unaligned<float>*>(dst);
+  auto* in = static_cast<const Unaligned<uint16_t>*>(src);
+  int64_t i = 0;
+  // The masked forms (all lanes on): g++ 12 warns inside its own header about the plain ones.
+#if defined(__AVX512F__)
+  for (; i + 16 <= count; i += 16) {
+    const __m256i half = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(in + i));
+    _mm512_storeu_ps(out + i, _mm512_maskz_cvtph_ps(0xffff, half));
+  }
+#elif defined(__F16C__)
+  for (; i + 8 <= count; i += 8) {
+    const __m128i half = _mm_loadu_si128(reinterpret_cast<const __m128i*>(in + i));
+    _mm256_storeu_ps(reinterpret_cast<float*>(out + i), _mm256_cvtph_ps(half));
+  }
+#endif
+  JAXCCOMP_INDEPENDENT
+  for (int64_t j = i; j < count; ++j) out[j] = ToFloat(Float16{in[j]});
+}
+
+void FloatToFloat16(void* dst, const void* src, int64_t count) {
+  auto* out = static_cast<Unaligned<uint16_t>*>(dst);
+  auto* in = static_cast<const Unaligned<float>*>(src);
+  int64_t i = 0;
+#if defined(__AVX512F__)
+  for (; i + 16 <= count; i += 16) {
+    const __m256i half = _mm512_maskz_cvtps_ph(0xffff, _mm512_loadu_ps(in + i),
+                                               _MM_FROUND_TO_NEAREST_INT);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + i), half);
+  }
+#elif defined(__F16C__)
+  for (; i + 8 <= count; i += 8) {
+    const __m256 full = _mm256_loadu_ps(reinterpret_cast<const float*>(in + i));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out + i),
+                     _mm256_cvtps_ph(full, _MM_FROUND_TO_NEAREST_INT));
+  }
+#endif
+  JAXCCOMP_INDEPENDENT
+  for (int64_t j = i; j < count; ++j) out[j] = ToFloat16(static_cast<float>(in[j])).bits;
+}
+
+constexpr int Index(DType dtype) { return static_cast<int>(dtype); }
+constexpr int Index(ReduceOp op) { return static_cast<int>(op); }
+
+template <typename T>
+constexpr void AddArithmetic(Kernels::Combine (&row)[kReduceOpCount]) {
+  row[Index(ReduceOp::kSum)] = &Combine<T, ReduceOp::kSum>;
+  row[Index(ReduceOp::kProd)] = &Combine<T, ReduceOp::kProd>;
+}
+
+template <typename T>
+constexpr void AddOrder(Kernels::Combine (&row)[kReduceOpCount]) {
+  row[Index(ReduceOp::kMin)] = &Combine<T, ReduceOp::kMin>;
+  row[Index(ReduceOp::kMax)] = &Combine<T, ReduceOp::kMax>;
+}
+
+template <typename T>
+constexpr void AddBits(Kernels::Combine (&row)[kReduceOpCount]) {
+  row[Index(ReduceOp::kAnd)] = &Combine<T, ReduceOp::kAnd>;
+  row[Index(ReduceOp::kOr)] = &Combine<T, ReduceOp::kOr>;
+  row[Index(ReduceOp::kXor)] = &Combine<T, ReduceOp::kXor>;
+}
+
+template <typename T>
+constexpr void AddInteger(Kernels::Combine (&row)[kReduceOpCount]) {
+  AddArithmetic<T>(row);
+  AddOrder<T>(row);
+  AddBits<T>(row);
+}
+
+template <typename T>
+constexpr void AddFloating(Kernels::Combine (&row)[kReduceOpCount]) {
+  AddArithmetic<T>(row);
+  AddOrder<T>(row);
+}
+
+template <typename T>
+constexpr void AddComplex(Kernels::Combine (&row)[kReduceOpCount]) {
+  row[Index(ReduceOp::kSum)] = &ComplexSum<T>;
+  row[Index(ReduceOp::kProd)] = &ComplexProd<T>;
+}
+
+constexpr Kernels MakeKernels() {
+  Kernels k = {};
+  k.name = JAXCCOMP_KERNELS_NAME;
+  AddOrder<uint8_t>(k.combine[Index(DType::kBool)]);   // a bool is a byte that is 0 or 1
+  AddBits<uint8_t>(k.combine[Index(DType::kBool)]);
+  AddInteger<int8_t>(k.combine[Index(DType::kInt8)]);
+  AddInteger<int16_t>(k.combine[Index(DType::kInt16)]);
+  AddInteger<int32_t>(k.combine[Index(DType::kInt32)]);
+  AddInteger<int64_t>(k.combine[Index(DType::kInt64)]);
+  AddInteger<uint8_t>(k.combine[Index(DType::kUInt8)]);
+  AddInteger<uint16_t>(k.combine[Index(DType::kUInt16)]);
+  AddInteger<uint32_t>(k.combine[Index(DType::kUInt32)]);
+  AddInteger<uint64_t>(k.combine[Index(DType::kUInt64)]);
+  AddFloating<float>(k.combine[Index(DType::kFloat32)]);
+  AddFloating<double>(k.combine[Index(DType::kFloat64)]);
+  AddComplex<float>(k.combine[Index(DType::kComplex64)]);
+  AddComplex<double>(k.combine[Index(DType::kComplex128)]);
+  k.divide_float = &Divide<float>;
+  k.divide_double = &Divide<double>;
+  k.float16_to_float = &Float16ToFloat;
+  k.float_to_float16 = &FloatToFloat16;
+  k.bfloat16_to_float = &BFloat16ToFloat;
+  k.float_to_bfloat16 = &ToBFloat16s<float>;
+  k.bfloat16_to_double = &BFloat16ToDouble;
+  k.double_to_bfloat16 = &ToBFloat16s<double>;
+  return k;
+}
+
+}  // namespace
+
+extern const Kernels JAXCCOMP_KERNELS;
+constinit const Kernels JAXCCOMP_KERNELS = MakeKernels();
+
+}  // namespace jaxccomp

@@ -1,0 +1,214 @@
+#include "reduce/reduce.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "reduce/kernels.h"
+
+namespace jaxccomp {
+
+extern const Kernels kGenericKernels;
+#if defined(__x86_64__)
+extern const Kernels kAvx2Kernels;
+extern const Kernels kAvx512Kernels;
+#endif
+
+namespace {
+
+constexpr std::array<std::string_view, kReduceOpCount> kOpNames = {
+    "sum", "prod", "min", "max", "and", "or", "xor"};
+
+// Partial results stay in a block this large, well inside the first-level cache together with the
+// same stretch of a source and of the destination.
+constexpr int64_t kBlockBytes = 8 << 10;
+
+bool IsComplex(DType dtype) { return dtype == DType::kComplex64 || dtype == DType::kComplex128; }
+
+bool IsFloating(DType dtype) {
+  return dtype == DType::kFloat16 || dtype == DType::kBFloat16 || dtype == DType::kFloat32 ||
+         dtype == DType::kFloat64;
+}
+
+bool IsAllowed(DType dtype, ReduceOp op) {
+  if (dtype == DType::kOpaque8) return false;
+  const bool arithmetic = op == ReduceOp::kSum || op == ReduceOp::kProd;
+  const bool order = op == ReduceOp::kMin || op == ReduceOp::kMax;
+  if (dtype == DType::kBool) return !arithmetic;
+  if (IsComplex(dtype)) return arithmetic;
+  if (IsFloating(dtype)) return arithmetic || order;
+  return true;
+}
+
+std::string AllowedList(DType dtype) {
+  std::string list;
+  const auto add = [&list](std::string_view name) {
+    if (!list.empty()) list += ", ";
+    list.append("'").append(name).append("'");
+  };
+  for (int i = 0; i < kReduceOpCount; ++i) {
+    if (IsAllowed(dtype, static_cast<ReduceOp>(i))) add(kOpNames[i]);
+  }
+  if (IsFloating(dtype) || IsComplex(dtype)) add("mean");
+  return list;
+}
+
+std::string_view Hint(DType dtype, ReduceOp op) {
+  if (dtype == DType::kBool && op == ReduceOp::kSum) {
+    return "; use 'or', or cast to an integer type to count";
+  }
+  if (dtype == DType::kBool && op == ReduceOp::kProd) return "; use 'and'";
+  return "";
+}
+
+const std::byte* At(const void* base, int64_t offset_bytes) {
+  return static_cast<const std::byte*>(base) + offset_bytes;
+}
+
+// Accumulates in a block of its own and writes the destination with the last source only, so that
+// any source may be the destination.
+void ReduceFull(const Kernels& kernels, DType dtype, ReduceOp op, std::byte* dst,
+                std::span<const void* const> sources, int64_t count, int64_t divisor) {
+  const Kernels::Combine combine =
+      kernels.combine[static_cast<int>(dtype)][static_cast<int>(op)];
+  const int64_t size_bytes = SizeBytes(dtype);
+  const int64_t block_count = kBlockBytes / size_bytes;
+  const int64_t reals = IsComplex(dtype) ? 2 : 1;
+  const bool divides = divisor > 1 && (IsComplex(dtype) || IsFloating(dtype));
+  const bool single_precision = size_bytes / reals == 4;
+  alignas(64) std::byte partial[kBlockBytes];
+
+  for (int64_t begin = 0; begin < count; begin += block_count) {
+    const int64_t n = std::min(block_count, count - begin);
+    const int64_t offset_bytes = begin * size_bytes;
+    std::byte* const out = dst + offset_bytes;
+    const std::byte* left = At(sources[0], offset_bytes);
+    if (sources.size() == 1 && left != out) std::memcpy(out, left, n * size_bytes);
+    for (size_t s = 1; s < sources.size(); ++s) {
+      std::byte* const into = s + 1 == sources.size() ? out : partial;
+      combine(into, left, At(sources[s], offset_bytes), n);
+      left = into;
+    }
+    if (!divides) continue;
+    if (single_precision) {
+      kernels.divide_float(out, n * reals, static_cast<float>(divisor));
+    } else {
+      kernels.divide_double(out, n * reals, static_cast<double>(divisor));
+    }
+  }
+}
+
+// float16 and bfloat16: the same, with all of the arithmetic on a block of floats.
+void ReduceHalf(const Kernels& kernels, DType dtype, ReduceOp op, std::byte* dst,
+                std::span<const void* const> sources, int64_t count, int64_t divisor) {
+  const bool brain = dtype == DType::kBFloat16;
+  const Kernels::Convert widen = brain ? kernels.bfloat16_to_float : kernels.float16_to_float;
+  const Kernels::Convert narrow = brain ? kernels.float_to_bfloat16 : kernels.float_to_float16;
+  const Kernels::Combine combine =
+      kernels.combine[static_cast<int>(DType::kFloat32)][static_cast<int>(op)];
+  constexpr int64_t kBlockCount = kBlockBytes / sizeof(float);
+  alignas(64) float partial[kBlockCount];
+  alignas(64) float right[kBlockCount];
+
+  for (int64_t begin = 0; begin < count; begin += kBlockCount) {
+    const int64_t n = std::min(kBlockCount, count - begin);
+    const int64_t offset_bytes = begin * static_cast<int64_t>(sizeof(uint16_t));
+    widen(partial, At(sources[0], offset_bytes), n);
+    for (size_t s = 1; s < sources.size(); ++s) {
+      widen(right, At(sources[s], offset_bytes), n);
+      combine(partial, partial, right, n);
+    }
+    if (divisor > 1) kernels.divide_float(partial, n, static_cast<float>(divisor));
+    narrow(dst + offset_bytes, partial, n);
+  }
+}
+
+std::vector<const Kernels*> DetectKernels() {
+  std::vector<const Kernels*> runnable;
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  // Every processor with AVX2 and FMA has F16C too.
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") &&
+                      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+                      __builtin_cpu_supports("avx512dq");
+  if (avx512) runnable.push_back(&kAvx512Kernels);
+  if (avx2) runnable.push_back(&kAvx2Kernels);
+#endif
+  runnable.push_back(&kGenericKernels);
+  return runnable;
+}
+
+}  // namespace
+
+std::span<const Kernels* const> RunnableKernels() {
+  static const std::vector<const Kernels*> runnable = DetectKernels();
+  return runnable;
+}
+
+std::string_view Name(ReduceOp op) {
+  const auto index = static_cast<size_t>(op);
+  return index < kOpNames.size() ? kOpNames[index] : "unknown";
+}
+
+std::optional<ReduceOp> ParseReduceOp(std::string_view name) {
+  if (name == "mean") return ReduceOp::kSum;
+  for (int i = 0; i < kReduceOpCount; ++i) {
+    if (kOpNames[i] == name) return static_cast<ReduceOp>(i);
+  }
+  return std::nullopt;
+}
+
+Status CheckReducible(DType dtype, ReduceOp op, bool mean) {
+  // Both may come from the wire or from another language.
+  if (static_cast<int>(dtype) >= kDTypeCount) {
+    return {Code::kInvalidArgument,
+            "dtype number " + std::to_string(static_cast<int>(dtype)) + " does not exist"};
+  }
+  if (static_cast<int>(op) >= kReduceOpCount) {
+    return {Code::kInvalidArgument, "reduction number " + std::to_string(static_cast<int>(op)) +
+                                        " does not exist"};
+  }
+  if (dtype == DType::kOpaque8) {
+    return {Code::kInvalidArgument,
+            "cannot reduce opaque8 with '" + std::string(mean ? "mean" : Name(op)) +
+                "': one-byte float and sub-byte types can only be moved; cast to a wider type"};
+  }
+  if (mean && op != ReduceOp::kSum) {
+    return {Code::kInvalidArgument,
+            "a mean is a sum that is divided: it cannot be taken of '" + std::string(Name(op)) +
+                "'"};
+  }
+  const bool allowed =
+      mean ? IsFloating(dtype) || IsComplex(dtype) : IsAllowed(dtype, op);
+  if (allowed) return Status::Ok();
+  std::string message = "cannot reduce ";
+  message.append(Name(dtype)).append(" with '").append(mean ? "mean" : Name(op));
+  message.append("': valid are ").append(AllowedList(dtype));
+  if (!mean) message.append(Hint(dtype, op));
+  return {Code::kInvalidArgument, std::move(message)};
+}
+
+void ReduceWith(const Kernels& kernels, DType dtype, ReduceOp op, void* dst,
+                std::span<const void* const> sources, int64_t count, int64_t divisor) {
+  if (count <= 0 || sources.empty()) return;
+  auto* const out = static_cast<std::byte*>(dst);
+  if (sources.size() == 1 && divisor <= 1) {
+    if (dst != sources[0]) std::memcpy(dst, sources[0], count * SizeBytes(dtype));
+  } else if (dtype == DType::kFloat16 || dtype == DType::kBFloat16) {
+    ReduceHalf(kernels, dtype, op, out, sources, count, divisor);
+  } else {
+    ReduceFull(kernels, dtype, op, out, sources, count, divisor);
+  }
+}
+
+void Reduce(DType dtype, ReduceOp op, void* dst, std::span<const void* const> sources,
+            int64_t count, int64_t divisor) {
+  ReduceWith(BestKernels(), dtype, op, dst, sources, count, divisor);
+}
+
+std::string_view ReduceInstructionSet() { return BestKernels().name; }
+
+}  // namespace jaxccomp

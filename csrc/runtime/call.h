@@ -1,0 +1,63 @@
+// What a caller of the engine hands over: the static description of an operation (known when
+// its program is compiled) and the tensors of one run.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "collective/algorithm.h"
+#include "common/dtype.h"
+#include "reduce/reduce.h"
+
+namespace jaxccomp {
+
+struct OpSpec {
+  Collective collective = Collective::kBarrier;
+  ReduceOp reduce_op = ReduceOp::kSum;
+  bool mean = false;
+  int64_t root = -1;
+  std::string codec = "raw";
+  std::string algorithm = "auto";
+  std::string communicator;       // name; empty: `groups` say who takes part
+  std::vector<int64_t> groups;    // replica groups of global device ids, one after the other
+  int64_t group_size = 0;
+  std::vector<int64_t> counts;    // rows, for the v-variants
+  std::vector<int64_t> pairs;
+  int64_t tag = 0;
+  int64_t site = 0;               // place of the call in its program's text
+  bool reverse = false;
+  bool ordered = false;           // matched by its place in program order
+  std::string shapes;             // of the operands, as text; equal on all ranks
+  std::string where;              // source line of the user's program
+
+  bool PointToPoint() const {
+    return collective == Collective::kSend || collective == Collective::kRecv;
+  }
+  // Whether the results have values before any message comes: those of operands.
+  bool StartsFromOperands() const {
+    return collective == Collective::kSend || collective == Collective::kBarrier ||
+           collective == Collective::kRaggedAlltoall;
+  }
+  bool VariableCounts() const { return !counts.empty(); }
+  // Hash of all that must agree between the ranks of the operation.
+  uint64_t Signature() const;
+  // "allreduce(sum, float32[1024], codec=raw) at train.py:41".
+  std::string ToString() const;
+};
+
+struct Tensor {
+  void* data = nullptr;
+  DType dtype = DType::kFloat32;
+  int64_t rows = 1;               // extent of the first axis (1 for scalars)
+  int64_t bytes = 0;              // of all rows
+};
+
+struct Call {
+  std::vector<Tensor> inputs;
+  std::vector<Tensor> outputs;
+  int64_t run_id = 0;             // one launch of one program has one run id
+  int64_t device = 0;             // global device id
+};
+
+}  // namespace jaxccomp

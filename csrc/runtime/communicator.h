@@ -1,0 +1,58 @@
+// Who takes part in an operation, and this process's places in it.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "common/status.h"
+
+namespace jaxccomp {
+
+struct Communicator;
+class Program;
+
+// One member of a communicator that lives in this process. A member runs the launches of its
+// programs one after the other, which is what makes the numbers below the same on all ranks.
+struct Endpoint {
+  Communicator* communicator = nullptr;
+  int member = 0;
+
+  struct Launch {
+    std::shared_ptr<const Program> program;
+    int64_t run_id = 0;
+    uint64_t number = 0;
+    uint64_t program_hash = 0;
+    uint64_t group = 0;     // Site::group of its call sites here
+  };
+  std::deque<Launch> launches;       // the last kRememberedLaunches
+  uint64_t next_launch = 1;
+  uint64_t next_ordered = 1;         // operations in program order
+  std::unordered_map<uint64_t, uint64_t> next_point_to_point;  // per peer, direction and tag
+
+  static constexpr size_t kRememberedLaunches = 64;
+  const Launch* FindLaunch(uint64_t number) const {
+    for (const Launch& l : launches) {
+      if (l.number == number) return &l;
+    }
+    return nullptr;
+  }
+};
+
+struct Communicator {
+  uint64_t id = 0;
+  std::string name;
+  std::vector<int> processes;        // by member
+  std::vector<int64_t> devices;      // by member; empty when members are processes
+  std::vector<std::unique_ptr<Endpoint>> endpoints;   // of this process
+  Status broken;                     // why it can no longer be used
+
+  int size() const { return static_cast<int>(processes.size()); }
+  // "rank 2 of 'world'", "device 5 (member 1 of its axis)".
+  std::string MemberName(int member) const;
+};
+
+}  // namespace jaxccomp

@@ -1,0 +1,189 @@
+#include "runtime/compute.h"
+
+#include <cstring>
+#include <span>
+#include <vector>
+
+#include "reduce/identity.h"
+#include "reduce/reduce.h"
+
+namespace jaxccomp {
+namespace {
+
+// An encoded block is, per part, the number of encoded bytes (int64) and the bytes. Parts whose
+// dtype the codec does not take travel as they are.
+class CodeReader {
+ public:
+  CodeReader(const Operation& op, int32_t block)
+      : codec_(op.plan->codec),
+        rest_(op.code[block].buffer.get(), static_cast<size_t>(op.code[block].used_bytes)) {}
+
+  Status Next(DType dtype, void* dst, int64_t bytes) {
+    int64_t encoded_bytes = 0;
+    if (rest_.size() < sizeof(encoded_bytes)) return Broken();
+    std::memcpy(&encoded_bytes, rest_.data(), sizeof(encoded_bytes));
+    rest_ = rest_.subspan(sizeof(encoded_bytes));
+    if (encoded_bytes < 0 || encoded_bytes > static_cast<int64_t>(rest_.size())) return Broken();
+    const auto encoded = rest_.first(static_cast<size_t>(encoded_bytes));
+    rest_ = rest_.subspan(static_cast<size_t>(encoded_bytes));
+    if (codec_ != nullptr && codec_->Supports(dtype)) {
+      return codec_->Decode(dtype, encoded, dst, bytes / SizeBytes(dtype));
+    }
+    if (encoded_bytes != bytes) return Broken();
+    std::memcpy(dst, encoded.data(), encoded.size());
+    return Status::Ok();
+  }
+
+  Status Finish() const { return rest_.empty() ? Status::Ok() : Broken(); }
+
+ private:
+  static Status Broken() {
+    return {Code::kDataLoss, "an encoded message does not have the length that it should"};
+  }
+
+  const Codec* codec_;
+  std::span<const std::byte> rest_;
+};
+
+std::span<const Part> PartsOf(const Operation& op, PartRange range) {
+  return {op.plan->parts.data() + range.first, static_cast<size_t>(range.count)};
+}
+
+void Copy(const Operation& op, const PlannedTask& task) {
+  const auto from = PartsOf(op, task.sources[0]);
+  const auto to = PartsOf(op, task.dst);
+  // Both sides are the same values, but the tensors may be cut differently.
+  size_t i = 0;
+  int64_t used_bytes = 0;
+  for (const Part& part : to) {
+    std::byte* dst = AddressOf(op, part);
+    for (int64_t left = part.bytes; left > 0 && i < from.size();) {
+      const int64_t bytes = std::min(left, from[i].bytes - used_bytes);
+      const std::byte* src = AddressOf(op, from[i]) + used_bytes;
+      if (src != dst) std::memmove(dst, src, static_cast<size_t>(bytes));
+      dst += bytes;
+      left -= bytes;
+      used_bytes += bytes;
+      if (used_bytes == from[i].bytes) {
+        ++i;
+        used_bytes = 0;
+      }
+    }
+  }
+}
+
+Status Merge(const Operation& op, const PlannedTask& task) {
+  const Plan& plan = *op.plan;
+  const auto to = PartsOf(op, task.dst);
+  std::vector<CodeReader> readers;
+  for (int32_t code : task.codes) {
+    if (code >= 0) readers.emplace_back(op, code);
+  }
+  static thread_local std::vector<std::byte> decoded;
+  std::vector<const void*> sources(task.sources.size());
+  for (size_t i = 0; i < to.size(); ++i) {
+    const Part& part = to[i];
+    const auto stride = static_cast<size_t>((part.bytes + 63) / 64 * 64);
+    if (decoded.size() < stride * readers.size()) decoded.resize(stride * readers.size());
+    size_t reader = 0;
+    for (size_t s = 0; s < sources.size(); ++s) {
+      if (task.codes[s] >= 0) {
+        std::byte* values = decoded.data() + reader * stride;
+        Status status = readers[reader++].Next(part.dtype, values, part.bytes);
+        if (!status.ok()) return status;
+        sources[s] = values;
+      } else {
+        sources[s] = AddressOf(op, plan.parts[task.sources[s].first + i]);
+      }
+    }
+    Reduce(part.dtype, plan.reduce_op, AddressOf(op, part), sources,
+           part.bytes / SizeBytes(part.dtype), task.final ? plan.divisor : 1);
+  }
+  for (const CodeReader& reader : readers) {
+    Status status = reader.Finish();
+    if (!status.ok()) return status;
+  }
+  return Status::Ok();
+}
+
+Status Encode(Operation& op, const PlannedTask& task) {
+  Operation::Block& block = op.code[task.dst_code];
+  std::byte* at = block.buffer.get();
+  std::byte* const end = at + block.capacity_bytes;
+  for (const Part& part : PartsOf(op, task.sources[0])) {
+    std::byte* const bytes_at = at;
+    at += sizeof(int64_t);
+    int64_t encoded_bytes = part.bytes;
+    if (op.plan->codec->Supports(part.dtype)) {
+      Result<int64_t> encoded =
+          op.plan->codec->Encode(part.dtype, AddressOf(op, part),
+                                 part.bytes / SizeBytes(part.dtype), std::span(at, end));
+      if (!encoded.ok()) return encoded.status();
+      encoded_bytes = *encoded;
+    } else {
+      std::memcpy(at, AddressOf(op, part), static_cast<size_t>(part.bytes));
+    }
+    std::memcpy(bytes_at, &encoded_bytes, sizeof(encoded_bytes));
+    at += encoded_bytes;
+  }
+  block.used_bytes = at - block.buffer.get();
+  return Status::Ok();
+}
+
+Status Decode(const Operation& op, const PlannedTask& task) {
+  CodeReader reader(op, task.src_code);
+  for (const Part& part : PartsOf(op, task.dst)) {
+    Status status = reader.Next(part.dtype, AddressOf(op, part), part.bytes);
+    if (!status.ok()) return status;
+  }
+  return reader.Finish();
+}
+
+}  // namespace
+
+std::byte* AddressOf(const Operation& op, const Part& part) {
+  void* base = nullptr;
+  switch (part.space) {
+    case Space::kInput: base = op.call.inputs[part.index].data; break;
+    case Space::kOutput: base = op.call.outputs[part.index].data; break;
+    case Space::kScratch: base = op.scratch[part.index].buffer.get(); break;
+    case Space::kCode: base = op.code[part.index].buffer.get(); break;
+  }
+  return static_cast<std::byte*>(base) + part.offset;
+}
+
+int64_t MaxEncodedBytes(const Operation& op, const PlannedTask& task) {
+  int64_t bytes = 0;
+  for (const Part& part : PartsOf(op, task.sources[0])) {
+    bytes += sizeof(int64_t);
+    bytes += op.plan->codec->Supports(part.dtype)
+                 ? op.plan->codec->MaxEncodedBytes(part.dtype, part.bytes / SizeBytes(part.dtype))
+                 : part.bytes;
+  }
+  return bytes;
+}
+
+Status Compute(Operation& op, const PlannedTask& task) {
+  switch (task.kind) {
+    case TaskKind::kCopy: Copy(op, task); return Status::Ok();
+    case TaskKind::kMerge: return Merge(op, task);
+    case TaskKind::kEncode: return Encode(op, task);
+    case TaskKind::kDecode: return Decode(op, task);
+    case TaskKind::kSend:
+    case TaskKind::kRecv: break;
+  }
+  return {Code::kInternal, "a transfer was queued as a computation"};
+}
+
+void FillUnwritten(const Operation& op) {
+  for (const Part& part : op.plan->unwritten) {
+    std::byte* const at = AddressOf(op, part);
+    if (op.plan->fills_identity) {
+      FillIdentity(part.dtype, op.plan->reduce_op, at, part.bytes / SizeBytes(part.dtype));
+    } else {
+      std::memset(at, 0, static_cast<size_t>(part.bytes));
+    }
+  }
+}
+
+}  // namespace jaxccomp

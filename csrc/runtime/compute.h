@@ -1,0 +1,21 @@
+// The tasks that only touch memory: copy, merge, encode, decode.
+#pragma once
+
+#include "common/status.h"
+#include "runtime/operation.h"
+
+namespace jaxccomp {
+
+// Address of a part in the operation's tensors or scratch memory.
+std::byte* AddressOf(const Operation& op, const Part& part);
+
+// Most bytes that encoding the task's source can give.
+int64_t MaxEncodedBytes(const Operation& op, const PlannedTask& task);
+
+// Runs the task. kEncode sets the code block's used_bytes.
+Status Compute(Operation& op, const PlannedTask& task);
+
+// Sets the results that no task writes.
+void FillUnwritten(const Operation& op);
+
+}  // namespace jaxccomp

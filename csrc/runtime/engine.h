@@ -1,0 +1,70 @@
+// The engine: what XLA's handlers and Python see of it. One per process.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "common/status.h"
+#include "runtime/call.h"
+#include "runtime/options.h"
+#include "runtime/program.h"
+#include "runtime/stats.h"
+#include "transport/transport.h"
+
+namespace jaxccomp {
+
+// A collective that was compiled into a program; see program.h.
+Result<std::unique_ptr<Site>> MakeSite(OpSpec spec);
+void ClosePrograms();
+
+class Engine {
+ public:
+  // The engine of a process of a world of `processes`. Tests make several in one process.
+  Engine(int process, int processes);
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  // The process's own engine; made by the first call, for a world of one, unless Configure
+  // came before.
+  static Engine& Get();
+  // Null as long as there is none.
+  static Engine* Find();
+  static Status Configure(int process, int processes);
+
+  // Sends to other processes go through this from now on.
+  using TransportFactory = std::function<Result<std::unique_ptr<Transport>>(Receiver*)>;
+  Status UseRemote(const TransportFactory& make);
+  bool HasRemote() const;
+  int process() const;
+  int processes() const;
+
+  // Global device ids and the process that each belongs to.
+  void SetDevices(const std::vector<std::pair<int64_t, int>>& devices);
+  Status AddCommunicator(const std::string& name, std::vector<int> processes);
+  Status SetOption(std::string_view name, std::string_view value);
+
+  // Runs one operation. Returns its status when it is over by the time of return; else calls
+  // `done` later, on a thread of the engine. The tensors stay valid until then. Never waits for
+  // a peer longer than the spin_microseconds option.
+  std::optional<Status> Start(Site& site, Call call, std::function<void(Status)> done);
+  // XLA frees a program: forgets its call site.
+  void Forget(Site& site);
+
+  Stats GetStats() const;
+  void ResetStats();
+  // Ends all operations with kAborted and stops the threads; nothing runs afterwards.
+  void Shutdown();
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace jaxccomp

@@ -1,0 +1,324 @@
+#include "runtime/executor.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "runtime/compute.h"
+#include "transport/pieces.h"
+
+namespace jaxccomp {
+
+void TransferDone::Done(Status status) {
+  operation->executor->TransferDone(operation, task, std::move(status));
+}
+
+void Executor::Begin(Operation* op) {
+  const Plan& plan = *op->plan;
+  const size_t count = plan.tasks.size();
+  op->executor = this;
+  op->open_deps.resize(count);
+  op->waiting.assign(count, 0);
+  op->transfers.resize(count);
+  op->scratch.resize(plan.scratch_bytes.size());
+  op->code.resize(plan.code_bytes.size());
+  for (size_t i = 0; i < op->scratch.size(); ++i) op->scratch[i].uses_left = plan.scratch_uses[i];
+  for (size_t i = 0; i < op->code.size(); ++i) op->code[i].uses_left = plan.code_uses[i];
+  op->open_tasks = static_cast<int64_t>(count);
+  for (size_t i = 0; i < count; ++i) {
+    op->open_deps[i] = plan.tasks[i].dep_count;
+    op->transfers[i].operation = op;
+    op->transfers[i].task = static_cast<TaskId>(i);
+  }
+  for (size_t i = 0; i < count; ++i) {
+    if (op->open_deps[i] == 0) MakeReady(op, static_cast<TaskId>(i));
+  }
+  CheckOver(op);  // a schedule may be empty
+}
+
+void Executor::MakeReady(Operation* op, TaskId task) {
+  const PlannedTask& t = op->plan->tasks[task];
+  const bool transfer = t.kind == TaskKind::kSend || t.kind == TaskKind::kRecv;
+  (transfer || t.bytes <= kLightBytes ? ready_ : heavy_).push_back({op, task, {}});
+}
+
+std::vector<Piece> Executor::PiecesOf(const Operation& op, PartRange range) const {
+  std::vector<Piece> pieces;
+  pieces.reserve(static_cast<size_t>(range.count));
+  for (int32_t i = 0; i < range.count; ++i) {
+    const Part& part = op.plan->parts[range.first + i];
+    std::byte* const at = AddressOf(op, part);
+    // Neighbours in memory travel as one.
+    if (!pieces.empty() &&
+        static_cast<std::byte*>(pieces.back().data) + pieces.back().bytes == at) {
+      pieces.back().bytes += part.bytes;
+    } else {
+      pieces.push_back({at, part.bytes});
+    }
+  }
+  return pieces;
+}
+
+Status Executor::Prepare(Operation* op, TaskId task) {
+  const PlannedTask& t = op->plan->tasks[task];
+  auto provide = [&](Operation::Block* block, int64_t bytes) {
+    if (block->buffer != nullptr) return true;
+    block->buffer = pool_.Take(bytes);
+    block->capacity_bytes = bytes;
+    return block->buffer != nullptr;
+  };
+  bool provided = true;
+  for (int32_t i : t.touched_scratch) {
+    provided &= provide(&op->scratch[i], op->plan->scratch_bytes[i]);
+  }
+  if (t.kind == TaskKind::kEncode) {
+    provided &= provide(&op->code[t.dst_code], MaxEncodedBytes(*op, t));
+  }
+  if (provided) return Status::Ok();
+  return {Code::kUnavailable, "out of memory for the temporary buffers of a collective; a smaller "
+                              "chunk_bytes option needs less"};
+}
+
+void Executor::StartTask(Operation* op, TaskId task) {
+  const PlannedTask& t = op->plan->tasks[task];
+  if (t.kind == TaskKind::kRecv) {
+    const auto found =
+        std::find_if(op->arrivals.begin(), op->arrivals.end(), [&](const Arrival& a) {
+          return a.header.source == t.peer && a.header.tag == t.tag;
+        });
+    if (found == op->arrivals.end()) {
+      op->waiting[task] = 1;
+      return;
+    }
+    Arrival arrival = std::move(*found);
+    op->arrivals.erase(found);
+    StartReceive(op, task, arrival);
+    return;
+  }
+  Status status = Prepare(op, task);
+  if (!status.ok()) return Fail(op, std::move(status));
+  if (t.kind == TaskKind::kSend) return StartSend(op, task);
+  status = Compute(*op, t);
+  if (!status.ok()) return Fail(op, std::move(status));
+  TaskDone(op, task);
+}
+
+void Executor::StartSend(Operation* op, TaskId task) {
+  const PlannedTask& t = op->plan->tasks[task];
+  const Communicator& comm = *op->endpoint->communicator;
+  const int process = comm.processes[t.peer];
+  Transport* const transport = wire_->To(process);
+  if (transport == nullptr) {
+    return Fail(op, {Code::kUnavailable,
+                     "no transport leads to " + comm.MemberName(t.peer) +
+                         ": it lives in another process, and no MPI is in use"});
+  }
+  Header header = op->header;
+  header.destination = t.peer;
+  header.tag = t.tag;
+  std::vector<Piece> pieces;
+  if (t.src_code >= 0) {
+    const Operation::Block& block = op->code[t.src_code];
+    pieces = {{block.buffer.get(), block.used_bytes}};
+  } else {
+    pieces = PiecesOf(*op, t.sources[0]);
+  }
+  header.payload_bytes = TotalBytes(pieces);
+  CollectiveStats& stats = (*stats_)[header.collective];
+  stats.sent_bytes += header.payload_bytes;
+  if (process != wire_->process()) stats.remote_bytes += header.payload_bytes;
+  ++op->in_flight;
+  op->waiting[task] = 1;
+  transport->Send(process, header, pieces, &op->transfers[task]);
+}
+
+void Executor::Arrived(Operation* op, const Header& header, std::span<const std::byte> payload,
+                       Announced announced) {
+  const auto found = op->plan->receives.find(Plan::ReceiveKey(header.source, header.tag));
+  if (found == op->plan->receives.end()) {
+    if (announced.process >= 0) wire_->To(announced.process)->Discard(announced);
+    return Fail(op, {Code::kFailedPrecondition,
+                     op->endpoint->communicator->MemberName(header.source) +
+                         " runs another algorithm or other sizes for this operation; all ranks "
+                         "must use the same options and the same build"});
+  }
+  op->last_progress = Operation::Clock::now();
+  const TaskId task = found->second;
+  Arrival arrival{header, {}, announced};
+  if (op->waiting[task]) {
+    op->waiting[task] = 0;
+    const PlannedTask& t = op->plan->tasks[task];
+    // The payload lies in the transport's buffer: put it in its place without a second copy.
+    if (announced.process < 0 && t.dst_code < 0) {
+      Status status = Prepare(op, task);
+      if (!status.ok()) return Fail(op, std::move(status));
+      const std::vector<Piece> pieces = PiecesOf(*op, t.dst);
+      if (TotalBytes(pieces) == header.payload_bytes) {
+        Scatter(payload.data(), pieces);
+        return TaskDone(op, task);
+      }
+    }
+    arrival.payload.assign(payload.begin(), payload.end());
+    return StartReceive(op, task, arrival);
+  }
+  arrival.payload.assign(payload.begin(), payload.end());
+  op->arrivals.push_back(std::move(arrival));
+}
+
+void Executor::StartReceive(Operation* op, TaskId task, Arrival& arrival) {
+  const PlannedTask& t = op->plan->tasks[task];
+  const int64_t bytes = arrival.header.payload_bytes;
+  Transport* const transport =
+      arrival.announced.process < 0 ? nullptr : wire_->To(arrival.announced.process);
+  auto refuse = [&](Status status) {
+    if (transport != nullptr) transport->Discard(arrival.announced);
+    Fail(op, std::move(status));
+  };
+
+  Status status = Prepare(op, task);
+  if (!status.ok()) return refuse(std::move(status));
+  std::vector<Piece> pieces;
+  if (t.dst_code >= 0) {
+    if (bytes < 0 || bytes > op->plan->code_bytes[t.dst_code]) {
+      return refuse({Code::kDataLoss, "an encoded message of " + std::to_string(bytes) +
+                                          " bytes is too long for its values"});
+    }
+    Operation::Block& block = op->code[t.dst_code];
+    block.buffer = pool_.Take(bytes);
+    block.capacity_bytes = bytes;
+    block.used_bytes = bytes;
+    if (block.buffer == nullptr) return refuse({Code::kUnavailable, "out of memory"});
+    pieces = {{block.buffer.get(), bytes}};
+  } else {
+    pieces = PiecesOf(*op, t.dst);
+    if (TotalBytes(pieces) != bytes) {
+      return refuse({Code::kFailedPrecondition,
+                     op->endpoint->communicator->MemberName(t.peer) + " sent " +
+                         std::to_string(bytes) + " bytes where " +
+                         std::to_string(TotalBytes(pieces)) +
+                         " are expected: the shapes or sizes differ between the ranks"});
+    }
+  }
+  if (transport == nullptr) {
+    Scatter(arrival.payload.data(), pieces);
+    return TaskDone(op, task);
+  }
+  ++op->in_flight;
+  if (transport->InPlace(arrival.announced).empty()) {
+    transport->Pull(arrival.announced, pieces, &op->transfers[task]);
+  } else {
+    heavy_.push_back({op, task, arrival.announced});
+  }
+}
+
+void Executor::TransferDone(Operation* op, TaskId task, Status status) {
+  --op->in_flight;
+  op->waiting[task] = 0;
+  if (op->failed) return CheckOver(op);
+  if (!status.ok()) return Fail(op, std::move(status));
+  op->last_progress = Operation::Clock::now();
+  TaskDone(op, task);
+}
+
+void Executor::TaskDone(Operation* op, TaskId task) {
+  const PlannedTask& t = op->plan->tasks[task];
+  for (int32_t i : t.touched_scratch) Release(op, &op->scratch[i]);
+  for (int32_t i : t.touched_codes) Release(op, &op->code[i]);
+  for (TaskId next : t.dependents) {
+    if (--op->open_deps[next] == 0) MakeReady(op, next);
+  }
+  --op->open_tasks;
+  CheckOver(op);
+}
+
+void Executor::Release(Operation*, Operation::Block* block) {
+  if (--block->uses_left == 0 && block->buffer != nullptr) {
+    pool_.Give(std::move(block->buffer), block->capacity_bytes);
+    block->buffer = nullptr;
+  }
+}
+
+void Executor::Fail(Operation* op, Status status) {
+  if (op->failed || op->over) return;
+  // Held open: what follows may end the transfers of this operation and of others.
+  ++op->in_flight;
+  op->failed = true;
+  op->failed_at = Operation::Clock::now();
+  op->status = std::move(status);
+  // To discard a payload completes its sender, which may queue more.
+  std::vector<Announced> unwanted;
+  for (auto* queue : {&ready_, &heavy_}) {
+    std::erase_if(*queue, [&](const Item& item) {
+      if (item.op != op) return false;
+      if (item.in_place.process >= 0) {
+        unwanted.push_back(item.in_place);
+        --op->in_flight;
+      }
+      return true;
+    });
+  }
+  for (const Arrival& arrival : op->arrivals) {
+    if (arrival.announced.process >= 0) unwanted.push_back(arrival.announced);
+  }
+  op->arrivals.clear();
+  for (Announced announced : unwanted) wire_->To(announced.process)->Discard(announced);
+  listener_->OnFailed(op);
+  --op->in_flight;
+  CheckOver(op);
+}
+
+void Executor::CheckOver(Operation* op) {
+  if (op->over || op->in_flight > 0 || (!op->failed && op->open_tasks > 0)) return;
+  op->over = true;
+  for (auto* blocks : {&op->scratch, &op->code}) {
+    for (Operation::Block& block : *blocks) {
+      if (block.buffer != nullptr) pool_.Give(std::move(block.buffer), block.capacity_bytes);
+    }
+    blocks->clear();
+  }
+  if (!op->failed) FillUnwritten(*op);
+  listener_->OnOver(op);
+}
+
+bool Executor::Run(std::unique_lock<std::mutex>& lock) {
+  bool any = false;
+  while (!ready_.empty()) {
+    const Item item = ready_.front();
+    ready_.pop_front();
+    StartTask(item.op, item.task);
+    any = true;
+  }
+  if (heavy_.empty()) return any;
+
+  const Item item = heavy_.front();
+  heavy_.pop_front();
+  Operation* const op = item.op;
+  const PlannedTask& task = op->plan->tasks[item.task];
+  Status status;
+  if (item.in_place.process >= 0) {
+    Transport* const transport = wire_->To(item.in_place.process);
+    const auto from = transport->InPlace(item.in_place);
+    const std::vector<Piece> into =
+        task.dst_code >= 0
+            ? std::vector<Piece>{{op->code[task.dst_code].buffer.get(),
+                                  op->code[task.dst_code].used_bytes}}
+            : PiecesOf(*op, task.dst);
+    lock.unlock();
+    CopyPieces(from, into);
+    lock.lock();
+    transport->Discard(item.in_place);
+  } else {
+    status = Prepare(op, item.task);
+    ++op->in_flight;
+    if (status.ok()) {
+      lock.unlock();
+      status = Compute(*op, task);
+      lock.lock();
+    }
+  }
+  TransferDone(op, item.task, std::move(status));
+  return true;
+}
+
+}  // namespace jaxccomp

@@ -1,0 +1,67 @@
+#include "runtime/memory.h"
+
+#include <sys/mman.h>
+
+#include <bit>
+#include <cstdlib>
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
+
+namespace jaxccomp {
+namespace {
+
+constexpr int64_t kHugePageBytes = 2 << 20;
+constexpr int64_t kSmallestClassBytes = 4096;
+
+}  // namespace
+
+bool RetainFreedMemory() {
+#if defined(__GLIBC__)
+  // Large blocks come from the heap, not from mmap, and the heap's top is never trimmed.
+  return mallopt(M_MMAP_MAX, 0) == 1 && mallopt(M_TRIM_THRESHOLD, -1) == 1 &&
+         mallopt(M_TOP_PAD, 64 << 20) == 1;
+#else
+  return false;
+#endif
+}
+
+void AdviseHugePages(void* data, int64_t bytes) {
+#if defined(MADV_HUGEPAGE)
+  const auto first = reinterpret_cast<uintptr_t>(data);
+  const uintptr_t begin = (first + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes;
+  const uintptr_t end = (first + bytes) / kHugePageBytes * kHugePageBytes;
+  if (end > begin) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
+#endif
+}
+
+void BufferPool::Free::operator()(std::byte* p) const { std::free(p); }
+
+int64_t BufferPool::ClassBytes(int64_t bytes) {
+  if (bytes <= kSmallestClassBytes) return kSmallestClassBytes;
+  // Powers of two and the steps halfway between them, of whole pages.
+  const auto power = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(bytes)));
+  const int64_t between = power / 4 * 3;
+  return bytes <= between && between % kSmallestClassBytes == 0 ? between : power;
+}
+
+BufferPool::Buffer BufferPool::Take(int64_t bytes) {
+  const int64_t size = ClassBytes(bytes);
+  auto& list = kept_[size];
+  if (!list.empty()) {
+    Buffer buffer = std::move(list.back());
+    list.pop_back();
+    kept_bytes_ -= size;
+    return buffer;
+  }
+  return Buffer(static_cast<std::byte*>(std::aligned_alloc(kSmallestClassBytes, size)));
+}
+
+void BufferPool::Give(Buffer buffer, int64_t bytes) {
+  const int64_t size = ClassBytes(bytes);
+  if (buffer == nullptr || kept_bytes_ + size > kKeptBytes) return;
+  kept_bytes_ += size;
+  kept_[size].push_back(std::move(buffer));
+}
+
+}  // namespace jaxccomp

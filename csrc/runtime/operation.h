@@ -1,0 +1,95 @@
+// One run of one operation on one endpoint.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "runtime/call.h"
+#include "runtime/communicator.h"
+#include "runtime/hash.h"
+#include "runtime/memory.h"
+#include "runtime/plan.h"
+#include "transport/transport.h"
+
+namespace jaxccomp {
+
+// What a message names, and the member it is for.
+struct MatchKey {
+  uint64_t communicator = 0;
+  uint64_t sequence = 0;
+  uint64_t site = 0;
+  uint64_t iteration = 0;
+  int32_t member = 0;
+
+  static MatchKey Of(const Header& h) {
+    return {h.communicator, h.sequence, h.site, h.iteration, h.destination};
+  }
+  friend bool operator==(const MatchKey&, const MatchKey&) = default;
+  struct Hash {
+    size_t operator()(const MatchKey& k) const {
+      return Mix(Mix(Mix(Mix(k.communicator, k.sequence), k.site), k.iteration),
+                 static_cast<uint64_t>(k.member));
+    }
+  };
+};
+
+// A message that came before its receive could start.
+struct Arrival {
+  Header header;
+  std::vector<std::byte> payload;   // when it came along
+  Announced announced;              // else
+};
+
+struct Operation;
+
+// Told by the transport that a task's bytes are through.
+class TransferDone final : public Completion {
+ public:
+  Operation* operation = nullptr;
+  TaskId task = 0;
+  void Done(Status status) override;
+};
+
+class Executor;
+
+struct Operation {
+  using Clock = std::chrono::steady_clock;
+
+  Executor* executor = nullptr;
+  MatchKey key;
+  Endpoint* endpoint = nullptr;
+  std::shared_ptr<const std::string> text;  // what it is, for errors
+  std::shared_ptr<const Plan> plan;
+  Call call;
+  Header header;                       // of its messages, but for peer, tag and size
+
+  std::vector<int32_t> open_deps;      // per task
+  std::vector<uint8_t> waiting;        // per task: a receive that can start when its message
+                                       // comes, a send that its receiver has not taken
+  std::vector<Arrival> arrivals;
+  std::vector<TransferDone> transfers; // per task
+  struct Block {
+    BufferPool::Buffer buffer;
+    int64_t capacity_bytes = 0;
+    int64_t used_bytes = 0;            // encoded bytes in a code block
+    int32_t uses_left = 0;
+  };
+  std::vector<Block> scratch, code;
+
+  int64_t open_tasks = 0;
+  int64_t in_flight = 0;               // transfers and computations that touch our memory
+  Status status;
+  bool failed = false;
+  bool over = false;                   // nothing touches the buffers any more
+  bool probed = false;
+  bool driven = false;                 // a caller still waits in Engine::Start
+  bool remote = false;                 // some peer is in another process
+  Clock::time_point begun, last_progress, failed_at;
+  std::function<void(Status)> on_done; // null while driven, and once it has been called
+};
+
+}  // namespace jaxccomp

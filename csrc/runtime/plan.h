@@ -1,0 +1,80 @@
+// A schedule made ready to run: each slot resolved to parts of tensors, each task with the tasks
+// that wait for it. A call site has one plan per endpoint, made on its first run.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "codec/codec.h"
+#include "collective/algorithm.h"
+#include "collective/schedule.h"
+#include "runtime/call.h"
+#include "runtime/communicator.h"
+#include "runtime/layout.h"
+#include "runtime/options.h"
+#include "runtime/program.h"
+
+namespace jaxccomp {
+
+// Contiguous bytes behind a slot. For kInput and kOutput `index` is the tensor, for kScratch
+// the scratch block.
+struct Part {
+  Space space;
+  int32_t index;
+  DType dtype;
+  int64_t offset;
+  int64_t bytes;
+};
+
+// A range of Plan::parts.
+struct PartRange {
+  int32_t first = 0;
+  int32_t count = 0;
+};
+
+struct PlannedTask {
+  TaskKind kind;
+  bool final;
+  int32_t peer;
+  uint32_t tag;
+  int64_t bytes;                  // values moved or made, uncoded
+  int32_t dst_code = -1;          // kEncode, or kRecv of encoded bytes
+  int32_t src_code = -1;          // kDecode, or kSend of encoded bytes
+  PartRange dst;
+  std::vector<PartRange> sources; // one per source; Code sources are empty ranges, see codes
+  std::vector<int32_t> codes;     // per source: its code block, or -1
+  std::vector<int32_t> touched_scratch;
+  std::vector<int32_t> touched_codes;
+  std::vector<TaskId> dependents;
+  int32_t dep_count = 0;
+};
+
+struct Plan {
+  std::vector<PlannedTask> tasks;
+  std::vector<Part> parts;
+  std::vector<int64_t> scratch_bytes;
+  std::vector<int32_t> scratch_uses;   // tasks that touch the block
+  std::vector<int32_t> code_uses;
+  std::vector<int64_t> code_bytes;     // most encoded bytes to expect from the wire
+  std::unordered_map<uint64_t, TaskId> receives;   // by (peer, tag)
+  std::vector<Part> unwritten;         // results that no task writes: set to zero, or, in a
+                                       // prefix reduction, to what changes nothing
+  bool fills_identity = false;
+  const Codec* codec = nullptr;
+  ReduceOp reduce_op = ReduceOp::kSum;
+  int64_t divisor = 1;
+  int64_t total_bytes = 0;
+  const Algorithm* algorithm = nullptr;
+
+  static uint64_t ReceiveKey(int peer, uint32_t tag) {
+    return static_cast<uint64_t>(static_cast<uint32_t>(peer)) << 32 | tag;
+  }
+};
+
+// Checks the tensors against the operation and makes its plan for that member.
+Result<std::shared_ptr<const Plan>> MakePlan(const Site& site, const Endpoint& endpoint,
+                                             const Call& call, const Options& options);
+
+}  // namespace jaxccomp

@@ -1,0 +1,177 @@
+#include "runtime/sizes.h"
+
+#include <string>
+#include <utility>
+
+#include "runtime/ragged.h"
+
+namespace jaxccomp {
+namespace {
+
+Status Wrong(const OpSpec& spec, const std::string& what) {
+  return {Code::kInvalidArgument, spec.ToString() + ": " + what};
+}
+
+// Rows per block of one side of a v-variant; empty when the side is one block of one rank.
+struct Rows {
+  std::vector<int64_t> input, output;
+};
+
+Result<Rows> RowsOf(const OpSpec& spec, int rank, int ranks) {
+  const auto& c = spec.counts;
+  const bool matrix = spec.collective == Collective::kAlltoallv;
+  const size_t expected = matrix ? static_cast<size_t>(ranks) * ranks : ranks;
+  if (c.size() != expected) {
+    return Wrong(spec, "counts has " + std::to_string(c.size()) + " entries, " +
+                           std::to_string(expected) + " are needed for " +
+                           std::to_string(ranks) + " ranks");
+  }
+  for (int64_t count : c) {
+    if (count < 0) return Wrong(spec, "a count is negative");
+  }
+  const std::vector<int64_t> own = {matrix ? 0 : c[rank]};
+  switch (spec.collective) {
+    case Collective::kAllgatherv:
+    case Collective::kGatherv:
+      return Rows{own, c};
+    case Collective::kScatterv:
+    case Collective::kReduceScatterv:
+      return Rows{c, own};
+    default: {
+      Rows rows;
+      for (int j = 0; j < ranks; ++j) {
+        rows.input.push_back(c[static_cast<size_t>(rank) * ranks + j]);
+        rows.output.push_back(c[static_cast<size_t>(j) * ranks + rank]);
+      }
+      return rows;
+    }
+  }
+}
+
+Status CheckRows(const OpSpec& spec, const std::vector<Tensor>& tensors,
+                 const std::vector<int64_t>& rows_per_block, const char* side) {
+  int64_t needed = 0;
+  for (int64_t rows : rows_per_block) needed += rows;
+  for (const Tensor& t : tensors) {
+    if (t.rows < needed) {
+      return Wrong(spec, std::string(side) + " has " + std::to_string(t.rows) + " rows, counts ask for " +
+                             std::to_string(needed));
+    }
+  }
+  return Status::Ok();
+}
+
+}  // namespace
+
+Result<Sides> MakeSides(const OpSpec& spec, const Endpoint& endpoint, const Call& call) {
+  const CollectiveInfo& info = Info(spec.collective);
+  const int ranks = endpoint.communicator->size();
+  Sides sides;
+  if (spec.collective == Collective::kRaggedAlltoall) {
+    sides.input = Layout::Whole({call.inputs[0]});
+    sides.output = Layout::Whole(call.outputs);
+    return sides;
+  }
+  if (call.inputs.size() != call.outputs.size()) {
+    return Wrong(spec, "has " + std::to_string(call.inputs.size()) + " operands and " +
+                           std::to_string(call.outputs.size()) + " results");
+  }
+  if (spec.VariableCounts()) {
+    Result<Rows> rows = RowsOf(spec, endpoint.member, ranks);
+    if (!rows.ok()) return rows.status();
+    Status status = CheckRows(spec, call.inputs, rows->input, "the operand");
+    if (status.ok()) status = CheckRows(spec, call.outputs, rows->output, "the result");
+    if (!status.ok()) return status;
+    sides.scratch_block = spec.collective == Collective::kReduceScatterv ? endpoint.member : 0;
+    sides.input = Layout::Rows(call.inputs, std::move(rows->input));
+    sides.output = Layout::Rows(call.outputs, std::move(rows->output));
+    return sides;
+  }
+  const std::vector<int64_t> each(ranks, 1);
+  for (const auto& [blocks, tensors] :
+       {std::pair{info.input, &call.inputs}, std::pair{info.output, &call.outputs}}) {
+    if (blocks != Blocks::kPerRank) continue;
+    for (const Tensor& t : *tensors) {
+      if (t.rows != ranks) {
+        return Wrong(spec, "the first axis is " + std::to_string(t.rows) +
+                               " long, it must be the number of ranks, " + std::to_string(ranks));
+      }
+    }
+  }
+  sides.input = info.input == Blocks::kPerRank ? Layout::Rows(call.inputs, each)
+                                               : Layout::Whole(call.inputs);
+  sides.output = info.output == Blocks::kPerRank ? Layout::Rows(call.outputs, each)
+                                                 : Layout::Whole(call.outputs);
+  if (sides.input.BlockBytes(0) != sides.output.BlockBytes(0)) {
+    return Wrong(spec, "operand and result differ in size");
+  }
+  return sides;
+}
+
+Result<Problem> MakeProblem(const OpSpec& spec, const Endpoint& endpoint, const Call& call,
+                            const Sides& sides, const Options& options) {
+  const int rank = endpoint.member;
+  const int ranks = endpoint.communicator->size();
+  Problem problem;
+  problem.rank = rank;
+  problem.ranks = ranks;
+  problem.chunk_bytes = options.chunk_bytes;
+  problem.reverse = spec.reverse;
+  problem.multi_slot = true;
+  problem.block_bytes = sides.input.BlockBytes(0);
+
+  if (Info(spec.collective).rooted) {
+    if (spec.root < 0 || spec.root >= ranks) {
+      return Wrong(spec, "the root must be in 0.." + std::to_string(ranks - 1));
+    }
+    problem.root = static_cast<int>(spec.root);
+  }
+  if (spec.VariableCounts()) {
+    // Sizes of whole blocks as the layout sees them, tensors one after the other.
+    // A side without rows does not tell how large a row is; then the other one does.
+    std::vector<Tensor> tensors = call.inputs;
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      if (tensors[i].rows == 0) tensors[i] = call.outputs[i];
+    }
+    const Layout one = Layout::Rows(tensors, spec.counts);
+    for (size_t i = 0; i < spec.counts.size(); ++i) {
+      problem.counts.push_back(one.BlockBytes(static_cast<int>(i)));
+    }
+  }
+
+  if (spec.collective == Collective::kRaggedAlltoall) {
+    Status status = FillRagged(spec, call, &problem);
+    if (!status.ok()) return status;
+  }
+  auto add_pair = [&](int64_t source, int64_t destination) {
+    problem.pairs.emplace_back(static_cast<int>(source), static_cast<int>(destination));
+  };
+  if (spec.PointToPoint() && spec.pairs.at(0) == rank) {
+    return Wrong(spec, "a rank does not send to itself this way; use sendrecv");
+  }
+  switch (spec.collective) {
+    case Collective::kSend: add_pair(rank, spec.pairs.at(0)); break;
+    case Collective::kRecv: add_pair(spec.pairs.at(0), rank); break;
+    case Collective::kSendrecv:
+      add_pair(rank, spec.pairs.at(0));
+      add_pair(spec.pairs.at(1), rank);
+      break;
+    case Collective::kPermute:
+      for (size_t i = 0; i + 1 < spec.pairs.size(); i += 2) {
+        add_pair(spec.pairs[i], spec.pairs[i + 1]);
+      }
+      break;
+    default: break;
+  }
+  for (const auto& [source, destination] : problem.pairs) {
+    for (int member : {source, destination}) {
+      if (member < -1 || member >= ranks) {
+        return Wrong(spec, "rank " + std::to_string(member) + " does not exist: there are " +
+                               std::to_string(ranks));
+      }
+    }
+  }
+  return problem;
+}
+
+}  // namespace jaxccomp

@@ -1,0 +1,31 @@
+// From an operation and its tensors to the sizes that its schedule depends on.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "collective/algorithm.h"
+#include "runtime/call.h"
+#include "runtime/communicator.h"
+#include "runtime/layout.h"
+#include "runtime/options.h"
+
+namespace jaxccomp {
+
+struct Sides {
+  Layout input, output;
+  int scratch_block = 0;   // of the input: the block that values in scratch memory belong to
+
+  // Calls f(dtype, address, bytes) for the values in [begin, end) of that block.
+  template <typename F>
+  void ResolveScratch(int64_t begin, int64_t end, F&& f) const {
+    input.ForEach(scratch_block, begin, end, f);
+  }
+};
+
+Result<Sides> MakeSides(const OpSpec& spec, const Endpoint& endpoint, const Call& call);
+
+Result<Problem> MakeProblem(const OpSpec& spec, const Endpoint& endpoint, const Call& call,
+                            const Sides& sides, const Options& options);
+
+}  // namespace jaxccomp

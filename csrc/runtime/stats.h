@@ -1,0 +1,21 @@
+// What the engine has done: counts for `jaxccomp.stats`.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "collective/algorithm.h"
+
+namespace jaxccomp {
+
+struct CollectiveStats {
+  int64_t calls = 0;
+  int64_t value_bytes = 0;   // of the operands' blocks
+  int64_t sent_bytes = 0;    // payload given to a transport, as coded
+  int64_t remote_bytes = 0;  // the part of sent_bytes that left the process
+  double seconds = 0;        // from the call to its end, summed over calls
+};
+
+using Stats = std::array<CollectiveStats, kCollectiveCount>;
+
+}  // namespace jaxccomp

@@ -1,0 +1,43 @@
+// The way to every process of the world: picks the transport by process.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <utility>
+
+#include "transport/transport.h"
+
+namespace jaxccomp {
+
+class Wire {
+ public:
+  Wire(int process, std::unique_ptr<Transport> local)
+      : process_(process), local_(std::move(local)) {}
+
+  void SetRemote(std::unique_ptr<Transport> remote) { remote_ = std::move(remote); }
+  bool HasRemote() const { return remote_ != nullptr; }
+  int process() const { return process_; }
+
+  // Null when nothing leads to that process.
+  Transport* To(int process) const {
+    return process == process_ ? local_.get() : remote_.get();
+  }
+  // Whether messages between this process's endpoints wait for a poll.
+  bool HasLocalMessages() const { return local_->NeedsPolling(); }
+  // Leaves every transport; whoever waits for one is told. Nothing is sent afterwards.
+  void Close() {
+    remote_.reset();
+    local_.reset();
+  }
+  bool Poll() {
+    bool any = local_->Poll();
+    if (remote_ != nullptr) any |= remote_->Poll();
+    return any;
+  }
+
+ private:
+  const int process_;
+  std::unique_ptr<Transport> local_, remote_;
+};
+
+}  // namespace jaxccomp

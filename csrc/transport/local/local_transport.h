@@ -1,0 +1,62 @@
+// Messages between endpoints (devices) of one process. One instance serves them all.
+//
+// Nothing is delivered inside Send: OnMessage may send again, and a queue that Poll empties
+// keeps that from recursing. Small payloads are copied into the queue, so that their sender is
+// done at once; larger ones stay where they are and are read in place.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "transport/transport.h"
+
+namespace jaxccomp {
+
+class LocalTransport final : public Transport {
+ public:
+  static constexpr int64_t kCopiedBytes = 16 << 10;  // largest payload that comes along
+
+  // `process` is this process's number in the world.
+  LocalTransport(int process, Receiver* receiver) : process_(process), receiver_(receiver) {}
+  // Senders that still wait are told kUnavailable.
+  ~LocalTransport() override;
+
+  std::string_view name() const override { return "local"; }
+  void Send(int process, const Header& header, std::span<const Piece> payload,
+            Completion* done) override;
+  void Pull(Announced announced, std::span<const Piece> into, Completion* done) override;
+  // Stays readable without the lock until Pull or Discard.
+  std::span<const Piece> InPlace(Announced announced) const override;
+  void Discard(Announced announced) override;
+  bool Poll() override;
+  // Only while messages are queued.
+  bool NeedsPolling() const override { return !queue_.empty(); }
+
+ private:
+  struct Message {
+    Header header;
+    std::unique_ptr<std::byte[]> payload;  // of kCopiedBytes; null when empty or announced
+    Announced announced;
+  };
+  struct Offer {
+    std::vector<Piece> pieces;
+    Completion* sender;
+  };
+
+  std::unique_ptr<std::byte[]> TakeBuffer();
+
+  const int process_;
+  Receiver* const receiver_;
+  std::deque<Message> queue_;
+  std::unordered_map<uint64_t, Offer> offers_;
+  uint64_t next_id_ = 1;
+  std::vector<std::unique_ptr<std::byte[]>> spare_buffers_;
+};
+
+}  // namespace jaxccomp

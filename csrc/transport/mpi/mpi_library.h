@@ -1,0 +1,83 @@
+// The MPI library that is already loaded in this process (by mpi4py), called without mpi.h.
+//
+// One binary serves MPICH and its relatives (Intel MPI, MVAPICH, Cray MPICH), Open MPI and the
+// standard ABI of MPI 5, because of how little of MPI's interface it touches:
+//  * Handles are int in the MPICH family and pointers elsewhere. They are passed as uint64_t:
+//    both ride in one register, and an int callee looks at its low half. Requests, which MPI
+//    writes, live in a zeroed uint64_t.
+//  * No status is read and no array of requests or statuses is passed, so their layouts do not
+//    matter.
+//  * The constants that differ (any source, ignored status, thread level) are known per family.
+// This holds for the x86-64 and AArch64 calling conventions of Linux.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "common/status.h"
+
+namespace jaxccomp {
+
+using MpiHandle = uint64_t;
+
+enum class MpiFamily : uint8_t { kMpich, kOpenMpi, kStandardAbi };
+std::string_view Name(MpiFamily family);
+
+class MpiLibrary {
+ public:
+  // Finds the initialised library. Succeeds once per process and returns the same object ever
+  // after; a failure is not remembered, since MPI may be loaded later.
+  static Result<const MpiLibrary*> Load();
+
+  MpiFamily family() const { return family_; }
+  const std::string& path() const { return path_; }
+  const std::string& version() const { return version_; }  // its first line
+
+  // The MPI functions of these names; int results are MPI error codes, 0 is success.
+  int Isend(const void* data, int count, MpiHandle type, int dest, int tag, MpiHandle comm,
+            MpiHandle* request) const {
+    return isend_(data, count, type, dest, tag, comm, request);
+  }
+  int Irecv(void* data, int count, MpiHandle type, int source, int tag, MpiHandle comm,
+            MpiHandle* request) const {
+    return irecv_(data, count, type, source, tag, comm, request);
+  }
+  int Test(MpiHandle* request, int* completed) const {
+    return test_(request, completed, status_ignore_);
+  }
+  int Cancel(MpiHandle* request) const { return cancel_(request); }
+  int RequestFree(MpiHandle* request) const { return request_free_(request); }
+  int CommRank(MpiHandle comm, int* rank) const { return comm_rank_(comm, rank); }
+  int CommSize(MpiHandle comm, int* size) const { return comm_size_(comm, size); }
+  bool Finalized() const;
+  // Whether any thread may call MPI at any time (MPI_THREAD_MULTIPLE).
+  bool ThreadMultiple() const;
+  std::string ErrorText(int error) const;
+
+  int any_source() const { return family_ == MpiFamily::kMpich ? -2 : -1; }
+
+ private:
+  MpiLibrary() = default;
+  // Fills this from the object behind a dlopen handle; false when it offers no MPI.
+  bool Resolve(void* object);
+
+  MpiFamily family_ = MpiFamily::kMpich;
+  std::string path_, version_;
+  void* status_ignore_ = nullptr;
+
+  int (*isend_)(const void*, int, MpiHandle, int, int, MpiHandle, MpiHandle*) = nullptr;
+  int (*irecv_)(void*, int, MpiHandle, int, int, MpiHandle, MpiHandle*) = nullptr;
+  int (*test_)(MpiHandle*, int*, void*) = nullptr;
+  int (*cancel_)(MpiHandle*) = nullptr;
+  int (*request_free_)(MpiHandle*) = nullptr;
+  int (*comm_rank_)(MpiHandle, int*) = nullptr;
+  int (*comm_size_)(MpiHandle, int*) = nullptr;
+  int (*initialized_)(int*) = nullptr;
+  int (*finalized_)(int*) = nullptr;
+  int (*query_thread_)(int*) = nullptr;
+  int (*error_string_)(int, char*, int*) = nullptr;
+  int (*library_version_)(char*, int*) = nullptr;
+};
+
+}  // namespace jaxccomp

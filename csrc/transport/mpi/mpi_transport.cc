@@ -1,0 +1,470 @@
+#include "transport/mpi/mpi_transport.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <new>
+#include <thread>
+#include <utility>
+
+#include "transport/pieces.h"
+
+namespace jaxccomp {
+namespace {
+
+constexpr int64_t kControlBytes = static_cast<int64_t>(sizeof(Header)) + MpiTransport::kEagerBytes;
+
+// Each MPI_Test also drives MPI's progress, so a few per poll are enough, and keep polling
+// cheap when much is under way.
+constexpr size_t kTestsPerPoll = 16;
+
+// Removes element i of a vector whose order does not matter, and returns it.
+template <typename T>
+T SwapOut(std::vector<T>* items, size_t i) {
+  T item = std::move((*items)[i]);
+  if (i + 1 != items->size()) (*items)[i] = std::move(items->back());
+  items->pop_back();
+  return item;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<MpiTransport>> MpiTransport::Create(const MpiConfig& config,
+                                                           Receiver* receiver) {
+  Result<const MpiLibrary*> library = MpiLibrary::Load();
+  if (!library.ok()) return library.status();
+  const MpiLibrary* mpi = library.value();
+  if (mpi->Finalized()) {
+    return Status{Code::kFailedPrecondition, "MPI (" + mpi->path() + ") has been finalized"};
+  }
+  if (!mpi->ThreadMultiple()) {
+    return Status{Code::kFailedPrecondition,
+                  "MPI was initialised without MPI_THREAD_MULTIPLE, which jaxccomp needs: leave "
+                  "mpi4py.rc.threads and mpi4py.rc.thread_level at their defaults"};
+  }
+  if (config.unit_bytes < 1 || config.unit_bytes > INT32_MAX) {
+    return Status{Code::kInvalidArgument,
+                  "unit_bytes must be in 1..2147483647, not " + std::to_string(config.unit_bytes)};
+  }
+  // A power of two, so that tags also repeat evenly where the payloads' numbers wrap at 2^32.
+  if (!std::has_single_bit(config.payload_tags) || config.payload_tags > 16384) {
+    return Status{Code::kInvalidArgument, "payload_tags must be a power of two up to 16384, not " +
+                                              std::to_string(config.payload_tags)};
+  }
+  std::unique_ptr<MpiTransport> transport(new MpiTransport(mpi, config, receiver));
+  int processes = 0;
+  int error = mpi->CommSize(config.comm, &processes);
+  if (error == 0) error = mpi->CommRank(config.comm, &transport->process_);
+  if (error != 0) return transport->MpiError("MPI_Comm_rank", -1, error);
+
+  transport->peers_.resize(static_cast<size_t>(processes));
+  transport->ring_.resize(kRingSize);
+  for (RingSlot& slot : transport->ring_) {
+    slot.buffer = transport->TakeBuffer();
+    Status posted = transport->PostRingSlot(&slot);
+    if (!posted.ok()) return posted;
+  }
+  return transport;
+}
+
+Status MpiTransport::MpiError(const char* call, int process, int error) const {
+  std::string text = std::string(call) + " failed in process " + std::to_string(process_);
+  if (process >= 0) text += ", peer process " + std::to_string(process);
+  return {Code::kUnavailable, text + ": " + mpi_->ErrorText(error)};
+}
+
+MpiTransport::Buffer MpiTransport::TakeBuffer() {
+  if (spare_buffers_.empty()) {
+    return std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(kControlBytes));
+  }
+  Buffer buffer = std::move(spare_buffers_.back());
+  spare_buffers_.pop_back();
+  return buffer;
+}
+
+void MpiTransport::LosePeer(int process, const Status& why) {
+  Peer& peer = peers_[static_cast<size_t>(process)];
+  if (peer.lost) return;
+  peer.lost = true;
+  receiver_->OnPeerLost(process, why);
+}
+
+// --- Sending ----------------------------------------------------------------------------------
+
+void MpiTransport::Send(int process, const Header& header, std::span<const Piece> payload,
+                        Completion* done) {
+  if (closed_) {
+    done->Done({Code::kUnavailable, "the MPI transport is closed"});
+    return;
+  }
+  if (process < 0 || process >= process_count()) {
+    done->Done({Code::kInternal, "no process " + std::to_string(process) + " among " +
+                                     std::to_string(process_count())});
+    return;
+  }
+  if (TotalBytes(payload) != header.payload_bytes) {
+    done->Done({Code::kInternal, "the header says " + std::to_string(header.payload_bytes) +
+                                     " payload bytes, the pieces hold " +
+                                     std::to_string(TotalBytes(payload))});
+    return;
+  }
+  if (header.payload_bytes <= kEagerBytes) {
+    Status status = SendControl(process, header, payload);
+    if (!status.ok()) LosePeer(process, status);
+    done->Done(std::move(status));
+    return;
+  }
+
+  auto transfer = std::make_shared<Transfer>();
+  transfer->process = process;
+  transfer->done = done;
+  std::byte* data = static_cast<std::byte*>(payload[0].data);
+  if (payload.size() > 1) {
+    transfer->staging.reset(new (std::nothrow)
+                                std::byte[static_cast<size_t>(header.payload_bytes)]);
+    data = transfer->staging.get();
+    if (data == nullptr) {
+      done->Done({Code::kUnavailable, "no memory to gather a payload of " +
+                                          std::to_string(header.payload_bytes) + " bytes"});
+      return;
+    }
+    Gather(payload, data);
+  }
+  Header announcement = header;
+  const uint32_t number = peers_[static_cast<size_t>(process)].next_payload++;
+  announcement.payload_tag = number;
+  Status status = SendControl(process, announcement, {});
+  if (!status.ok()) {
+    LosePeer(process, status);
+    done->Done(std::move(status));
+    return;
+  }
+  StartUnits(std::move(transfer), number, data, header.payload_bytes);
+}
+
+Status MpiTransport::SendControl(int process, const Header& header,
+                                 std::span<const Piece> payload) {
+  ControlSend send{.request = 0, .buffer = TakeBuffer(), .process = process};
+  Header* own = new (send.buffer.get()) Header(header);
+  own->source_process = process_;
+  Gather(payload, send.buffer.get() + sizeof(Header));
+  const int64_t bytes = static_cast<int64_t>(sizeof(Header)) + TotalBytes(payload);
+  int error = mpi_->Isend(send.buffer.get(), static_cast<int>(bytes), config_.byte_type, process,
+                          kControlTag, config_.comm, &send.request);
+  if (error != 0) return MpiError("MPI_Isend", process, error);
+  // Most control messages have left by now, and their buffer can serve the next one.
+  int completed = 0;
+  error = mpi_->Test(&send.request, &completed);
+  if (error != 0) return MpiError("MPI_Test (send)", process, error);
+  if (completed != 0) {
+    spare_buffers_.push_back(std::move(send.buffer));
+  } else {
+    control_sends_.push_back(std::move(send));
+  }
+  return Status::Ok();
+}
+
+// --- Announced payloads -----------------------------------------------------------------------
+
+void MpiTransport::StartUnits(std::shared_ptr<Transfer> transfer, uint32_t number,
+                              std::byte* data, int64_t bytes) {
+  const int tag = kFirstPayloadTag + static_cast<int>(number % config_.payload_tags);
+  const bool receives = transfer->receives;
+  // Held open while units are started, so that it finishes once, at the end.
+  transfer->units_open = 1;
+  Status status;
+  for (int64_t begin = 0; begin < bytes && status.ok(); begin += config_.unit_bytes) {
+    const int unit_bytes = static_cast<int>(std::min(config_.unit_bytes, bytes - begin));
+    MpiHandle request = 0;
+    const int error =
+        receives ? mpi_->Irecv(data + begin, unit_bytes, config_.byte_type, transfer->process,
+                               tag, config_.comm, &request)
+                 : mpi_->Isend(data + begin, unit_bytes, config_.byte_type, transfer->process,
+                               tag, config_.comm, &request);
+    if (error != 0) {
+      status = MpiError(receives ? "MPI_Irecv" : "MPI_Isend", transfer->process, error);
+      continue;
+    }
+    ++transfer->units_open;
+    units_.push_back({.request = request, .transfer = transfer});
+  }
+  FinishUnit(transfer.get(), std::move(status));
+}
+
+void MpiTransport::FinishUnit(Transfer* transfer, Status status) {
+  if (!status.ok()) {
+    if (transfer->status.ok()) transfer->status = status;
+    LosePeer(transfer->process, status);
+  }
+  if (--transfer->units_open > 0) return;
+  if (transfer->status.ok() && !transfer->scatter.empty()) {
+    Scatter(transfer->staging.get(), transfer->scatter);
+  }
+  if (transfer->done != nullptr) transfer->done->Done(transfer->status);
+}
+
+void MpiTransport::Pull(Announced announced, std::span<const Piece> into, Completion* done) {
+  Want(announced, into, done);
+}
+
+void MpiTransport::Discard(Announced announced) { Want(announced, {}, nullptr); }
+
+// Pulls into `into`, or receives and drops when `done` is null.
+void MpiTransport::Want(Announced announced, std::span<const Piece> into, Completion* done) {
+  const auto number = static_cast<uint32_t>(announced.id);
+  const bool known = !closed_ && announced.process >= 0 && announced.process < process_count() &&
+                     peers_[static_cast<size_t>(announced.process)].incoming.contains(number);
+  if (!known) {
+    if (done != nullptr) {
+      done->Done({closed_ ? Code::kUnavailable : Code::kInternal,
+                  closed_ ? "the MPI transport is closed"
+                          : "pulled a payload that is not announced (any more)"});
+    }
+    return;
+  }
+  auto& all = peers_[static_cast<size_t>(announced.process)].incoming;
+  Incoming& incoming = all[number];
+  if (incoming.wanted) {
+    if (done != nullptr) done->Done({Code::kInternal, "pulled a payload twice"});
+    return;
+  }
+  Status status;
+  if (done != nullptr && TotalBytes(into) != incoming.bytes) {
+    status = {Code::kInternal, "pulled " + std::to_string(TotalBytes(into)) + " bytes of a " +
+                                   std::to_string(incoming.bytes) + "-byte payload"};
+  } else {
+    incoming.into.assign(into.begin(), into.end());
+    incoming.done = done;
+  }
+  incoming.wanted = true;
+
+  // Start it, unless an older payload of the same tag has not been started; then all of the same
+  // tag that have waited for this one.
+  for (uint32_t next = number; !all.contains(next - config_.payload_tags);) {
+    auto it = all.find(next);
+    if (it == all.end() || !it->second.wanted) break;
+    Incoming ready = std::move(it->second);
+    all.erase(it);
+    StartReceive(announced.process, next, std::move(ready));
+    next += config_.payload_tags;
+  }
+  if (!status.ok()) done->Done(std::move(status));
+}
+
+void MpiTransport::StartReceive(int process, uint32_t number, Incoming incoming) {
+  auto transfer = std::make_shared<Transfer>();
+  transfer->process = process;
+  transfer->receives = true;
+  transfer->done = incoming.done;
+  std::byte* data = nullptr;
+  if (incoming.into.size() == 1) {
+    data = static_cast<std::byte*>(incoming.into[0].data);
+  } else {
+    // Also for a payload that is dropped: its sender completes only when it is received.
+    transfer->staging.reset(new (std::nothrow) std::byte[static_cast<size_t>(incoming.bytes)]);
+    data = transfer->staging.get();
+    transfer->scatter = std::move(incoming.into);
+  }
+  if (data == nullptr) {
+    const Status status{Code::kUnavailable, "no memory to receive a payload of " +
+                                                std::to_string(incoming.bytes) + " bytes"};
+    // The payload stays in MPI and would be taken for a later one of the same tag.
+    LosePeer(process, status);
+    if (transfer->done != nullptr) transfer->done->Done(status);
+    return;
+  }
+  StartUnits(std::move(transfer), number, data, incoming.bytes);
+}
+
+// --- Receiving and progress -------------------------------------------------------------------
+
+Status MpiTransport::PostRingSlot(RingSlot* slot) {
+  slot->request = 0;
+  const int error = mpi_->Irecv(slot->buffer.get(), static_cast<int>(kControlBytes),
+                                config_.byte_type, mpi_->any_source(), kControlTag, config_.comm,
+                                &slot->request);
+  if (error == 0) return Status::Ok();
+  slot->request = 0;
+  return MpiError("MPI_Irecv", -1, error);
+}
+
+bool MpiTransport::Poll() {
+  if (closed_) return false;
+  bool any = PollRing();
+  any |= PollUnits();
+  any |= PollControlSends();
+  return any;
+}
+
+bool MpiTransport::PollRing() {
+  bool any = false;
+  // At most once around, so that a flood of messages does not keep the lock.
+  for (int i = 0; i < kRingSize && !deaf_; ++i) {
+    RingSlot& slot = ring_[ring_head_];
+    int completed = 0;
+    const int error = mpi_->Test(&slot.request, &completed);
+    Status status;
+    if (error != 0) {
+      slot.request = 0;
+      status = MpiError("MPI_Test (receive)", -1, error);
+    } else if (completed == 0) {
+      break;
+    } else {
+      any = true;
+      // The ring is whole again before the message is looked at, which may take a while.
+      Buffer message = std::exchange(slot.buffer, TakeBuffer());
+      status = PostRingSlot(&slot);
+      ring_head_ = (ring_head_ + 1) % ring_.size();
+      Deliver(message.get());
+      spare_buffers_.push_back(std::move(message));
+    }
+    if (!status.ok()) {
+      // Without its ring a process hears from nobody.
+      deaf_ = true;
+      any = true;
+      for (int p = 0; p < process_count(); ++p) LosePeer(p, status);
+    }
+  }
+  return any;
+}
+
+void MpiTransport::Deliver(const std::byte* message) {
+  Header header;
+  std::memcpy(&header, message, sizeof(header));
+  const bool known_source = header.magic == Header::kMagic && header.source_process >= 0 &&
+                            header.source_process < process_count();
+  std::span<const std::byte> payload;
+  Announced announced;
+  bool good = known_source && header.payload_bytes >= 0;
+  if (good && header.payload_bytes <= kEagerBytes) {
+    payload = {message + sizeof(header), static_cast<size_t>(header.payload_bytes)};
+  } else if (good) {
+    announced = {.process = header.source_process, .id = header.payload_tag};
+    Peer& peer = peers_[static_cast<size_t>(header.source_process)];
+    good = peer.incoming.try_emplace(header.payload_tag, Incoming{.bytes = header.payload_bytes})
+               .second;
+  }
+  if (good) {
+    receiver_->OnMessage(header, payload, announced);
+    return;
+  }
+  ++bad_header_count_;
+  const Status status{Code::kDataLoss, "process " + std::to_string(process_) +
+                                           " received a header that cannot be (magic " +
+                                           std::to_string(header.magic) + ", source process " +
+                                           std::to_string(header.source_process) + ", " +
+                                           std::to_string(header.payload_bytes) +
+                                           " payload bytes); such headers so far: " +
+                                           std::to_string(bad_header_count_)};
+  if (known_source) {
+    LosePeer(header.source_process, status);
+  } else {
+    receiver_->OnPeerLost(-1, status);
+  }
+}
+
+bool MpiTransport::PollUnits() {
+  bool any = false;
+  const size_t tests = std::min(units_.size(), kTestsPerPoll);
+  // Callbacks may start more units, and none are removed elsewhere.
+  for (size_t i = 0; i < tests && !units_.empty(); ++i) {
+    if (next_unit_test_ >= units_.size()) next_unit_test_ = 0;
+    Unit& unit = units_[next_unit_test_];
+    int completed = 0;
+    const int error = mpi_->Test(&unit.request, &completed);
+    if (error == 0 && completed == 0) {
+      ++next_unit_test_;
+      continue;
+    }
+    any = true;
+    const Unit finished = SwapOut(&units_, next_unit_test_);
+    Transfer* transfer = finished.transfer.get();
+    FinishUnit(transfer, error == 0 ? Status::Ok()
+                                    : MpiError(transfer->receives ? "MPI_Test (receive)"
+                                                                  : "MPI_Test (send)",
+                                               transfer->process, error));
+  }
+  return any;
+}
+
+bool MpiTransport::PollControlSends() {
+  bool any = false;
+  const size_t tests = std::min(control_sends_.size(), kTestsPerPoll);
+  for (size_t i = 0; i < tests && !control_sends_.empty(); ++i) {
+    if (next_control_test_ >= control_sends_.size()) next_control_test_ = 0;
+    int completed = 0;
+    const int error = mpi_->Test(&control_sends_[next_control_test_].request, &completed);
+    if (error == 0 && completed == 0) {
+      ++next_control_test_;
+      continue;
+    }
+    any = true;
+    ControlSend finished = SwapOut(&control_sends_, next_control_test_);
+    spare_buffers_.push_back(std::move(finished.buffer));
+    if (error != 0) {
+      LosePeer(finished.process, MpiError("MPI_Test (send)", finished.process, error));
+    }
+  }
+  return any;
+}
+
+// --- Closing ----------------------------------------------------------------------------------
+
+void MpiTransport::Close(std::chrono::milliseconds patience) {
+  if (closed_) return;
+  const bool finalized = mpi_->Finalized();
+  const auto deadline = std::chrono::steady_clock::now() + patience;
+  auto in_time = [&] { return std::chrono::steady_clock::now() < deadline; };
+  auto sends_open = [&] {
+    return !control_sends_.empty() ||
+           std::ranges::any_of(units_, [](const Unit& u) { return !u.transfer->receives; });
+  };
+  while (!finalized && sends_open() && in_time()) {
+    const bool units = PollUnits();
+    if (!PollControlSends() && !units) std::this_thread::yield();
+  }
+  closed_ = true;
+
+  // True when MPI no longer touches the request's memory.
+  auto withdraw = [&](MpiHandle* request) {
+    if (finalized) return true;
+    if (mpi_->Cancel(request) != 0) return false;
+    int completed = 0;
+    do {
+      if (mpi_->Test(request, &completed) != 0) return false;
+    } while (completed == 0 && in_time());
+    return completed != 0;
+  };
+  auto leave = [](Buffer* buffer) { static_cast<void>(buffer->release()); };
+
+  for (RingSlot& slot : ring_) {
+    // MPI may still hold the buffer of a receive that failed.
+    if (slot.request == 0 || !withdraw(&slot.request)) leave(&slot.buffer);
+  }
+  for (ControlSend& send : control_sends_) {
+    if (finalized) continue;
+    static_cast<void>(mpi_->RequestFree(&send.request));
+    leave(&send.buffer);
+  }
+  const Status status{Code::kUnavailable, "the MPI transport was closed"};
+  std::vector<Unit> units = std::move(units_);
+  units_.clear();
+  for (Unit& unit : units) {
+    Transfer* transfer = unit.transfer.get();
+    const bool free = transfer->receives ? withdraw(&unit.request) : finalized;
+    if (!transfer->receives && !finalized) static_cast<void>(mpi_->RequestFree(&unit.request));
+    if (!free) leave(&transfer->staging);
+    if (transfer->status.ok()) transfer->status = status;
+    FinishUnit(transfer, Status::Ok());
+  }
+  for (Peer& peer : peers_) {
+    for (auto& [number, incoming] : peer.incoming) {
+      if (incoming.done != nullptr) incoming.done->Done(status);
+    }
+    peer.incoming.clear();
+  }
+  ring_.clear();
+  control_sends_.clear();
+}
+
+}  // namespace jaxccomp

@@ -1,0 +1,60 @@
+// Payloads in several pieces: their size, and copies between them and contiguous memory.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+
+#include "transport/transport.h"
+
+namespace jaxccomp {
+
+inline int64_t TotalBytes(std::span<const Piece> pieces) {
+  int64_t total_bytes = 0;
+  for (const Piece& p : pieces) total_bytes += p.bytes;
+  return total_bytes;
+}
+
+inline void CopyBytes(void* to, const void* from, int64_t bytes) {
+  // Empty pieces may have no address, which memcpy must not see.
+  if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
+}
+
+inline void Gather(std::span<const Piece> from, std::byte* to) {
+  for (const Piece& p : from) {
+    CopyBytes(to, p.data, p.bytes);
+    to += p.bytes;
+  }
+}
+
+// `from` holds TotalBytes(to) bytes.
+inline void Scatter(const std::byte* from, std::span<const Piece> to) {
+  for (const Piece& p : to) {
+    CopyBytes(p.data, from, p.bytes);
+    from += p.bytes;
+  }
+}
+
+// Both sides have the same total, and may be cut differently.
+inline void CopyPieces(std::span<const Piece> from, std::span<const Piece> to) {
+  size_t source = 0;
+  int64_t taken_bytes = 0;  // of from[source]
+  for (const Piece& p : to) {
+    for (int64_t filled_bytes = 0; filled_bytes < p.bytes && source < from.size();) {
+      const int64_t bytes =
+          std::min(p.bytes - filled_bytes, from[source].bytes - taken_bytes);
+      CopyBytes(static_cast<std::byte*>(p.data) + filled_bytes,
+                static_cast<const std::byte*>(from[source].data) + taken_bytes, bytes);
+      filled_bytes += bytes;
+      taken_bytes += bytes;
+      if (taken_bytes == from[source].bytes) {
+        ++source;
+        taken_bytes = 0;
+      }
+    }
+  }
+}
+
+}  // namespace jaxccomp

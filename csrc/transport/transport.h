@@ -1,0 +1,108 @@
+// How messages travel between the processes of a world. The runtime knows only this file.
+//
+// A message is a fixed header and a payload. The transport delivers each message whole, in
+// any order between different messages; matching is the runtime's business (the header says
+// what the message belongs to). Small payloads arrive with the header; large ones are announced
+// by the header and pulled by the receiver straight into their place, so nothing is
+// buffered that has no place yet.
+//
+// Calls. All members are called with the engine's lock held and never block. Callbacks are
+// made from inside Send, Pull or Poll, with the lock held.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "common/status.h"
+
+namespace jaxccomp {
+
+struct Piece { void* data; int64_t bytes; };
+
+enum class MessageType : uint8_t {
+  kData = 0,
+  kProbe = 1,   // "I wait for you in this operation": carries no payload
+  kAbort = 2,   // the payload is the error text, the header the operation that failed
+};
+
+// Goes over the wire as it is (little-endian x86-64 and AArch64); 192 bytes.
+struct Header {
+  static constexpr uint32_t kMagic = 0x43434a31;  // "1JCC"
+  uint32_t magic = kMagic;
+  MessageType type = MessageType::kData;
+  uint8_t collective = 0;
+  uint8_t reduce_op = 0;
+  uint8_t dtype = 0;           // of the first tensor
+  uint64_t communicator = 0;
+  uint64_t sequence = 0;       // number of the launch (or of the operation in program order)
+  uint64_t site = 0;           // call site in the launch
+  uint64_t iteration = 0;      // how often that call site ran in that launch
+  uint64_t program_hash = 0;   // all call sites of the launch's program; 0 when unknown
+  uint64_t signature = 0;      // hash of all that must agree between ranks in this operation
+  int32_t source = 0;          // member indices in the communicator
+  int32_t destination = 0;
+  int32_t source_process = 0;
+  int32_t root = 0;
+  uint32_t tag = 0;            // message in the operation (schedule.h)
+  uint32_t payload_tag = 0;    // the transport's own: how an announced payload is fetched
+  int64_t payload_bytes = 0;
+  int64_t total_bytes = 0;     // of the operation's block, for error texts
+  char text[96] = {};          // "bcast(float32[4], root=0) at train.py:41", for error texts
+};
+static_assert(sizeof(Header) == 192);
+
+// Told when a send's buffers may be reused, or a pull's are filled. Lives until called once.
+class Completion {
+ public:
+  virtual void Done(Status status) = 0;
+
+ protected:
+  ~Completion() = default;
+};
+
+// A payload that has been announced and not been pulled. Opaque to the runtime.
+struct Announced {
+  int process = -1;
+  uint64_t id = 0;
+};
+
+class Receiver {
+ public:
+  // `payload` holds header.payload_bytes when they came along (valid during the call only);
+  // else it is empty and `announced` fetches them later through Transport::Pull.
+  virtual void OnMessage(const Header& header, std::span<const std::byte> payload,
+                         Announced announced) = 0;
+  // A process can no longer be reached.
+  virtual void OnPeerLost(int process, const Status& why) = 0;
+
+ protected:
+  ~Receiver() = default;
+};
+
+class Transport {
+ public:
+  virtual ~Transport() = default;
+  virtual std::string_view name() const = 0;
+  // Sends to `process`. header.payload_bytes equals the sum of the pieces, which stay valid and
+  // unchanged until `done` is called (maybe before Send returns).
+  virtual void Send(int process, const Header& header, std::span<const Piece> payload,
+                    Completion* done) = 0;
+  // Fetches an announced payload into `into` (same total size), then calls `done`.
+  virtual void Pull(Announced announced, std::span<const Piece> into, Completion* done) = 0;
+  // The payload in place, when this process can read it where it lies (empty when not): the
+  // runtime then copies it itself, without the lock, and calls Discard afterwards.
+  virtual std::span<const Piece> InPlace(Announced announced) const = 0;
+  // Done with an announced payload without pulling it: read in place, or wanted by nobody
+  // (after an error). Its sender completes.
+  virtual void Discard(Announced announced) = 0;
+  // Advances everything; true when anything happened.
+  virtual bool Poll() = 0;
+  // Whether Poll must be called for something to happen.
+  virtual bool NeedsPolling() const = 0;
+};
+
+}  // namespace jaxccomp

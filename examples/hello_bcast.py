@@ -1,0 +1,21 @@
+"""The smallest program: rank 0's values on every rank.
+
+mpiexec -n 4 python examples/hello_bcast.py
+"""
+
+import jax
+import jax.numpy as jnp
+
+import jaxccomp as jcc
+
+world = jcc.init()
+
+
+@jax.jit
+def share(x):
+    """Gives every rank the value that rank 0 has."""
+    return jcc.bcast(x, root=0)
+
+
+mine = jnp.full(3, world.rank + 42.0)
+print(f"rank {world.rank} of {world.size}: had {mine}, now has {share(mine)}", flush=True)

@@ -1,0 +1,62 @@
+"""Collectives for JAX that compress what they send and choose how they send it.
+
+* :mod:`jaxccomp.ops`: bcast, allreduce, alltoall ..., also found here;
+* :mod:`jaxccomp.lax`: the parallel operations of ``jax.lax``, under their names;
+* :mod:`jaxccomp.comm`: joining the other processes, communicators;
+* :mod:`jaxccomp.codecs`, :mod:`jaxccomp.config`, :mod:`jaxccomp.stats`, :mod:`jaxccomp.errors`.
+"""
+
+from jaxccomp import codecs, config, errors, lax, stats
+from jaxccomp._version import __version__
+from jaxccomp.comm import Communicator, init, is_initialized, world
+from jaxccomp.ops import (
+    allgather,
+    allgatherv,
+    allreduce,
+    alltoall,
+    alltoallv,
+    barrier,
+    bcast,
+    exscan,
+    gather,
+    gatherv,
+    recv,
+    reduce,
+    reduce_scatter,
+    scan,
+    scatter,
+    scatterv,
+    send,
+    sendrecv,
+)
+
+__all__ = [
+    "Communicator",
+    "__version__",
+    "allgather",
+    "allgatherv",
+    "allreduce",
+    "alltoall",
+    "alltoallv",
+    "barrier",
+    "bcast",
+    "codecs",
+    "config",
+    "errors",
+    "exscan",
+    "gather",
+    "gatherv",
+    "init",
+    "is_initialized",
+    "lax",
+    "recv",
+    "reduce",
+    "reduce_scatter",
+    "scan",
+    "scatter",
+    "scatterv",
+    "send",
+    "sendrecv",
+    "stats",
+    "world",
+]

@@ -1,0 +1,78 @@
+"""What ``vmap`` does to a collective.
+
+Over an unrelated axis each leaf keeps its own batch dimension, or none: leaves are independent, so
+a leaf without one is neither copied nor sent more often. Over an axis that the operation names,
+the ranks (or some of their coordinates) lie in one array, and the operation is done on the spot.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+from jax import lax
+
+from jaxccomp import _compat, _stacked
+from jaxccomp._call import Call, batch_dimensions
+
+Array = Any
+Bind = Callable[[Call, Sequence[Array]], list[Array]]
+
+
+def batch(
+    bind: Bind, axis_data: Any, values: Sequence[Array], dims: Sequence[int | None], *, call: Call
+) -> tuple[list[Array], list[int | None]]:
+    """The batching rule of every collective."""
+    if axis_data.name in call.axes:
+        pairs = [_along(bind, axis_data, call, x, dim) for x, dim in zip(values, dims, strict=True)]
+        return [x for x, _ in pairs], [dim for _, dim in pairs]
+    moved, result_dims = [], []
+    for x, dim in zip(values, dims, strict=True):
+        if dim is None:
+            result_dim = None
+        else:
+            place, result_dim = batch_dimensions(call, dim)
+            x = jnp.moveaxis(x, dim, place)
+        moved.append(x)
+        result_dims.append(result_dim)
+    return bind(call, moved), result_dims
+
+
+def _along(
+    bind: Bind, axis_data: Any, call: Call, x: Array, dim: int | None
+) -> tuple[Array, int | None]:
+    if dim is None:
+        x = jnp.broadcast_to(x, (axis_data.size, *x.shape))
+    else:
+        x = jnp.moveaxis(x, dim, 0)
+    others = tuple(axis for axis in call.axes if axis != axis_data.name)
+    if not others:
+        result, same = _stacked.run(call, x)
+        return result, None if same else 0
+    if call.collective == "allreduce" and call.groups is None:
+        part = _stacked.reduce_rows(call.reduce_op, x)
+        return bind(call.replace(axes=others, size=_size(others)), [part])[0], None
+    return _gathered(bind, axis_data, call, x, others)
+
+
+def _gathered(
+    bind: Bind, axis_data: Any, call: Call, x: Array, others: tuple[Any, ...]
+) -> tuple[Array, int | None]:
+    """For a mixture of axes: gathers all ranks' rows, in rank order, and takes this one's."""
+    gather = Call("allgather", _size(others), axes=others, backend=call.backend, codec=call.codec)
+    place = call.axes.index(axis_data.name)
+    major, minor = _size(call.axes[:place]), _size(call.axes[place + 1 :])
+    everything = bind(gather, [x])[0]
+    everything = everything.reshape(major, minor, *x.shape).swapaxes(1, 2)
+    result, same = _stacked.run(call, everything.reshape(-1, *x.shape[1:]))
+    if same:
+        return result, None
+    result = result.reshape(major, axis_data.size, minor, *result.shape[1:]).swapaxes(1, 2)
+    result = result.reshape(major * minor, axis_data.size, *result.shape[3:])
+    return lax.dynamic_index_in_dim(result, lax.axis_index(others), keepdims=False), 0
+
+
+def _size(axes: Sequence[Any]) -> int:
+    return math.prod(_compat.axes_in_scope()[axis] for axis in axes)

@@ -1,0 +1,126 @@
+"""What one operation is: the parameters of a primitive, and the shapes that follow from them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Hashable, Sequence
+
+from jaxccomp import errors
+from jaxccomp.comm import Communicator
+
+# Collectives whose input or output has one block per rank along a new leading axis.
+_PER_RANK_IN = frozenset({"scatter", "reduce_scatter", "alltoall"})
+_PER_RANK_OUT = frozenset({"allgather", "gather", "alltoall"})
+# Collectives whose blocks lie one after the other along axis 0, of sizes given by `counts`.
+VECTOR = frozenset({"allgatherv", "gatherv", "scatterv", "reduce_scatterv", "alltoallv"})
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Call:
+    """One operation, without its operands; equal by value, so nothing is compiled twice.
+
+    Ranks are members of ``comm``, or indices along ``axes`` (within a group of ``groups``).
+    """
+
+    collective: str
+    size: int
+    axes: tuple[Hashable, ...] = ()
+    groups: tuple[tuple[int, ...], ...] | None = None
+    comm: Communicator | None = None
+    reduce_op: str = ""
+    root: int = -1
+    codec: str = "raw"
+    backend: str = "auto"
+    algorithm: str = "auto"
+    counts: tuple[int, ...] = ()
+    # permute: source, destination, source, destination ...; sendrecv: destination, source (of this
+    # rank, -1 for none); send: destination; recv: source.
+    pairs: tuple[int, ...] = ()
+    tag: int = 0
+    reverse: bool = False
+    # Whether the result is of invariant type along `axes` (shard_map with check_vma).
+    invariant: bool = False
+    ordered: bool = False
+
+    def __repr__(self) -> str:
+        given = [
+            f"{field.name}={getattr(self, field.name)!r}"
+            for field in dataclasses.fields(self)
+            if field.name != "comm" and getattr(self, field.name) != field.default
+        ]
+        if self.comm is not None:
+            given.append(f"comm={self.comm.name}")
+        return f"Call({', '.join(given)})"
+
+    def replace(self, **changes: object) -> Call:
+        return dataclasses.replace(self, **changes)
+
+    def with_counts(self, counts: tuple[int, ...]) -> Call:
+        """A v-variant, whose blocks have these sizes.
+
+        Between processes its shapes differ from rank to rank, and so does what XLA compiles; only
+        the order of the program's text is the same everywhere, so it is matched by that.
+        """
+        return self.replace(counts=counts, ordered=self.ordered or self.comm is not None)
+
+
+def rows(call: Call) -> tuple[int, int]:
+    """Rows along axis 0 that a v-variant takes and gives on this rank.
+
+    Under a communicator these are this rank's own; along an axis all ranks have the shape of the
+    largest, and rows beyond a rank's own are zero.
+    """
+    if call.collective == "alltoallv":
+        n = call.size
+        sent = [sum(call.counts[i * n : (i + 1) * n]) for i in range(n)]
+        received = [sum(call.counts[i::n]) for i in range(n)]
+        return _own(call, sent), _own(call, received)
+    everything, mine = sum(call.counts), _own(call, call.counts)
+    if call.collective in ("allgatherv", "gatherv"):
+        return mine, everything
+    return everything, mine
+
+
+def _own(call: Call, counts: Sequence[int]) -> int:
+    return max(counts) if call.comm is None else counts[call.comm.rank]
+
+
+def result_shape(call: Call, shape: Sequence[int]) -> tuple[int, ...]:
+    """The shape of a result; raises when the operand's does not fit."""
+    shape = tuple(shape)
+    if call.collective in VECTOR:
+        taken, given = rows(call)
+        if not shape or shape[0] != taken:
+            raise errors.InvalidArgumentError(
+                f"{call.collective}: with counts {_table(call)} the operand must have {taken} rows "
+                f"along axis 0, but its shape is {shape}."
+            )
+        return (given, *shape[1:])
+    if call.collective in _PER_RANK_IN and (not shape or shape[0] != call.size):
+        raise errors.InvalidArgumentError(
+            f"{call.collective}: the operand needs one row per rank along axis 0, that is "
+            f"{call.size} of them, but its shape is {shape}."
+        )
+    block = shape[1:] if call.collective in _PER_RANK_IN else shape
+    return (call.size, *block) if call.collective in _PER_RANK_OUT else block
+
+
+def kept_dimensions(call: Call) -> slice:
+    """The dimensions of the operand that are the trailing ones of the result."""
+    return slice(1, None) if call.collective in _PER_RANK_IN | VECTOR else slice(None)
+
+
+def batch_dimensions(call: Call, dim: int) -> tuple[int, int]:
+    """Where a batch dimension found at ``dim`` must lie in the operand, and then in the result."""
+    if call.collective in VECTOR:
+        return 1, 1
+    if call.collective in _PER_RANK_IN:
+        return 1, int(call.collective in _PER_RANK_OUT)
+    return dim, dim + int(call.collective in _PER_RANK_OUT)
+
+
+def _table(call: Call) -> list[list[int]] | list[int]:
+    if call.collective != "alltoallv":
+        return list(call.counts)
+    n = call.size
+    return [list(call.counts[i * n : (i + 1) * n]) for i in range(n)]

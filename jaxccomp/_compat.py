@@ -1,0 +1,331 @@
+"""Everything that touches the inside of JAX, for jax 0.10 to 0.12; no other file may.
+
+What moves between JAX releases is hidden here: how a primitive is made, what the types of values
+inside ``shard_map`` say about the axes they vary over, how a lowering learns its devices.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+from jax._src import config as jax_config
+from jax._src import core, dispatch, effects, source_info_util
+from jax._src.interpreters import ad, batching, mlir, pxla
+from jax._src.lax import parallel
+from jax._src.lib.mlir import ir
+from jax._src.mesh import Mesh, get_abstract_mesh
+from jax._src.sharding_impls import NamedSharding, ShardingContext, SPMDAxisContext
+from jax.extend.core import Primitive
+from jax.sharding import PartitionSpec
+
+AxisName = Hashable
+Zero = ad.Zero
+
+# Errors and locations name the caller's line, not ours.
+source_info_util.register_exclusion(os.path.dirname(os.path.abspath(__file__)))
+
+
+@dataclasses.dataclass(frozen=True)
+class OrderedEffect(effects.Effect):
+    """Keeps operations in program order: all of them share this one effect."""
+
+    def __str__(self) -> str:
+        return "jaxccomp order"
+
+
+ORDERED = OrderedEffect()
+
+for _registry in (
+    effects.lowerable_effects,
+    effects.ordered_effects,
+    effects.shardable_ordered_effects,
+    effects.control_flow_allowed_effects,
+    effects.custom_derivatives_allowed_effects,
+    effects.remat_allowed_effects,
+):
+    _registry.add_type(OrderedEffect)
+
+
+# --- primitives -------------------------------------------------------------------------------
+
+
+def new_primitive(
+    name: str,
+    *,
+    abstract_eval: Callable[..., Any],
+    jvp: Callable[..., Any],
+    transpose: Callable[..., Any],
+    batcher: Callable[..., Any],
+    lowering: Callable[..., Any],
+) -> Primitive:
+    """A primitive with several results, run eagerly by compiling it, never cached when lowered.
+
+    Args:
+      name: how it reads in a jaxpr.
+      abstract_eval: ``(*avals, **params) -> (avals, effects)``.
+      jvp: ``(primals, tangents, **params) -> (outputs, tangents)``.
+      transpose: ``(cotangents, *operands, **params) -> cotangents of the operands``.
+      batcher: ``(axis_data, values, dims, **params) -> (values, dims)``.
+      lowering: ``(ctx, *operands, **params) -> results``, for every platform.
+    """
+    primitive = Primitive(name)
+    primitive.multiple_results = True
+    primitive.def_impl(partial(dispatch.apply_primitive, primitive))
+    primitive.def_effectful_abstract_eval(abstract_eval)
+    ad.primitive_jvps[primitive] = jvp
+    ad.primitive_transposes[primitive] = transpose
+    batching.fancy_primitive_batchers[primitive] = batcher
+    # A cached lowering would be shared between call sites, meshes and operands' owners.
+    mlir.register_lowering(primitive, lowering, cacheable=False)
+    return primitive
+
+
+def is_tracer(x: Any) -> bool:
+    return isinstance(x, core.Tracer)
+
+
+def shape_of(x: Any) -> tuple[int, ...]:
+    """The shape of a value or of an undefined primal."""
+    return tuple(x.aval.shape if is_undefined(x) else x.shape)
+
+
+def is_zero(x: Any) -> bool:
+    return type(x) is ad.Zero
+
+
+def is_undefined(x: Any) -> bool:
+    return ad.is_undefined_primal(x)
+
+
+def instantiate(x: Any) -> Any:
+    """A symbolic zero as an array; anything else as it is."""
+    return ad.instantiate_zeros(x)
+
+
+def zero_tangent(x: Any) -> Any:
+    """The symbolic zero tangent of a value (of dtype float0 for integers)."""
+    return ad.p2tz(x)
+
+
+def zero_cotangent(undefined: Any) -> Any:
+    """The symbolic zero cotangent of an undefined primal."""
+    return ad.Zero(undefined.aval.to_ct_aval())
+
+
+# --- axes and types ---------------------------------------------------------------------------
+
+
+def axes_in_scope() -> dict[AxisName, int]:
+    """Names and sizes of the axes of shard_map, pmap and vmap around the caller."""
+    return dict(core.get_axis_env().axis_sizes)
+
+
+def checks_varying() -> bool:
+    """Whether types say which axes a value varies over (``shard_map(check_vma=True)``)."""
+    return bool(jax_config._check_vma.value)
+
+
+def mesh_axis_names() -> tuple[AxisName, ...]:
+    """The axes of the mesh around the caller, in the mesh's order."""
+    return tuple(get_abstract_mesh().axis_names)
+
+
+def all_manual(axes: Iterable[AxisName]) -> bool:
+    """Whether every axis is one of shard_map's, not vmap's."""
+    manual = get_abstract_mesh().manual_axes
+    return all(axis in manual for axis in axes)
+
+
+def varying(x: Any) -> frozenset[AxisName]:
+    return core.typeof(x).mat.varying
+
+
+def is_partial_sum(x: Any) -> bool:
+    """Whether a value's type is unreduced or reduced over some axis, which only jax.lax takes."""
+    mat = core.typeof(x).mat
+    return bool(mat.unreduced or mat.reduced)
+
+
+def vary(x: Any, axes: Iterable[AxisName]) -> Any:
+    """``x`` with a type that varies over the manual axes among ``axes``."""
+    if not checks_varying():
+        return x
+    manual = get_abstract_mesh().manual_axes
+    missing = tuple(a for a in axes if a in manual and a not in varying(x))
+    return core.pvary(x, missing) if missing else x
+
+
+def result_aval(aval: Any, shape: Sequence[int], dropped: Iterable[AxisName], keep: slice) -> Any:
+    """The type of a result: ``aval`` in another shape, no longer varying over ``dropped``.
+
+    ``keep`` are the dimensions of the operand that the trailing ones of the result are.
+    """
+    spec = tuple(aval.sharding.spec)[keep]
+    spec = (None,) * (len(shape) - len(spec)) + spec
+    mat = aval.mat.update(varying=aval.mat.varying - frozenset(dropped))
+    sharding = NamedSharding(aval.sharding.mesh, PartitionSpec(*spec))
+    return aval.update(shape=tuple(shape), sharding=sharding, manual_axis_type=mat)
+
+
+def axis_effects(axes: Sequence[AxisName], name: str) -> set[Any]:
+    """Checks that the axes exist and may be communicated over, and returns their effects."""
+    parallel._check_axis_names(tuple(axes), name)
+    return {core.NamedAxisEffect(axis) for axis in axes}
+
+
+# --- lowering ---------------------------------------------------------------------------------
+
+
+def platforms(ctx: Any) -> tuple[str, ...]:
+    return tuple(ctx.platforms or ctx.module_context.platforms)
+
+
+def replica_groups(
+    ctx: Any, axes: Sequence[AxisName], index_groups: Sequence[Sequence[int]] | None
+) -> list[list[int]] | None:
+    """Global device ids of each group that communicates; None for a mesh without devices."""
+    context = ctx.module_context.axis_context
+    mesh = getattr(context, "mesh", None)
+    if not isinstance(mesh, Mesh):
+        return None
+    ids = [device.id for device in mesh.devices.flat]
+    groups = [[ids[position] for position in group] for group in pxla.axis_groups(context, axes)]
+    if index_groups is not None:
+        groups = [[group[i] for i in indices] for group in groups for indices in index_groups]
+    return groups
+
+
+def device_count(ctx: Any) -> int:
+    """How many devices the program being lowered runs on."""
+    context = ctx.module_context.axis_context
+    if isinstance(context, SPMDAxisContext):
+        return math.prod(context.mesh.axis_sizes)
+    if isinstance(context, ShardingContext):
+        return context.num_devices or 1
+    return 1
+
+
+def is_partly_automatic(ctx: Any) -> bool:
+    """Whether XLA still partitions the program over some axis (shard_map with ``axis_names``)."""
+    context = ctx.module_context.axis_context
+    if not isinstance(context, SPMDAxisContext):
+        return False
+    automatic = set(context.mesh.axis_names) - set(context.manual_axes)
+    return bool(context.manual_axes) and any(context.mesh.shape[a] > 1 for a in automatic)
+
+
+def call_site_number(ctx: Any) -> int:
+    """Numbers the calls of the module that is being lowered, in the order of the program's text.
+
+    That order does not depend on shapes, so it is the same on ranks whose shapes differ, where
+    XLA may schedule differently. A function that is lowered once and called twice gets one number.
+    """
+    shared = ctx.module_context.cached_primitive_lowerings  # lives as long as the module
+    key = ("jaxccomp", "call sites")
+    shared[key] = shared.get(key, -1) + 1
+    return shared[key]
+
+
+def where(ctx: Any) -> str:
+    """``file.py:41`` of the innermost frame that belongs to the user."""
+    frame = source_info_util.user_frame(ctx.traceback)
+    if frame is None:
+        return "unknown"
+    return f"{os.path.basename(frame.file_name)}:{frame.start_line}"
+
+
+def lower_traced(
+    ctx: Any, fun: Callable[..., Any], operands: Sequence[Any], *, ordered: bool
+) -> Any:
+    """Lowers to what ``fun`` traces to; ``fun`` may use the named axes."""
+
+    def plain(aval: Any) -> Any:
+        nothing = frozenset()
+        mat = aval.mat.update(varying=nothing, unreduced=nothing, reduced=nothing)
+        return aval.update(manual_axis_type=mat)
+
+    # Types have been checked when the primitive was bound; here values are only computed.
+    with jax_config._check_vma(False):
+        rule = mlir.lower_fun(fun, multiple_results=True)
+        avals = [plain(aval) for aval in ctx.avals_in]
+        inner = ctx.replace(avals_in=avals, tokens_in=mlir.TokenSet(), tokens_out=None)
+        results = rule(inner, *operands)
+    if ordered:  # nothing in there takes the token
+        ctx.set_tokens_out(ctx.tokens_in)
+    return results
+
+
+def lower_ffi(
+    ctx: Any,
+    target: str,
+    operands: Sequence[Any],
+    attributes: dict[str, Any],
+    *,
+    alias: str,
+    ordered: bool,
+) -> Any:
+    """Lowers to a call of an FFI target, which XLA neither drops nor merges with another.
+
+    Only where XLA partitions the program itself is the call one without side effects, since XLA
+    cannot repeat those along its axes; what it then drops or merges it does on all ranks.
+
+    Args:
+      ctx: the lowering's context.
+      target: the target's name.
+      operands: the operands' values.
+      attributes: str, int or a sequence of int each.
+      alias: "never"; "free": result i takes over the memory of operand i where that saves a copy;
+        "always": it does in any case, so that a target which writes nothing hands values on.
+      ordered: whether the call takes and gives a token of the ordered effect.
+    """
+    operands = tuple(operands)
+    first = int(ordered)
+    if ordered:
+        operands = (ctx.tokens_in.get(ORDERED), *operands)
+    shared = {"never": lambda _: False, "free": _is_free, "always": lambda _: True}[alias]
+    aliases = {i: i for i in range(first, len(operands)) if shared(operands[i])}
+    rule = jax.ffi.ffi_lowering(
+        target,
+        has_side_effect=ordered or not is_partly_automatic(ctx),
+        operand_output_aliases=aliases,
+        backend_config={key: _attribute(value) for key, value in attributes.items()},
+    )
+    token = (core.abstract_token,) * first
+    call_ctx = ctx.replace(avals_in=(*token, *ctx.avals_in), avals_out=(*token, *ctx.avals_out))
+    results = list(rule(call_ctx, *operands))
+    if ordered:
+        ctx.set_tokens_out(mlir.TokenSet({ORDERED: results[0]}))
+    return results[first:]
+
+
+def _attribute(value: Any) -> Any:
+    if isinstance(value, str):
+        return ir.StringAttr.get(value)
+    if isinstance(value, (int, np.integer)):
+        return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), int(value))
+    return ir.DenseI64ArrayAttr.get(np.asarray(value, np.int64).reshape(-1))
+
+
+def _is_free(value: Any) -> bool:
+    """Whether the memory of ``value`` may be written to: a temporary, or a donated argument.
+
+    XLA copies where something else still reads a temporary; for an argument that is not donated
+    it would always have to copy, and then writing to a new result is cheaper.
+    """
+    value = value.maybe_downcast()
+    if not isinstance(value, ir.BlockArgument):
+        return True
+    owner = value.owner.owner.operation
+    if owner.name == "sdy.manual_computation":
+        return _is_free(owner.operands[value.arg_number])
+    if owner.name != "func.func" or "arg_attrs" not in owner.attributes:
+        return False
+    given = owner.attributes["arg_attrs"][value.arg_number]
+    return "jax.buffer_donor" in given or "tf.aliasing_output" in given

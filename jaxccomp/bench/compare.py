@@ -1,0 +1,157 @@
+"""Runs contenders side by side and takes medians over rounds.
+
+One round runs every contender once, one after the other, so that what else the machine does falls
+on all of them. The first round tries each contender with ranks bound to cores and with free ranks;
+the better setting is kept for the other rounds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import pathlib
+import socket
+import statistics
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from jaxccomp.bench import contenders, launch
+
+OPERATIONS = ("bcast", "allreduce", "allgather", "alltoall", "sendrecv")
+_WORKER = str(pathlib.Path(__file__).with_name("worker.py"))
+
+Case = tuple[str, int]  # operation, bytes
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What to measure."""
+
+    names: tuple[str, ...]
+    operations: tuple[str, ...]
+    sizes: tuple[int, ...]
+    ranks: int
+    rounds: int
+    pythons: Mapping[str, str]  # by contender: the interpreter that runs it
+    bind: str = "auto"
+    timeout_seconds: float = 600.0
+
+    def cases(self, name: str) -> list[Case]:
+        """The operations and sizes that a contender is measured at."""
+        only = contenders.find(name).only
+        if only:
+            return [(operation, 1024) for operation in only]
+        return [(operation, size) for operation in self.operations for size in self.sizes]
+
+
+@dataclasses.dataclass
+class Measurement:
+    """One contender, one operation, one size."""
+
+    contender: str
+    operation: str
+    size_bytes: int
+    rounds_us: list[float] = dataclasses.field(default_factory=list)
+    bind: str = ""
+    error: str = ""
+
+    @property
+    def median_us(self) -> float:
+        """The median over rounds; NaN without any."""
+        return statistics.median(self.rounds_us) if self.rounds_us else math.nan
+
+
+Results = dict[tuple[str, str, int], Measurement]
+
+
+def run(plan: Plan, tell: Callable[[str], None]) -> Results:
+    """Measures everything in ``plan``; ``tell`` is given a line before each job."""
+    results: Results = {
+        (name, *case): Measurement(name, *case) for name in plan.names for case in plan.cases(name)
+    }
+    settings = {name: _settings(plan) for name in plan.names}
+    for number in range(plan.rounds):
+        for name in plan.names:
+            tried = {}
+            for bind in settings[name]:
+                tell(f"round {number + 1} of {plan.rounds}: {name}, bound to {bind}")
+                tried[bind] = _run_job(plan, name, bind)
+            best = min(tried, key=lambda bind: _cost(tried[bind].values()))
+            settings[name] = (best,)
+            _add(results, name, best, tried[best])
+    return results
+
+
+def _settings(plan: Plan) -> tuple[str, ...]:
+    if plan.bind != "auto":
+        return (plan.bind,)
+    return ("core", "none") if plan.ranks <= (os.cpu_count() or 1) else ("none",)
+
+
+def _cost(outcomes: Iterable[float | str]) -> float:
+    """Mean logarithm of the times: each case counts the same; failures count worst."""
+    logs = [math.log(each) if isinstance(each, float) else math.inf for each in outcomes]
+    return statistics.fmean(logs) if logs else math.inf
+
+
+def _add(results: Results, name: str, bind: str, outcomes: Mapping[Case, float | str]) -> None:
+    for case, outcome in outcomes.items():
+        measurement = results[(name, *case)]
+        measurement.bind = bind
+        if isinstance(outcome, str):
+            measurement.error = outcome
+        else:
+            measurement.rounds_us.append(outcome)
+
+
+def _run_job(plan: Plan, name: str, bind: str) -> dict[Case, float | str]:
+    """One contender's job: for each case the slowest rank's median, or what went wrong."""
+    cases = plan.cases(name)
+    with tempfile.TemporaryDirectory() as folder:
+        outcome = launch.run(
+            plan.ranks,
+            ["-P", *_script(name), name, folder, *(f"{op}:{size}" for op, size in cases)],
+            python=plan.pythons[name],
+            bind=bind,
+            env={
+                **contenders.find(name).env,
+                "JAXCCOMP_BENCH_COORDINATOR": f"127.0.0.1:{_free_port()}",
+            },
+            timeout_seconds=plan.timeout_seconds,
+        )
+        rows = [json.loads(line) for line in _lines(pathlib.Path(folder))]
+    by_case: dict[Case, list[dict]] = {}
+    for row in rows:
+        by_case.setdefault((row["op"], row["size_bytes"]), []).append(row)
+    return {case: _slowest(by_case.get(case, []), plan.ranks, outcome) for case in cases}
+
+
+def _script(name: str) -> list[str]:
+    # Peers may live in environments without this package.
+    return ["-m", "jaxccomp.bench.worker"] if name == "jaxccomp" else [_WORKER]
+
+
+def _slowest(rows: Sequence[dict], ranks: int, outcome: launch.Outcome) -> float | str:
+    wrong = [row["error"] for row in rows if "error" in row]
+    if wrong:
+        return wrong[0]
+    if len(rows) < ranks:
+        lines = [line for line in outcome.output.splitlines() if "Error" in line]
+        return f"{outcome.error or 'no result'}: {lines[-1].strip() if lines else 'no message'}"
+    return max(float(row["median_us"]) for row in rows)
+
+
+def _lines(folder: pathlib.Path) -> list[str]:
+    return [
+        line
+        for path in sorted(folder.glob("*.jsonl"))
+        for line in path.read_text(encoding="utf-8").splitlines()
+    ]
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]

@@ -1,0 +1,98 @@
+"""Who takes part in a comparison, at which settings, and why some cannot."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+import subprocess
+from collections.abc import Callable, Mapping
+
+from jaxccomp.bench import launch
+
+# glibc gives freed pages back to the system and takes new ones for each result of XLA; these
+# keep them. jaxccomp does the same for itself (option retain_memory).
+_KEEP_PAGES = {
+    "MALLOC_MMAP_MAX_": "0",
+    "MALLOC_TRIM_THRESHOLD_": "100000000000",
+    "MALLOC_ARENA_MAX": "1",
+}
+
+
+def _always(python: str) -> str:
+    del python
+    return ""
+
+
+@functools.cache
+def _has_module(name: str, python: str) -> bool:
+    code = f"import importlib.util as u, sys; sys.exit(u.find_spec({name!r}) is None)"
+    return subprocess.run([python, "-P", "-c", code], capture_output=True).returncode == 0
+
+
+def _needs_mpi4jax(python: str) -> str:
+    if _has_module("mpi4jax", python):
+        return ""
+    return (
+        "mpi4jax is not installed; it is built on the spot: `pip install --no-cache-dir mpi4jax` "
+        "with mpicc on the PATH (and CUDA_ROOT=<CUDA toolkit> where there is an nvcc)"
+    )
+
+
+def _needs_wrapper(python: str) -> str:
+    del python
+    if os.environ.get("MPITRAMPOLINE_LIB"):
+        return ""
+    return "JAX reaches MPI through MPIwrapper; name its library in MPITRAMPOLINE_LIB"
+
+
+@dataclasses.dataclass(frozen=True)
+class Contender:
+    """One row of the table: a name that worker.py knows, and how it is run at its best."""
+
+    name: str
+    description: str
+    missing: Callable[[str], str] = _always
+    env: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    only: tuple[str, ...] = ()  # operations; empty: all
+
+
+# The first three are always run: the subject, and what its limits are stated against.
+TABLE = (
+    Contender("jaxccomp", "this package, one operation per jitted call"),
+    Contender("empty", "a jitted call of x + 1: what JAX itself costs", only=("empty",)),
+    Contender("mpi4py", "MPI on NumPy buffers, no JAX: the floor"),
+    Contender("mpi4py-fresh", "the same into new memory, as XLA's results are"),
+    Contender("mpi4jax", "mpi4jax, one operation per jitted call", _needs_mpi4jax),
+    Contender(
+        "mpi4jax-malloc",
+        "mpi4jax with glibc told to keep its pages",
+        _needs_mpi4jax,
+        env=_KEEP_PAGES,
+    ),
+    Contender("jax-gloo", "jax.lax collectives over jax.distributed, gloo"),
+    Contender("jax-mpi", "jax.lax collectives over jax.distributed, MPI", _needs_wrapper),
+)
+
+# What --peers may say: some names stand for several settings of one peer.
+PEERS: Mapping[str, tuple[str, ...]] = {
+    "mpi4py": ("mpi4py", "mpi4py-fresh"),
+    "mpi4jax": ("mpi4jax", "mpi4jax-malloc"),
+    "jax-gloo": ("jax-gloo",),
+    "jax-mpi": ("jax-mpi",),
+}
+
+
+def find(name: str) -> Contender:
+    """The row of that name."""
+    return next(row for row in TABLE if row.name == name)
+
+
+def why_missing(contender: Contender, python: str) -> str:
+    """Why a contender cannot run with this interpreter; empty when it can."""
+    try:
+        launch.mpiexec(python)
+        launch.vendor(python)
+    except RuntimeError as error:
+        return str(error)
+    return contender.missing(python)

@@ -1,0 +1,262 @@
+"""One rank of one contender: measures operations and writes a line of JSON for each.
+
+Runs as a script, also in environments that have no jaxccomp:
+
+    mpiexec -n 2 python worker.py CONTENDER OUT_FOLDER OPERATION:BYTES...
+
+Every rank writes its own file, so that a contender needs nothing to gather results with.
+Inputs are small integers as float32: sums are exact, and every result is checked bit by bit.
+
+What a size means: the bytes that a rank passes in (for bcast, of the value).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+Step = Callable[[], Any]
+
+
+def repetitions(size_bytes: int) -> int:
+    """Calls to take the median of: equal on all ranks, about a second's worth."""
+    return max(10, min(1000, (256 << 20) // max(size_bytes, 1)))
+
+
+def rank_and_size() -> tuple[int, int]:
+    """This process's place, from the launcher's variables."""
+    for rank, size in (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE")):
+        if rank in os.environ:
+            return int(os.environ[rank]), int(os.environ[size])
+    return 0, 1
+
+
+def operand(operation: str, size_bytes: int, rank: int, ranks: int) -> np.ndarray:
+    """The values that ``rank`` passes in; alltoall's have one row per rank."""
+    count = max(size_bytes // 4 // ranks, 1) * ranks
+    values = (np.arange(count) % 1000 + rank).astype(np.float32)
+    return values.reshape(ranks, -1) if operation == "alltoall" else values
+
+
+def expected(operation: str, size_bytes: int, rank: int, ranks: int) -> np.ndarray:
+    """What NumPy says the operation gives on ``rank``."""
+    rows = [operand(operation, size_bytes, r, ranks) for r in range(ranks)]
+    if operation == "bcast":
+        return rows[0]
+    if operation == "allreduce":
+        return np.sum(rows, axis=0)
+    if operation == "allgather":
+        return np.stack(rows)
+    if operation == "alltoall":
+        return np.stack([row[rank] for row in rows])
+    if operation == "sendrecv":
+        return rows[(rank - 1) % ranks]
+    return rows[rank] + 1  # empty
+
+
+def time_calls(step: Step, count: int) -> float:
+    """The median time of a call in microseconds."""
+    for _ in range(max(3, count // 10)):
+        step()
+    times = []
+    for _ in range(count):
+        start = time.perf_counter_ns()
+        step()
+        times.append(time.perf_counter_ns() - start)
+    return statistics.median(times) / 1000
+
+
+# --- contenders: each takes (operation, operand, rank, ranks) and gives a step --------------
+
+
+def jitted(function: Callable[[Any], Any], x: np.ndarray) -> Step:
+    """A step that calls ``jit(function)`` and waits for the result."""
+    import jax
+
+    call, value = jax.jit(function), jax.device_put(x)
+    return lambda: call(value).block_until_ready()
+
+
+def with_jaxccomp(operation: str, x: np.ndarray, rank: int, ranks: int) -> Step:
+    """Operations of this package, one per jitted call."""
+    import jaxccomp as jcc
+
+    jcc.init()
+    following, before = (rank + 1) % ranks, (rank - 1) % ranks
+    functions = {
+        "bcast": lambda v: jcc.bcast(v, root=0),
+        "allreduce": lambda v: jcc.allreduce(v, op="sum"),
+        "allgather": jcc.allgather,
+        "alltoall": jcc.alltoall,
+        "sendrecv": lambda v: jcc.sendrecv(v, dest=following, source=before),
+        "empty": lambda v: v + 1,
+    }
+    return jitted(functions[operation], x)
+
+
+def with_empty(operation: str, x: np.ndarray, rank: int, ranks: int) -> Step:
+    """A jitted call that does next to nothing: what JAX itself costs."""
+    del operation, rank, ranks
+    return jitted(lambda v: v + 1, x)
+
+
+def with_mpi4py(
+    operation: str, x: np.ndarray, rank: int, ranks: int, *, fresh: bool = False
+) -> Step:
+    """MPI on NumPy buffers: the floor. ``fresh`` results lie in new memory, as XLA's do."""
+    from mpi4py import MPI
+
+    comm = MPI.COMM_WORLD
+    shape = (ranks, *x.shape) if operation == "allgather" else x.shape
+    following, before = (rank + 1) % ranks, (rank - 1) % ranks
+    kept = np.empty(shape, x.dtype)
+
+    def out() -> np.ndarray:
+        return np.empty(shape, x.dtype) if fresh else kept
+
+    def bcast() -> np.ndarray:
+        result = x if rank == 0 else out()
+        comm.Bcast(result, 0)
+        return result
+
+    def into(call: Callable[[np.ndarray, np.ndarray], None]) -> Step:
+        def step() -> np.ndarray:
+            result = out()
+            call(x, result)
+            return result
+
+        return step
+
+    steps = {
+        "bcast": bcast,
+        "allreduce": into(comm.Allreduce),
+        "allgather": into(comm.Allgather),
+        "alltoall": into(comm.Alltoall),
+        "sendrecv": into(lambda a, b: comm.Sendrecv(a, following, 0, b, before, 0)),
+    }
+    return steps[operation]
+
+
+def with_mpi4py_fresh(operation: str, x: np.ndarray, rank: int, ranks: int) -> Step:
+    """As ``with_mpi4py``, results in new memory."""
+    return with_mpi4py(operation, x, rank, ranks, fresh=True)
+
+
+def with_mpi4jax(operation: str, x: np.ndarray, rank: int, ranks: int) -> Step:
+    """The operations of mpi4jax, one per jitted call."""
+    import mpi4jax
+    from mpi4py import MPI
+
+    following, before = (rank + 1) % ranks, (rank - 1) % ranks
+    functions = {
+        "bcast": lambda v: mpi4jax.bcast(v, 0),
+        "allreduce": lambda v: mpi4jax.allreduce(v, op=MPI.SUM),
+        "allgather": mpi4jax.allgather,
+        "alltoall": mpi4jax.alltoall,
+        "sendrecv": lambda v: mpi4jax.sendrecv(v, v, before, following),
+    }
+
+    def value_alone(v: Any) -> Any:
+        # Older releases return (value, token).
+        result = functions[operation](v)
+        return result[0] if isinstance(result, (tuple, list)) else result
+
+    return jitted(value_alone, x)
+
+
+def with_lax(operation: str, x: np.ndarray, rank: int, ranks: int) -> Step:
+    """Collectives of jax.lax over the processes of jax.distributed."""
+    import jax
+    import jax.numpy as jnp
+    from jax import lax
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+    mesh = Mesh(np.array(jax.devices("cpu")), ("i",))
+    sharding = NamedSharding(mesh, PartitionSpec("i"))
+    ring = [(i, (i + 1) % ranks) for i in range(ranks)]
+    functions = {
+        # There is no broadcast on the CPU: a sum of which only the root's term is not zero.
+        "bcast": lambda v: lax.psum(jnp.where(lax.axis_index("i") == 0, v, 0), "i"),
+        "allreduce": lambda v: lax.psum(v, "i"),
+        "allgather": lambda v: lax.all_gather(v, "i"),
+        "alltoall": lambda v: lax.all_to_all(v, "i", 0, 0, tiled=True),
+        "sendrecv": lambda v: lax.ppermute(v, "i", ring),
+    }
+    function = jax.shard_map(
+        lambda v: functions[operation](v[0])[None],
+        mesh=mesh,
+        in_specs=PartitionSpec("i"),
+        out_specs=PartitionSpec("i"),
+    )
+    call = jax.jit(function)
+    value = jax.make_array_from_process_local_data(sharding, x[None], (ranks, *x.shape))
+
+    return lambda: call(value).block_until_ready()
+
+
+def join_distributed(implementation: str) -> Callable[[int, int], None]:
+    """Brings up jax.distributed with an implementation of the CPU's collectives."""
+
+    def start(rank: int, ranks: int) -> None:
+        import jax
+
+        jax.config.update("jax_cpu_collectives_implementation", implementation)
+        jax.distributed.initialize(os.environ["JAXCCOMP_BENCH_COORDINATOR"], ranks, rank)
+
+    return start
+
+
+def nothing(rank: int, ranks: int) -> None:
+    """No start-up."""
+    del rank, ranks
+
+
+# name: (start-up, step)
+CONTENDERS: dict[str, tuple[Callable[[int, int], None], Callable[..., Step]]] = {
+    "jaxccomp": (nothing, with_jaxccomp),
+    "empty": (nothing, with_empty),
+    "mpi4py": (nothing, with_mpi4py),
+    "mpi4py-fresh": (nothing, with_mpi4py_fresh),
+    "mpi4jax": (nothing, with_mpi4jax),
+    "mpi4jax-malloc": (nothing, with_mpi4jax),
+    "jax-gloo": (join_distributed("gloo"), with_lax),
+    "jax-mpi": (join_distributed("mpi"), with_lax),
+}
+
+
+def measure(make: Callable[..., Step], operation: str, size: int, rank: int, ranks: int) -> dict:
+    """Checks and times one operation at one size."""
+    row: dict[str, Any] = {"op": operation, "size_bytes": size, "rank": rank}
+    step = make(operation, operand(operation, size, rank, ranks), rank, ranks)
+    result = step()
+    if not isinstance(result, np.ndarray):
+        result = np.asarray(result.addressable_data(0))
+    want = expected(operation, size, rank, ranks)
+    if not np.array_equal(result.reshape(-1), want.reshape(-1)):
+        return row | {"error": "wrong result"}
+    return row | {"median_us": time_calls(step, repetitions(size))}
+
+
+def main(contender: str, folder: str, *cases: str) -> None:
+    """Runs the cases, which read ``operation:bytes``."""
+    rank, ranks = rank_and_size()
+    start, make = CONTENDERS[contender]
+    start(rank, ranks)
+    with open(os.path.join(folder, f"{rank}.jsonl"), "w", encoding="utf-8") as file:
+        for case in cases:
+            operation, _, size = case.partition(":")
+            print(json.dumps(measure(make, operation, int(size), rank, ranks)), file=file)
+            file.flush()
+    if contender == "jax-mpi":
+        os._exit(0)  # JAX's MPI client aborts at the interpreter's exit
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

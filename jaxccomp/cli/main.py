@@ -1,0 +1,32 @@
+"""Reads the command line and calls the command that it names."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from jaxccomp import errors
+from jaxccomp.cli import bench, info
+
+_COMMANDS = {"info": info, "bench": bench}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a command.
+
+    Returns:
+      The exit status.
+    """
+    parser = argparse.ArgumentParser(prog="python -m jaxccomp", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, module in _COMMANDS.items():
+        summary = module.__doc__.splitlines()[0]
+        command = commands.add_parser(name, help=summary, description=summary)
+        module.add_arguments(command)
+    parsed = parser.parse_args(arguments)
+    try:
+        return _COMMANDS[parsed.command].run(parsed)
+    except errors.JaxccompError as error:
+        print(f"{parser.prog} {parsed.command}: {error}", file=sys.stderr)
+        return 2

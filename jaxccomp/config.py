@@ -1,0 +1,208 @@
+"""Every option of the package in one table: name, type, default, choices, meaning.
+
+An option's value is, first to last: what ``set`` gave, the environment variable
+``JAXCCOMP_<NAME>`` (read once, when the package is imported), the default. Options marked
+``engine`` are handed to the native engine as well, when it starts and on each ``set``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from jaxccomp import errors
+
+_TRUE = ("1", "true", "yes", "on")
+_FALSE = ("0", "false", "no", "off")
+
+
+@dataclasses.dataclass(frozen=True)
+class Option:
+    """One row of the table."""
+
+    name: str
+    type: type
+    default: Any
+    doc: str
+    choices: tuple[Any, ...] = ()
+    minimum: float | None = None
+    engine: bool = False
+
+    @property
+    def variable(self) -> str:
+        """The environment variable that sets this option."""
+        return f"JAXCCOMP_{self.name.upper()}"
+
+    def parse(self, value: Any) -> Any:
+        """Converts ``value`` (maybe text) to this option's type, or says what is allowed."""
+        try:
+            converted = _convert(self.type, value)
+        except (TypeError, ValueError):
+            allowed = self.type.__name__
+            if self.type is bool:
+                allowed = "one of " + errors.listed(_TRUE + _FALSE)
+            raise errors.InvalidArgumentError(
+                f"option {self.name!r} takes {allowed}, not {value!r}."
+            ) from None
+        if self.choices and converted not in self.choices:
+            raise errors.unknown(f"value of option {self.name!r}:", value, self.choices)
+        if self.minimum is not None and converted < self.minimum:
+            raise errors.InvalidArgumentError(
+                f"option {self.name!r} must be at least {self.minimum}, not {value!r}."
+            )
+        return converted
+
+    def text(self, value: Any) -> str:
+        """``value`` as the engine reads it: true and false are "1" and "0"."""
+        return str(int(value)) if self.type is bool else str(value)
+
+
+def _convert(kind: type, value: Any) -> Any:
+    if kind is bool and not isinstance(value, bool):
+        word = str(value).strip().lower()
+        if word in _TRUE:
+            return True
+        if word in _FALSE:
+            return False
+        raise ValueError(value)
+    if kind is int and not isinstance(value, (int, str)):
+        raise TypeError(value)
+    return kind(value)
+
+
+_TABLE = (
+    Option(
+        "backend",
+        str,
+        "auto",
+        "Who runs the collectives: the native engine, collectives of jax.lax, or the engine "
+        "where it can and jax.lax elsewhere.",
+        choices=("auto", "native", "xla"),
+    ),
+    Option(
+        "mpi",
+        str,
+        "auto",
+        "When init() joins MPI: under an MPI launcher or when the program has initialised "
+        "MPI itself, always, or never.",
+        choices=("auto", "always", "never"),
+    ),
+    Option(
+        "init_timeout_seconds",
+        float,
+        60.0,
+        "How long init() and split() wait for the other processes before they raise.",
+        minimum=0.0,
+    ),
+    Option(
+        "timeout_seconds",
+        float,
+        300.0,
+        "How long an operation may wait for its peers before all of them get an error.",
+        minimum=0.001,
+        engine=True,
+    ),
+    Option(
+        "check_programs",
+        bool,
+        True,
+        "Compare each program's list of collectives between the ranks before its first run.",
+        engine=True,
+    ),
+    Option(
+        "chunk_bytes",
+        int,
+        512 << 10,
+        "Large blocks travel in chunks of this size.",
+        minimum=64,
+        engine=True,
+    ),
+    Option(
+        "spin_microseconds",
+        int,
+        100,
+        "How long the calling thread drives its operation itself without any progress before it "
+        "hands it to the engine's thread.",
+        minimum=0,
+        engine=True,
+    ),
+    Option(
+        "retain_memory",
+        bool,
+        True,
+        "Keep freed memory in the process instead of returning it to the system. XLA takes new "
+        "memory for every result, and the page faults then cost more than the communication.",
+        engine=True,
+    ),
+    Option(
+        "huge_pages",
+        bool,
+        True,
+        "Ask the system for huge pages behind large results.",
+        engine=True,
+    ),
+)
+
+_OPTIONS: Mapping[str, Option] = {option.name: option for option in _TABLE}
+
+
+def _from_environment() -> dict[str, Any]:
+    return {
+        option.name: option.parse(os.environ[option.variable])
+        for option in _TABLE
+        if option.variable in os.environ
+    }
+
+
+_values: dict[str, Any] = _from_environment()
+_listeners: list[Callable[[Option, Any], None]] = []
+
+
+def options() -> tuple[Option, ...]:
+    """The table: every option with its type, default, choices and meaning."""
+    return _TABLE
+
+
+def get(name: str) -> Any:
+    """The value of option ``name``."""
+    option = _lookup(name)
+    return _values.get(name, option.default)
+
+
+def set(name: str, value: Any) -> None:  # noqa: A001 - config.set reads as what it does
+    """Sets option ``name``, for all later operations of this process."""
+    option = _lookup(name)
+    parsed = option.parse(value)
+    for listener in _listeners:
+        listener(option, parsed)
+    _values[name] = parsed
+
+
+@contextlib.contextmanager
+def override(**changes: Any) -> Iterator[None]:
+    """Sets options for the length of a ``with`` block."""
+    before = {name: get(name) for name in changes}
+    try:
+        for name, value in changes.items():
+            set(name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            set(name, value)
+
+
+def on_change(listener: Callable[[Option, Any], None]) -> None:
+    """Calls ``listener(option, value)`` before each change, and now for each engine option."""
+    for option in _TABLE:
+        if option.engine:
+            listener(option, get(option.name))
+    _listeners.append(listener)
+
+
+def _lookup(name: str) -> Option:
+    if name not in _OPTIONS:
+        raise errors.unknown("option", name, _OPTIONS)
+    return _OPTIONS[name]

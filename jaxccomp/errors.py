@@ -1,0 +1,67 @@
+"""What can go wrong, as exception classes, and the sentences that say what to do about it.
+
+Every exception of the package is a :class:`JaxccompError` and also the built-in that a caller
+would expect (``ValueError`` for an argument, ``RuntimeError`` for the environment).
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class JaxccompError(Exception):
+    """Base of every error that jaxccomp raises itself."""
+
+
+class InvalidArgumentError(JaxccompError, ValueError):
+    """An argument that no operation could accept; found while tracing."""
+
+
+class UnknownNameError(InvalidArgumentError):
+    """A codec, backend, algorithm, option or operation that does not exist."""
+
+
+class UnknownAxisError(UnknownNameError, NameError):
+    """An ``axis_name`` that no surrounding shard_map, pmap or vmap has."""
+
+
+class UnsupportedDTypeError(JaxccompError, TypeError):
+    """An operation that is not defined for the dtype given."""
+
+
+class CommunicatorError(InvalidArgumentError):
+    """A communicator that cannot be used here: foreign, empty, or without this process."""
+
+
+class NotDifferentiableError(JaxccompError, NotImplementedError):
+    """A derivative was asked of an operation that has none."""
+
+
+class EngineUnavailableError(JaxccompError, RuntimeError):
+    """The native engine, or a part of it such as MPI, is needed and cannot be used."""
+
+
+class InitializationError(JaxccompError, RuntimeError):
+    """``jaxccomp.init`` could not join the processes that the environment announces."""
+
+
+def listed(names: Iterable[object]) -> str:
+    """Formats ``names`` for an error text: quoted, separated by commas."""
+    return ", ".join(repr(str(name)) for name in names) or "(none)"
+
+
+def unknown(kind: str, given: object, valid: Iterable[str], hint: str = "") -> UnknownNameError:
+    """An error for a name that is not in a table, with the names that are.
+
+    Args:
+      kind: what the name names, such as ``"codec"``.
+      given: what the caller wrote.
+      valid: the names that exist.
+      hint: one more sentence, such as how to get what is missing.
+    """
+    valid = sorted(map(str, valid))
+    close = difflib.get_close_matches(str(given), valid, n=1)
+    guess = f" Did you mean {close[0]!r}?" if close else ""
+    tail = f" {hint}" if hint else ""
+    return UnknownNameError(f"unknown {kind} {given!r}; valid: {listed(valid)}.{guess}{tail}")

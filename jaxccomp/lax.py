@@ -1,0 +1,331 @@
+"""The parallel operations of ``jax.lax``, with ``codec=``, ``backend=`` and ``algorithm=``.
+
+Names, arguments, results and derivatives are those of ``jax.lax``, so ``jax.lax.psum`` may become
+``jaxccomp.lax.psum``. A pytree goes in one exchange. Ranks along a tuple of axes are numbered as
+``jax.lax.axis_index`` does. What only ``jax.lax`` knows (types that are unreduced or reduced over
+an axis) is handed to it, and then no codec may be given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Unpack
+
+import jax
+import jax.numpy as jnp
+
+from jaxccomp import _compat, _ragged, errors
+from jaxccomp._arguments import AxisName, Groups, make_call
+from jaxccomp._lax_common import (
+    blocks,
+    dimension_of,
+    has_partial_sums,
+    merge,
+    names_of,
+    only_raw,
+    ragged_table,
+    rank_of,
+)
+from jaxccomp._lax_reduce import pmax, pmean, pmin, psum
+from jaxccomp._operation import How, parallel
+from jaxccomp._pytree import apply, as_array, unpacked
+
+__all__ = [
+    "all_gather",
+    "all_to_all",
+    "pbroadcast",
+    "pmax",
+    "pmean",
+    "pmin",
+    "ppermute",
+    "psum",
+    "psum_scatter",
+    "ragged_all_to_all",
+]
+
+
+@parallel
+def all_gather(
+    x: Any,
+    axis_name: AxisName,
+    *,
+    axis_index_groups: Groups | None = None,
+    axis: int = 0,
+    tiled: bool = False,
+    to: str = "varying",
+    **how: Unpack[How],
+) -> Any:
+    """All ranks' values, stacked or concatenated, as ``jax.lax.all_gather``.
+
+    On the wire: each rank receives n - 1 blocks, each encoded once by its owner.
+
+    Args:
+      x: pytree of arrays of any shape.
+      axis_name: one axis or a tuple of them.
+      axis_index_groups: lists of indices along the axis that gather among themselves.
+      axis: the dimension of the result along which the ranks lie.
+      tiled: whether to concatenate along the existing dimension ``axis``.
+      to: the type of the result over the axis: "varying", "invarying" or "reduced".
+
+    Returns:
+      Arrays with a new dimension of size n at ``axis``, or with that dimension n times as long.
+
+    Example:
+      >>> jaxccomp.lax.all_gather(x, "data", tiled=True)                 # doctest: +SKIP
+    """
+    if to not in ("varying", "invarying", "reduced"):
+        raise errors.unknown("value of to=", to, ("varying", "invarying", "reduced"))
+    names = names_of(axis_name)
+    if not names:
+        return x
+    if to == "reduced" or has_partial_sums(x):
+        only_raw("all_gather", how)
+        return jax.lax.all_gather(
+            x, names, axis_index_groups=axis_index_groups, axis=axis, tiled=tiled, to=to
+        )
+    if to == "invarying" and axis_index_groups is not None:
+        raise NotImplementedError('all_gather: to="invarying" does not go with axis_index_groups.')
+    call = make_call("allgather", axis_name=names, axis_index_groups=axis_index_groups, **how)
+    call = call.replace(invariant=call.invariant and to == "invarying")
+
+    def arrange(rows: Any) -> Any:
+        place = dimension_of("all_gather", "axis", axis, rows.ndim - tiled)
+        rows = jnp.moveaxis(rows, 0, place)
+        return merge(rows, place) if tiled else rows
+
+    return jax.tree.map(arrange, apply(call, x))
+
+
+@parallel
+def psum_scatter(
+    x: Any,
+    axis_name: AxisName,
+    *,
+    scatter_dimension: int = 0,
+    axis_index_groups: Groups | None = None,
+    tiled: bool = False,
+    **how: Unpack[How],
+) -> Any:
+    """This rank's part of the sum over an axis, as ``jax.lax.psum_scatter``.
+
+    On the wire: each rank sends n - 1 blocks.
+
+    Args:
+      x: pytree of arrays whose dimension ``scatter_dimension`` is n long, or with ``tiled`` a
+        multiple of n.
+      axis_name: one axis or a tuple of them.
+      scatter_dimension: the dimension along which the parts lie.
+      axis_index_groups: lists of indices along the axis that sum among themselves.
+      tiled: whether the dimension is kept, n times shorter, or removed.
+
+    Returns:
+      Arrays without that dimension, or with it n times shorter.
+
+    Example:
+      >>> jaxccomp.lax.psum_scatter(grads, "data", tiled=True)           # doctest: +SKIP
+    """
+    names = names_of(axis_name)
+    if not names:
+        return x
+    if has_partial_sums(x):
+        only_raw("psum_scatter", how)
+        return jax.lax.psum_scatter(
+            x,
+            names,
+            scatter_dimension=scatter_dimension,
+            axis_index_groups=axis_index_groups,
+            tiled=tiled,
+        )
+    call = make_call(
+        "reduce_scatter",
+        axis_name=names,
+        axis_index_groups=axis_index_groups,
+        **how,
+        op="sum",
+    )
+
+    def split(leaf: Any) -> Any:
+        leaf = as_array("psum_scatter", leaf)
+        return blocks("psum_scatter", leaf, scatter_dimension, call.size, tiled)
+
+    return apply(call, jax.tree.map(split, x))
+
+
+@parallel
+def all_to_all(
+    x: Any,
+    axis_name: AxisName,
+    split_axis: int,
+    concat_axis: int,
+    *,
+    axis_index_groups: Groups | None = None,
+    tiled: bool = False,
+    **how: Unpack[How],
+) -> Any:
+    """Splits along one dimension, sends a part to each rank, and joins along another.
+
+    As ``jax.lax.all_to_all``. On the wire: each rank sends and receives n - 1 blocks.
+
+    Args:
+      x: pytree of arrays whose dimension ``split_axis`` is n long, or with ``tiled`` a multiple.
+      axis_name: one axis or a tuple of them.
+      split_axis: the dimension that is split.
+      concat_axis: the dimension of the result along which the ranks lie.
+      axis_index_groups: lists of indices along the axis that exchange among themselves.
+      tiled: whether dimensions are shortened and lengthened, or removed and added.
+
+    Returns:
+      Arrays of shape ``np.insert(np.delete(x.shape, split_axis), concat_axis, n)``, or with
+      ``tiled`` of the shape of ``x`` with the one dimension n times shorter, the other n times
+      longer.
+
+    Example:
+      >>> jaxccomp.lax.all_to_all(tokens, "experts", 0, 0, tiled=True)   # doctest: +SKIP
+    """
+    names = names_of(axis_name)
+    call = make_call("alltoall", axis_name=names, axis_index_groups=axis_index_groups, **how)
+
+    def split(leaf: Any) -> Any:
+        return blocks("all_to_all", as_array("all_to_all", leaf), split_axis, call.size, tiled)
+
+    def arrange(rows: Any) -> Any:
+        place = dimension_of("all_to_all", "concat_axis", concat_axis, rows.ndim - tiled)
+        rows = jnp.moveaxis(rows, 0, place)
+        return merge(rows, place) if tiled else rows
+
+    return jax.tree.map(arrange, apply(call, jax.tree.map(split, x)))
+
+
+@parallel
+def ppermute(
+    x: Any,
+    axis_name: AxisName,
+    perm: Sequence[tuple[int, int]],
+    **how: Unpack[How],
+) -> Any:
+    """Sends each rank's values to another, as ``jax.lax.ppermute``.
+
+    On the wire: the values once.
+
+    Args:
+      x: pytree of arrays of any shape.
+      axis_name: one axis or a tuple of them.
+      perm: pairs of source and destination; each rank at most once as either.
+
+    Returns:
+      Same shapes; zeros on ranks that are no destination.
+
+    Example:
+      >>> jaxccomp.lax.ppermute(x, "data", [(0, 1), (1, 0)])             # doctest: +SKIP
+    """
+    call = make_call("permute", axis_name=names_of(axis_name), **how)
+    pairs = [
+        (rank_of(source, call.size), rank_of(destination, call.size))
+        for source, destination in perm
+    ]
+    for side in ([source for source, _ in pairs], [destination for _, destination in pairs]):
+        if len(set(side)) < len(side):
+            raise errors.InvalidArgumentError(
+                f"ppermute sources and destinations must be unique, got {perm}."
+            )
+    return apply(call.replace(pairs=tuple(rank for pair in pairs for rank in pair)), x)
+
+
+@parallel
+def pbroadcast(
+    x: Any,
+    axis_name: AxisName,
+    source: Any,
+    **how: Unpack[How],
+) -> Any:
+    """One rank's values for all, as ``jax.lax.pbroadcast`` (here on CPU, too).
+
+    On the wire: each rank receives the values once, if ``source`` is known when tracing.
+
+    Args:
+      x: pytree of arrays of any shape.
+      axis_name: one axis or a tuple of them.
+      source: the rank whose values are sent: an integer, or an int32 scalar array that is the same
+        on all ranks.
+
+    Returns:
+      Same shapes, of a type that varies over the axis; ``jaxccomp.bcast`` gives the invariant one.
+
+    Example:
+      >>> jaxccomp.lax.pbroadcast(x, "data", 0)                          # doctest: +SKIP
+    """
+    names = names_of(axis_name)
+    if _compat.is_tracer(source):
+        mine = jax.lax.axis_index(names) == source
+        x = jax.tree.map(lambda leaf: jnp.where(mine, leaf, jnp.zeros_like(leaf)), x)
+        call = make_call("allreduce", axis_name=names, op="sum", **how)
+        return apply(call.replace(invariant=False), x)
+    call = make_call("bcast", axis_name=names, root=source, **how)
+    return apply(call.replace(invariant=False), x)
+
+
+@parallel
+def ragged_all_to_all(
+    operand: Any,
+    output: Any,
+    input_offsets: Any,
+    send_sizes: Any,
+    output_offsets: Any,
+    recv_sizes: Any,
+    *,
+    axis_name: AxisName,
+    axis_index_groups: Groups | None = None,
+    **how: Unpack[How],
+) -> Any:
+    """Exchanges slices whose places and sizes are computed, as ``jax.lax.ragged_all_to_all``.
+
+    On the wire: the slices, and one block of offsets per rank. With ``backend="xla"`` slices
+    travel filled up to the length of ``operand``.
+
+    Args:
+      operand: array of shape ``(N, *s)`` with the rows to send.
+      output: array of shape ``(M, *s)`` that received rows are written to.
+      input_offsets: integers of shape ``(K,)``, K a multiple of n: where slices begin in
+        ``operand``; those for rank 0 first. Slices must not overlap if a derivative is taken.
+      send_sizes: integers of shape ``(K,)``: how many rows slices have.
+      output_offsets: integers of shape ``(K,)``: where slices go in their receivers' ``output``.
+      recv_sizes: integers of shape ``(K,)``: how many rows come; those from rank 0 first.
+      axis_name: one axis or a tuple of them.
+      axis_index_groups: lists of indices along the axis that exchange among themselves.
+
+    Returns:
+      ``output`` with the received rows in their places.
+    """
+    options: Any = {"axis_name": names_of(axis_name), "axis_index_groups": axis_index_groups}
+    call = make_call("ragged_alltoall", **options, **how)
+    given = {
+        "input_offsets": input_offsets,
+        "send_sizes": send_sizes,
+        "output_offsets": output_offsets,
+        "recv_sizes": recv_sizes,
+    }
+    tables = {name: ragged_table(name, value, call.size) for name, value in given.items()}
+    if len({table.shape for table in tables.values()}) > 1:
+        shapes = {name: jnp.shape(value) for name, value in given.items()}
+        raise errors.InvalidArgumentError(f"ragged_all_to_all: shapes must be equal, got {shapes}.")
+    # Places in this rank's output are known to the senders only.
+    exchange = make_call("alltoall", **options, backend=how.get("backend", "auto"))
+    offsets = apply(exchange, tables["output_offsets"])
+    operand = as_array("ragged_all_to_all", operand)
+    output = as_array("ragged_all_to_all", output)
+    dtype = output.dtype
+    if unpacked(dtype) != dtype:
+        operand, output = operand.astype(unpacked(dtype)), output.astype(unpacked(dtype))
+    for i in range(offsets.shape[1]):
+        output = _ragged.bind(
+            call,
+            [
+                operand,
+                output,
+                tables["input_offsets"][:, i],
+                tables["send_sizes"][:, i],
+                offsets[:, i],
+                tables["recv_sizes"][:, i],
+            ],
+        )
+    return output.astype(dtype)

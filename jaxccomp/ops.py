@@ -1,0 +1,245 @@
+"""Collective operations, on arrays or whole pytrees, along a named axis or between processes.
+
+Every operation takes any pytree of arrays and gives one of the same structure, in one exchange: no
+leaves are concatenated. There are two styles:
+
+* inside ``shard_map``, ``pmap`` or ``vmap``: ``axis_name="data"``; ranks are indices along it;
+* one process per rank (``mpiexec -n 4 python ...``): ``comm=``, by default the world.
+
+In both, n is the number of ranks. Operations work under ``jit``, ``grad``, ``jvp``, ``vmap``,
+``scan``, ``cond``, ``while_loop`` and ``remat``. Moving data and ``op="sum"`` or ``"mean"`` are
+linear and have derivatives of all orders; leaves of integer type simply have none. Cotangents
+travel with the same codec, backend and algorithm as the values did.
+
+Dtypes: bool, integers, float16, bfloat16, float32, float64, complex64 and complex128; float8, int4
+and typed PRNG keys where values are only moved.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar, Unpack
+
+from jaxccomp._arguments import make_call
+from jaxccomp._operation import Options, operation
+from jaxccomp._ops_vector import allgatherv, alltoallv, gatherv, scatterv
+from jaxccomp._point_to_point import barrier, recv, send, sendrecv
+from jaxccomp._pytree import apply
+
+__all__ = [
+    "allgather",
+    "allgatherv",
+    "allreduce",
+    "alltoall",
+    "alltoallv",
+    "barrier",
+    "bcast",
+    "exscan",
+    "gather",
+    "gatherv",
+    "recv",
+    "reduce",
+    "reduce_scatter",
+    "scan",
+    "scatter",
+    "scatterv",
+    "send",
+    "sendrecv",
+]
+
+T = TypeVar("T")
+
+
+@operation
+def bcast(x: T, root: int = 0, **options: Unpack[Options]) -> T:
+    """Gives all ranks the root's values.
+
+    On the wire: each rank receives the values once, encoded once by the root and forwarded as they
+    are. With a lossy codec the root, too, gets what the others decode, so that all are equal.
+
+    Args:
+      x: pytree of arrays of any shape, the same on all ranks; off the root only shapes count.
+      root: the rank whose values are sent.
+
+    Returns:
+      Same shapes; the same on all ranks (under ``check_vma``, of invariant type).
+
+    Example:
+      >>> params = jaxccomp.bcast(params, root=0)                        # doctest: +SKIP
+      >>> params = jaxccomp.bcast(params, root=0, axis_name="data")      # doctest: +SKIP
+    """
+    return apply(make_call("bcast", root=root, **options), x)
+
+
+@operation
+def allreduce(x: T, op: str = "sum", **options: Unpack[Options]) -> T:
+    """Gives all ranks the element-wise reduction of all ranks' values.
+
+    On the wire: between one and two times the values per rank, depending on the algorithm. With a
+    lossy codec the result is the same on all ranks.
+
+    Args:
+      x: pytree of arrays of any shape, the same on all ranks.
+      op: "sum", "mean" (floating and complex types), "prod", "min", "max", and for bool and
+        integers "and", "or", "xor". float16 and bfloat16 are summed in float32.
+
+    Returns:
+      Same shapes and dtypes; the same on all ranks (under ``check_vma``, of invariant type).
+
+    Example:
+      >>> grads = jaxccomp.allreduce(grads, op="mean", codec="bf16")     # doctest: +SKIP
+    """
+    return apply(make_call("allreduce", op=op, **options), x)
+
+
+@operation
+def reduce(x: T, op: str = "sum", root: int = 0, **options: Unpack[Options]) -> T:
+    """Gives the root the element-wise reduction of all ranks' values.
+
+    On the wire: each rank sends about the values once.
+
+    Args:
+      x: pytree of arrays of any shape, the same on all ranks.
+      op: as for `allreduce`.
+      root: the rank that gets the result.
+
+    Returns:
+      Same shapes and dtypes; zeros off the root.
+
+    Example:
+      >>> total = jaxccomp.reduce(x, op="sum", root=0)                   # doctest: +SKIP
+    """
+    return apply(make_call("reduce", op=op, root=root, **options), x)
+
+
+@operation
+def allgather(x: T, **options: Unpack[Options]) -> T:
+    """Gives all ranks the values of each.
+
+    On the wire: each rank receives n - 1 blocks, each encoded once by its owner.
+
+    Args:
+      x: pytree of arrays of shape ``s``, the same on all ranks.
+
+    Returns:
+      Arrays of shape ``(n, *s)``, row j from rank j; the same on all ranks (under ``check_vma``,
+      of invariant type; ``jaxccomp.lax.all_gather`` gives the varying form).
+
+    Example:
+      >>> everything = jaxccomp.allgather(x, axis_name="data")           # doctest: +SKIP
+    """
+    return apply(make_call("allgather", **options), x)
+
+
+@operation
+def gather(x: T, root: int = 0, **options: Unpack[Options]) -> T:
+    """Gives the root the values of each rank.
+
+    On the wire: the root receives n - 1 blocks.
+
+    Args:
+      x: pytree of arrays of shape ``s``, the same on all ranks.
+      root: the rank that gets them.
+
+    Returns:
+      Arrays of shape ``(n, *s)``, row j from rank j; zeros off the root.
+
+    Example:
+      >>> rows = jaxccomp.gather(x, root=0)                              # doctest: +SKIP
+    """
+    return apply(make_call("gather", root=root, **options), x)
+
+
+@operation
+def scatter(x: T, root: int = 0, **options: Unpack[Options]) -> T:
+    """Gives each rank its row of the root's values.
+
+    On the wire: the root sends n - 1 blocks.
+
+    Args:
+      x: pytree of arrays of shape ``(n, *s)``, the same on all ranks; off the root only shapes
+        count.
+      root: the rank whose rows are sent.
+
+    Returns:
+      Arrays of shape ``s``: on rank j, row j of the root's.
+
+    Example:
+      >>> mine = jaxccomp.scatter(rows, root=0)                          # doctest: +SKIP
+    """
+    return apply(make_call("scatter", root=root, **options), x)
+
+
+@operation
+def reduce_scatter(x: T, op: str = "sum", **options: Unpack[Options]) -> T:
+    """Gives each rank its row of the element-wise reduction of all ranks' values.
+
+    On the wire: each rank sends n - 1 blocks.
+
+    Args:
+      x: pytree of arrays of shape ``(n, *s)``, the same on all ranks.
+      op: as for `allreduce`.
+
+    Returns:
+      Arrays of shape ``s``: on rank j, row j of the reduction.
+
+    Example:
+      >>> shard = jaxccomp.reduce_scatter(grads, axis_name="data")       # doctest: +SKIP
+    """
+    return apply(make_call("reduce_scatter", op=op, **options), x)
+
+
+@operation
+def alltoall(x: T, **options: Unpack[Options]) -> T:
+    """Sends row j to rank j, for all ranks at once.
+
+    On the wire: each rank sends and receives n - 1 blocks.
+
+    Args:
+      x: pytree of arrays of shape ``(n, *s)``, the same on all ranks.
+
+    Returns:
+      Same shapes; row j came from rank j.
+
+    Example:
+      >>> tokens = jaxccomp.alltoall(tokens, axis_name="experts")        # doctest: +SKIP
+    """
+    return apply(make_call("alltoall", **options), x)
+
+
+@operation
+def scan(x: T, op: str = "sum", **options: Unpack[Options]) -> T:
+    """Gives each rank the reduction of the values of ranks up to and including itself.
+
+    On the wire: each rank sends the values about log2(n) times at most.
+
+    Args:
+      x: pytree of arrays of any shape, the same on all ranks.
+      op: as for `allreduce`, but for "mean".
+
+    Returns:
+      Same shapes and dtypes.
+
+    Example:
+      >>> upto = jaxccomp.scan(count, axis_name="data")                  # doctest: +SKIP
+    """
+    return apply(make_call("scan", op=op, **options), x)
+
+
+@operation
+def exscan(x: T, op: str = "sum", **options: Unpack[Options]) -> T:
+    """Gives each rank the reduction of the values of the ranks before it.
+
+    On the wire: as `scan`.
+
+    Args:
+      x: pytree of arrays of any shape, the same on all ranks.
+      op: as for `scan`.
+
+    Returns:
+      Same shapes and dtypes; on rank 0 the value that ``op`` leaves everything unchanged with (0
+      for "sum", the largest value for "min").
+
+    Example:
+      >>> offset = jaxccomp.exscan(count, axis_name="data")              # doctest: +SKIP
+    """
+    return apply(make_call("exscan", op=op, **options), x)

@@ -1,0 +1,78 @@
+"""What the engine has done in this process: bytes sent, time spent, per operation."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from jaxccomp import _engine, comm
+
+
+@dataclasses.dataclass(frozen=True)
+class OperationStats:
+    """One kind of operation, summed over its calls.
+
+    Attributes:
+      calls: how often it ran.
+      value_bytes: the size of its operands.
+      sent_bytes: what was sent of them, encoded.
+      remote_bytes: the part of ``sent_bytes`` that left the process.
+      seconds: from the start of each call to its end, summed; calls in flight together count
+        each for itself.
+    """
+
+    calls: int = 0
+    value_bytes: int = 0
+    sent_bytes: int = 0
+    remote_bytes: int = 0
+    seconds: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Stats:
+    """All operations since the start or the last :func:`reset`."""
+
+    operations: Mapping[str, OperationStats]
+
+    @property
+    def total(self) -> OperationStats:
+        """The sum over all operations."""
+        rows = [dataclasses.astuple(each) for each in self.operations.values()]
+        return OperationStats(*map(sum, zip(*rows, strict=True))) if rows else OperationStats()
+
+    def __str__(self) -> str:
+        lines = [f"{'operation':<16}{'calls':>9}{'values':>12}{'sent':>12}{'seconds':>10}"]
+        for name, each in (*sorted(self.operations.items()), ("all", self.total)):
+            lines.append(
+                f"{name:<16}{each.calls:>9}{format_bytes(each.value_bytes):>12}"
+                f"{format_bytes(each.sent_bytes):>12}{each.seconds:>10.3f}"
+            )
+        return "\n".join(lines)
+
+
+def get() -> Stats:
+    """The numbers so far; empty before the first operation and without the engine."""
+    if not comm.is_initialized() or not _engine.available():
+        return Stats({})
+    fields = {field.name for field in dataclasses.fields(OperationStats)}
+    return Stats(
+        {
+            name: OperationStats(**{key: row[key] for key in row if key in fields})
+            for name, row in _engine.load().stats().items()
+        }
+    )
+
+
+def reset() -> None:
+    """Starts counting anew."""
+    if comm.is_initialized() and _engine.available():
+        _engine.load().reset_stats()
+
+
+def format_bytes(count: int) -> str:
+    """``count`` in binary units, such as "1.5 MiB"."""
+    size, units = float(count), ["B", "KiB", "MiB", "GiB", "TiB"]
+    while size >= 1024 and len(units) > 1:
+        size /= 1024
+        units.pop(0)
+    return f"{size:.0f} {units[0]}" if size.is_integer() else f"{size:.1f} {units[0]}"

@@ -1,0 +1,13 @@
+"""What all parts of the suite share: `import contract`, types of 64 bits, and quick compilation."""
+
+import os
+import pathlib
+import sys
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("JAX_ENABLE_X64", "1")  # read by JAX when it is imported
+# Compiling is what tests spend their time on. XLA's own passes, which decide what becomes of a
+# collective, run as ever; only LLVM leaves its code as it is.
+os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_backend_optimization_level=0"
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))

@@ -1,0 +1,21 @@
+// Runs every registered test, or those whose name contains argv[1].
+#include <cstdio>
+#include <string_view>
+
+#include "check.h"
+
+int main(int argc, char** argv) {
+  using namespace jaxccomp::testing;
+  const std::string_view filter = argc > 1 ? argv[1] : "";
+  int passed = 0, failed = 0;
+  for (const TestCase& test : Tests()) {
+    if (std::string_view(test.name).find(filter) == std::string_view::npos) continue;
+    const int64_t before = FailedChecks().load();
+    test.run();
+    const bool ok = FailedChecks().load() == before;
+    std::fprintf(stderr, "%s %s\n", ok ? "ok    " : "FAILED", test.name);
+    ++(ok ? passed : failed);
+  }
+  std::printf("%d passed, %d failed\n", passed, failed);
+  return failed == 0 ? 0 : 1;
+}

@@ -1,0 +1,329 @@
+// Checks of MpiTransport between processes. Built as a shared library that a Python script
+// loads on every rank after mpi4py, which initialises MPI:
+//
+//   comm = MPI.COMM_WORLD.Dup(); comm.Set_errhandler(MPI.ERRORS_RETURN)
+//   lib = ctypes.CDLL("libtransport_test.so")
+//   failed = lib.JaxccompCheckMpiTransport(c_uint64(MPI._handleof(comm)),
+//                                          c_uint64(MPI._handleof(MPI.BYTE)),
+//                                          c_int64(unit_bytes), c_uint32(payload_tags),
+//                                          c_int(full))
+//
+// Every rank returns how many of its checks failed.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "check.h"
+#include "transport/mpi/mpi_transport.h"
+
+namespace jaxccomp {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+struct Waiter final : Completion {
+  void Done(Status s) override {
+    ++calls;
+    status = std::move(s);
+  }
+  int calls = 0;
+  Status status;
+};
+
+// What payload `index` from one process to another holds, so that any mix-up shows.
+Bytes Pattern(int source, int destination, uint32_t index, int64_t bytes) {
+  Bytes out(static_cast<size_t>(bytes));
+  uint64_t x = 0x9e3779b97f4a7c15u * (1 + index + 1000003u * static_cast<uint64_t>(source) +
+                                      7919u * static_cast<uint64_t>(destination));
+  for (size_t i = 0; i < out.size(); i += 8) {
+    x = x * 6364136223846793005u + 1442695040888963407u;
+    std::memcpy(out.data() + i, &x, std::min<size_t>(8, out.size() - i));
+  }
+  return out;
+}
+
+// `data` cut into `count` pieces of uneven sizes, one of them empty when there are three or more.
+std::vector<Piece> Cut(Bytes* data, int count, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::vector<int64_t> ends;
+  const auto total = static_cast<int64_t>(data->size());
+  for (int i = 0; i + 1 < count; ++i) ends.push_back(total ? random() % total : 0);
+  if (count >= 3) ends[1] = ends[0];
+  std::sort(ends.begin(), ends.end());
+  ends.push_back(total);
+  std::vector<Piece> pieces;
+  int64_t begin = 0;
+  for (int64_t end : ends) {
+    pieces.push_back({data->data() + begin, end - begin});
+    begin = end;
+  }
+  return pieces;
+}
+
+struct Node final : Receiver {
+  struct Arrival {
+    Header header;
+    Bytes payload;
+    Announced announced;
+    std::unique_ptr<Waiter> pulled;
+  };
+
+  void OnMessage(const Header& header, std::span<const std::byte> payload,
+                 Announced announced) override {
+    auto arrival = std::make_unique<Arrival>();
+    arrival->header = header;
+    arrival->payload.assign(payload.begin(), payload.end());
+    arrival->announced = announced;
+    CHECK_EQ(announced.process < 0, header.payload_bytes <= MpiTransport::kEagerBytes);
+    if (announced.process < 0) CHECK_EQ(payload.size(), header.payload_bytes);
+    auto& arrivals = phases[header.sequence];
+    arrivals.push_back(std::move(arrival));
+    if (header.sequence == phase) PullAtOnce(arrivals.back().get());
+  }
+  void OnPeerLost(int process, const Status& why) override {
+    CHECK(false);
+    std::fprintf(stderr, "lost process %d: %s\n", process, why.message().c_str());
+  }
+  void Pull(Arrival* arrival, int pieces) {
+    arrival->payload.resize(static_cast<size_t>(arrival->header.payload_bytes));
+    arrival->pulled = std::make_unique<Waiter>();
+    const auto into = Cut(&arrival->payload, pieces, arrival->header.tag + 77);
+    transport->Pull(arrival->announced, into, arrival->pulled.get());
+  }
+
+  void PullAtOnce(Arrival* arrival) {
+    if (pull_pieces > 0 && arrival->announced.process >= 0) Pull(arrival, pull_pieces);
+  }
+  // Other ranks may be a phase ahead: what they sent has waited.
+  std::vector<std::unique_ptr<Arrival>>& StartPhase(int pieces) {
+    phases.erase(phase++);
+    pull_pieces = pieces;
+    for (auto& arrival : phases[phase]) PullAtOnce(arrival.get());
+    return phases[phase];
+  }
+
+  MpiTransport* transport = nullptr;
+  std::map<uint64_t, std::vector<std::unique_ptr<Arrival>>> phases;
+  uint64_t phase = 0;
+  int pull_pieces = 1;  // 0: not at once
+};
+
+template <typename F>
+bool PollUntil(MpiTransport* transport, F&& ready) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (!ready()) {
+    transport->Poll();
+    if (std::chrono::steady_clock::now() > deadline) return CHECK(!"timed out");
+  }
+  return true;
+}
+
+bool AllPulled(const std::vector<std::unique_ptr<Node::Arrival>>& arrivals) {
+  for (const auto& a : arrivals) {
+    if (a->announced.process >= 0 && (!a->pulled || a->pulled->calls == 0)) return false;
+  }
+  return true;
+}
+
+// Everyone sends `repeats` messages of each size to everyone, itself included, all in flight.
+void CheckExchange(MpiTransport* transport, Node* node, const std::vector<int64_t>& sizes,
+                   int repeats, int send_pieces, int pull_pieces) {
+  const int ranks = transport->process_count(), self = transport->process();
+  const auto& arrivals = node->StartPhase(pull_pieces);
+  std::deque<Bytes> payloads;
+  std::deque<Waiter> sent;
+  for (int r = 0; r < repeats; ++r) {
+    for (size_t s = 0; s < sizes.size(); ++s) {
+      for (int d = 0; d < ranks; ++d) {
+        Header header;
+        header.tag = static_cast<uint32_t>(r * sizes.size() + s);
+        header.sequence = node->phase;
+        header.destination = d;
+        header.payload_bytes = sizes[s];
+        payloads.push_back(Pattern(self, d, header.tag, sizes[s]));
+        sent.emplace_back();
+        transport->Send(d, header, Cut(&payloads.back(), send_pieces, header.tag), &sent.back());
+        if (sizes[s] <= MpiTransport::kEagerBytes) CHECK_EQ(sent.back().calls, 1);
+      }
+    }
+  }
+  const size_t expected = static_cast<size_t>(ranks * repeats) * sizes.size();
+  PollUntil(transport, [&] {
+    if (arrivals.size() < expected || !AllPulled(arrivals)) return false;
+    for (const Waiter& w : sent) {
+      if (w.calls == 0) return false;
+    }
+    return true;
+  });
+  CHECK_EQ(arrivals.size(), expected);
+  std::map<int, uint32_t> next;  // messages of one source come in order
+  for (const auto& a : arrivals) {
+    CHECK_EQ(a->header.tag, next[a->header.source_process]++);
+    CHECK_EQ(a->header.destination, self);
+    CHECK(a->payload == Pattern(a->header.source_process, self, a->header.tag,
+                                a->header.payload_bytes));
+    if (a->pulled) {
+      CHECK_OK(a->pulled->status);
+      CHECK_EQ(a->pulled->calls, 1);
+    }
+  }
+  for (const Waiter& w : sent) {
+    CHECK_OK(w.status);
+    CHECK_EQ(w.calls, 1);
+  }
+}
+
+// Announced payloads that are pulled last first, or dropped. With more of them than there are
+// MPI tags, some share a tag and must not be mixed up.
+void CheckLatePulls(MpiTransport* transport, Node* node, int count) {
+  const int ranks = transport->process_count(), self = transport->process();
+  const int to = (self + 1) % ranks;
+  const auto& arrivals = node->StartPhase(0);
+  const int64_t bytes = MpiTransport::kEagerBytes + 1;
+  std::vector<Bytes> payloads;
+  std::deque<Waiter> sent;
+  for (int i = 0; i < count; ++i) payloads.push_back(Pattern(self, to, i, bytes));
+  for (int i = 0; i < count; ++i) {
+    Header header;
+    header.sequence = node->phase;
+    header.tag = static_cast<uint32_t>(i);
+    header.payload_bytes = bytes;
+    sent.emplace_back();
+    const Piece piece{payloads[i].data(), bytes};
+    transport->Send(to, header, {&piece, 1}, &sent.back());
+    transport->Poll();
+  }
+  PollUntil(transport, [&] { return arrivals.size() == static_cast<size_t>(count); });
+  for (int i = count - 1; i >= 0; --i) {
+    Node::Arrival* arrival = arrivals[static_cast<size_t>(i)].get();
+    if (i % 3 == 0) {
+      transport->Discard(arrival->announced);
+      arrival->announced = {};
+    } else {
+      node->Pull(arrival, 1 + i % 2);
+    }
+  }
+  PollUntil(transport, [&] {
+    if (!AllPulled(arrivals)) return false;
+    for (const Waiter& w : sent) {
+      if (w.calls == 0) return false;
+    }
+    return true;
+  });
+  for (const auto& a : arrivals) {
+    if (!a->pulled) continue;
+    CHECK_OK(a->pulled->status);
+    CHECK(a->payload == Pattern(a->header.source_process, self, a->header.tag, bytes));
+  }
+  for (const Waiter& w : sent) CHECK_OK(w.status);
+}
+
+void CheckMisuse(MpiTransport* transport) {
+  Header header;
+  header.payload_bytes = 5;
+  Waiter wrong_size, no_such, unknown;
+  transport->Send(0, header, {}, &wrong_size);
+  CHECK(wrong_size.status.code() == Code::kInternal);
+  header.payload_bytes = 0;
+  transport->Send(transport->process_count(), header, {}, &no_such);
+  CHECK(no_such.status.code() == Code::kInternal);
+  transport->Pull({.process = 0, .id = 12345}, {}, &unknown);
+  CHECK(unknown.status.code() == Code::kInternal);
+  transport->Discard({.process = 0, .id = 12345});
+  CHECK(transport->InPlace({.process = 0, .id = 12345}).empty());
+}
+
+}  // namespace
+}  // namespace jaxccomp
+
+// `unit_bytes` and `payload_tags` are MpiConfig's. `full`: also payloads of 64 MiB. Nothing is
+// under way on `comm` when all ranks have returned.
+extern "C" int JaxccompCheckMpiTransport(uint64_t comm, uint64_t byte_type, int64_t unit_bytes,
+                                         uint32_t payload_tags, int full) {
+  using namespace jaxccomp;
+  constexpr int64_t kKiB = 1 << 10;
+  const int64_t failed_before = testing::FailedChecks().load();
+  auto failed = [&] { return static_cast<int>(testing::FailedChecks().load() - failed_before); };
+  Node node;
+  auto created = MpiTransport::Create(
+      {.comm = comm,
+       .byte_type = byte_type,
+       .unit_bytes = unit_bytes,
+       .payload_tags = payload_tags},
+      &node);
+  if (!CHECK_OK(created)) return failed();
+  MpiTransport* transport = created->get();
+  node.transport = transport;
+  constexpr int64_t kEager = MpiTransport::kEagerBytes;
+  const std::vector<int64_t> sizes = {0,         1,         kKiB,          kEager - 1, kEager,
+                                      kEager + 1, 16 * kKiB, 16 * kKiB + 1, 64 * kKiB,
+                                      kKiB * kKiB};
+  CheckMisuse(transport);
+  CheckExchange(transport, &node, sizes, 3, 1, 1);
+  CheckExchange(transport, &node, sizes, 2, 4, 1);
+  CheckExchange(transport, &node, sizes, 2, 1, 3);
+  CheckExchange(transport, &node, sizes, 2, 5, 3);
+  CheckExchange(transport, &node, {0, 8, 200, 20 * kKiB}, 300, 1, 1);
+  CheckLatePulls(transport, &node, 40);
+  if (full) CheckExchange(transport, &node, {64 * kKiB * kKiB}, 1, 1, 1);
+  transport->Close();
+  Waiter late;
+  transport->Send(0, Header{}, {}, &late);
+  CHECK(late.status.code() == Code::kUnavailable);
+  CHECK(!transport->Poll());
+  return failed();
+}
+
+// Half a round trip between ranks 0 and 1 in microseconds, the mean of `rounds`; -1 on failure.
+extern "C" double JaxccompMpiPingPong(uint64_t comm, uint64_t byte_type, int64_t bytes,
+                                      int rounds) {
+  using namespace jaxccomp;
+  struct Player final : Receiver {
+    void OnMessage(const Header&, std::span<const std::byte> payload,
+                   Announced announced) override {
+      if (announced.process >= 0) {
+        const Piece into{buffer.data(), static_cast<int64_t>(buffer.size())};
+        transport->Pull(announced, {&into, 1}, &pulled);
+      } else {
+        if (!payload.empty()) std::memcpy(buffer.data(), payload.data(), payload.size());
+        ++pulled.calls;
+      }
+    }
+    void OnPeerLost(int, const Status&) override { lost = true; }
+    MpiTransport* transport = nullptr;
+    Bytes buffer;
+    Waiter pulled;
+    bool lost = false;
+  } player;
+  player.buffer.resize(static_cast<size_t>(bytes));
+  auto created = MpiTransport::Create({.comm = comm, .byte_type = byte_type}, &player);
+  if (!created.ok()) return -1;
+  MpiTransport* transport = player.transport = created->get();
+  if (transport->process() > 1) return 0;
+  Bytes outgoing(static_cast<size_t>(bytes));
+  const Piece piece{outgoing.data(), bytes};
+  Header header;
+  header.payload_bytes = bytes;
+  Waiter sent;
+  const bool first = transport->process() == 0;
+  const int peer = first ? 1 : 0;
+  const int warm_rounds = rounds / 10 + 1;
+  auto start = std::chrono::steady_clock::now();
+  for (int r = 0; r < warm_rounds + rounds && !player.lost; ++r) {
+    if (r == warm_rounds) start = std::chrono::steady_clock::now();
+    if (first) transport->Send(peer, header, {&piece, 1}, &sent);
+    while (player.pulled.calls <= r && !player.lost) transport->Poll();
+    if (!first) transport->Send(peer, header, {&piece, 1}, &sent);
+  }
+  const std::chrono::duration<double, std::micro> taken =
+      std::chrono::steady_clock::now() - start;
+  while (sent.calls < warm_rounds + rounds && !player.lost) transport->Poll();
+  return player.lost ? -1 : taken.count() / (2 * rounds);
+}

@@ -1,0 +1,400 @@
+// Ranks of a team in one process, for tests of the whole engine: either one engine with a device
+// per rank, or an engine per rank, joined by a transport in memory.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "check.h"
+#include "runtime/engine.h"
+#include "transport/pieces.h"
+
+namespace jaxccomp::testing {
+
+// What joins the transports of several engines. Delivers in random order, as transport.h allows.
+class Hub {
+ public:
+  static constexpr int64_t kEagerBytes = 2048;  // largest payload that comes along
+
+  explicit Hub(int processes) : inboxes_(static_cast<size_t>(processes)) {}
+
+  // Every engine of the hub hears, when it polls next, that `process` is lost.
+  void Lose(int process) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (auto& inbox : inboxes_) inbox.push_back({.lost = process});
+  }
+
+ private:
+  friend class HubTransport;
+  struct Event {
+    Header header = {};
+    std::vector<std::byte> payload = {};
+    Announced announced = {};
+    Completion* done = nullptr;  // else a message
+    Status status = {};
+    int lost = -1;
+  };
+  struct Offer {
+    std::vector<Piece> pieces;
+    Completion* done;
+    int sender;
+  };
+
+  std::mutex mutex_;
+  std::vector<std::vector<Event>> inboxes_;  // by process
+  std::map<uint64_t, Offer> offers_;
+  uint64_t next_id_ = 1;
+};
+
+class HubTransport final : public Transport {
+ public:
+  HubTransport(std::shared_ptr<Hub> hub, int process, Receiver* receiver)
+      : hub_(std::move(hub)),
+        process_(process),
+        receiver_(receiver),
+        random_(static_cast<uint32_t>(process)) {}
+
+  // Whoever still waits is told, and nothing in the hub leads here any more.
+  ~HubTransport() override {
+    std::vector<Completion*> waiting;
+    {
+      std::lock_guard<std::mutex> lock(hub_->mutex_);
+      for (auto it = hub_->offers_.begin(); it != hub_->offers_.end();) {
+        if (it->second.sender != process_) {
+          ++it;
+          continue;
+        }
+        waiting.push_back(it->second.done);
+        it = hub_->offers_.erase(it);
+      }
+      auto& inbox = hub_->inboxes_[process_];
+      for (Hub::Event& event : inbox) {
+        if (event.done != nullptr) waiting.push_back(event.done);
+        if (event.announced.process >= 0) Release(event.announced.id);
+      }
+      inbox.clear();
+    }
+    for (Completion* done : waiting) done->Done({Code::kUnavailable, "the hub was left"});
+  }
+
+  std::string_view name() const override { return "hub"; }
+
+  void Send(int process, const Header& header, std::span<const Piece> payload,
+            Completion* done) override {
+    CHECK_EQ(TotalBytes(payload), header.payload_bytes);
+    Hub::Event message;
+    message.header = header;
+    message.header.source_process = process_;
+    const bool eager = header.payload_bytes <= Hub::kEagerBytes;
+    // Both are allowed: to be done at once, and to be done in a later poll.
+    const bool at_once = eager && random_() % 2 == 0;
+    {
+      std::lock_guard<std::mutex> lock(hub_->mutex_);
+      if (eager) {
+        message.payload.resize(static_cast<size_t>(header.payload_bytes));
+        Gather(payload, message.payload.data());
+        if (!at_once) hub_->inboxes_[process_].push_back({.done = done});
+      } else {
+        message.announced = {.process = process_, .id = hub_->next_id_++};
+        hub_->offers_[message.announced.id] = {{payload.begin(), payload.end()}, done, process_};
+      }
+      hub_->inboxes_[process].push_back(std::move(message));
+    }
+    if (at_once) done->Done(Status::Ok());
+  }
+
+  void Pull(Announced announced, std::span<const Piece> into, Completion* done) override {
+    std::lock_guard<std::mutex> lock(hub_->mutex_);
+    const auto offer = hub_->offers_.find(announced.id);
+    if (offer == hub_->offers_.end()) {
+      hub_->inboxes_[process_].push_back(
+          {.done = done, .status = Status(Code::kUnavailable, "the sender has left the hub")});
+      return;
+    }
+    CHECK_EQ(TotalBytes(offer->second.pieces), TotalBytes(into));
+    CopyPieces(offer->second.pieces, into);
+    Release(announced.id);
+    hub_->inboxes_[process_].push_back({.done = done});
+  }
+
+  std::span<const Piece> InPlace(Announced) const override { return {}; }
+
+  void Discard(Announced announced) override {
+    std::lock_guard<std::mutex> lock(hub_->mutex_);
+    Release(announced.id);
+  }
+
+  bool Poll() override {
+    std::vector<Hub::Event> events;
+    {
+      std::lock_guard<std::mutex> lock(hub_->mutex_);
+      auto& inbox = hub_->inboxes_[process_];
+      if (inbox.empty()) return false;
+      std::shuffle(inbox.begin(), inbox.end(), random_);
+      const size_t kept = random_() % ((inbox.size() + 3) / 4);
+      events.assign(std::make_move_iterator(inbox.begin() + static_cast<ptrdiff_t>(kept)),
+                    std::make_move_iterator(inbox.end()));
+      inbox.resize(kept);
+    }
+    for (Hub::Event& event : events) {
+      if (event.lost >= 0) {
+        const Status why(Code::kUnavailable, "process " + std::to_string(event.lost) + " is lost");
+        if (event.lost != process_) receiver_->OnPeerLost(event.lost, why);
+      } else if (event.done != nullptr) {
+        event.done->Done(event.status);
+      } else {
+        receiver_->OnMessage(event.header, event.payload, event.announced);
+      }
+    }
+    return true;
+  }
+
+  bool NeedsPolling() const override { return true; }
+
+ private:
+  // With the hub's lock: the sender completes.
+  void Release(uint64_t id) {
+    const auto offer = hub_->offers_.find(id);
+    if (offer == hub_->offers_.end()) return;
+    hub_->inboxes_[offer->second.sender].push_back({.done = offer->second.done});
+    hub_->offers_.erase(offer);
+  }
+
+  const std::shared_ptr<Hub> hub_;
+  const int process_;
+  Receiver* const receiver_;
+  std::minstd_rand random_;
+};
+
+// The end of an operation. Get never waits for ever: a callback that does not come ends the test,
+// since the engine may still write to the test's memory.
+class Pending {
+ public:
+  static constexpr auto kPatience = std::chrono::seconds(60);
+
+  bool IsOver() const {
+    std::lock_guard<std::mutex> lock(shared_->mutex);
+    return shared_->status.has_value();
+  }
+  Status Get() const {
+    std::unique_lock<std::mutex> lock(shared_->mutex);
+    if (!shared_->wake.wait_for(lock, kPatience, [&] { return shared_->status.has_value(); })) {
+      std::fprintf(stderr, "an operation never ended: %s\n", shared_->what.c_str());
+      std::abort();
+    }
+    return *shared_->status;
+  }
+
+ private:
+  friend class Team;
+  struct Shared {
+    std::mutex mutex;
+    std::condition_variable wake;
+    std::optional<Status> status;
+    std::string what;
+    void Set(Status s) {
+      std::lock_guard<std::mutex> lock(mutex);
+      CHECK(!status.has_value());  // told once
+      status = std::move(s);
+      wake.notify_all();
+    }
+  };
+  std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
+};
+
+enum class Style { kDevices, kProcesses };
+inline constexpr Style kStyles[] = {Style::kDevices, Style::kProcesses};
+inline constexpr int kTeamSizes[] = {1, 2, 3, 4, 5, 7, 8, 11};
+
+class Team {
+ public:
+  Team(Style style, int ranks) : ranks(ranks), style_(style) {
+    std::vector<int> members;
+    for (int rank = 0; rank < ranks; ++rank) members.push_back(rank);
+    if (style == Style::kDevices) {
+      engines_.push_back(std::make_unique<Engine>(0, 1));
+      std::vector<std::pair<int64_t, int>> devices;
+      for (int rank = 0; rank < ranks; ++rank) devices.emplace_back(DeviceOf(rank), 0);
+      engines_[0]->SetDevices(devices);
+      return;
+    }
+    hub_ = std::make_shared<Hub>(ranks);
+    for (int rank = 0; rank < ranks; ++rank) {
+      engines_.push_back(std::make_unique<Engine>(rank, ranks));
+      CHECK_OK(engines_[rank]->UseRemote(
+          [&](Receiver* receiver) -> Result<std::unique_ptr<Transport>> {
+            return std::unique_ptr<Transport>(
+                std::make_unique<HubTransport>(hub_, rank, receiver));
+          }));
+      CHECK_OK(engines_[rank]->AddCommunicator("world", members));
+    }
+  }
+
+  Engine& EngineOf(int rank) { return *engines_[style_ == Style::kDevices ? 0 : rank]; }
+  Hub& hub() { return *hub_; }
+  Style style() const { return style_; }
+  // Of rank i; ids have nothing to do with ranks.
+  int64_t DeviceOf(int rank) const { return style_ == Style::kDevices ? 70 - 3 * rank : 0; }
+  // As errors call it.
+  std::string NameOf(int rank) const {
+    return style_ == Style::kDevices ? "device " + std::to_string(DeviceOf(rank)) + " "
+                                     : "rank " + std::to_string(rank) + " of 'world'";
+  }
+  void SetOption(std::string_view name, const std::string& value) {
+    for (auto& engine : engines_) CHECK_OK(engine->SetOption(name, value));
+  }
+
+  // A program: its call sites, one set for all ranks of an engine, or one per rank.
+  class Program {
+   public:
+    Program() = default;
+    Program(Program&&) = default;
+    Program& operator=(Program&&) = default;
+    ~Program() {
+      for (auto& [engine, site] : sites_) engine->Forget(*site);
+    }
+    Site& At(int rank, size_t i) { return *by_rank_[rank][i]; }
+    size_t size() const { return by_rank_.empty() ? 0 : by_rank_[0].size(); }
+
+   private:
+    friend class Team;
+    std::vector<std::pair<Engine*, std::unique_ptr<Site>>> sites_;
+    std::vector<std::vector<Site*>> by_rank_;
+  };
+
+  // The same program on all ranks.
+  Program Compile(const std::vector<OpSpec>& specs) {
+    Program program;
+    program.by_rank_.resize(ranks);
+    if (style_ == Style::kDevices) {
+      AddSites(&program, 0, specs);
+      for (int rank = 1; rank < ranks; ++rank) program.by_rank_[rank] = program.by_rank_[0];
+    } else {
+      for (int rank = 0; rank < ranks; ++rank) AddSites(&program, rank, specs);
+    }
+    return program;
+  }
+  // Each rank its own, with call sites of its own.
+  Program Compile(const std::function<std::vector<OpSpec>(int rank)>& specs) {
+    Program program;
+    program.by_rank_.resize(ranks);
+    for (int rank = 0; rank < ranks; ++rank) AddSites(&program, rank, specs(rank));
+    return program;
+  }
+  // Replaces one rank's call sites, as after a second compilation there.
+  void Recompile(Program* program, int rank, const std::vector<OpSpec>& specs) {
+    program->by_rank_[rank].clear();
+    AddSites(program, rank, specs);
+  }
+
+  Pending Start(int rank, Site& site, Call call) {
+    call.device = DeviceOf(rank);
+    Pending pending;
+    pending.shared_->what = site.spec.ToString() + " on rank " + std::to_string(rank);
+    auto shared = pending.shared_;
+    std::optional<Status> now = EngineOf(rank).Start(
+        site, std::move(call), [shared](Status status) { shared->Set(std::move(status)); });
+    if (now.has_value()) shared->Set(std::move(*now));
+    return pending;
+  }
+  Status Run(int rank, Site& site, Call call) {
+    return Start(rank, site, std::move(call)).Get();
+  }
+
+  // Runs f(rank) on one thread per rank.
+  void OnRanks(const std::function<void(int)>& f) const {
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < ranks; ++rank) threads.emplace_back(f, rank);
+    for (std::thread& thread : threads) thread.join();
+  }
+
+  int64_t NextRunId() { return ++run_id_; }
+
+  const int ranks;
+
+ private:
+  void AddSites(Program* program, int rank, const std::vector<OpSpec>& specs) {
+    // Programs must not be compiled on several threads at once.
+    static std::mutex compiling;
+    std::lock_guard<std::mutex> lock(compiling);
+    for (OpSpec spec : specs) {
+      const bool addressed = !spec.communicator.empty() || !spec.groups.empty();
+      if (!addressed && style_ == Style::kProcesses) spec.communicator = "world";
+      if (!addressed && style_ == Style::kDevices) {
+        for (int r = 0; r < ranks; ++r) spec.groups.push_back(DeviceOf(r));
+        spec.group_size = ranks;
+      }
+      Result<std::unique_ptr<Site>> site = MakeSite(std::move(spec));
+      if (!CHECK_OK(site)) continue;
+      program->by_rank_[rank].push_back(site->get());
+      program->sites_.emplace_back(&EngineOf(rank), std::move(*site));
+    }
+    ClosePrograms();
+  }
+
+  const Style style_;
+  std::shared_ptr<Hub> hub_;
+  std::vector<std::unique_ptr<Engine>> engines_;
+  std::atomic<int64_t> run_id_{0};
+};
+
+// ---- Tensors -----------------------------------------------------------------------------
+
+// Owns exactly its bytes, so that a sanitizer sees who leaves them.
+struct Array {
+  DType dtype = DType::kInt32;
+  int64_t rows = 1;
+  std::vector<std::byte> bytes;
+
+  Array() = default;
+  Array(DType type, int64_t row_count, int64_t row_elements, std::byte fill = std::byte{0xa5})
+      : dtype(type),
+        rows(row_count),
+        bytes(static_cast<size_t>(row_count * row_elements * SizeBytes(type)), fill) {}
+  // Without memory of its own a test's vector has no address; tensors of XLA may have none either.
+  Tensor View() {
+    return {bytes.data(), dtype, rows, static_cast<int64_t>(bytes.size())};
+  }
+  friend bool operator==(const Array&, const Array&) = default;
+};
+
+template <typename T>
+Array ArrayOf(DType dtype, const std::vector<T>& values) {
+  Array array(dtype, static_cast<int64_t>(values.size()), 1);
+  CopyBytes(array.bytes.data(), values.data(), static_cast<int64_t>(array.bytes.size()));
+  return array;
+}
+inline Array Int32s(const std::vector<int32_t>& values) { return ArrayOf(DType::kInt32, values); }
+
+template <typename T>
+std::vector<T> ValuesOf(const Array& array) {
+  std::vector<T> values(array.bytes.size() / sizeof(T));
+  CopyBytes(values.data(), array.bytes.data(), static_cast<int64_t>(array.bytes.size()));
+  return values;
+}
+
+inline Call CallOf(std::vector<Array*> inputs, std::vector<Array*> outputs, int64_t run_id) {
+  Call call;
+  for (Array* array : inputs) call.inputs.push_back(array->View());
+  for (Array* array : outputs) call.outputs.push_back(array->View());
+  call.run_id = run_id;
+  return call;
+}
+
+}  // namespace jaxccomp::testing

@@ -1,0 +1,25 @@
+"""Runs pytest in one rank of an MPI job: `python in_rank.py FOLDER PYTEST_ARGUMENT...`.
+
+What the rank prints goes to FOLDER/rank-N.txt, since the output of several ranks on one terminal
+cannot be read.
+"""
+
+import os
+import sys
+
+RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
+
+
+def main(folder: str, *arguments: str) -> int:
+    rank = next(os.environ[name] for name in RANK_VARIABLES if name in os.environ)
+    log = os.open(f"{folder}/rank-{rank}.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+        os.dup2(log, stream.fileno())
+    import pytest  # only now: it keeps the streams it finds
+
+    return pytest.main(list(arguments))
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,46 @@
+"""Keeps the ranks of a job together: a test that fails on one rank fails on all.
+
+So all ranks run the same tests to the end, or stop at the same one, and none waits for another that
+has left.
+"""
+
+import os
+
+import pytest
+from mpi4py import MPI
+
+_ranks = MPI.COMM_WORLD.Dup()
+
+
+def pytest_collection_finish(session):
+    found = _ranks.allgather((len(session.items), session.testsfailed))
+    if len(set(found)) > 1 or session.testsfailed:
+        pytest.exit(f"ranks found different tests, or errors (tests, errors): {found}", 1)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = yield
+    if call.when == "call":
+        failed = _ranks.allgather(report.failed)
+        if any(failed) and not report.failed:
+            ranks = [rank for rank, each in enumerate(failed) if each]
+            report.outcome = "failed"
+            report.longrepr = f"failed on ranks {ranks}, not on this one"
+    return report
+
+
+@pytest.fixture(scope="session")
+def world():
+    import jaxccomp as jcc
+
+    world = jcc.init()
+    assert world.size == int(os.environ["JAXCCOMP_TEST_RANKS"])
+    assert world.rank == _ranks.rank
+    return world
+
+
+@pytest.fixture(scope="session")
+def ranks():
+    """For exchanges that must not go through what is tested."""
+    return _ranks

@@ -1,0 +1,85 @@
+"""The contract between processes: one rank per process, on 1 to 4 of them."""
+
+import functools
+import os
+
+import jax
+import numpy as np
+import pytest
+from contract import Batch, ProcessPlace, contexts, data
+from contract.operations import of_style
+
+import jaxccomp as jcc
+
+RANKS = int(os.environ["JAXCCOMP_TEST_RANKS"])
+pytestmark = pytest.mark.filterwarnings("ignore:Some donated buffers were not usable")
+OPERATIONS = of_style("process")
+CASES = [
+    pytest.param(row, transform, id=f"{row.name}-{transform.name}")
+    for row in OPERATIONS
+    for transform in contexts(row, RANKS)
+]
+
+
+@functools.lru_cache(maxsize=1)  # tests of one batch follow each other
+def batch(world, row):
+    return Batch(ProcessPlace(world), row)
+
+
+@pytest.mark.parametrize("row,transform", CASES)
+def test_transform(world, row, transform):
+    batch(world, row).check(transform)
+
+
+@pytest.mark.parametrize("row", OPERATIONS, ids=lambda row: row.name)
+def test_dtypes(world, row):
+    Batch(ProcessPlace(world), row).check_dtypes()
+
+
+def test_half_types_are_rounded_once(world):
+    """Sums of float16 and bfloat16 are made in float32."""
+    large = {"float16": 2048, "bfloat16": 256}
+    mine = {
+        name: np.full(5, value if world.rank == 0 else 1, jax.numpy.dtype(name))
+        for name, value in large.items()
+    }
+    expected = {
+        name: np.full(5, value + world.size - 1, np.float64).astype(jax.numpy.dtype(name))
+        for name, value in large.items()
+    }
+    data.assert_same(jcc.allreduce(mine), expected)
+
+
+def test_tree_in_tree_out(world):
+    """Any pytree, of several dtypes and of empty arrays, in one operation."""
+    n, rank = world.size, world.rank
+    tree = {
+        "a": [np.arange(6, dtype=np.float32).reshape(2, 3) + rank, np.int8(rank)],
+        "b": (np.zeros((0, 4), np.float64), {"c": np.full((3, 1, 2), 1j * rank)}),
+        "none": None,
+    }
+    result = jax.jit(jcc.allreduce)(tree)
+    expected = {
+        "a": [
+            n * np.arange(6, dtype=np.float32).reshape(2, 3) + np.float32(n * (n - 1) // 2),
+            np.array(n * (n - 1) // 2, np.int8),
+        ],
+        "b": (np.zeros((0, 4), np.float64), {"c": np.full((3, 1, 2), 1j * (n * (n - 1) // 2))}),
+        "none": None,
+    }
+    data.assert_same(result, expected)
+
+
+def test_large_messages(world):
+    """Several chunks, and sizes that no power of two divides."""
+    n, count = world.size, 3_000_017
+    x = (np.arange(count, dtype=np.int32) * (world.rank + 1)).astype(np.int32)
+    total = np.arange(count, dtype=np.int32) * np.int32(n * (n + 1) // 2)
+    data.assert_same(jcc.allreduce(x), total)
+    data.assert_same(jcc.bcast(x, root=n - 1), np.arange(count, dtype=np.int32) * np.int32(n))
+    rows = np.stack([x[: 200_003] + j for j in range(n)])
+    start = np.arange(200_003, dtype=np.int32)
+    data.assert_same(
+        jcc.alltoall(rows),
+        np.stack([(start * (i + 1) + world.rank).astype(np.int32) for i in range(n)]),
+    )

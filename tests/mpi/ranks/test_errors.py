@@ -1,0 +1,245 @@
+"""What goes wrong between ranks: an error on every rank, that names both sides, and no hang.
+
+Each test has a communicator of its own, since one that has failed may not be used again.
+"""
+
+import contextlib
+import itertools
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxccomp as jcc
+
+colors = itertools.count(100)
+TIMEOUT_SECONDS = 1.5
+# Long enough for a busy machine, far less than a hang.
+AT_MOST_SECONDS = TIMEOUT_SECONDS + 15.0
+
+
+@pytest.fixture
+def comm(world):
+    if world.size == 1:
+        pytest.skip("needs more than one rank")
+    with jcc.config.override(timeout_seconds=TIMEOUT_SECONDS):
+        yield world.split(next(colors))
+
+
+def failure(function, *arguments):
+    """The text of the error that ``function`` raises, which must come in time."""
+    start = time.monotonic()
+    with pytest.raises(Exception) as caught:  # noqa: B017, PT011 - any: the text is what counts
+        jax.block_until_ready(function(*arguments))
+    assert time.monotonic() - start < AT_MOST_SECONDS
+    assert isinstance(caught.value, (jax.errors.JaxRuntimeError, jcc.errors.JaxccompError))
+    return str(caught.value)
+
+
+@contextlib.contextmanager
+def everybody_after(ranks):
+    """Ranks leave the block together, also where one of them fails in it."""
+    try:
+        yield
+    finally:
+        ranks.barrier()
+
+
+def x(shape=(4,), dtype=jnp.float32):
+    return jnp.ones(shape, dtype)
+
+
+# name: what rank 0 runs, what the others run, words that every rank's error must have
+MISMATCHES = {
+    "kind": (
+        lambda c: jcc.bcast(x(), comm=c),
+        lambda c: jcc.allreduce(x(), comm=c),
+        ["bcast", "allreduce"],
+    ),
+    "kind, same shapes and wire": (
+        lambda c: jcc.scan(x(), comm=c),
+        lambda c: jcc.exscan(x(), comm=c),
+        ["scan", "exscan"],
+    ),
+    "dtype": (
+        lambda c: jcc.allreduce(x(dtype=jnp.int32), comm=c),
+        lambda c: jcc.allreduce(x(dtype=jnp.float32), comm=c),
+        ["int32", "float32"],
+    ),
+    "shape": (
+        lambda c: jcc.allreduce(x((4,)), comm=c),
+        lambda c: jcc.allreduce(x((5,)), comm=c),
+        ["16 bytes|[4]", "20 bytes|[5]"],
+    ),
+    "shape of one size": (
+        lambda c: jcc.allgather(x((4, 1)), comm=c),
+        lambda c: jcc.allgather(x((2, 2)), comm=c),
+        ["[4,1]", "[2,2]"],
+    ),
+    "root": (
+        lambda c: jcc.bcast(x(), root=0, comm=c),
+        lambda c: jcc.bcast(x(), root=1, comm=c),
+        ["root=0", "root=1"],
+    ),
+    "reduction": (
+        lambda c: jcc.allreduce(x(), "sum", comm=c),
+        lambda c: jcc.allreduce(x(), "max", comm=c),
+        ["sum", "max"],
+    ),
+    "codec": (
+        lambda c: jcc.bcast(x(), comm=c),
+        lambda c: jcc.bcast(x(), codec="bf16", comm=c),
+        ["bf16"],
+    ),
+    "counts": (
+        lambda c: jcc.allgatherv(x((2,) if c.rank == 0 else (1,)), [2] + [1] * (c.size - 1), comm=c),
+        lambda c: jcc.allgatherv(x((1,)), [1] * c.size, comm=c),
+        ["allgatherv"],
+    ),
+    "number of leaves": (
+        lambda c: jcc.allreduce([x(), x()], comm=c),
+        lambda c: jcc.allreduce([x((8,))], comm=c),
+        ["allreduce"],
+    ),
+}
+
+
+def run_mismatch(comm, name):
+    first, rest, words = MISMATCHES[name]
+    program = first if comm.rank == 0 else rest
+    return jax.jit(lambda: program(comm)), words
+
+
+def check_text(text, words):
+    for word in words:
+        assert any(each in text for each in word.split("|")), text
+    # Both sides: who they are, and their lines.
+    assert text.count("test_errors.py:") >= 2, text
+    assert text.count("rank") >= 2, text
+
+
+@pytest.mark.parametrize("name", MISMATCHES)
+def test_mismatch(comm, name):
+    """Found when programs meet. A rank that waits for nobody learns it in its next operation."""
+    program, words = run_mismatch(comm, name)
+
+    def both():
+        jax.block_until_ready(program())
+        jax.block_until_ready(jcc.allgather(x(), comm=comm))
+
+    check_text(failure(both), words)
+
+
+@pytest.mark.parametrize("name", MISMATCHES)
+def test_mismatch_in_program_order(comm, name):
+    """Found when operations meet. A rank that waits for nobody learns it in its next operation."""
+    used = comm.ordered()
+    program, words = run_mismatch(used, name)
+
+    def both():
+        jax.block_until_ready(program())
+        jax.block_until_ready(jcc.barrier(comm=used))
+
+    check_text(failure(both), words)
+
+
+@pytest.mark.parametrize("name", ["kind", "dtype", "shape"])
+def test_mismatch_of_unchecked_programs(comm, name):
+    """At the latest when the deadline has passed, every rank has an error."""
+    program, words = run_mismatch(comm, name)
+
+    def both():
+        jax.block_until_ready(program())
+        jax.block_until_ready(jcc.allgather(x(), comm=comm))
+
+    with jcc.config.override(check_programs=False):
+        text = failure(both)
+    if "waits for" not in text:
+        check_text(text, words)
+    assert "test_errors.py:" in text and "rank" in text, text
+
+
+def test_different_number_of_operations(comm):
+    def program(x):
+        y = jcc.allreduce(x, comm=comm)
+        return jcc.bcast(y + 1, root=0, comm=comm) if comm.rank == 0 else y
+
+    text = failure(jax.jit(program), x())
+    assert "program of" in text and "allreduce" in text, text
+
+
+def test_a_rank_that_never_comes(comm, ranks):
+    """Those who wait are told who is missing; the one who comes late is told as well."""
+    late = comm.size - 1
+    with everybody_after(ranks):
+        if comm.rank != late:
+            text = failure(jax.jit(lambda: jcc.allreduce(x(), comm=comm)))
+            assert "allreduce" in text and "test_errors.py:" in text, text
+            assert f"rank {late}" in text, text
+    if comm.rank == late:
+        text = failure(jax.jit(lambda: jcc.allreduce(x(), comm=comm)))
+        assert "allreduce" in text, text
+
+
+def test_a_message_that_never_comes(comm, ranks):
+    with everybody_after(ranks):
+        if comm.rank == 0:
+            text = failure(lambda: jcc.recv(x(), source=1, comm=comm.ordered()))
+            assert "recv" in text and "rank 1" in text, text
+
+
+def test_recv_of_another_type(comm, ranks):
+    used = comm.ordered()
+    with everybody_after(ranks):
+        if comm.rank == 0:
+            text = failure(lambda: jcc.recv(x(dtype=jnp.int32), source=1, comm=used))
+            assert "int32" in text and "float32" in text, text
+        elif comm.rank == 1:
+            try:  # a sender may be done before the receiver looks at what came
+                jax.block_until_ready(jcc.send(x(), dest=0, comm=used))
+            except jax.errors.JaxRuntimeError as error:
+                assert "int32" in str(error) and "float32" in str(error), error
+
+
+def test_a_failed_communicator_stays_failed(comm):
+    """The next operation raises at once, with the reason."""
+    program = MISMATCHES["dtype"][0 if comm.rank == 0 else 1]
+    failure(jax.jit(lambda: program(comm)))
+    start = time.monotonic()
+    text = failure(jax.jit(lambda: jcc.allgather(x(), comm=comm)))
+    assert time.monotonic() - start < AT_MOST_SECONDS
+    assert text
+
+
+@pytest.mark.parametrize(
+    "call,says",
+    [
+        (lambda c: jcc.bcast(x(), root=c.size, comm=c), "out of range"),
+        (lambda c: jcc.bcast(x(), root=-1, comm=c), "out of range"),
+        (lambda c: jcc.alltoall(x((c.size + 1, 2)), comm=c), "one row per rank"),
+        (lambda c: jcc.allgatherv(x((1,)), [1], comm=c), "counts"),
+        (lambda c: jcc.alltoallv(x((1,)), [[-1] * c.size] * c.size, comm=c), "counts"),
+        (lambda c: jcc.allreduce(x(dtype=jnp.bool_), comm=c), "not defined for dtype bool"),
+        (lambda c: jcc.allreduce(x(dtype=jnp.float8_e5m2), comm=c), "float8_e5m2"),
+        (lambda c: jcc.allreduce(x(), "median", comm=c), "valid"),
+        (lambda c: jcc.bcast(x(), codec="int3", comm=c), "int3"),
+        (lambda c: jcc.bcast(x(), algorithm="pigeon", comm=c), "pigeon"),
+        (lambda c: jcc.bcast(x(), backend="cuda", comm=c), "cuda"),
+        (lambda c: jcc.send(x(), dest=c.size, comm=c), "out of range"),
+        (lambda c: jcc.bcast(x(), comm="world"), "Communicator"),
+        (lambda c: jcc.bcast(x(), comm=jcc.Communicator("far", (0, 1, 99))), "99"),
+        (lambda c: jcc.bcast(x(), axis_name="data"), "data"),
+        (lambda c: jcc.bcast(object(), comm=c), "object"),
+    ],
+)
+def test_bad_arguments_raise_while_tracing(comm, call, says):
+    with pytest.raises(jcc.errors.JaxccompError, match=says):
+        jax.jit(lambda: call(comm))()
+
+
+def test_the_world_still_works(world):
+    """After all that went wrong on other communicators."""
+    total = jcc.allreduce(jnp.arange(4), comm=world)
+    np.testing.assert_array_equal(total, np.arange(4) * world.size)

@@ -1,0 +1,228 @@
+"""Communicators, and programs that differ between ranks."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+import jaxccomp as jcc
+
+
+def several(world):
+    if world.size == 1:
+        pytest.skip("needs more than one rank")
+
+
+def test_split_by_parity(world):
+    part = world.split(world.rank % 2)
+    members = [r for r in range(world.size) if r % 2 == world.rank % 2]
+    assert part.processes == tuple(members) and part.rank == world.rank // 2
+    total = jax.jit(lambda x: jcc.allreduce(x, comm=part))(jnp.float32(world.rank))
+    assert total == sum(members)
+    # Both at once, and within the world.
+    x = jnp.arange(4.0) + world.rank
+
+    @jax.jit
+    def both(x):
+        return jcc.allgather(x, comm=part), jcc.allgather(x), jcc.bcast(x, root=0, comm=part)
+
+    inner, outer, first = both(x)
+    np.testing.assert_array_equal(inner, np.stack([np.arange(4.0) + r for r in members]))
+    np.testing.assert_array_equal(outer, np.stack([np.arange(4.0) + r for r in range(world.size)]))
+    np.testing.assert_array_equal(first, np.arange(4.0) + members[0])
+
+
+def test_split_reverses_ranks_by_key(world):
+    part = world.split(0, key=-world.rank)
+    assert part.rank == world.size - 1 - world.rank
+    result = jcc.bcast(jnp.int32(world.rank), root=0, comm=part)
+    assert result == world.size - 1
+    gathered = jcc.allgather(jnp.int32(world.rank), comm=part)
+    np.testing.assert_array_equal(gathered, np.arange(world.size)[::-1])
+
+
+def test_names_agree_after_a_split_that_leaves_some_out(world, ranks):
+    world.split(0 if world.rank == 0 else None)
+    names = ranks.allgather(world.split(1, key=-world.rank).name)
+    assert len(set(names)) == 1, names
+
+
+def test_split_leaves_some_out(world):
+    part = world.split(0 if world.rank == 0 else None)
+    assert (part is None) == (world.rank != 0)
+    if part is not None:
+        assert jcc.allreduce(jnp.int32(7), comm=part) == 7
+    stranger = jcc.Communicator("of rank 0", (0,))
+    if world.rank != 0:
+        with pytest.raises(jcc.errors.CommunicatorError, match="not a member"):
+            jcc.allreduce(jnp.int32(7), comm=stranger)
+
+
+def test_from_mpi4py(world):
+    assert jcc.Communicator.from_mpi4py(MPI.COMM_WORLD) == world
+    reversed_comm = MPI.COMM_WORLD.Split(0, -world.rank)
+    comm = jcc.Communicator.from_mpi4py(reversed_comm)
+    assert comm.rank == reversed_comm.Get_rank()
+    ours = jcc.scan(jnp.float32(world.rank + 1), comm=comm)
+    assert ours == reversed_comm.scan(world.rank + 1)
+    reversed_comm.Free()
+
+
+def test_communicator_is_a_static_argument(world):
+    traces = []
+
+    def total(x, comm):
+        traces.append(comm)
+        return jcc.allreduce(x, comm=comm)
+
+    total = jax.jit(total, static_argnums=1)
+    for _ in range(2):
+        assert total(jnp.int32(1), world.split(0)) == world.size
+    assert len(traces) == 1
+
+
+def test_send_and_recv(world):
+    several(world)
+    if world.rank == 0:
+        sent = jcc.send({"a": jnp.arange(5.0), "b": jnp.int8(3)}, dest=1)
+        np.testing.assert_array_equal(sent["a"], np.arange(5.0))
+    elif world.rank == 1:
+        like = {"a": jnp.zeros(5), "b": jnp.int8(0)}
+        got = jcc.recv(like, source=0)
+        np.testing.assert_array_equal(got["a"], np.arange(5.0))
+        assert got["b"] == 3 and got["b"].dtype == jnp.int8
+
+
+def test_messages_keep_their_order_and_tags(world):
+    """Within one jit on one side, in separate eager calls on the other."""
+    several(world)
+    if world.rank == 0:
+
+        @jax.jit
+        def program(x):
+            jcc.send(x, dest=1)
+            jcc.send(x + 1, dest=1)
+            jcc.send(x + 100, dest=1, tag=7)
+            return jcc.recv(x, source=1)
+
+        assert program(jnp.float32(1)) == 101 + 2
+    elif world.rank == 1:
+        like = jnp.float32(0)
+        tagged = jcc.recv(like, source=0, tag=7)
+        first = jcc.recv(like, source=0)
+        second = jcc.recv(like, source=0)
+        assert (float(first), float(second), float(tagged)) == (1, 2, 101)
+        jcc.send(tagged + second, dest=0)
+
+
+def test_ping_pong_in_a_loop(world):
+    several(world)
+    if world.rank > 1:
+        return
+    other, rounds = 1 - world.rank, 20
+
+    @jax.jit
+    def play(x):
+        def one(_, x):
+            if world.rank == 0:
+                x = jcc.send(x, dest=other)
+                return jcc.recv(x, source=other)
+            x = jcc.recv(x, source=other)
+            return jcc.send(x + 1, dest=other)
+
+        return jax.lax.fori_loop(0, rounds, one, x)
+
+    x = play(jnp.zeros(3))
+    np.testing.assert_array_equal(x, np.full(3, rounds))
+
+
+def test_gradient_through_send_and_recv(world):
+    """A pipeline of two stages: the cotangent travels back."""
+    several(world)
+    if world.rank > 1:
+        return
+    w = jnp.float32(world.rank + 2)  # 2 and 3
+
+    def stage(w):
+        if world.rank == 0:
+            return 0 * jnp.sum(jcc.send(w * 5.0, dest=1))
+        return w * jcc.recv(0 * w, source=0)
+
+    value, slope = jax.jit(jax.value_and_grad(stage))(w)
+    assert value == (0 if world.rank == 0 else 30)
+    assert slope == (5 * 3 if world.rank == 0 else 10)
+
+
+def test_ordered_communicator_matches_by_program_order(world):
+    """Rank 0 compiles everything as one program, the others call one operation after the other."""
+    comm = world.ordered()
+    x = jnp.arange(3.0) + world.rank
+
+    def steps(x):
+        a = jcc.allreduce(x, comm=comm)
+        b = jcc.bcast(x * 2, root=world.size - 1, comm=comm)
+        c = jcc.allreduce(x - 1, comm=comm)
+        return a, b, c
+
+    for _ in range(3):
+        a, b, c = jax.jit(steps)(x) if world.rank == 0 else steps(x)
+        ranks = np.arange(world.size)
+        np.testing.assert_array_equal(a, [(i + ranks).sum() for i in range(3)])
+        np.testing.assert_array_equal(b, [2 * (i + world.size - 1) for i in range(3)])
+        np.testing.assert_array_equal(c, [(i + ranks - 1).sum() for i in range(3)])
+
+
+def test_ordered_communicator_with_loops_of_different_shape(world):
+    """One rank scans, the others unroll: five operations in order on each."""
+    comm = world.ordered()
+
+    def scanned(x):
+        return jax.lax.scan(lambda c, _: (c + 1, jcc.allreduce(c, comm=comm)), x, length=5)[1]
+
+    def unrolled(x):
+        return jnp.stack([jcc.allreduce(x + i, comm=comm) for i in range(5)])
+
+    x = jnp.float32(world.rank)
+    result = jax.jit(scanned if world.rank == 0 else unrolled)(x)
+    base = world.size * (world.size - 1) // 2
+    np.testing.assert_array_equal(result, [base + i * world.size for i in range(5)])
+
+
+def test_unused_results_still_take_part(world):
+    """In program order, an operation whose result nobody uses is still run."""
+    comm = world.ordered()
+
+    @jax.jit
+    def program(x):
+        if world.rank == 0:
+            jcc.allreduce(x, comm=comm)
+            return x
+        return x + 0 * jcc.allreduce(x, comm=comm)
+
+    assert program(jnp.float32(4)) == 4
+    assert jcc.allreduce(jnp.int32(1), comm=comm) == world.size
+
+
+def test_sendrecv_of_each_kind(world):
+    n, rank = world.size, world.rank
+    x = jnp.float32(rank)
+    ring = jcc.sendrecv(x, dest=(rank + 1) % n, source=(rank - 1) % n)
+    assert ring == (rank - 1) % n
+    named = jcc.sendrecv(x, dest=lambda r: (r - 1) % n, source=lambda r: (r + 1) % n)
+    assert named == (rank + 1) % n
+    down = jcc.sendrecv(
+        x, dest=rank + 1 if rank + 1 < n else None, source=rank - 1 if rank else None
+    )
+    assert down == (rank - 1 if rank else 0)
+
+
+def test_barrier_waits(world, ranks):
+    import time
+
+    ranks.barrier()
+    start = time.monotonic()
+    if world.rank == 0:
+        time.sleep(0.3)
+    jcc.barrier()
+    assert time.monotonic() - start > 0.25

@@ -1,0 +1,12 @@
+"""Many collectives at once between processes; the script in tests/stress runs it longer."""
+
+import pytest
+from contract import ProcessPlace
+from stress import independent_collectives
+
+pytestmark = pytest.mark.filterwarnings("ignore:Some donated buffers were not usable")
+
+
+def test_independent_collectives(world):
+    wrong = independent_collectives.check(ProcessPlace(world), runs=30)
+    assert not wrong, "\n".join(wrong[:10])

@@ -1,0 +1,43 @@
+"""Joining the other processes under mpiexec."""
+
+import pathlib
+import socket
+
+import pytest
+
+from jaxccomp.bench import launch
+
+WORKER = str(pathlib.Path(__file__).with_name("join_worker.py"))
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return str(probe.getsockname()[1])
+
+
+@pytest.mark.parametrize(
+    "case,ranks",
+    [("groups", 1), ("groups", 4), ("refusals", 3), ("late", 2), ("distributed", 3)]
+    + [("disagreement", 4)],
+)
+def test_join(case, ranks):
+    ports = [free_port()] if case in ("distributed", "disagreement") else []
+    done = launch.run(ranks, [WORKER, case, *ports], timeout_seconds=120)
+    assert not done.error, done.output
+
+
+def test_a_launcher_of_another_mpi_is_named(monkeypatch):
+    """Without an abort, and before anything is sent."""
+    monkeypatch.setenv("PMI_RANK", "0")
+    monkeypatch.setenv("PMI_SIZE", "2")
+    monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "0")
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "2")
+    import subprocess
+    import sys
+
+    code = "import jaxccomp; jaxccomp.init()"
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "InitializationError" in done.stderr
+    assert "mpiexec" in done.stderr

@@ -1,0 +1,62 @@
+"""Runs the tests of `ranks` in every process of MPI jobs, one job for each number of ranks."""
+
+import pathlib
+
+import pytest
+
+from jaxccomp.bench import launch
+
+HERE = pathlib.Path(__file__).parent
+FILES = ["test_contract_mpi.py", "test_mpmd.py", "test_stress_mpi.py", "test_errors.py"]
+MOST_CHARACTERS = 12_000
+
+
+def run(ranks, folder, files, *, timeout_seconds):
+    """Starts pytest on ``ranks`` ranks.
+
+    Returns:
+      What went wrong, and the end of each rank's output, as text; "" and rank 0's when nothing did.
+    """
+    arguments = ["-q", "-x", "-p", "no:cacheprovider", "-o", "faulthandler_timeout=100"]
+    done = launch.run(
+        ranks,
+        ["-P", str(HERE / "in_rank.py"), str(folder), *arguments, *map(str, files)],
+        env={"JAXCCOMP_TEST_RANKS": str(ranks), "JAXCCOMP_TIMEOUT_SECONDS": "60"},
+        timeout_seconds=timeout_seconds,
+    )
+    logs = sorted(folder.glob("rank-*.txt"))
+    texts = {log.stem: log.read_text(errors="replace") for log in logs}
+    if not done.error:
+        return "", texts["rank-0"]
+    # Where a test failed on some ranks only, the others say no more than that.
+    telling = {name: text for name, text in texts.items() if "not on this one" not in text}
+    shown = "\n".join(
+        f"===== {name}\n{text[-MOST_CHARACTERS:]}" for name, text in (telling or texts).items()
+    )
+    return f"{ranks} ranks: {done.error}", f"{done.output[-MOST_CHARACTERS:]}\n{shown}"
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+def test_every_rank(ranks, tmp_path):
+    files = [HERE / "ranks" / name for name in FILES]
+    error, output = run(ranks, tmp_path, files, timeout_seconds=400)
+    assert not error, f"{error}\n{output}"
+    assert " passed" in output
+    print(output.splitlines()[-1])
+
+
+def test_a_failure_on_one_rank_is_told_and_stops_all(tmp_path):
+    """The machinery itself: no hang, and the rank that failed is shown."""
+    failing = tmp_path / "test_failing.py"
+    failing.write_text(
+        "import os\n"
+        "def test_one(ranks):\n"
+        "    assert ranks.rank != 1, 'told by rank 1'\n"
+        "def test_two(ranks):\n"
+        "    ranks.barrier()\n"
+    )
+    conftest = HERE / "ranks" / "conftest.py"
+    (tmp_path / "conftest.py").write_text(conftest.read_text())
+    error, output = run(2, tmp_path, [failing], timeout_seconds=60)
+    assert "exit status" in error
+    assert "told by rank 1" in output

@@ -1,0 +1,20 @@
+"""The MPI transport's own checks, between processes."""
+
+import os
+import pathlib
+
+import pytest
+
+from jaxccomp.bench import launch
+
+WORKER = str(pathlib.Path(__file__).with_name("transport_worker.py"))
+LIBRARY = os.environ.get("JAXCCOMP_MPI_TESTS", "")
+
+
+@pytest.mark.skipif(
+    not os.path.exists(LIBRARY), reason="JAXCCOMP_MPI_TESTS names no library (make test sets it)"
+)
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_transport(ranks):
+    done = launch.run(ranks, [WORKER, LIBRARY], timeout_seconds=240)
+    assert not done.error, done.output

@@ -1,0 +1,31 @@
+"""Runs the C++ checks of the MPI transport on this rank: `transport_worker.py LIBRARY`."""
+
+import ctypes
+import sys
+
+from mpi4py import MPI
+
+HANDLE, LAST = ctypes.c_uint64, 2**64 - 1
+
+# Largest piece of one MPI call, and how many tags payloads take turns with: the transport's own,
+# pieces so small that everything is split, and so few tags that they run out.
+SETTINGS = [(1 << 30, 16384), (10241, 16384), (1 << 30, 8), (10241, 1)]
+
+
+def main(library):
+    """Returns how many checks failed."""
+    check = ctypes.CDLL(library).JaxccompCheckMpiTransport
+    byte = HANDLE(MPI._handleof(MPI.BYTE) & LAST)
+    failed = 0
+    for unit_bytes, tags in SETTINGS:
+        comm = MPI.COMM_WORLD.Dup()
+        comm.Set_errhandler(MPI.ERRORS_RETURN)
+        handle = HANDLE(MPI._handleof(comm) & LAST)
+        failed += check(handle, byte, ctypes.c_int64(unit_bytes), ctypes.c_uint32(tags), 0)
+        MPI.COMM_WORLD.Barrier()
+    return failed
+
+
+if __name__ == "__main__":
+    failures = main(sys.argv[1])
+    assert failures == 0, failures

@@ -1,0 +1,101 @@
+"""The contract on forced host devices: 2, 3 and 8 ranks along an axis of shard_map and of pmap."""
+
+import functools
+import os
+
+import jax
+import numpy as np
+import pytest
+from contract import AxisPlace, Batch, contexts, data
+from contract.operations import of_style
+from jax.sharding import PartitionSpec as P
+
+ALL_PLACES = [(n, mode) for n in (2, 3, 8) for mode in ("check_vma", "no_check_vma")] + [(8, "pmap")]
+# Compiling takes a minute for each place. JAXCCOMP_TEST_PLACES names some ("3-check_vma,8-pmap"),
+# or "all" of them; without it each size and each mode comes once.
+USUAL = "2-check_vma,3-no_check_vma,8-check_vma,8-pmap"
+CHOSEN = os.environ.get("JAXCCOMP_TEST_PLACES", USUAL).split(",")
+PLACES = [(n, mode) for n, mode in ALL_PLACES if f"{n}-{mode}" in CHOSEN or CHOSEN == ["all"]]
+assert PLACES, f"JAXCCOMP_TEST_PLACES chooses nothing from {ALL_PLACES}"
+pytestmark = pytest.mark.filterwarnings("ignore:Some donated buffers were not usable")
+OPERATIONS = of_style("axis")
+
+
+@functools.lru_cache(maxsize=1)  # tests of one batch follow each other
+def batch(n, mode, operation):
+    return Batch(AxisPlace(n, mode), operation)
+
+
+def each(rows):
+    return pytest.mark.parametrize("row", rows, ids=lambda row: row.name)
+
+
+def runs_eagerly(n, mode):
+    """Not pmap, which always compiles; with and without types on one number of devices."""
+    return mode == "check_vma" or (mode == "no_check_vma" and n == 3)
+
+
+CASES = [
+    pytest.param(n, mode, row, transform, id=f"{row.name}-{n}-{mode}-{transform.name}")
+    for row in OPERATIONS
+    for n, mode in PLACES
+    for transform in contexts(row, n)
+    if transform.alone != "eager" or runs_eagerly(n, mode)
+]
+
+
+@pytest.mark.parametrize("n,mode,row,transform", CASES)
+def test_transform(n, mode, row, transform):
+    batch(n, mode, row).check(transform)
+
+
+@each(OPERATIONS)
+@pytest.mark.parametrize("n", [2, 3, 8])
+def test_dtypes(n, row):
+    Batch(AxisPlace(n, "no_check_vma"), row).check_dtypes()
+
+
+@each([row for row in OPERATIONS if row.same])
+@pytest.mark.parametrize("n", [1, 3, 8])
+def test_results_are_invariant(n, row):
+    """`out_specs=P()` is accepted, and each device has the same."""
+    place = AxisPlace(n, "check_vma")
+    x = row.inputs(n, 5)
+    mapped = jax.jit(place.mapped(lambda x, flag: row.call(place, x), out_specs=P()))
+    result = mapped(place.spread(x), True)
+    for shard in result.addressable_shards:
+        data.assert_same(np.asarray(shard.data), row.expected(x)[0])
+
+
+@each(OPERATIONS)
+def test_one_rank(row):
+    place = AxisPlace(1, "check_vma")
+    x = row.inputs(1, 6)
+    data.assert_same(place.run(lambda x, flag: row.call(place, x), x), row.expected(x))
+
+
+@pytest.mark.parametrize("n", [2, 3, 8])
+def test_half_types_are_rounded_once(n):
+    """Sums of float16 and bfloat16 are made in float32."""
+    import jaxccomp as jcc
+
+    place = AxisPlace(n, "no_check_vma")
+    x = {}
+    for dtype, large in (("float16", 2048), ("bfloat16", 256)):
+        # Adding 1 to the large value changes nothing in the type itself, adding them all does.
+        column = np.ones((n, 5), np.float64)
+        column[0] = large
+        x[dtype] = column.astype(jax.numpy.dtype(dtype))
+    how = place.how | {"backend": "native"} if jcc._engine.available() else place.how
+
+    def program(x, flag):
+        rows = {name: jax.numpy.stack([leaf] * n) for name, leaf in x.items()}
+        return jcc.allreduce(x, **how), jcc.reduce_scatter(rows, **how)
+
+    expected = {
+        name: np.stack([leaf.astype(np.float64).sum(0)] * n).astype(leaf.dtype)
+        for name, leaf in x.items()
+    }
+    data.assert_same(place.run(program, x), (expected, expected))
+
+

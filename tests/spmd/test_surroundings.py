@@ -1,0 +1,312 @@
+"""Meshes, pytrees, errors, effects, compilations: what surrounds the operations."""
+
+import functools
+
+import jax
+import jax.monitoring
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from jax.sharding import AxisType, Mesh
+from jax.sharding import PartitionSpec as P
+
+import jaxccomp as jcc
+from jaxccomp import _engine
+
+N = 8
+NATIVE = _engine.available()
+BACKENDS = ["xla"] + (["native"] if NATIVE else [])
+needs_engine = pytest.mark.skipif(not NATIVE, reason="needs the native engine")
+
+
+@pytest.fixture(scope="module")
+def mesh():
+    return jax.make_mesh((N,), ("d",), axis_types=(AxisType.Auto,))
+
+
+def along(mesh, function, **options):
+    """`function` in shard_map, on rows of the operands."""
+    return jax.shard_map(function, mesh=mesh, in_specs=P("d"), out_specs=P("d"), **options)
+
+
+def shifted(x, backend):
+    """Something of every kind of exchange; the first term tells ranks apart."""
+    how = {"axis_name": "d", "backend": backend}
+    rank = lax.axis_index("d").astype(x.dtype)
+    x = jcc.bcast(x * (rank + 1), 2, **how) + x
+    return (
+        x + jcc.allgather(x, **how)[1] + jcc.lax.ppermute(x, "d", [(0, 1), (1, 0)], backend=backend)
+    )
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_meshes(mesh, backend):
+    x = jnp.arange(16.0).reshape(8, 2)
+    f = functools.partial(shifted, backend=backend)
+    expected = jax.jit(along(mesh, functools.partial(shifted, backend="xla")))(x)
+    devices = np.array(jax.devices())
+    permuted = Mesh(devices[[3, 0, 7, 1, 6, 2, 5, 4]], ("d",))
+    np.testing.assert_array_equal(jax.jit(along(permuted, f))(x), expected)
+    explicit = jax.make_mesh((N,), ("d",), axis_types=(AxisType.Explicit,))
+    with jax.set_mesh(explicit):
+        y = jax.jit(along(explicit, f))(jax.device_put(x, P("d")))
+    np.testing.assert_array_equal(y, expected)
+    np.testing.assert_array_equal(jax.pmap(f, axis_name="d")(x), expected)
+    half = jax.jit(along(mesh_of(devices[4:]), functools.partial(shifted, backend="xla")))(x[:4])
+    for some in (devices[4:], devices[[6, 1, 4, 3]]):
+        np.testing.assert_array_equal(jax.jit(along(mesh_of(some), f))(x[:4]), half)
+    two = Mesh(devices.reshape(2, 4), ("a", "d"))
+    y = jax.jit(jax.shard_map(f, mesh=two, in_specs=P(("a", "d")), out_specs=P(("a", "d"))))(x)
+    np.testing.assert_array_equal(y[:4], half)
+    partly = jax.shard_map(f, mesh=two, in_specs=P("d"), out_specs=P("d"), axis_names={"d"})
+    np.testing.assert_array_equal(jax.jit(partly)(x[:4]), half)
+
+
+def mesh_of(devices):
+    return Mesh(devices, ("d",))
+
+
+@pytest.mark.parametrize("check_vma", [False, True])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_two_axes_and_replicated_operands(backend, check_vma):
+    mesh = jax.make_mesh((4, 2), ("d", "e"), axis_types=(AxisType.Auto,) * 2)
+    x = jnp.arange(24.0).reshape(8, 3)
+    weight = jnp.asarray([1.0, 2.0, 5.0])
+
+    def loss(ops, x, weight):
+        def body(x, weight):
+            y = ops["mean"](x * weight, "d")
+            return ops["sum"]((y * weight).sum(), ("e", "d"))
+
+        return jax.shard_map(
+            body, mesh=mesh, in_specs=(P(("d", "e")), P()), out_specs=P(), check_vma=check_vma
+        )(x, weight)
+
+    ours = {
+        "mean": lambda x, a: jcc.allreduce(x, "mean", axis_name=a, backend=backend),
+        "sum": lambda x, a: jcc.allreduce(x, axis_name=a, backend=backend),
+    }
+
+    def psum(x, axes):  # jax.lax.psum takes no operand that varies over some of the axes only
+        missing = tuple(a for a in axes if check_vma and a not in jax.typeof(x).mat.varying)
+        return lax.psum(lax.pcast(x, missing, to="varying") if missing else x, axes)
+
+    theirs = {"mean": lax.pmean, "sum": psum}
+    for one, two in zip(
+        jax.jit(jax.value_and_grad(functools.partial(loss, ours), argnums=(0, 1)))(x, weight)[1],
+        jax.jit(jax.value_and_grad(functools.partial(loss, theirs), argnums=(0, 1)))(x, weight)[1],
+        strict=True,
+    ):
+        np.testing.assert_allclose(one, two, rtol=1e-6)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_leaves_of_every_kind(mesh, backend):
+    tree = {
+        "key": jax.random.key(7),
+        "int4": jnp.arange(-8, 8).astype(jnp.int4),
+        "uint4": jnp.arange(16).astype(jnp.uint4),
+        "float8": jnp.linspace(-4, 4, 9).astype(jnp.float8_e4m3fn),
+        "float8b": jnp.linspace(-4, 4, 9).astype(jnp.float8_e5m2),
+        "nothing": jnp.zeros((0, 4)),
+        "zero": jnp.asarray([-0.0, np.nan, np.inf]),
+        "bool": jnp.asarray([True, False]),
+        "complex": jnp.asarray([1 + 2j, -0.0j]),
+        "scalars": (3, 2.5, True, np.float16(1.5)),
+        "none": None,
+    }
+    how = {"axis_name": "d", "backend": backend}
+
+    def bits(leaf):
+        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            leaf = jax.random.key_data(leaf)
+        return np.asarray(leaf).ravel().view(np.uint8)
+
+    for check_vma in (False, True):
+        calls = {
+            "bcast": (P(), lambda t: jcc.bcast(t, 1, **how)),
+            "allgather": (P(), lambda t: jcc.allgather(t, **how)),
+            "alltoall": (P("d"), lambda t: jcc.alltoall(jcc.allgather(t, **how), **how)),
+        }
+        for name, (spec, call) in calls.items():
+            f = jax.shard_map(
+                lambda call=call: call(tree),
+                mesh=mesh,
+                in_specs=(),
+                out_specs=spec,
+                check_vma=check_vma,
+            )
+            result = jax.jit(f)()
+            assert jax.tree.structure(result) == jax.tree.structure(tree)
+            for leaf, got in zip(jax.tree.leaves(tree), jax.tree.leaves(result), strict=True):
+                leaf = jnp.asarray(leaf)
+                assert got.dtype == leaf.dtype, name
+                copies = {"bcast": 1, "allgather": N, "alltoall": N * N}[name]
+                np.testing.assert_array_equal(bits(got), np.tile(bits(leaf), copies))
+
+
+def test_derivatives_with_integer_leaves_and_unused_ones(mesh):
+    def loss(x, unused, n):
+        y = jcc.allreduce({"x": x, "unused": unused, "n": n}, axis_name="d", backend="xla")
+        return (y["x"] * y["n"]).sum()
+
+    mapped = jax.shard_map(
+        loss, mesh=mesh, in_specs=(P("d"), P("d"), P()), out_specs=P(), check_vma=False
+    )
+    x, n = jnp.arange(16.0).reshape(8, 2), jnp.arange(2)[None]
+    gradient, nothing = jax.jit(jax.grad(mapped, argnums=(0, 1)))(x, x, n)
+    np.testing.assert_array_equal(gradient, np.broadcast_to(8.0 * np.arange(2), (8, 2)))
+    np.testing.assert_array_equal(nothing, 0)
+    jaxpr = str(jax.make_jaxpr(jax.grad(mapped))(x, x, n))
+    assert jaxpr.count("jaxccomp_allreduce[") == 2  # values; cotangents of both floating leaves
+    with pytest.raises(TypeError, match="int"):
+        jax.grad(lambda x: mapped(x, x, n))(x.astype(jnp.int32))
+
+
+def test_eager_calls_compile_once():
+    compiled = []
+    jax.monitoring.register_event_duration_secs_listener(
+        lambda event, *_, **__: compiled.append(event) if "backend_compile" in event else None
+    )
+    tree = {"a": jnp.arange(16.0).reshape(8, 2), "n": 3}
+    jcc.allreduce(tree), jcc.bcast(tree, codec="bf16"), jcc.alltoallv(tree["a"], [[8]])
+    compiled.clear()
+    jcc.allreduce(tree), jcc.bcast(tree, codec="bf16"), jcc.alltoallv(tree["a"], [[8]])
+    assert compiled == []
+
+
+def test_effects(mesh):
+    x = jnp.ones((8, 2))
+
+    def effects(function):
+        return {str(e) for e in jax.make_jaxpr(function)(x).effects}
+
+    assert effects(along(mesh, lambda x: jcc.allreduce(x, axis_name="d"), check_vma=False)) == set()
+    assert effects(along(mesh, lambda x: jcc.barrier(x, axis_name="d"))) == {"jaxccomp order"}
+    assert effects(lambda x: jcc.allreduce(x, comm=jcc.world())) == set()
+    ordered = jcc.world().ordered()
+    assert effects(lambda x: jcc.allreduce(x, comm=ordered)) == {"jaxccomp order"}
+    assert effects(lambda x: jcc.send(x, 0)) == {"jaxccomp order"}
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_world_of_one(ordered):
+    comm = jcc.world().ordered() if ordered else jcc.world()
+    x = jnp.arange(6.0).reshape(1, 6)
+    np.testing.assert_array_equal(jcc.allgather(x, comm=comm), x[None])
+
+    @jax.jit
+    def f(x):
+        def step(carry, _):
+            carry = jcc.allreduce(carry, "mean", comm=comm)
+            return carry + jcc.reduce_scatter(carry[None], comm=comm), carry
+
+        return lax.scan(step, jcc.bcast(x, comm=comm), None, length=3)[0].sum()
+
+    np.testing.assert_array_equal(jax.grad(f)(x), 8)
+    assert jcc.exscan(3, comm=comm) == 0
+    np.testing.assert_array_equal(jcc.alltoallv(x, [[1]], comm=comm), x)
+    np.testing.assert_array_equal(jcc.sendrecv(x, 0, 0, comm=comm), x)
+    np.testing.assert_array_equal(jcc.sendrecv(x, comm=comm), 0 * x)
+
+
+def test_a_communicator_needs_one_device(mesh):
+    x = jax.device_put(jnp.ones((8, 2)), jax.NamedSharding(mesh, P("d")))
+    with pytest.raises(ValueError, match=r"8 devices.*axis_name"):
+        jax.jit(lambda x: jcc.allreduce(x))(x)
+    with pytest.raises(ValueError, match=r"8 devices.*axis_name"):
+        jax.jit(along(mesh, lambda x: jcc.bcast(x, comm=jcc.world())))(x)
+
+
+ERRORS = {
+    "axis": (NameError, "unknown axis 'q'.*'d'", lambda x: jcc.bcast(x, axis_name="q")),
+    "axis twice": (ValueError, "different axes", lambda x: jcc.bcast(x, axis_name=("d", "d"))),
+    "both": (ValueError, "not both", lambda x: jcc.bcast(x, axis_name="d", comm=jcc.world())),
+    "root": (ValueError, "root=8.*0 to 7", lambda x: jcc.bcast(x, 8, axis_name="d")),
+    "negative root": (ValueError, "out of range", lambda x: jcc.gather(x, -1, axis_name="d")),
+    "traced root": (ValueError, "known when tracing", lambda x: jcc.bcast(x, x, axis_name="d")),
+    "op": (ValueError, "'summ'.*'sum'", lambda x: jcc.allreduce(x, "summ", axis_name="d")),
+    "scan op": (ValueError, "'mean'", lambda x: jcc.scan(x, "mean", axis_name="d")),
+    "codec": (ValueError, "'zip'.*'raw'", lambda x: jcc.bcast(x, axis_name="d", codec="zip")),
+    "backend": (ValueError, "'nccl'.*'xla'", lambda x: jcc.bcast(x, axis_name="d", backend="nccl")),
+    "algorithm": (
+        ValueError,
+        "'magic'.*'auto'",
+        lambda x: jcc.bcast(x, axis_name="d", algorithm="magic"),
+    ),
+    "rows": (ValueError, "8 of them", lambda x: jcc.alltoall(x, axis_name="d")),
+    "scalar": (ValueError, "8 of them", lambda x: jcc.scatter(1.0, axis_name="d")),
+    "counts": (ValueError, "shape", lambda x: jcc.allgatherv(x, [1, 2], axis_name="d")),
+    "count rows": (ValueError, "3 rows", lambda x: jcc.allgatherv(x, [3] * 8, axis_name="d")),
+    "mean": (
+        TypeError,
+        "'mean'.*int.*sum",
+        lambda x: jcc.allreduce(x.astype(int), "mean", axis_name="d"),
+    ),
+    "bool": (TypeError, "'and', 'or'", lambda x: jcc.allreduce(x > 0, axis_name="d")),
+    "bits": (TypeError, "float.*'sum'", lambda x: jcc.allreduce(x, "xor", axis_name="d")),
+    "float8": (
+        TypeError,
+        "none",
+        lambda x: jcc.allreduce(x.astype(jnp.float8_e5m2), axis_name="d"),
+    ),
+    "key": (TypeError, "PRNG", lambda x: jcc.allreduce(jax.random.key(0), axis_name="d")),
+    "text": (TypeError, "'abc'", lambda x: jcc.bcast({"a": "abc"}, axis_name="d")),
+    "groups": (
+        ValueError,
+        "exactly once",
+        lambda x: jcc.bcast(x, axis_name="d", axis_index_groups=[[0, 1]]),
+    ),
+    "send": (ValueError, "sendrecv", lambda x: jcc.send(x, 1, axis_name="d")),
+    "sendrecv": (ValueError, "for every rank", lambda x: jcc.sendrecv(x, 1, axis_name="d")),
+    "partners": (
+        ValueError,
+        "do not fit",
+        lambda x: jcc.sendrecv(x, lambda r: (r + 1) % 8, lambda r: (r + 1) % 8, axis_name="d"),
+    ),
+    "permutation": (ValueError, "unique", lambda x: jcc.lax.ppermute(x, "d", [(0, 1), (2, 1)])),
+    "keyword": (TypeError, "colour", lambda x: jcc.bcast(x, axis_name="d", colour=1)),
+}
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_errors(mesh, name):
+    kind, text, call = ERRORS[name]
+    with pytest.raises(kind, match=text):
+        jax.make_jaxpr(along(mesh, call))(jnp.ones((8, 2)))
+
+
+def test_errors_outside_of_any_axis():
+    with pytest.raises(NameError, match=r"axes in scope: \(none\)"):
+        jcc.bcast(1.0, axis_name="d")
+    with pytest.raises(ValueError, match="axis_name"):
+        jcc.bcast(1.0, backend="xla")
+    with pytest.raises(ValueError, match="split"):
+        jcc.bcast(1.0, axis_index_groups=[[0]])
+
+
+@needs_engine
+def test_lowering_names_the_line_and_takes_over_memory():
+    def f(x):
+        y = jcc.allreduce(x + 1)
+        return jcc.allreduce(x), jcc.allreduce(y)
+
+    def aliased(function, **options):
+        text = jax.jit(function, **options).lower(jnp.ones(3)).as_text()
+        calls = [line for line in text.splitlines() if "@jaxccomp_collective" in line]
+        assert all("test_surroundings.py:" in line for line in calls)
+        return ["output_operand_alias" in line for line in calls]
+
+    assert aliased(f) == [True, False, True]
+    assert aliased(lambda x: jcc.allreduce(x), donate_argnums=0) == [True]
+
+
+@needs_engine
+def test_groups_of_different_size_are_left_to_xla(mesh):
+    groups = [[0, 1, 2], [3, 4, 5, 6, 7]]
+    f = along(mesh, lambda x: jcc.lax.psum(x, "d", axis_index_groups=groups))
+    x = jnp.arange(8.0)
+    np.testing.assert_array_equal(f(x), [3] * 3 + [25] * 5)
+    with pytest.raises(RuntimeError, match="differ in size"):
+        along(mesh, lambda x: jcc.lax.psum(x, "d", axis_index_groups=groups, backend="native"))(x)

@@ -1,0 +1,140 @@
+"""64 collectives in one program, with nothing that orders them, again and again.
+
+A quarter of them work on donated arguments, a quarter on temporaries, and half come from inner
+jits that are called twice. Several launches are in flight at once, on other values each. Every value
+that comes out is compared with the definition.
+
+    python tests/stress/independent_collectives.py --runs 1000 --devices 8
+    mpiexec -n 4 python tests/stress/independent_collectives.py --runs 1000
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import faulthandler
+import os
+import pathlib
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+COLLECTIVES = 64
+KINDS = (
+    "bcast",
+    "allreduce-sum",
+    "allreduce-max",
+    "reduce-sum",
+    "reduce_scatter-sum",
+    "allgather",
+    "gather",
+    "scatter",
+    "alltoall",
+    "allgatherv",
+    "gatherv",
+    "scatterv",
+    "alltoallv",
+    "scan-sum",
+    "exscan-sum",
+    "sendrecv",
+)
+IN_FLIGHT = 3
+VARIANTS = 5
+# Last dimension of: operands that are arguments, temporaries, and given to inner jits (twice).
+WIDTHS = (3, 1500, 40, 40)
+
+
+def make_program(place: Any) -> tuple[Callable[..., Any], list[Any]]:
+    """The program of a rank, and the rows of the contract's table that it runs, in its order."""
+    from contract import OPERATIONS
+
+    import jax
+    import jax.numpy as jnp
+
+    table = {row.name: row for row in OPERATIONS}
+    rows = [_wide(table[name], width) for width in WIDTHS for name in KINDS]
+    assert len(rows) == COLLECTIVES
+    kinds = len(KINDS)
+
+    def program(inputs: list[Any], flag: Any) -> list[Any]:
+        results = []
+        for row, x in zip(rows[:kinds], inputs):
+            results.append(row.call(place, x))
+        for row, x in zip(rows[kinds : 2 * kinds], inputs[kinds:]):
+            results.append(row.call(place, jnp.where(flag, x, -x)))
+        inner = [jax.jit(lambda x, row=row: row.call(place, x)) for row in rows[2 * kinds :]]
+        inner[kinds:] = inner[:kinds]
+        for function, x in zip(inner, inputs[2 * kinds :]):
+            results.append(function(x))
+        return results
+
+    return program, rows
+
+
+def _wide(row: Any, width: int) -> Any:
+    return dataclasses.replace(row, shape=lambda n: (*row.shape(n)[:-1], width))
+
+
+def check(place: Any, runs: int, *, progress: bool = False) -> list[str]:
+    """Runs the program ``runs`` times.
+
+    Returns:
+      What was wrong: run, collective, first values.
+    """
+    from contract import data
+
+    program, rows = make_program(place)
+    launch = place.compiled(program, donate=True)
+    inputs = [
+        [row.inputs(place.n, seed=COLLECTIVES * variant + i) for i, row in enumerate(rows)]
+        for variant in range(VARIANTS)
+    ]
+    expected = [[row.expected(x)[place.seen] for row, x in zip(rows, each)] for each in inputs]
+    wrong: list[str] = []
+    start = time.monotonic()
+    for first in range(0, runs, IN_FLIGHT):
+        burst = range(first, min(first + IN_FLIGHT, runs))
+        results = [launch(place.spread(inputs[run % VARIANTS], donate=True)) for run in burst]
+        for run, result in zip(burst, results):
+            for i, row in enumerate(rows):
+                try:
+                    data.assert_same(place.stacked(result[i]), expected[run % VARIANTS][i])
+                except AssertionError as error:
+                    wrong.append(f"run {run}, collective {i} ({row.name}): {error}")
+        if progress and first % 99 == 0:
+            print(f"  {first} runs, {time.monotonic() - start:.1f} s, {len(wrong)} wrong", flush=True)
+    return wrong
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--runs", type=int, default=1000)
+    parser.add_argument(
+        "--devices", type=int, default=0, help="of one process; default: processes under mpiexec"
+    )
+    parser.add_argument("--timeout", type=float, default=1800, help="seconds until it is a hang")
+    arguments = parser.parse_args()
+    faulthandler.dump_traceback_later(arguments.timeout, exit=True)
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    if arguments.devices:
+        count = f" --xla_force_host_platform_device_count={arguments.devices}"
+        os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + count
+    sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
+    from contract import AxisPlace, ProcessPlace
+
+    import jaxccomp as jcc
+
+    if arguments.devices:
+        place: Any = AxisPlace(arguments.devices, "no_check_vma")
+    else:
+        place = ProcessPlace(jcc.init())
+    wrong = check(place, arguments.runs, progress=not place.rank)
+    for line in wrong[:10]:
+        print(line)
+    print(f"{place!r}: {arguments.runs} runs of {COLLECTIVES} collectives, {len(wrong)} wrong values")
+    return bool(wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,99 @@
+"""The parts of the benchmark that need no ranks."""
+
+import io
+import json
+import sys
+
+import numpy as np
+import pytest
+
+from jaxccomp import errors
+from jaxccomp.bench import compare, contenders, launch, report, worker
+from jaxccomp.cli import bench, main
+
+OPERATIONS = compare.OPERATIONS
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_operands_and_results_have_the_sizes_that_are_reported(operation, ranks):
+    x = worker.operand(operation, 1536, 0, ranks)
+    assert x.nbytes == 1536
+    result = worker.expected(operation, 1536, 0, ranks)
+    assert result.nbytes == 1536 * (ranks if operation == "allgather" else 1)
+    assert result.dtype == np.float32
+
+
+def test_alltoall_is_a_transpose():
+    n = 3
+    results = [worker.expected("alltoall", 1200, rank, n) for rank in range(n)]
+    for rank in range(n):
+        for source in range(n):
+            sent = worker.operand("alltoall", 1200, source, n)[rank]
+            np.testing.assert_array_equal(results[rank][source], sent)
+
+
+@pytest.mark.parametrize("text,size", [("1KiB", 1024), ("64MiB", 64 << 20), ("12", 12), ("3B", 3)])
+def test_sizes(text, size):
+    assert bench.parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "0", "1kb", "KiB", "-1", "1.5MiB"])
+def test_bad_sizes(text):
+    with pytest.raises(errors.InvalidArgumentError, match="a size reads like"):
+        bench.parse_size(text)
+
+
+@pytest.mark.parametrize("arguments", [["--ops", "gossip"], ["--peers", "nccl"], ["--rounds", "0"]])
+def test_bad_arguments_end_with_status_2(arguments, capsys):
+    assert main.main(["bench", *arguments]) == 2
+    assert "python -m jaxccomp bench: " in capsys.readouterr().err
+
+
+def test_every_contender_has_a_worker():
+    assert {row.name for row in contenders.TABLE} == set(worker.CONTENDERS)
+    assert {name for names in contenders.PEERS.values() for name in names} < set(worker.CONTENDERS)
+
+
+def plan(names):
+    pythons = dict.fromkeys(names, sys.executable)
+    return compare.Plan(names, ("bcast",), (1024,), ranks=2, rounds=2, pythons=pythons)
+
+
+def test_the_better_binding_is_kept(monkeypatch):
+    """And medians are over rounds, of the slowest rank."""
+    runs = []
+
+    def run(ranks, program, *, bind, **_):
+        runs.append(bind)
+        folder = program[program.index("mpi4py") + 1]
+        for rank in range(ranks):
+            row = {"op": "bcast", "size_bytes": 1024, "rank": rank}
+            row["median_us"] = (rank + 1) * (10 if bind == "core" else 5) + len(runs)
+            with open(f"{folder}/{rank}.jsonl", "w", encoding="utf-8") as file:
+                file.write(json.dumps(row))
+        return launch.Outcome("")
+
+    monkeypatch.setattr(launch, "run", run)
+    monkeypatch.setattr(compare.os, "cpu_count", lambda: 2)
+    results = compare.run(plan(("mpi4py",)), lambda line: None)
+    assert runs == ["core", "none", "none"]
+    measurement = results["mpi4py", "bcast", 1024]
+    assert measurement.rounds_us == [12, 13]
+    assert (measurement.bind, measurement.median_us) == ("none", 12.5)
+
+
+def test_failures_are_told(monkeypatch):
+    def run(*_, **__):
+        return launch.Outcome("Traceback\nValueError: broken\n", "exit status 1")
+
+    monkeypatch.setattr(launch, "run", run)
+    monkeypatch.setattr(launch, "vendor", lambda python: ("MPICH", "5"))
+    chosen = plan(("jaxccomp",))
+    results = compare.run(chosen, lambda line: None)
+    assert results["jaxccomp", "bcast", 1024].error == "exit status 1: ValueError: broken"
+    file = io.StringIO()
+    report.write(chosen, results, {"jax-mpi": "no wrapper"}, file)
+    lines = [json.loads(line) for line in file.getvalue().splitlines()]
+    assert lines[1]["error"] and lines[1]["median_us"] is None
+    assert lines[2] == {"contender": "jax-mpi", "missing": "no wrapper"}

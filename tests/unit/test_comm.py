@@ -1,0 +1,109 @@
+import pytest
+
+from jaxccomp import _mpi, comm, errors
+
+
+@pytest.fixture
+def alone(monkeypatch):
+    monkeypatch.setattr(comm, "_state", comm._World(0, 1))
+
+
+@pytest.fixture
+def third_of_four(monkeypatch):
+    """A world whose other processes cannot be reached."""
+    state = comm._World(2, 4)
+    state.unreachable = "no MPI"
+    monkeypatch.setattr(comm, "_state", state)
+    monkeypatch.setattr(comm._engine, "available", lambda: False)
+
+
+def test_alone(alone):
+    world = comm.world()
+    assert comm.is_initialized() and comm.init() == world == comm.resolve(None)
+    assert (world.rank, world.size, world.name) == (0, 1, "world")
+    part = world.split(3)
+    assert (part.rank, part.size) == (0, 1)
+    assert world.split(3) == part
+    assert world.split(4) != part
+    assert world.split(None) is None
+
+
+def test_communicators_are_values():
+    a, b = comm.Communicator("a", (1, 2)), comm.Communicator("a", (1, 2))
+    assert a == b and hash(a) == hash(b)
+    assert a.ordered() != a and a.ordered() == b.ordered()
+    assert a.ordered().order == "program"
+
+
+@pytest.mark.parametrize(
+    "make,says",
+    [
+        (lambda: comm.Communicator("a", (1, 1)), "twice"),
+        (lambda: comm.Communicator("a", (1,), "any"), "valid: 'program', 'spmd'"),
+        (lambda: comm.world().split(-1), "at least 0"),
+        (lambda: comm.world().split("red"), "must be an integer"),
+        (lambda: comm.world().split(True), "must be an integer"),
+        (lambda: comm.world().split(0, key=1.5), "key must be an integer"),
+        (lambda: comm.init(mpi="maybe") if comm._state is None else comm.resolve(7), "not 7"),
+    ],
+)
+def test_bad_arguments(alone, make, says):
+    with pytest.raises(errors.InvalidArgumentError, match=says):
+        make()
+
+
+def test_membership(third_of_four):
+    group = comm.Communicator("odd", (3, 2))
+    assert group.rank == 1
+    with pytest.raises(errors.CommunicatorError, match="not a member"):
+        comm.resolve(comm.Communicator("others", (0, 1)))
+    with pytest.raises(errors.CommunicatorError, match="another world"):
+        comm.resolve(comm.Communicator("foreign", (2, 7)))
+    with pytest.raises(errors.CommunicatorError, match="have the name 'odd'"):
+        comm._state.known(group)
+        comm._state.known(comm.Communicator("odd", (2, 3)))
+
+
+def test_unreachable_processes(third_of_four):
+    assert comm.why_unreachable() == "no MPI"
+    with pytest.raises(errors.EngineUnavailableError, match="no MPI"):
+        comm.resolve(None)
+    with pytest.raises(errors.EngineUnavailableError, match="no MPI"):
+        comm.world().split(0)
+    assert comm.resolve(comm.Communicator("self", (2,))).rank == 0
+
+
+def test_from_mpi4py_without_mpi(alone):
+    with pytest.raises(errors.CommunicatorError, match="has not joined MPI"):
+        comm.Communicator.from_mpi4py(object())
+
+
+@pytest.mark.parametrize(
+    "environ,found",
+    [
+        ({}, None),
+        ({"PMI_RANK": "1", "PMI_SIZE": "2"}, (1, 2)),
+        ({"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "4", "PMIX_RANK": "3"}, (3, 4)),
+        ({"PMIX_RANK": "5"}, (5, None)),
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "8"}, None),  # a batch script launched nothing
+        ({"SLURM_PROCID": "2", "SLURM_STEP_NUM_TASKS": "8"}, (2, 8)),
+    ],
+)
+def test_launchers(environ, found):
+    by = _mpi.launcher(environ)
+    assert found == (by and (by.rank, by.size))
+
+
+def test_wait_has_a_deadline():
+    with pytest.raises(errors.InitializationError, match="too late"):
+        _mpi.wait(lambda: False, 0.01, lambda: "too late")
+    _mpi.wait(lambda: True, 0.0, lambda: "never")
+
+
+def test_a_launcher_without_mpi4py(monkeypatch):
+    monkeypatch.setattr(comm._mpi, "launcher", lambda: _mpi.Launcher("PMI", 0, 2))
+    monkeypatch.setattr(comm._mpi, "installed", lambda: False)
+    monkeypatch.setattr(comm._mpi, "imported", lambda: None)
+    with pytest.raises(errors.EngineUnavailableError, match=r"jaxccomp\[mpich\]"):
+        comm._start_mpi("auto", False)
+    assert comm._start_mpi("never", False) is None

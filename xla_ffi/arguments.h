@@ -1,0 +1,22 @@
+// From XLA's call frame to the engine's types. Everything is copied out: the frame is recycled
+// as soon as the handler returns.
+#pragma once
+
+#include <optional>
+
+#include "common/dtype.h"
+#include "runtime/call.h"
+#include "xla/ffi/api/ffi.h"
+
+namespace jaxccomp {
+
+// Nothing for tokens; kOpaque8 for one-byte types that are only moved.
+std::optional<DType> FromXla(xla::ffi::DataType type);
+
+// Fills a tensor; false for tokens, an error for types that cannot be moved.
+Result<bool> FromXla(const xla::ffi::AnyBuffer& buffer, Tensor* tensor);
+
+// The static description of a call site from the attributes that jaxccomp/_lowering.py writes.
+Result<OpSpec> SpecFromAttributes(const xla::ffi::Dictionary& attributes);
+
+}  // namespace jaxccomp

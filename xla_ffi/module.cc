@@ -1,0 +1,140 @@
+// jaxccomp._core: what Python sees of the engine.
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "codec/codec.h"
+#include "collective/algorithm.h"
+#include "handlers.h"
+#include "reduce/reduce.h"
+#include "runtime/engine.h"
+#include "transport/mpi/mpi_transport.h"
+
+namespace py = pybind11;
+
+namespace jaxccomp {
+namespace {
+
+void Check(const Status& status) {
+  if (status.ok()) return;
+  if (status.code() == Code::kInvalidArgument) throw py::value_error(status.message());
+  throw std::runtime_error(status.message());
+}
+
+template <typename F>
+py::capsule Target(F* function) {
+  return py::capsule(reinterpret_cast<void*>(function), "xla._CUSTOM_CALL_TARGET");
+}
+
+py::dict Registrations() {
+  py::dict stages;
+  stages["instantiate"] = Target(InstantiateCollective);
+  stages["execute"] = Target(ExecuteCollective);
+  py::dict targets;
+  targets["jaxccomp_collective"] = stages;
+  return targets;
+}
+
+py::dict StateTypes() {
+  py::dict type;
+  type["type_id"] = py::capsule(CallSiteTypeId());
+  type["type_info"] = py::capsule(const_cast<xla::ffi::TypeInfo*>(CallSiteTypeInfo()));
+  py::dict types;
+  types["jaxccomp_call_site"] = type;
+  return types;
+}
+
+void UseMpi(uint64_t comm, uint64_t byte_type) {
+  Check(Engine::Get().UseRemote(
+      [&](Receiver* receiver) -> Result<std::unique_ptr<Transport>> {
+        MpiConfig config;
+        config.comm = comm;
+        config.byte_type = byte_type;
+        auto made = MpiTransport::Create(config, receiver);
+        if (!made.ok()) return made.status();
+        return std::unique_ptr<Transport>(std::move(*made));
+      }));
+}
+
+py::dict Describe() {
+  py::list algorithms;
+  for (const Algorithm& a : AlgorithmTable()) {
+    py::dict row;
+    row["collective"] = std::string(Info(a.collective).name);
+    row["name"] = std::string(a.name);
+    row["description"] = std::string(a.description);
+    algorithms.append(row);
+  }
+  py::list codecs;
+  for (const CodecTraits& t : CodecTable()) {
+    py::dict row;
+    row["name"] = std::string(t.name);
+    row["description"] = std::string(t.description);
+    row["lossless"] = t.lossless;
+    row["fixed_rate"] = t.fixed_rate;
+    row["relative_error"] = t.relative_error;
+    codecs.append(row);
+  }
+  py::list transports;
+  transports.append("local");
+  if (Engine::Find() != nullptr && Engine::Find()->HasRemote()) transports.append("mpi");
+  py::dict all;
+  all["transports"] = transports;
+  all["algorithms"] = algorithms;
+  all["codecs"] = codecs;
+  all["reduce"] = std::string(ReduceInstructionSet());
+  all["ffi_api"] = std::to_string(XLA_FFI_API_MAJOR) + "." + std::to_string(XLA_FFI_API_MINOR);
+  return all;
+}
+
+py::dict GetStats() {
+  const Stats stats = Engine::Find() != nullptr ? Engine::Find()->GetStats() : Stats{};
+  py::dict all;
+  for (const CollectiveInfo& info : CollectiveTable()) {
+    const CollectiveStats& s = stats[static_cast<size_t>(info.id)];
+    if (s.calls == 0) continue;
+    py::dict row;
+    row["calls"] = s.calls;
+    row["value_bytes"] = s.value_bytes;
+    row["sent_bytes"] = s.sent_bytes;
+    row["remote_bytes"] = s.remote_bytes;
+    row["seconds"] = s.seconds;
+    all[py::str(std::string(info.name))] = row;
+  }
+  return all;
+}
+
+}  // namespace
+
+PYBIND11_MODULE(_core, m) {
+  m.doc() = "The native engine of jaxccomp.";
+  m.def("registrations", &Registrations);
+  m.def("state_types", &StateTypes);
+  m.def("configure", [](int process, int processes) {
+    Check(Engine::Configure(process, processes));
+  }, py::arg("process"), py::arg("processes"));
+  m.def("use_mpi", &UseMpi, py::arg("comm_handle"), py::arg("byte_handle"));
+  m.def("set_devices", [](const std::vector<std::pair<int64_t, int>>& devices) {
+    Engine::Get().SetDevices(devices);
+  });
+  m.def("add_communicator", [](const std::string& name, std::vector<int> processes) {
+    Check(Engine::Get().AddCommunicator(name, std::move(processes)));
+  }, py::arg("name"), py::arg("processes"));
+  m.def("close_executable", &ClosePrograms);
+  m.def("set_option", [](const std::string& name, const std::string& value) {
+    Check(Engine::Get().SetOption(name, value));
+  }, py::arg("name"), py::arg("value"));
+  m.def("describe", &Describe);
+  m.def("stats", &GetStats);
+  m.def("reset_stats", [] {
+    if (Engine::Find() != nullptr) Engine::Find()->ResetStats();
+  });
+  m.def("shutdown", [] {
+    if (Engine::Find() != nullptr) Engine::Find()->Shutdown();
+  }, py::call_guard<py::gil_scoped_release>());
+}
+
+}  // namespace jaxccomp
