@@ -21,6 +21,9 @@ uint64_t OpSpec::Signature() const {
   return hash;
 }
 
+// More do not help to find a mistake.
+constexpr size_t kMostCounts = 16;
+
 std::string OpSpec::ToString() const {
   const CollectiveInfo& info = Info(collective);
   std::string text(info.name);
@@ -31,7 +34,13 @@ std::string OpSpec::ToString() const {
   if (collective == Collective::kSend) text += ", dest=" + std::to_string(pairs.at(0));
   if (collective == Collective::kRecv) text += ", source=" + std::to_string(pairs.at(0));
   if (tag != 0) text += ", tag=" + std::to_string(tag);
+  if (!counts.empty() && counts.size() <= kMostCounts) {
+    for (size_t i = 0; i < counts.size(); ++i) {
+      text += (i == 0 ? ", counts=" : "/") + std::to_string(counts[i]);
+    }
+  }
   if (codec != "raw") text += ", codec=" + codec;
+  if (algorithm != "auto") text += ", algorithm=" + algorithm;
   text += ")";
   if (!where.empty()) text += " at " + where;
   return text;

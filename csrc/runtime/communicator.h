@@ -9,10 +9,12 @@
 #include <vector>
 
 #include "common/status.h"
+#include "runtime/match_key.h"
 
 namespace jaxccomp {
 
 struct Communicator;
+struct Comparison;
 class Program;
 
 // One member of a communicator that lives in this process. A member runs the launches of its
@@ -27,9 +29,13 @@ struct Endpoint {
     uint64_t number = 0;
     uint64_t program_hash = 0;
     uint64_t group = 0;     // Site::group of its call sites here
+    std::shared_ptr<Comparison> comparison;   // with other members; null when there is none
   };
   std::deque<Launch> launches;       // the last kRememberedLaunches
   uint64_t next_launch = 1;
+  // By program hash: what has been compared with the other members, or is being compared.
+  std::unordered_map<uint64_t, std::shared_ptr<Comparison>> comparisons;
+  RecentKeys recent;
   uint64_t next_ordered = 1;         // operations in program order
   std::unordered_map<uint64_t, uint64_t> next_point_to_point;  // per peer, direction and tag
 
@@ -51,8 +57,13 @@ struct Communicator {
   Status broken;                     // why it can no longer be used
 
   int size() const { return static_cast<int>(processes.size()); }
+  // This process's endpoint that is that member; null when there is none.
+  Endpoint* Find(int member) const;
   // "rank 2 of 'world'", "device 5 (member 1 of its axis)".
   std::string MemberName(int member) const;
 };
+
+// When nothing leads to the process of that member.
+Status NoTransportTo(const Communicator& comm, int member);
 
 }  // namespace jaxccomp

@@ -3,42 +3,28 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstring>
-#include <mutex>
 #include <set>
-#include <thread>
-#include <unordered_map>
+#include <utility>
 
-#include "runtime/executor.h"
-#include "runtime/matcher.h"
+#include "runtime/engine_impl.h"
 #include "runtime/memory.h"
-#include "runtime/registry.h"
-#include "runtime/wire.h"
-#include "runtime/workers.h"
 #include "transport/local/local_transport.h"
 
 namespace jaxccomp {
 namespace {
 
-using Clock = Operation::Clock;
 using std::chrono::duration;
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
 // How long a caller drives its operation itself even while it progresses.
 constexpr auto kLongestInline = milliseconds(5);
-// How long an operation stands still before it asks its peers what they are doing.
-constexpr auto kProbeAfter = milliseconds(500);
-// How long a failed operation waits for transfers that still touch its memory.
-constexpr auto kFailureGrace = std::chrono::seconds(2);
 // A continuation of an XLA program may block until all devices of the process have come as far
 // (in-process collectives of XLA do), so there must be a thread for each; they start on demand.
 constexpr size_t kMostWorkers = 256;
 constexpr int64_t kHugePagesFromBytes = 4 << 20;
-constexpr size_t kLongestAbortText = 8 << 10;
 
 void CopyText(char* field, size_t size, const std::string& text) {
   // What does not fit is left out in the middle: the kind and the source line matter most.
@@ -54,73 +40,29 @@ void CopyTensor(const Tensor& from, const Tensor& to) {
   }
 }
 
-// A message that nobody waits for: lives until it is sent.
-struct Notice final : Completion {
-  std::string text;
-  void Done(Status) override { delete this; }
-};
+// What results hold before anything comes, and the pages that they lie in.
+void PrepareResults(const OpSpec& spec, const Call& call, const Options& options) {
+  if (options.huge_pages) {
+    for (const Tensor& t : call.outputs) {
+      if (t.bytes >= kHugePagesFromBytes) AdviseHugePages(t.data, t.bytes);
+    }
+  }
+  if (!spec.StartsFromOperands()) return;
+  // A ragged exchange writes into a copy of its second operand; others pass theirs on.
+  const size_t first = spec.collective == Collective::kRaggedAlltoall ? 1 : 0;
+  for (size_t i = 0; i < call.outputs.size(); ++i) {
+    CopyTensor(call.inputs[first + i], call.outputs[i]);
+  }
+}
 
 }  // namespace
 
-class Engine::Impl final : public Receiver, public Executor::Listener {
- public:
-  Impl(int process, int processes)
-      : processes_(processes),
-        registry_(process, processes),
-        wire_(process, std::make_unique<LocalTransport>(process, this)),
-        executor_(&wire_, this, &stats_),
-        workers_(kMostWorkers) {}
-  ~Impl() { Shutdown(); }
-
-  std::optional<Status> Start(Site& site, Call call, std::function<void(Status)> done);
-  void Shutdown();
-
-  // Receiver
-  void OnMessage(const Header& header, std::span<const std::byte> payload,
-                 Announced announced) override;
-  void OnPeerLost(int process, const Status& why) override;
-  // Executor::Listener
-  void OnOver(Operation* op) override;
-  void OnFailed(Operation* op) override;
-
-  const int processes_;
-  std::mutex mutex_;
-  Options options_;
-  Stats stats_{};
-  Registry registry_;
-  Wire wire_;
-
- private:
-  Result<Operation*> Post(Site& site, Call call);
-  Result<Endpoint*> EndpointOf(Site& site, int64_t device);
-  bool Step(std::unique_lock<std::mutex>& lock) {
-    const bool polled = wire_.Poll();
-    return executor_.Run(lock) || polled;
-  }
-  void Drive(Operation* op, std::unique_lock<std::mutex>& lock);
-  void Recycle(Operation* op);
-
-  void Break(Communicator& comm, const Status& why, bool tell);
-  void OnAbort(const Header& header, std::span<const std::byte> payload);
-  void Discard(Announced announced) { wire_.To(announced.process)->Discard(announced); }
-
-  void ProgressLoop();
-  void CheckTimes(Clock::time_point now);
-  void Probe(Operation& op);
-  std::string WhomItWaitsFor(const Operation& op) const;
-
-  Executor executor_;
-  Matcher matcher_;
-  std::unordered_map<MatchKey, std::unique_ptr<Operation>, MatchKey::Hash> operations_;
-  std::vector<std::unique_ptr<Operation>> spare_;
-  int64_t remote_operations_ = 0;
-
-  Workers workers_;
-  std::thread progress_;
-  std::condition_variable wake_;
-  int inline_drivers_ = 0;
-  bool stopped_ = false;
-};
+Engine::Impl::Impl(int process, int processes)
+    : processes_(processes),
+      registry_(process, processes),
+      wire_(process, std::make_unique<LocalTransport>(process, this)),
+      executor_(&wire_, this, &stats_),
+      workers_(kMostWorkers) {}
 
 // ---- Posting -----------------------------------------------------------------------------
 
@@ -157,8 +99,8 @@ Result<Operation*> Engine::Impl::Post(Site& site, Call call) {
   }
 
   const Matcher::Posted posted = matcher_.Post(site, endpoint, call.run_id);
-  auto& slot = operations_[posted.key];
-  if (slot != nullptr) {
+  Operation* const op = Insert(posted.key);
+  if (op == nullptr) {
     const Status twice(Code::kInternal,
                        site.spec.ToString() + ": two collectives of one launch have the same "
                        "identity. Programs with collectives were compiled on several threads at "
@@ -166,14 +108,6 @@ Result<Operation*> Engine::Impl::Post(Site& site, Call call) {
     Break(comm, twice, true);
     return twice;
   }
-  if (spare_.empty()) {
-    slot = std::make_unique<Operation>();
-  } else {
-    slot = std::move(spare_.back());
-    spare_.pop_back();
-  }
-  Operation* const op = slot.get();
-  op->key = posted.key;
   op->endpoint = &endpoint;
   op->text = site.text;
   op->driven = true;
@@ -183,55 +117,72 @@ Result<Operation*> Engine::Impl::Post(Site& site, Call call) {
   op->remote = std::any_of(comm.processes.begin(), comm.processes.end(),
                            [&](int process) { return process != wire_.process(); });
   remote_operations_ += op->remote;
+  FillHeader(op, site, posted.program_hash);
+  PrepareResults(site.spec, op->call, options_);
 
+  Comparison* const comparison =
+      posted.launch == nullptr ? nullptr : PendingComparison(endpoint, *posted.launch);
+  if (comparison == nullptr) {
+    Begin(op);
+  } else {
+    op->held = true;
+    comparison->held.push_back(op);
+  }
+  if (posted.new_launch && options_.check_programs && comm.broken.ok()) {
+    if (const Arrival* arrival = matcher_.FindOtherProgram(endpoint, *posted.launch)) {
+      const Arrival other = *arrival;  // it is dropped on the way
+      RefuseOtherProgram(endpoint, *posted.launch, other.header, other.payload);
+    }
+  }
+  if (comparison != nullptr && comm.broken.ok()) Compare(endpoint, *comparison);
+  return op;
+}
+
+// A new operation; null when that key is taken.
+Operation* Engine::Impl::Insert(const MatchKey& key) {
+  auto& slot = operations_[key];
+  if (slot != nullptr) return nullptr;
+  if (spare_.empty()) {
+    slot = std::make_unique<Operation>();
+  } else {
+    slot = std::move(spare_.back());
+    spare_.pop_back();
+  }
+  slot->key = key;
+  return slot.get();
+}
+
+void Engine::Impl::FillHeader(Operation* op, const Site& site, uint64_t program_hash) const {
   Header& h = op->header;
   h = Header{};
-  const OpSpec& spec = site.spec;
-  h.collective = static_cast<uint8_t>(spec.collective);
-  h.reduce_op = static_cast<uint8_t>(spec.reduce_op);
+  h.collective = static_cast<uint8_t>(site.spec.collective);
+  h.reduce_op = static_cast<uint8_t>(site.spec.reduce_op);
   if (!op->call.inputs.empty()) h.dtype = static_cast<uint8_t>(op->call.inputs[0].dtype);
-  h.communicator = comm.id;
-  h.sequence = posted.key.sequence;
-  h.site = posted.key.site;
-  h.iteration = posted.key.iteration;
-  h.program_hash = options_.check_programs ? posted.program_hash : 0;
+  h.communicator = op->key.communicator;
+  h.sequence = op->key.sequence;
+  h.site = op->key.site;
+  h.iteration = op->key.iteration;
+  h.program_hash = options_.check_programs ? program_hash : 0;
   h.signature = site.signature;
-  h.source = endpoint.member;
+  h.source = op->endpoint->member;
   h.source_process = wire_.process();
-  h.root = static_cast<int32_t>(spec.root);
+  h.root = static_cast<int32_t>(site.spec.root);
   h.total_bytes = op->plan->total_bytes;
   CopyText(h.text, sizeof(h.text), *op->text);
+}
 
-  if (options_.huge_pages) {
-    for (const Tensor& t : op->call.outputs) {
-      if (t.bytes >= kHugePagesFromBytes) AdviseHugePages(t.data, t.bytes);
-    }
-  }
-  if (spec.StartsFromOperands()) {
-    // A ragged exchange writes into a copy of its second operand; others pass theirs on.
-    const size_t first = spec.collective == Collective::kRaggedAlltoall ? 1 : 0;
-    for (size_t i = 0; i < op->call.outputs.size(); ++i) {
-      CopyTensor(op->call.inputs[first + i], op->call.outputs[i]);
-    }
-  }
-
+void Engine::Impl::Begin(Operation* op) {
+  op->held = false;
+  op->last_progress = Clock::now();
   std::vector<Arrival> arrivals = matcher_.Take(op->key);
   executor_.Begin(op);
   for (Arrival& a : arrivals) {
     if (op->failed || op->over) {
-      if (a.announced.process >= 0) Discard(a.announced);
+      Discard(a.announced);
       continue;
     }
     OnMessage(a.header, a.payload, a.announced);
   }
-  if (posted.new_launch && options_.check_programs && !op->over) {
-    const Endpoint::Launch& launch = endpoint.launches.back();
-    if (auto other = matcher_.FindOtherProgram(endpoint, launch)) {
-      executor_.Fail(op, MismatchError(endpoint, spec.ToString() + ", in a program of" +
-                                           launch.program->ListOf(site.group, 8), *other));
-    }
-  }
-  return op;
 }
 
 std::optional<Status> Engine::Impl::Start(Site& site, Call call,
@@ -295,7 +246,9 @@ void Engine::Impl::Recycle(Operation* op) {
   op->plan.reset();
   op->arrivals.clear();
   op->status = Status::Ok();
-  op->failed = op->over = op->probed = false;
+  op->waiting.clear();
+  op->present.clear();
+  op->failed = op->over = op->held = op->probed = op->roll_called = false;
   op->on_done = nullptr;
   if (spare_.size() < 256) spare_.push_back(std::move(owned));
 }
@@ -305,182 +258,12 @@ void Engine::Impl::OnOver(Operation* op) {
   ++stats.calls;
   stats.value_bytes += op->plan->total_bytes;
   stats.seconds += duration<double>(Clock::now() - op->begun).count();
+  if (!op->failed) op->endpoint->recent.Add(op->key);
   if (op->driven) return;
   if (op->on_done != nullptr) {
     workers_.Run([done = std::move(op->on_done), status = std::move(op->status)] { done(status); });
   }
   Recycle(op);
-}
-
-// ---- Messages ----------------------------------------------------------------------------
-
-void Engine::Impl::OnMessage(const Header& header, std::span<const std::byte> payload,
-                             Announced announced) {
-  if (header.type == MessageType::kAbort) return OnAbort(header, payload);
-  Communicator* const comm = registry_.Find(header.communicator);
-  if (comm != nullptr && !comm->broken.ok()) {
-    if (announced.process >= 0) Discard(announced);
-    return;
-  }
-  const auto found = operations_.find(MatchKey::Of(header));
-  if (found != operations_.end() && found->second != nullptr && !found->second->over) {
-    Operation* const op = found->second.get();
-    const bool other_program = header.program_hash != 0 && op->header.program_hash != 0 &&
-                               header.program_hash != op->header.program_hash;
-    if (header.signature != op->header.signature || other_program) {
-      if (announced.process >= 0) Discard(announced);
-      std::string mine = *op->text;
-      const Endpoint::Launch* launch = FindMismatch(*op->endpoint, header);
-      if (launch != nullptr) {
-        mine += ", in a program of" + launch->program->ListOf(launch->group, 8);
-      }
-      return executor_.Fail(op, MismatchError(*op->endpoint, mine, header));
-    }
-    if (header.type == MessageType::kData) executor_.Arrived(op, header, payload, announced);
-    return;
-  }
-  if (header.type == MessageType::kData) matcher_.Keep(header, payload, announced);
-  if (comm == nullptr || !options_.check_programs) return;
-  for (const auto& endpoint : comm->endpoints) {
-    if (endpoint->member != header.destination) continue;
-    const Endpoint::Launch* launch = FindMismatch(*endpoint, header);
-    if (launch == nullptr) continue;
-    Break(*comm,
-          MismatchError(*endpoint,
-                        "a program of" + launch->program->ListOf(launch->group, 8), header),
-          true);
-  }
-}
-
-void Engine::Impl::OnAbort(const Header& header, std::span<const std::byte> payload) {
-  const Status why(Code::kAborted,
-                   std::string(reinterpret_cast<const char*>(payload.data()), payload.size()));
-  Communicator* const comm = registry_.Find(header.communicator);
-  if (comm == nullptr) return registry_.BreakUnborn(header.communicator, why);
-  Break(*comm, why, false);
-}
-
-void Engine::Impl::OnPeerLost(int process, const Status& why) {
-  std::set<Communicator*> affected;
-  for (const auto& [key, op] : operations_) {
-    Communicator* const comm = op->endpoint->communicator;
-    const auto& members = comm->processes;
-    // A process below 0: a message was broken so badly that its sender is unknown.
-    const bool member = std::find(members.begin(), members.end(), process) != members.end();
-    if (process < 0 || member) affected.insert(comm);
-  }
-  for (Communicator* comm : affected) Break(*comm, why, true);
-}
-
-// ---- Errors ------------------------------------------------------------------------------
-
-void Engine::Impl::OnFailed(Operation* op) {
-  Communicator& comm = *op->endpoint->communicator;
-  if (!comm.broken.ok()) return;
-  op->status = {op->status.code(), *op->text + ": " + op->status.message()};
-  Break(comm, op->status, true);
-}
-
-void Engine::Impl::Break(Communicator& comm, const Status& why, bool tell) {
-  if (!comm.broken.ok()) return;
-  comm.broken = why;
-  if (tell) {
-    std::string text = why.message().substr(0, kLongestAbortText);
-    for (const auto& endpoint : comm.endpoints) {
-      text += "\n  (reported by " + comm.MemberName(endpoint->member) + ")";
-      break;
-    }
-    Header header;
-    header.type = MessageType::kAbort;
-    header.communicator = comm.id;
-    header.destination = -1;
-    header.source = -1;
-    header.source_process = wire_.process();
-    for (int process : std::set<int>(comm.processes.begin(), comm.processes.end())) {
-      Transport* const transport = wire_.To(process);
-      if (process == wire_.process() || transport == nullptr) continue;
-      auto* notice = new Notice;
-      notice->text = text;
-      header.payload_bytes = static_cast<int64_t>(text.size());
-      const Piece piece{notice->text.data(), header.payload_bytes};
-      transport->Send(process, header, {&piece, 1}, notice);
-    }
-  }
-  // By key: the failure of one may end others.
-  std::vector<MatchKey> hit;
-  for (const auto& [key, op] : operations_) {
-    if (op != nullptr && op->endpoint->communicator == &comm && !op->over) hit.push_back(key);
-  }
-  for (const MatchKey& key : hit) {
-    if (auto found = operations_.find(key); found != operations_.end()) {
-      executor_.Fail(found->second.get(), why);
-    }
-  }
-  // Afterwards: a payload that is discarded looks delivered to an operation that has not failed.
-  matcher_.Drop(comm.id, [this](Announced announced) { Discard(announced); });
-}
-
-std::string Engine::Impl::WhomItWaitsFor(const Operation& op) const {
-  std::set<int> missing;
-  for (size_t i = 0; i < op.waiting.size(); ++i) {
-    if (op.waiting[i]) missing.insert(op.plan->tasks[i].peer);
-  }
-  std::string text;
-  for (int member : missing) {
-    text += (text.empty() ? "" : ", ") + op.endpoint->communicator->MemberName(member);
-  }
-  return text.empty() ? "its own transfers" : text;
-}
-
-void Engine::Impl::Probe(Operation& op) {
-  op.probed = true;
-  std::set<int> asked;
-  for (size_t i = 0; i < op.waiting.size(); ++i) {
-    const int peer = op.plan->tasks[i].peer;
-    if (!op.waiting[i] || !asked.insert(peer).second) continue;
-    const int process = op.endpoint->communicator->processes[peer];
-    Transport* const transport = wire_.To(process);
-    if (transport == nullptr) continue;
-    Header header = op.header;
-    header.type = MessageType::kProbe;
-    header.destination = peer;
-    header.payload_bytes = 0;
-    transport->Send(process, header, {}, new Notice);
-  }
-}
-
-void Engine::Impl::CheckTimes(Clock::time_point now) {
-  std::vector<MatchKey> quiet, late;  // what is done about them may end operations
-  for (const auto& [key, owned] : operations_) {
-    Operation* const op = owned.get();
-    if (op == nullptr || op->over) continue;
-    if (op->failed) {
-      // The caller must hear of it even if a dead peer holds a transfer open.
-      if (op->on_done != nullptr && now - op->failed_at > kFailureGrace) {
-        workers_.Run([done = std::move(op->on_done), status = op->status] { done(status); });
-        op->on_done = nullptr;
-      }
-      continue;
-    }
-    if (!op->probed && now - op->last_progress > kProbeAfter) quiet.push_back(key);
-    if (duration<double>(now - op->last_progress).count() > options_.timeout_seconds) {
-      late.push_back(key);
-    }
-  }
-  for (const MatchKey& key : quiet) {
-    if (auto found = operations_.find(key); found != operations_.end()) Probe(*found->second);
-  }
-  for (const MatchKey& key : late) {
-    const auto found = operations_.find(key);
-    if (found == operations_.end()) continue;  // ended by the failure of another
-    Operation* const op = found->second.get();
-    executor_.Fail(op, {Code::kDeadlineExceeded,
-                        "no progress for " + std::to_string(options_.timeout_seconds) +
-                            " s; " + op->endpoint->communicator->MemberName(op->endpoint->member) +
-                            " waits for " + WhomItWaitsFor(*op) +
-                            ". They did not come to this operation: look for a rank that stopped, "
-                            "or that skips it, or raise the timeout_seconds option"});
-  }
 }
 
 // ---- The progress thread -----------------------------------------------------------------

@@ -110,9 +110,7 @@ void Executor::StartSend(Operation* op, TaskId task) {
   const int process = comm.processes[t.peer];
   Transport* const transport = wire_->To(process);
   if (transport == nullptr) {
-    return Fail(op, {Code::kUnavailable,
-                     "no transport leads to " + comm.MemberName(t.peer) +
-                         ": it lives in another process, and no MPI is in use"});
+    return Fail(op, NoTransportTo(comm, t.peer));
   }
   Header header = op->header;
   header.destination = t.peer;

@@ -45,7 +45,7 @@ Matcher::Posted Matcher::Post(Site& site, Endpoint& endpoint, int64_t run_id) {
   if (launch == endpoint.launches.rend()) {
     endpoint.launches.push_back(
         {site.program, run_id, endpoint.next_launch++, site.program->HashOf(site.group),
-         site.group});
+         site.group, nullptr});
     if (endpoint.launches.size() > Endpoint::kRememberedLaunches) endpoint.launches.pop_front();
     launch = endpoint.launches.rbegin();
     posted.new_launch = true;
@@ -55,6 +55,7 @@ Matcher::Posted Matcher::Post(Site& site, Endpoint& endpoint, int64_t run_id) {
     state.launch = launch->number;
     state.iteration = 0;
   }
+  posted.launch = &*launch;
   posted.key.sequence = launch->number;
   posted.key.site = site.id;
   posted.key.iteration = state.iteration++;
@@ -87,17 +88,22 @@ void Matcher::Drop(uint64_t communicator, const std::function<void(Announced)>& 
   });
 }
 
-std::optional<Header> Matcher::FindOtherProgram(const Endpoint& endpoint,
-                                                const Endpoint::Launch& launch) const {
+const Arrival* Matcher::FindOtherProgram(const Endpoint& endpoint,
+                                         const Endpoint::Launch& launch) const {
   for (const auto& [key, arrivals] : kept_) {
     if (key.communicator != endpoint.communicator->id || key.member != endpoint.member ||
         key.sequence != launch.number || arrivals.empty()) {
       continue;
     }
-    const Header& header = arrivals.front().header;
-    if (header.program_hash != 0 && header.program_hash != launch.program_hash) return header;
+    const Arrival& first = arrivals.front();
+    const uint64_t hash = first.header.program_hash;
+    if (hash != 0 && hash != launch.program_hash) return &first;
   }
-  return std::nullopt;
+  return nullptr;
+}
+
+bool ComesTooLate(const Endpoint& endpoint, const Header& header) {
+  return header.site == kOrderedSite && header.sequence < endpoint.next_ordered;
 }
 
 const Endpoint::Launch* FindMismatch(const Endpoint& endpoint, const Header& header) {
@@ -107,8 +113,9 @@ const Endpoint::Launch* FindMismatch(const Endpoint& endpoint, const Header& hea
 }
 
 std::string Describe(const Header& header) {
-  return TextOf(header.text, sizeof(header.text)) + " (" + std::to_string(header.total_bytes) +
-         " bytes)";
+  std::string text = TextOf(header.text, sizeof(header.text));
+  if (header.type == MessageType::kCheck) return text;
+  return text + " (" + std::to_string(header.total_bytes) + " bytes)";
 }
 
 Status MismatchError(const Endpoint& endpoint, const std::string& mine, const Header& header) {
@@ -116,10 +123,8 @@ Status MismatchError(const Endpoint& endpoint, const std::string& mine, const He
   return {Code::kFailedPrecondition,
           "collective mismatch in launch " + std::to_string(header.sequence) + ": " +
               comm.MemberName(endpoint.member) + " runs " + mine + "\n  but " +
-              comm.MemberName(header.source) + " runs " + Describe(header) +
-              "\n  All ranks must run the same collectives with the same shapes, types, root and "
-              "codec. If programs differ between ranks on purpose, use communicator.ordered(), "
-              "which matches operations by program order."};
+              comm.MemberName(header.source) + " runs " + Describe(header) + "\n  " +
+              std::string(kMismatchAdvice)};
 }
 
 }  // namespace jaxccomp

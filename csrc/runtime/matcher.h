@@ -4,9 +4,9 @@
 
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -20,6 +20,7 @@ class Matcher {
   struct Posted {
     MatchKey key;
     uint64_t program_hash = 0;   // 0: not compared
+    Endpoint::Launch* launch = nullptr;   // null when matched by program order
     bool new_launch = false;
   };
   // The key of the operation that `site` runs now on that endpoint.
@@ -29,19 +30,28 @@ class Matcher {
   std::vector<Arrival> Take(const MatchKey& key);
   // Drops what was kept for that communicator, handing it to `discard`.
   void Drop(uint64_t communicator, const std::function<void(Announced)>& discard);
-  // A kept message of another program than the one that the endpoint has just launched.
-  std::optional<Header> FindOtherProgram(const Endpoint& endpoint,
-                                         const Endpoint::Launch& launch) const;
+  // A kept message of another program than the one that the endpoint has just launched; null
+  // when there is none.
+  const Arrival* FindOtherProgram(const Endpoint& endpoint, const Endpoint::Launch& launch) const;
 
  private:
   std::unordered_map<MatchKey, std::vector<Arrival>, MatchKey::Hash> kept_;
 };
+
+// Whether the message is for an operation in program order that is over on that endpoint.
+bool ComesTooLate(const Endpoint& endpoint, const Header& header);
 
 // The launch that the message speaks of, when it runs another program here than there.
 const Endpoint::Launch* FindMismatch(const Endpoint& endpoint, const Header& header);
 
 // "bcast(float32[4], root=0) at train.py:9 (16 bytes)".
 std::string Describe(const Header& header);
+
+// What a mismatch error ends with.
+inline constexpr std::string_view kMismatchAdvice =
+    "All ranks must run the same collectives with the same shapes, types, root and codec. If "
+    "programs differ between ranks on purpose, use communicator.ordered(), which matches "
+    "operations by program order.";
 
 // What to say when this rank runs `mine` and another sent `header`.
 Status MismatchError(const Endpoint& endpoint, const std::string& mine, const Header& header);

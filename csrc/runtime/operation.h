@@ -10,32 +10,11 @@
 
 #include "runtime/call.h"
 #include "runtime/communicator.h"
-#include "runtime/hash.h"
 #include "runtime/memory.h"
 #include "runtime/plan.h"
 #include "transport/transport.h"
 
 namespace jaxccomp {
-
-// What a message names, and the member it is for.
-struct MatchKey {
-  uint64_t communicator = 0;
-  uint64_t sequence = 0;
-  uint64_t site = 0;
-  uint64_t iteration = 0;
-  int32_t member = 0;
-
-  static MatchKey Of(const Header& h) {
-    return {h.communicator, h.sequence, h.site, h.iteration, h.destination};
-  }
-  friend bool operator==(const MatchKey&, const MatchKey&) = default;
-  struct Hash {
-    size_t operator()(const MatchKey& k) const {
-      return Mix(Mix(Mix(Mix(k.communicator, k.sequence), k.site), k.iteration),
-                 static_cast<uint64_t>(k.member));
-    }
-  };
-};
 
 // A message that came before its receive could start.
 struct Arrival {
@@ -85,7 +64,10 @@ struct Operation {
   Status status;
   bool failed = false;
   bool over = false;                   // nothing touches the buffers any more
-  bool probed = false;
+  bool held = false;                   // waits for the comparison of its program
+  bool probed = false;                 // those it waits for were asked
+  bool roll_called = false;            // all members were asked
+  std::vector<uint8_t> present;        // by member: has answered that it has come as far
   bool driven = false;                 // a caller still waits in Engine::Start
   bool remote = false;                 // some peer is in another process
   Clock::time_point begun, last_progress, failed_at;

@@ -42,18 +42,11 @@ uint64_t Program::HashOf(uint64_t group) const {
   return sum == 0 ? 1 : sum;
 }
 
-std::string Program::ListOf(uint64_t group, size_t most) const {
+std::string Program::ListOf(uint64_t group) const {
   std::string text;
-  size_t listed = 0, count = 0;
   for (const Member& m : members_) {
-    if (m.group != group) continue;
-    ++count;
-    if (listed < most) {
-      text += "\n    " + m.text;
-      ++listed;
-    }
+    if (m.group == group) text += m.text + "\n";
   }
-  if (count > listed) text += "\n    and " + std::to_string(count - listed) + " more";
   return text;
 }
 

@@ -41,8 +41,8 @@ class Program {
   uint64_t Add(uint64_t signature, uint64_t group, std::string text);
   // Hash of the program's call sites in that group; the same whatever their order.
   uint64_t HashOf(uint64_t group) const;
-  // The call sites in that group, one a line, at most `most`.
-  std::string ListOf(uint64_t group, size_t most) const;
+  // The call sites in that group, one a line.
+  std::string ListOf(uint64_t group) const;
 
  private:
   const uint64_t id_;

@@ -27,8 +27,9 @@ class Registry {
   // Null when this process has not heard of it.
   Communicator* Find(uint64_t id);
   std::vector<Communicator*> All() const;
-  // The next communicator made under that id is born broken.
+  // The communicator made under that id, later, is born broken.
   void BreakUnborn(uint64_t id, Status why) { unborn_[id] = std::move(why); }
+  bool IsBrokenUnborn(uint64_t id) const { return unborn_.contains(id); }
 
  private:
   Communicator* Insert(std::unique_ptr<Communicator> communicator);

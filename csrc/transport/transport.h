@@ -27,6 +27,8 @@ enum class MessageType : uint8_t {
   kData = 0,
   kProbe = 1,   // "I wait for you in this operation": carries no payload
   kAbort = 2,   // the payload is the error text, the header the operation that failed
+  kPresent = 3, // the answer to a probe of an operation that has begun here too
+  kCheck = 4,   // a program's hash; the payload lists its collectives
 };
 
 // Goes over the wire as it is (little-endian x86-64 and AArch64); 192 bytes.
@@ -54,6 +56,9 @@ struct Header {
   char text[96] = {};          // "bcast(float32[4], root=0) at train.py:41", for error texts
 };
 static_assert(sizeof(Header) == 192);
+
+// A payload of at most so many bytes comes along with its header on every transport.
+inline constexpr int64_t kAlongBytes = 7 << 10;
 
 // Told when a send's buffers may be reused, or a pull's are filled. Lives until called once.
 class Completion {

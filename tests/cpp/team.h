@@ -30,7 +30,7 @@ namespace jaxccomp::testing {
 // What joins the transports of several engines. Delivers in random order, as transport.h allows.
 class Hub {
  public:
-  static constexpr int64_t kEagerBytes = 2048;  // largest payload that comes along
+  static constexpr int64_t kEagerBytes = kAlongBytes;
 
   explicit Hub(int processes) : inboxes_(static_cast<size_t>(processes)) {}
 

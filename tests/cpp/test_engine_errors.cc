@@ -156,6 +156,94 @@ TEST(engine_mismatch_of_programs) {
   }
 }
 
+TEST(engine_programs_are_compared_before_they_run) {
+  for (Style style : testing::kStyles) {
+    for (int ranks : {2, 3, 4, 5, 8}) {
+      for (int odd : {0, ranks / 2}) {
+        Team team(style, ranks);
+        // The root of a bcast waits for nobody; no rank would miss the last operation.
+        const std::vector<OpSpec> usual = {SpecOf(Collective::kBcast, 7, odd), Allreduce(5)};
+        std::vector<OpSpec> other = usual;
+        other.push_back(Allreduce(9));
+        Team::Program program =
+            team.Compile([&](int rank) { return rank == odd ? other : usual; });
+        team.OnRanks([&](int rank) {
+          Buffers buffers(usual[0], ranks);
+          const Array before = buffers.out;
+          const Status status = Enter(team, program, rank, 0, 1, &buffers).Get();
+          CHECK(!status.ok());
+          CHECK(buffers.out == before);
+          Contains(status, "found before it ran");
+          Contains(status, team.NameOf(odd));
+          Contains(status, "alone has\n    allreduce(sum, int32[9])");
+          Contains(status, "alone has\n    none");
+          CHECK(status.message().find("int32[5]") == std::string::npos);
+        });
+      }
+    }
+  }
+}
+
+TEST(engine_long_programs_are_compared) {
+  // Their lists are longer than what is told of them.
+  for (Style style : testing::kStyles) {
+    for (bool differ : {false, true}) {
+      Team team(style, 3);
+      Team::Program program = team.Compile([&](int rank) {
+        std::vector<OpSpec> specs;
+        for (int i = 0; i < 300; ++i) specs.push_back(Allreduce(1 + i % 50));
+        if (differ && rank == 1) specs.back() = Allreduce(77);
+        return specs;
+      });
+      team.OnRanks([&](int rank) {
+        const Status status = Run(team, program, rank, 0, 1);
+        CHECK_EQ(status.ok(), !differ);
+        if (differ) {
+          Contains(status, team.NameOf(1));
+          Contains(status, "more");
+        }
+      });
+    }
+  }
+}
+
+TEST(engine_known_program_against_a_new_one) {
+  for (Style style : testing::kStyles) {
+    Team team(style, 4);
+    Team::Program known = team.Compile(std::vector<OpSpec>{Allreduce(5)});
+    Team::Program fresh = team.Compile(std::vector<OpSpec>{SpecOf(Collective::kAllgather, 6)});
+    team.OnRanks([&](int rank) { CHECK_OK(Run(team, known, rank, 0, 1)); });
+    team.OnRanks([&](int rank) {
+      const Status status = Run(team, rank == 2 ? fresh : known, rank, 0, 2);
+      Contains(status, "collective mismatch in launch 2");
+      Contains(status, "allreduce(sum, int32[5])");
+      Contains(status, "allgather(int32[6])");
+    });
+  }
+}
+
+TEST(engine_message_for_what_is_over) {
+  // Each of two takes itself for the root: both are done before they hear of the other.
+  for (Style style : testing::kStyles) {
+    Team team(style, 2);
+    Team::Program program = team.Compile([&](int rank) {
+      std::vector<OpSpec> specs = {SpecOf(Collective::kBcast, 4, rank), Allreduce(5)};
+      for (OpSpec& spec : specs) spec.ordered = true;
+      return specs;
+    });
+    std::vector<Status> told(2);
+    team.OnRanks([&](int rank) {
+      for (int launch = 1; launch <= 20 && told[rank].ok(); ++launch) {
+        for (size_t site : {0, 1}) {
+          if (told[rank].ok()) told[rank] = Run(team, program, rank, site, launch);
+        }
+      }
+      Contains(told[rank], "collective mismatch");
+      Contains(told[rank], "bcast(int32[4], root=");
+    });
+  }
+}
+
 TEST(engine_mismatch_in_program_order) {
   for (Style style : testing::kStyles) {
     Team team(style, 2);
@@ -170,13 +258,19 @@ TEST(engine_mismatch_in_program_order) {
   }
 }
 
-void OneNeverComes(Style style, Collective collective, int64_t count, int missing) {
+// Either never, or not to the second launch.
+void OneNeverComes(Style style, Collective collective, int64_t count, int missing, bool at_first) {
   const int ranks = 4;
   const bool bcast = collective == Collective::kBcast;
   Team team(style, ranks);
   team.SetOption("timeout_seconds", "0.3");
   Team::Program program = team.Compile(std::vector<OpSpec>{
       SpecOf(collective, count, bcast ? 0 : -1), Allreduce(3), Allreduce(3)});
+  if (!at_first) {
+    team.OnRanks([&](int rank) {
+      for (size_t site = 0; site < 3; ++site) CHECK_OK(Run(team, program, rank, site, 1));
+    });
+  }
   team.OnRanks([&](int rank) {
     if (rank == missing) return;
     // Several operations run out of time at once; a bcast is over for some ranks.
@@ -184,21 +278,22 @@ void OneNeverComes(Style style, Collective collective, int64_t count, int missin
     std::vector<Pending> pending;
     for (size_t i = 0; i < 3; ++i) buffers.emplace_back(program.At(rank, i).spec, ranks);
     for (size_t i = 0; i < 3; ++i) {
-      pending.push_back(Enter(team, program, rank, i, 1, &buffers[i]));
+      pending.push_back(Enter(team, program, rank, i, 2, &buffers[i]));
     }
     for (size_t i = 0; i < 3; ++i) {
       const Status status = pending[i].Get();
       if (i == 0 && bcast && status.ok()) continue;
       CHECK(status.code() == Code::kDeadlineExceeded || status.code() == Code::kAborted);
-      // In a tree the first to complain may be one that waits for another one that waits.
-      Contains(status, bcast ? " waits for " : team.NameOf(missing));
+      // Also where one waits for another one that waits.
+      Contains(status, "waits for " + team.NameOf(missing));
+      Contains(status, "They did not come");
       Contains(status, "timeout_seconds");
     }
-    CHECK(!Run(team, program, rank, 1, 2).ok());
+    CHECK(!Run(team, program, rank, 1, 3).ok());
   });
   // It comes too late.
-  CHECK(!Run(team, program, missing, 0, 1).ok() || bcast);
-  CHECK(!Run(team, program, missing, 1, 1).ok());
+  CHECK(!Run(team, program, missing, 0, 2).ok() || bcast);
+  CHECK(!Run(team, program, missing, 1, 2).ok());
 }
 
 TEST(engine_rank_that_never_comes) {
@@ -206,7 +301,11 @@ TEST(engine_rank_that_never_comes) {
   for (Style style : testing::kStyles) {
     for (Collective c : {Collective::kAllreduce, Collective::kBcast, Collective::kAlltoall}) {
       for (int64_t count : {10, 30000}) {
-        for (int missing : {0, 2}) threads.emplace_back(OneNeverComes, style, c, count, missing);
+        for (int missing : {0, 2}) {
+          for (bool at_first : {false, true}) {
+            threads.emplace_back(OneNeverComes, style, c, count, missing, at_first);
+          }
+        }
       }
     }
   }

@@ -1,0 +1,101 @@
+// The inside of the engine, shared by engine*.cc alone. Everything here needs the engine's lock.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "runtime/comparison.h"
+#include "runtime/engine.h"
+#include "runtime/executor.h"
+#include "runtime/matcher.h"
+#include "runtime/registry.h"
+#include "runtime/wire.h"
+#include "runtime/workers.h"
+
+namespace jaxccomp {
+
+class Engine::Impl final : public Receiver, public Executor::Listener {
+ public:
+  using Clock = Operation::Clock;
+
+  Impl(int process, int processes);
+  ~Impl() { Shutdown(); }
+
+  std::optional<Status> Start(Site& site, Call call, std::function<void(Status)> done);
+  void Shutdown();
+
+  // Receiver
+  void OnMessage(const Header& header, std::span<const std::byte> payload,
+                 Announced announced) override;
+  void OnPeerLost(int process, const Status& why) override;
+  // Executor::Listener
+  void OnOver(Operation* op) override;
+  void OnFailed(Operation* op) override;
+
+  const int processes_;
+  std::mutex mutex_;
+  Options options_;
+  Stats stats_{};
+  Registry registry_;
+  Wire wire_;
+
+ private:
+  // engine.cc: an operation's way
+  Result<Operation*> Post(Site& site, Call call);
+  Result<Endpoint*> EndpointOf(Site& site, int64_t device);
+  Operation* Insert(const MatchKey& key);
+  void FillHeader(Operation* op, const Site& site, uint64_t program_hash) const;
+  void Begin(Operation* op);
+  bool Step(std::unique_lock<std::mutex>& lock) {
+    const bool polled = wire_.Poll();
+    return executor_.Run(lock) || polled;
+  }
+  void Drive(Operation* op, std::unique_lock<std::mutex>& lock);
+  void Recycle(Operation* op);
+  void ProgressLoop();
+
+  // engine_messages.cc
+  void OnAbort(const Header& header, std::span<const std::byte> payload);
+  void OnProbe(const Endpoint& endpoint, const Header& header, bool here);
+  void OnPresent(const Header& header);
+  void RefuseOtherProgram(Endpoint& endpoint, const Endpoint::Launch& launch,
+                          const Header& header, std::span<const std::byte> payload);
+  void Discard(Announced announced) {
+    if (announced.process >= 0) wire_.To(announced.process)->Discard(announced);
+  }
+  // Sends what nobody waits for. False when no transport leads there.
+  bool Notify(int process, const Header& header, std::string payload = {});
+  // The comparison that operations of that launch wait for; null when it is over.
+  Comparison* PendingComparison(Endpoint& endpoint, Endpoint::Launch& launch);
+  // Goes as far with it as messages have come.
+  void Compare(Endpoint& endpoint, Comparison& comparison);
+  void Break(Communicator& comm, const Status& why, bool tell);
+
+  // engine_watch.cc: who waits for too long, and for whom
+  void CheckTimes(Clock::time_point now);
+  void Ask(const Operation& op, bool everybody);
+  std::vector<int> WaitsFor(const Operation& op) const;
+  std::string Blame(const Operation& op) const;
+
+  Executor executor_;
+  Matcher matcher_;
+  std::unordered_map<MatchKey, std::unique_ptr<Operation>, MatchKey::Hash> operations_;
+  std::vector<std::unique_ptr<Operation>> spare_;
+  int64_t remote_operations_ = 0;
+
+  Workers workers_;
+  std::thread progress_;
+  std::condition_variable wake_;
+  int inline_drivers_ = 0;
+  bool stopped_ = false;
+};
+
+}  // namespace jaxccomp

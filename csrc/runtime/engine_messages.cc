@@ -1,0 +1,234 @@
+// What comes from other ranks, and what is told to them.
+#include <algorithm>
+#include <cstring>
+#include <set>
+#include <utility>
+
+#include "runtime/engine_impl.h"
+
+namespace jaxccomp {
+namespace {
+
+constexpr size_t kLongestAbortText = kAlongBytes - 256;  // and who reports it
+
+std::string_view TextOf(std::span<const std::byte> payload) {
+  return {reinterpret_cast<const char*>(payload.data()), payload.size()};
+}
+
+// A message that nobody waits for: lives until it is sent.
+struct Notice final : Completion {
+  std::string text;
+  void Done(Status) override { delete this; }
+};
+
+}  // namespace
+
+bool Engine::Impl::Notify(int process, const Header& header, std::string payload) {
+  Transport* const transport = wire_.To(process);
+  if (transport == nullptr) return false;
+  auto* notice = new Notice;
+  notice->text = std::move(payload);
+  Header h = header;
+  h.payload_bytes = static_cast<int64_t>(notice->text.size());
+  const Piece piece{notice->text.data(), h.payload_bytes};
+  transport->Send(process, h, {&piece, h.payload_bytes > 0 ? size_t{1} : size_t{0}}, notice);
+  return true;
+}
+
+void Engine::Impl::OnMessage(const Header& header, std::span<const std::byte> payload,
+                             Announced announced) {
+  if (header.type == MessageType::kAbort) {
+    Discard(announced);
+    return OnAbort(header, payload);
+  }
+  Communicator* const comm = registry_.Find(header.communicator);
+  if (comm != nullptr ? !comm->broken.ok() : registry_.IsBrokenUnborn(header.communicator)) {
+    return Discard(announced);
+  }
+  if (header.type == MessageType::kPresent) return OnPresent(header);
+
+  Endpoint* const endpoint = comm == nullptr ? nullptr : comm->Find(header.destination);
+  const auto found = operations_.find(MatchKey::Of(header));
+  Operation* const op = found == operations_.end() ? nullptr : found->second.get();
+  const bool here = op != nullptr && !op->over;
+  const bool same_program = op != nullptr && op->header.program_hash == header.program_hash;
+  if (!same_program && endpoint != nullptr && options_.check_programs) {
+    if (const Endpoint::Launch* launch = FindMismatch(*endpoint, header)) {
+      Discard(announced);
+      return RefuseOtherProgram(*endpoint, *launch, header, payload);
+    }
+  }
+  if (here && header.signature != op->header.signature) {
+    Discard(announced);
+    return executor_.Fail(op, MismatchError(*op->endpoint, *op->text, header));
+  }
+  if (header.type == MessageType::kProbe) {
+    if (endpoint != nullptr) OnProbe(*endpoint, header, here);
+    return;
+  }
+  if (here && !op->held) return executor_.Arrived(op, header, payload, announced);
+  if (!here && endpoint != nullptr && ComesTooLate(*endpoint, header)) {
+    Discard(announced);
+    return Break(*comm,
+                 MismatchError(*endpoint, "another operation there, which is over,", header),
+                 true);
+  }
+  matcher_.Keep(header, payload, announced);
+  if (header.type != MessageType::kCheck || endpoint == nullptr) return;
+  const auto compared = endpoint->comparisons.find(header.program_hash);
+  if (compared != endpoint->comparisons.end()) Compare(*endpoint, *compared->second);
+}
+
+void Engine::Impl::RefuseOtherProgram(Endpoint& endpoint, const Endpoint::Launch& launch,
+                                      const Header& header, std::span<const std::byte> payload) {
+  const std::string mine = launch.program->ListOf(launch.group);
+  const bool listed = header.type == MessageType::kCheck && !payload.empty();
+  Break(*endpoint.communicator,
+        listed ? ProgramMismatch(endpoint, ListThatTravels(mine), header, TextOf(payload))
+               : MismatchError(endpoint, "a program of" + HeadOf(mine), header),
+        true);
+}
+
+void Engine::Impl::OnAbort(const Header& header, std::span<const std::byte> payload) {
+  const Status why(Code::kAborted, std::string(TextOf(payload)));
+  if (Communicator* const comm = registry_.Find(header.communicator)) {
+    return Break(*comm, why, false);
+  }
+  registry_.BreakUnborn(header.communicator, why);
+  matcher_.Drop(header.communicator, [this](Announced announced) { Discard(announced); });
+}
+
+void Engine::Impl::OnProbe(const Endpoint& endpoint, const Header& header, bool here) {
+  const Communicator& comm = *endpoint.communicator;
+  if (header.source < 0 || header.source >= comm.size()) return;
+  // Who compares programs asks for the launch, not for an operation of it.
+  const bool came = header.tag != 0 ? endpoint.FindLaunch(header.sequence) != nullptr
+                                    : here || endpoint.recent.Contains(MatchKey::Of(header));
+  if (!came) return;
+  Header answer = header;
+  answer.type = MessageType::kPresent;
+  std::swap(answer.source, answer.destination);
+  Notify(comm.processes[header.source], answer);
+}
+
+void Engine::Impl::OnPresent(const Header& header) {
+  const auto found = operations_.find(MatchKey::Of(header));
+  if (found == operations_.end() || found->second == nullptr) return;
+  Operation& op = *found->second;
+  const int members = op.endpoint->communicator->size();
+  if (header.source < 0 || header.source >= members) return;
+  op.present.resize(static_cast<size_t>(members));
+  op.present[header.source] = 1;
+}
+
+void Engine::Impl::OnPeerLost(int process, const Status& why) {
+  std::set<Communicator*> affected;
+  for (const auto& [key, op] : operations_) {
+    Communicator* const comm = op->endpoint->communicator;
+    const auto& members = comm->processes;
+    // A process below 0: a message was broken so badly that its sender is unknown.
+    const bool member = std::find(members.begin(), members.end(), process) != members.end();
+    if (process < 0 || member) affected.insert(comm);
+  }
+  for (Communicator* comm : affected) Break(*comm, why, true);
+}
+
+// ---- The comparison of programs ----------------------------------------------------------
+
+Comparison* Engine::Impl::PendingComparison(Endpoint& endpoint, Endpoint::Launch& launch) {
+  if (!options_.check_programs || endpoint.communicator->size() == 1) return nullptr;
+  if (launch.comparison == nullptr) {
+    auto& known = endpoint.comparisons[launch.program_hash];
+    if (known == nullptr) {
+      known = std::make_shared<Comparison>();
+      known->program_hash = launch.program_hash;
+      known->launch = launch.number;
+      known->list = ListThatTravels(launch.program->ListOf(launch.group));
+    }
+    launch.comparison = known;
+  }
+  return launch.comparison->passed ? nullptr : launch.comparison.get();
+}
+
+void Engine::Impl::Compare(Endpoint& endpoint, Comparison& comparison) {
+  const Communicator& comm = *endpoint.communicator;
+  const int members = comm.size();
+  while (!comparison.passed) {
+    if (!comparison.told) {
+      Header header;
+      header.type = MessageType::kCheck;
+      header.communicator = comm.id;
+      header.sequence = comparison.launch;
+      header.site = Comparison::kSite;
+      header.iteration = static_cast<uint64_t>(comparison.round);
+      header.program_hash = comparison.program_hash;
+      header.source = endpoint.member;
+      header.source_process = wire_.process();
+      header.destination = comparison.To(endpoint.member, members);
+      std::strncpy(header.text, "another program", sizeof(header.text) - 1);
+      comparison.told = true;
+      if (!Notify(comm.processes[header.destination], header, comparison.list)) {
+        return Break(*endpoint.communicator, NoTransportTo(comm, header.destination), true);
+      }
+    }
+    const MatchKey key{comm.id, comparison.launch, Comparison::kSite,
+                       static_cast<uint64_t>(comparison.round), endpoint.member};
+    const std::vector<Arrival> heard = matcher_.Take(key);
+    if (heard.empty()) return;
+    for (const Arrival& arrival : heard) Discard(arrival.announced);
+    ++comparison.round;
+    comparison.told = false;
+    comparison.passed = comparison.LastRoundIsOver(members);
+  }
+  comparison.list.clear();
+  const std::vector<Operation*> held = std::exchange(comparison.held, {});
+  for (Operation* op : held) {
+    if (op->held) Begin(op);
+  }
+}
+
+// ---- Errors ------------------------------------------------------------------------------
+
+void Engine::Impl::OnFailed(Operation* op) {
+  Communicator& comm = *op->endpoint->communicator;
+  if (!comm.broken.ok()) return;
+  op->status = {op->status.code(), *op->text + ": " + op->status.message()};
+  Break(comm, op->status, true);
+}
+
+void Engine::Impl::Break(Communicator& comm, const Status& why, bool tell) {
+  if (!comm.broken.ok()) return;
+  comm.broken = why;
+  for (const auto& endpoint : comm.endpoints) {
+    for (auto& [hash, comparison] : endpoint->comparisons) comparison->held.clear();
+  }
+  if (tell) {
+    std::string text = why.message().substr(0, kLongestAbortText);
+    if (!comm.endpoints.empty()) {
+      text += "\n  (reported by " + comm.MemberName(comm.endpoints.front()->member) + ")";
+    }
+    Header header;
+    header.type = MessageType::kAbort;
+    header.communicator = comm.id;
+    header.destination = -1;
+    header.source = -1;
+    header.source_process = wire_.process();
+    for (int process : std::set<int>(comm.processes.begin(), comm.processes.end())) {
+      if (process != wire_.process()) Notify(process, header, text);
+    }
+  }
+  // By key: the failure of one may end others.
+  std::vector<MatchKey> hit;
+  for (const auto& [key, op] : operations_) {
+    if (op != nullptr && op->endpoint->communicator == &comm && !op->over) hit.push_back(key);
+  }
+  for (const MatchKey& key : hit) {
+    if (auto found = operations_.find(key); found != operations_.end()) {
+      executor_.Fail(found->second.get(), why);
+    }
+  }
+  // Afterwards: a payload that is discarded looks delivered to an operation that has not failed.
+  matcher_.Drop(comm.id, [this](Announced announced) { Discard(announced); });
+}
+
+}  // namespace jaxccomp
