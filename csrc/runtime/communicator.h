@@ -35,7 +35,7 @@ struct Endpoint {
   uint64_t next_launch = 1;
   // By program hash: what has been compared with the other members, or is being compared.
   std::unordered_map<uint64_t, std::shared_ptr<Comparison>> comparisons;
-  RecentKeys recent;
+  RecentOperations recent;
   uint64_t next_ordered = 1;         // operations in program order
   std::unordered_map<uint64_t, uint64_t> next_point_to_point;  // per peer, direction and tag
 

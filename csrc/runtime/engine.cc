@@ -258,7 +258,7 @@ void Engine::Impl::OnOver(Operation* op) {
   ++stats.calls;
   stats.value_bytes += op->plan->total_bytes;
   stats.seconds += duration<double>(Clock::now() - op->begun).count();
-  if (!op->failed) op->endpoint->recent.Add(op->key);
+  if (!op->failed) op->endpoint->recent.Add(op->key, op->text);
   if (op->driven) return;
   if (op->on_done != nullptr) {
     workers_.Run([done = std::move(op->on_done), status = std::move(op->status)] { done(status); });

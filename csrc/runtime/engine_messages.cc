@@ -69,8 +69,10 @@ void Engine::Impl::OnMessage(const Header& header, std::span<const std::byte> pa
   if (here && !op->held) return executor_.Arrived(op, header, payload, announced);
   if (!here && endpoint != nullptr && ComesTooLate(*endpoint, header)) {
     Discard(announced);
+    const std::string* mine = endpoint->recent.Find(MatchKey::Of(header));
     return Break(*comm,
-                 MismatchError(*endpoint, "another operation there, which is over,", header),
+                 MismatchError(*endpoint, mine != nullptr ? *mine : "what is over long since",
+                               header),
                  true);
   }
   matcher_.Keep(header, payload, announced);
@@ -103,7 +105,7 @@ void Engine::Impl::OnProbe(const Endpoint& endpoint, const Header& header, bool 
   if (header.source < 0 || header.source >= comm.size()) return;
   // Who compares programs asks for the launch, not for an operation of it.
   const bool came = header.tag != 0 ? endpoint.FindLaunch(header.sequence) != nullptr
-                                    : here || endpoint.recent.Contains(MatchKey::Of(header));
+                                    : here || endpoint.recent.Find(MatchKey::Of(header)) != nullptr;
   if (!came) return;
   Header answer = header;
   answer.type = MessageType::kPresent;

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <array>
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
 
 #include "runtime/hash.h"
 #include "transport/transport.h"
@@ -31,16 +33,26 @@ struct MatchKey {
   };
 };
 
-// The operations that ended last.
-class RecentKeys {
+// The operations of an endpoint that ended last.
+class RecentOperations {
  public:
-  void Add(const MatchKey& key) { keys_[next_++ % keys_.size()] = key; }
-  bool Contains(const MatchKey& key) const {
-    return std::find(keys_.begin(), keys_.end(), key) != keys_.end();
+  void Add(const MatchKey& key, std::shared_ptr<const std::string> text) {
+    entries_[next_++ % entries_.size()] = {key, std::move(text)};
+  }
+  // What it was; null when it is not among them.
+  const std::string* Find(const MatchKey& key) const {
+    for (const Entry& entry : entries_) {
+      if (entry.text != nullptr && entry.key == key) return entry.text.get();
+    }
+    return nullptr;
   }
 
  private:
-  std::array<MatchKey, 64> keys_;
+  struct Entry {
+    MatchKey key;
+    std::shared_ptr<const std::string> text;
+  };
+  std::array<Entry, 64> entries_;
   size_t next_ = 0;
 };
 
