@@ -111,6 +111,13 @@ def handle(mpi: Any, thing: Any) -> int:
     return mpi._handleof(thing) & (2**64 - 1)
 
 
+def before_finalize(mpi: Any, call: Callable[[], None]) -> None:
+    """Has ``call`` called when the program finalises MPI itself, while MPI still works."""
+    # The standard's way: attributes of COMM_SELF are deleted first of all.
+    key = mpi.Comm.Create_keyval(delete_fn=lambda comm, key, value: call())
+    mpi.COMM_SELF.Set_attr(key, None)
+
+
 def finish() -> None:
     """Finalises MPI, for the one who initialised it."""
     mpi = sys.modules["mpi4py.MPI"]

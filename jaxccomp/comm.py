@@ -320,6 +320,8 @@ def _start_mpi(mode: str, distributed: bool) -> Any | None:
         )
     mpi, started = _mpi.start()
     _finalize_mpi = _finalize_mpi or started
+    if not _leaving:
+        _mpi.before_finalize(mpi, _stop_engine)
     _leave_at_exit()
     return mpi
 
@@ -408,9 +410,13 @@ def _leave_at_exit() -> None:
         atexit.register(_leave)
 
 
-def _leave() -> None:
-    """At exit: stops the engine while MPI is still there."""
+def _stop_engine() -> None:
     if _engine.available():
         _engine.load().shutdown()
+
+
+def _leave() -> None:
+    """At exit: stops the engine while MPI is still there."""
+    _stop_engine()
     if _finalize_mpi:
         _mpi.finish()

@@ -6,6 +6,7 @@
 
 #include "reduce/identity.h"
 #include "reduce/reduce.h"
+#include "transport/pieces.h"
 
 namespace jaxccomp {
 namespace {
@@ -60,7 +61,7 @@ void Copy(const Operation& op, const PlannedTask& task) {
     for (int64_t left = part.bytes; left > 0 && i < from.size();) {
       const int64_t bytes = std::min(left, from[i].bytes - used_bytes);
       const std::byte* src = AddressOf(op, from[i]) + used_bytes;
-      if (src != dst) std::memmove(dst, src, static_cast<size_t>(bytes));
+      if (src != dst) CopyBytes(dst, src, bytes, op.plan->streams);
       dst += bytes;
       left -= bytes;
       used_bytes += bytes;

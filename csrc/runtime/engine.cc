@@ -24,6 +24,10 @@ constexpr auto kLongestInline = milliseconds(5);
 // A continuation of an XLA program may block until all devices of the process have come as far
 // (in-process collectives of XLA do), so there must be a thread for each; they start on demand.
 constexpr size_t kMostWorkers = 256;
+// How long after an operation messages of it may be under way still.
+constexpr auto kAttentive = milliseconds(20);
+// How long a process that ends waits for the others to end.
+constexpr auto kPartingPatience = milliseconds(10000);
 constexpr int64_t kHugePagesFromBytes = 4 << 20;
 
 void CopyText(char* field, size_t size, const std::string& text) {
@@ -44,7 +48,9 @@ void CopyTensor(const Tensor& from, const Tensor& to) {
 void PrepareResults(const OpSpec& spec, const Call& call, const Options& options) {
   if (options.huge_pages) {
     for (const Tensor& t : call.outputs) {
-      if (t.bytes >= kHugePagesFromBytes) AdviseHugePages(t.data, t.bytes);
+      if (t.bytes < kHugePagesFromBytes) continue;
+      AdviseHugePages(t.data, t.bytes);
+      if (options.retain_memory) UseHugePagesInHeap();
     }
   }
   if (!spec.StartsFromOperands()) return;
@@ -191,6 +197,7 @@ std::optional<Status> Engine::Impl::Start(Site& site, Call call,
   Result<Operation*> posted = Post(site, std::move(call));
   if (!posted.ok()) return posted.status();
   Operation* const op = *posted;
+  if (op->remote) EnsureProgress();
   if (!op->over) Drive(op, lock);
   if (op->over) {
     Status status = std::move(op->status);
@@ -204,7 +211,7 @@ std::optional<Status> Engine::Impl::Start(Site& site, Call call,
   op->driven = false;
   op->on_done = std::move(done);
   if (stopped_) return std::nullopt;  // Shutdown ends it
-  if (!progress_.joinable()) progress_ = std::thread([this] { ProgressLoop(); });
+  EnsureProgress();
   wake_.notify_one();
   return std::nullopt;
 }
@@ -238,6 +245,10 @@ void Engine::Impl::Drive(Operation* op, std::unique_lock<std::mutex>& lock) {
   if (--inline_drivers_ == 0 && stopped_) wake_.notify_all();
 }
 
+void Engine::Impl::EnsureProgress() {
+  if (!progress_.joinable() && !stopped_) progress_ = std::thread([this] { ProgressLoop(); });
+}
+
 void Engine::Impl::Recycle(Operation* op) {
   remote_operations_ -= op->remote;
   const auto found = operations_.find(op->key);
@@ -257,7 +268,9 @@ void Engine::Impl::OnOver(Operation* op) {
   CollectiveStats& stats = stats_[op->header.collective];
   ++stats.calls;
   stats.value_bytes += op->plan->total_bytes;
-  stats.seconds += duration<double>(Clock::now() - op->begun).count();
+  const auto now = Clock::now();
+  stats.seconds += duration<double>(now - op->begun).count();
+  if (op->remote && op->plan->total_bytes > kAlongBytes) last_remote_ = now;
   if (!op->failed) op->endpoint->recent.Add(op->key, op->text);
   if (op->driven) return;
   if (op->on_done != nullptr) {
@@ -274,7 +287,11 @@ void Engine::Impl::ProgressLoop() {
   int64_t idle = 0;
   while (!stopped_) {
     if (operations_.empty() && !executor_.HasWork()) {
-      wake_.wait(lock);
+      if (wire_.HasRemote()) {
+        Attend(lock);
+      } else {
+        wake_.wait(lock);
+      }
       idle = 0;
       continue;
     }
@@ -306,24 +323,33 @@ void Engine::Impl::ProgressLoop() {
   }
 }
 
+// While this process has nothing to do. Others may need it all the same: MPI ends a send only when
+// its receiver calls MPI often enough, and probes and errors want to be heard.
+void Engine::Impl::Attend(std::unique_lock<std::mutex>& lock) {
+  if (inline_drivers_ == 0) wire_.Poll();
+  const bool recent = Clock::now() - last_remote_ < kAttentive;
+  wake_.wait_for(lock, recent ? microseconds(200) : microseconds(10000));
+}
+
 void Engine::Impl::Shutdown() {
   std::unique_lock<std::mutex> lock(mutex_);
   if (stopped_) return;
   stopped_ = true;
-  // Who waits for this rank is told; at the end of a program that went well nobody is.
+  // Who waits for this rank is told, at once or when it asks.
   std::set<const Communicator*> busy;
   for (const auto& [key, op] : operations_) {
     if (op != nullptr && !op->over) busy.insert(op->endpoint->communicator);
   }
   for (Communicator* comm : registry_.All()) {
-    Break(*comm, {Code::kAborted, "jaxccomp is shutting down"}, busy.contains(comm));
+    Break(*comm, {Code::kAborted, "a rank has ended its program (jaxccomp was shut down)"},
+          busy.contains(comm));
   }
   wake_.notify_all();
   while (inline_drivers_ > 0) wake_.wait(lock);
   lock.unlock();
   if (progress_.joinable()) progress_.join();
   lock.lock();
-  wire_.Close();  // which ends the last transfers, and with them their operations
+  wire_.Close(kPartingPatience);  // which ends the last transfers, and with them their operations
   lock.unlock();
   workers_.Stop();
 }
@@ -399,8 +425,9 @@ Status Engine::AddCommunicator(const std::string& name, std::vector<int> process
 Status Engine::SetOption(std::string_view name, std::string_view value) {
   std::lock_guard<std::mutex> lock(impl_->mutex_);
   Status status = jaxccomp::SetOption(&impl_->options_, name, value);
-  if (status.ok() && name == "retain_memory" && impl_->options_.retain_memory) {
-    RetainFreedMemory();
+  if (status.ok() && name == "retain_memory" && impl_->options_.retain_memory &&
+      RetainFreedMemory() && impl_->options_.huge_pages) {
+    UseHugePagesInHeap();
   }
   return status;
 }

@@ -60,12 +60,16 @@ class Engine::Impl final : public Receiver, public Executor::Listener {
   }
   void Drive(Operation* op, std::unique_lock<std::mutex>& lock);
   void Recycle(Operation* op);
+  void EnsureProgress();
   void ProgressLoop();
+  void Attend(std::unique_lock<std::mutex>& lock);
 
   // engine_messages.cc
   void OnAbort(const Header& header, std::span<const std::byte> payload);
   void OnProbe(const Endpoint& endpoint, const Header& header, bool here);
   void OnPresent(const Header& header);
+  void TellWhyBroken(const Communicator& comm, const Header& asked);
+  Header AbortHeader(const Communicator& comm) const;
   void RefuseOtherProgram(Endpoint& endpoint, const Endpoint::Launch& launch,
                           const Header& header, std::span<const std::byte> payload);
   void Discard(Announced announced) {
@@ -90,6 +94,7 @@ class Engine::Impl final : public Receiver, public Executor::Listener {
   std::unordered_map<MatchKey, std::unique_ptr<Operation>, MatchKey::Hash> operations_;
   std::vector<std::unique_ptr<Operation>> spare_;
   int64_t remote_operations_ = 0;
+  Clock::time_point last_remote_{};   // when a large operation with another process ended
 
   Workers workers_;
   std::thread progress_;

@@ -15,6 +15,14 @@ std::string_view TextOf(std::span<const std::byte> payload) {
   return {reinterpret_cast<const char*>(payload.data()), payload.size()};
 }
 
+std::string AbortText(const Communicator& comm) {
+  std::string text = comm.broken.message().substr(0, kLongestAbortText);
+  if (!comm.endpoints.empty()) {
+    text += "\n  (reported by " + comm.MemberName(comm.endpoints.front()->member) + ")";
+  }
+  return text;
+}
+
 // A message that nobody waits for: lives until it is sent.
 struct Notice final : Completion {
   std::string text;
@@ -42,12 +50,14 @@ void Engine::Impl::OnMessage(const Header& header, std::span<const std::byte> pa
     return OnAbort(header, payload);
   }
   Communicator* const comm = registry_.Find(header.communicator);
+  Endpoint* const endpoint = comm == nullptr ? nullptr : comm->Find(header.destination);
   if (comm != nullptr ? !comm->broken.ok() : registry_.IsBrokenUnborn(header.communicator)) {
-    return Discard(announced);
+    Discard(announced);
+    const bool asks = header.type == MessageType::kProbe || header.type == MessageType::kCheck;
+    if (asks && endpoint != nullptr && !HasComeTo(*endpoint, header)) TellWhyBroken(*comm, header);
+    return;
   }
   if (header.type == MessageType::kPresent) return OnPresent(header);
-
-  Endpoint* const endpoint = comm == nullptr ? nullptr : comm->Find(header.destination);
   const auto found = operations_.find(MatchKey::Of(header));
   Operation* const op = found == operations_.end() ? nullptr : found->second.get();
   const bool here = op != nullptr && !op->over;
@@ -81,6 +91,23 @@ void Engine::Impl::OnMessage(const Header& header, std::span<const std::byte> pa
   if (compared != endpoint->comparisons.end()) Compare(*endpoint, *compared->second);
 }
 
+// Answers one who waits for an operation that will not come.
+void Engine::Impl::TellWhyBroken(const Communicator& comm, const Header& asked) {
+  if (asked.source < 0 || asked.source >= comm.size()) return;
+  const int process = comm.processes[asked.source];
+  if (process != wire_.process()) Notify(process, AbortHeader(comm), AbortText(comm));
+}
+
+Header Engine::Impl::AbortHeader(const Communicator& comm) const {
+  Header header;
+  header.type = MessageType::kAbort;
+  header.communicator = comm.id;
+  header.destination = -1;
+  header.source = -1;
+  header.source_process = wire_.process();
+  return header;
+}
+
 void Engine::Impl::RefuseOtherProgram(Endpoint& endpoint, const Endpoint::Launch& launch,
                                       const Header& header, std::span<const std::byte> payload) {
   const std::string mine = launch.program->ListOf(launch.group);
@@ -104,7 +131,7 @@ void Engine::Impl::OnProbe(const Endpoint& endpoint, const Header& header, bool 
   const Communicator& comm = *endpoint.communicator;
   if (header.source < 0 || header.source >= comm.size()) return;
   // Who compares programs asks for the launch, not for an operation of it.
-  const bool came = header.tag != 0 ? endpoint.FindLaunch(header.sequence) != nullptr
+  const bool came = header.tag != 0 ? HasComeTo(endpoint, header)
                                     : here || endpoint.recent.Find(MatchKey::Of(header)) != nullptr;
   if (!came) return;
   Header answer = header;
@@ -205,16 +232,8 @@ void Engine::Impl::Break(Communicator& comm, const Status& why, bool tell) {
     for (auto& [hash, comparison] : endpoint->comparisons) comparison->held.clear();
   }
   if (tell) {
-    std::string text = why.message().substr(0, kLongestAbortText);
-    if (!comm.endpoints.empty()) {
-      text += "\n  (reported by " + comm.MemberName(comm.endpoints.front()->member) + ")";
-    }
-    Header header;
-    header.type = MessageType::kAbort;
-    header.communicator = comm.id;
-    header.destination = -1;
-    header.source = -1;
-    header.source_process = wire_.process();
+    const Header header = AbortHeader(comm);
+    const std::string text = AbortText(comm);
     for (int process : std::set<int>(comm.processes.begin(), comm.processes.end())) {
       if (process != wire_.process()) Notify(process, header, text);
     }

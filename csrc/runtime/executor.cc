@@ -303,7 +303,7 @@ bool Executor::Run(std::unique_lock<std::mutex>& lock) {
                                   op->code[task.dst_code].used_bytes}}
             : PiecesOf(*op, task.dst);
     lock.unlock();
-    CopyPieces(from, into);
+    CopyPieces(from, into, op->plan->streams && task.dst_code < 0);
     lock.lock();
     transport->Discard(item.in_place);
   } else {

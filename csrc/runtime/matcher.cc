@@ -28,7 +28,7 @@ Matcher::Posted Matcher::Post(Site& site, Endpoint& endpoint, int64_t run_id) {
                                      sends ? peer : me),
                                  static_cast<uint64_t>(spec.tag));
     posted.key.site = channel;
-    posted.key.sequence = ++endpoint.next_point_to_point[Mix(channel, sends)];
+    posted.key.sequence = ++endpoint.point_to_point[Mix(channel, sends)];
     return posted;
   }
   if (spec.ordered) {
@@ -102,8 +102,19 @@ const Arrival* Matcher::FindOtherProgram(const Endpoint& endpoint,
   return nullptr;
 }
 
+bool HasComeTo(const Endpoint& endpoint, const Header& header) {
+  if (header.site == kOrderedSite) return header.sequence < endpoint.next_ordered;
+  const auto collective = static_cast<Collective>(header.collective);
+  const bool sent_by_sender = collective == Collective::kSend;
+  if (header.type != MessageType::kCheck && (sent_by_sender || collective == Collective::kRecv)) {
+    const auto counted = endpoint.point_to_point.find(Mix(header.site, !sent_by_sender));
+    return counted != endpoint.point_to_point.end() && header.sequence <= counted->second;
+  }
+  return header.sequence < endpoint.next_launch;
+}
+
 bool ComesTooLate(const Endpoint& endpoint, const Header& header) {
-  return header.site == kOrderedSite && header.sequence < endpoint.next_ordered;
+  return header.site == kOrderedSite && HasComeTo(endpoint, header);
 }
 
 const Endpoint::Launch* FindMismatch(const Endpoint& endpoint, const Header& header) {

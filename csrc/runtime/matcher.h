@@ -38,7 +38,11 @@ class Matcher {
   std::unordered_map<MatchKey, std::vector<Arrival>, MatchKey::Hash> kept_;
 };
 
-// Whether the message is for an operation in program order that is over on that endpoint.
+// Whether the endpoint has begun the message's operation, or for one in a launch, its launch.
+bool HasComeTo(const Endpoint& endpoint, const Header& header);
+
+// Whether the message, for an operation that is not under way, is for one in program order that
+// is over on that endpoint.
 bool ComesTooLate(const Endpoint& endpoint, const Header& header);
 
 // The launch that the message speaks of, when it runs another program here than there.

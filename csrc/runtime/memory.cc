@@ -1,7 +1,9 @@
 #include "runtime/memory.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstdlib>
 #if defined(__GLIBC__)
@@ -13,6 +15,7 @@ namespace {
 
 constexpr int64_t kHugePageBytes = 2 << 20;
 constexpr int64_t kSmallestClassBytes = 4096;
+constexpr size_t kReservedBytes = size_t{8} << 30;
 
 }  // namespace
 
@@ -23,6 +26,24 @@ bool RetainFreedMemory() {
          mallopt(M_TOP_PAD, 64 << 20) == 1;
 #else
   return false;
+#endif
+}
+
+// glibc can do it by itself, but only when the environment says so before the program starts
+// (GLIBC_TUNABLES=glibc.malloc.hugetlb=1).
+void UseHugePagesInHeap() {
+#if defined(__GLIBC__)
+  static const std::byte* reserved_end = nullptr;
+  if (static_cast<const std::byte*>(sbrk(0)) <= reserved_end) return;
+  // Addresses only: no memory is taken before it is written to.
+  const auto physical_bytes = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) *
+                              static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const size_t bytes = std::min(kReservedBytes, physical_bytes / 4);
+  void* const block = std::malloc(bytes);
+  if (block == nullptr) return;
+  AdviseHugePages(block, static_cast<int64_t>(bytes));
+  std::free(block);
+  reserved_end = static_cast<const std::byte*>(sbrk(0));
 #endif
 }
 

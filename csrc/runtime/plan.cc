@@ -1,9 +1,11 @@
 #include "runtime/plan.h"
 
 #include <algorithm>
+#include <iterator>
 #include <numeric>
 #include <string>
 
+#include "common/stream_copy.h"
 #include "runtime/sizes.h"
 
 namespace jaxccomp {
@@ -139,6 +141,14 @@ std::vector<Part> UnwrittenResults(const Plan& plan, const std::vector<Tensor>& 
   return unwritten;
 }
 
+int64_t TouchedBytes(const Call& call) {
+  int64_t bytes = 0;
+  for (const auto* tensors : {&call.inputs, &call.outputs}) {
+    for (const Tensor& t : *tensors) bytes += t.bytes;
+  }
+  return bytes;
+}
+
 }  // namespace
 
 Result<std::shared_ptr<const Plan>> MakePlan(const Site& site, const Endpoint& endpoint,
@@ -171,6 +181,8 @@ Result<std::shared_ptr<const Plan>> MakePlan(const Site& site, const Endpoint& e
   plan->reduce_op = spec.reduce_op;
   plan->divisor = spec.mean ? problem.ranks : 1;
   plan->total_bytes = problem.block_bytes;
+  plan->streams = TouchedBytes(call) * std::ssize(endpoint.communicator->endpoints) >=
+                  StreamFromBytes();
   Planner(*sides, plan->algorithm->build(problem), plan.get()).Run();
   plan->fills_identity = spec.collective == Collective::kExscan;
   if (!spec.StartsFromOperands()) {

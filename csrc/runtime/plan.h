@@ -65,6 +65,7 @@ struct Plan {
   const Codec* codec = nullptr;
   ReduceOp reduce_op = ReduceOp::kSum;
   int64_t divisor = 1;
+  bool streams = false;                // copies into results go past the caches
   int64_t total_bytes = 0;
   const Algorithm* algorithm = nullptr;
 

@@ -1,6 +1,7 @@
 // The way to every process of the world: picks the transport by process.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <span>
 #include <utility>
@@ -25,7 +26,8 @@ class Wire {
   // Whether messages between this process's endpoints wait for a poll.
   bool HasLocalMessages() const { return local_->NeedsPolling(); }
   // Leaves every transport; whoever waits for one is told. Nothing is sent afterwards.
-  void Close() {
+  void Close(std::chrono::milliseconds patience) {
+    if (remote_ != nullptr) remote_->Part(patience);
     remote_.reset();
     local_.reset();
   }

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <span>
 
+#include "common/stream_copy.h"
 #include "transport/transport.h"
 
 namespace jaxccomp {
@@ -17,9 +18,14 @@ inline int64_t TotalBytes(std::span<const Piece> pieces) {
   return total_bytes;
 }
 
-inline void CopyBytes(void* to, const void* from, int64_t bytes) {
+inline void CopyBytes(void* to, const void* from, int64_t bytes, bool streams = false) {
   // Empty pieces may have no address, which memcpy must not see.
-  if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
+  if (bytes <= 0) return;
+  if (streams) {
+    StreamCopy(to, from, bytes);
+  } else {
+    std::memcpy(to, from, static_cast<size_t>(bytes));
+  }
 }
 
 inline void Gather(std::span<const Piece> from, std::byte* to) {
@@ -38,7 +44,8 @@ inline void Scatter(const std::byte* from, std::span<const Piece> to) {
 }
 
 // Both sides have the same total, and may be cut differently.
-inline void CopyPieces(std::span<const Piece> from, std::span<const Piece> to) {
+inline void CopyPieces(std::span<const Piece> from, std::span<const Piece> to,
+                       bool streams = false) {
   size_t source = 0;
   int64_t taken_bytes = 0;  // of from[source]
   for (const Piece& p : to) {
@@ -46,7 +53,8 @@ inline void CopyPieces(std::span<const Piece> from, std::span<const Piece> to) {
       const int64_t bytes =
           std::min(p.bytes - filled_bytes, from[source].bytes - taken_bytes);
       CopyBytes(static_cast<std::byte*>(p.data) + filled_bytes,
-                static_cast<const std::byte*>(from[source].data) + taken_bytes, bytes);
+                static_cast<const std::byte*>(from[source].data) + taken_bytes, bytes,
+                streams);
       filled_bytes += bytes;
       taken_bytes += bytes;
       if (taken_bytes == from[source].bytes) {

@@ -10,6 +10,7 @@
 // made from inside Send, Pull or Poll, with the lock held.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -108,6 +109,9 @@ class Transport {
   virtual bool Poll() = 0;
   // Whether Poll must be called for something to happen.
   virtual bool NeedsPolling() const = 0;
+  // At the end of the program: serves the other processes until all of them end too, or for
+  // `patience`. Messages are delivered meanwhile. Called once, before the destructor.
+  virtual void Part(std::chrono::milliseconds patience) { static_cast<void>(patience); }
 };
 
 }  // namespace jaxccomp

@@ -46,6 +46,7 @@ class MpiLibrary {
   int Test(MpiHandle* request, int* completed) const {
     return test_(request, completed, status_ignore_);
   }
+  int Ibarrier(MpiHandle comm, MpiHandle* request) const { return ibarrier_(comm, request); }
   int Cancel(MpiHandle* request) const { return cancel_(request); }
   int RequestFree(MpiHandle* request) const { return request_free_(request); }
   int CommRank(MpiHandle comm, int* rank) const { return comm_rank_(comm, rank); }
@@ -69,6 +70,7 @@ class MpiLibrary {
   int (*isend_)(const void*, int, MpiHandle, int, int, MpiHandle, MpiHandle*) = nullptr;
   int (*irecv_)(void*, int, MpiHandle, int, int, MpiHandle, MpiHandle*) = nullptr;
   int (*test_)(MpiHandle*, int*, void*) = nullptr;
+  int (*ibarrier_)(MpiHandle, MpiHandle*) = nullptr;
   int (*cancel_)(MpiHandle*) = nullptr;
   int (*request_free_)(MpiHandle*) = nullptr;
   int (*comm_rank_)(MpiHandle, int*) = nullptr;

@@ -410,6 +410,20 @@ bool MpiTransport::PollControlSends() {
 
 // --- Closing ----------------------------------------------------------------------------------
 
+void MpiTransport::Part(std::chrono::milliseconds patience) {
+  if (closed_ || mpi_->Finalized()) return;
+  const auto deadline = std::chrono::steady_clock::now() + patience;
+  MpiHandle request = 0;
+  if (mpi_->Ibarrier(config_.comm, &request) != 0) return;
+  auto pause = std::chrono::microseconds(0);
+  for (int everyone = 0; everyone == 0 && std::chrono::steady_clock::now() < deadline;) {
+    if (mpi_->Test(&request, &everyone) != 0) return;
+    if (Poll()) pause = std::chrono::microseconds(0);
+    if (everyone == 0) std::this_thread::sleep_for(pause);
+    pause = std::min(pause + std::chrono::microseconds(5), std::chrono::microseconds(1000));
+  }
+}
+
 void MpiTransport::Close(std::chrono::milliseconds patience) {
   if (closed_) return;
   const bool finalized = mpi_->Finalized();

@@ -68,6 +68,9 @@ class MpiTransport final : public Transport {
   void Discard(Announced announced) override;
   bool Poll() override;
   bool NeedsPolling() const override { return true; }
+  // MPI may end another process's send only while it is called in this one, so nobody stops
+  // calling it before everybody is done.
+  void Part(std::chrono::milliseconds patience) override;
 
   // Waits up to `patience` for sends under way, withdraws the receives, and tells what is still
   // open kUnavailable. Nothing is delivered any more. Call it before MPI_Finalize, which
