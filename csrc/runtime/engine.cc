@@ -32,9 +32,10 @@ constexpr int64_t kHugePagesFromBytes = 4 << 20;
 
 void CopyText(char* field, size_t size, const std::string& text) {
   // What does not fit is left out in the middle: the kind and the source line matter most.
-  const std::string fitting =
-      text.size() < size ? text
-                         : text.substr(0, size / 2 - 4) + "..." + text.substr(text.size() - size / 2);
+  std::string fitting = text;
+  if (text.size() >= size) {
+    fitting.replace(size / 2 - 4, text.size() - (size - 4), "...");
+  }
   std::strncpy(field, fitting.c_str(), size - 1);
 }
 

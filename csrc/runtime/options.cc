@@ -34,13 +34,14 @@ Status SetOption(Options* options, std::string_view name, std::string_view value
     char* end = nullptr;
     const double number = std::strtod(text.c_str(), &end);
     if (text.empty() || *end != '\0' || !(number >= row.smallest)) {
-      return {Code::kInvalidArgument, "option " + std::string(name) + " takes a number of at least " +
-                                          std::to_string(row.smallest) + ", not '" + text + "'"};
+      return {Code::kInvalidArgument,
+              "option " + std::string(name) + " takes a number of at least " +
+                  std::to_string(row.smallest) + ", not '" + text + "'"};
     }
     if (row.integer != nullptr) {
       options->*row.integer = static_cast<int64_t>(number);
       // Chunks end where elements end.
-      if (row.integer == &Options::chunk_bytes) options->chunk_bytes = options->chunk_bytes / 64 * 64;
+      if (row.integer == &Options::chunk_bytes) options->chunk_bytes &= ~int64_t{63};
     } else {
       options->*row.real = number;
     }

@@ -54,8 +54,8 @@ Status CheckRows(const OpSpec& spec, const std::vector<Tensor>& tensors,
   for (int64_t rows : rows_per_block) needed += rows;
   for (const Tensor& t : tensors) {
     if (t.rows < needed) {
-      return Wrong(spec, std::string(side) + " has " + std::to_string(t.rows) + " rows, counts ask for " +
-                             std::to_string(needed));
+      return Wrong(spec, std::string(side) + " has " + std::to_string(t.rows) +
+                             " rows, counts ask for " + std::to_string(needed));
     }
   }
   return Status::Ok();

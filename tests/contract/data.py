@@ -72,7 +72,7 @@ def assert_same(actual: Any, expected: Any, *, bits: bool = False, ulps: int = 0
       ulps: how many units in the last place values may differ by; 0: not at all.
     """
     assert jax.tree.structure(actual) == jax.tree.structure(expected)
-    for one, two in zip(jax.tree.leaves(actual), jax.tree.leaves(expected)):
+    for one, two in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
         one, two = np.asarray(one), np.asarray(two)
         assert one.dtype == two.dtype, f"dtype {one.dtype}, should be {two.dtype}"
         assert one.shape == two.shape, f"shape {one.shape}, should be {two.shape}"

@@ -360,9 +360,7 @@ OPERATIONS: tuple[Operation, ...] = (
         shape=lambda n: (int(_matrix(n).sum(1).max()), 3),
         moves=True,
     ),
-    Operation(
-        "scan-sum", lambda place, x: jcc.scan(x, **place.how), _prefix(np.add), **_SUM
-    ),
+    Operation("scan-sum", lambda place, x: jcc.scan(x, **place.how), _prefix(np.add), **_SUM),
     Operation(
         "scan-prod",
         lambda place, x: jcc.scan(x, "prod", **place.how),
@@ -422,9 +420,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("barrier", lambda place, x: jcc.barrier(x, **place.how), lambda n, x: x, moves=True),
     Operation(
         "sendrecv",
-        lambda place, x: jcc.sendrecv(
-            x, _ring(place.n), _sources(_ring(place.n)), **place.how
-        ),
+        lambda place, x: jcc.sendrecv(x, _ring(place.n), _sources(_ring(place.n)), **place.how),
         _moved(_ring),
         moves=True,
     ),

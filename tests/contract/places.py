@@ -14,6 +14,7 @@ from jax.sharding import PartitionSpec as P
 
 BACKEND = os.environ.get("JAXCCOMP_TEST_BACKEND", "auto")
 AXIS = "ranks"
+ON_AXIS = P(AXIS)
 
 Array = Any
 # What a rank runs: of its own inputs and a flag that is the same everywhere.
@@ -102,7 +103,7 @@ class AxisPlace(Place):
     def eager(self, program: Program) -> Callable[[Any], Any]:
         return lambda inputs: self.mapped(program)(inputs, jnp.asarray(True))
 
-    def mapped(self, program: Program, out_specs: Any = P(AXIS)) -> Callable[..., Any]:
+    def mapped(self, program: Program, out_specs: Any = ON_AXIS) -> Callable[..., Any]:
         """``program`` under shard_map, on inputs as `spread` lays them out."""
         return jax.shard_map(
             program,

@@ -1,10 +1,9 @@
 """The table of contexts that JAX may put an operation in.
 
-Programs take the operation ``f``, three arrays of the calling rank - ``x`` and ``d`` of the shape of
-the operand, ``w`` of that of the result - and a flag that is true. What they must give follows from
-the definition ``F`` of the operation and its transpose ``T``, on the stacked arrays ``X``, ``D``,
-``W``. A new context is a new row.
-"""
+Programs take the operation ``f``, three arrays of the calling rank - ``x`` and ``d`` of the shape
+of the operand, ``w`` of that of the result - and a flag that is true. What they must give follows
+from the definition ``F`` of the operation and its transpose ``T``, on the stacked arrays ``X``,
+``D``, ``W``. A new context is a new row."""
 
 from __future__ import annotations
 

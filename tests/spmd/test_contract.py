@@ -10,7 +10,9 @@ from contract import AxisPlace, Batch, contexts, data
 from contract.operations import of_style
 from jax.sharding import PartitionSpec as P
 
-ALL_PLACES = [(n, mode) for n in (2, 3, 8) for mode in ("check_vma", "no_check_vma")] + [(8, "pmap")]
+ALL_PLACES = [(n, mode) for n in (2, 3, 8) for mode in ("check_vma", "no_check_vma")] + [
+    (8, "pmap")
+]
 # Compiling takes a minute for each place. JAXCCOMP_TEST_PLACES names some ("3-check_vma,8-pmap"),
 # or "all" of them; without it each size and each mode comes once.
 USUAL = "2-check_vma,3-no_check_vma,8-check_vma,8-pmap"
@@ -97,5 +99,3 @@ def test_half_types_are_rounded_once(n):
         for name, leaf in x.items()
     }
     data.assert_same(place.run(program, x), (expected, expected))
-
-

@@ -1,4 +1,4 @@
-"""Meshes of every kind: parts of the devices, permuted, of several axes, Explicit, partly manual."""
+"""Meshes of every kind: of some devices, permuted, of several axes, Explicit, partly manual."""
 
 import jax
 import jax.numpy as jnp

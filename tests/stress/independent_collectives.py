@@ -1,8 +1,8 @@
 """64 collectives in one program, with nothing that orders them, again and again.
 
 A quarter of them work on donated arguments, a quarter on temporaries, and half come from inner
-jits that are called twice. Several launches are in flight at once, on other values each. Every value
-that comes out is compared with the definition.
+jits that are called twice. Several launches are in flight at once, on other values each. Every
+value that comes out is compared with the definition.
 
     python tests/stress/independent_collectives.py --runs 1000 --devices 8
     mpiexec -n 4 python tests/stress/independent_collectives.py --runs 1000
@@ -47,10 +47,9 @@ WIDTHS = (3, 1500, 40, 40)
 
 def make_program(place: Any) -> tuple[Callable[..., Any], list[Any]]:
     """The program of a rank, and the rows of the contract's table that it runs, in its order."""
-    from contract import OPERATIONS
-
     import jax
     import jax.numpy as jnp
+    from contract import OPERATIONS
 
     table = {row.name: row for row in OPERATIONS}
     rows = [_wide(table[name], width) for width in WIDTHS for name in KINDS]
@@ -59,13 +58,13 @@ def make_program(place: Any) -> tuple[Callable[..., Any], list[Any]]:
 
     def program(inputs: list[Any], flag: Any) -> list[Any]:
         results = []
-        for row, x in zip(rows[:kinds], inputs):
+        for row, x in zip(rows[:kinds], inputs[:kinds], strict=True):
             results.append(row.call(place, x))
-        for row, x in zip(rows[kinds : 2 * kinds], inputs[kinds:]):
+        for row, x in zip(rows[kinds : 2 * kinds], inputs[kinds : 2 * kinds], strict=True):
             results.append(row.call(place, jnp.where(flag, x, -x)))
         inner = [jax.jit(lambda x, row=row: row.call(place, x)) for row in rows[2 * kinds :]]
         inner[kinds:] = inner[:kinds]
-        for function, x in zip(inner, inputs[2 * kinds :]):
+        for function, x in zip(inner, inputs[2 * kinds :], strict=True):
             results.append(function(x))
         return results
 
@@ -90,20 +89,24 @@ def check(place: Any, runs: int, *, progress: bool = False) -> list[str]:
         [row.inputs(place.n, seed=COLLECTIVES * variant + i) for i, row in enumerate(rows)]
         for variant in range(VARIANTS)
     ]
-    expected = [[row.expected(x)[place.seen] for row, x in zip(rows, each)] for each in inputs]
+    expected = [
+        [row.expected(x)[place.seen] for row, x in zip(rows, each, strict=True)] for each in inputs
+    ]
     wrong: list[str] = []
     start = time.monotonic()
     for first in range(0, runs, IN_FLIGHT):
         burst = range(first, min(first + IN_FLIGHT, runs))
         results = [launch(place.spread(inputs[run % VARIANTS], donate=True)) for run in burst]
-        for run, result in zip(burst, results):
+        for run, result in zip(burst, results, strict=True):
             for i, row in enumerate(rows):
                 try:
                     data.assert_same(place.stacked(result[i]), expected[run % VARIANTS][i])
                 except AssertionError as error:
                     wrong.append(f"run {run}, collective {i} ({row.name}): {error}")
         if progress and first % 99 == 0:
-            print(f"  {first} runs, {time.monotonic() - start:.1f} s, {len(wrong)} wrong", flush=True)
+            print(
+                f"  {first} runs, {time.monotonic() - start:.1f} s, {len(wrong)} wrong", flush=True
+            )
     return wrong
 
 
@@ -132,7 +135,9 @@ def main() -> int:
     wrong = check(place, arguments.runs, progress=not place.rank)
     for line in wrong[:10]:
         print(line)
-    print(f"{place!r}: {arguments.runs} runs of {COLLECTIVES} collectives, {len(wrong)} wrong values")
+    print(
+        f"{place!r}: {arguments.runs} runs of {COLLECTIVES} collectives, {len(wrong)} wrong values"
+    )
     return bool(wrong)
 
 

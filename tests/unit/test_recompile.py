@@ -66,9 +66,10 @@ def test_second_eager_call_compiles_nothing(style, name):
     function, options = OPERATIONS[name]
     x = jnp.ones((1, 3))
     extra = shard_map_itself() if style is STYLES["axis"] else 0
+    jax.clear_caches()
     with counted() as first:
         jax.block_until_ready(style(function, **options)(x))
-    assert first.programs >= extra
+    assert first.programs > extra
     for _ in range(3):
         # Arguments that are equal, not the same objects.
         copies = {key: list(v) if isinstance(v, list) else v for key, v in options.items()}

@@ -67,7 +67,8 @@ std::string_view Name(MpiFamily family) {
 bool MpiLibrary::Resolve(void* object) {
   const bool found =
       Find(object, "MPI_Isend", &isend_) && Find(object, "MPI_Irecv", &irecv_) &&
-      Find(object, "MPI_Test", &test_) && Find(object, "MPI_Ibarrier", &ibarrier_) && Find(object, "MPI_Cancel", &cancel_) &&
+      Find(object, "MPI_Test", &test_) && Find(object, "MPI_Ibarrier", &ibarrier_) &&
+      Find(object, "MPI_Cancel", &cancel_) &&
       Find(object, "MPI_Request_free", &request_free_) &&
       Find(object, "MPI_Comm_rank", &comm_rank_) && Find(object, "MPI_Comm_size", &comm_size_) &&
       Find(object, "MPI_Initialized", &initialized_) &&

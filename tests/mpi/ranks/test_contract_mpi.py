@@ -77,7 +77,7 @@ def test_large_messages(world):
     total = np.arange(count, dtype=np.int32) * np.int32(n * (n + 1) // 2)
     data.assert_same(jcc.allreduce(x), total)
     data.assert_same(jcc.bcast(x, root=n - 1), np.arange(count, dtype=np.int32) * np.int32(n))
-    rows = np.stack([x[: 200_003] + j for j in range(n)])
+    rows = np.stack([x[:200_003] + j for j in range(n)])
     start = np.arange(200_003, dtype=np.int32)
     data.assert_same(
         jcc.alltoall(rows),

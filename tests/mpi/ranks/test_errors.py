@@ -96,7 +96,9 @@ MISMATCHES = {
         ["bf16"],
     ),
     "counts": (
-        lambda c: jcc.allgatherv(x((2,) if c.rank == 0 else (1,)), [2] + [1] * (c.size - 1), comm=c),
+        lambda c: jcc.allgatherv(
+            x((2,) if c.rank == 0 else (1,)), [2] + [1] * (c.size - 1), comm=c
+        ),
         lambda c: jcc.allgatherv(x((1,)), [1] * c.size, comm=c),
         ["allgatherv"],
     ),

@@ -1,0 +1,63 @@
+"""How programs end, and what idle ranks owe others: `mpiexec -n 2 python end_worker.py CASE`."""
+
+import sys
+import time
+
+import jax
+import jax.numpy as jnp
+
+import jaxccomp as jcc
+
+LARGE = 16 << 20  # float32: far more than MPI takes without its receiver
+
+
+def gather(world, count):
+    return jax.block_until_ready(jcc.allgather(jnp.full(count, world.rank, jnp.float32)))
+
+
+def idle(world):
+    """A rank that has what it wants and computes elsewhere holds nobody up."""
+    gather(world, LARGE)
+    for turn in range(6):
+        start = time.monotonic()
+        gather(world, LARGE)
+        seconds = time.monotonic() - start
+        if world.rank == turn % 2:
+            time.sleep(1.5)
+        elif turn > 0:
+            # The other one came long ago, when this one slept; and now sleeps itself.
+            assert seconds < 1.2, seconds
+
+
+def leave(world):
+    """The last operation's messages may be under way when a rank ends."""
+    for _ in range(3):
+        gather(world, LARGE)
+
+
+def finalize(world):
+    """Finalising MPI by hand is allowed, also while others still communicate."""
+    from mpi4py import MPI
+
+    gather(world, LARGE)
+    MPI.Finalize()
+    time.sleep(0.2)  # nothing calls MPI any more
+
+
+def leave_early(world):
+    """Who waits for a rank that has ended is told so, long before the deadline."""
+    gather(world, 4)
+    if world.rank == 0:
+        start = time.monotonic()
+        try:
+            gather(world, 5)
+        except Exception as error:  # noqa: BLE001 - its type is JAX's business
+            assert "has ended its program" in str(error), error
+        else:
+            raise AssertionError("gathered from a rank that has ended")
+        assert time.monotonic() - start < 5
+
+
+if __name__ == "__main__":
+    cases = {case.__name__: case for case in (idle, leave, finalize, leave_early)}
+    cases[sys.argv[1]](jcc.init())
