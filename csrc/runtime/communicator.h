@@ -28,11 +28,11 @@ struct Endpoint {
     int64_t run_id = 0;
     uint64_t number = 0;
     uint64_t program_hash = 0;
-    uint64_t group = 0;     // Site::group of its call sites here
     std::shared_ptr<Comparison> comparison;   // with other members; null when there is none
   };
   std::deque<Launch> launches;       // the last kRememberedLaunches
   uint64_t next_launch = 1;
+  std::unordered_map<uint64_t, uint64_t> program_hashes;   // of its call sites here, by id
   // By program hash: what has been compared with the other members, or is being compared.
   std::unordered_map<uint64_t, std::shared_ptr<Comparison>> comparisons;
   RecentOperations recent;

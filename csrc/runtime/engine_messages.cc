@@ -110,7 +110,7 @@ Header Engine::Impl::AbortHeader(const Communicator& comm) const {
 
 void Engine::Impl::RefuseOtherProgram(Endpoint& endpoint, const Endpoint::Launch& launch,
                                       const Header& header, std::span<const std::byte> payload) {
-  const std::string mine = launch.program->ListOf(launch.group);
+  const std::string mine = launch.program->ListOf(*endpoint.communicator);
   const bool listed = header.type == MessageType::kCheck && !payload.empty();
   Break(*endpoint.communicator,
         listed ? ProgramMismatch(endpoint, ListThatTravels(mine), header, TextOf(payload))
@@ -172,7 +172,7 @@ Comparison* Engine::Impl::PendingComparison(Endpoint& endpoint, Endpoint::Launch
       known = std::make_shared<Comparison>();
       known->program_hash = launch.program_hash;
       known->launch = launch.number;
-      known->list = ListThatTravels(launch.program->ListOf(launch.group));
+      known->list = ListThatTravels(launch.program->ListOf(*endpoint.communicator));
     }
     launch.comparison = known;
   }

@@ -43,9 +43,9 @@ Matcher::Posted Matcher::Post(Site& site, Endpoint& endpoint, int64_t run_id) {
                                return l.run_id == run_id && l.program == site.program;
                              });
   if (launch == endpoint.launches.rend()) {
-    endpoint.launches.push_back(
-        {site.program, run_id, endpoint.next_launch++, site.program->HashOf(site.group),
-         site.group, nullptr});
+    uint64_t& hash = endpoint.program_hashes[site.program->id()];
+    if (hash == 0) hash = site.program->HashOf(*endpoint.communicator);
+    endpoint.launches.push_back({site.program, run_id, endpoint.next_launch++, hash, nullptr});
     if (endpoint.launches.size() > Endpoint::kRememberedLaunches) endpoint.launches.pop_front();
     launch = endpoint.launches.rbegin();
     posted.new_launch = true;

@@ -1,11 +1,11 @@
 #include "runtime/program.h"
 
 #include <algorithm>
-#include <atomic>
 #include <mutex>
 #include <thread>
 #include <utility>
 
+#include "runtime/communicator.h"
 #include "runtime/hash.h"
 
 namespace jaxccomp {
@@ -25,28 +25,49 @@ OpenPrograms& Open() {
 
 }  // namespace
 
-uint64_t Program::Add(uint64_t signature, uint64_t group, std::string text) {
+uint64_t Program::Add(uint64_t identity, const OpSpec& spec) {
+  const Group group{spec.communicator, spec.groups, spec.group_size};
+  const auto known = std::find(groups_.begin(), groups_.end(), group);
+  const auto index = static_cast<size_t>(known - groups_.begin());
+  if (known == groups_.end()) groups_.push_back(group);
   const auto ordinal = static_cast<uint64_t>(
       std::count_if(members_.begin(), members_.end(), [&](const Member& m) {
-        return m.signature == signature && m.group == group;
+        return m.identity == identity && m.group == index;
       }));
-  members_.push_back({signature, group, ordinal, std::move(text)});
+  members_.push_back({identity, index, ordinal, spec.ToString()});
   return ordinal;
 }
 
-uint64_t Program::HashOf(uint64_t group) const {
-  uint64_t sum = 1;
-  for (const Member& m : members_) {
-    if (m.group == group) sum += Mix(m.signature, m.ordinal);
+bool Program::TakesPart(const Communicator& comm, const Group& group) {
+  if (!group.communicator.empty()) return comm.name == group.communicator;
+  const auto size = static_cast<size_t>(group.size);
+  if (size == 0 || comm.devices.size() != size) return false;
+  for (size_t first = 0; first + size <= group.devices.size(); first += size) {
+    if (std::equal(comm.devices.begin(), comm.devices.end(), group.devices.begin() + first)) {
+      return true;
+    }
   }
+  return false;
+}
+
+template <typename Visit>
+void Program::ForEachIn(const Communicator& comm, Visit visit) const {
+  std::vector<bool> takes_part;
+  for (const Group& group : groups_) takes_part.push_back(TakesPart(comm, group));
+  for (const Member& m : members_) {
+    if (takes_part[m.group]) visit(m);
+  }
+}
+
+uint64_t Program::HashOf(const Communicator& comm) const {
+  uint64_t sum = 1;
+  ForEachIn(comm, [&](const Member& m) { sum += Mix(m.identity, m.ordinal); });
   return sum == 0 ? 1 : sum;
 }
 
-std::string Program::ListOf(uint64_t group) const {
+std::string Program::ListOf(const Communicator& comm) const {
   std::string text;
-  for (const Member& m : members_) {
-    if (m.group == group) text += m.text + "\n";
-  }
+  ForEachIn(comm, [&](const Member& m) { text += m.text + "\n"; });
   return text;
 }
 
@@ -58,9 +79,6 @@ Result<std::unique_ptr<Site>> MakeSite(OpSpec spec) {
     site->codec = codec.value();
   }
   site->signature = spec.Signature();
-  site->group = Mix(Mix(0, spec.communicator), static_cast<uint64_t>(spec.group_size));
-  for (int64_t device : spec.groups) site->group = Mix(site->group, static_cast<uint64_t>(device));
-
   site->text = std::make_shared<const std::string>(spec.ToString());
   // Operations in program order are numbered when they run; their programs may differ.
   if (!spec.ordered) {
@@ -69,7 +87,7 @@ Result<std::unique_ptr<Site>> MakeSite(OpSpec spec) {
     auto& program = open.by_thread[std::this_thread::get_id()];
     if (program == nullptr) program = std::make_shared<Program>(open.next_id++);
     const uint64_t identity = Mix(site->signature, static_cast<uint64_t>(spec.site));
-    const uint64_t ordinal = program->Add(identity, site->group, *site->text);
+    const uint64_t ordinal = program->Add(identity, spec);
     site->id = Mix(identity, ordinal);
     site->program = program;
   }

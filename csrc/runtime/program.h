@@ -23,29 +23,41 @@
 
 namespace jaxccomp {
 
+struct Communicator;
 struct Endpoint;
 struct Plan;
 
 class Program {
  public:
-  struct Member {
-    uint64_t signature;
-    uint64_t group;      // hash of who takes part
-    uint64_t ordinal;    // among the members of equal signature and group
-    std::string text;
-  };
-
   explicit Program(uint64_t id) : id_(id) {}
   uint64_t id() const { return id_; }
-  // Adds a call site and returns its ordinal.
-  uint64_t Add(uint64_t signature, uint64_t group, std::string text);
-  // Hash of the program's call sites in that group; the same whatever their order.
-  uint64_t HashOf(uint64_t group) const;
-  // The call sites in that group, one a line.
-  std::string ListOf(uint64_t group) const;
+  // Adds a call site and returns its ordinal among those with the same identity and participants.
+  uint64_t Add(uint64_t identity, const OpSpec& spec);
+  // Hash of the call sites in which that communicator takes part; the same whatever their order.
+  uint64_t HashOf(const Communicator& comm) const;
+  // These call sites, one a line.
+  std::string ListOf(const Communicator& comm) const;
 
  private:
+  // Who takes part: a communicator, or the groups of devices that partition a mesh.
+  struct Group {
+    std::string communicator;
+    std::vector<int64_t> devices;
+    int64_t size;
+    friend bool operator==(const Group&, const Group&) = default;
+  };
+  struct Member {
+    uint64_t identity;
+    size_t group;        // in groups_
+    uint64_t ordinal;
+    std::string text;
+  };
+  static bool TakesPart(const Communicator& comm, const Group& group);
+  template <typename Visit>
+  void ForEachIn(const Communicator& comm, Visit visit) const;
+
   const uint64_t id_;
+  std::vector<Group> groups_;
   std::vector<Member> members_;
 };
 
@@ -61,7 +73,6 @@ struct Site {
   std::shared_ptr<const std::string> text;  // spec.ToString(), for errors
   const Codec* codec = nullptr;   // null: raw
   uint64_t signature = 0;
-  uint64_t group = 0;
   uint64_t id = 0;                // what a message names
   std::shared_ptr<Program> program;
   std::unordered_map<int64_t, Endpoint*> endpoints;   // by device; under the engine's lock

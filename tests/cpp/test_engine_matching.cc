@@ -331,5 +331,39 @@ TEST(engine_groups) {
   }
 }
 
+TEST(engine_groups_told_in_another_order) {
+  // The same pairs of devices, but the second call site tells its groups the other way round. The
+  // ranks run the two in different orders.
+  const int ranks = 4;
+  Team team(Style::kDevices, ranks);
+  auto over = [&](const std::vector<int>& order) {
+    OpSpec spec = Allreduce(3);
+    for (int rank : order) spec.groups.push_back(team.DeviceOf(rank));
+    spec.group_size = 2;
+    return spec;
+  };
+  Team::Program program = team.Compile([&](int) {
+    return std::vector<OpSpec>{over({0, 1, 2, 3}), over({2, 3, 0, 1}), over({0, 1, 3, 2})};
+  });
+  team.OnRanks([&](int rank) {
+    for (int launch = 1; launch <= 20; ++launch) {
+      std::vector<Array> in, out;
+      for (size_t i = 0; i < 3; ++i) in.push_back(Int32s({rank, launch, 1}));
+      out = in;
+      std::vector<Pending> pending;
+      for (size_t i = 0; i < 3; ++i) {
+        const size_t site = (i + static_cast<size_t>(rank + launch)) % 3;
+        pending.push_back(
+            team.Start(rank, program.At(rank, site), CallOf({&in[i]}, {&out[i]}, launch)));
+      }
+      for (size_t i = 0; i < 3; ++i) {
+        CHECK_OK(pending[i].Get());
+        const std::vector<int32_t> sum = {rank + (rank ^ 1), 2 * launch, 2};
+        CHECK(ValuesOf<int32_t>(out[i]) == sum);
+      }
+    }
+  });
+}
+
 }  // namespace
 }  // namespace jaxccomp

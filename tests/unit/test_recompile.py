@@ -69,7 +69,7 @@ def test_second_eager_call_compiles_nothing(style, name):
     jax.clear_caches()
     with counted() as first:
         jax.block_until_ready(style(function, **options)(x))
-    assert first.programs > extra
+    assert first.programs >= max(extra, 1)
     for _ in range(3):
         # Arguments that are equal, not the same objects.
         copies = {key: list(v) if isinstance(v, list) else v for key, v in options.items()}
