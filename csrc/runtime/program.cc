@@ -25,17 +25,20 @@ OpenPrograms& Open() {
 
 }  // namespace
 
-uint64_t Program::Add(uint64_t identity, const OpSpec& spec) {
+uint64_t Program::Add(const OpSpec& spec) {
   const Group group{spec.communicator, spec.groups, spec.group_size};
   const auto known = std::find(groups_.begin(), groups_.end(), group);
   const auto index = static_cast<size_t>(known - groups_.begin());
   if (known == groups_.end()) groups_.push_back(group);
+  const uint64_t identity = Mix(spec.Signature(), static_cast<uint64_t>(spec.site));
   const auto ordinal = static_cast<uint64_t>(
       std::count_if(members_.begin(), members_.end(), [&](const Member& m) {
         return m.identity == identity && m.group == index;
       }));
-  members_.push_back({identity, index, ordinal, spec.ToString()});
-  return ordinal;
+  uint64_t id = Mix(Mix(identity, ordinal), group.communicator);
+  for (int64_t device : group.devices) id = Mix(id, static_cast<uint64_t>(device));
+  members_.push_back({identity, index, id, spec.ToString()});
+  return id;
 }
 
 bool Program::TakesPart(const Communicator& comm, const Group& group) {
@@ -61,7 +64,7 @@ void Program::ForEachIn(const Communicator& comm, Visit visit) const {
 
 uint64_t Program::HashOf(const Communicator& comm) const {
   uint64_t sum = 1;
-  ForEachIn(comm, [&](const Member& m) { sum += Mix(m.identity, m.ordinal); });
+  ForEachIn(comm, [&](const Member& m) { sum += m.id; });
   return sum == 0 ? 1 : sum;
 }
 
@@ -86,9 +89,7 @@ Result<std::unique_ptr<Site>> MakeSite(OpSpec spec) {
     std::lock_guard<std::mutex> lock(open.mutex);
     auto& program = open.by_thread[std::this_thread::get_id()];
     if (program == nullptr) program = std::make_shared<Program>(open.next_id++);
-    const uint64_t identity = Mix(site->signature, static_cast<uint64_t>(spec.site));
-    const uint64_t ordinal = program->Add(identity, spec);
-    site->id = Mix(identity, ordinal);
+    site->id = program->Add(spec);
     site->program = program;
   }
   site->spec = std::move(spec);

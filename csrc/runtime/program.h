@@ -31,8 +31,8 @@ class Program {
  public:
   explicit Program(uint64_t id) : id_(id) {}
   uint64_t id() const { return id_; }
-  // Adds a call site and returns its ordinal among those with the same identity and participants.
-  uint64_t Add(uint64_t identity, const OpSpec& spec);
+  // Adds a call site and returns what tells it apart from all others of the program.
+  uint64_t Add(const OpSpec& spec);
   // Hash of the call sites in which that communicator takes part; the same whatever their order.
   uint64_t HashOf(const Communicator& comm) const;
   // These call sites, one a line.
@@ -47,9 +47,9 @@ class Program {
     friend bool operator==(const Group&, const Group&) = default;
   };
   struct Member {
-    uint64_t identity;
+    uint64_t identity;   // its signature and its place in the program's text
     size_t group;        // in groups_
-    uint64_t ordinal;
+    uint64_t id;         // unique: identity, group, and its ordinal where these are equal
     std::string text;
   };
   static bool TakesPart(const Communicator& comm, const Group& group);
