@@ -221,14 +221,15 @@ def is_partly_automatic(ctx: Any) -> bool:
     return bool(context.manual_axes) and any(context.mesh.shape[a] > 1 for a in automatic)
 
 
-def call_site_number(ctx: Any) -> int:
-    """Numbers the calls of the module that is being lowered, in the order of the program's text.
+def call_site_number(ctx: Any, participants: Hashable) -> int:
+    """Numbers the calls between ``participants`` in the module that is being lowered.
 
-    That order does not depend on shapes, so it is the same on ranks whose shapes differ, where
-    XLA may schedule differently. A function that is lowered once and called twice gets one number.
+    The order is that of the program's text. It does not depend on shapes, so it is the same on
+    ranks whose shapes differ, where XLA may schedule differently; nor on what a rank does with
+    others than these. A function that is lowered once and called twice gets one number.
     """
     shared = ctx.module_context.cached_primitive_lowerings  # lives as long as the module
-    key = ("jaxccomp", "call sites")
+    key = ("jaxccomp", "call sites", participants)
     shared[key] = shared.get(key, -1) + 1
     return shared[key]
 

@@ -40,7 +40,7 @@ def lower(ctx: Any, *operands: Any, call: Call) -> Any:
         _attributes(call, groups or [])
         | {
             "shapes": _shapes(ctx, call),
-            "site": _compat.call_site_number(ctx),
+            "site": _compat.call_site_number(ctx, call.comm or (call.axes, call.groups)),
             "where": _compat.where(ctx)[-55:],
         },
         alias=_ALIAS.get(call.collective, "never"),

@@ -59,6 +59,20 @@ def test_split_leaves_some_out(world):
             jcc.allreduce(jnp.int32(7), comm=stranger)
 
 
+def test_members_of_a_part_do_more(world):
+    """What some ranks do among themselves does not renumber what all do together."""
+    part = world.split(0 if world.rank < 2 else None)
+
+    @jax.jit
+    def program(x):
+        x = jcc.allreduce(x)
+        if part is not None:
+            x = jcc.allreduce(x, comm=part) / part.size
+        return jcc.allreduce(x, "max")
+
+    np.testing.assert_array_equal(program(jnp.ones(3)), np.full(3, float(world.size)))
+
+
 def test_from_mpi4py(world):
     assert jcc.Communicator.from_mpi4py(MPI.COMM_WORLD) == world
     reversed_comm = MPI.COMM_WORLD.Split(0, -world.rank)
