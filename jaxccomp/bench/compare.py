@@ -1,8 +1,8 @@
 """Runs contenders side by side and takes medians over rounds.
 
-One round runs every contender once, one after the other, so that what else the machine does falls
-on all of them. The first round tries each contender with ranks bound to cores and with free ranks;
-the better setting is kept for the other rounds.
+One round runs, for each operation, every contender once, one after the other, so that what else the
+machine does falls on all of them. The first round tries each contender with ranks bound to cores
+and with free ranks; the better setting is kept for the other rounds.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ class Plan:
     bind: str = "auto"
     timeout_seconds: float = 600.0
 
-    def cases(self, name: str) -> list[Case]:
-        """The operations and sizes that a contender is measured at."""
+    def cases(self, name: str, operation: str) -> list[Case]:
+        """What a contender is measured at when it is ``operation``'s turn."""
         only = contenders.find(name).only
         if only:
-            return [(operation, 1024) for operation in only]
-        return [(operation, size) for operation in self.operations for size in self.sizes]
+            return [(each, 1024) for each in only if operation == self.operations[0]]
+        return [(operation, size) for size in self.sizes]
 
 
 @dataclasses.dataclass
@@ -68,18 +68,28 @@ Results = dict[tuple[str, str, int], Measurement]
 
 def run(plan: Plan, tell: Callable[[str], None]) -> Results:
     """Measures everything in ``plan``; ``tell`` is given a line before each job."""
-    results: Results = {
-        (name, *case): Measurement(name, *case) for name in plan.names for case in plan.cases(name)
+    jobs = {
+        (name, operation): plan.cases(name, operation)
+        for operation in plan.operations
+        for name in plan.names
+        if plan.cases(name, operation)
     }
-    settings = {name: _settings(plan) for name in plan.names}
+    results: Results = {
+        (name, *case): Measurement(name, *case)
+        for (name, _), cases in jobs.items()
+        for case in cases
+    }
+    settings = dict.fromkeys(jobs, _settings(plan))
     for number in range(plan.rounds):
-        for name in plan.names:
+        for job, cases in jobs.items():
+            name, operation = job
             tried = {}
-            for bind in settings[name]:
-                tell(f"round {number + 1} of {plan.rounds}: {name}, bound to {bind}")
-                tried[bind] = _run_job(plan, name, bind)
+            for bind in settings[job]:
+                place = f"round {number + 1} of {plan.rounds}"
+                tell(f"{place}: {operation}, {name}, bound to {bind}")
+                tried[bind] = _run_job(plan, name, cases, bind)
             best = min(tried, key=lambda bind: _cost(tried[bind].values()))
-            settings[name] = (best,)
+            settings[job] = (best,)
             _add(results, name, best, tried[best])
     return results
 
@@ -106,9 +116,8 @@ def _add(results: Results, name: str, bind: str, outcomes: Mapping[Case, float |
             measurement.rounds_us.append(outcome)
 
 
-def _run_job(plan: Plan, name: str, bind: str) -> dict[Case, float | str]:
+def _run_job(plan: Plan, name: str, cases: Sequence[Case], bind: str) -> dict[Case, float | str]:
     """One contender's job: for each case the slowest rank's median, or what went wrong."""
-    cases = plan.cases(name)
     with tempfile.TemporaryDirectory() as folder:
         outcome = launch.run(
             plan.ranks,

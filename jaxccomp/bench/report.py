@@ -6,7 +6,7 @@ import json
 import math
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, TextIO
 
 import jax
@@ -67,6 +67,36 @@ def show(plan: Plan, results: Results, missing: Mapping[str, str]) -> None:
             console.print(f"{row.contender} {row.operation} {size}: {row.error}", markup=False)
     for name, reason in missing.items():
         console.print(f"not measured: {name}: {reason}", markup=False)
+
+
+def markdown(lines: Iterable[str]) -> str:
+    """The table of a file that ``write`` wrote, for a page: times jaxccomp's, per peer."""
+    rows = [json.loads(line) for line in lines]
+    times = {
+        (row["contender"], row["op"], row["size_bytes"]): row["median_us"]
+        for row in rows
+        if row.get("median_us")
+    }
+    names = list(dict.fromkeys(name for name, op, _ in times if op != "empty"))
+    peers = [name for name in names if name != _SUBJECT]
+    empty = times.get(("empty", "empty", 1024))
+    table = [
+        f"| operation | size | {_SUBJECT} | empty jit + mpi4py | " + " | ".join(peers) + " |",
+        "|---|---|" + "---:|" * (len(peers) + 2),
+    ]
+    for name, operation, size in times:
+        if name != _SUBJECT:
+            continue
+        own = times[name, operation, size]
+        bare = times.get(("mpi4py", operation, size))
+        floor = f"{(empty + bare) / own:.2f}" if empty and bare and size <= _SMALL_BYTES else ""
+        ratios = [
+            f"{times[peer, operation, size] / own:.2f}" if (peer, operation, size) in times else ""
+            for peer in peers
+        ]
+        cells = [operation, stats.format_bytes(size), f"{_time(own)} us", floor, *ratios]
+        table.append("| " + " | ".join(cells) + " |")
+    return "\n".join(table)
 
 
 def _time(microseconds: float) -> str:

@@ -48,10 +48,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the interpreter of another environment, for a peer installed there",
     )
     parser.add_argument("--json", metavar="FILE", help="also write the measurements there")
+    parser.add_argument(
+        "--table", metavar="FILE", help="measure nothing; print such a file as a Markdown table"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Runs the comparison and shows it."""
+    if arguments.table:
+        with open(arguments.table, encoding="utf-8") as file:
+            print(report.markdown(file))
+        return 0
     if importlib.util.find_spec("rich") is None:
         raise errors.EngineUnavailableError("bench needs rich: `pip install 'jaxccomp[bench]'`.")
     if arguments.ranks < 1 or arguments.rounds < 1:

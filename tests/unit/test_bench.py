@@ -2,6 +2,7 @@
 
 import io
 import json
+import pathlib
 import sys
 
 import numpy as np
@@ -12,6 +13,7 @@ from jaxccomp.bench import compare, contenders, launch, report, worker
 from jaxccomp.cli import bench, main
 
 OPERATIONS = compare.OPERATIONS
+ROOT = pathlib.Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])
@@ -53,6 +55,15 @@ def test_bad_arguments_end_with_status_2(arguments, capsys):
 def test_every_contender_has_a_worker():
     assert {row.name for row in contenders.TABLE} == set(worker.CONTENDERS)
     assert {name for names in contenders.PEERS.values() for name in names} < set(worker.CONTENDERS)
+
+
+def test_the_table_in_the_readme_is_the_one_that_was_measured():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    command = "<!-- python -m jaxccomp bench --table docs/results/peers.json -->\n"
+    shown = text[text.index(command) + len(command) : text.index("\n<!-- end -->")]
+    with open(ROOT / "docs/results/peers.json", encoding="utf-8") as file:
+        assert shown == report.markdown(file)
+    assert shown.count("\n") > 10
 
 
 def plan(names):
