@@ -1,0 +1,234 @@
+#include "codec/lossless/encode.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "codec/lossless/analyze.h"
+#include "codec/lossless/format.h"
+
+namespace jaxccomp::lossless {
+namespace {
+
+uint8_t* Bytes(std::byte* at) { return reinterpret_cast<uint8_t*>(at); }
+
+// Words, and their reference if there is one.
+struct Source {
+  const std::byte* src;
+  const std::byte* ref;
+
+  Source From(int64_t offset_bytes) const {
+    return {src + offset_bytes, ref == nullptr ? nullptr : ref + offset_bytes};
+  }
+};
+
+class SegmentEncoder {
+ public:
+  SegmentEncoder(const Kernels& kernels, Layout layout, Workspace& workspace)
+      : kernels_(kernels), layout_(layout), info_(Info(layout)), workspace_(workspace) {}
+
+  // Writes one segment and returns its end.
+  std::byte* Encode(Source source, int64_t words, std::byte* dst) {
+    const int64_t bytes = words * info_.word_bytes;
+    if (Analyze(source, words)) {
+      std::byte* const end = EncodePlanes(source, words, dst);
+      if (end - dst < 1 + bytes) return end;
+    }
+    *dst++ = static_cast<std::byte>(SegmentKind::kStored);
+    std::memcpy(dst, source.src, bytes);
+    return dst + bytes;
+  }
+
+ private:
+  // Samples every plane; whether any is worth coding.
+  bool Analyze(Source source, int64_t words) {
+    constexpr int64_t kRun = 64, kRuns = 8;
+    uint8_t* planes[kMaxPlanes];
+    int64_t sampled = 0;
+    const int64_t stride = std::max(words / kRuns, kRun);
+    // Runs stand side by side in the planes, so that a glance at the first of them is a glance
+    // at the whole segment: each run gives half of itself first.
+    for (int half = 0; half < 2; ++half) {
+      for (int64_t begin = half * kRun / 2; begin < words && sampled < kRun * kRuns;
+           begin += stride) {
+        const int64_t n = std::min(kRun / 2, words - begin);
+        for (int p = 0; p < info_.planes; ++p) planes[p] = workspace_.planes[p] + sampled;
+        const Source from = source.From(begin * info_.word_bytes);
+        kernels_.split[static_cast<int>(layout_)](from.src, from.ref, n, planes);
+        sampled += n;
+      }
+    }
+    coded_ = 0;
+    for (int p = 0; p < info_.planes; ++p) {
+      headers_[p] = AnalyzePlane(workspace_.planes[p], sampled, info_.width[p]);
+      coded_ += headers_[p].coded();
+    }
+    return coded_ > 0;
+  }
+
+  std::byte* EncodePlanes(Source source, int64_t words, std::byte* dst) {
+    *dst++ = static_cast<std::byte>(SegmentKind::kPlanes);
+    dst = WriteHeaders(dst);
+    std::byte* index = dst;
+    dst += (words + kBlockWords - 1) / kBlockWords * coded_ * kBlockEntryBytes;
+    for (int64_t begin = 0; begin < words; begin += kBlockWords) {
+      const int64_t n = std::min(kBlockWords, words - begin);
+      dst = EncodeBlock(source.From(begin * info_.word_bytes), n, index, dst);
+      index += coded_ * kBlockEntryBytes;
+    }
+    return dst;
+  }
+
+  std::byte* WriteHeaders(std::byte* dst) const {
+    for (int p = 0; p < info_.planes; ++p) {
+      const PlaneHeader& header = headers_[p];
+      unsigned descriptor = header.coded() ? kPlaneCoded : 0;
+      for (int l = 0; l < kMaxLevels; ++l) descriptor |= header.code_bits[l] << (2 * l);
+      *dst++ = static_cast<std::byte>(descriptor);
+      for (int l = 0; l < kMaxLevels; ++l) {
+        for (int s = 0; s < SymbolsOfLevel(header.code_bits[l]); ++s) {
+          *dst++ = static_cast<std::byte>(header.symbols[l][s]);
+        }
+      }
+    }
+    return dst;
+  }
+
+  std::byte* EncodeBlock(Source source, int64_t n, std::byte* index, std::byte* dst) {
+    uint8_t* planes[kMaxPlanes];
+    // Raw planes of whole bytes are split to where they stay.
+    std::byte* at = dst;
+    for (int p = 0; p < info_.planes; ++p) {
+      const bool in_place = !headers_[p].coded() && info_.width[p] == 8;
+      planes[p] = in_place ? Bytes(at) : workspace_.planes[p];
+      if (!headers_[p].coded()) at += RawPlaneBytes(info_.width[p], n);
+    }
+    kernels_.split[static_cast<int>(layout_)](source.src, source.ref, n, planes);
+    at = dst;
+    for (int p = 0; p < info_.planes; ++p) {
+      if (headers_[p].coded()) continue;
+      if (info_.width[p] != 8) PackKeeping(planes[p], n, info_.width[p], at);
+      at += RawPlaneBytes(info_.width[p], n);
+    }
+    for (int p = 0; p < info_.planes; ++p) {
+      if (!headers_[p].coded()) continue;
+      at = EncodePlane(p, n, index, at);
+      index += kBlockEntryBytes;
+    }
+    return at;
+  }
+
+  // Packs without touching what follows: another plane may be there already.
+  void PackKeeping(const uint8_t* plane, int64_t n, int width, std::byte* dst) {
+    uint8_t* const packed = Bytes(workspace_.tail);
+    kernels_.pack(plane, n, width, packed);
+    std::memcpy(dst, packed, BitPlaneBytes(width, n));
+  }
+
+  std::byte* EncodePlane(int p, int64_t n, std::byte* index, std::byte* dst) {
+    const PlaneHeader& header = headers_[p];
+    const int width = info_.width[p];
+    const int64_t raw_bytes = RawPlaneBytes(width, n);
+    BlockEntry entry;
+    entry.mode = BlockMode::kCoded;
+    std::byte* at = dst;
+    const uint8_t* in = workspace_.planes[p];
+    int64_t count = n;
+    for (int level = 0; level < kMaxLevels && header.code_bits[level] != 0; ++level) {
+      const int code_bits = header.code_bits[level];
+      const int64_t bits_bytes = BitPlaneBytes(code_bits, count);
+      const bool may_be_sparse = level == 0 && code_bits == 1;
+      uint8_t* const bits = may_be_sparse ? workspace_.bits : Bytes(at);
+      entry.escapes[level] = kernels_.encode_level[code_bits](
+          in, count, header.symbols[level], bits, workspace_.escapes[level]);
+      if (may_be_sparse) {
+        at = WriteSparse(bits_bytes, at, entry);
+      } else {
+        at += bits_bytes;
+      }
+      in = workspace_.escapes[level];
+      count = entry.escapes[level];
+    }
+    if (header.code_bits[0] == 1 && entry.escapes[0] == 0) {
+      entry = {};
+      at = dst;
+    } else if (at - dst + count >= raw_bytes) {
+      entry = {};
+      entry.mode = BlockMode::kRaw;
+      if (width == 8) {
+        std::memcpy(dst, workspace_.planes[p], n);
+      } else {
+        kernels_.pack(workspace_.planes[p], n, width, Bytes(dst));
+      }
+      at = dst + raw_bytes;
+    } else {
+      std::memcpy(at, in, count);
+      at += count;
+    }
+    WriteEntry(entry, index);
+    return at;
+  }
+
+  // The first level's bits, or where it is shorter a bit per byte of them and the bytes that are
+  // not 0: the code of a level of its own, with the symbol 0.
+  std::byte* WriteSparse(int64_t bits_bytes, std::byte* at, BlockEntry& entry) {
+    constexpr uint8_t kZero[3] = {};
+    uint8_t* const set = workspace_.escapes[kMaxLevels - 1];
+    const int64_t map_bytes = BitPlaneBytes(1, bits_bytes);
+    const int64_t set_bytes =
+        kernels_.encode_level[1](workspace_.bits, bits_bytes, kZero, Bytes(at), set);
+    if (map_bytes + set_bytes >= bits_bytes) {
+      std::memcpy(at, workspace_.bits, bits_bytes);
+      return at + bits_bytes;
+    }
+    entry.mode = BlockMode::kSparse;
+    entry.set_bytes = set_bytes;
+    std::memcpy(at + map_bytes, set, set_bytes);
+    return at + map_bytes + set_bytes;
+  }
+
+  static void WriteEntry(const BlockEntry& entry, std::byte* at) {
+    StoreLittleEndian(at, static_cast<uint64_t>(entry.mode) | entry.set_bytes << 2, 2);
+    for (int l = 0; l < kMaxLevels; ++l) StoreLittleEndian(at + 2 + 2 * l, entry.escapes[l], 2);
+  }
+
+  const Kernels& kernels_;
+  const Layout layout_;
+  const LayoutInfo& info_;
+  Workspace& workspace_;
+  PlaneHeader headers_[kMaxPlanes];
+  int coded_ = 0;
+};
+
+}  // namespace
+
+int64_t EncodeBoundBytes(Layout layout, int64_t words) {
+  // A block may need more room while it is encoded than it will take: a coded plane up to 14 bits
+  // per byte, before it is found to be better off raw.
+  const int64_t block = std::min(words, kBlockWords);
+  const int64_t segment_blocks = (std::min(words, kSegmentWords) + kBlockWords - 1) / kBlockWords;
+  const int planes = Info(layout).planes;
+  const int64_t slack = block + planes * (1 + kMaxSymbols + segment_blocks * kBlockEntryBytes + 8) +
+                        4 * kPadBytes;
+  const int64_t segments = (words + kSegmentWords - 1) / kSegmentWords;
+  return kChunkHeaderBytes + segments + words * Info(layout).word_bytes + slack;
+}
+
+int64_t Encode(const Kernels& kernels, Layout layout, const void* src, const void* ref,
+               int64_t words, std::byte* dst, Workspace& workspace) {
+  std::byte* at = dst;
+  *at++ = static_cast<std::byte>(kVersion);
+  *at++ = static_cast<std::byte>(layout);
+  *at++ = static_cast<std::byte>(ref != nullptr ? kFlagDelta : 0);
+  *at++ = std::byte{0};
+  StoreLittleEndian(at, static_cast<uint64_t>(words), 4);
+  at += 4;
+  SegmentEncoder segment(kernels, layout, workspace);
+  const Source source = {static_cast<const std::byte*>(src), static_cast<const std::byte*>(ref)};
+  for (int64_t begin = 0; begin < words; begin += kSegmentWords) {
+    const int64_t n = std::min(kSegmentWords, words - begin);
+    at = segment.Encode(source.From(begin * Info(layout).word_bytes), n, at);
+  }
+  return at - dst;
+}
+
+}  // namespace jaxccomp::lossless
