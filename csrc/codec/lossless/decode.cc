@@ -7,6 +7,11 @@
 namespace jaxccomp::lossless {
 namespace {
 
+// A few bytes, most of the time: cheaper than a call.
+void CopyPadded(uint8_t* dst, const std::byte* src, int64_t bytes) {
+  for (int64_t i = 0; i < bytes; i += kPadBytes) std::memcpy(dst + i, src + i, kPadBytes);
+}
+
 const uint8_t* Bytes(const std::byte* at) { return reinterpret_cast<const uint8_t*>(at); }
 
 }  // namespace
@@ -83,7 +88,7 @@ bool Decoder::ReadPlaneHeader(int p) {
       const unsigned code_bits = descriptor >> (2 * level) & 3;
       if (code_bits == 3 || (level == 0 && code_bits == 0)) return false;
       if (code_bits == 0) {
-        if (descriptor >> (2 * level) != kPlaneCoded >> (2 * level)) return false;
+        if (descriptor >> (2 * level) != unsigned{kPlaneCoded} >> (2 * level)) return false;
         break;
       }
       header.code_bits[level] = static_cast<uint8_t>(code_bits);
@@ -173,9 +178,19 @@ bool Decoder::NextPlanes(void* dst, const void* ref, int64_t n) {
     }
     at += plane_bytes[p];
   }
+  // The last plane's first level is left to the merge, where that can do it.
+  const int last = info.planes - 1;
+  const auto fused = kernels_.decode_merge[static_cast<int>(layout_)];
+  const bool fuse = fused != nullptr && headers_[last].code_bits[0] == 2 && n % 64 == 0 &&
+                    entries[last].mode == BlockMode::kCoded;
   for (int p = 0; p < info.planes; ++p) {
     if (!headers_[p].coded()) continue;
     planes[p] = workspace_.planes[p];
+    if (p == last && fuse) {
+      if (!DecodeEscapes(p, entries[p], n, 1, at)) return false;
+      return fused(dst, ref, n, planes, headers_[p].symbols[0], Bytes(at),
+                   workspace_.escapes[0]) == entries[p].escapes[0];
+    }
     if (entries[p].mode == BlockMode::kRaw && info.width[p] == 8) {
       planes[p] = Bytes(at);
     } else if (!DecodePlane(p, entries[p], n, at)) {
@@ -204,6 +219,14 @@ bool Decoder::DecodePlane(int p, const BlockEntry& entry, int64_t n, const std::
     return true;
   }
 
+  return DecodeEscapes(p, entry, n, 0, at);
+}
+
+// Decodes the levels of plane p from the last to `first`: to workspace_.escapes[first - 1], or to
+// the plane itself.
+bool Decoder::DecodeEscapes(int p, const BlockEntry& entry, int64_t n, int first,
+                            const std::byte* at) {
+  const PlaneHeader& header = headers_[p];
   const uint8_t* bits[kMaxLevels];
   int64_t counts[kMaxLevels + 1];
   int levels = 0;
@@ -215,8 +238,7 @@ bool Decoder::DecodePlane(int p, const BlockEntry& entry, int64_t n, const std::
       constexpr uint8_t kZero[3] = {};
       const int64_t bits_bytes = BitPlaneBytes(1, n);
       const int64_t map_bytes = BitPlaneBytes(1, bits_bytes);
-      // The bytes are copied since a hostile map may ask for more than there are.
-      std::memcpy(workspace_.escapes[0], at + map_bytes, entry.set_bytes);
+      CopyPadded(workspace_.escapes[0], at + map_bytes, entry.set_bytes);
       if (kernels_.decode_level[1](Bytes(at), bits_bytes, kZero, workspace_.escapes[0],
                                    workspace_.bits) != entry.set_bytes) {
         return false;
@@ -227,9 +249,10 @@ bool Decoder::DecodePlane(int p, const BlockEntry& entry, int64_t n, const std::
       at += BitPlaneBytes(header.code_bits[levels], counts[levels]);
     }
   }
-  std::memcpy(workspace_.escapes[levels - 1], at, counts[levels]);
-  for (int l = levels - 1; l >= 0; --l) {
-    uint8_t* const into = l == 0 ? out : workspace_.escapes[l - 1];
+  // A copy, since hostile bits may ask for more than there are.
+  CopyPadded(workspace_.escapes[levels - 1], at, counts[levels]);
+  for (int l = levels - 1; l >= first; --l) {
+    uint8_t* const into = l == 0 ? workspace_.planes[p] : workspace_.escapes[l - 1];
     if (kernels_.decode_level[header.code_bits[l]](bits[l], counts[l], header.symbols[l],
                                                    workspace_.escapes[l],
                                                    into) != counts[l + 1]) {

@@ -40,6 +40,7 @@ class Decoder {
   bool NextStored(void* dst, int64_t n);
   bool NextPlanes(void* dst, const void* ref, int64_t n);
   bool DecodePlane(int p, const BlockEntry& entry, int64_t n, const std::byte* at);
+  bool DecodeEscapes(int p, const BlockEntry& entry, int64_t n, int first, const std::byte* at);
   bool Has(int64_t bytes) const { return end_ - at_ >= bytes; }
   Status Invalid(const char* what) const;
 

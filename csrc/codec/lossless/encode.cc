@@ -9,6 +9,16 @@
 namespace jaxccomp::lossless {
 namespace {
 
+constexpr int64_t kNotEncoded = -1;
+
+// A few bytes, most of the time: cheaper than a call.
+void CopyPadded(void* dst, const void* src, int64_t bytes) {
+  for (int64_t i = 0; i < bytes; i += kPadBytes) {
+    std::memcpy(static_cast<std::byte*>(dst) + i, static_cast<const std::byte*>(src) + i,
+                kPadBytes);
+  }
+}
+
 uint8_t* Bytes(std::byte* at) { return reinterpret_cast<uint8_t*>(at); }
 
 // Words, and their reference if there is one.
@@ -102,7 +112,18 @@ class SegmentEncoder {
       planes[p] = in_place ? Bytes(at) : workspace_.planes[p];
       if (!headers_[p].coded()) at += RawPlaneBytes(info_.width[p], n);
     }
-    kernels_.split[static_cast<int>(layout_)](source.src, source.ref, n, planes);
+    // The last plane's first level in the same pass, where its place is known: it is the only
+    // coded one. Where it is not worth it after all, it is cut out again.
+    const int last = info_.planes - 1;
+    const auto split = kernels_.split[static_cast<int>(layout_)];
+    const auto fused = kernels_.split_encode[static_cast<int>(layout_)];
+    int64_t first_escapes = kNotEncoded;
+    if (fused != nullptr && coded_ == 1 && headers_[last].code_bits[0] == 2 && n % 64 == 0) {
+      first_escapes = fused(source.src, source.ref, n, planes, headers_[last].symbols[0],
+                            Bytes(at), workspace_.escapes[0]);
+      if (!WorthCoding(first_escapes, n, info_.width[last])) first_escapes = kNotEncoded;
+    }
+    if (first_escapes == kNotEncoded) split(source.src, source.ref, n, planes);
     at = dst;
     for (int p = 0; p < info_.planes; ++p) {
       if (headers_[p].coded()) continue;
@@ -111,10 +132,16 @@ class SegmentEncoder {
     }
     for (int p = 0; p < info_.planes; ++p) {
       if (!headers_[p].coded()) continue;
-      at = EncodePlane(p, n, index, at);
+      at = EncodePlane(p, n, first_escapes, index, at);
       index += kBlockEntryBytes;
     }
     return at;
+  }
+
+  // Whether coding saves something even if no escape finds a shorter code than itself and two
+  // levels' bits.
+  static bool WorthCoding(int64_t escapes, int64_t n, int width) {
+    return BitPlaneBytes(2, n) + escapes + BitPlaneBytes(4, escapes) < RawPlaneBytes(width, n);
   }
 
   // Packs without touching what follows: another plane may be there already.
@@ -124,7 +151,9 @@ class SegmentEncoder {
     std::memcpy(dst, packed, BitPlaneBytes(width, n));
   }
 
-  std::byte* EncodePlane(int p, int64_t n, std::byte* index, std::byte* dst) {
+  // `first_escapes`: those of the first level if that is done already, or kNotEncoded.
+  std::byte* EncodePlane(int p, int64_t n, int64_t first_escapes, std::byte* index,
+                         std::byte* dst) {
     const PlaneHeader& header = headers_[p];
     const int width = info_.width[p];
     const int64_t raw_bytes = RawPlaneBytes(width, n);
@@ -138,8 +167,11 @@ class SegmentEncoder {
       const int64_t bits_bytes = BitPlaneBytes(code_bits, count);
       const bool may_be_sparse = level == 0 && code_bits == 1;
       uint8_t* const bits = may_be_sparse ? workspace_.bits : Bytes(at);
-      entry.escapes[level] = kernels_.encode_level[code_bits](
-          in, count, header.symbols[level], bits, workspace_.escapes[level]);
+      entry.escapes[level] =
+          level == 0 && first_escapes != kNotEncoded
+              ? first_escapes
+              : kernels_.encode_level[code_bits](in, count, header.symbols[level], bits,
+                                                 workspace_.escapes[level]);
       if (may_be_sparse) {
         at = WriteSparse(bits_bytes, at, entry);
       } else {
@@ -161,7 +193,7 @@ class SegmentEncoder {
       }
       at = dst + raw_bytes;
     } else {
-      std::memcpy(at, in, count);
+      CopyPadded(at, in, count);
       at += count;
     }
     WriteEntry(entry, index);

@@ -37,6 +37,18 @@ struct Kernels {
   EncodeLevel encode_level[3];   // by code width; [0] is null
   DecodeLevel decode_level[3];
 
+  // `split` and `encode_level[2]` of the last plane in one pass, which is then written nowhere;
+  // and `merge` with `decode_level[2]` of the last plane. For whole groups of 64 words; null where
+  // an instruction set gains nothing by it.
+  using SplitEncode = int64_t (*)(const void* src, const void* ref, int64_t count,
+                                  uint8_t* const* planes, const uint8_t* symbols, uint8_t* bits,
+                                  uint8_t* escapes);
+  using DecodeMerge = int64_t (*)(void* dst, const void* ref, int64_t count,
+                                  const uint8_t* const* planes, const uint8_t* symbols,
+                                  const uint8_t* bits, const uint8_t* escapes);
+  SplitEncode split_encode[kLayoutCount];
+  DecodeMerge decode_merge[kLayoutCount];
+
   // The low `width` bits of bytes as bit planes, and back. All memory is padded.
   void (*pack)(const uint8_t* in, int64_t count, int width, uint8_t* bits);
   void (*unpack)(const uint8_t* bits, int64_t count, int width, uint8_t* out);

@@ -205,6 +205,8 @@ inline int64_t SplitGroups(const void* src, const void* ref, int64_t count,
   constexpr int kBytes = Info(layout).word_bytes, kPlanes = Info(layout).planes;
   auto* from = static_cast<const uint8_t*>(src);
   auto* other = static_cast<const uint8_t*>(ref);
+  uint8_t* out[kPlanes];   // of our own: a store could alter `planes`, for all the compiler knows
+  for (int p = 0; p < kPlanes; ++p) out[p] = planes[p];
   int64_t i = 0;
   for (; i + 32 <= count; i += 32) {
     __m256i words[kBytes], cut[kPlanes];
@@ -214,7 +216,7 @@ inline int64_t SplitGroups(const void* src, const void* ref, int64_t count,
     }
     Deinterleave<kBytes>(words, cut);
     CutTop<layout>(cut);
-    for (int p = 0; p < kPlanes; ++p) StoreVector(planes[p] + i, cut[p]);
+    for (int p = 0; p < kPlanes; ++p) StoreVector(out[p] + i, cut[p]);
     from += 32 * kBytes;
     if constexpr (kDelta) other += 32 * kBytes;
   }
@@ -234,10 +236,12 @@ inline int64_t MergeGroups(void* dst, const void* ref, int64_t count,
   constexpr int kBytes = Info(layout).word_bytes, kPlanes = Info(layout).planes;
   auto* to = static_cast<uint8_t*>(dst);
   auto* other = static_cast<const uint8_t*>(ref);
+  const uint8_t* in[kPlanes];
+  for (int p = 0; p < kPlanes; ++p) in[p] = planes[p];
   int64_t i = 0;
   for (; i + 32 <= count; i += 32) {
     __m256i words[kBytes], cut[kPlanes];
-    for (int p = 0; p < kPlanes; ++p) cut[p] = LoadVector(planes[p] + i);
+    for (int p = 0; p < kPlanes; ++p) cut[p] = LoadVector(in[p] + i);
     JoinTop<layout>(cut);
     InterleavePlanes<kBytes>(cut, words);
     for (int b = 0; b < kBytes; ++b) {

@@ -10,6 +10,12 @@
 
 #include "codec/lossless/generic.inl"
 
+#if defined(__GNUC__) && !defined(__clang__)
+// GCC 12 warns of its own intrinsics, whose unused operand is left undefined on purpose.
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#endif
+
 namespace jaxccomp::lossless {
 namespace {
 
@@ -63,6 +69,14 @@ alignas(64) constexpr Indices kScatter8 = Scatter(8);
 
 inline __m512i LoadVector(const void* at) { return _mm512_loadu_si512(at); }
 inline void StoreVector(void* at, __m512i v) { _mm512_storeu_si512(at, v); }
+
+// A load that the compiler does not fold into its uses: twice from an unaligned address costs more
+// than a register, and expanding out of memory is microcode on AMD.
+inline __m512i LoadOnce(const void* at) {
+  __m512i v = LoadVector(at);
+  asm("" : "+v"(v));
+  return v;
+}
 
 inline __m512i Pair(__m512i a, const Indices& indices, __m512i b) {
   return _mm512_permutex2var_epi8(a, indices.Vector(), b);
@@ -200,23 +214,52 @@ inline void JoinTop(__m512i* p) {
   }
 }
 
+// Measured: with stores to the second-level cache in between, loads from there come late unless
+// they are asked for this far ahead.
+constexpr int64_t kAhead = 2048;
+
+// The next 64 words of `from`, XORed with `other` if there is one, in planes.
+template <Layout layout, bool kDelta>
+inline void CutGroup(const uint8_t* from, const uint8_t* other, __m512i* cut) {
+  constexpr int kBytes = Info(layout).word_bytes;
+  __m512i words[kBytes];
+  for (int b = 0; b < kBytes; ++b) {
+    _mm_prefetch(reinterpret_cast<const char*>(from) + kAhead + 64 * b, _MM_HINT_T0);
+    words[b] = LoadVector(from + 64 * b);
+    if constexpr (kDelta) words[b] = _mm512_xor_si512(words[b], LoadVector(other + 64 * b));
+    words[b] = Rotate<layout>(words[b]);
+  }
+  Deinterleave<kBytes>(words, cut);
+  CutTop<layout>(cut);
+}
+
+// The inverse, for planes in registers, which are lost.
+template <Layout layout, bool kDelta>
+inline void JoinGroup(__m512i* cut, uint8_t* to, const uint8_t* other) {
+  constexpr int kBytes = Info(layout).word_bytes;
+  __m512i words[kBytes];
+  JoinTop<layout>(cut);
+  InterleavePlanes<kBytes>(cut, words);
+  for (int b = 0; b < kBytes; ++b) {
+    words[b] = RotateBack<layout>(words[b]);
+    if constexpr (kDelta) words[b] = _mm512_xor_si512(words[b], LoadVector(other + 64 * b));
+    StoreVector(to + 64 * b, words[b]);
+  }
+}
+
 template <Layout layout, bool kDelta>
 inline int64_t SplitGroups(const void* src, const void* ref, int64_t count,
                            uint8_t* const* planes) {
   constexpr int kBytes = Info(layout).word_bytes, kPlanes = Info(layout).planes;
   auto* from = static_cast<const uint8_t*>(src);
   auto* other = static_cast<const uint8_t*>(ref);
+  uint8_t* out[kPlanes];   // of our own: a store could alter `planes`, for all the compiler knows
+  for (int p = 0; p < kPlanes; ++p) out[p] = planes[p];
   int64_t i = 0;
   for (; i + 64 <= count; i += 64) {
-    __m512i words[kBytes], cut[kPlanes];
-    for (int b = 0; b < kBytes; ++b) {
-      words[b] = LoadVector(from + 64 * b);
-      if constexpr (kDelta) words[b] = _mm512_xor_si512(words[b], LoadVector(other + 64 * b));
-      words[b] = Rotate<layout>(words[b]);
-    }
-    Deinterleave<kBytes>(words, cut);
-    CutTop<layout>(cut);
-    for (int p = 0; p < kPlanes; ++p) StoreVector(planes[p] + i, cut[p]);
+    __m512i cut[kPlanes];
+    CutGroup<layout, kDelta>(from, other, cut);
+    for (int p = 0; p < kPlanes; ++p) StoreVector(out[p] + i, cut[p]);
     from += 64 * kBytes;
     if constexpr (kDelta) other += 64 * kBytes;
   }
@@ -236,17 +279,13 @@ inline int64_t MergeGroups(void* dst, const void* ref, int64_t count,
   constexpr int kBytes = Info(layout).word_bytes, kPlanes = Info(layout).planes;
   auto* to = static_cast<uint8_t*>(dst);
   auto* other = static_cast<const uint8_t*>(ref);
+  const uint8_t* in[kPlanes];
+  for (int p = 0; p < kPlanes; ++p) in[p] = planes[p];
   int64_t i = 0;
   for (; i + 64 <= count; i += 64) {
-    __m512i words[kBytes], cut[kPlanes];
-    for (int p = 0; p < kPlanes; ++p) cut[p] = LoadVector(planes[p] + i);
-    JoinTop<layout>(cut);
-    InterleavePlanes<kBytes>(cut, words);
-    for (int b = 0; b < kBytes; ++b) {
-      words[b] = RotateBack<layout>(words[b]);
-      if constexpr (kDelta) words[b] = _mm512_xor_si512(words[b], LoadVector(other + 64 * b));
-      StoreVector(to + 64 * b, words[b]);
-    }
+    __m512i cut[kPlanes];
+    for (int p = 0; p < kPlanes; ++p) cut[p] = LoadOnce(in[p] + i);
+    JoinGroup<layout, kDelta>(cut, to, other);
     to += 64 * kBytes;
     if constexpr (kDelta) other += 64 * kBytes;
   }
@@ -270,7 +309,7 @@ inline Codes Classify(__m512i v, const __m512i* symbols, __mmask64 valid) {
   if constexpr (kCodeBits == 1) return {not_first, 0, not_first};
   const __mmask64 low = _mm512_mask_cmpneq_epi8_mask(not_first, v, symbols[2]);
   const __mmask64 high = _mm512_mask_cmpneq_epi8_mask(not_first, v, symbols[1]);
-  return {low, high, low & high};
+  return {low, high, _kand_mask64(low, high)};
 }
 
 template <int kCodeBits>
@@ -311,7 +350,7 @@ inline __m512i Expand(Codes codes, const __m512i* symbols, const uint8_t* escape
     v = _mm512_mask_mov_epi8(v, codes.low, symbols[1]);
     v = _mm512_mask_mov_epi8(v, codes.high, symbols[2]);
   }
-  return _mm512_mask_expand_epi8(v, codes.escape, LoadVector(escapes));
+  return _mm512_mask_expand_epi8(v, codes.escape, LoadOnce(escapes));
 }
 
 template <int kCodeBits>
@@ -342,6 +381,77 @@ int64_t DecodeLevel(const uint8_t* bits, int64_t count, const uint8_t* symbols,
     escapes += _mm_popcnt_u64(codes.escape);
   }
   return escapes - first;
+}
+
+template <Layout layout, bool kDelta>
+inline int64_t SplitEncodeGroups(const void* src, const void* ref, int64_t count,
+                                 uint8_t* const* planes, const uint8_t* symbols, uint8_t* bits,
+                                 uint8_t* escapes) {
+  constexpr int kBytes = Info(layout).word_bytes, kLast = Info(layout).planes - 1;
+  auto* from = static_cast<const uint8_t*>(src);
+  auto* other = static_cast<const uint8_t*>(ref);
+  uint8_t* out[kLast + 1];
+  for (int p = 0; p < kLast; ++p) out[p] = planes[p];
+  __m512i wanted[3];
+  for (int s = 0; s < 3; ++s) wanted[s] = _mm512_set1_epi8(static_cast<char>(symbols[s]));
+  uint8_t* const first = escapes;
+  for (int64_t i = 0; i < count; i += 64) {
+    __m512i cut[kLast + 1];
+    CutGroup<layout, kDelta>(from, other, cut);
+    for (int p = 0; p < kLast; ++p) StoreVector(out[p] + i, cut[p]);
+    const Codes codes = Classify<2>(cut[kLast], wanted, ~__mmask64{0});
+    Store<uint64_t>(bits, 0, codes.low);
+    Store<uint64_t>(bits, 1, codes.high);
+    bits += 16;
+    StoreVector(escapes, _mm512_maskz_compress_epi8(codes.escape, cut[kLast]));
+    escapes += _mm_popcnt_u64(codes.escape);
+    from += 64 * kBytes;
+    if constexpr (kDelta) other += 64 * kBytes;
+  }
+  return escapes - first;
+}
+
+template <Layout layout>
+int64_t SplitEncode(const void* src, const void* ref, int64_t count, uint8_t* const* planes,
+                    const uint8_t* symbols, uint8_t* bits, uint8_t* escapes) {
+  return ref == nullptr
+             ? SplitEncodeGroups<layout, false>(src, ref, count, planes, symbols, bits, escapes)
+             : SplitEncodeGroups<layout, true>(src, ref, count, planes, symbols, bits, escapes);
+}
+
+template <Layout layout, bool kDelta>
+inline int64_t DecodeMergeGroups(void* dst, const void* ref, int64_t count,
+                                 const uint8_t* const* planes, const uint8_t* symbols,
+                                 const uint8_t* bits, const uint8_t* escapes) {
+  constexpr int kBytes = Info(layout).word_bytes, kLast = Info(layout).planes - 1;
+  auto* to = static_cast<uint8_t*>(dst);
+  auto* other = static_cast<const uint8_t*>(ref);
+  const uint8_t* in[kLast + 1];
+  for (int p = 0; p < kLast; ++p) in[p] = planes[p];
+  __m512i wanted[3];
+  for (int s = 0; s < 3; ++s) wanted[s] = _mm512_set1_epi8(static_cast<char>(symbols[s]));
+  const uint8_t* const first = escapes;
+  for (int64_t i = 0; i < count; i += 64) {
+    const uint64_t low = Load<uint64_t>(bits), high = Load<uint64_t>(bits, 1);
+    bits += 16;
+    const Codes codes = {low, high, low & high};
+    __m512i cut[kLast + 1];
+    for (int p = 0; p < kLast; ++p) cut[p] = LoadOnce(in[p] + i);
+    cut[kLast] = Expand<2>(codes, wanted, escapes);
+    escapes += _mm_popcnt_u64(low & high);
+    JoinGroup<layout, kDelta>(cut, to, other);
+    to += 64 * kBytes;
+    if constexpr (kDelta) other += 64 * kBytes;
+  }
+  return escapes - first;
+}
+
+template <Layout layout>
+int64_t DecodeMerge(void* dst, const void* ref, int64_t count, const uint8_t* const* planes,
+                    const uint8_t* symbols, const uint8_t* bits, const uint8_t* escapes) {
+  return ref == nullptr
+             ? DecodeMergeGroups<layout, false>(dst, ref, count, planes, symbols, bits, escapes)
+             : DecodeMergeGroups<layout, true>(dst, ref, count, planes, symbols, bits, escapes);
 }
 
 void Pack(const uint8_t* in, int64_t count, int width, uint8_t* bits) {
@@ -375,6 +485,7 @@ void Unpack(const uint8_t* bits, int64_t count, int width, uint8_t* out) {
 
 #define JAXCCOMP_LOSSLESS_KERNELS kAvx512Kernels
 #define JAXCCOMP_LOSSLESS_NAME "avx512vbmi2"
+#define JAXCCOMP_LOSSLESS_FUSED
 #include "codec/lossless/table.inl"
 
 }  // namespace jaxccomp::lossless
