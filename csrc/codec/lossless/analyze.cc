@@ -1,6 +1,7 @@
 #include "codec/lossless/analyze.h"
 
 #include <algorithm>
+#include <functional>
 
 namespace jaxccomp::lossless {
 namespace {
@@ -8,17 +9,59 @@ namespace {
 // A look at so many bytes tells noise from everything else.
 constexpr int64_t kGlance = 128;
 // Noise of 8 bits shows 101 +- 4 different bytes at a glance, of 7 bits 81 +- 4. What shows more
-// than this has 40 symbols rarer than the nine that can be coded, each as common as they are.
+// than this has too many symbols as common as those that can be coded.
 constexpr int kNoise = 84;
 
 struct Symbol {
-  uint16_t count;
+  int32_t count;
   uint8_t byte;
 };
 
-// The commonest first, and of equal ones the smallest.
-bool Before(const Symbol& a, const Symbol& b) {
-  return a.count != b.count ? a.count > b.count : a.byte < b.byte;
+bool IsNoise(const uint8_t* sample, int64_t count) {
+  uint8_t seen[256] = {};
+  for (int64_t i = 0; i < count; ++i) seen[sample[i]] = 1;
+  int distinct = 0;
+  for (uint8_t flag : seen) distinct += flag;
+  return distinct > kNoise;
+}
+
+// A key for each byte that occurs, which is greater the commoner the byte is and among equally
+// common ones the smaller: count << 8 | ~byte. Returns how many there are.
+int Histogram(const uint8_t* sample, int64_t count, int32_t* keys) {
+  // Four tables in turn: an increment has to wait for the last one of the same counter.
+  uint16_t counts[4][256] = {};
+  int64_t i = 0;
+  for (; i + 4 <= count; i += 4) {
+    for (int t = 0; t < 4; ++t) ++counts[t][sample[i + t]];
+  }
+  for (; i < count; ++i) ++counts[0][sample[i]];
+  uint16_t sums[256];
+  for (int b = 0; b < 256; ++b) {
+    sums[b] = static_cast<uint16_t>(counts[0][b] + counts[1][b] + counts[2][b] + counts[3][b]);
+  }
+  int distinct = 0;
+  for (int b = 0; b < 256; ++b) {
+    keys[distinct] = sums[b] << 8 | (255 - b);
+    distinct += sums[b] != 0;
+  }
+  return distinct;
+}
+
+// The greatest keys first, as many of them as can be symbols.
+void SortFirst(int32_t* keys, int count, int32_t* sorted) {
+  constexpr int kFew = 48;
+  if (count > kFew) {
+    const int kept = std::min(count, kMaxSymbols);
+    std::partial_sort(keys, keys + kept, keys + count, std::greater<>());
+    std::copy(keys, keys + kept, sorted);
+    return;
+  }
+  // The place of a key is the number of greater ones: no branch that could be mispredicted.
+  for (int i = 0; i < count; ++i) {
+    int place = 0;
+    for (int j = 0; j < count; ++j) place += keys[j] > keys[i];
+    sorted[place] = keys[i];
+  }
 }
 
 // The best levels from `level` on, by the bits that they would need for the sample.
@@ -49,31 +92,15 @@ Choice BestLevels(const Symbol* symbols, int symbol_count, int used, int64_t rem
 }  // namespace
 
 PlaneHeader AnalyzePlane(const uint8_t* sample, int64_t count, int width) {
-  // Two counts per byte, in turn: an increment of the same counter has to wait for the last.
-  uint16_t counts[2][256] = {};
-  uint8_t seen[256];
-  int distinct = 0;
-  const auto add = [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const uint8_t byte = sample[i];
-      seen[distinct] = byte;
-      distinct += counts[0][byte] + counts[1][byte] == 0;
-      ++counts[i & 1][byte];
-    }
-  };
-  add(0, std::min(count, kGlance));
-  if (distinct > kNoise) return {};
-  add(std::min(count, kGlance), count);
-
-  Symbol symbols[kMaxSymbols + 1];
-  int kept = 0;
-  for (int d = 0; d < distinct; ++d) {
-    const uint8_t byte = seen[d];
-    const Symbol symbol = {static_cast<uint16_t>(counts[0][byte] + counts[1][byte]), byte};
-    if (kept == kMaxSymbols && !Before(symbol, symbols[kept - 1])) continue;
-    int at = kept < kMaxSymbols ? kept++ : kept - 1;
-    for (; at > 0 && Before(symbol, symbols[at - 1]); --at) symbols[at] = symbols[at - 1];
-    symbols[at] = symbol;
+  if (IsNoise(sample, std::min(count, kGlance))) return {};
+  int32_t keys[256];
+  const int distinct = Histogram(sample, count, keys);
+  int32_t sorted[256];
+  const int kept = std::min(distinct, kMaxSymbols);
+  SortFirst(keys, distinct, sorted);
+  Symbol symbols[kMaxSymbols];
+  for (int s = 0; s < kept; ++s) {
+    symbols[s] = {sorted[s] >> 8, static_cast<uint8_t>(~sorted[s])};
   }
 
   const Choice choice = BestLevels(symbols, kept, 0, count, 0, width);

@@ -82,21 +82,18 @@ bool Decoder::ReadPlaneHeader(int p) {
   if (!Has(1)) return false;
   PlaneHeader header;
   const auto descriptor = static_cast<unsigned>(*at_++);
-  if (descriptor != 0) {
-    if ((descriptor & ~0x3fu) != kPlaneCoded) return false;
-    for (int level = 0; level < kMaxLevels; ++level) {
-      const unsigned code_bits = descriptor >> (2 * level) & 3;
-      if (code_bits == 3 || (level == 0 && code_bits == 0)) return false;
-      if (code_bits == 0) {
-        if (descriptor >> (2 * level) != unsigned{kPlaneCoded} >> (2 * level)) return false;
-        break;
-      }
-      header.code_bits[level] = static_cast<uint8_t>(code_bits);
-      const int symbols = SymbolsOfLevel(static_cast<int>(code_bits));
-      if (!Has(symbols)) return false;
-      std::memcpy(header.symbols[level], at_, symbols);
-      at_ += symbols;
+  for (int level = 0; level < kMaxLevels; ++level) {
+    const unsigned code_bits = descriptor >> (2 * level) & 3;
+    if (code_bits == 3) return false;
+    if (code_bits == 0) {
+      if (descriptor >> (2 * level) != 0) return false;
+      break;
     }
+    header.code_bits[level] = static_cast<uint8_t>(code_bits);
+    const int symbols = SymbolsOfLevel(static_cast<int>(code_bits));
+    if (!Has(symbols)) return false;
+    std::memcpy(header.symbols[level], at_, symbols);
+    at_ += symbols;
   }
   headers_[p] = header;
   return true;
@@ -105,14 +102,17 @@ bool Decoder::ReadPlaneHeader(int p) {
 // Reads plane p's entry, and checks that what it announces can be of a block of n words.
 bool Decoder::ReadEntry(int p, int64_t n, BlockEntry& entry) {
   const PlaneHeader& header = headers_[p];
-  const uint64_t word = LoadLittleEndian(index_, 8);
-  index_ += kBlockEntryBytes;
-  entry.mode = static_cast<BlockMode>(word & 3);
-  entry.set_bytes = static_cast<int64_t>(word >> 2 & 0x3fff);
+  const uint64_t mode = LoadLittleEndian(index_, 2);
+  entry.mode = static_cast<BlockMode>(mode & 3);
+  entry.set_bytes = static_cast<int64_t>(mode >> 2);
+  uint64_t any = mode >> 2;
   for (int l = 0; l < kMaxLevels; ++l) {
-    entry.escapes[l] = static_cast<int64_t>(word >> (16 * (l + 1)) & 0xffff);
+    const uint64_t escapes = LoadLittleEndian(index_ + 2 + 2 * l, 2);
+    any |= escapes;
+    entry.escapes[l] = static_cast<int64_t>(escapes);
   }
-  if (entry.mode == BlockMode::kConstant || entry.mode == BlockMode::kRaw) return word >> 2 == 0;
+  index_ += kBlockEntryBytes;
+  if (entry.mode == BlockMode::kConstant || entry.mode == BlockMode::kRaw) return any == 0;
   if (entry.mode == BlockMode::kCoded) {
     if (entry.set_bytes != 0) return false;
   } else if (header.code_bits[0] != 1 || entry.set_bytes > BitPlaneBytes(1, n)) {

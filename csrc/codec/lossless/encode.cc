@@ -51,21 +51,19 @@ class SegmentEncoder {
  private:
   // Samples every plane; whether any is worth coding.
   bool Analyze(Source source, int64_t words) {
-    constexpr int64_t kRun = 64, kRuns = 8;
+    constexpr int64_t kRun = 64, kRuns = 16;   // kRuns and 5 have no common factor
     uint8_t* planes[kMaxPlanes];
     int64_t sampled = 0;
-    const int64_t stride = std::max(words / kRuns, kRun);
-    // Runs stand side by side in the planes, so that a glance at the first of them is a glance
-    // at the whole segment: each run gives half of itself first.
-    for (int half = 0; half < 2; ++half) {
-      for (int64_t begin = half * kRun / 2; begin < words && sampled < kRun * kRuns;
-           begin += stride) {
-        const int64_t n = std::min(kRun / 2, words - begin);
-        for (int p = 0; p < info_.planes; ++p) planes[p] = workspace_.planes[p] + sampled;
-        const Source from = source.From(begin * info_.word_bytes);
-        kernels_.split[static_cast<int>(layout_)](from.src, from.ref, n, planes);
-        sampled += n;
-      }
+    const int64_t stride = std::max(words / kRuns / 64 * 64, kRun);
+    // In an order in which a glance at the first of them is a glance at distant ones.
+    for (int64_t run = 0; run < kRuns; ++run) {
+      const int64_t begin = run * 5 % kRuns * stride;
+      const int64_t n = std::min(kRun, words - begin);
+      if (n <= 0) continue;
+      for (int p = 0; p < info_.planes; ++p) planes[p] = workspace_.planes[p] + sampled;
+      const Source from = source.From(begin * info_.word_bytes);
+      kernels_.split[static_cast<int>(layout_)](from.src, from.ref, n, planes);
+      sampled += n;
     }
     coded_ = 0;
     for (int p = 0; p < info_.planes; ++p) {
@@ -91,7 +89,7 @@ class SegmentEncoder {
   std::byte* WriteHeaders(std::byte* dst) const {
     for (int p = 0; p < info_.planes; ++p) {
       const PlaneHeader& header = headers_[p];
-      unsigned descriptor = header.coded() ? kPlaneCoded : 0;
+      unsigned descriptor = 0;
       for (int l = 0; l < kMaxLevels; ++l) descriptor |= header.code_bits[l] << (2 * l);
       *dst++ = static_cast<std::byte>(descriptor);
       for (int l = 0; l < kMaxLevels; ++l) {
@@ -138,10 +136,10 @@ class SegmentEncoder {
     return at;
   }
 
-  // Whether coding saves something even if no escape finds a shorter code than itself and two
-  // levels' bits.
+  // Whether coding saves something even if no escape finds a shorter code than itself and the
+  // bits of all further levels.
   static bool WorthCoding(int64_t escapes, int64_t n, int width) {
-    return BitPlaneBytes(2, n) + escapes + BitPlaneBytes(4, escapes) < RawPlaneBytes(width, n);
+    return BitPlaneBytes(2, n) + escapes + BitPlaneBytes(2 * (kMaxLevels - 1), escapes) < RawPlaneBytes(width, n);
   }
 
   // Packs without touching what follows: another plane may be there already.
@@ -234,7 +232,7 @@ class SegmentEncoder {
 }  // namespace
 
 int64_t EncodeBoundBytes(Layout layout, int64_t words) {
-  // A block may need more room while it is encoded than it will take: a coded plane up to 14 bits
+  // A block may need more room while it is encoded than it will take: a coded plane up to 16 bits
   // per byte, before it is found to be better off raw.
   const int64_t block = std::min(words, kBlockWords);
   const int64_t segment_blocks = (std::min(words, kSegmentWords) + kBlockWords - 1) / kBlockWords;

@@ -18,16 +18,14 @@ inline constexpr uint8_t kFlagDelta = 1;   // words were XORed with a reference
 
 // A segment has its own symbols; a block, its own entry in the segment's index.
 inline constexpr int64_t kSegmentWords = 1 << 16;
-inline constexpr int64_t kBlockWords = 1 << 12;
+inline constexpr int64_t kBlockWords = 1 << 13;
 
 enum class SegmentKind : uint8_t { kStored = 0, kPlanes = 1 };
 
-// A coded plane has up to three levels; each has codes of one bit (a symbol, or escape) or of two
+// A coded plane has up to four levels; each has codes of one bit (a symbol, or escape) or of two
 // (three symbols, or escape).
-inline constexpr int kMaxLevels = 3;
+inline constexpr int kMaxLevels = 4;
 inline constexpr int kMaxSymbols = 3 * kMaxLevels;
-inline constexpr uint8_t kPlaneCoded = 0x40;   // or-ed with the code widths, two bits each
-
 inline constexpr int SymbolsOfLevel(int code_bits) { return code_bits == 2 ? 3 : code_bits; }
 
 struct PlaneHeader {
@@ -45,7 +43,7 @@ enum class BlockMode : uint8_t {
   kSparse = 3,     // coded, and of the first level's bits only the bytes that are not 0
 };
 
-inline constexpr int64_t kBlockEntryBytes = 8;
+inline constexpr int64_t kBlockEntryBytes = 10;   // five numbers of 16 bits
 
 struct BlockEntry {
   BlockMode mode = BlockMode::kConstant;

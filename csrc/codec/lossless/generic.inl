@@ -92,6 +92,18 @@ inline uint64_t JoinWord(const uint8_t* const* planes, int64_t i) {
   return w;
 }
 
+// Where the byte of word i stands in a plane of `count` bytes: a group of 64 words is a matrix of
+// k rows of 4 x 16 / k words, in lanes of 16 bytes, and rows and lanes change places. A last,
+// partial group keeps its order.
+template <Layout layout>
+inline int64_t PlaceOf(int64_t i, int64_t count) {
+  constexpr int64_t kLaneWords = 16 / Info(layout).word_bytes;
+  const int64_t group = i & ~int64_t{63};
+  if (count - group < 64) return i;
+  const int64_t j = i & 63;
+  return group + j / kLaneWords % 4 * 16 + j / (4 * kLaneWords) * kLaneWords + j % kLaneWords;
+}
+
 template <Layout layout>
 void SplitFrom(int64_t begin, const void* src, const void* ref, int64_t count,
                uint8_t* const* planes) {
@@ -101,7 +113,8 @@ void SplitFrom(int64_t begin, const void* src, const void* ref, int64_t count,
     if (ref != nullptr) w ^= Load<Word<layout>>(ref, i);
     uint8_t bytes[kPlanes];
     CutWord<layout>(w, bytes);
-    for (int p = 0; p < kPlanes; ++p) planes[p][i] = bytes[p];
+    const int64_t place = PlaceOf<layout>(i, count);
+    for (int p = 0; p < kPlanes; ++p) planes[p][place] = bytes[p];
   }
 }
 
@@ -109,7 +122,7 @@ template <Layout layout>
 void MergeFrom(int64_t begin, void* dst, const void* ref, int64_t count,
                const uint8_t* const* planes) {
   for (int64_t i = begin; i < count; ++i) {
-    auto w = static_cast<Word<layout>>(JoinWord<layout>(planes, i));
+    auto w = static_cast<Word<layout>>(JoinWord<layout>(planes, PlaceOf<layout>(i, count)));
     if (ref != nullptr) w ^= Load<Word<layout>>(ref, i);
     Store<Word<layout>>(dst, i, w);
   }

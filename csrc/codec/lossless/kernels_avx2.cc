@@ -45,221 +45,70 @@ constexpr ShuffleTable MakeExpand() {
 alignas(64) constexpr ShuffleTable kCompress = MakeCompress();
 alignas(64) constexpr ShuffleTable kExpand = MakeExpand();
 
-inline __m256i LoadVector(const void* at) {
+using Vector = __m256i;
+constexpr int kVectorBytes = 32;
+
+inline Vector LoadVector(const void* at) {
   return _mm256_loadu_si256(static_cast<const __m256i*>(at));
 }
-inline void StoreVector(void* at, __m256i v) {
-  _mm256_storeu_si256(static_cast<__m256i*>(at), v);
-}
+inline Vector LoadOnce(const void* at) { return LoadVector(at); }
+inline void StoreVector(void* at, Vector v) { _mm256_storeu_si256(static_cast<__m256i*>(at), v); }
 inline __m128i LoadEight(const void* at) {
   return _mm_loadl_epi64(static_cast<const __m128i*>(at));
 }
 
-inline __m256i InOrder(__m256i v) { return _mm256_permute4x64_epi64(v, 0xd8); }
-
-// Two vectors of 16 words of two bytes to two planes of 32 bytes.
-inline void Deinterleave2(__m256i a, __m256i b, __m256i* planes) {
-  const __m256i low = _mm256_set1_epi16(0xff);
-  planes[0] =
-      InOrder(_mm256_packus_epi16(_mm256_and_si256(a, low), _mm256_and_si256(b, low)));
-  planes[1] = InOrder(_mm256_packus_epi16(_mm256_srli_epi16(a, 8), _mm256_srli_epi16(b, 8)));
-}
-
-inline void Interleave2(__m256i low, __m256i high, __m256i* out) {
-  const __m256i a = InOrder(low), b = InOrder(high);
-  out[0] = _mm256_unpacklo_epi8(a, b);
-  out[1] = _mm256_unpackhi_epi8(a, b);
-}
-
-// Four vectors of 8 words of four bytes to four planes. In each half, the bytes of a place are
-// brought together first.
-inline void Deinterleave4(const __m256i* in, __m256i* planes) {
-  const __m256i gather = _mm256_broadcastsi128_si256(
-      _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
-  const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
-  __m256i v[4];
-  for (int i = 0; i < 4; ++i) v[i] = _mm256_shuffle_epi8(in[i], gather);
-  const __m256i a = _mm256_unpacklo_epi32(v[0], v[1]), b = _mm256_unpacklo_epi32(v[2], v[3]);
-  const __m256i c = _mm256_unpackhi_epi32(v[0], v[1]), d = _mm256_unpackhi_epi32(v[2], v[3]);
-  planes[0] = _mm256_permutevar8x32_epi32(_mm256_unpacklo_epi64(a, b), order);
-  planes[1] = _mm256_permutevar8x32_epi32(_mm256_unpackhi_epi64(a, b), order);
-  planes[2] = _mm256_permutevar8x32_epi32(_mm256_unpacklo_epi64(c, d), order);
-  planes[3] = _mm256_permutevar8x32_epi32(_mm256_unpackhi_epi64(c, d), order);
-}
-
-inline void Interleave4(const __m256i* planes, __m256i* out) {
-  const __m256i a = _mm256_unpacklo_epi8(planes[0], planes[1]);
-  const __m256i b = _mm256_unpackhi_epi8(planes[0], planes[1]);
-  const __m256i c = _mm256_unpacklo_epi8(planes[2], planes[3]);
-  const __m256i d = _mm256_unpackhi_epi8(planes[2], planes[3]);
-  const __m256i w0 = _mm256_unpacklo_epi16(a, c), w1 = _mm256_unpackhi_epi16(a, c);
-  const __m256i w2 = _mm256_unpacklo_epi16(b, d), w3 = _mm256_unpackhi_epi16(b, d);
-  out[0] = _mm256_permute2x128_si256(w0, w1, 0x20);
-  out[1] = _mm256_permute2x128_si256(w2, w3, 0x20);
-  out[2] = _mm256_permute2x128_si256(w0, w1, 0x31);
-  out[3] = _mm256_permute2x128_si256(w2, w3, 0x31);
-}
-
-// `kBytes` vectors of words to as many planes of 32 bytes, lowest byte first.
-template <int kBytes>
-inline void Deinterleave(const __m256i* in, __m256i* planes) {
-  if constexpr (kBytes == 1) {
-    planes[0] = in[0];
-  } else if constexpr (kBytes == 2) {
-    Deinterleave2(in[0], in[1], planes);
-  } else if constexpr (kBytes == 4) {
-    Deinterleave4(in, planes);
-  } else {
-    __m256i low[4], high[4];
-    for (int i = 0; i < 4; ++i) {
-      const __m256 a = _mm256_castsi256_ps(in[2 * i]), b = _mm256_castsi256_ps(in[2 * i + 1]);
-      low[i] = InOrder(_mm256_castps_si256(_mm256_shuffle_ps(a, b, 0x88)));
-      high[i] = InOrder(_mm256_castps_si256(_mm256_shuffle_ps(a, b, 0xdd)));
-    }
-    Deinterleave4(low, planes);
-    Deinterleave4(high, planes + 4);
-  }
-}
-
-template <int kBytes>
-inline void InterleavePlanes(const __m256i* planes, __m256i* out) {
-  if constexpr (kBytes == 1) {
-    out[0] = planes[0];
-  } else if constexpr (kBytes == 2) {
-    Interleave2(planes[0], planes[1], out);
-  } else if constexpr (kBytes == 4) {
-    Interleave4(planes, out);
-  } else {
-    __m256i low[4], high[4];
-    Interleave4(planes, low);
-    Interleave4(planes + 4, high);
-    for (int i = 0; i < 4; ++i) {
-      const __m256i a = InOrder(low[i]), b = InOrder(high[i]);
-      out[2 * i] = _mm256_unpacklo_epi32(a, b);
-      out[2 * i + 1] = _mm256_unpackhi_epi32(a, b);
-    }
-  }
-}
-
+inline Vector Set8(int byte) { return _mm256_set1_epi8(static_cast<char>(byte)); }
+inline Vector Or(Vector a, Vector b) { return _mm256_or_si256(a, b); }
+inline Vector Xor(Vector a, Vector b) { return _mm256_xor_si256(a, b); }
+inline Vector And8(Vector v, int mask) { return _mm256_and_si256(v, Set8(mask)); }
+inline Vector Add8(Vector a, Vector b) { return _mm256_add_epi8(a, b); }
+inline Vector Sub8(Vector a, Vector b) { return _mm256_sub_epi8(a, b); }
 template <int kShift>
-inline __m256i ShiftRight8(__m256i v) {
-  return _mm256_and_si256(_mm256_srli_epi16(v, kShift), _mm256_set1_epi8(0xff >> kShift));
-}
-
+inline Vector ShiftLeft16(Vector v) { return _mm256_slli_epi16(v, kShift); }
 template <int kShift>
-inline __m256i ShiftLeft8(__m256i v) {
-  return _mm256_and_si256(_mm256_slli_epi16(v, kShift),
-                          _mm256_set1_epi8(static_cast<char>(0xff << kShift)));
+inline Vector ShiftRight16(Vector v) { return _mm256_srli_epi16(v, kShift); }
+inline Vector LowByte16(Vector v) { return _mm256_and_si256(v, _mm256_set1_epi16(255)); }
+inline Vector Shuffle8(Vector v, const uint8_t* pattern) {
+  const __m128i lane = _mm_load_si128(reinterpret_cast<const __m128i*>(pattern));
+  return _mm256_shuffle_epi8(v, _mm256_broadcastsi128_si256(lane));
 }
+inline Vector Pack16(Vector a, Vector b) { return _mm256_packus_epi16(a, b); }
+inline Vector UnpackLow8(Vector a, Vector b) { return _mm256_unpacklo_epi8(a, b); }
+inline Vector UnpackHigh8(Vector a, Vector b) { return _mm256_unpackhi_epi8(a, b); }
+inline Vector UnpackLow16(Vector a, Vector b) { return _mm256_unpacklo_epi16(a, b); }
+inline Vector UnpackHigh16(Vector a, Vector b) { return _mm256_unpackhi_epi16(a, b); }
+inline Vector UnpackLow32(Vector a, Vector b) { return _mm256_unpacklo_epi32(a, b); }
+inline Vector UnpackHigh32(Vector a, Vector b) { return _mm256_unpackhi_epi32(a, b); }
+inline Vector UnpackLow64(Vector a, Vector b) { return _mm256_unpacklo_epi64(a, b); }
+inline Vector UnpackHigh64(Vector a, Vector b) { return _mm256_unpackhi_epi64(a, b); }
 
-inline __m256i And8(__m256i v, int mask) {
-  return _mm256_and_si256(v, _mm256_set1_epi8(static_cast<char>(mask)));
-}
-
-// The top bytes of words to the planes that share them.
+// Bytes are cheaper to rotate than words here, and there are fewer of them.
 template <Layout layout>
-inline void CutTop(__m256i* p) {
-  constexpr int kTop = Info(layout).word_bytes - 2;
-  if constexpr (layout == Layout::kBFloat16 || layout == Layout::kFloat32) {
-    const __m256i low = p[kTop], top = p[kTop + 1], zero = _mm256_setzero_si256();
-    // A byte below 0 compares as -1, which is subtracted.
-    p[kTop] = _mm256_sub_epi8(_mm256_add_epi8(low, low), _mm256_cmpgt_epi8(zero, top));
-    p[kTop + 1] = _mm256_sub_epi8(_mm256_add_epi8(top, top), _mm256_cmpgt_epi8(zero, low));
-  } else if constexpr (layout == Layout::kFloat16) {
-    const __m256i top = p[1];
-    p[1] = _mm256_or_si256(And8(top, 3), And8(_mm256_srli_epi16(top, 5), 4));
-    p[2] = And8(_mm256_srli_epi16(top, 2), 31);
-  } else if constexpr (layout == Layout::kFloat64) {
-    const __m256i low = p[6], top = p[7];
-    const __m256i biased = _mm256_sub_epi8(top, _mm256_set1_epi8(896 >> 4));
-    p[6] = _mm256_or_si256(And8(low, 15), And8(_mm256_srli_epi16(top, 3), 16));
-    p[7] = And8(_mm256_srli_epi16(biased, 4), 7);
-    p[8] = _mm256_or_si256(ShiftLeft8<4>(biased), ShiftRight8<4>(low));
-  }
-}
-
+inline Vector Rotate(Vector v) { return v; }
 template <Layout layout>
-inline void JoinTop(__m256i* p) {
-  constexpr int kTop = Info(layout).word_bytes - 2;
-  if constexpr (layout == Layout::kBFloat16 || layout == Layout::kFloat32) {
-    const __m256i low = p[kTop], exponent = p[kTop + 1];
-    p[kTop] = _mm256_or_si256(ShiftRight8<1>(low), ShiftLeft8<7>(exponent));
-    p[kTop + 1] = _mm256_or_si256(ShiftRight8<1>(exponent), ShiftLeft8<7>(low));
-  } else if constexpr (layout == Layout::kFloat16) {
-    const __m256i sign_high = p[1];
-    p[1] = _mm256_or_si256(
-        _mm256_or_si256(And8(sign_high, 3), And8(_mm256_slli_epi16(sign_high, 5), 128)),
-        And8(_mm256_slli_epi16(p[2], 2), 31 << 2));
-  } else if constexpr (layout == Layout::kFloat64) {
-    const __m256i sign_high = p[6];
-    const __m256i biased = _mm256_or_si256(ShiftLeft8<4>(p[7]), ShiftRight8<4>(p[8]));
-    const __m256i exponent = And8(_mm256_add_epi8(biased, _mm256_set1_epi8(896 >> 4)), 127);
-    p[7] = _mm256_or_si256(exponent, And8(_mm256_slli_epi16(sign_high, 3), 128));
-    p[6] = _mm256_or_si256(And8(sign_high, 15), ShiftLeft8<4>(p[8]));
-  }
+inline Vector RotateBack(Vector v) { return v; }
+
+inline void CutSign(Vector& low, Vector& top) {
+  const Vector zero = _mm256_setzero_si256();
+  // A byte below 0 compares as -1, which is subtracted.
+  const Vector sign = _mm256_cmpgt_epi8(zero, top), odd = _mm256_cmpgt_epi8(zero, low);
+  low = Sub8(Add8(low, low), sign);
+  top = Sub8(Add8(top, top), odd);
 }
 
-template <Layout layout, bool kDelta>
-inline int64_t SplitGroups(const void* src, const void* ref, int64_t count,
-                           uint8_t* const* planes) {
-  constexpr int kBytes = Info(layout).word_bytes, kPlanes = Info(layout).planes;
-  auto* from = static_cast<const uint8_t*>(src);
-  auto* other = static_cast<const uint8_t*>(ref);
-  uint8_t* out[kPlanes];   // of our own: a store could alter `planes`, for all the compiler knows
-  for (int p = 0; p < kPlanes; ++p) out[p] = planes[p];
-  int64_t i = 0;
-  for (; i + 32 <= count; i += 32) {
-    __m256i words[kBytes], cut[kPlanes];
-    for (int b = 0; b < kBytes; ++b) {
-      words[b] = LoadVector(from + 32 * b);
-      if constexpr (kDelta) words[b] = _mm256_xor_si256(words[b], LoadVector(other + 32 * b));
-    }
-    Deinterleave<kBytes>(words, cut);
-    CutTop<layout>(cut);
-    for (int p = 0; p < kPlanes; ++p) StoreVector(out[p] + i, cut[p]);
-    from += 32 * kBytes;
-    if constexpr (kDelta) other += 32 * kBytes;
-  }
-  return i;
+inline void JoinSign(Vector& low, Vector& top) {
+  const Vector sign = And8(ShiftLeft16<7>(low), 0x80), odd = And8(ShiftLeft16<7>(top), 0x80);
+  low = Or(And8(ShiftRight16<1>(low), 0x7f), odd);
+  top = Or(And8(ShiftRight16<1>(top), 0x7f), sign);
 }
 
-template <Layout layout>
-void Split(const void* src, const void* ref, int64_t count, uint8_t* const* planes) {
-  const int64_t done = ref == nullptr ? SplitGroups<layout, false>(src, ref, count, planes)
-                                      : SplitGroups<layout, true>(src, ref, count, planes);
-  SplitFrom<layout>(done, src, ref, count, planes);
-}
+}  // namespace
+}  // namespace jaxccomp::lossless
 
-template <Layout layout, bool kDelta>
-inline int64_t MergeGroups(void* dst, const void* ref, int64_t count,
-                           const uint8_t* const* planes) {
-  constexpr int kBytes = Info(layout).word_bytes, kPlanes = Info(layout).planes;
-  auto* to = static_cast<uint8_t*>(dst);
-  auto* other = static_cast<const uint8_t*>(ref);
-  const uint8_t* in[kPlanes];
-  for (int p = 0; p < kPlanes; ++p) in[p] = planes[p];
-  int64_t i = 0;
-  for (; i + 32 <= count; i += 32) {
-    __m256i words[kBytes], cut[kPlanes];
-    for (int p = 0; p < kPlanes; ++p) cut[p] = LoadVector(in[p] + i);
-    JoinTop<layout>(cut);
-    InterleavePlanes<kBytes>(cut, words);
-    for (int b = 0; b < kBytes; ++b) {
-      if constexpr (kDelta) words[b] = _mm256_xor_si256(words[b], LoadVector(other + 32 * b));
-      StoreVector(to + 32 * b, words[b]);
-    }
-    to += 32 * kBytes;
-    if constexpr (kDelta) other += 32 * kBytes;
-  }
-  return i;
-}
+#include "codec/lossless/planes.inl"
 
-template <Layout layout>
-void Merge(void* dst, const void* ref, int64_t count, const uint8_t* const* planes) {
-  const int64_t done = ref == nullptr ? MergeGroups<layout, false>(dst, ref, count, planes)
-                                      : MergeGroups<layout, true>(dst, ref, count, planes);
-  MergeFrom<layout>(done, dst, ref, count, planes);
-}
+namespace jaxccomp::lossless {
+namespace {
 
 // A bit per byte of 64 that equals the symbol.
 struct Half {
