@@ -1,6 +1,7 @@
 #include "codec/lossless/analyze.h"
 
 #include <algorithm>
+#include <cstring>
 #include <functional>
 
 namespace jaxccomp::lossless {
@@ -40,9 +41,14 @@ int Histogram(const uint8_t* sample, int64_t count, int32_t* keys) {
     sums[b] = static_cast<uint16_t>(counts[0][b] + counts[1][b] + counts[2][b] + counts[3][b]);
   }
   int distinct = 0;
-  for (int b = 0; b < 256; ++b) {
-    keys[distinct] = sums[b] << 8 | (255 - b);
-    distinct += sums[b] != 0;
+  for (int b = 0; b < 256; b += 4) {
+    uint64_t four;
+    std::memcpy(&four, sums + b, 8);
+    if (four == 0) continue;
+    for (int i = b; i < b + 4; ++i) {
+      keys[distinct] = sums[i] << 8 | (255 - i);
+      distinct += sums[i] != 0;
+    }
   }
   return distinct;
 }
@@ -64,29 +70,38 @@ void SortFirst(int32_t* keys, int count, int32_t* sorted) {
   }
 }
 
-// The best levels from `level` on, by the bits that they would need for the sample.
-struct Choice {
-  int64_t bits;
-  uint8_t code_bits[kMaxLevels];
-};
-
-Choice BestLevels(const Symbol* symbols, int symbol_count, int used, int64_t remaining,
-                  int level, int width) {
-  Choice best = {remaining * width, {}};
-  if (level == 0) best.bits = INT64_MAX;
-  if (level == kMaxLevels || used == symbol_count) return best;
-  for (int code_bits = 1; code_bits <= 2; ++code_bits) {
-    const int end = std::min(used + SymbolsOfLevel(code_bits), symbol_count);
-    int64_t escapes = remaining;
-    for (int s = used; s < end; ++s) escapes -= symbols[s].count;
-    // Whole bytes are what the last level's escapes take.
-    Choice rest = BestLevels(symbols, symbol_count, end, escapes, level + 1, 8);
-    rest.bits += remaining * code_bits;
-    if (rest.bits >= best.bits) continue;
-    best = rest;
-    best.code_bits[level] = static_cast<uint8_t>(code_bits);
+// The code widths of levels that take the fewest bits for the sample: from the last level back, for
+// every number of symbols that the levels before may have taken, the better of ending there and of
+// either width. Returns the bits.
+int64_t BestLevels(const Symbol* symbols, int symbol_count, int64_t count, uint8_t* code_bits) {
+  int64_t remaining[kMaxSymbols + 1];   // bytes that are none of the first symbols
+  remaining[0] = count;
+  for (int s = 0; s < kMaxSymbols; ++s) {
+    remaining[s + 1] = remaining[s] - (s < symbol_count ? symbols[s].count : 0);
   }
-  return best;
+  int64_t bits[kMaxLevels + 1][kMaxSymbols + 1];
+  uint8_t choice[kMaxLevels][kMaxSymbols + 1];
+  for (int used = 0; used <= kMaxSymbols; ++used) bits[kMaxLevels][used] = 8 * remaining[used];
+  for (int level = kMaxLevels - 1; level >= 0; --level) {
+    for (int used = level; used <= 3 * level; ++used) {
+      const int64_t one = remaining[used] + bits[level + 1][used + 1];
+      const int64_t two = 2 * remaining[used] + bits[level + 1][used + 3];
+      int64_t best = std::min(one, two);
+      choice[level][used] = one <= two ? 1 : 2;
+      // Without a symbol there is no level; the first one there is in any case.
+      if (level > 0 && (used >= symbol_count || 8 * remaining[used] <= best)) {
+        best = 8 * remaining[used];
+        choice[level][used] = 0;
+      }
+      bits[level][used] = best;
+    }
+  }
+  int used = 0;
+  for (int level = 0; level < kMaxLevels && choice[level][used] != 0; ++level) {
+    code_bits[level] = choice[level][used];
+    used += SymbolsOfLevel(code_bits[level]);
+  }
+  return bits[0][0];
 }
 
 }  // namespace
@@ -103,13 +118,13 @@ PlaneHeader AnalyzePlane(const uint8_t* sample, int64_t count, int width) {
     symbols[s] = {sorted[s] >> 8, static_cast<uint8_t>(~sorted[s])};
   }
 
-  const Choice choice = BestLevels(symbols, kept, 0, count, 0, width);
   PlaneHeader header;
-  if (choice.bits * 50 > count * width * 49) return header;
+  uint8_t code_bits[kMaxLevels] = {};
+  if (BestLevels(symbols, kept, count, code_bits) * 50 > count * width * 49) return header;
   int used = 0;
-  for (int level = 0; level < kMaxLevels && choice.code_bits[level] != 0; ++level) {
-    header.code_bits[level] = choice.code_bits[level];
-    for (int s = 0; s < SymbolsOfLevel(choice.code_bits[level]); ++s, ++used) {
+  for (int level = 0; level < kMaxLevels && code_bits[level] != 0; ++level) {
+    header.code_bits[level] = code_bits[level];
+    for (int s = 0; s < SymbolsOfLevel(code_bits[level]); ++s, ++used) {
       // A level short of symbols repeats its first, which the kernels allow.
       header.symbols[level][s] = used < kept ? symbols[used].byte : header.symbols[level][0];
     }
