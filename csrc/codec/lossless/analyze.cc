@@ -28,26 +28,17 @@ bool IsNoise(const uint8_t* sample, int64_t count) {
 
 // A key for each byte that occurs, which is greater the commoner the byte is and among equally
 // common ones the smaller: count << 8 | ~byte. Returns how many there are.
-int Histogram(const uint8_t* sample, int64_t count, int32_t* keys) {
-  // Four tables in turn: an increment has to wait for the last one of the same counter.
-  uint16_t counts[4][256] = {};
-  int64_t i = 0;
-  for (; i + 4 <= count; i += 4) {
-    for (int t = 0; t < 4; ++t) ++counts[t][sample[i + t]];
-  }
-  for (; i < count; ++i) ++counts[0][sample[i]];
-  uint16_t sums[256];
-  for (int b = 0; b < 256; ++b) {
-    sums[b] = static_cast<uint16_t>(counts[0][b] + counts[1][b] + counts[2][b] + counts[3][b]);
-  }
+int Keys(const Kernels& kernels, const uint8_t* sample, int64_t count, int32_t* keys) {
+  uint16_t counts[256];
+  kernels.histogram(sample, count, counts);
   int distinct = 0;
   for (int b = 0; b < 256; b += 4) {
     uint64_t four;
-    std::memcpy(&four, sums + b, 8);
+    std::memcpy(&four, counts + b, 8);
     if (four == 0) continue;
     for (int i = b; i < b + 4; ++i) {
-      keys[distinct] = sums[i] << 8 | (255 - i);
-      distinct += sums[i] != 0;
+      keys[distinct] = counts[i] << 8 | (255 - i);
+      distinct += counts[i] != 0;
     }
   }
   return distinct;
@@ -106,10 +97,10 @@ int64_t BestLevels(const Symbol* symbols, int symbol_count, int64_t count, uint8
 
 }  // namespace
 
-PlaneHeader AnalyzePlane(const uint8_t* sample, int64_t count, int width) {
+PlaneHeader AnalyzePlane(const Kernels& kernels, const uint8_t* sample, int64_t count, int width) {
   if (IsNoise(sample, std::min(count, kGlance))) return {};
   int32_t keys[256];
-  const int distinct = Histogram(sample, count, keys);
+  const int distinct = Keys(kernels, sample, count, keys);
   int32_t sorted[256];
   const int kept = std::min(distinct, kMaxSymbols);
   SortFirst(keys, distinct, sorted);

@@ -67,7 +67,7 @@ class SegmentEncoder {
     }
     coded_ = 0;
     for (int p = 0; p < info_.planes; ++p) {
-      headers_[p] = AnalyzePlane(workspace_.planes[p], sampled, info_.width[p]);
+      headers_[p] = AnalyzePlane(kernels_, workspace_.planes[p], sampled, info_.width[p]);
       coded_ += headers_[p].coded();
     }
     return coded_ > 0;

@@ -128,6 +128,20 @@ void MergeFrom(int64_t begin, void* dst, const void* ref, int64_t count,
   }
 }
 
+// How often each byte occurs.
+inline void CountEach(const uint8_t* in, int64_t count, uint16_t* counts) {
+  // Four tables in turn: an increment has to wait for the last one of the same counter.
+  uint16_t tables[4][256] = {};
+  int64_t i = 0;
+  for (; i + 4 <= count; i += 4) {
+    for (int t = 0; t < 4; ++t) ++tables[t][in[i + t]];
+  }
+  for (; i < count; ++i) ++tables[0][in[i]];
+  for (int b = 0; b < 256; ++b) {
+    counts[b] = static_cast<uint16_t>(tables[0][b] + tables[1][b] + tables[2][b] + tables[3][b]);
+  }
+}
+
 // The last, partial group of a bit plane takes as few bytes as will do. `bits` is padded: each
 // piece is written in full and its end overwritten by the next.
 inline int64_t PieceBytes(int64_t count) { return (count + 7) >> 3; }

@@ -49,6 +49,9 @@ struct Kernels {
   SplitEncode split_encode[kLayoutCount];
   DecodeMerge decode_merge[kLayoutCount];
 
+  // How often each of the 256 bytes occurs among fewer than 2^16, which are padded.
+  void (*histogram)(const uint8_t* in, int64_t count, uint16_t* counts);
+
   // The low `width` bits of bytes as bit planes, and back. All memory is padded.
   void (*pack)(const uint8_t* in, int64_t count, int width, uint8_t* bits);
   void (*unpack)(const uint8_t* bits, int64_t count, int width, uint8_t* out);

@@ -220,6 +220,10 @@ int64_t DecodeLevel(const uint8_t* bits, int64_t count, const uint8_t* symbols,
   return escapes - first;
 }
 
+void Histogram(const uint8_t* in, int64_t count, uint16_t* counts) {
+  CountEach(in, count, counts);
+}
+
 void Pack(const uint8_t* in, int64_t count, int width, uint8_t* bits) {
   for (int64_t i = 0; i < count; i += 64) {
     const Half v = {LoadVector(in + i), LoadVector(in + i + 32)};

@@ -140,9 +140,14 @@ inline uint64_t LoadOnce64(const uint8_t* at) {
   return value;
 }
 
+inline __mmask64 LoadMask(const uint8_t* at) {
+  __mmask64 mask;
+  asm("kmovq %1, %0" : "=k"(mask) : "m"(*reinterpret_cast<const InMemory<uint64_t>::Type*>(at)));
+  return mask;
+}
+
 inline Codes LoadCodes(const uint8_t* bits) {
-  const __mmask64 low = _load_mask64(reinterpret_cast<__mmask64*>(const_cast<uint8_t*>(bits)));
-  const __mmask64 high = _load_mask64(reinterpret_cast<__mmask64*>(const_cast<uint8_t*>(bits + 8)));
+  const __mmask64 low = LoadMask(bits), high = LoadMask(bits + 8);
   return {low, high, _kand_mask64(low, high)};
 }
 
@@ -255,6 +260,52 @@ int64_t DecodeMerge(void* dst, const void* ref, int64_t count, const uint8_t* co
   return ref == nullptr
              ? DecodeMergeGroups<layout, false>(dst, ref, count, planes, symbols, bits, escapes)
              : DecodeMergeGroups<layout, true>(dst, ref, count, planes, symbols, bits, escapes);
+}
+
+inline int Max(const uint8_t* in, int64_t count) {
+  __m512i most = _mm512_setzero_si512();
+  for (int64_t i = 0; i < count; i += 64) {
+    most = _mm512_max_epu8(most, _mm512_maskz_loadu_epi8(LowBits(count - i), in + i));
+  }
+  const __m256i half =
+      _mm256_max_epu8(_mm512_castsi512_si256(most), _mm512_extracti64x4_epi64(most, 1));
+  const __m128i quarter =
+      _mm_max_epu8(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
+  // The least of 16-bit numbers is what there is an instruction for.
+  const __m128i inverse = _mm_xor_si128(quarter, _mm_set1_epi8(-1));
+  const __m128i least = _mm_minpos_epu16(_mm_min_epu8(
+      _mm_and_si128(inverse, _mm_set1_epi16(255)), _mm_srli_epi16(inverse, 8)));
+  return 255 - (_mm_extract_epi16(least, 0) & 255);
+}
+
+inline int CountOf(const uint8_t* in, int64_t count, int byte) {
+  const __m512i wanted = Set8(byte);
+  int64_t found = 0, i = 0;
+  for (; i + 64 <= count; i += 64) {
+    found += _mm_popcnt_u64(_mm512_cmpeq_epi8_mask(LoadVector(in + i), wanted));
+  }
+  if (i < count) {
+    found += _mm_popcnt_u64(
+        _mm512_mask_cmpeq_epi8_mask(LowBits(count - i), LoadVector(in + i), wanted));
+  }
+  return static_cast<int>(found);
+}
+
+// Exponents lie close together, below the greatest, but for 0: those bytes are counted one by one
+// with compares. A table of counters is for what is left over.
+void Histogram(const uint8_t* in, int64_t count, uint16_t* counts) {
+  constexpr int kTries = 40;
+  for (int b = 0; b < 256; b += 32) StoreVector(counts + b, _mm512_setzero_si512());
+  const int zeros = CountOf(in, count, 0);
+  counts[0] = static_cast<uint16_t>(zeros);
+  int64_t left = count - zeros;
+  const int most = Max(in, count);
+  for (int byte = most; byte > 0 && byte > most - kTries && left > 0; --byte) {
+    const int found = CountOf(in, count, byte);
+    counts[byte] = static_cast<uint16_t>(found);
+    left -= found;
+  }
+  if (left > 0) CountEach(in, count, counts);
 }
 
 void Pack(const uint8_t* in, int64_t count, int width, uint8_t* bits) {

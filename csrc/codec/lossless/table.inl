@@ -25,6 +25,7 @@ constinit const Kernels JAXCCOMP_LOSSLESS_KERNELS = {
     .split_encode = {},
     .decode_merge = {},
 #endif
+    .histogram = &Histogram,
     .pack = &Pack,
     .unpack = &Unpack,
 };
