@@ -132,23 +132,27 @@ int64_t EncodeLevel(const uint8_t* in, int64_t count, const uint8_t* symbols, ui
   return escapes - first;
 }
 
-// Mask registers are loaded from memory, and counted out of other registers: the ways between the
-// two kinds are few.
-inline uint64_t LoadOnce64(const uint8_t* at) {
-  uint64_t value;
-  asm("movq %1, %0" : "=r"(value) : "m"(*reinterpret_cast<const InMemory<uint64_t>::Type*>(at)));
-  return value;
-}
-
+// A load that the compiler does not turn into one to a general register and a move: of those there
+// can be only one per cycle.
 inline __mmask64 LoadMask(const uint8_t* at) {
+#if defined(__SANITIZE_ADDRESS__)
+  return Load<uint64_t>(at);   // which the sanitizer sees
+#endif
   __mmask64 mask;
   asm("kmovq %1, %0" : "=k"(mask) : "m"(*reinterpret_cast<const InMemory<uint64_t>::Type*>(at)));
   return mask;
 }
 
+template <int kCodeBits>
 inline Codes LoadCodes(const uint8_t* bits) {
-  const __mmask64 low = LoadMask(bits), high = LoadMask(bits + 8);
+  const __mmask64 low = LoadMask(bits);
+  if constexpr (kCodeBits == 1) return {low, low, low};
+  const __mmask64 high = LoadMask(bits + 8);
   return {low, high, _kand_mask64(low, high)};
+}
+
+inline int64_t CountEscapes(Codes codes) {
+  return _mm_popcnt_u64(_cvtmask64_u64(codes.low) & _cvtmask64_u64(codes.high));
 }
 
 template <int kCodeBits>
@@ -172,12 +176,10 @@ int64_t DecodeLevel(const uint8_t* bits, int64_t count, const uint8_t* symbols,
   int64_t i = 0;
 #pragma GCC unroll 4
   for (; i + 64 <= count; i += 64) {
-    const uint64_t low = Load<uint64_t>(bits);
-    const uint64_t high = kCodeBits == 2 ? Load<uint64_t>(bits, 1) : low;
+    const Codes codes = LoadCodes<kCodeBits>(bits);
     bits += 8 * kCodeBits;
-    const Codes codes = {low, high, _kand_mask64(low, high)};
     StoreVector(out + i, Expand<kCodeBits>(codes, wanted, escapes));
-    escapes += _mm_popcnt_u64(codes.escape);
+    escapes += CountEscapes(codes);
   }
   if (i < count) {
     const uint64_t valid = LowBits(count - i);
@@ -240,13 +242,12 @@ inline int64_t DecodeMergeGroups(void* dst, const void* ref, int64_t count,
   for (int s = 0; s < 3; ++s) wanted[s] = _mm512_set1_epi8(static_cast<char>(symbols[s]));
   const uint8_t* const first = escapes;
   for (int64_t i = 0; i < count; i += 64) {
-    const Codes codes = LoadCodes(bits);
-    const uint64_t escape = LoadOnce64(bits) & LoadOnce64(bits + 8);
+    const Codes codes = LoadCodes<2>(bits);
     bits += 16;
     __m512i cut[kLast + 1];
     for (int p = 0; p < kLast; ++p) cut[p] = LoadOnce(in[p] + i);
     cut[kLast] = Expand<2>(codes, wanted, escapes);
-    escapes += _mm_popcnt_u64(escape);
+    escapes += CountEscapes(codes);
     Join<layout, kDelta>(cut, to, other);
     to += 64 * kBytes;
     if constexpr (kDelta) other += 64 * kBytes;
