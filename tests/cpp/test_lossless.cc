@@ -193,6 +193,23 @@ TEST(lossless_round_trip_segments) {
   });
 }
 
+// A block of noise in a segment that codes well: it is sent raw, alone.
+TEST(lossless_block_of_noise) {
+  for (DType dtype : {DType::kBFloat16, DType::kFloat16, DType::kFloat32, DType::kFloat64,
+                      DType::kComplex64, DType::kInt16}) {
+    const int64_t block_bytes =
+        lossless::kBlockWords * lossless::Info(lossless::LayoutOf(dtype).layout).word_bytes;
+    const Kind kind = dtype == DType::kInt16 ? Kind::kSmall : Kind::kGaussian;
+    std::vector<std::byte> values = Values(dtype, lossless::kSegmentWords, kind, 15);
+    const std::vector<std::byte> quiet = CheckRoundTrip(dtype, values);
+    const std::vector<std::byte> noise = Values(dtype, lossless::kBlockWords, Kind::kNoise, 16);
+    std::copy(noise.begin(), noise.begin() + block_bytes, values.begin() + 2 * block_bytes);
+    const std::vector<std::byte> code = CheckRoundTrip(dtype, values);
+    CHECK(code.size() > quiet.size());
+    CHECK(code.size() < values.size());
+  }
+}
+
 TEST(lossless_delta) {
   Random random(6);
   ForEachDType([&](DType dtype) {

@@ -110,18 +110,19 @@ class SegmentEncoder {
       planes[p] = in_place ? Bytes(at) : workspace_.planes[p];
       if (!headers_[p].coded()) at += RawPlaneBytes(info_.width[p], n);
     }
-    // The last plane's first level in the same pass, where its place is known: it is the only
-    // coded one. Where it is not worth it after all, it is cut out again.
+    // The last plane's first level in the same pass, to its place if that is known already: if the
+    // plane is the only coded one.
     const int last = info_.planes - 1;
-    const auto split = kernels_.split[static_cast<int>(layout_)];
     const auto fused = kernels_.split_encode[static_cast<int>(layout_)];
+    const bool fuse = fused != nullptr && headers_[last].code_bits[0] == 2 && n % 64 == 0;
     int64_t first_escapes = kNotEncoded;
-    if (fused != nullptr && coded_ == 1 && headers_[last].code_bits[0] == 2 && n % 64 == 0) {
-      first_escapes = fused(source.src, source.ref, n, planes, headers_[last].symbols[0],
-                            Bytes(at), workspace_.escapes[0]);
-      if (!WorthCoding(first_escapes, n, info_.width[last])) first_escapes = kNotEncoded;
+    if (fuse) {
+      uint8_t* const bits = coded_ == 1 ? Bytes(at) : workspace_.first_bits;
+      first_escapes = fused(source.src, source.ref, n, planes, headers_[last].symbols[0], bits,
+                            workspace_.first_escapes);
+    } else {
+      kernels_.split[static_cast<int>(layout_)](source.src, source.ref, n, planes);
     }
-    if (first_escapes == kNotEncoded) split(source.src, source.ref, n, planes);
     at = dst;
     for (int p = 0; p < info_.planes; ++p) {
       if (headers_[p].coded()) continue;
@@ -130,16 +131,26 @@ class SegmentEncoder {
     }
     for (int p = 0; p < info_.planes; ++p) {
       if (!headers_[p].coded()) continue;
-      at = EncodePlane(p, n, first_escapes, index, at);
+      BlockEntry entry;
+      std::byte* const end = EncodePlane(p, n, p == last ? first_escapes : kNotEncoded, entry, at);
+      if (entry.mode != BlockMode::kRaw) {
+        at = end;
+      } else {
+        // A fused pass has left nothing of the plane. This is rare enough to cut all of them again.
+        if (p == last && fuse) {
+          kernels_.split[static_cast<int>(layout_)](source.src, source.ref, n, planes);
+        }
+        if (info_.width[p] == 8) {
+          std::memcpy(at, planes[p], n);
+        } else {
+          kernels_.pack(planes[p], n, info_.width[p], Bytes(at));
+        }
+        at += RawPlaneBytes(info_.width[p], n);
+      }
+      WriteEntry(entry, index);
       index += kBlockEntryBytes;
     }
     return at;
-  }
-
-  // Whether coding saves something even if no escape finds a shorter code than itself and the
-  // bits of all further levels.
-  static bool WorthCoding(int64_t escapes, int64_t n, int width) {
-    return BitPlaneBytes(2, n) + escapes + BitPlaneBytes(2 * (kMaxLevels - 1), escapes) < RawPlaneBytes(width, n);
   }
 
   // Packs without touching what follows: another plane may be there already.
@@ -149,53 +160,53 @@ class SegmentEncoder {
     std::memcpy(dst, packed, BitPlaneBytes(width, n));
   }
 
-  // `first_escapes`: those of the first level if that is done already, or kNotEncoded.
-  std::byte* EncodePlane(int p, int64_t n, int64_t first_escapes, std::byte* index,
+  // Writes the coded form of plane p and its entry, and returns its end; leaves it to the caller
+  // to write a plane that is better off raw. `first_escapes`: how many of the first level's there
+  // are in the workspace, or kNotEncoded.
+  std::byte* EncodePlane(int p, int64_t n, int64_t first_escapes, BlockEntry& entry,
                          std::byte* dst) {
     const PlaneHeader& header = headers_[p];
-    const int width = info_.width[p];
-    const int64_t raw_bytes = RawPlaneBytes(width, n);
-    BlockEntry entry;
+    const int64_t raw_bytes = RawPlaneBytes(info_.width[p], n);
+    const uint8_t* in = workspace_.planes[p];
+    if (header.code_bits[0] == 1 && IsFilledWith(in, n, header.symbols[0][0])) {
+      entry.mode = BlockMode::kConstant;
+      return dst;
+    }
     entry.mode = BlockMode::kCoded;
     std::byte* at = dst;
-    const uint8_t* in = workspace_.planes[p];
     int64_t count = n;
     for (int level = 0; level < kMaxLevels && header.code_bits[level] != 0; ++level) {
       const int code_bits = header.code_bits[level];
       const int64_t bits_bytes = BitPlaneBytes(code_bits, count);
-      const bool may_be_sparse = level == 0 && code_bits == 1;
-      uint8_t* const bits = may_be_sparse ? workspace_.bits : Bytes(at);
-      entry.escapes[level] =
-          level == 0 && first_escapes != kNotEncoded
-              ? first_escapes
-              : kernels_.encode_level[code_bits](in, count, header.symbols[level], bits,
-                                                 workspace_.escapes[level]);
-      if (may_be_sparse) {
+      uint8_t* escapes = workspace_.escapes[level];
+      if (level == 0 && first_escapes != kNotEncoded) {
+        if (coded_ > 1) std::memcpy(at, workspace_.first_bits, bits_bytes);
+        escapes = workspace_.first_escapes;
+        entry.escapes[0] = first_escapes;
+        at += bits_bytes;
+      } else if (level == 0 && code_bits == 1) {
+        entry.escapes[0] =
+            kernels_.encode_level[1](in, count, header.symbols[0], workspace_.bits, escapes);
         at = WriteSparse(bits_bytes, at, entry);
       } else {
+        entry.escapes[level] = kernels_.encode_level[code_bits](in, count, header.symbols[level],
+                                                                Bytes(at), escapes);
         at += bits_bytes;
       }
-      in = workspace_.escapes[level];
+      in = escapes;
       count = entry.escapes[level];
     }
-    if (header.code_bits[0] == 1 && entry.escapes[0] == 0) {
-      entry = {};
-      at = dst;
-    } else if (at - dst + count >= raw_bytes) {
+    if (at - dst + count >= raw_bytes) {
       entry = {};
       entry.mode = BlockMode::kRaw;
-      if (width == 8) {
-        std::memcpy(dst, workspace_.planes[p], n);
-      } else {
-        kernels_.pack(workspace_.planes[p], n, width, Bytes(dst));
-      }
-      at = dst + raw_bytes;
-    } else {
-      CopyPadded(at, in, count);
-      at += count;
+      return dst;
     }
-    WriteEntry(entry, index);
-    return at;
+    CopyPadded(at, in, count);
+    return at + count;
+  }
+
+  static bool IsFilledWith(const uint8_t* bytes, int64_t n, uint8_t byte) {
+    return bytes[0] == byte && std::memcmp(bytes, bytes + 1, n - 1) == 0;
   }
 
   // The first level's bits, or where it is shorter a bit per byte of them and the bytes that are
