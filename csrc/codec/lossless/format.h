@@ -2,6 +2,7 @@
 // words. All of it is little-endian.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -9,6 +10,9 @@
 #include "codec/lossless/layout.h"
 
 namespace jaxccomp::lossless {
+
+// Words and bit planes are moved as they lie in memory.
+static_assert(std::endian::native == std::endian::little);
 
 inline constexpr uint8_t kVersion = 1;
 

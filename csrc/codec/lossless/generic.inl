@@ -16,26 +16,13 @@ struct InMemory {
 };
 
 template <typename T>
-inline T FromLittleEndian(T value) {
-#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-  T swapped = 0;
-  for (unsigned i = 0; i < sizeof(T); ++i) {
-    swapped = static_cast<T>(swapped << 8 | (value >> (8 * i) & 0xff));
-  }
-  return swapped;
-#else
-  return value;
-#endif
-}
-
-template <typename T>
 inline T Load(const void* base, int64_t i = 0) {
-  return FromLittleEndian<T>(static_cast<const typename InMemory<T>::Type*>(base)[i]);
+  return static_cast<const typename InMemory<T>::Type*>(base)[i];
 }
 
 template <typename T>
 inline void Store(void* base, int64_t i, T value) {
-  static_cast<typename InMemory<T>::Type*>(base)[i] = FromLittleEndian<T>(value);
+  static_cast<typename InMemory<T>::Type*>(base)[i] = value;
 }
 
 template <int kBytes>
