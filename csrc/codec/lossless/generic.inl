@@ -79,16 +79,31 @@ inline uint64_t JoinWord(const uint8_t* const* planes, int64_t i) {
   return w;
 }
 
-// Where the byte of word i stands in a plane of `count` bytes: a group of 64 words is a matrix of
-// k rows of 4 x 16 / k words, in lanes of 16 bytes, and rows and lanes change places. A last,
-// partial group keeps its order.
+// Where the byte of each word of a group stands in the group's bytes of a plane: a group of 64 words
+// is a matrix of k rows of 4 x 16 / k words, in lanes of 16 bytes, and rows and lanes change places.
+struct Places {
+  uint8_t of[64];
+};
+
+template <Layout layout>
+constexpr Places MakePlaces() {
+  constexpr int kLaneWords = 16 / Info(layout).word_bytes;
+  Places places = {};
+  for (int j = 0; j < 64; ++j) {
+    places.of[j] = static_cast<uint8_t>(j / kLaneWords % 4 * 16 +
+                                        j / (4 * kLaneWords) * kLaneWords + j % kLaneWords);
+  }
+  return places;
+}
+
+template <Layout layout>
+inline constexpr Places kPlaces = MakePlaces<layout>();
+
+// Of word i in a plane of `count` bytes. A last, partial group keeps its order.
 template <Layout layout>
 inline int64_t PlaceOf(int64_t i, int64_t count) {
-  constexpr int64_t kLaneWords = 16 / Info(layout).word_bytes;
   const int64_t group = i & ~int64_t{63};
-  if (count - group < 64) return i;
-  const int64_t j = i & 63;
-  return group + j / kLaneWords % 4 * 16 + j / (4 * kLaneWords) * kLaneWords + j % kLaneWords;
+  return count - group < 64 ? i : group + kPlaces<layout>.of[i & 63];
 }
 
 template <Layout layout>

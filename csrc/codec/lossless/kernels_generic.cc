@@ -45,20 +45,22 @@ int64_t EncodeLevel(const uint8_t* in, int64_t count, const uint8_t* symbols, ui
 template <int kCodeBits>
 int64_t DecodeLevel(const uint8_t* bits, int64_t count, const uint8_t* symbols,
                     const uint8_t* escapes, uint8_t* out) {
+  const uint8_t table[4] = {symbols[0], kCodeBits == 2 ? symbols[1] : symbols[0],
+                            kCodeBits == 2 ? symbols[2] : symbols[0], 0};
   const uint8_t* const first = escapes;
   for (int64_t i = 0; i < count; i += 64) {
     const int64_t group = count - i < 64 ? count - i : 64;
     const int64_t piece_bytes = PieceBytes(group);
-    const uint64_t low = Load<uint64_t>(bits);
-    const uint64_t high = kCodeBits == 2 ? Load<uint64_t>(bits + piece_bytes) : 0;
-    for (int64_t j = 0; j < group; ++j) {
-      const uint64_t code = (low >> j & 1) | (high >> j & 1) << 1;
-      const bool escape = code == (kCodeBits == 2 ? 3 : 1);
-      const uint8_t from_table = symbols[escape ? 0 : code];
-      out[i + j] = escape ? *escapes : from_table;
-      escapes += escape;
-    }
+    const uint64_t low = Load<uint64_t>(bits) & LowBits(group);
+    const uint64_t high =
+        kCodeBits == 2 ? Load<uint64_t>(bits + piece_bytes) & LowBits(group) : low;
     bits += kCodeBits * piece_bytes;
+    for (int64_t j = 0; j < group; ++j) {
+      out[i + j] = table[kCodeBits == 2 ? (low >> j & 1) | (high >> j & 1) << 1 : 0];
+    }
+    for (uint64_t left = low & high; left != 0; left &= left - 1) {
+      out[i + __builtin_ctzll(left)] = *escapes++;
+    }
   }
   return escapes - first;
 }
