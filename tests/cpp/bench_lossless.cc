@@ -1,8 +1,8 @@
 // Ratio and speed of the codec "lossless" with each kernel table, beside memcpy of the same
 // working set in the same rounds. One JSON line per table and working set, medians of the rounds.
 //
-//   jaxccomp_bench_lossless                                 Gaussian weights
-//   jaxccomp_bench_lossless FILE DTYPE [REF_FILE]           raw bytes, or .npy whose header is skipped
+//   jaxccomp_bench_lossless                          Gaussian weights
+//   jaxccomp_bench_lossless FILE DTYPE [REF_FILE]    raw bytes, or .npy (its header is skipped)
 //   options: --chunk-kib N (256)  --rounds N (15)  --streaming-mib N (256)  --kernels NAME
 #include <algorithm>
 #include <chrono>

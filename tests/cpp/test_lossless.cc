@@ -153,7 +153,9 @@ std::vector<std::byte> Values(DType dtype, int64_t count, Kind kind, uint64_t se
       case Kind::kSparse: word = random() % 50 == 0 ? random() & 3 : 0; break;
       // What a sample of a segment says of it does not hold for its blocks.
       case Kind::kChanging:
-        word = i / 5000 % 3 == 0 ? random() : i / 5000 % 3 == 1 ? 0 : Pattern(dtype, normal(random));
+        word = i / 5000 % 3 == 0   ? random()
+               : i / 5000 % 3 == 1 ? 0
+                                   : Pattern(dtype, normal(random));
         break;
     }
     if (dtype == DType::kBool) word &= 1;

@@ -97,7 +97,8 @@ int64_t BestLevels(const Symbol* symbols, int symbol_count, int64_t count, uint8
 
 }  // namespace
 
-PlaneHeader AnalyzePlane(const Kernels& kernels, const uint8_t* sample, int64_t count, int width) {
+PlaneHeader AnalyzePlane(const Kernels& kernels, const uint8_t* sample, int64_t count,
+                         int width) {
   if (IsNoise(sample, std::min(count, kGlance))) return {};
   int32_t keys[256];
   const int distinct = Keys(kernels, sample, count, keys);

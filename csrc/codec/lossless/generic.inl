@@ -79,8 +79,8 @@ inline uint64_t JoinWord(const uint8_t* const* planes, int64_t i) {
   return w;
 }
 
-// Where the byte of each word of a group stands in the group's bytes of a plane: a group of 64 words
-// is a matrix of k rows of 4 x 16 / k words, in lanes of 16 bytes, and rows and lanes change places.
+// Where the byte of each word of a group stands in the group's bytes of a plane: a group of 64
+// words is a matrix of rows of four lanes of 16 bytes, and rows and lanes change places.
 struct Places {
   uint8_t of[64];
 };

@@ -18,7 +18,7 @@ struct Kernels {
   const char* name;
 
   // Cuts `count` words, XORed with `ref` unless that is null, into the layout's planes, a byte per
-  // word in each. Pointers need no alignment; nothing is padded.
+  // word in each, in the format's order within groups. Pointers need no alignment; nothing is padded.
   using Split = void (*)(const void* src, const void* ref, int64_t count, uint8_t* const* planes);
   // The inverse. Bits of a plane's bytes above its width are ignored.
   using Merge = void (*)(void* dst, const void* ref, int64_t count, const uint8_t* const* planes);
@@ -52,7 +52,8 @@ struct Kernels {
   // How often each of the 256 bytes occurs among fewer than 2^16, which are padded.
   void (*histogram)(const uint8_t* in, int64_t count, uint16_t* counts);
 
-  // The low `width` bits of bytes as bit planes, and back. All memory is padded.
+  // The low `width` bits of bytes as bit planes, and back; width is 3, 5 or 8. All memory is
+  // padded.
   void (*pack)(const uint8_t* in, int64_t count, int width, uint8_t* bits);
   void (*unpack)(const uint8_t* bits, int64_t count, int width, uint8_t* out);
 };

@@ -309,30 +309,51 @@ void Histogram(const uint8_t* in, int64_t count, uint16_t* counts) {
   if (left > 0) CountEach(in, count, counts);
 }
 
-void Pack(const uint8_t* in, int64_t count, int width, uint8_t* bits) {
-  for (int64_t i = 0; i < count; i += 64) {
-    const int64_t left = count - i;
+// The width is known when compiling, so that the bits' vectors stay in registers.
+template <int kWidth>
+void PackWidth(const uint8_t* in, int64_t count, uint8_t* bits) {
+  int64_t i = 0;
+  for (; i + 64 <= count; i += 64) {
     const __m512i v = LoadVector(in + i);
-    const int64_t piece_bytes = left < 64 ? PieceBytes(left) : 8;
-    for (int b = 0; b < width; ++b) {
-      const __m512i bit = _mm512_set1_epi8(static_cast<char>(1 << b));
-      Store<uint64_t>(bits, 0, _mm512_mask_test_epi8_mask(LowBits(left), v, bit));
+    for (int b = 0; b < kWidth; ++b) {
+      Store<uint64_t>(bits, b, _mm512_test_epi8_mask(v, Set8(1 << b)));
+    }
+    bits += 8 * kWidth;
+  }
+  if (i == count) return;
+  const __m512i v = LoadVector(in + i);
+  for (int b = 0; b < kWidth; ++b) {
+    Store<uint64_t>(bits, 0, _mm512_mask_test_epi8_mask(LowBits(count - i), v, Set8(1 << b)));
+    bits += PieceBytes(count - i);
+  }
+}
+
+template <int kWidth>
+void UnpackWidth(const uint8_t* bits, int64_t count, uint8_t* out) {
+  for (int64_t i = 0; i < count; i += 64) {
+    const int64_t piece_bytes = count - i < 64 ? PieceBytes(count - i) : 8;
+    __m512i v = _mm512_setzero_si512();
+    for (int b = 0; b < kWidth; ++b) {
+      v = _mm512_mask_add_epi8(v, LoadMask(bits), v, Set8(1 << b));
       bits += piece_bytes;
     }
+    StoreVector(out + i, v);
+  }
+}
+
+void Pack(const uint8_t* in, int64_t count, int width, uint8_t* bits) {
+  switch (width) {
+    case 3: return PackWidth<3>(in, count, bits);
+    case 5: return PackWidth<5>(in, count, bits);
+    default: return PackWidth<8>(in, count, bits);
   }
 }
 
 void Unpack(const uint8_t* bits, int64_t count, int width, uint8_t* out) {
-  for (int64_t i = 0; i < count; i += 64) {
-    const int64_t left = count - i;
-    const int64_t piece_bytes = left < 64 ? PieceBytes(left) : 8;
-    __m512i v = _mm512_setzero_si512();
-    for (int b = 0; b < width; ++b) {
-      const __mmask64 piece = Load<uint64_t>(bits);
-      v = _mm512_mask_add_epi8(v, piece, v, _mm512_set1_epi8(static_cast<char>(1 << b)));
-      bits += piece_bytes;
-    }
-    StoreVector(out + i, v);
+  switch (width) {
+    case 3: return UnpackWidth<3>(bits, count, out);
+    case 5: return UnpackWidth<5>(bits, count, out);
+    default: return UnpackWidth<8>(bits, count, out);
   }
 }
 

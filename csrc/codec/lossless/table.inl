@@ -1,5 +1,6 @@
 // Defines JAXCCOMP_LOSSLESS_KERNELS out of the functions that its includer has defined under the
-// names of the table's members, the fused ones if JAXCCOMP_LOSSLESS_FUSED says so. Included inside namespace jaxccomp::lossless.
+// names of the table's members, the fused ones if JAXCCOMP_LOSSLESS_FUSED says so. Included
+// inside namespace jaxccomp::lossless.
 
 extern const Kernels JAXCCOMP_LOSSLESS_KERNELS;
 constinit const Kernels JAXCCOMP_LOSSLESS_KERNELS = {
