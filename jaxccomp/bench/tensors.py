@@ -3,7 +3,7 @@
     python -m jaxccomp.bench.tensors FOLDER [--steps 300]
 
 A byte-level language model reads the source text of the standard library. Saved as ``.npy``, each
-tensor flat, all parameters one after the other: weights after the last step and the step before,
+tensor flat, all parameters one after the other: weights after the last step, one step and four steps before,
 gradients, both Adam moments and activations; the model is trained once with bfloat16 weights (and
 a float32 master copy) and its master copy is the float32 set. ``.npy`` knows no bfloat16: such
 files hold its bits as ``uint16`` and are named ``*_bfloat16.npy``.
@@ -24,6 +24,7 @@ import numpy as np
 import optax
 
 WIDTH, LAYERS, HEADS, CONTEXT, BATCH = 192, 4, 4, 64, 8
+INIT = nn.initializers.normal(0.02)  # as language models start
 
 
 class Block(nn.Module):
@@ -31,11 +32,15 @@ class Block(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array, mask: jax.Array) -> jax.Array:
-        attend = nn.MultiHeadDotProductAttention(num_heads=HEADS, dtype=jnp.bfloat16)
+        attend = nn.MultiHeadDotProductAttention(
+            num_heads=HEADS, dtype=jnp.bfloat16, kernel_init=INIT
+        )
         x = x + attend(nn.LayerNorm(dtype=jnp.bfloat16)(x), mask=mask)
-        h = nn.Dense(4 * WIDTH, dtype=jnp.bfloat16)(nn.LayerNorm(dtype=jnp.bfloat16)(x))
+        h = nn.Dense(4 * WIDTH, dtype=jnp.bfloat16, kernel_init=INIT)(
+            nn.LayerNorm(dtype=jnp.bfloat16)(x)
+        )
         self.sow("intermediates", "hidden", h)
-        return x + nn.Dense(WIDTH, dtype=jnp.bfloat16)(nn.gelu(h))
+        return x + nn.Dense(WIDTH, dtype=jnp.bfloat16, kernel_init=INIT)(nn.gelu(h))
 
 
 class Model(nn.Module):
@@ -43,12 +48,13 @@ class Model(nn.Module):
 
     @nn.compact
     def __call__(self, text: jax.Array) -> jax.Array:
-        x = nn.Embed(256, WIDTH, dtype=jnp.bfloat16)(text)
-        x = x + nn.Embed(CONTEXT, WIDTH, dtype=jnp.bfloat16)(jnp.arange(text.shape[1]))
+        x = nn.Embed(256, WIDTH, dtype=jnp.bfloat16, embedding_init=INIT)(text)
+        place = nn.Embed(CONTEXT, WIDTH, dtype=jnp.bfloat16, embedding_init=INIT)
+        x = x + place(jnp.arange(text.shape[1]))
         mask = nn.make_causal_mask(text)
         for _ in range(LAYERS):
             x = Block()(x, mask)
-        return nn.Dense(256, dtype=jnp.bfloat16)(nn.LayerNorm(dtype=jnp.bfloat16)(x))
+        return nn.Dense(256, dtype=jnp.bfloat16, kernel_init=INIT)(nn.LayerNorm(dtype=jnp.bfloat16)(x))
 
 
 def _corpus() -> np.ndarray:
@@ -94,9 +100,11 @@ def train(steps: int, seed: int = 0) -> dict[str, np.ndarray]:
         updates, state = optimizer.update(_cast(grads, jnp.float32), state, master)
         return optax.apply_updates(master, updates), state, grads, value
 
-    before = grads = master
+    before = earlier = grads = master
     for number in range(steps):
         before = master
+        if number == steps - 4:
+            earlier = master
         master, state, grads, value = step(master, state, next(batches))
         if number % 50 == 0 or number == steps - 1:
             print(f"step {number}: loss {float(value):.3f}")
@@ -112,6 +120,7 @@ def train(steps: int, seed: int = 0) -> dict[str, np.ndarray]:
         "adam_nu_float32": _flat(adam.nu),
         "weights_bfloat16": weights.astype(jnp.bfloat16),
         "previous_weights_bfloat16": previous.astype(jnp.bfloat16),
+        "weights_4_steps_before_bfloat16": _flat(earlier).astype(jnp.bfloat16),
         "gradients_bfloat16": _flat(grads),
         "activations_bfloat16": _flat(sown),
         "weights_float16": weights.astype(np.float16),

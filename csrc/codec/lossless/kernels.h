@@ -18,7 +18,8 @@ struct Kernels {
   const char* name;
 
   // Cuts `count` words, XORed with `ref` unless that is null, into the layout's planes, a byte per
-  // word in each, in the format's order within groups. Pointers need no alignment; nothing is padded.
+  // word in each, in the format's order within groups. Pointers need no alignment; nothing is
+  // padded.
   using Split = void (*)(const void* src, const void* ref, int64_t count, uint8_t* const* planes);
   // The inverse. Bits of a plane's bytes above its width are ignored.
   using Merge = void (*)(void* dst, const void* ref, int64_t count, const uint8_t* const* planes);
