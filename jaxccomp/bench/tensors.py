@@ -3,10 +3,10 @@
     python -m jaxccomp.bench.tensors FOLDER [--steps 300]
 
 A byte-level language model reads the source text of the standard library. Saved as ``.npy``, each
-tensor flat, all parameters one after the other: weights after the last step, one step and four steps before,
-gradients, both Adam moments and activations; the model is trained once with bfloat16 weights (and
-a float32 master copy) and its master copy is the float32 set. ``.npy`` knows no bfloat16: such
-files hold its bits as ``uint16`` and are named ``*_bfloat16.npy``.
+tensor flat, all parameters one after the other: weights after the last step, one and four steps
+before, gradients, both Adam moments and activations. The model is trained once, with bfloat16
+weights and a float32 master copy, which is the float32 set. ``.npy`` knows no bfloat16: such files
+hold its bits as ``uint16`` and are named ``*_bfloat16.npy``.
 """
 
 from __future__ import annotations
