@@ -32,6 +32,7 @@ class Block(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array, mask: jax.Array) -> jax.Array:
+        """One layer, of values of shape (batch, place, width)."""
         attend = nn.MultiHeadDotProductAttention(
             num_heads=HEADS, dtype=jnp.bfloat16, kernel_init=INIT
         )
@@ -48,13 +49,16 @@ class Model(nn.Module):
 
     @nn.compact
     def __call__(self, text: jax.Array) -> jax.Array:
+        """Logits of the byte after each of ``text``, of shape (batch, place, 256)."""
         x = nn.Embed(256, WIDTH, dtype=jnp.bfloat16, embedding_init=INIT)(text)
         place = nn.Embed(CONTEXT, WIDTH, dtype=jnp.bfloat16, embedding_init=INIT)
         x = x + place(jnp.arange(text.shape[1]))
         mask = nn.make_causal_mask(text)
         for _ in range(LAYERS):
             x = Block()(x, mask)
-        return nn.Dense(256, dtype=jnp.bfloat16, kernel_init=INIT)(nn.LayerNorm(dtype=jnp.bfloat16)(x))
+        return nn.Dense(256, dtype=jnp.bfloat16, kernel_init=INIT)(
+            nn.LayerNorm(dtype=jnp.bfloat16)(x)
+        )
 
 
 def _corpus() -> np.ndarray:

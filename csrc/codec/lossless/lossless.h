@@ -3,9 +3,9 @@
 // Words are cut into byte planes such that a float's exponent has one of its own. A plane is sent
 // raw, dropped where it is constant, or coded: the three commonest bytes get a code of two bits
 // (or the commonest of one), the last code is an escape; the escaped bytes are compacted and coded
-// the same way again, up to three times, and what is left is sent as it is. Coding and decoding
-// are compares, compressions and expansions of vectors: there is no table walk and no dependency
-// from bit to bit. docs/wire_format.md has the format.
+// the same way again, up to four levels in all, and what is left is sent as it is. Coding and
+// decoding are compares, compressions and expansions of vectors: there is no table walk and no
+// dependency from bit to bit. docs/wire_format.md has the format.
 //
 // Prior art: trees of bit planes with compaction, PivCo-Huffman (arXiv 2606.05765); that only the
 // exponents of weights compress, ZipNN (arXiv 2411.05239) and DFloat11 (arXiv 2504.11651).
@@ -22,7 +22,7 @@ namespace jaxccomp {
 
 const Codec& LosslessCodec();
 
-// Scratch memory for one call at a time; about 90 KiB, of which a call touches what it needs.
+// Scratch memory for one call at a time; about 190 KiB, of which a call touches what it needs.
 class LosslessWorkspace {
  public:
   LosslessWorkspace();
