@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "codec/cast/bf16.h"
+#include "codec/lossless/lossless.h"
 #include "codec/raw.h"
 
 namespace jaxccomp {
@@ -14,6 +15,7 @@ std::span<const Codec* const> Codecs() {
   static const Codec* const codecs[] = {
       &RawCodec(),
       &Bf16Codec(),
+      &LosslessCodec(),
   };
   return codecs;
 }

@@ -32,6 +32,7 @@ class Codec {
   // An upper bound, exact for fixed-rate codecs.
   virtual int64_t MaxEncodedBytes(DType dtype, int64_t count) const = 0;
   // Encodes `count` values into `dst` (at least MaxEncodedBytes) and returns the bytes written.
+  // Unless the codec is fixed-rate, the rest of `dst` may be overwritten too.
   virtual Result<int64_t> Encode(DType dtype, const void* src, int64_t count,
                                  std::span<std::byte> dst) const = 0;
   // Decodes exactly `count` values. `src` comes from the wire and is not trusted: kDataLoss

@@ -1,0 +1,23 @@
+// Values to the chunk payload.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "codec/lossless/kernels.h"
+#include "codec/lossless/layout.h"
+#include "codec/lossless/workspace.h"
+
+namespace jaxccomp::lossless {
+
+// What `dst` must hold to encode `words` words (not negative, and their bytes can be counted).
+// The encoding itself takes at most the chunk header, a byte per segment and the words.
+int64_t EncodeBoundBytes(Layout layout, int64_t words);
+
+// Returns the bytes written. `dst` holds EncodeBoundBytes; what follows the encoding in it is
+// overwritten too. `ref` is null or as large as `src`.
+int64_t Encode(const Kernels& kernels, Layout layout, const void* src, const void* ref,
+               int64_t words, std::byte* dst, Workspace& workspace);
+
+}  // namespace jaxccomp::lossless

@@ -1,0 +1,88 @@
+// The wire format of the codec "lossless" in constants and sizes; docs/wire_format.md has it in
+// words. All of it is little-endian.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "codec/lossless/layout.h"
+
+namespace jaxccomp::lossless {
+
+// Words and bit planes are moved as they lie in memory.
+static_assert(std::endian::native == std::endian::little);
+
+inline constexpr uint8_t kVersion = 1;
+
+// Chunk header: version, layout, flags, 0, low 32 bits of the count of words.
+inline constexpr int64_t kChunkHeaderBytes = 8;
+inline constexpr uint8_t kFlagDelta = 1;   // words were XORed with a reference
+
+// A segment has its own symbols; a block, its own entry in the segment's index.
+inline constexpr int64_t kSegmentWords = 1 << 15;
+inline constexpr int64_t kBlockWords = 1 << 13;
+
+enum class SegmentKind : uint8_t { kStored = 0, kPlanes = 1 };
+
+// A coded plane has up to four levels; each has codes of one bit (a symbol, or escape) or of two
+// (three symbols, or escape).
+inline constexpr int kMaxLevels = 4;
+inline constexpr int kMaxSymbols = 3 * kMaxLevels;
+inline constexpr int SymbolsOfLevel(int code_bits) { return code_bits == 2 ? 3 : code_bits; }
+
+struct PlaneHeader {
+  uint8_t code_bits[kMaxLevels] = {};   // of each level; 0 ends the list; all 0: a raw plane
+  uint8_t symbols[kMaxLevels][3] = {};
+
+  bool coded() const { return code_bits[0] != 0; }
+};
+
+// What the index says of one coded plane in one block.
+enum class BlockMode : uint8_t {
+  kConstant = 0,   // every byte is the first symbol
+  kRaw = 1,
+  kCoded = 2,
+  kSparse = 3,     // coded, and of the first level's bits only the bytes that are not 0
+};
+
+inline constexpr int64_t kBlockEntryBytes = 10;   // five numbers of 16 bits
+
+struct BlockEntry {
+  BlockMode mode = BlockMode::kConstant;
+  int64_t set_bytes = 0;                 // kSparse: bytes that are not 0
+  int64_t escapes[kMaxLevels] = {};      // bytes that each level passes on
+};
+
+// The bytes of `width` bit planes of `count` values: for each 64 values `width` words of 64 bits,
+// for the rest `width` pieces of as few bytes as will do.
+inline constexpr int64_t BitPlaneBytes(int64_t width, int64_t count) {
+  return width * ((count >> 6 << 3) + (((count & 63) + 7) >> 3));
+}
+
+inline constexpr int64_t RawPlaneBytes(int64_t width, int64_t count) {
+  return width == 8 ? count : BitPlaneBytes(width, count);
+}
+
+// Bytes of a coded plane in a block of `count` values; `entry` is consistent with `header`.
+inline int64_t CodedPlaneBytes(const PlaneHeader& header, const BlockEntry& entry, int64_t count) {
+  int64_t bytes = 0;
+  for (int level = 0; level < kMaxLevels && header.code_bits[level] != 0; ++level) {
+    bytes += BitPlaneBytes(header.code_bits[level], count);
+    count = entry.escapes[level];
+  }
+  return bytes + count;
+}
+
+inline uint64_t LoadLittleEndian(const std::byte* at, int bytes) {
+  uint64_t value = 0;
+  for (int i = 0; i < bytes; ++i) value |= static_cast<uint64_t>(at[i]) << (8 * i);
+  return value;
+}
+
+inline void StoreLittleEndian(std::byte* at, uint64_t value, int bytes) {
+  for (int i = 0; i < bytes; ++i) at[i] = static_cast<std::byte>(value >> (8 * i));
+}
+
+}  // namespace jaxccomp::lossless

@@ -1,0 +1,154 @@
+"""Makes the tensors that codecs are measured on: a small transformer, trained on the spot.
+
+    python -m jaxccomp.bench.tensors FOLDER [--steps 300]
+
+A byte-level language model reads the source text of the standard library. Saved as ``.npy``, each
+tensor flat, all parameters one after the other: weights after the last step, one and four steps
+before, gradients, both Adam moments and activations. The model is trained once, with bfloat16
+weights and a float32 master copy, which is the float32 set. ``.npy`` knows no bfloat16: such files
+hold its bits as ``uint16`` and are named ``*_bfloat16.npy``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import pathlib
+import sysconfig
+from collections.abc import Iterator
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+WIDTH, LAYERS, HEADS, CONTEXT, BATCH = 192, 4, 4, 64, 8
+INIT = nn.initializers.normal(0.02)  # as language models start
+
+
+class Block(nn.Module):
+    """Attention and a feed-forward layer, each behind a normalisation."""
+
+    @nn.compact
+    def __call__(self, x: jax.Array, mask: jax.Array) -> jax.Array:
+        """One layer, of values of shape (batch, place, width)."""
+        attend = nn.MultiHeadDotProductAttention(
+            num_heads=HEADS, dtype=jnp.bfloat16, kernel_init=INIT
+        )
+        x = x + attend(nn.LayerNorm(dtype=jnp.bfloat16)(x), mask=mask)
+        h = nn.Dense(4 * WIDTH, dtype=jnp.bfloat16, kernel_init=INIT)(
+            nn.LayerNorm(dtype=jnp.bfloat16)(x)
+        )
+        self.sow("intermediates", "hidden", h)
+        return x + nn.Dense(WIDTH, dtype=jnp.bfloat16, kernel_init=INIT)(nn.gelu(h))
+
+
+class Model(nn.Module):
+    """Next-byte prediction; computes in bfloat16."""
+
+    @nn.compact
+    def __call__(self, text: jax.Array) -> jax.Array:
+        """Logits of the byte after each of ``text``, of shape (batch, place, 256)."""
+        x = nn.Embed(256, WIDTH, dtype=jnp.bfloat16, embedding_init=INIT)(text)
+        place = nn.Embed(CONTEXT, WIDTH, dtype=jnp.bfloat16, embedding_init=INIT)
+        x = x + place(jnp.arange(text.shape[1]))
+        mask = nn.make_causal_mask(text)
+        for _ in range(LAYERS):
+            x = Block()(x, mask)
+        return nn.Dense(256, dtype=jnp.bfloat16, kernel_init=INIT)(
+            nn.LayerNorm(dtype=jnp.bfloat16)(x)
+        )
+
+
+def _corpus() -> np.ndarray:
+    folder = pathlib.Path(sysconfig.get_paths()["stdlib"])
+    text = b"".join(path.read_bytes() for path in sorted(folder.glob("[a-f]*.py")))
+    return np.frombuffer(text, np.uint8).astype(np.int32)
+
+
+def _batches(seed: int) -> Iterator[np.ndarray]:
+    corpus, random = _corpus(), np.random.default_rng(seed)
+    while True:
+        starts = random.integers(0, len(corpus) - CONTEXT - 1, BATCH)
+        yield np.stack([corpus[start : start + CONTEXT + 1] for start in starts])
+
+
+def _cast(tree: Any, dtype: Any) -> Any:
+    return jax.tree.map(lambda leaf: leaf.astype(dtype), tree)
+
+
+def _flat(tree: Any) -> np.ndarray:
+    return np.concatenate([np.asarray(leaf).reshape(-1) for leaf in jax.tree.leaves(tree)])
+
+
+def train(steps: int, seed: int = 0) -> dict[str, np.ndarray]:
+    """Trains for ``steps`` steps and returns the tensors by name, dtype last."""
+    model = Model()
+    batches = _batches(seed)
+    first = next(batches)
+    master = model.init(jax.random.key(seed), first[:, :-1])["params"]
+    # Fast at first, so that a few hundred steps give trained-looking weights, then as slow as the
+    # end of a long run.
+    rate = optax.piecewise_interpolate_schedule("linear", 1e-3, {steps * 3 // 4: 0.06})
+    optimizer = optax.adamw(rate)
+    state = optimizer.init(master)
+
+    def loss(params: Any, text: jax.Array) -> jax.Array:
+        logits = model.apply({"params": params}, text[:, :-1]).astype(jnp.float32)
+        return optax.softmax_cross_entropy_with_integer_labels(logits, text[:, 1:]).mean()
+
+    @jax.jit
+    def step(master: Any, state: Any, text: jax.Array) -> tuple[Any, Any, Any, jax.Array]:
+        value, grads = jax.value_and_grad(loss)(_cast(master, jnp.bfloat16), text)
+        updates, state = optimizer.update(_cast(grads, jnp.float32), state, master)
+        return optax.apply_updates(master, updates), state, grads, value
+
+    before = earlier = grads = master
+    for number in range(steps):
+        before = master
+        if number == steps - 4:
+            earlier = master
+        master, state, grads, value = step(master, state, next(batches))
+        if number % 50 == 0 or number == steps - 1:
+            print(f"step {number}: loss {float(value):.3f}")
+
+    _, sown = model.apply({"params": master}, first[:, :-1], mutable="intermediates")
+    adam = state[0]
+    weights, previous = _flat(master), _flat(before)
+    tensors = {
+        "weights_float32": weights,
+        "previous_weights_float32": previous,
+        "gradients_float32": _flat(_cast(grads, jnp.float32)),  # bfloat16 values, as JAX casts do
+        "adam_mu_float32": _flat(adam.mu),
+        "adam_nu_float32": _flat(adam.nu),
+        "weights_bfloat16": weights.astype(jnp.bfloat16),
+        "previous_weights_bfloat16": previous.astype(jnp.bfloat16),
+        "weights_4_steps_before_bfloat16": _flat(earlier).astype(jnp.bfloat16),
+        "gradients_bfloat16": _flat(grads),
+        "activations_bfloat16": _flat(sown),
+        "weights_float16": weights.astype(np.float16),
+        "weights_float64": weights.astype(np.float64),
+    }
+    return tensors
+
+
+def save(tensors: dict[str, np.ndarray], folder: pathlib.Path) -> None:
+    """Writes one ``.npy`` per tensor."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, values in tensors.items():
+        bits = values.view(np.uint16) if values.dtype == jnp.bfloat16 else values
+        np.save(folder / f"{name}.npy", bits)
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description="Makes test tensors by training a transformer.")
+    parser.add_argument("folder", type=pathlib.Path)
+    parser.add_argument("--steps", type=int, default=300)
+    arguments = parser.parse_args()
+    save(train(arguments.steps), arguments.folder)
+
+
+if __name__ == "__main__":
+    main()
