@@ -47,8 +47,13 @@ def _bf16(x: Array) -> Array:
     return x.astype(jnp.bfloat16) if x.dtype in (jnp.float32, jnp.float64) else x
 
 
-# What travels in place of a value; decoding is a cast back.
-CODECS: dict[str, Callable[[Array], Array]] = {"raw": lambda x: x, "bf16": _bf16}
+def _same(x: Array) -> Array:
+    return x
+
+
+# What travels in place of a value; decoding is a cast back. XLA's shapes are static, so what
+# "lossless" would save cannot be left out: the values travel as they are.
+CODECS: dict[str, Callable[[Array], Array]] = {"raw": _same, "lossless": _same, "bf16": _bf16}
 
 
 class _Axis:
@@ -59,7 +64,7 @@ class _Axis:
         self.axes = call.axes
         self.groups = None if call.groups is None else [list(group) for group in call.groups]
         self.encode = CODECS[call.codec]
-        self.coded = call.codec != "raw"
+        self.coded = self.encode is not _same
 
     def rank(self) -> Array:
         """This rank, within its group."""

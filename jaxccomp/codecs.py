@@ -68,11 +68,18 @@ class CodecInfo:
 CodecLike = str | Stage | CodecSpec | None
 
 RAW = Stage("raw")
+LOSSLESS = Stage("lossless")
 BF16 = Stage("bf16")
 
 # What holds without the engine: the traced plane has these codecs too.
 _STATIC_ROWS = (
     CodecInfo("raw", "values travel as they are", lossless=True),
+    CodecInfo(
+        "lossless",
+        "bit-exact; the exponents of floats in fewer bits (docs/wire_format.md)",
+        lossless=True,
+        fixed_rate=False,
+    ),
     CodecInfo(
         "bf16",
         "float32 and float64 rounded to bfloat16: half or a quarter of the bytes",

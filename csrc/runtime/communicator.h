@@ -54,6 +54,7 @@ struct Communicator {
   std::vector<int> processes;        // by member
   std::vector<int64_t> devices;      // by member; empty when members are processes
   std::vector<std::unique_ptr<Endpoint>> endpoints;   // of this process
+  bool remote = false;               // some members are in other processes
   Status broken;                     // why it can no longer be used
 
   int size() const { return static_cast<int>(processes.size()); }

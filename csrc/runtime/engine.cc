@@ -26,18 +26,9 @@ constexpr auto kLongestInline = milliseconds(5);
 constexpr size_t kMostWorkers = 256;
 // How long after an operation messages of it may be under way still.
 constexpr auto kAttentive = milliseconds(20);
-// How long a process that ends waits for the others to end.
-constexpr auto kPartingPatience = milliseconds(10000);
+// How long a process that ends after an error waits for the others to end; others may be dead.
+constexpr double kPartingSecondsAfterAnError = 10;
 constexpr int64_t kHugePagesFromBytes = 4 << 20;
-
-void CopyText(char* field, size_t size, const std::string& text) {
-  // What does not fit is left out in the middle: the kind and the source line matter most.
-  std::string fitting = text;
-  if (text.size() >= size) {
-    fitting.replace(size / 2 - 4, text.size() - (size - 4), "...");
-  }
-  std::strncpy(field, fitting.c_str(), size - 1);
-}
 
 void CopyTensor(const Tensor& from, const Tensor& to) {
   if (from.data != to.data) {
@@ -121,8 +112,7 @@ Result<Operation*> Engine::Impl::Post(Site& site, Call call) {
   op->plan = std::move(plan);
   op->call = std::move(call);
   op->begun = op->last_progress = Clock::now();
-  op->remote = std::any_of(comm.processes.begin(), comm.processes.end(),
-                           [&](int process) { return process != wire_.process(); });
+  op->remote = comm.remote;
   remote_operations_ += op->remote;
   FillHeader(op, site, posted.program_hash);
   PrepareResults(site.spec, op->call, options_);
@@ -161,21 +151,16 @@ Operation* Engine::Impl::Insert(const MatchKey& key) {
 
 void Engine::Impl::FillHeader(Operation* op, const Site& site, uint64_t program_hash) const {
   Header& h = op->header;
-  h = Header{};
-  h.collective = static_cast<uint8_t>(site.spec.collective);
-  h.reduce_op = static_cast<uint8_t>(site.spec.reduce_op);
+  h = site.header;
   if (!op->call.inputs.empty()) h.dtype = static_cast<uint8_t>(op->call.inputs[0].dtype);
   h.communicator = op->key.communicator;
   h.sequence = op->key.sequence;
   h.site = op->key.site;
   h.iteration = op->key.iteration;
   h.program_hash = options_.check_programs ? program_hash : 0;
-  h.signature = site.signature;
   h.source = op->endpoint->member;
   h.source_process = wire_.process();
-  h.root = static_cast<int32_t>(site.spec.root);
   h.total_bytes = op->plan->total_bytes;
-  CopyText(h.text, sizeof(h.text), *op->text);
 }
 
 void Engine::Impl::Begin(Operation* op) {
@@ -338,10 +323,14 @@ void Engine::Impl::Shutdown() {
   stopped_ = true;
   // Who waits for this rank is told, at once or when it asks.
   std::set<const Communicator*> busy;
+  double patience_seconds = options_.timeout_seconds;
   for (const auto& [key, op] : operations_) {
     if (op != nullptr && !op->over) busy.insert(op->endpoint->communicator);
   }
   for (Communicator* comm : registry_.All()) {
+    if (!comm->broken.ok()) {
+      patience_seconds = std::min(patience_seconds, kPartingSecondsAfterAnError);
+    }
     Break(*comm, {Code::kAborted, "a rank has ended its program (jaxccomp was shut down)"},
           busy.contains(comm));
   }
@@ -350,7 +339,8 @@ void Engine::Impl::Shutdown() {
   lock.unlock();
   if (progress_.joinable()) progress_.join();
   lock.lock();
-  wire_.Close(kPartingPatience);  // which ends the last transfers, and with them their operations
+  // Which ends the last transfers, and with them their operations.
+  wire_.Close(milliseconds(static_cast<int64_t>(patience_seconds * 1000)));
   lock.unlock();
   workers_.Stop();
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <span>
 #include <thread>
 #include <utility>
 
@@ -74,6 +75,29 @@ std::string Program::ListOf(const Communicator& comm) const {
   return text;
 }
 
+namespace {
+
+void CopyText(const std::string& text, std::span<char> field) {
+  // What does not fit is left out in the middle: the kind and the source line matter most.
+  std::string fitting = text;
+  if (text.size() >= field.size()) {
+    fitting.replace(field.size() / 2 - 4, text.size() - (field.size() - 4), "...");
+  }
+  fitting.copy(field.data(), field.size() - 1);
+}
+
+Header HeaderOf(const OpSpec& spec, const std::string& text) {
+  Header h;
+  h.collective = static_cast<uint8_t>(spec.collective);
+  h.reduce_op = static_cast<uint8_t>(spec.reduce_op);
+  h.signature = spec.Signature();
+  h.root = static_cast<int32_t>(spec.root);
+  CopyText(text, h.text);
+  return h;
+}
+
+}  // namespace
+
 Result<std::unique_ptr<Site>> MakeSite(OpSpec spec) {
   auto site = std::make_unique<Site>();
   if (spec.codec != "raw") {
@@ -81,8 +105,8 @@ Result<std::unique_ptr<Site>> MakeSite(OpSpec spec) {
     if (!codec.ok()) return codec.status();
     site->codec = codec.value();
   }
-  site->signature = spec.Signature();
   site->text = std::make_shared<const std::string>(spec.ToString());
+  site->header = HeaderOf(spec, *site->text);
   // Operations in program order are numbered when they run; their programs may differ.
   if (!spec.ordered) {
     OpenPrograms& open = Open();
@@ -102,7 +126,8 @@ void ClosePrograms() {
   open.by_thread.clear();
 }
 
-void CloseProgram(const Program& program) {
+void CloseProgram(Program& program) {
+  if (!program.Close()) return;
   OpenPrograms& open = Open();
   std::lock_guard<std::mutex> lock(open.mutex);
   std::erase_if(open.by_thread, [&](const auto& entry) { return entry.second.get() == &program; });

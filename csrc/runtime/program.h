@@ -12,6 +12,7 @@
 // calls after each compilation; a program that runs is closed in any case.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -20,6 +21,7 @@
 
 #include "codec/codec.h"
 #include "runtime/call.h"
+#include "transport/transport.h"
 
 namespace jaxccomp {
 
@@ -35,6 +37,8 @@ class Program {
   uint64_t Add(const OpSpec& spec);
   // Hash of the call sites in which that communicator takes part; the same whatever their order.
   uint64_t HashOf(const Communicator& comm) const;
+  // No call site is added from now on. False when that was so before.
+  bool Close() { return !closed_.exchange(true, std::memory_order_relaxed); }
   // These call sites, one a line.
   std::string ListOf(const Communicator& comm) const;
 
@@ -57,6 +61,7 @@ class Program {
   void ForEachIn(const Communicator& comm, Visit visit) const;
 
   const uint64_t id_;
+  std::atomic<bool> closed_ = false;
   std::vector<Group> groups_;
   std::vector<Member> members_;
 };
@@ -71,8 +76,8 @@ struct SiteAtEndpoint {
 struct Site {
   OpSpec spec;
   std::shared_ptr<const std::string> text;  // spec.ToString(), for errors
+  Header header;                  // what all its messages have in common
   const Codec* codec = nullptr;   // null: raw
-  uint64_t signature = 0;
   uint64_t id = 0;                // what a message names
   std::shared_ptr<Program> program;
   std::unordered_map<int64_t, Endpoint*> endpoints;   // by device; under the engine's lock
@@ -84,6 +89,6 @@ Result<std::unique_ptr<Site>> MakeSite(OpSpec spec);
 // The programs that are being compiled are complete.
 void ClosePrograms();
 // That program is complete.
-void CloseProgram(const Program& program);
+void CloseProgram(Program& program);
 
 }  // namespace jaxccomp

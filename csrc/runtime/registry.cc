@@ -13,7 +13,10 @@ void Registry::SetDevices(const std::vector<std::pair<int64_t, int>>& devices) {
 Communicator* Registry::Insert(std::unique_ptr<Communicator> communicator) {
   Communicator* const comm = communicator.get();
   for (int member = 0; member < comm->size(); ++member) {
-    if (comm->processes[member] != process_) continue;
+    if (comm->processes[member] != process_) {
+      comm->remote = true;
+      continue;
+    }
     auto endpoint = std::make_unique<Endpoint>();
     endpoint->communicator = comm;
     endpoint->member = member;

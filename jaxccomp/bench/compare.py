@@ -1,8 +1,9 @@
 """Runs contenders side by side and takes medians over rounds.
 
-One round runs, for each operation, every contender once, one after the other, so that what else the
-machine does falls on all of them. The first round tries each contender with ranks bound to cores
-and with free ranks; the better setting is kept for the other rounds.
+One round runs, for each operation, every contender once, one after the other, so that what else
+the machine does falls on all of them; each round starts with another one, so that nobody keeps step
+with what the machine does now and then. The first round tries each contender with ranks bound to
+cores and with free ranks; the better setting is kept for the other rounds.
 """
 
 from __future__ import annotations
@@ -81,17 +82,29 @@ def run(plan: Plan, tell: Callable[[str], None]) -> Results:
     }
     settings = dict.fromkeys(jobs, _settings(plan))
     for number in range(plan.rounds):
-        for job, cases in jobs.items():
+        for job in _turned(jobs, number):
             name, operation = job
             tried = {}
             for bind in settings[job]:
                 place = f"round {number + 1} of {plan.rounds}"
                 tell(f"{place}: {operation}, {name}, bound to {bind}")
-                tried[bind] = _run_job(plan, name, cases, bind)
+                tried[bind] = _run_job(plan, name, jobs[job], bind)
             best = min(tried, key=lambda bind: _cost(tried[bind].values()))
             settings[job] = (best,)
             _add(results, name, best, tried[best])
     return results
+
+
+def _turned(jobs: Iterable[tuple[str, str]], number: int) -> list[tuple[str, str]]:
+    """The jobs, operation by operation, each operation's starting with its ``number``-th."""
+    by_operation: dict[str, list[tuple[str, str]]] = {}
+    for job in jobs:
+        by_operation.setdefault(job[1], []).append(job)
+    turned = []
+    for group in by_operation.values():
+        first = number % len(group)
+        turned += group[first:] + group[:first]
+    return turned
 
 
 def _settings(plan: Plan) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ import os
 import jax
 import numpy as np
 import pytest
-from contract import AxisPlace, Batch, contexts, data
+from contract import AxisPlace, Batch, contexts, data, exact
 from contract.operations import of_style
 from jax.sharding import PartitionSpec as P
 
@@ -55,6 +55,18 @@ def test_transform(n, mode, row, transform):
 @pytest.mark.parametrize("n", [2, 3, 8])
 def test_dtypes(n, row):
     Batch(AxisPlace(n, "no_check_vma"), row).check_dtypes()
+
+
+@each(OPERATIONS)
+@pytest.mark.parametrize("codec", exact.EXACT)
+def test_exact_codecs(codec, row):
+    exact.check_dtypes(AxisPlace(3, "check_vma"), row, codec)
+
+
+@pytest.mark.parametrize("codec", exact.EXACT)
+@pytest.mark.parametrize("n", [2, 8])
+def test_exact_codecs_of_long_arrays(n, codec):
+    exact.check_long(AxisPlace(n, "no_check_vma"), codec)
 
 
 @each([row for row in OPERATIONS if row.same])

@@ -23,6 +23,7 @@ IMPLEMENTATIONS = {
     "transport/local": {"csrc/runtime"},
     "transport/mpi": {"xla_ffi"},
     "codec/cast": {"csrc/codec"},
+    "codec/lossless": {"csrc/codec"},
 }
 
 # Python's layers, lowest first: a module imports from lower layers, and from its own.

@@ -6,7 +6,7 @@ import os
 import jax
 import numpy as np
 import pytest
-from contract import Batch, ProcessPlace, contexts, data
+from contract import Batch, ProcessPlace, contexts, data, exact
 from contract.operations import of_style
 
 import jaxccomp as jcc
@@ -34,6 +34,17 @@ def test_transform(world, row, transform):
 @pytest.mark.parametrize("row", OPERATIONS, ids=lambda row: row.name)
 def test_dtypes(world, row):
     Batch(ProcessPlace(world), row).check_dtypes()
+
+
+@pytest.mark.parametrize("codec", exact.EXACT)
+@pytest.mark.parametrize("row", OPERATIONS, ids=lambda row: row.name)
+def test_exact_codecs(world, row, codec):
+    exact.check_dtypes(ProcessPlace(world), row, codec)
+
+
+@pytest.mark.parametrize("codec", exact.EXACT)
+def test_exact_codecs_of_long_arrays(world, codec):
+    exact.check_long(ProcessPlace(world), codec)
 
 
 def test_half_types_are_rounded_once(world):
