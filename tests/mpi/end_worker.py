@@ -18,15 +18,15 @@ def gather(world, count):
 def idle(world):
     """A rank that has what it wants and computes elsewhere holds nobody up."""
     gather(world, LARGE)
-    for turn in range(6):
+    for turn in range(4):
         start = time.monotonic()
         gather(world, LARGE)
         seconds = time.monotonic() - start
         if world.rank == turn % 2:
-            time.sleep(1.5)
+            time.sleep(3)
         elif turn > 0:
             # The other one came long ago, when this one slept; and now sleeps itself.
-            assert seconds < 1.2, seconds
+            assert seconds < 2.4, seconds
 
 
 def leave(world):
@@ -55,7 +55,7 @@ def leave_early(world):
             assert "has ended its program" in str(error), error
         else:
             raise AssertionError("gathered from a rank that has ended")
-        assert time.monotonic() - start < 5
+        assert time.monotonic() - start < 20
 
 
 if __name__ == "__main__":
