@@ -263,7 +263,7 @@ void OneNeverComes(Style style, Collective collective, int64_t count, int missin
   const int ranks = 4;
   const bool bcast = collective == Collective::kBcast;
   Team team(style, ranks);
-  team.SetOption("timeout_seconds", "0.3");
+  team.SetOption("timeout_seconds", "1.5");
   Team::Program program = team.Compile(std::vector<OpSpec>{
       SpecOf(collective, count, bcast ? 0 : -1), Allreduce(3), Allreduce(3)});
   if (!at_first) {
