@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "common/instruction_sets.h"
 #include "reduce/kernels.h"
 
 namespace jaxccomp {
@@ -128,14 +129,9 @@ void ReduceHalf(const Kernels& kernels, DType dtype, ReduceOp op, std::byte* dst
 std::vector<const Kernels*> DetectKernels() {
   std::vector<const Kernels*> runnable;
 #if defined(__x86_64__)
-  __builtin_cpu_init();
-  // Every processor with AVX2 and FMA has F16C too.
-  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") &&
-                      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-                      __builtin_cpu_supports("avx512dq");
-  if (avx512) runnable.push_back(&kAvx512Kernels);
-  if (avx2) runnable.push_back(&kAvx2Kernels);
+  const InstructionSets& sets = RunnableInstructionSets();
+  if (sets.avx512) runnable.push_back(&kAvx512Kernels);
+  if (sets.avx2) runnable.push_back(&kAvx2Kernels);
 #endif
   runnable.push_back(&kGenericKernels);
   return runnable;

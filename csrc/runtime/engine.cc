@@ -114,7 +114,7 @@ Result<Operation*> Engine::Impl::Post(Site& site, Call call) {
   op->begun = op->last_progress = Clock::now();
   op->remote = comm.remote;
   remote_operations_ += op->remote;
-  FillHeader(op, site, posted.program_hash);
+  FillHeader(op, site, posted.launch);
   PrepareResults(site.spec, op->call, options_);
 
   Comparison* const comparison =
@@ -149,7 +149,8 @@ Operation* Engine::Impl::Insert(const MatchKey& key) {
   return slot.get();
 }
 
-void Engine::Impl::FillHeader(Operation* op, const Site& site, uint64_t program_hash) const {
+void Engine::Impl::FillHeader(Operation* op, const Site& site,
+                              const Endpoint::Launch* launch) const {
   Header& h = op->header;
   h = site.header;
   if (!op->call.inputs.empty()) h.dtype = static_cast<uint8_t>(op->call.inputs[0].dtype);
@@ -157,7 +158,7 @@ void Engine::Impl::FillHeader(Operation* op, const Site& site, uint64_t program_
   h.sequence = op->key.sequence;
   h.site = op->key.site;
   h.iteration = op->key.iteration;
-  h.program_hash = options_.check_programs ? program_hash : 0;
+  if (launch != nullptr && options_.check_programs) h.program_hash = launch->program_hash;
   h.source = op->endpoint->member;
   h.source_process = wire_.process();
   h.total_bytes = op->plan->total_bytes;

@@ -52,7 +52,7 @@ class Engine::Impl final : public Receiver, public Executor::Listener {
   Result<Operation*> Post(Site& site, Call call);
   Result<Endpoint*> EndpointOf(Site& site, int64_t device);
   Operation* Insert(const MatchKey& key);
-  void FillHeader(Operation* op, const Site& site, uint64_t program_hash) const;
+  void FillHeader(Operation* op, const Site& site, const Endpoint::Launch* launch) const;
   void Begin(Operation* op);
   bool Step(std::unique_lock<std::mutex>& lock) {
     const bool polled = wire_.Poll();

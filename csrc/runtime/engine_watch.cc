@@ -105,17 +105,17 @@ void Engine::Impl::CheckTimes(Clock::time_point now) {
     const auto waited = now - op->last_progress;
     const double seconds = duration<double>(waited).count();
     const bool calls_roll = !op->roll_called && seconds > kRollCallAt * options_.timeout_seconds;
-    if (calls_roll || (!op->probed && waited > kProbeAfter)) quiet.push_back(key);
+    if (calls_roll || (!op->probed && waited > kProbeAfter)) {
+      op->probed = true;
+      op->roll_called |= calls_roll;
+      quiet.push_back(key);
+    }
     if (seconds > options_.timeout_seconds) late.push_back(key);
   }
   for (const MatchKey& key : quiet) {
     const auto found = operations_.find(key);
     if (found == operations_.end()) continue;  // ended by the failure of another
-    Operation& op = *found->second;
-    const double seconds = duration<double>(now - op.last_progress).count();
-    op.probed = true;
-    op.roll_called |= seconds > kRollCallAt * options_.timeout_seconds;
-    Ask(op, op.roll_called);
+    Ask(*found->second, found->second->roll_called);
   }
   for (const MatchKey& key : late) {
     const auto found = operations_.find(key);

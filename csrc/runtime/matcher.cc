@@ -59,7 +59,6 @@ Matcher::Posted Matcher::Post(Site& site, Endpoint& endpoint, int64_t run_id) {
   posted.key.sequence = launch->number;
   posted.key.site = site.id;
   posted.key.iteration = state.iteration++;
-  posted.program_hash = launch->program_hash;
   return posted;
 }
 

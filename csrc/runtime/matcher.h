@@ -19,7 +19,6 @@ class Matcher {
  public:
   struct Posted {
     MatchKey key;
-    uint64_t program_hash = 0;   // 0: not compared
     Endpoint::Launch* launch = nullptr;   // null when matched by program order
     bool new_launch = false;
   };

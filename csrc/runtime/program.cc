@@ -26,19 +26,20 @@ OpenPrograms& Open() {
 
 }  // namespace
 
-uint64_t Program::Add(const OpSpec& spec) {
+uint64_t Program::Add(const OpSpec& spec, uint64_t signature,
+                      std::shared_ptr<const std::string> text) {
   const Group group{spec.communicator, spec.groups, spec.group_size};
   const auto known = std::find(groups_.begin(), groups_.end(), group);
   const auto index = static_cast<size_t>(known - groups_.begin());
   if (known == groups_.end()) groups_.push_back(group);
-  const uint64_t identity = Mix(spec.Signature(), static_cast<uint64_t>(spec.site));
+  const uint64_t identity = Mix(signature, static_cast<uint64_t>(spec.site));
   const auto ordinal = static_cast<uint64_t>(
       std::count_if(members_.begin(), members_.end(), [&](const Member& m) {
         return m.identity == identity && m.group == index;
       }));
   uint64_t id = Mix(Mix(identity, ordinal), group.communicator);
   for (int64_t device : group.devices) id = Mix(id, static_cast<uint64_t>(device));
-  members_.push_back({identity, index, id, spec.ToString()});
+  members_.push_back({identity, index, id, std::move(text)});
   return id;
 }
 
@@ -71,7 +72,7 @@ uint64_t Program::HashOf(const Communicator& comm) const {
 
 std::string Program::ListOf(const Communicator& comm) const {
   std::string text;
-  ForEachIn(comm, [&](const Member& m) { text += m.text + "\n"; });
+  ForEachIn(comm, [&](const Member& m) { text += *m.text + "\n"; });
   return text;
 }
 
@@ -113,7 +114,7 @@ Result<std::unique_ptr<Site>> MakeSite(OpSpec spec) {
     std::lock_guard<std::mutex> lock(open.mutex);
     auto& program = open.by_thread[std::this_thread::get_id()];
     if (program == nullptr) program = std::make_shared<Program>(open.next_id++);
-    site->id = program->Add(spec);
+    site->id = program->Add(spec, site->header.signature, site->text);
     site->program = program;
   }
   site->spec = std::move(spec);

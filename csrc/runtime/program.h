@@ -34,7 +34,7 @@ class Program {
   explicit Program(uint64_t id) : id_(id) {}
   uint64_t id() const { return id_; }
   // Adds a call site and returns what tells it apart from all others of the program.
-  uint64_t Add(const OpSpec& spec);
+  uint64_t Add(const OpSpec& spec, uint64_t signature, std::shared_ptr<const std::string> text);
   // Hash of the call sites in which that communicator takes part; the same whatever their order.
   uint64_t HashOf(const Communicator& comm) const;
   // No call site is added from now on. False when that was so before.
@@ -54,7 +54,7 @@ class Program {
     uint64_t identity;   // its signature and its place in the program's text
     size_t group;        // in groups_
     uint64_t id;         // unique: identity, group, and its ordinal where these are equal
-    std::string text;
+    std::shared_ptr<const std::string> text;
   };
   static bool TakesPart(const Communicator& comm, const Group& group);
   template <typename Visit>

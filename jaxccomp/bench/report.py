@@ -14,7 +14,7 @@ import jax
 from jaxccomp import stats
 from jaxccomp._version import __version__
 from jaxccomp.bench import launch
-from jaxccomp.bench.compare import Plan, Results
+from jaxccomp.bench.compare import Measurement, Plan, Results
 
 _SUBJECT = "jaxccomp"
 _SMALL_BYTES = 64 << 10
@@ -69,32 +69,39 @@ def show(plan: Plan, results: Results, missing: Mapping[str, str]) -> None:
         console.print(f"not measured: {name}: {reason}", markup=False)
 
 
-def markdown(lines: Iterable[str]) -> str:
-    """The table of a file that ``write`` wrote, for a page: times jaxccomp's, per peer."""
-    rows = [json.loads(line) for line in lines]
-    times = {
-        (row["contender"], row["op"], row["size_bytes"]): row["median_us"]
-        for row in rows
-        if row.get("median_us")
-    }
-    names = list(dict.fromkeys(name for name, op, _ in times if op != "empty"))
-    peers = [name for name in names if name != _SUBJECT]
-    empty = times.get(("empty", "empty", 1024))
+def read(lines: Iterable[str]) -> Results:
+    """The measurements of a file that ``write`` wrote."""
+    results: Results = {}
+    for row in map(json.loads, lines):
+        if "op" in row:
+            key = (row["contender"], row["op"], row["size_bytes"])
+            results[key] = Measurement(*key, row["rounds_us"], row["bind"], row.get("error", ""))
+    return results
+
+
+def markdown(results: Results) -> str:
+    """The measurements as a table for a page: how many times jaxccomp's the others take."""
+    peers = [
+        name
+        for name in dict.fromkeys(row.contender for row in results.values())
+        if name not in (_SUBJECT, "empty")
+    ]
     table = [
         f"| operation | size | {_SUBJECT} | empty jit + mpi4py | " + " | ".join(peers) + " |",
         "|---|---|" + "---:|" * (len(peers) + 2),
     ]
-    for name, operation, size in times:
-        if name != _SUBJECT:
+    for row in results.values():
+        if row.contender != _SUBJECT:
             continue
-        own = times[name, operation, size]
-        bare = times.get(("mpi4py", operation, size))
-        floor = f"{(empty + bare) / own:.2f}" if empty and bare and size <= _SMALL_BYTES else ""
-        ratios = [
-            f"{times[peer, operation, size] / own:.2f}" if (peer, operation, size) in times else ""
-            for peer in peers
+        case = (row.operation, row.size_bytes)
+        floor = floor_us(results, *case) if row.size_bytes <= _SMALL_BYTES else None
+        measured = [results.get((peer, *case)) for peer in peers]
+        others = [
+            floor,
+            *(each.median_us if each and each.rounds_us else None for each in measured),
         ]
-        cells = [operation, stats.format_bytes(size), f"{_time(own)} us", floor, *ratios]
+        cells = [row.operation, stats.format_bytes(row.size_bytes), f"{_time(row.median_us)} us"]
+        cells += ["" if other is None else f"{other / row.median_us:.2f}" for other in others]
         table.append("| " + " | ".join(cells) + " |")
     return "\n".join(table)
 

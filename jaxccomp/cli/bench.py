@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Runs the comparison and shows it."""
     if arguments.table:
         with open(arguments.table, encoding="utf-8") as file:
-            print(report.markdown(file))
+            print(report.markdown(report.read(file)))
         return 0
     if importlib.util.find_spec("rich") is None:
         raise errors.EngineUnavailableError("bench needs rich: `pip install 'jaxccomp[bench]'`.")
