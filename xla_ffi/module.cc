@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "codec/codec.h"
+#include "codec/registry.h"
 #include "collective/algorithm.h"
 #include "handlers.h"
 #include "reduce/reduce.h"
@@ -59,6 +59,36 @@ void UseMpi(uint64_t comm, uint64_t byte_type) {
       }));
 }
 
+py::dict Row(const CodecInfo& info) {
+  py::dict row;
+  row["name"] = std::string(info.name);
+  row["description"] = std::string(info.description);
+  row["ratio"] = std::string(info.ratio);
+  row["error"] = std::string(info.error);
+  row["lossless"] = info.lossless;
+  row["missing"] = info.missing != nullptr ? info.missing() : std::string();
+  py::list dtypes;
+  for (int d = 0; d < kDTypeCount; ++d) {
+    if (info.dtypes & SetOf(static_cast<DType>(d))) {
+      dtypes.append(std::string(Name(static_cast<DType>(d))));
+    }
+  }
+  row["dtypes"] = dtypes;
+  py::list options;
+  for (const CodecOption& o : info.options) {
+    py::dict option;
+    option["name"] = std::string(o.name);
+    option["default"] = std::string(o.default_value);
+    option["description"] = std::string(o.description);
+    option["choices"] = std::vector<std::string>(o.choices.begin(), o.choices.end());
+    option["least"] = o.least;
+    option["most"] = o.most;
+    options.append(option);
+  }
+  row["options"] = options;
+  return row;
+}
+
 py::dict Describe() {
   py::list algorithms;
   for (const Algorithm& a : AlgorithmTable()) {
@@ -69,15 +99,7 @@ py::dict Describe() {
     algorithms.append(row);
   }
   py::list codecs;
-  for (const CodecTraits& t : CodecTable()) {
-    py::dict row;
-    row["name"] = std::string(t.name);
-    row["description"] = std::string(t.description);
-    row["lossless"] = t.lossless;
-    row["fixed_rate"] = t.fixed_rate;
-    row["relative_error"] = t.relative_error;
-    codecs.append(row);
-  }
+  for (const CodecInfo* info : CodecTable()) codecs.append(Row(*info));
   py::list transports;
   transports.append("local");
   if (Engine::Find() != nullptr && Engine::Find()->HasRemote()) transports.append("mpi");

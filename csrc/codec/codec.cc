@@ -1,45 +1,143 @@
 #include "codec/codec.h"
 
-#include <string>
-#include <vector>
+#include <algorithm>
+#include <cstring>
+#include <new>
 
-#include "codec/cast/bf16.h"
-#include "codec/lossless/lossless.h"
-#include "codec/raw.h"
+#include "codec/difference.h"
+#include "codec/merge.h"
 
 namespace jaxccomp {
 namespace {
 
-// The codecs on offer, in the order in which they are listed. A new one is a row here.
-std::span<const Codec* const> Codecs() {
-  static const Codec* const codecs[] = {
-      &RawCodec(),
-      &Bf16Codec(),
-      &LosslessCodec(),
-  };
-  return codecs;
+// Uses of the workspace.
+struct DifferenceValues {};
+struct DecodedDifference {};
+struct DecodedValues {};
+
+CodingContext WithoutRef(CodingContext context) {
+  context.ref = nullptr;
+  return context;
+}
+
+// Memory is bounded by what the caller's values take, but may still not be there.
+template <typename F>
+auto WithoutThrowing(F&& f) -> decltype(f()) {
+  try {
+    return f();
+  } catch (const std::bad_alloc&) {
+    return Status(Code::kUnavailable, "there is no memory for the workspace of a codec");
+  }
 }
 
 }  // namespace
 
-Result<const Codec*> LookupCodec(std::string_view spec) {
-  std::string valid;
-  for (const Codec* codec : Codecs()) {
-    const std::string_view name = codec->traits().name;
-    if (name == spec) return codec;
-    valid.append(valid.empty() ? "'" : ", '").append(name).append("'");
-  }
-  return Status(Code::kInvalidArgument,
-                "unknown codec '" + std::string(spec) + "': valid are " + valid);
+int64_t CheckedBytes(int64_t count, int64_t size_bytes) {
+  if (count < 0 || count > std::numeric_limits<int64_t>::max() / size_bytes) return -1;
+  return count * size_bytes;
 }
 
-std::span<const CodecTraits> CodecTable() {
-  static const std::vector<CodecTraits> table = [] {
-    std::vector<CodecTraits> rows;
-    for (const Codec* codec : Codecs()) rows.push_back(codec->traits());
-    return rows;
-  }();
-  return table;
+Status Codec::Invalid(const std::string& what) const {
+  return {Code::kDataLoss, "codec '" + traits_.spec + "': " + what};
+}
+
+Status Codec::Check(DType dtype, int64_t count) const {
+  if (!Supports(dtype)) {
+    return {Code::kUnimplemented, "codec '" + traits_.spec + "' does not code " +
+                                      std::string(Name(dtype)) + ": such values travel raw"};
+  }
+  if (CheckedBytes(count, SizeBytes(dtype)) < 0 || MaxEncodedBytes(dtype, count) < 0) {
+    return {Code::kInvalidArgument, "codec '" + traits_.spec + "': " + std::to_string(count) +
+                                        " is not a possible count of values of " +
+                                        std::string(Name(dtype))};
+  }
+  return Status::Ok();
+}
+
+Status Codec::CheckEncoded(DType dtype, std::span<const std::byte> src, int64_t count) const {
+  if (Status status = Check(dtype, count); !status.ok()) return status;
+  const int64_t most = MaxEncodedBytes(dtype, count), least = MinEncodedBytes(dtype, count);
+  const auto bytes = static_cast<int64_t>(src.size());
+  if (bytes >= least && bytes <= most) return Status::Ok();
+  const std::string expected = least == most
+                                   ? std::to_string(most)
+                                   : std::to_string(least) + " to " + std::to_string(most);
+  return Invalid(std::to_string(bytes) + " bytes arrived where " + std::to_string(count) +
+                 " values of " + std::string(Name(dtype)) + " take " + expected);
+}
+
+Result<int64_t> Codec::Encode(DType dtype, const void* src, int64_t count,
+                              std::span<std::byte> dst, const CodingContext& context) const {
+  if (Status status = Check(dtype, count); !status.ok()) return status;
+  const int64_t most = MaxEncodedBytes(dtype, count);
+  if (static_cast<uint64_t>(most) > dst.size()) {
+    return Status(Code::kInvalidArgument,
+                  "codec '" + traits_.spec + "': encoding " + std::to_string(count) +
+                      " values of " + std::string(Name(dtype)) + " needs room for " +
+                      std::to_string(most) + " bytes, the buffer has " +
+                      std::to_string(dst.size()));
+  }
+  if (count == 0 && most == 0) return int64_t{0};
+  return WithoutThrowing([&]() -> Result<int64_t> {
+    if (context.ref == nullptr || traits_.takes_reference) {
+      return DoEncode(dtype, src, count, dst.data(), context);
+    }
+    std::byte* difference =
+        context.workspace.Bytes<DifferenceValues>(count * SizeBytes(dtype));
+    Subtract(dtype, traits_.lossless, src, context.ref, difference, count);
+    return DoEncode(dtype, difference, count, dst.data(), WithoutRef(context));
+  });
+}
+
+Status Codec::Decode(DType dtype, std::span<const std::byte> src, void* dst, int64_t count,
+                     const CodingContext& context) const {
+  if (Status status = CheckEncoded(dtype, src, count); !status.ok()) return status;
+  if (count == 0 && src.empty()) return Status::Ok();
+  return WithoutThrowing([&]() -> Status {
+    if (context.ref == nullptr || traits_.takes_reference) {
+      return DoDecode(dtype, src, dst, count, context);
+    }
+    return DecodeWithRef(dtype, src, dst, count, context);
+  });
+}
+
+Status Codec::DecodeWithRef(DType dtype, std::span<const std::byte> src, void* dst, int64_t count,
+                            const CodingContext& context) const {
+  std::byte* difference = context.workspace.Bytes<DecodedDifference>(count * SizeBytes(dtype));
+  Status status = DoDecode(dtype, src, difference, count, WithoutRef(context));
+  if (status.ok()) Add(dtype, traits_.lossless, difference, context.ref, dst, count);
+  return status;
+}
+
+Status Codec::DecodeMerge(DType dtype, std::span<const std::byte> src, ReduceOp op,
+                          DType acc_dtype, void* acc, int64_t count,
+                          const CodingContext& context) const {
+  if (Status status = CheckEncoded(dtype, src, count); !status.ok()) return status;
+  if (Status status = CheckReducible(dtype, op, false); !status.ok()) return status;
+  const bool half = dtype == DType::kFloat16 || dtype == DType::kBFloat16;
+  if (acc_dtype != dtype && !(half && acc_dtype == DType::kFloat32)) {
+    return {Code::kInvalidArgument, "codec '" + traits_.spec + "': " + std::string(Name(dtype)) +
+                                        " cannot be merged into " + std::string(Name(acc_dtype))};
+  }
+  if (count == 0 && src.empty()) return Status::Ok();
+  return WithoutThrowing([&]() -> Status {
+    if (context.ref == nullptr || traits_.takes_reference) {
+      return DoDecodeMerge(dtype, src, op, acc_dtype, acc, count, context);
+    }
+    std::byte* values = context.workspace.Bytes<DecodedValues>(count * SizeBytes(dtype));
+    Status status = DecodeWithRef(dtype, src, values, count, context);
+    if (status.ok()) MergeValues(dtype, values, op, acc_dtype, acc, count);
+    return status;
+  });
+}
+
+Status Codec::DoDecodeMerge(DType dtype, std::span<const std::byte> src, ReduceOp op,
+                            DType acc_dtype, void* acc, int64_t count,
+                            const CodingContext& context) const {
+  std::byte* values = context.workspace.Bytes<DecodedValues>(count * SizeBytes(dtype));
+  Status status = DoDecode(dtype, src, values, count, context);
+  if (status.ok()) MergeValues(dtype, values, op, acc_dtype, acc, count);
+  return status;
 }
 
 }  // namespace jaxccomp

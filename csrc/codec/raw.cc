@@ -1,55 +1,60 @@
-#include "codec/raw.h"
-
+// The codec "raw": the bytes as they are.
 #include <cstring>
 
-#include "codec/sizes.h"
+#include "codec/merge.h"
+#include "codec/rows.h"
 
 namespace jaxccomp {
 namespace {
 
 class Raw final : public Codec {
  public:
-  const CodecTraits& traits() const override {
-    static constexpr CodecTraits kTraits = {.name = "raw",
-                                            .description = "the bytes as they are",
-                                            .lossless = true,
-                                            .fixed_rate = true,
-                                            .relative_error = 0};
-    return kTraits;
-  }
+  Raw()
+      : Codec({.spec = "raw",
+               .lossless = true,
+               .fixed_rate = true,
+               .one_pass_merge = true,
+               .dtypes = kAllDTypes}) {}
 
-  bool Supports(DType) const override { return true; }
+  DType EncodedDType(DType dtype) const override { return dtype; }
 
   int64_t MaxEncodedBytes(DType dtype, int64_t count) const override {
     return CheckedBytes(count, SizeBytes(dtype));
   }
 
-  Result<int64_t> Encode(DType dtype, const void* src, int64_t count,
-                         std::span<std::byte> dst) const override {
-    const int64_t bytes = MaxEncodedBytes(dtype, count);
-    if (Status status = CheckEncode(traits().name, dtype, count, bytes, dst); !status.ok()) {
-      return status;
-    }
-    if (bytes > 0) std::memcpy(dst.data(), src, bytes);
+ protected:
+  Result<int64_t> DoEncode(DType dtype, const void* src, int64_t count, std::byte* dst,
+                   const CodingContext&) const override {
+    const int64_t bytes = count * SizeBytes(dtype);
+    std::memcpy(dst, src, bytes);
     return bytes;
   }
 
-  Status Decode(DType dtype, std::span<const std::byte> src, void* dst,
-                int64_t count) const override {
-    const int64_t bytes = MaxEncodedBytes(dtype, count);
-    if (Status status = CheckDecode(traits().name, dtype, count, bytes, src); !status.ok()) {
-      return status;
-    }
-    if (bytes > 0) std::memcpy(dst, src.data(), bytes);
+  Status DoDecode(DType, std::span<const std::byte> src, void* dst, int64_t,
+                  const CodingContext&) const override {
+    std::memcpy(dst, src.data(), src.size());
+    return Status::Ok();
+  }
+
+  Status DoDecodeMerge(DType dtype, std::span<const std::byte> src, ReduceOp op, DType acc_dtype,
+                       void* acc, int64_t count, const CodingContext&) const override {
+    MergeValues(dtype, src.data(), op, acc_dtype, acc, count);
     return Status::Ok();
   }
 };
 
 }  // namespace
 
-const Codec& RawCodec() {
-  static const Raw codec;
-  return codec;
+std::span<const CodecInfo> RawRows() {
+  static const CodecInfo rows[] = {{.name = "raw",
+                                    .description = "the bytes as they are",
+                                    .ratio = "1",
+                                    .lossless = true,
+                                    .dtypes = kAllDTypes,
+                                    .make = [](const CodecOptions&) {
+                                      return std::unique_ptr<const Codec>(new Raw());
+                                    }}};
+  return rows;
 }
 
 }  // namespace jaxccomp

@@ -64,15 +64,18 @@ static inline Float16 ToFloat16(float value) {
   return {static_cast<uint16_t>(result | sign)};
 }
 
-// Rounded once, not first to float and then to bfloat16. The value is brought to float by rounding
-// to odd (an inexact result gets an odd last bit), which keeps on which side of a tie it lay.
-static inline BFloat16 ToBFloat16(double value) {
+// To float by rounding to odd (an inexact result gets an odd last bit), which keeps on which side of
+// a narrower type's tie the value lay: rounding that again gives what rounding once would.
+static inline float RoundToOdd(double value) {
   const float nearest = static_cast<float>(value);
   const double back = static_cast<double>(nearest);
   const uint32_t inexact = back != value ? 1 : 0;
   const uint32_t away = __builtin_fabs(back) > __builtin_fabs(value) ? 1 : 0;
   const uint32_t bits = (__builtin_bit_cast(uint32_t, nearest) - away) | inexact;
-  return ToBFloat16(__builtin_bit_cast(float, bits));
+  return __builtin_bit_cast(float, bits);
 }
+
+static inline BFloat16 ToBFloat16(double value) { return ToBFloat16(RoundToOdd(value)); }
+static inline Float16 ToFloat16(double value) { return ToFloat16(RoundToOdd(value)); }
 
 }  // namespace jaxccomp

@@ -29,6 +29,8 @@ struct Kernels {
   Convert float_to_float16;
   Convert bfloat16_to_float;
   Convert float_to_bfloat16;
+  Convert float16_to_double;
+  Convert double_to_float16;
   Convert bfloat16_to_double;
   Convert double_to_bfloat16;
 };

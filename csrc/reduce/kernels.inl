@@ -139,11 +139,19 @@ void BFloat16ToFloat(void* dst, const void* src, int64_t count) {
   for (int64_t i = 0; i < count; ++i) out[i] = ToFloat(BFloat16{in[i]});
 }
 
-void BFloat16ToDouble(void* dst, const void* src, int64_t count) {
+template <typename Half>
+void HalfToDouble(void* dst, const void* src, int64_t count) {
   auto* out = static_cast<Unaligned<double>*>(dst);
   auto* in = static_cast<const Unaligned<uint16_t>*>(src);
   JAXCCOMP_INDEPENDENT
-  for (int64_t i = 0; i < count; ++i) out[i] = ToFloat(BFloat16{in[i]});
+  for (int64_t i = 0; i < count; ++i) out[i] = ToFloat(Half{in[i]});
+}
+
+void DoubleToFloat16(void* dst, const void* src, int64_t count) {
+  auto* out = static_cast<Unaligned<uint16_t>*>(dst);
+  auto* in = static_cast<const Unaligned<double>*>(src);
+  JAXCCOMP_INDEPENDENT
+  for (int64_t i = 0; i < count; ++i) out[i] = ToFloat16(static_cast<double>(in[i])).bits;
 }
 
 template <typename T>
@@ -259,7 +267,9 @@ constexpr Kernels MakeKernels() {
   k.float_to_float16 = &FloatToFloat16;
   k.bfloat16_to_float = &BFloat16ToFloat;
   k.float_to_bfloat16 = &ToBFloat16s<float>;
-  k.bfloat16_to_double = &BFloat16ToDouble;
+  k.float16_to_double = &HalfToDouble<Float16>;
+  k.double_to_float16 = &DoubleToFloat16;
+  k.bfloat16_to_double = &HalfToDouble<BFloat16>;
   k.double_to_bfloat16 = &ToBFloat16s<double>;
   return k;
 }

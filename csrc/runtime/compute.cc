@@ -11,12 +11,18 @@
 namespace jaxccomp {
 namespace {
 
+// A block is coded on the thread that calls.
+Workspace& ThreadWorkspace() {
+  static thread_local Workspace workspace;
+  return workspace;
+}
+
 // An encoded block is, per part, the number of encoded bytes (int64) and the bytes. Parts whose
 // dtype the codec does not take travel as they are.
 class CodeReader {
  public:
   CodeReader(const Operation& op, int32_t block)
-      : codec_(op.plan->codec),
+      : codec_(op.plan->codec.get()),
         rest_(op.code[block].buffer.get(), static_cast<size_t>(op.code[block].used_bytes)) {}
 
   Status Next(DType dtype, void* dst, int64_t bytes) {
@@ -28,7 +34,8 @@ class CodeReader {
     const auto encoded = rest_.first(static_cast<size_t>(encoded_bytes));
     rest_ = rest_.subspan(static_cast<size_t>(encoded_bytes));
     if (codec_ != nullptr && codec_->Supports(dtype)) {
-      return codec_->Decode(dtype, encoded, dst, bytes / SizeBytes(dtype));
+      const CodingContext context(ThreadWorkspace());
+      return codec_->Decode(dtype, encoded, dst, bytes / SizeBytes(dtype), context);
     }
     if (encoded_bytes != bytes) return Broken();
     std::memcpy(dst, encoded.data(), encoded.size());
@@ -107,18 +114,28 @@ Status Merge(const Operation& op, const PlannedTask& task) {
   return Status::Ok();
 }
 
+// Every rank, run, tensor and buffer has random numbers of its own.
+RandomKey KeyOf(const Operation& op, const Part& part) {
+  return {.step = Mix(Mix(op.key.sequence, op.key.iteration), op.key.site),
+          .tensor = static_cast<uint32_t>(part.index) << 2 | static_cast<uint32_t>(part.space),
+          .rank = static_cast<uint32_t>(op.key.member)};
+}
+
 Status Encode(Operation& op, const PlannedTask& task) {
   Operation::Block& block = op.code[task.dst_code];
   std::byte* at = block.buffer.get();
   std::byte* const end = at + block.capacity_bytes;
+  CodingContext context(ThreadWorkspace());
   for (const Part& part : PartsOf(op, task.sources[0])) {
     std::byte* const bytes_at = at;
     at += sizeof(int64_t);
     int64_t encoded_bytes = part.bytes;
     if (op.plan->codec->Supports(part.dtype)) {
+      context.key = KeyOf(op, part);
+      context.first = part.offset / SizeBytes(part.dtype);
       Result<int64_t> encoded =
           op.plan->codec->Encode(part.dtype, AddressOf(op, part),
-                                 part.bytes / SizeBytes(part.dtype), std::span(at, end));
+                                 part.bytes / SizeBytes(part.dtype), std::span(at, end), context);
       if (!encoded.ok()) return encoded.status();
       encoded_bytes = *encoded;
     } else {

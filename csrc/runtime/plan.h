@@ -62,7 +62,7 @@ struct Plan {
   std::vector<Part> unwritten;         // results that no task writes: set to zero, or, in a
                                        // prefix reduction, to what changes nothing
   bool fills_identity = false;
-  const Codec* codec = nullptr;
+  std::shared_ptr<const Codec> codec;
   ReduceOp reduce_op = ReduceOp::kSum;
   int64_t divisor = 1;
   bool streams = false;                // copies into results go past the caches

@@ -6,6 +6,7 @@
 #include <thread>
 #include <utility>
 
+#include "codec/registry.h"
 #include "runtime/communicator.h"
 #include "runtime/hash.h"
 
@@ -102,9 +103,9 @@ Header HeaderOf(const OpSpec& spec, const std::string& text) {
 Result<std::unique_ptr<Site>> MakeSite(OpSpec spec) {
   auto site = std::make_unique<Site>();
   if (spec.codec != "raw") {
-    Result<const Codec*> codec = LookupCodec(spec.codec);
+    auto codec = LookupCodec(spec.codec);
     if (!codec.ok()) return codec.status();
-    site->codec = codec.value();
+    site->codec = *codec;
   }
   site->text = std::make_shared<const std::string>(spec.ToString());
   site->header = HeaderOf(spec, *site->text);

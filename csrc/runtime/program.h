@@ -77,7 +77,7 @@ struct Site {
   OpSpec spec;
   std::shared_ptr<const std::string> text;  // spec.ToString(), for errors
   Header header;                  // what all its messages have in common
-  const Codec* codec = nullptr;   // null: raw
+  std::shared_ptr<const Codec> codec;   // null: raw
   uint64_t id = 0;                // what a message names
   std::shared_ptr<Program> program;
   std::unordered_map<int64_t, Endpoint*> endpoints;   // by device; under the engine's lock

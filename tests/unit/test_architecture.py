@@ -23,7 +23,11 @@ IMPLEMENTATIONS = {
     "transport/local": {"csrc/runtime"},
     "transport/mpi": {"xla_ffi"},
     "codec/cast": {"csrc/codec"},
+    "codec/library": {"csrc/codec"},
     "codec/lossless": {"csrc/codec"},
+    "codec/quantize": {"csrc/codec"},
+    "codec/sign": {"csrc/codec"},
+    "codec/sparse": {"csrc/codec"},
 }
 
 # Python's layers, lowest first: a module imports from lower layers, and from its own.

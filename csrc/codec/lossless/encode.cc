@@ -254,6 +254,20 @@ int64_t EncodeBoundBytes(Layout layout, int64_t words) {
   return kChunkHeaderBytes + segments + words * Info(layout).word_bytes + slack;
 }
 
+int64_t LeastEncodedBytes(Layout layout, int64_t words) {
+  // A segment of planes has a byte for its kind, for each plane a width and a symbol, and an entry
+  // per block; a stored one, which may be shorter, has its words.
+  const int64_t planes = Info(layout).planes;
+  const auto least = [&](int64_t n) {
+    const int64_t blocks = (n + kBlockWords - 1) / kBlockWords;
+    return std::min(1 + n * Info(layout).word_bytes,
+                    1 + planes * (2 + blocks * kBlockEntryBytes));
+  };
+  const int64_t rest = words % kSegmentWords;
+  return kChunkHeaderBytes + words / kSegmentWords * least(kSegmentWords) +
+         (rest > 0 ? least(rest) : 0);
+}
+
 int64_t Encode(const Kernels& kernels, Layout layout, const void* src, const void* ref,
                int64_t words, std::byte* dst, Workspace& workspace) {
   std::byte* at = dst;

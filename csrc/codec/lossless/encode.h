@@ -15,6 +15,10 @@ namespace jaxccomp::lossless {
 // The encoding itself takes at most the chunk header, a byte per segment and the words.
 int64_t EncodeBoundBytes(Layout layout, int64_t words);
 
+// What no encoding is shorter than: a header per segment and an index entry per block of the
+// planes, all of which are constant.
+int64_t LeastEncodedBytes(Layout layout, int64_t words);
+
 // Returns the bytes written. `dst` holds EncodeBoundBytes; what follows the encoding in it is
 // overwritten too. `ref` is null or as large as `src`.
 int64_t Encode(const Kernels& kernels, Layout layout, const void* src, const void* ref,

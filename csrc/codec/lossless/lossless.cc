@@ -1,105 +1,116 @@
-#include "codec/lossless/lossless.h"
-
+// The codec "lossless": hierarchical bit planes over the byte planes of a chunk.
+//
+// Words are cut into byte planes such that a float's exponent has one of its own. A plane is sent
+// raw, dropped where it is constant, or coded: the three commonest bytes get a code of two bits
+// (or the commonest of one), the last code is an escape; the escaped bytes are compacted and coded
+// the same way again, up to four levels in all, and what is left is sent as it is. Coding and
+// decoding are compares, compressions and expansions of vectors: there is no table walk and no
+// dependency from bit to bit. docs/wire_format.md has the format.
+//
+// Prior art: trees of bit planes with compaction, PivCo-Huffman (arXiv 2606.05765); that only the
+// exponents of weights compress, ZipNN (arXiv 2411.05239) and DFloat11 (arXiv 2504.11651).
 #include <limits>
 
 #include "codec/lossless/decode.h"
 #include "codec/lossless/encode.h"
 #include "codec/lossless/kernels.h"
 #include "codec/lossless/workspace.h"
-#include "codec/sizes.h"
+#include "codec/merge.h"
+#include "codec/rows.h"
 
 namespace jaxccomp {
-
-struct LosslessWorkspace::Memory : lossless::Workspace {};
-
-LosslessWorkspace::LosslessWorkspace() : memory_(std::make_unique<Memory>()) {}
-LosslessWorkspace::~LosslessWorkspace() = default;
-
 namespace {
 
 using lossless::LayoutOf;
 
-constexpr std::string_view kName = "lossless";
-
-int64_t MostEncodedBytes(DType dtype, int64_t count) {
-  // Below this, no sum or product in the bound overflows.
-  constexpr int64_t kMostBytes = std::numeric_limits<int64_t>::max() / 4;
-  const int64_t bytes = CheckedBytes(count, SizeBytes(dtype));
-  if (bytes < 0 || bytes > kMostBytes) return -1;
-  return lossless::EncodeBoundBytes(LayoutOf(dtype).layout, count * LayoutOf(dtype).words);
-}
-
-// One per thread: a chunk is coded on the thread that calls.
-LosslessWorkspace& ThreadWorkspace() {
-  static thread_local LosslessWorkspace workspace;
-  return workspace;
-}
+// One block, on its way into an accumulator.
+struct MergedBlock {};
 
 class Lossless final : public Codec {
  public:
-  const CodecTraits& traits() const override {
-    static constexpr CodecTraits kTraits = {
-        .name = kName,
-        .description = "bit for bit: exponents and other predictable bytes in short codes",
-        .lossless = true,
-        .fixed_rate = false,
-        .relative_error = 0};
-    return kTraits;
-  }
-
-  bool Supports(DType) const override { return true; }
+  Lossless()
+      : Codec({.spec = "lossless",
+               .lossless = true,
+               .one_pass_merge = true,
+               .takes_reference = true,
+               .dtypes = kAllDTypes}) {}
 
   int64_t MaxEncodedBytes(DType dtype, int64_t count) const override {
-    return MostEncodedBytes(dtype, count);
+    // Below this, no sum or product in the bound overflows.
+    constexpr int64_t kMostBytes = std::numeric_limits<int64_t>::max() / 4;
+    const int64_t bytes = CheckedBytes(count, SizeBytes(dtype));
+    if (bytes < 0 || bytes > kMostBytes) return -1;
+    return lossless::EncodeBoundBytes(LayoutOf(dtype).layout, count * LayoutOf(dtype).words);
   }
 
-  Result<int64_t> Encode(DType dtype, const void* src, int64_t count,
-                         std::span<std::byte> dst) const override {
-    return LosslessEncode(dtype, src, nullptr, count, dst, ThreadWorkspace());
+  int64_t MinEncodedBytes(DType dtype, int64_t count) const override {
+    return lossless::LeastEncodedBytes(LayoutOf(dtype).layout, count * LayoutOf(dtype).words);
   }
 
-  Status Decode(DType dtype, std::span<const std::byte> src, void* dst,
-                int64_t count) const override {
-    return LosslessDecode(dtype, src, nullptr, dst, count, ThreadWorkspace());
+ protected:
+  Result<int64_t> DoEncode(DType dtype, const void* src, int64_t count, std::byte* dst,
+                   const CodingContext& context) const override {
+    return lossless::Encode(lossless::BestKernels(), LayoutOf(dtype).layout, src, context.ref,
+                            count * LayoutOf(dtype).words, dst,
+                            context.workspace.Get<lossless::Workspace>());
+  }
+
+  Status DoDecode(DType dtype, std::span<const std::byte> src, void* dst, int64_t count,
+                  const CodingContext& context) const override {
+    auto* out = static_cast<std::byte*>(dst);
+    return ForEachBlock(dtype, src, count, context,
+                        [&](lossless::Decoder& decoder, int64_t bytes, const std::byte* ref) {
+                          Status status = decoder.Next(out, ref);
+                          out += bytes;
+                          return status;
+                        });
+  }
+
+  Status DoDecodeMerge(DType dtype, std::span<const std::byte> src, ReduceOp op, DType acc_dtype,
+                       void* acc, int64_t count, const CodingContext& context) const override {
+    std::byte* const block = context.workspace.Bytes<MergedBlock>(lossless::kBlockWords * 8);
+    auto* to = static_cast<std::byte*>(acc);
+    return ForEachBlock(dtype, src, count, context,
+                        [&](lossless::Decoder& decoder, int64_t bytes, const std::byte* ref) {
+                          Status status = decoder.Next(block, ref);
+                          if (!status.ok()) return status;
+                          const int64_t n = bytes / SizeBytes(dtype);
+                          MergeValues(dtype, block, op, acc_dtype, to, n);
+                          to += n * SizeBytes(acc_dtype);
+                          return status;
+                        });
+  }
+
+ private:
+  // Calls next(decoder, bytes, ref) for each block, which is `bytes` long when decoded.
+  template <typename Next>
+  static Status ForEachBlock(DType dtype, std::span<const std::byte> src, int64_t count,
+                             const CodingContext& context, Next next) {
+    const auto [layout, words] = LayoutOf(dtype);
+    lossless::Decoder decoder(lossless::BestKernels(),
+                              context.workspace.Get<lossless::Workspace>());
+    auto* ref = static_cast<const std::byte*>(context.ref);
+    Status status = decoder.Open(layout, src, count * words, ref != nullptr);
+    while (status.ok() && decoder.next_words() > 0) {
+      const int64_t bytes = decoder.next_words() * Info(layout).word_bytes;
+      status = next(decoder, bytes, ref);
+      if (ref != nullptr) ref += bytes;
+    }
+    return status;
   }
 };
 
 }  // namespace
 
-const Codec& LosslessCodec() {
-  static const Lossless codec;
-  return codec;
-}
-
-Result<int64_t> LosslessEncode(DType dtype, const void* src, const void* ref, int64_t count,
-                               std::span<std::byte> dst, LosslessWorkspace& workspace) {
-  const int64_t most = MostEncodedBytes(dtype, count);
-  if (Status status = CheckEncode(kName, dtype, most < 0 ? -1 : count, most, dst); !status.ok()) {
-    return status;
-  }
-  return lossless::Encode(lossless::BestKernels(), LayoutOf(dtype).layout, src, ref,
-                          count * LayoutOf(dtype).words, dst.data(), workspace.memory());
-}
-
-Status LosslessDecode(DType dtype, std::span<const std::byte> src, const void* ref, void* dst,
-                      int64_t count, LosslessWorkspace& workspace) {
-  if (MostEncodedBytes(dtype, count) < 0) {
-    return {Code::kInvalidArgument,
-            "codec 'lossless': " + std::to_string(count) + " is not a possible count of values"};
-  }
-  lossless::Decoder decoder(lossless::BestKernels(), workspace.memory());
-  Status status = decoder.Open(LayoutOf(dtype).layout, src, count * LayoutOf(dtype).words,
-                               ref != nullptr);
-  auto* out = static_cast<std::byte*>(dst);
-  auto* from = static_cast<const std::byte*>(ref);
-  const int64_t word_bytes = Info(LayoutOf(dtype).layout).word_bytes;
-  while (status.ok() && decoder.next_words() > 0) {
-    const int64_t bytes = decoder.next_words() * word_bytes;
-    status = decoder.Next(out, from);
-    out += bytes;
-    if (from != nullptr) from += bytes;
-  }
-  return status;
+std::span<const CodecInfo> LosslessRows() {
+  static const CodecInfo rows[] = {
+      {.name = "lossless",
+       .description = "bit for bit: exponents and other predictable bytes in short codes",
+       .ratio = "1.5 for bfloat16 and 1.2 for float32 weights, 2.9 for float32 made of bfloat16",
+       .lossless = true,
+       .dtypes = kAllDTypes,
+       .make = [](const CodecOptions&) { return std::unique_ptr<const Codec>(new Lossless()); }}};
+  return rows;
 }
 
 }  // namespace jaxccomp

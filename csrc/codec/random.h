@@ -1,0 +1,35 @@
+// Counter-based random numbers: Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as
+// 1, 2, 3", SC 2011). A number is a function of key and position, so that chunks, threads and
+// machines draw the same ones in any order.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "codec/codec.h"
+
+namespace jaxccomp {
+
+using Philox4x32 = std::array<uint32_t, 4>;
+
+// The 128 bits of `counter` under `key`.
+inline Philox4x32 Philox(Philox4x32 counter, uint32_t key0, uint32_t key1) {
+  for (int round = 0; round < 10; ++round) {
+    const uint64_t a = uint64_t{0xD2511F53} * counter[0];
+    const uint64_t b = uint64_t{0xCD9E8D57} * counter[2];
+    counter = {static_cast<uint32_t>(b >> 32) ^ counter[1] ^ key0, static_cast<uint32_t>(b),
+               static_cast<uint32_t>(a >> 32) ^ counter[3] ^ key1, static_cast<uint32_t>(a)};
+    key0 += 0x9E3779B9;
+    key1 += 0xBB67AE85;
+  }
+  return counter;
+}
+
+// Which 128 bits: the `index`-th of a tensor, a rank and a step.
+inline Philox4x32 Philox(const RandomKey& key, uint64_t index) {
+  return Philox({static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32), key.tensor,
+                 key.rank},
+                static_cast<uint32_t>(key.step), static_cast<uint32_t>(key.step >> 32));
+}
+
+}  // namespace jaxccomp

@@ -1,0 +1,65 @@
+// The codecs on offer, and specs: the strings that name a codec with its options.
+//
+//   spec  = stage ["|" stage]                      "bf16|lossless"
+//   stage = name [":" key "=" value {"," ...}]     "int8:block=32,rounding=stochastic"
+//
+// A second stage codes the bytes that the first one made, and must be lossless.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "codec/codec.h"
+
+namespace jaxccomp {
+
+// A key that a codec takes: one of some words, or a number within limits.
+struct CodecOption {
+  std::string_view name;
+  std::string_view default_value;      // part of the wire format: never changed
+  std::string_view description;
+  std::span<const std::string_view> choices;   // empty: a number
+  double least = 0;
+  double most = 0;
+  bool integer = false;
+};
+
+// Checked values of all options of a codec.
+class CodecOptions {
+ public:
+  std::string_view Text(std::string_view name) const { return values_.find(name)->second; }
+  int64_t Integer(std::string_view name) const;
+  double Number(std::string_view name) const;
+  // The canonical spec: the name and the options that are not at their defaults, by name.
+  const std::string& spec() const { return spec_; }
+
+ private:
+  friend class SpecParser;
+  std::map<std::string, std::string, std::less<>> values_;
+  std::string spec_;
+};
+
+// A row of the table of codecs.
+struct CodecInfo {
+  std::string_view name;
+  std::string_view description;
+  std::string_view ratio;              // what to expect, in words
+  std::string_view error;              // likewise; empty when lossless
+  bool lossless = false;
+  DTypeSet dtypes = 0;
+  std::span<const CodecOption> options = {};   // by name
+  std::unique_ptr<const Codec> (*make)(const CodecOptions&) = nullptr;
+  // Why it cannot be used here, such as a library that is not found; empty when it can.
+  std::string (*missing)() = nullptr;
+};
+
+std::span<const CodecInfo* const> CodecTable();
+
+// The codec that a spec names. kInvalidArgument lists what is valid; kUnavailable says what is
+// missing. Equal specs give the same object.
+Result<std::shared_ptr<const Codec>> LookupCodec(std::string_view spec);
+
+}  // namespace jaxccomp

@@ -1,0 +1,14 @@
+// The rows that each family of codecs adds to the table.
+#pragma once
+
+#include <span>
+
+#include "codec/registry.h"
+
+namespace jaxccomp {
+
+std::span<const CodecInfo> RawRows();
+std::span<const CodecInfo> LosslessRows();
+std::span<const CodecInfo> CastRows();
+
+}  // namespace jaxccomp
