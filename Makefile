@@ -27,7 +27,7 @@ export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM ?= 1
 # Checks of the MPI transport in C++, which ranks load after mpi4py.
 export JAXCCOMP_MPI_TESTS ?= $(CURDIR)/build/$(VENV)/libjaxccomp_mpi_tests.so
 
-.PHONY: demo install test test-cpp test-unit test-spmd test-mpi test-openmpi test-newest lint clean
+.PHONY: demo install test test-cpp test-unit test-spmd test-mpi test-openmpi test-newest fuzz lint clean
 
 demo: install
 	$(VENV)/bin/mpiexec -n $(RANKS) $(VENV)/bin/python examples/flax_data_parallel.py
@@ -62,6 +62,22 @@ test-newest: $(VENV_NEWEST)/.installed
 	JAXCCOMP_TEST_PLACES=3-check_vma,8-no_check_vma $(VENV_NEWEST)/$(PYTEST) tests/spmd
 	$(VENV_NEWEST)/$(PYTEST) tests/mpi -k "not (every_rank and (1 or 2 or 4))"
 endif
+
+# Coverage-guided fuzzing of the decoders for FUZZ_SECONDS, from the inputs kept in the tree; those
+# that reach new code are kept, the smallest ones. Needs clang++ (Debian: clang) and cmake.
+FUZZ_SECONDS ?= 60
+CORPUS := tests/fuzz/corpus
+fuzz: $(VENV)/.tools
+	@command -v clang++ > /dev/null || { echo "fuzz: clang++ is needed (Debian: clang)"; exit 1; }
+	export PATH="$(CURDIR)/$(VENV)/bin:$$PATH" && \
+		cmake -G Ninja -S . -B build/fuzz -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_BUILD_TYPE=RelWithDebInfo \
+		-DJAXCCOMP_BUILD_MODULE=OFF -DJAXCCOMP_BUILD_FUZZER=ON && \
+		cmake --build build/fuzz --target jaxccomp_fuzzer
+	mkdir -p build/fuzz/found build/fuzz/kept && rm -rf build/fuzz/kept/*
+	build/fuzz/jaxccomp_fuzzer -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -timeout=10 \
+		-rss_limit_mb=2048 -artifact_prefix=build/fuzz/ build/fuzz/found $(CORPUS)
+	build/fuzz/jaxccomp_fuzzer -merge=1 -max_len=4096 build/fuzz/kept $(CORPUS) build/fuzz/found
+	rm -f $(CORPUS)/* && cp build/fuzz/kept/* $(CORPUS)/ && du -sh $(CORPUS)
 
 lint: $(VENV)/.installed
 	$(VENV)/bin/ruff check .
@@ -105,7 +121,7 @@ $(VENV)/.installed: $(SOURCES) $(VENV)/.tools
 	$(call wheel,$(VENV),--no-build-isolation)
 	$(call install_wheel,$(VENV),$(VENV),mpich$(comma)dev,$(OLDEST_JAX))
 
-build/$(VENV)/.tests: $(VENV)/.installed $(wildcard tests/cpp/*)
+build/$(VENV)/.tests: $(VENV)/.installed $(wildcard tests/cpp/* tests/fuzz/*.*)
 	export PATH="$(CURDIR)/$(VENV)/bin:$$PATH" && \
 		cmake -DJAXCCOMP_BUILD_TESTS=ON build/$(VENV) && cmake --build build/$(VENV)
 	touch $@

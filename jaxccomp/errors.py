@@ -38,6 +38,10 @@ class NotDifferentiableError(JaxccompError, NotImplementedError):
     """A derivative was asked of an operation that has none."""
 
 
+class CorruptDataError(JaxccompError, ValueError):
+    """Bytes that are not what the codec, or the frame, says they are: cut, altered or foreign."""
+
+
 class EngineUnavailableError(JaxccompError, RuntimeError):
     """The native engine, or a part of it such as MPI, is needed and cannot be used."""
 

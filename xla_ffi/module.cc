@@ -6,7 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "codec/registry.h"
+#include "check.h"
+#include "codecs.h"
 #include "collective/algorithm.h"
 #include "handlers.h"
 #include "reduce/reduce.h"
@@ -17,12 +18,6 @@ namespace py = pybind11;
 
 namespace jaxccomp {
 namespace {
-
-void Check(const Status& status) {
-  if (status.ok()) return;
-  if (status.code() == Code::kInvalidArgument) throw py::value_error(status.message());
-  throw std::runtime_error(status.message());
-}
 
 template <typename F>
 py::capsule Target(F* function) {
@@ -59,36 +54,6 @@ void UseMpi(uint64_t comm, uint64_t byte_type) {
       }));
 }
 
-py::dict Row(const CodecInfo& info) {
-  py::dict row;
-  row["name"] = std::string(info.name);
-  row["description"] = std::string(info.description);
-  row["ratio"] = std::string(info.ratio);
-  row["error"] = std::string(info.error);
-  row["lossless"] = info.lossless;
-  row["missing"] = info.missing != nullptr ? info.missing() : std::string();
-  py::list dtypes;
-  for (int d = 0; d < kDTypeCount; ++d) {
-    if (info.dtypes & SetOf(static_cast<DType>(d))) {
-      dtypes.append(std::string(Name(static_cast<DType>(d))));
-    }
-  }
-  row["dtypes"] = dtypes;
-  py::list options;
-  for (const CodecOption& o : info.options) {
-    py::dict option;
-    option["name"] = std::string(o.name);
-    option["default"] = std::string(o.default_value);
-    option["description"] = std::string(o.description);
-    option["choices"] = std::vector<std::string>(o.choices.begin(), o.choices.end());
-    option["least"] = o.least;
-    option["most"] = o.most;
-    options.append(option);
-  }
-  row["options"] = options;
-  return row;
-}
-
 py::dict Describe() {
   py::list algorithms;
   for (const Algorithm& a : AlgorithmTable()) {
@@ -98,15 +63,12 @@ py::dict Describe() {
     row["description"] = std::string(a.description);
     algorithms.append(row);
   }
-  py::list codecs;
-  for (const CodecInfo* info : CodecTable()) codecs.append(Row(*info));
   py::list transports;
   transports.append("local");
   if (Engine::Find() != nullptr && Engine::Find()->HasRemote()) transports.append("mpi");
   py::dict all;
   all["transports"] = transports;
   all["algorithms"] = algorithms;
-  all["codecs"] = codecs;
   all["reduce"] = std::string(ReduceInstructionSet());
   all["ffi_api"] = std::to_string(XLA_FFI_API_MAJOR) + "." + std::to_string(XLA_FFI_API_MINOR);
   return all;
@@ -150,6 +112,7 @@ PYBIND11_MODULE(_core, m) {
     Check(Engine::Get().SetOption(name, value));
   }, py::arg("name"), py::arg("value"));
   m.def("describe", &Describe);
+  DefineCodecs(m);
   m.def("stats", &GetStats);
   m.def("reset_stats", [] {
     if (Engine::Find() != nullptr) Engine::Find()->ResetStats();

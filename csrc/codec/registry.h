@@ -47,7 +47,7 @@ struct CodecInfo {
   std::string_view name;
   std::string_view description;
   std::string_view ratio;              // what to expect, in words
-  std::string_view error;              // likewise; empty when lossless
+  std::string_view error = {};         // likewise; empty when lossless
   bool lossless = false;
   DTypeSet dtypes = 0;
   std::span<const CodecOption> options = {};   // by name

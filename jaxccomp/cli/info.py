@@ -61,7 +61,7 @@ def _option_line(option: config.Option) -> str:
 
 def _engine_lines(described: dict[str, Any]) -> list[str]:
     lines = [f"extension {_engine.load().__file__}"]
-    known = {"transports", "algorithms", "codecs"}
+    known = {"transports", "algorithms"}
     lines += [f"{key.replace('_', ' ')}: {described[key]}" for key in described if key not in known]
     return lines
 
@@ -111,5 +111,12 @@ def _algorithm_lines(rows: list[dict[str, str]]) -> list[str]:
 
 
 def _codec_line(info: codecs.CodecInfo) -> str:
-    bound = "exact" if info.lossless else f"relative error <= {info.relative_error:.2g}"
-    return f"{info.name}: {info.description} ({bound})"
+    text = f"{info.name}: {info.description}; " + (
+        "lossless" if info.lossless else f"error {info.error}"
+    )
+    if info.ratio:
+        text += f"; ratio {info.ratio}"
+    for option in info.options:
+        valid = "|".join(option.choices) or f"{option.least:g}..{option.most:g}"
+        text += f"; {option.name}={option.default} ({valid})"
+    return text + (f" (missing: {info.missing})" if info.missing else "")

@@ -34,7 +34,9 @@ IMPLEMENTATIONS = {
 LAYERS = (
     {"_version", "errors"},
     {"config", "_engine", "_mpi", "_compat"},
-    {"codecs", "comm"},
+    {"_codec_specs", "comm"},
+    {"_codec_frames"},
+    {"codecs"},
     {"stats", "_registry", "_call", "_stacked", "_arguments", "_operation", "_xla"},
     {"_lowering", "_batching", "_transpose", "_primitive", "_pytree", "_ragged"},
     {"_ops_vector", "_point_to_point", "_lax_common", "_lax_reduce", "ops", "lax"},

@@ -1,0 +1,274 @@
+"""Codec specs: the grammar, the table, and what holds of a codec. See :mod:`jaxccomp.codecs`."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from jaxccomp import _engine, errors
+
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+_GRAMMAR = 'a spec reads "name", "name:key=value,key=value" or "first|second"'
+
+
+@dataclasses.dataclass(frozen=True)
+class Stage:
+    """One codec with its options; ``options`` are (key, value) pairs, sorted by key."""
+
+    name: str
+    options: tuple[tuple[str, str], ...] = ()
+
+    def __str__(self) -> str:
+        pairs = ",".join(f"{key}={value}" for key, value in self.options)
+        return f"{self.name}:{pairs}" if pairs else self.name
+
+    def __or__(self, other: Stage | CodecSpec) -> CodecSpec:
+        return CodecSpec((self,)) | other
+
+
+@dataclasses.dataclass(frozen=True)
+class CodecSpec:
+    """What happens to values before they travel: stages, applied first to last."""
+
+    stages: tuple[Stage, ...]
+
+    def __str__(self) -> str:
+        return "|".join(map(str, self.stages))
+
+    def __or__(self, other: Stage | CodecSpec) -> CodecSpec:
+        more = other.stages if isinstance(other, CodecSpec) else (other,)
+        return CodecSpec(self.stages + more)
+
+
+@dataclasses.dataclass(frozen=True)
+class OptionInfo:
+    """A key that a codec takes.
+
+    Attributes:
+      name: the key.
+      default: the value that it has when it is not given.
+      description: what it does.
+      choices: the values that it can have; empty for a number.
+      least: the smallest number that is valid.
+      most: the largest.
+    """
+
+    name: str
+    default: str
+    description: str
+    choices: tuple[str, ...] = ()
+    least: float = 0.0
+    most: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class CodecInfo:
+    """What is known of a codec.
+
+    Attributes:
+      name: as specs have it.
+      description: what it does.
+      ratio: what to expect of it, in words.
+      error: the bound of its error, in words; empty when lossless.
+      lossless: whether values come back bit for bit.
+      dtypes: the names of the dtypes that it codes; in operations, others travel raw.
+      options: the keys that it takes.
+      missing: why it cannot be used here, such as a library that is not found; else empty.
+    """
+
+    name: str
+    description: str
+    ratio: str = ""
+    error: str = ""
+    lossless: bool = False
+    dtypes: tuple[str, ...] = ()
+    options: tuple[OptionInfo, ...] = ()
+    missing: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class ErrorBound:
+    """How far a decoded value may be from the one that was encoded.
+
+    For finite ``|x| <= range``: ``|decoded - x| <= relative * |x| + block * max|block| + absolute``,
+    where the maximum is over the ``block_values`` consecutive values that ``x`` belongs to (0: over
+    its chunk). Larger values become infinite. When ``keeps_nonfinite``, NaN and infinity stay what
+    they are; else a block that has any decodes to NaN throughout, so that they are never hidden.
+    """
+
+    relative: float
+    block: float
+    absolute: float
+    block_values: int
+    range: float
+    keeps_nonfinite: bool
+
+
+CodecLike = str | Stage | CodecSpec | None
+
+RAW = Stage("raw")
+LOSSLESS = Stage("lossless")
+BF16 = Stage("bf16")
+
+# What holds without the engine: the codecs of the traced plane.
+_STATIC = {
+    "raw": CodecInfo("raw", "the bytes as they are", "1", lossless=True),
+    "lossless": CodecInfo("lossless", "bit for bit", "1", lossless=True),
+    "bf16": CodecInfo("bf16", "wide floats as bfloat16", "2", "2^-8 of the value"),
+}
+
+
+@functools.cache
+def table() -> Mapping[str, CodecInfo]:
+    """The codecs that exist, by name.
+
+    Example:
+      >>> import jaxccomp
+      >>> jaxccomp.codecs.table()["bf16"].lossless
+      False
+    """
+    if not _engine.available():
+        return _STATIC
+    return {row["name"]: _info(row) for row in _engine.load().codecs()}
+
+
+def _info(row: dict[str, Any]) -> CodecInfo:
+    options = tuple(
+        OptionInfo(**{**option, "choices": tuple(option["choices"])}) for option in row["options"]
+    )
+    return CodecInfo(**{**row, "dtypes": tuple(row["dtypes"]), "options": options})
+
+
+def stage(name: str, **options: Any) -> Stage:
+    """Builds a stage: ``stage("int8", block=64)`` is ``"int8:block=64"``."""
+    pairs = ((key, str(value).lower() if value is True or value is False else str(value))
+             for key, value in options.items())
+    return Stage(name, tuple(sorted(pairs)))
+
+
+def parse(codec: CodecLike) -> CodecSpec:
+    """Reads a ``codec=`` argument and checks every name and value in it.
+
+    Returns:
+      The spec in canonical form: ``None`` and ``"auto"`` resolved, options sorted and left out
+      where they have their defaults, ``raw`` stages dropped where another stage is left.
+
+    Raises:
+      UnknownNameError: for a codec or a key that does not exist; the text lists those that do.
+      InvalidArgumentError: for a string that is not in the grammar, or a value that is not valid.
+      EngineUnavailableError: for a codec whose library is not found here.
+
+    Example:
+      >>> import jaxccomp
+      >>> str(jaxccomp.codecs.parse("raw | bf16"))
+      'bf16'
+    """
+    if codec is None:
+        return CodecSpec((RAW,))
+    if isinstance(codec, str | Stage | CodecSpec):
+        return _parse_text(str(codec))
+    raise errors.InvalidArgumentError(
+        f"codec must be None, a string or a codec spec, not {codec!r} "
+        f"({type(codec).__name__}); {_GRAMMAR}."
+    )
+
+
+def canonical(codec: CodecLike) -> str:
+    """The canonical text of a ``codec=`` argument: what the engine is told."""
+    return str(parse(codec))
+
+
+def is_raw(codec: CodecLike) -> bool:
+    """Whether ``codec`` leaves the values as they are."""
+    return parse(codec).stages == (RAW,)
+
+
+def error_bound(codec: CodecLike, dtype: Any) -> ErrorBound:
+    """How far decoded values may be from those that were encoded.
+
+    Args:
+      codec: a spec.
+      dtype: of the values.
+
+    Raises:
+      InvalidArgumentError: when the codec does not code ``dtype``, and as :func:`parse`.
+
+    Example:
+      >>> import jaxccomp
+      >>> jaxccomp.codecs.error_bound("bf16", "float32").relative
+      0.00390625
+    """
+    text, name = canonical(codec), dtype_name(dtype)
+    valid = _engine.load().describe_codec(text)["dtypes"]
+    if name not in valid:
+        raise errors.unknown(f"dtype of codec {text!r}:", name, valid)
+    return ErrorBound(**_engine.load().codec_bound(text, name))
+
+
+def dtype_name(dtype: Any) -> str:
+    """The name of a dtype as frames and tables have it."""
+    import numpy as np
+
+    return np.dtype(dtype).name
+
+
+@functools.lru_cache(maxsize=256)
+def _parse_text(text: str) -> CodecSpec:
+    if text.strip() == "auto":
+        return CodecSpec((_choose_exact(),))
+    stages = _split(text)
+    for each in stages:
+        _check_names(each, text)
+    if not _engine.available():
+        coding = tuple(each for each in stages if each != RAW) or (RAW,)
+        if len(coding) > 1:
+            _engine.load()  # says that it is missing, and why
+        return CodecSpec(coding)
+    try:
+        return CodecSpec(_split(_engine.load().describe_codec(text)["spec"]))
+    except ValueError as error:
+        raise errors.InvalidArgumentError(f"codec {text!r}: {error}.") from None
+    except RuntimeError as error:
+        raise errors.EngineUnavailableError(f"codec {text!r}: {error}.") from None
+
+
+def _choose_exact() -> Stage:
+    # "auto" promises bit-exactness; among the exact codecs only a measured profile could prefer
+    # another one to raw.
+    return RAW
+
+
+def _split(text: str) -> tuple[Stage, ...]:
+    return tuple(_parse_stage(part, text) for part in text.split("|"))
+
+
+def _parse_stage(part: str, text: str) -> Stage:
+    name, colon, tail = part.strip().partition(":")
+    pairs = tail.split(",") if colon else []
+    options: dict[str, str] = {}
+    for pair in pairs:
+        key, equals, value = (word.strip() for word in pair.partition("="))
+        if not (equals and value and _NAME.fullmatch(key)):
+            raise errors.InvalidArgumentError(
+                f"codec {text!r}: {pair.strip()!r} is not key=value; {_GRAMMAR}."
+            )
+        if key in options:
+            raise errors.InvalidArgumentError(f"codec {text!r}: key {key!r} is given twice.")
+        options[key] = value
+    return stage(name.strip(), **options)
+
+
+def _check_names(each: Stage, text: str) -> None:
+    if each.name == "auto":
+        raise errors.InvalidArgumentError(f'codec {text!r}: "auto" stands alone.')
+    found = table().get(each.name)
+    if found is None:
+        valid: Iterable[str] = [*table(), "auto"]
+        raise errors.unknown("codec", each.name, valid, hint=f"In {text!r}; {_GRAMMAR}.")
+    keys = [option.name for option in found.options]
+    for key, _ in each.options:
+        if key not in keys:
+            raise errors.unknown(f"key of codec {each.name!r}:", key, keys)

@@ -1,0 +1,66 @@
+#include "decode_one.h"
+
+#include <span>
+#include <vector>
+
+#include "codec/frame.h"
+#include "codec/registry.h"
+
+namespace jaxccomp::testing {
+namespace {
+
+// Enough for several segments of "lossless" and several blocks of all others.
+constexpr int64_t kMostValueBytes = 1 << 20;
+
+// Every codec by itself and before a second stage.
+const std::vector<std::shared_ptr<const Codec>>& Codecs() {
+  static const auto codecs = [] {
+    std::vector<std::shared_ptr<const Codec>> found;
+    for (const CodecInfo* row : CodecTable()) {
+      for (const std::string& spec : {std::string(row->name), std::string(row->name) + "|lossless"}) {
+        if (auto codec = LookupCodec(spec); codec.ok()) found.push_back(*codec);
+      }
+    }
+    return found;
+  }();
+  return codecs;
+}
+
+void DecodeFrameBytes(std::span<const std::byte> bytes) {
+  const auto header = ReadFrameHeader(bytes);
+  if (!header.ok() || header->value_bytes() > kMostValueBytes) return;
+  Workspace workspace;
+  std::vector<std::byte> values(static_cast<size_t>(header->value_bytes()));
+  const std::vector<std::byte> ref(header->delta ? values.size() : 0);
+  (void)DecodeFrame(*header, bytes, header->delta ? ref.data() : nullptr, values.data(), workspace);
+}
+
+void DecodeChunk(const uint8_t* choice, std::span<const std::byte> bytes) {
+  const Codec& codec = *Codecs()[choice[0] % Codecs().size()];
+  const auto dtype = static_cast<DType>(choice[1] % kDTypeCount);
+  if (!codec.Supports(dtype)) return;
+  // Some of them around a block, some long.
+  const int64_t count = choice[2] < 192 ? choice[2] : (choice[2] - 191) * 1031;
+  Workspace workspace;
+  CodingContext context(workspace);
+  std::vector<std::byte> values(static_cast<size_t>(count * SizeBytes(dtype)));
+  (void)codec.Decode(dtype, bytes, values.data(), count, context);
+  (void)codec.DecodeMerge(dtype, bytes, ReduceOp::kSum, dtype, values.data(), count, context);
+  const std::vector<std::byte> ref(values.size());
+  context.ref = ref.data();
+  (void)codec.Decode(dtype, bytes, values.data(), count, context);
+}
+
+}  // namespace
+
+void DecodeOne(const uint8_t* data, size_t size) {
+  if (size == 0) return;
+  const auto* bytes = reinterpret_cast<const std::byte*>(data);
+  if (data[0] == 0) {
+    DecodeFrameBytes({bytes + 1, size - 1});
+  } else if (size >= 4) {
+    DecodeChunk(data + 1, {bytes + 4, size - 4});
+  }
+}
+
+}  // namespace jaxccomp::testing

@@ -1,0 +1,80 @@
+"""Makes golden frames: encodings that every later version must decode to the same bits.
+
+    python tests/golden/make.py
+
+Files that exist are never made again: the format they hold is a promise. A new codec, or a new
+version of a format, is a row below.
+"""
+
+import pathlib
+
+import ml_dtypes
+import numpy as np
+
+from jaxccomp import codecs
+
+FOLDER = pathlib.Path(__file__).parent
+
+# Name of the file: spec, dtype, shape, other arguments of encode().
+ROWS = {
+    "raw": ("raw", "int16", (3, 5), {}),
+    "lossless_bfloat16": ("lossless", "bfloat16", (40, 41), {}),
+    "lossless_float32_chunks": ("lossless", "float32", (700,), {"chunk_bytes": 1024}),
+    "lossless_float8": ("lossless", "float8_e4m3fn", (333,), {"checksum": False}),
+    "lossless_empty": ("lossless", "float64", (0, 4), {}),
+    "lossless_scalar": ("lossless", "complex64", (), {}),
+    "bf16": ("bf16", "float32", (33,), {}),
+    "fp16": ("fp16", "float64", (33,), {}),
+    "bf16_lossless": ("bf16|lossless", "float32", (500,), {}),
+    "int8": ("int8", "float32", (100,), {}),
+    "int8_stochastic": ("int8:block=64,rounding=stochastic", "float16", (100,), {"key": (5, 6, 7)}),
+    "int4": ("int4", "bfloat16", (101,), {}),
+    "int2": ("int2:block=128", "float64", (300,), {}),
+    "int4_zstd": ("int4|zstd", "float32", (500,), {}),
+    "fp8_e4m3": ("fp8_e4m3", "float32", (100,), {}),
+    "fp8_e5m2": ("fp8_e5m2:block=256", "float32", (300,), {}),
+    "onebit": ("onebit", "float32", (1100,), {}),
+    "ternary": ("ternary", "float32", (1100,), {"key": (1, 2, 3)}),
+    "tbq": ("tbq:threshold=0.01", "float32", (100,), {}),
+    "topk": ("topk:density=0.1", "float32", (500,), {}),
+    "randomk": ("randomk:density=0.1", "float32", (500,), {"key": (9, 8, 7)}),
+    "dgc": ("dgc:density=0.1", "float32", (500,), {}),
+    "zstd": ("zstd", "float32", (300,), {}),
+    "lz4": ("lz4", "int32", (300,), {}),
+    "zfp": ("zfp:rate=12", "float32", (300,), {}),
+}
+# Encoded as a difference to values of their own.
+WITH_REF = {
+    "lossless_ref": ("lossless", "float32", (400,), {}),
+    "int8_ref": ("int8", "float32", (100,), {}),
+}
+
+
+def values(name: str, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
+    """Reproducible numbers that look like weights; small whole ones for integers."""
+    random = np.random.default_rng(sum(name.encode()))
+    if np.dtype(dtype).kind in "iu":
+        return random.integers(0, 100, shape).astype(dtype)
+    return random.normal(0, 0.02, shape).astype(dtype)
+
+
+def main() -> None:
+    """Writes what is missing."""
+    assert ml_dtypes
+    for name, (spec, dtype, shape, how) in (ROWS | WITH_REF).items():
+        path = FOLDER / f"{name}.jccf"
+        if path.exists():
+            continue
+        array = values(name, dtype, shape)
+        ref = None
+        if name in WITH_REF:
+            ref = array + values("ref" + name, dtype, shape) * np.float32(0.01)
+            np.save(FOLDER / f"{name}.ref.npy", ref)
+        data = codecs.encode(spec, array, ref, **how)
+        path.write_bytes(data)
+        decoded = codecs.decode(data, ref)
+        np.save(FOLDER / f"{name}.npy", decoded.reshape(-1).view(np.uint8))
+
+
+if __name__ == "__main__":
+    main()
