@@ -145,6 +145,14 @@ _TABLE = (
         "memory for every result, and the page faults then cost more than the communication.",
         engine=True,
     ),
+    Option(
+        "instruction_set",
+        str,
+        "auto",
+        "The best instruction set that kernels may use, for comparisons: results do not depend on "
+        "it. Kernels are chosen once, so only the environment variable has an effect.",
+        choices=("auto", "generic", "avx2", "avx512", "avx512vbmi2"),
+    ),
 )
 
 _OPTIONS: Mapping[str, Option] = {option.name: option for option in _TABLE}

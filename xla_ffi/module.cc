@@ -9,8 +9,8 @@
 #include "check.h"
 #include "codecs.h"
 #include "collective/algorithm.h"
+#include "common/instruction_sets.h"
 #include "handlers.h"
-#include "reduce/reduce.h"
 #include "runtime/engine.h"
 #include "transport/mpi/mpi_transport.h"
 
@@ -69,7 +69,7 @@ py::dict Describe() {
   py::dict all;
   all["transports"] = transports;
   all["algorithms"] = algorithms;
-  all["reduce"] = std::string(ReduceInstructionSet());
+  all["instruction_set"] = std::string(RunnableInstructionSets().best());
   all["ffi_api"] = std::to_string(XLA_FFI_API_MAJOR) + "." + std::to_string(XLA_FFI_API_MINOR);
   return all;
 }

@@ -1,26 +1,36 @@
 // What the processor can do, of what kernels are compiled for (see the flags in CMakeLists.txt).
 #pragma once
 
+#include <cstdlib>
+#include <string_view>
+
 namespace jaxccomp {
 
 struct InstructionSets {
   bool avx2 = false;          // with FMA and POPCNT; every processor that has these has F16C
   bool avx512 = false;        // F, BW, VL and DQ
   bool avx512vbmi2 = false;   // avx512, VBMI and VBMI2
+
+  std::string_view best() const {
+    return avx512vbmi2 ? "avx512vbmi2" : avx512 ? "avx512" : avx2 ? "avx2" : "generic";
+  }
 };
 
+// JAXCCOMP_INSTRUCTION_SET names the best one to use, for comparisons.
 inline const InstructionSets& RunnableInstructionSets() {
   static const InstructionSets sets = [] {
     InstructionSets found;
 #if defined(__x86_64__)
+    const char* text = std::getenv("JAXCCOMP_INSTRUCTION_SET");
+    const std::string_view most = text != nullptr ? text : "";
     __builtin_cpu_init();
     found.avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-                 __builtin_cpu_supports("popcnt");
+                 __builtin_cpu_supports("popcnt") && most != "generic";
     found.avx512 = found.avx2 && __builtin_cpu_supports("avx512f") &&
                    __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-                   __builtin_cpu_supports("avx512dq");
+                   __builtin_cpu_supports("avx512dq") && most != "avx2";
     found.avx512vbmi2 = found.avx512 && __builtin_cpu_supports("avx512vbmi") &&
-                        __builtin_cpu_supports("avx512vbmi2");
+                        __builtin_cpu_supports("avx512vbmi2") && most != "avx512";
 #endif
     return found;
   }();

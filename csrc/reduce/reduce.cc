@@ -205,6 +205,4 @@ void Reduce(DType dtype, ReduceOp op, void* dst, std::span<const void* const> so
   ReduceWith(BestKernels(), dtype, op, dst, sources, count, divisor);
 }
 
-std::string_view ReduceInstructionSet() { return BestKernels().name; }
-
 }  // namespace jaxccomp

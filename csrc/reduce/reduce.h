@@ -33,7 +33,4 @@ Status CheckReducible(DType dtype, ReduceOp op, bool mean);
 void Reduce(DType dtype, ReduceOp op, void* dst, std::span<const void* const> sources,
             int64_t count, int64_t divisor = 1);
 
-// The instruction set that Reduce runs on here: "avx512", "avx2" or "generic".
-std::string_view ReduceInstructionSet();
-
 }  // namespace jaxccomp

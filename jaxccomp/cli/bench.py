@@ -1,22 +1,22 @@
-"""Measures jaxccomp and its peers side by side."""
+"""Measures collectives of jaxccomp and its peers side by side, or codecs (bench codecs)."""
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import importlib.util
-import re
 import sys
-from collections.abc import Iterator
 
 from jaxccomp import errors
 from jaxccomp.bench import compare, contenders, report
-
-_UNITS = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+from jaxccomp.cli import bench_codecs
+from jaxccomp.cli.terminal import parse_size, progress
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
+    others = parser.add_subparsers(dest="what", metavar="[codecs]")
+    summary = bench_codecs.__doc__.splitlines()[0]
+    bench_codecs.add_arguments(others.add_parser("codecs", help=summary, description=summary))
     parser.add_argument(
         "--peers",
         default=",".join(contenders.PEERS),
@@ -55,6 +55,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Runs the comparison and shows it."""
+    if arguments.what == "codecs":
+        return bench_codecs.run(arguments)
     if arguments.table:
         with open(arguments.table, encoding="utf-8") as file:
             print(report.markdown(report.read(file)))
@@ -84,21 +86,13 @@ def run(arguments: argparse.Namespace) -> int:
         pythons=pythons,
         bind=arguments.bind,
     )
-    with _progress() as tell:
+    with progress() as tell:
         results = compare.run(plan, tell)
     report.show(plan, results, missing)
     if arguments.json:
         with open(arguments.json, "w", encoding="utf-8") as file:
             report.write(plan, results, missing, file)
     return int(any(row.error for row in results.values() if row.contender == "jaxccomp"))
-
-
-def parse_size(text: str) -> int:
-    """Bytes of a size such as "64KiB"."""
-    match = re.fullmatch(r"(\d+)([KMG]iB|B|)", text.strip())
-    if not match or int(match[1]) == 0:
-        raise errors.InvalidArgumentError(f"a size reads like 64KiB or 1MiB, not {text!r}.")
-    return int(match[1]) * _UNITS[match[2]]
 
 
 def _names(text: str, kind: str, valid: object) -> tuple[str, ...]:
@@ -118,16 +112,3 @@ def _pythons(given: list[str]) -> dict[str, str]:
         for name in contenders.PEERS[peer]:
             pythons[name] = path
     return pythons
-
-
-@contextlib.contextmanager
-def _progress() -> Iterator[object]:
-    """Gives a function that shows one line on the terminal, replacing the last."""
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield lambda line: print(line, file=sys.stderr, flush=True)
-        return
-    with console.status("starting") as status:
-        yield status.update

@@ -37,13 +37,13 @@ def test_alltoall_is_a_transpose():
 
 @pytest.mark.parametrize("text,size", [("1KiB", 1024), ("64MiB", 64 << 20), ("12", 12), ("3B", 3)])
 def test_sizes(text, size):
-    assert bench.parse_size(text) == size
+    assert terminal.parse_size(text) == size
 
 
 @pytest.mark.parametrize("text", ["", "0", "1kb", "KiB", "-1", "1.5MiB"])
 def test_bad_sizes(text):
     with pytest.raises(errors.InvalidArgumentError, match="a size reads like"):
-        bench.parse_size(text)
+        terminal.parse_size(text)
 
 
 @pytest.mark.parametrize("arguments", [["--ops", "gossip"], ["--peers", "nccl"], ["--rounds", "0"]])

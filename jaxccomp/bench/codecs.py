@@ -1,0 +1,262 @@
+"""Ratio, speed and error of codecs, beside memcpy and peers in the same run.
+
+Speeds are bytes of values per second on one core, medians of rounds in which encode, decode,
+decode_merge and memcpy take turns. ``cached``: a chunk again and again, as a pipelined collective
+sees it; ``streaming``: one pass after the other over more than the caches hold.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import json
+import platform
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, TextIO
+
+import numpy as np
+
+from jaxccomp import _engine, codecs
+from jaxccomp._version import __version__
+from jaxccomp.bench.files import Tensor
+
+WORKING_SETS = ("cached", "streaming")
+
+# What is measured when nothing is named. Libraries stand here as users would call them: with the
+# byte shuffle and without, at their fast levels and at one that is worth its time.
+SPECS = (
+    "raw", "lossless", "lz4", "lz4:shuffle=none", "zstd", "zstd:shuffle=none", "zstd:level=3",
+    "bf16", "fp16", "bf16|lossless", "fp8_e4m3", "fp8_e5m2", "int8", "int8:block=256",
+    "int8:rounding=stochastic", "int4", "int4|zstd", "int2", "onebit", "ternary", "tbq", "topk",
+    "randomk", "dgc", "zfp:rate=8", "zfp:rate=16",
+)  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One measurement; rates are GB/s (1e9 bytes of values)."""
+
+    tensor: str
+    codec: str
+    dtype: str
+    working_set: str
+    chunk_bytes: int
+    ratio: float
+    encode_GBps: float
+    decode_GBps: float
+    merge_GBps: float
+    memcpy_GBps: float
+    rel_l2: float
+    max_abs_error: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What to measure."""
+
+    specs: tuple[str, ...] = SPECS
+    working_sets: tuple[str, ...] = WORKING_SETS
+    chunk_bytes: int = 1 << 18
+    streaming_bytes: int = 1 << 28
+    seconds: float = 0.3
+
+
+def run(plan: Plan, tensors: list[Tensor], tell: Callable[[str], None]) -> Iterator[Row]:
+    """Measures every codec of the plan on every tensor that it codes."""
+    for tensor in tensors:
+        dtype = tensor.values.dtype.name
+        for spec in plan.specs:
+            if dtype not in _engine.load().describe_codec(codecs.canonical(spec))["dtypes"]:
+                continue
+            for working_set in plan.working_sets:
+                tell(f"{tensor.name} {dtype}: {spec}, {working_set}")
+                yield _measure(plan, tensor, spec, working_set)
+        if why_no_zipnn() == "" and tensor.ref is None and dtype in _ZIPNN:
+            tell(f"{tensor.name} {dtype}: zipnn")
+            yield _measure_zipnn(plan, tensor)
+
+
+def _measure(plan: Plan, tensor: Tensor, spec: str, working_set: str) -> Row:
+    cached = working_set == "cached"
+    values, ref = tensor.values, tensor.ref
+    if not cached:
+        times = -(-plan.streaming_bytes // values.nbytes)
+        values = np.tile(values, times)
+        ref = None if ref is None else np.tile(ref, times)
+    measured = _engine.load().measure_codec(
+        codecs.canonical(spec),
+        values.dtype.name,
+        values.view(np.uint8),
+        None if ref is None else ref.view(np.uint8),
+        max(plan.chunk_bytes // values.dtype.itemsize, 1),
+        cached,
+        plan.seconds,
+    )
+    rel_l2, most = _errors(spec, tensor)
+    return Row(
+        tensor.name,
+        spec,
+        values.dtype.name,
+        working_set,
+        plan.chunk_bytes,
+        measured["value_bytes"] / measured["encoded_bytes"],
+        *(measured[name] / 1e9 for name in ("encode_rate", "decode_rate", "merge_rate")),
+        measured["copy_rate"] / 1e9,
+        rel_l2,
+        most,
+    )
+
+
+def _errors(spec: str, tensor: Tensor) -> tuple[float, float]:
+    """The relative L2 norm of the error, and its maximum."""
+    if codecs.parse(spec) and all(
+        codecs.table()[stage.name].lossless for stage in codecs.parse(spec).stages
+    ):
+        return 0.0, 0.0
+    decoded = codecs.decode(codecs.encode(spec, tensor.values, tensor.ref), tensor.ref)
+    x = tensor.values.astype(np.float64)
+    difference = decoded.astype(np.float64) - x
+    norm = float(np.linalg.norm(x))
+    return float(np.linalg.norm(difference)) / norm if norm else 0.0, float(
+        np.abs(difference).max()
+    )
+
+
+# The peer ZipNN, where it is installed: its own names of dtypes.
+_ZIPNN = {"bfloat16": "bfloat16", "float16": "float16", "float32": "float32"}
+
+
+def why_no_zipnn() -> str:
+    """Why ZipNN cannot be measured; empty when it can."""
+    try:
+        importlib.import_module("zipnn")
+    except ImportError as error:
+        return f"zipnn: {error}"
+    return ""
+
+
+def _measure_zipnn(plan: Plan, tensor: Tensor) -> Row:
+    """One thread, as all others; chunks of its own size (256 KiB) within the bytes given."""
+    zipnn = importlib.import_module("zipnn")
+    dtype = tensor.values.dtype.name
+    coder = zipnn.ZipNN(
+        input_format="byte", bytearray_dtype=_ZIPNN[dtype], threads=1, is_streaming=False
+    )
+    # Many chunks of its own: a call has a cost that it would pay once per tensor.
+    length = min(tensor.values.nbytes, 16 << 20)
+    raw = bytearray(tensor.values.view(np.uint8)[:length].tobytes())
+    packed = coder.compress(bytearray(raw))
+    if bytes(coder.decompress(packed)) != bytes(raw):
+        raise RuntimeError("zipnn did not give back what it was given")
+    times: dict[str, list[float]] = {"encode": [], "decode": [], "copy": []}
+    target = bytearray(length)
+    end = time.perf_counter() + plan.seconds * 2
+    while time.perf_counter() < end or len(times["copy"]) < 3:
+        given = bytearray(raw)  # compress may write into its argument
+        for name, call in (
+            ("encode", lambda given=given: coder.compress(given)),
+            ("decode", lambda: coder.decompress(packed)),
+            ("copy", lambda: target.__setitem__(slice(None), raw)),
+        ):
+            begun = time.perf_counter()
+            call()
+            times[name].append(time.perf_counter() - begun)
+    rates = {name: length / statistics.median(taken) / 1e9 for name, taken in times.items()}
+    return Row(
+        tensor.name, "peer: zipnn", dtype, "streaming", 1 << 18, length / len(packed),
+        rates["encode"], rates["decode"], 0.0, rates["copy"], 0.0, 0.0,
+    )  # fmt: skip
+
+
+def facts() -> dict[str, Any]:
+    """What the measurements were made with."""
+    described = _engine.load().describe()
+    return {
+        "jaxccomp": __version__,
+        "numpy": np.__version__,
+        "processor": _processor(),
+        "instruction_set": described["instruction_set"],
+        "why_no_zipnn": why_no_zipnn(),
+    }
+
+
+def _processor() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            for line in file:
+                if line.startswith("model name"):
+                    return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def write(rows: list[Row], file: TextIO) -> None:
+    """One JSON object per line; the first says what was measured with."""
+    print(json.dumps({"facts": facts()}), file=file)
+    for row in rows:
+        fields = {
+            key: float(f"{value:.5g}") if isinstance(value, float) else value
+            for key, value in dataclasses.asdict(row).items()
+        }
+        print(json.dumps(fields), file=file)
+
+
+def read(file: TextIO) -> tuple[dict[str, Any], list[Row]]:
+    """What :func:`write` wrote."""
+    first, *lines = (json.loads(line) for line in file)
+    return first["facts"], [Row(**line) for line in lines]
+
+
+def show(rows: list[Row]) -> None:
+    """A table per tensor and working set."""
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    for tensor, dtype, working_set in dict.fromkeys(
+        (row.tensor, row.dtype, row.working_set) for row in rows
+    ):
+        table = Table(title=f"{tensor}, {dtype}, {working_set}, GB/s of values on one core")
+        table.add_column("codec")
+        for title in ("ratio", "encode", "decode", "merge", "memcpy", "rel. L2", "max error"):
+            table.add_column(title, justify="right")
+        for row in rows:
+            if (row.tensor, row.dtype, row.working_set) == (tensor, dtype, working_set):
+                table.add_row(row.codec, f"{row.ratio:.3f}", *map(_short, dataclasses.astuple(row)[6:]))
+        console.print(table)
+
+
+def _short(value: float) -> str:
+    return "" if value == 0 else f"{value:.3g}"
+
+
+def plot(rows: list[Row], path: str) -> None:
+    """Ratio against the speed of encoding and decoding, cached where that was measured."""
+    from matplotlib.figure import Figure
+
+    kinds = list(dict.fromkeys((row.tensor, row.dtype) for row in rows))
+    figure = Figure(figsize=(7, 4.5 * len(kinds)), layout="constrained")
+    for axes, kind in zip(figure.subplots(len(kinds), 1, squeeze=False)[:, 0], kinds, strict=True):
+        chosen = [row for row in rows if (row.tensor, row.dtype) == kind]
+        if any(row.working_set == "cached" for row in chosen):
+            chosen = [
+                row for row in chosen if row.working_set == "cached" or row.codec.startswith("peer")
+            ]
+        for row in chosen:
+            speeds = (row.encode_GBps, row.decode_GBps)
+            (line,) = axes.plot([row.ratio] * 2, speeds, "-", linewidth=1)
+            axes.plot(row.ratio, speeds[0], "o", row.ratio, speeds[1], "^", color=line.get_color())
+            axes.annotate(row.codec, (row.ratio, max(speeds)), fontsize=7, rotation=30)
+        copies = [row.memcpy_GBps for row in chosen if not row.codec.startswith("peer")]
+        axes.axhline(statistics.median(copies), linestyle=":", color="gray")
+        axes.set(
+            title=f"{kind[0]}, {kind[1]} (circle: encode, triangle: decode, dots: memcpy)",
+            xlabel="ratio",
+            ylabel="GB/s of values, one core",
+            xscale="log",
+            yscale="log",
+        )
+    figure.savefig(path)
