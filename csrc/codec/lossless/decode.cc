@@ -65,13 +65,13 @@ bool Decoder::StartSegment() {
   kind_ = static_cast<SegmentKind>(kind);
   if (kind_ == SegmentKind::kStored) return Has(segment_remaining_ * Info(layout_).word_bytes);
   if (kind_ != SegmentKind::kPlanes) return false;
-  int coded = 0;
+  int64_t block_index_bytes = 0;
   for (int p = 0; p < Info(layout_).planes; ++p) {
     if (!ReadPlaneHeader(p)) return false;
-    coded += headers_[p].coded();
+    if (headers_[p].coded()) block_index_bytes += EntryBytes(headers_[p].levels());
   }
   const int64_t blocks = (segment_remaining_ + kBlockWords - 1) / kBlockWords;
-  const int64_t index_bytes = blocks * coded * kBlockEntryBytes;
+  const int64_t index_bytes = blocks * block_index_bytes;
   if (!Has(index_bytes)) return false;
   index_ = at_;
   at_ += index_bytes;
@@ -79,9 +79,11 @@ bool Decoder::StartSegment() {
 }
 
 bool Decoder::ReadPlaneHeader(int p) {
-  if (!Has(1)) return false;
+  if (!Has(kDescriptorBytes)) return false;
   PlaneHeader header;
-  const auto descriptor = static_cast<unsigned>(*at_++);
+  const auto descriptor = static_cast<unsigned>(LoadLittleEndian(at_, kDescriptorBytes));
+  at_ += kDescriptorBytes;
+  if (descriptor >> (2 * kMaxLevels) != 0) return false;
   for (int level = 0; level < kMaxLevels; ++level) {
     const unsigned code_bits = descriptor >> (2 * level) & 3;
     if (code_bits == 3) return false;
@@ -106,12 +108,13 @@ bool Decoder::ReadEntry(int p, int64_t n, BlockEntry& entry) {
   entry.mode = static_cast<BlockMode>(mode & 3);
   entry.set_bytes = static_cast<int64_t>(mode >> 2);
   uint64_t any = mode >> 2;
-  for (int l = 0; l < kMaxLevels; ++l) {
+  const int levels = header.levels();
+  for (int l = 0; l < levels; ++l) {
     const uint64_t escapes = LoadLittleEndian(index_ + 2 + 2 * l, 2);
     any |= escapes;
     entry.escapes[l] = static_cast<int64_t>(escapes);
   }
-  index_ += kBlockEntryBytes;
+  index_ += EntryBytes(levels);
   if (entry.mode == BlockMode::kConstant || entry.mode == BlockMode::kRaw) return any == 0;
   if (entry.mode == BlockMode::kCoded) {
     if (entry.set_bytes != 0) return false;
@@ -119,8 +122,7 @@ bool Decoder::ReadEntry(int p, int64_t n, BlockEntry& entry) {
     return false;
   }
   int64_t most = n;
-  for (int l = 0; l < kMaxLevels; ++l) {
-    if (header.code_bits[l] == 0) most = 0;
+  for (int l = 0; l < levels; ++l) {
     if (entry.escapes[l] > most) return false;
     most = entry.escapes[l];
   }

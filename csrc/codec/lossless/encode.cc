@@ -66,9 +66,11 @@ class SegmentEncoder {
       sampled += n;
     }
     coded_ = 0;
+    index_bytes_ = 0;
     for (int p = 0; p < info_.planes; ++p) {
       headers_[p] = AnalyzePlane(kernels_, workspace_.planes[p], sampled, info_.width[p]);
       coded_ += headers_[p].coded();
+      if (headers_[p].coded()) index_bytes_ += EntryBytes(headers_[p].levels());
     }
     return coded_ > 0;
   }
@@ -77,11 +79,11 @@ class SegmentEncoder {
     *dst++ = static_cast<std::byte>(SegmentKind::kPlanes);
     dst = WriteHeaders(dst);
     std::byte* index = dst;
-    dst += (words + kBlockWords - 1) / kBlockWords * coded_ * kBlockEntryBytes;
+    dst += (words + kBlockWords - 1) / kBlockWords * index_bytes_;
     for (int64_t begin = 0; begin < words; begin += kBlockWords) {
       const int64_t n = std::min(kBlockWords, words - begin);
       dst = EncodeBlock(source.From(begin * info_.word_bytes), n, index, dst);
-      index += coded_ * kBlockEntryBytes;
+      index += index_bytes_;
     }
     return dst;
   }
@@ -91,7 +93,8 @@ class SegmentEncoder {
       const PlaneHeader& header = headers_[p];
       unsigned descriptor = 0;
       for (int l = 0; l < kMaxLevels; ++l) descriptor |= header.code_bits[l] << (2 * l);
-      *dst++ = static_cast<std::byte>(descriptor);
+      StoreLittleEndian(dst, descriptor, kDescriptorBytes);
+      dst += kDescriptorBytes;
       for (int l = 0; l < kMaxLevels; ++l) {
         for (int s = 0; s < SymbolsOfLevel(header.code_bits[l]); ++s) {
           *dst++ = static_cast<std::byte>(header.symbols[l][s]);
@@ -147,8 +150,9 @@ class SegmentEncoder {
         }
         at += RawPlaneBytes(info_.width[p], n);
       }
-      WriteEntry(entry, index);
-      index += kBlockEntryBytes;
+      const int levels = headers_[p].levels();
+      WriteEntry(entry, levels, index);
+      index += EntryBytes(levels);
     }
     return at;
   }
@@ -227,9 +231,9 @@ class SegmentEncoder {
     return at + map_bytes + set_bytes;
   }
 
-  static void WriteEntry(const BlockEntry& entry, std::byte* at) {
+  static void WriteEntry(const BlockEntry& entry, int levels, std::byte* at) {
     StoreLittleEndian(at, static_cast<uint64_t>(entry.mode) | entry.set_bytes << 2, 2);
-    for (int l = 0; l < kMaxLevels; ++l) StoreLittleEndian(at + 2 + 2 * l, entry.escapes[l], 2);
+    for (int l = 0; l < levels; ++l) StoreLittleEndian(at + 2 + 2 * l, entry.escapes[l], 2);
   }
 
   const Kernels& kernels_;
@@ -238,30 +242,32 @@ class SegmentEncoder {
   Workspace& workspace_;
   PlaneHeader headers_[kMaxPlanes];
   int coded_ = 0;
+  int64_t index_bytes_ = 0;   // of a block
 };
 
 }  // namespace
 
 int64_t EncodeBoundBytes(Layout layout, int64_t words) {
-  // A block may need more room while it is encoded than it will take: a coded plane up to 16 bits
+  // A block may need more room while it is encoded than it will take: a coded plane up to 20 bits
   // per byte, before it is found to be better off raw.
   const int64_t block = std::min(words, kBlockWords);
   const int64_t segment_blocks = (std::min(words, kSegmentWords) + kBlockWords - 1) / kBlockWords;
   const int planes = Info(layout).planes;
-  const int64_t slack = block + planes * (1 + kMaxSymbols + segment_blocks * kBlockEntryBytes + 8) +
-                        4 * kPadBytes;
+  const int64_t header_bytes =
+      kDescriptorBytes + kMaxSymbols + segment_blocks * EntryBytes(kMaxLevels);
+  const int64_t slack = 2 * block + planes * (header_bytes + 8) + 4 * kPadBytes;
   const int64_t segments = (words + kSegmentWords - 1) / kSegmentWords;
   return kChunkHeaderBytes + segments + words * Info(layout).word_bytes + slack;
 }
 
 int64_t LeastEncodedBytes(Layout layout, int64_t words) {
-  // A segment of planes has a byte for its kind, for each plane a width and a symbol, and an entry
+  // A segment of planes has a byte for its kind, for each plane widths and a symbol, and an entry
   // per block; a stored one, which may be shorter, has its words.
   const int64_t planes = Info(layout).planes;
   const auto least = [&](int64_t n) {
     const int64_t blocks = (n + kBlockWords - 1) / kBlockWords;
     return std::min(1 + n * Info(layout).word_bytes,
-                    1 + planes * (2 + blocks * kBlockEntryBytes));
+                    1 + planes * (kDescriptorBytes + 1 + blocks * EntryBytes(1)));
   };
   const int64_t rest = words % kSegmentWords;
   return kChunkHeaderBytes + words / kSegmentWords * least(kSegmentWords) +

@@ -26,9 +26,9 @@ inline constexpr int64_t kBlockWords = 1 << 13;
 
 enum class SegmentKind : uint8_t { kStored = 0, kPlanes = 1 };
 
-// A coded plane has up to four levels; each has codes of one bit (a symbol, or escape) or of two
+// A coded plane has up to six levels; each has codes of one bit (a symbol, or escape) or of two
 // (three symbols, or escape).
-inline constexpr int kMaxLevels = 4;
+inline constexpr int kMaxLevels = 6;
 inline constexpr int kMaxSymbols = 3 * kMaxLevels;
 inline constexpr int SymbolsOfLevel(int code_bits) { return code_bits == 2 ? 3 : code_bits; }
 
@@ -37,7 +37,13 @@ struct PlaneHeader {
   uint8_t symbols[kMaxLevels][3] = {};
 
   bool coded() const { return code_bits[0] != 0; }
+  int levels() const {
+    int n = 0;
+    while (n < kMaxLevels && code_bits[n] != 0) ++n;
+    return n;
+  }
 };
+inline constexpr int64_t kDescriptorBytes = 2;   // the code widths, two bits each
 
 // What the index says of one coded plane in one block.
 enum class BlockMode : uint8_t {
@@ -47,7 +53,8 @@ enum class BlockMode : uint8_t {
   kSparse = 3,     // coded, and of the first level's bits only the bytes that are not 0
 };
 
-inline constexpr int64_t kBlockEntryBytes = 10;   // five numbers of 16 bits
+// An entry has a number of 16 bits, and one for each level of its plane.
+inline constexpr int64_t EntryBytes(int64_t levels) { return 2 + 2 * levels; }
 
 struct BlockEntry {
   BlockMode mode = BlockMode::kConstant;

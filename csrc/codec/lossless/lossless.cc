@@ -3,7 +3,7 @@
 // Words are cut into byte planes such that a float's exponent has one of its own. A plane is sent
 // raw, dropped where it is constant, or coded: the three commonest bytes get a code of two bits
 // (or the commonest of one), the last code is an escape; the escaped bytes are compacted and coded
-// the same way again, up to four levels in all, and what is left is sent as it is. Coding and
+// the same way again, up to six levels in all, and what is left is sent as it is. Coding and
 // decoding are compares, compressions and expansions of vectors: there is no table walk and no
 // dependency from bit to bit. docs/wire_format.md has the format.
 //
