@@ -25,26 +25,43 @@ class CodeReader {
       : codec_(op.plan->codec.get()),
         rest_(op.code[block].buffer.get(), static_cast<size_t>(op.code[block].used_bytes)) {}
 
+  // Decodes the next part to `dst`.
   Status Next(DType dtype, void* dst, int64_t bytes) {
-    int64_t encoded_bytes = 0;
-    if (rest_.size() < sizeof(encoded_bytes)) return Broken();
-    std::memcpy(&encoded_bytes, rest_.data(), sizeof(encoded_bytes));
-    rest_ = rest_.subspan(sizeof(encoded_bytes));
-    if (encoded_bytes < 0 || encoded_bytes > static_cast<int64_t>(rest_.size())) return Broken();
-    const auto encoded = rest_.first(static_cast<size_t>(encoded_bytes));
-    rest_ = rest_.subspan(static_cast<size_t>(encoded_bytes));
-    if (codec_ != nullptr && codec_->Supports(dtype)) {
-      const CodingContext context(ThreadWorkspace());
-      return codec_->Decode(dtype, encoded, dst, bytes / SizeBytes(dtype), context);
+    std::span<const std::byte> encoded;
+    if (!Take(&encoded)) return Broken();
+    if (Coded(dtype)) {
+      return codec_->Decode(dtype, encoded, dst, bytes / SizeBytes(dtype),
+                            CodingContext(ThreadWorkspace()));
     }
-    if (encoded_bytes != bytes) return Broken();
+    if (static_cast<int64_t>(encoded.size()) != bytes) return Broken();
     std::memcpy(dst, encoded.data(), encoded.size());
     return Status::Ok();
   }
 
+  // Decodes the next part, of a dtype that is coded, and reduces it into `acc`.
+  Status MergeNext(DType dtype, ReduceOp op, void* acc, int64_t bytes) {
+    std::span<const std::byte> encoded;
+    if (!Take(&encoded)) return Broken();
+    return codec_->DecodeMerge(dtype, encoded, op, dtype, acc, bytes / SizeBytes(dtype),
+                               CodingContext(ThreadWorkspace()));
+  }
+
+  bool Coded(DType dtype) const { return codec_ != nullptr && codec_->Supports(dtype); }
+
   Status Finish() const { return rest_.empty() ? Status::Ok() : Broken(); }
 
  private:
+  bool Take(std::span<const std::byte>* encoded) {
+    int64_t encoded_bytes = 0;
+    if (rest_.size() < sizeof(encoded_bytes)) return false;
+    std::memcpy(&encoded_bytes, rest_.data(), sizeof(encoded_bytes));
+    rest_ = rest_.subspan(sizeof(encoded_bytes));
+    if (encoded_bytes < 0 || encoded_bytes > static_cast<int64_t>(rest_.size())) return false;
+    *encoded = rest_.first(static_cast<size_t>(encoded_bytes));
+    rest_ = rest_.subspan(static_cast<size_t>(encoded_bytes));
+    return true;
+  }
+
   static Status Broken() {
     return {Code::kDataLoss, "an encoded message does not have the length that it should"};
   }
@@ -80,6 +97,23 @@ void Copy(const Operation& op, const PlannedTask& task) {
   }
 }
 
+// Half types are rounded once, after all sources have been added.
+bool IsHalf(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBFloat16; }
+
+// dst = values op code: two sources commute, so the decoded values need not be anywhere.
+Status MergeInto(const Operation& op, const PlannedTask& task, const Part& values, const Part& dst,
+                 CodeReader& code) {
+  const Plan& plan = *op.plan;
+  std::byte* const acc = AddressOf(op, dst);
+  const std::byte* const from = AddressOf(op, values);
+  if (acc != from) std::memcpy(acc, from, static_cast<size_t>(dst.bytes));
+  Status status = code.MergeNext(dst.dtype, plan.reduce_op, acc, dst.bytes);
+  if (!status.ok() || !task.final || plan.divisor == 1) return status;
+  const void* sources[] = {acc};
+  Reduce(dst.dtype, plan.reduce_op, acc, sources, dst.bytes / SizeBytes(dst.dtype), plan.divisor);
+  return status;
+}
+
 Status Merge(const Operation& op, const PlannedTask& task) {
   const Plan& plan = *op.plan;
   const auto to = PartsOf(op, task.dst);
@@ -91,6 +125,14 @@ Status Merge(const Operation& op, const PlannedTask& task) {
   std::vector<const void*> sources(task.sources.size());
   for (size_t i = 0; i < to.size(); ++i) {
     const Part& part = to[i];
+    if (sources.size() == 2 && readers.size() == 1 && readers[0].Coded(part.dtype) &&
+        !IsHalf(part.dtype)) {
+      const size_t values = task.codes[0] < 0 ? 0 : 1;
+      Status status = MergeInto(op, task, plan.parts[task.sources[values].first + i], part,
+                                readers[0]);
+      if (!status.ok()) return status;
+      continue;
+    }
     const auto stride = static_cast<size_t>((part.bytes + 63) / 64 * 64);
     if (decoded.size() < stride * readers.size()) decoded.resize(stride * readers.size());
     size_t reader = 0;

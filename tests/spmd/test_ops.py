@@ -267,3 +267,16 @@ def test_bf16_codec(mesh, backend):
             assert (result == result[:1]).all()
     n = jnp.arange(N * 3).reshape(N, 3) + 2**20
     np.testing.assert_array_equal(run(mesh, jcc.bcast, n, root=1, **how)[0], n[1])
+
+
+@pytest.mark.parametrize("codec", ["fp16", "int8:rounding=stochastic", "int8|lossless", "fp8_e4m3"])
+def test_lossy_codecs_of_the_engine(mesh, codec):
+    for name in ("bcast", "allreduce_sum", "allgather"):
+        shape, call, expected = CASES[name]
+        x = operand(shape)
+        result = np.asarray(run(mesh, call, x, backend="native", codec=codec))
+        # Each rank that a value passes may code it once more.
+        bound = jcc.codecs.error_bound(codec, x.dtype)
+        once = (bound.relative + bound.block) * np.abs(np.asarray(x)).sum(0).max() + bound.absolute
+        assert np.abs(result - expected(np.asarray(x))).max() <= (N + 1) * once
+        assert (result == result[:1]).all()

@@ -1,4 +1,4 @@
-// The wire format of the codec "lossless" in constants and sizes; docs/wire_format.md has it in
+// The wire format of the codec "lossless" in constants and sizes; docs/wire_format_lossless.md has it in
 // words. All of it is little-endian.
 #pragma once
 

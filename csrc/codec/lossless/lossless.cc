@@ -5,7 +5,7 @@
 // (or the commonest of one), the last code is an escape; the escaped bytes are compacted and coded
 // the same way again, up to six levels in all, and what is left is sent as it is. Coding and
 // decoding are compares, compressions and expansions of vectors: there is no table walk and no
-// dependency from bit to bit. docs/wire_format.md has the format.
+// dependency from bit to bit. docs/wire_format_lossless.md has the format.
 //
 // Prior art: trees of bit planes with compaction, PivCo-Huffman (arXiv 2606.05765); that only the
 // exponents of weights compress, ZipNN (arXiv 2411.05239) and DFloat11 (arXiv 2504.11651).
