@@ -93,8 +93,8 @@ class CodecInfo:
 class ErrorBound:
     """How far a decoded value may be from the one that was encoded.
 
-    For finite ``|x| <= range``: ``|decoded - x| <= relative * |x| + block * max|block| + absolute``,
-    where the maximum is over the ``block_values`` consecutive values that ``x`` belongs to (0: over
+    For finite ``|x| <= range``,
+    ``|decoded - x| <= relative * |x| + block * max|block| + absolute``, where the maximum is over the ``block_values`` consecutive values that ``x`` belongs to (0: over
     its chunk). Larger values become infinite. When ``keeps_nonfinite``, NaN and infinity stay what
     they are; else a block that has any decodes to NaN throughout, so that they are never hidden.
     """
@@ -144,8 +144,10 @@ def _info(row: dict[str, Any]) -> CodecInfo:
 
 def stage(name: str, **options: Any) -> Stage:
     """Builds a stage: ``stage("int8", block=64)`` is ``"int8:block=64"``."""
-    pairs = ((key, str(value).lower() if value is True or value is False else str(value))
-             for key, value in options.items())
+    pairs = (
+        (key, str(value).lower() if value is True or value is False else str(value))
+        for key, value in options.items()
+    )
     return Stage(name, tuple(sorted(pairs)))
 
 

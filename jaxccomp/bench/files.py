@@ -65,7 +65,7 @@ def _random() -> Iterator[Tensor]:
 def _npy(path: pathlib.Path) -> np.ndarray:
     try:
         values = np.load(path, allow_pickle=False).reshape(-1)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, EOFError) as error:
         raise errors.InvalidArgumentError(f"{path}: {error}.") from None
     # .npy has no name for bfloat16.
     bits = values.dtype == np.uint16 and path.stem.endswith("bfloat16")

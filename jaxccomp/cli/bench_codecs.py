@@ -6,8 +6,8 @@ import argparse
 import importlib.util
 
 from jaxccomp import codecs, errors
+from jaxccomp.bench import codec_report, files
 from jaxccomp.bench import codecs as bench
-from jaxccomp.bench import files
 from jaxccomp.cli.terminal import parse_size, progress
 
 
@@ -38,11 +38,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seconds", type=float, default=0.3, help="for each measurement (default: %(default)s)"
     )
     parser.add_argument("--json", metavar="FILE", help="also write the measurements there")
+    parser.add_argument(
+        "--table", metavar="FILE", help="measure nothing; print such a file as Markdown tables"
+    )
     parser.add_argument("--plot", metavar="FILE", help="also draw ratio against speed (.svg, .png)")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Measures, and shows the tables."""
+    if arguments.table:
+        with open(arguments.table, encoding="utf-8") as file:
+            print(codec_report.markdown(codec_report.read(file)[1]), end="")
+        return 0
     for needed, wanted in (("rich", True), ("matplotlib", bool(arguments.plot))):
         if wanted and importlib.util.find_spec(needed) is None:
             raise errors.EngineUnavailableError(
@@ -64,14 +71,14 @@ def run(arguments: argparse.Namespace) -> int:
     tensors = [row for source in arguments.file or ["random"] for row in files.load(source)]
     with progress() as tell:
         rows = list(bench.run(plan, tensors, tell))
-    bench.show(rows)
+    codec_report.show(rows)
     for missing in _missing():
         print(missing)
     if arguments.json:
         with open(arguments.json, "w", encoding="utf-8") as file:
-            bench.write(rows, file)
+            codec_report.write(rows, file)
     if arguments.plot:
-        bench.plot(rows, arguments.plot)
+        codec_report.plot(rows, arguments.plot)
     return 0
 
 

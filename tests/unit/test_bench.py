@@ -10,7 +10,7 @@ import pytest
 
 from jaxccomp import errors
 from jaxccomp.bench import compare, contenders, launch, report, worker
-from jaxccomp.cli import bench, main, terminal
+from jaxccomp.cli import main, terminal
 
 OPERATIONS = compare.OPERATIONS
 ROOT = pathlib.Path(__file__).parents[2]

@@ -1,5 +1,5 @@
-// The wire format of the codec "lossless" in constants and sizes; docs/wire_format_lossless.md has it in
-// words. All of it is little-endian.
+// The wire format of the codec "lossless" in constants and sizes; docs/wire_format_lossless.md has
+// it in words. All of it is little-endian.
 #pragma once
 
 #include <bit>

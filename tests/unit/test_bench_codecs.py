@@ -1,0 +1,129 @@
+"""The benchmark of codecs: what it reads, what it writes, what it refuses."""
+
+import io
+import json
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from jaxccomp import errors
+from jaxccomp.bench import codec_report, files
+from jaxccomp.bench import codecs as bench
+from jaxccomp.cli import main
+
+QUICK = bench.Plan(
+    specs=("raw", "lossless", "bf16", "int8|lossless"),
+    chunk_bytes=4096,
+    streaming_bytes=1 << 16,
+    seconds=0.001,
+)
+
+
+def gaussian(dtype, count=8000):
+    return np.random.default_rng(0).normal(0, 0.02, count).astype(dtype)
+
+
+def test_rows_have_what_was_measured():
+    x, brain = gaussian(np.float32), gaussian(ml_dtypes.bfloat16)
+    tensors = [
+        files.Tensor("x", x),
+        files.Tensor("brain", brain),
+        files.Tensor("update", brain, brain),
+    ]
+    rows = list(bench.run(QUICK, tensors, lambda line: None))
+    ours = [row for row in rows if not row.codec.startswith("peer")]
+    # bfloat16 is nothing that the codec bf16 would code.
+    assert len(ours) == (4 + 3 + 3) * 2
+    for row in ours:
+        assert row.encode_GBps > 0 and row.decode_GBps > 0 and row.merge_GBps > 0
+        assert row.memcpy_GBps > 0
+        assert (row.rel_l2 == 0) == (row.codec in ("raw", "lossless") or row.tensor == "update")
+    by = {(row.tensor, row.codec, row.working_set): row for row in ours}
+    assert by["x", "raw", "cached"].ratio == 1
+    assert by["x", "bf16", "cached"].ratio == 2
+    assert 1.4 < by["brain", "lossless", "cached"].ratio < 1.6
+    assert by["update", "lossless", "cached"].ratio > 50
+    assert 1e-3 < by["x", "bf16", "cached"].rel_l2 < 2.0**-8
+
+    file = io.StringIO()
+    codec_report.write(rows, file)
+    file.seek(0)
+    facts, again = codec_report.read(file)
+    assert facts["instruction_set"] and len(again) == len(rows)
+    file.seek(0)
+    wanted = {"codec", "dtype", "working_set", "ratio", "encode_GBps", "decode_GBps"}
+    wanted |= {"memcpy_GBps", "rel_l2"}
+    assert all(wanted <= set(json.loads(line)) for line in file.readlines()[1:])
+    text = codec_report.markdown(again)
+    assert "**x, float32** (memcpy: cached " in text and "| `int8\\|lossless` |" in text
+
+
+def test_plot(tmp_path):
+    rows = list(bench.run(QUICK, [files.Tensor("x", gaussian(np.float32))], lambda line: None))
+    codec_report.plot(rows, str(tmp_path / "codecs.svg"))
+    assert b"lossless" in (tmp_path / "codecs.svg").read_bytes()
+
+
+def test_npy_files_and_folders(tmp_path):
+    x = gaussian(ml_dtypes.bfloat16)
+    np.save(tmp_path / "weights_bfloat16.npy", x.view(np.uint16))
+    np.save(tmp_path / "previous_weights_bfloat16.npy", x.view(np.uint16))
+    np.save(tmp_path / "grads_float32.npy", gaussian(np.float32).reshape(80, 100))
+    (one,) = files.load(str(tmp_path / "weights_bfloat16.npy"))
+    assert one.values.dtype == x.dtype and (one.values == x).all()
+    rows = {row.name: row for row in files.load(str(tmp_path))}
+    assert set(rows) == {"weights", "grads", "weights after 1 step"}
+    assert rows["weights after 1 step"].ref is not None and rows["grads"].values.ndim == 1
+
+
+def test_safetensors_files(tmp_path):
+    flax = pytest.importorskip("safetensors.flax")
+    path = str(tmp_path / "model.safetensors")
+    import jax.numpy as jnp
+
+    flax.save_file({"a": jnp.ones((2, 3), jnp.bfloat16), "b": jnp.zeros(4, jnp.bfloat16)}, path)
+    (tensor,) = files.load(path)
+    assert tensor.values.dtype == ml_dtypes.bfloat16 and tensor.values.sum() == 6
+    (tmp_path / "broken.safetensors").write_bytes(b"\xff" * 20)
+    with pytest.raises(errors.InvalidArgumentError):
+        files.load(str(tmp_path / "broken.safetensors"))
+
+
+@pytest.mark.parametrize("content", [b"", b"\x93NUMPY", b"no array at all"])
+def test_files_that_are_none(tmp_path, content):
+    path = tmp_path / "x.npy"
+    path.write_bytes(content)
+    with pytest.raises(errors.InvalidArgumentError, match="x.npy"):
+        files.load(str(path))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--file", "nowhere.npy"],
+        ["--codecs", "int7"],
+        ["--working-sets", "warm"],
+        ["--seconds", "0"],
+        ["--chunk", "1kb"],
+    ],
+)
+def test_bad_arguments_end_with_status_2(arguments, capsys):
+    assert main.main(["bench", "codecs", *arguments]) == 2
+    assert "python -m jaxccomp bench: " in capsys.readouterr().err
+
+
+def test_the_command_writes_its_files(tmp_path, capsys):
+    np.save(tmp_path / "x.npy", gaussian(np.float32))
+    arguments = [
+        "--file",
+        str(tmp_path / "x.npy"),
+        "--codecs",
+        "raw lossless",
+        "--seconds",
+        "0.001",
+    ]
+    arguments += ["--streaming", "1MiB", "--json", str(tmp_path / "out.jsonl")]
+    assert main.main(["bench", "codecs", *arguments]) == 0
+    assert main.main(["bench", "codecs", "--table", str(tmp_path / "out.jsonl")]) == 0
+    assert "**x, float32**" in capsys.readouterr().out
