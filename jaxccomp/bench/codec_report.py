@@ -95,7 +95,8 @@ def plot(rows: list[Row], path: str) -> None:
     figure = Figure(figsize=(7, 4.5 * len(kinds)), layout="constrained")
     for axes, kind in zip(figure.subplots(len(kinds), 1, squeeze=False)[:, 0], kinds, strict=True):
         chosen = [row for row in rows if (row.tensor, row.dtype) == kind]
-        working_set = WORKING_SETS[any(row.working_set == "cached" for row in chosen) - 1]
+        cached = any(row.working_set == "cached" for row in chosen)
+        working_set = "cached" if cached else "streaming"
         for row in chosen:
             if row.working_set != working_set:
                 continue
