@@ -96,8 +96,8 @@ class ErrorBound:
     For finite ``|x| <= range``,
     ``|decoded - x| <= relative * |x| + block * max|block| + absolute``, where the maximum is over
     the ``block_values`` consecutive values that ``x`` belongs to (0: over its chunk). Larger values
-    become infinite. When ``keeps_nonfinite``, NaN and infinity stay what they are; else a block that
-    has any decodes to NaN throughout, so that they are never hidden.
+    become infinite. When ``keeps_nonfinite``, NaN and infinity stay what they are; else a block
+    that has any decodes to NaN throughout, so that they are never hidden.
     """
 
     relative: float

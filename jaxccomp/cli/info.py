@@ -17,13 +17,17 @@ from jaxccomp.bench import launch
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command has no arguments."""
-    del parser
+    """The command's arguments."""
+    parser.add_argument(
+        "--codecs", action="store_true", help="print the table of codecs alone, as Markdown"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints the page."""
-    del arguments
+    if arguments.codecs:
+        print(codec_table(), end="")
+        return 0
     for title, lines in sections():
         print(title)
         for line in lines:
@@ -111,12 +115,25 @@ def _algorithm_lines(rows: list[dict[str, str]]) -> list[str]:
 
 
 def _codec_line(info: codecs.CodecInfo) -> str:
-    text = f"{info.name}: {info.description}; " + (
-        "lossless" if info.lossless else f"error {info.error}"
-    )
-    if info.ratio:
-        text += f"; ratio {info.ratio}"
-    for option in info.options:
-        valid = "|".join(option.choices) or f"{option.least:g}..{option.most:g}"
-        text += f"; {option.name}={option.default} ({valid})"
-    return text + (f" (missing: {info.missing})" if info.missing else "")
+    error = "lossless" if info.lossless else f"error {info.error}"
+    options = "".join(f"; {option}" for option in _options(info))
+    missing = f" (missing: {info.missing})" if info.missing else ""
+    return f"{info.name}: {info.description}; {error}; ratio {info.ratio}{options}{missing}"
+
+
+def codec_table() -> str:
+    """The codecs as a Markdown table (docs/codecs.md)."""
+    lines = ["| codec | what | ratio | error | options |", "|---|---|---|---|---|"]
+    for info in codecs.table().values():
+        cells = (info.description, info.ratio, info.error or "none", ", ".join(_options(info)))
+        text = " | ".join(cell.replace("|", "\\|") for cell in cells)
+        lines.append(f"| `{info.name}` | {text} |")
+    return "\n".join(lines) + "\n"
+
+
+def _options(info: codecs.CodecInfo) -> list[str]:
+    return [
+        f"{option.name}={option.default} "
+        f"({'|'.join(option.choices) or f'{option.least:g} to {option.most:g}'})"
+        for option in info.options
+    ]

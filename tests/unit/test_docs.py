@@ -1,0 +1,40 @@
+"""What the documentation shows is what there is."""
+
+import doctest
+import pathlib
+
+import pytest
+
+from jaxccomp import _codec_frames, _codec_specs
+from jaxccomp.bench import codec_report
+from jaxccomp.cli import info
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+def between(path, command):
+    """The text that `command` has to print."""
+    text = (ROOT / path).read_text(encoding="utf-8")
+    begin = f"<!-- {command} -->\n"
+    assert begin in text
+    return text.partition(begin)[2].partition("<!-- end -->")[0]
+
+
+def test_the_table_of_codecs():
+    shown = between("docs/codecs.md", "python -m jaxccomp info --codecs")
+    assert shown == info.codec_table()
+
+
+def test_the_table_of_speeds():
+    path = "docs/results/codecs.jsonl"
+    command = f"python -m jaxccomp bench codecs --table {path}"
+    with open(ROOT / path, encoding="utf-8") as file:
+        assert between("docs/codecs.md", command) == codec_report.markdown(
+            codec_report.read(file)[1]
+        )
+
+
+@pytest.mark.parametrize("module", [_codec_frames, _codec_specs], ids=lambda m: m.__name__)
+def test_examples_in_docstrings(module):
+    failed, tried = doctest.testmod(module)
+    assert tried and not failed
