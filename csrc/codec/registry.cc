@@ -173,7 +173,8 @@ double CodecOptions::Number(std::string_view name) const {
 std::span<const CodecInfo* const> CodecTable() {
   static const std::vector<const CodecInfo*> table = [] {
     std::vector<const CodecInfo*> rows;
-    for (std::span<const CodecInfo> family : {RawRows(), LosslessRows(), CastRows()}) {
+    for (std::span<const CodecInfo> family : {RawRows(), LosslessRows(), CastRows(),
+                                              QuantizeRows(), SignRows()}) {
       for (const CodecInfo& row : family) rows.push_back(&row);
     }
     return rows;

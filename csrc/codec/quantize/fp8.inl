@@ -1,0 +1,96 @@
+// The formats fp8_e4m3 and fp8_e5m2. A part of kernels.inl.
+
+template <Format format>
+struct Float8 {
+  static constexpr Format kFormat = format;
+  static constexpr bool kStochastic = false;
+  static constexpr int kBits = 8;
+  static constexpr int kScaleBytes = 1;
+  static constexpr int kMantissaBits = format == kE4m3 ? 3 : 2;
+  static constexpr int kBias = format == kE4m3 ? 7 : 15;
+  static constexpr int kMostExponent = format == kE4m3 ? 8 : 15;
+  static constexpr float kMost = format == kE4m3 ? 448.0f : 57344.0f;   // 1.75 * 2^kMostExponent
+  static constexpr int kShift = 23 - kMantissaBits;
+  static constexpr uint32_t kRebias = static_cast<uint32_t>(127 - kBias) << 23;
+  // The least normal number, and the float whose last place is worth the least subnormal one.
+  static constexpr uint32_t kLeastNormal = kRebias + (1u << 23);
+  static constexpr uint32_t kSubnormalRounder = kLeastNormal + (static_cast<uint32_t>(kShift) << 23);
+
+  // The least power of two by which the greatest value comes to at most 1.75 * 2^kMostExponent.
+  static void MakeScales(Scales* s) {
+    constexpr int32_t kLeast = 27;   // 2^-100
+    for (int b = 0; b < kGroup; ++b) {
+      const bool finite = s->greatest[b] < kInfinity;
+      // Adding to a mantissa above that of 1.75 carries into the exponent.
+      const auto exponent = static_cast<int32_t>((s->greatest[b] + 0x1fffff) >> 23);
+      int32_t scale = exponent - kMostExponent;
+      scale = scale > kLeast ? scale : kLeast;
+      s->encoded[b] = finite ? static_cast<uint32_t>(scale) : 255;
+      s->keep[b] = finite ? ~0u : 0;
+      s->inverse[b] = FloatOf(finite ? static_cast<uint32_t>(254 - scale) << 23 : 0);
+    }
+  }
+
+  static void StoreScales(const Scales& s, int blocks, std::byte* out) {
+    auto* to = reinterpret_cast<unsigned char*>(out);
+    if (blocks == kGroup) {
+      for (int b = 0; b < kGroup; ++b) to[b] = static_cast<unsigned char>(s.encoded[b]);
+    } else {
+      for (int b = 0; b < blocks; ++b) to[b] = static_cast<unsigned char>(s.encoded[b]);
+    }
+  }
+
+  static uint32_t Code(uint32_t value_bits, uint32_t keep, float inverse) {
+    const uint32_t bits = BitsOf(FloatOf(value_bits & keep) * inverse);
+    const uint32_t magnitude = bits & kMagnitude;
+    const uint32_t even = (magnitude >> kShift) & 1;
+    const uint32_t normal = (magnitude - kRebias + ((1u << (kShift - 1)) - 1) + even) >> kShift;
+    const uint32_t subnormal =
+        BitsOf(FloatOf(magnitude) + FloatOf(kSubnormalRounder)) - kSubnormalRounder;
+    // Masks: with ?: the compiler would branch around the addition and not vectorise.
+    const uint32_t is_subnormal = 0u - static_cast<uint32_t>(magnitude < kLeastNormal);
+    return (subnormal & is_subnormal) | (normal & ~is_subnormal) | ((bits >> 24) & 0x80);
+  }
+
+  template <int64_t kBlock>
+  static void EncodeBlock(const Bits* x, uint32_t keep, float inverse, const uint16_t*,
+                          std::byte* out) {
+    auto* codes = reinterpret_cast<unsigned char*>(out);
+    for (int64_t i = 0; i < kBlock; ++i) {
+      codes[i] = static_cast<unsigned char>(Code(x[i], keep, inverse));
+    }
+  }
+
+  static void EncodeRest(const Bits* x, int64_t count, uint32_t keep, float inverse,
+                         const uint16_t*, std::byte* out) {
+    for (int64_t i = 0; i < count; ++i) out[i] = static_cast<std::byte>(Code(x[i], keep, inverse));
+  }
+
+  static float Scale(const std::byte* at) {
+    const auto byte = static_cast<uint32_t>(*at);
+    return FloatOf(byte == 255 ? 0x7fc00000 : byte << 23);
+  }
+
+  static float Value(uint32_t code, float scale) {
+    const uint32_t normal = ((code & 0x7f) << kShift) + kRebias;
+    // A subnormal is read as the least normal number's (1 + fraction), less the leading one.
+    const float subnormal = FloatOf(normal + (1u << 23)) - FloatOf(kLeastNormal);
+    const uint32_t is_subnormal = 0u - static_cast<uint32_t>(normal < kLeastNormal);
+    const uint32_t bits = (BitsOf(subnormal) & is_subnormal) | (normal & ~is_subnormal);
+    return FloatOf(bits | (code & 0x80) << 24) * scale;
+  }
+
+  template <int64_t kBlock, bool kAdd>
+  static void DecodeBlock(const std::byte* in, float scale, Unaligned<float>* out) {
+    auto* codes = reinterpret_cast<const unsigned char*>(in);
+    for (int64_t i = 0; i < kBlock; ++i) Put<kAdd>(out + i, Value(codes[i], scale));
+  }
+
+  template <bool kAdd>
+  static void DecodeRest(const std::byte* in, int64_t count, float scale, float limit,
+                         Unaligned<float>* out) {
+    for (int64_t i = 0; i < count; ++i) {
+      Put<kAdd>(out + i, Limited(Value(static_cast<uint32_t>(in[i]), scale), limit));
+    }
+  }
+};

@@ -1,0 +1,217 @@
+// The body of kernels_generic.cc, kernels_avx2.cc and kernels_avx512.cc, each compiled with its own
+// instruction-set flags. The loops are written for the compiler to vectorise (-O3).
+//
+// Everything lives in an unnamed namespace and nothing of the standard library is called, so that
+// no function compiled for a newer processor can be linked in where an older one runs.
+//
+// No result depends on whether the thread flushes subnormals (XLA's do): the smallest scale is so
+// large that subnormal values vanish beside it.
+//
+// Before including it, define JAXCCOMP_KERNELS (the variable to define) and JAXCCOMP_KERNELS_NAME.
+#include <cstddef>
+#include <cstdint>
+
+#if defined(__AVX512F__)
+#include <immintrin.h>
+#endif
+
+#include "codec/quantize/kernels.h"
+
+namespace jaxccomp::quantize {
+namespace {
+
+// T as it lies in memory at any address, whatever the memory was declared as.
+template <typename T>
+struct InMemory {
+  typedef T Type __attribute__((aligned(1), may_alias));
+};
+template <typename T>
+using Unaligned = typename InMemory<T>::Type;
+
+using Bits = Unaligned<uint32_t>;
+
+inline uint32_t BitsOf(float value) { return __builtin_bit_cast(uint32_t, value); }
+inline float FloatOf(uint32_t bits) { return __builtin_bit_cast(float, bits); }
+
+constexpr uint32_t kMagnitude = 0x7fffffff;
+constexpr uint32_t kInfinity = 0x7f800000;
+
+// Blocks whose scales are computed together.
+constexpr int kGroup = 16;
+
+// Of each block of a group.
+struct Scales {
+  uint32_t greatest[kGroup];   // bits of the greatest magnitude: NaN > infinity > all others
+  uint32_t encoded[kGroup];    // the scale as it is stored
+  uint32_t keep[kGroup];       // all ones, or 0 where the block is not finite
+  float inverse[kGroup];       // what values are multiplied by
+};
+
+inline uint32_t Greatest(const Bits* values, int64_t count) {
+  int32_t most = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    const auto magnitude = static_cast<int32_t>(values[i] & kMagnitude);
+    most = magnitude > most ? magnitude : most;
+  }
+  return static_cast<uint32_t>(most);
+}
+
+#if defined(__AVX512F__)
+// Lane l of the result has the greatest lane of vectors[l]. Each step halves the lanes of two
+// vectors and puts them into one.
+inline __m512i GreatestLanes(__m512i (&v)[kGroup]) {
+  constexpr __mmask16 kAll = 0xffff;
+  for (int i = 0; i < 8; ++i) {
+    const __m512i low = _mm512_maskz_shuffle_i32x4(kAll, v[i], v[i + 8], 0x44);
+    const __m512i high = _mm512_maskz_shuffle_i32x4(kAll, v[i], v[i + 8], 0xee);
+    v[i] = _mm512_maskz_max_epi32(kAll, low, high);
+  }
+  for (int i = 0; i < 4; ++i) {
+    const __m512i low = _mm512_maskz_shuffle_i32x4(kAll, v[i], v[i + 4], 0x88);
+    const __m512i high = _mm512_maskz_shuffle_i32x4(kAll, v[i], v[i + 4], 0xdd);
+    v[i] = _mm512_maskz_max_epi32(kAll, low, high);
+  }
+  for (int i = 0; i < 2; ++i) {
+    const __m512i low = _mm512_maskz_unpacklo_epi64(0xff, v[i], v[i + 2]);
+    const __m512i high = _mm512_maskz_unpackhi_epi64(0xff, v[i], v[i + 2]);
+    v[i] = _mm512_maskz_max_epi32(kAll, low, high);
+  }
+  const __m512 even = _mm512_castsi512_ps(v[0]), odd = _mm512_castsi512_ps(v[1]);
+  const __m512i low = _mm512_castps_si512(_mm512_maskz_shuffle_ps(kAll, even, odd, 0x88));
+  const __m512i high = _mm512_castps_si512(_mm512_maskz_shuffle_ps(kAll, even, odd, 0xdd));
+  const __m512i order = _mm512_setr_epi32(0, 2, 1, 3, 8, 10, 9, 11, 4, 6, 5, 7, 12, 14, 13, 15);
+  return _mm512_maskz_permutexvar_epi32(kAll, order, _mm512_maskz_max_epi32(kAll, low, high));
+}
+#endif
+
+// scales->greatest of `blocks` blocks; of all others of the group 0.
+template <int64_t kBlock>
+inline void FindGreatest(const Bits* values, int blocks, Scales* scales) {
+#if defined(__AVX512F__)
+  if (blocks == kGroup) {
+    const __m512i magnitude = _mm512_set1_epi32(static_cast<int>(kMagnitude));
+    __m512i most[kGroup];
+    for (int b = 0; b < kGroup; ++b) {
+      most[b] = _mm512_setzero_si512();
+      for (int64_t i = 0; i < kBlock; i += 16) {
+        const __m512i bits = _mm512_loadu_si512(values + b * kBlock + i);
+        most[b] = _mm512_maskz_max_epi32(0xffff, most[b], _mm512_and_si512(bits, magnitude));
+      }
+    }
+    _mm512_storeu_si512(scales->greatest, GreatestLanes(most));
+    return;
+  }
+#endif
+  for (int b = 0; b < kGroup; ++b) {
+    scales->greatest[b] = b < blocks ? Greatest(values + b * kBlock, kBlock) : 0;
+  }
+}
+
+template <bool kAdd>
+inline void Put(Unaligned<float>* to, float value) {
+  if constexpr (kAdd) {
+    *to = *to + value;
+  } else {
+    *to = value;
+  }
+}
+
+// Keeps NaN.
+inline float Limited(float value, float limit) {
+  value = limit < value ? limit : value;
+  return -limit > value ? -limit : value;
+}
+
+#include "codec/quantize/integer.inl"
+#include "codec/quantize/fp8.inl"
+
+// A coder is a class for one format: how scales and one block's codes are made and read.
+template <typename Coder, int64_t kBlock>
+void Encode(const void* values, int64_t count, const uint16_t* random, std::byte* scales,
+            std::byte* codes) {
+  auto* x = static_cast<const Bits*>(values);
+  constexpr int64_t kCodeBytes = kBlock * Coder::kBits / 8;
+  Scales group;
+  const int64_t full_blocks = count / kBlock;
+  for (int64_t b = 0; b < full_blocks; b += kGroup) {
+    const int blocks = full_blocks - b < kGroup ? static_cast<int>(full_blocks - b) : kGroup;
+    FindGreatest<kBlock>(x, blocks, &group);
+    Coder::MakeScales(&group);
+    Coder::StoreScales(group, blocks, scales + b * Coder::kScaleBytes);
+    for (int i = 0; i < blocks; ++i) {
+      Coder::template EncodeBlock<kBlock>(x, group.keep[i], group.inverse[i], random, codes);
+      x += kBlock;
+      if constexpr (Coder::kStochastic) random += kBlock;
+      codes += kCodeBytes;
+    }
+  }
+  const int64_t rest = count % kBlock;
+  if (rest == 0) return;
+  group = {};
+  group.greatest[0] = Greatest(x, rest);
+  Coder::MakeScales(&group);
+  Coder::StoreScales(group, 1, scales + full_blocks * Coder::kScaleBytes);
+  Coder::EncodeRest(x, rest, group.keep[0], group.inverse[0], random, codes);
+}
+
+template <typename Coder, int64_t kBlock, bool kAdd>
+void Decode(const std::byte* scales, const std::byte* codes, int64_t count, float limit,
+            void* values) {
+  auto* out = static_cast<Unaligned<float>*>(values);
+  constexpr int64_t kCodeBytes = kBlock * Coder::kBits / 8;
+  for (; count >= kBlock; count -= kBlock) {
+    const float scale = Coder::Scale(scales);
+    if (scale * Coder::kMost <= limit) {
+      Coder::template DecodeBlock<kBlock, kAdd>(codes, scale, out);
+    } else {
+      Coder::template DecodeRest<kAdd>(codes, kBlock, scale, limit, out);
+    }
+    scales += Coder::kScaleBytes;
+    codes += kCodeBytes;
+    out += kBlock;
+  }
+  if (count > 0) {
+    Coder::template DecodeRest<kAdd>(codes, count, Coder::Scale(scales), limit, out);
+  }
+}
+
+template <typename Coder, int kIndex>
+constexpr void AddBlock(Kernels* k) {
+  constexpr int64_t kBlock = kBlocks[kIndex];
+  if constexpr (Coder::kStochastic) {
+    k->encode_stochastic[Coder::kFormat][kIndex] = &Encode<Coder, kBlock>;
+  } else {
+    k->encode[Coder::kFormat][kIndex] = &Encode<Coder, kBlock>;
+    k->decode[Coder::kFormat][kIndex] = &Decode<Coder, kBlock, false>;
+    k->decode_add[Coder::kFormat][kIndex] = &Decode<Coder, kBlock, true>;
+  }
+}
+
+template <typename Coder>
+constexpr void Add(Kernels* k) {
+  AddBlock<Coder, 0>(k);
+  AddBlock<Coder, 1>(k);
+  AddBlock<Coder, 2>(k);
+  AddBlock<Coder, 3>(k);
+}
+
+constexpr Kernels MakeKernels() {
+  Kernels k = {};
+  k.name = JAXCCOMP_KERNELS_NAME;
+  Add<Integer<kInt8, false>>(&k);
+  Add<Integer<kInt4, false>>(&k);
+  Add<Integer<kInt2, false>>(&k);
+  Add<Integer<kInt8, true>>(&k);
+  Add<Integer<kInt4, true>>(&k);
+  Add<Integer<kInt2, true>>(&k);
+  Add<Float8<kE4m3>>(&k);
+  Add<Float8<kE5m2>>(&k);
+  return k;
+}
+
+}  // namespace
+
+extern const Kernels JAXCCOMP_KERNELS;
+constinit const Kernels JAXCCOMP_KERNELS = MakeKernels();
+
+}  // namespace jaxccomp::quantize
