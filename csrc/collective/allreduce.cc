@@ -141,7 +141,9 @@ Schedule AllreduceRecursiveDoubling(const Problem& problem) {
   for (int step = 0; step < doubling.steps; ++step) {
     const int partner = place ^ (1 << step);
     const int peer = doubling.RankAt(partner);
-    const Parcel mine = flow.Pack(held, ready);
+    // By now 2^step places hold the same values.
+    const int first = doubling.RankAt(place >> step << step);
+    const Parcel mine = flow.PackShared(first, static_cast<uint32_t>(step), held, ready);
     const TaskId send = flow.Send(peer, Tag(1 + step, 0), mine);
     const Parcel theirs = flow.Take(peer, Tag(1 + step, 0), out);
     low = place < partner ? mine : theirs;

@@ -31,7 +31,13 @@ std::vector<Slot> Flow::PartChunks(Slot whole, int index) const {
 Parcel Flow::Pack(Slot src, TaskId ready) {
   if (!coded) return {src, ready};
   const Slot code = builder_.Code(src.begin, src.end);
-  return {code, builder_.Encode(code, src, {ready})};
+  return {code, builder_.Encode(rank, static_cast<uint32_t>(code.block), code, src, {ready})};
+}
+
+Parcel Flow::PackShared(int whose, uint32_t which, Slot src, TaskId ready) {
+  if (!coded) return {src, ready};
+  const Slot code = builder_.Code(src.begin, src.end);
+  return {code, builder_.Encode(whose, which, code, src, {ready})};
 }
 
 TaskId Flow::Send(int peer, uint32_t tag, const Parcel& parcel) {

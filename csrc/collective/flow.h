@@ -60,6 +60,9 @@ class Flow {
 
   // Makes `src` fit to travel, encoding it when coded; to be done once per range.
   Parcel Pack(Slot src, TaskId ready = kNoTask);
+  // The same for values that other ranks hold and encode as well: all of them have to name the same
+  // rank and number, for which there is no other encoding in the operation.
+  Parcel PackShared(int whose, uint32_t which, Slot src, TaskId ready);
   TaskId Send(int peer, uint32_t tag, const Parcel& parcel);
   // The task after which the raw values behind a parcel that was packed and sent here may
   // be overwritten.

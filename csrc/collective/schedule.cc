@@ -105,8 +105,10 @@ TaskId ScheduleBuilder::Merge(Slot dst, std::vector<Slot> sources, bool final,
   return Add({.kind = TaskKind::kMerge, .final = final, .dst = dst}, sources, deps);
 }
 
-TaskId ScheduleBuilder::Encode(Slot code, Slot src, std::vector<TaskId> deps) {
-  return Add({.kind = TaskKind::kEncode, .dst = code}, {&src, 1}, deps);
+TaskId ScheduleBuilder::Encode(int whose, uint32_t which, Slot code, Slot src,
+                               std::vector<TaskId> deps) {
+  return Add({.kind = TaskKind::kEncode, .peer = whose, .tag = which, .dst = code}, {&src, 1},
+             deps);
 }
 
 TaskId ScheduleBuilder::Decode(Slot dst, Slot code, std::vector<TaskId> deps) {

@@ -56,8 +56,11 @@ inline constexpr TaskId kNoTask = -1;  // in a list of dependencies: ignored
 struct Task {
   TaskKind kind;
   bool final = false;       // kMerge: the last reduction of these values
-  int32_t peer = -1;        // kSend, kRecv: member index in the communicator
-  uint32_t tag = 0;         // kSend, kRecv: unique per (sender, receiver) in the operation
+  // kSend, kRecv: member index in the communicator, and a number that is unique per (sender,
+  // receiver) in the operation. kEncode: whose random numbers a stochastic codec draws, and which
+  // of them; members that encode the same values name the same ones, and so make the same code.
+  int32_t peer = -1;
+  uint32_t tag = 0;
   Slot dst = {};
   int32_t first_source = 0; // into Schedule::sources
   int32_t source_count = 0;
@@ -96,7 +99,7 @@ class ScheduleBuilder {
                    std::vector<TaskId> deps = {});
   TaskId Copy(Slot dst, Slot src, std::vector<TaskId> deps = {});
   TaskId Merge(Slot dst, std::vector<Slot> sources, bool final, std::vector<TaskId> deps = {});
-  TaskId Encode(Slot code, Slot src, std::vector<TaskId> deps = {});
+  TaskId Encode(int whose, uint32_t which, Slot code, Slot src, std::vector<TaskId> deps = {});
   TaskId Decode(Slot dst, Slot code, std::vector<TaskId> deps = {});
   // New blocks for values addressed [begin, end); the Slot returned covers all of it.
   Slot Scratch(int64_t begin, int64_t end);

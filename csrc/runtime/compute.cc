@@ -156,11 +156,11 @@ Status Merge(const Operation& op, const PlannedTask& task) {
   return Status::Ok();
 }
 
-// Every rank, run, tensor and buffer has random numbers of its own.
-RandomKey KeyOf(const Operation& op, const Part& part) {
-  return {.step = Mix(Mix(op.key.sequence, op.key.iteration), op.key.site),
-          .tensor = static_cast<uint32_t>(part.index) << 2 | static_cast<uint32_t>(part.space),
-          .rank = static_cast<uint32_t>(op.key.member)};
+// Every run, encoding and tensor has random numbers of its own.
+RandomKey KeyOf(const Operation& op, const PlannedTask& task, const Part& part) {
+  return {.step = Mix(Mix(Mix(op.key.sequence, op.key.iteration), op.key.site), task.tag),
+          .tensor = static_cast<uint32_t>(part.index),
+          .rank = static_cast<uint32_t>(task.peer)};
 }
 
 Status Encode(Operation& op, const PlannedTask& task) {
@@ -173,7 +173,7 @@ Status Encode(Operation& op, const PlannedTask& task) {
     at += sizeof(int64_t);
     int64_t encoded_bytes = part.bytes;
     if (op.plan->codec->Supports(part.dtype)) {
-      context.key = KeyOf(op, part);
+      context.key = KeyOf(op, task, part);
       context.first = part.offset / SizeBytes(part.dtype);
       Result<int64_t> encoded =
           op.plan->codec->Encode(part.dtype, AddressOf(op, part),

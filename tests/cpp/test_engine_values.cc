@@ -539,7 +539,12 @@ TEST(engine_lossy_sums_agree) {
           Array in = testing::ArrayOf(DType::kFloat32, values[rank]);
           CHECK_OK(team->Run(rank, program.At(rank, site), CallOf({&in}, {&results[rank]}, 1)));
         });
-        for (int rank = 1; rank < ranks; ++rank) CHECK(results[rank] == results[0]);
+        for (int rank = 1; rank < ranks; ++rank) {
+          if (!CHECK(results[rank] == results[0])) {
+            std::fprintf(stderr, "%s %s rank %d of %d\n", specs[site].algorithm.c_str(),
+                         specs[site].codec.c_str(), rank, ranks);
+          }
+        }
         const std::vector<float> result = testing::ValuesOf<float>(results[0]);
         for (int64_t i = 0; i < kCount; ++i) {
           // For each rank that a value passes, a rounding of at most 2^-8 of it, or with int8 of
