@@ -11,10 +11,7 @@ struct Float8 {
   static constexpr int kMostExponent = format == kE4m3 ? 8 : 15;
   static constexpr float kMost = format == kE4m3 ? 448.0f : 57344.0f;   // 1.75 * 2^kMostExponent
   static constexpr int kShift = 23 - kMantissaBits;
-  static constexpr uint32_t kRebias = static_cast<uint32_t>(127 - kBias) << 23;
-  // The least normal number, and the float whose last place is worth the least subnormal one.
-  static constexpr uint32_t kLeastNormal = kRebias + (1u << 23);
-  static constexpr uint32_t kSubnormalRounder = kLeastNormal + (static_cast<uint32_t>(kShift) << 23);
+  static constexpr int32_t kLeastNormal = (128 - kBias) << 23;   // the least normal number
 
   // The least power of two by which the greatest value comes to at most 1.75 * 2^kMostExponent.
   static void MakeScales(Scales* s) {
@@ -42,23 +39,33 @@ struct Float8 {
 
   static uint32_t Code(uint32_t value_bits, uint32_t keep, float inverse) {
     const uint32_t bits = BitsOf(FloatOf(value_bits & keep) * inverse);
-    const uint32_t magnitude = bits & kMagnitude;
-    const uint32_t even = (magnitude >> kShift) & 1;
-    const uint32_t normal = (magnitude - kRebias + ((1u << (kShift - 1)) - 1) + even) >> kShift;
-    const uint32_t subnormal =
-        BitsOf(FloatOf(magnitude) + FloatOf(kSubnormalRounder)) - kSubnormalRounder;
-    // Masks: with ?: the compiler would branch around the addition and not vectorise.
-    const uint32_t is_subnormal = 0u - static_cast<uint32_t>(magnitude < kLeastNormal);
-    return (subnormal & is_subnormal) | (normal & ~is_subnormal) | ((bits >> 24) & 0x80);
+    const auto magnitude = static_cast<int32_t>(bits & kMagnitude);
+    // Adding a power of two whose last place is worth that of the code rounds to nearest even; the
+    // digits are then what was added, and the exponent says which power that was.
+    int32_t exponent = magnitude & static_cast<int32_t>(kInfinity);
+    exponent = exponent > kLeastNormal ? exponent : kLeastNormal;
+    const int32_t power = exponent + (kShift << 23);
+    const float rounded = FloatOf(static_cast<uint32_t>(magnitude)) +
+                          FloatOf(static_cast<uint32_t>(power));
+    const int32_t code = static_cast<int32_t>(BitsOf(rounded)) - power +
+                         ((exponent - kLeastNormal) >> kShift);
+    return static_cast<uint32_t>(code) | ((bits >> 24) & 0x80);
   }
 
   template <int64_t kBlock>
   static void EncodeBlock(const Bits* x, uint32_t keep, float inverse, const uint16_t*,
                           std::byte* out) {
+#if defined(__AVX512F__)
+    for (int64_t i = 0; i < kBlock; i += 16) {
+      StoreBytes(Float8Vector<Float8>(x + i, keep, inverse), out + i);
+    }
+#else
     auto* codes = reinterpret_cast<unsigned char*>(out);
+    JAXCCOMP_INDEPENDENT
     for (int64_t i = 0; i < kBlock; ++i) {
       codes[i] = static_cast<unsigned char>(Code(x[i], keep, inverse));
     }
+#endif
   }
 
   static void EncodeRest(const Bits* x, int64_t count, uint32_t keep, float inverse,
@@ -72,18 +79,25 @@ struct Float8 {
   }
 
   static float Value(uint32_t code, float scale) {
-    const uint32_t normal = ((code & 0x7f) << kShift) + kRebias;
-    // A subnormal is read as the least normal number's (1 + fraction), less the leading one.
-    const float subnormal = FloatOf(normal + (1u << 23)) - FloatOf(kLeastNormal);
-    const uint32_t is_subnormal = 0u - static_cast<uint32_t>(normal < kLeastNormal);
-    const uint32_t bits = (BitsOf(subnormal) & is_subnormal) | (normal & ~is_subnormal);
+    constexpr auto kLeast = static_cast<uint32_t>(kLeastNormal);
+    // The exponent 0 of subnormals would be one too small.
+    const uint32_t raised = ((code & 0x7f) << kShift) + kLeast;
+    const float subnormal = FloatOf(raised) - FloatOf(kLeast);
+    // Masks: with ?: the compiler would branch around the subtraction and not vectorise.
+    const uint32_t normal = 0u - static_cast<uint32_t>((code & 0x7f) >> kMantissaBits != 0);
+    const uint32_t bits = ((raised - (1u << 23)) & normal) | (BitsOf(subnormal) & ~normal);
     return FloatOf(bits | (code & 0x80) << 24) * scale;
   }
 
   template <int64_t kBlock, bool kAdd>
   static void DecodeBlock(const std::byte* in, float scale, Unaligned<float>* out) {
+#if defined(__AVX512F__)
+    DecodeFloat8Vectors<Float8, kBlock, kAdd>(in, scale, out);
+#else
     auto* codes = reinterpret_cast<const unsigned char*>(in);
+    JAXCCOMP_INDEPENDENT
     for (int64_t i = 0; i < kBlock; ++i) Put<kAdd>(out + i, Value(codes[i], scale));
+#endif
   }
 
   template <bool kAdd>

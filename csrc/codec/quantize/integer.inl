@@ -1,8 +1,5 @@
 // The formats int8, int4 and int2. A part of kernels.inl.
 
-// Added to a float below 2^22 in magnitude, leaves it rounded to nearest even in the lowest bits.
-constexpr float kRounder = 0x1.8p23f;
-
 template <Format format, bool stochastic>
 struct Integer {
   static constexpr Format kFormat = format;
@@ -61,8 +58,12 @@ struct Integer {
   template <int64_t kBlock>
   static void EncodeBlock(const Bits* x, uint32_t keep, float inverse, const uint16_t* random,
                           std::byte* out) {
+#if defined(__AVX512F__)
+    EncodeVectors<Integer, kBlock>(x, keep, inverse, random, out);
+#else
     constexpr int64_t kBytes = kBlock / kParts;
     auto* codes = reinterpret_cast<unsigned char*>(out);
+    JAXCCOMP_INDEPENDENT
     for (int64_t i = 0; i < kBytes; ++i) {
       uint32_t byte = 0;
       for (int p = 0; p < kParts; ++p) {
@@ -72,6 +73,7 @@ struct Integer {
       }
       codes[i] = static_cast<unsigned char>(byte);
     }
+#endif
   }
 
   // A block of fewer values.
@@ -101,13 +103,22 @@ struct Integer {
 
   template <int64_t kBlock, bool kAdd>
   static void DecodeBlock(const std::byte* in, float scale, Unaligned<float>* out) {
+#if defined(__AVX512F__)
+    if constexpr (kBits == 8) {
+      DecodeInt8Vectors<kBlock, kAdd>(in, scale, out);
+    } else {
+      DecodeSmallVectors<Integer, kBlock, kAdd>(in, scale, out);
+    }
+#else
     constexpr int64_t kBytes = kBlock / kParts;
     auto* codes = reinterpret_cast<const unsigned char*>(in);
     for (int p = 0; p < kParts; ++p) {
+      JAXCCOMP_INDEPENDENT
       for (int64_t i = 0; i < kBytes; ++i) {
         Put<kAdd>(out + p * kBytes + i, Value(codes[i], p, scale));
       }
     }
+#endif
   }
 
   template <bool kAdd>

@@ -17,6 +17,13 @@
 
 #include "codec/quantize/kernels.h"
 
+// The iterations of the next loop do not depend on each other: no output overlaps an input.
+#if defined(__clang__)
+#define JAXCCOMP_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define JAXCCOMP_INDEPENDENT _Pragma("GCC ivdep")
+#endif
+
 namespace jaxccomp::quantize {
 namespace {
 
@@ -35,6 +42,9 @@ inline float FloatOf(uint32_t bits) { return __builtin_bit_cast(float, bits); }
 
 constexpr uint32_t kMagnitude = 0x7fffffff;
 constexpr uint32_t kInfinity = 0x7f800000;
+
+// Added to a float below 2^22 in magnitude, leaves it rounded to nearest even in the lowest bits.
+constexpr float kRounder = 0x1.8p23f;
 
 // Blocks whose scales are computed together.
 constexpr int kGroup = 16;
@@ -57,31 +67,7 @@ inline uint32_t Greatest(const Bits* values, int64_t count) {
 }
 
 #if defined(__AVX512F__)
-// Lane l of the result has the greatest lane of vectors[l]. Each step halves the lanes of two
-// vectors and puts them into one.
-inline __m512i GreatestLanes(__m512i (&v)[kGroup]) {
-  constexpr __mmask16 kAll = 0xffff;
-  for (int i = 0; i < 8; ++i) {
-    const __m512i low = _mm512_maskz_shuffle_i32x4(kAll, v[i], v[i + 8], 0x44);
-    const __m512i high = _mm512_maskz_shuffle_i32x4(kAll, v[i], v[i + 8], 0xee);
-    v[i] = _mm512_maskz_max_epi32(kAll, low, high);
-  }
-  for (int i = 0; i < 4; ++i) {
-    const __m512i low = _mm512_maskz_shuffle_i32x4(kAll, v[i], v[i + 4], 0x88);
-    const __m512i high = _mm512_maskz_shuffle_i32x4(kAll, v[i], v[i + 4], 0xdd);
-    v[i] = _mm512_maskz_max_epi32(kAll, low, high);
-  }
-  for (int i = 0; i < 2; ++i) {
-    const __m512i low = _mm512_maskz_unpacklo_epi64(0xff, v[i], v[i + 2]);
-    const __m512i high = _mm512_maskz_unpackhi_epi64(0xff, v[i], v[i + 2]);
-    v[i] = _mm512_maskz_max_epi32(kAll, low, high);
-  }
-  const __m512 even = _mm512_castsi512_ps(v[0]), odd = _mm512_castsi512_ps(v[1]);
-  const __m512i low = _mm512_castps_si512(_mm512_maskz_shuffle_ps(kAll, even, odd, 0x88));
-  const __m512i high = _mm512_castps_si512(_mm512_maskz_shuffle_ps(kAll, even, odd, 0xdd));
-  const __m512i order = _mm512_setr_epi32(0, 2, 1, 3, 8, 10, 9, 11, 4, 6, 5, 7, 12, 14, 13, 15);
-  return _mm512_maskz_permutexvar_epi32(kAll, order, _mm512_maskz_max_epi32(kAll, low, high));
-}
+#include "codec/quantize/avx512.inl"
 #endif
 
 // scales->greatest of `blocks` blocks; of all others of the group 0.
@@ -89,13 +75,11 @@ template <int64_t kBlock>
 inline void FindGreatest(const Bits* values, int blocks, Scales* scales) {
 #if defined(__AVX512F__)
   if (blocks == kGroup) {
-    const __m512i magnitude = _mm512_set1_epi32(static_cast<int>(kMagnitude));
     __m512i most[kGroup];
     for (int b = 0; b < kGroup; ++b) {
-      most[b] = _mm512_setzero_si512();
-      for (int64_t i = 0; i < kBlock; i += 16) {
-        const __m512i bits = _mm512_loadu_si512(values + b * kBlock + i);
-        most[b] = _mm512_maskz_max_epi32(0xffff, most[b], _mm512_and_si512(bits, magnitude));
+      most[b] = Magnitudes(values + b * kBlock);
+      for (int64_t i = 16; i < kBlock; i += 16) {
+        most[b] = _mm512_maskz_max_epi32(kAll, most[b], Magnitudes(values + b * kBlock + i));
       }
     }
     _mm512_storeu_si512(scales->greatest, GreatestLanes(most));

@@ -17,6 +17,13 @@
 
 #include "codec/sign/kernels.h"
 
+// The iterations of the next loop do not depend on each other: no output overlaps an input.
+#if defined(__clang__)
+#define JAXCCOMP_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define JAXCCOMP_INDEPENDENT _Pragma("GCC ivdep")
+#endif
+
 namespace jaxccomp::sign {
 namespace {
 

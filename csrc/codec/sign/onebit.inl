@@ -42,9 +42,9 @@ struct Accumulator {
     const __mmask16 sign = _mm512_movepi32_mask(bits);
     const __mmask16 kept =
         _mm512_test_epi32_mask(bits, _mm512_set1_epi32(static_cast<int>(kInfinity)));
-    const __m256 low = _mm256_castsi256_ps(_mm512_castsi512_si256(bits));
-    const __m256 high = _mm256_castsi256_ps(_mm512_maskz_extracti64x4_epi64(0xf, bits, 1));
-    const __m512d value[2] = {_mm512_maskz_cvtps_pd(0xff, low), _mm512_maskz_cvtps_pd(0xff, high)};
+    const auto* halves = reinterpret_cast<const float*>(x);
+    const __m512d value[2] = {_mm512_maskz_cvtps_pd(0xff, _mm256_loadu_ps(halves)),
+                              _mm512_maskz_cvtps_pd(0xff, _mm256_loadu_ps(halves + 8))};
     const uint32_t plus = kept & ~sign, minus = kept & sign;
     for (int i = 0; i < 2; ++i) {
       const auto p = static_cast<__mmask8>(plus >> (8 * i));

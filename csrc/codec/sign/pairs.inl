@@ -15,7 +15,7 @@ inline void PackPairs(int64_t count, std::byte* out, Code code) {
   const int64_t whole = count - 3 * bytes;   // bytes that hold four codes
   auto* codes = reinterpret_cast<unsigned char*>(out);
   int64_t i = 0;
-#pragma GCC ivdep
+  JAXCCOMP_INDEPENDENT
   for (; i < whole; ++i) {
     codes[i] = static_cast<unsigned char>(code(i) | code(i + bytes) << 2 |
                                           code(i + 2 * bytes) << 4 | code(i + 3 * bytes) << 6);
@@ -95,6 +95,7 @@ void DecodePairs(const float* meanings, const std::byte* codes, int64_t count, v
     const uint32_t a = BitsOf(meanings[0]), b = BitsOf(meanings[1]);
     const uint32_t c = BitsOf(meanings[2]), d = BitsOf(meanings[3]);
     const int64_t vectors = n / 16 * 16;
+    JAXCCOMP_INDEPENDENT
     for (; i < vectors; ++i) {
       const uint32_t code = static_cast<uint32_t>(in[i]) >> (2 * part);
       const uint32_t low = 0u - (code & 1), high = 0u - (code >> 1 & 1);

@@ -1,0 +1,173 @@
+// What the tests of lossy codecs share.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
+
+#include "check.h"
+#include "codec/registry.h"
+
+namespace jaxccomp::testing {
+
+using Bytes = std::vector<std::byte>;
+using Floats = std::vector<float>;
+
+inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
+inline constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+
+inline const Codec& FindCodec(std::string_view spec) { return **LookupCodec(spec); }
+
+inline Bytes EncodeFloats(std::string_view spec, std::span<const float> values, RandomKey key = {},
+                          int64_t first = 0) {
+  static Workspace workspace;
+  CodingContext context(workspace);
+  context.key = key;
+  context.first = first;
+  const auto count = static_cast<int64_t>(values.size());
+  Bytes code(FindCodec(spec).MaxEncodedBytes(DType::kFloat32, count));
+  CHECK_OK(FindCodec(spec).Encode(DType::kFloat32, values.data(), count, code, context));
+  return code;
+}
+
+inline Floats DecodeFloats(std::string_view spec, const Bytes& code, size_t count) {
+  static Workspace workspace;
+  Floats values(count);
+  CHECK_OK(FindCodec(spec).Decode(DType::kFloat32, code, values.data(),
+                                  static_cast<int64_t>(count), CodingContext(workspace)));
+  return values;
+}
+
+inline Floats RoundTrip(std::string_view spec, const Floats& values) {
+  return DecodeFloats(spec, EncodeFloats(spec, values), values.size());
+}
+
+inline std::string Hex(const Bytes& bytes) {
+  std::string text;
+  char digits[3];
+  for (std::byte b : bytes) {
+    std::snprintf(digits, sizeof(digits), "%02x", static_cast<unsigned>(b));
+    text += digits;
+  }
+  return text;
+}
+
+inline Floats Gaussian(int64_t count, uint32_t seed = 1) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal(0, 0.02f);
+  Floats values(count);
+  for (float& v : values) v = normal(random);
+  return values;
+}
+
+// Values that codecs fail on: of all magnitudes with subnormal ones, ties, zeros, and rarely some
+// that are not finite.
+inline Floats Awkward(int64_t count, uint32_t seed = 1) {
+  std::mt19937 random(seed);
+  Floats values = Gaussian(count, seed);
+  for (float& v : values) {
+    const uint32_t bits = static_cast<uint32_t>(random());
+    switch (random() % 8) {
+      case 0: std::memcpy(&v, &bits, sizeof(v)); break;
+      case 1: v = 0.5f * static_cast<float>(static_cast<int>(bits % 33) - 16); break;
+      case 2: v = bits % 2 ? 0.0f : -0.0f; break;
+      case 3: v = static_cast<float>(bits % 64) * 0x1p-130f; break;
+      default: break;
+    }
+  }
+  return values;
+}
+
+// Makes the thread flush subnormals, as XLA's do, while it lives. False where that cannot be done.
+class FlushSubnormals {
+ public:
+#if defined(__SSE2__)
+  FlushSubnormals() : before_(_mm_getcsr()) { _mm_setcsr(before_ | 0x8040); }
+  ~FlushSubnormals() { _mm_setcsr(before_); }
+  FlushSubnormals(const FlushSubnormals&) = delete;
+  FlushSubnormals& operator=(const FlushSubnormals&) = delete;
+
+ private:
+  const unsigned before_;
+#endif
+};
+
+// The encodings of `spec` in one piece and in two, cut where blocks of `block` end, have the same
+// codes, that is decode to the same values.
+inline void CheckCutting(std::string_view spec, int64_t block) {
+  const RandomKey key = {5, 6, 7};
+  const Floats values = Gaussian(4 * block + 3);
+  const Floats whole = DecodeFloats(spec, EncodeFloats(spec, values, key, 1001), values.size());
+  for (int64_t cut : {block, 3 * block}) {
+    const std::span<const float> all(values);
+    const auto head = all.first(cut), tail = all.subspan(cut);
+    Floats joined = DecodeFloats(spec, EncodeFloats(spec, head, key, 1001), head.size());
+    const Floats rest = DecodeFloats(spec, EncodeFloats(spec, tail, key, 1001 + cut), tail.size());
+    joined.insert(joined.end(), rest.begin(), rest.end());
+    CHECK(joined == whole);
+  }
+}
+
+// The same key gives the same bytes, any other key others.
+inline void CheckKeys(std::string_view spec) {
+  const Floats values = Gaussian(1000);
+  const Bytes code = EncodeFloats(spec, values, {1, 2, 3}, 4);
+  CHECK(code == EncodeFloats(spec, values, {1, 2, 3}, 4));
+  for (const RandomKey& key : {RandomKey{2, 2, 3}, RandomKey{1, 3, 3}, RandomKey{1, 2, 4},
+                               RandomKey{1 + (uint64_t{1} << 32), 2, 3}}) {
+    CHECK(code != EncodeFloats(spec, values, key, 4));
+  }
+  CHECK(code != EncodeFloats(spec, values, {1, 2, 3}, 5));
+}
+
+// The mean over many keys is the value. `step` is the greatest error of one rounding: the mean's
+// standard deviation is at most half of that over the root of the keys, and five of them are allowed.
+inline void CheckUnbiased(std::string_view spec, const Floats& values, double step) {
+  constexpr int kKeys = 4000;
+  std::vector<double> sums(values.size());
+  for (uint64_t k = 0; k < kKeys; ++k) {
+    const Floats decoded = DecodeFloats(spec, EncodeFloats(spec, values, {k, 1, 0}), values.size());
+    for (size_t i = 0; i < values.size(); ++i) sums[i] += decoded[i];
+  }
+  const double allowed = 5 * 0.5 * step / std::sqrt(kKeys);
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (!CHECK(std::fabs(sums[i] / kKeys - values[i]) <= allowed)) return;
+  }
+}
+
+// Bytes, and decoded values, do not depend on whether subnormals are flushed.
+inline void CheckFlushing(std::string_view spec) {
+  for (int64_t count : {31, 256, 4099}) {
+    // Around the least scale, with subnormal ones.
+    Floats small = Gaussian(count);
+    for (int64_t i = 0; i < count; ++i) small[i] *= i % 3 == 0 ? 0x1p-122f : 0x1p-95f;
+    const Floats values = Awkward(count, 3);
+    for (const Floats* x : {&values, &small}) {
+      const Bytes code = EncodeFloats(spec, *x, {1, 2, 3});
+      const Floats decoded = DecodeFloats(spec, code, x->size());
+      Bytes flushed_code;
+      Floats flushed;
+      {
+        const FlushSubnormals flush;
+        flushed_code = EncodeFloats(spec, *x, {1, 2, 3});
+        flushed = DecodeFloats(spec, code, x->size());
+      }
+      CHECK(code == flushed_code);
+      CHECK(std::memcmp(decoded.data(), flushed.data(), count * sizeof(float)) == 0);
+    }
+  }
+}
+
+}  // namespace jaxccomp::testing

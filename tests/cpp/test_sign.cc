@@ -1,0 +1,133 @@
+// The codecs that keep signs: their bytes, their sums, and what is not finite.
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "check.h"
+#include "codec/random_bits.h"
+#include "codec/sign/kernels.h"
+#include "lossy_codecs.h"
+
+namespace jaxccomp {
+namespace {
+
+using namespace testing;
+
+Floats Ramp(int64_t count) {
+  Floats values(count);
+  for (int64_t i = 0; i < count; ++i) values[i] = static_cast<float>(i % 11 - 3) * 0.375f;
+  return values;
+}
+
+// Encodings that must not change.
+TEST(sign_golden_bytes) {
+  CHECK_EQ(Hex(EncodeFloats("onebit", Ramp(21))), "cdcc9c3f000040bf073800");
+  CHECK_EQ(Hex(EncodeFloats("ternary", Ramp(21), {1, 2, 3}, 5)), "0000284000304004151c");
+  CHECK_EQ(Hex(EncodeFloats("ternary:rounding=nearest", Ramp(21))), "00002840404444040400");
+  CHECK_EQ(Hex(EncodeFloats("tbq", Ramp(21))), "77774714151d");
+}
+
+struct Coded {
+  Bytes header[3], codes[4];
+  Floats decoded[4];
+  bool operator==(const Coded& other) const {
+    for (int i = 0; i < 4; ++i) {
+      if (i < 3 && header[i] != other.header[i]) return false;
+      if (codes[i] != other.codes[i]) return false;
+      if (std::memcmp(decoded[i].data(), other.decoded[i].data(), decoded[i].size() * 4) != 0) {
+        return false;
+      }
+    }
+    return true;
+  }
+};
+
+Coded Code(const sign::Kernels& kernels, const Floats& values, const uint16_t* random) {
+  const auto count = static_cast<int64_t>(values.size());
+  Coded coded;
+  for (Bytes& header : coded.header) header.resize(8);
+  for (Bytes& codes : coded.codes) codes.resize(count / 4 + 1);
+  for (Floats& decoded : coded.decoded) decoded.assign(count, 1);
+  const float* x = values.data();
+  kernels.encode_onebit(x, count, coded.header[0].data(), coded.codes[0].data());
+  kernels.encode_ternary(x, count, random, coded.header[1].data(), coded.codes[1].data());
+  kernels.encode_ternary(x, count, nullptr, coded.header[2].data(), coded.codes[2].data());
+  kernels.encode_threshold(x, count, 0.01f, coded.codes[3].data());
+  const float meanings[] = {0, 0.3f, kNaN, -0.3f};
+  for (int add = 0; add < 2; ++add) {
+    kernels.decode_onebit[add](coded.header[0].data(), coded.codes[0].data(), count,
+                               coded.decoded[add].data());
+    kernels.decode_pairs[add](meanings, coded.codes[3].data(), count,
+                              coded.decoded[2 + add].data());
+  }
+  return coded;
+}
+
+TEST(sign_all_instruction_sets_agree) {
+  std::vector<uint16_t> room(4097 + kRandomRoom);
+  const uint16_t* random = RandomBits({1, 2, 3}, 3, 4097, room.data());
+  const auto tables = sign::RunnableKernels();
+  for (int64_t count = 0; count <= 4097; ++count) {
+    Floats values = count % 3 == 0 ? Gaussian(count) : Awkward(count);
+    if (count % 3 == 1) {   // else most blocks have something that is not finite
+      for (float& v : values) v = std::isfinite(v) && std::fabs(v) < 0x1p100f ? v : 0x1p-99f;
+    }
+    const Coded expected = Code(*tables.back(), values, random);
+    for (const sign::Kernels* table : tables) {
+      if (!CHECK(Code(*table, values, random) == expected)) {
+        std::fprintf(stderr, "%d with %s\n", static_cast<int>(count), table->name);
+        return;
+      }
+    }
+  }
+}
+
+TEST(sign_onebit_keeps_both_means) {
+  CHECK(RoundTrip("onebit", {1, -2, 3, -4, 0}) ==
+        (Floats{4.0f / 3, -3, 4.0f / 3, -3, 4.0f / 3}));
+  CHECK(RoundTrip("onebit", {-1, -2}) == (Floats{-1.5f, -1.5f}));
+  // A sum beyond float's range.
+  constexpr float kMost = std::numeric_limits<float>::max();
+  CHECK(RoundTrip("onebit", Floats(2000, -kMost)) == Floats(2000, -kMost));
+}
+
+TEST(sign_ternary_rounds) {
+  CHECK(RoundTrip("ternary:rounding=nearest", {-4, 2, 2.01f, 1, -3}) == (Floats{-4, 0, 4, 0, -4}));
+  CHECK(RoundTrip("ternary", {-4, 4, 0, -0.0f}) == (Floats{-4, 4, 0, 0}));
+  CheckUnbiased("ternary", Gaussian(64), 0.07);
+  CheckKeys("ternary");
+  CheckCutting("ternary", 1024);
+  CheckCutting("ternary:block=256", 256);
+}
+
+TEST(sign_tbq_keeps_what_reaches_the_threshold) {
+  const Floats decoded =
+      RoundTrip("tbq:threshold=0.5", {0.5f, -0.5f, 0.499f, 7, -1e30f, 0, kNaN, kInfinity});
+  CHECK(Floats(decoded.begin(), decoded.begin() + 6) == (Floats{0.5f, -0.5f, 0, 0.5f, -0.5f, 0}));
+  CHECK(std::isnan(decoded[6]) && std::isnan(decoded[7]));
+}
+
+TEST(sign_flushed_subnormals_change_nothing) {
+  for (const char* spec : {"onebit", "ternary", "ternary:rounding=nearest", "tbq",
+                           "tbq:threshold=1e-30", "onebit:block=256", "ternary:block=256"}) {
+    CheckFlushing(spec);
+  }
+}
+
+TEST(sign_what_is_not_finite_is_never_hidden) {
+  for (const char* spec : {"onebit:block=256", "ternary:block=256"}) {
+    for (float wrong : {kNaN, -kNaN, kInfinity, -kInfinity}) {
+      for (int64_t at : {0, 300, 511, 520}) {
+        Floats values = Gaussian(530);
+        values[at] = wrong;
+        const Floats decoded = RoundTrip(spec, values);
+        for (int64_t i = 0; i < 530; ++i) {
+          if (!CHECK_EQ(std::isnan(decoded[i]), i / 256 == at / 256)) return;
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace jaxccomp
