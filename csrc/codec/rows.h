@@ -10,5 +10,7 @@ namespace jaxccomp {
 std::span<const CodecInfo> RawRows();
 std::span<const CodecInfo> LosslessRows();
 std::span<const CodecInfo> CastRows();
+std::span<const CodecInfo> SparseRows();
+std::span<const CodecInfo> LibraryRows();
 
 }  // namespace jaxccomp
