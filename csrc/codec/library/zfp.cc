@@ -263,7 +263,8 @@ class ZfpCodec final : public Codec {
     }
     const T* values = static_cast<const T*>(src);
     const double largest = Largest(values, count);
-    if (!std::isfinite(largest)) return 0;
+    // What is close to infinity could become infinite.
+    if (!(largest <= std::numeric_limits<T>::max() / 16)) return 0;
     Configure(zfp, dtype);
     const int64_t room = zfp.Describe(dtype, values, count) + kPadBytes;
     std::byte* stream = workspace.Bytes<StreamBytes>(room);

@@ -14,6 +14,7 @@ constexpr const char* kSonames[] = {"libzstd.so.1"};
 // Of the stable interface; the parameters' numbers are part of it.
 constexpr int kCompressionLevel = 100;
 constexpr int kContentSizeFlag = 200;
+constexpr int kResetSession = 1;
 
 class Zstd {
  public:
@@ -21,6 +22,7 @@ class Zstd {
     library_.Find("ZSTD_isError", &is_error);
     library_.Find("ZSTD_createCCtx", &create_compressor);
     library_.Find("ZSTD_freeCCtx", &free_compressor);
+    library_.Find("ZSTD_CCtx_reset", &reset);
     library_.Find("ZSTD_CCtx_setParameter", &set_parameter);
     library_.Find("ZSTD_compress2", &compress);
     library_.Find("ZSTD_createDCtx", &create_decompressor);
@@ -33,6 +35,7 @@ class Zstd {
   unsigned (*is_error)(size_t) = nullptr;
   void* (*create_compressor)() = nullptr;
   size_t (*free_compressor)(void*) = nullptr;
+  size_t (*reset)(void*, int) = nullptr;
   size_t (*set_parameter)(void*, int, int) = nullptr;
   size_t (*compress)(void*, void*, size_t, const void*, size_t) = nullptr;
   void* (*create_decompressor)() = nullptr;
@@ -77,7 +80,9 @@ class ZstdCodec final : public ByteCodec {
                    Workspace& workspace) const override {
     const Zstd& zstd = Library::Get();
     void* context = workspace.Get<Compressor>().context.get();
-    if (context == nullptr || zstd.is_error(zstd.set_parameter(context, kCompressionLevel, level_)) ||
+    // Parameters cannot be set where values that did not fit left it.
+    if (context == nullptr || zstd.is_error(zstd.reset(context, kResetSession)) ||
+        zstd.is_error(zstd.set_parameter(context, kCompressionLevel, level_)) ||
         zstd.is_error(zstd.set_parameter(context, kContentSizeFlag, 0))) {
       return 0;
     }
