@@ -131,10 +131,22 @@ class SpecParser {
                       "codec " + Quoted(name) + " is not available here: " + reason);
       }
     }
-    return std::shared_ptr<const Codec>(row->make(options));
+    std::shared_ptr<const Codec> codec = row->make(options);
+    if (codec == nullptr) return Excluding(*row, options);
+    return codec;
   }
 
  private:
+  // Why there is no codec of these options.
+  static Status Excluding(const CodecInfo& row, const CodecOptions& options) {
+    std::vector<std::string_view> given;
+    for (const CodecOption& option : row.options) {
+      if (options.Text(option.name) != option.default_value) given.push_back(option.name);
+    }
+    return Wrong("codec " + Quoted(row.name) + ": the options " + List(given) +
+                 " exclude each other: give one of them");
+  }
+
   static Status Option(const CodecInfo& row, std::string_view pair, CodecOptions* options) {
     const size_t equals = pair.find('=');
     if (equals == std::string_view::npos) {
@@ -173,8 +185,8 @@ double CodecOptions::Number(std::string_view name) const {
 std::span<const CodecInfo* const> CodecTable() {
   static const std::vector<const CodecInfo*> table = [] {
     std::vector<const CodecInfo*> rows;
-    for (std::span<const CodecInfo> family : {RawRows(), LosslessRows(), CastRows(),
-                                              QuantizeRows(), SignRows()}) {
+    for (std::span<const CodecInfo> family : {RawRows(), LosslessRows(), CastRows(), QuantizeRows(),
+                                              SignRows(), SparseRows(), LibraryRows()}) {
       for (const CodecInfo& row : family) rows.push_back(&row);
     }
     return rows;

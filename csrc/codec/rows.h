@@ -12,5 +12,7 @@ std::span<const CodecInfo> LosslessRows();
 std::span<const CodecInfo> CastRows();
 std::span<const CodecInfo> QuantizeRows();
 std::span<const CodecInfo> SignRows();
+std::span<const CodecInfo> SparseRows();
+std::span<const CodecInfo> LibraryRows();
 
 }  // namespace jaxccomp

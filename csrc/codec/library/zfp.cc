@@ -1,0 +1,329 @@
+// Wire format: a byte, 0 = the values as they are follow, 1 = a zfp stream without a header, of a
+// field of one dimension.
+#include "codec/library/zfp.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <memory>
+
+#include "codec/library/found.h"
+#include "common/dynamic_library.h"
+
+namespace jaxccomp::library {
+namespace {
+
+constexpr std::byte kStored{0};
+constexpr std::byte kCompressed{1};
+
+// Version 1 of the interface; 0.5 has other types in it.
+constexpr const char* kSonames[] = {"libzfp.so.1"};
+constexpr unsigned kStreamFormat = 5;
+constexpr size_t kStreamWordBits = 64;
+
+class Zfp {
+ public:
+  Zfp() : library_("zfp", kSonames) {
+    library_.Find("zfp_stream_open", &open);
+    library_.Find("zfp_stream_close", &close);
+    library_.Find("zfp_stream_set_bit_stream", &set_bits);
+    library_.Find("zfp_stream_rewind", &rewind);
+    library_.Find("zfp_stream_set_rate", &set_rate);
+    library_.Find("zfp_stream_set_precision", &set_precision);
+    library_.Find("zfp_stream_set_accuracy", &set_accuracy);
+    library_.Find("zfp_stream_maximum_size", &maximum_size);
+    library_.Find("zfp_field_1d", &make_field);
+    library_.Find("zfp_field_free", &free_field);
+    library_.Find("zfp_field_set_pointer", &set_pointer);
+    library_.Find("zfp_field_set_type", &set_type);
+    library_.Find("zfp_field_set_size_1d", &set_size);
+    library_.Find("zfp_compress", &compress);
+    library_.Find("zfp_decompress", &decompress);
+    library_.Find("stream_open", &open_bits);
+    library_.Find("stream_close", &close_bits);
+    const unsigned* format = nullptr;
+    const size_t* word_bits = nullptr;
+    library_.Find("zfp_codec_version", &format);
+    library_.Find("stream_word_bits", &word_bits);
+    missing_ = library_.missing();
+    if (missing_.empty() && (*format != kStreamFormat || *word_bits != kStreamWordBits)) {
+      missing_ = "the zfp library found writes streams of format " + std::to_string(*format) +
+                 " in words of " + std::to_string(*word_bits) + " bits, not 5 in words of 64";
+    }
+  }
+  const std::string& missing() const { return missing_; }
+
+  // What the library calls uint and zfp_bool are int here.
+  void* (*open)(void*) = nullptr;
+  void (*close)(void*) = nullptr;
+  void (*set_bits)(void*, void*) = nullptr;
+  void (*rewind)(void*) = nullptr;
+  double (*set_rate)(void*, double, int, unsigned, int) = nullptr;
+  unsigned (*set_precision)(void*, unsigned) = nullptr;
+  double (*set_accuracy)(void*, double) = nullptr;
+  size_t (*maximum_size)(const void*, const void*) = nullptr;
+  void* (*make_field)(void*, int, size_t) = nullptr;
+  void (*free_field)(void*) = nullptr;
+  void (*set_pointer)(void*, void*) = nullptr;
+  int (*set_type)(void*, int) = nullptr;
+  void (*set_size)(void*, size_t) = nullptr;
+  size_t (*compress)(void*, const void*) = nullptr;
+  size_t (*decompress)(void*, void*) = nullptr;
+  void* (*open_bits)(void*, size_t) = nullptr;
+  void (*close_bits)(void*) = nullptr;
+
+ private:
+  DynamicLibrary library_;
+  std::string missing_;
+};
+
+using Library = Found<Zfp>;
+
+struct StreamBytes {};   // uses of the workspace
+struct AlignedValues {};
+struct CheckedValues {};
+
+constexpr int TypeNumber(DType dtype) { return dtype == DType::kFloat32 ? 3 : 4; }
+
+// The library's objects, kept in the workspace: making them allocates.
+class Objects {
+ public:
+  Objects()
+      : stream_(zfp_.open(nullptr)), field_(zfp_.make_field(nullptr, TypeNumber(DType::kFloat32), 4)) {}
+  ~Objects() {
+    if (bits_ != nullptr) zfp_.close_bits(bits_);
+    if (field_ != nullptr) zfp_.free_field(field_);
+    if (stream_ != nullptr) zfp_.close(stream_);
+  }
+  Objects(const Objects&) = delete;
+  Objects& operator=(const Objects&) = delete;
+
+  bool there() const { return stream_ != nullptr && field_ != nullptr; }
+  void* stream() const { return stream_; }
+
+  // The field is `count` values at `values`. Returns the most bytes that a stream of it can have,
+  // and that reading any stream, valid or not, takes.
+  int64_t Describe(DType dtype, const void* values, int64_t count) {
+    zfp_.set_pointer(field_, const_cast<void*>(values));
+    zfp_.set_type(field_, TypeNumber(dtype));
+    zfp_.set_size(field_, static_cast<size_t>(count));
+    return static_cast<int64_t>(zfp_.maximum_size(stream_, field_));
+  }
+
+  // Reads and writes `bytes` bytes at `at` from now on.
+  bool Rewind(std::byte* at, int64_t bytes) {
+    if (at != at_ || bytes > bytes_) {
+      if (bits_ != nullptr) zfp_.close_bits(bits_);
+      bits_ = zfp_.open_bits(at, static_cast<size_t>(bytes));
+      at_ = at;
+      bytes_ = bytes;
+    }
+    if (bits_ == nullptr) return false;
+    zfp_.set_bits(stream_, bits_);
+    zfp_.rewind(stream_);
+    return true;
+  }
+
+  int64_t Compress() { return static_cast<int64_t>(zfp_.compress(stream_, field_)); }
+  int64_t Decompress() { return static_cast<int64_t>(zfp_.decompress(stream_, field_)); }
+
+ private:
+  const Zfp& zfp_ = Library::Get();
+  void* const stream_;
+  void* const field_;
+  void* bits_ = nullptr;
+  std::byte* at_ = nullptr;
+  int64_t bytes_ = 0;
+};
+
+// The largest magnitude; infinity if a value is not finite.
+template <typename T>
+double Largest(const T* values, int64_t count) {
+  T largest = 0;
+  bool finite = true;
+  for (int64_t i = 0; i < count; ++i) {
+    const T magnitude = std::fabs(values[i]);
+    largest = magnitude > largest ? magnitude : largest;
+    finite &= magnitude <= std::numeric_limits<T>::max();   // NaN is not
+  }
+  return finite ? largest : std::numeric_limits<double>::infinity();
+}
+
+template <typename T>
+bool WithinTolerance(const T* a, const T* b, int64_t count, double tolerance) {
+  bool within = true;
+  for (int64_t i = 0; i < count; ++i) {
+    within &= std::fabs(static_cast<double>(a[i]) - static_cast<double>(b[i])) <= tolerance;
+  }
+  return within;
+}
+
+class ZfpCodec final : public Codec {
+ public:
+  explicit ZfpCodec(const CodecOptions& options)
+      : Codec({.spec = options.spec(),
+               .dtypes = SetOf(DType::kFloat32) | SetOf(DType::kFloat64)}),
+        rate_(options.Number("rate")),
+        precision_(static_cast<unsigned>(options.Integer("precision"))),
+        tolerance_(options.Number("tolerance")) {}
+
+  // zfp promises nothing for a rate or a precision: the error depends on the largest value of four.
+  ErrorBound Bound(DType) const override {
+    const double infinity = std::numeric_limits<double>::infinity();
+    return {.absolute = tolerance_ > 0 ? tolerance_ : infinity};
+  }
+
+  int64_t MaxEncodedBytes(DType dtype, int64_t count) const override {
+    const int64_t bytes = CheckedBytes(count, SizeBytes(dtype));
+    return bytes <= 0 ? bytes : 1 + bytes;
+  }
+
+  int64_t MinEncodedBytes(DType dtype, int64_t count) const override {
+    if (count == 0) return 0;
+    const bool fixed = tolerance_ == 0 && precision_ == 0;
+    const double block_bits = fixed ? std::floor(4 * rate_ + 0.5) : 1;
+    const double words = std::ceil(static_cast<double>(count / 4) * block_bits / kStreamWordBits);
+    const int64_t bytes = count * SizeBytes(dtype);
+    const double least = std::max(words, 1.0) * (kStreamWordBits / 8);
+    return 1 + (least < static_cast<double>(bytes) ? static_cast<int64_t>(least) : bytes);
+  }
+
+ protected:
+  Result<int64_t> DoEncode(DType dtype, const void* src, int64_t count, std::byte* dst,
+                           const CodingContext& context) const override {
+    const int64_t bytes = count * SizeBytes(dtype);
+    const int64_t compressed = dtype == DType::kFloat32
+                                   ? Compress<float>(dtype, src, count, dst + 1, context.workspace)
+                                   : Compress<double>(dtype, src, count, dst + 1,
+                                                      context.workspace);
+    dst[0] = compressed > 0 ? kCompressed : kStored;
+    if (compressed > 0) return 1 + compressed;
+    std::memcpy(dst + 1, src, bytes);
+    return 1 + bytes;
+  }
+
+  Status DoDecode(DType dtype, std::span<const std::byte> src, void* dst, int64_t count,
+                  const CodingContext& context) const override {
+    const int64_t bytes = count * SizeBytes(dtype);
+    const std::byte mode = src[0];
+    src = src.subspan(1);
+    const auto there = static_cast<int64_t>(src.size());
+    if (mode == kStored) {
+      if (there != bytes) return Invalid("stored values are not all there");
+      std::memcpy(dst, src.data(), bytes);
+      return Status::Ok();
+    }
+    if (mode != kCompressed) return Invalid("the mode is neither stored nor compressed");
+    if (there >= bytes) return Invalid("a stream takes more bytes than stored values");
+    Objects& zfp = context.workspace.Get<Objects>();
+    if (!zfp.there()) return NoMemory();
+    Configure(zfp, dtype);
+    const bool aligned = reinterpret_cast<uintptr_t>(dst) % SizeBytes(dtype) == 0;
+    void* out = aligned ? dst : context.workspace.Bytes<AlignedValues>(bytes);
+    // Zeros follow, as far as any stream can make the library read.
+    const int64_t readable = std::max(zfp.Describe(dtype, out, count), there) + kPadBytes;
+    std::byte* stream = context.workspace.Bytes<StreamBytes>(readable);
+    std::memcpy(stream, src.data(), there);
+    std::memset(stream + there, 0, readable - there);
+    if (!zfp.Rewind(stream, readable)) return NoMemory();
+    if (zfp.Decompress() != there) return Invalid("the stream has another length");
+    if (!aligned) std::memcpy(dst, out, bytes);
+    return Status::Ok();
+  }
+
+ private:
+  // The library reads and writes whole words.
+  static constexpr int64_t kPadBytes = 64;
+
+  static Status NoMemory() {
+    return {Code::kUnavailable, "there is no memory for the objects of the zfp library"};
+  }
+
+  void Configure(const Objects& zfp, DType dtype) const {
+    const Zfp& library = Library::Get();
+    if (tolerance_ > 0) {
+      library.set_accuracy(zfp.stream(), tolerance_);
+    } else if (precision_ > 0) {
+      library.set_precision(zfp.stream(), precision_);
+    } else {
+      library.set_rate(zfp.stream(), rate_, TypeNumber(dtype), 1, 0);
+    }
+  }
+
+  // The bytes of the stream; 0 where the values are to be stored.
+  template <typename T>
+  int64_t Compress(DType dtype, const void* src, int64_t count, std::byte* dst,
+                   Workspace& workspace) const {
+    Objects& zfp = workspace.Get<Objects>();
+    if (!zfp.there()) return 0;
+    const int64_t bytes = count * static_cast<int64_t>(sizeof(T));
+    if (reinterpret_cast<uintptr_t>(src) % sizeof(T) != 0) {
+      src = std::memcpy(workspace.Bytes<AlignedValues>(bytes), src, bytes);
+    }
+    const T* values = static_cast<const T*>(src);
+    const double largest = Largest(values, count);
+    // What is close to infinity could become infinite.
+    if (!(largest <= std::numeric_limits<T>::max() / 16)) return 0;
+    Configure(zfp, dtype);
+    const int64_t room = zfp.Describe(dtype, values, count) + kPadBytes;
+    std::byte* stream = workspace.Bytes<StreamBytes>(room);
+    if (!zfp.Rewind(stream, room)) return 0;
+    const int64_t compressed = zfp.Compress();
+    if (compressed == 0 || compressed >= bytes) return 0;
+    // zfp keeps to the tolerance as far as the precision of its integers goes.
+    const double safe = largest * (sizeof(T) == 4 ? 0x1p-20 : 0x1p-48);
+    if (tolerance_ > 0 && !(safe <= tolerance_)) {
+      std::byte* checked = workspace.Bytes<CheckedValues>(bytes);
+      zfp.Describe(dtype, checked, count);
+      if (!zfp.Rewind(stream, room) || zfp.Decompress() != compressed ||
+          !WithinTolerance(values, reinterpret_cast<const T*>(checked), count, tolerance_)) {
+        return 0;
+      }
+    }
+    std::memcpy(dst, stream, compressed);
+    return compressed;
+  }
+
+  const double rate_;
+  const unsigned precision_;
+  const double tolerance_;
+};
+
+constexpr CodecOption kOptions[] = {
+    {.name = "precision",
+     .default_value = "0",
+     .description = "bit planes to keep of each four values; 0: see rate",
+     .least = 0,
+     .most = 64,
+     .integer = true},
+    {.name = "rate",
+     .default_value = "8",
+     .description = "bits per value; not with precision or tolerance",
+     .least = 1,
+     .most = 64},
+    {.name = "tolerance",
+     .default_value = "0",
+     .description = "the greatest absolute error; 0: see rate",
+     .least = 0,
+     .most = 1e300}};
+
+std::unique_ptr<const Codec> Make(const CodecOptions& options) {
+  const int given = (options.Integer("precision") != 0) + (options.Number("rate") != 8) +
+                    (options.Number("tolerance") != 0);
+  return given > 1 ? nullptr : std::make_unique<ZfpCodec>(options);
+}
+
+}  // namespace
+
+const CodecInfo kZfpRow = {
+    .name = "zfp",
+    .description = "zfp of float32 and float64, as a field of one dimension; needs libzfp",
+    .ratio = "32 or 64 / rate; what precision or tolerance make it",
+    .error = "the tolerance, which is never exceeded; none is promised for a rate or a precision",
+    .dtypes = SetOf(DType::kFloat32) | SetOf(DType::kFloat64),
+    .options = kOptions,
+    .make = &Make,
+    .missing = &Library::Missing};
+
+}  // namespace jaxccomp::library

@@ -1,0 +1,82 @@
+// Where in a chunk the values that travel belong, in ascending order: read from a table, or drawn.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "codec/random.h"
+#include "codec/sparse/kernels.h"
+#include "codec/sparse/words.h"
+
+namespace jaxccomp::sparse {
+
+// A table of how many values each sub-block has, then their offsets in it.
+class TablePositions {
+ public:
+  TablePositions(const std::byte* counts, const std::byte* offsets)
+      : counts_(counts), offsets_(offsets), left_(Load<uint32_t>(counts)) {}
+
+  // Whether the table places exactly `kept` values, in order and within the chunk.
+  static bool Valid(const std::byte* counts, const std::byte* offsets, int64_t count,
+                    int64_t kept);
+
+  // Called as often as there are values.
+  int64_t Next() {
+    while (left_ == 0) {
+      counts_ += sizeof(uint32_t);
+      left_ = Load<uint32_t>(counts_);
+      begin_ += kSubBlock;
+    }
+    --left_;
+    const auto offset = Load<uint16_t>(offsets_);
+    offsets_ += sizeof(uint16_t);
+    return begin_ + offset;
+  }
+
+ private:
+  const std::byte* counts_;
+  const std::byte* offsets_;
+  uint32_t left_;
+  int64_t begin_ = 0;
+};
+
+// One value at random out of each of `kept` equal parts: part j is from floor(j * count / kept) up
+// to where the next one begins. `first` is the chunk's position in the tensor.
+class DrawnPositions {
+ public:
+  DrawnPositions(const RandomKey& key, int64_t first, int64_t count, int64_t kept)
+      : key_(key),
+        counter_(static_cast<uint64_t>(first)),
+        part_(count / kept),
+        rest_(count % kept),
+        kept_(kept) {}
+
+  int64_t Next() {
+    begin_ += length_;
+    length_ = part_;
+    carry_ += rest_;
+    if (carry_ >= kept_) {
+      carry_ -= kept_;
+      ++length_;
+    }
+    if (used_ == 4) {
+      numbers_ = Philox(key_, counter_++);
+      used_ = 0;
+    }
+    return begin_ + static_cast<int64_t>(
+                        uint64_t{numbers_[used_++]} * static_cast<uint64_t>(length_) >> 32);
+  }
+
+  // Of the part that the last position was drawn from.
+  int64_t length() const { return length_; }
+
+ private:
+  RandomKey key_;
+  uint64_t counter_;
+  int64_t part_, rest_, kept_;
+  int64_t begin_ = 0, length_ = 0, carry_ = 0;
+  Philox4x32 numbers_ = {};
+  int used_ = 4;
+};
+
+}  // namespace jaxccomp::sparse
