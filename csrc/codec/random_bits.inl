@@ -54,24 +54,50 @@ inline void Store(uint16_t* out, Lanes low, Lanes high) {
 }
 #endif
 
-void Fill(const RandomKey& key, uint64_t index, int64_t groups, uint16_t* out) {
-  const Lanes multiplier0 = All(0xD2511F53), multiplier1 = All(0xCD9E8D57);
-  Lanes key0[10], key1[10];
-  for (uint32_t round = 0; round < 10; ++round) {
-    key0[round] = All(static_cast<uint32_t>(key.step) + round * 0x9E3779B9);
-    key1[round] = All(static_cast<uint32_t>(key.step >> 32) + round * 0xBB67AE85);
-  }
-  for (int64_t i = 0; i < groups; i += kLanes) {
-    Lanes c0 = From(index + static_cast<uint64_t>(i)), c1 = High(c0);
-    Lanes c2 = All(key.tensor), c3 = All(key.rank);
-    for (int round = 0; round < 10; ++round) {
-      const Lanes a = Product(multiplier0, c0), b = Product(multiplier1, c2);
-      c0 = Xor(High(b), c1, key0[round]);
-      c2 = Xor(High(a), c3, key1[round]);
-      c1 = b;
-      c3 = a;
+// What is the same for all counters.
+struct Rounds {
+  explicit Rounds(const RandomKey& key) : tensor(All(key.tensor)), rank(All(key.rank)) {
+    for (uint32_t round = 0; round < 10; ++round) {
+      key0[round] = All(static_cast<uint32_t>(key.step) + round * 0x9E3779B9);
+      key1[round] = All(static_cast<uint32_t>(key.step >> 32) + round * 0xBB67AE85);
     }
-    Store(out + i * 8, Pair(c0, c1), Pair(c2, c3));
+  }
+  Lanes tensor, rank, key0[10], key1[10];
+};
+
+// kVectors at once, as each round waits for the one before.
+template <int kVectors>
+inline void Draw(const Rounds& rounds, uint64_t index, uint16_t* out) {
+  const Lanes multiplier0 = All(0xD2511F53), multiplier1 = All(0xCD9E8D57);
+  Lanes c0[kVectors], c1[kVectors], c2[kVectors], c3[kVectors];
+  for (int v = 0; v < kVectors; ++v) {
+    c0[v] = From(index + static_cast<uint64_t>(v * kLanes));
+    c1[v] = High(c0[v]);
+    c2[v] = rounds.tensor;
+    c3[v] = rounds.rank;
+  }
+  for (int round = 0; round < 10; ++round) {
+    for (int v = 0; v < kVectors; ++v) {
+      const Lanes a = Product(multiplier0, c0[v]), b = Product(multiplier1, c2[v]);
+      c0[v] = Xor(High(b), c1[v], rounds.key0[round]);
+      c2[v] = Xor(High(a), c3[v], rounds.key1[round]);
+      c1[v] = b;
+      c3[v] = a;
+    }
+  }
+  for (int v = 0; v < kVectors; ++v) {
+    Store(out + v * kLanes * 8, Pair(c0[v], c1[v]), Pair(c2[v], c3[v]));
+  }
+}
+
+void Fill(const RandomKey& key, uint64_t index, int64_t groups, uint16_t* out) {
+  const Rounds rounds(key);
+  int64_t i = 0;
+  for (; i + 32 <= groups; i += 32) {
+    Draw<32 / kLanes>(rounds, index + static_cast<uint64_t>(i), out + i * 8);
+  }
+  for (; i < groups; i += 8) {
+    Draw<8 / kLanes>(rounds, index + static_cast<uint64_t>(i), out + i * 8);
   }
 }
 

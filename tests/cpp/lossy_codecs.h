@@ -150,19 +150,17 @@ inline void CheckUnbiased(std::string_view spec, const Floats& values, double st
 // Bytes, and decoded values, do not depend on whether subnormals are flushed.
 inline void CheckFlushing(std::string_view spec) {
   for (int64_t count : {31, 256, 4099}) {
-    // Around the least scale, with subnormal ones.
-    Floats small = Gaussian(count);
+    Floats small = Gaussian(count);   // around the least scale, with subnormal ones
     for (int64_t i = 0; i < count; ++i) small[i] *= i % 3 == 0 ? 0x1p-122f : 0x1p-95f;
-    const Floats values = Awkward(count, 3);
-    for (const Floats* x : {&values, &small}) {
-      const Bytes code = EncodeFloats(spec, *x, {1, 2, 3});
-      const Floats decoded = DecodeFloats(spec, code, x->size());
+    for (const Floats& values : {Awkward(count, 3), small}) {
+      const Bytes code = EncodeFloats(spec, values, {1, 2, 3});
+      const Floats decoded = DecodeFloats(spec, code, values.size());
       Bytes flushed_code;
       Floats flushed;
       {
         const FlushSubnormals flush;
-        flushed_code = EncodeFloats(spec, *x, {1, 2, 3});
-        flushed = DecodeFloats(spec, code, x->size());
+        flushed_code = EncodeFloats(spec, values, {1, 2, 3});
+        flushed = DecodeFloats(spec, code, values.size());
       }
       CHECK(code == flushed_code);
       CHECK(std::memcmp(decoded.data(), flushed.data(), count * sizeof(float)) == 0);

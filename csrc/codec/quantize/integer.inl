@@ -1,5 +1,24 @@
 // The formats int8, int4 and int2. A part of kernels.inl.
 
+using Word = Unaligned<uint64_t>;
+
+// Puts the signed bytes of `codes`, times the scale.
+template <bool kAdd>
+inline void PutEight(Unaligned<float>* to, uint64_t codes, float scale) {
+#if defined(__AVX2__)
+  const __m128i bytes = _mm_cvtsi64_si128(static_cast<int64_t>(codes));
+  __m256 value = _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)),
+                               _mm256_set1_ps(scale));
+  auto* out = reinterpret_cast<float*>(to);
+  if constexpr (kAdd) value = _mm256_add_ps(_mm256_loadu_ps(out), value);
+  _mm256_storeu_ps(out, value);
+#else
+  signed char bytes[8];
+  *reinterpret_cast<Word*>(bytes) = codes;
+  for (int i = 0; i < 8; ++i) Put<kAdd>(to + i, static_cast<float>(bytes[i]) * scale);
+#endif
+}
+
 template <Format format, bool stochastic>
 struct Integer {
   static constexpr Format kFormat = format;
@@ -10,6 +29,7 @@ struct Integer {
   static constexpr int kMostCode = (1 << (kBits - 1)) - 1;
   static constexpr float kMost = kMostCode;
   static constexpr uint32_t kMask = (1u << kBits) - 1;
+  static constexpr uint64_t kOnes = 0x0101010101010101;
   // The inverse of a scale near float's greatest value would be subnormal: it is taken four times
   // as large, and values a quarter.
   static constexpr bool kQuarter = kBits == 2;
@@ -61,17 +81,20 @@ struct Integer {
 #if defined(__AVX512F__)
     EncodeVectors<Integer, kBlock>(x, keep, inverse, random, out);
 #else
-    constexpr int64_t kBytes = kBlock / kParts;
-    auto* codes = reinterpret_cast<unsigned char*>(out);
+    unsigned char codes[kBlock];
     JAXCCOMP_INDEPENDENT
-    for (int64_t i = 0; i < kBytes; ++i) {
-      uint32_t byte = 0;
+    for (int64_t i = 0; i < kBlock; ++i) {
+      codes[i] = static_cast<unsigned char>(Code(x[i], keep, inverse, stochastic ? random[i] : 0));
+    }
+    // Eight bytes at a time: no code that is shifted leaves its byte.
+    constexpr int64_t kBytes = kBlock / kParts;
+    for (int64_t i = 0; i < kBytes; i += 8) {
+      uint64_t bytes = 0;
       for (int p = 0; p < kParts; ++p) {
-        const int64_t at = i + p * kBytes;
-        const uint32_t code = Code(x[at], keep, inverse, stochastic ? random[at] : 0);
-        byte |= (p + 1 < kParts ? code & kMask : code) << (p * kBits);
+        const uint64_t some = *reinterpret_cast<const Word*>(codes + i + p * kBytes);
+        bytes |= (some & (kOnes * kMask)) << (p * kBits);
       }
-      codes[i] = static_cast<unsigned char>(byte);
+      *reinterpret_cast<Word*>(out + i) = bytes;
     }
 #endif
   }
@@ -110,12 +133,20 @@ struct Integer {
       DecodeSmallVectors<Integer, kBlock, kAdd>(in, scale, out);
     }
 #else
-    constexpr int64_t kBytes = kBlock / kParts;
-    auto* codes = reinterpret_cast<const unsigned char*>(in);
-    for (int p = 0; p < kParts; ++p) {
+    if constexpr (kBits == 8) {
+      auto* codes = reinterpret_cast<const signed char*>(in);
       JAXCCOMP_INDEPENDENT
-      for (int64_t i = 0; i < kBytes; ++i) {
-        Put<kAdd>(out + p * kBytes + i, Value(codes[i], p, scale));
+      for (int64_t i = 0; i < kBlock; ++i) Put<kAdd>(out + i, static_cast<float>(codes[i]) * scale);
+      return;
+    }
+    // Codes in the highest bits of a byte each, which the scale makes up for.
+    const float shifted = scale * (1.0f / static_cast<float>(1 << (8 - kBits)));
+    constexpr int64_t kBytes = kBlock / kParts;
+    for (int64_t i = 0; i < kBytes; i += 8) {
+      const uint64_t bytes = *reinterpret_cast<const Word*>(in + i);
+      for (int p = 0; p < kParts; ++p) {
+        const uint64_t codes = (bytes >> (p * kBits) & (kOnes * kMask)) << (8 - kBits);
+        PutEight<kAdd>(out + i + p * kBytes, codes, shifted);
       }
     }
 #endif

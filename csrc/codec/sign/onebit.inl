@@ -61,6 +61,34 @@ struct Accumulator {
     }
   }
 };
+#elif defined(__AVX2__)
+struct Accumulator {
+  __m256d plain[4] = {}, negative[4] = {};
+
+  uint32_t Add(const Bits* x) {
+    const __m128i exponents = _mm_set1_epi32(static_cast<int>(kInfinity));
+    uint32_t sign = 0;
+    for (int i = 0; i < 4; ++i) {
+      const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(x + 4 * i));
+      const __m128i subnormal =
+          _mm_cmpeq_epi32(_mm_and_si128(bits, exponents), _mm_setzero_si128());
+      const __m128i kept = _mm_andnot_si128(subnormal, bits);
+      const __m128i minus = _mm_srai_epi32(bits, 31);
+      plain[i] = _mm256_add_pd(
+          plain[i], _mm256_cvtps_pd(_mm_castsi128_ps(_mm_andnot_si128(minus, kept))));
+      negative[i] = _mm256_add_pd(
+          negative[i], _mm256_cvtps_pd(_mm_castsi128_ps(_mm_and_si128(minus, kept))));
+      sign |= static_cast<uint32_t>(_mm_movemask_ps(_mm_castsi128_ps(bits))) << (4 * i);
+    }
+    return sign;
+  }
+  void Store(Sums* sums) const {
+    for (int i = 0; i < 4; ++i) {
+      _mm256_storeu_pd(sums->plain + 4 * i, plain[i]);
+      _mm256_storeu_pd(sums->negative + 4 * i, negative[i]);
+    }
+  }
+};
 #else
 struct Accumulator {
   Sums held = {};
@@ -122,6 +150,17 @@ void DecodeOneBit(const std::byte* means, const std::byte* bits, int64_t count, 
     __m512 value = _mm512_mask_blend_ps(sign, means_of[0], means_of[1]);
     if constexpr (kAdd) value = _mm512_add_ps(_mm512_loadu_ps(out + i), value);
     _mm512_storeu_ps(out + i, value);
+  }
+#elif defined(__AVX2__)
+  const __m256 means_of[2] = {_mm256_set1_ps(FloatOf(plain)), _mm256_set1_ps(FloatOf(negative))};
+  const __m256i places = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+  for (; i + 8 <= count; i += 8) {
+    const __m256i byte = _mm256_set1_epi32(static_cast<int>(bits[i / 8]));
+    const __m256i sign = _mm256_cmpeq_epi32(_mm256_and_si256(byte, places), places);
+    __m256 value = _mm256_blendv_ps(means_of[0], means_of[1], _mm256_castsi256_ps(sign));
+    auto* to = reinterpret_cast<float*>(out + i);
+    if constexpr (kAdd) value = _mm256_add_ps(_mm256_loadu_ps(to), value);
+    _mm256_storeu_ps(to, value);
   }
 #else
   for (; i + 8 <= count; i += 8) {
