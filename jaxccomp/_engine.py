@@ -11,7 +11,7 @@ import sys
 from importlib.machinery import PathFinder
 from types import ModuleType
 
-from jaxccomp import errors
+from jaxccomp import _libraries, errors
 
 _NAME = "jaxccomp._core"
 
@@ -30,6 +30,8 @@ def _find() -> tuple[ModuleType | None, str]:
     except ImportError as error:
         return None, str(error)
     sys.modules[_NAME] = module
+    for library, path in _libraries.in_wheels():
+        module.add_library_path(library, path)
     return module, ""
 
 

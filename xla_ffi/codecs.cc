@@ -12,6 +12,7 @@
 #include "codec/frame.h"
 #include "codec/measure.h"
 #include "codec/registry.h"
+#include "common/dynamic_library.h"
 
 namespace py = pybind11;
 
@@ -210,6 +211,9 @@ py::dict MeasureCodec(const std::string& spec, const std::string& dtype, const p
 
 void DefineCodecs(py::module_& m) {
   m.def("codecs", &CodecRows);
+  m.def("add_library_path", [](const std::string& name, const std::string& path) {
+    AddLibraryPath(name, path);
+  }, py::arg("name"), py::arg("path"));
   m.def("describe_codec", &DescribeCodec, py::arg("spec"));
   m.def("codec_bound", &DescribeBound, py::arg("spec"), py::arg("dtype"));
   m.def("encode_frame", &Encode, py::arg("spec"), py::arg("dtype"), py::arg("shape"),

@@ -249,6 +249,10 @@ Result<FrameHeader> ReadFrameHeader(std::span<const std::byte> frame) {
   for (size_t d = 0; d < shape.size(); ++d) shape[d] = Load<int64_t>(begin + kFixedBytes + 8 * d);
   const std::string spec(reinterpret_cast<const char*>(begin) + kFixedBytes + 8 * dimensions,
                          static_cast<size_t>(spec_bytes));
+  // Messages quote it.
+  if (std::any_of(spec.begin(), spec.end(), [](char c) { return c < ' ' || c > '~'; })) {
+    return Invalid("the name of its codec is not text");
+  }
   auto made = MakeFrameHeader(spec, type->name, std::move(shape), Load<uint32_t>(begin + 8),
                               (flags & kFlagChecksum) != 0, (flags & kFlagDelta) != 0);
   if (made.status().code() == Code::kUnavailable) return made.status();
