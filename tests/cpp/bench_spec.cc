@@ -41,8 +41,8 @@ void Measure(const Codec& codec, DType dtype, int64_t count) {
   for (int64_t i = 0; i < count; ++i) {
     const float value = normal(random);
     const uint16_t half = ToBFloat16(value).bits;
-    std::memcpy(&values[i * size], dtype == DType::kFloat32 ? static_cast<const void*>(&value) : &half,
-                size);
+    if (dtype == DType::kFloat32) std::memcpy(&values[i * size], &value, size);
+    if (dtype == DType::kBFloat16) std::memcpy(&values[i * size], &half, size);
   }
   std::vector<std::byte> code(codec.MaxEncodedBytes(dtype, count));
   Workspace workspace;
