@@ -21,7 +21,7 @@ struct CodecOption {
   std::string_view name;
   std::string_view default_value;      // part of the wire format: never changed
   std::string_view description;
-  std::span<const std::string_view> choices;   // empty: a number
+  std::span<const std::string_view> choices = {};   // empty: a number
   double least = 0;
   double most = 0;
   bool integer = false;
@@ -51,6 +51,7 @@ struct CodecInfo {
   bool lossless = false;
   DTypeSet dtypes = 0;
   std::span<const CodecOption> options = {};   // by name
+  // Null for options that exclude each other.
   std::unique_ptr<const Codec> (*make)(const CodecOptions&) = nullptr;
   // Why it cannot be used here, such as a library that is not found; empty when it can.
   std::string (*missing)() = nullptr;

@@ -1,5 +1,5 @@
-// The codecs "zstd", "lz4" and "zfp", each where its library is found. JAXCCOMP_LIBZFP may say where
-// libzfp is.
+// The codecs "zstd", "lz4" and "zfp", each where its library is found. JAXCCOMP_LIBZFP may say
+// where libzfp is.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>

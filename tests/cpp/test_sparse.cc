@@ -74,7 +74,7 @@ std::vector<float> Make(Kind kind, int64_t count) {
       case Kind::kConstant: values[i] = -1.5f; break;
       case Kind::kZero: values[i] = i % 2 ? -0.0f : 0.0f; break;
       case Kind::kFewNotZero: values[i] = random() % 1000 == 0 ? normal(random) : 0; break;
-      case Kind::kFewValues: values[i] = static_cast<float>(static_cast<int>(random() % 5) - 2); break;
+      case Kind::kFewValues: values[i] = static_cast<float>(random() % 5) - 2; break;
       case Kind::kPeriodic: values[i] = i % 32 == 0 ? 0 : normal(random); break;
     }
   }

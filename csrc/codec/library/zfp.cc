@@ -8,8 +8,7 @@
 #include <limits>
 #include <memory>
 
-#include "codec/library/found.h"
-#include "common/dynamic_library.h"
+#include "codec/library/zfp_library.h"
 
 namespace jaxccomp::library {
 namespace {
@@ -17,125 +16,9 @@ namespace {
 constexpr std::byte kStored{0};
 constexpr std::byte kCompressed{1};
 
-// Version 1 of the interface; 0.5 has other types in it.
-constexpr const char* kSonames[] = {"libzfp.so.1"};
-constexpr unsigned kStreamFormat = 5;
-constexpr size_t kStreamWordBits = 64;
-
-class Zfp {
- public:
-  Zfp() : library_("zfp", kSonames) {
-    library_.Find("zfp_stream_open", &open);
-    library_.Find("zfp_stream_close", &close);
-    library_.Find("zfp_stream_set_bit_stream", &set_bits);
-    library_.Find("zfp_stream_rewind", &rewind);
-    library_.Find("zfp_stream_set_rate", &set_rate);
-    library_.Find("zfp_stream_set_precision", &set_precision);
-    library_.Find("zfp_stream_set_accuracy", &set_accuracy);
-    library_.Find("zfp_stream_maximum_size", &maximum_size);
-    library_.Find("zfp_field_1d", &make_field);
-    library_.Find("zfp_field_free", &free_field);
-    library_.Find("zfp_field_set_pointer", &set_pointer);
-    library_.Find("zfp_field_set_type", &set_type);
-    library_.Find("zfp_field_set_size_1d", &set_size);
-    library_.Find("zfp_compress", &compress);
-    library_.Find("zfp_decompress", &decompress);
-    library_.Find("stream_open", &open_bits);
-    library_.Find("stream_close", &close_bits);
-    const unsigned* format = nullptr;
-    const size_t* word_bits = nullptr;
-    library_.Find("zfp_codec_version", &format);
-    library_.Find("stream_word_bits", &word_bits);
-    missing_ = library_.missing();
-    if (missing_.empty() && (*format != kStreamFormat || *word_bits != kStreamWordBits)) {
-      missing_ = "the zfp library found writes streams of format " + std::to_string(*format) +
-                 " in words of " + std::to_string(*word_bits) + " bits, not 5 in words of 64";
-    }
-  }
-  const std::string& missing() const { return missing_; }
-
-  // What the library calls uint and zfp_bool are int here.
-  void* (*open)(void*) = nullptr;
-  void (*close)(void*) = nullptr;
-  void (*set_bits)(void*, void*) = nullptr;
-  void (*rewind)(void*) = nullptr;
-  double (*set_rate)(void*, double, int, unsigned, int) = nullptr;
-  unsigned (*set_precision)(void*, unsigned) = nullptr;
-  double (*set_accuracy)(void*, double) = nullptr;
-  size_t (*maximum_size)(const void*, const void*) = nullptr;
-  void* (*make_field)(void*, int, size_t) = nullptr;
-  void (*free_field)(void*) = nullptr;
-  void (*set_pointer)(void*, void*) = nullptr;
-  int (*set_type)(void*, int) = nullptr;
-  void (*set_size)(void*, size_t) = nullptr;
-  size_t (*compress)(void*, const void*) = nullptr;
-  size_t (*decompress)(void*, void*) = nullptr;
-  void* (*open_bits)(void*, size_t) = nullptr;
-  void (*close_bits)(void*) = nullptr;
-
- private:
-  DynamicLibrary library_;
-  std::string missing_;
-};
-
-using Library = Found<Zfp>;
-
 struct StreamBytes {};   // uses of the workspace
 struct AlignedValues {};
 struct CheckedValues {};
-
-constexpr int TypeNumber(DType dtype) { return dtype == DType::kFloat32 ? 3 : 4; }
-
-// The library's objects, kept in the workspace: making them allocates.
-class Objects {
- public:
-  Objects()
-      : stream_(zfp_.open(nullptr)), field_(zfp_.make_field(nullptr, TypeNumber(DType::kFloat32), 4)) {}
-  ~Objects() {
-    if (bits_ != nullptr) zfp_.close_bits(bits_);
-    if (field_ != nullptr) zfp_.free_field(field_);
-    if (stream_ != nullptr) zfp_.close(stream_);
-  }
-  Objects(const Objects&) = delete;
-  Objects& operator=(const Objects&) = delete;
-
-  bool there() const { return stream_ != nullptr && field_ != nullptr; }
-  void* stream() const { return stream_; }
-
-  // The field is `count` values at `values`. Returns the most bytes that a stream of it can have,
-  // and that reading any stream, valid or not, takes.
-  int64_t Describe(DType dtype, const void* values, int64_t count) {
-    zfp_.set_pointer(field_, const_cast<void*>(values));
-    zfp_.set_type(field_, TypeNumber(dtype));
-    zfp_.set_size(field_, static_cast<size_t>(count));
-    return static_cast<int64_t>(zfp_.maximum_size(stream_, field_));
-  }
-
-  // Reads and writes `bytes` bytes at `at` from now on.
-  bool Rewind(std::byte* at, int64_t bytes) {
-    if (at != at_ || bytes > bytes_) {
-      if (bits_ != nullptr) zfp_.close_bits(bits_);
-      bits_ = zfp_.open_bits(at, static_cast<size_t>(bytes));
-      at_ = at;
-      bytes_ = bytes;
-    }
-    if (bits_ == nullptr) return false;
-    zfp_.set_bits(stream_, bits_);
-    zfp_.rewind(stream_);
-    return true;
-  }
-
-  int64_t Compress() { return static_cast<int64_t>(zfp_.compress(stream_, field_)); }
-  int64_t Decompress() { return static_cast<int64_t>(zfp_.decompress(stream_, field_)); }
-
- private:
-  const Zfp& zfp_ = Library::Get();
-  void* const stream_;
-  void* const field_;
-  void* bits_ = nullptr;
-  std::byte* at_ = nullptr;
-  int64_t bytes_ = 0;
-};
 
 // The largest magnitude; infinity if a value is not finite.
 template <typename T>
@@ -183,9 +66,9 @@ class ZfpCodec final : public Codec {
     if (count == 0) return 0;
     const bool fixed = tolerance_ == 0 && precision_ == 0;
     const double block_bits = fixed ? std::floor(4 * rate_ + 0.5) : 1;
-    const double words = std::ceil(static_cast<double>(count / 4) * block_bits / kStreamWordBits);
+    const double words = std::ceil(static_cast<double>(count / 4) * block_bits / kZfpWordBits);
     const int64_t bytes = count * SizeBytes(dtype);
-    const double least = std::max(words, 1.0) * (kStreamWordBits / 8);
+    const double least = std::max(words, 1.0) * (kZfpWordBits / 8);
     return 1 + (least < static_cast<double>(bytes) ? static_cast<int64_t>(least) : bytes);
   }
 
@@ -216,7 +99,7 @@ class ZfpCodec final : public Codec {
     }
     if (mode != kCompressed) return Invalid("the mode is neither stored nor compressed");
     if (there >= bytes) return Invalid("a stream takes more bytes than stored values");
-    Objects& zfp = context.workspace.Get<Objects>();
+    ZfpObjects& zfp = context.workspace.Get<ZfpObjects>();
     if (!zfp.there()) return NoMemory();
     Configure(zfp, dtype);
     const bool aligned = reinterpret_cast<uintptr_t>(dst) % SizeBytes(dtype) == 0;
@@ -240,14 +123,14 @@ class ZfpCodec final : public Codec {
     return {Code::kUnavailable, "there is no memory for the objects of the zfp library"};
   }
 
-  void Configure(const Objects& zfp, DType dtype) const {
-    const Zfp& library = Library::Get();
+  void Configure(const ZfpObjects& zfp, DType dtype) const {
+    const Zfp& library = ZfpLibrary::Get();
     if (tolerance_ > 0) {
       library.set_accuracy(zfp.stream(), tolerance_);
     } else if (precision_ > 0) {
       library.set_precision(zfp.stream(), precision_);
     } else {
-      library.set_rate(zfp.stream(), rate_, TypeNumber(dtype), 1, 0);
+      library.set_rate(zfp.stream(), rate_, ZfpType(dtype), 1, 0);
     }
   }
 
@@ -255,7 +138,7 @@ class ZfpCodec final : public Codec {
   template <typename T>
   int64_t Compress(DType dtype, const void* src, int64_t count, std::byte* dst,
                    Workspace& workspace) const {
-    Objects& zfp = workspace.Get<Objects>();
+    ZfpObjects& zfp = workspace.Get<ZfpObjects>();
     if (!zfp.there()) return 0;
     const int64_t bytes = count * static_cast<int64_t>(sizeof(T));
     if (reinterpret_cast<uintptr_t>(src) % sizeof(T) != 0) {
@@ -324,6 +207,6 @@ const CodecInfo kZfpRow = {
     .dtypes = SetOf(DType::kFloat32) | SetOf(DType::kFloat64),
     .options = kOptions,
     .make = &Make,
-    .missing = &Library::Missing};
+    .missing = &ZfpLibrary::Missing};
 
 }  // namespace jaxccomp::library

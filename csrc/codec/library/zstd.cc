@@ -119,7 +119,6 @@ const CodecInfo kZstdRow = {
     .name = "zstd",
     .description = "Zstandard of byte planes; needs libzstd",
     .ratio = "1.1 to 1.2 for gradients in float32, 1.3 to 1.5 in bfloat16; never below 1",
-    .error = "",
     .lossless = true,
     .dtypes = kAllDTypes,
     .options = kOptions,
