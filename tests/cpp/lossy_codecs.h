@@ -133,7 +133,7 @@ inline void CheckKeys(std::string_view spec) {
 }
 
 // The mean over many keys is the value. `step` is the greatest error of one rounding: the mean's
-// standard deviation is at most half of that over the root of the keys, and five of them are allowed.
+// standard deviation is at most half of that over the root of the keys, and five are allowed.
 inline void CheckUnbiased(std::string_view spec, const Floats& values, double step) {
   constexpr int kKeys = 4000;
   std::vector<double> sums(values.size());
