@@ -30,16 +30,21 @@ inline constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
 inline const Codec& FindCodec(std::string_view spec) { return **LookupCodec(spec); }
 
-inline Bytes EncodeFloats(std::string_view spec, std::span<const float> values, RandomKey key = {},
-                          int64_t first = 0) {
+inline Bytes EncodeValues(std::string_view spec, DType dtype, const void* values, int64_t count,
+                          RandomKey key, int64_t first) {
   static Workspace workspace;
   CodingContext context(workspace);
   context.key = key;
   context.first = first;
-  const auto count = static_cast<int64_t>(values.size());
-  Bytes code(FindCodec(spec).MaxEncodedBytes(DType::kFloat32, count));
-  CHECK_OK(FindCodec(spec).Encode(DType::kFloat32, values.data(), count, code, context));
+  Bytes code(FindCodec(spec).MaxEncodedBytes(dtype, count));
+  CHECK_OK(FindCodec(spec).Encode(dtype, values, count, code, context));
   return code;
+}
+
+inline Bytes EncodeFloats(std::string_view spec, std::span<const float> values, RandomKey key = {},
+                          int64_t first = 0) {
+  return EncodeValues(spec, DType::kFloat32, values.data(), static_cast<int64_t>(values.size()),
+                      key, first);
 }
 
 inline Floats DecodeFloats(std::string_view spec, const Bytes& code, size_t count) {
@@ -52,6 +57,12 @@ inline Floats DecodeFloats(std::string_view spec, const Bytes& code, size_t coun
 
 inline Floats RoundTrip(std::string_view spec, const Floats& values) {
   return DecodeFloats(spec, EncodeFloats(spec, values), values.size());
+}
+
+// NaN equals itself, and zeros with different signs differ.
+inline bool SameBits(const Floats& a, const Floats& b) {
+  return a.size() == b.size() &&
+         (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
 }
 
 inline std::string Hex(const Bytes& bytes) {
@@ -90,7 +101,14 @@ inline Floats Awkward(int64_t count, uint32_t seed = 1) {
   return values;
 }
 
-// Makes the thread flush subnormals, as XLA's do, while it lives. False where that cannot be done.
+// Values around the least scales, with subnormal ones.
+inline Floats Tiny(int64_t count) {
+  Floats values = Gaussian(count);
+  for (int64_t i = 0; i < count; ++i) values[i] *= i % 3 == 0 ? 0x1p-122f : 0x1p-95f;
+  return values;
+}
+
+// Makes the thread flush subnormals, as XLA's do, while it lives; does nothing where it cannot.
 class FlushSubnormals {
  public:
 #if defined(__SSE2__)
@@ -133,7 +151,7 @@ inline void CheckKeys(std::string_view spec) {
 }
 
 // The mean over many keys is the value. `step` is the greatest error of one rounding: the mean's
-// standard deviation is at most half of that over the root of the keys, and five of them are allowed.
+// standard deviation is at most half of that over the root of the keys, and five are allowed.
 inline void CheckUnbiased(std::string_view spec, const Floats& values, double step) {
   constexpr int kKeys = 4000;
   std::vector<double> sums(values.size());
@@ -150,20 +168,25 @@ inline void CheckUnbiased(std::string_view spec, const Floats& values, double st
 // Bytes, and decoded values, do not depend on whether subnormals are flushed.
 inline void CheckFlushing(std::string_view spec) {
   for (int64_t count : {31, 256, 4099}) {
-    Floats small = Gaussian(count);   // around the least scale, with subnormal ones
-    for (int64_t i = 0; i < count; ++i) small[i] *= i % 3 == 0 ? 0x1p-122f : 0x1p-95f;
-    for (const Floats& values : {Awkward(count, 3), small}) {
-      const Bytes code = EncodeFloats(spec, values, {1, 2, 3});
+    for (const Floats& values : {Awkward(count, 3), Tiny(count)}) {
+      std::vector<double> doubles(values.begin(), values.end());
+      for (double& x : doubles) x *= 1 + 0x1p-30;
+      const auto encode_doubles = [&] {
+        return EncodeValues(spec, DType::kFloat64, doubles.data(), count, {1, 2, 3}, 0);
+      };
+      const Bytes code = EncodeFloats(spec, values, {1, 2, 3}), wide_code = encode_doubles();
       const Floats decoded = DecodeFloats(spec, code, values.size());
-      Bytes flushed_code;
+      Bytes flushed_code, flushed_wide_code;
       Floats flushed;
       {
         const FlushSubnormals flush;
         flushed_code = EncodeFloats(spec, values, {1, 2, 3});
+        flushed_wide_code = encode_doubles();
         flushed = DecodeFloats(spec, code, values.size());
       }
       CHECK(code == flushed_code);
-      CHECK(std::memcmp(decoded.data(), flushed.data(), count * sizeof(float)) == 0);
+      CHECK(wide_code == flushed_wide_code);
+      CHECK(SameBits(decoded, flushed));
     }
   }
 }

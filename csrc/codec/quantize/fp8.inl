@@ -75,7 +75,7 @@ struct Float8 {
 
   static float Scale(const std::byte* at) {
     const auto byte = static_cast<uint32_t>(*at);
-    return FloatOf(byte == 255 ? 0x7fc00000 : byte << 23);
+    return FloatOf(byte == 255 ? kNaN : byte << 23);
   }
 
   static float Value(uint32_t code, float scale) {

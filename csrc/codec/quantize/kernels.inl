@@ -15,33 +15,11 @@
 #include <immintrin.h>
 #endif
 
+#include "codec/float_kernels.h"
 #include "codec/quantize/kernels.h"
-
-// The iterations of the next loop do not depend on each other: no output overlaps an input.
-#if defined(__clang__)
-#define JAXCCOMP_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
-#else
-#define JAXCCOMP_INDEPENDENT _Pragma("GCC ivdep")
-#endif
 
 namespace jaxccomp::quantize {
 namespace {
-
-// T as it lies in memory at any address, whatever the memory was declared as.
-template <typename T>
-struct InMemory {
-  typedef T Type __attribute__((aligned(1), may_alias));
-};
-template <typename T>
-using Unaligned = typename InMemory<T>::Type;
-
-using Bits = Unaligned<uint32_t>;
-
-inline uint32_t BitsOf(float value) { return __builtin_bit_cast(uint32_t, value); }
-inline float FloatOf(uint32_t bits) { return __builtin_bit_cast(float, bits); }
-
-constexpr uint32_t kMagnitude = 0x7fffffff;
-constexpr uint32_t kInfinity = 0x7f800000;
 
 // Added to a float below 2^22 in magnitude, leaves it rounded to nearest even in the lowest bits.
 constexpr float kRounder = 0x1.8p23f;
@@ -51,20 +29,11 @@ constexpr int kGroup = 16;
 
 // Of each block of a group.
 struct Scales {
-  uint32_t greatest[kGroup];   // bits of the greatest magnitude: NaN > infinity > all others
+  uint32_t greatest[kGroup];   // bits of the greatest magnitude
   uint32_t encoded[kGroup];    // the scale as it is stored
   uint32_t keep[kGroup];       // all ones, or 0 where the block is not finite
   float inverse[kGroup];       // what values are multiplied by
 };
-
-inline uint32_t Greatest(const Bits* values, int64_t count) {
-  int32_t most = 0;
-  for (int64_t i = 0; i < count; ++i) {
-    const auto magnitude = static_cast<int32_t>(values[i] & kMagnitude);
-    most = magnitude > most ? magnitude : most;
-  }
-  return static_cast<uint32_t>(most);
-}
 
 #if defined(__AVX512F__)
 #include "codec/quantize/avx512.inl"
@@ -87,16 +56,7 @@ inline void FindGreatest(const Bits* values, int blocks, Scales* scales) {
   }
 #endif
   for (int b = 0; b < kGroup; ++b) {
-    scales->greatest[b] = b < blocks ? Greatest(values + b * kBlock, kBlock) : 0;
-  }
-}
-
-template <bool kAdd>
-inline void Put(Unaligned<float>* to, float value) {
-  if constexpr (kAdd) {
-    *to = *to + value;
-  } else {
-    *to = value;
+    scales->greatest[b] = b < blocks ? GreatestMagnitude(values + b * kBlock, kBlock) : 0;
   }
 }
 
@@ -132,7 +92,7 @@ void Encode(const void* values, int64_t count, const uint16_t* random, std::byte
   const int64_t rest = count % kBlock;
   if (rest == 0) return;
   group = {};
-  group.greatest[0] = Greatest(x, rest);
+  group.greatest[0] = GreatestMagnitude(x, rest);
   Coder::MakeScales(&group);
   Coder::StoreScales(group, 1, scales + full_blocks * Coder::kScaleBytes);
   Coder::EncodeRest(x, rest, group.keep[0], group.inverse[0], random, codes);
@@ -145,10 +105,10 @@ void Decode(const std::byte* scales, const std::byte* codes, int64_t count, floa
   constexpr int64_t kCodeBytes = kBlock * Coder::kBits / 8;
   for (; count >= kBlock; count -= kBlock) {
     const float scale = Coder::Scale(scales);
-    if (scale * Coder::kMost <= limit) {
-      Coder::template DecodeBlock<kBlock, kAdd>(codes, scale, out);
-    } else {
+    if (scale * Coder::kMost > limit) {
       Coder::template DecodeRest<kAdd>(codes, kBlock, scale, limit, out);
+    } else {
+      Coder::template DecodeBlock<kBlock, kAdd>(codes, scale, out);
     }
     scales += Coder::kScaleBytes;
     codes += kCodeBytes;

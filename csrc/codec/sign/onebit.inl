@@ -16,9 +16,13 @@ inline double Total(double* sums) {
   return sums[0];
 }
 
-// Subnormal values count as 0. Adding 0 leaves a sum as it is.
+// Values with none of these bits are below 2^-119 and count as 0: all that a thread may flush, be it
+// when a float64 value is rounded.
+constexpr uint32_t kCounted = 0x7c000000;
+
+// Adding 0 leaves a sum as it is.
 inline void AddValue(uint32_t bits, double* plain, double* negative) {
-  const uint32_t kept = bits & (0u - static_cast<uint32_t>((bits & kInfinity) != 0));
+  const uint32_t kept = bits & (0u - static_cast<uint32_t>((bits & kCounted) != 0));
   const uint32_t sign = 0u - (bits >> 31);
   *plain = *plain + static_cast<double>(FloatOf(kept & ~sign));
   *negative = *negative + static_cast<double>(FloatOf(kept & sign));
@@ -41,7 +45,7 @@ struct Accumulator {
     const __m512i bits = _mm512_loadu_si512(x);
     const __mmask16 sign = _mm512_movepi32_mask(bits);
     const __mmask16 kept =
-        _mm512_test_epi32_mask(bits, _mm512_set1_epi32(static_cast<int>(kInfinity)));
+        _mm512_test_epi32_mask(bits, _mm512_set1_epi32(static_cast<int>(kCounted)));
     const auto* halves = reinterpret_cast<const float*>(x);
     const __m512d value[2] = {_mm512_maskz_cvtps_pd(0xff, _mm256_loadu_ps(halves)),
                               _mm512_maskz_cvtps_pd(0xff, _mm256_loadu_ps(halves + 8))};
@@ -66,13 +70,12 @@ struct Accumulator {
   __m256d plain[4] = {}, negative[4] = {};
 
   uint32_t Add(const Bits* x) {
-    const __m128i exponents = _mm_set1_epi32(static_cast<int>(kInfinity));
+    const __m128i counted = _mm_set1_epi32(static_cast<int>(kCounted));
     uint32_t sign = 0;
     for (int i = 0; i < 4; ++i) {
       const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(x + 4 * i));
-      const __m128i subnormal =
-          _mm_cmpeq_epi32(_mm_and_si128(bits, exponents), _mm_setzero_si128());
-      const __m128i kept = _mm_andnot_si128(subnormal, bits);
+      const __m128i tiny = _mm_cmpeq_epi32(_mm_and_si128(bits, counted), _mm_setzero_si128());
+      const __m128i kept = _mm_andnot_si128(tiny, bits);
       const __m128i minus = _mm_srai_epi32(bits, 31);
       plain[i] = _mm256_add_pd(
           plain[i], _mm256_cvtps_pd(_mm_castsi128_ps(_mm_andnot_si128(minus, kept))));

@@ -3,7 +3,7 @@
 // A block of n values takes h = ceil(n / 4) bytes; byte i holds the codes of values i, i + h,
 // i + 2h and i + 3h, the first one lowest, so that no code moves between lanes.
 
-// 0 where `magnitude` is not reached, else 1 or, with the sign, 3.
+// 0 where the threshold is not reached, else 1, or 3 with a sign.
 inline uint32_t SignedCode(uint32_t bits, bool reached) {
   return (1u | (bits >> 31) << 1) & (0u - static_cast<uint32_t>(reached));
 }
@@ -32,12 +32,7 @@ inline void PackPairs(int64_t count, std::byte* out, Code code) {
 void EncodeTernary(const void* values, int64_t count, const uint16_t* random, std::byte* scale,
                    std::byte* codes) {
   auto* x = static_cast<const Bits*>(values);
-  int32_t most = 0;
-  for (int64_t i = 0; i < count; ++i) {
-    const auto magnitude = static_cast<int32_t>(x[i] & kMagnitude);
-    most = magnitude > most ? magnitude : most;
-  }
-  const auto greatest = static_cast<uint32_t>(most);
+  const uint32_t greatest = GreatestMagnitude(x, count);
   if (greatest < kLeast || greatest >= kInfinity) {
     StoreFloat(greatest < kLeast ? 0 : kNaN, scale);
     for (int64_t i = 0; i < (count + 3) / 4; ++i) codes[i] = std::byte{0};

@@ -1,0 +1,53 @@
+// What the kernels of codecs that code floats share. They are compiled once per instruction set:
+// hence static functions, so that the linker does not share one file's copy with another.
+#pragma once
+
+#include <cstdint>
+
+// The iterations of the next loop do not depend on each other: no output overlaps an input.
+#if defined(__clang__)
+#define JAXCCOMP_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define JAXCCOMP_INDEPENDENT _Pragma("GCC ivdep")
+#endif
+
+namespace jaxccomp {
+
+// T as it lies in memory at any address, whatever the memory was declared as.
+template <typename T>
+struct InMemory {
+  typedef T Type __attribute__((aligned(1), may_alias));
+};
+template <typename T>
+using Unaligned = typename InMemory<T>::Type;
+
+// Floats are read as their bits: comparing those as integers does not depend on whether the thread
+// flushes subnormals (XLA's do), and puts NaN above infinity and that above all else.
+using Bits = Unaligned<uint32_t>;
+
+inline constexpr uint32_t kMagnitude = 0x7fffffff;
+inline constexpr uint32_t kInfinity = 0x7f800000;
+inline constexpr uint32_t kNaN = 0x7fc00000;
+
+static inline uint32_t BitsOf(float value) { return __builtin_bit_cast(uint32_t, value); }
+static inline float FloatOf(uint32_t bits) { return __builtin_bit_cast(float, bits); }
+
+static inline uint32_t GreatestMagnitude(const Bits* values, int64_t count) {
+  int32_t most = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    const auto magnitude = static_cast<int32_t>(values[i] & kMagnitude);
+    most = magnitude > most ? magnitude : most;
+  }
+  return static_cast<uint32_t>(most);
+}
+
+template <bool kAdd>
+static inline void Put(Unaligned<float>* to, float value) {
+  if constexpr (kAdd) {
+    *to = *to + value;
+  } else {
+    *to = value;
+  }
+}
+
+}  // namespace jaxccomp
