@@ -7,10 +7,8 @@
 
 namespace jaxccomp {
 
-#if defined(__x86_64__)
 extern const RandomKernels kAvx2RandomKernels;
 extern const RandomKernels kAvx512RandomKernels;
-#endif
 
 namespace {
 
@@ -28,16 +26,9 @@ constexpr RandomKernels kGeneric = {"generic", &Fill};
 }  // namespace
 
 std::span<const RandomKernels* const> RunnableRandomKernels() {
-  static const std::vector<const RandomKernels*> runnable = [] {
-    std::vector<const RandomKernels*> found;
-#if defined(__x86_64__)
-    const InstructionSets& sets = RunnableInstructionSets();
-    if (sets.avx512) found.push_back(&kAvx512RandomKernels);
-    if (sets.avx2) found.push_back(&kAvx2RandomKernels);
-#endif
-    found.push_back(&kGeneric);
-    return found;
-  }();
+  static const std::vector<const RandomKernels*> runnable = Runnable<RandomKernels>(
+      {JAXCCOMP_X86_TABLE(avx512, kAvx512RandomKernels),
+       JAXCCOMP_X86_TABLE(avx2, kAvx2RandomKernels), &kGeneric});
   return runnable;
 }
 

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdlib>
+#include <initializer_list>
 #include <string_view>
+#include <vector>
 
 namespace jaxccomp {
 
@@ -35,6 +37,23 @@ inline const InstructionSets& RunnableInstructionSets() {
     return found;
   }();
   return sets;
+}
+
+// A table of kernels if this machine can run it, else null: JAXCCOMP_X86_TABLE(avx2, kAvx2Kernels).
+#if defined(__x86_64__)
+#define JAXCCOMP_X86_TABLE(set, table) (RunnableInstructionSets().set ? &(table) : nullptr)
+#else
+#define JAXCCOMP_X86_TABLE(set, table) nullptr
+#endif
+
+// The tables of kernels that this machine can run, of those given with the best first.
+template <typename Table>
+std::vector<const Table*> Runnable(std::initializer_list<const Table*> tables) {
+  std::vector<const Table*> runnable;
+  for (const Table* table : tables) {
+    if (table != nullptr) runnable.push_back(table);
+  }
+  return runnable;
 }
 
 }  // namespace jaxccomp

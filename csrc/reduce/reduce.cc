@@ -12,10 +12,8 @@
 namespace jaxccomp {
 
 extern const Kernels kGenericKernels;
-#if defined(__x86_64__)
 extern const Kernels kAvx2Kernels;
 extern const Kernels kAvx512Kernels;
-#endif
 
 namespace {
 
@@ -126,21 +124,12 @@ void ReduceHalf(const Kernels& kernels, DType dtype, ReduceOp op, std::byte* dst
   }
 }
 
-std::vector<const Kernels*> DetectKernels() {
-  std::vector<const Kernels*> runnable;
-#if defined(__x86_64__)
-  const InstructionSets& sets = RunnableInstructionSets();
-  if (sets.avx512) runnable.push_back(&kAvx512Kernels);
-  if (sets.avx2) runnable.push_back(&kAvx2Kernels);
-#endif
-  runnable.push_back(&kGenericKernels);
-  return runnable;
-}
-
 }  // namespace
 
 std::span<const Kernels* const> RunnableKernels() {
-  static const std::vector<const Kernels*> runnable = DetectKernels();
+  static const std::vector<const Kernels*> runnable = Runnable<Kernels>(
+      {JAXCCOMP_X86_TABLE(avx512, kAvx512Kernels), JAXCCOMP_X86_TABLE(avx2, kAvx2Kernels),
+       &kGenericKernels});
   return runnable;
 }
 

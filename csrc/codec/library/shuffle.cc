@@ -6,9 +6,7 @@
 
 namespace jaxccomp::library {
 
-#if defined(__x86_64__)
 extern const ShuffleKernels kShuffleAvx2;
-#endif
 
 namespace {
 
@@ -42,15 +40,9 @@ constexpr ShuffleKernels kShuffleGeneric = {
 }  // namespace
 
 std::span<const ShuffleKernels* const> RunnableShuffleKernels() {
-  static const std::vector<const ShuffleKernels*> tables = [] {
-    std::vector<const ShuffleKernels*> runnable;
-#if defined(__x86_64__)
-    if (RunnableInstructionSets().avx2) runnable.push_back(&kShuffleAvx2);
-#endif
-    runnable.push_back(&kShuffleGeneric);
-    return runnable;
-  }();
-  return tables;
+  static const std::vector<const ShuffleKernels*> runnable = Runnable<ShuffleKernels>(
+      {JAXCCOMP_X86_TABLE(avx2, kShuffleAvx2), &kShuffleGeneric});
+  return runnable;
 }
 
 }  // namespace jaxccomp::library

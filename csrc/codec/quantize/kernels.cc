@@ -7,22 +7,13 @@
 namespace jaxccomp::quantize {
 
 extern const Kernels kGenericKernels;
-#if defined(__x86_64__)
 extern const Kernels kAvx2Kernels;
 extern const Kernels kAvx512Kernels;
-#endif
 
 std::span<const Kernels* const> RunnableKernels() {
-  static const std::vector<const Kernels*> runnable = [] {
-    std::vector<const Kernels*> found;
-#if defined(__x86_64__)
-    const InstructionSets& sets = RunnableInstructionSets();
-    if (sets.avx512) found.push_back(&kAvx512Kernels);
-    if (sets.avx2) found.push_back(&kAvx2Kernels);
-#endif
-    found.push_back(&kGenericKernels);
-    return found;
-  }();
+  static const std::vector<const Kernels*> runnable = Runnable<Kernels>(
+      {JAXCCOMP_X86_TABLE(avx512, kAvx512Kernels), JAXCCOMP_X86_TABLE(avx2, kAvx2Kernels),
+       &kGenericKernels});
   return runnable;
 }
 
