@@ -37,8 +37,11 @@ install: $(VENV)/.installed
 # The whole suite. The parts that end the list are the longest.
 test: test-cpp test-unit test-newest test-openmpi test-spmd test-mpi
 
+# In the wheel zfpy, where Python finds it by itself.
+LIBZFP = JAXCCOMP_LIBZFP="$$(ls $(CURDIR)/$(VENV)/lib/python*/site-packages/zfpy.libs/libzfp*)"
+
 test-cpp: build/$(VENV)/.tests
-	build/$(VENV)/jaxccomp_tests
+	$(LIBZFP) build/$(VENV)/jaxccomp_tests
 
 test-unit: $(VENV)/.installed
 	$(VENV)/$(PYTEST) tests/unit
@@ -67,16 +70,16 @@ endif
 # that reach new code are kept, the smallest ones. Needs clang++ (Debian: clang) and cmake.
 FUZZ_SECONDS ?= 60
 CORPUS := tests/fuzz/corpus
-fuzz: $(VENV)/.tools
+fuzz: $(VENV)/.installed
 	@command -v clang++ > /dev/null || { echo "fuzz: clang++ is needed (Debian: clang)"; exit 1; }
 	export PATH="$(CURDIR)/$(VENV)/bin:$$PATH" && \
 		cmake -G Ninja -S . -B build/fuzz -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_BUILD_TYPE=RelWithDebInfo \
 		-DJAXCCOMP_BUILD_MODULE=OFF -DJAXCCOMP_BUILD_FUZZER=ON && \
 		cmake --build build/fuzz --target jaxccomp_fuzzer
 	mkdir -p build/fuzz/found build/fuzz/kept && rm -rf build/fuzz/kept/*
-	build/fuzz/jaxccomp_fuzzer -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -timeout=10 \
+	$(LIBZFP) build/fuzz/jaxccomp_fuzzer -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -timeout=10 \
 		-rss_limit_mb=2048 -artifact_prefix=build/fuzz/ build/fuzz/found $(CORPUS)
-	build/fuzz/jaxccomp_fuzzer -merge=1 -max_len=4096 build/fuzz/kept $(CORPUS) build/fuzz/found
+	$(LIBZFP) build/fuzz/jaxccomp_fuzzer -merge=1 -max_len=4096 build/fuzz/kept $(CORPUS) build/fuzz/found
 	rm -f $(CORPUS)/* && cp build/fuzz/kept/* $(CORPUS)/ && du -sh $(CORPUS)
 
 lint: $(VENV)/.installed

@@ -1,12 +1,16 @@
-// Runs every registered test, or those whose name contains argv[1].
+// Runs every registered test, or those whose name contains argv[1]. JAXCCOMP_LIBZFP is where libzfp
+// lies, if not on the loader's path.
 #include <cstdio>
+#include <cstdlib>
 #include <string_view>
 
 #include "check.h"
+#include "common/dynamic_library.h"
 
 int main(int argc, char** argv) {
   using namespace jaxccomp::testing;
   const std::string_view filter = argc > 1 ? argv[1] : "";
+  if (const char* path = std::getenv("JAXCCOMP_LIBZFP")) jaxccomp::AddLibraryPath("zfp", path);
   int passed = 0, failed = 0;
   for (const TestCase& test : Tests()) {
     if (std::string_view(test.name).find(filter) == std::string_view::npos) continue;

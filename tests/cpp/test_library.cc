@@ -20,12 +20,6 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-// Before any test looks for the library.
-const bool kAdded = [] {
-  if (const char* path = std::getenv("JAXCCOMP_LIBZFP")) AddLibraryPath("zfp", path);
-  return true;
-}();
-
 CodingContext Context() {
   static Workspace workspace;
   return CodingContext(workspace);

@@ -1,5 +1,14 @@
-// The fuzzer: libFuzzer drives this (make fuzz).
+// The fuzzer: libFuzzer drives this (make fuzz). JAXCCOMP_LIBZFP is where libzfp lies, if not on the
+// loader's path.
+#include <cstdlib>
+
+#include "common/dynamic_library.h"
 #include "decode_one.h"
+
+extern "C" int LLVMFuzzerInitialize(int*, char***) {
+  if (const char* path = std::getenv("JAXCCOMP_LIBZFP")) jaxccomp::AddLibraryPath("zfp", path);
+  return 0;
+}
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   jaxccomp::testing::DecodeOne(data, size);
