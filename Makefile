@@ -79,7 +79,7 @@ fuzz: $(VENV)/.installed
 	mkdir -p build/fuzz/found build/fuzz/kept && rm -rf build/fuzz/kept/*
 	$(LIBZFP) build/fuzz/jaxccomp_fuzzer -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -timeout=10 \
 		-rss_limit_mb=2048 -artifact_prefix=build/fuzz/ build/fuzz/found $(CORPUS)
-	$(LIBZFP) build/fuzz/jaxccomp_fuzzer -merge=1 -max_len=4096 build/fuzz/kept $(CORPUS) build/fuzz/found
+	$(LIBZFP) build/fuzz/jaxccomp_fuzzer -set_cover_merge=1 -use_counters=0 -max_len=4096 build/fuzz/kept $(CORPUS) build/fuzz/found
 	rm -f $(CORPUS)/* && cp build/fuzz/kept/* $(CORPUS)/ && du -sh $(CORPUS)
 
 lint: $(VENV)/.installed
