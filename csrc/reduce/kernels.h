@@ -20,8 +20,8 @@ struct Kernels {
   using Convert = void (*)(void* dst, const void* src, int64_t count);
 
   const char* name;
-  // dst[i] = a[i] op b[i]. Null for what CheckReducible refuses, and for half types, which are
-  // converted to float and combined there.
+  // dst[i] = a[i] op b[i]. Null for what CheckReducible refuses, and for float16, which is converted
+  // to float and combined there (as bfloat16 is where there are more than two sources).
   Combine combine[kDTypeCount][kReduceOpCount];
   void (*divide_float)(void* values, int64_t count, float divisor);
   void (*divide_double)(void* values, int64_t count, double divisor);

@@ -98,6 +98,18 @@ void Combine(void* dst, const void* a, const void* b, int64_t count) {
   for (int64_t i = 0; i < count; ++i) out[i] = Apply<op, T>(x[i], y[i]);
 }
 
+// Combines in float, in registers.
+template <ReduceOp op>
+void CombineBFloat16(void* dst, const void* a, const void* b, int64_t count) {
+  auto* out = static_cast<Unaligned<uint16_t>*>(dst);
+  auto* x = static_cast<const Unaligned<uint16_t>*>(a);
+  auto* y = static_cast<const Unaligned<uint16_t>*>(b);
+  JAXCCOMP_INDEPENDENT
+  for (int64_t i = 0; i < count; ++i) {
+    out[i] = ToBFloat16(Apply<op, float>(ToFloat(BFloat16{x[i]}), ToFloat(BFloat16{y[i]}))).bits;
+  }
+}
+
 // A complex value is two reals: std::complex is not used, for the reason given above.
 template <typename T>
 void ComplexSum(void* dst, const void* a, const void* b, int64_t count) {
@@ -244,6 +256,13 @@ constexpr void AddComplex(Kernels::Combine (&row)[kReduceOpCount]) {
   row[Index(ReduceOp::kProd)] = &ComplexProd<T>;
 }
 
+constexpr void AddBFloat16(Kernels::Combine (&row)[kReduceOpCount]) {
+  row[Index(ReduceOp::kSum)] = &CombineBFloat16<ReduceOp::kSum>;
+  row[Index(ReduceOp::kProd)] = &CombineBFloat16<ReduceOp::kProd>;
+  row[Index(ReduceOp::kMin)] = &CombineBFloat16<ReduceOp::kMin>;
+  row[Index(ReduceOp::kMax)] = &CombineBFloat16<ReduceOp::kMax>;
+}
+
 constexpr Kernels MakeKernels() {
   Kernels k = {};
   k.name = JAXCCOMP_KERNELS_NAME;
@@ -259,6 +278,7 @@ constexpr Kernels MakeKernels() {
   AddInteger<uint64_t>(k.combine[Index(DType::kUInt64)]);
   AddFloating<float>(k.combine[Index(DType::kFloat32)]);
   AddFloating<double>(k.combine[Index(DType::kFloat64)]);
+  AddBFloat16(k.combine[Index(DType::kBFloat16)]);
   AddComplex<float>(k.combine[Index(DType::kComplex64)]);
   AddComplex<double>(k.combine[Index(DType::kComplex128)]);
   k.divide_float = &Divide<float>;

@@ -182,6 +182,9 @@ void ReduceWith(const Kernels& kernels, DType dtype, ReduceOp op, void* dst,
   auto* const out = static_cast<std::byte*>(dst);
   if (sources.size() == 1 && divisor <= 1) {
     if (dst != sources[0]) std::memcpy(dst, sources[0], count * SizeBytes(dtype));
+  } else if (dtype == DType::kBFloat16 && sources.size() == 2 && divisor <= 1) {
+    kernels.combine[static_cast<int>(dtype)][static_cast<int>(op)](dst, sources[0], sources[1],
+                                                                   count);
   } else if (dtype == DType::kFloat16 || dtype == DType::kBFloat16) {
     ReduceHalf(kernels, dtype, op, out, sources, count, divisor);
   } else {

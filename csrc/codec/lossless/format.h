@@ -22,7 +22,7 @@ inline constexpr uint8_t kFlagDelta = 1;   // words were XORed with a reference
 
 // A segment has its own symbols; a block, its own entry in the segment's index.
 inline constexpr int64_t kSegmentWords = 1 << 15;
-inline constexpr int64_t kBlockWords = 1 << 13;
+inline constexpr int64_t kBlockWords = 1 << 14;
 
 enum class SegmentKind : uint8_t { kStored = 0, kPlanes = 1 };
 
