@@ -57,9 +57,9 @@ class Plan:
 
     specs: tuple[str, ...] = SPECS
     working_sets: tuple[str, ...] = WORKING_SETS
-    chunk_bytes: int = 1 << 18
-    streaming_bytes: int = 1 << 28
-    seconds: float = 0.3
+    chunk_bytes: int = 1 << 20
+    streaming_bytes: int = 1 << 27
+    seconds: float = 0.25
 
 
 def run(plan: Plan, tensors: list[Tensor], tell: Callable[[str], None]) -> Iterator[Row]:

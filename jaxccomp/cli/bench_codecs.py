@@ -25,17 +25,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=" ".join(bench.SPECS),
         help="specs, separated by spaces (default: all codecs)",
     )
-    parser.add_argument("--chunk", default="256KiB", help="default: %(default)s")
+    parser.add_argument("--chunk", default="1MiB", help="default: %(default)s")
     parser.add_argument(
         "--working-sets",
         default=",".join(bench.WORKING_SETS),
         help=f"of {', '.join(bench.WORKING_SETS)} (default: both)",
     )
     parser.add_argument(
-        "--streaming", default="256MiB", help="size of that working set (default: %(default)s)"
+        "--streaming", default="128MiB", help="size of that working set (default: %(default)s)"
     )
     parser.add_argument(
-        "--seconds", type=float, default=0.3, help="for each measurement (default: %(default)s)"
+        "--seconds", type=float, default=0.25, help="for each measurement (default: %(default)s)"
     )
     parser.add_argument("--json", metavar="FILE", help="also write the measurements there")
     parser.add_argument(
