@@ -25,8 +25,9 @@ def test_the_table_of_codecs():
     assert shown == info.codec_table()
 
 
-def test_the_table_of_speeds():
-    path = "docs/results/codecs.jsonl"
+@pytest.mark.parametrize("name", ["codecs", "codecs_256KiB", "codecs_avx2"])
+def test_the_tables_of_speeds(name):
+    path = f"docs/results/{name}.jsonl"
     command = f"python -m jaxccomp bench codecs --table {path}"
     with open(ROOT / path, encoding="utf-8") as file:
         assert between("docs/codecs.md", command) == codec_report.markdown(
