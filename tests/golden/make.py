@@ -20,6 +20,7 @@ ROWS = {
     "raw": ("raw", "int16", (3, 5), {}),
     "lossless_bfloat16": ("lossless", "bfloat16", (40, 41), {}),
     "lossless_float32_chunks": ("lossless", "float32", (700,), {"chunk_bytes": 1024}),
+    "lossless_segments": ("lossless", "bfloat16", (40000,), {}),
     "lossless_float8": ("lossless", "float8_e4m3fn", (333,), {"checksum": False}),
     "lossless_empty": ("lossless", "float64", (0, 4), {}),
     "lossless_scalar": ("lossless", "complex64", (), {}),
