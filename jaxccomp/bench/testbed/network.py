@@ -16,11 +16,12 @@ from jaxccomp.bench.testbed import plan as plans
 
 _NAMESPACES = pathlib.Path("/var/run/netns")
 _TOOLS = {"ip": "iproute2", "tc": "iproute2", "nsenter": "util-linux", "unshare": "util-linux"}
+# Congestion control that every kernel has and lets a namespace choose; no IPv6 beside the plan.
 # Best effort: a container may have /proc/sys read-only, and then the system's own settings hold.
 _SETTINGS = """
 cd /proc/sys/net
 set_to() { ! [ -e $1 ] || echo $2 > $1; } 2> /dev/null
-set_to ipv4/tcp_congestion_control ${JCC_CC:-bbr}
+set_to ipv4/tcp_congestion_control reno
 set_to ipv6/conf/all/disable_ipv6 1
 set_to ipv6/conf/default/disable_ipv6 1
 true

@@ -41,21 +41,22 @@ class Shape:
 
     Attributes:
       rate: bits per second, Ethernet headers included.
-      burst: bytes that pass at full speed after a pause: what a millisecond lets through, so that a
-        timer that comes late costs no bandwidth, and no more, so that short messages are held back
-        too. The least of it is a packet as TCP makes them at low rates.
-      limit: bytes that wait in the queue, as in a switch with deep buffers: ten milliseconds, and
-        room for seven senders that begin at once.
     """
 
     rate: int
 
     @property
     def burst(self) -> int:
+        """Bytes that pass at full speed after a pause.
+
+        What a millisecond lets through, so that a timer that comes late costs no bandwidth, and no
+        more, so that short messages are held back too; at low rates a packet as TCP makes them.
+        """
         return max(self.rate // 8000, 16 << 10)
 
     @property
     def limit(self) -> int:
+        """Bytes that wait in the queue: ten milliseconds, and room for seven senders at once."""
         return max(self.rate // 800, 2 << 20)
 
     @property

@@ -1,7 +1,7 @@
 """One end of a plain TCP stream; a script of its own, so that it starts at once.
 
-    python stream.py receive ADDRESS PORT            prints a line, then bytes per second
-    python stream.py send ADDRESS PORT SECONDS
+python stream.py receive ADDRESS PORT            prints a line, then bytes per second
+python stream.py send ADDRESS PORT SECONDS
 """
 
 import socket
