@@ -28,6 +28,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if not command and not parsed.goodput:
             raise errors.InvalidArgumentError("give a command after `--`, or --goodput.")
+        if command:
+            launchers.find(parsed.mpi, parsed.python)  # before anything is made
         with Testbed(parsed.hosts, parsed.link) as bed:
             if parsed.goodput:
                 for (a, b), rate in bed.measure_goodput(all_pairs=parsed.all_pairs).items():

@@ -53,14 +53,17 @@ class Testbed:
         with contextlib.ExitStack() as stack:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="jaxccomp-testbed-"))
             self._agent = launchers.write_agent(self.plan, pathlib.Path(folder))
-            stack.callback(network.remove, self._namespaces)
+            stack.callback(self._remove)
             network.make(self.plan)
             self._cleanup = stack.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._cleanup.close()
+
+    def _remove(self) -> None:
         with _uninterrupted():
-            self._cleanup.close()
+            network.remove(self._namespaces)
 
     def run(
         self,

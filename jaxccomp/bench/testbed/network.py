@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import pathlib
 import shutil
@@ -14,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from jaxccomp import errors
 from jaxccomp.bench.testbed import plan as plans
 
+_numbers = itertools.count()
 _NAMESPACES = pathlib.Path("/var/run/netns")
 _TOOLS = {"ip": "iproute2", "tc": "iproute2", "nsenter": "util-linux", "unshare": "util-linux"}
 # Congestion control that every kernel has and lets a namespace choose; no IPv6 beside the plan.
@@ -56,8 +58,8 @@ def why_not() -> str:
 
 
 def own_name() -> str:
-    """This process's name in the names of its namespaces."""
-    return plans.owner_name(os.getpid(), _start_time(os.getpid()) or 0)
+    """A new name for the namespaces of a testbed of this process."""
+    return plans.owner_name(os.getpid(), _start_time(os.getpid()) or 0, next(_numbers))
 
 
 def _start_time(pid: int) -> int | None:
@@ -88,7 +90,11 @@ def make(plan: plans.Plan) -> None:
     _call(["ip", "-n", switch, "-batch", "-"], lines)
     queue = f"root tbf rate {plan.shape.rate}bit burst {plan.shape.burst} limit {plan.shape.limit}"
     for host in plan.hosts:
-        lines = ["link set lo up", f"address add {host.address}/24 dev eth0", "link set eth0 up"]
+        lines = [
+            "link set lo up",
+            f"address add {host.address}/24 dev eth0",
+            f"link set eth0 up gso_max_size {plan.shape.packet}",
+        ]
         _call(["ip", "netns", "exec", host.namespace, "sh", "-c", _SETTINGS])
         _call(["ip", "-n", host.namespace, "-batch", "-"], lines)
         # What a host sends is shaped at its end, what it receives at the switch's.

@@ -50,9 +50,17 @@ class Shape:
         """Bytes that pass at full speed after a pause.
 
         What a millisecond lets through, so that a timer that comes late costs no bandwidth, and no
-        more, so that short messages are held back too; at low rates a packet as TCP makes them.
+        more, so that short messages are held back too.
         """
         return max(self.rate // 8000, 16 << 10)
+
+    @property
+    def packet(self) -> int:
+        """The most bytes that TCP hands over at once.
+
+        The bucket holds two: packets that it could not hold would be cut up, at half the rate.
+        """
+        return min(self.burst // 2, 64 << 10)
 
     @property
     def limit(self) -> int:
@@ -121,12 +129,15 @@ def make(hosts: int, link: str, owner: str) -> Plan:
     )
 
 
-def owner_name(pid: int, start_time: int) -> str:
-    """A name for a process that no later process with its number has."""
-    return f"{pid}.{start_time}"
+def owner_name(pid: int, start_time: int, number: int = 0) -> str:
+    """A name for a testbed of a process, ``number`` of its own.
+
+    With the start time it is the name of no later process that gets the same number.
+    """
+    return f"{pid}.{start_time}.{number}"
 
 
 def owner_of(namespace: str) -> tuple[int, int] | None:
     """The process (number, start time) that a testbed's namespace belongs to; None for others."""
-    match = re.fullmatch(rf"{PREFIX}-(\d+)\.(\d+)-(?:h\d|switch)", namespace)
+    match = re.fullmatch(rf"{PREFIX}-(\d+)\.(\d+)\.\d+-(?:h\d|switch)", namespace)
     return (int(match[1]), int(match[2])) if match else None
