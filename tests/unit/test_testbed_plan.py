@@ -1,7 +1,7 @@
 """The parts of the testbed that touch nothing: rates, names, addresses, command lines."""
 
-import argparse
 import ipaddress
+import pathlib
 
 import numpy as np
 import pytest
@@ -9,8 +9,10 @@ import pytest
 from jaxccomp import errors
 from jaxccomp.bench import launch
 from jaxccomp.bench.testbed import __main__ as command_line
-from jaxccomp.bench.testbed import collectives, compare, launchers, network, settings
+from jaxccomp.bench.testbed import collectives, compare, launchers, network, results, settings
 from jaxccomp.bench.testbed import plan as plans
+
+ROOT = pathlib.Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(
@@ -139,14 +141,26 @@ def test_values_and_results(dtype):
 
 
 def test_the_fastest_setting_of_each_contender_is_shown():
-    given = argparse.Namespace(hosts=4, link="1gbit", size=1 << 20)
-    table = [
-        compare.Row("bcast", "mpich", "a", "p", (), {}, [3.0, 1.0, 2.0], 1 << 20),
-        compare.Row("bcast", "mpich", "b", "p", (), {}, [1.5], 1 << 20),
-        compare.Row("bcast", "mpich", "c", "p", (), {}, error="broken"),
-        compare.Row("bcast", "jaxccomp raw", "chain", "p", (), {}, [1.0], 1 << 20),
+    rows = [
+        results.Row("bcast", "mpich", "a", "p", (), {}, [3.0, 1.0, 2.0], 1 << 20),
+        results.Row("bcast", "mpich", "b", "p", (), {}, [1.5], 1 << 20),
+        results.Row("bcast", "mpich", "c", "p", (), {}, error="broken"),
+        results.Row("bcast", "jaxccomp raw", "chain", "p", (), {}, [1.0], 1 << 20),
     ]
-    shown = compare.report(table, 2**20, given)
-    assert "| bcast | mpich | b | 1.500 s | 1.0 MiB | 1.50 x |" in shown
-    assert "| bcast | jaxccomp raw | chain | 1.000 s | 1.0 MiB | 1.00 x |" in shown
-    assert shown.endswith("bcast, mpich, c: broken")
+    lines = [row.line((1 << 20) / 1.5, size=1 << 21, hosts=4, link="1gbit") for row in rows]
+    assert compare._fastest(rows) == [rows[1], rows[3]]
+    shown = results.markdown(lines)
+    assert "| bcast | 4 x 1gbit | 2 MiB | mpich | b | 1.500 s | 1.0 MiB | 1.00 x |" in shown
+    assert "| jaxccomp raw | chain | 1.000 s | 1.0 MiB | 0.67 x |" in shown
+    assert shown.count("mpich") == 2 and shown.endswith("bcast, mpich, c: broken")
+
+
+def test_the_page_shows_what_is_set_and_what_was_measured():
+    page = (ROOT / "docs/testbed.md").read_text(encoding="utf-8")
+    for row in launchers.TABLE.values():
+        for name, value in (row.environment | row.alone).items():
+            assert f"`{name}={value}`" in page
+    command = "python -m jaxccomp.bench.testbed.compare --table docs/results/testbed.jsonl"
+    shown = page.partition(f"<!-- {command} -->\n")[2].partition("\n<!-- end -->")[0]
+    with open(ROOT / "docs/results/testbed.jsonl", encoding="utf-8") as file:
+        assert shown == results.markdown(results.read(file))

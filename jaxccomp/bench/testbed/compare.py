@@ -12,47 +12,28 @@ same run.
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import pathlib
 import statistics
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 from jaxccomp import errors
 from jaxccomp.bench.testbed import __main__ as command_line
-from jaxccomp.bench.testbed import collectives, launchers, settings
+from jaxccomp.bench.testbed import collectives, launchers, results, settings
 from jaxccomp.bench.testbed.bed import Testbed
+from jaxccomp.bench.testbed.results import Row
 
 _PROGRAM = "python -m jaxccomp.bench.testbed.compare"
 _WORKER = str(pathlib.Path(collectives.__file__))
 _UNITS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 
-@dataclasses.dataclass
-class Row:
-    """One operation, contender and setting, and what was measured of it."""
-
-    op: str
-    contender: str
-    setting: str
-    python: str
-    arguments: tuple[str, ...]
-    env: dict[str, str]
-    calls: list[float] = dataclasses.field(default_factory=list)
-    wire_bytes: int = 0
-    error: str = ""
-
-    @property
-    def seconds(self) -> float:
-        """The median over all calls; without any, more than any other's."""
-        return statistics.median(self.calls) if self.calls else float("inf")
-
-
 def rows(given: argparse.Namespace, pythons: dict[str, str]) -> list[Row]:
     """Everything to measure, operation by operation."""
-    table = []
+    table, own = [], next(iter(pythons))  # first this interpreter's, which jaxccomp runs over
     for op in given.ops:
         for mpi, python in pythons.items():
             for name, env in settings.CANDIDATES[mpi][op]:
@@ -60,19 +41,9 @@ def rows(given: argparse.Namespace, pythons: dict[str, str]) -> list[Row]:
         for codec in given.codec:
             algorithm = given.algorithm.get(op, "auto")
             arguments = ("jaxccomp", "--codec", codec, "--algorithm", algorithm)
-            name = f"jaxccomp {codec}"
+            name = f"jaxccomp {codec}, {own}"
             table.append(Row(op, name, algorithm, sys.executable, arguments, {}))
     return table
-
-
-def best(table: Iterable[Row]) -> list[Row]:
-    """Of each operation and contender the fastest setting."""
-    found: dict[tuple[str, str], Row] = {}
-    for row in table:
-        key = row.op, row.contender
-        if key not in found or row.seconds < found[key].seconds:
-            found[key] = row
-    return list(found.values())
 
 
 def measure(bed: Testbed, row: Row, given: argparse.Namespace) -> None:
@@ -96,11 +67,12 @@ def measure(bed: Testbed, row: Row, given: argparse.Namespace) -> None:
     row.wire_bytes = result["wire_bytes"]
 
 
-def run(given: argparse.Namespace, pythons: dict[str, str]) -> tuple[list[Row], float]:
+def run(given: argparse.Namespace, pythons: dict[str, str]) -> list[dict[str, Any]]:
     """Measures everything.
 
     Returns:
-      The rows, and bytes per second of a TCP stream (the median before, between and after).
+      A line for each row, also for those that were not the best. The TCP stream's rate in all of
+      them is the median of streams before, between and after.
     """
     table, streams = rows(given, pythons), []
     with Testbed(given.hosts, given.link) as bed:
@@ -115,49 +87,21 @@ def run(given: argparse.Namespace, pythons: dict[str, str]) -> tuple[list[Row], 
                     flush=True,
                 )
                 measure(bed, row, given)
-            turn = [row for row in best(table) if not row.error]
+            turn = _fastest(table)
         streams += bed.measure_goodput().values()
-    return table, statistics.median(streams)
+    conditions = {"size": given.size, "hosts": given.hosts, "link": given.link}
+    conditions["input"] = pathlib.Path(given.input).name
+    return [row.line(statistics.median(streams), **conditions) for row in table]
 
 
-def report(table: Sequence[Row], goodput: float, given: argparse.Namespace) -> str:
-    """The best of each contender as a Markdown table, and what failed."""
-    lines = [
-        f"{given.hosts} hosts, {given.link} each, {given.size / (1 << 20):g} MiB per rank, a TCP "
-        f"stream carries {goodput / 1e6:.1f} MB/s",
-        "",
-        "| operation | contender | setting | time | on the wire | of its floor |",
-        "|---|---|---|---:|---:|---:|",
-    ]
-    for row in best(table):
-        cells = ["failed", "", ""]
-        if row.calls:
-            floor = row.wire_bytes / goodput
-            cells = [f"{row.seconds:.3f} s", f"{row.wire_bytes / (1 << 20):.1f} MiB"]
-            cells.append(f"{row.seconds / floor:.2f} x" if floor else "")
-        lines.append("| " + " | ".join([row.op, row.contender, row.setting, *cells]) + " |")
-    lines += [f"{r.op}, {r.contender}, {r.setting}: {r.error}" for r in table if r.error]
-    return "\n".join(lines)
-
-
-def write(table: Sequence[Row], goodput: float, given: argparse.Namespace, path: str) -> None:
-    """Writes a line of JSON for each row, also those that were not the best."""
-    with open(path, "w", encoding="utf-8") as file:
-        for row in table:
-            line = {
-                "op": row.op,
-                "size": given.size,
-                "contender": row.contender,
-                "setting": row.setting,
-                "hosts": given.hosts,
-                "link": given.link,
-                "input": pathlib.Path(given.input).name,
-                "seconds": round(row.seconds, 5) if row.calls else None,
-                "calls": len(row.calls),
-                "wire_bytes": row.wire_bytes or None,
-                "goodput_GBps": round(goodput / 1e9, 5),
-            }
-            print(json.dumps(line | ({"error": row.error} if row.error else {})), file=file)
+def _fastest(table: Sequence[Row]) -> list[Row]:
+    """Of each operation and contender the row to go on with."""
+    found: dict[tuple[str, str], Row] = {}
+    for row in table:
+        other = found.get((row.op, row.contender))
+        if row.seconds and not row.error and (not other or row.seconds < other.seconds):
+            found[row.op, row.contender] = row
+    return list(found.values())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -169,17 +113,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = _parser().parse_args(arguments)
     command_line.exit_on_signals()
     try:
+        if given.table:
+            with open(given.table, encoding="utf-8") as file:
+                print(results.markdown(results.read(file)))
+            return 0
         _check(given)
-        table, goodput = run(given, _pythons(given.python))
-    except errors.JaxccompError as error:
+        lines = run(given, _pythons(given.python))
+    except (errors.JaxccompError, OSError) as error:
         print(f"{_PROGRAM}: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130
-    print(report(table, goodput, given))
+    print(results.markdown(lines))
     if given.json:
-        write(table, goodput, given, given.json)
-    return int(any(row.error for row in table))
+        with open(given.json, "w", encoding="utf-8") as file:
+            file.writelines(json.dumps(line) + "\n" for line in lines)
+    return int(any("error" in line for line in lines))
 
 
 def _check(given: argparse.Namespace) -> None:
@@ -224,6 +173,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--python", action="append", default=[], metavar="MPI=PATH", help="for another MPI")
     add("--timeout", type=float, default=120, metavar="SECONDS", help="for each launch")
     add("--json", metavar="FILE", help="also write all measurements there")
+    add("--table", metavar="FILE", help="measure nothing; print such a file as a Markdown table")
     return parser
 
 

@@ -26,12 +26,17 @@ def _chain(chunk: int) -> Setting:
     )
 
 
-def _openmpi(name: str, operation: str, number: int, segment: int = 0) -> Setting:
+def _openmpi(name: str, operation: str, number: int, segment: int = 0, sends: int = 0) -> Setting:
     prefix = f"OMPI_MCA_coll_tuned_{operation}_algorithm"
     variables = {"OMPI_MCA_coll_tuned_use_dynamic_rules": "1", prefix: str(number)}
     if segment:
         variables[f"{prefix}_segmentsize"] = str(segment)
         name += f", {segment >> 10} KiB"
+    if sends:
+        # Messages over sockets in pieces of this size, where they were 128 KiB and "RDMA".
+        variables |= {"OMPI_MCA_btl_tcp_flags": "send"}
+        variables |= {"OMPI_MCA_btl_tcp_max_send_size": str(sends)}
+        name += f", {sends >> 10} KiB sends"
     return name, variables
 
 
@@ -63,19 +68,21 @@ CANDIDATES: dict[str, dict[str, tuple[Setting, ...]]] = {
     "openmpi": {
         "bcast": (
             _DEFAULT,
-            _openmpi("pipeline", "bcast", 3, 128 << 10),
+            _openmpi("pipeline", "bcast", 3, 32 << 10),  # below the limit of eager messages
             _openmpi("pipeline", "bcast", 3, 1 << 20),
             _openmpi("scatter_allgather_ring", "bcast", 9),
         ),
         "allreduce": (
             _DEFAULT,
             _openmpi("ring", "allreduce", 4),
+            _openmpi("ring", "allreduce", 4, sends=256 << 10),
             _openmpi("segmented_ring", "allreduce", 5, 1 << 20),
         ),
         "allgather": (_DEFAULT, _openmpi("ring", "allgather", 4)),
         "alltoall": (
             _DEFAULT,
             _openmpi("linear", "alltoall", 1),
+            _openmpi("linear", "alltoall", 1, sends=256 << 10),
             _openmpi("pairwise", "alltoall", 2),
         ),
     },
