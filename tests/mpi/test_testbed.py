@@ -6,6 +6,7 @@ import pathlib
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 import pytest
@@ -38,6 +39,11 @@ def namespaces(pid):
     folder = pathlib.Path("/var/run/netns")
     found = [each.name for each in folder.iterdir()] if folder.is_dir() else []
     return [each for each in found if (plans.owner_of(each) or (0,))[0] == pid]
+
+
+def folders(pid):
+    """Temporary folders of the testbeds of a process."""
+    return list(pathlib.Path(tempfile.gettempdir()).glob(f"{plans.PREFIX}-{pid}.*"))
 
 
 def started(*arguments):
@@ -146,7 +152,7 @@ def test_nothing_is_left_behind_after_a_signal(number, status):
     pids = network.processes(namespaces(process.pid))
     process.send_signal(number)
     assert process.wait(20) == status
-    assert not namespaces(process.pid)
+    assert not namespaces(process.pid) and not folders(process.pid)
     assert not alive(pids)
 
 
@@ -155,9 +161,9 @@ def test_what_a_killed_one_left_behind_goes_with_the_next():
     pids = network.processes(namespaces(process.pid))
     process.kill()
     process.wait(20)
-    assert namespaces(process.pid)
+    assert namespaces(process.pid) and folders(process.pid)
     with testbed.Testbed(hosts=2, link=LINK):
-        assert not namespaces(process.pid)
+        assert not namespaces(process.pid) and not folders(process.pid)
         assert not alive(pids)
 
 

@@ -51,7 +51,9 @@ class Testbed:
     def __enter__(self) -> Self:
         network.remove_stale()
         with contextlib.ExitStack() as stack:
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="jaxccomp-testbed-"))
+            # Named as a namespace is, so that the next one knows whose it was.
+            prefix = f"{self.plan.switch.namespace}-"
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix=prefix))
             self._agent = launchers.write_agent(self.plan, pathlib.Path(folder))
             stack.callback(self._remove)
             network.make(self.plan)

@@ -9,6 +9,7 @@ import pathlib
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterable, Sequence
 
@@ -122,12 +123,16 @@ def remove(namespaces: Iterable[str]) -> None:
 
 def remove_stale() -> None:
     """Removes what testbeds left behind whose processes are no more."""
-    if not _NAMESPACES.is_dir():
-        return
-    for path in sorted(_NAMESPACES.iterdir()):
-        owner = plans.owner_of(path.name)
-        if owner and _start_time(owner[0]) != owner[1]:
-            remove([path.name])
+
+    def is_stale(name: str) -> bool:
+        owner = plans.owner_of(name)
+        return owner is not None and _start_time(owner[0]) != owner[1]
+
+    if _NAMESPACES.is_dir():
+        remove([path.name for path in _NAMESPACES.iterdir() if is_stale(path.name)])
+    for path in pathlib.Path(tempfile.gettempdir()).glob(f"{plans.PREFIX}-*-switch-*"):
+        if is_stale(path.name.rpartition("-")[0]):
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def kill(namespaces: Sequence[str], wait_seconds: float = 10.0) -> None:
