@@ -128,7 +128,8 @@ def test_ranks_of_one_host_come_one_after_the_other(bed):
 
 
 def test_the_exit_status_is_the_programs(bed):
-    done = bed.run(["sh", "-c", "exit 7"], timeout_seconds=30, capture=True)
+    program = [sys.executable, "-c", "from mpi4py import MPI; raise SystemExit(7)"]
+    done = bed.run(program, timeout_seconds=30, capture=True)
     assert done.returncode == 7, done.stdout
 
 
