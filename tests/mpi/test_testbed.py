@@ -1,0 +1,182 @@
+"""Hosts with slow links: made, as slow as asked, used by MPI, and gone afterwards."""
+
+import contextlib
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+import pytest
+
+from jaxccomp.bench import testbed
+from jaxccomp.bench.testbed import launchers, network
+from jaxccomp.bench.testbed import plan as plans
+
+pytestmark = pytest.mark.skipif(bool(network.why_not()), reason=network.why_not() or "-")
+
+LINK = "500mbit"
+BYTES = 8 << 20
+HELLO = f"""
+import socket, sys, time
+import numpy as np
+from mpi4py import MPI
+comm = MPI.COMM_WORLD
+block = np.zeros({BYTES}, np.uint8)
+comm.Barrier()
+start = time.perf_counter()
+comm.Send(block, 1) if comm.rank == 0 else comm.Recv(block, 0)
+comm.Barrier()
+took = time.perf_counter() - start
+sys.stdout.write(f"{{comm.rank}} of {{comm.size}} on {{socket.gethostname()}}: {{took}}\\n")
+"""
+
+
+def namespaces(pid):
+    """Names of the testbeds of a process."""
+    folder = pathlib.Path("/var/run/netns")
+    found = [each.name for each in folder.iterdir()] if folder.is_dir() else []
+    return [each for each in found if (plans.owner_of(each) or (0,))[0] == pid]
+
+
+def folders(pid):
+    """Temporary folders of the testbeds of a process."""
+    return list(pathlib.Path(tempfile.gettempdir()).glob(f"{plans.PREFIX}-{pid}.*"))
+
+
+def started(*arguments):
+    """The command line as a process of its own; waits until all ranks of `sleep` run."""
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", "jaxccomp.bench.testbed", "--hosts", "2", "--link", LINK]
+        + [*arguments, "--", "sleep", "987"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    deadline = time.monotonic() + 20
+    while len(sleepers(process.pid)) < 2:
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.05)
+    return process
+
+
+def sleepers(pid):
+    found = []
+    for each in network.processes(namespaces(pid)):
+        with contextlib.suppress(OSError):
+            if b"sleep\0" + b"987\0" == pathlib.Path(f"/proc/{each}/cmdline").read_bytes():
+                found.append(each)
+    return found
+
+
+def alive(pids):
+    """Those that still run; dead ones may wait for a parent to ask."""
+    found = []
+    for each in pids:
+        with contextlib.suppress(OSError):
+            status = pathlib.Path(f"/proc/{each}/stat").read_text()
+            if status.rpartition(")")[2].split()[0] not in "ZX":
+                found.append(each)
+    return found
+
+
+def links():
+    return sorted(os.listdir("/sys/class/net"))
+
+
+@pytest.fixture(scope="module")
+def bed():
+    before = links()
+    with testbed.Testbed(hosts=2, link=LINK) as bed:
+        yield bed
+        assert links() == before  # all is in namespaces
+        assert len(namespaces(os.getpid())) == 3
+    assert not namespaces(os.getpid())
+    assert links() == before
+
+
+def test_a_stream_is_as_fast_as_asked(bed):
+    """In both directions. Other work on the machine can only slow it down: the best counts."""
+    best = {(0, 1): 0.0, (1, 0): 0.0}
+    for _ in range(4):
+        rates = bed.measure_goodput()
+        best = {pair: max(best[pair], rates[pair]) for pair in rates}
+        assert set(best) == {(0, 1), (1, 0)}
+        assert max(rates.values()) < 1.15 * bed.plan.shape.goodput
+        if min(best.values()) > 0.9 * bed.plan.shape.goodput:
+            break
+    assert min(best.values()) > 0.85 * bed.plan.shape.goodput
+
+
+def test_ranks_are_on_hosts_of_their_own_and_use_the_links(bed):
+    before = bed.received_bytes()
+    done = bed.run([sys.executable, "-c", HELLO], timeout_seconds=30, capture=True)
+    assert done.returncode == 0, done.stdout
+    said = dict(line.split(": ") for line in sorted(done.stdout.splitlines()) if " on h" in line)
+    assert list(said) == ["0 of 2 on h0", "1 of 2 on h1"]
+    assert bed.received_bytes() - before > BYTES
+    for seconds in map(float, said.values()):
+        assert 0.85 * BYTES / bed.plan.shape.goodput < seconds < 1
+
+
+def test_ranks_of_one_host_come_one_after_the_other(bed):
+    program = [sys.executable, "-c", HELLO.replace("comm.Recv", "comm.rank == 1 and comm.Recv")]
+    done = bed.run(program, ranks_per_host=2, timeout_seconds=30, capture=True)
+    hosts = sorted(line[:12] for line in done.stdout.splitlines() if " on h" in line)
+    assert hosts == ["0 of 4 on h0", "1 of 4 on h0", "2 of 4 on h1", "3 of 4 on h1"], done.stdout
+
+
+def test_the_exit_status_is_the_programs(bed):
+    program = [sys.executable, "-c", "from mpi4py import MPI; raise SystemExit(7)"]
+    done = bed.run(program, timeout_seconds=30, capture=True)
+    assert done.returncode == 7, done.stdout
+
+
+def test_a_run_that_takes_too_long_is_ended(bed):
+    done = bed.run(["sleep", "987"], timeout_seconds=1, capture=True)
+    assert done.returncode == 124
+    assert not network.processes(namespaces(os.getpid()))
+
+
+def test_another_mpi_than_the_interpreters_is_refused(bed):
+    other = next(each for each in launchers.TABLE if each != launchers.find(None, sys.executable))
+    with pytest.raises(ValueError, match=f"--mpi {other}: .*--python PATH"):
+        bed.run(["true"], mpi=other)
+    with pytest.raises(ValueError, match="valid: 'mpich', 'openmpi'"):
+        bed.run(["true"], mpi="lam")
+
+
+@pytest.mark.parametrize("number,status", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_nothing_is_left_behind_after_a_signal(number, status):
+    process = started()
+    pids = network.processes(namespaces(process.pid))
+    process.send_signal(number)
+    assert process.wait(20) == status
+    assert not namespaces(process.pid) and not folders(process.pid)
+    assert not alive(pids)
+
+
+def test_what_a_killed_one_left_behind_goes_with_the_next():
+    process = started()
+    pids = network.processes(namespaces(process.pid))
+    process.kill()
+    process.wait(20)
+    assert namespaces(process.pid) and folders(process.pid)
+    with testbed.Testbed(hosts=2, link=LINK):
+        assert not namespaces(process.pid) and not folders(process.pid)
+        assert not alive(pids)
+
+
+def test_nothing_is_left_behind_after_a_failure_half_way(monkeypatch):
+    def fail(plan):
+        make(plan)
+        raise testbed.TestbedError("half-way")
+
+    make = network.make
+    monkeypatch.setattr(network, "make", fail)
+    before = namespaces(os.getpid())  # the module's own testbed
+    with pytest.raises(testbed.TestbedError, match="half-way"):
+        with testbed.Testbed(hosts=3, link=LINK):
+            pass
+    assert namespaces(os.getpid()) == before

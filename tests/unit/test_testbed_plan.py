@@ -1,0 +1,166 @@
+"""The parts of the testbed that touch nothing: rates, names, addresses, command lines."""
+
+import ipaddress
+import pathlib
+
+import numpy as np
+import pytest
+
+from jaxccomp import errors
+from jaxccomp.bench import launch
+from jaxccomp.bench.testbed import __main__ as command_line
+from jaxccomp.bench.testbed import collectives, compare, launchers, network, results, settings
+from jaxccomp.bench.testbed import plan as plans
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    "text,rate",
+    [("1gbit", 10**9), ("0.1gbit", 10**8), ("100mbit", 10**8), ("2.5Gbit", 25 * 10**8)],
+)
+def test_rates(text, rate):
+    assert plans.parse_rate(text) == rate
+    assert plans.parse_rate(plans.format_rate(rate)) == rate
+
+
+@pytest.mark.parametrize("text", ["", "1", "1gb", "gbit", "-1gbit", "99mbit", "5.1gbit", "1e3mbit"])
+def test_bad_rates_say_what_is_allowed(text):
+    with pytest.raises(errors.InvalidArgumentError, match="500mbit .* from 100mbit to 5gbit"):
+        plans.parse_rate(text)
+
+
+@pytest.mark.parametrize("hosts", [2, 8])
+def test_every_host_has_a_name_and_an_address_of_its_own(hosts):
+    plan = plans.make(hosts, "1gbit", plans.owner_name(12, 345))
+    everyone = (*plan.hosts, plan.switch)
+    assert [each.name for each in plan.hosts] == [f"h{i}" for i in range(hosts)]
+    for values in zip(*((e.name, e.namespace, e.address) for e in everyone), strict=True):
+        assert len(set(values)) == hosts + 1
+    for each in everyone:
+        assert ipaddress.ip_address(each.address) in ipaddress.ip_network(plan.network)
+        assert f"{each.address} {each.name}\n" in plan.hosts_file
+        assert plans.owner_of(each.namespace) == (12, 345)
+
+
+@pytest.mark.parametrize("hosts", [-1, 0, 1, 9])
+def test_bad_numbers_of_hosts_say_what_is_allowed(hosts):
+    with pytest.raises(errors.InvalidArgumentError, match="2 to 8 hosts"):
+        plans.make(hosts, "1gbit", "1.1.0")
+
+
+@pytest.mark.parametrize("name", ["", "h0", "jaxccomp-h0", "jaxccomp-1.2-h0", "xjaxccomp-1.2.0-h0"])
+def test_namespaces_of_others_are_nobodys(name):
+    assert plans.owner_of(name) is None
+
+
+def test_two_testbeds_have_different_namespaces():
+    mine, other = (plans.make(2, "1gbit", plans.owner_name(pid, 1)) for pid in (1, 11))
+    assert not {e.namespace for e in mine.hosts} & {e.namespace for e in other.hosts}
+
+
+@pytest.mark.parametrize("text", ["100mbit", "1gbit", "5gbit"])
+def test_a_burst_is_short_and_takes_a_packet(text):
+    shape = plans.Shape(plans.parse_rate(text))
+    assert 1514 < shape.packet < shape.burst < shape.limit
+    assert 0.94 < shape.goodput * 8 / shape.rate < 0.96
+
+
+@pytest.mark.parametrize("name", launchers.TABLE)
+def test_command_lines(name, monkeypatch, tmp_path):
+    monkeypatch.setattr(launch, "mpiexec", lambda python: "/bin/mpiexec")
+    plan = plans.make(3, "1gbit", "1.2.0")
+    agent = launchers.write_agent(plan, tmp_path)
+    made = launchers.command(name, plan, agent, ["a", "b c"], python="p", ranks_per_host=2)
+    assert made[0] == "/bin/mpiexec" and made[-4:] == ["-n", "6", "a", "b c"]
+    assert str(agent) in made
+    assert ("h0,h1,h2" in made) or ("h0:2,h1:2,h2:2" in made)
+    assert "jaxccomp-1.2.0-$host" in agent.read_text()
+    assert set(settings.CANDIDATES[name]) == set(collectives.OPERATIONS)
+
+
+def test_an_mpi_that_cannot_be_started_is_refused(monkeypatch):
+    monkeypatch.setattr(launch, "vendor", lambda python: ("Microsoft MPI", "10"))
+    monkeypatch.setattr(launch, "mpiexec", lambda python: "mpiexec")
+    with pytest.raises(errors.InvalidArgumentError, match="loads Microsoft MPI; .* 'Open MPI'"):
+        launchers.find(None, "python")
+
+
+def test_missing_tools_and_rights_are_named(monkeypatch):
+    monkeypatch.setattr(network.shutil, "which", lambda tool: None if tool == "tc" else tool)
+    assert "command tc, which is not on the PATH: install iproute2" in network.why_not()
+    monkeypatch.setattr(network.shutil, "which", lambda tool: tool)
+    monkeypatch.setattr(network.os, "geteuid", lambda: 1000)
+    assert "needs root" in network.why_not()
+
+
+@pytest.mark.parametrize(
+    "arguments,said",
+    [
+        (["--hosts", "1", "--", "true"], "2 to 8 hosts"),
+        (["--link", "9gbit", "--", "true"], "from 100mbit to 5gbit"),
+        (["--hosts", "2"], "give a command"),
+    ],
+)
+def test_bad_arguments_end_with_status_2(arguments, said, capsys, monkeypatch):
+    monkeypatch.setattr(command_line, "exit_on_signals", lambda: None)
+    assert command_line.main(arguments) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments,said",
+    [
+        (["--ops", "gossip"], "valid: 'allgather', 'allreduce', 'alltoall', 'bcast'"),
+        (["--size", "64"], "--size reads like 64MiB"),
+        (["--rounds", "0"], "at least 1"),
+        (["--input", "no.npy"], "no file 'no.npy'"),
+    ],
+)
+def test_bad_arguments_of_the_comparison(arguments, said, capsys, monkeypatch):
+    monkeypatch.setattr(command_line, "exit_on_signals", lambda: None)
+    assert compare.main(arguments) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_values_and_results(dtype):
+    def make(rank):
+        return collectives.values("random", dtype, 1536, rank, 3)
+
+    assert {make(rank).nbytes for rank in range(3)} == {1536}
+    assert not np.array_equal(make(0), make(1))
+    rows = [collectives._as_float(make(rank)) for rank in range(3)]
+    np.testing.assert_allclose(
+        collectives.expected("allreduce", make, 1, 3), np.sum(rows, axis=0), rtol=1e-5, atol=1e-6
+    )
+    parts = [make(rank).reshape(3, -1)[1] for rank in range(3)]
+    np.testing.assert_array_equal(
+        collectives.expected("alltoall", make, 1, 3), np.concatenate(parts)
+    )
+
+
+def test_the_fastest_setting_of_each_contender_is_shown():
+    rows = [
+        results.Row("bcast", "mpich", "a", "p", (), {}, [3.0, 1.0, 2.0], 1 << 20),
+        results.Row("bcast", "mpich", "b", "p", (), {}, [1.5], 1 << 20),
+        results.Row("bcast", "mpich", "c", "p", (), {}, error="broken"),
+        results.Row("bcast", "jaxccomp raw", "chain", "p", (), {}, [1.0], 1 << 20),
+    ]
+    lines = [row.line((1 << 20) / 1.5, size=1 << 21, hosts=4, link="1gbit") for row in rows]
+    assert compare._fastest(rows) == [rows[1], rows[3]]
+    shown = results.markdown(lines)
+    assert "| bcast | 4 x 1gbit | 2 MiB | mpich | b | 1.500 s | 1.0 MiB | 1.00 x |" in shown
+    assert "| jaxccomp raw | chain | 1.000 s | 1.0 MiB | 0.67 x |" in shown
+    assert shown.count("mpich") == 2 and shown.endswith("bcast, mpich, c: broken")
+
+
+def test_the_page_shows_what_is_set_and_what_was_measured():
+    page = (ROOT / "docs/testbed.md").read_text(encoding="utf-8")
+    for row in launchers.TABLE.values():
+        for name, value in (row.environment | row.alone).items():
+            assert f"`{name}={value}`" in page
+    command = "python -m jaxccomp.bench.testbed.compare --table docs/results/testbed.jsonl"
+    shown = page.partition(f"<!-- {command} -->\n")[2].partition("\n<!-- end -->")[0]
+    with open(ROOT / "docs/results/testbed.jsonl", encoding="utf-8") as file:
+        assert shown == results.markdown(results.read(file))
