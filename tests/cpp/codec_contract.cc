@@ -7,6 +7,7 @@
 #include <random>
 #include <span>
 
+#include "allocations.h"
 #include "check.h"
 #include "common/half.h"
 
@@ -253,6 +254,30 @@ void CheckRoundTrip(const Case& c, const Bytes& values, Workspace& workspace) {
   }
 }
 
+// Once a workspace has seen a chunk, nothing is allocated for another like it.
+void CheckAllocations(const Case& c, const Bytes& values, Workspace& workspace) {
+  Bytes ref = values, code(c.codec.MaxEncodedBytes(c.dtype, c.count)), out(values.size());
+  const bool merges = CheckReducible(c.dtype, ReduceOp::kSum, false).ok();
+  CodingContext context(workspace);
+  for (const void* reference : {static_cast<const void*>(nullptr),
+                                static_cast<const void*>(ref.data())}) {
+    context.ref = reference;
+    int64_t before = 0;
+    for (int round = 0; round < 2; ++round) {
+      before = Allocations();
+      const auto bytes = c.codec.Encode(c.dtype, values.data(), c.count, code, context);
+      REQUIRE(bytes.ok(), bytes.status().message());
+      const std::span<const std::byte> wire(code.data(), static_cast<size_t>(*bytes));
+      REQUIRE(c.codec.Decode(c.dtype, wire, out.data(), c.count, context).ok(), "");
+      if (merges) {
+        REQUIRE(c.codec.DecodeMerge(c.dtype, wire, ReduceOp::kSum, c.dtype, out.data(), c.count,
+                                    context).ok(), "");
+      }
+    }
+    REQUIRE(Allocations() == before, std::to_string(Allocations() - before) + " allocations");
+  }
+}
+
 // A difference to a reference: exact if lossless, else within the bound of the difference and the
 // roundings of subtraction and addition; and in place of the reference.
 void CheckReference(const Case& c, const Bytes& values, Workspace& workspace) {
@@ -390,6 +415,7 @@ void CheckCodecContract(std::string_view spec) {
         CheckRoundTrip({codec, dtype, "noise", count}, MakeAny(dtype, count, 255), workspace);
         CheckRoundTrip({codec, dtype, "few bits", count}, MakeAny(dtype, count, 3), workspace);
         CheckReference({codec, dtype, "a reference", count}, MakeAny(dtype, count, 255), workspace);
+        CheckAllocations({codec, dtype, "again", count}, MakeAny(dtype, count, 255), workspace);
       } else {
         for (const Input& input : kInputs) {
           CheckRoundTrip({codec, dtype, input.name, count}, MakeReal(input, dtype, count),
@@ -397,6 +423,9 @@ void CheckCodecContract(std::string_view spec) {
         }
         const Bytes gaussian = MakeReal(kInputs[0], dtype, count);
         CheckReference({codec, dtype, "a reference", count}, gaussian, workspace);
+        if (count >= 1000) {
+          CheckAllocations({codec, dtype, "again", count}, gaussian, workspace);
+        }
         if (count > 0 && count < 300) {
           CheckMutations({codec, dtype, "mutated", count}, gaussian, workspace);
         }

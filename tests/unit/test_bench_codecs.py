@@ -60,6 +60,7 @@ def test_rows_have_what_was_measured():
 
 
 def test_plot(tmp_path):
+    pytest.importorskip("matplotlib")
     rows = list(bench.run(QUICK, [files.Tensor("x", gaussian(np.float32))], lambda line: None))
     codec_report.plot(rows, str(tmp_path / "codecs.svg"))
     assert b"lossless" in (tmp_path / "codecs.svg").read_bytes()
@@ -114,6 +115,7 @@ def test_bad_arguments_end_with_status_2(arguments, capsys):
 
 
 def test_the_command_writes_its_files(tmp_path, capsys):
+    pytest.importorskip("rich")
     np.save(tmp_path / "x.npy", gaussian(np.float32))
     arguments = [
         "--file",
