@@ -172,8 +172,7 @@ void ForEachDType(F&& f) {
 TEST(lossless_round_trip_every_length) {
   ForEachDType([](DType dtype) {
     int kind = 0;
-    for (int64_t count = 0; count <= 4097;
-         count += count < 300 || (count > 4030 && count < 4097) ? 1 : 61) {
+    for (int64_t count = 0; count <= 4097; ++count) {
       CheckRoundTrip(dtype, Values(dtype, count, kKinds[kind++ % std::size(kKinds)], count));
     }
     CheckRoundTrip(dtype, Values(dtype, 4096, Kind::kGaussian, 1));
