@@ -19,12 +19,10 @@ namespace py = pybind11;
 namespace jaxccomp {
 namespace {
 
-py::list DTypeNames(const Codec* codec, DTypeSet dtypes) {
+py::list DTypeNames(DTypeSet dtypes) {
   py::list names;
   for (const FrameDType& type : FrameDTypes()) {
-    if (codec != nullptr ? codec->Supports(type.dtype) : (dtypes & SetOf(type.dtype)) != 0) {
-      names.append(std::string(type.name));
-    }
+    if ((dtypes & SetOf(type.dtype)) != 0) names.append(std::string(type.name));
   }
   return names;
 }
@@ -50,7 +48,7 @@ py::list CodecRows() {
     row["error"] = std::string(info->error);
     row["lossless"] = info->lossless;
     row["missing"] = info->missing != nullptr ? info->missing() : std::string();
-    row["dtypes"] = DTypeNames(nullptr, info->dtypes);
+    row["dtypes"] = DTypeNames(info->dtypes);
     py::list options;
     for (const CodecOption& o : info->options) options.append(OptionRow(o));
     row["options"] = options;
@@ -80,7 +78,7 @@ py::dict DescribeCodec(const std::string& spec) {
   row["lossless"] = codec->traits().lossless;
   row["fixed_rate"] = codec->traits().fixed_rate;
   row["one_pass_merge"] = codec->traits().one_pass_merge;
-  row["dtypes"] = DTypeNames(codec.get(), 0);
+  row["dtypes"] = DTypeNames(codec->traits().dtypes);
   return row;
 }
 

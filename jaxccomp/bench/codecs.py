@@ -110,9 +110,7 @@ def _measure(plan: Plan, tensor: Tensor, spec: str, working_set: str) -> Row:
 
 def _errors(spec: str, tensor: Tensor) -> tuple[float, float]:
     """The relative L2 norm of the error, and its maximum."""
-    if codecs.parse(spec) and all(
-        codecs.table()[stage.name].lossless for stage in codecs.parse(spec).stages
-    ):
+    if _engine.load().describe_codec(spec)["lossless"]:
         return 0.0, 0.0
     decoded = codecs.decode(codecs.encode(spec, tensor.values, tensor.ref), tensor.ref)
     x = tensor.values.astype(np.float64)

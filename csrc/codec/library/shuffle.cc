@@ -24,18 +24,9 @@ void Unshuffle(const std::byte* src, int64_t count, std::byte* dst) {
   }
 }
 
-constexpr ShuffleKernels kShuffleGeneric = {
-    "generic",
-    [](const std::byte* src, int64_t count, int64_t word_bytes, std::byte* dst) {
-      if (word_bytes == 2) return Shuffle<2>(src, count, dst);
-      if (word_bytes == 4) return Shuffle<4>(src, count, dst);
-      Shuffle<8>(src, count, dst);
-    },
-    [](const std::byte* src, int64_t count, int64_t word_bytes, std::byte* dst) {
-      if (word_bytes == 2) return Unshuffle<2>(src, count, dst);
-      if (word_bytes == 4) return Unshuffle<4>(src, count, dst);
-      Unshuffle<8>(src, count, dst);
-    }};
+#include "codec/library/shuffle_table.inl"
+
+constexpr ShuffleKernels kShuffleGeneric = TableOf("generic");
 
 }  // namespace
 

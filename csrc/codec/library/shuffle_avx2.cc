@@ -97,20 +97,11 @@ void Unshuffle(const std::byte* src, int64_t count, std::byte* dst) {
   }
 }
 
+#include "codec/library/shuffle_table.inl"
+
 }  // namespace
 
-const ShuffleKernels kShuffleAvx2 = {
-    "avx2",
-    [](const std::byte* src, int64_t count, int64_t word_bytes, std::byte* dst) {
-      if (word_bytes == 2) return Shuffle<2>(src, count, dst);
-      if (word_bytes == 4) return Shuffle<4>(src, count, dst);
-      Shuffle<8>(src, count, dst);
-    },
-    [](const std::byte* src, int64_t count, int64_t word_bytes, std::byte* dst) {
-      if (word_bytes == 2) return Unshuffle<2>(src, count, dst);
-      if (word_bytes == 4) return Unshuffle<4>(src, count, dst);
-      Unshuffle<8>(src, count, dst);
-    }};
+constinit const ShuffleKernels kShuffleAvx2 = TableOf("avx2");
 
 }  // namespace jaxccomp::library
 

@@ -33,3 +33,17 @@ bool AnyAboveIn(const std::byte* src, int64_t count, Word threshold) {
   }
   return false;
 }
+
+// Of the instruction set: defined by the file that includes this.
+template <typename Word>
+int64_t AboveAll(const std::byte* src, int64_t count, Word threshold, uint16_t* offsets);
+
+constexpr Kernels TableOf(const char* name) {
+  return {name,
+          &AboveAll<uint16_t>,
+          &AboveAll<uint32_t>,
+          &AboveAll<uint64_t>,
+          &AnyAboveIn<uint16_t>,
+          &AnyAboveIn<uint32_t>,
+          &AnyAboveIn<uint64_t>};
+}

@@ -69,13 +69,7 @@ int64_t AboveAll(const std::byte* src, int64_t count, Word threshold, uint16_t* 
 
 }  // namespace
 
-const Kernels kKernelsAvx2 = {"avx2",
-                              &AboveAll<uint16_t>,
-                              &AboveAll<uint32_t>,
-                              &AboveAll<uint64_t>,
-                              &AnyAboveIn<uint16_t>,
-                              &AnyAboveIn<uint32_t>,
-                              &AnyAboveIn<uint64_t>};
+constinit const Kernels kKernelsAvx2 = TableOf("avx2");
 
 }  // namespace jaxccomp::sparse
 

@@ -56,13 +56,7 @@ int64_t AboveAll(const std::byte* src, int64_t count, Word threshold, uint16_t* 
 
 }  // namespace
 
-const Kernels kKernelsAvx512 = {"avx512",
-                                &AboveAll<uint16_t>,
-                                &AboveAll<uint32_t>,
-                                &AboveAll<uint64_t>,
-                                &AnyAboveIn<uint16_t>,
-                                &AnyAboveIn<uint32_t>,
-                                &AnyAboveIn<uint64_t>};
+constinit const Kernels kKernelsAvx512 = TableOf("avx512");
 
 }  // namespace jaxccomp::sparse
 

@@ -15,12 +15,6 @@ int64_t AboveAll(const std::byte* src, int64_t count, Word threshold, uint16_t* 
 
 }  // namespace
 
-const Kernels kKernelsGeneric = {"generic",
-                                 &AboveAll<uint16_t>,
-                                 &AboveAll<uint32_t>,
-                                 &AboveAll<uint64_t>,
-                                 &AnyAboveIn<uint16_t>,
-                                 &AnyAboveIn<uint32_t>,
-                                 &AnyAboveIn<uint64_t>};
+constinit const Kernels kKernelsGeneric = TableOf("generic");
 
 }  // namespace jaxccomp::sparse
