@@ -4,22 +4,9 @@
 
 #include <cstdint>
 
-// The iterations of the next loop do not depend on each other: no output overlaps an input.
-#if defined(__clang__)
-#define JAXCCOMP_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
-#else
-#define JAXCCOMP_INDEPENDENT _Pragma("GCC ivdep")
-#endif
+#include "common/loops.h"
 
 namespace jaxccomp {
-
-// T as it lies in memory at any address, whatever the memory was declared as.
-template <typename T>
-struct InMemory {
-  typedef T Type __attribute__((aligned(1), may_alias));
-};
-template <typename T>
-using Unaligned = typename InMemory<T>::Type;
 
 // Floats are read as their bits: comparing those as integers does not depend on whether the thread
 // flushes subnormals (XLA's do), and puts NaN above infinity and that above all else.

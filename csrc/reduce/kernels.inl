@@ -15,26 +15,11 @@
 
 #include "common/dtype.h"
 #include "common/half.h"
+#include "common/loops.h"
 #include "reduce/kernels.h"
-
-// The iterations of the next loop do not depend on each other: a destination equals a source or
-// is apart from it.
-#if defined(__clang__)
-#define JAXCCOMP_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
-#else
-#define JAXCCOMP_INDEPENDENT _Pragma("GCC ivdep")
-#endif
 
 namespace jaxccomp {
 namespace {
-
-// T as it lies in memory at any address, whatever the memory was declared as.
-template <typename T>
-struct InMemory {
-  typedef T Type __attribute__((aligned(1), may_alias));
-};
-template <typename T>
-using Unaligned = typename InMemory<T>::Type;
 
 // An unsigned type wide enough that its arithmetic wraps and never overflows as int.
 template <typename T>
