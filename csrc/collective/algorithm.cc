@@ -39,9 +39,12 @@ constexpr CollectiveInfo kCollectives[kCollectiveCount] = {
 constexpr Algorithm kAlgorithms[] = {
     {Collective::kBcast, "chain",
      "chunks down a chain, n-1+chunks steps, sends B; default above 32 KiB", BcastChain},
+    {Collective::kBcast, "chain_recoded",
+     "as chain, but every hop decodes and encodes anew, as point-to-point compression does: to "
+     "compare with; a lossy codec leaves other values on each rank",
+     BcastChainRecoded},
     {Collective::kBcast, "binomial",
-     "whole block down a tree, log2 n steps, sends B log2 n; default up to 32 KiB",
-     BcastBinomial},
+     "chunks down a tree, log2 n steps, sends B log2 n; default up to 32 KiB", BcastBinomial},
     {Collective::kBcast, "scatter_allgather",
      "parts to all, then a ring, n-1 steps, sends 2B; default from 9 ranks, 32 KiB to 1 MiB",
      BcastScatterAllgather},
@@ -58,6 +61,14 @@ constexpr Algorithm kAlgorithms[] = {
      "exchange with partners at 1, 2, 4, ..., log2 n steps, sends B log2 n; default up to 32 KiB "
      "from 5 ranks, except for half types and codecs",
      AllreduceRecursiveDoubling},
+    {Collective::kAllreduce, "parameter_server",
+     "parts to their servers, merged at once, then to all, 2 steps; servers take turns from "
+     "operation to operation; partitions=K: into so many parts",
+     AllreduceParameterServer},
+    {Collective::kAllreduce, "hierarchical",
+     "to the leader of each host, between leaders as two_shot, and back; h hosts: sends 2B(h-1)/h "
+     "between hosts, coded, and raw within",
+     AllreduceHierarchical},
     {Collective::kAllreduce, "ring",
      "chunks twice around a ring, 2(n-1) steps, sends 2B(n-1)/n to one neighbour",
      AllreduceRing},
@@ -67,7 +78,7 @@ constexpr Algorithm kAlgorithms[] = {
      "and codecs",
      ReduceDirect},
     {Collective::kReduce, "binomial",
-     "whole blocks up a tree, log2 n steps, sends B; default from 5 ranks", ReduceBinomial},
+     "chunks up a tree, log2 n steps, sends B; default from 5 ranks", ReduceBinomial},
 
     {Collective::kAllgather, "direct",
      "blocks to all, 1 step, sends B(n-1); default up to 8 ranks or 32 KiB", AllgatherDirect},

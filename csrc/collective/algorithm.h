@@ -44,6 +44,10 @@ struct Problem {
                                  // are encoded; false: no encode or decode task at all
   bool reverse = false;          // kScan, kExscan: from the last rank to the first
   bool wide = false;             // the dtype is a half type: sums must be merged at once
+  int partitions = 0;            // parameter_server: into how many parts a block is cut; 0: a
+                                 // sound number
+  int rotation = 0;              // parameter_server: which rank serves the first part
+  std::vector<int> hosts = {};   // by rank: a number for its host; empty: not known
   bool multi_slot = false;       // the executor sends and receives grouped messages (schedule.h)
   // v-variants: bytes from rank s to rank d at [s * ranks + d] (alltoallv); for allgatherv,
   // gatherv, scatterv and reduce_scatterv the size of rank i's block at [i].

@@ -8,14 +8,19 @@ namespace jaxccomp {
 
 // bcast.cc
 Schedule BcastChain(const Problem& problem);
+Schedule BcastChainRecoded(const Problem& problem);
 Schedule BcastBinomial(const Problem& problem);
 Schedule BcastScatterAllgather(const Problem& problem);
 
 // allreduce.cc
 Schedule AllreduceOneShot(const Problem& problem);
 Schedule AllreduceTwoShot(const Problem& problem);
+Schedule AllreduceParameterServer(const Problem& problem);
 Schedule AllreduceRing(const Problem& problem);
 Schedule AllreduceRecursiveDoubling(const Problem& problem);
+
+// hierarchical.cc
+Schedule AllreduceHierarchical(const Problem& problem);
 
 // reduce.cc
 Schedule ReduceDirect(const Problem& problem);

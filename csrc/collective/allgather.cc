@@ -14,23 +14,23 @@ namespace jaxccomp {
 Schedule AllgatherDirect(const Problem& problem) {
   if (problem.ranks == 1) return CopyOnly(problem);
   Flow flow(problem);
-  ChunkSlots places(flow.ranks);
-  size_t chunk_count = 0;
+  ChunkSlots blocks(flow.ranks);
   for (int i = 0; i < flow.ranks; ++i) {
-    places[i] = flow.Chunks(OutputSlot(i, 0, BlockBytes(problem, i)));
-    chunk_count = std::max(chunk_count, places[i].size());
+    blocks[i] = flow.Chunks(OutputSlot(i, 0, BlockBytes(problem, i)));
   }
-  for (size_t k = 0; k < chunk_count; ++k) {
-    if (k < places[flow.rank].size()) {
-      const Slot own = places[flow.rank][k];
+  for (size_t k = 0; k < LanesOf(blocks); ++k) {
+    flow.Lane(k);
+    const std::vector<Slot> places = LaneOf(blocks, k);
+    const Slot own = places[flow.rank];
+    if (own.bytes() > 0) {
       const Parcel mine = flow.Pack(In(own));
       for (int step = 1; step < flow.ranks; ++step) flow.Send(flow.Peer(step), Tag(0, k), mine);
       flow.Place(own, mine);
     }
     for (int step = 1; step < flow.ranks; ++step) {
       const int peer = flow.Peer(-step);
-      if (k >= places[peer].size()) continue;
-      flow.Place(places[peer][k], flow.Land(peer, Tag(0, k), places[peer][k]));
+      if (places[peer].bytes() == 0) continue;
+      flow.Place(places[peer], flow.Land(peer, Tag(0, k), places[peer]));
     }
   }
   return std::move(flow).Finish();
@@ -41,16 +41,21 @@ Schedule AllgatherDirect(const Problem& problem) {
 Schedule AllgatherRing(const Problem& problem) {
   if (problem.ranks == 1) return CopyOnly(problem);
   Flow flow(problem);
-  ChunkSlots places(flow.ranks);
+  ChunkSlots blocks(flow.ranks);
   for (int i = 0; i < flow.ranks; ++i) {
-    places[i] = flow.Chunks(OutputSlot(i, 0, BlockBytes(problem, i)));
+    blocks[i] = flow.Chunks(OutputSlot(i, 0, BlockBytes(problem, i)));
   }
-  std::vector<Parcel> own;
-  for (const Slot& chunk : places[flow.rank]) {
-    own.push_back(flow.Pack(In(chunk)));
-    flow.Place(chunk, own.back());
+  for (size_t k = 0; k < LanesOf(blocks); ++k) {
+    flow.Lane(k);
+    const std::vector<Slot> places = LaneOf(blocks, k);
+    const Slot own = places[flow.rank];
+    Parcel mine;
+    if (own.bytes() > 0) {
+      mine = flow.Pack(In(own));
+      flow.Place(own, mine);
+    }
+    RingAllgather(flow, places, mine, /*before=*/{}, Tag(0, k));
   }
-  RingAllgather(flow, places, std::move(own), /*before=*/nullptr, /*first_phase=*/0);
   return std::move(flow).Finish();
 }
 
@@ -58,19 +63,23 @@ Schedule AllgatherRing(const Problem& problem) {
 // it) to the rank 2^s before it. log2(ranks) steps, ranks - 1 blocks sent per rank.
 Schedule AllgatherBruck(const Problem& problem) {
   if (problem.ranks == 1) return CopyOnly(problem);
-  Flow flow(problem);
-  const Slot range = OutputSlot(0, 0, problem.block_bytes);
-  if (range.bytes() == 0) return std::move(flow).Finish();
-  std::vector<Parcel> held = {flow.Pack(In(range))};  // blocks of rank, rank + 1, ...
-  flow.Place(Out(range, flow.rank), held[0]);
-  for (int distance = 1, step = 0; distance < flow.ranks; distance *= 2, ++step) {
-    const int count = std::min(distance, flow.ranks - distance);
-    flow.SendAll(flow.Peer(-distance), step, std::span(held).first(count));
-    std::vector<Slot> dsts;
-    for (int i = 0; i < count; ++i) dsts.push_back(Out(range, flow.Peer(distance + i)));
-    const std::vector<Parcel> landed = flow.LandAll(flow.Peer(distance), step, dsts);
-    for (int i = 0; i < count; ++i) flow.Place(dsts[i], landed[i]);
-    held.insert(held.end(), landed.begin(), landed.end());
+  Flow flow(problem, /*pieces=*/problem.ranks);
+  int64_t phase = 0;
+  const std::vector<Slot> chunks = flow.FewChunks(OutputSlot(0, 0, problem.block_bytes));
+  for (size_t k = 0; k < chunks.size(); ++k) {
+    flow.Lane(k);
+    const Slot range = chunks[k];
+    std::vector<Parcel> held = {flow.Pack(In(range))};  // blocks of rank, rank + 1, ...
+    flow.Place(Out(range, flow.rank), held[0]);
+    for (int distance = 1; distance < flow.ranks; distance *= 2, ++phase) {
+      const int count = std::min(distance, flow.ranks - distance);
+      flow.SendAll(flow.Peer(-distance), phase, std::span(held).first(count));
+      std::vector<Slot> dsts;
+      for (int i = 0; i < count; ++i) dsts.push_back(Out(range, flow.Peer(distance + i)));
+      const std::vector<Parcel> landed = flow.LandAll(flow.Peer(distance), phase, dsts);
+      for (int i = 0; i < count; ++i) flow.Place(dsts[i], landed[i]);
+      held.insert(held.end(), landed.begin(), landed.end());
+    }
   }
   return std::move(flow).Finish();
 }

@@ -10,6 +10,7 @@
 #include "collective/algorithms.h"
 #include "collective/flow.h"
 #include "collective/patterns/doubling.h"
+#include "collective/patterns/ring.h"
 
 namespace jaxccomp {
 
@@ -19,64 +20,88 @@ namespace jaxccomp {
 Schedule AllreduceOneShot(const Problem& problem) {
   if (problem.ranks == 1) return CopyOnly(problem);
   Flow flow(problem);
-  const Slot out = OutputSlot(0, 0, problem.block_bytes);
-  if (out.bytes() == 0) return std::move(flow).Finish();
-  std::vector<Slot> sources(flow.ranks);
-  std::vector<TaskId> deps;
-  const Parcel mine = flow.Pack(In(out));
-  sources[flow.rank] = mine.slot;
-  for (int step = 1; step < flow.ranks; ++step) {
-    deps.push_back(flow.ReaderOf(mine, flow.Send(flow.Peer(step), Tag(0, 0), mine)));
+  const std::vector<Slot> chunks = flow.Chunks(OutputSlot(0, 0, problem.block_bytes));
+  for (size_t k = 0; k < chunks.size(); ++k) {
+    flow.Lane(k);
+    std::vector<Slot> sources(flow.ranks);
+    std::vector<TaskId> deps;
+    const Parcel mine = flow.Pack(In(chunks[k]));
+    sources[flow.rank] = mine.slot;
+    for (int step = 1; step < flow.ranks; ++step) {
+      deps.push_back(flow.ReaderOf(mine, flow.Send(flow.Peer(step), Tag(0, k), mine)));
+    }
+    for (int step = 1; step < flow.ranks; ++step) {
+      const Parcel theirs = flow.Take(flow.Peer(-step), Tag(0, k), chunks[k]);
+      sources[flow.Peer(-step)] = theirs.slot;
+      deps.push_back(theirs.ready);
+    }
+    flow.Merge(chunks[k], std::move(sources), /*final=*/true, std::move(deps));
   }
-  for (int step = 1; step < flow.ranks; ++step) {
-    const Parcel theirs = flow.Take(flow.Peer(-step), Tag(0, 0), out);
-    sources[flow.Peer(-step)] = theirs.slot;
-    deps.push_back(theirs.ready);
-  }
-  flow.Merge(out, std::move(sources), /*final=*/true, std::move(deps));
   return std::move(flow).Finish();
 }
 
-// Direct reduce-scatter and all-gather: part i of every block goes to rank i, which merges all
-// of them at once, in rank order, and sends the result to everyone. Two steps, chunk by chunk
-// so that wire and merge overlap; 2 (ranks - 1) / ranks blocks sent per rank. With a codec
-// the merged part is encoded once and everyone, its owner too, decodes that code.
-Schedule AllreduceTwoShot(const Problem& problem) {
-  if (problem.ranks == 1) return CopyOnly(problem);
-  Flow flow(problem);
-  const int rank = flow.rank, ranks = flow.ranks;
-  const Slot out = OutputSlot(0, 0, problem.block_bytes);
-  ChunkSlots parts(ranks);
-  for (int i = 0; i < ranks; ++i) parts[i] = flow.PartChunks(out, i);
-  size_t chunk_count = 0;
-  for (const auto& part : parts) chunk_count = std::max(chunk_count, part.size());
+namespace {
 
-  std::vector<TaskId> merges;
-  std::vector<TaskId> readers(ranks);  // of this chunk of Input, by part
-  for (size_t k = 0; k < chunk_count; ++k) {
-    for (int step = 1; step < ranks; ++step) {
-      const int owner = flow.Peer(step);
-      if (k >= parts[owner].size()) continue;
-      const Parcel mine = flow.Pack(In(parts[owner][k]));
-      readers[owner] = flow.ReaderOf(mine, flow.Send(owner, Tag(0, k), mine));
+// Parts of the block, each with a rank that owns it: all send it their values, it merges them at
+// once, in rank order, and sends the result to all. Chunk by chunk, so that wire and merge overlap.
+// With a codec the merged part is encoded once and everyone, its owner too, decodes that code.
+// Part i belongs to rank first + i; with more parts than ranks, so many at a time.
+Schedule ByOwners(const Problem& problem, int parts, int first) {
+  if (problem.ranks == 1) return CopyOnly(problem);
+  Flow flow(problem, /*pieces=*/problem.coded ? 2 : 1);
+  const int rank = flow.rank, ranks = flow.ranks;
+  const std::vector<int> everybody = flow.Everybody();
+  const Slot out = OutputSlot(0, 0, problem.block_bytes);
+  size_t lane = 0;
+  for (int round = 0; round < parts; round += ranks) {
+    ChunkSlots owned(ranks);  // by owner
+    for (int i = round; i < std::min(parts, round + ranks); ++i) {
+      owned[Shifted(first, i % ranks, ranks)] = flow.PartChunks(out, i, parts);
     }
-    if (k < parts[rank].size()) {
-      const Slot dst = parts[rank][k];
-      merges.push_back(flow.MergeFromAll(In(dst), dst, Tag(0, k),
-                                         k >= kWindow ? merges[k - kWindow] : kNoTask));
-      const Parcel merged = flow.Pack(dst, merges.back());
-      for (int step = 1; step < ranks; ++step) flow.Send(flow.Peer(step), Tag(1, k), merged);
-      flow.Place(dst, merged);
-    }
-    for (int step = 1; step < ranks; ++step) {
-      const int owner = flow.Peer(-step);
-      if (k >= parts[owner].size()) continue;
-      const Slot dst = parts[owner][k];
-      const Parcel result = flow.Land(owner, Tag(1, k), dst, readers[owner]);
-      flow.Place(dst, result, {readers[owner]});
+    const size_t end = lane + LanesOf(owned);
+    for (size_t k = 0; lane < end; ++k, ++lane) {
+      flow.Lane(lane);
+      const std::vector<Slot> slots = LaneOf(owned, k);
+      std::vector<TaskId> readers(ranks);  // of Input, by owner
+      for (int step = 1; step < ranks; ++step) {
+        const int owner = flow.Peer(step);
+        if (slots[owner].bytes() == 0) continue;
+        const Parcel mine = flow.Pack(In(slots[owner]));
+        readers[owner] = flow.ReaderOf(mine, flow.Send(owner, Tag(0, lane), mine));
+      }
+      if (slots[rank].bytes() > 0) {
+        const Slot dst = slots[rank];
+        const TaskId merge = flow.MergeFromAll(everybody, In(dst), dst, Tag(0, lane));
+        const Parcel merged = flow.Pack(dst, merge);
+        for (int step = 1; step < ranks; ++step) flow.Send(flow.Peer(step), Tag(1, lane), merged);
+        flow.Place(dst, merged);
+      }
+      for (int step = 1; step < ranks; ++step) {
+        const int owner = flow.Peer(-step);
+        const Slot dst = slots[owner];
+        if (dst.bytes() == 0) continue;
+        flow.Place(dst, flow.Land(owner, Tag(1, lane), dst, readers[owner]), {readers[owner]});
+      }
     }
   }
   return std::move(flow).Finish();
+}
+
+}  // namespace
+
+// Direct reduce-scatter and all-gather: part i of every block goes to rank i. Two steps,
+// 2 (ranks - 1) / ranks blocks sent per rank.
+Schedule AllreduceTwoShot(const Problem& problem) {
+  return ByOwners(problem, problem.ranks, /*first=*/0);
+}
+
+// HiPress's bipartite shape: servers that take turns from operation to operation, as many as there
+// are partitions. A small block goes to one server, in one piece.
+Schedule AllreduceParameterServer(const Problem& problem) {
+  constexpr int64_t kLeastBytes = 64 << 10;
+  const int64_t sound = std::clamp<int64_t>(problem.block_bytes / kLeastBytes, 1, problem.ranks);
+  const int parts = problem.partitions > 0 ? problem.partitions : static_cast<int>(sound);
+  return ByOwners(problem, parts, problem.rotation % problem.ranks);
 }
 
 // Ring reduce-scatter, then ring all-gather. 2 (ranks - 1) steps, 2 (ranks - 1) / ranks
@@ -84,55 +109,50 @@ Schedule AllreduceTwoShot(const Problem& problem) {
 // ..., i. With a codec each hop of the first half encodes anew; the second half forwards codes.
 Schedule AllreduceRing(const Problem& problem) {
   if (problem.ranks == 1) return CopyOnly(problem);
-  Flow flow(problem);
-  const Slot out = OutputSlot(0, 0, problem.block_bytes);
-  ChunkSlots outputs(flow.ranks), inputs(flow.ranks);
-  for (int i = 0; i < flow.ranks; ++i) {
-    outputs[i] = flow.PartChunks(out, i);
-    for (const Slot& chunk : outputs[i]) inputs[i].push_back(In(chunk));
+  Flow flow(problem, /*pieces=*/problem.coded ? 2 : 1);
+  const ChunkSlots parts = flow.AllParts(OutputSlot(0, 0, problem.block_bytes));
+  for (size_t k = 0; k < LanesOf(parts); ++k) {
+    flow.Lane(k);
+    const std::vector<Slot> outputs = LaneOf(parts, k);
+    std::vector<Slot> inputs;
+    for (const Slot& slot : outputs) inputs.push_back(In(slot));
+    const Slot own = outputs[flow.rank];
+    const RingReduced reduced = RingReduceScatter(flow, inputs, own, Tag(0, k));
+    Parcel mine;
+    if (own.bytes() > 0) {
+      mine = flow.Pack(own, reduced.merged);
+      flow.Place(own, mine);
+    }
+    RingAllgather(flow, outputs, mine, reduced.readers, Tag(flow.ranks, k));
   }
-  const std::vector<Slot>& own = outputs[flow.rank];
-  const RingReduced reduced = RingReduceScatter(flow, inputs, own, /*first_phase=*/0);
-  std::vector<Parcel> parcels;
-  for (size_t k = 0; k < own.size(); ++k) {
-    parcels.push_back(flow.Pack(own[k], reduced.merged[k]));
-    flow.Place(own[k], parcels[k]);
-  }
-  RingAllgather(flow, outputs, std::move(parcels), &reduced.readers, /*first_phase=*/flow.ranks);
   return std::move(flow).Finish();
 }
 
-// At step s partners at distance 2^s exchange all they have and merge, lower ranks first; log2
-// of ranks steps, as many blocks sent per rank. With more ranks than a power of two, some hand
-// their block to a neighbour first and get the result from it. With a codec both partners
-// merge from both codes, so that they keep identical values; a rank that sat out gets the two
-// codes of the last step instead of its result, and comes to the same bits.
-Schedule AllreduceRecursiveDoubling(const Problem& problem) {
-  if (problem.ranks == 1) return CopyOnly(problem);
-  Flow flow(problem);
-  const Doubling doubling(flow.ranks);
+namespace {
+
+// One chunk of AllreduceRecursiveDoubling.
+void DoublingLane(Flow& flow, const Doubling& doubling, Slot out, size_t lane) {
   const int rank = flow.rank;
-  const Slot out = OutputSlot(0, 0, problem.block_bytes);
-  if (out.bytes() == 0) return std::move(flow).Finish();
-  constexpr uint32_t kHandOver = Tag(0, 0), kResultLow = Tag(0, 1), kResultHigh = Tag(0, 2);
+  const uint32_t hand_over = Tag(0, lane), result_low = Tag(1, lane), result_high = Tag(2, lane);
+  constexpr int kFirstStep = 3;
 
   if (doubling.SitsOut(rank)) {
     const Parcel mine = flow.Pack(In(out));
-    const TaskId reader = flow.ReaderOf(mine, flow.Send(rank + 1, kHandOver, mine));
+    const TaskId reader = flow.ReaderOf(mine, flow.Send(rank + 1, hand_over, mine));
     if (flow.coded) {
-      const Parcel low = flow.Take(rank + 1, kResultLow, out);
-      const Parcel high = flow.Take(rank + 1, kResultHigh, out);
+      const Parcel low = flow.Take(rank + 1, result_low, out);
+      const Parcel high = flow.Take(rank + 1, result_high, out);
       flow.Merge(out, {low.slot, high.slot}, /*final=*/true, {low.ready, high.ready, reader});
     } else {
-      flow.Land(rank + 1, kResultLow, out, reader);
+      flow.Land(rank + 1, result_low, out, reader);
     }
-    return std::move(flow).Finish();
+    return;
   }
 
   Slot held = In(out);
   TaskId ready = kNoTask;
   if (doubling.StandsForTwo(rank)) {
-    const Parcel theirs = flow.Take(rank - 1, kHandOver, out);
+    const Parcel theirs = flow.Take(rank - 1, hand_over, out);
     ready = flow.Merge(out, {theirs.slot, held}, /*final=*/false, {theirs.ready});
     held = out;
   }
@@ -143,9 +163,10 @@ Schedule AllreduceRecursiveDoubling(const Problem& problem) {
     const int peer = doubling.RankAt(partner);
     // By now 2^step places hold the same values.
     const int first = doubling.RankAt(place >> step << step);
-    const Parcel mine = flow.PackShared(first, static_cast<uint32_t>(step), held, ready);
-    const TaskId send = flow.Send(peer, Tag(1 + step, 0), mine);
-    const Parcel theirs = flow.Take(peer, Tag(1 + step, 0), out);
+    const uint32_t tag = Tag(kFirstStep + step, lane);
+    const Parcel mine = flow.PackShared(first, tag, held, ready);
+    const TaskId send = flow.Send(peer, tag, mine);
+    const Parcel theirs = flow.Take(peer, tag, out);
     low = place < partner ? mine : theirs;
     high = place < partner ? theirs : mine;
     ready = flow.Merge(out, {low.slot, high.slot}, /*final=*/step + 1 == doubling.steps,
@@ -154,11 +175,29 @@ Schedule AllreduceRecursiveDoubling(const Problem& problem) {
   }
   if (doubling.StandsForTwo(rank)) {
     if (flow.coded) {
-      flow.Send(rank - 1, kResultLow, low);
-      flow.Send(rank - 1, kResultHigh, high);
+      flow.Send(rank - 1, result_low, low);
+      flow.Send(rank - 1, result_high, high);
     } else {
-      flow.Send(rank - 1, kResultLow, {out, ready});
+      flow.Send(rank - 1, result_low, {out, ready});
     }
+  }
+}
+
+}  // namespace
+
+// At step s partners at distance 2^s exchange all they have and merge, lower ranks first; log2
+// of ranks steps, as many blocks sent per rank. With more ranks than a power of two, some hand
+// their block to a neighbour first and get the result from it. With a codec both partners
+// merge from both codes, so that they keep identical values; a rank that sat out gets the two
+// codes of the last step instead of its result, and comes to the same bits.
+Schedule AllreduceRecursiveDoubling(const Problem& problem) {
+  if (problem.ranks == 1) return CopyOnly(problem);
+  Flow flow(problem, /*pieces=*/problem.coded ? 2 : 1);
+  const Doubling doubling(flow.ranks);
+  const std::vector<Slot> chunks = flow.Chunks(OutputSlot(0, 0, problem.block_bytes));
+  for (size_t k = 0; k < chunks.size(); ++k) {
+    flow.Lane(k);
+    DoublingLane(flow, doubling, chunks[k], k);
   }
   return std::move(flow).Finish();
 }

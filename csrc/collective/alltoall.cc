@@ -16,14 +16,14 @@ Schedule Exchange(const Problem& problem, const std::vector<Slot>& sources,
                   const std::vector<Slot>& dsts) {
   Flow flow(problem);
   ChunkSlots sent(flow.ranks), landed(flow.ranks);
-  size_t chunk_count = 0;
   for (int peer = 0; peer < flow.ranks; ++peer) {
-    if (peer == flow.rank) continue;
     sent[peer] = flow.Chunks(sources[peer]);
     landed[peer] = flow.Chunks(dsts[peer]);
-    chunk_count = std::max({chunk_count, sent[peer].size(), landed[peer].size()});
   }
-  for (size_t k = 0; k < chunk_count; ++k) {
+  // A ragged exchange may offer itself more than it takes.
+  const size_t own_count = std::min(sent[flow.rank].size(), landed[flow.rank].size());
+  for (size_t k = 0; k < std::max(LanesOf(sent), LanesOf(landed)); ++k) {
+    flow.Lane(k);
     for (int step = 1; step < flow.ranks; ++step) {
       const int to = flow.Peer(step), from = flow.Peer(-step);
       if (k < sent[to].size()) flow.Send(to, Tag(0, k), flow.Pack(sent[to][k]));
@@ -31,11 +31,8 @@ Schedule Exchange(const Problem& problem, const std::vector<Slot>& sources,
         flow.Place(landed[from][k], flow.Land(from, Tag(0, k), landed[from][k]));
       }
     }
+    if (k < own_count) flow.Copy(landed[flow.rank][k], sent[flow.rank][k]);
   }
-  const std::vector<Slot> own_source = flow.Chunks(sources[flow.rank]);
-  const std::vector<Slot> own_dst = flow.Chunks(dsts[flow.rank]);
-  const size_t own_count = std::min(own_source.size(), own_dst.size());
-  for (size_t k = 0; k < own_count; ++k) flow.Copy(own_dst[k], own_source[k]);
   return std::move(flow).Finish();
 }
 
@@ -73,32 +70,36 @@ Schedule RaggedAlltoallDirect(const Problem& problem) {
 // to ranks / 2 blocks per rank. Blocks in transit lie in scratch, on their last hop they land in
 // place, so nothing is rotated or packed.
 Schedule AlltoallBruck(const Problem& problem) {
-  Flow flow(problem);
-  const Slot range = OutputSlot(0, 0, problem.block_bytes);
-  if (range.bytes() == 0) return std::move(flow).Finish();
-  // held[i]: the block that came from rank - (the digits of i walked so far).
-  std::vector<Parcel> held(flow.ranks);
-  for (int i = 1; i < flow.ranks; ++i) held[i] = flow.Pack(In(range, flow.Peer(i)));
-  for (int digit = 1, step = 0; digit < flow.ranks; digit *= 2, ++step) {
-    std::vector<Parcel> sent;
-    std::vector<int> moved;
-    std::vector<Slot> dsts;
-    for (int i = digit; i < flow.ranks; ++i) {
-      if ((i & digit) == 0) continue;
-      const bool last_hop = i < 2 * digit;
-      sent.push_back(held[i]);
-      moved.push_back(i);
-      dsts.push_back(last_hop ? Out(range, flow.Peer(-i))
-                              : Slot{Space::kScratch, 0, range.begin, range.end});
+  Flow flow(problem, /*pieces=*/problem.ranks);
+  int64_t phase = 0;
+  const std::vector<Slot> chunks = flow.FewChunks(OutputSlot(0, 0, problem.block_bytes));
+  for (size_t k = 0; k < chunks.size(); ++k) {
+    flow.Lane(k);
+    const Slot range = chunks[k];
+    // held[i]: the block that came from rank - (the digits of i walked so far).
+    std::vector<Parcel> held(flow.ranks);
+    for (int i = 1; i < flow.ranks; ++i) held[i] = flow.Pack(In(range, flow.Peer(i)));
+    for (int digit = 1; digit < flow.ranks; digit *= 2, ++phase) {
+      std::vector<Parcel> sent;
+      std::vector<int> moved;
+      std::vector<Slot> dsts;
+      for (int i = digit; i < flow.ranks; ++i) {
+        if ((i & digit) == 0) continue;
+        const bool last_hop = i < 2 * digit;
+        sent.push_back(held[i]);
+        moved.push_back(i);
+        dsts.push_back(last_hop ? Out(range, flow.Peer(-i))
+                                : Slot{Space::kScratch, 0, range.begin, range.end});
+      }
+      flow.SendAll(flow.Peer(digit), phase, sent);
+      const std::vector<Parcel> landed = flow.LandAll(flow.Peer(-digit), phase, dsts);
+      for (size_t j = 0; j < moved.size(); ++j) {
+        held[moved[j]] = landed[j];
+        if (dsts[j].space == Space::kOutput) flow.Place(dsts[j], landed[j]);
+      }
     }
-    flow.SendAll(flow.Peer(digit), step, sent);
-    const std::vector<Parcel> landed = flow.LandAll(flow.Peer(-digit), step, dsts);
-    for (size_t j = 0; j < moved.size(); ++j) {
-      held[moved[j]] = landed[j];
-      if (dsts[j].space == Space::kOutput) flow.Place(dsts[j], landed[j]);
-    }
+    flow.Copy(Out(range, flow.rank), In(range, flow.rank));
   }
-  flow.Copy(Out(range, flow.rank), In(range, flow.rank));
   return std::move(flow).Finish();
 }
 

@@ -11,16 +11,20 @@
 
 namespace jaxccomp {
 
+namespace {
+
 // The chunks go down the chain root, root + 1, ..., each rank forwarding a chunk while it receives
 // the next. Steps: ranks - 1 + chunks. Every rank but the last sends the block once, which
-// for large blocks is as fast as the root can send at all.
-Schedule BcastChain(const Problem& problem) {
+// for large blocks is as fast as the root can send at all. `anew`: each hop encodes for itself what
+// it has decoded.
+Schedule Chain(const Problem& problem, bool anew) {
   if (problem.ranks == 1) return CopyOnly(problem);
   Flow flow(problem);
   const int place = Shifted(flow.rank, -problem.root, flow.ranks);
   const int next = flow.Peer(1), previous = flow.Peer(-1);
   const std::vector<Slot> chunks = flow.Chunks(OutputSlot(0, 0, problem.block_bytes));
   for (size_t k = 0; k < chunks.size(); ++k) {
+    flow.Lane(k);
     if (place == 0) {
       const Parcel parcel = flow.Pack(In(chunks[k]));
       flow.Send(next, Tag(0, k), parcel);
@@ -28,26 +32,39 @@ Schedule BcastChain(const Problem& problem) {
       continue;
     }
     const Parcel parcel = flow.Land(previous, Tag(0, k), chunks[k]);
-    if (place + 1 < flow.ranks) flow.Send(next, Tag(0, k), parcel);
-    flow.Place(chunks[k], parcel);
+    const bool forwards = place + 1 < flow.ranks;
+    if (forwards && !anew) flow.Send(next, Tag(0, k), parcel);
+    const TaskId placed = flow.Place(chunks[k], parcel);
+    if (forwards && anew) flow.Send(next, Tag(0, k), flow.Pack(chunks[k], placed));
   }
   return std::move(flow).Finish();
 }
 
-// The whole block down a binomial tree, largest subtree first. Steps: log2(ranks).
+}  // namespace
+
+Schedule BcastChain(const Problem& problem) { return Chain(problem, /*anew=*/false); }
+
+// What libraries do that compress between two ranks and know nothing of the collective: here to
+// compare with.
+Schedule BcastChainRecoded(const Problem& problem) { return Chain(problem, /*anew=*/true); }
+
+// The chunks down a binomial tree, largest subtree first. Steps: log2(ranks) per chunk.
 Schedule BcastBinomial(const Problem& problem) {
   if (problem.ranks == 1) return CopyOnly(problem);
   Flow flow(problem);
-  if (problem.block_bytes == 0) return std::move(flow).Finish();
   const BinomialNode node(flow.rank, problem.root, flow.ranks);
-  const Slot out = OutputSlot(0, 0, problem.block_bytes);
-  const Parcel parcel = node.is_root() ? flow.Pack(In(out))
-                                       : flow.Land(node.RankOf(node.parent()), Tag(0, 0), out);
-  for (int distance = node.limit() / 2; distance >= 1; distance /= 2) {
-    const int child = node.virtual_rank + distance;
-    if (child < flow.ranks) flow.Send(node.RankOf(child), Tag(0, 0), parcel);
+  const std::vector<Slot> chunks = flow.Chunks(OutputSlot(0, 0, problem.block_bytes));
+  for (size_t k = 0; k < chunks.size(); ++k) {
+    flow.Lane(k);
+    const Parcel parcel = node.is_root()
+                              ? flow.Pack(In(chunks[k]))
+                              : flow.Land(node.RankOf(node.parent()), Tag(0, k), chunks[k]);
+    for (int distance = node.limit() / 2; distance >= 1; distance /= 2) {
+      const int child = node.virtual_rank + distance;
+      if (child < flow.ranks) flow.Send(node.RankOf(child), Tag(0, k), parcel);
+    }
+    flow.Place(chunks[k], parcel);
   }
-  flow.Place(out, parcel);
   return std::move(flow).Finish();
 }
 
@@ -56,49 +73,41 @@ Schedule BcastBinomial(const Problem& problem) {
 // Steps: ranks - 1 of 1/ranks of the block each; the root sends the block twice, others once.
 Schedule BcastScatterAllgather(const Problem& problem) {
   if (problem.ranks == 1) return CopyOnly(problem);
-  Flow flow(problem);
+  Flow flow(problem, /*pieces=*/problem.coded ? 2 : 1);
   const int ranks = flow.ranks;
   const int place = Shifted(flow.rank, -problem.root, ranks);
   const int next = flow.Peer(1), previous = flow.Peer(-1);
-  const Slot out = OutputSlot(0, 0, problem.block_bytes);
-  std::vector<std::vector<Slot>> chunks(ranks);
-  for (int i = 0; i < ranks; ++i) chunks[i] = flow.PartChunks(out, i);
-
-  // parcels[i]: part i as this rank holds it.
-  std::vector<std::vector<Parcel>> parcels(ranks);
-  if (place == 0) {
-    for (int step = 1; step <= ranks; ++step) {
-      const int part = step % ranks;
-      for (size_t k = 0; k < chunks[part].size(); ++k) {
-        parcels[part].push_back(flow.Pack(In(chunks[part][k])));
-        if (part != 0) {
-          flow.Send(Shifted(problem.root, part, ranks), Tag(part, k), parcels[part][k]);
-        }
+  const ChunkSlots parts = flow.AllParts(OutputSlot(0, 0, problem.block_bytes));
+  for (size_t k = 0; k < LanesOf(parts); ++k) {
+    flow.Lane(k);
+    const std::vector<Slot> places = LaneOf(parts, k);
+    std::vector<Parcel> parcels(ranks);  // by part, as this rank holds it
+    if (place == 0) {
+      for (int step = 1; step <= ranks; ++step) {
+        const int part = step % ranks;
+        if (places[part].bytes() == 0) continue;
+        parcels[part] = flow.Pack(In(places[part]));
+        if (part != 0) flow.Send(Shifted(problem.root, part, ranks), Tag(part, k), parcels[part]);
       }
-    }
-    for (int part = 0; part < ranks; ++part) {
-      for (size_t k = 0; k < chunks[part].size(); ++k) {
-        flow.Place(chunks[part][k], parcels[part][k]);
+      for (int part = 0; part < ranks; ++part) {
+        if (places[part].bytes() > 0) flow.Place(places[part], parcels[part]);
       }
+    } else if (places[place].bytes() > 0) {
+      parcels[place] = flow.Land(problem.root, Tag(place, k), places[place]);
+      flow.Place(places[place], parcels[place]);
     }
-  } else {
-    for (size_t k = 0; k < chunks[place].size(); ++k) {
-      parcels[place].push_back(flow.Land(problem.root, Tag(place, k), chunks[place][k]));
-      flow.Place(chunks[place][k], parcels[place][k]);
-    }
-  }
-  for (int step = 0; step + 1 < ranks; ++step) {
-    if (place + 1 < ranks) {
+    std::vector<TaskId> used;  // the last uses of what came at the step before: bounds what is held
+    for (int step = 0; step + 1 < ranks; ++step) {
       const int sent = AllgatherPart(place, step, ranks);
-      for (size_t k = 0; k < chunks[sent].size(); ++k) {
-        flow.Send(next, Tag(sent, k), parcels[sent][k]);
+      const int landed = AllgatherPart(place, step + 1, ranks);
+      TaskId send = kNoTask;
+      if (place + 1 < ranks && places[sent].bytes() > 0) {
+        send = flow.Send(next, Tag(sent, k), parcels[sent]);
       }
-    }
-    if (place == 0) continue;
-    const int landed = AllgatherPart(place, step + 1, ranks);
-    for (size_t k = 0; k < chunks[landed].size(); ++k) {
-      parcels[landed].push_back(flow.Land(previous, Tag(landed, k), chunks[landed][k]));
-      flow.Place(chunks[landed][k], parcels[landed][k]);
+      if (place == 0 || places[landed].bytes() == 0) continue;
+      parcels[landed] = flow.coded ? flow.Take(previous, Tag(landed, k), places[landed], used)
+                                   : flow.Land(previous, Tag(landed, k), places[landed]);
+      used = {flow.Place(places[landed], parcels[landed]), send};
     }
   }
   return std::move(flow).Finish();

@@ -1,19 +1,22 @@
 #include "collective/flow.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 namespace jaxccomp {
 
-Flow::Flow(const Problem& problem)
+// A message of several slots has tags up to Tag(phase, slots); there are few enough phases.
+constexpr int64_t kFewChunks = 2048;
+
+Flow::Flow(const Problem& problem, int pieces)
     : rank(problem.rank),
       ranks(problem.ranks),
       coded(problem.coded),
-      chunk_bytes_(problem.chunk_bytes),
+      chunk_bytes_(problem.chunk_bytes / pieces),
       multi_slot_(problem.multi_slot) {}
 
-std::vector<Slot> Flow::Chunks(Slot whole) const {
-  const int64_t chunk_bytes = ChunkBytes(whole.bytes(), chunk_bytes_);
+std::vector<Slot> Flow::Cut(Slot whole, int64_t chunk_bytes) const {
   std::vector<Slot> chunks;
   chunks.reserve(whole.bytes() / chunk_bytes + 1);
   for (int64_t begin = whole.begin; begin < whole.end; begin += chunk_bytes) {
@@ -23,9 +26,23 @@ std::vector<Slot> Flow::Chunks(Slot whole) const {
   return chunks;
 }
 
-std::vector<Slot> Flow::PartChunks(Slot whole, int index) const {
-  return Chunks({whole.space, whole.block, PartBegin(whole.end, index, ranks),
-                 PartBegin(whole.end, index + 1, ranks)});
+std::vector<Slot> Flow::Chunks(Slot whole) const {
+  return Cut(whole, ChunkBytes(whole.bytes(), chunk_bytes_));
+}
+
+std::vector<Slot> Flow::FewChunks(Slot whole) const {
+  return Cut(whole, ChunkBytes(whole.bytes(), std::max(chunk_bytes_, whole.bytes() / kFewChunks)));
+}
+
+std::vector<Slot> Flow::PartChunks(Slot whole, int index, int parts) const {
+  return Chunks({whole.space, whole.block, PartBegin(whole.end, index, parts),
+                 PartBegin(whole.end, index + 1, parts)});
+}
+
+ChunkSlots Flow::AllParts(Slot whole) const {
+  ChunkSlots parts(ranks);
+  for (int i = 0; i < ranks; ++i) parts[i] = PartChunks(whole, i, ranks);
+  return parts;
 }
 
 Parcel Flow::Pack(Slot src, TaskId ready) {
@@ -49,10 +66,10 @@ Parcel Flow::Land(int peer, uint32_t tag, Slot dst, TaskId before) {
   return {dst, builder_.Recv(peer, tag, dst, {before})};
 }
 
-Parcel Flow::Take(int peer, uint32_t tag, Slot range, TaskId before) {
+Parcel Flow::Take(int peer, uint32_t tag, Slot range, std::vector<TaskId> before) {
   const Slot slot =
       coded ? builder_.Code(range.begin, range.end) : builder_.Scratch(range.begin, range.end);
-  return {slot, builder_.Recv(peer, tag, slot, {before})};
+  return {slot, builder_.Recv(peer, tag, slot, std::move(before))};
 }
 
 TaskId Flow::Place(Slot dst, const Parcel& parcel, std::vector<TaskId> before) {
@@ -106,83 +123,98 @@ TaskId Flow::Merge(Slot dst, std::vector<Slot> sources, bool final, std::vector<
   return builder_.Merge(dst, std::move(sources), final, std::move(deps));
 }
 
-TaskId Flow::MergeFromAll(Slot own, Slot dst, uint32_t tag, TaskId freed) {
-  std::vector<Slot> sources(ranks);
-  std::vector<TaskId> deps;
-  deps.reserve(ranks);
-  sources[rank] = own;
-  for (int step = 1; step < ranks; ++step) {
-    const int peer = Peer(-step);
-    const Parcel theirs = Take(peer, tag, dst, freed);
-    sources[peer] = theirs.slot;
+TaskId Flow::MergeFromAll(std::span<const int> team, Slot own, Slot dst, uint32_t tag,
+                          TaskId ready) {
+  const auto members = static_cast<int>(team.size());
+  const auto place =
+      static_cast<int>(std::find(team.begin(), team.end(), rank) - team.begin());
+  std::vector<Slot> sources(members);
+  std::vector<TaskId> deps = {ready};
+  deps.reserve(members);
+  sources[place] = own;
+  for (int step = 1; step < members; ++step) {
+    const int from = Shifted(place, -step, members);
+    const Parcel theirs = Take(team[from], tag, dst);
+    sources[from] = theirs.slot;
     deps.push_back(theirs.ready);
   }
   return Merge(dst, std::move(sources), /*final=*/true, std::move(deps));
 }
 
-RingReduced RingReduceScatter(Flow& flow, const ChunkSlots& parts, const std::vector<Slot>& result,
-                              int64_t first_phase) {
+std::vector<int> Flow::Everybody() const {
+  std::vector<int> everybody(ranks);
+  std::iota(everybody.begin(), everybody.end(), 0);
+  return everybody;
+}
+
+TaskId Flow::SendRaw(int peer, uint32_t tag, Slot src, std::vector<TaskId> deps) {
+  return builder_.Send(peer, tag, src, std::move(deps));
+}
+
+TaskId Flow::RecvRaw(int peer, uint32_t tag, Slot dst, std::vector<TaskId> deps) {
+  return builder_.Recv(peer, tag, dst, std::move(deps));
+}
+
+std::vector<Slot> LaneOf(const ChunkSlots& parts, size_t lane) {
+  std::vector<Slot> slots;
+  slots.reserve(parts.size());
+  for (const auto& chunks : parts) slots.push_back(lane < chunks.size() ? chunks[lane] : Slot());
+  return slots;
+}
+
+RingReduced RingReduceScatter(Flow& flow, const std::vector<Slot>& parts, Slot result,
+                              uint32_t tag) {
   const int next = flow.Peer(1), previous = flow.Peer(-1);
   RingReduced reduced;
-  reduced.readers.resize(flow.ranks);
-  const int first = ReduceScatterPart(flow.rank, 0, flow.ranks);
-  std::vector<Parcel> held;  // what goes to the successor at this step
-  for (const Slot& chunk : parts[first]) held.push_back(flow.Pack(chunk));
-  std::vector<TaskId> last_readers;  // of what was held at the step before
+  reduced.readers.resize(flow.ranks, kNoTask);
+  Parcel held;                 // what goes to the successor at this step, if there is any
+  std::vector<TaskId> used;    // the last uses of what was held at the step before
   for (int step = 0; step + 1 < flow.ranks; ++step) {
     const int sent = ReduceScatterPart(flow.rank, step, flow.ranks);
     const int taken = ReduceScatterPart(flow.rank, step + 1, flow.ranks);
     const bool last = step + 2 == flow.ranks;
-    std::vector<TaskId> readers;
-    std::vector<Parcel> merged;
-    for (size_t k = 0; k < std::max(held.size(), parts[taken].size()); ++k) {
-      if (k < held.size()) {
-        const TaskId send = flow.Send(next, Tag(first_phase + sent, k), held[k]);
-        readers.push_back(flow.ReaderOf(held[k], send));
-      }
-      if (k >= parts[taken].size()) continue;
-      const Slot own = parts[taken][k];
-      // Waiting for the forwarding of one step ago keeps two parts of scratch at a time. It
-      // cannot close a circle: it only ever waits for earlier steps of the successors.
-      const TaskId freed = last_readers.empty()
-                               ? kNoTask
-                               : last_readers[std::min(k, last_readers.size() - 1)];
-      const Parcel theirs = flow.Take(previous, Tag(first_phase + taken, k), own, freed);
-      const Slot dst = last          ? result[k]
-                       : flow.coded  ? flow.Scratch(own)
-                                     : theirs.slot;
-      const TaskId merge = flow.Merge(dst, {theirs.slot, own}, last, {theirs.ready});
-      reduced.readers[taken].push_back(merge);
+    TaskId send = kNoTask;
+    if (parts[sent].bytes() > 0) {
+      if (step == 0) held = flow.Pack(parts[sent]);
+      send = flow.Send(next, tag + Tag(sent, 0), held);
+      if (step == 0) reduced.readers[sent] = flow.ReaderOf(held, send);
+    }
+    if (parts[taken].bytes() > 0) {
+      // Waiting for what one step ago did bounds what is held. It cannot close a circle: it only
+      // ever waits for earlier steps of the successors.
+      const Parcel theirs = flow.Take(previous, tag + Tag(taken, 0), parts[taken], used);
+      const Slot dst = last         ? result
+                       : flow.coded ? flow.Scratch(parts[taken])
+                                    : theirs.slot;
+      const TaskId merge = flow.Merge(dst, {theirs.slot, parts[taken]}, last, {theirs.ready});
+      reduced.readers[taken] = merge;
+      used = {merge, send};
       if (last) {
-        reduced.merged.push_back(merge);
+        reduced.merged = merge;
       } else {
-        merged.push_back(flow.Pack(dst, merge));
+        held = flow.Pack(dst, merge);
       }
     }
-    if (step == 0) reduced.readers[first] = readers;
-    last_readers = std::move(readers);
-    held = std::move(merged);
   }
   return reduced;
 }
 
-void RingAllgather(Flow& flow, const ChunkSlots& places, std::vector<Parcel> own,
-                   const ChunkTasks* before, int64_t first_phase) {
+void RingAllgather(Flow& flow, const std::vector<Slot>& places, Parcel own,
+                   std::span<const TaskId> before, uint32_t tag) {
   const int next = flow.Peer(1), previous = flow.Peer(-1);
-  std::vector<Parcel> held = std::move(own);
+  Parcel held = own;
+  std::vector<TaskId> used;  // as above
   for (int step = 0; step + 1 < flow.ranks; ++step) {
     const int sent = AllgatherPart(flow.rank, step, flow.ranks);
     const int landed = AllgatherPart(flow.rank, step + 1, flow.ranks);
-    std::vector<Parcel> got;
-    for (size_t k = 0; k < std::max(held.size(), places[landed].size()); ++k) {
-      if (k < held.size()) flow.Send(next, Tag(first_phase + sent, k), held[k]);
-      if (k >= places[landed].size()) continue;
-      const Slot dst = places[landed][k];
-      const TaskId free = before == nullptr ? kNoTask : (*before)[landed][k];
-      got.push_back(flow.Land(previous, Tag(first_phase + landed, k), dst, free));
-      flow.Place(dst, got.back(), {free});
+    const TaskId send = places[sent].bytes() > 0 ? flow.Send(next, tag + Tag(sent, 0), held)
+                                                 : kNoTask;
+    if (places[landed].bytes() > 0) {
+      const TaskId free = before.empty() ? kNoTask : before[landed];
+      held = flow.coded ? flow.Take(previous, tag + Tag(landed, 0), places[landed], used)
+                        : flow.Land(previous, tag + Tag(landed, 0), places[landed], free);
+      used = {flow.Place(places[landed], held, {free}), send};
     }
-    held = std::move(got);
   }
 }
 

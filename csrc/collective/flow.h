@@ -2,6 +2,7 @@
 // raw or coded. A Flow hides the difference, an algorithm says only who sends what to whom.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -19,9 +20,6 @@ struct Parcel {
   Slot slot;
   TaskId ready = kNoTask;
 };
-
-// How many chunks of a peer's values wait to be merged at a time; bounds the scratch memory.
-inline constexpr int kWindow = 4;
 
 // Tags are unique per sender and receiver: `phase` numbers what travels between a pair of
 // ranks, `chunk` is the number of the chunk in it.
@@ -43,20 +41,36 @@ inline constexpr Slot Out(Slot range, int block = 0) {
   return OutputSlot(block, range.begin, range.end);
 }
 
+// Chunks by rank (blocks or parts of them), in order.
+using ChunkSlots = std::vector<std::vector<Slot>>;
+
+inline size_t LanesOf(const ChunkSlots& parts) {
+  size_t lanes = 0;
+  for (const auto& chunks : parts) lanes = std::max(lanes, chunks.size());
+  return lanes;
+}
+
 class Flow {
  public:
-  explicit Flow(const Problem& problem);
+  // `pieces`: how many times smaller than usual chunks are, for algorithms that hold more than two
+  // chunks per peer in a lane.
+  explicit Flow(const Problem& problem, int pieces = 1);
 
   const int rank;
   const int ranks;
   const bool coded;
 
   int Peer(int distance) const { return Shifted(rank, distance, ranks); }
+  // The lane (schedule.h) of what follows: the number of its chunk.
+  void Lane(size_t lane) { builder_.Lane(lane); }
 
   // The chunks of a slot, in order; none for an empty slot.
   std::vector<Slot> Chunks(Slot whole) const;
-  // Part `index` of `ranks` of a slot that starts at 0, cut into chunks.
-  std::vector<Slot> PartChunks(Slot whole, int index) const;
+  // The same, few enough for messages of several slots, whose tags number the slots as well.
+  std::vector<Slot> FewChunks(Slot whole) const;
+  // Part `index` of `parts` of a slot that starts at 0, cut into chunks.
+  std::vector<Slot> PartChunks(Slot whole, int index, int parts) const;
+  ChunkSlots AllParts(Slot whole) const;  // one part per rank
 
   // Makes `src` fit to travel, encoding it when coded; to be done once per range.
   Parcel Pack(Slot src, TaskId ready = kNoTask);
@@ -72,7 +86,7 @@ class Flow {
   // `before`: tasks that must be over before dst is written.
   Parcel Land(int peer, uint32_t tag, Slot dst, TaskId before = kNoTask);
   // Receives values to be merged or forwarded: into a new Scratch or Code block.
-  Parcel Take(int peer, uint32_t tag, Slot range, TaskId before = kNoTask);
+  Parcel Take(int peer, uint32_t tag, Slot range, std::vector<TaskId> before = {});
   // Puts a parcel's values into dst: a decode or a copy, or nothing when they are there.
   TaskId Place(Slot dst, const Parcel& parcel, std::vector<TaskId> before = {});
 
@@ -86,37 +100,44 @@ class Flow {
   TaskId Merge(Slot dst, std::vector<Slot> sources, bool final, std::vector<TaskId> deps);
   Slot Scratch(Slot range) { return builder_.Scratch(range.begin, range.end); }
 
-  // Takes one chunk from every other rank and merges them all, rank 0 first, into `dst`; `own`
-  // is this rank's part in it. `freed` is the merge whose scratch memory this one may reuse.
-  TaskId MergeFromAll(Slot own, Slot dst, uint32_t tag, TaskId freed);
+  // Takes one chunk from every other of `team` and merges them all, in the order of `team`, into
+  // `dst`; `own` is this rank's part in it, there after `ready`.
+  TaskId MergeFromAll(std::span<const int> team, Slot own, Slot dst, uint32_t tag,
+                      TaskId ready = kNoTask);
+  // All ranks, in order.
+  std::vector<int> Everybody() const;
+
+  // Values that travel raw, whatever the codec: between ranks of one host.
+  TaskId SendRaw(int peer, uint32_t tag, Slot src, std::vector<TaskId> deps = {});
+  TaskId RecvRaw(int peer, uint32_t tag, Slot dst, std::vector<TaskId> deps = {});
 
   Schedule Finish() && { return std::move(builder_).Build(); }
 
  private:
   bool Grouped() const { return multi_slot_ && !coded; }
+  std::vector<Slot> Cut(Slot whole, int64_t chunk_bytes) const;
 
   const int64_t chunk_bytes_;
   const bool multi_slot_;
   ScheduleBuilder builder_;
 };
 
-// Per part, per chunk: a task (or kNoTask).
-using ChunkTasks = std::vector<std::vector<TaskId>>;
-using ChunkSlots = std::vector<std::vector<Slot>>;
-
-// Ring reduce-scatter. parts[i]: the chunks of this rank's contribution to part i;
-// result[k]: where chunk k of part `rank` goes. Bytes sent per rank: all parts but one.
+// One lane of a ring reduce-scatter. parts[i]: this rank's contribution to part i, or an empty slot
+// where the part has no such chunk; result: where part `rank` goes. `tag` of the lane at phase 0.
+// Bytes sent per rank: all parts but one.
 struct RingReduced {
-  ChunkTasks readers;           // the last task that reads parts[i][k]
-  std::vector<TaskId> merged;   // per chunk of the result
+  std::vector<TaskId> readers;   // by part: the last task that reads it
+  TaskId merged = kNoTask;       // the result
 };
-RingReduced RingReduceScatter(Flow& flow, const ChunkSlots& parts, const std::vector<Slot>& result,
-                              int64_t first_phase);
+RingReduced RingReduceScatter(Flow& flow, const std::vector<Slot>& parts, Slot result, uint32_t tag);
 
-// Ring all-gather. places[i]: the chunks of part i's place; own: this rank's part, packed.
-// `before`, if not null: a task that must be over before places[i][k] is written.
-void RingAllgather(Flow& flow, const ChunkSlots& places, std::vector<Parcel> own,
-                   const ChunkTasks* before, int64_t first_phase);
+// One lane of a ring all-gather. places[i]: where part i goes, maybe empty; own: this rank's part,
+// packed. `before`, if not empty: by part, a task that must be over before its place is written.
+void RingAllgather(Flow& flow, const std::vector<Slot>& places, Parcel own,
+                   std::span<const TaskId> before, uint32_t tag);
+
+// Chunk `lane` of every part; empty slots where there is none.
+std::vector<Slot> LaneOf(const ChunkSlots& parts, size_t lane);
 
 // Size of block i of the v-variants, or of any block of a uniform collective.
 inline int64_t BlockBytes(const Problem& problem, int block) {

@@ -29,21 +29,22 @@ Schedule BarrierDissemination(const Problem& problem) {
 Schedule PairsDirect(const Problem& problem) {
   Flow flow(problem);
   const std::vector<Slot> chunks = flow.Chunks(OutputSlot(0, 0, problem.block_bytes));
-  std::vector<Parcel> mine;  // packed at the first destination
-  std::vector<std::pair<int, int>> seen;
+  std::vector<std::pair<int, int>> pairs;  // those of this rank
   for (const auto& pair : problem.pairs) {
     const auto [source, destination] = pair;
     if (source < 0 || destination < 0) continue;
     if (source != flow.rank && destination != flow.rank) continue;
-    if (std::find(seen.begin(), seen.end(), pair) != seen.end()) continue;
-    seen.push_back(pair);
-    const bool pack = source == flow.rank && source != destination && mine.empty();
-    for (size_t k = 0; k < chunks.size(); ++k) {
-      if (pack) mine.push_back(flow.Pack(In(chunks[k])));
+    if (std::find(pairs.begin(), pairs.end(), pair) == pairs.end()) pairs.push_back(pair);
+  }
+  for (size_t k = 0; k < chunks.size(); ++k) {
+    flow.Lane(k);
+    Parcel mine;  // packed at the first destination
+    for (const auto& [source, destination] : pairs) {
       if (source == destination) {
         flow.Copy(chunks[k], In(chunks[k]));
       } else if (source == flow.rank) {
-        flow.Send(destination, Tag(0, k), mine[k]);
+        if (mine.slot.bytes() == 0) mine = flow.Pack(In(chunks[k]));
+        flow.Send(destination, Tag(0, k), mine);
       } else {
         flow.Place(chunks[k], flow.Land(source, Tag(0, k), chunks[k]));
       }

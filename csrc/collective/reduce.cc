@@ -15,49 +15,52 @@ namespace jaxccomp {
 Schedule ReduceDirect(const Problem& problem) {
   if (problem.ranks == 1) return CopyOnly(problem);
   Flow flow(problem);
+  const std::vector<int> everybody = flow.Everybody();
   const std::vector<Slot> chunks = flow.Chunks(OutputSlot(0, 0, problem.block_bytes));
-  std::vector<TaskId> merges;
   for (size_t k = 0; k < chunks.size(); ++k) {
-    if (flow.rank != problem.root) {
+    flow.Lane(k);
+    if (flow.rank == problem.root) {
+      flow.MergeFromAll(everybody, In(chunks[k]), chunks[k], Tag(0, k));
+    } else {
       flow.Send(problem.root, Tag(0, k), flow.Pack(In(chunks[k])));
-      continue;
     }
-    merges.push_back(flow.MergeFromAll(In(chunks[k]), chunks[k], Tag(0, k),
-                                       k >= kWindow ? merges[k - kWindow] : kNoTask));
   }
   return std::move(flow).Finish();
 }
 
-// Up a binomial tree, whole blocks: a rank merges its own and all its children's values at once
+// Up a binomial tree, chunk by chunk: a rank merges its own and all its children's values at once
 // and passes the result on. log2(ranks) steps, one block sent per rank. The merge order is
 // root, root + 1, ...
 Schedule ReduceBinomial(const Problem& problem) {
   if (problem.ranks == 1) return CopyOnly(problem);
   Flow flow(problem);
   const BinomialNode node(flow.rank, problem.root, flow.ranks);
-  const Slot in = InputSlot(0, 0, problem.block_bytes);
-  if (in.bytes() == 0) return std::move(flow).Finish();
-  std::vector<Slot> sources = {in};
-  std::vector<TaskId> deps;
-  for (int distance = 1; distance < node.limit(); distance *= 2) {
-    const int child = node.virtual_rank + distance;
-    if (child >= flow.ranks) break;
-    const Parcel theirs = flow.Take(node.RankOf(child), Tag(0, 0), in);
-    sources.push_back(theirs.slot);
-    deps.push_back(theirs.ready);
+  const std::vector<Slot> chunks = flow.Chunks(InputSlot(0, 0, problem.block_bytes));
+  for (size_t k = 0; k < chunks.size(); ++k) {
+    flow.Lane(k);
+    const Slot in = chunks[k];
+    std::vector<Slot> sources = {in};
+    std::vector<TaskId> deps;
+    for (int distance = 1; distance < node.limit(); distance *= 2) {
+      const int child = node.virtual_rank + distance;
+      if (child >= flow.ranks) break;
+      const Parcel theirs = flow.Take(node.RankOf(child), Tag(0, k), in);
+      sources.push_back(theirs.slot);
+      deps.push_back(theirs.ready);
+    }
+    if (node.is_root()) {
+      flow.Merge(Out(in), std::move(sources), /*final=*/true, std::move(deps));
+      continue;
+    }
+    Parcel result;
+    if (deps.empty()) {
+      result = flow.Pack(in);
+    } else {
+      const Slot merged = flow.Scratch(in);
+      result = flow.Pack(merged, flow.Merge(merged, std::move(sources), false, std::move(deps)));
+    }
+    flow.Send(node.RankOf(node.parent()), Tag(0, k), result);
   }
-  if (node.is_root()) {
-    flow.Merge(Out(in), std::move(sources), /*final=*/true, std::move(deps));
-    return std::move(flow).Finish();
-  }
-  Parcel result;
-  if (deps.empty()) {
-    result = flow.Pack(in);
-  } else {
-    const Slot merged = flow.Scratch(in);
-    result = flow.Pack(merged, flow.Merge(merged, std::move(sources), false, std::move(deps)));
-  }
-  flow.Send(node.RankOf(node.parent()), Tag(0, 0), result);
   return std::move(flow).Finish();
 }
 

@@ -15,22 +15,19 @@ Schedule ReduceScatterDirect(const Problem& problem) {
   if (problem.ranks == 1) return CopyOnly(problem);
   Flow flow(problem);
   ChunkSlots blocks(flow.ranks);
-  size_t chunk_count = 0;
   for (int i = 0; i < flow.ranks; ++i) {
     blocks[i] = flow.Chunks(InputSlot(i, 0, BlockBytes(problem, i)));
-    chunk_count = std::max(chunk_count, blocks[i].size());
   }
-  std::vector<TaskId> merges;
-  for (size_t k = 0; k < chunk_count; ++k) {
+  const std::vector<int> everybody = flow.Everybody();
+  for (size_t k = 0; k < LanesOf(blocks); ++k) {
+    flow.Lane(k);
+    const std::vector<Slot> slots = LaneOf(blocks, k);
     for (int step = 1; step < flow.ranks; ++step) {
       const int owner = flow.Peer(step);
-      if (k >= blocks[owner].size()) continue;
-      flow.Send(owner, Tag(0, k), flow.Pack(blocks[owner][k]));
+      if (slots[owner].bytes() > 0) flow.Send(owner, Tag(0, k), flow.Pack(slots[owner]));
     }
-    if (k >= blocks[flow.rank].size()) continue;
-    const Slot own = blocks[flow.rank][k];
-    merges.push_back(flow.MergeFromAll(own, Out(own), Tag(0, k),
-                                       k >= kWindow ? merges[k - kWindow] : kNoTask));
+    const Slot own = slots[flow.rank];
+    if (own.bytes() > 0) flow.MergeFromAll(everybody, own, Out(own), Tag(0, k));
   }
   return std::move(flow).Finish();
 }
@@ -39,13 +36,16 @@ Schedule ReduceScatterDirect(const Problem& problem) {
 // successor only. Block i is merged in the order of ranks i + 1, ..., i.
 Schedule ReduceScatterRing(const Problem& problem) {
   if (problem.ranks == 1) return CopyOnly(problem);
-  Flow flow(problem);
+  Flow flow(problem, /*pieces=*/problem.coded ? 2 : 1);
   ChunkSlots blocks(flow.ranks);
   for (int i = 0; i < flow.ranks; ++i) {
     blocks[i] = flow.Chunks(InputSlot(i, 0, problem.block_bytes));
   }
-  RingReduceScatter(flow, blocks, flow.Chunks(OutputSlot(0, 0, problem.block_bytes)),
-                    /*first_phase=*/0);
+  for (size_t k = 0; k < LanesOf(blocks); ++k) {
+    flow.Lane(k);
+    const std::vector<Slot> slots = LaneOf(blocks, k);
+    RingReduceScatter(flow, slots, Out(slots[flow.rank]), Tag(0, k));
+  }
   return std::move(flow).Finish();
 }
 

@@ -33,26 +33,25 @@ Schedule Chain(const Problem& problem, bool inclusive) {
   const bool first = line.place == 0, last = line.place + 1 == line.ranks;
   const int previous = line.RankAt(line.place - 1), next = line.RankAt(line.place + 1);
   const std::vector<Slot> chunks = flow.Chunks(OutputSlot(0, 0, problem.block_bytes));
-  std::vector<TaskId> done;
   for (size_t k = 0; k < chunks.size(); ++k) {
+    flow.Lane(k);
     const Slot out = chunks[k], in = In(out);
-    const TaskId freed = k >= kWindow && !first ? done[k - kWindow] : kNoTask;
     if (first) {
       if (!last) flow.Send(next, Tag(0, k), flow.Pack(in));
       if (inclusive) flow.Copy(out, in);
     } else if (inclusive) {
-      const Parcel before = flow.Take(previous, Tag(0, k), out, freed);
-      done.push_back(flow.Merge(out, {before.slot, in}, /*final=*/false, {before.ready}));
-      if (!last) flow.Send(next, Tag(0, k), flow.Pack(out, done[k]));
+      const Parcel before = flow.Take(previous, Tag(0, k), out);
+      const TaskId merge = flow.Merge(out, {before.slot, in}, /*final=*/false, {before.ready});
+      if (!last) flow.Send(next, Tag(0, k), flow.Pack(out, merge));
     } else if (last) {
-      done.push_back(flow.Place(out, flow.Land(previous, Tag(0, k), out)));
+      flow.Place(out, flow.Land(previous, Tag(0, k), out));
     } else {
-      const Parcel before = flow.Take(previous, Tag(0, k), out, freed);
+      const Parcel before = flow.Take(previous, Tag(0, k), out);
       const Slot sum = flow.Scratch(out);
       const TaskId merge =
           flow.Merge(sum, {before.slot, in}, /*final=*/false, {before.ready});
       flow.Send(next, Tag(0, k), flow.Pack(sum, merge));
-      done.push_back(flow.Place(out, before, {merge}));
+      flow.Place(out, before, {merge});
     }
   }
   return std::move(flow).Finish();
@@ -60,11 +59,9 @@ Schedule Chain(const Problem& problem, bool inclusive) {
 
 // Hillis and Steele: at step s everybody sends the sum of the last 2^s places to the place 2^s
 // after. log2(ranks) steps, as many blocks sent per rank.
-Schedule RecursiveDoubling(const Problem& problem, bool inclusive) {
-  Flow flow(problem);
-  const Line line(problem);
-  const Slot out = OutputSlot(0, 0, problem.block_bytes), in = In(out);
-  if (out.bytes() == 0) return std::move(flow).Finish();
+// This is one chunk of it.
+void DoublingLane(Flow& flow, const Line& line, bool inclusive, Slot out, size_t lane) {
+  const Slot in = In(out);
   Slot sum = in;            // of the places that this rank has heard of, and its own
   TaskId ready = kNoTask;
   std::vector<Parcel> heard;      // by step: from ever farther places
@@ -73,12 +70,12 @@ Schedule RecursiveDoubling(const Problem& problem, bool inclusive) {
     TaskId reader = kNoTask;
     if (line.place + distance < line.ranks) {
       const Parcel mine = flow.Pack(sum, ready);
-      const TaskId send = flow.Send(line.RankAt(line.place + distance), Tag(step, 0), mine);
+      const TaskId send = flow.Send(line.RankAt(line.place + distance), Tag(step, lane), mine);
       reader = flow.ReaderOf(mine, send);
       if (sum == in) readers.push_back(reader);
     }
     if (line.place < distance) continue;
-    heard.push_back(flow.Take(line.RankAt(line.place - distance), Tag(step, 0), out));
+    heard.push_back(flow.Take(line.RankAt(line.place - distance), Tag(step, lane), out));
     // Without its own values in the result, a rank needs the sum only to send it.
     if (!inclusive && line.place + 2 * distance >= line.ranks) continue;
     const Slot dst = inclusive ? out : sum == in ? flow.Scratch(out) : sum;
@@ -98,6 +95,15 @@ Schedule RecursiveDoubling(const Problem& problem, bool inclusive) {
       readers.push_back(parcel->ready);
     }
     flow.Merge(out, std::move(sources), /*final=*/false, std::move(readers));
+  }
+}
+
+Schedule RecursiveDoubling(const Problem& problem, bool inclusive) {
+  Flow flow(problem);
+  const std::vector<Slot> chunks = flow.Chunks(OutputSlot(0, 0, problem.block_bytes));
+  for (size_t k = 0; k < chunks.size(); ++k) {
+    flow.Lane(k);
+    DoublingLane(flow, Line(problem), inclusive, chunks[k], k);
   }
   return std::move(flow).Finish();
 }

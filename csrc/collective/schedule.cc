@@ -1,5 +1,7 @@
 #include "collective/schedule.h"
 
+#include <algorithm>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -30,6 +32,20 @@ int64_t Schedule::SentBytes() const {
   return sent_bytes;
 }
 
+int32_t Schedule::LaneCount() const {
+  int32_t count = 0;
+  for (const Task& task : tasks) count = std::max(count, task.lane + 1);
+  return count;
+}
+
+int Schedule::Peers() const {
+  std::set<int> peers;
+  for (const Task& task : tasks) {
+    if (task.kind == TaskKind::kSend || task.kind == TaskKind::kRecv) peers.insert(task.peer);
+  }
+  return static_cast<int>(peers.size());
+}
+
 std::string Schedule::ToString() const {
   std::string text;
   for (size_t i = 0; i < tasks.size(); ++i) {
@@ -54,6 +70,7 @@ std::string Schedule::ToString() const {
       text += " tag ";
       text += std::to_string(task.tag);
     }
+    if (task.lane > 0) text += " lane " + std::to_string(task.lane);
     if (task.dep_count > 0) text += " after";
     for (TaskId dep : DepsOf(task)) {
       text += ' ';
@@ -66,6 +83,7 @@ std::string Schedule::ToString() const {
 
 TaskId ScheduleBuilder::Add(Task task, std::span<const Slot> sources,
                             std::span<const TaskId> deps) {
+  task.lane = lane_;
   task.first_source = static_cast<int32_t>(schedule_.sources.size());
   task.source_count = static_cast<int32_t>(sources.size());
   schedule_.sources.insert(schedule_.sources.end(), sources.begin(), sources.end());

@@ -47,6 +47,12 @@ enum class TaskKind : uint8_t {
   kDecode,  // dst = decode(sources[0] (Code))
 };
 
+// Lanes. A schedule cuts its values into chunks and works on several at a time; what belongs to one
+// chunk (the same one on all ranks) is a lane. Tasks depend on tasks of their own lane or of lower
+// ones, and both ends of a message are in the same lane. So the lowest lane that is not done
+// everywhere can always go on by itself: the runtime may hold back tasks of higher lanes for as long
+// as memory is short, on every rank as it sees fit, and nothing deadlocks (runtime/executor.h).
+
 // Grouped messages carry several raw (never kCode) slots at once. They occur only where
 // Problem::multi_slot allows them; all other messages have exactly one slot at either end.
 
@@ -56,6 +62,7 @@ inline constexpr TaskId kNoTask = -1;  // in a list of dependencies: ignored
 struct Task {
   TaskKind kind;
   bool final = false;       // kMerge: the last reduction of these values
+  int32_t lane = 0;
   // kSend, kRecv: member index in the communicator, and a number that is unique per (sender,
   // receiver) in the operation. kEncode: whose random numbers a stochastic codec draws, and which
   // of them; members that encode the same values name the same ones, and so make the same code.
@@ -85,12 +92,16 @@ struct Schedule {
     return {deps.data() + t.first_dep, static_cast<size_t>(t.dep_count)};
   }
   int64_t SentBytes() const;        // uncoded bytes over all kSend tasks
+  int32_t LaneCount() const;
+  int Peers() const;                // members that it talks to
   std::string ToString() const;     // one line per task
 };
 
-// Adds tasks in topological order. Dependencies are given explicitly.
+// Adds tasks in topological order, lane by lane. Dependencies are given explicitly.
 class ScheduleBuilder {
  public:
+  // The lane of what is added from here on.
+  void Lane(size_t lane) { lane_ = static_cast<int32_t>(lane); }
   TaskId Send(int peer, uint32_t tag, Slot src, std::vector<TaskId> deps = {});
   TaskId Recv(int peer, uint32_t tag, Slot dst, std::vector<TaskId> deps = {});
   TaskId SendGroup(int peer, uint32_t tag, std::vector<Slot> sources,
@@ -109,6 +120,7 @@ class ScheduleBuilder {
  private:
   TaskId Add(Task task, std::span<const Slot> sources, std::span<const TaskId> deps);
   Schedule schedule_;
+  int32_t lane_ = 0;
 };
 
 }  // namespace jaxccomp

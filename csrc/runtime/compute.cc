@@ -212,17 +212,6 @@ std::byte* AddressOf(const Operation& op, const Part& part) {
   return static_cast<std::byte*>(base) + part.offset;
 }
 
-int64_t MaxEncodedBytes(const Operation& op, const PlannedTask& task) {
-  int64_t bytes = 0;
-  for (const Part& part : PartsOf(op, task.sources[0])) {
-    bytes += sizeof(int64_t);
-    bytes += op.plan->codec->Supports(part.dtype)
-                 ? op.plan->codec->MaxEncodedBytes(part.dtype, part.bytes / SizeBytes(part.dtype))
-                 : part.bytes;
-  }
-  return bytes;
-}
-
 Status Compute(Operation& op, const PlannedTask& task) {
   switch (task.kind) {
     case TaskKind::kCopy: Copy(op, task); return Status::Ok();

@@ -9,9 +9,6 @@ namespace jaxccomp {
 // Address of a part in the operation's tensors or scratch memory.
 std::byte* AddressOf(const Operation& op, const Part& part);
 
-// Most bytes that encoding the task's source can give.
-int64_t MaxEncodedBytes(const Operation& op, const PlannedTask& task);
-
 // Runs the task. kEncode sets the code block's used_bytes.
 Status Compute(Operation& op, const PlannedTask& task);
 

@@ -25,6 +25,9 @@ void Executor::Begin(Operation* op) {
   op->code.resize(plan.code_bytes.size());
   for (size_t i = 0; i < op->scratch.size(); ++i) op->scratch[i].uses_left = plan.scratch_uses[i];
   for (size_t i = 0; i < op->code.size(); ++i) op->code[i].uses_left = plan.code_uses[i];
+  op->lane_open = plan.lane_tasks;
+  op->first_lane = 0;
+  op->held_bytes = op->peak_bytes = 0;
   op->open_tasks = static_cast<int64_t>(count);
   for (size_t i = 0; i < count; ++i) {
     op->open_deps[i] = plan.tasks[i].dep_count;
@@ -60,21 +63,69 @@ std::vector<Piece> Executor::PiecesOf(const Operation& op, PartRange range) cons
   return pieces;
 }
 
-Status Executor::Prepare(Operation* op, TaskId task) {
+bool Executor::MayHold(const Operation& op, TaskId task, int64_t needed_bytes) const {
+  return needed_bytes == 0 || op.plan->tasks[task].lane <= op.first_lane ||
+         op.held_bytes + needed_bytes <= op.plan->limits.early_bytes;
+}
+
+int64_t Executor::StagedBytes(const Operation& op, const PlannedTask& task) const {
+  if (task.staged_bytes == 0) return 0;
+  const int process = op.endpoint->communicator->processes[task.peer];
+  return process == wire_->process() ? 0 : task.staged_bytes;
+}
+
+bool Executor::Admit(Operation* op, TaskId task, int64_t arriving_bytes) {
   const PlannedTask& t = op->plan->tasks[task];
-  auto provide = [&](Operation::Block* block, int64_t bytes) {
-    if (block->buffer != nullptr) return true;
-    block->buffer = pool_.Take(bytes);
-    block->capacity_bytes = bytes;
-    return block->buffer != nullptr;
-  };
+  int64_t needed_bytes = StagedBytes(*op, t);
+  for (int32_t i : t.touched_scratch) {
+    if (op->scratch[i].buffer == nullptr) {
+      needed_bytes += BufferPool::TakenBytes(op->plan->scratch_bytes[i]);
+    }
+  }
+  if (t.dst_code >= 0) {
+    needed_bytes += BufferPool::TakenBytes(
+        t.kind == TaskKind::kRecv ? arriving_bytes : op->plan->code_bytes[t.dst_code]);
+  }
+  if (MayHold(*op, task, needed_bytes)) return true;
+  op->parked.push({task, needed_bytes});
+  return false;
+}
+
+void Executor::Unpark(Operation* op) {
+  int64_t promised_bytes = 0;
+  while (!op->parked.empty()) {
+    const auto [task, needed_bytes] = op->parked.top();
+    if (!MayHold(*op, task, promised_bytes + needed_bytes)) return;
+    promised_bytes += needed_bytes;
+    op->parked.pop();
+    MakeReady(op, task);
+  }
+}
+
+bool Executor::Provide(Operation* op, Operation::Block* block, int64_t bytes) {
+  if (block->buffer != nullptr) return true;
+  block->buffer = pool_.Take(bytes);
+  if (block->buffer == nullptr) return false;
+  block->capacity_bytes = bytes;
+  op->held_bytes += BufferPool::TakenBytes(bytes);
+  op->peak_bytes = std::max(op->peak_bytes, op->held_bytes);
+  return true;
+}
+
+Status Executor::Prepare(Operation* op, TaskId task, int64_t arriving_bytes) {
+  const PlannedTask& t = op->plan->tasks[task];
   bool provided = true;
   for (int32_t i : t.touched_scratch) {
-    provided &= provide(&op->scratch[i], op->plan->scratch_bytes[i]);
+    provided &= Provide(op, &op->scratch[i], op->plan->scratch_bytes[i]);
   }
-  if (t.kind == TaskKind::kEncode) {
-    provided &= provide(&op->code[t.dst_code], MaxEncodedBytes(*op, t));
+  if (t.dst_code >= 0) {
+    const bool arrives = t.kind == TaskKind::kRecv;
+    provided &= Provide(op, &op->code[t.dst_code],
+                        arrives ? arriving_bytes : op->plan->code_bytes[t.dst_code]);
+    if (arrives) op->code[t.dst_code].used_bytes = arriving_bytes;
   }
+  op->held_bytes += StagedBytes(*op, t);
+  op->peak_bytes = std::max(op->peak_bytes, op->held_bytes);
   if (provided) return Status::Ok();
   return {Code::kUnavailable, "out of memory for the temporary buffers of a collective; a smaller "
                               "chunk_bytes option needs less"};
@@ -91,12 +142,14 @@ void Executor::StartTask(Operation* op, TaskId task) {
       op->waiting[task] = 1;
       return;
     }
+    if (!Admit(op, task, found->header.payload_bytes)) return;
     Arrival arrival = std::move(*found);
     op->arrivals.erase(found);
     StartReceive(op, task, arrival);
     return;
   }
-  Status status = Prepare(op, task);
+  if (!Admit(op, task, 0)) return;
+  Status status = Prepare(op, task, 0);
   if (!status.ok()) return Fail(op, std::move(status));
   if (t.kind == TaskKind::kSend) return StartSend(op, task);
   status = Compute(*op, t);
@@ -144,12 +197,12 @@ void Executor::Arrived(Operation* op, const Header& header, std::span<const std:
   op->last_progress = Operation::Clock::now();
   const TaskId task = found->second;
   Arrival arrival{header, {}, announced};
-  if (op->waiting[task]) {
+  if (op->waiting[task] && Admit(op, task, header.payload_bytes)) {
     op->waiting[task] = 0;
     const PlannedTask& t = op->plan->tasks[task];
     // The payload lies in the transport's buffer: put it in its place without a second copy.
     if (announced.process < 0 && t.dst_code < 0) {
-      Status status = Prepare(op, task);
+      Status status = Prepare(op, task, header.payload_bytes);
       if (!status.ok()) return Fail(op, std::move(status));
       const std::vector<Piece> pieces = PiecesOf(*op, t.dst);
       if (TotalBytes(pieces) == header.payload_bytes) {
@@ -160,6 +213,7 @@ void Executor::Arrived(Operation* op, const Header& header, std::span<const std:
     arrival.payload.assign(payload.begin(), payload.end());
     return StartReceive(op, task, arrival);
   }
+  op->waiting[task] = 0;
   arrival.payload.assign(payload.begin(), payload.end());
   op->arrivals.push_back(std::move(arrival));
 }
@@ -174,20 +228,15 @@ void Executor::StartReceive(Operation* op, TaskId task, Arrival& arrival) {
     Fail(op, std::move(status));
   };
 
-  Status status = Prepare(op, task);
+  if (t.dst_code >= 0 && (bytes < 0 || bytes > op->plan->code_bytes[t.dst_code])) {
+    return refuse({Code::kDataLoss, "an encoded message of " + std::to_string(bytes) +
+                                        " bytes is too long for its values"});
+  }
+  Status status = Prepare(op, task, bytes);
   if (!status.ok()) return refuse(std::move(status));
   std::vector<Piece> pieces;
   if (t.dst_code >= 0) {
-    if (bytes < 0 || bytes > op->plan->code_bytes[t.dst_code]) {
-      return refuse({Code::kDataLoss, "an encoded message of " + std::to_string(bytes) +
-                                          " bytes is too long for its values"});
-    }
-    Operation::Block& block = op->code[t.dst_code];
-    block.buffer = pool_.Take(bytes);
-    block.capacity_bytes = bytes;
-    block.used_bytes = bytes;
-    if (block.buffer == nullptr) return refuse({Code::kUnavailable, "out of memory"});
-    pieces = {{block.buffer.get(), bytes}};
+    pieces = {{op->code[t.dst_code].buffer.get(), bytes}};
   } else {
     pieces = PiecesOf(*op, t.dst);
     if (TotalBytes(pieces) != bytes) {
@@ -223,15 +272,22 @@ void Executor::TaskDone(Operation* op, TaskId task) {
   const PlannedTask& t = op->plan->tasks[task];
   for (int32_t i : t.touched_scratch) Release(op, &op->scratch[i]);
   for (int32_t i : t.touched_codes) Release(op, &op->code[i]);
+  op->held_bytes -= StagedBytes(*op, t);
   for (TaskId next : t.dependents) {
     if (--op->open_deps[next] == 0) MakeReady(op, next);
   }
   --op->open_tasks;
+  --op->lane_open[t.lane];
+  while (op->first_lane < std::ssize(op->lane_open) && op->lane_open[op->first_lane] == 0) {
+    ++op->first_lane;
+  }
+  Unpark(op);
   CheckOver(op);
 }
 
-void Executor::Release(Operation*, Operation::Block* block) {
+void Executor::Release(Operation* op, Operation::Block* block) {
   if (--block->uses_left == 0 && block->buffer != nullptr) {
+    op->held_bytes -= BufferPool::TakenBytes(block->capacity_bytes);
     pool_.Give(std::move(block->buffer), block->capacity_bytes);
     block->buffer = nullptr;
   }
@@ -260,6 +316,7 @@ void Executor::Fail(Operation* op, Status status) {
     if (arrival.announced.process >= 0) unwanted.push_back(arrival.announced);
   }
   op->arrivals.clear();
+  op->parked = {};
   for (Announced announced : unwanted) wire_->To(announced.process)->Discard(announced);
   listener_->OnFailed(op);
   --op->in_flight;
@@ -292,6 +349,7 @@ bool Executor::Run(std::unique_lock<std::mutex>& lock) {
   const Item item = heavy_.front();
   heavy_.pop_front();
   Operation* const op = item.op;
+  if (item.in_place.process < 0 && !Admit(op, item.task, 0)) return true;
   const PlannedTask& task = op->plan->tasks[item.task];
   Status status;
   if (item.in_place.process >= 0) {
@@ -307,7 +365,7 @@ bool Executor::Run(std::unique_lock<std::mutex>& lock) {
     lock.lock();
     transport->Discard(item.in_place);
   } else {
-    status = Prepare(op, item.task);
+    status = Prepare(op, item.task, 0);
     ++op->in_flight;
     if (status.ok()) {
       lock.unlock();

@@ -62,8 +62,17 @@ class Executor {
   void TaskDone(Operation* op, TaskId task);
   void Release(Operation* op, Operation::Block* block);
   void CheckOver(Operation* op);
-  // Memory for what the task writes.
-  Status Prepare(Operation* op, TaskId task);
+  // Whether the task may take the temporary memory that it needs now; if not, it is parked.
+  // `arriving_bytes`: of the message that a receive is for.
+  bool Admit(Operation* op, TaskId task, int64_t arriving_bytes);
+  // Goes on with parked tasks that may.
+  void Unpark(Operation* op);
+  bool MayHold(const Operation& op, TaskId task, int64_t needed_bytes) const;
+  // Of memory in several pieces a transport to another process makes a copy.
+  int64_t StagedBytes(const Operation& op, const PlannedTask& task) const;
+  // Takes it.
+  Status Prepare(Operation* op, TaskId task, int64_t arriving_bytes);
+  bool Provide(Operation* op, Operation::Block* block, int64_t bytes);
   std::vector<Piece> PiecesOf(const Operation& op, PartRange range) const;
 
   Wire* const wire_;

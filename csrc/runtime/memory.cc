@@ -58,16 +58,16 @@ void AdviseHugePages(void* data, int64_t bytes) {
 
 void BufferPool::Free::operator()(std::byte* p) const { std::free(p); }
 
-int64_t BufferPool::ClassBytes(int64_t bytes) {
+int64_t BufferPool::TakenBytes(int64_t bytes) {
   if (bytes <= kSmallestClassBytes) return kSmallestClassBytes;
-  // Powers of two and the steps halfway between them, of whole pages.
+  // Whole pages, sixteen steps between powers of two.
   const auto power = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(bytes)));
-  const int64_t between = power / 4 * 3;
-  return bytes <= between && between % kSmallestClassBytes == 0 ? between : power;
+  const int64_t step = std::max(power / 32, kSmallestClassBytes);
+  return (bytes + step - 1) / step * step;
 }
 
 BufferPool::Buffer BufferPool::Take(int64_t bytes) {
-  const int64_t size = ClassBytes(bytes);
+  const int64_t size = TakenBytes(bytes);
   auto& list = kept_[size];
   if (!list.empty()) {
     Buffer buffer = std::move(list.back());
@@ -79,7 +79,7 @@ BufferPool::Buffer BufferPool::Take(int64_t bytes) {
 }
 
 void BufferPool::Give(Buffer buffer, int64_t bytes) {
-  const int64_t size = ClassBytes(bytes);
+  const int64_t size = TakenBytes(bytes);
   if (buffer == nullptr || kept_bytes_ + size > kKeptBytes) return;
   kept_bytes_ += size;
   kept_[size].push_back(std::move(buffer));

@@ -32,6 +32,8 @@ class BufferPool {
   };
   using Buffer = std::unique_ptr<std::byte[], Free>;
 
+  // What Take(bytes) takes.
+  static int64_t TakenBytes(int64_t bytes);
   // At least `bytes`, contents unspecified.
   Buffer Take(int64_t bytes);
   // `bytes` as given to Take. Kept for the next Take unless too much is kept already.
@@ -39,8 +41,6 @@ class BufferPool {
 
  private:
   static constexpr int64_t kKeptBytes = 512ll << 20;
-  static int64_t ClassBytes(int64_t bytes);
-
   std::map<int64_t, std::vector<Buffer>> kept_;
   int64_t kept_bytes_ = 0;
 };

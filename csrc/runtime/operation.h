@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <queue>
 #include <vector>
 
 #include "runtime/call.h"
@@ -58,6 +59,18 @@ struct Operation {
     int32_t uses_left = 0;
   };
   std::vector<Block> scratch, code;
+
+  // Tasks that wait for memory (collective/memory_limits.h), the lowest first.
+  struct Parked {
+    TaskId task;
+    int64_t needed_bytes;
+    bool operator>(const Parked& other) const { return task > other.task; }
+  };
+  std::priority_queue<Parked, std::vector<Parked>, std::greater<>> parked;
+  std::vector<int32_t> lane_open;      // by lane: tasks not yet done
+  int32_t first_lane = 0;              // the lowest that has any
+  int64_t held_bytes = 0;              // of temporary memory
+  int64_t peak_bytes = 0;
 
   int64_t open_tasks = 0;
   int64_t in_flight = 0;               // transfers and computations that touch our memory

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "common/stream_copy.h"
+#include "runtime/memory.h"
 #include "runtime/sizes.h"
 
 namespace jaxccomp {
@@ -18,14 +19,12 @@ class Planner {
 
   void Run() {
     for (const Slot& s : schedule_.scratch) plan_->scratch_bytes.push_back(s.bytes());
-    for (const Slot& s : schedule_.code) {
-      // A codec may expand a little; anything beyond this is not one of ours.
-      plan_->code_bytes.push_back(2 * s.bytes() + (64 << 10));
-    }
+    plan_->lane_tasks.resize(static_cast<size_t>(schedule_.LaneCount()));
     plan_->scratch_uses.resize(schedule_.scratch.size());
     plan_->code_uses.resize(schedule_.code.size());
     plan_->tasks.resize(schedule_.tasks.size());
     for (size_t i = 0; i < schedule_.tasks.size(); ++i) AddTask(static_cast<TaskId>(i));
+    AddCodeSizes();
   }
 
  private:
@@ -34,6 +33,8 @@ class Planner {
     PlannedTask& to = plan_->tasks[id];
     to.kind = from.kind;
     to.final = from.final;
+    to.lane = from.lane;
+    ++plan_->lane_tasks[from.lane];
     to.peer = from.peer;
     to.tag = from.tag;
     task_ = &to;
@@ -62,6 +63,12 @@ class Planner {
                    ? std::accumulate(sources.begin(), sources.end(), int64_t{0},
                                      [](int64_t sum, const Slot& s) { return sum + s.bytes(); })
                    : from.dst.bytes();
+    if (from.kind == TaskKind::kSend && to.src_code < 0) {
+      to.staged_bytes = to.sources[0].count > 1 ? to.bytes : 0;
+    }
+    if (from.kind == TaskKind::kRecv && to.dst_code < 0) {
+      to.staged_bytes = to.dst.count > 1 ? to.bytes : 0;
+    }
     if (from.kind == TaskKind::kRecv) {
       plan_->receives[Plan::ReceiveKey(from.peer, from.tag)] = id;
     }
@@ -70,6 +77,35 @@ class Planner {
       plan_->tasks[dep].dependents.push_back(id);
       ++to.dep_count;
     }
+  }
+
+  // The parts behind each code are those of a task that makes or decodes it. What is only passed on
+  // belongs to blocks that are all alike.
+  void AddCodeSizes() {
+    for (const Slot& values : schedule_.code) {
+      int64_t most_bytes = 0;
+      sides_.ResolveScratch(values.begin, values.end, [&](DType dtype, int64_t, int64_t bytes) {
+        most_bytes += MostEncodedBytes(dtype, bytes);
+      });
+      plan_->code_bytes.push_back(most_bytes);
+    }
+    for (const PlannedTask& task : plan_->tasks) {
+      const bool encodes = task.kind == TaskKind::kEncode;
+      const PartRange range = encodes ? task.sources[0] : task.dst;
+      if (range.count == 0 || task.touched_codes.empty()) continue;
+      int64_t most_bytes = 0;
+      for (int32_t i = range.first; i < range.first + range.count; ++i) {
+        most_bytes += MostEncodedBytes(plan_->parts[i].dtype, plan_->parts[i].bytes);
+      }
+      for (int32_t code : task.touched_codes) plan_->code_bytes[code] = most_bytes;
+    }
+  }
+
+  // An encoded block is, per part, the number of encoded bytes (int64) and the bytes.
+  int64_t MostEncodedBytes(DType dtype, int64_t bytes) const {
+    const Codec& codec = *plan_->codec;
+    return static_cast<int64_t>(sizeof(int64_t)) +
+           (codec.Supports(dtype) ? codec.MaxEncodedBytes(dtype, bytes / SizeBytes(dtype)) : bytes);
   }
 
   int32_t TouchCode(int32_t block) {
@@ -141,6 +177,11 @@ std::vector<Part> UnwrittenResults(const Plan& plan, const std::vector<Tensor>& 
   return unwritten;
 }
 
+std::vector<int64_t> TakenBytes(std::vector<int64_t> block_bytes) {
+  for (int64_t& bytes : block_bytes) bytes = BufferPool::TakenBytes(bytes);
+  return block_bytes;
+}
+
 int64_t TouchedBytes(const Call& call) {
   int64_t bytes = 0;
   for (const auto* tensors : {&call.inputs, &call.outputs}) {
@@ -183,7 +224,10 @@ Result<std::shared_ptr<const Plan>> MakePlan(const Site& site, const Endpoint& e
   plan->total_bytes = problem.block_bytes;
   plan->streams = TouchedBytes(call) * std::ssize(endpoint.communicator->endpoints) >=
                   StreamFromBytes();
-  Planner(*sides, plan->algorithm->build(problem), plan.get()).Run();
+  const Schedule schedule = plan->algorithm->build(problem);
+  Planner(*sides, schedule, plan.get()).Run();
+  plan->limits = LimitsOf(schedule, TakenBytes(plan->scratch_bytes),
+                          TakenBytes(plan->code_bytes), problem.chunk_bytes);
   plan->fills_identity = spec.collective == Collective::kExscan;
   if (!spec.StartsFromOperands()) {
     plan->unwritten = UnwrittenResults(*plan, call.outputs);

@@ -9,6 +9,7 @@
 
 #include "codec/codec.h"
 #include "collective/algorithm.h"
+#include "collective/memory_limits.h"
 #include "collective/schedule.h"
 #include "runtime/call.h"
 #include "runtime/communicator.h"
@@ -37,6 +38,7 @@ struct PartRange {
 struct PlannedTask {
   TaskKind kind;
   bool final;
+  int32_t lane;
   int32_t peer;
   uint32_t tag;
   int64_t bytes;                  // values moved or made, uncoded
@@ -49,6 +51,8 @@ struct PlannedTask {
   std::vector<int32_t> touched_codes;
   std::vector<TaskId> dependents;
   int32_t dep_count = 0;
+  // Pieces of memory that a transport has to gather first, or to scatter: so many bytes in all.
+  int64_t staged_bytes = 0;
 };
 
 struct Plan {
@@ -57,7 +61,9 @@ struct Plan {
   std::vector<int64_t> scratch_bytes;
   std::vector<int32_t> scratch_uses;   // tasks that touch the block
   std::vector<int32_t> code_uses;
-  std::vector<int64_t> code_bytes;     // most encoded bytes to expect from the wire
+  std::vector<int64_t> code_bytes;     // the most encoded bytes of each
+  std::vector<int32_t> lane_tasks;     // tasks by lane
+  MemoryLimits limits;
   std::unordered_map<uint64_t, TaskId> receives;   // by (peer, tag)
   std::vector<Part> unwritten;         // results that no task writes: set to zero, or, in a
                                        // prefix reduction, to what changes nothing

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "collective/algorithm.h"
+#include "collective/memory_limits.h"
 
 namespace jaxccomp::testing {
 
@@ -75,6 +76,7 @@ struct World {
   std::vector<std::vector<int64_t>> input_bytes;  // by rank and block
   std::vector<std::vector<int64_t>> output_bytes;
   int64_t unit = kBlockAlign;
+  int64_t chunk_bytes = int64_t{1} << 40;  // what memory is bounded by (memory_limits.h)
   bool shared_memory = false;  // Input block 0 and Output block 0 are the same
 };
 
@@ -83,8 +85,9 @@ struct Outcome {
   std::vector<std::vector<Block>> output;     // by rank and block
   std::vector<char> finished;                 // by rank: whether all its tasks ran
   int64_t encoded_bytes = 0;                  // over all ranks
-  std::vector<int64_t> scratch_peak_bytes;    // by rank: from a task that fills it becoming ready
-                                              // to its last reader
+  std::vector<int64_t> peak_bytes;            // by rank, of Scratch and Code: from the start of the
+                                              // task that fills a block to the end of its last reader
+  std::vector<int64_t> bound_bytes;           // by rank: what peak_bytes must not exceed
 };
 
 class Oracle {
@@ -94,7 +97,8 @@ class Oracle {
 
   Outcome Run() {
     const int ranks = static_cast<int>(world_.schedules.size());
-    outcome_.scratch_peak_bytes.assign(ranks, 0);
+    outcome_.peak_bytes.assign(ranks, 0);
+    outcome_.bound_bytes.assign(ranks, 0);
     memory_.resize(ranks);
     for (int rank = 0; rank < ranks && outcome_.error.empty(); ++rank) SetUp(rank);
     while (outcome_.error.empty() && !ready_.empty()) {
@@ -120,8 +124,13 @@ class Oracle {
     std::vector<int> waits;                    // by task: dependencies not yet done
     std::vector<std::vector<TaskId>> followers;
     std::vector<char> done;
-    std::vector<int> readers_left, live;       // by scratch block
-    int64_t scratch_bytes = 0;
+    std::vector<int> uses_left[4];             // by Scratch or Code block: tasks that touch it
+    std::vector<char> live[4];
+    std::vector<int> lane_left;                // by lane: tasks not yet done
+    int first_lane = 0;
+    std::vector<TaskId> parked;                // tasks that wait for memory
+    MemoryLimits limits;
+    int64_t held_bytes = 0;
   };
 
   void Fail(int rank, TaskId id, const std::string& what) {
@@ -146,8 +155,18 @@ class Oracle {
     if (world_.shared_memory) memory.spaces[1][0] = memory.spaces[0][0];
     for (const Slot& slot : schedule.scratch) memory.spaces[2].push_back(MakeBlock(slot.bytes()));
     for (const Slot& slot : schedule.code) memory.spaces[3].push_back(MakeBlock(slot.bytes()));
-    memory.readers_left.assign(schedule.scratch.size(), 0);
-    memory.live.assign(schedule.scratch.size(), 0);
+    std::vector<int64_t> block_bytes[4];
+    for (const auto& [space, slots] : {std::pair{Space::kScratch, &schedule.scratch},
+                                       std::pair{Space::kCode, &schedule.code}}) {
+      const auto s = static_cast<size_t>(space);
+      memory.uses_left[s].assign(slots->size(), 0);
+      memory.live[s].assign(slots->size(), 0);
+      for (const Slot& slot : *slots) block_bytes[s].push_back(slot.bytes());
+    }
+    memory.limits = LimitsOf(schedule, block_bytes[static_cast<size_t>(Space::kScratch)],
+                             block_bytes[static_cast<size_t>(Space::kCode)], world_.chunk_bytes);
+    outcome_.bound_bytes[rank] = memory.limits.bound_bytes;
+    memory.lane_left.assign(static_cast<size_t>(schedule.LaneCount()), 0);
     const size_t count = schedule.tasks.size();
     memory.waits.assign(count, 0);
     memory.done.assign(count, 0);
@@ -160,14 +179,14 @@ class Oracle {
           Fail(rank, id, "depends on a later task");
           return;
         }
+        if (schedule.tasks[dep].lane > task.lane) Fail(rank, id, "depends on a later lane");
         memory.followers[dep].push_back(static_cast<TaskId>(id));
         ++memory.waits[id];
       }
-      if (task.kind != TaskKind::kRecv) {
-        for (const Slot& slot : schedule.SourcesOf(task)) {
-          if (slot.space == Space::kScratch) ++memory.readers_left[slot.block];
-        }
-      }
+      ForBlocks(task, schedule, [&](size_t space, int32_t block) {
+        ++memory.uses_left[space][block];
+      });
+      ++memory.lane_left[task.lane];
       const bool send = task.kind == TaskKind::kSend;
       if (send || task.kind == TaskKind::kRecv) {
         if (!tags.insert({send, task.peer, task.tag}).second) Fail(rank, id, "reuses a tag");
@@ -182,23 +201,46 @@ class Oracle {
     }
   }
 
-  void MakeReady(int rank, TaskId id) {
-    ready_.push_back({rank, id});
-    const Schedule& schedule = world_.schedules[rank];
-    const Task& task = schedule.tasks[id];
-    Occupy(rank, task.dst);
-    if (task.kind == TaskKind::kRecv) {
-      for (const Slot& slot : schedule.SourcesOf(task)) Occupy(rank, slot);
-    }
+  void MakeReady(int rank, TaskId id) { ready_.push_back({rank, id}); }
+
+  // Calls f(space, block) once for each Scratch and Code block that a task touches.
+  template <typename F>
+  static void ForBlocks(const Task& task, const Schedule& schedule, F&& f) {
+    std::set<std::pair<size_t, int32_t>> blocks;
+    auto add = [&](const Slot& slot) {
+      if (slot.bytes() == 0) return;
+      if (slot.space == Space::kScratch || slot.space == Space::kCode) {
+        blocks.insert({static_cast<size_t>(slot.space), slot.block});
+      }
+    };
+    add(task.dst);
+    for (const Slot& slot : schedule.SourcesOf(task)) add(slot);
+    for (const auto& [space, block] : blocks) f(space, block);
   }
 
-  void Occupy(int rank, const Slot& slot) {
+  // Takes the memory that a task needs; false when it has to wait for it.
+  bool Admit(int rank, TaskId id) {
     Memory& memory = memory_[rank];
-    if (slot.space != Space::kScratch || memory.live[slot.block]) return;
-    memory.live[slot.block] = 1;
-    memory.scratch_bytes += world_.schedules[rank].scratch[slot.block].bytes();
-    outcome_.scratch_peak_bytes[rank] =
-        std::max(outcome_.scratch_peak_bytes[rank], memory.scratch_bytes);
+    const Schedule& schedule = world_.schedules[rank];
+    const Task& task = schedule.tasks[id];
+    int64_t needed = 0;
+    auto each = [&](auto&& f) {
+      ForBlocks(task, schedule, [&](size_t space, int32_t block) {
+        if (memory.live[space][block]) return;
+        f(memory.live[space][block],
+          (space == static_cast<size_t>(Space::kCode) ? schedule.code : schedule.scratch)[block]);
+      });
+    };
+    each([&](char&, const Slot& block) { needed += block.bytes(); });
+    if (needed > 0 && task.lane > memory.first_lane &&
+        memory.held_bytes + needed > memory.limits.early_bytes) {
+      memory.parked.push_back(id);
+      return false;
+    }
+    each([&](char& live, const Slot&) { live = 1; });
+    memory.held_bytes += needed;
+    outcome_.peak_bytes[rank] = std::max(outcome_.peak_bytes[rank], memory.held_bytes);
+    return true;
   }
 
   // The cells of a slot, or null after an error.
@@ -269,12 +311,18 @@ class Oracle {
     const Schedule& schedule = world_.schedules[rank];
     const Task& task = schedule.tasks[id];
     memory.done[id] = 1;
-    if (task.kind != TaskKind::kRecv) {
-      for (const Slot& slot : schedule.SourcesOf(task)) {
-        if (slot.space != Space::kScratch || --memory.readers_left[slot.block] > 0) continue;
-        memory.scratch_bytes -= schedule.scratch[slot.block].bytes();
-      }
+    ForBlocks(task, schedule, [&](size_t space, int32_t block) {
+      if (--memory.uses_left[space][block] > 0) return;
+      memory.held_bytes -=
+          (space == static_cast<size_t>(Space::kCode) ? schedule.code : schedule.scratch)[block]
+              .bytes();
+    });
+    --memory.lane_left[task.lane];
+    while (memory.first_lane < static_cast<int>(memory.lane_left.size()) &&
+           memory.lane_left[memory.first_lane] == 0) {
+      ++memory.first_lane;
     }
+    for (TaskId parked : std::exchange(memory.parked, {})) MakeReady(rank, parked);
     for (TaskId follower : memory.followers[id]) {
       if (--memory.waits[follower] == 0) MakeReady(rank, follower);
     }
@@ -284,6 +332,7 @@ class Oracle {
     const Schedule& schedule = world_.schedules[rank];
     const Task& task = schedule.tasks[id];
     const auto sources = schedule.SourcesOf(task);
+    if (!Admit(rank, id)) return;
     switch (task.kind) {
       case TaskKind::kSend:
       case TaskKind::kRecv: {

@@ -11,6 +11,7 @@
 #include "check.h"
 #include "collective/algorithm.h"
 #include "collective/patterns/binomial.h"
+#include "collective/patterns/hosts.h"
 #include "collective/patterns/split.h"
 #include "collective/schedule.h"
 #include "oracle.h"
@@ -68,15 +69,25 @@ struct Expected {
   bool same = false;       // identical on all ranks
 };
 
+std::vector<int> InOrderOfHosts(const Problem& p) {
+  std::vector<int> order;
+  for (const auto& members : Hosts(p.hosts, 0, p.ranks).members) {
+    order.insert(order.end(), members.begin(), members.end());
+  }
+  return order;
+}
+
 Expected Expect(const Algorithm& algorithm, const Problem& p, int rank, int block) {
   std::vector<int> all(p.ranks);
   std::iota(all.begin(), all.end(), 0);
   const bool ring = algorithm.name == "ring";
+  const bool by_host = algorithm.name == "hierarchical";
   const bool from_all = !Info(algorithm.collective).rooted || rank == p.root;
   switch (algorithm.collective) {
     case Collective::kBcast:
-      return {.leaves = {p.root}, .same = true};
+      return {.leaves = {p.root}, .same = algorithm.name != "chain_recoded" || !p.coded};
     case Collective::kAllreduce:
+      if (by_host) all = InOrderOfHosts(p);
       return {.leaves = all, .rotated = ring, .same = true};
     case Collective::kReduce:
       if (algorithm.name == "binomial") std::rotate(all.begin(), all.begin() + p.root, all.end());
@@ -117,6 +128,7 @@ Expected Expect(const Algorithm& algorithm, const Problem& p, int rank, int bloc
 World Build(const Algorithm& algorithm, const Problem& problem, bool shared_memory) {
   World world;
   world.shared_memory = shared_memory;
+  world.chunk_bytes = ChunkBytes(problem.block_bytes, problem.chunk_bytes);
   for (int rank = 0; rank < problem.ranks; ++rank) {
     Problem p = problem;
     p.rank = rank;
@@ -192,7 +204,7 @@ bool Verify(const Algorithm& algorithm, const Problem& problem, bool shared_memo
   return true;
 }
 
-constexpr int kRanks[] = {1, 2, 3, 4, 5, 7, 8, 11, 16, 17};
+constexpr int kRanks[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17};
 
 struct Size {
   int64_t block_bytes, chunk_bytes;
@@ -233,6 +245,7 @@ void VerifyAll(Collective c,
     for (int ranks : kRanks) {
       for (const Size& size : kSizes) {
         if (ranks > 8 && !size.many_ranks) continue;
+        if (packs && ranks > 8 && size.block_bytes > 10000) continue;  // chunks by the hundred
         for (int root : Roots(algorithm, ranks)) {
           for (int variant = 0; variant < 16; ++variant) {
             const bool shared_memory = variant & 2;
@@ -261,10 +274,12 @@ void CheckEncodedBytes(const Algorithm& algorithm, const Problem& p, const Outco
   int64_t expected_bytes = 0;
   if (p.coded && p.ranks > 1) {
     switch (algorithm.collective) {
-      case Collective::kBcast: expected_bytes = p.block_bytes; break;
+      case Collective::kBcast:
+        expected_bytes = p.block_bytes * (algorithm.name == "chain_recoded" ? p.ranks - 1 : 1);
+        break;
       case Collective::kAllgather: expected_bytes = p.ranks * p.block_bytes; break;
       case Collective::kAllreduce:
-        if (algorithm.name == "recursive_doubling") return;
+        if (algorithm.name == "recursive_doubling" || algorithm.name == "hierarchical") return;
         expected_bytes = p.ranks * p.block_bytes;
         break;
       case Collective::kReduce:
@@ -280,22 +295,23 @@ void CheckEncodedBytes(const Algorithm& algorithm, const Problem& p, const Outco
   CHECK_EQ(outcome.encoded_bytes, expected_bytes);
 }
 
-// Chunked n-ary merges hold kWindow = 4 chunks per peer, rings two parts.
-void CheckScratch(const Algorithm& algorithm, const Problem& p, const Outcome& outcome) {
-  const int64_t peak_bytes = *std::max_element(outcome.scratch_peak_bytes.begin(),
-                                               outcome.scratch_peak_bytes.end());
-  const int64_t chunk_bytes = ChunkBytes(p.block_bytes, p.chunk_bytes);
-  if (algorithm.name == "two_shot" || algorithm.name == "direct") {
-    CHECK(peak_bytes <= 4 * chunk_bytes * (p.ranks - 1));
-  }
-  if (algorithm.name == "ring" && !p.coded && algorithm.collective == Collective::kAllreduce) {
-    CHECK(peak_bytes <= 2 * (PartBegin(p.block_bytes, 1, p.ranks) + kBlockAlign));
+// At most 4 chunks per rank that one talks to, whatever the size of the values.
+// Where chunks can be cut into as many pieces as the algorithms want.
+void CheckMemory(const Algorithm& algorithm, const Problem& p, const Outcome& outcome) {
+  if (p.chunk_bytes < 4096) return;
+  for (int rank = 0; rank < p.ranks; ++rank) {
+    if (outcome.peak_bytes[rank] <= outcome.bound_bytes[rank]) continue;
+    CHECK_EQ(Describe(algorithm, p, false) + " rank " + std::to_string(rank) + " holds " +
+                 std::to_string(outcome.peak_bytes[rank]) + " of " +
+                 std::to_string(outcome.bound_bytes[rank]),
+             "");
+    return;
   }
 }
 
 void CheckCosts(const Algorithm& algorithm, const Problem& p, const Outcome& outcome) {
   CheckEncodedBytes(algorithm, p, outcome);
-  CheckScratch(algorithm, p, outcome);
+  CheckMemory(algorithm, p, outcome);
 }
 
 TEST(CollectiveBcast) { VerifyAll(Collective::kBcast, CheckCosts); }
@@ -306,8 +322,62 @@ TEST(CollectiveGather) { VerifyAll(Collective::kGather, CheckCosts); }
 TEST(CollectiveScatter) { VerifyAll(Collective::kScatter, CheckCosts); }
 TEST(CollectiveReduceScatter) { VerifyAll(Collective::kReduceScatter, CheckCosts); }
 TEST(CollectiveAlltoall) { VerifyAll(Collective::kAlltoall, CheckCosts); }
-TEST(CollectiveScan) { VerifyAll(Collective::kScan); }
-TEST(CollectiveExscan) { VerifyAll(Collective::kExscan); }
+TEST(CollectiveScan) { VerifyAll(Collective::kScan, CheckMemory); }
+TEST(CollectiveExscan) { VerifyAll(Collective::kExscan, CheckMemory); }
+
+TEST(CollectiveHosts) {
+  const Algorithm& algorithm = Find(Collective::kAllreduce, "hierarchical");
+  for (int ranks : kRanks) {
+    std::vector<std::vector<int>> layouts(4, std::vector<int>(ranks));
+    for (int rank = 0; rank < ranks; ++rank) {
+      layouts[0][rank] = 7;                    // one host
+      layouts[1][rank] = rank / 2;             // two each
+      layouts[2][rank] = rank % 3;             // round robin
+      layouts[3][rank] = rank == 1 ? 5 : 1000 - rank / 4;  // uneven
+    }
+    for (const auto& hosts : layouts) {
+      for (const Size& size : kSizes) {
+        for (int variant = 0; variant < 4; ++variant) {
+          Outcome outcome;
+          const Problem p{.ranks = ranks,
+                          .block_bytes = size.block_bytes,
+                          .chunk_bytes = size.chunk_bytes,
+                          .coded = (variant & 1) != 0,
+                          .hosts = hosts};
+          if (!Verify(algorithm, p, /*shared_memory=*/(variant & 2) != 0, &outcome)) return;
+          CheckMemory(algorithm, p, outcome);
+        }
+      }
+    }
+  }
+}
+
+TEST(CollectivePartitions) {
+  const Algorithm& algorithm = Find(Collective::kAllreduce, "parameter_server");
+  for (int ranks : kRanks) {
+    for (int partitions : {1, 2, ranks, 2 * ranks + 1}) {
+      for (const Size& size : kSizes) {
+        for (int variant = 0; variant < 4; ++variant) {
+          Outcome outcome;
+          const Problem p{.ranks = ranks,
+                          .block_bytes = size.block_bytes,
+                          .chunk_bytes = size.chunk_bytes,
+                          .coded = (variant & 1) != 0,
+                          .partitions = partitions,
+                          .rotation = partitions + 5};
+          if (!Verify(algorithm, p, /*shared_memory=*/(variant & 2) != 0, &outcome)) return;
+          CheckMemory(algorithm, p, outcome);
+        }
+      }
+    }
+  }
+  // Small blocks in one piece, to another server from operation to operation.
+  for (int rotation : {0, 1, 2, 3}) {
+    const Schedule schedule = algorithm.build(
+        {.rank = 1, .ranks = 3, .block_bytes = 1000, .rotation = rotation});
+    CHECK_EQ(schedule.Peers(), rotation % 3 == 1 ? 2 : 1);
+  }
+}
 
 TEST(CollectiveVaryingBlocks) {
   for (const Algorithm& algorithm : AlgorithmTable()) {
@@ -562,7 +632,7 @@ TEST(CollectiveSelect) {
   CHECK(unknown.status().code() == Code::kInvalidArgument);
   CHECK_EQ(unknown.status().message(),
            "allreduce has no algorithm \"rong\"; it has auto, two_shot, one_shot, "
-           "recursive_doubling, ring");
+           "recursive_doubling, parameter_server, hierarchical, ring");
 }
 
 TEST(CollectiveSentBytes) {
