@@ -6,6 +6,7 @@
 #include <string>
 
 #include "common/stream_copy.h"
+#include "runtime/reference.h"
 #include "runtime/sizes.h"
 
 namespace jaxccomp {
@@ -184,6 +185,9 @@ Result<std::shared_ptr<const Plan>> MakePlan(const Site& site, const Endpoint& e
   plan->streams = TouchedBytes(call) * std::ssize(endpoint.communicator->endpoints) >=
                   StreamFromBytes();
   Planner(*sides, plan->algorithm->build(problem), plan.get()).Run();
+  if (spec.referenced) {
+    if (Status status = CheckCodesHaveReferences(*plan); !status.ok()) return status;
+  }
   plan->fills_identity = spec.collective == Collective::kExscan;
   if (!spec.StartsFromOperands()) {
     plan->unwritten = UnwrittenResults(*plan, call.outputs);
