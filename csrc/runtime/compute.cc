@@ -19,8 +19,8 @@ Workspace& ThreadWorkspace() {
 }
 
 // An encoded block is, per part, the number of encoded bytes (int64) and the bytes; they begin with
-// the checksum of the reference, if there is one. Parts whose dtype the codec does not take travel as
-// they are.
+// the checksum of the reference, if there is one. Parts whose dtype the codec does not take travel
+// as they are.
 class CodeReader {
  public:
   CodeReader(const Operation& op, int32_t block)
