@@ -37,6 +37,7 @@ def make_call(
     algorithm: str = "auto",
     op: str | None = None,
     root: int | None = None,
+    referenced: bool = False,
 ) -> Call:
     """The call that these arguments describe; raises what is wrong with them."""
     if axis_name is not None and comm is not None:
@@ -71,7 +72,7 @@ def make_call(
         comm=comm,
         reduce_op=_reduce_op(collective, op),
         root=-1 if root is None else rank_in(collective, "root", root, size),
-        codec=codecs.canonical(codec),
+        codec=_codec(collective, codec, referenced),
         backend=backend,
         algorithm=_algorithm(collective, algorithm, backend),
         invariant=(
@@ -82,6 +83,7 @@ def make_call(
             and _compat.all_manual(axes)
         ),
         ordered=comm is not None and comm.order == "program",
+        referenced=referenced,
     )
 
 
@@ -218,6 +220,18 @@ def _reduce_op(collective: str, op: str | None) -> str:
     if op not in valid:
         raise errors.unknown(f"op of {collective}:", op, valid)
     return op
+
+
+def _codec(collective: str, codec: codecs.CodecLike, referenced: bool) -> str:
+    text = codecs.canonical(codec)
+    if not referenced or not codecs.is_raw(text):
+        return text
+    if str(codec).strip() == "auto":
+        return codecs.canonical(codecs.LOSSLESS)  # exact, and what a reference is there for
+    raise errors.InvalidArgumentError(
+        f"{collective}: ref= needs a codec, such as codec='lossless'; with codec={codec!r} the "
+        "values travel as they are, and a reference has no use."
+    )
 
 
 def _backend(backend: str) -> str:

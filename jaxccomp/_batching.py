@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxccomp import _compat, _stacked
-from jaxccomp._call import Call, batch_dimensions
+from jaxccomp._call import Call, batch_dimensions, split_references
 
 Array = Any
 Bind = Callable[[Call, Sequence[Array]], list[Array]]
@@ -26,8 +26,15 @@ def batch(
 ) -> tuple[list[Array], list[int | None]]:
     """The batching rule of every collective."""
     if axis_data.name in call.axes:
+        if call.collective == "bcast" and call.groups is None:
+            return _bcast_along(bind, axis_data, call, values, dims)
+        if call.referenced:  # what does not travel as the difference travels exactly
+            values, dims = (split_references(call, each)[0] for each in (values, dims))
+            call = call.replace(referenced=False, codec="raw")
         pairs = [_along(bind, axis_data, call, x, dim) for x, dim in zip(values, dims, strict=True)]
         return [x for x, _ in pairs], [dim for _, dim in pairs]
+    if call.referenced:
+        values, dims = _paired(axis_data.size, values, dims)
     moved, result_dims = [], []
     for x, dim in zip(values, dims, strict=True):
         if dim is None:
@@ -37,16 +44,52 @@ def batch(
             x = jnp.moveaxis(x, dim, place)
         moved.append(x)
         result_dims.append(result_dim)
-    return bind(call, moved), result_dims
+    return bind(call, moved), split_references(call, result_dims)[0]
+
+
+def _paired(
+    size: int, values: Sequence[Array], dims: Sequence[int | None]
+) -> tuple[list[Array], list[int | None]]:
+    """Gives values and their references the same batch dimension, where either has one."""
+    values, dims, half = list(values), list(dims), len(values) // 2
+    for pair in zip(range(half), range(half, 2 * half), strict=True):
+        if len({dims[i] for i in pair}) > 1:
+            for i in pair:
+                values[i], dims[i] = _leading(size, values[i], dims[i]), 0
+    return values, dims
+
+
+def _leading(size: int, x: Array, dim: int | None) -> Array:
+    if dim is None:
+        return jnp.broadcast_to(x, (size, *x.shape))
+    return jnp.moveaxis(x, dim, 0)
+
+
+def _bcast_along(
+    bind: Bind, axis_data: Any, call: Call, values: Sequence[Array], dims: Sequence[int | None]
+) -> tuple[list[Array], list[int | None]]:
+    """Takes the row of the root, which then goes along the other axes, if there are any."""
+    place = call.axes.index(axis_data.name)
+    others = call.axes[:place] + call.axes[place + 1 :]
+    minor = _size(call.axes[place + 1 :])
+    major_and_row, last = divmod(call.root, minor)
+    major, row = divmod(major_and_row, axis_data.size)
+    mine = [
+        x if dim is None else lax.index_in_dim(x, row, dim, keepdims=False)
+        for x, dim in zip(values, dims, strict=True)
+    ]
+    if others:
+        root = major * minor + last
+        results = bind(call.replace(axes=others, size=_size(others), root=root), mine)
+    else:
+        results = list(split_references(call, mine)[0])
+    return results, [None] * len(results)
 
 
 def _along(
     bind: Bind, axis_data: Any, call: Call, x: Array, dim: int | None
 ) -> tuple[Array, int | None]:
-    if dim is None:
-        x = jnp.broadcast_to(x, (axis_data.size, *x.shape))
-    else:
-        x = jnp.moveaxis(x, dim, 0)
+    x = _leading(axis_data.size, x, dim)
     others = tuple(axis for axis in call.axes if axis != axis_data.name)
     if not others:
         result, same = _stacked.run(call, x)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Hashable, Sequence
+from typing import TypeVar
 
 from jaxccomp import errors
 from jaxccomp.comm import Communicator
+
+T = TypeVar("T")
 
 # Collectives whose input or output has one block per rank along a new leading axis.
 _PER_RANK_IN = frozenset({"scatter", "reduce_scatter", "alltoall"})
@@ -41,6 +44,9 @@ class Call:
     # Whether the result is of invariant type along `axes` (shard_map with check_vma).
     invariant: bool = False
     ordered: bool = False
+    # Whether the last half of the operands are references: values that all ranks hold already, one
+    # for each of the first half. The difference to them travels.
+    referenced: bool = False
 
     def __repr__(self) -> str:
         given = [
@@ -62,6 +68,12 @@ class Call:
         the order of the program's text is the same everywhere, so it is matched by that.
         """
         return self.replace(counts=counts, ordered=self.ordered or self.comm is not None)
+
+
+def split_references(call: Call, operands: Sequence[T]) -> tuple[Sequence[T], Sequence[T]]:
+    """The operands that are sent, and the references that go with them, if any."""
+    sent = len(operands) // 2 if call.referenced else len(operands)
+    return operands[:sent], operands[sent:]
 
 
 def rows(call: Call) -> tuple[int, int]:

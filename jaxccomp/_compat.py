@@ -282,8 +282,9 @@ def lower_ffi(
       target: the target's name.
       operands: the operands' values.
       attributes: str, int or a sequence of int each.
-      alias: "never"; "free": result i takes over the memory of operand i where that saves a copy;
-        "always": it does in any case, so that a target which writes nothing hands values on.
+      alias: "never"; "free": result i takes over the memory of operand i where that saves a copy,
+        or, with k results, rather that of operand i + k; "always": it does in any case, so that a
+        target which writes nothing hands values on.
       ordered: whether the call takes and gives a token of the ordered effect.
     """
     operands = tuple(operands)
@@ -291,7 +292,11 @@ def lower_ffi(
     if ordered:
         operands = (ctx.tokens_in.get(ORDERED), *operands)
     shared = {"never": lambda _: False, "free": _is_free, "always": lambda _: True}[alias]
-    aliases = {i: i for i in range(first, len(operands)) if shared(operands[i])}
+    aliases: dict[int, int] = {}
+    for i in reversed(range(first, len(operands))):
+        result = first + (i - first) % len(ctx.avals_out)
+        if shared(operands[i]) and result not in aliases.values():
+            aliases[i] = result
     rule = jax.ffi.ffi_lowering(
         target,
         has_side_effect=ordered or not is_partly_automatic(ctx),

@@ -8,10 +8,10 @@ from typing import Any
 import jax
 
 from jaxccomp import _compat, _engine, _registry, _xla, comm, errors
-from jaxccomp._call import Call
+from jaxccomp._call import Call, split_references
 
-# How results may take over the memory of operands (_compat.lower_ffi): not where an operand is
-# still being sent when the result of the same shape arrives.
+# How results may take over the memory of operands or references (_compat.lower_ffi): not where
+# an operand is still being sent when the result of the same shape arrives.
 _ALIAS = {
     **dict.fromkeys(("bcast", "allreduce", "reduce", "scan", "exscan"), "free"),
     **dict.fromkeys(("barrier", "send"), "always"),
@@ -56,7 +56,8 @@ def _shapes(ctx: Any, call: Call) -> str:
         dims = ["?", *aval.shape[1:]] if call.counts else aval.shape
         return f"{aval.dtype.name}[{','.join(map(str, dims))}]"
 
-    return ", ".join(text(aval) for aval in ctx.avals_in if hasattr(aval, "dtype"))
+    sent, _ = split_references(call, ctx.avals_in)
+    return ", ".join(text(aval) for aval in sent if hasattr(aval, "dtype"))
 
 
 def _attributes(call: Call, groups: Sequence[Sequence[int]]) -> dict[str, Any]:
@@ -75,6 +76,7 @@ def _attributes(call: Call, groups: Sequence[Sequence[int]]) -> dict[str, Any]:
         "tag": call.tag,
         "reverse": int(call.reverse),
         "ordered": int(call.ordered),
+        "referenced": int(call.referenced),
     }
 
 

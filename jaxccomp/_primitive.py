@@ -14,7 +14,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from jaxccomp import _batching, _compat, _lowering, _transpose, errors
-from jaxccomp._call import Call, kept_dimensions, result_shape
+from jaxccomp._call import Call, kept_dimensions, result_shape, split_references
 
 Array = Any
 
@@ -77,7 +77,7 @@ def _abstract_eval(*avals: Any, call: Call) -> tuple[list[Any], set[Any]]:
         effects.add(_compat.ORDERED)
     results = [
         _compat.result_aval(aval, result_shape(call, aval.shape), dropped, kept_dimensions(call))
-        for aval in avals
+        for aval in split_references(call, avals)[0]
     ]
     return results, effects
 
@@ -86,6 +86,9 @@ def _jvp(row: Row, primals: Any, tangents: Any, *, call: Call) -> tuple[list[Arr
     results = bind(call, primals)
     if row.transpose is None:
         return results, list(tangents)
+    # References change how values travel, not what arrives.
+    primals, _ = split_references(call, primals)
+    call = call.replace(referenced=False)
     result_tangents = [_compat.zero_tangent(x) for x in results]
     moving = [i for i, x in enumerate(primals) if jnp.issubdtype(x.dtype, jnp.inexact)]
     if all(_compat.is_zero(tangents[i]) for i in moving):
@@ -107,8 +110,14 @@ def _transposed(row: Row, cotangents: Any, *operands: Any, call: Call) -> list[A
     if all(map(_compat.is_zero, cotangents)) and not call.ordered:
         return [_compat.zero_cotangent(x) if _compat.is_undefined(x) else None for x in operands]
     assert row.transpose is not None
-    given = row.transpose(call, [_compat.instantiate(ct) for ct in cotangents])
-    return [ct if _compat.is_undefined(x) else None for ct, x in zip(given, operands, strict=True)]
+    sent, references = split_references(call, operands)
+    given = row.transpose(
+        call.replace(referenced=False), [_compat.instantiate(ct) for ct in cotangents]
+    )
+    given = [ct if _compat.is_undefined(x) else None for ct, x in zip(given, sent, strict=True)]
+    return given + [
+        _compat.zero_cotangent(x) if _compat.is_undefined(x) else None for x in references
+    ]
 
 
 PRIMITIVES = {row.name: define(row) for row in ROWS}

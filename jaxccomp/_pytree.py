@@ -12,6 +12,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.tree_util import keystr
 
 from jaxccomp import _arguments, _compat, errors
 from jaxccomp._call import VECTOR, Call, result_shape
@@ -29,19 +30,58 @@ _PACKED = {
 }
 
 
-def apply(call: Call, tree: Any) -> Any:
-    """Runs ``call`` on all leaves of ``tree``, in one bind."""
+def apply(call: Call, tree: Any, ref: Any = None) -> Any:
+    """Runs ``call`` on all leaves of ``tree``, in one bind.
+
+    Args:
+      call: the operation.
+      tree: the operands.
+      ref: if ``call`` has references, a pytree of them like ``tree``.
+    """
     leaves, treedef = jax.tree.flatten(tree)
     pairs = [_to_wire(call, leaf) for leaf in leaves]
     shapes = [result_shape(call, wire.shape) for wire, _ in pairs]
     sent = [i for i, (wire, _) in enumerate(pairs) if not _is_empty(call, wire)]
-    moved = bind(call, [pairs[i][0] for i in sent]) if sent else ()
+    operands = [pairs[i][0] for i in sent]
+    if call.referenced:
+        refs = _references(call, tree, ref)
+        operands += [refs[i] for i in sent]
+    moved = bind(call, operands) if sent else ()
     arrived = dict(zip(sent, moved, strict=True))
     results = [
         restore(arrived[i] if i in arrived else _empty(call, wire, shape))
         for i, ((wire, restore), shape) in enumerate(zip(pairs, shapes, strict=True))
     ]
     return jax.tree.unflatten(treedef, results)
+
+
+def _references(call: Call, tree: Any, ref: Any) -> list[Array]:
+    """The leaves of ``ref`` as they travel; raises where they do not go with those of ``tree``."""
+    (leaves, treedef), (refs, ref_treedef) = map(jax.tree.flatten_with_path, (tree, ref))
+    if treedef != ref_treedef:
+        paths, ref_paths = ([keystr(path) for path, _ in each] for each in (leaves, refs))
+        missing = [path for path in paths if path not in ref_paths]
+        surplus = [path for path in ref_paths if path not in paths]
+        where = f"{treedef} and {ref_treedef}"
+        if missing or surplus:
+            place = "x, not in ref" if missing else "ref, not in x"
+            where = f"the leaf {(missing or surplus)[0] or '(all of it)'} is in {place}"
+        raise errors.InvalidArgumentError(
+            f"{call.collective}: ref= must be a pytree of the same structure as x, but they "
+            f"differ: {where}."
+        )
+    for (path, leaf), (_, other) in zip(leaves, refs, strict=True):
+        x, reference = (as_array(call.collective, each) for each in (leaf, other))
+        if (x.shape, x.dtype) != (reference.shape, reference.dtype):
+            raise errors.InvalidArgumentError(
+                f"{call.collective}: ref{keystr(path)} must have the shape and dtype of "
+                f"x{keystr(path)}, {_type(x)}, not {_type(reference)}."
+            )
+    return [_to_wire(call, leaf)[0] for _, leaf in refs]
+
+
+def _type(x: Array) -> str:
+    return f"{x.dtype.name}[{','.join(map(str, x.shape))}]"
 
 
 def as_array(collective: str, leaf: Any) -> Array:

@@ -15,7 +15,7 @@ import numpy as np
 from jax import lax
 
 from jaxccomp import _compat, _stacked, errors
-from jaxccomp._call import Call, rows
+from jaxccomp._call import Call, rows, split_references
 
 Array = Any
 
@@ -24,14 +24,25 @@ def run(call: Call, operands: Sequence[Array]) -> list[Array]:
     """Runs ``call`` on each operand."""
     if call.codec not in CODECS:
         raise errors.unknown("codec of the traced plane:", call.codec, CODECS)
+    values, refs = split_references(call, operands)
     if call.comm is not None:  # of this process alone
-        stacked = [_stacked.run(call, x[None]) for x in operands]
+        stacked = [_stacked.run(call, x[None]) for x in values]
         return [x if same else x[0] for x, same in stacked]
     if call.collective == "barrier":
         return _barrier(call, operands)
     if call.collective == "ragged_alltoall":
         return [_ragged_alltoall(call, *operands)]
+    if refs:
+        call = call.replace(referenced=False)
+        return [_run_against(call, x, ref) for x, ref in zip(values, refs, strict=True)]
     return [_run(call, x) for x in operands]
+
+
+def _run_against(call: Call, x: Array, ref: Array) -> Array:
+    """Sends the difference to what all ranks hold; values that no codec changes, as they are."""
+    if CODECS[call.codec](x) is x:
+        return _run(call.replace(codec="raw"), x)
+    return ref + _run(call, x - ref)
 
 
 def _run(call: Call, x: Array) -> Array:

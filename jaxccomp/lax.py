@@ -236,6 +236,8 @@ def pbroadcast(
     x: Any,
     axis_name: AxisName,
     source: Any,
+    *,
+    ref: Any = None,
     **how: Unpack[How],
 ) -> Any:
     """One rank's values for all, as ``jax.lax.pbroadcast`` (here on CPU, too).
@@ -247,6 +249,8 @@ def pbroadcast(
       axis_name: one axis or a tuple of them.
       source: the rank whose values are sent: an integer, or an int32 scalar array that is the same
         on all ranks.
+      ref: as for ``jaxccomp.bcast``: a pytree like ``x`` with the same values on all ranks, the
+        difference to which travels. It needs a ``source`` that is known when tracing.
 
     Returns:
       Same shapes, of a type that varies over the axis; ``jaxccomp.bcast`` gives the invariant one.
@@ -256,12 +260,17 @@ def pbroadcast(
     """
     names = names_of(axis_name)
     if _compat.is_tracer(source):
+        if ref is not None:
+            raise errors.InvalidArgumentError(
+                "pbroadcast: ref= needs a source that is a Python integer known when tracing, not "
+                f"{source!r}."
+            )
         mine = jax.lax.axis_index(names) == source
         x = jax.tree.map(lambda leaf: jnp.where(mine, leaf, jnp.zeros_like(leaf)), x)
         call = make_call("allreduce", axis_name=names, op="sum", **how)
         return apply(call.replace(invariant=False), x)
-    call = make_call("bcast", axis_name=names, root=source, **how)
-    return apply(call.replace(invariant=False), x)
+    call = make_call("bcast", axis_name=names, root=source, referenced=ref is not None, **how)
+    return apply(call.replace(invariant=False), x, ref)
 
 
 @parallel

@@ -50,15 +50,27 @@ T = TypeVar("T")
 
 
 @operation
-def bcast(x: T, root: int = 0, **options: Unpack[Options]) -> T:
+def bcast(x: T, root: int = 0, *, ref: T | None = None, **options: Unpack[Options]) -> T:
     """Gives all ranks the root's values.
 
     On the wire: each rank receives the values once, encoded once by the root and forwarded as they
     are. With a lossy codec the root, too, gets what the others decode, so that all are equal.
 
+    With ``ref`` the codec is given the difference to values that all ranks hold already: the XOR
+    if it is lossless, else the numerical one. That pays where most bits stay what they are:
+    between two steps of training, ``"lossless"`` makes bfloat16 weights about 9.7 times smaller
+    so, and 1.5 times without. An error bound is then one of the difference: with ``"int8"``, 1/252
+    of the greatest change in a block of 32, and the rounding of the sum.
+
     Args:
       x: pytree of arrays of any shape, the same on all ranks; off the root only shapes count.
       root: the rank whose values are sent.
+      ref: pytree of the structure, shapes and dtypes of ``x`` that is the same on all ranks, bit
+        for bit, such as what the broadcast before returned. It needs a codec. It has no part in
+        derivatives, and tangents travel without one. Where a checksum says that a rank has
+        another reference than the root, nothing is decoded against it, and all ranks get a
+        ``jax.errors.JaxRuntimeError`` that names the tensor and the ranks: in this operation, or
+        in their next one.
 
     Returns:
       Same shapes; the same on all ranks (under ``check_vma``, of invariant type).
@@ -66,8 +78,11 @@ def bcast(x: T, root: int = 0, **options: Unpack[Options]) -> T:
     Example:
       >>> params = jaxccomp.bcast(params, root=0)                        # doctest: +SKIP
       >>> params = jaxccomp.bcast(params, root=0, axis_name="data")      # doctest: +SKIP
+      >>> params = jaxccomp.bcast(update(params), ref=params,
+      ...                         codec="lossless")                      # doctest: +SKIP
     """
-    return apply(make_call("bcast", root=root, **options), x)
+    call = make_call("bcast", root=root, referenced=ref is not None, **options)
+    return apply(call, x, ref)
 
 
 @operation

@@ -54,6 +54,13 @@ Status AddTensor(const Buffer& buffer, std::vector<Tensor>* tensors) {
   return Status::Ok();
 }
 
+// The last half of a call's operands are its references.
+void SplitReferences(Call* call) {
+  const auto half = call->inputs.begin() + static_cast<ptrdiff_t>(call->inputs.size() / 2);
+  call->refs.assign(half, call->inputs.end());
+  call->inputs.erase(half, call->inputs.end());
+}
+
 ffi::Future Execute(CallSite* call_site, ffi::RunId run, int32_t device,
                     ffi::RemainingArgs arguments, ffi::RemainingRets results) {
   ffi::Promise promise;
@@ -69,6 +76,7 @@ ffi::Future Execute(CallSite* call_site, ffi::RunId run, int32_t device,
   for (size_t i = 0; i < arguments.size() && status.ok(); ++i) {
     status = AddTensor(*arguments.get<ffi::AnyBuffer>(i), &call.inputs);
   }
+  if (call_site->site->spec.referenced) SplitReferences(&call);
   for (size_t i = 0; i < results.size() && status.ok(); ++i) {
     status = AddTensor(**results.get<ffi::AnyBuffer>(i), &call.outputs);
   }

@@ -28,6 +28,7 @@ struct OpSpec {
   int64_t site = 0;               // place of the call in its program's text
   bool reverse = false;
   bool ordered = false;           // matched by its place in program order
+  bool referenced = false;        // the difference to Call::refs travels
   std::string shapes;             // of the operands, as text; equal on all ranks
   std::string where;              // source line of the user's program
 
@@ -56,6 +57,9 @@ struct Tensor {
 struct Call {
   std::vector<Tensor> inputs;
   std::vector<Tensor> outputs;
+  // One per operand, of its type and size, or none: values that all ranks hold already. A result
+  // may lie where its operand or its reference does.
+  std::vector<Tensor> refs;
   int64_t run_id = 0;             // one launch of one program has one run id
   int64_t device = 0;             // global device id
 };

@@ -6,6 +6,7 @@
 
 #include "reduce/identity.h"
 #include "reduce/reduce.h"
+#include "runtime/reference.h"
 #include "transport/pieces.h"
 
 namespace jaxccomp {
@@ -17,8 +18,9 @@ Workspace& ThreadWorkspace() {
   return workspace;
 }
 
-// An encoded block is, per part, the number of encoded bytes (int64) and the bytes. Parts whose
-// dtype the codec does not take travel as they are.
+// An encoded block is, per part, the number of encoded bytes (int64) and the bytes; they begin with
+// the checksum of the reference, if there is one. Parts whose dtype the codec does not take travel
+// as they are.
 class CodeReader {
  public:
   CodeReader(const Operation& op, int32_t block)
@@ -29,13 +31,20 @@ class CodeReader {
   Status Next(DType dtype, void* dst, int64_t bytes) {
     std::span<const std::byte> encoded;
     if (!Take(&encoded)) return Broken();
-    if (Coded(dtype)) {
-      return codec_->Decode(dtype, encoded, dst, bytes / SizeBytes(dtype),
-                            CodingContext(ThreadWorkspace()));
+    return Unpack(dtype, encoded, dst, bytes, CodingContext(ThreadWorkspace()));
+  }
+
+  // Decodes the next part to its place, against the operation's reference if it has one.
+  Status NextResult(const Operation& op, const Part& part) {
+    std::span<const std::byte> encoded;
+    if (!Take(&encoded)) return Broken();
+    CodingContext context(ThreadWorkspace());
+    context.ref = Coded(part.dtype) ? ReferenceOf(op, part) : nullptr;
+    if (context.ref != nullptr) {
+      Status status = TakeChecksum(op, part, &encoded);
+      if (!status.ok()) return status;
     }
-    if (static_cast<int64_t>(encoded.size()) != bytes) return Broken();
-    std::memcpy(dst, encoded.data(), encoded.size());
-    return Status::Ok();
+    return Unpack(part.dtype, encoded, AddressOf(op, part), part.bytes, context);
   }
 
   // Decodes the next part, of a dtype that is coded, and reduces it into `acc`.
@@ -51,6 +60,16 @@ class CodeReader {
   Status Finish() const { return rest_.empty() ? Status::Ok() : Broken(); }
 
  private:
+  Status Unpack(DType dtype, std::span<const std::byte> encoded, void* dst, int64_t bytes,
+                const CodingContext& context) const {
+    if (Coded(dtype)) {
+      return codec_->Decode(dtype, encoded, dst, bytes / SizeBytes(dtype), context);
+    }
+    if (static_cast<int64_t>(encoded.size()) != bytes) return Broken();
+    std::memcpy(dst, encoded.data(), encoded.size());
+    return Status::Ok();
+  }
+
   bool Take(std::span<const std::byte>* encoded) {
     int64_t encoded_bytes = 0;
     if (rest_.size() < sizeof(encoded_bytes)) return false;
@@ -171,20 +190,23 @@ Status Encode(Operation& op, const PlannedTask& task) {
   for (const Part& part : PartsOf(op, task.sources[0])) {
     std::byte* const bytes_at = at;
     at += sizeof(int64_t);
-    int64_t encoded_bytes = part.bytes;
+    std::byte* const code = at;
     if (op.plan->codec->Supports(part.dtype)) {
       context.key = KeyOf(op, task, part);
       context.first = part.offset / SizeBytes(part.dtype);
+      context.ref = ReferenceOf(op, part);
+      if (context.ref != nullptr) at = PutChecksum(op, part, at);
       Result<int64_t> encoded =
           op.plan->codec->Encode(part.dtype, AddressOf(op, part),
                                  part.bytes / SizeBytes(part.dtype), std::span(at, end), context);
       if (!encoded.ok()) return encoded.status();
-      encoded_bytes = *encoded;
+      at += *encoded;
     } else {
       std::memcpy(at, AddressOf(op, part), static_cast<size_t>(part.bytes));
+      at += part.bytes;
     }
+    const int64_t encoded_bytes = at - code;
     std::memcpy(bytes_at, &encoded_bytes, sizeof(encoded_bytes));
-    at += encoded_bytes;
   }
   block.used_bytes = at - block.buffer.get();
   return Status::Ok();
@@ -193,7 +215,7 @@ Status Encode(Operation& op, const PlannedTask& task) {
 Status Decode(const Operation& op, const PlannedTask& task) {
   CodeReader reader(op, task.src_code);
   for (const Part& part : PartsOf(op, task.dst)) {
-    Status status = reader.Next(part.dtype, AddressOf(op, part), part.bytes);
+    Status status = reader.NextResult(op, part);
     if (!status.ok()) return status;
   }
   return reader.Finish();

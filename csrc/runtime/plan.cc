@@ -7,6 +7,7 @@
 
 #include "common/stream_copy.h"
 #include "runtime/memory.h"
+#include "runtime/reference.h"
 #include "runtime/sizes.h"
 
 namespace jaxccomp {
@@ -104,7 +105,7 @@ class Planner {
   // An encoded block is, per part, the number of encoded bytes (int64) and the bytes.
   int64_t MostEncodedBytes(DType dtype, int64_t bytes) const {
     const Codec& codec = *plan_->codec;
-    return static_cast<int64_t>(sizeof(int64_t)) +
+    return static_cast<int64_t>(sizeof(int64_t)) + kReferenceChecksumBytes +
            (codec.Supports(dtype) ? codec.MaxEncodedBytes(dtype, bytes / SizeBytes(dtype)) : bytes);
   }
 
@@ -228,6 +229,9 @@ Result<std::shared_ptr<const Plan>> MakePlan(const Site& site, const Endpoint& e
   Planner(*sides, schedule, plan.get()).Run();
   plan->limits = LimitsOf(schedule, TakenBytes(plan->scratch_bytes),
                           TakenBytes(plan->code_bytes), problem.chunk_bytes);
+  if (spec.referenced) {
+    if (Status status = CheckCodesHaveReferences(*plan); !status.ok()) return status;
+  }
   plan->fills_identity = spec.collective == Collective::kExscan;
   if (!spec.StartsFromOperands()) {
     plan->unwritten = UnwrittenResults(*plan, call.outputs);

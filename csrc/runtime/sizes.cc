@@ -1,5 +1,6 @@
 #include "runtime/sizes.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -61,12 +62,28 @@ Status CheckRows(const OpSpec& spec, const std::vector<Tensor>& tensors,
   return Status::Ok();
 }
 
+Status CheckReferences(const OpSpec& spec, const Call& call) {
+  if (!spec.referenced && call.refs.empty()) return Status::Ok();
+  if (!spec.referenced || spec.collective != Collective::kBcast) {
+    return Wrong(spec, "takes no references");
+  }
+  const auto fits = [](const Tensor& ref, const Tensor& values) {
+    return ref.dtype == values.dtype && ref.bytes == values.bytes;
+  };
+  if (!std::equal(call.refs.begin(), call.refs.end(), call.inputs.begin(), call.inputs.end(),
+                  fits)) {
+    return Wrong(spec, "each operand needs a reference of its type and size");
+  }
+  return Status::Ok();
+}
+
 }  // namespace
 
 Result<Sides> MakeSides(const OpSpec& spec, const Endpoint& endpoint, const Call& call) {
   const CollectiveInfo& info = Info(spec.collective);
   const int ranks = endpoint.communicator->size();
   Sides sides;
+  if (Status status = CheckReferences(spec, call); !status.ok()) return status;
   if (spec.collective == Collective::kRaggedAlltoall) {
     sides.input = Layout::Whole({call.inputs[0]});
     sides.output = Layout::Whole(call.outputs);

@@ -272,6 +272,15 @@ OPERATIONS: tuple[Operation, ...] = (
         moves=True,
         same=True,
     ),
+    Operation(
+        "bcast-ref",
+        lambda place, x: jcc.bcast(
+            x, root=_root(place.n), ref=jnp.ones_like(x), **(place.how | {"codec": "lossless"})
+        ),
+        _everywhere(lambda n, x: x[_root(n)]),
+        moves=True,
+        same=True,
+    ),
     *_reductions(
         lambda op, ufunc: {
             "name": f"allreduce-{op}",

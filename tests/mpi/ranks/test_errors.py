@@ -95,6 +95,11 @@ MISMATCHES = {
         lambda c: jcc.bcast(x(), codec="bf16", comm=c),
         ["bf16"],
     ),
+    "reference": (
+        lambda c: jcc.bcast(x(), ref=x(), codec="lossless", comm=c),
+        lambda c: jcc.bcast(x(), codec="lossless", comm=c),
+        ["with ref"],
+    ),
     "counts": (
         lambda c: jcc.allgatherv(
             x((2,) if c.rank == 0 else (1,)), [2] + [1] * (c.size - 1), comm=c
@@ -224,6 +229,28 @@ def test_recv_of_another_type(comm, ranks):
                 assert "int32" in str(error) and "float32" in str(error), error
 
 
+@pytest.mark.parametrize("algorithm", ["chain", "binomial", "scatter_allgather"])
+def test_a_reference_that_differs(comm, algorithm):
+    """Nothing is decoded against it; every rank is told which tensor, and whose."""
+    odd = comm.size - 1
+    old = np.arange(50_000, dtype=np.float32)
+    new = old + 1
+    if comm.rank == odd:
+        old = old.copy()
+        old[31_234] += 1
+
+    def program(new, old):
+        how = {"comm": comm, "codec": "lossless", "algorithm": algorithm}
+        got = jcc.bcast([x(), new], ref=[x(), old], **how)
+        # Who only sends waits for nobody, and learns it when it does.
+        return jcc.allreduce(got[1].sum(), comm=comm)
+
+    text = failure(jax.jit(program), new, old)
+    assert "the reference of tensor 2 of 2 (float32, somewhere in values " in text, text
+    assert f"differs between rank 0 of '{comm.name}', which sends, and rank {odd} of" in text, text
+    assert "test_errors.py:" in text and "broadcast without ref=" in text, text
+
+
 def test_a_failed_communicator_stays_failed(comm):
     """The next operation raises at once, with the reason."""
     program = MISMATCHES["dtype"][0 if comm.rank == 0 else 1]
@@ -246,6 +273,8 @@ def test_a_failed_communicator_stays_failed(comm):
         (lambda c: jcc.allreduce(x(dtype=jnp.float8_e5m2), comm=c), "float8_e5m2"),
         (lambda c: jcc.allreduce(x(), "median", comm=c), "valid"),
         (lambda c: jcc.bcast(x(), codec="int3", comm=c), "int3"),
+        (lambda c: jcc.bcast(x(), ref=x(), comm=c), "ref= needs a codec"),
+        (lambda c: jcc.bcast(x(), ref=x((5,)), codec="lossless", comm=c), "ref must have"),
         (lambda c: jcc.bcast(x(), algorithm="pigeon", comm=c), "pigeon"),
         (lambda c: jcc.bcast(x(), backend="cuda", comm=c), "cuda"),
         (lambda c: jcc.send(x(), dest=c.size, comm=c), "out of range"),
