@@ -7,8 +7,13 @@ import pytest
 from jaxccomp.bench import launch
 
 HERE = pathlib.Path(__file__).parent
-FILES = ["test_contract_mpi.py", "test_mpmd.py", "test_stress_mpi.py", "test_errors.py"]
-FILES += ["test_optim_mpi.py"]
+FILES = [
+    "test_contract_mpi.py",
+    "test_mpmd.py",
+    "test_stress_mpi.py",
+    "test_errors.py",
+    "test_optim_mpi.py",
+]
 MOST_CHARACTERS = 12_000
 
 
