@@ -1,112 +1,76 @@
-"""Trains a Flax network on scikit-learn's handwritten digits, data-parallel over MPI ranks.
+"""Trains a Flax network (nnx) on handwritten digits, data-parallel, with compressed gradients.
 
     mpiexec -n 4 python examples/flax_data_parallel.py
+    mpiexec -n 4 python examples/flax_data_parallel.py --codec topk:density=0.01 --width 4096
 
-Every rank holds its share of the data. One jitted function trains an epoch: it takes rank 0's
-parameters (``jaxccomp.bcast``), then averages the gradients of each batch over the ranks
-(``jaxccomp.allreduce``), a pytree in one exchange each.
+Every rank holds its share of the images. It starts from rank 0's parameters (`jaxccomp.bcast`);
+`jaxccomp.optim.allreduce_gradients`, first in the chain of optax, averages the gradients of each
+batch over the ranks. What a lossy codec loses of them is added to those of the next batch (error
+feedback). The program trains twice, without compression and with it, and compares the two.
 """
 
-import argparse
-import functools
-import time
-
-import jax
+import digits
 import jax.numpy as jnp
-import numpy as np
 import optax
 from flax import nnx
-from rich.progress import Progress
-from sklearn.datasets import load_digits
-from sklearn.model_selection import train_test_split
 
 import jaxccomp as jcc
-from jaxccomp import stats
 
 
 class Network(nnx.Module):
-    """Two convolutions and a linear layer, for 8 x 8 images of 10 digits."""
+    """Two convolutions and two dense layers, for 8 x 8 images of 10 digits."""
 
-    def __init__(self, rngs: nnx.Rngs):
+    def __init__(self, width, rngs):
         self.first = nnx.Conv(1, 16, (3, 3), rngs=rngs)
         self.second = nnx.Conv(16, 32, (3, 3), strides=2, rngs=rngs)
-        self.head = nnx.Linear(4 * 4 * 32, 10, rngs=rngs)
+        self.hidden = nnx.Linear(4 * 4 * 32, width, rngs=rngs)
+        self.head = nnx.Linear(width, 10, rngs=rngs)
 
     def __call__(self, images):
         """Logits of a batch of images."""
         x = nnx.relu(self.first(images))
-        x = nnx.relu(self.second(x))
-        return self.head(x.reshape(x.shape[0], -1))
+        x = nnx.relu(self.second(x)).reshape(len(images), -1)
+        return self.head(nnx.relu(self.hidden(x)))
 
 
-def load(rank, ranks, batch):
-    """This rank's share of the training set as batches, and the whole test set."""
-    images, labels = load_digits(return_X_y=True)
-    images = (images / 16).astype(np.float32).reshape(-1, 8, 8, 1)
-    split = train_test_split(images, labels.astype(np.int32), test_size=0.2, random_state=0)
-    train_x, test_x, train_y, test_y = split
-    # As many batches on every rank, since all ranks take part in each exchange.
-    count = len(train_x) // (ranks * batch)
-    shares = [
-        part[rank::ranks][: count * batch].reshape(count, batch, *part.shape[1:])
-        for part in (train_x, train_y)
-    ]
-    return shares, (test_x, test_y)
+def loss_of(model, images, labels):
+    """The mean cross entropy of a batch."""
+    return optax.softmax_cross_entropy_with_integer_labels(model(images), labels).mean()
 
 
-def main():
-    """Trains and prints what came of it."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--epochs", type=int, default=20)
-    parser.add_argument("--batch", type=int, default=16, help="images per rank")
-    parser.add_argument("--codec", default=None, help='of the gradients, such as "bf16"')
-    arguments = parser.parse_args()
+@nnx.jit
+def train_epoch(model, optimizer, batches):
+    """Trains on all batches; gives the mean loss over all ranks."""
 
-    world = jcc.init()
-    batches, test = load(world.rank, world.size, arguments.batch)
-    # Each rank starts from parameters of its own; bcast makes them equal.
-    graph, params = nnx.split(Network(nnx.Rngs(world.rank)))
-    optimizer = optax.adam(2e-3)
-    opt_state = optimizer.init(params)
+    @nnx.scan(in_axes=(nnx.Carry, 0), out_axes=(nnx.Carry, 0))
+    def step(state, batch):
+        model, optimizer = state
+        loss, grads = nnx.value_and_grad(loss_of)(model, *batch)
+        optimizer.update(model, grads)  # the gradients are averaged in here
+        return (model, optimizer), loss
 
-    def loss(params, images, labels):
-        logits = nnx.merge(graph, params)(images)
-        return optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
+    _, losses = step((model, optimizer), batches)
+    return jcc.allreduce(losses.mean(), "mean")
 
-    @functools.partial(jax.jit, donate_argnums=(0, 1))
-    def train_epoch(params, opt_state, batches):
-        params = jcc.bcast(params, root=0)
 
-        def step(state, batch):
-            params, opt_state = state
-            value, grads = jax.value_and_grad(loss)(params, *batch)
-            grads = jcc.allreduce(grads, op="mean", codec=arguments.codec)
-            updates, opt_state = optimizer.update(grads, opt_state, params)
-            return (optax.apply_updates(params, updates), opt_state), value
+@nnx.jit
+def accuracy(model, images, labels):
+    """Of all ranks' shares of the test."""
+    return jcc.allreduce(jnp.mean(model(images).argmax(-1) == labels), "mean")
 
-        (params, opt_state), values = jax.lax.scan(step, (params, opt_state), batches)
-        return params, opt_state, jcc.allreduce(values.mean(), op="mean")
 
-    @jax.jit
-    def accuracy(params, images, labels):
-        return jnp.mean(nnx.merge(graph, params)(images).argmax(-1) == labels)
-
-    start = time.perf_counter()
-    with Progress(disable=world.rank != 0) as progress:
-        bar = progress.add_task("training", total=arguments.epochs)
-        for _ in range(arguments.epochs):
-            params, opt_state, value = train_epoch(params, opt_state, batches)
-            progress.update(bar, advance=1, description=f"loss {float(value):.4f}")
-    seconds = time.perf_counter() - start
-
-    if world.rank == 0:
-        done = stats.get().total
-        print(f"ranks              {world.size}")
-        print(f"test accuracy      {float(accuracy(params, *test)):.1%}")
-        print(f"training time      {seconds:.2f} s (with compilation)")
-        print(f"sent by rank 0     {stats.format_bytes(done.sent_bytes)}")
-        print(f"in communication   {done.seconds:.2f} s in {done.calls} operations")
+def train(world, data, width, codec, error_feedback):
+    """Yields loss and accuracy after every epoch."""
+    batches, test = data
+    model = Network(width, nnx.Rngs(world.rank))  # each rank starts from values of its own ...
+    params = nnx.state(model, nnx.Param)
+    nnx.update(model, jcc.bcast(params, root=0, codec="lossless"))  # ... and takes those of rank 0
+    average = jcc.optim.allreduce_gradients(codec=codec, error_feedback=error_feedback)
+    optimizer = nnx.Optimizer(model, optax.chain(average, optax.adam(2e-3)), wrt=nnx.Param)
+    while True:
+        loss = train_epoch(model, optimizer, batches)
+        yield {"loss": loss, "accuracy": accuracy(model, *test)}
 
 
 if __name__ == "__main__":
-    main()
+    digits.data_parallel(__doc__, train)

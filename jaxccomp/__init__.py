@@ -2,17 +2,19 @@
 
 * :mod:`jaxccomp.ops`: bcast, allreduce, alltoall ..., also found here;
 * :mod:`jaxccomp.lax`: the parallel operations of ``jax.lax``, under their names;
+* :mod:`jaxccomp.optim`: for the optimisers of optax;
 * :mod:`jaxccomp.comm`: joining the other processes, communicators;
 * :mod:`jaxccomp.codecs`, :mod:`jaxccomp.config`, :mod:`jaxccomp.stats`, :mod:`jaxccomp.errors`.
 """
 
-from jaxccomp import codecs, config, errors, lax, stats
+from jaxccomp import codecs, config, errors, lax, optim, stats
 from jaxccomp._version import __version__
 from jaxccomp.comm import Communicator, init, is_initialized, world
 from jaxccomp.ops import (
     allgather,
     allgatherv,
     allreduce,
+    allreduce_with_feedback,
     alltoall,
     alltoallv,
     barrier,
@@ -36,6 +38,7 @@ __all__ = [
     "allgather",
     "allgatherv",
     "allreduce",
+    "allreduce_with_feedback",
     "alltoall",
     "alltoallv",
     "barrier",
@@ -49,6 +52,7 @@ __all__ = [
     "init",
     "is_initialized",
     "lax",
+    "optim",
     "recv",
     "reduce",
     "reduce_scatter",

@@ -46,6 +46,10 @@ class EngineUnavailableError(JaxccompError, RuntimeError):
     """The native engine, or a part of it such as MPI, is needed and cannot be used."""
 
 
+class MissingPackageError(JaxccompError, ImportError):
+    """A Python package that only some of jaxccomp needs is not installed."""
+
+
 class InitializationError(JaxccompError, RuntimeError):
     """``jaxccomp.init`` could not join the processes that the environment announces."""
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 from typing import TypeVar, Unpack
 
 from jaxccomp._arguments import make_call
+from jaxccomp._feedback import allreduce_with_feedback
 from jaxccomp._operation import Options, operation
 from jaxccomp._ops_vector import allgatherv, alltoallv, gatherv, scatterv
 from jaxccomp._point_to_point import barrier, recv, send, sendrecv
@@ -29,6 +30,7 @@ __all__ = [
     "allgather",
     "allgatherv",
     "allreduce",
+    "allreduce_with_feedback",
     "alltoall",
     "alltoallv",
     "barrier",

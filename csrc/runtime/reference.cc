@@ -52,19 +52,20 @@ Status TakeChecksum(const Operation& op, const Part& part, std::span<const std::
 }
 
 Status CheckCodesHaveReferences(const Plan& plan) {
-  const auto have = [&](PartRange range) {
+  const auto lies_in = [&](PartRange range, Space space) {
     const auto first = plan.parts.begin() + range.first;
-    return std::all_of(first, first + range.count, [](const Part& part) {
-      return part.space == Space::kInput || part.space == Space::kOutput;
-    });
+    return std::all_of(first, first + range.count,
+                       [&](const Part& part) { return part.space == space; });
   };
   for (const PlannedTask& task : plan.tasks) {
     const bool merges = task.kind == TaskKind::kMerge;
-    const bool encodes = task.kind == TaskKind::kEncode && !have(task.sources[0]);
-    const bool decodes = task.kind == TaskKind::kDecode && !have(task.dst);
+    // A result may have taken the place of its reference: it cannot be encoded anew.
+    const bool encodes =
+        task.kind == TaskKind::kEncode && !lies_in(task.sources[0], Space::kInput);
+    const bool decodes = task.kind == TaskKind::kDecode && !lies_in(task.dst, Space::kOutput);
     if (merges || encodes || decodes) {
       return {Code::kUnimplemented, "algorithm '" + std::string(plan.algorithm->name) +
-                                        "' codes values that have no reference"};
+                                        "' codes values that have no reference: it takes no ref="};
     }
   }
   return Status::Ok();

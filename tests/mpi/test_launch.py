@@ -13,6 +13,7 @@ FILES = [
     "test_stress_mpi.py",
     "test_reference.py",
     "test_errors.py",
+    "test_optim_mpi.py",
 ]
 MOST_CHARACTERS = 12_000
 

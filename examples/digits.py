@@ -1,0 +1,95 @@
+"""What the examples that train share: scikit-learn's digits, their options, and what they print."""
+
+import argparse
+
+import numpy as np
+from sklearn.datasets import load_digits
+from sklearn.model_selection import train_test_split
+
+import jaxccomp as jcc
+from jaxccomp import stats
+
+
+def parser(program, codec):
+    """The options of all examples, with the default of ``--codec``."""
+    options = argparse.ArgumentParser(description=program.splitlines()[0])
+    options.add_argument("--codec", default=codec, help="of the second run (%(default)s)")
+    options.add_argument("--epochs", type=int, default=20, help="default: %(default)s")
+    options.add_argument("--batch", type=int, default=16, help="images per rank (%(default)s)")
+    options.add_argument("--width", type=int, default=128, help="hidden units (%(default)s)")
+    return options
+
+
+def data_parallel(program, train):
+    """The whole of a program that trains without compression and with it.
+
+    Args:
+      program: its docstring.
+      train: ``(world, data, width, codec, error_feedback)`` to what `compare` takes.
+    """
+    options = parser(program, codec="int8")
+    options.add_argument("--no-error-feedback", action="store_true")
+    options = options.parse_args()
+    feedback = not options.no_error_feedback
+    world = jcc.init()
+    data = load(world, options.batch)
+    programs = {
+        "uncompressed": lambda: train(world, data, options.width, None, False),
+        options.codec: lambda: train(world, data, options.width, options.codec, feedback),
+    }
+    compare(world, options.epochs, programs)
+
+
+def load(world, batch):
+    """This rank's share of the images: batches to train with, and those to test with.
+
+    Returns:
+      ``(images, labels)`` twice: of shapes (batches, batch, 8, 8, 1) and (batches, batch), and for
+      the test (count, 8, 8, 1) and (count,). As many on every rank, since all take part in each
+      exchange.
+    """
+    images, labels = load_digits(return_X_y=True)
+    images = (images / 16).astype(np.float32).reshape(-1, 8, 8, 1)
+    split = train_test_split(images, labels.astype(np.int32), test_size=0.2, random_state=0)
+    images, test_images, labels, test_labels = split
+    count = len(images) // (world.size * batch)
+    tests = len(test_images) // world.size
+    train = [
+        part[world.rank :: world.size][: count * batch].reshape(count, batch, *part.shape[1:])
+        for part in (images, labels)
+    ]
+    test = [part[world.rank :: world.size][:tests] for part in (test_images, test_labels)]
+    return train, test
+
+
+def compare(world, epochs, programs):
+    """Trains with each of ``programs``, and prints a row of a table on how it did, on rank 0.
+
+    Args:
+      world: all ranks.
+      epochs: how many each trains.
+      programs: by name, functions without arguments that yield after every epoch what is to be
+        printed of the last one: numbers by name.
+    """
+    raw_bytes = None
+    for name, program in programs.items():
+        stats.reset()
+        first = None
+        for _, results in zip(range(epochs), program(), strict=False):
+            row = {key: float(value) for key, value in results.items()}
+            # In the first epoch, ranks wait for each other while they compile.
+            first = first or stats.get().total
+        done = stats.get().total
+        row["MiB sent"] = done.remote_bytes / 2**20
+        row["ms/epoch"] = 1e3 * (done.seconds - first.seconds) / max(epochs - 1, 1)
+        if world.rank != 0:
+            continue
+        if raw_bytes is None:
+            raw_bytes = done.remote_bytes
+            print(
+                f"{world.size} ranks, {epochs} epochs. Sent by rank 0; in communication: ms/epoch"
+            )
+            print(f"{'':<20}" + "".join(f"{key:>12}" for key in row) + f"{'ratio':>9}")
+        ratio = raw_bytes / max(done.remote_bytes, 1)
+        values = "".join(f"{value:>12.4f}" for value in row.values())
+        print(f"{name:<20}{values}{ratio:>8.2f}x", flush=True)

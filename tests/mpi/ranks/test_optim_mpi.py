@@ -1,0 +1,83 @@
+"""`jaxccomp.optim` between processes: jitted, donated, scanned."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxccomp as jcc
+
+optax = pytest.importorskip("optax")
+
+
+def gradients(rank, steps):
+    keys = jax.random.split(jax.random.key(rank))
+    return {
+        "kernel": jax.random.normal(keys[0], (steps, 60, 50), "float32"),
+        "bias": jax.random.normal(keys[1], (steps, 50), "bfloat16"),
+        "count": jnp.full(steps, rank),
+    }
+
+
+def test_state_is_a_pytree_for_jit_scan_and_donation(world):
+    """Over the steps nothing is lost, however the state is handed on."""
+    steps = 5
+    optimizer = jcc.optim.allreduce_gradients("sum", codec="onebit", error_feedback=True)
+    grads = gradients(world.rank, steps)
+    state = optimizer.init(jax.tree.map(lambda g: g[0], grads))
+    assert isinstance(state, jcc.optim.FeedbackState)
+    assert state.residual["count"] is None
+
+    first = jax.jit(optimizer.update, donate_argnums=1)
+    start = state
+    reduced, state = first(jax.tree.map(lambda g: g[0], grads), start)
+    assert start.residual["kernel"].is_deleted()
+    assert jax.tree.structure(state) == jax.tree.structure(start)
+
+    @jax.jit
+    def others(grads, state):
+        def step(state, grads):
+            reduced, state = optimizer.update(grads, state)
+            return state, reduced
+
+        return jax.lax.scan(step, state, grads)
+
+    state, more = others(jax.tree.map(lambda g: g[1:], grads), state)
+    total = jax.tree.map(lambda one, rest: one + rest.sum(axis=0), reduced, more)
+    residuals = jcc.allgather(state.residual)
+    for name, tolerance in (("kernel", 1e-4), ("bias", 0.2)):
+        exact = sum(np.float32(gradients(rank, steps)[name]).sum(0) for rank in range(world.size))
+        expected = exact - np.float32(residuals[name]).sum(axis=0)
+        np.testing.assert_allclose(np.float32(total[name]), expected, atol=tolerance)
+    assert total["count"] == steps * sum(range(world.size))
+
+
+def test_parameters_stay_equal_on_all_ranks(world, ranks):
+    """A rank's own minimum differs from the common one, which is found."""
+    center = jnp.float32(world.rank) + jnp.linspace(-1, 1, 300, dtype="float32")
+    optimizer = optax.chain(
+        jcc.optim.allreduce_gradients(codec="topk:density=0.05", error_feedback=True),
+        optax.sgd(optax.exponential_decay(0.05, 100, 0.5)),
+    )
+
+    @jax.jit
+    def descend(params, state):
+        def step(carry, _):
+            params, state = carry
+            updates, state = optimizer.update(params - center, state, params)
+            return (optax.apply_updates(params, updates), state), None
+
+        return jax.lax.scan(step, (params, state), length=500)[0]
+
+    params = jnp.zeros(300, "float32")
+    params, _ = descend(params, optimizer.init(params))
+    assert len(set(ranks.allgather(np.asarray(params).tobytes()))) == 1
+    best = jcc.allreduce(center, "mean")
+    assert jnp.linalg.norm(params - best) < 0.02 * jnp.linalg.norm(best)
+
+
+def test_among_some_of_the_ranks(world):
+    part = world.split(world.rank % 2)
+    optimizer = jcc.optim.allreduce_gradients(codec="lossless", comm=part)
+    updates, _ = optimizer.update(jnp.float32(world.rank), optimizer.init(None))
+    assert updates == np.mean([r for r in range(world.size) if r % 2 == world.rank % 2])

@@ -1,0 +1,265 @@
+"""Gradients reduced with error feedback, and what optimisers of optax make of them."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType
+from jax.sharding import PartitionSpec as P
+
+import jaxccomp as jcc
+from jaxccomp import _engine
+
+optax = pytest.importorskip("optax")
+pytestmark = pytest.mark.skipif(not _engine.available(), reason="needs the native engine")
+
+N = 4
+CODECS = ["onebit", "topk:density=0.05", "randomk:density=0.1", "int4", "int8:rounding=stochastic"]
+
+
+def on_ranks(function, *operands, n=N, check_vma=True):
+    """`function` on `n` ranks: of row r of the operands on rank r; results as rows."""
+    mesh = jax.make_mesh(
+        (n,), ("d",), axis_types=(AxisType.Auto,), devices=np.array(jax.devices()[:n])
+    )
+
+    def body(*rows):
+        results = function(*jax.tree.map(lambda x: x[0], rows))
+        return jax.tree.map(lambda x: x[None], results)
+
+    sharded = jax.shard_map(body, mesh=mesh, in_specs=P("d"), out_specs=P("d"), check_vma=check_vma)
+    return jax.jit(sharded)(*operands)
+
+
+def gradients(steps, dtype="float32"):
+    """Of N ranks and some steps: a pytree with leaves of many and of few values."""
+    keys = jax.random.split(jax.random.key(3), 3)
+    shapes = {"kernel": (3000,), "bias": (7,), "scale": ()}
+    return {
+        name: jax.random.normal(key, (N, steps, *shape), dtype)
+        for key, (name, shape) in zip(keys, shapes.items(), strict=True)
+    }
+
+
+def zeros(grads):
+    return jax.tree.map(jnp.zeros_like, grads)
+
+
+@pytest.mark.parametrize("op", ["sum", "mean"])
+@pytest.mark.parametrize("codec", CODECS)
+def test_nothing_is_lost_over_the_steps(codec, op):
+    """The sum of what was reduced is that of the gradients, less what the residuals hold."""
+    grads = gradients(steps=6)
+
+    def body(grads):
+        step = functools.partial(jcc.allreduce_with_feedback, op=op, codec=codec, axis_name="d")
+        start = jax.tree.map(lambda g: jnp.zeros_like(g[0]), grads)
+        residual, reduced = jax.lax.scan(lambda r, g: step(g, r)[::-1], start, grads)
+        return jax.tree.map(lambda x: x.sum(axis=0), reduced), residual
+
+    reduced, residual = on_ranks(body, grads)
+    merge = {"sum": np.sum, "mean": np.mean}[op]
+    for name in grads:
+        expected = merge(np.sum(grads[name], axis=1) - residual[name], axis=0)
+        for rank in range(N):
+            np.testing.assert_allclose(reduced[name][rank], expected, rtol=1e-4, atol=1e-4)
+    assert np.abs(residual["kernel"]).max() > 1e-3
+
+
+@pytest.mark.parametrize("check_vma", [True, False])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_one_step_is_an_allreduce_and_a_round_trip(dtype, check_vma):
+    grads = jax.tree.map(lambda g: g[:, 0], gradients(1, dtype))
+    residual = jax.tree.map(lambda g: (g * 0.25).astype(dtype), grads)
+    how = {"codec": "int4", "axis_name": "d"}
+
+    def body(grads, residual):
+        p = jax.tree.map(jnp.add, grads, residual)
+        expected = jcc.allreduce(p, "mean", **how), jcc.allgather(p, **how)
+        return jcc.allreduce_with_feedback(grads, residual, **how), expected, p
+
+    (reduced, residual), (mean, decoded), p = on_ranks(body, grads, residual, check_vma=check_vma)
+    unit = float(jnp.finfo(dtype).eps)
+    for name in grads:
+        assert reduced[name].dtype == residual[name].dtype == jnp.dtype(dtype)
+        np.testing.assert_allclose(
+            np.float64(reduced[name]), np.float64(mean[name]), rtol=2 * unit, atol=2 * unit
+        )
+        own = np.stack([decoded[name][rank, rank] for rank in range(N)])
+        lost = np.float64(p[name]) - np.float64(own)
+        np.testing.assert_allclose(np.float64(residual[name]), lost, rtol=unit, atol=unit)
+
+
+@pytest.mark.parametrize("codec", [None, "lossless", "raw|lossless"])
+def test_a_lossless_codec_leaves_no_residual(codec):
+    grads = jax.tree.map(lambda g: g[:, 0], gradients(1))
+
+    def body(grads):
+        old = jax.tree.map(jnp.ones_like, grads)
+        new = jcc.allreduce_with_feedback(grads, old, codec=codec, axis_name="d")
+        return new, jcc.allreduce(jax.tree.map(jnp.add, grads, old), "mean", axis_name="d")
+
+    (reduced, residual), expected = on_ranks(body, grads)
+    for name in grads:
+        np.testing.assert_array_equal(reduced[name], expected[name])
+        assert not residual[name].any()
+
+
+def test_groups_each_for_themselves():
+    x = jax.random.normal(jax.random.key(0), (N, 500))
+    groups = [[0, 3], [2, 1]]
+
+    def body(x):
+        return jcc.allreduce_with_feedback(
+            x, jnp.zeros_like(x), codec="onebit", axis_name="d", axis_index_groups=groups
+        )
+
+    reduced, residual = on_ranks(body, x)
+    for group in groups:
+        for rank in group:
+            expected = np.mean([x[i] - residual[i] for i in group], axis=0)
+            np.testing.assert_allclose(reduced[rank], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_leaves_that_are_not_floating():
+    x = {"count": jnp.arange(N), "values": jnp.ones((N, 300)) * jnp.arange(300.0)}
+
+    def body(x):
+        residual = {"count": None, "values": jnp.zeros(300, x["values"].dtype)}
+        return jcc.allreduce_with_feedback(x, residual, "sum", codec="topk", axis_name="d")
+
+    reduced, residual = on_ranks(body, x)
+    assert residual["count"] is None
+    assert (reduced["count"] == 6).all() and reduced["values"].max() == 4 * 299
+
+
+def test_what_is_not_finite_is_shown_once():
+    x = jnp.ones((N, 2000)).at[1, 5].set(jnp.inf)
+
+    def body(x):
+        return jcc.allreduce_with_feedback(x, jnp.zeros_like(x), codec="int8", axis_name="d")
+
+    reduced, residual = on_ranks(body, x)
+    assert not np.isfinite(reduced[:, 5]).any()
+    assert np.isfinite(residual).all()
+
+
+@pytest.mark.parametrize(
+    "residual,op,text",
+    [
+        ([jnp.zeros(3)], "max", "op of allreduce_with_feedback: 'max'; valid: 'mean', 'sum'"),
+        ({"w": jnp.zeros(3)}, "mean", r"must be a pytree like the values.*zeros_like"),
+        ([jnp.zeros(4)], "mean", r"float32\[3\] must have its shape and dtype, not float\d+\[4\]"),
+        ([jnp.zeros(3, "bfloat16")], "sum", r"not bfloat16\[3\]"),
+    ],
+)
+def test_what_does_not_fit_is_named(residual, op, text):
+    def body(x):
+        return jcc.allreduce_with_feedback([x], residual, op, codec="int8", axis_name="d")[0]
+
+    with pytest.raises(jcc.errors.InvalidArgumentError, match=text):
+        on_ranks(body, jnp.zeros((N, 3), "float32"))
+
+
+# --- as a transformation of optax -------------------------------------------------------------
+
+
+def descend(loss, start, data, optimizer, steps):
+    """Gradient descent on N ranks, each with its row of data; parameters of each rank."""
+
+    def body(data):
+        # Each rank's own gradients: those of parameters that vary.
+        params = jax.lax.pcast(start, "d", to="varying")
+
+        def step(state, _):
+            params, opt_state = state
+            grads = jax.grad(loss)(params, data)
+            updates, opt_state = optimizer.update(grads, opt_state, params)
+            return (optax.apply_updates(params, updates), opt_state), None
+
+        (params, _), _ = jax.lax.scan(step, (params, optimizer.init(params)), length=steps)
+        return params
+
+    return on_ranks(body, data)
+
+
+def chain(codec, error_feedback, optimizer):
+    return optax.chain(
+        jcc.optim.allreduce_gradients(codec=codec, error_feedback=error_feedback, axis_name="d"),
+        optimizer,
+    )
+
+
+@pytest.mark.parametrize("codec", ["onebit", "topk:density=0.05"])
+def test_quadratic(codec):
+    """Each rank has another minimum, so that no rank's gradient vanishes at the common one."""
+    centers = jax.random.normal(jax.random.key(1), (N, 600), "float32")
+    best = centers.mean(axis=0)
+
+    def loss(w, center):
+        return 0.5 * jnp.sum((w - center) ** 2)
+
+    def distance(error_feedback):
+        rate = optax.exponential_decay(0.05, 100, 0.5)
+        optimizer = chain(codec, error_feedback, optax.sgd(rate))
+        w = descend(loss, jnp.zeros(600, "float32"), centers, optimizer, steps=600)
+        np.testing.assert_array_equal(w, np.broadcast_to(w[0], w.shape))
+        return float(jnp.linalg.norm(w[0] - best) / jnp.linalg.norm(best))
+
+    kept, dropped = distance(True), distance(False)
+    assert kept < 0.03
+    assert dropped > 10 * kept
+
+
+@pytest.mark.parametrize("codec", ["onebit", "topk:density=0.02"])
+def test_logistic_regression(codec):
+    """The ranks' data differ in where they lie, as data of different sources do."""
+    rng = np.random.default_rng(5)
+    x = rng.standard_normal((N, 50, 400)) + rng.standard_normal((N, 1, 400))
+    y = np.sign(x @ rng.standard_normal(400) + rng.standard_normal((N, 50)))
+    data = jnp.float32(x), jnp.float32(y)
+
+    def loss(w, data):
+        x, y = data
+        return jnp.mean(jax.nn.softplus(-y * (x @ w))) + 0.005 * jnp.sum(w**2)
+
+    def final(codec, error_feedback=False):
+        rate = optax.exponential_decay(0.3, 100, 0.5)
+        optimizer = chain(codec, error_feedback, optax.sgd(rate))
+        w = descend(loss, jnp.zeros(400, "float32"), data, optimizer, steps=500)[0]
+        return float(jnp.mean(jax.vmap(lambda *rows: loss(w, rows))(*data)))
+
+    exact, kept, dropped = final(None), final(codec, True), final(codec, False)
+    assert kept - exact < 0.2 * (dropped - exact)
+    assert kept < 1.05 * exact
+
+
+def test_without_feedback_there_is_no_state():
+    optimizer = jcc.optim.allreduce_gradients(codec="int8", axis_name="d")
+    assert optimizer.init(jnp.ones(3)) == optax.EmptyState()
+    x = jnp.arange(N * 40.0).reshape(N, 40)
+
+    def body(x):
+        return optimizer.update(x, optax.EmptyState())[0], jcc.allreduce(
+            x, "mean", axis_name="d", codec="int8"
+        )
+
+    reduced, expected = on_ranks(body, x)
+    np.testing.assert_array_equal(reduced, expected)
+
+
+def test_some_leaves_only():
+    """As `optax.masked` has it: the others are not sent."""
+    inner = jcc.optim.allreduce_gradients(codec="onebit", error_feedback=True, axis_name="d")
+    optimizer = optax.masked(inner, {"shared": True, "own": False})
+    x = {"shared": jnp.arange(N * 9.0).reshape(N, 9), "own": jnp.arange(N * 9.0).reshape(N, 9)}
+    reduced = on_ranks(lambda x: optimizer.update(x, optimizer.init(x))[0], x)
+    np.testing.assert_array_equal(reduced["own"], x["own"])
+    np.testing.assert_array_equal(reduced["shared"], np.broadcast_to(reduced["shared"][0], (N, 9)))
+
+
+def test_mistakes_are_told_when_it_is_made():
+    with pytest.raises(jcc.errors.UnknownNameError, match="int9"):
+        jcc.optim.allreduce_gradients(codec="int9")
