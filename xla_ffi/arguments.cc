@@ -106,6 +106,7 @@ Result<OpSpec> SpecFromAttributes(const ffi::Dictionary& attributes) {
   spec.reverse = Get<int64_t>(attributes, "reverse", &missing) != 0;
   spec.ordered = Get<int64_t>(attributes, "ordered", &missing) != 0;
   spec.referenced = Get<int64_t>(attributes, "referenced", &missing) != 0;
+  spec.feedback = Get<int64_t>(attributes, "feedback", &missing) != 0;
   spec.shapes = Text(attributes, "shapes", &missing);
   spec.where = Text(attributes, "where", &missing);
   const size_t pairs = spec.PointToPoint() ? 1 : spec.collective == Collective::kSendrecv ? 2 : 0;

@@ -72,7 +72,7 @@ Schedule ByOwners(const Problem& problem, int parts, int first) {
       if (slots[rank].bytes() > 0) {
         const Slot dst = slots[rank];
         const TaskId merge = flow.MergeFromAll(everybody, In(dst), dst, Tag(0, lane));
-        const Parcel merged = flow.Pack(dst, merge);
+        const Parcel merged = flow.Pack(dst, merge, /*final=*/true);
         for (int step = 1; step < ranks; ++step) flow.Send(flow.Peer(step), Tag(1, lane), merged);
         flow.Place(dst, merged);
       }
@@ -120,7 +120,7 @@ Schedule AllreduceRing(const Problem& problem) {
     const RingReduced reduced = RingReduceScatter(flow, inputs, own, Tag(0, k));
     Parcel mine;
     if (own.bytes() > 0) {
-      mine = flow.Pack(own, reduced.merged);
+      mine = flow.Pack(own, reduced.merged, /*final=*/true);
       flow.Place(own, mine);
     }
     RingAllgather(flow, outputs, mine, reduced.readers, Tag(flow.ranks, k));

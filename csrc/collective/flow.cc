@@ -14,6 +14,7 @@ Flow::Flow(const Problem& problem, int pieces)
       ranks(problem.ranks),
       coded(problem.coded),
       chunk_bytes_(problem.chunk_bytes / pieces),
+      feedback_(problem.feedback),
       multi_slot_(problem.multi_slot) {}
 
 std::vector<Slot> Flow::Cut(Slot whole, int64_t chunk_bytes) const {
@@ -45,16 +46,24 @@ ChunkSlots Flow::AllParts(Slot whole) const {
   return parts;
 }
 
-Parcel Flow::Pack(Slot src, TaskId ready) {
+Parcel Flow::Pack(Slot src, TaskId ready, bool final) {
   if (!coded) return {src, ready};
   const Slot code = builder_.Code(src.begin, src.end);
-  return {code, builder_.Encode(rank, static_cast<uint32_t>(code.block), code, src, {ready})};
+  return Encoded(rank, static_cast<uint32_t>(code.block), code, src, final, ready);
 }
 
 Parcel Flow::PackShared(int whose, uint32_t which, Slot src, TaskId ready) {
   if (!coded) return {src, ready};
-  const Slot code = builder_.Code(src.begin, src.end);
-  return {code, builder_.Encode(whose, which, code, src, {ready})};
+  return Encoded(whose, which, builder_.Code(src.begin, src.end), src, /*final=*/false, ready);
+}
+
+Parcel Flow::Encoded(int whose, uint32_t which, Slot code, Slot src, bool final, TaskId ready) {
+  const TaskId encode = builder_.Encode(whose, which, code, src, {ready});
+  if (!feedback_ || whose != rank) return {code, encode, encode};
+  const auto [last, first] = losses_.try_emplace(src.begin, kNoTask);
+  const Slot loss{Space::kLoss, 0, src.begin, src.end};
+  last->second = builder_.Lose(loss, src, code, final, /*more=*/!first, {encode, last->second});
+  return {code, encode, last->second};
 }
 
 TaskId Flow::Send(int peer, uint32_t tag, const Parcel& parcel) {
@@ -75,6 +84,7 @@ Parcel Flow::Take(int peer, uint32_t tag, Slot range, std::vector<TaskId> before
 TaskId Flow::Place(Slot dst, const Parcel& parcel, std::vector<TaskId> before) {
   if (parcel.slot == dst) return parcel.ready;
   before.push_back(parcel.ready);
+  if (parcel.reader != parcel.ready) before.push_back(parcel.reader);
   if (parcel.slot.space == Space::kCode) {
     return builder_.Decode(dst, parcel.slot, std::move(before));
   }
@@ -188,7 +198,7 @@ RingReduced RingReduceScatter(Flow& flow, const std::vector<Slot>& parts, Slot r
                                     : theirs.slot;
       const TaskId merge = flow.Merge(dst, {theirs.slot, parts[taken]}, last, {theirs.ready});
       reduced.readers[taken] = merge;
-      used = {merge, send};
+      used = {merge, send, held.reader};
       if (last) {
         reduced.merged = merge;
       } else {

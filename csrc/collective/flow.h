@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <span>
 #include <vector>
 
@@ -19,6 +20,7 @@ namespace jaxccomp {
 struct Parcel {
   Slot slot;
   TaskId ready = kNoTask;
+  TaskId reader = kNoTask;  // the last task that reads the raw values, where they were encoded here
 };
 
 // Tags are unique per sender and receiver: `phase` numbers what travels between a pair of
@@ -73,14 +75,15 @@ class Flow {
   ChunkSlots AllParts(Slot whole) const;  // one part per rank
 
   // Makes `src` fit to travel, encoding it when coded; to be done once per range.
-  Parcel Pack(Slot src, TaskId ready = kNoTask);
+  // `final`: they are what a final merge gave.
+  Parcel Pack(Slot src, TaskId ready = kNoTask, bool final = false);
   // The same for values that other ranks hold and encode as well: all of them have to name the same
   // rank and number, for which there is no other encoding in the operation.
   Parcel PackShared(int whose, uint32_t which, Slot src, TaskId ready);
   TaskId Send(int peer, uint32_t tag, const Parcel& parcel);
   // The task after which the raw values behind a parcel that was packed and sent here may
   // be overwritten.
-  TaskId ReaderOf(const Parcel& parcel, TaskId send) const { return coded ? parcel.ready : send; }
+  TaskId ReaderOf(const Parcel& parcel, TaskId send) const { return coded ? parcel.reader : send; }
 
   // Receives values whose place is `dst`: right there, or as a code. Follow it with Place.
   // `before`: tasks that must be over before dst is written.
@@ -116,8 +119,13 @@ class Flow {
  private:
   bool Grouped() const { return multi_slot_ && !coded; }
   std::vector<Slot> Cut(Slot whole, int64_t chunk_bytes) const;
+  // Encodes, `whose` and `which` as ScheduleBuilder::Encode has them, and with feedback keeps what
+  // is lost, on the one rank that is named.
+  Parcel Encoded(int whose, uint32_t which, Slot code, Slot src, bool final, TaskId ready);
 
   const int64_t chunk_bytes_;
+  const bool feedback_;
+  std::map<int64_t, TaskId> losses_;  // by where a range of Loss begins: what wrote it last
   const bool multi_slot_;
   ScheduleBuilder builder_;
 };

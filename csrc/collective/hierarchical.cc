@@ -75,7 +75,7 @@ void LeaderLane(Flow& flow, const Hosts& hosts, const std::vector<Slot>& slots, 
     const HostSum& sum = sums[hosts.own];
     const TaskId merge =
         flow.MergeFromAll(hosts.leaders, sum.slot, own, tags.Part(), sum.ready);
-    const Parcel merged = flow.Pack(own, merge);
+    const Parcel merged = flow.Pack(own, merge, /*final=*/true);
     for (int step = 1; step < tags.hosts; ++step) {
       flow.Send(hosts.leaders[Shifted(hosts.own, step, tags.hosts)], tags.Merged(), merged);
     }

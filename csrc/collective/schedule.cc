@@ -8,8 +8,9 @@
 namespace jaxccomp {
 namespace {
 
-constexpr std::string_view kKindNames[] = {"send", "recv", "copy", "merge", "encode", "decode"};
-constexpr std::string_view kSpaceNames[] = {"input", "output", "scratch", "code"};
+constexpr std::string_view kKindNames[] = {"send", "recv", "copy", "merge", "encode", "decode",
+                                          "lose"};
+constexpr std::string_view kSpaceNames[] = {"input", "output", "scratch", "code", "loss"};
 
 void Append(std::string& text, const Slot& slot) {
   text += kSpaceNames[static_cast<int>(slot.space)];
@@ -131,6 +132,13 @@ TaskId ScheduleBuilder::Encode(int whose, uint32_t which, Slot code, Slot src,
 
 TaskId ScheduleBuilder::Decode(Slot dst, Slot code, std::vector<TaskId> deps) {
   return Add({.kind = TaskKind::kDecode, .dst = dst}, {&code, 1}, deps);
+}
+
+TaskId ScheduleBuilder::Lose(Slot dst, Slot values, Slot code, bool final, bool more,
+                             std::vector<TaskId> deps) {
+  const Slot sources[] = {values, code, dst};
+  return Add({.kind = TaskKind::kLose, .final = final, .dst = dst},
+             {sources, static_cast<size_t>(more ? 3 : 2)}, deps);
 }
 
 Slot ScheduleBuilder::Scratch(int64_t begin, int64_t end) {

@@ -1,11 +1,12 @@
-// A collective as data: a dependency graph of six kinds of task over slots.
+// A collective as data: a dependency graph of seven kinds of task over slots.
 //
 // Schedules are built by pure functions of rank arithmetic (algorithm.h), can be printed,
 // checked against an oracle without a network, priced, and run by the executor
 // (runtime/executor.h). Nothing here touches memory or a transport.
 //
 // Addresses. An operation has `Input` and `Output`, each an array of blocks (one block, or
-// one per rank), and `Scratch` and `Code` blocks that the schedule asks for. A block is a
+// one per rank), for error feedback one block `Loss`, addressed like Output, and `Scratch` and
+// `Code` blocks that the schedule asks for. A block is a
 // byte range [0, size). Several tensors (a pytree) lie one after the other in a block, each
 // starting at a multiple of kBlockAlign, so a range split at multiples of kBlockAlign never
 // cuts an element. The runtime maps ranges to the tensors' memory.
@@ -25,6 +26,7 @@ enum class Space : uint8_t {
   kOutput,   // the results
   kScratch,  // temporary values, addressed like an input block
   kCode,     // encoded bytes: `block` is the code number, [begin, end) the values it stands for
+  kLoss,     // results too: what the encodings of this rank lost, in units of the operands
 };
 
 struct Slot {
@@ -45,6 +47,9 @@ enum class TaskKind : uint8_t {
             // (decode and reduce in one pass); `final` divides a mean
   kEncode,  // dst (Code) = encode(sources[0])
   kDecode,  // dst = decode(sources[0] (Code))
+  kLose,    // dst (Loss) = sources[0] - decode(sources[1] (Code)), added to sources[2] if there is
+            // one, which is dst; `final`: of values that were merged for good, whose loss counts
+            // as often as a mean has divided them by
 };
 
 // Lanes. A schedule cuts its values into chunks and works on several at a time; what belongs to one
@@ -61,7 +66,7 @@ inline constexpr TaskId kNoTask = -1;  // in a list of dependencies: ignored
 
 struct Task {
   TaskKind kind;
-  bool final = false;       // kMerge: the last reduction of these values
+  bool final = false;       // kMerge: the last reduction of these values; kLose: what that gave
   int32_t lane = 0;
   // kSend, kRecv: member index in the communicator, and a number that is unique per (sender,
   // receiver) in the operation. kEncode: whose random numbers a stochastic codec draws, and which
@@ -112,6 +117,8 @@ class ScheduleBuilder {
   TaskId Merge(Slot dst, std::vector<Slot> sources, bool final, std::vector<TaskId> deps = {});
   TaskId Encode(int whose, uint32_t which, Slot code, Slot src, std::vector<TaskId> deps = {});
   TaskId Decode(Slot dst, Slot code, std::vector<TaskId> deps = {});
+  // `more`: adds to what dst holds.
+  TaskId Lose(Slot dst, Slot values, Slot code, bool final, bool more, std::vector<TaskId> deps);
   // New blocks for values addressed [begin, end); the Slot returned covers all of it.
   Slot Scratch(int64_t begin, int64_t end);
   Slot Code(int64_t begin, int64_t end);

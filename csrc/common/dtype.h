@@ -37,6 +37,12 @@ inline constexpr const DTypeInfo& Info(DType t) {
 inline constexpr int64_t SizeBytes(DType t) { return Info(t).size_bytes; }
 inline constexpr std::string_view Name(DType t) { return Info(t).name; }
 
+// Real floating types that there is arithmetic for.
+inline constexpr bool IsFloating(DType t) {
+  return t == DType::kFloat16 || t == DType::kBFloat16 || t == DType::kFloat32 ||
+         t == DType::kFloat64;
+}
+
 // Half-precision values as they lie in memory; arithmetic on them is done in float.
 struct Float16 { uint16_t bits; };
 struct BFloat16 { uint16_t bits; };

@@ -25,6 +25,12 @@ struct Kernels {
   Combine combine[kDTypeCount][kReduceOpCount];
   void (*divide_float)(void* values, int64_t count, float divisor);
   void (*divide_double)(void* values, int64_t count, double divisor);
+  // dst[i] = before[i] + (values[i] - decoded[i]) * scale, where a term, or all, counts as 0 unless
+  // it is `most` or less in magnitude.
+  void (*lost_float)(void* dst, const void* before, const void* values, const void* decoded,
+                     int64_t count, float scale, float most);
+  void (*lost_double)(void* dst, const void* before, const void* values, const void* decoded,
+                      int64_t count, double scale, double most);
   Convert float16_to_float;
   Convert float_to_float16;
   Convert bfloat16_to_float;

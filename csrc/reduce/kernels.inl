@@ -129,6 +129,28 @@ void Divide(void* values, int64_t count, T divisor) {
   for (int64_t i = 0; i < count; ++i) v[i] = v[i] / divisor;
 }
 
+// x, or 0 where its magnitude is above `most` or it is no number. By a mask, as half.h has it.
+template <typename T>
+inline T ZeroAbove(T x, T most) {
+  using Bits = typename BitsOf<T>::Type;
+  const Bits bits = __builtin_bit_cast(Bits, x);
+  const Bits small = (__builtin_bit_cast(T, bits << 1 >> 1) <= most) ? ~Bits{0} : Bits{0};
+  return __builtin_bit_cast(T, bits & small);
+}
+
+template <typename T>
+void Lost(void* dst, const void* before, const void* values, const void* decoded, int64_t count,
+          T scale, T most) {
+  auto* out = static_cast<Unaligned<T>*>(dst);
+  auto* old = static_cast<const Unaligned<T>*>(before);
+  auto* x = static_cast<const Unaligned<T>*>(values);
+  auto* y = static_cast<const Unaligned<T>*>(decoded);
+  JAXCCOMP_INDEPENDENT
+  for (int64_t i = 0; i < count; ++i) {
+    out[i] = ZeroAbove<T>(old[i] + ZeroAbove<T>((x[i] - y[i]) * scale, most), most);
+  }
+}
+
 void BFloat16ToFloat(void* dst, const void* src, int64_t count) {
   auto* out = static_cast<Unaligned<float>*>(dst);
   auto* in = static_cast<const Unaligned<uint16_t>*>(src);
@@ -268,6 +290,8 @@ constexpr Kernels MakeKernels() {
   AddComplex<double>(k.combine[Index(DType::kComplex128)]);
   k.divide_float = &Divide<float>;
   k.divide_double = &Divide<double>;
+  k.lost_float = &Lost<float>;
+  k.lost_double = &Lost<double>;
   k.float16_to_float = &Float16ToFloat;
   k.float_to_float16 = &FloatToFloat16;
   k.bfloat16_to_float = &BFloat16ToFloat;

@@ -26,11 +26,6 @@ constexpr int64_t kBlockBytes = 8 << 10;
 
 bool IsComplex(DType dtype) { return dtype == DType::kComplex64 || dtype == DType::kComplex128; }
 
-bool IsFloating(DType dtype) {
-  return dtype == DType::kFloat16 || dtype == DType::kBFloat16 || dtype == DType::kFloat32 ||
-         dtype == DType::kFloat64;
-}
-
 bool IsAllowed(DType dtype, ReduceOp op) {
   if (dtype == DType::kOpaque8) return false;
   const bool arithmetic = op == ReduceOp::kSum || op == ReduceOp::kProd;

@@ -12,7 +12,8 @@ uint64_t OpSpec::Signature() const {
   hash = Mix(hash, codec);
   hash = Mix(hash, algorithm);
   hash = Mix(hash, shapes);
-  hash = Mix(hash, static_cast<uint64_t>(tag) * 8 + referenced * 4 + reverse * 2 + ordered);
+  hash = Mix(hash, static_cast<uint64_t>(tag) * 16 + feedback * 8 + referenced * 4 + reverse * 2 +
+                       ordered);
   for (int64_t count : counts) hash = Mix(hash, static_cast<uint64_t>(count));
   // The pairs of sendrecv, send and recv are this rank's own.
   if (collective == Collective::kPermute) {
@@ -41,6 +42,7 @@ std::string OpSpec::ToString() const {
   }
   if (codec != "raw") text += ", codec=" + codec;
   if (referenced) text += ", with ref";
+  if (feedback) text += ", with feedback";
   if (algorithm != "auto") text += ", algorithm=" + algorithm;
   text += ")";
   if (!where.empty()) text += " at " + where;

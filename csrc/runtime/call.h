@@ -29,6 +29,7 @@ struct OpSpec {
   bool reverse = false;
   bool ordered = false;           // matched by its place in program order
   bool referenced = false;        // the difference to Call::refs travels
+  bool feedback = false;          // a second result for each operand: what the codec lost
   std::string shapes;             // of the operands, as text; equal on all ranks
   std::string where;              // source line of the user's program
 
@@ -56,7 +57,7 @@ struct Tensor {
 
 struct Call {
   std::vector<Tensor> inputs;
-  std::vector<Tensor> outputs;
+  std::vector<Tensor> outputs;    // with feedback: the results, then what was lost
   // One per operand, of its type and size, or none: values that all ranks hold already. A result
   // may lie where its operand or its reference does.
   std::vector<Tensor> refs;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "reduce/identity.h"
+#include "reduce/lost.h"
 #include "reduce/reduce.h"
 #include "runtime/reference.h"
 #include "transport/pieces.h"
@@ -221,6 +222,24 @@ Status Decode(const Operation& op, const PlannedTask& task) {
   return reader.Finish();
 }
 
+Status Lose(const Operation& op, const PlannedTask& task) {
+  const Plan& plan = *op.plan;
+  const auto to = PartsOf(op, task.dst);
+  const auto from = PartsOf(op, task.sources[0]);
+  const bool more = task.sources.size() > 2;
+  CodeReader reader(op, task.codes[1]);
+  for (size_t i = 0; i < to.size(); ++i) {
+    struct OfLost;
+    std::byte* const decoded = ThreadWorkspace().Bytes<OfLost>(to[i].bytes);
+    Status status = reader.Next(to[i].dtype, decoded, to[i].bytes);
+    if (!status.ok()) return status;
+    std::byte* const dst = AddressOf(op, to[i]);
+    AddLost(to[i].dtype, dst, more ? dst : nullptr, AddressOf(op, from[i]), decoded,
+            to[i].bytes / SizeBytes(to[i].dtype), task.final ? plan.divisor : 1);
+  }
+  return reader.Finish();
+}
+
 }  // namespace
 
 std::byte* AddressOf(const Operation& op, const Part& part) {
@@ -230,6 +249,7 @@ std::byte* AddressOf(const Operation& op, const Part& part) {
     case Space::kOutput: base = op.call.outputs[part.index].data; break;
     case Space::kScratch: base = op.scratch[part.index].buffer.get(); break;
     case Space::kCode: base = op.code[part.index].buffer.get(); break;
+    case Space::kLoss: break;  // results, for a plan
   }
   return static_cast<std::byte*>(base) + part.offset;
 }
@@ -240,6 +260,7 @@ Status Compute(Operation& op, const PlannedTask& task) {
     case TaskKind::kMerge: return Merge(op, task);
     case TaskKind::kEncode: return Encode(op, task);
     case TaskKind::kDecode: return Decode(op, task);
+    case TaskKind::kLose: return Lose(op, task);
     case TaskKind::kSend:
     case TaskKind::kRecv: break;
   }

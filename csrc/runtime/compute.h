@@ -1,4 +1,4 @@
-// The tasks that only touch memory: copy, merge, encode, decode.
+// The tasks that only touch memory: copy, merge, encode, decode, lose.
 #pragma once
 
 #include "common/status.h"

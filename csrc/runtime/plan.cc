@@ -137,9 +137,12 @@ class Planner {
         continue;
       }
       const Layout& layout = s.space == Space::kInput ? sides_.input : sides_.output;
+      const bool loss = s.space == Space::kLoss;
       layout.Resolve(s.block, s.begin, s.end, &found_);
       for (const TensorPart& p : found_) {
-        plan_->parts.push_back({s.space, p.tensor, p.dtype, p.offset, p.bytes});
+        plan_->parts.push_back({loss ? Space::kOutput : s.space,
+                                p.tensor + (loss ? sides_.first_loss : 0), p.dtype, p.offset,
+                                p.bytes});
       }
     }
     return {first, static_cast<int32_t>(plan_->parts.size()) - first};

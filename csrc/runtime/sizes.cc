@@ -77,6 +77,23 @@ Status CheckReferences(const OpSpec& spec, const Call& call) {
   return Status::Ok();
 }
 
+Status CheckFeedback(const OpSpec& spec, const Call& call) {
+  if (!spec.feedback) return Status::Ok();
+  if (spec.collective != Collective::kAllreduce || spec.reduce_op != ReduceOp::kSum) {
+    return Wrong(spec, "does not tell what its codec loses; the sum and the mean of allreduce do");
+  }
+  const size_t count = call.inputs.size();
+  bool fits = call.outputs.size() == 2 * count;
+  for (size_t i = 0; fits && i < 2 * count; ++i) {
+    const Tensor& values = call.inputs[i % count];
+    const Tensor& result = call.outputs[i];
+    fits = IsFloating(values.dtype) && result.dtype == values.dtype && result.bytes == values.bytes;
+  }
+  if (fits) return Status::Ok();
+  return Wrong(spec,
+               "each operand must be of a floating type, with two results of its type and size");
+}
+
 }  // namespace
 
 Result<Sides> MakeSides(const OpSpec& spec, const Endpoint& endpoint, const Call& call) {
@@ -84,9 +101,15 @@ Result<Sides> MakeSides(const OpSpec& spec, const Endpoint& endpoint, const Call
   const int ranks = endpoint.communicator->size();
   Sides sides;
   if (Status status = CheckReferences(spec, call); !status.ok()) return status;
+  if (Status status = CheckFeedback(spec, call); !status.ok()) return status;
   if (spec.collective == Collective::kRaggedAlltoall) {
     sides.input = Layout::Whole({call.inputs[0]});
     sides.output = Layout::Whole(call.outputs);
+    return sides;
+  }
+  if (spec.feedback) {
+    sides.first_loss = static_cast<int32_t>(call.inputs.size());
+    sides.input = sides.output = Layout::Whole(call.inputs);
     return sides;
   }
   if (call.inputs.size() != call.outputs.size()) {
@@ -133,6 +156,7 @@ Result<Problem> MakeProblem(const OpSpec& spec, const Endpoint& endpoint, const 
   problem.rank = rank;
   problem.ranks = ranks;
   problem.chunk_bytes = options.chunk_bytes;
+  problem.feedback = spec.feedback;
   problem.reverse = spec.reverse;
   problem.multi_slot = true;
   problem.block_bytes = sides.input.BlockBytes(0);

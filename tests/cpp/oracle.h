@@ -39,6 +39,18 @@ class Expressions {
     last_final_ = final;
     return last_id_ = Intern(key, leaves);
   }
+  // What was encoded on the way to a value, each as often as it adds to it.
+  std::vector<int> Encoded(int id) const {
+    std::vector<int> encoded;
+    std::vector<int> open = {id};
+    while (!open.empty()) {
+      const std::vector<int>& key = keys_[open.back()];
+      open.pop_back();
+      if (key[0] == 1) encoded.push_back(key[1]);
+      if (key[0] != 0) open.insert(open.end(), key.begin() + 1, key.end());
+    }
+    return encoded;
+  }
   // The operands in the order in which they were merged.
   const std::vector<int>& Leaves(int id) const { return leaves_[id]; }
   bool IsFinal(int id) const {
@@ -83,6 +95,8 @@ struct World {
 struct Outcome {
   std::string error;                          // empty: all tasks ran
   std::vector<std::vector<Block>> output;     // by rank and block
+  // By rank and place: the values whose encoding's loss Loss holds.
+  std::vector<std::vector<std::vector<int>>> lost;
   std::vector<char> finished;                 // by rank: whether all its tasks ran
   int64_t encoded_bytes = 0;                  // over all ranks
   std::vector<int64_t> peak_bytes;            // by rank, of Scratch and Code: from the start of the
@@ -99,6 +113,7 @@ class Oracle {
     const int ranks = static_cast<int>(world_.schedules.size());
     outcome_.peak_bytes.assign(ranks, 0);
     outcome_.bound_bytes.assign(ranks, 0);
+    outcome_.lost.resize(ranks);
     memory_.resize(ranks);
     for (int rank = 0; rank < ranks && outcome_.error.empty(); ++rank) SetUp(rank);
     while (outcome_.error.empty() && !ready_.empty()) {
@@ -119,13 +134,14 @@ class Oracle {
   }
 
  private:
+  static constexpr int kSpaces = 5;
   struct Memory {
-    std::vector<Block> spaces[4];
+    std::vector<Block> spaces[kSpaces];
     std::vector<int> waits;                    // by task: dependencies not yet done
     std::vector<std::vector<TaskId>> followers;
     std::vector<char> done;
-    std::vector<int> uses_left[4];             // by Scratch or Code block: tasks that touch it
-    std::vector<char> live[4];
+    std::vector<int> uses_left[kSpaces];       // by Scratch or Code block: tasks that touch it
+    std::vector<char> live[kSpaces];
     std::vector<int> lane_left;                // by lane: tasks not yet done
     int first_lane = 0;
     std::vector<TaskId> parked;                // tasks that wait for memory
@@ -155,7 +171,11 @@ class Oracle {
     if (world_.shared_memory) memory.spaces[1][0] = memory.spaces[0][0];
     for (const Slot& slot : schedule.scratch) memory.spaces[2].push_back(MakeBlock(slot.bytes()));
     for (const Slot& slot : schedule.code) memory.spaces[3].push_back(MakeBlock(slot.bytes()));
-    std::vector<int64_t> block_bytes[4];
+    if (!memory.spaces[1].empty()) {
+      memory.spaces[4].push_back(MakeBlock(world_.output_bytes[rank][0]));
+      outcome_.lost[rank].resize(memory.spaces[4][0].size());
+    }
+    std::vector<int64_t> block_bytes[kSpaces];
     for (const auto& [space, slots] : {std::pair{Space::kScratch, &schedule.scratch},
                                        std::pair{Space::kCode, &schedule.code}}) {
       const auto s = static_cast<size_t>(space);
@@ -265,6 +285,7 @@ class Oracle {
         end = schedule.code[slot.block].end;
         if (slot.begin != base || slot.end != end) Fail(rank, id, "uses a part of a code");
         break;
+      case Space::kLoss: end = world_.output_bytes[rank][0]; break;
     }
     if (slot.begin < base || slot.end > end || slot.begin > slot.end) {
       Fail(rank, id, "is out of range");
@@ -398,8 +419,34 @@ class Oracle {
         }
         Write(rank, id, task.dst, Read(rank, id, sources[0]));
         break;
+      case TaskKind::kLose: Lose(rank, id, task, sources); break;
     }
     Complete(rank, id);
+  }
+
+  // A cell of Loss holds the value whose encoding was counted last; outcome_.lost has all of them.
+  void Lose(int rank, TaskId id, const Task& task, std::span<const Slot> sources) {
+    const bool more = sources.size() > 2;
+    if (task.dst.space != Space::kLoss || (more && sources[2] != task.dst)) {
+      return Fail(rank, id, "is no loss");
+    }
+    std::vector<Cell> values = Read(rank, id, sources[0]);
+    const std::vector<Cell> decoded = Read(rank, id, sources[1]);
+    const Cell* const before = Cells(rank, id, task.dst);
+    if (more) Read(rank, id, sources[2]);
+    if (!outcome_.error.empty()) return;
+    if (decoded.size() != values.size()) return Fail(rank, id, "has sizes that differ");
+    const int64_t first = task.dst.begin / world_.unit;
+    for (size_t i = 0; i < values.size(); ++i) {
+      Cell coded = values[i];
+      coded.value = expressions_.Coded(coded.value);
+      if (coded != decoded[i]) return Fail(rank, id, "compares with another code");
+      if (coded.place != first + static_cast<int64_t>(i)) return Fail(rank, id, "is misplaced");
+      if (expressions_.IsFinal(coded.value) != task.final) return Fail(rank, id, "counts wrongly");
+      if (!more && before[i].value >= 0) return Fail(rank, id, "forgets what was lost before");
+      outcome_.lost[rank][static_cast<size_t>(coded.place)].push_back(values[i].value);
+    }
+    Write(rank, id, task.dst, values);
   }
 
   void Pass(int sender, TaskId send, int receiver, TaskId recv) {

@@ -34,7 +34,8 @@ std::string Describe(const Algorithm& algorithm, const Problem& p, bool shared_m
   return std::string(Info(algorithm.collective).name) + " " + std::string(algorithm.name) +
          " ranks " + std::to_string(p.ranks) + " root " + std::to_string(p.root) + " bytes " +
          std::to_string(p.block_bytes) + " chunk " + std::to_string(p.chunk_bytes) +
-         (p.coded ? " coded" : "") + (p.reverse ? " reverse" : "") +
+         (p.coded ? " coded" : "") + (p.feedback ? " feedback" : "") +
+         (p.reverse ? " reverse" : "") +
          (p.multi_slot ? " multi_slot" : "") + (shared_memory ? " shared memory" : "");
 }
 
@@ -157,6 +158,22 @@ bool SameOrder(std::vector<int> leaves, const Expected& expected) {
   return leaves == expected.leaves;
 }
 
+// Results are the reduction of the operands less all losses: whatever was encoded on the way to the
+// result was lost on one rank, once.
+bool LossesAddUp(const Outcome& outcome, const Expressions& expressions) {
+  for (size_t i = 0; i < outcome.output[0][0].size(); ++i) {
+    std::vector<int> lost;
+    for (const auto& places : outcome.lost) {
+      lost.insert(lost.end(), places[i].begin(), places[i].end());
+    }
+    std::vector<int> encoded = expressions.Encoded(outcome.output[0][0][i].value);
+    std::sort(lost.begin(), lost.end());
+    std::sort(encoded.begin(), encoded.end());
+    if (lost != encoded) return false;
+  }
+  return true;
+}
+
 // Builds, checks for hazards, runs and compares one problem; false after a failure.
 bool Verify(const Algorithm& algorithm, const Problem& problem, bool shared_memory,
             Outcome* outcome_out = nullptr) {
@@ -199,6 +216,9 @@ bool Verify(const Algorithm& algorithm, const Problem& problem, bool shared_memo
                         "");
       }
     }
+  }
+  if (problem.feedback && !LossesAddUp(outcome, expressions)) {
+    return CHECK_EQ(what + ": losses are not counted once each", "");
   }
   if (outcome_out != nullptr) *outcome_out = outcome;
   return true;
@@ -247,17 +267,19 @@ void VerifyAll(Collective c,
         if (ranks > 8 && !size.many_ranks) continue;
         if (packs && ranks > 8 && size.block_bytes > 10000) continue;  // chunks by the hundred
         for (int root : Roots(algorithm, ranks)) {
-          for (int variant = 0; variant < 16; ++variant) {
+          for (int variant = 0; variant < 32; ++variant) {
             const bool shared_memory = variant & 2;
             Problem p{.ranks = ranks,
                       .root = root,
                       .block_bytes = size.block_bytes,
                       .chunk_bytes = size.chunk_bytes,
                       .coded = (variant & 1) != 0,
+                      .feedback = (variant & 16) != 0,
                       .reverse = (variant & 4) != 0,
                       .multi_slot = (variant & 8) != 0};
             if (shared_memory && !MayShareMemory(c)) continue;
             if (p.reverse && !line) continue;
+            if (p.feedback && !(p.coded && c == Collective::kAllreduce)) continue;
             if (p.multi_slot && !packs) continue;
             Outcome outcome;
             if (!Verify(algorithm, p, shared_memory, &outcome)) return;
@@ -337,14 +359,15 @@ TEST(CollectiveHosts) {
     }
     for (const auto& hosts : layouts) {
       for (const Size& size : kSizes) {
-        for (int variant = 0; variant < 4; ++variant) {
+        for (int variant = 0; variant < 6; ++variant) {
           Outcome outcome;
           const Problem p{.ranks = ranks,
                           .block_bytes = size.block_bytes,
                           .chunk_bytes = size.chunk_bytes,
-                          .coded = (variant & 1) != 0,
+                          .coded = variant % 3 != 0,
+                          .feedback = variant % 3 == 2,
                           .hosts = hosts};
-          if (!Verify(algorithm, p, /*shared_memory=*/(variant & 2) != 0, &outcome)) return;
+          if (!Verify(algorithm, p, /*shared_memory=*/variant >= 3, &outcome)) return;
           CheckMemory(algorithm, p, outcome);
         }
       }
@@ -357,15 +380,16 @@ TEST(CollectivePartitions) {
   for (int ranks : kRanks) {
     for (int partitions : {1, 2, ranks, 2 * ranks + 1}) {
       for (const Size& size : kSizes) {
-        for (int variant = 0; variant < 4; ++variant) {
+        for (int variant = 0; variant < 6; ++variant) {
           Outcome outcome;
           const Problem p{.ranks = ranks,
                           .block_bytes = size.block_bytes,
                           .chunk_bytes = size.chunk_bytes,
-                          .coded = (variant & 1) != 0,
+                          .coded = variant % 3 != 0,
+                          .feedback = variant % 3 == 2,
                           .partitions = partitions,
                           .rotation = partitions + 5};
-          if (!Verify(algorithm, p, /*shared_memory=*/(variant & 2) != 0, &outcome)) return;
+          if (!Verify(algorithm, p, /*shared_memory=*/variant >= 3, &outcome)) return;
           CheckMemory(algorithm, p, outcome);
         }
       }
@@ -571,6 +595,17 @@ TEST(CollectiveOracleNoticesErrors) {
     ScheduleBuilder builder;
     builder.Send(1, 0, in);
     builder.Recv(1, 0, out);
+    const Schedule schedule = std::move(builder).Build();
+    CHECK_EQ(FindHazard(schedule, false), "");
+    CHECK(FindHazard(schedule, true) != "");
+  }
+  {
+    // The values that a code is compared with must still be there.
+    ScheduleBuilder builder;
+    const Slot code = builder.Code(0, 64), loss{Space::kLoss, 0, 0, 64};
+    const TaskId encode = builder.Encode(0, 0, code, in);
+    builder.Lose(loss, in, code, false, false, {encode});
+    builder.Decode(out, code, {encode});
     const Schedule schedule = std::move(builder).Build();
     CHECK_EQ(FindHazard(schedule, false), "");
     CHECK(FindHazard(schedule, true) != "");

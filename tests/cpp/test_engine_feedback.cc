@@ -1,0 +1,277 @@
+// Allreduces that also give what their encodings lost: over a sequence of steps nothing is lost.
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "check.h"
+#include "common/half.h"
+#include "team.h"
+
+namespace jaxccomp {
+namespace {
+
+using testing::Array;
+using testing::ArrayOf;
+using testing::CallOf;
+using testing::Style;
+using testing::Team;
+using testing::ValuesOf;
+
+using Tree = std::vector<Array>;
+using Values = std::vector<double>;
+
+// Several chunks, a leaf that ends within one, one value alone, none.
+constexpr int64_t kCounts[] = {5003, 1, 0, 129};
+
+std::vector<std::string> Algorithms() {
+  std::vector<std::string> names = {"auto"};
+  for (const Algorithm& a : AlgorithmTable()) {
+    if (a.collective == Collective::kAllreduce) names.emplace_back(a.name);
+  }
+  return names;
+}
+
+OpSpec SpecOf(const std::string& codec, const std::string& algorithm, bool mean, bool feedback) {
+  OpSpec spec;
+  spec.collective = Collective::kAllreduce;
+  spec.codec = codec;
+  spec.algorithm = algorithm;
+  spec.mean = mean;
+  spec.shapes = "a tree";
+  spec.feedback = feedback;
+  return spec;
+}
+
+Array ToArray(DType dtype, const Values& values) {
+  if (dtype == DType::kFloat64) return ArrayOf(dtype, values);
+  const std::vector<float> floats(values.begin(), values.end());
+  if (dtype == DType::kFloat32) return ArrayOf(dtype, floats);
+  std::vector<uint16_t> halves;
+  for (float value : floats) {
+    halves.push_back(dtype == DType::kFloat16 ? ToFloat16(value).bits : ToBFloat16(value).bits);
+  }
+  return ArrayOf(dtype, halves);
+}
+
+Values FromArray(const Array& array) {
+  if (array.dtype == DType::kFloat64) return ValuesOf<double>(array);
+  Values values;
+  if (array.dtype == DType::kFloat32) {
+    for (float value : ValuesOf<float>(array)) values.push_back(value);
+    return values;
+  }
+  for (uint16_t bits : ValuesOf<uint16_t>(array)) {
+    values.push_back(array.dtype == DType::kFloat16 ? ToFloat(Float16{bits})
+                                                    : ToFloat(BFloat16{bits}));
+  }
+  return values;
+}
+
+Tree RandomTree(DType dtype, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<double> normal;
+  Tree tree;
+  for (int64_t count : kCounts) {
+    Values values(static_cast<size_t>(count));
+    for (double& value : values) value = normal(random);
+    tree.push_back(ToArray(dtype, values));
+  }
+  return tree;
+}
+
+Tree Add(const Tree& a, const Tree& b) {
+  Tree sums;
+  for (size_t i = 0; i < a.size(); ++i) {
+    Values values = FromArray(a[i]);
+    const Values more = FromArray(b[i]);
+    for (size_t j = 0; j < values.size(); ++j) values[j] += more[j];
+    sums.push_back(ToArray(a[i].dtype, values));
+  }
+  return sums;
+}
+
+int64_t SentBytes(Team& team) {
+  int64_t bytes = 0;
+  for (int rank = 0; rank < team.ranks; ++rank) {
+    if (rank > 0 && team.style() == Style::kDevices) break;
+    bytes += team.EngineOf(rank).GetStats()[static_cast<size_t>(Collective::kAllreduce)].sent_bytes;
+  }
+  return bytes;
+}
+
+struct Outcome {
+  Tree reduced, lost;
+};
+
+// Runs call site `site` on all ranks. In place, results take the memory of the operands.
+std::vector<Outcome> RunOnAll(Team& team, Team::Program& program, size_t site,
+                              const std::vector<Tree>& operands, bool in_place) {
+  const int64_t run_id = team.NextRunId();
+  std::vector<Outcome> outcomes(operands.size());
+  team.OnRanks([&](int rank) {
+    Tree in = operands[rank], out = in, lost = in;
+    for (Tree* tree : {&out, &lost}) {
+      for (Array& array : *tree) array = Array(array.dtype, array.rows, 1);
+    }
+    std::vector<Array*> inputs, results;
+    for (Array& array : in) inputs.push_back(&array);
+    for (Array& array : in_place ? in : out) results.push_back(&array);
+    if (program.At(rank, site).spec.feedback) {
+      for (Array& array : lost) results.push_back(&array);
+    }
+    CHECK_OK(team.Run(rank, program.At(rank, site), CallOf(inputs, results, run_id)));
+    outcomes[rank] = {in_place ? in : out, lost};
+  });
+  return outcomes;
+}
+
+// The greatest difference between what some steps gave and what they should have given.
+double WorstError(Team& team, DType dtype, const OpSpec& spec, int steps, bool compare) {
+  OpSpec plain = spec;
+  plain.feedback = false;
+  Team::Program program = team.Compile(std::vector<OpSpec>{spec, plain});
+  const double share = spec.mean ? 1.0 / team.ranks : 1.0;
+  std::vector<Tree> residuals(static_cast<size_t>(team.ranks));
+  std::vector<Values> missing;  // what should have come, less what came
+  for (int64_t count : kCounts) missing.emplace_back(static_cast<size_t>(count));
+  auto add = [&](const Tree& tree, double times) {
+    for (size_t i = 0; i < tree.size(); ++i) {
+      const Values values = FromArray(tree[i]);
+      for (size_t j = 0; j < values.size(); ++j) missing[i][j] += times * values[j];
+    }
+  };
+  for (int step = 0; step < steps; ++step) {
+    std::vector<Tree> operands;
+    for (int rank = 0; rank < team.ranks; ++rank) {
+      Tree values = RandomTree(dtype, static_cast<uint32_t>(100 * step + rank));
+      add(values, share);
+      operands.push_back(step == 0 ? values : Add(values, residuals[rank]));
+    }
+    const bool in_place = step % 2 == 1;
+    const int64_t before = SentBytes(team);
+    const std::vector<Outcome> outcomes = RunOnAll(team, program, 0, operands, in_place);
+    const int64_t sent = SentBytes(team) - before;
+    const std::vector<Outcome> expected = RunOnAll(team, program, 1, operands, in_place);
+    CHECK_EQ(SentBytes(team) - before, 2 * sent);
+    for (int rank = 0; rank < team.ranks; ++rank) {
+      CHECK(outcomes[rank].reduced == outcomes[0].reduced);
+      if (compare) CHECK(outcomes[rank].reduced == expected[0].reduced);
+      residuals[rank] = outcomes[rank].lost;
+    }
+    add(outcomes[0].reduced, -1);
+  }
+  for (const Tree& residual : residuals) add(residual, -share);
+  double worst = 0;
+  for (const Values& values : missing) {
+    for (double value : values) {
+      // What is no number is worse than all else.
+      worst = std::fabs(value) <= worst ? worst : std::fabs(value);
+    }
+  }
+  return worst;
+}
+
+TEST(engine_feedback_adds_up) {
+  for (int ranks : {1, 2, 3, 5, 8}) {
+    for (Style style : testing::kStyles) {
+      Team team(style, ranks);
+      team.SetOption("chunk_bytes", "4096");
+      for (const std::string codec :
+           {"int8", "int4:rounding=stochastic", "onebit", "topk:density=0.1"}) {
+        for (const std::string& algorithm : Algorithms()) {
+          for (bool mean : {false, true}) {
+            const OpSpec spec = SpecOf(codec, algorithm, mean, true);
+            const bool same = codec.find("stochastic") == std::string::npos;
+            const double worst = WorstError(team, DType::kFloat32, spec, 4, same);
+            if (worst < 1e-4) continue;
+            CHECK_EQ(spec.ToString() + " on " + std::to_string(ranks) + " ranks: off by " +
+                         std::to_string(worst),
+                     "");
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(engine_feedback_of_all_floats) {
+  Team team(Style::kDevices, 3);
+  const std::pair<DType, double> tolerances[] = {{DType::kFloat64, 1e-12},
+                                                 {DType::kFloat16, 0.1},
+                                                 {DType::kBFloat16, 0.5}};
+  for (const std::string codec : {"int4", "bf16", "topk:density=0.1"}) {
+    for (const std::string& algorithm : Algorithms()) {
+      for (const auto& [dtype, tolerance] : tolerances) {
+        const double worst =
+            WorstError(team, dtype, SpecOf(codec, algorithm, true, true), 3, true);
+        CHECK(worst < tolerance);
+      }
+    }
+  }
+}
+
+TEST(engine_feedback_without_losses) {
+  for (const std::string codec : {"raw", "lossless"}) {
+    Team team(Style::kProcesses, 3);
+    Team::Program program =
+        team.Compile(std::vector<OpSpec>{SpecOf(codec, "two_shot", true, true)});
+    std::vector<Tree> operands;
+    for (int rank = 0; rank < 3; ++rank) operands.push_back(RandomTree(DType::kFloat32, rank));
+    for (const Outcome& outcome : RunOnAll(team, program, 0, operands, false)) {
+      for (const Array& array : outcome.lost) {
+        for (std::byte b : array.bytes) {
+          if (b != std::byte{0}) CHECK_EQ("a loss of " + codec, "");
+        }
+      }
+    }
+  }
+}
+
+TEST(engine_feedback_drops_what_is_not_finite) {
+  for (const std::string& algorithm : Algorithms()) {
+    for (DType dtype : {DType::kFloat32, DType::kFloat16}) {
+      Team team(Style::kDevices, 3);
+      Team::Program program =
+          team.Compile(std::vector<OpSpec>{SpecOf("int8", algorithm, true, true)});
+      std::vector<Tree> operands;
+      for (int rank = 0; rank < 3; ++rank) operands.push_back(RandomTree(dtype, rank));
+      Values values = FromArray(operands[1][0]);
+      values[7] = std::numeric_limits<double>::infinity();
+      operands[1][0] = ToArray(dtype, values);
+      for (const Outcome& outcome : RunOnAll(team, program, 0, operands, false)) {
+        CHECK(!std::isfinite(FromArray(outcome.reduced[0])[7]));
+        for (double lost : FromArray(outcome.lost[0])) CHECK(std::isfinite(lost));
+      }
+    }
+  }
+}
+
+TEST(engine_feedback_refuses) {
+  Team team(Style::kDevices, 2);
+  OpSpec maximum = SpecOf("int8", "auto", false, true);
+  maximum.reduce_op = ReduceOp::kMax;
+  OpSpec bcast = SpecOf("int8", "auto", false, true);
+  bcast.collective = Collective::kBcast;
+  bcast.root = 0;
+  const OpSpec sum = SpecOf("int8", "auto", false, true);
+  const std::pair<OpSpec, DType> cases[] = {
+      {maximum, DType::kFloat32}, {bcast, DType::kFloat32}, {sum, DType::kInt32}};
+  for (const auto& [spec, dtype] : cases) {
+    Team::Program program = team.Compile(std::vector<OpSpec>{spec});
+    const int64_t run_id = team.NextRunId();
+    team.OnRanks([&, dtype = dtype](int rank) {
+      Array in(dtype, 9, 1), out(dtype, 9, 1), lost(dtype, 9, 1);
+      const Status status =
+          team.Run(rank, program.At(rank, 0), CallOf({&in}, {&out, &lost}, run_id));
+      CHECK(status.code() == Code::kInvalidArgument);
+      CHECK(status.message().find("with feedback") != std::string::npos);
+    });
+  }
+}
+
+}  // namespace
+}  // namespace jaxccomp
