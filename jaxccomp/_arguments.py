@@ -241,6 +241,15 @@ def _backend(backend: str) -> str:
     return config.get("backend") if backend == "auto" else backend
 
 
+def _checked_by_engine(collective: str, algorithm: str) -> str:
+    """An algorithm that exists, once the engine has found its options right."""
+    try:
+        _engine.load().check_algorithm(collective, algorithm)
+    except ValueError as error:
+        raise errors.InvalidArgumentError(f"{collective}: {error}") from None
+    return algorithm
+
+
 def _algorithm(collective: str, algorithm: str, backend: str) -> str:
     if algorithm == "auto":
         return algorithm
@@ -251,6 +260,8 @@ def _algorithm(collective: str, algorithm: str, backend: str) -> str:
     elif _engine.available():
         table = _engine.load().describe()["algorithms"]
         valid += [row["name"] for row in table if row["collective"] == collective]
+        if algorithm.partition(":")[0] in valid:
+            return _checked_by_engine(collective, algorithm)
     else:
         hint = "The others come with the native engine, which is not installed."
     if algorithm not in valid:

@@ -57,7 +57,12 @@ _OPTIONS = {
         """``"native"`` (the engine), ``"xla"`` (collectives of ``jax.lax``; needs ``axis_name``)
   or ``"auto"``: the engine where it can.""",
     ),
-    "algorithm": ("auto", """a name that ``python -m jaxccomp info`` lists, or ``"auto"``."""),
+    "algorithm": (
+        "auto",
+        """a name that ``python -m jaxccomp info`` lists, or ``"auto"``; with options after a
+  colon, such as ``"ring:chunk=131072"`` (bytes worked on at a time) or
+  ``"parameter_server:partitions=2"``.""",
+    ),
 }
 
 _RAISES = """\

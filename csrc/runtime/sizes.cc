@@ -133,6 +133,8 @@ Result<Problem> MakeProblem(const OpSpec& spec, const Endpoint& endpoint, const 
   problem.rank = rank;
   problem.ranks = ranks;
   problem.chunk_bytes = options.chunk_bytes;
+  problem.hosts = endpoint.communicator->hosts;
+  problem.rotation = static_cast<int>(spec.site & INT32_MAX);
   problem.reverse = spec.reverse;
   problem.multi_slot = true;
   problem.block_bytes = sides.input.BlockBytes(0);

@@ -37,7 +37,7 @@ LAYERS = (
     {"_codec_specs", "comm"},
     {"_codec_frames"},
     {"codecs"},
-    {"stats", "_registry", "_call", "_stacked", "_arguments", "_operation", "_xla"},
+    {"stats", "trace", "_registry", "_call", "_stacked", "_arguments", "_operation", "_xla"},
     {"_lowering", "_batching", "_transpose", "_primitive", "_pytree", "_ragged"},
     {"_ops_vector", "_point_to_point", "_feedback", "_lax_common", "_lax_reduce"},
     {"ops", "lax"},
