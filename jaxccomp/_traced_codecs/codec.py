@@ -34,7 +34,7 @@ class Codec:
 
     def encode(self, x: Array, key: Array | None = None) -> Wire:
         """What travels in place of ``x``, an array of any shape, as one chunk."""
-        return self._encode(x.reshape(-1), key) if x.size else ()
+        return self._encode(jnp.ravel(x), key) if x.size else ()
 
     def decode(self, wire: Wire, shape: Sequence[int], dtype: Any, to: Any = None) -> Array:
         """The values, in the ``shape`` and ``dtype`` that were encoded.

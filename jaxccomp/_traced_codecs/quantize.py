@@ -45,10 +45,10 @@ class Integers(FloatCodec):
         up = jnp.clip(up, LEAST_EXPONENT << 23, 0x7F7F0000)
         scales = jnp.where(finite, up >> 16, 0x7FC0).astype(jnp.uint16)
         # The inverse of a scale near the greatest float would be subnormal: for int2 it is taken
-        # four times as large, and values a quarter.
-        quarter = 0.25 if self.bits == 2 else 1.0
-        inverse = (1 / quarter) / float_of(up)
-        steps = jnp.where(finite[:, None], blocks, 0) * quarter * inverse[:, None]
+        # four times as large, and values a quarter (no constant, or XLA would cancel the two).
+        factor = 4.0 if self.bits == 2 else 1.0
+        quarter = jnp.where(finite, 1 / factor, 0)[:, None]
+        steps = jnp.where(finite[:, None], blocks, 0) * quarter * (factor / float_of(up))[:, None]
         if self.random:
             drawn = jax.random.bits(key, blocks.shape, jnp.uint16).astype(jnp.float32)
             steps = jnp.floor(steps + (drawn + 0.5) * 2.0**-16)

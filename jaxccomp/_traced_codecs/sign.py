@@ -56,7 +56,8 @@ def _mean(blocks: Array, chosen: Array, greatest: Array) -> Array:
     # A sum of as many values as a block has, each so much smaller, cannot overflow.
     length = blocks.shape[1]
     total = jnp.where(chosen, blocks * (1 / length), 0).sum(axis=1)
-    mean = total * (length / jnp.maximum(chosen.sum(axis=1), 1))
+    counts = jnp.maximum(chosen.sum(axis=1), 1).astype(jnp.float32)
+    mean = total * (length / counts)
     finite = greatest < INFINITY
     most = float_of(jnp.where(finite, greatest, 0))
     mean = jnp.where(magnitude_of(mean) < _LEAST, 0, jnp.clip(mean, -most, most))

@@ -148,7 +148,8 @@ def test_signatures_extend_those_of_jax(name):
     ours = list(inspect.signature(getattr(jcc.lax, name)).parameters.values())
     for one, two in zip(theirs, ours, strict=False):
         assert (one.name, one.kind, one.default) == (two.name, two.kind, two.default)
-    assert [p.name for p in ours[len(theirs) :]] == ["codec", "backend", "algorithm"]
+    more = [p.name for p in ours[len(theirs) :]]
+    assert more == ["codec", "cotangent_codec", "backend", "algorithm"]
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
