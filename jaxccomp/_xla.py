@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxccomp import _compat, _stacked, _traced_codecs
+from jaxccomp import _compat, _stacked, _traced_codecs, errors
 from jaxccomp._call import Call, rows
 from jaxccomp._traced_codecs import Wire
 
@@ -55,6 +55,11 @@ class _Axis:
         self.codec = _traced_codecs.find(call.codec)
         if self.codec is not None and jnp.dtype(dtype).name not in self.codec.dtypes:
             self.codec = None  # they travel as they are
+        if self.codec is not None and len({len(group) for group in self.groups or [()]}) > 1:
+            raise errors.InvalidArgumentError(
+                f"{call.collective}: with codec={call.codec!r} axis_index_groups must all have the "
+                f"same size, not {call.groups}; leave the codec out."
+            )
         half = dtype in (jnp.float16, jnp.bfloat16)
         # What decoded values are summed in.
         self.sums_in = jnp.float32 if half and call.reduce_op in ("sum", "mean") else dtype

@@ -16,7 +16,6 @@ Options = Mapping[str, str]
 
 REAL_FLOATS = ("float16", "bfloat16", "float32", "float64")
 NAN = jnp.nan
-MAGNITUDE = 0x7FFFFFFF
 INFINITY = 0x7F800000
 LEAST_EXPONENT = 27  # 2^-100: scales are at least that
 

@@ -54,7 +54,7 @@ def check_cotangents(place: Place) -> None:
     operations = {
         "alltoall": jcc.alltoall,
         "sendrecv": lambda x, **how: jcc.sendrecv(x, ring, back, **how),
-        "scatter": lambda x, **how: jcc.scatter(x, n - 1, **how),
+        "reduce_scatter": jcc.reduce_scatter,
     }
     options = {
         "raw": {},
