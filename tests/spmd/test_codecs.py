@@ -139,6 +139,19 @@ def test_half_types_are_summed_in_float32(mesh):
     )
 
 
+@pytest.mark.parametrize("codec", ["fp16", "int8:rounding=stochastic", "randomk:density=0.5"])
+def test_other_dtypes(mesh, codec):
+    values = np.random.default_rng(2).standard_normal((N, N, 70))
+    part = jcc.codecs.error_bound(codec, "float64")
+    with jax.enable_x64(True):
+        for dtype in ("float16", "bfloat16", "float64"):
+            x = values.astype(jnp.dtype(dtype))
+            result = np.asarray(mapped(mesh, jcc.alltoall, codec)(x))
+            assert result.dtype == x.dtype
+            most = (part.relative + part.block + 2**-7) * np.abs(values).max()
+            assert np.abs(result.astype(float) - x.swapaxes(0, 1).astype(float)).max() <= most
+
+
 @pytest.mark.parametrize("codec", ["dgc", "zfp:rate=4"])
 def test_codecs_without_a_fixed_rate_do_not_exist_there(mesh, codec):
     x = np.zeros((N, 4), np.float32)
