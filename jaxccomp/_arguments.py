@@ -33,6 +33,7 @@ def make_call(
     comm: Communicator | None = None,
     axis_index_groups: Groups | None = None,
     codec: codecs.CodecLike = None,
+    cotangent_codec: codecs.CodecLike = "same",
     backend: str = "auto",
     algorithm: str = "auto",
     op: str | None = None,
@@ -73,6 +74,9 @@ def make_call(
         reduce_op=_reduce_op(collective, op),
         root=-1 if root is None else rank_in(collective, "root", root, size),
         codec=_codec(collective, codec, referenced),
+        cotangent_codec=(
+            "same" if cotangent_codec == "same" else codecs.canonical(cotangent_codec)
+        ),
         backend=backend,
         algorithm=_algorithm(collective, algorithm, backend),
         invariant=(
