@@ -4,10 +4,11 @@
 * :mod:`jaxccomp.lax`: the parallel operations of ``jax.lax``, under their names;
 * :mod:`jaxccomp.optim`: for the optimisers of optax;
 * :mod:`jaxccomp.comm`: joining the other processes, communicators;
-* :mod:`jaxccomp.codecs`, :mod:`jaxccomp.config`, :mod:`jaxccomp.stats`, :mod:`jaxccomp.errors`.
+* :mod:`jaxccomp.codecs`, :mod:`jaxccomp.config`, :mod:`jaxccomp.stats`, :mod:`jaxccomp.trace`,
+  :mod:`jaxccomp.errors`.
 """
 
-from jaxccomp import codecs, config, errors, lax, optim, stats
+from jaxccomp import codecs, config, errors, lax, optim, stats, trace
 from jaxccomp._version import __version__
 from jaxccomp.comm import Communicator, init, is_initialized, world
 from jaxccomp.ops import (
@@ -62,5 +63,6 @@ __all__ = [
     "send",
     "sendrecv",
     "stats",
+    "trace",
     "world",
 ]

@@ -33,6 +33,7 @@ def make_call(
     comm: Communicator | None = None,
     axis_index_groups: Groups | None = None,
     codec: codecs.CodecLike = None,
+    cotangent_codec: codecs.CodecLike = "same",
     backend: str = "auto",
     algorithm: str = "auto",
     op: str | None = None,
@@ -73,6 +74,9 @@ def make_call(
         reduce_op=_reduce_op(collective, op),
         root=-1 if root is None else rank_in(collective, "root", root, size),
         codec=_codec(collective, codec, referenced),
+        cotangent_codec=(
+            "same" if cotangent_codec == "same" else codecs.canonical(cotangent_codec)
+        ),
         backend=backend,
         algorithm=_algorithm(collective, algorithm, backend),
         invariant=(
@@ -241,6 +245,15 @@ def _backend(backend: str) -> str:
     return config.get("backend") if backend == "auto" else backend
 
 
+def _checked_by_engine(collective: str, algorithm: str) -> str:
+    """An algorithm that exists, once the engine has found its options right."""
+    try:
+        _engine.load().check_algorithm(collective, algorithm)
+    except ValueError as error:
+        raise errors.InvalidArgumentError(f"{collective}: {error}") from None
+    return algorithm
+
+
 def _algorithm(collective: str, algorithm: str, backend: str) -> str:
     if algorithm == "auto":
         return algorithm
@@ -251,6 +264,8 @@ def _algorithm(collective: str, algorithm: str, backend: str) -> str:
     elif _engine.available():
         table = _engine.load().describe()["algorithms"]
         valid += [row["name"] for row in table if row["collective"] == collective]
+        if algorithm.partition(":")[0] in valid:
+            return _checked_by_engine(collective, algorithm)
     else:
         hint = "The others come with the native engine, which is not installed."
     if algorithm not in valid:

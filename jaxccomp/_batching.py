@@ -104,7 +104,14 @@ def _gathered(
     bind: Bind, axis_data: Any, call: Call, x: Array, others: tuple[Any, ...]
 ) -> tuple[Array, int | None]:
     """For a mixture of axes: gathers all ranks' rows, in rank order, and takes this one's."""
-    gather = Call("allgather", _size(others), axes=others, backend=call.backend, codec=call.codec)
+    gather = Call(
+        "allgather",
+        _size(others),
+        axes=others,
+        backend=call.backend,
+        codec=call.codec,
+        cotangent_codec=call.cotangent_codec,
+    )
     place = call.axes.index(axis_data.name)
     major, minor = _size(call.axes[:place]), _size(call.axes[place + 1 :])
     everything = bind(gather, [x])[0]

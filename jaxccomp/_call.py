@@ -33,6 +33,8 @@ class Call:
     reduce_op: str = ""
     root: int = -1
     codec: str = "raw"
+    # What cotangents travel with: "same", or a codec in place of `codec`.
+    cotangent_codec: str = "same"
     backend: str = "auto"
     algorithm: str = "auto"
     counts: tuple[int, ...] = ()
@@ -60,6 +62,12 @@ class Call:
 
     def replace(self, **changes: object) -> Call:
         return dataclasses.replace(self, **changes)
+
+    def of_cotangents(self) -> Call:
+        """The call that carries cotangents, which have a codec of their own."""
+        if self.cotangent_codec == "same":
+            return self
+        return self.replace(codec=self.cotangent_codec)
 
     def with_counts(self, counts: tuple[int, ...]) -> Call:
         """A v-variant, whose blocks have these sizes.

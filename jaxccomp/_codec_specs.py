@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from jaxccomp import _engine, errors
+from jaxccomp._codec_table import TABLE, CodecInfo, OptionInfo, canonical_options
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _GRAMMAR = 'a spec reads "name", "name:key=value,key=value" or "first|second"'
@@ -44,52 +45,6 @@ class CodecSpec:
 
 
 @dataclasses.dataclass(frozen=True)
-class OptionInfo:
-    """A key that a codec takes.
-
-    Attributes:
-      name: the key.
-      default: the value that it has when it is not given.
-      description: what it does.
-      choices: the values that it can have; empty for a number.
-      least: the smallest number that is valid.
-      most: the largest.
-    """
-
-    name: str
-    default: str
-    description: str
-    choices: tuple[str, ...] = ()
-    least: float = 0.0
-    most: float = 0.0
-
-
-@dataclasses.dataclass(frozen=True)
-class CodecInfo:
-    """What is known of a codec.
-
-    Attributes:
-      name: as specs have it.
-      description: what it does.
-      ratio: what to expect of it, in words.
-      error: the bound of its error, in words; empty when lossless.
-      lossless: whether values come back bit for bit.
-      dtypes: the names of the dtypes that it codes; in operations, others travel raw.
-      options: the keys that it takes.
-      missing: why it cannot be used here, such as a library that is not found; else empty.
-    """
-
-    name: str
-    description: str
-    ratio: str = ""
-    error: str = ""
-    lossless: bool = False
-    dtypes: tuple[str, ...] = ()
-    options: tuple[OptionInfo, ...] = ()
-    missing: str = ""
-
-
-@dataclasses.dataclass(frozen=True)
 class ErrorBound:
     """How far a decoded value may be from the one that was encoded.
 
@@ -114,13 +69,6 @@ RAW = Stage("raw")
 LOSSLESS = Stage("lossless")
 BF16 = Stage("bf16")
 
-# What holds without the engine: the codecs of the traced plane.
-_STATIC = {
-    "raw": CodecInfo("raw", "the bytes as they are", "1", lossless=True),
-    "lossless": CodecInfo("lossless", "bit for bit", "1", lossless=True),
-    "bf16": CodecInfo("bf16", "wide floats as bfloat16", "2", "2^-8 of the value"),
-}
-
 
 @functools.cache
 def table() -> Mapping[str, CodecInfo]:
@@ -132,7 +80,7 @@ def table() -> Mapping[str, CodecInfo]:
       False
     """
     if not _engine.available():
-        return _STATIC
+        return TABLE
     return {row["name"]: _info(row) for row in _engine.load().codecs()}
 
 
@@ -226,16 +174,27 @@ def _parse_text(text: str) -> CodecSpec:
     for each in stages:
         _check_names(each, text)
     if not _engine.available():
-        coding = tuple(each for each in stages if each != RAW) or (RAW,)
-        if len(coding) > 1:
-            _engine.load()  # says that it is missing, and why
-        return CodecSpec(coding)
+        return _without_engine(stages, text)
     try:
         return CodecSpec(_split(_engine.load().describe_codec(text)["spec"]))
     except ValueError as error:
         raise errors.InvalidArgumentError(f"codec {text!r}: {error}.") from None
     except RuntimeError as error:
         raise errors.EngineUnavailableError(f"codec {text!r}: {error}.") from None
+
+
+def _without_engine(stages: tuple[Stage, ...], text: str) -> CodecSpec:
+    coding = tuple(each for each in stages if each.name != "raw") or (RAW,)
+    if len(coding) > 2:
+        raise errors.InvalidArgumentError(f"codec {text!r}: two stages at most.")
+    for each in coding[1:]:
+        if not table()[each.name].lossless:
+            raise errors.InvalidArgumentError(
+                f"codec {text!r}: {each.name!r} is lossy and can only be the first stage."
+            )
+    return CodecSpec(
+        tuple(Stage(each.name, canonical_options(each.name, each.options)) for each in coding)
+    )
 
 
 def _choose_exact() -> Stage:

@@ -27,7 +27,9 @@ def has_partial_sums(x: Any) -> bool:
 
 def only_raw(name: str, how: How) -> None:
     """Raises when what is handed to jax.lax asks for more than it has."""
-    if not is_raw(how.get("codec")) or how.get("backend") == "native":
+    back = how.get("cotangent_codec", "same")
+    coded = not is_raw(how.get("codec")) or (back != "same" and not is_raw(back))
+    if coded or how.get("backend") == "native":
         raise errors.InvalidArgumentError(
             f"{name}: values of a type that is unreduced or reduced over an axis are handed to "
             'jax.lax, which has neither codecs nor backend="native".'

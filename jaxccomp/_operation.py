@@ -17,6 +17,7 @@ class How(TypedDict, total=False):
     """Keyword arguments that say how to communicate."""
 
     codec: CodecLike
+    cotangent_codec: CodecLike
     backend: str
     algorithm: str
 
@@ -52,12 +53,22 @@ _OPTIONS = {
   whichever is predicted to be fastest) or a spec such as ``"bf16"``. Lossy only when asked
   for; dtypes that a codec does not know travel as they are.""",
     ),
+    "cotangent_codec": (
+        "same",
+        """what is done to cotangents when they travel back, in derivatives of all
+  orders: ``"same"`` as ``codec``, None, or a spec. Tangents travel as values do.""",
+    ),
     "backend": (
         "auto",
         """``"native"`` (the engine), ``"xla"`` (collectives of ``jax.lax``; needs ``axis_name``)
   or ``"auto"``: the engine where it can.""",
     ),
-    "algorithm": ("auto", """a name that ``python -m jaxccomp info`` lists, or ``"auto"``."""),
+    "algorithm": (
+        "auto",
+        """a name that ``python -m jaxccomp info`` lists, or ``"auto"``; with options after a
+  colon, such as ``"ring:chunk=131072"`` (bytes worked on at a time) or
+  ``"parameter_server:partitions=2"``.""",
+    ),
 }
 
 _RAISES = """\
@@ -75,7 +86,7 @@ def operation(function: F) -> F:
 
 def parallel(function: F) -> F:
     """For functions with ``**how: Unpack[How]``; see `_spell_out`."""
-    return _spell_out(function, ("codec", "backend", "algorithm"))
+    return _spell_out(function, ("codec", "cotangent_codec", "backend", "algorithm"))
 
 
 def _spell_out(function: F, names: tuple[str, ...]) -> F:

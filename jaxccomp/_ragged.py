@@ -49,7 +49,9 @@ def _transpose(cotangents: Any, operand: Any, output: Any, *tables: Any, call: C
         return [*zeros, *nothing]
     input_offsets, send_sizes, recv_offsets, recv_sizes = tables
     back = jnp.zeros(_compat.shape_of(operand), ct.dtype)
-    to_operand = bind(call, [ct, back, recv_offsets, recv_sizes, input_offsets, send_sizes])
+    to_operand = bind(
+        call.of_cotangents(), [ct, back, recv_offsets, recv_sizes, input_offsets, send_sizes]
+    )
     row = jnp.arange(ct.shape[0])[:, None]
     written = ((recv_offsets <= row) & (row < recv_offsets + recv_sizes)).any(axis=1)
     to_output = jnp.where(written.reshape(-1, *[1] * (ct.ndim - 1)), jnp.zeros_like(ct), ct)

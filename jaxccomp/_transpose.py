@@ -24,7 +24,7 @@ Cotangents = Sequence[Array]
 def _bind(call: Call, values: Cotangents, **changes: Any) -> list[Array]:
     from jaxccomp._primitive import bind  # the table there names the functions here
 
-    return bind(call.replace(invariant=False, **changes), values)
+    return bind(call.of_cotangents().replace(invariant=False, **changes), values)
 
 
 def to(collective: str) -> Callable[[Call, Cotangents], list[Array]]:

@@ -10,20 +10,21 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxccomp import _compat, _stacked, errors
+from jaxccomp import _compat, _stacked, _traced_codecs, errors
 from jaxccomp._call import Call, rows, split_references
+from jaxccomp._traced_codecs import Wire
 
 Array = Any
 
 
 def run(call: Call, operands: Sequence[Array]) -> list[Array]:
     """Runs ``call`` on each operand."""
-    if call.codec not in CODECS:
-        raise errors.unknown("codec of the traced plane:", call.codec, CODECS)
+    _traced_codecs.find(call.codec)  # one that does not exist here is an error in any case
     values, refs = split_references(call, operands)
     if call.comm is not None:  # of this process alone
         stacked = [_stacked.run(call, x[None]) for x in values]
@@ -34,48 +35,48 @@ def run(call: Call, operands: Sequence[Array]) -> list[Array]:
         return [_ragged_alltoall(call, *operands)]
     if refs:
         call = call.replace(referenced=False)
-        return [_run_against(call, x, ref) for x, ref in zip(values, refs, strict=True)]
-    return [_run(call, x) for x in operands]
+        pairs = zip(values, refs, strict=True)
+        return [_run_against(call, x, ref, number) for number, (x, ref) in enumerate(pairs)]
+    return [_run(call, x, number) for number, x in enumerate(operands)]
 
 
-def _run_against(call: Call, x: Array, ref: Array) -> Array:
+def _run_against(call: Call, x: Array, ref: Array, number: int) -> Array:
     """Sends the difference to what all ranks hold; values that no codec changes, as they are."""
-    if CODECS[call.codec](x) is x:
-        return _run(call.replace(codec="raw"), x)
-    return ref + _run(call, x - ref)
+    if _Axis(call, x.dtype).codec is None:
+        return _run(call, x, number)
+    return ref + _run(call, x - ref, number)
 
 
-def _run(call: Call, x: Array) -> Array:
+def _run(call: Call, x: Array, number: int) -> Array:
     function = _TABLE[call.collective]
     if jnp.issubdtype(x.dtype, jnp.floating) and x.dtype.itemsize == 1:
         # float8: only moved, and not every platform has collectives for it.
-        bits = function(_Axis(call), lax.bitcast_convert_type(x, jnp.uint8))
-        return lax.bitcast_convert_type(bits, x.dtype)
-    return function(_Axis(call), x)
-
-
-def _bf16(x: Array) -> Array:
-    return x.astype(jnp.bfloat16) if x.dtype in (jnp.float32, jnp.float64) else x
-
-
-def _same(x: Array) -> Array:
-    return x
-
-
-# What travels in place of a value; decoding is a cast back. XLA's shapes are static, so what
-# "lossless" would save cannot be left out: the values travel as they are.
-CODECS: dict[str, Callable[[Array], Array]] = {"raw": _same, "lossless": _same, "bf16": _bf16}
+        bits = lax.bitcast_convert_type(x, jnp.uint8)
+        return lax.bitcast_convert_type(function(_Axis(call, bits.dtype), bits), x.dtype)
+    return function(_Axis(call, x.dtype, number), x)
 
 
 class _Axis:
     """The ranks of a call: moving whole blocks between them, coded, is all that travels."""
 
-    def __init__(self, call: Call):
+    def __init__(self, call: Call, dtype: Any, number: int = 0):
+        """For values of ``dtype``; ``number`` tells the operands of a call apart."""
         self.call = call
         self.axes = call.axes
         self.groups = None if call.groups is None else [list(group) for group in call.groups]
-        self.encode = CODECS[call.codec]
-        self.coded = self.encode is not _same
+        self.codec = _traced_codecs.find(call.codec)
+        if self.codec is not None and jnp.dtype(dtype).name not in self.codec.dtypes:
+            self.codec = None  # they travel as they are
+        if self.codec is not None and len({len(group) for group in self.groups or [()]}) > 1:
+            raise errors.InvalidArgumentError(
+                f"{call.collective}: with codec={call.codec!r} axis_index_groups must all have the "
+                f"same size, not {call.groups}; leave the codec out."
+            )
+        half = dtype in (jnp.float16, jnp.bfloat16)
+        # What decoded values are summed in.
+        self.sums_in = jnp.float32 if half and call.reduce_op in ("sum", "mean") else dtype
+        self.number = number
+        self.encodings = 0
 
     def rank(self) -> Array:
         """This rank, within its group."""
@@ -90,39 +91,89 @@ class _Axis:
         return self.rank() == self.call.root
 
     def gather(self, x: Array) -> Array:
-        wire = lax.all_gather(self.encode(x), self.axes, axis_index_groups=self.groups)
-        return wire.astype(x.dtype)
+        """All ranks' values, stacked."""
 
-    def exchange(self, x: Array) -> Array:
+        def move(wire: Array) -> Array:
+            return lax.all_gather(wire, self.axes, axis_index_groups=self.groups)
+
+        if self.codec is None:
+            return move(x)
+        return self._decode_rows(jax.tree.map(move, self._encode(x)), x, x.shape, x.dtype)
+
+    def exchange(self, x: Array, *, to_sum: bool = False) -> Array:
         """Row j goes to rank j; row j of the result comes from rank j."""
-        wire = lax.all_to_all(
-            self.encode(x), self.axes, 0, 0, axis_index_groups=self.groups, tiled=True
-        )
-        return wire.astype(x.dtype)
+
+        def move(wire: Array) -> Array:
+            return lax.all_to_all(wire, self.axes, 0, 0, axis_index_groups=self.groups, tiled=True)
+
+        if self.codec is None:
+            return move(x)
+        to = self.sums_in if to_sum else x.dtype
+        return self._decode_rows(jax.tree.map(move, self._encode(x, rows=True)), x, x.shape[1:], to)
+
+    def permute(self, x: Array, pairs: Sequence[tuple[int, int]]) -> Array:
+        """Moves values from the first to the second rank of each pair; zeros for other ranks."""
+        if self.codec is None:
+            return self._permute(x, pairs)
+        wire = jax.tree.map(lambda each: self._permute(each, pairs), self._encode(x))
+        return self.codec.decode(wire, x.shape, x.dtype)
+
+    def spread(self, x: Array) -> Array:
+        """The root's values, for all; the root, too, gets them decoded."""
+        if self.codec is None:
+            return self._from_root(x)
+        wire = jax.tree.map(self._from_root, self._encode(x))
+        return self.codec.decode(wire, x.shape, x.dtype)
+
+    def _from_root(self, x: Array) -> Array:
+        """Over the edges of a tree, so that each other rank receives it once.
+
+        No sum is involved, for which XLA would widen what is narrow.
+        """
+        n, root = self.call.size, self.call.root
+        place = (self.rank() - root) % n
+        reached = 1
+        while reached < n:
+            senders = range(min(reached, n - reached))
+            pairs = [((root + i) % n, (root + i + reached) % n) for i in senders]
+            arrives = (reached <= place) & (place < 2 * reached)
+            x = jnp.where(arrives, self._permute(x, pairs), x)
+            reached *= 2
+        return x
 
     def sum(self, x: Array) -> Array:
         return lax.psum(x, self.axes, axis_index_groups=self.groups)
 
+    def _encode(self, x: Array, rows: bool = False) -> Wire:
+        """``x``, or each of its rows, encoded."""
+        assert self.codec is not None
+        key = None
+        if self.codec.random:
+            self.encodings += 1
+            constant = f"{self.call} {self.number} {self.encodings}"
+            key = _traced_codecs.key_for(x, constant, self.axes)
+        if not rows:
+            return self.codec.encode(x, key)
+        if key is None:
+            return jax.vmap(self.codec.encode)(x)
+        return jax.vmap(self.codec.encode)(x, jax.random.split(key, x.shape[0]))
 
-def _bcast(axis: _Axis, x: Array) -> Array:
-    # A sum of bit patterns in which all but the root's are zero: exact for every value, which a
-    # sum of floats is not (-0.0, NaN payloads).
-    if jnp.issubdtype(x.dtype, jnp.complexfloating):
-        return lax.complex(_bcast(axis, x.real), _bcast(axis, x.imag))
-    wire = axis.encode(x)
-    if wire.dtype == jnp.bool_:
-        bits = wire.astype(jnp.uint8)
-    else:
-        bits = lax.bitcast_convert_type(wire, f"uint{wire.dtype.itemsize * 8}")
-    bits = axis.sum(jnp.where(axis.is_root(), bits, jnp.zeros_like(bits)))
-    if wire.dtype == jnp.bool_:
-        return bits.astype(jnp.bool_)
-    return lax.bitcast_convert_type(bits, wire.dtype).astype(x.dtype)
+    def _decode_rows(self, wire: Wire, x: Array, shape: Sequence[int], to: Any) -> Array:
+        codec = self.codec
+        assert codec is not None
+        return jax.vmap(lambda row: codec.decode(row, shape, x.dtype, to))(wire)
+
+    def _permute(self, x: Array, pairs: Sequence[tuple[int, int]]) -> Array:
+        if self.groups is not None:
+            pairs = [(group[s], group[d]) for group in self.groups for s, d in pairs]
+        # jax.lax.ppermute numbers ranks in the order of the mesh's axes, not of those it is given.
+        axes, order = _mesh_order(self.axes)
+        return lax.ppermute(x, axes, [(order[s], order[d]) for s, d in pairs])
 
 
 def _allreduce(axis: _Axis, x: Array) -> Array:
     op = axis.call.reduce_op
-    if axis.coded:
+    if axis.codec is not None:
         return _two_shot(axis, x)
     if op == "sum":
         return axis.sum(x)
@@ -142,14 +193,20 @@ def _two_shot(axis: _Axis, x: Array) -> Array:
     flat = x.reshape(-1)
     length = math.ceil(flat.shape[0] / n)
     chunks = _stacked.fill(flat, n * length).reshape(n, length)
-    mine = _stacked.reduce_rows(axis.call.reduce_op, axis.exchange(chunks))
+    mine = _reduced(axis, chunks)
     return axis.gather(mine).reshape(-1)[: flat.shape[0]].reshape(x.shape)
 
 
 def _reduce_scatter(axis: _Axis, x: Array) -> Array:
-    if axis.call.reduce_op == "sum" and not axis.coded:
+    if axis.call.reduce_op == "sum" and axis.codec is None:
         return lax.psum_scatter(x, axis.axes, axis_index_groups=axis.groups)
-    return _stacked.reduce_rows(axis.call.reduce_op, axis.exchange(x))
+    return _reduced(axis, x)
+
+
+def _reduced(axis: _Axis, x: Array) -> Array:
+    """The reduction of the rows that all ranks have for this one."""
+    rows = axis.exchange(x, to_sum=True)
+    return _stacked.reduce_rows(axis.call.reduce_op, rows).astype(x.dtype)
 
 
 def _at_root(axis: _Axis, x: Array) -> Array:
@@ -162,16 +219,13 @@ def _prefix(axis: _Axis, x: Array) -> Array:
 
 
 def _permute(axis: _Axis, x: Array) -> Array:
-    pairs = list(zip(axis.call.pairs[::2], axis.call.pairs[1::2], strict=True))
-    if axis.groups is not None:
-        pairs = [(group[s], group[d]) for group in axis.groups for s, d in pairs]
-    # jax.lax.ppermute numbers ranks in the order of the mesh's axes, not of those it is given.
-    axes, order = _mesh_order(axis.axes)
-    pairs = [(order[s], order[d]) for s, d in pairs]
-    wire = axis.encode(x)
-    if wire.dtype == x.dtype:
-        return lax.ppermute(x, axes, pairs)
-    return lax.ppermute(wire, axes, pairs).astype(x.dtype)
+    sources, destinations = axis.call.pairs[::2], axis.call.pairs[1::2]
+    received = axis.permute(x, list(zip(sources, destinations, strict=True)))
+    if axis.codec is None:
+        return received
+    # What no rank has sent need not decode to zeros.
+    is_destination = np.isin(np.arange(axis.call.size), destinations)
+    return jnp.where(jnp.asarray(is_destination)[axis.rank()], received, jnp.zeros_like(received))
 
 
 def _mesh_order(axes: tuple[Any, ...]) -> tuple[tuple[Any, ...], list[int]]:
@@ -206,9 +260,7 @@ def _alltoallv(axis: _Axis, x: Array) -> Array:
 
 
 def _reduce_scatterv(axis: _Axis, x: Array) -> Array:
-    return _stacked.reduce_rows(
-        axis.call.reduce_op, axis.exchange(_stacked.split_rows(axis.call, x))
-    )
+    return _reduced(axis, _stacked.split_rows(axis.call, x))
 
 
 def _barrier(call: Call, operands: Sequence[Array]) -> list[Array]:
@@ -226,12 +278,12 @@ def _ragged_alltoall(
     recv_sizes: Array,
 ) -> Array:
     blocks = _stacked.cut_ragged(operand, input_offsets, send_sizes)
-    received = _Axis(call).exchange(blocks)
+    received = _Axis(call, blocks.dtype).exchange(blocks)
     return _stacked.place_ragged(output, received, recv_offsets, recv_sizes)
 
 
 _TABLE: dict[str, Callable[[_Axis, Array], Array]] = {
-    "bcast": _bcast,
+    "bcast": lambda axis, x: axis.spread(x),
     "allreduce": _allreduce,
     "reduce": lambda axis, x: _at_root(axis, _allreduce(axis, x)),
     "allgather": lambda axis, x: axis.gather(x),

@@ -10,7 +10,9 @@ from __future__ import annotations
 import atexit
 import dataclasses
 import hashlib
+import socket
 import threading
+import zlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -351,7 +353,8 @@ def _with_mpi(mpi: Any, timeout_seconds: float) -> _World:
 
 def _tell_engine(state: _World, distributed: bool) -> None:
     # All that may fail comes first: the engine takes its place once.
-    process_of = _process_table(state, distributed)
+    table = _world_table(state)
+    process_of = _process_table(state, table, distributed)
     devices = [(device.id, process_of[device.process_index]) for device in _cpu_devices()]
     core = _engine.load()
     core.configure(state.process, state.processes)
@@ -360,6 +363,8 @@ def _tell_engine(state: _World, distributed: bool) -> None:
         core.use_mpi(_mpi.handle(mpi, state.engine_comm), _mpi.handle(mpi, mpi.BYTE))
     config.on_change(lambda option, value: _set_engine_option(core, option, value))
     core.set_devices(devices)
+    hosts = [row[2] for row in table]
+    core.set_hosts([hosts.index(host) for host in hosts])
     _leave_at_exit()
 
 
@@ -368,23 +373,45 @@ def _set_engine_option(core: Any, option: config.Option, value: Any) -> None:
         core.set_option(option.name, option.text(value))
 
 
-def _process_table(state: _World, distributed: bool) -> dict[int, int]:
-    """Maps JAX's process index to the rank in the world."""
-    if not distributed:
-        return {jax.process_index(): state.process}
-    if state.mpi is None:
-        return {index: index for index in range(state.processes)}
+def _world_table(state: _World) -> list[tuple[int, ...]]:
+    """Of every process: its index and the number of processes in JAX, and its host."""
+    row = (jax.process_index(), jax.process_count(), _host_number())
+    if state.mpi is None or state.processes == 1:
+        return [row] * state.processes
     everyone = Communicator(_WORLD, tuple(range(state.processes)))
     table = _mpi.share(
         state.exchange,
         everyone.processes,
         state.process,
         _WORLD,
-        (jax.process_index(), jax.process_count()),
+        row,
         config.get("init_timeout_seconds"),
     )
-    indices = [int(row[0]) for row in table]
-    if sorted(indices) != list(range(jax.process_count())) or (table[:, 1] != len(indices)).any():
+    return [tuple(map(int, each)) for each in table]
+
+
+def _host_number() -> int:
+    """The same for processes that share a host name and a running kernel."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            boot = file.read()
+    except OSError:  # not Linux
+        boot = ""
+    return zlib.crc32(f"{socket.gethostname()} {boot}".encode())
+
+
+def _process_table(
+    state: _World, table: list[tuple[int, ...]], distributed: bool
+) -> dict[int, int]:
+    """Maps JAX's process index to the rank in the world."""
+    if not distributed:
+        return {jax.process_index(): state.process}
+    if state.mpi is None:
+        return {index: index for index in range(state.processes)}
+    indices = [row[0] for row in table]
+    if sorted(indices) != list(range(jax.process_count())) or any(
+        row[1] != len(indices) for row in table
+    ):
         raise errors.InitializationError(
             f"MPI has {state.processes} processes, but jax.distributed joins them differently: "
             f"by MPI rank, their JAX process indices are {indices}. Call "

@@ -1,4 +1,4 @@
-"""The parallel operations of ``jax.lax``, with ``codec=``, ``backend=`` and ``algorithm=``.
+"""The parallel operations of ``jax.lax``, with ``codec=`` and the other options of how to send.
 
 Names, arguments, results and derivatives are those of ``jax.lax``, so ``jax.lax.psum`` may become
 ``jaxccomp.lax.psum``. A pytree goes in one exchange. Ranks along a tuple of axes are numbered as

@@ -9,7 +9,8 @@ leaves are concatenated. There are two styles:
 In both, n is the number of ranks. Operations work under ``jit``, ``grad``, ``jvp``, ``vmap``,
 ``scan``, ``cond``, ``while_loop`` and ``remat``. Moving data and ``op="sum"`` or ``"mean"`` are
 linear and have derivatives of all orders; leaves of integer type simply have none. Cotangents
-travel with the same codec, backend and algorithm as the values did.
+travel as the values did, but for what ``cotangent_codec`` says: int8 activations may have exact
+gradients.
 
 Dtypes: bool, integers, float16, bfloat16, float32, float64, complex64 and complex128; float8, int4
 and typed PRNG keys where values are only moved.

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Mapping
 
 from jaxccomp import _engine, comm
+
+_COMBINE = {"peak_bytes": max, "bound_bytes": max}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,6 +20,10 @@ class OperationStats:
       value_bytes: the size of its operands.
       sent_bytes: what was sent of them, encoded.
       remote_bytes: the part of ``sent_bytes`` that left the process.
+      peak_bytes: the most temporary memory that one call held for scratch and encoded values;
+        lossless and sparse codecs also need a workspace per thread.
+      bound_bytes: what that call might have held at most: 4 chunks for each rank that it
+        exchanges values with.
       seconds: from the start of each call to its end, summed; calls in flight together count
         each for itself.
     """
@@ -26,6 +33,8 @@ class OperationStats:
     sent_bytes: int = 0
     remote_bytes: int = 0
     seconds: float = 0.0
+    peak_bytes: int = 0
+    bound_bytes: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,16 +45,28 @@ class Stats:
 
     @property
     def total(self) -> OperationStats:
-        """The sum over all operations."""
-        rows = [dataclasses.astuple(each) for each in self.operations.values()]
-        return OperationStats(*map(sum, zip(*rows, strict=True))) if rows else OperationStats()
+        """The sum over all operations; of memory the most."""
+        total = OperationStats()
+        for each in self.operations.values():
+            total = OperationStats(
+                **{
+                    field.name: _COMBINE.get(field.name, operator.add)(
+                        getattr(total, field.name), getattr(each, field.name)
+                    )
+                    for field in dataclasses.fields(total)
+                }
+            )
+        return total
 
     def __str__(self) -> str:
-        lines = [f"{'operation':<16}{'calls':>9}{'values':>12}{'sent':>12}{'seconds':>10}"]
+        lines = [
+            f"{'operation':<16}{'calls':>9}{'values':>12}{'sent':>12}{'memory':>12}{'seconds':>10}"
+        ]
         for name, each in (*sorted(self.operations.items()), ("all", self.total)):
             lines.append(
                 f"{name:<16}{each.calls:>9}{format_bytes(each.value_bytes):>12}"
-                f"{format_bytes(each.sent_bytes):>12}{each.seconds:>10.3f}"
+                f"{format_bytes(each.sent_bytes):>12}{format_bytes(each.peak_bytes):>12}"
+                f"{each.seconds:>10.3f}"
             )
         return "\n".join(lines)
 

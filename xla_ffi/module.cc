@@ -8,7 +8,7 @@
 
 #include "check.h"
 #include "codecs.h"
-#include "collective/algorithm.h"
+#include "collective/algorithm_spec.h"
 #include "common/instruction_sets.h"
 #include "handlers.h"
 #include "runtime/engine.h"
@@ -85,10 +85,23 @@ py::dict GetStats() {
     row["value_bytes"] = s.value_bytes;
     row["sent_bytes"] = s.sent_bytes;
     row["remote_bytes"] = s.remote_bytes;
+    row["peak_bytes"] = s.peak_bytes;
+    row["bound_bytes"] = s.bound_bytes;
     row["seconds"] = s.seconds;
     all[py::str(std::string(info.name))] = row;
   }
   return all;
+}
+
+// (begin_ns, end_ns, operation, collective, kind, peer, lane, bytes) of every task.
+py::list StopTrace() {
+  py::list rows;
+  for (const TraceEvent& e : Engine::Get().StopTrace()) {
+    rows.append(py::make_tuple(e.begin_ns, e.end_ns, e.operation,
+                               std::string(Info(e.collective).name), std::string(Name(e.kind)),
+                               e.peer, e.lane, e.bytes));
+  }
+  return rows;
 }
 
 }  // namespace
@@ -104,6 +117,13 @@ PYBIND11_MODULE(_core, m) {
   m.def("set_devices", [](const std::vector<std::pair<int64_t, int>>& devices) {
     Engine::Get().SetDevices(devices);
   });
+  m.def("set_hosts", [](std::vector<int> hosts) { Engine::Get().SetHosts(std::move(hosts)); },
+        py::arg("hosts"));
+  m.def("check_algorithm", [](const std::string& collective, const std::string& algorithm) {
+    Result<Collective> parsed = ParseCollective(collective);
+    Check(parsed.status());
+    Check(ParseAlgorithm(*parsed, algorithm).status());
+  }, py::arg("collective"), py::arg("algorithm"));
   m.def("add_communicator", [](const std::string& name, std::vector<int> processes) {
     Check(Engine::Get().AddCommunicator(name, std::move(processes)));
   }, py::arg("name"), py::arg("processes"));
@@ -114,6 +134,8 @@ PYBIND11_MODULE(_core, m) {
   m.def("describe", &Describe);
   DefineCodecs(m);
   m.def("stats", &GetStats);
+  m.def("start_trace", [] { Engine::Get().StartTrace(); });
+  m.def("stop_trace", &StopTrace);
   m.def("reset_stats", [] {
     if (Engine::Find() != nullptr) Engine::Find()->ResetStats();
   });

@@ -24,6 +24,8 @@ void Append(std::string& text, const Slot& slot) {
 
 }  // namespace
 
+std::string_view Name(TaskKind kind) { return kKindNames[static_cast<int>(kind)]; }
+
 int64_t Schedule::SentBytes() const {
   int64_t sent_bytes = 0;
   for (const Task& task : tasks) {
@@ -53,7 +55,7 @@ std::string Schedule::ToString() const {
     const Task& task = tasks[i];
     text += std::to_string(i);
     text += ' ';
-    text += kKindNames[static_cast<int>(task.kind)];
+    text += Name(task.kind);
     if (task.final) text += " final";
     const bool grouped_recv = task.kind == TaskKind::kRecv && task.source_count > 0;
     if (task.kind != TaskKind::kSend && !grouped_recv) {

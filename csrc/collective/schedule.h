@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace jaxccomp {
@@ -57,6 +58,8 @@ enum class TaskKind : uint8_t {
 // ones, and both ends of a message are in the same lane. So the lowest lane that is not done
 // everywhere can always go on by itself: the runtime may hold back tasks of higher lanes for as long
 // as memory is short, on every rank as it sees fit, and nothing deadlocks (runtime/executor.h).
+
+std::string_view Name(TaskKind kind);  // "send"
 
 // Grouped messages carry several raw (never kCode) slots at once. They occur only where
 // Problem::multi_slot allows them; all other messages have exactly one slot at either end.

@@ -257,6 +257,10 @@ void Engine::Impl::OnOver(Operation* op) {
   stats.value_bytes += op->plan->total_bytes;
   const auto now = Clock::now();
   stats.seconds += duration<double>(now - op->begun).count();
+  if (op->peak_bytes > stats.peak_bytes) {
+    stats.peak_bytes = op->peak_bytes;
+    stats.bound_bytes = op->plan->limits.bound_bytes;
+  }
   if (op->remote && op->plan->total_bytes > kAlongBytes) last_remote_ = now;
   if (!op->failed) op->endpoint->recent.Add(op->key, op->text);
   if (op->driven) return;
@@ -409,6 +413,11 @@ void Engine::SetDevices(const std::vector<std::pair<int64_t, int>>& devices) {
   impl_->registry_.SetDevices(devices);
 }
 
+void Engine::SetHosts(std::vector<int> hosts) {
+  std::lock_guard<std::mutex> lock(impl_->mutex_);
+  impl_->registry_.SetHosts(std::move(hosts));
+}
+
 Status Engine::AddCommunicator(const std::string& name, std::vector<int> processes) {
   std::lock_guard<std::mutex> lock(impl_->mutex_);
   return impl_->registry_.AddCommunicator(name, std::move(processes));
@@ -431,6 +440,16 @@ std::optional<Status> Engine::Start(Site& site, Call call, std::function<void(St
 void Engine::Forget(Site& site) {
   std::lock_guard<std::mutex> lock(impl_->mutex_);
   site.state.clear();
+}
+
+void Engine::StartTrace() {
+  std::lock_guard<std::mutex> lock(impl_->mutex_);
+  impl_->executor().trace().Start();
+}
+
+std::vector<TraceEvent> Engine::StopTrace() {
+  std::lock_guard<std::mutex> lock(impl_->mutex_);
+  return impl_->executor().trace().Stop();
 }
 
 Stats Engine::GetStats() const {

@@ -15,6 +15,7 @@
 #include "runtime/options.h"
 #include "runtime/program.h"
 #include "runtime/stats.h"
+#include "runtime/trace.h"
 #include "transport/transport.h"
 
 namespace jaxccomp {
@@ -47,6 +48,8 @@ class Engine {
 
   // Global device ids and the process that each belongs to.
   void SetDevices(const std::vector<std::pair<int64_t, int>>& devices);
+  // By process: a number for its host, the same for those that share one. Before communicators.
+  void SetHosts(std::vector<int> hosts);
   Status AddCommunicator(const std::string& name, std::vector<int> processes);
   Status SetOption(std::string_view name, std::string_view value);
 
@@ -57,6 +60,9 @@ class Engine {
   // XLA frees a program: forgets its call site.
   void Forget(Site& site);
 
+  // Records all tasks until StopTrace. Operations that run at the start are left out.
+  void StartTrace();
+  std::vector<TraceEvent> StopTrace();
   Stats GetStats() const;
   void ResetStats();
   // Ends all operations with kAborted and stops the threads; nothing runs afterwards.

@@ -40,6 +40,8 @@ class Engine::Impl final : public Receiver, public Executor::Listener {
   void OnOver(Operation* op) override;
   void OnFailed(Operation* op) override;
 
+  Executor& executor() { return executor_; }
+
   const int processes_;
   std::mutex mutex_;
   Options options_;

@@ -25,6 +25,11 @@ void Executor::Begin(Operation* op) {
   op->code.resize(plan.code_bytes.size());
   for (size_t i = 0; i < op->scratch.size(); ++i) op->scratch[i].uses_left = plan.scratch_uses[i];
   for (size_t i = 0; i < op->code.size(); ++i) op->code[i].uses_left = plan.code_uses[i];
+  op->started.clear();
+  if (trace_.recording()) {
+    op->started.resize(count);
+    op->trace_number = trace_.NextOperation();
+  }
   op->lane_open = plan.lane_tasks;
   op->first_lane = 0;
   op->held_bytes = op->peak_bytes = 0;
@@ -151,6 +156,7 @@ void Executor::StartTask(Operation* op, TaskId task) {
   if (!Admit(op, task, 0)) return;
   Status status = Prepare(op, task, 0);
   if (!status.ok()) return Fail(op, std::move(status));
+  Started(op, task);
   if (t.kind == TaskKind::kSend) return StartSend(op, task);
   status = Compute(*op, t);
   if (!status.ok()) return Fail(op, std::move(status));
@@ -202,6 +208,7 @@ void Executor::Arrived(Operation* op, const Header& header, std::span<const std:
     const PlannedTask& t = op->plan->tasks[task];
     // The payload lies in the transport's buffer: put it in its place without a second copy.
     if (announced.process < 0 && t.dst_code < 0) {
+      Started(op, task);
       Status status = Prepare(op, task, header.payload_bytes);
       if (!status.ok()) return Fail(op, std::move(status));
       const std::vector<Piece> pieces = PiecesOf(*op, t.dst);
@@ -232,6 +239,7 @@ void Executor::StartReceive(Operation* op, TaskId task, Arrival& arrival) {
     return refuse({Code::kDataLoss, "an encoded message of " + std::to_string(bytes) +
                                         " bytes is too long for its values"});
   }
+  Started(op, task);
   Status status = Prepare(op, task, bytes);
   if (!status.ok()) return refuse(std::move(status));
   std::vector<Piece> pieces;
@@ -268,7 +276,24 @@ void Executor::TransferDone(Operation* op, TaskId task, Status status) {
   TaskDone(op, task);
 }
 
+void Executor::Started(Operation* op, TaskId task) {
+  if (!op->started.empty()) op->started[task] = Operation::Clock::now();
+}
+
+void Executor::Ended(Operation* op, TaskId task) {
+  if (op->started.empty() || !trace_.recording()) return;
+  const PlannedTask& t = op->plan->tasks[task];
+  trace_.Add({.operation = op->trace_number,
+              .bytes = t.bytes,
+              .lane = t.lane,
+              .peer = t.kind == TaskKind::kSend || t.kind == TaskKind::kRecv ? t.peer : -1,
+              .kind = t.kind,
+              .collective = op->plan->algorithm->collective},
+             op->started[task]);
+}
+
 void Executor::TaskDone(Operation* op, TaskId task) {
+  Ended(op, task);
   const PlannedTask& t = op->plan->tasks[task];
   for (int32_t i : t.touched_scratch) Release(op, &op->scratch[i]);
   for (int32_t i : t.touched_codes) Release(op, &op->code[i]);
@@ -365,6 +390,7 @@ bool Executor::Run(std::unique_lock<std::mutex>& lock) {
     lock.lock();
     transport->Discard(item.in_place);
   } else {
+    Started(op, item.task);
     status = Prepare(op, item.task, 0);
     ++op->in_flight;
     if (status.ok()) {

@@ -14,6 +14,7 @@
 #include "runtime/memory.h"
 #include "runtime/operation.h"
 #include "runtime/stats.h"
+#include "runtime/trace.h"
 #include "runtime/wire.h"
 
 namespace jaxccomp {
@@ -45,6 +46,7 @@ class Executor {
   // Starts what is ready; runs at most one large computation, giving up `lock` meanwhile. True
   // when anything was done.
   bool Run(std::unique_lock<std::mutex>& lock);
+  Trace& trace() { return trace_; }
   bool HasWork() const { return !ready_.empty() || !heavy_.empty(); }
 
  private:
@@ -62,6 +64,9 @@ class Executor {
   void TaskDone(Operation* op, TaskId task);
   void Release(Operation* op, Operation::Block* block);
   void CheckOver(Operation* op);
+  // For the record.
+  void Started(Operation* op, TaskId task);
+  void Ended(Operation* op, TaskId task);
   // Whether the task may take the temporary memory that it needs now; if not, it is parked.
   // `arriving_bytes`: of the message that a receive is for.
   bool Admit(Operation* op, TaskId task, int64_t arriving_bytes);
@@ -79,6 +84,7 @@ class Executor {
   Listener* const listener_;
   Stats* const stats_;
   BufferPool pool_;
+  Trace trace_;
   std::deque<Item> ready_;   // transfers and light computations
   std::deque<Item> heavy_;
 };

@@ -72,6 +72,9 @@ struct Operation {
   int64_t held_bytes = 0;              // of temporary memory
   int64_t peak_bytes = 0;
 
+  std::vector<Clock::time_point> started;  // per task, while tasks are recorded (trace.h)
+  int64_t trace_number = 0;
+
   int64_t open_tasks = 0;
   int64_t in_flight = 0;               // transfers and computations that touch our memory
   Status status;

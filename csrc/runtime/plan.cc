@@ -5,6 +5,7 @@
 #include <numeric>
 #include <string>
 
+#include "collective/algorithm_spec.h"
 #include "common/stream_copy.h"
 #include "runtime/memory.h"
 #include "runtime/reference.h"
@@ -216,8 +217,10 @@ Result<std::shared_ptr<const Plan>> MakePlan(const Site& site, const Endpoint& e
       return site.codec->Supports(t.dtype);
     });
   }
-  Result<const Algorithm*> algorithm =
-      SelectAlgorithm(spec.collective, spec.algorithm, problem);
+  Result<AlgorithmSpec> wanted = ParseAlgorithm(spec.collective, spec.algorithm);
+  if (!wanted.ok()) return wanted.status();
+  wanted->ApplyTo(&problem);
+  Result<const Algorithm*> algorithm = SelectAlgorithm(spec.collective, wanted->name, problem);
   if (!algorithm.ok()) return algorithm.status();
 
   auto plan = std::make_shared<Plan>();

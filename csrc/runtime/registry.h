@@ -20,6 +20,8 @@ class Registry {
   Registry(int process, int processes) : process_(process), processes_(processes) {}
 
   void SetDevices(const std::vector<std::pair<int64_t, int>>& devices);
+  // By process: a number for its host. Until told, every process has a host of its own.
+  void SetHosts(std::vector<int> hosts);
   Status AddCommunicator(const std::string& name, std::vector<int> processes);
   // The endpoint that runs `spec` on that device; makes the communicator of a replica group
   // on its first use.
@@ -38,6 +40,7 @@ class Registry {
   const int process_;
   const int processes_;
   std::unordered_map<int64_t, int> process_of_device_;
+  std::vector<int> host_of_process_;
   std::unordered_map<std::string, uint64_t> id_of_name_;
   std::unordered_map<uint64_t, std::unique_ptr<Communicator>> communicators_;
   std::unordered_map<uint64_t, Status> unborn_;

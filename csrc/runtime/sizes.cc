@@ -157,6 +157,8 @@ Result<Problem> MakeProblem(const OpSpec& spec, const Endpoint& endpoint, const 
   problem.ranks = ranks;
   problem.chunk_bytes = options.chunk_bytes;
   problem.feedback = spec.feedback;
+  problem.hosts = endpoint.communicator->hosts;
+  problem.rotation = static_cast<int>(spec.site & INT32_MAX);
   problem.reverse = spec.reverse;
   problem.multi_slot = true;
   problem.block_bytes = sides.input.BlockBytes(0);

@@ -308,5 +308,7 @@ def test_groups_of_different_size_are_left_to_xla(mesh):
     f = along(mesh, lambda x: jcc.lax.psum(x, "d", axis_index_groups=groups))
     x = jnp.arange(8.0)
     np.testing.assert_array_equal(f(x), [3] * 3 + [25] * 5)
+    with pytest.raises(jcc.errors.InvalidArgumentError, match="codec='int8'.*same size"):
+        along(mesh, lambda x: jcc.lax.psum(x, "d", axis_index_groups=groups, codec="int8"))(x)
     with pytest.raises(RuntimeError, match="differ in size"):
         along(mesh, lambda x: jcc.lax.psum(x, "d", axis_index_groups=groups, backend="native"))(x)

@@ -33,11 +33,12 @@ IMPLEMENTATIONS = {
 # Python's layers, lowest first: a module imports from lower layers, and from its own.
 LAYERS = (
     {"_version", "_libraries", "errors"},
+    {"_codec_table"},
     {"config", "_engine", "_mpi", "_compat"},
     {"_codec_specs", "comm"},
     {"_codec_frames"},
-    {"codecs"},
-    {"stats", "_registry", "_call", "_stacked", "_arguments", "_operation", "_xla"},
+    {"codecs", "_traced_codecs"},
+    {"stats", "trace", "_registry", "_call", "_stacked", "_arguments", "_operation", "_xla"},
     {"_lowering", "_batching", "_transpose", "_primitive", "_pytree", "_ragged"},
     {"_ops_vector", "_point_to_point", "_feedback", "_lax_common", "_lax_reduce"},
     {"ops", "lax"},

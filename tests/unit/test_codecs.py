@@ -1,12 +1,13 @@
 """Codec specs, and what holds of codecs."""
 
+import dataclasses
 import math
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxccomp import _codec_specs, _engine, codecs, errors
+from jaxccomp import _codec_specs, _codec_table, _engine, codecs, errors
 
 
 @pytest.mark.parametrize("spec", [None, "raw", "auto", " raw ", codecs.RAW, "raw|raw"])
@@ -112,6 +113,12 @@ def test_error_bounds():
         codecs.error_bound("bf16", "int32")
 
 
+def test_the_table_without_the_engine_is_part_of_the_engine_s():
+    for name, info in _codec_table.TABLE.items():
+        engine = codecs.table()[name]
+        assert info == (dataclasses.replace(engine, dtypes=()) if info.lossless else engine)
+
+
 def test_without_the_engine_the_traced_plane_has_its_codecs(monkeypatch):
     monkeypatch.setattr(_engine, "available", lambda: False)
 
@@ -123,10 +130,26 @@ def test_without_the_engine_the_traced_plane_has_its_codecs(monkeypatch):
     _codec_specs._parse_text.cache_clear()
     try:
         assert codecs.canonical("raw|bf16") == "bf16"
-        with pytest.raises(errors.UnknownNameError, match="valid: 'auto', 'bf16', 'lossless'"):
-            codecs.parse("int8")
-        with pytest.raises(errors.EngineUnavailableError):
-            codecs.parse("bf16|lossless")
+        for spec, text in {
+            " int8 : block = 64 | lossless ": "int8:block=64|lossless",
+            "int8:rounding=stochastic,block=64": "int8:block=64,rounding=stochastic",
+            "int8:block=32": "int8",
+            "topk:density=0.0500": "topk:density=0.05",
+            "raw|tbq:threshold=1": "tbq:threshold=1",
+        }.items():
+            assert codecs.canonical(spec) == text
+            assert codecs.canonical(text) == text
+        for spec, says in {
+            "dgc": "valid: 'auto', 'bf16'",
+            "int8:blok=32": "Did you mean 'block'",
+            "int8:block=33": "block=33 is not valid, it must be one of '32', '64', '128', '256'",
+            "topk:density=2": "density=2 is not valid, it must be a number from 1e-06 to 1",
+            "topk:density=nan": "density=nan is not valid",
+            "lossless|int8": "'int8' is lossy and can only be the first stage",
+            "bf16|lossless|lossless": "two stages at most",
+        }.items():
+            with pytest.raises(errors.InvalidArgumentError, match=says):
+                codecs.parse(spec)
     finally:
         codecs.table.cache_clear()
         _codec_specs._parse_text.cache_clear()

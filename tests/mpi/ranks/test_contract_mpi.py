@@ -6,7 +6,7 @@ import os
 import jax
 import numpy as np
 import pytest
-from contract import Batch, ProcessPlace, contexts, data, exact
+from contract import Batch, ProcessPlace, contexts, data, exact, lossy
 from contract.operations import of_style
 
 import jaxccomp as jcc
@@ -45,6 +45,10 @@ def test_exact_codecs(world, row, codec):
 @pytest.mark.parametrize("codec", exact.EXACT)
 def test_exact_codecs_of_long_arrays(world, codec):
     exact.check_long(ProcessPlace(world), codec)
+
+
+def test_cotangents(world):
+    lossy.check_cotangents(ProcessPlace(world))
 
 
 def test_half_types_are_rounded_once(world):

@@ -1,0 +1,25 @@
+// What a caller names: "ring", "two_shot:chunk=131072", "parameter_server:partitions=2".
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "collective/algorithm.h"
+#include "common/status.h"
+
+namespace jaxccomp {
+
+struct AlgorithmSpec {
+  std::string_view name;      // part of the text; "auto" leaves the choice to the table
+  int64_t chunk_bytes = 0;    // 0: as the options say
+  int partitions = 0;         // 0: a sound number
+
+  // Sets what was given.
+  void ApplyTo(Problem* problem) const;
+};
+
+// kInvalidArgument that says what is allowed when there is no such algorithm, or it does not take
+// such an option.
+Result<AlgorithmSpec> ParseAlgorithm(Collective c, std::string_view text);
+
+}  // namespace jaxccomp

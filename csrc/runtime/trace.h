@@ -1,0 +1,59 @@
+// A record of tasks: when each began and ended, for timelines.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "collective/algorithm.h"
+#include "collective/schedule.h"
+
+namespace jaxccomp {
+
+struct TraceEvent {
+  int64_t begin_ns = 0;     // since the recording started
+  int64_t end_ns = 0;
+  int64_t operation = 0;    // counted from the start of the recording
+  int64_t bytes = 0;        // of the values, uncoded
+  int32_t lane = 0;
+  int32_t peer = -1;        // of transfers
+  TaskKind kind = TaskKind::kCopy;
+  Collective collective = Collective::kBarrier;
+};
+
+// Used under the engine's lock.
+class Trace {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  bool recording() const { return recording_; }
+  void Start() {
+    events_.clear();
+    operations_ = 0;
+    begun_ = Clock::now();
+    recording_ = true;
+  }
+  // What was recorded; nothing is any more.
+  std::vector<TraceEvent> Stop() {
+    recording_ = false;
+    return std::exchange(events_, {});
+  }
+  int64_t NextOperation() { return operations_++; }
+  void Add(TraceEvent event, Clock::time_point begin) {
+    if (events_.size() >= kMostEvents) return;
+    event.begin_ns = std::chrono::nanoseconds(begin - begun_).count();
+    event.end_ns = std::chrono::nanoseconds(Clock::now() - begun_).count();
+    events_.push_back(event);
+  }
+
+ private:
+  static constexpr size_t kMostEvents = size_t{1} << 20;
+
+  bool recording_ = false;
+  int64_t operations_ = 0;
+  Clock::time_point begun_;
+  std::vector<TraceEvent> events_;
+};
+
+}  // namespace jaxccomp

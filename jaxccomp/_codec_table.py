@@ -1,0 +1,230 @@
+"""What is known of a codec, and those that exist without the engine: the traced plane's.
+
+With the engine its own table counts; a test holds the rows here to that.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from jaxccomp import errors
+
+
+@dataclasses.dataclass(frozen=True)
+class OptionInfo:
+    """A key that a codec takes.
+
+    Attributes:
+      name: the key.
+      default: the value that it has when it is not given.
+      description: what it does.
+      choices: the values that it can have; empty for a number.
+      least: the smallest number that is valid.
+      most: the largest.
+    """
+
+    name: str
+    default: str
+    description: str
+    choices: tuple[str, ...] = ()
+    least: float = 0.0
+    most: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class CodecInfo:
+    """What is known of a codec.
+
+    Attributes:
+      name: as specs have it.
+      description: what it does.
+      ratio: what to expect of it, in words.
+      error: the bound of its error, in words; empty when lossless.
+      lossless: whether values come back bit for bit.
+      dtypes: the names of the dtypes that it codes; in operations, others travel raw.
+      options: the keys that it takes.
+      missing: why it cannot be used here, such as a library that is not found; else empty.
+    """
+
+    name: str
+    description: str
+    ratio: str = ""
+    error: str = ""
+    lossless: bool = False
+    dtypes: tuple[str, ...] = ()
+    options: tuple[OptionInfo, ...] = ()
+    missing: str = ""
+
+
+_WIDE = ("float32", "float64")
+_REAL = ("float16", "bfloat16", *_WIDE)
+
+
+def _block(meaning: str, default: str, *choices: str) -> OptionInfo:
+    return OptionInfo("block", default, meaning, choices)
+
+
+def _rounding(default: str, meaning: str) -> OptionInfo:
+    return OptionInfo("rounding", default, meaning, ("nearest", "stochastic"))
+
+
+_SCALED = _block("values that share a scale", "32", "32", "64", "128", "256")
+_EITHER = _rounding(
+    "nearest", "to the nearest, or up or down at random such that the mean is exact"
+)
+_DENSITY = OptionInfo("density", "0.01", "the part of the values that travels", (), 1e-6, 1)
+
+_ROWS = (
+    CodecInfo("raw", "the bytes as they are", "1", lossless=True),
+    CodecInfo(
+        "lossless",
+        "bit for bit: exponents and other predictable bytes in short codes",
+        "1.5 for bfloat16 and 1.2 for float32 weights, 2.9 for float32 made of bfloat16",
+        lossless=True,
+    ),
+    CodecInfo(
+        "bf16",
+        "float32 and float64 as bfloat16, rounded to nearest even",
+        "2 for float32, 4 for float64",
+        "2^-8 of the value",
+        dtypes=_WIDE,
+    ),
+    CodecInfo(
+        "fp16",
+        "float32 and float64 as float16, rounded to nearest even",
+        "2 for float32, 4 for float64",
+        "2^-11 of the value, at least 2^-25; beyond 65504 infinity",
+        dtypes=_WIDE,
+    ),
+    CodecInfo(
+        "int8",
+        "blocks of 8-bit integers times a bfloat16 scale",
+        "3.8 for float32, 1.9 for half types; 4 and 2 with large blocks",
+        "1/252 of the block's greatest value; twice that when stochastic",
+        dtypes=_REAL,
+        options=(_SCALED, _EITHER),
+    ),
+    CodecInfo(
+        "int4",
+        "blocks of 4-bit integers times a bfloat16 scale",
+        "7.1 for float32, 3.6 for half types; 8 and 4 with large blocks",
+        "1/13 of the block's greatest value; twice that when stochastic",
+        dtypes=_REAL,
+        options=(_SCALED, _EITHER),
+    ),
+    CodecInfo(
+        "int2",
+        "blocks of -1, 0 and 1 times a bfloat16 scale",
+        "12.8 for float32, 6.4 for half types; 16 and 8 with large blocks",
+        "half of the block's greatest value; twice that when stochastic",
+        dtypes=_REAL,
+        options=(_SCALED, _EITHER),
+    ),
+    CodecInfo(
+        "fp8_e4m3",
+        "blocks of 8-bit floats (4 bits of exponent) times a power of two",
+        "3.9 for float32, 1.9 for half types",
+        "1/16 of the value, at least 2^-17 of the block's greatest value",
+        dtypes=_REAL,
+        options=(_SCALED,),
+    ),
+    CodecInfo(
+        "fp8_e5m2",
+        "blocks of 8-bit floats (5 bits of exponent) times a power of two",
+        "3.9 for float32, 1.9 for half types",
+        "1/8 of the value, at least 2^-31 of the block's greatest value",
+        dtypes=_REAL,
+        options=(_SCALED,),
+    ),
+    CodecInfo(
+        "onebit",
+        "a block's signs, and the means of its values with each sign",
+        "30 for float32, 15 for half types; 32 and 16 with large blocks",
+        "the block's greatest value at most; use error feedback",
+        dtypes=_REAL,
+        options=(_block("values that share two means", "1024", "256", "1024", "4096"),),
+    ),
+    CodecInfo(
+        "ternary",
+        "blocks of -1, 0 and 1 times the greatest value, right in the mean",
+        "16 for float32, 8 for half types",
+        "the block's greatest value at most; half of it when nearest",
+        dtypes=_REAL,
+        options=(
+            _block("values that share a scale", "1024", "256", "1024", "4096"),
+            _rounding(
+                "stochastic",
+                "up or down at random such that the mean is exact, or to the nearest",
+            ),
+        ),
+    ),
+    CodecInfo(
+        "tbq",
+        "values of at least a threshold become that threshold, others 0",
+        "16 for float32, 8 for half types",
+        "the value itself at most; use error feedback",
+        dtypes=_REAL,
+        options=(
+            OptionInfo(
+                "threshold",
+                "0.001",
+                "what larger values become, with their sign; smaller ones become 0",
+                (),
+                1e-30,
+                1e30,
+            ),
+        ),
+    ),
+    CodecInfo(
+        "topk",
+        "the largest values of each chunk by magnitude, exactly; the others become 0",
+        "1 / density times 0.67 for float32, 0.5 for bfloat16",
+        "up to the value itself; a chunk that has NaN or infinity becomes NaN",
+        dtypes=_REAL,
+        options=(_DENSITY,),
+    ),
+    CodecInfo(
+        "randomk",
+        "values at random places, one out of each of equal parts; the others become 0",
+        "1 / density",
+        "up to the value itself, 1 / density times that if unbiased; a chunk that has NaN or "
+        "infinity becomes NaN",
+        dtypes=_REAL,
+        options=(
+            _DENSITY,
+            OptionInfo(
+                "unbiased",
+                "false",
+                "true: values are multiplied by how many each stands for, so that on average what "
+                "is decoded is what was encoded",
+                ("false", "true"),
+            ),
+        ),
+    ),
+)
+TABLE = {row.name: row for row in _ROWS}
+
+
+def canonical_options(name: str, given: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+    """Options of a codec of `TABLE`, checked, without those that have their defaults."""
+    known = {option.name: option for option in TABLE[name].options}
+    pairs = [(key, _checked(name, known[key], value)) for key, value in given]
+    return tuple((key, value) for key, value in pairs if value != known[key].default)
+
+
+def _checked(name: str, option: OptionInfo, value: str) -> str:
+    if option.choices:
+        if value in option.choices:
+            return value
+        valid = f"one of {errors.listed(option.choices)}"
+    else:
+        try:
+            number = float(value)
+        except ValueError:
+            number = float("nan")
+        if option.least <= number <= option.most:
+            return repr(number).removesuffix(".0")
+        valid = f"a number from {option.least:g} to {option.most:g}"
+    raise errors.InvalidArgumentError(
+        f"codec {name!r}: {option.name}={value} is not valid, it must be {valid}."
+    )

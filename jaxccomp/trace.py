@@ -1,0 +1,159 @@
+"""Timelines: when each task of the engine's schedules ran in this process.
+
+>>> with jaxccomp.trace.record() as timeline:                          # doctest: +SKIP
+...     step(x).block_until_ready()
+>>> print(timeline)  # how busy wire and codecs were                   # doctest: +SKIP
+>>> timeline.save("timeline.json")  # for ui.perfetto.dev              # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+from collections.abc import Iterable, Iterator, Sequence
+
+from jaxccomp import _engine, comm
+
+KINDS = ("encode", "send", "recv", "decode", "merge", "copy")
+_CODING = ("encode", "decode", "merge", "copy")
+_WIRE = ("send", "recv")
+_COLUMNS = 72
+_SHADES = " .:-=+*#"
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """One task of a schedule.
+
+    Attributes:
+      begin: seconds since the recording started. A transfer begins when it is handed over, and may
+        wait there for others before it.
+      end: likewise.
+      operation: number of the operation since then.
+      collective: "bcast", for instance.
+      kind: one of `KINDS`.
+      peer: the rank at the other end of a transfer; -1 for computations.
+      lane: number of the chunk that it works on.
+      value_bytes: size of the values behind it, not encoded.
+    """
+
+    begin: float
+    end: float
+    operation: int
+    collective: str
+    kind: str
+    peer: int
+    lane: int
+    value_bytes: int
+
+
+@dataclasses.dataclass
+class Timeline:
+    """What was recorded; filled when the recording ends."""
+
+    tasks: list[Task] = dataclasses.field(default_factory=list)
+
+    def busy(self, kinds: Sequence[str]) -> float:
+        """Seconds in which at least one task of these kinds was under way."""
+        return sum(end - begin for begin, end in _union(self._spans(kinds)))
+
+    @property
+    def seconds(self) -> float:
+        """From the first task's begin to the last one's end."""
+        if not self.tasks:
+            return 0.0
+        return max(task.end for task in self.tasks) - min(task.begin for task in self.tasks)
+
+    def overlapped(self) -> float:
+        """The part of the coding time (0 to 1) in which something was on the wire as well."""
+        coding, wire = self.busy(_CODING), self.busy(_WIRE)
+        both = coding + wire - self.busy(_CODING + _WIRE)
+        return both / coding if coding else 0.0
+
+    def save(self, path: str) -> None:
+        """Writes Chrome's trace event format: one row for each kind of task."""
+        events = [
+            {
+                "name": f"{task.kind} {task.lane}",
+                "cat": task.collective,
+                "ph": "X",
+                "ts": task.begin * 1e6,
+                "dur": (task.end - task.begin) * 1e6,
+                "pid": 0,
+                "tid": KINDS.index(task.kind),
+                "args": {
+                    "operation": task.operation,
+                    "peer": task.peer,
+                    "bytes": task.value_bytes,
+                },
+            }
+            for task in self.tasks
+        ]
+        names = [
+            {"name": "thread_name", "ph": "M", "pid": 0, "tid": i, "args": {"name": kind}}
+            for i, kind in enumerate(KINDS)
+        ]
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump({"traceEvents": names + events}, file)
+
+    def __str__(self) -> str:
+        if not self.tasks:
+            return "no tasks were recorded"
+        start = min(task.begin for task in self.tasks)
+        width = self.seconds / _COLUMNS or 1e-9
+        lines = [f"{self.seconds * 1e3:.2f} ms, {width * 1e3:.3f} ms per column"]
+        for kind in KINDS:
+            spans = _union(self._spans((kind,)))
+            if not spans:
+                continue
+            cells = [_covered(spans, start + i * width, width) for i in range(_COLUMNS)]
+            shades = "".join(_SHADES[round(cell * (len(_SHADES) - 1))] for cell in cells)
+            lines.append(f"{kind:<7}|{shades}| {self.busy((kind,)) / self.seconds:4.0%} busy")
+        lines.append(
+            f"coding {self.busy(_CODING) * 1e3:.2f} ms, wire {self.busy(_WIRE) * 1e3:.2f} ms; "
+            f"{self.overlapped():.0%} of the coding while something was on the wire"
+        )
+        return "\n".join(lines)
+
+    def _spans(self, kinds: Sequence[str]) -> list[tuple[float, float]]:
+        return [(task.begin, task.end) for task in self.tasks if task.kind in kinds]
+
+
+@contextlib.contextmanager
+def record() -> Iterator[Timeline]:
+    """Records all tasks of operations that start and end meanwhile, a million at most.
+
+    Costs some 0.1 us per task. Wait for results (``block_until_ready``) before it ends. One
+    recording at a time.
+
+    Raises:
+      EngineUnavailableError: without the native engine; collectives of XLA are not recorded.
+    """
+    comm.init()
+    core = _engine.load()
+    timeline = Timeline()
+    core.start_trace()
+    try:
+        yield timeline
+    finally:
+        timeline.tasks += [
+            Task(begin * 1e-9, end * 1e-9, *rest) for begin, end, *rest in core.stop_trace()
+        ]
+
+
+def _union(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The spans, joined where they touch."""
+    joined: list[tuple[float, float]] = []
+    for begin, end in sorted(spans):
+        if joined and begin <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(joined[-1][1], end))
+        else:
+            joined.append((begin, end))
+    return joined
+
+
+def _covered(spans: Sequence[tuple[float, float]], begin: float, width: float) -> float:
+    """The part of [begin, begin + width) that spans cover."""
+    covered = sum(max(0.0, min(end, begin + width) - max(start, begin)) for start, end in spans)
+    return min(covered / width, 1.0)

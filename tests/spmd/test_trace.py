@@ -1,0 +1,64 @@
+"""Timelines: what is recorded, and what is said of it."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import PartitionSpec as P
+
+import jaxccomp as jcc
+from jaxccomp.trace import Task, Timeline
+
+
+def task(kind, begin, end):
+    return Task(begin, end, 0, "bcast", kind, -1, 0, 8)
+
+
+def test_overlap_is_the_coding_time_with_something_on_the_wire():
+    timeline = Timeline([task("encode", 0, 2), task("send", 1, 5), task("decode", 4, 6)])
+    assert timeline.seconds == 6
+    assert timeline.busy(("encode", "decode")) == 4
+    assert timeline.overlapped() == 0.5
+    text = str(timeline)
+    assert "6000.00 ms" in text and "50% of the coding" in text
+    encode = next(line for line in text.splitlines() if line.startswith("encode"))
+    assert encode.split("|")[1] == "#" * 24 + " " * 48
+
+
+def test_nothing_recorded():
+    assert Timeline().seconds == 0 and "no tasks" in str(Timeline())
+
+
+def test_tasks_of_a_collective(tmp_path):
+    mesh = jax.sharding.Mesh(jax.devices()[:2], ("i",))
+    step = jax.jit(
+        jax.shard_map(
+            lambda x: jcc.allreduce(x, codec="lossless", algorithm="two_shot", axis_name="i"),
+            mesh=mesh,
+            in_specs=P("i"),
+            out_specs=P(),
+            check_vma=False,
+        )
+    )
+    x = jnp.arange(1 << 20, dtype=jnp.float32)
+    with jcc.trace.record() as timeline:
+        result = step(x).block_until_ready()
+    np.testing.assert_array_equal(result, x[: 1 << 19] + x[1 << 19 :])
+    step(x).block_until_ready()  # after the recording
+    kinds = {each.kind for each in timeline.tasks}
+    assert kinds == {"encode", "send", "recv", "decode", "merge"}
+    assert {each.operation for each in timeline.tasks} == {0, 1}  # one on each device
+    merged = sum(each.value_bytes for each in timeline.tasks if each.kind == "merge")
+    assert merged == 2 << 20  # each half once
+    assert all(0 <= each.begin <= each.end for each in timeline.tasks)
+    timeline.save(tmp_path / "t.json")
+    events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+    assert len(events) == 6 + len(timeline.tasks)
+
+
+def test_a_recording_that_an_error_ends_has_what_came_before():
+    with pytest.raises(ZeroDivisionError), jcc.trace.record() as timeline:
+        _ = 1 / 0
+    assert timeline.tasks == []
