@@ -28,10 +28,15 @@ def batch(
     if axis_data.name in call.axes:
         if call.collective == "bcast" and call.groups is None:
             return _bcast_along(bind, axis_data, call, values, dims)
-        if call.referenced:  # what does not travel as the difference travels exactly
-            values, dims = (split_references(call, each)[0] for each in (values, dims))
-            call = call.replace(referenced=False, codec="raw")
-        pairs = [_along(bind, axis_data, call, x, dim) for x, dim in zip(values, dims, strict=True)]
+        values, dims = (split_references(call, each)[0] for each in (values, dims))
+        exact = call
+        if call.referenced or call.feedback:  # no difference travels, and nothing is lost
+            exact = call.replace(referenced=False, feedback=False, codec="raw")
+        pairs = [
+            _along(bind, axis_data, exact, x, dim) for x, dim in zip(values, dims, strict=True)
+        ]
+        if call.feedback:
+            pairs += [(jnp.zeros_like(x), dim) for x, dim in zip(values, dims, strict=True)]
         return [x for x, _ in pairs], [dim for _, dim in pairs]
     if call.referenced:
         values, dims = _paired(axis_data.size, values, dims)
@@ -44,7 +49,8 @@ def batch(
             x = jnp.moveaxis(x, dim, place)
         moved.append(x)
         result_dims.append(result_dim)
-    return bind(call, moved), split_references(call, result_dims)[0]
+    result_dims = list(split_references(call, result_dims)[0])
+    return bind(call, moved), result_dims * (2 if call.feedback else 1)
 
 
 def _paired(

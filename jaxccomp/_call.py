@@ -49,6 +49,8 @@ class Call:
     # Whether the last half of the operands are references: values that all ranks hold already, one
     # for each of the first half. The difference to them travels.
     referenced: bool = False
+    # Whether a second result of each operand follows the results: what the codec lost of it here.
+    feedback: bool = False
 
     def __repr__(self) -> str:
         given = [

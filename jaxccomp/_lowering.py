@@ -77,6 +77,7 @@ def _attributes(call: Call, groups: Sequence[Sequence[int]]) -> dict[str, Any]:
         "reverse": int(call.reverse),
         "ordered": int(call.ordered),
         "referenced": int(call.referenced),
+        "feedback": int(call.feedback),
     }
 
 

@@ -79,6 +79,8 @@ def _abstract_eval(*avals: Any, call: Call) -> tuple[list[Any], set[Any]]:
         _compat.result_aval(aval, result_shape(call, aval.shape), dropped, kept_dimensions(call))
         for aval in split_references(call, avals)[0]
     ]
+    if call.feedback:  # what is lost is each rank's own
+        results += [_compat.result_aval(aval, aval.shape, (), slice(None)) for aval in avals]
     return results, effects
 
 
@@ -93,6 +95,11 @@ def _jvp(row: Row, primals: Any, tangents: Any, *, call: Call) -> tuple[list[Arr
     moving = [i for i, x in enumerate(primals) if jnp.issubdtype(x.dtype, jnp.inexact)]
     if all(_compat.is_zero(tangents[i]) for i in moving):
         return results, result_tangents
+    if call.feedback:
+        raise errors.NotDifferentiableError(
+            "allreduce_with_feedback has no derivative: it is for gradients, once they are there. "
+            "Wrap its operands in jax.lax.stop_gradient if none is needed, or use allreduce."
+        )
     if call.reduce_op not in ("", "sum", "mean"):
         raise errors.NotDifferentiableError(
             f"{call.collective} with op={call.reduce_op!r} has no derivative, like jax.lax.pmax; "

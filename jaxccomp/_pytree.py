@@ -37,6 +37,9 @@ def apply(call: Call, tree: Any, ref: Any = None) -> Any:
       call: the operation.
       tree: the operands.
       ref: if ``call`` has references, a pytree of them like ``tree``.
+
+    Returns:
+      The results; with feedback, those and what was lost, both like ``tree``.
     """
     leaves, treedef = jax.tree.flatten(tree)
     pairs = [_to_wire(call, leaf) for leaf in leaves]
@@ -46,13 +49,20 @@ def apply(call: Call, tree: Any, ref: Any = None) -> Any:
     if call.referenced:
         refs = _references(call, tree, ref)
         operands += [refs[i] for i in sent]
-    moved = bind(call, operands) if sent else ()
-    arrived = dict(zip(sent, moved, strict=True))
-    results = [
-        restore(arrived[i] if i in arrived else _empty(call, wire, shape))
-        for i, ((wire, restore), shape) in enumerate(zip(pairs, shapes, strict=True))
-    ]
-    return jax.tree.unflatten(treedef, results)
+    moved = bind(call, operands) if sent else []
+
+    def restored(call: Call, moved: list[Array]) -> Any:
+        arrived = dict(zip(sent, moved, strict=True))
+        results = [
+            restore(arrived[i] if i in arrived else _empty(call, wire, shape))
+            for i, ((wire, restore), shape) in enumerate(zip(pairs, shapes, strict=True))
+        ]
+        return jax.tree.unflatten(treedef, results)
+
+    if not call.feedback:
+        return restored(call, moved)
+    lost = call.replace(invariant=False)
+    return restored(call, moved[: len(sent)]), restored(lost, moved[len(sent) :])
 
 
 def _references(call: Call, tree: Any, ref: Any) -> list[Array]:

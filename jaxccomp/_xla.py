@@ -28,7 +28,8 @@ def run(call: Call, operands: Sequence[Array]) -> list[Array]:
     values, refs = split_references(call, operands)
     if call.comm is not None:  # of this process alone
         stacked = [_stacked.run(call, x[None]) for x in values]
-        return [x if same else x[0] for x, same in stacked]
+        results = [x if same else x[0] for x, same in stacked]
+        return results + ([jnp.zeros_like(x) for x in values] if call.feedback else [])
     if call.collective == "barrier":
         return _barrier(call, operands)
     if call.collective == "ragged_alltoall":
@@ -37,6 +38,9 @@ def run(call: Call, operands: Sequence[Array]) -> list[Array]:
         call = call.replace(referenced=False)
         pairs = zip(values, refs, strict=True)
         return [_run_against(call, x, ref, number) for number, (x, ref) in enumerate(pairs)]
+    if call.feedback:
+        pairs = [_with_losses(call, x, number) for number, x in enumerate(operands)]
+        return [result for result, _ in pairs] + [lost for _, lost in pairs]
     return [_run(call, x, number) for number, x in enumerate(operands)]
 
 
@@ -77,6 +81,7 @@ class _Axis:
         self.sums_in = jnp.float32 if half and call.reduce_op in ("sum", "mean") else dtype
         self.number = number
         self.encodings = 0
+        self.lost: list[Array] = []  # with feedback: of each encoding
 
     def rank(self) -> Array:
         """This rank, within its group."""
@@ -153,10 +158,18 @@ class _Axis:
             constant = f"{self.call} {self.number} {self.encodings}"
             key = _traced_codecs.key_for(x, constant, self.axes)
         if not rows:
-            return self.codec.encode(x, key)
-        if key is None:
-            return jax.vmap(self.codec.encode)(x)
-        return jax.vmap(self.codec.encode)(x, jax.random.split(key, x.shape[0]))
+            wire = self.codec.encode(x, key)
+        elif key is None:
+            wire = jax.vmap(self.codec.encode)(x)
+        else:
+            wire = jax.vmap(self.codec.encode)(x, jax.random.split(key, x.shape[0]))
+        if self.call.feedback:
+            if rows:
+                decoded = self._decode_rows(wire, x, x.shape[1:], self.sums_in)
+            else:
+                decoded = self.codec.decode(wire, x.shape, x.dtype, self.sums_in)
+            self.lost.append(x.astype(self.sums_in) - decoded)
+        return wire
 
     def _decode_rows(self, wire: Wire, x: Array, shape: Sequence[int], to: Any) -> Array:
         codec = self.codec
@@ -195,6 +208,23 @@ def _two_shot(axis: _Axis, x: Array) -> Array:
     chunks = _stacked.fill(flat, n * length).reshape(n, length)
     mine = _reduced(axis, chunks)
     return axis.gather(mine).reshape(-1)[: flat.shape[0]].reshape(x.shape)
+
+
+def _with_losses(call: Call, x: Array, number: int) -> tuple[Array, Array]:
+    """An allreduce, and what its encodings on this rank lost."""
+    axis = _Axis(call, x.dtype, number)
+    result = _allreduce(axis, x)
+    if axis.codec is None:
+        return result, jnp.zeros_like(x)
+    rows, merged = axis.lost  # of `_two_shot`
+    if call.reduce_op == "mean":
+        merged *= np.asarray(call.size, merged.dtype)  # of values that have been divided
+    rows = rows.at[axis.rank()].add(_finite(merged))
+    return result, _finite(rows.reshape(-1)[: x.size].reshape(x.shape).astype(x.dtype))
+
+
+def _finite(x: Array) -> Array:
+    return jnp.where(jnp.isfinite(x), x, jnp.zeros_like(x))
 
 
 def _reduce_scatter(axis: _Axis, x: Array) -> Array:

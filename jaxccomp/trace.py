@@ -15,8 +15,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from jaxccomp import _engine, comm
 
-KINDS = ("encode", "send", "recv", "decode", "merge", "copy")
-_CODING = ("encode", "decode", "merge", "copy")
+KINDS = ("encode", "send", "recv", "decode", "merge", "copy", "lose")
+_CODING = ("encode", "decode", "merge", "copy", "lose")
 _WIRE = ("send", "recv")
 _COLUMNS = 72
 _SHADES = " .:-=+*#"
