@@ -25,17 +25,23 @@ def data_parallel(program, train):
 
     Args:
       program: its docstring.
-      train: ``(world, data, width, codec, error_feedback)`` to what `compare` takes.
+      train: ``(world, data, width, how)`` to what `compare` takes; ``how`` is what
+        `jaxccomp.optim.allreduce_gradients` is given.
     """
     options = parser(program, codec="int8")
     options.add_argument("--no-error-feedback", action="store_true")
+    options.add_argument("--algorithm", default="auto", help="of the second run (%(default)s)")
     options = options.parse_args()
-    feedback = not options.no_error_feedback
+    how = {
+        "codec": options.codec,
+        "error_feedback": not options.no_error_feedback,
+        "algorithm": options.algorithm,
+    }
     world = jcc.init()
     data = load(world, options.batch)
     programs = {
-        "uncompressed": lambda: train(world, data, options.width, None, False),
-        options.codec: lambda: train(world, data, options.width, options.codec, feedback),
+        "uncompressed": lambda: train(world, data, options.width, {}),
+        options.codec: lambda: train(world, data, options.width, how),
     }
     compare(world, options.epochs, programs)
 

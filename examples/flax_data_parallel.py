@@ -59,13 +59,13 @@ def accuracy(model, images, labels):
     return jcc.allreduce(jnp.mean(model(images).argmax(-1) == labels), "mean")
 
 
-def train(world, data, width, codec, error_feedback):
+def train(world, data, width, how):
     """Yields loss and accuracy after every epoch."""
     batches, test = data
     model = Network(width, nnx.Rngs(world.rank))  # each rank starts from values of its own ...
     params = nnx.state(model, nnx.Param)
     nnx.update(model, jcc.bcast(params, root=0, codec="lossless"))  # ... and takes those of rank 0
-    average = jcc.optim.allreduce_gradients(codec=codec, error_feedback=error_feedback)
+    average = jcc.optim.allreduce_gradients(**how)
     optimizer = nnx.Optimizer(model, optax.chain(average, optax.adam(2e-3)), wrt=nnx.Param)
     while True:
         loss = train_epoch(model, optimizer, batches)

@@ -58,14 +58,14 @@ def accuracy(state, images, labels):
     return jcc.allreduce(jnp.mean(logits.argmax(-1) == labels), "mean")
 
 
-def train(world, data, width, codec, error_feedback):
+def train(world, data, width, how):
     """Yields loss and accuracy after every epoch."""
     batches, test = data
     network = Network(width)
     # Each rank starts from values of its own and takes those of rank 0.
     params = network.init(jax.random.key(world.rank), test[0][:1])
     params = jcc.bcast(params, root=0, codec="lossless")
-    average = jcc.optim.allreduce_gradients(codec=codec, error_feedback=error_feedback)
+    average = jcc.optim.allreduce_gradients(**how)
     state = TrainState.create(
         apply_fn=network.apply, params=params, tx=optax.chain(average, optax.adam(2e-3))
     )
