@@ -81,3 +81,22 @@ def test_among_some_of_the_ranks(world):
     optimizer = jcc.optim.allreduce_gradients(codec="lossless", comm=part)
     updates, _ = optimizer.update(jnp.float32(world.rank), optimizer.init(None))
     assert updates == np.mean([r for r in range(world.size) if r % 2 == world.rank % 2])
+
+
+def test_it_sends_what_an_allreduce_sends(world):
+    x = gradients(world.rank, 1)["kernel"][0]
+
+    def sent(function):
+        jcc.stats.reset()
+        result = jax.block_until_ready(jax.jit(function)(x))
+        return result, jcc.stats.get().total.sent_bytes
+
+    how = {"codec": "onebit", "comm": world.ordered()}
+    (reduced, lost), ours = sent(
+        lambda x: jcc.allreduce_with_feedback(x, jnp.zeros_like(x), "sum", **how)
+    )
+    expected, plain = sent(lambda x: jcc.allreduce(x, **how))
+    np.testing.assert_array_equal(reduced, expected)
+    assert ours == plain
+    missing = jcc.allreduce(x) - reduced
+    np.testing.assert_allclose(missing, jcc.allreduce(lost), atol=1e-4)
