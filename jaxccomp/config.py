@@ -98,6 +98,14 @@ _TABLE = (
         minimum=0.0,
     ),
     Option(
+        "mpi_unit_bytes",
+        int,
+        0,
+        "The longest single MPI message between hosts; the same on all ranks. 0: 48 KiB with Open "
+        "MPI, whose longer messages need many calls each, else 1 GiB. Read by init().",
+        minimum=0,
+    ),
+    Option(
         "timeout_seconds",
         float,
         300.0,

@@ -309,7 +309,9 @@ void Engine::Impl::ProgressLoop() {
       sched_yield();
       lock.lock();
     } else {
-      wake_.wait_for(lock, microseconds(idle < 1000 ? 50 : 500));
+      // Some MPIs move a large message along only when they are called, many times for each.
+      const bool transfers = wire_.HasRemoteTransfers();
+      wake_.wait_for(lock, microseconds(idle < 1000 || transfers ? 50 : 500));
     }
   }
 }
