@@ -33,7 +33,7 @@ IMPLEMENTATIONS = {
 # Python's layers, lowest first: a module imports from lower layers, and from its own.
 LAYERS = (
     {"_version", "_libraries", "errors"},
-    {"config", "_engine", "_mpi", "_compat"},
+    {"config", "_engine", "_mpi", "_compat", "_dispatched"},
     {"_codec_specs", "comm"},
     {"_codec_frames"},
     {"codecs"},
