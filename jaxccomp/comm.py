@@ -209,7 +209,6 @@ _state: _World | None = None
 _meeting: _mpi.Meeting | None = None
 _finalize_mpi = False  # this package initialised MPI, not mpi4py
 _leaving = False
-_stopped = False
 
 
 def is_initialized() -> bool:
@@ -413,23 +412,21 @@ def _leave_at_exit() -> None:
 
 
 def _stop_engine() -> None:
-    """While MPI is still there, and once this process has done its part in all it dispatched."""
-    global _stopped
-    if _stopped or not _engine.available():
-        return
-    _stopped = True
-    # Others may wait for operations that are still queued here. After an uncaught exception they
-    # are told instead that this process is gone, as what they wait for may never come.
+    if _engine.available():
+        _engine.load().shutdown()
+
+
+def _leave() -> None:
+    """At exit: stops the engine while MPI is still there, and when nobody needs it any more.
+
+    Others may wait for operations that are still queued here. After an uncaught exception they are
+    told instead that this process is gone, as what those wait for may never come.
+    """
     failed = getattr(sys, "last_value", None) is not None
     try:
         if _state is not None and _state.processes > 1 and not failed:
             _dispatched.wait()
     finally:
-        _engine.load().shutdown()
-
-
-def _leave() -> None:
-    """At exit."""
-    _stop_engine()
+        _stop_engine()
     if _finalize_mpi:
         _mpi.finish()
