@@ -98,7 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         scenarios = _check(given)
         pythons, missing = turns.find_pythons(given.python)
-        if missing:
+        if missing and any(each.peers for each in scenarios.values()):
             _say(f"left out: mpi4jax; {missing}")
         lines = run(given, scenarios, pythons)
     except (errors.JaxccompError, OSError) as error:
