@@ -11,6 +11,7 @@ import atexit
 import dataclasses
 import hashlib
 import socket
+import sys
 import threading
 import zlib
 from collections.abc import Sequence
@@ -18,7 +19,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from jaxccomp import _engine, _mpi, config, errors
+from jaxccomp import _dispatched, _engine, _mpi, config, errors
 
 _WORLD = "world"
 
@@ -463,7 +464,16 @@ def _stop_engine() -> None:
 
 
 def _leave() -> None:
-    """At exit: stops the engine while MPI is still there."""
-    _stop_engine()
+    """At exit: stops the engine while MPI is still there, and when nobody needs it any more.
+
+    Others may wait for operations that are still queued here. After an uncaught exception they are
+    told instead that this process is gone, as what those wait for may never come.
+    """
+    failed = getattr(sys, "last_value", None) is not None
+    try:
+        if _state is not None and _state.processes > 1 and not failed:
+            _dispatched.wait()
+    finally:
+        _stop_engine()
     if _finalize_mpi:
         _mpi.finish()

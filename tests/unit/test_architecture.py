@@ -34,7 +34,7 @@ IMPLEMENTATIONS = {
 LAYERS = (
     {"_version", "_libraries", "errors"},
     {"_codec_table"},
-    {"config", "_engine", "_mpi", "_compat"},
+    {"config", "_engine", "_mpi", "_compat", "_dispatched"},
     {"_codec_specs", "comm"},
     {"_codec_frames"},
     {"codecs", "_traced_codecs"},
