@@ -114,6 +114,15 @@ _TABLE = (
         engine=True,
     ),
     Option(
+        "coder_threads",
+        int,
+        -1,
+        "Threads that help to encode, decode and merge large values. -1: the cores that the ranks "
+        "of this host leave over, 4 at most.",
+        minimum=-1,
+        engine=True,
+    ),
+    Option(
         "check_programs",
         bool,
         True,
