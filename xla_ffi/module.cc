@@ -11,6 +11,7 @@
 #include "collective/algorithm_spec.h"
 #include "common/instruction_sets.h"
 #include "handlers.h"
+#include "schedules.h"
 #include "runtime/engine.h"
 #include "transport/mpi/mpi_transport.h"
 
@@ -136,6 +137,7 @@ PYBIND11_MODULE(_core, m) {
   }, py::arg("name"), py::arg("value"));
   m.def("describe", &Describe);
   DefineCodecs(m);
+  DefineSchedules(m);
   m.def("stats", &GetStats);
   m.def("start_trace", [] { Engine::Get().StartTrace(); });
   m.def("stop_trace", &StopTrace);
