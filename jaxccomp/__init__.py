@@ -5,10 +5,10 @@
 * :mod:`jaxccomp.optim`: for the optimisers of optax;
 * :mod:`jaxccomp.comm`: joining the other processes, communicators;
 * :mod:`jaxccomp.codecs`, :mod:`jaxccomp.config`, :mod:`jaxccomp.stats`, :mod:`jaxccomp.trace`,
-  :mod:`jaxccomp.errors`.
+  :mod:`jaxccomp.schedules`, :mod:`jaxccomp.errors`.
 """
 
-from jaxccomp import codecs, config, errors, lax, optim, stats, trace
+from jaxccomp import codecs, config, errors, lax, optim, schedules, stats, trace
 from jaxccomp._version import __version__
 from jaxccomp.comm import Communicator, init, is_initialized, world
 from jaxccomp.ops import (
@@ -62,6 +62,7 @@ __all__ = [
     "scatterv",
     "send",
     "sendrecv",
+    "schedules",
     "stats",
     "trace",
     "world",

@@ -11,14 +11,15 @@ import atexit
 import dataclasses
 import hashlib
 import socket
+import sys
 import threading
 import zlib
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 
-from jaxccomp import _engine, _mpi, config, errors
+from jaxccomp import _dispatched, _engine, _mpi, config, errors
 
 _WORLD = "world"
 
@@ -356,15 +357,17 @@ def _tell_engine(state: _World, distributed: bool) -> None:
     table = _world_table(state)
     process_of = _process_table(state, table, distributed)
     devices = [(device.id, process_of[device.process_index]) for device in _cpu_devices()]
+    hosts = [row.host for row in table]
+    hosts = [hosts.index(host) for host in hosts]
     core = _engine.load()
     core.configure(state.process, state.processes)
     if state.mpi is not None:
         mpi = state.mpi
-        core.use_mpi(_mpi.handle(mpi, state.engine_comm), _mpi.handle(mpi, mpi.BYTE))
+        comm, byte = _mpi.handle(mpi, state.engine_comm), _mpi.handle(mpi, mpi.BYTE)
+        core.use_mpi(comm, byte, hosts, table[0].unit_bytes)
     config.on_change(lambda option, value: _set_engine_option(core, option, value))
     core.set_devices(devices)
-    hosts = [row[2] for row in table]
-    core.set_hosts([hosts.index(host) for host in hosts])
+    core.set_hosts(hosts)
     _leave_at_exit()
 
 
@@ -373,21 +376,41 @@ def _set_engine_option(core: Any, option: config.Option, value: Any) -> None:
         core.set_option(option.name, option.text(value))
 
 
-def _world_table(state: _World) -> list[tuple[int, ...]]:
-    """Of every process: its index and the number of processes in JAX, and its host."""
-    row = (jax.process_index(), jax.process_count(), _host_number())
+class _Row(NamedTuple):
+    """What every process tells the others when it joins."""
+
+    jax_index: int
+    jax_count: int
+    host: int
+    unit_bytes: int
+
+
+def _world_table(state: _World) -> list[_Row]:
+    """The rows of all processes."""
+    unit_bytes = config.get("mpi_unit_bytes")
+    if unit_bytes == 0:
+        # Below the eager limit: the rendezvous of Open MPI stands still between our calls.
+        between_calls = state.mpi is not None and _mpi.vendor().startswith("Open MPI")
+        unit_bytes = 48 << 10 if between_calls else 1 << 30
+    own = _Row(jax.process_index(), jax.process_count(), _host_number(), unit_bytes)
     if state.mpi is None or state.processes == 1:
-        return [row] * state.processes
+        return [own] * state.processes
     everyone = Communicator(_WORLD, tuple(range(state.processes)))
     table = _mpi.share(
         state.exchange,
         everyone.processes,
         state.process,
         _WORLD,
-        row,
+        own,
         config.get("init_timeout_seconds"),
     )
-    return [tuple(map(int, each)) for each in table]
+    rows = [_Row(*map(int, each)) for each in table]
+    if len({row.unit_bytes for row in rows}) > 1:
+        raise errors.InitializationError(
+            "the option mpi_unit_bytes must be the same on all ranks; by rank it is "
+            f"{[row.unit_bytes for row in rows]}."
+        )
+    return rows
 
 
 def _host_number() -> int:
@@ -400,17 +423,15 @@ def _host_number() -> int:
     return zlib.crc32(f"{socket.gethostname()} {boot}".encode())
 
 
-def _process_table(
-    state: _World, table: list[tuple[int, ...]], distributed: bool
-) -> dict[int, int]:
+def _process_table(state: _World, table: list[_Row], distributed: bool) -> dict[int, int]:
     """Maps JAX's process index to the rank in the world."""
     if not distributed:
         return {jax.process_index(): state.process}
     if state.mpi is None:
         return {index: index for index in range(state.processes)}
-    indices = [row[0] for row in table]
+    indices = [row.jax_index for row in table]
     if sorted(indices) != list(range(jax.process_count())) or any(
-        row[1] != len(indices) for row in table
+        row.jax_count != len(indices) for row in table
     ):
         raise errors.InitializationError(
             f"MPI has {state.processes} processes, but jax.distributed joins them differently: "
@@ -443,7 +464,16 @@ def _stop_engine() -> None:
 
 
 def _leave() -> None:
-    """At exit: stops the engine while MPI is still there."""
-    _stop_engine()
+    """At exit: stops the engine while MPI is still there, and when nobody needs it any more.
+
+    Others may wait for operations that are still queued here. After an uncaught exception they are
+    told instead that this process is gone, as what those wait for may never come.
+    """
+    failed = getattr(sys, "last_value", None) is not None
+    try:
+        if _state is not None and _state.processes > 1 and not failed:
+            _dispatched.wait()
+    finally:
+        _stop_engine()
     if _finalize_mpi:
         _mpi.finish()

@@ -98,11 +98,28 @@ _TABLE = (
         minimum=0.0,
     ),
     Option(
+        "mpi_unit_bytes",
+        int,
+        0,
+        "The longest single MPI message between hosts; the same on all ranks. 0: 48 KiB with Open "
+        "MPI, whose longer messages need many calls each, else 1 GiB. Read by init().",
+        minimum=0,
+    ),
+    Option(
         "timeout_seconds",
         float,
         300.0,
         "How long an operation may wait for its peers before all of them get an error.",
         minimum=0.001,
+        engine=True,
+    ),
+    Option(
+        "coder_threads",
+        int,
+        -1,
+        "Threads that help to encode, decode and merge large values. -1: the cores that the ranks "
+        "of this host leave over, 4 at most.",
+        minimum=-1,
         engine=True,
     ),
     Option(

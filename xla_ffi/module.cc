@@ -11,6 +11,7 @@
 #include "collective/algorithm_spec.h"
 #include "common/instruction_sets.h"
 #include "handlers.h"
+#include "schedules.h"
 #include "runtime/engine.h"
 #include "transport/mpi/mpi_transport.h"
 
@@ -42,12 +43,14 @@ py::dict StateTypes() {
   return types;
 }
 
-void UseMpi(uint64_t comm, uint64_t byte_type) {
+void UseMpi(uint64_t comm, uint64_t byte_type, std::vector<int> hosts, int64_t remote_unit_bytes) {
   Check(Engine::Get().UseRemote(
       [&](Receiver* receiver) -> Result<std::unique_ptr<Transport>> {
         MpiConfig config;
         config.comm = comm;
         config.byte_type = byte_type;
+        config.hosts = hosts;
+        config.remote_unit_bytes = remote_unit_bytes;
         auto made = MpiTransport::Create(config, receiver);
         if (!made.ok()) return made.status();
         return std::unique_ptr<Transport>(std::move(*made));
@@ -113,7 +116,8 @@ PYBIND11_MODULE(_core, m) {
   m.def("configure", [](int process, int processes) {
     Check(Engine::Configure(process, processes));
   }, py::arg("process"), py::arg("processes"));
-  m.def("use_mpi", &UseMpi, py::arg("comm_handle"), py::arg("byte_handle"));
+  m.def("use_mpi", &UseMpi, py::arg("comm_handle"), py::arg("byte_handle"), py::arg("hosts"),
+        py::arg("remote_unit_bytes"));
   m.def("set_devices", [](const std::vector<std::pair<int64_t, int>>& devices) {
     Engine::Get().SetDevices(devices);
   });
@@ -133,6 +137,7 @@ PYBIND11_MODULE(_core, m) {
   }, py::arg("name"), py::arg("value"));
   m.def("describe", &Describe);
   DefineCodecs(m);
+  DefineSchedules(m);
   m.def("stats", &GetStats);
   m.def("start_trace", [] { Engine::Get().StartTrace(); });
   m.def("stop_trace", &StopTrace);

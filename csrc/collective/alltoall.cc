@@ -10,18 +10,75 @@
 namespace jaxccomp {
 namespace {
 
-// Slots by peer, sent and received straight. Everything is posted at once, in an order where at
-// each step every rank has another partner.
-Schedule Exchange(const Problem& problem, const std::vector<Slot>& sources,
-                  const std::vector<Slot>& dsts) {
+// Chunks that a rank sends at a time in an exchange between pairs: enough to keep a link busy.
+constexpr int64_t kOutstanding = 4;
+
+// The task that sending the next chunk of `sent` waits for: what was sent kOutstanding full chunks
+// before. Blocks smaller than a chunk wait for fewer.
+TaskId Before(const std::vector<TaskId>& sends, const std::vector<Slot>& sent,
+              int64_t chunk_bytes) {
+  const int64_t least_bytes = std::max<int64_t>(sent[0].bytes(), 1);
+  const auto ahead =
+      static_cast<size_t>(std::max(kOutstanding * chunk_bytes / least_bytes, kOutstanding));
+  return sends.size() >= ahead ? sends[sends.size() - ahead] : kNoTask;
+}
+
+void CopyOwn(Flow& flow, Slot dst, Slot source) {
+  const std::vector<Slot> to = flow.Chunks(dst), from = flow.Chunks(source);
+  // A ragged exchange may offer itself more than it takes.
+  for (size_t k = 0; k < std::min(to.size(), from.size()); ++k) flow.Copy(to[k], from[k]);
+}
+
+}  // namespace
+
+// At step s a rank sends to rank + s and receives from rank - s; ranks - 1 blocks sent per rank. The
+// steps follow each other, so that no link has to carry the chunks of several ranks at once.
+Schedule AlltoallPairwise(const Problem& problem) {
+  Flow flow(problem);
+  const int ranks = problem.ranks;
+  const bool varying = !problem.counts.empty();
+  const auto bytes_between = [&](int source, int destination) {
+    return varying ? problem.counts[int64_t{source} * ranks + destination] : problem.block_bytes;
+  };
+  // Lanes are numbered alike on all ranks, whatever their blocks.
+  int64_t largest = problem.block_bytes;
+  for (int64_t bytes : problem.counts) largest = std::max(largest, bytes);
+  const size_t most_chunks = flow.Chunks(OutputSlot(0, 0, largest)).size();
+
+  const int64_t own_bytes = bytes_between(flow.rank, flow.rank);
+  CopyOwn(flow, OutputSlot(flow.rank, 0, own_bytes), InputSlot(flow.rank, 0, own_bytes));
+  std::vector<TaskId> sends;
+  for (int step = 1; step < ranks; ++step) {
+    const int to = flow.Peer(step), from = flow.Peer(-step);
+    const auto sent = flow.Chunks(InputSlot(to, 0, bytes_between(flow.rank, to)));
+    const auto landed = flow.Chunks(OutputSlot(from, 0, bytes_between(from, flow.rank)));
+    for (size_t k = 0; k < most_chunks; ++k) {
+      flow.Lane((step - 1) * most_chunks + k);
+      if (k < sent.size()) {
+        const Parcel parcel = flow.Pack(sent[k], Before(sends, sent, problem.chunk_bytes));
+        sends.push_back(flow.Send(to, Tag(0, k), parcel));
+      }
+      if (k < landed.size()) flow.Place(landed[k], flow.Land(from, Tag(0, k), landed[k]));
+    }
+  }
+  return std::move(flow).Finish();
+}
+
+// Ranges by peer, sent and received straight. A rank knows its own sizes only.
+Schedule RaggedAlltoallDirect(const Problem& problem) {
   Flow flow(problem);
   ChunkSlots sent(flow.ranks), landed(flow.ranks);
-  for (int peer = 0; peer < flow.ranks; ++peer) {
-    sent[peer] = flow.Chunks(sources[peer]);
-    landed[peer] = flow.Chunks(dsts[peer]);
+  for (int peer = 0; peer < problem.ranks; ++peer) {
+    const int64_t from = problem.send_offsets[peer], to = problem.recv_offsets[peer];
+    const Slot source = InputSlot(0, from, from + problem.send_sizes[peer]);
+    const Slot dst = OutputSlot(0, to, to + problem.recv_sizes[peer]);
+    if (peer == flow.rank) {
+      CopyOwn(flow, dst, source);
+    } else {
+      sent[peer] = flow.Chunks(source);
+      landed[peer] = flow.Chunks(dst);
+    }
   }
-  // A ragged exchange may offer itself more than it takes.
-  const size_t own_count = std::min(sent[flow.rank].size(), landed[flow.rank].size());
   for (size_t k = 0; k < std::max(LanesOf(sent), LanesOf(landed)); ++k) {
     flow.Lane(k);
     for (int step = 1; step < flow.ranks; ++step) {
@@ -31,38 +88,8 @@ Schedule Exchange(const Problem& problem, const std::vector<Slot>& sources,
         flow.Place(landed[from][k], flow.Land(from, Tag(0, k), landed[from][k]));
       }
     }
-    if (k < own_count) flow.Copy(landed[flow.rank][k], sent[flow.rank][k]);
   }
   return std::move(flow).Finish();
-}
-
-}  // namespace
-
-// At step s a rank sends to rank + s and receives from rank - s. ranks - 1 blocks sent per rank.
-Schedule AlltoallPairwise(const Problem& problem) {
-  std::vector<Slot> sources, dsts;
-  const bool varying = !problem.counts.empty();
-  for (int peer = 0; peer < problem.ranks; ++peer) {
-    const int64_t sent_bytes =
-        varying ? problem.counts[int64_t{problem.rank} * problem.ranks + peer]
-                : problem.block_bytes;
-    const int64_t landed_bytes =
-        varying ? problem.counts[int64_t{peer} * problem.ranks + problem.rank]
-                : problem.block_bytes;
-    sources.push_back(InputSlot(peer, 0, sent_bytes));
-    dsts.push_back(OutputSlot(peer, 0, landed_bytes));
-  }
-  return Exchange(problem, sources, dsts);
-}
-
-Schedule RaggedAlltoallDirect(const Problem& problem) {
-  std::vector<Slot> sources, dsts;
-  for (int peer = 0; peer < problem.ranks; ++peer) {
-    const int64_t sent = problem.send_offsets[peer], landed = problem.recv_offsets[peer];
-    sources.push_back(InputSlot(0, sent, sent + problem.send_sizes[peer]));
-    dsts.push_back(OutputSlot(0, landed, landed + problem.recv_sizes[peer]));
-  }
-  return Exchange(problem, sources, dsts);
 }
 
 // Bruck: the block that has `distance` ranks to go travels by the binary digits of that distance;

@@ -13,7 +13,7 @@ constexpr std::string_view kKindNames[] = {"send", "recv", "copy", "merge", "enc
 constexpr std::string_view kSpaceNames[] = {"input", "output", "scratch", "code", "loss"};
 
 void Append(std::string& text, const Slot& slot) {
-  text += kSpaceNames[static_cast<int>(slot.space)];
+  text += Name(slot.space);
   text += std::to_string(slot.block);
   text += '[';
   text += std::to_string(slot.begin);
@@ -25,6 +25,8 @@ void Append(std::string& text, const Slot& slot) {
 }  // namespace
 
 std::string_view Name(TaskKind kind) { return kKindNames[static_cast<int>(kind)]; }
+
+std::string_view Name(Space space) { return kSpaceNames[static_cast<int>(space)]; }
 
 int64_t Schedule::SentBytes() const {
   int64_t sent_bytes = 0;

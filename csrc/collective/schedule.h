@@ -60,6 +60,7 @@ enum class TaskKind : uint8_t {
 // as memory is short, on every rank as it sees fit, and nothing deadlocks (runtime/executor.h).
 
 std::string_view Name(TaskKind kind);  // "send"
+std::string_view Name(Space space);    // "input"
 
 // Grouped messages carry several raw (never kCode) slots at once. They occur only where
 // Problem::multi_slot allows them; all other messages have exactly one slot at either end.

@@ -309,7 +309,9 @@ void Engine::Impl::ProgressLoop() {
       sched_yield();
       lock.lock();
     } else {
-      wake_.wait_for(lock, microseconds(idle < 1000 ? 50 : 500));
+      // Some MPIs move a large message along only when they are called, many times for each.
+      const bool transfers = wire_.HasRemoteTransfers();
+      wake_.wait_for(lock, microseconds(idle < 1000 || transfers ? 50 : 500));
     }
   }
 }
@@ -320,6 +322,32 @@ void Engine::Impl::Attend(std::unique_lock<std::mutex>& lock) {
   if (inline_drivers_ == 0) wire_.Poll();
   const bool recent = Clock::now() - last_remote_ < kAttentive;
   wake_.wait_for(lock, recent ? microseconds(200) : microseconds(10000));
+}
+
+// Large chunks of several peers are coded on several cores while the progress thread tends the wire.
+void Engine::Impl::CoderLoop() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  while (true) {
+    coder_wake_.wait(lock, [&] { return stopped_ || executor_.HasComputations(); });
+    if (stopped_) return;
+    executor_.Run(lock);
+  }
+}
+
+void Engine::Impl::OnBacklog() {
+  if (stopped_ || most_coders_ == 0) return;
+  if (coders_.size() < most_coders_) coders_.emplace_back([this] { CoderLoop(); });
+  coder_wake_.notify_one();
+}
+
+void Engine::Impl::SetCoders(int64_t asked, int ranks_on_host) {
+  constexpr int kMostLeftOver = 4;
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  const int count = sched_getaffinity(0, sizeof(cores), &cores) == 0 ? CPU_COUNT(&cores) : 1;
+  // The ranks of a lone process are threads, each of which computes.
+  const int left_over = processes_ == 1 ? 0 : count / std::max(ranks_on_host, 1) - 1;
+  most_coders_ = static_cast<size_t>(asked >= 0 ? asked : std::clamp(left_over, 0, kMostLeftOver));
 }
 
 void Engine::Impl::Shutdown() {
@@ -343,6 +371,9 @@ void Engine::Impl::Shutdown() {
   while (inline_drivers_ > 0) wake_.wait(lock);
   lock.unlock();
   if (progress_.joinable()) progress_.join();
+  coder_wake_.notify_all();
+  for (std::thread& coder : coders_) coder.join();
+  coders_.clear();
   lock.lock();
   // Which ends the last transfers, and with them their operations.
   wire_.Close(milliseconds(static_cast<int64_t>(patience_seconds * 1000)));
@@ -415,6 +446,11 @@ void Engine::SetDevices(const std::vector<std::pair<int64_t, int>>& devices) {
 
 void Engine::SetHosts(std::vector<int> hosts) {
   std::lock_guard<std::mutex> lock(impl_->mutex_);
+  const auto own = static_cast<size_t>(process());
+  const auto together =
+      own < hosts.size() ? std::count(hosts.begin(), hosts.end(), hosts[own]) : 1;
+  impl_->ranks_on_host_ = static_cast<int>(together);
+  impl_->SetCoders(impl_->options_.coder_threads, impl_->ranks_on_host_);
   impl_->registry_.SetHosts(std::move(hosts));
 }
 
@@ -426,6 +462,9 @@ Status Engine::AddCommunicator(const std::string& name, std::vector<int> process
 Status Engine::SetOption(std::string_view name, std::string_view value) {
   std::lock_guard<std::mutex> lock(impl_->mutex_);
   Status status = jaxccomp::SetOption(&impl_->options_, name, value);
+  if (name == "coder_threads") {
+    impl_->SetCoders(impl_->options_.coder_threads, impl_->ranks_on_host_);
+  }
   if (status.ok() && name == "retain_memory" && impl_->options_.retain_memory &&
       RetainFreedMemory() && impl_->options_.huge_pages) {
     UseHugePagesInHeap();

@@ -39,10 +39,14 @@ class Engine::Impl final : public Receiver, public Executor::Listener {
   // Executor::Listener
   void OnOver(Operation* op) override;
   void OnFailed(Operation* op) override;
+  void OnBacklog() override;
+  // How many threads help with computations: `asked`, or, for -1, the cores that no rank needs.
+  void SetCoders(int64_t asked, int ranks_on_host);
 
   Executor& executor() { return executor_; }
 
   const int processes_;
+  int ranks_on_host_ = 1;
   std::mutex mutex_;
   Options options_;
   Stats stats_{};
@@ -65,6 +69,7 @@ class Engine::Impl final : public Receiver, public Executor::Listener {
   void EnsureProgress();
   void ProgressLoop();
   void Attend(std::unique_lock<std::mutex>& lock);
+  void CoderLoop();
 
   // engine_messages.cc
   void OnAbort(const Header& header, std::span<const std::byte> payload);
@@ -100,6 +105,9 @@ class Engine::Impl final : public Receiver, public Executor::Listener {
 
   Workers workers_;
   std::thread progress_;
+  std::vector<std::thread> coders_;   // started when there is a backlog
+  size_t most_coders_ = 0;
+  std::condition_variable coder_wake_;
   std::condition_variable wake_;
   int inline_drivers_ = 0;
   bool stopped_ = false;

@@ -49,6 +49,7 @@ void Executor::MakeReady(Operation* op, TaskId task) {
   const PlannedTask& t = op->plan->tasks[task];
   const bool transfer = t.kind == TaskKind::kSend || t.kind == TaskKind::kRecv;
   (transfer || t.bytes <= kLightBytes ? ready_ : heavy_).push_back({op, task, {}});
+  if (heavy_.size() > 1) listener_->OnBacklog();
 }
 
 std::vector<Piece> Executor::PiecesOf(const Operation& op, PartRange range) const {

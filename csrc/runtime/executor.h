@@ -27,6 +27,8 @@ class Executor {
    public:
     virtual void OnOver(Operation* op) = 0;
     virtual void OnFailed(Operation* op) = 0;
+    // More large computations wait than one thread can run.
+    virtual void OnBacklog() = 0;
 
    protected:
     ~Listener() = default;
@@ -47,6 +49,7 @@ class Executor {
   // when anything was done.
   bool Run(std::unique_lock<std::mutex>& lock);
   Trace& trace() { return trace_; }
+  bool HasComputations() const { return !heavy_.empty(); }
   bool HasWork() const { return !ready_.empty() || !heavy_.empty(); }
 
  private:

@@ -18,6 +18,7 @@ constexpr Row kRows[] = {
     {"timeout_seconds", nullptr, &Options::timeout_seconds, 0.001},
     {"spin_microseconds", &Options::spin_microseconds, nullptr, 0},
     {"chunk_bytes", &Options::chunk_bytes, nullptr, 64},
+    {"coder_threads", &Options::coder_threads, nullptr, -1},
     {"check_programs", &Options::check_programs, nullptr, 0},
     {"retain_memory", &Options::retain_memory, nullptr, 0},
     {"huge_pages", &Options::huge_pages, nullptr, 0},

@@ -25,6 +25,8 @@ class Wire {
   }
   // Whether messages between this process's endpoints wait for a poll.
   bool HasLocalMessages() const { return local_->NeedsPolling(); }
+  // Whether payloads are under way to or from other processes.
+  bool HasRemoteTransfers() const { return remote_ != nullptr && remote_->HasTransfers(); }
   // Leaves every transport; whoever waits for one is told. Nothing is sent afterwards.
   void Close(std::chrono::milliseconds patience) {
     if (remote_ != nullptr) remote_->Part(patience);

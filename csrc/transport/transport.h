@@ -109,6 +109,8 @@ class Transport {
   virtual bool Poll() = 0;
   // Whether Poll must be called for something to happen.
   virtual bool NeedsPolling() const = 0;
+  // Whether payloads are under way that only Poll moves along.
+  virtual bool HasTransfers() const { return false; }
   // At the end of the program: serves the other processes until all of them end too, or for
   // `patience`. Messages are delivered meanwhile. Called once, before the destructor.
   virtual void Part(std::chrono::milliseconds patience) { static_cast<void>(patience); }

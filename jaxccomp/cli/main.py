@@ -7,9 +7,9 @@ import sys
 from collections.abc import Sequence
 
 from jaxccomp import errors
-from jaxccomp.cli import bench, info
+from jaxccomp.cli import bench, info, schedule
 
-_COMMANDS = {"info": info, "bench": bench}
+_COMMANDS = {"info": info, "bench": bench, "schedule": schedule}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

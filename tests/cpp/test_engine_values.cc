@@ -415,6 +415,17 @@ TEST(engine_megabytes) {
   }
 }
 
+// With threads that help; which of them computes what is left to chance.
+TEST(engine_coder_threads) {
+  for (const char* count : {"1", "3"}) {
+    Teams teams(4, 64 << 10);
+    for (Team* team : teams.both()) team->SetOption("coder_threads", count);
+    for (Collective c : kUniform) {
+      RunAll(teams.both(), Of(c, 4, {{DType::kFloat32, 100000}, {DType::kInt32, 101}}, true));
+    }
+  }
+}
+
 TEST(engine_reduce_ops) {
   for (int ranks : {2, 5, 8}) {
     Teams teams(ranks, 256);

@@ -58,6 +58,60 @@ def leave_early(world):
         assert time.monotonic() - start < 20
 
 
+QUEUED = 50
+
+
+@jax.jit
+def step(x):
+    return jcc.allreduce(x, op="mean") + 1
+
+
+def many_steps(x):
+    for _ in range(QUEUED):
+        x = step(x)
+    return x
+
+
+def leave_queued(world):
+    """A rank may end with operations that it has dispatched, and that nobody here waits for."""
+    x = many_steps(jnp.zeros(1 << 20))
+    if world.rank == 0:
+        assert float(x[0]) == QUEUED
+
+
+def leave_dropped(world):
+    """The same where a rank holds no result any more, and its several devices are all busy."""
+    devices = jax.local_devices()
+    split = jax.NamedSharding(jax.make_mesh((len(devices),), ("i",)), jax.P("i"))
+    compute = jax.jit(lambda x: jax.lax.fori_loop(0, 300, lambda _, a: jnp.tanh(a @ a), x))
+    compute(jax.device_put(jnp.ones((200, 200)), split))
+    compute(jnp.ones((200, 200)))
+    x = many_steps(jnp.zeros(1 << 20))
+    y = jcc.allreduce(jnp.ones(4), comm=world.ordered())
+    if world.rank == 0:
+        assert float(x[0]) == QUEUED and float(y[0]) == world.size
+
+
+def leave_failed(world):
+    """After an uncaught exception nothing is waited for, as it may never come."""
+    gather(world, 4)
+    if world.rank == 1:
+        everyone = world.ordered()
+        jax.jit(lambda x: jcc.allreduce(x, comm=everyone) + 1)(jnp.zeros(1 << 20))  # alone
+        raise RuntimeError("on purpose")
+    start = time.monotonic()
+    try:
+        gather(world, 5)
+    except Exception as error:  # noqa: BLE001 - its type is JAX's business
+        assert "has ended its program" in str(error), error
+    else:
+        raise AssertionError("gathered from a rank that has failed")
+    assert time.monotonic() - start < 20
+    sys.stdout.write("rank 0 was told at once\n")
+
+
+CASES = (idle, leave, finalize, leave_early, leave_queued, leave_dropped, leave_failed)
+
 if __name__ == "__main__":
-    cases = {case.__name__: case for case in (idle, leave, finalize, leave_early)}
+    cases = {case.__name__: case for case in CASES}
     cases[sys.argv[1]](jcc.init())

@@ -12,7 +12,7 @@ import time
 import pytest
 
 from jaxccomp.bench import testbed
-from jaxccomp.bench.testbed import launchers, network
+from jaxccomp.bench.testbed import cases, compare, launchers, network, results, settings
 from jaxccomp.bench.testbed import plan as plans
 
 pytestmark = pytest.mark.skipif(bool(network.why_not()), reason=network.why_not() or "-")
@@ -180,3 +180,30 @@ def test_nothing_is_left_behind_after_a_failure_half_way(monkeypatch):
         with testbed.Testbed(hosts=3, link=LINK):
             pass
     assert namespaces(os.getpid()) == before
+
+
+def test_a_comparison(monkeypatch, tmp_path, capsys):
+    """From the table of cases to the table of results, with one setting of the peer."""
+    small = cases.Scenario(
+        "small",
+        hosts=2,
+        link=LINK,
+        cases=(
+            cases.Case("bcast", "update", "lossless", "chain"),
+            cases.Case("allreduce", "float32", "int8", "two_shot"),
+        ),
+    )
+    monkeypatch.setattr(compare, "SCENARIOS", {"fast": small})
+    one = {op: (("default", {}),) for op in ("bcast", "allreduce")}
+    monkeypatch.setattr(settings, "CANDIDATES", dict.fromkeys(launchers.TABLE, one))
+    out = tmp_path / "out.jsonl"
+    arguments = ["--scenario", "fast", "--size", "1MiB", "--rounds", "1", "--json", str(out)]
+    assert compare.main(arguments) == 0, capsys.readouterr()
+    lines = results.read(out.read_text().splitlines())
+    assert capsys.readouterr().out == results.markdown(lines) + "\n"
+    ours = {line["op"]: line for line in lines if line["contender"].startswith("jaxccomp")}
+    assert ours["bcast"]["check"] == "bit-exact" and "of bound" in ours["allreduce"]["check"]
+    assert ours["bcast"]["wire_bytes"] < 1 << 19 and ours["allreduce"]["wire_bytes"] < 1 << 19
+    assert all(
+        line["of_best_mpi"] and line["of_default_mpi"] and line["of_floor"] for line in lines
+    )

@@ -3,13 +3,12 @@
 import ipaddress
 import pathlib
 
-import numpy as np
 import pytest
 
 from jaxccomp import errors
 from jaxccomp.bench import launch
 from jaxccomp.bench.testbed import __main__ as command_line
-from jaxccomp.bench.testbed import collectives, compare, launchers, network, results, settings
+from jaxccomp.bench.testbed import collectives, launchers, network, results, settings
 from jaxccomp.bench.testbed import plan as plans
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -106,53 +105,6 @@ def test_bad_arguments_end_with_status_2(arguments, said, capsys, monkeypatch):
     monkeypatch.setattr(command_line, "exit_on_signals", lambda: None)
     assert command_line.main(arguments) == 2
     assert said in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    "arguments,said",
-    [
-        (["--ops", "gossip"], "valid: 'allgather', 'allreduce', 'alltoall', 'bcast'"),
-        (["--size", "64"], "--size reads like 64MiB"),
-        (["--rounds", "0"], "at least 1"),
-        (["--input", "no.npy"], "no file 'no.npy'"),
-    ],
-)
-def test_bad_arguments_of_the_comparison(arguments, said, capsys, monkeypatch):
-    monkeypatch.setattr(command_line, "exit_on_signals", lambda: None)
-    assert compare.main(arguments) == 2
-    assert said in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_values_and_results(dtype):
-    def make(rank):
-        return collectives.values("random", dtype, 1536, rank, 3)
-
-    assert {make(rank).nbytes for rank in range(3)} == {1536}
-    assert not np.array_equal(make(0), make(1))
-    rows = [collectives._as_float(make(rank)) for rank in range(3)]
-    np.testing.assert_allclose(
-        collectives.expected("allreduce", make, 1, 3), np.sum(rows, axis=0), rtol=1e-5, atol=1e-6
-    )
-    parts = [make(rank).reshape(3, -1)[1] for rank in range(3)]
-    np.testing.assert_array_equal(
-        collectives.expected("alltoall", make, 1, 3), np.concatenate(parts)
-    )
-
-
-def test_the_fastest_setting_of_each_contender_is_shown():
-    rows = [
-        results.Row("bcast", "mpich", "a", "p", (), {}, [3.0, 1.0, 2.0], 1 << 20),
-        results.Row("bcast", "mpich", "b", "p", (), {}, [1.5], 1 << 20),
-        results.Row("bcast", "mpich", "c", "p", (), {}, error="broken"),
-        results.Row("bcast", "jaxccomp raw", "chain", "p", (), {}, [1.0], 1 << 20),
-    ]
-    lines = [row.line((1 << 20) / 1.5, size=1 << 21, hosts=4, link="1gbit") for row in rows]
-    assert compare._fastest(rows) == [rows[1], rows[3]]
-    shown = results.markdown(lines)
-    assert "| bcast | 4 x 1gbit | 2 MiB | mpich | b | 1.500 s | 1.0 MiB | 1.00 x |" in shown
-    assert "| jaxccomp raw | chain | 1.000 s | 1.0 MiB | 0.67 x |" in shown
-    assert shown.count("mpich") == 2 and shown.endswith("bcast, mpich, c: broken")
 
 
 def test_the_page_shows_what_is_set_and_what_was_measured():

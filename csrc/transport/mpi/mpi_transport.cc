@@ -42,9 +42,10 @@ Result<std::unique_ptr<MpiTransport>> MpiTransport::Create(const MpiConfig& conf
                   "MPI was initialised without MPI_THREAD_MULTIPLE, which jaxccomp needs: leave "
                   "mpi4py.rc.threads and mpi4py.rc.thread_level at their defaults"};
   }
-  if (config.unit_bytes < 1 || config.unit_bytes > INT32_MAX) {
+  for (int64_t bytes : {config.unit_bytes, config.remote_unit_bytes}) {
+    if (bytes >= 1 && bytes <= INT32_MAX) continue;
     return Status{Code::kInvalidArgument,
-                  "unit_bytes must be in 1..2147483647, not " + std::to_string(config.unit_bytes)};
+                  "unit_bytes must be in 1..2147483647, not " + std::to_string(bytes)};
   }
   // A power of two, so that tags also repeat evenly where the payloads' numbers wrap at 2^32.
   if (!std::has_single_bit(config.payload_tags) || config.payload_tags > 16384) {
@@ -166,6 +167,14 @@ Status MpiTransport::SendControl(int process, const Header& header,
 
 // --- Announced payloads -----------------------------------------------------------------------
 
+int64_t MpiTransport::UnitBytes(int process) const {
+  const std::vector<int>& hosts = config_.hosts;
+  const auto known = std::min(hosts.size(), peers_.size());
+  const auto peer = static_cast<size_t>(process), own = static_cast<size_t>(process_);
+  const bool remote = peer < known && own < known && hosts[peer] != hosts[own];
+  return remote ? config_.remote_unit_bytes : config_.unit_bytes;
+}
+
 void MpiTransport::StartUnits(std::shared_ptr<Transfer> transfer, uint32_t number,
                               std::byte* data, int64_t bytes) {
   const int tag = kFirstPayloadTag + static_cast<int>(number % config_.payload_tags);
@@ -173,8 +182,9 @@ void MpiTransport::StartUnits(std::shared_ptr<Transfer> transfer, uint32_t numbe
   // Held open while units are started, so that it finishes once, at the end.
   transfer->units_open = 1;
   Status status;
-  for (int64_t begin = 0; begin < bytes && status.ok(); begin += config_.unit_bytes) {
-    const int unit_bytes = static_cast<int>(std::min(config_.unit_bytes, bytes - begin));
+  const int64_t most_bytes = UnitBytes(transfer->process);
+  for (int64_t begin = 0; begin < bytes && status.ok(); begin += most_bytes) {
+    const int unit_bytes = static_cast<int>(std::min(most_bytes, bytes - begin));
     MpiHandle request = 0;
     const int error =
         receives ? mpi_->Irecv(data + begin, unit_bytes, config_.byte_type, transfer->process,

@@ -41,6 +41,9 @@ struct MpiConfig {
   MpiHandle byte_type = 0;  // MPI_BYTE
   // The same on all processes; changed only to test.
   int64_t unit_bytes = 1 << 30;   // longest single MPI message
+  // The same between processes whose hosts (numbers by process; empty: one host) differ.
+  int64_t remote_unit_bytes = 1 << 30;
+  std::vector<int> hosts = {};
   uint32_t payload_tags = 16384;  // MPI tags for announced payloads: a power of two, at most this
 };
 
@@ -68,6 +71,7 @@ class MpiTransport final : public Transport {
   void Discard(Announced announced) override;
   bool Poll() override;
   bool NeedsPolling() const override { return true; }
+  bool HasTransfers() const override { return !units_.empty(); }
   // MPI may end another process's send only while it is called in this one, so nobody stops
   // calling it before everybody is done.
   void Part(std::chrono::milliseconds patience) override;
@@ -127,6 +131,8 @@ class MpiTransport final : public Transport {
   bool PollUnits();
 
   // Status of the MPI call; the buffer goes back to the pool when MPI is done with it.
+  // The longest MPI message to or from that process.
+  int64_t UnitBytes(int process) const;
   Status SendControl(int process, const Header& header, std::span<const Piece> payload);
   void Want(Announced announced, std::span<const Piece> into, Completion* done);
   void StartReceive(int process, uint32_t number, Incoming incoming);

@@ -1,11 +1,11 @@
 """Times collectives of large values between the hosts of a testbed; run on each of its ranks.
 
     python -m jaxccomp.bench.testbed --hosts 4 --link 1gbit -- \
-        python -m jaxccomp.bench.testbed.collectives jaxccomp --ops bcast --codec lossless
+        python -m jaxccomp.bench.testbed.collectives jaxccomp --op bcast --codec lossless
 
 Also a script of its own, for environments that have an MPI and no jaxccomp. Each call starts after
-a barrier, and what it takes is what it takes on the slowest rank. Rank 0 prints a line of JSON per
-operation. What a size means: the bytes that a rank passes in (for bcast, of the value).
+a barrier, and what it takes is what it takes on the slowest rank. Rank 0 prints a line of JSON.
+What a size means: the bytes that a rank passes in (for bcast, of the value).
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from typing import Any
 
 import numpy as np
 
-OPERATIONS = ("bcast", "allreduce", "allgather", "alltoall")
-CONTENDERS = ("mpi", "jaxccomp")
-EXACT = ("none", "raw", "lossless", "zstd", "lz4")
+OPERATIONS = ("bcast", "allreduce", "reduce_scatter", "allgather", "alltoall")
+SUMS = ("allreduce", "reduce_scatter")
 
 Step = Callable[[], Any]
+Make = Callable[[int], np.ndarray]  # gives a rank's operand
 
 
 def values(source: str, dtype: str, size: int, rank: int, ranks: int) -> np.ndarray:
     """What ``rank`` passes in: ``size`` bytes of ``source``, begun elsewhere by each rank.
 
     Args:
-      source: "random" (Gaussian, as weights are) or a .npy file, repeated as often as needed; one
-        named ``*bfloat16.npy`` has the bits as uint16.
+      source: "random" (Gaussian, as weights are) or a .npy file, repeated as often as needed; bits
+        of bfloat16 are uint16.
       dtype: "float32" or "bfloat16", of random values.
       size: bytes.
       rank: whose.
@@ -43,8 +43,8 @@ def values(source: str, dtype: str, size: int, rank: int, ranks: int) -> np.ndar
             whole = _bits_of_bfloat16(np.concatenate([whole, -whole[::-1]]))
     else:
         whole = np.load(source, allow_pickle=False).reshape(-1)
-        dtype = "bfloat16" if whole.dtype == np.uint16 else str(whole.dtype)
-    count = max(size // whole.itemsize // ranks, 1) * ranks
+    # Whole blocks for all ranks, also where two values of bfloat16 pass for one of float32.
+    count = max(size // whole.itemsize // (2 * ranks), 1) * 2 * ranks
     return np.resize(np.roll(whole, -rank * (len(whole) // ranks)), count)
 
 
@@ -58,7 +58,7 @@ def _as_float(x: np.ndarray) -> np.ndarray:
     return (x.astype(np.uint32) << 16).view(np.float32) if x.dtype == np.uint16 else x
 
 
-def expected(operation: str, make: Callable[[int], np.ndarray], rank: int, ranks: int) -> Any:
+def expected(operation: str, make: Make, rank: int, ranks: int) -> Any:
     """What the operation gives on ``rank``, flat; ``make(rank)`` are a rank's values."""
     if operation == "bcast":
         return make(0)
@@ -69,51 +69,60 @@ def expected(operation: str, make: Callable[[int], np.ndarray], rank: int, ranks
     total = _as_float(make(0)).copy()
     for r in range(1, ranks):
         total += _as_float(make(r))
-    return total
+    return total.reshape(ranks, -1)[rank] if operation == "reduce_scatter" else total
 
 
-def with_mpi(comm: Any, operation: str, x: np.ndarray, _: argparse.Namespace) -> Step:
+def with_mpi(comm: Any, x: np.ndarray, ref: Any, given: argparse.Namespace) -> Step:
     """The MPI library itself, on buffers that are kept."""
+    del ref
     rank, ranks = comm.Get_rank(), comm.Get_size()
-    # No MPI adds bfloat16 portably: as many bytes of float32 are the next best.
-    x = x.view(np.float32) if x.dtype == np.uint16 and operation == "allreduce" else x
-    out = np.empty(x.size * (ranks if operation == "allgather" else 1), x.dtype)
+    sizes = {"allgather": x.size * ranks, "reduce_scatter": x.size // ranks}
+    out = np.empty(sizes.get(given.op, x.size), x.dtype)
     calls = {
         "bcast": lambda: comm.Bcast(x if rank == 0 else out, 0),
         "allreduce": lambda: comm.Allreduce(x, out),
+        "reduce_scatter": lambda: comm.Reduce_scatter_block(x, out),
         "allgather": lambda: comm.Allgather(x, out),
         "alltoall": lambda: comm.Alltoall(x, out),
     }
 
     def step() -> np.ndarray:
-        calls[operation]()
-        return x if operation == "bcast" and rank == 0 else out
+        calls[given.op]()
+        return x if given.op == "bcast" and rank == 0 else out
 
     return step
 
 
-def with_jaxccomp(comm: Any, operation: str, x: np.ndarray, given: argparse.Namespace) -> Step:
-    """Operations of this package, one per jitted call."""
+def with_mpi4jax(comm: Any, x: np.ndarray, ref: Any, given: argparse.Namespace) -> Step:
+    """Operations of mpi4jax, one per jitted call."""
     import jax
-    import ml_dtypes
+    import mpi4jax
+    from mpi4py import MPI
 
-    import jaxccomp as jcc
-
-    jcc.init()
-    options = {
-        "codec": None if given.codec == "none" else given.codec,
-        "algorithm": given.algorithm,
-    }
+    del ref
     functions = {
-        "bcast": lambda v: jcc.bcast(v, root=0, **options),
-        "allreduce": lambda v: jcc.allreduce(v, op="sum", **options),
-        "allgather": lambda v: jcc.allgather(v, **options),
-        "alltoall": lambda v: jcc.alltoall(v, **options),
+        "bcast": lambda v: mpi4jax.bcast(v, 0),
+        "allreduce": lambda v: mpi4jax.allreduce(v, op=MPI.SUM),
+        "allgather": mpi4jax.allgather,
+        "alltoall": mpi4jax.alltoall,
     }
-    x = x.view(ml_dtypes.bfloat16) if x.dtype == np.uint16 else x
-    x = x.reshape(comm.Get_size(), -1) if operation == "alltoall" else x
-    call, value = jax.jit(functions[operation]), jax.device_put(x)
+
+    def value_alone(v: Any) -> Any:
+        # Older releases return (value, token).
+        result = functions[given.op](v)
+        return result[0] if isinstance(result, (tuple, list)) else result
+
+    x = x.reshape(comm.Get_size(), -1) if given.op == "alltoall" else x
+    call, value = jax.jit(value_alone), jax.device_put(x)
     return lambda: call(value).block_until_ready()
+
+
+def with_jaxccomp(comm: Any, x: np.ndarray, ref: Any, given: argparse.Namespace) -> Step:
+    """Operations of this package."""
+    from jaxccomp.bench.testbed import own
+
+    del comm
+    return own.step(given.op, x, ref, given)
 
 
 def wire_bytes() -> int:
@@ -149,60 +158,84 @@ def measure(comm: Any, step: Step, calls: int) -> dict[str, Any]:
     }
 
 
-def wrong(given: argparse.Namespace, operation: str, result: Any, want: np.ndarray) -> str:
-    """What is wrong with a result; "" when nothing is."""
+def check(comm: Any, given: argparse.Namespace, result: Any, make: Make) -> dict[str, Any]:
+    """Whether a peer's result is what NumPy says."""
     result = np.asarray(result).reshape(-1)
-    if result.dtype.itemsize == 2:
-        result = result.view(np.uint16)
-    codec = given.codec.partition(":")[0] if given.contender == "jaxccomp" else "none"
-    if codec not in EXACT:
-        return "" if np.isfinite(_as_float(result)).all() else "not all values are finite"
-    if operation != "allreduce":
-        return "" if np.array_equal(result, want) else "wrong values"
-    tolerance = 1e-2 if result.dtype == np.uint16 else 1e-5
-    close = np.allclose(_as_float(result), want, rtol=tolerance, atol=tolerance * 0.1)
-    return "" if close else "wrong sums"
+    want = expected(given.op, make, comm.Get_rank(), comm.Get_size())
+    if given.op in SUMS:
+        good = np.allclose(result, want, rtol=1e-5, atol=1e-6)
+    else:
+        good = np.array_equal(result, want)
+    found = {"check": "rounding" if given.op in SUMS else "bit-exact"}
+    return found if all(comm.allgather(good)) else {"error": "wrong values"}
+
+
+def check_jaxccomp(comm: Any, given: argparse.Namespace, result: Any, make: Make) -> dict[str, Any]:
+    """Whether a result is what the codec promises, and what the operation needed for it."""
+    from jaxccomp.bench.testbed import own
+
+    found = own.check(comm, given.op, result, make, expected, given.codec)
+    return found | own.memory(comm, given.op)
+
+
+# name: (what makes a step, what checks its result)
+CONTENDERS = {
+    "mpi": (with_mpi, check),
+    "mpi4jax": (with_mpi4jax, check),
+    "jaxccomp": (with_jaxccomp, check_jaxccomp),
+}
+
+
+def run(comm: Any, given: argparse.Namespace) -> dict[str, Any]:
+    """Checks and times one operation.
+
+    Returns:
+      What was found, with "error" when a result is wrong.
+    """
+    rank, ranks = comm.Get_rank(), comm.Get_size()
+    start, examine = CONTENDERS[given.contender]
+
+    def make(of: int) -> np.ndarray:
+        return values(given.input, given.dtype, given.bytes, of, ranks)
+
+    x = make(rank)
+    # No MPI adds bfloat16 portably: as many bytes of float32, of any values, are the next best.
+    as_words = given.contender != "jaxccomp" and given.op in SUMS and x.dtype == np.uint16
+    ref = values(given.ref, given.dtype, given.bytes, 0, ranks) if given.ref else None
+    step = start(comm, x.view(np.float32) if as_words else x, ref, given)
+    row = {"op": given.op, "size": x.nbytes, "contender": given.contender, "hosts": ranks}
+    result = step()
+    if given.check and not as_words:
+        row |= examine(comm, given, result, make)
+    del result
+    return row if "error" in row else row | measure(comm, step, given.calls)
 
 
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description="Times collectives of large values.")
-    parser.add_argument("contender", choices=CONTENDERS)
-    parser.add_argument("--ops", default="bcast,allreduce,alltoall", help="default: %(default)s")
-    parser.add_argument("--bytes", type=int, default=64 << 20, help="default: %(default)s")
-    parser.add_argument("--calls", type=int, default=3, help="timed ones (default: %(default)s)")
-    parser.add_argument("--codec", default="none", help="of jaxccomp (default: %(default)s)")
-    parser.add_argument("--algorithm", default="auto", help="of jaxccomp (default: %(default)s)")
-    parser.add_argument("--input", default="random", metavar="random|FILE.npy")
-    parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"))
-    parser.add_argument("--out", metavar="FILE", help="append the lines there, too")
+    add = parser.add_argument
+    add("contender", choices=CONTENDERS)
+    add("--op", default="bcast", choices=OPERATIONS, help="default: %(default)s")
+    add("--bytes", type=int, default=64 << 20, help="default: %(default)s")
+    add("--calls", type=int, default=3, help="timed ones (default: %(default)s)")
+    add("--codec", default="raw", help="of jaxccomp (default: %(default)s)")
+    add("--algorithm", default="auto", help="of jaxccomp (default: %(default)s)")
+    add("--input", default="random", metavar="random|FILE.npy")
+    add("--ref", default="", metavar="FILE.npy", help="what all ranks hold already, for bcast")
+    add("--dtype", default="float32", choices=("float32", "bfloat16"), help="of random values")
+    add("--check", action="store_true", help="compare a result with NumPy's first")
+    add("--out", metavar="FILE", help="write the line there, too")
     given = parser.parse_args()
 
     from mpi4py import MPI
 
-    comm = MPI.COMM_WORLD
-    rank, ranks = comm.Get_rank(), comm.Get_size()
-
-    def make(of: int) -> np.ndarray:
-        return values(given.input, given.dtype, given.bytes, of, ranks)
-
-    contender = {"mpi": with_mpi, "jaxccomp": with_jaxccomp}[given.contender]
-    for operation in given.ops.split(","):
-        x = make(rank)
-        step = contender(comm, operation, x, given)
-        row = {"op": operation, "size": x.nbytes, "contender": given.contender, "hosts": ranks}
-        result = step()
-        faults = ""
-        if not (given.contender == "mpi" and operation == "allreduce" and x.dtype == np.uint16):
-            faults = wrong(given, operation, result, expected(operation, make, rank, ranks))
-        del result
-        faults = [each for each in comm.allgather(faults) if each]
-        row |= {"error": faults[0]} if faults else measure(comm, step, given.calls)
-        if rank == 0:
-            print(json.dumps(row), flush=True)
-            if given.out:
-                with open(given.out, "a", encoding="utf-8") as file:
-                    print(json.dumps(row), file=file)
+    row = run(MPI.COMM_WORLD, given)
+    if MPI.COMM_WORLD.Get_rank() == 0:
+        print(json.dumps(row), flush=True)
+        if given.out:
+            with open(given.out, "w", encoding="utf-8") as file:
+                print(json.dumps(row), file=file)
 
 
 if __name__ == "__main__":

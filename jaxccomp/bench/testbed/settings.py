@@ -55,8 +55,14 @@ CANDIDATES: dict[str, dict[str, tuple[Setting, ...]]] = {
             _mpich("ring", "allreduce", intra_algorithm="ring"),
             _mpich("k_reduce_scatter", "allreduce", intra_algorithm="k_reduce_scatter_allgather"),
         ),
+        "reduce_scatter": (
+            _DEFAULT,
+            _mpich("pairwise", "reduce_scatter_block", intra_algorithm="pairwise"),
+            _mpich("halving", "reduce_scatter_block", intra_algorithm="recursive_halving"),
+        ),
         "allgather": (
             _DEFAULT,
+            _mpich("ring", "allgather", intra_algorithm="ring"),
             _mpich("recursive_doubling", "allgather", intra_algorithm="recursive_doubling"),
         ),
         "alltoall": (
@@ -77,6 +83,11 @@ CANDIDATES: dict[str, dict[str, tuple[Setting, ...]]] = {
             _openmpi("ring", "allreduce", 4),
             _openmpi("ring", "allreduce", 4, sends=256 << 10),
             _openmpi("segmented_ring", "allreduce", 5, 1 << 20),
+        ),
+        "reduce_scatter": (
+            _DEFAULT,
+            _openmpi("recursive_halving", "reduce_scatter_block", 3),
+            _openmpi("butterfly", "reduce_scatter_block", 4),
         ),
         "allgather": (_DEFAULT, _openmpi("ring", "allgather", 4)),
         "alltoall": (

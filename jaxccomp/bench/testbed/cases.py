@@ -1,0 +1,88 @@
+"""What a comparison runs: scenarios, each a testbed and a table of cases."""
+
+from __future__ import annotations
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One way to run one operation of this package.
+
+    Attributes:
+      op: the operation.
+      values: what it is given, one of ``inputs.KINDS``.
+      codec: its spec.
+      algorithm: its name, or "auto".
+    """
+
+    op: str
+    values: str
+    codec: str = "raw"
+    algorithm: str = "auto"
+
+
+@dataclasses.dataclass(frozen=True)
+class Scenario:
+    """A testbed, and what runs on it.
+
+    Attributes:
+      about: what it shows.
+      hosts: how many.
+      link: the rate of each one's link.
+      cases: of this package.
+      peers: whether the MPIs' own operations run, too.
+    """
+
+    about: str
+    hosts: int
+    link: str
+    cases: tuple[Case, ...]
+    peers: bool = True
+
+
+SCENARIOS = {
+    "collectives": Scenario(
+        "operations and codecs against the MPIs' own operations",
+        hosts=4,
+        link="1gbit",
+        cases=(
+            Case("bcast", "bfloat16", "raw", "chain"),
+            Case("bcast", "bfloat16", "lossless", "chain"),
+            Case("bcast", "update", "lossless", "chain"),
+            Case("allreduce", "float32", "raw", "ring"),
+            Case("allreduce", "float32", "raw", "two_shot"),
+            Case("allreduce", "float32", "bf16|lossless", "two_shot"),
+            Case("allreduce", "float32", "int8", "two_shot"),
+            Case("allreduce", "float32", "int8:block=256", "two_shot"),
+            Case("allreduce", "float32", "int4", "two_shot"),
+            Case("allreduce", "float32", "int4:block=256", "two_shot"),
+            Case("alltoall", "bfloat16", "raw"),
+            Case("alltoall", "bfloat16", "lossless"),
+            Case("allgather", "bfloat16", "raw"),
+            Case("allgather", "bfloat16", "lossless"),
+            Case("reduce_scatter", "bfloat16", "raw"),
+            Case("reduce_scatter", "bfloat16", "lossless"),
+        ),
+    ),
+    "hops": Scenario(
+        "values encoded once, against every hop decoding and encoding them anew",
+        hosts=8,
+        link="1gbit",
+        cases=tuple(
+            Case("bcast", "bfloat16", codec, algorithm)
+            for codec in ("lossless", "zstd")
+            for algorithm in ("chain", "chain_recoded")
+        ),
+        peers=False,
+    ),
+    "fast": Scenario(
+        "a link so fast that coding has to keep up with it",
+        hosts=2,
+        link="5gbit",
+        cases=(
+            Case("bcast", "bfloat16", "raw", "chain"),
+            Case("bcast", "bfloat16", "lossless", "chain"),
+        ),
+    ),
+}

@@ -1,0 +1,92 @@
+"""The values that a comparison's operations get, written to files for its workers."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+
+import numpy as np
+
+from jaxccomp import errors
+from jaxccomp.bench import files
+
+# What a case may ask for: its dtype, the tensor's name if there are several, and whether it is
+# one that receivers hold an earlier state of.
+KINDS = {
+    "bfloat16": ("bfloat16", "weights", False),
+    "float32": ("float32", "gradients", False),
+    "update": ("bfloat16", "weights after 1 step", True),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Input:
+    """Files of one kind of values: bits of bfloat16 as uint16; ``ref`` is "" without reference."""
+
+    file: str
+    ref: str = ""
+
+
+def prepare(source: str, previous: str, folder: pathlib.Path) -> dict[str, Input]:
+    """Writes what there is of each kind to ``folder``.
+
+    Args:
+      source: as ``files.load`` takes it: "random", "trained" (trains a small transformer, about a
+        minute), a folder that ``python -m jaxccomp.bench.tensors`` made, a .npy or a .safetensors
+        file.
+      previous: for "update", a file with an earlier state of ``source``; "" when there is none.
+      folder: where to.
+
+    Raises:
+      InvalidArgumentError: for a source that is none of these.
+    """
+    tensors = files.load(source)
+    if source == "random":
+        tensors.append(_random_update())
+    if previous:
+        tensors += _updates(source, tensors, previous)
+    made = {}
+    for kind, (dtype, name, with_ref) in KINDS.items():
+        fitting = [
+            each
+            for each in tensors
+            if str(each.values.dtype) == dtype and (each.ref is not None) == with_ref
+        ]
+        # Of several the one of the right name, of one whatever it is called.
+        fitting.sort(key=lambda each: each.name != name)
+        if fitting:
+            made[kind] = Input(
+                _save(folder / f"{kind}.npy", fitting[0].values),
+                _save(folder / f"{kind}_ref.npy", fitting[0].ref) if with_ref else "",
+            )
+    return made
+
+
+def _updates(source: str, tensors: list[files.Tensor], previous: str) -> list[files.Tensor]:
+    before = {each.values.dtype: each.values for each in files.load(previous) if each.ref is None}
+    pairs = [
+        dataclasses.replace(each, ref=before[each.values.dtype])
+        for each in tensors
+        if each.values.dtype in before
+    ]
+    if not pairs or any(each.values.shape != each.ref.shape for each in pairs):
+        raise errors.InvalidArgumentError(
+            f"--previous takes an earlier state of {source!r}, with tensors of its dtypes and "
+            f"sizes; {previous!r} has others."
+        )
+    return pairs
+
+
+def _random_update() -> files.Tensor:
+    """Weights a small step after others, which changes the last bits of some."""
+    random = np.random.default_rng(1)
+    before = random.normal(0, 0.02, 1 << 22).astype(np.float32)
+    after = before + random.normal(0, 1e-5, before.size).astype(np.float32)
+    bfloat16 = files.load("random")[0].values.dtype
+    return files.Tensor("update", after.astype(bfloat16), before.astype(bfloat16))
+
+
+def _save(path: pathlib.Path, values: np.ndarray) -> str:
+    bits = values.view(np.uint16) if str(values.dtype) == "bfloat16" else values
+    np.save(path, bits)
+    return str(path)

@@ -1,0 +1,176 @@
+"""The part of ``collectives`` that needs this package: its operations, checks and statistics."""
+
+from __future__ import annotations
+
+import argparse
+import zlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import ml_dtypes
+import numpy as np
+
+import jaxccomp as jcc
+from jaxccomp import codecs
+
+_BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+_SUMS = ("allreduce", "reduce_scatter")
+_SAME_EVERYWHERE = ("bcast", "allreduce", "allgather")
+
+
+def step(operation: str, x: np.ndarray, ref: np.ndarray | None, given: argparse.Namespace) -> Any:
+    """A function that runs the operation once, in a jitted call of its own, and waits."""
+    ranks = jcc.init().size
+    options = {"codec": given.codec, "algorithm": given.algorithm}
+    functions = {
+        "bcast": lambda v: jcc.bcast(v, root=0, **options),
+        "allreduce": lambda v: jcc.allreduce(v, op="sum", **options),
+        "reduce_scatter": lambda v: jcc.reduce_scatter(v, op="sum", **options),
+        "allgather": lambda v: jcc.allgather(v, **options),
+        "alltoall": lambda v: jcc.alltoall(v, **options),
+    }
+    rows = (ranks, -1) if operation in ("alltoall", "reduce_scatter") else (-1,)
+    value = jax.device_put(_floats(x).reshape(rows))
+    if ref is not None:
+        previous = jax.device_put(_floats(ref))
+        call = jax.jit(lambda v, r: jcc.bcast(v, root=0, ref=r, **options))
+        return lambda: call(value, previous).block_until_ready()
+    call = jax.jit(functions[operation])
+    return lambda: call(value).block_until_ready()
+
+
+def check(
+    comm: Any,
+    operation: str,
+    result: Any,
+    make: Callable[[int], np.ndarray],
+    expected: Callable[..., np.ndarray],
+    codec: str,
+) -> dict[str, Any]:
+    """Compares a result with NumPy's, within what the codec promises.
+
+    Args:
+      comm: mpi4py's communicator.
+      operation: its name.
+      result: this rank's.
+      make: gives a rank's operand.
+      expected: ``(operation, make, rank, ranks)`` gives a rank's result without a codec.
+      codec: a spec.
+
+    Returns:
+      ``{"check": ..., "bound": ...}``: what holds on all ranks, or ``{"error": ...}``.
+    """
+    rank, ranks = comm.Get_rank(), comm.Get_size()
+    result = np.asarray(result).reshape(-1)
+    want = expected(operation, make, rank, ranks)
+    summed = operation in _SUMS
+    bound = codecs.error_bound(codec, result.dtype)
+    exact = not summed and not (bound.relative or bound.block or bound.absolute)
+    faults = []
+    if operation in _SAME_EVERYWHERE:
+        sums = comm.allgather(zlib.crc32(result.view(np.uint8)))
+        faults += ["results differ between ranks"] if len(set(sums)) > 1 else []
+    if exact:
+        same = np.array_equal(result.view(np.uint8), want.view(np.uint8))
+        worst = 0.0 if same else np.inf
+    else:
+        terms = _terms(operation, make, rank, ranks) if summed else [want]
+        terms = [_wide(each) for each in terms]
+        worst = _worst(_wide(result), _wide(want), terms, bound, summed, result.dtype)
+    worst = max(comm.allgather(worst))
+    if not worst <= 1:
+        faults.append("wrong values" if exact else f"error {worst:.3g} of what is allowed")
+    if faults:
+        return {"error": "; ".join(faults)}
+    if exact:
+        return {"check": "bit-exact", "bound": "none"}
+    said = _in_words(bound)
+    if not summed:
+        return {"check": f"{worst:.2f} of bound", "bound": f"one coding: {said}"}
+    if not said:
+        return {"check": "rounding", "bound": f"rounding of a sum of {ranks}"}
+    return {
+        "check": f"{worst:.2f} of bound",
+        "bound": f"{ranks} contributions and their sum, each coded once: {said}; rounding",
+    }
+
+
+def allowed(x: np.ndarray, bound: codecs.ErrorBound) -> np.ndarray:
+    """How far decoded values may be from ``x``, wherever its blocks begin."""
+    size = np.abs(x)
+    if bound.block_values and bound.block:
+        blocks = -(-size.size // bound.block_values)
+        padded = np.zeros(blocks * bound.block_values, size.dtype)
+        padded[: size.size] = size
+        most = padded.reshape(blocks, -1).max(axis=1)
+        # A block of the codec touches at most its two neighbours among these.
+        around = np.pad(most, 1)
+        most = np.maximum(np.maximum(around[:-2], around[2:]), most)
+        most = np.repeat(most, bound.block_values)[: size.size]
+    else:
+        most = size.max(initial=0.0) if bound.block else 0.0
+    return size * bound.relative + most * bound.block + bound.absolute
+
+
+def memory(comm: Any, operation: str) -> dict[str, int]:
+    """The most that one call held, and its bound: the largest of all ranks, as far as counted."""
+    found = jcc.stats.get().operations.get(operation)
+    counts = {name: getattr(found, name, None) for name in ("peak_bytes", "bound_bytes")}
+    everyone = comm.allgather(counts)
+    return {
+        name: max(each[name] for each in everyone)
+        for name in counts
+        if all(each[name] is not None for each in everyone)
+    }
+
+
+def _terms(
+    operation: str, make: Callable[[int], np.ndarray], rank: int, ranks: int
+) -> list[np.ndarray]:
+    """What is added up on ``rank``."""
+    rows = [make(r) for r in range(ranks)]
+    if operation == "reduce_scatter":
+        return [row.reshape(ranks, -1)[rank] for row in rows]
+    return rows
+
+
+def _worst(
+    result: np.ndarray,
+    want: np.ndarray,
+    terms: Sequence[np.ndarray],
+    bound: codecs.ErrorBound,
+    summed: bool,
+    dtype: np.dtype,
+) -> float:
+    """The greatest error as a part of what is allowed; infinite when something is not finite."""
+    limit = sum(allowed(each, bound) for each in terms)
+    if summed:
+        # The sum of what was decoded is coded again, and every addition rounds once.
+        limit = limit + allowed(np.abs(want) + limit, bound)
+        unit = float(ml_dtypes.finfo(dtype).eps) / 2
+        limit = limit + len(terms) * unit * (sum(np.abs(each) for each in terms) + limit)
+    error = np.abs(result - want)
+    if not np.isfinite(error).all():
+        return float("inf")
+    tiny = np.finfo(np.float32).tiny
+    return float((error / np.maximum(limit, tiny)).max(initial=0.0))
+
+
+def _in_words(bound: codecs.ErrorBound) -> str:
+    parts = []
+    if bound.relative > 1e-6:
+        parts.append(f"{bound.relative:.3g} of the value")
+    if bound.block:
+        block = f"{bound.block_values} values" if bound.block_values else "the chunk"
+        parts.append(f"{bound.block:.3g} of the greatest of {block}")
+    return " and ".join(parts)
+
+
+def _floats(x: np.ndarray) -> np.ndarray:
+    return x.view(_BFLOAT16) if x.dtype == np.uint16 else x
+
+
+def _wide(x: np.ndarray) -> np.ndarray:
+    """Values in float32; bits of bfloat16 may be uint16."""
+    return _floats(x).astype(np.float32)

@@ -1,0 +1,161 @@
+"""The engine's schedules as data: which tasks a rank runs, before anything runs.
+
+An algorithm is a pure function of rank, ranks and sizes; nothing here communicates.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from jaxccomp import _engine, config, errors
+
+# Collectives whose blocks all have one size: those that the arguments of `make` describe.
+COLLECTIVES = (
+    *("bcast", "allreduce", "reduce", "allgather", "gather", "scatter", "reduce_scatter"),
+    *("alltoall", "scan", "exscan"),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Slot:
+    """Bytes ``begin`` to ``end`` of a block of one of the address spaces.
+
+    Attributes:
+      space: "input", "output", "scratch" (values on their way) or "code" (encoded ones; the range
+        is that of the values).
+      block: its number: the rank that an input or output block is for or from (0 where there is but
+        one), or the number of the temporary block.
+      begin: first byte. A scratch block holds the bytes that begin where `Schedule.scratch` says.
+      end: one past the last.
+    """
+
+    space: str
+    block: int
+    begin: int
+    end: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """One task.
+
+    Attributes:
+      kind: "send", "recv", "copy", "merge", "encode" or "decode".
+      lane: the chunk that it belongs to.
+      peer: the rank at the other end of a transfer.
+      tag: tells the messages between two ranks apart.
+      final: whether a merge is the last one of its values.
+      dst: what it writes.
+      sources: what it reads; a merge combines them in this order.
+      deps: numbers of the tasks that come before it.
+    """
+
+    kind: str
+    lane: int
+    peer: int
+    tag: int
+    final: bool
+    dst: Slot
+    sources: tuple[Slot, ...]
+    deps: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Schedule:
+    """What one rank does in a collective; ``str()`` prints a line for each task.
+
+    Attributes:
+      algorithm: its name; the default's for "auto".
+      tasks: in an order that their dependencies allow.
+      scratch: begin and end of each scratch block.
+      text: one line per task.
+    """
+
+    algorithm: str
+    tasks: tuple[Task, ...]
+    scratch: tuple[tuple[int, int], ...]
+    text: str = dataclasses.field(repr=False)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def make(
+    collective: str,
+    algorithm: str = "auto",
+    *,
+    rank: int,
+    ranks: int,
+    block_bytes: int,
+    root: int = 0,
+    chunk_bytes: int | None = None,
+    coded: bool = False,
+    hosts: Sequence[int] = (),
+) -> Schedule:
+    """The schedule of ``rank``.
+
+    Args:
+      collective: one of `COLLECTIVES`.
+      algorithm: as in operations, such as "ring" or "two_shot:chunk=65536".
+      rank: whose schedule.
+      ranks: how many there are.
+      block_bytes: size of each block: what every rank passes in, or, in collectives with a block
+        per rank, one of them.
+      root: of rooted collectives.
+      chunk_bytes: default: the option of that name.
+      coded: whether a codec stands behind "encode" and "decode".
+      hosts: by rank, a number for its host; default: all differ.
+
+    Raises:
+      InvalidArgumentError: for arguments that are out of range.
+      UnknownNameError: for a collective or algorithm that does not exist.
+      EngineUnavailableError: without the native engine.
+
+    Example:
+      >>> print(jaxccomp.schedules.make("bcast", "chain", rank=1, ranks=3, block_bytes=4))
+      0 recv output0[0,4) from 0 tag 0
+      1 send output0[0,4) to 2 tag 0 after 0
+      <BLANKLINE>
+    """
+    if collective not in COLLECTIVES:
+        raise errors.unknown("collective with blocks of one size:", collective, COLLECTIVES)
+    for name, value, least, end in (
+        ("ranks", ranks, 1, 1 << 20),
+        ("rank", rank, 0, ranks),
+        ("root", root, 0, ranks),
+        ("block_bytes", block_bytes, 0, 1 << 50),
+        ("chunk_bytes", chunk_bytes or 64, 64, 1 << 50),
+    ):
+        if not least <= value < end:
+            raise errors.InvalidArgumentError(f"{name} must be in {least}..{end - 1}, not {value}.")
+    if len(hosts) not in (0, ranks):
+        raise errors.InvalidArgumentError(
+            f"hosts has an entry for every rank, that is {ranks}, not {len(hosts)}."
+        )
+    try:
+        made = _engine.load().make_schedule(
+            collective,
+            algorithm,
+            rank,
+            ranks,
+            root,
+            block_bytes,
+            chunk_bytes or config.get("chunk_bytes"),
+            coded,
+            list(hosts),
+        )
+    except ValueError as error:
+        raise errors.InvalidArgumentError(str(error)) from None
+    tasks = tuple(
+        Task(
+            **{
+                **row,
+                "dst": Slot(*row["dst"]),
+                "sources": tuple(Slot(*slot) for slot in row["sources"]),
+                "deps": tuple(row["deps"]),
+            }
+        )
+        for row in made["tasks"]
+    )
+    return Schedule(made["algorithm"], tasks, tuple(made["scratch"]), made["text"])
