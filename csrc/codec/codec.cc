@@ -114,8 +114,7 @@ Status Codec::DecodeMerge(DType dtype, std::span<const std::byte> src, ReduceOp 
                           const CodingContext& context) const {
   if (Status status = CheckEncoded(dtype, src, count); !status.ok()) return status;
   if (Status status = CheckReducible(dtype, op, false); !status.ok()) return status;
-  const bool half = dtype == DType::kFloat16 || dtype == DType::kBFloat16;
-  if (acc_dtype != dtype && !(half && acc_dtype == DType::kFloat32)) {
+  if (acc_dtype != dtype && !(IsHalf(dtype) && acc_dtype == DType::kFloat32)) {
     return {Code::kInvalidArgument, "codec '" + traits_.spec + "': " + std::string(Name(dtype)) +
                                         " cannot be merged into " + std::string(Name(acc_dtype))};
   }

@@ -28,4 +28,11 @@ void MergeValues(DType dtype, const void* values, ReduceOp op, DType acc_dtype, 
   }
 }
 
+void RoundToHalf(DType dtype, const float* values, void* dst, int64_t count) {
+  const Kernels& kernels = BestKernels();
+  const auto round =
+      dtype == DType::kBFloat16 ? kernels.float_to_bfloat16 : kernels.float_to_float16;
+  round(dst, values, count);
+}
+
 }  // namespace jaxccomp

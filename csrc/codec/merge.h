@@ -12,6 +12,9 @@ namespace jaxccomp {
 void MergeValues(DType dtype, const void* values, ReduceOp op, DType acc_dtype, void* acc,
                  int64_t count);
 
+// dst[i] = values[i], rounded to a half type.
+void RoundToHalf(DType dtype, const float* values, void* dst, int64_t count);
+
 // How many values to decode at a time: they stay in the first-level cache.
 inline constexpr int64_t kMergeValues = 2048;
 

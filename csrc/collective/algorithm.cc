@@ -3,6 +3,7 @@
 #include <string>
 
 #include "collective/algorithms.h"
+#include "collective/patterns/hosts.h"
 
 namespace jaxccomp {
 namespace {
@@ -50,12 +51,11 @@ constexpr Algorithm kAlgorithms[] = {
      BcastScatterAllgather},
 
     {Collective::kAllreduce, "two_shot",
-     "part i to rank i, merged at once, then to all, 2 steps, sends 2B(n-1)/n; default for all "
-     "that is not small",
+     "part i to rank i, merged at once, then to all, 2 steps, sends 2B(n-1)/n; default otherwise",
      AllreduceTwoShot},
     {Collective::kAllreduce, "one_shot",
      "blocks to all, merged at once, 1 step, sends B(n-1); default up to 4 KiB and 4 ranks, for "
-     "half types and codecs up to nB = 64 KiB and 8 ranks",
+     "half types and codecs up to nB = 64 KiB and 8 ranks; with a codec always on 2 ranks",
      AllreduceOneShot},
     {Collective::kAllreduce, "recursive_doubling",
      "exchange with partners at 1, 2, 4, ..., log2 n steps, sends B log2 n; default up to 32 KiB "
@@ -67,7 +67,7 @@ constexpr Algorithm kAlgorithms[] = {
      AllreduceParameterServer},
     {Collective::kAllreduce, "hierarchical",
      "to the leader of each host, between leaders as two_shot, and back; h hosts: sends 2B(h-1)/h "
-     "between hosts, coded, and raw within",
+     "between hosts, coded, and raw within; default above 1 MiB where ranks share hosts",
      AllreduceHierarchical},
     {Collective::kAllreduce, "ring",
      "chunks twice around a ring, 2(n-1) steps, sends 2B(n-1)/n to one neighbour",
@@ -151,6 +151,12 @@ constexpr Algorithm kAlgorithms[] = {
     {Collective::kPermute, "direct", "every pair at once, 1 step", PairsDirect},
 };
 
+// Whether there are several hosts, and several ranks on some: then hosts' links are what to spare.
+bool SharesHosts(const Problem& problem) {
+  const int hosts = Hosts(problem.hosts, problem.rank, problem.ranks).count();
+  return hosts > 1 && hosts < problem.ranks;
+}
+
 // The static rules behind "auto"; the remarks in the table say the same. Half types are merged
 // at once where they can be (one rounding instead of one per step), and so are coded values
 // (one or two codings instead of one per hop). Algorithms that gain by packing blocks into one
@@ -167,6 +173,9 @@ std::string_view Default(Collective c, const Problem& problem) {
       if (small) return "binomial";
       return ranks >= 9 && bytes <= 1024 * kKiB ? "scatter_allgather" : "chain";
     case Collective::kAllreduce:
+      if (bytes > 1024 * kKiB && SharesHosts(problem)) return "hierarchical";
+      // One coding instead of two, for as many bytes.
+      if (problem.coded && ranks == 2) return "one_shot";
       if (merge_at_once) return ranks <= 8 && bytes <= 64 * kKiB / ranks ? "one_shot" : "two_shot";
       if (ranks <= 4) return bytes <= 4 * kKiB ? "one_shot" : "two_shot";
       return small ? "recursive_doubling" : "two_shot";

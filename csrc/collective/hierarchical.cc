@@ -96,6 +96,18 @@ void LeaderLane(Flow& flow, const Hosts& hosts, const std::vector<Slot>& slots, 
   }
 }
 
+// How many times smaller than usual chunks are, so that what a leader holds in a lane (of each part
+// a chunk from each rank of its host, their sum, and with a codec three codes) is half of what it
+// may hold: two chunks for each rank that it talks to. The same on all ranks.
+int PiecesFor(const Hosts& hosts, bool coded) {
+  size_t largest = 1;
+  for (const auto& members : hosts.members) largest = std::max(largest, members.size());
+  const int members = static_cast<int>(largest), count = hosts.count();
+  const int held = count * (members + 1 + (coded ? 3 : 0));
+  const int room = 2 * std::max(members + count - 2, 1);
+  return (held + room - 1) / room;
+}
+
 }  // namespace
 
 // With h hosts, 2 (h - 1) / h blocks leave each host. Within a host a block goes to the leader and
@@ -104,8 +116,7 @@ Schedule AllreduceHierarchical(const Problem& problem) {
   if (problem.ranks == 1) return CopyOnly(problem);
   const Hosts hosts(problem.hosts, problem.rank, problem.ranks);
   const int leader = hosts.leaders[hosts.own];
-  // A leader holds a chunk of each part and of each rank of its host in a lane.
-  Flow flow(problem, /*pieces=*/2 * hosts.count());
+  Flow flow(problem, PiecesFor(hosts, problem.coded));
   const Slot out = OutputSlot(0, 0, problem.block_bytes);
   ChunkSlots parts(hosts.count());
   for (int i = 0; i < hosts.count(); ++i) parts[i] = flow.PartChunks(out, i, hosts.count());

@@ -43,6 +43,9 @@ inline constexpr bool IsFloating(DType t) {
          t == DType::kFloat64;
 }
 
+// Types that are summed in float and rounded once, at the end.
+inline constexpr bool IsHalf(DType t) { return t == DType::kFloat16 || t == DType::kBFloat16; }
+
 // Half-precision values as they lie in memory; arithmetic on them is done in float.
 struct Float16 { uint16_t bits; };
 struct BFloat16 { uint16_t bits; };

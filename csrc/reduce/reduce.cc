@@ -180,7 +180,7 @@ void ReduceWith(const Kernels& kernels, DType dtype, ReduceOp op, void* dst,
   } else if (dtype == DType::kBFloat16 && sources.size() == 2 && divisor <= 1) {
     kernels.combine[static_cast<int>(dtype)][static_cast<int>(op)](dst, sources[0], sources[1],
                                                                    count);
-  } else if (dtype == DType::kFloat16 || dtype == DType::kBFloat16) {
+  } else if (IsHalf(dtype)) {
     ReduceHalf(kernels, dtype, op, out, sources, count, divisor);
   } else {
     ReduceFull(kernels, dtype, op, out, sources, count, divisor);

@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "codec/merge.h"
 #include "reduce/identity.h"
 #include "reduce/lost.h"
 #include "reduce/reduce.h"
@@ -49,10 +50,10 @@ class CodeReader {
   }
 
   // Decodes the next part, of a dtype that is coded, and reduces it into `acc`.
-  Status MergeNext(DType dtype, ReduceOp op, void* acc, int64_t bytes) {
+  Status MergeNext(DType dtype, ReduceOp op, DType acc_dtype, void* acc, int64_t bytes) {
     std::span<const std::byte> encoded;
     if (!Take(&encoded)) return Broken();
-    return codec_->DecodeMerge(dtype, encoded, op, dtype, acc, bytes / SizeBytes(dtype),
+    return codec_->DecodeMerge(dtype, encoded, op, acc_dtype, acc, bytes / SizeBytes(dtype),
                                CodingContext(ThreadWorkspace()));
   }
 
@@ -117,9 +118,6 @@ void Copy(const Operation& op, const PlannedTask& task) {
   }
 }
 
-// Half types are rounded once, after all sources have been added.
-bool IsHalf(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBFloat16; }
-
 // dst = values op code: two sources commute, so the decoded values need not be anywhere.
 Status MergeInto(const Operation& op, const PlannedTask& task, const Part& values, const Part& dst,
                  CodeReader& code) {
@@ -127,11 +125,40 @@ Status MergeInto(const Operation& op, const PlannedTask& task, const Part& value
   std::byte* const acc = AddressOf(op, dst);
   const std::byte* const from = AddressOf(op, values);
   if (acc != from) std::memcpy(acc, from, static_cast<size_t>(dst.bytes));
-  Status status = code.MergeNext(dst.dtype, plan.reduce_op, acc, dst.bytes);
+  Status status = code.MergeNext(dst.dtype, plan.reduce_op, dst.dtype, acc, dst.bytes);
   if (!status.ok() || !task.final || plan.divisor == 1) return status;
   const void* sources[] = {acc};
   Reduce(dst.dtype, plan.reduce_op, acc, sources, dst.bytes / SizeBytes(dst.dtype), plan.divisor);
   return status;
+}
+
+// dst = all sources of its part number `index`, of a half type: decoded and merged in float, so that
+// lossy codes are not rounded before they are added.
+Status MergeWide(const Operation& op, const PlannedTask& task, size_t index,
+                 std::span<CodeReader> readers) {
+  const Plan& plan = *op.plan;
+  const Part& dst = plan.parts[task.dst.first + index];
+  const int64_t count = dst.bytes / SizeBytes(dst.dtype);
+  static thread_local std::vector<float> acc;
+  if (std::ssize(acc) < count) acc.resize(static_cast<size_t>(count));
+  FillIdentity(DType::kFloat32, plan.reduce_op, acc.data(), count);
+  auto reader = readers.begin();
+  for (size_t s = 0; s < task.sources.size(); ++s) {
+    if (task.codes[s] >= 0) {
+      Status status = (reader++)->MergeNext(dst.dtype, plan.reduce_op, DType::kFloat32, acc.data(),
+                                            dst.bytes);
+      if (!status.ok()) return status;
+    } else {
+      MergeValues(dst.dtype, AddressOf(op, plan.parts[task.sources[s].first + index]),
+                  plan.reduce_op, DType::kFloat32, acc.data(), count);
+    }
+  }
+  if (task.final && plan.divisor > 1) {
+    const void* sources[] = {acc.data()};
+    Reduce(DType::kFloat32, plan.reduce_op, acc.data(), sources, count, plan.divisor);
+  }
+  RoundToHalf(dst.dtype, acc.data(), AddressOf(op, dst), count);
+  return Status::Ok();
 }
 
 Status Merge(const Operation& op, const PlannedTask& task) {
@@ -150,6 +177,13 @@ Status Merge(const Operation& op, const PlannedTask& task) {
       const size_t values = task.codes[0] < 0 ? 0 : 1;
       Status status = MergeInto(op, task, plan.parts[task.sources[values].first + i], part,
                                 readers[0]);
+      if (!status.ok()) return status;
+      continue;
+    }
+    // What lossless codecs decode is added as raw values are, down to the sign of zeros.
+    if (IsHalf(part.dtype) && !readers.empty() && readers[0].Coded(part.dtype) &&
+        !plan.codec->traits().lossless) {
+      Status status = MergeWide(op, task, i, readers);
       if (!status.ok()) return status;
       continue;
     }

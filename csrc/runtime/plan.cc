@@ -209,7 +209,7 @@ Result<std::shared_ptr<const Plan>> MakePlan(const Site& site, const Endpoint& e
     for (const Tensor& t : call.inputs) {
       Status status = CheckReducible(t.dtype, spec.reduce_op, spec.mean);
       if (!status.ok()) return status;
-      problem.wide |= t.dtype == DType::kFloat16 || t.dtype == DType::kBFloat16;
+      problem.wide |= IsHalf(t.dtype);
     }
   }
   if (site.codec != nullptr) {

@@ -655,6 +655,13 @@ TEST(CollectiveSelect) {
   CHECK_EQ(name(allreduce, {.ranks = 16, .block_bytes = 32768, .wide = true}), "two_shot");
   CHECK_EQ(name(allreduce, {.ranks = 8, .block_bytes = 8192, .wide = true}), "one_shot");
   CHECK_EQ(name(allreduce, {.ranks = 8, .block_bytes = 8256, .wide = true}), "two_shot");
+  const int64_t large = int64_t{2} << 20;
+  CHECK_EQ(name(allreduce, {.ranks = 2, .block_bytes = large, .coded = true}), "one_shot");
+  CHECK_EQ(name(allreduce, {.ranks = 4, .block_bytes = large, .hosts = {0, 0, 1, 1}}),
+           "hierarchical");
+  CHECK_EQ(name(allreduce, {.ranks = 4, .block_bytes = large, .hosts = {0, 1, 2, 3}}), "two_shot");
+  CHECK_EQ(name(allreduce, {.ranks = 4, .block_bytes = large, .hosts = {5, 5, 5, 5}}), "two_shot");
+  CHECK_EQ(name(allreduce, {.ranks = 4, .block_bytes = 65536, .hosts = {0, 0, 1, 1}}), "two_shot");
   CHECK_EQ(name(Collective::kBcast, {.ranks = 16, .block_bytes = 32768}), "binomial");
   CHECK_EQ(name(Collective::kBcast, {.ranks = 16, .block_bytes = 1 << 20}), "scatter_allgather");
   CHECK_EQ(name(Collective::kBcast, {.ranks = 8, .block_bytes = 1 << 20}), "chain");

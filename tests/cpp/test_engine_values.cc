@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "check.h"
+#include "codec/registry.h"
 #include "common/half.h"
 #include "team.h"
 
@@ -565,6 +566,54 @@ TEST(engine_lossy_sums_agree) {
         }
       }
     }
+  }
+}
+
+// Half types: what was decoded is added in float and rounded once, not before as well.
+TEST(engine_lossy_half_types_round_once) {
+  constexpr int kRankCount = 5, kRoot = 2;
+  constexpr int64_t kCount = 2000;
+  const auto codec = LookupCodec("int8");
+  if (!CHECK_OK(codec)) return;
+  Workspace workspace;
+  const CodingContext context(workspace);
+  std::vector<std::vector<BFloat16>> values(kRankCount);
+  std::vector<float> wanted(kCount, 0.0f);
+  for (int rank = 0; rank < kRankCount; ++rank) {
+    for (int64_t i = 0; i < kCount; ++i) {
+      const uint32_t bits = Scramble(static_cast<uint32_t>(i * 16 + rank));
+      values[rank].push_back(ToBFloat16((static_cast<float>(bits) - 0x1p31f) * 0x1p-24f));
+    }
+    if (rank == kRoot) {  // its own values are not coded
+      for (int64_t i = 0; i < kCount; ++i) wanted[i] += ToFloat(values[rank][i]);
+      continue;
+    }
+    std::vector<std::byte> code((*codec)->MaxEncodedBytes(DType::kBFloat16, kCount));
+    const auto bytes =
+        (*codec)->Encode(DType::kBFloat16, values[rank].data(), kCount, code, context);
+    if (!CHECK_OK(bytes)) return;
+    CHECK_OK((*codec)->DecodeMerge(DType::kBFloat16, std::span(code).first(*bytes), ReduceOp::kSum,
+                                   DType::kFloat32, wanted.data(), kCount, context));
+  }
+  OpSpec spec;
+  spec.collective = Collective::kReduce;
+  spec.algorithm = "direct";
+  spec.codec = "int8";
+  spec.root = kRoot;
+  spec.mean = true;
+  Teams teams(kRankCount, 1 << 20);
+  for (Team* team : teams.both()) {
+    Team::Program program = team->Compile(std::vector<OpSpec>{spec});
+    team->OnRanks([&](int rank) {
+      Array in = testing::ArrayOf(DType::kBFloat16, values[rank]);
+      Array out(DType::kBFloat16, 1, kCount);
+      CHECK_OK(team->Run(rank, program.At(rank, 0), CallOf({&in}, {&out}, 1)));
+      if (rank != kRoot) return;
+      const auto result = testing::ValuesOf<BFloat16>(out);
+      for (int64_t i = 0; i < kCount; ++i) {
+        if (!CHECK_EQ(result[i].bits, ToBFloat16(wanted[i] / kRankCount).bits)) break;
+      }
+    });
   }
 }
 

@@ -198,6 +198,7 @@ def test_a_comparison(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(settings, "CANDIDATES", dict.fromkeys(launchers.TABLE, one))
     out = tmp_path / "out.jsonl"
     arguments = ["--scenario", "fast", "--size", "1MiB", "--rounds", "1", "--json", str(out)]
+    arguments += ["--calls", "1", "--warmups", "0"]
     assert compare.main(arguments) == 0, capsys.readouterr()
     lines = results.read(out.read_text().splitlines())
     assert capsys.readouterr().out == results.markdown(lines) + "\n"

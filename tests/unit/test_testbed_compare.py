@@ -74,7 +74,7 @@ def test_every_peer_runs_once_for_each_operation(monkeypatch):
 
 
 def test_command_lines_of_workers():
-    given = argparse.Namespace(size=1024, calls=2)
+    given = argparse.Namespace(size=1024, calls=2, warmups=1)
     ours = Row(CASE, "jaxccomp lossless, mpich", "chain", "p", "jaxccomp", {})
     made = turns.command(ours, given, inputs.Input("a.npy", "b.npy"), "out")
     assert made[:4] == ["p", "-P", "-m", "jaxccomp.bench.testbed.collectives"]

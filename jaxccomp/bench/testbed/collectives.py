@@ -136,10 +136,17 @@ def wire_bytes() -> int:
     return 0
 
 
-def measure(comm: Any, step: Step, calls: int) -> dict[str, Any]:
-    """Times calls: the slowest rank's seconds of each, and bytes over the busiest link."""
+def measure(comm: Any, step: Step, warmups: int, calls: int) -> dict[str, Any]:
+    """Times calls: the slowest rank's seconds of each, and bytes over the busiest link.
+
+    The first ones, ``warmups`` of them, are not timed: memory that a process touches for the first
+    time may cost several times what the operation does.
+    """
     from mpi4py import MPI
 
+    for _ in range(warmups):
+        comm.Barrier()
+        step()
     seconds, sent = [], []
     for _ in range(calls):
         comm.Barrier()
@@ -208,7 +215,7 @@ def run(comm: Any, given: argparse.Namespace) -> dict[str, Any]:
     if given.check and not as_words:
         row |= examine(comm, given, result, make)
     del result
-    return row if "error" in row else row | measure(comm, step, given.calls)
+    return row if "error" in row else row | measure(comm, step, given.warmups, given.calls)
 
 
 def main() -> None:
@@ -219,6 +226,7 @@ def main() -> None:
     add("--op", default="bcast", choices=OPERATIONS, help="default: %(default)s")
     add("--bytes", type=int, default=64 << 20, help="default: %(default)s")
     add("--calls", type=int, default=3, help="timed ones (default: %(default)s)")
+    add("--warmups", type=int, default=6, help="calls before them (default: %(default)s)")
     add("--codec", default="raw", help="of jaxccomp (default: %(default)s)")
     add("--algorithm", default="auto", help="of jaxccomp (default: %(default)s)")
     add("--input", default="random", metavar="random|FILE.npy")

@@ -119,8 +119,10 @@ def _check(given: argparse.Namespace) -> dict[str, Scenario]:
     if unit not in _UNITS or not number.isdigit() or int(number) == 0:
         raise errors.InvalidArgumentError(f"--size reads like 64MiB or 1GiB, not {given.size!r}.")
     given.size = int(number) * _UNITS[unit]
-    if given.rounds < 1 or given.calls < 1:
-        raise errors.InvalidArgumentError("--rounds and --calls must be at least 1.")
+    if given.rounds < 1 or given.calls < 1 or given.warmups < 0:
+        raise errors.InvalidArgumentError(
+            "--rounds and --calls must be at least 1, --warmups at least 0."
+        )
     ops = given.ops.split(",") if given.ops else collectives.OPERATIONS
     for op in ops:
         if op not in collectives.OPERATIONS:
@@ -146,8 +148,9 @@ def _parser() -> argparse.ArgumentParser:
     add("--link", help="100mbit to 5gbit (default: the scenario's)")
     add("--size", default="64MiB", help="bytes of each rank (default: %(default)s)")
     add("--ops", help="only these, separated by commas")
-    add("--rounds", type=int, default=5, help="default: %(default)s")
-    add("--calls", type=int, default=1, help="timed, in each round (default: %(default)s)")
+    add("--rounds", type=int, default=3, help="default: %(default)s")
+    add("--calls", type=int, default=5, help="timed, in each round (default: %(default)s)")
+    add("--warmups", type=int, default=6, help="calls before them (default: %(default)s)")
     add("--input", default="random", help="random, trained, a folder, .npy or .safetensors file")
     add("--previous", default="", metavar="FILE", help="an earlier state of --input, a file")
     add("--python", action="append", default=[], metavar="NAME=PATH", help="an MPI's, or mpi4jax's")

@@ -125,7 +125,12 @@ def command(
     return [launch.mpiexec(python), *fixed, *flags, "-n", str(ranks), *program]
 
 
+# As with Open MPI above: a host takes all cores for its own, and has none to spare.
+_SHARED_CORES = {"JAXCCOMP_CODER_THREADS": "0"}
+
+
 def environment(name: str, ranks_per_host: int) -> dict[str, str]:
     """What an MPI's ranks need in their environment."""
     settings = TABLE[name]
-    return settings.environment | (settings.alone if ranks_per_host == 1 else {})
+    alone = settings.alone if ranks_per_host == 1 else {}
+    return _SHARED_CORES | settings.environment | alone

@@ -64,8 +64,12 @@ class Shape:
 
     @property
     def limit(self) -> int:
-        """Bytes that wait in the queue: ten milliseconds, and room for seven senders at once."""
-        return max(self.rate // 800, 2 << 20)
+        """Bytes that wait in the queue: fifty milliseconds.
+
+        What seven senders at once have under way fits, so that nothing is dropped: TCP sends what
+        was dropped at the end of a message again after 200 ms, which is all that would be measured.
+        """
+        return max(self.rate // 160, 8 << 20)
 
     @property
     def goodput(self) -> float:

@@ -86,7 +86,8 @@ def command(row: Row, given: argparse.Namespace, values: Input, out: str) -> lis
     """The worker's command line for a row."""
     script = ["-m", collectives.__name__] if row.worker == "jaxccomp" else [_WORKER]
     program = [row.python, "-P", *script, row.worker, "--op", row.case.op, "--out", out]
-    program += ["--bytes", str(given.size), "--calls", str(given.calls), "--input", values.file]
+    program += ["--bytes", str(given.size), "--input", values.file]
+    program += ["--warmups", str(given.warmups), "--calls", str(given.calls)]
     if row.worker == "jaxccomp":
         program += ["--codec", row.case.codec, "--algorithm", row.case.algorithm]
         program += ["--ref", values.ref] if values.ref else []
