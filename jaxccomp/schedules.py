@@ -22,8 +22,8 @@ class Slot:
     """Bytes ``begin`` to ``end`` of a block of one of the address spaces.
 
     Attributes:
-      space: "input", "output", "scratch" (values on their way) or "code" (encoded ones; the range
-        is that of the values).
+      space: "input", "output", "scratch" (values on their way), "code" (encoded ones; the range is
+        that of the values) or "loss" (what encodings lose).
       block: its number: the rank that an input or output block is for or from (0 where there is but
         one), or the number of the temporary block.
       begin: first byte. A scratch block holds the bytes that begin where `Schedule.scratch` says.
@@ -41,7 +41,8 @@ class Task:
     """One task.
 
     Attributes:
-      kind: "send", "recv", "copy", "merge", "encode" or "decode".
+      kind: "send", "recv", "copy", "merge", "encode", "decode", or "lose": adds values less what
+        their code decodes to.
       lane: the chunk that it belongs to.
       peer: the rank at the other end of a transfer.
       tag: tells the messages between two ranks apart.
@@ -91,6 +92,7 @@ def make(
     root: int = 0,
     chunk_bytes: int | None = None,
     coded: bool = False,
+    feedback: bool = False,
     hosts: Sequence[int] = (),
 ) -> Schedule:
     """The schedule of ``rank``.
@@ -105,6 +107,7 @@ def make(
       root: of rooted collectives.
       chunk_bytes: default: the option of that name.
       coded: whether a codec stands behind "encode" and "decode".
+      feedback: as in `allreduce_with_feedback`; needs ``coded``.
       hosts: by rank, a number for its host; default: all differ.
 
     Raises:
@@ -129,6 +132,8 @@ def make(
     ):
         if not least <= value < end:
             raise errors.InvalidArgumentError(f"{name} must be in {least}..{end - 1}, not {value}.")
+    if feedback and not (coded and collective == "allreduce"):
+        raise errors.InvalidArgumentError("feedback is of a coded allreduce.")
     if len(hosts) not in (0, ranks):
         raise errors.InvalidArgumentError(
             f"hosts has an entry for every rank, that is {ranks}, not {len(hosts)}."
@@ -143,6 +148,7 @@ def make(
             block_bytes,
             chunk_bytes or config.get("chunk_bytes"),
             coded,
+            feedback,
             list(hosts),
         )
     except ValueError as error:

@@ -37,7 +37,7 @@ py::dict TaskRow(const Schedule& schedule, const Task& task) {
 
 py::dict MakeSchedule(const std::string& collective, const std::string& algorithm, int rank,
                       int ranks, int root, int64_t block_bytes, int64_t chunk_bytes, bool coded,
-                      std::vector<int> hosts) {
+                      bool feedback, std::vector<int> hosts) {
   Result<Collective> parsed = ParseCollective(collective);
   Check(parsed.status());
   Result<AlgorithmSpec> spec = ParseAlgorithm(*parsed, algorithm);
@@ -49,6 +49,7 @@ py::dict MakeSchedule(const std::string& collective, const std::string& algorith
   problem.block_bytes = block_bytes;
   problem.chunk_bytes = chunk_bytes;
   problem.coded = coded;
+  problem.feedback = feedback;
   problem.hosts = std::move(hosts);
   spec->ApplyTo(&problem);
   Result<const Algorithm*> found = SelectAlgorithm(*parsed, spec->name, problem);
@@ -71,7 +72,7 @@ py::dict MakeSchedule(const std::string& collective, const std::string& algorith
 void DefineSchedules(py::module_& m) {
   m.def("make_schedule", &MakeSchedule, py::arg("collective"), py::arg("algorithm"),
         py::arg("rank"), py::arg("ranks"), py::arg("root"), py::arg("block_bytes"),
-        py::arg("chunk_bytes"), py::arg("coded"), py::arg("hosts"));
+        py::arg("chunk_bytes"), py::arg("coded"), py::arg("feedback"), py::arg("hosts"));
 }
 
 }  // namespace jaxccomp

@@ -36,8 +36,10 @@ std::vector<Slot> Flow::FewChunks(Slot whole) const {
 }
 
 std::vector<Slot> Flow::PartChunks(Slot whole, int index, int parts) const {
-  return Chunks({whole.space, whole.block, PartBegin(whole.end, index, parts),
-                 PartBegin(whole.end, index + 1, parts)});
+  // As long as those of the whole, so that all parts' chunks together have numbers that fit a tag.
+  return Cut({whole.space, whole.block, PartBegin(whole.end, index, parts),
+              PartBegin(whole.end, index + 1, parts)},
+             ChunkBytes(whole.bytes(), chunk_bytes_));
 }
 
 ChunkSlots Flow::AllParts(Slot whole) const {

@@ -30,6 +30,7 @@ enum class MessageType : uint8_t {
   kAbort = 2,   // the payload is the error text, the header the operation that failed
   kPresent = 3, // the answer to a probe of an operation that has begun here too
   kCheck = 4,   // a program's hash; the payload lists its collectives
+  kWant = 5,    // a transport's own: the receiver is ready for an announced payload
 };
 
 // Goes over the wire as it is (little-endian x86-64 and AArch64); 192 bytes.

@@ -6,7 +6,7 @@
 //   failed = lib.JaxccompCheckMpiTransport(c_uint64(MPI._handleof(comm)),
 //                                          c_uint64(MPI._handleof(MPI.BYTE)),
 //                                          c_int64(unit_bytes), c_uint32(payload_tags),
-//                                          c_int(full))
+//                                          c_int(all_remote), c_int(full))
 //
 // Every rank returns how many of its checks failed.
 #include <algorithm>
@@ -246,7 +246,7 @@ void CheckMisuse(MpiTransport* transport) {
 // `unit_bytes` and `payload_tags` are MpiConfig's. `full`: also payloads of 64 MiB. Nothing is
 // under way on `comm` when all ranks have returned.
 extern "C" int JaxccompCheckMpiTransport(uint64_t comm, uint64_t byte_type, int64_t unit_bytes,
-                                         uint32_t payload_tags, int full) {
+                                         uint32_t payload_tags, int all_remote, int full) {
   using namespace jaxccomp;
   constexpr int64_t kKiB = 1 << 10;
   const int64_t failed_before = testing::FailedChecks().load();
@@ -256,6 +256,8 @@ extern "C" int JaxccompCheckMpiTransport(uint64_t comm, uint64_t byte_type, int6
       {.comm = comm,
        .byte_type = byte_type,
        .unit_bytes = unit_bytes,
+       .remote_unit_bytes = unit_bytes,
+       .all_remote = all_remote != 0,
        .payload_tags = payload_tags},
       &node);
   if (!CHECK_OK(created)) return failed();

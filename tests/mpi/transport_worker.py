@@ -8,8 +8,10 @@ from mpi4py import MPI
 HANDLE, LAST = ctypes.c_uint64, 2**64 - 1
 
 # Largest piece of one MPI call, and how many tags payloads take turns with: the transport's own,
-# pieces so small that everything is split, and so few tags that they run out.
-SETTINGS = [(1 << 30, 16384), (10241, 16384), (1 << 30, 8), (10241, 1)]
+# pieces so small that everything is split, and so few tags that they run out. Then whether ranks are
+# taken to be on different hosts.
+PIECES_AND_TAGS = [(1 << 30, 16384), (10241, 16384), (1 << 30, 8), (10241, 1)]
+SETTINGS = [(*each, remote) for each in PIECES_AND_TAGS for remote in (False, True)]
 
 
 def main(library):
@@ -17,11 +19,12 @@ def main(library):
     check = ctypes.CDLL(library).JaxccompCheckMpiTransport
     byte = HANDLE(MPI._handleof(MPI.BYTE) & LAST)
     failed = 0
-    for unit_bytes, tags in SETTINGS:
+    for unit_bytes, tags, remote in SETTINGS:
         comm = MPI.COMM_WORLD.Dup()
         comm.Set_errhandler(MPI.ERRORS_RETURN)
         handle = HANDLE(MPI._handleof(comm) & LAST)
-        failed += check(handle, byte, ctypes.c_int64(unit_bytes), ctypes.c_uint32(tags), 0)
+        pieces = ctypes.c_int64(unit_bytes), ctypes.c_uint32(tags)
+        failed += check(handle, byte, *pieces, int(remote), 0)
         MPI.COMM_WORLD.Barrier()
     return failed
 

@@ -55,7 +55,7 @@ def test_tasks_of_a_collective(tmp_path):
     assert all(0 <= each.begin <= each.end for each in timeline.tasks)
     timeline.save(tmp_path / "t.json")
     events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
-    assert len(events) == 6 + len(timeline.tasks)
+    assert len(events) == len(jcc.trace.KINDS) + len(timeline.tasks)
 
 
 def test_a_recording_that_an_error_ends_has_what_came_before():

@@ -142,6 +142,12 @@ def test_a_code_is_made_once_and_forwarded():
     assert sum(task.kind == "decode" for each in made for task in each.tasks) == 8
 
 
+def test_every_encoding_is_compared_with_its_values():
+    given = {"rank": 1, "ranks": 4, "block_bytes": 1 << 20, "coded": True, "feedback": True}
+    kinds = [task.kind for task in schedules.make("allreduce", "two_shot", **given).tasks]
+    assert kinds.count("lose") == kinds.count("encode") > 0
+
+
 def test_options_of_an_algorithm():
     made = schedules.make(
         "allreduce", "parameter_server:partitions=1,chunk=65536", rank=2, ranks=4,
@@ -160,6 +166,7 @@ def test_options_of_an_algorithm():
         ({"rank": 4}, r"0\.\.3"),
         ({"block_bytes": -1}, "block_bytes"),
         ({"hosts": [1, 2]}, "every rank"),
+        ({"feedback": True}, "coded"),
     ],
 )
 def test_what_cannot_be(change, text):

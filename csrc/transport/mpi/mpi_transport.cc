@@ -140,6 +140,12 @@ void MpiTransport::Send(int process, const Header& header, std::span<const Piece
     done->Done(std::move(status));
     return;
   }
+  if (IsRemote(process)) {
+    peers_[static_cast<size_t>(process)].outgoing[number] = {
+        .transfer = std::move(transfer), .data = data, .bytes = header.payload_bytes};
+    ++outgoing_count_;
+    return;
+  }
   StartUnits(std::move(transfer), number, data, header.payload_bytes);
 }
 
@@ -167,12 +173,22 @@ Status MpiTransport::SendControl(int process, const Header& header,
 
 // --- Announced payloads -----------------------------------------------------------------------
 
-int64_t MpiTransport::UnitBytes(int process) const {
+bool MpiTransport::IsRemote(int process) const {
   const std::vector<int>& hosts = config_.hosts;
   const auto known = std::min(hosts.size(), peers_.size());
   const auto peer = static_cast<size_t>(process), own = static_cast<size_t>(process_);
-  const bool remote = peer < known && own < known && hosts[peer] != hosts[own];
-  return remote ? config_.remote_unit_bytes : config_.unit_bytes;
+  return config_.all_remote || (peer < known && own < known && hosts[peer] != hosts[own]);
+}
+
+bool MpiTransport::StartWanted(int process, uint32_t number) {
+  auto& all = peers_[static_cast<size_t>(process)].outgoing;
+  const auto found = all.find(number);
+  if (found == all.end()) return false;
+  Outgoing outgoing = std::move(found->second);
+  all.erase(found);
+  --outgoing_count_;
+  StartUnits(std::move(outgoing.transfer), number, outgoing.data, outgoing.bytes);
+  return true;
 }
 
 void MpiTransport::StartUnits(std::shared_ptr<Transfer> transfer, uint32_t number,
@@ -182,7 +198,8 @@ void MpiTransport::StartUnits(std::shared_ptr<Transfer> transfer, uint32_t numbe
   // Held open while units are started, so that it finishes once, at the end.
   transfer->units_open = 1;
   Status status;
-  const int64_t most_bytes = UnitBytes(transfer->process);
+  const int64_t most_bytes =
+      IsRemote(transfer->process) ? config_.remote_unit_bytes : config_.unit_bytes;
   for (int64_t begin = 0; begin < bytes && status.ok(); begin += most_bytes) {
     const int unit_bytes = static_cast<int>(std::min(most_bytes, bytes - begin));
     MpiHandle request = 0;
@@ -284,6 +301,12 @@ void MpiTransport::StartReceive(int process, uint32_t number, Incoming incoming)
     return;
   }
   StartUnits(std::move(transfer), number, data, incoming.bytes);
+  if (!IsRemote(process)) return;
+  Header want;
+  want.type = MessageType::kWant;
+  want.payload_tag = number;
+  Status status = SendControl(process, want, {});
+  if (!status.ok()) LosePeer(process, status);
 }
 
 // --- Receiving and progress -------------------------------------------------------------------
@@ -346,7 +369,10 @@ void MpiTransport::Deliver(const std::byte* message) {
   std::span<const std::byte> payload;
   Announced announced;
   bool good = known_source && header.payload_bytes >= 0;
-  if (good && header.payload_bytes <= kEagerBytes) {
+  if (good && header.type == MessageType::kWant) {
+    good = StartWanted(header.source_process, header.payload_tag);
+    if (good) return;
+  } else if (good && header.payload_bytes <= kEagerBytes) {
     payload = {message + sizeof(header), static_cast<size_t>(header.payload_bytes)};
   } else if (good) {
     announced = {.process = header.source_process, .id = header.payload_tag};
@@ -439,9 +465,11 @@ void MpiTransport::Close(std::chrono::milliseconds patience) {
   const bool finalized = mpi_->Finalized();
   const auto deadline = std::chrono::steady_clock::now() + patience;
   auto in_time = [&] { return std::chrono::steady_clock::now() < deadline; };
+  // Sends, and payloads that nobody wants here but whose senders wait for them to be taken.
   auto sends_open = [&] {
-    return !control_sends_.empty() ||
-           std::ranges::any_of(units_, [](const Unit& u) { return !u.transfer->receives; });
+    return !control_sends_.empty() || std::ranges::any_of(units_, [](const Unit& u) {
+      return !u.transfer->receives || u.transfer->done == nullptr;
+    });
   };
   while (!finalized && sends_open() && in_time()) {
     const bool units = PollUnits();
@@ -486,6 +514,9 @@ void MpiTransport::Close(std::chrono::milliseconds patience) {
       if (incoming.done != nullptr) incoming.done->Done(status);
     }
     peer.incoming.clear();
+    for (auto& [number, outgoing] : std::exchange(peer.outgoing, {})) {
+      if (outgoing.transfer->done != nullptr) outgoing.transfer->done->Done(status);
+    }
   }
   ring_.clear();
   control_sends_.clear();

@@ -6,10 +6,15 @@
 //    receives posted for them. The ring is completed in the order in which it was posted, so
 //    the messages of one source are delivered in the order in which they were sent.
 //  * Announced payloads: the header goes as a control message whose payload_tag counts the
-//    payloads sent to this destination, and the payload goes at once under the MPI tag that the
-//    number maps to, without a copy when it is one piece. The receiver posts its receives when
-//    the runtime pulls, straight into place when that is one piece. Both sides cut the bytes
-//    into units of unit_bytes, since MPI counts are int.
+//    payloads sent to this destination, and the payload goes under the MPI tag that the number
+//    maps to, without a copy when it is one piece. The receiver posts its receives when the
+//    runtime pulls, straight into place when that is one piece. Both sides cut the bytes into
+//    units of unit_bytes, since MPI counts are int.
+//    On the same host the payload goes at once. To another host it waits for the receiver, which
+//    has posted its receives by then, to say so (kWant): an MPI may read a stream of messages
+//    from a host in order only, and then what nobody has asked for yet (the runtime is short of
+//    memory for it, say) would be in the way of what is waited for, for ever. It also keeps
+//    payloads out of MPI's own buffers.
 // MPI tags repeat after payload_tags payloads. Receives for payloads of the same tag are
 // therefore posted in the order of their numbers, which is the order in which MPI matches them.
 //
@@ -44,6 +49,7 @@ struct MpiConfig {
   // The same between processes whose hosts (numbers by process; empty: one host) differ.
   int64_t remote_unit_bytes = 1 << 30;
   std::vector<int> hosts = {};
+  bool all_remote = false;        // to test: treats every process as one of another host
   uint32_t payload_tags = 16384;  // MPI tags for announced payloads: a power of two, at most this
 };
 
@@ -71,7 +77,7 @@ class MpiTransport final : public Transport {
   void Discard(Announced announced) override;
   bool Poll() override;
   bool NeedsPolling() const override { return true; }
-  bool HasTransfers() const override { return !units_.empty(); }
+  bool HasTransfers() const override { return !units_.empty() || outgoing_count_ > 0; }
   // MPI may end another process's send only while it is called in this one, so nobody stops
   // calling it before everybody is done.
   void Part(std::chrono::milliseconds patience) override;
@@ -115,9 +121,16 @@ class MpiTransport final : public Transport {
     std::vector<Piece> into{};    // empty: discarded
     Completion* done = nullptr;
   };
+  // A payload that was announced to a process of another host, which has not asked for it yet.
+  struct Outgoing {
+    std::shared_ptr<Transfer> transfer;
+    std::byte* data = nullptr;
+    int64_t bytes = 0;
+  };
   struct Peer {
     uint32_t next_payload = 0;  // number of the next payload announced to it
     std::unordered_map<uint32_t, Incoming> incoming;
+    std::unordered_map<uint32_t, Outgoing> outgoing;
     bool lost = false;
   };
 
@@ -130,12 +143,13 @@ class MpiTransport final : public Transport {
   bool PollControlSends();
   bool PollUnits();
 
+  bool IsRemote(int process) const;  // on another host
   // Status of the MPI call; the buffer goes back to the pool when MPI is done with it.
-  // The longest MPI message to or from that process.
-  int64_t UnitBytes(int process) const;
   Status SendControl(int process, const Header& header, std::span<const Piece> payload);
   void Want(Announced announced, std::span<const Piece> into, Completion* done);
   void StartReceive(int process, uint32_t number, Incoming incoming);
+  // False when no such payload was announced.
+  bool StartWanted(int process, uint32_t number);
   void StartUnits(std::shared_ptr<Transfer> transfer, uint32_t number, std::byte* data,
                   int64_t bytes);
   void FinishUnit(Transfer* transfer, Status status);
@@ -158,6 +172,7 @@ class MpiTransport final : public Transport {
   size_t next_control_test_ = 0;
   std::vector<Unit> units_;
   size_t next_unit_test_ = 0;
+  int64_t outgoing_count_ = 0;         // over all peers
   std::vector<Buffer> spare_buffers_;  // of a control message's size
   int64_t bad_header_count_ = 0;
   bool closed_ = false;

@@ -1,0 +1,130 @@
+// The engine as its callers see it: each call takes the lock and passes on.
+
+#include <algorithm>
+#include <utility>
+
+#include "runtime/engine_impl.h"
+#include "runtime/memory.h"
+
+namespace jaxccomp {
+namespace {
+
+std::mutex own_mutex;
+std::unique_ptr<Engine>& Own() {
+  // Never destroyed: XLA's threads may outlive static destruction.
+  static auto* own = new std::unique_ptr<Engine>;
+  return *own;
+}
+
+}  // namespace
+
+Engine::Engine(int process, int processes) : impl_(new Impl(process, processes)) {}
+Engine::~Engine() = default;
+
+Engine& Engine::Get() {
+  std::lock_guard<std::mutex> lock(own_mutex);
+  if (Own() == nullptr) Own() = std::make_unique<Engine>(0, 1);
+  return *Own();
+}
+
+Engine* Engine::Find() {
+  std::lock_guard<std::mutex> lock(own_mutex);
+  return Own().get();
+}
+
+Status Engine::Configure(int process, int processes) {
+  std::lock_guard<std::mutex> lock(own_mutex);
+  if (processes < 1 || process < 0 || process >= processes) {
+    return {Code::kInvalidArgument, "process " + std::to_string(process) + " of " +
+                                        std::to_string(processes) + " does not exist"};
+  }
+  if (Own() == nullptr) {
+    Own() = std::make_unique<Engine>(process, processes);
+  } else if (Own()->process() != process || Own()->processes() != processes) {
+    return {Code::kFailedPrecondition,
+            "the engine has been configured for another world; call jaxccomp.init() once, first"};
+  }
+  return Status::Ok();
+}
+
+Status Engine::UseRemote(const TransportFactory& make) {
+  std::lock_guard<std::mutex> lock(impl_->mutex_);
+  if (impl_->wire_.HasRemote()) return Status::Ok();
+  Result<std::unique_ptr<Transport>> made = make(impl_.get());
+  if (!made.ok()) return made.status();
+  impl_->wire_.SetRemote(std::move(*made));
+  return Status::Ok();
+}
+
+bool Engine::HasRemote() const {
+  std::lock_guard<std::mutex> lock(impl_->mutex_);
+  return impl_->wire_.HasRemote();
+}
+int Engine::process() const { return impl_->wire_.process(); }
+int Engine::processes() const { return impl_->processes_; }
+
+void Engine::SetDevices(const std::vector<std::pair<int64_t, int>>& devices) {
+  std::lock_guard<std::mutex> lock(impl_->mutex_);
+  impl_->registry_.SetDevices(devices);
+}
+
+void Engine::SetHosts(std::vector<int> hosts) {
+  std::lock_guard<std::mutex> lock(impl_->mutex_);
+  const auto own = static_cast<size_t>(process());
+  const auto together =
+      own < hosts.size() ? std::count(hosts.begin(), hosts.end(), hosts[own]) : 1;
+  impl_->ranks_on_host_ = static_cast<int>(together);
+  impl_->SetCoders(impl_->options_.coder_threads, impl_->ranks_on_host_);
+  impl_->registry_.SetHosts(std::move(hosts));
+}
+
+Status Engine::AddCommunicator(const std::string& name, std::vector<int> processes) {
+  std::lock_guard<std::mutex> lock(impl_->mutex_);
+  return impl_->registry_.AddCommunicator(name, std::move(processes));
+}
+
+Status Engine::SetOption(std::string_view name, std::string_view value) {
+  std::lock_guard<std::mutex> lock(impl_->mutex_);
+  Status status = jaxccomp::SetOption(&impl_->options_, name, value);
+  if (name == "coder_threads") {
+    impl_->SetCoders(impl_->options_.coder_threads, impl_->ranks_on_host_);
+  }
+  if (status.ok() && name == "retain_memory" && impl_->options_.retain_memory &&
+      RetainFreedMemory() && impl_->options_.huge_pages) {
+    UseHugePagesInHeap();
+  }
+  return status;
+}
+
+std::optional<Status> Engine::Start(Site& site, Call call, std::function<void(Status)> done) {
+  return impl_->Start(site, std::move(call), std::move(done));
+}
+
+void Engine::Forget(Site& site) {
+  std::lock_guard<std::mutex> lock(impl_->mutex_);
+  site.state.clear();
+}
+
+void Engine::StartTrace() {
+  std::lock_guard<std::mutex> lock(impl_->mutex_);
+  impl_->executor().trace().Start();
+}
+
+std::vector<TraceEvent> Engine::StopTrace() {
+  std::lock_guard<std::mutex> lock(impl_->mutex_);
+  return impl_->executor().trace().Stop();
+}
+
+Stats Engine::GetStats() const {
+  std::lock_guard<std::mutex> lock(impl_->mutex_);
+  return impl_->stats_;
+}
+
+void Engine::ResetStats() {
+  std::lock_guard<std::mutex> lock(impl_->mutex_);
+  impl_->stats_ = {};
+}
+
+void Engine::Shutdown() { impl_->Shutdown(); }
+
+}  // namespace jaxccomp

@@ -1,0 +1,80 @@
+// What temporary memory tasks may hold, and when (collective/memory_limits.h).
+
+#include <algorithm>
+
+#include "runtime/executor.h"
+
+namespace jaxccomp {
+
+int64_t Executor::StagedBytes(const Operation& op, const PlannedTask& task) const {
+  if (task.staged_bytes == 0) return 0;
+  const int process = op.endpoint->communicator->processes[task.peer];
+  return process == wire_->process() ? 0 : task.staged_bytes;
+}
+
+bool Executor::Admit(Operation* op, TaskId task, int64_t arriving_bytes) {
+  const PlannedTask& t = op->plan->tasks[task];
+  int64_t needed_bytes = StagedBytes(*op, t);
+  for (int32_t i : t.touched_scratch) {
+    if (op->scratch[i].buffer == nullptr) {
+      needed_bytes += BufferPool::TakenBytes(op->plan->scratch_bytes[i]);
+    }
+  }
+  if (t.dst_code >= 0) {
+    needed_bytes += BufferPool::TakenBytes(
+        t.kind == TaskKind::kRecv ? arriving_bytes : op->plan->code_bytes[t.dst_code]);
+  }
+  if (MayHold(*op, task, needed_bytes)) return true;
+  op->parked.push({task, needed_bytes});
+  return false;
+}
+
+void Executor::Unpark(Operation* op) {
+  int64_t promised_bytes = 0;
+  while (!op->parked.empty()) {
+    const auto [task, needed_bytes] = op->parked.top();
+    if (!MayHold(*op, task, promised_bytes + needed_bytes)) return;
+    promised_bytes += needed_bytes;
+    op->parked.pop();
+    MakeReady(op, task);
+  }
+}
+
+bool Executor::Provide(Operation* op, Operation::Block* block, int64_t bytes) {
+  if (block->buffer != nullptr) return true;
+  block->buffer = pool_.Take(bytes);
+  if (block->buffer == nullptr) return false;
+  block->capacity_bytes = bytes;
+  op->held_bytes += BufferPool::TakenBytes(bytes);
+  op->peak_bytes = std::max(op->peak_bytes, op->held_bytes);
+  return true;
+}
+
+Status Executor::Prepare(Operation* op, TaskId task, int64_t arriving_bytes) {
+  const PlannedTask& t = op->plan->tasks[task];
+  bool provided = true;
+  for (int32_t i : t.touched_scratch) {
+    provided &= Provide(op, &op->scratch[i], op->plan->scratch_bytes[i]);
+  }
+  if (t.dst_code >= 0) {
+    const bool arrives = t.kind == TaskKind::kRecv;
+    provided &= Provide(op, &op->code[t.dst_code],
+                        arrives ? arriving_bytes : op->plan->code_bytes[t.dst_code]);
+    if (arrives) op->code[t.dst_code].used_bytes = arriving_bytes;
+  }
+  op->held_bytes += StagedBytes(*op, t);
+  op->peak_bytes = std::max(op->peak_bytes, op->held_bytes);
+  if (provided) return Status::Ok();
+  return {Code::kUnavailable, "out of memory for the temporary buffers of a collective; a smaller "
+                              "chunk_bytes option needs less"};
+}
+
+void Executor::Release(Operation* op, Operation::Block* block) {
+  if (--block->uses_left == 0 && block->buffer != nullptr) {
+    op->held_bytes -= BufferPool::TakenBytes(block->capacity_bytes);
+    pool_.Give(std::move(block->buffer), block->capacity_bytes);
+    block->buffer = nullptr;
+  }
+}
+
+}  // namespace jaxccomp
