@@ -120,6 +120,9 @@ void Executor::StartSend(Operation* op, TaskId task) {
     pieces = PiecesOf(*op, t.sources[0]);
   }
   header.payload_bytes = TotalBytes(pieces);
+  if (op->plan->receives_wait && process != wire_->process()) {
+    header.type = MessageType::kOnRequest;
+  }
   CollectiveStats& stats = (*stats_)[header.collective];
   stats.sent_bytes += header.payload_bytes;
   if (process != wire_->process()) stats.remote_bytes += header.payload_bytes;

@@ -238,6 +238,8 @@ Result<std::shared_ptr<const Plan>> MakePlan(const Site& site, const Endpoint& e
   if (spec.referenced) {
     if (Status status = CheckCodesHaveReferences(*plan); !status.ok()) return status;
   }
+  plan->receives_wait =
+      problem.coded || Info(spec.collective).reduces || !schedule.scratch.empty();
   plan->fills_identity = spec.collective == Collective::kExscan;
   if (!spec.StartsFromOperands()) {
     plan->unwritten = UnwrittenResults(*plan, call.outputs);

@@ -64,6 +64,7 @@ struct Plan {
   std::vector<int64_t> code_bytes;     // the most encoded bytes of each
   std::vector<int32_t> lane_tasks;     // tasks by lane
   MemoryLimits limits;
+  bool receives_wait = false;          // some rank may let what it receives wait for memory
   std::unordered_map<uint64_t, TaskId> receives;   // by (peer, tag)
   std::vector<Part> unwritten;         // results that no task writes: set to zero, or, in a
                                        // prefix reduction, to what changes nothing

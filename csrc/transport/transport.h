@@ -31,6 +31,8 @@ enum class MessageType : uint8_t {
   kPresent = 3, // the answer to a probe of an operation that has begun here too
   kCheck = 4,   // a program's hash; the payload lists its collectives
   kWant = 5,    // a transport's own: the receiver is ready for an announced payload
+  kOnRequest = 6,  // given to Send: as kData (and delivered as such), but the receiver may let the
+                   // payload wait for long, and it must not be in the way of others meanwhile
 };
 
 // Goes over the wire as it is (little-endian x86-64 and AArch64); 192 bytes.

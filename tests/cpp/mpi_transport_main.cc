@@ -144,6 +144,7 @@ void CheckExchange(MpiTransport* transport, Node* node, const std::vector<int64_
       for (int d = 0; d < ranks; ++d) {
         Header header;
         header.tag = static_cast<uint32_t>(r * sizes.size() + s);
+        if (header.tag % 2 == 1) header.type = MessageType::kOnRequest;
         header.sequence = node->phase;
         header.destination = d;
         header.payload_bytes = sizes[s];
@@ -194,6 +195,7 @@ void CheckLatePulls(MpiTransport* transport, Node* node, int count) {
     Header header;
     header.sequence = node->phase;
     header.tag = static_cast<uint32_t>(i);
+    if (i % 4 != 1) header.type = MessageType::kOnRequest;
     header.payload_bytes = bytes;
     sent.emplace_back();
     const Piece piece{payloads[i].data(), bytes};

@@ -8,9 +8,9 @@ from mpi4py import MPI
 HANDLE, LAST = ctypes.c_uint64, 2**64 - 1
 
 # Largest piece of one MPI call, and how many tags payloads take turns with: the transport's own,
-# pieces so small that everything is split, and so few tags that they run out. Then whether ranks are
-# taken to be on different hosts.
-PIECES_AND_TAGS = [(1 << 30, 16384), (10241, 16384), (1 << 30, 8), (10241, 1)]
+# pieces so small that everything is split, and so few tags that they run out. Then whether ranks
+# are taken to be on different hosts.
+PIECES_AND_TAGS = [(1 << 30, 8192), (10241, 8192), (1 << 30, 8), (10241, 1)]
 SETTINGS = [(*each, remote) for each in PIECES_AND_TAGS for remote in (False, True)]
 
 

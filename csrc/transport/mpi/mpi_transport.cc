@@ -48,8 +48,8 @@ Result<std::unique_ptr<MpiTransport>> MpiTransport::Create(const MpiConfig& conf
                   "unit_bytes must be in 1..2147483647, not " + std::to_string(bytes)};
   }
   // A power of two, so that tags also repeat evenly where the payloads' numbers wrap at 2^32.
-  if (!std::has_single_bit(config.payload_tags) || config.payload_tags > 16384) {
-    return Status{Code::kInvalidArgument, "payload_tags must be a power of two up to 16384, not " +
+  if (!std::has_single_bit(config.payload_tags) || config.payload_tags > 8192) {
+    return Status{Code::kInvalidArgument, "payload_tags must be a power of two up to 8192, not " +
                                               std::to_string(config.payload_tags)};
   }
   std::unique_ptr<MpiTransport> transport(new MpiTransport(mpi, config, receiver));
@@ -109,8 +109,14 @@ void MpiTransport::Send(int process, const Header& header, std::span<const Piece
                                      std::to_string(TotalBytes(payload))});
     return;
   }
+  const bool on_request = header.type == MessageType::kOnRequest && IsRemote(process) &&
+                          header.payload_bytes > kEagerBytes;
+  Header announcement = header;
+  if (header.type == MessageType::kOnRequest && !on_request) {
+    announcement.type = MessageType::kData;
+  }
   if (header.payload_bytes <= kEagerBytes) {
-    Status status = SendControl(process, header, payload);
+    Status status = SendControl(process, announcement, payload);
     if (!status.ok()) LosePeer(process, status);
     done->Done(std::move(status));
     return;
@@ -131,8 +137,7 @@ void MpiTransport::Send(int process, const Header& header, std::span<const Piece
     }
     Gather(payload, data);
   }
-  Header announcement = header;
-  const uint32_t number = peers_[static_cast<size_t>(process)].next_payload++;
+  const uint32_t number = peers_[static_cast<size_t>(process)].next_payload[on_request]++;
   announcement.payload_tag = number;
   Status status = SendControl(process, announcement, {});
   if (!status.ok()) {
@@ -140,13 +145,13 @@ void MpiTransport::Send(int process, const Header& header, std::span<const Piece
     done->Done(std::move(status));
     return;
   }
-  if (IsRemote(process)) {
+  if (on_request) {
     peers_[static_cast<size_t>(process)].outgoing[number] = {
         .transfer = std::move(transfer), .data = data, .bytes = header.payload_bytes};
     ++outgoing_count_;
     return;
   }
-  StartUnits(std::move(transfer), number, data, header.payload_bytes);
+  StartUnits(std::move(transfer), on_request, number, data, header.payload_bytes);
 }
 
 Status MpiTransport::SendControl(int process, const Header& header,
@@ -187,13 +192,15 @@ bool MpiTransport::StartWanted(int process, uint32_t number) {
   Outgoing outgoing = std::move(found->second);
   all.erase(found);
   --outgoing_count_;
-  StartUnits(std::move(outgoing.transfer), number, outgoing.data, outgoing.bytes);
+  StartUnits(std::move(outgoing.transfer), /*on_request=*/true, number, outgoing.data,
+             outgoing.bytes);
   return true;
 }
 
-void MpiTransport::StartUnits(std::shared_ptr<Transfer> transfer, uint32_t number,
-                              std::byte* data, int64_t bytes) {
-  const int tag = kFirstPayloadTag + static_cast<int>(number % config_.payload_tags);
+void MpiTransport::StartUnits(std::shared_ptr<Transfer> transfer, bool on_request,
+                              uint32_t number, std::byte* data, int64_t bytes) {
+  const uint32_t first = on_request ? config_.payload_tags : 0;
+  const int tag = kFirstPayloadTag + static_cast<int>(first + number % config_.payload_tags);
   const bool receives = transfer->receives;
   // Held open while units are started, so that it finishes once, at the end.
   transfer->units_open = 1;
@@ -239,8 +246,9 @@ void MpiTransport::Discard(Announced announced) { Want(announced, {}, nullptr); 
 // Pulls into `into`, or receives and drops when `done` is null.
 void MpiTransport::Want(Announced announced, std::span<const Piece> into, Completion* done) {
   const auto number = static_cast<uint32_t>(announced.id);
+  const bool on_request = announced.id >> 32 != 0;
   const bool known = !closed_ && announced.process >= 0 && announced.process < process_count() &&
-                     peers_[static_cast<size_t>(announced.process)].incoming.contains(number);
+                     peers_[static_cast<size_t>(announced.process)].incoming[on_request].contains(number);
   if (!known) {
     if (done != nullptr) {
       done->Done({closed_ ? Code::kUnavailable : Code::kInternal,
@@ -249,7 +257,7 @@ void MpiTransport::Want(Announced announced, std::span<const Piece> into, Comple
     }
     return;
   }
-  auto& all = peers_[static_cast<size_t>(announced.process)].incoming;
+  auto& all = peers_[static_cast<size_t>(announced.process)].incoming[on_request];
   Incoming& incoming = all[number];
   if (incoming.wanted) {
     if (done != nullptr) done->Done({Code::kInternal, "pulled a payload twice"});
@@ -272,13 +280,14 @@ void MpiTransport::Want(Announced announced, std::span<const Piece> into, Comple
     if (it == all.end() || !it->second.wanted) break;
     Incoming ready = std::move(it->second);
     all.erase(it);
-    StartReceive(announced.process, next, std::move(ready));
+    StartReceive(announced.process, on_request, next, std::move(ready));
     next += config_.payload_tags;
   }
   if (!status.ok()) done->Done(std::move(status));
 }
 
-void MpiTransport::StartReceive(int process, uint32_t number, Incoming incoming) {
+void MpiTransport::StartReceive(int process, bool on_request, uint32_t number,
+                                Incoming incoming) {
   auto transfer = std::make_shared<Transfer>();
   transfer->process = process;
   transfer->receives = true;
@@ -300,8 +309,8 @@ void MpiTransport::StartReceive(int process, uint32_t number, Incoming incoming)
     if (transfer->done != nullptr) transfer->done->Done(status);
     return;
   }
-  StartUnits(std::move(transfer), number, data, incoming.bytes);
-  if (!IsRemote(process)) return;
+  StartUnits(std::move(transfer), on_request, number, data, incoming.bytes);
+  if (!on_request) return;
   Header want;
   want.type = MessageType::kWant;
   want.payload_tag = number;
@@ -375,9 +384,13 @@ void MpiTransport::Deliver(const std::byte* message) {
   } else if (good && header.payload_bytes <= kEagerBytes) {
     payload = {message + sizeof(header), static_cast<size_t>(header.payload_bytes)};
   } else if (good) {
-    announced = {.process = header.source_process, .id = header.payload_tag};
+    const bool on_request = header.type == MessageType::kOnRequest;
+    if (on_request) header.type = MessageType::kData;
+    announced = {.process = header.source_process,
+                 .id = static_cast<uint64_t>(on_request) << 32 | header.payload_tag};
     Peer& peer = peers_[static_cast<size_t>(header.source_process)];
-    good = peer.incoming.try_emplace(header.payload_tag, Incoming{.bytes = header.payload_bytes})
+    good = peer.incoming[on_request]
+               .try_emplace(header.payload_tag, Incoming{.bytes = header.payload_bytes})
                .second;
   }
   if (good) {
@@ -510,10 +523,12 @@ void MpiTransport::Close(std::chrono::milliseconds patience) {
     FinishUnit(transfer, Status::Ok());
   }
   for (Peer& peer : peers_) {
-    for (auto& [number, incoming] : peer.incoming) {
-      if (incoming.done != nullptr) incoming.done->Done(status);
+    for (auto& kind : peer.incoming) {
+      for (auto& [number, incoming] : kind) {
+        if (incoming.done != nullptr) incoming.done->Done(status);
+      }
+      kind.clear();
     }
-    peer.incoming.clear();
     for (auto& [number, outgoing] : std::exchange(peer.outgoing, {})) {
       if (outgoing.transfer->done != nullptr) outgoing.transfer->done->Done(status);
     }

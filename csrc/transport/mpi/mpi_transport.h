@@ -10,13 +10,12 @@
 //    maps to, without a copy when it is one piece. The receiver posts its receives when the
 //    runtime pulls, straight into place when that is one piece. Both sides cut the bytes into
 //    units of unit_bytes, since MPI counts are int.
-//    On the same host the payload goes at once. To another host it waits for the receiver, which
-//    has posted its receives by then, to say so (kWant): an MPI may read a stream of messages
-//    from a host in order only, and then what nobody has asked for yet (the runtime is short of
-//    memory for it, say) would be in the way of what is waited for, for ever. It also keeps
-//    payloads out of MPI's own buffers.
-// MPI tags repeat after payload_tags payloads. Receives for payloads of the same tag are
-// therefore posted in the order of their numbers, which is the order in which MPI matches them.
+//    The payload goes at once, but for one to another host that may be left waiting there
+//    (kOnRequest): that goes when the receiver, which has posted its receives by then, says so
+//    (kWant). An MPI may read a stream of messages from a host in order only, and then what the
+//    runtime has no memory for yet would be in the way of what it waits for, for ever.
+// The two kinds of payloads are counted, and have tags, apart from each other. MPI tags repeat after
+// payload_tags payloads. Receives for payloads of the same tag are therefore posted in the order of their numbers, which is the order in which MPI matches them.
 //
 // OnPeerLost is told of a process to or from which MPI reports an error (kUnavailable), of a
 // process that sent a header which cannot be (kDataLoss), and of process -1 where it is unknown
@@ -50,7 +49,8 @@ struct MpiConfig {
   int64_t remote_unit_bytes = 1 << 30;
   std::vector<int> hosts = {};
   bool all_remote = false;        // to test: treats every process as one of another host
-  uint32_t payload_tags = 16384;  // MPI tags for announced payloads: a power of two, at most this
+  // MPI tags for announced payloads, of each of the two kinds: a power of two, at most this.
+  uint32_t payload_tags = 8192;
 };
 
 class MpiTransport final : public Transport {
@@ -128,8 +128,10 @@ class MpiTransport final : public Transport {
     int64_t bytes = 0;
   };
   struct Peer {
-    uint32_t next_payload = 0;  // number of the next payload announced to it
-    std::unordered_map<uint32_t, Incoming> incoming;
+    // By kind, at once or on request: the number of the next payload announced to it, and what
+    // it has announced.
+    uint32_t next_payload[2] = {0, 0};
+    std::unordered_map<uint32_t, Incoming> incoming[2];
     std::unordered_map<uint32_t, Outgoing> outgoing;
     bool lost = false;
   };
@@ -147,11 +149,11 @@ class MpiTransport final : public Transport {
   // Status of the MPI call; the buffer goes back to the pool when MPI is done with it.
   Status SendControl(int process, const Header& header, std::span<const Piece> payload);
   void Want(Announced announced, std::span<const Piece> into, Completion* done);
-  void StartReceive(int process, uint32_t number, Incoming incoming);
+  void StartReceive(int process, bool on_request, uint32_t number, Incoming incoming);
   // False when no such payload was announced.
   bool StartWanted(int process, uint32_t number);
-  void StartUnits(std::shared_ptr<Transfer> transfer, uint32_t number, std::byte* data,
-                  int64_t bytes);
+  void StartUnits(std::shared_ptr<Transfer> transfer, bool on_request, uint32_t number,
+                  std::byte* data, int64_t bytes);
   void FinishUnit(Transfer* transfer, Status status);
   void LosePeer(int process, const Status& why);
 
