@@ -18,6 +18,10 @@ constexpr int64_t kControlBytes = static_cast<int64_t>(sizeof(Header)) + MpiTran
 // cheap when much is under way.
 constexpr size_t kTestsPerPoll = 16;
 
+// What a process has asked others for at a time: some milliseconds at 1 Gbit/s, and what is under way
+// at 100 Gbit/s.
+constexpr int64_t kAskedBytes = 768 << 10;
+
 // Removes element i of a vector whose order does not matter, and returns it.
 template <typename T>
 T SwapOut(std::vector<T>* items, size_t i) {
@@ -234,7 +238,9 @@ void MpiTransport::FinishUnit(Transfer* transfer, Status status) {
   if (transfer->status.ok() && !transfer->scatter.empty()) {
     Scatter(transfer->staging.get(), transfer->scatter);
   }
+  asked_bytes_ -= transfer->asked_bytes;
   if (transfer->done != nullptr) transfer->done->Done(transfer->status);
+  if (transfer->asked_bytes > 0) Ask();
 }
 
 void MpiTransport::Pull(Announced announced, std::span<const Piece> into, Completion* done) {
@@ -309,13 +315,27 @@ void MpiTransport::StartReceive(int process, bool on_request, uint32_t number,
     if (transfer->done != nullptr) transfer->done->Done(status);
     return;
   }
+  if (on_request) {
+    wishes_.push_back(
+        {.process = process, .number = number, .transfer = transfer, .bytes = incoming.bytes});
+  }
   StartUnits(std::move(transfer), on_request, number, data, incoming.bytes);
-  if (!on_request) return;
-  Header want;
-  want.type = MessageType::kWant;
-  want.payload_tag = number;
-  Status status = SendControl(process, want, {});
-  if (!status.ok()) LosePeer(process, status);
+  if (on_request) Ask();
+}
+
+void MpiTransport::Ask() {
+  while (!closed_ && !wishes_.empty() &&
+         (asked_bytes_ == 0 || asked_bytes_ + wishes_.front().bytes <= kAskedBytes)) {
+    const Wish wish = std::move(wishes_.front());
+    wishes_.pop_front();
+    wish.transfer->asked_bytes = wish.bytes;
+    asked_bytes_ += wish.bytes;
+    Header want;
+    want.type = MessageType::kWant;
+    want.payload_tag = wish.number;
+    Status status = SendControl(wish.process, want, {});
+    if (!status.ok()) LosePeer(wish.process, status);
+  }
 }
 
 // --- Receiving and progress -------------------------------------------------------------------

@@ -25,6 +25,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <span>
@@ -105,10 +106,18 @@ class MpiTransport final : public Transport {
     int process = -1;
     bool receives = false;
     int units_open = 0;
+    int64_t asked_bytes = 0;     // counts in asked_bytes_ until it is over
     Completion* done = nullptr;  // null: nobody wants to know
     Status status;
     Buffer staging;              // the whole payload, where the caller's is in several pieces
     std::vector<Piece> scatter;  // where a staged receive belongs
+  };
+  // A payload that its receiver is ready for and has not asked for yet.
+  struct Wish {
+    int process = -1;
+    uint32_t number = 0;
+    std::shared_ptr<Transfer> transfer;
+    int64_t bytes = 0;
   };
   struct Unit {
     MpiHandle request = 0;
@@ -150,6 +159,9 @@ class MpiTransport final : public Transport {
   Status SendControl(int process, const Header& header, std::span<const Piece> payload);
   void Want(Announced announced, std::span<const Piece> into, Completion* done);
   void StartReceive(int process, bool on_request, uint32_t number, Incoming incoming);
+  // Asks for payloads in turn, so many bytes at a time that the link is busy and no more: what has
+  // been asked for waits in one queue with the answers to others.
+  void Ask();
   // False when no such payload was announced.
   bool StartWanted(int process, uint32_t number);
   void StartUnits(std::shared_ptr<Transfer> transfer, bool on_request, uint32_t number,
@@ -175,6 +187,8 @@ class MpiTransport final : public Transport {
   std::vector<Unit> units_;
   size_t next_unit_test_ = 0;
   int64_t outgoing_count_ = 0;         // over all peers
+  std::deque<Wish> wishes_;
+  int64_t asked_bytes_ = 0;            // asked for and not here yet
   std::vector<Buffer> spare_buffers_;  // of a control message's size
   int64_t bad_header_count_ = 0;
   bool closed_ = false;
