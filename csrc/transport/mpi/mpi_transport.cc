@@ -20,7 +20,7 @@ constexpr size_t kTestsPerPoll = 16;
 
 // What a process has asked others for at a time: some milliseconds at 1 Gbit/s, and what is under way
 // at 100 Gbit/s.
-constexpr int64_t kAskedBytes = 768 << 10;
+constexpr int64_t kAskedBytes = 1 << 20;
 
 // Removes element i of a vector whose order does not matter, and returns it.
 template <typename T>
