@@ -13,7 +13,7 @@ VENV_OPENMPI := .venv-openmpi
 VENV_NEWEST := .venv-newest
 OLDEST_JAX := jax==0.10.2 jaxlib==0.10.2
 
-SOURCES := $(shell find csrc xla_ffi jaxccomp -type f -not -name '*.pyc' -not -name '*.so') \
+SOURCES := $(shell find cmake csrc xla_ffi jaxccomp -type f -not -name '*.pyc' -not -name '*.so') \
 	pyproject.toml CMakeLists.txt README.md LICENSE
 WHEELS := build/wheels
 PIP := bin/python -m pip --disable-pip-version-check -q
@@ -26,9 +26,11 @@ export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM ?= 1
 
 # Checks of the MPI transport in C++, which ranks load after mpi4py.
 export JAXCCOMP_MPI_TESTS ?= $(CURDIR)/build/$(VENV)/libjaxccomp_mpi_tests.so
+# A CUDA library that needs no GPU, which some tests have the engine open.
+export JAXCCOMP_FAKE_CUDA ?= $(CURDIR)/build/$(VENV)/libjaxccomp_fake_cuda.so
 
 .PHONY: demo install test test-cpp test-unit test-spmd test-mpi test-openmpi test-newest \
-	test-newest-spmd fuzz lint clean
+	test-newest-spmd fuzz cuda cuda-wheel cuda-report gpu-check gpu-module lint clean
 
 demo: install
 	$(VENV)/bin/mpiexec -n $(RANKS) $(VENV)/bin/python examples/flax_data_parallel.py
@@ -44,8 +46,9 @@ LIBZFP = JAXCCOMP_LIBZFP="$$(ls $(CURDIR)/$(VENV)/lib/python*/site-packages/zfpy
 
 test-cpp: build/$(VENV)/.tests
 	$(LIBZFP) build/$(VENV)/jaxccomp_tests
+	build/$(VENV)/jaxccomp_ffi_tests
 
-test-unit: $(VENV)/.installed
+test-unit: $(VENV)/.installed build/$(VENV)/.tests
 	$(VENV)/$(PYTEST) tests/unit
 
 test-spmd: $(VENV)/.installed
@@ -62,7 +65,7 @@ ifeq ($(PYTHON312),)
 test-newest test-newest-spmd:
 	@echo "$@: left out, no Python 3.12 here (name one with PYTHON312=...)"
 else
-test-newest: $(VENV_NEWEST)/.installed
+test-newest: $(VENV_NEWEST)/.installed build/$(VENV)/.tests
 	$(VENV_NEWEST)/$(PYTEST) tests/unit
 	$(VENV_NEWEST)/$(PYTEST) tests/mpi -k "not (every_rank and (1 or 2 or 4))"
 
@@ -85,6 +88,47 @@ fuzz: $(VENV)/.installed
 		-rss_limit_mb=2048 -artifact_prefix=build/fuzz/ build/fuzz/found $(CORPUS)
 	$(LIBZFP) build/fuzz/jaxccomp_fuzzer -set_cover_merge=1 -use_counters=0 -max_len=4096 build/fuzz/kept $(CORPUS) build/fuzz/found
 	rm -f $(CORPUS)/* && cp build/fuzz/kept/* $(CORPUS)/ && du -sh $(CORPUS)
+
+# libjaxccomp_cuda.so, and the program that checks it on a GPU. Need nvcc, a C++20 compiler and cmake.
+BUILD_CUDA := build/cuda
+cuda:
+	cmake -S . -B $(BUILD_CUDA) -DCMAKE_BUILD_TYPE=Release -DJAXCCOMP_BUILD_CUDA=ON \
+		-DJAXCCOMP_BUILD_MODULE=OFF
+	cmake --build $(BUILD_CUDA) -j2 --target jaxccomp_cuda jaxccomp_gpu_tests
+
+# The wheel that brings libjaxccomp_cuda.so, for the CUDA of the nvcc that is found.
+NVCC := nvcc
+CUDA_MAJOR = $(shell $(NVCC) --version 2>/dev/null | sed -n 's/.*release \([0-9]*\)\..*/\1/p')
+VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' jaxccomp/_version.py)
+CUDA_PACKAGE = build/cuda$(CUDA_MAJOR)-package
+FILL_IN = sed -e 's/@CUDA@/$(CUDA_MAJOR)/g' -e 's/@VERSION@/$(VERSION)/g' -e 's,@SOURCE@,$(CURDIR),g'
+cuda-wheel: $(VENV)/.tools
+	@test -n "$(CUDA_MAJOR)" || { echo "cuda-wheel: nvcc is needed (name it with NVCC=...)"; exit 1; }
+	rm -rf $(CUDA_PACKAGE) $(WHEELS)/cuda
+	mkdir -p $(CUDA_PACKAGE)/jaxccomp_cuda$(CUDA_MAJOR)
+	$(FILL_IN) packaging/cuda/pyproject.toml.in > $(CUDA_PACKAGE)/pyproject.toml
+	$(FILL_IN) packaging/cuda/__init__.py.in > $(CUDA_PACKAGE)/jaxccomp_cuda$(CUDA_MAJOR)/__init__.py
+	CUDACXX="$$(command -v $(NVCC))" $(VENV)/$(PIP) wheel $(CUDA_PACKAGE) --no-deps \
+		--no-build-isolation -w $(WHEELS)/cuda
+	$(VENV)/bin/python packaging/cuda/check.py $(WHEELS)/cuda/*.whl
+
+# The engine's Python module beside that library, for PYTHON as it is: it needs jaxlib and pybind11.
+gpu-module: cuda
+	@$(PYTHON) -c "import jaxlib, pybind11" || { \
+		echo "gpu-module: left out, $(PYTHON) has not both of jaxlib and pybind11"; exit 0; }; \
+	cmake -S . -B $(BUILD_CUDA)/objects -DCMAKE_BUILD_TYPE=Release \
+		-DPython_EXECUTABLE="$$(command -v $(PYTHON))" \
+		-Dpybind11_DIR="$$($(PYTHON) -m pybind11 --cmakedir)" \
+		-DCMAKE_LIBRARY_OUTPUT_DIRECTORY="$$(realpath $(BUILD_CUDA))/module/jaxccomp" && \
+	cmake --build $(BUILD_CUDA)/objects -j"$$(nproc)" --target _core
+
+# All that a GPU is needed for, or one PART of it (tests/gpu/check.py); 77 where there is none.
+gpu-check: cuda $(if $(filter collectives,$(or $(PART),collectives)),gpu-module)
+	$(PYTHON) tests/gpu/check.py $(BUILD_CUDA) docs/results/gpu $(PART)
+
+# What the compiler says of each kernel: registers, spills, shared memory, bytes of machine code.
+cuda-report: cuda
+	$(PYTHON) tests/gpu/report_kernels.py $(BUILD_CUDA) docs/results/cuda_kernels.json
 
 lint: $(VENV)/.installed
 	$(VENV)/bin/ruff check .
@@ -128,7 +172,7 @@ $(VENV)/.installed: $(SOURCES) $(VENV)/.tools
 	$(call wheel,$(VENV),--no-build-isolation)
 	$(call install_wheel,$(VENV),$(VENV),mpich$(comma)dev,$(OLDEST_JAX))
 
-build/$(VENV)/.tests: $(VENV)/.installed $(wildcard tests/cpp/* tests/fuzz/*.*)
+build/$(VENV)/.tests: $(VENV)/.installed $(wildcard tests/cpp/* tests/ffi/* tests/fuzz/*.*)
 	export PATH="$(CURDIR)/$(VENV)/bin:$$PATH" && \
 		cmake -DJAXCCOMP_BUILD_TESTS=ON build/$(VENV) && cmake --build build/$(VENV)
 	touch $@

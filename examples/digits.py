@@ -1,6 +1,7 @@
 """What the examples that train share: scikit-learn's digits, their options, and what they print."""
 
 import argparse
+import time
 
 import numpy as np
 from sklearn.datasets import load_digits
@@ -8,6 +9,7 @@ from sklearn.model_selection import train_test_split
 
 import jaxccomp as jcc
 from jaxccomp import stats
+from jaxccomp.launch import report_throughput
 
 
 def parser(program, codec):
@@ -31,6 +33,11 @@ def data_parallel(program, train):
     options = parser(program, codec="int8")
     options.add_argument("--no-error-feedback", action="store_true")
     options.add_argument("--algorithm", default="auto", help="of the second run (%(default)s)")
+    options.add_argument(
+        "--throughput",
+        action="store_true",
+        help="train only once, with the codec, and tell `jaxccomp tune` the images per second",
+    )
     options = options.parse_args()
     how = {
         "codec": options.codec,
@@ -39,6 +46,9 @@ def data_parallel(program, train):
     }
     world = jcc.init()
     data = load(world, options.batch)
+    if options.throughput:
+        throughput(options.epochs, data, train(world, data, options.width, how))
+        return
     programs = {
         "uncompressed": lambda: train(world, data, options.width, {}),
         options.codec: lambda: train(world, data, options.width, how),
@@ -66,6 +76,17 @@ def load(world, batch):
     ]
     test = [part[world.rank :: world.size][:tests] for part in (test_images, test_labels)]
     return train, test
+
+
+def throughput(epochs, data, program):
+    """Trains with ``program``, and reports how many of its images this rank handled per second."""
+    (_, labels), _ = data
+    for epoch, results in zip(range(epochs + 1), program, strict=False):
+        for value in results.values():
+            float(value)  # waits for the epoch
+        if epoch == 0:  # in which everything is compiled
+            start = time.perf_counter()
+    report_throughput(epochs * labels.size / (time.perf_counter() - start))
 
 
 def compare(world, epochs, programs):

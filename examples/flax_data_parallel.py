@@ -1,7 +1,9 @@
-"""Trains a Flax network (nnx) on handwritten digits, data-parallel, with compressed gradients.
+r"""Trains a Flax network (nnx) on handwritten digits, data-parallel, with compressed gradients.
 
     mpiexec -n 4 python examples/flax_data_parallel.py
     mpiexec -n 4 python examples/flax_data_parallel.py --codec topk:density=0.01 --width 4096
+    python -m jaxccomp tune ranks-per-gpu \
+        examples/flax_data_parallel.py --throughput --batch '{batch}'
 
 Every rank holds its share of the images. It starts from rank 0's parameters (`jaxccomp.bcast`);
 `jaxccomp.optim.allreduce_gradients`, first in the chain of optax, averages the gradients of each

@@ -4,11 +4,13 @@
 * :mod:`jaxccomp.lax`: the parallel operations of ``jax.lax``, under their names;
 * :mod:`jaxccomp.optim`: for the optimisers of optax;
 * :mod:`jaxccomp.comm`: joining the other processes, communicators;
+* :mod:`jaxccomp.launch`: several processes per GPU, and how many are best;
 * :mod:`jaxccomp.codecs`, :mod:`jaxccomp.config`, :mod:`jaxccomp.stats`, :mod:`jaxccomp.trace`,
   :mod:`jaxccomp.schedules`, :mod:`jaxccomp.errors`.
 """
 
-from jaxccomp import codecs, config, errors, lax, optim, schedules, stats, trace
+from jaxccomp import codecs, config, errors, launch, lax, optim, schedules, stats, trace
+from jaxccomp._unseen import check
 from jaxccomp._version import __version__
 from jaxccomp.comm import Communicator, init, is_initialized, world
 from jaxccomp.ops import (
@@ -44,6 +46,7 @@ __all__ = [
     "alltoallv",
     "barrier",
     "bcast",
+    "check",
     "codecs",
     "config",
     "errors",
@@ -52,6 +55,7 @@ __all__ = [
     "gatherv",
     "init",
     "is_initialized",
+    "launch",
     "lax",
     "optim",
     "recv",

@@ -11,7 +11,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from jaxccomp import _compat, _engine, codecs, config, errors
+from jaxccomp import _compat, _engine, _nccl, codecs, config, errors
 from jaxccomp import comm as comm_lib
 from jaxccomp._call import Call
 from jaxccomp.comm import Communicator
@@ -47,6 +47,18 @@ def make_call(
             "per rank), not both."
         )
     backend = _backend(backend)
+    codec = _codec(collective, codec, referenced)
+    if cotangent_codec != "same":
+        cotangent_codec = codecs.canonical(cotangent_codec)
+    if backend == "nccl":
+        _nccl.check(
+            collective,
+            op=op,
+            codec=codec,
+            cotangent_codec=cotangent_codec,
+            algorithm=algorithm,
+            referenced=referenced,
+        )
     if axis_name is None:
         if axis_index_groups is not None:
             raise errors.InvalidArgumentError(
@@ -73,10 +85,8 @@ def make_call(
         comm=comm,
         reduce_op=_reduce_op(collective, op),
         root=-1 if root is None else rank_in(collective, "root", root, size),
-        codec=_codec(collective, codec, referenced),
-        cotangent_codec=(
-            "same" if cotangent_codec == "same" else codecs.canonical(cotangent_codec)
-        ),
+        codec=codec,
+        cotangent_codec=cotangent_codec,
         backend=backend,
         algorithm=_algorithm(collective, algorithm, backend),
         invariant=(
@@ -153,6 +163,8 @@ def check_dtype(call: Call, dtype: Any) -> None:
     op = call.reduce_op
     if not op:
         return
+    if call.backend == "nccl":
+        _nccl.check_dtype(call.collective, op, dtype)
     allowed = _reductions_of(dtype)
     if op not in allowed:
         hint = ""
@@ -239,7 +251,7 @@ def _codec(collective: str, codec: codecs.CodecLike, referenced: bool) -> str:
 
 
 def _backend(backend: str) -> str:
-    valid = ("auto", "native", "xla")
+    valid = ("auto", "native", "nccl", "xla")
     if backend not in valid:
         raise errors.unknown("backend", backend, valid)
     return config.get("backend") if backend == "auto" else backend

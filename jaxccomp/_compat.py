@@ -189,14 +189,14 @@ def platforms(ctx: Any) -> tuple[str, ...]:
 
 def replica_groups(
     ctx: Any, axes: Sequence[AxisName], index_groups: Sequence[Sequence[int]] | None
-) -> list[list[int]] | None:
-    """Global device ids of each group that communicates; None for a mesh without devices."""
+) -> list[list[Any]] | None:
+    """The devices of each group that communicates; None for a mesh without devices."""
     context = ctx.module_context.axis_context
     mesh = getattr(context, "mesh", None)
     if not isinstance(mesh, Mesh):
         return None
-    ids = [device.id for device in mesh.devices.flat]
-    groups = [[ids[position] for position in group] for group in pxla.axis_groups(context, axes)]
+    devices = list(mesh.devices.flat)
+    groups = [[devices[place] for place in group] for group in pxla.axis_groups(context, axes)]
     if index_groups is not None:
         groups = [[group[i] for i in indices] for group in groups for indices in index_groups]
     return groups

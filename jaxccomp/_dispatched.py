@@ -9,21 +9,28 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from jaxccomp import _platforms
+
 
 def wait() -> None:
-    """Returns when all that this thread has dispatched to the CPU's devices has run.
+    """Returns when all that this thread has dispatched to this process's devices has run.
 
     Also what other threads have dispatched, as far as the program still holds results of it.
     Whether it succeeded does not matter here: programs that want to know read their results.
     """
+    for platform in _platforms.TABLE.values():
+        _wait_for(platform)
+
+
+def _wait_for(platform: _platforms.Platform) -> None:
     with contextlib.suppress(Exception):
-        devices = jax.local_devices(backend="cpu")
+        devices = platform.local_devices()
         # Results may have been dropped. XLA runs what a thread dispatches to a device in order,
         # and what it dispatches to several devices in an order of its own. The last one in a queue
         # that is not empty is never run ahead of it, however small it is.
         for group in [[device] for device in devices] + ([devices] if len(devices) > 1 else []):
             _run_last(group)
-        for array in jax.live_arrays("cpu"):
+        for array in jax.live_arrays(platform.name) if devices else ():
             with contextlib.suppress(Exception):
                 array.block_until_ready()
 

@@ -1,4 +1,4 @@
-"""Finds the shared libraries that some codecs use, where Python packages bring them.
+"""Finds the shared libraries that the engine opens, where Python packages bring them.
 
 The engine looks for libraries under their system names by itself; a library inside a wheel has a
 name of its own.
@@ -11,14 +11,27 @@ import pathlib
 from collections.abc import Iterator
 
 # Library, the package that brings it, and the pattern of its file beside that package.
-_IN_WHEELS = (("zfp", "zfpy", "zfpy.libs/libzfp*.so*"),)
+# Of several with one name the last is tried first.
+_IN_WHEELS = (
+    ("zfp", "zfpy", "zfpy.libs/libzfp*.so*"),
+    ("nccl", "nvidia", "nccl/lib/libnccl.so.2"),
+    ("nvcomp", "nvidia", "libnvcomp/lib64/libnvcomp.so.6"),
+    ("jaxccomp_cuda", "jaxccomp_cuda12", "libjaxccomp_cuda.so"),
+    ("jaxccomp_cuda", "jaxccomp_cuda13", "libjaxccomp_cuda.so"),
+)
 
 
 def in_wheels() -> Iterator[tuple[str, str]]:
     """Names of libraries and the paths of their files."""
     for name, package, pattern in _IN_WHEELS:
         spec = importlib.util.find_spec(package)
-        if spec is None or spec.origin is None:
+        if spec is None:
             continue
-        for path in sorted(pathlib.Path(spec.origin).parent.glob(pattern)):
+        # NVIDIA's package has no file of its own, and lies in any number of folders.
+        folders = (
+            [pathlib.Path(spec.origin).parent]
+            if spec.origin
+            else map(pathlib.Path, spec.submodule_search_locations or ())
+        )
+        for path in (path for folder in folders for path in sorted(folder.glob(pattern))):
             yield name, str(path)

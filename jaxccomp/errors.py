@@ -54,6 +54,14 @@ class InitializationError(JaxccompError, RuntimeError):
     """``jaxccomp.init`` could not join the processes that the environment announces."""
 
 
+class OperationFailedError(JaxccompError, RuntimeError):
+    """An operation on a device failed after the program that it belongs to was dispatched."""
+
+
+class LaunchError(JaxccompError, RuntimeError):
+    """Ranks that ``python -m jaxccomp run`` or ``tune`` should start, and why they cannot be."""
+
+
 def listed(names: Iterable[object]) -> str:
     """Formats ``names`` for an error text: quoted, separated by commas."""
     return ", ".join(repr(str(name)) for name in names) or "(none)"

@@ -20,10 +20,12 @@ class OperationStats:
       value_bytes: the size of its operands.
       sent_bytes: what was sent of them, encoded.
       remote_bytes: the part of ``sent_bytes`` that left the process.
-      peak_bytes: the most temporary memory that one call held for scratch and encoded values;
+      peak_bytes: the most temporary memory that one call held for scratch and encoded values,
+        and that held at the same time what had come from other hosts before it was wanted;
         lossless and sparse codecs also need a workspace per thread.
       bound_bytes: what that call might have held at most: 4 chunks for each rank that it
-        exchanges values with.
+        exchanges values with. What comes early is at most 1 MiB from each process of another
+        host, for all operations together.
       seconds: from the start of each call to its end, summed; calls in flight together count
         each for itself.
     """

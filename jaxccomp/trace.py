@@ -69,7 +69,7 @@ class Timeline:
         """The part of the coding time (0 to 1) in which something was on the wire as well."""
         coding, wire = self.busy(_CODING), self.busy(_WIRE)
         both = coding + wire - self.busy(_CODING + _WIRE)
-        return both / coding if coding else 0.0
+        return max(both, 0.0) / coding if coding else 0.0  # differences of sums are not exact
 
     def save(self, path: str) -> None:
         """Writes Chrome's trace event format: one row for each kind of task."""

@@ -6,12 +6,16 @@
 
 namespace jaxccomp {
 
-// What XLA keeps for each compiled call site.
-struct CallSite;
+// What is registered for one of XLA's platforms.
+struct PlatformHandlers {
+  XLA_FFI_Error* (*instantiate)(XLA_FFI_CallFrame* frame);
+  XLA_FFI_Error* (*execute)(XLA_FFI_CallFrame* frame);
+  xla::ffi::TypeId* type_id;              // of what XLA keeps for each call site
+  const xla::ffi::TypeInfo* type_info;
+  XLA_FFI_Error* (*initialize)(XLA_FFI_CallFrame* frame) = nullptr;   // before each launch
+};
 
-XLA_FFI_Error* InstantiateCollective(XLA_FFI_CallFrame* frame);
-XLA_FFI_Error* ExecuteCollective(XLA_FFI_CallFrame* frame);
-xla::ffi::TypeId* CallSiteTypeId();
-const xla::ffi::TypeInfo* CallSiteTypeInfo();
+const PlatformHandlers& CpuHandlers();
+const PlatformHandlers& CudaHandlers();
 
 }  // namespace jaxccomp

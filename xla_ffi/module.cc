@@ -10,7 +10,10 @@
 #include "codecs.h"
 #include "collective/algorithm_spec.h"
 #include "common/instruction_sets.h"
+#include "gpus.h"
 #include "handlers.h"
+#include "nccl/backend.h"
+#include "nccl_handlers.h"
 #include "schedules.h"
 #include "runtime/engine.h"
 #include "transport/mpi/mpi_transport.h"
@@ -25,22 +28,27 @@ py::capsule Target(F* function) {
   return py::capsule(reinterpret_cast<void*>(function), "xla._CUSTOM_CALL_TARGET");
 }
 
-py::dict Registrations() {
+// What JAX registers for one of XLA's platforms, or for a way of communicating on it.
+py::dict Registration(const PlatformHandlers& handlers) {
   py::dict stages;
-  stages["instantiate"] = Target(InstantiateCollective);
-  stages["execute"] = Target(ExecuteCollective);
-  py::dict targets;
-  targets["jaxccomp_collective"] = stages;
-  return targets;
+  stages["instantiate"] = Target(handlers.instantiate);
+  stages["execute"] = Target(handlers.execute);
+  if (handlers.initialize != nullptr) stages["initialize"] = Target(handlers.initialize);
+  py::dict type;
+  type["type_id"] = py::capsule(handlers.type_id);
+  type["type_info"] = py::capsule(const_cast<xla::ffi::TypeInfo*>(handlers.type_info));
+  py::dict row;
+  row["stages"] = stages;
+  row["state_type"] = type;
+  return row;
 }
 
-py::dict StateTypes() {
-  py::dict type;
-  type["type_id"] = py::capsule(CallSiteTypeId());
-  type["type_info"] = py::capsule(const_cast<xla::ffi::TypeInfo*>(CallSiteTypeInfo()));
-  py::dict types;
-  types["jaxccomp_call_site"] = type;
-  return types;
+py::dict Registrations() {
+  py::dict platforms;
+  platforms["cpu"] = Registration(CpuHandlers());
+  platforms["cuda"] = Registration(CudaHandlers());
+  platforms["nccl"] = Registration(NcclHandlers());
+  return platforms;
 }
 
 void UseMpi(uint64_t comm, uint64_t byte_type, std::vector<int> hosts, int64_t remote_unit_bytes) {
@@ -112,7 +120,6 @@ py::list StopTrace() {
 PYBIND11_MODULE(_core, m) {
   m.doc() = "The native engine of jaxccomp.";
   m.def("registrations", &Registrations);
-  m.def("state_types", &StateTypes);
   m.def("configure", [](int process, int processes) {
     Check(Engine::Configure(process, processes));
   }, py::arg("process"), py::arg("processes"));
@@ -137,6 +144,7 @@ PYBIND11_MODULE(_core, m) {
   }, py::arg("name"), py::arg("value"));
   m.def("describe", &Describe);
   DefineCodecs(m);
+  DefineGpus(m);
   DefineSchedules(m);
   m.def("stats", &GetStats);
   m.def("start_trace", [] { Engine::Get().StartTrace(); });
@@ -144,7 +152,15 @@ PYBIND11_MODULE(_core, m) {
   m.def("reset_stats", [] {
     if (Engine::Find() != nullptr) Engine::Find()->ResetStats();
   });
+  // (version or "", why it cannot be used or "").
+  m.def("nccl", [] {
+    const nccl::Library& library = nccl::Library::Get();
+    return std::pair(library.version() == 0 ? "" : nccl::VersionText(library.version()),
+                     library.status().message());
+  });
+  m.def("nccl_share_gpus", &nccl::Backend::SetSharesGpus, py::arg("shares"));
   m.def("shutdown", [] {
+    if (nccl::Backend::Find() != nullptr) nccl::Backend::Find()->Shutdown();
     if (Engine::Find() != nullptr) Engine::Find()->Shutdown();
   }, py::call_guard<py::gil_scoped_release>());
 }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "common/host_device.h"
 #include "common/loops.h"
 
 namespace jaxccomp {
@@ -16,8 +17,12 @@ inline constexpr uint32_t kMagnitude = 0x7fffffff;
 inline constexpr uint32_t kInfinity = 0x7f800000;
 inline constexpr uint32_t kNaN = 0x7fc00000;
 
-static inline uint32_t BitsOf(float value) { return __builtin_bit_cast(uint32_t, value); }
-static inline float FloatOf(uint32_t bits) { return __builtin_bit_cast(float, bits); }
+JAXCCOMP_HOST_DEVICE static inline uint32_t BitsOf(float value) {
+  return __builtin_bit_cast(uint32_t, value);
+}
+JAXCCOMP_HOST_DEVICE static inline float FloatOf(uint32_t bits) {
+  return __builtin_bit_cast(float, bits);
+}
 
 static inline uint32_t GreatestMagnitude(const Bits* values, int64_t count) {
   int32_t most = 0;

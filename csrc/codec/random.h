@@ -7,13 +7,14 @@
 #include <cstdint>
 
 #include "codec/codec.h"
+#include "common/host_device.h"
 
 namespace jaxccomp {
 
 using Philox4x32 = std::array<uint32_t, 4>;
 
 // The 128 bits of `counter` under `key`.
-inline Philox4x32 Philox(Philox4x32 counter, uint32_t key0, uint32_t key1) {
+JAXCCOMP_HOST_DEVICE inline Philox4x32 Philox(Philox4x32 counter, uint32_t key0, uint32_t key1) {
   for (int round = 0; round < 10; ++round) {
     const uint64_t a = uint64_t{0xD2511F53} * counter[0];
     const uint64_t b = uint64_t{0xCD9E8D57} * counter[2];
@@ -26,7 +27,7 @@ inline Philox4x32 Philox(Philox4x32 counter, uint32_t key0, uint32_t key1) {
 }
 
 // Which 128 bits: the `index`-th of a tensor, a rank and a step.
-inline Philox4x32 Philox(const RandomKey& key, uint64_t index) {
+JAXCCOMP_HOST_DEVICE inline Philox4x32 Philox(const RandomKey& key, uint64_t index) {
   return Philox({static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32), key.tensor,
                  key.rank},
                 static_cast<uint32_t>(key.step), static_cast<uint32_t>(key.step >> 32));

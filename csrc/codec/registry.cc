@@ -99,7 +99,7 @@ Result<std::string> CheckValue(std::string_view codec, const CodecOption& option
 
 class SpecParser {
  public:
-  static Result<std::shared_ptr<const Codec>> Stage(std::string_view text) {
+  static Result<CodecStage> Read(std::string_view text) {
     const size_t colon = text.find(':');
     const std::string_view name = Trim(text.substr(0, colon));
     const CodecInfo* row = FindRow(name);
@@ -125,14 +125,19 @@ class SpecParser {
       options.spec_.append(1, separator).append(option.name).append("=").append(value);
       separator = ',';
     }
-    if (row->missing != nullptr) {
-      if (std::string reason = row->missing(); !reason.empty()) {
+    return CodecStage{row, std::move(options)};
+  }
+
+  static Result<std::shared_ptr<const Codec>> Make(const CodecStage& stage) {
+    const CodecInfo& row = *stage.row;
+    if (row.missing != nullptr) {
+      if (std::string reason = row.missing(); !reason.empty()) {
         return Status(Code::kUnavailable,
-                      "codec " + Quoted(name) + " is not available here: " + reason);
+                      "codec " + Quoted(row.name) + " is not available here: " + reason);
       }
     }
-    std::shared_ptr<const Codec> codec = row->make(options);
-    if (codec == nullptr) return Excluding(*row, options);
+    std::shared_ptr<const Codec> codec = row.make(stage.options);
+    if (codec == nullptr) return Excluding(row, stage.options);
     return codec;
   }
 
@@ -186,7 +191,8 @@ std::span<const CodecInfo* const> CodecTable() {
   static const std::vector<const CodecInfo*> table = [] {
     std::vector<const CodecInfo*> rows;
     for (std::span<const CodecInfo> family : {RawRows(), LosslessRows(), CastRows(), QuantizeRows(),
-                                              SignRows(), SparseRows(), LibraryRows()}) {
+                                              SignRows(), SparseRows(), LibraryRows(),
+                                              NvcompRows()}) {
       for (const CodecInfo& row : family) rows.push_back(&row);
     }
     return rows;
@@ -194,12 +200,24 @@ std::span<const CodecInfo* const> CodecTable() {
   return table;
 }
 
+Result<std::vector<CodecStage>> ParseCodecSpec(std::string_view spec) {
+  std::vector<CodecStage> stages;
+  for (std::string_view part : Split(spec, '|')) {
+    Result<CodecStage> stage = SpecParser::Read(part);
+    if (!stage.ok()) return stage.status();
+    stages.push_back(std::move(*stage));
+  }
+  return stages;
+}
+
 namespace {
 
 Result<std::shared_ptr<const Codec>> Parse(std::string_view spec) {
   std::vector<std::shared_ptr<const Codec>> stages;
-  for (std::string_view part : Split(spec, '|')) {
-    auto stage = SpecParser::Stage(part);
+  Result<std::vector<CodecStage>> parsed = ParseCodecSpec(spec);
+  if (!parsed.ok()) return parsed.status();
+  for (const CodecStage& one : *parsed) {
+    auto stage = SpecParser::Make(one);
     if (!stage.ok()) return stage.status();
     stages.push_back(*stage);
   }
@@ -213,6 +231,11 @@ Result<std::shared_ptr<const Codec>> Parse(std::string_view spec) {
   if (!stages[1]->traits().lossless) {
     return Wrong("codec " + Quoted(spec) + ": " + Quoted(stages[1]->traits().spec) +
                  " is lossy and can only be the first stage");
+  }
+  for (const auto& stage : stages) {
+    if (stage->traits().runs_on_host) continue;
+    return Wrong("codec " + Quoted(spec) + ": " + Quoted(stage->traits().spec) +
+                 " stands alone, as it runs on GPUs only");
   }
   return std::shared_ptr<const Codec>(MakePipeline(stages[0], stages[1]));
 }

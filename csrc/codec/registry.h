@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "codec/codec.h"
 
@@ -58,6 +59,16 @@ struct CodecInfo {
 };
 
 std::span<const CodecInfo* const> CodecTable();
+
+// One stage of a spec: its row, and the options that it has.
+struct CodecStage {
+  const CodecInfo* row;
+  CodecOptions options;
+};
+
+// The stages that a spec names, for those who code by other means than the codec itself.
+// kInvalidArgument lists what is valid.
+Result<std::vector<CodecStage>> ParseCodecSpec(std::string_view spec);
 
 // The codec that a spec names. kInvalidArgument lists what is valid; kUnavailable says what is
 // missing. Equal specs give the same object.

@@ -14,5 +14,6 @@ std::span<const CodecInfo> QuantizeRows();
 std::span<const CodecInfo> SignRows();
 std::span<const CodecInfo> SparseRows();
 std::span<const CodecInfo> LibraryRows();
+std::span<const CodecInfo> NvcompRows();
 
 }  // namespace jaxccomp

@@ -2,6 +2,7 @@
 // its owner, who decodes its own code as well: all ranks hold the same values.
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 #include <vector>
 
@@ -13,7 +14,7 @@ namespace jaxccomp {
 // Everyone sends its block to everyone. One step, ranks - 1 blocks sent per rank.
 Schedule AllgatherDirect(const Problem& problem) {
   if (problem.ranks == 1) return CopyOnly(problem);
-  Flow flow(problem);
+  Flow flow(problem, /*pieces=*/problem.coded ? 2 : 1);
   ChunkSlots blocks(flow.ranks);
   for (int i = 0; i < flow.ranks; ++i) {
     blocks[i] = flow.Chunks(OutputSlot(i, 0, BlockBytes(problem, i)));
@@ -40,7 +41,7 @@ Schedule AllgatherDirect(const Problem& problem) {
 // the successor only.
 Schedule AllgatherRing(const Problem& problem) {
   if (problem.ranks == 1) return CopyOnly(problem);
-  Flow flow(problem);
+  Flow flow(problem, /*pieces=*/problem.coded ? 2 : 1);
   ChunkSlots blocks(flow.ranks);
   for (int i = 0; i < flow.ranks; ++i) {
     blocks[i] = flow.Chunks(OutputSlot(i, 0, BlockBytes(problem, i)));
@@ -59,11 +60,23 @@ Schedule AllgatherRing(const Problem& problem) {
   return std::move(flow).Finish();
 }
 
+namespace {
+
+// Raw, a message of half the ranks' blocks is no larger than others. Coded, blocks travel one by one,
+// and a lane holds a code of each: no more than two chunks for each rank that it receives from.
+int BruckPieces(const Problem& problem) {
+  if (!problem.coded) return problem.ranks;
+  const int sources = std::bit_width(static_cast<unsigned>(problem.ranks - 1));
+  return std::max(2, (problem.ranks + 2 * sources - 1) / (2 * sources));
+}
+
+}  // namespace
+
 // Bruck: at step s a rank sends the first 2^s blocks it has (its own and those of the ranks after
 // it) to the rank 2^s before it. log2(ranks) steps, ranks - 1 blocks sent per rank.
 Schedule AllgatherBruck(const Problem& problem) {
   if (problem.ranks == 1) return CopyOnly(problem);
-  Flow flow(problem, /*pieces=*/problem.ranks);
+  Flow flow(problem, BruckPieces(problem));
   int64_t phase = 0;
   const std::vector<Slot> chunks = flow.FewChunks(OutputSlot(0, 0, problem.block_bytes));
   for (size_t k = 0; k < chunks.size(); ++k) {

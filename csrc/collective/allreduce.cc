@@ -19,7 +19,7 @@ namespace jaxccomp {
 // code too, as the others do, or its sum would differ from theirs.
 Schedule AllreduceOneShot(const Problem& problem) {
   if (problem.ranks == 1) return CopyOnly(problem);
-  Flow flow(problem);
+  Flow flow(problem, /*pieces=*/2);
   const std::vector<Slot> chunks = flow.Chunks(OutputSlot(0, 0, problem.block_bytes));
   for (size_t k = 0; k < chunks.size(); ++k) {
     flow.Lane(k);
@@ -48,7 +48,7 @@ namespace {
 // Part i belongs to rank first + i; with more parts than ranks, so many at a time.
 Schedule ByOwners(const Problem& problem, int parts, int first) {
   if (problem.ranks == 1) return CopyOnly(problem);
-  Flow flow(problem, /*pieces=*/problem.coded ? 2 : 1);
+  Flow flow(problem, /*pieces=*/2);
   const int rank = flow.rank, ranks = flow.ranks;
   const std::vector<int> everybody = flow.Everybody();
   const Slot out = OutputSlot(0, 0, problem.block_bytes);
@@ -109,7 +109,7 @@ Schedule AllreduceParameterServer(const Problem& problem) {
 // ..., i. With a codec each hop of the first half encodes anew; the second half forwards codes.
 Schedule AllreduceRing(const Problem& problem) {
   if (problem.ranks == 1) return CopyOnly(problem);
-  Flow flow(problem, /*pieces=*/problem.coded ? 2 : 1);
+  Flow flow(problem, /*pieces=*/problem.coded ? 2 : 4);
   const ChunkSlots parts = flow.AllParts(OutputSlot(0, 0, problem.block_bytes));
   for (size_t k = 0; k < LanesOf(parts); ++k) {
     flow.Lane(k);
@@ -192,7 +192,7 @@ void DoublingLane(Flow& flow, const Doubling& doubling, Slot out, size_t lane) {
 // codes of the last step instead of its result, and comes to the same bits.
 Schedule AllreduceRecursiveDoubling(const Problem& problem) {
   if (problem.ranks == 1) return CopyOnly(problem);
-  Flow flow(problem, /*pieces=*/problem.coded ? 2 : 1);
+  Flow flow(problem, /*pieces=*/4);
   const Doubling doubling(flow.ranks);
   const std::vector<Slot> chunks = flow.Chunks(OutputSlot(0, 0, problem.block_bytes));
   for (size_t k = 0; k < chunks.size(); ++k) {

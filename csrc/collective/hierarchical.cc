@@ -96,16 +96,18 @@ void LeaderLane(Flow& flow, const Hosts& hosts, const std::vector<Slot>& slots, 
   }
 }
 
-// How many times smaller than usual chunks are, so that what a leader holds in a lane (of each part
-// a chunk from each rank of its host, their sum, and with a codec three codes) is half of what it
-// may hold: two chunks for each rank that it talks to. The same on all ranks.
+// How many times smaller than usual chunks are, so that what a leader holds in a lane is half of what
+// it may hold: two chunks for each rank that it talks to. That is of each part the chunks of its
+// host's other ranks and their sum, and of its own part what the other hosts send; with a codec also
+// what it encodes for them, their results and its own. The same on all ranks.
 int PiecesFor(const Hosts& hosts, bool coded) {
   size_t largest = 1;
   for (const auto& members : hosts.members) largest = std::max(largest, members.size());
-  const int members = static_cast<int>(largest), count = hosts.count();
-  const int held = count * (members + 1 + (coded ? 3 : 0));
-  const int room = 2 * std::max(members + count - 2, 1);
-  return (held + room - 1) / room;
+  const int members = static_cast<int>(largest), others = hosts.count() - 1;
+  const int within = members > 1 ? members * hosts.count() : 0;
+  const int between = coded ? 3 * others + 1 : others;
+  const int room = 2 * std::max(members - 1 + others, 1);
+  return std::max(2, (within + between + room - 1) / room);
 }
 
 }  // namespace

@@ -12,21 +12,22 @@
 #include <cstdint>
 
 #include "common/dtype.h"
+#include "common/host_device.h"
 
 namespace jaxccomp {
 
 // Chooses by masks: with ?: the compiler would branch around the floating-point operation that made
 // one of the values, and would then not vectorise the loop.
-static inline uint32_t SelectBits(bool condition, uint32_t yes, uint32_t no) {
+JAXCCOMP_HOST_DEVICE static inline uint32_t SelectBits(bool condition, uint32_t yes, uint32_t no) {
   const uint32_t mask = 0u - static_cast<uint32_t>(condition);
   return (yes & mask) | (no & ~mask);
 }
 
-static inline float ToFloat(BFloat16 value) {
+JAXCCOMP_HOST_DEVICE static inline float ToFloat(BFloat16 value) {
   return __builtin_bit_cast(float, static_cast<uint32_t>(value.bits) << 16);
 }
 
-static inline BFloat16 ToBFloat16(float value) {
+JAXCCOMP_HOST_DEVICE static inline BFloat16 ToBFloat16(float value) {
   const uint32_t bits = __builtin_bit_cast(uint32_t, value);
   const uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
   const uint32_t nan = (bits >> 16) | 0x40;
@@ -34,7 +35,7 @@ static inline BFloat16 ToBFloat16(float value) {
   return {static_cast<uint16_t>(is_nan ? nan : rounded)};
 }
 
-static inline float ToFloat(Float16 value) {
+JAXCCOMP_HOST_DEVICE static inline float ToFloat(Float16 value) {
   const uint32_t magnitude = value.bits & 0x7fff;
   const uint32_t sign = static_cast<uint32_t>(value.bits & 0x8000) << 16;
   const uint32_t mantissa = magnitude << 13;
@@ -48,7 +49,7 @@ static inline float ToFloat(Float16 value) {
   return __builtin_bit_cast(float, bits | sign);
 }
 
-static inline Float16 ToFloat16(float value) {
+JAXCCOMP_HOST_DEVICE static inline Float16 ToFloat16(float value) {
   const uint32_t bits = __builtin_bit_cast(uint32_t, value);
   const uint32_t sign = (bits >> 16) & 0x8000;
   const uint32_t magnitude = bits & 0x7fffffff;

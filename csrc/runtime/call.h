@@ -12,6 +12,8 @@
 
 namespace jaxccomp {
 
+class Device;
+
 struct OpSpec {
   Collective collective = Collective::kBarrier;
   ReduceOp reduce_op = ReduceOp::kSum;
@@ -19,6 +21,7 @@ struct OpSpec {
   int64_t root = -1;
   std::string codec = "raw";
   std::string algorithm = "auto";
+  bool nccl = false;              // NCCL moves the values; the engine only lets the ranks meet
   std::string communicator;       // name; empty: `groups` say who takes part
   std::vector<int64_t> groups;    // replica groups of global device ids, one after the other
   int64_t group_size = 0;
@@ -63,6 +66,10 @@ struct Call {
   std::vector<Tensor> refs;
   int64_t run_id = 0;             // one launch of one program has one run id
   int64_t device = 0;             // global device id
+  // Where the tensors, all of them, lie, and the stream that orders the caller's work on them
+  // (device/device.h). Null: in the host's memory.
+  Device* memory = nullptr;
+  void* stream = nullptr;
 };
 
 }  // namespace jaxccomp

@@ -56,6 +56,7 @@ struct Communicator {
   std::vector<int> hosts;            // by member: a number for its host
   std::vector<std::unique_ptr<Endpoint>> endpoints;   // of this process
   bool remote = false;               // some members are in other processes
+  bool outside = false;              // its members also wait for each other outside of the engine
   Status broken;                     // why it can no longer be used
 
   int size() const { return static_cast<int>(processes.size()); }

@@ -1,3 +1,4 @@
+// An operation's way: posted, driven, ended.
 #include "runtime/engine.h"
 
 #include <sched.h>
@@ -5,9 +6,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <set>
 #include <utility>
 
+#include "runtime/device_sizes.h"
 #include "runtime/engine_impl.h"
 #include "runtime/memory.h"
 #include "transport/local/local_transport.h"
@@ -24,10 +25,6 @@ constexpr auto kLongestInline = milliseconds(5);
 // A continuation of an XLA program may block until all devices of the process have come as far
 // (in-process collectives of XLA do), so there must be a thread for each; they start on demand.
 constexpr size_t kMostWorkers = 256;
-// How long after an operation messages of it may be under way still.
-constexpr auto kAttentive = milliseconds(20);
-// How long a process that ends after an error waits for the others to end; others may be dead.
-constexpr double kPartingSecondsAfterAnError = 10;
 constexpr int64_t kHugePagesFromBytes = 4 << 20;
 
 void CopyTensor(const Tensor& from, const Tensor& to) {
@@ -36,7 +33,7 @@ void CopyTensor(const Tensor& from, const Tensor& to) {
   }
 }
 
-// What results hold before anything comes, and the pages that they lie in.
+// What results in the host's memory hold before anything comes, and the pages that they lie in.
 void PrepareResults(const OpSpec& spec, const Call& call, const Options& options) {
   if (options.huge_pages) {
     for (const Tensor& t : call.outputs) {
@@ -80,14 +77,18 @@ Result<Operation*> Engine::Impl::Post(Site& site, Call call) {
   Endpoint& endpoint = **found;
   Communicator& comm = *endpoint.communicator;
   if (!comm.broken.ok()) {
-    return Status(comm.broken.code(), site.spec.ToString() + ": the communicator cannot be used "
+    return Status(comm.broken.code(), *site.text + ": the communicator cannot be used "
                                           "after an earlier error: " + comm.broken.message());
   }
   if (site.program != nullptr) CloseProgram(*site.program);
 
   SiteAtEndpoint& state = site.state[&endpoint];
   std::shared_ptr<const Plan> plan = state.plan;
-  if (plan == nullptr || site.spec.collective == Collective::kRaggedAlltoall) {
+  const bool ragged = site.spec.collective == Collective::kRaggedAlltoall;
+  const bool awaits_sizes = ragged && call.memory != nullptr;
+  if (awaits_sizes) {
+    plan = PlanWithoutSizes();
+  } else if (plan == nullptr || ragged || plan->on_device != (call.memory != nullptr)) {
     Result<std::shared_ptr<const Plan>> made = MakePlan(site, endpoint, call, options_);
     if (!made.ok()) {
       Break(comm, made.status(), true);
@@ -115,14 +116,20 @@ Result<Operation*> Engine::Impl::Post(Site& site, Call call) {
   op->remote = comm.remote;
   remote_operations_ += op->remote;
   FillHeader(op, site, posted.launch);
-  PrepareResults(site.spec, op->call, options_);
+  if (awaits_sizes) op->sizes = std::make_shared<AwaitedSizes>(site);
+  if (op->call.memory == nullptr) {
+    PrepareResults(site.spec, op->call, options_);
+  } else if (Status status = executor_.Enter(op); !status.ok()) {
+    executor_.Fail(op, std::move(status));
+    return op;
+  }
 
   Comparison* const comparison =
       posted.launch == nullptr ? nullptr : PendingComparison(endpoint, *posted.launch);
   if (comparison == nullptr) {
     Begin(op);
   } else {
-    op->held = true;
+    op->held = op->comparing = true;
     comparison->held.push_back(op);
   }
   if (posted.new_launch && options_.check_programs && comm.broken.ok()) {
@@ -165,7 +172,9 @@ void Engine::Impl::FillHeader(Operation* op, const Site& site,
 }
 
 void Engine::Impl::Begin(Operation* op) {
-  op->held = false;
+  op->comparing = false;
+  op->held = op->sizes != nullptr;
+  if (op->held) return;   // OnSizes goes on
   op->last_progress = Clock::now();
   std::vector<Arrival> arrivals = matcher_.Take(op->key);
   executor_.Begin(op);
@@ -178,6 +187,15 @@ void Engine::Impl::Begin(Operation* op) {
   }
 }
 
+void Engine::Impl::OnSizes(Operation* op) {
+  Result<std::shared_ptr<const Plan>> made = PlanWithSizes(*op, options_);
+  DropSizes(op);
+  if (!made.ok()) return executor_.Fail(op, made.status());
+  op->plan = std::move(*made);
+  op->header.total_bytes = op->plan->total_bytes;
+  if (!op->comparing) Begin(op);
+}
+
 std::optional<Status> Engine::Impl::Start(Site& site, Call call,
                                           std::function<void(Status)> done) {
   std::unique_lock<std::mutex> lock(mutex_);
@@ -185,7 +203,8 @@ std::optional<Status> Engine::Impl::Start(Site& site, Call call,
   if (!posted.ok()) return posted.status();
   Operation* const op = *posted;
   if (op->remote) EnsureProgress();
-  if (!op->over) Drive(op, lock);
+  // On a device nothing ends that soon, and its caller's thread has more to queue.
+  if (!op->over && op->device == nullptr) Drive(op, lock);
   if (op->over) {
     Status status = std::move(op->status);
     Recycle(op);
@@ -246,7 +265,9 @@ void Engine::Impl::Recycle(Operation* op) {
   op->status = Status::Ok();
   op->waiting.clear();
   op->present.clear();
-  op->failed = op->over = op->held = op->probed = op->roll_called = false;
+  op->failed = op->over = op->held = op->comparing = op->roll_called = false;
+  op->asks_after = Operation::kAsksAfter;
+  op->device = nullptr;
   op->on_done = nullptr;
   if (spare_.size() < 256) spare_.push_back(std::move(owned));
 }
@@ -268,117 +289,6 @@ void Engine::Impl::OnOver(Operation* op) {
     workers_.Run([done = std::move(op->on_done), status = std::move(op->status)] { done(status); });
   }
   Recycle(op);
-}
-
-// ---- The progress thread -----------------------------------------------------------------
-
-void Engine::Impl::ProgressLoop() {
-  std::unique_lock<std::mutex> lock(mutex_);
-  auto last_check = Clock::now();
-  int64_t idle = 0;
-  while (!stopped_) {
-    if (operations_.empty() && !executor_.HasWork()) {
-      if (wire_.HasRemote()) {
-        Attend(lock);
-      } else {
-        wake_.wait(lock);
-      }
-      idle = 0;
-      continue;
-    }
-    const auto now = Clock::now();
-    if (now - last_check > milliseconds(20)) {
-      last_check = now;
-      CheckTimes(now);
-    }
-    if (inline_drivers_ > 0 && !executor_.HasWork()) {
-      wake_.wait_for(lock, microseconds(200));
-      continue;
-    }
-    if (Step(lock)) {
-      idle = 0;
-      lock.unlock();  // callers come first
-      lock.lock();
-      continue;
-    }
-    ++idle;
-    if (remote_operations_ == 0) {
-      wake_.wait_for(lock, milliseconds(20));  // only callers can bring news
-    } else if (idle < 100) {
-      lock.unlock();
-      sched_yield();
-      lock.lock();
-    } else {
-      // Some MPIs move a large message along only when they are called, many times for each.
-      const bool transfers = wire_.HasRemoteTransfers();
-      wake_.wait_for(lock, microseconds(idle < 1000 || transfers ? 50 : 500));
-    }
-  }
-}
-
-// While this process has nothing to do. Others may need it all the same: MPI ends a send only when
-// its receiver calls MPI often enough, and probes and errors want to be heard.
-void Engine::Impl::Attend(std::unique_lock<std::mutex>& lock) {
-  if (inline_drivers_ == 0) wire_.Poll();
-  const bool recent = Clock::now() - last_remote_ < kAttentive;
-  wake_.wait_for(lock, recent ? microseconds(200) : microseconds(10000));
-}
-
-// Large chunks of several peers are coded on several cores while the progress thread tends the wire.
-void Engine::Impl::CoderLoop() {
-  std::unique_lock<std::mutex> lock(mutex_);
-  while (true) {
-    coder_wake_.wait(lock, [&] { return stopped_ || executor_.HasComputations(); });
-    if (stopped_) return;
-    executor_.Run(lock);
-  }
-}
-
-void Engine::Impl::OnBacklog() {
-  if (stopped_ || most_coders_ == 0) return;
-  if (coders_.size() < most_coders_) coders_.emplace_back([this] { CoderLoop(); });
-  coder_wake_.notify_one();
-}
-
-void Engine::Impl::SetCoders(int64_t asked, int ranks_on_host) {
-  constexpr int kMostLeftOver = 4;
-  cpu_set_t cores;
-  CPU_ZERO(&cores);
-  const int count = sched_getaffinity(0, sizeof(cores), &cores) == 0 ? CPU_COUNT(&cores) : 1;
-  // The ranks of a lone process are threads, each of which computes.
-  const int left_over = processes_ == 1 ? 0 : count / std::max(ranks_on_host, 1) - 1;
-  most_coders_ = static_cast<size_t>(asked >= 0 ? asked : std::clamp(left_over, 0, kMostLeftOver));
-}
-
-void Engine::Impl::Shutdown() {
-  std::unique_lock<std::mutex> lock(mutex_);
-  if (stopped_) return;
-  stopped_ = true;
-  // Who waits for this rank is told, at once or when it asks.
-  std::set<const Communicator*> busy;
-  double patience_seconds = options_.timeout_seconds;
-  for (const auto& [key, op] : operations_) {
-    if (op != nullptr && !op->over) busy.insert(op->endpoint->communicator);
-  }
-  for (Communicator* comm : registry_.All()) {
-    if (!comm->broken.ok()) {
-      patience_seconds = std::min(patience_seconds, kPartingSecondsAfterAnError);
-    }
-    Break(*comm, {Code::kAborted, "a rank has ended its program (jaxccomp was shut down)"},
-          busy.contains(comm));
-  }
-  wake_.notify_all();
-  while (inline_drivers_ > 0) wake_.wait(lock);
-  lock.unlock();
-  if (progress_.joinable()) progress_.join();
-  coder_wake_.notify_all();
-  for (std::thread& coder : coders_) coder.join();
-  coders_.clear();
-  lock.lock();
-  // Which ends the last transfers, and with them their operations.
-  wire_.Close(milliseconds(static_cast<int64_t>(patience_seconds * 1000)));
-  lock.unlock();
-  workers_.Stop();
 }
 
 }  // namespace jaxccomp

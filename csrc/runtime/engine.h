@@ -56,7 +56,29 @@ class Engine {
   // Runs one operation. Returns its status when it is over by the time of return; else calls
   // `done` later, on a thread of the engine. The tensors stay valid until then. Never waits for
   // a peer longer than the spin_microseconds option.
+  //
+  // Of tensors on a device (Call::memory) only what is queued on the call's stream afterwards may
+  // touch them. The stream goes on when the operation is over, also when it failed: whoever passes no
+  // `done` hears of that from the next operation on the communicator, and from FirstError.
   std::optional<Status> Start(Site& site, Call call, std::function<void(Status)> done);
+  // For who moves values in its own way, outside of operations of the engine (nccl/).
+  // Where a call of `site` on that device takes place. Its communicator is watched from now on.
+  struct Place {
+    uint64_t communicator = 0;
+    int member = 0;
+    std::vector<std::string> members;   // what errors call them
+    uint64_t program_hash = 0;          // of the site's program, on this communicator; 0: in no program
+  };
+  Result<Place> FindPlace(Site& site, int64_t device);
+  // Why that communicator can no longer be used; Ok while it can.
+  Status StatusOf(uint64_t communicator) const;
+  // Asks its members whether it is usable there: who has ended says so, and then it is not here.
+  void Ask(uint64_t communicator);
+  // Makes it unusable on all ranks, which are told why.
+  void Break(uint64_t communicator, const Status& why);
+  double timeout_seconds() const;
+  // Why a communicator can no longer be used, the first that broke; Ok as long as none did.
+  Status FirstError() const;
   // XLA frees a program: forgets its call site.
   void Forget(Site& site);
 

@@ -105,6 +105,48 @@ void Engine::Forget(Site& site) {
   site.state.clear();
 }
 
+Status Engine::FirstError() const {
+  std::lock_guard<std::mutex> lock(impl_->mutex_);
+  return impl_->first_error_;
+}
+
+Result<Engine::Place> Engine::FindPlace(Site& site, int64_t device) {
+  std::lock_guard<std::mutex> lock(impl_->mutex_);
+  Result<Endpoint*> endpoint = impl_->registry_.FindEndpoint(site.spec, device);
+  if (!endpoint.ok()) return endpoint.status();
+  Communicator& comm = *(*endpoint)->communicator;
+  comm.outside = true;
+  Place place;
+  place.communicator = comm.id;
+  place.member = (*endpoint)->member;
+  for (int i = 0; i < comm.size(); ++i) place.members.push_back(comm.MemberName(i));
+  if (site.program != nullptr) place.program_hash = site.program->HashOf(comm);
+  return place;
+}
+
+Status Engine::StatusOf(uint64_t communicator) const {
+  std::lock_guard<std::mutex> lock(impl_->mutex_);
+  const Communicator* comm = impl_->registry_.Find(communicator);
+  return comm == nullptr ? Status::Ok() : comm->broken;
+}
+
+void Engine::Ask(uint64_t communicator) {
+  std::lock_guard<std::mutex> lock(impl_->mutex_);
+  const Communicator* comm = impl_->registry_.Find(communicator);
+  if (comm != nullptr) impl_->AskWhetherBroken(*comm);
+}
+
+void Engine::Break(uint64_t communicator, const Status& why) {
+  std::lock_guard<std::mutex> lock(impl_->mutex_);
+  Communicator* const comm = impl_->registry_.Find(communicator);
+  if (comm != nullptr) impl_->Break(*comm, why, true);
+}
+
+double Engine::timeout_seconds() const {
+  std::lock_guard<std::mutex> lock(impl_->mutex_);
+  return impl_->options_.timeout_seconds;
+}
+
 void Engine::StartTrace() {
   std::lock_guard<std::mutex> lock(impl_->mutex_);
   impl_->executor().trace().Start();

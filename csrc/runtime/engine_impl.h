@@ -39,9 +39,13 @@ class Engine::Impl final : public Receiver, public Executor::Listener {
   // Executor::Listener
   void OnOver(Operation* op) override;
   void OnFailed(Operation* op) override;
+  void OnSizes(Operation* op) override;
   void OnBacklog() override;
   // How many threads help with computations: `asked`, or, for -1, the cores that no rank needs.
   void SetCoders(int64_t asked, int ranks_on_host);
+
+  void Break(Communicator& comm, const Status& why, bool tell);
+  void AskWhetherBroken(const Communicator& comm);
 
   Executor& executor() { return executor_; }
 
@@ -50,6 +54,7 @@ class Engine::Impl final : public Receiver, public Executor::Listener {
   std::mutex mutex_;
   Options options_;
   Stats stats_{};
+  Status first_error_;   // of any communicator
   Registry registry_;
   Wire wire_;
 
@@ -61,12 +66,15 @@ class Engine::Impl final : public Receiver, public Executor::Listener {
   void FillHeader(Operation* op, const Site& site, const Endpoint::Launch* launch) const;
   void Begin(Operation* op);
   bool Step(std::unique_lock<std::mutex>& lock) {
-    const bool polled = wire_.Poll();
-    return executor_.Run(lock) || polled;
+    bool any = wire_.Poll();
+    any |= executor_.PollDevices();
+    return executor_.Run(lock) || any;
   }
   void Drive(Operation* op, std::unique_lock<std::mutex>& lock);
   void Recycle(Operation* op);
   void EnsureProgress();
+
+  // engine_threads.cc
   void ProgressLoop();
   void Attend(std::unique_lock<std::mutex>& lock);
   void CoderLoop();
@@ -88,7 +96,6 @@ class Engine::Impl final : public Receiver, public Executor::Listener {
   Comparison* PendingComparison(Endpoint& endpoint, Endpoint::Launch& launch);
   // Goes as far with it as messages have come.
   void Compare(Endpoint& endpoint, Comparison& comparison);
-  void Break(Communicator& comm, const Status& why, bool tell);
 
   // engine_watch.cc: who waits for too long, and for whom
   void CheckTimes(Clock::time_point now);

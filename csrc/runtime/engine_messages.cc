@@ -98,6 +98,22 @@ void Engine::Impl::TellWhyBroken(const Communicator& comm, const Header& asked) 
   if (process != wire_.process()) Notify(process, AbortHeader(comm), AbortText(comm));
 }
 
+void Engine::Impl::AskWhetherBroken(const Communicator& comm) {
+  // A probe of what nobody comes to: only who cannot come any more has an answer.
+  Header header;
+  header.type = MessageType::kProbe;
+  header.communicator = comm.id;
+  header.sequence = ~uint64_t{0};
+  header.source_process = wire_.process();
+  if (comm.endpoints.empty()) return;
+  header.source = comm.endpoints.front()->member;
+  for (int member = 0; member < comm.size(); ++member) {
+    if (comm.processes[member] == wire_.process()) continue;
+    header.destination = member;
+    Notify(comm.processes[member], header);
+  }
+}
+
 Header Engine::Impl::AbortHeader(const Communicator& comm) const {
   Header header;
   header.type = MessageType::kAbort;
@@ -158,6 +174,11 @@ void Engine::Impl::OnPeerLost(int process, const Status& why) {
     // A process below 0: a message was broken so badly that its sender is unknown.
     const bool member = std::find(members.begin(), members.end(), process) != members.end();
     if (process < 0 || member) affected.insert(comm);
+  }
+  for (Communicator* comm : registry_.All()) {
+    const auto& members = comm->processes;
+    const bool member = std::find(members.begin(), members.end(), process) != members.end();
+    if (comm->outside && (process < 0 || member)) affected.insert(comm);
   }
   for (Communicator* comm : affected) Break(*comm, why, true);
 }
@@ -228,6 +249,7 @@ void Engine::Impl::OnFailed(Operation* op) {
 void Engine::Impl::Break(Communicator& comm, const Status& why, bool tell) {
   if (!comm.broken.ok()) return;
   comm.broken = why;
+  if (first_error_.ok()) first_error_ = why;
   for (const auto& endpoint : comm.endpoints) {
     for (auto& [hash, comparison] : endpoint->comparisons) comparison->held.clear();
   }

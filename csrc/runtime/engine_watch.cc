@@ -9,8 +9,6 @@ namespace {
 
 using std::chrono::duration;
 
-// How long an operation stands still before it asks its peers what they are doing.
-constexpr auto kProbeAfter = std::chrono::milliseconds(500);
 // The part of the deadline after which all members are asked, so that the error can name those
 // that did not come and not those that wait as well.
 constexpr double kRollCallAt = 0.8;
@@ -22,7 +20,7 @@ constexpr size_t kMostNames = 8;
 
 std::vector<int> Engine::Impl::WaitsFor(const Operation& op) const {
   std::vector<int> members;
-  if (op.held) {
+  if (op.comparing) {
     const Endpoint::Launch* launch = op.endpoint->FindLaunch(op.key.sequence);
     if (launch != nullptr && launch->comparison != nullptr) {
       members.push_back(launch->comparison->From(op.endpoint->member,
@@ -43,7 +41,7 @@ void Engine::Impl::Ask(const Operation& op, bool everybody) {
   std::vector<int> asked;
   if (everybody) {
     for (int member = 0; member < comm.size(); ++member) asked.push_back(member);
-  } else if (!op.held) {
+  } else {
     asked = WaitsFor(op);
   }
   for (int member : asked) {
@@ -51,7 +49,7 @@ void Engine::Impl::Ask(const Operation& op, bool everybody) {
     Header header = op.header;
     header.type = MessageType::kProbe;
     header.destination = member;
-    header.tag = op.held;
+    header.tag = op.comparing;
     Notify(comm.processes[member], header);
   }
 }
@@ -95,18 +93,23 @@ void Engine::Impl::CheckTimes(Clock::time_point now) {
     Operation* const op = owned.get();
     if (op == nullptr || op->over) continue;
     if (op->failed) {
-      // The caller must hear of it even if a dead peer holds a transfer open.
-      if (op->on_done != nullptr && now - op->failed_at > kFailureGrace) {
+      // The caller must hear of it even if a dead peer holds a transfer open. That of tensors on a
+      // device touches none of them.
+      const auto grace = op->device != nullptr ? std::chrono::seconds(0) : kFailureGrace;
+      if (op->on_done != nullptr && op->computing == 0 && now - op->failed_at > grace) {
         workers_.Run([done = std::move(op->on_done), status = op->status] { done(status); });
         op->on_done = nullptr;
       }
       continue;
     }
+    // A call is made long before the device comes to it.
+    if (op->device != nullptr && !op->device_ready) op->last_progress = now;
     const auto waited = now - op->last_progress;
     const double seconds = duration<double>(waited).count();
     const bool calls_roll = !op->roll_called && seconds > kRollCallAt * options_.timeout_seconds;
-    if (calls_roll || (!op->probed && waited > kProbeAfter)) {
-      op->probed = true;
+    if (calls_roll || waited > op->asks_after) {
+      // Again and again: a peer that was only late to come may have ended its program since.
+      op->asks_after = 2 * waited;
       op->roll_called |= calls_roll;
       quiet.push_back(key);
     }

@@ -48,7 +48,8 @@ void Executor::Begin(Operation* op) {
 void Executor::MakeReady(Operation* op, TaskId task) {
   const PlannedTask& t = op->plan->tasks[task];
   const bool transfer = t.kind == TaskKind::kSend || t.kind == TaskKind::kRecv;
-  (transfer || t.bytes <= kLightBytes ? ready_ : heavy_).push_back({op, task, {}});
+  const bool light = transfer || t.bytes <= kLightBytes || op->device != nullptr;
+  (light ? ready_ : heavy_).push_back({op, task, {}});
   if (heavy_.size() > 1) listener_->OnBacklog();
 }
 
@@ -69,11 +70,6 @@ std::vector<Piece> Executor::PiecesOf(const Operation& op, PartRange range) cons
   return pieces;
 }
 
-bool Executor::MayHold(const Operation& op, TaskId task, int64_t needed_bytes) const {
-  return needed_bytes == 0 || op.plan->tasks[task].lane <= op.first_lane ||
-         op.held_bytes + needed_bytes <= op.plan->limits.early_bytes;
-}
-
 void Executor::StartTask(Operation* op, TaskId task) {
   const PlannedTask& t = op->plan->tasks[task];
   if (t.kind == TaskKind::kRecv) {
@@ -91,11 +87,16 @@ void Executor::StartTask(Operation* op, TaskId task) {
     StartReceive(op, task, arrival);
     return;
   }
+  if (op->device != nullptr && AwaitsCaller(*op, t)) {
+    op->unready.push_back(task);
+    return;
+  }
   if (!Admit(op, task, 0)) return;
   Status status = Prepare(op, task, 0);
   if (!status.ok()) return Fail(op, std::move(status));
   Started(op, task);
   if (t.kind == TaskKind::kSend) return StartSend(op, task);
+  if (op->device != nullptr) return StartOnDevice(op, task);
   status = Compute(*op, t);
   if (!status.ok()) return Fail(op, std::move(status));
   TaskDone(op, task);
@@ -112,6 +113,7 @@ void Executor::StartSend(Operation* op, TaskId task) {
   Header header = op->header;
   header.destination = t.peer;
   header.tag = t.tag;
+  header.lane = t.lane;
   std::vector<Piece> pieces;
   if (t.src_code >= 0) {
     const Operation::Block& block = op->code[t.src_code];
@@ -120,9 +122,6 @@ void Executor::StartSend(Operation* op, TaskId task) {
     pieces = PiecesOf(*op, t.sources[0]);
   }
   header.payload_bytes = TotalBytes(pieces);
-  if (op->plan->receives_wait && process != wire_->process()) {
-    header.type = MessageType::kOnRequest;
-  }
   CollectiveStats& stats = (*stats_)[header.collective];
   stats.sent_bytes += header.payload_bytes;
   if (process != wire_->process()) stats.remote_bytes += header.payload_bytes;
@@ -176,6 +175,15 @@ void Executor::StartReceive(Operation* op, TaskId task, Arrival& arrival) {
     Fail(op, std::move(status));
   };
 
+  auto refuse_other_size = [&](int64_t expected_bytes) {
+    refuse({Code::kFailedPrecondition,
+            op->endpoint->communicator->MemberName(t.peer) + " sent " + std::to_string(bytes) +
+                " bytes where " + std::to_string(expected_bytes) +
+                " are expected: the shapes or sizes differ between the ranks"});
+  };
+  if (t.packed && bytes != op->plan->code_bytes[t.dst_code]) {
+    return refuse_other_size(op->plan->code_bytes[t.dst_code]);
+  }
   if (t.dst_code >= 0 && (bytes < 0 || bytes > op->plan->code_bytes[t.dst_code])) {
     return refuse({Code::kDataLoss, "an encoded message of " + std::to_string(bytes) +
                                         " bytes is too long for its values"});
@@ -188,13 +196,7 @@ void Executor::StartReceive(Operation* op, TaskId task, Arrival& arrival) {
     pieces = {{op->code[t.dst_code].buffer.get(), bytes}};
   } else {
     pieces = PiecesOf(*op, t.dst);
-    if (TotalBytes(pieces) != bytes) {
-      return refuse({Code::kFailedPrecondition,
-                     op->endpoint->communicator->MemberName(t.peer) + " sent " +
-                         std::to_string(bytes) + " bytes where " +
-                         std::to_string(TotalBytes(pieces)) +
-                         " are expected: the shapes or sizes differ between the ranks"});
-    }
+    if (TotalBytes(pieces) != bytes) return refuse_other_size(TotalBytes(pieces));
   }
   if (transport == nullptr) {
     Scatter(arrival.payload.data(), pieces);
@@ -211,6 +213,9 @@ void Executor::StartReceive(Operation* op, TaskId task, Arrival& arrival) {
 void Executor::TransferDone(Operation* op, TaskId task, Status status) {
   --op->in_flight;
   op->waiting[task] = 0;
+  if (op->device != nullptr) {
+    status = EndOnDevice(op, op->plan->tasks[task], std::move(status));
+  }
   if (op->failed) return CheckOver(op);
   if (!status.ok()) return Fail(op, std::move(status));
   op->last_progress = Operation::Clock::now();
@@ -236,8 +241,8 @@ void Executor::Ended(Operation* op, TaskId task) {
 void Executor::TaskDone(Operation* op, TaskId task) {
   Ended(op, task);
   const PlannedTask& t = op->plan->tasks[task];
-  for (int32_t i : t.touched_scratch) Release(op, &op->scratch[i]);
-  for (int32_t i : t.touched_codes) Release(op, &op->code[i]);
+  for (int32_t i : t.touched_scratch) Release(op, &op->scratch[i], ScratchPool(op));
+  for (int32_t i : t.touched_codes) Release(op, &op->code[i], CodePool(op));
   op->held_bytes -= StagedBytes(*op, t);
   for (TaskId next : t.dependents) {
     if (--op->open_deps[next] == 0) MakeReady(op, next);
@@ -275,6 +280,7 @@ void Executor::Fail(Operation* op, Status status) {
   }
   op->arrivals.clear();
   op->parked = {};
+  op->unready.clear();
   for (Announced announced : unwanted) wire_->To(announced.process)->Discard(announced);
   listener_->OnFailed(op);
   --op->in_flight;
@@ -282,15 +288,17 @@ void Executor::Fail(Operation* op, Status status) {
 }
 
 void Executor::CheckOver(Operation* op) {
-  if (op->over || op->in_flight > 0 || (!op->failed && op->open_tasks > 0)) return;
+  if (op->over || (op->device != nullptr && !IsSettled(op))) return;
+  if (op->in_flight > 0 || (!op->failed && op->open_tasks > 0)) return;
   op->over = true;
-  for (auto* blocks : {&op->scratch, &op->code}) {
+  for (auto [blocks, pool] :
+       {std::pair{&op->scratch, ScratchPool(op)}, std::pair{&op->code, CodePool(op)}}) {
     for (Operation::Block& block : *blocks) {
-      if (block.buffer != nullptr) pool_.Give(std::move(block.buffer), block.capacity_bytes);
+      if (block.buffer != nullptr) pool->Give(std::move(block.buffer), block.capacity_bytes);
     }
     blocks->clear();
   }
-  if (!op->failed) FillUnwritten(*op);
+  if (!op->failed && op->device == nullptr) FillUnwritten(*op);
   listener_->OnOver(op);
 }
 

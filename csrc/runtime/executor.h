@@ -2,11 +2,15 @@
 //
 // Sends, receives and small computations start under the engine's lock; larger computations
 // (copy, merge, encode, decode) are queued for whatever thread drives the engine and run
-// without the lock, so that several chunks are coded while others are on the wire.
+// without the lock, so that several chunks are coded while others are on the wire. Those on values in
+// a device's memory are started there, any number of them, and completed by polling the device
+// (executor_device.cc).
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <mutex>
 #include <span>
 #include <vector>
@@ -27,6 +31,8 @@ class Executor {
    public:
     virtual void OnOver(Operation* op) = 0;
     virtual void OnFailed(Operation* op) = 0;
+    // The sizes that its plan waits for are here.
+    virtual void OnSizes(Operation* op) = 0;
     // More large computations wait than one thread can run.
     virtual void OnBacklog() = 0;
 
@@ -43,11 +49,24 @@ class Executor {
   void Arrived(Operation* op, const Header& header, std::span<const std::byte> payload,
                Announced announced);
   void TransferDone(Operation* op, TaskId task, Status status);
+  // What the device did for the operation as a whole.
+  void WholeDone(Operation* op, Status status);
   void Fail(Operation* op, Status status);
 
   // Starts what is ready; runs at most one large computation, giving up `lock` meanwhile. True
   // when anything was done.
   bool Run(std::unique_lock<std::mutex>& lock);
+  // A new operation's tensors lie on its call's device: joins the caller's stream.
+  Status Enter(Operation* op);
+  // Completes what devices are done with; true when anything happened.
+  bool PollDevices();
+  // Whether only PollDevices can tell that something has ended.
+  bool AwaitsDevices() const;
+  // Waits for what is under way on devices, for `patience` at most, at the end of the program. False
+  // when some still goes on.
+  bool DrainDevices(std::unique_lock<std::mutex>& lock, std::chrono::milliseconds patience);
+  // Gives back what is kept of their memory; of a device that still goes on, nothing.
+  void ForgetDevices();
   Trace& trace() { return trace_; }
   bool HasComputations() const { return !heavy_.empty(); }
   bool HasWork() const { return !ready_.empty() || !heavy_.empty(); }
@@ -65,7 +84,7 @@ class Executor {
   void StartSend(Operation* op, TaskId task);
   void StartReceive(Operation* op, TaskId task, Arrival& arrival);
   void TaskDone(Operation* op, TaskId task);
-  void Release(Operation* op, Operation::Block* block);
+  void Release(Operation* op, Operation::Block* block, BufferPool* pool);
   void CheckOver(Operation* op);
   // For the record.
   void Started(Operation* op, TaskId task);
@@ -80,8 +99,25 @@ class Executor {
   int64_t StagedBytes(const Operation& op, const PlannedTask& task) const;
   // Takes it.
   Status Prepare(Operation* op, TaskId task, int64_t arriving_bytes);
-  bool Provide(Operation* op, Operation::Block* block, int64_t bytes);
+  // What has come early is counted too, whatever operation it is for.
+  void RecordPeak(Operation* op);
+  bool Provide(Operation* op, Operation::Block* block, BufferPool* pool, int64_t bytes);
+  BufferPool* ScratchPool(Operation* op) {
+    return op->device != nullptr ? &op->device->values : &pool_;
+  }
+  BufferPool* CodePool(Operation* op) { return op->device != nullptr ? &op->device->codes : &pool_; }
   std::vector<Piece> PiecesOf(const Operation& op, PartRange range) const;
+
+
+  // executor_device.cc. Whether a task must wait until the caller's stream has come to the call.
+  bool AwaitsCaller(const Operation& op, const PlannedTask& task) const;
+  void StartOnDevice(Operation* op, TaskId task);
+  Status EndOnDevice(Operation* op, const PlannedTask& task, Status status);
+  void CountStarted(Operation* op);
+  void CallerReady(Operation* op);
+  void LeaveCall(Operation* op);
+  // False while there is, or has just been started, work that the operation's end waits for.
+  bool IsSettled(Operation* op);
 
   Wire* const wire_;
   Listener* const listener_;
@@ -90,6 +126,7 @@ class Executor {
   Trace trace_;
   std::deque<Item> ready_;   // transfers and light computations
   std::deque<Item> heavy_;
+  std::vector<std::unique_ptr<DeviceUse>> devices_;
 };
 
 }  // namespace jaxccomp

@@ -6,6 +6,11 @@
 
 namespace jaxccomp {
 
+bool Executor::MayHold(const Operation& op, TaskId task, int64_t needed_bytes) const {
+  return needed_bytes == 0 || op.plan->tasks[task].lane <= op.first_lane ||
+         op.held_bytes + needed_bytes <= op.plan->limits.early_bytes;
+}
+
 int64_t Executor::StagedBytes(const Operation& op, const PlannedTask& task) const {
   if (task.staged_bytes == 0) return 0;
   const int process = op.endpoint->communicator->processes[task.peer];
@@ -40,39 +45,42 @@ void Executor::Unpark(Operation* op) {
   }
 }
 
-bool Executor::Provide(Operation* op, Operation::Block* block, int64_t bytes) {
+bool Executor::Provide(Operation* op, Operation::Block* block, BufferPool* pool, int64_t bytes) {
   if (block->buffer != nullptr) return true;
-  block->buffer = pool_.Take(bytes);
+  block->buffer = pool->Take(bytes);
   if (block->buffer == nullptr) return false;
   block->capacity_bytes = bytes;
   op->held_bytes += BufferPool::TakenBytes(bytes);
-  op->peak_bytes = std::max(op->peak_bytes, op->held_bytes);
   return true;
+}
+
+void Executor::RecordPeak(Operation* op) {
+  op->peak_bytes = std::max(op->peak_bytes, op->held_bytes + wire_->EarlyBytes());
 }
 
 Status Executor::Prepare(Operation* op, TaskId task, int64_t arriving_bytes) {
   const PlannedTask& t = op->plan->tasks[task];
   bool provided = true;
   for (int32_t i : t.touched_scratch) {
-    provided &= Provide(op, &op->scratch[i], op->plan->scratch_bytes[i]);
+    provided &= Provide(op, &op->scratch[i], ScratchPool(op), op->plan->scratch_bytes[i]);
   }
   if (t.dst_code >= 0) {
     const bool arrives = t.kind == TaskKind::kRecv;
-    provided &= Provide(op, &op->code[t.dst_code],
+    provided &= Provide(op, &op->code[t.dst_code], CodePool(op),
                         arrives ? arriving_bytes : op->plan->code_bytes[t.dst_code]);
     if (arrives) op->code[t.dst_code].used_bytes = arriving_bytes;
   }
   op->held_bytes += StagedBytes(*op, t);
-  op->peak_bytes = std::max(op->peak_bytes, op->held_bytes);
+  RecordPeak(op);
   if (provided) return Status::Ok();
   return {Code::kUnavailable, "out of memory for the temporary buffers of a collective; a smaller "
                               "chunk_bytes option needs less"};
 }
 
-void Executor::Release(Operation* op, Operation::Block* block) {
+void Executor::Release(Operation* op, Operation::Block* block, BufferPool* pool) {
   if (--block->uses_left == 0 && block->buffer != nullptr) {
     op->held_bytes -= BufferPool::TakenBytes(block->capacity_bytes);
-    pool_.Give(std::move(block->buffer), block->capacity_bytes);
+    pool->Give(std::move(block->buffer), block->capacity_bytes);
     block->buffer = nullptr;
   }
 }

@@ -56,7 +56,13 @@ void AdviseHugePages(void* data, int64_t bytes) {
 #endif
 }
 
-void BufferPool::Free::operator()(std::byte* p) const { std::free(p); }
+void BufferPool::Free::operator()(std::byte* p) const {
+  if (source == nullptr) {
+    std::free(p);
+  } else {
+    source->Free(p);
+  }
+}
 
 int64_t BufferPool::TakenBytes(int64_t bytes) {
   if (bytes <= kSmallestClassBytes) return kSmallestClassBytes;
@@ -75,6 +81,7 @@ BufferPool::Buffer BufferPool::Take(int64_t bytes) {
     kept_bytes_ -= size;
     return buffer;
   }
+  if (source_ != nullptr) return Buffer(source_->Allocate(size), {source_});
   return Buffer(static_cast<std::byte*>(std::aligned_alloc(kSmallestClassBytes, size)));
 }
 

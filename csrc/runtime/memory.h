@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 namespace jaxccomp {
@@ -24,13 +25,34 @@ void UseHugePagesInHeap();
 // Asks for huge pages behind [data, data + bytes), before its first write; a hint.
 void AdviseHugePages(void* data, int64_t bytes);
 
-// Page-aligned buffers by size class. Not thread-safe: used under the engine's lock.
+// Owns what must not be freed, since a device that has stopped may still write there.
+template <typename T>
+void KeepForEver(std::unique_ptr<T> object) {
+  static auto* const kept = new std::vector<std::unique_ptr<T>>;
+  kept->push_back(std::move(object));
+}
+
+// Buffers by size class, page-aligned in the host's memory. Not thread-safe: used under the engine's
+// lock.
 class BufferPool {
  public:
+  // Where memory that is not the host's comes from.
+  class Source {
+   public:
+    virtual std::byte* Allocate(int64_t bytes) = 0;  // null when there is none
+    virtual void Free(std::byte* memory) = 0;
+
+   protected:
+    ~Source() = default;
+  };
   struct Free {
+    Source* source = nullptr;
     void operator()(std::byte* p) const;
   };
   using Buffer = std::unique_ptr<std::byte[], Free>;
+
+  // Without a source, of the host's. The source outlives the pool's buffers.
+  explicit BufferPool(Source* source = nullptr) : source_(source) {}
 
   // What Take(bytes) takes.
   static int64_t TakenBytes(int64_t bytes);
@@ -41,6 +63,7 @@ class BufferPool {
 
  private:
   static constexpr int64_t kKeptBytes = 512ll << 20;
+  Source* const source_;
   std::map<int64_t, std::vector<Buffer>> kept_;
   int64_t kept_bytes_ = 0;
 };

@@ -11,6 +11,7 @@
 
 #include "runtime/call.h"
 #include "runtime/communicator.h"
+#include "runtime/device_use.h"
 #include "runtime/memory.h"
 #include "runtime/plan.h"
 #include "transport/transport.h"
@@ -24,9 +25,10 @@ struct Arrival {
   Announced announced;              // else
 };
 
+struct AwaitedSizes;
 struct Operation;
 
-// Told by the transport that a task's bytes are through.
+// Told by the transport that a task's bytes are through, or by the device that it has computed it.
 class TransferDone final : public Completion {
  public:
   Operation* operation = nullptr;
@@ -36,8 +38,16 @@ class TransferDone final : public Completion {
 
 class Executor;
 
+// Told by the device that what it does for the operation as a whole is over.
+class WholeDone final : public Completion {
+ public:
+  Operation* operation = nullptr;
+  void Done(Status status) override;
+};
+
 struct Operation {
   using Clock = std::chrono::steady_clock;
+  static constexpr Clock::duration kAsksAfter = std::chrono::milliseconds(500);
 
   Executor* executor = nullptr;
   MatchKey key;
@@ -72,6 +82,16 @@ struct Operation {
   int64_t held_bytes = 0;              // of temporary memory
   int64_t peak_bytes = 0;
 
+  // Of an operation on values in a device's memory; null and nothing else.
+  DeviceUse* device = nullptr;
+  uint64_t device_call = 0;            // 0 once it has left
+  bool device_ready = false;           // the caller's stream has come to the call
+  bool device_filled = false;          // FillUnwritten's part is over, or under way
+  int64_t computing = 0;               // of in_flight: computations on the device
+  std::vector<TaskId> unready;         // tasks that wait for device_ready
+  std::shared_ptr<AwaitedSizes> sizes; // null unless the plan waits for them (device_sizes.h)
+  WholeDone whole;
+
   std::vector<Clock::time_point> started;  // per task, while tasks are recorded (trace.h)
   int64_t trace_number = 0;
 
@@ -80,12 +100,15 @@ struct Operation {
   Status status;
   bool failed = false;
   bool over = false;                   // nothing touches the buffers any more
-  bool held = false;                   // waits for the comparison of its program
-  bool probed = false;                 // those it waits for were asked
+  bool held = false;                   // has not begun: waits for the comparison of its program or
+                                       // for its sizes
+  bool comparing = false;              // for the former
   bool roll_called = false;            // all members were asked
   std::vector<uint8_t> present;        // by member: has answered that it has come as far
   bool driven = false;                 // a caller still waits in Engine::Start
   bool remote = false;                 // some peer is in another process
+  // How long it stands still before it asks those it waits for what they are doing.
+  Clock::duration asks_after = kAsksAfter;
   Clock::time_point begun, last_progress, failed_at;
   std::function<void(Status)> on_done; // null while driven, and once it has been called
 };

@@ -1,5 +1,10 @@
 // A schedule made ready to run: each slot resolved to parts of tensors, each task with the tasks
 // that wait for it. A call site has one plan per endpoint, made on its first run.
+//
+// Transports see the host's memory only. Where the tensors lie on a device, raw values that travel are
+// packed into a pinned block before they are sent, and unpacked from one after they have come: two
+// tasks stand for one of the schedule. Messages are the same as those of values in the host's memory,
+// so both kinds of rank work together.
 #pragma once
 
 #include <cstdint>
@@ -38,6 +43,8 @@ struct PartRange {
 struct PlannedTask {
   TaskKind kind;
   bool final;
+  bool packed = false;            // on a device: values on their way between a raw message and
+                                  // their place, packed in a code block (kEncode, kRecv, kDecode)
   int32_t lane;
   int32_t peer;
   uint32_t tag;
@@ -64,7 +71,6 @@ struct Plan {
   std::vector<int64_t> code_bytes;     // the most encoded bytes of each
   std::vector<int32_t> lane_tasks;     // tasks by lane
   MemoryLimits limits;
-  bool receives_wait = false;          // some rank may let what it receives wait for memory
   std::unordered_map<uint64_t, TaskId> receives;   // by (peer, tag)
   std::vector<Part> unwritten;         // results that no task writes: set to zero, or, in a
                                        // prefix reduction, to what changes nothing
@@ -72,6 +78,8 @@ struct Plan {
   std::shared_ptr<const Codec> codec;
   ReduceOp reduce_op = ReduceOp::kSum;
   int64_t divisor = 1;
+  bool on_device = false;              // for tensors in a device's memory
+  bool starts_from_operands = false;   // OpSpec::StartsFromOperands
   bool streams = false;                // copies into results go past the caches
   int64_t total_bytes = 0;
   const Algorithm* algorithm = nullptr;

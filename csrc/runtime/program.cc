@@ -40,7 +40,7 @@ uint64_t Program::Add(const OpSpec& spec, uint64_t signature,
       }));
   uint64_t id = Mix(Mix(identity, ordinal), group.communicator);
   for (int64_t device : group.devices) id = Mix(id, static_cast<uint64_t>(device));
-  members_.push_back({identity, index, id, std::move(text)});
+  members_.push_back({identity, index, spec.nccl, id, std::move(text)});
   return id;
 }
 
@@ -68,6 +68,13 @@ void Program::ForEachIn(const Communicator& comm, Visit visit) const {
 uint64_t Program::HashOf(const Communicator& comm) const {
   uint64_t sum = 1;
   ForEachIn(comm, [&](const Member& m) { sum += m.id; });
+  if (std::any_of(members_.begin(), members_.end(), [](const Member& m) { return m.nccl; })) {
+    const bool mesh = !comm.devices.empty();
+    for (const Member& m : members_) {
+      const Group& group = groups_[m.group];
+      if (mesh ? !group.devices.empty() : TakesPart(comm, group)) sum = Mix(sum, m.id);
+    }
+  }
   return sum == 0 ? 1 : sum;
 }
 
@@ -117,6 +124,13 @@ Result<std::unique_ptr<Site>> MakeSite(OpSpec spec) {
     if (program == nullptr) program = std::make_shared<Program>(open.next_id++);
     site->id = program->Add(spec, site->header.signature, site->text);
     site->program = program;
+  }
+  if (spec.nccl) {
+    // What its ranks tell each other when they meet: a row of bytes from each, for all.
+    spec.collective = Collective::kAllgather;
+    spec.algorithm = "auto";
+    spec.counts.clear();
+    spec.pairs.clear();
   }
   site->spec = std::move(spec);
   return site;

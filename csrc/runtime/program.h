@@ -35,7 +35,9 @@ class Program {
   uint64_t id() const { return id_; }
   // Adds a call site and returns what tells it apart from all others of the program.
   uint64_t Add(const OpSpec& spec, uint64_t signature, std::shared_ptr<const std::string> text);
-  // Hash of the call sites in which that communicator takes part; the same whatever their order.
+  // Hash of the call sites in which that communicator takes part; the same whatever their order. Only
+  // NCCL's need an order (docs/nccl.md): with any in the program, that of the call sites counts as
+  // well, for devices of a mesh that of all call sites of the mesh.
   uint64_t HashOf(const Communicator& comm) const;
   // No call site is added from now on. False when that was so before.
   bool Close() { return !closed_.exchange(true, std::memory_order_relaxed); }
@@ -53,6 +55,7 @@ class Program {
   struct Member {
     uint64_t identity;   // its signature and its place in the program's text
     size_t group;        // in groups_
+    bool nccl;
     uint64_t id;         // unique: identity, group, and its ordinal where these are equal
     std::shared_ptr<const std::string> text;
   };

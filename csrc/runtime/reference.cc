@@ -13,6 +13,19 @@ uint32_t ChecksumOf(const Operation& op, const Part& part) {
   return Crc32c({ReferenceOf(op, part), static_cast<size_t>(part.bytes)});
 }
 
+}  // namespace
+
+const std::byte* ReferenceOf(const Operation& op, const Part& part) {
+  if (op.call.refs.empty()) return nullptr;
+  return static_cast<const std::byte*>(op.call.refs[part.index].data) + part.offset;
+}
+
+std::byte* PutChecksum(const Operation& op, const Part& part, std::byte* at) {
+  const uint32_t checksum = ChecksumOf(op, part);
+  std::memcpy(at, &checksum, sizeof(checksum));
+  return at + sizeof(checksum);
+}
+
 Status OtherReference(const Operation& op, const Part& part) {
   const Communicator& comm = *op.endpoint->communicator;
   const int64_t first = part.offset / SizeBytes(part.dtype);
@@ -28,26 +41,19 @@ Status OtherReference(const Operation& op, const Part& part) {
               "as after a checkpoint was loaded"};
 }
 
-}  // namespace
-
-const std::byte* ReferenceOf(const Operation& op, const Part& part) {
-  if (op.call.refs.empty()) return nullptr;
-  return static_cast<const std::byte*>(op.call.refs[part.index].data) + part.offset;
-}
-
-std::byte* PutChecksum(const Operation& op, const Part& part, std::byte* at) {
-  const uint32_t checksum = ChecksumOf(op, part);
-  std::memcpy(at, &checksum, sizeof(checksum));
-  return at + sizeof(checksum);
+Status SplitChecksum(std::span<const std::byte>* code, uint32_t* checksum) {
+  if (code->size() < sizeof(*checksum)) {
+    return {Code::kDataLoss, "an encoded message is too short for the checksum of its reference"};
+  }
+  std::memcpy(checksum, code->data(), sizeof(*checksum));
+  *code = code->subspan(sizeof(*checksum));
+  return Status::Ok();
 }
 
 Status TakeChecksum(const Operation& op, const Part& part, std::span<const std::byte>* code) {
   uint32_t sent = 0;
-  if (code->size() < sizeof(sent)) {
-    return {Code::kDataLoss, "an encoded message is too short for the checksum of its reference"};
-  }
-  std::memcpy(&sent, code->data(), sizeof(sent));
-  *code = code->subspan(sizeof(sent));
+  Status status = SplitChecksum(code, &sent);
+  if (!status.ok()) return status;
   return sent == ChecksumOf(op, part) ? Status::Ok() : OtherReference(op, part);
 }
 
@@ -58,6 +64,7 @@ Status CheckCodesHaveReferences(const Plan& plan) {
                        [&](const Part& part) { return part.space == space; });
   };
   for (const PlannedTask& task : plan.tasks) {
+    if (task.packed) continue;
     const bool merges = task.kind == TaskKind::kMerge;
     // A result may have taken the place of its reference: it cannot be encoded anew.
     const bool encodes =

@@ -21,7 +21,13 @@ const std::byte* ReferenceOf(const Operation& op, const Part& part);
 // Writes the checksum of the part's reference and returns where the code goes on.
 std::byte* PutChecksum(const Operation& op, const Part& part, std::byte* at);
 
-// Takes the sender's checksum off `code`. kFailedPrecondition when this rank's is another one.
+// Takes the sender's checksum off `code`.
+Status SplitChecksum(std::span<const std::byte>* code, uint32_t* checksum);
+
+// The error of a part whose reference is another one than the sender's.
+Status OtherReference(const Operation& op, const Part& part);
+
+// Takes the sender's checksum off `code` and compares. kFailedPrecondition when this rank's is another one.
 Status TakeChecksum(const Operation& op, const Part& part, std::span<const std::byte>* code);
 
 // Whether all that the plan codes are parts of operands and results, which have references.

@@ -27,6 +27,7 @@ class Wire {
   bool HasLocalMessages() const { return local_->NeedsPolling(); }
   // Whether payloads are under way to or from other processes.
   bool HasRemoteTransfers() const { return remote_ != nullptr && remote_->HasTransfers(); }
+  int64_t EarlyBytes() const { return remote_ != nullptr ? remote_->EarlyBytes() : 0; }
   // Leaves every transport; whoever waits for one is told. Nothing is sent afterwards.
   void Close(std::chrono::milliseconds patience) {
     if (remote_ != nullptr) remote_->Part(patience);

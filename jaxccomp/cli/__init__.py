@@ -1,1 +1,1 @@
-"""The command line: ``python -m jaxccomp info`` and ``bench``."""
+"""The command line: ``python -m jaxccomp info``, ``bench``, ``run`` and others."""

@@ -7,9 +7,16 @@ import sys
 from collections.abc import Sequence
 
 from jaxccomp import errors
-from jaxccomp.cli import bench, info, schedule
+from jaxccomp.cli import bench, doctor, info, run, schedule, tune
 
-_COMMANDS = {"info": info, "bench": bench, "schedule": schedule}
+_COMMANDS = {
+    "info": info,
+    "doctor": doctor,
+    "bench": bench,
+    "run": run,
+    "schedule": schedule,
+    "tune": tune,
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -369,7 +369,7 @@ std::vector<std::string> SpecsToTest() {
     const auto codec = LookupCodec(spec);
     if (codec.status().code() == Code::kUnavailable) {
       std::printf("codec '%s' left out: %s\n", spec.c_str(), codec.status().message().c_str());
-    } else if (CHECK_OK(codec)) {
+    } else if (CHECK_OK(codec) && (*codec)->traits().runs_on_host) {
       specs.push_back(spec);
     }
   };

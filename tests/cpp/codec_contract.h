@@ -9,7 +9,7 @@
 
 namespace jaxccomp::testing {
 
-// Every codec that can be used here, with its defaults and with each option at each of its choices
+// Every codec that can be used on the host here, with its defaults and with each option at each of its choices
 // or limits; and pipelines of two.
 std::vector<std::string> SpecsToTest();
 

@@ -1,5 +1,5 @@
-// Runs every registered test, or those whose name contains argv[1]. JAXCCOMP_LIBZFP is where libzfp
-// lies, if not on the loader's path.
+// Runs every registered test, or those whose name contains argv[1]. JAXCCOMP_LIBZFP and
+// JAXCCOMP_LIBNVCOMP are where these libraries lie, if not on the loader's path.
 #include <cstdio>
 #include <cstdlib>
 #include <string_view>
@@ -11,6 +11,7 @@ int main(int argc, char** argv) {
   using namespace jaxccomp::testing;
   const std::string_view filter = argc > 1 ? argv[1] : "";
   if (const char* path = std::getenv("JAXCCOMP_LIBZFP")) jaxccomp::AddLibraryPath("zfp", path);
+  if (const char* path = std::getenv("JAXCCOMP_LIBNVCOMP")) jaxccomp::AddLibraryPath("nvcomp", path);
   int passed = 0, failed = 0;
   for (const TestCase& test : Tests()) {
     if (std::string_view(test.name).find(filter) == std::string_view::npos) continue;

@@ -6,7 +6,7 @@
 //   failed = lib.JaxccompCheckMpiTransport(c_uint64(MPI._handleof(comm)),
 //                                          c_uint64(MPI._handleof(MPI.BYTE)),
 //                                          c_int64(unit_bytes), c_uint32(payload_tags),
-//                                          c_int(all_remote), c_int(full))
+//                                          c_int64(credit_bytes), c_int(full))
 //
 // Every rank returns how many of its checks failed.
 #include <algorithm>
@@ -22,6 +22,7 @@
 
 #include "check.h"
 #include "transport/mpi/mpi_transport.h"
+#include "transport/pieces.h"
 
 namespace jaxccomp {
 namespace {
@@ -144,7 +145,6 @@ void CheckExchange(MpiTransport* transport, Node* node, const std::vector<int64_
       for (int d = 0; d < ranks; ++d) {
         Header header;
         header.tag = static_cast<uint32_t>(r * sizes.size() + s);
-        if (header.tag % 2 == 1) header.type = MessageType::kOnRequest;
         header.sequence = node->phase;
         header.destination = d;
         header.payload_bytes = sizes[s];
@@ -182,29 +182,46 @@ void CheckExchange(MpiTransport* transport, Node* node, const std::vector<int64_
 }
 
 // Announced payloads that are pulled last first, or dropped. With more of them than there are
-// MPI tags, some share a tag and must not be mixed up.
-void CheckLatePulls(MpiTransport* transport, Node* node, int count) {
+// MPI tags, some share a tag and must not be mixed up. As many as `early` of them come on credit.
+void CheckLatePulls(MpiTransport* transport, Node* node, int count, int early) {
   const int ranks = transport->process_count(), self = transport->process();
   const int to = (self + 1) % ranks;
   const auto& arrivals = node->StartPhase(0);
-  const int64_t bytes = MpiTransport::kEagerBytes + 1;
+  // Some are more than there is credit for.
+  auto bytes_of = [](int i) -> int64_t {
+    return i % 7 == 3 ? 100 << 10 : MpiTransport::kEagerBytes + 1;
+  };
   std::vector<Bytes> payloads;
   std::deque<Waiter> sent;
-  for (int i = 0; i < count; ++i) payloads.push_back(Pattern(self, to, i, bytes));
+  for (int i = 0; i < count; ++i) payloads.push_back(Pattern(self, to, i, bytes_of(i)));
   for (int i = 0; i < count; ++i) {
     Header header;
     header.sequence = node->phase;
     header.tag = static_cast<uint32_t>(i);
-    if (i % 4 != 1) header.type = MessageType::kOnRequest;
-    header.payload_bytes = bytes;
+    header.lane = (count - i) / 3;
+    header.payload_bytes = bytes_of(i);
     sent.emplace_back();
-    const Piece piece{payloads[i].data(), bytes};
+    const Piece piece{payloads[i].data(), bytes_of(i)};
     transport->Send(to, header, {&piece, 1}, &sent.back());
     transport->Poll();
   }
-  PollUntil(transport, [&] { return arrivals.size() == static_cast<size_t>(count); });
+  int in_place_count = 0;
+  PollUntil(transport, [&] {
+    return arrivals.size() == static_cast<size_t>(count) &&
+           std::ranges::count_if(arrivals, [&](const auto& a) {
+             return !transport->InPlace(a->announced).empty();
+           }) >= early;
+  });
   for (int i = count - 1; i >= 0; --i) {
     Node::Arrival* arrival = arrivals[static_cast<size_t>(i)].get();
+    const auto in_place = transport->InPlace(arrival->announced);
+    if (!in_place.empty()) {
+      ++in_place_count;
+      arrival->payload.resize(static_cast<size_t>(bytes_of(i)));
+      CopyPieces(in_place, Cut(&arrival->payload, 2, 5));
+      CHECK(arrival->payload == Pattern(arrival->header.source_process, self,
+                                        arrival->header.tag, bytes_of(i)));
+    }
     if (i % 3 == 0) {
       transport->Discard(arrival->announced);
       arrival->announced = {};
@@ -219,10 +236,12 @@ void CheckLatePulls(MpiTransport* transport, Node* node, int count) {
     }
     return true;
   });
+  CHECK_EQ(in_place_count, early);
   for (const auto& a : arrivals) {
     if (!a->pulled) continue;
     CHECK_OK(a->pulled->status);
-    CHECK(a->payload == Pattern(a->header.source_process, self, a->header.tag, bytes));
+    const auto index = static_cast<int>(a->header.tag);
+    CHECK(a->payload == Pattern(a->header.source_process, self, a->header.tag, bytes_of(index)));
   }
   for (const Waiter& w : sent) CHECK_OK(w.status);
 }
@@ -245,10 +264,11 @@ void CheckMisuse(MpiTransport* transport) {
 }  // namespace
 }  // namespace jaxccomp
 
-// `unit_bytes` and `payload_tags` are MpiConfig's. `full`: also payloads of 64 MiB. Nothing is
-// under way on `comm` when all ranks have returned.
+// `unit_bytes` and `payload_tags` are MpiConfig's. `credit_bytes`: as if each process were on a
+// host of its own, with so much credit; -1: as on one host. `full`: also payloads of 64 MiB.
+// Nothing is under way on `comm` when all ranks have returned.
 extern "C" int JaxccompCheckMpiTransport(uint64_t comm, uint64_t byte_type, int64_t unit_bytes,
-                                         uint32_t payload_tags, int all_remote, int full) {
+                                         uint32_t payload_tags, int64_t credit_bytes, int full) {
   using namespace jaxccomp;
   constexpr int64_t kKiB = 1 << 10;
   const int64_t failed_before = testing::FailedChecks().load();
@@ -259,8 +279,9 @@ extern "C" int JaxccompCheckMpiTransport(uint64_t comm, uint64_t byte_type, int6
        .byte_type = byte_type,
        .unit_bytes = unit_bytes,
        .remote_unit_bytes = unit_bytes,
-       .all_remote = all_remote != 0,
-       .payload_tags = payload_tags},
+       .all_remote = credit_bytes >= 0,
+       .payload_tags = payload_tags,
+       .credit_bytes = credit_bytes},
       &node);
   if (!CHECK_OK(created)) return failed();
   MpiTransport* transport = created->get();
@@ -275,7 +296,10 @@ extern "C" int JaxccompCheckMpiTransport(uint64_t comm, uint64_t byte_type, int6
   CheckExchange(transport, &node, sizes, 2, 1, 3);
   CheckExchange(transport, &node, sizes, 2, 5, 3);
   CheckExchange(transport, &node, {0, 8, 200, 20 * kKiB}, 300, 1, 1);
-  CheckLatePulls(transport, &node, 40);
+  // Credit comes back in portions, so that a little of it may be missing.
+  constexpr int kPulled = 40;
+  const int64_t whole = credit_bytes < 0 ? 0 : credit_bytes / (kEager + 1);
+  CheckLatePulls(transport, &node, kPulled, static_cast<int>(std::min<int64_t>(whole, kPulled)));
   if (full) CheckExchange(transport, &node, {64 * kKiB * kKiB}, 1, 1, 1);
   transport->Close();
   Waiter late;

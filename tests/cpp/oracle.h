@@ -175,16 +175,13 @@ class Oracle {
       memory.spaces[4].push_back(MakeBlock(world_.output_bytes[rank][0]));
       outcome_.lost[rank].resize(memory.spaces[4][0].size());
     }
-    std::vector<int64_t> block_bytes[kSpaces];
     for (const auto& [space, slots] : {std::pair{Space::kScratch, &schedule.scratch},
                                        std::pair{Space::kCode, &schedule.code}}) {
       const auto s = static_cast<size_t>(space);
       memory.uses_left[s].assign(slots->size(), 0);
       memory.live[s].assign(slots->size(), 0);
-      for (const Slot& slot : *slots) block_bytes[s].push_back(slot.bytes());
     }
-    memory.limits = LimitsOf(schedule, block_bytes[static_cast<size_t>(Space::kScratch)],
-                             block_bytes[static_cast<size_t>(Space::kCode)], world_.chunk_bytes);
+    memory.limits = LimitsOf(schedule, world_.chunk_bytes);
     outcome_.bound_bytes[rank] = memory.limits.bound_bytes;
     memory.lane_left.assign(static_cast<size_t>(schedule.LaneCount()), 0);
     const size_t count = schedule.tasks.size();

@@ -27,12 +27,24 @@
 
 namespace jaxccomp::testing {
 
+// Bits that depend on all of x.
+inline uint32_t Scramble(uint32_t x) {
+  x ^= x >> 15;
+  x *= 0x2c1b3c6d;
+  x ^= x >> 12;
+  x *= 0x297a2d39;
+  return x ^ (x >> 15);
+}
+
 // What joins the transports of several engines. Delivers in random order, as transport.h allows.
 class Hub {
  public:
   static constexpr int64_t kEagerBytes = kAlongBytes;
 
   explicit Hub(int processes) : inboxes_(static_cast<size_t>(processes)) {}
+
+  // How long who ends serves the others.
+  std::atomic<std::chrono::milliseconds> serves_at_end{std::chrono::milliseconds(0)};
 
   // Every engine of the hub hears, when it polls next, that `process` is lost.
   void Lose(int process) {
@@ -166,6 +178,13 @@ class HubTransport final : public Transport {
   }
 
   bool NeedsPolling() const override { return true; }
+
+  void Part(std::chrono::milliseconds) override {
+    const auto until = std::chrono::steady_clock::now() + hub_->serves_at_end.load();
+    while (std::chrono::steady_clock::now() < until) {
+      if (!Poll()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
 
  private:
   // With the hub's lock: the sender completes.

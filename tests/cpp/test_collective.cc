@@ -347,6 +347,23 @@ TEST(CollectiveAlltoall) { VerifyAll(Collective::kAlltoall, CheckCosts); }
 TEST(CollectiveScan) { VerifyAll(Collective::kScan, CheckMemory); }
 TEST(CollectiveExscan) { VerifyAll(Collective::kExscan, CheckMemory); }
 
+// One allreduce on every size, raw, coded and with feedback, and in place or not; false after a
+// failure.
+bool VerifyAllreduce(const Algorithm& algorithm, Problem p) {
+  for (const Size& size : kSizes) {
+    p.block_bytes = size.block_bytes;
+    p.chunk_bytes = size.chunk_bytes;
+    for (int variant = 0; variant < 6; ++variant) {
+      p.coded = variant % 3 != 0;
+      p.feedback = variant % 3 == 2;
+      Outcome outcome;
+      if (!Verify(algorithm, p, /*shared_memory=*/variant >= 3, &outcome)) return false;
+      CheckMemory(algorithm, p, outcome);
+    }
+  }
+  return true;
+}
+
 TEST(CollectiveHosts) {
   const Algorithm& algorithm = Find(Collective::kAllreduce, "hierarchical");
   for (int ranks : kRanks) {
@@ -358,19 +375,7 @@ TEST(CollectiveHosts) {
       layouts[3][rank] = rank == 1 ? 5 : 1000 - rank / 4;  // uneven
     }
     for (const auto& hosts : layouts) {
-      for (const Size& size : kSizes) {
-        for (int variant = 0; variant < 6; ++variant) {
-          Outcome outcome;
-          const Problem p{.ranks = ranks,
-                          .block_bytes = size.block_bytes,
-                          .chunk_bytes = size.chunk_bytes,
-                          .coded = variant % 3 != 0,
-                          .feedback = variant % 3 == 2,
-                          .hosts = hosts};
-          if (!Verify(algorithm, p, /*shared_memory=*/variant >= 3, &outcome)) return;
-          CheckMemory(algorithm, p, outcome);
-        }
-      }
+      if (!VerifyAllreduce(algorithm, {.ranks = ranks, .hosts = hosts})) return;
     }
   }
 }
@@ -379,20 +384,8 @@ TEST(CollectivePartitions) {
   const Algorithm& algorithm = Find(Collective::kAllreduce, "parameter_server");
   for (int ranks : kRanks) {
     for (int partitions : {1, 2, ranks, 2 * ranks + 1}) {
-      for (const Size& size : kSizes) {
-        for (int variant = 0; variant < 6; ++variant) {
-          Outcome outcome;
-          const Problem p{.ranks = ranks,
-                          .block_bytes = size.block_bytes,
-                          .chunk_bytes = size.chunk_bytes,
-                          .coded = variant % 3 != 0,
-                          .feedback = variant % 3 == 2,
-                          .partitions = partitions,
-                          .rotation = partitions + 5};
-          if (!Verify(algorithm, p, /*shared_memory=*/variant >= 3, &outcome)) return;
-          CheckMemory(algorithm, p, outcome);
-        }
-      }
+      const Problem p{.ranks = ranks, .partitions = partitions, .rotation = partitions + 5};
+      if (!VerifyAllreduce(algorithm, p)) return;
     }
   }
   // Small blocks in one piece, to another server from operation to operation.

@@ -23,6 +23,7 @@ namespace {
 
 using testing::Array;
 using testing::CallOf;
+using testing::Scramble;
 using testing::Style;
 using testing::Team;
 
@@ -44,14 +45,6 @@ struct Exercise {
 };
 
 const CollectiveInfo& InfoOf(const Exercise& p) { return Info(p.spec.collective); }
-
-uint32_t Scramble(uint32_t x) {
-  x ^= x >> 15;
-  x *= 0x2c1b3c6d;
-  x ^= x >> 12;
-  x *= 0x297a2d39;
-  return x ^ (x >> 15);
-}
 
 // Rank `rank`'s operand: block `block` of leaf `leaf`.
 Values Operand(const Exercise& p, int rank, int block, int leaf, int64_t count) {

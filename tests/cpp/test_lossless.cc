@@ -15,6 +15,7 @@
 #include "codec/lossless/encode.h"
 #include "codec/lossless/kernels.h"
 #include "codec/registry.h"
+#include "lossless_values.h"
 
 namespace jaxccomp {
 namespace {
@@ -23,6 +24,7 @@ using lossless::Decoder;
 using lossless::Kernels;
 using lossless::Layout;
 using lossless::RunnableKernels;
+using testing::Kind;
 
 constexpr std::byte kGuard{0x5a};
 constexpr int64_t kGuardBytes = 72;
@@ -90,76 +92,14 @@ std::vector<std::byte> CheckRoundTrip(DType dtype, const std::vector<std::byte>&
 
 using Random = std::mt19937_64;
 
-// The kinds of values that the tests are made of.
-enum class Kind { kConstant, kNoise, kGaussian, kSpecial, kSmall, kSparse, kChanging };
 constexpr Kind kKinds[] = {Kind::kConstant, Kind::kNoise,  Kind::kGaussian, Kind::kSpecial,
                            Kind::kSmall,    Kind::kSparse, Kind::kChanging};
 
-uint64_t Pattern(DType dtype, double value) {
-  const auto single = static_cast<float>(value);
-  uint32_t bits;
-  std::memcpy(&bits, &single, 4);
-  switch (dtype) {
-    case DType::kBFloat16: return bits >> 16;
-    case DType::kFloat16: {
-      const uint64_t exponent = std::max<int64_t>((bits >> 23 & 255) - 112, 0);
-      return bits >> 31 << 15 | exponent << 10 | (bits >> 13 & 1023);
-    }
-    case DType::kFloat32:
-    case DType::kComplex64: return bits;
-    case DType::kFloat64:
-    case DType::kComplex128: {
-      uint64_t wide;
-      std::memcpy(&wide, &value, 8);
-      return wide;
-    }
-    default: return static_cast<uint64_t>(static_cast<int64_t>(value * 1000));
-  }
-}
-
-// Zeros, denormals, infinities, NaN with payload and the largest finite value, of either sign.
-uint64_t SpecialPattern(DType dtype, Random& random) {
-  const int mantissa = dtype == DType::kBFloat16                                       ? 7
-                       : dtype == DType::kFloat16                                      ? 10
-                       : dtype == DType::kFloat64 || dtype == DType::kComplex128       ? 52
-                                                                                       : 23;
-  const int bits = 8 * lossless::Info(lossless::LayoutOf(dtype).layout).word_bytes;
-  const uint64_t sign = (random() & 1) << (bits - 1);
-  const uint64_t low = random() & ((uint64_t{1} << mantissa) - 1);
-  const uint64_t infinity = ((uint64_t{1} << (bits - 1)) - 1) >> mantissa << mantissa;
-  switch (random() % 5) {
-    case 0: return sign;
-    case 1: return sign | low;
-    case 2: return sign | infinity;
-    case 3: return sign | infinity | low;
-    default: return sign | (infinity - 1);
-  }
-}
-
 std::vector<std::byte> Values(DType dtype, int64_t count, Kind kind, uint64_t seed) {
-  Random random(seed);
-  std::normal_distribution<double> normal(0, 0.02);
-  const int64_t word_bytes = lossless::Info(lossless::LayoutOf(dtype).layout).word_bytes;
-  std::vector<std::byte> values(count * SizeBytes(dtype));
-  const uint64_t constant = random();
-  for (size_t i = 0; i < values.size(); i += word_bytes) {
-    uint64_t word = constant;
-    switch (kind) {
-      case Kind::kConstant: break;
-      case Kind::kNoise: word = random(); break;
-      case Kind::kGaussian: word = Pattern(dtype, normal(random)); break;
-      case Kind::kSpecial: word = SpecialPattern(dtype, random); break;
-      case Kind::kSmall: word = random() % 5; break;
-      case Kind::kSparse: word = random() % 50 == 0 ? random() & 3 : 0; break;
-      // What a sample of a segment says of it does not hold for its blocks.
-      case Kind::kChanging:
-        word = i / 5000 % 3 == 0   ? random()
-               : i / 5000 % 3 == 1 ? 0
-                                   : Pattern(dtype, normal(random));
-        break;
-    }
-    if (dtype == DType::kBool) word &= 1;
-    for (int64_t b = 0; b < word_bytes; ++b) values[i + b] = static_cast<std::byte>(word >> 8 * b);
+  const auto [layout, words] = lossless::LayoutOf(dtype);
+  std::vector<std::byte> values = testing::LosslessValues(layout, count * words, kind, seed);
+  if (dtype == DType::kBool) {
+    for (std::byte& b : values) b &= std::byte{1};
   }
   return values;
 }
@@ -209,6 +149,18 @@ TEST(lossless_block_of_noise) {
     CHECK(code.size() > quiet.size());
     CHECK(code.size() <= values.size() + 9);
     if (dtype == DType::kBFloat16 || dtype == DType::kFloat32) CHECK(code.size() < values.size());
+  }
+}
+
+// A plane that is constant, raw and narrow, and constant again with the same symbol, from segment to
+// segment: nothing of the second may be left in the third.
+TEST(lossless_constant_after_raw_segment) {
+  for (DType dtype : {DType::kFloat16, DType::kFloat64}) {
+    const int64_t words = lossless::kSegmentWords;
+    std::vector<std::byte> values(3 * words * SizeBytes(dtype));
+    const std::vector<std::byte> middle = Values(dtype, words, Kind::kGaussian, 22);
+    std::copy(middle.begin(), middle.end(), values.begin() + words * SizeBytes(dtype));
+    CheckRoundTrip(dtype, values);
   }
 }
 

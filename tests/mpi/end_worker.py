@@ -98,6 +98,7 @@ def leave_failed(world):
     if world.rank == 1:
         everyone = world.ordered()
         jax.jit(lambda x: jcc.allreduce(x, comm=everyone) + 1)(jnp.zeros(1 << 20))  # alone
+        time.sleep(2)  # rank 0 has come, and has asked what this one is doing
         raise RuntimeError("on purpose")
     start = time.monotonic()
     try:

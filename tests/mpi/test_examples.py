@@ -42,6 +42,11 @@ def test_readme(tmp_path):
     assert len(weights) == 2 and weights[0] == weights[1]
 
 
+def test_launch_page(tmp_path):
+    (program,) = programs("docs/launch.md", tmp_path)
+    assert run(2, program).count("jaxccomp-throughput: ") == 2
+
+
 needs_demo = pytest.mark.skipif(
     not all(importlib.util.find_spec(name) for name in ("flax", "optax", "sklearn")),
     reason="needs the extra 'demo'",

@@ -127,6 +127,27 @@ def test_ranks_of_one_host_come_one_after_the_other(bed):
     assert hosts == ["0 of 4 on h0", "1 of 4 on h0", "2 of 4 on h1", "3 of 4 on h1"], done.stdout
 
 
+def test_collectives_in_any_order_between_hosts():
+    """Many at once, with values so long that not all that comes has a place yet."""
+    script = pathlib.Path(__file__).parents[1] / "stress" / "independent_collectives.py"
+    program = [sys.executable, "-P", str(script), "--runs", "6", "--wide", "60"]
+    with testbed.Testbed(hosts=4, link="1gbit") as bed:
+        done = bed.run([*program, "--timeout", "100"], timeout_seconds=120, capture=True)
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.count("6 runs of 64 collectives, 0 wrong values") == 4
+
+
+def test_timelines(bed):
+    program = [sys.executable, "-P", "-m", "jaxccomp.bench.testbed.collectives", "jaxccomp"]
+    options = ["--bytes", str(BYTES), "--calls", "1", "--codec", "lossless", "--timeline"]
+    done = bed.run([*program, *options], timeout_seconds=60, capture=True)
+    assert done.returncode == 0, done.stdout
+    for who in ("rank 0: ", "rank 1: ", "all ranks: "):
+        picture = done.stdout.partition(who)[2]
+        assert "ms per column" in picture.splitlines()[0], done.stdout
+    assert "send   |" in picture and "recv   |" in picture and "decode |" in picture
+
+
 def test_the_exit_status_is_the_programs(bed):
     program = [sys.executable, "-c", "from mpi4py import MPI; raise SystemExit(7)"]
     done = bed.run(program, timeout_seconds=30, capture=True)

@@ -8,10 +8,11 @@ from mpi4py import MPI
 HANDLE, LAST = ctypes.c_uint64, 2**64 - 1
 
 # Largest piece of one MPI call, and how many tags payloads take turns with: the transport's own,
-# pieces so small that everything is split, and so few tags that they run out. Then whether ranks
-# are taken to be on different hosts.
+# pieces so small that everything is split, and so few tags that they run out. Then how much credit
+# ranks have as if on different hosts; -1: they are on one.
 PIECES_AND_TAGS = [(1 << 30, 8192), (10241, 8192), (1 << 30, 8), (10241, 1)]
-SETTINGS = [(*each, remote) for each in PIECES_AND_TAGS for remote in (False, True)]
+CREDITS = (-1, 0, 64 << 10, 2 << 20)
+SETTINGS = [(*each, credit) for each in PIECES_AND_TAGS for credit in CREDITS]
 
 
 def main(library):
@@ -19,12 +20,12 @@ def main(library):
     check = ctypes.CDLL(library).JaxccompCheckMpiTransport
     byte = HANDLE(MPI._handleof(MPI.BYTE) & LAST)
     failed = 0
-    for unit_bytes, tags, remote in SETTINGS:
+    for unit_bytes, tags, credit in SETTINGS:
         comm = MPI.COMM_WORLD.Dup()
         comm.Set_errhandler(MPI.ERRORS_RETURN)
         handle = HANDLE(MPI._handleof(comm) & LAST)
         pieces = ctypes.c_int64(unit_bytes), ctypes.c_uint32(tags)
-        failed += check(handle, byte, *pieces, int(remote), 0)
+        failed += check(handle, byte, *pieces, ctypes.c_int64(credit), 0)
         MPI.COMM_WORLD.Barrier()
     return failed
 

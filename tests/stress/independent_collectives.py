@@ -6,6 +6,8 @@ value that comes out is compared with the definition.
 
     python tests/stress/independent_collectives.py --runs 1000 --devices 8
     mpiexec -n 4 python tests/stress/independent_collectives.py --runs 1000
+
+--wide makes the values so many times longer, so that they travel in announced payloads and chunks.
 """
 
 from __future__ import annotations
@@ -45,14 +47,14 @@ VARIANTS = 5
 WIDTHS = (3, 1500, 40, 40)
 
 
-def make_program(place: Any) -> tuple[Callable[..., Any], list[Any]]:
+def make_program(place: Any, wide: int = 1) -> tuple[Callable[..., Any], list[Any]]:
     """The program of a rank, and the rows of the contract's table that it runs, in its order."""
     import jax
     import jax.numpy as jnp
     from contract import OPERATIONS
 
     table = {row.name: row for row in OPERATIONS}
-    rows = [_wide(table[name], width) for width in WIDTHS for name in KINDS]
+    rows = [_wide(table[name], wide * width) for width in WIDTHS for name in KINDS]
     assert len(rows) == COLLECTIVES
     kinds = len(KINDS)
 
@@ -75,7 +77,7 @@ def _wide(row: Any, width: int) -> Any:
     return dataclasses.replace(row, shape=lambda n: (*row.shape(n)[:-1], width))
 
 
-def check(place: Any, runs: int, *, progress: bool = False) -> list[str]:
+def check(place: Any, runs: int, *, wide: int = 1, progress: bool = False) -> list[str]:
     """Runs the program ``runs`` times.
 
     Returns:
@@ -83,7 +85,7 @@ def check(place: Any, runs: int, *, progress: bool = False) -> list[str]:
     """
     from contract import data
 
-    program, rows = make_program(place)
+    program, rows = make_program(place, wide)
     launch = place.compiled(program, donate=True)
     inputs = [
         [row.inputs(place.n, seed=COLLECTIVES * variant + i) for i, row in enumerate(rows)]
@@ -116,6 +118,7 @@ def main() -> int:
     parser.add_argument(
         "--devices", type=int, default=0, help="of one process; default: processes under mpiexec"
     )
+    parser.add_argument("--wide", type=int, default=1)
     parser.add_argument("--timeout", type=float, default=1800, help="seconds until it is a hang")
     arguments = parser.parse_args()
     faulthandler.dump_traceback_later(arguments.timeout, exit=True)
@@ -132,7 +135,7 @@ def main() -> int:
         place: Any = AxisPlace(arguments.devices, "no_check_vma")
     else:
         place = ProcessPlace(jcc.init())
-    wrong = check(place, arguments.runs, progress=not place.rank)
+    wrong = check(place, arguments.runs, wide=arguments.wide, progress=not place.rank)
     for line in wrong[:10]:
         print(line)
     print(

@@ -15,16 +15,22 @@ ROOMS = {
     "transport": {"common"},
     "reduce": {"common"},
     "codec": {"common", "reduce"},
+    "device": {"common", "codec", "reduce"},
+    "cuda": {"common", "codec", "reduce", "device"},
     "collective": {"common", "transport", "codec", "reduce"},
-    "runtime": {"common", "transport", "codec", "reduce", "collective"},
+    "runtime": {"common", "transport", "codec", "reduce", "device", "collective"},
+    "nccl": {"common", "reduce", "collective", "runtime"},
 }
+# What the CUDA library gives to the engine, which opens it: the one header of `cuda` seen outside.
+CUDA_CONTRACT = "cuda/library.h"
 # Implementations, and who beside themselves may see them: all others see the interface only.
 IMPLEMENTATIONS = {
     "transport/local": {"csrc/runtime"},
     "transport/mpi": {"xla_ffi"},
     "codec/cast": {"csrc/codec"},
-    "codec/library": {"csrc/codec"},
-    "codec/lossless": {"csrc/codec"},
+    "codec/library": {"csrc/codec", "csrc/codec/nvcomp"},
+    "codec/lossless": {"csrc/codec", "csrc/cuda"},
+    "codec/nvcomp": {"csrc/codec", "csrc/cuda"},
     "codec/quantize": {"csrc/codec"},
     "codec/sign": {"csrc/codec"},
     "codec/sparse": {"csrc/codec"},
@@ -32,9 +38,9 @@ IMPLEMENTATIONS = {
 
 # Python's layers, lowest first: a module imports from lower layers, and from its own.
 LAYERS = (
-    {"_version", "_libraries", "errors"},
-    {"_codec_table"},
-    {"config", "_engine", "_mpi", "_compat", "_dispatched"},
+    {"_version", "_libraries", "_launchers", "errors"},
+    {"_codec_table", "launch"},
+    {"config", "_engine", "_mpi", "_compat", "_platforms", "_cuda", "_dispatched", "_unseen"},
     {"_codec_specs", "comm"},
     {"_codec_frames"},
     {"codecs", "_traced_codecs"},
@@ -45,6 +51,7 @@ LAYERS = (
         "_registry",
         "_call",
         "_stacked",
+        "_nccl",
         "_arguments",
         "_operation",
         "_xla",
@@ -61,7 +68,8 @@ LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 
 
 def cpp_files(folder):
-    found = [p for p in (ROOT / folder).rglob("*") if p.suffix in (".cc", ".h", ".inl", ".cu")]
+    suffixes = (".cc", ".h", ".inl", ".cu", ".cuh")
+    found = [p for p in (ROOT / folder).rglob("*") if p.suffix in suffixes]
     assert found
     return found
 
@@ -73,7 +81,8 @@ def includes(path):
 @pytest.mark.parametrize("room", ROOMS)
 def test_rooms_include_only_what_lies_below(room):
     for path in cpp_files(f"csrc/{room}"):
-        rooms = {name.split("/")[0] for name in includes(path)} & set(ROOMS)
+        seen = {name for name in includes(path) if name != CUDA_CONTRACT or room != "device"}
+        rooms = {name.split("/")[0] for name in seen} & set(ROOMS)
         assert rooms <= ROOMS[room] | {room}, path
 
 
@@ -89,6 +98,24 @@ def test_implementations_are_not_seen_from_outside(folder):
             for implementation, allowed in IMPLEMENTATIONS.items():
                 if name.startswith(implementation + "/"):
                     assert place in allowed | {f"csrc/{implementation}"}, (path, name)
+
+
+def test_the_fake_device_is_for_tests_alone():
+    found = {path.name for path in (ROOT / "csrc/device").iterdir()}
+    assert found == {"device.h", "cuda_library.h", "cuda_library.cc"}
+    for path in [*cpp_files("csrc"), *cpp_files("xla_ffi")]:
+        assert not any("fake" in name for name in includes(path)), path
+
+
+def test_only_what_nvcc_compiles_needs_the_headers_of_cuda():
+    for path in cpp_files("csrc"):
+        own = [name for name in includes(path) if name.startswith("cuda")]
+        if path.parent.name == "device":
+            own = [name for name in own if name != CUDA_CONTRACT]
+        if path.parent.name != "cuda":
+            assert not own, path
+        elif path.suffix not in (".cu", ".cuh"):
+            assert all(name.startswith("cuda/") for name in own), path
 
 
 def test_the_engine_knows_neither_python_nor_xla_nor_a_vendor_of_mpi():

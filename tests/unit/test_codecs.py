@@ -96,9 +96,9 @@ def test_a_missing_library_says_so(monkeypatch):
     _codec_specs._parse_text.cache_clear()
 
 
-@pytest.mark.parametrize("name", sorted(codecs.table()))
+@pytest.mark.parametrize("name", sorted(n for n in codecs.table() if not n.startswith("nvcomp.")))
 def test_here_are_all_libraries(name):
-    # Tests and demo install what the codecs need.
+    # Tests and demo install what the codecs of processors need.
     assert not codecs.table()[name].missing
 
 

@@ -154,7 +154,7 @@ def test_options_of_an_algorithm():
         block_bytes=128 << 10,
     )  # fmt: skip
     assert {task.peer for task in made.tasks if task.kind == "send"} == {0}
-    assert {task.lane for task in made.tasks} == {0, 1}
+    assert {task.lane for task in made.tasks} == {0, 1, 2, 3}  # it halves chunks
 
 
 @pytest.mark.parametrize(

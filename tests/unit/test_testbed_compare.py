@@ -13,7 +13,7 @@ from jaxccomp import _engine, codecs, errors
 from jaxccomp.bench import launch
 from jaxccomp.bench.testbed import __main__ as command_line
 from jaxccomp.bench.testbed import collectives, compare, inputs, launchers, own, results, turns
-from jaxccomp.bench.testbed.cases import SCENARIOS, Case
+from jaxccomp.bench.testbed.cases import ALGORITHMS, SCENARIOS, Case
 from jaxccomp.bench.testbed.results import Row
 
 CASE = Case("bcast", "bfloat16", "lossless", "chain")
@@ -55,6 +55,17 @@ def test_every_case_can_be_run():
             algorithms = _engine.load().describe()["algorithms"]
             names = {row["name"] for row in algorithms if row["collective"] == case.op}
             assert case.algorithm in names | {"auto"}, case
+
+
+@engine
+def test_no_algorithm_is_left_out():
+    rows = _engine.load().describe()["algorithms"]
+    for op in collectives.OPERATIONS:
+        names = [row["name"] for row in rows if row["collective"] == op]
+        assert sorted(ALGORITHMS[op]) == sorted(names)
+        cases = [case for case in SCENARIOS["algorithms"].cases if case.op == op]
+        assert [case.algorithm for case in cases if case.codec == "raw"] == list(ALGORITHMS[op])
+        assert len(cases) == 2 * len(names)
 
 
 def test_every_peer_runs_once_for_each_operation(monkeypatch):
@@ -162,7 +173,7 @@ class Alone:
         return [found] * 3
 
 
-def checked(op, spoil, codec="raw", dtype="float32", comm=None):
+def checked(op, spoil, codec="raw", dtype="float32", comm=None, algorithm="auto"):
     def make(rank):
         return collectives.values("random", dtype, 6 << 10, rank, 3)
 
@@ -172,7 +183,7 @@ def checked(op, spoil, codec="raw", dtype="float32", comm=None):
         result = result.view(ml_dtypes.bfloat16)
     elif dtype == "bfloat16":
         result = result.astype(ml_dtypes.bfloat16)
-    return own.check(comm or Alone(), op, result, make, collectives.expected, codec)
+    return own.check(comm or Alone(), op, result, make, collectives.expected, codec, algorithm)
 
 
 def one_off(by):
@@ -199,6 +210,9 @@ def test_checks_of_lossy_sums():
     assert found["check"].endswith("of bound")
     assert found["bound"].startswith("3 contributions and their sum, each coded once: 0.00397 of")
     assert "of what is allowed" in checked("allreduce", one_off(0.1), "int8")["error"]
+    around = checked("allreduce", one_off(1e-4), "int8", algorithm="ring")
+    assert around["bound"].endswith("and of what is on its way up to 1 times more; rounding")
+    assert float(around["check"].split()[0]) < float(found["check"].split()[0])
     assert "of what is allowed" in checked("allreduce", one_off(np.nan), "int8")["error"]
 
 
@@ -245,7 +259,12 @@ def test_the_fastest_setting_of_each_peer_and_all_cases_are_shown():
         Row(two, "jaxccomp bf16|lossless, mpich", "binomial", "p", "jaxccomp", {}, [1.0], 1 << 20),
     ]
     rows[4].found = {"check": "bit-exact", "bound": "none", "peak_bytes": 3 << 20}
-    lines = [row.line((1 << 20) / 1.5, size=1 << 21, hosts=4, link="1gbit") for row in rows]
+    place = {"size": 1 << 21, "hosts": 4, "link": "1gbit"}
+    lines = [row.line((1 << 20) / 1.5, scenario="collectives", **place) for row in rows]
+    # Another scenario is another time: nothing there is compared with what is here.
+    later = Row(CASE, "jaxccomp lossless, mpich", "chain", "p", "jaxccomp", {}, [0.5], 1 << 20)
+    lines.append(later.line((1 << 20) / 1.5, scenario="algorithms", **place))
+    assert results.with_ratios(lines)[-1]["of_best_mpi"] is None
     line = results.with_ratios(lines)[4]
     assert (line["floor_seconds"], line["of_floor"]) == pytest.approx((1.5, 0.4), rel=1e-2)
     assert (line["of_best_mpi"], line["of_default_mpi"]) == (0.4, 0.375)
@@ -257,10 +276,11 @@ def test_the_fastest_setting_of_each_peer_and_all_cases_are_shown():
     )
     assert "| 0.38 x | bit-exact | 3.0 MiB |" in shown and "| bound |" not in shown
     assert "jaxccomp bf16\\|lossless, mpich | binomial | 1.000 s" in shown
+    assert f"{start} jaxccomp lossless, mpich | chain | 0.500 s | 1.0 MiB | 0.33 x |  |" in shown
     assert shown.count("| mpich | ") == 1 and shown.endswith("bcast, mpich, c: broken")
 
 
 def test_ratios_are_left_empty_without_an_mpi():
     row = Row(CASE, "jaxccomp lossless, mpich", "chain", "p", "jaxccomp", {}, [0.6], 1 << 20)
-    (line,) = results.with_ratios([row.line(1e9, size=1, hosts=8, link="1gbit")])
+    (line,) = results.with_ratios([row.line(1e9, scenario="hops", size=1, hosts=8, link="1gbit")])
     assert line["of_best_mpi"] is None and line["of_default_mpi"] is None

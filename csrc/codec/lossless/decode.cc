@@ -177,6 +177,7 @@ bool Decoder::NextPlanes(void* dst, const void* ref, int64_t n) {
     if (info.width[p] != 8) {
       kernels_.unpack(Bytes(at), n, info.width[p], workspace_.planes[p]);
       planes[p] = workspace_.planes[p];
+      filled_[p] = -1;
     }
     at += plane_bytes[p];
   }

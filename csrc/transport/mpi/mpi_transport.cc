@@ -18,10 +18,6 @@ constexpr int64_t kControlBytes = static_cast<int64_t>(sizeof(Header)) + MpiTran
 // cheap when much is under way.
 constexpr size_t kTestsPerPoll = 16;
 
-// What a process has asked others for at a time: some milliseconds at 1 Gbit/s, and what is under way
-// at 100 Gbit/s.
-constexpr int64_t kAskedBytes = 1 << 20;
-
 // Removes element i of a vector whose order does not matter, and returns it.
 template <typename T>
 T SwapOut(std::vector<T>* items, size_t i) {
@@ -62,7 +58,11 @@ Result<std::unique_ptr<MpiTransport>> MpiTransport::Create(const MpiConfig& conf
   if (error == 0) error = mpi->CommRank(config.comm, &transport->process_);
   if (error != 0) return transport->MpiError("MPI_Comm_rank", -1, error);
 
+  if (transport->config_.credit_bytes < 0) {
+    transport->config_.credit_bytes = CreditBytes(processes);
+  }
   transport->peers_.resize(static_cast<size_t>(processes));
+  for (Peer& peer : transport->peers_) peer.credit_bytes = transport->config_.credit_bytes;
   transport->ring_.resize(kRingSize);
   for (RingSlot& slot : transport->ring_) {
     slot.buffer = transport->TakeBuffer();
@@ -91,6 +91,11 @@ void MpiTransport::LosePeer(int process, const Status& why) {
   Peer& peer = peers_[static_cast<size_t>(process)];
   if (peer.lost) return;
   peer.lost = true;
+  // It will not want them any more.
+  for (auto& [number, outgoing] : std::exchange(peer.outgoing, {})) {
+    --outgoing_count_;
+    outgoing.transfer->done->Done(why);
+  }
   receiver_->OnPeerLost(process, why);
 }
 
@@ -113,14 +118,8 @@ void MpiTransport::Send(int process, const Header& header, std::span<const Piece
                                      std::to_string(TotalBytes(payload))});
     return;
   }
-  const bool on_request = header.type == MessageType::kOnRequest && IsRemote(process) &&
-                          header.payload_bytes > kEagerBytes;
-  Header announcement = header;
-  if (header.type == MessageType::kOnRequest && !on_request) {
-    announcement.type = MessageType::kData;
-  }
   if (header.payload_bytes <= kEagerBytes) {
-    Status status = SendControl(process, announcement, payload);
+    Status status = SendControl(process, header, payload);
     if (!status.ok()) LosePeer(process, status);
     done->Done(std::move(status));
     return;
@@ -141,8 +140,14 @@ void MpiTransport::Send(int process, const Header& header, std::span<const Piece
     }
     Gather(payload, data);
   }
-  const uint32_t number = peers_[static_cast<size_t>(process)].next_payload[on_request]++;
+  Peer& peer = peers_[static_cast<size_t>(process)];
+  const bool remote = IsRemote(process);
+  const bool on_request =
+      remote && (!peer.waiting.empty() || header.payload_bytes > peer.credit_bytes);
+  const uint32_t number = peer.next_payload[on_request]++;
+  Header announcement = header;
   announcement.payload_tag = number;
+  if (on_request) announcement.type = MessageType::kOnRequest;
   Status status = SendControl(process, announcement, {});
   if (!status.ok()) {
     LosePeer(process, status);
@@ -150,11 +155,17 @@ void MpiTransport::Send(int process, const Header& header, std::span<const Piece
     return;
   }
   if (on_request) {
-    peers_[static_cast<size_t>(process)].outgoing[number] = {
+    if (peer.lost) {
+      done->Done({Code::kUnavailable, "process " + std::to_string(process) + " has been lost"});
+      return;
+    }
+    peer.outgoing[number] = {
         .transfer = std::move(transfer), .data = data, .bytes = header.payload_bytes};
     ++outgoing_count_;
-    return;
+    if (header.payload_bytes <= config_.credit_bytes) peer.waiting.emplace(header.lane, number);
+    return SendWaiting(process);
   }
+  if (remote) peer.credit_bytes -= header.payload_bytes;
   StartUnits(std::move(transfer), on_request, number, data, header.payload_bytes);
 }
 
@@ -178,164 +189,6 @@ Status MpiTransport::SendControl(int process, const Header& header,
     control_sends_.push_back(std::move(send));
   }
   return Status::Ok();
-}
-
-// --- Announced payloads -----------------------------------------------------------------------
-
-bool MpiTransport::IsRemote(int process) const {
-  const std::vector<int>& hosts = config_.hosts;
-  const auto known = std::min(hosts.size(), peers_.size());
-  const auto peer = static_cast<size_t>(process), own = static_cast<size_t>(process_);
-  return config_.all_remote || (peer < known && own < known && hosts[peer] != hosts[own]);
-}
-
-bool MpiTransport::StartWanted(int process, uint32_t number) {
-  auto& all = peers_[static_cast<size_t>(process)].outgoing;
-  const auto found = all.find(number);
-  if (found == all.end()) return false;
-  Outgoing outgoing = std::move(found->second);
-  all.erase(found);
-  --outgoing_count_;
-  StartUnits(std::move(outgoing.transfer), /*on_request=*/true, number, outgoing.data,
-             outgoing.bytes);
-  return true;
-}
-
-void MpiTransport::StartUnits(std::shared_ptr<Transfer> transfer, bool on_request,
-                              uint32_t number, std::byte* data, int64_t bytes) {
-  const uint32_t first = on_request ? config_.payload_tags : 0;
-  const int tag = kFirstPayloadTag + static_cast<int>(first + number % config_.payload_tags);
-  const bool receives = transfer->receives;
-  // Held open while units are started, so that it finishes once, at the end.
-  transfer->units_open = 1;
-  Status status;
-  const int64_t most_bytes =
-      IsRemote(transfer->process) ? config_.remote_unit_bytes : config_.unit_bytes;
-  for (int64_t begin = 0; begin < bytes && status.ok(); begin += most_bytes) {
-    const int unit_bytes = static_cast<int>(std::min(most_bytes, bytes - begin));
-    MpiHandle request = 0;
-    const int error =
-        receives ? mpi_->Irecv(data + begin, unit_bytes, config_.byte_type, transfer->process,
-                               tag, config_.comm, &request)
-                 : mpi_->Isend(data + begin, unit_bytes, config_.byte_type, transfer->process,
-                               tag, config_.comm, &request);
-    if (error != 0) {
-      status = MpiError(receives ? "MPI_Irecv" : "MPI_Isend", transfer->process, error);
-      continue;
-    }
-    ++transfer->units_open;
-    units_.push_back({.request = request, .transfer = transfer});
-  }
-  FinishUnit(transfer.get(), std::move(status));
-}
-
-void MpiTransport::FinishUnit(Transfer* transfer, Status status) {
-  if (!status.ok()) {
-    if (transfer->status.ok()) transfer->status = status;
-    LosePeer(transfer->process, status);
-  }
-  if (--transfer->units_open > 0) return;
-  if (transfer->status.ok() && !transfer->scatter.empty()) {
-    Scatter(transfer->staging.get(), transfer->scatter);
-  }
-  asked_bytes_ -= transfer->asked_bytes;
-  if (transfer->done != nullptr) transfer->done->Done(transfer->status);
-  if (transfer->asked_bytes > 0) Ask();
-}
-
-void MpiTransport::Pull(Announced announced, std::span<const Piece> into, Completion* done) {
-  Want(announced, into, done);
-}
-
-void MpiTransport::Discard(Announced announced) { Want(announced, {}, nullptr); }
-
-// Pulls into `into`, or receives and drops when `done` is null.
-void MpiTransport::Want(Announced announced, std::span<const Piece> into, Completion* done) {
-  const auto number = static_cast<uint32_t>(announced.id);
-  const bool on_request = announced.id >> 32 != 0;
-  const bool known = !closed_ && announced.process >= 0 && announced.process < process_count() &&
-                     peers_[static_cast<size_t>(announced.process)].incoming[on_request].contains(number);
-  if (!known) {
-    if (done != nullptr) {
-      done->Done({closed_ ? Code::kUnavailable : Code::kInternal,
-                  closed_ ? "the MPI transport is closed"
-                          : "pulled a payload that is not announced (any more)"});
-    }
-    return;
-  }
-  auto& all = peers_[static_cast<size_t>(announced.process)].incoming[on_request];
-  Incoming& incoming = all[number];
-  if (incoming.wanted) {
-    if (done != nullptr) done->Done({Code::kInternal, "pulled a payload twice"});
-    return;
-  }
-  Status status;
-  if (done != nullptr && TotalBytes(into) != incoming.bytes) {
-    status = {Code::kInternal, "pulled " + std::to_string(TotalBytes(into)) + " bytes of a " +
-                                   std::to_string(incoming.bytes) + "-byte payload"};
-  } else {
-    incoming.into.assign(into.begin(), into.end());
-    incoming.done = done;
-  }
-  incoming.wanted = true;
-
-  // Start it, unless an older payload of the same tag has not been started; then all of the same
-  // tag that have waited for this one.
-  for (uint32_t next = number; !all.contains(next - config_.payload_tags);) {
-    auto it = all.find(next);
-    if (it == all.end() || !it->second.wanted) break;
-    Incoming ready = std::move(it->second);
-    all.erase(it);
-    StartReceive(announced.process, on_request, next, std::move(ready));
-    next += config_.payload_tags;
-  }
-  if (!status.ok()) done->Done(std::move(status));
-}
-
-void MpiTransport::StartReceive(int process, bool on_request, uint32_t number,
-                                Incoming incoming) {
-  auto transfer = std::make_shared<Transfer>();
-  transfer->process = process;
-  transfer->receives = true;
-  transfer->done = incoming.done;
-  std::byte* data = nullptr;
-  if (incoming.into.size() == 1) {
-    data = static_cast<std::byte*>(incoming.into[0].data);
-  } else {
-    // Also for a payload that is dropped: its sender completes only when it is received.
-    transfer->staging.reset(new (std::nothrow) std::byte[static_cast<size_t>(incoming.bytes)]);
-    data = transfer->staging.get();
-    transfer->scatter = std::move(incoming.into);
-  }
-  if (data == nullptr) {
-    const Status status{Code::kUnavailable, "no memory to receive a payload of " +
-                                                std::to_string(incoming.bytes) + " bytes"};
-    // The payload stays in MPI and would be taken for a later one of the same tag.
-    LosePeer(process, status);
-    if (transfer->done != nullptr) transfer->done->Done(status);
-    return;
-  }
-  if (on_request) {
-    wishes_.push_back(
-        {.process = process, .number = number, .transfer = transfer, .bytes = incoming.bytes});
-  }
-  StartUnits(std::move(transfer), on_request, number, data, incoming.bytes);
-  if (on_request) Ask();
-}
-
-void MpiTransport::Ask() {
-  while (!closed_ && !wishes_.empty() &&
-         (asked_bytes_ == 0 || asked_bytes_ + wishes_.front().bytes <= kAskedBytes)) {
-    const Wish wish = std::move(wishes_.front());
-    wishes_.pop_front();
-    wish.transfer->asked_bytes = wish.bytes;
-    asked_bytes_ += wish.bytes;
-    Header want;
-    want.type = MessageType::kWant;
-    want.payload_tag = wish.number;
-    Status status = SendControl(wish.process, want, {});
-    if (!status.ok()) LosePeer(wish.process, status);
-  }
 }
 
 // --- Receiving and progress -------------------------------------------------------------------
@@ -401,6 +254,12 @@ void MpiTransport::Deliver(const std::byte* message) {
   if (good && header.type == MessageType::kWant) {
     good = StartWanted(header.source_process, header.payload_tag);
     if (good) return;
+  } else if (good && header.type == MessageType::kCredit) {
+    good = TakeCredit(header.source_process, header.total_bytes);
+    if (good) return SendWaiting(header.source_process);
+  } else if (good && header.type == MessageType::kComing) {
+    good = ReceiveComing(header.source_process, header.payload_tag, header.total_bytes);
+    if (good) return;
   } else if (good && header.payload_bytes <= kEagerBytes) {
     payload = {message + sizeof(header), static_cast<size_t>(header.payload_bytes)};
   } else if (good) {
@@ -409,12 +268,14 @@ void MpiTransport::Deliver(const std::byte* message) {
     announced = {.process = header.source_process,
                  .id = static_cast<uint64_t>(on_request) << 32 | header.payload_tag};
     Peer& peer = peers_[static_cast<size_t>(header.source_process)];
-    good = peer.incoming[on_request]
+    good = (on_request || UseCredit(header.source_process, header.payload_bytes)) &&
+           peer.incoming[on_request]
                .try_emplace(header.payload_tag, Incoming{.bytes = header.payload_bytes})
                .second;
   }
   if (good) {
     receiver_->OnMessage(header, payload, announced);
+    if (announced.process >= 0 && announced.id >> 32 == 0) ReceiveEarly(announced);
     return;
   }
   ++bad_header_count_;

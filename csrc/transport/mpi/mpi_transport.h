@@ -10,28 +10,38 @@
 //    maps to, without a copy when it is one piece. The receiver posts its receives when the
 //    runtime pulls, straight into place when that is one piece. Both sides cut the bytes into
 //    units of unit_bytes, since MPI counts are int.
-//    The payload goes at once, but for one to another host that may be left waiting there
-//    (kOnRequest): that goes when the receiver, which has posted its receives by then, says so
-//    (kWant). An MPI may read a stream of messages from a host in order only, and then what the
-//    runtime has no memory for yet would be in the way of what it waits for, for ever.
-// The two kinds of payloads are counted, and have tags, apart from each other. MPI tags repeat after
-// payload_tags payloads. Receives for payloads of the same tag are therefore posted in the order of their numbers, which is the order in which MPI matches them.
+//
+// An MPI may read the stream of messages from another host in order only: a payload that the
+// runtime has no place for yet would be in the way of what it waits for, for ever. So payloads
+// between hosts go on credit. Each process may have sent each other one so many bytes that are
+// not taken yet (kData): they are received as soon as they are announced, into memory of the
+// transport's own where the runtime has not pulled them by then. Credit comes back (kCredit)
+// when that memory is free again, or was not needed. A payload beyond the credit waits at its
+// sender (kOnRequest) until there is credit again (kComing) or the receiver, which has posted its
+// receives by then, wants it (kWant): then it goes whatever the credit. The two kinds are counted,
+// and have tags, apart from each other.
+// Within a host every payload goes at once.
+//
+// MPI tags repeat after payload_tags payloads. Receives for payloads of the same tag are
+// therefore posted in the order of their numbers, which is the order in which MPI matches them.
 //
 // OnPeerLost is told of a process to or from which MPI reports an error (kUnavailable), of a
 // process that sent a header which cannot be (kDataLoss), and of process -1 where it is unknown
 // whose header that was.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "transport/mpi/mpi_library.h"
@@ -52,6 +62,7 @@ struct MpiConfig {
   bool all_remote = false;        // to test: treats every process as one of another host
   // MPI tags for announced payloads, of each of the two kinds: a power of two, at most this.
   uint32_t payload_tags = 8192;
+  int64_t credit_bytes = -1;      // of each process with each other one; -1: CreditBytes
 };
 
 class MpiTransport final : public Transport {
@@ -62,6 +73,12 @@ class MpiTransport final : public Transport {
   static constexpr int kControlTag = 1;
   // MPI guarantees tags up to 32767 only.
   static constexpr int kFirstPayloadTag = 16;
+
+  // Two chunks of the usual size: some milliseconds at 1 Gbit/s. From all processes together not
+  // more than 64 MiB.
+  static constexpr int64_t CreditBytes(int processes) {
+    return std::min<int64_t>(1 << 20, (64 << 20) / std::max(processes, 1));
+  }
 
   static Result<std::unique_ptr<MpiTransport>> Create(const MpiConfig& config,
                                                       Receiver* receiver);
@@ -74,11 +91,12 @@ class MpiTransport final : public Transport {
   void Send(int process, const Header& header, std::span<const Piece> payload,
             Completion* done) override;
   void Pull(Announced announced, std::span<const Piece> into, Completion* done) override;
-  std::span<const Piece> InPlace(Announced) const override { return {}; }
+  std::span<const Piece> InPlace(Announced announced) const override;
   void Discard(Announced announced) override;
   bool Poll() override;
   bool NeedsPolling() const override { return true; }
   bool HasTransfers() const override { return !units_.empty() || outgoing_count_ > 0; }
+  int64_t EarlyBytes() const override { return early_bytes_; }
   // MPI may end another process's send only while it is called in this one, so nobody stops
   // calling it before everybody is done.
   void Part(std::chrono::milliseconds patience) override;
@@ -106,18 +124,15 @@ class MpiTransport final : public Transport {
     int process = -1;
     bool receives = false;
     int units_open = 0;
-    int64_t asked_bytes = 0;     // counts in asked_bytes_ until it is over
     Completion* done = nullptr;  // null: nobody wants to know
     Status status;
-    Buffer staging;              // the whole payload, where the caller's is in several pieces
+    Buffer staging;              // the whole payload, where the caller's memory is in several
+                                 // pieces or not known yet
     std::vector<Piece> scatter;  // where a staged receive belongs
-  };
-  // A payload that its receiver is ready for and has not asked for yet.
-  struct Wish {
-    int process = -1;
-    uint32_t number = 0;
-    std::shared_ptr<Transfer> transfer;
-    int64_t bytes = 0;
+    int64_t early_bytes = 0;     // of a receive that began before it was pulled
+    bool awaits_pull = false;
+
+    bool over() const { return units_open == 0 && !awaits_pull; }
   };
   struct Unit {
     MpiHandle request = 0;
@@ -129,8 +144,10 @@ class MpiTransport final : public Transport {
     bool wanted = false;
     std::vector<Piece> into{};    // empty: discarded
     Completion* done = nullptr;
+    std::shared_ptr<Transfer> early{};  // it is received already
+    Piece whole{};                      // where it lies, when all of it is here
   };
-  // A payload that was announced to a process of another host, which has not asked for it yet.
+  // A payload that was announced to a process of another host, which does not want it yet.
   struct Outgoing {
     std::shared_ptr<Transfer> transfer;
     std::byte* data = nullptr;
@@ -142,6 +159,11 @@ class MpiTransport final : public Transport {
     uint32_t next_payload[2] = {0, 0};
     std::unordered_map<uint32_t, Incoming> incoming[2];
     std::unordered_map<uint32_t, Outgoing> outgoing;
+    // Those in turn for credit, by lane and number; some may be gone.
+    std::set<std::pair<int32_t, uint32_t>> waiting;
+    int64_t credit_bytes = 0;    // what may be sent to it at once
+    int64_t used_bytes = 0;      // what it has sent on credit that it has not been given back
+    int64_t owed_bytes = 0;      // the part of it that needs no memory here (any more)
     bool lost = false;
   };
 
@@ -158,11 +180,27 @@ class MpiTransport final : public Transport {
   // Status of the MPI call; the buffer goes back to the pool when MPI is done with it.
   Status SendControl(int process, const Header& header, std::span<const Piece> payload);
   void Want(Announced announced, std::span<const Piece> into, Completion* done);
+  // Starts the receive of a payload if it is wanted, unless an older one of the same tag has not been
+  // started; then those of that tag that have waited for it.
+  void StartReceives(int process, bool on_request, uint32_t first);
   void StartReceive(int process, bool on_request, uint32_t number, Incoming incoming);
-  // Asks for payloads in turn, so many bytes at a time that the link is busy and no more: what has
-  // been asked for waits in one queue with the answers to others.
-  void Ask();
-  // False when no such payload was announced.
+  void Finish(Transfer* transfer);
+
+  // Credit of this process with another one grows when that gives it back, and the other's
+  // with this one when it sends and when this one gives it back. False: more than there can be.
+  bool TakeCredit(int process, int64_t bytes);
+  bool UseCredit(int process, int64_t bytes);
+  void ReturnCredit(int process, int64_t bytes);
+  // Receives a payload that comes on credit and that nobody has pulled.
+  void ReceiveEarly(Announced announced);
+  // What has waited goes in turn while there is credit for it.
+  void SendWaiting(int process);
+  // False when it cannot be.
+  bool ReceiveComing(int process, uint32_t number, int64_t bytes);
+  // A control message of the transport's own.
+  void Notify(int process, MessageType type, uint32_t number, int64_t bytes);
+
+  // Sends what has waited, unless it has gone. False when no such payload was announced.
   bool StartWanted(int process, uint32_t number);
   void StartUnits(std::shared_ptr<Transfer> transfer, bool on_request, uint32_t number,
                   std::byte* data, int64_t bytes);
@@ -173,7 +211,7 @@ class MpiTransport final : public Transport {
   Status MpiError(const char* call, int process, int error) const;
 
   const MpiLibrary* const mpi_;
-  const MpiConfig config_;
+  MpiConfig config_;
   Receiver* const receiver_;
   int process_ = 0;
   std::vector<Peer> peers_;
@@ -187,8 +225,7 @@ class MpiTransport final : public Transport {
   std::vector<Unit> units_;
   size_t next_unit_test_ = 0;
   int64_t outgoing_count_ = 0;         // over all peers
-  std::deque<Wish> wishes_;
-  int64_t asked_bytes_ = 0;            // asked for and not here yet
+  int64_t early_bytes_ = 0;            // payloads that came before they were pulled
   std::vector<Buffer> spare_buffers_;  // of a control message's size
   int64_t bad_header_count_ = 0;
   bool closed_ = false;

@@ -5,18 +5,17 @@ from __future__ import annotations
 import contextlib
 import pathlib
 import shlex
-import signal
 import subprocess
 import sys
 import tempfile
-import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Self
 
 from jaxccomp import errors
 from jaxccomp.bench import launch
 from jaxccomp.bench.testbed import launchers, network
 from jaxccomp.bench.testbed import plan as plans
+from jaxccomp.launch import signals
 
 TIMED_OUT = 124  # the exit status, as timeout(1) has it
 _STREAM = str(pathlib.Path(__file__).with_name("stream.py"))
@@ -64,7 +63,7 @@ class Testbed:
         self._cleanup.close()
 
     def _remove(self) -> None:
-        with _uninterrupted():
+        with signals.uninterrupted():
             network.remove(self._namespaces)
 
     def run(
@@ -172,7 +171,7 @@ class Testbed:
             status = TIMED_OUT
         finally:
             # Whatever happened: nothing of this run disturbs the next.
-            with _uninterrupted():
+            with signals.uninterrupted():
                 self.kill()
                 process.wait()
         return subprocess.CompletedProcess(process.args, status, output)
@@ -184,17 +183,3 @@ class Testbed:
     @property
     def _namespaces(self) -> list[str]:
         return [each.namespace for each in (*self.plan.hosts, self.plan.switch)]
-
-
-@contextlib.contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """Lets signals that end a program wait until what is inside is done."""
-    ending = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, ending)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,6 +42,31 @@ class Scenario:
     peers: bool = True
 
 
+# Of each operation.
+ALGORITHMS = {
+    "bcast": ("chain", "chain_recoded", "binomial", "scatter_allgather"),
+    "allreduce": (
+        "ring",
+        "two_shot",
+        "one_shot",
+        "recursive_doubling",
+        "parameter_server",
+        "hierarchical",
+    ),
+    "reduce_scatter": ("direct", "ring"),
+    "allgather": ("direct", "ring", "bruck"),
+    "alltoall": ("pairwise", "bruck"),
+}
+_SUMS = {"allreduce": "bf16|lossless", "reduce_scatter": "bf16|lossless"}
+
+
+def _every_algorithm() -> Iterator[Case]:
+    for op, names in ALGORITHMS.items():
+        for name in names:
+            for codec in ("raw", _SUMS.get(op, "lossless")):
+                yield Case(op, "float32" if op in _SUMS else "bfloat16", codec, name)
+
+
 SCENARIOS = {
     "collectives": Scenario(
         "operations and codecs against the MPIs' own operations",
@@ -65,13 +91,20 @@ SCENARIOS = {
             Case("reduce_scatter", "bfloat16", "lossless"),
         ),
     ),
+    "algorithms": Scenario(
+        "every algorithm against what its own bytes take on the wire",
+        hosts=4,
+        link="1gbit",
+        cases=tuple(_every_algorithm()),
+        peers=False,
+    ),
     "hops": Scenario(
         "values encoded once, against every hop decoding and encoding them anew",
         hosts=8,
         link="1gbit",
         cases=tuple(
             Case("bcast", "bfloat16", codec, algorithm)
-            for codec in ("lossless", "zstd")
+            for codec in ("lossless", "zstd", "zstd:level=9")
             for algorithm in ("chain", "chain_recoded")
         ),
         peers=False,

@@ -181,8 +181,21 @@ def check_jaxccomp(comm: Any, given: argparse.Namespace, result: Any, make: Make
     """Whether a result is what the codec promises, and what the operation needed for it."""
     from jaxccomp.bench.testbed import own
 
-    found = own.check(comm, given.op, result, make, expected, given.codec)
+    found = own.check(comm, given.op, result, make, expected, given.codec, given.algorithm)
     return found | own.memory(comm, given.op)
+
+
+def timelines(comm: Any, step: Step) -> dict[str, str]:
+    """One more call: when tasks ran, in a picture for each rank, and in one for all.
+
+    Each rank's times count from a barrier on.
+    """
+    from jaxccomp.bench.testbed import own
+
+    comm.Barrier()
+    each = comm.allgather(own.timeline(step))
+    shown = {f"rank {rank}": str(line) for rank, line in enumerate(each)}
+    return shown | {"all ranks": str(own.together(each))}
 
 
 # name: (what makes a step, what checks its result)
@@ -215,7 +228,12 @@ def run(comm: Any, given: argparse.Namespace) -> dict[str, Any]:
     if given.check and not as_words:
         row |= examine(comm, given, result, make)
     del result
-    return row if "error" in row else row | measure(comm, step, given.warmups, given.calls)
+    if "error" in row:
+        return row
+    row |= measure(comm, step, given.warmups, given.calls)
+    if given.timeline:
+        row["timelines"] = timelines(comm, step)
+    return row
 
 
 def main() -> None:
@@ -233,13 +251,18 @@ def main() -> None:
     add("--ref", default="", metavar="FILE.npy", help="what all ranks hold already, for bcast")
     add("--dtype", default="float32", choices=("float32", "bfloat16"), help="of random values")
     add("--check", action="store_true", help="compare a result with NumPy's first")
+    add("--timeline", action="store_true", help="also show a call's tasks, of jaxccomp")
     add("--out", metavar="FILE", help="write the line there, too")
     given = parser.parse_args()
+    if given.timeline and given.contender != "jaxccomp":
+        parser.error(f"--timeline shows tasks of jaxccomp, {given.contender} has none")
 
     from mpi4py import MPI
 
     row = run(MPI.COMM_WORLD, given)
     if MPI.COMM_WORLD.Get_rank() == 0:
+        for who, picture in row.pop("timelines", {}).items():
+            print(f"{who}: {picture}")
         print(json.dumps(row), flush=True)
         if given.out:
             with open(given.out, "w", encoding="utf-8") as file:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -47,6 +48,7 @@ def check(
     make: Callable[[int], np.ndarray],
     expected: Callable[..., np.ndarray],
     codec: str,
+    algorithm: str = "auto",
 ) -> dict[str, Any]:
     """Compares a result with NumPy's, within what the codec promises.
 
@@ -57,6 +59,7 @@ def check(
       make: gives a rank's operand.
       expected: ``(operation, make, rank, ranks)`` gives a rank's result without a codec.
       codec: a spec.
+      algorithm: its name, since some encode values anew at each hop.
 
     Returns:
       ``{"check": ..., "bound": ...}``: what holds on all ranks, or ``{"error": ...}``.
@@ -77,7 +80,8 @@ def check(
     else:
         terms = _terms(operation, make, rank, ranks) if summed else [want]
         terms = [_wide(each) for each in terms]
-        worst = _worst(_wide(result), _wide(want), terms, bound, summed, result.dtype)
+        hops = _hops(algorithm, ranks)
+        worst = _worst(_wide(result), _wide(want), terms, bound, summed, hops, result.dtype)
     worst = max(comm.allgather(worst))
     if not worst <= 1:
         faults.append("wrong values" if exact else f"error {worst:.3g} of what is allowed")
@@ -86,6 +90,7 @@ def check(
     if exact:
         return {"check": "bit-exact", "bound": "none"}
     said = _in_words(bound)
+    said += f", and of what is on its way up to {hops} times more" if said and hops else ""
     if not summed:
         return {"check": f"{worst:.2f} of bound", "bound": f"one coding: {said}"}
     if not said:
@@ -113,6 +118,18 @@ def allowed(x: np.ndarray, bound: codecs.ErrorBound) -> np.ndarray:
     return size * bound.relative + most * bound.block + bound.absolute
 
 
+def timeline(step: Callable[[], Any]) -> jcc.trace.Timeline:
+    """When the tasks of one call ran on this rank."""
+    with jcc.trace.record() as recorded:
+        step()
+    return recorded
+
+
+def together(each: Sequence[jcc.trace.Timeline]) -> jcc.trace.Timeline:
+    """The tasks of all ranks in one timeline."""
+    return jcc.trace.Timeline([task for line in each for task in line.tasks])
+
+
 def memory(comm: Any, operation: str) -> dict[str, int]:
     """The most that one call held, and its bound: the largest of all ranks, as far as counted."""
     found = jcc.stats.get().operations.get(operation)
@@ -135,21 +152,35 @@ def _terms(
     return rows
 
 
+def _hops(algorithm: str, ranks: int) -> int:
+    """How often values may be encoded anew on their way, besides at its begin and its end."""
+    hops = {
+        "ring": ranks - 2,
+        "chain_recoded": ranks - 2,
+        "recursive_doubling": math.ceil(math.log2(ranks)),
+    }
+    return max(hops.get(algorithm.partition(":")[0], 0), 0)
+
+
 def _worst(
     result: np.ndarray,
     want: np.ndarray,
     terms: Sequence[np.ndarray],
     bound: codecs.ErrorBound,
     summed: bool,
+    hops: int,
     dtype: np.dtype,
 ) -> float:
     """The greatest error as a part of what is allowed; infinite when something is not finite."""
     limit = sum(allowed(each, bound) for each in terms)
+    size = sum(np.abs(each) for each in terms)
+    for _ in range(hops):
+        limit = limit + allowed(size + limit, bound)
     if summed:
         # The sum of what was decoded is coded again, and every addition rounds once.
         limit = limit + allowed(np.abs(want) + limit, bound)
         unit = float(ml_dtypes.finfo(dtype).eps) / 2
-        limit = limit + len(terms) * unit * (sum(np.abs(each) for each in terms) + limit)
+        limit = limit + len(terms) * unit * (size + limit)
     error = np.abs(result - want)
     if not np.isfinite(error).all():
         return float("inf")

@@ -105,7 +105,8 @@ def with_ratios(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _place(line: dict[str, Any]) -> tuple[Any, ...]:
-    return tuple(line[name] for name in ("op", "hosts", "link", "size"))
+    # What was measured in another scenario was measured at another time.
+    return tuple(line[name] for name in ("scenario", "op", "hosts", "link", "size"))
 
 
 def _seconds(line: dict[str, Any]) -> float:

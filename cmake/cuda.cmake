@@ -1,0 +1,60 @@
+# The kernels of csrc/cuda and the device around them, in a shared library of their own: who has no GPU
+# needs none of it.
+
+# A row for each file.
+set(CUDA_KERNEL_SOURCES
+    csrc/cuda/checksum.cu
+    csrc/cuda/compute.cu
+    csrc/cuda/fixed_rate_decode.cu
+    csrc/cuda/fixed_rate_encode.cu
+    csrc/cuda/fixed_rate_sum.cu
+    csrc/cuda/lossless.cu
+    csrc/cuda/nvcomp.cu)
+# What needs CUDA's headers beside them; CUDA_LOGIC_SOURCES do not.
+set(CUDA_DEVICE_SOURCES
+    csrc/cuda/library.cu
+    csrc/cuda/runtime_api.cu)
+
+include(CheckLanguage)
+check_language(CUDA)
+if(NOT CMAKE_CUDA_COMPILER)
+  message(FATAL_ERROR "JAXCCOMP_BUILD_CUDA=ON needs the CUDA compiler, and no nvcc was found: put it "
+                      "on the PATH, name it with -DCMAKE_CUDA_COMPILER=/path/to/nvcc, or leave "
+                      "JAXCCOMP_BUILD_CUDA off")
+endif()
+# A100, H100 and H200, B200; and PTX for what comes after.
+set(CMAKE_CUDA_ARCHITECTURES 80-real 90-real 100)
+enable_language(CUDA)
+set(CMAKE_CUDA_STANDARD 20)
+set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+set(CMAKE_CUDA_EXTENSIONS OFF)
+# Older CMakes do not know how to ask newer compilers for it.
+if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
+  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
+endif()
+set(CMAKE_CUDA_VISIBILITY_PRESET hidden)
+# The runtime library in the library itself: it opens the driver when it is first used, so that the
+# library loads where there is none, and it does not matter which one JAX has brought along.
+set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
+
+# Bits are those that the CPU makes: nothing fused, nothing flushed, division rounded.
+list(JOIN HOST_FLAGS "," HOST_FLAG_LIST)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)   # for tests/gpu/report_kernels.py
+set(CUDA_FLAGS -fmad=false -ftz=false -prec-div=true -prec-sqrt=true --expt-relaxed-constexpr
+    -Xcompiler=${HOST_FLAG_LIST} -Xptxas=-warn-spills,-warn-lmem-usage)
+
+find_package(CUDAToolkit REQUIRED)
+add_library(jaxccomp_cuda SHARED ${CUDA_KERNEL_SOURCES} ${CUDA_DEVICE_SOURCES} ${CUDA_LOGIC_SOURCES})
+target_include_directories(jaxccomp_cuda PUBLIC csrc)
+target_compile_definitions(jaxccomp_cuda PRIVATE JAXCCOMP_VERSION="${JAXCCOMP_VERSION}")
+target_compile_options(jaxccomp_cuda PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:${CUDA_FLAGS}>")
+target_link_libraries(jaxccomp_cuda PRIVATE jaxccomp_engine)
+set(CUDA_EXPORTS ${CMAKE_CURRENT_SOURCE_DIR}/cmake/cuda_exports.map)
+target_link_options(jaxccomp_cuda PRIVATE -Wl,--exclude-libs,ALL -Wl,--version-script=${CUDA_EXPORTS})
+set_target_properties(jaxccomp_cuda PROPERTIES LINK_DEPENDS ${CUDA_EXPORTS})
+
+# Checks on a machine with a GPU.
+add_executable(jaxccomp_gpu_tests tests/gpu/main.cc tests/gpu/compute.cc tests/gpu/cuda_device.cc
+               tests/gpu/lossless.cc tests/gpu/nvcomp.cc)
+target_include_directories(jaxccomp_gpu_tests PRIVATE tests/cpp tests/gpu)
+target_link_libraries(jaxccomp_gpu_tests PRIVATE jaxccomp_cuda jaxccomp_engine CUDA::cudart_static)

@@ -1,0 +1,107 @@
+// The functions of nvCOMP 6's batched low-level interface that are called here, and the options that
+// they take: facts of its binary interface, which tests/unit/test_nvcomp_abi.py compares with its
+// headers. All formats have functions of the same shape, with 64 bytes of options.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+struct CUstream_st;
+
+namespace jaxccomp::nvcomp {
+
+inline constexpr int kMajorVersion = 6;
+inline constexpr const char* kSoname = "libnvcomp.so.6";
+
+// The outcome of calls and, in device memory, of each chunk.
+using Outcome = int32_t;
+inline constexpr Outcome kSuccess = 0;
+
+// What the values are taken for. The numbers go on the wire.
+enum class Type : int32_t {
+  kBytes = 1, kUInt16 = 3, kUInt32 = 5, kUInt64 = 7, kFloat16 = 10, kFloat32 = 11
+};
+
+// Not the default, which may choose an engine of the hardware that has no verdict on what it decodes.
+inline constexpr int32_t kDecodeByKernels = 2;
+
+// Bytes that are not named are 0.
+struct alignas(8) Options {
+  unsigned char bytes[64] = {};
+};
+
+struct AnsEncodeOptions {
+  int32_t variant = 0;
+  Type type;
+  uint8_t sub_chunks = 0, states = 0, histogram_reduction = 0;
+  char reserved[53] = {};
+};
+struct AnsDecodeOptions {
+  int32_t backend = kDecodeByKernels;
+  Type type;
+  uint8_t sub_chunks = 0, states = 0, skip_validation = 0;
+  char reserved[53] = {};
+};
+struct BitcompEncodeOptions {
+  int32_t algorithm;
+  Type type;
+  double delta = 0;
+  int32_t mode = 0;   // lossless
+  char reserved[44] = {};
+};
+struct CascadedCommonOptions {
+  Type type;
+  int32_t mode = 1;   // asymmetric: the one of all widths
+  uint64_t terminal = 1, coarse = 0;
+};
+struct CascadedEncodeOptions {
+  CascadedCommonOptions common;
+  uint64_t fine = 7;   // delta, run lengths, frame of reference
+  uint8_t level;
+  char reserved[31] = {};
+};
+struct CascadedDecodeOptions {
+  int32_t backend = kDecodeByKernels;
+  int32_t padding = 0;
+  CascadedCommonOptions common;
+  char reserved[32] = {};
+};
+struct Lz4EncodeOptions {
+  Type type;
+  int32_t bit_shuffle;
+  char reserved[56] = {};
+};
+struct Lz4DecodeOptions {
+  int32_t backend = kDecodeByKernels;
+  int32_t sort = 0;
+  Type type;
+  int32_t bit_shuffle;
+  char reserved[48] = {};
+};
+// Of GDeflate and Deflate.
+struct DeflateEncodeOptions {
+  int32_t algorithm;
+  char reserved[60] = {};
+};
+// Of all formats that have no more to say.
+struct PlainDecodeOptions {
+  int32_t backend = kDecodeByKernels;
+  char reserved[60] = {};
+};
+
+// Arrays have an entry for each chunk and lie, like the chunks, in memory that the device reaches.
+struct Functions {
+  Outcome (*encode_temporary)(size_t chunks, size_t most_chunk_bytes, Options, size_t* bytes,
+                              size_t all_bytes, CUstream_st*) = nullptr;
+  Outcome (*encode_bound)(size_t most_chunk_bytes, Options, size_t* bytes) = nullptr;
+  Outcome (*encode)(const void* const* values, const size_t* value_bytes, size_t most_chunk_bytes,
+                    size_t chunks, void* temporary, size_t temporary_bytes, void* const* codes,
+                    size_t* code_bytes, Options, Outcome* outcomes, CUstream_st*) = nullptr;
+  Outcome (*decode_temporary)(size_t chunks, size_t most_chunk_bytes, Options, size_t* bytes,
+                              size_t all_bytes, CUstream_st*) = nullptr;
+  Outcome (*decode)(const void* const* codes, const size_t* code_bytes, const size_t* room,
+                    size_t* value_bytes, size_t chunks, void* temporary, size_t temporary_bytes,
+                    void* const* values, Options, Outcome* outcomes, CUstream_st*) = nullptr;
+};
+
+}  // namespace jaxccomp::nvcomp

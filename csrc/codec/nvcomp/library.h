@@ -1,0 +1,33 @@
+// nvCOMP's functions, of the library that is found at run time.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+
+#include "codec/library/found.h"
+#include "codec/nvcomp/formats.h"
+#include "common/dynamic_library.h"
+
+namespace jaxccomp::nvcomp {
+
+class OpenedLibrary {
+ public:
+  OpenedLibrary();
+  const std::string& missing() const { return missing_; }
+  const Functions& functions(Format format) const {
+    return functions_[static_cast<size_t>(format) - 1];
+  }
+  // Such as 6000: major * 1000 + minor * 100 + patch.
+  uint32_t version() const { return version_; }
+
+ private:
+  DynamicLibrary library_;
+  std::string missing_;
+  uint32_t version_ = 0;
+  std::array<Functions, kFormatCount> functions_;
+};
+
+using Library = library::Found<OpenedLibrary>;
+
+}  // namespace jaxccomp::nvcomp

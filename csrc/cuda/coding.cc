@@ -1,0 +1,59 @@
+#include "cuda/coding.h"
+
+#include <algorithm>
+#include <string_view>
+#include <vector>
+
+#include "codec/registry.h"
+#include "cuda/formats.h"
+
+namespace jaxccomp::cuda {
+namespace {
+
+std::optional<FixedRate> FindFixedRate(const CodecStage& stage) {
+  const auto* const row = std::find_if(std::begin(kFormats), std::end(kFormats), [&](const auto& f) {
+    return f.name == stage.row->name;
+  });
+  if (row == std::end(kFormats)) return std::nullopt;
+  FixedRate found;
+  found.format = static_cast<Format>(row - kFormats);
+  for (const CodecOption& option : stage.row->options) {
+    if (option.name == "block") found.block = stage.options.Integer(option.name);
+    if (option.name == "rounding") found.stochastic = stage.options.Text(option.name) == "stochastic";
+    if (option.name == "threshold") {
+      found.threshold = static_cast<float>(stage.options.Number(option.name));
+    }
+  }
+  return found;
+}
+
+}  // namespace
+
+int64_t Coding::FixedBytes(int64_t count) const {
+  return HeaderBytes(*fixed, count) + CodeBytes(*fixed, count);
+}
+
+Status Coding::CheckDType(DType dtype) const {
+  return fixed ? cuda::CheckDType(*fixed, dtype) : Status::Ok();
+}
+
+std::optional<Coding> FindCoding(const Codec& codec) {
+  const Result<std::vector<CodecStage>> parsed = ParseCodecSpec(codec.traits().spec);
+  if (!parsed.ok()) return std::nullopt;
+  std::vector<CodecStage> stages = *parsed;
+  std::erase_if(stages, [](const CodecStage& stage) { return stage.row->name == "raw"; });
+  Coding coding;
+  if (!stages.empty() && stages.back().row->name == "lossless") {
+    coding.lossless = true;
+    stages.pop_back();
+  }
+  if (stages.empty()) return coding;
+  coding.fixed = FindFixedRate(stages[0]);
+  if (!coding.fixed || stages.size() > 1) return std::nullopt;
+  const auto first = LookupCodec(stages[0].options.spec());
+  if (!first.ok()) return std::nullopt;
+  coding.between = (*first)->EncodedDType(DType::kFloat32);
+  return coding;
+}
+
+}  // namespace jaxccomp::cuda

@@ -1,0 +1,91 @@
+// device/device.h on a GPU.
+//
+// Computations go to a few streams of the device's own in turn, each with an event behind it. Nothing
+// waits for the device, and nothing is freed in a way that does: callers' streams stand still until the
+// engine lets them go on, so whoever waited for all of the device would wait for ever.
+//
+// When CUDA says of an event that the device has failed, it stays so: all that is under way, and all
+// that comes, ends with that error.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cuda/api.h"
+#include "cuda/marks.h"
+#include "cuda/scratch.h"
+#include "cuda/work.h"
+#include "device/device.h"
+
+namespace jaxccomp::cuda {
+
+class CudaDevice final : public Device {
+ public:
+  // Both outlive the device, which is never taken down: CUDA's objects are not given back.
+  static Result<std::unique_ptr<CudaDevice>> Make(CudaApi* api, const KernelTable* kernels,
+                                                  std::string name, int streams = 4);
+
+  std::string_view name() const override { return machine_.name; }
+  bool Runs(const Codec& codec) const override { return FindCoding(codec).has_value(); }
+
+  std::byte* AllocateValues(int64_t bytes) override;
+  void FreeValues(std::byte* memory) override;
+  std::byte* AllocateCodes(int64_t bytes) override;
+  void FreeCodes(std::byte* memory) override;
+
+  Result<CallId> Enter(void* stream) override;
+  Result<bool> IsReady(CallId call) override;
+  void Leave(CallId call) override;
+
+  void Copy(CallId call, std::span<const CopyRun> runs, Completion* done) override;
+  void Encode(CallId call, std::span<const EncodeRun> runs, Completion* done) override;
+  void Decode(CallId call, std::span<const DecodeRun> runs, Completion* done) override;
+  void Merge(CallId call, ReduceOp op, int64_t divisor, std::span<const MergeRun> runs,
+             Completion* done) override;
+  void Lose(CallId call, int64_t times, std::span<const LoseRun> runs, Completion* done) override;
+  void Fill(CallId call, std::span<const FillRun> runs, Completion* done) override;
+  bool Poll() override;
+
+ private:
+  using Start = std::function<Status(Work&)>;
+  struct UnderWay {
+    std::unique_ptr<Work> work;
+    Status status;        // of the start
+    CUevent_st* event;    // null where none could be recorded
+    Start next;           // once this has gone well, or null
+    Completion* done;
+  };
+  struct Stream {
+    CUstream_st* stream;
+    Scratch scratch;
+    std::deque<UnderWay> under_way;
+  };
+  using Over = std::vector<std::pair<Completion*, Status>>;
+
+  CudaDevice(CudaApi* api, const KernelTable* kernels, std::string name);
+  Status MakeStreams(int count);
+  // Puts a computation on the next stream, and `next` on another one when it has gone well.
+  void Launch(Completion* done, const Start& start, Start next = nullptr);
+  void PollStream(Stream& stream, Over* over);
+  void End(UnderWay ended, Over* over);
+  // The device has failed for good.
+  void Break(int error);
+  Result<CUevent_st*> TakeEvent();
+
+  Machine machine_;
+  Marks marks_;
+  Status broken_;
+  CUstream_st* memory_stream_ = nullptr;   // takes memory and gives it back
+  std::vector<std::unique_ptr<Stream>> streams_;
+  size_t next_stream_ = 0;
+  std::vector<CUevent_st*> free_events_;
+  std::map<std::byte*, int64_t> codes_;             // pinned blocks that are taken, with their sizes
+  std::multimap<int64_t, std::byte*> free_codes_;   // and those that are not, by size
+};
+
+}  // namespace jaxccomp::cuda

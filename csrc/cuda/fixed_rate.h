@@ -1,0 +1,55 @@
+// Codecs of a fixed rate on the GPU: the same bytes and values as those of the codecs of the same
+// name (codec/cast, quantize, sign). Sums differ from theirs at most in which NaN two NaNs make.
+//
+// Each function starts one kernel on a stream of the current device and returns. Nothing is
+// allocated, copied or waited for, so that a stream that is being captured takes it as well. Chunks
+// of float16, bfloat16 and float32 are coded; "bf16" and "fp16" code float32 only.
+//
+// Pointers are to device memory: values are aligned to their size, codes need no alignment. Where
+// values are aligned to 16 bytes, and what is encoded to its words, accesses are the widest ones.
+#pragma once
+
+#include <cstdint>
+
+#include "codec/codec.h"
+#include "common/dtype.h"
+#include "common/host_device.h"
+#include "common/status.h"
+
+struct CUstream_st;   // what cudaStream_t points to
+
+namespace jaxccomp::cuda {
+
+enum class Format : uint8_t {
+  kBf16, kFp16, kE4m3, kE5m2, kInt8, kInt4, kInt2, kOneBit, kTernary, kTbq
+};
+
+// What a codec's spec comes to. Options that the format does not have are not looked at.
+struct FixedRate {
+  Format format = Format::kBf16;
+  int64_t block = 0;         // 32 to 256 of fp8 and integers; 256, 1024 or 4096 of onebit and ternary
+  bool stochastic = false;   // of integers and ternary
+  float threshold = 0;       // of tbq
+};
+
+// The bytes that `count` values take; the codec's MaxEncodedBytes. kInvalidArgument for options or
+// counts that the codec does not have.
+JAXCCOMP_CUDA_EXPORT Result<int64_t> EncodedBytes(const FixedRate& codec, int64_t count);
+
+// Encodes `count` values. `key` and `first`, the position in the tensor of the first value, say which
+// random numbers are drawn.
+JAXCCOMP_CUDA_EXPORT Status Encode(const FixedRate& codec, DType dtype, const void* values,
+                                   int64_t count, void* code, const RandomKey& key, int64_t first,
+                                   CUstream_st* stream);
+
+// Decodes exactly `count` values. Every code of the right size decodes to something.
+JAXCCOMP_CUDA_EXPORT Status Decode(const FixedRate& codec, DType dtype, const void* code,
+                                   void* values, int64_t count, CUstream_st* stream);
+
+// acc[i] = acc[i] + decoded[i]. `acc_dtype` is `dtype`, or float32 for half types, which are then not
+// rounded on the way.
+JAXCCOMP_CUDA_EXPORT Status DecodeSum(const FixedRate& codec, DType dtype, const void* code,
+                                      DType acc_dtype, void* acc, int64_t count,
+                                      CUstream_st* stream);
+
+}  // namespace jaxccomp::cuda

@@ -1,0 +1,12 @@
+// The kernels that decode.
+#include "cuda/dispatch.cuh"
+#include "cuda/launch.cuh"
+
+namespace jaxccomp::cuda {
+
+Status Decode(const FixedRate& codec, DType dtype, const void* code, void* values, int64_t count,
+              CUstream_st* stream) {
+  return DispatchDecode<false>(codec, dtype, code, dtype, values, count, LaunchOn{stream});
+}
+
+}  // namespace jaxccomp::cuda

@@ -1,0 +1,23 @@
+// What libjaxccomp_cuda.so gives to the engine, which opens it at run time. One build makes both: the
+// engine asks for the version before anything else.
+#pragma once
+
+#include <string>
+
+#include "common/host_device.h"
+#include "device/device.h"
+
+extern "C" {
+
+// JAXCCOMP_VERSION of the build.
+JAXCCOMP_CUDA_EXPORT const char* jaxccomp_cuda_version();
+
+// How many GPUs there are; 0 with the reason where there is none, such as a driver that is missing or
+// older than the build's CUDA.
+JAXCCOMP_CUDA_EXPORT int jaxccomp_cuda_device_count(std::string* reason);
+
+// The GPU of that ordinal, which lives as long as the process; the same one each time. Null with the
+// reason when it cannot be used.
+JAXCCOMP_CUDA_EXPORT jaxccomp::Device* jaxccomp_cuda_device(int ordinal, std::string* reason);
+
+}  // extern "C"

@@ -1,0 +1,22 @@
+// The kernels of the library. CUDA loads a kernel when it is first started, and may wait for all of
+// the device then: for callers' streams, which wait for the kernel. So a device loads all of them
+// before it is used.
+#pragma once
+
+#include <vector>
+
+namespace jaxccomp::cuda {
+
+inline std::vector<const void*>& AllKernels() {
+  static std::vector<const void*> kernels;
+  return kernels;
+}
+
+// Whatever starts `kKernel` reads kIsKnown<kKernel>, and so makes it known when the library is opened.
+template <auto kKernel>
+inline const bool kIsKnown = [] {
+  AllKernels().push_back(reinterpret_cast<const void*>(kKernel));
+  return true;
+}();
+
+}  // namespace jaxccomp::cuda

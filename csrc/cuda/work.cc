@@ -1,0 +1,148 @@
+#include "cuda/work.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace jaxccomp::cuda {
+namespace {
+
+// Smaller copies than this go together in one kernel.
+constexpr int64_t kSmallCopyBytes = 64 << 10;
+
+}  // namespace
+
+Machine::Machine(CudaApi* a, const KernelTable* k, std::string n)
+    : api(*a), kernels(*k), name(std::move(n)), words(a) {}
+
+const Coding* Machine::Find(const Codec* codec) {
+  static constexpr Coding kRaw = {};
+  if (codec == nullptr) return &kRaw;
+  const std::string& spec = codec->traits().spec;
+  auto known = codings_.find(spec);
+  if (known == codings_.end()) known = codings_.emplace(spec, FindCoding(*codec)).first;
+  return known->second ? &*known->second : nullptr;
+}
+
+Status Machine::Check(int error, const char* what) const {
+  if (error == CudaApi::kSuccess) return Status::Ok();
+  return {Code::kUnavailable, name + ": " + what + " failed: " + api.Describe(error)};
+}
+
+Work::Work(Machine* machine, CUstream_st* stream, Scratch* scratch)
+    : machine_(*machine), stream_(stream), scratch_(*scratch) {
+  scratch_.Restart();
+}
+
+Work::~Work() {
+  if (words_ != nullptr) machine_.words.Give(words_, words_count_);
+}
+
+Status Work::TakeWords(size_t count) {
+  int error = CudaApi::kSuccess;
+  words_ = machine_.words.Take(count, &error);
+  if (words_ == nullptr) {
+    return OutOfMemory(machine_.api, machine_.name, "pinned memory for what a computation finds out",
+                       static_cast<int64_t>(count * sizeof(uint32_t)), error);
+  }
+  words_count_ = count;
+  return Status::Ok();
+}
+
+Status Work::Outcome() const {
+  for (size_t i = 0; i < expected_.size(); ++i) {
+    if (words_[i] != expected_[i]) {
+      return {Code::kFailedPrecondition,
+              machine_.name + ": the reference of a code is another one than its sender's"};
+    }
+  }
+  for (size_t i = 0; i < verdicts_count_; ++i) {
+    if (words_[i] != 0) {
+      return {Code::kDataLoss, "codec 'lossless' on " + machine_.name +
+                                   ": bytes arrived that are not an encoding of so many values"};
+    }
+  }
+  return Status::Ok();
+}
+
+Status Work::CopyOne(void* to, const void* from, int64_t bytes) {
+  if (bytes == 0 || to == from) return Status::Ok();
+  return machine_.Check(machine_.api.Copy(to, from, bytes, stream_), "a copy");
+}
+
+Status Work::Copy(std::span<const Device::CopyRun> runs) {
+  std::vector<Device::CopyRun> small;
+  for (const Device::CopyRun& run : runs) {
+    if (run.bytes > 0 && run.bytes <= kSmallCopyBytes) {
+      small.push_back(run);
+      continue;
+    }
+    if (Status status = CopyOne(run.to, run.from, run.bytes); !status.ok()) return status;
+  }
+  if (small.size() == 1) return CopyOne(small[0].to, small[0].from, small[0].bytes);
+  return small.empty() ? Status::Ok() : machine_.kernels.copy_runs(small, stream_);
+}
+
+Status Work::Fill(std::span<const Device::FillRun> runs) {
+  for (const Device::FillRun& run : runs) {
+    if (run.count == 0) continue;
+    const auto element = std::span(run.element).first(static_cast<size_t>(run.element_bytes));
+    const bool zero = std::all_of(element.begin(), element.end(),
+                                  [](std::byte b) { return b == std::byte{0}; });
+    Status status =
+        zero ? machine_.Check(machine_.api.SetZero(run.to, run.count * run.element_bytes, stream_),
+                              "clearing memory")
+             : machine_.kernels.fill(run, stream_);
+    if (!status.ok()) return status;
+  }
+  return Status::Ok();
+}
+
+Status Work::Expect(const Codec* codec, DType dtype, int64_t count, std::span<const std::byte> code,
+                    std::vector<Incoming>* incoming) {
+  const Coding* const coding = machine_.Find(codec);
+  const std::string spec = codec == nullptr ? "none" : codec->traits().spec;
+  if (coding == nullptr) {
+    return {Code::kUnimplemented, "codec '" + spec + "' does not run on " + machine_.name};
+  }
+  if (Status status = coding->CheckDType(dtype); !status.ok()) return status;
+  const int64_t raw_bytes = count * SizeBytes(dtype);
+  const int64_t least = codec == nullptr ? raw_bytes : codec->MinEncodedBytes(dtype, count);
+  const int64_t most = codec == nullptr ? raw_bytes : codec->MaxEncodedBytes(dtype, count);
+  if (std::ssize(code) < least || std::ssize(code) > most) {
+    return {Code::kDataLoss, "codec '" + spec + "' on " + machine_.name + ": " +
+                                 std::to_string(code.size()) + " bytes arrived where " +
+                                 std::to_string(count) + " values of " +
+                                 std::string(Name(dtype)) + " take " + std::to_string(least) +
+                                 (least == most ? "" : " to " + std::to_string(most))};
+  }
+  incoming->push_back({codec, coding, dtype, count, code});
+  return Status::Ok();
+}
+
+Status Work::Fetch(std::vector<Incoming>* incoming) {
+  std::vector<Device::CopyRun> runs;
+  for (Incoming& one : *incoming) {
+    Result<std::byte*> at = scratch_.Take(std::ssize(one.code));
+    if (!at.ok()) return at.status();
+    one.at = *at;
+    runs.push_back({*at, one.code.data(), std::ssize(one.code)});
+    verdicts_count_ += one.coding->lossless;
+  }
+  if (Status status = Copy(runs); !status.ok() || verdicts_count_ == 0) return status;
+  if (Status status = TakeWords(verdicts_count_); !status.ok()) return status;
+  Result<std::byte*> verdicts =
+      scratch_.Take(static_cast<int64_t>(verdicts_count_ * sizeof(int32_t)));
+  if (!verdicts.ok()) return verdicts.status();
+  verdicts_ = reinterpret_cast<int32_t*>(*verdicts);
+  int32_t* next = verdicts_;
+  for (Incoming& one : *incoming) {
+    if (one.coding->lossless) one.verdict = next++;
+  }
+  return Status::Ok();
+}
+
+Status Work::FetchVerdicts() {
+  return CopyOne(words_, verdicts_, static_cast<int64_t>(verdicts_count_ * sizeof(int32_t)));
+}
+
+}  // namespace jaxccomp::cuda

@@ -1,0 +1,119 @@
+// What one computation of a CudaDevice puts on a stream, and what there is to look at when the device
+// has done it.
+//
+// Codes come from pinned memory in one copy and are decoded on the device. What has a fixed rate is
+// encoded there and copied out; what has no size until it is made is written where it belongs at once.
+// Parts use the same temporary memory one after the other.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/status.h"
+#include "cuda/api.h"
+#include "cuda/coding.h"
+#include "cuda/mapped_words.h"
+#include "cuda/scratch.h"
+#include "device/device.h"
+
+namespace jaxccomp::cuda {
+
+// What all computations of a device share.
+class Machine {
+ public:
+  Machine(CudaApi* api, const KernelTable* kernels, std::string name);
+
+  CudaApi& api;
+  const KernelTable& kernels;
+  const std::string name;
+  MappedWords words;
+
+  // How a codec (null: none) codes; null where it has no kernels.
+  const Coding* Find(const Codec* codec);
+  // Ok, or what CUDA says of what was tried.
+  Status Check(int error, const char* what) const;
+
+ private:
+  std::map<std::string, std::optional<Coding>, std::less<>> codings_;   // by spec
+};
+
+class Work {
+ public:
+  Work(Machine* machine, CUstream_st* stream, Scratch* scratch);
+  ~Work();
+  Work(const Work&) = delete;
+  Work& operator=(const Work&) = delete;
+
+  // One of these, once. Where it fails, what was put on the stream runs all the same.
+  Status Copy(std::span<const Device::CopyRun> runs);
+  Status Encode(std::span<const Device::EncodeRun> runs);
+  Status CheckReferences(std::span<const Device::DecodeRun> runs);
+  Status Decode(std::span<const Device::DecodeRun> runs);
+  Status Merge(ReduceOp op, int64_t divisor, std::span<const Device::MergeRun> runs);
+  Status Lose(int64_t times, std::span<const Device::LoseRun> runs);
+  Status Fill(std::span<const Device::FillRun> runs);
+
+  // Once the device is done.
+  Status Outcome() const;
+
+ private:
+  // A code that has been checked for its size.
+  struct Incoming {
+    const Codec* codec;                    // null: none
+    const Coding* coding;
+    DType dtype;
+    int64_t count;
+    std::span<const std::byte> code;       // where it came
+    const std::byte* at = nullptr;         // where it lies on the device, aligned to 16
+    int32_t* verdict = nullptr;            // of lossless, on the device
+  };
+  Status Expect(const Codec* codec, DType dtype, int64_t count, std::span<const std::byte> code,
+                std::vector<Incoming>* incoming);
+  // Brings codes to the device.
+  Status Fetch(std::vector<Incoming>* incoming);
+  // When all has been decoded: brings the verdicts back.
+  Status FetchVerdicts();
+
+  Status EncodeOne(const Device::EncodeRun& run, const Coding& coding, std::byte* fixed);
+  Status PutChecksum(const Device::EncodeRun& run);
+  Status ChecksumTo(const void* values, int64_t bytes, uint32_t* checksum);
+  Status EncodeLossless(DType dtype, int64_t count, const void* values, const void* ref,
+                        const Device::EncodeRun& run);
+
+  Status DecodeTo(const Incoming& from, const void* ref, void* values);
+  Status DecodeLossless(const Incoming& from, DType dtype, int64_t count, const void* ref,
+                        void* values);
+  // What the first stage made, which has a fixed rate.
+  Result<const std::byte*> FixedCode(const Incoming& from);
+  // The values on the device, temporarily.
+  Result<const std::byte*> Decoded(const Incoming& from);
+
+  Status MergeOne(const Device::MergeRun& run, ReduceOp op, int64_t divisor,
+                  std::span<const Incoming> codes);
+  Status MergeWide(const Device::MergeRun& run, ReduceOp op, int64_t divisor,
+                   std::span<const Incoming> codes);
+  Status AddToWide(const Incoming& from, ReduceOp op, float* acc);
+  Status ReduceTo(const Device::MergeRun& run, ReduceOp op, int64_t divisor,
+                  std::span<const void* const> sources);
+  Status FillFloats(float* to, float value, int64_t count);
+
+  Status TakeWords(size_t count);
+  Status CopyOne(void* to, const void* from, int64_t bytes);
+
+  Machine& machine_;
+  CUstream_st* const stream_;
+  Scratch& scratch_;
+
+  // What the device leaves there: verdicts of lossless, or checksums of references.
+  uint32_t* words_ = nullptr;
+  size_t words_count_ = 0;
+  std::vector<uint32_t> expected_;   // checksums
+  int32_t* verdicts_ = nullptr;      // on the device
+  size_t verdicts_count_ = 0;
+};
+
+}  // namespace jaxccomp::cuda

@@ -1,0 +1,248 @@
+// Work: decoding, and what is made of decoded values. What comes out has the bits of codec/part.cc.
+
+#include <algorithm>
+#include <cstring>
+
+#include "codec/lossless/layout.h"
+#include "cuda/work.h"
+#include "reduce/identity.h"
+
+namespace jaxccomp::cuda {
+
+Status Work::Decode(std::span<const Device::DecodeRun> runs) {
+  std::vector<Incoming> codes;
+  std::vector<const Device::DecodeRun*> coded;
+  std::vector<Device::CopyRun> raw;
+  for (const Device::DecodeRun& run : runs) {
+    Status status = Expect(run.codec, run.dtype, run.count, run.code, &codes);
+    if (!status.ok()) return status;
+    if (codes.back().coding->raw() && run.ref == nullptr) {
+      codes.pop_back();
+      raw.push_back({run.values, run.code.data(), std::ssize(run.code)});
+    } else {
+      coded.push_back(&run);
+    }
+  }
+  if (Status status = Copy(raw); !status.ok()) return status;
+  if (Status status = Fetch(&codes); !status.ok()) return status;
+  const Scratch::Place place = scratch_.place();
+  for (size_t i = 0; i < codes.size(); ++i) {
+    scratch_.GoTo(place);
+    Status status = DecodeTo(codes[i], coded[i]->ref, coded[i]->values);
+    if (!status.ok()) return status;
+  }
+  return FetchVerdicts();
+}
+
+Status Work::DecodeTo(const Incoming& from, const void* ref, void* values) {
+  const Coding& coding = *from.coding;
+  if (ref != nullptr && !coding.takes_reference()) {
+    Result<const std::byte*> difference = Decoded(from);
+    if (!difference.ok() || from.count == 0) return difference.status();
+    return machine_.kernels.add(from.dtype, coding.exact(), *difference, ref, values, from.count,
+                                stream_);
+  }
+  if (coding.raw()) return CopyOne(values, from.at, std::ssize(from.code));
+  if (!coding.fixed) return DecodeLossless(from, from.dtype, from.count, ref, values);
+  Result<const std::byte*> code = FixedCode(from);
+  if (!code.ok()) return code.status();
+  return machine_.kernels.decode(*coding.fixed, from.dtype, *code, values, from.count, stream_);
+}
+
+Status Work::DecodeLossless(const Incoming& from, DType dtype, int64_t count, const void* ref,
+                            void* values) {
+  const auto [layout, words_each] = lossless::LayoutOf(dtype);
+  const int64_t words = count * words_each;
+  if (from.code.empty()) {   // an encoding of nothing
+    return machine_.Check(machine_.api.SetZero(from.verdict, sizeof(int32_t), stream_),
+                          "clearing memory");
+  }
+  Result<std::byte*> workspace =
+      scratch_.Take(machine_.kernels.lossless_decode_workspace_bytes(layout, words));
+  if (!workspace.ok()) return workspace.status();
+  return machine_.Check(machine_.kernels.lossless_decode({.layout = layout,
+                                                          .words = words,
+                                                          .payload = from.at,
+                                                          .payload_bytes = std::ssize(from.code),
+                                                          .payload_size = nullptr,
+                                                          .ref = ref,
+                                                          .dst = values,
+                                                          .status = from.verdict,
+                                                          .workspace = *workspace},
+                                                         stream_),
+                        "decoding with 'lossless'");
+}
+
+Result<const std::byte*> Work::FixedCode(const Incoming& from) {
+  const Coding& coding = *from.coding;
+  if (!coding.lossless) return from.at;
+  const int64_t bytes = coding.FixedBytes(from.count);
+  Result<std::byte*> memory = scratch_.Take(bytes);
+  if (!memory.ok()) return memory.status();
+  const Scratch::Place place = scratch_.place();
+  Status status =
+      DecodeLossless(from, coding.between, bytes / SizeBytes(coding.between), nullptr, *memory);
+  if (!status.ok()) return status;
+  scratch_.GoTo(place);
+  return static_cast<const std::byte*>(*memory);
+}
+
+Result<const std::byte*> Work::Decoded(const Incoming& from) {
+  if (from.coding->raw()) return from.at;
+  Result<std::byte*> memory = scratch_.Take(from.count * SizeBytes(from.dtype));
+  if (!memory.ok()) return memory.status();
+  const Scratch::Place place = scratch_.place();
+  if (Status status = DecodeTo(from, nullptr, *memory); !status.ok()) return status;
+  scratch_.GoTo(place);
+  return static_cast<const std::byte*>(*memory);
+}
+
+Status Work::Merge(ReduceOp op, int64_t divisor, std::span<const Device::MergeRun> runs) {
+  std::vector<Incoming> codes;
+  std::vector<size_t> first;   // of each run's codes
+  for (const Device::MergeRun& run : runs) {
+    first.push_back(codes.size());
+    if (Status status = CheckReducible(run.dtype, op, false); !status.ok()) return status;
+    for (const MergeSource& source : run.sources) {
+      if (source.values != nullptr) continue;
+      Status status = Expect(run.codec, run.dtype, run.count, source.code, &codes);
+      if (!status.ok()) return status;
+    }
+  }
+  first.push_back(codes.size());
+  if (Status status = Fetch(&codes); !status.ok()) return status;
+  const Scratch::Place place = scratch_.place();
+  for (size_t i = 0; i < runs.size(); ++i) {
+    scratch_.GoTo(place);
+    Status status = MergeOne(runs[i], op, divisor,
+                             std::span(codes).subspan(first[i], first[i + 1] - first[i]));
+    if (!status.ok()) return status;
+  }
+  return FetchVerdicts();
+}
+
+Status Work::MergeOne(const Device::MergeRun& run, ReduceOp op, int64_t divisor,
+                      std::span<const Incoming> codes) {
+  const bool fixed = !codes.empty() && codes[0].coding->fixed.has_value();
+  if (fixed && IsHalf(run.dtype)) return MergeWide(run, op, divisor, codes);
+  const bool pair =
+      run.codec != nullptr && codes.size() == 1 && run.sources.size() == 2 && !IsHalf(run.dtype);
+  const void* const beside =
+      pair ? run.sources[run.sources[0].values == nullptr ? 1 : 0].values : nullptr;
+  if (pair && fixed && op == ReduceOp::kSum && beside == run.to) {
+    Result<const std::byte*> code = FixedCode(codes[0]);
+    if (!code.ok()) return code.status();
+    Status status = machine_.kernels.decode_sum(*codes[0].coding->fixed, run.dtype, *code,
+                                                run.dtype, run.to, run.count, stream_);
+    if (!status.ok() || divisor <= 1) return status;
+    return ReduceTo(run, op, divisor, std::span(&beside, 1));
+  }
+  std::vector<const void*> sources;
+  for (const MergeSource& source : run.sources) {
+    sources.push_back(source.values);
+    if (source.values != nullptr) continue;
+    Result<const std::byte*> values = Decoded(codes.front());
+    if (!values.ok()) return values.status();
+    codes = codes.subspan(1);
+    sources.back() = *values;
+  }
+  // Of two, the values come first.
+  if (pair && run.sources[0].values == nullptr) std::swap(sources[0], sources[1]);
+  return ReduceTo(run, op, divisor, sources);
+}
+
+Status Work::ReduceTo(const Device::MergeRun& run, ReduceOp op, int64_t divisor,
+                      std::span<const void* const> sources) {
+  if (run.count == 0) return Status::Ok();
+  float* accumulator = nullptr;
+  const bool in_place = std::find(sources.begin(), sources.end(), run.to) != sources.end();
+  if (std::ssize(sources) > machine_.kernels.max_reduce_sources() &&
+      (in_place || IsHalf(run.dtype))) {
+    const int64_t each = std::max<int64_t>(sizeof(float), SizeBytes(run.dtype));
+    Result<std::byte*> memory = scratch_.Take(run.count * each);
+    if (!memory.ok()) return memory.status();
+    accumulator = reinterpret_cast<float*>(*memory);
+  }
+  return machine_.kernels.reduce(run.dtype, op, run.to, sources, run.count, divisor, accumulator,
+                                 stream_);
+}
+
+Status Work::FillFloats(float* to, float value, int64_t count) {
+  Device::FillRun run{reinterpret_cast<std::byte*>(to), count, sizeof(float), {}};
+  std::memcpy(run.element.data(), &value, sizeof(value));
+  return Fill(std::span(&run, 1));
+}
+
+// As codec/part.cc does: of a half type decoded and merged in float, rounded once.
+Status Work::MergeWide(const Device::MergeRun& run, ReduceOp op, int64_t divisor,
+                       std::span<const Incoming> codes) {
+  if (run.count == 0) {   // what has come is looked at all the same
+    for (const Incoming& code : codes) {
+      if (Result<const std::byte*> seen = FixedCode(code); !seen.ok()) return seen.status();
+    }
+    return Status::Ok();
+  }
+  Result<std::byte*> memory = scratch_.Take(run.count * static_cast<int64_t>(sizeof(float)));
+  if (!memory.ok()) return memory.status();
+  auto* const acc = reinterpret_cast<float*>(*memory);
+  float identity = 0;
+  FillIdentity(DType::kFloat32, op, &identity, 1);
+  if (Status status = FillFloats(acc, identity, run.count); !status.ok()) return status;
+  const Scratch::Place place = scratch_.place();
+  for (const MergeSource& source : run.sources) {
+    scratch_.GoTo(place);
+    Status status;
+    if (source.values != nullptr) {
+      status = machine_.kernels.merge_values(run.dtype, source.values, op, DType::kFloat32, acc,
+                                             run.count, stream_);
+    } else {
+      status = AddToWide(codes.front(), op, acc);
+      codes = codes.subspan(1);
+    }
+    if (!status.ok()) return status;
+  }
+  return machine_.kernels.round_to_half(run.dtype, acc, divisor, run.to, run.count, stream_);
+}
+
+Status Work::AddToWide(const Incoming& from, ReduceOp op, float* acc) {
+  Result<const std::byte*> code = FixedCode(from);
+  if (!code.ok()) return code.status();
+  const FixedRate& fixed = *from.coding->fixed;
+  if (op == ReduceOp::kSum) {
+    return machine_.kernels.decode_sum(fixed, from.dtype, *code, DType::kFloat32, acc, from.count,
+                                       stream_);
+  }
+  // -0 and a value are that value.
+  Result<std::byte*> memory = scratch_.Take(from.count * static_cast<int64_t>(sizeof(float)));
+  if (!memory.ok()) return memory.status();
+  auto* const values = reinterpret_cast<float*>(*memory);
+  if (Status status = FillFloats(values, -0.0f, from.count); !status.ok()) return status;
+  Status status = machine_.kernels.decode_sum(fixed, from.dtype, *code, DType::kFloat32, values,
+                                              from.count, stream_);
+  if (!status.ok()) return status;
+  return machine_.kernels.merge_values(DType::kFloat32, values, op, DType::kFloat32, acc,
+                                       from.count, stream_);
+}
+
+Status Work::Lose(int64_t times, std::span<const Device::LoseRun> runs) {
+  std::vector<Incoming> codes;
+  for (const Device::LoseRun& run : runs) {
+    Status status = Expect(run.codec, run.dtype, run.count, run.code, &codes);
+    if (!status.ok()) return status;
+  }
+  if (Status status = Fetch(&codes); !status.ok()) return status;
+  const Scratch::Place place = scratch_.place();
+  for (size_t i = 0; i < runs.size(); ++i) {
+    const Device::LoseRun& run = runs[i];
+    scratch_.GoTo(place);
+    Result<const std::byte*> decoded = Decoded(codes[i]);
+    if (!decoded.ok()) return decoded.status();
+    if (run.count == 0) continue;
+    Status status = machine_.kernels.add_lost(run.dtype, run.to, run.more ? run.to : nullptr,
+                                              run.values, *decoded, run.count, times, stream_);
+    if (!status.ok()) return status;
+  }
+  return FetchVerdicts();
+}
+
+}  // namespace jaxccomp::cuda

@@ -1,0 +1,148 @@
+// Work: encoding, and the checksums of references.
+
+#include <cstdint>
+#include <cstring>
+
+#include "codec/lossless/layout.h"
+#include "cuda/work.h"
+
+namespace jaxccomp::cuda {
+namespace {
+
+constexpr uint32_t kChecksumOfNothing = 0;
+
+}  // namespace
+
+Status Work::Encode(std::span<const Device::EncodeRun> runs) {
+  std::vector<const Coding*> codings;
+  std::vector<Device::CopyRun> out;   // to the codes' places
+  std::vector<std::byte*> fixed;      // where a fixed rate is coded to; null: right there
+  for (const Device::EncodeRun& run : runs) {
+    const Coding* const coding = machine_.Find(run.codec);
+    if (coding == nullptr) {
+      return {Code::kUnimplemented,
+              "codec '" + run.codec->traits().spec + "' does not run on " + machine_.name};
+    }
+    if (Status status = coding->CheckDType(run.dtype); !status.ok()) return status;
+    const int64_t raw_bytes = run.count * SizeBytes(run.dtype);
+    const int64_t most =
+        run.codec == nullptr ? raw_bytes : run.codec->MaxEncodedBytes(run.dtype, run.count);
+    if (std::ssize(run.code) < most) {
+      return {Code::kInvalidArgument, machine_.name + ": a code of up to " + std::to_string(most) +
+                                          " bytes was given room for " +
+                                          std::to_string(run.code.size())};
+    }
+    codings.push_back(coding);
+    fixed.push_back(nullptr);
+    if (coding->lossless) continue;
+    *run.code_bytes = coding->raw() ? raw_bytes : coding->FixedBytes(run.count);
+    if (coding->raw() && run.ref == nullptr) {
+      out.push_back({run.code.data(), run.values, raw_bytes});
+      continue;
+    }
+    Result<std::byte*> memory = scratch_.Take(*run.code_bytes);
+    if (!memory.ok()) return memory.status();
+    fixed.back() = *memory;
+    out.push_back({run.code.data(), *memory, *run.code_bytes});
+  }
+  const Scratch::Place place = scratch_.place();
+  for (size_t i = 0; i < runs.size(); ++i) {
+    scratch_.GoTo(place);
+    Status status = EncodeOne(runs[i], *codings[i], fixed[i]);
+    if (!status.ok()) return status;
+  }
+  return Copy(out);
+}
+
+Status Work::EncodeOne(const Device::EncodeRun& run, const Coding& coding, std::byte* fixed) {
+  const void* values = run.values;
+  const void* ref = run.ref;
+  if (ref != nullptr) {
+    if (Status status = PutChecksum(run); !status.ok()) return status;
+  }
+  if (ref != nullptr && !coding.takes_reference()) {
+    std::byte* difference = fixed;
+    if (!coding.raw()) {
+      Result<std::byte*> memory = scratch_.Take(run.count * SizeBytes(run.dtype));
+      if (!memory.ok()) return memory.status();
+      difference = *memory;
+    }
+    if (run.count > 0) {
+      Status status = machine_.kernels.subtract(run.dtype, coding.exact(), values, ref, difference,
+                                                run.count, stream_);
+      if (!status.ok()) return status;
+    }
+    values = difference;
+    ref = nullptr;
+  }
+  if (coding.raw()) return Status::Ok();
+  if (!coding.fixed) return EncodeLossless(run.dtype, run.count, values, ref, run);
+  const int64_t bytes = coding.FixedBytes(run.count);
+  if (coding.lossless) {
+    Result<std::byte*> memory = scratch_.Take(bytes);
+    if (!memory.ok()) return memory.status();
+    fixed = *memory;
+  }
+  Status status = machine_.kernels.encode(*coding.fixed, run.dtype, values, run.count, fixed,
+                                          run.key, run.first, stream_);
+  if (!status.ok() || !coding.lossless) return status;
+  return EncodeLossless(coding.between, bytes / SizeBytes(coding.between), fixed, nullptr, run);
+}
+
+Status Work::EncodeLossless(DType dtype, int64_t count, const void* values, const void* ref,
+                            const Device::EncodeRun& run) {
+  const auto [layout, words_each] = lossless::LayoutOf(dtype);
+  const int64_t words = count * words_each;
+  Result<std::byte*> size = scratch_.Take(sizeof(int64_t));
+  if (!size.ok()) return size.status();
+  Result<std::byte*> workspace =
+      scratch_.Take(machine_.kernels.lossless_encode_workspace_bytes(layout, words));
+  if (!workspace.ok()) return workspace.status();
+  return machine_.Check(
+      machine_.kernels.lossless_encode({.layout = layout,
+                                        .words = words,
+                                        .src = values,
+                                        .ref = ref,
+                                        .dst = run.code.data(),
+                                        .size = reinterpret_cast<int64_t*>(*size),
+                                        .host_size = run.code_bytes,
+                                        .workspace = *workspace},
+                                       stream_),
+      "encoding with 'lossless'");
+}
+
+Status Work::ChecksumTo(const void* values, int64_t bytes, uint32_t* checksum) {
+  Result<std::byte*> workspace = scratch_.Take(machine_.kernels.checksum_workspace_bytes(bytes));
+  if (!workspace.ok()) return workspace.status();
+  return machine_.kernels.checksum(values, bytes, checksum, *workspace, stream_);
+}
+
+// Made on the device and copied, as its place is not that of a word.
+Status Work::PutChecksum(const Device::EncodeRun& run) {
+  if (run.count == 0) {
+    std::memcpy(run.ref_checksum, &kChecksumOfNothing, sizeof(kChecksumOfNothing));
+    return Status::Ok();
+  }
+  Result<std::byte*> word = scratch_.Take(sizeof(uint32_t));
+  if (!word.ok()) return word.status();
+  Status status = ChecksumTo(run.ref, run.count * SizeBytes(run.dtype),
+                             reinterpret_cast<uint32_t*>(*word));
+  return status.ok() ? CopyOne(run.ref_checksum, *word, sizeof(uint32_t)) : status;
+}
+
+Status Work::CheckReferences(std::span<const Device::DecodeRun> runs) {
+  if (Status status = TakeWords(runs.size()); !status.ok()) return status;
+  const Scratch::Place place = scratch_.place();
+  for (size_t i = 0; i < runs.size(); ++i) {
+    const Device::DecodeRun& run = runs[i];
+    expected_.push_back(run.ref_checksum);
+    words_[i] = run.ref == nullptr ? run.ref_checksum : kChecksumOfNothing;
+    if (run.ref == nullptr || run.count == 0) continue;
+    scratch_.GoTo(place);
+    Status status = ChecksumTo(run.ref, run.count * SizeBytes(run.dtype), words_ + i);
+    if (!status.ok()) return status;
+  }
+  return Status::Ok();
+}
+
+}  // namespace jaxccomp::cuda

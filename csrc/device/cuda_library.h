@@ -1,0 +1,41 @@
+// The library that makes devices of NVIDIA GPUs, libjaxccomp_cuda.so: opened at run time, so that
+// one engine serves machines with CUDA and without it.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "common/status.h"
+#include "cuda/library.h"
+
+namespace jaxccomp {
+
+class CudaLibrary {
+ public:
+  // What AddLibraryPath calls it.
+  static constexpr std::string_view kName = "jaxccomp_cuda";
+
+  // Opens the first that loads of the paths added for kName and of `sonames`. It must be of
+  // `version`, the engine's own: the two share the layouts of C++ classes.
+  CudaLibrary(std::string_view version, std::span<const char* const> sonames);
+  // The process's own, opened by the first call.
+  static CudaLibrary& Get();
+
+  // Ok; or why it cannot be used, and what to install.
+  const Status& status() const { return status_; }
+  // Empty until it is known.
+  const std::string& version() const { return version_; }
+  // At least one, or the reason why there is none.
+  Result<int> CountDevices() const;
+  // The GPU of that ordinal: the same device each time, which lives as long as the process.
+  Result<Device*> FindDevice(int ordinal) const;
+
+ private:
+  std::string version_;
+  Status status_;
+  decltype(&jaxccomp_cuda_device_count) count_ = nullptr;
+  decltype(&jaxccomp_cuda_device) device_ = nullptr;
+};
+
+}  // namespace jaxccomp

@@ -1,0 +1,130 @@
+// An accelerator that values lie on: its memory, its order of work, and what a collective computes
+// there. The runtime knows only this file (docs/architecture.md, "Devices").
+//
+// Nothing here waits. A computation is started, and its Completion is called from inside Poll and from
+// nowhere else, once what it has written can be seen by later computations and, in pinned memory, by
+// the host. Computations that have been started are independent of each other: the runtime starts one
+// only when those that it depends on are over.
+//
+// Calls. A collective's caller has a stream: work that the device does in order. What it queued before
+// the collective makes the operands; what it queues afterwards reads the results. Enter marks that
+// place in the stream, and the stream stops there until Leave. Computations of a call are started
+// between IsReady and Leave only: were they queued behind the mark, they would hold up those of an
+// earlier call that the mark itself waits for.
+//
+// All members are called with the engine's lock held. A device serves one engine, and outlives its
+// Shutdown.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "codec/codec.h"
+#include "codec/part.h"
+#include "common/completion.h"
+#include "common/status.h"
+#include "reduce/reduce.h"
+
+namespace jaxccomp {
+
+class Device {
+ public:
+  using CallId = uint64_t;
+
+  virtual ~Device() = default;
+  // For errors: "cuda:0".
+  virtual std::string_view name() const = 0;
+  // Whether it has the kernels of that codec.
+  virtual bool Runs(const Codec& codec) const = 0;
+
+  // Memory: at least `bytes`, aligned to 256, contents unspecified; null when there is none left. The
+  // runtime keeps what it has taken for further use, so these may be slow.
+  virtual std::byte* AllocateValues(int64_t bytes) = 0;   // on the device
+  virtual void FreeValues(std::byte* memory) = 0;
+  virtual std::byte* AllocateCodes(int64_t bytes) = 0;    // of the host, pinned: both reach it
+  virtual void FreeCodes(std::byte* memory) = 0;
+
+  // Marks the place that `stream`, the caller's, has come to, and makes it wait there for Leave.
+  virtual Result<CallId> Enter(void* stream) = 0;
+  // Whether the stream has come to the mark: operands are there, results may be written.
+  virtual Result<bool> IsReady(CallId call) = 0;
+  // The stream goes on, whether or not it had come to the mark. The call is forgotten.
+  virtual void Leave(CallId call) = 0;
+
+  // Computations. The descriptions are read before the call returns; the memory that they name stays
+  // until the Completion. Addresses are those of the device's memory or the caller's tensors, but for
+  // codes, which lie in pinned memory, and Copy's, which are either. No alignment is promised beyond
+  // that of an element for values, none for codes. Results have the bits that codec/part.h gives.
+
+  struct CopyRun {
+    std::byte* to;
+    const std::byte* from;
+    int64_t bytes;
+  };
+  virtual void Copy(CallId call, std::span<const CopyRun> runs, Completion* done) = 0;
+
+  struct EncodeRun {
+    const Codec* codec;          // null: as they are
+    DType dtype;
+    const std::byte* values;
+    int64_t count;
+    std::span<std::byte> code;   // the room for it
+    int64_t* code_bytes;         // pinned: the bytes written
+    const std::byte* ref;        // as in CodingContext, in device memory
+    std::byte* ref_checksum;     // pinned: with a reference, its CRC-32C, four bytes
+    RandomKey key;
+    int64_t first;
+  };
+  virtual void Encode(CallId call, std::span<const EncodeRun> runs, Completion* done) = 0;
+
+  struct DecodeRun {
+    const Codec* codec;
+    DType dtype;
+    std::span<const std::byte> code;   // from the wire, not trusted: kDataLoss
+    std::byte* values;
+    int64_t count;
+    const std::byte* ref;
+    uint32_t ref_checksum;             // of the sender's; kFailedPrecondition when it is not ref's,
+                                       // and then nothing is decoded
+  };
+  virtual void Decode(CallId call, std::span<const DecodeRun> runs, Completion* done) = 0;
+
+  struct MergeRun {
+    const Codec* codec;
+    DType dtype;
+    std::byte* to;
+    int64_t count;
+    std::span<const MergeSource> sources;   // values, which may be `to`, and codes
+  };
+  virtual void Merge(CallId call, ReduceOp op, int64_t divisor, std::span<const MergeRun> runs,
+                     Completion* done) = 0;
+
+  struct LoseRun {
+    const Codec* codec;
+    DType dtype;
+    std::byte* to;
+    bool more;                         // adds to what `to` holds
+    const std::byte* values;
+    std::span<const std::byte> code;
+    int64_t count;
+  };
+  virtual void Lose(CallId call, int64_t times, std::span<const LoseRun> runs, Completion* done) = 0;
+
+  struct FillRun {
+    std::byte* to;
+    int64_t count;
+    int64_t element_bytes;
+    std::array<std::byte, 16> element;
+  };
+  virtual void Fill(CallId call, std::span<const FillRun> runs, Completion* done) = 0;
+
+  // Completes what is over; true when anything was. A computation that could not be started, or that
+  // the device failed, completes with an error here too.
+  virtual bool Poll() = 0;
+};
+
+}  // namespace jaxccomp

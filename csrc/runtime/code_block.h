@@ -1,0 +1,47 @@
+// The bytes of an encoded block: per part, their number (int64) and the bytes, which begin with the
+// checksum of the part's reference if it has one. Parts whose dtype the codec does not take lie there
+// as they are.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+
+#include "codec/codec.h"
+#include "common/status.h"
+#include "runtime/operation.h"
+#include "runtime/plan.h"
+#include "runtime/reference.h"
+
+namespace jaxccomp {
+
+inline constexpr int64_t kCodeLengthBytes = sizeof(int64_t);
+
+// The codec of parts of that dtype; null: as they are.
+inline const Codec* CodecFor(const Plan& plan, DType dtype) {
+  return plan.codec != nullptr && plan.codec->Supports(dtype) ? plan.codec.get() : nullptr;
+}
+
+// The most that a part takes in a block. A multiple of what a length is aligned to, so that parts
+// can be coded side by side before their sizes are known (device_compute.cc).
+int64_t MostCodeBytes(const Codec* codec, DType dtype, int64_t bytes);
+
+// Reads blocks that come from the wire and are not trusted.
+class CodeReader {
+ public:
+  explicit CodeReader(const Operation::Block& block)
+      : rest_(block.buffer.get(), static_cast<size_t>(block.used_bytes)) {}
+
+  // The bytes of the next part. kDataLoss when there are none.
+  Status Next(std::span<const std::byte>* code);
+  // That was all. kDataLoss when there is more.
+  Status Finish() const { return rest_.empty() ? Status::Ok() : Broken(); }
+
+ private:
+  static Status Broken();
+
+  std::span<const std::byte> rest_;
+};
+
+}  // namespace jaxccomp

@@ -1,0 +1,231 @@
+#include "runtime/plan_tasks.h"
+
+#include <algorithm>
+#include <numeric>
+#include <span>
+#include <vector>
+
+#include "runtime/code_block.h"
+
+namespace jaxccomp {
+namespace {
+
+class Planner {
+ public:
+  Planner(const Sides& sides, const Schedule& schedule, Plan* plan)
+      : sides_(sides), schedule_(schedule), plan_(plan) {}
+
+  void Run() {
+    for (const Slot& s : schedule_.scratch) plan_->scratch_bytes.push_back(s.bytes());
+    plan_->lane_tasks.resize(static_cast<size_t>(schedule_.LaneCount()));
+    plan_->scratch_uses.resize(schedule_.scratch.size());
+    plan_->code_uses.resize(schedule_.code.size());
+    plan_->tasks.reserve(schedule_.tasks.size());
+    last_.reserve(schedule_.tasks.size());
+    AddCodeSizes();
+    for (const Task& task : schedule_.tasks) AddTask(task);
+    SizeCodesByParts();
+  }
+
+ private:
+  void AddTask(const Task& from) {
+    const auto sources = schedule_.SourcesOf(from);
+    const bool sends = from.kind == TaskKind::kSend, receives = from.kind == TaskKind::kRecv;
+    // Grouped: the sources are the destinations.
+    const bool lands_in_sources = receives && from.dst.bytes() == 0 && !sources.empty();
+    const std::span<const Slot> moved =
+        sends || lands_in_sources ? sources : std::span<const Slot>(&from.dst, 1);
+    const auto first = static_cast<TaskId>(plan_->tasks.size());
+
+    if (plan_->on_device && (sends || receives) && HasRawValues(moved)) {
+      sends ? AddPacked(from, moved) : AddUnpacked(from, moved);
+    } else {
+      PlannedTask& to = NewTask(from, from.kind);
+      if (lands_in_sources) {
+        to.dst = Resolve(sources);
+      } else {
+        if (!sends) {
+          if (from.dst.space == Space::kCode) to.dst_code = TouchCode(from.dst.block);
+          else to.dst = Resolve({&from.dst, 1});
+        }
+        if (sends && sources.size() > 1) {
+          to.sources.push_back(Resolve(sources));
+          to.codes.push_back(-1);
+        } else {
+          for (const Slot& s : sources) {
+            const bool code = s.space == Space::kCode;
+            to.codes.push_back(code ? TouchCode(s.block) : -1);
+            to.sources.push_back(code ? PartRange{} : Resolve({&s, 1}));
+          }
+          if (sources.size() == 1 && to.codes[0] >= 0) to.src_code = to.codes[0];
+        }
+      }
+      to.bytes = sends ? BytesOf(sources) : from.dst.bytes();
+      // Codes are one piece, and empty ranges here.
+      const PartRange range = sends ? to.sources[0] : to.dst;
+      if ((sends || receives) && range.count > 1) to.staged_bytes = to.bytes;
+      if (receives) plan_->receives[Plan::ReceiveKey(from.peer, from.tag)] = first;
+      last_.push_back(first);
+    }
+    for (TaskId dep : schedule_.DepsOf(from)) {
+      if (dep != kNoTask) Link(last_[dep], first);
+    }
+  }
+
+  PlannedTask& NewTask(const Task& from, TaskKind kind) {
+    PlannedTask& to = plan_->tasks.emplace_back();
+    to.kind = kind;
+    to.final = from.final;
+    to.lane = from.lane;
+    ++plan_->lane_tasks[from.lane];
+    to.peer = from.peer;
+    to.tag = from.tag;
+    task_ = &to;
+    return to;
+  }
+
+  void Link(TaskId before, TaskId after) {
+    plan_->tasks[before].dependents.push_back(after);
+    ++plan_->tasks[after].dep_count;
+  }
+
+  static int64_t BytesOf(std::span<const Slot> slots) {
+    return std::accumulate(slots.begin(), slots.end(), int64_t{0},
+                           [](int64_t sum, const Slot& s) { return sum + s.bytes(); });
+  }
+
+  static bool HasRawValues(std::span<const Slot> slots) {
+    return slots[0].space != Space::kCode && BytesOf(slots) > 0;
+  }
+
+  // Who waits for the send waits until it has read the values: that is when they are packed.
+  void AddPacked(const Task& from, std::span<const Slot> sources) {
+    PlannedTask& pack = NewTask(from, TaskKind::kEncode);
+    pack.packed = true;
+    pack.sources.push_back(Resolve(sources));
+    pack.codes.push_back(-1);
+    pack.bytes = BytesOf(sources);
+    const int32_t code = pack.dst_code = NewCode(pack.sources[0]);
+    last_.push_back(static_cast<TaskId>(plan_->tasks.size() - 1));
+
+    PlannedTask& send = NewTask(from, TaskKind::kSend);
+    send.sources.emplace_back();
+    send.codes.push_back(TouchCode(code));
+    send.src_code = code;
+    send.bytes = BytesOf(sources);
+    Link(last_.back(), static_cast<TaskId>(plan_->tasks.size() - 1));
+  }
+
+  void AddUnpacked(const Task& from, std::span<const Slot> destinations) {
+    const auto received = static_cast<TaskId>(plan_->tasks.size());
+    plan_->receives[Plan::ReceiveKey(from.peer, from.tag)] = received;
+    NewTask(from, TaskKind::kRecv).packed = true;
+
+    PlannedTask& unpack = NewTask(from, TaskKind::kDecode);
+    unpack.packed = true;
+    unpack.dst = Resolve(destinations);
+    unpack.sources.emplace_back();
+    unpack.bytes = BytesOf(destinations);
+    const int32_t code = unpack.src_code = NewCode(unpack.dst);
+    unpack.codes.push_back(code);
+    last_.push_back(received + 1);
+
+    PlannedTask& receive = plan_->tasks[received];
+    receive.bytes = BytesOf(destinations);
+    task_ = &receive;
+    receive.dst_code = TouchCode(code);
+    Link(received, received + 1);
+  }
+
+  // A block for the packed parts, which the current task touches.
+  int32_t NewCode(PartRange range) {
+    int64_t bytes = 0;
+    for (int32_t i = 0; i < range.count; ++i) bytes += plan_->parts[range.first + i].bytes;
+    plan_->code_bytes.push_back(bytes);
+    plan_->code_uses.push_back(0);
+    return TouchCode(static_cast<int32_t>(plan_->code_bytes.size()) - 1);
+  }
+
+  // The parts behind each code are those of a task that makes or decodes it. What is only passed on
+  // belongs to blocks that are all alike.
+  void AddCodeSizes() {
+    for (const Slot& values : schedule_.code) {
+      int64_t most_bytes = 0;
+      sides_.ResolveScratch(values.begin, values.end, [&](DType dtype, int64_t, int64_t bytes) {
+        most_bytes += MostBytes(dtype, bytes);
+      });
+      plan_->code_bytes.push_back(most_bytes);
+    }
+  }
+
+  void SizeCodesByParts() {
+    for (const PlannedTask& task : plan_->tasks) {
+      const bool encodes = task.kind == TaskKind::kEncode;
+      const PartRange range = encodes ? task.sources[0] : task.dst;
+      if (range.count == 0 || task.touched_codes.empty() || task.packed) continue;
+      int64_t most_bytes = 0;
+      for (int32_t i = range.first; i < range.first + range.count; ++i) {
+        most_bytes += MostBytes(plan_->parts[i].dtype, plan_->parts[i].bytes);
+      }
+      for (int32_t code : task.touched_codes) plan_->code_bytes[code] = most_bytes;
+    }
+  }
+
+  int64_t MostBytes(DType dtype, int64_t bytes) const {
+    return MostCodeBytes(CodecFor(*plan_, dtype), dtype, bytes);
+  }
+
+  int32_t TouchCode(int32_t block) {
+    auto& touched = task_->touched_codes;
+    if (std::find(touched.begin(), touched.end(), block) == touched.end()) {
+      touched.push_back(block);
+      ++plan_->code_uses[block];
+    }
+    return block;
+  }
+
+  PartRange Resolve(std::span<const Slot> slots) {
+    const auto first = static_cast<int32_t>(plan_->parts.size());
+    for (const Slot& s : slots) {
+      found_.clear();
+      if (s.space == Space::kScratch) {
+        const int64_t begin = schedule_.scratch[s.block].begin;
+        auto& touched = task_->touched_scratch;
+        if (std::find(touched.begin(), touched.end(), s.block) == touched.end()) {
+          touched.push_back(s.block);
+          ++plan_->scratch_uses[s.block];
+        }
+        // Values in scratch memory lie at their address in the block that they belong to. The
+        // gaps between tensors are left out, as they are on the wire.
+        sides_.ResolveScratch(s.begin, s.end, [&](DType dtype, int64_t address, int64_t bytes) {
+          plan_->parts.push_back({s.space, s.block, dtype, address - begin, bytes});
+        });
+        continue;
+      }
+      const Layout& layout = s.space == Space::kInput ? sides_.input : sides_.output;
+      const bool loss = s.space == Space::kLoss;
+      layout.Resolve(s.block, s.begin, s.end, &found_);
+      for (const TensorPart& p : found_) {
+        plan_->parts.push_back({loss ? Space::kOutput : s.space,
+                                p.tensor + (loss ? sides_.first_loss : 0), p.dtype, p.offset,
+                                p.bytes});
+      }
+    }
+    return {first, static_cast<int32_t>(plan_->parts.size()) - first};
+  }
+
+  const Sides& sides_;
+  const Schedule& schedule_;
+  Plan* const plan_;
+  PlannedTask* task_ = nullptr;
+  std::vector<TaskId> last_;   // by task of the schedule: the one that its dependents wait for
+  std::vector<TensorPart> found_;
+};
+
+}  // namespace
+
+void PlanTasks(const Sides& sides, const Schedule& schedule, Plan* plan) {
+  Planner(sides, schedule, plan).Run();
+}
+
+}  // namespace jaxccomp

@@ -1,0 +1,14 @@
+// The tasks of a plan.
+#pragma once
+
+#include "collective/schedule.h"
+#include "runtime/plan.h"
+#include "runtime/sizes.h"
+
+namespace jaxccomp {
+
+// Fills the plan's tasks and all that is counted by them. It knows its codec and whether it is for
+// tensors on a device already.
+void PlanTasks(const Sides& sides, const Schedule& schedule, Plan* plan);
+
+}  // namespace jaxccomp

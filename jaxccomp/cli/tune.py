@@ -1,0 +1,122 @@
+"""Finds settings by measurement: how many processes of a program each device should be given."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from jaxccomp import errors
+from jaxccomp.launch import gpus, mps, signals, tuning, tuning_report
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's arguments."""
+    what = parser.add_subparsers(dest="what", required=True, metavar="ranks-per-gpu")
+    summary = (
+        "Runs a program with different numbers of processes on a device, at the same batch, and "
+        "compares samples per second. The program calls "
+        "jaxccomp.launch.report_throughput(samples_per_second) on every rank. Its batch is in the "
+        f"variable {tuning.BATCH}, and stands for {{batch}} in its arguments; so does "
+        f"{tuning.REPLICAS} for {{replicas}}, the copies of the network in one process."
+    )
+    _add_ranks_per_gpu(what.add_parser("ranks-per-gpu", help=summary, description=summary))
+
+
+def _add_ranks_per_gpu(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--ranks-per-gpu", default="1,2,4", metavar="K,K", help="default: %(default)s"
+    )
+    parser.add_argument(
+        "--batch",
+        type=int,
+        default=128,
+        help="of a device: each process gets 1/K of it (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--device",
+        choices=("gpu", "cpu"),
+        default="gpu",
+        help="cpu takes this machine's CPU for the device (default: %(default)s)",
+    )
+    parser.add_argument("--gpus", type=int, default=1, help="how many (default: %(default)s)")
+    parser.add_argument(
+        "--vmap", action="store_true", help=f"the program obeys {tuning.REPLICAS}: try it as well"
+    )
+    parser.add_argument("--rounds", type=int, default=3, help="default: %(default)s")
+    parser.add_argument(
+        "--timeout", type=float, default=600, metavar="S", help="of each run (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--bind-cores", choices=("auto", "none"), default="auto", help="default: %(default)s"
+    )
+    parser.add_argument("--json", metavar="FILE", help="also write the measurements there")
+    parser.add_argument("script", help="a Python program")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="the program's own")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Measures, and shows the table; 1 when nothing could be measured."""
+    plan = _plan(arguments)
+    cases = plan.cases()
+    _say(f"{len(cases)} cases on {tuning.device_name(plan)}, {plan.rounds} rounds")
+    with signals.handled(signals.end):
+        results = tuning.measure(plan, _say)
+    print(tuning_report.table(results))
+    for result in results:
+        if len(result.error.splitlines()) > 1:
+            print(f"\n{result.case.name}: {result.error}")
+    print(f"\n{tuning_report.verdict(results)}")
+    if arguments.json:
+        with open(arguments.json, "w", encoding="utf-8") as file:
+            tuning_report.write(plan, results, file)
+    return int(tuning_report.best(results) is None)
+
+
+def _plan(arguments: argparse.Namespace) -> tuning.Plan:
+    if not os.path.isfile(arguments.script):
+        raise errors.InvalidArgumentError(f"there is no file {arguments.script!r} to run.")
+    folder = os.path.dirname(os.path.abspath(arguments.json or "."))
+    if not os.path.isdir(folder):
+        raise errors.InvalidArgumentError(f"--json: there is no folder {folder!r}; make it first.")
+    for option in ("batch", "gpus", "rounds", "timeout"):
+        if getattr(arguments, option) < 1:
+            raise errors.InvalidArgumentError(f"--{option} must be at least 1.")
+    used, no_mps = (), "no GPU"
+    if arguments.device == "gpu":
+        found = gpus.find()
+        if not found.gpus:
+            raise errors.InvalidArgumentError(
+                f"there is no GPU here: {found.how}. `--device cpu` takes the machine's CPU for "
+                "the device, and finds the best number of processes on it."
+            )
+        if arguments.gpus > len(found.gpus):
+            raise errors.InvalidArgumentError(
+                f"--gpus {arguments.gpus}: there are {len(found.gpus)} ({found.how})."
+            )
+        used, no_mps = found.gpus[: arguments.gpus], mps.why_not()
+    program = [arguments.script, *arguments.arguments]
+    return tuning.Plan(
+        program=program,
+        counts=_counts(arguments.ranks_per_gpu),
+        batch=arguments.batch,
+        gpus=used,
+        vmap=arguments.vmap or any("{replicas}" in each for each in program),
+        no_mps=no_mps,
+        rounds=arguments.rounds,
+        timeout_seconds=arguments.timeout,
+        bind_cores=arguments.bind_cores == "auto",
+    )
+
+
+def _counts(text: str) -> list[int]:
+    parts = [each.strip() for each in text.split(",")]
+    if not all(each.isdigit() and int(each) > 0 for each in parts):
+        raise errors.InvalidArgumentError(
+            f"--ranks-per-gpu takes numbers from 1 on, such as 1,2,4, not {text!r}."
+        )
+    return sorted({int(each) for each in parts})
+
+
+def _say(text: str) -> None:
+    print(f"jaxccomp tune: {text}", file=sys.stderr, flush=True)

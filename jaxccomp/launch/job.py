@@ -1,0 +1,296 @@
+"""One job: mpiexec, its ranks and their output, watched until the last of them is gone."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import dataclasses
+import os
+import pathlib
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from typing import IO
+
+from jaxccomp import errors
+from jaxccomp.launch import leftovers, lines, mpiexec, signals
+from jaxccomp.launch.placement import Settings
+from jaxccomp.launch.supervise import FROM_LAUNCHER, die_with_parent
+
+TIMED_OUT = 124  # as `timeout` has it
+_LAST_LINES = 20
+_WAITING_LINES = 1000
+_GRACE_SECONDS = 6.0  # ranks give their programs half of it
+_START = str(pathlib.Path(__file__).with_name("start.py"))
+_PROGRAM = str(pathlib.Path(__file__).with_name("program.py"))
+
+Show = Callable[[int | None, str, bool], None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """What is to run.
+
+    Attributes:
+      ranks: how many.
+      program: the script that each rank runs, and its arguments.
+      settings: where ranks are placed.
+      hosts: ``name:ranks``; empty for this machine.
+      python: the interpreter whose mpi4py says which MPI it is.
+      environment: added to this process's.
+      timeout_seconds: when to end it; None: never.
+      log_dir: a folder for ``rank-N.txt``, one file per rank.
+    """
+
+    ranks: int
+    program: Sequence[str]
+    settings: Settings = Settings()
+    hosts: Sequence[str] = ()
+    python: str = sys.executable
+    environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    timeout_seconds: float | None = None
+    log_dir: pathlib.Path | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """How a job has ended: an exit status, and a text that says why when it is not 0."""
+
+    status: int
+    error: str = ""
+    rank: int | None = None  # the one that failed first
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether a signal to the launcher has ended it."""
+        return self.rank is None and self.status - 128 in signals.ENDING
+
+
+def print_line(rank: int | None, line: str, is_error: bool) -> None:
+    """Shows a line on the stream that it came from, after its rank; mpiexec's own as they are."""
+    text = line if rank is None else f"[{rank}] {line}"
+    print(text, file=sys.stderr if is_error else sys.stdout, flush=True)
+
+
+def run(job: Job, show: Show = print_line) -> Outcome:
+    """Runs a job to its end.
+
+    On the first rank that fails, at the deadline, and on SIGINT, SIGTERM and SIGHUP (which ranks
+    get as well), all ranks are ended: asked first, killed after some seconds.
+
+    Args:
+      job: what to run.
+      show: gets each line of output: its rank (None: mpiexec itself), text, and whether it came
+        on the stream of errors.
+
+    Raises:
+      LaunchError: no mpiexec, or no mpi4py.
+    """
+    return _Run(job, show).outcome()
+
+
+class _Run:
+    """The state of a running job. All of it belongs to one thread; others send events."""
+
+    def __init__(self, job: Job, show: Show):
+        self.job, self.show = job, show
+        self.mark = f"JAXCCOMP_RUN={uuid.uuid4().hex}"
+        self.events: queue.SimpleQueue[tuple] = queue.SimpleQueue()
+        # Who prints faster than it can be shown waits, as with a pipe.
+        self.room = threading.Semaphore(_WAITING_LINES)
+        self.pids: list[int] = []  # of the ranks' start-ups, when they are on this machine
+        self.last = collections.defaultdict(lambda: collections.deque(maxlen=_LAST_LINES))
+        self.done: set[int] = set()  # the ranks that have ended well
+        self.ending: Outcome | None = None  # why it is being ended
+        self.aborted: int | None = None  # the rank that called MPI_Abort
+        self.kill_at: float | None = None
+        self.hung = False  # mpiexec, when it was killed
+
+    def outcome(self) -> Outcome:
+        try:
+            environ = dict(os.environ) | mpiexec.allow_root() | dict(self.job.environment)
+            name, value = self.mark.split("=")
+            environ[name] = value
+            program = [self.job.python, _PROGRAM, *self.job.program]
+            command = mpiexec.command(
+                self.job.ranks,
+                ["-IS", _START, self.job.settings.to_json(), *program],
+                python=self.job.python,
+                hosts=self.job.hosts,
+                environ=environ,
+            )
+        except RuntimeError as error:
+            raise errors.LaunchError(f"ranks are started by MPI's mpiexec: {error}.") from None
+        with contextlib.ExitStack() as stack:
+            self.logs = [stack.enter_context(file) for file in self._open_logs()]
+            # SimpleQueue.put may interrupt a SimpleQueue.get of the same thread.
+            stack.enter_context(signals.handled(lambda n: self.events.put(("signal", n))))
+            self.process = subprocess.Popen(
+                command,
+                env=environ,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,  # a terminal's Ctrl-C comes here only, and is passed on
+                preexec_fn=lambda: die_with_parent(signal.SIGTERM),
+            )
+            try:
+                status = self._watch()
+            finally:
+                with signals.uninterrupted():
+                    self._kill()
+        return self._described(lines.exit_status(status))
+
+    def _described(self, status: int) -> Outcome:
+        """How it went; only now have all lines come that were printed before a failure."""
+        why = self.ending
+        if why is None and (status == 0 or self.hung):
+            return Outcome(0)
+        if why is None:
+            text = f"mpiexec {lines.described(status)}, "
+            if self.aborted is None:
+                # MPI_Abort kills at once: what a rank has printed last may not have come.
+                text += "and no rank has said why: MPI itself, or one that called MPI_Abort"
+            else:
+                text += f"as rank {self.aborted} called MPI_Abort"
+            why = Outcome(status, text, self.aborted)
+        elif why.rank is None:  # the deadline, or a signal
+            return why
+        said = "".join(f"\n  {line}" for line in self.last[why.rank])
+        return dataclasses.replace(why, error=f"{why.error}:{said}" if said else why.error)
+
+    def _open_logs(self) -> list[IO[str]]:
+        folder = self.job.log_dir
+        if folder is None:
+            return []
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            return [
+                open(folder / f"rank-{rank}.txt", "w", encoding="utf-8")
+                for rank in range(self.job.ranks)
+            ]
+        except OSError as error:
+            raise errors.LaunchError(f"no logs can be written: {error}.") from None
+
+    def _watch(self) -> int:
+        """Handles events until mpiexec has ended and its streams are read; returns its status."""
+        streams = (self.process.stdout, self.process.stderr)
+        for number, stream in enumerate(streams):
+            signals.start_thread(self._read, stream, bool(number))
+        signals.start_thread(self._wait)
+        limit = self.job.timeout_seconds
+        timeout_at = None if limit is None else time.monotonic() + limit
+        open_streams, status = len(streams), None
+        while open_streams or status is None:
+            times = [each for each in (timeout_at, self.kill_at) if each is not None]
+            wait = max(min(times) - time.monotonic(), 0) if times else None
+            try:
+                event = self.events.get(timeout=wait)
+            except queue.Empty:
+                event = None
+            now = time.monotonic()
+            if self.kill_at is not None and now >= self.kill_at:
+                # Once mpiexec has ended, what it has left to read is read first.
+                if status is not None and event is None:
+                    return status  # and a process of another user holds a stream
+                if status is None:
+                    self.hung = True
+                    self._kill()
+                    self.kill_at = None
+            elif timeout_at is not None and now >= timeout_at:
+                timeout_at = None
+                error = f"not done after {limit:g} s: all ranks were ended"
+                self._end(Outcome(TIMED_OUT, error), signal.SIGTERM)
+            if event is None:
+                continue
+            kind, *values = event
+            if kind == "line":
+                self.room.release()
+                self._line(*values)
+            elif kind == "closed":
+                open_streams -= 1
+            elif kind == "ended":
+                (status,) = values
+                # What still holds a stream is not a rank: ranks end before mpiexec does.
+                leftovers.kill(self.mark)
+                self.kill_at = time.monotonic() + 1
+            elif kind == "signal":
+                (number,) = values
+                name = signal.Signals(number).name
+                self._end(Outcome(128 + number, f"ended by {name}"), number)
+        return status
+
+    def _read(self, stream: IO[bytes], is_error: bool) -> None:
+        for line in stream:
+            self.room.acquire()
+            self.events.put(("line", line, is_error))
+        self.events.put(("closed",))
+
+    def _wait(self) -> None:
+        self.events.put(("ended", self.process.wait()))
+
+    def _line(self, raw: bytes, is_error: bool) -> None:
+        rank, text, told = lines.parse(raw)
+        if told is not None:
+            if "pid" in told:
+                self._joined(told["pid"])
+            elif self.ending is None:
+                self._ended(rank, told["status"])
+            if not text:
+                return
+        line = text.decode("utf-8", "replace").rstrip("\r\n")
+        self.last[rank].append(line)
+        if self.aborted is None:
+            self.aborted = lines.aborted(line)
+        # What mpiexec says once a rank has failed is that a rank has failed.
+        if rank is not None or self.ending is None:
+            self.show(rank, line, is_error)
+        if rank is not None and self.logs:
+            self.logs[rank].write(line + "\n")
+            self.logs[rank].flush()
+
+    def _joined(self, pid: int) -> None:
+        if not self.job.hosts:
+            self.pids.append(pid)
+            if self.ending is not None:
+                _send(pid, signal.SIGTERM)
+
+    def _ended(self, rank: int, status: int) -> None:
+        if status:
+            text = f"rank {rank} {lines.described(status)}; all ranks were ended"
+            self._end(Outcome(status, text, rank), signal.SIGTERM)
+            return
+        self.done.add(rank)
+        if len(self.done) == self.job.ranks:
+            # Open MPI's launcher may hang after programs that call no MPI and end at once.
+            self.kill_at = time.monotonic() + _GRACE_SECONDS
+
+    def _end(self, why: Outcome, number: int) -> None:
+        """Asks all ranks to end; who asks a second time has no more patience."""
+        if self.ending is not None:
+            self.kill_at = time.monotonic()
+            return
+        self.ending = why
+        self.kill_at = time.monotonic() + _GRACE_SECONDS
+        for pid in self.pids:
+            _send(pid, FROM_LAUNCHER)
+            _send(pid, number)
+        # On other hosts, and for ranks that are only starting, it is mpiexec that can do it.
+        if self.job.hosts or len(self.pids) < self.job.ranks:
+            _send(self.process.pid, number)
+
+    def _kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            if self.process.poll() is None:
+                os.killpg(self.process.pid, signal.SIGKILL)
+        leftovers.kill(self.mark)
+
+
+def _send(pid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)

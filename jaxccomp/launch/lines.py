@@ -1,0 +1,61 @@
+"""Lines between a rank's start-up and the launcher: ``[rank] text``, and what is told beside it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import signal
+from typing import Any
+
+_PREFIXED = re.compile(rb"\[(\d+)\] (.*)", re.DOTALL)
+_TOLD = b"\x1ejaxccomp "  # a control character that programs do not begin lines with
+_ABORTED = re.compile(r"Abort\(-?\d+\) on node (\d+)|MPI_ABORT was invoked on rank (\d+)")
+
+
+def prefixed(rank: int, line: bytes) -> bytes:
+    """A line of a rank's output, with its rank and an end."""
+    return b"[%d] %s%s" % (rank, line, b"" if line.endswith(b"\n") else b"\n")
+
+
+def told(rank: int, **values: Any) -> bytes:
+    """A line for the launcher alone."""
+    return prefixed(rank, _TOLD + json.dumps(values).encode())
+
+
+def parse(line: bytes) -> tuple[int | None, bytes, dict[str, Any] | None]:
+    """The rank of a line (None: mpiexec's own), its text, and what it tells the launcher, if so."""
+    match = _PREFIXED.fullmatch(line.lstrip(b"\0"))  # with which Open MPI ends its banners
+    if not match:
+        return None, line, None
+    rank, text = int(match[1]), match[2]
+    # The end of a line may be missing before it.
+    before, found, value = text.partition(_TOLD)
+    if found:
+        with contextlib.suppress(ValueError):
+            return rank, before, json.loads(value)
+    return rank, text, None
+
+
+def aborted(line: str) -> int | None:
+    """The rank that MPI says has called MPI_Abort, for a line that says so."""
+    match = _ABORTED.search(line)
+    return int(match[1] or match[2]) if match else None
+
+
+def exit_status(returncode: int) -> int:
+    """A return code of `subprocess` as a shell's: 128 and the number of the signal."""
+    return 128 - returncode if returncode < 0 else returncode
+
+
+def described(status: int) -> str:
+    """How a process with this exit status has ended.
+
+    >>> described(3), described(139)
+    ('ended with exit status 3', 'was ended by SIGSEGV (exit status 139)')
+    """
+    try:
+        name = signal.Signals(status - 128).name
+    except ValueError:
+        return f"ended with exit status {status}"
+    return f"was ended by {name} (exit status {status})"

@@ -1,0 +1,159 @@
+"""NVIDIA's Multi-Process Service for the time of a job: kernels of several processes on one GPU.
+
+The daemon is this job's own: its pipes and logs lie in a private folder, and neither the GPUs'
+compute mode nor another daemon is touched. One that the environment points to already is used
+instead, and left alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from jaxccomp import errors
+from jaxccomp.launch import leftovers, signals
+from jaxccomp.launch.gpus import Gpu
+
+CONTROL = "nvidia-cuda-mps-control"
+PIPES, LOGS = "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"
+_DEFAULT_PIPES = "/tmp/nvidia-mps"
+_START_SECONDS = 20.0
+_QUIT_SECONDS = 5.0  # no client is left by then
+_ASK_SECONDS = 5.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Service:
+    """A running daemon.
+
+    Attributes:
+      gpus: as its clients are to name them.
+      environment: what its clients need.
+      pipes: its folder.
+      own: whether it was started here.
+    """
+
+    gpus: tuple[Gpu, ...]
+    environment: dict[str, str]
+    pipes: str
+    own: bool
+
+
+def why_not(environ: Mapping[str, str] = os.environ) -> str:
+    """Why MPS cannot be used here; "" when it can."""
+    if shutil.which(CONTROL, path=environ.get("PATH")):
+        return ""
+    return (
+        f"{CONTROL} is not on PATH (it comes with NVIDIA's driver, in Debian and Ubuntu as "
+        "nvidia-compute-utils; a container has it with NVIDIA_DRIVER_CAPABILITIES=compute,utility)"
+    )
+
+
+@contextlib.contextmanager
+def running(gpus: Sequence[Gpu], environ: Mapping[str, str] = os.environ) -> Iterator[Service]:
+    """Gives an MPS that serves ``gpus``, and stops it afterwards if it was started here.
+
+    Args:
+      gpus: those of the job.
+      environ: where the command is found, and what points to a daemon that runs already.
+
+    Raises:
+      LaunchError: the command is missing, or the daemon does not start.
+    """
+    if reason := why_not(environ):
+        raise errors.LaunchError(
+            f"MPS cannot be used: {reason}. Leave --mps out to let the ranks take turns on a GPU."
+        )
+    there = environ.get(PIPES, _DEFAULT_PIPES)
+    if os.path.isdir(there) and _ask("get_server_list", dict(environ)) == 0:
+        yield Service(tuple(gpus), {PIPES: there}, there, own=False)
+        return
+    folder = tempfile.mkdtemp(prefix="jaxccomp-mps-")  # sockets have short names: not under $HOME
+    try:
+        own = {PIPES: f"{folder}/pipe", LOGS: f"{folder}/log"}
+        for path in own.values():
+            os.mkdir(path, mode=0o700)
+        visible = {"CUDA_VISIBLE_DEVICES": ",".join(gpu.name for gpu in gpus)}
+        try:
+            _start(dict(environ) | own | visible, own)
+            yield Service(_renumbered(gpus), own, own[PIPES], own=True)
+        finally:
+            with signals.uninterrupted():
+                _stop(dict(environ) | own, f"{PIPES}={own[PIPES]}")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _renumbered(gpus: Sequence[Gpu]) -> tuple[Gpu, ...]:
+    """A daemon that sees "2,3" offers them to its clients as 0 and 1; UUIDs stay what they are."""
+    return tuple(
+        dataclasses.replace(gpu, name=str(place)) if gpu.name.isdigit() else gpu
+        for place, gpu in enumerate(gpus)
+    )
+
+
+def _start(environ: dict[str, str], own: Mapping[str, str]) -> None:
+    command = [shutil.which(CONTROL, path=environ.get("PATH")), "-d"]
+    said = pathlib.Path(own[LOGS], "start")
+    with open(said, "wb") as output:  # a pipe would be held open by the daemon
+        try:
+            status = subprocess.run(
+                command,
+                env=environ,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                timeout=_START_SECONDS,
+                start_new_session=True,  # a terminal's Ctrl-C is not for the daemon
+            ).returncode
+        except subprocess.TimeoutExpired:
+            status = None
+    if status == 0 and leftovers.wait(
+        lambda: _ask("get_server_list", environ) == 0, _START_SECONDS
+    ):
+        return
+    lines = []
+    for path in (said, pathlib.Path(own[LOGS], "control.log")):
+        with contextlib.suppress(OSError):
+            lines += path.read_text(encoding="utf-8", errors="replace").splitlines()[-5:]
+    raise errors.LaunchError(
+        f"{' '.join(command)} "
+        + ("does not answer" if status in (0, None) else f"ended with status {status}")
+        + (": " + " | ".join(lines) if lines else ".")
+    )
+
+
+def _stop(environ: dict[str, str], mark: str) -> None:
+    if not leftovers.marked(mark):
+        return
+    _ask("quit", environ)
+    leftovers.wait(lambda: not leftovers.marked(mark), _QUIT_SECONDS)
+    leftovers.kill(mark)
+
+
+def _ask(what: str, environ: Mapping[str, str]) -> int | None:
+    """The status of a command to the daemon; None when there is no answer in time."""
+    try:
+        return subprocess.run(
+            [shutil.which(CONTROL, path=environ.get("PATH"))],
+            env=environ,
+            input=what + "\n",
+            text=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=_ASK_SECONDS,
+        ).returncode
+    except subprocess.TimeoutExpired:
+        return None
+
+
+def tell(service: Service, show: Callable[[str], None]) -> None:
+    """Says which daemon a job uses."""
+    started = "started" if service.own else "running already, used and left alone"
+    show(f"MPS: {started}, pipes in {service.pipes}")

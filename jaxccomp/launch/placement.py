@@ -1,0 +1,152 @@
+"""What each rank is given before its program starts: a GPU, a part of its memory, cores."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import pathlib
+from collections.abc import Mapping
+
+from jaxccomp import errors
+from jaxccomp.launch import cores
+from jaxccomp.launch.gpus import Gpu
+
+# The share of a GPU's memory that all its ranks reserve together: contexts and libraries need some,
+# too. JAX's own default, for a rank that has a GPU to itself, is 0.75.
+MOST_MEMORY = 0.9
+_JAX_MEMORY = 0.75
+# JAX refuses to start when both are set; the second is the older name.
+MEMORY_VARIABLES = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION")
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """How ranks are to be placed, the same for all of them.
+
+    Attributes:
+      gpus: of each host; None: each host looks for its own.
+      ranks_per_gpu: how many ranks share a GPU; None: as few as possible.
+      memory_fraction: of a GPU's memory for each rank; None: `most_memory`, or JAX's default where
+        that is less.
+      thread_percentage: the most of a GPU's threads that a rank may use, under MPS.
+      bind_cores: whether each rank gets cores of its own.
+      environment: variables for all ranks.
+    """
+
+    gpus: tuple[Gpu, ...] | None = ()
+    ranks_per_gpu: int | None = None
+    memory_fraction: float | None = None
+    thread_percentage: float | None = None
+    bind_cores: bool = True
+    environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    def to_json(self) -> str:
+        """For the command line of a rank."""
+        return json.dumps(dataclasses.asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Settings:
+        """What `to_json` has written."""
+        values = json.loads(text)
+        if values["gpus"] is not None:
+            values["gpus"] = tuple(Gpu(**each) for each in values["gpus"])
+        return cls(**values)
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """What one rank is given; ``cores`` is empty when it is not bound."""
+
+    environment: dict[str, str]
+    cores: frozenset[int]
+
+
+def with_service(
+    settings: Settings, gpus: tuple[Gpu, ...], environment: Mapping[str, str]
+) -> Settings:
+    """For ranks that use GPUs under the names, and with the variables, that MPS wants."""
+    return dataclasses.replace(
+        settings, gpus=gpus, environment={**settings.environment, **environment}
+    )
+
+
+def most_memory(ranks_per_gpu: int) -> float:
+    """The largest part of a GPU's memory that each of its ranks may reserve."""
+    return MOST_MEMORY / ranks_per_gpu
+
+
+def ranks_per_gpu(settings: Settings, gpus: int, ranks: int) -> int:
+    """How many ranks share a GPU on a host with so many of both; 0 without a GPU.
+
+    Raises:
+      InvalidArgumentError: when the settings cannot be met.
+    """
+    wanted = settings.ranks_per_gpu
+    if wanted is not None and wanted < 1:
+        raise errors.InvalidArgumentError(f"ranks per GPU must be at least 1, not {wanted}.")
+    if not gpus:
+        if wanted is not None:
+            raise errors.InvalidArgumentError(
+                f"{wanted} ranks per GPU were asked for, but there is no GPU: leave "
+                "--ranks-per-gpu out to run on the CPU."
+            )
+        return 0
+    shared = wanted or math.ceil(ranks / gpus)
+    if ranks > gpus * shared:
+        raise errors.InvalidArgumentError(
+            f"{ranks} ranks do not fit on {gpus} GPU(s) with {shared} rank(s) each: raise "
+            f"--ranks-per-gpu to {math.ceil(ranks / gpus)}, or give fewer ranks (-n)."
+        )
+    given, most = settings.memory_fraction, most_memory(shared)
+    if given is not None and not 0 < given <= most + 1e-9:
+        raise errors.InvalidArgumentError(
+            f"a memory fraction of {given:g} for each of {shared} rank(s) on a GPU: it must be "
+            f"more than 0 and at most {MOST_MEMORY}/{shared} = {most:.3g}, since the ranks "
+            "reserve their parts at once and CUDA needs the rest."
+        )
+    percentage = settings.thread_percentage
+    if percentage is not None and not 0 < percentage <= 100:
+        raise errors.InvalidArgumentError(
+            f"a thread percentage is more than 0 and at most 100, not {percentage:g}."
+        )
+    return shared
+
+
+def place(
+    settings: Settings,
+    gpus: tuple[Gpu, ...],
+    local_rank: int,
+    local_size: int,
+    environ: Mapping[str, str] = os.environ,
+    sys: pathlib.Path = pathlib.Path("/sys"),
+) -> Place:
+    """What the ``local_rank``-th of ``local_size`` ranks of a host is given.
+
+    Neighbours share a GPU: rank ``r`` uses GPU ``r // ranks_per_gpu``.
+
+    Raises:
+      InvalidArgumentError: when the settings cannot be met on this host.
+    """
+    shared = ranks_per_gpu(settings, len(gpus), local_size)
+    given = dict(settings.environment)
+    wishes: list[set[int]] = [set()] * local_size
+    if shared:
+        given["CUDA_VISIBLE_DEVICES"] = gpus[local_rank // shared].name
+        fraction = settings.memory_fraction
+        if fraction is None and shared > 1:
+            fraction = min(_JAX_MEMORY, most_memory(shared))
+        if fraction is not None:
+            given[MEMORY_VARIABLES[0]] = f"{fraction:.4g}"
+        if settings.thread_percentage is not None:
+            given["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = f"{settings.thread_percentage:g}"
+        nodes = [cores.near(gpu.bus, sys) for gpu in gpus]
+        wishes = [nodes[rank // shared] for rank in range(local_size)]
+    bound: set[int] = set()
+    if settings.bind_cores:
+        # XLA's own threads and the engine's count the cores that a process is bound to.
+        bound = cores.share(os.sched_getaffinity(0), wishes, sys)[local_rank]
+        if "OMP_NUM_THREADS" not in environ:
+            given["OMP_NUM_THREADS"] = str(len(bound))
+    return Place(given, frozenset(bound))

@@ -1,0 +1,57 @@
+"""Signals that end a program, and what must be tidied up before it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Callable, Iterator
+
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@contextlib.contextmanager
+def handled(handler: Callable[[int], object], numbers: tuple[int, ...] = ENDING) -> Iterator[None]:
+    """Has ``handler`` called with the number of each of these signals, meanwhile.
+
+    Those that are ignored stay so: ``nohup`` and the shell's ``&`` want it.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    heeded = [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]
+    before = {n: signal.signal(n, lambda number, _: handler(number)) for n in heeded}
+    try:
+        yield
+    finally:
+        for number, previous in before.items():
+            signal.signal(number, previous)
+
+
+def end(number: int) -> None:
+    """Ends this program as Ctrl-C does, through its ``finally`` clauses."""
+    raise SystemExit(128 + number)
+
+
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Lets signals that end a program wait until what is inside is done."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def start_thread(target: Callable[..., object], *arguments: object) -> threading.Thread:
+    """Starts a thread that takes no signals: one that it took would not wake the main thread."""
+    thread = threading.Thread(target=target, args=arguments, daemon=True)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    try:
+        thread.start()  # it inherits the mask
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return thread

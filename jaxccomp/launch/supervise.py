@@ -1,0 +1,124 @@
+"""Runs the program of one rank: places it, prefixes its lines, and leaves nothing of it behind."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+from typing import IO
+
+from jaxccomp import errors
+from jaxccomp._launchers import Launcher, launcher
+from jaxccomp.launch import gpus, lines, placement, signals
+
+_GRACE_SECONDS = 3  # between the request to end and the end
+_READ_SECONDS = 0.5  # for output of a program that has ended
+_PR_SET_PDEATHSIG = 1
+FROM_LAUNCHER = signal.SIGUSR1  # comes with the signal that the launcher has for all ranks
+_OUT, _ERR = 1, 2
+_USAGE_STATUS = 2
+
+
+def die_with_parent(number: int) -> None:
+    """Has the kernel send a signal to this process when the one that started it dies."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
+
+
+def main(settings: str, *command: str) -> int:
+    """Runs ``command`` as the rank that the environment names; returns its exit status."""
+    by = launcher()
+    rank = by.rank if by else 0
+    chosen = placement.Settings.from_json(settings)
+    try:
+        found = gpus.find().gpus if chosen.gpus is None else chosen.gpus
+        local_rank, local_size = _local(by)
+        place = placement.place(chosen, found, local_rank, local_size)
+    except errors.JaxccompError as error:
+        _write(_ERR, lines.prefixed(rank, str(error).encode()))
+        _write(_ERR, lines.told(rank, status=_USAGE_STATUS))
+        return _USAGE_STATUS
+    if place.cores:
+        os.sched_setaffinity(0, place.cores)
+    environment = dict(os.environ)
+    if placement.MEMORY_VARIABLES[0] in place.environment:
+        environment.pop(placement.MEMORY_VARIABLES[1], None)
+    # Lines come when they are printed, and the last ones before a crash are not lost.
+    environment.setdefault("PYTHONUNBUFFERED", "1")
+    return Program(rank, list(command), environment | place.environment).run()
+
+
+def _local(by: Launcher | None) -> tuple[int, int]:
+    if by is None:
+        return 0, 1
+    if by.local_rank is None or by.local_size is None:
+        raise errors.LaunchError(
+            f"{by.name} does not say how many ranks this host has: start with the mpiexec of "
+            "MPICH, Intel MPI or Open MPI."
+        )
+    return by.local_rank, by.local_size
+
+
+class Program:
+    """One rank's program, in a process group of its own."""
+
+    def __init__(self, rank: int, command: list[str], environment: dict[str, str]):
+        self._rank = rank
+        self._asked = False  # to end, by the launcher or mpiexec
+        self._with_all = False  # by the launcher
+        self._process: subprocess.Popen[bytes] | None = None
+        for number in signals.ENDING:
+            signal.signal(number, self._forward)
+        signal.signal(FROM_LAUNCHER, self._expect)
+        signal.signal(signal.SIGALRM, lambda *_: self._signal(signal.SIGKILL))
+        self._process = subprocess.Popen(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            close_fds=False,  # MPICH's ranks talk to mpiexec over a descriptor that they inherit
+            process_group=0,
+            preexec_fn=lambda: die_with_parent(signal.SIGKILL),
+        )
+
+    def run(self) -> int:
+        """Waits for the program; returns the exit status for mpiexec."""
+        _write(_ERR, lines.told(self._rank, pid=os.getpid()))
+        streams = ((self._process.stdout, _OUT), (self._process.stderr, _ERR))
+        readers = [signals.start_thread(self._copy, *each) for each in streams]
+        status = lines.exit_status(self._process.wait())
+        signal.alarm(0)
+        self._signal(signal.SIGKILL)  # what it has started and left
+        for reader in readers:
+            reader.join(timeout=_READ_SECONDS)
+        if not self._asked:
+            _write(_ERR, lines.told(self._rank, status=status))
+        # At the first bad status mpiexec would kill ranks that are still tidying up.
+        return 0 if self._with_all else status
+
+    def _expect(self, *_: object) -> None:
+        self._with_all = True
+
+    def _forward(self, number: int, _: object) -> None:
+        self._asked = True
+        self._signal(number)
+        signal.alarm(_GRACE_SECONDS)
+
+    def _signal(self, number: int) -> None:
+        # Between fork and exec it has no group yet; and a group ends with its last process.
+        with contextlib.suppress(ProcessLookupError):
+            if self._process is not None:
+                os.killpg(self._process.pid, number)
+
+    def _copy(self, source: IO[bytes], to: int) -> None:
+        for line in source:
+            _write(to, lines.prefixed(self._rank, line))
+
+
+def _write(to: int, line: bytes) -> None:
+    # The launcher may be gone; then this process is about to be ended as well.
+    with contextlib.suppress(BrokenPipeError):
+        while line:
+            line = line[os.write(to, line) :]

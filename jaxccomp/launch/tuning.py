@@ -1,0 +1,222 @@
+"""Measures how many processes of a program a device should be given, beside its rivals.
+
+After "AccDP" (Alnaasan et al., HiPC 2022): small networks leave a GPU idle, and several
+data-parallel processes that share it under MPS may fill it. Whether they do is to be measured, with
+the same batch in all, and so are other ways to the same end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import statistics
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+
+from jaxccomp import errors
+from jaxccomp.launch import job, mps, throughput
+from jaxccomp.launch.gpus import Gpu
+from jaxccomp.launch.placement import Settings, with_service
+
+BATCH, REPLICAS = "JAXCCOMP_TUNE_BATCH", "JAXCCOMP_TUNE_REPLICAS"
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One way to use a device; a row of the table.
+
+    Attributes:
+      name: what the table calls it.
+      processes: on each device.
+      batch: samples of each replica in a step.
+      replicas: in each process (``vmap``).
+      mps: whether under MPS; None where there is no question.
+      why_not: why it cannot be measured; "" when it can.
+    """
+
+    name: str
+    processes: int
+    batch: int
+    replicas: int = 1
+    mps: bool | None = None
+    why_not: str = ""
+
+    @property
+    def device_batch(self) -> int:
+        """Samples that a device handles in a step."""
+        return self.processes * self.replicas * self.batch
+
+
+@dataclasses.dataclass
+class Result:
+    """What was measured of a case: samples per second by round, or what went wrong."""
+
+    case: Case
+    rounds: list[float] = dataclasses.field(default_factory=list)
+    error: str = ""
+
+    @property
+    def median(self) -> float | None:
+        """Over the rounds; None when there is nothing."""
+        return statistics.median(self.rounds) if self.rounds and not self.error else None
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What is to be measured.
+
+    Attributes:
+      program: the script and its arguments, with ``{batch}`` and ``{replicas}``.
+      counts: processes per device.
+      batch: samples of a device in a step, shared evenly by its processes.
+      gpus: which to use; empty: the machine's CPU is the one device.
+      vmap: whether the program runs as many replicas as it is told.
+      no_mps: why MPS cannot be used; "" when it can.
+      rounds: how often each case runs.
+      timeout_seconds: for each run.
+      bind_cores: whether ranks are bound.
+    """
+
+    program: Sequence[str]
+    counts: Sequence[int]
+    batch: int
+    gpus: tuple[Gpu, ...] = ()
+    vmap: bool = False
+    no_mps: str = ""
+    rounds: int = 3
+    timeout_seconds: float = 600.0
+    bind_cores: bool = True
+
+    def cases(self) -> list[Case]:
+        """One process first, to which all others are compared; then its rivals."""
+        several = [count for count in self.counts if count > 1]
+        found = [Case("1 process", 1, self.batch)]
+        for count in several:
+            name = f"{count} processes"
+            if self.gpus:
+                found.append(self._share(f"{name}, MPS", count, mps=True))
+                found.append(self._share(f"{name}, no MPS", count, mps=False))
+            else:
+                found.append(self._share(name, count))
+        if several and not self.gpus:
+            reason = "MPS shares GPUs; this runs on the CPU"
+            row = self._share(f"{max(several)} processes, MPS", max(several))
+            found.append(dataclasses.replace(row, mps=True, why_not=reason))
+        found += [self._replicas(count) for count in several]
+        if several:
+            most = max(several)
+            found.append(Case(f"1 process, {most} times the batch", 1, most * self.batch))
+        return found
+
+    def _share(self, name: str, count: int, mps: bool | None = None) -> Case:
+        batch, rest = divmod(self.batch, count)
+        reason = f"a batch of {self.batch} is not {count} equal ones" if rest else ""
+        if mps and not reason:
+            reason = self.no_mps
+        return Case(name, count, batch, mps=mps, why_not=reason)
+
+    def _replicas(self, count: int) -> Case:
+        case = self._share(f"1 process, vmap of {count}", count)
+        reason = case.why_not
+        if not self.vmap:
+            reason = (
+                "the program does not say that it can: no {replicas} in its arguments, no --vmap"
+            )
+        return dataclasses.replace(case, processes=1, replicas=count, why_not=reason)
+
+
+def measure(
+    plan: Plan,
+    tell: Callable[[str], None] = lambda line: None,
+    run: Callable[[Plan, Case], float] | None = None,
+) -> list[Result]:
+    """Runs all cases in turns, round by round, so that a slow minute slows all of them.
+
+    Args:
+      plan: what to measure.
+      tell: gets a line about what runs now.
+      run: measures one case once, by default `run_once`; raises LaunchError when it cannot.
+
+    Returns:
+      One result per case. A case that fails once is not tried again.
+    """
+    results = [Result(case, error=case.why_not) for case in plan.cases()]
+    for number in range(plan.rounds):
+        for result in results:
+            if result.error:
+                continue
+            tell(f"round {number + 1} of {plan.rounds}: {result.case.name}")
+            try:
+                result.rounds.append((run or run_once)(plan, result.case))
+            except errors.LaunchError as error:
+                result.error = str(error)
+    return results
+
+
+def run_once(plan: Plan, case: Case) -> float:
+    """Samples per second of all ranks together.
+
+    Raises:
+      LaunchError: the program failed, or not every rank has reported.
+    """
+    ranks = case.processes * max(len(plan.gpus), 1)
+    rates: dict[int, float] = {}
+
+    def listen(rank: int | None, line: str, is_error: bool) -> None:
+        rate = throughput.parse(line)
+        if rank is not None and rate is not None and not is_error:
+            rates[rank] = rate
+
+    settings = Settings(
+        gpus=plan.gpus,
+        ranks_per_gpu=case.processes if plan.gpus else None,
+        bind_cores=plan.bind_cores,
+    )
+    with contextlib.ExitStack() as stack:
+        if case.mps:
+            service = stack.enter_context(mps.running(plan.gpus))
+            settings = with_service(settings, service.gpus, service.environment)
+        elif plan.gpus:
+            # A folder without a daemon: one that runs on this machine must not serve these ranks.
+            nowhere = stack.enter_context(tempfile.TemporaryDirectory(prefix="jaxccomp-no-mps-"))
+            settings = with_service(settings, plan.gpus, {mps.PIPES: nowhere})
+        outcome = job.run(
+            job.Job(
+                ranks=ranks,
+                program=[filled(each, case) for each in plan.program],
+                settings=settings,
+                environment=environment(plan, case),
+                timeout_seconds=plan.timeout_seconds,
+            ),
+            show=listen,
+        )
+    if outcome.interrupted:
+        raise SystemExit(outcome.status)
+    if outcome.error:
+        raise errors.LaunchError(outcome.error)
+    if silent := [str(rank) for rank in range(ranks) if rank not in rates]:
+        raise errors.LaunchError(
+            f"rank(s) {', '.join(silent)} reported no throughput: every rank calls "
+            "jaxccomp.launch.report_throughput(samples_per_second)"
+        )
+    return sum(rates.values())
+
+
+def filled(argument: str, case: Case) -> str:
+    """An argument of the program with the case's numbers in place of ``{batch}`` and so on."""
+    text = argument.replace("{batch}", str(case.batch))
+    return text.replace("{replicas}", str(case.replicas))
+
+
+def environment(plan: Plan, case: Case) -> Mapping[str, str]:
+    """What the program of a case finds in its environment."""
+    found = {BATCH: str(case.batch), REPLICAS: str(case.replicas)}
+    return found if plan.gpus else found | {"JAX_PLATFORMS": "cpu"}
+
+
+def device_name(plan: Plan) -> str:
+    """What the cases share, for people."""
+    if plan.gpus:
+        return f"{len(plan.gpus)} GPU(s)"
+    return f"the CPU ({len(os.sched_getaffinity(0))} cores)"

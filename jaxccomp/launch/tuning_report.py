@@ -1,0 +1,101 @@
+"""Shows what `tuning` has measured, says what is best, and writes it as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TextIO
+
+from jaxccomp._version import __version__
+from jaxccomp.launch.tuning import Plan, Result, device_name
+
+_HEADINGS = ("", "processes", "batch", "per device", "samples/s", "lowest", "highest", "ratio")
+
+
+def table(results: Sequence[Result]) -> str:
+    """A row for each case, with its ratio to one process, or why it was not measured."""
+    base = results[0].median
+    rows = [_HEADINGS] + [_cells(result, base) for result in results]
+    widths = [max(len(row[i]) for row in rows if i < len(row)) for i in range(len(_HEADINGS))]
+    lines = []
+    for row, result in zip(rows, [None, *results], strict=True):
+        cells = [row[0].ljust(widths[0])]
+        cells += [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=False)]
+        if result is not None and result.median is None:
+            cells.append(f"not measured: {result.error.splitlines()[0]}")
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)
+
+
+def _cells(result: Result, base: float | None) -> tuple[str, ...]:
+    case = result.case
+    batch = str(case.batch) if case.replicas == 1 else f"{case.replicas} x {case.batch}"
+    cells = (case.name, str(case.processes), batch, str(case.device_batch))
+    if result.median is None:
+        return cells
+    rates = (result.median, min(result.rounds), max(result.rounds))
+    ratio = f"{result.median / base:.2f}" if base else "-"
+    return (*cells, *(f"{rate:.1f}" for rate in rates), ratio)
+
+
+def best(results: Sequence[Result]) -> Result | None:
+    """The fastest of those with the batch of one process; None when nothing was measured."""
+    same = results[0].case.device_batch
+    measured = [each for each in results if each.median and each.case.device_batch == same]
+    return max(measured, key=lambda each: each.median, default=None)
+
+
+def verdict(results: Sequence[Result]) -> str:
+    """What is best, and how sure that is."""
+    base, winner = results[0], best(results)
+    if winner is None:
+        return "nothing could be measured"
+    if base.median is None:
+        return f"best: {winner.case.name}; there is no measurement of one process to compare with"
+    if winner is base:
+        text = "best: 1 process; nothing with the same batch is faster"
+    else:
+        text = f"best: {winner.case.name}, {winner.median / base.median:.2f} times 1 process"
+        if len(winner.rounds) == 1:
+            text += ", by a single round: measure more"
+        elif min(winner.rounds) <= max(base.rounds):
+            text += ", but their ranges overlap: measure more rounds, or take them as equal"
+    larger = [each for each in results if each.case.device_batch > base.case.device_batch]
+    for each in larger:
+        if each.median and each.median > winner.median:
+            text += (
+                f". Faster still ({each.median / base.median:.2f}), but another training: "
+                f"{each.case.name}"
+            )
+    return text
+
+
+def write(plan: Plan, results: Sequence[Result], file: TextIO) -> None:
+    """Writes all of it as one JSON object."""
+    winner = best(results)
+    values = {
+        "jaxccomp": __version__,
+        "device": device_name(plan),
+        "batch": plan.batch,
+        "best": winner and winner.case.name,
+        "verdict": verdict(results),
+        "cases": [
+            {
+                "name": result.case.name,
+                "processes": result.case.processes,
+                "batch": result.case.batch,
+                "replicas": result.case.replicas,
+                "mps": result.case.mps,
+                "device_batch": result.case.device_batch,
+                "samples_per_second": result.median,
+                "rounds": result.rounds,
+                "ratio": result.median / results[0].median
+                if result.median and results[0].median
+                else None,
+                **({"not_measured": result.error} if result.error else {}),
+            }
+            for result in results
+        ],
+    }
+    json.dump(values, file, indent=2)
+    file.write("\n")

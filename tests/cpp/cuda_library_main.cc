@@ -1,0 +1,33 @@
+// A library as csrc/cuda/library.h describes it, with devices that need no GPU. What it says of itself
+// is in the environment: JAXCCOMP_FAKE_CUDA_VERSION and JAXCCOMP_FAKE_CUDA_DEVICES (2).
+#include <cstdlib>
+#include <map>
+
+#include "cuda/library.h"
+#include "fake_device.h"
+
+const char* jaxccomp_cuda_version() {
+  const char* version = std::getenv("JAXCCOMP_FAKE_CUDA_VERSION");
+  return version != nullptr ? version : JAXCCOMP_VERSION;
+}
+
+int jaxccomp_cuda_device_count(std::string* reason) {
+  const char* count = std::getenv("JAXCCOMP_FAKE_CUDA_DEVICES");
+  if (count == nullptr) return 2;
+  if (std::atoi(count) == 0) *reason = "the fake driver is too old";
+  return std::atoi(count);
+}
+
+jaxccomp::Device* jaxccomp_cuda_device(int ordinal, std::string* reason) {
+  if (std::getenv("JAXCCOMP_FAKE_CUDA_BROKEN") != nullptr) {
+    *reason = "the fake GPU is in use";
+    return nullptr;
+  }
+  // They live as long as the process, which ends with whatever is under way on them.
+  static auto* devices = new std::map<int, jaxccomp::testing::FakeDevice*>;
+  auto& device = (*devices)[ordinal];
+  if (device == nullptr) {
+    device = new jaxccomp::testing::FakeDevice(static_cast<uint32_t>(ordinal) + 1);
+  }
+  return device;
+}

@@ -1,0 +1,146 @@
+// Collectives of ranks whose tensors lie on fake devices, or some of them on the host.
+#pragma once
+
+#include <cstring>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "check.h"
+#include "fake_stream.h"
+#include "team.h"
+#include "tested_device.h"
+
+namespace jaxccomp::testing {
+
+// One rank's tensors of one operation.
+struct RankArrays {
+  std::vector<Array> inputs, outputs, refs;
+  bool in_place = false;   // results lie where operands do
+  friend bool operator==(const RankArrays&, const RankArrays&) = default;
+};
+
+// Copies of a rank's arrays on a device, written and read by the caller's stream alone.
+class OnDevice {
+ public:
+  OnDevice(TestedDevice* device, FakeStream* stream, RankArrays* host)
+      : device_(device), stream_(stream), host_(host) {
+    for (auto [arrays, tensors] : {std::pair{&host->inputs, &call.inputs},
+                                   {&host->outputs, &call.outputs},
+                                   {&host->refs, &call.refs}}) {
+      const bool shared = host->in_place && tensors == &call.outputs;
+      for (size_t i = 0; i < arrays->size(); ++i) {
+        Tensor tensor = (*arrays)[i].View();
+        if (shared) {
+          tensor.data = call.inputs[i].data;
+        } else {
+          tensor.data = device->memory.Take(tensor.bytes);
+          owned_.push_back(static_cast<std::byte*>(tensor.data));
+        }
+        tensors->push_back(tensor);
+      }
+    }
+    call.memory = &device->device();
+    call.stream = stream;
+    stream_->Push([this] {
+      Write(host_->inputs, call.inputs);
+      Write(host_->refs, call.refs);
+    });
+  }
+  ~OnDevice() { stream_->Finish(); }
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+  // Once the operation has been started: the stream reads the results when it comes there.
+  void ReadResults() {
+    stream_->Push([this] {
+      for (size_t i = 0; i < host_->outputs.size(); ++i) {
+        auto& bytes = host_->outputs[i].bytes;
+        if (!bytes.empty()) {
+          std::memcpy(bytes.data(), device_->memory.Shadow(call.outputs[i].data), bytes.size());
+        }
+      }
+      for (std::byte* memory : owned_) device_->memory.GiveBack(memory);
+    });
+  }
+
+  Call call;
+
+ private:
+  void Write(const std::vector<Array>& from, const std::vector<Tensor>& to) {
+    for (size_t i = 0; i < from.size(); ++i) {
+      if (from[i].bytes.empty()) continue;
+      std::memcpy(device_->memory.Shadow(to[i].data), from[i].bytes.data(), from[i].bytes.size());
+    }
+  }
+
+  TestedDevice* const device_;
+  FakeStream* const stream_;
+  RankArrays* const host_;
+  std::vector<std::byte*> owned_;
+};
+
+inline Call OnHost(RankArrays* arrays) {
+  Call call;
+  for (Array& a : arrays->inputs) call.inputs.push_back(a.View());
+  for (Array& a : arrays->outputs) call.outputs.push_back(a.View());
+  for (Array& a : arrays->refs) call.refs.push_back(a.View());
+  if (arrays->in_place) call.inputs = call.outputs;
+  return call;
+}
+
+// A team with a device (or none) and a stream by rank.
+struct DeviceTeam {
+  enum class Place { kHost, kDevice, kMixed };
+  DeviceTeam(DeviceKind kind, Style style, int ranks, Place place, int longest_delay_us = 40) {
+    for (int rank = 0; rank < ranks; ++rank) {
+      const auto seed = static_cast<uint32_t>(rank * 7 + ranks);
+      streams.push_back(std::make_unique<FakeStream>(seed, longest_delay_us));
+      const bool here = place == Place::kDevice || (place == Place::kMixed && rank % 2 == 1);
+      // Ranks of one engine share a device, in threes.
+      const bool shares = style == Style::kDevices && rank % 3 != 0 && here && rank >= 2;
+      devices.push_back(!here ? nullptr
+                              : shares && devices[rank - 2] != nullptr
+                                  ? devices[rank - 2]
+                              : MakeDevice(kind, seed, 1 + rank % 3, longest_delay_us));
+    }
+    team = std::make_unique<Team>(style, ranks);
+  }
+  // The engines go first, then streams, devices last.
+  ~DeviceTeam() {
+    for (auto& stream : streams) stream->Finish();
+    team.reset();
+    streams.clear();
+  }
+
+  // Started, not over; `held` keeps what the operation needs.
+  Pending Start(int rank, Site& site, RankArrays* arrays, int64_t run_id,
+                std::vector<std::unique_ptr<OnDevice>>* held) {
+    Call call;
+    OnDevice* placed = nullptr;
+    if (devices[rank] != nullptr) {
+      placed = held->emplace_back(std::make_unique<OnDevice>(devices[rank].get(),
+                                                             streams[rank].get(), arrays))
+                   .get();
+      call = placed->call;
+    } else {
+      call = OnHost(arrays);
+    }
+    call.run_id = run_id;
+    Pending pending = team->Start(rank, site, std::move(call));
+    if (placed != nullptr) placed->ReadResults();
+    return pending;
+  }
+  // Until the results are in `arrays`.
+  Status Run(int rank, Site& site, RankArrays* arrays, int64_t run_id) {
+    std::vector<std::unique_ptr<OnDevice>> held;
+    const Status status = Start(rank, site, arrays, run_id, &held).Get();
+    streams[rank]->Finish();
+    return status;
+  }
+
+  std::vector<std::shared_ptr<TestedDevice>> devices;
+  std::vector<std::unique_ptr<FakeStream>> streams;
+  std::unique_ptr<Team> team;
+};
+
+}  // namespace jaxccomp::testing

@@ -1,0 +1,247 @@
+#include "fake_device.h"
+
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+
+#include "check.h"
+#include "common/crc32c.h"
+
+namespace jaxccomp::testing {
+namespace {
+
+Workspace& OwnWorkspace() {
+  static thread_local Workspace workspace;
+  return workspace;
+}
+
+}  // namespace
+
+FakeDevice::FakeDevice(uint32_t seed, int streams, int longest_delay_us) {
+  for (int i = 0; i < streams; ++i) {
+    streams_.push_back(
+        std::make_unique<FakeStream>(seed * 31 + static_cast<uint32_t>(i), longest_delay_us));
+  }
+}
+
+FakeDevice::~FakeDevice() {
+  streams_.clear();
+  if (abandoned_) return;
+  CHECK(over_.empty());
+  CHECK(calls_.empty());
+  CHECK(memory.AllGivenBack());
+}
+
+// ---- Memory ------------------------------------------------------------------------------
+
+std::byte* FakeDevice::AllocateValues(int64_t bytes) {
+  return Faults::Due(faults.values_allocation) ? nullptr : memory.Take(bytes);
+}
+
+void FakeDevice::FreeValues(std::byte* values) { memory.GiveBack(values); }
+
+std::byte* FakeDevice::AllocateCodes(int64_t bytes) {
+  return Faults::Due(faults.codes_allocation) ? nullptr : memory.TakePinned(bytes);
+}
+
+void FakeDevice::FreeCodes(std::byte* codes) { memory.GivePinnedBack(codes); }
+
+// ---- Calls -------------------------------------------------------------------------------
+
+Result<Device::CallId> FakeDevice::Enter(void* stream) {
+  if (Faults::Due(faults.enter)) return Status(Code::kInternal, "injected: no event");
+  auto entered = std::make_shared<EnteredCall>();
+  static_cast<FakeStream*>(stream)->Push([entered] {
+    std::unique_lock<std::mutex> lock(entered->mutex);
+    entered->reached = true;
+    if (!entered->wake.wait_for(lock, std::chrono::seconds(60), [&] { return entered->left; })) {
+      std::fprintf(stderr, "a call was never left\n");
+      std::abort();
+    }
+  });
+  std::lock_guard<std::mutex> lock(mutex_);
+  calls_[next_call_] = std::move(entered);
+  return next_call_++;
+}
+
+Result<bool> FakeDevice::IsReady(CallId call) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  EnteredCall& entered = *calls_.at(call);
+  std::lock_guard<std::mutex> own(entered.mutex);
+  if (entered.reached && Faults::Due(faults.ready)) return Status(Code::kInternal, "injected: event failed");
+  return entered.reached;
+}
+
+void FakeDevice::Leave(CallId call) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const std::shared_ptr<EnteredCall> entered = calls_.at(call);
+  calls_.erase(call);
+  std::lock_guard<std::mutex> own(entered->mutex);
+  CHECK_EQ(entered->running, 0);   // or the caller's memory would be touched
+  entered->left = true;
+  entered->wake.notify_all();
+}
+
+void FakeDevice::Abandon() {
+  Hold(false);
+  std::lock_guard<std::mutex> lock(mutex_);
+  abandoned_ = true;
+  for (auto& [id, entered] : calls_) {
+    std::lock_guard<std::mutex> own(entered->mutex);
+    entered->left = true;
+    entered->wake.notify_all();
+  }
+}
+
+void FakeDevice::Hold(bool held) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  held_ = held;
+  released_.notify_all();
+}
+
+// ---- Computations ------------------------------------------------------------------------
+
+void FakeDevice::Launch(CallId call, Completion* done, std::function<Status()> work) {
+  ++computations_;
+  std::shared_ptr<EnteredCall> entered;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = calls_.find(call);
+    CHECK(found != calls_.end());
+    entered = found->second;
+    std::lock_guard<std::mutex> own(entered->mutex);
+    CHECK(entered->reached && !entered->left);
+    ++entered->running;
+  }
+  const bool fails = Faults::Due(faults.computation);
+  streams_[next_stream_++ % streams_.size()]->Push([this, entered, done, fails,
+                                                    work = std::move(work)] {
+    {
+      std::unique_lock<std::mutex> lock(mutex_);
+      released_.wait(lock, [&] { return !held_; });
+    }
+    Status status = fails ? Status(Code::kInternal, "injected: a kernel failed") : work();
+    std::lock_guard<std::mutex> lock(mutex_);
+    {
+      std::lock_guard<std::mutex> own(entered->mutex);
+      --entered->running;
+    }
+    over_.emplace_back(done, std::move(status));
+  });
+}
+
+bool FakeDevice::Poll() {
+  std::vector<std::pair<Completion*, Status>> over;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    over.swap(over_);
+  }
+  for (auto& [done, status] : over) done->Done(std::move(status));
+  return !over.empty();
+}
+
+void FakeDevice::Copy(CallId call, std::span<const CopyRun> runs, Completion* done) {
+  Launch(call, done, [this, all = std::vector(runs.begin(), runs.end())] {
+    for (const CopyRun& run : all) {
+      std::memcpy(Reach(run.to), Reach(run.from), static_cast<size_t>(run.bytes));
+    }
+    return Status::Ok();
+  });
+}
+
+void FakeDevice::Encode(CallId call, std::span<const EncodeRun> runs, Completion* done) {
+  for (const EncodeRun& run : runs) {
+    CheckPinned(run.code.data(), static_cast<int64_t>(run.code.size()));
+    CheckPinned(run.code_bytes, sizeof(*run.code_bytes));
+  }
+  Launch(call, done, [this, all = std::vector(runs.begin(), runs.end())] {
+    for (const EncodeRun& run : all) {
+      CodingContext context(OwnWorkspace());
+      context.key = run.key;
+      context.first = run.first;
+      if (run.ref != nullptr) {
+        context.ref = Reach(run.ref);
+        const uint32_t checksum =
+            Crc32c({Reach(run.ref), static_cast<size_t>(run.count * SizeBytes(run.dtype))});
+        std::memcpy(run.ref_checksum, &checksum, sizeof(checksum));
+      }
+      Result<int64_t> bytes =
+          EncodePart(run.codec, run.dtype, Shadow(run.values), run.count, run.code, context);
+      if (!bytes.ok()) return bytes.status();
+      *run.code_bytes = *bytes;
+    }
+    return Status::Ok();
+  });
+}
+
+void FakeDevice::Decode(CallId call, std::span<const DecodeRun> runs, Completion* done) {
+  for (const DecodeRun& run : runs) CheckPinned(run.code.data(), std::ssize(run.code));
+  Launch(call, done, [this, all = std::vector(runs.begin(), runs.end())] {
+    for (const DecodeRun& run : all) {
+      CodingContext context(OwnWorkspace());
+      if (run.ref != nullptr) {
+        context.ref = Reach(run.ref);
+        if (Crc32c({Reach(run.ref), static_cast<size_t>(run.count * SizeBytes(run.dtype))}) !=
+            run.ref_checksum) {
+          return Status(Code::kFailedPrecondition, "another reference");
+        }
+      }
+      Status status =
+          DecodePart(run.codec, run.dtype, run.code, Shadow(run.values), run.count, context);
+      if (!status.ok()) return status;
+    }
+    return Status::Ok();
+  });
+}
+
+void FakeDevice::Merge(CallId call, ReduceOp op, int64_t divisor, std::span<const MergeRun> runs,
+                       Completion* done) {
+  std::vector<std::vector<MergeSource>> sources;
+  for (const MergeRun& run : runs) {
+    auto& own = sources.emplace_back(run.sources.begin(), run.sources.end());
+    for (MergeSource& source : own) {
+      if (source.values != nullptr) {
+        source.values = Shadow(source.values);
+      } else {
+        CheckPinned(source.code.data(), std::ssize(source.code));
+      }
+    }
+  }
+  Launch(call, done,
+         [this, op, divisor, all = std::vector(runs.begin(), runs.end()),
+          sources = std::move(sources)] {
+           for (size_t i = 0; i < all.size(); ++i) {
+             Status status = MergePart(all[i].codec, all[i].dtype, op, divisor, Shadow(all[i].to),
+                                       all[i].count, sources[i], OwnWorkspace());
+             if (!status.ok()) return status;
+           }
+           return Status::Ok();
+         });
+}
+
+void FakeDevice::Lose(CallId call, int64_t times, std::span<const LoseRun> runs, Completion* done) {
+  for (const LoseRun& run : runs) CheckPinned(run.code.data(), std::ssize(run.code));
+  Launch(call, done, [this, times, all = std::vector(runs.begin(), runs.end())] {
+    for (const LoseRun& run : all) {
+      std::byte* const to = Shadow(run.to);
+      Status status = LosePart(run.codec, run.dtype, to, run.more ? to : nullptr, Shadow(run.values),
+                               run.code, run.count, times, OwnWorkspace());
+      if (!status.ok()) return status;
+    }
+    return Status::Ok();
+  });
+}
+
+void FakeDevice::Fill(CallId call, std::span<const FillRun> runs, Completion* done) {
+  Launch(call, done, [this, all = std::vector(runs.begin(), runs.end())] {
+    for (const FillRun& run : all) {
+      std::byte* to = Shadow(run.to);
+      for (int64_t i = 0; i < run.count; ++i, to += run.element_bytes) {
+        std::memcpy(to, run.element.data(), static_cast<size_t>(run.element_bytes));
+      }
+    }
+    return Status::Ok();
+  });
+}
+
+}  // namespace jaxccomp::testing

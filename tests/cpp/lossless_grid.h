@@ -1,0 +1,22 @@
+// Launches the kernels of "lossless" (csrc/cuda) on the host.
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/simt.cuh"
+
+namespace jaxccomp::testing {
+
+// In place of the launcher of cuda/lossless.cu.
+struct EmulatedLauncher {
+  template <typename Kernel>
+  int Launch(const Kernel& kernel, int64_t blocks, int shared_bytes) {
+    simt::Emulator::Get().Launch(kernel, static_cast<unsigned>(blocks), Kernel::kLaunchThreads,
+                                 shared_bytes);
+    return 0;
+  }
+  template <typename Kernel>
+  int64_t Resident(int) { return 3; }
+};
+
+}  // namespace jaxccomp::testing

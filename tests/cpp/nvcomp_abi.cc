@@ -1,0 +1,151 @@
+// Compiles where what csrc/codec/nvcomp/abi.h says is what nvCOMP's headers say. Only
+// tests/unit/test_nvcomp.py compiles it, against the headers that it finds.
+#include <nvcomp.h>
+
+#include <cstddef>
+#include <type_traits>
+
+#include "codec/nvcomp/abi.h"
+
+namespace jaxccomp::nvcomp {
+
+#define SAME(ours, our_member, theirs, their_member)                            \
+  static_assert(offsetof(ours, our_member) == offsetof(theirs, their_member) && \
+                sizeof(ours::our_member) == sizeof(theirs::their_member))
+#define SAME_SIZE(ours, theirs) \
+  static_assert(sizeof(ours) == sizeof(theirs) && alignof(theirs) <= alignof(Options))
+
+static_assert(kMajorVersion == NVCOMP_VER_MAJOR);
+static_assert(kSuccess == nvcompSuccess && sizeof(Outcome) == sizeof(nvcompStatus_t));
+static_assert(sizeof(Type) == sizeof(nvcompType_t));
+static_assert(static_cast<int>(Type::kBytes) == NVCOMP_TYPE_UCHAR);
+static_assert(static_cast<int>(Type::kUInt16) == NVCOMP_TYPE_USHORT);
+static_assert(static_cast<int>(Type::kUInt32) == NVCOMP_TYPE_UINT);
+static_assert(static_cast<int>(Type::kUInt64) == NVCOMP_TYPE_ULONGLONG);
+static_assert(static_cast<int>(Type::kFloat16) == NVCOMP_TYPE_FLOAT16);
+static_assert(static_cast<int>(Type::kFloat32) == NVCOMP_TYPE_FLOAT32);
+static_assert(kDecodeByKernels == NVCOMP_DECOMPRESS_BACKEND_CUDA);
+
+using TheirAnsEncode = nvcompBatchedANSCompressOpts_t;
+SAME_SIZE(AnsEncodeOptions, TheirAnsEncode);
+SAME(AnsEncodeOptions, variant, TheirAnsEncode, type);
+SAME(AnsEncodeOptions, type, TheirAnsEncode, data_type);
+SAME(AnsEncodeOptions, sub_chunks, TheirAnsEncode, max_sub_chunk_count);
+SAME(AnsEncodeOptions, states, TheirAnsEncode, states_per_lane);
+SAME(AnsEncodeOptions, histogram_reduction, TheirAnsEncode, histogram_reduction_log2);
+static_assert(AnsEncodeOptions{}.variant == nvcomp_rANS);
+
+using TheirAnsDecode = nvcompBatchedANSDecompressOpts_t;
+SAME_SIZE(AnsDecodeOptions, TheirAnsDecode);
+SAME(AnsDecodeOptions, backend, TheirAnsDecode, backend);
+SAME(AnsDecodeOptions, type, TheirAnsDecode, data_type);
+SAME(AnsDecodeOptions, sub_chunks, TheirAnsDecode, max_sub_chunk_count);
+SAME(AnsDecodeOptions, states, TheirAnsDecode, states_per_lane);
+SAME(AnsDecodeOptions, skip_validation, TheirAnsDecode, skip_validate);
+
+using TheirBitcompEncode = nvcompBatchedBitcompCompressOpts_t;
+SAME_SIZE(BitcompEncodeOptions, TheirBitcompEncode);
+SAME(BitcompEncodeOptions, algorithm, TheirBitcompEncode, algorithm);
+SAME(BitcompEncodeOptions, type, TheirBitcompEncode, data_type);
+SAME(BitcompEncodeOptions, delta, TheirBitcompEncode, delta);
+SAME(BitcompEncodeOptions, mode, TheirBitcompEncode, mode);
+static_assert(BITCOMP_LOSSLESS == 0);
+
+using TheirCommon = nvcompCascadedCommonOpts_t;
+SAME_SIZE(CascadedCommonOptions, TheirCommon);
+SAME(CascadedCommonOptions, type, TheirCommon, data_type);
+SAME(CascadedCommonOptions, mode, TheirCommon, mode);
+SAME(CascadedCommonOptions, terminal, TheirCommon, terminal_codec_flags);
+SAME(CascadedCommonOptions, coarse, TheirCommon, coarse_grained_encoding_flags);
+static_assert(CascadedCommonOptions{}.mode == NVCOMP_CASCADED_MODE_ASYMMETRIC);
+static_assert(CascadedCommonOptions{}.terminal == NVCOMP_CASCADED_TERMINAL_CODEC_CASCADED_BITPACK);
+
+using TheirCascadedEncode = nvcompBatchedCascadedCompressOpts_t;
+SAME_SIZE(CascadedEncodeOptions, TheirCascadedEncode);
+SAME(CascadedEncodeOptions, common, TheirCascadedEncode, common_opts);
+SAME(CascadedEncodeOptions, fine, TheirCascadedEncode, fine_grained_encoding_flags);
+SAME(CascadedEncodeOptions, level, TheirCascadedEncode, compression_level);
+static_assert(CascadedEncodeOptions{}.fine == NVCOMP_CASCADED_FINE_GRAINED_ENCODING_ALL);
+
+using TheirCascadedDecode = nvcompBatchedCascadedDecompressOpts_t;
+SAME_SIZE(CascadedDecodeOptions, TheirCascadedDecode);
+SAME(CascadedDecodeOptions, backend, TheirCascadedDecode, backend);
+SAME(CascadedDecodeOptions, common, TheirCascadedDecode, common_opts);
+
+using TheirLz4Encode = nvcompBatchedLZ4CompressOpts_t;
+SAME_SIZE(Lz4EncodeOptions, TheirLz4Encode);
+SAME(Lz4EncodeOptions, type, TheirLz4Encode, data_type);
+SAME(Lz4EncodeOptions, bit_shuffle, TheirLz4Encode, bitshuffle_mode);
+static_assert(NVCOMP_BITSHUFFLE_NONE == 0 && NVCOMP_BITSHUFFLE_MSB_FIRST == 1);
+
+using TheirLz4Decode = nvcompBatchedLZ4DecompressOpts_t;
+SAME_SIZE(Lz4DecodeOptions, TheirLz4Decode);
+SAME(Lz4DecodeOptions, backend, TheirLz4Decode, backend);
+SAME(Lz4DecodeOptions, sort, TheirLz4Decode, sort_before_hw_decompress);
+SAME(Lz4DecodeOptions, type, TheirLz4Decode, data_type);
+SAME(Lz4DecodeOptions, bit_shuffle, TheirLz4Decode, bitshuffle_mode);
+
+using TheirGdeflateEncode = nvcompBatchedGdeflateCompressOpts_t;
+using TheirDeflateEncode = nvcompBatchedDeflateCompressOpts_t;
+SAME_SIZE(DeflateEncodeOptions, TheirGdeflateEncode);
+SAME(DeflateEncodeOptions, algorithm, TheirGdeflateEncode, algorithm);
+SAME_SIZE(DeflateEncodeOptions, TheirDeflateEncode);
+SAME(DeflateEncodeOptions, algorithm, TheirDeflateEncode, algorithm);
+
+#define PLAIN(format)                                                        \
+  SAME_SIZE(PlainDecodeOptions, nvcompBatched##format##DecompressOpts_t);    \
+  SAME(PlainDecodeOptions, backend, nvcompBatched##format##DecompressOpts_t, backend)
+PLAIN(Bitcomp);
+PLAIN(Zstd);
+PLAIN(Gdeflate);
+PLAIN(Snappy);
+PLAIN(Deflate);
+
+// Their functions' types with ours in the place of options, outcomes and streams. Options of 64 bytes
+// are passed alike, whatever they hold.
+template <typename T>
+struct AsOurs {
+  using type = T;
+};
+template <typename T>
+  requires(std::is_class_v<T> && sizeof(T) == sizeof(Options))
+struct AsOurs<T> {
+  using type = Options;
+};
+template <>
+struct AsOurs<nvcompStatus_t> {
+  using type = Outcome;
+};
+template <>
+struct AsOurs<nvcompStatus_t*> {
+  using type = Outcome*;
+};
+template <typename F>
+struct Shape;
+template <typename... Parameters>
+struct Shape<nvcompStatus_t (*)(Parameters...)> {
+  using type = Outcome (*)(typename AsOurs<Parameters>::type...);
+};
+
+#define SAME_FUNCTION(ours, theirs) \
+  static_assert(std::is_same_v<decltype(Functions::ours), Shape<decltype(&theirs)>::type>)
+#define SAME_FUNCTIONS(format, most, alignment)                                                  \
+  SAME_FUNCTION(encode_temporary, nvcompBatched##format##CompressGetTempSize);                   \
+  SAME_FUNCTION(encode_bound, nvcompBatched##format##CompressGetMaxOutputChunkSize);             \
+  SAME_FUNCTION(encode, nvcompBatched##format##CompressAsync);                                   \
+  SAME_FUNCTION(decode_temporary, nvcompBatched##format##DecompressGetTempSize);                 \
+  SAME_FUNCTION(decode, nvcompBatched##format##DecompressAsync);                                 \
+  static_assert(nvcomp##format##CompressionMaxAllowedChunkSize >= most &&                        \
+                nvcomp##format##DecompressionMaxAllowedChunkSize >= most);                       \
+  static_assert(nvcomp##format##RequiredCompressionAlignment <= alignment &&                     \
+                nvcomp##format##RequiredDecompressionAlignment <= alignment)
+SAME_FUNCTIONS(ANS, 1 << 20, 16);
+SAME_FUNCTIONS(Bitcomp, 1 << 20, 16);
+SAME_FUNCTIONS(Cascaded, 1 << 20, 16);
+SAME_FUNCTIONS(LZ4, 1 << 20, 16);
+SAME_FUNCTIONS(Zstd, 1 << 20, 16);
+SAME_FUNCTIONS(Gdeflate, 1 << 16, 16);
+SAME_FUNCTIONS(Snappy, 1 << 20, 16);
+SAME_FUNCTIONS(Deflate, 1 << 16, 16);
+
+}  // namespace jaxccomp::nvcomp

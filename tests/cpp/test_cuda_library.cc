@@ -1,0 +1,86 @@
+// How the engine finds the CUDA library, and what it says when that is not there or another one.
+#include <cstdlib>
+#include <string>
+
+#include "check.h"
+#include "device/cuda_library.h"
+
+namespace jaxccomp {
+namespace {
+
+constexpr const char* kFake[] = {JAXCCOMP_FAKE_CUDA};
+constexpr const char* kNowhere[] = {"libjaxccomp_that_is_not_there.so"};
+constexpr const char* kForeign[] = {"libm.so.6"};
+
+// What the fake library says of itself, for one test.
+class Setting {
+ public:
+  Setting(const char* name, const char* value) : name_(name) { setenv(name, value, 1); }
+  ~Setting() { unsetenv(name_); }
+
+ private:
+  const char* const name_;
+};
+
+bool Says(const Status& status, const char* text) {
+  return status.message().find(text) != std::string::npos;
+}
+
+TEST(CudaLibraryHandsOutItsDevices) {
+  const CudaLibrary library(JAXCCOMP_VERSION, kFake);
+  CHECK_OK(library.status());
+  CHECK_EQ(library.version(), JAXCCOMP_VERSION);
+  const Result<int> count = library.CountDevices();
+  if (!CHECK_OK(count)) return;
+  CHECK_EQ(*count, 2);
+  const Result<Device*> first = library.FindDevice(0), again = library.FindDevice(0),
+                        second = library.FindDevice(1);
+  if (!CHECK_OK(first) || !CHECK_OK(again) || !CHECK_OK(second)) return;
+  CHECK(*first == *again && *first != *second);
+  CHECK_EQ((*first)->name(), "fake:0");
+}
+
+TEST(CudaLibraryThatIsMissingIsNamedWithTheRemedy) {
+  const CudaLibrary library("1.2.3", kNowhere);
+  CHECK_EQ(library.status().code(), Code::kUnavailable);
+  CHECK(Says(library.status(), "libjaxccomp_that_is_not_there.so"));
+  CHECK(Says(library.status(), "pip install 'jaxccomp[cuda13]==1.2.3' (or cuda12)"));
+  CHECK(!library.CountDevices().ok());
+  CHECK(!library.FindDevice(0).ok());
+}
+
+TEST(CudaLibraryOfAnotherVersionIsNotCalled) {
+  const Setting version("JAXCCOMP_FAKE_CUDA_VERSION", "0.0.9");
+  const CudaLibrary library(JAXCCOMP_VERSION, kFake);
+  CHECK_EQ(library.status().code(), Code::kFailedPrecondition);
+  CHECK(Says(library.status(), "of jaxccomp 0.0.9"));
+  CHECK(Says(library.status(), "pip install"));
+  CHECK_EQ(library.FindDevice(0).status().code(), Code::kFailedPrecondition);
+}
+
+TEST(CudaLibraryThatIsAnotherOneIsRefused) {
+  const CudaLibrary library(JAXCCOMP_VERSION, kForeign);
+  CHECK_EQ(library.status().code(), Code::kUnavailable);
+  CHECK(Says(library.status(), "does not offer jaxccomp_cuda_version"));
+}
+
+TEST(CudaLibraryWithoutGpusSaysWhy) {
+  const Setting none("JAXCCOMP_FAKE_CUDA_DEVICES", "0");
+  const CudaLibrary library(JAXCCOMP_VERSION, kFake);
+  CHECK_OK(library.status());
+  CHECK_EQ(library.CountDevices().status().code(), Code::kUnavailable);
+  CHECK(Says(library.FindDevice(0).status(), "the fake driver is too old"));
+}
+
+TEST(CudaLibraryRefusesOrdinalsThatAreNotThere) {
+  const CudaLibrary library(JAXCCOMP_VERSION, kFake);
+  for (const int ordinal : {-1, 2}) {
+    CHECK_EQ(library.FindDevice(ordinal).status().code(), Code::kInvalidArgument);
+  }
+  CHECK(Says(library.FindDevice(2).status(), "no GPU 2: CUDA finds 2"));
+  const Setting broken("JAXCCOMP_FAKE_CUDA_BROKEN", "1");
+  CHECK(Says(library.FindDevice(0).status(), "the fake GPU is in use"));
+}
+
+}  // namespace
+}  // namespace jaxccomp

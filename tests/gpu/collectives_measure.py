@@ -1,0 +1,91 @@
+"""A rank of collectives.py: seconds of bcast and allreduce, overlap with computation, dispatch.
+
+Seconds are medians over rounds, each from a barrier to the end of the slowest rank. `both` runs the
+collective and products of matrices that do not depend on it in one program; `overlap` is the part
+of the shorter one that the longer one hid. `dispatch_us` is how long the host's thread was held by
+the call.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from mpi4py import MPI
+
+import jaxccomp as jcc
+
+CODECS = (None, "lossless", "int8:block=256", "bf16|lossless")
+ROUNDS = 5
+world = jcc.init()
+COLLECTIVES = {
+    "bcast": lambda x, codec: jcc.bcast(x, codec=codec),
+    "allreduce": lambda x, codec: jcc.allreduce(x, codec=codec),
+}
+
+
+def timed(function, *operands):
+    """(seconds of the slowest rank, seconds of the host's thread), medians."""
+    jax.block_until_ready(function(*operands))
+    jax.block_until_ready(function(*operands))
+    whole, held = [], []
+    for _ in range(ROUNDS):
+        MPI.COMM_WORLD.Barrier()
+        start = time.perf_counter()
+        results = function(*operands)
+        held.append(time.perf_counter() - start)
+        jax.block_until_ready(results)
+        seconds = time.perf_counter() - start
+        whole.append(MPI.COMM_WORLD.allreduce(seconds, op=MPI.MAX))
+    jcc.check()
+    return statistics.median(whole), statistics.median(held)
+
+
+def products(w):
+    """Computation that reads nothing of a collective: some tens of milliseconds on a GPU."""
+    return jax.lax.fori_loop(0, 20, lambda _, each: jnp.tanh(each @ w), w)
+
+
+def measure(name, codec, x, w):
+    """One line: the case and its medians."""
+    collective = COLLECTIVES[name]
+    alone, held = timed(jax.jit(lambda x: collective(x, codec)), x)
+    computed, _ = timed(jax.jit(products), w)
+    mib = x.nbytes >> 20
+    both, _ = timed(jax.jit(lambda x, w: (collective(x, codec), products(w))), x, w)
+    return {
+        "ranks": world.size,
+        "op": name,
+        "codec": codec or "raw",
+        "mib": mib,
+        "seconds": round(alone, 6),
+        "gib_per_s": round(mib / 1024 / alone, 3),
+        "dispatch_us": round(held * 1e6, 1),
+        "computed_seconds": round(computed, 6),
+        "both_seconds": round(both, 6),
+        "overlap": round((alone + computed - both) / min(alone, computed), 2),
+    }
+
+
+def main(platform, sizes):
+    device = jax.local_devices(backend=platform)[0]
+    random = np.random.default_rng(world.rank)
+    side = 256 if platform == "cpu" else 4096
+    w = jax.device_put(random.standard_normal((side, side), np.float32) / side, device)
+    for mib in map(int, sizes.split(",")):
+        # As weights are.
+        x = jax.device_put(random.standard_normal(mib << 18, np.float32) * np.float32(0.02), device)
+        for name in COLLECTIVES:
+            for codec in CODECS:
+                row = measure(name, codec, x, w)
+                if world.rank == 0:
+                    print(json.dumps(row), flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

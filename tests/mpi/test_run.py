@@ -1,0 +1,427 @@
+"""`python -m jaxccomp run` and `tune` with real ranks; scripts stand for GPUs and MPS.
+
+The program of most tests does not import JAX, which keeps them quick.
+"""
+
+import contextlib
+import importlib.util
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from jaxccomp.launch import gpus, leftovers, signals
+
+ROOT = pathlib.Path(__file__).parents[2]
+STEP_SECONDS = 60
+
+SMI = """#!/bin/sh
+echo 'GPU-aaaa, 00000000:3B:00.0'
+echo 'GPU-bbbb, 00000000:AF:00.0'
+"""
+# Keeps a process alive like the real one, and writes down what it is asked.
+MPS = """#!/bin/sh
+pid="$CUDA_MPS_PIPE_DIRECTORY/pid"
+if [ "$1" = -d ]; then
+  echo "start $CUDA_VISIBLE_DEVICES" >> "$FAKE_MPS"
+  [ -n "$FAKE_MPS_BROKEN" ] && echo 'an instance of this daemon cannot run' && exit 1
+  setsid sh -c 'sleep 0.2; echo $$ > "$0"; exec sleep 987' "$pid" > /dev/null 2>&1 &
+  exit 0
+fi
+read asked
+echo "$asked" >> "$FAKE_MPS"
+[ -e "$pid" ] && kill -0 "$(cat "$pid")" || exit 1
+[ "$asked" = quit ] && [ -z "$FAKE_MPS_STUBBORN" ] && kill -9 "$(cat "$pid")"
+exit 0
+"""
+# Says what it was given, then does what its argument says.
+PROGRAM = """
+import json, os, subprocess, sys, time
+given = ("CUDA_VISIBLE_DEVICES", "XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION",
+         "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "CUDA_MPS_PIPE_DIRECTORY", "OMP_NUM_THREADS")
+mine = {name: os.environ[name] for name in given if name in os.environ}
+mine["cores"] = sorted(os.sched_getaffinity(0))
+mine["imported"] = [name for name in sys.modules if name.partition(".")[0] in ("jax", "jaxccomp")]
+mine["argv"], mine["path"], mine["name"] = sys.argv, sys.path[0], __name__
+from mpi4py import MPI
+mine["rank"], mine["size"] = MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size
+print(json.dumps(mine))
+what = sys.argv[1] if len(sys.argv) > 1 else ""
+MPI.COMM_WORLD.Barrier()
+while what == "chat":
+    print("and so on")
+if what == "leave":
+    subprocess.Popen(["sleep", "986"], start_new_session=True)
+if what == "sleep" or what and mine["rank"] == 0:
+    try:
+        print("asleep")
+        time.sleep(986)
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+        raise
+if mine["rank"] == 1:
+    # Only the line's end may be missing when a rank fails.
+    print("about to " + what, file=sys.stderr, end="" if what == "exit" else None, flush=True)
+    if what == "raise":
+        raise ValueError("told by rank 1")
+    if what == "exit":
+        sys.exit(3)
+    if what == "kill":
+        os.kill(os.getpid(), 9)
+    if what == "abort":
+        MPI.COMM_WORLD.Abort(5)
+    if what:
+        time.sleep(986)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "program.py").write_text(PROGRAM)
+    (tmp_path / "bin").mkdir()
+    yield tmp_path
+    assert not left(tmp_path)
+
+
+@pytest.fixture
+def gpu_machine(folder):
+    """Variables for a machine with two GPUs and MPS."""
+    for name, text in (("nvidia-smi", SMI), ("nvidia-cuda-mps-control", MPS)):
+        (folder / "bin" / name).write_text(text)
+        (folder / "bin" / name).chmod(0o755)
+    return {
+        "PATH": f"{folder}/bin:{os.environ['PATH']}",
+        "FAKE_MPS": str(folder / "asked"),
+        "CUDA_MPS_PIPE_DIRECTORY": str(folder / "nobody"),
+        "TMPDIR": str(folder),
+    }
+
+
+def left(folder):
+    """What still runs of a test, by its variable."""
+    return leftovers.marked(f"JAXCCOMP_TEST_RUN={folder}")
+
+
+def environment(folder, extra):
+    cleared = {"CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS"}
+    env = {name: value for name, value in os.environ.items() if name not in cleared}
+    return env | {"JAXCCOMP_TEST_RUN": str(folder), "JAX_PLATFORMS": "cpu"} | (extra or {})
+
+
+def start(folder, *arguments, env=None, ignored=None):
+    """The command line; ``ignored`` is a signal that it is started with as nohup does."""
+
+    def prepare():
+        for number in signals.ENDING:  # as in a terminal, whatever runs the tests
+            signal.signal(number, signal.SIG_IGN if number == ignored else signal.SIG_DFL)
+
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", "jaxccomp", *map(str, arguments)],
+        env=environment(folder, env),
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=prepare,
+    )
+
+
+def run(folder, *arguments, env=None, timeout=STEP_SECONDS):
+    process = start(folder, *arguments, env=env)
+    try:
+        out, err = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise
+    return process.returncode, out, err
+
+
+def said(output):
+    """What the ranks were given, by rank."""
+    rows = [json.loads(row) for row in re.findall(r"^\[\d+\] (\{.*\})$", output, re.MULTILINE)]
+    return {row["rank"]: row for row in rows}
+
+
+def test_plain_ranks(folder):
+    status, out, err = run(folder, "run", "-n", 3, "--log-dir", "logs/new", "program.py", "", "--n")
+    assert status == 0, err
+    rows = said(out)
+    assert sorted(rows) == [0, 1, 2]
+    for rank, row in rows.items():
+        assert row["size"] == 3 and row["name"] == "__main__" and row["imported"] == []
+        assert row["argv"] == ["program.py", "", "--n"] and row["path"] == str(folder)
+        assert "CUDA_VISIBLE_DEVICES" not in row and "XLA_CLIENT_MEM_FRACTION" not in row
+        assert row["OMP_NUM_THREADS"] == str(len(row["cores"]))
+        lines = (folder / f"logs/new/rank-{rank}.txt").read_text().splitlines()
+        # What comes on the stream of errors may come before it.
+        assert [json.loads(line) for line in lines if line.startswith("{")] == [row]
+    cores = os.sched_getaffinity(0)
+    if len(cores) >= 3:
+        assert sorted(cpu for row in rows.values() for cpu in row["cores"]) == sorted(cores)
+
+
+def test_unbound(folder):
+    status, out, err = run(folder, "run", "-n", 2, "--bind-cores", "none", "program.py")
+    assert status == 0, err
+    for row in said(out).values():
+        assert row["cores"] == sorted(os.sched_getaffinity(0)) and "OMP_NUM_THREADS" not in row
+
+
+def test_several_ranks_per_gpu_under_mps(folder, gpu_machine):
+    options = ["-n", 4, "--ranks-per-gpu", 2, "--mps", "--thread-percentage", 50]
+    old_name = {"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.4"}
+    status, out, err = run(folder, "run", *options, "program.py", env=gpu_machine | old_name)
+    assert status == 0, err
+    rows = said(out)
+    assert [rows[rank]["CUDA_VISIBLE_DEVICES"] for rank in range(4)] == [
+        *("GPU-aaaa", "GPU-aaaa", "GPU-bbbb", "GPU-bbbb")
+    ]
+    for row in rows.values():
+        assert row["XLA_CLIENT_MEM_FRACTION"] == "0.4"
+        assert "XLA_PYTHON_CLIENT_MEM_FRACTION" not in row  # JAX refuses to have both
+        assert row["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "50"
+        pipes = pathlib.Path(row["CUDA_MPS_PIPE_DIRECTORY"])
+        assert pipes.parent.name.startswith("jaxccomp-mps-") and not pipes.parent.exists()
+    asked = (folder / "asked").read_text().splitlines()
+    assert asked[0] == "start GPU-aaaa,GPU-bbbb" and asked[-1] == "quit"
+    assert "MPS: started" in err
+
+
+def test_numbers_of_gpus_are_those_that_the_daemon_gives(folder, gpu_machine):
+    env = gpu_machine | {"CUDA_VISIBLE_DEVICES": "1"}
+    status, out, err = run(folder, "run", "-n", 2, "--mps", "program.py", env=env)
+    assert status == 0, err
+    assert {row["CUDA_VISIBLE_DEVICES"] for row in said(out).values()} == {"0"}
+    assert (folder / "asked").read_text().startswith("start 1\n")
+    status, out, _ = run(folder, "run", "-n", 2, "program.py", env=env)
+    assert {row["CUDA_VISIBLE_DEVICES"] for row in said(out).values()} == {"1"}
+
+
+def test_hosts_find_their_own_gpus(folder, gpu_machine):
+    options = ["--hosts", "localhost", "-n", 2, "--ranks-per-gpu"]
+    status, out, err = run(folder, "run", *options, 1, "program.py", env=gpu_machine)
+    assert status == 0, err
+    given = {rank: row["CUDA_VISIBLE_DEVICES"] for rank, row in said(out).items()}
+    assert given == {0: "GPU-aaaa", 1: "GPU-bbbb"}
+    none = gpu_machine | {"CUDA_VISIBLE_DEVICES": ""}
+    status, out, err = run(folder, "run", *options, 1, "program.py", env=none)
+    assert status == 2 and not said(out)
+    assert "but there is no GPU" in err
+
+
+@contextlib.contextmanager
+def daemon(folder, env):
+    """A daemon that runs already."""
+    os.mkdir(env["CUDA_MPS_PIPE_DIRECTORY"])
+    control = folder / "bin/nvidia-cuda-mps-control"
+    subprocess.run([control, "-d"], env=environment(folder, env), check=True)
+    file = pathlib.Path(env["CUDA_MPS_PIPE_DIRECTORY"], "pid")
+    assert leftovers.wait(lambda: file.exists() and file.read_text().strip(), 10)
+    pid = int(file.read_text())
+    try:
+        yield
+        os.kill(pid, 0)  # still there
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        assert leftovers.wait(lambda: not left(folder), 10)
+
+
+def test_a_daemon_that_runs_already_is_used_and_left_alone(folder, gpu_machine):
+    with daemon(folder, gpu_machine):
+        (folder / "asked").write_text("")
+        status, out, err = run(folder, "run", "-n", 2, "--mps", "program.py", env=gpu_machine)
+        assert status == 0, err
+        assert set((folder / "asked").read_text().split()) == {"get_server_list"}
+        assert "left alone" in err
+        pipes = {row["CUDA_MPS_PIPE_DIRECTORY"] for row in said(out).values()}
+        assert pipes == {gpu_machine["CUDA_MPS_PIPE_DIRECTORY"]}
+
+
+@pytest.mark.parametrize("how", ["raise", "SIGTERM", "SIGINT", "stubborn"])
+def test_the_daemon_is_stopped_however_a_job_ends(how, folder, gpu_machine):
+    env = gpu_machine | ({"FAKE_MPS_STUBBORN": "1"} if how == "stubborn" else {})
+    what = {"raise": "raise", "stubborn": ""}.get(how, "sleep")
+    process = start(folder, "run", "-n", 2, "--mps", "program.py", what, env=env)
+    if how.startswith("SIG"):
+        asleep(process, 2)
+        process.send_signal(getattr(signal, how))
+    _, err = process.communicate(timeout=STEP_SECONDS)
+    wanted = {"raise": 1, "stubborn": 0, "SIGTERM": 143, "SIGINT": 130}[how]
+    assert process.returncode == wanted, err
+    assert "quit" in (folder / "asked").read_text()
+    assert not list(folder.glob("jaxccomp-mps-*"))
+
+
+def test_a_daemon_that_does_not_start_is_told(folder, gpu_machine):
+    env = gpu_machine | {"FAKE_MPS_BROKEN": "1"}
+    status, out, err = run(folder, "run", "-n", 2, "--mps", "program.py", env=env)
+    assert status == 2 and not out
+    assert "ended with status 1: an instance of this daemon cannot run" in err
+    assert not list(folder.glob("jaxccomp-mps-*"))
+
+
+@pytest.mark.parametrize(
+    "what,status,text",
+    [
+        ("raise", 1, "ended with exit status 1"),
+        ("exit", 3, "ended with exit status 3"),
+        ("kill", 137, "was ended by SIGKILL (exit status 137)"),
+    ],
+)
+def test_the_first_failure_ends_all(what, status, text, folder):
+    began = time.monotonic()
+    code, out, err = run(folder, "run", "-n", 3, "program.py", what)
+    assert code == status, err
+    assert time.monotonic() - began < STEP_SECONDS / 2
+    _, _, told = err.partition("jaxccomp run: ")
+    assert told.startswith(f"rank 1 {text}; all ranks were ended:\n"), err
+    assert f"  about to {what}\n" in told
+    assert ("  ValueError: told by rank 1\n" in told) == (what == "raise")
+    assert "launch/program.py" not in err  # the traceback is the program's own
+    assert "\x1e" not in out + err
+
+
+def test_abort(folder):
+    status, _, err = run(folder, "run", "-n", 2, "program.py", "abort")
+    assert status == 5, err
+    # MPICH kills at once, and what the rank has printed last may be lost.
+    assert "rank 1 " in err or "no rank has said why" in err
+
+
+@pytest.mark.parametrize("what", ["leave", "chat"])
+def test_the_deadline(what, folder):
+    """Nothing is left of a rank, which the fixture sees, and nobody talks his way past it."""
+    status, _, err = run(folder, "run", "-n", 2, "--timeout", "6", "program.py", what)
+    assert status == 124 and "not done after 6 s" in err
+
+
+def asleep(process, ranks):
+    seen = 0
+    for line in process.stdout:
+        seen += "asleep" in line
+        if seen == ranks:
+            return
+    raise AssertionError(process.stderr.read())
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_signals_reach_the_ranks(number, folder):
+    process = start(folder, "run", "-n", 2, "program.py", "sleep")
+    asleep(process, 2)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=STEP_SECONDS)
+    assert process.returncode == 128 + number, err
+    assert f"jaxccomp run: ended by {number.name}" in err
+    if number == signal.SIGINT:
+        assert sorted(re.findall(r"\[\d\] interrupted", out)) == [
+            *("[0] interrupted", "[1] interrupted")
+        ], out + err
+
+
+def test_ignored_signals_stay_ignored(folder):
+    process = start(folder, "run", "-n", 1, "program.py", "sleep", ignored=signal.SIGHUP)
+    asleep(process, 1)
+    process.send_signal(signal.SIGHUP)
+    time.sleep(0.5)
+    assert process.poll() is None
+    process.terminate()
+    _, err = process.communicate(timeout=STEP_SECONDS)
+    assert "ended by SIGTERM" in err
+
+
+def test_ranks_do_not_outlive_a_launcher_that_is_killed(folder):
+    process = start(folder, "run", "-n", 2, "program.py", "sleep")
+    asleep(process, 2)
+    process.kill()
+    process.communicate(timeout=STEP_SECONDS)
+    assert leftovers.wait(lambda: not left(folder), STEP_SECONDS)
+
+
+REPORTS = """
+import os, sys
+from jaxccomp.launch import report_throughput
+batch, replicas = int(os.environ["JAXCCOMP_TUNE_BATCH"]), int(os.environ["JAXCCOMP_TUNE_REPLICAS"])
+assert sys.argv[1:] == [f"--batch={batch}", str(replicas)], sys.argv
+if batch == 4 and replicas == 1:
+    raise ValueError("so few")
+report_throughput(batch * replicas)
+"""
+
+
+def tune(folder, *arguments, env=None):
+    (folder / "reports.py").write_text(REPORTS)
+    status, out, err = run(
+        folder,
+        *("tune", "ranks-per-gpu", *arguments, "--json", "out.json"),
+        *("reports.py", "--batch={batch}", "{replicas}"),
+        env=env,
+        timeout=2 * STEP_SECONDS,
+    )
+    assert status == 0, err
+    rows = {row["name"]: row for row in json.loads((folder / "out.json").read_text())["cases"]}
+    return rows, out
+
+
+def test_tune_on_the_cpu(folder):
+    options = ["--device", "cpu", "--ranks-per-gpu", "1,2,4", "--batch", 16, "--rounds", 1]
+    rows, out = tune(folder, *options)
+    # Every process reports its batch: what all have together is the same.
+    assert rows["1 process"]["rounds"] == rows["2 processes"]["rounds"] == [16]
+    assert rows["1 process, vmap of 4"]["rounds"] == [16]
+    assert rows["1 process, 4 times the batch"]["ratio"] == 4
+    assert "ValueError: so few" in rows["4 processes"]["not_measured"]
+    assert "ValueError: so few" in out and "best: 1 process" in out
+
+
+def test_tune_on_gpus(folder, gpu_machine):
+    (folder / "nobody").mkdir()
+    options = ["--gpus", 2, "--ranks-per-gpu", 2, "--batch", 16, "--rounds", 1]
+    rows, _ = tune(folder, *options, env=gpu_machine)
+    assert rows["2 processes, MPS"]["rounds"] == rows["2 processes, no MPS"]["rounds"] == [32]
+    asked = (folder / "asked").read_text().splitlines()
+    assert [line for line in asked if not line.startswith("get")] == [
+        *("start GPU-aaaa,GPU-bbbb", "quit")
+    ]
+
+
+def test_tune_tells_of_ranks_that_do_not_report(folder):
+    silent = ["tune", "ranks-per-gpu", "--device", "cpu", "--ranks-per-gpu", 1, "--rounds", 1]
+    status, out, _ = run(folder, *silent, "program.py")
+    assert status == 1
+    assert "rank(s) 0 reported no throughput" in out and "nothing could be measured" in out
+
+
+@pytest.mark.skipif(
+    not all(importlib.util.find_spec(name) for name in ("flax", "optax", "sklearn")),
+    reason="needs the extra 'demo'",
+)
+def test_tune_with_the_example(folder):
+    status, out, err = run(
+        folder,
+        *("tune", "ranks-per-gpu", "--device", "cpu", "--ranks-per-gpu", "1,2", "--rounds", 1),
+        *("--batch", 32, ROOT / "examples/flax_data_parallel.py", "--throughput"),
+        *("--batch", "{batch}", "--epochs", 1, "--width", 16),
+        env={"XLA_FLAGS": "", "JAX_ENABLE_X64": "0"},
+        timeout=4 * STEP_SECONDS,
+    )
+    assert status == 0, err
+    assert re.search(r"^2 processes +2 +16 +32 +\d+\.\d", out, re.MULTILINE), out
+
+
+@pytest.mark.skipif(not gpus.find().gpus, reason="needs a GPU")
+def test_a_real_gpu(folder):
+    program = folder / "real.py"
+    program.write_text(
+        "import jax\n"
+        "print(jax.devices()[0].platform, len(jax.devices()), jax.numpy.ones(5).sum())\n"
+    )
+    platform = {"JAX_PLATFORMS": ""}
+    status, out, err = run(folder, "run", "-n", 2, "--ranks-per-gpu", 2, program, env=platform)
+    assert status == 0, err
+    assert out.count("gpu 1 5.0") == 2

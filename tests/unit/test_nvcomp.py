@@ -1,0 +1,146 @@
+"""The codecs `nvcomp.*` without a GPU: what is said of them, and the library's interface."""
+
+import importlib.util
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from jaxccomp import codecs, errors
+
+ROOT = pathlib.Path(__file__).parents[2]
+NAMES = tuple(name for name in codecs.table() if name.startswith("nvcomp."))
+FORMATS = ("ANS", "Bitcomp", "Cascaded", "LZ4", "Zstd", "Gdeflate", "Snappy", "Deflate")
+COMPILER = shutil.which("c++") or shutil.which("g++")
+
+needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler is installed")
+
+
+def headers():
+    """The folder of nvCOMP's headers, or None."""
+    if library := os.environ.get("JAXCCOMP_LIBNVCOMP"):
+        folder = pathlib.Path(library).parents[1] / "include"
+        return folder if (folder / "nvcomp.h").exists() else None
+    try:
+        spec = importlib.util.find_spec("nvidia.libnvcomp")
+    except ModuleNotFoundError:
+        return None
+    return pathlib.Path(spec.origin).parent / "include" if spec and spec.origin else None
+
+
+@needs_compiler
+@pytest.mark.skipif(headers() is None, reason="nvCOMP's headers are not found")
+def test_the_interface_is_that_of_the_headers():
+    arguments = ["-std=c++20", "-fsyntax-only", f"-I{ROOT / 'csrc'}", f"-isystem{headers()}"]
+    source = ROOT / "tests/cpp/nvcomp_abi.cc"
+    done = subprocess.run([COMPILER, *arguments, source], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_all_formats_are_there():
+    assert {name.removeprefix("nvcomp.") for name in NAMES} == {f.lower() for f in FORMATS}
+    for name in NAMES:
+        row = codecs.table()[name]
+        assert row.lossless and "chunk" in {option.name for option in row.options}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_missing_is_said(name):
+    missing = codecs.table()[name].missing
+    if not missing:
+        pytest.skip("there is a GPU, and nvCOMP")
+    assert "runs on NVIDIA GPUs only" in missing and "jaxccomp[cuda13]" in missing
+    with pytest.raises(errors.EngineUnavailableError, match=r"jaxccomp\[cuda13\]"):
+        codecs.parse(name)
+
+
+def library(path, source):
+    path.with_suffix(".c").write_text(source)
+    command = [COMPILER, "-shared", "-fPIC", "-xc", path.with_suffix(".c"), "-o", path]
+    subprocess.run(command, check=True)
+
+
+@pytest.fixture
+def with_a_gpu(tmp_path):
+    """Runs a script where a driver says that there is a GPU, beside an nvCOMP of some version."""
+
+    def run(version, script):
+        library(
+            tmp_path / "cuda.so",
+            "int cuInit(unsigned f) { return 0; }\n"
+            "int cuDeviceGetCount(int* n) { *n = 1; return 0; }\n",
+        )
+        functions = (
+            f"nvcompBatched{name}{function}"
+            for name in FORMATS
+            for function in (
+                "CompressGetTempSize",
+                "CompressGetMaxOutputChunkSize",
+                "CompressAsync",
+                "DecompressGetTempSize",
+                "DecompressAsync",
+            )
+        )
+        library(
+            tmp_path / "nvcomp.so",
+            f"int nvcompGetProperties(unsigned* p) {{ p[0] = {version}; p[1] = 0; return 0; }}\n"
+            + "".join(f"int {name}(void) {{ return 11; }}\n" for name in functions),
+        )
+        begin = (
+            "import numpy as np, jax, jaxccomp\n"
+            "from jaxccomp import _engine, codecs, errors\n"
+            f"_engine.load().add_library_path('cuda', {str(tmp_path / 'cuda.so')!r})\n"
+            f"_engine.load().add_library_path('nvcomp', {str(tmp_path / 'nvcomp.so')!r})\n"
+        )
+        command = [sys.executable, "-P", "-c", begin + script]
+        return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+    return run
+
+
+@needs_compiler
+def test_specs(with_a_gpu):
+    done = with_a_gpu(
+        6001,
+        "print(codecs.parse('nvcomp.lz4:shuffle=bit,chunk=131072'))\n"
+        "print(codecs.parse('nvcomp.ans'))\n"
+        "for spec in ('nvcomp.gdeflate:chunk=131072', 'bf16|nvcomp.ans'):\n"
+        "  try: codecs.parse(spec)\n"
+        "  except errors.InvalidArgumentError as error: print(error)\n",
+    )
+    assert done.returncode == 0, done.stderr
+    long, short, refused, pipeline = done.stdout.splitlines()
+    assert (long, short) == ("nvcomp.lz4:chunk=131072", "nvcomp.ans")
+    assert "one of '16384', '32768', '65536'" in refused
+    assert "'nvcomp.ans' stands alone" in pipeline
+
+
+@needs_compiler
+def test_values_of_the_host_are_refused(with_a_gpu):
+    done = with_a_gpu(
+        6000,
+        "try: codecs.encode('nvcomp.ans', np.ones(3, np.float32))\n"
+        "except Exception as error: print(error)\n"
+        "jax.config.update('jax_num_cpu_devices', 2)\n"
+        "mesh = jax.sharding.Mesh(jax.devices(), ('i',))\n"
+        "f = lambda x: jaxccomp.allreduce(x, axis_name='i', codec='nvcomp.ans')\n"
+        "spec = jax.sharding.PartitionSpec('i')\n"
+        "f = jax.jit(jax.shard_map(f, mesh=mesh, in_specs=spec, out_specs=spec))\n"
+        "try: f(np.ones((2, 1 << 16), np.float32)).block_until_ready()\n"
+        "except Exception as error: print(' '.join(str(error).split()))\n",
+    )
+    assert done.returncode == 0, done.stderr
+    file, operation = done.stdout.splitlines()
+    assert "runs on NVIDIA GPUs only, and these values lie on the host" in file
+    assert "runs on GPUs only, and the tensors lie on the host" in operation
+    assert "take another one, such as 'lossless'" in operation
+
+
+@needs_compiler
+def test_another_major_version_is_refused(with_a_gpu):
+    done = with_a_gpu(5300, "print(codecs.table()['nvcomp.ans'].missing)\n")
+    assert done.returncode == 0, done.stderr
+    assert "nvCOMP 6 is needed, and the one that is found has version number 5300" in done.stdout

@@ -1,0 +1,148 @@
+"""What is measured for `tune`, in what order, and what is said of it; nothing runs here."""
+
+import io
+import json
+import pathlib
+
+import pytest
+
+from jaxccomp import errors
+from jaxccomp.cli import main
+from jaxccomp.launch import mps, tuning, tuning_report
+from jaxccomp.launch.gpus import Gpu
+
+HERE = str(pathlib.Path(__file__))
+GPU = (Gpu("GPU-0"),)
+
+
+def plan(**changes):
+    return tuning.Plan(**{"program": ["p.py"], "counts": [1, 2, 4], "batch": 64, **changes})
+
+
+def measured(rates, chosen, tell=lambda line: None):
+    """Results when the runs of a case take what `rates` has for it, one after the other."""
+    left = {name: list(values) for name, values in rates.items()}
+
+    def run(_, case):
+        rate = left[case.name].pop(0)
+        if isinstance(rate, str):
+            raise errors.LaunchError(rate)
+        return rate
+
+    return tuning.measure(chosen, tell, run)
+
+
+def test_all_rivals_have_the_batch_of_one_process():
+    cases = plan(gpus=GPU, vmap=True).cases()
+    assert [case.name for case in cases] == [
+        "1 process",
+        *("2 processes, MPS", "2 processes, no MPS", "4 processes, MPS", "4 processes, no MPS"),
+        *("1 process, vmap of 2", "1 process, vmap of 4", "1 process, 4 times the batch"),
+    ]
+    assert [case.device_batch for case in cases] == [64] * 7 + [256]
+    assert not any(case.why_not for case in cases)
+
+
+def test_what_cannot_run_has_a_row_that_says_why():
+    reasons = {case.name: case.why_not for case in plan(gpus=GPU, no_mps="not here").cases()}
+    assert reasons["2 processes, MPS"] == "not here" and not reasons["2 processes, no MPS"]
+    assert "{replicas}" in reasons["1 process, vmap of 2"]
+    reasons = {case.name: case.why_not for case in plan(counts=[3], batch=64, vmap=True).cases()}
+    assert reasons["3 processes"] == "a batch of 64 is not 3 equal ones"
+    assert reasons["1 process, vmap of 3"] == reasons["3 processes"]
+    assert "MPS shares GPUs" in reasons["3 processes, MPS"]
+
+
+def test_rounds_are_interleaved_and_failures_are_not_repeated():
+    told = []
+    rates = {"1 process": [1, 2], "2 processes": ["broken\nall of it"], "1 process, 2 times": []}
+    rates["1 process, 2 times the batch"] = [3, 4]
+    results = measured(rates, plan(counts=[1, 2], rounds=2), told.append)
+    assert [line.split(": ")[1] for line in told] == [
+        *("1 process", "2 processes", "1 process, 2 times the batch"),
+        *("1 process", "1 process, 2 times the batch"),
+    ]
+    shown = tuning_report.table(results)
+    assert "not measured: broken" in shown and "all of it" not in shown
+
+
+@pytest.mark.parametrize(
+    "two,four,larger,said",
+    [
+        ([120, 130, 140], [90] * 3, [50] * 3, "best: 2 processes, 1.30 times 1 process"),
+        ([80] * 3, [90] * 3, [50] * 3, "best: 1 process; nothing with the same batch is faster"),
+        ([100, 130, 140], [90] * 3, [50] * 3, "their ranges overlap"),
+        ([120, 130, 140], [90] * 3, [150] * 3, "Faster still (1.50), but another training"),
+    ],
+)
+def test_the_verdict(two, four, larger, said):
+    rates = {
+        "1 process": [90, 100, 110],
+        "2 processes": two,
+        "4 processes": four,
+        "1 process, 4 times the batch": larger,
+    }
+    results = measured(rates, plan())
+    assert said in tuning_report.verdict(results)
+    assert "1.00" in tuning_report.table(results).splitlines()[1]
+    file = io.StringIO()
+    tuning_report.write(plan(), results, file)
+    written = json.loads(file.getvalue())
+    assert written["verdict"] == tuning_report.verdict(results)
+    by_name = {row["name"]: row for row in written["cases"]}
+    assert by_name["2 processes"]["rounds"] == two
+    assert by_name["4 processes"]["ratio"] == 0.9
+    assert "MPS shares GPUs" in by_name["4 processes, MPS"]["not_measured"]
+
+
+def test_nothing_measured():
+    results = measured({"1 process": ["a"]}, plan(counts=[1]))
+    assert tuning_report.verdict(results) == "nothing could be measured"
+
+
+def test_placeholders_and_variables():
+    case = tuning.Case("", 2, 32, replicas=3)
+    assert tuning.filled("--b={batch},{replicas},{other}", case) == "--b=32,3,{other}"
+    assert tuning.environment(plan(), case) == {
+        "JAXCCOMP_TUNE_BATCH": "32",
+        "JAXCCOMP_TUNE_REPLICAS": "3",
+        "JAX_PLATFORMS": "cpu",
+    }
+    assert "JAX_PLATFORMS" not in tuning.environment(plan(gpus=GPU), case)
+
+
+@pytest.fixture
+def no_gpu(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "arguments,said",
+    [
+        (["tune", "ranks-per-gpu", HERE], "there is no GPU here: nvidia-smi is not on PATH"),
+        (["tune", "ranks-per-gpu", "no.py"], "there is no file 'no.py'"),
+        (["tune", "ranks-per-gpu", "--device", "cpu", "--rounds", "0", HERE], "--rounds"),
+        (["tune", "ranks-per-gpu", "--device", "cpu", "--ranks-per-gpu", "a", HERE], "1,2,4"),
+        (["tune", "ranks-per-gpu", "--device", "cpu", "--json", "no/a", HERE], "no folder"),
+        (["run", "-n", "2", "--log-dir", f"{HERE}/logs", HERE], "no logs can be written"),
+        (["run", "-n", "2", "--mps", HERE], "--mps is for GPUs, and there is none"),
+        (["run", "-n", "2", "--ranks-per-gpu", "2", HERE], "--ranks-per-gpu is for GPUs"),
+        (["run", "-n", "2", "--memory-fraction", "0.2", HERE], "--memory-fraction is for GPUs"),
+        (["run", "-n", "2", "--thread-percentage", "20", HERE], "give --mps as well"),
+        (["run", "-n", "2", "--mps", "--hosts", "a,b", HERE], "of this machine only"),
+        (["run", "-n", "9", "--hosts", "a:4,b:4", HERE], "9 ranks do not fit"),
+        (["run", "-n", "0", HERE], "at least 1"),
+        (["run", "-n", "1", "--timeout", "0", HERE], "--timeout must be positive"),
+        (["run", "-n", "2", "no.py"], "there is no file 'no.py'"),
+    ],
+)
+def test_bad_arguments_end_with_status_2(arguments, said, no_gpu, capsys):
+    assert main.main(arguments) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_missing_mps_is_told(no_gpu):
+    with pytest.raises(errors.LaunchError, match="nvidia-cuda-mps-control is not on PATH"):
+        with mps.running(GPU):
+            raise AssertionError
