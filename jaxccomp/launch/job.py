@@ -116,10 +116,12 @@ class _Run:
             environ = dict(os.environ) | mpiexec.allow_root() | dict(self.job.environment)
             name, value = self.mark.split("=")
             environ[name] = value
+            launcher = "0" if self.job.hosts else str(os.getpid())
+            start_up = [_START, launcher, self.mark, self.job.settings.to_json()]
             program = [self.job.python, _PROGRAM, *self.job.program]
             command = mpiexec.command(
                 self.job.ranks,
-                ["-IS", _START, self.job.settings.to_json(), *program],
+                ["-IS", *start_up, *program],
                 python=self.job.python,
                 hosts=self.job.hosts,
                 environ=environ,

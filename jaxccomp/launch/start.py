@@ -1,4 +1,4 @@
-"""The start-up of a rank: ``python -IS start.py SETTINGS PROGRAM ARGUMENT...``.
+"""The start-up of a rank: ``python -IS start.py LAUNCHER MARK SETTINGS PROGRAM ...``.
 
 It runs before the program and must not import JAX, which reads the environment: so it takes the
 modules of this package that it needs, and leaves ``jaxccomp/__init__.py`` out.

@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import select
 import signal
 import subprocess
+import time
 from typing import IO
 
 from jaxccomp import errors
 from jaxccomp._launchers import Launcher, launcher
-from jaxccomp.launch import gpus, lines, placement, signals
+from jaxccomp.launch import gpus, leftovers, lines, placement, signals
 
 _GRACE_SECONDS = 3  # between the request to end and the end
 _READ_SECONDS = 0.5  # for output of a program that has ended
@@ -26,8 +28,17 @@ def die_with_parent(number: int) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
 
 
-def main(settings: str, *command: str) -> int:
-    """Runs ``command`` as the rank that the environment names; returns its exit status."""
+def main(launcher_pid: str, mark: str, settings: str, *command: str) -> int:
+    """Runs ``command`` as the rank that the environment names; returns its exit status.
+
+    Args:
+      launcher_pid: the process to end with; "0" when it is on another host.
+      mark: what the processes of the job have in their environment.
+      settings: where ranks are placed.
+      command: the program and its arguments.
+    """
+    if int(launcher_pid):
+        signals.start_thread(_end_with, int(launcher_pid), mark)
     by = launcher()
     rank = by.rank if by else 0
     chosen = placement.Settings.from_json(settings)
@@ -47,6 +58,25 @@ def main(settings: str, *command: str) -> int:
     # Lines come when they are printed, and the last ones before a crash are not lost.
     environment.setdefault("PYTHONUNBUFFERED", "1")
     return Program(rank, list(command), environment | place.environment).run()
+
+
+def _end_with(pid: int, mark: str) -> None:
+    """Waits until the launcher is no more, and has all of its job follow.
+
+    A launcher that was killed cannot do it, and its mpiexec, which is told by the kernel, may hang on
+    its way out: seen with Open MPI.
+    """
+    try:
+        launcher = os.pidfd_open(pid)
+    except ProcessLookupError:
+        pass  # already
+    except OSError:
+        return  # a kernel without them: mpiexec has to do
+    else:
+        select.select([launcher], [], [])
+    time.sleep(2 * _GRACE_SECONDS)  # for mpiexec and the programs to end in good order
+    leftovers.kill(mark)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _local(by: Launcher | None) -> tuple[int, int]:

@@ -335,9 +335,14 @@ def test_ignored_signals_stay_ignored(folder):
     assert "ended by SIGTERM" in err
 
 
-def test_ranks_do_not_outlive_a_launcher_that_is_killed(folder):
+@pytest.mark.parametrize("mpiexec", ["runs", "hangs"])
+def test_ranks_do_not_outlive_a_launcher_that_is_killed(folder, mpiexec):
     process = start(folder, "run", "-n", 2, "program.py", "sleep")
     asleep(process, 2)
+    if mpiexec == "hangs":
+        children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        for child in children.read_text().split():
+            os.kill(int(child), signal.SIGSTOP)
     process.kill()
     process.communicate(timeout=STEP_SECONDS)
     assert leftovers.wait(lambda: not left(folder), STEP_SECONDS)
