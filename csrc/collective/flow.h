@@ -57,6 +57,9 @@ class Flow {
   // `pieces`: how many times smaller than usual chunks are, for algorithms that hold more than two
   // chunks per peer in a lane.
   explicit Flow(const Problem& problem, int pieces = 1);
+  // Pieces are so small that a lane holds one chunk per peer at most. The more lanes may be under
+  // way: what each of a chain of hops waits for, such as a core, others make up for.
+  void SlimLanes() { builder_.SlimLanes(); }
 
   const int rank;
   const int ranks;

@@ -93,6 +93,8 @@ struct Schedule {
   std::vector<Slot> scratch;
   // Code block i encodes the value range code[i].
   std::vector<Slot> code;
+  // One lane needs a quarter of what may be held at most, not half (memory_limits.h).
+  bool slim_lanes = false;
 
   std::span<const Slot> SourcesOf(const Task& t) const {
     return {sources.data() + t.first_source, static_cast<size_t>(t.source_count)};
@@ -109,6 +111,8 @@ struct Schedule {
 // Adds tasks in topological order, lane by lane. Dependencies are given explicitly.
 class ScheduleBuilder {
  public:
+  // Schedule::slim_lanes.
+  void SlimLanes() { schedule_.slim_lanes = true; }
   // The lane of what is added from here on.
   void Lane(size_t lane) { lane_ = static_cast<int32_t>(lane); }
   TaskId Send(int peer, uint32_t tag, Slot src, std::vector<TaskId> deps = {});
