@@ -5,6 +5,7 @@
 #include <mutex>
 #include <utility>
 
+#include "common/dynamic_library.h"
 #include "cuda/cuda_device.h"
 #include "cuda/runtime_api.h"
 
@@ -62,6 +63,10 @@ Result<CudaDevice*> MakeDevice(int ordinal) {
 extern "C" {
 
 const char* jaxccomp_cuda_version() { return JAXCCOMP_VERSION; }
+
+void jaxccomp_cuda_add_library_path(const char* name, const char* path) {
+  jaxccomp::AddLibraryPath(name, path);
+}
 
 int jaxccomp_cuda_device_count(std::string* reason) { return jaxccomp::cuda::CountGpus(reason); }
 

@@ -22,7 +22,7 @@ def on_gpus(monkeypatch):
     """The CUDA library, with some codecs, and the CPU's devices as GPUs."""
     jcc.init()
     monkeypatch.setattr(_cuda, "why_missing", lambda: "")
-    monkeypatch.setattr(_cuda, "runs", lambda codec: codec.partition(":")[0] in HAS)
+    monkeypatch.setattr(_cuda, "runs", lambda codec, dtype: codec.partition(":")[0] in HAS)
     gpus = jax.devices("cpu")
     monkeypatch.setattr(_platforms.Platform, "devices", lambda self: gpus)
 
@@ -167,7 +167,11 @@ WITH_LIBRARY = """
 import sys
 from jaxccomp import _cuda, _engine
 _engine.load().add_library_path("jaxccomp_cuda", sys.argv[1])
-print(_cuda.why_missing() or [_cuda.runs(each) for each in ("raw", "int8", "ternary")])
+print(_cuda.why_missing() or [
+    _cuda.runs(codec, dtype)
+    for dtype in ("float32", "float64")
+    for codec in ("raw", "int8", "ternary")
+])
 """
 
 
@@ -175,7 +179,7 @@ print(_cuda.why_missing() or [_cuda.runs(each) for each in ("raw", "int8", "tern
 @pytest.mark.parametrize(
     "setting,says",
     [
-        ({}, "[True, True, False]"),
+        ({}, "[True, True, False, True, False, False]"),
         ({"JAXCCOMP_FAKE_CUDA_VERSION": "0.0.1"}, "the CUDA library is of jaxccomp 0.0.1"),
         ({"JAXCCOMP_FAKE_CUDA_DEVICES": "0"}, "the fake driver is too old"),
     ],
