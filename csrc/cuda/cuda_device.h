@@ -61,14 +61,14 @@ class CudaDevice final : public Device {
  private:
   struct Computation {
     std::function<Status(Work&)> start;   // null: none
-    bool waits = false;                   // whoever starts it waits for its stream
+    bool waits;                           // whoever starts it waits for its stream
   };
   struct UnderWay {
     std::unique_ptr<Work> work;
     Status status;                  // of the start
     CUevent_st* event = nullptr;    // null where there is none
     int error = CudaApi::kSuccess;  // of recording it
-    Computation next;               // once this has gone well
+    Computation next = {};          // once this has gone well
     Completion* done = nullptr;
     std::atomic<bool> starting{false};
   };

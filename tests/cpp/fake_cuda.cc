@@ -22,7 +22,9 @@ thread_local FakeCuda* t_current = nullptr;
 }  // namespace
 
 FakeCuda::FakeCuda(FakeMemory* memory, Faults* faults, uint32_t seed, int longest_delay_us)
-    : memory_(*memory), faults_(*faults), seed_(seed), longest_delay_us_(longest_delay_us) {}
+    : memory_(*memory), faults_(*faults), seed_(seed), longest_delay_us_(longest_delay_us) {
+  streams_.reserve(16);   // others are in use when one is made
+}
 
 FakeCuda::~FakeCuda() {
   streams_.clear();
