@@ -10,6 +10,7 @@
 #include "check.h"
 #include "codec/nvcomp/library.h"
 #include "common/dynamic_library.h"
+#include "cuda/library.h"
 #include "cuda/nvcomp.h"
 #include "device.h"
 #include "fixed_rate_cases.h"
@@ -293,9 +294,11 @@ std::vector<int64_t> ChunksToTry(const FormatRow& row) {
 }  // namespace
 
 bool FindNvcomp() {
-  // The kernels' library finds it as one that is open already.
   const char* const path = std::getenv("JAXCCOMP_LIBNVCOMP");
-  if (path != nullptr) AddLibraryPath("nvcomp", path);
+  if (path != nullptr) {
+    AddLibraryPath("nvcomp", path);
+    jaxccomp_cuda_add_library_path("nvcomp", path);
+  }
   const std::string missing = nvcomp::Library::Missing();
   if (missing.empty() && cuda::NvcompRuns("nvcomp.ans")) {
     std::printf("{\"nvcomp_version\": %u}\n", nvcomp::Library::Get().version());
