@@ -1,8 +1,8 @@
 """Finds the shared libraries that the engine opens, where Python packages bring them.
 
 The engine looks for libraries under their system names by itself; a library inside a wheel has a
-name of its own. ``JAXCCOMP_LIBNVCOMP=/path/to/libnvcomp.so.6`` (``JAXCCOMP_LIBZFP`` and so on) names
-another file. The checks on GPUs read this file alone, where the package need not be installed.
+name of its own. ``JAXCCOMP_LIBNVCOMP=/path/to/libnvcomp.so.6`` (``JAXCCOMP_LIBZFP`` and so on)
+names another file. The checks on GPUs read this module alone: the package need not be installed.
 """
 
 from __future__ import annotations

@@ -136,9 +136,9 @@ def _check_codec_on_cuda(ctx: Any, call: Call) -> None:
     here = (name for name, row in codecs.table().items() if not row.missing)
     has = errors.listed(name for name in here if _cuda.runs(name, refused))
     raise errors.UnknownNameError(
-        f"{call.collective}: the engine has no codec {call.codec!r} of {refused} on GPUs; those that "
-        f"it has: {has}. Take one of them, run on CPU devices, or leave it to JAX with axis_name= and "
-        'backend="xla".'
+        f"{call.collective}: the engine has no codec {call.codec!r} of {refused} on GPUs; those "
+        f"that it has: {has}. Take one of them, run on CPU devices, or leave it to JAX with "
+        'axis_name= and backend="xla".'
     )
 
 

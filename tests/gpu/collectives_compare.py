@@ -144,7 +144,8 @@ def compare(codec, dtype, count, device, cpu):
             on_device = run(here[which], device, *operands)
             wrong += [f"{kind} {name}" for name in different(on_cpu, on_device)]
             compared += len(on_cpu)
-            if kind == "exact" and "|" not in (codec or "") and codec not in LOSSY and len(operands) == 2:
+            exact = kind == "exact" and "|" not in (codec or "") and codec not in LOSSY
+            if exact and len(operands) == 2:
                 numpy = expected(count, dtype)
                 seen = {name: on_device[name].astype(np.float64) for name in numpy}
                 right = {name: numpy[name].astype(np.float64) + 0.0 for name in numpy}
