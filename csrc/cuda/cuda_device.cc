@@ -213,11 +213,11 @@ void CudaDevice::StartOn(Stream& stream, UnderWay& one, const Computation& compu
 }
 
 void CudaDevice::Copy(CallId, std::span<const CopyRun> runs, Completion* done) {
-  Launch(done, {[=](Work& work) { return work.Copy(runs); }});
+  Launch(done, {[=](Work& work) { return work.Copy(runs); }, false});
 }
 
 void CudaDevice::Encode(CallId, std::span<const EncodeRun> runs, Completion* done) {
-  Launch(done, {[=](Work& work) { return work.Encode(runs); }});
+  Launch(done, {[=](Work& work) { return work.Encode(runs); }, false});
 }
 
 // The host compares the checksums, and has the codes decoded where they are equal.
@@ -226,18 +226,18 @@ void CudaDevice::Decode(CallId, std::span<const DecodeRun> runs, Completion* don
       std::any_of(runs.begin(), runs.end(), [](const DecodeRun& run) { return run.ref != nullptr; });
   const bool waits = DecodingWaits(runs);
   if (!referenced && !waits) {
-    return Launch(done, {[=](Work& work) { return work.Decode(runs); }});
+    return Launch(done, {[=](Work& work) { return work.Decode(runs); }, false});
   }
   Computation decode = {
       [all = std::vector(runs.begin(), runs.end())](Work& work) { return work.Decode(all); }, waits};
   if (!referenced) return Launch(done, std::move(decode));
-  Launch(done, {[=](Work& work) { return work.CheckReferences(runs); }}, std::move(decode));
+  Launch(done, {[=](Work& work) { return work.CheckReferences(runs); }, false}, std::move(decode));
 }
 
 void CudaDevice::Merge(CallId, ReduceOp op, int64_t divisor, std::span<const MergeRun> runs,
                        Completion* done) {
   if (!DecodingWaits(runs)) {
-    return Launch(done, {[=](Work& work) { return work.Merge(op, divisor, runs); }});
+    return Launch(done, {[=](Work& work) { return work.Merge(op, divisor, runs); }, false});
   }
   std::vector<std::vector<MergeSource>> sources;
   for (const MergeRun& run : runs) sources.emplace_back(run.sources.begin(), run.sources.end());
@@ -258,7 +258,7 @@ void CudaDevice::Lose(CallId, int64_t times, std::span<const LoseRun> runs, Comp
 }
 
 void CudaDevice::Fill(CallId, std::span<const FillRun> runs, Completion* done) {
-  Launch(done, {[=](Work& work) { return work.Fill(runs); }});
+  Launch(done, {[=](Work& work) { return work.Fill(runs); }, false});
 }
 
 void CudaDevice::Break(int error) {

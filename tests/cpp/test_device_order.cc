@@ -325,6 +325,8 @@ DEVICE_TEST(device_refuses_what_it_cannot_do) {
     RankArrays numbers = Numbers(100, rank);
     CHECK_OK(on.Run(rank, program.At(rank, 0), &numbers, 1));
     CHECK(IsSum(numbers, 100, 2, 0));
+  });
+  on.team->OnRanks([&](int rank) {
     RankArrays arrays = {.inputs = {testing::Array(DType::kFloat32, 1, 100)},
                          .outputs = {testing::Array(DType::kFloat32, 1, 100)},
                          .refs = {}};
