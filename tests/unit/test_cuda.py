@@ -87,15 +87,27 @@ def test_export_for_cuda(on_gpus):
     assert "@jaxccomp_collective" in exported.mlir_module()
 
 
+LACKS_TERNARY = "'ternary' of float32 on GPUs.* 'raw', 'lossless'"
+
+
 def test_codecs_that_gpus_lack(on_gpus):
     for function in (
         lambda x: jcc.bcast(x, root=0, codec="ternary"),
         on_axis(lambda x: jcc.bcast(x, root=0, codec="ternary", axis_name="i")),
     ):
-        with pytest.raises(errors.UnknownNameError, match="'ternary' on GPUs.* 'raw', 'lossless'"):
+        with pytest.raises(errors.UnknownNameError, match=LACKS_TERNARY):
             lowered(function)
     xla = on_axis(lambda x: jcc.bcast(x, root=0, codec="ternary", axis_name="i", backend="xla"))
     assert "@jaxccomp_collective" not in lowered(xla)
+
+
+def test_dtypes_that_a_codecs_kernels_lack(on_gpus, monkeypatch):
+    monkeypatch.setattr(_cuda, "runs", lambda codec, dtype: (codec, dtype) != ("int8", "float16"))
+    tree = lambda x: jcc.allreduce((x, x.astype(jnp.float16)), codec="int8")
+    with pytest.raises(errors.UnknownNameError, match="'int8' of float16 on GPUs") as raised:
+        lowered(tree)
+    assert "'lossless'" in str(raised.value) and "'int8'," not in str(raised.value)
+    call_in(lowered(lambda x: jcc.allreduce(x, codec="int8")))
 
 
 def test_devices_of_another_platform_are_left_to_xla(on_gpus, monkeypatch):

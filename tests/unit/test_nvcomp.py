@@ -21,8 +21,10 @@ needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler is
 def headers():
     """The folder of nvCOMP's headers, or None."""
     library = _libraries.find("nvcomp")
+    if not library:
+        return None
     folder = pathlib.Path(library).parents[1] / "include"
-    return folder if library and (folder / "nvcomp.h").exists() else None
+    return folder if (folder / "nvcomp.h").exists() else None
 
 
 @needs_compiler
