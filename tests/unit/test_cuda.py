@@ -103,9 +103,8 @@ def test_codecs_that_gpus_lack(on_gpus):
 
 def test_dtypes_that_a_codecs_kernels_lack(on_gpus, monkeypatch):
     monkeypatch.setattr(_cuda, "runs", lambda codec, dtype: (codec, dtype) != ("int8", "float16"))
-    tree = lambda x: jcc.allreduce((x, x.astype(jnp.float16)), codec="int8")
     with pytest.raises(errors.UnknownNameError, match="'int8' of float16 on GPUs") as raised:
-        lowered(tree)
+        lowered(lambda x: jcc.allreduce((x, x.astype(jnp.float16)), codec="int8"))
     assert "'lossless'" in str(raised.value) and "'int8'," not in str(raised.value)
     call_in(lowered(lambda x: jcc.allreduce(x, codec="int8")))
 
