@@ -17,9 +17,9 @@ def why_missing() -> str:
 
 
 @functools.cache
-def runs(codec: str) -> bool:
-    """Whether GPUs have the kernels of a codec."""
-    return _engine.load().cuda_runs(codec)
+def runs(codec: str, dtype: str) -> bool:
+    """Whether GPUs have what it takes to send values of ``dtype`` with ``codec``."""
+    return _engine.load().cuda_runs(codec, dtype)
 
 
 def tell_engine() -> None:

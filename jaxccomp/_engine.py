@@ -30,7 +30,7 @@ def _find() -> tuple[ModuleType | None, str]:
     except ImportError as error:
         return None, str(error)
     sys.modules[_NAME] = module
-    for library, path in _libraries.in_wheels():
+    for library, path in _libraries.paths():
         module.add_library_path(library, path)
     return module, ""
 

@@ -1,12 +1,14 @@
 """Finds the shared libraries that the engine opens, where Python packages bring them.
 
 The engine looks for libraries under their system names by itself; a library inside a wheel has a
-name of its own.
+name of its own. ``JAXCCOMP_LIBNVCOMP=/path/to/libnvcomp.so.6`` (``JAXCCOMP_LIBZFP`` and so on)
+names another file. The checks on GPUs read this module alone: the package need not be installed.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import os
 import pathlib
 from collections.abc import Iterator
 
@@ -21,8 +23,20 @@ _IN_WHEELS = (
 )
 
 
-def in_wheels() -> Iterator[tuple[str, str]]:
-    """Names of libraries and the paths of their files."""
+def paths() -> Iterator[tuple[str, str]]:
+    """Names of libraries and the paths of their files. Of those of a name the last comes first."""
+    yield from _in_wheels()
+    for name in dict.fromkeys(name for name, _, _ in _IN_WHEELS):
+        if path := os.environ.get(f"JAXCCOMP_LIB{name.upper()}"):
+            yield name, path
+
+
+def find(name: str) -> str:
+    """The file that is tried first for a library; empty where none is known."""
+    return dict(paths()).get(name, "")
+
+
+def _in_wheels() -> Iterator[tuple[str, str]]:
     for name, package, pattern in _IN_WHEELS:
         spec = importlib.util.find_spec(package)
         if spec is None:

@@ -99,7 +99,7 @@ def _platform_of_engine(ctx: Any, call: Call) -> Platform | None:
         reason = ""
     if not reason:
         if platform is CUDA:
-            _check_codec_on_cuda(call)
+            _check_codec_on_cuda(ctx, call)
         return platform
     alone = call.comm is not None and call.comm.size == 1
     if call.backend != "auto" or not (alone or call.comm is None):
@@ -127,14 +127,18 @@ def _platform_of_nccl(ctx: Any, call: Call) -> Platform:
     return CUDA
 
 
-def _check_codec_on_cuda(call: Call) -> None:
-    if _cuda.runs(call.codec):
+def _check_codec_on_cuda(ctx: Any, call: Call) -> None:
+    sent, _ = split_references(call, ctx.avals_in)
+    dtypes = dict.fromkeys(aval.dtype.name for aval in sent if hasattr(aval, "dtype"))
+    refused = next((dtype for dtype in dtypes if not _cuda.runs(call.codec, dtype)), None)
+    if refused is None:
         return
-    has = errors.listed(name for name in codecs.table() if _cuda.runs(name))
+    here = (name for name, row in codecs.table().items() if not row.missing)
+    has = errors.listed(name for name in here if _cuda.runs(name, refused))
     raise errors.UnknownNameError(
-        f"{call.collective}: the engine has no codec {call.codec!r} on GPUs; those that it has: "
-        f"{has}. Take one of them, run on CPU devices, or leave it to JAX with axis_name= and "
-        'backend="xla".'
+        f"{call.collective}: the engine has no codec {call.codec!r} of {refused} on GPUs; those "
+        f"that it has: {has}. Take one of them, run on CPU devices, or leave it to JAX with "
+        'axis_name= and backend="xla".'
     )
 
 

@@ -55,7 +55,7 @@ Result<int64_t> FindCudaNumber(int ordinal) {
   return known->second.number;
 }
 
-Result<bool> CudaRuns(std::string_view spec) {
+Result<bool> CudaRuns(std::string_view spec, DType dtype) {
   int ordinal = 0;
   {
     Devices& own = Own();
@@ -66,7 +66,7 @@ Result<bool> CudaRuns(std::string_view spec) {
   if (!device.ok()) return device.status();
   auto codec = LookupCodec(spec);
   if (!codec.ok()) return codec.status();
-  return *codec == nullptr || (*device)->Runs(**codec);
+  return *codec == nullptr || !(*codec)->Supports(dtype) || (*device)->Runs(**codec, dtype);
 }
 
 }  // namespace jaxccomp

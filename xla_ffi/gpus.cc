@@ -2,7 +2,10 @@
 
 #include <pybind11/stl.h>
 
+#include <algorithm>
+#include <iterator>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -16,6 +19,13 @@ namespace py = pybind11;
 namespace jaxccomp {
 namespace {
 
+// Types without arithmetic are bytes to the engine.
+DType DTypeOf(std::string_view name) {
+  const auto row = std::find_if(std::begin(kDTypeTable), std::end(kDTypeTable),
+                                [&](const DTypeInfo& info) { return info.name == name; });
+  return row != std::end(kDTypeTable) ? static_cast<DType>(row - kDTypeTable) : DType::kOpaque8;
+}
+
 py::dict DescribeLibrary() {
   const CudaLibrary& library = CudaLibrary::Get();
   const Result<int> count = library.CountDevices();
@@ -27,8 +37,8 @@ py::dict DescribeLibrary() {
   return row;
 }
 
-bool Runs(const std::string& spec) {
-  Result<bool> runs = CudaRuns(spec);
+bool Runs(const std::string& spec, const std::string& dtype) {
+  Result<bool> runs = CudaRuns(spec, DTypeOf(dtype));
   Check(runs.status());
   return *runs;
 }
@@ -37,7 +47,7 @@ bool Runs(const std::string& spec) {
 
 void DefineGpus(py::module_& m) {
   m.def("cuda", &DescribeLibrary);
-  m.def("cuda_runs", &Runs, py::arg("codec"));
+  m.def("cuda_runs", &Runs, py::arg("codec"), py::arg("dtype"));
   m.def("set_cuda_devices", &SetCudaDevices, py::arg("numbers"));
   // (text of the error or "", whether a handler has returned it).
   m.def("device_error", [] {

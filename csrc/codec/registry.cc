@@ -232,10 +232,9 @@ Result<std::shared_ptr<const Codec>> Parse(std::string_view spec) {
     return Wrong("codec " + Quoted(spec) + ": " + Quoted(stages[1]->traits().spec) +
                  " is lossy and can only be the first stage");
   }
-  for (const auto& stage : stages) {
-    if (stage->traits().runs_on_host) continue;
-    return Wrong("codec " + Quoted(spec) + ": " + Quoted(stage->traits().spec) +
-                 " stands alone, as it runs on GPUs only");
+  if (!stages[0]->traits().runs_on_host) {
+    return Wrong("codec " + Quoted(spec) + ": " + Quoted(stages[0]->traits().spec) +
+                 " runs on GPUs only, where it stands alone or is the second stage");
   }
   return std::shared_ptr<const Codec>(MakePipeline(stages[0], stages[1]));
 }

@@ -4,7 +4,6 @@
 
 #include <map>
 #include <mutex>
-#include <vector>
 
 namespace jaxccomp {
 namespace {
@@ -28,15 +27,15 @@ void AddLibraryPath(std::string_view name, std::string_view path) {
   paths.emplace(paths.begin(), path);
 }
 
+std::vector<std::string> AddedLibraryPaths(std::string_view name) {
+  AddedPaths& added = Added();
+  std::lock_guard lock(added.mutex);
+  const auto found = added.by_name.find(name);
+  return found != added.by_name.end() ? found->second : std::vector<std::string>();
+}
+
 DynamicLibrary::DynamicLibrary(std::string_view name, std::span<const char* const> sonames) {
-  std::vector<std::string> candidates;
-  {
-    AddedPaths& added = Added();
-    std::lock_guard lock(added.mutex);
-    if (auto found = added.by_name.find(name); found != added.by_name.end()) {
-      candidates = found->second;
-    }
-  }
+  std::vector<std::string> candidates = AddedLibraryPaths(name);
   candidates.insert(candidates.end(), sonames.begin(), sonames.end());
   for (const std::string& path : candidates) {
     handle_ = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);

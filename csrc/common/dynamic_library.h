@@ -4,12 +4,15 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace jaxccomp {
 
 // Also looks for the library called `name`, such as "zfp", at `path`, before all others. For
 // libraries that come in a Python wheel and are not on the loader's path.
 void AddLibraryPath(std::string_view name, std::string_view path);
+// The paths added for that library, the latest first.
+std::vector<std::string> AddedLibraryPaths(std::string_view name);
 
 class DynamicLibrary {
  public:

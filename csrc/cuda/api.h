@@ -9,6 +9,7 @@
 #include "cuda/compute.h"
 #include "cuda/fixed_rate.h"
 #include "cuda/lossless.h"
+#include "cuda/nvcomp.h"
 
 struct CUevent_st;   // what cudaEvent_t points to
 struct CUstream_st;
@@ -52,7 +53,7 @@ class CudaApi {
   virtual int SetZero(void* to, int64_t bytes, CUstream_st* stream) = 0;
 };
 
-// The kernels, as fixed_rate.h, lossless.h and compute.h describe them.
+// The kernels, as fixed_rate.h, lossless.h, nvcomp.h and compute.h describe them.
 struct KernelTable {
   decltype(&Encode) encode;
   decltype(&Decode) decode;
@@ -61,6 +62,11 @@ struct KernelTable {
   decltype(&LosslessDecodeWorkspaceBytes) lossless_decode_workspace_bytes;
   decltype(&LosslessEncode) lossless_encode;
   decltype(&LosslessDecode) lossless_decode;
+  decltype(&NvcompPrepare) nvcomp_prepare;
+  decltype(&NvcompEncodeWorkspaceBytes) nvcomp_encode_workspace_bytes;
+  decltype(&NvcompDecodeWorkspaceBytes) nvcomp_decode_workspace_bytes;
+  decltype(&NvcompEncode) nvcomp_encode;
+  decltype(&NvcompDecode) nvcomp_decode;
   decltype(&MaxReduceSources) max_reduce_sources;
   decltype(&Reduce) reduce;
   decltype(&MergeValues) merge_values;

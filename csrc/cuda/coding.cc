@@ -43,9 +43,10 @@ std::optional<Coding> FindCoding(const Codec& codec) {
   std::vector<CodecStage> stages = *parsed;
   std::erase_if(stages, [](const CodecStage& stage) { return stage.row->name == "raw"; });
   Coding coding;
-  if (!stages.empty() && stages.back().row->name == "lossless") {
-    coding.lossless = true;
-    stages.pop_back();
+  if (!stages.empty()) {
+    coding.lossless = stages.back().row->name == "lossless";
+    coding.nvcomp = nvcomp::ReadSpec(stages.back().options.spec());
+    if (coding.varies()) stages.pop_back();
   }
   if (stages.empty()) return coding;
   coding.fixed = FindFixedRate(stages[0]);

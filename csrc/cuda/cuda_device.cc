@@ -43,12 +43,66 @@ Status CudaDevice::MakeStreams(int count) {
     status = machine_.Check(machine_.api.MakeStream(&memory_stream_), "making a stream");
   }
   for (int i = 0; i < count && status.ok(); ++i) {
-    CUstream_st* stream = nullptr;
-    status = machine_.Check(machine_.api.MakeStream(&stream), "making a stream");
-    streams_.push_back(std::make_unique<Stream>(
-        Stream{stream, Scratch(&machine_.api, stream, machine_.name), {}}));
+    Result<std::unique_ptr<Stream>> stream = MakeStream();
+    if (!stream.ok()) return stream.status();
+    streams_.push_back(std::move(*stream));
   }
   return status;
+}
+
+Result<std::unique_ptr<CudaDevice::Stream>> CudaDevice::MakeStream() {
+  CUstream_st* stream = nullptr;
+  Status status = machine_.Check(machine_.api.MakeStream(&stream), "making a stream");
+  if (!status.ok()) return status;
+  return std::unique_ptr<Stream>(
+      new Stream{stream, Scratch(&machine_.api, stream, machine_.name), {}});
+}
+
+// ---- Codecs ------------------------------------------------------------------------------
+
+bool CudaDevice::Runs(const Codec& codec, DType dtype) const {
+  const std::optional<Coding> coding = FindCoding(codec);
+  return coding && coding->CheckDType(dtype).ok();
+}
+
+bool CudaDevice::IsPrepared(const Codec& codec, DType dtype) const {
+  const std::optional<Coding> coding = FindCoding(codec);
+  if (!coding || !coding->nvcomp) return true;
+  std::lock_guard lock(prepared_mutex_);
+  return prepared_.contains({codec.traits().spec, dtype});
+}
+
+Status CudaDevice::Prepare(const Codec& codec, DType dtype) {
+  if (IsPrepared(codec, dtype)) return Status::Ok();
+  const Coding coding = *FindCoding(codec);
+  const Using gpu(machine_.api);
+  Status status = machine_.Check(gpu.error, "using the GPU");
+  if (status.ok() && coding.decoding_waits()) status = MakeWaitingStream();
+  if (status.ok()) {
+    status = machine_.kernels.nvcomp_prepare(*coding.nvcomp, coding.LastDType(dtype));
+  }
+  if (!status.ok()) return status;
+  std::lock_guard lock(prepared_mutex_);
+  prepared_.emplace(codec.traits().spec, dtype);
+  return status;
+}
+
+Status CudaDevice::MakeWaitingStream() {
+  if (waiting_stream_ != nullptr) return Status::Ok();
+  Result<std::unique_ptr<Stream>> stream = MakeStream();
+  if (!stream.ok()) return stream.status();
+  starter_ = std::make_unique<Starter>();
+  waiting_stream_ = std::move(*stream);
+  return Status::Ok();
+}
+
+template <typename Run>
+bool CudaDevice::DecodingWaits(std::span<const Run> runs) {
+  if (waiting_stream_ == nullptr) return false;
+  return std::any_of(runs.begin(), runs.end(), [&](const Run& run) {
+    const Coding* const coding = machine_.Find(run.codec);
+    return coding != nullptr && coding->decoding_waits();
+  });
 }
 
 // ---- Memory ------------------------------------------------------------------------------
@@ -128,55 +182,83 @@ Result<CUevent_st*> CudaDevice::TakeEvent() {
   return event;
 }
 
-void CudaDevice::Launch(Completion* done, const Start& start, Start next) {
-  Stream& on = *streams_[next_stream_++ % streams_.size()];
+void CudaDevice::Launch(Completion* done, Computation computation, Computation next) {
+  Stream& on =
+      computation.waits ? *waiting_stream_ : *streams_[next_stream_++ % streams_.size()];
   const Using gpu(machine_.api);
-  UnderWay one{std::make_unique<Work>(&machine_, on.stream, &on.scratch), broken_, nullptr,
-               std::move(next), done};
+  UnderWay& one = *on.under_way.emplace_back(std::make_unique<UnderWay>());
+  one.status = broken_;
+  one.next = std::move(next);
+  one.done = done;
   // An event first: without one nobody would hear of the end.
   if (one.status.ok()) {
     Result<CUevent_st*> event = TakeEvent();
     if (event.ok()) one.event = *event;
     else one.status = event.status();
   }
-  if (one.event != nullptr) {
-    one.status = start(*one.work);
-    if (const int error = machine_.api.Record(one.event, on.stream); error != CudaApi::kSuccess) {
-      Break(error);
-    }
-  }
-  on.under_way.push_back(std::move(one));
+  if (one.event == nullptr) return;
+  if (!computation.waits) return StartOn(on, one, computation);
+  one.starting = true;
+  starter_->Add([this, &on, &one, computation = std::move(computation)] {
+    StartOn(on, one, computation);
+    one.starting = false;   // the last that is done with it here
+  });
+}
+
+void CudaDevice::StartOn(Stream& stream, UnderWay& one, const Computation& computation) {
+  const Using gpu(machine_.api);
+  one.work = std::make_unique<Work>(&machine_, stream.stream, &stream.scratch);
+  one.status = computation.start(*one.work);
+  one.error = machine_.api.Record(one.event, stream.stream);
 }
 
 void CudaDevice::Copy(CallId, std::span<const CopyRun> runs, Completion* done) {
-  Launch(done, [=](Work& work) { return work.Copy(runs); });
+  Launch(done, {[=](Work& work) { return work.Copy(runs); }, false});
 }
 
 void CudaDevice::Encode(CallId, std::span<const EncodeRun> runs, Completion* done) {
-  Launch(done, [=](Work& work) { return work.Encode(runs); });
+  Launch(done, {[=](Work& work) { return work.Encode(runs); }, false});
 }
 
 // The host compares the checksums, and has the codes decoded where they are equal.
 void CudaDevice::Decode(CallId, std::span<const DecodeRun> runs, Completion* done) {
   const bool referenced =
       std::any_of(runs.begin(), runs.end(), [](const DecodeRun& run) { return run.ref != nullptr; });
-  if (!referenced) return Launch(done, [=](Work& work) { return work.Decode(runs); });
-  Launch(
-      done, [=](Work& work) { return work.CheckReferences(runs); },
-      [all = std::vector(runs.begin(), runs.end())](Work& work) { return work.Decode(all); });
+  const bool waits = DecodingWaits(runs);
+  if (!referenced && !waits) {
+    return Launch(done, {[=](Work& work) { return work.Decode(runs); }, false});
+  }
+  Computation decode = {
+      [all = std::vector(runs.begin(), runs.end())](Work& work) { return work.Decode(all); }, waits};
+  if (!referenced) return Launch(done, std::move(decode));
+  Launch(done, {[=](Work& work) { return work.CheckReferences(runs); }, false}, std::move(decode));
 }
 
 void CudaDevice::Merge(CallId, ReduceOp op, int64_t divisor, std::span<const MergeRun> runs,
                        Completion* done) {
-  Launch(done, [=](Work& work) { return work.Merge(op, divisor, runs); });
+  if (!DecodingWaits(runs)) {
+    return Launch(done, {[=](Work& work) { return work.Merge(op, divisor, runs); }, false});
+  }
+  std::vector<std::vector<MergeSource>> sources;
+  for (const MergeRun& run : runs) sources.emplace_back(run.sources.begin(), run.sources.end());
+  Launch(done, {[=, all = std::vector(runs.begin(), runs.end()),
+                 sources = std::move(sources)](Work& work) {
+                  std::vector<MergeRun> own = all;
+                  for (size_t i = 0; i < own.size(); ++i) own[i].sources = sources[i];
+                  return work.Merge(op, divisor, own);
+                },
+                true});
 }
 
 void CudaDevice::Lose(CallId, int64_t times, std::span<const LoseRun> runs, Completion* done) {
-  Launch(done, [=](Work& work) { return work.Lose(times, runs); });
+  Launch(done, {[times, all = std::vector(runs.begin(), runs.end())](Work& work) {
+                  return work.Lose(times, all);
+                },
+                DecodingWaits(runs)});
 }
 
 void CudaDevice::Fill(CallId, std::span<const FillRun> runs, Completion* done) {
-  Launch(done, [=](Work& work) { return work.Fill(runs); });
+  Launch(done, {[=](Work& work) { return work.Fill(runs); }, false});
 }
 
 void CudaDevice::Break(int error) {
@@ -192,6 +274,7 @@ bool CudaDevice::Poll() {
   {
     const Using gpu(machine_.api);
     for (const auto& stream : streams_) PollStream(*stream, &over);
+    if (waiting_stream_ != nullptr) PollStream(*waiting_stream_, &over);
   }
   // They may start what comes next.
   for (auto& [done, status] : over) done->Done(std::move(status));
@@ -200,23 +283,25 @@ bool CudaDevice::Poll() {
 
 void CudaDevice::PollStream(Stream& stream, Over* over) {
   while (!stream.under_way.empty()) {
-    UnderWay& oldest = stream.under_way.front();
+    UnderWay& oldest = *stream.under_way.front();
+    if (oldest.starting) return;
+    if (oldest.error != CudaApi::kSuccess) Break(oldest.error);
     if (broken_.ok() && oldest.event != nullptr) {
       const int error = machine_.api.Query(oldest.event);
       if (error == CudaApi::kNotReady) return;
       if (error != CudaApi::kSuccess) Break(error);
     }
-    UnderWay ended = std::move(oldest);
+    const std::unique_ptr<UnderWay> ended = std::move(stream.under_way.front());
     stream.under_way.pop_front();
-    End(std::move(ended), over);
+    End(*ended, over);
   }
 }
 
-void CudaDevice::End(UnderWay ended, Over* over) {
+void CudaDevice::End(UnderWay& ended, Over* over) {
   if (ended.event != nullptr) free_events_.push_back(ended.event);
   Status status = !broken_.ok() ? broken_ : ended.status;
   if (status.ok()) status = ended.work->Outcome();
-  if (status.ok() && ended.next != nullptr) return Launch(ended.done, ended.next);
+  if (status.ok() && ended.next.start) return Launch(ended.done, std::move(ended.next));
   over->emplace_back(ended.done, std::move(status));
 }
 

@@ -2,16 +2,20 @@
 //
 // Computations go to a few streams of the device's own in turn, each with an event behind it. Nothing
 // waits for the device, and nothing is freed in a way that does: callers' streams stand still until the
-// engine lets them go on, so whoever waited for all of the device would wait for ever.
+// engine lets them go on, so whoever waited for all of the device would wait for ever. Decoders that wait
+// for their own stream, which nothing of the engine's holds up, have a stream and a thread to themselves.
 //
 // When CUDA says of an event that the device has failed, it stays so: all that is under way, and all
 // that comes, ends with that error.
 #pragma once
 
+#include <atomic>
 #include <deque>
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,6 +23,7 @@
 #include "cuda/api.h"
 #include "cuda/marks.h"
 #include "cuda/scratch.h"
+#include "cuda/starter.h"
 #include "cuda/work.h"
 #include "device/device.h"
 
@@ -31,7 +36,9 @@ class CudaDevice final : public Device {
                                                   std::string name, int streams = 4);
 
   std::string_view name() const override { return machine_.name; }
-  bool Runs(const Codec& codec) const override { return FindCoding(codec).has_value(); }
+  bool Runs(const Codec& codec, DType dtype) const override;
+  bool IsPrepared(const Codec& codec, DType dtype) const override;
+  Status Prepare(const Codec& codec, DType dtype) override;
 
   std::byte* AllocateValues(int64_t bytes) override;
   void FreeValues(std::byte* memory) override;
@@ -52,27 +59,38 @@ class CudaDevice final : public Device {
   bool Poll() override;
 
  private:
-  using Start = std::function<Status(Work&)>;
+  struct Computation {
+    std::function<Status(Work&)> start;   // null: none
+    bool waits;                           // whoever starts it waits for its stream
+  };
   struct UnderWay {
     std::unique_ptr<Work> work;
-    Status status;        // of the start
-    CUevent_st* event;    // null where none could be recorded
-    Start next;           // once this has gone well, or null
-    Completion* done;
+    Status status;                  // of the start
+    CUevent_st* event = nullptr;    // null where there is none
+    int error = CudaApi::kSuccess;  // of recording it
+    Computation next = {};          // once this has gone well
+    Completion* done = nullptr;
+    std::atomic<bool> starting{false};
   };
   struct Stream {
     CUstream_st* stream;
     Scratch scratch;
-    std::deque<UnderWay> under_way;
+    std::deque<std::unique_ptr<UnderWay>> under_way;
   };
   using Over = std::vector<std::pair<Completion*, Status>>;
 
   CudaDevice(CudaApi* api, const KernelTable* kernels, std::string name);
   Status MakeStreams(int count);
+  Result<std::unique_ptr<Stream>> MakeStream();
+  // Where decoders run that wait.
+  Status MakeWaitingStream();
+  template <typename Run>
+  bool DecodingWaits(std::span<const Run> runs);
   // Puts a computation on the next stream, and `next` on another one when it has gone well.
-  void Launch(Completion* done, const Start& start, Start next = nullptr);
+  void Launch(Completion* done, Computation computation, Computation next = {});
+  void StartOn(Stream& stream, UnderWay& one, const Computation& computation);
   void PollStream(Stream& stream, Over* over);
-  void End(UnderWay ended, Over* over);
+  void End(UnderWay& ended, Over* over);
   // The device has failed for good.
   void Break(int error);
   Result<CUevent_st*> TakeEvent();
@@ -83,6 +101,10 @@ class CudaDevice final : public Device {
   CUstream_st* memory_stream_ = nullptr;   // takes memory and gives it back
   std::vector<std::unique_ptr<Stream>> streams_;
   size_t next_stream_ = 0;
+  std::unique_ptr<Stream> waiting_stream_;   // null until a decoder that waits is prepared
+  std::unique_ptr<Starter> starter_;
+  mutable std::mutex prepared_mutex_;
+  std::set<std::pair<std::string, DType>> prepared_;
   std::vector<CUevent_st*> free_events_;
   std::map<std::byte*, int64_t> codes_;             // pinned blocks that are taken, with their sizes
   std::multimap<int64_t, std::byte*> free_codes_;   // and those that are not, by size

@@ -5,6 +5,7 @@
 #include <mutex>
 #include <utility>
 
+#include "common/dynamic_library.h"
 #include "cuda/cuda_device.h"
 #include "cuda/runtime_api.h"
 
@@ -19,6 +20,11 @@ constexpr KernelTable kKernels = {
     .lossless_decode_workspace_bytes = &LosslessDecodeWorkspaceBytes,
     .lossless_encode = &LosslessEncode,
     .lossless_decode = &LosslessDecode,
+    .nvcomp_prepare = &NvcompPrepare,
+    .nvcomp_encode_workspace_bytes = &NvcompEncodeWorkspaceBytes,
+    .nvcomp_decode_workspace_bytes = &NvcompDecodeWorkspaceBytes,
+    .nvcomp_encode = &NvcompEncode,
+    .nvcomp_decode = &NvcompDecode,
     .max_reduce_sources = &MaxReduceSources,
     .reduce = &Reduce,
     .merge_values = &MergeValues,
@@ -57,6 +63,10 @@ Result<CudaDevice*> MakeDevice(int ordinal) {
 extern "C" {
 
 const char* jaxccomp_cuda_version() { return JAXCCOMP_VERSION; }
+
+void jaxccomp_cuda_add_library_path(const char* name, const char* path) {
+  jaxccomp::AddLibraryPath(name, path);
+}
 
 int jaxccomp_cuda_device_count(std::string* reason) { return jaxccomp::cuda::CountGpus(reason); }
 

@@ -12,6 +12,10 @@ extern "C" {
 // JAXCCOMP_VERSION of the build.
 JAXCCOMP_CUDA_EXPORT const char* jaxccomp_cuda_version();
 
+// Where else to look for a library that this one opens itself: AddLibraryPath of the engine, whose
+// paths are its own.
+JAXCCOMP_CUDA_EXPORT void jaxccomp_cuda_add_library_path(const char* name, const char* path);
+
 // How many GPUs there are; 0 with the reason where there is none, such as a driver that is missing or
 // older than the build's CUDA.
 JAXCCOMP_CUDA_EXPORT int jaxccomp_cuda_device_count(std::string* reason);

@@ -5,6 +5,7 @@
 namespace jaxccomp::cuda {
 
 uint32_t* MappedWords::Take(size_t count, int* error) {
+  std::lock_guard lock(mutex_);
   auto& free = free_[ClassOf(count)];
   if (!free.empty()) {
     uint32_t* const words = free.back();
@@ -24,6 +25,11 @@ uint32_t* MappedWords::Take(size_t count, int* error) {
   block_ += size;
   block_left_ -= size;
   return words;
+}
+
+void MappedWords::Give(uint32_t* words, size_t count) {
+  std::lock_guard lock(mutex_);
+  free_[ClassOf(count)].push_back(words);
 }
 
 }  // namespace jaxccomp::cuda

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -15,6 +16,7 @@
 namespace jaxccomp::cuda {
 namespace {
 
+using nvcomp::CheckLibrary;
 using nvcomp::Library;
 
 Status CudaStatus(cudaError_t error, const char* what) {
@@ -33,16 +35,21 @@ const nvcomp::Functions& FunctionsOf(const nvcomp::Spec& spec) {
   return Library::Get().functions(spec.format);
 }
 
-Status CheckLibrary() {
-  const std::string missing = Library::Missing();
-  return missing.empty() ? Status::Ok() : Status(Code::kUnavailable, missing);
-}
-
 // Seeds, for good: a few KiB each.
 using SeedKey = std::tuple<int, nvcomp::Format, nvcomp::Type, bool>;   // of which device first
+// What picks nvCOMP's kernels, which CUDA loads when they first run.
+using TriedKey = std::tuple<SeedKey, int64_t, int32_t>;
 struct Seeds {
+  std::mutex preparing;   // one at a time; whoever decodes does not wait for that
+  std::set<TriedKey> tried;
   std::mutex mutex;
   std::map<SeedKey, NvcompSeed> by_key;
+
+  NvcompSeed Find(const SeedKey& key) {
+    std::lock_guard lock(mutex);
+    const auto found = by_key.find(key);
+    return found != by_key.end() ? found->second : NvcompSeed{};
+  }
 };
 Seeds& AllSeeds() {
   static Seeds seeds;
@@ -62,6 +69,7 @@ class Preparation {
   ~Preparation() {
     if (stream_ != nullptr) cudaStreamDestroy(stream_);
     for (void* memory : memory_) cudaFree(memory);
+    static_cast<void>(cudaGetLastError());   // what failed here is nobody's error afterwards
   }
 
   Status Start() {
@@ -217,20 +225,24 @@ std::optional<nvcomp::Spec> NvcompRuns(std::string_view spec) {
   return read && Library::Missing().empty() ? read : std::nullopt;
 }
 
-Status NvcompPrepare(const nvcomp::Spec& spec) {
+Status NvcompPrepare(const nvcomp::Spec& spec, DType dtype) {
   if (Status status = CheckLibrary(); !status.ok()) return status;
+  const Result<SeedKey> key = KeyOf(spec, dtype);
+  if (!key.ok()) return key.status();
+  const TriedKey tried = {*key, spec.chunk_bytes, spec.algorithm};
   Seeds& seeds = AllSeeds();
-  std::lock_guard lock(seeds.mutex);
-  for (int i = 0; i < kDTypeCount; ++i) {
-    const auto dtype = static_cast<DType>(i);
-    const Result<SeedKey> key = KeyOf(spec, dtype);
-    if (!key.ok()) return key.status();
-    if (seeds.by_key.contains(*key)) continue;
-    const Result<NvcompSeed> seed = MakeSeed(spec, dtype);
-    if (!seed.ok()) return seed.status();
-    if (Status status = TryOut(spec, dtype, *seed); !status.ok()) return status;
-    seeds.by_key.emplace(*key, *seed);
+  std::lock_guard preparing(seeds.preparing);
+  if (seeds.tried.contains(tried)) return Status::Ok();
+  NvcompSeed seed = seeds.Find(*key);
+  if (seed.code == nullptr) {
+    const Result<NvcompSeed> made = MakeSeed(spec, dtype);
+    if (!made.ok()) return made.status();
+    seed = *made;
+    std::lock_guard lock(seeds.mutex);
+    seeds.by_key.emplace(*key, seed);
   }
+  if (Status status = TryOut(spec, dtype, seed); !status.ok()) return status;
+  seeds.tried.insert(tried);
   return Status::Ok();
 }
 
@@ -260,16 +272,10 @@ Status NvcompDecode(const NvcompDecodeCall& call, CUstream_st* stream) {
   if (Status status = CheckLibrary(); !status.ok()) return status;
   const Result<SeedKey> key = KeyOf(call.spec, call.dtype);
   if (!key.ok()) return key.status();
-  NvcompSeed seed;
-  {
-    Seeds& seeds = AllSeeds();
-    std::lock_guard lock(seeds.mutex);
-    const auto found = seeds.by_key.find(*key);
-    if (found == seeds.by_key.end()) {
-      return {Code::kFailedPrecondition,
-              "nvCOMP decodes on a device that NvcompPrepare has been called for"};
-    }
-    seed = found->second;
+  const NvcompSeed seed = AllSeeds().Find(*key);
+  if (seed.code == nullptr) {
+    return {Code::kFailedPrecondition,
+            "nvCOMP decodes on a device that NvcompPrepare has been called for"};
   }
   StreamMachine machine{{stream}};
   return DecodeWith(machine, FunctionsOf(call.spec), seed, call);

@@ -30,8 +30,8 @@ JAXCCOMP_CUDA_EXPORT std::optional<nvcomp::Spec> NvcompRuns(std::string_view spe
 
 // Makes what decoding on the current device needs, loads nvCOMP's kernels, and codes some values to
 // and fro. Allocates and waits: to be called while no stream of the device waits for the caller.
-// Further calls with the same spec return at once.
-JAXCCOMP_CUDA_EXPORT Status NvcompPrepare(const nvcomp::Spec& spec);
+// Further calls with the same spec and dtype return at once.
+JAXCCOMP_CUDA_EXPORT Status NvcompPrepare(const nvcomp::Spec& spec, DType dtype);
 
 // Bytes of workspace, aligned to 256. `values` is where they lie: unless aligned to 16 they are
 // copied into the workspace first, or out of it at the end.
@@ -64,7 +64,7 @@ struct NvcompDecodeCall {
 };
 
 JAXCCOMP_CUDA_EXPORT Status NvcompEncode(const NvcompEncodeCall& call, CUstream_st* stream);
-// kFailedPrecondition unless NvcompPrepare has been called.
+// kFailedPrecondition unless NvcompPrepare has been called with the spec and the dtype.
 JAXCCOMP_CUDA_EXPORT Status NvcompDecode(const NvcompDecodeCall& call, CUstream_st* stream);
 
 }  // namespace jaxccomp::cuda

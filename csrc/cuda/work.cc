@@ -8,6 +8,7 @@ namespace {
 
 // Smaller copies than this go together in one kernel.
 constexpr int64_t kSmallCopyBytes = 64 << 10;
+constexpr int64_t kVerdictBytes = sizeof(int32_t);
 
 }  // namespace
 
@@ -18,6 +19,7 @@ const Coding* Machine::Find(const Codec* codec) {
   static constexpr Coding kRaw = {};
   if (codec == nullptr) return &kRaw;
   const std::string& spec = codec->traits().spec;
+  std::lock_guard lock(mutex_);
   auto known = codings_.find(spec);
   if (known == codings_.end()) known = codings_.emplace(spec, FindCoding(*codec)).first;
   return known->second ? &*known->second : nullptr;
@@ -55,9 +57,9 @@ Status Work::Outcome() const {
               machine_.name + ": the reference of a code is another one than its sender's"};
     }
   }
-  for (size_t i = 0; i < verdicts_count_; ++i) {
+  for (size_t i = 0; i < judged_.size(); ++i) {
     if (words_[i] != 0) {
-      return {Code::kDataLoss, "codec 'lossless' on " + machine_.name +
+      return {Code::kDataLoss, "codec '" + judged_[i] + "' on " + machine_.name +
                                    ": bytes arrived that are not an encoding of so many values"};
     }
   }
@@ -126,23 +128,22 @@ Status Work::Fetch(std::vector<Incoming>* incoming) {
     if (!at.ok()) return at.status();
     one.at = *at;
     runs.push_back({*at, one.code.data(), std::ssize(one.code)});
-    verdicts_count_ += one.coding->lossless;
+    if (one.coding->varies()) judged_.push_back(one.codec->traits().spec);
   }
-  if (Status status = Copy(runs); !status.ok() || verdicts_count_ == 0) return status;
-  if (Status status = TakeWords(verdicts_count_); !status.ok()) return status;
-  Result<std::byte*> verdicts =
-      scratch_.Take(static_cast<int64_t>(verdicts_count_ * sizeof(int32_t)));
+  if (Status status = Copy(runs); !status.ok() || judged_.empty()) return status;
+  if (Status status = TakeWords(judged_.size()); !status.ok()) return status;
+  Result<std::byte*> verdicts = scratch_.Take(std::ssize(judged_) * kVerdictBytes);
   if (!verdicts.ok()) return verdicts.status();
   verdicts_ = reinterpret_cast<int32_t*>(*verdicts);
   int32_t* next = verdicts_;
   for (Incoming& one : *incoming) {
-    if (one.coding->lossless) one.verdict = next++;
+    if (one.coding->varies()) one.verdict = next++;
   }
   return Status::Ok();
 }
 
 Status Work::FetchVerdicts() {
-  return CopyOne(words_, verdicts_, static_cast<int64_t>(verdicts_count_ * sizeof(int32_t)));
+  return CopyOne(words_, verdicts_, std::ssize(judged_) * kVerdictBytes);
 }
 
 }  // namespace jaxccomp::cuda

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
@@ -22,7 +23,7 @@
 
 namespace jaxccomp::cuda {
 
-// What all computations of a device share.
+// What all computations of a device share. Several threads may use it.
 class Machine {
  public:
   Machine(CudaApi* api, const KernelTable* kernels, std::string name);
@@ -38,6 +39,7 @@ class Machine {
   Status Check(int error, const char* what) const;
 
  private:
+  std::mutex mutex_;
   std::map<std::string, std::optional<Coding>, std::less<>> codings_;   // by spec
 };
 
@@ -69,7 +71,7 @@ class Work {
     int64_t count;
     std::span<const std::byte> code;       // where it came
     const std::byte* at = nullptr;         // where it lies on the device, aligned to 16
-    int32_t* verdict = nullptr;            // of lossless, on the device
+    int32_t* verdict = nullptr;            // of a coding that varies, on the device
   };
   Status Expect(const Codec* codec, DType dtype, int64_t count, std::span<const std::byte> code,
                 std::vector<Incoming>* incoming);
@@ -81,12 +83,20 @@ class Work {
   Status EncodeOne(const Device::EncodeRun& run, const Coding& coding, std::byte* fixed);
   Status PutChecksum(const Device::EncodeRun& run);
   Status ChecksumTo(const void* values, int64_t bytes, uint32_t* checksum);
+  // By the coding's last stage.
+  Status EncodeVarying(const Coding& coding, DType dtype, int64_t count, const void* values,
+                       const void* ref, const Device::EncodeRun& run);
   Status EncodeLossless(DType dtype, int64_t count, const void* values, const void* ref,
                         const Device::EncodeRun& run);
+  Status EncodeNvcomp(const nvcomp::Spec& spec, DType dtype, int64_t count, const void* values,
+                      const Device::EncodeRun& run);
 
   Status DecodeTo(const Incoming& from, const void* ref, void* values);
+  Status DecodeVarying(const Incoming& from, DType dtype, int64_t count, const void* ref,
+                       void* values);
   Status DecodeLossless(const Incoming& from, DType dtype, int64_t count, const void* ref,
                         void* values);
+  Status DecodeNvcomp(const Incoming& from, DType dtype, int64_t count, void* values);
   // What the first stage made, which has a fixed rate.
   Result<const std::byte*> FixedCode(const Incoming& from);
   // The values on the device, temporarily.
@@ -108,12 +118,12 @@ class Work {
   CUstream_st* const stream_;
   Scratch& scratch_;
 
-  // What the device leaves there: verdicts of lossless, or checksums of references.
+  // What the device leaves there: verdicts on codes, or checksums of references.
   uint32_t* words_ = nullptr;
   size_t words_count_ = 0;
-  std::vector<uint32_t> expected_;   // checksums
-  int32_t* verdicts_ = nullptr;      // on the device
-  size_t verdicts_count_ = 0;
+  std::vector<uint32_t> expected_;    // checksums
+  int32_t* verdicts_ = nullptr;       // on the device
+  std::vector<std::string> judged_;   // the codec of each verdict
 };
 
 }  // namespace jaxccomp::cuda

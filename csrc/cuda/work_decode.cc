@@ -43,10 +43,34 @@ Status Work::DecodeTo(const Incoming& from, const void* ref, void* values) {
                                 stream_);
   }
   if (coding.raw()) return CopyOne(values, from.at, std::ssize(from.code));
-  if (!coding.fixed) return DecodeLossless(from, from.dtype, from.count, ref, values);
+  if (!coding.fixed) return DecodeVarying(from, from.dtype, from.count, ref, values);
   Result<const std::byte*> code = FixedCode(from);
   if (!code.ok()) return code.status();
   return machine_.kernels.decode(*coding.fixed, from.dtype, *code, values, from.count, stream_);
+}
+
+Status Work::DecodeVarying(const Incoming& from, DType dtype, int64_t count, const void* ref,
+                           void* values) {
+  return from.coding->nvcomp ? DecodeNvcomp(from, dtype, count, values)
+                             : DecodeLossless(from, dtype, count, ref, values);
+}
+
+Status Work::DecodeNvcomp(const Incoming& from, DType dtype, int64_t count, void* values) {
+  const nvcomp::Spec& spec = *from.coding->nvcomp;
+  const Result<int64_t> bytes =
+      machine_.kernels.nvcomp_decode_workspace_bytes(spec, dtype, values, count);
+  if (!bytes.ok()) return bytes.status();
+  Result<std::byte*> workspace = scratch_.Take(*bytes);
+  if (!workspace.ok()) return workspace.status();
+  return machine_.kernels.nvcomp_decode({.spec = spec,
+                                         .dtype = dtype,
+                                         .code = from.at,
+                                         .code_bytes = std::ssize(from.code),
+                                         .values = values,
+                                         .count = count,
+                                         .status = from.verdict,
+                                         .workspace = *workspace},
+                                        stream_);
 }
 
 Status Work::DecodeLossless(const Incoming& from, DType dtype, int64_t count, const void* ref,
@@ -75,13 +99,13 @@ Status Work::DecodeLossless(const Incoming& from, DType dtype, int64_t count, co
 
 Result<const std::byte*> Work::FixedCode(const Incoming& from) {
   const Coding& coding = *from.coding;
-  if (!coding.lossless) return from.at;
+  if (!coding.varies()) return from.at;
   const int64_t bytes = coding.FixedBytes(from.count);
   Result<std::byte*> memory = scratch_.Take(bytes);
   if (!memory.ok()) return memory.status();
   const Scratch::Place place = scratch_.place();
   Status status =
-      DecodeLossless(from, coding.between, bytes / SizeBytes(coding.between), nullptr, *memory);
+      DecodeVarying(from, coding.between, bytes / SizeBytes(coding.between), nullptr, *memory);
   if (!status.ok()) return status;
   scratch_.GoTo(place);
   return static_cast<const std::byte*>(*memory);

@@ -34,7 +34,7 @@ Status Work::Encode(std::span<const Device::EncodeRun> runs) {
     }
     codings.push_back(coding);
     fixed.push_back(nullptr);
-    if (coding->lossless) continue;
+    if (coding->varies()) continue;
     *run.code_bytes = coding->raw() ? raw_bytes : coding->FixedBytes(run.count);
     if (coding->raw() && run.ref == nullptr) {
       out.push_back({run.code.data(), run.values, raw_bytes});
@@ -76,17 +76,41 @@ Status Work::EncodeOne(const Device::EncodeRun& run, const Coding& coding, std::
     ref = nullptr;
   }
   if (coding.raw()) return Status::Ok();
-  if (!coding.fixed) return EncodeLossless(run.dtype, run.count, values, ref, run);
+  if (!coding.fixed) return EncodeVarying(coding, run.dtype, run.count, values, ref, run);
   const int64_t bytes = coding.FixedBytes(run.count);
-  if (coding.lossless) {
+  if (coding.varies()) {
     Result<std::byte*> memory = scratch_.Take(bytes);
     if (!memory.ok()) return memory.status();
     fixed = *memory;
   }
   Status status = machine_.kernels.encode(*coding.fixed, run.dtype, values, run.count, fixed,
                                           run.key, run.first, stream_);
-  if (!status.ok() || !coding.lossless) return status;
-  return EncodeLossless(coding.between, bytes / SizeBytes(coding.between), fixed, nullptr, run);
+  if (!status.ok() || !coding.varies()) return status;
+  return EncodeVarying(coding, coding.between, bytes / SizeBytes(coding.between), fixed, nullptr,
+                       run);
+}
+
+Status Work::EncodeVarying(const Coding& coding, DType dtype, int64_t count, const void* values,
+                           const void* ref, const Device::EncodeRun& run) {
+  return coding.nvcomp ? EncodeNvcomp(*coding.nvcomp, dtype, count, values, run)
+                       : EncodeLossless(dtype, count, values, ref, run);
+}
+
+Status Work::EncodeNvcomp(const nvcomp::Spec& spec, DType dtype, int64_t count, const void* values,
+                          const Device::EncodeRun& run) {
+  const Result<int64_t> bytes =
+      machine_.kernels.nvcomp_encode_workspace_bytes(spec, dtype, values, count);
+  if (!bytes.ok()) return bytes.status();
+  Result<std::byte*> workspace = scratch_.Take(*bytes);
+  if (!workspace.ok()) return workspace.status();
+  return machine_.kernels.nvcomp_encode({.spec = spec,
+                                         .dtype = dtype,
+                                         .values = values,
+                                         .count = count,
+                                         .code = run.code.data(),
+                                         .size = run.code_bytes,
+                                         .workspace = *workspace},
+                                        stream_);
 }
 
 Status Work::EncodeLossless(DType dtype, int64_t count, const void* values, const void* ref,

@@ -1,5 +1,7 @@
 #include "device/cuda_library.h"
 
+#include <vector>
+
 #include "common/dynamic_library.h"
 
 namespace jaxccomp {
@@ -7,6 +9,14 @@ namespace {
 
 // Where it lies beside the engine's own libraries; its Python packages name their own paths.
 constexpr const char* kSonames[] = {"libjaxccomp_cuda.so"};
+
+// What both open, they find at the same place.
+void PassPaths(decltype(&jaxccomp_cuda_add_library_path) add) {
+  for (const char* name : {"nvcomp"}) {
+    std::vector<std::string> paths = AddedLibraryPaths(name);
+    for (auto path = paths.rbegin(); path != paths.rend(); ++path) add(name, path->c_str());
+  }
+}
 
 std::string Remedy(std::string_view version) {
   return "Install the one that belongs to JAX's CUDA: pip install 'jaxccomp[cuda13]==" +
@@ -28,8 +38,11 @@ CudaLibrary::CudaLibrary(std::string_view version, std::span<const char* const> 
                      std::string(version) + ". " + Remedy(version)};
       return;
     }
+    decltype(&jaxccomp_cuda_add_library_path) add_path = nullptr;
+    library.Find("jaxccomp_cuda_add_library_path", &add_path);
     library.Find("jaxccomp_cuda_device_count", &count_);
     library.Find("jaxccomp_cuda_device", &device_);
+    if (library.missing().empty()) PassPaths(add_path);
   }
   if (!library.missing().empty()) {
     status_ = {Code::kUnavailable, library.missing() + ". " + Remedy(version)};

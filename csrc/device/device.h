@@ -12,7 +12,7 @@
 // between IsReady and Leave only: were they queued behind the mark, they would hold up those of an
 // earlier call that the mark itself waits for.
 //
-// All members are called with the engine's lock held. A device serves one engine, and outlives its
+// All members but Prepare are called with the engine's lock held. A device serves one engine, and outlives its
 // Shutdown.
 #pragma once
 
@@ -38,8 +38,13 @@ class Device {
   virtual ~Device() = default;
   // For errors: "cuda:0".
   virtual std::string_view name() const = 0;
-  // Whether it has the kernels of that codec.
-  virtual bool Runs(const Codec& codec) const = 0;
+  // Whether it has the kernels of that codec for that dtype.
+  virtual bool Runs(const Codec& codec, DType dtype) const = 0;
+  // Whether operations may be entered that code so. If not, Prepare comes first.
+  virtual bool IsPrepared(const Codec& codec, DType dtype) const = 0;
+  // Makes ready what coding needs. It may wait for all of the device: it is called while no call is
+  // entered, and none is until it is over. Without the engine's lock, as other devices go on.
+  virtual Status Prepare(const Codec& codec, DType dtype) = 0;
 
   // Memory: at least `bytes`, aligned to 256, contents unspecified; null when there is none left. The
   // runtime keeps what it has taken for further use, so these may be slow.

@@ -19,6 +19,7 @@ class DeviceUse {
   DeviceUse& operator=(const DeviceUse&) = delete;
 
   Device* const device;
+  int64_t entered = 0;                // calls that have not been left
   int64_t computing = 0;              // computations that have not completed
   std::vector<Operation*> awaited;    // whose callers' streams have not come to them
 

@@ -199,6 +199,9 @@ void Engine::Impl::OnSizes(Operation* op) {
 std::optional<Status> Engine::Impl::Start(Site& site, Call call,
                                           std::function<void(Status)> done) {
   std::unique_lock<std::mutex> lock(mutex_);
+  if (Status status = PrepareDevice(site, call, lock); !status.ok()) {
+    return Refuse(site, call, std::move(status));
+  }
   Result<Operation*> posted = Post(site, std::move(call));
   if (!posted.ok()) return posted.status();
   Operation* const op = *posted;

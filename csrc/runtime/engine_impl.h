@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <thread>
@@ -74,6 +75,13 @@ class Engine::Impl final : public Receiver, public Executor::Listener {
   void Recycle(Operation* op);
   void EnsureProgress();
 
+  // engine_devices.cc. May give up the lock. Ok once `call`'s device is prepared for the site's codec,
+  // and nobody is preparing it for another one.
+  Status PrepareDevice(Site& site, const Call& call, std::unique_lock<std::mutex>& lock);
+  Status PrepareDevice(const Site& site, Device* device, DType dtype,
+                       std::unique_lock<std::mutex>& lock);
+  Status Refuse(Site& site, const Call& call, Status status);
+
   // engine_threads.cc
   void ProgressLoop();
   void Attend(std::unique_lock<std::mutex>& lock);
@@ -110,6 +118,8 @@ class Engine::Impl final : public Receiver, public Executor::Listener {
   int64_t remote_operations_ = 0;
   Clock::time_point last_remote_{};   // when a large operation with another process ended
 
+  std::set<const Device*> preparing_;   // nothing is entered there
+  std::condition_variable device_wake_;
   Workers workers_;
   std::thread progress_;
   std::vector<std::thread> coders_;   // started when there is a backlog

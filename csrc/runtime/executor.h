@@ -60,6 +60,8 @@ class Executor {
   Status Enter(Operation* op);
   // Completes what devices are done with; true when anything happened.
   bool PollDevices();
+  // Whether a caller's stream stands, or will, in front of a call.
+  bool IsEntered(const Device* device) const;
   // Whether only PollDevices can tell that something has ended.
   bool AwaitsDevices() const;
   // Waits for what is under way on devices, for `patience` at most, at the end of the program. False

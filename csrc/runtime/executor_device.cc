@@ -31,8 +31,15 @@ Status Executor::Enter(Operation* op) {
   Result<Device::CallId> entered = device->Enter(op->call.stream);
   if (!entered.ok()) return entered.status();
   op->device_call = *entered;
+  ++op->device->entered;
   op->device->awaited.push_back(op);
   return Status::Ok();
+}
+
+bool Executor::IsEntered(const Device* device) const {
+  return std::any_of(devices_.begin(), devices_.end(), [&](const auto& use) {
+    return use->device == device && use->entered > 0;
+  });
 }
 
 bool Executor::AwaitsDevices() const {
@@ -140,6 +147,7 @@ void Executor::LeaveCall(Operation* op) {
   DropSizes(op);
   if (op->device_call == 0) return;
   std::erase(op->device->awaited, op);
+  --op->device->entered;
   op->device->device->Leave(std::exchange(op->device_call, 0));
 }
 

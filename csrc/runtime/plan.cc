@@ -48,10 +48,14 @@ int64_t TouchedBytes(const Call& call) {
   return bytes;
 }
 
-Status CheckDevice(const OpSpec& spec, const Codec* codec, const Device& device) {
-  if (codec != nullptr && !device.Runs(*codec)) {
-    return {Code::kUnimplemented, spec.ToString() + ": codec '" + codec->traits().spec +
-                                      "' does not run on " + std::string(device.name()) +
+// Dtypes that the codec does not have travel as they are.
+Status CheckDevice(const OpSpec& spec, const Codec* codec, const Call& call) {
+  if (codec == nullptr) return Status::Ok();
+  for (const Tensor& t : call.inputs) {
+    if (!codec->Supports(t.dtype) || call.memory->Runs(*codec, t.dtype)) continue;
+    return {Code::kUnimplemented, spec.ToString() + ": codec '" + codec->traits().spec + "' of " +
+                                      std::string(Name(t.dtype)) + " does not run on " +
+                                      std::string(call.memory->name()) +
                                       "; take another one, or move the tensors to the host"};
   }
   return Status::Ok();
@@ -72,7 +76,7 @@ Status CheckHost(const OpSpec& spec, const Codec* codec) {
 Result<std::shared_ptr<const Plan>> MakePlan(const Site& site, const Endpoint& endpoint,
                                              const Call& call, const Options& options) {
   const OpSpec& spec = site.spec;
-  Status runs = call.memory != nullptr ? CheckDevice(spec, site.codec.get(), *call.memory)
+  Status runs = call.memory != nullptr ? CheckDevice(spec, site.codec.get(), call)
                                        : CheckHost(spec, site.codec.get());
   if (!runs.ok()) return runs;
   Result<Sides> sides = MakeSides(spec, endpoint, call);

@@ -85,6 +85,7 @@ struct Site {
   std::shared_ptr<Program> program;
   std::unordered_map<int64_t, Endpoint*> endpoints;   // by device; under the engine's lock
   std::unordered_map<Endpoint*, SiteAtEndpoint> state;  // under the engine's lock
+  std::vector<const Device*> prepared_on;   // for the codec; under the engine's lock
 };
 
 // Makes the call site of a program that is being compiled on this thread.

@@ -11,6 +11,11 @@ const char* jaxccomp_cuda_version() {
   return version != nullptr ? version : JAXCCOMP_VERSION;
 }
 
+// The last one that it was told, in its environment.
+void jaxccomp_cuda_add_library_path(const char* name, const char* path) {
+  setenv("JAXCCOMP_FAKE_CUDA_TOLD", (std::string(name) + "=" + path).c_str(), 1);
+}
+
 int jaxccomp_cuda_device_count(std::string* reason) {
   const char* count = std::getenv("JAXCCOMP_FAKE_CUDA_DEVICES");
   if (count == nullptr) return 2;

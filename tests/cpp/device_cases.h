@@ -20,8 +20,8 @@ inline constexpr RandomKey kDeviceKey = {77, 5, 2};
 
 inline const Codec* Find(const char* spec) { return spec == nullptr ? nullptr : &FindCodec(spec); }
 
-inline std::string Words(const char* spec, DType dtype, int64_t count) {
-  return std::string(spec == nullptr ? "no codec" : spec) + " of " + std::to_string(count) + " " +
+inline std::string Words(const Codec* codec, DType dtype, int64_t count) {
+  return (codec == nullptr ? "no codec" : codec->traits().spec) + " of " + std::to_string(count) + " " +
          std::string(Name(dtype));
 }
 
@@ -61,18 +61,25 @@ inline constexpr const char* kDeviceSpecs[] = {
 inline constexpr DType kDeviceDTypes[] = {DType::kFloat32, DType::kBFloat16, DType::kFloat16,
                                           DType::kInt32};
 
+using Codecs = std::vector<const Codec*>;   // null: none
+inline Codecs DeviceCodecs() {
+  Codecs codecs;
+  for (const char* spec : kDeviceSpecs) codecs.push_back(Find(spec));
+  return codecs;
+}
+
 template <typename F>
-void ForEach(F f) {
-  for (const char* spec : kDeviceSpecs) {
+void ForEach(const Codecs& codecs, F f) {
+  for (const Codec* codec : codecs) {
     for (DType dtype : kDeviceDTypes) {
-      if (spec == nullptr || FindCodec(spec).Supports(dtype)) f(spec, dtype);
+      if (codec == nullptr || codec->Supports(dtype)) f(codec, dtype);
     }
   }
 }
 
-inline void CodeAndBack(DeviceRig& rig, const char* spec, DType dtype, int64_t count, bool referenced) {
-  const Codec* const codec = Find(spec);
-  const std::string what = Words(spec, dtype, count) + (referenced ? " with a reference" : "");
+inline void CodeAndBack(DeviceRig& rig, const Codec* codec, DType dtype, int64_t count,
+                        bool referenced) {
+  const std::string what = Words(codec, dtype, count) + (referenced ? " with a reference" : "");
   const Bytes values = Numbers(dtype, count, 1);
   Bytes ref = values;
   ref.reserve(1);   // no values have an address, too
@@ -118,19 +125,19 @@ inline void CodeAndBack(DeviceRig& rig, const char* spec, DType dtype, int64_t c
            Code::kDataLoss);
 }
 
-inline void CodeAll(DeviceRig& rig, const std::vector<int64_t>& counts) {
-  ForEach([&](const char* spec, DType dtype) {
+inline void CodeAll(DeviceRig& rig, const std::vector<int64_t>& counts,
+                    const Codecs& codecs = DeviceCodecs()) {
+  ForEach(codecs, [&](const Codec* codec, DType dtype) {
     for (int64_t count : counts) {
-      CodeAndBack(rig, spec, dtype, count, false);
-      if (spec != nullptr) CodeAndBack(rig, spec, dtype, count, true);
+      CodeAndBack(rig, codec, dtype, count, false);
+      if (codec != nullptr) CodeAndBack(rig, codec, dtype, count, true);
     }
   });
 }
 
 // Merges `shape`: 'v' for values, 'c' for a code, 'd' for values that lie where the result goes.
-inline void MergeOnce(DeviceRig& rig, const char* spec, DType dtype, int64_t count, ReduceOp op,
-               int64_t divisor, const std::string& shape) {
-  const Codec* const codec = Find(spec);
+inline void MergeOnce(DeviceRig& rig, const Codec* codec, DType dtype, int64_t count, ReduceOp op,
+                      int64_t divisor, const std::string& shape) {
   std::vector<MergeSource> here, there;
   std::vector<Bytes> kept;
   kept.reserve(shape.size());
@@ -159,28 +166,28 @@ inline void MergeOnce(DeviceRig& rig, const char* spec, DType dtype, int64_t cou
   CHECK_OK(MergePart(codec, dtype, op, divisor, expected.data(), count, here, workspace));
   CHECK_OK(rig.Merge(op, divisor, {codec, dtype, to, count, there}));
   if (rig.Take(to, expected.size()) != expected) {
-    CHECK_EQ("other bits", Words(spec, dtype, count) + " " + std::string(Name(op)) + " by " +
+    CHECK_EQ("other bits", Words(codec, dtype, count) + " " + std::string(Name(op)) + " by " +
                                std::to_string(divisor) + " of " + shape);
   }
 }
 
-inline void MergeAll(DeviceRig& rig, int64_t count) {
-  ForEach([&](const char* spec, DType dtype) {
+inline void MergeAll(DeviceRig& rig, int64_t count, const Codecs& codecs = DeviceCodecs()) {
+  ForEach(codecs, [&](const Codec* codec, DType dtype) {
     for (ReduceOp op : {ReduceOp::kSum, ReduceOp::kMax, ReduceOp::kProd}) {
       for (const char* shape : {"vc", "cv", "dc", "cd", "cc", "vcc", "dcccc", "c", "vd", "vvvvd"}) {
         for (int64_t divisor : {1, 3}) {
           if (divisor > 1 && (op != ReduceOp::kSum || dtype == DType::kInt32)) continue;
-          MergeOnce(rig, spec, dtype, count, op, divisor, shape);
+          MergeOnce(rig, codec, dtype, count, op, divisor, shape);
         }
       }
     }
   });
 }
 
-inline void LoseAll(DeviceRig& rig, const std::vector<int64_t>& counts) {
-  ForEach([&](const char* spec, DType dtype) {
+inline void LoseAll(DeviceRig& rig, const std::vector<int64_t>& counts,
+                    const Codecs& codecs = DeviceCodecs()) {
+  ForEach(codecs, [&](const Codec* codec, DType dtype) {
     if (dtype == DType::kInt32) return;
-    const Codec* const codec = Find(spec);
     for (int64_t count : counts) {
       for (bool more : {false, true}) {
         const Bytes values = Numbers(dtype, count, 3), before = Numbers(dtype, count, 4);
@@ -192,7 +199,7 @@ inline void LoseAll(DeviceRig& rig, const std::vector<int64_t>& counts) {
         std::byte* const to = rig.Values(before);
         CHECK_OK(rig.Lose(4, {codec, dtype, to, more, rig.Values(values), rig.Code(code), count}));
         if (rig.Take(to, expected.size()) != expected) {
-          CHECK_EQ("other losses", Words(spec, dtype, count));
+          CHECK_EQ("other losses", Words(codec, dtype, count));
         }
       }
     }

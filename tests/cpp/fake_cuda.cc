@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "check.h"
+#include "codec/nvcomp/library.h"
 #include "fake_device.h"
 
 namespace jaxccomp::testing {
@@ -16,11 +17,14 @@ namespace {
 
 // How often the thread has begun to use a GPU.
 thread_local int t_uses = 0;
+thread_local FakeCuda* t_current = nullptr;
 
 }  // namespace
 
 FakeCuda::FakeCuda(FakeMemory* memory, Faults* faults, uint32_t seed, int longest_delay_us)
-    : memory_(*memory), faults_(*faults), seed_(seed), longest_delay_us_(longest_delay_us) {}
+    : memory_(*memory), faults_(*faults), seed_(seed), longest_delay_us_(longest_delay_us) {
+  streams_.reserve(16);   // others are in use when one is made
+}
 
 FakeCuda::~FakeCuda() {
   streams_.clear();
@@ -48,6 +52,7 @@ std::string FakeCuda::Describe(int error) const {
 
 int FakeCuda::Begin() {
   ++t_uses;
+  t_current = this;
   return kSuccess;
 }
 
@@ -70,6 +75,30 @@ int FakeCuda::Enqueue(CUstream_st* stream, std::function<void()> work) {
     if (!broken_) work();
   });
   return kSuccess;
+}
+
+FakeCuda& FakeCuda::Current() {
+  CHECK(t_uses > 0);
+  return *t_current;
+}
+
+Status FakeCuda::PrepareNvcomp(nvcomp::Format format, DType dtype) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (const auto& [word, value] : waits_) {
+    CHECK(static_cast<int32_t>(std::atomic_ref<uint32_t>(*word).load() - value) >= 0);
+  }
+  waits_.clear();
+  ++preparations_;
+  if (Faults::Due(faults_.preparation)) {
+    return {Code::kUnavailable, "injected: nvCOMP is missing" + std::string(nvcomp::kRemedy)};
+  }
+  nvcomp_.emplace(format, dtype);
+  return Status::Ok();
+}
+
+bool FakeCuda::HasPreparedNvcomp(nvcomp::Format format, DType dtype) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return nvcomp_.contains({format, dtype});
 }
 
 Status FakeCuda::Start(CUstream_st* stream, std::function<void()> work) {
@@ -157,6 +186,10 @@ int FakeCuda::Query(CUevent_st* event) {
 int FakeCuda::WaitAtLeast(CUstream_st* stream, uint32_t* word, uint32_t value) {
   CHECK(t_uses > 0);
   if (Faults::Due(faults_.enter)) return 801;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    waits_.emplace_back(word, value);
+  }
   StreamOf(stream)->Push([this, word, value] {
     const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     while (static_cast<int32_t>(std::atomic_ref<uint32_t>(*word).load() - value) < 0) {

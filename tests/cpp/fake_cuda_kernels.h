@@ -49,5 +49,7 @@ inline std::mutex& EmulatorMutex() {
 // Their own bodies in place of the CPU's codecs.
 void UseBodiesOfFixedRate(cuda::KernelTable* table);
 void UseBodiesOfLossless(cuda::KernelTable* table);
+// fake_cuda_nvcomp.h
+void UseFakeNvcomp(cuda::KernelTable* table);
 
 }  // namespace jaxccomp::testing

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstring>
+#include <vector>
 
 #include "device_rig.h"
 #include "fake_cuda.h"
@@ -17,8 +18,17 @@ struct HasFakeCuda {
 
 class FakeCudaRig final : public HasFakeCuda, public DeviceRig {
  public:
-  explicit FakeCudaRig(const cuda::KernelTable& kernels = CpuKernels(), int streams = 3)
+  // With codecs that the device prepares, of all dtypes.
+  explicit FakeCudaRig(const cuda::KernelTable& kernels = CpuKernels(), int streams = 3,
+                       const std::vector<const Codec*>& codecs = {})
       : HasFakeCuda(kernels, streams), DeviceRig(tested.device()) {
+    for (const Codec* codec : codecs) {
+      for (int i = 0; i < kDTypeCount; ++i) {
+        if (codec->Supports(static_cast<DType>(i))) {
+          CHECK_OK(device.Prepare(*codec, static_cast<DType>(i)));
+        }
+      }
+    }
     Begin(&caller);
   }
   ~FakeCudaRig() override {

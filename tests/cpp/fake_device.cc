@@ -3,6 +3,8 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <string>
+#include <thread>
 
 #include "check.h"
 #include "common/crc32c.h"
@@ -30,6 +32,29 @@ FakeDevice::~FakeDevice() {
   CHECK(over_.empty());
   CHECK(calls_.empty());
   CHECK(memory.AllGivenBack());
+}
+
+// ---- Codecs ------------------------------------------------------------------------------
+
+bool FakeDevice::IsPrepared(const Codec& codec, DType dtype) const {
+  const std::string& spec = codec.traits().spec;
+  std::lock_guard<std::mutex> lock(mutex_);
+  return spec.find("nvcomp.") == std::string::npos || prepared_.contains({spec, dtype});
+}
+
+Status FakeDevice::Prepare(const Codec& codec, DType dtype) {
+  const auto nothing_entered = [&] {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return calls_.empty();
+  };
+  CHECK(nothing_entered());
+  std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  CHECK(nothing_entered());
+  ++preparations_;
+  if (Faults::Due(faults.preparation)) return {Code::kUnavailable, "injected: nvCOMP is missing"};
+  std::lock_guard<std::mutex> lock(mutex_);
+  prepared_.emplace(codec.traits().spec, dtype);
+  return Status::Ok();
 }
 
 // ---- Memory ------------------------------------------------------------------------------

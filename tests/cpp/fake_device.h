@@ -10,6 +10,8 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -29,9 +31,14 @@ class FakeDevice final : public TestedDevice, public Device {
   void Hold(bool held) override;
   void Abandon() override;
   int64_t computations() const override { return computations_.load(); }
+  int64_t preparations() const override { return preparations_.load(); }
 
   std::string_view name() const override { return "fake:0"; }
-  bool Runs(const Codec& codec) const override { return codec.traits().spec != "ternary"; }
+  bool Runs(const Codec& codec, DType dtype) const override {
+    return codec.traits().spec != "ternary" && (codec.traits().lossless || dtype != DType::kFloat64);
+  }
+  bool IsPrepared(const Codec& codec, DType dtype) const override;
+  Status Prepare(const Codec& codec, DType dtype) override;
   std::byte* AllocateValues(int64_t bytes) override;
   void FreeValues(std::byte* values) override;
   std::byte* AllocateCodes(int64_t bytes) override;
@@ -66,7 +73,8 @@ class FakeDevice final : public TestedDevice, public Device {
   std::vector<std::pair<Completion*, Status>> over_;
   std::condition_variable released_;
   bool held_ = false, abandoned_ = false;
-  std::atomic<int64_t> computations_{0};
+  std::atomic<int64_t> computations_{0}, preparations_{0};
+  std::set<std::pair<std::string, DType>> prepared_;
   size_t next_stream_ = 0;
   std::vector<std::unique_ptr<FakeStream>> streams_;
 };

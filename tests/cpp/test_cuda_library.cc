@@ -3,6 +3,7 @@
 #include <string>
 
 #include "check.h"
+#include "common/dynamic_library.h"
 #include "device/cuda_library.h"
 
 namespace jaxccomp {
@@ -38,6 +39,13 @@ TEST(CudaLibraryHandsOutItsDevices) {
   if (!CHECK_OK(first) || !CHECK_OK(again) || !CHECK_OK(second)) return;
   CHECK(*first == *again && *first != *second);
   CHECK_EQ((*first)->name(), "fake:0");
+}
+
+TEST(CudaLibraryLooksForNvcompWhereTheEngineDoes) {
+  AddLibraryPath("nvcomp", "/nowhere/libnvcomp.so.6");
+  CHECK_OK(CudaLibrary(JAXCCOMP_VERSION, kFake).status());
+  const char* const told = std::getenv("JAXCCOMP_FAKE_CUDA_TOLD");
+  CHECK_EQ(std::string(told != nullptr ? told : ""), "nvcomp=/nowhere/libnvcomp.so.6");
 }
 
 TEST(CudaLibraryThatIsMissingIsNamedWithTheRemedy) {

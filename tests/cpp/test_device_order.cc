@@ -317,14 +317,23 @@ DEVICE_TEST(device_that_stops) {
 DEVICE_TEST(device_refuses_what_it_cannot_do) {
   DeviceTeam on(kind, Style::kProcesses, 2, Place::kDevice);
   const bool cuda = kind == DeviceKind::kCuda;
-  OpSpec spec = Allreduce(100, cuda ? "topk" : "ternary");
-  Team::Program program = on.team->Compile({spec});
+  // What a codec does not have travels as it is; what it has needs its kernels.
+  OpSpec spec = Allreduce(100, cuda ? "topk" : "ternary"), plain = spec;
+  spec.shapes = "float32[100]";
+  Team::Program program = on.team->Compile({plain, spec});
   on.team->OnRanks([&](int rank) {
-    RankArrays arrays = Numbers(100, rank);
-    const Status status = on.Run(rank, program.At(rank, 0), &arrays, 1);
+    RankArrays numbers = Numbers(100, rank);
+    CHECK_OK(on.Run(rank, program.At(rank, 0), &numbers, 1));
+    CHECK(IsSum(numbers, 100, 2, 0));
+  });
+  on.team->OnRanks([&](int rank) {
+    RankArrays arrays = {.inputs = {testing::Array(DType::kFloat32, 1, 100)},
+                         .outputs = {testing::Array(DType::kFloat32, 1, 100)},
+                         .refs = {}};
+    const Status status = on.Run(rank, program.At(rank, 1), &arrays, 1);
     CHECK(status.code() == Code::kUnimplemented || status.code() == Code::kAborted);
-    const char* const wanted = cuda ? "codec 'topk' does not run on cuda:0"
-                                    : "codec 'ternary' does not run on fake:0";
+    const char* const wanted = cuda ? "codec 'topk' of float32 does not run on cuda:0"
+                                    : "codec 'ternary' of float32 does not run on fake:0";
     CHECK(status.message().find(wanted) != std::string::npos);
   });
 }

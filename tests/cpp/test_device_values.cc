@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "check.h"
 #include "common/half.h"
 #include "device_team.h"
+#include "fake_cuda_nvcomp.h"
 
 namespace jaxccomp {
 namespace {
@@ -50,6 +52,7 @@ struct Exercise {
   int ranks = 1;
   std::vector<std::pair<DType, int64_t>> leaves;   // elements of a block, or of a row
   bool in_place = false;
+  std::shared_ptr<const Codec> codec = {};   // in place of the spec's
 };
 
 int64_t Rows(const Exercise& e, int rank, bool input) {
@@ -105,6 +108,11 @@ std::vector<Outcome> Run(DeviceTeam& on, int64_t chunk_bytes,
   std::vector<OpSpec> specs;
   for (const Exercise& e : exercises) specs.push_back(e.spec);
   Team::Program program = team.Compile(specs);
+  for (size_t i = 0; i < exercises.size(); ++i) {
+    for (int rank = 0; rank < team.ranks && exercises[i].codec != nullptr; ++rank) {
+      program.At(rank, i).codec = exercises[i].codec;
+    }
+  }
   std::vector<Outcome> outcomes(exercises.size());
   const auto sent_bytes = [&](Collective c) {
     int64_t bytes = 0;
@@ -142,7 +150,9 @@ void Compare(DeviceKind kind, Style style, int ranks, int64_t chunk_bytes, const
   for (size_t run = 0; run < runs.size(); ++run) {
     for (size_t i = 0; i < exercises.size(); ++i) {
       const OpSpec& spec = exercises[i].spec;
-      const std::string what = spec.ToString() + " algorithm " + spec.algorithm + " of " +
+      const Codec* const codec = exercises[i].codec.get();
+      const std::string what = spec.ToString() +
+                               (codec != nullptr ? " with " + codec->traits().spec : "") + " algorithm " + spec.algorithm + " of " +
                                std::to_string(ranks) + (style == Style::kDevices ? " devices" : "") +
                                (run == 0 ? " host" : run == 1 ? " device" : " mixed") +
                                (exercises[i].in_place ? " in place" : "") + " size " +
@@ -221,6 +231,29 @@ DEVICE_TEST(device_every_algorithm_in_chunks) {
         }
       }
       Compare(kind, style, ranks, 64 << 10, exercises);
+    }
+  }
+}
+
+// nvCOMP's, which the device prepares.
+DEVICE_TEST(device_codecs_that_are_prepared) {
+  for (Style style : testing::kStyles) {
+    for (int ranks : {1, 3}) {
+      std::vector<Exercise> exercises;
+      for (Collective c : {Collective::kBcast, Collective::kAllreduce, Collective::kAllgather,
+                           Collective::kAlltoall}) {
+        for (const char* codec : {"nvcomp.ans", "nvcomp.bitcomp", "bf16|nvcomp.lz4"}) {
+          for (int64_t count : {0, 1003}) {
+            Exercise e = Of(c, ranks, "lossless", count);
+            e.codec = testing::HostNvcomp(codec);
+            exercises.push_back(e);
+            if (c != Collective::kBcast || count == 0) continue;
+            e.spec.referenced = true;
+            exercises.push_back(e);
+          }
+        }
+      }
+      Compare(kind, style, ranks, 4096, exercises);
     }
   }
 }

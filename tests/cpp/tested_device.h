@@ -14,7 +14,7 @@ namespace jaxccomp::testing {
 struct Faults {
   std::atomic<int> computation{0};
   std::atomic<int> values_allocation{0}, codes_allocation{0};
-  std::atomic<int> enter{0}, ready{0};
+  std::atomic<int> enter{0}, ready{0}, preparation{0};
 
   static bool Due(std::atomic<int>& fault) { return fault.load() > 0 && --fault == 0; }
 };
@@ -29,6 +29,8 @@ class TestedDevice {
   virtual void Abandon() = 0;
   // How many were started; on a GPU, their parts.
   virtual int64_t computations() const = 0;
+  // How often it was asked to prepare a codec. Those of nvCOMP need it.
+  virtual int64_t preparations() const = 0;
 
   Faults faults;
   FakeMemory memory;

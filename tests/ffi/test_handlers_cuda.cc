@@ -203,10 +203,15 @@ TEST(CudaHandlerRefusesWhatItCannotRun) {
   Program lacking("ternary", {kFirstNumber});   // which the fake device does not have
   const Outcome refused = lacking.Run(0, 22, arrays.operand, arrays.result);
   CHECK_EQ(refused.code, XLA_FFI_Error_Code_UNIMPLEMENTED);
-  CHECK(refused.message.find("'ternary' does not run on fake:0") != std::string::npos);
-  CHECK_OK(CudaRuns("int8"));
-  CHECK(*CudaRuns("int8") && *CudaRuns("raw") && !*CudaRuns("ternary"));
-  CHECK(!CudaRuns("int9").ok());
+  CHECK(refused.message.find("'ternary' of float32 does not run on fake:0") != std::string::npos);
+  const auto runs = [](const char* codec, DType dtype) {
+    const Result<bool> found = CudaRuns(codec, dtype);
+    return CHECK_OK(found) && *found;
+  };
+  CHECK(runs("int8", DType::kFloat32) && runs("raw", DType::kFloat32));
+  CHECK(!runs("ternary", DType::kFloat32) && !runs("int8", DType::kFloat64));
+  CHECK(runs("ternary", DType::kInt32));   // which travel as they are
+  CHECK(!CudaRuns("int9", DType::kFloat32).ok());
   Engine::Get().Shutdown();
 }
 

@@ -87,16 +87,13 @@ PARTS = {
 
 
 def find_nvcomp() -> str:
-    """The path of libnvcomp.so.6; empty where it is not found."""
-    if path := os.environ.get("JAXCCOMP_LIBNVCOMP"):
-        return path
-    try:
-        spec = importlib.util.find_spec("nvidia.libnvcomp")
-    except ModuleNotFoundError:
-        return ""
-    if spec is None or spec.origin is None:
-        return ""
-    return str(pathlib.Path(spec.origin).parent / "lib64/libnvcomp.so.6")
+    """The path of libnvcomp.so.6 that the package takes; empty where it is not found."""
+    file = pathlib.Path(__file__).parents[2] / "jaxccomp/_libraries.py"
+    spec = importlib.util.spec_from_file_location("_libraries", file)
+    assert spec is not None and spec.loader is not None
+    libraries = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(libraries)
+    return libraries.find("nvcomp")
 
 
 def run(name: str, program: str) -> tuple[dict, int]:

@@ -11,9 +11,11 @@
 #include <string>
 #include <thread>
 
+#include "common/crc32c.h"
 #include "cuda/library.h"
 #include "device.h"
 #include "device_cases.h"
+#include "nvcomp.h"
 
 namespace jaxccomp {
 namespace {
@@ -45,7 +47,13 @@ class Watchdog {
 
 class GpuRig final : public DeviceRig {
  public:
-  explicit GpuRig(Device& device) : DeviceRig(device) {
+  // With codecs that the device prepares for `kDeviceDTypes`.
+  explicit GpuRig(Device& device, const Codecs& codecs = {}) : DeviceRig(device) {
+    for (const Codec* codec : codecs) {
+      for (DType dtype : kDeviceDTypes) {
+        if (codec->Supports(dtype)) CHECK_OK(device.Prepare(*codec, dtype));
+      }
+    }
     for (cudaStream_t* stream : {&caller_, &own_}) {
       Cuda(cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking), "cudaStreamCreate");
     }
@@ -82,6 +90,44 @@ class GpuRig final : public DeviceRig {
   cudaStream_t caller_ = nullptr, own_ = nullptr;
 };
 
+constexpr const char* kNvcompSpecs[] = {"nvcomp.ans", "nvcomp.bitcomp", "nvcomp.cascaded",
+                                        "nvcomp.lz4", "bf16|nvcomp.ans"};
+
+// What the device encodes, it decodes: there is no other nvCOMP to compare it with.
+void ThereAndBack(DeviceRig& rig, const Codec* codec, DType dtype, int64_t count, bool referenced) {
+  const Bytes values = Numbers(dtype, count, 1), ref = Numbers(dtype, count, 2);
+  const auto most = static_cast<size_t>(codec->MaxEncodedBytes(dtype, count));
+  const std::span<std::byte> block = rig.Pinned(most + 12);
+  auto* const bytes = reinterpret_cast<int64_t*>(block.data());
+  std::byte* const ref_at = referenced ? rig.Values(ref) : nullptr;
+  std::byte* const to = rig.Values(Bytes(values.size()));
+  CHECK_OK(rig.Encode({codec, dtype, rig.Values(values, static_cast<size_t>(SizeBytes(dtype))),
+                       count, block.subspan(12), bytes, ref_at, block.data() + 8, kDeviceKey, 0}));
+  const std::span<std::byte> code = block.subspan(12, static_cast<size_t>(*bytes));
+  const uint32_t checksum = Crc32c(ref);
+  CHECK_OK(rig.Decode({codec, dtype, code, to, count, ref_at, checksum}));
+  const bool exact = codec->traits().lossless;
+  if (exact && rig.Take(to, values.size()) != values) {
+    CHECK_EQ("other values", Words(codec, dtype, count));
+  }
+  if (count == 0) return;
+  code[code.size() / 2] ^= std::byte{0x10};
+  CHECK_EQ(rig.Decode({codec, dtype, code, to, count, ref_at, checksum}).code(), Code::kDataLoss);
+}
+
+// nvCOMP's codecs, where it is found.
+void CompareNvcompCodecs(Device& device) {
+  if (!FindNvcomp()) return;
+  Codecs codecs;
+  for (const char* spec : kNvcompSpecs) codecs.push_back(Find(spec));
+  GpuRig rig(device, codecs);
+  ForEach(codecs, [&](const Codec* codec, DType dtype) {
+    for (int64_t count : {0, 1, 777, 70001}) {
+      for (bool referenced : {false, true}) ThereAndBack(rig, codec, dtype, count, referenced);
+    }
+  });
+}
+
 }  // namespace
 
 bool CompareDevice() {
@@ -102,6 +148,7 @@ bool CompareDevice() {
     device->FreeValues(device->AllocateValues(int64_t{64} << 20));
     device->FreeCodes(device->AllocateCodes(int64_t{64} << 20));
   }
+  CompareNvcompCodecs(*device);
   const int64_t differ = FailedChecks() - before;
   std::printf("{\"device\": \"%s\", \"failed\": %lld}\n", std::string(device->name()).c_str(),
               static_cast<long long>(differ));

@@ -147,7 +147,7 @@ def main(programs: int = 1000) -> int:
     version, _ = _engine.load().nccl()
     worst = 0
     no_engine = _cuda.why_missing()
-    codecs = tuple(c for c in CODECS if not no_engine and (c is None or _cuda.runs(c)))
+    codecs = tuple(c for c in CODECS if not no_engine and (c is None or _cuda.runs(c, "float32")))
     parts = {"values": lambda: check_values(world.rank, world.size)}
     if codecs:
         parts["mixtures"] = lambda: check_mixtures(world.rank, world.size, programs, codecs)

@@ -10,6 +10,7 @@
 #include "check.h"
 #include "codec/nvcomp/library.h"
 #include "common/dynamic_library.h"
+#include "cuda/library.h"
 #include "cuda/nvcomp.h"
 #include "device.h"
 #include "fixed_rate_cases.h"
@@ -154,9 +155,9 @@ bool CompareFormat(const FormatRow& row, cudaStream_t stream) {
   const std::string name(row.name);
   Spec spec = *cuda::NvcompRuns(name);
   Outcome outcome;
-  if (!CHECK_OK(cuda::NvcompPrepare(spec))) return false;
   for (DType dtype : {DType::kBFloat16, DType::kFloat32, DType::kUInt8, DType::kInt64,
                       DType::kComplex128}) {
+    if (!CHECK_OK(cuda::NvcompPrepare(spec, dtype))) return false;
     for (int64_t count : {1, 77, 4096, 100003, 1 << 20}) {
       const size_t offset = static_cast<size_t>(SizeBytes(dtype)) * (count % 2);
       CompareOne(spec, dtype, MixedValues(dtype, count), offset, count % 7, stream, &outcome);
@@ -293,9 +294,11 @@ std::vector<int64_t> ChunksToTry(const FormatRow& row) {
 }  // namespace
 
 bool FindNvcomp() {
-  // The kernels' library finds it as one that is open already.
   const char* const path = std::getenv("JAXCCOMP_LIBNVCOMP");
-  if (path != nullptr) AddLibraryPath("nvcomp", path);
+  if (path != nullptr) {
+    AddLibraryPath("nvcomp", path);
+    jaxccomp_cuda_add_library_path("nvcomp", path);
+  }
   const std::string missing = nvcomp::Library::Missing();
   if (missing.empty() && cuda::NvcompRuns("nvcomp.ans")) {
     std::printf("{\"nvcomp_version\": %u}\n", nvcomp::Library::Get().version());
@@ -318,7 +321,7 @@ void MeasureNvcomp(cudaStream_t stream, std::span<const Rates> lossless) {
     std::vector<Rates> best;   // of ANS
     for (const FormatRow& row : nvcomp::Formats()) {
       Spec spec = *cuda::NvcompRuns(row.name);
-      if (!CHECK_OK(cuda::NvcompPrepare(spec))) continue;
+      if (!CHECK_OK(cuda::NvcompPrepare(spec, dtype))) continue;
       for (int64_t mebibytes : {1, 4, 16, 64, 256}) {
         Rates most = {dtype, mebibytes << 20, 0, 0};
         for (int64_t chunk : ChunksToTry(row)) {

@@ -22,7 +22,7 @@ def on_gpus(monkeypatch):
     """The CUDA library, with some codecs, and the CPU's devices as GPUs."""
     jcc.init()
     monkeypatch.setattr(_cuda, "why_missing", lambda: "")
-    monkeypatch.setattr(_cuda, "runs", lambda codec: codec.partition(":")[0] in HAS)
+    monkeypatch.setattr(_cuda, "runs", lambda codec, dtype: codec.partition(":")[0] in HAS)
     gpus = jax.devices("cpu")
     monkeypatch.setattr(_platforms.Platform, "devices", lambda self: gpus)
 
@@ -87,15 +87,26 @@ def test_export_for_cuda(on_gpus):
     assert "@jaxccomp_collective" in exported.mlir_module()
 
 
+LACKS_TERNARY = "'ternary' of float32 on GPUs.* 'raw', 'lossless'"
+
+
 def test_codecs_that_gpus_lack(on_gpus):
     for function in (
         lambda x: jcc.bcast(x, root=0, codec="ternary"),
         on_axis(lambda x: jcc.bcast(x, root=0, codec="ternary", axis_name="i")),
     ):
-        with pytest.raises(errors.UnknownNameError, match="'ternary' on GPUs.* 'raw', 'lossless'"):
+        with pytest.raises(errors.UnknownNameError, match=LACKS_TERNARY):
             lowered(function)
     xla = on_axis(lambda x: jcc.bcast(x, root=0, codec="ternary", axis_name="i", backend="xla"))
     assert "@jaxccomp_collective" not in lowered(xla)
+
+
+def test_dtypes_that_a_codecs_kernels_lack(on_gpus, monkeypatch):
+    monkeypatch.setattr(_cuda, "runs", lambda codec, dtype: (codec, dtype) != ("int8", "float16"))
+    with pytest.raises(errors.UnknownNameError, match="'int8' of float16 on GPUs") as raised:
+        lowered(lambda x: jcc.allreduce((x, x.astype(jnp.float16)), codec="int8"))
+    assert "'lossless'" in str(raised.value) and "'int8'," not in str(raised.value)
+    call_in(lowered(lambda x: jcc.allreduce(x, codec="int8")))
 
 
 def test_devices_of_another_platform_are_left_to_xla(on_gpus, monkeypatch):
@@ -167,7 +178,11 @@ WITH_LIBRARY = """
 import sys
 from jaxccomp import _cuda, _engine
 _engine.load().add_library_path("jaxccomp_cuda", sys.argv[1])
-print(_cuda.why_missing() or [_cuda.runs(each) for each in ("raw", "int8", "ternary")])
+print(_cuda.why_missing() or [
+    _cuda.runs(codec, dtype)
+    for dtype in ("float32", "float64")
+    for codec in ("raw", "int8", "ternary")
+])
 """
 
 
@@ -175,7 +190,7 @@ print(_cuda.why_missing() or [_cuda.runs(each) for each in ("raw", "int8", "tern
 @pytest.mark.parametrize(
     "setting,says",
     [
-        ({}, "[True, True, False]"),
+        ({}, "[True, True, False, True, False, False]"),
         ({"JAXCCOMP_FAKE_CUDA_VERSION": "0.0.1"}, "the CUDA library is of jaxccomp 0.0.1"),
         ({"JAXCCOMP_FAKE_CUDA_DEVICES": "0"}, "the fake driver is too old"),
     ],

@@ -1,7 +1,6 @@
 """The codecs `nvcomp.*` without a GPU: what is said of them, and the library's interface."""
 
 import importlib.util
-import os
 import pathlib
 import shutil
 import subprocess
@@ -9,7 +8,7 @@ import sys
 
 import pytest
 
-from jaxccomp import codecs, errors
+from jaxccomp import _libraries, codecs, errors
 
 ROOT = pathlib.Path(__file__).parents[2]
 NAMES = tuple(name for name in codecs.table() if name.startswith("nvcomp."))
@@ -21,14 +20,11 @@ needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler is
 
 def headers():
     """The folder of nvCOMP's headers, or None."""
-    if library := os.environ.get("JAXCCOMP_LIBNVCOMP"):
-        folder = pathlib.Path(library).parents[1] / "include"
-        return folder if (folder / "nvcomp.h").exists() else None
-    try:
-        spec = importlib.util.find_spec("nvidia.libnvcomp")
-    except ModuleNotFoundError:
+    library = _libraries.find("nvcomp")
+    if not library:
         return None
-    return pathlib.Path(spec.origin).parent / "include" if spec and spec.origin else None
+    folder = pathlib.Path(library).parents[1] / "include"
+    return folder if (folder / "nvcomp.h").exists() else None
 
 
 @needs_compiler
@@ -107,15 +103,17 @@ def test_specs(with_a_gpu):
         6001,
         "print(codecs.parse('nvcomp.lz4:shuffle=bit,chunk=131072'))\n"
         "print(codecs.parse('nvcomp.ans'))\n"
-        "for spec in ('nvcomp.gdeflate:chunk=131072', 'bf16|nvcomp.ans'):\n"
+        "print(codecs.parse('bf16|nvcomp.bitcomp:chunk=65536'))\n"
+        "for spec in ('nvcomp.gdeflate:chunk=131072', 'nvcomp.ans|lossless'):\n"
         "  try: codecs.parse(spec)\n"
         "  except errors.InvalidArgumentError as error: print(error)\n",
     )
     assert done.returncode == 0, done.stderr
-    long, short, refused, pipeline = done.stdout.splitlines()
+    long, short, both, refused, pipeline = done.stdout.splitlines()
     assert (long, short) == ("nvcomp.lz4:chunk=131072", "nvcomp.ans")
     assert "one of '16384', '32768', '65536'" in refused
-    assert "'nvcomp.ans' stands alone" in pipeline
+    assert both == "bf16|nvcomp.bitcomp"
+    assert "'nvcomp.ans' runs on GPUs only, where it stands alone or is the second" in pipeline
 
 
 @needs_compiler
@@ -144,3 +142,20 @@ def test_another_major_version_is_refused(with_a_gpu):
     done = with_a_gpu(5300, "print(codecs.table()['nvcomp.ans'].missing)\n")
     assert done.returncode == 0, done.stderr
     assert "nvCOMP 6 is needed, and the one that is found has version number 5300" in done.stdout
+
+
+def test_there_is_one_place_that_finds_the_library(monkeypatch, tmp_path):
+    (tmp_path / "nvidia/libnvcomp/lib64").mkdir(parents=True)
+    in_wheel = tmp_path / "nvidia/libnvcomp/lib64/libnvcomp.so.6"
+    in_wheel.touch()
+    spec = importlib.util.spec_from_file_location("check", ROOT / "tests/gpu/check.py")
+    check = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "check", check)  # dataclasses look there
+    spec.loader.exec_module(check)
+    monkeypatch.delenv("JAXCCOMP_LIBNVCOMP", raising=False)
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    monkeypatch.delitem(sys.modules, "nvidia", raising=False)
+    assert _libraries.find("nvcomp") == check.find_nvcomp() == str(in_wheel)
+    monkeypatch.setenv("JAXCCOMP_LIBNVCOMP", "/elsewhere/libnvcomp.so.6")
+    assert _libraries.find("nvcomp") == check.find_nvcomp() == "/elsewhere/libnvcomp.so.6"
+    assert _libraries.find("no_such_library") == ""

@@ -13,9 +13,6 @@ namespace jaxccomp {
 namespace nvcomp {
 namespace {
 
-constexpr const char* kRemedy = "; it runs on NVIDIA GPUs only, and needs nvCOMP: pip install "
-                                "'jaxccomp[cuda13]'";
-
 // NVIDIA's driver, and whether it knows a GPU.
 std::string WhyNoGpu() {
   static constexpr const char* kSonames[] = {"libcuda.so.1"};
@@ -80,8 +77,7 @@ std::string WhyMissing() {
       gpu = true;
     }
   }
-  const std::string why = Library::Missing();
-  return why.empty() ? why : why + kRemedy;
+  return CheckLibrary().message();
 }
 
 }  // namespace

@@ -110,7 +110,8 @@ constexpr FormatRow kRows[] = {
          [](const Spec& spec, Type type) {
            return Packed(BitcompEncodeOptions{.algorithm = spec.algorithm, .type = type});
          },
-     .decode_options = &Plain},
+     .decode_options = &Plain,
+     .decoding_waits = true},
     {.format = Format::kCascaded,
      .name = "nvcomp.cascaded",
      .description = "nvCOMP's run lengths, differences and bit packing of integers; NVIDIA GPUs only",

@@ -37,6 +37,7 @@ struct FormatRow {
   Type (*type)(DType);
   Options (*encode_options)(const Spec&, Type);
   Options (*decode_options)(const Spec&, Type);
+  bool decoding_waits = false;   // its decoder looks into the codes before it returns
 };
 
 std::span<const FormatRow> Formats();

@@ -38,4 +38,9 @@ OpenedLibrary::OpenedLibrary() : library_("nvcomp", kSonames) {
   missing_ = library_.missing();
 }
 
+Status CheckLibrary() {
+  const std::string missing = Library::Missing();
+  return missing.empty() ? Status::Ok() : Status(Code::kUnavailable, missing + kRemedy);
+}
+
 }  // namespace jaxccomp::nvcomp

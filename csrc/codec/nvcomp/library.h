@@ -30,4 +30,10 @@ class OpenedLibrary {
 
 using Library = library::Found<OpenedLibrary>;
 
+inline constexpr const char* kRemedy = "; it runs on NVIDIA GPUs only, and needs nvCOMP: pip install "
+                                       "'jaxccomp[cuda13]' (or cuda12)";
+
+// Ok; or what is missing and what to install.
+Status CheckLibrary();
+
 }  // namespace jaxccomp::nvcomp
