@@ -24,5 +24,7 @@ Result<int64_t> FindCudaNumber(int ordinal);
 Result<CudaDevice> FindCudaDevice(int ordinal);
 // Whether the GPUs have the kernels of that codec; an error without a GPU.
 Result<bool> CudaRuns(std::string_view codec);
+// Whether there are kernels that the traced plane may call for that codec and dtype (JAX's name).
+Result<bool> CudaRunsOnStreams(std::string_view codec, std::string_view dtype);
 
 }  // namespace jaxccomp

@@ -102,7 +102,7 @@ def test_implementations_are_not_seen_from_outside(folder):
 
 def test_the_fake_device_is_for_tests_alone():
     found = {path.name for path in (ROOT / "csrc/device").iterdir()}
-    assert found == {"device.h", "cuda_library.h", "cuda_library.cc"}
+    assert found == {"device.h", "stream_codecs.h", "cuda_library.h", "cuda_library.cc"}
     for path in [*cpp_files("csrc"), *cpp_files("xla_ffi")]:
         assert not any("fake" in name for name in includes(path)), path
 
