@@ -54,6 +54,7 @@ LAYERS = (
         "_nccl",
         "_arguments",
         "_operation",
+        "_cuda_codecs",
         "_xla",
     },
     {"_lowering", "_batching", "_transpose", "_primitive", "_pytree", "_ragged"},
