@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Hashable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -44,17 +45,24 @@ def draw(key: Array, shape: Sequence[int]) -> Array:
     return pieces.reshape(-1)[:count].astype(jnp.float32).reshape(shape)
 
 
-def _philox(key: Array, count: int) -> list[Array]:
-    """The four words of each of the counters from 0 on."""
+def _philox(key: Array, count: int) -> Sequence[Array]:
+    """The four words of each of the counters from 0 on.
+
+    In a loop, so that they are made once: XLA would fuse the rounds with each use of a word.
+    """
     zeros = jnp.zeros(count, jnp.uint32)
-    c = [jnp.arange(count, dtype=jnp.uint32), zeros, zeros, zeros]
-    key0, key1 = key[0], key[1]
-    for _ in range(10):
-        a_high, a_low = high_product(c[0], jnp.uint32(0xD2511F53)), c[0] * jnp.uint32(0xD2511F53)
-        b_high, b_low = high_product(c[2], jnp.uint32(0xCD9E8D57)), c[2] * jnp.uint32(0xCD9E8D57)
-        c = [b_high ^ c[1] ^ key0, b_low, a_high ^ c[3] ^ key1, a_low]
-        key0, key1 = key0 + jnp.uint32(0x9E3779B9), key1 + jnp.uint32(0xBB67AE85)
-    return c
+    counters = (jnp.arange(count, dtype=jnp.uint32), zeros, zeros, zeros)
+
+    def five_rounds(_: int, state: tuple[Any, Array, Array]) -> tuple[Any, Array, Array]:
+        c, key0, key1 = state
+        for _ in range(5):
+            a, b = jnp.uint32(0xD2511F53), jnp.uint32(0xCD9E8D57)
+            a_high, b_high = high_product(c[0], a), high_product(c[2], b)
+            c = (b_high ^ c[1] ^ key0, c[2] * b, a_high ^ c[3] ^ key1, c[0] * a)
+            key0, key1 = key0 + jnp.uint32(0x9E3779B9), key1 + jnp.uint32(0xBB67AE85)
+        return c, key0, key1
+
+    return lax.fori_loop(0, 2, five_rounds, (counters, key[0], key[1]))[0]
 
 
 def high_product(a: Array, b: Array) -> Array:

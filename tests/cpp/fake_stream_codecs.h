@@ -23,7 +23,7 @@ class FakeStreamCodecs final : public StreamCodecs {
 
   // "onebit" is the one that it lacks.
   bool Runs(const Codec& codec, DType dtype) const override {
-    return codec.traits().fixed_rate && codec.traits().spec.rfind("onebit", 0) != 0 &&
+    return codec.traits().fixed_rate && !codec.traits().lossless && codec.traits().spec.rfind("onebit", 0) != 0 &&
            codec.Supports(dtype) && dtype != DType::kFloat64;
   }
 

@@ -120,7 +120,7 @@ TEST(cuda_stream_codecs_code_rows_as_the_codecs_do) {
 
 TEST(cuda_stream_codecs_have_those_of_a_fixed_rate_alone) {
   const cuda::CudaStreamCodecs codecs(&kHere);
-  for (const char* spec : {"lossless", "int8|lossless", "topk", "zfp:rate=8"}) {
+  for (const char* spec : {"raw", "lossless", "int8|lossless", "topk"}) {
     const auto codec = LookupCodec(spec);
     if (!CHECK_OK(codec)) continue;
     CHECK(!codecs.Runs(**codec, DType::kFloat32));
