@@ -50,9 +50,7 @@ def run(
     return [_run(call, find_codec, x, number) for number, x in enumerate(operands)]
 
 
-def _run_against(
-    call: Call, find_codec: FindCodec, x: Array, ref: Array, number: int
-) -> Array:
+def _run_against(call: Call, find_codec: FindCodec, x: Array, ref: Array, number: int) -> Array:
     """Sends the difference to what all ranks hold; values that no codec changes, as they are."""
     if find_codec(call.codec, x.dtype.name) is None:
         return _run(call, find_codec, x, number)
@@ -64,7 +62,9 @@ def _run(call: Call, find_codec: FindCodec, x: Array, number: int) -> Array:
     if jnp.issubdtype(x.dtype, jnp.floating) and x.dtype.itemsize == 1:
         # float8: only moved, and not every platform has collectives for it.
         bits = lax.bitcast_convert_type(x, jnp.uint8)
-        return lax.bitcast_convert_type(function(_Axis(call, find_codec, bits.dtype), bits), x.dtype)
+        return lax.bitcast_convert_type(
+            function(_Axis(call, find_codec, bits.dtype), bits), x.dtype
+        )
     return function(_Axis(call, find_codec, x.dtype, number), x)
 
 
@@ -222,9 +222,7 @@ def _two_shot(axis: _Axis, x: Array) -> Array:
     return axis.gather(mine).reshape(-1)[: flat.shape[0]].reshape(x.shape)
 
 
-def _with_losses(
-    call: Call, find_codec: FindCodec, x: Array, number: int
-) -> tuple[Array, Array]:
+def _with_losses(call: Call, find_codec: FindCodec, x: Array, number: int) -> tuple[Array, Array]:
     """An allreduce, and what its encodings on this rank lost."""
     axis = _Axis(call, find_codec, x.dtype, number)
     result = _allreduce(axis, x)

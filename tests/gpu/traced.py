@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import shutil
 import statistics
 import sys
 import tempfile
@@ -217,7 +218,10 @@ def main() -> int:
         captured()
         for spec in MEASURED:
             measure(spec)
-    return 1 if fail.count else 0
+    if fail.count:
+        return 1
+    shutil.rmtree(DUMPS)
+    return 0
 
 
 if __name__ == "__main__":

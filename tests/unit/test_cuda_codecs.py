@@ -1,4 +1,4 @@
-"""What the traced plane becomes on GPUs: calls of the CUDA library's codecs, where there are any."""
+"""What the traced plane becomes on GPUs: calls of the CUDA library's codecs, where it has any."""
 
 import os
 import re
