@@ -2,8 +2,8 @@
 
 Definitions, options and error bounds are those of the engine's codecs (docs/wire_format_lossy.md,
 docs/wire_format_sparse_library.md), but a whole array is one chunk, and what travels is a few
-arrays, which are the parts of the engine's code, instead of its bytes in a row. XLA's shapes are static, so what a lossless codec would save
-cannot be left out: such a stage changes nothing here.
+arrays, the parts of the engine's code, instead of its bytes in a row. XLA's shapes are static, so
+what a lossless codec would save cannot be left out: such a stage changes nothing here.
 """
 
 from __future__ import annotations

@@ -115,8 +115,8 @@ def join_blocks(rows: Array, count: int) -> Array:
 def pack(codes: Array, bits: int, block: int) -> Array:
     """The lowest ``bits`` of each integer, 8 / bits of them to a byte, block after block.
 
-    Byte i of a block holds its codes i, i + h, i + 2h, ... of h bytes, the first in the lowest bits,
-    so that nothing moves between the lanes of a vector (docs/wire_format_lossy.md).
+    Byte i of a block holds its codes i, i + h, i + 2h, ... of h bytes, the first in the lowest
+    bits, so that nothing moves between the lanes of a vector (docs/wire_format_lossy.md).
     """
     codes = (codes & ((1 << bits) - 1)).astype(jnp.uint8)
     whole = codes.shape[0] // block * block

@@ -3,7 +3,7 @@
 The engine draws from the number of the step. A traced program is a function of its inputs alone,
 so a key is made of what there is: which operation of which values it is (a constant of the
 program), the rank, and a hash of the values, which differ from step to step. The same values in the
-same place draw the same numbers again. With a key they are the engine's (docs/wire_format_lossy.md).
+same place draw the same numbers again, by the engine's generator (docs/wire_format_lossy.md).
 """
 
 from __future__ import annotations
