@@ -22,6 +22,12 @@ def runs(codec: str, dtype: str) -> bool:
     return _engine.load().cuda_runs(codec, dtype)
 
 
+@functools.cache
+def runs_on_streams(codec: str, dtype: str) -> bool:
+    """Whether the traced plane may leave a codec's values of a dtype to kernels."""
+    return _engine.load().cuda_runs_on_streams(codec, dtype)
+
+
 def tell_engine() -> None:
     """Tells the engine which of CUDA's ordinals is which of JAX's devices."""
     devices = CUDA.local_devices()

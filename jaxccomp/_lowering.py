@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from jaxccomp import _compat, _cuda, _engine, _registry, _xla, codecs, comm, errors
+from jaxccomp import (
+    _compat,
+    _cuda,
+    _cuda_codecs,
+    _engine,
+    _registry,
+    _traced_codecs,
+    _xla,
+    codecs,
+    comm,
+    errors,
+)
 from jaxccomp._call import Call, split_references
 from jaxccomp._platforms import CUDA, TABLE, Platform
 
@@ -28,8 +39,9 @@ def lower(ctx: Any, *operands: Any, call: Call) -> Any:
         if not _reaches(platform, call, groups):
             platform = None
     if platform is None:
+        find = _cuda_codecs.find if _cuda_codecs.usable(ctx) else _traced_codecs.find_for
         return _compat.lower_traced(
-            ctx, lambda *xs: _xla.run(call, xs), operands, ordered=call.ordered
+            ctx, lambda *xs: _xla.run(call, xs, find), operands, ordered=call.ordered
         )
     target = _registry.target(platform, "nccl" if call.backend == "nccl" else "native")
     numbers = [platform.number(device.id) for group in groups or [] for device in group]

@@ -17,13 +17,17 @@ from jax import lax
 
 from jaxccomp import _compat, _stacked, _traced_codecs, errors
 from jaxccomp._call import Call, rows, split_references
-from jaxccomp._traced_codecs import Wire
+from jaxccomp._traced_codecs import Codec, Wire
 
 Array = Any
+# The codec of a spec and a dtype's name; None where values travel as they are.
+FindCodec = Callable[[str, str], Codec | None]
 
 
-def run(call: Call, operands: Sequence[Array]) -> list[Array]:
-    """Runs ``call`` on each operand."""
+def run(
+    call: Call, operands: Sequence[Array], find_codec: FindCodec = _traced_codecs.find_for
+) -> list[Array]:
+    """Runs ``call`` on each operand, coded by what ``find_codec`` finds, alike on all ranks."""
     _traced_codecs.find(call.codec)  # one that does not exist here is an error in any case
     values, refs = split_references(call, operands)
     if call.comm is not None:  # of this process alone
@@ -33,44 +37,46 @@ def run(call: Call, operands: Sequence[Array]) -> list[Array]:
     if call.collective == "barrier":
         return _barrier(call, operands)
     if call.collective == "ragged_alltoall":
-        return [_ragged_alltoall(call, *operands)]
+        return [_ragged_alltoall(call, find_codec, *operands)]
     if refs:
         call = call.replace(referenced=False)
         pairs = zip(values, refs, strict=True)
-        return [_run_against(call, x, ref, number) for number, (x, ref) in enumerate(pairs)]
+        return [
+            _run_against(call, find_codec, x, ref, number) for number, (x, ref) in enumerate(pairs)
+        ]
     if call.feedback:
-        pairs = [_with_losses(call, x, number) for number, x in enumerate(operands)]
+        pairs = [_with_losses(call, find_codec, x, number) for number, x in enumerate(operands)]
         return [result for result, _ in pairs] + [lost for _, lost in pairs]
-    return [_run(call, x, number) for number, x in enumerate(operands)]
+    return [_run(call, find_codec, x, number) for number, x in enumerate(operands)]
 
 
-def _run_against(call: Call, x: Array, ref: Array, number: int) -> Array:
+def _run_against(call: Call, find_codec: FindCodec, x: Array, ref: Array, number: int) -> Array:
     """Sends the difference to what all ranks hold; values that no codec changes, as they are."""
-    if _Axis(call, x.dtype).codec is None:
-        return _run(call, x, number)
-    return ref + _run(call, x - ref, number)
+    if find_codec(call.codec, x.dtype.name) is None:
+        return _run(call, find_codec, x, number)
+    return ref + _run(call, find_codec, x - ref, number)
 
 
-def _run(call: Call, x: Array, number: int) -> Array:
+def _run(call: Call, find_codec: FindCodec, x: Array, number: int) -> Array:
     function = _TABLE[call.collective]
     if jnp.issubdtype(x.dtype, jnp.floating) and x.dtype.itemsize == 1:
         # float8: only moved, and not every platform has collectives for it.
         bits = lax.bitcast_convert_type(x, jnp.uint8)
-        return lax.bitcast_convert_type(function(_Axis(call, bits.dtype), bits), x.dtype)
-    return function(_Axis(call, x.dtype, number), x)
+        return lax.bitcast_convert_type(
+            function(_Axis(call, find_codec, bits.dtype), bits), x.dtype
+        )
+    return function(_Axis(call, find_codec, x.dtype, number), x)
 
 
 class _Axis:
     """The ranks of a call: moving whole blocks between them, coded, is all that travels."""
 
-    def __init__(self, call: Call, dtype: Any, number: int = 0):
+    def __init__(self, call: Call, find_codec: FindCodec, dtype: Any, number: int = 0):
         """For values of ``dtype``; ``number`` tells the operands of a call apart."""
         self.call = call
         self.axes = call.axes
         self.groups = None if call.groups is None else [list(group) for group in call.groups]
-        self.codec = _traced_codecs.find(call.codec)
-        if self.codec is not None and jnp.dtype(dtype).name not in self.codec.dtypes:
-            self.codec = None  # they travel as they are
+        self.codec = find_codec(call.codec, jnp.dtype(dtype).name)
         if self.codec is not None and len({len(group) for group in self.groups or [()]}) > 1:
             raise errors.InvalidArgumentError(
                 f"{call.collective}: with codec={call.codec!r} axis_index_groups must all have the "
@@ -103,18 +109,29 @@ class _Axis:
 
         if self.codec is None:
             return move(x)
-        return self._decode_rows(jax.tree.map(move, self._encode(x)), x, x.shape, x.dtype)
+        wire = jax.tree.map(move, self._encode(x))
+        return self.codec.decode_rows(wire, x.shape, x.dtype)
 
-    def exchange(self, x: Array, *, to_sum: bool = False) -> Array:
+    def exchange(self, x: Array) -> Array:
         """Row j goes to rank j; row j of the result comes from rank j."""
-
-        def move(wire: Array) -> Array:
-            return lax.all_to_all(wire, self.axes, 0, 0, axis_index_groups=self.groups, tiled=True)
-
         if self.codec is None:
-            return move(x)
-        to = self.sums_in if to_sum else x.dtype
-        return self._decode_rows(jax.tree.map(move, self._encode(x, rows=True)), x, x.shape[1:], to)
+            return self._exchange(x)
+        wire = jax.tree.map(self._exchange, self._encode(x, rows=True))
+        return self.codec.decode_rows(wire, x.shape[1:], x.dtype)
+
+    def exchange_to_reduce(self, x: Array) -> Array:
+        """The reduction of the rows that `exchange` would give; sums are of dtype `sums_in`."""
+        op = self.call.reduce_op
+        if self.codec is None:
+            return _stacked.reduce_rows(op, self._exchange(x))
+        wire = jax.tree.map(self._exchange, self._encode(x, rows=True))
+        if op not in ("sum", "mean"):
+            return _stacked.reduce_rows(op, self.codec.decode_rows(wire, x.shape[1:], x.dtype))
+        total = self.codec.decode_sum(wire, x.shape[1:], x.dtype, self.sums_in)
+        return total / x.shape[0] if op == "mean" else total
+
+    def _exchange(self, x: Array) -> Array:
+        return lax.all_to_all(x, self.axes, 0, 0, axis_index_groups=self.groups, tiled=True)
 
     def permute(self, x: Array, pairs: Sequence[tuple[int, int]]) -> Array:
         """Moves values from the first to the second rank of each pair; zeros for other ranks."""
@@ -165,16 +182,11 @@ class _Axis:
             wire = jax.vmap(self.codec.encode)(x, jax.random.split(key, x.shape[0]))
         if self.call.feedback:
             if rows:
-                decoded = self._decode_rows(wire, x, x.shape[1:], self.sums_in)
+                decoded = self.codec.decode_rows(wire, x.shape[1:], x.dtype, self.sums_in)
             else:
                 decoded = self.codec.decode(wire, x.shape, x.dtype, self.sums_in)
             self.lost.append(x.astype(self.sums_in) - decoded)
         return wire
-
-    def _decode_rows(self, wire: Wire, x: Array, shape: Sequence[int], to: Any) -> Array:
-        codec = self.codec
-        assert codec is not None
-        return jax.vmap(lambda row: codec.decode(row, shape, x.dtype, to))(wire)
 
     def _permute(self, x: Array, pairs: Sequence[tuple[int, int]]) -> Array:
         if self.groups is not None:
@@ -210,9 +222,9 @@ def _two_shot(axis: _Axis, x: Array) -> Array:
     return axis.gather(mine).reshape(-1)[: flat.shape[0]].reshape(x.shape)
 
 
-def _with_losses(call: Call, x: Array, number: int) -> tuple[Array, Array]:
+def _with_losses(call: Call, find_codec: FindCodec, x: Array, number: int) -> tuple[Array, Array]:
     """An allreduce, and what its encodings on this rank lost."""
-    axis = _Axis(call, x.dtype, number)
+    axis = _Axis(call, find_codec, x.dtype, number)
     result = _allreduce(axis, x)
     if axis.codec is None:
         return result, jnp.zeros_like(x)
@@ -235,8 +247,7 @@ def _reduce_scatter(axis: _Axis, x: Array) -> Array:
 
 def _reduced(axis: _Axis, x: Array) -> Array:
     """The reduction of the rows that all ranks have for this one."""
-    rows = axis.exchange(x, to_sum=True)
-    return _stacked.reduce_rows(axis.call.reduce_op, rows).astype(x.dtype)
+    return axis.exchange_to_reduce(x).astype(x.dtype)
 
 
 def _at_root(axis: _Axis, x: Array) -> Array:
@@ -300,6 +311,7 @@ def _barrier(call: Call, operands: Sequence[Array]) -> list[Array]:
 
 def _ragged_alltoall(
     call: Call,
+    find_codec: FindCodec,
     operand: Array,
     output: Array,
     input_offsets: Array,
@@ -308,7 +320,7 @@ def _ragged_alltoall(
     recv_sizes: Array,
 ) -> Array:
     blocks = _stacked.cut_ragged(operand, input_offsets, send_sizes)
-    received = _Axis(call, blocks.dtype).exchange(blocks)
+    received = _Axis(call, find_codec, blocks.dtype).exchange(blocks)
     return _stacked.place_ragged(output, received, recv_offsets, recv_sizes)
 
 

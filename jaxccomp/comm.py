@@ -292,6 +292,18 @@ def why_no_cuda() -> str:
     return _joined().no_cuda or _cuda.why_missing()
 
 
+def all_have_cuda() -> bool:
+    """Whether the engine's CUDA library is there for all processes of JAX's programs.
+
+    Joins nobody: of several processes it is not known before they have joined.
+    """
+    if _cuda.why_missing():
+        return False
+    if jax.process_count() == 1:
+        return True
+    return _state is not None and not _state.unreachable and not _state.no_cuda
+
+
 def _joined() -> _World:
     if _state is None:
         init()

@@ -62,6 +62,13 @@ std::optional<DType> FromXla(ffi::DataType type) {
   return std::nullopt;
 }
 
+std::optional<DType> FindDType(std::string_view name) {
+  for (int i = 0; i < kDTypeCount; ++i) {
+    if (kDTypeTable[i].name == name) return static_cast<DType>(i);
+  }
+  return std::nullopt;
+}
+
 Result<bool> FromXla(const ffi::AnyBuffer& buffer, Tensor* tensor) {
   if (buffer.element_type() == ffi::TOKEN) return false;
   const std::optional<DType> dtype = FromXla(buffer.element_type());

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <string_view>
 
 #include "common/dtype.h"
 #include "runtime/call.h"
@@ -12,6 +13,9 @@ namespace jaxccomp {
 
 // Nothing for tokens; kOpaque8 for one-byte types that are only moved.
 std::optional<DType> FromXla(xla::ffi::DataType type);
+
+// The dtype of that name, as JAX has it.
+std::optional<DType> FindDType(std::string_view name);
 
 // Fills a tensor; false for tokens, an error for types that cannot be moved.
 Result<bool> FromXla(const xla::ffi::AnyBuffer& buffer, Tensor* tensor);

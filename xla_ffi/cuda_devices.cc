@@ -2,7 +2,9 @@
 
 #include <map>
 #include <mutex>
+#include <optional>
 
+#include "arguments.h"
 #include "codec/registry.h"
 #include "device/cuda_library.h"
 
@@ -67,6 +69,13 @@ Result<bool> CudaRuns(std::string_view spec, DType dtype) {
   auto codec = LookupCodec(spec);
   if (!codec.ok()) return codec.status();
   return *codec == nullptr || !(*codec)->Supports(dtype) || (*device)->Runs(**codec, dtype);
+}
+
+Result<bool> CudaRunsOnStreams(std::string_view spec, std::string_view dtype) {
+  const auto codec = LookupCodec(spec);
+  if (!codec.ok()) return codec.status();
+  const std::optional<DType> known = FindDType(dtype);
+  return *codec != nullptr && known && CudaLibrary::Get().RunsOnStreams(**codec, *known);
 }
 
 }  // namespace jaxccomp

@@ -25,5 +25,7 @@ Result<CudaDevice> FindCudaDevice(int ordinal);
 // Whether the GPUs can send values of that dtype with that codec: they have its kernels, or it leaves
 // such values as they are. An error without a GPU.
 Result<bool> CudaRuns(std::string_view codec, DType dtype);
+// Whether there are kernels that the traced plane may call for that codec and dtype (JAX's name).
+Result<bool> CudaRunsOnStreams(std::string_view codec, std::string_view dtype);
 
 }  // namespace jaxccomp

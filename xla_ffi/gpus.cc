@@ -43,11 +43,18 @@ bool Runs(const std::string& spec, const std::string& dtype) {
   return *runs;
 }
 
+bool RunsOnStreams(const std::string& spec, const std::string& dtype) {
+  const Result<bool> runs = CudaRunsOnStreams(spec, dtype);
+  Check(runs.status());
+  return *runs;
+}
+
 }  // namespace
 
 void DefineGpus(py::module_& m) {
   m.def("cuda", &DescribeLibrary);
   m.def("cuda_runs", &Runs, py::arg("codec"), py::arg("dtype"));
+  m.def("cuda_runs_on_streams", &RunsOnStreams, py::arg("codec"), py::arg("dtype"));
   m.def("set_cuda_devices", &SetCudaDevices, py::arg("numbers"));
   // (text of the error or "", whether a handler has returned it).
   m.def("device_error", [] {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "check.h"
+#include "codec_handlers.h"
 #include "codecs.h"
 #include "collective/algorithm_spec.h"
 #include "common/instruction_sets.h"
@@ -41,6 +42,18 @@ py::dict Registration(const PlatformHandlers& handlers) {
   row["stages"] = stages;
   row["state_type"] = type;
   return row;
+}
+
+// The stages of each codec handler, by target.
+py::dict CodecRegistrations() {
+  py::dict targets;
+  for (const CodecHandler& handler : CodecHandlers()) {
+    py::dict stages;
+    stages["initialize"] = Target(handler.initialize);
+    stages["execute"] = Target(handler.execute);
+    targets[handler.name] = stages;
+  }
+  return targets;
 }
 
 py::dict Registrations() {
@@ -120,6 +133,7 @@ py::list StopTrace() {
 PYBIND11_MODULE(_core, m) {
   m.doc() = "The native engine of jaxccomp.";
   m.def("registrations", &Registrations);
+  m.def("codec_registrations", &CodecRegistrations);
   m.def("configure", [](int process, int processes) {
     Check(Engine::Configure(process, processes));
   }, py::arg("process"), py::arg("processes"));

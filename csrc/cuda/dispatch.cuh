@@ -13,6 +13,7 @@
 #include "cuda/blocks.cuh"
 #include "cuda/cast.cuh"
 #include "cuda/coders.cuh"
+#include "cuda/drawn.cuh"
 #include "cuda/fixed_rate.h"
 #include "cuda/formats.h"
 #include "cuda/onebit.cuh"
@@ -93,9 +94,11 @@ Status LaunchCast(const void* from, void* to, int64_t count, Launch& launch) {
   return launch(TypeTag<Body>{}, job, CeilDiv(count, Body::kValuesOfCta));
 }
 
+// With `step_dev` what is drawn is that of the key whose step lies there, in place of `key`.
 template <typename Launch>
 Status DispatchEncode(const FixedRate& codec, DType dtype, const void* values, int64_t count,
-                      void* code, const RandomKey& key, int64_t first, Launch launch) {
+                      void* code, const RandomKey& key, int64_t first, Launch launch,
+                      const uint32_t* step_dev = nullptr) {
   if (Status status = CheckCall(codec, count); !status.ok()) return status;
   if (Status status = CheckDType(codec, dtype); !status.ok()) return status;
   if (Status status = CheckAligned(codec, dtype, values); !status.ok()) return status;
@@ -120,10 +123,16 @@ Status DispatchEncode(const FixedRate& codec, DType dtype, const void* values, i
                     CeilDiv(CeilDiv(count, codec.block), Body::kBlocksOfCta));
     }
     const auto encode = [&]<typename Coder>(TypeTag<Coder>) {
-      using Body = EncodeBlocks<Coder, T>;
-      return LaunchBlocks<Body>({PlanBlocks<BlockShape<Coder, T>>(codec, count, values, to), from,
-                                 to, codes, codec.threshold, key, static_cast<uint64_t>(first)},
-                                launch);
+      const EncodeBlocksJob job = {
+          PlanBlocks<BlockShape<Coder, T>>(codec, count, values, to), from, to, codes,
+          codec.threshold, key, static_cast<uint64_t>(first)};
+      if constexpr (Coder::kRandom) {
+        if (step_dev != nullptr) {
+          return launch(TypeTag<EncodeDrawn<Coder, T>>{}, EncodeDrawnJob{job, step_dev},
+                        job.plan.full_ctas + (job.plan.rest > 0));
+        }
+      }
+      return LaunchBlocks<EncodeBlocks<Coder, T>>(job, launch);
     };
     return codec.stochastic ? WithCoder<true>(codec, encode) : WithCoder<false>(codec, encode);
   });

@@ -42,9 +42,20 @@ JAXCCOMP_CUDA_EXPORT Status Encode(const FixedRate& codec, DType dtype, const vo
                                    int64_t count, void* code, const RandomKey& key, int64_t first,
                                    CUstream_st* stream);
 
+// The same, of a whole tensor, with the key {step, 0, 0} whose step an earlier kernel makes: two words
+// in device memory, the lower first. Codecs that draw nothing do not read it.
+JAXCCOMP_CUDA_EXPORT Status EncodeDrawing(const FixedRate& codec, DType dtype, const void* values,
+                                          int64_t count, void* code, const uint32_t* step_dev,
+                                          CUstream_st* stream);
+
 // Decodes exactly `count` values. Every code of the right size decodes to something.
 JAXCCOMP_CUDA_EXPORT Status Decode(const FixedRate& codec, DType dtype, const void* code,
                                    void* values, int64_t count, CUstream_st* stream);
+
+// As values of `into`: `dtype`, or float32 for half types, which are then not rounded.
+JAXCCOMP_CUDA_EXPORT Status DecodeInto(const FixedRate& codec, DType dtype, const void* code,
+                                       DType into, void* values, int64_t count,
+                                       CUstream_st* stream);
 
 // acc[i] = acc[i] + decoded[i]. `acc_dtype` is `dtype`, or float32 for half types, which are then not
 // rounded on the way.

@@ -14,4 +14,9 @@ Status Encode(const FixedRate& codec, DType dtype, const void* values, int64_t c
   return DispatchEncode(codec, dtype, values, count, code, key, first, LaunchOn{stream});
 }
 
+Status EncodeDrawing(const FixedRate& codec, DType dtype, const void* values, int64_t count,
+                     void* code, const uint32_t* step_dev, CUstream_st* stream) {
+  return DispatchEncode(codec, dtype, values, count, code, {}, 0, LaunchOn{stream}, step_dev);
+}
+
 }  // namespace jaxccomp::cuda

@@ -8,6 +8,7 @@
 #include "common/dynamic_library.h"
 #include "cuda/cuda_device.h"
 #include "cuda/runtime_api.h"
+#include "cuda/stream_codecs.h"
 
 namespace jaxccomp::cuda {
 namespace {
@@ -36,6 +37,13 @@ constexpr KernelTable kKernels = {
     .copy_runs = &CopyRuns,
     .checksum_workspace_bytes = &ChecksumWorkspaceBytes,
     .checksum = &Checksum,
+};
+
+constexpr StreamKernels kStreamKernels = {
+    .encode = &Encode,
+    .encode_drawing = &EncodeDrawing,
+    .decode_into = &DecodeInto,
+    .decode_sum = &DecodeSum,
 };
 
 Result<CudaDevice*> MakeDevice(int ordinal) {
@@ -81,6 +89,12 @@ jaxccomp::Device* jaxccomp_cuda_device(int ordinal, std::string* reason) {
     return nullptr;
   }
   return devices->emplace(ordinal, *made).first->second;
+}
+
+const jaxccomp::StreamCodecs* jaxccomp_cuda_stream_codecs() {
+  static const auto* const codecs =
+      new jaxccomp::cuda::CudaStreamCodecs(&jaxccomp::cuda::kStreamKernels);
+  return codecs;
 }
 
 }  // extern "C"

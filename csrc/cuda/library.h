@@ -6,6 +6,7 @@
 
 #include "common/host_device.h"
 #include "device/device.h"
+#include "device/stream_codecs.h"
 
 extern "C" {
 
@@ -23,5 +24,9 @@ JAXCCOMP_CUDA_EXPORT int jaxccomp_cuda_device_count(std::string* reason);
 // The GPU of that ordinal, which lives as long as the process; the same one each time. Null with the
 // reason when it cannot be used.
 JAXCCOMP_CUDA_EXPORT jaxccomp::Device* jaxccomp_cuda_device(int ordinal, std::string* reason);
+
+// The codecs of a fixed rate on the streams of programs, of all GPUs. A GPU must have been asked for
+// before, as that makes its kernels ready.
+JAXCCOMP_CUDA_EXPORT const jaxccomp::StreamCodecs* jaxccomp_cuda_stream_codecs();
 
 }  // extern "C"

@@ -42,6 +42,7 @@ CudaLibrary::CudaLibrary(std::string_view version, std::span<const char* const> 
     library.Find("jaxccomp_cuda_add_library_path", &add_path);
     library.Find("jaxccomp_cuda_device_count", &count_);
     library.Find("jaxccomp_cuda_device", &device_);
+    library.Find("jaxccomp_cuda_stream_codecs", &stream_codecs_);
     if (library.missing().empty()) PassPaths(add_path);
   }
   if (!library.missing().empty()) {
@@ -73,6 +74,16 @@ Result<Device*> CudaLibrary::FindDevice(int ordinal) const {
   std::string reason;
   if (Device* device = device_(ordinal, &reason)) return device;
   return Status(Code::kUnavailable, "GPU " + std::to_string(ordinal) + " cannot be used: " + reason);
+}
+
+Result<const StreamCodecs*> CudaLibrary::FindStreamCodecs(int ordinal) const {
+  const Result<Device*> device = FindDevice(ordinal);
+  if (!device.ok()) return device.status();
+  return stream_codecs_();
+}
+
+bool CudaLibrary::RunsOnStreams(const Codec& codec, DType dtype) const {
+  return status_.ok() && stream_codecs_()->Runs(codec, dtype);
 }
 
 }  // namespace jaxccomp

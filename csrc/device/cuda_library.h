@@ -30,12 +30,17 @@ class CudaLibrary {
   Result<int> CountDevices() const;
   // The GPU of that ordinal: the same device each time, which lives as long as the process.
   Result<Device*> FindDevice(int ordinal) const;
+  // Codecs for the streams of that GPU, whose kernels are ready.
+  Result<const StreamCodecs*> FindStreamCodecs(int ordinal) const;
+  // Whether they have that codec for values of that type; false without the library.
+  bool RunsOnStreams(const Codec& codec, DType dtype) const;
 
  private:
   std::string version_;
   Status status_;
   decltype(&jaxccomp_cuda_device_count) count_ = nullptr;
   decltype(&jaxccomp_cuda_device) device_ = nullptr;
+  decltype(&jaxccomp_cuda_stream_codecs) stream_codecs_ = nullptr;
 };
 
 }  // namespace jaxccomp

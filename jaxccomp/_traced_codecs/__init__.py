@@ -2,8 +2,8 @@
 
 Definitions, options and error bounds are those of the engine's codecs (docs/wire_format_lossy.md,
 docs/wire_format_sparse_library.md), but a whole array is one chunk, and what travels is a few
-arrays instead of bytes in a row. XLA's shapes are static, so what a lossless codec would save
-cannot be left out: such a stage changes nothing here.
+arrays, the parts of the engine's code, instead of its bytes in a row. XLA's shapes are static, so
+what a lossless codec would save cannot be left out: such a stage changes nothing here.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import jax.numpy as jnp
 from jaxccomp import _codec_specs, errors
 from jaxccomp._traced_codecs.cast import Cast
 from jaxccomp._traced_codecs.codec import Codec, Options, Wire
-from jaxccomp._traced_codecs.keys import key_for
+from jaxccomp._traced_codecs.keys import key_for, words_of
 from jaxccomp._traced_codecs.quantize import Integers, SmallFloats
 from jaxccomp._traced_codecs.sign import OneBit, Ternary, Threshold
 from jaxccomp._traced_codecs.sparse import RandomK, TopK
 
-__all__ = ["CODECS", "Codec", "Wire", "find", "key_for"]
+__all__ = ["CODECS", "Codec", "Options", "Wire", "find", "find_for", "key_for", "words_of"]
 
 CODECS: dict[str, Callable[[Options], Codec]] = {
     "bf16": lambda options: Cast(jnp.bfloat16),
@@ -60,3 +60,9 @@ def find(spec: str) -> Codec | None:
         )
     defaults = {option.name: option.default for option in info.options}
     return CODECS[first.name](defaults | dict(first.options))
+
+
+def find_for(spec: str, dtype: str) -> Codec | None:
+    """`find` for values of a dtype: None, too, where the codec has none of that."""
+    codec = find(spec)
+    return codec if codec is not None and dtype in codec.dtypes else None

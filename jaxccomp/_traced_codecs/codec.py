@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 
@@ -46,6 +47,14 @@ class Codec:
         if not count:
             return jnp.zeros(shape, to)
         return self._decode(wire, count, jnp.dtype(dtype)).astype(to).reshape(shape)
+
+    def decode_rows(self, wire: Wire, shape: Sequence[int], dtype: Any, to: Any = None) -> Array:
+        """`decode` of each row of what travels, stacked."""
+        return jax.vmap(lambda row: self.decode(row, shape, dtype, to))(wire)
+
+    def decode_sum(self, wire: Wire, shape: Sequence[int], dtype: Any, to: Any) -> Array:
+        """The sum of `decode_rows`, in the dtype ``to``."""
+        return jnp.sum(self.decode_rows(wire, shape, dtype, to), axis=0, dtype=to)
 
     def _encode(self, x: Array, key: Array | None) -> Wire:
         raise NotImplementedError
@@ -103,24 +112,39 @@ def join_blocks(rows: Array, count: int) -> Array:
     return rows.reshape(-1)[:count]
 
 
-def pack(codes: Array, bits: int) -> Array:
-    """The lowest ``bits`` of each integer, 8 / bits of them to a byte.
+def pack(codes: Array, bits: int, block: int) -> Array:
+    """The lowest ``bits`` of each integer, 8 / bits of them to a byte, block after block.
 
-    Byte i holds the codes i, i + h, i + 2h, ... of h bytes, the first in the lowest bits, so that
-    nothing moves between the lanes of a vector.
+    Byte i of a block holds its codes i, i + h, i + 2h, ... of h bytes, the first in the lowest
+    bits, so that nothing moves between the lanes of a vector (docs/wire_format_lossy.md).
     """
-    parts = 8 // bits
     codes = (codes & ((1 << bits) - 1)).astype(jnp.uint8)
-    length = -(-codes.shape[0] // parts)
-    rows = jnp.pad(codes, (0, parts * length - codes.shape[0])).reshape(parts, length)
-    packed = rows[0]
-    for part in range(1, parts):
-        packed = packed | rows[part] << (part * bits)
+    whole = codes.shape[0] // block * block
+    rest = codes[whole:]
+    rest = jnp.pad(rest, (0, -rest.shape[0] % (8 // bits)))
+    packed = [_packed(codes[:whole].reshape(-1, block), bits), _packed(rest[None], bits)]
+    return jnp.concatenate([each.reshape(-1) for each in packed if each.size])
+
+
+def _packed(blocks: Array, bits: int) -> Array:
+    """Each row packed; its length is a multiple of what a byte holds."""
+    rows, length = blocks.shape
+    parts = blocks.reshape(rows, 8 // bits, length * bits // 8)
+    packed = parts[:, 0]
+    for part in range(1, 8 // bits):
+        packed = packed | parts[:, part] << (part * bits)
     return packed
 
 
-def unpack(packed: Array, bits: int, count: int) -> Array:
+def unpack(packed: Array, bits: int, count: int, block: int) -> Array:
     """The codes that `pack` packed, as unsigned int32."""
-    wide = packed.astype(jnp.int32)
+    whole = count // block * block * bits // 8
+    rest = count % block
+    blocks = packed[:whole].reshape(-1, block * bits // 8)
+    codes = [_unpacked(blocks, bits), _unpacked(packed[None, whole:], bits)[:rest]]
+    return jnp.concatenate([each for each in codes if each.size])
+
+
+def _unpacked(blocks: Array, bits: int) -> Array:
     shifts = jnp.arange(0, 8, bits, dtype=jnp.int32)[:, None]
-    return ((wide >> shifts) & ((1 << bits) - 1)).reshape(-1)[:count]
+    return ((blocks.astype(jnp.int32)[:, None] >> shifts) & ((1 << bits) - 1)).reshape(-1)

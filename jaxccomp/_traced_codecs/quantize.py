@@ -6,7 +6,6 @@ where rounding is to nearest.
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -26,6 +25,7 @@ from jaxccomp._traced_codecs.codec import (
     split_blocks,
     unpack,
 )
+from jaxccomp._traced_codecs.keys import draw
 
 
 class Integers(FloatCodec):
@@ -50,18 +50,19 @@ class Integers(FloatCodec):
         quarter = jnp.where(finite, 1 / factor, 0)[:, None]
         steps = jnp.where(finite[:, None], blocks, 0) * quarter * (factor / float_of(up))[:, None]
         if self.random:
-            drawn = jax.random.bits(key, blocks.shape, jnp.uint16).astype(jnp.float32)
-            steps = jnp.floor(steps + (drawn + 0.5) * 2.0**-16)
+            # Kept within limits that change no code, so that product and sum are not fused.
+            steps = jnp.clip(steps, -2 * self.most, 2 * self.most)
+            steps = jnp.floor(steps + (draw(key, blocks.shape) + 0.5) * 2.0**-16)
         else:
             steps = jnp.round(steps)
         # Roundings of the product and of the sum may lead one too far.
         codes = jnp.clip(steps, -self.most, self.most).astype(jnp.int32)
-        return scales, pack(join_blocks(codes, x.shape[0]), self.bits)
+        return scales, pack(join_blocks(codes, x.shape[0]), self.bits, self.block)
 
     def _decode_floats(self, wire: Wire, count: int, limit: float) -> Array:
         scales, packed = wire
         unused = 32 - self.bits  # shifted there and back, codes get their sign
-        codes = unpack(packed, self.bits, count) << unused >> unused
+        codes = unpack(packed, self.bits, count, self.block) << unused >> unused
         blocks = split_blocks(codes, self.block).astype(jnp.float32)
         values = blocks * float_of(scales.astype(jnp.int32) << 16)[:, None]
         return jnp.clip(join_blocks(values, count), -limit, limit)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -22,8 +21,10 @@ from jaxccomp._traced_codecs.codec import (
     split_blocks,
     unpack,
 )
+from jaxccomp._traced_codecs.keys import draw
 
 _LEAST = LEAST_EXPONENT << 23
+_TBQ_BLOCK = 1024
 
 
 class OneBit(FloatCodec):
@@ -43,12 +44,23 @@ class OneBit(FloatCodec):
         greatest = magnitude_of(blocks).max(axis=1)
         means = [_mean(blocks, real & chosen, greatest) for chosen in (~negative, negative)]
         signs = join_blocks(negative.astype(jnp.int32), x.shape[0])
-        return jnp.stack(means), pack(signs, 1)
+        return jnp.stack(means, axis=1), _pack_signs(signs)
 
     def _decode_floats(self, wire: Wire, count: int, limit: float) -> Array:
-        (plain, negative), packed = wire
-        signs = split_blocks(unpack(packed, 1, count), self.block)
+        means, packed = wire
+        plain, negative = means[:, 0], means[:, 1]
+        signs = split_blocks(_unpack_signs(packed, count), self.block)
         return join_blocks(jnp.where(signs, negative[:, None], plain[:, None]), count)
+
+
+def _pack_signs(signs: Array) -> Array:
+    """That of value i is bit i mod 8 of byte i / 8."""
+    rows = split_blocks(signs, 8) << jnp.arange(8, dtype=jnp.int32)
+    return rows.sum(axis=1).astype(jnp.uint8)
+
+
+def _unpack_signs(packed: Array, count: int) -> Array:
+    return join_blocks(packed.astype(jnp.int32)[:, None] >> jnp.arange(8) & 1, count)
 
 
 def _mean(blocks: Array, chosen: Array, greatest: Array) -> Array:
@@ -80,16 +92,16 @@ class Ternary(FloatCodec):
         step = jnp.where(coded, scales, 0)[:, None]
         if self.random:
             # With the chance |x| / step, |x| is at least (1 - u) * step.
-            drawn = jax.random.bits(key, blocks.shape, jnp.uint16).astype(jnp.float32)
-            reached = magnitude >= bits_of((drawn + 0.5) * 2.0**-16 * step)
+            left = 65535 - draw(key, blocks.shape)
+            reached = magnitude >= bits_of((left + 0.5) * 2.0**-16 * step)
         else:
             reached = magnitude > bits_of(0.5 * step)
         codes = _signed(blocks, reached & coded[:, None])
-        return scales, pack(join_blocks(codes, x.shape[0]), 2)
+        return scales, pack(join_blocks(codes, x.shape[0]), 2, self.block)
 
     def _decode_floats(self, wire: Wire, count: int, limit: float) -> Array:
         scales, packed = wire
-        codes = split_blocks(unpack(packed, 2, count) << 30 >> 30, self.block)
+        codes = split_blocks(unpack(packed, 2, count, self.block) << 30 >> 30, self.block)
         return join_blocks(codes.astype(jnp.float32) * scales[:, None], count)
 
 
@@ -102,10 +114,10 @@ class Threshold(FloatCodec):
     def _encode_floats(self, x: Array, key: Array | None) -> Wire:
         magnitude = magnitude_of(x)
         codes = _signed(x, magnitude >= bits_of(jnp.asarray(self.threshold)))
-        return (pack(jnp.where(magnitude < INFINITY, codes, 2), 2),)
+        return (pack(jnp.where(magnitude < INFINITY, codes, 2), 2, _TBQ_BLOCK),)
 
     def _decode_floats(self, wire: Wire, count: int, limit: float) -> Array:
-        codes = unpack(wire[0], 2, count)
+        codes = unpack(wire[0], 2, count, _TBQ_BLOCK)
         values = (codes << 30 >> 30).astype(jnp.float32) * self.threshold
         return jnp.where(codes == 2, NAN, values)
 

@@ -11,7 +11,7 @@ from jax import lax
 
 from jaxccomp import errors
 from jaxccomp._traced_codecs.codec import NAN, Array, Codec, Options, Wire, magnitude_of
-from jaxccomp._traced_codecs.keys import KIND
+from jaxccomp._traced_codecs.keys import KIND, high_product
 
 _MOST = 2**31 - 1  # positions are int32
 
@@ -74,7 +74,7 @@ class RandomK(Sparse):
         part = jnp.arange(kept, dtype=jnp.int32)
         lengths = length + (part < rest)
         begins = part * length + jnp.minimum(part, rest)
-        drawn = _high_product(jax.random.bits(key, (kept,), jnp.uint32), lengths)
+        drawn = high_product(jax.random.bits(key, (kept,), jnp.uint32), lengths)
         return begins + drawn.astype(jnp.int32), lengths
 
 
@@ -85,12 +85,3 @@ def _poisoned(values: Array, x: Array) -> Array:
 def _scattered(values: Array, places: Array, count: int) -> Array:
     result = jnp.zeros(count, values.dtype).at[places].set(values, unique_indices=True)
     return jnp.where(jnp.isnan(values[0]), NAN, result)
-
-
-def _high_product(a: Array, b: Array) -> Array:
-    """The upper 32 bits of the products of unsigned integers of 32 bits."""
-    a, b = a.astype(jnp.uint32), b.astype(jnp.uint32)
-    a_high, a_low, b_high, b_low = a >> 16, a & 0xFFFF, b >> 16, b & 0xFFFF
-    one, two = a_high * b_low, a_low * b_high
-    middle = (a_low * b_low >> 16) + (one & 0xFFFF) + (two & 0xFFFF)
-    return a_high * b_high + (one >> 16) + (two >> 16) + (middle >> 16)

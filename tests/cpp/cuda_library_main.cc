@@ -5,6 +5,17 @@
 
 #include "cuda/library.h"
 #include "fake_device.h"
+#include "fake_stream_codecs.h"
+
+namespace {
+
+// By ordinal. They live as long as the process, which ends with whatever is under way on them.
+std::map<int, jaxccomp::testing::FakeDevice*>& Devices() {
+  static auto* devices = new std::map<int, jaxccomp::testing::FakeDevice*>;
+  return *devices;
+}
+
+}  // namespace
 
 const char* jaxccomp_cuda_version() {
   const char* version = std::getenv("JAXCCOMP_FAKE_CUDA_VERSION");
@@ -28,11 +39,20 @@ jaxccomp::Device* jaxccomp_cuda_device(int ordinal, std::string* reason) {
     *reason = "the fake GPU is in use";
     return nullptr;
   }
-  // They live as long as the process, which ends with whatever is under way on them.
-  static auto* devices = new std::map<int, jaxccomp::testing::FakeDevice*>;
-  auto& device = (*devices)[ordinal];
+  auto& device = Devices()[ordinal];
   if (device == nullptr) {
     device = new jaxccomp::testing::FakeDevice(static_cast<uint32_t>(ordinal) + 1);
   }
   return device;
+}
+
+const jaxccomp::StreamCodecs* jaxccomp_cuda_stream_codecs() {
+  static const auto* const codecs = new jaxccomp::testing::FakeStreamCodecs([](const void* address) {
+    for (const auto& [ordinal, device] : Devices()) {
+      std::byte* const reached = device->memory.Reach(address);
+      if (reached != address) return reached;
+    }
+    return static_cast<std::byte*>(const_cast<void*>(address));
+  });
+  return codecs;
 }

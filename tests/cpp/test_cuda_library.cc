@@ -3,6 +3,7 @@
 #include <string>
 
 #include "check.h"
+#include "codec/registry.h"
 #include "common/dynamic_library.h"
 #include "device/cuda_library.h"
 
@@ -46,6 +47,20 @@ TEST(CudaLibraryLooksForNvcompWhereTheEngineDoes) {
   CHECK_OK(CudaLibrary(JAXCCOMP_VERSION, kFake).status());
   const char* const told = std::getenv("JAXCCOMP_FAKE_CUDA_TOLD");
   CHECK_EQ(std::string(told != nullptr ? told : ""), "nvcomp=/nowhere/libnvcomp.so.6");
+}
+
+TEST(CudaLibraryHandsOutCodecsForStreams) {
+  const CudaLibrary library(JAXCCOMP_VERSION, kFake);
+  const Result<const StreamCodecs*> codecs = library.FindStreamCodecs(1);
+  const auto int8 = LookupCodec("int8");
+  if (!CHECK_OK(codecs) || !CHECK_OK(int8)) return;
+  CHECK((*codecs)->Runs(**int8, DType::kFloat32));
+  CHECK(library.RunsOnStreams(**int8, DType::kBFloat16));
+  CHECK(!library.RunsOnStreams(**int8, DType::kFloat64));
+  CHECK(Says(library.FindStreamCodecs(2).status(), "no GPU 2: CUDA finds 2"));
+  const CudaLibrary missing("1.2.3", kNowhere);
+  CHECK_EQ(missing.FindStreamCodecs(0).status().code(), Code::kUnavailable);
+  CHECK(!missing.RunsOnStreams(**int8, DType::kFloat32));
 }
 
 TEST(CudaLibraryThatIsMissingIsNamedWithTheRemedy) {

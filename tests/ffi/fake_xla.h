@@ -118,14 +118,18 @@ inline XLA_FFI_Attrs Attributes::View() {
           names_.data(), values_.data()};
 }
 
-// Arrays of one dimension.
+// Arrays, of one dimension or of a shape.
 class Buffers {
  public:
   void Add(XLA_FFI_DataType dtype, void* data, int64_t count) {
+    Add(dtype, data, std::vector<int64_t>{count});
+  }
+  void Add(XLA_FFI_DataType dtype, void* data, std::vector<int64_t> shape) {
     rows_.push_back(std::make_unique<Row>());
     Row& row = *rows_.back();
-    row.count = count;
-    row.buffer = {XLA_FFI_Buffer_STRUCT_SIZE, nullptr, dtype, data, 1, &row.count};
+    row.shape = std::move(shape);
+    row.buffer = {XLA_FFI_Buffer_STRUCT_SIZE, nullptr, dtype, data,
+                  static_cast<int64_t>(row.shape.size()), row.shape.data()};
     pointers_.push_back(&row.buffer);
   }
   int64_t size() const { return static_cast<int64_t>(rows_.size()); }
@@ -133,7 +137,7 @@ class Buffers {
 
  private:
   struct Row {
-    int64_t count = 0;
+    std::vector<int64_t> shape;
     XLA_FFI_Buffer buffer = {};
   };
   std::vector<std::unique_ptr<Row>> rows_;

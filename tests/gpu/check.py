@@ -75,6 +75,13 @@ def nccl(program: str) -> Commands:
     ]
 
 
+def traced(program: str) -> Commands:
+    """In a process of its own, as it takes flags of XLA."""
+    if importlib.util.find_spec("jaxccomp") is None:
+        return "jaxccomp is not installed in the Python that runs this"
+    return [[sys.executable, "-P", str(pathlib.Path(__file__).with_name("traced.py"))]]
+
+
 # The first four are to end within nine minutes together, each of the others within as many.
 PARTS = {
     "kernels": Part("kernels and the device: bits, rates", 180, lambda program: [[program]]),
@@ -82,6 +89,7 @@ PARTS = {
     "memcheck": Part("kernels under compute-sanitizer", 120, sanitized("memcheck")),
     "racecheck": Part("kernels under compute-sanitizer", 120, sanitized("racecheck")),
     "collectives": Part("jitted collectives of 1, 2 and 4 ranks on the GPU", 500, collectives),
+    "traced": Part("the traced plane's codecs: bits, CUDA graphs, rates", 240, traced),
     "nccl": Part("random programs of NCCL's and the engine's operations", 240, nccl),
 }
 

@@ -80,7 +80,7 @@ TRAVELS = {
     ("alltoall", "int4"): [("all_to_all", (N, 500), "ui8"), ("all_to_all", (N, 32), "ui16")],
     ("alltoall", "bf16|lossless"): [("all_to_all", (N, M), "ui16")],
     ("alltoall", "lossless"): [("all_to_all", (N, M), "f32")],
-    ("allgather", "onebit"): [("all_gather", (N * 125,), "ui8"), ("all_gather", (2, 8), "f32")],
+    ("allgather", "onebit"): [("all_gather", (N * 125,), "ui8"), ("all_gather", (8, 2), "f32")],
     ("sendrecv", "fp8_e4m3"): [
         ("collective_permute", (N * M,), "ui8"),
         ("collective_permute", (250,), "ui8"),

@@ -54,6 +54,7 @@ LAYERS = (
         "_nccl",
         "_arguments",
         "_operation",
+        "_cuda_codecs",
         "_xla",
     },
     {"_lowering", "_batching", "_transpose", "_primitive", "_pytree", "_ragged"},
@@ -102,7 +103,7 @@ def test_implementations_are_not_seen_from_outside(folder):
 
 def test_the_fake_device_is_for_tests_alone():
     found = {path.name for path in (ROOT / "csrc/device").iterdir()}
-    assert found == {"device.h", "cuda_library.h", "cuda_library.cc"}
+    assert found == {"device.h", "stream_codecs.h", "cuda_library.h", "cuda_library.cc"}
     for path in [*cpp_files("csrc"), *cpp_files("xla_ffi")]:
         assert not any("fake" in name for name in includes(path)), path
 

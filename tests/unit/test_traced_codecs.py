@@ -134,6 +134,30 @@ def test_all_magnitudes_of_a_block(spec):
     check(spec, bits.view(np.float32)[:530])
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("spec", sorted({*EXACT, *OTHERS}))
+def test_bytes_are_the_engines(spec, dtype):
+    """The arrays that travel, one after the other, are its code; keys draw the same numbers."""
+    name = spec.partition(":")[0]
+    if dtype not in codecs.table()[name].dtypes or name in ("topk", "randomk"):
+        pytest.skip("travels as it is, or in another form")
+    codec = _traced_codecs.find(codecs.canonical(spec))
+    encode = jax.jit(codec.encode)
+    for count in (1, 5, 1024, 2079):
+        x = np.asarray(values(count, count, 2, [(0, 70), (7, 3)], dtype))
+        key = jax.random.key(count)
+        low, high = map(int, jax.random.key_data(key))
+        wire = encode(x, key)
+        frame = codecs.encode(spec, x, key=(low | high << 32, 0, 0), checksum=False)
+        if name == "onebit":  # whose means are summed in float32 here
+            means = np.asarray(wire[0])
+            expected = np.frombuffer(frame[-sum(w.nbytes for w in wire) :], np.float32, means.size)
+            np.testing.assert_allclose(means.reshape(-1), expected, rtol=1e-5)
+            wire = wire[1:]
+        code = b"".join(np.asarray(part).tobytes() for part in wire)
+        assert code == frame[-len(code) :], count
+
+
 @pytest.mark.parametrize("bits", [8, 4, 2])
 def test_scales_that_are_multiples(bits):
     """The greatest value is a code times a bfloat16, or next to that."""

@@ -1,0 +1,27 @@
+// Encoding with a random key that another kernel makes: it lies in device memory, and is read when the
+// kernel runs. A body of its own, so that those whose key is known beforehand stay as they are.
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/blocks.cuh"
+
+namespace jaxccomp::cuda {
+
+struct EncodeDrawnJob {
+  EncodeBlocksJob blocks;     // with any key
+  const uint32_t* step_dev;   // the key's step: two words, the lower first
+};
+
+template <typename Coder, typename T>
+struct EncodeDrawn {
+  using Job = EncodeDrawnJob;
+
+  JAXCCOMP_DEVICE static void Run(Lanes& lanes, const Job& job) {
+    EncodeBlocksJob blocks = job.blocks;
+    blocks.key = {job.step_dev[0] | static_cast<uint64_t>(job.step_dev[1]) << 32, 0, 0};
+    EncodeBlocks<Coder, T>::Run(lanes, blocks);
+  }
+};
+
+}  // namespace jaxccomp::cuda
