@@ -79,9 +79,11 @@ def _query(fields: tuple[str, ...]) -> dict[str, str]:
     """What nvidia-smi says of the first GPU."""
     text = _run("nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader")
     lines = text.splitlines()
-    return dict(zip(fields, (each.strip() for each in lines[0].split(",")), strict=False)) if (
-        lines
-    ) else {}
+    return (
+        dict(zip(fields, (each.strip() for each in lines[0].split(",")), strict=False))
+        if (lines)
+        else {}
+    )
 
 
 def _said(*command: str, pattern: str) -> str:

@@ -15,7 +15,17 @@ import tree
 bed = tree.module("bench.testbed.bed")
 errors = tree.module("errors")
 launchers = tree.module("bench.testbed.launchers")
+plan = tree.module("bench.testbed.plan")
 SLACK_SECONDS = 2.0  # to make and to remove it
+
+
+def rate(link: str) -> int:
+    """Bits per second of a link such as "1gbit".
+
+    Raises:
+      JaxccompError: for what is none.
+    """
+    return plan.parse_rate(link)
 
 
 @functools.cache

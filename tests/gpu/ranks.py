@@ -28,7 +28,7 @@ _MOST_SECONDS = 120  # to ask for those
 
 
 def environment(build: pathlib.Path, device: str, ranks: int = 1) -> dict[str, str]:
-    """What ranks are started with: the engine of ``build`` if there is one, a part of the memory."""
+    """What ranks are started with: the engine of ``build``, if there, and a share of the memory."""
     paths = {
         "PYTHONPATH": [
             str(tree.ROOT),

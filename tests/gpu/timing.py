@@ -21,9 +21,7 @@ class Timed(NamedTuple):
     held: float
 
 
-def timed(
-    function: Callable[..., Any], *operands: Any, rounds: int = 5, warmups: int = 2
-) -> Timed:
+def timed(function: Callable[..., Any], *operands: Any, rounds: int = 5, warmups: int = 2) -> Timed:
     """Times a call, each round from a barrier on to the end of the slowest rank."""
     for _ in range(warmups):
         jax.block_until_ready(function(*operands))
