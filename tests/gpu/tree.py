@@ -1,7 +1,7 @@
 """Modules of this tree's package, for scripts that must do without JAX.
 
-``import jaxccomp`` imports JAX, which a machine to be checked may lack, and which only the ranks need
-that these scripts start. So they take single modules, as a rank's start-up does.
+``import jaxccomp`` imports JAX, which only the ranks need that these scripts start, and which a
+machine to be checked may lack. So they take single modules, as a rank's start-up does.
 """
 
 from __future__ import annotations
