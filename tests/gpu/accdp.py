@@ -31,7 +31,7 @@ def table() -> dict[str, Any]:
     return importlib.import_module("models").MODELS
 
 
-def told(name: str, found: dict) -> dict:
+def told(name: str, about: str, found: dict) -> dict:
     """A line: what `tune` has measured of a model, and what that says of several processes."""
     rows = [row for row in found["cases"] if row.get("samples_per_second")]
     base = found["cases"][0].get("samples_per_second")
@@ -39,7 +39,7 @@ def told(name: str, found: dict) -> dict:
     shared = [row for row in same if row["processes"] > 1]
     rivals = [row for row in rows if row["processes"] == 1 and row is not found["cases"][0]]
     best = max(shared, key=lambda row: row["samples_per_second"], default=None)
-    line = {"model": name, "about": table()[name].about, "verdict": found["verdict"]}
+    line = {"model": name, "about": about, "verdict": found["verdict"]}
     if best and base:
         line |= {"best_processes": best["name"], "ratio": round(best["ratio"], 3)}
         line["rivals"] = {row["name"]: round(row["ratio"], 3) for row in rivals}
@@ -73,7 +73,7 @@ def measure(name: str, asked: argparse.Namespace, seconds: float, cache: str) ->
         done = process.run(command, env, clock.left, "JAXCCOMP_GPU_RANKS")
         found = json.loads(out.read_text(encoding="utf-8")) if out.exists() else None
     if found is not None:
-        ranks.say(**told(name, found))
+        ranks.say(**told(name, table()[name].about, found))
     if done.wrong:
         ranks.say(wrong=name, reason=done.wrong)
     return int(bool(done.wrong))
