@@ -22,6 +22,7 @@ import process
 import ranks
 
 LEAST_SECONDS = 30
+START_SECONDS = 12.0  # and to end
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +81,7 @@ def main() -> int:
             ranks.say(not_run=name, reason=f"{max(seconds, 0):.0f} s were left")
             continue
         given = [run.style, asked.seed, max(int(asked.programs * run.share), 1), asked.launch]
-        given += [int(seconds) - 5, free_port() if run.style == "axis" else 0]
+        given += [int(seconds - START_SECONDS), free_port() if run.style == "axis" else 0]
         todo = ranks.command(run.ranks, process.python("nccl_rank.py", asked.device, *given))
         if todo is None:
             ranks.say(not_run=name, reason=ranks.NO_MPIEXEC)
