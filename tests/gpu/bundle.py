@@ -16,7 +16,7 @@ import subprocess
 import sys
 import zipfile
 
-import tree
+import sources
 
 BUILT = ("libjaxccomp_cuda.so", "jaxccomp_gpu_tests")
 WHEELS = ("mpich>=4.3,<6", "mpi4py>=4.1,<5")
@@ -75,9 +75,9 @@ def download(folder: pathlib.Path, packages: list[str]) -> None:
 def tracked_bytes() -> int:
     """Of the files that git knows in this tree."""
     listed = subprocess.run(
-        ["git", "-C", str(tree.ROOT), "ls-files", "-z"], capture_output=True, check=True
+        ["git", "-C", str(sources.ROOT), "ls-files", "-z"], capture_output=True, check=True
     ).stdout
-    paths = [tree.ROOT / each.decode() for each in listed.split(b"\0") if each]
+    paths = [sources.ROOT / each.decode() for each in listed.split(b"\0") if each]
     return sum(path.stat().st_size for path in paths if path.is_file())
 
 

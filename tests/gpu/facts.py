@@ -11,7 +11,7 @@ import shutil
 import subprocess
 from importlib import metadata
 
-import tree
+import sources
 
 # As nvidia-smi calls them; a machine's, and those of a moment.
 DEVICE = (
@@ -54,8 +54,8 @@ def of_software() -> dict[str, str]:
         found["nvCOMP"] = pathlib.Path(nvcomp()).resolve().name
     found["CUDA driver"] = _said("nvidia-smi", "-q", pattern=r"CUDA Version\s*:\s*(\S+)")
     found["nvcc"] = _said("nvcc", "--version", pattern=r"release ([\d.]+)")
-    found["jaxccomp"] = tree.module("_version").__version__
-    found["revision"] = _said("git", "-C", str(tree.ROOT), "rev-parse", "HEAD", pattern=r"(\w+)")
+    found["jaxccomp"] = sources.module("_version").__version__
+    found["revision"] = _said("git", "-C", str(sources.ROOT), "rev-parse", "HEAD", pattern=r"(\w+)")
     return found | {
         "python": platform.python_version(),
         "kernel": platform.release(),

@@ -10,12 +10,12 @@ from typing import Any
 
 import process
 import ranks
-import tree
+import sources
 
-bed = tree.module("bench.testbed.bed")
-errors = tree.module("errors")
-launchers = tree.module("bench.testbed.launchers")
-plan = tree.module("bench.testbed.plan")
+bed = sources.module("bench.testbed.bed")
+errors = sources.module("errors")
+launchers = sources.module("bench.testbed.launchers")
+plan = sources.module("bench.testbed.plan")
 SLACK_SECONDS = 2.0  # to make and to remove it
 
 

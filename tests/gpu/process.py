@@ -13,10 +13,10 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 
-import tree
+import sources
 
-leftovers = tree.module("launch.leftovers")
-mps = tree.module("launch.mps")
+leftovers = sources.module("launch.leftovers")
+mps = sources.module("launch.mps")
 
 _GRACE_SECONDS = 8.0  # a launcher ends its ranks, a testbed takes its links away
 _MPS = "nvidia-cuda-mps"

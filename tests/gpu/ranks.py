@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 
 import process
-import tree
+import sources
 
 NO_DEVICE = 77
 # Of the GPU's memory, for the arrays of all ranks; the engine takes its own beside it.
@@ -31,7 +31,7 @@ def environment(build: pathlib.Path, device: str, ranks: int = 1) -> dict[str, s
     """What ranks are started with: the engine of ``build``, if there, and a share of the memory."""
     paths = {
         "PYTHONPATH": [
-            str(tree.ROOT),
+            str(sources.ROOT),
             str(build / "module"),
             os.environ.get("PYTHONPATH", ""),
         ],
@@ -46,9 +46,9 @@ def environment(build: pathlib.Path, device: str, ranks: int = 1) -> dict[str, s
 
 def no_gpu(device: str) -> str:
     """Why nothing can be run on that device; empty when it can be tried."""
-    if device == "cpu" or tree.module("launch.gpus").find().gpus:
+    if device == "cpu" or sources.module("launch.gpus").find().gpus:
         return ""
-    return f"no NVIDIA GPU here: {tree.module('launch.gpus').find().how}"
+    return f"no NVIDIA GPU here: {sources.module('launch.gpus').find().how}"
 
 
 def why_not(device: str, env: Mapping[str, str]) -> str:
