@@ -41,6 +41,7 @@ def gather(folder: pathlib.Path, build: pathlib.Path, module: pathlib.Path) -> N
     folder.mkdir(parents=True, exist_ok=True)
     for name in BUILT:
         shutil.copy2(build / name, folder / name)
+        subprocess.run(["strip", "--strip-unneeded", str(folder / name)], check=True)
     place = folder / "module/jaxccomp"
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
