@@ -57,8 +57,6 @@ def measure(name: str, asked: argparse.Namespace, seconds: float, cache: str) ->
     env.pop("XLA_PYTHON_CLIENT_MEM_FRACTION")  # `tune` shares the memory out
     # What one round has compiled the next need not.
     env |= {"JAX_COMPILATION_CACHE_DIR": cache, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
-    if asked.device == "cuda":
-        env["JAX_PLATFORMS"] = "cuda,cpu"
     train = pathlib.Path(__file__).with_name("accdp_train.py")
     with tempfile.TemporaryDirectory() as folder:
         out = pathlib.Path(folder, "tune.json")

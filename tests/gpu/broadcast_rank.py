@@ -4,11 +4,12 @@
 
 Each row of CASES is one line, printed by rank 0. `seconds` is the median over rounds, each from a
 barrier to the end of the slowest rank. `dispatch_us` is how long the call held the host's thread,
-and `held` which part of the whole that is, both of the rank that was held longest. `both_seconds`
-is for the broadcast and, dispatched right after it, a program of matrix products on the main
-stream that reads nothing of it; they are sized to take as long as the broadcast. `overlap` is the
-part of the shorter one that the longer one hid. `trace` says, for each rank, how long its wire and
-its codecs were busy in one call, and how much of the coding something was on the wire meanwhile.
+and `held` which part of the whole that is, both of the rank that was held longest; more than a
+twentieth is `host_blocked`, as it is on the CPU. `both_seconds` is for the broadcast and, dispatched
+right after it, a program of matrix products on the main stream that reads nothing of it; they are
+sized to take as long as the broadcast. `overlap` is the part of the shorter one that the longer one
+hid. `trace` says, for each rank, how long its wire and its codecs were busy in one call, and how
+much of the coding something was on the wire meanwhile.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from jaxccomp import _cuda
 
 world = jcc.init()
 ROUNDS = 3
+BLOCKED = 0.05  # of a broadcast's time, in which the call holds the host's thread
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,6 +117,7 @@ def measure(case: Case, x: jax.Array, w: jax.Array, want: np.ndarray) -> dict:
         "bytes_per_second": round(want.nbytes / alone.seconds),
         "dispatch_us": round(held * 1e6, 1),
         "held": round(held / alone.seconds, 4),
+        "host_blocked": held > BLOCKED * alone.seconds,
         "computed_seconds": round(computed.seconds, 5),
         "both_seconds": round(both.seconds, 5),
         "overlap": overlap(alone.seconds, computed.seconds, both.seconds),

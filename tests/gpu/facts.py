@@ -16,9 +16,9 @@ import sources
 # As nvidia-smi calls them; a machine's, and those of a moment.
 DEVICE = (
     *("name", "uuid", "driver_version", "compute_cap", "memory.total", "power.limit"),
-    *("clocks.max.sm", "clocks.max.memory", "compute_mode", "mig.mode.current", "ecc.mode.current"),
+    *("clocks.max.sm", "clocks.max.mem", "compute_mode", "mig.mode.current", "ecc.mode.current"),
 )
-MOMENT = ("clocks.sm", "clocks.memory", "temperature.gpu", "power.draw", "pstate")
+MOMENT = ("clocks.sm", "clocks.mem", "temperature.gpu", "power.draw", "pstate")
 # What no check may change.
 SETTINGS = ("compute_mode", "mig.mode.current", "power.limit", "ecc.mode.current")
 
@@ -78,12 +78,12 @@ def nvcomp() -> str:
 def _query(fields: tuple[str, ...]) -> dict[str, str]:
     """What nvidia-smi says of the first GPU."""
     text = _run("nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader")
-    lines = text.splitlines()
-    return (
-        dict(zip(fields, (each.strip() for each in lines[0].split(",")), strict=False))
-        if (lines)
-        else {}
-    )
+    if text:
+        values = (each.strip() for each in text.splitlines()[0].split(","))
+        return dict(zip(fields, values, strict=False))
+    # One field that it does not know makes it refuse them all.
+    alone = [_query((each,)) for each in fields] if len(fields) > 1 else []
+    return {name: value for found in alone for name, value in found.items()}
 
 
 def _said(*command: str, pattern: str) -> str:

@@ -86,6 +86,13 @@ def test_every_file_has_the_device_and_its_versions(gpu_machine, monkeypatch, ca
     assert f"of 540 s; written to {gpu_machine}/out" in out[1]
 
 
+def test_a_field_that_nvidia_smi_does_not_know_takes_no_other_along(gpu_machine):
+    text = SMI.replace("#!/bin/sh", '#!/bin/sh\ncase "$*" in *pstate*) exit 2 ;; esac')
+    (gpu_machine / "bin/nvidia-smi").write_text(text)
+    assert facts.of_moment()["clocks.sm"] == "345 MHz" and "pstate" not in facts.of_moment()
+    assert facts.of_device()["compute_mode"] == "Default"
+
+
 def test_what_is_wrong_and_what_was_not_run_is_said(gpu_machine, monkeypatch, capsys):
     parts = {
         "wrong": says("import sys; print('no json'); sys.exit('two\\nlines')"),
