@@ -20,7 +20,7 @@ import models
 import jaxccomp as jcc
 
 BATCHES = 4  # that are trained on in turns
-RATE, MOMENTUM = 0.01, 0.9
+RATE, MOMENTUM = 0.001, 0.9
 
 
 def make_step(model: models.Model, replicas: int):

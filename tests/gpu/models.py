@@ -131,7 +131,7 @@ def resnet(widths: tuple[int, ...], blocks: int, side: int = 32, labels: int = 1
             inner = _convolved(jax.nn.relu(_normalised(x)), block["convs"][0], stride)
             inner = _convolved(jax.nn.relu(_normalised(inner)), block["convs"][1])
             x = inner + (x if skip is None else _convolved(x, skip, stride))
-        return _cross_entropy(_apply(params["head"], x.mean((1, 2))), y)
+        return _cross_entropy(_apply(params["head"], jax.nn.relu(_normalised(x)).mean((1, 2))), y)
 
     return {
         "make": make,
