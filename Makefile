@@ -30,7 +30,8 @@ export JAXCCOMP_MPI_TESTS ?= $(CURDIR)/build/$(VENV)/libjaxccomp_mpi_tests.so
 export JAXCCOMP_FAKE_CUDA ?= $(CURDIR)/build/$(VENV)/libjaxccomp_fake_cuda.so
 
 .PHONY: demo install test test-cpp test-unit test-spmd test-mpi test-openmpi test-newest-unit \
-	test-newest-mpi test-newest-spmd fuzz cuda cuda-wheel cuda-report gpu-check gpu-module lint clean
+	test-newest-mpi test-newest-spmd fuzz cuda cuda-wheel cuda-report gpu-check gpu-module gpu-bundle \
+	lint clean
 
 demo: install
 	$(VENV)/bin/mpiexec -n $(RANKS) $(VENV)/bin/python examples/flax_data_parallel.py
@@ -129,9 +130,23 @@ gpu-module: cuda
 		-DCMAKE_LIBRARY_OUTPUT_DIRECTORY="$$(realpath $(BUILD_CUDA))/module/jaxccomp" && \
 	cmake --build $(BUILD_CUDA)/objects -j"$$(nproc)" --target _core
 
-# All that a GPU is needed for, or one PART of it (tests/gpu/check.py); 77 where there is none.
-gpu-check: cuda $(if $(filter collectives,$(or $(PART),collectives)),gpu-module)
-	$(PYTHON) tests/gpu/check.py $(BUILD_CUDA) docs/results/gpu $(PART)
+# All that a GPU is needed for within GPU_SECONDS, or the parts named in PART (tests/gpu/check.py);
+# 77 where there is none. RESUME=1 leaves out what docs/results/gpu has of this GPU and these sources.
+GPU_SECONDS ?= 540
+RESULTS ?= docs/results/gpu
+gpu-check: gpu-module
+	$(PYTHON) tests/gpu/check.py $(BUILD_CUDA) $(RESULTS) $(PART) --seconds $(GPU_SECONDS) \
+		$(if $(RESUME),--resume)
+
+# What a machine with a GPU (Hopper) and no network needs, in one folder (tests/gpu/README.md).
+BUNDLE := build/gpu
+gpu-bundle: $(VENV_NEWEST)/.installed
+	cmake -S . -B $(BUNDLE)-objects -DCMAKE_BUILD_TYPE=Release -DJAXCCOMP_BUILD_CUDA=ON \
+		-DJAXCCOMP_BUILD_MODULE=OFF -DCMAKE_CUDA_ARCHITECTURES=90-real \
+		-DCMAKE_BUILD_RPATH_USE_ORIGIN=ON
+	cmake --build $(BUNDLE)-objects -j2 --target jaxccomp_cuda jaxccomp_gpu_tests
+	$(VENV_NEWEST)/bin/python tests/gpu/bundle.py $(BUNDLE) $(BUNDLE)-objects \
+		"$$(echo $(WHEELS)/$(VENV_NEWEST)/*.whl)" $(BUNDLE_OPTIONS)
 
 # What the compiler says of each kernel: registers, spills, shared memory, bytes of machine code.
 cuda-report: cuda

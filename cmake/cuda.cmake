@@ -22,8 +22,10 @@ if(NOT CMAKE_CUDA_COMPILER)
                       "on the PATH, name it with -DCMAKE_CUDA_COMPILER=/path/to/nvcc, or leave "
                       "JAXCCOMP_BUILD_CUDA off")
 endif()
-# A100, H100 and H200, B200; and PTX for what comes after.
-set(CMAKE_CUDA_ARCHITECTURES 80-real 90-real 100)
+# A100, H100 and H200, B200; and PTX for what comes after. Fewer when told (make gpu-bundle).
+if(NOT CMAKE_CUDA_ARCHITECTURES)
+  set(CMAKE_CUDA_ARCHITECTURES 80-real 90-real 100)
+endif()
 enable_language(CUDA)
 set(CMAKE_CUDA_STANDARD 20)
 set(CMAKE_CUDA_STANDARD_REQUIRED ON)

@@ -48,6 +48,12 @@ def _add_ranks_per_gpu(parser: argparse.ArgumentParser) -> None:
         "--timeout", type=float, default=600, metavar="S", help="of each run (default: %(default)s)"
     )
     parser.add_argument(
+        "--within",
+        type=float,
+        metavar="S",
+        help="of all runs together; what there is no time for is told (default: no limit)",
+    )
+    parser.add_argument(
         "--bind-cores", choices=("auto", "none"), default="auto", help="default: %(default)s"
     )
     parser.add_argument("--json", metavar="FILE", help="also write the measurements there")
@@ -67,6 +73,8 @@ def run(arguments: argparse.Namespace) -> int:
         if len(result.error.splitlines()) > 1:
             print(f"\n{result.case.name}: {result.error}")
     print(f"\n{tuning_report.verdict(results)}")
+    if missing := tuning_report.left_out(results):
+        print(missing)
     if arguments.json:
         with open(arguments.json, "w", encoding="utf-8") as file:
             tuning_report.write(plan, results, file)
@@ -79,8 +87,9 @@ def _plan(arguments: argparse.Namespace) -> tuning.Plan:
     folder = os.path.dirname(os.path.abspath(arguments.json or "."))
     if not os.path.isdir(folder):
         raise errors.InvalidArgumentError(f"--json: there is no folder {folder!r}; make it first.")
-    for option in ("batch", "gpus", "rounds", "timeout"):
-        if getattr(arguments, option) < 1:
+    for option in ("batch", "gpus", "rounds", "timeout", "within"):
+        given = getattr(arguments, option)
+        if given is not None and given < 1:
             raise errors.InvalidArgumentError(f"--{option} must be at least 1.")
     used, no_mps = (), "no GPU"
     if arguments.device == "gpu":
@@ -105,6 +114,7 @@ def _plan(arguments: argparse.Namespace) -> tuning.Plan:
         no_mps=no_mps,
         rounds=arguments.rounds,
         timeout_seconds=arguments.timeout,
+        within_seconds=arguments.within,
         bind_cores=arguments.bind_cores == "auto",
     )
 

@@ -137,6 +137,12 @@ def _stop(environ: dict[str, str], mark: str) -> None:
     leftovers.kill(mark)
 
 
+def quit(pipes: str, environ: Mapping[str, str] = os.environ) -> None:
+    """Asks the daemon behind a folder of pipes to end, whoever has started it."""
+    if not why_not(environ):
+        _ask("quit", dict(environ) | {PIPES: pipes})
+
+
 def _ask(what: str, environ: Mapping[str, str]) -> int | None:
     """The status of a command to the daemon; None when there is no answer in time."""
     try:

@@ -12,6 +12,7 @@ import dataclasses
 import os
 import statistics
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 
 from jaxccomp import errors
@@ -50,11 +51,21 @@ class Case:
 
 @dataclasses.dataclass
 class Result:
-    """What was measured of a case: samples per second by round, or what went wrong."""
+    """What was measured of a case.
+
+    Attributes:
+      case: it.
+      rounds: samples per second in each.
+      error: what went wrong, or why it was left out altogether.
+      left_out: rounds that there was no time for.
+      seconds: what its longest run took.
+    """
 
     case: Case
     rounds: list[float] = dataclasses.field(default_factory=list)
     error: str = ""
+    left_out: int = 0
+    seconds: float = 0.0
 
     @property
     def median(self) -> float | None:
@@ -75,6 +86,7 @@ class Plan:
       no_mps: why MPS cannot be used; "" when it can.
       rounds: how often each case runs.
       timeout_seconds: for each run.
+      within_seconds: for all runs together; None: as long as they take.
       bind_cores: whether ranks are bound.
     """
 
@@ -86,6 +98,7 @@ class Plan:
     no_mps: str = ""
     rounds: int = 3
     timeout_seconds: float = 600.0
+    within_seconds: float | None = None
     bind_cores: bool = True
 
     def cases(self) -> list[Case]:
@@ -130,28 +143,65 @@ def measure(
     plan: Plan,
     tell: Callable[[str], None] = lambda line: None,
     run: Callable[[Plan, Case], float] | None = None,
+    now: Callable[[], float] = time.monotonic,
 ) -> list[Result]:
     """Runs all cases in turns, round by round, so that a slow minute slows all of them.
+
+    With ``within_seconds`` a run begins only while there is time for one that takes as long as this
+    case's longest, or any case's where it has not run yet. Turns without MPS then come last.
 
     Args:
       plan: what to measure.
       tell: gets a line about what runs now.
       run: measures one case once, by default `run_once`; raises LaunchError when it cannot.
+      now: the clock, in seconds.
 
     Returns:
       One result per case. A case that fails once is not tried again.
     """
-    results = [Result(case, error=case.why_not) for case in plan.cases()]
+    results, begin = [Result(case, error=case.why_not) for case in plan.cases()], now()
+    turns = results
+    if plan.within_seconds is not None and not plan.no_mps:
+        turns = sorted(results, key=lambda each: each.case.mps is False)
     for number in range(plan.rounds):
-        for result in results:
+        for result in turns:
             if result.error:
                 continue
+            start = now()
+            limit, reason = _time_for(result, results, plan, start - begin)
+            if reason:
+                _leave_out(result, reason)
+                continue
             tell(f"round {number + 1} of {plan.rounds}: {result.case.name}")
+            limited = dataclasses.replace(plan, timeout_seconds=limit)
             try:
-                result.rounds.append((run or run_once)(plan, result.case))
+                result.rounds.append((run or run_once)(limited, result.case))
             except errors.LaunchError as error:
-                result.error = str(error)
+                if limit < plan.timeout_seconds and now() - start >= limit:
+                    _leave_out(result, f"not done in the {limit:.0f} s that were left")
+                else:
+                    result.error = str(error)
+            result.seconds = max(result.seconds, now() - start)
     return results
+
+
+def _time_for(
+    result: Result, results: Sequence[Result], plan: Plan, used: float
+) -> tuple[float, str]:
+    """Seconds that the next run may take, or why there are none."""
+    if plan.within_seconds is None:
+        return plan.timeout_seconds, ""
+    left = plan.within_seconds - used
+    needed = result.seconds or max(each.seconds for each in results)
+    if left <= needed:
+        return 0.0, f"{max(left, 0):.0f} s were left, and runs take up to {needed:.0f} s"
+    return min(plan.timeout_seconds, left), ""
+
+
+def _leave_out(result: Result, reason: str) -> None:
+    result.left_out += 1
+    if not result.rounds:
+        result.error = f"left out: {reason}"
 
 
 def run_once(plan: Plan, case: Case) -> float:

@@ -70,6 +70,16 @@ def verdict(results: Sequence[Result]) -> str:
     return text
 
 
+def left_out(results: Sequence[Result]) -> str:
+    """What there was no time for; empty when there was for all."""
+    said = [
+        f"{each.case.name} ({each.left_out} more round(s))" if each.rounds else each.case.name
+        for each in results
+        if each.left_out
+    ]
+    return f"left out for lack of time (--within): {', '.join(said)}" if said else ""
+
+
 def write(plan: Plan, results: Sequence[Result], file: TextIO) -> None:
     """Writes all of it as one JSON object."""
     winner = best(results)
@@ -79,6 +89,7 @@ def write(plan: Plan, results: Sequence[Result], file: TextIO) -> None:
         "batch": plan.batch,
         "best": winner and winner.case.name,
         "verdict": verdict(results),
+        "left_out": left_out(results),
         "cases": [
             {
                 "name": result.case.name,
@@ -89,6 +100,7 @@ def write(plan: Plan, results: Sequence[Result], file: TextIO) -> None:
                 "device_batch": result.case.device_batch,
                 "samples_per_second": result.median,
                 "rounds": result.rounds,
+                "rounds_left_out": result.left_out,
                 "ratio": result.median / results[0].median
                 if result.median and results[0].median
                 else None,

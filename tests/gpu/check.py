@@ -1,40 +1,58 @@
 """Checks and measures on this machine's GPU what can be, and writes docs/results/gpu/*.json.
 
-    python tests/gpu/check.py BUILD_FOLDER OUTPUT_FOLDER [PART ...]
+    python tests/gpu/check.py BUILD_FOLDER OUTPUT_FOLDER [PART ...] [--seconds S] [--resume]
 
-The parts are the rows of PARTS; all of them run when none is named. Each part's file says which
-device it ran on, what was found, and what could not be run and why. Exits with 1 where something is
-wrong, and with 77 where there is no GPU.
+The parts are the rows of PARTS; all of them run when none is named, within the seconds, 540 unless
+told: each is given its share, and what one leaves goes to those after it. Each part's file says on
+which device, with which versions and clocks it ran, what was found, and what could not be run and
+why. --resume leaves out parts whose file of the same device, versions and sources is complete.
+
+Exit status: 0, nothing is wrong (parts that were not run say so); 1, something is wrong; 2, the
+arguments are; 77, there is no GPU.
 """
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
-import importlib.util
 import json
 import os
 import pathlib
 import shutil
-import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 
-NO_DEVICE = 77
+import facts
+import process
+import ranks
+
+NO_DEVICE = ranks.NO_DEVICE
+SECONDS = 540
 # What the sanitizers run: they slow kernels down a hundredfold.
 SANITIZED = ("int8", "onebit", "compute", "lossless")
+# Left to a script of the time that it is given, so that it ends by itself.
+_MARGIN_SECONDS = 5
 
-# The commands of a part, given the C++ program; or why it cannot be run here.
+# The commands of a part, given the C++ program; or why it cannot be run here. "{seconds}" in a
+# command stands for what it may take.
 Commands = list[list[str]] | str
 
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """What is checked in one go, and the seconds that it may take."""
+    """What is checked in one go.
+
+    Attributes:
+      what: it is.
+      seconds: that it may take; if it takes them all something is wrong.
+      commands: for the program.
+      least: seconds without which it is not begun.
+    """
 
     what: str
     seconds: int
     commands: Callable[[str], Commands]
+    least: int = 20
 
 
 def sanitized(tool: str) -> Callable[[str], Commands]:
@@ -54,117 +72,210 @@ def sanitized(tool: str) -> Callable[[str], Commands]:
 
 def nvcomp(program: str) -> Commands:
     """With the library that JAXCCOMP_LIBNVCOMP or a wheel has."""
-    return [[program, "all", "nvcomp"]] if find_nvcomp() else "nvCOMP is not found"
+    return [[program, "all", "nvcomp"]] if facts.nvcomp() else "nvCOMP is not found"
 
 
-def collectives(program: str) -> Commands:
-    """Starts its ranks by itself."""
-    script = pathlib.Path(__file__).with_name("collectives.py")
-    return [[sys.executable, "-P", str(script), str(pathlib.Path(program).parent)]]
+def script(name: str, *arguments: str) -> Callable[[str], Commands]:
+    """A script beside this one, which starts its ranks by itself."""
+
+    def commands(program: str) -> Commands:
+        build = str(pathlib.Path(program).parent)
+        return [[*process.python(name), build, *arguments, "--seconds", "{seconds}"]]
+
+    return commands
 
 
-def nccl(program: str) -> Commands:
-    """With 2 ranks all that is asked for, with 4 less: NCCL does not promise that as many work."""
-    mpiexec = pathlib.Path(sys.executable).parent / "mpiexec"
-    if not mpiexec.exists() or importlib.util.find_spec("jaxccomp") is None:
-        return "jaxccomp is not installed in the Python that runs this, or has no mpiexec beside it"
-    script = str(pathlib.Path(__file__).with_name("nccl.py"))
-    return [
-        [str(mpiexec), "-n", str(ranks), sys.executable, "-P", script, str(programs)]
-        for ranks, programs in ((2, 1000), (4, 200))
-    ]
-
-
-def traced(program: str) -> Commands:
-    """In a process of its own, as it takes flags of XLA."""
-    if importlib.util.find_spec("jaxccomp") is None:
-        return "jaxccomp is not installed in the Python that runs this"
-    return [[sys.executable, "-P", str(pathlib.Path(__file__).with_name("traced.py"))]]
-
-
-# The first four are to end within nine minutes together, each of the others within as many.
 PARTS = {
-    "kernels": Part("kernels and the device: bits, rates", 180, lambda program: [[program]]),
+    "kernels": Part(
+        "kernels and the device: bits, rates", 180, lambda program: [[program]], least=40
+    ),
     "nvcomp": Part("nvCOMP's codecs beside lossless: bits, rates", 120, nvcomp),
-    "memcheck": Part("kernels under compute-sanitizer", 120, sanitized("memcheck")),
-    "racecheck": Part("kernels under compute-sanitizer", 120, sanitized("racecheck")),
-    "collectives": Part("jitted collectives of 1, 2 and 4 ranks on the GPU", 500, collectives),
-    "traced": Part("the traced plane's codecs: bits, CUDA graphs, rates", 240, traced),
-    "nccl": Part("random programs of NCCL's and the engine's operations", 240, nccl),
+    "memcheck": Part("kernels under compute-sanitizer", 150, sanitized("memcheck"), least=40),
+    "racecheck": Part("kernels under compute-sanitizer", 150, sanitized("racecheck"), least=40),
+    "collectives": Part(
+        "jitted collectives of 1, 2 and 4 ranks on the GPU",
+        500,
+        script("collectives.py"),
+        least=60,
+    ),
+    "traced": Part(
+        "the traced plane's codecs: bits, CUDA graphs, rates",
+        240,
+        script("traced.py"),
+        least=30,
+    ),
+    "nccl": Part(
+        "random programs of NCCL's, the engine's and XLA's operations",
+        300,
+        script("nccl.py"),
+        least=60,
+    ),
+    "broadcast": Part(
+        "broadcast over a slow link: compressed, per hop, raw; overlap",
+        300,
+        script("broadcast.py"),
+        least=60,
+    ),
+    "accdp": Part(
+        "several processes of a training on the GPU, and their rivals",
+        500,
+        script("accdp.py"),
+        least=60,
+    ),
 }
 
 
-def find_nvcomp() -> str:
-    """The path of libnvcomp.so.6 that the package takes; empty where it is not found."""
-    file = pathlib.Path(__file__).parents[2] / "jaxccomp/_libraries.py"
-    spec = importlib.util.spec_from_file_location("_libraries", file)
-    assert spec is not None and spec.loader is not None
-    libraries = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(libraries)
-    return libraries.find("nvcomp")
+def share(name: str, waiting: Sequence[str], left: float) -> float:
+    """Seconds for a part, when the parts ``waiting`` come after it.
 
-
-def run(name: str, program: str) -> tuple[dict, int]:
-    """Runs a part: what goes into its file, and its exit status."""
+    Everybody's least comes first; the rest goes by what each can use beyond that.
+    """
     part = PARTS[name]
-    start, status, lines, failures = time.monotonic(), 0, [], []
+    rest = left - part.least - sum(PARTS[each].least for each in waiting)
+    more = part.seconds - part.least
+    wanted = more + sum(PARTS[each].seconds - PARTS[each].least for each in waiting)
+    given = part.least + (max(rest, 0) * more / wanted if wanted else 0)
+    return min(part.seconds, given, left)
+
+
+def run(name: str, program: str, seconds: float) -> tuple[dict, int]:
+    """Runs a part: what goes into its file, and its exit status."""
+    part, clock = PARTS[name], process.Clock(seconds)
     todo = part.commands(program)
     if isinstance(todo, str):
-        return {"part": name, "not_run": todo}, 0
-    library = find_nvcomp()
+        return {"not_run": todo}, 0
+    if seconds < part.least:
+        return {"not_run": f"{seconds:.0f} s were left, and it takes at least {part.least}"}, 0
+    status, lines, failures, cut = 0, [], [], []
+    library = facts.nvcomp()
     environment = os.environ | ({"JAXCCOMP_LIBNVCOMP": library} if library else {})
-    for command in todo:
-        left = part.seconds - (time.monotonic() - start)
-        shown = " ".join(map(str, [pathlib.Path(command[0]).name, *command[1:]]))
-        try:
-            done = subprocess.run(
-                command, capture_output=True, text=True, timeout=max(left, 1), env=environment
-            )
-        except subprocess.TimeoutExpired:
-            failures.append(f"{shown}: not done in {part.seconds} s, with all before it")
-            status = status or 1
-            break
-        if done.returncode == NO_DEVICE:
-            return {"part": name, "not_run": done.stderr.strip()}, NO_DEVICE
-        if done.returncode:
+    for number, command in enumerate(todo):
+        given = clock.left
+        if given <= 0:
+            cut.append(f"{_shown(command)}: no time was left of {seconds:.0f} s")
+            continue
+        told = max(int(given) - _MARGIN_SECONDS, 1)
+        command = [each.replace("{seconds}", str(told)) for each in command]
+        done = process.run(command, environment, given, "JAXCCOMP_GPU_CHECK")
+        if done.status == NO_DEVICE and not done.late:
+            return {"not_run": done.said.strip()[-1500:], "lines": lines}, NO_DEVICE
+        lines += ranks.rows(done.output)
+        if done.late and seconds < part.seconds:
+            # Nothing hung: this run as a whole had no more time for it.
+            cut.append(f"{_shown(command)}: not done in its {seconds:.0f} s")
+        elif done.wrong:
             status = 1
-            failures.append(f"{shown}: exit status {done.returncode}: {done.stderr[-2000:]}")
-        lines += [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    seconds = round(time.monotonic() - start, 1)
-    return {"part": name, "seconds": seconds, "failures": failures, "lines": lines}, status
+            failures.append(f"{_shown(command)}: {done.wrong}")
+        if done.late:
+            cut += [f"{_shown(each)}: no time was left" for each in todo[number + 1 :]]
+            break
+    found = {"seconds": round(clock.used, 1), "failures": failures, "lines": lines}
+    return found | ({"not_done": cut} if cut else {}), status
 
 
-def main(build: str, output: str, *chosen: str) -> int:
+def _shown(command: Sequence[str]) -> str:
+    return " ".join([pathlib.Path(command[0]).name, *command[1:]])
+
+
+def is_complete(path: pathlib.Path, device: dict, software: dict) -> bool:
+    """Whether a part's file needs no other run."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    same = found.get("device") == device and found.get("software") == software
+    gaps = ("failures", "not_run", "not_done")
+    return same and not any(found.get(each) for each in gaps)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the chosen parts, or all; returns the exit status."""
-    unknown = set(chosen) - set(PARTS)
-    if unknown:
-        print(f"no part {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
+    asked = _arguments(arguments)
+    chosen = asked.parts or list(PARTS)
+    if unknown := sorted(set(chosen) - set(PARTS)):
+        print(f"no part {', '.join(unknown)}; there are {', '.join(PARTS)}")
         return 2
-    program = str(pathlib.Path(build, "jaxccomp_gpu_tests").resolve())
-    folder = pathlib.Path(output)
-    worst = 0
-    for name in chosen or PARTS:
-        found, status = run(name, program)
-        if status == NO_DEVICE:
-            print(found["not_run"])
-            return NO_DEVICE
-        folder.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(found, indent=1) + "\n"
-        pathlib.Path(folder, f"{name}.json").write_text(text, encoding="utf-8")
-        print(f"{name} ({PARTS[name].what}): {summary(found)}")
-        worst = max(worst, status)
-    return worst
+    if asked.seconds <= 0:
+        print(f"--seconds must be positive, not {asked.seconds:g}")
+        return 2
+    if why := ranks.no_gpu("cuda"):
+        print(why)
+        return NO_DEVICE
+    clock = process.Clock(asked.seconds)
+    program = str(pathlib.Path(asked.build, "jaxccomp_gpu_tests").resolve())
+    device, software = facts.of_device(), facts.of_software()
+    folder = pathlib.Path(asked.output)
+    folder.mkdir(parents=True, exist_ok=True)
+    if asked.resume:
+        done = [each for each in chosen if is_complete(folder / f"{each}.json", device, software)]
+        chosen = [each for each in chosen if each not in done]
+        for each in done:
+            print(f"{each}: left out, its file is complete")
+    statuses = []
+    for number, name in enumerate(chosen):
+        before = facts.of_moment()
+        found, status = run(name, program, share(name, chosen[number + 1 :], clock.left))
+        row = {"part": name, "what": PARTS[name].what, "device": device, "software": software}
+        row |= {"moments": [before, facts.of_moment()]}
+        if changed := _changed(device):
+            found["failures"] = [*found.get("failures", []), changed]
+            status = 1
+        text = json.dumps(row | found, indent=1) + "\n"
+        (folder / f"{name}.json").write_text(text, encoding="utf-8")
+        print(f"{name}: {summary(found)}", flush=True)
+        statuses.append(status)
+    print(f"{clock.used:.0f} of {asked.seconds:g} s; written to {folder}")
+    if statuses and set(statuses) == {NO_DEVICE}:
+        return NO_DEVICE
+    return int(1 in statuses)
+
+
+def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("build", help="the folder with jaxccomp_gpu_tests (`make cuda`)")
+    parser.add_argument("output", help="where the files go")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
+    parser.add_argument(
+        "--seconds", type=float, default=SECONDS, help="for all of it (default: %(default)s)"
+    )
+    parser.add_argument("--resume", action="store_true", help="leave out what is complete")
+    return parser.parse_args(arguments)
+
+
+def _changed(before: dict) -> str:
+    """Which settings of the GPU are not what they were; empty when all are."""
+    now = facts.of_device()
+    changed = [
+        f"{each} was {before[each]} and is {now[each]}"
+        for each in facts.SETTINGS
+        if each in before and each in now and before[each] != now[each]
+    ]
+    return f"the GPU's settings have changed: {', '.join(changed)}" if changed else ""
 
 
 def summary(found: dict) -> str:
     """What came of a part, in a line."""
-    if "not_run" in found:
-        return f"not run: {found['not_run']}"
-    said: Sequence[str] = found["failures"] or ["good"]
-    return f"{found['seconds']} s, {len(found['lines'])} results; {'; '.join(said)}"
+    if "not_run" in found and not found.get("failures"):
+        return f"not run: {_line(found['not_run'])}"
+    said = [f"WRONG: {_line(each)}" for each in found["failures"]] or ["good"]
+    lines = found.get("lines", [])
+    said += [
+        f"{row['not_run']} not run: {_line(row.get('reason', ''))}"
+        for row in lines
+        if "not_run" in row
+    ]
+    said += [_line(each) for each in found.get("not_done", ())]
+    return f"{'; '.join(said)} ({found.get('seconds', 0)} s, {len(lines)} results)"
+
+
+def _line(text: str, most: int = 300) -> str:
+    """A text in a line, and in so many letters."""
+    line = " | ".join(filter(None, (each.strip() for each in text.splitlines())))
+    return line if len(line) <= most else f"{line[: most - 3]}..."
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 3:
-        sys.exit(__doc__)
-    sys.exit(main(*sys.argv[1:]))
+    process.end_on_signals()
+    sys.exit(main())

@@ -9,46 +9,20 @@ the call.
 from __future__ import annotations
 
 import json
-import statistics
 import sys
-import time
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from mpi4py import MPI
+from timing import overlap, products, timed
 
 import jaxccomp as jcc
 
 CODECS = (None, "lossless", "int8:block=256", "bf16|lossless")
-ROUNDS = 5
 world = jcc.init()
 COLLECTIVES = {
     "bcast": lambda x, codec: jcc.bcast(x, codec=codec),
     "allreduce": lambda x, codec: jcc.allreduce(x, codec=codec),
 }
-
-
-def timed(function, *operands):
-    """(seconds of the slowest rank, seconds of the host's thread), medians."""
-    jax.block_until_ready(function(*operands))
-    jax.block_until_ready(function(*operands))
-    whole, held = [], []
-    for _ in range(ROUNDS):
-        MPI.COMM_WORLD.Barrier()
-        start = time.perf_counter()
-        results = function(*operands)
-        held.append(time.perf_counter() - start)
-        jax.block_until_ready(results)
-        seconds = time.perf_counter() - start
-        whole.append(MPI.COMM_WORLD.allreduce(seconds, op=MPI.MAX))
-    jcc.check()
-    return statistics.median(whole), statistics.median(held)
-
-
-def products(w):
-    """Computation that reads nothing of a collective: some tens of milliseconds on a GPU."""
-    return jax.lax.fori_loop(0, 20, lambda _, each: jnp.tanh(each @ w), w)
 
 
 def measure(name, codec, x, w):
@@ -68,7 +42,7 @@ def measure(name, codec, x, w):
         "dispatch_us": round(held * 1e6, 1),
         "computed_seconds": round(computed, 6),
         "both_seconds": round(both, 6),
-        "overlap": round((alone + computed - both) / min(alone, computed), 2),
+        "overlap": overlap(alone, computed, both),
     }
 
 

@@ -123,6 +123,7 @@ def no_gpu(monkeypatch, tmp_path):
         (["tune", "ranks-per-gpu", HERE], "there is no GPU here: nvidia-smi is not on PATH"),
         (["tune", "ranks-per-gpu", "no.py"], "there is no file 'no.py'"),
         (["tune", "ranks-per-gpu", "--device", "cpu", "--rounds", "0", HERE], "--rounds"),
+        (["tune", "ranks-per-gpu", "--device", "cpu", "--within", "0", HERE], "--within"),
         (["tune", "ranks-per-gpu", "--device", "cpu", "--ranks-per-gpu", "a", HERE], "1,2,4"),
         (["tune", "ranks-per-gpu", "--device", "cpu", "--json", "no/a", HERE], "no folder"),
         (["run", "-n", "2", "--log-dir", f"{HERE}/logs", HERE], "no logs can be written"),
@@ -146,3 +147,68 @@ def test_a_missing_mps_is_told(no_gpu):
     with pytest.raises(errors.LaunchError, match="nvidia-cuda-mps-control is not on PATH"):
         with mps.running(GPU):
             raise AssertionError
+
+
+def within(seconds, takes, **changes):
+    """Results, and what has run, when runs take so long by a clock of the test's own."""
+    clock, ran = [100.0], []
+
+    def run(limited, case):
+        ran.append(case.name)
+        clock[0] += min(takes[case.name], limited.timeout_seconds)
+        if takes[case.name] > limited.timeout_seconds:
+            raise errors.LaunchError(f"not done after {limited.timeout_seconds:g} s")
+        return 10.0
+
+    chosen = plan(within_seconds=seconds, **changes)
+    results = tuning.measure(chosen, run=run, now=lambda: clock[0])
+    return {each.case.name: each for each in results}, ran, clock[0] - 100
+
+
+def test_within_a_time_what_does_not_fit_is_left_out():
+    takes = {"1 process": 10, "2 processes": 10, "1 process, 2 times the batch": 10}
+    results, ran, used = within(45, takes, counts=[1, 2], rounds=3)
+    assert ran == [*takes, "1 process"] and used == 40
+    assert len(results["1 process"].rounds) == 2 and results["1 process"].left_out == 1
+    assert results["2 processes"].median == 10.0 and results["2 processes"].left_out == 2
+    said = tuning_report.left_out(list(results.values()))
+    assert "1 process (1 more round(s)), 2 processes (2 more round(s))" in said
+    assert "vmap" not in said  # has another reason
+
+
+def test_within_a_time_that_is_enough_nothing_is_left_out():
+    takes = {"1 process": 10, "2 processes": 10, "1 process, 2 times the batch": 10}
+    results, ran, _ = within(1000, takes, counts=[1, 2], rounds=2)
+    assert ran == [*takes, *takes] and not tuning_report.left_out(list(results.values()))
+
+
+def test_a_case_that_never_ran_says_that_it_was_left_out():
+    takes = {"1 process": 30, "2 processes": 30, "1 process, 2 times the batch": 30}
+    results, _, used = within(50, takes, counts=[1, 2], rounds=1)
+    assert used <= 50
+    assert results["2 processes"].error == ("left out: 20 s were left, and runs take up to 30 s")
+    written = io.StringIO()
+    tuning_report.write(plan(), list(results.values()), written)
+    row = json.loads(written.getvalue())["cases"][1]
+    assert row["not_measured"].startswith("left out") and row["rounds_left_out"] == 1
+    assert "2 processes" in json.loads(written.getvalue())["left_out"]
+
+
+def test_a_run_that_outlasts_the_time_is_ended_and_no_failure_of_its_own():
+    takes = {"1 process": 10, "2 processes": 300, "1 process, 2 times the batch": 10}
+    results, _, used = within(60, takes, counts=[1, 2], rounds=1, timeout_seconds=100)
+    assert used == 60
+    assert results["2 processes"].error == "left out: not done in the 50 s that were left"
+
+
+def test_a_run_that_outlasts_its_own_limit_is_a_failure():
+    takes = {"1 process": 10, "2 processes": 300, "1 process, 2 times the batch": 10}
+    results, _, _ = within(600, takes, counts=[1, 2], rounds=1, timeout_seconds=100)
+    assert results["2 processes"].error == "not done after 100 s"
+    assert not results["2 processes"].left_out
+
+
+def test_within_a_time_turns_without_mps_come_last():
+    takes = dict.fromkeys((case.name for case in plan(counts=[2], gpus=GPU).cases()), 10)
+    _, ran, _ = within(1000, takes, counts=[2], gpus=GPU, vmap=True, rounds=1)
+    assert ran[-1] == "2 processes, no MPS" and ran[:2] == ["1 process", "2 processes, MPS"]

@@ -1,0 +1,129 @@
+"""Several data-parallel processes on this machine's GPU: which number is best, beside its rivals.
+
+    python tests/gpu/accdp.py BUILD_FOLDER [--device cpu] [--models mlp-small,...]
+                              [--counts 1,2,4,8] [--rounds 3] [--seconds S] [--dry-run]
+
+For each model (models.py) runs `python -m jaxccomp tune ranks-per-gpu` on accdp_train.py, at equal
+batch: K processes with MPS and without, `vmap` over K replicas, and a larger batch. Prints one JSON
+object per line: the measurements of a model, what is best, and where processes lose. MPS daemons
+that run are left alone, none is left behind, and the GPU's compute mode is not touched. Exits with
+77 where there is no GPU. `--device cpu` runs the same on the CPU, to check this program.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import pathlib
+import sys
+import tempfile
+from typing import Any
+
+import process
+import ranks
+
+LEAST_SECONDS = 40  # for a model
+
+
+def table() -> dict[str, Any]:
+    """The models; imported only now, as they need JAX."""
+    return importlib.import_module("models").MODELS
+
+
+def told(name: str, about: str, found: dict) -> dict:
+    """A line: what `tune` has measured of a model, and what that says of several processes."""
+    rows = [row for row in found["cases"] if row.get("samples_per_second")]
+    base = found["cases"][0].get("samples_per_second")
+    same = [row for row in rows if row["device_batch"] == found["cases"][0]["device_batch"]]
+    shared = [row for row in same if row["processes"] > 1]
+    rivals = [row for row in rows if row["processes"] == 1 and row is not found["cases"][0]]
+    best = max(shared, key=lambda row: row["samples_per_second"], default=None)
+    line = {"model": name, "about": about, "verdict": found["verdict"]}
+    if best and base:
+        line |= {"best_processes": best["name"], "ratio": round(best["ratio"], 3)}
+        line["rivals"] = {row["name"]: round(row["ratio"], 3) for row in rivals}
+        ahead = [
+            row["name"] for row in rivals if row["samples_per_second"] > best["samples_per_second"]
+        ]
+        line["loses_to"] = ahead + (["1 process"] if best["ratio"] < 1 else [])
+    return line | {"left_out": found["left_out"], "cases": found["cases"]}
+
+
+def measure(name: str, asked: argparse.Namespace, seconds: float, cache: str) -> int:
+    """Measures a model within the seconds; 1 where something was wrong."""
+    clock, build = process.Clock(seconds), pathlib.Path(asked.build).resolve()
+    env = ranks.environment(build, asked.device)
+    env.pop("XLA_PYTHON_CLIENT_MEM_FRACTION")  # `tune` shares the memory out
+    # What one round has compiled the next need not.
+    env |= {"JAX_COMPILATION_CACHE_DIR": cache, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+    train = pathlib.Path(__file__).with_name("accdp_train.py")
+    with tempfile.TemporaryDirectory() as folder:
+        out = pathlib.Path(folder, "tune.json")
+        command = [sys.executable, "-P", "-m", "jaxccomp", "tune", "ranks-per-gpu"]
+        command += ["--ranks-per-gpu", asked.counts, "--rounds", str(asked.rounds)]
+        command += ["--batch", str(asked.batch or table()[name].batch)]
+        command += ["--device", "cpu" if asked.device == "cpu" else "gpu", "--json", str(out)]
+        # The last run may be ended at its time, and ends then.
+        command += ["--within", str(max(clock.left - 12, 1)), str(train), name]
+        command += ["--batch", "{batch}", "--replicas", "{replicas}"]
+        command += ["--seconds", str(asked.step_seconds)]
+        done = process.run(command, env, clock.left, "JAXCCOMP_GPU_RANKS")
+        found = json.loads(out.read_text(encoding="utf-8")) if out.exists() else None
+    if found is not None:
+        ranks.say(**told(name, table()[name].about, found))
+    if done.wrong:
+        ranks.say(wrong=name, reason=done.wrong)
+    return int(bool(done.wrong))
+
+
+def main() -> int:
+    """Runs what can be run, and says what cannot."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("build")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument(
+        "--models", default="", help="rows of MODELS in models.py (default: all but tiny)"
+    )
+    parser.add_argument("--counts", default="1,2,4,8", help="processes (default: %(default)s)")
+    parser.add_argument("--batch", type=int, help="of the device (default: the model's)")
+    parser.add_argument("--rounds", type=int, default=3, help="at most (default: %(default)s)")
+    parser.add_argument("--step-seconds", type=float, default=3.0, help="of training in a run")
+    parser.add_argument("--seconds", type=float, default=495.0, help="default: %(default)s")
+    parser.add_argument("--dry-run", action="store_true", help="only say what would be run")
+    asked = parser.parse_args()
+    clock = process.Clock(asked.seconds)
+    if why := ranks.no_gpu(asked.device) if not asked.dry_run else "":
+        print(f"accdp: {why}", file=sys.stderr)
+        return ranks.NO_DEVICE
+    env = ranks.environment(pathlib.Path(asked.build).resolve(), asked.device)
+    missing = ranks.why_not("cpu" if asked.dry_run else asked.device, env)
+    if not missing and not asked.dry_run and ranks.command(2, []) is None:
+        missing = ranks.NO_MPIEXEC
+    if missing:
+        ranks.say(not_run="accdp", reason=missing)
+        return 0
+    chosen = (
+        asked.models.split(",") if asked.models else [each for each in table() if each != "tiny"]
+    )
+    if unknown := sorted(set(chosen) - set(table())):
+        parser.error(f"no model {', '.join(unknown)}; there are {', '.join(table())}")
+    if asked.dry_run:
+        for name in chosen:
+            ranks.say(would_run=name, processes=asked.counts, rounds=asked.rounds)
+        return 0
+    worst = 0
+    with tempfile.TemporaryDirectory(prefix="jaxccomp-compiled-") as cache:
+        for number, name in enumerate(chosen):
+            # Few models well rather than all of them badly.
+            wanted = max(clock.left / (len(chosen) - number), min(asked.seconds / 3, clock.left))
+            if wanted < LEAST_SECONDS:
+                ranks.say(not_run=name, reason=f"{max(clock.left, 0):.0f} s were left")
+                continue
+            worst |= measure(name, asked, wanted, cache)
+    return worst
+
+
+if __name__ == "__main__":
+    process.end_on_signals()
+    sys.exit(main())

@@ -1,0 +1,122 @@
+"""Broadcasts over a slow link between ranks that share this machine's GPU: compressed and raw.
+
+    python tests/gpu/broadcast.py BUILD_FOLDER [--device cpu] [--mib 256] [--cases 8@1gbit,2@5gbit]
+                                  [--seconds S] [--dry-run]
+
+A case is so many hosts of a testbed (docs/testbed.md), one rank each, with links of that rate; it
+needs root, `ip` and `tc`. Prints one JSON object per line: those of broadcast_rank.py, and for
+each case what the codecs gain over the same path uncompressed, and over coding at each hop. Exits
+with 77 where there is no GPU. `--device cpu` runs the same on the CPU, to check this program.
+"""
+
+from __future__ import annotations
+
+import argparse
+import pathlib
+import sys
+
+import links
+import process
+import ranks
+
+LEAST_SECONDS = 30
+
+
+def cases(text: str) -> list[tuple[int, str]]:
+    """(hosts, link) of each case."""
+    pairs = [each.partition("@") for each in text.split(",")]
+    if not all(count.isdigit() and link for count, _, link in pairs):
+        raise SystemExit(f"--cases reads like 8@1gbit,2@5gbit, not {text!r}")
+    return [(int(count), link) for count, _, link in pairs]
+
+
+def cost(link: str, mib: int) -> float:
+    """About how many seconds a case takes: ranks start, then the wire is what takes time."""
+    return 20 + 40 * (mib << 20) / (links.rate(link) / 8)
+
+
+def gains(rows: list[dict]) -> dict[str, object]:
+    """What is gained by each codec, from the lines of one case."""
+    seconds = {row["name"]: row["seconds"] for row in rows if "seconds" in row}
+    found: dict[str, object] = {}
+    if "raw" in seconds:
+        found["times_as_fast_as_raw"] = {
+            name: round(seconds["raw"] / each, 3)
+            for name, each in seconds.items()
+            if name != "raw" and each
+        }
+    if seconds.get("per hop"):
+        found["less_time_than_coding_per_hop"] = {
+            name: round(1 - seconds[name] / seconds["per hop"], 3)
+            for name in seconds
+            if name not in ("raw", "per hop")
+        }
+    return found
+
+
+def measure(hosts: int, link: str, asked: argparse.Namespace, seconds: float) -> int:
+    """Runs a case and passes its lines on; 1 where something was wrong."""
+    clock, name = process.Clock(seconds), f"{hosts} ranks, {link}"
+    build = pathlib.Path(asked.build).resolve()
+    env = ranks.environment(build, asked.device, hosts)
+    with links.testbed(hosts, link) as made:
+        goodput = min(made.measure_goodput().values())
+        bound = (asked.mib << 20) / goodput
+        ranks.say(case=name, goodput_bytes_per_second=round(goodput), raw_bound_seconds=bound)
+        # Ranks know by this when to leave out what would not end in time.
+        left = clock.left - 2 * links.SLACK_SECONDS
+        program = process.python("broadcast_rank.py", asked.device, asked.mib, link, left)
+        rows, wrong = links.run(made, program, env, name, clock.left)
+    for row in rows:
+        ranks.say(**row)
+    if found := gains(rows):
+        ranks.say(case=name, **found)
+    return wrong
+
+
+def main() -> int:
+    """Runs what can be run, and says what cannot."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("build")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--mib", type=int, default=256, help="of bfloat16 (default: %(default)s)")
+    parser.add_argument(
+        "--cases",
+        default="8@1gbit,2@5gbit,8@5gbit,2@1gbit",
+        help="in order of importance (default: %(default)s)",
+    )
+    parser.add_argument("--seconds", type=float, default=290.0, help="default: %(default)s")
+    parser.add_argument("--dry-run", action="store_true", help="only say what would be run")
+    asked = parser.parse_args()
+    todo, clock = cases(asked.cases), process.Clock(asked.seconds)
+    if asked.dry_run:
+        for hosts, link in todo:
+            ranks.say(would_run=f"{hosts} ranks, {link}, {asked.mib} MiB")
+        return 0
+    if why := ranks.no_gpu(asked.device):
+        print(f"broadcast: {why}", file=sys.stderr)
+        return ranks.NO_DEVICE
+    env = ranks.environment(pathlib.Path(asked.build).resolve(), asked.device)
+    if missing := ranks.why_not(asked.device, env) or links.why_not():
+        ranks.say(not_run="broadcast", reason=missing)
+        return 0
+    worst = 0
+    for number, (hosts, link) in enumerate(todo):
+        rest = sum(cost(each, asked.mib) for _, each in todo[number:])
+        seconds = clock.left * cost(link, asked.mib) / rest
+        name = f"{hosts} ranks, {link}"
+        if seconds < LEAST_SECONDS:
+            seconds = clock.left  # for one of them at least
+        if seconds < LEAST_SECONDS:
+            ranks.say(not_run=name, reason=f"{max(clock.left, 0):.0f} s were left")
+            continue
+        try:
+            worst |= measure(hosts, link, asked, seconds)
+        except links.errors.JaxccompError as error:
+            ranks.say(not_run=name, reason=f"the testbed: {error}")
+    return worst
+
+
+if __name__ == "__main__":
+    process.end_on_signals()
+    sys.exit(main())

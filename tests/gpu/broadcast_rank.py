@@ -1,0 +1,156 @@
+"""A rank of broadcast.py: seconds of one broadcast, its overlap, and what held the host's thread.
+
+    broadcast_rank.py DEVICE MIB LINK SECONDS
+
+Each row of CASES is one line, printed by rank 0. `seconds` is the median over rounds, each from a
+barrier to the end of the slowest rank. `dispatch_us` is how long the call held the host's thread,
+and `held` which part of the whole that is, both of the rank that was held longest; more than a
+twentieth is `host_blocked`, as it is on the CPU. `both_seconds` is for the broadcast and,
+dispatched right after it, a program of matrix products on the main stream that reads nothing of
+it; they are sized to take as long as the broadcast. `overlap` is the part of the shorter one that
+the longer one hid. `trace` says, for each rank, how long its wire and its codecs were busy in one
+call, and how much of the coding something was on the wire meanwhile.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+import time
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+from mpi4py import MPI
+from timing import Timed, overlap, products, timed
+
+import jaxccomp as jcc
+from jaxccomp import _cuda
+
+world = jcc.init()
+ROUNDS = 3
+BLOCKED = 0.05  # of a broadcast's time, in which the call holds the host's thread
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One way to broadcast."""
+
+    name: str
+    codec: str | None
+    algorithm: str = "chain"
+
+
+CASES = (
+    Case("raw", None),
+    Case("lossless", "lossless"),
+    Case("per hop", "lossless", "chain_recoded"),
+    Case("nvcomp.ans", "nvcomp.ans"),
+)
+
+
+def values(mib: int) -> np.ndarray:
+    """As weights are: the root's, which every rank can make to compare with."""
+    block = np.random.default_rng(0).normal(0, 0.02, 1 << 20).astype(np.float32)
+    # Repeated after 2 MiB, which none of these codecs can see.
+    return np.resize(block.astype(ml_dtypes.bfloat16), mib << 19)
+
+
+def why_not(case: Case, device: str) -> str:
+    """Why a case cannot be run; empty when it can. The same on all ranks."""
+    if device == "cpu":
+        missing = "a codec of GPUs" if (case.codec or "").startswith("nvcomp") else ""
+    elif case.codec is None or _cuda.runs(case.codec, "bfloat16"):
+        missing = ""
+    else:
+        missing = f"the engine has no {case.codec} on this GPU (nvCOMP is not found)"
+    return next(filter(None, MPI.COMM_WORLD.allgather(missing)), "")
+
+
+def sized(w: jax.Array, seconds: float) -> tuple[int, Timed]:
+    """How many products take about so long, and what they take."""
+    program = jax.jit(products)
+    few = timed(program, w, jnp.int32(50), rounds=1)
+    count = max(int(50 * seconds / few.seconds), 1)
+    count = MPI.COMM_WORLD.bcast(count)
+    return count, timed(program, w, jnp.int32(count), rounds=1, warmups=1)
+
+
+def spans(function, x: jax.Array) -> dict:
+    """When tasks of the engine ran in one call, and whether the host's thread waited for them."""
+    MPI.COMM_WORLD.Barrier()
+    with jcc.trace.record() as timeline:
+        start = time.perf_counter()
+        result = function(x)
+        held = time.perf_counter() - start
+        jax.block_until_ready(result)
+        whole = time.perf_counter() - start
+    return {
+        "wire_seconds": round(timeline.busy(("send", "recv")), 4),
+        "coding_seconds": round(timeline.busy(("encode", "decode", "merge")), 4),
+        "coding_on_the_wire_too": round(timeline.overlapped(), 2),
+        "call_seconds": round(whole, 4),
+        "held_seconds": round(held, 6),
+    }
+
+
+def measure(case: Case, x: jax.Array, w: jax.Array, want: np.ndarray) -> dict:
+    """One line."""
+    function = jax.jit(lambda v: jcc.bcast(v, codec=case.codec, algorithm=case.algorithm))
+    got = np.asarray(function(x)).view(np.uint16)
+    equal = MPI.COMM_WORLD.allgather(bool(np.array_equal(got, want.view(np.uint16))))
+    del got
+    row = {"name": case.name, "ranks": world.size, "codec": case.codec or "raw"}
+    row |= {"algorithm": case.algorithm, "mib": want.nbytes >> 20}
+    if not all(equal):
+        wrong = [rank for rank, each in enumerate(equal) if not each]
+        return row | {"wrong": f"ranks {wrong} have other values than the root"}
+    alone = timed(function, x, rounds=ROUNDS, warmups=1)
+    held = MPI.COMM_WORLD.allreduce(alone.held, MPI.MAX)
+    count, computed = sized(w, alone.seconds)
+    program = jax.jit(products)
+    both = timed(lambda v: (function(v), program(w, jnp.int32(count))), x, rounds=1, warmups=1)
+    return row | {
+        "seconds": round(alone.seconds, 5),
+        "bytes_per_second": round(want.nbytes / alone.seconds),
+        "dispatch_us": round(held * 1e6, 1),
+        "held": round(held / alone.seconds, 4),
+        "host_blocked": held > BLOCKED * alone.seconds,
+        "computed_seconds": round(computed.seconds, 5),
+        "both_seconds": round(both.seconds, 5),
+        "overlap": overlap(alone.seconds, computed.seconds, both.seconds),
+        "trace": MPI.COMM_WORLD.allgather(spans(function, x)),
+    }
+
+
+def main(platform: str, mib: str, link: str, seconds: str) -> int:
+    """Runs the cases; 1 when a value is wrong."""
+    start, worst, longest = time.monotonic(), 0, 0.0
+    jcc.config.set("timeout_seconds", 120)
+    device = jax.local_devices(backend=platform)[0]
+    want = values(int(mib))
+    mine = want if world.rank == 0 else np.zeros_like(want)
+    x = jax.device_put(mine, device)
+    side = 256 if platform == "cpu" else 4096
+    w = jax.device_put(
+        np.random.default_rng(1).standard_normal((side, side), np.float32) / side, device
+    )
+    for case in CASES:
+        began = time.monotonic()
+        left = MPI.COMM_WORLD.bcast(float(seconds) - (began - start))
+        why = why_not(case, platform)
+        if not why and left < longest:
+            why = f"{max(left, 0):.0f} s were left, and the cases before took up to {longest:.0f}"
+        row = {"not_run": case.name, "reason": why} if why else measure(case, x, w, want)
+        row |= {"link": link}
+        longest = MPI.COMM_WORLD.bcast(max(longest, time.monotonic() - began))
+        worst |= "wrong" in row
+        if world.rank == 0:
+            print(json.dumps(row), flush=True)
+    return worst
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

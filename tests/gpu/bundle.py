@@ -1,0 +1,110 @@
+"""Gathers what a machine with a GPU and no network needs, in one folder (`make gpu-bundle`).
+
+    python tests/gpu/bundle.py FOLDER BUILD_FOLDER WHEEL_OR_MODULE [--most-mib 64] [--no-nvcomp]
+
+Into FOLDER go the CUDA library and its test program from BUILD_FOLDER, the engine's Python module,
+an MPI and nvCOMP as wheels from PyPI for Python 3.12 on x86-64, and `env.sh`, which a shell there
+sources. Exits with 1 where the folder and the tracked files together are larger than the limit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import pathlib
+import shutil
+import subprocess
+import sys
+import zipfile
+
+import sources
+
+BUILT = ("libjaxccomp_cuda.so", "jaxccomp_gpu_tests")
+WHEELS = ("mpich>=4.3,<6", "mpi4py>=4.1,<5")
+NVCOMP = "nvidia-libnvcomp-cu13>=6,<7"
+_PLATFORMS = ("2_28", "2_27", "2_24", "2_17", "2_5")
+
+# Wheels are laid out by hand: `pip install --target` loses the libraries of the MPI.
+ENV = """\
+# Source this in a shell on the machine with the GPU: `. build/gpu/env.sh`.
+bundle=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+site=$bundle/site
+[ -e "$site/done" ] || python3 "$bundle/unpack.py" "$site" "$bundle"/wheels/*.whl || return 1
+export PATH="$site/bin:$PATH"
+export PYTHONPATH="$site/packages${PYTHONPATH:+:$PYTHONPATH}"
+export LD_LIBRARY_PATH="$bundle:$site/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+export PYTHONUNBUFFERED=1
+"""
+
+
+def gather(folder: pathlib.Path, build: pathlib.Path, module: pathlib.Path) -> None:
+    """Copies what was built here."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in BUILT:
+        shutil.copy2(build / name, folder / name)
+        subprocess.run(["strip", "--strip-unneeded", str(folder / name)], check=True)
+    place = folder / "module/jaxccomp"
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir(parents=True)
+    if module.suffix == ".whl":
+        with zipfile.ZipFile(module) as wheel:
+            names = [each for each in wheel.namelist() if each.startswith("jaxccomp/_core")]
+            if not names:
+                raise SystemExit(f"{module} has no jaxccomp/_core")
+            for name in names:
+                (place / pathlib.Path(name).name).write_bytes(wheel.read(name))
+    else:
+        shutil.copy2(module, place / module.name)
+    if not list(place.glob("_core*cpython-312*")):
+        raise SystemExit(f"{module} is not for Python 3.12")
+    shutil.copy2(pathlib.Path(__file__).with_name("unpack.py"), folder / "unpack.py")
+    (folder / "env.sh").write_text(ENV, encoding="utf-8")
+
+
+def download(folder: pathlib.Path, packages: list[str]) -> None:
+    """Fetches wheels for Python 3.12, whatever Python this is."""
+    shutil.rmtree(folder, ignore_errors=True)
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "-q"]
+    command += ["--no-deps", "--only-binary=:all:", "--implementation", "cp"]
+    command += ["--python-version", "3.12", "-d", str(folder)]
+    for platform in _PLATFORMS:
+        command += ["--platform", f"manylinux_{platform}_x86_64"]
+    for platform in ("manylinux2014", "manylinux1"):
+        command += ["--platform", f"{platform}_x86_64"]
+    subprocess.run([*command, *packages], check=True)
+
+
+def tracked_bytes() -> int:
+    """Of the files that git knows in this tree."""
+    listed = subprocess.run(
+        ["git", "-C", str(sources.ROOT), "ls-files", "-z"], capture_output=True, check=True
+    ).stdout
+    paths = [sources.ROOT / each.decode() for each in listed.split(b"\0") if each]
+    return sum(path.stat().st_size for path in paths if path.is_file())
+
+
+def main() -> int:
+    """Makes the folder, and says how large all is."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=pathlib.Path)
+    parser.add_argument("build", type=pathlib.Path)
+    parser.add_argument("module", type=pathlib.Path, help="a wheel of jaxccomp, or its _core*.so")
+    parser.add_argument("--most-mib", type=float, default=64.0, help="default: %(default)s")
+    parser.add_argument("--no-nvcomp", action="store_true", help="leave its 28 MiB out")
+    asked = parser.parse_args()
+    gather(asked.folder, asked.build, asked.module)
+    download(asked.folder / "wheels", [*WHEELS, *([] if asked.no_nvcomp else [NVCOMP])])
+    shutil.rmtree(asked.folder / "site", ignore_errors=True)
+    files = sorted(path for path in asked.folder.rglob("*") if path.is_file())
+    sizes = {str(path.relative_to(asked.folder)): path.stat().st_size for path in files}
+    sizes["tracked files"] = tracked_bytes()
+    for name, size in sizes.items():
+        print(f"{size / 2**20:8.2f} MiB  {name}")
+    total = sum(sizes.values()) / 2**20
+    print(f"{total:8.2f} MiB  in all, of {asked.most_mib:g}")
+    if total > asked.most_mib:
+        print("too large: leave nvCOMP out (--no-nvcomp), and take it along in a second bundle")
+    return int(total > asked.most_mib)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,163 @@
+"""Runs a command for so many seconds at most, and leaves nothing of it behind."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+
+import sources
+
+leftovers = sources.module("launch.leftovers")
+mps = sources.module("launch.mps")
+
+_GRACE_SECONDS = 8.0  # a launcher ends its ranks, a testbed takes its links away
+_MPS = "nvidia-cuda-mps"
+
+
+@dataclasses.dataclass(frozen=True)
+class Done:
+    """What became of a command.
+
+    Attributes:
+      output: all that it has printed, also when it was ended.
+      said: the same of its stream of errors.
+      status: its exit status.
+      late: whether it was ended because its time was up.
+      left: names of the processes that it had left behind, which were ended.
+    """
+
+    output: str
+    said: str
+    status: int
+    late: bool = False
+    left: tuple[str, ...] = ()
+
+    @property
+    def wrong(self) -> str:
+        """Why it did not end well; empty when it did."""
+        if self.late:
+            return f"ended, as its time was up: {self.said.strip()[-1500:]}"
+        if self.status:
+            return f"exit status {self.status}: {self.said.strip()[-1500:]}"
+        return f"it left running {', '.join(self.left)}" if self.left else ""
+
+
+def run(
+    command: Sequence[str],
+    env: Mapping[str, str] = os.environ,
+    seconds: float = 60.0,
+    name: str = "JAXCCOMP_GPU_RUN",
+) -> Done:
+    """Runs a command; at its end, however it comes, all that it has started ends, too.
+
+    Args:
+      command: what to run.
+      env: its environment.
+      seconds: when it is asked to end (SIGTERM), and killed some seconds later.
+      name: of the variable that marks what it has started; commands within commands need others.
+    """
+    mark = f"{name}={uuid.uuid4().hex}"
+    job = subprocess.Popen(
+        list(command),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        env=dict(env) | dict([mark.split("=")]),
+        start_new_session=True,
+    )
+    late = False
+    try:
+        try:
+            output, said = job.communicate(timeout=max(seconds, 0.1))
+        except subprocess.TimeoutExpired:
+            late = True
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(job.pid, signal.SIGTERM)
+            try:
+                output, said = job.communicate(timeout=_GRACE_SECONDS)
+            except subprocess.TimeoutExpired:
+                end(mark)
+                output, said = job.communicate()
+    finally:
+        # Launchers end a moment before the last of what they have launched.
+        leftovers.wait(lambda: not leftovers.marked(mark), 0.0 if late else 2.0)
+        left = end(mark)
+        job.wait()
+    return Done(output, said, job.returncode, late, () if late else left)
+
+
+def end(mark: str) -> tuple[str, ...]:
+    """Ends what carries ``mark``, and gives the names of what was running.
+
+    A daemon of MPS is asked to quit once its clients are gone: killed in their stead, it may take
+    the GPU with it.
+    """
+    found = {pid: _name(pid) for pid in leftovers.marked(mark)}
+    clients = [pid for pid, name in found.items() if not name.startswith(_MPS)]
+    for pid in clients:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    leftovers.wait(lambda: not set(clients) & set(leftovers.marked(mark)), 5.0)
+    for pipes in {_variable(pid, mps.PIPES) for pid in leftovers.marked(mark)} - {""}:
+        mps.quit(pipes)
+    leftovers.wait(lambda: not leftovers.marked(mark), 5.0 if len(clients) < len(found) else 0.0)
+    leftovers.kill(mark)
+    return tuple(sorted(set(found.values())))
+
+
+def _name(pid: int) -> str:
+    try:
+        return pathlib.Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return "?"
+
+
+def _variable(pid: int, name: str) -> str:
+    """What a process was started with under that name; empty when it has none, or is gone."""
+    try:
+        rows = pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return ""
+    begin = f"{name}=".encode()
+    return next((os.fsdecode(row[len(begin) :]) for row in rows if row.startswith(begin)), "")
+
+
+def end_on_signals() -> None:
+    """Has a request to end this process raise, so that what it has started is ended."""
+
+    def leave(number: int, _: object) -> None:
+        raise SystemExit(128 + number)
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, leave)
+
+
+class Clock:
+    """How much is left of a number of seconds."""
+
+    def __init__(self, seconds: float):
+        self.seconds, self._start = seconds, time.monotonic()
+
+    @property
+    def used(self) -> float:
+        return time.monotonic() - self._start
+
+    @property
+    def left(self) -> float:
+        return self.seconds - self.used
+
+
+def python(script: str, *arguments: object) -> list[str]:
+    """The command line of a script beside this file."""
+    path = pathlib.Path(__file__).with_name(script)
+    return [sys.executable, str(path), *map(str, arguments)]

@@ -1,0 +1,48 @@
+"""How long jitted calls take on all ranks, and how long they hold the host's thread."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from mpi4py import MPI
+
+import jaxccomp as jcc
+
+
+class Timed(NamedTuple):
+    """Medians over rounds: seconds of the slowest rank, and of the host's thread in the call."""
+
+    seconds: float
+    held: float
+
+
+def timed(function: Callable[..., Any], *operands: Any, rounds: int = 5, warmups: int = 2) -> Timed:
+    """Times a call, each round from a barrier on to the end of the slowest rank."""
+    for _ in range(warmups):
+        jax.block_until_ready(function(*operands))
+    whole, held = [], []
+    for _ in range(rounds):
+        MPI.COMM_WORLD.Barrier()
+        start = time.perf_counter()
+        results = function(*operands)
+        held.append(time.perf_counter() - start)
+        jax.block_until_ready(results)
+        seconds = time.perf_counter() - start
+        whole.append(MPI.COMM_WORLD.allreduce(seconds, op=MPI.MAX))
+    jcc.check()
+    return Timed(statistics.median(whole), statistics.median(held))
+
+
+def products(w: jax.Array, count: int | jax.Array = 20) -> jax.Array:
+    """Computation that reads nothing of a collective."""
+    return jax.lax.fori_loop(0, count, lambda _, each: jnp.tanh(each @ w), w)
+
+
+def overlap(alone: float, computed: float, both: float) -> float:
+    """The part of the shorter one that the longer one hid."""
+    return round((alone + computed - both) / min(alone, computed), 2)
