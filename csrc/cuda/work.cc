@@ -12,7 +12,7 @@ constexpr int64_t kSmallCopyBytes = 64 << 10;
 }  // namespace
 
 Machine::Machine(CudaApi* a, const KernelTable* k, std::string n)
-    : api(*a), kernels(*k), name(std::move(n)), words(a) {}
+    : api(*a), kernels(*k), name(std::move(n)), words(a), shared(a, name) {}
 
 const Coding* Machine::Find(const Codec* codec) {
   static constexpr Coding kRaw = {};
@@ -122,11 +122,15 @@ Status Work::Expect(const Codec* codec, DType dtype, int64_t count, std::span<co
 Status Work::Fetch(std::vector<Incoming>* incoming) {
   std::vector<Device::CopyRun> runs;
   for (Incoming& one : *incoming) {
+    verdicts_count_ += one.coding->lossless;
+    if (machine_.shared.CanBeReadAt(one.code.data())) {
+      one.at = one.code.data();
+      continue;
+    }
     Result<std::byte*> at = scratch_.Take(std::ssize(one.code));
     if (!at.ok()) return at.status();
     one.at = *at;
     runs.push_back({*at, one.code.data(), std::ssize(one.code)});
-    verdicts_count_ += one.coding->lossless;
   }
   if (Status status = Copy(runs); !status.ok() || verdicts_count_ == 0) return status;
   if (Status status = TakeWords(verdicts_count_); !status.ok()) return status;
