@@ -155,6 +155,7 @@ void Executor::LoanReturned(const Header& header) {
 void Executor::TakeBack(uint64_t number, int borrower, uint32_t why) {
   std::optional<Loans::Lent> lent = loans_.TakeBack(number, borrower);
   if (!lent || why == kOver) return;
+  (*stats_)[lent->header.collective].lent_bytes -= lent->ticket.payload_bytes;
   if (why == kRefused) loans_.Refused(lent->header);
   if (why == kNotReached) loans_.Lose(borrower);
   auto again = std::make_unique<Resend>();
