@@ -356,6 +356,9 @@ DEVICE_TEST(loans_to_a_lost_rank_are_given_up) {
   const Pending send = on.Start(0, program.At(0, 0), &sent, 1, &held);
   CHECK_OK(send.Get());
   CHECK_EQ(on.team->EngineOf(0).CountLoans(), 1);
+  for (int i = 0; i < 20000 && on.devices[1]->computations() == 0; ++i) {
+    std::this_thread::sleep_for(milliseconds(1));
+  }
   const Pending waits = on.Start(0, program.At(0, 1), &sum, 1, &held);
   on.team->hub().Lose(1);
   CHECK(!waits.Get().ok());

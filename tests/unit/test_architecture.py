@@ -40,7 +40,7 @@ IMPLEMENTATIONS = {
 LAYERS = (
     {"_version", "_libraries", "_launchers", "errors"},
     {"_codec_table", "launch"},
-    {"config", "_engine", "_mpi", "_compat", "_platforms", "_cuda", "_dispatched", "_unseen"},
+    {"config", "_engine", "_mpi", "_compat", "_platforms", "_cuda", "_dispatched", "_loans", "_unseen"},
     {"_codec_specs", "comm"},
     {"_codec_frames"},
     {"codecs", "_traced_codecs"},
