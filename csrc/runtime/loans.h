@@ -97,7 +97,10 @@ class Loans {
   std::optional<Lent> TakeBack(uint64_t number, int borrower);
   // It stays lent to whoever is lost.
   void Lose(int process);
-  void Refused(const Header& header) { refused_.insert(KeyOf(header)); }
+  void Refused(const Header& header) {
+    if (refused_.size() >= kMostRefused) refused_.clear();   // they are found anew
+    refused_.insert(KeyOf(header));
+  }
   bool IsRefused(const Header& header) const { return refused_.contains(KeyOf(header)); }
   int64_t lent_count() const { return static_cast<int64_t>(lent_.size()); }
 
@@ -118,6 +121,7 @@ class Loans {
   void Forget(const std::set<Device*>& stopped);
 
  private:
+  static constexpr size_t kMostRefused = 4096;
   using RefusedKey = std::pair<uint64_t, std::pair<uint64_t, int32_t>>;
   static RefusedKey KeyOf(const Header& header) {
     return {header.communicator, {header.site, header.destination}};

@@ -3,6 +3,8 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <mutex>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -10,6 +12,7 @@
 #include "check.h"
 #include "device_exercises.h"
 #include "device_team.h"
+#include "runtime/loan_ticket.h"
 
 namespace jaxccomp {
 namespace {
@@ -213,6 +216,46 @@ DEVICE_TEST(loans_of_devices_that_do_not_reach_each_other) {
   CHECK(lent[1] + lent[2] > 0);
 }
 
+// A rank with a device, whose tensors lie in the host's memory this time: it refuses the loans, gets the
+// bytes, and none of its neighbours lends it anything there again.
+DEVICE_TEST(loans_to_tensors_on_the_host) {
+  for (const char* codec : {"raw", "lossless", "int8"}) {
+    DeviceTeam on(kind, Style::kProcesses, 3, Place::kDevice);
+    on.team->SetOption("chunk_bytes", "16384");
+    on.Share(1000);
+    OpSpec bcast = Of(Collective::kBcast, 3, codec, 20011).spec;
+    OpSpec referenced = bcast;
+    referenced.referenced = true;
+    const std::vector<OpSpec> specs = {Allreduce(kLarge, codec), bcast, referenced};
+    Team::Program program = on.team->Compile(specs);
+    for (int run = 1; run <= 2; ++run) {
+      std::vector<std::vector<RankArrays>> all(3);
+      on.team->OnRanks([&](int rank) {
+        Exercise e = Of(Collective::kBcast, 3, codec, 20011);
+        all[rank].push_back(Numbers(kLarge, rank));
+        all[rank].push_back(testing::ArraysOf(e, rank));
+        e.spec.referenced = true;
+        all[rank].push_back(testing::ArraysOf(e, rank));
+        for (size_t i = 0; i < specs.size(); ++i) {
+          if (rank != 1) {
+            CHECK_OK(on.Run(rank, program.At(rank, i), &all[rank][i], run));
+            continue;
+          }
+          Call call = testing::OnHost(&all[rank][i]);
+          call.run_id = run;
+          CHECK_OK(on.team->Run(rank, program.At(rank, i), std::move(call)));
+        }
+      });
+      CheckSum(all[1][0], kLarge, 3, 0);
+      for (int rank = 0; rank < 3; ++rank) {
+        for (size_t i = 0; i < specs.size(); ++i) CHECK(all[rank][i].outputs == all[0][i].outputs);
+      }
+      on.CheckAllReturned();
+    }
+    CHECK(on.LentBytes() > 0);
+  }
+}
+
 // ---- Order -------------------------------------------------------------------------------
 
 // All under way at once, in shared memory that is too small for all.
@@ -337,6 +380,50 @@ DEVICE_TEST(loans_and_injected_failures) {
     }
   }
   CHECK(failed > 15);
+}
+
+// Tickets that change on their way, and such as name what was never lent: an error on all ranks.
+DEVICE_TEST(loans_with_broken_tickets) {
+  for (int what = 0; what < 6; ++what) {
+    DeviceTeam on(kind, Style::kProcesses, 4, Place::kDevice);
+    on.team->SetOption("chunk_bytes", "16384");
+    on.team->SetOption("timeout_seconds", "20");
+    on.Share(1000);
+    std::atomic<int> tickets = 0;
+    on.team->hub().tamper = [&](const Header& header, std::vector<std::byte>* payload) {
+      if (header.type != MessageType::kLoan || ++tickets != 4) return;
+      LoanTicket ticket = *ReadTicket(*payload);
+      switch (what) {
+        case 0: (*payload)[payload->size() / 2] ^= std::byte{1}; return;
+        case 1: payload->resize(payload->size() - 1); return;
+        case 2: ticket.pieces[0].offset = int64_t{1} << 40; break;
+        case 3: ticket.memory = 9; break;
+        case 4: ticket.lender ^= 1; break;
+        case 5:
+          ticket.pieces[0].bytes += 8;
+          ticket.payload_bytes += 8;
+          break;
+      }
+      const std::string text = WriteTicket(ticket);
+      const auto bytes = std::as_bytes(std::span(text));
+      payload->assign(bytes.begin(), bytes.end());
+    };
+    Team::Program program = on.team->Compile({Allreduce(kLarge), Allreduce(kLarge, "lossless")});
+    bool data_loss = false;
+    std::mutex mutex;
+    on.team->OnRanks([&](int rank) {
+      Status status;
+      for (int site = 0; site < 2 && status.ok(); ++site) {
+        RankArrays arrays = Numbers(kLarge, rank);
+        status = on.Run(rank, program.At(rank, site), &arrays, 1);
+        if (status.ok()) CheckSum(arrays, kLarge, 4, 0);
+      }
+      std::lock_guard<std::mutex> lock(mutex);
+      data_loss |= status.code() == Code::kDataLoss || status.code() == Code::kFailedPrecondition;
+    });
+    CHECK(tickets >= 4);
+    CHECK(data_loss);
+  }
 }
 
 // A borrower is lost while it has loans: its lender's operation ends with the error, what it has is
