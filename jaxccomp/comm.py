@@ -289,9 +289,11 @@ def why_unreachable() -> str:
 
 
 def why_no_loans() -> list[str]:
-    """By rank: why messages from its GPUs come through the host's memory; empty where they need not.
+    """By rank: why messages from its GPUs come through the host's memory; "" where they need not.
 
-    An empty list where the option device_ipc_bytes is 0 on all ranks.
+    Returns:
+      A text for each rank of the world; an empty list where no rank has asked for anything else, by
+      the option device_ipc_bytes.
     """
     return list(_joined().no_loans)
 

@@ -20,9 +20,6 @@ class OperationStats:
       value_bytes: the size of its operands.
       sent_bytes: what was sent of them, encoded.
       remote_bytes: the part of ``sent_bytes`` that left the process.
-      lent_bytes: the part of ``sent_bytes`` that stayed in a GPU's memory, where the receiver read
-        it (the option ``device_ipc_bytes``). It lies in memory set aside for that, and is not in
-        ``peak_bytes`` once it has been sent.
       peak_bytes: the most temporary memory that one call held for scratch and encoded values,
         and that held at the same time what had come from other hosts before it was wanted;
         lossless and sparse codecs also need a workspace per thread.
@@ -31,16 +28,19 @@ class OperationStats:
         host, for all operations together.
       seconds: from the start of each call to its end, summed; calls in flight together count
         each for itself.
+      lent_bytes: the part of ``sent_bytes`` that stayed in a GPU's memory, where the receiver read
+        it (the option ``device_ipc_bytes``). It lies in memory set aside for that, and is not in
+        ``peak_bytes`` once it has been sent.
     """
 
     calls: int = 0
     value_bytes: int = 0
     sent_bytes: int = 0
     remote_bytes: int = 0
-    lent_bytes: int = 0
     seconds: float = 0.0
     peak_bytes: int = 0
     bound_bytes: int = 0
+    lent_bytes: int = 0
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""How processes agree on loans of GPU memory: what each hands to the others, with an engine of the test's."""
+"""How processes agree on loans of GPU memory: what each hands to the others."""
 
 import threading
 
@@ -27,7 +27,7 @@ class _World:
 
 
 class _Core:
-    """An engine that borrows from whoever offers what begins as its own offer does."""
+    """In the engine's place: borrows from whoever offers what begins as its own offer does."""
 
     def __init__(self, offer):
         self.offer = offer
