@@ -309,7 +309,8 @@ void Executor::CheckOver(Operation* op) {
 }
 
 bool Executor::Run(std::unique_lock<std::mutex>& lock) {
-  bool any = false;
+  bool any = !returns_.empty();
+  SendReturns();
   while (!ready_.empty()) {
     const Item item = ready_.front();
     ready_.pop_front();

@@ -13,6 +13,7 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "runtime/memory.h"
@@ -79,7 +80,7 @@ class Executor final : private Borrower {
   Loans& loans() { return loans_; }
   Trace& trace() { return trace_; }
   bool HasComputations() const { return !heavy_.empty(); }
-  bool HasWork() const { return !ready_.empty() || !heavy_.empty(); }
+  bool HasWork() const { return !ready_.empty() || !heavy_.empty() || !returns_.empty(); }
 
  private:
   struct Item {
@@ -145,6 +146,7 @@ class Executor final : private Borrower {
   void DropShared(Operation* op, Operation::Block* block);
   void ReturnBorrowed(Operation* op);
   void Return(uint64_t id, uint32_t why);
+  void SendReturns();
   void Discard(Announced loan) override;
 
   Wire* const wire_;
@@ -156,6 +158,8 @@ class Executor final : private Borrower {
   std::deque<Item> heavy_;
   std::vector<std::unique_ptr<DeviceUse>> devices_;
   Loans loans_;
+  // To lenders in other processes: sent when no operation is being changed, as to send may end some.
+  std::vector<std::pair<int, Header>> returns_;
 };
 
 }  // namespace jaxccomp

@@ -155,6 +155,7 @@ bool Executor::DrainDevices(std::unique_lock<std::mutex>& lock, std::chrono::mil
     std::this_thread::sleep_for(std::chrono::microseconds(50));
     lock.lock();
   }
+  SendReturns();
   return true;
 }
 

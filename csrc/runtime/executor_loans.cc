@@ -143,7 +143,11 @@ void Executor::SendLoan(Operation* op, TaskId task, Header header) {
   stats.lent_bytes += lent.header.payload_bytes;
   if (process != wire_->process()) stats.remote_bytes += lent.header.payload_bytes;
   header.type = MessageType::kLoan;
+  // Held open: to send may end the operation.
+  ++op->in_flight;
   SendWord(*wire_->To(process), process, header, WriteTicket(lent.ticket));
+  --op->in_flight;
+  if (op->failed) return CheckOver(op);
   // The block is the engine's own: nobody has to wait for the borrower.
   TaskDone(op, task);
 }
@@ -221,15 +225,19 @@ void Executor::Return(uint64_t id, uint32_t why) {
   if (!borrowed) return;
   const int lender = borrowed->ticket.lender;
   if (lender == wire_->process()) return TakeBack(borrowed->ticket.number, lender, why);
-  Transport* const transport = wire_->To(lender);
-  if (transport == nullptr) return;
   Header header = borrowed->header;
   std::swap(header.source, header.destination);
   header.type = MessageType::kReturn;
   header.source_process = wire_->process();
   header.site = borrowed->ticket.number;
   header.tag = why;
-  SendWord(*transport, lender, header, {});
+  returns_.emplace_back(lender, header);
+}
+
+void Executor::SendReturns() {
+  for (const auto& [lender, header] : std::exchange(returns_, {})) {
+    if (Transport* const transport = wire_->To(lender)) SendWord(*transport, lender, header, {});
+  }
 }
 
 bool Executor::RefusesLoan(const Operation& op, Announced loan) {
