@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from jaxccomp import _cuda, _dispatched, _engine, _mpi, _platforms, _unseen, config, errors
+from jaxccomp import _cuda, _dispatched, _engine, _loans, _mpi, _platforms, _unseen, config, errors
 
 _WORLD = "world"
 
@@ -157,6 +157,7 @@ class _World:
         # there, and one for the Python side.
         self.engine_comm, self.exchange = comms or (None, None)
         self.unreachable = ""  # why the engine cannot reach the other processes
+        self.no_loans: list[str] = []  # by process: why it lends this one no memory of its GPUs
         self.no_cuda = ""  # why the engine is not used on GPUs, if another process is the reason
         self._known: dict[str, tuple[int, ...]] = {}
         self._serials: dict[str, dict[Any, int]] = {}
@@ -287,6 +288,16 @@ def why_unreachable() -> str:
     return _joined().unreachable
 
 
+def why_no_loans() -> list[str]:
+    """By rank: why messages from its GPUs come through the host's memory; "" where they need not.
+
+    Returns:
+      A text for each rank of the world; an empty list where no rank has asked for anything else, by
+      the option device_ipc_bytes.
+    """
+    return list(_joined().no_loans)
+
+
 def why_no_cuda() -> str:
     """Why the engine cannot be used on GPUs; empty when it can. Alike on all ranks with GPUs."""
     return _joined().no_cuda or _cuda.why_missing()
@@ -393,6 +404,8 @@ def _tell_engine(state: _World, distributed: bool) -> None:
     _cuda.tell_engine()
     state.no_cuda = _who_lacks_cuda(table)
     core.set_hosts(hosts)
+    if any(row.lends for row in table) and not state.unreachable:
+        state.no_loans = _loans.agree(core, lambda row: _share_in_world(state, row), state.process)
     _leave_at_exit()
 
 
@@ -411,6 +424,7 @@ class _Row(NamedTuple):
     host: int
     unit_bytes: int
     lacks_cuda: int  # 1: JAX has GPUs there, and the engine cannot use them
+    lends: int = 0  # 1: it has GPUs, and messages may stay in their memory
 
 
 def _world_table(state: _World) -> list[_Row]:
@@ -420,28 +434,37 @@ def _world_table(state: _World) -> list[_Row]:
         # Below the eager limit: the rendezvous of Open MPI stands still between our calls.
         between_calls = state.mpi is not None and _mpi.vendor().startswith("Open MPI")
         unit_bytes = 48 << 10 if between_calls else 1 << 30
-    lacks_cuda = bool(_platforms.CUDA.local_devices()) and bool(_cuda.why_missing())
+    has_gpus = bool(_platforms.CUDA.local_devices())
+    lacks_cuda = has_gpus and bool(_cuda.why_missing())
     own = _Row(
-        jax.process_index(), jax.process_count(), _host_number(), unit_bytes, int(lacks_cuda)
+        jax.process_index(),
+        jax.process_count(),
+        _host_number(),
+        unit_bytes,
+        int(lacks_cuda),
+        int(has_gpus and not lacks_cuda and config.get("device_ipc_bytes") > 0),
     )
-    if state.mpi is None or state.processes == 1:
-        return [own] * state.processes
-    everyone = Communicator(_WORLD, tuple(range(state.processes)))
-    table = _mpi.share(
-        state.exchange,
-        everyone.processes,
-        state.process,
-        _WORLD,
-        own,
-        config.get("init_timeout_seconds"),
-    )
-    rows = [_Row(*map(int, each)) for each in table]
+    rows = [_Row(*map(int, each)) for each in _share_in_world(state, own)]
     if len({row.unit_bytes for row in rows}) > 1:
         raise errors.InitializationError(
             "the option mpi_unit_bytes must be the same on all ranks; by rank it is "
             f"{[row.unit_bytes for row in rows]}."
         )
     return rows
+
+
+def _share_in_world(state: _World, row: Sequence[int]) -> Sequence[Sequence[int]]:
+    """All processes' rows; called by all together."""
+    if state.mpi is None or state.processes == 1:
+        return [row] * state.processes
+    return _mpi.share(
+        state.exchange,
+        tuple(range(state.processes)),
+        state.process,
+        _WORLD,
+        row,
+        config.get("init_timeout_seconds"),
+    )
 
 
 def _who_lacks_cuda(table: list[_Row]) -> str:

@@ -145,6 +145,26 @@ _TABLE = (
         engine=True,
     ),
     Option(
+        "device_ipc_bytes",
+        int,
+        0,
+        "Between ranks of one host whose GPUs reach each other, messages of at least so many "
+        "bytes stay in the sender's GPU, and the receiver reads them there. 0: none do, and all go "
+        "through the host's memory. Not yet measured on a GPU. Read by init(), where ranks of "
+        "another value are left out; set later, it changes what this rank lends.",
+        minimum=0,
+        engine=True,
+    ),
+    Option(
+        "device_ipc_memory_bytes",
+        int,
+        256 << 20,
+        "With device_ipc_bytes, the memory that init() sets aside for such messages on each GPU. "
+        "What finds no room there goes through the host's memory.",
+        minimum=1,
+        engine=True,
+    ),
+    Option(
         "spin_microseconds",
         int,
         100,

@@ -28,6 +28,9 @@ class OperationStats:
         host, for all operations together.
       seconds: from the start of each call to its end, summed; calls in flight together count
         each for itself.
+      lent_bytes: the part of ``sent_bytes`` that stayed in a GPU's memory, where the receiver read
+        it (the option ``device_ipc_bytes``). It lies in memory set aside for that, and is not in
+        ``peak_bytes`` once it has been sent.
     """
 
     calls: int = 0
@@ -37,6 +40,7 @@ class OperationStats:
     seconds: float = 0.0
     peak_bytes: int = 0
     bound_bytes: int = 0
+    lent_bytes: int = 0
 
 
 @dataclasses.dataclass(frozen=True)

@@ -57,6 +57,22 @@ Result<int64_t> FindCudaNumber(int ordinal) {
   return known->second.number;
 }
 
+std::vector<Device*> FindCudaDevices() {
+  std::vector<int> ordinals;
+  {
+    Devices& own = Own();
+    std::lock_guard lock(own.mutex);
+    for (const auto& [ordinal, device] : own.by_ordinal) ordinals.push_back(ordinal);
+  }
+  std::vector<Device*> devices;
+  for (int ordinal : ordinals) {
+    if (Result<CudaDevice> found = FindCudaDevice(ordinal); found.ok()) {
+      devices.push_back(found->memory);
+    }
+  }
+  return devices;
+}
+
 Result<bool> CudaRuns(std::string_view spec, DType dtype) {
   int ordinal = 0;
   {

@@ -13,6 +13,7 @@
 #include "cuda_devices.h"
 #include "device/cuda_library.h"
 #include "device_errors.h"
+#include "runtime/engine.h"
 
 namespace py = pybind11;
 
@@ -56,6 +57,19 @@ void DefineGpus(py::module_& m) {
   m.def("cuda_runs", &Runs, py::arg("codec"), py::arg("dtype"));
   m.def("cuda_runs_on_streams", &RunsOnStreams, py::arg("codec"), py::arg("dtype"));
   m.def("set_cuda_devices", &SetCudaDevices, py::arg("numbers"));
+  // Loans of device memory: this process's offer, what it can borrow of all processes' (1 or 0, and
+  // why not, of each), and the agreement that follows from what each can.
+  m.def("offer_loans", [] { return py::bytes(Engine::Get().OfferLoans(FindCudaDevices())); });
+  m.def("open_loans", [](const std::vector<py::bytes>& offers) {
+    std::vector<std::string> texts(offers.begin(), offers.end()), reasons;
+    const std::vector<uint8_t> opened = Engine::Get().OpenLoans(texts, &reasons);
+    return std::pair(std::vector<int>(opened.begin(), opened.end()), reasons);
+  }, py::arg("offers"));
+  m.def("agree_on_loans", [](const std::vector<std::vector<int>>& opened) {
+    std::vector<std::vector<uint8_t>> rows;
+    for (const auto& row : opened) rows.emplace_back(row.begin(), row.end());
+    Engine::Get().AgreeOnLoans(rows);
+  }, py::arg("opened"));
   // (text of the error or "", whether a handler has returned it).
   m.def("device_error", [] {
     const DeviceError error = FindDeviceError();

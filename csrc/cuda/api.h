@@ -2,6 +2,7 @@
 // it others, so that its logic runs where there is no GPU.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -38,6 +39,19 @@ class CudaApi {
   // Pinned memory of the host, at the same address on both sides. There is no way to give it back
   // that would not wait for all of the device.
   virtual int AllocatePinned(std::byte** memory, int64_t bytes) = 0;
+
+  // Memory that other processes of the host can open. These may wait for all of the device. Nothing
+  // of it is given back: others may read it still, and to free it would wait as well.
+  using IpcKey = std::array<std::byte, 64>;
+  using Uuid = std::array<std::byte, 16>;
+  virtual int AllocateShared(std::byte** memory, int64_t bytes) = 0;
+  virtual int Export(IpcKey* key, std::byte* memory) = 0;
+  virtual int Import(std::byte** memory, int64_t* bytes, const IpcKey& key) = 0;
+  // Of another GPU of this process: its memory is reached from now on.
+  virtual int ReachPeer(const Uuid& gpu) = 0;
+  virtual Uuid OwnUuid() const = 0;
+  // This process's, among those of the host.
+  virtual uint64_t ProcessNumber() const = 0;
 
   virtual int MakeStream(CUstream_st** stream) = 0;
   virtual int MakeEvent(CUevent_st** event) = 0;

@@ -146,6 +146,21 @@ void CudaDevice::FreeCodes(std::byte* memory) {
   codes_.erase(taken);
 }
 
+std::byte* CudaDevice::AllocateShared(int64_t bytes) {
+  const Using gpu(machine_.api);
+  return machine_.shared.Allocate(bytes);
+}
+
+Result<std::string> CudaDevice::Export(const std::byte* memory) {
+  const Using gpu(machine_.api);
+  return machine_.shared.Export(memory);
+}
+
+Result<Device::Imported> CudaDevice::Import(std::string_view handle) {
+  const Using gpu(machine_.api);
+  return machine_.shared.Import(handle);
+}
+
 // ---- Calls -------------------------------------------------------------------------------
 
 Result<Device::CallId> CudaDevice::Enter(void* stream) {

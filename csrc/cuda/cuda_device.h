@@ -45,6 +45,12 @@ class CudaDevice final : public Device {
   std::byte* AllocateCodes(int64_t bytes) override;
   void FreeCodes(std::byte* memory) override;
 
+  std::byte* AllocateShared(int64_t bytes) override;
+  void FreeShared(std::byte* memory) override { machine_.shared.Free(memory); }
+  Result<std::string> Export(const std::byte* memory) override;
+  Result<Imported> Import(std::string_view handle) override;
+  void Release(const std::byte* imported) override { machine_.shared.Release(imported); }
+
   Result<CallId> Enter(void* stream) override;
   Result<bool> IsReady(CallId call) override;
   void Leave(CallId call) override;

@@ -2,8 +2,12 @@
 
 #include <cuda.h>
 #include <cuda_runtime.h>
+#include <unistd.h>
 
 #include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
 #include <limits>
 #include <utility>
 
@@ -40,6 +44,7 @@ struct Driver {
   decltype(&cuCtxPushCurrent) push_context = nullptr;
   decltype(&cuCtxPopCurrent) pop_context = nullptr;
   decltype(&cuStreamWaitValue32) wait_value = nullptr;
+  decltype(&cuMemGetAddressRange) address_range = nullptr;
 };
 
 template <typename F>
@@ -88,6 +93,33 @@ class RuntimeApi final : public CudaApi {
                               cudaHostAllocMapped | cudaHostAllocPortable));
   }
 
+  int AllocateShared(std::byte** memory, int64_t bytes) override {
+    return Seen(cudaMalloc(reinterpret_cast<void**>(memory), static_cast<size_t>(bytes)));
+  }
+  int Export(IpcKey* key, std::byte* memory) override {
+    cudaIpcMemHandle_t handle;
+    static_assert(sizeof(handle) == sizeof(*key));
+    const int error = Seen(cudaIpcGetMemHandle(&handle, memory));
+    std::memcpy(key->data(), &handle, sizeof(handle));
+    return error;
+  }
+  int Import(std::byte** memory, int64_t* bytes, const IpcKey& key) override {
+    cudaIpcMemHandle_t handle;
+    std::memcpy(&handle, key.data(), sizeof(handle));
+    const int error = Seen(cudaIpcOpenMemHandle(reinterpret_cast<void**>(memory), handle,
+                                                cudaIpcMemLazyEnablePeerAccess));
+    if (error != cudaSuccess) return error;
+    CUdeviceptr base = 0;
+    size_t size = 0;
+    const int known =
+        Seen(driver_.address_range(&base, &size, reinterpret_cast<CUdeviceptr>(*memory)));
+    *bytes = static_cast<int64_t>(base + size - reinterpret_cast<CUdeviceptr>(*memory));
+    return known;
+  }
+  int ReachPeer(const Uuid& gpu) override;
+  Uuid OwnUuid() const override { return uuid_; }
+  uint64_t ProcessNumber() const override { return process_; }
+
   int MakeStream(CUstream_st** stream) override {
     return Seen(cudaStreamCreateWithPriority(stream, cudaStreamNonBlocking, priority_));
   }
@@ -119,17 +151,56 @@ class RuntimeApi final : public CudaApi {
   int LoadAll();
 
   Driver driver_;
+  int ordinal_ = 0;
+  Uuid uuid_ = {};
+  uint64_t process_ = 0;
   CUcontext context_ = nullptr;
   cudaMemPool_t pool_ = nullptr;
   int priority_ = 0;
 };
+
+int UuidOf(int ordinal, CudaApi::Uuid* uuid) {
+  cudaDeviceProp properties;
+  const int error = Seen(cudaGetDeviceProperties(&properties, ordinal));
+  static_assert(sizeof(properties.uuid) == sizeof(*uuid));
+  if (error == cudaSuccess) std::memcpy(uuid->data(), &properties.uuid, sizeof(*uuid));
+  return error;
+}
+
+int RuntimeApi::ReachPeer(const Uuid& gpu) {
+  int count = 0;
+  int error = Seen(cudaGetDeviceCount(&count));
+  for (int other = 0; error == cudaSuccess && other < count; ++other) {
+    Uuid uuid;
+    error = UuidOf(other, &uuid);
+    if (error != cudaSuccess || uuid != gpu) continue;
+    if (other == ordinal_) return cudaSuccess;
+    error = Seen(cudaDeviceEnablePeerAccess(other, 0));
+    return error == cudaErrorPeerAccessAlreadyEnabled ? cudaSuccess : error;
+  }
+  return error == cudaSuccess ? cudaErrorInvalidDevice : error;
+}
+
+// A process's number says who it is until the kernel gives it to another one, and when it began says
+// which of them.
+uint64_t NumberOfProcess() {
+  std::ifstream stat("/proc/self/stat");
+  std::string text;
+  std::getline(stat, text, ')');
+  uint64_t began = 0;
+  for (int field = 3; field <= 22 && stat >> text; ++field) {
+    if (field == 22) began = std::strtoull(text.c_str(), nullptr, 10);
+  }
+  return static_cast<uint64_t>(getpid()) << 40 ^ began;
+}
 
 Status RuntimeApi::FindDriver() {
   const Status all[] = {Find("cuDeviceGet", &driver_.device_get),
                         Find("cuDevicePrimaryCtxRetain", &driver_.retain_context),
                         Find("cuCtxPushCurrent", &driver_.push_context),
                         Find("cuCtxPopCurrent", &driver_.pop_context),
-                        Find("cuStreamWaitValue32", &driver_.wait_value)};
+                        Find("cuStreamWaitValue32", &driver_.wait_value),
+                        Find("cuMemGetAddressRange", &driver_.address_range)};
   for (const Status& found : all) {
     if (!found.ok()) return found;
   }
@@ -196,8 +267,12 @@ Status RuntimeApi::Open(int ordinal) {
   };
   if (Status status = FindDriver(); !status.ok()) return status;
   if (Status status = CheckAbilities(ordinal); !status.ok()) return status;
+  ordinal_ = ordinal;
+  process_ = NumberOfProcess();
   CUdevice device = 0;
-  int error = Seen(driver_.device_get(&device, ordinal));
+  int error = UuidOf(ordinal, &uuid_);
+  if (error != cudaSuccess) return failed("reading what it is", error);
+  error = Seen(driver_.device_get(&device, ordinal));
   if (error == cudaSuccess) error = Seen(driver_.retain_context(&context_, device));
   if (error == cudaSuccess) error = Begin();
   if (error != cudaSuccess) return failed("taking its context", error);

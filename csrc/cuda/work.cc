@@ -13,7 +13,7 @@ constexpr int64_t kVerdictBytes = sizeof(int32_t);
 }  // namespace
 
 Machine::Machine(CudaApi* a, const KernelTable* k, std::string n)
-    : api(*a), kernels(*k), name(std::move(n)), words(a) {}
+    : api(*a), kernels(*k), name(std::move(n)), words(a), shared(a, name) {}
 
 const Coding* Machine::Find(const Codec* codec) {
   static constexpr Coding kRaw = {};
@@ -124,11 +124,15 @@ Status Work::Expect(const Codec* codec, DType dtype, int64_t count, std::span<co
 Status Work::Fetch(std::vector<Incoming>* incoming) {
   std::vector<Device::CopyRun> runs;
   for (Incoming& one : *incoming) {
+    if (one.coding->varies()) judged_.push_back(one.codec->traits().spec);
+    if (machine_.shared.CanBeReadAt(one.code.data())) {
+      one.at = one.code.data();
+      continue;
+    }
     Result<std::byte*> at = scratch_.Take(std::ssize(one.code));
     if (!at.ok()) return at.status();
     one.at = *at;
     runs.push_back({*at, one.code.data(), std::ssize(one.code)});
-    if (one.coding->varies()) judged_.push_back(one.codec->traits().spec);
   }
   if (Status status = Copy(runs); !status.ok() || judged_.empty()) return status;
   if (Status status = TakeWords(judged_.size()); !status.ok()) return status;

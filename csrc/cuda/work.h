@@ -19,6 +19,7 @@
 #include "cuda/coding.h"
 #include "cuda/mapped_words.h"
 #include "cuda/scratch.h"
+#include "cuda/shared_memory.h"
 #include "device/device.h"
 
 namespace jaxccomp::cuda {
@@ -32,6 +33,7 @@ class Machine {
   const KernelTable& kernels;
   const std::string name;
   MappedWords words;
+  SharedMemory shared;
 
   // How a codec (null: none) codes; null where it has no kernels.
   const Coding* Find(const Codec* codec);

@@ -40,6 +40,10 @@ Status Work::Encode(std::span<const Device::EncodeRun> runs) {
       out.push_back({run.code.data(), run.values, raw_bytes});
       continue;
     }
+    if (machine_.shared.CanBeReadAt(run.code.data())) {
+      fixed.back() = run.code.data();
+      continue;
+    }
     Result<std::byte*> memory = scratch_.Take(*run.code_bytes);
     if (!memory.ok()) return memory.status();
     fixed.back() = *memory;

@@ -60,9 +60,12 @@ class Device {
   // The stream goes on, whether or not it had come to the mark. The call is forgotten.
   virtual void Leave(CallId call) = 0;
 
+  // Instead of a call, for copies between memory of the runtime's own: they wait for no caller.
+  static constexpr CallId kNoCall = 0;
+
   // Computations. The descriptions are read before the call returns; the memory that they name stays
   // until the Completion. Addresses are those of the device's memory or the caller's tensors, but for
-  // codes, which lie in pinned memory, and Copy's, which are either. No alignment is promised beyond
+  // codes, which lie in pinned or shared memory, and Copy's, which are any. No alignment is promised beyond
   // that of an element for values, none for codes. Results have the bits that codec/part.h gives.
 
   struct CopyRun {
@@ -78,7 +81,7 @@ class Device {
     const std::byte* values;
     int64_t count;
     std::span<std::byte> code;   // the room for it
-    int64_t* code_bytes;         // pinned: the bytes written
+    int64_t* code_bytes;         // pinned, whatever the code is: the bytes written
     const std::byte* ref;        // as in CodingContext, in device memory
     std::byte* ref_checksum;     // pinned: with a reference, its CRC-32C, four bytes
     RandomKey key;
@@ -127,9 +130,41 @@ class Device {
   };
   virtual void Fill(CallId call, std::span<const FillRun> runs, Completion* done) = 0;
 
+  // Memory that other processes of this host, and other devices, read where it lies: what ranks lend
+  // each other (runtime/loans.h). Memory that is aligned to 256; null when there is none, or the device
+  // cannot share. To take it, and to import, may wait for all of the device: only while no call is
+  // entered.
+  virtual std::byte* AllocateShared(int64_t bytes) {
+    static_cast<void>(bytes);
+    return nullptr;
+  }
+  virtual void FreeShared(std::byte* memory) { static_cast<void>(memory); }
+  // What opens it elsewhere (device/shared_handle.h).
+  virtual Result<std::string> Export(const std::byte* memory) {
+    static_cast<void>(memory);
+    return CannotShare();
+  }
+  struct Imported {
+    const std::byte* memory;
+    int64_t bytes;
+  };
+  // Where this device reads what the handle, which is not trusted, stands for: the same place each
+  // time, until Release has been called as often. kDataLoss for what is no handle,
+  // kFailedPrecondition for memory of another host, kUnavailable for what cannot be reached.
+  virtual Result<Imported> Import(std::string_view handle) {
+    static_cast<void>(handle);
+    return CannotShare();
+  }
+  virtual void Release(const std::byte* imported) { static_cast<void>(imported); }
+
   // Completes what is over; true when anything was. A computation that could not be started, or that
   // the device failed, completes with an error here too.
   virtual bool Poll() = 0;
+
+ private:
+  Status CannotShare() const {
+    return {Code::kUnimplemented, std::string(name()) + " shares no memory"};
+  }
 };
 
 }  // namespace jaxccomp

@@ -10,6 +10,12 @@ int64_t MostCodeBytes(const Codec* codec, DType dtype, int64_t bytes) {
 }
 
 Status CodeReader::Next(std::span<const std::byte>* code) {
+  if (shared_ != nullptr) {
+    if (pieces_.empty()) return Broken();
+    *code = {shared_->memory + pieces_[0].offset, static_cast<size_t>(pieces_[0].bytes)};
+    pieces_ = pieces_.subspan(1);
+    return Status::Ok();
+  }
   int64_t code_bytes = 0;
   if (rest_.size() < sizeof(code_bytes)) return Broken();
   std::memcpy(&code_bytes, rest_.data(), sizeof(code_bytes));
@@ -18,6 +24,12 @@ Status CodeReader::Next(std::span<const std::byte>* code) {
   *code = rest_.first(static_cast<size_t>(code_bytes));
   rest_ = rest_.subspan(static_cast<size_t>(code_bytes));
   return Status::Ok();
+}
+
+Status CodeReader::NextReferenced(std::span<const std::byte>* code, uint32_t* ref_checksum) {
+  if (shared_ != nullptr && !pieces_.empty()) *ref_checksum = pieces_[0].ref_checksum;
+  Status status = Next(code);
+  return status.ok() && shared_ == nullptr ? SplitChecksum(code, ref_checksum) : status;
 }
 
 Status CodeReader::Broken() {

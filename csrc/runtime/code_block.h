@@ -30,17 +30,23 @@ int64_t MostCodeBytes(const Codec* codec, DType dtype, int64_t bytes);
 // Reads blocks that come from the wire and are not trusted.
 class CodeReader {
  public:
-  explicit CodeReader(const Operation::Block& block)
-      : rest_(block.buffer.get(), static_cast<size_t>(block.used_bytes)) {}
+  explicit CodeReader(const Operation::Block& block) : shared_(block.shared.get()) {
+    if (shared_ != nullptr) pieces_ = shared_->pieces;
+    else rest_ = {block.buffer.get(), static_cast<size_t>(block.used_bytes)};
+  }
 
   // The bytes of the next part. kDataLoss when there are none.
   Status Next(std::span<const std::byte>* code);
+  // The same, without the checksum of its reference, which it has.
+  Status NextReferenced(std::span<const std::byte>* code, uint32_t* ref_checksum);
   // That was all. kDataLoss when there is more.
-  Status Finish() const { return rest_.empty() ? Status::Ok() : Broken(); }
+  Status Finish() const { return rest_.empty() && pieces_.empty() ? Status::Ok() : Broken(); }
 
  private:
   static Status Broken();
 
+  const SharedCode* const shared_;   // null: in `rest_`
+  std::span<const LoanPiece> pieces_;
   std::span<const std::byte> rest_;
 };
 

@@ -30,7 +30,7 @@ bool StartPack(Operation& op, const PlannedTask& task, Completion* done) {
   Operation::Block& block = op.code[task.dst_code];
   block.used_bytes = 0;
   for (const Part& part : PartsOf(op, task.sources[0])) {
-    runs.push_back({block.buffer.get() + block.used_bytes, AddressOf(op, part), part.bytes});
+    runs.push_back({block.memory() + block.used_bytes, AddressOf(op, part), part.bytes});
     block.used_bytes += part.bytes;
   }
   return StartCopies(op, runs, done);
@@ -38,7 +38,7 @@ bool StartPack(Operation& op, const PlannedTask& task, Completion* done) {
 
 bool StartUnpack(const Operation& op, const PlannedTask& task, Completion* done) {
   std::vector<Device::CopyRun> runs;
-  const std::byte* from = op.code[task.src_code].buffer.get();
+  const std::byte* from = op.code[task.src_code].memory();
   for (const Part& part : PartsOf(op, task.dst)) {
     runs.push_back({AddressOf(op, part), from, part.bytes});
     from += part.bytes;
@@ -50,6 +50,7 @@ bool StartUnpack(const Operation& op, const PlannedTask& task, Completion* done)
 // them together. Lengths and checksums are written where the block has them.
 bool StartEncode(Operation& op, const PlannedTask& task, Completion* done) {
   std::vector<Device::EncodeRun> runs;
+  const SharedCode* const shared = op.code[task.dst_code].shared.get();
   std::byte* at = op.code[task.dst_code].buffer.get();
   for (const Part& part : PartsOf(op, task.sources[0])) {
     const Codec* const codec = CodecFor(*op.plan, part.dtype);
@@ -68,6 +69,13 @@ bool StartEncode(Operation& op, const PlannedTask& task, Completion* done) {
       run.ref_checksum = run.code.data();
       run.code = run.code.subspan(kReferenceChecksumBytes);
     }
+    if (shared != nullptr) {
+      const LoanPiece& piece = shared->pieces[runs.size()];
+      auto* const found = reinterpret_cast<FoundSize*>(shared->found.get()) + runs.size();
+      run.code = {shared->memory + piece.offset, static_cast<size_t>(piece.bytes)};
+      run.code_bytes = &found->code_bytes;
+      if (run.ref != nullptr) run.ref_checksum = reinterpret_cast<std::byte*>(&found->ref_checksum);
+    }
     runs.push_back(run);
     at += most_bytes;
   }
@@ -76,8 +84,26 @@ bool StartEncode(Operation& op, const PlannedTask& task, Completion* done) {
   return true;
 }
 
+Status TooLong() {
+  return {Code::kInternal, "the device made a code that is longer than its codec allows"};
+}
+
+Status FinishSharedEncode(Operation::Block& block) {
+  SharedCode& code = *block.shared;
+  const auto* found = reinterpret_cast<const FoundSize*>(code.found.get());
+  for (LoanPiece& piece : code.pieces) {
+    if (found->code_bytes < 0 || found->code_bytes > piece.bytes) return TooLong();
+    piece.bytes = found->code_bytes;
+    if (code.referenced) piece.ref_checksum = found->ref_checksum;
+    ++found;
+  }
+  block.used_bytes = PayloadBytes(code.pieces, code.packed, code.referenced);
+  return Status::Ok();
+}
+
 Status FinishEncode(Operation& op, const PlannedTask& task) {
   Operation::Block& block = op.code[task.dst_code];
+  if (block.shared != nullptr) return FinishSharedEncode(block);
   std::byte* from = block.buffer.get();
   std::byte* to = from;
   for (const Part& part : PartsOf(op, task.sources[0])) {
@@ -87,7 +113,7 @@ Status FinishEncode(Operation& op, const PlannedTask& task) {
     std::memcpy(&code_bytes, from, sizeof(code_bytes));
     if (codec != nullptr && ReferenceOf(op, part) != nullptr) code_bytes += kReferenceChecksumBytes;
     if (code_bytes < 0 || code_bytes > most_bytes - kCodeLengthBytes) {
-      return {Code::kInternal, "the device made a code that is longer than its codec allows"};
+      return TooLong();
     }
     std::memmove(to + kCodeLengthBytes, from + kCodeLengthBytes, static_cast<size_t>(code_bytes));
     std::memcpy(to, &code_bytes, sizeof(code_bytes));
@@ -109,9 +135,9 @@ Result<bool> StartDecode(const Operation& op, const PlannedTask& task, Completio
                           .count = CountOf(part),
                           .ref = nullptr,
                           .ref_checksum = 0};
-    Status status = reader.Next(&run.code);
     if (run.codec != nullptr) run.ref = ReferenceOf(op, part);
-    if (status.ok() && run.ref != nullptr) status = SplitChecksum(&run.code, &run.ref_checksum);
+    Status status = run.ref != nullptr ? reader.NextReferenced(&run.code, &run.ref_checksum)
+                                       : reader.Next(&run.code);
     if (!status.ok()) return status;
     runs.push_back(run);
   }

@@ -52,6 +52,15 @@ class Engine {
   void SetHosts(std::vector<int> hosts);
   Status AddCommunicator(const std::string& name, std::vector<int> processes);
   Status SetOption(std::string_view name, std::string_view value);
+  // Loans of device memory between processes of a host (loans.h), agreed upon once, when ranks join
+  // and before the first call: what each says of its devices, which others each can borrow from (by
+  // process; why not goes to `reasons`, which may be null), and all of these answers.
+  std::string OfferLoans(const std::vector<Device*>& devices);
+  std::vector<uint8_t> OpenLoans(const std::vector<std::string>& offers,
+                                 std::vector<std::string>* reasons);
+  void AgreeOnLoans(const std::vector<std::vector<uint8_t>>& opened);
+  // Loans that have not come back.
+  int64_t CountLoans() const;
 
   // Runs one operation. Returns its status when it is over by the time of return; else calls
   // `done` later, on a thread of the engine. The tensors stay valid until then. Never waits for

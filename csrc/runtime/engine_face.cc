@@ -89,11 +89,35 @@ Status Engine::SetOption(std::string_view name, std::string_view value) {
   if (name == "coder_threads") {
     impl_->SetCoders(impl_->options_.coder_threads, impl_->ranks_on_host_);
   }
+  if (name == "device_ipc_bytes") {
+    impl_->executor().loans().SetLeastBytes(impl_->options_.device_ipc_bytes);
+  }
   if (status.ok() && name == "retain_memory" && impl_->options_.retain_memory &&
       RetainFreedMemory() && impl_->options_.huge_pages) {
     UseHugePagesInHeap();
   }
   return status;
+}
+
+std::string Engine::OfferLoans(const std::vector<Device*>& devices) {
+  std::lock_guard<std::mutex> lock(impl_->mutex_);
+  return impl_->executor().loans().Offer(devices, impl_->options_.device_ipc_memory_bytes);
+}
+
+std::vector<uint8_t> Engine::OpenLoans(const std::vector<std::string>& offers,
+                                       std::vector<std::string>* reasons) {
+  std::lock_guard<std::mutex> lock(impl_->mutex_);
+  return impl_->executor().loans().Open(offers, reasons);
+}
+
+void Engine::AgreeOnLoans(const std::vector<std::vector<uint8_t>>& opened) {
+  std::lock_guard<std::mutex> lock(impl_->mutex_);
+  impl_->executor().loans().Agree(opened);
+}
+
+int64_t Engine::CountLoans() const {
+  std::lock_guard<std::mutex> lock(impl_->mutex_);
+  return impl_->executor().loans().lent_count();
 }
 
 std::optional<Status> Engine::Start(Site& site, Call call, std::function<void(Status)> done) {

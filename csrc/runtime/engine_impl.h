@@ -42,6 +42,7 @@ class Engine::Impl final : public Receiver, public Executor::Listener {
   void OnFailed(Operation* op) override;
   void OnSizes(Operation* op) override;
   void OnBacklog() override;
+  void OnLoanFailed(const Header& header, const Status& why) override;
   // How many threads help with computations: `asked`, or, for -1, the cores that no rank needs.
   void SetCoders(int64_t asked, int ranks_on_host);
 
@@ -88,6 +89,7 @@ class Engine::Impl final : public Receiver, public Executor::Listener {
   void CoderLoop();
 
   // engine_messages.cc
+  void OnLoan(const Header& header, std::span<const std::byte> payload, Announced announced);
   void OnAbort(const Header& header, std::span<const std::byte> payload);
   void OnProbe(const Endpoint& endpoint, const Header& header, bool here);
   void OnPresent(const Header& header);
@@ -96,7 +98,7 @@ class Engine::Impl final : public Receiver, public Executor::Listener {
   void RefuseOtherProgram(Endpoint& endpoint, const Endpoint::Launch& launch,
                           const Header& header, std::span<const std::byte> payload);
   void Discard(Announced announced) {
-    if (announced.process >= 0) wire_.To(announced.process)->Discard(announced);
+    if (announced.process >= 0) wire_.Discard(announced);
   }
   // Sends what nobody waits for. False when no transport leads there.
   bool Notify(int process, const Header& header, std::string payload = {});

@@ -49,6 +49,9 @@ void Engine::Impl::OnMessage(const Header& header, std::span<const std::byte> pa
     Discard(announced);
     return OnAbort(header, payload);
   }
+  // Whatever has become of the operation.
+  if (header.type == MessageType::kReturn) return executor_.LoanReturned(header);
+  if (header.type == MessageType::kLoan) return OnLoan(header, payload, announced);
   Communicator* const comm = registry_.Find(header.communicator);
   Endpoint* const endpoint = comm == nullptr ? nullptr : comm->Find(header.destination);
   if (comm != nullptr ? !comm->broken.ok() : registry_.IsBrokenUnborn(header.communicator)) {
@@ -89,6 +92,26 @@ void Engine::Impl::OnMessage(const Header& header, std::span<const std::byte> pa
   if (header.type != MessageType::kCheck || endpoint == nullptr) return;
   const auto compared = endpoint->comparisons.find(header.program_hash);
   if (compared != endpoint->comparisons.end()) Compare(*endpoint, *compared->second);
+}
+
+void Engine::Impl::OnLoan(const Header& header, std::span<const std::byte> payload,
+                          Announced announced) {
+  const bool known = header.source_process >= 0 && header.source_process < processes_;
+  const Result<Announced> loan =
+      known ? executor_.AcceptLoan(header, payload)
+            : Result<Announced>(Status(Code::kDataLoss, "a ticket arrived from nowhere"));
+  if (loan.ok()) {
+    const Header as_data = executor_.HeaderOf(*loan);
+    return OnMessage(as_data, {}, *loan);
+  }
+  Discard(announced);
+  OnLoanFailed(header, loan.status());
+}
+
+void Engine::Impl::OnLoanFailed(const Header& header, const Status& why) {
+  Communicator* const comm = registry_.Find(header.communicator);
+  if (comm == nullptr) return;
+  Break(*comm, {why.code(), Describe(header) + ": " + why.message()}, true);
 }
 
 // Answers one who waits for an operation that will not come.
@@ -167,6 +190,7 @@ void Engine::Impl::OnPresent(const Header& header) {
 }
 
 void Engine::Impl::OnPeerLost(int process, const Status& why) {
+  executor_.loans().Lose(process);
   std::set<Communicator*> affected;
   for (const auto& [key, op] : operations_) {
     Communicator* const comm = op->endpoint->communicator;

@@ -27,7 +27,7 @@ void Engine::Impl::ProgressLoop() {
   auto last_check = Clock::now();
   int64_t idle = 0;
   while (!stopped_) {
-    if (operations_.empty() && !executor_.HasWork()) {
+    if (operations_.empty() && !executor_.HasWork() && !executor_.AwaitsDevices()) {
       if (wire_.HasRemote()) {
         Attend(lock);
       } else {

@@ -114,6 +114,9 @@ void Executor::StartSend(Operation* op, TaskId task) {
   header.destination = t.peer;
   header.tag = t.tag;
   header.lane = t.lane;
+  if (t.src_code >= 0 && op->code[t.src_code].shared != nullptr) {
+    return SendLoan(op, task, header);
+  }
   std::vector<Piece> pieces;
   if (t.src_code >= 0) {
     const Operation::Block& block = op->code[t.src_code];
@@ -134,13 +137,14 @@ void Executor::Arrived(Operation* op, const Header& header, std::span<const std:
                        Announced announced) {
   const auto found = op->plan->receives.find(Plan::ReceiveKey(header.source, header.tag));
   if (found == op->plan->receives.end()) {
-    if (announced.process >= 0) wire_->To(announced.process)->Discard(announced);
+    if (announced.process >= 0) wire_->Discard(announced);
     return Fail(op, {Code::kFailedPrecondition,
                      op->endpoint->communicator->MemberName(header.source) +
                          " runs another algorithm or other sizes for this operation; all ranks "
                          "must use the same options and the same build"});
   }
   op->last_progress = Operation::Clock::now();
+  if (announced.loan && RefusesLoan(*op, announced)) return;   // it comes as a payload
   const TaskId task = found->second;
   Arrival arrival{header, {}, announced};
   if (op->waiting[task] && Admit(op, task, header.payload_bytes)) {
@@ -171,7 +175,7 @@ void Executor::StartReceive(Operation* op, TaskId task, Arrival& arrival) {
   Transport* const transport =
       arrival.announced.process < 0 ? nullptr : wire_->To(arrival.announced.process);
   auto refuse = [&](Status status) {
-    if (transport != nullptr) transport->Discard(arrival.announced);
+    if (arrival.announced.process >= 0) wire_->Discard(arrival.announced);
     Fail(op, std::move(status));
   };
 
@@ -188,6 +192,7 @@ void Executor::StartReceive(Operation* op, TaskId task, Arrival& arrival) {
     return refuse({Code::kDataLoss, "an encoded message of " + std::to_string(bytes) +
                                         " bytes is too long for its values"});
   }
+  if (arrival.announced.loan) return StartBorrow(op, task, arrival.announced);
   Started(op, task);
   Status status = Prepare(op, task, bytes);
   if (!status.ok()) return refuse(std::move(status));
@@ -281,7 +286,7 @@ void Executor::Fail(Operation* op, Status status) {
   op->arrivals.clear();
   op->parked = {};
   op->unready.clear();
-  for (Announced announced : unwanted) wire_->To(announced.process)->Discard(announced);
+  for (Announced announced : unwanted) wire_->Discard(announced);
   listener_->OnFailed(op);
   --op->in_flight;
   CheckOver(op);
@@ -294,6 +299,7 @@ void Executor::CheckOver(Operation* op) {
   for (auto [blocks, pool] :
        {std::pair{&op->scratch, ScratchPool(op)}, std::pair{&op->code, CodePool(op)}}) {
     for (Operation::Block& block : *blocks) {
+      DropShared(op, &block);
       if (block.buffer != nullptr) pool->Give(std::move(block.buffer), block.capacity_bytes);
     }
     blocks->clear();
@@ -303,7 +309,8 @@ void Executor::CheckOver(Operation* op) {
 }
 
 bool Executor::Run(std::unique_lock<std::mutex>& lock) {
-  bool any = false;
+  bool any = !returns_.empty();
+  SendReturns();
   while (!ready_.empty()) {
     const Item item = ready_.front();
     ready_.pop_front();

@@ -4,7 +4,7 @@
 // (copy, merge, encode, decode) are queued for whatever thread drives the engine and run
 // without the lock, so that several chunks are coded while others are on the wire. Those on values in
 // a device's memory are started there, any number of them, and completed by polling the device
-// (executor_device.cc).
+// (executor_device.cc), and may borrow what they read from other ranks (executor_loans.cc).
 #pragma once
 
 #include <chrono>
@@ -13,6 +13,7 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "runtime/memory.h"
@@ -23,7 +24,7 @@
 
 namespace jaxccomp {
 
-class Executor {
+class Executor final : private Borrower {
  public:
   // Told, with the lock held, when an operation is over (all its tasks done, or failed and
   // nothing of it in flight) and when one fails first.
@@ -35,13 +36,17 @@ class Executor {
     virtual void OnSizes(Operation* op) = 0;
     // More large computations wait than one thread can run.
     virtual void OnBacklog() = 0;
+    // A message that was lent cannot be sent after all.
+    virtual void OnLoanFailed(const Header& header, const Status& why) = 0;
 
    protected:
     ~Listener() = default;
   };
 
   Executor(Wire* wire, Listener* listener, Stats* stats)
-      : wire_(wire), listener_(listener), stats_(stats) {}
+      : wire_(wire), listener_(listener), stats_(stats), loans_(wire->process()) {
+    wire_->SetBorrower(this);
+  }
 
   // All members need the engine's lock.
   void Begin(Operation* op);
@@ -69,9 +74,15 @@ class Executor {
   bool DrainDevices(std::unique_lock<std::mutex>& lock, std::chrono::milliseconds patience);
   // Gives back what is kept of their memory; of a device that still goes on, nothing.
   void ForgetDevices();
+  // A ticket has come, which is a payload that can be pulled here alone, with that header.
+  Result<Announced> AcceptLoan(const Header& header, std::span<const std::byte> payload);
+  const Header& HeaderOf(Announced loan) const;
+  // A borrower has sent it back.
+  void LoanReturned(const Header& header);
+  Loans& loans() { return loans_; }
   Trace& trace() { return trace_; }
   bool HasComputations() const { return !heavy_.empty(); }
-  bool HasWork() const { return !ready_.empty() || !heavy_.empty(); }
+  bool HasWork() const { return !ready_.empty() || !heavy_.empty() || !returns_.empty(); }
 
  private:
   struct Item {
@@ -121,6 +132,25 @@ class Executor {
   // False while there is, or has just been started, work that the operation's end waits for.
   bool IsSettled(Operation* op);
 
+  // executor_loans.cc. Whether all who get that code borrow it.
+  bool Lends(const Operation& op, int32_t code) const;
+  // Takes shared memory for what the task encodes, where it can be lent.
+  bool ProvideShared(Operation* op, const PlannedTask& task);
+  void SendLoan(Operation* op, TaskId task, Header header);
+  void TakeBack(uint64_t number, int borrower, uint32_t why);
+  struct Resend;
+  void GoOn(Resend* again, Status status);
+  // Sends it back where the operation cannot borrow at all.
+  bool RefusesLoan(const Operation& op, Announced loan);
+  void StartBorrow(Operation* op, TaskId task, Announced loan);
+  struct Fetch;
+  void EndFetch(const Fetch& fetch, Status status);
+  void DropShared(Operation* op, Operation::Block* block);
+  void ReturnBorrowed(Operation* op);
+  void Return(uint64_t id, uint32_t why);
+  void SendReturns();
+  void Discard(Announced loan) override;
+
   Wire* const wire_;
   Listener* const listener_;
   Stats* const stats_;
@@ -129,6 +159,9 @@ class Executor {
   std::deque<Item> ready_;   // transfers and light computations
   std::deque<Item> heavy_;
   std::vector<std::unique_ptr<DeviceUse>> devices_;
+  Loans loans_;
+  // To lenders in other processes: sent when no operation is being changed, as to send may end some.
+  std::vector<std::pair<int, Header>> returns_;
 };
 
 }  // namespace jaxccomp

@@ -1,6 +1,7 @@
 // Operations on values in a device's memory (device/device.h).
 
 #include <algorithm>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -131,6 +132,7 @@ bool Executor::IsSettled(Operation* op) {
   if (op->failed) {
     // Transfers may go on, for as long as a dead peer holds them open: they touch pinned memory of
     // the engine's, and nothing that the caller's stream touches.
+    ReturnBorrowed(op);
     LeaveCall(op);
     return true;
   }
@@ -161,10 +163,16 @@ bool Executor::DrainDevices(std::unique_lock<std::mutex>& lock, std::chrono::mil
     std::this_thread::sleep_for(std::chrono::microseconds(50));
     lock.lock();
   }
+  SendReturns();
   return true;
 }
 
 void Executor::ForgetDevices() {
+  std::set<Device*> stopped;
+  for (const auto& use : devices_) {
+    if (use->computing > 0) stopped.insert(use->device);
+  }
+  loans_.Forget(stopped);
   for (auto& use : devices_) {
     if (use->computing > 0) KeepForEver(std::move(use));
   }

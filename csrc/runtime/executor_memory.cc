@@ -66,7 +66,8 @@ Status Executor::Prepare(Operation* op, TaskId task, int64_t arriving_bytes) {
   }
   if (t.dst_code >= 0) {
     const bool arrives = t.kind == TaskKind::kRecv;
-    provided &= Provide(op, &op->code[t.dst_code], CodePool(op),
+    provided &= (t.kind == TaskKind::kEncode && ProvideShared(op, t)) ||
+                Provide(op, &op->code[t.dst_code], CodePool(op),
                         arrives ? arriving_bytes : op->plan->code_bytes[t.dst_code]);
     if (arrives) op->code[t.dst_code].used_bytes = arriving_bytes;
   }
@@ -78,7 +79,9 @@ Status Executor::Prepare(Operation* op, TaskId task, int64_t arriving_bytes) {
 }
 
 void Executor::Release(Operation* op, Operation::Block* block, BufferPool* pool) {
-  if (--block->uses_left == 0 && block->buffer != nullptr) {
+  if (--block->uses_left > 0) return;
+  DropShared(op, block);
+  if (block->buffer != nullptr) {
     op->held_bytes -= BufferPool::TakenBytes(block->capacity_bytes);
     pool->Give(std::move(block->buffer), block->capacity_bytes);
     block->buffer = nullptr;

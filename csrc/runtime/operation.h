@@ -12,6 +12,7 @@
 #include "runtime/call.h"
 #include "runtime/communicator.h"
 #include "runtime/device_use.h"
+#include "runtime/loans.h"
 #include "runtime/memory.h"
 #include "runtime/plan.h"
 #include "transport/transport.h"
@@ -67,6 +68,12 @@ struct Operation {
     int64_t capacity_bytes = 0;
     int64_t used_bytes = 0;            // encoded bytes in a code block
     int32_t uses_left = 0;
+    std::unique_ptr<SharedCode> shared;  // of a code block: in place of the buffer
+
+    // Of a block that holds a packed message.
+    std::byte* memory() const {
+      return shared == nullptr ? buffer.get() : shared->memory + shared->pieces[0].offset;
+    }
   };
   std::vector<Block> scratch, code;
 

@@ -22,6 +22,8 @@ constexpr Row kRows[] = {
     {"check_programs", &Options::check_programs, nullptr, 0},
     {"retain_memory", &Options::retain_memory, nullptr, 0},
     {"huge_pages", &Options::huge_pages, nullptr, 0},
+    {"device_ipc_bytes", &Options::device_ipc_bytes, nullptr, 0},
+    {"device_ipc_memory_bytes", &Options::device_ipc_memory_bytes, nullptr, 1},
 };
 
 }  // namespace

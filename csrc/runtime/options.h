@@ -18,6 +18,9 @@ struct Options {
   int64_t check_programs = 1;       // compare the collectives of a program between ranks
   int64_t retain_memory = 1;        // keep freed pages in the process (memory.h)
   int64_t huge_pages = 1;           // ask for huge pages behind large results
+  int64_t device_ipc_bytes = 0;     // messages of at least so many bytes are lent in a device's memory
+                                    // (loans.h); 0: none
+  int64_t device_ipc_memory_bytes = 256 << 20;   // that a device sets aside for them
 };
 
 // kInvalidArgument that lists the options when `name` is unknown or `value` does not parse.

@@ -25,6 +25,7 @@ class Planner {
     AddCodeSizes();
     for (const Task& task : schedule_.tasks) AddTask(task);
     SizeCodesByParts();
+    if (plan_->on_device) FindCodePeers();
   }
 
  private:
@@ -168,6 +169,15 @@ class Planner {
         most_bytes += MostBytes(plan_->parts[i].dtype, plan_->parts[i].bytes);
       }
       for (int32_t code : task.touched_codes) plan_->code_bytes[code] = most_bytes;
+    }
+  }
+
+  void FindCodePeers() {
+    plan_->code_peers.resize(plan_->code_bytes.size());
+    for (const PlannedTask& task : plan_->tasks) {
+      if (task.kind == TaskKind::kSend && task.src_code >= 0) {
+        plan_->code_peers[task.src_code].push_back(task.peer);
+      }
     }
   }
 

@@ -10,10 +10,25 @@
 
 namespace jaxccomp {
 
+// Who has the loans among what is announced.
+class Borrower {
+ public:
+  virtual void Discard(Announced loan) = 0;
+
+ protected:
+  ~Borrower() = default;
+};
+
 class Wire {
  public:
   Wire(int process, std::unique_ptr<Transport> local)
       : process_(process), local_(std::move(local)) {}
+
+  void SetBorrower(Borrower* borrower) { borrower_ = borrower; }
+  // As a transport's; also of loans.
+  void Discard(Announced announced) {
+    announced.loan ? borrower_->Discard(announced) : To(announced.process)->Discard(announced);
+  }
 
   void SetRemote(std::unique_ptr<Transport> remote) { remote_ = std::move(remote); }
   bool HasRemote() const { return remote_ != nullptr; }
@@ -43,6 +58,7 @@ class Wire {
  private:
   const int process_;
   std::unique_ptr<Transport> local_, remote_;
+  Borrower* borrower_ = nullptr;
 };
 
 }  // namespace jaxccomp

@@ -36,6 +36,9 @@ enum class MessageType : uint8_t {
   kOnRequest = 6,  // as kData (and delivered as such), but the payload waits until it is wanted
   kCredit = 7,     // so much more (total_bytes) may come unwanted
   kComing = 8,     // a payload that waited comes unwanted after all
+  // Between ranks that lend each other memory of devices (runtime/loans.h):
+  kLoan = 9,       // as kData, but the payload is a LoanTicket
+  kReturn = 10,    // its borrower is done with a loan, or does not take it
 };
 
 // Goes over the wire as it is (little-endian x86-64 and AArch64); 192 bytes.
@@ -72,6 +75,7 @@ inline constexpr int64_t kAlongBytes = 7 << 10;
 struct Announced {
   int process = -1;
   uint64_t id = 0;
+  bool loan = false;   // of the runtime's own, and unknown to transports: it is borrowed, not pulled
 };
 
 class Receiver {

@@ -1,8 +1,12 @@
 // Collectives of ranks whose tensors lie on fake devices, or some of them on the host.
 #pragma once
 
+#include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <memory>
+#include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -112,6 +116,53 @@ struct DeviceTeam {
     streams.clear();
   }
 
+  // From now on the ranks' devices lend each other messages of at least so many bytes, where they can.
+  void Share(int64_t least_bytes, int64_t memory_bytes = 64 << 20) {
+    team->SetOption("device_ipc_bytes", std::to_string(least_bytes));
+    team->SetOption("device_ipc_memory_bytes", std::to_string(memory_bytes));
+    Join([](std::vector<std::string>*) {});
+  }
+  // As Share; `change` may do something to the offers on their way.
+  template <typename F>
+  void Join(F change) {
+    const int engines = team->style() == Style::kDevices ? 1 : team->ranks;
+    std::vector<std::string> offers;
+    for (int i = 0; i < engines; ++i) {
+      std::vector<Device*> own;
+      for (int rank = 0; rank < team->ranks; ++rank) {
+        if ((engines > 1 && rank != i) || devices[rank] == nullptr) continue;
+        Device* const device = &devices[rank]->device();
+        if (std::find(own.begin(), own.end(), device) == own.end()) own.push_back(device);
+      }
+      offers.push_back(team->EngineOf(i).OfferLoans(own));
+    }
+    change(&offers);
+    std::vector<std::vector<uint8_t>> opened;
+    for (int i = 0; i < engines; ++i) {
+      reasons.emplace_back();
+      opened.push_back(team->EngineOf(i).OpenLoans(offers, &reasons.back()));
+    }
+    for (int i = 0; i < engines; ++i) team->EngineOf(i).AgreeOnLoans(opened);
+  }
+  int64_t LentBytes() {
+    int64_t bytes = 0;
+    const int engines = team->style() == Style::kDevices ? 1 : team->ranks;
+    for (int i = 0; i < engines; ++i) {
+      for (const CollectiveStats& stats : team->EngineOf(i).GetStats()) bytes += stats.lent_bytes;
+    }
+    return bytes;
+  }
+  // When nothing is under way any more.
+  void CheckAllReturned() {
+    const int engines = team->style() == Style::kDevices ? 1 : team->ranks;
+    for (int i = 0; i < engines; ++i) {
+      for (int tries = 0; tries < 5000 && team->EngineOf(i).CountLoans() > 0; ++tries) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+      CHECK_EQ(team->EngineOf(i).CountLoans(), 0);
+    }
+  }
+
   // Started, not over; `held` keeps what the operation needs.
   Pending Start(int rank, Site& site, RankArrays* arrays, int64_t run_id,
                 std::vector<std::unique_ptr<OnDevice>>* held) {
@@ -141,6 +192,7 @@ struct DeviceTeam {
   std::vector<std::shared_ptr<TestedDevice>> devices;
   std::vector<std::unique_ptr<FakeStream>> streams;
   std::unique_ptr<Team> team;
+  std::vector<std::vector<std::string>> reasons;   // of Open, by rank and process
 };
 
 }  // namespace jaxccomp::testing

@@ -24,6 +24,8 @@ thread_local FakeCuda* t_current = nullptr;
 FakeCuda::FakeCuda(FakeMemory* memory, Faults* faults, uint32_t seed, int longest_delay_us)
     : memory_(*memory), faults_(*faults), seed_(seed), longest_delay_us_(longest_delay_us) {
   streams_.reserve(16);   // others are in use when one is made
+  static std::atomic<uint64_t> processes{1};
+  process_ = ++processes;
 }
 
 FakeCuda::~FakeCuda() {
@@ -141,6 +143,40 @@ int FakeCuda::AllocatePinned(std::byte** memory, int64_t bytes) {
   if (Faults::Due(faults_.codes_allocation)) return kOutOfMemory;
   *memory = memory_.TakePinned(bytes);
   return kSuccess;
+}
+
+int FakeCuda::AllocateShared(std::byte** memory, int64_t bytes) {
+  CHECK(t_uses > 0);
+  if (Faults::Due(faults_.shared_allocation)) return kOutOfMemory;
+  *memory = memory_.TakeShared(bytes);
+  return *memory == nullptr ? kOutOfMemory : Now();
+}
+
+int FakeCuda::Export(IpcKey* key, std::byte* memory) {
+  CHECK(t_uses > 0);
+  key->fill(std::byte{0x5e});
+  std::memcpy(key->data(), &memory, sizeof(memory));
+  return Now();
+}
+
+int FakeCuda::Import(std::byte** memory, int64_t* bytes, const IpcKey& key) {
+  CHECK(t_uses > 0);
+  std::memcpy(memory, key.data(), sizeof(*memory));
+  *bytes = FakeMemory::AnySharedBytes(*memory);
+  if (Faults::Due(faults_.import) || !memory_.Import(*memory, *bytes)) return 1;
+  return Now();
+}
+
+int FakeCuda::ReachPeer(const Uuid&) {
+  memory_.ImportAll();
+  return Now();
+}
+
+cuda::CudaApi::Uuid FakeCuda::OwnUuid() const {
+  Uuid uuid = {};
+  const FakeCuda* const self = this;
+  std::memcpy(uuid.data(), &self, sizeof(self));
+  return uuid;
 }
 
 // ---- Streams and events ------------------------------------------------------------------

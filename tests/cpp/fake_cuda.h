@@ -58,6 +58,14 @@ class FakeCuda final : public cuda::CudaApi {
   int Free(std::byte* memory, CUstream_st* stream) override;
   int FreeBytes(int64_t* free_bytes, int64_t* all_bytes) override;
   int AllocatePinned(std::byte** memory, int64_t bytes) override;
+  int AllocateShared(std::byte** memory, int64_t bytes) override;
+  int Export(IpcKey* key, std::byte* memory) override;
+  int Import(std::byte** memory, int64_t* bytes, const IpcKey& key) override;
+  int ReachPeer(const Uuid& gpu) override;
+  Uuid OwnUuid() const override;
+  uint64_t ProcessNumber() const override { return process_; }
+  // Each is in a process of its own, until told.
+  void SetProcess(uint64_t process) { process_ = process; }
   int MakeStream(CUstream_st** stream) override;
   int MakeEvent(CUevent_st** event) override;
   int Record(CUevent_st* event, CUstream_st* stream) override;
@@ -86,6 +94,7 @@ class FakeCuda final : public cuda::CudaApi {
   Faults& faults_;
   const uint32_t seed_;
   const int longest_delay_us_;
+  uint64_t process_;
   std::mutex mutex_;
   std::condition_variable released_;
   bool held_ = false;

@@ -151,7 +151,7 @@ cuda::KernelTable MakeCpuKernels() {
   table.lossless_encode_workspace_bytes = [](Layout, int64_t words) { return words / 4 + 100; };
   table.lossless_decode_workspace_bytes = [](Layout, int64_t words) { return words / 4 + 200; };
   table.lossless_encode = [](const LosslessEncodeCall& call, CUstream_st* stream) {
-    FakeCuda::Of(stream).memory().CheckPinned(call.dst, 1);
+    FakeCuda::Of(stream).memory().CheckCode(call.dst, 1, /*read=*/false);
     return Error(Put(stream, [=](auto reach) {
       const LosslessEncodeCall here = Reached(call, reach);
       std::memset(here.workspace, 0xee, static_cast<size_t>(call.words / 4 + 100));

@@ -8,6 +8,7 @@
 
 #include "check.h"
 #include "common/crc32c.h"
+#include "device/shared_handle.h"
 
 namespace jaxccomp::testing {
 namespace {
@@ -71,6 +72,29 @@ std::byte* FakeDevice::AllocateCodes(int64_t bytes) {
 
 void FakeDevice::FreeCodes(std::byte* codes) { memory.GivePinnedBack(codes); }
 
+std::byte* FakeDevice::AllocateShared(int64_t bytes) {
+  CHECK(calls_.empty());
+  return Faults::Due(faults.shared_allocation) ? nullptr : memory.TakeShared(bytes);
+}
+
+Result<std::string> FakeDevice::Export(const std::byte* shared) {
+  SharedHandle handle{.host = OwnHost(),
+                      .address = reinterpret_cast<uintptr_t>(shared),
+                      .bytes = memory.SharedBytes(shared)};
+  return WriteHandle(handle);
+}
+
+Result<Device::Imported> FakeDevice::Import(std::string_view bytes) {
+  CHECK(calls_.empty());
+  const Result<SharedHandle> handle = ReadHandle(bytes);
+  if (!handle.ok()) return handle.status();
+  const auto* const shared = reinterpret_cast<const std::byte*>(handle->address);
+  if (Faults::Due(faults.import) || !memory.Import(shared, handle->bytes)) {
+    return Status(Code::kUnavailable, "the device does not reach that memory");
+  }
+  return Imported{shared, handle->bytes};
+}
+
 // ---- Calls -------------------------------------------------------------------------------
 
 Result<Device::CallId> FakeDevice::Enter(void* stream) {
@@ -129,7 +153,10 @@ void FakeDevice::Hold(bool held) {
 void FakeDevice::Launch(CallId call, Completion* done, std::function<Status()> work) {
   ++computations_;
   std::shared_ptr<EnteredCall> entered;
-  {
+  if (call == kNoCall) {
+    entered = std::make_shared<EnteredCall>();
+    ++entered->running;
+  } else {
     std::lock_guard<std::mutex> lock(mutex_);
     const auto found = calls_.find(call);
     CHECK(found != calls_.end());
@@ -176,7 +203,8 @@ void FakeDevice::Copy(CallId call, std::span<const CopyRun> runs, Completion* do
 
 void FakeDevice::Encode(CallId call, std::span<const EncodeRun> runs, Completion* done) {
   for (const EncodeRun& run : runs) {
-    CheckPinned(run.code.data(), static_cast<int64_t>(run.code.size()));
+    memory.CheckCode(run.code.data(), std::ssize(run.code), /*read=*/false);
+    if (run.ref != nullptr) CheckPinned(run.ref_checksum, sizeof(uint32_t));
     CheckPinned(run.code_bytes, sizeof(*run.code_bytes));
   }
   Launch(call, done, [this, all = std::vector(runs.begin(), runs.end())] {
@@ -190,8 +218,8 @@ void FakeDevice::Encode(CallId call, std::span<const EncodeRun> runs, Completion
             Crc32c({Reach(run.ref), static_cast<size_t>(run.count * SizeBytes(run.dtype))});
         std::memcpy(run.ref_checksum, &checksum, sizeof(checksum));
       }
-      Result<int64_t> bytes =
-          EncodePart(run.codec, run.dtype, Shadow(run.values), run.count, run.code, context);
+      Result<int64_t> bytes = EncodePart(run.codec, run.dtype, Shadow(run.values), run.count,
+                                         {Reach(run.code.data()), run.code.size()}, context);
       if (!bytes.ok()) return bytes.status();
       *run.code_bytes = *bytes;
     }
@@ -200,8 +228,9 @@ void FakeDevice::Encode(CallId call, std::span<const EncodeRun> runs, Completion
 }
 
 void FakeDevice::Decode(CallId call, std::span<const DecodeRun> runs, Completion* done) {
-  for (const DecodeRun& run : runs) CheckPinned(run.code.data(), std::ssize(run.code));
-  Launch(call, done, [this, all = std::vector(runs.begin(), runs.end())] {
+  std::vector<DecodeRun> reached(runs.begin(), runs.end());
+  for (DecodeRun& run : reached) run.code = ReadCode(run.code);
+  Launch(call, done, [this, all = std::move(reached)] {
     for (const DecodeRun& run : all) {
       CodingContext context(OwnWorkspace());
       if (run.ref != nullptr) {
@@ -228,7 +257,7 @@ void FakeDevice::Merge(CallId call, ReduceOp op, int64_t divisor, std::span<cons
       if (source.values != nullptr) {
         source.values = Shadow(source.values);
       } else {
-        CheckPinned(source.code.data(), std::ssize(source.code));
+        source.code = ReadCode(source.code);
       }
     }
   }
@@ -245,8 +274,9 @@ void FakeDevice::Merge(CallId call, ReduceOp op, int64_t divisor, std::span<cons
 }
 
 void FakeDevice::Lose(CallId call, int64_t times, std::span<const LoseRun> runs, Completion* done) {
-  for (const LoseRun& run : runs) CheckPinned(run.code.data(), std::ssize(run.code));
-  Launch(call, done, [this, times, all = std::vector(runs.begin(), runs.end())] {
+  std::vector<LoseRun> reached(runs.begin(), runs.end());
+  for (LoseRun& run : reached) run.code = ReadCode(run.code);
+  Launch(call, done, [this, times, all = std::move(reached)] {
     for (const LoseRun& run : all) {
       std::byte* const to = Shadow(run.to);
       Status status = LosePart(run.codec, run.dtype, to, run.more ? to : nullptr, Shadow(run.values),

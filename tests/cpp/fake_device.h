@@ -43,6 +43,11 @@ class FakeDevice final : public TestedDevice, public Device {
   void FreeValues(std::byte* values) override;
   std::byte* AllocateCodes(int64_t bytes) override;
   void FreeCodes(std::byte* codes) override;
+  std::byte* AllocateShared(int64_t bytes) override;
+  void FreeShared(std::byte* shared) override { memory.GiveSharedBack(shared); }
+  Result<std::string> Export(const std::byte* shared) override;
+  Result<Imported> Import(std::string_view handle) override;
+  void Release(const std::byte* imported) override { memory.Release(imported); }
   Result<CallId> Enter(void* stream) override;
   Result<bool> IsReady(CallId call) override;
   void Leave(CallId call) override;
@@ -66,6 +71,11 @@ class FakeDevice final : public TestedDevice, public Device {
   std::byte* Reach(const void* address) const { return memory.Reach(address); }
   std::byte* Shadow(const void* address) const { return memory.Shadow(address); }
   void CheckPinned(const void* code, int64_t bytes) const { memory.CheckPinned(code, bytes); }
+  // Checks the place of a code, and says where it may be touched.
+  std::span<const std::byte> ReadCode(std::span<const std::byte> code) const {
+    memory.CheckCode(code.data(), std::ssize(code), /*read=*/true);
+    return {Reach(code.data()), code.size()};
+  }
 
   mutable std::mutex mutex_;
   std::map<CallId, std::shared_ptr<EnteredCall>> calls_;

@@ -46,6 +46,9 @@ class Hub {
   // How long who ends serves the others.
   std::atomic<std::chrono::milliseconds> serves_at_end{std::chrono::milliseconds(0)};
 
+  // What comes along with messages may change on its way. Set before anything is sent.
+  std::function<void(const Header&, std::vector<std::byte>*)> tamper;
+
   // Every engine of the hub hears, when it polls next, that `process` is lost.
   void Lose(int process) {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -121,6 +124,7 @@ class HubTransport final : public Transport {
       if (eager) {
         message.payload.resize(static_cast<size_t>(header.payload_bytes));
         Gather(payload, message.payload.data());
+        if (hub_->tamper) hub_->tamper(header, &message.payload);
         if (!at_once) hub_->inboxes_[process_].push_back({.done = done});
       } else {
         message.announced = {.process = process_, .id = hub_->next_id_++};

@@ -15,6 +15,7 @@ struct Faults {
   std::atomic<int> computation{0};
   std::atomic<int> values_allocation{0}, codes_allocation{0};
   std::atomic<int> enter{0}, ready{0}, preparation{0};
+  std::atomic<int> shared_allocation{0}, import{0};
 
   static bool Due(std::atomic<int>& fault) { return fault.load() > 0 && --fault == 0; }
 };

@@ -40,7 +40,17 @@ IMPLEMENTATIONS = {
 LAYERS = (
     {"_version", "_libraries", "_launchers", "errors"},
     {"_codec_table", "launch"},
-    {"config", "_engine", "_mpi", "_compat", "_platforms", "_cuda", "_dispatched", "_unseen"},
+    {
+        "config",
+        "_engine",
+        "_mpi",
+        "_compat",
+        "_platforms",
+        "_cuda",
+        "_dispatched",
+        "_loans",
+        "_unseen",
+    },
     {"_codec_specs", "comm"},
     {"_codec_frames"},
     {"codecs", "_traced_codecs"},
@@ -103,7 +113,8 @@ def test_implementations_are_not_seen_from_outside(folder):
 
 def test_the_fake_device_is_for_tests_alone():
     found = {path.name for path in (ROOT / "csrc/device").iterdir()}
-    assert found == {"device.h", "stream_codecs.h", "cuda_library.h", "cuda_library.cc"}
+    names = {"device.h", "stream_codecs.h", "cuda_library.h", "cuda_library.cc"}
+    assert found == names | {"shared_handle.h", "shared_handle.cc"}
     for path in [*cpp_files("csrc"), *cpp_files("xla_ffi")]:
         assert not any("fake" in name for name in includes(path)), path
 

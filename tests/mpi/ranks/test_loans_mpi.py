@@ -1,0 +1,47 @@
+"""How processes agree on loans of GPU memory, over MPI; the engine has no GPU here."""
+
+import jax
+import numpy as np
+import pytest
+
+import jaxccomp as jcc
+from jaxccomp import _engine, _loans, comm
+
+pytestmark = pytest.mark.skipif(
+    any(device.platform == "gpu" for device in jax.devices()), reason="JAX has a GPU"
+)
+
+
+def test_nobody_has_what_can_be_lent(world):
+    with jcc.config.override(device_ipc_bytes=1):
+        reasons = _loans.agree(
+            _engine.load(), lambda row: comm._share_in_world(comm._joined(), row), world.rank
+        )
+    assert len(reasons) == world.size
+    assert all("borrows nothing" in reason for reason in reasons)
+    # And operations go on.
+    total = jax.jit(jcc.allreduce)(np.arange(1000.0, dtype=np.float32))
+    np.testing.assert_array_equal(total, world.size * np.arange(1000.0, dtype=np.float32))
+
+
+def test_ranks_may_differ_in_what_they_offer(world):
+    class Core:
+        """In the engine's place: rank r offers r bytes of its number."""
+
+        def offer_loans(self):
+            return bytes([world.rank]) * world.rank
+
+        def open_loans(self, offers):
+            assert offers == [bytes([rank]) * rank for rank in range(world.size)]
+            return [rank % 2 for rank in range(world.size)], [""] * world.size
+
+        def agree_on_loans(self, opened):
+            self.opened = opened
+
+    core = Core()
+    _loans.agree(core, lambda row: comm._share_in_world(comm._joined(), row), world.rank)
+    assert core.opened == [[rank % 2 for rank in range(world.size)]] * world.size
+
+
+def test_it_is_off_by_default():
+    assert comm.why_no_loans() == []
