@@ -31,7 +31,7 @@ class OpenedLibrary {
 using Library = library::Found<OpenedLibrary>;
 
 inline constexpr const char* kRemedy = "; it runs on NVIDIA GPUs only, and needs nvCOMP: pip install "
-                                       "'jaxccomp[cuda13]' (or cuda12)";
+                                       "'jaxccomp[cuda13]'";
 
 // Ok; or what is missing and what to install.
 Status CheckLibrary();
