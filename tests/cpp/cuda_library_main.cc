@@ -49,8 +49,7 @@ jaxccomp::Device* jaxccomp_cuda_device(int ordinal, std::string* reason) {
 const jaxccomp::StreamCodecs* jaxccomp_cuda_stream_codecs() {
   static const auto* const codecs = new jaxccomp::testing::FakeStreamCodecs([](const void* address) {
     for (const auto& [ordinal, device] : Devices()) {
-      std::byte* const reached = device->memory.Reach(address);
-      if (reached != address) return reached;
+      if (device->memory.Covers(address)) return device->memory.Shadow(address);
     }
     return static_cast<std::byte*>(const_cast<void*>(address));
   });

@@ -172,7 +172,7 @@ void UseFakeNvcomp(cuda::KernelTable* table) {
     return DecodeRoom(spec, dtype, values, count);
   };
   table->nvcomp_encode = [](const NvcompEncodeCall& call, CUstream_st* stream) {
-    FakeCuda::Of(stream).memory().CheckPinned(call.code, 1);
+    FakeCuda::Of(stream).memory().CheckCode(call.code, 1, /*read=*/false);
     FakeCuda::Of(stream).memory().CheckPinned(call.size, sizeof(*call.size));
     return Put(stream, [call](auto reach) {
       NvcompEncodeCall here = call;

@@ -32,6 +32,8 @@ class FakeMemory {
   // All that anybody shares now.
   void ImportAll();
 
+  // Whether it is this device's own.
+  bool Covers(const void* address) const;
   // Where memory of the device may be touched.
   std::byte* Shadow(const void* device_memory) const;
   // An address in device memory, of either mapping, or in what was imported; others (pinned, the
@@ -45,7 +47,6 @@ class FakeMemory {
  private:
   using Sizes = std::map<const std::byte*, int64_t>;
   static bool IsIn(const Sizes& all, const void* memory, int64_t bytes);
-  bool Covers(const void* address) const;
 
   std::byte* base_ = nullptr;     // what the engine sees
   std::byte* shadow_ = nullptr;

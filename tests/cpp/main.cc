@@ -1,5 +1,6 @@
 // Runs every registered test, or those whose name contains argv[1]. JAXCCOMP_LIBZFP and
 // JAXCCOMP_LIBNVCOMP are where these libraries lie, if not on the loader's path.
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <string_view>
@@ -16,9 +17,12 @@ int main(int argc, char** argv) {
   for (const TestCase& test : Tests()) {
     if (std::string_view(test.name).find(filter) == std::string_view::npos) continue;
     const int64_t before = FailedChecks().load();
+    const auto start = std::chrono::steady_clock::now();
     test.run();
     const bool ok = FailedChecks().load() == before;
-    std::fprintf(stderr, "%s %s\n", ok ? "ok    " : "FAILED", test.name);
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+    std::fprintf(stderr, "%s %s", ok ? "ok    " : "FAILED", test.name);
+    std::fprintf(stderr, took.count() > 2 ? " (%.1f s)\n" : "\n", took.count());
     ++(ok ? passed : failed);
   }
   std::printf("%d passed, %d failed\n", passed, failed);

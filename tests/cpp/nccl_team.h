@@ -57,7 +57,7 @@ class FakeNccl {
           FakeNccl& own = Get();
           std::lock_guard lock(own.mutex_);
           for (const auto& [stream, known] : own.streams_) {
-            if (known.device != nullptr && known.device->memory.Reach(address) != address) {
+            if (known.device != nullptr && known.device->memory.Covers(address)) {
               return known.device->memory.Shadow(address);
             }
           }
