@@ -2,8 +2,8 @@
 
     python tests/gpu/traced.py BUILD_FOLDER [--seconds S]
 
-Prints what traced_rank.py does, which runs with the engine of BUILD_FOLDER (`make gpu-module`) where
-there is one, else with the installed one. Exits with 77 where there is no GPU.
+Prints what traced_rank.py does, which runs with the engine of BUILD_FOLDER (`make gpu-module`)
+where there is one, else with the installed one. Exits with 77 where there is no GPU.
 """
 
 from __future__ import annotations

@@ -2,9 +2,10 @@
 
     python tests/gpu/traced_rank.py
 
-Started by traced.py. Prints a line of JSON for each codec and dtype that was compared with the CPU's codec, one for what
-XLA put into command buffers, and one for each rate, beside that of the same codec composed from
-jax.lax. Exits with 1 where something is wrong, and with 77 where there is no GPU.
+Started by traced.py. Prints a line of JSON for each codec and dtype that was compared with the
+CPU's codec, one for what XLA put into command buffers, and one for each rate, beside that of the
+same codec composed from jax.lax. Exits with 1 where something is wrong, and with 77 where there is
+no GPU.
 """
 
 from __future__ import annotations

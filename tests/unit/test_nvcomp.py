@@ -1,6 +1,6 @@
 """The codecs `nvcomp.*` without a GPU: what is said of them, and the library's interface."""
 
-import importlib.util
+import importlib
 import pathlib
 import shutil
 import subprocess
@@ -148,14 +148,12 @@ def test_there_is_one_place_that_finds_the_library(monkeypatch, tmp_path):
     (tmp_path / "nvidia/libnvcomp/lib64").mkdir(parents=True)
     in_wheel = tmp_path / "nvidia/libnvcomp/lib64/libnvcomp.so.6"
     in_wheel.touch()
-    spec = importlib.util.spec_from_file_location("check", ROOT / "tests/gpu/check.py")
-    check = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "check", check)  # dataclasses look there
-    spec.loader.exec_module(check)
+    monkeypatch.syspath_prepend(str(ROOT / "tests/gpu"))
+    facts = importlib.import_module("facts")
     monkeypatch.delenv("JAXCCOMP_LIBNVCOMP", raising=False)
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
     monkeypatch.delitem(sys.modules, "nvidia", raising=False)
-    assert _libraries.find("nvcomp") == check.find_nvcomp() == str(in_wheel)
+    assert _libraries.find("nvcomp") == facts.nvcomp() == str(in_wheel)
     monkeypatch.setenv("JAXCCOMP_LIBNVCOMP", "/elsewhere/libnvcomp.so.6")
-    assert _libraries.find("nvcomp") == check.find_nvcomp() == "/elsewhere/libnvcomp.so.6"
+    assert _libraries.find("nvcomp") == facts.nvcomp() == "/elsewhere/libnvcomp.so.6"
     assert _libraries.find("no_such_library") == ""
