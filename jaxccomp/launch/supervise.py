@@ -63,8 +63,8 @@ def main(launcher_pid: str, mark: str, settings: str, *command: str) -> int:
 def _end_with(pid: int, mark: str) -> None:
     """Waits until the launcher is no more, and has all of its job follow.
 
-    A launcher that was killed cannot do it, and its mpiexec, which the kernel tells, may hang on its
-    way out: seen with Open MPI.
+    A launcher that was killed cannot do it, and its mpiexec, which the kernel tells, may hang on
+    its way out: seen with Open MPI.
     """
     try:
         launcher = os.pidfd_open(pid)
