@@ -109,7 +109,7 @@ Schedule AllreduceParameterServer(const Problem& problem) {
 // ..., i. With a codec each hop of the first half encodes anew; the second half forwards codes.
 Schedule AllreduceRing(const Problem& problem) {
   if (problem.ranks == 1) return CopyOnly(problem);
-  Flow flow(problem, /*pieces=*/4);
+  Flow flow(problem, /*pieces=*/problem.coded ? 3 : 4);
   flow.SlimLanes();
   const ChunkSlots parts = flow.AllParts(OutputSlot(0, 0, problem.block_bytes));
   for (size_t k = 0; k < LanesOf(parts); ++k) {
