@@ -10,16 +10,25 @@ from __future__ import annotations
 import atexit
 import dataclasses
 import hashlib
-import socket
 import sys
 import threading
-import zlib
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 
-from jaxccomp import _cuda, _dispatched, _engine, _loans, _mpi, _platforms, _unseen, config, errors
+from jaxccomp import (
+    _cuda,
+    _dispatched,
+    _engine,
+    _loans,
+    _mpi,
+    _platforms,
+    _roll,
+    _unseen,
+    config,
+    errors,
+)
 
 _WORLD = "world"
 
@@ -175,6 +184,19 @@ class _World:
             config.get("init_timeout_seconds"),
         )
         return [tuple(map(int, each)) for each in rows]
+
+    def share_with_all(self, row: Sequence[int]) -> Sequence[Sequence[int]]:
+        """All processes' rows; called by all together."""
+        if self.mpi is None or self.processes == 1:
+            return [row] * self.processes
+        return _mpi.share(
+            self.exchange,
+            tuple(range(self.processes)),
+            self.process,
+            _WORLD,
+            row,
+            config.get("init_timeout_seconds"),
+        )
 
     def serial(self, name: str, table: list[tuple[int, ...]]) -> int:
         seen = self._serials.setdefault(name, {})
@@ -383,8 +405,9 @@ def _with_mpi(mpi: Any, timeout_seconds: float) -> _World:
 
 def _tell_engine(state: _World, distributed: bool) -> None:
     # All that may fail comes first: the engine takes its place once.
-    table = _world_table(state)
-    process_of = _process_table(state, table, distributed)
+    open_mpi = state.mpi is not None and _mpi.vendor().startswith("Open MPI")
+    table = _roll.call(state.share_with_all, open_mpi)
+    process_of = _roll.processes(table, state.process, distributed, state.mpi is not None)
     devices = [
         (platform.number(device.id), process_of[device.process_index])
         for platform in _platforms.TABLE.values()
@@ -402,10 +425,10 @@ def _tell_engine(state: _World, distributed: bool) -> None:
     core.nccl_share_gpus(config.get("nccl_share_gpus"))
     core.set_devices(devices)
     _cuda.tell_engine()
-    state.no_cuda = _who_lacks_cuda(table)
+    state.no_cuda = _roll.who_lacks_cuda(table)
     core.set_hosts(hosts)
     if any(row.lends for row in table) and not state.unreachable:
-        state.no_loans = _loans.agree(core, lambda row: _share_in_world(state, row), state.process)
+        state.no_loans = _loans.agree(core, state.share_with_all, state.process)
     _leave_at_exit()
 
 
@@ -414,97 +437,6 @@ def _set_engine_option(core: Any, option: config.Option, value: Any) -> None:
         core.nccl_share_gpus(value)
     if option.engine:
         core.set_option(option.name, option.text(value))
-
-
-class _Row(NamedTuple):
-    """What every process tells the others when it joins."""
-
-    jax_index: int
-    jax_count: int
-    host: int
-    unit_bytes: int
-    lacks_cuda: int  # 1: JAX has GPUs there, and the engine cannot use them
-    lends: int = 0  # 1: it has GPUs, and messages may stay in their memory
-
-
-def _world_table(state: _World) -> list[_Row]:
-    """The rows of all processes."""
-    unit_bytes = config.get("mpi_unit_bytes")
-    if unit_bytes == 0:
-        # Below the eager limit: the rendezvous of Open MPI stands still between our calls.
-        between_calls = state.mpi is not None and _mpi.vendor().startswith("Open MPI")
-        unit_bytes = 48 << 10 if between_calls else 1 << 30
-    has_gpus = bool(_platforms.CUDA.local_devices())
-    lacks_cuda = has_gpus and bool(_cuda.why_missing())
-    own = _Row(
-        jax.process_index(),
-        jax.process_count(),
-        _host_number(),
-        unit_bytes,
-        int(lacks_cuda),
-        int(has_gpus and not lacks_cuda and config.get("device_ipc_bytes") > 0),
-    )
-    rows = [_Row(*map(int, each)) for each in _share_in_world(state, own)]
-    if len({row.unit_bytes for row in rows}) > 1:
-        raise errors.InitializationError(
-            "the option mpi_unit_bytes must be the same on all ranks; by rank it is "
-            f"{[row.unit_bytes for row in rows]}."
-        )
-    return rows
-
-
-def _share_in_world(state: _World, row: Sequence[int]) -> Sequence[Sequence[int]]:
-    """All processes' rows; called by all together."""
-    if state.mpi is None or state.processes == 1:
-        return [row] * state.processes
-    return _mpi.share(
-        state.exchange,
-        tuple(range(state.processes)),
-        state.process,
-        _WORLD,
-        row,
-        config.get("init_timeout_seconds"),
-    )
-
-
-def _who_lacks_cuda(table: list[_Row]) -> str:
-    lacking = [rank for rank, row in enumerate(table) if row.lacks_cuda]
-    if not lacking:
-        return ""
-    where = "this rank" if _cuda.why_missing() else "another rank"
-    return (
-        f"rank {', '.join(map(str, lacking))} of the world cannot use its GPUs with it ({where}: "
-        f"{_cuda.why_missing() or '`python -m jaxccomp doctor` there says why'})"
-    )
-
-
-def _host_number() -> int:
-    """The same for processes that share a host name and a running kernel."""
-    try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-            boot = file.read()
-    except OSError:  # not Linux
-        boot = ""
-    return zlib.crc32(f"{socket.gethostname()} {boot}".encode())
-
-
-def _process_table(state: _World, table: list[_Row], distributed: bool) -> dict[int, int]:
-    """Maps JAX's process index to the rank in the world."""
-    if not distributed:
-        return {jax.process_index(): state.process}
-    if state.mpi is None:
-        return {index: index for index in range(state.processes)}
-    indices = [row.jax_index for row in table]
-    if sorted(indices) != list(range(jax.process_count())) or any(
-        row.jax_count != len(indices) for row in table
-    ):
-        raise errors.InitializationError(
-            f"MPI has {state.processes} processes, but jax.distributed joins them differently: "
-            f"by MPI rank, their JAX process indices are {indices}. Call "
-            "jax.distributed.initialize() on every MPI rank with num_processes = the number of "
-            'MPI ranks (cluster_detection_method="mpi4py" does that).'
-        )
-    return {index: rank for rank, index in enumerate(indices)}
 
 
 def _leave_at_exit() -> None:

@@ -49,6 +49,7 @@ LAYERS = (
         "_cuda",
         "_dispatched",
         "_loans",
+        "_roll",
         "_unseen",
     },
     {"_codec_specs", "comm"},

@@ -12,7 +12,7 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 import jaxccomp as jcc
-from jaxccomp import _cuda, _platforms, _unseen, comm, errors
+from jaxccomp import _cuda, _platforms, _roll, _unseen, errors
 
 HAS = ("raw", "lossless", "bf16", "int8")
 
@@ -127,13 +127,13 @@ def test_without_the_library_xla_runs_what_it_can(monkeypatch):
 
 
 def test_ranks_decide_alike(monkeypatch):
-    rows = [comm._Row(0, 1, 0, 1, lacks) for lacks in (0, 1, 0)]
+    rows = [_roll.Row(0, 1, 0, 1, lacks) for lacks in (0, 1, 0)]
     monkeypatch.setattr(_cuda, "why_missing", lambda: "")
-    said = comm._who_lacks_cuda(rows)
+    said = _roll.who_lacks_cuda(rows)
     assert said.startswith("rank 1 of the world") and "doctor" in said
     monkeypatch.setattr(_cuda, "why_missing", lambda: "no library")
-    assert "no library" in comm._who_lacks_cuda(rows)
-    assert comm._who_lacks_cuda(rows[:1]) == ""
+    assert "no library" in _roll.who_lacks_cuda(rows)
+    assert _roll.who_lacks_cuda(rows[:1]) == ""
 
 
 def test_check_raises_what_nobody_was_told(monkeypatch, capsys):

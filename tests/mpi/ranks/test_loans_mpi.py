@@ -14,9 +14,7 @@ pytestmark = pytest.mark.skipif(
 
 def test_nobody_has_what_can_be_lent(world):
     with jcc.config.override(device_ipc_bytes=1):
-        reasons = _loans.agree(
-            _engine.load(), lambda row: comm._share_in_world(comm._joined(), row), world.rank
-        )
+        reasons = _loans.agree(_engine.load(), comm._joined().share_with_all, world.rank)
     assert len(reasons) == world.size
     assert all("borrows nothing" in reason for reason in reasons)
     # And operations go on.
@@ -39,7 +37,7 @@ def test_ranks_may_differ_in_what_they_offer(world):
             self.opened = opened
 
     core = Core()
-    _loans.agree(core, lambda row: comm._share_in_world(comm._joined(), row), world.rank)
+    _loans.agree(core, comm._joined().share_with_all, world.rank)
     assert core.opened == [[rank % 2 for rank in range(world.size)]] * world.size
 
 

@@ -1,0 +1,101 @@
+"""What every process tells the others when it joins, and what follows from it."""
+
+from __future__ import annotations
+
+import socket
+import zlib
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import jax
+
+from jaxccomp import _cuda, _platforms, config, errors
+
+
+class Row(NamedTuple):
+    """One process's."""
+
+    jax_index: int
+    jax_count: int
+    host: int
+    unit_bytes: int
+    lacks_cuda: int  # 1: JAX has GPUs there, and the engine cannot use them
+    lends: int = 0  # 1: it has GPUs, and messages may stay in their memory
+
+
+def call(share: Callable[[Row], Sequence[Sequence[int]]], open_mpi: bool) -> list[Row]:
+    """The rows of all processes.
+
+    Args:
+      share: gives all rows for this process's own.
+      open_mpi: whether messages travel by Open MPI.
+    """
+    unit_bytes = config.get("mpi_unit_bytes")
+    if unit_bytes == 0:
+        # Below the eager limit: the rendezvous of Open MPI stands still between our calls.
+        unit_bytes = 48 << 10 if open_mpi else 1 << 30
+    has_gpus = bool(_platforms.CUDA.local_devices())
+    lacks_cuda = has_gpus and bool(_cuda.why_missing())
+    own = Row(
+        jax.process_index(),
+        jax.process_count(),
+        _host_number(),
+        unit_bytes,
+        int(lacks_cuda),
+        int(has_gpus and not lacks_cuda and config.get("device_ipc_bytes") > 0),
+    )
+    rows = [Row(*map(int, each)) for each in share(own)]
+    if len({row.unit_bytes for row in rows}) > 1:
+        raise errors.InitializationError(
+            "the option mpi_unit_bytes must be the same on all ranks; by rank it is "
+            f"{[row.unit_bytes for row in rows]}."
+        )
+    return rows
+
+
+def _host_number() -> int:
+    """The same for processes that share a host name and a running kernel."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            boot = file.read()
+    except OSError:  # not Linux
+        boot = ""
+    return zlib.crc32(f"{socket.gethostname()} {boot}".encode())
+
+
+def who_lacks_cuda(rows: Sequence[Row]) -> str:
+    """Which ranks cannot use their GPUs, and why; empty when all can."""
+    lacking = [rank for rank, row in enumerate(rows) if row.lacks_cuda]
+    if not lacking:
+        return ""
+    where = "this rank" if _cuda.why_missing() else "another rank"
+    return (
+        f"rank {', '.join(map(str, lacking))} of the world cannot use its GPUs with it ({where}: "
+        f"{_cuda.why_missing() or '`python -m jaxccomp doctor` there says why'})"
+    )
+
+
+def processes(rows: Sequence[Row], rank: int, distributed: bool, mpi: bool) -> dict[int, int]:
+    """Ranks in the world by JAX's process index.
+
+    Args:
+      rows: of all processes.
+      rank: this process's.
+      distributed: whether ``jax.distributed`` has joined them.
+      mpi: whether MPI has.
+    """
+    if not distributed:
+        return {jax.process_index(): rank}
+    if not mpi:
+        return {index: index for index in range(len(rows))}
+    indices = [row.jax_index for row in rows]
+    if sorted(indices) != list(range(jax.process_count())) or any(
+        row.jax_count != len(indices) for row in rows
+    ):
+        raise errors.InitializationError(
+            f"MPI has {len(rows)} processes, but jax.distributed joins them differently: "
+            f"by MPI rank, their JAX process indices are {indices}. Call "
+            "jax.distributed.initialize() on every MPI rank with num_processes = the number of "
+            'MPI ranks (cluster_detection_method="mpi4py" does that).'
+        )
+    return {index: rank for rank, index in enumerate(indices)}
