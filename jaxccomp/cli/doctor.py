@@ -67,9 +67,14 @@ def _engine_finding() -> Finding:
 def _codecs() -> Iterator[Finding]:
     table = codecs.table().values()
     yield Finding("codecs", "ok", " ".join(info.name for info in table if not info.missing))
+    of_nvcomp = [info for info in table if info.name.startswith("nvcomp.")]
     for info in table:
-        if info.missing:
+        if info.missing and info not in of_nvcomp:
             remedy = f"install the system's lib{info.name}"
             if info.name == "zfp":
                 remedy = "pip install 'jaxccomp[zfp]'"
             yield Finding(f"codec {info.name}", "missing", info.missing, remedy)
+    # They come and go together, with what `doctor_gpu` finds, and say themselves what to do.
+    for why in dict.fromkeys(info.missing for info in of_nvcomp if info.missing):
+        names = " ".join(info.name for info in of_nvcomp if info.missing == why)
+        yield Finding("codecs", "none", f"{names}: {why}")
