@@ -103,9 +103,11 @@ struct EncodeBlocks : BlockShape<Coder, T> {
   using Shape = BlockShape<Coder, T>;
   using Shape::kParts, Shape::kRun, Shape::kSteps;
 
-  JAXCCOMP_DEVICE static void Run(Lanes& lanes, const Job& job) {
+  JAXCCOMP_DEVICE static void Run(Lanes& lanes, const Job& job) { Run(lanes, job, job.key); }
+  // With another key than the job's.
+  JAXCCOMP_DEVICE static void Run(Lanes& lanes, const Job& job, RandomKey key) {
     const BlockPlan& plan = job.plan;
-    if (lanes.cta() == plan.full_ctas) return EncodeRest(lanes, job);
+    if (lanes.cta() == plan.full_ctas) return EncodeRest(lanes, job, key);
     cuda::Run<T, kRun> values[kSteps][kParts] = {};
     JAXCCOMP_UNROLL
     for (int step = 0; step < kSteps; ++step) {
@@ -136,12 +138,15 @@ struct EncodeBlocks : BlockShape<Coder, T> {
     JAXCCOMP_UNROLL
     for (int step = 0; step < kSteps; ++step) {
       const int64_t column = Shape::Column(lanes, step);
-      if (column < plan.columns) EncodeColumn(job, column, greatest[step], values[step]);
+      if (column < plan.columns) {
+        EncodeColumn(job, key, column, greatest[step], values[step]);
+      }
     }
   }
 
  private:
-  JAXCCOMP_HOST_DEVICE static void EncodeColumn(const Job& job, int64_t column, uint32_t greatest,
+  JAXCCOMP_HOST_DEVICE static void EncodeColumn(const Job& job, RandomKey key, int64_t column,
+                                                uint32_t greatest,
                                                 const cuda::Run<T, kRun> (&values)[kParts]) {
     const BlockPlan& plan = job.plan;
     const auto encoder = Coder::MakeEncoder(greatest, job.threshold);
@@ -158,7 +163,7 @@ struct EncodeBlocks : BlockShape<Coder, T> {
       RandomEight random = {};
       if constexpr (Coder::kRandom) {
         const int64_t index = Shape::Value(plan, column, part);
-        random = DrawEight(job.key, job.first + static_cast<uint64_t>(index));
+        random = DrawEight(key, job.first + static_cast<uint64_t>(index));
       }
       JAXCCOMP_UNROLL
       for (int i = 0; i < kRun; i += 4) {
@@ -175,7 +180,7 @@ struct EncodeBlocks : BlockShape<Coder, T> {
     Store(job.codes + column * kRun, bytes, plan.codes_alignment);
   }
 
-  JAXCCOMP_DEVICE static void EncodeRest(Lanes& lanes, const Job& job) {
+  JAXCCOMP_DEVICE static void EncodeRest(Lanes& lanes, const Job& job, RandomKey key) {
     const BlockPlan& plan = job.plan;
     const int64_t begin = Shape::RestValue(plan), bytes = Shape::RestBytes(plan);
     const auto bits_of = [&](int64_t i) {
@@ -201,7 +206,7 @@ struct EncodeBlocks : BlockShape<Coder, T> {
         const int64_t i = at + part * bytes;
         uint32_t random = 0;
         if constexpr (Coder::kRandom) {
-          random = DrawOne(job.key, job.first + static_cast<uint64_t>(begin + i));
+          random = DrawOne(key, job.first + static_cast<uint64_t>(begin + i));
         }
         byte |= (Coder::Code(encoder, bits_of(i), random) & Shape::kCodeMask)
                 << (part * Coder::kBits);

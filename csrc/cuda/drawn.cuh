@@ -18,9 +18,8 @@ struct EncodeDrawn {
   using Job = EncodeDrawnJob;
 
   JAXCCOMP_DEVICE static void Run(Lanes& lanes, const Job& job) {
-    EncodeBlocksJob blocks = job.blocks;
-    blocks.key = {job.step_dev[0] | static_cast<uint64_t>(job.step_dev[1]) << 32, 0, 0};
-    EncodeBlocks<Coder, T>::Run(lanes, blocks);
+    const uint64_t step = job.step_dev[0] | static_cast<uint64_t>(job.step_dev[1]) << 32;
+    EncodeBlocks<Coder, T>::Run(lanes, job.blocks, {step, 0, 0});
   }
 };
 
