@@ -12,8 +12,8 @@
 // between IsReady and Leave only: were they queued behind the mark, they would hold up those of an
 // earlier call that the mark itself waits for.
 //
-// All members but Prepare are called with the engine's lock held. A device serves one engine, and outlives its
-// Shutdown.
+// All members but Prepare are called with the engine's lock held. A device serves one engine, and
+// outlives its Shutdown.
 #pragma once
 
 #include <array>

@@ -196,6 +196,23 @@ inline Exercise Of(Collective collective, int ranks, const std::string& codec, i
   return e;
 }
 
+// Every algorithm, in several chunks.
+inline std::vector<Exercise> EveryAlgorithm(int ranks) {
+  std::vector<Exercise> exercises;
+  for (const Algorithm& a : AlgorithmTable()) {
+    if (std::find(std::begin(kCollectives), std::end(kCollectives), a.collective) ==
+        std::end(kCollectives)) {
+      continue;
+    }
+    for (const char* codec : {"raw", "bf16|lossless"}) {
+      Exercise e = Of(a.collective, ranks, codec, 90011);
+      e.spec.algorithm = a.name;
+      exercises.push_back(e);
+    }
+  }
+  return exercises;
+}
+
 // Some that the device runs.
 inline std::vector<const char*> Codecs(DeviceKind kind) {
   return {"raw", "lossless", "int8:rounding=stochastic", "bf16|lossless",

@@ -11,55 +11,34 @@
 
 #include "check.h"
 #include "device_exercises.h"
+#include "device_sums.h"
 #include "device_team.h"
 #include "runtime/loan_ticket.h"
 
 namespace jaxccomp {
 namespace {
 
+using testing::Allreduce;
 using testing::Codecs;
 using testing::Compare;
 using testing::DeviceKind;
 using testing::DeviceTeam;
+using testing::EveryAlgorithm;
 using testing::Exercise;
 using testing::Faults;
-using testing::Int32s;
+using testing::IsSum;
 using testing::kCollectives;
+using testing::Numbers;
 using testing::Of;
 using testing::OnDevice;
 using testing::Pending;
 using testing::RankArrays;
 using testing::Style;
 using testing::Team;
-using testing::ValuesOf;
 using Place = DeviceTeam::Place;
 using std::chrono::milliseconds;
 
 constexpr int64_t kLarge = 60000;
-
-OpSpec Allreduce(int64_t count, const std::string& codec = "raw") {
-  OpSpec spec;
-  spec.collective = Collective::kAllreduce;
-  spec.codec = codec;
-  spec.shapes = "int32[" + std::to_string(count) + "]";
-  return spec;
-}
-
-RankArrays Numbers(int64_t count, int first) {
-  std::vector<int32_t> values(static_cast<size_t>(count));
-  for (size_t i = 0; i < values.size(); ++i) values[i] = first + static_cast<int32_t>(i % 1000);
-  return {.inputs = {Int32s(values)},
-          .outputs = {Int32s(std::vector<int32_t>(values.size(), -1))},
-          .refs = {}};
-}
-
-void CheckSum(const RankArrays& arrays, int64_t count, int ranks, int first) {
-  const std::vector<int32_t> values = ValuesOf<int32_t>(arrays.outputs[0]);
-  for (int64_t i = 0; i < count; ++i) {
-    const int64_t sum = (first + i % 1000) * ranks + ranks * (ranks - 1) / 2;
-    if (!CHECK_EQ(values[i], sum)) return;
-  }
-}
 
 // ---- Values ------------------------------------------------------------------------------
 
@@ -72,7 +51,7 @@ DEVICE_TEST(loans_every_collective_and_codec) {
           for (int64_t count : {1, 1003}) exercises.push_back(Of(c, ranks, codec, count));
         }
       }
-      const int64_t least_bytes = ranks == 2 ? 1 : 1500;   // some of a call's messages, or all
+      const int64_t least_bytes = ranks == 2 ? 1 : 1500;   // all of a call's messages, or some
       CHECK(Compare(kind, style, ranks, 4096, exercises, least_bytes) > 10000);
     }
   }
@@ -81,19 +60,7 @@ DEVICE_TEST(loans_every_collective_and_codec) {
 DEVICE_TEST(loans_every_algorithm_in_chunks) {
   for (Style style : testing::kStyles) {
     for (int ranks : {2, 3, 5}) {
-      std::vector<Exercise> exercises;
-      for (const Algorithm& a : AlgorithmTable()) {
-        if (std::find(std::begin(kCollectives), std::end(kCollectives), a.collective) ==
-            std::end(kCollectives)) {
-          continue;
-        }
-        for (const char* codec : {"raw", "bf16|lossless"}) {
-          Exercise e = Of(a.collective, ranks, codec, 90011);
-          e.spec.algorithm = a.name;
-          exercises.push_back(e);
-        }
-      }
-      CHECK(Compare(kind, style, ranks, 64 << 10, exercises, 16 << 10) > 1000000);
+      CHECK(Compare(kind, style, ranks, 64 << 10, EveryAlgorithm(ranks), 16 << 10) > 1000000);
     }
   }
 }
@@ -142,7 +109,7 @@ DEVICE_TEST(loans_without_shared_memory) {
     for (int i = 0; i < 2; ++i) {
       RankArrays arrays = Numbers(kLarge, rank);
       CHECK_OK(on.Run(rank, program.At(rank, i), &arrays, 1));
-      CheckSum(arrays, kLarge, 3, 0);
+      IsSum(arrays, kLarge, 3, 0);
     }
   });
   const auto lent = [&](int rank) {
@@ -162,7 +129,7 @@ std::vector<int64_t> LentByRank(DeviceTeam& on) {
   on.team->OnRanks([&](int rank) {
     RankArrays arrays = Numbers(kLarge, rank);
     CHECK_OK(on.Run(rank, program.At(rank, 0), &arrays, run_id));
-    CheckSum(arrays, kLarge, on.team->ranks, 0);
+    IsSum(arrays, kLarge, on.team->ranks, 0);
   });
   std::vector<int64_t> lent;
   for (int rank = 0; rank < on.team->ranks; ++rank) {
@@ -246,7 +213,7 @@ DEVICE_TEST(loans_to_tensors_on_the_host) {
           CHECK_OK(on.team->Run(rank, program.At(rank, i), std::move(call)));
         }
       });
-      CheckSum(all[1][0], kLarge, 3, 0);
+      IsSum(all[1][0], kLarge, 3, 0);
       for (int rank = 0; rank < 3; ++rank) {
         for (size_t i = 0; i < specs.size(); ++i) CHECK(all[rank][i].outputs == all[0][i].outputs);
       }
@@ -284,7 +251,7 @@ DEVICE_TEST(loans_of_many_operations) {
           }
           for (const Pending& p : pending) CHECK_OK(p.Get());
           on.streams[rank]->Finish();
-          for (int i = 0; i < kOperations; ++i) CheckSum(arrays[rank][i], kLarge + i, kRanks, i);
+          for (int i = 0; i < kOperations; ++i) IsSum(arrays[rank][i], kLarge + i, kRanks, i);
         });
       }
       on.CheckAllReturned();
@@ -369,7 +336,7 @@ DEVICE_TEST(loans_and_injected_failures) {
           for (int site = 0; site < 2 && told[rank].ok(); ++site) {
             RankArrays arrays = Numbers(20011, rank);
             told[rank] = on.Run(rank, program.At(rank, site), &arrays, 1);
-            if (told[rank].ok()) CheckSum(arrays, 20011, 3, 0);
+            if (told[rank].ok()) IsSum(arrays, 20011, 3, 0);
           }
         });
         bool any = false;
@@ -418,7 +385,7 @@ DEVICE_TEST(loans_with_broken_tickets) {
       for (int site = 0; site < 2 && status.ok(); ++site) {
         RankArrays arrays = Numbers(kLarge, rank);
         status = on.Run(rank, program.At(rank, site), &arrays, 1);
-        if (status.ok()) CheckSum(arrays, kLarge, 4, 0);
+        if (status.ok()) IsSum(arrays, kLarge, 4, 0);
       }
       std::lock_guard<std::mutex> lock(mutex);
       data_loss |= status.code() == Code::kDataLoss || status.code() == Code::kFailedPrecondition;

@@ -10,52 +10,28 @@
 #include <vector>
 
 #include "check.h"
+#include "device_sums.h"
 #include "device_team.h"
 
 namespace jaxccomp {
 namespace {
 
+using testing::Allreduce;
 using testing::DeviceKind;
 using testing::DeviceTeam;
 using testing::Faults;
 using testing::Int32s;
+using testing::IsSum;
+using testing::Numbers;
 using testing::OnDevice;
 using testing::Pending;
 using testing::RankArrays;
 using testing::Style;
 using testing::Team;
-using testing::ValuesOf;
 using Place = DeviceTeam::Place;
 using std::chrono::milliseconds;
 
 constexpr int64_t kLarge = 60000;
-
-OpSpec Allreduce(int64_t count, const std::string& codec = "raw") {
-  OpSpec spec;
-  spec.collective = Collective::kAllreduce;
-  spec.codec = codec;
-  spec.shapes = "int32[" + std::to_string(count) + "]";
-  spec.where = "step.py:" + std::to_string(count);
-  return spec;
-}
-
-RankArrays Numbers(int64_t count, int first) {
-  std::vector<int32_t> values(static_cast<size_t>(count));
-  for (size_t i = 0; i < values.size(); ++i) values[i] = first + static_cast<int32_t>(i % 1000);
-  return {.inputs = {Int32s(values)},
-          .outputs = {Int32s(std::vector<int32_t>(values.size(), -1))},
-          .refs = {}};
-}
-
-bool IsSum(const RankArrays& arrays, int64_t count, int ranks, int first) {
-  const std::vector<int32_t> values = ValuesOf<int32_t>(arrays.outputs[0]);
-  if (!CHECK_EQ(std::ssize(values), count)) return false;
-  for (int64_t i = 0; i < count; ++i) {
-    const int64_t sum = (first + i % 1000) * ranks + ranks * (ranks - 1) / 2;
-    if (!CHECK_EQ(values[i], sum)) return false;
-  }
-  return true;
-}
 
 // All of one program are under way at once, queued on one stream per rank in its order: each waits in
 // its stream for the one before, and the engine may not let it wait in the device's own streams.

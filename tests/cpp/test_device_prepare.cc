@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "check.h"
+#include "device_sums.h"
 #include "device_team.h"
 #include "fake_cuda_nvcomp.h"
 
@@ -15,47 +16,28 @@ namespace {
 using testing::DeviceKind;
 using testing::DeviceTeam;
 using testing::HostNvcomp;
-using testing::Int32s;
+using testing::IsSum;
+using testing::Numbers;
 using testing::OnDevice;
 using testing::Pending;
 using testing::RankArrays;
 using testing::Style;
 using testing::Team;
-using testing::ValuesOf;
 using Place = DeviceTeam::Place;
 
 constexpr int64_t kCount = 5003;
 
-OpSpec Allreduce(const std::string& codec, int number) {
-  OpSpec spec;
-  spec.collective = Collective::kAllreduce;
-  spec.codec = codec;
-  spec.shapes = "int32[5003]";
+OpSpec Operation(int number) {
+  OpSpec spec = testing::Allreduce(kCount, "lossless");
   spec.where = "step.py:" + std::to_string(number);
   return spec;
-}
-
-RankArrays Numbers(int first) {
-  std::vector<int32_t> values(static_cast<size_t>(kCount));
-  for (size_t i = 0; i < values.size(); ++i) values[i] = first + static_cast<int32_t>(i % 1000);
-  return {.inputs = {Int32s(values)},
-          .outputs = {Int32s(std::vector<int32_t>(values.size(), -1))},
-          .refs = {}};
-}
-
-bool IsSum(const RankArrays& arrays, int ranks, int first) {
-  const std::vector<int32_t> values = ValuesOf<int32_t>(arrays.outputs[0]);
-  for (int64_t i = 0; i < kCount; ++i) {
-    if (values[i] != (first + i % 1000) * ranks + ranks * (ranks - 1) / 2) return false;
-  }
-  return true;
 }
 
 // Those of `by_nvcomp` are coded by nvCOMP.
 Team::Program Compile(DeviceTeam& on, int ranks, int operations, const char* codec,
                       const std::vector<int>& by_nvcomp) {
   std::vector<OpSpec> specs;
-  for (int i = 0; i < operations; ++i) specs.push_back(Allreduce("lossless", i));
+  for (int i = 0; i < operations; ++i) specs.push_back(Operation(i));
   Team::Program program = on.team->Compile(specs);
   for (int rank = 0; rank < ranks; ++rank) {
     for (int i : by_nvcomp) program.At(rank, i).codec = HostNvcomp(codec);
@@ -79,12 +61,12 @@ DEVICE_TEST(device_prepares_codecs_behind_what_is_under_way) {
           std::vector<std::unique_ptr<OnDevice>> held;
           std::vector<Pending> pending;
           for (int i = 0; i < kOperations; ++i) {
-            arrays.push_back(Numbers(rank + i));
+            arrays.push_back(Numbers(kCount, rank + i));
             pending.push_back(on.Start(rank, program.At(rank, i), &arrays.back(), 1, &held));
           }
           for (const Pending& p : pending) CHECK_OK(p.Get());
           on.streams[rank]->Finish();
-          for (int i = 0; i < kOperations; ++i) CHECK(IsSum(arrays[i], kRanks, i));
+          for (int i = 0; i < kOperations; ++i) CHECK(IsSum(arrays[i], kCount, kRanks, i));
         });
         for (const auto& device : on.devices) {
           if (device != nullptr) CHECK_EQ(device->preparations(), 1);
@@ -101,7 +83,7 @@ DEVICE_TEST(device_that_cannot_prepare_a_codec_tells_all_ranks) {
   Team::Program program = Compile(on, kRanks, 2, "nvcomp.ans", {1});
   on.devices[1]->faults.preparation = 1;
   on.team->OnRanks([&](int rank) {
-    RankArrays plain = Numbers(rank), coded = Numbers(rank);
+    RankArrays plain = Numbers(kCount, rank), coded = Numbers(kCount, rank);
     CHECK_OK(on.Run(rank, program.At(rank, 0), &plain, 1));
     const Status status = on.Run(rank, program.At(rank, 1), &coded, 1);
     CHECK(!status.ok());
@@ -117,7 +99,7 @@ DEVICE_TEST(device_preparation_does_not_wait_for_ever) {
   DeviceTeam on(kind, Style::kProcesses, 2, Place::kDevice);
   on.team->SetOption("timeout_seconds", "0.5");
   Team::Program program = Compile(on, 2, 2, "nvcomp.ans", {1});
-  RankArrays alone = Numbers(0), coded = Numbers(0);
+  RankArrays alone = Numbers(kCount, 0), coded = Numbers(kCount, 0);
   std::vector<std::unique_ptr<OnDevice>> held;
   const auto begun = std::chrono::steady_clock::now();
   const Pending first = on.Start(0, program.At(0, 0), &alone, 1, &held);

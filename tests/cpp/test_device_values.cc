@@ -20,6 +20,7 @@ using testing::Codecs;
 using testing::Compare;
 using testing::DeviceKind;
 using testing::DeviceTeam;
+using testing::EveryAlgorithm;
 using testing::Exercise;
 using testing::FillWithNumbers;
 using testing::kCollectives;
@@ -46,19 +47,7 @@ DEVICE_TEST(device_every_collective_and_codec) {
 DEVICE_TEST(device_every_algorithm_in_chunks) {
   for (Style style : testing::kStyles) {
     for (int ranks : {2, 3, 5}) {
-      std::vector<Exercise> exercises;
-      for (const Algorithm& a : AlgorithmTable()) {
-        if (std::find(std::begin(kCollectives), std::end(kCollectives), a.collective) ==
-            std::end(kCollectives)) {
-          continue;
-        }
-        for (const char* codec : {"raw", "bf16|lossless"}) {
-          Exercise e = Of(a.collective, ranks, codec, 90011);
-          e.spec.algorithm = a.name;
-          exercises.push_back(e);
-        }
-      }
-      Compare(kind, style, ranks, 64 << 10, exercises);
+      Compare(kind, style, ranks, 64 << 10, EveryAlgorithm(ranks));
     }
   }
 }
