@@ -50,8 +50,11 @@ test: test-cpp
 LIBZFP = JAXCCOMP_LIBZFP="$$(ls $(CURDIR)/$(VENV)/lib/python*/site-packages/zfpy.libs/libzfp*)"
 
 test-cpp: build/$(VENV)/.tests
-	$(LIBZFP) build/$(VENV)/jaxccomp_tests
+	$(SIDE_BY_SIDE) test-cpp-half-1 test-cpp-half-2
 	build/$(VENV)/jaxccomp_ffi_tests
+
+test-cpp-half-%: build/$(VENV)/.tests
+	$(LIBZFP) build/$(VENV)/jaxccomp_tests $*/2
 
 test-unit: $(VENV)/.installed build/$(VENV)/.tests
 	$(VENV)/$(PYTEST) tests/unit
