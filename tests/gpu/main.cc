@@ -22,6 +22,7 @@
 #include "fixed_rate_cases.h"
 #include "lossless.h"
 #include "nvcomp.h"
+#include "shared.h"
 
 namespace jaxccomp {
 namespace {
@@ -229,6 +230,7 @@ int Main(std::string_view what, std::string_view filter) {
     if (shows_compute) equal &= CompareCompute(stream);
     if (shows_lossless) equal &= CompareLossless(stream);
     if (shows_device) equal &= CompareDevice();
+    if (shows_device) equal &= CompareShared();
     if (shows_nvcomp) equal &= CompareNvcomp(stream);
   }
   if (what != "compare") {
@@ -245,5 +247,6 @@ int Main(std::string_view what, std::string_view filter) {
 }  // namespace jaxccomp
 
 int main(int argc, char** argv) {
-  return jaxccomp::Main(argc > 1 ? argv[1] : "", argc > 2 ? argv[2] : "");
+  const std::string_view what = argc > 1 ? argv[1] : "";
+  return what == "borrow" ? jaxccomp::Borrow() : jaxccomp::Main(what, argc > 2 ? argv[2] : "");
 }

@@ -1,0 +1,13 @@
+// Shared memory of a GPU (Device::AllocateShared), between two processes that share it.
+#pragma once
+
+namespace jaxccomp {
+
+// Whether another process of this program reads what this one has encoded there. Prints a line.
+bool CompareShared();
+
+// That process (`jaxccomp_gpu_tests borrow`): what it borrows is named on its standard input. 0 when all
+// is as it must be.
+int Borrow();
+
+}  // namespace jaxccomp
