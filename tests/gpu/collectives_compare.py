@@ -165,8 +165,8 @@ def main(platform, way):
         for dtype in DTYPES[:2] if by_nvcomp else DTYPES:
             for count in COUNTS[-1:] if by_nvcomp else COUNTS:
                 compared, wrong = compare(codec, dtype, count, device, cpu)
-                row = {"ranks": N, "way": way, "codec": codec or "raw", "dtype": dtype, "count": count}
-                row |= {"compared": compared}
+                row = {"ranks": N, "way": way, "codec": codec or "raw", "dtype": dtype}
+                row |= {"count": count, "compared": compared}
                 if wrong:
                     row |= {"rank": RANK, "different": wrong}
                 if wrong or RANK == 0:
