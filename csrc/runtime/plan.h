@@ -69,6 +69,7 @@ struct Plan {
   std::vector<int32_t> scratch_uses;   // tasks that touch the block
   std::vector<int32_t> code_uses;
   std::vector<int64_t> code_bytes;     // the most encoded bytes of each
+  std::vector<int32_t> code_parts;     // how many are in each; 0: not known, it is only passed on
   std::vector<std::vector<int32_t>> code_peers;   // on a device: to whom each is sent
   std::vector<int32_t> lane_tasks;     // tasks by lane
   MemoryLimits limits;
