@@ -71,8 +71,8 @@ Result<int> DirectMessages::Prepare(std::span<Device* const> devices, int64_t me
                                     const Transport* remote) {
   if (least_bytes_ <= 0) return Status(Code::kUnavailable, "its option device_mpi_bytes is 0");
   if (remote == nullptr) return Status(Code::kUnavailable, "it has not joined MPI");
-  if (devices.empty()) return Status(Code::kUnavailable, "it has no GPU that the engine can use");
   if (Status status = remote->CheckReachesDevices(); !status.ok()) return status;
+  if (devices.empty()) return Status(Code::kUnavailable, "it has no GPU that the engine can use");
   if (memory_bytes < kLeastMemoryBytes) {
     return Status(Code::kFailedPrecondition,
                   "its option device_ipc_memory_bytes is " + std::to_string(memory_bytes) +
