@@ -128,10 +128,9 @@ struct DeviceTeam {
   std::vector<std::string> SendDirectly(int64_t least_bytes, int64_t memory_bytes = 64 << 20) {
     team->SetOption("device_mpi_bytes", std::to_string(least_bytes));
     team->SetOption("device_ipc_memory_bytes", std::to_string(memory_bytes));
-    const DeviceKind kind = kind_;
-    team->hub().open = [kind](void* address, int64_t bytes) {
+    team->hub().open = [this](void* address, int64_t bytes, int from, int to) {
       std::byte* const at = FakeMemory::Open(address, bytes);
-      CHECK(at == address || HasCurrent(kind));
+      CHECK(at == address || (HasCurrent(kind_) && MayBeDirect(from, to)));
       return at;
     };
     return JoinDirectly();
@@ -162,7 +161,12 @@ struct DeviceTeam {
       direct_reasons[rank] = warmed->reasons;
     });
     for (int rank = 0; rank < team->ranks; ++rank) team->EngineOf(rank).AgreeOnDirect(direct_works);
+    agreed = true;
     return why;
+  }
+  // Whether both have found it to work; all may try.
+  bool MayBeDirect(int from, int to) const {
+    return !agreed || (direct_works[from][to] && direct_works[to][from]);
   }
   // Whether they are of different hosts.
   bool AreApart(int one, int other) const {
@@ -257,6 +261,7 @@ struct DeviceTeam {
   std::vector<std::vector<uint8_t>> direct_works;
   std::vector<std::vector<std::string>> direct_reasons;
   std::vector<Status> warm_status;
+  bool agreed = false;
 
  private:
   const DeviceKind kind_;

@@ -36,9 +36,9 @@ class Hub {
   // What comes along with messages may change on its way. Set before anything is sent.
   std::function<void(const Header&, std::vector<std::byte>*)> tamper;
 
-  // Says where memory that is announced may be touched, in memory of devices too. Null: the hub moves
-  // the host's only. Set before anything is sent.
-  std::function<std::byte*(void*, int64_t)> open;
+  // Says where memory of a payload between two processes may be touched, in memory of devices too.
+  // Null: the hub moves the host's only. Set before anything is sent.
+  std::function<std::byte*(void*, int64_t, int from, int to)> open;
   // What Exchange carries may change, or get lost (false).
   std::function<bool(int from, int to, std::vector<std::byte>*)> exchange;
 
@@ -138,7 +138,10 @@ class HubTransport final : public Transport {
       return;
     }
     CHECK_EQ(TotalBytes(offer->second.pieces), TotalBytes(into));
-    CopyPieces(Open(offer->second.pieces), Open(into));
+    const int from = offer->second.sender;
+    const bool early = IsEarly(announced);   // a copy by the CPU
+    CopyPieces(Open(offer->second.pieces, from, process_),
+               early ? std::vector(into.begin(), into.end()) : Open(into, from, process_));
     Release(announced.id);
     hub_->inboxes_[process_].push_back({.done = done});
   }
@@ -183,13 +186,13 @@ class HubTransport final : public Transport {
   // Some come early, into memory of the transport's own.
   bool PullsIntoDevices(Announced announced) const override {
     std::lock_guard<std::mutex> lock(hub_->mutex_);
-    return hub_->open && hub_->offers_.contains(announced.id) && announced.id % 5 != 0;
+    return hub_->open && hub_->offers_.contains(announced.id) && !IsEarly(announced);
   }
   Exchanged Exchange(int to, std::span<const Piece> sent, int from, std::span<const Piece> received,
                      std::chrono::steady_clock::time_point deadline) override {
     if (to >= 0) {
       std::vector<std::byte> bytes(static_cast<size_t>(TotalBytes(sent)));
-      Gather(Open(sent), bytes.data());
+      Gather(Open(sent, process_, to), bytes.data());
       std::lock_guard<std::mutex> lock(hub_->mutex_);
       if (!hub_->exchange || hub_->exchange(process_, to, &bytes)) {
         hub_->exchanged_[{process_, to}].push_back(std::move(bytes));
@@ -201,7 +204,7 @@ class HubTransport final : public Transport {
         auto& queue = hub_->exchanged_[{from, process_}];
         if (!queue.empty()) {
           CHECK_EQ(std::ssize(queue.front()), TotalBytes(received));
-          Scatter(queue.front().data(), Open(received));
+          Scatter(queue.front().data(), Open(received, from, process_));
           queue.pop_front();
           break;
         }
@@ -222,10 +225,12 @@ class HubTransport final : public Transport {
   }
 
  private:
-  std::vector<Piece> Open(std::span<const Piece> pieces) const {
+  static bool IsEarly(Announced announced) { return announced.id % 5 == 0; }
+  std::vector<Piece> Open(std::span<const Piece> pieces, int from, int to) const {
     std::vector<Piece> opened(pieces.begin(), pieces.end());
     for (Piece& piece : opened) {
-      if (hub_->open && piece.bytes > kMostAlongBytes) piece.data = hub_->open(piece.data, piece.bytes);
+      if (!hub_->open || piece.bytes <= kMostAlongBytes) continue;
+      piece.data = hub_->open(piece.data, piece.bytes, from, to);
     }
     return opened;
   }

@@ -295,10 +295,12 @@ DEVICE_TEST(direct_leaves_out_pairs_that_do_not_work) {
   CHECK(DirectByRank(on)[2] > 0);
 }
 
-DEVICE_TEST(direct_messages_that_do_not_arrive_at_first) {
+DEVICE_TEST(direct_messages_that_never_arrive) {
   DeviceTeam on(kind, Style::kProcesses, 2, Place::kDevice);
   on.team->SetOption("device_mpi_bytes", "1");
-  on.team->hub().open = [](void* at, int64_t bytes) { return testing::FakeMemory::Open(at, bytes); };
+  on.team->hub().open = [](void* at, int64_t bytes, int, int) {
+    return testing::FakeMemory::Open(at, bytes);
+  };
   on.team->hub().exchange = [](int from, int, std::vector<std::byte>*) { return from != 0; };
   on.JoinDirectly(0.2);
   CHECK_OK(on.warm_status[0]);
@@ -344,7 +346,7 @@ DEVICE_TEST(direct_with_broken_heads) {
     on.team->SetOption("timeout_seconds", "20");
     std::atomic<int> opened = 0;
     on.SendDirectly(1);
-    on.team->hub().open = [&](void* address, int64_t bytes) {
+    on.team->hub().open = [&](void* address, int64_t bytes, int, int) {
       std::byte* const at = testing::FakeMemory::Open(address, bytes);
       // Both ends of the first message, before it is copied.
       if (++opened <= 2) at[what == 0 ? 0 : 7] ^= std::byte{0x40};

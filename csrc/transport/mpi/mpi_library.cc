@@ -149,7 +149,7 @@ bool MpiLibrary::ThreadMultiple() const {
 std::string MpiLibrary::WhyNotCudaAware() const {
   const std::string why = jaxccomp::WhyNotCudaAware(
       [&](const char* name) { return dlsym(object_, name); });
-  return why.empty() ? why : version_.substr(0, version_.find('\t')) + " (" + path_ + "): " + why;
+  return why.empty() ? why : std::string(Name(family_)) + " (" + path_ + "): " + why;
 }
 
 std::string WhyNotCudaAware(const std::function<void*(const char*)>& find) {
