@@ -131,7 +131,7 @@ class Device {
   virtual void Fill(CallId call, std::span<const FillRun> runs, Completion* done) = 0;
 
   // Memory that other processes of this host, and other devices, read where it lies: what ranks lend
-  // each other (runtime/loans.h). Memory that is aligned to 256; null when there is none, or the device
+  // each other (runtime/loans.h); MPI is given no other (runtime/direct_messages.h). Memory that is aligned to 256; null when there is none, or the device
   // cannot share. To take it, and to import, may wait for all of the device: only while no call is
   // entered.
   virtual std::byte* AllocateShared(int64_t bytes) {

@@ -1,5 +1,5 @@
-// A transport that is called with a device as the thread's current GPU, whatever thread calls: a CUDA-aware
-// MPI makes its copies while it is called, and some need to be told where.
+// A transport that is called with a device as the thread's current GPU, whatever thread calls: a
+// CUDA-aware MPI makes its copies while it is called, and some need to be told where.
 #pragma once
 
 #include <memory>

@@ -63,9 +63,9 @@ class Engine {
   // Loans that have not come back.
   int64_t CountLoans() const;
 
-  // Messages of device memory by a CUDA-aware MPI (direct_messages.h), agreed upon in the same way, before
-  // loans: on how many devices this process takes part; how it went with each partner, by process (the
-  // first argument is what each has returned from PrepareDirect, 0 for none, the second 1 for partners);
+  // Messages in device memory by a CUDA-aware MPI (direct_messages.h), agreed upon in the same way,
+  // before loans: on how many devices this process takes part; how it went with each partner, by process
+  // (`takes_part` is what each has returned from PrepareDirect, 0 for none; `partners` has 1 for those);
   // and all of these answers.
   Result<int> PrepareDirect(const std::vector<Device*>& devices);
   Result<DirectMessages::Warmed> WarmUpDirect(const std::vector<int>& takes_part,

@@ -171,8 +171,8 @@ class Executor final : private Borrower {
   void Share(Operation* op, Operation::Block* block, std::unique_ptr<SharedCode> code);
   // Takes shared memory for a message that has been announced, where it can be received there.
   void ProvideDirect(Operation* op, TaskId task, Announced announced, int64_t bytes);
-  // Starts what is left of an encoding, or a receive, once it is over: the copy of a payload's head. False
-  // when that is nothing.
+  // Starts what is left of an encoding, or a receive, once it is over: the copy of a payload's head.
+  // False when that is nothing.
   bool StartHead(Operation* op, TaskId task);
   struct HeadCopy;
   void EndHead(HeadCopy* copy, Status status);

@@ -1,10 +1,10 @@
 // A schedule made ready to run: each slot resolved to parts of tensors, each task with the tasks
 // that wait for it. A call site has one plan per endpoint, made on its first run.
 //
-// Transports see the host's memory only. Where the tensors lie on a device, raw values that travel are
-// packed into a pinned block before they are sent, and unpacked from one after they have come: two
-// tasks stand for one of the schedule. Messages are the same as those of values in the host's memory,
-// so both kinds of rank work together.
+// Transports do not see tensors on a device. Raw values of theirs that travel are packed into a block,
+// pinned or in shared memory (shared_code.h), before they are sent, and unpacked from one after they
+// have come: two tasks stand for one of the schedule. Messages are the same as those of values in the
+// host's memory, so both kinds of rank work together.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// A device's shared memory, taken once and handed out in blocks: what loans lie in, and messages that MPI
-// moves from and to devices.
+// A device's shared memory, taken once and handed out in blocks: what loans lie in, and messages that
+// MPI moves from and to devices.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// A message in shared memory of a device (shared_arena.h), which is lent (loans.h) or which MPI sends and
-// receives there (direct_messages.h).
+// A message in shared memory of a device (shared_arena.h), which is lent (loans.h) or which MPI sends
+// and receives there (direct_messages.h).
 #pragma once
 
 #include <cstddef>
@@ -28,7 +28,7 @@ struct SharedCode {
   std::vector<LoanPiece> pieces;
   bool packed = false;
   bool referenced = false;
-  // Where the payload lies as it travels: its head, which the device's own copies write and read, and the
+  // Where the payload lies as it travels: its head, which copies by the device write and read, and the
   // one piece. Null: it lies in pieces only.
   std::byte* payload = nullptr;
   std::shared_ptr<SharedArena::Block> block;   // of one's own
@@ -57,8 +57,8 @@ void PlacePayload(SharedCode* code);
 
 // What writes the head of a payload from its piece, through `found`.
 Device::CopyRun WriteHead(SharedCode* code);
-// The piece, from the head that has been copied to `found`, of a payload of so many bytes. kDataLoss for a
-// head that cannot be.
+// The piece, from the head that has been copied to `found`, of a payload of so many bytes. kDataLoss
+// for a head that cannot be.
 Status ReadHead(SharedCode* code, int64_t payload_bytes);
 
 // Copies to host memory in which a payload of these pieces lies. The lengths and checksums between

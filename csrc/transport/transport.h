@@ -127,7 +127,8 @@ class Transport {
 
   // Why payloads cannot lie in a device's memory (see above); Ok where they can.
   virtual Status CheckReachesDevices() const {
-    return {Code::kUnimplemented, "transport '" + std::string(name()) + "' moves memory of the host only"};
+    return {Code::kUnimplemented,
+            "transport '" + std::string(name()) + "' moves memory of the host only"};
   }
   // Whether that payload may be pulled into a device's memory. Not once it lies in memory of the
   // transport's own.

@@ -86,8 +86,8 @@ class MpiLibrary {
   int (*library_version_)(char*, int*) = nullptr;
 };
 
-// The same for any library: `find` gives the functions of these names, null where there is none. The library
-// is initialised.
+// The same for any library, which is initialised: `find` gives its functions by name, null where there
+// is none.
 std::string WhyNotCudaAware(const std::function<void*(const char*)>& find);
 
 }  // namespace jaxccomp

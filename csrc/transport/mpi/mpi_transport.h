@@ -26,7 +26,8 @@
 // therefore posted in the order of their numbers, which is the order in which MPI matches them.
 //
 // A CUDA-aware MPI reads and writes payloads in memory of devices, where they are one piece: nothing
-// here touches them. A payload that has come early lies in the host's memory, and is pulled into that alone.
+// here touches them. A payload that has come early lies in the host's memory, and is copied from there
+// by the CPU, so it is pulled into the host's memory alone.
 //
 // OnPeerLost is told of a process to or from which MPI reports an error (kUnavailable), of a
 // process that sent a header which cannot be (kDataLoss), and of process -1 where it is unknown
