@@ -21,6 +21,7 @@ class Row(NamedTuple):
     unit_bytes: int
     lacks_cuda: int  # 1: JAX has GPUs there, and the engine cannot use them
     lends: int = 0  # 1: it has GPUs, and messages may stay in their memory
+    device_mpi: int = 0  # 1: MPI may move messages from and to memory of GPUs
 
 
 def call(share: Callable[[Row], Sequence[Sequence[int]]], open_mpi: bool) -> list[Row]:
@@ -43,6 +44,7 @@ def call(share: Callable[[Row], Sequence[Sequence[int]]], open_mpi: bool) -> lis
         unit_bytes,
         int(lacks_cuda),
         int(has_gpus and not lacks_cuda and config.get("device_ipc_bytes") > 0),
+        int(config.get("device_mpi_bytes") > 0),
     )
     rows = [Row(*map(int, each)) for each in share(own)]
     if len({row.unit_bytes for row in rows}) > 1:

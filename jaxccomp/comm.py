@@ -19,6 +19,7 @@ import jax
 
 from jaxccomp import (
     _cuda,
+    _device_mpi,
     _dispatched,
     _engine,
     _loans,
@@ -167,6 +168,7 @@ class _World:
         self.engine_comm, self.exchange = comms or (None, None)
         self.unreachable = ""  # why the engine cannot reach the other processes
         self.no_loans: list[str] = []  # by process: why it lends this one no memory of its GPUs
+        self.no_device_mpi: list[str] = []  # by process: why MPI moves no memory of GPUs there
         self.no_cuda = ""  # why the engine is not used on GPUs, if another process is the reason
         self._known: dict[str, tuple[int, ...]] = {}
         self._serials: dict[str, dict[Any, int]] = {}
@@ -320,6 +322,16 @@ def why_no_loans() -> list[str]:
     return list(_joined().no_loans)
 
 
+def why_no_device_mpi() -> list[str]:
+    """By rank: why MPI does not send messages between its GPUs and this rank's from their memory.
+
+    Returns:
+      A text for each rank of the world, "" where it does; an empty list where no rank has asked for
+      it, by the option device_mpi_bytes.
+    """
+    return list(_joined().no_device_mpi)
+
+
 def why_no_cuda() -> str:
     """Why the engine cannot be used on GPUs; empty when it can. Alike on all ranks with GPUs."""
     return _joined().no_cuda or _cuda.why_missing()
@@ -427,6 +439,11 @@ def _tell_engine(state: _World, distributed: bool) -> None:
     _cuda.tell_engine()
     state.no_cuda = _roll.who_lacks_cuda(table)
     core.set_hosts(hosts)
+    # First, as loans tell the others of all memory that has been set aside.
+    if any(row.device_mpi for row in table) and state.mpi is not None:
+        state.no_device_mpi = _device_mpi.agree(
+            core, state.share_with_all, state.process, hosts, config.get("init_timeout_seconds")
+        )
     if any(row.lends for row in table) and not state.unreachable:
         state.no_loans = _loans.agree(core, state.share_with_all, state.process)
     _leave_at_exit()

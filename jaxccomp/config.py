@@ -156,11 +156,21 @@ _TABLE = (
         engine=True,
     ),
     Option(
+        "device_mpi_bytes",
+        int,
+        0,
+        "Where MPI is CUDA-aware, messages between hosts of at least so many bytes (and more than "
+        "8 KiB) are sent from the GPU's memory and received there. 0: all go through the host's "
+        "memory. Not yet measured on a GPU. Read by init(), which tries it.",
+        minimum=0,
+        engine=True,
+    ),
+    Option(
         "device_ipc_memory_bytes",
         int,
         256 << 20,
-        "With device_ipc_bytes, the memory that init() sets aside for such messages on each GPU. "
-        "What finds no room there goes through the host's memory.",
+        "With device_ipc_bytes or device_mpi_bytes, the memory that init() sets aside for such "
+        "messages on each GPU. What finds no room there goes through the host's memory.",
         minimum=1,
         engine=True,
     ),

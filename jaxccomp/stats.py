@@ -31,6 +31,9 @@ class OperationStats:
       lent_bytes: the part of ``sent_bytes`` that stayed in a GPU's memory, where the receiver read
         it (the option ``device_ipc_bytes``). It lies in memory set aside for that, and is not in
         ``peak_bytes`` once it has been sent.
+      direct_sent_bytes: the part of ``sent_bytes`` that MPI took from a GPU's memory (the option
+        ``device_mpi_bytes``).
+      direct_received_bytes: what MPI put into a GPU's memory, whether or not it was sent from one.
     """
 
     calls: int = 0
@@ -41,6 +44,8 @@ class OperationStats:
     peak_bytes: int = 0
     bound_bytes: int = 0
     lent_bytes: int = 0
+    direct_sent_bytes: int = 0
+    direct_received_bytes: int = 0
 
 
 @dataclasses.dataclass(frozen=True)

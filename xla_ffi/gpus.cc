@@ -38,6 +38,12 @@ py::dict DescribeLibrary() {
   return row;
 }
 
+std::vector<std::vector<uint8_t>> RowsOf(const std::vector<std::vector<int>>& all) {
+  std::vector<std::vector<uint8_t>> rows;
+  for (const auto& row : all) rows.emplace_back(row.begin(), row.end());
+  return rows;
+}
+
 bool Runs(const std::string& spec, const std::string& dtype) {
   Result<bool> runs = CudaRuns(spec, DTypeOf(dtype));
   Check(runs.status());
@@ -66,10 +72,26 @@ void DefineGpus(py::module_& m) {
     return std::pair(std::vector<int>(opened.begin(), opened.end()), reasons);
   }, py::arg("offers"));
   m.def("agree_on_loans", [](const std::vector<std::vector<int>>& opened) {
-    std::vector<std::vector<uint8_t>> rows;
-    for (const auto& row : opened) rows.emplace_back(row.begin(), row.end());
-    Engine::Get().AgreeOnLoans(rows);
+    Engine::Get().AgreeOnLoans(RowsOf(opened));
   }, py::arg("opened"));
+  // Messages of device memory by MPI: on how many GPUs this process takes part (0: none, and why), with
+  // whom it works (1 or 0, and why not, by process), and the agreement that follows.
+  m.def("prepare_device_mpi", [] {
+    const Result<int> taken = Engine::Get().PrepareDirect(FindCudaDevices());
+    return std::pair(taken.ok() ? *taken : 0, taken.status().message());
+  });
+  m.def("warm_up_device_mpi", [](const std::vector<int>& takes_part, const std::vector<int>& partners,
+                                 double timeout_seconds) {
+    const std::vector<uint8_t> with(partners.begin(), partners.end());
+    const py::gil_scoped_release released;
+    Result<DirectMessages::Warmed> warmed =
+        Engine::Get().WarmUpDirect(takes_part, with, timeout_seconds);
+    Check(warmed.status());
+    return std::pair(std::vector<int>(warmed->works.begin(), warmed->works.end()), warmed->reasons);
+  }, py::arg("takes_part"), py::arg("partners"), py::arg("timeout_seconds"));
+  m.def("agree_on_device_mpi", [](const std::vector<std::vector<int>>& works) {
+    Engine::Get().AgreeOnDirect(RowsOf(works));
+  }, py::arg("works"));
   // (text of the error or "", whether a handler has returned it).
   m.def("device_error", [] {
     const DeviceError error = FindDeviceError();

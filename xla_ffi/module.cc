@@ -110,6 +110,8 @@ py::dict GetStats() {
     row["sent_bytes"] = s.sent_bytes;
     row["remote_bytes"] = s.remote_bytes;
     row["lent_bytes"] = s.lent_bytes;
+    row["direct_sent_bytes"] = s.direct_sent_bytes;
+    row["direct_received_bytes"] = s.direct_received_bytes;
     row["peak_bytes"] = s.peak_bytes;
     row["bound_bytes"] = s.bound_bytes;
     row["seconds"] = s.seconds;
@@ -140,6 +142,11 @@ PYBIND11_MODULE(_core, m) {
   }, py::arg("process"), py::arg("processes"));
   m.def("use_mpi", &UseMpi, py::arg("comm_handle"), py::arg("byte_handle"), py::arg("hosts"),
         py::arg("remote_unit_bytes"));
+  // Why the MPI that is initialised here takes no memory of GPUs; "" when it does.
+  m.def("why_mpi_is_not_cuda_aware", [] {
+    const Result<const MpiLibrary*> library = MpiLibrary::Load();
+    return library.ok() ? (*library)->WhyNotCudaAware() : library.status().message();
+  });
   m.def("set_devices", [](const std::vector<std::pair<int64_t, int>>& devices) {
     Engine::Get().SetDevices(devices);
   });

@@ -161,6 +161,10 @@ Result<Device::Imported> CudaDevice::Import(std::string_view handle) {
   return machine_.shared.Import(handle);
 }
 
+bool CudaDevice::Bind() { return machine_.api.Begin() == CudaApi::kSuccess; }
+
+void CudaDevice::Unbind() { machine_.api.End(); }
+
 // ---- Calls -------------------------------------------------------------------------------
 
 Result<Device::CallId> CudaDevice::Enter(void* stream) {

@@ -50,6 +50,8 @@ class CudaDevice final : public Device {
   Result<std::string> Export(const std::byte* memory) override;
   Result<Imported> Import(std::string_view handle) override;
   void Release(const std::byte* imported) override { machine_.shared.Release(imported); }
+  bool Bind() override;
+  void Unbind() override;
 
   Result<CallId> Enter(void* stream) override;
   Result<bool> IsReady(CallId call) override;

@@ -131,7 +131,7 @@ class Device {
   virtual void Fill(CallId call, std::span<const FillRun> runs, Completion* done) = 0;
 
   // Memory that other processes of this host, and other devices, read where it lies: what ranks lend
-  // each other (runtime/loans.h). Memory that is aligned to 256; null when there is none, or the device
+  // each other (runtime/loans.h); MPI is given no other (runtime/direct_messages.h). Memory that is aligned to 256; null when there is none, or the device
   // cannot share. To take it, and to import, may wait for all of the device: only while no call is
   // entered.
   virtual std::byte* AllocateShared(int64_t bytes) {
@@ -157,6 +157,11 @@ class Device {
   }
   virtual void Release(const std::byte* imported) { static_cast<void>(imported); }
 
+  // From Bind to Unbind the calling thread's current GPU is this device, for what libraries (MPI) do
+  // there on their own. Pairs nest. False: it is not, and there is nothing to unbind.
+  virtual bool Bind() { return false; }
+  virtual void Unbind() {}
+
   // Completes what is over; true when anything was. A computation that could not be started, or that
   // the device failed, completes with an error here too.
   virtual bool Poll() = 0;
@@ -165,6 +170,20 @@ class Device {
   Status CannotShare() const {
     return {Code::kUnimplemented, std::string(name()) + " shares no memory"};
   }
+};
+
+// While it lives, the thread's current GPU is that device; null: as it was.
+class Binding {
+ public:
+  explicit Binding(Device* device) : device_(device != nullptr && device->Bind() ? device : nullptr) {}
+  ~Binding() {
+    if (device_ != nullptr) device_->Unbind();
+  }
+  Binding(const Binding&) = delete;
+  Binding& operator=(const Binding&) = delete;
+
+ private:
+  Device* const device_;
 };
 
 }  // namespace jaxccomp

@@ -12,6 +12,7 @@
 
 #include "common/status.h"
 #include "runtime/call.h"
+#include "runtime/direct_messages.h"
 #include "runtime/options.h"
 #include "runtime/program.h"
 #include "runtime/stats.h"
@@ -61,6 +62,16 @@ class Engine {
   void AgreeOnLoans(const std::vector<std::vector<uint8_t>>& opened);
   // Loans that have not come back.
   int64_t CountLoans() const;
+
+  // Messages in device memory by a CUDA-aware MPI (direct_messages.h), agreed upon in the same way,
+  // before loans: on how many devices this process takes part; how it went with each partner, by process
+  // (`takes_part` is what each has returned from PrepareDirect, 0 for none; `partners` has 1 for those);
+  // and all of these answers.
+  Result<int> PrepareDirect(const std::vector<Device*>& devices);
+  Result<DirectMessages::Warmed> WarmUpDirect(const std::vector<int>& takes_part,
+                                              const std::vector<uint8_t>& partners,
+                                              double timeout_seconds);
+  void AgreeOnDirect(const std::vector<std::vector<uint8_t>>& works);
 
   // Runs one operation. Returns its status when it is over by the time of return; else calls
   // `done` later, on a thread of the engine. The tensors stay valid until then. Never waits for

@@ -89,6 +89,9 @@ Status Engine::SetOption(std::string_view name, std::string_view value) {
   if (name == "coder_threads") {
     impl_->SetCoders(impl_->options_.coder_threads, impl_->ranks_on_host_);
   }
+  if (name == "device_mpi_bytes") {
+    impl_->executor().direct().SetLeastBytes(impl_->options_.device_mpi_bytes);
+  }
   if (name == "device_ipc_bytes") {
     impl_->executor().loans().SetLeastBytes(impl_->options_.device_ipc_bytes);
   }
@@ -113,6 +116,29 @@ std::vector<uint8_t> Engine::OpenLoans(const std::vector<std::string>& offers,
 void Engine::AgreeOnLoans(const std::vector<std::vector<uint8_t>>& opened) {
   std::lock_guard<std::mutex> lock(impl_->mutex_);
   impl_->executor().loans().Agree(opened);
+}
+
+Result<int> Engine::PrepareDirect(const std::vector<Device*>& devices) {
+  std::lock_guard<std::mutex> lock(impl_->mutex_);
+  return impl_->executor().direct().Prepare(devices, impl_->options_.device_ipc_memory_bytes,
+                                            impl_->wire_.remote());
+}
+
+Result<DirectMessages::Warmed> Engine::WarmUpDirect(const std::vector<int>& takes_part,
+                                                    const std::vector<uint8_t>& partners,
+                                                    double timeout_seconds) {
+  std::lock_guard<std::mutex> lock(impl_->mutex_);
+  const auto deadline = std::chrono::steady_clock::now() +
+                        std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+                            std::chrono::duration<double>(timeout_seconds));
+  return impl_->executor().direct().WarmUp(takes_part, partners, impl_->wire_.remote(), deadline);
+}
+
+void Engine::AgreeOnDirect(const std::vector<std::vector<uint8_t>>& works) {
+  std::lock_guard<std::mutex> lock(impl_->mutex_);
+  DirectMessages& direct = impl_->executor().direct();
+  direct.Agree(works);
+  if (direct.IsUsed()) impl_->wire_.BindRemote(direct.device());
 }
 
 int64_t Engine::CountLoans() const {

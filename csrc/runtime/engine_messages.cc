@@ -191,6 +191,7 @@ void Engine::Impl::OnPresent(const Header& header) {
 
 void Engine::Impl::OnPeerLost(int process, const Status& why) {
   executor_.loans().Lose(process);
+  executor_.direct().Lose(process);
   std::set<Communicator*> affected;
   for (const auto& [key, op] : operations_) {
     Communicator* const comm = op->endpoint->communicator;

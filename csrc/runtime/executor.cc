@@ -114,13 +114,12 @@ void Executor::StartSend(Operation* op, TaskId task) {
   header.destination = t.peer;
   header.tag = t.tag;
   header.lane = t.lane;
-  if (t.src_code >= 0 && op->code[t.src_code].shared != nullptr) {
-    return SendLoan(op, task, header);
-  }
+  const bool shared = t.src_code >= 0 && op->code[t.src_code].shared != nullptr;
+  if (shared && !IsSentDirectly(*op, t)) return SendLoan(op, task, header);
   std::vector<Piece> pieces;
   if (t.src_code >= 0) {
     const Operation::Block& block = op->code[t.src_code];
-    pieces = {{block.buffer.get(), block.used_bytes}};
+    pieces = {{block.payload(), block.used_bytes}};
   } else {
     pieces = PiecesOf(*op, t.sources[0]);
   }
@@ -128,6 +127,7 @@ void Executor::StartSend(Operation* op, TaskId task) {
   CollectiveStats& stats = (*stats_)[header.collective];
   stats.sent_bytes += header.payload_bytes;
   if (process != wire_->process()) stats.remote_bytes += header.payload_bytes;
+  if (shared) stats.direct_sent_bytes += header.payload_bytes;
   ++op->in_flight;
   op->waiting[task] = 1;
   transport->Send(process, header, pieces, &op->transfers[task]);
@@ -194,11 +194,12 @@ void Executor::StartReceive(Operation* op, TaskId task, Arrival& arrival) {
   }
   if (arrival.announced.loan) return StartBorrow(op, task, arrival.announced);
   Started(op, task);
+  if (transport != nullptr) ProvideDirect(op, task, arrival.announced, bytes);
   Status status = Prepare(op, task, bytes);
   if (!status.ok()) return refuse(std::move(status));
   std::vector<Piece> pieces;
   if (t.dst_code >= 0) {
-    pieces = {{op->code[t.dst_code].buffer.get(), bytes}};
+    pieces = {{op->code[t.dst_code].payload(), bytes}};
   } else {
     pieces = PiecesOf(*op, t.dst);
     if (TotalBytes(pieces) != bytes) return refuse_other_size(TotalBytes(pieces));
@@ -224,7 +225,7 @@ void Executor::TransferDone(Operation* op, TaskId task, Status status) {
   if (op->failed) return CheckOver(op);
   if (!status.ok()) return Fail(op, std::move(status));
   op->last_progress = Operation::Clock::now();
-  TaskDone(op, task);
+  if (op->device == nullptr || !StartHead(op, task)) TaskDone(op, task);
 }
 
 void Executor::Started(Operation* op, TaskId task) {

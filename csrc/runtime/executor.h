@@ -4,7 +4,8 @@
 // (copy, merge, encode, decode) are queued for whatever thread drives the engine and run
 // without the lock, so that several chunks are coded while others are on the wire. Those on values in
 // a device's memory are started there, any number of them, and completed by polling the device
-// (executor_device.cc), and may borrow what they read from other ranks (executor_loans.cc).
+// (executor_device.cc), and may borrow what they read from other ranks (executor_loans.cc), or have it
+// sent and received where it lies (executor_direct.cc).
 #pragma once
 
 #include <chrono>
@@ -16,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/direct_messages.h"
 #include "runtime/memory.h"
 #include "runtime/operation.h"
 #include "runtime/stats.h"
@@ -44,7 +46,11 @@ class Executor final : private Borrower {
   };
 
   Executor(Wire* wire, Listener* listener, Stats* stats)
-      : wire_(wire), listener_(listener), stats_(stats), loans_(wire->process()) {
+      : wire_(wire),
+        listener_(listener),
+        stats_(stats),
+        loans_(wire->process(), &arenas_),
+        direct_(wire->process(), &arenas_) {
     wire_->SetBorrower(this);
   }
 
@@ -80,6 +86,7 @@ class Executor final : private Borrower {
   // A borrower has sent it back.
   void LoanReturned(const Header& header);
   Loans& loans() { return loans_; }
+  DirectMessages& direct() { return direct_; }
   Trace& trace() { return trace_; }
   bool HasComputations() const { return !heavy_.empty(); }
   bool HasWork() const { return !ready_.empty() || !heavy_.empty() || !returns_.empty(); }
@@ -121,7 +128,6 @@ class Executor final : private Borrower {
   BufferPool* CodePool(Operation* op) { return op->device != nullptr ? &op->device->codes : &pool_; }
   std::vector<Piece> PiecesOf(const Operation& op, PartRange range) const;
 
-
   // executor_device.cc. Whether a task must wait until the caller's stream has come to the call.
   bool AwaitsCaller(const Operation& op, const PlannedTask& task) const;
   void StartOnDevice(Operation* op, TaskId task);
@@ -132,9 +138,13 @@ class Executor final : private Borrower {
   // False while there is, or has just been started, work that the operation's end waits for.
   bool IsSettled(Operation* op);
 
-  // executor_loans.cc. Whether all who get that code borrow it.
-  bool Lends(const Operation& op, int32_t code) const;
-  // Takes shared memory for what the task encodes, where it can be lent.
+  // How a code may lie in shared memory so that all who get it are given it from there: not at all, in
+  // pieces (all of them borrow it), or as it travels.
+  enum class Lies { kNowhere, kInPieces, kInOne };
+
+  // executor_loans.cc. Whether that member borrows that code.
+  bool LendsTo(const Operation& op, int32_t code, int32_t peer) const;
+  // Takes shared memory for what the task encodes, where all who get it can be given it from there.
   bool ProvideShared(Operation* op, const PlannedTask& task);
   void SendLoan(Operation* op, TaskId task, Header header);
   void TakeBack(uint64_t number, int borrower, uint32_t why);
@@ -143,6 +153,10 @@ class Executor final : private Borrower {
   // Sends it back where the operation cannot borrow at all.
   bool RefusesLoan(const Operation& op, Announced loan);
   void StartBorrow(Operation* op, TaskId task, Announced loan);
+  // Gives the code, whose pieces are a lender's, memory of one's own, and says what to copy there. No
+  // block: there is no room.
+  std::vector<Device::CopyRun> CopyToShare(Operation* op, SharedCode* code, const std::byte* memory,
+                                           Lies lies);
   struct Fetch;
   void EndFetch(const Fetch& fetch, Status status);
   void DropShared(Operation* op, Operation::Block* block);
@@ -150,6 +164,18 @@ class Executor final : private Borrower {
   void Return(uint64_t id, uint32_t why);
   void SendReturns();
   void Discard(Announced loan) override;
+
+  // executor_direct.cc. For a code of `bytes`.
+  Lies HowShared(const Operation& op, int32_t code, int64_t bytes) const;
+  bool IsSentDirectly(const Operation& op, const PlannedTask& send) const;
+  void Share(Operation* op, Operation::Block* block, std::unique_ptr<SharedCode> code);
+  // Takes shared memory for a message that has been announced, where it can be received there.
+  void ProvideDirect(Operation* op, TaskId task, Announced announced, int64_t bytes);
+  // Starts what is left of an encoding, or a receive, once it is over: the copy of a payload's head.
+  // False when that is nothing.
+  bool StartHead(Operation* op, TaskId task);
+  struct HeadCopy;
+  void EndHead(HeadCopy* copy, Status status);
 
   Wire* const wire_;
   Listener* const listener_;
@@ -159,7 +185,9 @@ class Executor final : private Borrower {
   std::deque<Item> ready_;   // transfers and light computations
   std::deque<Item> heavy_;
   std::vector<std::unique_ptr<DeviceUse>> devices_;
+  SharedArenas arenas_;
   Loans loans_;
+  DirectMessages direct_;
   // To lenders in other processes: sent when no operation is being changed, as to send may end some.
   std::vector<std::pair<int, Header>> returns_;
 };

@@ -173,6 +173,8 @@ void Executor::ForgetDevices() {
     if (use->computing > 0) stopped.insert(use->device);
   }
   loans_.Forget(stopped);
+  direct_.Forget();
+  arenas_.Forget(stopped);
   for (auto& use : devices_) {
     if (use->computing > 0) KeepForEver(std::move(use));
   }

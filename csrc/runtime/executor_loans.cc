@@ -14,15 +14,6 @@ namespace {
 // What a return says (Header::tag).
 enum : uint32_t { kOver = 0, kRefused = 1, kNotReached = 2 };
 
-// Where pieces lie in a block of their own: the most that each may take, aligned for kernels.
-constexpr int64_t kPieceAlign = 16;
-
-int64_t RoundUp(int64_t bytes) { return (bytes + kPieceAlign - 1) / kPieceAlign * kPieceAlign; }
-
-int64_t EndOf(std::span<const LoanPiece> pieces) {
-  return pieces.empty() ? 0 : pieces.back().offset + RoundUp(pieces.back().bytes);
-}
-
 // A ticket or a return: lives until it is sent.
 struct Word final : Completion {
   std::string text;
@@ -35,27 +26,6 @@ void SendWord(Transport& transport, int process, Header header, std::string text
   header.payload_bytes = static_cast<int64_t>(word->text.size());
   const Piece piece{word->text.data(), header.payload_bytes};
   transport.Send(process, header, {&piece, header.payload_bytes > 0 ? size_t{1} : size_t{0}}, word);
-}
-
-// Copies to host memory in which a payload of these pieces lies. The lengths and checksums between
-// them are written at once.
-std::vector<Device::CopyRun> PayloadCopies(const std::byte* memory, std::span<const LoanPiece> pieces,
-                                           bool packed, bool referenced, std::byte* at) {
-  std::vector<Device::CopyRun> runs;
-  for (const LoanPiece& piece : pieces) {
-    if (!packed) {
-      const int64_t code_bytes = piece.bytes + (referenced ? kReferenceChecksumBytes : 0);
-      std::memcpy(at, &code_bytes, sizeof(code_bytes));
-      at += sizeof(code_bytes);
-      if (referenced) {
-        std::memcpy(at, &piece.ref_checksum, sizeof(piece.ref_checksum));
-        at += sizeof(piece.ref_checksum);
-      }
-    }
-    if (piece.bytes > 0) runs.push_back({at, memory + piece.offset, piece.bytes});
-    at += piece.bytes;
-  }
-  return runs;
 }
 
 }  // namespace
@@ -84,52 +54,54 @@ struct Executor::Resend final : Completion {
 
 // ---- Lending -----------------------------------------------------------------------------
 
-bool Executor::Lends(const Operation& op, int32_t code) const {
-  const Plan& plan = *op.plan;
-  if (op.device == nullptr || loans_.least_bytes() <= 0 || plan.code_peers.empty() ||
-      plan.code_peers[code].empty() || plan.code_bytes[code] < loans_.least_bytes()) {
+bool Executor::LendsTo(const Operation& op, int32_t code, int32_t peer) const {
+  if (loans_.least_bytes() <= 0 || op.plan->code_bytes[code] < loans_.least_bytes() ||
+      !loans_.LendsTo(op.endpoint->communicator->processes[peer])) {
     return false;
   }
-  const Communicator& comm = *op.endpoint->communicator;
   Header header = op.header;
-  return std::all_of(plan.code_peers[code].begin(), plan.code_peers[code].end(), [&](int32_t peer) {
-    header.destination = peer;
-    return loans_.LendsTo(comm.processes[peer]) && !loans_.IsRefused(header);
-  });
+  header.destination = peer;
+  return !loans_.IsRefused(header);
 }
 
 bool Executor::ProvideShared(Operation* op, const PlannedTask& task) {
   Operation::Block& block = op->code[task.dst_code];
+  const int64_t most_bytes = op->plan->code_bytes[task.dst_code];
   const auto parts = PartsOf(*op, task.sources[0]);
-  if (block.buffer != nullptr || block.shared != nullptr || parts.empty() ||
-      parts.size() > LoanTicket::kMostPieces || !Lends(*op, task.dst_code)) {
+  if (block.buffer != nullptr || parts.empty() || parts.size() > LoanTicket::kMostPieces ||
+      op->device == nullptr || op->plan->code_peers[task.dst_code].empty()) {
+    return false;
+  }
+  const Lies lies = HowShared(*op, task.dst_code, most_bytes);
+  if (lies == Lies::kNowhere || (lies == Lies::kInOne && !task.packed && parts.size() > 1)) {
     return false;
   }
   auto code = std::make_unique<SharedCode>();
   code->packed = task.packed;
   code->referenced = !task.packed && !op->call.refs.empty();
   if (task.packed) {
-    code->pieces = {{0, op->plan->code_bytes[task.dst_code]}};
+    code->pieces = PieceInOne(/*packed=*/true, most_bytes);
   } else {
     for (const Part& part : parts) {
       const Codec* const codec = CodecFor(*op->plan, part.dtype);
       // References are those of what has a codec: blocks that mix both stay as they are.
       if (code->referenced && codec == nullptr) return false;
-      code->pieces.push_back({EndOf(code->pieces), MostCodeBytes(codec, part.dtype, part.bytes)});
+      const int64_t code_bytes = MostCodeBytes(codec, part.dtype, part.bytes);
+      if (lies == Lies::kInOne) code->pieces = PieceInOne(/*packed=*/false, code_bytes);
+      else code->pieces.push_back({EndOf(code->pieces), code_bytes});
     }
     code->found_bytes = static_cast<int64_t>(parts.size() * sizeof(FoundSize));
     code->found = op->device->codes.Take(code->found_bytes);
     if (code->found == nullptr) return false;
   }
-  code->block = loans_.Take(op->device->device, EndOf(code->pieces));
+  code->block = arenas_.Take(op->device->device, EndOf(code->pieces));
   if (code->block == nullptr) {
     op->device->codes.Give(std::move(code->found), code->found_bytes);
     return false;
   }
   code->memory = code->block->memory();
-  block.capacity_bytes = code->block->bytes;
-  op->held_bytes += BufferPool::TakenBytes(block.capacity_bytes);
-  block.shared = std::move(code);
+  if (lies == Lies::kInOne) PlacePayload(code.get());
+  Share(op, &block, std::move(code));
   return true;
 }
 
@@ -252,6 +224,40 @@ bool Executor::RefusesLoan(const Operation& op, Announced loan) {
   return true;
 }
 
+std::vector<Device::CopyRun> Executor::CopyToShare(Operation* op, SharedCode* code,
+                                                   const std::byte* memory, Lies lies) {
+  const std::vector<LoanPiece> from = code->pieces;
+  if (lies == Lies::kInOne && !code->packed) {
+    code->found_bytes = sizeof(FoundSize);
+    code->found = op->device->codes.Take(code->found_bytes);
+    if (code->found == nullptr) return {};
+    code->pieces[0].offset = PieceInOne(/*packed=*/false, 0)[0].offset;
+  } else {
+    int64_t bytes = 0;
+    for (LoanPiece& piece : code->pieces) {
+      piece.offset = bytes;
+      bytes += RoundUpPiece(piece.bytes);
+    }
+  }
+  code->block = arenas_.Take(op->device->device, EndOf(code->pieces));
+  if (code->block == nullptr) {
+    op->device->codes.Give(std::move(code->found), code->found_bytes);
+    return {};
+  }
+  code->memory = code->block->memory();
+  std::vector<Device::CopyRun> runs;
+  for (size_t i = 0; i < from.size(); ++i) {
+    if (from[i].bytes == 0) continue;
+    runs.push_back(
+        {code->memory + code->pieces[i].offset, memory + from[i].offset, from[i].bytes});
+  }
+  if (lies == Lies::kInOne) {
+    PlacePayload(code);
+    if (!code->packed) runs.push_back(WriteHead(code));
+  }
+  return runs;
+}
+
 void Executor::StartBorrow(Operation* op, TaskId task, Announced loan) {
   const PlannedTask& t = op->plan->tasks[task];
   const LoanTicket ticket = loans_.Find(loan.id)->ticket;
@@ -279,24 +285,14 @@ void Executor::StartBorrow(Operation* op, TaskId task, Announced loan) {
     block.shared = std::move(code);
     return TaskDone(op, task);
   }
-  // Copied, so that it can be passed on: to be lent again where that is possible.
+  // Copied, so that it can be passed on: in shared memory where that is possible.
   std::vector<Device::CopyRun> runs;
-  int64_t bytes = 0;
-  for (LoanPiece& piece : code->pieces) {
-    piece.offset = bytes;
-    bytes += RoundUp(piece.bytes);
+  const Lies lies = HowShared(*op, t.dst_code, ticket.payload_bytes);
+  if (lies == Lies::kInPieces || (lies == Lies::kInOne && ticket.pieces.size() == 1)) {
+    runs = CopyToShare(op, code.get(), *memory, lies);
   }
-  if (Lends(*op, t.dst_code)) code->block = loans_.Take(op->device->device, bytes);
   if (code->block != nullptr) {
-    code->memory = code->block->memory();
-    for (size_t i = 0; i < ticket.pieces.size(); ++i) {
-      if (ticket.pieces[i].bytes == 0) continue;
-      runs.push_back({code->memory + code->pieces[i].offset, *memory + ticket.pieces[i].offset,
-                      ticket.pieces[i].bytes});
-    }
-    block.capacity_bytes = code->block->bytes;
-    op->held_bytes += BufferPool::TakenBytes(block.capacity_bytes);
-    block.shared = std::move(code);
+    Share(op, &block, std::move(code));
   } else {
     if (!Provide(op, &block, CodePool(op), ticket.payload_bytes)) {
       return refuse({Code::kUnavailable,

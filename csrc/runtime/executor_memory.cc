@@ -66,7 +66,8 @@ Status Executor::Prepare(Operation* op, TaskId task, int64_t arriving_bytes) {
   }
   if (t.dst_code >= 0) {
     const bool arrives = t.kind == TaskKind::kRecv;
-    provided &= (t.kind == TaskKind::kEncode && ProvideShared(op, t)) ||
+    provided &= op->code[t.dst_code].shared != nullptr ||
+                (t.kind == TaskKind::kEncode && ProvideShared(op, t)) ||
                 Provide(op, &op->code[t.dst_code], CodePool(op),
                         arrives ? arriving_bytes : op->plan->code_bytes[t.dst_code]);
     if (arrives) op->code[t.dst_code].used_bytes = arriving_bytes;

@@ -63,12 +63,10 @@ std::string Loans::Offer(std::span<Device* const> devices, int64_t memory_bytes)
     if (std::find(devices_.begin(), devices_.end(), device) == devices_.end()) {
       devices_.push_back(device);
       // Who has none to lend may borrow all the same.
-      if (std::byte* const memory = device->AllocateShared(memory_bytes)) {
-        arenas_.push_back(std::make_unique<SharedArena>(device, memory, memory_bytes));
-      }
+      arenas_.Provide(device, memory_bytes);
     }
   }
-  for (const auto& arena : arenas_) {
+  for (const auto& arena : arenas_.all()) {
     const Result<std::string> handle = arena->device->Export(arena->base);
     // All or none: tickets count them.
     if (!handle.ok()) return {};
@@ -133,13 +131,6 @@ void Loans::Agree(std::span<const std::vector<uint8_t>> opened) {
   }
 }
 
-std::shared_ptr<SharedArena::Block> Loans::Take(Device* device, int64_t bytes) {
-  for (const auto& arena : arenas_) {
-    if (arena->device == device) return arena->Take(bytes);
-  }
-  return nullptr;
-}
-
 // ---- Lending -----------------------------------------------------------------------------
 
 const Loans::Lent& Loans::Lend(const SharedCode& code, int borrower, const Header& header) {
@@ -150,8 +141,8 @@ const Loans::Lent& Loans::Lend(const SharedCode& code, int borrower, const Heade
   ticket.packed = code.packed;
   ticket.referenced = code.referenced;
   ticket.pieces = code.pieces;
-  for (size_t i = 0; i < arenas_.size(); ++i) {
-    const SharedArena& arena = *arenas_[i];
+  for (size_t i = 0; i < arenas_.all().size(); ++i) {
+    const SharedArena& arena = *arenas_.all()[i];
     if (code.memory < arena.base || code.memory >= arena.base + arena.bytes) continue;
     ticket.memory = static_cast<int32_t>(i);
     for (LoanPiece& piece : ticket.pieces) piece.offset += code.memory - arena.base;
@@ -229,14 +220,6 @@ void Loans::Forget(const std::set<Device*>& stopped) {
     for (const Device::Imported& one : all) from.first->Release(one.memory);
   }
   imported_.clear();
-  for (auto& arena : arenas_) {
-    if (stopped.contains(arena->device) || arena->taken_bytes() > 0) {
-      KeepForEver(std::move(arena));
-    } else {
-      arena->device->FreeShared(arena->base);
-    }
-  }
-  arenas_.clear();
 }
 
 }  // namespace jaxccomp

@@ -30,35 +30,16 @@
 
 #include "device/device.h"
 #include "runtime/loan_ticket.h"
-#include "runtime/memory.h"
 #include "runtime/shared_arena.h"
+#include "runtime/shared_code.h"
 #include "transport/transport.h"
 
 namespace jaxccomp {
 
-// A code block that lies in shared memory, the engine's own or a lender's.
-struct SharedCode {
-  std::byte* memory = nullptr;                 // where pieces count from; a lender's is only read
-  std::vector<LoanPiece> pieces;
-  bool packed = false;
-  bool referenced = false;
-  std::shared_ptr<SharedArena::Block> block;   // of one's own
-  uint64_t borrowed = 0;                       // else the loan
-  BufferPool::Buffer found;                    // pinned: a FoundSize of each piece, while it is encoded
-  int64_t found_bytes = 0;
-};
-
-// What encoding finds out.
-struct FoundSize {
-  int64_t code_bytes;
-  uint32_t ref_checksum;
-  uint32_t zero;
-};
-
 // Not thread-safe: used under the engine's lock.
 class Loans {
  public:
-  explicit Loans(int process) : process_(process) {}
+  Loans(int process, SharedArenas* arenas) : process_(process), arenas_(*arenas) {}
   Loans(const Loans&) = delete;
   Loans& operator=(const Loans&) = delete;
 
@@ -77,12 +58,11 @@ class Loans {
   bool LendsTo(int process) const {
     return static_cast<size_t>(process) < lends_to_.size() && lends_to_[process] != 0;
   }
-  // Null when there is no room.
-  std::shared_ptr<SharedArena::Block> Take(Device* device, int64_t bytes);
 
   // Whose shared memory tickets name so; null for none.
   Device* DeviceOf(int32_t memory) const {
-    return static_cast<size_t>(memory) < arenas_.size() ? arenas_[memory]->device : nullptr;
+    const auto& all = arenas_.all();
+    return static_cast<size_t>(memory) < all.size() ? all[memory]->device : nullptr;
   }
 
   // Lending.
@@ -117,7 +97,7 @@ class Loans {
   Result<const std::byte*> Reach(Device* device, const LoanTicket& ticket) const;
   std::optional<Borrowed> Drop(uint64_t id);
 
-  // Gives the shared memory back, and what was imported; of `stopped` devices, nothing.
+  // Gives back what was imported; of `stopped` devices, nothing.
   void Forget(const std::set<Device*>& stopped);
 
  private:
@@ -129,8 +109,8 @@ class Loans {
   Status OpenOne(const std::string& offer, int process);
 
   const int process_;
+  SharedArenas& arenas_;   // tickets say which
   int64_t least_bytes_ = 0;
-  std::vector<std::unique_ptr<SharedArena>> arenas_;   // tickets say which
   std::vector<Device*> devices_;                       // all that were offered for
   std::map<std::pair<Device*, int>, std::vector<Device::Imported>> imported_;   // by lender
   std::vector<uint8_t> lends_to_;

@@ -74,6 +74,8 @@ struct Operation {
     std::byte* memory() const {
       return shared == nullptr ? buffer.get() : shared->memory + shared->pieces[0].offset;
     }
+    // What travels, in one; null where it does not lie so.
+    std::byte* payload() const { return shared == nullptr ? buffer.get() : shared->payload; }
   };
   std::vector<Block> scratch, code;
 

@@ -20,7 +20,9 @@ struct Options {
   int64_t huge_pages = 1;           // ask for huge pages behind large results
   int64_t device_ipc_bytes = 0;     // messages of at least so many bytes are lent in a device's memory
                                     // (loans.h); 0: none
-  int64_t device_ipc_memory_bytes = 256 << 20;   // that a device sets aside for them
+  int64_t device_mpi_bytes = 0;     // messages of at least so many bytes between hosts are sent from and
+                                    // received into a device's memory (direct_messages.h); 0: none
+  int64_t device_ipc_memory_bytes = 256 << 20;   // that a device sets aside for both
 };
 
 // kInvalidArgument that lists the options when `name` is unknown or `value` does not parse.

@@ -1,10 +1,10 @@
 // A schedule made ready to run: each slot resolved to parts of tensors, each task with the tasks
 // that wait for it. A call site has one plan per endpoint, made on its first run.
 //
-// Transports see the host's memory only. Where the tensors lie on a device, raw values that travel are
-// packed into a pinned block before they are sent, and unpacked from one after they have come: two
-// tasks stand for one of the schedule. Messages are the same as those of values in the host's memory,
-// so both kinds of rank work together.
+// Transports do not see tensors on a device. Raw values of theirs that travel are packed into a block,
+// pinned or in shared memory (shared_code.h), before they are sent, and unpacked from one after they
+// have come: two tasks stand for one of the schedule. Messages are the same as those of values in the
+// host's memory, so both kinds of rank work together.
 #pragma once
 
 #include <cstdint>
@@ -69,6 +69,7 @@ struct Plan {
   std::vector<int32_t> scratch_uses;   // tasks that touch the block
   std::vector<int32_t> code_uses;
   std::vector<int64_t> code_bytes;     // the most encoded bytes of each
+  std::vector<int32_t> code_parts;     // how many are in each; 0: not known, it is only passed on
   std::vector<std::vector<int32_t>> code_peers;   // on a device: to whom each is sent
   std::vector<int32_t> lane_tasks;     // tasks by lane
   MemoryLimits limits;

@@ -160,6 +160,7 @@ class Planner {
   }
 
   void SizeCodesByParts() {
+    plan_->code_parts.resize(plan_->code_bytes.size());
     for (const PlannedTask& task : plan_->tasks) {
       const bool encodes = task.kind == TaskKind::kEncode;
       const PartRange range = encodes ? task.sources[0] : task.dst;
@@ -168,7 +169,10 @@ class Planner {
       for (int32_t i = range.first; i < range.first + range.count; ++i) {
         most_bytes += MostBytes(plan_->parts[i].dtype, plan_->parts[i].bytes);
       }
-      for (int32_t code : task.touched_codes) plan_->code_bytes[code] = most_bytes;
+      for (int32_t code : task.touched_codes) {
+        plan_->code_bytes[code] = most_bytes;
+        plan_->code_parts[code] = range.count;
+      }
     }
   }
 

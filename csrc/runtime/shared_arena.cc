@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
+
+#include "runtime/memory.h"
 
 namespace jaxccomp {
 
@@ -34,6 +37,33 @@ void SharedArena::Give(int64_t offset, int64_t size) {
     free_.erase(next);
   }
   free_[offset] = size;
+}
+
+SharedArena* SharedArenas::Provide(Device* device, int64_t bytes) {
+  for (const auto& arena : all_) {
+    if (arena->device == device) return arena.get();
+  }
+  std::byte* const memory = device->AllocateShared(bytes);
+  if (memory == nullptr) return nullptr;
+  return all_.emplace_back(std::make_unique<SharedArena>(device, memory, bytes)).get();
+}
+
+std::shared_ptr<SharedArena::Block> SharedArenas::Take(Device* device, int64_t bytes) {
+  for (const auto& arena : all_) {
+    if (arena->device == device) return arena->Take(bytes);
+  }
+  return nullptr;
+}
+
+void SharedArenas::Forget(const std::set<Device*>& stopped) {
+  for (auto& arena : all_) {
+    if (stopped.contains(arena->device) || arena->taken_bytes() > 0) {
+      KeepForEver(std::move(arena));
+    } else {
+      arena->device->FreeShared(arena->base);
+    }
+  }
+  all_.clear();
 }
 
 }  // namespace jaxccomp

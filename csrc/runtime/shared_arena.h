@@ -1,10 +1,13 @@
-// A device's shared memory, taken once and handed out in blocks: what loans lie in.
+// A device's shared memory, taken once and handed out in blocks: what loans lie in, and messages that
+// MPI moves from and to devices.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
+#include <vector>
 
 #include "device/device.h"
 
@@ -50,6 +53,22 @@ class SharedArena {
 
   std::map<int64_t, int64_t> free_;   // sizes by offset; no two of them touch
   int64_t taken_bytes_ = 0;
+};
+
+// Those of all devices, by number. Set aside before the first call, since that may wait for all of a
+// device.
+class SharedArenas {
+ public:
+  // The device's; set aside now if it has none. Null when there is not so much memory.
+  SharedArena* Provide(Device* device, int64_t bytes);
+  // Null when there is no room.
+  std::shared_ptr<SharedArena::Block> Take(Device* device, int64_t bytes);
+  const std::vector<std::unique_ptr<SharedArena>>& all() const { return all_; }
+  // Gives the memory back, but for that of `stopped` devices and where blocks are in use.
+  void Forget(const std::set<Device*>& stopped);
+
+ private:
+  std::vector<std::unique_ptr<SharedArena>> all_;
 };
 
 }  // namespace jaxccomp

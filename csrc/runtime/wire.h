@@ -6,6 +6,7 @@
 #include <span>
 #include <utility>
 
+#include "runtime/bound_transport.h"
 #include "transport/transport.h"
 
 namespace jaxccomp {
@@ -32,6 +33,13 @@ class Wire {
 
   void SetRemote(std::unique_ptr<Transport> remote) { remote_ = std::move(remote); }
   bool HasRemote() const { return remote_ != nullptr; }
+  // Null when nothing leads to other processes.
+  Transport* remote() const { return remote_.get(); }
+  // From now on it is called with that device as the thread's current GPU.
+  void BindRemote(Device* device) {
+    if (std::exchange(bound_, true)) return;
+    remote_ = std::make_unique<BoundTransport>(std::move(remote_), device);
+  }
   int process() const { return process_; }
 
   // Null when nothing leads to that process.
@@ -58,6 +66,7 @@ class Wire {
  private:
   const int process_;
   std::unique_ptr<Transport> local_, remote_;
+  bool bound_ = false;
   Borrower* borrower_ = nullptr;
 };
 

@@ -6,6 +6,12 @@
 // by the header and pulled by the receiver straight into their place, so nothing is
 // buffered that has no place yet.
 //
+// Memory. Payloads lie in the host's memory, on both sides. A transport that reaches devices
+// (CheckReachesDevices) also sends from a device's memory, to any process, and pulls into it
+// (PullsIntoDevices): one piece of more than kMostAlongBytes, of memory that an Exchange has been made
+// from and to. A sender need not know where its receiver wants a payload, nor a receiver where it came
+// from. All other memory that a transport sees is read and written by the CPU.
+//
 // Calls. All members are called with the engine's lock held and never block. Callbacks are
 // made from inside Send, Pull or Poll, with the lock held.
 #pragma once
@@ -70,6 +76,8 @@ static_assert(sizeof(Header) == 192);
 
 // A payload of at most so many bytes comes along with its header on every transport.
 inline constexpr int64_t kAlongBytes = 7 << 10;
+// And one of more than so many on none that leads to other processes.
+inline constexpr int64_t kMostAlongBytes = 8 << 10;
 
 // A payload that has been announced and not been pulled. Opaque to the runtime.
 struct Announced {
@@ -116,6 +124,32 @@ class Transport {
   virtual bool HasTransfers() const { return false; }
   // Memory of the transport's own that payloads lie in which nobody has pulled yet.
   virtual int64_t EarlyBytes() const { return 0; }
+
+  // Why payloads cannot lie in a device's memory (see above); Ok where they can.
+  virtual Status CheckReachesDevices() const {
+    return {Code::kUnimplemented,
+            "transport '" + std::string(name()) + "' moves memory of the host only"};
+  }
+  // Whether that payload may be pulled into a device's memory. Not once it lies in memory of the
+  // transport's own.
+  virtual bool PullsIntoDevices(Announced announced) const {
+    static_cast<void>(announced);
+    return false;
+  }
+  // Before the first message: sends these pieces to `to` and receives those from `from`, all at once;
+  // either process may be -1, for none. The other sides call it with pieces of the same sizes. Waits
+  // until `deadline`; then (kDeadlineExceeded) the memory may be touched for ever.
+  struct Exchanged {
+    Status sent, received;
+  };
+  virtual Exchanged Exchange(int to, std::span<const Piece> sent, int from,
+                             std::span<const Piece> received,
+                             std::chrono::steady_clock::time_point deadline) {
+    static_cast<void>(to), static_cast<void>(sent), static_cast<void>(from);
+    static_cast<void>(received), static_cast<void>(deadline);
+    return {CheckReachesDevices(), CheckReachesDevices()};
+  }
+
   // At the end of the program: serves the other processes until all of them end too, or for
   // `patience`. Messages are delivered meanwhile. Called once, before the destructor.
   virtual void Part(std::chrono::milliseconds patience) { static_cast<void>(patience); }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from importlib import metadata
 
-from jaxccomp import _engine, _mpi, errors
+from jaxccomp import _device_mpi, _engine, _mpi, errors
 from jaxccomp.cli.finding import Finding
 from jaxccomp.launch import mpiexec
 
@@ -18,6 +18,9 @@ def findings() -> Iterator[Finding]:
     if vendor:
         yield Finding("MPI", "ok", f"{vendor}, mpi4py {metadata.version('mpi4py')}, {_where()}")
         yield _launcher()
+        why_not = _device_mpi.why_not_cuda_aware()
+        aware = "CUDA-aware, for the option device_mpi_bytes"
+        yield Finding("MPI on GPUs", "none" if why_not else "ok", why_not or aware)
     else:
         yield Finding("MPI", "missing", why, _REMEDY)
     if _engine.available():

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import jaxlib
 
-from jaxccomp import _engine, _mpi, codecs, config, errors
+from jaxccomp import _device_mpi, _engine, _mpi, codecs, config, errors
 from jaxccomp._version import __version__
 from jaxccomp.bench import launch
 
@@ -84,6 +84,7 @@ def _mpi_lines() -> list[str]:
         lines.append(f"mpiexec {launch.mpiexec()}")
     except RuntimeError as error:
         lines.append(f"mpiexec missing: {error}")
+    lines.append(f"CUDA-aware: {_device_mpi.why_not_cuda_aware() or 'yes'}")
     by = _mpi.launcher()
     lines.append(
         f"started by {by.name}, rank {by.rank} of {by.size or 'unknown'}"

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -130,21 +131,20 @@ inline std::vector<Outcome> Run(DeviceTeam& on, int64_t chunk_bytes,
   return outcomes;
 }
 
-// On the host, on devices, and on either by rank. With `least_loan_bytes` devices lend each other
-// messages from that size on; returns what was lent.
-inline int64_t Compare(DeviceKind kind, Style style, int ranks, int64_t chunk_bytes,
-                       const std::vector<Exercise>& exercises, int64_t least_loan_bytes = 0,
-                       int64_t shared_bytes = 64 << 20) {
-  int64_t lent_bytes = 0;
+// On the host, on devices, and on either by rank; `prepare` is done to each team, and `check` when it is
+// done.
+inline void Compare(DeviceKind kind, Style style, int ranks, int64_t chunk_bytes,
+                    const std::vector<Exercise>& exercises,
+                    const std::function<void(DeviceTeam&)>& prepare,
+                    const std::function<void(DeviceTeam&)>& check) {
   using Place = DeviceTeam::Place;
   std::vector<std::vector<Outcome>> runs;
   for (Place place : {Place::kHost, Place::kDevice, Place::kMixed}) {
     DeviceTeam on(kind, style, ranks, place);
     on.team->SetOption("chunk_bytes", std::to_string(chunk_bytes));
-    if (least_loan_bytes > 0) on.Share(least_loan_bytes, shared_bytes);
+    prepare(on);
     runs.push_back(Run(on, chunk_bytes, exercises));
-    lent_bytes += on.LentBytes();
-    if (least_loan_bytes > 0) on.CheckAllReturned();
+    check(on);
   }
   for (size_t run = 0; run < runs.size(); ++run) {
     for (size_t i = 0; i < exercises.size(); ++i) {
@@ -170,6 +170,22 @@ inline int64_t Compare(DeviceKind kind, Style style, int ranks, int64_t chunk_by
       }
     }
   }
+}
+
+// The same; with `least_loan_bytes` devices lend each other messages from that size on. Returns what was
+// lent.
+inline int64_t Compare(DeviceKind kind, Style style, int ranks, int64_t chunk_bytes,
+                       const std::vector<Exercise>& exercises, int64_t least_loan_bytes = 0,
+                       int64_t shared_bytes = 64 << 20) {
+  int64_t lent_bytes = 0;
+  Compare(kind, style, ranks, chunk_bytes, exercises,
+          [&](DeviceTeam& on) {
+            if (least_loan_bytes > 0) on.Share(least_loan_bytes, shared_bytes);
+          },
+          [&](DeviceTeam& on) {
+            lent_bytes += on.LentBytes();
+            if (least_loan_bytes > 0) on.CheckAllReturned();
+          });
   return lent_bytes;
 }
 

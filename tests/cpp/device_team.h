@@ -95,7 +95,8 @@ inline Call OnHost(RankArrays* arrays) {
 // A team with a device (or none) and a stream by rank.
 struct DeviceTeam {
   enum class Place { kHost, kDevice, kMixed };
-  DeviceTeam(DeviceKind kind, Style style, int ranks, Place place, int longest_delay_us = 40) {
+  DeviceTeam(DeviceKind kind, Style style, int ranks, Place place, int longest_delay_us = 40)
+      : kind_(kind) {
     for (int rank = 0; rank < ranks; ++rank) {
       const auto seed = static_cast<uint32_t>(rank * 7 + ranks);
       streams.push_back(std::make_unique<FakeStream>(seed, longest_delay_us));
@@ -122,6 +123,56 @@ struct DeviceTeam {
     team->SetOption("device_ipc_memory_bytes", std::to_string(memory_bytes));
     Join([](std::vector<std::string>*) {});
   }
+  // From now on messages of at least so many bytes travel from and to devices' memory, between hosts.
+  // By rank, why it takes no part.
+  std::vector<std::string> SendDirectly(int64_t least_bytes, int64_t memory_bytes = 64 << 20) {
+    team->SetOption("device_mpi_bytes", std::to_string(least_bytes));
+    team->SetOption("device_ipc_memory_bytes", std::to_string(memory_bytes));
+    team->hub().open = [this](void* address, int64_t bytes, int from, int to) {
+      std::byte* const at = FakeMemory::Open(address, bytes);
+      CHECK(at == address || (HasCurrent(kind_) && MayBeDirect(from, to)));
+      return at;
+    };
+    return JoinDirectly();
+  }
+  std::vector<std::string> JoinDirectly(double timeout_seconds = 20) {
+    const auto count = static_cast<size_t>(team->ranks);
+    std::vector<std::string> why(count);
+    std::vector<int> takes_part(count);
+    for (int rank = 0; rank < team->ranks; ++rank) {
+      std::vector<Device*> own;
+      if (devices[rank] != nullptr) own.push_back(&devices[rank]->device());
+      const Result<int> prepared = team->EngineOf(rank).PrepareDirect(own);
+      why[rank] = prepared.status().message();
+      takes_part[rank] = prepared.ok() ? *prepared : 0;
+    }
+    direct_works.assign(count, {});
+    direct_reasons.assign(count, {});
+    warm_status.assign(count, Status::Ok());
+    team->OnRanks([&](int rank) {
+      std::vector<uint8_t> partners(count);
+      for (size_t i = 0; i < count; ++i) {
+        partners[i] = takes_part[rank] > 0 && takes_part[i] > 0 && AreApart(rank, static_cast<int>(i));
+      }
+      auto warmed = team->EngineOf(rank).WarmUpDirect(takes_part, partners, timeout_seconds);
+      warm_status[rank] = warmed.status();
+      if (!warmed.ok()) return;
+      direct_works[rank] = warmed->works;
+      direct_reasons[rank] = warmed->reasons;
+    });
+    for (int rank = 0; rank < team->ranks; ++rank) team->EngineOf(rank).AgreeOnDirect(direct_works);
+    agreed = true;
+    return why;
+  }
+  // Whether both have found it to work; all may try.
+  bool MayBeDirect(int from, int to) const {
+    return !agreed || (direct_works[from][to] && direct_works[to][from]);
+  }
+  // Whether they are of different hosts.
+  bool AreApart(int one, int other) const {
+    return one != other && (hosts.empty() || hosts[one] != hosts[other]);
+  }
+
   // As Share; `change` may do something to the offers on their way.
   template <typename F>
   void Join(F change) {
@@ -141,6 +192,7 @@ struct DeviceTeam {
     for (int i = 0; i < engines; ++i) {
       reasons.emplace_back();
       opened.push_back(team->EngineOf(i).OpenLoans(offers, &reasons.back()));
+      for (int j = 0; j < engines && !hosts.empty(); ++j) opened[i][j] &= !AreApart(i, j);
     }
     for (int i = 0; i < engines; ++i) team->EngineOf(i).AgreeOnLoans(opened);
   }
@@ -149,6 +201,18 @@ struct DeviceTeam {
     const int engines = team->style() == Style::kDevices ? 1 : team->ranks;
     for (int i = 0; i < engines; ++i) {
       for (const CollectiveStats& stats : team->EngineOf(i).GetStats()) bytes += stats.lent_bytes;
+    }
+    return bytes;
+  }
+  // Sent from, and received into, memory of devices.
+  std::pair<int64_t, int64_t> DirectBytes() {
+    std::pair<int64_t, int64_t> bytes = {0, 0};
+    const int engines = team->style() == Style::kDevices ? 1 : team->ranks;
+    for (int i = 0; i < engines; ++i) {
+      for (const CollectiveStats& stats : team->EngineOf(i).GetStats()) {
+        bytes.first += stats.direct_sent_bytes;
+        bytes.second += stats.direct_received_bytes;
+      }
     }
     return bytes;
   }
@@ -193,6 +257,14 @@ struct DeviceTeam {
   std::vector<std::unique_ptr<FakeStream>> streams;
   std::unique_ptr<Team> team;
   std::vector<std::vector<std::string>> reasons;   // of Open, by rank and process
+  std::vector<int> hosts;                          // by rank; empty: each its own, or all one for loans
+  std::vector<std::vector<uint8_t>> direct_works;
+  std::vector<std::vector<std::string>> direct_reasons;
+  std::vector<Status> warm_status;
+  bool agreed = false;
+
+ private:
+  const DeviceKind kind_;
 };
 
 }  // namespace jaxccomp::testing

@@ -60,6 +60,8 @@ int FakeCuda::Begin() {
 
 void FakeCuda::End() { --t_uses; }
 
+bool FakeCuda::IsUsed() { return t_uses > 0; }
+
 bool FakeCuda::IsOwn(CUstream_st* stream) const {
   return std::any_of(streams_.begin(), streams_.end(),
                      [&](const auto& own) { return own.get() == StreamOf(stream); });
@@ -270,6 +272,10 @@ FakeCudaDevice::FakeCudaDevice(uint32_t seed, int streams, int longest_delay_us,
     : api_(&memory, &faults, seed, longest_delay_us) {
   auto made = cuda::CudaDevice::Make(&api_, &kernels, "cuda:0", streams);
   if (CHECK_OK(made)) device_ = std::move(*made);
+}
+
+bool HasCurrent(DeviceKind kind) {
+  return kind == DeviceKind::kFake ? FakeDevice::IsBound() : FakeCuda::IsUsed();
 }
 
 std::shared_ptr<TestedDevice> MakeDevice(DeviceKind kind, uint32_t seed, int streams,

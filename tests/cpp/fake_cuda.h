@@ -42,6 +42,8 @@ class FakeCuda final : public cuda::CudaApi {
   }
   // The one that the calling thread uses.
   static FakeCuda& Current();
+  // Whether the calling thread uses any.
+  static bool IsUsed();
   // Waits for a stream that kernels are put on.
   static void Finish(CUstream_st* stream) { StreamOf(stream)->Finish(); }
   // Fails the test where a caller's stream waits for the engine: it would wait for that, too.

@@ -18,6 +18,8 @@ Workspace& OwnWorkspace() {
   return workspace;
 }
 
+thread_local int t_bound = 0;
+
 }  // namespace
 
 FakeDevice::FakeDevice(uint32_t seed, int streams, int longest_delay_us) {
@@ -94,6 +96,15 @@ Result<Device::Imported> FakeDevice::Import(std::string_view bytes) {
   }
   return Imported{shared, handle->bytes};
 }
+
+bool FakeDevice::Bind() {
+  ++t_bound;
+  return true;
+}
+
+void FakeDevice::Unbind() { CHECK(--t_bound >= 0); }
+
+bool FakeDevice::IsBound() { return t_bound > 0; }
 
 // ---- Calls -------------------------------------------------------------------------------
 

@@ -48,6 +48,10 @@ class FakeDevice final : public TestedDevice, public Device {
   Result<std::string> Export(const std::byte* shared) override;
   Result<Imported> Import(std::string_view handle) override;
   void Release(const std::byte* imported) override { memory.Release(imported); }
+  bool Bind() override;
+  void Unbind() override;
+  // Whether the calling thread's current device is one of these.
+  static bool IsBound();
   Result<CallId> Enter(void* stream) override;
   Result<bool> IsReady(CallId call) override;
   void Leave(CallId call) override;

@@ -79,6 +79,17 @@ std::byte* FakeMemory::Reach(const void* address) const {
   return static_cast<std::byte*>(const_cast<void*>(address));
 }
 
+std::byte* FakeMemory::Open(void* address, int64_t bytes) {
+  std::lock_guard<std::mutex> lock(AllMutex());
+  for (const FakeMemory* each : All()) {
+    if (!each->Covers(address)) continue;
+    std::lock_guard<std::mutex> own(each->mutex_);
+    CHECK(IsIn(each->shared_, address, bytes));
+    return each->Shadow(address);
+  }
+  return static_cast<std::byte*>(address);
+}
+
 bool FakeMemory::Covers(const void* address) const {
   return address >= base_ && address < base_ + kMemoryBytes;
 }

@@ -32,6 +32,9 @@ class FakeMemory {
   // All that anybody shares now.
   void ImportAll();
 
+  // Where a library that takes memory of devices may touch it: of anybody's shared memory, or the host's.
+  static std::byte* Open(void* address, int64_t bytes);
+
   // Whether it is this device's own.
   bool Covers(const void* address) const;
   // Where memory of the device may be touched.

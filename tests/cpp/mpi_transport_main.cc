@@ -84,6 +84,8 @@ struct Node final : Receiver {
     arrival->announced = announced;
     CHECK_EQ(announced.process < 0, header.payload_bytes <= MpiTransport::kEagerBytes);
     if (announced.process < 0) CHECK_EQ(payload.size(), header.payload_bytes);
+    // As long as it has no place.
+    CHECK_EQ(transport->PullsIntoDevices(announced), announced.process >= 0);
     auto& arrivals = phases[header.sequence];
     arrivals.push_back(std::move(arrival));
     if (header.sequence == phase) PullAtOnce(arrivals.back().get());
@@ -217,6 +219,7 @@ void CheckLatePulls(MpiTransport* transport, Node* node, int count, int early) {
     const auto in_place = transport->InPlace(arrival->announced);
     if (!in_place.empty()) {
       ++in_place_count;
+      CHECK(!transport->PullsIntoDevices(arrival->announced));
       arrival->payload.resize(static_cast<size_t>(bytes_of(i)));
       CopyPieces(in_place, Cut(&arrival->payload, 2, 5));
       CHECK(arrival->payload == Pattern(arrival->header.source_process, self,
@@ -244,6 +247,39 @@ void CheckLatePulls(MpiTransport* transport, Node* node, int count, int early) {
     CHECK(a->payload == Pattern(a->header.source_process, self, a->header.tag, bytes_of(index)));
   }
   for (const Waiter& w : sent) CHECK_OK(w.status);
+}
+
+// One message each way with every other process, of sizes that are cut and such as are not.
+void CheckSwaps(MpiTransport* transport) {
+  const int ranks = transport->process_count(), self = transport->process();
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  const std::vector<int64_t> sizes = {16 << 10, 128 << 10, 1 << 20, 1};
+  for (int step = 0; step < ranks; ++step) {
+    const int to = (self + step) % ranks, from = (self + ranks - step) % ranks;
+    std::vector<Bytes> out, in;
+    std::vector<Piece> sent, received;
+    for (size_t i = 0; i < sizes.size(); ++i) {
+      out.push_back(Pattern(self, to, static_cast<uint32_t>(i), sizes[i]));
+      in.emplace_back(static_cast<size_t>(sizes[i]));
+      sent.push_back({out.back().data(), sizes[i]});
+      received.push_back({in.back().data(), sizes[i]});
+    }
+    const auto told = transport->Exchange(to, sent, from, received, deadline);
+    CHECK_OK(told.sent);
+    CHECK_OK(told.received);
+    for (size_t i = 0; i < sizes.size(); ++i) {
+      CHECK(in[i] == Pattern(from, self, static_cast<uint32_t>(i), sizes[i]));
+    }
+  }
+  // What nobody sends.
+  static Bytes never(20 << 10), at_last(20 << 10);
+  const Piece piece{never.data(), std::ssize(never)}, late{at_last.data(), std::ssize(at_last)};
+  const auto soon = std::chrono::steady_clock::now() + std::chrono::milliseconds(20);
+  const auto told = transport->Exchange(-1, {}, self, {&piece, 1}, soon);
+  CHECK_OK(told.sent);
+  CHECK(told.received.code() == Code::kDeadlineExceeded);
+  // Who waits is still there: sent to, so that nothing is left.
+  CHECK_OK(transport->Exchange(self, {&late, 1}, -1, {}, deadline).sent);
 }
 
 void CheckMisuse(MpiTransport* transport) {
@@ -291,6 +327,7 @@ extern "C" int JaxccompCheckMpiTransport(uint64_t comm, uint64_t byte_type, int6
                                       kEager + 1, 16 * kKiB, 16 * kKiB + 1, 64 * kKiB,
                                       kKiB * kKiB};
   CheckMisuse(transport);
+  CheckSwaps(transport);
   CheckExchange(transport, &node, sizes, 3, 1, 1);
   CheckExchange(transport, &node, sizes, 2, 4, 1);
   CheckExchange(transport, &node, sizes, 2, 1, 3);

@@ -115,13 +115,17 @@ TEST(loan_tickets_that_changed_are_refused) {
 
 // Of another process, in which the device has memory of its own.
 struct Lender {
-  explicit Lender(DeviceKind kind) : device(MakeDevice(kind, 1, 1, 0)), loans(0) {
+  explicit Lender(DeviceKind kind) : device(MakeDevice(kind, 1, 1, 0)), loans(0, &arenas) {
     loans.SetLeastBytes(1000);
     Device* const own = &device->device();
     offer = loans.Offer({&own, 1}, kMemoryBytes);
   }
-  ~Lender() { loans.Forget({}); }
+  ~Lender() {
+    loans.Forget({});
+    arenas.Forget({});
+  }
   std::shared_ptr<TestedDevice> device;
+  SharedArenas arenas;
   Loans loans;
   std::string offer;
 };
@@ -186,7 +190,8 @@ DEVICE_TEST(loan_offers) {
   Lender lender(kind);
   CHECK(!lender.offer.empty());
   const std::shared_ptr<TestedDevice> device = MakeDevice(kind, 2, 1, 0);
-  Loans borrower(1);
+  SharedArenas arenas;
+  Loans borrower(1, &arenas);
   Device* const own = &device->device();
   CHECK(borrower.Offer({&own, 1}, kMemoryBytes).empty());   // the option is off
   borrower.SetLeastBytes(1000);
@@ -225,11 +230,13 @@ DEVICE_TEST(loan_offers) {
   ticket.lender = 5;
   CHECK_EQ(borrower.Reach(own, ticket).status().code(), Code::kUnavailable);
   borrower.Forget({});
+  arenas.Forget({});
 }
 
 // The rows of who can borrow from whom may be short, or of no use.
 TEST(loans_agree) {
-  Loans loans(1);
+  SharedArenas arenas;
+  Loans loans(1, &arenas);
   CHECK(!loans.LendsTo(0));
   loans.Agree(std::vector<std::vector<uint8_t>>{{0, 1}, {}, {1}, {1, 1, 1}});
   CHECK(loans.LendsTo(0));

@@ -18,10 +18,23 @@ import process
 import ranks
 
 # What each may take, and without which it is not begun.
-LIMITS = {"compare": 90, "measure": 75}
+LIMITS = {"compare": 90, "measure": 75, "direct": 45}
 LEAST_SECONDS = 20
 # How messages go between ranks, and the options for it; all but the first take two ranks.
-WAYS = {"pinned": {}, "loans": {"JAXCCOMP_DEVICE_IPC_BYTES": "1024"}}
+PINNED = "pinned"
+WAYS = {
+    PINNED: {},
+    "loans": {"JAXCCOMP_DEVICE_IPC_BYTES": "1024"},
+    "CUDA-aware MPI": {"JAXCCOMP_DEVICE_MPI_BYTES": "1"},
+}
+# First whether values are right, with any number of ranks.
+RUNS = (
+    ("compare", PINNED),
+    ("compare", "loans"),
+    ("direct", "CUDA-aware MPI"),
+    ("measure", PINNED),
+    ("measure", "loans"),
+)
 
 
 def main() -> int:
@@ -41,10 +54,9 @@ def main() -> int:
         ranks.say(not_run="collectives", reason=missing)
         return 0
     worst = 0
-    # First whether values are right, with any number of ranks.
     counts = [int(each) for each in asked.ranks.split(",")]
-    for part, way, count in itertools.product(LIMITS, WAYS, counts):
-        if WAYS[way] and (count == 1 or asked.device == "cpu"):
+    for (part, way), count in itertools.product(RUNS, counts):
+        if way != PINNED and (count == 1 or asked.device == "cpu"):
             continue
         program = process.python(f"collectives_{part}.py", asked.device, way)
         todo = ranks.command(count, program + ([asked.mib] if part == "measure" else []))

@@ -12,6 +12,8 @@ FILES = [
     "test_mpmd.py",
     "test_stress_mpi.py",
     "test_reference.py",
+    "test_loans_mpi.py",
+    "test_device_mpi.py",
     "test_errors.py",
     "test_optim_mpi.py",
 ]

@@ -47,6 +47,7 @@ LAYERS = (
         "_compat",
         "_platforms",
         "_cuda",
+        "_device_mpi",
         "_dispatched",
         "_loans",
         "_roll",

@@ -77,6 +77,7 @@ bool MpiLibrary::Resolve(void* object) {
       Find(object, "MPI_Error_string", &error_string_) &&
       Find(object, "MPI_Get_library_version", &library_version_);
   if (!found) return false;
+  object_ = object;
   // The object that defines the functions, which `object` may only depend on.
   Dl_info info;
   if (dladdr(reinterpret_cast<void*>(isend_), &info) != 0 && info.dli_fname != nullptr) {
@@ -143,6 +144,29 @@ bool MpiLibrary::ThreadMultiple() const {
   const int multiple = family_ == MpiFamily::kStandardAbi ? 4096 : 3;
   int provided = 0;
   return query_thread_(&provided) == 0 && provided >= multiple;
+}
+
+std::string MpiLibrary::WhyNotCudaAware() const {
+  const std::string why = jaxccomp::WhyNotCudaAware(
+      [&](const char* name) { return dlsym(object_, name); });
+  return why.empty() ? why : std::string(Name(family_)) + " (" + path_ + "): " + why;
+}
+
+std::string WhyNotCudaAware(const std::function<void*(const char*)>& find) {
+  // Of MPICH and its relatives; the other one is made of it there, and was wrong in some versions.
+  constexpr int kCuda = 0;
+  constexpr const char *kGpuQuery = "MPIX_GPU_query_support", *kCudaQuery = "MPIX_Query_cuda_support";
+  if (auto* const query = reinterpret_cast<int (*)(int, int*)>(find(kGpuQuery))) {
+    int supported = 0;
+    if (query(kCuda, &supported) == 0) {
+      return supported != 0 ? "" : std::string("it is not CUDA-aware, says ") + kGpuQuery;
+    }
+  }
+  if (auto* const query = reinterpret_cast<int (*)()>(find(kCudaQuery))) {
+    return query() == 1 ? "" : std::string("it is not CUDA-aware, says ") + kCudaQuery;
+  }
+  return std::string("it has neither ") + kGpuQuery + " nor " + kCudaQuery +
+         " to say whether it is CUDA-aware";
 }
 
 std::string MpiLibrary::ErrorText(int error) const {

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -55,6 +56,8 @@ class MpiLibrary {
   // Whether any thread may call MPI at any time (MPI_THREAD_MULTIPLE).
   bool ThreadMultiple() const;
   std::string ErrorText(int error) const;
+  // Why it takes no memory of CUDA devices; empty when it does.
+  std::string WhyNotCudaAware() const;
 
   int any_source() const { return family_ == MpiFamily::kMpich ? -2 : -1; }
 
@@ -63,6 +66,7 @@ class MpiLibrary {
   // Fills this from the object behind a dlopen handle; false when it offers no MPI.
   bool Resolve(void* object);
 
+  void* object_ = nullptr;
   MpiFamily family_ = MpiFamily::kMpich;
   std::string path_, version_;
   void* status_ignore_ = nullptr;
@@ -81,5 +85,9 @@ class MpiLibrary {
   int (*error_string_)(int, char*, int*) = nullptr;
   int (*library_version_)(char*, int*) = nullptr;
 };
+
+// The same for any library, which is initialised: `find` gives its functions by name, null where there
+// is none.
+std::string WhyNotCudaAware(const std::function<void*(const char*)>& find);
 
 }  // namespace jaxccomp

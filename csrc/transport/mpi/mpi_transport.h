@@ -25,6 +25,10 @@
 // MPI tags repeat after payload_tags payloads. Receives for payloads of the same tag are
 // therefore posted in the order of their numbers, which is the order in which MPI matches them.
 //
+// A CUDA-aware MPI reads and writes payloads in memory of devices, where they are one piece: nothing
+// here touches them. A payload that has come early lies in the host's memory, and is copied from there
+// by the CPU, so it is pulled into the host's memory alone.
+//
 // OnPeerLost is told of a process to or from which MPI reports an error (kUnavailable), of a
 // process that sent a header which cannot be (kDataLoss), and of process -1 where it is unknown
 // whose header that was.
@@ -69,8 +73,10 @@ class MpiTransport final : public Transport {
  public:
   // Beyond this, copying into and out of the control messages costs more than announcing.
   static constexpr int64_t kEagerBytes = 8 << 10;
+  static_assert(kAlongBytes <= kEagerBytes && kEagerBytes <= kMostAlongBytes);
   static constexpr int kRingSize = 32;
   static constexpr int kControlTag = 1;
+  static constexpr int kExchangeTag = 2;
   // MPI guarantees tags up to 32767 only.
   static constexpr int kFirstPayloadTag = 16;
 
@@ -97,6 +103,10 @@ class MpiTransport final : public Transport {
   bool NeedsPolling() const override { return true; }
   bool HasTransfers() const override { return !units_.empty() || outgoing_count_ > 0; }
   int64_t EarlyBytes() const override { return early_bytes_; }
+  Status CheckReachesDevices() const override;
+  bool PullsIntoDevices(Announced announced) const override;
+  Exchanged Exchange(int to, std::span<const Piece> sent, int from, std::span<const Piece> received,
+                     std::chrono::steady_clock::time_point deadline) override;
   // MPI may end another process's send only while it is called in this one, so nobody stops
   // calling it before everybody is done.
   void Part(std::chrono::milliseconds patience) override;
@@ -206,6 +216,11 @@ class MpiTransport final : public Transport {
                   std::byte* data, int64_t bytes);
   void FinishUnit(Transfer* transfer, Status status);
   void LosePeer(int process, const Status& why);
+
+  // What Exchange does in one direction: starts `requests`, and tests them until none is left.
+  Status StartExchange(bool receives, int process, std::span<const Piece> pieces,
+                       std::vector<MpiHandle>* requests);
+  Status TestExchange(int process, std::vector<MpiHandle>* requests);
 
   Buffer TakeBuffer();
   Status MpiError(const char* call, int process, int error) const;

@@ -1,0 +1,251 @@
+// A transport in memory that joins several engines of one process.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "check.h"
+#include "transport/pieces.h"
+#include "transport/transport.h"
+
+namespace jaxccomp::testing {
+
+// What joins the transports of several engines. Delivers in random order, as transport.h allows.
+class Hub {
+ public:
+  static constexpr int64_t kEagerBytes = kAlongBytes;
+
+  explicit Hub(int processes) : inboxes_(static_cast<size_t>(processes)) {}
+
+  // How long who ends serves the others.
+  std::atomic<std::chrono::milliseconds> serves_at_end{std::chrono::milliseconds(0)};
+
+  // What comes along with messages may change on its way. Set before anything is sent.
+  std::function<void(const Header&, std::vector<std::byte>*)> tamper;
+
+  // Says where memory of a payload between two processes may be touched, in memory of devices too.
+  // Null: the hub moves the host's only. Set before anything is sent.
+  std::function<std::byte*(void*, int64_t, int from, int to)> open;
+  // What Exchange carries may change, or get lost (false).
+  std::function<bool(int from, int to, std::vector<std::byte>*)> exchange;
+
+  // Every engine of the hub hears, when it polls next, that `process` is lost.
+  void Lose(int process) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (auto& inbox : inboxes_) inbox.push_back({.lost = process});
+  }
+
+ private:
+  friend class HubTransport;
+  struct Event {
+    Header header = {};
+    std::vector<std::byte> payload = {};
+    Announced announced = {};
+    Completion* done = nullptr;  // else a message
+    Status status = {};
+    int lost = -1;
+  };
+  struct Offer {
+    std::vector<Piece> pieces;
+    Completion* done;
+    int sender;
+  };
+
+  std::mutex mutex_;
+  std::vector<std::vector<Event>> inboxes_;  // by process
+  std::map<uint64_t, Offer> offers_;
+  uint64_t next_id_ = 1;
+  std::map<std::pair<int, int>, std::deque<std::vector<std::byte>>> exchanged_;   // by from, to
+};
+
+class HubTransport final : public Transport {
+ public:
+  HubTransport(std::shared_ptr<Hub> hub, int process, Receiver* receiver)
+      : hub_(std::move(hub)),
+        process_(process),
+        receiver_(receiver),
+        random_(static_cast<uint32_t>(process)) {}
+
+  // Whoever still waits is told, and nothing in the hub leads here any more.
+  ~HubTransport() override {
+    std::vector<Completion*> waiting;
+    {
+      std::lock_guard<std::mutex> lock(hub_->mutex_);
+      for (auto it = hub_->offers_.begin(); it != hub_->offers_.end();) {
+        if (it->second.sender != process_) {
+          ++it;
+          continue;
+        }
+        waiting.push_back(it->second.done);
+        it = hub_->offers_.erase(it);
+      }
+      auto& inbox = hub_->inboxes_[process_];
+      for (Hub::Event& event : inbox) {
+        if (event.done != nullptr) waiting.push_back(event.done);
+        if (event.announced.process >= 0) Release(event.announced.id);
+      }
+      inbox.clear();
+    }
+    for (Completion* done : waiting) done->Done({Code::kUnavailable, "the hub was left"});
+  }
+
+  std::string_view name() const override { return "hub"; }
+
+  void Send(int process, const Header& header, std::span<const Piece> payload,
+            Completion* done) override {
+    CHECK_EQ(TotalBytes(payload), header.payload_bytes);
+    Hub::Event message;
+    message.header = header;
+    message.header.source_process = process_;
+    const bool eager = header.payload_bytes <= Hub::kEagerBytes;
+    // Both are allowed: to be done at once, and to be done in a later poll.
+    const bool at_once = eager && random_() % 2 == 0;
+    {
+      std::lock_guard<std::mutex> lock(hub_->mutex_);
+      if (eager) {
+        message.payload.resize(static_cast<size_t>(header.payload_bytes));
+        Gather(payload, message.payload.data());
+        if (hub_->tamper) hub_->tamper(header, &message.payload);
+        if (!at_once) hub_->inboxes_[process_].push_back({.done = done});
+      } else {
+        message.announced = {.process = process_, .id = hub_->next_id_++};
+        hub_->offers_[message.announced.id] = {{payload.begin(), payload.end()}, done, process_};
+      }
+      hub_->inboxes_[process].push_back(std::move(message));
+    }
+    if (at_once) done->Done(Status::Ok());
+  }
+
+  void Pull(Announced announced, std::span<const Piece> into, Completion* done) override {
+    std::lock_guard<std::mutex> lock(hub_->mutex_);
+    const auto offer = hub_->offers_.find(announced.id);
+    if (offer == hub_->offers_.end()) {
+      hub_->inboxes_[process_].push_back(
+          {.done = done, .status = Status(Code::kUnavailable, "the sender has left the hub")});
+      return;
+    }
+    CHECK_EQ(TotalBytes(offer->second.pieces), TotalBytes(into));
+    const int from = offer->second.sender;
+    const bool early = IsEarly(announced);   // a copy by the CPU
+    CopyPieces(Open(offer->second.pieces, from, process_),
+               early ? std::vector(into.begin(), into.end()) : Open(into, from, process_));
+    Release(announced.id);
+    hub_->inboxes_[process_].push_back({.done = done});
+  }
+
+  std::span<const Piece> InPlace(Announced) const override { return {}; }
+
+  void Discard(Announced announced) override {
+    std::lock_guard<std::mutex> lock(hub_->mutex_);
+    Release(announced.id);
+  }
+
+  bool Poll() override {
+    std::vector<Hub::Event> events;
+    {
+      std::lock_guard<std::mutex> lock(hub_->mutex_);
+      auto& inbox = hub_->inboxes_[process_];
+      if (inbox.empty()) return false;
+      std::shuffle(inbox.begin(), inbox.end(), random_);
+      const size_t kept = random_() % ((inbox.size() + 3) / 4);
+      events.assign(std::make_move_iterator(inbox.begin() + static_cast<ptrdiff_t>(kept)),
+                    std::make_move_iterator(inbox.end()));
+      inbox.resize(kept);
+    }
+    for (Hub::Event& event : events) {
+      if (event.lost >= 0) {
+        const Status why(Code::kUnavailable, "process " + std::to_string(event.lost) + " is lost");
+        if (event.lost != process_) receiver_->OnPeerLost(event.lost, why);
+      } else if (event.done != nullptr) {
+        event.done->Done(event.status);
+      } else {
+        receiver_->OnMessage(event.header, event.payload, event.announced);
+      }
+    }
+    return true;
+  }
+
+  bool NeedsPolling() const override { return true; }
+
+  Status CheckReachesDevices() const override {
+    return hub_->open ? Status::Ok() : Transport::CheckReachesDevices();
+  }
+  // Some come early, into memory of the transport's own.
+  bool PullsIntoDevices(Announced announced) const override {
+    std::lock_guard<std::mutex> lock(hub_->mutex_);
+    return hub_->open && hub_->offers_.contains(announced.id) && !IsEarly(announced);
+  }
+  Exchanged Exchange(int to, std::span<const Piece> sent, int from, std::span<const Piece> received,
+                     std::chrono::steady_clock::time_point deadline) override {
+    if (to >= 0) {
+      std::vector<std::byte> bytes(static_cast<size_t>(TotalBytes(sent)));
+      Gather(Open(sent, process_, to), bytes.data());
+      std::lock_guard<std::mutex> lock(hub_->mutex_);
+      if (!hub_->exchange || hub_->exchange(process_, to, &bytes)) {
+        hub_->exchanged_[{process_, to}].push_back(std::move(bytes));
+      }
+    }
+    while (from >= 0) {
+      {
+        std::lock_guard<std::mutex> lock(hub_->mutex_);
+        auto& queue = hub_->exchanged_[{from, process_}];
+        if (!queue.empty()) {
+          CHECK_EQ(std::ssize(queue.front()), TotalBytes(received));
+          Scatter(queue.front().data(), Open(received, from, process_));
+          queue.pop_front();
+          break;
+        }
+      }
+      if (std::chrono::steady_clock::now() > deadline) {
+        return {Status::Ok(), Status(Code::kDeadlineExceeded, "nothing has come")};
+      }
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+    return {};
+  }
+
+  void Part(std::chrono::milliseconds) override {
+    const auto until = std::chrono::steady_clock::now() + hub_->serves_at_end.load();
+    while (std::chrono::steady_clock::now() < until) {
+      if (!Poll()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+
+ private:
+  static bool IsEarly(Announced announced) { return announced.id % 5 == 0; }
+  std::vector<Piece> Open(std::span<const Piece> pieces, int from, int to) const {
+    std::vector<Piece> opened(pieces.begin(), pieces.end());
+    for (Piece& piece : opened) {
+      if (!hub_->open || piece.bytes <= kMostAlongBytes) continue;
+      piece.data = hub_->open(piece.data, piece.bytes, from, to);
+    }
+    return opened;
+  }
+  // With the hub's lock: the sender completes.
+  void Release(uint64_t id) {
+    const auto offer = hub_->offers_.find(id);
+    if (offer == hub_->offers_.end()) return;
+    hub_->inboxes_[offer->second.sender].push_back({.done = offer->second.done});
+    hub_->offers_.erase(offer);
+  }
+
+  const std::shared_ptr<Hub> hub_;
+  const int process_;
+  Receiver* const receiver_;
+  std::minstd_rand random_;
+};
+
+}  // namespace jaxccomp::testing

@@ -1,0 +1,47 @@
+"""The option device_mpi_bytes between ranks without a GPU, and what is said of the MPI here."""
+
+import json
+import pathlib
+
+import pytest
+
+from jaxccomp import _device_mpi
+from jaxccomp.bench import launch
+from jaxccomp.cli import main
+
+WORKER = str(pathlib.Path(__file__).with_name("device_mpi_worker.py"))
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_everything_works_as_before(ranks):
+    done = launch.run(ranks, [WORKER], env={"JAXCCOMP_DEVICE_MPI_BYTES": "1"}, timeout_seconds=120)
+    assert not done.error, done.output
+    rows = [json.loads(line) for line in done.output.splitlines() if line.startswith("{")]
+    assert sorted(row["rank"] for row in rows) == list(range(ranks))
+    for row in rows:
+        others = [each for rank, each in enumerate(row["reasons"]) if rank != row["rank"]]
+        assert len(others) == ranks - 1
+        assert all("takes no part" in reason for reason in others)
+
+
+def test_doctor_and_info_say_whether_mpi_is_cuda_aware(capsys):
+    assert main.main(["doctor", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["findings"]
+    (row,) = [each for each in found if each["name"] == "MPI on GPUs"]
+    assert main.main(["info"]) == 0
+    (line,) = [each for each in capsys.readouterr().out.splitlines() if "  CUDA-aware: " in each]
+    if row["state"] == "ok":
+        assert line.endswith("CUDA-aware: yes")
+    else:
+        assert "CUDA-aware, says MPIX_" in row["detail"] and row["detail"] in line
+
+
+def test_a_library_that_does_not_start_is_a_reason(monkeypatch):
+    monkeypatch.setattr(_device_mpi, "_ASKS", "raise SystemExit('no network here')")
+    _device_mpi._ask.cache_clear()
+    assert "no network here" in _device_mpi._ask()
+    monkeypatch.setattr(_device_mpi, "_ASKS", "import time; time.sleep(60)")
+    monkeypatch.setattr(_device_mpi, "_MOST_SECONDS", 0.5)
+    _device_mpi._ask.cache_clear()
+    assert "did not answer" in _device_mpi._ask()
+    _device_mpi._ask.cache_clear()
