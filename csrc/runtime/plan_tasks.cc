@@ -26,7 +26,10 @@ class Planner {
     AddCodeSizes();
     for (const Task& task : schedule_.tasks) AddTask(task);
     SizeCodesByParts();
-    if (plan_->on_device) FindCodePeers();
+    if (plan_->on_device) {
+      FindCodePeers();
+      FindMergeable();
+    }
   }
 
  private:
@@ -208,6 +211,52 @@ class Planner {
         plan_->code_peers[task.src_code].push_back(task.peer);
       }
     }
+  }
+
+  // What comes raw, to be merged, may be merged from where its lender has it: the merges then need
+  // the block that it came in.
+  void FindMergeable() {
+    std::vector<std::vector<TaskId>> users(plan_->scratch_bytes.size());
+    for (size_t i = 0; i < plan_->tasks.size(); ++i) {
+      for (int32_t block : plan_->tasks[i].touched_scratch) {
+        users[block].push_back(static_cast<TaskId>(i));
+      }
+    }
+    for (size_t i = 0; i < plan_->tasks.size(); ++i) {
+      PlannedTask& unpack = plan_->tasks[i];
+      if (unpack.kind != TaskKind::kDecode || !unpack.packed || !LiesAsPacked(unpack.dst)) continue;
+      const auto& all = users[plan_->parts[unpack.dst.first].index];
+      unpack.mergeable = std::ranges::all_of(all, [&](TaskId user) {
+        return user == static_cast<TaskId>(i) || OnlyMerges(plan_->tasks[user], unpack.dst);
+      });
+      for (TaskId user : all) {
+        if (!unpack.mergeable || user == static_cast<TaskId>(i)) continue;
+        task_ = &plan_->tasks[user];
+        TouchCode(unpack.src_code);
+      }
+    }
+  }
+
+  bool LiesAsPacked(PartRange range) const {
+    int64_t packed_bytes = 0;
+    for (int32_t i = range.first; i < range.first + range.count; ++i) {
+      const Part& part = plan_->parts[i];
+      if (part.space != Space::kScratch || part.index != plan_->parts[range.first].index ||
+          part.offset != packed_bytes) {
+        return false;
+      }
+      packed_bytes += part.bytes;
+    }
+    return true;
+  }
+
+  // Reads the block of these parts, and writes another one.
+  bool OnlyMerges(const PlannedTask& task, PartRange parts) const {
+    const auto in_block = [&](const Part& part) {
+      return part.space == Space::kScratch && part.index == plan_->parts[parts.first].index;
+    };
+    const auto written = std::span(plan_->parts).subspan(task.dst.first, task.dst.count);
+    return task.kind == TaskKind::kMerge && std::ranges::none_of(written, in_block);
   }
 
   int64_t MostBytes(DType dtype, int64_t bytes) const {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -134,13 +135,15 @@ inline std::vector<Outcome> Run(DeviceTeam& on, int64_t chunk_bytes,
 // messages from that size on; returns what was lent.
 inline int64_t Compare(DeviceKind kind, Style style, int ranks, int64_t chunk_bytes,
                        const std::vector<Exercise>& exercises, int64_t least_loan_bytes = 0,
-                       int64_t shared_bytes = 64 << 20) {
+                       int64_t shared_bytes = 64 << 20,
+                       const std::function<void(DeviceTeam&)>& prepare = [](DeviceTeam&) {}) {
   int64_t lent_bytes = 0;
   using Place = DeviceTeam::Place;
   std::vector<std::vector<Outcome>> runs;
   for (Place place : {Place::kHost, Place::kDevice, Place::kMixed}) {
     DeviceTeam on(kind, style, ranks, place);
     on.team->SetOption("chunk_bytes", std::to_string(chunk_bytes));
+    prepare(on);
     if (least_loan_bytes > 0) on.Share(least_loan_bytes, shared_bytes);
     runs.push_back(Run(on, chunk_bytes, exercises));
     lent_bytes += on.LentBytes();

@@ -116,6 +116,21 @@ struct DeviceTeam {
     streams.clear();
   }
 
+  // By rank, numbers for its host and its GPU. Devices of different GPUs reach each other's memory only
+  // `between_gpus`.
+  void SetPlacement(const std::vector<int>& hosts, const std::vector<int>& gpus,
+                    bool between_gpus = true) {
+    const bool one = team->style() == Style::kDevices;
+    std::vector<GpuOfDevice> all;
+    for (int rank = 0; rank < team->ranks; ++rank) {
+      all.push_back({one ? 0 : rank, team->DeviceOf(rank), gpus[rank]});
+    }
+    for (int i = 0; i < (one ? 1 : team->ranks); ++i) {
+      if (!one) team->EngineOf(i).SetHosts(hosts);
+      team->EngineOf(i).SetGpus(all);
+    }
+    if (!between_gpus) reach_ = gpus;
+  }
   // From now on the ranks' devices lend each other messages of at least so many bytes, where they can.
   void Share(int64_t least_bytes, int64_t memory_bytes = 64 << 20) {
     team->SetOption("device_ipc_bytes", std::to_string(least_bytes));
@@ -141,6 +156,9 @@ struct DeviceTeam {
     for (int i = 0; i < engines; ++i) {
       reasons.emplace_back();
       opened.push_back(team->EngineOf(i).OpenLoans(offers, &reasons.back()));
+    }
+    for (int i = 0; i < engines && !reach_.empty(); ++i) {
+      for (int j = 0; j < engines; ++j) opened[i][j] &= reach_[i] == reach_[j];
     }
     for (int i = 0; i < engines; ++i) team->EngineOf(i).AgreeOnLoans(opened);
   }
@@ -193,6 +211,9 @@ struct DeviceTeam {
   std::vector<std::unique_ptr<FakeStream>> streams;
   std::unique_ptr<Team> team;
   std::vector<std::vector<std::string>> reasons;   // of Open, by rank and process
+
+ private:
+  std::vector<int> reach_;   // by process, where not empty: it reaches those with the same number
 };
 
 }  // namespace jaxccomp::testing
