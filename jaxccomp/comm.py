@@ -25,6 +25,7 @@ from jaxccomp import (
     _mpi,
     _platforms,
     _roll,
+    _shared_gpus,
     _unseen,
     config,
     errors,
@@ -427,6 +428,8 @@ def _tell_engine(state: _World, distributed: bool) -> None:
     _cuda.tell_engine()
     state.no_cuda = _roll.who_lacks_cuda(table)
     core.set_hosts(hosts)
+    if not state.unreachable:
+        _shared_gpus.agree(core, state.share_with_all, hosts, [row.gpus for row in table])
     if any(row.lends for row in table) and not state.unreachable:
         state.no_loans = _loans.agree(core, state.share_with_all, state.process)
     _leave_at_exit()

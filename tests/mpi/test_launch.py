@@ -14,6 +14,8 @@ FILES = [
     "test_reference.py",
     "test_errors.py",
     "test_optim_mpi.py",
+    "test_loans_mpi.py",
+    "test_shared_gpus_mpi.py",
 ]
 MOST_CHARACTERS = 12_000
 
