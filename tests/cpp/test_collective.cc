@@ -10,8 +10,8 @@
 
 #include "check.h"
 #include "collective/algorithm.h"
-#include "collective_cases.h"
 #include "collective/schedule.h"
+#include "collective_cases.h"
 #include "oracle.h"
 
 namespace jaxccomp {

@@ -9,6 +9,7 @@
 
 #include "check.h"
 #include "collective/algorithm.h"
+#include "collective/memory_limits.h"
 #include "collective/patterns/forest.h"
 #include "collective/schedule.h"
 #include "collective_cases.h"
@@ -55,6 +56,8 @@ const std::vector<Placed>& Placements() {
       {{0, 0, 1, 1}, {0, 1, 2, 3}},                            // one each
       {{}, {0, 0, 1, 1}},
       {{0, 1, 0, 1, 0, 1, 0, 1, 0}, {2, 0, 2, 1, 3, 1, 3, 0, 2}},
+      // Between a root and a single leaf, of many parts.
+      {{0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, {0, 0, 1, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10}},
   };
   return placements;
 }
@@ -104,7 +107,7 @@ std::map<std::pair<int, int>, int64_t> SentBytes(const Problem& problem) {
 // One leader per group goes out: 2B(g-1)/g leave each of g groups, and B goes up and down for every
 // other member.
 TEST(CollectiveGroupsSpareLinks) {
-  constexpr int64_t kBytes = 3 << 20;
+  constexpr int64_t kBytes = 27720 * 128;   // so many equal parts as there are groups
   for (const auto& [hosts, gpus] : Placements()) {
     for (Level level : {Level::kHost, Level::kGpu}) {
       if (level == Level::kHost && hosts.empty()) continue;
@@ -135,6 +138,32 @@ TEST(CollectiveGroupsSpareLinks) {
       // In a host each of its GPUs but one sends and gets one sum.
       const auto gpu_count = static_cast<int64_t>(GroupsOf(gpus, p.ranks).size());
       CHECK_EQ(between_gpus, level == Level::kGpu ? 0 : 2 * kBytes * (gpu_count - count));
+    }
+  }
+}
+
+// All that one lane ever holds is half of what may be held (memory_limits.h), in whatever order it runs.
+TEST(CollectiveGroupsHaveRoomForALane) {
+  constexpr int64_t kChunkBytes = 1 << 20;
+  for (const auto& [hosts, gpus] : Placements()) {
+    for (int variant = 0; variant < 6; ++variant) {
+      Problem p{.ranks = static_cast<int>(gpus.size()), .block_bytes = 64 << 20,
+                .chunk_bytes = kChunkBytes, .coded = variant >= 3, .hosts = hosts, .gpus = gpus,
+                .level = kLevels[variant % 3]};
+      for (p.rank = 0; p.rank < p.ranks; ++p.rank) {
+        const Schedule schedule = Hierarchical().build(p);
+        std::map<int32_t, int64_t> held;
+        for (const Task& task : schedule.tasks) {
+          const Space to = task.dst.space;
+          const bool temporary = to == Space::kScratch || to == Space::kCode;
+          if (task.kind != TaskKind::kSend && temporary) held[task.lane] += task.dst.bytes();
+        }
+        const int64_t room = LimitsOf(schedule, kChunkBytes).bound_bytes / 2;
+        // Chunks are aligned.
+        for (const auto& [lane, bytes] : held) {
+          if (!CHECK(bytes <= room + room / 100)) return;
+        }
+      }
     }
   }
 }

@@ -6,10 +6,10 @@
 
 #include "check.h"
 #include "collective/algorithm.h"
-#include "collective_cases.h"
 #include "collective/patterns/binomial.h"
 #include "collective/patterns/split.h"
 #include "collective/schedule.h"
+#include "collective_cases.h"
 
 namespace jaxccomp {
 namespace {
