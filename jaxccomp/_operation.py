@@ -68,7 +68,7 @@ _OPTIONS = {
         "auto",
         """a name that ``python -m jaxccomp info`` lists, or ``"auto"``; with options after a
   colon, such as ``"ring:chunk=131072"`` (bytes worked on at a time) or
-  ``"parameter_server:partitions=2"``.""",
+  ``"parameter_server:partitions=2"``, or ``"hierarchical:level=gpu"``.""",
     ),
 }
 

@@ -22,6 +22,7 @@ class Row(NamedTuple):
     lacks_cuda: int  # 1: JAX has GPUs there, and the engine cannot use them
     lends: int = 0  # 1: it has GPUs, and messages may stay in their memory
     device_mpi: int = 0  # 1: MPI may move messages from and to memory of GPUs
+    gpus: int = 0  # how many the engine uses there
 
 
 def call(share: Callable[[Row], Sequence[Sequence[int]]], open_mpi: bool) -> list[Row]:
@@ -35,16 +36,18 @@ def call(share: Callable[[Row], Sequence[Sequence[int]]], open_mpi: bool) -> lis
     if unit_bytes == 0:
         # Below the eager limit: the rendezvous of Open MPI stands still between our calls.
         unit_bytes = 48 << 10 if open_mpi else 1 << 30
-    has_gpus = bool(_platforms.CUDA.local_devices())
-    lacks_cuda = has_gpus and bool(_cuda.why_missing())
+    gpus = len(_platforms.CUDA.local_devices())
+    lacks_cuda = gpus > 0 and bool(_cuda.why_missing())
+    usable = 0 if lacks_cuda else gpus
     own = Row(
         jax.process_index(),
         jax.process_count(),
         _host_number(),
         unit_bytes,
         int(lacks_cuda),
-        int(has_gpus and not lacks_cuda and config.get("device_ipc_bytes") > 0),
+        int(usable > 0 and config.get("device_ipc_bytes") > 0),
         int(config.get("device_mpi_bytes") > 0),
+        usable,
     )
     rows = [Row(*map(int, each)) for each in share(own)]
     if len({row.unit_bytes for row in rows}) > 1:

@@ -26,6 +26,7 @@ from jaxccomp import (
     _mpi,
     _platforms,
     _roll,
+    _shared_gpus,
     _unseen,
     config,
     errors,
@@ -439,6 +440,8 @@ def _tell_engine(state: _World, distributed: bool) -> None:
     _cuda.tell_engine()
     state.no_cuda = _roll.who_lacks_cuda(table)
     core.set_hosts(hosts)
+    if not state.unreachable:
+        _shared_gpus.agree(core, state.share_with_all, hosts, [row.gpus for row in table])
     # First, as loans tell the others of all memory that has been set aside.
     if any(row.device_mpi for row in table) and state.mpi is not None:
         state.no_device_mpi = _device_mpi.agree(

@@ -94,6 +94,8 @@ def make(
     coded: bool = False,
     feedback: bool = False,
     hosts: Sequence[int] = (),
+    gpus: Sequence[int] = (),
+    loans: bool = False,
 ) -> Schedule:
     """The schedule of ``rank``.
 
@@ -109,6 +111,9 @@ def make(
       coded: whether a codec stands behind "encode" and "decode".
       feedback: as in `allreduce_with_feedback`; needs ``coded``.
       hosts: by rank, a number for its host; default: all differ.
+      gpus: the same for GPUs, which have different numbers on different hosts.
+      loans: whether ranks of a GPU lend each other its memory, as with the option device_ipc_bytes;
+        "auto" depends on it.
 
     Raises:
       InvalidArgumentError: for arguments that are out of range.
@@ -134,10 +139,11 @@ def make(
             raise errors.InvalidArgumentError(f"{name} must be in {least}..{end - 1}, not {value}.")
     if feedback and not (coded and collective == "allreduce"):
         raise errors.InvalidArgumentError("feedback is of a coded allreduce.")
-    if len(hosts) not in (0, ranks):
-        raise errors.InvalidArgumentError(
-            f"hosts has an entry for every rank, that is {ranks}, not {len(hosts)}."
-        )
+    for name, numbers in (("hosts", hosts), ("gpus", gpus)):
+        if len(numbers) not in (0, ranks):
+            raise errors.InvalidArgumentError(
+                f"{name} has an entry for every rank, that is {ranks}, not {len(numbers)}."
+            )
     try:
         made = _engine.load().make_schedule(
             collective,
@@ -150,6 +156,8 @@ def make(
             coded,
             feedback,
             list(hosts),
+            list(gpus),
+            loans,
         )
     except ValueError as error:
         raise errors.InvalidArgumentError(str(error)) from None

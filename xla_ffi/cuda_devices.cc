@@ -57,17 +57,17 @@ Result<int64_t> FindCudaNumber(int ordinal) {
   return known->second.number;
 }
 
-std::vector<Device*> FindCudaDevices() {
+std::vector<CudaDevice> FindCudaDevices() {
   std::vector<int> ordinals;
   {
     Devices& own = Own();
     std::lock_guard lock(own.mutex);
     for (const auto& [ordinal, device] : own.by_ordinal) ordinals.push_back(ordinal);
   }
-  std::vector<Device*> devices;
+  std::vector<CudaDevice> devices;
   for (int ordinal : ordinals) {
     if (Result<CudaDevice> found = FindCudaDevice(ordinal); found.ok()) {
-      devices.push_back(found->memory);
+      devices.push_back(*found);
     }
   }
   return devices;

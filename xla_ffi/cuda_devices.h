@@ -23,7 +23,7 @@ Result<int64_t> FindCudaNumber(int ordinal);
 // The GPU of that ordinal, for a call on it.
 Result<CudaDevice> FindCudaDevice(int ordinal);
 // All that can be used, which are got ready here.
-std::vector<Device*> FindCudaDevices();
+std::vector<CudaDevice> FindCudaDevices();
 // Whether the GPUs can send values of that dtype with that codec: they have its kernels, or it leaves
 // such values as they are. An error without a GPU.
 Result<bool> CudaRuns(std::string_view codec, DType dtype);

@@ -63,9 +63,22 @@ void DefineGpus(py::module_& m) {
   m.def("cuda_runs", &Runs, py::arg("codec"), py::arg("dtype"));
   m.def("cuda_runs_on_streams", &RunsOnStreams, py::arg("codec"), py::arg("dtype"));
   m.def("set_cuda_devices", &SetCudaDevices, py::arg("numbers"));
+  // (the engine's number, UUID) of each GPU of this process that can be used.
+  m.def("cuda_uuids", [] {
+    std::vector<std::pair<int64_t, py::bytes>> rows;
+    for (const CudaDevice& each : FindCudaDevices()) {
+      const Device::Uuid uuid = each.memory->uuid();
+      rows.emplace_back(each.number, py::bytes(reinterpret_cast<const char*>(uuid.data()), uuid.size()));
+    }
+    return rows;
+  });
   // Loans of device memory: this process's offer, what it can borrow of all processes' (1 or 0, and
   // why not, of each), and the agreement that follows from what each can.
-  m.def("offer_loans", [] { return py::bytes(Engine::Get().OfferLoans(FindCudaDevices())); });
+  m.def("offer_loans", [] {
+    std::vector<Device*> devices;
+    for (const CudaDevice& each : FindCudaDevices()) devices.push_back(each.memory);
+    return py::bytes(Engine::Get().OfferLoans(devices));
+  });
   m.def("open_loans", [](const std::vector<py::bytes>& offers) {
     std::vector<std::string> texts(offers.begin(), offers.end()), reasons;
     const std::vector<uint8_t> opened = Engine::Get().OpenLoans(texts, &reasons);

@@ -3,6 +3,7 @@
 #include <pybind11/stl.h>
 
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -152,6 +153,12 @@ PYBIND11_MODULE(_core, m) {
   });
   m.def("set_hosts", [](std::vector<int> hosts) { Engine::Get().SetHosts(std::move(hosts)); },
         py::arg("hosts"));
+  // (process, device, number of its GPU) of all processes' devices.
+  m.def("set_gpus", [](const std::vector<std::tuple<int, int64_t, int>>& gpus) {
+    std::vector<GpuOfDevice> all;
+    for (const auto& [process, device, gpu] : gpus) all.push_back({process, device, gpu});
+    Engine::Get().SetGpus(all);
+  }, py::arg("gpus"));
   m.def("check_algorithm", [](const std::string& collective, const std::string& algorithm) {
     Result<Collective> parsed = ParseCollective(collective);
     Check(parsed.status());

@@ -37,7 +37,8 @@ py::dict TaskRow(const Schedule& schedule, const Task& task) {
 
 py::dict MakeSchedule(const std::string& collective, const std::string& algorithm, int rank,
                       int ranks, int root, int64_t block_bytes, int64_t chunk_bytes, bool coded,
-                      bool feedback, std::vector<int> hosts) {
+                      bool feedback, std::vector<int> hosts, std::vector<int> gpus,
+                      bool gpus_lend) {
   Result<Collective> parsed = ParseCollective(collective);
   Check(parsed.status());
   Result<AlgorithmSpec> spec = ParseAlgorithm(*parsed, algorithm);
@@ -51,6 +52,8 @@ py::dict MakeSchedule(const std::string& collective, const std::string& algorith
   problem.coded = coded;
   problem.feedback = feedback;
   problem.hosts = std::move(hosts);
+  problem.gpus = std::move(gpus);
+  problem.gpus_lend = gpus_lend;
   spec->ApplyTo(&problem);
   Result<const Algorithm*> found = SelectAlgorithm(*parsed, spec->name, problem);
   Check(found.status());
@@ -72,7 +75,8 @@ py::dict MakeSchedule(const std::string& collective, const std::string& algorith
 void DefineSchedules(py::module_& m) {
   m.def("make_schedule", &MakeSchedule, py::arg("collective"), py::arg("algorithm"),
         py::arg("rank"), py::arg("ranks"), py::arg("root"), py::arg("block_bytes"),
-        py::arg("chunk_bytes"), py::arg("coded"), py::arg("feedback"), py::arg("hosts"));
+        py::arg("chunk_bytes"), py::arg("coded"), py::arg("feedback"), py::arg("hosts"),
+        py::arg("gpus"), py::arg("gpus_lend"));
 }
 
 }  // namespace jaxccomp

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "collective/algorithms.h"
-#include "collective/patterns/hosts.h"
+#include "collective/patterns/forest.h"
 
 namespace jaxccomp {
 namespace {
@@ -66,8 +66,9 @@ constexpr Algorithm kAlgorithms[] = {
      "operation to operation; partitions=K: into so many parts",
      AllreduceParameterServer},
     {Collective::kAllreduce, "hierarchical",
-     "to the leader of each host, between leaders as two_shot, and back; h hosts: sends 2B(h-1)/h "
-     "between hosts, coded, and raw within; default above 1 MiB where ranks share hosts",
+     "to the leader of each group, between g leaders as two_shot, coded, and back; leaders send each "
+     "other 2B(g-1)/g; level=host: groups are hosts, with GPUs that ranks share within; level=gpu: "
+     "they are GPUs; default above 1 MiB where ranks share hosts, or, on one host with loans, GPUs",
      AllreduceHierarchical},
     {Collective::kAllreduce, "ring",
      "chunks twice around a ring, 2(n-1) steps, sends 2B(n-1)/n to one neighbour",
@@ -151,10 +152,11 @@ constexpr Algorithm kAlgorithms[] = {
     {Collective::kPermute, "direct", "every pair at once, 1 step", PairsDirect},
 };
 
-// Whether there are several hosts, and several ranks on some: then hosts' links are what to spare.
-bool SharesHosts(const Problem& problem) {
-  const int hosts = Hosts(problem.hosts, problem.rank, problem.ranks).count();
-  return hosts > 1 && hosts < problem.ranks;
+// Whether leaders of groups have less to send than all ranks: through links between hosts, or, as long
+// as nothing leaves a GPU for another rank of it, between GPUs.
+bool SparesLinks(const Problem& problem) {
+  return ComeInGroups(problem.hosts, problem.ranks) ||
+         (problem.gpus_lend && ComeInGroups(problem.gpus, problem.ranks));
 }
 
 // The static rules behind "auto"; the remarks in the table say the same. Half types are merged
@@ -173,7 +175,7 @@ std::string_view Default(Collective c, const Problem& problem) {
       if (small) return "binomial";
       return ranks >= 9 && bytes <= 1024 * kKiB ? "scatter_allgather" : "chain";
     case Collective::kAllreduce:
-      if (bytes > 1024 * kKiB && SharesHosts(problem)) return "hierarchical";
+      if (bytes > 1024 * kKiB && SparesLinks(problem)) return "hierarchical";
       // One coding instead of two, for as many bytes.
       if (problem.coded && ranks == 2) return "one_shot";
       if (merge_at_once) return ranks <= 8 && bytes <= 64 * kKiB / ranks ? "one_shot" : "two_shot";

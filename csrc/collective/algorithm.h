@@ -33,6 +33,9 @@ std::span<const CollectiveInfo> CollectiveTable();
 const CollectiveInfo& Info(Collective c);
 Result<Collective> ParseCollective(std::string_view name);
 
+// What ranks may share, the widest first.
+enum class Level : uint8_t { kAuto, kHost, kGpu };
+
 // All that a schedule depends on. Sizes are bytes of a block (schedule.h).
 struct Problem {
   int rank = 0;
@@ -49,7 +52,11 @@ struct Problem {
   int partitions = 0;            // parameter_server: into how many parts a block is cut; 0: a
                                  // sound number
   int rotation = 0;              // parameter_server: which rank serves the first part
-  std::vector<int> hosts = {};   // by rank: a number for its host; empty: not known
+  std::vector<int> hosts = {};   // by rank: a number for its host; empty: each has its own
+  std::vector<int> gpus = {};    // and for its GPU, another one on each host
+  bool gpus_lend = false;        // ranks of a GPU read each other's messages there: none of their bytes
+                                 // leaves it
+  Level level = Level::kAuto;    // hierarchical: whose leaders send each other codes
   bool multi_slot = false;       // the executor sends and receives grouped messages (schedule.h)
   // v-variants: bytes from rank s to rank d at [s * ranks + d] (alltoallv); for allgatherv,
   // gatherv, scatterv and reduce_scatterv the size of rank i's block at [i].

@@ -1,4 +1,5 @@
-// What a caller names: "ring", "two_shot:chunk=131072", "parameter_server:partitions=2".
+// What a caller names: "ring", "two_shot:chunk=131072", "parameter_server:partitions=2",
+// "hierarchical:level=gpu".
 #pragma once
 
 #include <cstdint>
@@ -13,6 +14,7 @@ struct AlgorithmSpec {
   std::string_view name;      // part of the text; "auto" leaves the choice to the table
   int64_t chunk_bytes = 0;    // 0: as the options say
   int partitions = 0;         // 0: a sound number
+  Level level = Level::kAuto;
 
   // Sets what was given.
   void ApplyTo(Problem* problem) const;

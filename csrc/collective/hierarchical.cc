@@ -1,135 +1,187 @@
-// Allreduce in two levels: within each host to its leader (the lowest rank there), between the
-// leaders as in the two-shot algorithm, and back. Only what goes between hosts is encoded.
+// Allreduce level by level: in the tree of each host, or GPU, up to its root, between roots as in the
+// two-shot algorithm, and down again. Only what goes between roots is encoded.
+//
+// One leader per group, rather than all members for a part each: the bytes are the same, over each link
+// and within a shared memory, but in fewer and larger messages, computations and codes, and only leaders
+// talk to other groups. Chunks are in different lanes, so that members, leaders and links all work at
+// once.
 //
 // Output may be the operand's memory: a task that writes a range of Output comes after all
 // tasks of its rank that read that range of Input.
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 #include <vector>
 
 #include "collective/algorithms.h"
 #include "collective/flow.h"
-#include "collective/patterns/hosts.h"
+#include "collective/patterns/forest.h"
 
 namespace jaxccomp {
 namespace {
 
-// Tags of one lane: between leaders, and between a leader and the others of its host, by part.
+// Tags of one lane: between roots, and between a rank and its parent, by part.
 struct Tags {
-  int hosts;
+  int roots;
   size_t lane;
   uint32_t Part() const { return Tag(0, lane); }
   uint32_t Merged() const { return Tag(1, lane); }
   uint32_t Up(int part) const { return Tag(2 + part, lane); }
-  uint32_t Down(int part) const { return Tag(2 + hosts + part, lane); }
+  uint32_t Down(int part) const { return Tag(2 + roots + part, lane); }
 };
 
-// slots[i]: this lane's chunk of part i, which the leader of host i merges; maybe empty.
-void MemberLane(Flow& flow, int leader, const std::vector<Slot>& slots, Tags tags) {
-  for (int part = 0; part < tags.hosts; ++part) {
-    if (slots[part].bytes() == 0) continue;
-    const TaskId sent = flow.SendRaw(leader, tags.Up(part), In(slots[part]));
-    flow.RecvRaw(leader, tags.Down(part), slots[part], {sent});
+// One's own values and those of all below, in the order in which they are merged.
+struct Contributions {
+  std::vector<Slot> sources;
+  std::vector<TaskId> deps;
+};
+
+Contributions Collect(Flow& flow, const std::vector<int>& children, Slot slot, uint32_t tag) {
+  Contributions all{{In(slot)}, {}};
+  for (int child : children) {
+    all.sources.push_back(flow.Scratch(slot));
+    all.deps.push_back(flow.RecvRaw(child, tag, all.sources.back()));
   }
+  return all;
 }
 
-// The sum over a host.
-struct HostSum {
+// Their sum.
+struct Sum {
   Slot slot;
   TaskId ready = kNoTask;
-  TaskId reader = kNoTask;   // of the leader's Input
+  TaskId reader = kNoTask;   // of this rank's Input
 };
 
-HostSum SumHost(Flow& flow, const std::vector<int>& members, Slot slot, uint32_t tag) {
-  if (members.size() == 1) return {In(slot)};
-  std::vector<Slot> sources = {In(slot)};
-  std::vector<TaskId> deps;
-  for (size_t i = 1; i < members.size(); ++i) {
-    sources.push_back(flow.Scratch(slot));
-    deps.push_back(flow.RecvRaw(members[i], tag, sources.back()));
-  }
+Sum SumUp(Flow& flow, const std::vector<int>& children, Slot slot, uint32_t tag) {
+  if (children.empty()) return {In(slot)};
+  Contributions all = Collect(flow, children, slot, tag);
   const Slot sum = flow.Scratch(slot);
-  const TaskId merge = flow.Merge(sum, std::move(sources), /*final=*/false, std::move(deps));
+  const TaskId merge =
+      flow.Merge(sum, std::move(all.sources), /*final=*/false, std::move(all.deps));
   return {sum, merge, merge};
 }
 
-void LeaderLane(Flow& flow, const Hosts& hosts, const std::vector<Slot>& slots, Tags tags) {
-  const std::vector<int>& members = hosts.members[hosts.own];
-  std::vector<HostSum> sums(tags.hosts);
-  for (int part = 0; part < tags.hosts; ++part) {
-    if (slots[part].bytes() == 0) continue;
-    sums[part] = SumHost(flow, members, slots[part], tags.Up(part));
-  }
-  for (int step = 1; step < tags.hosts; ++step) {
-    const int part = Shifted(hosts.own, step, tags.hosts);
-    if (slots[part].bytes() == 0) continue;
-    HostSum& sum = sums[part];
-    const Parcel parcel = flow.Pack(sum.slot, sum.ready);
-    const TaskId send = flow.Send(hosts.leaders[part], tags.Part(), parcel);
-    if (sum.reader == kNoTask) sum.reader = flow.ReaderOf(parcel, send);
-  }
-  std::vector<TaskId> placed(tags.hosts, kNoTask);
-  const Slot own = slots[hosts.own];
-  if (own.bytes() > 0) {
-    const HostSum& sum = sums[hosts.own];
-    const TaskId merge =
-        flow.MergeFromAll(hosts.leaders, sum.slot, own, tags.Part(), sum.ready);
-    const Parcel merged = flow.Pack(own, merge, /*final=*/true);
-    for (int step = 1; step < tags.hosts; ++step) {
-      flow.Send(hosts.leaders[Shifted(hosts.own, step, tags.hosts)], tags.Merged(), merged);
-    }
-    placed[hosts.own] = flow.Place(own, merged);
-  }
-  for (int step = 1; step < tags.hosts; ++step) {
-    const int part = Shifted(hosts.own, -step, tags.hosts);
-    if (slots[part].bytes() == 0) continue;
-    const Parcel result =
-        flow.Land(hosts.leaders[part], tags.Merged(), slots[part], sums[part].reader);
-    placed[part] = flow.Place(slots[part], result, {sums[part].reader});
-  }
-  for (int part = 0; part < tags.hosts; ++part) {
-    if (slots[part].bytes() == 0) continue;
-    for (size_t i = 1; i < members.size(); ++i) {
-      flow.SendRaw(members[i], tags.Down(part), slots[part], {placed[part]});
-    }
+// Those first that have most ranks below them.
+void SendDown(Flow& flow, const std::vector<int>& children, Slot slot, uint32_t tag, TaskId placed) {
+  for (auto child = children.rbegin(); child != children.rend(); ++child) {
+    flow.SendRaw(*child, tag, slot, {placed});
   }
 }
 
-// How many times smaller than usual chunks are, so that what a leader holds in a lane is half of what
-// it may hold: two chunks for each rank that it talks to. That is of each part the chunks of its
-// host's other ranks and their sum, and of its own part what the other hosts send; with a codec also
-// what it encodes for them, their results and its own. The same on all ranks.
-int PiecesFor(const Hosts& hosts, bool coded) {
-  size_t largest = 1;
-  for (const auto& members : hosts.members) largest = std::max(largest, members.size());
-  const int members = static_cast<int>(largest), others = hosts.count() - 1;
-  const int within = members > 1 ? members * hosts.count() : 0;
-  const int between = coded ? 3 * others + 1 : others;
-  const int room = 2 * std::max(members - 1 + others, 1);
-  return std::max(2, (within + between + room - 1) / room);
+// slots[i]: this lane's chunk of part i, which root i merges; maybe empty.
+void MemberLane(Flow& flow, const Forest& forest, const std::vector<Slot>& slots, Tags tags) {
+  const int parent = forest.parents[flow.rank];
+  const std::vector<int>& children = forest.children[flow.rank];
+  for (int part = 0; part < tags.roots; ++part) {
+    const Slot slot = slots[part];
+    if (slot.bytes() == 0) continue;
+    const Sum sum = SumUp(flow, children, slot, tags.Up(part));
+    const TaskId sent = flow.SendRaw(parent, tags.Up(part), sum.slot, {sum.ready});
+    const TaskId reader = sum.reader == kNoTask ? sent : sum.reader;
+    const TaskId placed = flow.RecvRaw(parent, tags.Down(part), slot, {reader});
+    SendDown(flow, children, slot, tags.Down(part), placed);
+  }
+}
+
+// The root's own part: merged at once from all below and all other roots, and sent to these.
+TaskId MergeOwnPart(Flow& flow, const Forest& forest, int place, Slot own, Tags tags) {
+  Contributions below = Collect(flow, forest.children[flow.rank], own, tags.Up(place));
+  std::vector<Parcel> theirs(static_cast<size_t>(tags.roots));
+  std::vector<TaskId> deps = std::move(below.deps);
+  for (int step = 1; step < tags.roots; ++step) {
+    const int from = Shifted(place, -step, tags.roots);
+    theirs[from] = flow.Take(forest.roots[from], tags.Part(), own);
+    deps.push_back(theirs[from].ready);
+  }
+  std::vector<Slot> sources;
+  for (int root = 0; root < tags.roots; ++root) {
+    if (root != place) sources.push_back(theirs[root].slot);
+    else sources.insert(sources.end(), below.sources.begin(), below.sources.end());
+  }
+  const TaskId merge = flow.Merge(own, std::move(sources), /*final=*/true, std::move(deps));
+  if (tags.roots == 1) return merge;
+  const Parcel merged = flow.Pack(own, merge, /*final=*/true);
+  for (int step = 1; step < tags.roots; ++step) {
+    flow.Send(forest.roots[Shifted(place, step, tags.roots)], tags.Merged(), merged);
+  }
+  return flow.Place(own, merged);
+}
+
+void RootLane(Flow& flow, const Forest& forest, const std::vector<Slot>& slots, Tags tags) {
+  const std::vector<int>& children = forest.children[flow.rank];
+  const auto place = static_cast<int>(
+      std::find(forest.roots.begin(), forest.roots.end(), flow.rank) - forest.roots.begin());
+  std::vector<TaskId> readers(static_cast<size_t>(tags.roots), kNoTask);   // of Input, by part
+  for (int step = 1; step < tags.roots; ++step) {
+    const int part = Shifted(place, step, tags.roots);
+    if (slots[part].bytes() == 0) continue;
+    const Sum sum = SumUp(flow, children, slots[part], tags.Up(part));
+    const Parcel parcel = flow.Pack(sum.slot, sum.ready);
+    const TaskId send = flow.Send(forest.roots[part], tags.Part(), parcel);
+    readers[part] = sum.reader == kNoTask ? flow.ReaderOf(parcel, send) : sum.reader;
+  }
+  if (slots[place].bytes() > 0) {
+    const TaskId placed = MergeOwnPart(flow, forest, place, slots[place], tags);
+    SendDown(flow, children, slots[place], tags.Down(place), placed);
+  }
+  for (int step = 1; step < tags.roots; ++step) {
+    const int part = Shifted(place, -step, tags.roots);
+    const Slot slot = slots[part];
+    if (slot.bytes() == 0) continue;
+    const Parcel result = flow.Land(forest.roots[part], tags.Merged(), slot, readers[part]);
+    const TaskId placed = flow.Place(slot, result, {readers[part]});
+    SendDown(flow, children, slot, tags.Down(part), placed);
+  }
+}
+
+// How many times smaller than usual chunks are, so that what any rank holds in a lane is half of what
+// it may hold: two chunks for each rank that it talks to. That is of each part its children's chunks
+// and their sum, and at a root of its own part what the other roots send; with a codec also what it
+// encodes for them, their results and its own. The same on all ranks.
+int PiecesFor(const Forest& forest, bool coded) {
+  const auto roots = static_cast<int>(forest.roots.size());
+  const int between = coded && roots > 1 ? 3 * (roots - 1) + 1 : roots - 1;
+  int pieces = 2;
+  for (size_t rank = 0; rank < forest.parents.size(); ++rank) {
+    const bool is_root = forest.parents[rank] < 0;
+    const auto below = static_cast<int>(forest.children[rank].size());
+    const int held = (below > 0 ? (below + 1) * roots : 0) + (is_root ? between : 0);
+    const int room = 2 * std::max(below + (is_root ? roots - 1 : 1), 1);
+    pieces = std::max(pieces, (held + room - 1) / room);
+  }
+  return pieces;
+}
+
+// Between hosts, where ranks share them and there are several, else between GPUs that ranks share.
+Forest ForestOf(const Problem& problem) {
+  const bool share_gpus =
+      static_cast<int>(GroupsOf(problem.gpus, problem.ranks).size()) < problem.ranks;
+  const bool by_gpu = problem.level == Level::kAuto
+                          ? share_gpus && !ComeInGroups(problem.hosts, problem.ranks)
+                          : problem.level == Level::kGpu;
+  if (by_gpu) return Forest({problem.gpus}, problem.ranks);
+  return Forest({problem.hosts, problem.gpus}, problem.ranks);
 }
 
 }  // namespace
 
-// With h hosts, 2 (h - 1) / h blocks leave each host. Within a host a block goes to the leader and
-// back for every other rank. The merge order is that of hosts, and of ranks in each.
+// With r roots, 2 (r - 1) / r blocks leave each of them for others. Below them a block goes up and
+// down for every other rank. The merge order is that of roots, and below each one of trees of children.
 Schedule AllreduceHierarchical(const Problem& problem) {
   if (problem.ranks == 1) return CopyOnly(problem);
-  const Hosts hosts(problem.hosts, problem.rank, problem.ranks);
-  const int leader = hosts.leaders[hosts.own];
-  Flow flow(problem, PiecesFor(hosts, problem.coded));
+  const Forest forest = ForestOf(problem);
+  const auto roots = static_cast<int>(forest.roots.size());
+  Flow flow(problem, PiecesFor(forest, problem.coded));
   const Slot out = OutputSlot(0, 0, problem.block_bytes);
-  ChunkSlots parts(hosts.count());
-  for (int i = 0; i < hosts.count(); ++i) parts[i] = flow.PartChunks(out, i, hosts.count());
+  ChunkSlots parts(forest.roots.size());
+  for (int i = 0; i < roots; ++i) parts[i] = flow.PartChunks(out, i, roots);
   for (size_t k = 0; k < LanesOf(parts); ++k) {
     flow.Lane(k);
-    const Tags tags{hosts.count(), k};
-    if (flow.rank == leader) {
-      LeaderLane(flow, hosts, LaneOf(parts, k), tags);
-    } else {
-      MemberLane(flow, leader, LaneOf(parts, k), tags);
-    }
+    const Tags tags{roots, k};
+    const std::vector<Slot> slots = LaneOf(parts, k);
+    forest.parents[flow.rank] < 0 ? RootLane(flow, forest, slots, tags)
+                                  : MemberLane(flow, forest, slots, tags);
   }
   return std::move(flow).Finish();
 }

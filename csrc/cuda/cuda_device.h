@@ -36,6 +36,7 @@ class CudaDevice final : public Device {
                                                   std::string name, int streams = 4);
 
   std::string_view name() const override { return machine_.name; }
+  Uuid uuid() const override { return machine_.api.OwnUuid(); }
   bool Runs(const Codec& codec, DType dtype) const override;
   bool IsPrepared(const Codec& codec, DType dtype) const override;
   Status Prepare(const Codec& codec, DType dtype) override;

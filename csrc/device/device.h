@@ -38,6 +38,9 @@ class Device {
   virtual ~Device() = default;
   // For errors: "cuda:0".
   virtual std::string_view name() const = 0;
+  // The same for all processes that use this device, and for no other device; zeros: not known.
+  using Uuid = std::array<std::byte, 16>;
+  virtual Uuid uuid() const { return {}; }
   // Whether it has the kernels of that codec for that dtype.
   virtual bool Runs(const Codec& codec, DType dtype) const = 0;
   // Whether operations may be entered that code so. If not, Prepare comes first.
@@ -106,7 +109,8 @@ class Device {
     DType dtype;
     std::byte* to;
     int64_t count;
-    std::span<const MergeSource> sources;   // values, which may be `to`, and codes
+    std::span<const MergeSource> sources;   // values, which may be `to` or lie in shared memory of
+                                            // any device that was imported, and codes
   };
   virtual void Merge(CallId call, ReduceOp op, int64_t divisor, std::span<const MergeRun> runs,
                      Completion* done) = 0;

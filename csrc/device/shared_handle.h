@@ -15,7 +15,7 @@ namespace jaxccomp {
 struct SharedHandle {
   uint64_t host = 0;                       // OwnHost() of the process that has the memory
   uint64_t process = 0;                    // and its number on that host
-  std::array<std::byte, 16> device = {};   // which device: its UUID
+  std::array<std::byte, 16> device = {};   // which device: its UUID (Device::Uuid)
   uint64_t address = 0;                    // in that process
   int64_t bytes = 0;
   std::array<std::byte, 64> key = {};      // the driver's

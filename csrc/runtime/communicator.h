@@ -54,6 +54,8 @@ struct Communicator {
   std::vector<int> processes;        // by member
   std::vector<int64_t> devices;      // by member; empty when members are processes
   std::vector<int> hosts;            // by member: a number for its host
+  std::vector<int> gpus;             // and for its GPU; below 0 where that is not known
+  bool gpus_lend = false;            // members of a GPU lend each other its memory
   std::vector<std::unique_ptr<Endpoint>> endpoints;   // of this process
   bool remote = false;               // some members are in other processes
   bool outside = false;              // its members also wait for each other outside of the engine

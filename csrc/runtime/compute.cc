@@ -138,7 +138,11 @@ std::byte* AddressOf(const Operation& op, const Part& part) {
   switch (part.space) {
     case Space::kInput: base = op.call.inputs[part.index].data; break;
     case Space::kOutput: base = op.call.outputs[part.index].data; break;
-    case Space::kScratch: base = op.scratch[part.index].buffer.get(); break;
+    case Space::kScratch: {
+      const Operation::Block& block = op.scratch[part.index];
+      base = block.lent == nullptr ? block.buffer.get() : const_cast<std::byte*>(block.lent);
+      break;
+    }
     case Space::kCode: base = op.code[part.index].buffer.get(); break;
     case Space::kLoss: break;  // results, for a plan
   }

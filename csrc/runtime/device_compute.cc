@@ -1,6 +1,7 @@
 #include "runtime/device_compute.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <span>
 #include <vector>
@@ -36,9 +37,13 @@ bool StartPack(Operation& op, const PlannedTask& task, Completion* done) {
   return StartCopies(op, runs, done);
 }
 
-bool StartUnpack(const Operation& op, const PlannedTask& task, Completion* done) {
+bool StartUnpack(Operation& op, const PlannedTask& task, Completion* done) {
   std::vector<Device::CopyRun> runs;
   const std::byte* from = op.code[task.src_code].memory();
+  if (StaysLent(op, task)) {
+    op.scratch[op.plan->parts[task.dst.first].index].lent = from;
+    return false;
+  }
   for (const Part& part : PartsOf(op, task.dst)) {
     runs.push_back({AddressOf(op, part), from, part.bytes});
     from += part.bytes;
@@ -203,6 +208,13 @@ Result<bool> StartLose(const Operation& op, const PlannedTask& task, Completion*
 }
 
 }  // namespace
+
+bool StaysLent(const Operation& op, const PlannedTask& task) {
+  if (!task.mergeable || op.code[task.src_code].shared == nullptr) return false;
+  // Its lender may have put it anywhere; scratch memory is aligned for all dtypes.
+  const auto address = reinterpret_cast<uintptr_t>(op.code[task.src_code].memory());
+  return address % kBlockAlign == 0;
+}
 
 Result<bool> StartCompute(Operation& op, const PlannedTask& task, Completion* done) {
   switch (task.kind) {

@@ -12,6 +12,9 @@
 
 namespace jaxccomp {
 
+// Whether the task unpacks what can be merged from where its lender has it: nothing is copied then.
+bool StaysLent(const Operation& op, const PlannedTask& task);
+
 // Starts the task. False: there is nothing to compute, and `done` will not be called.
 Result<bool> StartCompute(Operation& op, const PlannedTask& task, Completion* done);
 

@@ -14,6 +14,7 @@
 #include "runtime/call.h"
 #include "runtime/direct_messages.h"
 #include "runtime/options.h"
+#include "runtime/placement.h"
 #include "runtime/program.h"
 #include "runtime/stats.h"
 #include "runtime/trace.h"
@@ -49,8 +50,9 @@ class Engine {
 
   // Global device ids and the process that each belongs to.
   void SetDevices(const std::vector<std::pair<int64_t, int>>& devices);
-  // By process: a number for its host, the same for those that share one. Before communicators.
+  // Where all processes are, the same on each of them (placement.h). Before the first call.
   void SetHosts(std::vector<int> hosts);
+  void SetGpus(const std::vector<GpuOfDevice>& gpus);
   Status AddCommunicator(const std::string& name, std::vector<int> processes);
   Status SetOption(std::string_view name, std::string_view value);
   // Loans of device memory between processes of a host (loans.h), agreed upon once, when ranks join

@@ -75,7 +75,13 @@ void Engine::SetHosts(std::vector<int> hosts) {
       own < hosts.size() ? std::count(hosts.begin(), hosts.end(), hosts[own]) : 1;
   impl_->ranks_on_host_ = static_cast<int>(together);
   impl_->SetCoders(impl_->options_.coder_threads, impl_->ranks_on_host_);
-  impl_->registry_.SetHosts(std::move(hosts));
+  impl_->registry_.ChangePlacement(
+      [&](Placement& placement) { placement.SetHosts(std::move(hosts)); });
+}
+
+void Engine::SetGpus(const std::vector<GpuOfDevice>& gpus) {
+  std::lock_guard<std::mutex> lock(impl_->mutex_);
+  impl_->registry_.ChangePlacement([&](Placement& placement) { placement.SetGpus(gpus); });
 }
 
 Status Engine::AddCommunicator(const std::string& name, std::vector<int> processes) {
@@ -116,6 +122,7 @@ std::vector<uint8_t> Engine::OpenLoans(const std::vector<std::string>& offers,
 void Engine::AgreeOnLoans(const std::vector<std::vector<uint8_t>>& opened) {
   std::lock_guard<std::mutex> lock(impl_->mutex_);
   impl_->executor().loans().Agree(opened);
+  impl_->registry_.ChangePlacement([&](Placement& placement) { placement.SetBorrowers(opened); });
 }
 
 Result<int> Engine::PrepareDirect(const std::vector<Device*>& devices) {

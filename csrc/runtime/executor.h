@@ -115,6 +115,8 @@ class Executor final : private Borrower {
   // Goes on with parked tasks that may.
   void Unpark(Operation* op);
   bool MayHold(const Operation& op, TaskId task, int64_t needed_bytes) const;
+  // Whether a task that touches a scratch block needs memory for it: not where it stays lent.
+  bool NeedsScratch(const Operation& op, const PlannedTask& task, int32_t block) const;
   // Of memory in several pieces a transport to another process makes a copy.
   int64_t StagedBytes(const Operation& op, const PlannedTask& task) const;
   // Takes it.

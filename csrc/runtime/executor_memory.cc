@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "runtime/device_compute.h"
 #include "runtime/executor.h"
 
 namespace jaxccomp {
@@ -17,11 +18,15 @@ int64_t Executor::StagedBytes(const Operation& op, const PlannedTask& task) cons
   return process == wire_->process() ? 0 : task.staged_bytes;
 }
 
+bool Executor::NeedsScratch(const Operation& op, const PlannedTask& task, int32_t block) const {
+  return op.scratch[block].lent == nullptr && (op.device == nullptr || !StaysLent(op, task));
+}
+
 bool Executor::Admit(Operation* op, TaskId task, int64_t arriving_bytes) {
   const PlannedTask& t = op->plan->tasks[task];
   int64_t needed_bytes = StagedBytes(*op, t);
   for (int32_t i : t.touched_scratch) {
-    if (op->scratch[i].buffer == nullptr) {
+    if (op->scratch[i].buffer == nullptr && NeedsScratch(*op, t, i)) {
       needed_bytes += BufferPool::TakenBytes(op->plan->scratch_bytes[i]);
     }
   }
@@ -62,6 +67,7 @@ Status Executor::Prepare(Operation* op, TaskId task, int64_t arriving_bytes) {
   const PlannedTask& t = op->plan->tasks[task];
   bool provided = true;
   for (int32_t i : t.touched_scratch) {
+    if (!NeedsScratch(*op, t, i)) continue;
     provided &= Provide(op, &op->scratch[i], ScratchPool(op), op->plan->scratch_bytes[i]);
   }
   if (t.dst_code >= 0) {
@@ -81,6 +87,7 @@ Status Executor::Prepare(Operation* op, TaskId task, int64_t arriving_bytes) {
 
 void Executor::Release(Operation* op, Operation::Block* block, BufferPool* pool) {
   if (--block->uses_left > 0) return;
+  block->lent = nullptr;
   DropShared(op, block);
   if (block->buffer != nullptr) {
     op->held_bytes -= BufferPool::TakenBytes(block->capacity_bytes);

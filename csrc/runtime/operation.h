@@ -69,6 +69,7 @@ struct Operation {
     int64_t used_bytes = 0;            // encoded bytes in a code block
     int32_t uses_left = 0;
     std::unique_ptr<SharedCode> shared;  // of a code block: in place of the buffer
+    const std::byte* lent = nullptr;     // of a scratch block: values that are merged from there
 
     // Of a block that holds a packed message.
     std::byte* memory() const {

@@ -112,7 +112,7 @@ Result<std::shared_ptr<const Plan>> MakePlan(const Site& site, const Endpoint& e
   plan->streams = TouchedBytes(call) * std::ssize(endpoint.communicator->endpoints) >=
                   StreamFromBytes();
   const Schedule schedule = plan->algorithm->build(problem);
-  PlanTasks(*sides, schedule, plan.get());
+  PlanTasks(endpoint, *sides, schedule, plan.get());
   plan->limits = LimitsOf(schedule, problem.chunk_bytes);
   // As much again for packed messages.
   if (plan->on_device) {

@@ -45,6 +45,8 @@ struct PlannedTask {
   bool final;
   bool packed = false;            // on a device: values on their way between a raw message and
                                   // their place, packed in a code block (kEncode, kRecv, kDecode)
+  bool mergeable = false;         // kDecode: only merges read the values, which lie in the block as
+                                  // they do in scratch memory
   int32_t lane;
   int32_t peer;
   uint32_t tag;

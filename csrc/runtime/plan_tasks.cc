@@ -1,6 +1,7 @@
 #include "runtime/plan_tasks.h"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 #include <span>
 #include <vector>
@@ -12,8 +13,8 @@ namespace {
 
 class Planner {
  public:
-  Planner(const Sides& sides, const Schedule& schedule, Plan* plan)
-      : sides_(sides), schedule_(schedule), plan_(plan) {}
+  Planner(const Endpoint& endpoint, const Sides& sides, const Schedule& schedule, Plan* plan)
+      : endpoint_(endpoint), sides_(sides), schedule_(schedule), plan_(plan) {}
 
   void Run() {
     for (const Slot& s : schedule_.scratch) plan_->scratch_bytes.push_back(s.bytes());
@@ -25,7 +26,10 @@ class Planner {
     AddCodeSizes();
     for (const Task& task : schedule_.tasks) AddTask(task);
     SizeCodesByParts();
-    if (plan_->on_device) FindCodePeers();
+    if (plan_->on_device) {
+      FindCodePeers();
+      FindMergeable();
+    }
   }
 
  private:
@@ -38,8 +42,12 @@ class Planner {
         sends || lands_in_sources ? sources : std::span<const Slot>(&from.dst, 1);
     const auto first = static_cast<TaskId>(plan_->tasks.size());
 
-    if (plan_->on_device && (sends || receives) && HasRawValues(moved)) {
-      sends ? AddPacked(from, moved) : AddUnpacked(from, moved);
+    if (plan_->on_device && sends && HasRawValues(moved)) {
+      AddPacked(from, moved);
+      return;
+    }
+    if (plan_->on_device && receives && HasRawValues(moved)) {
+      AddUnpacked(from, moved);
     } else {
       PlannedTask& to = NewTask(from, from.kind);
       if (lands_in_sources) {
@@ -68,6 +76,10 @@ class Planner {
       if (receives) plan_->receives[Plan::ReceiveKey(from.peer, from.tag)] = first;
       last_.push_back(first);
     }
+    LinkDeps(from, first);
+  }
+
+  void LinkDeps(const Task& from, TaskId first) {
     for (TaskId dep : schedule_.DepsOf(from)) {
       if (dep != kNoTask) Link(last_[dep], first);
     }
@@ -99,22 +111,42 @@ class Planner {
     return slots[0].space != Space::kCode && BytesOf(slots) > 0;
   }
 
-  // Who waits for the send waits until it has read the values: that is when they are packed.
+  // Who waits for the send waits until it has read the values: that is when they are packed. They are
+  // packed once for all who are as near, who can borrow them alike.
   void AddPacked(const Task& from, std::span<const Slot> sources) {
+    const auto deps = schedule_.DepsOf(from);
+    Packed& packed = packed_[NearnessOf(from.peer)];
+    if (packed.task < 0 || packed.lane != from.lane || !std::ranges::equal(packed.sources, sources) ||
+        !std::ranges::equal(packed.deps, deps)) {
+      packed = {NewPack(from, sources), from.lane, sources, deps};
+      LinkDeps(from, packed.task);
+    }
+    last_.push_back(packed.task);
+
+    PlannedTask& send = NewTask(from, TaskKind::kSend);
+    send.sources.emplace_back();
+    send.src_code = plan_->tasks[packed.task].dst_code;
+    send.codes.push_back(TouchCode(send.src_code));
+    send.bytes = BytesOf(sources);
+    Link(packed.task, static_cast<TaskId>(plan_->tasks.size() - 1));
+  }
+
+  TaskId NewPack(const Task& from, std::span<const Slot> sources) {
     PlannedTask& pack = NewTask(from, TaskKind::kEncode);
     pack.packed = true;
     pack.sources.push_back(Resolve(sources));
     pack.codes.push_back(-1);
     pack.bytes = BytesOf(sources);
-    const int32_t code = pack.dst_code = NewCode(pack.sources[0]);
-    last_.push_back(static_cast<TaskId>(plan_->tasks.size() - 1));
+    pack.dst_code = NewCode(pack.sources[0]);
+    return static_cast<TaskId>(plan_->tasks.size() - 1);
+  }
 
-    PlannedTask& send = NewTask(from, TaskKind::kSend);
-    send.sources.emplace_back();
-    send.codes.push_back(TouchCode(code));
-    send.src_code = code;
-    send.bytes = BytesOf(sources);
-    Link(last_.back(), static_cast<TaskId>(plan_->tasks.size() - 1));
+  // Whether a peer shares a GPU with this member, or a host.
+  size_t NearnessOf(int peer) const {
+    const Communicator& comm = *endpoint_.communicator;
+    const int own = endpoint_.member;
+    if (comm.gpus[peer] == comm.gpus[own]) return 2;
+    return comm.hosts[peer] == comm.hosts[own] ? 1 : 0;
   }
 
   void AddUnpacked(const Task& from, std::span<const Slot> destinations) {
@@ -185,6 +217,52 @@ class Planner {
     }
   }
 
+  // What comes raw, to be merged, may be merged from where its lender has it: the merges then need
+  // the block that it came in.
+  void FindMergeable() {
+    std::vector<std::vector<TaskId>> users(plan_->scratch_bytes.size());
+    for (size_t i = 0; i < plan_->tasks.size(); ++i) {
+      for (int32_t block : plan_->tasks[i].touched_scratch) {
+        users[block].push_back(static_cast<TaskId>(i));
+      }
+    }
+    for (size_t i = 0; i < plan_->tasks.size(); ++i) {
+      PlannedTask& unpack = plan_->tasks[i];
+      if (unpack.kind != TaskKind::kDecode || !unpack.packed || !LiesAsPacked(unpack.dst)) continue;
+      const auto& all = users[plan_->parts[unpack.dst.first].index];
+      unpack.mergeable = std::ranges::all_of(all, [&](TaskId user) {
+        return user == static_cast<TaskId>(i) || OnlyMerges(plan_->tasks[user], unpack.dst);
+      });
+      for (TaskId user : all) {
+        if (!unpack.mergeable || user == static_cast<TaskId>(i)) continue;
+        task_ = &plan_->tasks[user];
+        TouchCode(unpack.src_code);
+      }
+    }
+  }
+
+  bool LiesAsPacked(PartRange range) const {
+    int64_t packed_bytes = 0;
+    for (int32_t i = range.first; i < range.first + range.count; ++i) {
+      const Part& part = plan_->parts[i];
+      if (part.space != Space::kScratch || part.index != plan_->parts[range.first].index ||
+          part.offset != packed_bytes) {
+        return false;
+      }
+      packed_bytes += part.bytes;
+    }
+    return true;
+  }
+
+  // Reads the block of these parts, and writes another one.
+  bool OnlyMerges(const PlannedTask& task, PartRange parts) const {
+    const auto in_block = [&](const Part& part) {
+      return part.space == Space::kScratch && part.index == plan_->parts[parts.first].index;
+    };
+    const auto written = std::span(plan_->parts).subspan(task.dst.first, task.dst.count);
+    return task.kind == TaskKind::kMerge && std::ranges::none_of(written, in_block);
+  }
+
   int64_t MostBytes(DType dtype, int64_t bytes) const {
     return MostCodeBytes(CodecFor(*plan_, dtype), dtype, bytes);
   }
@@ -228,18 +306,28 @@ class Planner {
     return {first, static_cast<int32_t>(plan_->parts.size()) - first};
   }
 
+  // What was packed last; sources and dependencies are the schedule's.
+  struct Packed {
+    TaskId task = -1;
+    int32_t lane = 0;
+    std::span<const Slot> sources;
+    std::span<const TaskId> deps;
+  };
+
+  const Endpoint& endpoint_;
   const Sides& sides_;
   const Schedule& schedule_;
   Plan* const plan_;
   PlannedTask* task_ = nullptr;
+  std::array<Packed, 3> packed_;   // by nearness
   std::vector<TaskId> last_;   // by task of the schedule: the one that its dependents wait for
   std::vector<TensorPart> found_;
 };
 
 }  // namespace
 
-void PlanTasks(const Sides& sides, const Schedule& schedule, Plan* plan) {
-  Planner(sides, schedule, plan).Run();
+void PlanTasks(const Endpoint& endpoint, const Sides& sides, const Schedule& schedule, Plan* plan) {
+  Planner(endpoint, sides, schedule, plan).Run();
 }
 
 }  // namespace jaxccomp

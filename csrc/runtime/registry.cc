@@ -10,14 +10,10 @@ void Registry::SetDevices(const std::vector<std::pair<int64_t, int>>& devices) {
   for (const auto& [device, process] : devices) process_of_device_[device] = process;
 }
 
-void Registry::SetHosts(std::vector<int> hosts) { host_of_process_ = std::move(hosts); }
-
 Communicator* Registry::Insert(std::unique_ptr<Communicator> communicator) {
   Communicator* const comm = communicator.get();
+  placement_.Place(comm);
   for (int member = 0; member < comm->size(); ++member) {
-    const auto process = static_cast<size_t>(comm->processes[member]);
-    comm->hosts.push_back(process < host_of_process_.size() ? host_of_process_[process]
-                                                            : comm->processes[member]);
     if (comm->processes[member] != process_) {
       comm->remote = true;
       continue;

@@ -11,6 +11,7 @@
 #include "common/status.h"
 #include "runtime/call.h"
 #include "runtime/communicator.h"
+#include "runtime/placement.h"
 
 namespace jaxccomp {
 
@@ -20,8 +21,12 @@ class Registry {
   Registry(int process, int processes) : process_(process), processes_(processes) {}
 
   void SetDevices(const std::vector<std::pair<int64_t, int>>& devices);
-  // By process: a number for its host. Until told, every process has a host of its own.
-  void SetHosts(std::vector<int> hosts);
+  // Changes what is known of where ranks are: `change(Placement&)`.
+  template <typename F>
+  void ChangePlacement(F change) {
+    change(placement_);
+    for (const auto& [id, comm] : communicators_) placement_.Place(comm.get());
+  }
   Status AddCommunicator(const std::string& name, std::vector<int> processes);
   // The endpoint that runs `spec` on that device; makes the communicator of a replica group
   // on its first use.
@@ -40,7 +45,7 @@ class Registry {
   const int process_;
   const int processes_;
   std::unordered_map<int64_t, int> process_of_device_;
-  std::vector<int> host_of_process_;
+  Placement placement_;
   std::unordered_map<std::string, uint64_t> id_of_name_;
   std::unordered_map<uint64_t, std::unique_ptr<Communicator>> communicators_;
   std::unordered_map<uint64_t, Status> unborn_;

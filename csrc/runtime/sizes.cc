@@ -158,6 +158,8 @@ Result<Problem> MakeProblem(const OpSpec& spec, const Endpoint& endpoint, const 
   problem.chunk_bytes = options.chunk_bytes;
   problem.feedback = spec.feedback;
   problem.hosts = endpoint.communicator->hosts;
+  problem.gpus = endpoint.communicator->gpus;
+  problem.gpus_lend = endpoint.communicator->gpus_lend;
   problem.rotation = static_cast<int>(spec.site & INT32_MAX);
   problem.reverse = spec.reverse;
   problem.multi_slot = true;

@@ -19,6 +19,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--chunk", help="default: the option chunk_bytes")
     parser.add_argument("--coded", action="store_true", help="with a codec")
     parser.add_argument("--hosts", default="", help="by rank, a number for its host: 0,0,1,1")
+    parser.add_argument("--gpus", default="", help="by rank, a number for its GPU: 0,0,1,1")
+    parser.add_argument(
+        "--loans", action="store_true", help="ranks of a GPU lend each other its memory"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -33,6 +37,8 @@ def run(arguments: argparse.Namespace) -> int:
         chunk_bytes=parse_size(arguments.chunk) if arguments.chunk else None,
         coded=arguments.coded,
         hosts=[int(host) for host in arguments.hosts.split(",") if host],
+        gpus=[int(gpu) for gpu in arguments.gpus.split(",") if gpu],
+        loans=arguments.loans,
     )
     print(f"{arguments.collective} {made.algorithm}, rank {arguments.rank} of {arguments.ranks}")
     print(made, end="")

@@ -176,10 +176,12 @@ inline void Compare(DeviceKind kind, Style style, int ranks, int64_t chunk_bytes
 // lent.
 inline int64_t Compare(DeviceKind kind, Style style, int ranks, int64_t chunk_bytes,
                        const std::vector<Exercise>& exercises, int64_t least_loan_bytes = 0,
-                       int64_t shared_bytes = 64 << 20) {
+                       int64_t shared_bytes = 64 << 20,
+                       const std::function<void(DeviceTeam&)>& prepare = [](DeviceTeam&) {}) {
   int64_t lent_bytes = 0;
   Compare(kind, style, ranks, chunk_bytes, exercises,
           [&](DeviceTeam& on) {
+            prepare(on);
             if (least_loan_bytes > 0) on.Share(least_loan_bytes, shared_bytes);
           },
           [&](DeviceTeam& on) {

@@ -117,6 +117,22 @@ struct DeviceTeam {
     streams.clear();
   }
 
+  // By rank, numbers for its host and its GPU. Devices of different GPUs reach each other's memory only
+  // `between_gpus`.
+  void SetPlacement(const std::vector<int>& on_hosts, const std::vector<int>& gpus,
+                    bool between_gpus = true) {
+    hosts = on_hosts;
+    const bool one = team->style() == Style::kDevices;
+    std::vector<GpuOfDevice> all;
+    for (int rank = 0; rank < team->ranks; ++rank) {
+      all.push_back({one ? 0 : rank, team->DeviceOf(rank), gpus[rank]});
+    }
+    for (int i = 0; i < (one ? 1 : team->ranks); ++i) {
+      if (!one) team->EngineOf(i).SetHosts(hosts);
+      team->EngineOf(i).SetGpus(all);
+    }
+    if (!between_gpus) reach_ = gpus;
+  }
   // From now on the ranks' devices lend each other messages of at least so many bytes, where they can.
   void Share(int64_t least_bytes, int64_t memory_bytes = 64 << 20) {
     team->SetOption("device_ipc_bytes", std::to_string(least_bytes));
@@ -194,6 +210,9 @@ struct DeviceTeam {
       opened.push_back(team->EngineOf(i).OpenLoans(offers, &reasons.back()));
       for (int j = 0; j < engines && !hosts.empty(); ++j) opened[i][j] &= !AreApart(i, j);
     }
+    for (int i = 0; i < engines && !reach_.empty(); ++i) {
+      for (int j = 0; j < engines; ++j) opened[i][j] &= reach_[i] == reach_[j];
+    }
     for (int i = 0; i < engines; ++i) team->EngineOf(i).AgreeOnLoans(opened);
   }
   int64_t LentBytes() {
@@ -265,6 +284,7 @@ struct DeviceTeam {
 
  private:
   const DeviceKind kind_;
+  std::vector<int> reach_;   // by process, where not empty: it reaches those with the same number
 };
 
 }  // namespace jaxccomp::testing

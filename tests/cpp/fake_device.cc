@@ -266,7 +266,8 @@ void FakeDevice::Merge(CallId call, ReduceOp op, int64_t divisor, std::span<cons
     auto& own = sources.emplace_back(run.sources.begin(), run.sources.end());
     for (MergeSource& source : own) {
       if (source.values != nullptr) {
-        source.values = Shadow(source.values);
+        memory.CheckValues(source.values, run.count * SizeBytes(run.dtype));
+        source.values = Reach(source.values);
       } else {
         source.code = ReadCode(source.code);
       }

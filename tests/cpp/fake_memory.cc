@@ -205,6 +205,11 @@ void FakeMemory::CheckPinned(const void* code, int64_t bytes) const {
   CHECK(IsIn(pinned_, code, bytes));
 }
 
+void FakeMemory::CheckValues(const void* values, int64_t bytes) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  CHECK(Covers(values) || IsIn(imported_, values, bytes));
+}
+
 void FakeMemory::CheckCode(const void* code, int64_t bytes, bool read) const {
   std::lock_guard<std::mutex> lock(mutex_);
   CHECK(IsIn(pinned_, code, bytes) || IsIn(shared_, code, bytes) ||

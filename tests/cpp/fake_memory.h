@@ -46,6 +46,8 @@ class FakeMemory {
   // imported.
   void CheckCode(const void* code, int64_t bytes, bool read) const;
   void CheckPinned(const void* code, int64_t bytes) const;
+  // Values that are merged: the device's own, or imported.
+  void CheckValues(const void* values, int64_t bytes) const;
 
  private:
   using Sizes = std::map<const std::byte*, int64_t>;

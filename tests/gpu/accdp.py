@@ -4,10 +4,12 @@
                               [--counts 1,2,4,8] [--rounds 3] [--seconds S] [--dry-run]
 
 For each model (models.py) runs `python -m jaxccomp tune ranks-per-gpu` on accdp_train.py, at equal
-batch: K processes with MPS and without, `vmap` over K replicas, and a larger batch. Prints one JSON
-object per line: the measurements of a model, what is best, and where processes lose. MPS daemons
-that run are left alone, none is left behind, and the GPU's compute mode is not touched. Exits with
-77 where there is no GPU. `--device cpu` runs the same on the CPU, to check this program.
+batch: K processes with MPS and without, `vmap` over K replicas, and a larger batch. Before that the
+allreduce of the most processes is timed alone (accdp_allreduce.py), by algorithm, with loans of the
+GPU's memory and without. Prints one JSON object per line: the times of an algorithm; the
+measurements of a model, what is best, and where processes lose. MPS daemons that run are left
+alone, none is left behind, and the GPU's compute mode is not touched. Exits with 77 where there is
+no GPU. `--device cpu` runs the same on the CPU, to check this program.
 """
 
 from __future__ import annotations
@@ -22,8 +24,10 @@ from typing import Any
 
 import process
 import ranks
+import sources
 
 LEAST_SECONDS = 40  # for a model
+LOANS = (0, 1 << 16)  # device_ipc_bytes: none, and large messages
 
 
 def table() -> dict[str, Any]:
@@ -77,6 +81,35 @@ def measure(name: str, asked: argparse.Namespace, seconds: float, cache: str) ->
     return int(bool(done.wrong))
 
 
+def compare_algorithms(asked: argparse.Namespace, seconds: float) -> int:
+    """Times allreduces of the most processes within the seconds; 1 where something was wrong."""
+    clock, build = process.Clock(seconds), pathlib.Path(asked.build).resolve()
+    count = max(map(int, asked.counts.split(",")))
+    program = pathlib.Path(__file__).with_name("accdp_allreduce.py")
+    on_gpu = asked.device != "cpu"
+    worst = 0
+    for number, least_bytes in enumerate(LOANS):
+        limit = clock.left / (len(LOANS) - number)
+        env = ranks.environment(build, asked.device)
+        env.pop("XLA_PYTHON_CLIENT_MEM_FRACTION")  # `run` shares the memory out
+        env["JAXCCOMP_DEVICE_IPC_BYTES"] = str(least_bytes)
+        with tempfile.TemporaryDirectory() as folder:
+            command = [sys.executable, "-P", "-m", "jaxccomp", "run", "-n", str(count)]
+            command += ["--log-dir", folder, "--timeout", str(max(limit - 10, 1))]
+            if on_gpu:
+                command += ["--ranks-per-gpu", str(count)]
+                command += [] if sources.module("launch.mps").why_not() else ["--mps"]
+            command += [str(program), "--mib", asked.allreduce_mib, "--seconds", str(limit / 2)]
+            done = process.run(command, env, limit, "JAXCCOMP_GPU_RANKS")
+            log = pathlib.Path(folder, "rank-0.txt")
+            for row in ranks.rows(log.read_text(encoding="utf-8") if log.exists() else ""):
+                ranks.say(**row)
+        if done.wrong:
+            ranks.say(wrong=f"allreduce, loans from {least_bytes} bytes", reason=done.wrong)
+        worst |= int(bool(done.wrong))
+    return worst
+
+
 def main() -> int:
     """Runs what can be run, and says what cannot."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -88,6 +121,9 @@ def main() -> int:
     parser.add_argument("--counts", default="1,2,4,8", help="processes (default: %(default)s)")
     parser.add_argument("--batch", type=int, help="of the device (default: the model's)")
     parser.add_argument("--rounds", type=int, default=3, help="at most (default: %(default)s)")
+    parser.add_argument(
+        "--allreduce-mib", default="4,64", help="timed alone; 0: none (default: %(default)s)"
+    )
     parser.add_argument("--step-seconds", type=float, default=3.0, help="of training in a run")
     parser.add_argument("--seconds", type=float, default=495.0, help="default: %(default)s")
     parser.add_argument("--dry-run", action="store_true", help="only say what would be run")
@@ -113,6 +149,8 @@ def main() -> int:
             ranks.say(would_run=name, processes=asked.counts, rounds=asked.rounds)
         return 0
     worst = 0
+    if asked.allreduce_mib != "0" and max(map(int, asked.counts.split(","))) > 1:
+        worst |= compare_algorithms(asked, clock.left / 5)
     with tempfile.TemporaryDirectory(prefix="jaxccomp-compiled-") as cache:
         for number, name in enumerate(chosen):
             # Few models well rather than all of them badly.

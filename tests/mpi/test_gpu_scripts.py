@@ -49,7 +49,11 @@ def test_a_launch_alone():
 
 def test_several_processes_of_a_training(tmp_path):
     arguments = ("--models", "tiny", "--counts", "1,2", "--rounds", "1", "--step-seconds", "0.3")
-    (row,) = lines(tmp_path, "accdp", *arguments)
+    *times, row = lines(tmp_path, "accdp", "--allreduce-mib", "1", *arguments)
+    assert {each["algorithm"] for each in times} >= {"two_shot", "hierarchical:level=gpu"}
+    assert {each["loans_from_bytes"] for each in times} == {0, 1 << 16}
+    assert all(each["seconds"] > 0 and each["ranks"] == 2 for each in times)
+    assert all(each["worst_error"] < 1e-5 for each in times if each["codec"] != "int8")
     cases = {case["name"]: case for case in row["cases"]}
     for name in (
         "1 process",

@@ -65,7 +65,9 @@ def test_nothing_is_lost(way, codec, op):
         for rank in range(N):
             np.testing.assert_allclose(reduced[name][rank, 0], expected, rtol=1e-4, atol=1e-4)
             np.testing.assert_array_equal(reduced[name][rank], reduced[name][0])
-    assert np.abs(residual["kernel"]).max() > 1e-3
+    # All ranks are on one host, within which `hierarchical` encodes nothing.
+    loses = way.get("algorithm") != "hierarchical"
+    assert (np.abs(residual["kernel"]).max() > 1e-3) == loses
 
 
 def on_axis(body, *operands, n=4, check_vma=True):

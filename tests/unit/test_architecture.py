@@ -51,6 +51,7 @@ LAYERS = (
         "_dispatched",
         "_loans",
         "_roll",
+        "_shared_gpus",
         "_unseen",
     },
     {"_codec_specs", "comm"},

@@ -106,6 +106,15 @@ def expected(collective, values, rank, root):
 @pytest.mark.parametrize(("collective", "algorithm"), ALGORITHMS)
 @pytest.mark.parametrize("coded", [False, True])
 def test_every_algorithm_is_its_collective(collective, algorithm, coded):
+    check(collective, algorithm, coded)
+
+
+@pytest.mark.parametrize("level", ["host", "gpu"])
+def test_groups_of_gpus(level):
+    check("allreduce", f"hierarchical:level={level}", True, gpus_each=2)
+
+
+def check(collective, algorithm, coded, gpus_each=1):
     for ranks in range(1, 18):
         # Odd sizes, none, less than a chunk, several chunks; two segments of hosts.
         for count in (0, 1, 37, 333) if ranks < 9 else (333,):
@@ -123,6 +132,7 @@ def test_every_algorithm_is_its_collective(collective, algorithm, coded):
                 chunk_bytes=256,
                 coded=coded,
                 hosts=[rank // 3 for rank in range(ranks)],
+                gpus=[rank // 3 * gpus_each + rank % gpus_each for rank in range(ranks)],
             )
             world.run()
             for rank in range(ranks):
@@ -140,6 +150,15 @@ def test_a_code_is_made_once_and_forwarded():
     encodings = [sum(task.kind == "encode" for task in each.tasks) for each in made]
     assert encodings == [2, 0, 0, 0]
     assert sum(task.kind == "decode" for each in made for task in each.tasks) == 8
+
+
+def test_auto_spares_links_between_gpus():
+    given = {"rank": 1, "ranks": 4, "block_bytes": 4 << 20}
+    given |= {"hosts": [0] * 4, "gpus": [0, 0, 1, 1]}
+    assert schedules.make("allreduce", **given).algorithm == "two_shot"
+    made = schedules.make("allreduce", loans=True, **given)
+    assert made.algorithm == "hierarchical"
+    assert {task.peer for task in made.tasks if task.kind in ("send", "recv")} == {0}
 
 
 def test_every_encoding_is_compared_with_its_values():
@@ -166,6 +185,8 @@ def test_options_of_an_algorithm():
         ({"rank": 4}, r"0\.\.3"),
         ({"block_bytes": -1}, "block_bytes"),
         ({"hosts": [1, 2]}, "every rank"),
+        ({"gpus": [1, 2, 3]}, "gpus has an entry for every rank"),
+        ({"algorithm": "hierarchical:level=node"}, "host or gpu"),
         ({"feedback": True}, "coded"),
     ],
 )

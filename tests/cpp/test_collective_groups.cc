@@ -1,0 +1,211 @@
+// Allreduce `hierarchical` where ranks share hosts and GPUs: values, memory, and who sends how much where.
+
+#include <cstdint>
+#include <map>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "check.h"
+#include "collective/algorithm.h"
+#include "collective/memory_limits.h"
+#include "collective/patterns/forest.h"
+#include "collective/schedule.h"
+#include "collective_cases.h"
+
+namespace jaxccomp {
+namespace {
+
+using testing::Find;
+using testing::InOrderOfGroups;
+using testing::kRanks;
+using testing::VerifyAllreduce;
+
+constexpr Level kLevels[] = {Level::kAuto, Level::kHost, Level::kGpu};
+
+const Algorithm& Hierarchical() { return Find(Collective::kAllreduce, "hierarchical"); }
+
+TEST(CollectiveHosts) {
+  for (int ranks : kRanks) {
+    std::vector<std::vector<int>> layouts(4, std::vector<int>(ranks));
+    for (int rank = 0; rank < ranks; ++rank) {
+      layouts[0][rank] = 7;                    // one host
+      layouts[1][rank] = rank / 2;             // two each
+      layouts[2][rank] = rank % 3;             // round robin
+      layouts[3][rank] = rank == 1 ? 5 : 1000 - rank / 4;  // uneven
+    }
+    for (const auto& hosts : layouts) {
+      if (!VerifyAllreduce(Hierarchical(), {.ranks = ranks, .hosts = hosts})) return;
+    }
+  }
+}
+
+struct Placed {
+  std::vector<int> hosts, gpus;
+};
+
+const std::vector<Placed>& Placements() {
+  static const std::vector<Placed> placements = {
+      {{7, 7, 7, 7}, {0, 0, 1, 1}},                            // 4 on 2 GPUs
+      {{7, 7, 7, 7}, {0, 1, 0, 1}},                            // by turns
+      {{0, 0, 0, 0, 1, 1, 1, 1}, {0, 0, 1, 1, 2, 2, 3, 3}},    // 2 x 2 x 2
+      {{0, 0, 0, 0, 0, 0}, {0, 0, 0, 1, 2, 2}},                // 3 + 1 + 2
+      {{0, 0, 0, 1, 1, 1}, {9, 9, 9, 4, 5, 5}},                // 3, and 1 + 2
+      {{0, 0, 0, 0, 0}, {3, 3, 3, 3, 3}},                      // one for all
+      {{0, 0, 1, 1}, {0, 1, 2, 3}},                            // one each
+      {{}, {0, 0, 1, 1}},
+      {{0, 1, 0, 1, 0, 1, 0, 1, 0}, {2, 0, 2, 1, 3, 1, 3, 0, 2}},
+      // Between a root and a single leaf, of many parts.
+      {{0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, {0, 0, 1, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10}},
+  };
+  return placements;
+}
+
+TEST(CollectiveGpus) {
+  for (const auto& [hosts, gpus] : Placements()) {
+    for (Level level : kLevels) {
+      const Problem p{.ranks = static_cast<int>(gpus.size()), .hosts = hosts, .gpus = gpus,
+                      .level = level};
+      if (!VerifyAllreduce(Hierarchical(), p)) return;
+    }
+  }
+}
+
+TEST(CollectiveGpusAtRandom) {
+  std::mt19937 random(3);
+  for (int ranks : kRanks) {
+    for (int i = 0; i < 4; ++i) {
+      Problem p{.ranks = ranks, .level = kLevels[random() % 3]};
+      const int gpus_each = 1 + static_cast<int>(random() % 3);
+      const int gpus = gpus_each * (1 + static_cast<int>(random() % 3));
+      for (int rank = 0; rank < ranks; ++rank) {
+        p.gpus.push_back(static_cast<int>(random() % gpus));
+        p.hosts.push_back(p.gpus.back() / gpus_each);
+      }
+      if (!VerifyAllreduce(Hierarchical(), p)) return;
+    }
+  }
+}
+
+// What ranks send each other, by pair.
+std::map<std::pair<int, int>, int64_t> SentBytes(const Problem& problem) {
+  std::map<std::pair<int, int>, int64_t> sent;
+  for (int rank = 0; rank < problem.ranks; ++rank) {
+    Problem p = problem;
+    p.rank = rank;
+    const Schedule schedule = Hierarchical().build(p);
+    for (const Task& task : schedule.tasks) {
+      if (task.kind == TaskKind::kSend) {
+        sent[{rank, task.peer}] += schedule.SourcesOf(task)[0].bytes();
+      }
+    }
+  }
+  return sent;
+}
+
+// One leader per group goes out: 2B(g-1)/g leave each of g groups, and B goes up and down for every
+// other member.
+TEST(CollectiveGroupsSpareLinks) {
+  constexpr int64_t kBytes = 27720 * 128;   // so many equal parts as there are groups
+  for (const auto& [hosts, gpus] : Placements()) {
+    for (Level level : {Level::kHost, Level::kGpu}) {
+      if (level == Level::kHost && hosts.empty()) continue;
+      const Problem p{.ranks = static_cast<int>(gpus.size()), .block_bytes = kBytes,
+                      .hosts = hosts, .gpus = gpus, .level = level};
+      const std::vector<int>& group_of = level == Level::kGpu ? gpus : hosts;
+      const auto groups = GroupsOf(group_of, p.ranks);
+      const auto count = static_cast<int64_t>(groups.size());
+      std::vector<int> leader(p.ranks);
+      for (const auto& group : groups) {
+        for (int rank : group) leader[rank] = group[0];
+      }
+      std::map<int, int64_t> out;
+      int64_t within_bytes = 0, between_gpus = 0;
+      for (const auto& [pair, bytes] : SentBytes(p)) {
+        const auto [from, to] = pair;
+        if (leader[from] == leader[to]) {
+          within_bytes += bytes;
+          if (gpus[from] != gpus[to]) between_gpus += bytes;
+          continue;
+        }
+        CHECK_EQ(from, leader[from]);
+        CHECK_EQ(to, leader[to]);
+        out[from] += bytes;
+      }
+      for (const auto& group : groups) CHECK_EQ(out[group[0]], 2 * kBytes * (count - 1) / count);
+      CHECK_EQ(within_bytes, 2 * kBytes * (p.ranks - count));
+      // In a host each of its GPUs but one sends and gets one sum.
+      const auto gpu_count = static_cast<int64_t>(GroupsOf(gpus, p.ranks).size());
+      CHECK_EQ(between_gpus, level == Level::kGpu ? 0 : 2 * kBytes * (gpu_count - count));
+    }
+  }
+}
+
+// All that one lane ever holds is half of what may be held (memory_limits.h), in whatever order it runs.
+TEST(CollectiveGroupsHaveRoomForALane) {
+  constexpr int64_t kChunkBytes = 1 << 20;
+  for (const auto& [hosts, gpus] : Placements()) {
+    for (int variant = 0; variant < 6; ++variant) {
+      Problem p{.ranks = static_cast<int>(gpus.size()), .block_bytes = 64 << 20,
+                .chunk_bytes = kChunkBytes, .coded = variant >= 3, .hosts = hosts, .gpus = gpus,
+                .level = kLevels[variant % 3]};
+      for (p.rank = 0; p.rank < p.ranks; ++p.rank) {
+        const Schedule schedule = Hierarchical().build(p);
+        std::map<int32_t, int64_t> held;
+        for (const Task& task : schedule.tasks) {
+          const Space to = task.dst.space;
+          const bool temporary = to == Space::kScratch || to == Space::kCode;
+          if (task.kind != TaskKind::kSend && temporary) held[task.lane] += task.dst.bytes();
+        }
+        const int64_t room = LimitsOf(schedule, kChunkBytes).bound_bytes / 2;
+        // Chunks are aligned.
+        for (const auto& [lane, bytes] : held) {
+          if (!CHECK(bytes <= room + room / 100)) return;
+        }
+      }
+    }
+  }
+}
+
+TEST(CollectiveGroupsOfOneGpuEncodeNothing) {
+  const Schedule schedule = Hierarchical().build(
+      {.rank = 0, .ranks = 3, .block_bytes = 1 << 20, .coded = true, .hosts = {0, 0, 0},
+       .gpus = {1, 1, 1}});
+  CHECK(schedule.code.empty());
+  CHECK_EQ(schedule.SentBytes(), 2 << 20);
+}
+
+// Whatever is not said follows from the placement.
+TEST(CollectiveLevels) {
+  const auto text = [](Problem p, Level level) {
+    p.block_bytes = 1 << 20;
+    p.level = level;
+    return Hierarchical().build(p).ToString();
+  };
+  const Problem one_host{.ranks = 4, .hosts = {0, 0, 0, 0}, .gpus = {0, 0, 1, 1}};
+  CHECK_EQ(text(one_host, Level::kAuto), text(one_host, Level::kGpu));
+  CHECK(text(one_host, Level::kAuto) != text(one_host, Level::kHost));
+  const Problem two_hosts{.ranks = 4, .hosts = {0, 0, 1, 1}, .gpus = {0, 0, 1, 2}};
+  CHECK_EQ(text(two_hosts, Level::kAuto), text(two_hosts, Level::kHost));
+  CHECK(text(two_hosts, Level::kAuto) != text(two_hosts, Level::kGpu));
+  const Problem no_gpus{.ranks = 4, .hosts = {0, 0, 0, 0}};
+  CHECK_EQ(text(no_gpus, Level::kAuto), text(no_gpus, Level::kHost));
+}
+
+TEST(CollectiveForests) {
+  // Hosts of 5 and 2 ranks, the first with GPUs of 3 and 2.
+  const std::vector<int> hosts = {0, 0, 1, 0, 0, 1, 0}, gpus = {0, 1, 2, 1, 0, 2, 0};
+  const Forest forest({hosts, gpus}, 7);
+  CHECK(forest.roots == std::vector<int>({0, 2}));
+  CHECK(forest.children[0] == std::vector<int>({4, 6, 1}));
+  CHECK(forest.children[1] == std::vector<int>({3}));
+  CHECK(forest.children[2] == std::vector<int>({5}));
+  CHECK(forest.parents == std::vector<int>({-1, 0, -1, 1, 0, 2, 0}));
+  const std::vector<int> order = InOrderOfGroups({.ranks = 7, .hosts = hosts, .gpus = gpus});
+  CHECK(order == std::vector<int>({0, 4, 6, 1, 3, 2, 5}));
+  CHECK_EQ(Forest({{}, {}}, 3).roots.size(), 3);
+}
+
+}  // namespace
+}  // namespace jaxccomp

@@ -1,0 +1,155 @@
+// The table of algorithms, what "auto" chooses, what schedules cost, and their rank arithmetic.
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "check.h"
+#include "collective/algorithm.h"
+#include "collective/patterns/binomial.h"
+#include "collective/patterns/split.h"
+#include "collective/schedule.h"
+#include "collective_cases.h"
+
+namespace jaxccomp {
+namespace {
+
+using testing::Find;
+using testing::kRanks;
+
+TEST(CollectiveTables) {
+  for (int i = 0; i < kCollectiveCount; ++i) {
+    const CollectiveInfo& info = CollectiveTable()[i];
+    CHECK_EQ(static_cast<int>(info.id), i);
+    const Result<Collective> parsed = ParseCollective(info.name);
+    if (CHECK_OK(parsed)) CHECK(parsed.value() == info.id);
+    // Whatever the problem, "auto" finds an algorithm.
+    for (int ranks : kRanks) {
+      for (int64_t bytes : {int64_t{0}, int64_t{5000}, int64_t{1} << 20, int64_t{1} << 40}) {
+        for (int flags = 0; flags < 8; ++flags) {
+          const Problem p{.ranks = ranks,
+                          .block_bytes = bytes,
+                          .coded = (flags & 1) != 0,
+                          .wide = (flags & 2) != 0,
+                          .multi_slot = (flags & 4) != 0};
+          const auto chosen = SelectAlgorithm(info.id, "auto", p);
+          if (CHECK_OK(chosen)) CHECK(chosen.value()->collective == info.id);
+        }
+      }
+    }
+  }
+  const Result<Collective> unknown = ParseCollective("brodcast");
+  CHECK(!unknown.ok() && unknown.status().message().find("bcast") != std::string::npos);
+}
+
+TEST(CollectiveSelect) {
+  const auto name = [](Collective c, const Problem& p) {
+    return std::string((*SelectAlgorithm(c, "auto", p))->name);
+  };
+  const Collective allreduce = Collective::kAllreduce;
+  CHECK_EQ(name(allreduce, {.ranks = 4, .block_bytes = 4096}), "one_shot");
+  CHECK_EQ(name(allreduce, {.ranks = 4, .block_bytes = 4160}), "two_shot");
+  CHECK_EQ(name(allreduce, {.ranks = 16, .block_bytes = 32768}), "recursive_doubling");
+  CHECK_EQ(name(allreduce, {.ranks = 16, .block_bytes = 32768, .wide = true}), "two_shot");
+  CHECK_EQ(name(allreduce, {.ranks = 8, .block_bytes = 8192, .wide = true}), "one_shot");
+  CHECK_EQ(name(allreduce, {.ranks = 8, .block_bytes = 8256, .wide = true}), "two_shot");
+  const int64_t large = int64_t{2} << 20;
+  CHECK_EQ(name(allreduce, {.ranks = 2, .block_bytes = large, .coded = true}), "one_shot");
+  CHECK_EQ(name(allreduce, {.ranks = 4, .block_bytes = large, .hosts = {0, 0, 1, 1}}),
+           "hierarchical");
+  CHECK_EQ(name(allreduce, {.ranks = 4, .block_bytes = large, .hosts = {0, 1, 2, 3}}), "two_shot");
+  CHECK_EQ(name(allreduce, {.ranks = 4, .block_bytes = large, .hosts = {5, 5, 5, 5}}), "two_shot");
+  CHECK_EQ(name(allreduce, {.ranks = 4, .block_bytes = 65536, .hosts = {0, 0, 1, 1}}), "two_shot");
+  // Between GPUs only where what their ranks send each other stays there.
+  const std::vector<int> one_host = {0, 0, 0, 0}, two_gpus = {4, 4, 6, 6};
+  CHECK_EQ(name(allreduce, {.ranks = 4, .block_bytes = large, .hosts = one_host, .gpus = two_gpus,
+                            .gpus_lend = true}),
+           "hierarchical");
+  CHECK_EQ(name(allreduce, {.ranks = 4, .block_bytes = large, .hosts = one_host, .gpus = two_gpus}),
+           "two_shot");
+  CHECK_EQ(name(allreduce, {.ranks = 4, .block_bytes = 65536, .hosts = one_host, .gpus = two_gpus,
+                            .gpus_lend = true}),
+           "two_shot");
+  CHECK_EQ(name(allreduce, {.ranks = 4, .block_bytes = large, .hosts = one_host,
+                            .gpus = {4, 4, 4, 4}, .gpus_lend = true}),
+           "two_shot");
+  CHECK_EQ(name(Collective::kBcast, {.ranks = 16, .block_bytes = 32768}), "binomial");
+  CHECK_EQ(name(Collective::kBcast, {.ranks = 16, .block_bytes = 1 << 20}), "scatter_allgather");
+  CHECK_EQ(name(Collective::kBcast, {.ranks = 8, .block_bytes = 1 << 20}), "chain");
+  CHECK_EQ(name(Collective::kBcast, {.ranks = 16, .block_bytes = 2 << 20}), "chain");
+  CHECK_EQ(name(Collective::kAlltoall, {.ranks = 8, .block_bytes = 256}), "pairwise");
+  CHECK_EQ(name(Collective::kAlltoall, {.ranks = 8, .block_bytes = 256, .multi_slot = true}),
+           "bruck");
+  const auto unknown = SelectAlgorithm(allreduce, "rong", Problem());
+  CHECK(!unknown.ok());
+  CHECK(unknown.status().code() == Code::kInvalidArgument);
+  CHECK_EQ(unknown.status().message(),
+           "allreduce has no algorithm \"rong\"; it has auto, two_shot, one_shot, "
+           "recursive_doubling, parameter_server, hierarchical, ring");
+}
+
+TEST(CollectiveSentBytes) {
+  constexpr int64_t kMiB = 1 << 20;
+  const auto sent = [](Collective c, std::string_view name, int rank) {
+    return Find(c, name).build({.rank = rank, .ranks = 8, .block_bytes = kMiB}).SentBytes();
+  };
+  for (int rank = 0; rank < 8; ++rank) {
+    CHECK_EQ(sent(Collective::kAllreduce, "ring", rank), 2 * kMiB * 7 / 8);
+    CHECK_EQ(sent(Collective::kAllreduce, "two_shot", rank), 2 * kMiB * 7 / 8);
+    CHECK_EQ(sent(Collective::kAllreduce, "recursive_doubling", rank), 3 * kMiB);
+    CHECK_EQ(sent(Collective::kBcast, "chain", rank), rank == 7 ? 0 : kMiB);
+    CHECK_EQ(sent(Collective::kAlltoall, "bruck", rank), 12 * kMiB);
+    CHECK_EQ(sent(Collective::kGather, "binomial", 0), 0);
+    CHECK_EQ(sent(Collective::kGather, "binomial", 4), 4 * kMiB);
+  }
+}
+
+TEST(CollectiveHugeBlocksStaySmallSchedules) {
+  // A chunk size that would cut 1 TiB into 2^34 pieces is raised; sizes stay 64-bit.
+  const Problem p{.rank = 1, .ranks = 3, .block_bytes = (int64_t{1} << 40) + 100,
+                  .chunk_bytes = 64};
+  const Schedule schedule = Find(Collective::kBcast, "chain").build(p);
+  CHECK(schedule.tasks.size() <= 2 * kMaxChunks);
+  CHECK_EQ(schedule.SentBytes(), p.block_bytes);
+}
+
+TEST(CollectiveToString) {
+  const Schedule schedule = Find(Collective::kBcast, "chain")
+                                .build({.rank = 1, .ranks = 3, .block_bytes = 100, .coded = true});
+  CHECK_EQ(schedule.ToString(),
+           "0 recv code0[0,100) from 0 tag 0\n"
+           "1 send code0[0,100) to 2 tag 0 after 0\n"
+           "2 decode output0[0,100) <- code0[0,100) after 0\n");
+}
+
+TEST(CollectivePatterns) {
+  for (int parts : kRanks) {
+    for (int64_t bytes : {0, 1, 64, 100, 4096, 100000}) {
+      CHECK_EQ(PartBegin(bytes, 0, parts), 0);
+      CHECK_EQ(PartBegin(bytes, parts, parts), bytes);
+      for (int i = 0; i < parts; ++i) {
+        const int64_t begin = PartBegin(bytes, i, parts), end = PartBegin(bytes, i + 1, parts);
+        CHECK(begin <= end && (begin % kBlockAlign == 0 || begin == bytes));
+        CHECK(end - begin <= bytes / parts + 2 * kBlockAlign);
+      }
+    }
+  }
+  for (int ranks : kRanks) {
+    int edges = 0;
+    for (int rank = 0; rank < ranks; ++rank) {
+      const BinomialNode node(rank, ranks / 2, ranks);
+      for (int distance = 1; distance < node.limit(); distance *= 2) {
+        const int child = node.virtual_rank + distance;
+        if (child >= ranks) break;
+        ++edges;
+        const BinomialNode below(node.RankOf(child), ranks / 2, ranks);
+        CHECK_EQ(below.parent(), node.virtual_rank);
+        CHECK_EQ(below.SubtreeEnd(), node.ChildEnd(distance));
+      }
+    }
+    CHECK_EQ(edges, ranks - 1);
+  }
+}
+
+}  // namespace
+}  // namespace jaxccomp

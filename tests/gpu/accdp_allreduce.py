@@ -1,0 +1,81 @@
+"""Times allreduces of ranks that share a GPU, by algorithm; what accdp.py has run on each rank.
+
+    python accdp_allreduce.py --mib 4,64 [--seconds S]
+
+Rank 0 prints a JSON object per size, codec and algorithm: the seconds of the slowest rank, what
+rank 0 has sent, what of that stayed in the GPU's memory, and how far the sum is from one made
+alone. The option device_ipc_bytes is the environment's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+
+import jax
+import jax.numpy as jnp
+import timing
+
+import jaxccomp as jcc
+
+# All to all, around a ring, and by one leader for each GPU.
+ALGORITHMS = ("two_shot", "ring", "hierarchical:level=gpu", "auto")
+CODECS = (None, "lossless", "int8")
+MIB = 1 << 20
+
+
+def noise(rank: int, count: int) -> jax.Array:
+    """A rank's values, which take a codec's time and space as those of gradients do."""
+    return jax.random.normal(jax.random.key(rank), (count,))
+
+
+def measure(algorithm: str, codec: str | None, x: jax.Array, wanted: jax.Array) -> dict:
+    """A line."""
+    call = jax.jit(lambda x: jcc.allreduce(x, codec=codec, algorithm=algorithm))
+    worst = float(jnp.max(jnp.abs(call(x) - wanted)))
+    jcc.stats.reset()
+    took = timing.timed(call, x, warmups=1)
+    counted = jcc.stats.get().operations["allreduce"]
+    return {
+        "algorithm": algorithm,
+        "codec": codec or "none",
+        "mib": round(x.nbytes / MIB, 2),
+        "ranks": jcc.world().size,
+        "loans_from_bytes": jcc.config.get("device_ipc_bytes"),
+        "seconds": round(took.seconds, 6),
+        "gb_per_second": round(x.nbytes / took.seconds / 1e9, 3),
+        "sent_by_rank_0": counted.sent_bytes // counted.calls,
+        "lent_by_rank_0": counted.lent_bytes // counted.calls,
+        "worst_error": worst,
+    }
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--mib", default="4,64", help="of each rank (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=30.0, help="when to begin no more")
+    asked = parser.parse_args()
+    world, start = jcc.init(), time.perf_counter()
+    for mib in map(float, asked.mib.split(",")):
+        count = int(mib * MIB) // 4
+        x = noise(world.rank, count)
+        wanted = sum(noise(rank, count) for rank in range(world.size))
+        for codec in CODECS:
+            for algorithm in ALGORITHMS:
+                late = jnp.int32(time.perf_counter() - start > asked.seconds)
+                if int(jcc.allreduce(late, "max")):  # all ranks alike
+                    row = {"not_run": f"{algorithm} {codec or 'none'} {mib:g} MiB"}
+                    row["reason"] = f"{asked.seconds:.0f} s were over"
+                else:
+                    row = measure(algorithm, codec, x, wanted)
+                if world.rank == 0:
+                    print(json.dumps(row), flush=True)
+    lacking = [why for why in jcc.comm.why_no_loans() if why]
+    if world.rank == 0 and lacking:
+        print(json.dumps({"no_loans": lacking[0]}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
