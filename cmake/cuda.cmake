@@ -9,7 +9,8 @@ set(CUDA_KERNEL_SOURCES
     csrc/cuda/fixed_rate_encode.cu
     csrc/cuda/fixed_rate_sum.cu
     csrc/cuda/lossless.cu
-    csrc/cuda/nvcomp.cu)
+    csrc/cuda/nvcomp.cu
+    csrc/cuda/sparse.cu)
 # What needs CUDA's headers beside them; CUDA_LOGIC_SOURCES do not.
 set(CUDA_DEVICE_SOURCES
     csrc/cuda/library.cu
