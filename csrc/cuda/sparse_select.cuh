@@ -174,6 +174,25 @@ struct Items {
     }
   }
   JAXCCOMP_HOST_DEVICE uint32_t Word(int i) const { return LoadValue<T>(words, i); }
+  // f(first, word) for the items first + lane of a warp's lanes, a few loads under way at a time. Items that do
+  // not exist are 0.
+  template <typename F>
+  JAXCCOMP_DEVICE void ForEachWarp(int lane, F&& f) const {
+    constexpr int kBatch = 8;
+    JAXCCOMP_NO_UNROLL
+    for (int first = 0; first < length; first += kBatch * kWarp) {
+      uint32_t batch[kBatch];
+      JAXCCOMP_UNROLL
+      for (int b = 0; b < kBatch; ++b) {
+        const int i = first + b * kWarp + lane;
+        batch[b] = i < length ? Word(i) : 0;
+      }
+      JAXCCOMP_UNROLL
+      for (int b = 0; b < kBatch; ++b) {
+        if (first + b * kWarp < length) f(first + b * kWarp, batch[b]);
+      }
+    }
+  }
   // In the sub-block.
   JAXCCOMP_HOST_DEVICE uint32_t Offset(int i) const {
     return offsets != nullptr ? offsets[i] : offset + static_cast<uint32_t>(i);
@@ -322,10 +341,12 @@ struct CountDigits {
     const int lane = lanes.thread() % kWarp;
     for (int t = lanes.thread() / kWarp; t < kTilesOfSubBlock; t += kCtaWarps) {
       const Items<T> items(job, lanes.cta() * kTilesOfSubBlock + t, selection.listed);
-      for (int i = lane; i < items.length; i += kWarp) {
-        const uint32_t magnitude = items.Word(i) & kMagnitudeOf<T>;
-        if (D::Above(magnitude) == cut.magnitude) simt::AtomicAdd(histogram + D::Of(magnitude), 1);
-      }
+      items.ForEachWarp(lane, [&](int first, uint32_t word) {
+        const uint32_t magnitude = word & kMagnitudeOf<T>;
+        if (first + lane < items.length && D::Above(magnitude) == cut.magnitude) {
+          simt::AtomicAdd(histogram + D::Of(magnitude), 1);
+        }
+      });
     }
     lanes.Sync();
     for (int i = lanes.thread(); i < D::kBins; i += kThreads) {

@@ -123,19 +123,17 @@ struct WriteTable {
     return job.code + sparse::kFlagBytes + job.number_bytes;
   }
 
-  // f(item, its word, which lanes' are above the cut, and at it) for 32 items after the other.
+  // f(item, its word, which lanes' are above the cut, and at it).
   template <typename F>
   JAXCCOMP_DEVICE static void ForEachWarp(const Lanes& lanes, const Items<T>& items,
                                           uint32_t magnitude, int lane, F&& f) {
-    JAXCCOMP_NO_UNROLL
-    for (int first = 0; first < items.length; first += kWarp) {
-      const int i = first + lane;
-      const uint32_t word = i < items.length ? items.Word(i) : 0;
+    items.ForEachWarp(lane, [&](int first, uint32_t word) {
+      const bool exists = first + lane < items.length;
       const uint32_t own = word & kMagnitudeOf<T>;
-      const uint32_t are_above = lanes.Ballot(i < items.length && own > magnitude);
-      const uint32_t are_at = lanes.Ballot(i < items.length && own == magnitude);
-      f(i, word, are_above, are_at);
-    }
+      const uint32_t are_above = lanes.Ballot(exists && own > magnitude);
+      const uint32_t are_at = lanes.Ballot(exists && own == magnitude);
+      f(first + lane, word, are_above, are_at);
+    });
   }
 };
 
