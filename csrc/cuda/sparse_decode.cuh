@@ -43,22 +43,15 @@ struct TableJob {
   }
 };
 
-// One CTA: the counts of a table.
+// One CTA: the counts of a table. Where they have the right sum, all they place lies in the code; that
+// none is more than its sub-block has values follows from their offsets, which ascend.
 struct ReadTable {
   using Job = TableJob;
-  static constexpr int kBadAt = 2 * kCtaWarps;
-  static constexpr int kSharedWords = kBadAt + 2;
+  static constexpr int kSharedWords = 2 * kCtaWarps;
 
   JAXCCOMP_DEVICE static void Run(Lanes& lanes, const Job& job) {
-    uint32_t* const bad = lanes.shared() + kBadAt;
-    if (lanes.thread() == 0) *bad = 0;
-    lanes.Sync();
     TableHead head = Head(job);
-    if (head.kind == kFiniteCode) {
-      const uint64_t sum = ReadCounts(lanes, job, bad);
-      lanes.Sync();
-      if (*bad != 0 || sum != head.kept) head.kind = kNoCode;
-    }
+    if (head.kind == kFiniteCode && ReadCounts(lanes, job) != head.kept) head.kind = kNoCode;
     if (lanes.thread() != 0) return;
     *job.head = head;
     if (head.kind == kNoCode) *job.code.status = 1;
@@ -81,7 +74,7 @@ struct ReadTable {
   }
 
   // Returns their sum.
-  JAXCCOMP_DEVICE static uint64_t ReadCounts(Lanes& lanes, const Job& job, uint32_t* bad) {
+  JAXCCOMP_DEVICE static uint64_t ReadCounts(Lanes& lanes, const Job& job) {
     const int64_t sub_blocks = CeilDiv(job.code.count, sparse::kSubBlock);
     uint64_t sum = 0;
     JAXCCOMP_NO_UNROLL
@@ -94,10 +87,6 @@ struct ReadTable {
         const int64_t s = own_first + i;
         own[i] = s < sub_blocks ? LoadNumber<4>(job.counts() + s * 4, 1) : 0;
         of_thread += own[i];
-        if (own[i] > ValuesIn(job.code.count, s * sparse::kSubBlock, sparse::kSubBlock) &&
-            s < sub_blocks) {
-          *bad = 1;
-        }
       }
       const Prefix prefix =
           PrefixSum<kCtaWarps>(of_thread, reinterpret_cast<uint64_t*>(lanes.shared()));

@@ -266,8 +266,12 @@ TEST(cuda_sparse_dgc_numbers) {
     other.resize(static_cast<size_t>(bytes));
     CheckVerdict(c, DType::kFloat32, other, 200);
   }
-  for (int64_t number : {int64_t{0}, int64_t{1}, int64_t{99}, int64_t{101}, int64_t{1} << 32,
-                         int64_t{-1}}) {
+  uint64_t kept;
+  std::memcpy(&kept, &code[1], sizeof(kept));
+  CHECK(CheckVerdict(c, DType::kFloat32, code, 200) && kept > 1);
+  // With the last, the length would be right if it did not overflow.
+  for (uint64_t number : {uint64_t{0}, kept - 1, kept + 1, kept + (uint64_t{1} << 32), ~uint64_t{0},
+                          kept + (uint64_t{1} << 63)}) {
     Bytes other = code;
     std::memcpy(&other[1], &number, sizeof(number));
     CheckVerdict(c, DType::kFloat32, other, 200);
