@@ -51,7 +51,7 @@ struct SparseDecodeCall {
   int64_t code_bytes;   // within the codec's limits; what is there is not trusted
   void* values;         // the decoded ones; or float32 sums that these are added to
   int64_t count;
-  int32_t* status;      // 1 when this is not a valid encoding, and `values` holds anything; else as it was
+  int32_t* status;      // made 1 when this is not a valid encoding, and `values` holds anything
   void* workspace;
 };
 

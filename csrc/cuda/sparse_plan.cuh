@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <string>
 
 #include "common/dtype.h"
@@ -24,13 +23,12 @@ inline constexpr double kSampleSpread = 3;
 // The words of a dtype that sparse codecs have kernels for.
 struct FloatWords {
   uint32_t infinity, nan;
-  float greatest;
 };
 inline FloatWords WordsOf(DType dtype) {
   switch (dtype) {
-    case DType::kFloat16: return {0x7c00, 0x7e00, 65504};
-    case DType::kBFloat16: return {0x7f80, 0x7fc0, 0x1.fep127f};
-    default: return {0x7f800000, 0x7fc00000, std::numeric_limits<float>::max()};
+    case DType::kFloat16: return {0x7c00, 0x7e00};
+    case DType::kBFloat16: return {0x7f80, 0x7fc0};
+    default: return {0x7f800000, 0x7fc00000};
   }
 }
 
@@ -94,14 +92,6 @@ template <typename F>
 Status WithWords(DType dtype, F&& f) {
   return IsHalf(dtype) ? f(TypeTag<BFloat16>{}) : f(TypeTag<float>{});
 }
-template <typename F>
-Status WithSparseValues(DType dtype, F&& f) {
-  switch (dtype) {
-    case DType::kFloat16: return f(TypeTag<Float16>{});
-    case DType::kBFloat16: return f(TypeTag<BFloat16>{});
-    default: return f(TypeTag<float>{});
-  }
-}
 
 inline int64_t SparseTiles(int64_t count) { return CeilDiv(count, kTileValues); }
 
@@ -126,12 +116,11 @@ Status DispatchSparseEncode(const SparseEncodeCall& call, Launch launch) {
   const SparseRates rates = RatesOf(codec, call.count);
   const bool exact = codec.format == SparseFormat::kTopK;
   const int64_t most = exact ? rates.kept : sparse::MostValues(codec.density, call.count);
-  const FloatWords words = WordsOf(call.dtype);
   const SelectJob select = {
       .values = static_cast<const std::byte*>(call.values),
       .alignment = Alignment(call.values),
       .count = call.count,
-      .infinity = words.infinity,
+      .infinity = WordsOf(call.dtype).infinity,
       .sample_rank = static_cast<uint32_t>(rates.sample_rank),
       .kept = static_cast<uint32_t>(rates.kept),
       .most = static_cast<uint32_t>(most),
@@ -151,10 +140,11 @@ Status DispatchSparseEncode(const SparseEncodeCall& call, Launch launch) {
   });
   if (!status.ok()) return status;
   if (codec.format == SparseFormat::kRandomK) {
-    return WithSparseValues(call.dtype, [&]<typename T>(TypeTag<T>) {
+    return WithValues(call.dtype, [&]<typename T>(TypeTag<T>) {
       using Body = DrawValues<T>;
-      const DrawValuesJob job = {select,   call.code,      least,         call.key,
-                                 static_cast<uint64_t>(call.first), codec.unbiased, words.greatest};
+      const DrawValuesJob job = {
+          select,         call.code, least, call.key, static_cast<uint64_t>(call.first),
+          codec.unbiased, GreatestOf(call.dtype)};
       return launch(TypeTag<Body>{}, job, CeilDiv(rates.kept, int64_t{kThreads} * Body::kEach));
     });
   }
@@ -168,7 +158,7 @@ Status DispatchSparseEncode(const SparseEncodeCall& call, Launch launch) {
 template <bool kAdd, typename F>
 Status WithStored(DType dtype, F&& f) {
   if constexpr (kAdd) {
-    return WithSparseValues(dtype, [&](auto type) { return f(type, TypeTag<float>{}); });
+    return WithValues(dtype, [&](auto type) { return f(type, TypeTag<float>{}); });
   } else {
     return WithWords(dtype, [&](auto type) { return f(type, type); });
   }

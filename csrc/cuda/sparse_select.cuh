@@ -174,11 +174,11 @@ struct Items {
     }
   }
   JAXCCOMP_HOST_DEVICE uint32_t Word(int i) const { return LoadValue<T>(words, i); }
-  // f(first, word) for the items first + lane of a warp's lanes, a few loads under way at a time. Items that do
-  // not exist are 0.
+  // f(first, word) for 32 items after the other, of which a lane has first + lane, or 0 where there is
+  // none; a few loads are under way at a time.
   template <typename F>
   JAXCCOMP_DEVICE void ForEachWarp(int lane, F&& f) const {
-    constexpr int kBatch = 8;
+    constexpr int kBatch = 4;
     JAXCCOMP_NO_UNROLL
     for (int first = 0; first < length; first += kBatch * kWarp) {
       uint32_t batch[kBatch];

@@ -2,7 +2,7 @@
 // those on a GPU.
 #pragma once
 
-#include <cmath>
+#include <algorithm>
 #include <cstdlib>
 #include <random>
 #include <string>
@@ -48,13 +48,15 @@ inline Bytes SparseValues(SparseKind kind, DType dtype, int64_t count) {
   std::normal_distribution<float> normal;
   std::cauchy_distribution<float> cauchy;
   const float huge = dtype == DType::kFloat16 ? 65504 : 0x1.fep127f;
-  const float least = dtype == DType::kFloat16 ? 0x1p-24f : dtype == DType::kBFloat16 ? 0x1p-133f : 0x1p-149f;
+  const float least = dtype == DType::kFloat16    ? 0x1p-24f
+                      : dtype == DType::kBFloat16 ? 0x1p-133f
+                                                  : 0x1p-149f;
   Floats values(static_cast<size_t>(count));
   for (int64_t i = 0; i < count; ++i) {
     const float small = static_cast<float>(random() % 5) - 2;
     switch (kind) {
       case SparseKind::kGaussian: values[i] = normal(random); break;
-      case SparseKind::kHeavyTailed: values[i] = std::fmax(-huge, std::fmin(huge, cauchy(random))); break;
+      case SparseKind::kHeavyTailed: values[i] = std::clamp(cauchy(random), -huge, huge); break;
       case SparseKind::kConstant: values[i] = -1.5f; break;
       case SparseKind::kZero: values[i] = i % 2 ? -0.0f : 0.0f; break;
       case SparseKind::kFewNotZero: values[i] = random() % 1000 == 0 ? normal(random) : -0.0f; break;

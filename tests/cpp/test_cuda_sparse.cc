@@ -174,7 +174,8 @@ TEST(cuda_sparse_misled_samples) {
         const int64_t part = kCount >> 12, rest = kCount & 4095;
         for (int64_t i = 0; i < 4096; ++i) {
           const uint32_t place = static_cast<uint32_t>(i + 1) * sparse::kSampleStep;
-          seen[static_cast<size_t>(i * part + (i * rest >> 12) + (int64_t{place >> 16} * part >> 16))] = true;
+          const int64_t at = i * part + (i * rest >> 12) + (int64_t{place >> 16} * part >> 16);
+          seen[static_cast<size_t>(at)] = true;
         }
         for (int64_t i = 0; i < kCount; ++i) {
           if (seen[static_cast<size_t>(i)] == greater) values[i] *= 1000;
@@ -198,7 +199,9 @@ bool CheckVerdict(const SparseCase& c, DType dtype, const Bytes& code, int64_t c
   if (!CHECK_EQ(DecodedByKernels<false>(c, dtype, code, count, 0, &decoded), status.ok())) {
     return false;
   }
-  if (status.ok()) return CHECK(decoded == expected) && CHECK(SameSums(c, dtype, code, count, 0, expected));
+  if (status.ok()) {
+    return CHECK(decoded == expected) && CHECK(SameSums(c, dtype, code, count, 0, expected));
+  }
   Bytes sums(static_cast<size_t>(count) * 4);
   return CHECK(!DecodedByKernels<true>(c, dtype, code, count, 0, &sums));
 }
