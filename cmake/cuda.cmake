@@ -9,7 +9,8 @@ set(CUDA_KERNEL_SOURCES
     csrc/cuda/fixed_rate_encode.cu
     csrc/cuda/fixed_rate_sum.cu
     csrc/cuda/lossless.cu
-    csrc/cuda/nvcomp.cu)
+    csrc/cuda/nvcomp.cu
+    csrc/cuda/sparse.cu)
 # What needs CUDA's headers beside them; CUDA_LOGIC_SOURCES do not.
 set(CUDA_DEVICE_SOURCES
     csrc/cuda/library.cu
@@ -57,6 +58,6 @@ set_target_properties(jaxccomp_cuda PROPERTIES LINK_DEPENDS ${CUDA_EXPORTS})
 
 # Checks on a machine with a GPU.
 add_executable(jaxccomp_gpu_tests tests/gpu/main.cc tests/gpu/compute.cc tests/gpu/cuda_device.cc
-               tests/gpu/lossless.cc tests/gpu/nvcomp.cc tests/gpu/shared.cc)
+               tests/gpu/lossless.cc tests/gpu/nvcomp.cc tests/gpu/shared.cc tests/gpu/sparse.cc)
 target_include_directories(jaxccomp_gpu_tests PRIVATE tests/cpp tests/gpu)
 target_link_libraries(jaxccomp_gpu_tests PRIVATE jaxccomp_cuda jaxccomp_engine CUDA::cudart_static)

@@ -11,6 +11,7 @@
 #include "cuda/fixed_rate.h"
 #include "cuda/lossless.h"
 #include "cuda/nvcomp.h"
+#include "cuda/sparse.h"
 
 struct CUevent_st;   // what cudaEvent_t points to
 struct CUstream_st;
@@ -67,11 +68,16 @@ class CudaApi {
   virtual int SetZero(void* to, int64_t bytes, CUstream_st* stream) = 0;
 };
 
-// The kernels, as fixed_rate.h, lossless.h, nvcomp.h and compute.h describe them.
+// The kernels, as fixed_rate.h, sparse.h, lossless.h, nvcomp.h and compute.h describe them.
 struct KernelTable {
   decltype(&Encode) encode;
   decltype(&Decode) decode;
   decltype(&DecodeSum) decode_sum;
+  decltype(&SparseEncodeWorkspaceBytes) sparse_encode_workspace_bytes;
+  decltype(&SparseDecodeWorkspaceBytes) sparse_decode_workspace_bytes;
+  decltype(&SparseEncode) sparse_encode;
+  decltype(&SparseDecode) sparse_decode;
+  decltype(&SparseDecodeSum) sparse_decode_sum;
   decltype(&LosslessEncodeWorkspaceBytes) lossless_encode_workspace_bytes;
   decltype(&LosslessDecodeWorkspaceBytes) lossless_decode_workspace_bytes;
   decltype(&LosslessEncode) lossless_encode;

@@ -6,6 +6,7 @@
 
 #include "codec/registry.h"
 #include "cuda/formats.h"
+#include "cuda/sparse_formats.h"
 
 namespace jaxccomp::cuda {
 namespace {
@@ -27,13 +28,27 @@ std::optional<FixedRate> FindFixedRate(const CodecStage& stage) {
   return found;
 }
 
+std::optional<Sparse> FindSparse(const CodecStage& stage) {
+  const auto* const name =
+      std::find(std::begin(kSparseNames), std::end(kSparseNames), stage.row->name);
+  if (name == std::end(kSparseNames)) return std::nullopt;
+  Sparse found;
+  found.format = static_cast<SparseFormat>(name - kSparseNames);
+  found.density = stage.options.Number("density");
+  found.unbiased =
+      found.format == SparseFormat::kRandomK && stage.options.Text("unbiased") == "true";
+  return found;
+}
+
 }  // namespace
 
-int64_t Coding::FixedBytes(int64_t count) const {
-  return HeaderBytes(*fixed, count) + CodeBytes(*fixed, count);
+int64_t Coding::LossyBytes(DType dtype, int64_t count) const {
+  return sparse ? SparseMostBytes(*sparse, dtype, count)
+                : HeaderBytes(*fixed, count) + CodeBytes(*fixed, count);
 }
 
 Status Coding::CheckDType(DType dtype) const {
+  if (sparse) return CheckSparseDType(*sparse, dtype);
   return fixed ? cuda::CheckDType(*fixed, dtype) : Status::Ok();
 }
 
@@ -46,13 +61,16 @@ std::optional<Coding> FindCoding(const Codec& codec) {
   if (!stages.empty()) {
     coding.lossless = stages.back().row->name == "lossless";
     coding.nvcomp = nvcomp::ReadSpec(stages.back().options.spec());
-    if (coding.varies()) stages.pop_back();
+    if (coding.packs()) stages.pop_back();
   }
   if (stages.empty()) return coding;
   coding.fixed = FindFixedRate(stages[0]);
-  if (!coding.fixed || stages.size() > 1) return std::nullopt;
+  coding.sparse = FindSparse(stages[0]);
+  if (!coding.lossy() || stages.size() > 1) return std::nullopt;
   const auto first = LookupCodec(stages[0].options.spec());
   if (!first.ok()) return std::nullopt;
+  // The second stage's kernels have to be told how much there is.
+  if (coding.packs() && !(*first)->traits().fixed_rate) return std::nullopt;
   coding.between = (*first)->EncodedDType(DType::kFloat32);
   return coding;
 }

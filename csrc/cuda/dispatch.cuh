@@ -6,7 +6,6 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <string>
 
 #include "common/dtype.h"
@@ -19,16 +18,6 @@
 #include "cuda/onebit.cuh"
 
 namespace jaxccomp::cuda {
-
-// Calls f(TypeTag<T>{}) with the values' type, which CheckDType has passed.
-template <typename F>
-Status WithValues(DType dtype, F&& f) {
-  switch (dtype) {
-    case DType::kFloat16: return f(TypeTag<Float16>{});
-    case DType::kBFloat16: return f(TypeTag<BFloat16>{});
-    default: return f(TypeTag<float>{});
-  }
-}
 
 // Calls f(TypeTag<Coder>{}) with the coder of a format that coders.cuh has. Decoders are the same
 // however the values were rounded.
@@ -48,14 +37,6 @@ Status WithCoder(const FixedRate& codec, F&& f) {
 
 inline constexpr bool HasCoder(Format format) {
   return format != Format::kOneBit && RowOf(format).code_bits != 16;
-}
-
-inline float GreatestOf(DType dtype) {
-  switch (dtype) {
-    case DType::kFloat16: return 65504;
-    case DType::kBFloat16: return 0x1.fep127f;
-    default: return std::numeric_limits<float>::max();
-  }
 }
 
 inline Status CheckAligned(const FixedRate& codec, DType dtype, const void* values) {

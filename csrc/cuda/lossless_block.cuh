@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cuda/lossless_octet.cuh"
+#include "cuda/prefix_sum.cuh"
 
 namespace jaxccomp::cuda {
 
@@ -19,42 +20,10 @@ inline constexpr int kPad = 16;
 inline constexpr int kPlaneBytes = static_cast<int>(kBlockWords) + kPad;
 inline constexpr int kBitBytes = static_cast<int>(kBlockWords) / 8 + kPad;   // of one bit plane
 
-// Thread t has octets t, t + kThreads, ... so that neighbours lie next to each other. A count for
-// each of them, at most 8, is 16 bits of a uint64_t.
-struct Ranks {
-  uint32_t before[kOctets];   // what octets in front of each have counted
-  uint32_t total;
-};
-
-// `sums` has kWarps entries. The threads have met once when this returns; before `sums` is used
-// again they must have met once more.
+// Thread t has octets t, t + kThreads, ... so that neighbours lie next to each other.
+using Ranks = RowRanks<kOctets>;
 JAXCCOMP_DEVICE Ranks RankOctets(uint64_t counts, uint64_t* sums) {
-  uint64_t inclusive = counts;
-  JAXCCOMP_UNROLL
-  for (unsigned d = 1; d < 32; d *= 2) {
-    const uint64_t below = ShuffleUp(inclusive, d);
-    if (Lane() >= d) inclusive += below;
-  }
-  if (Lane() == 31) sums[Warp()] = inclusive;
-  Sync();
-  uint64_t warps = Lane() < kWarps ? sums[Lane()] : 0;
-  JAXCCOMP_UNROLL
-  for (unsigned d = 1; d < kWarps; d *= 2) {
-    const uint64_t below = ShuffleUp(warps, d);
-    if (Lane() >= d) warps += below;
-  }
-  const uint64_t all = Shuffle(warps, kWarps - 1);
-  const uint64_t earlier = Shuffle(warps, (Warp() + 31) & 31);
-  const uint64_t before = inclusive - counts + (Warp() == 0 ? 0 : earlier);
-  Ranks ranks;
-  uint32_t rows = 0;
-  JAXCCOMP_UNROLL
-  for (int j = 0; j < kOctets; ++j) {
-    ranks.before[j] = rows + (static_cast<uint32_t>(before >> (16 * j)) & 0xffff);
-    rows += static_cast<uint32_t>(all >> (16 * j)) & 0xffff;
-  }
-  ranks.total = rows;
-  return ranks;
+  return RankRows<kWarps, kOctets>(counts, sums);
 }
 
 // Copies between any addresses; nothing but `bytes` bytes is read or written. Most of the target is

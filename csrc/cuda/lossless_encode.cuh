@@ -3,6 +3,7 @@
 // Merrill and Garland 2016), and writes them there.
 #pragma once
 
+#include "cuda/look_back.cuh"
 #include "cuda/lossless_analyze.cuh"
 #include "cuda/lossless_block.cuh"
 
@@ -43,10 +44,6 @@ struct alignas(16) EncodeShared {
 template <Layout layout>
 inline constexpr int kEncodeSharedBytes =
     static_cast<int>(sizeof(EncodeShared)) + (kInShared<layout> ? kImageBytes<layout> : 0);
-
-// The segment's own size, or with all in front of it, in the two top bits.
-inline constexpr uint64_t kOwn = uint64_t{1} << 62, kInclusive = uint64_t{2} << 62;
-inline constexpr uint64_t kSizeMask = kOwn - 1;
 
 template <Layout layout>
 struct EncodeKernel {
@@ -154,7 +151,7 @@ struct EncodeKernel {
     const bool stored = shared.coded == 0 || coded_bytes >= 1 + value_bytes;
     const int total = stored ? 1 + value_bytes : coded_bytes;
     if (Warp() == 0) {
-      const uint64_t offset = LookBack(segment, static_cast<uint64_t>(total));
+      const uint64_t offset = LookBack(state, segment, static_cast<uint64_t>(total));
       if (Lane() == 0) shared.offset = offset;
     }
     Sync();
@@ -184,35 +181,6 @@ struct EncodeKernel {
     }
     out[0] = static_cast<uint8_t>(descriptor);
     out[1] = static_cast<uint8_t>(descriptor >> 8);
-  }
-
-  // By warp 0: the bytes of all segments in front.
-  JAXCCOMP_DEVICE uint64_t LookBack(int64_t segment, uint64_t own) const {
-    if (Lane() == 0) StoreRelease(state + segment, (segment == 0 ? kInclusive : kOwn) | own);
-    uint64_t before = 0;
-    for (int64_t at = segment - 1; at >= 0; at -= 32) {
-      const int64_t mine = at - Lane();
-      uint64_t seen;
-      int nearest;
-      for (;;) {
-        seen = mine >= 0 ? LoadAcquire(state + mine) : kInclusive;
-        const uint32_t inclusive = Ballot(seen >= kInclusive);
-        const uint32_t empty = Ballot(seen < kOwn);
-        nearest = inclusive == 0 ? 32 : TrailingZeros(inclusive);
-        if (empty == 0 || TrailingZeros(empty) > nearest) break;
-        Pause();
-      }
-      uint64_t sum = static_cast<int>(Lane()) <= nearest ? seen & kSizeMask : 0;
-      JAXCCOMP_UNROLL
-      for (unsigned d = 1; d < 32; d *= 2) {
-        const uint64_t below = ShuffleUp(sum, d);
-        if (Lane() >= d) sum += below;
-      }
-      before += Shuffle(sum, 31);
-      if (nearest < 32) break;
-    }
-    if (Lane() == 0 && segment > 0) StoreRelease(state + segment, kInclusive | (before + own));
-    return before;
   }
 
   // Block b to its place in memory: its raw planes and then the coded ones. Its part of the index

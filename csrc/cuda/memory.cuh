@@ -18,12 +18,12 @@ struct alignas(kBytes) Words {
 };
 
 // The greatest power of two, kVectorBytes at most, that divides an address.
-inline int Alignment(const void* at) {
+JAXCCOMP_HOST_DEVICE inline int Alignment(const void* at) {
   const auto address = reinterpret_cast<uintptr_t>(at) | kVectorBytes;
   return static_cast<int>(address & (0 - address));
 }
 
-inline int64_t CeilDiv(int64_t a, int64_t b) { return a / b + (a % b != 0); }
+JAXCCOMP_HOST_DEVICE inline int64_t CeilDiv(int64_t a, int64_t b) { return a / b + (a % b != 0); }
 
 // One access. On the host, where tests run the kernels, one that a GPU would refuse ends the test.
 template <typename T>

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 #if defined(__CUDACC__)
 #include <cuda_bf16.h>
@@ -16,6 +17,7 @@
 #include "common/dtype.h"
 #include "common/half.h"
 #include "common/host_device.h"
+#include "common/status.h"
 #include "cuda/memory.cuh"
 
 namespace jaxccomp::cuda {
@@ -149,6 +151,25 @@ template <typename T, bool kAdd>
 JAXCCOMP_HOST_DEVICE inline void PutValue(std::byte* values, int64_t index, uint32_t bits) {
   const uint32_t acc = kAdd ? LoadValue<T>(values, index) : 0;
   StoreValue<T>(values, index, Put<T, kAdd>(acc, bits));
+}
+
+// Calls f(TypeTag<T>{}) with the values' type, of those that have a Real.
+template <typename F>
+Status WithValues(DType dtype, F&& f) {
+  switch (dtype) {
+    case DType::kFloat16: return f(TypeTag<Float16>{});
+    case DType::kBFloat16: return f(TypeTag<BFloat16>{});
+    default: return f(TypeTag<float>{});
+  }
+}
+
+// The greatest finite value.
+inline float GreatestOf(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat16: return 65504;
+    case DType::kBFloat16: return 0x1.fep127f;
+    default: return std::numeric_limits<float>::max();
+  }
 }
 
 }  // namespace jaxccomp::cuda

@@ -10,6 +10,9 @@ namespace {
 constexpr int64_t kSmallCopyBytes = 64 << 10;
 constexpr int64_t kVerdictBytes = sizeof(int32_t);
 
+// How many of its stages may find that what has come is no code.
+int Verdicts(const Coding& coding) { return coding.packs() + coding.sparse.has_value(); }
+
 }  // namespace
 
 Machine::Machine(CudaApi* a, const KernelTable* k, std::string n)
@@ -124,7 +127,7 @@ Status Work::Expect(const Codec* codec, DType dtype, int64_t count, std::span<co
 Status Work::Fetch(std::vector<Incoming>* incoming) {
   std::vector<Device::CopyRun> runs;
   for (Incoming& one : *incoming) {
-    if (one.coding->varies()) judged_.push_back(one.codec->traits().spec);
+    for (int i = Verdicts(*one.coding); i > 0; --i) judged_.push_back(one.codec->traits().spec);
     if (machine_.shared.CanBeReadAt(one.code.data())) {
       one.at = one.code.data();
       continue;
@@ -140,10 +143,17 @@ Status Work::Fetch(std::vector<Incoming>* incoming) {
   if (!verdicts.ok()) return verdicts.status();
   verdicts_ = reinterpret_cast<int32_t*>(*verdicts);
   int32_t* next = verdicts_;
+  bool sparse = false;
   for (Incoming& one : *incoming) {
-    if (one.coding->varies()) one.verdict = next++;
+    if (one.coding->packs()) one.verdict = next++;
+    if (one.coding->sparse) one.sparse_verdict = next++;
+    sparse |= one.coding->sparse.has_value();
   }
-  return Status::Ok();
+  // Sparse codes are good until found bad; others get their verdict in any case.
+  if (!sparse) return Status::Ok();
+  return machine_.Check(
+      machine_.api.SetZero(verdicts_, std::ssize(judged_) * kVerdictBytes, stream_),
+      "clearing memory");
 }
 
 Status Work::FetchVerdicts() {

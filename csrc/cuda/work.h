@@ -1,8 +1,9 @@
 // What one computation of a CudaDevice puts on a stream, and what there is to look at when the device
 // has done it.
 //
-// Codes come from pinned memory in one copy and are decoded on the device. What has a fixed rate is
-// encoded there and copied out; what has no size until it is made is written where it belongs at once.
+// Codes come from pinned memory in one copy and are decoded on the device. What one stage makes, of a
+// size or a greatest size that is known, is encoded there and copied out; what "lossless" and nvCOMP
+// make is written where it belongs at once.
 // Parts use the same temporary memory one after the other.
 #pragma once
 
@@ -73,7 +74,9 @@ class Work {
     int64_t count;
     std::span<const std::byte> code;       // where it came
     const std::byte* at = nullptr;         // where it lies on the device, aligned to 16
-    int32_t* verdict = nullptr;            // of a coding that varies, on the device
+    // On the device: of a last stage that packs, and of a sparse first one.
+    int32_t* verdict = nullptr;
+    int32_t* sparse_verdict = nullptr;
   };
   Status Expect(const Codec* codec, DType dtype, int64_t count, std::span<const std::byte> code,
                 std::vector<Incoming>* incoming);
@@ -82,25 +85,33 @@ class Work {
   // When all has been decoded: brings the verdicts back.
   Status FetchVerdicts();
 
-  Status EncodeOne(const Device::EncodeRun& run, const Coding& coding, std::byte* fixed);
+  // With the code of the first stage at `lossy`, or temporarily where another one follows.
+  Status EncodeOne(const Device::EncodeRun& run, const Coding& coding, std::byte* lossy);
+  Status EncodeLossy(const Coding& coding, const void* values, const Device::EncodeRun& run,
+                     std::byte* code);
   Status PutChecksum(const Device::EncodeRun& run);
   Status ChecksumTo(const void* values, int64_t bytes, uint32_t* checksum);
   // By the coding's last stage.
-  Status EncodeVarying(const Coding& coding, DType dtype, int64_t count, const void* values,
-                       const void* ref, const Device::EncodeRun& run);
+  Status EncodePacked(const Coding& coding, DType dtype, int64_t count, const void* values,
+                      const void* ref, const Device::EncodeRun& run);
   Status EncodeLossless(DType dtype, int64_t count, const void* values, const void* ref,
                         const Device::EncodeRun& run);
   Status EncodeNvcomp(const nvcomp::Spec& spec, DType dtype, int64_t count, const void* values,
                       const Device::EncodeRun& run);
 
   Status DecodeTo(const Incoming& from, const void* ref, void* values);
-  Status DecodeVarying(const Incoming& from, DType dtype, int64_t count, const void* ref,
-                       void* values);
+  Status DecodePacked(const Incoming& from, DType dtype, int64_t count, const void* ref,
+                      void* values);
   Status DecodeLossless(const Incoming& from, DType dtype, int64_t count, const void* ref,
                         void* values);
   Status DecodeNvcomp(const Incoming& from, DType dtype, int64_t count, void* values);
-  // What the first stage made, which has a fixed rate.
-  Result<const std::byte*> FixedCode(const Incoming& from);
+  // What the first stage made, which there is, and the values of that.
+  Result<std::span<const std::byte>> LossyCode(const Incoming& from);
+  Status DecodeLossy(const Incoming& from, std::span<const std::byte> code, void* values);
+  // acc[i] = acc[i] + decoded[i], of a lossy coding.
+  Status AddDecoded(const Incoming& from, float* acc);
+  Result<SparseDecodeCall> SparseCall(const Incoming& from, std::span<const std::byte> code,
+                                      void* values);
   // The values on the device, temporarily.
   Result<const std::byte*> Decoded(const Incoming& from);
 

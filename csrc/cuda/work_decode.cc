@@ -43,14 +43,49 @@ Status Work::DecodeTo(const Incoming& from, const void* ref, void* values) {
                                 stream_);
   }
   if (coding.raw()) return CopyOne(values, from.at, std::ssize(from.code));
-  if (!coding.fixed) return DecodeVarying(from, from.dtype, from.count, ref, values);
-  Result<const std::byte*> code = FixedCode(from);
-  if (!code.ok()) return code.status();
-  return machine_.kernels.decode(*coding.fixed, from.dtype, *code, values, from.count, stream_);
+  if (!coding.lossy()) return DecodePacked(from, from.dtype, from.count, ref, values);
+  Result<std::span<const std::byte>> code = LossyCode(from);
+  return code.ok() ? DecodeLossy(from, *code, values) : code.status();
 }
 
-Status Work::DecodeVarying(const Incoming& from, DType dtype, int64_t count, const void* ref,
-                           void* values) {
+Status Work::DecodeLossy(const Incoming& from, std::span<const std::byte> code, void* values) {
+  if (from.coding->fixed) {
+    return machine_.kernels.decode(*from.coding->fixed, from.dtype, code.data(), values,
+                                   from.count, stream_);
+  }
+  Result<SparseDecodeCall> call = SparseCall(from, code, values);
+  return call.ok() ? machine_.kernels.sparse_decode(*call, stream_) : call.status();
+}
+
+Status Work::AddDecoded(const Incoming& from, float* acc) {
+  Result<std::span<const std::byte>> code = LossyCode(from);
+  if (!code.ok()) return code.status();
+  if (from.coding->fixed) {
+    return machine_.kernels.decode_sum(*from.coding->fixed, from.dtype, code->data(),
+                                       DType::kFloat32, acc, from.count, stream_);
+  }
+  Result<SparseDecodeCall> call = SparseCall(from, *code, acc);
+  return call.ok() ? machine_.kernels.sparse_decode_sum(*call, stream_) : call.status();
+}
+
+Result<SparseDecodeCall> Work::SparseCall(const Incoming& from, std::span<const std::byte> code,
+                                          void* values) {
+  const Sparse& sparse = *from.coding->sparse;
+  Result<std::byte*> workspace =
+      scratch_.Take(machine_.kernels.sparse_decode_workspace_bytes(sparse, from.count));
+  if (!workspace.ok()) return workspace.status();
+  return SparseDecodeCall{.codec = sparse,
+                          .dtype = from.dtype,
+                          .code = code.data(),
+                          .code_bytes = std::ssize(code),
+                          .values = values,
+                          .count = from.count,
+                          .status = from.sparse_verdict,
+                          .workspace = *workspace};
+}
+
+Status Work::DecodePacked(const Incoming& from, DType dtype, int64_t count, const void* ref,
+                          void* values) {
   return from.coding->nvcomp ? DecodeNvcomp(from, dtype, count, values)
                              : DecodeLossless(from, dtype, count, ref, values);
 }
@@ -97,18 +132,18 @@ Status Work::DecodeLossless(const Incoming& from, DType dtype, int64_t count, co
                         "decoding with 'lossless'");
 }
 
-Result<const std::byte*> Work::FixedCode(const Incoming& from) {
+Result<std::span<const std::byte>> Work::LossyCode(const Incoming& from) {
   const Coding& coding = *from.coding;
-  if (!coding.varies()) return from.at;
-  const int64_t bytes = coding.FixedBytes(from.count);
+  if (!coding.packs()) return std::span(from.at, from.code.size());
+  const int64_t bytes = coding.LossyBytes(from.dtype, from.count);
   Result<std::byte*> memory = scratch_.Take(bytes);
   if (!memory.ok()) return memory.status();
   const Scratch::Place place = scratch_.place();
   Status status =
-      DecodeVarying(from, coding.between, bytes / SizeBytes(coding.between), nullptr, *memory);
+      DecodePacked(from, coding.between, bytes / SizeBytes(coding.between), nullptr, *memory);
   if (!status.ok()) return status;
   scratch_.GoTo(place);
-  return static_cast<const std::byte*>(*memory);
+  return std::span<const std::byte>(*memory, static_cast<size_t>(bytes));
 }
 
 Result<const std::byte*> Work::Decoded(const Incoming& from) {
@@ -147,17 +182,15 @@ Status Work::Merge(ReduceOp op, int64_t divisor, std::span<const Device::MergeRu
 
 Status Work::MergeOne(const Device::MergeRun& run, ReduceOp op, int64_t divisor,
                       std::span<const Incoming> codes) {
-  const bool fixed = !codes.empty() && codes[0].coding->fixed.has_value();
-  if (fixed && IsHalf(run.dtype)) return MergeWide(run, op, divisor, codes);
+  const bool lossy = !codes.empty() && codes[0].coding->lossy();
+  if (lossy && IsHalf(run.dtype)) return MergeWide(run, op, divisor, codes);
   const bool pair =
       run.codec != nullptr && codes.size() == 1 && run.sources.size() == 2 && !IsHalf(run.dtype);
   const void* const beside =
       pair ? run.sources[run.sources[0].values == nullptr ? 1 : 0].values : nullptr;
-  if (pair && fixed && op == ReduceOp::kSum && beside == run.to) {
-    Result<const std::byte*> code = FixedCode(codes[0]);
-    if (!code.ok()) return code.status();
-    Status status = machine_.kernels.decode_sum(*codes[0].coding->fixed, run.dtype, *code,
-                                                run.dtype, run.to, run.count, stream_);
+  // The values are float32, as are all that a lossy coding has but halves.
+  if (pair && lossy && op == ReduceOp::kSum && beside == run.to) {
+    Status status = AddDecoded(codes[0], reinterpret_cast<float*>(run.to));
     if (!status.ok() || divisor <= 1) return status;
     return ReduceTo(run, op, divisor, std::span(&beside, 1));
   }
@@ -202,7 +235,8 @@ Status Work::MergeWide(const Device::MergeRun& run, ReduceOp op, int64_t divisor
                        std::span<const Incoming> codes) {
   if (run.count == 0) {   // what has come is looked at all the same
     for (const Incoming& code : codes) {
-      if (Result<const std::byte*> seen = FixedCode(code); !seen.ok()) return seen.status();
+      const Result<std::span<const std::byte>> seen = LossyCode(code);
+      if (!seen.ok()) return seen.status();
     }
     return Status::Ok();
   }
@@ -229,21 +263,13 @@ Status Work::MergeWide(const Device::MergeRun& run, ReduceOp op, int64_t divisor
 }
 
 Status Work::AddToWide(const Incoming& from, ReduceOp op, float* acc) {
-  Result<const std::byte*> code = FixedCode(from);
-  if (!code.ok()) return code.status();
-  const FixedRate& fixed = *from.coding->fixed;
-  if (op == ReduceOp::kSum) {
-    return machine_.kernels.decode_sum(fixed, from.dtype, *code, DType::kFloat32, acc, from.count,
-                                       stream_);
-  }
+  if (op == ReduceOp::kSum) return AddDecoded(from, acc);
   // -0 and a value are that value.
   Result<std::byte*> memory = scratch_.Take(from.count * static_cast<int64_t>(sizeof(float)));
   if (!memory.ok()) return memory.status();
   auto* const values = reinterpret_cast<float*>(*memory);
   if (Status status = FillFloats(values, -0.0f, from.count); !status.ok()) return status;
-  Status status = machine_.kernels.decode_sum(fixed, from.dtype, *code, DType::kFloat32, values,
-                                              from.count, stream_);
-  if (!status.ok()) return status;
+  if (Status status = AddDecoded(from, values); !status.ok()) return status;
   return machine_.kernels.merge_values(DType::kFloat32, values, op, DType::kFloat32, acc,
                                        from.count, stream_);
 }

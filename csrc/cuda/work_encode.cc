@@ -16,7 +16,7 @@ constexpr uint32_t kChecksumOfNothing = 0;
 Status Work::Encode(std::span<const Device::EncodeRun> runs) {
   std::vector<const Coding*> codings;
   std::vector<Device::CopyRun> out;   // to the codes' places
-  std::vector<std::byte*> fixed;      // where a fixed rate is coded to; null: right there
+  std::vector<std::byte*> lossy;      // where the only stage codes to; null: right there
   for (const Device::EncodeRun& run : runs) {
     const Coding* const coding = machine_.Find(run.codec);
     if (coding == nullptr) {
@@ -33,39 +33,39 @@ Status Work::Encode(std::span<const Device::EncodeRun> runs) {
                                           std::to_string(run.code.size())};
     }
     codings.push_back(coding);
-    fixed.push_back(nullptr);
-    if (coding->varies()) continue;
-    *run.code_bytes = coding->raw() ? raw_bytes : coding->FixedBytes(run.count);
+    lossy.push_back(nullptr);
+    if (coding->packs()) continue;
+    *run.code_bytes = coding->raw() ? raw_bytes : coding->LossyBytes(run.dtype, run.count);
     if (coding->raw() && run.ref == nullptr) {
       out.push_back({run.code.data(), run.values, raw_bytes});
       continue;
     }
     if (machine_.shared.CanBeReadAt(run.code.data())) {
-      fixed.back() = run.code.data();
+      lossy.back() = run.code.data();
       continue;
     }
     Result<std::byte*> memory = scratch_.Take(*run.code_bytes);
     if (!memory.ok()) return memory.status();
-    fixed.back() = *memory;
+    lossy.back() = *memory;
     out.push_back({run.code.data(), *memory, *run.code_bytes});
   }
   const Scratch::Place place = scratch_.place();
   for (size_t i = 0; i < runs.size(); ++i) {
     scratch_.GoTo(place);
-    Status status = EncodeOne(runs[i], *codings[i], fixed[i]);
+    Status status = EncodeOne(runs[i], *codings[i], lossy[i]);
     if (!status.ok()) return status;
   }
   return Copy(out);
 }
 
-Status Work::EncodeOne(const Device::EncodeRun& run, const Coding& coding, std::byte* fixed) {
+Status Work::EncodeOne(const Device::EncodeRun& run, const Coding& coding, std::byte* lossy) {
   const void* values = run.values;
   const void* ref = run.ref;
   if (ref != nullptr) {
     if (Status status = PutChecksum(run); !status.ok()) return status;
   }
   if (ref != nullptr && !coding.takes_reference()) {
-    std::byte* difference = fixed;
+    std::byte* difference = lossy;
     if (!coding.raw()) {
       Result<std::byte*> memory = scratch_.Take(run.count * SizeBytes(run.dtype));
       if (!memory.ok()) return memory.status();
@@ -80,22 +80,43 @@ Status Work::EncodeOne(const Device::EncodeRun& run, const Coding& coding, std::
     ref = nullptr;
   }
   if (coding.raw()) return Status::Ok();
-  if (!coding.fixed) return EncodeVarying(coding, run.dtype, run.count, values, ref, run);
-  const int64_t bytes = coding.FixedBytes(run.count);
-  if (coding.varies()) {
+  if (!coding.lossy()) return EncodePacked(coding, run.dtype, run.count, values, ref, run);
+  const int64_t bytes = coding.LossyBytes(run.dtype, run.count);
+  if (coding.packs()) {
     Result<std::byte*> memory = scratch_.Take(bytes);
     if (!memory.ok()) return memory.status();
-    fixed = *memory;
+    lossy = *memory;
   }
-  Status status = machine_.kernels.encode(*coding.fixed, run.dtype, values, run.count, fixed,
-                                          run.key, run.first, stream_);
-  if (!status.ok() || !coding.varies()) return status;
-  return EncodeVarying(coding, coding.between, bytes / SizeBytes(coding.between), fixed, nullptr,
-                       run);
+  Status status = EncodeLossy(coding, values, run, lossy);
+  if (!status.ok() || !coding.packs()) return status;
+  return EncodePacked(coding, coding.between, bytes / SizeBytes(coding.between), lossy, nullptr,
+                      run);
 }
 
-Status Work::EncodeVarying(const Coding& coding, DType dtype, int64_t count, const void* values,
-                           const void* ref, const Device::EncodeRun& run) {
+Status Work::EncodeLossy(const Coding& coding, const void* values, const Device::EncodeRun& run,
+                         std::byte* code) {
+  if (coding.fixed) {
+    return machine_.kernels.encode(*coding.fixed, run.dtype, values, run.count, code, run.key,
+                                   run.first, stream_);
+  }
+  Result<std::byte*> workspace = scratch_.Take(
+      machine_.kernels.sparse_encode_workspace_bytes(*coding.sparse, run.dtype, run.count));
+  if (!workspace.ok()) return workspace.status();
+  return machine_.kernels.sparse_encode(
+      {.codec = *coding.sparse,
+       .dtype = run.dtype,
+       .values = values,
+       .count = run.count,
+       .code = code,
+       .size = run.codec->traits().fixed_rate || coding.packs() ? nullptr : run.code_bytes,
+       .key = run.key,
+       .first = run.first,
+       .workspace = *workspace},
+      stream_);
+}
+
+Status Work::EncodePacked(const Coding& coding, DType dtype, int64_t count, const void* values,
+                          const void* ref, const Device::EncodeRun& run) {
   return coding.nvcomp ? EncodeNvcomp(*coding.nvcomp, dtype, count, values, run)
                        : EncodeLossless(dtype, count, values, ref, run);
 }

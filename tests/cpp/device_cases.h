@@ -57,7 +57,9 @@ inline Bytes Encoded(const Codec* codec, DType dtype, const Bytes& values, int64
 
 inline constexpr const char* kDeviceSpecs[] = {
     nullptr, "raw", "lossless", "int8:rounding=stochastic", "bf16", "fp16|lossless", "ternary",
-    "onebit", "int4|lossless", "fp8_e4m3:block=64", "tbq:threshold=0.5"};
+    "onebit", "int4|lossless", "fp8_e4m3:block=64", "tbq:threshold=0.5",
+    "topk:density=0.05", "dgc:density=0.1", "randomk:density=0.2,unbiased=true",
+    "topk:density=0.3|lossless"};
 inline constexpr DType kDeviceDTypes[] = {DType::kFloat32, DType::kBFloat16, DType::kFloat16,
                                           DType::kInt32};
 

@@ -231,10 +231,8 @@ inline std::vector<Exercise> EveryAlgorithm(int ranks) {
   return exercises;
 }
 
-// Some that the device runs.
-inline std::vector<const char*> Codecs(DeviceKind kind) {
-  return {"raw", "lossless", "int8:rounding=stochastic", "bf16|lossless",
-          kind == DeviceKind::kCuda ? "ternary" : "topk"};
-}
+// Some that devices run.
+inline constexpr const char* kExercisedCodecs[] = {
+    "raw", "lossless", "int8:rounding=stochastic", "bf16|lossless", "topk", "dgc:density=0.05"};
 
 }  // namespace jaxccomp::testing

@@ -165,6 +165,7 @@ cuda::KernelTable MakeCpuKernels() {
       DecodeLossless(here);
     }));
   };
+  UseCodecsOfSparse(&table);
   UseFakeNvcomp(&table);
   table.max_reduce_sources = [] { return 3; };
   table.reduce = &PutReduce;
@@ -240,6 +241,7 @@ const cuda::KernelTable& EmulatedKernels() {
   static const cuda::KernelTable table = [] {
     cuda::KernelTable made = MakeCpuKernels();
     UseBodiesOfFixedRate(&made);
+    UseBodiesOfSparse(&made);
     UseBodiesOfLossless(&made);
     return made;
   }();

@@ -46,8 +46,11 @@ inline std::mutex& EmulatorMutex() {
   return mutex;
 }
 
+// The CPU's codecs in place of kernels.
+void UseCodecsOfSparse(cuda::KernelTable* table);
 // Their own bodies in place of the CPU's codecs.
 void UseBodiesOfFixedRate(cuda::KernelTable* table);
+void UseBodiesOfSparse(cuda::KernelTable* table);
 void UseBodiesOfLossless(cuda::KernelTable* table);
 // fake_cuda_nvcomp.h
 void UseFakeNvcomp(cuda::KernelTable* table);

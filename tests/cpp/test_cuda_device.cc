@@ -6,6 +6,7 @@
 #include "cuda/coding.h"
 #include "device_cases.h"
 #include "fake_cuda_rig.h"
+#include "sparse_cases.h"
 
 namespace jaxccomp {
 namespace {
@@ -21,7 +22,8 @@ TEST(cuda_device_knows_the_codecs) {
     CHECK_EQ(coding->fixed->stochastic, c.codec.stochastic);
     CHECK_EQ(coding->fixed->threshold, c.codec.threshold);
     for (int64_t count : {0, 1, 1000}) {
-      CHECK_EQ(coding->FixedBytes(count), FindCodec(c.spec).MaxEncodedBytes(DType::kFloat32, count));
+      CHECK_EQ(coding->LossyBytes(DType::kFloat32, count),
+               FindCodec(c.spec).MaxEncodedBytes(DType::kFloat32, count));
     }
   }
   CHECK_EQ(cuda::FindCoding(FindCodec("int8"))->fixed->block, 32);
@@ -30,7 +32,21 @@ TEST(cuda_device_knows_the_codecs) {
   CHECK(cuda::FindCoding(FindCodec("lossless"))->takes_reference());
   CHECK(cuda::FindCoding(FindCodec("bf16|lossless"))->between == DType::kBFloat16);
   CHECK(cuda::FindCoding(FindCodec("int8|lossless"))->between == DType::kUInt8);
-  for (const char* spec : {"topk", "lossless|lossless", "randomk|lossless"}) {
+  for (const SparseCase& c : SparseCases({"0.25", "1e-6"})) {
+    const auto coding = cuda::FindCoding(FindCodec(c.spec));
+    if (!CHECK(coding.has_value() && coding->sparse.has_value() && !coding->fixed)) continue;
+    CHECK(coding->sparse->format == c.codec.format);
+    CHECK_EQ(coding->sparse->density, c.codec.density);
+    CHECK_EQ(coding->sparse->unbiased, c.codec.unbiased);
+    CHECK(!coding->exact() && !coding->packs() && !coding->takes_reference());
+    CHECK_EQ(coding->LossyBytes(DType::kFloat16, 1000),
+             FindCodec(c.spec).MaxEncodedBytes(DType::kFloat16, 1000));
+    CHECK(coding->CheckDType(DType::kBFloat16).ok());
+    CHECK_EQ(coding->CheckDType(DType::kFloat64).code(), Code::kUnimplemented);
+  }
+  CHECK(cuda::FindCoding(FindCodec("randomk|lossless"))->between == DType::kUInt8);
+  // What has no size until it is made comes first.
+  for (const char* spec : {"lossless|lossless", "dgc|lossless"}) {
     CHECK(!cuda::FindCoding(FindCodec(spec)).has_value());
   }
 }
@@ -64,7 +80,8 @@ TEST(cuda_device_tells_of_bytes_that_are_no_code) {
     FakeCudaRig rig(*kernels);
     constexpr int64_t kCount = 3000;
     const Bytes values = Numbers(DType::kFloat32, kCount, 1);
-    for (const char* spec : {"lossless", "int8|lossless"}) {
+    for (const char* spec : {"lossless", "int8|lossless", "topk", "dgc", "randomk",
+                             "topk|lossless"}) {
       Bytes code = Encoded(Find(spec), DType::kFloat32, values, kCount);
       code[0] ^= std::byte{0xff};   // the version
       std::byte* const to = rig.Values(values);

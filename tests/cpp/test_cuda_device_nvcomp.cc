@@ -42,19 +42,19 @@ TEST(cuda_device_knows_nvcomps_codecs) {
   CHECK(alone->nvcomp->format == nvcomp::Format::kBitcomp);
   CHECK_EQ(alone->nvcomp->chunk_bytes, 131072);
   CHECK_EQ(alone->nvcomp->algorithm, 1);
-  CHECK(alone->varies() && alone->exact() && !alone->takes_reference() && alone->decoding_waits());
+  CHECK(alone->packs() && alone->exact() && !alone->takes_reference() && alone->decoding_waits());
   const auto second = cuda::FindCoding(*HostNvcomp("bf16|nvcomp.ans"));
   if (!CHECK(second && second->nvcomp && second->fixed)) return;
   CHECK(second->LastDType(DType::kFloat32) == DType::kBFloat16);
   CHECK(!second->decoding_waits() && !second->exact());
-  CHECK(!cuda::FindCoding(*HostNvcomp("topk|nvcomp.ans")).has_value());
+  CHECK(!cuda::FindCoding(*HostNvcomp("dgc|nvcomp.ans")).has_value());
 
   FakeCudaDevice tested;
   Device& device = tested.device();
   CHECK(device.Runs(*HostNvcomp("nvcomp.ans"), DType::kComplex128));
   CHECK(device.Runs(*HostNvcomp("int8|nvcomp.ans"), DType::kFloat32));
   CHECK(!device.Runs(*HostNvcomp("int8|nvcomp.ans"), DType::kFloat64));
-  CHECK(!device.Runs(*HostNvcomp("topk|nvcomp.ans"), DType::kFloat32));
+  CHECK(!device.Runs(*HostNvcomp("dgc|nvcomp.ans"), DType::kFloat32));
   CHECK(!device.Runs(FindCodec("int8"), DType::kFloat64));
 }
 

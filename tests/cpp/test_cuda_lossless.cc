@@ -12,6 +12,7 @@
 #include "codec/lossless/decode.h"
 #include "codec/lossless/encode.h"
 #include "cuda/lossless_plan.cuh"
+#include "guarded.h"
 #include "lossless_grid.h"
 #include "lossless_values.h"
 
@@ -21,35 +22,8 @@ namespace {
 using lossless::Layout;
 using Bytes = std::vector<std::byte>;
 using Random = std::mt19937_64;
+using testing::Guarded;
 using testing::Kind;
-
-constexpr std::byte kGuard{0x5a};
-constexpr int64_t kGuardBytes = 72;
-
-// Memory of so many bytes at an address that is `offset` past a multiple of 64, guarded on both
-// sides.
-class Guarded {
- public:
-  explicit Guarded(int64_t bytes, int64_t offset = 0)
-      : bytes_(bytes), all_(bytes + 2 * kGuardBytes + 128, kGuard) {
-    const auto base = reinterpret_cast<uintptr_t>(all_.data());
-    at_ = all_.data() + ((base + kGuardBytes + 63) / 64 * 64 - base) + offset;
-  }
-  std::byte* data() { return at_; }
-  Bytes Values() const { return {at_, at_ + bytes_}; }
-  bool Intact() const {
-    const std::byte* const end = all_.data() + all_.size();
-    const auto guard = [](std::byte b) { return b == kGuard; };
-    return std::all_of(all_.data(), const_cast<const std::byte*>(at_), guard) &&
-           std::all_of(const_cast<const std::byte*>(at_) + bytes_, end, guard);
-  }
-  void Fill(const Bytes& from) { std::copy(from.begin(), from.end(), at_); }
-
- private:
-  int64_t bytes_;
-  Bytes all_;
-  std::byte* at_;
-};
 
 int64_t WordBytes(Layout layout) { return lossless::Info(layout).word_bytes; }
 

@@ -294,7 +294,7 @@ DEVICE_TEST(device_refuses_what_it_cannot_do) {
   DeviceTeam on(kind, Style::kProcesses, 2, Place::kDevice);
   const bool cuda = kind == DeviceKind::kCuda;
   // What a codec does not have travels as it is; what it has needs its kernels.
-  OpSpec spec = Allreduce(100, cuda ? "topk" : "ternary"), plain = spec;
+  OpSpec spec = Allreduce(100, cuda ? "dgc|lossless" : "ternary"), plain = spec;
   spec.shapes = "float32[100]";
   Team::Program program = on.team->Compile({plain, spec});
   on.team->OnRanks([&](int rank) {
@@ -308,7 +308,7 @@ DEVICE_TEST(device_refuses_what_it_cannot_do) {
                          .refs = {}};
     const Status status = on.Run(rank, program.At(rank, 1), &arrays, 1);
     CHECK(status.code() == Code::kUnimplemented || status.code() == Code::kAborted);
-    const char* const wanted = cuda ? "codec 'topk' of float32 does not run on cuda:0"
+    const char* const wanted = cuda ? "codec 'dgc|lossless' of float32 does not run on cuda:0"
                                     : "codec 'ternary' of float32 does not run on fake:0";
     CHECK(status.message().find(wanted) != std::string::npos);
   });

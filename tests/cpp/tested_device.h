@@ -40,7 +40,7 @@ class TestedDevice {
 enum class DeviceKind { kFake, kCuda };
 // Whether the calling thread has a device of that kind as its current GPU.
 bool HasCurrent(DeviceKind kind);
-// The codecs that it does not run: "ternary", and "topk".
+// The codecs that it does not run: "ternary", and "dgc|lossless".
 std::shared_ptr<TestedDevice> MakeDevice(DeviceKind kind, uint32_t seed, int streams,
                                          int longest_delay_us);
 

@@ -29,7 +29,7 @@ import ranks
 NO_DEVICE = ranks.NO_DEVICE
 SECONDS = 540
 # What the sanitizers run: they slow kernels down a hundredfold.
-SANITIZED = ("int8", "onebit", "compute", "lossless")
+SANITIZED = ("int8", "onebit", "compute", "lossless", "topk:density=0.01")
 # Left to a script of the time that it is given, so that it ends by itself.
 _MARGIN_SECONDS = 5
 

@@ -23,6 +23,7 @@
 #include "lossless.h"
 #include "nvcomp.h"
 #include "shared.h"
+#include "sparse.h"
 
 namespace jaxccomp {
 namespace {
@@ -229,6 +230,7 @@ int Main(std::string_view what, std::string_view filter) {
     if (filter != "nvcomp") equal &= CompareCaptured(stream);
     if (shows_compute) equal &= CompareCompute(stream);
     if (shows_lossless) equal &= CompareLossless(stream);
+    equal &= CompareSparse(stream, filter);
     if (shows_device) equal &= CompareDevice();
     if (shows_device) equal &= CompareShared();
     if (shows_nvcomp) equal &= CompareNvcomp(stream);
@@ -238,6 +240,7 @@ int Main(std::string_view what, std::string_view filter) {
     each([&](const FixedRateCase& c, DType dtype) { measurement.Run(c, dtype); });
     if (shows_compute) MeasureCompute(stream, measurement.copy_rate());
     if (shows_lossless) MeasureLossless(stream);
+    MeasureSparse(stream, measurement.copy_rate(), filter);
     if (shows_nvcomp) MeasureNvcomp(stream, MeasureLossless(stream));
   }
   return equal && FailedChecks() == 0 ? 0 : 1;

@@ -33,7 +33,7 @@ IMPLEMENTATIONS = {
     "codec/nvcomp": {"csrc/codec", "csrc/cuda"},
     "codec/quantize": {"csrc/codec"},
     "codec/sign": {"csrc/codec"},
-    "codec/sparse": {"csrc/codec"},
+    "codec/sparse": {"csrc/codec", "csrc/cuda"},
 }
 
 # Python's layers, lowest first: a module imports from lower layers, and from its own.

@@ -11,13 +11,10 @@
 
 namespace jaxccomp::sparse {
 
-// Values are cut into sub-blocks of so many, in which 16 bits say where a value is.
-inline constexpr int64_t kSubBlock = 65536;
-
 struct Kernels {
   const char* name;
   // Writes the offsets of the words whose magnitude is at least `threshold`, which is positive, and
-  // returns how many those are. At most kSubBlock words; `offsets` has room for as many.
+  // returns how many those are. At most 65536 words, a sub-block; `offsets` has room for as many.
   int64_t (*above2)(const std::byte* src, int64_t count, uint16_t threshold, uint16_t* offsets);
   int64_t (*above4)(const std::byte* src, int64_t count, uint32_t threshold, uint16_t* offsets);
   int64_t (*above8)(const std::byte* src, int64_t count, uint64_t threshold, uint16_t* offsets);

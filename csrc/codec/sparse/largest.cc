@@ -110,8 +110,7 @@ class TopK final : public SparseCodec {
   int64_t MaxEncodedBytes(DType dtype, int64_t count) const override {
     if (CheckedBytes(count, 2 * SizeBytes(DType::kComplex128)) < 0) return -1;
     if (count == 0) return 0;
-    return 1 + SubBlockCount(count) * sizeof(uint32_t) +
-           Kept(count) * (sizeof(uint16_t) + SizeBytes(dtype));
+    return TableBytes(kFlagBytes, count, Kept(count), SizeBytes(dtype));
   }
 
  protected:
@@ -207,12 +206,11 @@ class Dgc final : public SparseCodec {
   }
 
  private:
-  int64_t Most(int64_t count) const { return std::min(count, 2 * Kept(count)); }
+  int64_t Most(int64_t count) const { return MostValues(density(), count); }
 
   static int64_t EncodedBytes(DType dtype, int64_t count, int64_t kept) {
     if (count == 0) return 0;
-    return 1 + sizeof(uint64_t) + SubBlockCount(count) * sizeof(uint32_t) +
-           kept * (sizeof(uint16_t) + SizeBytes(dtype));
+    return TableBytes(kFlagBytes + kNumberBytes, count, kept, SizeBytes(dtype));
   }
 };
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "codec/random.h"
-#include "codec/sparse/kernels.h"
+#include "codec/sparse/layout.h"
 #include "codec/sparse/words.h"
 
 namespace jaxccomp::sparse {

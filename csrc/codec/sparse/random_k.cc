@@ -6,13 +6,12 @@
 #include <limits>
 #include <memory>
 
+#include "codec/sparse/kernels.h"
 #include "codec/sparse/sparse_codec.h"
 #include "common/half.h"
 
 namespace jaxccomp::sparse {
 namespace {
-
-constexpr int64_t kKeyBytes = 24;
 
 // The product, or the largest finite value where that overflows.
 uint32_t ScaledFloat(float value, float factor, float most) {
@@ -57,7 +56,7 @@ class RandomK final : public SparseCodec {
 
   int64_t MaxEncodedBytes(DType dtype, int64_t count) const override {
     if (CheckedBytes(count, 2 * SizeBytes(DType::kComplex128)) < 0) return -1;
-    return count == 0 ? 0 : 1 + kKeyBytes + Kept(count) * SizeBytes(dtype);
+    return count == 0 ? 0 : kFlagBytes + kKeyBytes + Kept(count) * SizeBytes(dtype);
   }
 
  protected:
@@ -72,7 +71,7 @@ class RandomK final : public SparseCodec {
       Store(context.key.tensor, dst + 9);
       Store(context.key.rank, dst + 13);
       Store(context.first, dst + 17);
-      std::byte* to = dst + 1 + kKeyBytes;
+      std::byte* to = dst + kFlagBytes + kKeyBytes;
       DrawnPositions positions(context.key, context.first, count, kept);
       for (int64_t j = 0; j < kept; ++j) {
         auto word = Load<Word>(from + positions.Next() * sizeof(Word));

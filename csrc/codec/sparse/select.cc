@@ -1,15 +1,12 @@
 #include "codec/sparse/select.h"
 
 #include <algorithm>
-#include <cmath>
 
+#include "codec/sparse/kernels.h"
 #include "codec/sparse/words.h"
 
 namespace jaxccomp::sparse {
 namespace {
-
-constexpr int kSampleBits = 12;
-constexpr int64_t kSample = int64_t{1} << kSampleBits;
 
 // Uses of the workspace.
 struct Magnitudes {};
@@ -55,7 +52,7 @@ void Sample(const std::byte* src, int64_t count, Word* sample) {
   uint32_t place = 0;
   for (int64_t i = 0; i < kSample; ++i) {
     const int64_t begin = i * part + (i * rest >> kSampleBits);
-    place += 2654435769;   // 2^32 / the golden ratio
+    place += kSampleStep;
     const int64_t at = begin + static_cast<int64_t>(uint64_t{place >> 16} * part >> 16);
     sample[i] = MagnitudeOf(Load<Word>(src + at * sizeof(Word)));
   }
@@ -67,21 +64,16 @@ template <typename Word>
 Word GuessThreshold(const std::byte* src, int64_t count, int64_t wanted, double spread, Word most,
                     Workspace& workspace) {
   auto* sample = reinterpret_cast<Word*>(workspace.Bytes<Magnitudes>(kSample * sizeof(Word)));
-  int64_t rank = wanted, size = count;
+  const int64_t rank = SampleRank(count, wanted, spread);
+  if (rank == 0) return 1;
   if (count <= kSample) {
     for (int64_t i = 0; i < count; ++i) {
       sample[i] = MagnitudeOf(Load<Word>(src + i * sizeof(Word)));
     }
   } else {
-    size = kSample;
-    const double mean = static_cast<double>(kSample) * static_cast<double>(wanted) /
-                        static_cast<double>(count);
-    const double above = std::ceil(mean + spread * std::sqrt(mean) + spread);
-    if (above >= static_cast<double>(kSample)) return 1;
-    rank = std::max<int64_t>(1, static_cast<int64_t>(above));
     Sample(src, count, sample);
   }
-  return std::clamp<Word>(SelectLargest(sample, size, rank).magnitude, 1, most);
+  return std::clamp<Word>(SelectLargest(sample, std::min(count, kSample), rank).magnitude, 1, most);
 }
 
 template <typename Word>

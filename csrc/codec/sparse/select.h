@@ -5,12 +5,10 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "codec/sparse/kernels.h"
+#include "codec/sparse/layout.h"
 #include "codec/workspace.h"
 
 namespace jaxccomp::sparse {
-
-inline int64_t SubBlockCount(int64_t count) { return (count + kSubBlock - 1) / kSubBlock; }
 
 // A magnitude that about `wanted` of the chunk's values reach, at least 1. More of them do, almost
 // surely if `spread` is 3, by this number of standard deviations. It is exact for chunks no longer

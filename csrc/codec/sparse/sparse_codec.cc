@@ -1,15 +1,12 @@
 #include "codec/sparse/sparse_codec.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
 #include "codec/merge.h"
 
 namespace jaxccomp::sparse {
 namespace {
-
-constexpr std::byte kNonFinite{1};
 
 template <typename Word, typename Positions>
 void Scatter(Positions positions, const std::byte* values, int64_t kept, std::byte* dst) {
@@ -50,14 +47,6 @@ void MergeConstant(Word word, DType dtype, ReduceOp op, DType acc_dtype, std::by
 }
 
 }  // namespace
-
-int64_t SparseCodec::Kept(int64_t count) const {
-  if (count == 0) return 0;
-  const double wanted = std::ceil(density_ * static_cast<double>(count));
-  // `count` itself need not be a double.
-  if (wanted >= static_cast<double>(count)) return count;
-  return std::max<int64_t>(1, static_cast<int64_t>(wanted));
-}
 
 int64_t SparseCodec::EncodeNonFinite(std::byte* dst, int64_t bytes) {
   std::memset(dst, 0, bytes);

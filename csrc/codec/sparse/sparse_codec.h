@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "codec/registry.h"
+#include "codec/sparse/layout.h"
 #include "codec/sparse/positions.h"
 
 namespace jaxccomp::sparse {
@@ -29,11 +30,10 @@ class SparseCodec : public Codec {
 
   double density() const { return density_; }
   // How many of `count` values travel.
-  int64_t Kept(int64_t count) const;
+  int64_t Kept(int64_t count) const { return KeptValues(density_, count); }
 
   // A chunk that has values that are not finite: `bytes` bytes, none of which has a value.
   static int64_t EncodeNonFinite(std::byte* dst, int64_t bytes);
-  static constexpr std::byte kFinite{0};
 
   // What follows the first byte of a finite chunk.
   struct Payload {
