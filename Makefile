@@ -29,6 +29,9 @@ export JAXCCOMP_MPI_TESTS ?= $(CURDIR)/build/$(VENV)/libjaxccomp_mpi_tests.so
 # A CUDA library that needs no GPU, which some tests have the engine open.
 export JAXCCOMP_FAKE_CUDA ?= $(CURDIR)/build/$(VENV)/libjaxccomp_fake_cuda.so
 
+# NCCL's meeting over jax.distributed's store, which processes of some tests load.
+export JAXCCOMP_STORE_TESTS ?= $(CURDIR)/build/$(VENV)/libjaxccomp_store_tests.so
+
 .PHONY: demo install test test-cpp test-unit test-spmd test-mpi test-openmpi test-newest-unit \
 	test-newest-mpi test-newest-spmd fuzz cuda cuda-wheel cuda-report gpu-check gpu-module gpu-bundle \
 	lint clean

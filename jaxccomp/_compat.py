@@ -16,7 +16,7 @@ from typing import Any
 import jax
 import numpy as np
 from jax._src import config as jax_config
-from jax._src import core, dispatch, effects, source_info_util
+from jax._src import core, dispatch, distributed, effects, source_info_util
 from jax._src.interpreters import ad, batching, mlir, pxla
 from jax._src.lax import parallel
 from jax._src.lib.mlir import ir
@@ -178,6 +178,28 @@ def axis_effects(axes: Sequence[AxisName], name: str) -> set[Any]:
     """Checks that the axes exist and may be communicated over, and returns their effects."""
     parallel._check_axis_names(tuple(axes), name)
     return {core.NamedAxisEffect(axis) for axis in axes}
+
+
+# --- jax.distributed --------------------------------------------------------------------------
+
+
+def distributed_client() -> Any:
+    """The client of jax.distributed's key-value store; None before jax.distributed.initialize()."""
+    return distributed.global_state.client
+
+
+def stored(client: Any, key: str, seconds: float) -> bytes | None:
+    """The value of a key of that store, waited for so long; None when nobody has set it then.
+
+    Raises:
+      jax.errors.JaxRuntimeError: when the store cannot be reached.
+    """
+    try:
+        return client.blocking_key_value_get_bytes(key, max(int(seconds * 1000), 1))
+    except jax.errors.JaxRuntimeError as error:
+        if "DEADLINE_EXCEEDED" in str(error).split(":", 1)[0]:
+            return None
+        raise
 
 
 # --- lowering ---------------------------------------------------------------------------------

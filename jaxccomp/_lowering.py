@@ -162,7 +162,7 @@ def _reaches(platform: Platform, call: Call, groups: list[list[Any]] | None) -> 
         reason = f"the mesh's devices are not those of platform {platform.name!r} that are here"
     elif any(len(group) != call.size for group in groups):
         reason = f"its groups differ in size ({[len(group) for group in groups]})"
-    elif _crosses_processes(groups) and comm.why_unreachable():
+    elif call.backend != "nccl" and _crosses_processes(groups) and comm.why_unreachable():
         reason = comm.why_unreachable()
     else:
         return True

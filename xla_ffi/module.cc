@@ -16,6 +16,7 @@
 #include "nccl/backend.h"
 #include "nccl_handlers.h"
 #include "schedules.h"
+#include "store.h"
 #include "runtime/engine.h"
 #include "transport/mpi/mpi_transport.h"
 
@@ -89,7 +90,8 @@ py::dict Describe() {
   }
   py::list transports;
   transports.append("local");
-  if (Engine::Find() != nullptr && Engine::Find()->HasRemote()) transports.append("mpi");
+  const std::string remote = Engine::Find() != nullptr ? Engine::Find()->RemoteName() : "";
+  if (!remote.empty()) transports.append(remote);
   py::dict all;
   all["transports"] = transports;
   all["algorithms"] = algorithms;
@@ -161,6 +163,7 @@ PYBIND11_MODULE(_core, m) {
   DefineCodecs(m);
   DefineGpus(m);
   DefineSchedules(m);
+  DefineStore(m);
   m.def("stats", &GetStats);
   m.def("start_trace", [] { Engine::Get().StartTrace(); });
   m.def("stop_trace", &StopTrace);

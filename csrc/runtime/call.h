@@ -15,6 +15,7 @@ namespace jaxccomp {
 class Device;
 
 struct OpSpec {
+  static constexpr int64_t kMeetingTag = -1;   // below all tags of programs
   Collective collective = Collective::kBarrier;
   ReduceOp reduce_op = ReduceOp::kSum;
   bool mean = false;
@@ -44,6 +45,8 @@ struct OpSpec {
     return collective == Collective::kSend || collective == Collective::kBarrier ||
            collective == Collective::kRaggedAlltoall;
   }
+  // Whether ranks only meet by it, to go on without the engine.
+  bool OnlyMeets() const { return nccl || tag == kMeetingTag; }
   bool VariableCounts() const { return !counts.empty(); }
   // Hash of all that must agree between the ranks of the operation.
   uint64_t Signature() const;

@@ -32,6 +32,8 @@ class Wire {
 
   void SetRemote(std::unique_ptr<Transport> remote) { remote_ = std::move(remote); }
   bool HasRemote() const { return remote_ != nullptr; }
+  // What leads to other processes; null when nothing does.
+  const Transport* remote() const { return remote_.get(); }
   int process() const { return process_; }
 
   // Null when nothing leads to that process.

@@ -27,6 +27,7 @@ CUDA_CONTRACT = "cuda/library.h"
 IMPLEMENTATIONS = {
     "transport/local": {"csrc/runtime"},
     "transport/mpi": {"xla_ffi"},
+    "transport/store": {"xla_ffi"},
     "codec/cast": {"csrc/codec"},
     "codec/library": {"csrc/codec", "csrc/codec/nvcomp"},
     "codec/lossless": {"csrc/codec", "csrc/cuda"},
@@ -50,6 +51,7 @@ LAYERS = (
         "_dispatched",
         "_loans",
         "_roll",
+        "_store",
         "_unseen",
     },
     {"_codec_specs", "comm"},
