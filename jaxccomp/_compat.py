@@ -224,6 +224,16 @@ def replica_groups(
     return groups
 
 
+def mesh_places(ctx: Any, groups: Sequence[Sequence[Any]]) -> list[int]:
+    """Where the devices of ``groups``, one group after the other, lie in the program's mesh.
+
+    Those are the numbers by which XLA knows them in the program.
+    """
+    mesh = ctx.module_context.axis_context.mesh
+    place = {device: i for i, device in enumerate(mesh.devices.flat)}
+    return [place[device] for group in groups for device in group]
+
+
 def device_count(ctx: Any) -> int:
     """How many devices the program being lowered runs on."""
     context = ctx.module_context.axis_context

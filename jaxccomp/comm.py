@@ -172,6 +172,8 @@ class _World:
         self.unreachable = ""  # why the engine cannot move values to the other processes
         self.no_loans: list[str] = []  # by process: why it lends this one no memory of its GPUs
         self.no_cuda = ""  # why the engine is not used on GPUs, if another process is the reason
+        # Why NCCL's communicators along axes are not XLA's.
+        self.own_communicators = "the engine is not there"
         self._known: dict[str, tuple[int, ...]] = {}
         self._serials: dict[str, dict[Any, int]] = {}
 
@@ -330,6 +332,14 @@ def why_no_cuda() -> str:
     return _joined().no_cuda or _cuda.why_missing()
 
 
+def why_own_communicators() -> str:
+    """Why ``backend="nccl"`` makes communicators of its own along axes; empty when it uses XLA's.
+
+    Alike on all ranks, but for the words. The option nccl_communicator asks for XLA's.
+    """
+    return _joined().own_communicators
+
+
 def all_have_cuda() -> bool:
     """Whether the engine's CUDA library is there for all processes of JAX's programs.
 
@@ -436,6 +446,7 @@ def _tell_engine(state: _World, distributed: bool, timeout_seconds: float) -> No
     core.set_devices(devices)
     _cuda.tell_engine()
     state.no_cuda = _roll.who_lacks_cuda(table)
+    state.own_communicators = _roll.why_own_communicators(table)
     core.set_hosts(hosts)
     if any(row.lends for row in table) and not state.unreachable:
         state.no_loans = _loans.agree(core, share, state.process)

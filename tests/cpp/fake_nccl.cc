@@ -43,6 +43,7 @@ std::condition_variable changed;
 FakeNcclHooks hooks;
 int64_t version = 22707, fail_init_of_rank = -1, fail_async_after = -1, ranks_per_gpu = 1;
 bool joins_alone = false;
+int64_t made = 0, aborted = 0;
 std::string last_id;   // that a communicator was made with
 std::map<int, bool> gpu_busy;
 std::atomic<int64_t> spinning{0};
@@ -329,6 +330,14 @@ EXPORT void fake_nccl_set(int setting, int64_t value) {
   }
 }
 
+EXPORT int64_t fake_nccl_made() {
+  std::lock_guard lock(mutex);
+  return made;
+}
+EXPORT int64_t fake_nccl_aborted() {
+  std::lock_guard lock(mutex);
+  return aborted;
+}
 EXPORT const char* fake_nccl_last_id() { return last_id.c_str(); }
 
 EXPORT int ncclGetVersion(int* out) {
@@ -352,6 +361,7 @@ EXPORT int ncclCommInitRankConfig(void** out, int ranks, UniqueId id, int rank, 
   team->ranks = ranks;
   team->joined += joins_alone ? ranks : 1;
   last_id = id.bytes;
+  ++made;
   auto* comm = new Comm;
   comm->team = team;
   comm->rank = rank;
@@ -388,10 +398,21 @@ EXPORT int ncclCommAbort(void* handle) {
   auto* const comm = static_cast<Comm*>(handle);
   std::unique_lock lock(mutex);
   comm->aborted = true;
+  ++aborted;
   comm->running -= static_cast<int>(comm->background.size());
   comm->background.clear();
   changed.notify_all();
   return kSuccess;   // its memory stays: launches that no stream has come to still name it
+}
+EXPORT int ncclCommCount(void* handle, int* count) {
+  std::lock_guard lock(mutex);
+  *count = static_cast<Comm*>(handle)->team->ranks;
+  return kSuccess;
+}
+EXPORT int ncclCommUserRank(void* handle, int* rank) {
+  std::lock_guard lock(mutex);
+  *rank = static_cast<Comm*>(handle)->rank;
+  return kSuccess;
 }
 EXPORT int ncclCommFinalize(void*) { return kSuccess; }
 EXPORT int ncclCommDestroy(void* handle) {

@@ -47,6 +47,7 @@ LAYERS = (
         "_mpi",
         "_compat",
         "_platforms",
+        "_borrowing",
         "_cuda",
         "_dispatched",
         "_loans",
