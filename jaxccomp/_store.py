@@ -11,6 +11,7 @@ come in its order.
 
 from __future__ import annotations
 
+import queue
 import threading
 import time
 import zlib
@@ -18,16 +19,17 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
 
+import jax
 import numpy as np
 
 from jaxccomp import _compat, errors
 from jaxccomp._version import __version__
 
 _PREFIX = "jaxccomp"
-# So long one question to the store takes at most where nothing comes.
-_PATIENCE_SECONDS = 1.0
+# So long the store is asked at once where nothing comes. A letter is there when it comes.
+_PATIENCE_SECONDS = 10.0
 # A letter that has a number and does not come for so many questions has lost its sender.
-_LOST_AFTER = 10
+_LOST_AFTER = 3
 
 
 class Store:
@@ -46,6 +48,8 @@ class Store:
         self._shared: dict[str, int] = {}  # how often, by name
         self._threads: list[threading.Thread] = []
         self._ends = False
+        # How many milliseconds to wait for the others' end; None: not at all.
+        self._parting: queue.SimpleQueue[int | None] = queue.SimpleQueue()
 
     # --- rows ---------------------------------------------------------------------------------
 
@@ -104,7 +108,8 @@ class Store:
 
     def carry(self, mailbox: Any) -> None:
         """Starts to carry the engine's letters, until its mailbox is closed."""
-        for work in (self._send, self._receive):
+        # All start here: Python 3.12 lets none start when a program ends.
+        for work in (self._send, self._receive, self._part):
             thread = threading.Thread(
                 target=self._until_the_store_fails,
                 args=(work, mailbox),
@@ -117,25 +122,25 @@ class Store:
     def stop(self) -> None:
         """Waits for the threads, once the engine has been shut down."""
         for thread in self._threads:
-            thread.join(2 * _PATIENCE_SECONDS)
+            thread.join(2.0)  # they end at once, unless the store does not answer
 
     def _until_the_store_fails(self, work: Any, mailbox: Any) -> None:
         try:
             work(mailbox)
         except Exception as error:  # noqa: BLE001 - whatever it is, the engine has to know
-            if not self._ends:
-                mailbox.fail(f"the store of jax.distributed does not answer: {error}")
+            mailbox.fail(f"the store of jax.distributed does not answer: {error}")
 
     def _send(self, mailbox: Any) -> None:
         try:
             while (letter := mailbox.take()) is not None:
                 process, text = letter
                 if process == mailbox.PARTING:
-                    self._part(mailbox, int(text))
+                    self._parting.put(int(text))
                 else:
                     self._put(process, text)
         finally:
             self._ends = True
+            self._parting.put(None)
         self._put(self._process, b"")  # so that nobody waits for another one
 
     def _put(self, process: int, text: bytes) -> None:
@@ -162,20 +167,19 @@ class Store:
             number, vain = number + 1, 0
 
     def _count(self, folder: str) -> int:
-        found = _compat.stored(self._client, f"{folder}/count", 1e-3)
+        found = _compat.stored(self._client, f"{folder}/count", 1.0)
         return int(found) if found is not None and found.isdigit() else 0
 
-    def _part(self, mailbox: Any, milliseconds: int) -> None:
+    def _part(self, mailbox: Any) -> None:
         """Tells the mailbox when all processes have come to their end; letters go on meanwhile."""
-
-        def wait() -> None:
-            try:
-                self._client.wait_at_barrier(f"{_PREFIX}/end", milliseconds)
-            except Exception:  # noqa: BLE001 - others were lost or take longer: nobody waits on
-                pass
-            mailbox.end_parting()
-
-        threading.Thread(target=wait, name="jaxccomp_part", daemon=True).start()
+        milliseconds = self._parting.get()
+        if milliseconds is None:
+            return
+        try:
+            self._client.wait_at_barrier(f"{_PREFIX}/end", milliseconds)
+        except jax.errors.JaxRuntimeError:
+            pass  # others were lost, or take longer: nobody waits any more
+        mailbox.end_parting()
 
 
 def _unreadable(process: int) -> str:

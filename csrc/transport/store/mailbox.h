@@ -2,7 +2,6 @@
 // talk to the store. Thread-safe.
 #pragma once
 
-#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
