@@ -29,6 +29,9 @@ export JAXCCOMP_MPI_TESTS ?= $(CURDIR)/build/$(VENV)/libjaxccomp_mpi_tests.so
 # A CUDA library that needs no GPU, which some tests have the engine open.
 export JAXCCOMP_FAKE_CUDA ?= $(CURDIR)/build/$(VENV)/libjaxccomp_fake_cuda.so
 
+# NCCL's meeting over jax.distributed's store, which processes of some tests load.
+export JAXCCOMP_STORE_TESTS ?= $(CURDIR)/build/$(VENV)/libjaxccomp_store_tests.so
+
 .PHONY: demo install test test-cpp test-unit test-spmd test-mpi test-openmpi test-newest-unit \
 	test-newest-mpi test-newest-spmd fuzz cuda cuda-wheel cuda-report gpu-check gpu-module gpu-bundle \
 	lint clean
@@ -39,9 +42,9 @@ demo: install
 install: $(VENV)/.installed
 
 # The whole suite. What keeps one core busy goes side by side with another such part; what runs
-# several processes goes alone.
+# several processes goes alone. Some tests in C++ need the headers of the newest JAX.
 SIDE_BY_SIDE := $(MAKE) --no-print-directory -j2 -Otarget
-test: test-cpp
+test: $(if $(PYTHON312),$(VENV_NEWEST)/.installed) test-cpp
 	$(SIDE_BY_SIDE) test-unit test-newest-unit
 	$(MAKE) --no-print-directory test-newest-mpi test-openmpi test-mpi
 	$(SIDE_BY_SIDE) test-spmd test-newest-spmd
@@ -52,6 +55,8 @@ LIBZFP = JAXCCOMP_LIBZFP="$$(ls $(CURDIR)/$(VENV)/lib/python*/site-packages/zfpy
 test-cpp: build/$(VENV)/.tests
 	$(SIDE_BY_SIDE) test-cpp-half-1 test-cpp-half-2
 	build/$(VENV)/jaxccomp_ffi_tests
+	@if test -x build/$(VENV)/jaxccomp_xla_tests; then build/$(VENV)/jaxccomp_xla_tests; \
+		else echo "jaxccomp_xla_tests: left out, no jaxlib 0.11 or newer is here"; fi
 
 test-cpp-half-%: build/$(VENV)/.tests
 	$(LIBZFP) build/$(VENV)/jaxccomp_tests $*/2
@@ -101,19 +106,27 @@ fuzz: $(VENV)/.installed
 	$(LIBZFP) build/fuzz/jaxccomp_fuzzer -set_cover_merge=1 -use_counters=0 -max_len=4096 build/fuzz/kept $(CORPUS) build/fuzz/found
 	rm -f $(CORPUS)/* && cp build/fuzz/kept/* $(CORPUS)/ && du -sh $(CORPUS)
 
-# libjaxccomp_cuda.so, and the program that checks it on a GPU. Need nvcc, a C++20 compiler and cmake.
+# The headers of the newest jaxlib that is here, for libjaxccomp_xla.so (cmake/xla.cmake), which is
+# left out where that is older than 0.11.
+XLA_INCLUDE ?= $(shell for p in $(VENV_NEWEST)/bin/python $(PYTHON) $(VENV)/bin/python; do \
+	d=$$("$$p" -c "import importlib.util as u; print(u.find_spec('jaxlib').submodule_search_locations[0])" \
+	2>/dev/null)/include; test -f "$$d/xla/ffi/api/collectives_c_api.h" && echo "$$d" && break; done)
+
+# libjaxccomp_cuda.so, libjaxccomp_xla.so, and the program that checks the first on a GPU. Need nvcc, a
+# C++20 compiler and cmake.
 BUILD_CUDA := build/cuda
 cuda:
 	cmake -S . -B $(BUILD_CUDA) -DCMAKE_BUILD_TYPE=Release -DJAXCCOMP_BUILD_CUDA=ON \
-		-DJAXCCOMP_BUILD_MODULE=OFF
-	cmake --build $(BUILD_CUDA) -j2 --target jaxccomp_cuda jaxccomp_gpu_tests
+		-DJAXCCOMP_BUILD_MODULE=OFF -DJAXCCOMP_XLA_INCLUDE="$(XLA_INCLUDE)"
+	cmake --build $(BUILD_CUDA) -j2 --target jaxccomp_gpu_libraries jaxccomp_gpu_tests
 
 # The wheel that brings libjaxccomp_cuda.so, for the CUDA of the nvcc that is found.
 NVCC := nvcc
 CUDA_MAJOR = $(shell $(NVCC) --version 2>/dev/null | sed -n 's/.*release \([0-9]*\)\..*/\1/p')
 VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' jaxccomp/_version.py)
 CUDA_PACKAGE = build/cuda$(CUDA_MAJOR)-package
-FILL_IN = sed -e 's/@CUDA@/$(CUDA_MAJOR)/g' -e 's/@VERSION@/$(VERSION)/g' -e 's,@SOURCE@,$(CURDIR),g'
+FILL_IN = sed -e 's/@CUDA@/$(CUDA_MAJOR)/g' -e 's/@VERSION@/$(VERSION)/g' -e 's,@SOURCE@,$(CURDIR),g' \
+	-e 's,@XLA_INCLUDE@,$(XLA_INCLUDE),g'
 cuda-wheel: $(VENV)/.tools
 	@test -n "$(CUDA_MAJOR)" || { echo "cuda-wheel: nvcc is needed (name it with NVCC=...)"; exit 1; }
 	rm -rf $(CUDA_PACKAGE) $(WHEELS)/cuda
@@ -147,8 +160,8 @@ BUNDLE := build/gpu
 gpu-bundle: $(VENV_NEWEST)/.installed
 	cmake -S . -B $(BUNDLE)-objects -DCMAKE_BUILD_TYPE=Release -DJAXCCOMP_BUILD_CUDA=ON \
 		-DJAXCCOMP_BUILD_MODULE=OFF -DCMAKE_CUDA_ARCHITECTURES=90-real \
-		-DCMAKE_BUILD_RPATH_USE_ORIGIN=ON
-	cmake --build $(BUNDLE)-objects -j2 --target jaxccomp_cuda jaxccomp_gpu_tests
+		-DCMAKE_BUILD_RPATH_USE_ORIGIN=ON -DJAXCCOMP_XLA_INCLUDE="$(XLA_INCLUDE)"
+	cmake --build $(BUNDLE)-objects -j2 --target jaxccomp_gpu_libraries jaxccomp_gpu_tests
 	$(VENV_NEWEST)/bin/python tests/gpu/bundle.py $(BUNDLE) $(BUNDLE)-objects \
 		"$$(echo $(WHEELS)/$(VENV_NEWEST)/*.whl)" $(BUNDLE_OPTIONS)
 
@@ -200,7 +213,8 @@ $(VENV)/.installed: $(SOURCES) $(VENV)/.tools
 
 build/$(VENV)/.tests: $(VENV)/.installed $(wildcard tests/cpp/* tests/ffi/* tests/fuzz/*.*)
 	export PATH="$(CURDIR)/$(VENV)/bin:$$PATH" && \
-		cmake -DJAXCCOMP_BUILD_TESTS=ON build/$(VENV) && cmake --build build/$(VENV)
+		cmake -DJAXCCOMP_BUILD_TESTS=ON -DJAXCCOMP_XLA_INCLUDE="$(XLA_INCLUDE)" build/$(VENV) && \
+		cmake --build build/$(VENV)
 	touch $@
 
 # The binary under test with Open MPI is the one that MPICH is tested with.

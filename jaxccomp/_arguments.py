@@ -70,7 +70,7 @@ def make_call(
                 f'{collective}: backend="xla" communicates along an axis; give axis_name=, or '
                 'leave backend="auto" to communicate between processes.'
             )
-        comm = comm_lib.resolve(comm)
+        comm = comm_lib.resolve(comm, only_meets=backend == "nccl")
         axes: tuple[Hashable, ...] = ()
         groups, size = None, comm.size
     else:

@@ -16,7 +16,7 @@ from typing import Any
 import jax
 import numpy as np
 from jax._src import config as jax_config
-from jax._src import core, dispatch, effects, source_info_util
+from jax._src import core, dispatch, distributed, effects, source_info_util
 from jax._src.interpreters import ad, batching, mlir, pxla
 from jax._src.lax import parallel
 from jax._src.lib.mlir import ir
@@ -180,6 +180,28 @@ def axis_effects(axes: Sequence[AxisName], name: str) -> set[Any]:
     return {core.NamedAxisEffect(axis) for axis in axes}
 
 
+# --- jax.distributed --------------------------------------------------------------------------
+
+
+def distributed_client() -> Any:
+    """The client of jax.distributed's key-value store; None before jax.distributed.initialize()."""
+    return distributed.global_state.client
+
+
+def stored(client: Any, key: str, seconds: float) -> bytes | None:
+    """The value of a key of that store, waited for so long; None when nobody has set it then.
+
+    Raises:
+      jax.errors.JaxRuntimeError: when the store cannot be reached.
+    """
+    try:
+        return client.blocking_key_value_get_bytes(key, max(int(seconds * 1000), 1))
+    except jax.errors.JaxRuntimeError as error:
+        if "DEADLINE_EXCEEDED" in str(error).split(":", 1)[0]:
+            return None
+        raise
+
+
 # --- lowering ---------------------------------------------------------------------------------
 
 
@@ -200,6 +222,16 @@ def replica_groups(
     if index_groups is not None:
         groups = [[group[i] for i in indices] for group in groups for indices in index_groups]
     return groups
+
+
+def mesh_places(ctx: Any, groups: Sequence[Sequence[Any]]) -> list[int]:
+    """Where the devices of ``groups``, one group after the other, lie in the program's mesh.
+
+    Those are the numbers by which XLA knows them in the program.
+    """
+    mesh = ctx.module_context.axis_context.mesh
+    place = {device: i for i, device in enumerate(mesh.devices.flat)}
+    return [place[device] for group in groups for device in group]
 
 
 def device_count(ctx: Any) -> int:

@@ -43,13 +43,18 @@ def lower(ctx: Any, *operands: Any, call: Call) -> Any:
         return _compat.lower_traced(
             ctx, lambda *xs: _xla.run(call, xs, find), operands, ordered=call.ordered
         )
-    target = _registry.target(platform, "nccl" if call.backend == "nccl" else "native")
+    mover = "nccl" if call.backend == "nccl" else "native"
+    places: dict[str, Any] = {}
+    if groups and mover == "nccl" and not _why_own_communicator(ctx):
+        mover, places = "nccl_xla", {"places": _compat.mesh_places(ctx, groups)}
+    target = _registry.target(platform, mover)
     numbers = [platform.number(device.id) for group in groups or [] for device in group]
     return _compat.lower_ffi(
         ctx,
         target,
         operands,
         _attributes(call, numbers)
+        | places
         | {
             "shapes": _shapes(ctx, call),
             "site": _compat.call_site_number(ctx, call.comm or (call.axes, call.groups)),
@@ -139,6 +144,13 @@ def _platform_of_nccl(ctx: Any, call: Call) -> Platform:
     return CUDA
 
 
+def _why_own_communicator(ctx: Any) -> str:
+    """Why NCCL's communicator of a call along axes is not XLA's; empty when it is."""
+    if _compat.is_partly_automatic(ctx):
+        return "XLA still partitions the program along other axes of the mesh"
+    return comm.why_own_communicators()
+
+
 def _check_codec_on_cuda(ctx: Any, call: Call) -> None:
     sent, _ = split_references(call, ctx.avals_in)
     dtypes = dict.fromkeys(aval.dtype.name for aval in sent if hasattr(aval, "dtype"))
@@ -162,7 +174,7 @@ def _reaches(platform: Platform, call: Call, groups: list[list[Any]] | None) -> 
         reason = f"the mesh's devices are not those of platform {platform.name!r} that are here"
     elif any(len(group) != call.size for group in groups):
         reason = f"its groups differ in size ({[len(group) for group in groups]})"
-    elif _crosses_processes(groups) and comm.why_unreachable():
+    elif call.backend != "nccl" and _crosses_processes(groups) and comm.why_unreachable():
         reason = comm.why_unreachable()
     else:
         return True

@@ -17,6 +17,7 @@ from jaxccomp._platforms import Platform
 _NAMES = {
     "native": ("jaxccomp_collective", "jaxccomp_call_site"),
     "nccl": ("jaxccomp_nccl_collective", "jaxccomp_nccl_call_site"),
+    "nccl_xla": ("jaxccomp_nccl_xla_collective", "jaxccomp_nccl_xla_call_site"),
 }
 _COMPILED = "/jax/core/compile/backend_compile_duration"
 
@@ -25,7 +26,7 @@ _registered: set[tuple[Platform, str]] = set()
 
 
 def target(platform: Platform, backend: str = "native") -> str:
-    """The FFI target of ``backend``, "native" or "nccl".
+    """The FFI target of ``backend``: "native", "nccl", or "nccl_xla" on XLA's communicators.
 
     Joins the world, registers type and target, and follows XLA's compilations.
 
@@ -41,7 +42,7 @@ def target(platform: Platform, backend: str = "native") -> str:
     with _lock:
         if (platform, backend) in _registered:
             return name
-        row = core.registrations()["nccl" if backend == "nccl" else platform.name]
+        row = core.registrations()[platform.name if backend == "native" else backend]
         jax.ffi.register_ffi_type(state_type, row["state_type"], platform=platform.xla)
         jax.ffi.register_ffi_target(name, row["stages"], platform=platform.xla)
         if not _registered:

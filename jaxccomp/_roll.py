@@ -9,7 +9,10 @@ from typing import NamedTuple
 
 import jax
 
-from jaxccomp import _cuda, _platforms, config, errors
+from jaxccomp import _borrowing, _cuda, _platforms, config, errors
+
+# Its own; XLA's; its own, as it cannot use XLA's.
+_OWN, _XLA, _CANNOT = range(3)
 
 
 class Row(NamedTuple):
@@ -23,6 +26,7 @@ class Row(NamedTuple):
     lends: int = 0  # 1: it has GPUs, and messages may stay in their memory
     device_mpi: int = 0  # 1: MPI may move messages from and to memory of GPUs
     gpus: int = 0  # how many the engine uses there
+    borrows: int = _OWN  # NCCL's communicators along axes, of _OWN, _XLA and _CANNOT
 
 
 def call(share: Callable[[Row], Sequence[Sequence[int]]], open_mpi: bool) -> list[Row]:
@@ -48,6 +52,7 @@ def call(share: Callable[[Row], Sequence[Sequence[int]]], open_mpi: bool) -> lis
         int(usable > 0 and config.get("device_ipc_bytes") > 0),
         int(config.get("device_mpi_bytes") > 0),
         usable,
+        _OWN if not _borrowing.asks() else _CANNOT if _borrowing.why_not_here() else _XLA,
     )
     rows = [Row(*map(int, each)) for each in share(own)]
     if len({row.unit_bytes for row in rows}) > 1:
@@ -78,6 +83,20 @@ def who_lacks_cuda(rows: Sequence[Row]) -> str:
         f"rank {', '.join(map(str, lacking))} of the world cannot use its GPUs with it ({where}: "
         f"{_cuda.why_missing() or '`python -m jaxccomp doctor` there says why'})"
     )
+
+
+def why_own_communicators(rows: Sequence[Row]) -> str:
+    """Why NCCL's communicators along axes are jaxccomp's own; empty when they are XLA's."""
+    asking = [rank for rank, row in enumerate(rows) if row.borrows != _OWN]
+    if not asking:
+        return 'the option nccl_communicator is "own"'
+    if len(asking) < len(rows):
+        return f'the option nccl_communicator is "xla" on ranks {asking} alone'
+    lacking = [rank for rank, row in enumerate(rows) if row.borrows == _CANNOT]
+    if not lacking:
+        return ""
+    why = _borrowing.why_not_here() or "`python -m jaxccomp doctor` there says why"
+    return f"rank {', '.join(map(str, lacking))} of the world cannot use XLA's: {why}"
 
 
 def processes(rows: Sequence[Row], rank: int, distributed: bool, mpi: bool) -> dict[int, int]:

@@ -13,11 +13,13 @@ import hashlib
 import sys
 import threading
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import jax
 
 from jaxccomp import (
+    _compat,
     _cuda,
     _device_mpi,
     _dispatched,
@@ -27,6 +29,7 @@ from jaxccomp import (
     _platforms,
     _roll,
     _shared_gpus,
+    _store,
     _unseen,
     config,
     errors,
@@ -163,43 +166,41 @@ class _World:
     def __init__(self, process: int, processes: int, mpi: Any = None, comms: Sequence[Any] = ()):
         self.process = process
         self.processes = processes
+        self.store: _store.Store | None = None  # where processes meet without MPI
         self.mpi = mpi  # mpi4py's MPI module, when joined
         # Duplicates of COMM_WORLD: one for the engine, whose thread receives whatever arrives
         # there, and one for the Python side.
         self.engine_comm, self.exchange = comms or (None, None)
-        self.unreachable = ""  # why the engine cannot reach the other processes
+        self.unreachable = ""  # why the engine cannot move values to the other processes
         self.no_loans: list[str] = []  # by process: why it lends this one no memory of its GPUs
         self.no_device_mpi: list[str] = []  # by process: why MPI moves no memory of GPUs there
         self.no_cuda = ""  # why the engine is not used on GPUs, if another process is the reason
+        # Why NCCL's communicators along axes are not XLA's.
+        self.own_communicators = "the engine is not there"
         self._known: dict[str, tuple[int, ...]] = {}
         self._serials: dict[str, dict[Any, int]] = {}
 
     def share(self, comm: Communicator, row: tuple[int, int]) -> list[tuple[int, ...]]:
         if comm.size == 1:
             return [row]
-        self.require_reach()
-        rows = _mpi.share(
-            self.exchange,
-            comm.processes,
-            comm.rank,
-            comm.name,
-            row,
-            config.get("init_timeout_seconds"),
-        )
+        timeout_seconds = config.get("init_timeout_seconds")
+        rows = self._share(comm.processes, comm.rank, comm.name, row, timeout_seconds)
         return [tuple(map(int, each)) for each in rows]
 
-    def share_with_all(self, row: Sequence[int]) -> Sequence[Sequence[int]]:
+    def share_with_all(self, timeout_seconds: float, row: Sequence[int]) -> Sequence[Sequence[int]]:
         """All processes' rows; called by all together."""
-        if self.mpi is None or self.processes == 1:
-            return [row] * self.processes
-        return _mpi.share(
-            self.exchange,
-            tuple(range(self.processes)),
-            self.process,
-            _WORLD,
-            row,
-            config.get("init_timeout_seconds"),
-        )
+        if self.processes == 1:
+            return [row]
+        everybody = tuple(range(self.processes))
+        return self._share(everybody, self.process, _WORLD, row, timeout_seconds)
+
+    def _share(
+        self, members: Sequence[int], rank: int, name: str, row: Sequence[int], timeout: float
+    ) -> Sequence[Sequence[int]]:
+        if self.store is not None:
+            return self.store.share(members, rank, name, row, timeout)
+        self.require_reach()
+        return _mpi.share(self.exchange, members, rank, name, row, timeout)
 
     def serial(self, name: str, table: list[tuple[int, ...]]) -> int:
         seen = self._serials.setdefault(name, {})
@@ -248,8 +249,10 @@ def is_initialized() -> bool:
 def init(*, mpi: str | None = None, timeout_seconds: float | None = None) -> Communicator:
     """Joins the processes that are there; called by all of them, in any number of threads.
 
-    Under ``jax.distributed`` and MPI both, ranks are those of the MPI world. Call it after
-    ``jax.distributed.initialize``, since it starts JAX's backend. A second call returns at once.
+    Under ``jax.distributed`` and MPI both, ranks are those of the MPI world. Under
+    ``jax.distributed`` alone processes meet over its key-value store, and values travel by
+    ``backend="nccl"`` or ``"xla"`` only. Call it after ``jax.distributed.initialize``, since it
+    starts JAX's backend. A second call returns at once.
 
     Args:
       mpi: "auto" joins MPI under an MPI launcher or when the program has initialised MPI;
@@ -262,7 +265,7 @@ def init(*, mpi: str | None = None, timeout_seconds: float | None = None) -> Com
 
     Raises:
       InitializationError: when processes are missing, or the launcher and mpi4py do not fit.
-      EngineUnavailableError: when there are other processes but no MPI to reach them.
+      EngineUnavailableError: when a launcher has started other processes but there is no MPI.
     """
     global _state
     with _lock:
@@ -282,12 +285,16 @@ def world() -> Communicator:
     return Communicator(_WORLD, tuple(range(state.processes)))
 
 
-def resolve(comm: Communicator | None = None) -> Communicator:
+def resolve(comm: Communicator | None = None, *, only_meets: bool = False) -> Communicator:
     """``comm``, or the world for None; checked, known to the engine, joined if need be.
+
+    Args:
+      comm: as operations take it.
+      only_meets: whether the engine lets the members meet and moves no values between them.
 
     Raises:
       CommunicatorError: for something else, or a communicator that this process is not in.
-      EngineUnavailableError: when the members cannot be reached.
+      EngineUnavailableError: when values are to reach the members, and cannot.
     """
     state = _joined()
     if comm is None:
@@ -303,13 +310,13 @@ def resolve(comm: Communicator | None = None) -> Communicator:
         )
     state.known(comm)
     _ = comm.rank  # raises for processes that are no members
-    if comm.size > 1:
+    if comm.size > 1 and not only_meets:
         state.require_reach()
     return comm
 
 
 def why_unreachable() -> str:
-    """Why the engine cannot reach the other processes; empty when it can or there are none."""
+    """Why the engine moves no values to other processes; empty when it does or there are none."""
     return _joined().unreachable
 
 
@@ -336,6 +343,14 @@ def why_no_device_mpi() -> list[str]:
 def why_no_cuda() -> str:
     """Why the engine cannot be used on GPUs; empty when it can. Alike on all ranks with GPUs."""
     return _joined().no_cuda or _cuda.why_missing()
+
+
+def why_own_communicators() -> str:
+    """Why ``backend="nccl"`` makes communicators of its own along axes; empty when it uses XLA's.
+
+    Alike on all ranks, but for the words. The option nccl_communicator asks for XLA's.
+    """
+    return _joined().own_communicators
 
 
 def all_have_cuda() -> bool:
@@ -365,7 +380,7 @@ def _join(mode: str, timeout_seconds: float) -> _World:
     else:
         state = _with_mpi(mpi, timeout_seconds)
     if _engine.available():
-        _tell_engine(state, distributed)
+        _tell_engine(state, distributed, timeout_seconds)
     return state
 
 
@@ -396,14 +411,16 @@ def _start_mpi(mode: str, distributed: bool) -> Any | None:
 def _without_mpi(distributed: bool) -> _World:
     if not distributed:
         return _World(0, 1)
-    state = _World(jax.process_index(), jax.process_count())
+    process, processes = jax.process_index(), jax.process_count()
+    state = _World(process, processes)
+    state.store = _store.Store(_compat.distributed_client(), process, processes)
     state.unreachable = (
-        f"jax.distributed has joined {jax.process_count()} processes, but the engine reaches "
-        "other processes through MPI and this one was not started by an MPI launcher (or mpi4py "
-        "is not installed). Start the program with `mpiexec -n "
-        f"{jax.process_count()} python ...` after `pip install 'jaxccomp[mpich]'`, and call "
-        'jax.distributed.initialize() in it as before; or use axis_name= with backend="xla", '
-        "which needs no MPI."
+        f"jax.distributed has joined {processes} processes, which meet over its store, but values "
+        "of the engine travel between processes through MPI, and this one was not started by an "
+        "MPI launcher (or mpi4py is not installed). Start the program with `mpiexec -n "
+        f"{processes} python ...` after `pip install 'jaxccomp[mpich]'`, and call "
+        'jax.distributed.initialize() in it as before; or use backend="nccl" on GPUs, or '
+        'axis_name= with backend="xla", which need no MPI.'
     )
     return state
 
@@ -416,10 +433,11 @@ def _with_mpi(mpi: Any, timeout_seconds: float) -> _World:
     return _World(mpi.COMM_WORLD.Get_rank(), mpi.COMM_WORLD.Get_size(), mpi, comms)
 
 
-def _tell_engine(state: _World, distributed: bool) -> None:
+def _tell_engine(state: _World, distributed: bool, timeout_seconds: float) -> None:
     # All that may fail comes first: the engine takes its place once.
     open_mpi = state.mpi is not None and _mpi.vendor().startswith("Open MPI")
-    table = _roll.call(state.share_with_all, open_mpi)
+    share = partial(state.share_with_all, timeout_seconds)
+    table = _roll.call(share, open_mpi)
     process_of = _roll.processes(table, state.process, distributed, state.mpi is not None)
     devices = [
         (platform.number(device.id), process_of[device.process_index])
@@ -434,21 +452,22 @@ def _tell_engine(state: _World, distributed: bool) -> None:
         mpi = state.mpi
         comm, byte = _mpi.handle(mpi, state.engine_comm), _mpi.handle(mpi, mpi.BYTE)
         core.use_mpi(comm, byte, hosts, table[0].unit_bytes)
+    if state.store is not None:
+        state.store.carry(core.use_store())
     config.on_change(lambda option, value: _set_engine_option(core, option, value))
     core.nccl_share_gpus(config.get("nccl_share_gpus"))
     core.set_devices(devices)
     _cuda.tell_engine()
     state.no_cuda = _roll.who_lacks_cuda(table)
+    state.own_communicators = _roll.why_own_communicators(table)
     core.set_hosts(hosts)
     if not state.unreachable:
-        _shared_gpus.agree(core, state.share_with_all, hosts, [row.gpus for row in table])
+        _shared_gpus.agree(core, share, hosts, [row.gpus for row in table])
     # First, as loans tell the others of all memory that has been set aside.
     if any(row.device_mpi for row in table) and state.mpi is not None:
-        state.no_device_mpi = _device_mpi.agree(
-            core, state.share_with_all, state.process, hosts, config.get("init_timeout_seconds")
-        )
+        state.no_device_mpi = _device_mpi.agree(core, share, state.process, hosts, timeout_seconds)
     if any(row.lends for row in table) and not state.unreachable:
-        state.no_loans = _loans.agree(core, state.share_with_all, state.process)
+        state.no_loans = _loans.agree(core, share, state.process)
     _leave_at_exit()
 
 
@@ -487,5 +506,7 @@ def _leave() -> None:
             _unseen.tell_at_exit()
     finally:
         _stop_engine()
+        if _state is not None and _state.store is not None:
+            _state.store.stop()
     if _finalize_mpi:
         _mpi.finish()

@@ -16,9 +16,12 @@
 #include "handlers.h"
 #include "nccl/backend.h"
 #include "nccl_handlers.h"
+#include "nccl_xla_handlers.h"
 #include "schedules.h"
+#include "store.h"
 #include "runtime/engine.h"
 #include "transport/mpi/mpi_transport.h"
+#include "xla_library.h"
 
 namespace py = pybind11;
 
@@ -36,6 +39,7 @@ py::dict Registration(const PlatformHandlers& handlers) {
   stages["instantiate"] = Target(handlers.instantiate);
   stages["execute"] = Target(handlers.execute);
   if (handlers.initialize != nullptr) stages["initialize"] = Target(handlers.initialize);
+  if (handlers.prepare != nullptr) stages["prepare"] = Target(handlers.prepare);
   py::dict type;
   type["type_id"] = py::capsule(handlers.type_id);
   type["type_info"] = py::capsule(const_cast<xla::ffi::TypeInfo*>(handlers.type_info));
@@ -62,6 +66,7 @@ py::dict Registrations() {
   platforms["cpu"] = Registration(CpuHandlers());
   platforms["cuda"] = Registration(CudaHandlers());
   platforms["nccl"] = Registration(NcclHandlers());
+  platforms["nccl_xla"] = Registration(NcclXlaHandlers());
   return platforms;
 }
 
@@ -90,7 +95,8 @@ py::dict Describe() {
   }
   py::list transports;
   transports.append("local");
-  if (Engine::Find() != nullptr && Engine::Find()->HasRemote()) transports.append("mpi");
+  const std::string remote = Engine::Find() != nullptr ? Engine::Find()->RemoteName() : "";
+  if (!remote.empty()) transports.append(remote);
   py::dict all;
   all["transports"] = transports;
   all["algorithms"] = algorithms;
@@ -175,6 +181,7 @@ PYBIND11_MODULE(_core, m) {
   DefineCodecs(m);
   DefineGpus(m);
   DefineSchedules(m);
+  DefineStore(m);
   m.def("stats", &GetStats);
   m.def("start_trace", [] { Engine::Get().StartTrace(); });
   m.def("stop_trace", &StopTrace);
@@ -187,6 +194,8 @@ PYBIND11_MODULE(_core, m) {
     return std::pair(library.version() == 0 ? "" : nccl::VersionText(library.version()),
                      library.status().message());
   });
+  // Why XLA's communicators cannot be borrowed; "" when the library for it is here.
+  m.def("why_no_xla_library", [] { return XlaLibrary::Get().status().message(); });
   m.def("nccl_share_gpus", &nccl::Backend::SetSharesGpus, py::arg("shares"));
   m.def("shutdown", [] {
     if (nccl::Backend::Find() != nullptr) nccl::Backend::Find()->Shutdown();

@@ -10,11 +10,12 @@
 namespace jaxccomp::nccl {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 // Of a GPU's multiprocessors, those that the spinning operations of all its ranks may hold together:
 // the engine's kernels, and the ranks' own, find the rest free.
 constexpr int kMostCtasPerGpu = 32;
+
+// In place of the first of two ranks, in the key of a team that borrows its communicator.
+constexpr int kBorrows = -2;
 
 std::atomic<Backend*> own_backend{nullptr};
 std::atomic<bool> shares_gpus{true};
@@ -27,6 +28,10 @@ Status Prefixed(const OpSpec& spec, const Status& status) {
 
 Result<std::unique_ptr<CallSite>> CallSite::Make(OpSpec spec) {
   spec.nccl = true;
+  if (spec.borrows && (!spec.communicator.empty() || spec.PointToPoint())) {
+    return Status(Code::kInvalidArgument,
+                  spec.ToString() + ": XLA has communicators along the axes of meshes only");
+  }
   if (Status status = CheckSupported(spec, {}); !status.ok()) return status;
   auto made = std::make_unique<CallSite>();
   made->spec_ = spec;
@@ -52,7 +57,7 @@ void Backend::SetSharesGpus(bool shares) { shares_gpus = shares; }
 
 Result<Team*> Backend::TeamOf(CallSite& site, const Engine::Place& place, void* context) {
   const OpSpec& spec = site.spec();
-  int first = -1, second = place.member;
+  int first = spec.borrows ? kBorrows : -1, second = place.member;
   if (spec.PointToPoint()) {
     const int peer = static_cast<int>(spec.pairs.at(0));
     if (peer == place.member || peer < 0 || peer >= static_cast<int>(place.members.size())) {
@@ -70,6 +75,7 @@ Result<Team*> Backend::TeamOf(CallSite& site, const Engine::Place& place, void* 
     team = std::make_unique<Team>();
     team->communicator = place.communicator;
     team->context = context;
+    team->borrows = spec.borrows;
     if (spec.PointToPoint()) {
       team->seat = {place.member == first ? 0 : 1, 2};
       team->names = {place.members[static_cast<size_t>(first)],
@@ -90,7 +96,7 @@ Status Backend::Join(CallSite& site, int64_t device, int64_t run_id, void* strea
   Result<Engine::Place> place = engine_->FindPlace(*site.site_, device);
   if (!place.ok()) return place.status();
   void* context = nullptr;
-  if (driver_.status().ok()) {
+  if (driver_.status().ok() && !site.spec().borrows) {
     Result<void*> found = driver_.ContextOf(stream);
     if (!found.ok()) return Prefixed(site.spec(), found.status());
     context = *found;
@@ -101,7 +107,7 @@ Status Backend::Join(CallSite& site, int64_t device, int64_t run_id, void* strea
     std::lock_guard lock((*team)->joining);
     // Programs that are matched by their order meet for the communicator alone.
     const uint64_t program = site.spec().ordered ? 0 : place->program_hash;
-    const bool met = (*team)->comm != nullptr &&
+    const bool met = ((*team)->comm != nullptr || site.spec().borrows) &&
                      (program == 0 || (*team)->agreed.contains(program));
     if (!met) {
       Status status = Meet(site, *place, **team, device, run_id);
@@ -129,7 +135,7 @@ Status Backend::Meet(CallSite& site, const Engine::Place& place, Team& team, int
     row.Blame(library_.status());
   } else if (!driver_.status().ok()) {
     row.Blame(driver_.status());
-  } else {
+  } else if (!spec.borrows) {
     const Driver::Current current(driver_, team.context);
     Result<Gpu> gpu = driver_.CurrentGpu();
     if (gpu.ok()) row.gpu = *gpu;
@@ -140,7 +146,7 @@ Status Backend::Meet(CallSite& site, const Engine::Place& place, Team& team, int
   if (team.comm != nullptr) return Status::Ok();
   Status judged = Judge(*rows, team.names);
   if (!judged.ok()) return Prefixed(spec, judged);
-  return Create(site, team, *rows, exchange);
+  return spec.borrows ? Status::Ok() : Create(site, team, *rows, exchange);
 }
 
 Status Backend::Create(CallSite& site, Team& team, const std::vector<Row>& rows,
@@ -164,11 +170,9 @@ Status Backend::Create(CallSite& site, Team& team, const std::vector<Row>& rows,
   if (!judged.ok()) return Prefixed(site.spec(), judged);
 
   const Driver::Current current(driver_, team.context);
-  const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                                           std::chrono::duration<double>(engine_->timeout_seconds()));
   Result<std::unique_ptr<Communicator>> made = Communicator::Create(
       library_, told->front().id, team.seat.rank, team.seat.ranks,
-      on_gpu > 1 ? std::max(1, kMostCtasPerGpu / on_gpu) : 0, deadline,
+      on_gpu > 1 ? std::max(1, kMostCtasPerGpu / on_gpu) : 0, Deadline(),
       [&] { return engine_->StatusOf(team.communicator); });
   // The others would wait for this rank: the engine tells them.
   if (!made.ok()) {
@@ -180,7 +184,24 @@ Status Backend::Create(CallSite& site, Team& team, const std::vector<Row>& rows,
   return Status::Ok();
 }
 
-Status Backend::Run(CallSite& site, const Call& call) {
+Backend::Clock::time_point Backend::Deadline() const {
+  return Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                            std::chrono::duration<double>(engine_->timeout_seconds()));
+}
+
+Status Backend::Borrow(Team& team, CommHandle lent, void* stream) {
+  std::lock_guard lock(team.joining);
+  if (team.context == nullptr) {
+    Result<void*> found = driver_.ContextOf(stream);
+    if (!found.ok()) return found.status();
+    team.context = *found;
+  }
+  if (team.comm == nullptr) team.comm = Communicator::Borrowed(library_);
+  return team.comm->Lend(lent, team.seat.rank, team.seat.ranks, Deadline(),
+                         [&] { return engine_->StatusOf(team.communicator); });
+}
+
+Status Backend::Run(CallSite& site, const Call& call, CommHandle lent) {
   const OpSpec& spec = site.spec();
   if (Status status = CheckSupported(spec, call.inputs); !status.ok()) return status;
   if (Status status = Join(site, call.device, call.run_id, call.stream); !status.ok()) return status;
@@ -193,6 +214,13 @@ Status Backend::Run(CallSite& site, const Call& call) {
   if (Status why = usable(); !why.ok()) {
     return {why.code(), spec.ToString() + ": the communicator cannot be used after an earlier error: " +
                             why.message()};
+  }
+  if (spec.borrows) {
+    if (Status status = Borrow(*team, lent, call.stream); !status.ok()) {
+      const Status why = Prefixed(spec, status);
+      Fail(*team, why);
+      return why;
+    }
   }
   const Driver::Current current(driver_, team->context);
   Queued queued;
@@ -222,10 +250,7 @@ Status Backend::Run(CallSite& site, const Call& call) {
   if (status.ok()) status = driver_.Record(queued.before, call.stream);
   if (status.ok()) {
     const auto issue = [&](CommHandle comm) { return Issue(library_, comm, spec, team->seat, call); };
-    const auto deadline =
-        Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                           std::chrono::duration<double>(engine_->timeout_seconds()));
-    status = team->comm->Run(issue, deadline, usable);
+    status = team->comm->Run(issue, Deadline(), usable);
   }
   if (status.ok()) status = Complete(driver_, spec, team->seat, call);
   if (status.ok()) status = driver_.Record(queued.after, call.stream);

@@ -2,6 +2,7 @@
 // straight to the caller's stream. docs/nccl.md says in which order, and why that cannot deadlock.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -54,20 +55,27 @@ class Backend {
 
   // Before anything of a launch is queued on `stream`, which says on what GPU it is. The first launch
   // of a program waits here for its other ranks, which compare programs, and make the NCCL
-  // communicator if there is none: all of them, or none. Later launches return at once.
+  // communicator if there is none: all of them, or none. Later launches return at once. A call site
+  // that borrows its communicator needs no stream here, and has none made.
   Status Join(CallSite& site, int64_t device, int64_t run_id, void* stream);
   // Queues the operation on call.stream; never waits for it. Who has not joined yet does so here.
-  Status Run(CallSite& site, const Call& call);
+  // `lent` is the communicator of a call site that borrows it.
+  Status Run(CallSite& site, const Call& call, CommHandle lent = nullptr);
   void Forget(CallSite& site);
   // Operations that are queued end first, unless something has failed.
   void Shutdown();
 
  private:
+  using Clock = std::chrono::steady_clock;
+
   Result<Team*> TeamOf(CallSite& site, const Engine::Place& place, void* context);
   Status Meet(CallSite& site, const Engine::Place& place, Team& team, int64_t device,
               int64_t run_id);
   Status Create(CallSite& site, Team& team, const std::vector<Row>& rows,
                 const std::function<Result<std::vector<Row>>(Row)>& exchange);
+  // Has the team use `lent`, on the GPU of that stream.
+  Status Borrow(Team& team, CommHandle lent, void* stream);
+  Clock::time_point Deadline() const;
   // Makes the team unusable on all its ranks.
   void Fail(Team& team, const Status& why);
   Lane& LaneOf(void* context);

@@ -33,6 +33,31 @@ Result<std::unique_ptr<Communicator>> Communicator::Create(const Library& librar
   return made;
 }
 
+std::unique_ptr<Communicator> Communicator::Borrowed(const Library& library) {
+  return std::unique_ptr<Communicator>(new Communicator(library, true));
+}
+
+Status Communicator::Lend(CommHandle handle, int rank, int ranks, Clock::time_point deadline,
+                          const Interrupted& interrupted) {
+  {
+    std::lock_guard lock(mutex_);
+    if (handle == handle_ && handle != nullptr) return Status::Ok();
+    handle_ = handle;
+  }
+  if (Status ready = Wait(deadline, interrupted); !ready.ok()) return ready;
+  std::lock_guard lock(mutex_);
+  int count = -1, place = -1;
+  int outcome = library_.comm_count(handle_, &count);
+  if (outcome == kSuccess) outcome = library_.comm_user_rank(handle_, &place);
+  if (outcome != kSuccess) return {Code::kUnavailable, library_.Describe(outcome, handle_)};
+  if (count == ranks && place == rank) return Status::Ok();
+  handle_ = nullptr;
+  return {Code::kInternal, "XLA's communicator has this rank as " + std::to_string(place) + " of " +
+                               std::to_string(count) + ", and the program as " +
+                               std::to_string(rank) + " of " + std::to_string(ranks) +
+                               "; set the option nccl_communicator=\"own\""};
+}
+
 Status Communicator::Run(const std::function<Status(CommHandle)>& call, Clock::time_point deadline,
                          const Interrupted& interrupted) {
   {
@@ -80,10 +105,12 @@ Status Communicator::Check() {
 
 void Communicator::Abort() {
   std::lock_guard lock(mutex_);
-  if (handle_ != nullptr) library_.comm_abort(std::exchange(handle_, nullptr));
+  const CommHandle handle = std::exchange(handle_, nullptr);
+  if (handle != nullptr && !borrowed_) library_.comm_abort(handle);
 }
 
 void Communicator::Finish(Clock::time_point deadline) {
+  if (borrowed_) return Abort();
   const auto finalize = [this](CommHandle handle) {
     const int outcome = library_.comm_finalize(handle);
     if (outcome == kSuccess || outcome == kInProgress) return Status::Ok();

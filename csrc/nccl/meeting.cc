@@ -16,9 +16,6 @@
 namespace jaxccomp::nccl {
 namespace {
 
-// Below all tags of programs.
-constexpr int64_t kTag = -1;
-
 int32_t OwnHost() {
   char name[256] = {};
   gethostname(name, sizeof(name) - 1);
@@ -67,7 +64,7 @@ Result<std::unique_ptr<Site>> MessageSite(const std::string& communicator, Colle
   spec.collective = collective;
   spec.communicator = communicator;
   spec.pairs = {peer};
-  spec.tag = kTag;
+  spec.tag = OpSpec::kMeetingTag;
   spec.ordered = true;
   spec.shapes = "the meeting of two ranks for NCCL";
   return MakeSite(std::move(spec));

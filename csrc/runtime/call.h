@@ -15,6 +15,7 @@ namespace jaxccomp {
 class Device;
 
 struct OpSpec {
+  static constexpr int64_t kMeetingTag = -1;   // below all tags of programs
   Collective collective = Collective::kBarrier;
   ReduceOp reduce_op = ReduceOp::kSum;
   bool mean = false;
@@ -22,6 +23,7 @@ struct OpSpec {
   std::string codec = "raw";
   std::string algorithm = "auto";
   bool nccl = false;              // NCCL moves the values; the engine only lets the ranks meet
+  bool borrows = false;           // on XLA's own NCCL communicator
   std::string communicator;       // name; empty: `groups` say who takes part
   std::vector<int64_t> groups;    // replica groups of global device ids, one after the other
   int64_t group_size = 0;
@@ -44,6 +46,8 @@ struct OpSpec {
     return collective == Collective::kSend || collective == Collective::kBarrier ||
            collective == Collective::kRaggedAlltoall;
   }
+  // Whether ranks only meet by it, to go on without the engine.
+  bool OnlyMeets() const { return nccl || tag == kMeetingTag; }
   bool VariableCounts() const { return !counts.empty(); }
   // Hash of all that must agree between the ranks of the operation.
   uint64_t Signature() const;

@@ -21,4 +21,11 @@ Status NoTransportTo(const Communicator& comm, int member) {
                                   ": it lives in another process, and no MPI is in use"};
 }
 
+Status NoValuesTravel(const std::string& operation) {
+  return {Code::kUnavailable,
+          operation + ": these processes meet over the store of jax.distributed, which carries no "
+                      "values. Start the program under an MPI launcher, or use backend=\"nccl\" on "
+                      "GPUs, or axis_name= with backend=\"xla\""};
+}
+
 }  // namespace jaxccomp

@@ -71,4 +71,7 @@ struct Communicator {
 // When nothing leads to the process of that member.
 Status NoTransportTo(const Communicator& comm, int member);
 
+// When ranks can meet, but the engine moves no values between their processes.
+Status NoValuesTravel(const std::string& operation);
+
 }  // namespace jaxccomp

@@ -80,6 +80,10 @@ Result<Operation*> Engine::Impl::Post(Site& site, Call call) {
     return Status(comm.broken.code(), *site.text + ": the communicator cannot be used "
                                           "after an earlier error: " + comm.broken.message());
   }
+  if (comm.remote && !site.spec.OnlyMeets() && wire_.remote() != nullptr &&
+      !wire_.remote()->CarriesValues()) {
+    return NoValuesTravel(*site.text);
+  }
   if (site.program != nullptr) CloseProgram(*site.program);
 
   SiteAtEndpoint& state = site.state[&endpoint];

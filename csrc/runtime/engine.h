@@ -44,7 +44,8 @@ class Engine {
   // Sends to other processes go through this from now on.
   using TransportFactory = std::function<Result<std::unique_ptr<Transport>>(Receiver*)>;
   Status UseRemote(const TransportFactory& make);
-  bool HasRemote() const;
+  // What its transport calls itself; empty without one.
+  std::string RemoteName() const;
   int process() const;
   int processes() const;
 

@@ -56,9 +56,10 @@ Status Engine::UseRemote(const TransportFactory& make) {
   return Status::Ok();
 }
 
-bool Engine::HasRemote() const {
+std::string Engine::RemoteName() const {
   std::lock_guard<std::mutex> lock(impl_->mutex_);
-  return impl_->wire_.HasRemote();
+  const Transport* const remote = impl_->wire_.remote();
+  return remote == nullptr ? "" : std::string(remote->name());
 }
 int Engine::process() const { return impl_->wire_.process(); }
 int Engine::processes() const { return impl_->processes_; }

@@ -33,7 +33,7 @@ class Wire {
 
   void SetRemote(std::unique_ptr<Transport> remote) { remote_ = std::move(remote); }
   bool HasRemote() const { return remote_ != nullptr; }
-  // Null when nothing leads to other processes.
+  // What leads to other processes; null when nothing does.
   Transport* remote() const { return remote_.get(); }
   // From now on it is called with that device as the thread's current GPU.
   void BindRemote(Device* device) {

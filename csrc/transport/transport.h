@@ -103,6 +103,8 @@ class Transport {
  public:
   virtual ~Transport() = default;
   virtual std::string_view name() const = 0;
+  // Whether operations may move values this way; if not, only what ranks tell each other to meet.
+  virtual bool CarriesValues() const { return true; }
   // A Completion is told when a send's buffers may be reused, or a pull's are filled.
   // Sends to `process`. header.payload_bytes equals the sum of the pieces, which stay valid and
   // unchanged until `done` is called (maybe before Send returns).

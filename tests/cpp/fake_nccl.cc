@@ -4,6 +4,8 @@
 // An operation blocks its stream until all its ranks have come, as NCCL's kernels do, and a GPU runs
 // one at a time, so that orders which deadlock on a GPU do so here. Communicators are made, and work
 // is queued, in the background: who does not ask until NCCL is done never sees the work begin.
+#include <unistd.h>
+
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
@@ -40,6 +42,9 @@ std::mutex mutex;                // of everything here
 std::condition_variable changed;
 FakeNcclHooks hooks;
 int64_t version = 22707, fail_init_of_rank = -1, fail_async_after = -1, ranks_per_gpu = 1;
+bool joins_alone = false;
+int64_t made = 0, aborted = 0;
+std::string last_id;   // that a communicator was made with
 std::map<int, bool> gpu_busy;
 std::atomic<int64_t> spinning{0};
 
@@ -321,8 +326,19 @@ EXPORT void fake_nccl_set(int setting, int64_t value) {
     case FakeNcclSetting::kFailInitOfRank: fail_init_of_rank = value; break;
     case FakeNcclSetting::kFailAsyncAfter: fail_async_after = value; break;
     case FakeNcclSetting::kRanksPerGpu: ranks_per_gpu = value; break;
+    case FakeNcclSetting::kJoinsAlone: joins_alone = value != 0; break;
   }
 }
+
+EXPORT int64_t fake_nccl_made() {
+  std::lock_guard lock(mutex);
+  return made;
+}
+EXPORT int64_t fake_nccl_aborted() {
+  std::lock_guard lock(mutex);
+  return aborted;
+}
+EXPORT const char* fake_nccl_last_id() { return last_id.c_str(); }
 
 EXPORT int ncclGetVersion(int* out) {
   *out = static_cast<int>(version);
@@ -330,7 +346,7 @@ EXPORT int ncclGetVersion(int* out) {
 }
 EXPORT int ncclGetUniqueId(UniqueId* id) {
   static std::atomic<int> next{0};
-  std::snprintf(id->bytes, sizeof(id->bytes), "fake %d", next++);
+  std::snprintf(id->bytes, sizeof(id->bytes), "fake %d of %d", next++, getpid());
   return kSuccess;
 }
 EXPORT const char* ncclGetErrorString(int error) { return error == kRemoteError ? "remote" : "fake"; }
@@ -343,7 +359,9 @@ EXPORT int ncclCommInitRankConfig(void** out, int ranks, UniqueId id, int rank, 
   auto& team = teams[id.bytes];
   if (team == nullptr) team = std::make_shared<Team>();
   team->ranks = ranks;
-  ++team->joined;
+  team->joined += joins_alone ? ranks : 1;
+  last_id = id.bytes;
+  ++made;
   auto* comm = new Comm;
   comm->team = team;
   comm->rank = rank;
@@ -380,10 +398,21 @@ EXPORT int ncclCommAbort(void* handle) {
   auto* const comm = static_cast<Comm*>(handle);
   std::unique_lock lock(mutex);
   comm->aborted = true;
+  ++aborted;
   comm->running -= static_cast<int>(comm->background.size());
   comm->background.clear();
   changed.notify_all();
   return kSuccess;   // its memory stays: launches that no stream has come to still name it
+}
+EXPORT int ncclCommCount(void* handle, int* count) {
+  std::lock_guard lock(mutex);
+  *count = static_cast<Comm*>(handle)->team->ranks;
+  return kSuccess;
+}
+EXPORT int ncclCommUserRank(void* handle, int* rank) {
+  std::lock_guard lock(mutex);
+  *rank = static_cast<Comm*>(handle)->rank;
+  return kSuccess;
 }
 EXPORT int ncclCommFinalize(void*) { return kSuccess; }
 EXPORT int ncclCommDestroy(void* handle) {

@@ -21,10 +21,15 @@ enum class FakeNcclSetting : int {
   kFailInitOfRank,   // that rank's ncclCommInitRankConfig fails; -1: none
   kFailAsyncAfter,   // so many operations later a communicator finds an error; -1: never
   kRanksPerGpu,      // whose GPUs have the same UUID
+  kJoinsAlone,       // the other ranks are in other processes: communicators are made, and cannot be used
 };
 
 using FakeNcclSetHooks = void (*)(const FakeNcclHooks*);      // "fake_nccl_set_hooks"
 using FakeNcclSet = void (*)(int setting, int64_t value);     // "fake_nccl_set"
+// How many communicators were made, and how many of them aborted.
+using FakeNcclCount = int64_t (*)();                          // "fake_nccl_made", "fake_nccl_aborted"
+// The unique id that a communicator was last made with.
+using FakeNcclLastId = const char* (*)();                     // "fake_nccl_last_id"
 // Operations that spin on some stream now.
 using FakeNcclSpinning = int64_t (*)();                       // "fake_nccl_spinning"
 

@@ -27,6 +27,8 @@ class FakeNccl {
   }
   void Set(FakeNcclSetting setting, int64_t value) { set_(static_cast<int>(setting), value); }
   int64_t Spinning() const { return spinning_(); }
+  int64_t Made() const { return made_(); }
+  int64_t Aborted() const { return aborted_(); }
   void Know(FakeStream* stream, int gpu, TestedDevice* device) {
     std::lock_guard lock(mutex_);
     streams_[stream] = {gpu, device};
@@ -49,6 +51,8 @@ class FakeNccl {
     if (library == nullptr) std::abort();
     set_ = reinterpret_cast<FakeNcclSet>(dlsym(library, "fake_nccl_set"));
     spinning_ = reinterpret_cast<FakeNcclSpinning>(dlsym(library, "fake_nccl_spinning"));
+    made_ = reinterpret_cast<FakeNcclCount>(dlsym(library, "fake_nccl_made"));
+    aborted_ = reinterpret_cast<FakeNcclCount>(dlsym(library, "fake_nccl_aborted"));
     static const FakeNcclHooks hooks = {
         [](void* stream, void (*work)(void*), void* argument) {
           static_cast<FakeStream*>(stream)->Push([=] { work(argument); });
@@ -73,6 +77,7 @@ class FakeNccl {
 
   FakeNcclSet set_;
   FakeNcclSpinning spinning_;
+  FakeNcclCount made_, aborted_;
   std::mutex mutex_;
   std::map<FakeStream*, Known> streams_;
 };
@@ -157,7 +162,8 @@ class NcclTeam {
   // As XLA does it: all of a program join, then its operations are queued one after the other. The
   // first error; the results are there once the rank's stream has finished.
   Status Launch(int rank, const Program& program, std::vector<RankArrays>* arrays, int64_t run_id,
-                std::vector<std::unique_ptr<OnDevice>>* held, std::vector<Pending>* pending) {
+                std::vector<std::unique_ptr<OnDevice>>* held, std::vector<Pending>* pending,
+                nccl::CommHandle lent = nullptr) {
     FakeStream* const stream = on.streams[rank].get();
     nccl::Backend& backend = BackendOf(rank);
     auto& sites = *program.by_rank[rank];
@@ -177,7 +183,7 @@ class NcclTeam {
       call.memory = nullptr;
       call.device = on.team->DeviceOf(rank);
       call.run_id = run_id;
-      Status status = backend.Run(*sites[i].nccl, call);
+      Status status = backend.Run(*sites[i].nccl, call, lent);
       placed->ReadResults();
       if (!status.ok()) return status;
     }

@@ -3,11 +3,12 @@
     python tests/gpu/nccl.py BUILD_FOLDER [--device cpu] [--seed 7] [--programs 1000] [--seconds S]
                              [--launch N] [--dry-run]
 
-Starts ranks that share the GPU, in two styles: `comm`, where operations name a communicator (the
-engine and NCCL), and `axis`, where they name an axis of a mesh over all ranks under
-jax.distributed (XLA's own collectives, too). Prints one JSON object per line. A failure names
-seed, launch and step; `--launch N` repeats that launch alone. Exits with 1 where a value is wrong,
-and with 77 where there is no GPU. `--device cpu` runs what needs no GPU.
+Starts ranks that share the GPU, in three styles: `comm`, where operations name a communicator (the
+engine and NCCL), `axis`, where they name an axis of a mesh over all ranks under jax.distributed
+(XLA's own collectives, too), and `borrow`, the same with NCCL on XLA's communicators. Prints one
+JSON object per line. A failure names seed, launch and step; `--launch N` repeats that launch alone.
+Exits with 1 where a value is wrong, and with 77 where there is no GPU. `--device cpu` runs what
+needs no GPU.
 """
 
 from __future__ import annotations
@@ -37,8 +38,9 @@ class Run:
 
 # With 2 ranks all that is asked for, with 4 less: NCCL does not promise that as many work on a GPU.
 RUNS = (
-    Run(2, "axis", 1.0, 0.5),
-    Run(2, "comm", 1.0, 0.35),
+    Run(2, "axis", 1.0, 0.4),
+    Run(2, "comm", 1.0, 0.3),
+    Run(2, "borrow", 0.3, 0.15),
     Run(4, "comm", 0.2, 0.15),
 )
 
@@ -81,7 +83,7 @@ def main() -> int:
             ranks.say(not_run=name, reason=f"{max(seconds, 0):.0f} s were left")
             continue
         given = [run.style, asked.seed, max(int(asked.programs * run.share), 1), asked.launch]
-        given += [int(seconds - START_SECONDS), free_port() if run.style == "axis" else 0]
+        given += [int(seconds - START_SECONDS), free_port() if run.style != "comm" else 0]
         todo = ranks.command(run.ranks, process.python("nccl_rank.py", asked.device, *given))
         if todo is None:
             ranks.say(not_run=name, reason=ranks.NO_MPIEXEC)

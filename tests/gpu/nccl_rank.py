@@ -26,7 +26,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec  # noqa: E402
 from mpi4py import MPI  # noqa: E402
 
 import jaxccomp as jcc  # noqa: E402
-from jaxccomp import _cuda, _engine  # noqa: E402
+from jaxccomp import _cuda, _engine, comm  # noqa: E402
 
 DTYPES = ("float32", "bfloat16", "int32", "uint8")
 AXIS = "ranks"
@@ -37,10 +37,12 @@ MOST_WRONG = 10
 def join(style: str, port: int) -> None:
     """Joins MPI's ranks, and those of jax.distributed where XLA is to communicate between them."""
     rank, size = MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size
-    if style == "axis":
+    if style != "comm":
         share_gpu(rank)
         port = MPI.COMM_WORLD.bcast(port)
         jax.distributed.initialize(f"127.0.0.1:{port}", size, rank)
+    if style == "borrow":
+        jcc.config.set("nccl_communicator", "xla")
     jcc.init()
     jcc.config.set("timeout_seconds", 60)
 
@@ -70,12 +72,14 @@ def usable(style: str, device: str) -> tuple[list[programs.Way], dict[str, str]]
 
 def _why_not(way: programs.Way, style: str, device: str) -> str:
     if way.backend == "xla":
-        return "" if style == "axis" else "XLA's collectives need an axis"
+        return "XLA's collectives need an axis" if style == "comm" else ""
     if device == "cpu":
         return "NCCL is for GPUs" if way.backend == "nccl" else ""
     if way.backend == "nccl":
         version, why = _engine.load().nccl()
-        return "" if version else why
+        if style == "borrow":
+            why = why or comm.why_own_communicators()
+        return why if why or not version else ""
     missing = _cuda.why_missing()
     if not missing and way.codec and not _cuda.runs(way.codec, "float32"):
         missing = f"no kernels of {way.codec}"
@@ -147,7 +151,7 @@ def check_values(rank: int, size: int) -> list[str]:
 def operation(step: programs.Step, x: jax.Array, style: str) -> jax.Array:
     """One step."""
     how = {"backend": step.way.backend, "codec": step.way.codec}
-    if style == "axis":
+    if style != "comm":
         how["axis_name"] = AXIS
     return {
         "bcast": lambda: jcc.bcast(x, root=step.root, **how),

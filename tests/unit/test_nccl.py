@@ -1,5 +1,6 @@
 """`backend="nccl"`: what it takes, what it is lowered to, and that derivatives and vmap keep it."""
 
+import os
 import subprocess
 import sys
 
@@ -10,7 +11,7 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 import jaxccomp as jcc
-from jaxccomp import _cuda, _platforms, errors
+from jaxccomp import _borrowing, _cuda, _engine, _platforms, _roll, comm, config, errors
 
 TARGET = "@jaxccomp_nccl_collective"
 
@@ -114,3 +115,81 @@ def test_what_is_missing_is_said():
     )
     version, why = eval(done.stdout)
     assert version or "the library nccl is not found" in why and "pip install" in why
+
+
+BORROWING = "@jaxccomp_nccl_xla_collective"
+
+
+def test_along_axes_the_communicator_may_be_xlas(on_gpus, monkeypatch):
+    def function(x):
+        along = OPERATIONS["allreduce"](x, backend="nccl", axis_name="i")
+        return along + jcc.allreduce(x, backend="nccl")
+
+    calls = lowered(function, along="i")
+    assert all(TARGET + "(" in call and "places" not in call for call in calls)
+    monkeypatch.setattr(comm, "why_own_communicators", lambda: "")
+    [along, between] = lowered(lambda x: function(x), along="i")
+    # Between processes XLA has none.
+    assert BORROWING in along and "places = array<i64: 0>" in along
+    assert TARGET + "(" in between and "places" not in between
+
+
+def test_places_are_those_of_the_mesh():
+    """XLA numbers the devices of a program by their place in its mesh, whatever their ids."""
+    code = """
+import jax, numpy as np
+import jaxccomp as jcc
+from jaxccomp import _compat, _cuda, _platforms, comm
+from jax.sharding import PartitionSpec as P
+jcc.init()
+gpus = jax.devices("cpu")
+_cuda.why_missing = lambda: "not installed"
+_platforms.Platform.devices = lambda self: gpus
+comm.why_own_communicators = lambda: ""
+mesh = jax.sharding.Mesh(np.array(gpus)[[3, 1, 0, 2]].reshape(2, 2), ("x", "y"))
+for axis in "x", "y":
+    f = jax.shard_map(lambda x: jcc.allreduce(x, backend="nccl", axis_name=axis), mesh=mesh,
+                      in_specs=P(), out_specs=P(), check_vma=False)
+    text = jax.jit(f).trace(jax.ShapeDtypeStruct((3,), np.float32)).lower(
+        lowering_platforms=("cuda",)).as_text()
+    [line] = [line for line in text.splitlines() if "custom_call @jaxccomp" in line]
+    print(line[line.index("places"):].split(">")[0])
+    print(line[line.index("groups"):].split(">")[0].replace("10995116277", ""))
+"""
+    env = dict(os.environ, XLA_FLAGS="--xla_force_host_platform_device_count=4")
+    env["JAX_PLATFORMS"] = "cpu"
+    command = [sys.executable, "-P", "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, env=env)
+    assert done.stdout.splitlines() == [
+        "places = array<i64: 0, 2, 1, 3",
+        "groups = array<i64: 79, 76, 77, 78",
+        "places = array<i64: 0, 1, 2, 3",
+        "groups = array<i64: 79, 77, 76, 78",
+    ], done.stderr
+
+
+def test_ranks_borrow_together_or_not_at_all(monkeypatch):
+    def rows(*borrow):
+        return [_roll.Row(0, 1, 0, 0, 0, 0, each) for each in borrow]
+
+    why = _roll.why_own_communicators
+    assert why(rows(_roll._XLA, _roll._XLA)) == ""
+    assert 'nccl_communicator is "own"' in why(rows(_roll._OWN, _roll._OWN))
+    assert "on ranks [1] alone" in why(rows(_roll._OWN, _roll._XLA))
+    monkeypatch.setattr(_borrowing, "why_not_here", lambda: "")
+    assert "rank 1 of the world cannot" in why(rows(_roll._XLA, _roll._CANNOT))
+    monkeypatch.setattr(_borrowing, "why_not_here", lambda: "jaxlib is old")
+    own = _roll.call(lambda row: [row], False)
+    assert own[0].borrows == _roll._OWN
+    with config.override(nccl_communicator="xla"):
+        assert _roll.call(lambda row: [row], False)[0].borrows == _roll._CANNOT
+        assert "jaxlib is old" in why(_roll.call(lambda row: [row], False))
+        monkeypatch.setattr(_borrowing, "why_not_here", lambda: "")
+        assert why(_roll.call(lambda row: [row], False)) == ""
+
+
+def test_what_it_takes_to_borrow(monkeypatch):
+    monkeypatch.setattr(_borrowing.jaxlib, "__version__", "0.10.2")
+    assert "0.11 is the first" in _borrowing.why_not_here()
+    monkeypatch.setattr(_borrowing.jaxlib, "__version__", "0.12.0.1")
+    assert _borrowing.why_not_here() == _engine.load().why_no_xla_library()
