@@ -56,6 +56,12 @@ bool RunsOnStreams(const std::string& spec, const std::string& dtype) {
   return *runs;
 }
 
+std::vector<Device*> OwnDevices() {
+  std::vector<Device*> devices;
+  for (const CudaDevice& each : FindCudaDevices()) devices.push_back(each.memory);
+  return devices;
+}
+
 }  // namespace
 
 void DefineGpus(py::module_& m) {
@@ -74,11 +80,7 @@ void DefineGpus(py::module_& m) {
   });
   // Loans of device memory: this process's offer, what it can borrow of all processes' (1 or 0, and
   // why not, of each), and the agreement that follows from what each can.
-  m.def("offer_loans", [] {
-    std::vector<Device*> devices;
-    for (const CudaDevice& each : FindCudaDevices()) devices.push_back(each.memory);
-    return py::bytes(Engine::Get().OfferLoans(devices));
-  });
+  m.def("offer_loans", [] { return py::bytes(Engine::Get().OfferLoans(OwnDevices())); });
   m.def("open_loans", [](const std::vector<py::bytes>& offers) {
     std::vector<std::string> texts(offers.begin(), offers.end()), reasons;
     const std::vector<uint8_t> opened = Engine::Get().OpenLoans(texts, &reasons);
@@ -90,7 +92,7 @@ void DefineGpus(py::module_& m) {
   // Messages of device memory by MPI: on how many GPUs this process takes part (0: none, and why), with
   // whom it works (1 or 0, and why not, by process), and the agreement that follows.
   m.def("prepare_device_mpi", [] {
-    const Result<int> taken = Engine::Get().PrepareDirect(FindCudaDevices());
+    const Result<int> taken = Engine::Get().PrepareDirect(OwnDevices());
     return std::pair(taken.ok() ? *taken : 0, taken.status().message());
   });
   m.def("warm_up_device_mpi", [](const std::vector<int>& takes_part, const std::vector<int>& partners,
