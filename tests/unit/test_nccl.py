@@ -170,7 +170,7 @@ for axis in "x", "y":
 
 def test_ranks_borrow_together_or_not_at_all(monkeypatch):
     def rows(*borrow):
-        return [_roll.Row(0, 1, 0, 0, 0, 0, each) for each in borrow]
+        return [_roll.Row(0, 1, 0, 0, 0, borrows=each) for each in borrow]
 
     why = _roll.why_own_communicators
     assert why(rows(_roll._XLA, _roll._XLA)) == ""
