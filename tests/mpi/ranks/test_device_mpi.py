@@ -1,5 +1,7 @@
 """How processes agree on messages in memory of GPUs, over an MPI; the engine has no GPU here."""
 
+from functools import partial
+
 import jax
 import numpy as np
 import pytest
@@ -14,7 +16,7 @@ pytestmark = pytest.mark.skipif(
 
 def agree(core, world, timeout_seconds=30.0):
     """As if each rank were on a host of its own."""
-    share = comm._joined().share_with_all
+    share = partial(comm._joined().share_with_all, 60.0)
     return _device_mpi.agree(core, share, world.rank, range(world.size), timeout_seconds)
 
 

@@ -1,5 +1,7 @@
 """How processes agree on loans of GPU memory, over MPI; the engine has no GPU here."""
 
+from functools import partial
+
 import jax
 import numpy as np
 import pytest
@@ -14,7 +16,9 @@ pytestmark = pytest.mark.skipif(
 
 def test_nobody_has_what_can_be_lent(world):
     with jcc.config.override(device_ipc_bytes=1):
-        reasons = _loans.agree(_engine.load(), comm._joined().share_with_all, world.rank)
+        reasons = _loans.agree(
+            _engine.load(), partial(comm._joined().share_with_all, 60.0), world.rank
+        )
     assert len(reasons) == world.size
     assert all("borrows nothing" in reason for reason in reasons)
     # And operations go on.
@@ -37,7 +41,7 @@ def test_ranks_may_differ_in_what_they_offer(world):
             self.opened = opened
 
     core = Core()
-    _loans.agree(core, comm._joined().share_with_all, world.rank)
+    _loans.agree(core, partial(comm._joined().share_with_all, 60.0), world.rank)
     assert core.opened == [[rank % 2 for rank in range(world.size)]] * world.size
 
 

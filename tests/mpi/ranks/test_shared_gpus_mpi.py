@@ -1,5 +1,7 @@
 """Ranks that are told that they share GPUs, over MPI; the engine has no GPU here."""
 
+from functools import partial
+
 import jax
 import numpy as np
 import pytest
@@ -28,7 +30,7 @@ def pairs(world):
         def cuda_uuids():
             return [(1 << 40, bytes([1 + world.rank // 2]) * 16)]
 
-    share = comm._joined().share_with_all
+    share = partial(comm._joined().share_with_all, 60.0)
     _shared_gpus.agree(Core, share, [0] * world.size, [1] * world.size)
     yield
     _engine.load().set_gpus([])
