@@ -34,6 +34,9 @@ class OperationStats:
       direct_sent_bytes: the part of ``sent_bytes`` that MPI took from a GPU's memory (the option
         ``device_mpi_bytes``).
       direct_received_bytes: what MPI put into a GPU's memory, whether or not it was sent from one.
+      nccl_calls: how often it was queued with ``backend="nccl"``. That is in no other count: when
+        NCCL ran, and what it sent, only the GPU knows.
+      nccl_bytes: the size of the operands of those calls.
     """
 
     calls: int = 0
@@ -46,6 +49,8 @@ class OperationStats:
     lent_bytes: int = 0
     direct_sent_bytes: int = 0
     direct_received_bytes: int = 0
+    nccl_calls: int = 0
+    nccl_bytes: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,12 +78,18 @@ class Stats:
         lines = [
             f"{'operation':<16}{'calls':>9}{'values':>12}{'sent':>12}{'memory':>12}{'seconds':>10}"
         ]
-        for name, each in (*sorted(self.operations.items()), ("all", self.total)):
+        rows = (*sorted(self.operations.items()), ("all", self.total))
+        for name, each in rows:
             lines.append(
                 f"{name:<16}{each.calls:>9}{format_bytes(each.value_bytes):>12}"
                 f"{format_bytes(each.sent_bytes):>12}{format_bytes(each.peak_bytes):>12}"
                 f"{each.seconds:>10.3f}"
             )
+        lines += [
+            f"{name + ' (nccl)':<16}{each.nccl_calls:>9}{format_bytes(each.nccl_bytes):>12}"
+            for name, each in rows
+            if each.nccl_calls
+        ]
         return "\n".join(lines)
 
 

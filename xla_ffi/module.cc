@@ -17,9 +17,9 @@
 #include "nccl/backend.h"
 #include "nccl_handlers.h"
 #include "nccl_xla_handlers.h"
+#include "runtime/engine.h"
 #include "schedules.h"
 #include "store.h"
-#include "runtime/engine.h"
 #include "transport/mpi/mpi_transport.h"
 #include "xla_library.h"
 
@@ -107,10 +107,13 @@ py::dict Describe() {
 
 py::dict GetStats() {
   const Stats stats = Engine::Find() != nullptr ? Engine::Find()->GetStats() : Stats{};
+  nccl::Backend* const nccl = nccl::Backend::Find();
+  const nccl::AllCounts queued = nccl != nullptr ? nccl->counts() : nccl::AllCounts{};
   py::dict all;
   for (const CollectiveInfo& info : CollectiveTable()) {
     const CollectiveStats& s = stats[static_cast<size_t>(info.id)];
-    if (s.calls == 0) continue;
+    const nccl::Counts& by_nccl = queued[static_cast<size_t>(info.id)];
+    if (s.calls == 0 && by_nccl.calls == 0) continue;
     py::dict row;
     row["calls"] = s.calls;
     row["value_bytes"] = s.value_bytes;
@@ -122,6 +125,8 @@ py::dict GetStats() {
     row["peak_bytes"] = s.peak_bytes;
     row["bound_bytes"] = s.bound_bytes;
     row["seconds"] = s.seconds;
+    row["nccl_calls"] = by_nccl.calls;
+    row["nccl_bytes"] = by_nccl.value_bytes;
     all[py::str(std::string(info.name))] = row;
   }
   return all;
@@ -187,6 +192,7 @@ PYBIND11_MODULE(_core, m) {
   m.def("stop_trace", &StopTrace);
   m.def("reset_stats", [] {
     if (Engine::Find() != nullptr) Engine::Find()->ResetStats();
+    if (nccl::Backend::Find() != nullptr) nccl::Backend::Find()->ResetCounts();
   });
   // (version or "", why it cannot be used or "").
   m.def("nccl", [] {

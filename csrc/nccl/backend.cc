@@ -267,6 +267,9 @@ Status Backend::Run(CallSite& site, const Call& call, CommHandle lent) {
   }
   std::lock_guard lock(mutex_);
   ++submitted_;
+  Counts& counts = counts_[static_cast<size_t>(spec.collective)];
+  ++counts.calls;
+  for (const Tensor& input : call.inputs) counts.value_bytes += input.bytes;
   if (!watch_.joinable() && !stopped_) watch_ = std::thread([this] { Watch(); });
   wake_.notify_all();
   return Status::Ok();
@@ -277,6 +280,16 @@ Lane& Backend::LaneOf(void* context) {
   auto& lane = lanes_[context];
   if (lane == nullptr) lane = std::make_unique<Lane>();
   return *lane;
+}
+
+AllCounts Backend::counts() {
+  std::lock_guard lock(mutex_);
+  return counts_;
+}
+
+void Backend::ResetCounts() {
+  std::lock_guard lock(mutex_);
+  counts_ = {};
 }
 
 void Backend::Forget(CallSite& site) { engine_->Forget(*site.site_); }

@@ -2,6 +2,7 @@
 // straight to the caller's stream. docs/nccl.md says in which order, and why that cannot deadlock.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -37,6 +38,13 @@ class CallSite {
   std::map<int64_t, Team*> joined_;   // by device
 };
 
+// What has been queued, by collective; when it ran only the GPU knows.
+struct Counts {
+  int64_t calls = 0;
+  int64_t value_bytes = 0;   // of the operands
+};
+using AllCounts = std::array<Counts, kCollectiveCount>;
+
 // The NCCL of one engine. Thread-safe.
 class Backend {
  public:
@@ -62,6 +70,8 @@ class Backend {
   // `lent` is the communicator of a call site that borrows it.
   Status Run(CallSite& site, const Call& call, CommHandle lent = nullptr);
   void Forget(CallSite& site);
+  AllCounts counts();
+  void ResetCounts();
   // Operations that are queued end first, unless something has failed.
   void Shutdown();
 
@@ -92,6 +102,7 @@ class Backend {
   std::map<std::tuple<uint64_t, int, int>, std::unique_ptr<Team>> teams_;
   std::map<void*, std::unique_ptr<Lane>> lanes_;   // by context
   uint64_t submitted_ = 0;                         // operations, ever
+  AllCounts counts_;
   std::thread watch_;
   std::condition_variable wake_;
 };

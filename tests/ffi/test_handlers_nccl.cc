@@ -50,6 +50,7 @@ TEST(NcclHandlersJoinAndRun) {
   const PlatformHandlers& handlers = NcclHandlers();
   XLA_FFI_ExecutionContext compiled;
   FakeNccl& fake = FakeNccl::Get();
+  nccl::Backend::Get().ResetCounts();
   const Outcome made = testing::CallHandler(handlers.instantiate,
                                             XLA_FFI_ExecutionStage_INSTANTIATE, &compiled,
                                             CallOf("allreduce"), {}, {});
@@ -88,6 +89,12 @@ TEST(NcclHandlersJoinAndRun) {
     for (auto& stream : streams) stream->Finish();
     for (int gpu = 0; gpu < kGpus; ++gpu) CHECK(out[gpu] == std::vector<float>({2.0f, 5.0f}));
   }
+  const nccl::Counts counts =
+      nccl::Backend::Get().counts()[static_cast<size_t>(Collective::kAllreduce)];
+  CHECK_EQ(counts.calls, 3 * kGpus);
+  CHECK_EQ(counts.value_bytes, 3 * kGpus * 2 * static_cast<int64_t>(sizeof(float)));
+  nccl::Backend::Get().ResetCounts();
+  CHECK_EQ(nccl::Backend::Get().counts()[static_cast<size_t>(Collective::kAllreduce)].calls, 0);
   XLA_FFI_ExecutionContext refused;
   CHECK_EQ(testing::CallHandler(handlers.instantiate, XLA_FFI_ExecutionStage_INSTANTIATE, &refused,
                                 CallOf("scan"), {}, {}).code,
