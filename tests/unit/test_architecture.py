@@ -57,6 +57,8 @@ LAYERS = (
         "_store",
         "_unseen",
     },
+    {"_world"},
+    {"_joining"},
     {"_codec_specs", "comm"},
     {"_codec_frames"},
     {"codecs", "_traced_codecs"},

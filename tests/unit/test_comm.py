@@ -1,20 +1,20 @@
 import pytest
 
-from jaxccomp import _mpi, comm, errors
+from jaxccomp import _engine, _joining, _mpi, _world, comm, errors
 
 
 @pytest.fixture
 def alone(monkeypatch):
-    monkeypatch.setattr(comm, "_state", comm._World(0, 1))
+    monkeypatch.setattr(comm, "_state", _world.World(0, 1))
 
 
 @pytest.fixture
 def third_of_four(monkeypatch):
     """A world whose other processes cannot be reached."""
-    state = comm._World(2, 4)
+    state = _world.World(2, 4)
     state.unreachable = "no MPI"
     monkeypatch.setattr(comm, "_state", state)
-    monkeypatch.setattr(comm._engine, "available", lambda: False)
+    monkeypatch.setattr(_engine, "available", lambda: False)
 
 
 def test_alone(alone):
@@ -60,8 +60,8 @@ def test_membership(third_of_four):
     with pytest.raises(errors.CommunicatorError, match="another world"):
         comm.resolve(comm.Communicator("foreign", (2, 7)))
     with pytest.raises(errors.CommunicatorError, match="have the name 'odd'"):
-        comm._state.known(group)
-        comm._state.known(comm.Communicator("odd", (2, 3)))
+        comm._known(group)
+        comm._known(comm.Communicator("odd", (2, 3)))
 
 
 def test_unreachable_processes(third_of_four):
@@ -101,9 +101,9 @@ def test_wait_has_a_deadline():
 
 
 def test_a_launcher_without_mpi4py(monkeypatch):
-    monkeypatch.setattr(comm._mpi, "launcher", lambda: _mpi.Launcher("PMI", 0, 2))
-    monkeypatch.setattr(comm._mpi, "installed", lambda: False)
-    monkeypatch.setattr(comm._mpi, "imported", lambda: None)
+    monkeypatch.setattr(_mpi, "launcher", lambda: _mpi.Launcher("PMI", 0, 2))
+    monkeypatch.setattr(_mpi, "installed", lambda: False)
+    monkeypatch.setattr(_mpi, "imported", lambda: None)
     with pytest.raises(errors.EngineUnavailableError, match=r"jaxccomp\[mpich\]"):
-        comm._start_mpi("auto", False)
-    assert comm._start_mpi("never", False) is None
+        _joining._start_mpi("auto", False)
+    assert _joining._start_mpi("never", False) is None

@@ -11,7 +11,7 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 import jaxccomp as jcc
-from jaxccomp import _cuda, _cuda_codecs, _engine, comm
+from jaxccomp import _cuda, _cuda_codecs, _engine, _world, comm
 
 pytestmark = pytest.mark.skipif(not _engine.available(), reason="its handlers are the engine's")
 
@@ -146,7 +146,7 @@ def test_processes_decide_alike(library, monkeypatch):
     monkeypatch.setattr(jax, "process_count", lambda: 2)
     monkeypatch.setattr(comm, "_state", None)
     assert not comm.all_have_cuda()
-    state = comm._World(0, 2)
+    state = _world.World(0, 2)
     monkeypatch.setattr(comm, "_state", state)
     assert comm.all_have_cuda()
     state.no_cuda = "rank 1 has none"

@@ -2,7 +2,7 @@ import types
 
 import pytest
 
-from jaxccomp import _engine, comm, stats
+from jaxccomp import _engine, _world, comm, stats
 
 
 def test_without_the_engine(monkeypatch):
@@ -18,7 +18,7 @@ def test_sums_and_table(monkeypatch):
         "alltoall": {"calls": 0, "nccl_calls": 7, "nccl_bytes": 3 << 20},
     }
     core = types.SimpleNamespace(stats=lambda: rows)
-    monkeypatch.setattr(comm, "_state", comm._World(0, 1))
+    monkeypatch.setattr(comm, "_state", _world.World(0, 1))
     monkeypatch.setattr(_engine, "available", lambda: True)
     monkeypatch.setattr(_engine, "load", lambda: core)
     found = stats.get()

