@@ -1,5 +1,5 @@
 // An accelerator that values lie on: its memory, its order of work, and what a collective computes
-// there. The runtime knows only this file (docs/architecture.md, "Devices").
+// there. The runtime knows only this file (docs/devices.md).
 //
 // Nothing here waits. A computation is started, and its Completion is called from inside Poll and from
 // nowhere else, once what it has written can be seen by later computations and, in pinned memory, by

@@ -1,6 +1,6 @@
 // Codecs of a fixed rate as parts of a program on a device: started on the program's own stream, in its
 // order. Nothing is allocated, copied or waited for, so that a stream that is being captured takes
-// them as well. The traced plane calls them (docs/architecture.md, "Kernels of the traced plane").
+// them as well. The traced plane calls them (docs/devices.md, "Kernels of the traced plane").
 #pragma once
 
 #include <cstddef>
