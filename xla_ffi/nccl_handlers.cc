@@ -8,9 +8,9 @@
 
 #include "arguments.h"
 #include "call_site.h"
-#include "cuda_devices.h"
 #include "device_errors.h"
 #include "nccl/backend.h"
+#include "nccl_calls.h"
 
 namespace jaxccomp {
 namespace {
@@ -36,32 +36,16 @@ ffi::ErrorOr<std::unique_ptr<NcclCallSite>> MakeCallSite(ffi::Dictionary attribu
   return std::make_unique<NcclCallSite>(std::move(*site));
 }
 
-Status JoinOn(nccl::CallSite& site, void* stream, ffi::RunId run, int32_t ordinal) {
-  const Result<int64_t> number = FindCudaNumber(ordinal);
-  if (!number.ok()) return number.status();
-  return nccl::Backend::Get().Join(site, *number, run.run_id, stream);
-}
-
 ffi::Error Join(NcclCallSite* call_site, void* stream, ffi::RunId run, int32_t ordinal,
                 ffi::RemainingArgs, ffi::RemainingRets) {
   // Without memory there is no device yet: the call joins when it runs.
   if (ordinal < 0) return ffi::Error::Success();
-  return ToError(JoinOn(*call_site->site, stream, run, ordinal));
-}
-
-Status RunOn(nccl::CallSite& site, void* stream, ffi::RunId run, int32_t ordinal,
-             const ffi::RemainingArgs& arguments, const ffi::RemainingRets& results) {
-  const Result<int64_t> number = FindCudaNumber(ordinal);
-  if (!number.ok()) return number.status();
-  Result<Call> call = CallFrom(site.site(), run, *number, arguments, results);
-  if (!call.ok()) return call.status();
-  call->stream = stream;
-  return nccl::Backend::Get().Run(site, *call);
+  return ToError(JoinNccl(*call_site->site, stream, run, ordinal));
 }
 
 ffi::Error Run(NcclCallSite* call_site, void* stream, ffi::RunId run, int32_t ordinal,
                ffi::RemainingArgs arguments, ffi::RemainingRets results) {
-  const Status status = RunOn(*call_site->site, stream, run, ordinal, arguments, results);
+  const Status status = RunNccl(*call_site->site, stream, run, ordinal, arguments, results);
   NoteDeviceCall(status);
   return ToError(status);
 }

@@ -11,6 +11,7 @@
 #include "cuda_devices.h"
 #include "device_errors.h"
 #include "nccl/backend.h"
+#include "nccl_calls.h"
 #include "xla_library.h"
 
 namespace jaxccomp {
@@ -70,18 +71,12 @@ ffi::ErrorOr<std::unique_ptr<BorrowingCallSite>> MakeCallSite(ffi::Dictionary at
   return std::move(*made);
 }
 
-Status JoinOn(nccl::CallSite& site, ffi::RunId run, int32_t ordinal) {
-  const Result<int64_t> number = FindCudaNumber(ordinal);
-  if (!number.ok()) return number.status();
-  return nccl::Backend::Get().Join(site, *number, run.run_id, nullptr);
-}
-
 ffi::Error Request(BorrowingCallSite* call_site, ffi::RunId run, int32_t ordinal,
                    ffi::RemainingArgs, ffi::RemainingRets) {
   // Where XLA does not tell the device yet, a lone one is meant; with several, they join later.
   if (ordinal < 0) ordinal = FindOnlyCudaOrdinal().value_or(-1);
   if (ordinal >= 0) {
-    const Status status = JoinOn(*call_site->site, run, ordinal);
+    const Status status = JoinNccl(*call_site->site, nullptr, run, ordinal);
     if (!status.ok()) return ToError(status);
   }
   const JaxccompXlaGroups groups = call_site->groups();
@@ -92,18 +87,7 @@ ffi::Error Request(BorrowingCallSite* call_site, ffi::RunId run, int32_t ordinal
 ffi::Error Join(BorrowingCallSite* call_site, ffi::RunId run, int32_t ordinal, ffi::RemainingArgs,
                 ffi::RemainingRets) {
   if (ordinal < 0) return ffi::Error::Success();
-  return ToError(JoinOn(*call_site->site, run, ordinal));
-}
-
-Status RunOn(nccl::CallSite& site, void* communicator, void* stream, ffi::RunId run,
-             int32_t ordinal, const ffi::RemainingArgs& arguments,
-             const ffi::RemainingRets& results) {
-  const Result<int64_t> number = FindCudaNumber(ordinal);
-  if (!number.ok()) return number.status();
-  Result<Call> call = CallFrom(site.site(), run, *number, arguments, results);
-  if (!call.ok()) return call.status();
-  call->stream = stream;
-  return nccl::Backend::Get().Run(site, *call, communicator);
+  return ToError(JoinNccl(*call_site->site, nullptr, run, ordinal));
 }
 
 ffi::Error Run(BorrowingCallSite* call_site, void* stream, ffi::RunId run, int32_t ordinal,
@@ -114,7 +98,7 @@ ffi::Error Run(BorrowingCallSite* call_site, void* stream, ffi::RunId run, int32
       static_cast<XLA_FFI_Error*>(XlaLibrary::Get().get(frame_now, &groups, &communicator));
   if (error_given != nullptr) return ffi::Error::Success();
   const Status status =
-      RunOn(*call_site->site, communicator, stream, run, ordinal, arguments, results);
+      RunNccl(*call_site->site, stream, run, ordinal, arguments, results, communicator);
   NoteDeviceCall(status);
   return ToError(status);
 }

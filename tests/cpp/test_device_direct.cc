@@ -31,6 +31,7 @@ using testing::Of;
 using testing::OnDevice;
 using testing::Pending;
 using testing::RankArrays;
+using testing::ShutDownInFlight;
 using testing::Style;
 using testing::Team;
 using Place = DeviceTeam::Place;
@@ -384,30 +385,8 @@ DEVICE_TEST(direct_to_a_lost_rank) {
 }
 
 DEVICE_TEST(direct_at_shutdown) {
-  for (int when = 0; when < 6; ++when) {
-    DeviceTeam on(kind, Style::kProcesses, 3, Place::kMixed);
-    on.team->SetOption("chunk_bytes", "32768");
-    on.team->SetOption("timeout_seconds", "30");
-    on.SendDirectly(10000);
-    Team::Program program = on.team->Compile({Allreduce(kLarge), Allreduce(kLarge + 1, "lossless")});
-    std::vector<std::vector<RankArrays>> arrays(3);
-    std::vector<std::unique_ptr<OnDevice>> held[3];
-    std::vector<Pending> pending[3];
-    for (int rank = 0; rank < 3; ++rank) {
-      arrays[rank] = {Numbers(kLarge, rank), Numbers(kLarge + 1, rank)};
-      for (int i = 0; i < 2; ++i) {
-        if (rank == 2 && i > when % 2) continue;   // some never come
-        pending[rank].push_back(
-            on.Start(rank, program.At(rank, i), &arrays[rank][i], 1, &held[rank]));
-      }
-    }
-    std::this_thread::sleep_for(std::chrono::microseconds(when * 400));
-    on.team->OnRanks([&](int rank) { on.team->EngineOf(rank).Shutdown(); });
-    for (int rank = 0; rank < 3; ++rank) {
-      for (const Pending& p : pending[rank]) static_cast<void>(p.Get());
-      on.streams[rank]->Finish();
-    }
-  }
+  ShutDownInFlight(kind, Style::kProcesses, 32768, {{kLarge}, {kLarge + 1, "lossless"}},
+                   [](DeviceTeam& on) { on.SendDirectly(10000); });
 }
 
 }  // namespace

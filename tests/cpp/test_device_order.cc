@@ -26,6 +26,7 @@ using testing::Numbers;
 using testing::OnDevice;
 using testing::Pending;
 using testing::RankArrays;
+using testing::ShutDownInFlight;
 using testing::Style;
 using testing::Team;
 using Place = DeviceTeam::Place;
@@ -242,30 +243,7 @@ DEVICE_TEST(device_lost_peer_and_deadline) {
 
 DEVICE_TEST(device_shutdown_in_flight) {
   for (Style style : testing::kStyles) {
-    for (int when = 0; when < 6; ++when) {
-      DeviceTeam on(kind, style, 3, Place::kMixed);
-      on.team->SetOption("chunk_bytes", "16384");
-      on.team->SetOption("timeout_seconds", "30");
-      Team::Program program =
-          on.team->Compile({Allreduce(kLarge), Allreduce(kLarge + 1), Allreduce(5)});
-      std::vector<std::vector<RankArrays>> arrays(3);
-      std::vector<std::unique_ptr<OnDevice>> held[3];
-      std::vector<Pending> pending[3];
-      for (int rank = 0; rank < 3; ++rank) {
-        arrays[rank] = {Numbers(kLarge, rank), Numbers(kLarge + 1, rank), Numbers(5, rank)};
-        for (int i = 0; i < 3; ++i) {
-          if (rank == 2 && i > when % 3) continue;   // some never come
-          pending[rank].push_back(
-              on.Start(rank, program.At(rank, i), &arrays[rank][i], 1, &held[rank]));
-        }
-      }
-      std::this_thread::sleep_for(std::chrono::microseconds(when * 400));
-      on.team->OnRanks([&](int rank) { on.team->EngineOf(rank).Shutdown(); });
-      for (int rank = 0; rank < 3; ++rank) {
-        for (const Pending& p : pending[rank]) static_cast<void>(p.Get());
-        on.streams[rank]->Finish();
-      }
-    }
+    ShutDownInFlight(kind, style, 16384, {{kLarge}, {kLarge + 1}, {5}}, [](DeviceTeam&) {});
   }
 }
 
