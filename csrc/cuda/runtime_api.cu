@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "cuda/loaded.h"
+#include "cuda/no_gpus.h"
 
 namespace jaxccomp::cuda {
 namespace {
@@ -32,10 +33,6 @@ int Seen(CUresult error) { return static_cast<int>(error); }
 std::string Words(int error) {
   const auto known = static_cast<cudaError_t>(error);
   return std::string(cudaGetErrorString(known)) + " (" + cudaGetErrorName(known) + ")";
-}
-
-std::string Version(int version) {
-  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
 }
 
 struct Driver {
@@ -294,14 +291,8 @@ int CountGpus(std::string* reason) {
   int count = 0, driver = 0;
   const int error = Seen(cudaGetDeviceCount(&count));
   if (error == cudaSuccess && count > 0) return count;
-  if (error == cudaSuccess) {
-    *reason = "CUDA shows no GPU; see nvidia-smi and CUDA_VISIBLE_DEVICES";
-  } else if (Seen(cudaDriverGetVersion(&driver)) == cudaSuccess && driver == 0) {
-    *reason = "no NVIDIA driver is installed (" + Words(error) + ")";
-  } else {
-    *reason = Words(error) + "; the driver is of CUDA " + Version(driver) +
-              ", this library of CUDA " + Version(CUDART_VERSION);
-  }
+  static_cast<void>(Seen(cudaDriverGetVersion(&driver)));
+  *reason = WhyNoGpus(error == cudaSuccess ? "" : Words(error), driver, CUDART_VERSION);
   return 0;
 }
 

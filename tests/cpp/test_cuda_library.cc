@@ -5,6 +5,7 @@
 #include "check.h"
 #include "codec/registry.h"
 #include "common/dynamic_library.h"
+#include "cuda/no_gpus.h"
 #include "device/cuda_library.h"
 
 namespace jaxccomp {
@@ -93,6 +94,20 @@ TEST(CudaLibraryWithoutGpusSaysWhy) {
   CHECK_OK(library.status());
   CHECK_EQ(library.CountDevices().status().code(), Code::kUnavailable);
   CHECK(Says(library.FindDevice(0).status(), "the fake driver is too old"));
+}
+
+TEST(CudaLibraryTellsWhatToDoAboutDrivers) {
+  const auto says = [](const std::string& text, const char* part) {
+    return text.find(part) != std::string::npos;
+  };
+  const std::string older = cuda::WhyNoGpus("too old", 12080, 13000);
+  CHECK(says(older, "the driver is of CUDA 12.8, this library of CUDA 13.0: update the driver"));
+  CHECK(says(older, "pip install 'jaxccomp[cuda12]'"));
+  CHECK(!says(cuda::WhyNoGpus("too old", 13000, 13010), "pip install"));
+  CHECK(!says(cuda::WhyNoGpus("too old", 11080, 13000), "pip install"));
+  CHECK(!says(cuda::WhyNoGpus("in use", 13010, 13000), "update"));
+  CHECK(says(cuda::WhyNoGpus("said", 0, 13000), "no NVIDIA driver is installed (said)"));
+  CHECK(says(cuda::WhyNoGpus("", 13000, 13000), "CUDA_VISIBLE_DEVICES"));
 }
 
 TEST(CudaLibraryRefusesOrdinalsThatAreNotThere) {
