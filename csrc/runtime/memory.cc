@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cstdlib>
 #if defined(__GLIBC__)
@@ -33,8 +34,9 @@ bool RetainFreedMemory() {
 // (GLIBC_TUNABLES=glibc.malloc.hugetlb=1).
 void UseHugePagesInHeap() {
 #if defined(__GLIBC__)
-  static const std::byte* reserved_end = nullptr;
-  if (static_cast<const std::byte*>(sbrk(0)) <= reserved_end) return;
+  // Of all engines of the process, each of which calls this under a lock of its own.
+  static std::atomic<const std::byte*> reserved_end = nullptr;
+  if (static_cast<const std::byte*>(sbrk(0)) <= reserved_end.load(std::memory_order_relaxed)) return;
   // Addresses only: no memory is taken before it is written to.
   const auto physical_bytes = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) *
                               static_cast<size_t>(sysconf(_SC_PAGESIZE));
@@ -43,7 +45,7 @@ void UseHugePagesInHeap() {
   if (block == nullptr) return;
   AdviseHugePages(block, static_cast<int64_t>(bytes));
   std::free(block);
-  reserved_end = static_cast<const std::byte*>(sbrk(0));
+  reserved_end.store(static_cast<const std::byte*>(sbrk(0)), std::memory_order_relaxed);
 #endif
 }
 
