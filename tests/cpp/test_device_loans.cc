@@ -13,6 +13,7 @@
 #include "device_exercises.h"
 #include "device_sums.h"
 #include "device_team.h"
+#include "device_trials.h"
 #include "runtime/loan_ticket.h"
 
 namespace jaxccomp {
@@ -20,10 +21,10 @@ namespace {
 
 using testing::Allreduce;
 using testing::Compare;
-using testing::DeviceKind;
 using testing::DeviceTeam;
 using testing::EveryAlgorithm;
 using testing::Exercise;
+using testing::FailOnce;
 using testing::Faults;
 using testing::IsSum;
 using testing::kCollectives;
@@ -31,8 +32,10 @@ using testing::kExercisedCodecs;
 using testing::Numbers;
 using testing::Of;
 using testing::OnDevice;
+using testing::PassOnLate;
 using testing::Pending;
 using testing::RankArrays;
+using testing::RunManyAtOnce;
 using testing::ShutDownInFlight;
 using testing::Style;
 using testing::Team;
@@ -230,31 +233,10 @@ DEVICE_TEST(loans_to_tensors_on_the_host) {
 DEVICE_TEST(loans_of_many_operations) {
   for (Style style : testing::kStyles) {
     for (Place place : {Place::kDevice, Place::kMixed}) {
-      constexpr int kOperations = 12, kRanks = 3;
-      DeviceTeam on(kind, style, kRanks, place);
+      DeviceTeam on(kind, style, 3, place);
       on.team->SetOption("chunk_bytes", "16384");
       on.Share(1000, 1 << 20);
-      std::vector<OpSpec> specs;
-      for (int i = 0; i < kOperations; ++i) {
-        specs.push_back(Allreduce(kLarge + i, i % 2 == 0 ? "raw" : "lossless"));
-      }
-      Team::Program program = on.team->Compile(specs);
-      std::vector<std::vector<RankArrays>> arrays(kRanks);
-      for (int run = 1; run <= 3; ++run) {
-        on.team->OnRanks([&](int rank) {
-          std::vector<std::unique_ptr<OnDevice>> held;
-          std::vector<Pending> pending;
-          arrays[rank].clear();
-          arrays[rank].reserve(kOperations);
-          for (int i = 0; i < kOperations; ++i) {
-            arrays[rank].push_back(Numbers(kLarge + i, rank + i));
-            pending.push_back(on.Start(rank, program.At(rank, i), &arrays[rank][i], run, &held));
-          }
-          for (const Pending& p : pending) CHECK_OK(p.Get());
-          on.streams[rank]->Finish();
-          for (int i = 0; i < kOperations; ++i) IsSum(arrays[rank][i], kLarge + i, kRanks, i);
-        });
-      }
+      RunManyAtOnce(on, kLarge);
       on.CheckAllReturned();
     }
   }
@@ -291,30 +273,10 @@ DEVICE_TEST(loans_hold_no_sender_up) {
   on.CheckAllReturned();
 }
 
-// A rank whose stream comes late passes on codes that it is sent, all the same.
 DEVICE_TEST(loans_are_passed_on_by_who_is_late) {
   DeviceTeam on(kind, Style::kProcesses, 3, Place::kDevice);
   on.Share(1);
-  OpSpec bcast;
-  bcast.collective = Collective::kBcast;
-  bcast.root = 0;
-  bcast.algorithm = "chain";
-  bcast.codec = "lossless";
-  Team::Program program = on.team->Compile({bcast});
-  std::atomic<bool> last_has_it = false, meanwhile = false;
-  on.team->OnRanks([&](int rank) {
-    RankArrays arrays = Numbers(kLarge, rank);
-    if (rank == 1) {
-      on.streams[1]->Push([&] {
-        for (int i = 0; i < 20000 && !last_has_it; ++i) std::this_thread::sleep_for(milliseconds(1));
-        meanwhile = last_has_it.load();
-      });
-    }
-    CHECK_OK(on.Run(rank, program.At(rank, 0), &arrays, 1));
-    if (rank == 2) last_has_it = true;
-    CHECK(arrays.outputs == Numbers(kLarge, 0).inputs);
-  });
-  CHECK(meanwhile.load());
+  PassOnLate(on, kLarge);
   on.CheckAllReturned();
 }
 
@@ -329,21 +291,7 @@ DEVICE_TEST(loans_and_injected_failures) {
         on.team->SetOption("chunk_bytes", "16384");
         on.team->SetOption("timeout_seconds", "30");
         on.Share(1000, 4 << 20);
-        Team::Program program =
-            on.team->Compile({Allreduce(20011), Allreduce(20011, "lossless")});
-        on.devices[1]->faults.computation = when;
-        std::vector<Status> told(3);
-        on.team->OnRanks([&](int rank) {
-          for (int site = 0; site < 2 && told[rank].ok(); ++site) {
-            RankArrays arrays = Numbers(20011, rank);
-            told[rank] = on.Run(rank, program.At(rank, site), &arrays, 1);
-            if (told[rank].ok()) IsSum(arrays, 20011, 3, 0);
-          }
-        });
-        bool any = false;
-        for (const Status& status : told) any |= !status.ok();
-        CHECK_EQ(any, on.devices[1]->faults.computation == 0);
-        failed += any;
+        failed += FailOnce(on, 20011, &Faults::computation, when);
         // Nobody holds on to what failed.
         on.CheckAllReturned();
       }

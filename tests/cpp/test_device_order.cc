@@ -12,6 +12,7 @@
 #include "check.h"
 #include "device_sums.h"
 #include "device_team.h"
+#include "device_trials.h"
 
 namespace jaxccomp {
 namespace {
@@ -19,6 +20,7 @@ namespace {
 using testing::Allreduce;
 using testing::DeviceKind;
 using testing::DeviceTeam;
+using testing::FailOnce;
 using testing::Faults;
 using testing::Int32s;
 using testing::IsSum;
@@ -110,53 +112,24 @@ DEVICE_TEST(device_barrier_waits_for_streams) {
   }
 }
 
-// What every rank is told when something goes wrong at one of them.
-void FailOnce(DeviceKind kind, Style style, Place place, int64_t count, std::atomic<int> Faults::*what, int when,
-              int* failed) {
-  constexpr int kRanks = 3, kFaulty = 1;
-  DeviceTeam on(kind, style, kRanks, place);
-  on.team->SetOption("chunk_bytes", "16384");
-  on.team->SetOption("timeout_seconds", "30");
-  Team::Program program = on.team->Compile({Allreduce(count), Allreduce(count, "lossless")});
-  on.devices[kFaulty].get()->faults.*what = when;
-  std::vector<Status> told(kRanks);
-  on.team->OnRanks([&](int rank) {
-    for (int site = 0; site < 2 && told[rank].ok(); ++site) {
-      RankArrays arrays = Numbers(count, rank);
-      told[rank] = on.Run(rank, program.At(rank, site), &arrays, 1);
-      if (told[rank].ok()) IsSum(arrays, count, kRanks, 0);
-    }
-  });
-  const bool reached = on.devices[kFaulty]->faults.*what == 0;
-  bool any = false;
-  for (int rank = 0; rank < kRanks; ++rank) any |= !told[rank].ok();
-  CHECK_EQ(any, reached);
-  *failed += any;
-  if (!any) return;
-  // All ranks hear of it from what they start next, and from the query.
-  on.team->OnRanks([&](int rank) {
-    RankArrays arrays = Numbers(count, rank);
-    Status last;
-    for (int site = 0; site < 2 && last.ok(); ++site) {
-      last = on.Run(rank, program.At(rank, site), &arrays, 2);
-    }
-    CHECK(!last.ok());
-    CHECK(!on.team->EngineOf(rank).FirstError().ok());
-  });
-}
-
 DEVICE_TEST(device_injected_failures) {
   int failed = 0;
   for (Style style : testing::kStyles) {
     for (Place place : {Place::kDevice, Place::kMixed}) {
+      const auto fail = [&](std::atomic<int> Faults::*what, int when) {
+        DeviceTeam on(kind, style, 3, place);
+        on.team->SetOption("chunk_bytes", "16384");
+        on.team->SetOption("timeout_seconds", "30");
+        failed += FailOnce(on, 20011, what, when);
+      };
       for (int when : {1, 2, 3, 7, 15, 40}) {
-        FailOnce(kind, style, place, 20011, &Faults::computation, when, &failed);
-        FailOnce(kind, style, place, 20011, &Faults::values_allocation, when, &failed);
-        FailOnce(kind, style, place, 20011, &Faults::codes_allocation, when, &failed);
+        fail(&Faults::computation, when);
+        fail(&Faults::values_allocation, when);
+        fail(&Faults::codes_allocation, when);
       }
       for (int when : {1, 2}) {
-        FailOnce(kind, style, place, 20011, &Faults::enter, when, &failed);
-        FailOnce(kind, style, place, 20011, &Faults::ready, when, &failed);
+        fail(&Faults::enter, when);
+        fail(&Faults::ready, when);
       }
     }
   }
