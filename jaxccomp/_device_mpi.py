@@ -5,19 +5,17 @@ from __future__ import annotations
 import functools
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from jaxccomp import _engine, _mpi, errors
+from jaxccomp._roll import Share
 
 _ASKS = (
     "from mpi4py import MPI; from jaxccomp import _engine; "
     "print('said:' + _engine.load().why_mpi_is_not_cuda_aware())"
 )
 _MOST_SECONDS = 30
-
-# All processes' rows of integers, from this one's.
-Share = Callable[[Sequence[int]], Sequence[Sequence[int]]]
 
 
 def why_not_cuda_aware() -> str:

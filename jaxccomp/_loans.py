@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-_WORD_BYTES = 8
+from jaxccomp._roll import Share
 
-# All processes' rows of integers, from this one's.
-Share = Callable[[Sequence[int]], Sequence[Sequence[int]]]
+_WORD_BYTES = 8
 
 
 def agree(core: Any, share: Share, process: int) -> list[str]:

@@ -11,6 +11,9 @@ import jax
 
 from jaxccomp import _borrowing, _cuda, _platforms, config, errors
 
+# All processes' rows of integers, from this one's.
+Share = Callable[[Sequence[int]], Sequence[Sequence[int]]]
+
 # Its own; XLA's; its own, as it cannot use XLA's.
 _OWN, _XLA, _CANNOT = range(3)
 
@@ -29,7 +32,7 @@ class Row(NamedTuple):
     borrows: int = _OWN  # NCCL's communicators along axes, of _OWN, _XLA and _CANNOT
 
 
-def call(share: Callable[[Row], Sequence[Sequence[int]]], open_mpi: bool) -> list[Row]:
+def call(share: Share, open_mpi: bool) -> list[Row]:
     """The rows of all processes.
 
     Args:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import itertools
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-_NO_DEVICE = (-1, 0, 0)
+from jaxccomp._roll import Share
 
-# All processes' rows of integers, from this one's.
-Share = Callable[[Sequence[int]], Sequence[Sequence[int]]]
+_NO_DEVICE = (-1, 0, 0)
 
 
 def agree(core: Any, share: Share, hosts: Sequence[int], gpus: Sequence[int]) -> None:
