@@ -10,6 +10,7 @@
 """
 
 from jaxccomp import codecs, config, errors, launch, lax, optim, schedules, stats, trace
+from jaxccomp._launch_places import step
 from jaxccomp._unseen import check
 from jaxccomp._version import __version__
 from jaxccomp.comm import Communicator, init, is_initialized, world
@@ -68,6 +69,7 @@ __all__ = [
     "sendrecv",
     "schedules",
     "stats",
+    "step",
     "trace",
     "world",
 ]

@@ -266,6 +266,11 @@ def call_site_number(ctx: Any, participants: Hashable) -> int:
     return shared[key]
 
 
+def program_name(ctx: Any) -> str:
+    """What JAX calls the program that is being lowered: ``jit_step`` for a jitted ``step``."""
+    return ir.StringAttr(ctx.module_context.module.operation.attributes["sym_name"]).value
+
+
 def where(ctx: Any) -> str:
     """``file.py:41`` of the innermost frame that belongs to the user."""
     frame = source_info_util.user_frame(ctx.traceback)

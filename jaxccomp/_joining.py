@@ -10,17 +10,20 @@ from typing import Any
 import jax
 
 from jaxccomp import (
+    _callbacks,
     _compat,
     _cuda,
     _device_mpi,
     _dispatched,
     _engine,
+    _launch_places,
     _loans,
     _mpi,
     _platforms,
     _roll,
     _shared_gpus,
     _store,
+    _threads,
     _unseen,
     config,
     errors,
@@ -41,6 +44,9 @@ def join(mode: str, timeout_seconds: float) -> World:
       timeout_seconds: how long to wait for them.
     """
     global _joined
+    if config.get("check_launches"):
+        # A launch is then made while the Python program stands where it dispatches it.
+        jax.config.update("jax_cpu_enable_async_dispatch", False)
     distributed = jax.distributed.is_initialized() and jax.process_count() > 1
     mpi = _start_mpi(mode, distributed)
     if mpi is None:
@@ -127,6 +133,10 @@ def _tell_engine(state: World, distributed: bool, timeout_seconds: float) -> Non
     core.nccl_share_gpus(config.get("nccl_share_gpus"))
     core.set_devices(devices)
     _cuda.tell_engine()
+    _callbacks.watch(core)
+    core.name_launching_threads(_threads.current)
+    if config.get("check_launches"):
+        core.check_launches(_launch_places.current)
     state.no_cuda = _roll.who_lacks_cuda(table)
     state.own_communicators = _roll.why_own_communicators(table)
     core.set_hosts(hosts)

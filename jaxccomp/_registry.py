@@ -46,14 +46,14 @@ def target(platform: Platform, backend: str = "native") -> str:
         jax.ffi.register_ffi_type(state_type, row["state_type"], platform=platform.xla)
         jax.ffi.register_ffi_target(name, row["stages"], platform=platform.xla)
         if not _registered:
-            # The engine groups the call sites that were instantiated since the last compilation.
+            # The engine groups the call sites of a program until its compilation ends.
             jax.monitoring.register_event_duration_secs_listener(
-                lambda event, *_, **__: _close_executable(core, event)
+                lambda event, *_, **about: _close_program(core, event, about.get("fun_name", ""))
             )
         _registered.add((platform, backend))
     return name
 
 
-def _close_executable(core: Any, event: str) -> None:
+def _close_program(core: Any, event: str, fun_name: str = "") -> None:
     if event == _COMPILED:
-        core.close_executable()
+        core.close_program(fun_name)

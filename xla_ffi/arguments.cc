@@ -116,6 +116,8 @@ Result<OpSpec> SpecFromAttributes(const ffi::Dictionary& attributes) {
   spec.feedback = Get<int64_t>(attributes, "feedback", &missing) != 0;
   spec.shapes = Text(attributes, "shapes", &missing);
   spec.where = Text(attributes, "where", &missing);
+  spec.program = Text(attributes, "program", &missing);
+  spec.thread = Text(attributes, "thread", &missing);
   const size_t pairs = spec.PointToPoint() ? 1 : spec.collective == Collective::kSendrecv ? 2 : 0;
   if (!missing.names.empty() || spec.pairs.size() < pairs) {
     return Status(Code::kInvalidArgument,

@@ -17,6 +17,8 @@ Status AddTensor(const Buffer& buffer, std::vector<Tensor>* tensors) {
   return Status::Ok();
 }
 
+uint32_t (*launching_thread)() = nullptr;
+
 // The last half of a call's operands are its references.
 void SplitReferences(Call* call) {
   const auto half = call->inputs.begin() + static_cast<ptrdiff_t>(call->inputs.size() / 2);
@@ -25,6 +27,8 @@ void SplitReferences(Call* call) {
 }
 
 }  // namespace
+
+void SetLaunchingThread(uint32_t (*function)()) { launching_thread = function; }
 
 ffi::Error ToError(const Status& status) {
   ffi::ErrorCode code = ffi::ErrorCode::kInternal;
@@ -53,6 +57,7 @@ Result<Call> CallFrom(const Site& site, ffi::RunId run, int64_t device,
   Call call;
   call.run_id = run.run_id;
   call.device = device;
+  if (launching_thread != nullptr) call.launched_by = launching_thread();
   for (size_t i = 0; i < arguments.size(); ++i) {
     Status status = AddTensor(*arguments.get<ffi::AnyBuffer>(i), &call.inputs);
     if (!status.ok()) return status;

@@ -31,6 +31,10 @@ xla::ffi::ErrorOr<std::unique_ptr<PlatformCallSite>> Instantiate(xla::ffi::Dicti
   return std::make_unique<PlatformCallSite>(std::move(*site));
 }
 
+// Gives a hash of the name of the Python thread that calls it; 0 for a thread of XLA's. Set once, before
+// the first run; until then all threads are unknown.
+void SetLaunchingThread(uint32_t (*launching_thread)());
+
 // One run's tensors. `device` is the engine's number of the device that it runs on.
 Result<Call> CallFrom(const Site& site, xla::ffi::RunId run, int64_t device,
                       const xla::ffi::RemainingArgs& arguments,

@@ -17,6 +17,7 @@
 #include "nccl/backend.h"
 #include "nccl_handlers.h"
 #include "nccl_xla_handlers.h"
+#include "python_threads.h"
 #include "runtime/engine.h"
 #include "schedules.h"
 #include "store.h"
@@ -178,10 +179,25 @@ PYBIND11_MODULE(_core, m) {
   m.def("add_communicator", [](const std::string& name, std::vector<int> processes) {
     Check(Engine::Get().AddCommunicator(name, std::move(processes)));
   }, py::arg("name"), py::arg("processes"));
-  m.def("close_executable", &ClosePrograms);
+  m.def("close_program", [](const std::string& name) { CloseProgram(name); }, py::arg("name"));
   m.def("set_option", [](const std::string& name, const std::string& value) {
     Check(Engine::Get().SetOption(name, value));
   }, py::arg("name"), py::arg("value"));
+  m.def("name_launching_threads", &NameLaunchingThreads, py::arg("current"));
+  m.def("callback_failed", [](const std::string& what) { Engine::Get().CallbackFailed(what); },
+        py::arg("what"), py::call_guard<py::gil_scoped_release>());
+  m.def("check_launches", [](py::function place) {
+    // Never freed: launches may outlive the interpreter's end.
+    auto* const kept = new py::function(std::move(place));
+    Engine::Get().CheckLaunches([kept]() -> std::string {
+      py::gil_scoped_acquire gil;
+      try {
+        return py::cast<std::string>((*kept)());
+      } catch (const std::exception& error) {
+        return std::string("unknown: ") + error.what();
+      }
+    });
+  }, py::arg("place"));
   m.def("describe", &Describe);
   DefineCodecs(m);
   DefineGpus(m);

@@ -37,6 +37,8 @@ struct OpSpec {
   bool feedback = false;          // a second result for each operand: what the codec lost
   std::string shapes;             // of the operands, as text; equal on all ranks
   std::string where;              // source line of the user's program
+  std::string program;            // name of the program that the call is in
+  std::string thread;             // and of the Python thread that made it; empty: the main thread
 
   bool PointToPoint() const {
     return collective == Collective::kSend || collective == Collective::kRecv;
@@ -69,6 +71,9 @@ struct Call {
   // may lie where its operand or its reference does.
   std::vector<Tensor> refs;
   int64_t run_id = 0;             // one launch of one program has one run id
+  // Where in the user's Python program the launch is made; empty when that is not compared.
+  std::string place;
+  uint32_t launched_by = 0;       // hash of the name of the Python thread that launches; 0: unknown
   int64_t device = 0;             // global device id
   // Where the tensors, all of them, lie, and the stream that orders the caller's work on them
   // (device/device.h). Null: in the host's memory.

@@ -2,50 +2,31 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "common/status.h"
+#include "runtime/launches.h"
 #include "runtime/match_key.h"
 
 namespace jaxccomp {
 
 struct Communicator;
 struct Comparison;
-class Program;
 
-// One member of a communicator that lives in this process. A member runs the launches of its
-// programs one after the other, which is what makes the numbers below the same on all ranks.
+// One member of a communicator that lives in this process.
 struct Endpoint {
   Communicator* communicator = nullptr;
   int member = 0;
 
-  struct Launch {
-    std::shared_ptr<const Program> program;
-    int64_t run_id = 0;
-    uint64_t number = 0;
-    uint64_t program_hash = 0;
-    std::shared_ptr<Comparison> comparison;   // with other members; null when there is none
-  };
-  std::deque<Launch> launches;       // the last kRememberedLaunches
-  uint64_t next_launch = 1;
-  std::unordered_map<uint64_t, uint64_t> program_hashes;   // of its call sites here, by id
+  Launches launches;
   // By program hash: what has been compared with the other members, or is being compared.
   std::unordered_map<uint64_t, std::shared_ptr<Comparison>> comparisons;
   RecentOperations recent;
   uint64_t next_ordered = 1;         // operations in program order
   std::unordered_map<uint64_t, uint64_t> point_to_point;  // so far, per peer, direction and tag
-
-  static constexpr size_t kRememberedLaunches = 64;
-  const Launch* FindLaunch(uint64_t number) const {
-    for (const Launch& l : launches) {
-      if (l.number == number) return &l;
-    }
-    return nullptr;
-  }
 };
 
 struct Communicator {

@@ -21,7 +21,9 @@ struct Operation;
 
 struct Comparison {
   uint64_t program_hash = 0;
-  uint64_t launch = 0;             // the first one of the program on this endpoint
+  uint64_t thread = 0;             // Launch::thread
+  uint64_t launch = 0;             // the first one of the program on this endpoint; within a process,
+                                   // where launches have no order, the program's hash
   std::string list;                // its collectives, one a line; told along with the hash
   int round = 0;
   bool told = false;               // in this round

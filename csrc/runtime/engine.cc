@@ -86,8 +86,13 @@ Result<Operation*> Engine::Impl::Post(Site& site, Call call) {
   }
   if (site.program != nullptr) CloseProgram(*site.program);
 
-  SiteAtEndpoint& state = site.state[&endpoint];
-  std::shared_ptr<const Plan> plan = state.plan;
+  if (const Status* failed = comm.remote ? nullptr : failed_runs_.Find(call.run_id)) {
+    return Status(failed->code(), *site.text + ": another operation of this launch has failed: " +
+                                      failed->message());
+  }
+
+  std::shared_ptr<const Plan>& known_plan = site.plans[&endpoint];
+  std::shared_ptr<const Plan> plan = known_plan;
   const bool ragged = site.spec.collective == Collective::kRaggedAlltoall;
   const bool awaits_sizes = ragged && call.memory != nullptr;
   if (awaits_sizes) {
@@ -98,20 +103,27 @@ Result<Operation*> Engine::Impl::Post(Site& site, Call call) {
       Break(comm, made.status(), true);
       return made.status();
     }
-    plan = state.plan = *made;
+    plan = known_plan = *made;
   }
 
-  const Matcher::Posted posted = matcher_.Post(site, endpoint, call.run_id);
+  Matcher::Posted posted = matcher_.Post(site, endpoint, call);
+  if (posted.overlaps) {
+    const Status overlaps = OverlapError(endpoint, *site.text);
+    Break(comm, overlaps, true);
+    return overlaps;
+  }
   Operation* const op = Insert(posted.key);
   if (op == nullptr) {
     const Status twice(Code::kInternal,
-                       site.spec.ToString() + ": two collectives of one launch have the same "
-                       "identity. Programs with collectives were compiled on several threads at "
-                       "once; compile them one after the other (jit(f).lower().compile())");
+                       site.spec.ToString() + ": two operations of one launch have the same "
+                       "identity. Several threads run the same program at once; give each a "
+                       "communicator of its own (comm.duplicate)");
     Break(comm, twice, true);
     return twice;
   }
   op->endpoint = &endpoint;
+  op->launch = posted.launch;
+  if (op->launch != nullptr && call.memory == nullptr) ++op->launch->open_operations;
   op->text = site.text;
   op->driven = true;
   op->plan = std::move(plan);
@@ -119,7 +131,7 @@ Result<Operation*> Engine::Impl::Post(Site& site, Call call) {
   op->begun = op->last_progress = Clock::now();
   op->remote = comm.remote;
   remote_operations_ += op->remote;
-  FillHeader(op, site, posted.launch);
+  FillHeader(op, site);
   if (awaits_sizes) op->sizes = std::make_shared<AwaitedSizes>(site);
   if (op->call.memory == nullptr) {
     PrepareResults(site.spec, op->call, options_);
@@ -139,7 +151,7 @@ Result<Operation*> Engine::Impl::Post(Site& site, Call call) {
   if (posted.new_launch && options_.check_programs && comm.broken.ok()) {
     if (const Arrival* arrival = matcher_.FindOtherProgram(endpoint, *posted.launch)) {
       const Arrival other = *arrival;  // it is dropped on the way
-      RefuseOtherProgram(endpoint, *posted.launch, other.header, other.payload);
+      RefuseOtherLaunch(endpoint, *posted.launch, other.header, other.payload);
     }
   }
   if (comparison != nullptr && comm.broken.ok()) Compare(endpoint, *comparison);
@@ -160,8 +172,7 @@ Operation* Engine::Impl::Insert(const MatchKey& key) {
   return slot.get();
 }
 
-void Engine::Impl::FillHeader(Operation* op, const Site& site,
-                              const Endpoint::Launch* launch) const {
+void Engine::Impl::FillHeader(Operation* op, const Site& site) const {
   Header& h = op->header;
   h = site.header;
   if (!op->call.inputs.empty()) h.dtype = static_cast<uint8_t>(op->call.inputs[0].dtype);
@@ -169,7 +180,11 @@ void Engine::Impl::FillHeader(Operation* op, const Site& site,
   h.sequence = op->key.sequence;
   h.site = op->key.site;
   h.iteration = op->key.iteration;
-  if (launch != nullptr && options_.check_programs) h.program_hash = launch->program_hash;
+  if (op->launch != nullptr) {
+    op->launch->Describe(&h);
+    if (!options_.check_programs) h.program_hash = 0;
+    if (h.place != 0) CopyText(op->launch->place, h.text);
+  }
   h.source = op->endpoint->member;
   h.source_process = wire_.process();
   h.total_bytes = op->plan->total_bytes;
@@ -202,6 +217,8 @@ void Engine::Impl::OnSizes(Operation* op) {
 
 std::optional<Status> Engine::Impl::Start(Site& site, Call call,
                                           std::function<void(Status)> done) {
+  // Without the lock: it takes Python's.
+  if (checks_launches_) call.place = place_of_launch_();
   std::unique_lock<std::mutex> lock(mutex_);
   if (Status status = PrepareDevice(site, call, lock); !status.ok()) {
     return Refuse(site, call, std::move(status));
@@ -268,6 +285,7 @@ void Engine::Impl::Recycle(Operation* op) {
   std::unique_ptr<Operation> owned = std::move(found->second);
   operations_.erase(found);
   op->plan.reset();
+  op->launch.reset();
   op->arrivals.clear();
   op->status = Status::Ok();
   op->waiting.clear();
@@ -290,6 +308,10 @@ void Engine::Impl::OnOver(Operation* op) {
     stats.bound_bytes = op->plan->limits.bound_bytes;
   }
   if (op->remote && op->plan->total_bytes > kAlongBytes) last_remote_ = now;
+  if (op->launch != nullptr) {
+    if (op->call.memory == nullptr) --op->launch->open_operations;
+    if (op->comparing) std::erase(op->launch->comparison->held, op);
+  }
   if (!op->failed) op->endpoint->recent.Add(op->key, op->text);
   if (op->driven) return;
   if (op->on_done != nullptr) {

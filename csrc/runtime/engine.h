@@ -24,7 +24,7 @@ namespace jaxccomp {
 
 // A collective that was compiled into a program; see program.h.
 Result<std::unique_ptr<Site>> MakeSite(OpSpec spec);
-void ClosePrograms();
+void CloseProgram(std::string_view name);
 
 class Engine {
  public:
@@ -102,6 +102,11 @@ class Engine {
   double timeout_seconds() const;
   // Why a communicator can no longer be used, the first that broke; Ok as long as none did.
   Status FirstError() const;
+  // From now on each launch has the place that this returns (Call::place). It is called without a lock.
+  void CheckLaunches(std::function<std::string()> place);
+  // A callback of a program has raised that exception, and so ended the program on some device of this
+  // process. Its launch ends on the others, too, where they wait for that one.
+  void CallbackFailed(const std::string& what);
   // XLA frees a program: forgets its call site.
   void Forget(Site& site);
 

@@ -160,7 +160,18 @@ std::optional<Status> Engine::Start(Site& site, Call call, std::function<void(St
 
 void Engine::Forget(Site& site) {
   std::lock_guard<std::mutex> lock(impl_->mutex_);
-  site.state.clear();
+  site.plans.clear();
+}
+
+void Engine::CheckLaunches(std::function<std::string()> place) {
+  if (impl_->checks_launches_) return;
+  impl_->place_of_launch_ = std::move(place);
+  impl_->checks_launches_ = true;
+}
+
+void Engine::CallbackFailed(const std::string& what) {
+  std::lock_guard<std::mutex> lock(impl_->mutex_);
+  impl_->CallbackFailed(what);
 }
 
 Status Engine::FirstError() const {

@@ -1,8 +1,10 @@
 // The inside of the engine, shared by engine*.cc alone. Everything here needs the engine's lock.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -16,6 +18,7 @@
 #include "runtime/comparison.h"
 #include "runtime/engine.h"
 #include "runtime/executor.h"
+#include "runtime/failed_runs.h"
 #include "runtime/matcher.h"
 #include "runtime/registry.h"
 #include "runtime/wire.h"
@@ -49,6 +52,8 @@ class Engine::Impl final : public Receiver, public Executor::Listener {
   void Break(Communicator& comm, const Status& why, bool tell);
   void AskWhetherBroken(const Communicator& comm);
 
+  void CallbackFailed(const std::string& what);
+
   Executor& executor() { return executor_; }
 
   const int processes_;
@@ -59,13 +64,15 @@ class Engine::Impl final : public Receiver, public Executor::Listener {
   Status first_error_;   // of any communicator
   Registry registry_;
   Wire wire_;
+  std::function<std::string()> place_of_launch_;   // set once, before checks_launches_
+  std::atomic<bool> checks_launches_ = false;
 
  private:
   // engine.cc: an operation's way
   Result<Operation*> Post(Site& site, Call call);
   Result<Endpoint*> EndpointOf(Site& site, int64_t device);
   Operation* Insert(const MatchKey& key);
-  void FillHeader(Operation* op, const Site& site, const Endpoint::Launch* launch) const;
+  void FillHeader(Operation* op, const Site& site) const;
   void Begin(Operation* op);
   bool Step(std::unique_lock<std::mutex>& lock) {
     bool any = wire_.Poll();
@@ -95,15 +102,19 @@ class Engine::Impl final : public Receiver, public Executor::Listener {
   void OnPresent(const Header& header);
   void TellWhyBroken(const Communicator& comm, const Header& asked);
   Header AbortHeader(const Communicator& comm) const;
-  void RefuseOtherProgram(Endpoint& endpoint, const Endpoint::Launch& launch,
-                          const Header& header, std::span<const std::byte> payload);
+  // The message is of another launch than that one, which has its number here.
+  void RefuseOtherLaunch(Endpoint& endpoint, const Launch& launch, const Header& header,
+                         std::span<const std::byte> payload);
+  // Ends the launch's operations within this process. Communicators remain usable: the next launch has
+  // another RunId.
+  void FailRun(int64_t run_id, const Status& why);
   void Discard(Announced announced) {
     if (announced.process >= 0) wire_.Discard(announced);
   }
   // Sends what nobody waits for. False when no transport leads there.
   bool Notify(int process, const Header& header, std::string payload = {});
   // The comparison that operations of that launch wait for; null when it is over.
-  Comparison* PendingComparison(Endpoint& endpoint, Endpoint::Launch& launch);
+  Comparison* PendingComparison(Endpoint& endpoint, Launch& launch);
   // Goes as far with it as messages have come.
   void Compare(Endpoint& endpoint, Comparison& comparison);
 
@@ -112,9 +123,17 @@ class Engine::Impl final : public Receiver, public Executor::Listener {
   void Ask(const Operation& op, bool everybody);
   std::vector<int> WaitsFor(const Operation& op) const;
   std::string Blame(const Operation& op) const;
+  void EndStrandedRuns(Clock::time_point now);
 
   Executor executor_;
   Matcher matcher_;
+  FailedRuns failed_runs_;
+  // The last exception in a callback, until what it has stranded is ended.
+  struct CallbackFailure {
+    Clock::time_point at;
+    std::string what;
+  };
+  std::optional<CallbackFailure> callback_failure_;
   std::unordered_map<MatchKey, std::unique_ptr<Operation>, MatchKey::Hash> operations_;
   std::vector<std::unique_ptr<Operation>> spare_;
   int64_t remote_operations_ = 0;

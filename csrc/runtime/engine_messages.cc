@@ -60,24 +60,28 @@ void Engine::Impl::OnMessage(const Header& header, std::span<const std::byte> pa
     if (asks && endpoint != nullptr && !HasComeTo(*endpoint, header)) TellWhyBroken(*comm, header);
     return;
   }
+  if (comm != nullptr && !comm->remote && failed_runs_.Has(header.run)) return Discard(announced);
   if (header.type == MessageType::kPresent) return OnPresent(header);
   const auto found = operations_.find(MatchKey::Of(header));
   Operation* const op = found == operations_.end() ? nullptr : found->second.get();
   const bool here = op != nullptr && !op->over;
-  const bool same_program = op != nullptr && op->header.program_hash == header.program_hash;
-  if (!same_program && endpoint != nullptr && options_.check_programs) {
-    if (const Endpoint::Launch* launch = FindMismatch(*endpoint, header)) {
-      Discard(announced);
-      return RefuseOtherProgram(*endpoint, *launch, header, payload);
-    }
+  const bool same_launch = op != nullptr && op->header.program_hash == header.program_hash &&
+                           op->header.skipped == header.skipped && op->header.run == header.run &&
+                           op->header.place == header.place &&
+                           op->header.launched_by == header.launched_by;
+  if (!same_launch && endpoint != nullptr && options_.check_programs &&
+      endpoint->launches.FindDifference(header)) {
+    Discard(announced);
+    return RefuseOtherLaunch(*endpoint, *endpoint->launches.Find(header), header, payload);
   }
   if (here && header.signature != op->header.signature) {
     Discard(announced);
     return executor_.Fail(op, MismatchError(*op->endpoint, *op->text, header));
   }
   if (header.type == MessageType::kProbe) {
-    if (endpoint != nullptr) OnProbe(*endpoint, header, here);
-    return;
+    if (endpoint == nullptr) return;
+    if (endpoint->launches.HasLeft(header)) return Break(*comm, LeftError(*endpoint, header), true);
+    return OnProbe(*endpoint, header, here);
   }
   if (here && !op->held) return executor_.Arrived(op, header, payload, announced);
   if (!here && endpoint != nullptr && ComesTooLate(*endpoint, header)) {
@@ -147,8 +151,17 @@ Header Engine::Impl::AbortHeader(const Communicator& comm) const {
   return header;
 }
 
-void Engine::Impl::RefuseOtherProgram(Endpoint& endpoint, const Endpoint::Launch& launch,
-                                      const Header& header, std::span<const std::byte> payload) {
+void Engine::Impl::RefuseOtherLaunch(Endpoint& endpoint, const Launch& launch,
+                                     const Header& header, std::span<const std::byte> payload) {
+  switch (endpoint.launches.FindDifference(header).value_or(Launches::Difference::kProgram)) {
+    case Launches::Difference::kProgram: break;
+    case Launches::Difference::kThread:
+      return Break(*endpoint.communicator, ThreadError(endpoint, launch, header), true);
+    case Launches::Difference::kPlace:
+      return Break(*endpoint.communicator, PlaceError(endpoint, launch, header), true);
+    case Launches::Difference::kSkipped:
+      return Break(*endpoint.communicator, SkippedError(endpoint, launch, header), true);
+  }
   const std::string mine = launch.program->ListOf(*endpoint.communicator);
   const bool listed = header.type == MessageType::kCheck && !payload.empty();
   Break(*endpoint.communicator,
@@ -163,7 +176,8 @@ void Engine::Impl::OnAbort(const Header& header, std::span<const std::byte> payl
     return Break(*comm, why, false);
   }
   registry_.BreakUnborn(header.communicator, why);
-  matcher_.Drop(header.communicator, [this](Announced announced) { Discard(announced); });
+  matcher_.Drop([&](const Header& kept) { return kept.communicator == header.communicator; },
+                [this](Announced announced) { Discard(announced); });
 }
 
 void Engine::Impl::OnProbe(const Endpoint& endpoint, const Header& header, bool here) {
@@ -210,14 +224,16 @@ void Engine::Impl::OnPeerLost(int process, const Status& why) {
 
 // ---- The comparison of programs ----------------------------------------------------------
 
-Comparison* Engine::Impl::PendingComparison(Endpoint& endpoint, Endpoint::Launch& launch) {
-  if (!options_.check_programs || endpoint.communicator->size() == 1) return nullptr;
+Comparison* Engine::Impl::PendingComparison(Endpoint& endpoint, Launch& launch) {
+  const bool alone = endpoint.communicator->size() == 1;
+  if (!options_.check_programs || alone || launch.program == nullptr) return nullptr;
   if (launch.comparison == nullptr) {
     auto& known = endpoint.comparisons[launch.program_hash];
     if (known == nullptr) {
       known = std::make_shared<Comparison>();
       known->program_hash = launch.program_hash;
-      known->launch = launch.number;
+      known->thread = launch.thread;
+      known->launch = endpoint.communicator->remote ? launch.number : launch.program_hash;
       known->list = ListThatTravels(launch.program->ListOf(*endpoint.communicator));
     }
     launch.comparison = known;
@@ -233,6 +249,7 @@ void Engine::Impl::Compare(Endpoint& endpoint, Comparison& comparison) {
       Header header;
       header.type = MessageType::kCheck;
       header.communicator = comm.id;
+      header.thread = comparison.thread;
       header.sequence = comparison.launch;
       header.site = Comparison::kSite;
       header.iteration = static_cast<uint64_t>(comparison.round);
@@ -246,7 +263,7 @@ void Engine::Impl::Compare(Endpoint& endpoint, Comparison& comparison) {
         return Break(*endpoint.communicator, NoTransportTo(comm, header.destination), true);
       }
     }
-    const MatchKey key{comm.id, comparison.launch, Comparison::kSite,
+    const MatchKey key{comm.id, comparison.thread, comparison.launch, Comparison::kSite,
                        static_cast<uint64_t>(comparison.round), endpoint.member};
     const std::vector<Arrival> heard = matcher_.Take(key);
     if (heard.empty()) return;
@@ -267,8 +284,34 @@ void Engine::Impl::Compare(Endpoint& endpoint, Comparison& comparison) {
 void Engine::Impl::OnFailed(Operation* op) {
   Communicator& comm = *op->endpoint->communicator;
   if (!comm.broken.ok()) return;
-  op->status = {op->status.code(), *op->text + ": " + op->status.message()};
-  Break(comm, op->status, true);
+  const int64_t run_id = op->call.run_id;
+  if (!comm.remote && failed_runs_.Find(run_id) != nullptr) return;
+  const Status why = op->status = {op->status.code(), *op->text + ": " + op->status.message()};
+  // On a device the caller hears of it from the next operation on the communicator.
+  if (comm.remote || op->device != nullptr) Break(comm, why, true);
+  FailRun(run_id, why);
+}
+
+void Engine::Impl::FailRun(int64_t run_id, const Status& why) {
+  if (!failed_runs_.Add(run_id, why)) return;
+  // By key: the failure of one may end others.
+  std::vector<MatchKey> hit;
+  for (const auto& [key, op] : operations_) {
+    const bool within_process = op != nullptr && !op->endpoint->communicator->remote;
+    if (within_process && op->call.run_id == run_id && !op->over) hit.push_back(key);
+  }
+  for (const MatchKey& key : hit) {
+    if (auto found = operations_.find(key); found != operations_.end()) {
+      executor_.Fail(found->second.get(), why);
+    }
+  }
+  const auto run = static_cast<uint32_t>(run_id);
+  matcher_.Drop(
+      [&](const Header& kept) {
+        const Communicator* const comm = registry_.Find(kept.communicator);
+        return comm != nullptr && !comm->remote && kept.run == run;
+      },
+      [this](Announced announced) { Discard(announced); });
 }
 
 void Engine::Impl::Break(Communicator& comm, const Status& why, bool tell) {
@@ -296,7 +339,8 @@ void Engine::Impl::Break(Communicator& comm, const Status& why, bool tell) {
     }
   }
   // Afterwards: a payload that is discarded looks delivered to an operation that has not failed.
-  matcher_.Drop(comm.id, [this](Announced announced) { Discard(announced); });
+  matcher_.Drop([&](const Header& kept) { return kept.communicator == comm.id; },
+                [this](Announced announced) { Discard(announced); });
 }
 
 }  // namespace jaxccomp

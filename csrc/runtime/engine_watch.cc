@@ -15,17 +15,19 @@ constexpr double kRollCallAt = 0.8;
 // How long a failed operation waits for transfers that still touch its memory.
 constexpr auto kFailureGrace = std::chrono::seconds(2);
 constexpr size_t kMostNames = 8;
+// How long an operation within the process stands still after an exception in a callback before it counts
+// as stranded by it. Devices of a process come to an operation within milliseconds, as long as their
+// program runs at all; one that computes for longer in between may be ended for another's exception.
+constexpr auto kStrandedAfter = std::chrono::milliseconds(600);
+constexpr auto kForgetsCallbackAfter = std::chrono::seconds(5);
 
 }  // namespace
 
 std::vector<int> Engine::Impl::WaitsFor(const Operation& op) const {
   std::vector<int> members;
   if (op.comparing) {
-    const Endpoint::Launch* launch = op.endpoint->FindLaunch(op.key.sequence);
-    if (launch != nullptr && launch->comparison != nullptr) {
-      members.push_back(launch->comparison->From(op.endpoint->member,
-                                                 op.endpoint->communicator->size()));
-    }
+    members.push_back(op.launch->comparison->From(op.endpoint->member,
+                                                  op.endpoint->communicator->size()));
     return members;
   }
   for (size_t i = 0; i < op.waiting.size(); ++i) {
@@ -87,7 +89,35 @@ std::string Engine::Impl::Blame(const Operation& op) const {
                 "skips it";
 }
 
+void Engine::Impl::CallbackFailed(const std::string& what) {
+  callback_failure_ = {Clock::now(), what};
+  wake_.notify_one();
+}
+
+void Engine::Impl::EndStrandedRuns(Clock::time_point now) {
+  if (now - callback_failure_->at < kStrandedAfter) return;
+  const std::string what = callback_failure_->what;
+  if (now - callback_failure_->at > kForgetsCallbackAfter) callback_failure_.reset();
+  std::vector<MatchKey> stranded;
+  for (const auto& [key, op] : operations_) {
+    if (op == nullptr || op->over || op->failed || op->device != nullptr) continue;
+    const bool within_process = !op->endpoint->communicator->remote;
+    if (within_process && now - op->last_progress > kStrandedAfter) stranded.push_back(key);
+  }
+  for (const MatchKey& key : stranded) {
+    const auto found = operations_.find(key);
+    if (found == operations_.end() || found->second->failed) continue;  // ended with its launch
+    Operation* const op = found->second.get();
+    executor_.Fail(op, {Code::kAborted,
+                        "a callback has raised an exception and so ended the program on one device "
+                        "(" + what + "); " +
+                            op->endpoint->communicator->MemberName(op->endpoint->member) +
+                            " waits for " + Blame(*op)});
+  }
+}
+
 void Engine::Impl::CheckTimes(Clock::time_point now) {
+  if (callback_failure_.has_value()) EndStrandedRuns(now);
   std::vector<MatchKey> quiet, late;  // what is done about them may end operations
   for (const auto& [key, owned] : operations_) {
     Operation* const op = owned.get();

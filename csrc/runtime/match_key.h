@@ -16,18 +16,19 @@ namespace jaxccomp {
 // What a message names, and the member it is for.
 struct MatchKey {
   uint64_t communicator = 0;
+  uint64_t thread = 0;
   uint64_t sequence = 0;
   uint64_t site = 0;
   uint64_t iteration = 0;
   int32_t member = 0;
 
   static MatchKey Of(const Header& h) {
-    return {h.communicator, h.sequence, h.site, h.iteration, h.destination};
+    return {h.communicator, h.thread, h.sequence, h.site, h.iteration, h.destination};
   }
   friend bool operator==(const MatchKey&, const MatchKey&) = default;
   struct Hash {
     size_t operator()(const MatchKey& k) const {
-      return Mix(Mix(Mix(Mix(k.communicator, k.sequence), k.site), k.iteration),
+      return Mix(Mix(Mix(Mix(Mix(k.communicator, k.thread), k.sequence), k.site), k.iteration),
                  static_cast<uint64_t>(k.member));
     }
   };

@@ -1,7 +1,9 @@
 #include "runtime/matcher.h"
 
-#include <algorithm>
 #include <cstring>
+#include <utility>
+
+#include "runtime/program.h"
 
 namespace jaxccomp {
 namespace {
@@ -9,11 +11,17 @@ namespace {
 constexpr uint64_t kPointToPointSite = 0x7032;
 constexpr uint64_t kOrderedSite = 0x6f72;
 
+constexpr std::string_view kThreadAdvice =
+    "Several threads launch programs that one of them has compiled, in an order that other ranks do "
+    "not know. Give each thread a communicator of its own, comm=world.duplicate(\"evaluation\"), or a "
+    "jitted function of its own. Threads that launch need the same names on all ranks: "
+    "threading.Thread(name=...)";
+
 std::string TextOf(const char* field, size_t size) { return {field, strnlen(field, size)}; }
 
 }  // namespace
 
-Matcher::Posted Matcher::Post(Site& site, Endpoint& endpoint, int64_t run_id) {
+Matcher::Posted Matcher::Post(Site& site, Endpoint& endpoint, const Call& call) {
   Posted posted;
   posted.key.communicator = endpoint.communicator->id;
   posted.key.member = endpoint.member;
@@ -31,34 +39,22 @@ Matcher::Posted Matcher::Post(Site& site, Endpoint& endpoint, int64_t run_id) {
     posted.key.sequence = ++endpoint.point_to_point[Mix(channel, sends)];
     return posted;
   }
-  if (spec.ordered) {
+  const bool within_process = !endpoint.communicator->remote;
+  if (spec.ordered && !within_process) {
     posted.key.site = kOrderedSite;
     posted.key.sequence = endpoint.next_ordered++;
     return posted;
   }
-
-  // Newest first: nearly always the launch that is running.
-  auto launch = std::find_if(endpoint.launches.rbegin(), endpoint.launches.rend(),
-                             [&](const Endpoint::Launch& l) {
-                               return l.run_id == run_id && l.program == site.program;
-                             });
-  if (launch == endpoint.launches.rend()) {
-    uint64_t& hash = endpoint.program_hashes[site.program->id()];
-    if (hash == 0) hash = site.program->HashOf(*endpoint.communicator);
-    endpoint.launches.push_back({site.program, run_id, endpoint.next_launch++, hash, nullptr});
-    if (endpoint.launches.size() > Endpoint::kRememberedLaunches) endpoint.launches.pop_front();
-    launch = endpoint.launches.rbegin();
-    posted.new_launch = true;
-  }
-  SiteAtEndpoint& state = site.state[&endpoint];
-  if (state.launch != launch->number) {
-    state.launch = launch->number;
-    state.iteration = 0;
-  }
-  posted.launch = &*launch;
-  posted.key.sequence = launch->number;
-  posted.key.site = site.id;
-  posted.key.iteration = state.iteration++;
+  Launches::Entered entered =
+      endpoint.launches.Enter(*endpoint.communicator, site.program, call);
+  Launch& launch = *entered.launch;
+  posted.key.thread = launch.thread;
+  posted.key.sequence = launch.number;
+  posted.key.site = spec.ordered ? kOrderedSite : site.id;
+  posted.key.iteration = launch.iterations[site.index]++;
+  posted.launch = std::move(entered.launch);
+  posted.new_launch = entered.is_new;
+  posted.overlaps = entered.overlaps;
   return posted;
 }
 
@@ -77,9 +73,10 @@ std::vector<Arrival> Matcher::Take(const MatchKey& key) {
   return arrivals;
 }
 
-void Matcher::Drop(uint64_t communicator, const std::function<void(Announced)>& discard) {
+void Matcher::Drop(const std::function<bool(const Header&)>& drops,
+                   const std::function<void(Announced)>& discard) {
   std::erase_if(kept_, [&](const auto& entry) {
-    if (entry.first.communicator != communicator) return false;
+    if (entry.second.empty() || !drops(entry.second.front().header)) return false;
     for (const Arrival& arrival : entry.second) {
       if (arrival.announced.process >= 0) discard(arrival.announced);
     }
@@ -88,38 +85,34 @@ void Matcher::Drop(uint64_t communicator, const std::function<void(Announced)>& 
 }
 
 const Arrival* Matcher::FindOtherProgram(const Endpoint& endpoint,
-                                         const Endpoint::Launch& launch) const {
+                                         const Launch& launch) const {
   for (const auto& [key, arrivals] : kept_) {
     if (key.communicator != endpoint.communicator->id || key.member != endpoint.member ||
-        key.sequence != launch.number || arrivals.empty()) {
+        key.thread != launch.thread || key.sequence != launch.number || arrivals.empty()) {
       continue;
     }
     const Arrival& first = arrivals.front();
-    const uint64_t hash = first.header.program_hash;
-    if (hash != 0 && hash != launch.program_hash) return &first;
+    if (endpoint.launches.FindDifference(first.header)) return &first;
   }
   return nullptr;
 }
 
 bool HasComeTo(const Endpoint& endpoint, const Header& header) {
-  if (header.site == kOrderedSite) return header.sequence < endpoint.next_ordered;
+  if (header.site == kOrderedSite && endpoint.communicator->remote) {
+    return header.sequence < endpoint.next_ordered;
+  }
   const auto collective = static_cast<Collective>(header.collective);
   const bool sent_by_sender = collective == Collective::kSend;
   if (header.type != MessageType::kCheck && (sent_by_sender || collective == Collective::kRecv)) {
     const auto counted = endpoint.point_to_point.find(Mix(header.site, !sent_by_sender));
     return counted != endpoint.point_to_point.end() && header.sequence <= counted->second;
   }
-  return header.sequence < endpoint.next_launch;
+  return endpoint.launches.HasBegun(header);
 }
 
 bool ComesTooLate(const Endpoint& endpoint, const Header& header) {
-  return header.site == kOrderedSite && HasComeTo(endpoint, header);
-}
-
-const Endpoint::Launch* FindMismatch(const Endpoint& endpoint, const Header& header) {
-  if (header.program_hash == 0) return nullptr;
-  const Endpoint::Launch* launch = endpoint.FindLaunch(header.sequence);
-  return launch != nullptr && launch->program_hash != header.program_hash ? launch : nullptr;
+  return endpoint.communicator->remote && header.site == kOrderedSite &&
+         HasComeTo(endpoint, header);
 }
 
 std::string Describe(const Header& header) {
@@ -135,6 +128,63 @@ Status MismatchError(const Endpoint& endpoint, const std::string& mine, const He
               comm.MemberName(endpoint.member) + " runs " + mine + "\n  but " +
               comm.MemberName(header.source) + " runs " + Describe(header) + "\n  " +
               std::string(kMismatchAdvice)};
+}
+
+Status ThreadError(const Endpoint& endpoint, const Launch& launch, const Header& header) {
+  const Communicator& comm = *endpoint.communicator;
+  return {Code::kFailedPrecondition,
+          "launch " + std::to_string(launch.number) + " on '" + comm.name + "', of program " +
+              launch.program->name() + ", was made by threads of different names on " +
+              comm.MemberName(endpoint.member) + " and on " + comm.MemberName(header.source) +
+              ". " + std::string(kThreadAdvice)};
+}
+
+Status PlaceError(const Endpoint& endpoint, const Launch& launch, const Header& header) {
+  const Communicator& comm = *endpoint.communicator;
+  return {Code::kFailedPrecondition,
+          "launch " + std::to_string(launch.number) + " on '" + comm.name +
+              "' is made at different places of the program: by " + comm.MemberName(endpoint.member) +
+              " at " + launch.place + ", by " + comm.MemberName(header.source) + " at " +
+              TextOf(header.text, sizeof(header.text)) +
+              ". A rank has left out a launch, or made one more (option check_launches)"};
+}
+
+Status SkippedError(const Endpoint& endpoint, const Launch& launch, const Header& header) {
+  const Communicator& comm = *endpoint.communicator;
+  const auto count = [](uint32_t skipped) {
+    return skipped == 1 ? std::string("1 launch") : std::to_string(skipped) + " launches";
+  };
+  std::string text = "launches of program " + launch.program->name() + " have come apart: ";
+  if (launch.skipped != Header::kUnknownSkipped) {
+    text += "before launch " + std::to_string(launch.number) + " on '" + comm.name + "', " +
+            count(launch.skipped) + " of it on " + comm.MemberName(endpoint.member) + " and " +
+            count(header.skipped) + " on " + comm.MemberName(header.source) +
+            " ended before they came to any of its collectives";
+  } else {
+    text += comm.MemberName(endpoint.member) + " and " + comm.MemberName(header.source) +
+            " have not launched it equally often before its first collective";
+  }
+  text += ". An exception that only one rank catches, in a callback for instance, has this effect; "
+          "so has a run of the program on one rank alone. Values of different launches are not "
+          "mixed; catch such exceptions on all ranks, or end the program";
+  return {Code::kFailedPrecondition, std::move(text)};
+}
+
+Status OverlapError(const Endpoint& endpoint, const std::string& text) {
+  const Communicator& comm = *endpoint.communicator;
+  return {Code::kFailedPrecondition,
+          text + ": " + comm.MemberName(endpoint.member) +
+              " launches it while another launch of the same communicator goes on. " +
+              std::string(kThreadAdvice)};
+}
+
+Status LeftError(const Endpoint& endpoint, const Header& header) {
+  const Communicator& comm = *endpoint.communicator;
+  return {Code::kAborted,
+          comm.MemberName(endpoint.member) + " left launch " + std::to_string(header.sequence) +
+              " before " + Describe(header) + ", which " + comm.MemberName(header.source) +
+              " waits in, and has gone on to a later launch. An exception in the program, in a "
+              "callback for instance, ended it there, or a loop or a condition went another way"};
 }
 
 }  // namespace jaxccomp

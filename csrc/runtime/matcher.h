@@ -19,19 +19,22 @@ class Matcher {
  public:
   struct Posted {
     MatchKey key;
-    Endpoint::Launch* launch = nullptr;   // null when matched by program order
+    std::shared_ptr<Launch> launch;       // null when matched by program order
     bool new_launch = false;
+    bool overlaps = false;                // with another launch
   };
   // The key of the operation that `site` runs now on that endpoint.
-  Posted Post(Site& site, Endpoint& endpoint, int64_t run_id);
+  Posted Post(Site& site, Endpoint& endpoint, const Call& call);
 
   void Keep(const Header& header, std::span<const std::byte> payload, Announced announced);
   std::vector<Arrival> Take(const MatchKey& key);
-  // Drops what was kept for that communicator, handing it to `discard`.
-  void Drop(uint64_t communicator, const std::function<void(Announced)>& discard);
-  // A kept message of another program than the one that the endpoint has just launched; null
-  // when there is none.
-  const Arrival* FindOtherProgram(const Endpoint& endpoint, const Endpoint::Launch& launch) const;
+  // Drops the messages kept that `drops` is true of, handing them to `discard`. It is asked about one
+  // message of each operation.
+  void Drop(const std::function<bool(const Header&)>& drops,
+            const std::function<void(Announced)>& discard);
+  // A kept message of another launch than the one that has just begun on the endpoint; null when
+  // there is none.
+  const Arrival* FindOtherProgram(const Endpoint& endpoint, const Launch& launch) const;
 
  private:
   std::unordered_map<MatchKey, std::vector<Arrival>, MatchKey::Hash> kept_;
@@ -44,9 +47,6 @@ bool HasComeTo(const Endpoint& endpoint, const Header& header);
 // is over on that endpoint.
 bool ComesTooLate(const Endpoint& endpoint, const Header& header);
 
-// The launch that the message speaks of, when it runs another program here than there.
-const Endpoint::Launch* FindMismatch(const Endpoint& endpoint, const Header& header);
-
 // "bcast(float32[4], root=0) at train.py:9 (16 bytes)".
 std::string Describe(const Header& header);
 
@@ -58,5 +58,20 @@ inline constexpr std::string_view kMismatchAdvice =
 
 // What to say when this rank runs `mine` and another sent `header`.
 Status MismatchError(const Endpoint& endpoint, const std::string& mine, const Header& header);
+
+// What to say when threads of different names have made the launches of one number.
+Status ThreadError(const Endpoint& endpoint, const Launch& launch, const Header& header);
+
+// What to say when two launches of one number are made at different places of the Python program.
+Status PlaceError(const Endpoint& endpoint, const Launch& launch, const Header& header);
+
+// What to say when launches of one program have come apart: the one here is not the sender's.
+Status SkippedError(const Endpoint& endpoint, const Launch& launch, const Header& header);
+
+// What to say when that launch, of a thread, begins while another one of the endpoint goes on.
+Status OverlapError(const Endpoint& endpoint, const std::string& text);
+
+// What to say to one who waits for an operation that this rank has left out.
+Status LeftError(const Endpoint& endpoint, const Header& header);
 
 }  // namespace jaxccomp

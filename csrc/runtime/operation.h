@@ -53,6 +53,7 @@ struct Operation {
   Executor* executor = nullptr;
   MatchKey key;
   Endpoint* endpoint = nullptr;
+  std::shared_ptr<Launch> launch;      // null when matched by program order
   std::shared_ptr<const std::string> text;  // what it is, for errors
   std::shared_ptr<const Plan> plan;
   Call call;

@@ -1,6 +1,7 @@
 #include "runtime/program.h"
 
 #include <algorithm>
+#include <cctype>
 #include <mutex>
 #include <span>
 #include <thread>
@@ -15,8 +16,7 @@ namespace {
 
 struct OpenPrograms {
   std::mutex mutex;
-  // XLA instantiates the sites of one program on one thread.
-  std::unordered_map<std::thread::id, std::shared_ptr<Program>> by_thread;
+  std::unordered_map<std::thread::id, std::shared_ptr<Program>> by_thread;   // of XLA's pool
   uint64_t next_id = 1;
 };
 
@@ -25,7 +25,22 @@ OpenPrograms& Open() {
   return *open;
 }
 
+uint64_t ThreadOf(const OpSpec& spec) {
+  return spec.thread.empty() ? 0 : Mix(3, spec.thread);
+}
+
+std::string LettersOf(std::string_view name) {
+  std::string letters;
+  for (char c : name) {
+    if (std::isalnum(static_cast<unsigned char>(c)) != 0) letters += c;
+  }
+  return letters;
+}
+
 }  // namespace
+
+Program::Program(uint64_t id, const OpSpec& spec)
+    : id_(id), thread_(ThreadOf(spec)), name_(spec.program) {}
 
 uint64_t Program::Add(const OpSpec& spec, uint64_t signature,
                       std::shared_ptr<const std::string> text) {
@@ -42,6 +57,17 @@ uint64_t Program::Add(const OpSpec& spec, uint64_t signature,
   for (int64_t device : group.devices) id = Mix(id, static_cast<uint64_t>(device));
   members_.push_back({identity, index, spec.nccl, id, std::move(text)});
   return id;
+}
+
+bool Program::Holds(const OpSpec& spec) const {
+  return name_ == spec.program && thread_ == ThreadOf(spec);
+}
+
+std::optional<size_t> Program::IndexOf(uint64_t site) const {
+  const auto found = std::find_if(members_.begin(), members_.end(),
+                                  [&](const Member& m) { return m.id == site; });
+  if (found == members_.end()) return std::nullopt;
+  return static_cast<size_t>(found - members_.begin());
 }
 
 bool Program::TakesPart(const Communicator& comm, const Group& group) {
@@ -66,7 +92,7 @@ void Program::ForEachIn(const Communicator& comm, Visit visit) const {
 }
 
 uint64_t Program::HashOf(const Communicator& comm) const {
-  uint64_t sum = 1;
+  uint64_t sum = Mix(Mix(1, name_), thread_);
   ForEachIn(comm, [&](const Member& m) { sum += m.id; });
   if (std::any_of(members_.begin(), members_.end(), [](const Member& m) { return m.nccl; })) {
     const bool mesh = !comm.devices.empty();
@@ -79,12 +105,10 @@ uint64_t Program::HashOf(const Communicator& comm) const {
 }
 
 std::string Program::ListOf(const Communicator& comm) const {
-  std::string text;
+  std::string text = name_.empty() ? "" : "program " + name_ + ":\n";
   ForEachIn(comm, [&](const Member& m) { text += *m.text + "\n"; });
   return text;
 }
-
-namespace {
 
 void CopyText(const std::string& text, std::span<char> field) {
   // What does not fit is left out in the middle: the kind and the source line matter most.
@@ -94,6 +118,8 @@ void CopyText(const std::string& text, std::span<char> field) {
   }
   fitting.copy(field.data(), field.size() - 1);
 }
+
+namespace {
 
 Header HeaderOf(const OpSpec& spec, const std::string& text) {
   Header h;
@@ -121,7 +147,10 @@ Result<std::unique_ptr<Site>> MakeSite(OpSpec spec) {
     OpenPrograms& open = Open();
     std::lock_guard<std::mutex> lock(open.mutex);
     auto& program = open.by_thread[std::this_thread::get_id()];
-    if (program == nullptr) program = std::make_shared<Program>(open.next_id++);
+    if (program == nullptr || !program->Holds(spec)) {
+      program = std::make_shared<Program>(open.next_id++, spec);
+    }
+    site->index = program->site_count();
     site->id = program->Add(spec, site->header.signature, site->text);
     site->program = program;
   }
@@ -136,10 +165,13 @@ Result<std::unique_ptr<Site>> MakeSite(OpSpec spec) {
   return site;
 }
 
-void ClosePrograms() {
+void CloseProgram(std::string_view name) {
+  const std::string wanted = LettersOf(name);
   OpenPrograms& open = Open();
   std::lock_guard<std::mutex> lock(open.mutex);
-  open.by_thread.clear();
+  std::erase_if(open.by_thread, [&](const auto& entry) {
+    return wanted.empty() || LettersOf(entry.second->name()) == wanted;
+  });
 }
 
 void CloseProgram(Program& program) {

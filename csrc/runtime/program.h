@@ -3,19 +3,24 @@
 // Matching without order (DESIGN section 5). XLA may run the collectives of a program in any
 // order, and in a different one on each rank. What is the same on all ranks is the compiled
 // program: each call site is instantiated once per compiled program, in the same order
-// everywhere. So a message is matched by (launch, call site, iteration): the number of the
-// launch on the communicator, the signature of the call site with its ordinal among the sites
+// everywhere. So a message is matched by (launch, call site, iteration): which launch on the
+// communicator it is (launches.h), the signature of the call site with its ordinal among the sites
 // of equal signature in its program, and how often the site ran in that launch. No JAX effect,
 // no token and no order is needed.
 //
-// Where one program's sites end and the next one's begin is told by CloseProgram, which Python
-// calls after each compilation; a program that runs is closed in any case.
+// XLA instantiates the sites of one program one after the other on a thread of its own pool. A site of
+// another name there begins another program; where programs of one name follow each other, CloseProgram
+// tells, which Python calls after each compilation; a program that runs is closed in any case. So
+// several threads may compile at once, as long as their programs have different names.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -31,17 +36,27 @@ struct Plan;
 
 class Program {
  public:
-  explicit Program(uint64_t id) : id_(id) {}
+  // `spec`: of its first call site.
+  Program(uint64_t id, const OpSpec& spec);
   uint64_t id() const { return id_; }
+  // Whose launches it counts among: a hash of the name of the Python thread that compiled it; 0 for the
+  // main thread.
+  uint64_t thread() const { return thread_; }
+  const std::string& name() const { return name_; }
   // Adds a call site and returns what tells it apart from all others of the program.
   uint64_t Add(const OpSpec& spec, uint64_t signature, std::shared_ptr<const std::string> text);
-  // Hash of the call sites in which that communicator takes part; the same whatever their order. Only
-  // NCCL's need an order (docs/nccl.md): with any in the program, that of the call sites counts as
-  // well, for devices of a mesh that of all call sites of the mesh.
+  // Whether a call site may be one of this program.
+  bool Holds(const OpSpec& spec) const;
+  size_t site_count() const { return members_.size(); }
+  // Of the call site with that id, in the order in which they were added.
+  std::optional<size_t> IndexOf(uint64_t site) const;
+  // Hash of the name, the thread, and the call sites in which that communicator takes part; the same
+  // whatever their order. Only NCCL's need an order (docs/nccl.md): with any in the program, that of
+  // the call sites counts as well, for devices of a mesh that of all call sites of the mesh.
   uint64_t HashOf(const Communicator& comm) const;
   // No call site is added from now on. False when that was so before.
   bool Close() { return !closed_.exchange(true, std::memory_order_relaxed); }
-  // These call sites, one a line.
+  // The name and these call sites, one a line.
   std::string ListOf(const Communicator& comm) const;
 
  private:
@@ -64,16 +79,11 @@ class Program {
   void ForEachIn(const Communicator& comm, Visit visit) const;
 
   const uint64_t id_;
+  const uint64_t thread_;
+  const std::string name_;
   std::atomic<bool> closed_ = false;
   std::vector<Group> groups_;
   std::vector<Member> members_;
-};
-
-// What an endpoint remembers of a call site.
-struct SiteAtEndpoint {
-  std::shared_ptr<const Plan> plan;
-  uint64_t launch = 0;
-  uint64_t iteration = 0;
 };
 
 struct Site {
@@ -82,16 +92,22 @@ struct Site {
   Header header;                  // what all its messages have in common
   std::shared_ptr<const Codec> codec;   // null: raw
   uint64_t id = 0;                // what a message names
-  std::shared_ptr<Program> program;
+  std::shared_ptr<Program> program;     // null when matched by program order
+  size_t index = 0;                     // in the program
   std::unordered_map<int64_t, Endpoint*> endpoints;   // by device; under the engine's lock
-  std::unordered_map<Endpoint*, SiteAtEndpoint> state;  // under the engine's lock
+  // What they run; under the engine's lock.
+  std::unordered_map<Endpoint*, std::shared_ptr<const Plan>> plans;
   std::vector<const Device*> prepared_on;   // for the codec; under the engine's lock
 };
 
+// As much of the text as fits, ended by 0.
+void CopyText(const std::string& text, std::span<char> field);
+
 // Makes the call site of a program that is being compiled on this thread.
 Result<std::unique_ptr<Site>> MakeSite(OpSpec spec);
-// The programs that are being compiled are complete.
-void ClosePrograms();
+// The programs of that name have been compiled: letters and digits count, as "jit(step)" is jit_step
+// where JAX writes it into the program. Empty: all programs.
+void CloseProgram(std::string_view name);
 // That program is complete.
 void CloseProgram(Program& program);
 

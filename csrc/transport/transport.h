@@ -49,7 +49,8 @@ enum class MessageType : uint8_t {
 
 // Goes over the wire as it is (little-endian x86-64 and AArch64); 192 bytes.
 struct Header {
-  static constexpr uint32_t kMagic = 0x43434a31;  // "1JCC"
+  static constexpr uint32_t kMagic = 0x43434a32;  // "2JCC"
+  static constexpr uint32_t kUnknownSkipped = 0xffffffff;
   uint32_t magic = kMagic;
   MessageType type = MessageType::kData;
   uint8_t collective = 0;
@@ -57,6 +58,7 @@ struct Header {
   uint8_t dtype = 0;           // of the first tensor
   uint64_t communicator = 0;
   uint64_t sequence = 0;       // number of the launch (or of the operation in program order)
+  uint64_t thread = 0;         // whose launches are counted (Program::thread); 0: the main thread
   uint64_t site = 0;           // call site in the launch
   uint64_t iteration = 0;      // how often that call site ran in that launch
   uint64_t program_hash = 0;   // all call sites of the launch's program; 0 when unknown
@@ -69,8 +71,12 @@ struct Header {
   uint32_t payload_tag = 0;    // the transport's own: how an announced payload is fetched
   int64_t payload_bytes = 0;
   int64_t total_bytes = 0;     // of the operation's block, for error texts
+  uint64_t place = 0;          // hash of Call::place; 0 when unknown
   int32_t lane = 0;            // lower ones go first where some have to wait
-  char text[92] = {};          // "bcast(float32[4], root=0) at train.py:41", for error texts
+  uint32_t skipped = kUnknownSkipped;   // launches of the program that never came here (launches.h)
+  uint32_t run = 0;            // XLA's RunId of the launch
+  uint32_t launched_by = 0;    // hash of the name of the Python thread; 0 when unknown
+  char text[64] = {};          // "bcast(float32[4], root=0) at train.py:41", for error texts
 };
 static_assert(sizeof(Header) == 192);
 

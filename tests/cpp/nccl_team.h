@@ -148,7 +148,7 @@ class NcclTeam {
         }
         sites->push_back(std::move(each));
       }
-      ClosePrograms();
+      CloseProgram("");
       program.by_rank.push_back(std::move(sites));
     }
     return program;

@@ -119,7 +119,7 @@ const char* store_meet(Rank* rank, const char* lines) {
     if (!made.ok()) return Keep(rank, made.status().message());
     rank->sites.push_back(std::move(*made));
   }
-  ClosePrograms();
+  CloseProgram("");
   ++rank->run_id;
   for (size_t i = first; i < rank->sites.size(); ++i) {
     Status status = rank->backend->Join(*rank->sites[i], 0, rank->run_id, &rank->stream);

@@ -200,7 +200,7 @@ class Team {
       program->by_rank_[rank].push_back(site->get());
       program->sites_.emplace_back(&EngineOf(rank), std::move(*site));
     }
-    ClosePrograms();
+    CloseProgram("");
   }
 
   const Style style_;

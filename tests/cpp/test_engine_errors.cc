@@ -56,6 +56,9 @@ bool Contains(const Status& status, const std::string& text) {
   return contained;
 }
 
+// Where ranks can run different programs: the devices of a process always run the same one.
+constexpr Style kApart[] = {Style::kProcesses};
+
 // Rank `odd` runs another program than the others; each rank runs its own until something fails.
 // Returns what each rank was told.
 std::vector<Status> RunApart(Team& team, int odd, const std::vector<OpSpec>& usual,
@@ -82,7 +85,7 @@ std::vector<Status> RunApart(Team& team, int odd, const std::vector<OpSpec>& usu
 }
 
 TEST(engine_mismatch_of_kind) {
-  for (Style style : testing::kStyles) {
+  for (Style style : kApart) {
     for (int ranks : {2, 3, 5}) {
       for (int64_t count : {100, 30000}) {
         Team team(style, ranks);
@@ -100,7 +103,7 @@ TEST(engine_mismatch_of_kind) {
 }
 
 TEST(engine_mismatch_of_shape) {
-  for (Style style : testing::kStyles) {
+  for (Style style : kApart) {
     Team team(style, 3);
     for (const Status& status : RunApart(team, 1, {Allreduce(100)}, {Allreduce(101)})) {
       CHECK(status.message().find("int32[100]") != std::string::npos ||
@@ -115,7 +118,7 @@ TEST(engine_mismatch_of_shape) {
 }
 
 TEST(engine_mismatch_of_root) {
-  for (Style style : testing::kStyles) {
+  for (Style style : kApart) {
     for (int ranks : {2, 4}) {
       Team team(style, ranks);
       for (const Status& status :
@@ -129,7 +132,7 @@ TEST(engine_mismatch_of_root) {
 }
 
 TEST(engine_mismatch_of_codec) {
-  for (Style style : testing::kStyles) {
+  for (Style style : kApart) {
     Team team(style, 2);
     OpSpec coded = Allreduce(100);
     coded.codec = "bf16";
@@ -140,7 +143,7 @@ TEST(engine_mismatch_of_codec) {
 }
 
 TEST(engine_mismatch_of_programs) {
-  for (Style style : testing::kStyles) {
+  for (Style style : kApart) {
     for (int ranks : {2, 4}) {
       for (int odd : {0, ranks - 1}) {
         Team team(style, ranks);
@@ -157,7 +160,7 @@ TEST(engine_mismatch_of_programs) {
 }
 
 TEST(engine_programs_are_compared_before_they_run) {
-  for (Style style : testing::kStyles) {
+  for (Style style : kApart) {
     for (int ranks : {2, 3, 4, 5, 8}) {
       for (int odd : {0, ranks / 2}) {
         Team team(style, ranks);
@@ -186,7 +189,7 @@ TEST(engine_programs_are_compared_before_they_run) {
 
 TEST(engine_long_programs_are_compared) {
   // Their lists are longer than what is told of them.
-  for (Style style : testing::kStyles) {
+  for (Style style : kApart) {
     for (bool differ : {false, true}) {
       Team team(style, 3);
       Team::Program program = team.Compile([&](int rank) {
@@ -208,7 +211,7 @@ TEST(engine_long_programs_are_compared) {
 }
 
 TEST(engine_known_program_against_a_new_one) {
-  for (Style style : testing::kStyles) {
+  for (Style style : kApart) {
     Team team(style, 4);
     Team::Program known = team.Compile(std::vector<OpSpec>{Allreduce(5)});
     Team::Program fresh = team.Compile(std::vector<OpSpec>{SpecOf(Collective::kAllgather, 6)});
@@ -224,7 +227,7 @@ TEST(engine_known_program_against_a_new_one) {
 
 TEST(engine_message_for_what_is_over) {
   // Each of two takes itself for the root: both are done before they hear of the other.
-  for (Style style : testing::kStyles) {
+  for (Style style : kApart) {
     Team team(style, 2);
     Team::Program program = team.Compile([&](int rank) {
       std::vector<OpSpec> specs = {SpecOf(Collective::kBcast, 4, rank), Allreduce(5)};
@@ -245,7 +248,7 @@ TEST(engine_message_for_what_is_over) {
 }
 
 TEST(engine_mismatch_in_program_order) {
-  for (Style style : testing::kStyles) {
+  for (Style style : kApart) {
     Team team(style, 2);
     OpSpec first = Allreduce(100), second = SpecOf(Collective::kAllgather, 100);
     first.ordered = second.ordered = true;

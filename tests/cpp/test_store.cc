@@ -178,7 +178,7 @@ TEST(store_carries_no_values) {
           static std::mutex compiling;
           std::lock_guard lock(compiling);
           auto made = MakeSite(spec);
-          ClosePrograms();
+          CloseProgram("");
           return made;
         }();
         if (!CHECK_OK(site)) return;

@@ -1,0 +1,126 @@
+"""Where in the Python program a launch is made: what the option ``check_launches`` compares.
+
+A rank that leaves out one of many equal launches looks to the engine like one that is a launch
+behind. The Python program knows better: the launches of a loop differ in the value of its variable.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import os
+import sys
+import threading
+import types
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+
+_PACKAGES = tuple(
+    os.path.dirname(os.path.abspath(path)) + os.sep for path in (__file__, jax.__file__)
+)
+_STDLIB = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
+# Numbers and names tell iterations apart; arrays and objects may be each rank's own.
+_COMPARED = (int, str)
+
+_step: int | None = None
+
+
+def step(number: int) -> None:
+    """Says which step of the program comes next, for the option ``check_launches``.
+
+    With that option on, launches of programs with collectives must carry the same number on all
+    ranks, or all get an error that names both. It tells apart what the engine cannot see: a rank that
+    leaves out one of many equal launches, in a ``while`` loop or over batches without a number.
+    Without the option it does nothing.
+
+    Args:
+      number: any integer, the same on all ranks at the same step.
+
+    Example:
+      >>> import jaxccomp
+      >>> for number in range(3):
+      ...     jaxccomp.step(number)
+    """
+    global _step
+    _step = int(number)
+
+
+def current() -> str:
+    """The place of the launch under way: source lines, innermost first, with loop variables.
+
+    Frames of JAX, of this package and of Python's library are left out. Launches that XLA runs on a
+    thread of its own are made by the main thread, which waits for them while the option is on.
+    """
+    frames = sys._current_frames()
+    ident = threading.get_ident()
+    known = {thread.ident for thread in threading.enumerate()}
+    main = threading.main_thread().ident
+    frame = frames.get(ident if ident in known and _has_user_frame(frames.get(ident)) else main)
+    places = [_place(each) for each in _user_frames(frame)]
+    if _step is not None:
+        places.insert(0, f"step {_step}")
+    return " < ".join(places)
+
+
+def _has_user_frame(frame: types.FrameType | None) -> bool:
+    return next(_user_frames(frame), None) is not None
+
+
+def _user_frames(frame: types.FrameType | None) -> Iterator[types.FrameType]:
+    while frame is not None:
+        name = frame.f_code.co_filename
+        packaged = name.startswith((*_PACKAGES, "<frozen")) or (
+            name.startswith(_STDLIB) and "site-packages" not in name
+        )
+        if not packaged:
+            yield frame
+        frame = frame.f_back
+
+
+def _place(frame: types.FrameType) -> str:
+    loops = [
+        f"{name}={value!r}"
+        for name in _loop_variables(frame.f_code, frame.f_lasti)
+        if isinstance(value := _value(frame, name), _COMPARED)
+    ]
+    where = f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+    return f"{where} ({', '.join(loops)})" if loops else where
+
+
+def _value(frame: types.FrameType, name: str) -> Any:
+    return frame.f_locals.get(name, frame.f_globals.get(name))
+
+
+@functools.lru_cache(maxsize=1024)
+def _loop_variables(code: types.CodeType, at: int) -> tuple[str, ...]:
+    """The variables of the ``for`` loops around an instruction."""
+    names: list[str] = []
+    instructions = list(dis.get_instructions(code))
+    for i, instruction in enumerate(instructions):
+        if instruction.opname != "FOR_ITER":
+            continue
+        if instruction.offset < at < instruction.argval:
+            names.extend(_targets(instructions[i + 1 :]))
+    return tuple(names)
+
+
+def _targets(instructions: list[dis.Instruction]) -> Iterator[str]:
+    """What the value on the stack is stored to."""
+    open_values = 1
+    for instruction in instructions:
+        if instruction.opname in ("UNPACK_SEQUENCE", "UNPACK_EX"):
+            open_values += instruction.arg or 0
+        elif instruction.opname == "STORE_FAST_STORE_FAST":
+            yield from instruction.argval
+            open_values -= 1
+        elif instruction.opname.startswith("STORE_"):
+            yield instruction.argval
+        elif instruction.opname not in ("CACHE", "EXTENDED_ARG", "NOP"):
+            return
+        else:
+            continue
+        open_values -= 1
+        if open_values <= 0:
+            return

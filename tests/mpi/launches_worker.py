@@ -1,0 +1,224 @@
+"""Programs whose launches come apart between ranks: `mpiexec -n 2 python launches_worker.py CASE`.
+
+Each prints "right" where all values were right, or the error that it was told; a wrong value ends it
+with exit status 1.
+"""
+
+import sys
+import threading
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import jaxccomp as jcc
+
+LAUNCHES = 300
+STEPS = 8
+
+
+def expect(got, right):
+    if not np.allclose(got, right):
+        print(f"WRONG: {got} where {right} is right", flush=True)
+        raise SystemExit(1)
+
+
+def told(error):
+    print(f"rank {jcc.world().rank} was told: {error}", flush=True)
+
+
+def threads_of_one_communicator(rank):
+    """Threads compile and run programs that look alike."""
+    done = []
+
+    def run(factor):
+        step = jax.jit(lambda x: jcc.allreduce(x * factor))
+        for k in range(LAUNCHES):
+            expect(step(jnp.float32(k)), 2 * k * factor)
+        done.append(factor)
+
+    threads = [threading.Thread(target=run, args=(factor,)) for factor in (1, 2, 3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    expect(sorted(done), [1, 2, 3])
+
+
+def threads_with_one_program(rank):
+    """Threads launch one compiled program, each rank's in an order of its own: that is refused."""
+    step = jax.jit(jcc.allreduce)
+    expect(step(jnp.float32(1)), 2)
+    errors = []
+
+    def run(factor):
+        try:
+            for k in range(LAUNCHES):
+                expect(step(jnp.float32(k * factor)), 2 * k * factor)
+        except Exception as error:
+            errors.append(str(error))
+
+    # As long as threads take turns, launches match. From then on they cannot, and are refused.
+    threads = [threading.Thread(target=run, args=(factor,)) for factor in (1, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for error in errors:
+        told(error)
+
+
+def threads_that_compile(rank):
+    """Another thread compiles local functions, others compile collectives ahead of time."""
+    stop = threading.Event()
+
+    def local():
+        i = 0
+        while not stop.is_set():
+            jax.jit(lambda x: x * 2 + i + rank)(1.0)
+            i += 1
+
+    compiled = {}
+
+    def ahead(i):
+        def step(x):
+            return [jcc.allreduce(x + j) for j in range(8)]
+
+        compiled[i] = jax.jit(step).lower(jnp.zeros(i + 1)).compile()
+
+    background = threading.Thread(target=local, daemon=True)
+    background.start()
+    try:
+        for _ in range(4):
+
+            @jax.jit
+            def program(x):
+                out = []
+                for _ in range(12):
+                    x = jnp.cumsum(jnp.sort(x)) * 0.1
+                    out.append((x, jcc.allreduce(x)))
+                return out
+
+            for own, total in program(jnp.arange(8.0)):
+                expect(total, 2 * own)
+        compilers = [threading.Thread(target=ahead, args=(i,)) for i in range(4)]
+        for thread in compilers:
+            thread.start()
+        for thread in compilers:
+            thread.join()
+        for i in range(4):
+            for j, total in enumerate(compiled[i](jnp.full(i + 1, float(rank)))):
+                expect(total, 1 + 2 * j)
+    finally:
+        stop.set()
+        background.join()
+
+
+def debug_nans(rank):
+    """JAX runs a step again, operation by operation, on the rank that finds a NaN."""
+    jax.config.update("jax_debug_nans", True)
+    step = jax.jit(lambda x: jcc.allreduce(jnp.log(x), op="max"))
+    for k in range(STEPS):
+        x = jnp.float32(-1.0 if rank == 0 and k == 1 else np.exp(10.0 * k + rank))
+        try:
+            got = float(step(x))
+        except FloatingPointError:
+            continue
+        if k != 1:
+            expect(got, 10 * k + 1)
+
+
+def _raises_in_callback(first):
+    rank = jcc.world().rank
+
+    def load(x):
+        if rank == 1 and x == first:
+            raise OSError("bad batch")
+        return x
+
+    def callback(x):
+        return jax.pure_callback(load, jax.ShapeDtypeStruct((), jnp.float32), x)
+
+    return callback
+
+
+def callback_before(rank, first=2):
+    """A callback raises on one rank before the program's only collective, and the program goes on."""
+    callback = _raises_in_callback(first)
+    step = jax.jit(lambda x: jcc.allreduce(callback(x)))
+    for k in range(STEPS):
+        try:
+            expect(step(jnp.float32(k)), 2 * k)
+        except Exception as error:
+            if "bad batch" not in str(error):
+                raise
+
+
+def callback_before_the_first(rank):
+    """The same in the program's first launch."""
+    callback_before(rank, first=0)
+
+
+def callback_between(rank):
+    """A callback raises on one rank between two collectives."""
+    callback = _raises_in_callback(2)
+    step = jax.jit(lambda x: jcc.allreduce(callback(jcc.allreduce(x) / 2)))
+    for k in range(STEPS):
+        try:
+            expect(step(jnp.float32(k)), 2 * k)
+        except Exception as error:
+            if "bad batch" not in str(error):
+                raise
+
+
+def left_out(rank):
+    """One rank leaves out one of many equal launches (with JAXCCOMP_CHECK_LAUNCHES=1)."""
+    step = jax.jit(jcc.allreduce)
+    for k in range(STEPS):
+        if rank == 1 and k == 3:
+            continue
+        expect(step(jnp.float32(k)), 2 * k)
+
+
+def left_out_of_steps(rank):
+    """The same in a loop without a number (with JAXCCOMP_CHECK_LAUNCHES=1)."""
+    step, k = jax.jit(jcc.allreduce), 0
+    while k < STEPS:
+        if rank == 1 and k == 3:
+            k += 1
+        jcc.step(k)
+        expect(step(jnp.float32(k)), 2 * k)
+        k += 1
+
+
+def uneven_batches(rank):
+    """A rank compiles once more, for the rest of its data: that is no difference between programs."""
+    step = jax.jit(lambda batch: jcc.allreduce(batch.sum()))
+    for k in range(3 * STEPS):
+        batch = jnp.full(3 if rank == 1 and k % 4 == 3 else 6, float(k))
+        expect(step(batch), k * (6 + (3 if k % 4 == 3 else 6)))
+
+
+def collectives_in_branches(rank):
+    """Launches in which a condition leaves the collectives out, on all ranks alike."""
+    step = jax.jit(
+        lambda k, x: jax.lax.cond(k % 3 == 0, lambda: jcc.allreduce(x), lambda: x * 0)
+    )
+    for k in range(3 * STEPS):
+        expect(step(k, jnp.float32(k)), 2 * k if k % 3 == 0 else 0)
+
+
+def main(case):
+    rank = jcc.init().rank
+    try:
+        globals()[case](rank)
+    except SystemExit:
+        raise
+    except Exception as error:
+        told(error)
+    else:
+        print(f"rank {rank}: right", flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

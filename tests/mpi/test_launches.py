@@ -1,0 +1,68 @@
+"""Launches that come apart between ranks: right values, or an error on all ranks that says so."""
+
+import pathlib
+import time
+
+import pytest
+
+from jaxccomp.bench import launch
+
+WORKER = str(pathlib.Path(__file__).with_name("launches_worker.py"))
+# Nobody is to wait for it.
+LIMITS = {"JAXCCOMP_TIMEOUT_SECONDS": "120"}
+CHECKED = {"JAXCCOMP_CHECK_LAUNCHES": "1"}
+
+
+def run(case, env=None):
+    start = time.monotonic()
+    done = launch.run(2, [WORKER, case], env=LIMITS | (env or {}), timeout_seconds=100)
+    assert not done.error, done.output
+    assert "WRONG" not in done.output
+    assert time.monotonic() - start < 60
+    return done.output
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        "threads_of_one_communicator",
+        "threads_that_compile",
+        "uneven_batches",
+        "collectives_in_branches",
+    ],
+)
+def test_right(case):
+    output = run(case)
+    assert output.count(": right") == 2, output
+
+
+@pytest.mark.parametrize(
+    "case,words",
+    [
+        ("debug_nans", ["collective mismatch", "jit_jaxccomp_allreduce"]),
+        ("callback_before", ["have come apart", "1 launch of it on rank 1"]),
+        ("callback_before_the_first", ["have come apart"]),
+        ("callback_between", ["rank 1 of 'world' left launch 3"]),
+    ],
+)
+def test_refused_on_all_ranks(case, words):
+    output = run(case)
+    assert output.count("was told") == 2, output
+    for word in words:
+        assert output.count(word) >= 2, output
+
+
+def test_threads_with_one_program():
+    # Right values, or refused: which of both is a matter of chance.
+    output = run("threads_with_one_program")
+    assert "was told" not in output or "several threads" in output, output
+
+
+@pytest.mark.parametrize(
+    "case,words", [("left_out", ["k=3", "k=4"]), ("left_out_of_steps", ["step 3", "step 4"])]
+)
+def test_checked_launches(case, words):
+    output = run(case, CHECKED)
+    assert output.count("was told") == 2, output
+    for word in words:
+        assert word in output, output
