@@ -62,43 +62,16 @@ Matcher::Posted Matcher::Post(Site& site, Endpoint& endpoint, int64_t run_id) {
   return posted;
 }
 
-void Matcher::Keep(const Header& header, std::span<const std::byte> payload,
-                   Announced announced) {
-  kept_[MatchKey::Of(header)].push_back(
-      {header, std::vector<std::byte>(payload.begin(), payload.end()), announced});
-}
-
-std::vector<Arrival> Matcher::Take(const MatchKey& key) {
-  if (kept_.empty()) return {};
-  const auto found = kept_.find(key);
-  if (found == kept_.end()) return {};
-  std::vector<Arrival> arrivals = std::move(found->second);
-  kept_.erase(found);
-  return arrivals;
-}
-
-void Matcher::Drop(uint64_t communicator, const std::function<void(Announced)>& discard) {
-  std::erase_if(kept_, [&](const auto& entry) {
-    if (entry.first.communicator != communicator) return false;
-    for (const Arrival& arrival : entry.second) {
-      if (arrival.announced.process >= 0) discard(arrival.announced);
-    }
-    return true;
-  });
-}
-
 const Arrival* Matcher::FindOtherProgram(const Endpoint& endpoint,
                                          const Endpoint::Launch& launch) const {
-  for (const auto& [key, arrivals] : kept_) {
-    if (key.communicator != endpoint.communicator->id || key.member != endpoint.member ||
-        key.sequence != launch.number || arrivals.empty()) {
-      continue;
-    }
-    const Arrival& first = arrivals.front();
-    const uint64_t hash = first.header.program_hash;
-    if (hash != 0 && hash != launch.program_hash) return &first;
-  }
-  return nullptr;
+  return early_.FindOtherProgram(endpoint.communicator->id, endpoint.member, launch.number,
+                                 launch.program_hash);
+}
+
+bool IsOfLaunch(const Header& header) {
+  const auto collective = static_cast<Collective>(header.collective);
+  return header.site != kOrderedSite && collective != Collective::kSend &&
+         collective != Collective::kRecv;
 }
 
 bool HasComeTo(const Endpoint& endpoint, const Header& header) {
