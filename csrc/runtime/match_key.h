@@ -70,7 +70,7 @@ class RecentOperations {
     MatchKey key;
     std::shared_ptr<const std::string> text;
   };
-  static uint64_t PlaceOf(const MatchKey& key) { return Mix(key.site, key.iteration); }
+  static uint64_t PlaceOf(const MatchKey& key) { return Mix(Mix(0, key.site), key.iteration); }
 
   std::array<Entry, 64> entries_;
   uint64_t count_ = 0;

@@ -62,7 +62,8 @@ Result<std::unique_ptr<MpiTransport>> MpiTransport::Create(const MpiConfig& conf
     transport->config_.credit_bytes = CreditBytes(processes);
   }
   transport->peers_ = std::vector<Peer>(static_cast<size_t>(processes));
-  const Credit::Amount small = Credit::Share(config.small_credit, processes);
+  Credit::Amount small = Credit::Share(config.small_credit, processes);
+  small.bytes = std::min<int64_t>(small.bytes, 1 << 30);   // as a header can give back
   for (Peer& peer : transport->peers_) {
     peer.credit_bytes = transport->config_.credit_bytes;
     peer.small_credit.Grant(small);
