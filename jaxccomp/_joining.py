@@ -126,7 +126,8 @@ def _tell_engine(state: World, distributed: bool, timeout_seconds: float) -> Non
     if state.mpi is not None:
         mpi = state.mpi
         comm, byte = _mpi.handle(mpi, state.engine_comm), _mpi.handle(mpi, mpi.BYTE)
-        core.use_mpi(comm, byte, hosts, table[0].unit_bytes)
+        early = config.get("early_bytes"), config.get("early_messages")
+        core.use_mpi(comm, byte, hosts, table[0].unit_bytes, *early)
     if state.store is not None:
         state.store.carry(core.use_store())
     config.on_change(lambda option, value: _set_engine_option(core, option, value))

@@ -106,10 +106,28 @@ _TABLE = (
         minimum=0,
     ),
     Option(
+        "early_bytes",
+        int,
+        1 << 20,
+        "How many bytes of messages up to 8 KiB a process keeps for each other one that is ahead of it; "
+        "beyond them a message stays at its sender until its operation has begun here. With more than "
+        "64 processes each gets less, and all together no more. Set the same on all ranks. Read by "
+        "init().",
+        minimum=0,
+    ),
+    Option(
+        "early_messages",
+        int,
+        512,
+        "The same, counted in messages.",
+        minimum=0,
+    ),
+    Option(
         "timeout_seconds",
         float,
         300.0,
-        "How long an operation may wait for its peers before all of them get an error.",
+        "How long an operation may wait for its peers before all of them get an error. A rank that "
+        "is behind is waited for as long as it ends operations on that communicator.",
         minimum=0.001,
         engine=True,
     ),

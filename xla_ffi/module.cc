@@ -71,7 +71,8 @@ py::dict Registrations() {
   return platforms;
 }
 
-void UseMpi(uint64_t comm, uint64_t byte_type, std::vector<int> hosts, int64_t remote_unit_bytes) {
+void UseMpi(uint64_t comm, uint64_t byte_type, std::vector<int> hosts, int64_t remote_unit_bytes,
+            int64_t early_bytes, int64_t early_messages) {
   Check(Engine::Get().UseRemote(
       [&](Receiver* receiver) -> Result<std::unique_ptr<Transport>> {
         MpiConfig config;
@@ -79,6 +80,7 @@ void UseMpi(uint64_t comm, uint64_t byte_type, std::vector<int> hosts, int64_t r
         config.byte_type = byte_type;
         config.hosts = hosts;
         config.remote_unit_bytes = remote_unit_bytes;
+        config.small_credit = {.bytes = early_bytes, .messages = early_messages};
         auto made = MpiTransport::Create(config, receiver);
         if (!made.ok()) return made.status();
         return std::unique_ptr<Transport>(std::move(*made));
@@ -154,7 +156,7 @@ PYBIND11_MODULE(_core, m) {
     Check(Engine::Configure(process, processes));
   }, py::arg("process"), py::arg("processes"));
   m.def("use_mpi", &UseMpi, py::arg("comm_handle"), py::arg("byte_handle"), py::arg("hosts"),
-        py::arg("remote_unit_bytes"));
+        py::arg("remote_unit_bytes"), py::arg("early_bytes"), py::arg("early_messages"));
   // Why the MPI that is initialised here takes no memory of GPUs; "" when it does.
   m.def("why_mpi_is_not_cuda_aware", [] {
     const Result<const MpiLibrary*> library = MpiLibrary::Load();

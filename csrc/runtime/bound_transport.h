@@ -43,6 +43,12 @@ class BoundTransport final : public Transport {
     return inner_->Poll();
   }
   bool NeedsPolling() const override { return inner_->NeedsPolling(); }
+  void Keep(int process, int64_t bytes) override { inner_->Keep(process, bytes); }
+  void Release(int process, int64_t bytes) override { inner_->Release(process, bytes); }
+  void Settle() override {
+    const Binding gpu(device_);
+    inner_->Settle();
+  }
   bool HasTransfers() const override { return inner_->HasTransfers(); }
   int64_t EarlyBytes() const override { return inner_->EarlyBytes(); }
   Status CheckReachesDevices() const override { return inner_->CheckReachesDevices(); }

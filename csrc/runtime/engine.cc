@@ -128,7 +128,7 @@ Result<Operation*> Engine::Impl::Post(Site& site, Call call) {
   op->driven = true;
   op->plan = std::move(plan);
   op->call = std::move(call);
-  op->begun = op->last_progress = Clock::now();
+  op->begun = op->last_progress = op->asked_at = Clock::now();
   op->remote = comm.remote;
   remote_operations_ += op->remote;
   FillHeader(op, site);
@@ -149,9 +149,10 @@ Result<Operation*> Engine::Impl::Post(Site& site, Call call) {
     comparison->held.push_back(op);
   }
   if (posted.new_launch && options_.check_programs && comm.broken.ok()) {
-    if (const Arrival* arrival = matcher_.FindOtherProgram(endpoint, *posted.launch)) {
-      const Arrival other = *arrival;  // it is dropped on the way
-      RefuseOtherLaunch(endpoint, *posted.launch, other.header, other.payload);
+    if (const Arrival* arrival = matcher_.FindOtherLaunch(endpoint, *posted.launch)) {
+      const Header header = arrival->header;  // it is dropped on the way
+      const std::vector<std::byte> payload = arrival->payload;
+      RefuseOtherLaunch(endpoint, *posted.launch, header, payload);
     }
   }
   if (comparison != nullptr && comm.broken.ok()) Compare(endpoint, *comparison);
@@ -195,7 +196,7 @@ void Engine::Impl::Begin(Operation* op) {
   op->held = op->sizes != nullptr;
   if (op->held) return;   // OnSizes goes on
   op->last_progress = Clock::now();
-  std::vector<Arrival> arrivals = matcher_.Take(op->key);
+  std::vector<Arrival> arrivals = matcher_.early().Take(op->key);
   executor_.Begin(op);
   for (Arrival& a : arrivals) {
     if (op->failed || op->over) {
@@ -227,6 +228,8 @@ std::optional<Status> Engine::Impl::Start(Site& site, Call call,
   if (!posted.ok()) return posted.status();
   Operation* const op = *posted;
   if (op->remote) EnsureProgress();
+  // What had come early has been taken: its sender may wait to hear of it.
+  wire_.Settle();
   // On a device nothing ends that soon, and its caller's thread has more to queue.
   if (!op->over && op->device == nullptr) Drive(op, lock);
   if (op->over) {
@@ -286,12 +289,12 @@ void Engine::Impl::Recycle(Operation* op) {
   operations_.erase(found);
   op->plan.reset();
   op->launch.reset();
-  op->arrivals.clear();
+  op->arrivals.Clear();
   op->status = Status::Ok();
   op->waiting.clear();
   op->present.clear();
-  op->failed = op->over = op->held = op->comparing = op->roll_called = false;
-  op->asks_after = Operation::kAsksAfter;
+  op->heard.clear();
+  op->failed = op->over = op->held = op->comparing = false;
   op->device = nullptr;
   op->on_done = nullptr;
   if (spare_.size() < 256) spare_.push_back(std::move(owned));

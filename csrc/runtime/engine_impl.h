@@ -100,6 +100,9 @@ class Engine::Impl final : public Receiver, public Executor::Listener {
   void OnAbort(const Header& header, std::span<const std::byte> payload);
   void OnProbe(const Endpoint& endpoint, const Header& header, bool here);
   void OnPresent(const Header& header);
+  void OnBehind(const Header& header);
+  // The operation that an answer is for, while it goes on; null when there is none.
+  Operation* FindAsker(const Header& answer) const;
   void TellWhyBroken(const Communicator& comm, const Header& asked);
   Header AbortHeader(const Communicator& comm) const;
   // The message is of another launch than that one, which has its number here.

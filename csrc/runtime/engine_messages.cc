@@ -9,6 +9,7 @@
 namespace jaxccomp {
 namespace {
 
+constexpr uint64_t kNoSequence = ~uint64_t{0};           // of what nobody comes to
 constexpr size_t kLongestAbortText = kAlongBytes - 256;  // and who reports it
 
 std::string_view TextOf(std::span<const std::byte> payload) {
@@ -62,6 +63,7 @@ void Engine::Impl::OnMessage(const Header& header, std::span<const std::byte> pa
   }
   if (comm != nullptr && !comm->remote && failed_runs_.Has(header.run)) return Discard(announced);
   if (header.type == MessageType::kPresent) return OnPresent(header);
+  if (header.type == MessageType::kBehind) return OnBehind(header);
   const auto found = operations_.find(MatchKey::Of(header));
   Operation* const op = found == operations_.end() ? nullptr : found->second.get();
   const bool here = op != nullptr && !op->over;
@@ -92,7 +94,7 @@ void Engine::Impl::OnMessage(const Header& header, std::span<const std::byte> pa
                                header),
                  true);
   }
-  matcher_.Keep(header, payload, announced);
+  matcher_.early().Keep(Arrival(&wire_, header, payload, announced));
   if (header.type != MessageType::kCheck || endpoint == nullptr) return;
   const auto compared = endpoint->comparisons.find(header.program_hash);
   if (compared != endpoint->comparisons.end()) Compare(*endpoint, *compared->second);
@@ -130,7 +132,7 @@ void Engine::Impl::AskWhetherBroken(const Communicator& comm) {
   Header header;
   header.type = MessageType::kProbe;
   header.communicator = comm.id;
-  header.sequence = ~uint64_t{0};
+  header.sequence = kNoSequence;
   header.source_process = wire_.process();
   if (comm.endpoints.empty()) return;
   header.source = comm.endpoints.front()->member;
@@ -176,31 +178,58 @@ void Engine::Impl::OnAbort(const Header& header, std::span<const std::byte> payl
     return Break(*comm, why, false);
   }
   registry_.BreakUnborn(header.communicator, why);
-  matcher_.Drop([&](const Header& kept) { return kept.communicator == header.communicator; },
-                [this](Announced announced) { Discard(announced); });
+  matcher_.early().Drop([&](const Header& kept) { return kept.communicator == header.communicator; },
+                        [this](Announced announced) { Discard(announced); });
 }
 
 void Engine::Impl::OnProbe(const Endpoint& endpoint, const Header& header, bool here) {
   const Communicator& comm = *endpoint.communicator;
   if (header.source < 0 || header.source >= comm.size()) return;
+  if (header.sequence == kNoSequence) return;
   // Who compares programs asks for the launch, not for an operation of it.
-  const bool came = header.tag != 0 ? HasComeTo(endpoint, header)
-                                    : here || endpoint.recent.Find(MatchKey::Of(header)) != nullptr;
-  if (!came) return;
+  const bool came = here || (header.tag != 0 || !IsOfLaunch(header)
+                                 ? HasComeTo(endpoint, header)
+                                 : endpoint.launches.HasPosted(header));
   Header answer = header;
-  answer.type = MessageType::kPresent;
+  answer.type = came ? MessageType::kPresent : MessageType::kBehind;
+  answer.total_bytes = static_cast<int64_t>(endpoint.recent.count());
   std::swap(answer.source, answer.destination);
   Notify(comm.processes[header.source], answer);
 }
 
+Operation* Engine::Impl::FindAsker(const Header& answer) const {
+  const auto found = operations_.find(MatchKey::Of(answer));
+  if (found == operations_.end() || found->second == nullptr) return nullptr;
+  Operation* const op = found->second.get();
+  const bool known = answer.source >= 0 && answer.source < op->endpoint->communicator->size();
+  return known && !op->over && !op->failed ? op : nullptr;
+}
+
 void Engine::Impl::OnPresent(const Header& header) {
-  const auto found = operations_.find(MatchKey::Of(header));
-  if (found == operations_.end() || found->second == nullptr) return;
-  Operation& op = *found->second;
-  const int members = op.endpoint->communicator->size();
-  if (header.source < 0 || header.source >= members) return;
-  op.present.resize(static_cast<size_t>(members));
-  op.present[header.source] = 1;
+  Operation* const op = FindAsker(header);
+  if (op == nullptr) return;
+  op->present.resize(static_cast<size_t>(op->endpoint->communicator->size()));
+  op->present[header.source] = 1;
+  // That it has come since is progress.
+  if (!op->heard.empty() && std::exchange(op->heard[header.source], 0) != 0) {
+    op->last_progress = Clock::now();
+  }
+}
+
+void Engine::Impl::OnBehind(const Header& header) {
+  Operation* const op = FindAsker(header);
+  if (op == nullptr) return;
+  op->heard.resize(static_cast<size_t>(op->endpoint->communicator->size()));
+  const uint64_t now = 1 + static_cast<uint64_t>(header.total_bytes);
+  const uint64_t before = std::exchange(op->heard[header.source], now);
+  if (before == 0 || before == now) return;
+  // The two ends of a message wait for each other alone. In a collective, whoever has not come may be
+  // the one that all others wait for, one after the other.
+  if (!IsOfLaunch(header)) {
+    const std::vector<int> awaited = WaitsFor(*op);
+    if (std::find(awaited.begin(), awaited.end(), header.source) == awaited.end()) return;
+  }
+  op->last_progress = Clock::now();
 }
 
 void Engine::Impl::OnPeerLost(int process, const Status& why) {
@@ -265,7 +294,7 @@ void Engine::Impl::Compare(Endpoint& endpoint, Comparison& comparison) {
     }
     const MatchKey key{comm.id, comparison.thread, comparison.launch, Comparison::kSite,
                        static_cast<uint64_t>(comparison.round), endpoint.member};
-    const std::vector<Arrival> heard = matcher_.Take(key);
+    const std::vector<Arrival> heard = matcher_.early().Take(key);
     if (heard.empty()) return;
     for (const Arrival& arrival : heard) Discard(arrival.announced);
     ++comparison.round;
@@ -306,7 +335,7 @@ void Engine::Impl::FailRun(int64_t run_id, const Status& why) {
     }
   }
   const auto run = static_cast<uint32_t>(run_id);
-  matcher_.Drop(
+  matcher_.early().Drop(
       [&](const Header& kept) {
         const Communicator* const comm = registry_.Find(kept.communicator);
         return comm != nullptr && !comm->remote && kept.run == run;
@@ -339,8 +368,8 @@ void Engine::Impl::Break(Communicator& comm, const Status& why, bool tell) {
     }
   }
   // Afterwards: a payload that is discarded looks delivered to an operation that has not failed.
-  matcher_.Drop([&](const Header& kept) { return kept.communicator == comm.id; },
-                [this](Announced announced) { Discard(announced); });
+  matcher_.early().Drop([&](const Header& kept) { return kept.communicator == comm.id; },
+                        [this](Announced announced) { Discard(announced); });
 }
 
 }  // namespace jaxccomp

@@ -1,4 +1,10 @@
 // Operations that wait for too long: who is asked, when it is an error, and who is named in it.
+//
+// A rank that is behind is waited for as long as it goes on. Whoever is asked for an operation that it has
+// not come to answers how many operations on that communicator it has ended (kBehind), and the deadline
+// counts from when that last changed. In a collective this holds for every member that has not come,
+// since those that have come may all be waiting for it, one after the other. A member that has come, or
+// that has left the operation behind, prolongs nothing, nor does one that stands still.
 #include <algorithm>
 #include <chrono>
 
@@ -9,9 +15,11 @@ namespace {
 
 using std::chrono::duration;
 
-// The part of the deadline after which all members are asked, so that the error can name those
-// that did not come and not those that wait as well.
-constexpr double kRollCallAt = 0.8;
+// How long an operation stands still before it asks those it waits for what they are doing.
+constexpr auto kAsksAfter = std::chrono::milliseconds(500);
+// From this part of the deadline on all members are asked, as often, so that their progress is seen,
+// and so that the error can name those that did not come and not those that wait as well.
+constexpr double kRollCallAt = 1.0 / 8;
 // How long a failed operation waits for transfers that still touch its memory.
 constexpr auto kFailureGrace = std::chrono::seconds(2);
 constexpr size_t kMostNames = 8;
@@ -119,6 +127,9 @@ void Engine::Impl::EndStrandedRuns(Clock::time_point now) {
 void Engine::Impl::CheckTimes(Clock::time_point now) {
   if (callback_failure_.has_value()) EndStrandedRuns(now);
   std::vector<MatchKey> quiet, late;  // what is done about them may end operations
+  const auto most = std::chrono::duration_cast<Clock::duration>(
+      duration<double>(kRollCallAt * options_.timeout_seconds));
+  const auto least = std::min<Clock::duration>(kAsksAfter, most);
   for (const auto& [key, owned] : operations_) {
     Operation* const op = owned.get();
     if (op == nullptr || op->over) continue;
@@ -136,11 +147,10 @@ void Engine::Impl::CheckTimes(Clock::time_point now) {
     if (op->device != nullptr && !op->device_ready) op->last_progress = now;
     const auto waited = now - op->last_progress;
     const double seconds = duration<double>(waited).count();
-    const bool calls_roll = !op->roll_called && seconds > kRollCallAt * options_.timeout_seconds;
-    if (calls_roll || waited > op->asks_after) {
-      // Again and again: a peer that was only late to come may have ended its program since.
-      op->asks_after = 2 * waited;
-      op->roll_called |= calls_roll;
+    // Again and again: a peer that was only late to come may have ended its program since.
+    const auto rests = std::clamp<Clock::duration>(waited / 2, least, most);
+    if (waited > least && now - op->asked_at > rests) {
+      op->asked_at = now;
       quiet.push_back(key);
     }
     if (seconds > options_.timeout_seconds) late.push_back(key);
@@ -148,7 +158,8 @@ void Engine::Impl::CheckTimes(Clock::time_point now) {
   for (const MatchKey& key : quiet) {
     const auto found = operations_.find(key);
     if (found == operations_.end()) continue;  // ended by the failure of another
-    Ask(*found->second, found->second->roll_called);
+    Operation& op = *found->second;
+    Ask(op, now - op.last_progress >= most);
   }
   for (const MatchKey& key : late) {
     const auto found = operations_.find(key);

@@ -73,17 +73,13 @@ std::vector<Piece> Executor::PiecesOf(const Operation& op, PartRange range) cons
 void Executor::StartTask(Operation* op, TaskId task) {
   const PlannedTask& t = op->plan->tasks[task];
   if (t.kind == TaskKind::kRecv) {
-    const auto found =
-        std::find_if(op->arrivals.begin(), op->arrivals.end(), [&](const Arrival& a) {
-          return a.header.source == t.peer && a.header.tag == t.tag;
-        });
-    if (found == op->arrivals.end()) {
+    const Arrival* const found = op->arrivals.Find(task);
+    if (found == nullptr) {
       op->waiting[task] = 1;
       return;
     }
     if (!Admit(op, task, found->header.payload_bytes)) return;
-    Arrival arrival = std::move(*found);
-    op->arrivals.erase(found);
+    Arrival arrival = op->arrivals.Take(task);
     StartReceive(op, task, arrival);
     return;
   }
@@ -146,7 +142,6 @@ void Executor::Arrived(Operation* op, const Header& header, std::span<const std:
   op->last_progress = Operation::Clock::now();
   if (announced.loan && RefusesLoan(*op, announced)) return;   // it comes as a payload
   const TaskId task = found->second;
-  Arrival arrival{header, {}, announced};
   if (op->waiting[task] && Admit(op, task, header.payload_bytes)) {
     op->waiting[task] = 0;
     const PlannedTask& t = op->plan->tasks[task];
@@ -161,12 +156,14 @@ void Executor::Arrived(Operation* op, const Header& header, std::span<const std:
         return TaskDone(op, task);
       }
     }
-    arrival.payload.assign(payload.begin(), payload.end());
+    Arrival arrival(wire_, header, payload, announced);
     return StartReceive(op, task, arrival);
   }
   op->waiting[task] = 0;
-  arrival.payload.assign(payload.begin(), payload.end());
-  op->arrivals.push_back(std::move(arrival));
+  if (op->arrivals.Put(task, Arrival(wire_, header, payload, announced))) return;
+  if (announced.process >= 0) wire_->Discard(announced);
+  Fail(op, {Code::kDataLoss, "a message of " + op->endpoint->communicator->MemberName(header.source) +
+                                 " has come twice"});
 }
 
 void Executor::StartReceive(Operation* op, TaskId task, Arrival& arrival) {
@@ -281,10 +278,10 @@ void Executor::Fail(Operation* op, Status status) {
       return true;
     });
   }
-  for (const Arrival& arrival : op->arrivals) {
+  for (const auto& [of, arrival] : op->arrivals.all()) {
     if (arrival.announced.process >= 0) unwanted.push_back(arrival.announced);
   }
-  op->arrivals.clear();
+  op->arrivals.Clear();
   op->parked = {};
   op->unready.clear();
   for (Announced announced : unwanted) wire_->Discard(announced);

@@ -151,6 +151,14 @@ std::optional<Launches::Difference> Launches::FindDifference(const Header& heade
   return apart == 0 || apart >= kMostSkipped ? std::nullopt : std::optional(Difference::kSkipped);
 }
 
+bool Launches::HasPosted(const Header& header) const {
+  const Launch* const launch = Find(header);
+  if (launch == nullptr) return !within_process_ && HasBegun(header);
+  if (launch->program == nullptr) return launch->iterations[0] > header.iteration;
+  const std::optional<size_t> index = launch->program->IndexOf(header.site);
+  return index.has_value() && launch->iterations[*index] > header.iteration;
+}
+
 bool Launches::HasLeft(const Header& header) const {
   if (within_process_) return false;
   const Launch* const launch = Find(header);

@@ -75,6 +75,8 @@ class Launches {
   // begun.
   enum class Difference { kProgram, kThread, kSkipped, kPlace };
   std::optional<Difference> FindDifference(const Header& header) const;
+  // Whether the operation that the message names has begun here; so has one of a launch long over.
+  bool HasPosted(const Header& header) const;
   // Whether it is certain that the operation which the message names will not come any more: its launch
   // is over, and ended before it.
   bool HasLeft(const Header& header) const;

@@ -38,7 +38,7 @@ struct MatchKey {
 class RecentOperations {
  public:
   void Add(const MatchKey& key, std::shared_ptr<const std::string> text) {
-    entries_[next_++ % entries_.size()] = {key, std::move(text)};
+    entries_[count_++ % entries_.size()] = {key, std::move(text)};
   }
   // What it was; null when it is not among them.
   const std::string* Find(const MatchKey& key) const {
@@ -47,6 +47,8 @@ class RecentOperations {
     }
     return nullptr;
   }
+  // How many have ended so far.
+  uint64_t count() const { return count_; }
 
  private:
   struct Entry {
@@ -54,7 +56,7 @@ class RecentOperations {
     std::shared_ptr<const std::string> text;
   };
   std::array<Entry, 64> entries_;
-  size_t next_ = 0;
+  uint64_t count_ = 0;
 };
 
 }  // namespace jaxccomp

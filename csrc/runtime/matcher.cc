@@ -58,43 +58,20 @@ Matcher::Posted Matcher::Post(Site& site, Endpoint& endpoint, const Call& call) 
   return posted;
 }
 
-void Matcher::Keep(const Header& header, std::span<const std::byte> payload,
-                   Announced announced) {
-  kept_[MatchKey::Of(header)].push_back(
-      {header, std::vector<std::byte>(payload.begin(), payload.end()), announced});
-}
-
-std::vector<Arrival> Matcher::Take(const MatchKey& key) {
-  if (kept_.empty()) return {};
-  const auto found = kept_.find(key);
-  if (found == kept_.end()) return {};
-  std::vector<Arrival> arrivals = std::move(found->second);
-  kept_.erase(found);
-  return arrivals;
-}
-
-void Matcher::Drop(const std::function<bool(const Header&)>& drops,
-                   const std::function<void(Announced)>& discard) {
-  std::erase_if(kept_, [&](const auto& entry) {
-    if (entry.second.empty() || !drops(entry.second.front().header)) return false;
-    for (const Arrival& arrival : entry.second) {
-      if (arrival.announced.process >= 0) discard(arrival.announced);
-    }
-    return true;
+const Arrival* Matcher::FindOtherLaunch(const Endpoint& endpoint, const Launch& launch) const {
+  const MatchKey of{.communicator = endpoint.communicator->id,
+                    .thread = launch.thread,
+                    .sequence = launch.number,
+                    .member = endpoint.member};
+  return early_.FindOfLaunch(of, [&](const Header& header) {
+    return endpoint.launches.FindDifference(header).has_value();
   });
 }
 
-const Arrival* Matcher::FindOtherProgram(const Endpoint& endpoint,
-                                         const Launch& launch) const {
-  for (const auto& [key, arrivals] : kept_) {
-    if (key.communicator != endpoint.communicator->id || key.member != endpoint.member ||
-        key.thread != launch.thread || key.sequence != launch.number || arrivals.empty()) {
-      continue;
-    }
-    const Arrival& first = arrivals.front();
-    if (endpoint.launches.FindDifference(first.header)) return &first;
-  }
-  return nullptr;
+bool IsOfLaunch(const Header& header) {
+  const auto collective = static_cast<Collective>(header.collective);
+  return header.site != kOrderedSite && collective != Collective::kSend &&
+         collective != Collective::kRecv;
 }
 
 bool HasComeTo(const Endpoint& endpoint, const Header& header) {

@@ -3,13 +3,10 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
-#include <vector>
 
+#include "runtime/early_messages.h"
 #include "runtime/operation.h"
 
 namespace jaxccomp {
@@ -26,19 +23,18 @@ class Matcher {
   // The key of the operation that `site` runs now on that endpoint.
   Posted Post(Site& site, Endpoint& endpoint, const Call& call);
 
-  void Keep(const Header& header, std::span<const std::byte> payload, Announced announced);
-  std::vector<Arrival> Take(const MatchKey& key);
-  // Drops the messages kept that `drops` is true of, handing them to `discard`. It is asked about one
-  // message of each operation.
-  void Drop(const std::function<bool(const Header&)>& drops,
-            const std::function<void(Announced)>& discard);
+  // What came before its operation.
+  EarlyMessages& early() { return early_; }
   // A kept message of another launch than the one that has just begun on the endpoint; null when
   // there is none.
-  const Arrival* FindOtherProgram(const Endpoint& endpoint, const Launch& launch) const;
+  const Arrival* FindOtherLaunch(const Endpoint& endpoint, const Launch& launch) const;
 
  private:
-  std::unordered_map<MatchKey, std::vector<Arrival>, MatchKey::Hash> kept_;
+  EarlyMessages early_;
 };
+
+// Whether the message is for an operation of a launch, and not for one in program order.
+bool IsOfLaunch(const Header& header);
 
 // Whether the endpoint has begun the message's operation, or for one in a launch, its launch.
 bool HasComeTo(const Endpoint& endpoint, const Header& header);

@@ -9,6 +9,7 @@
 #include <queue>
 #include <vector>
 
+#include "runtime/arrival.h"
 #include "runtime/call.h"
 #include "runtime/communicator.h"
 #include "runtime/device_use.h"
@@ -18,13 +19,6 @@
 #include "transport/transport.h"
 
 namespace jaxccomp {
-
-// A message that came before its receive could start.
-struct Arrival {
-  Header header;
-  std::vector<std::byte> payload;   // when it came along
-  Announced announced;              // else
-};
 
 struct AwaitedSizes;
 struct Operation;
@@ -48,8 +42,6 @@ class WholeDone final : public Completion {
 
 struct Operation {
   using Clock = std::chrono::steady_clock;
-  static constexpr Clock::duration kAsksAfter = std::chrono::milliseconds(500);
-
   Executor* executor = nullptr;
   MatchKey key;
   Endpoint* endpoint = nullptr;
@@ -62,7 +54,7 @@ struct Operation {
   std::vector<int32_t> open_deps;      // per task
   std::vector<uint8_t> waiting;        // per task: a receive that can start when its message
                                        // comes, a send that its receiver has not taken
-  std::vector<Arrival> arrivals;
+  Arrivals arrivals;
   std::vector<TransferDone> transfers; // per task
   struct Block {
     BufferPool::Buffer buffer;
@@ -114,13 +106,12 @@ struct Operation {
   bool held = false;                   // has not begun: waits for the comparison of its program or
                                        // for its sizes
   bool comparing = false;              // for the former
-  bool roll_called = false;            // all members were asked
   std::vector<uint8_t> present;        // by member: has answered that it has come as far
+  std::vector<uint64_t> heard;         // by member that has not: from 1 on, how far it has come
   bool driven = false;                 // a caller still waits in Engine::Start
   bool remote = false;                 // some peer is in another process
-  // How long it stands still before it asks those it waits for what they are doing.
-  Clock::duration asks_after = kAsksAfter;
-  Clock::time_point begun, last_progress, failed_at;
+  // Progress is also what those do that have not come here yet (engine_watch.cc).
+  Clock::time_point begun, last_progress, asked_at, failed_at;
   std::function<void(Status)> on_done; // null while driven, and once it has been called
 };
 

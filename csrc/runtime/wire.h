@@ -50,6 +50,16 @@ class Wire {
   bool HasLocalMessages() const { return local_->NeedsPolling(); }
   // Whether payloads are under way to or from other processes.
   bool HasRemoteTransfers() const { return remote_ != nullptr && remote_->HasTransfers(); }
+  // As a transport's.
+  void Keep(int process, int64_t bytes) {
+    if (remote_ != nullptr) remote_->Keep(process, bytes);
+  }
+  void Release(int process, int64_t bytes) {
+    if (remote_ != nullptr) remote_->Release(process, bytes);
+  }
+  void Settle() {
+    if (remote_ != nullptr) remote_->Settle();
+  }
   int64_t EarlyBytes() const { return remote_ != nullptr ? remote_->EarlyBytes() : 0; }
   // Leaves every transport; whoever waits for one is told. Nothing is sent afterwards.
   void Close(std::chrono::milliseconds patience) {

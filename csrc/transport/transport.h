@@ -6,6 +6,12 @@
 // by the header and pulled by the receiver straight into their place, so nothing is
 // buffered that has no place yet.
 //
+// Flow control. Small payloads of kData that come along take up credit, which their receiver grants each
+// other process (credit.h), until an operation has taken them. One beyond the credit is announced, like
+// a large one: it waits at its sender until there is credit again, or until the receiver pulls it. So
+// credit bounds what comes unasked, and nothing else: what a receive waits for comes whatever else
+// is kept. All other messages (errors, probes, answers, comparisons) go at once.
+//
 // Memory. Payloads lie in the host's memory, on both sides. A transport that reaches devices
 // (CheckReachesDevices) also sends from a device's memory, to any process, and pulls into it
 // (PullsIntoDevices): one piece of more than kMostAlongBytes, of memory that an Exchange has been made
@@ -37,17 +43,20 @@ enum class MessageType : uint8_t {
   kAbort = 2,   // the payload is the error text, the header the operation that failed
   kPresent = 3, // the answer to a probe of an operation that has begun here too
   kCheck = 4,   // a program's hash; the payload lists its collectives
+  kBehind = 11, // the answer to a probe of an operation that has not begun here; total_bytes
+                // counts the operations that have ended here on that communicator
   // A transport's own:
   kWant = 5,       // the receiver is ready for an announced payload
   kOnRequest = 6,  // as kData (and delivered as such), but the payload waits until it is wanted
   kCredit = 7,     // so much more (total_bytes) may come unwanted
   kComing = 8,     // a payload that waited comes unwanted after all
+  kLate = 12,      // a small payload that waited, along with this header
   // Between ranks that lend each other memory of devices (runtime/loans.h):
   kLoan = 9,       // as kData, but the payload is a LoanTicket
   kReturn = 10,    // its borrower is done with a loan, or does not take it
 };
 
-// Goes over the wire as it is (little-endian x86-64 and AArch64); 192 bytes.
+// Goes over the wire as it is (little-endian x86-64 and AArch64); 256 bytes.
 struct Header {
   static constexpr uint32_t kMagic = 0x43434a32;  // "2JCC"
   static constexpr uint32_t kUnknownSkipped = 0xffffffff;
@@ -76,11 +85,14 @@ struct Header {
   uint32_t skipped = kUnknownSkipped;   // launches of the program that never came here (launches.h)
   uint32_t run = 0;            // XLA's RunId of the launch
   uint32_t launched_by = 0;    // hash of the name of the Python thread; 0 when unknown
-  char text[64] = {};          // "bcast(float32[4], root=0) at train.py:41", for error texts
+  int32_t returned_bytes = 0;  // the transport's own: credit that is given back
+  int32_t returned_messages = 0;
+  char text[120] = {};         // "bcast(float32[4], root=0) at train.py:41", for error texts
 };
-static_assert(sizeof(Header) == 192);
+static_assert(sizeof(Header) == 256);
 
-// A payload of at most so many bytes comes along with its header on every transport.
+// A payload of at most so many bytes comes along with its header on every transport, but for one of
+// kData beyond its credit.
 inline constexpr int64_t kAlongBytes = 7 << 10;
 // And one of more than so many on none that leads to other processes.
 inline constexpr int64_t kMostAlongBytes = 8 << 10;
@@ -128,6 +140,14 @@ class Transport {
   virtual bool Poll() = 0;
   // Whether Poll must be called for something to happen.
   virtual bool NeedsPolling() const = 0;
+  // A payload of kData that came along counts as taken when OnMessage returns, unless the runtime
+  // calls Keep meanwhile: then when it calls Release. Neither sends anything.
+  virtual void Keep(int process, int64_t bytes) { static_cast<void>(process), static_cast<void>(bytes); }
+  virtual void Release(int process, int64_t bytes) {
+    static_cast<void>(process), static_cast<void>(bytes);
+  }
+  // Gives back what credit is due; so does Poll.
+  virtual void Settle() {}
   // Whether payloads are under way that only Poll moves along.
   virtual bool HasTransfers() const { return false; }
   // Memory of the transport's own that payloads lie in which nobody has pulled yet.

@@ -42,6 +42,21 @@ class Hub {
   // What Exchange carries may change, or get lost (false).
   std::function<bool(int from, int to, std::vector<std::byte>*)> exchange;
 
+  // How many small messages of kData a process may have sent another one that have not been taken;
+  // those beyond them are announced. Set before anything is sent.
+  int64_t early_messages = INT64_MAX;
+  // How many are not taken, over all pairs of processes, and the most that there were of one pair.
+  int64_t CountEarly() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    int64_t count = 0;
+    for (const auto& [pair, early] : early_) count += early;
+    return count;
+  }
+  int64_t MostEarly() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return most_early_;
+  }
+
   // Every engine of the hub hears, when it polls next, that `process` is lost.
   void Lose(int process) {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -68,6 +83,8 @@ class Hub {
   std::vector<std::vector<Event>> inboxes_;  // by process
   std::map<uint64_t, Offer> offers_;
   uint64_t next_id_ = 1;
+  std::map<std::pair<int, int>, int64_t> early_;   // by from, to
+  int64_t most_early_ = 0;
   std::map<std::pair<int, int>, std::deque<std::vector<std::byte>>> exchanged_;   // by from, to
 };
 
@@ -110,11 +127,17 @@ class HubTransport final : public Transport {
     Hub::Event message;
     message.header = header;
     message.header.source_process = process_;
-    const bool eager = header.payload_bytes <= Hub::kEagerBytes;
-    // Both are allowed: to be done at once, and to be done in a later poll.
-    const bool at_once = eager && random_() % 2 == 0;
+    bool eager = header.payload_bytes <= Hub::kEagerBytes, at_once = false;
     {
       std::lock_guard<std::mutex> lock(hub_->mutex_);
+      if (eager && header.type == MessageType::kData && process != process_) {
+        int64_t& early = hub_->early_[{process_, process}];
+        eager = early < hub_->early_messages;
+        early += eager;
+        hub_->most_early_ = std::max(hub_->most_early_, early);
+      }
+      // Both are allowed: to be done at once, and to be done in a later poll.
+      at_once = eager && random_() % 2 == 0;
       if (eager) {
         message.payload.resize(static_cast<size_t>(header.payload_bytes));
         Gather(payload, message.payload.data());
@@ -173,12 +196,25 @@ class HubTransport final : public Transport {
         event.done->Done(event.status);
       } else {
         receiver_->OnMessage(event.header, event.payload, event.announced);
+        const Header& header = event.header;
+        if (header.type == MessageType::kData && event.announced.process < 0) {
+          Release(header.source_process, header.payload_bytes);
+        }
       }
     }
     return true;
   }
 
   bool NeedsPolling() const override { return true; }
+
+  void Keep(int process, int64_t) override {
+    std::lock_guard<std::mutex> lock(hub_->mutex_);
+    ++hub_->early_[{process, process_}];
+  }
+  void Release(int process, int64_t) override {
+    std::lock_guard<std::mutex> lock(hub_->mutex_);
+    --hub_->early_[{process, process_}];
+  }
 
   Status CheckReachesDevices() const override {
     return hub_->open ? Status::Ok() : Transport::CheckReachesDevices();

@@ -6,7 +6,7 @@
 //   failed = lib.JaxccompCheckMpiTransport(c_uint64(MPI._handleof(comm)),
 //                                          c_uint64(MPI._handleof(MPI.BYTE)),
 //                                          c_int64(unit_bytes), c_uint32(payload_tags),
-//                                          c_int64(credit_bytes), c_int(full))
+//                                          c_int64(credit_bytes), c_int64(small_messages), c_int(full))
 //
 // Every rank returns how many of its checks failed.
 #include <algorithm>
@@ -82,10 +82,14 @@ struct Node final : Receiver {
     arrival->header = header;
     arrival->payload.assign(payload.begin(), payload.end());
     arrival->announced = announced;
-    CHECK_EQ(announced.process < 0, header.payload_bytes <= MpiTransport::kEagerBytes);
-    if (announced.process < 0) CHECK_EQ(payload.size(), header.payload_bytes);
+    const bool small = header.payload_bytes <= MpiTransport::kEagerBytes;
+    if (announced.process < 0) {
+      CHECK(small);   // and beyond its credit a small one is announced
+      CHECK_EQ(payload.size(), header.payload_bytes);
+      if (header.iteration == kKept) transport->Keep(header.source_process, header.payload_bytes);
+    }
     // As long as it has no place.
-    CHECK_EQ(transport->PullsIntoDevices(announced), announced.process >= 0);
+    CHECK_EQ(transport->PullsIntoDevices(announced), announced.process >= 0 && !small);
     auto& arrivals = phases[header.sequence];
     arrivals.push_back(std::move(arrival));
     if (header.sequence == phase) PullAtOnce(arrivals.back().get());
@@ -116,6 +120,8 @@ struct Node final : Receiver {
   std::map<uint64_t, std::vector<std::unique_ptr<Arrival>>> phases;
   uint64_t phase = 0;
   int pull_pieces = 1;  // 0: not at once
+  // Of a message that takes up credit until it is released. Other ranks may be a phase ahead.
+  static constexpr uint64_t kKept = 1;
 };
 
 template <typename F>
@@ -153,7 +159,6 @@ void CheckExchange(MpiTransport* transport, Node* node, const std::vector<int64_
         payloads.push_back(Pattern(self, d, header.tag, sizes[s]));
         sent.emplace_back();
         transport->Send(d, header, Cut(&payloads.back(), send_pieces, header.tag), &sent.back());
-        if (sizes[s] <= MpiTransport::kEagerBytes) CHECK_EQ(sent.back().calls, 1);
       }
     }
   }
@@ -249,6 +254,108 @@ void CheckLatePulls(MpiTransport* transport, Node* node, int count, int early) {
   for (const Waiter& w : sent) CHECK_OK(w.status);
 }
 
+// Small messages that nobody takes. What comes along is bounded; the others wait at their sender, and
+// yet each of them comes as soon as somebody wants it, the last one first.
+void CheckBacklog(MpiTransport* transport, Node* node, Credit::Amount limit) {
+  constexpr int kMessages = 600, kLanes = 5;
+  constexpr uint64_t kGo = 1000000;   // added to the phase
+  const int ranks = transport->process_count(), self = transport->process();
+  const int to = (self + 1) % ranks, from = (self + ranks - 1) % ranks;
+  const auto& arrivals = node->StartPhase(0);
+  auto bytes_of = [](int i) -> int64_t { return i % 3 == 0 ? 0 : i % 3 == 1 ? 1024 : 3000; };
+  auto lane_of = [](int i) { return kLanes - i % kLanes; };
+  std::vector<Bytes> payloads;
+  std::deque<Waiter> sent;
+  int64_t at_once = 0;
+  for (int i = 0; i < kMessages; ++i) payloads.push_back(Pattern(self, to, i, bytes_of(i)));
+  for (int i = 0; i < kMessages; ++i) {
+    Header header;
+    header.sequence = node->phase;
+    header.tag = static_cast<uint32_t>(i);
+    header.iteration = Node::kKept;
+    header.lane = lane_of(i);
+    header.payload_bytes = bytes_of(i);
+    sent.emplace_back();
+    const Piece piece{payloads[i].data(), bytes_of(i)};
+    transport->Send(to, header, {&piece, 1}, &sent.back());
+    at_once += sent.back().calls;
+    transport->Poll();
+  }
+  auto count_sent = [&] {
+    return std::ranges::count_if(sent, [](const Waiter& w) { return w.calls > 0; });
+  };
+  std::vector<bool> sent_before;
+  for (const Waiter& w : sent) sent_before.push_back(w.calls > 0);
+  PollUntil(transport, [&] { return arrivals.size() == kMessages; });
+  std::vector<Node::Arrival*> along, announced;
+  int64_t along_bytes = 0;
+  for (const auto& a : arrivals) {
+    CHECK_EQ(a->header.type == MessageType::kData, true);
+    (a->announced.process < 0 ? along : announced).push_back(a.get());
+    if (a->announced.process < 0) along_bytes += a->header.payload_bytes;
+  }
+  CHECK(std::ssize(along) <= limit.messages);
+  CHECK(along_bytes <= limit.bytes);
+  // The last one of all, while everything else is kept.
+  Node::Arrival* const last = arrivals.back().get();
+  if (CHECK(last->announced.process >= 0)) {
+    CHECK(transport->InPlace(last->announced).empty());
+    node->Pull(last, 2);
+    PollUntil(transport, [&] { return last->pulled->calls > 0; });
+    CHECK(last->payload == Pattern(from, self, last->header.tag, last->header.payload_bytes));
+  }
+  // Credit that comes back sends others, whatever nobody wants, and those of the lowest lane first.
+  for (Node::Arrival* a : along) transport->Release(from, a->header.payload_bytes);
+  transport->Settle();
+  // (Some of it may have been on its way here, and it comes back in bulk.)
+  if (at_once > 0 && 2 * at_once >= limit.messages) {
+    auto highest_lane = [&] {
+      int highest = 0;
+      for (int i = 0; i + 1 < kMessages; ++i) {
+        if (!sent_before[i] && sent[i].calls > 0) highest = std::max(highest, lane_of(i));
+      }
+      return highest;
+    };
+    PollUntil(transport, [&] { return highest_lane() > 0; });
+    const int highest = highest_lane();
+    for (int i = 0; i < kMessages; ++i) {
+      if (lane_of(i) < highest) CHECK_EQ(sent[i].calls, 1);
+    }
+  }
+  // Until then nobody pulls what waits here.
+  Header go;
+  go.type = MessageType::kProbe;
+  go.sequence = node->phase + kGo;
+  Waiter gone;
+  transport->Send(to, go, {}, &gone);
+  PollUntil(transport, [&] { return !node->phases[node->phase + kGo].empty(); });
+  // Some are dropped, and all come.
+  for (int i = static_cast<int>(announced.size()) - 2; i >= 0; --i) {
+    Node::Arrival* const a = announced[static_cast<size_t>(i)];
+    if (i % 7 == 6) {
+      transport->Discard(a->announced);
+      a->announced = {};
+    } else {
+      node->Pull(a, 1 + i % 3);
+    }
+    if (i % 16 == 0) transport->Poll();
+  }
+  PollUntil(transport, [&] { return AllPulled(arrivals) && count_sent() == kMessages; });
+  for (const Node::Arrival* a : announced) {
+    if (!a->pulled) continue;
+    CHECK_OK(a->pulled->status);
+    CHECK_EQ(a->pulled->calls, 1);
+    CHECK(a->payload == Pattern(from, self, a->header.tag, a->header.payload_bytes));
+  }
+  for (const Node::Arrival* a : along) {
+    CHECK(a->payload == Pattern(from, self, a->header.tag, a->header.payload_bytes));
+  }
+  for (const Waiter& w : sent) {
+    CHECK_OK(w.status);
+    CHECK_EQ(w.calls, 1);
+  }
+}
+
 // One message each way with every other process, of sizes that are cut and such as are not.
 void CheckSwaps(MpiTransport* transport) {
   const int ranks = transport->process_count(), self = transport->process();
@@ -301,15 +408,18 @@ void CheckMisuse(MpiTransport* transport) {
 }  // namespace jaxccomp
 
 // `unit_bytes` and `payload_tags` are MpiConfig's. `credit_bytes`: as if each process were on a
-// host of its own, with so much credit; -1: as on one host. `full`: also payloads of 64 MiB.
+// host of its own, with so much credit; -1: as on one host. `small_messages`: the credit of small ones,
+// and 4 KiB for each of them. `full`: also payloads of 64 MiB.
 // Nothing is under way on `comm` when all ranks have returned.
 extern "C" int JaxccompCheckMpiTransport(uint64_t comm, uint64_t byte_type, int64_t unit_bytes,
-                                         uint32_t payload_tags, int64_t credit_bytes, int full) {
+                                         uint32_t payload_tags, int64_t credit_bytes,
+                                         int64_t small_messages, int full) {
   using namespace jaxccomp;
   constexpr int64_t kKiB = 1 << 10;
   const int64_t failed_before = testing::FailedChecks().load();
   auto failed = [&] { return static_cast<int>(testing::FailedChecks().load() - failed_before); };
   Node node;
+  const Credit::Amount small_credit{.bytes = small_messages * 4 * kKiB, .messages = small_messages};
   auto created = MpiTransport::Create(
       {.comm = comm,
        .byte_type = byte_type,
@@ -317,7 +427,8 @@ extern "C" int JaxccompCheckMpiTransport(uint64_t comm, uint64_t byte_type, int6
        .remote_unit_bytes = unit_bytes,
        .all_remote = credit_bytes >= 0,
        .payload_tags = payload_tags,
-       .credit_bytes = credit_bytes},
+       .credit_bytes = credit_bytes,
+       .small_credit = small_credit},
       &node);
   if (!CHECK_OK(created)) return failed();
   MpiTransport* transport = created->get();
@@ -337,6 +448,9 @@ extern "C" int JaxccompCheckMpiTransport(uint64_t comm, uint64_t byte_type, int6
   constexpr int kPulled = 40;
   const int64_t whole = credit_bytes < 0 ? 0 : credit_bytes / (kEager + 1);
   CheckLatePulls(transport, &node, kPulled, static_cast<int>(std::min<int64_t>(whole, kPulled)));
+  CheckBacklog(transport, &node, small_credit);
+  CheckBacklog(transport, &node, small_credit);
+  CheckExchange(transport, &node, {0, 8, 200, 20 * kKiB}, 50, 1, 1);
   if (full) CheckExchange(transport, &node, {64 * kKiB * kKiB}, 1, 1, 1);
   transport->Close();
   Waiter late;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "check.h"
+#include "transport/credit.h"
 #include "transport/local/local_transport.h"
 #include "transport/mpi/mpi_transport.h"
 #include "transport/pieces.h"
@@ -207,6 +208,56 @@ TEST(local_refuses_misuse_and_tells_waiting_senders_when_closed) {
   local.reset();
   CHECK_EQ(waiting.calls, 1);
   CHECK(waiting.status.code() == Code::kUnavailable);
+}
+
+TEST(credit_is_spent_taken_and_given_back) {
+  Credit sender, receiver;
+  sender.Grant({.bytes = 100, .messages = 4});
+  receiver.Grant({.bytes = 100, .messages = 4});
+  CHECK(sender.Covers(100));
+  CHECK(!sender.Covers(101));
+  for (int i = 0; i < 4; ++i) {
+    CHECK(sender.Covers(10));
+    sender.Spend(10);
+  }
+  CHECK(!sender.Covers(0));
+  // What is kept is not owed.
+  receiver.Take(10);
+  CHECK(!receiver.IsDue());
+  receiver.Keep(10);
+  receiver.Take(10);
+  CHECK(!receiver.IsDue());
+  receiver.Take(10);
+  CHECK(receiver.IsDue());
+  const Credit::Amount half{.bytes = 20, .messages = 2};
+  CHECK(receiver.Settle() == half);
+  CHECK(receiver.Settle() == Credit::Amount{});
+  CHECK(sender.Regain(half));
+  CHECK(sender.Covers(0));
+  CHECK(!sender.Regain({.bytes = 0, .messages = 3}));   // more than was spent
+  CHECK(!sender.Regain({.bytes = -1, .messages = 0}));
+  // While a message is being kept less than nothing may be owed.
+  receiver.Keep(10);
+  CHECK(receiver.Settle() == Credit::Amount{});
+  receiver.Take(10);
+  CHECK(receiver.Settle() == Credit::Amount{});
+  // Half of the bytes is enough.
+  receiver.Take(50);
+  CHECK(receiver.IsDue());
+  // No credit at all.
+  Credit none;
+  CHECK(!none.Covers(0));
+  CHECK(!none.IsDue());
+}
+
+TEST(credit_shrinks_with_the_number_of_processes) {
+  const Credit::Amount granted{.bytes = 1 << 20, .messages = 512};
+  for (int processes : {1, 2, 64}) CHECK(Credit::Share(granted, processes) == granted);
+  const Credit::Amount many = Credit::Share(granted, 1024);
+  CHECK_EQ(many.bytes, 64 << 10);
+  CHECK_EQ(many.messages, 32);
+  CHECK_EQ(Credit::Share(granted, 1 << 20).messages, 1);
+  CHECK_EQ(Credit::Share({.bytes = 0, .messages = 0}, 2).messages, 0);
 }
 
 TEST(mpi_absent_is_an_error_that_says_what_to_do) {

@@ -15,6 +15,7 @@ Status MpiTransport::CheckReachesDevices() const {
 
 bool MpiTransport::PullsIntoDevices(Announced announced) const {
   if (closed_ || announced.process < 0 || announced.process >= process_count()) return false;
+  if (IsSmall(announced)) return false;
   const auto& all = peers_[static_cast<size_t>(announced.process)].incoming[announced.id >> 32];
   const auto it = all.find(static_cast<uint32_t>(announced.id));
   return it != all.end() && it->second.early == nullptr && it->second.bytes > kMostAlongBytes;

@@ -47,7 +47,7 @@ void MpiTransport::StartUnits(std::shared_ptr<Transfer> transfer, bool on_reques
       continue;
     }
     ++transfer->units_open;
-    units_.push_back({.request = request, .transfer = transfer});
+    units_[receives].push_back({.request = request, .transfer = transfer});
   }
   FinishUnit(transfer.get(), std::move(status));
 }
@@ -80,7 +80,7 @@ void MpiTransport::Pull(Announced announced, std::span<const Piece> into, Comple
 void MpiTransport::Discard(Announced announced) { Want(announced, {}, nullptr); }
 
 std::span<const Piece> MpiTransport::InPlace(Announced announced) const {
-  if (announced.process < 0) return {};
+  if (announced.process < 0 || IsSmall(announced)) return {};
   const auto& all = peers_[static_cast<size_t>(announced.process)].incoming[announced.id >> 32];
   const auto it = all.find(static_cast<uint32_t>(announced.id));
   if (it == all.end() || it->second.early == nullptr) return {};
@@ -91,6 +91,7 @@ std::span<const Piece> MpiTransport::InPlace(Announced announced) const {
 
 // Pulls into `into`, or receives and drops when `done` is null.
 void MpiTransport::Want(Announced announced, std::span<const Piece> into, Completion* done) {
+  if (IsSmall(announced)) return WantSmall(announced, into, done);
   const auto number = static_cast<uint32_t>(announced.id);
   const bool on_request = announced.id >> 32 != 0;
   const bool known =

@@ -61,8 +61,13 @@ Result<std::unique_ptr<MpiTransport>> MpiTransport::Create(const MpiConfig& conf
   if (transport->config_.credit_bytes < 0) {
     transport->config_.credit_bytes = CreditBytes(processes);
   }
-  transport->peers_.resize(static_cast<size_t>(processes));
-  for (Peer& peer : transport->peers_) peer.credit_bytes = transport->config_.credit_bytes;
+  transport->peers_ = std::vector<Peer>(static_cast<size_t>(processes));
+  Credit::Amount small = Credit::Share(config.small_credit, processes);
+  small.bytes = std::min<int64_t>(small.bytes, 1 << 30);   // as a header can give back
+  for (Peer& peer : transport->peers_) {
+    peer.credit_bytes = transport->config_.credit_bytes;
+    peer.small_credit.Grant(small);
+  }
   transport->ring_.resize(kRingSize);
   for (RingSlot& slot : transport->ring_) {
     slot.buffer = transport->TakeBuffer();
@@ -87,6 +92,10 @@ MpiTransport::Buffer MpiTransport::TakeBuffer() {
   return buffer;
 }
 
+void MpiTransport::GiveBuffer(Buffer buffer) {
+  if (spare_buffers_.size() < kMostSpare) spare_buffers_.push_back(std::move(buffer));
+}
+
 void MpiTransport::LosePeer(int process, const Status& why) {
   Peer& peer = peers_[static_cast<size_t>(process)];
   if (peer.lost) return;
@@ -96,6 +105,7 @@ void MpiTransport::LosePeer(int process, const Status& why) {
     --outgoing_count_;
     outgoing.transfer->done->Done(why);
   }
+  EndSmall(&peer, why);
   receiver_->OnPeerLost(process, why);
 }
 
@@ -119,6 +129,13 @@ void MpiTransport::Send(int process, const Header& header, std::span<const Piece
     return;
   }
   if (header.payload_bytes <= kEagerBytes) {
+    if (header.type == MessageType::kData) {
+      Peer& peer = peers_[static_cast<size_t>(process)];
+      if (!peer.small_waiting.empty() || !peer.small_credit.Covers(header.payload_bytes)) {
+        return SendSmallLater(process, header, payload, done);
+      }
+      peer.small_credit.Spend(header.payload_bytes);
+    }
     Status status = SendControl(process, header, payload);
     if (!status.ok()) LosePeer(process, status);
     done->Done(std::move(status));
@@ -174,6 +191,9 @@ Status MpiTransport::SendControl(int process, const Header& header,
   ControlSend send{.request = 0, .buffer = TakeBuffer(), .process = process};
   Header* own = new (send.buffer.get()) Header(header);
   own->source_process = process_;
+  const Credit::Amount returned = peers_[static_cast<size_t>(process)].small_credit.Settle();
+  own->returned_bytes = static_cast<int32_t>(returned.bytes);
+  own->returned_messages = static_cast<int32_t>(returned.messages);
   Gather(payload, send.buffer.get() + sizeof(Header));
   const int64_t bytes = static_cast<int64_t>(sizeof(Header)) + TotalBytes(payload);
   int error = mpi_->Isend(send.buffer.get(), static_cast<int>(bytes), config_.byte_type, process,
@@ -184,7 +204,7 @@ Status MpiTransport::SendControl(int process, const Header& header,
   error = mpi_->Test(&send.request, &completed);
   if (error != 0) return MpiError("MPI_Test (send)", process, error);
   if (completed != 0) {
-    spare_buffers_.push_back(std::move(send.buffer));
+    GiveBuffer(std::move(send.buffer));
   } else {
     control_sends_.push_back(std::move(send));
   }
@@ -208,6 +228,7 @@ bool MpiTransport::Poll() {
   bool any = PollRing();
   any |= PollUnits();
   any |= PollControlSends();
+  Settle();
   return any;
 }
 
@@ -231,7 +252,7 @@ bool MpiTransport::PollRing() {
       status = PostRingSlot(&slot);
       ring_head_ = (ring_head_ + 1) % ring_.size();
       Deliver(message.get());
-      spare_buffers_.push_back(std::move(message));
+      GiveBuffer(std::move(message));
     }
     if (!status.ok()) {
       // Without its ring a process hears from nobody.
@@ -251,15 +272,32 @@ void MpiTransport::Deliver(const std::byte* message) {
   std::span<const std::byte> payload;
   Announced announced;
   bool good = known_source && header.payload_bytes >= 0;
+  if (good && header.returned_messages != 0) good = RegainSmall(header.source_process, header);
   if (good && header.type == MessageType::kWant) {
-    good = StartWanted(header.source_process, header.payload_tag);
+    good = header.total_bytes <= kEagerBytes
+               ? SendSmallWanted(header.source_process, header.payload_tag)
+               : StartWanted(header.source_process, header.payload_tag);
+    if (good) return;
+  } else if (good && header.type == MessageType::kLate) {
+    good = header.payload_bytes <= kEagerBytes &&
+           ReceiveLate(header,
+                       {message + sizeof(header), static_cast<size_t>(header.payload_bytes)});
     if (good) return;
   } else if (good && header.type == MessageType::kCredit) {
+    if (header.total_bytes == 0) return;   // that of small messages has been regained
     good = TakeCredit(header.source_process, header.total_bytes);
     if (good) return SendWaiting(header.source_process);
   } else if (good && header.type == MessageType::kComing) {
     good = ReceiveComing(header.source_process, header.payload_tag, header.total_bytes);
     if (good) return;
+  } else if (good && header.payload_bytes <= kEagerBytes &&
+             header.type == MessageType::kOnRequest) {
+    header.type = MessageType::kData;
+    announced = {.process = header.source_process, .id = kSmall << 32 | header.payload_tag};
+    good = peers_[static_cast<size_t>(header.source_process)]
+               .small_incoming
+               .try_emplace(header.payload_tag, SmallIncoming{.bytes = header.payload_bytes})
+               .second;
   } else if (good && header.payload_bytes <= kEagerBytes) {
     payload = {message + sizeof(header), static_cast<size_t>(header.payload_bytes)};
   } else if (good) {
@@ -275,6 +313,9 @@ void MpiTransport::Deliver(const std::byte* message) {
   }
   if (good) {
     receiver_->OnMessage(header, payload, announced);
+    if (announced.process < 0 && header.type == MessageType::kData) {
+      TakeSmall(header.source_process, header.payload_bytes);
+    }
     if (announced.process >= 0 && announced.id >> 32 == 0) ReceiveEarly(announced);
     return;
   }
@@ -294,20 +335,27 @@ void MpiTransport::Deliver(const std::byte* message) {
 }
 
 bool MpiTransport::PollUnits() {
+  const bool any = PollUnits(/*receives=*/true);
+  return PollUnits(/*receives=*/false) || any;
+}
+
+bool MpiTransport::PollUnits(bool receives) {
   bool any = false;
-  const size_t tests = std::min(units_.size(), kTestsPerPoll);
+  std::vector<Unit>& units = units_[receives];
+  size_t& next = next_unit_test_[receives];
+  const size_t tests = std::min(units.size(), kTestsPerPoll);
   // Callbacks may start more units, and none are removed elsewhere.
-  for (size_t i = 0; i < tests && !units_.empty(); ++i) {
-    if (next_unit_test_ >= units_.size()) next_unit_test_ = 0;
-    Unit& unit = units_[next_unit_test_];
+  for (size_t i = 0; i < tests && !units.empty(); ++i) {
+    if (next >= units.size()) next = 0;
+    Unit& unit = units[next];
     int completed = 0;
     const int error = mpi_->Test(&unit.request, &completed);
     if (error == 0 && completed == 0) {
-      ++next_unit_test_;
+      ++next;
       continue;
     }
     any = true;
-    const Unit finished = SwapOut(&units_, next_unit_test_);
+    const Unit finished = SwapOut(&units, next);
     Transfer* transfer = finished.transfer.get();
     FinishUnit(transfer, error == 0 ? Status::Ok()
                                     : MpiError(transfer->receives ? "MPI_Test (receive)"
@@ -330,7 +378,7 @@ bool MpiTransport::PollControlSends() {
     }
     any = true;
     ControlSend finished = SwapOut(&control_sends_, next_control_test_);
-    spare_buffers_.push_back(std::move(finished.buffer));
+    GiveBuffer(std::move(finished.buffer));
     if (error != 0) {
       LosePeer(finished.process, MpiError("MPI_Test (send)", finished.process, error));
     }
@@ -361,9 +409,9 @@ void MpiTransport::Close(std::chrono::milliseconds patience) {
   auto in_time = [&] { return std::chrono::steady_clock::now() < deadline; };
   // Sends, and payloads that nobody wants here but whose senders wait for them to be taken.
   auto sends_open = [&] {
-    return !control_sends_.empty() || std::ranges::any_of(units_, [](const Unit& u) {
-      return !u.transfer->receives || u.transfer->done == nullptr;
-    });
+    return !control_sends_.empty() || !units_[0].empty() ||
+           std::ranges::any_of(units_[1],
+                               [](const Unit& u) { return u.transfer->done == nullptr; });
   };
   while (!finalized && sends_open() && in_time()) {
     const bool units = PollUnits();
@@ -393,8 +441,8 @@ void MpiTransport::Close(std::chrono::milliseconds patience) {
     leave(&send.buffer);
   }
   const Status status{Code::kUnavailable, "the MPI transport was closed"};
-  std::vector<Unit> units = std::move(units_);
-  units_.clear();
+  std::vector<Unit> units = std::exchange(units_[0], {});
+  for (Unit& unit : std::exchange(units_[1], {})) units.push_back(std::move(unit));
   for (Unit& unit : units) {
     Transfer* transfer = unit.transfer.get();
     const bool free = transfer->receives ? withdraw(&unit.request) : finalized;
@@ -413,6 +461,7 @@ void MpiTransport::Close(std::chrono::milliseconds patience) {
     for (auto& [number, outgoing] : std::exchange(peer.outgoing, {})) {
       if (outgoing.transfer->done != nullptr) outgoing.transfer->done->Done(status);
     }
+    EndSmall(&peer, status);
   }
   ring_.clear();
   control_sends_.clear();

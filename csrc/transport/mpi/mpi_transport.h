@@ -22,6 +22,21 @@
 // and have tags, apart from each other.
 // Within a host every payload goes at once.
 //
+// Small messages of kData go on credit to every process, also within a host (transport/credit.h): what
+// has come and waits for its operation is bounded, in bytes and in messages. One beyond the credit is
+// announced (kOnRequest, told by its size). It goes (kLate) when there is credit again, the lowest
+// lanes first, or when the receiver wants it (kWant). What is given back rides on every control message
+// that way; a message of its own (kCredit) goes when half of it is owed.
+//
+// Why nobody waits for ever. Headers, wants and credit go at once, whatever waits. So as soon as a task
+// sends, its receiver has the payload or its announcement, whichever communicators, launches and lanes
+// have used up the credit. A receive that may start pulls, and what is pulled is sent without
+// credit. So no message that somebody waits for ever waits for one that nobody takes: with no credit at
+// all, each message is a rendezvous of a send and a receive that have both begun. That is the transport
+// for which schedules are made (collective/schedule.h): of all operations in the order of the
+// program, the first that is not done everywhere has begun everywhere, or will, as nothing before it is
+// open; its lowest lane that is not done everywhere has both ends of its messages; it goes on.
+//
 // MPI tags repeat after payload_tags payloads. Receives for payloads of the same tag are
 // therefore posted in the order of their numbers, which is the order in which MPI matches them.
 //
@@ -48,6 +63,7 @@
 #include <utility>
 #include <vector>
 
+#include "transport/credit.h"
 #include "transport/mpi/mpi_library.h"
 #include "transport/transport.h"
 
@@ -67,6 +83,8 @@ struct MpiConfig {
   // MPI tags for announced payloads, of each of the two kinds: a power of two, at most this.
   uint32_t payload_tags = 8192;
   int64_t credit_bytes = -1;      // of each process with each other one; -1: CreditBytes
+  // The same of small messages, with up to 64 processes (Credit::Share).
+  Credit::Amount small_credit = {.bytes = 1 << 20, .messages = 512};
 };
 
 class MpiTransport final : public Transport {
@@ -79,6 +97,11 @@ class MpiTransport final : public Transport {
   static constexpr int kExchangeTag = 2;
   // MPI guarantees tags up to 32767 only.
   static constexpr int kFirstPayloadTag = 16;
+  // Announced::id: the kind, and a number. Kinds 0 and 1 are large, at once and on request.
+  static constexpr uint64_t kSmall = 2;
+  static constexpr bool IsSmall(Announced announced) { return announced.id >> 32 == kSmall; }
+  // Buffers of control messages that are kept for the next ones.
+  static constexpr size_t kMostSpare = 256;
 
   // Two chunks of the usual size: some milliseconds at 1 Gbit/s. From all processes together not
   // more than 64 MiB.
@@ -101,7 +124,12 @@ class MpiTransport final : public Transport {
   void Discard(Announced announced) override;
   bool Poll() override;
   bool NeedsPolling() const override { return true; }
-  bool HasTransfers() const override { return !units_.empty() || outgoing_count_ > 0; }
+  void Keep(int process, int64_t bytes) override;
+  void Release(int process, int64_t bytes) override;
+  void Settle() override;
+  bool HasTransfers() const override {
+    return !units_[0].empty() || !units_[1].empty() || outgoing_count_ > 0;
+  }
   int64_t EarlyBytes() const override { return early_bytes_; }
   Status CheckReachesDevices() const override;
   bool PullsIntoDevices(Announced announced) const override;
@@ -163,6 +191,21 @@ class MpiTransport final : public Transport {
     std::byte* data = nullptr;
     int64_t bytes = 0;
   };
+  // The same of small payloads: one that was announced and has not been taken, and one that waits here.
+  struct SmallIncoming {
+    int64_t bytes = 0;
+    bool wanted = false;
+    std::vector<Piece> into{};    // empty: discarded
+    Completion* done = nullptr;
+    Buffer here{};                // it has come on credit, and lies here
+    bool has_come = false;
+  };
+  struct SmallOutgoing {
+    std::vector<Piece> pieces;
+    int64_t bytes = 0;
+    int32_t lane = 0;
+    Completion* done = nullptr;
+  };
   struct Peer {
     // By kind, at once or on request: the number of the next payload announced to it, and what
     // it has announced.
@@ -174,6 +217,13 @@ class MpiTransport final : public Transport {
     int64_t credit_bytes = 0;    // what may be sent to it at once
     int64_t used_bytes = 0;      // what it has sent on credit that it has not been given back
     int64_t owed_bytes = 0;      // the part of it that needs no memory here (any more)
+    // Small messages, both ways.
+    Credit small_credit;
+    bool small_due = false;      // it is in small_due_
+    uint32_t next_small = 0;     // the number of the next one announced to it
+    std::unordered_map<uint32_t, SmallIncoming> small_incoming;
+    std::unordered_map<uint32_t, SmallOutgoing> small_outgoing;
+    std::set<std::pair<int32_t, uint32_t>> small_waiting;   // all of these, by lane and number
     bool lost = false;
   };
 
@@ -185,6 +235,7 @@ class MpiTransport final : public Transport {
   void Deliver(const std::byte* message);
   bool PollControlSends();
   bool PollUnits();
+  bool PollUnits(bool receives);
 
   bool IsRemote(int process) const;  // on another host
   // Status of the MPI call; the buffer goes back to the pool when MPI is done with it.
@@ -207,6 +258,21 @@ class MpiTransport final : public Transport {
   void SendWaiting(int process);
   // False when it cannot be.
   bool ReceiveComing(int process, uint32_t number, int64_t bytes);
+  // mpi_small.cc: small messages beyond their credit. Credit that came with a header; false when it is
+  // more than was spent.
+  bool RegainSmall(int process, const Header& header);
+  // Counts a message as taken.
+  void TakeSmall(int process, int64_t bytes);
+  void SendSmallLater(int process, const Header& header, std::span<const Piece> payload,
+                      Completion* done);
+  void SendSmallWaiting(int process);
+  void SendSmall(int process, uint32_t number, bool on_credit);
+  bool SendSmallWanted(int process, uint32_t number);
+  bool ReceiveLate(const Header& header, std::span<const std::byte> payload);
+  void WantSmall(Announced announced, std::span<const Piece> into, Completion* done);
+  // Whoever waits for it or for this process is told.
+  void EndSmall(Peer* peer, const Status& why);
+
   // A control message of the transport's own.
   void Notify(int process, MessageType type, uint32_t number, int64_t bytes);
 
@@ -223,6 +289,7 @@ class MpiTransport final : public Transport {
   Status TestExchange(int process, std::vector<MpiHandle>* requests);
 
   Buffer TakeBuffer();
+  void GiveBuffer(Buffer buffer);
   Status MpiError(const char* call, int process, int error) const;
 
   const MpiLibrary* const mpi_;
@@ -237,9 +304,11 @@ class MpiTransport final : public Transport {
 
   std::vector<ControlSend> control_sends_;
   size_t next_control_test_ = 0;
-  std::vector<Unit> units_;
-  size_t next_unit_test_ = 0;
+  // Of payloads, by whether they are received: of those that are sent, many may wait for their receivers.
+  std::vector<Unit> units_[2];
+  size_t next_unit_test_[2] = {0, 0};
   int64_t outgoing_count_ = 0;         // over all peers
+  std::vector<int> small_due_;         // processes that may be due credit of small messages
   int64_t early_bytes_ = 0;            // payloads that came before they were pulled
   std::vector<Buffer> spare_buffers_;  // of a control message's size
   int64_t bad_header_count_ = 0;

@@ -1,0 +1,258 @@
+// Ranks that run ahead of others: what waits for them is bounded, whatever they wait for comes, and a rank
+// that is slow is no rank that stands still.
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "check.h"
+#include "team.h"
+
+namespace jaxccomp {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::Array;
+using testing::CallOf;
+using testing::Int32s;
+using testing::Pending;
+using testing::Style;
+using testing::Team;
+using testing::ValuesOf;
+
+OpSpec SpecOf(Collective collective, int64_t count, int64_t root = -1) {
+  OpSpec spec;
+  spec.collective = collective;
+  spec.root = root;
+  spec.shapes = "int32[" + std::to_string(count) + "]";
+  return spec;
+}
+
+struct Visit {
+  Array in, out;
+  Pending pending;
+};
+
+void Enter(Team& team, Team::Program& program, int rank, size_t site, int64_t launch, int32_t value,
+           Visit* visit, int64_t count) {
+  visit->in = Int32s(std::vector<int32_t>(static_cast<size_t>(count), value));
+  visit->out = Array(DType::kInt32, 1, count);
+  visit->pending = team.Start(rank, program.At(rank, site),
+                              CallOf({&visit->in}, {&visit->out}, launch));
+}
+
+// A message of a bcast of 200 int32 is 800 bytes.
+constexpr int64_t kCount = 200;
+
+// Nobody holds credit: the hub counts what has been sent in the engines' threads too.
+void CheckNoneEarly(Team& team) {
+  for (int i = 0; i < 2000 && team.hub().CountEarly() != 0; ++i) {
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+  CHECK_EQ(team.hub().CountEarly(), 0);
+}
+
+TEST(engine_root_that_runs_ahead) {
+  for (int64_t credit : {0, 1, 7}) {
+    for (Collective collective : {Collective::kBcast, Collective::kReduce}) {
+      const int ranks = 3, launches = 150;
+      Team team(Style::kProcesses, ranks);
+      team.hub().early_messages = credit;
+      Team::Program program = team.Compile(std::vector<OpSpec>{SpecOf(collective, kCount, 0)});
+      team.OnRanks([&](int rank) {
+        // Those that only send start everything at once; who receives waits for each, and a little longer.
+        const bool waits = (rank == 0) == (collective == Collective::kReduce);
+        std::deque<Visit> visits;
+        for (int launch = 1; launch <= launches; ++launch) {
+          visits.emplace_back();
+          Enter(team, program, rank, 0, launch, launch + rank, &visits.back(), kCount);
+          if (!waits) continue;
+          if (!CHECK_OK(visits.back().pending.Get())) return;
+          if (launch % 16 == 0) std::this_thread::sleep_for(milliseconds(1));
+        }
+        for (int launch = 1; launch <= launches; ++launch) {
+          Visit& visit = visits[static_cast<size_t>(launch - 1)];
+          CHECK_OK(visit.pending.Get());
+          if (!waits) continue;
+          const int32_t expected =
+              collective == Collective::kBcast ? launch : 3 * launch + 1 + 2;
+          CHECK_EQ(ValuesOf<int32_t>(visit.out)[7], expected);
+        }
+      });
+      CHECK(team.hub().MostEarly() <= std::max<int64_t>(credit, 1));
+      CheckNoneEarly(team);
+    }
+  }
+}
+
+TEST(engine_backlog_of_one_communicator_is_in_nobodys_way) {
+  for (int64_t credit : {0, 1, 5}) {
+    const int ranks = 3;
+    Team team(Style::kProcesses, ranks);
+    team.hub().early_messages = credit;
+    OpSpec first = SpecOf(Collective::kBcast, kCount, 0), second = first;
+    first.communicator = "first";
+    second.communicator = "second";
+    for (int rank = 0; rank < ranks; ++rank) {
+      CHECK_OK(team.EngineOf(rank).AddCommunicator("first", {0, 1, 2}));
+      CHECK_OK(team.EngineOf(rank).AddCommunicator("second", {2, 1, 0}));
+    }
+    second.root = 2;   // process 0 as well
+    Team::Program one = team.Compile(std::vector<OpSpec>{first});
+    Team::Program other = team.Compile(std::vector<OpSpec>{second});
+    const int launches = 40;
+    team.OnRanks([&](int rank) {
+      auto warm_up = [&](Team::Program& program) {   // programs are compared
+        Visit visit;
+        Enter(team, program, rank, 0, team.NextRunId(), 5, &visit, kCount);
+        CHECK_OK(visit.pending.Get());
+      };
+      warm_up(one), warm_up(other);
+      std::deque<Visit> backlog(launches);
+      Visit crossing;
+      auto enter_backlog = [&] {
+        for (int i = 0; i < launches; ++i) {
+          Enter(team, one, rank, 0, 1000000 + i, i, &backlog[static_cast<size_t>(i)], kCount);
+        }
+      };
+      if (rank == 0) enter_backlog();
+      Enter(team, other, rank, 0, 2000000, 99, &crossing, kCount);
+      // The others have not come to any of the backlog when they need this.
+      CHECK_OK(crossing.pending.Get());
+      CHECK_EQ(ValuesOf<int32_t>(crossing.out)[3], 99);
+      if (rank != 0) enter_backlog();
+      for (int i = 0; i < launches; ++i) {
+        CHECK_OK(backlog[static_cast<size_t>(i)].pending.Get());
+        CHECK_EQ(ValuesOf<int32_t>(backlog[static_cast<size_t>(i)].out)[3], i);
+      }
+    });
+    CheckNoneEarly(team);
+  }
+}
+
+TEST(engine_backlog_of_one_launch_in_any_order) {
+  // The root comes to the call sites in one order; the others take them in the opposite one, each after
+  // the other.
+  for (int64_t credit : {0, 1, 5}) {
+    const int ranks = 4;
+    const size_t sites = 24;
+    Team team(Style::kProcesses, ranks);
+    team.hub().early_messages = credit;
+    team.SetOption("chunk_bytes", "512");
+    std::vector<OpSpec> specs;
+    for (size_t i = 0; i < sites; ++i) {
+      specs.push_back(SpecOf(Collective::kBcast, i % 5 == 4 ? 2000 : kCount, 0));
+    }
+    Team::Program program = team.Compile(specs);
+    team.OnRanks([&](int rank) {
+      for (int launch = 1; launch <= 4; ++launch) {
+        std::deque<Visit> visits(sites);
+        auto enter = [&](size_t site) {
+          const int64_t count = site % 5 == 4 ? 2000 : kCount;
+          Enter(team, program, rank, site, launch, static_cast<int32_t>(site + 100 * launch),
+                &visits[site], count);
+        };
+        if (rank == 0) {
+          for (size_t site = 0; site < sites; ++site) enter(site);
+          for (Visit& visit : visits) CHECK_OK(visit.pending.Get());
+          continue;
+        }
+        for (size_t site = sites; site-- > 0;) {
+          enter(site);
+          if (!CHECK_OK(visits[site].pending.Get())) return;
+          CHECK_EQ(ValuesOf<int32_t>(visits[site].out).back(),
+                   static_cast<int32_t>(site + 100 * launch));
+        }
+      }
+    });
+    CheckNoneEarly(team);
+  }
+}
+
+TEST(engine_backlog_that_nobody_takes_ends_with_an_error) {
+  const int ranks = 2;
+  Team team(Style::kProcesses, ranks);
+  team.hub().early_messages = 2;
+  team.SetOption("timeout_seconds", "1");
+  Team::Program program = team.Compile(std::vector<OpSpec>{
+      SpecOf(Collective::kBcast, kCount, 0), SpecOf(Collective::kAllreduce, kCount)});
+  std::deque<Visit> visits(20);
+  team.OnRanks([&](int rank) {
+    Visit visit;
+    for (size_t site : {0, 1}) {
+      Enter(team, program, rank, site, 1, 1, &visit, kCount);
+      CHECK_OK(visit.pending.Get());
+    }
+  });
+  for (int i = 0; i < 20; ++i) Enter(team, program, 0, 0, 10 + i, i, &visits[i], kCount);
+  team.EngineOf(1).Shutdown();
+  Visit last;
+  Enter(team, program, 0, 1, 29, 1, &last, kCount);
+  CHECK(!last.pending.Get().ok());
+  for (Visit& visit : visits) visit.pending.Get();   // in whatever way
+}
+
+// Rank 1 comes to one launch after the other, each well within the deadline, all of them well beyond it.
+TEST(engine_slow_rank_that_goes_on_is_waited_for) {
+  for (Style style : testing::kStyles) {
+    for (Collective collective : {Collective::kAllreduce, Collective::kBcast}) {
+      const int ranks = 3, launches = 10;
+      Team team(style, ranks);
+      if (style == Style::kProcesses) team.hub().early_messages = 1;
+      team.SetOption("timeout_seconds", "1.2");
+      Team::Program program = team.Compile(
+          std::vector<OpSpec>{SpecOf(collective, kCount, collective == Collective::kBcast ? 0 : -1)});
+      team.OnRanks([&](int rank) {
+        std::deque<Visit> visits;
+        for (int launch = 1; launch <= launches; ++launch) {
+          visits.emplace_back();
+          if (rank == 1) std::this_thread::sleep_for(milliseconds(300));
+          Enter(team, program, rank, 0, launch, launch, &visits.back(), kCount);
+          if (rank == 1) CHECK_OK(visits.back().pending.Get());
+        }
+        for (Visit& visit : visits) CHECK_OK(visit.pending.Get());
+      });
+    }
+  }
+}
+
+// And then it stands still.
+TEST(engine_slow_rank_that_stops_is_reported) {
+  for (Style style : testing::kStyles) {
+    const int ranks = 3, launches = 12, comes_to = 6;
+    Team team(style, ranks);
+    team.SetOption("timeout_seconds", "1.2");
+    Team::Program program =
+        team.Compile(std::vector<OpSpec>{SpecOf(Collective::kAllreduce, kCount)});
+    std::atomic<std::chrono::steady_clock::time_point> stopped{};
+    team.OnRanks([&](int rank) {
+      std::deque<Visit> visits;
+      for (int launch = 1; launch <= (rank == 1 ? comes_to : launches); ++launch) {
+        visits.emplace_back();
+        if (rank == 1) std::this_thread::sleep_for(milliseconds(300));
+        Enter(team, program, rank, 0, launch, launch, &visits.back(), kCount);
+        if (rank == 1) CHECK_OK(visits.back().pending.Get());
+      }
+      if (rank == 1) {
+        stopped = std::chrono::steady_clock::now();
+        return;
+      }
+      for (int launch = 1; launch <= launches; ++launch) {
+        const Status status = visits[static_cast<size_t>(launch - 1)].pending.Get();
+        CHECK_EQ(status.ok(), launch <= comes_to);
+        if (status.ok()) continue;
+        CHECK(status.message().find("waits for " + team.NameOf(1)) != std::string::npos);
+        CHECK(status.message().find("They did not come") != std::string::npos);
+      }
+      const std::chrono::duration<double> took =
+          std::chrono::steady_clock::now() - stopped.load();
+      CHECK(took.count() > 0.5 && took.count() < 10);
+    });
+  }
+}
+
+}  // namespace
+}  // namespace jaxccomp

@@ -1,0 +1,30 @@
+"""A rank that runs ahead of a slow one: bounded memory, and a cost that does not depend on the lead."""
+
+import pathlib
+
+import pytest
+
+from jaxccomp.bench import launch
+
+WORKER = str(pathlib.Path(__file__).with_name("run_ahead_worker.py"))
+
+
+@pytest.mark.parametrize(
+    "operation,early_messages",
+    [("bcast", 512), ("reduce", 512), ("scatter", 4), ("send", 0)],
+)
+def test_run_ahead(operation, early_messages):
+    env = {"JAXCCOMP_EARLY_MESSAGES": str(early_messages)}
+    done = launch.run(2, [WORKER, operation, "4000"], env=env, timeout_seconds=240)
+    assert not done.error, done.output
+
+
+def test_run_ahead_beyond_the_deadline():
+    # The slow rank needs longer than that for what the other one has started, and is waited for.
+    env = {
+        "JAXCCOMP_TIMEOUT_SECONDS": "3",
+        "JAXCCOMP_EARLY_MESSAGES": "100000",
+        "JAXCCOMP_EARLY_BYTES": str(1 << 30),
+    }
+    done = launch.run(2, [WORKER, "reduce", "10000"], env=env, timeout_seconds=240)
+    assert not done.error, done.output
