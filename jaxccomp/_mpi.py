@@ -176,6 +176,46 @@ class Meeting:
         return made
 
 
+class _Agreement:
+    """How far the members of an MPI communicator have come to agree on a number for it.
+
+    Kept as an attribute of the communicator, so a member that has come too early goes on with the
+    same exchange when it tries again.
+    """
+
+    def __init__(self, comm: Any, draw: Callable[[], int]):
+        self.number = np.array([draw() if comm.Get_rank() == 0 else 0], np.int64)
+        self.request = comm.Ibcast(self.number) if comm.Get_size() > 1 else None
+
+
+_agreement_key: int | None = None
+
+
+def agreed_number(comm: Any, draw: Callable[[], int], timeout_seconds: float) -> int:
+    """The number that the first member of ``comm`` has drawn for it, on all members.
+
+    Collective over ``comm`` the first time. Duplicates of it begin without one.
+    """
+    global _agreement_key
+    if _agreement_key is None:
+        _agreement_key = type(comm).Create_keyval()
+    agreement = comm.Get_attr(_agreement_key)
+    if agreement is None:
+        agreement = _Agreement(comm, draw)
+        comm.Set_attr(_agreement_key, agreement)
+    if agreement.request is not None:
+        wait(
+            lambda: agreement.request.Test(),
+            timeout_seconds,
+            lambda: (
+                "from_mpi4py is called by all members of an MPI communicator together, the first "
+                f"time, but after {timeout_seconds:g} s its rank 0 has not come."
+            ),
+        )
+        agreement.request = None
+    return int(agreement.number[0])
+
+
 def wait(done: Callable[[], bool], timeout_seconds: float, explain: Callable[[], str]) -> None:
     """Calls ``done`` until it is true; raises with ``explain()`` at the deadline."""
     deadline = time.monotonic() + timeout_seconds

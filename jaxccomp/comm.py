@@ -8,14 +8,12 @@ which is collective, explicit.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import threading
-from collections.abc import Sequence
 from typing import Any
 
 import jax
 
-from jaxccomp import _cuda, _joining, _world, config, errors
+from jaxccomp import _cuda, _joining, _mpi, _world, config, errors
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,10 +75,15 @@ class Communicator:
             raise errors.InvalidArgumentError(
                 f"color must be at least 0, not {color}; use None to be in no group."
             )
-        table = _joined().share(self, (-1 if color is None else color, key))
+        state = _joined()
+        state.known(self)
+        # Of members that have freed groups of this communicator all hear, as freed names are not
+        # used again: they all go on with new ones.
+        freed = state.freed_groups(self.name)
+        table = state.share(self, (-1 if color is None else color, key, freed))
         # Counted by every rank, also those in no group, so that names agree ever after. The same
         # split made again is the same communicator, so programs are not compiled anew.
-        serial = _joined().serial(self.name, table)
+        serial = state.serial(self.name, table)
         if color is None:
             return None
         members = sorted((row[1], rank) for rank, row in enumerate(table) if row[0] == color)
@@ -95,17 +98,74 @@ class Communicator:
         """
         return dataclasses.replace(self, order="program")
 
+    def duplicate(self, name: str) -> Communicator:
+        """The same members in the same order, with a message space of its own; not collective.
+
+        Messages on it never meet those on this communicator, or on a duplicate of another name.
+        Libraries keep their messages apart from the program's in this way.
+
+        Args:
+          name: the same on all members. Whoever gives it again gets the same communicator.
+
+        Returns:
+          The duplicate, whose name is this one's, a slash and ``name``.
+
+        Raises:
+          InvalidArgumentError: when ``name`` is not a text, is empty, or has a "/" or a ":" in it.
+
+        Example:
+          >>> import jaxccomp
+          >>> jaxccomp.world().duplicate("my_library").name
+          'world/my_library'
+        """
+        if not isinstance(name, str) or not name or "/" in name or ":" in name:
+            raise errors.InvalidArgumentError(
+                f"the name of a duplicate is a text that is not empty, without '/' and ':', which "
+                f"names of groups made by split() have; not {name!r}."
+            )
+        _joined().known(self)
+        return _known(Communicator(f"{self.name}/{name}", self.processes, self.order))
+
+    def free(self) -> None:
+        """Forgets this communicator, here and in the engine; not collective.
+
+        Every member frees it when it has no more use for it. Operations on it raise from then on,
+        and so do those of members that wait for this one. Its name is not used again; with it goes
+        its ``ordered()`` form, which has the same one.
+
+        Raises:
+          CommunicatorError: for the world, and while an operation on it is under way here.
+
+        Example:
+          >>> import jaxccomp
+          >>> group = jaxccomp.world().split(0)
+          >>> group.free()
+        """
+        _joined().free(self)
+
     @classmethod
     def from_mpi4py(cls, comm: Any) -> Communicator:
-        """The communicator of an mpi4py intra-communicator; not collective.
+        """The communicator of an mpi4py intra-communicator.
+
+        Each MPI communicator has a message space of its own here, too: what a program sends on one
+        is never received on its duplicate. Collective over ``comm`` the first time, as its members
+        agree on a name for it; from then on it is known by ``comm``. COMM_WORLD is the world.
 
         Messages do not travel on ``comm`` itself but on a duplicate of COMM_WORLD.
+
+        Args:
+          comm: any communicator of mpi4py with one group, all of whose members call this.
+
+        Raises:
+          CommunicatorError: for one that cannot be used here, with the reason.
+          InitializationError: when members have not come after ``init_timeout_seconds``.
         """
         return _known(_from_mpi4py(comm))
 
 
 def _from_mpi4py(comm: Any) -> Communicator:
-    mpi = _joined().mpi
+    state = _joined()
+    mpi = state.mpi
     if mpi is None:
         raise errors.CommunicatorError(
             "from_mpi4py: jaxccomp has not joined MPI. Start the program under mpiexec, or call "
@@ -129,15 +189,11 @@ def _from_mpi4py(comm: Any) -> Communicator:
             f"from_mpi4py: members {foreign} of the communicator belong to another MPI world "
             "(spawned or connected processes); only processes of one mpiexec can take part."
         )
-    everyone = world()
-    return everyone if tuple(ranks) == everyone.processes else _named_by_members(ranks)
-
-
-def _named_by_members(processes: Sequence[int]) -> Communicator:
-    text = ",".join(map(str, processes))
-    if len(text) > 40:
-        text = hashlib.sha1(text.encode()).hexdigest()[:16]
-    return Communicator(f"mpi/{text}", tuple(processes))
+    if comm == mpi.COMM_WORLD:
+        return world()
+    # Its rank 0 counts those that it leads, so that no two have the same pair of numbers.
+    number = _mpi.agreed_number(comm, state.mpi_number, config.get("init_timeout_seconds"))
+    return Communicator(f"mpi/{ranks[0]}.{number}", tuple(ranks))
 
 
 _lock = threading.RLock()

@@ -178,6 +178,9 @@ PYBIND11_MODULE(_core, m) {
   m.def("add_communicator", [](const std::string& name, std::vector<int> processes) {
     Check(Engine::Get().AddCommunicator(name, std::move(processes)));
   }, py::arg("name"), py::arg("processes"));
+  m.def("free_communicator", [](const std::string& name) {
+    if (Engine::Find() != nullptr) Check(Engine::Find()->FreeCommunicator(name));
+  }, py::arg("name"));
   m.def("close_executable", &ClosePrograms);
   m.def("set_option", [](const std::string& name, const std::string& value) {
     Check(Engine::Get().SetOption(name, value));

@@ -76,6 +76,10 @@ Result<Operation*> Engine::Impl::Post(Site& site, Call call) {
   if (!found.ok()) return found.status();
   Endpoint& endpoint = **found;
   Communicator& comm = *endpoint.communicator;
+  if (comm.freed) {
+    return Status(Code::kFailedPrecondition,
+                  *site.text + ": communicator '" + comm.name + "' has been freed");
+  }
   if (!comm.broken.ok()) {
     return Status(comm.broken.code(), *site.text + ": the communicator cannot be used "
                                           "after an earlier error: " + comm.broken.message());

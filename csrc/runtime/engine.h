@@ -55,6 +55,8 @@ class Engine {
   void SetHosts(std::vector<int> hosts);
   void SetGpus(const std::vector<GpuOfDevice>& gpus);
   Status AddCommunicator(const std::string& name, std::vector<int> processes);
+  // Forgets it; members that wait for this one are told. An error while an operation on it is under way.
+  Status FreeCommunicator(const std::string& name);
   Status SetOption(std::string_view name, std::string_view value);
   // Loans of device memory between processes of a host (loans.h), agreed upon once, when ranks join
   // and before the first call: what each says of its devices, which others each can borrow from (by

@@ -90,6 +90,12 @@ Status Engine::AddCommunicator(const std::string& name, std::vector<int> process
   return impl_->registry_.AddCommunicator(name, std::move(processes));
 }
 
+Status Engine::FreeCommunicator(const std::string& name) {
+  std::lock_guard<std::mutex> lock(impl_->mutex_);
+  Communicator* const comm = impl_->registry_.FindByName(name);
+  return comm == nullptr ? Status::Ok() : impl_->Free(*comm);
+}
+
 Status Engine::SetOption(std::string_view name, std::string_view value) {
   std::lock_guard<std::mutex> lock(impl_->mutex_);
   Status status = jaxccomp::SetOption(&impl_->options_, name, value);

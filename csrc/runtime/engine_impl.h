@@ -47,6 +47,7 @@ class Engine::Impl final : public Receiver, public Executor::Listener {
   void SetCoders(int64_t asked, int ranks_on_host);
 
   void Break(Communicator& comm, const Status& why, bool tell);
+  Status Free(Communicator& comm);
   void AskWhetherBroken(const Communicator& comm);
 
   Executor& executor() { return executor_; }

@@ -262,6 +262,23 @@ void Engine::Impl::Compare(Endpoint& endpoint, Comparison& comparison) {
   }
 }
 
+Status Engine::Impl::Free(Communicator& comm) {
+  for (const auto& [key, op] : operations_) {
+    if (op == nullptr || op->over || op->endpoint->communicator != &comm) continue;
+    return {Code::kFailedPrecondition,
+            "communicator '" + comm.name + "' cannot be freed while " + *op->text +
+                " is under way on it: wait for its result (jax.block_until_ready) before"};
+  }
+  const int own = comm.endpoints.empty() ? -1 : comm.endpoints.front()->member;
+  if (comm.broken.ok()) {
+    comm.broken = {Code::kAborted, (own < 0 ? "a rank" : comm.MemberName(own)) +
+                                       " has freed the communicator (Communicator.free)"};
+  }
+  registry_.Free(comm);
+  matcher_.Drop(comm.id, [this](Announced announced) { Discard(announced); });
+  return Status::Ok();
+}
+
 // ---- Errors ------------------------------------------------------------------------------
 
 void Engine::Impl::OnFailed(Operation* op) {

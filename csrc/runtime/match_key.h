@@ -1,12 +1,12 @@
 // What tells the operations of a process apart, and which message belongs to which.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "runtime/hash.h"
 #include "transport/transport.h"
@@ -37,7 +37,8 @@ struct MatchKey {
 class RecentOperations {
  public:
   void Add(const MatchKey& key, std::shared_ptr<const std::string> text) {
-    entries_[next_++ % entries_.size()] = {key, std::move(text)};
+    entries_.resize(kMost);
+    entries_[next_++ % kMost] = {key, std::move(text)};
   }
   // What it was; null when it is not among them.
   const std::string* Find(const MatchKey& key) const {
@@ -52,7 +53,8 @@ class RecentOperations {
     MatchKey key;
     std::shared_ptr<const std::string> text;
   };
-  std::array<Entry, 64> entries_;
+  static constexpr size_t kMost = 64;
+  std::vector<Entry> entries_;   // empty before the first
   size_t next_ = 0;
 };
 
