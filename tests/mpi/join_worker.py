@@ -2,6 +2,7 @@
 
 import os
 import sys
+import threading
 import time
 
 import jax
@@ -61,6 +62,16 @@ def spaces():
     assert wrap(late).processes == world.processes
 
 
+def check_freed(group, world):
+    """It works until it is freed, and then not any more."""
+    total = jax.jit(lambda x: ops.allreduce(x, comm=group))
+    assert total(jax.numpy.ones(2))[0] == world.size
+    group.free()
+    for use in (lambda: ops.barrier(comm=group), lambda: group.split(0), group.free):
+        assert "has been freed" in refused(use)
+    assert "has been freed" in refused(lambda: jax.block_until_ready(total(jax.numpy.ones(2))))
+
+
 def freed():
     """What is freed is gone, on each rank by itself, and its name is not used again."""
     import jax.numpy as jnp
@@ -69,14 +80,7 @@ def freed():
     world = comm.init()
     x = jnp.ones(2)
     for _ in range(3):
-        group = world.split(0)
-        total = jax.jit(lambda x, group=group: ops.allreduce(x, comm=group))
-        assert total(x)[0] == world.size
-        jax.effects_barrier()
-        group.free()
-        for use in (lambda: ops.barrier(comm=group), lambda: group.split(0), group.free):
-            assert "has been freed" in refused(use)
-        assert "has been freed" in refused(lambda: jax.block_until_ready(total(x)))
+        check_freed(world.split(0), world)
     kept = world.split(0)
     if world.rank == 0:
         kept.free()
@@ -91,13 +95,15 @@ def freed():
     assert "cannot be freed" in refused(world.free)
     busy = world.duplicate("busy").ordered()
     if world.rank == 0:
-        y = jax.jit(lambda x: ops.recv(x, source=1, comm=busy))(x)
+        waits = threading.Thread(target=lambda: ops.recv(x, source=1, comm=busy))
+        waits.start()
+        time.sleep(1)
         assert "under way" in refused(busy.free)
-    MPI.COMM_WORLD.Barrier()  # on the device it would come after what is under way
+    MPI.COMM_WORLD.Barrier()
     if world.rank == 1:
         ops.send(x, dest=0, comm=busy)
     elif world.rank == 0:
-        jax.block_until_ready(y)
+        waits.join()
     busy.free()
 
 
