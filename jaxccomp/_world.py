@@ -7,6 +7,7 @@ import itertools
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from jaxccomp import _engine, _mpi, _store, config, errors
@@ -80,7 +81,18 @@ class World:
         if self.store is not None:
             return self.store.share(members, rank, name, row, timeout)
         self.require_reach()
-        return _mpi.share(self.exchange, members, rank, name, row, timeout)
+        look = partial(self._why_incomplete, members, name)
+        return _mpi.share(self.exchange, members, rank, name, row, timeout, look)
+
+    def _why_incomplete(self, members: Sequence[int], name: str) -> str:
+        """Which of these processes have failed or died, and why; empty when none has."""
+        gone = _engine.load().find_gone() if _engine.available() else {}
+        whys = [why for process, (why, _) in gone.items() if process in members]
+        if not whys:
+            return ""
+        return f"the members of communicator {name!r} must all take part in this, but " + "; ".join(
+            whys
+        )
 
     def serial(self, name: str, table: list[tuple[int, ...]]) -> int:
         """The number of the split of communicator ``name`` with these rows, alike on all members.

@@ -8,6 +8,7 @@ which is collective, explicit.
 from __future__ import annotations
 
 import dataclasses
+import os
 import threading
 from typing import Any
 
@@ -198,6 +199,17 @@ def _from_mpi4py(comm: Any) -> Communicator:
 
 _lock = threading.RLock()
 _state: _world.World | None = None
+_forked = False  # off a process that had joined
+
+
+def _after_fork() -> None:
+    global _forked, _lock
+    _forked = _state is not None
+    _lock = threading.RLock()  # a thread that only the parent has may hold it
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def is_initialized() -> bool:
@@ -330,6 +342,12 @@ def _known(comm: Communicator) -> Communicator:
 
 
 def _joined() -> _world.World:
+    if _forked:
+        raise errors.EngineUnavailableError(
+            "this process was forked off a rank, and is none itself: it cannot communicate. Start "
+            "processes that do with mpiexec, and helpers with "
+            'multiprocessing.get_context("spawn").'
+        )
     if _state is None:
         init()
     assert _state is not None

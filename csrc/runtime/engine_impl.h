@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -17,6 +18,7 @@
 #include "runtime/engine.h"
 #include "runtime/executor.h"
 #include "runtime/matcher.h"
+#include "runtime/peers.h"
 #include "runtime/registry.h"
 #include "runtime/wire.h"
 #include "runtime/workers.h"
@@ -47,6 +49,9 @@ class Engine::Impl final : public Receiver, public Executor::Listener {
   void SetCoders(int64_t asked, int ranks_on_host);
 
   void Break(Communicator& comm, const Status& why, bool tell);
+  void Announce(const std::string& how);
+  void Lose(int process, const Status& why, bool dead, bool first_hand);
+  void LookForDead();
   Status Free(Communicator& comm);
   void AskWhetherBroken(const Communicator& comm);
 
@@ -58,6 +63,8 @@ class Engine::Impl final : public Receiver, public Executor::Listener {
   Options options_;
   Stats stats_{};
   Status first_error_;   // of any communicator
+  Peers peers_;
+  std::function<bool()> is_held_up_;
   Registry registry_;
   Wire wire_;
 
@@ -94,6 +101,9 @@ class Engine::Impl final : public Receiver, public Executor::Listener {
   void OnAbort(const Header& header, std::span<const std::byte> payload);
   void OnProbe(const Endpoint& endpoint, const Header& header, bool here);
   void OnPresent(const Header& header);
+  void OnGone(const Header& header, std::span<const std::byte> payload);
+  void BreakIfLost(Communicator& comm);
+  void TellGone(int process, const std::string& why);
   void TellWhyBroken(const Communicator& comm, const Header& asked);
   Header AbortHeader(const Communicator& comm) const;
   void RefuseOtherProgram(Endpoint& endpoint, const Endpoint::Launch& launch,
@@ -110,6 +120,9 @@ class Engine::Impl final : public Receiver, public Executor::Listener {
 
   // engine_watch.cc: who waits for too long, and for whom
   void CheckTimes(Clock::time_point now);
+  // Less often: whether they have died, and whether a SIGINT waits for an operation to end.
+  void CheckPeers(Clock::time_point now);
+  void Interrupt();
   void Ask(const Operation& op, bool everybody);
   std::vector<int> WaitsFor(const Operation& op) const;
   std::string Blame(const Operation& op) const;
@@ -131,6 +144,9 @@ class Engine::Impl final : public Receiver, public Executor::Listener {
   std::condition_variable wake_;
   int inline_drivers_ = 0;
   bool stopped_ = false;
+  bool announced_ = false;   // that this process ends by a failure
+  Clock::time_point peers_checked_{};
+  uint64_t interrupts_ = 0;
 };
 
 }  // namespace jaxccomp

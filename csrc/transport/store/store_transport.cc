@@ -26,7 +26,8 @@ bool MayCome(MessageType type) {
     case MessageType::kProbe:
     case MessageType::kAbort:
     case MessageType::kPresent:
-    case MessageType::kCheck: return true;
+    case MessageType::kCheck:
+    case MessageType::kGone: return true;
     default: return false;
   }
 }
