@@ -342,7 +342,9 @@ def share(
         except errors.InitializationError:
             _withdraw([receive])
             raise
-        missing = [member for member, each in zip(members, rows, strict=True) if each[0] == _MISSING]
+        missing = [
+            member for member, each in zip(members, rows, strict=True) if each[0] == _MISSING
+        ]
         if missing:
             raise errors.InitializationError(explain(missing))
     if (rows[:, 0] != check).any():
@@ -363,9 +365,7 @@ def _gather(
     look: Callable[[], str | None] | None,
 ) -> None:
     """Receives the rows of all but the first member; where it fails, those that came are told."""
-    open_requests = {
-        i: comm.Irecv(rows[i], members[i], tag) for i in range(1, len(members))
-    }
+    open_requests = {i: comm.Irecv(rows[i], members[i], tag) for i in range(1, len(members))}
 
     def is_done() -> bool:
         for i, request in list(open_requests.items()):

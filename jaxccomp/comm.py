@@ -49,7 +49,10 @@ class Communicator:
     @property
     def rank(self) -> int:
         """This process's place among the members."""
-        process = _joined().process
+        if _state is None:
+            init()
+        assert _state is not None
+        process = _state.process  # a forked child may ask, too
         if process not in self.processes:
             raise errors.CommunicatorError(
                 f"process {process} of the world is not a member of communicator {self.name!r} "
@@ -247,6 +250,8 @@ def init(*, mpi: str | None = None, timeout_seconds: float | None = None) -> Com
             if timeout_seconds is None:
                 timeout_seconds = config.get("init_timeout_seconds")
             _state = _joining.join(mode, timeout_seconds)
+            # A program that is loaded, and not traced, names it to the engine alone.
+            _state.known(world())
         return world()
 
 

@@ -10,7 +10,6 @@ import signal
 import time
 from collections.abc import Callable
 
-
 _SHARED_MEMORY = pathlib.Path("/dev/shm")
 # What MPICH, Intel MPI, Open MPI and the libraries under them call theirs.
 _OF_MPI = re.compile(r"mpich_|Intel_MPI|impi_|sm_segment|vader_segment|osc_|ompi|ucx_shm_|psm")

@@ -42,10 +42,10 @@ def run_with_survivors(arguments, *, shell=False):
         pytest.skip("Open MPI ends all ranks when one has died")
     command = launch.command(3, arguments)
     command[1:1] = ["-disable-auto-cleanup"]
-    if shell:
-        # The shell stays, and mpiexec does not see who has died.
-        at = command.index(launch.command(3, [])[-1])
-        command[at:at] = ["sh", "-c", '"$@"; exit $?', "sh"]
+    # mpiexec sends the survivors SIGUSR1, which ends them or the shell that each is behind.
+    at = command.index(launch.command(3, [])[-1])
+    start = '"$@"; exit $?' if shell else 'exec "$@"'
+    command[at:at] = ["sh", "-c", f"trap '' USR1; {start}", "sh"]
     begun = time.monotonic()
     done = subprocess.run(
         command,
@@ -58,9 +58,10 @@ def run_with_survivors(arguments, *, shell=False):
     return done.stdout, time.monotonic() - begun
 
 
-@pytest.mark.parametrize("shell", [False, True])
-@pytest.mark.parametrize("how", ["exits", "is_killed"])
-@pytest.mark.parametrize("mpi4py", [False, True])
+@pytest.mark.parametrize(
+    "how,shell,mpi4py",
+    [("exits", False, False), ("exits", True, True), ("is_killed", True, False)],
+)
 def test_a_death_is_noticed_and_survivors_end(how, shell, mpi4py):
     program = [WORKER, "vanishes", how]
     if mpi4py:  # which then finalises MPI
