@@ -346,7 +346,9 @@ def share(
             member for member, each in zip(members, rows, strict=True) if each[0] == _MISSING
         ]
         if missing:
-            raise errors.InitializationError(explain(missing))
+            # Where they have died or failed, the first member has not waited for the deadline.
+            why = look() if look is not None else None
+            raise errors.InitializationError(why or explain(missing))
     if (rows[:, 0] != check).any():
         raise errors.InitializationError(
             f"communicator {name!r}: some members are in a call on another communicator at this "

@@ -14,7 +14,7 @@ MAPS = """\
 
 @pytest.fixture
 def shared(tmp_path, monkeypatch):
-    """A folder for shared memory, processes that a test makes up, and those of them that are marked."""
+    """A folder for shared memory, processes that a test makes up, and those that are marked."""
     folder, proc, marked = tmp_path / "shm", tmp_path / "proc", []
     folder.mkdir()
     proc.mkdir()
