@@ -22,6 +22,7 @@ from jax._src.lax import parallel
 from jax._src.lib.mlir import ir
 from jax._src.mesh import Mesh, get_abstract_mesh
 from jax._src.sharding_impls import NamedSharding, ShardingContext, SPMDAxisContext
+from jax.experimental import serialize_executable
 from jax.extend.core import Primitive
 from jax.sharding import PartitionSpec
 
@@ -372,3 +373,33 @@ def _is_free(value: Any) -> bool:
         return False
     given = owner.attributes["arg_attrs"][value.arg_number]
     return "jax.buffer_donor" in given or "tf.aliasing_output" in given
+
+
+# --- executables ------------------------------------------------------------------------------
+
+
+def after_loading(call: Callable[[str], object]) -> None:
+    """Has ``call`` called whenever this process has loaded an executable that was serialised.
+
+    It gets the program's name, as `program_name` does; empty when that is not known. JAX tells of compilations (``jax.monitoring``), and of no others.
+    """
+    unpickler = serialize_executable._JaxPjrtUnpickler
+    load = unpickler.persistent_load
+
+    def load_and_tell(self: Any, pid: Any) -> Any:
+        loaded = None
+        try:
+            loaded = load(self, pid)
+        finally:
+            if pid[0] == "exec":
+                call(_name_of_executable(loaded))
+        return loaded
+
+    unpickler.persistent_load = load_and_tell
+
+
+def _name_of_executable(executable: Any) -> str:
+    try:
+        return executable.hlo_modules()[0].name
+    except (AttributeError, IndexError, jax.errors.JaxRuntimeError):
+        return ""

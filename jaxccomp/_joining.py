@@ -1,9 +1,7 @@
-"""How a process joins the others, and leaves them at its end."""
+"""How a process joins the others."""
 
 from __future__ import annotations
 
-import atexit
-import sys
 from functools import partial
 from typing import Any
 
@@ -14,26 +12,23 @@ from jaxccomp import (
     _compat,
     _cuda,
     _device_mpi,
-    _dispatched,
     _engine,
     _launch_places,
+    _leaving,
     _loans,
     _mpi,
     _platforms,
+    _registry,
     _roll,
     _shared_gpus,
     _store,
     _threads,
-    _unseen,
     config,
     errors,
 )
 from jaxccomp._world import World
 
-_joined: World | None = None
 _meeting: _mpi.Meeting | None = None
-_finalize_mpi = False  # this package initialised MPI, not mpi4py
-_leaving = False
 
 
 def join(mode: str, timeout_seconds: float) -> World:
@@ -43,7 +38,6 @@ def join(mode: str, timeout_seconds: float) -> World:
       mode: of ``comm.init``'s ``mpi``.
       timeout_seconds: how long to wait for them.
     """
-    global _joined
     if config.get("check_launches"):
         # A launch is then made while the Python program stands where it dispatches it.
         jax.config.update("jax_cpu_enable_async_dispatch", False)
@@ -55,12 +49,11 @@ def join(mode: str, timeout_seconds: float) -> World:
         state = _with_mpi(mpi, timeout_seconds)
     if _engine.available():
         _tell_engine(state, distributed, timeout_seconds)
-    _joined = state
+    _leaving.joined(state)
     return state
 
 
 def _start_mpi(mode: str, distributed: bool) -> Any | None:
-    global _finalize_mpi
     if mode == "never":
         return None
     by = _mpi.launcher()
@@ -76,10 +69,7 @@ def _start_mpi(mode: str, distributed: bool) -> Any | None:
             'jaxccomp.init(mpi="never") goes on alone.'
         )
     mpi, started = _mpi.start()
-    _finalize_mpi = _finalize_mpi or started
-    if not _leaving:
-        _mpi.before_finalize(mpi, _stop_engine)
-    _leave_at_exit()
+    _leaving.at_exit(finalizes_mpi=started, mpi=mpi)
     return mpi
 
 
@@ -148,7 +138,9 @@ def _tell_engine(state: World, distributed: bool, timeout_seconds: float) -> Non
         state.no_device_mpi = _device_mpi.agree(core, share, state.process, hosts, timeout_seconds)
     if any(row.lends for row in table) and not state.unreachable:
         state.no_loans = _loans.agree(core, share, state.process)
-    _leave_at_exit()
+    core.set_system_processes(_roll.system_processes(table, state.process))
+    _registry.register()
+    _leaving.at_exit()
 
 
 def _set_engine_option(core: Any, option: config.Option, value: Any) -> None:
@@ -156,37 +148,3 @@ def _set_engine_option(core: Any, option: config.Option, value: Any) -> None:
         core.nccl_share_gpus(value)
     if option.engine:
         core.set_option(option.name, option.text(value))
-
-
-def _leave_at_exit() -> None:
-    # Last registered, first called: before MPI is finalised, be it by _leave or by mpi4py, which
-    # does it after all of Python's exit functions.
-    global _leaving
-    if not _leaving:
-        _leaving = True
-        atexit.register(_leave)
-
-
-def _stop_engine() -> None:
-    if _engine.available():
-        _engine.load().shutdown()
-
-
-def _leave() -> None:
-    """At exit: stops the engine while MPI is still there, and when nobody needs it any more.
-
-    Others may wait for operations that are still queued here. After an uncaught exception they are
-    told instead that this process is gone, as what those wait for may never come.
-    """
-    failed = getattr(sys, "last_value", None) is not None
-    try:
-        if _joined is not None and _joined.processes > 1 and not failed:
-            _dispatched.wait()
-        if not failed:
-            _unseen.tell_at_exit()
-    finally:
-        _stop_engine()
-        if _joined is not None and _joined.store is not None:
-            _joined.store.stop()
-    if _finalize_mpi:
-        _mpi.finish()

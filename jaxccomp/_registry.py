@@ -1,6 +1,7 @@
-"""Makes the engine's FFI targets known to XLA, once, when the first native operation is lowered.
+"""Makes the engine's FFI targets known to XLA, once, when this process joins the others.
 
 It cannot be done earlier: types must be registered after JAX's backend is up, or its start fails.
+Nor later: a program that was compiled elsewhere, and is loaded, needs them at once.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import Any
 
 import jax
 
-from jaxccomp import _engine, comm
+from jaxccomp import _compat, _engine, _platforms
 from jaxccomp._platforms import Platform
 
 # By who moves the values: the FFI target, and the type of what XLA keeps for a call site.
@@ -28,7 +29,7 @@ _registered: set[tuple[Platform, str]] = set()
 def target(platform: Platform, backend: str = "native") -> str:
     """The FFI target of ``backend``: "native", "nccl", or "nccl_xla" on XLA's communicators.
 
-    Joins the world, registers type and target, and follows XLA's compilations.
+    Registers type and target, and follows XLA's compilations.
 
     Raises:
       EngineUnavailableError: without the extension.
@@ -37,7 +38,6 @@ def target(platform: Platform, backend: str = "native") -> str:
     if (platform, backend) in _registered:
         return name
     core = _engine.load()
-    comm.init()
     platform.devices()
     with _lock:
         if (platform, backend) in _registered:
@@ -50,8 +50,17 @@ def target(platform: Platform, backend: str = "native") -> str:
             jax.monitoring.register_event_duration_secs_listener(
                 lambda event, *_, **about: _close_program(core, event, about.get("fun_name", ""))
             )
+            # Of executables that are loaded no event tells.
+            _compat.after_loading(core.close_program)
         _registered.add((platform, backend))
     return name
+
+
+def register() -> None:
+    """Registers the engine's own targets on the platforms that there are."""
+    for platform in _platforms.TABLE.values():
+        if platform.devices():
+            target(platform)
 
 
 def _close_program(core: Any, event: str, fun_name: str = "") -> None:

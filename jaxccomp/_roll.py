@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import zlib
 from collections.abc import Callable, Sequence
@@ -9,7 +10,7 @@ from typing import NamedTuple
 
 import jax
 
-from jaxccomp import _borrowing, _cuda, _platforms, config, errors
+from jaxccomp import _borrowing, _cuda, _engine, _platforms, config, errors
 
 # All processes' rows of integers, from this one's.
 Share = Callable[[Sequence[int]], Sequence[Sequence[int]]]
@@ -30,6 +31,9 @@ class Row(NamedTuple):
     device_mpi: int = 0  # 1: MPI may move messages from and to memory of GPUs
     gpus: int = 0  # how many the engine uses there
     borrows: int = _OWN  # NCCL's communicators along axes, of _OWN, _XLA and _CANNOT
+    pid: int = 0
+    pid_space: int = 0  # processes of one host may see different pids (containers)
+    start_time: int = 0  # tells it from a later process of that pid
 
 
 def call(share: Share, open_mpi: bool) -> list[Row]:
@@ -56,6 +60,7 @@ def call(share: Share, open_mpi: bool) -> list[Row]:
         int(config.get("device_mpi_bytes") > 0),
         usable,
         _OWN if not _borrowing.asks() else _CANNOT if _borrowing.why_not_here() else _XLA,
+        *_pid(),
     )
     rows = [Row(*map(int, each)) for each in share(own)]
     if len({row.unit_bytes for row in rows}) > 1:
@@ -64,6 +69,27 @@ def call(share: Share, open_mpi: bool) -> list[Row]:
             f"{[row.unit_bytes for row in rows]}."
         )
     return rows
+
+
+def _pid() -> tuple[int, int, int]:
+    """This process as the system knows it; zeros where it does not say."""
+    try:
+        space = os.stat("/proc/self/ns/pid").st_ino
+    except OSError:  # not Linux
+        return 0, 0, 0
+    start_time = _engine.load().start_time(os.getpid())
+    return (os.getpid(), space, start_time) if start_time else (0, 0, 0)
+
+
+def system_processes(rows: Sequence[Row], rank: int) -> list[tuple[int, int]]:
+    """Pid and start time of each process that process ``rank`` can see; (0, 0) of the others."""
+    here = rows[rank]
+    return [
+        (row.pid, row.start_time)
+        if (row.host, row.pid_space) == (here.host, here.pid_space) and row is not here
+        else (0, 0)
+        for row in rows
+    ]
 
 
 def _host_number() -> int:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 import threading
+from collections import OrderedDict
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from jaxccomp import _engine, _mpi, _store, config, errors
 
 NAME = "world"
+# Groups made by split() that are found again when the same split is made once more, for each
+# communicator: the last ones.
+_REMEMBERED_SPLITS = 64
 
 
 class Group(Protocol):
@@ -43,11 +50,20 @@ class World:
         self.own_communicators = "the engine is not there"
         self._lock = threading.Lock()
         self._known: dict[str, tuple[int, ...]] = {}
-        self._serials: dict[str, dict[Any, int]] = {}
+        self._freed: set[str] = set()  # names that are not used again
+        self._freed_groups: dict[str, int] = {}  # how many of each communicator's, by its name
+        # By communicator: the number of each split, by a digest of all its members' rows.
+        self._serials: dict[str, OrderedDict[bytes, int]] = {}
+        self._next_serial: dict[str, int] = {}
+        self._mpi_numbers = itertools.count(1)
 
-    def share(self, comm: Group, row: tuple[int, int]) -> list[tuple[int, ...]]:
+    def mpi_number(self) -> int:
+        """A number for an MPI communicator that this process is the first member of."""
+        return next(self._mpi_numbers)
+
+    def share(self, comm: Group, row: Sequence[int]) -> list[tuple[int, ...]]:
         if comm.size == 1:
-            return [row]
+            return [tuple(row)]
         timeout_seconds = config.get("init_timeout_seconds")
         rows = self._share(comm.processes, comm.rank, comm.name, row, timeout_seconds)
         return [tuple(map(int, each)) for each in rows]
@@ -65,15 +81,69 @@ class World:
         if self.store is not None:
             return self.store.share(members, rank, name, row, timeout)
         self.require_reach()
-        return _mpi.share(self.exchange, members, rank, name, row, timeout)
+        look = partial(self._why_incomplete, members, name)
+        return _mpi.share(self.exchange, members, rank, name, row, timeout, look)
+
+    def _why_incomplete(self, members: Sequence[int], name: str) -> str:
+        """Which of these processes have failed or died, and why; empty when none has."""
+        gone = _engine.load().find_gone() if _engine.available() else {}
+        whys = [why for process, (why, _) in gone.items() if process in members]
+        if not whys:
+            return ""
+        return f"the members of communicator {name!r} must all take part in this, but " + "; ".join(
+            whys
+        )
 
     def serial(self, name: str, table: list[tuple[int, ...]]) -> int:
-        seen = self._serials.setdefault(name, {})
-        return seen.setdefault(tuple(table), len(seen))
+        """The number of the split of communicator ``name`` with these rows, alike on all members.
+
+        They make the same splits in the same order, so all of them forget the same ones.
+        """
+        seen = self._serials.setdefault(name, OrderedDict())
+        digest = hashlib.blake2b(repr(table).encode(), digest_size=16).digest()
+        number = seen.pop(digest, None)
+        if number is None:
+            number = self._next_serial.get(name, 0)
+            self._next_serial[name] = number + 1
+        seen[digest] = number
+        if len(seen) > _REMEMBERED_SPLITS:
+            seen.popitem(last=False)
+        return number
+
+    def freed_groups(self, name: str) -> int:
+        """How many groups of communicator ``name`` this process has freed."""
+        return self._freed_groups.get(name, 0)
+
+    def free(self, comm: Group) -> None:
+        """Forgets ``comm``: its name and what the engine holds for it."""
+        if comm.name == NAME:
+            raise errors.CommunicatorError("the world cannot be freed.")
+        with self._lock:
+            self._check_not_freed(comm)
+            if comm.name in self._known and _engine.available():
+                try:
+                    _engine.load().free_communicator(comm.name)
+                except RuntimeError as error:
+                    raise errors.CommunicatorError(str(error)) from None
+            self._known.pop(comm.name, None)
+            self._freed.add(comm.name)
+            parent, _, own = comm.name.rpartition("/")
+            if ":" in own:  # it comes from split()
+                self._freed_groups[parent] = self._freed_groups.get(parent, 0) + 1
+            for table in (self._serials, self._next_serial, self._freed_groups):
+                table.pop(comm.name, None)
+
+    def _check_not_freed(self, comm: Group) -> None:
+        if comm.name in self._freed:
+            raise errors.CommunicatorError(
+                f"communicator {comm.name!r} has been freed, and its name is not used again: make "
+                "another one, by duplicate() with another name, split() or from_mpi4py()."
+            )
 
     def known(self, comm: Group) -> None:
         """Checks ``comm`` and tells the engine about it, once."""
         with self._lock:
+            self._check_not_freed(comm)
             if comm.name not in self._known:
                 self._introduce(comm)
             elif self._known[comm.name] != comm.processes:

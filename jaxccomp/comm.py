@@ -8,14 +8,13 @@ which is collective, explicit.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
+import os
 import threading
-from collections.abc import Sequence
 from typing import Any
 
 import jax
 
-from jaxccomp import _cuda, _joining, _world, config, errors
+from jaxccomp import _cuda, _joining, _mpi, _world, config, errors
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +49,10 @@ class Communicator:
     @property
     def rank(self) -> int:
         """This process's place among the members."""
-        process = _joined().process
+        if _state is None:
+            init()
+        assert _state is not None
+        process = _state.process  # a forked child may ask, too
         if process not in self.processes:
             raise errors.CommunicatorError(
                 f"process {process} of the world is not a member of communicator {self.name!r} "
@@ -77,10 +79,15 @@ class Communicator:
             raise errors.InvalidArgumentError(
                 f"color must be at least 0, not {color}; use None to be in no group."
             )
-        table = _joined().share(self, (-1 if color is None else color, key))
+        state = _joined()
+        state.known(self)
+        # Of members that have freed groups of this communicator all hear, as freed names are not
+        # used again: they all go on with new ones.
+        freed = state.freed_groups(self.name)
+        table = state.share(self, (-1 if color is None else color, key, freed))
         # Counted by every rank, also those in no group, so that names agree ever after. The same
         # split made again is the same communicator, so programs are not compiled anew.
-        serial = _joined().serial(self.name, table)
+        serial = state.serial(self.name, table)
         if color is None:
             return None
         members = sorted((row[1], rank) for rank, row in enumerate(table) if row[0] == color)
@@ -95,17 +102,74 @@ class Communicator:
         """
         return dataclasses.replace(self, order="program")
 
+    def duplicate(self, name: str) -> Communicator:
+        """The same members in the same order, with a message space of its own; not collective.
+
+        Messages on it never meet those on this communicator, or on a duplicate of another name.
+        Libraries keep their messages apart from the program's in this way.
+
+        Args:
+          name: the same on all members. Whoever gives it again gets the same communicator.
+
+        Returns:
+          The duplicate, whose name is this one's, a slash and ``name``.
+
+        Raises:
+          InvalidArgumentError: when ``name`` is not a text, is empty, or has a "/" or a ":" in it.
+
+        Example:
+          >>> import jaxccomp
+          >>> jaxccomp.world().duplicate("my_library").name
+          'world/my_library'
+        """
+        if not isinstance(name, str) or not name or "/" in name or ":" in name:
+            raise errors.InvalidArgumentError(
+                f"the name of a duplicate is a text that is not empty, without '/' and ':', which "
+                f"names of groups made by split() have; not {name!r}."
+            )
+        _joined().known(self)
+        return _known(Communicator(f"{self.name}/{name}", self.processes, self.order))
+
+    def free(self) -> None:
+        """Forgets this communicator, here and in the engine; not collective.
+
+        Every member frees it when it has no more use for it. Operations on it raise from then on,
+        and so do those of members that wait for this one. Its name is not used again; with it goes
+        its ``ordered()`` form, which has the same one.
+
+        Raises:
+          CommunicatorError: for the world, and while an operation on it is under way here.
+
+        Example:
+          >>> import jaxccomp
+          >>> group = jaxccomp.world().split(0)
+          >>> group.free()
+        """
+        _joined().free(self)
+
     @classmethod
     def from_mpi4py(cls, comm: Any) -> Communicator:
-        """The communicator of an mpi4py intra-communicator; not collective.
+        """The communicator of an mpi4py intra-communicator.
+
+        Each MPI communicator has a message space of its own here, too: what a program sends on one
+        is never received on its duplicate. Collective over ``comm`` the first time, as its members
+        agree on a name for it; from then on it is known by ``comm``. COMM_WORLD is the world.
 
         Messages do not travel on ``comm`` itself but on a duplicate of COMM_WORLD.
+
+        Args:
+          comm: any communicator of mpi4py with one group, all of whose members call this.
+
+        Raises:
+          CommunicatorError: for one that cannot be used here, with the reason.
+          InitializationError: when members have not come after ``init_timeout_seconds``.
         """
         return _known(_from_mpi4py(comm))
 
 
 def _from_mpi4py(comm: Any) -> Communicator:
-    mpi = _joined().mpi
+    state = _joined()
+    mpi = state.mpi
     if mpi is None:
         raise errors.CommunicatorError(
             "from_mpi4py: jaxccomp has not joined MPI. Start the program under mpiexec, or call "
@@ -129,19 +193,26 @@ def _from_mpi4py(comm: Any) -> Communicator:
             f"from_mpi4py: members {foreign} of the communicator belong to another MPI world "
             "(spawned or connected processes); only processes of one mpiexec can take part."
         )
-    everyone = world()
-    return everyone if tuple(ranks) == everyone.processes else _named_by_members(ranks)
-
-
-def _named_by_members(processes: Sequence[int]) -> Communicator:
-    text = ",".join(map(str, processes))
-    if len(text) > 40:
-        text = hashlib.sha1(text.encode()).hexdigest()[:16]
-    return Communicator(f"mpi/{text}", tuple(processes))
+    if comm == mpi.COMM_WORLD:
+        return world()
+    # Its rank 0 counts those that it leads, so that no two have the same pair of numbers.
+    number = _mpi.agreed_number(comm, state.mpi_number, config.get("init_timeout_seconds"))
+    return Communicator(f"mpi/{ranks[0]}.{number}", tuple(ranks))
 
 
 _lock = threading.RLock()
 _state: _world.World | None = None
+_forked = False  # off a process that had joined
+
+
+def _after_fork() -> None:
+    global _forked, _lock
+    _forked = _state is not None
+    _lock = threading.RLock()  # a thread that only the parent has may hold it
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def is_initialized() -> bool:
@@ -183,6 +254,8 @@ def init(*, mpi: str | None = None, timeout_seconds: float | None = None) -> Com
             if timeout_seconds is None:
                 timeout_seconds = config.get("init_timeout_seconds")
             _state = _joining.join(mode, timeout_seconds)
+            # A program that is loaded, and not traced, names it to the engine alone.
+            _state.known(world())
         return world()
 
 
@@ -278,6 +351,12 @@ def _known(comm: Communicator) -> Communicator:
 
 
 def _joined() -> _world.World:
+    if _forked:
+        raise errors.EngineUnavailableError(
+            "this process was forked off a rank, and is none itself: it cannot communicate. Start "
+            "processes that do with mpiexec, and helpers with "
+            'multiprocessing.get_context("spawn").'
+        )
     if _state is None:
         init()
     assert _state is not None

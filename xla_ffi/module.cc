@@ -2,6 +2,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <map>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -11,7 +12,10 @@
 #include "codec_handlers.h"
 #include "codecs.h"
 #include "collective/algorithm_spec.h"
+#include "common/forks.h"
 #include "common/instruction_sets.h"
+#include "common/interrupts.h"
+#include "ending.h"
 #include "gpus.h"
 #include "handlers.h"
 #include "nccl/backend.h"
@@ -182,6 +186,34 @@ PYBIND11_MODULE(_core, m) {
     Check(Engine::Get().AddCommunicator(name, std::move(processes)));
   }, py::arg("name"), py::arg("processes"));
   m.def("close_program", [](const std::string& name) { CloseProgram(name); }, py::arg("name"));
+  m.def("free_communicator", [](const std::string& name) {
+    if (Engine::Find() != nullptr) Check(Engine::Find()->FreeCommunicator(name));
+  }, py::arg("name"));
+  // (pid, start time) of each process of the world; pid 0 for those of other hosts.
+  m.def("set_system_processes", [](const std::vector<std::pair<int64_t, uint64_t>>& all) {
+    std::vector<SystemProcess> processes;
+    for (const auto& [pid, start_time] : all) processes.push_back({pid, start_time});
+    Engine::Get().SetSystemProcesses(std::move(processes));
+    Engine::Get().SetInterruptJudge(&IsHeldUp);
+    JoinLastExit();
+  }, py::arg("processes"));
+  m.def("start_time", &StartTimeOf, py::arg("pid"));
+  m.def("announce", [](const std::string& how) {
+    if (Engine::Find() != nullptr) Engine::Find()->Announce(how);
+  }, py::arg("how"), py::call_guard<py::gil_scoped_release>());
+  // By process that has failed or died: why, and whether it is dead.
+  m.def("find_gone", [] {
+    std::map<int, std::pair<std::string, bool>> all;
+    if (Engine::Find() == nullptr) return all;
+    for (const auto& [process, gone] : Engine::Find()->FindGone()) {
+      all[process] = {gone.why.message(), gone.dead};
+    }
+    return all;
+  }, py::call_guard<py::gil_scoped_release>());
+  m.def("interrupts", &InterruptCount);
+  m.def("end_within", &EndWithin, py::arg("seconds"), py::arg("status"), py::arg("text"));
+  m.def("end_in_time", &EndInTime);
+  m.def("bound_last_exit", &BoundLastExit, py::arg("seconds"), py::arg("status"), py::arg("text"));
   m.def("set_option", [](const std::string& name, const std::string& value) {
     Check(Engine::Get().SetOption(name, value));
   }, py::arg("name"), py::arg("value"));
@@ -222,6 +254,7 @@ PYBIND11_MODULE(_core, m) {
   m.def("why_no_xla_library", [] { return XlaLibrary::Get().status().message(); });
   m.def("nccl_share_gpus", &nccl::Backend::SetSharesGpus, py::arg("shares"));
   m.def("shutdown", [] {
+    if (IsForkedChild()) return;
     if (nccl::Backend::Find() != nullptr) nccl::Backend::Find()->Shutdown();
     if (Engine::Find() != nullptr) Engine::Find()->Shutdown();
   }, py::call_guard<py::gil_scoped_release>());

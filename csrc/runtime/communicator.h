@@ -41,6 +41,8 @@ struct Communicator {
   bool remote = false;               // some members are in other processes
   bool outside = false;              // its members also wait for each other outside of the engine
   Status broken;                     // why it can no longer be used
+  bool lost = false;                 // a member has failed or died: broken for that reason
+  bool freed = false;                // by the program: broken for that reason
 
   int size() const { return static_cast<int>(processes.size()); }
   // This process's endpoint that is that member; null when there is none.

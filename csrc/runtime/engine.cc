@@ -8,6 +8,8 @@
 #include <cstring>
 #include <utility>
 
+#include "common/forks.h"
+#include "common/interrupts.h"
 #include "runtime/device_sizes.h"
 #include "runtime/engine_impl.h"
 #include "runtime/memory.h"
@@ -57,7 +59,9 @@ Engine::Impl::Impl(int process, int processes)
       registry_(process, processes),
       wire_(process, std::make_unique<LocalTransport>(process, this)),
       executor_(&wire_, this, &stats_),
-      workers_(kMostWorkers) {}
+      workers_(kMostWorkers) {
+  WatchForks();
+}
 
 // ---- Posting -----------------------------------------------------------------------------
 
@@ -66,7 +70,10 @@ Result<Endpoint*> Engine::Impl::EndpointOf(Site& site, int64_t device) {
     return known->second;
   }
   Result<Endpoint*> endpoint = registry_.FindEndpoint(site.spec, device);
-  if (endpoint.ok()) site.endpoints[device] = *endpoint;
+  if (endpoint.ok()) {
+    site.endpoints[device] = *endpoint;
+    BreakIfLost(*(*endpoint)->communicator);
+  }
   return endpoint;
 }
 
@@ -76,6 +83,11 @@ Result<Operation*> Engine::Impl::Post(Site& site, Call call) {
   if (!found.ok()) return found.status();
   Endpoint& endpoint = **found;
   Communicator& comm = *endpoint.communicator;
+  if (comm.freed) {
+    return Status(Code::kFailedPrecondition,
+                  *site.text + ": communicator '" + comm.name + "' has been freed");
+  }
+  if (comm.lost) return Status(comm.broken.code(), *site.text + ": " + comm.broken.message());
   if (!comm.broken.ok()) {
     return Status(comm.broken.code(), *site.text + ": the communicator cannot be used "
                                           "after an earlier error: " + comm.broken.message());
@@ -218,6 +230,13 @@ void Engine::Impl::OnSizes(Operation* op) {
 
 std::optional<Status> Engine::Impl::Start(Site& site, Call call,
                                           std::function<void(Status)> done) {
+  if (IsForkedChild()) {
+    // Its locks may be held by threads that only the parent has.
+    return Status(Code::kFailedPrecondition,
+                  *site.text + ": this process was forked off a rank, and is none itself. Start "
+                  "processes that communicate with mpiexec, and helpers with "
+                  "multiprocessing.get_context('spawn')");
+  }
   // Without the lock: it takes Python's.
   if (checks_launches_) call.place = place_of_launch_();
   std::unique_lock<std::mutex> lock(mutex_);
@@ -279,7 +298,9 @@ void Engine::Impl::Drive(Operation* op, std::unique_lock<std::mutex>& lock) {
 }
 
 void Engine::Impl::EnsureProgress() {
-  if (!progress_.joinable() && !stopped_) progress_ = std::thread([this] { ProgressLoop(); });
+  if (progress_.joinable() || stopped_) return;
+  WatchInterrupts();
+  progress_ = std::thread([this] { ProgressLoop(); });
 }
 
 void Engine::Impl::Recycle(Operation* op) {

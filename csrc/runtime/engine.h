@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,6 +15,7 @@
 #include "runtime/call.h"
 #include "runtime/direct_messages.h"
 #include "runtime/options.h"
+#include "runtime/peers.h"
 #include "runtime/placement.h"
 #include "runtime/program.h"
 #include "runtime/stats.h"
@@ -55,6 +57,19 @@ class Engine {
   void SetHosts(std::vector<int> hosts);
   void SetGpus(const std::vector<GpuOfDevice>& gpus);
   Status AddCommunicator(const std::string& name, std::vector<int> processes);
+  // Forgets it; members that wait for this one are told. An error while an operation on it is under way.
+  Status FreeCommunicator(const std::string& name);
+  // Which processes of the world run on this host, by number; others have pid 0. One that dies without
+  // a word is noticed while something waits.
+  void SetSystemProcesses(std::vector<SystemProcess> processes);
+  // This process ends by a failure: all others are told why, "has ended with ValueError: no", and what
+  // they wait for with it fails at once.
+  void Announce(const std::string& how);
+  // Who has failed or died, as far as is known, after having looked at what has come.
+  std::map<int, Peers::Gone> FindGone();
+  // Whether the program's main thread is held up so that it cannot handle a SIGINT that has come;
+  // called on a thread that may wait. If so, operations that wait for a peer fail.
+  void SetInterruptJudge(std::function<bool()> is_held_up);
   Status SetOption(std::string_view name, std::string_view value);
   // Loans of device memory between processes of a host (loans.h), agreed upon once, when ranks join
   // and before the first call: what each says of its devices, which others each can borrow from (by

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/forks.h"
 #include "runtime/engine_impl.h"
 #include "runtime/memory.h"
 
@@ -88,6 +89,35 @@ void Engine::SetGpus(const std::vector<GpuOfDevice>& gpus) {
 Status Engine::AddCommunicator(const std::string& name, std::vector<int> processes) {
   std::lock_guard<std::mutex> lock(impl_->mutex_);
   return impl_->registry_.AddCommunicator(name, std::move(processes));
+}
+
+Status Engine::FreeCommunicator(const std::string& name) {
+  std::lock_guard<std::mutex> lock(impl_->mutex_);
+  Communicator* const comm = impl_->registry_.FindByName(name);
+  return comm == nullptr ? Status::Ok() : impl_->Free(*comm);
+}
+
+void Engine::SetSystemProcesses(std::vector<SystemProcess> processes) {
+  std::lock_guard<std::mutex> lock(impl_->mutex_);
+  impl_->peers_.SetProcesses(std::move(processes));
+}
+
+void Engine::Announce(const std::string& how) {
+  if (IsForkedChild()) return;
+  std::lock_guard<std::mutex> lock(impl_->mutex_);
+  impl_->Announce(how);
+}
+
+std::map<int, Peers::Gone> Engine::FindGone() {
+  if (IsForkedChild()) return {};
+  std::lock_guard<std::mutex> lock(impl_->mutex_);
+  impl_->LookForDead();
+  return impl_->peers_.gone();
+}
+
+void Engine::SetInterruptJudge(std::function<bool()> is_held_up) {
+  std::lock_guard<std::mutex> lock(impl_->mutex_);
+  impl_->is_held_up_ = std::move(is_held_up);
 }
 
 Status Engine::SetOption(std::string_view name, std::string_view value) {

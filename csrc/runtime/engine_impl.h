@@ -20,6 +20,7 @@
 #include "runtime/executor.h"
 #include "runtime/failed_runs.h"
 #include "runtime/matcher.h"
+#include "runtime/peers.h"
 #include "runtime/registry.h"
 #include "runtime/wire.h"
 #include "runtime/workers.h"
@@ -50,6 +51,10 @@ class Engine::Impl final : public Receiver, public Executor::Listener {
   void SetCoders(int64_t asked, int ranks_on_host);
 
   void Break(Communicator& comm, const Status& why, bool tell);
+  void Announce(const std::string& how);
+  void Lose(int process, const Status& why, bool dead, bool first_hand);
+  void LookForDead();
+  Status Free(Communicator& comm);
   void AskWhetherBroken(const Communicator& comm);
 
   void CallbackFailed(const std::string& what);
@@ -62,6 +67,8 @@ class Engine::Impl final : public Receiver, public Executor::Listener {
   Options options_;
   Stats stats_{};
   Status first_error_;   // of any communicator
+  Peers peers_;
+  std::function<bool()> is_held_up_;
   Registry registry_;
   Wire wire_;
   std::function<std::string()> place_of_launch_;   // set once, before checks_launches_
@@ -103,6 +110,9 @@ class Engine::Impl final : public Receiver, public Executor::Listener {
   void OnBehind(const Header& header);
   // The operation that an answer is for, while it goes on; null when there is none.
   Operation* FindAsker(const Header& answer) const;
+  void OnGone(const Header& header, std::span<const std::byte> payload);
+  void BreakIfLost(Communicator& comm);
+  void TellGone(int process, const std::string& why);
   void TellWhyBroken(const Communicator& comm, const Header& asked);
   Header AbortHeader(const Communicator& comm) const;
   // The message is of another launch than that one, which has its number here.
@@ -123,6 +133,9 @@ class Engine::Impl final : public Receiver, public Executor::Listener {
 
   // engine_watch.cc: who waits for too long, and for whom
   void CheckTimes(Clock::time_point now);
+  // Less often: whether they have died, and whether a SIGINT waits for an operation to end.
+  void CheckPeers(Clock::time_point now);
+  void Interrupt();
   void Ask(const Operation& op, bool everybody);
   std::vector<int> WaitsFor(const Operation& op) const;
   std::string Blame(const Operation& op) const;
@@ -152,6 +165,9 @@ class Engine::Impl final : public Receiver, public Executor::Listener {
   std::condition_variable wake_;
   int inline_drivers_ = 0;
   bool stopped_ = false;
+  bool announced_ = false;   // that this process ends by a failure
+  Clock::time_point peers_checked_{};
+  uint64_t interrupts_ = 0;
 };
 
 }  // namespace jaxccomp

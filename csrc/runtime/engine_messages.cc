@@ -50,6 +50,10 @@ void Engine::Impl::OnMessage(const Header& header, std::span<const std::byte> pa
     Discard(announced);
     return OnAbort(header, payload);
   }
+  if (header.type == MessageType::kGone) {
+    Discard(announced);
+    return OnGone(header, payload);
+  }
   // Whatever has become of the operation.
   if (header.type == MessageType::kReturn) return executor_.LoanReturned(header);
   if (header.type == MessageType::kLoan) return OnLoan(header, payload, announced);
@@ -232,23 +236,80 @@ void Engine::Impl::OnBehind(const Header& header) {
   op->last_progress = Clock::now();
 }
 
+// ---- Who is gone -------------------------------------------------------------------------
+
 void Engine::Impl::OnPeerLost(int process, const Status& why) {
-  executor_.loans().Lose(process);
-  executor_.direct().Lose(process);
+  if (process >= 0) return Lose(process, why, true, true);
+  // A message was broken so badly that its sender is unknown.
   std::set<Communicator*> affected;
-  for (const auto& [key, op] : operations_) {
-    Communicator* const comm = op->endpoint->communicator;
-    const auto& members = comm->processes;
-    // A process below 0: a message was broken so badly that its sender is unknown.
-    const bool member = std::find(members.begin(), members.end(), process) != members.end();
-    if (process < 0 || member) affected.insert(comm);
-  }
+  for (const auto& [key, op] : operations_) affected.insert(op->endpoint->communicator);
   for (Communicator* comm : registry_.All()) {
-    const auto& members = comm->processes;
-    const bool member = std::find(members.begin(), members.end(), process) != members.end();
-    if (comm->outside && (process < 0 || member)) affected.insert(comm);
+    if (comm->outside) affected.insert(comm);
   }
   for (Communicator* comm : affected) Break(*comm, why, true);
+}
+
+void Engine::Impl::OnGone(const Header& header, std::span<const std::byte> payload) {
+  const int process = header.root;
+  if (process < 0 || process >= processes_) return;
+  const bool itself = process == header.source_process;
+  Lose(process, {Code::kAborted, std::string(TextOf(payload))}, !itself, false);
+}
+
+// That process takes part in nothing any more. `dead`: nor does it answer. Who knows it `first_hand`
+// tells all others, once: they wait for it, or will.
+void Engine::Impl::Lose(int process, const Status& why, bool dead, bool first_hand) {
+  if (process == wire_.process()) return;
+  if (dead) {
+    executor_.loans().Lose(process);
+    executor_.direct().Lose(process);
+  }
+  if (!peers_.Lose(process, why, dead)) return;
+  if (first_hand) TellGone(process, why.message());
+  for (Communicator* comm : registry_.All()) BreakIfLost(*comm);
+}
+
+void Engine::Impl::TellGone(int process, const std::string& why) {
+  Header header;
+  header.type = MessageType::kGone;
+  header.root = process;
+  header.source = header.destination = -1;
+  header.source_process = wire_.process();
+  for (int other = 0; other < processes_; ++other) {
+    const Peers::Gone* const gone = peers_.Find(other);
+    if (other == wire_.process() || other == process || (gone != nullptr && gone->dead)) continue;
+    Notify(other, header, why.substr(0, kLongestAbortText));
+  }
+}
+
+void Engine::Impl::Announce(const std::string& how) {
+  if (stopped_ || announced_ || processes_ == 1) return;
+  announced_ = true;
+  TellGone(wire_.process(), "rank " + std::to_string(wire_.process()) + " of the world " + how);
+  if (wire_.HasRemote()) EnsureProgress();
+}
+
+void Engine::Impl::BreakIfLost(Communicator& comm) {
+  if (peers_.gone().empty() || !comm.broken.ok()) return;
+  for (int process : comm.processes) {
+    const Peers::Gone* const gone = peers_.Find(process);
+    if (gone == nullptr) continue;
+    comm.lost = true;
+    return Break(comm, gone->why, false);
+  }
+}
+
+void Engine::Impl::LookForDead() {
+  // Its last words may have come.
+  if (inline_drivers_ == 0 && !stopped_) wire_.Poll();
+  if (stopped_) return;
+  for (int process : peers_.FindDead()) {
+    Lose(process,
+         {Code::kUnavailable, "rank " + std::to_string(process) +
+                                  " of the world has died: its process was killed, or ended "
+                                  "without a word"},
+         true, true);
+  }
 }
 
 // ---- The comparison of programs ----------------------------------------------------------
@@ -308,6 +369,23 @@ void Engine::Impl::Compare(Endpoint& endpoint, Comparison& comparison) {
   }
 }
 
+Status Engine::Impl::Free(Communicator& comm) {
+  for (const auto& [key, op] : operations_) {
+    if (op == nullptr || op->over || op->endpoint->communicator != &comm) continue;
+    return {Code::kFailedPrecondition,
+            "communicator '" + comm.name + "' cannot be freed while " + *op->text +
+                " is under way on it: wait for its result (jax.block_until_ready) before"};
+  }
+  const int own = comm.endpoints.empty() ? -1 : comm.endpoints.front()->member;
+  if (comm.broken.ok()) {
+    comm.broken = {Code::kAborted, (own < 0 ? "a rank" : comm.MemberName(own)) +
+                                       " has freed the communicator (Communicator.free)"};
+  }
+  registry_.Free(comm);
+  matcher_.Drop(comm.id, [this](Announced announced) { Discard(announced); });
+  return Status::Ok();
+}
+
 // ---- Errors ------------------------------------------------------------------------------
 
 void Engine::Impl::OnFailed(Operation* op) {
@@ -363,9 +441,11 @@ void Engine::Impl::Break(Communicator& comm, const Status& why, bool tell) {
     if (op != nullptr && op->endpoint->communicator == &comm && !op->over) hit.push_back(key);
   }
   for (const MatchKey& key : hit) {
-    if (auto found = operations_.find(key); found != operations_.end()) {
-      executor_.Fail(found->second.get(), why);
-    }
+    auto found = operations_.find(key);
+    if (found == operations_.end()) continue;
+    Operation* const op = found->second.get();
+    // Where no operation has failed first, each says what it is.
+    executor_.Fail(op, comm.lost ? Status(why.code(), *op->text + ": " + why.message()) : why);
   }
   // Afterwards: a payload that is discarded looks delivered to an operation that has not failed.
   matcher_.early().Drop([&](const Header& kept) { return kept.communicator == comm.id; },

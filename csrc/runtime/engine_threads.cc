@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "common/forks.h"
 #include "runtime/engine_impl.h"
 #include "runtime/memory.h"
 
@@ -40,6 +41,7 @@ void Engine::Impl::ProgressLoop() {
     if (now - last_check > milliseconds(20)) {
       last_check = now;
       CheckTimes(now);
+      CheckPeers(now);
     }
     if (inline_drivers_ > 0 && !executor_.HasWork()) {
       wake_.wait_for(lock, microseconds(200));
@@ -102,12 +104,17 @@ void Engine::Impl::SetCoders(int64_t asked, int ranks_on_host) {
 }
 
 void Engine::Impl::Shutdown() {
+  if (IsForkedChild()) return;
   std::unique_lock<std::mutex> lock(mutex_);
   if (stopped_) return;
   stopped_ = true;
   // Who waits for this rank is told, at once or when it asks.
   std::set<const Communicator*> busy;
   double patience_seconds = options_.timeout_seconds;
+  if (announced_ || !peers_.gone().empty()) {
+    patience_seconds = std::min(patience_seconds, kPartingSecondsAfterAnError);
+  }
+  const std::string me = "rank " + std::to_string(wire_.process()) + " of the world";
   for (const auto& [key, op] : operations_) {
     if (op != nullptr && !op->over) busy.insert(op->endpoint->communicator);
   }
@@ -115,8 +122,8 @@ void Engine::Impl::Shutdown() {
     if (!comm->broken.ok()) {
       patience_seconds = std::min(patience_seconds, kPartingSecondsAfterAnError);
     }
-    Break(*comm, {Code::kAborted, "a rank has ended its program (jaxccomp was shut down)"},
-          busy.contains(comm));
+    Break(*comm, {Code::kAborted, me + " has ended its program"},
+          busy.contains(comm) && !announced_);
   }
   wake_.notify_all();
   while (inline_drivers_ > 0) wake_.wait(lock);

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "common/interrupts.h"
 #include "runtime/engine_impl.h"
 
 namespace jaxccomp {
@@ -28,6 +29,9 @@ constexpr size_t kMostNames = 8;
 // program runs at all; one that computes for longer in between may be ended for another's exception.
 constexpr auto kStrandedAfter = std::chrono::milliseconds(600);
 constexpr auto kForgetsCallbackAfter = std::chrono::seconds(5);
+// How often peers that an operation waits for are looked at, and whether a SIGINT has come.
+constexpr auto kChecksPeersEvery = std::chrono::milliseconds(200);
+constexpr size_t kLongestPeers = 120;
 
 }  // namespace
 
@@ -170,6 +174,49 @@ void Engine::Impl::CheckTimes(Clock::time_point now) {
                             op->endpoint->communicator->MemberName(op->endpoint->member) +
                             " waits for " + Blame(*op) +
                             ", or raise the timeout_seconds option"});
+  }
+}
+
+void Engine::Impl::CheckPeers(Clock::time_point now) {
+  if (remote_operations_ == 0 || now - peers_checked_ < kChecksPeersEvery) return;
+  peers_checked_ = now;
+  // A program may have installed its handler since.
+  WatchInterrupts();
+  const uint64_t interrupts = InterruptCount();
+  if (interrupts != std::exchange(interrupts_, interrupts) && is_held_up_ != nullptr) {
+    // Not here: it may take a while.
+    workers_.Run([this, is_held_up = is_held_up_] {
+      if (!is_held_up()) return;
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (!stopped_) Interrupt();
+    });
+  }
+  for (const auto& [key, op] : operations_) {
+    if (op == nullptr || op->over || op->failed || !op->remote) continue;
+    if (now - op->last_progress > kChecksPeersEvery) return LookForDead();
+  }
+}
+
+void Engine::Impl::Interrupt() {
+  const auto now = Clock::now();
+  std::vector<MatchKey> waiting;
+  for (const auto& [key, op] : operations_) {
+    if (op != nullptr && !op->over && now - op->last_progress > kChecksPeersEvery) {
+      waiting.push_back(key);
+    }
+  }
+  for (const MatchKey& key : waiting) {
+    const auto found = operations_.find(key);
+    if (found == operations_.end()) continue;  // ended by the failure of another
+    Operation* const op = found->second.get();
+    const Communicator& comm = *op->endpoint->communicator;
+    std::string peers;
+    for (int member : WaitsFor(*op)) {
+      peers += (peers.empty() ? " while it waited for " : ", ") + comm.MemberName(member);
+      if (peers.size() > kLongestPeers) break;
+    }
+    executor_.Fail(op, {Code::kAborted, comm.MemberName(op->endpoint->member) +
+                                            " was interrupted (SIGINT)" + peers});
   }
 }
 

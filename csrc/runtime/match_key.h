@@ -1,12 +1,12 @@
 // What tells the operations of a process apart, and which message belongs to which.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "runtime/hash.h"
 #include "transport/transport.h"
@@ -38,7 +38,8 @@ struct MatchKey {
 class RecentOperations {
  public:
   void Add(const MatchKey& key, std::shared_ptr<const std::string> text) {
-    entries_[count_++ % entries_.size()] = {key, std::move(text)};
+    entries_.resize(kMost);
+    entries_[count_++ % kMost] = {key, std::move(text)};
   }
   // What it was; null when it is not among them.
   const std::string* Find(const MatchKey& key) const {
@@ -55,7 +56,8 @@ class RecentOperations {
     MatchKey key;
     std::shared_ptr<const std::string> text;
   };
-  std::array<Entry, 64> entries_;
+  static constexpr size_t kMost = 64;
+  std::vector<Entry> entries_;   // empty before the first
   uint64_t count_ = 0;
 };
 

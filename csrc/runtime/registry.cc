@@ -53,6 +53,25 @@ Status Registry::AddCommunicator(const std::string& name, std::vector<int> proce
   return Status::Ok();
 }
 
+Communicator* Registry::FindByName(const std::string& name) {
+  const auto known = id_of_name_.find(name);
+  return known == id_of_name_.end() ? nullptr : Find(known->second);
+}
+
+void Registry::Free(Communicator& communicator) {
+  id_of_name_.erase(communicator.name);
+  communicator.freed = true;
+  communicator.hosts = {};
+  communicator.gpus = {};
+  for (const auto& endpoint : communicator.endpoints) {
+    // What is counted stays: it tells who has been here from who will not come.
+    endpoint->launches = {};
+    endpoint->program_hashes = {};
+    endpoint->comparisons = {};
+    endpoint->recent = {};
+  }
+}
+
 Communicator* Registry::Find(uint64_t id) {
   const auto found = communicators_.find(id);
   return found == communicators_.end() ? nullptr : found->second.get();
@@ -106,7 +125,7 @@ Result<Endpoint*> Registry::FindEndpoint(const OpSpec& spec, int64_t device) {
     if (id == id_of_name_.end()) {
       return Status(Code::kFailedPrecondition,
                     spec.ToString() + ": this process has no communicator '" + spec.communicator +
-                        "'; make it before the program runs, on every rank");
+                        "'; make it before the program runs, on every rank, and free it after");
     }
     comm = Find(id->second);
   }

@@ -28,6 +28,11 @@ class Registry {
     for (const auto& [id, comm] : communicators_) placement_.Place(comm.get());
   }
   Status AddCommunicator(const std::string& name, std::vector<int> processes);
+  // Forgets the name and all that its endpoints remember of programs. Communicator and endpoints
+  // themselves stay, broken: call sites point to them, and members that wait for this one ask.
+  void Free(Communicator& communicator);
+  // Null when there is none of that name.
+  Communicator* FindByName(const std::string& name);
   // The endpoint that runs `spec` on that device; makes the communicator of a replica group
   // on its first use.
   Result<Endpoint*> FindEndpoint(const OpSpec& spec, int64_t device);

@@ -54,6 +54,8 @@ enum class MessageType : uint8_t {
   // Between ranks that lend each other memory of devices (runtime/loans.h):
   kLoan = 9,       // as kData, but the payload is a LoanTicket
   kReturn = 10,    // its borrower is done with a loan, or does not take it
+  // Of the world, and of no communicator:
+  kGone = 13,      // process `root` has failed or died; the payload says why
 };
 
 // Goes over the wire as it is (little-endian x86-64 and AArch64); 256 bytes.

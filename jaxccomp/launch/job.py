@@ -26,6 +26,8 @@ TIMED_OUT = 124  # as `timeout` has it
 _LAST_LINES = 20
 _WAITING_LINES = 1000
 _GRACE_SECONDS = 6.0  # ranks give their programs half of it
+_FIRST_LOOK_SECONDS = 0.2
+_LAST_LOOK_SECONDS = 2.0
 _START = str(pathlib.Path(__file__).with_name("start.py"))
 _PROGRAM = str(pathlib.Path(__file__).with_name("program.py"))
 
@@ -100,6 +102,8 @@ class _Run:
     def __init__(self, job: Job, show: Show):
         self.job, self.show = job, show
         self.mark = f"JAXCCOMP_RUN={uuid.uuid4().hex}"
+        self.shared_files = leftovers.SharedFiles(self.mark)
+        self.is_over = threading.Event()
         self.events: queue.SimpleQueue[tuple] = queue.SimpleQueue()
         # Who prints faster than it can be shown waits, as with a pipe.
         self.room = threading.Semaphore(_WAITING_LINES)
@@ -141,11 +145,15 @@ class _Run:
                 start_new_session=True,  # a terminal's Ctrl-C comes here only, and is passed on
                 preexec_fn=lambda: die_with_parent(signal.SIGTERM),
             )
+            looks = signals.start_thread(self._look_at_shared_files)
             try:
                 status = self._watch()
             finally:
                 with signals.uninterrupted():
+                    self.is_over.set()
                     self._kill()
+                    looks.join()
+                    self.shared_files.remove()
         return self._described(lines.exit_status(status))
 
     def _described(self, status: int) -> Outcome:
@@ -227,6 +235,13 @@ class _Run:
                 self._end(Outcome(128 + number, f"ended by {name}"), number)
         return status
 
+    def _look_at_shared_files(self) -> None:
+        # Made when ranks start, and when they first talk to each other. Who is killed uses none.
+        pause = _FIRST_LOOK_SECONDS
+        while not self.is_over.wait(pause):
+            self.shared_files.look()
+            pause = min(2 * pause, _LAST_LOOK_SECONDS)
+
     def _read(self, stream: IO[bytes], is_error: bool) -> None:
         for line in stream:
             self.room.acquire()
@@ -279,6 +294,7 @@ class _Run:
             return
         self.ending = why
         self.kill_at = time.monotonic() + _GRACE_SECONDS
+        self.shared_files.look()
         for pid in self.pids:
             _send(pid, FROM_LAUNCHER)
             _send(pid, number)

@@ -1,12 +1,18 @@
-"""Processes of this machine that carry a mark in their environment, wherever they have gone."""
+"""What a job leaves on this machine: processes that carry its mark, and files in shared memory."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import pathlib
+import re
 import signal
 import time
 from collections.abc import Callable
+
+_SHARED_MEMORY = pathlib.Path("/dev/shm")
+# What MPICH, Intel MPI, Open MPI and the libraries under them call theirs.
+_OF_MPI = re.compile(r"mpich_|Intel_MPI|impi_|sm_segment|vader_segment|osc_|ompi|ucx_shm_|psm")
 
 
 def marked(mark: str) -> list[int]:
@@ -39,3 +45,69 @@ def wait(done: Callable[[], bool], seconds: float, pause: float = 0.05) -> bool:
             return False
         time.sleep(pause)
     return True
+
+
+class SharedFiles:
+    """Files that MPI makes in shared memory for a job, and leaves there when it is killed.
+
+    A file is the job's when one of its processes has been seen to use it and it was not there
+    before. Who takes part in another job at the same time uses other files.
+
+    Args:
+      mark: of the job's processes.
+      folder: where shared memory has its files.
+      proc: where the system tells of processes.
+    """
+
+    def __init__(
+        self,
+        mark: str,
+        folder: pathlib.Path = _SHARED_MEMORY,
+        proc: pathlib.Path = pathlib.Path("/proc"),
+    ):
+        self._mark, self._folder, self._proc = mark, folder, proc
+        self._before = self._listed()
+        self._seen: set[tuple[str, int]] = set()
+
+    def look(self) -> None:
+        """Sees which files the job's processes use now."""
+        for pid in marked(self._mark):
+            self._seen |= self._used_by(pid)
+
+    def remove(self) -> list[str]:
+        """Removes those of the job's that are still there and that no process uses.
+
+        Returns:
+          Their names.
+        """
+        left = (self._seen & self._listed()) - self._before
+        if left:
+            for entry in self._proc.iterdir():
+                if entry.name.isdigit():
+                    left -= self._used_by(int(entry.name))
+        for name, _ in left:
+            with contextlib.suppress(OSError):
+                (self._folder / name).unlink()
+        return sorted(name for name, _ in left)
+
+    def _listed(self) -> set[tuple[str, int]]:
+        """MPI's files in the folder that are this user's: names and inodes."""
+        found = set()
+        with contextlib.suppress(OSError), os.scandir(self._folder) as entries:
+            for entry in entries:
+                with contextlib.suppress(OSError):
+                    status = entry.stat(follow_symlinks=False)
+                    if _OF_MPI.match(entry.name) and status.st_uid == os.geteuid():
+                        found.add((entry.name, status.st_ino))
+        return found
+
+    def _used_by(self, pid: int) -> set[tuple[str, int]]:
+        found = set()
+        start = f"{self._folder}/"
+        with contextlib.suppress(OSError), open(self._proc / str(pid) / "maps", "rb") as file:
+            for raw in file:
+                # ADDRESSES RIGHTS OFFSET DEVICE INODE PATH
+                fields = raw.decode(errors="replace").split(None, 5)
+                if len(fields) == 6 and fields[5].startswith(start):
+                    found.add((fields[5].strip()[len(start) :], int(fields[4])))
+        return found

@@ -82,7 +82,7 @@ class Program {
     outcome = testing::CallHandler(CudaHandlers().instantiate, XLA_FFI_ExecutionStage_INSTANTIATE,
                                    &context, AllreduceAttributes(codec, std::move(group)), {}, {});
     state_ = context.state;
-    ClosePrograms();
+    CloseProgram("");
   }
   ~Program() {
     if (state_ != nullptr) CudaHandlers().type_info->deleter(state_);

@@ -55,7 +55,7 @@ TEST(NcclHandlersJoinAndRun) {
                                             XLA_FFI_ExecutionStage_INSTANTIATE, &compiled,
                                             CallOf("allreduce"), {}, {});
   if (!CHECK_EQ(made.message, "")) return;
-  ClosePrograms();
+  CloseProgram("");
   std::vector<std::unique_ptr<FakeStream>> streams;
   for (int gpu = 0; gpu < kGpus; ++gpu) {
     streams.push_back(std::make_unique<FakeStream>(static_cast<uint32_t>(gpu) + 1));

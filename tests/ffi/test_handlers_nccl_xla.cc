@@ -82,7 +82,7 @@ struct Rig {
         testing::CallHandler(handlers.instantiate, XLA_FFI_ExecutionStage_INSTANTIATE, &compiled,
                              CallOf(), {}, {});
     CHECK_EQ(made.message, "");
-    ClosePrograms();
+    CloseProgram("");
   }
   ~Rig() {
     for (auto& stream : streams) {

@@ -2,11 +2,12 @@
 
 import os
 import sys
+import threading
 import time
 
 import jax
 
-from jaxccomp import comm, errors
+from jaxccomp import comm, config, errors, ops
 
 
 def groups():
@@ -28,6 +29,91 @@ def groups():
     assert own.processes == (world.rank,) and own.rank == 0
     half = MPI.COMM_WORLD.Split(odd, world.rank)
     assert comm.Communicator.from_mpi4py(half).rank == half.rank
+
+
+def spaces():
+    """Every MPI communicator, and every duplicate, has messages of its own."""
+    import jax.numpy as jnp
+    from mpi4py import MPI
+
+    world = comm.init()
+    wrap = comm.Communicator.from_mpi4py
+    dups = [MPI.COMM_WORLD.Dup() for _ in range(2)]
+    pairs = [wrap(dup).ordered() for dup in dups]
+    assert [wrap(dup).ordered() for dup in dups] == pairs and len({*pairs, world.ordered()}) == 3
+    pairs += [world.duplicate(name).ordered() for name in "ab"]
+    one, other = [int(x) for x in (world.rank, world.size - 1 - world.rank)]
+    for a, b in (pairs[:2], pairs[2:]):
+        # What is sent first is received last, and both fit either way.
+        if one == 0:
+            for value, each in ((1.0, a), (2.0, b)):
+                ops.send(jnp.full(3, value), dest=other, comm=each)
+        elif other == 0:
+            on_b, on_a = (ops.recv(jnp.zeros(3), source=0, comm=each) for each in (b, a))
+            assert (on_a[0], on_b[0]) == (1.0, 2.0), (on_a, on_b)
+    # A member that comes first waits, gets an error, and goes on with the same exchange later.
+    late = MPI.COMM_WORLD.Dup()
+    if world.rank == 0:
+        MPI.COMM_WORLD.recv(source=1)
+    elif world.rank == 1:
+        with config.override(init_timeout_seconds=0.3):
+            assert "its rank 0 has not come" in refused(lambda: wrap(late))
+        MPI.COMM_WORLD.send(None, dest=0)
+    assert wrap(late).processes == world.processes
+
+
+def check_freed(group, world):
+    """It works until it is freed, and then not any more."""
+    total = jax.jit(lambda x: ops.allreduce(x, comm=group))
+    assert total(jax.numpy.ones(2))[0] == world.size
+    group.free()
+    for use in (lambda: ops.barrier(comm=group), lambda: group.split(0), group.free):
+        assert "has been freed" in refused(use)
+    assert "has been freed" in refused(lambda: jax.block_until_ready(total(jax.numpy.ones(2))))
+
+
+def freed():
+    """What is freed is gone, on each rank by itself, and its name is not used again."""
+    import jax.numpy as jnp
+    from mpi4py import MPI
+
+    world = comm.init()
+    x = jnp.ones(2)
+    for _ in range(3):
+        check_freed(world.split(0), world)
+    kept = world.split(0)
+    if world.rank == 0:
+        kept.free()
+    else:
+        why = refused(lambda: jax.block_until_ready(ops.allreduce(x, comm=kept)))
+        assert f"rank 0 of '{kept.name}' has freed the communicator" in why, why
+    # Whoever has freed it or not, all go on with the same new one.
+    again = world.split(0)
+    assert again != kept and ops.allreduce(x, comm=again)[0] == world.size
+    for number in range(100):
+        world.split(number).free()
+    assert "cannot be freed" in refused(world.free)
+    busy = world.duplicate("busy").ordered()
+    if world.rank == 0:
+        waits = threading.Thread(target=lambda: ops.recv(x, source=1, comm=busy))
+        waits.start()
+        time.sleep(1)
+        assert "under way" in refused(busy.free)
+    MPI.COMM_WORLD.Barrier()
+    if world.rank == 1:
+        ops.send(x, dest=0, comm=busy)
+    elif world.rank == 0:
+        waits.join()
+    busy.free()
+
+
+def refused(use):
+    """What the error of a call says."""
+    try:
+        use()
+    except Exception as error:  # noqa: BLE001 - of JAX's, too
+        return str(error)
+    raise AssertionError("not refused")
 
 
 def refusals():

@@ -18,7 +18,15 @@ def free_port():
 
 @pytest.mark.parametrize(
     "case,ranks",
-    [("groups", 1), ("groups", 4), ("refusals", 3), ("late", 2), ("distributed", 3)]
+    [
+        ("groups", 1),
+        ("groups", 4),
+        ("spaces", 2),
+        ("freed", 3),
+        ("refusals", 3),
+        ("late", 2),
+        ("distributed", 3),
+    ]
     + [("disagreement", 4)],
 )
 def test_join(case, ranks):

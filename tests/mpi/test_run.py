@@ -287,6 +287,29 @@ def test_the_first_failure_ends_all(what, status, text, folder):
     assert "\x1e" not in out + err
 
 
+# Says which files in shared memory it uses, and dies without giving them back.
+KILLED = """
+import os, signal, time
+from mpi4py import MPI
+world = MPI.COMM_WORLD
+world.allgather(world.rank)
+time.sleep(3)  # the launcher looks now and then
+for line in open("/proc/self/maps"):
+    if "/dev/shm/" in line and "(deleted)" not in line:
+        print("uses", line.split()[5])
+world.Barrier()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_no_shared_memory_is_left_of_ranks_that_are_killed(folder):
+    (folder / "killed.py").write_text(KILLED)
+    status, out, err = run(folder, "run", "-n", 2, "killed.py")
+    assert status == 137, err
+    used = set(re.findall(r"uses (\S+)", out))
+    assert used and not [path for path in used if os.path.exists(path)], out
+
+
 def test_abort(folder):
     status, _, err = run(folder, "run", "-n", 2, "program.py", "abort")
     assert status == 5, err

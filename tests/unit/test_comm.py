@@ -28,6 +28,46 @@ def test_alone(alone):
     assert world.split(None) is None
 
 
+def test_duplicates(alone):
+    world = comm.world()
+    one = world.duplicate("one")
+    assert one == world.duplicate("one") != world.duplicate("two")
+    assert one.processes == world.processes and one.name == "world/one"
+    assert one.duplicate("one").name == "world/one/one"
+    assert world.ordered().duplicate("ordered").order == "program"
+
+
+def test_what_is_freed_is_not_used_again(alone):
+    world = comm.world()
+    one = world.duplicate("one")
+    one.free()
+    for use in (
+        one.free,
+        lambda: comm.resolve(one),
+        lambda: comm.resolve(one.ordered()),
+        lambda: world.duplicate("one"),
+    ):
+        with pytest.raises(errors.CommunicatorError, match="'world/one' has been freed"):
+            use()
+    part = world.split(3)
+    part.free()
+    assert comm.resolve(world.split(3)) == world.split(3) != part
+    with pytest.raises(errors.CommunicatorError, match="world cannot be freed"):
+        world.free()
+    with pytest.raises(errors.CommunicatorError, match="world cannot be freed"):
+        world.ordered().free()
+
+
+def test_remembered_splits_are_bounded(alone):
+    world = comm.world()
+    first = world.split(0)
+    assert world.split(0) == first
+    names = {world.split(color).name for color in range(1, 1000)}
+    assert len(names) == 999
+    assert world.split(0) not in (first, *names)
+    assert len(comm._state._serials["world"]) == _world._REMEMBERED_SPLITS
+
+
 def test_communicators_are_values():
     a, b = comm.Communicator("a", (1, 2)), comm.Communicator("a", (1, 2))
     assert a == b and hash(a) == hash(b)
@@ -40,6 +80,10 @@ def test_communicators_are_values():
     [
         (lambda: comm.Communicator("a", (1, 1)), "twice"),
         (lambda: comm.Communicator("a", (1,), "any"), "valid: 'program', 'spmd'"),
+        (lambda: comm.world().duplicate(""), "not empty"),
+        (lambda: comm.world().duplicate("a/b"), "without '/'"),
+        (lambda: comm.world().duplicate("0:1"), "without '/' and ':'"),
+        (lambda: comm.world().duplicate(3), "is a text"),
         (lambda: comm.world().split(-1), "at least 0"),
         (lambda: comm.world().split("red"), "must be an integer"),
         (lambda: comm.world().split(True), "must be an integer"),

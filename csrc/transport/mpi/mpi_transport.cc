@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "common/interrupts.h"
 #include "transport/pieces.h"
 
 namespace jaxccomp {
@@ -394,7 +395,12 @@ void MpiTransport::Part(std::chrono::milliseconds patience) {
   MpiHandle request = 0;
   if (mpi_->Ibarrier(config_.comm, &request) != 0) return;
   auto pause = std::chrono::microseconds(0);
-  for (int everyone = 0; everyone == 0 && std::chrono::steady_clock::now() < deadline;) {
+  // Python cannot handle Ctrl-C meanwhile: it ends the wait.
+  const uint64_t interrupts = InterruptCount();
+  auto goes_on = [&] {
+    return std::chrono::steady_clock::now() < deadline && InterruptCount() == interrupts;
+  };
+  for (int everyone = 0; everyone == 0 && goes_on();) {
     if (mpi_->Test(&request, &everyone) != 0) return;
     if (Poll()) pause = std::chrono::microseconds(0);
     if (everyone == 0) std::this_thread::sleep_for(pause);

@@ -27,7 +27,8 @@ bool MayCome(MessageType type) {
     case MessageType::kAbort:
     case MessageType::kPresent:
     case MessageType::kBehind:
-    case MessageType::kCheck: return true;
+    case MessageType::kCheck:
+    case MessageType::kGone: return true;
     default: return false;
   }
 }

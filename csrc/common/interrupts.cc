@@ -1,0 +1,63 @@
+#include "common/interrupts.h"
+
+#include <atomic>
+#include <csignal>
+#include <mutex>
+
+namespace jaxccomp {
+namespace {
+
+std::atomic<uint64_t> count{0};
+static_assert(std::atomic<uint64_t>::is_always_lock_free);   // a handler may use it
+
+// Two sets, so that the handler reads one while the other is written. Entries are never changed once
+// `previous` points to them, but for reuse two installations later.
+struct sigaction kept[2];
+std::atomic<const struct sigaction*> previous{nullptr};
+std::atomic<const struct sigaction*> first{nullptr};
+struct sigaction kept_first;
+
+void Call(const struct sigaction* action, int number, siginfo_t* info, void* context) {
+  if (action == nullptr) return;
+  if ((action->sa_flags & SA_SIGINFO) != 0) {
+    if (action->sa_sigaction != nullptr) action->sa_sigaction(number, info, context);
+  } else if (action->sa_handler != SIG_DFL && action->sa_handler != SIG_IGN) {
+    action->sa_handler(number);
+  }
+}
+
+void OnInterrupt(int number, siginfo_t* info, void* context) {
+  // A handler installed after this one may call this one, which has been put before it since.
+  static std::atomic<int> within{0};
+  count.fetch_add(1);
+  const bool again = within.fetch_add(1) != 0;
+  Call(again ? first.load() : previous.load(), number, info, context);
+  within.fetch_sub(1);
+}
+
+}  // namespace
+
+void WatchInterrupts() {
+  struct sigaction now;
+  if (sigaction(SIGINT, nullptr, &now) != 0) return;
+  const bool informed = (now.sa_flags & SA_SIGINFO) != 0;
+  if (informed && now.sa_sigaction == OnInterrupt) return;
+  if (!informed && (now.sa_handler == SIG_DFL || now.sa_handler == SIG_IGN)) return;
+  static std::mutex mutex;
+  const std::lock_guard<std::mutex> lock(mutex);
+  struct sigaction& mine = kept[previous.load() == &kept[0] ? 1 : 0];
+  mine = now;
+  if (first.load() == nullptr) {
+    kept_first = now;
+    first = &kept_first;
+  }
+  previous = &mine;
+  struct sigaction own = now;
+  own.sa_flags |= SA_SIGINFO;
+  own.sa_sigaction = OnInterrupt;
+  sigaction(SIGINT, &own, nullptr);
+}
+
+uint64_t InterruptCount() { return count.load(std::memory_order_relaxed); }
+
+}  // namespace jaxccomp

@@ -1,0 +1,191 @@
+"""Ranks that fail, die, are interrupted or fork: `mpiexec -n 3 python failure_worker.py CASE`."""
+
+import os
+import signal
+import sys
+import threading
+import time
+
+import jax
+import jax.numpy as jnp
+
+import jaxccomp as jcc
+from jaxccomp import _leaving, errors
+
+SOON = 10.0
+
+
+def refused(call, seconds=SOON):
+    """What the error of a call says, which has to come soon."""
+    begun = time.monotonic()
+    try:
+        jax.block_until_ready(call())
+    except Exception as error:  # noqa: BLE001 - its type is JAX's business
+        took = time.monotonic() - begun
+        assert took < seconds, (took, error)
+        return str(error)
+    raise AssertionError("not refused")
+
+
+def total(comm, count=2):
+    return jcc.allreduce(jnp.ones(count), comm=comm)
+
+
+def go_on_without_the_last(world):
+    """Those that are left can go on among themselves."""
+    rest = jcc.Communicator("rest", tuple(range(world.size - 1)))
+    assert total(rest)[0] == rest.size
+
+
+def tell(text):
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def raises_early(world):
+    """The exception of a rank is what others hear, whatever they begin, and whenever."""
+    pair = world.split(int(world.rank == 0))
+    if world.rank == 2:
+        raise RuntimeError("boom")
+    for use in (lambda: total(world), lambda: total(world, 5), lambda: jcc.barrier(comm=world)):
+        said = refused(use)
+        assert "rank 2 of the world has ended with RuntimeError: boom" in said, said
+        assert "at failure_worker.py:" in said, said
+    if world.rank == 1:
+        assert "RuntimeError: boom" in refused(lambda: total(pair))
+    assert "RuntimeError: boom" in refused(lambda: total(world.duplicate("later").ordered()))
+    assert "RuntimeError: boom" in refused(lambda: world.split(0))
+    go_on_without_the_last(world)
+    tell("was told")
+
+
+def raises_late(world):
+    """Also those that wait already, and on a communicator that the failed rank has not used."""
+    group = world.duplicate("group")
+    total(world)
+    if world.rank == 2:
+        time.sleep(1)
+        raise ValueError("late")
+    said = refused(lambda: total(group))
+    assert "rank 2 of the world has ended with ValueError: late" in said, said
+    go_on_without_the_last(world)
+    tell("was told")
+
+
+def raises_with_a_thread(world):
+    """A thread that Python waits for keeps nobody from hearing of it."""
+    if world.rank == 2:
+        threading.Thread(target=time.sleep, args=(10,)).start()
+        raise RuntimeError("boom")
+    assert "RuntimeError: boom" in refused(lambda: total(world))
+    tell("was told")
+
+
+def split_alone(world):
+    """Who is missing has a name, on all members."""
+    with jcc.config.override(init_timeout_seconds=1.0):
+        if world.rank == 2:
+            time.sleep(4)
+            return
+        assert "processes [2] have not come" in refused(lambda: world.split(0))
+    tell("was told")
+
+
+def vanishes(world, how):
+    """A process that is gone without a word is missed within a second or so."""
+    total(world)
+    if world.rank == 2:
+        time.sleep(0.5)
+        if how == "exits":
+            os._exit(3)
+        os.kill(os.getpid(), signal.SIGKILL)
+    said = refused(lambda: total(world))
+    assert "rank 2 of the world has died" in said, said
+    assert "has died" in refused(lambda: world.split(0))
+    go_on_without_the_last(world)
+    tell("was told")
+
+
+def interrupted(world):
+    """Ctrl-C ends a wait for a peer, and others hear who was interrupted."""
+    group = world.duplicate("group")
+    total(world)
+    if world.rank == 1:
+        threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT)).start()
+        begun = time.monotonic()
+        try:
+            try:
+                jax.block_until_ready(total(group))
+            except Exception as error:  # noqa: BLE001 - its type is JAX's business
+                assert "was interrupted (SIGINT)" in str(error), error
+                time.sleep(1)  # the interpreter comes to raise it
+                raise AssertionError("no KeyboardInterrupt") from None
+        except KeyboardInterrupt:
+            tell("was interrupted")
+        assert time.monotonic() - begun < 1.0 + SOON
+    elif world.rank == 0:
+        time.sleep(4)
+        said = refused(lambda: total(group))
+        assert "rank 1 of 'world/group' was interrupted" in said, said
+        tell("was told")
+    else:
+        said = refused(lambda: total(group), 10)
+        assert "rank 1 of 'world/group' was interrupted" in said, said
+    assert total(world)[0] == world.size
+
+
+def interrupted_by_choice(world):
+    """A program that handles SIGINT, or ignores it, is not disturbed."""
+    came = []
+    for number, handler in enumerate((lambda *_: came.append(1), signal.SIG_IGN)):
+        signal.signal(signal.SIGINT, handler)
+        if world.rank == 1:
+            threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+        else:
+            time.sleep(2)
+        assert total(world.duplicate(f"group{number}"))[0] == world.size
+        assert len(came) == (world.rank == 1)  # the second one is ignored
+
+
+def forks(world):
+    """A forked child cannot communicate, and its end is nobody else's."""
+    x = jnp.ones(2)
+    assert jcc.allreduce(x)[0] == world.size
+    child = os.fork()
+    if child == 0:
+        try:
+            assert world.rank in range(world.size)
+            for use in (lambda: jcc.allreduce(x), jcc.init, lambda: world.split(0)):
+                try:
+                    use()
+                except errors.EngineUnavailableError as error:
+                    assert "was forked off a rank" in str(error), error
+                else:
+                    os._exit(1)
+        except BaseException:  # noqa: BLE001 - it must not go on as if it were a rank
+            os._exit(2)
+        _leaving._leave()  # at its end; JAX's own part may wait for threads that are not there
+        os._exit(5)
+    deadline = time.monotonic() + 10
+    while (ended := os.waitpid(child, os.WNOHANG))[0] == 0:
+        assert time.monotonic() < deadline, "the child hangs"
+        time.sleep(0.05)
+    assert os.waitstatus_to_exitcode(ended[1]) == 5, ended
+    assert jcc.allreduce(x)[0] == world.size
+    tell("goes on")
+
+
+def ends_late(world):
+    """An orderly end lets others finish what does not need it."""
+    rest = world.split(int(world.rank == 2))
+    if world.rank == 2:
+        return
+    time.sleep(1)
+    for count in range(1, 5):
+        assert total(rest, count)[0] == 2
+    assert "rank 2 of the world has ended its program" in refused(lambda: total(world))
+    tell("goes on")
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]](jcc.init(), *sys.argv[2:])

@@ -1,0 +1,72 @@
+"""Ranks that fail: what others hear of it, how soon, and how programs end then."""
+
+import pathlib
+import subprocess
+import time
+
+import pytest
+
+from jaxccomp.bench import launch
+
+WORKER = str(pathlib.Path(__file__).with_name("failure_worker.py"))
+# Nobody waits for a deadline here.
+LIMITS = {"JAXCCOMP_TIMEOUT_SECONDS": "90"}
+
+
+@pytest.mark.parametrize("case", ["raises_early", "raises_late", "raises_with_a_thread"])
+def test_an_exception_is_told_to_all(case):
+    done = launch.run(3, [WORKER, case], env=LIMITS, timeout_seconds=80)
+    assert done.error == "exit status 1", done.output
+    assert done.output.count("was told") == 2, done.output
+
+
+@pytest.mark.parametrize(
+    "case,text,count",
+    [
+        ("split_alone", "was told", 2),
+        ("interrupted", "was interrupted", 1),
+        ("interrupted_by_choice", "", 0),
+        ("forks", "goes on", 3),
+        ("ends_late", "goes on", 2),
+    ],
+)
+def test_others_go_on(case, text, count):
+    done = launch.run(3, [WORKER, case], env=LIMITS, timeout_seconds=80)
+    assert not done.error, done.output
+    assert not text or done.output.count(text) == count, done.output
+
+
+def run_with_survivors(arguments, *, shell=False):
+    """Under an mpiexec that lets ranks live when one has died; only MPICH's does."""
+    if not launch.vendor()[0].startswith("MPICH"):
+        pytest.skip("Open MPI ends all ranks when one has died")
+    command = launch.command(3, arguments)
+    command[1:1] = ["-disable-auto-cleanup"]
+    # mpiexec sends the survivors SIGUSR1, which ends them or the shell that each is behind.
+    at = command.index(launch.command(3, [])[-1])
+    start = '"$@"; exit $?' if shell else 'exec "$@"'
+    command[at:at] = ["sh", "-c", f"trap '' USR1; {start}", "sh"]
+    begun = time.monotonic()
+    done = subprocess.run(
+        command,
+        env=launch.environment(LIMITS),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=80,
+    )
+    return done.stdout, time.monotonic() - begun
+
+
+@pytest.mark.parametrize(
+    "how,shell,mpi4py",
+    [("exits", False, False), ("exits", True, True), ("is_killed", True, False)],
+)
+def test_a_death_is_noticed_and_survivors_end(how, shell, mpi4py):
+    program = [WORKER, "vanishes", how]
+    if mpi4py:  # which then finalises MPI
+        code = "import runpy, sys; from mpi4py import MPI; sys.argv = sys.argv[1:]; "
+        program = ["-c", code + "runpy.run_path(sys.argv[0], run_name='__main__')", *program]
+    output, seconds = run_with_survivors(program, shell=shell)
+    assert output.count("was told") == 2, output
+    assert seconds < 60, output

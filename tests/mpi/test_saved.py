@@ -1,0 +1,13 @@
+"""Programs that were compiled in other processes."""
+
+import pathlib
+
+from jaxccomp.bench import launch
+
+WORKER = str(pathlib.Path(__file__).with_name("saved_worker.py"))
+
+
+def test_loaded_executables(tmp_path):
+    for what in ("save", "load"):
+        done = launch.run(2, [WORKER, what, str(tmp_path)], timeout_seconds=100)
+        assert not done.error, done.output
