@@ -17,7 +17,7 @@ from jaxccomp import (
     comm,
     errors,
 )
-from jaxccomp._call import Call, split_references
+from jaxccomp._call import Call, split_likes, split_references
 from jaxccomp._platforms import CUDA, TABLE, Platform
 
 # How results may take over the memory of operands or references (_compat.lower_ffi): not where
@@ -48,6 +48,8 @@ def lower(ctx: Any, *operands: Any, call: Call) -> Any:
     if groups and mover == "nccl" and not _why_own_communicator(ctx):
         mover, places = "nccl_xla", {"places": _compat.mesh_places(ctx, groups)}
     target = _registry.target(platform, mover)
+    # The engine learns from the results what is received.
+    operands, _ = split_likes(call, operands)
     numbers = [platform.number(device.id) for group in groups or [] for device in group]
     return _compat.lower_ffi(
         ctx,
@@ -56,7 +58,8 @@ def lower(ctx: Any, *operands: Any, call: Call) -> Any:
         _attributes(call, numbers)
         | places
         | {
-            "shapes": _shapes(ctx, call),
+            "shapes": _shapes(split_likes(call, ctx.avals_in)[0], call),
+            "recv_shapes": _shapes(ctx.avals_out, call) if call.collective == "sendrecv" else "",
             "site": _compat.call_site_number(ctx, call.comm or (call.axes, call.groups)),
             "where": _compat.where(ctx)[-55:],
         },
@@ -65,15 +68,15 @@ def lower(ctx: Any, *operands: Any, call: Call) -> Any:
     )
 
 
-def _shapes(ctx: Any, call: Call) -> str:
-    """The operands as text that is the same on every rank: ``float32[8,4], int32[]``."""
+def _shapes(avals: Sequence[Any], call: Call) -> str:
+    """Operands as text that is the same on every rank: ``float32[8,4], int32[]``."""
 
     def text(aval: Any) -> str:
         # The rows of the v-variants are each rank's own; what must agree is in ``counts``.
         dims = ["?", *aval.shape[1:]] if call.counts else aval.shape
         return f"{aval.dtype.name}[{','.join(map(str, dims))}]"
 
-    sent, _ = split_references(call, ctx.avals_in)
+    sent, _ = split_references(call, avals)
     return ", ".join(text(aval) for aval in sent if hasattr(aval, "dtype"))
 
 
@@ -91,6 +94,8 @@ def _attributes(call: Call, devices: Sequence[int]) -> dict[str, Any]:
         "counts": call.counts,
         "pairs": call.pairs,
         "tag": call.tag,
+        "recv_tag": call.recv_tag,
+        "status": int(call.status),
         "reverse": int(call.reverse),
         "ordered": int(call.ordered),
         "referenced": int(call.referenced),
@@ -118,7 +123,9 @@ def _platform_of_engine(ctx: Any, call: Call) -> Platform | None:
         if platform is CUDA:
             _check_codec_on_cuda(ctx, call)
         return platform
-    alone = call.comm is not None and call.comm.size == 1
+    # Messages of a rank to itself wait for their receives, in the engine.
+    waits = call.collective in ("send", "recv") or call.likes >= 0
+    alone = call.comm is not None and call.comm.size == 1 and not waits
     if call.backend != "auto" or not (alone or call.comm is None):
         what = f'backend="{call.backend}"' if call.comm is None else f"comm={call.comm.name!r}"
         raise errors.EngineUnavailableError(

@@ -17,6 +17,7 @@
 #include "nccl/backend.h"
 #include "nccl_handlers.h"
 #include "nccl_xla_handlers.h"
+#include "program_threads.h"
 #include "runtime/engine.h"
 #include "schedules.h"
 #include "store.h"
@@ -151,7 +152,9 @@ PYBIND11_MODULE(_core, m) {
   m.def("codec_registrations", &CodecRegistrations);
   m.def("configure", [](int process, int processes) {
     Check(Engine::Configure(process, processes));
+    Engine::Get().SetCallsOneByOne(&HasOneThread);
   }, py::arg("process"), py::arg("processes"));
+  m.def("watch_threads", &WatchThreads, py::arg("several"));
   m.def("use_mpi", &UseMpi, py::arg("comm_handle"), py::arg("byte_handle"), py::arg("hosts"),
         py::arg("remote_unit_bytes"));
   // Why the MPI that is initialised here takes no memory of GPUs; "" when it does.

@@ -90,7 +90,10 @@ Result<Operation*> Engine::Impl::Post(Site& site, Call call) {
   std::shared_ptr<const Plan> plan = state.plan;
   const bool ragged = site.spec.collective == Collective::kRaggedAlltoall;
   const bool awaits_sizes = ragged && call.memory != nullptr;
-  if (awaits_sizes) {
+  const bool messages = site.spec.PointToPoint();
+  if (messages && site.spec.Source() == OpSpec::kAnySource) {
+    plan = PlanOfUnmatched(call.memory != nullptr);
+  } else if (awaits_sizes) {
     plan = PlanWithoutSizes();
   } else if (plan == nullptr || ragged || plan->on_device != (call.memory != nullptr)) {
     Result<std::shared_ptr<const Plan>> made = MakePlan(site, endpoint, call, options_);
@@ -101,7 +104,9 @@ Result<Operation*> Engine::Impl::Post(Site& site, Call call) {
     plan = state.plan = *made;
   }
 
-  const Matcher::Posted posted = matcher_.Post(site, endpoint, call.run_id);
+  Matcher::Posted posted;
+  if (messages) posted.key = messages_.NewOperation(endpoint);
+  else posted = matcher_.Post(site, endpoint, call.run_id);
   Operation* const op = Insert(posted.key);
   if (op == nullptr) {
     const Status twice(Code::kInternal,
@@ -120,6 +125,8 @@ Result<Operation*> Engine::Impl::Post(Site& site, Call call) {
   op->remote = comm.remote;
   remote_operations_ += op->remote;
   FillHeader(op, site, posted.launch);
+  op->in_program_order = messages || site.spec.ordered;
+  if (messages) JoinMessages(op, site);
   if (awaits_sizes) op->sizes = std::make_shared<AwaitedSizes>(site);
   if (op->call.memory == nullptr) {
     PrepareResults(site.spec, op->call, options_);
@@ -180,6 +187,7 @@ void Engine::Impl::Begin(Operation* op) {
   op->held = op->sizes != nullptr;
   if (op->held) return;   // OnSizes goes on
   op->last_progress = Clock::now();
+  if (op->ends.used) return BeginMessages(op);
   std::vector<Arrival> arrivals = matcher_.Take(op->key);
   executor_.Begin(op);
   for (Arrival& a : arrivals) {
@@ -264,6 +272,7 @@ void Engine::Impl::EnsureProgress() {
 
 void Engine::Impl::Recycle(Operation* op) {
   remote_operations_ -= op->remote;
+  EndMessages(*op);
   const auto found = operations_.find(op->key);
   std::unique_ptr<Operation> owned = std::move(found->second);
   operations_.erase(found);
@@ -272,6 +281,7 @@ void Engine::Impl::Recycle(Operation* op) {
   op->status = Status::Ok();
   op->waiting.clear();
   op->present.clear();
+  op->ends = {};
   op->failed = op->over = op->held = op->comparing = op->roll_called = false;
   op->asks_after = Operation::kAsksAfter;
   op->device = nullptr;

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -17,7 +18,9 @@
 #include "runtime/engine.h"
 #include "runtime/executor.h"
 #include "runtime/matcher.h"
+#include "runtime/point_to_point_matching.h"
 #include "runtime/registry.h"
+#include "runtime/standing.h"
 #include "runtime/wire.h"
 #include "runtime/workers.h"
 
@@ -56,6 +59,7 @@ class Engine::Impl final : public Receiver, public Executor::Listener {
   std::mutex mutex_;
   Options options_;
   Stats stats_{};
+  std::function<bool()> calls_one_by_one_;   // Engine::SetCallsOneByOne
   Status first_error_;   // of any communicator
   Registry registry_;
   Wire wire_;
@@ -94,6 +98,8 @@ class Engine::Impl final : public Receiver, public Executor::Listener {
   void OnProbe(const Endpoint& endpoint, const Header& header, bool here);
   void OnPresent(const Header& header);
   void TellWhyBroken(const Communicator& comm, const Header& asked);
+  // What waits for a communicator that is broken.
+  void DropMessages(uint64_t communicator);
   Header AbortHeader(const Communicator& comm) const;
   void RefuseOtherProgram(Endpoint& endpoint, const Endpoint::Launch& launch,
                           const Header& header, std::span<const std::byte> payload);
@@ -107,6 +113,32 @@ class Engine::Impl final : public Receiver, public Executor::Listener {
   // Goes as far with it as messages have come.
   void Compare(Endpoint& endpoint, Comparison& comparison);
 
+  // engine_point_to_point.cc. Of a receive from anybody, until it is matched.
+  static std::shared_ptr<const Plan> PlanOfUnmatched(bool on_device);
+  // Numbers what the operation sends, and fills its header.
+  void JoinMessages(Operation* op, const Site& site);
+  void BeginMessages(Operation* op);
+  void OnPointToPoint(const Header& header, std::span<const std::byte> payload,
+                      Announced announced);
+  void GiveMessage(const MatchKey& receiver, const Header& header,
+                   std::span<const std::byte> payload, Announced announced);
+  void TakeMessage(Operation* op, const Header& header);
+  void EndMessages(const Operation& op);
+  std::vector<int> PartnersAwaited(const Operation& op) const;
+  bool IsAlone(const Operation& op) const;
+  Standing StandingTowards(const Operation& op, int peer) const;
+  void AskPartners(const Operation& op);
+  bool HasServed(const Endpoint& endpoint, int peer, const Standing& standing) const;
+  bool HoldsUp(const Endpoint& endpoint, int peer, const Standing& standing) const;
+  void OnProbeOfMessages(const Endpoint& endpoint, const Header& header,
+                         std::span<const std::byte> payload);
+  void OnBlocked(const Header& header, std::span<const std::byte> payload);
+  // Ends a receive from the rank itself that nothing can come for.
+  void CheckOwnMessages(Operation* op);
+  // Whether the endpoint has begun what an asker waits for.
+  bool HasCome(const Endpoint& endpoint, const Header& header,
+               std::span<const std::byte> payload) const;
+
   // engine_watch.cc: who waits for too long, and for whom
   void CheckTimes(Clock::time_point now);
   void Ask(const Operation& op, bool everybody);
@@ -115,6 +147,7 @@ class Engine::Impl final : public Receiver, public Executor::Listener {
 
   Executor executor_;
   Matcher matcher_;
+  PointToPointMatching messages_;
   std::unordered_map<MatchKey, std::unique_ptr<Operation>, MatchKey::Hash> operations_;
   std::vector<std::unique_ptr<Operation>> spare_;
   int64_t remote_operations_ = 0;

@@ -57,7 +57,17 @@ void Engine::Impl::OnMessage(const Header& header, std::span<const std::byte> pa
   if (comm != nullptr ? !comm->broken.ok() : registry_.IsBrokenUnborn(header.communicator)) {
     Discard(announced);
     const bool asks = header.type == MessageType::kProbe || header.type == MessageType::kCheck;
-    if (asks && endpoint != nullptr && !HasComeTo(*endpoint, header)) TellWhyBroken(*comm, header);
+    if (asks && endpoint != nullptr && !HasCome(*endpoint, header, payload)) {
+      TellWhyBroken(*comm, header);
+    }
+    return;
+  }
+  if (header.type == MessageType::kBlocked) return OnBlocked(header, payload);
+  if (header.site == PointToPointMatching::kMessageSite) {
+    return OnPointToPoint(header, payload, announced);
+  }
+  if (header.type == MessageType::kProbe && header.site == PointToPointMatching::kOperationSite) {
+    if (endpoint != nullptr) OnProbeOfMessages(*endpoint, header, payload);
     return;
   }
   if (header.type == MessageType::kPresent) return OnPresent(header);
@@ -163,7 +173,7 @@ void Engine::Impl::OnAbort(const Header& header, std::span<const std::byte> payl
     return Break(*comm, why, false);
   }
   registry_.BreakUnborn(header.communicator, why);
-  matcher_.Drop(header.communicator, [this](Announced announced) { Discard(announced); });
+  DropMessages(header.communicator);
 }
 
 void Engine::Impl::OnProbe(const Endpoint& endpoint, const Header& header, bool here) {
@@ -271,6 +281,12 @@ void Engine::Impl::OnFailed(Operation* op) {
   Break(comm, op->status, true);
 }
 
+void Engine::Impl::DropMessages(uint64_t communicator) {
+  const auto discard = [this](Announced announced) { Discard(announced); };
+  matcher_.Drop(communicator, discard);
+  messages_.Drop(communicator, discard);
+}
+
 void Engine::Impl::Break(Communicator& comm, const Status& why, bool tell) {
   if (!comm.broken.ok()) return;
   comm.broken = why;
@@ -296,7 +312,7 @@ void Engine::Impl::Break(Communicator& comm, const Status& why, bool tell) {
     }
   }
   // Afterwards: a payload that is discarded looks delivered to an operation that has not failed.
-  matcher_.Drop(comm.id, [this](Announced announced) { Discard(announced); });
+  DropMessages(comm.id);
 }
 
 }  // namespace jaxccomp

@@ -19,7 +19,7 @@ constexpr size_t kMostNames = 8;
 }  // namespace
 
 std::vector<int> Engine::Impl::WaitsFor(const Operation& op) const {
-  std::vector<int> members;
+  std::vector<int> members = PartnersAwaited(op);
   if (op.comparing) {
     const Endpoint::Launch* launch = op.endpoint->FindLaunch(op.key.sequence);
     if (launch != nullptr && launch->comparison != nullptr) {
@@ -37,6 +37,7 @@ std::vector<int> Engine::Impl::WaitsFor(const Operation& op) const {
 }
 
 void Engine::Impl::Ask(const Operation& op, bool everybody) {
+  if (op.ends.used) return AskPartners(op);   // it concerns nobody else
   const Communicator& comm = *op.endpoint->communicator;
   std::vector<int> asked;
   if (everybody) {
@@ -67,7 +68,7 @@ std::string Engine::Impl::Blame(const Operation& op) const {
   for (int member : awaited) {
     if (is_absent(member)) missing.push_back(member);
   }
-  if (missing.empty()) {
+  if (missing.empty() && !op.ends.used) {
     for (int member = 0; member < comm.size(); ++member) {
       if (is_absent(member)) missing.push_back(member);
     }
@@ -82,6 +83,11 @@ std::string Engine::Impl::Blame(const Operation& op) const {
     text += " and " + std::to_string(missing.size() - kMostNames) + " more";
   }
   if (missing.empty()) text = "its own transfers";
+  if (op.ends.used) {
+    return text + (all_came ? ", which has come to its end of the message: look for one that stopped"
+                            : ", which has not come to its end of the message: look for a rank that "
+                              "stopped, or for a send or receive that is missing there");
+  }
   if (all_came) return text + ". All ranks have come to this operation: look for one that stopped";
   return text + ". They did not come to this operation: look for a rank that stopped, or that "
                 "skips it";
@@ -118,7 +124,8 @@ void Engine::Impl::CheckTimes(Clock::time_point now) {
   for (const MatchKey& key : quiet) {
     const auto found = operations_.find(key);
     if (found == operations_.end()) continue;  // ended by the failure of another
-    Ask(*found->second, found->second->roll_called);
+    if (found->second->ends.used) CheckOwnMessages(found->second.get());
+    if (operations_.contains(key)) Ask(*found->second, found->second->roll_called);
   }
   for (const MatchKey& key : late) {
     const auto found = operations_.find(key);

@@ -6,7 +6,6 @@
 namespace jaxccomp {
 namespace {
 
-constexpr uint64_t kPointToPointSite = 0x7032;
 constexpr uint64_t kOrderedSite = 0x6f72;
 
 std::string TextOf(const char* field, size_t size) { return {field, strnlen(field, size)}; }
@@ -19,18 +18,6 @@ Matcher::Posted Matcher::Post(Site& site, Endpoint& endpoint, int64_t run_id) {
   posted.key.member = endpoint.member;
   const OpSpec& spec = site.spec;
 
-  if (spec.PointToPoint()) {
-    // The two ends count the messages between them under each tag; nobody else takes part.
-    const bool sends = spec.collective == Collective::kSend;
-    const auto me = static_cast<uint64_t>(endpoint.member);
-    const auto peer = static_cast<uint64_t>(spec.pairs.at(0));
-    const uint64_t channel = Mix(Mix(Mix(kPointToPointSite, sends ? me : peer),
-                                     sends ? peer : me),
-                                 static_cast<uint64_t>(spec.tag));
-    posted.key.site = channel;
-    posted.key.sequence = ++endpoint.point_to_point[Mix(channel, sends)];
-    return posted;
-  }
   if (spec.ordered) {
     posted.key.site = kOrderedSite;
     posted.key.sequence = endpoint.next_ordered++;
@@ -103,12 +90,6 @@ const Arrival* Matcher::FindOtherProgram(const Endpoint& endpoint,
 
 bool HasComeTo(const Endpoint& endpoint, const Header& header) {
   if (header.site == kOrderedSite) return header.sequence < endpoint.next_ordered;
-  const auto collective = static_cast<Collective>(header.collective);
-  const bool sent_by_sender = collective == Collective::kSend;
-  if (header.type != MessageType::kCheck && (sent_by_sender || collective == Collective::kRecv)) {
-    const auto counted = endpoint.point_to_point.find(Mix(header.site, !sent_by_sender));
-    return counted != endpoint.point_to_point.end() && header.sequence <= counted->second;
-  }
   return header.sequence < endpoint.next_launch;
 }
 
@@ -122,19 +103,22 @@ const Endpoint::Launch* FindMismatch(const Endpoint& endpoint, const Header& hea
   return launch != nullptr && launch->program_hash != header.program_hash ? launch : nullptr;
 }
 
+std::string TextOf(const Header& header) { return TextOf(header.text, sizeof(header.text)); }
+
 std::string Describe(const Header& header) {
-  std::string text = TextOf(header.text, sizeof(header.text));
+  std::string text = TextOf(header);
   if (header.type == MessageType::kCheck) return text;
   return text + " (" + std::to_string(header.total_bytes) + " bytes)";
 }
 
 Status MismatchError(const Endpoint& endpoint, const std::string& mine, const Header& header) {
   const Communicator& comm = *endpoint.communicator;
+  const bool ordered = header.site == kOrderedSite;
   return {Code::kFailedPrecondition,
-          "collective mismatch in launch " + std::to_string(header.sequence) + ": " +
-              comm.MemberName(endpoint.member) + " runs " + mine + "\n  but " +
-              comm.MemberName(header.source) + " runs " + Describe(header) + "\n  " +
-              std::string(kMismatchAdvice)};
+          "collective mismatch in " + std::string(ordered ? "program order, operation " : "launch ") +
+              std::to_string(header.sequence) + ": " + comm.MemberName(endpoint.member) + " runs " +
+              mine + "\n  but " + comm.MemberName(header.source) + " runs " + Describe(header) +
+              "\n  " + std::string(ordered ? kOrderedMismatchAdvice : kMismatchAdvice)};
 }
 
 }  // namespace jaxccomp

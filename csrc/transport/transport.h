@@ -45,6 +45,8 @@ enum class MessageType : uint8_t {
   // Between ranks that lend each other memory of devices (runtime/loans.h):
   kLoan = 9,       // as kData, but the payload is a LoanTicket
   kReturn = 10,    // its borrower is done with a loan, or does not take it
+  kBlocked = 11,   // the answer to a probe by one who waits for the prober itself; the payload is its
+                   // Standing (runtime/standing.h)
 };
 
 // Goes over the wire as it is (little-endian x86-64 and AArch64); 192 bytes.

@@ -26,6 +26,7 @@ bool MayCome(MessageType type) {
     case MessageType::kProbe:
     case MessageType::kAbort:
     case MessageType::kPresent:
+    case MessageType::kBlocked:
     case MessageType::kCheck: return true;
     default: return false;
   }
