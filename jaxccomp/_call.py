@@ -44,8 +44,8 @@ class Call:
     tag: int = 0
     # sendrecv: of what is received; `tag` is that of what is sent.
     recv_tag: int = 0
-    # sendrecv: how many operands, the last ones, only say what is received. Below 0: what is received
-    # is like what is sent.
+    # sendrecv: how many operands, the last ones, only say what is received. Below 0: what is
+    # received is like what is sent.
     likes: int = -1
     # recv: whether an int32[2] follows the results, the source and the tag of what came.
     status: bool = False

@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import importlib.util
 import sys
-import threading
 from importlib.machinery import PathFinder
 from types import ModuleType
 
@@ -31,7 +30,6 @@ def _find() -> tuple[ModuleType | None, str]:
     except ImportError as error:
         return None, str(error)
     sys.modules[_NAME] = module
-    module.watch_threads(threading.active_count() > 1)
     for library, path in _libraries.paths():
         module.add_library_path(library, path)
     return module, ""

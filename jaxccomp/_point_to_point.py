@@ -56,9 +56,9 @@ def sendrecv(
 ) -> Any:
     """Sends to one rank and receives from another, at the same time.
 
-    On a communicator in program order (``comm.ordered()``) these are two messages: what is sent may
-    be received with `recv`, and what is received sent with `send`. Only the ranks that are named take
-    part. Otherwise all ranks run the same program, and all of them must call it.
+    On a communicator in program order (``comm.ordered()``) these are two messages: what is sent
+    may be received with `recv`, and what is received sent with `send`. Only the ranks that are
+    named take part. Otherwise all ranks run the same program, and all of them must call it.
 
     On the wire: the values once.
 
@@ -69,9 +69,9 @@ def sendrecv(
         those, since all ranks run the same program.
       source: the rank whose values are received, given like ``dest``. Along an axis it follows from
         ``dest`` and may be left out.
-      like: pytree of arrays of the shapes and dtypes that are received, where these are not those of
-        ``x``; only in program order. Its values do not matter. Under ``vmap`` and derivatives it
-        must depend on what these are of, as that of `recv`.
+      like: pytree of arrays of the shapes and dtypes that are received, where these are not those
+        of ``x``; only in program order. Its values do not matter. Under ``vmap`` and derivatives it
+        must depend on what is batched or differentiated, as that of `recv`.
       tag: tells messages between the same ranks apart.
       send_tag: of what is sent, where it is not ``tag``; only in program order.
       recv_tag: of what is received, where it is not ``tag``; only in program order.
@@ -171,9 +171,7 @@ def recv(
     return values, status[0], status[1]
 
 
-def _one_way_call(
-    collective: str, other: Ranks, what: str, tag: int, options: Options
-) -> Call:
+def _one_way_call(collective: str, other: Ranks, what: str, tag: int, options: Options) -> Call:
     if options.get("axis_name") is not None:
         raise errors.InvalidArgumentError(
             f"{collective}: along an axis all ranks run the same program; use jaxccomp.sendrecv("
@@ -189,8 +187,8 @@ def _one_way_call(
     tag = tag if receives and _is_any_tag(tag) else _tag(collective, tag)
     if call.backend == "nccl" and (rank == ANY_SOURCE or tag == ANY_TAG):
         raise errors.InvalidArgumentError(
-            'recv: NCCL receives from a rank that is named; leave backend="auto" for ANY_SOURCE and '
-            "ANY_TAG."
+            'recv: NCCL receives from a rank that is named; leave backend="auto" for ANY_SOURCE '
+            "and ANY_TAG."
         )
     return call.replace(pairs=(rank,), tag=tag, ordered=True)
 
@@ -210,8 +208,8 @@ def _check_two_messages(call: Call, what: str) -> None:
         )
     if call.backend == "nccl":
         raise errors.InvalidArgumentError(
-            f'sendrecv: {what} does not go with backend="nccl", where what is received is like what '
-            'is sent; leave backend="auto".'
+            f'sendrecv: {what} does not go with backend="nccl", where what is received is like '
+            'what is sent; leave backend="auto".'
         )
 
 

@@ -123,8 +123,8 @@ def _jvp(row: Row, primals: Any, tangents: Any, *, call: Call) -> tuple[list[Arr
         )
     if ANY_SOURCE in call.pairs or call.tag == ANY_TAG:
         raise errors.NotDifferentiableError(
-            f"{call.collective} from ANY_SOURCE or with ANY_TAG has no derivative: cotangents go back "
-            "to a rank, under a tag, that the program names. Name them, or wrap `like` in "
+            f"{call.collective} from ANY_SOURCE or with ANY_TAG has no derivative: cotangents go "
+            "back to a rank, under a tag, that the program names. Name them, or wrap `like` in "
             "jax.lax.stop_gradient if none is needed."
         )
     # Zeros are sent too, so that all ranks run the same operations whatever they differentiate.

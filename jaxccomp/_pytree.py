@@ -70,7 +70,7 @@ def apply(call: Call, tree: Any, ref: Any = None) -> Any:
 
 
 def exchange(call: Call, tree: Any, like: Any) -> Any:
-    """Runs a sendrecv that sends the leaves of ``tree`` and receives leaves like those of ``like``."""
+    """Runs a sendrecv of the leaves of ``tree`` that receives leaves like those of ``like``."""
     sent = [wire for wire, _ in (_to_wire(call, leaf) for leaf in jax.tree.leaves(tree))]
     sent = [wire for wire in sent if not _is_empty(call, wire)]
     leaves, treedef = jax.tree.flatten(like)

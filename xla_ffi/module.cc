@@ -154,7 +154,6 @@ PYBIND11_MODULE(_core, m) {
     Check(Engine::Configure(process, processes));
     Engine::Get().SetCallsOneByOne(&HasOneThread);
   }, py::arg("process"), py::arg("processes"));
-  m.def("watch_threads", &WatchThreads, py::arg("several"));
   m.def("use_mpi", &UseMpi, py::arg("comm_handle"), py::arg("byte_handle"), py::arg("hosts"),
         py::arg("remote_unit_bytes"));
   // Why the MPI that is initialised here takes no memory of GPUs; "" when it does.

@@ -1,30 +1,21 @@
 #include "program_threads.h"
 
-#include <Python.h>
-
-#include <atomic>
-#include <string_view>
+#include <pybind11/pybind11.h>
 
 namespace jaxccomp {
-namespace {
 
-// A thread that has ended counts as well: it is not told when one does.
-std::atomic<bool> one_thread = false;
+namespace py = pybind11;
 
-int OnAuditEvent(const char* event, PyObject*, void*) {
-  // _thread.start_new_thread, and _thread.start_joinable_thread since Python 3.13.
-  if (std::string_view(event).starts_with("_thread.start_")) one_thread = false;
-  return 0;
+bool HasOneThread() {
+  // A thread that asks for the GIL of a Python that ends never returns.
+  if (Py_IsInitialized() == 0) return false;
+  const py::gil_scoped_acquire gil;
+  try {
+    // How many it has started that go on; neither the main thread nor those of C++ are among them.
+    return py::module_::import("_thread").attr("_count")().cast<int>() == 0;
+  } catch (py::error_already_set&) {
+    return false;
+  }
 }
-
-}  // namespace
-
-void WatchThreads(bool several) {
-  // A hook stays for ever.
-  static const bool watches = PySys_AddAuditHook(OnAuditEvent, nullptr) == 0;
-  one_thread = watches && !several;
-}
-
-bool HasOneThread() { return one_thread; }
 
 }  // namespace jaxccomp

@@ -1,12 +1,10 @@
-// Whether the program has other threads of Python than the one that imported the package.
+// Whether the program has several threads of Python.
 #pragma once
 
 namespace jaxccomp {
 
-// Watches from now on what threads Python starts. `several`: it has some already. With the GIL.
-void WatchThreads(bool several);
-
-// Whether there has only ever been one. False before WatchThreads.
+// Whether there is only one now, the main one. Waits for the GIL, so no lock may be held. False, too,
+// when Python ends.
 bool HasOneThread();
 
 }  // namespace jaxccomp

@@ -77,8 +77,9 @@ class Engine {
   void AgreeOnDirect(const std::vector<std::vector<uint8_t>>& works);
 
   // Tells whether one thread of the program calls all operations in program order, each when the one
-  // before it is over. Only then it can be certain that ranks wait for each other for ever. Called under
-  // the engine's lock. Before the first call of Start; without it, nothing is certain.
+  // before it is over. Only then it can be certain that ranks wait for each other for ever. Called on a
+  // thread of the engine, and may take its time. Before the first call of Start; without it, nothing is
+  // certain.
   void SetCallsOneByOne(std::function<bool()> calls_one_by_one);
 
   // Runs one operation. Returns its status when it is over by the time of return; else calls

@@ -127,7 +127,10 @@ class Engine::Impl final : public Receiver, public Executor::Listener {
   std::vector<int> PartnersAwaited(const Operation& op) const;
   bool IsAlone(const Operation& op) const;
   Standing StandingTowards(const Operation& op, int peer) const;
+  void IfOneByOne(std::function<void()> then);
+  const Operation* WhoWaitsFor(const Endpoint& endpoint, int peer, const Standing& standing) const;
   void AskPartners(const Operation& op);
+  void SendProbes(const Operation& op, bool alone);
   bool HasServed(const Endpoint& endpoint, int peer, const Standing& standing) const;
   bool HoldsUp(const Endpoint& endpoint, int peer, const Standing& standing) const;
   void OnProbeOfMessages(const Endpoint& endpoint, const Header& header,

@@ -87,8 +87,8 @@ void Engine::Impl::GiveMessage(const MatchKey& receiver, const Header& header,
   Operation* const op = found == operations_.end() ? nullptr : found->second.get();
   if (op == nullptr || op->failed || op->over) return Discard(announced);
   if (header.signature != op->ends.receive_signature) {
-    Discard(announced);
-    return executor_.Fail(op, MessageMismatch(*op, header));
+    executor_.Fail(op, MessageMismatch(*op, header));
+    return Discard(announced);   // afterwards: it looks delivered to its sender
   }
   if (op->ends.AwaitsMessage()) {
     TakeMessage(op, header);
@@ -150,13 +150,25 @@ std::vector<int> Engine::Impl::PartnersAwaited(const Operation& op) const {
   return members;
 }
 
-// Whether no operation but this one is under way that the program calls in order, and none can come
-// before it is over.
+// Whether no operation but this one is under way that the program calls in order. If one thread calls
+// all of them, none can come before it is over. On a device calls are made ahead.
 bool Engine::Impl::IsAlone(const Operation& op) const {
-  if (!calls_one_by_one_ || !calls_one_by_one_() || op.device != nullptr) return false;
+  if (!calls_one_by_one_ || op.device != nullptr) return false;
   return std::ranges::all_of(operations_, [&](const auto& entry) {
     const Operation* const other = entry.second.get();
     return other == nullptr || other == &op || other->over || !other->in_program_order;
+  });
+}
+
+// Does what has to be certain: if one thread of the program calls all operations, which takes a while
+// to find out.
+void Engine::Impl::IfOneByOne(std::function<void()> then) {
+  workers_.Run([this, calls = calls_one_by_one_, then = std::move(then)] {
+    if (!calls()) return;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (stopped_) return;
+    then();
+    wake_.notify_all();
   });
 }
 
@@ -174,11 +186,24 @@ Standing Engine::Impl::StandingTowards(const Operation& op, int peer) const {
     standing.arrived = messages_.Arrived(*op.endpoint, peer, ends.tag);
     standing.receive_tag = ends.tag;
   }
-  standing.alone = IsAlone(op);
   return standing;
 }
 
 void Engine::Impl::AskPartners(const Operation& op) {
+  SendProbes(op, /*alone=*/false);
+  if (!IsAlone(op)) return;
+  IfOneByOne([this, key = op.key] {
+    const auto found = operations_.find(key);
+    Operation* const op = found == operations_.end() ? nullptr : found->second.get();
+    if (op == nullptr || op->failed || op->over || !IsAlone(*op)) return;
+    if (op->ends.AwaitsMessage() && op->ends.source == op->endpoint->member) {
+      return CheckOwnMessages(op);
+    }
+    SendProbes(*op, /*alone=*/true);
+  });
+}
+
+void Engine::Impl::SendProbes(const Operation& op, bool alone) {
   const Communicator& comm = *op.endpoint->communicator;
   for (int member : WaitsFor(op)) {
     if (member == op.endpoint->member) continue;
@@ -189,7 +214,9 @@ void Engine::Impl::AskPartners(const Operation& op) {
     header.iteration = op.key.iteration;
     header.destination = member;
     header.tag = 0;
-    Notify(comm.processes[member], header, StandingTowards(op, member).ToBytes());
+    Standing standing = StandingTowards(op, member);
+    standing.alone = alone;
+    Notify(comm.processes[member], header, standing.ToBytes());
   }
 }
 
@@ -232,48 +259,59 @@ void Engine::Impl::OnProbeOfMessages(const Endpoint& endpoint, const Header& hea
     Notify(comm.processes[header.source], answer);
     return;
   }
-  if (!standing->alone || !HoldsUp(endpoint, header.source, *standing)) return;
+  if (!standing->alone || WhoWaitsFor(endpoint, header.source, *standing) == nullptr) return;
+  IfOneByOne([this, &endpoint, answer, peer = header.source, theirs = *standing]() mutable {
+    const Operation* const op = WhoWaitsFor(endpoint, peer, theirs);
+    if (op == nullptr) return;
+    Standing mine = StandingTowards(*op, peer);
+    mine.alone = 1;
+    answer.type = MessageType::kBlocked;
+    std::copy(std::begin(op->header.text), std::end(op->header.text), std::begin(answer.text));
+    Notify(endpoint.communicator->processes[peer], answer, mine.ToBytes());
+  });
+}
+
+// The operation of this member that waits for `peer`, whose operation with that standing goes on only
+// after this member has called another one; null when there is none, or more are under way.
+const Operation* Engine::Impl::WhoWaitsFor(const Endpoint& endpoint, int peer,
+                                           const Standing& standing) const {
+  if (!HoldsUp(endpoint, peer, standing)) return nullptr;
   for (const auto& [key, op] : operations_) {
     if (op == nullptr || op->over || op->failed || op->endpoint != &endpoint || !op->ends.used) {
       continue;
     }
-    const Standing mine = StandingTowards(*op, header.source);
-    if (!mine.alone || !mine.Waits()) continue;
-    answer.type = MessageType::kBlocked;
-    std::copy(std::begin(op->header.text), std::end(op->header.text), std::begin(answer.text));
-    Notify(comm.processes[header.source], answer, mine.ToBytes());
-    return;
+    if (IsAlone(*op) && StandingTowards(*op, peer).Waits()) return op.get();
   }
+  return nullptr;
 }
 
 void Engine::Impl::OnBlocked(const Header& header, std::span<const std::byte> payload) {
-  const auto found = operations_.find(MatchKey::Of(header));
   const std::optional<Standing> theirs = Standing::FromBytes(payload);
-  if (found == operations_.end() || found->second == nullptr || !theirs) return;
-  const Operation& op = *found->second;
-  if (op.over || op.failed || !theirs->alone || !IsAlone(op) ||
-      !HoldsUp(*op.endpoint, header.source, *theirs) ||
-      !StandingTowards(op, header.source).Waits()) {
-    return;
-  }
-  Communicator& comm = *op.endpoint->communicator;
-  const std::string me = comm.MemberName(op.endpoint->member);
-  const std::string peer = comm.MemberName(header.source);
-  Break(comm,
-        {Code::kFailedPrecondition,
-         "deadlock: " + me + " waits in " + *op.text + " for " + peer + "\n  and " + peer +
-             " waits in " + TextOf(header) + " for " + me +
-             "\n  Each waits for what the other would call next. Use sendrecv, which sends and "
-             "receives at the same time, or swap the two operations on one of the ranks."},
-        true);
+  if (!theirs || !theirs->alone || !calls_one_by_one_) return;
+  IfOneByOne([this, header, standing = *theirs] {
+    const auto found = operations_.find(MatchKey::Of(header));
+    if (found == operations_.end() || found->second == nullptr) return;
+    const Operation& op = *found->second;
+    Communicator& comm = *op.endpoint->communicator;
+    const bool known = header.source >= 0 && header.source < comm.size();
+    if (!known || WhoWaitsFor(*op.endpoint, header.source, standing) != &op) return;
+    const std::string me = comm.MemberName(op.endpoint->member);
+    const std::string peer = comm.MemberName(header.source);
+    Break(comm,
+          {Code::kFailedPrecondition,
+           "deadlock: " + me + " waits in " + *op.text + " for " + peer + "\n  and " + peer +
+               " waits in " + TextOf(header) + " for " + me +
+               "\n  Each waits for what the other would call next. Use sendrecv, which sends and "
+               "receives at the same time, or swap the two operations on one of the ranks."},
+          true);
+  });
 }
 
 void Engine::Impl::CheckOwnMessages(Operation* op) {
   const MessageEnds& ends = op->ends;
   const int self = op->endpoint->member;
-  if (!ends.AwaitsMessage() || ends.source != self || !IsAlone(*op) ||
-      messages_.Sent(*op->endpoint, self, ends.tag) !=
-          messages_.Arrived(*op->endpoint, self, ends.tag)) {
+  if (messages_.Sent(*op->endpoint, self, ends.tag) !=
+      messages_.Arrived(*op->endpoint, self, ends.tag)) {
     return;
   }
   executor_.Fail(op, {Code::kFailedPrecondition,

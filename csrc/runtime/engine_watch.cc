@@ -124,8 +124,7 @@ void Engine::Impl::CheckTimes(Clock::time_point now) {
   for (const MatchKey& key : quiet) {
     const auto found = operations_.find(key);
     if (found == operations_.end()) continue;  // ended by the failure of another
-    if (found->second->ends.used) CheckOwnMessages(found->second.get());
-    if (operations_.contains(key)) Ask(*found->second, found->second->roll_called);
+    Ask(*found->second, found->second->roll_called);
   }
   for (const MatchKey& key : late) {
     const auto found = operations_.find(key);

@@ -1,6 +1,8 @@
 """Messages between two ranks on a communicator in program order, each rank with its own program."""
 
 import itertools
+import threading
+import time
 
 import jax
 import jax.numpy as jnp
@@ -326,3 +328,60 @@ def test_to_oneself_in_one_process(world):
     got, source, tag = jcc.recv(jnp.arange(LARGE), jcc.ANY_SOURCE, with_status=True, comm=part)
     np.testing.assert_array_equal(got, np.arange(LARGE))
     assert (int(source), int(tag)) == (0, 0)
+
+
+DEADLOCKS = {
+    "both receive": (lambda x, **how: jcc.recv(x, **how),) * 2,
+    "one receives under another tag": (
+        lambda x, source, comm: jcc.send(jnp.tile(x, LARGE), dest=source, comm=comm),
+        lambda x, **how: jcc.recv(jnp.tile(x, LARGE), tag=4, **how),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DEADLOCKS)
+def test_ranks_that_wait_for_each_other_are_told(ordered, ranks, name):
+    if ordered.rank < 2:
+        call = DEADLOCKS[name][ordered.rank]
+        start = time.monotonic()
+        with pytest.raises(jax.errors.JaxRuntimeError) as caught:
+            jax.block_until_ready(call(jnp.ones(3), source=1 - ordered.rank, comm=ordered))
+        text = str(caught.value)
+        assert time.monotonic() - start < 10, text
+        assert "deadlock" in text and "swap the two operations" in text, text
+        assert "rank 0" in text and "rank 1" in text, text
+        assert text.count("test_messages.py:") >= 2, text
+    ranks.barrier()
+
+
+def test_a_program_with_several_threads_is_left_alone(ordered, ranks):
+    """Both wait to receive for longer than it takes to ask; a thread of one of them sends then."""
+    if ordered.rank < 2:
+        other = 1 - ordered.rank
+
+        def send_later():
+            time.sleep(2)
+            jax.block_until_ready(jcc.send(values(0), dest=1, comm=ordered))
+
+        thread = threading.Thread(target=send_later)
+        if ordered.rank == 0:
+            thread.start()
+        check(jcc.recv(values(0), source=other, comm=ordered), 0 if ordered.rank == 1 else 1)
+        if ordered.rank == 1:
+            jax.block_until_ready(jcc.send(values(1), dest=0, comm=ordered))
+        else:
+            thread.join()
+    ranks.barrier()
+
+
+def test_a_message_of_another_shape_names_both_lines(ordered, ranks):
+    if ordered.rank == 0:
+        with pytest.raises(jax.errors.JaxRuntimeError) as caught:
+            jax.block_until_ready(jcc.recv(values(0, 5), source=1, comm=ordered))
+        text = str(caught.value)
+        assert "message mismatch" in text and text.count("test_messages.py:") >= 2, text
+        assert "ordered()" not in text, text
+    elif ordered.rank == 1:
+        with pytest.raises(jax.errors.JaxRuntimeError, match="message mismatch"):
+            jax.block_until_ready(jcc.send(values(1, LARGE), dest=0, comm=ordered))
+    ranks.barrier()
