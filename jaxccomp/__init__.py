@@ -15,6 +15,8 @@ from jaxccomp._unseen import check
 from jaxccomp._version import __version__
 from jaxccomp.comm import Communicator, init, is_initialized, world
 from jaxccomp.ops import (
+    ANY_SOURCE,
+    ANY_TAG,
     allgather,
     allgatherv,
     allreduce,
@@ -37,6 +39,8 @@ from jaxccomp.ops import (
 )
 
 __all__ = [
+    "ANY_SOURCE",
+    "ANY_TAG",
     "Communicator",
     "__version__",
     "allgather",

@@ -142,8 +142,13 @@ def vector_counts(collective: str, counts: Any, size: int) -> tuple[int, ...]:
     return tuple(table.reshape(-1).tolist())
 
 
-def partner(collective: str, what: str, ranks: Ranks, rank: int, size: int) -> int:
-    """The partner of ``rank``: ``ranks`` itself, or its entry for ``rank``; -1 for nobody."""
+def partner(
+    collective: str, what: str, ranks: Ranks, rank: int, size: int, *, anybody: int | None = None
+) -> int:
+    """The partner of ``rank``: ``ranks`` itself, or its entry for ``rank``; -1 for nobody.
+
+    ``anybody`` is a number that is allowed as well.
+    """
     if callable(ranks):
         ranks = ranks(rank)
     elif isinstance(ranks, (Sequence, np.ndarray)):
@@ -155,6 +160,8 @@ def partner(collective: str, what: str, ranks: Ranks, rank: int, size: int) -> i
         ranks = ranks[rank]
     if ranks is None or (isinstance(ranks, (int, np.integer)) and ranks == -1):
         return -1
+    if anybody is not None and isinstance(ranks, (int, np.integer)) and ranks == anybody:
+        return anybody
     return rank_in(collective, what, ranks, size)
 
 

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxccomp import _compat, _stacked
-from jaxccomp._call import Call, batch_dimensions, split_references
+from jaxccomp._call import Call, batch_dimensions, split_likes, split_references
 
 Array = Any
 Bind = Callable[[Call, Sequence[Array]], list[Array]]
@@ -49,8 +49,9 @@ def batch(
             x = jnp.moveaxis(x, dim, place)
         moved.append(x)
         result_dims.append(result_dim)
-    result_dims = list(split_references(call, result_dims)[0])
-    return bind(call, moved), result_dims * (2 if call.feedback else 1)
+    result_dims = list(split_likes(call, split_references(call, result_dims)[0])[1])
+    result_dims *= 2 if call.feedback else 1
+    return bind(call, moved), result_dims + [None] * call.status
 
 
 def _paired(

@@ -42,6 +42,13 @@ class Call:
     # rank, -1 for none); send: destination; recv: source.
     pairs: tuple[int, ...] = ()
     tag: int = 0
+    # sendrecv: of what is received; `tag` is that of what is sent.
+    recv_tag: int = 0
+    # sendrecv: how many operands, the last ones, only say what is received. Below 0: what is
+    # received is like what is sent.
+    likes: int = -1
+    # recv: whether an int32[2] follows the results, the source and the tag of what came.
+    status: bool = False
     reverse: bool = False
     # Whether the result is of invariant type along `axes` (shard_map with check_vma).
     invariant: bool = False
@@ -84,6 +91,21 @@ def split_references(call: Call, operands: Sequence[T]) -> tuple[Sequence[T], Se
     """The operands that are sent, and the references that go with them, if any."""
     sent = len(operands) // 2 if call.referenced else len(operands)
     return operands[:sent], operands[sent:]
+
+
+def split_likes(call: Call, operands: Sequence[T]) -> tuple[Sequence[T], Sequence[T]]:
+    """The operands that are sent, and those that the results are like."""
+    if call.likes < 0:
+        return operands, operands
+    sent = len(operands) - call.likes
+    return operands[:sent], operands[sent:]
+
+
+def with_likes(call: Call, sent: int, likes: int) -> Call:
+    """A sendrecv of so many values; where there are none, no message travels."""
+    dest, source = call.pairs
+    pairs = (dest if sent else -1, source if likes else -1)
+    return call.replace(pairs=pairs, likes=likes)
 
 
 def rows(call: Call) -> tuple[int, int]:

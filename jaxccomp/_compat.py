@@ -318,7 +318,7 @@ def lower_ffi(
     Args:
       ctx: the lowering's context.
       target: the target's name.
-      operands: the operands' values.
+      operands: the operands' values; the context may have more, which the target does not get.
       attributes: str, int or a sequence of int each.
       alias: "never"; "free": result i takes over the memory of operand i where that saves a copy,
         or, with k results, rather that of operand i + k; "always": it does in any case, so that a
@@ -331,7 +331,7 @@ def lower_ffi(
         operands = (ctx.tokens_in.get(ORDERED), *operands)
     shared = {"never": lambda _: False, "free": _is_free, "always": lambda _: True}[alias]
     aliases: dict[int, int] = {}
-    for i in reversed(range(first, len(operands))):
+    for i in reversed(range(first, len(operands))) if ctx.avals_out else ():
         result = first + (i - first) % len(ctx.avals_out)
         if shared(operands[i]) and result not in aliases.values():
             aliases[i] = result
@@ -342,7 +342,8 @@ def lower_ffi(
         backend_config={key: _attribute(value) for key, value in attributes.items()},
     )
     token = (core.abstract_token,) * first
-    call_ctx = ctx.replace(avals_in=(*token, *ctx.avals_in), avals_out=(*token, *ctx.avals_out))
+    avals_in = ctx.avals_in[: len(operands) - first]
+    call_ctx = ctx.replace(avals_in=(*token, *avals_in), avals_out=(*token, *ctx.avals_out))
     results = list(rule(call_ctx, *operands))
     if ordered:
         ctx.set_tokens_out(mlir.TokenSet({ORDERED: results[0]}))

@@ -18,7 +18,7 @@ from jaxccomp import (
     comm,
     errors,
 )
-from jaxccomp._call import Call, split_references
+from jaxccomp._call import Call, split_likes, split_references
 from jaxccomp._platforms import CUDA, TABLE, Platform
 
 # How results may take over the memory of operands or references (_compat.lower_ffi): not where
@@ -50,6 +50,8 @@ def lower(ctx: Any, *operands: Any, call: Call) -> Any:
         mover, places = "nccl_xla", {"places": _compat.mesh_places(ctx, groups)}
     comm.init()
     target = _registry.target(platform, mover)
+    # The engine learns from the results what is received.
+    operands, _ = split_likes(call, operands)
     numbers = [platform.number(device.id) for group in groups or [] for device in group]
     return _compat.lower_ffi(
         ctx,
@@ -58,7 +60,8 @@ def lower(ctx: Any, *operands: Any, call: Call) -> Any:
         _attributes(call, numbers)
         | places
         | {
-            "shapes": _shapes(ctx, call),
+            "shapes": _shapes(split_likes(call, ctx.avals_in)[0], call),
+            "recv_shapes": _shapes(ctx.avals_out, call) if call.collective == "sendrecv" else "",
             "site": _compat.call_site_number(ctx, call.comm or (call.axes, call.groups)),
             "where": _compat.where(ctx)[-55:],
             "program": _compat.program_name(ctx),
@@ -69,15 +72,15 @@ def lower(ctx: Any, *operands: Any, call: Call) -> Any:
     )
 
 
-def _shapes(ctx: Any, call: Call) -> str:
-    """The operands as text that is the same on every rank: ``float32[8,4], int32[]``."""
+def _shapes(avals: Sequence[Any], call: Call) -> str:
+    """Operands as text that is the same on every rank: ``float32[8,4], int32[]``."""
 
     def text(aval: Any) -> str:
         # The rows of the v-variants are each rank's own; what must agree is in ``counts``.
         dims = ["?", *aval.shape[1:]] if call.counts else aval.shape
         return f"{aval.dtype.name}[{','.join(map(str, dims))}]"
 
-    sent, _ = split_references(call, ctx.avals_in)
+    sent, _ = split_references(call, avals)
     return ", ".join(text(aval) for aval in sent if hasattr(aval, "dtype"))
 
 
@@ -95,6 +98,8 @@ def _attributes(call: Call, devices: Sequence[int]) -> dict[str, Any]:
         "counts": call.counts,
         "pairs": call.pairs,
         "tag": call.tag,
+        "recv_tag": call.recv_tag,
+        "status": int(call.status),
         "reverse": int(call.reverse),
         "ordered": int(call.ordered),
         "referenced": int(call.referenced),
@@ -122,7 +127,9 @@ def _platform_of_engine(ctx: Any, call: Call) -> Platform | None:
         if platform is CUDA:
             _check_codec_on_cuda(ctx, call)
         return platform
-    alone = call.comm is not None and call.comm.size == 1
+    # Messages of a rank to itself wait for their receives, in the engine.
+    waits = call.collective in ("send", "recv") or call.likes >= 0
+    alone = call.comm is not None and call.comm.size == 1 and not waits
     if call.backend != "auto" or not (alone or call.comm is None):
         what = f'backend="{call.backend}"' if call.comm is None else f"comm={call.comm.name!r}"
         raise errors.EngineUnavailableError(

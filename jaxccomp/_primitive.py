@@ -14,9 +14,21 @@ from typing import Any
 import jax.numpy as jnp
 
 from jaxccomp import _batching, _compat, _lowering, _transpose, errors
-from jaxccomp._call import Call, kept_dimensions, result_shape, split_references
+from jaxccomp._call import (
+    Call,
+    kept_dimensions,
+    result_shape,
+    split_likes,
+    split_references,
+    with_likes,
+)
 
 Array = Any
+
+# In place of the source or the tag of a receive that takes what comes first. The engine knows these
+# numbers, too (csrc/runtime/call.h); -1 is nobody.
+ANY_SOURCE = -2
+ANY_TAG = -3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,8 +89,11 @@ def _abstract_eval(*avals: Any, call: Call) -> tuple[list[Any], set[Any]]:
         effects.add(_compat.ORDERED)
     results = [
         _compat.result_aval(aval, result_shape(call, aval.shape), dropped, kept_dimensions(call))
-        for aval in split_references(call, avals)[0]
+        for aval in split_likes(call, split_references(call, avals)[0])[1]
     ]
+    if call.status:
+        pair = _compat.result_aval(avals[0], (2,), dropped, slice(0, 0))
+        results.append(pair.update(dtype=jnp.dtype(jnp.int32), weak_type=False))
     if call.feedback:  # what is lost is each rank's own
         results += [_compat.result_aval(aval, aval.shape, (), slice(None)) for aval in avals]
     return results, effects
@@ -106,10 +121,20 @@ def _jvp(row: Row, primals: Any, tangents: Any, *, call: Call) -> tuple[list[Arr
             'only op="sum" and op="mean" have one. Wrap the operand in jax.lax.stop_gradient if '
             "none is needed."
         )
+    if ANY_SOURCE in call.pairs or call.tag == ANY_TAG:
+        raise errors.NotDifferentiableError(
+            f"{call.collective} from ANY_SOURCE or with ANY_TAG has no derivative: cotangents go "
+            "back to a rank, under a tag, that the program names. Name them, or wrap `like` in "
+            "jax.lax.stop_gradient if none is needed."
+        )
     # Zeros are sent too, so that all ranks run the same operations whatever they differentiate.
-    moved = bind(call, [_compat.instantiate(tangents[i]) for i in moving])
-    for i, tangent in zip(moving, moved, strict=True):
-        result_tangents[i] = tangent
+    sent = len(primals) - len(split_likes(call, primals)[1]) if call.likes >= 0 else 0
+    received = [i for i in moving if i >= sent]
+    if call.likes >= 0:
+        call = with_likes(call, len(moving) - len(received), len(received))
+    moved = bind(call.replace(status=False), [_compat.instantiate(tangents[i]) for i in moving])
+    for i, tangent in zip(received, moved, strict=True):
+        result_tangents[i - sent] = tangent
     return results, result_tangents
 
 
@@ -117,6 +142,8 @@ def _transposed(row: Row, cotangents: Any, *operands: Any, call: Call) -> list[A
     if all(map(_compat.is_zero, cotangents)) and not call.ordered:
         return [_compat.zero_cotangent(x) if _compat.is_undefined(x) else None for x in operands]
     assert row.transpose is not None
+    if call.likes >= 0:
+        return _transpose.exchange(call, [_compat.instantiate(ct) for ct in cotangents], operands)
     sent, references = split_references(call, operands)
     given = row.transpose(
         call.replace(referenced=False), [_compat.instantiate(ct) for ct in cotangents]

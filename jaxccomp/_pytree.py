@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax.tree_util import keystr
 
 from jaxccomp import _arguments, _compat, errors
-from jaxccomp._call import VECTOR, Call, result_shape
+from jaxccomp._call import VECTOR, Call, result_shape, with_likes
 from jaxccomp._primitive import bind
 
 Array = Any
@@ -39,7 +39,8 @@ def apply(call: Call, tree: Any, ref: Any = None) -> Any:
       ref: if ``call`` has references, a pytree of them like ``tree``.
 
     Returns:
-      The results; with feedback, those and what was lost, both like ``tree``.
+      The results; with feedback, those and what was lost, both like ``tree``; with a status, those
+      and the status.
     """
     leaves, treedef = jax.tree.flatten(tree)
     pairs = [_to_wire(call, leaf) for leaf in leaves]
@@ -50,6 +51,7 @@ def apply(call: Call, tree: Any, ref: Any = None) -> Any:
         refs = _references(call, tree, ref)
         operands += [refs[i] for i in sent]
     moved = bind(call, operands) if sent else []
+    status = moved.pop() if call.status else None
 
     def restored(call: Call, moved: list[Array]) -> Any:
         arrived = dict(zip(sent, moved, strict=True))
@@ -59,10 +61,28 @@ def apply(call: Call, tree: Any, ref: Any = None) -> Any:
         ]
         return jax.tree.unflatten(treedef, results)
 
+    if call.status:
+        return restored(call, moved), status
     if not call.feedback:
         return restored(call, moved)
     lost = call.replace(invariant=False)
     return restored(call, moved[: len(sent)]), restored(lost, moved[len(sent) :])
+
+
+def exchange(call: Call, tree: Any, like: Any) -> Any:
+    """Runs a sendrecv of the leaves of ``tree`` that receives leaves like those of ``like``."""
+    sent = [wire for wire, _ in (_to_wire(call, leaf) for leaf in jax.tree.leaves(tree))]
+    sent = [wire for wire in sent if not _is_empty(call, wire)]
+    leaves, treedef = jax.tree.flatten(like)
+    pairs = [_to_wire(call, leaf) for leaf in leaves]
+    received = [i for i, (wire, _) in enumerate(pairs) if not _is_empty(call, wire)]
+    operands = [*sent, *(pairs[i][0] for i in received)]
+    moved = bind(with_likes(call, len(sent), len(received)), operands) if operands else []
+    arrived = dict(zip(received, moved, strict=True))
+    return jax.tree.unflatten(
+        treedef,
+        [restore(arrived.get(i, wire)) for i, (wire, restore) in enumerate(pairs)],
+    )
 
 
 def _references(call: Call, tree: Any, ref: Any) -> list[Array]:

@@ -15,7 +15,7 @@ import numpy as np
 from jax import lax
 
 from jaxccomp import _compat, _stacked
-from jaxccomp._call import Call, rows
+from jaxccomp._call import Call, rows, split_likes, with_likes
 
 Array = Any
 Cotangents = Sequence[Array]
@@ -82,7 +82,22 @@ def permute(call: Call, cts: Cotangents) -> list[Array]:
 
 
 def sendrecv(call: Call, cts: Cotangents) -> list[Array]:
-    return _bind(call, cts, pairs=call.pairs[::-1])
+    return _bind(call, cts, pairs=call.pairs[::-1], tag=call.recv_tag, recv_tag=call.tag)
+
+
+def exchange(call: Call, cts: Cotangents, operands: Sequence[Any]) -> list[Any]:
+    """Of a sendrecv that receives something else than it sends: cotangents of all its operands."""
+    sent, likes = split_likes(call, operands)
+    back = with_likes(
+        call.replace(pairs=call.pairs[::-1], tag=call.recv_tag, recv_tag=call.tag),
+        len(likes),
+        len(sent),
+    )
+    given = _bind(back, [*cts, *(jnp.zeros(x.aval.shape, x.aval.dtype) for x in sent)])
+    undefined = _compat.is_undefined
+    return [ct if undefined(x) else None for ct, x in zip(given, sent, strict=True)] + [
+        _compat.zero_cotangent(x) if undefined(x) else None for x in likes
+    ]
 
 
 def send(call: Call, cts: Cotangents) -> list[Array]:

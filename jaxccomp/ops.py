@@ -25,9 +25,12 @@ from jaxccomp._feedback import allreduce_with_feedback
 from jaxccomp._operation import Options, operation
 from jaxccomp._ops_vector import allgatherv, alltoallv, gatherv, scatterv
 from jaxccomp._point_to_point import barrier, recv, send, sendrecv
+from jaxccomp._primitive import ANY_SOURCE, ANY_TAG
 from jaxccomp._pytree import apply
 
 __all__ = [
+    "ANY_SOURCE",
+    "ANY_TAG",
     "allgather",
     "allgatherv",
     "allreduce",

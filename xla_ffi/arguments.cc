@@ -109,16 +109,19 @@ Result<OpSpec> SpecFromAttributes(const ffi::Dictionary& attributes) {
   spec.counts = Integers(attributes, "counts", &missing);
   spec.pairs = Integers(attributes, "pairs", &missing);
   spec.tag = Get<int64_t>(attributes, "tag", &missing);
+  spec.recv_tag = Get<int64_t>(attributes, "recv_tag", &missing);
   spec.site = Get<int64_t>(attributes, "site", &missing);
   spec.reverse = Get<int64_t>(attributes, "reverse", &missing) != 0;
   spec.ordered = Get<int64_t>(attributes, "ordered", &missing) != 0;
   spec.referenced = Get<int64_t>(attributes, "referenced", &missing) != 0;
   spec.feedback = Get<int64_t>(attributes, "feedback", &missing) != 0;
+  spec.status = Get<int64_t>(attributes, "status", &missing) != 0;
   spec.shapes = Text(attributes, "shapes", &missing);
+  spec.recv_shapes = Text(attributes, "recv_shapes", &missing);
   spec.where = Text(attributes, "where", &missing);
   spec.program = Text(attributes, "program", &missing);
   spec.thread = Text(attributes, "thread", &missing);
-  const size_t pairs = spec.PointToPoint() ? 1 : spec.collective == Collective::kSendrecv ? 2 : 0;
+  const size_t pairs = spec.collective == Collective::kSendrecv ? 2 : spec.PointToPoint() ? 1 : 0;
   if (!missing.names.empty() || spec.pairs.size() < pairs) {
     return Status(Code::kInvalidArgument,
                   "a call of jaxccomp_collective lacks the attributes " + missing.names +

@@ -21,6 +21,7 @@
 #include "nccl/backend.h"
 #include "nccl_handlers.h"
 #include "nccl_xla_handlers.h"
+#include "program_threads.h"
 #include "python_threads.h"
 #include "runtime/engine.h"
 #include "schedules.h"
@@ -158,6 +159,7 @@ PYBIND11_MODULE(_core, m) {
   m.def("codec_registrations", &CodecRegistrations);
   m.def("configure", [](int process, int processes) {
     Check(Engine::Configure(process, processes));
+    Engine::Get().SetCallsOneByOne(&HasOneThread);
   }, py::arg("process"), py::arg("processes"));
   m.def("use_mpi", &UseMpi, py::arg("comm_handle"), py::arg("byte_handle"), py::arg("hosts"),
         py::arg("remote_unit_bytes"), py::arg("early_bytes"), py::arg("early_messages"));

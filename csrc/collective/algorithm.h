@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -61,12 +62,25 @@ struct Problem {
   // v-variants: bytes from rank s to rank d at [s * ranks + d] (alltoallv); for allgatherv,
   // gatherv, scatterv and reduce_scatterv the size of rank i's block at [i].
   std::vector<int64_t> counts = {};
-  // kPermute: (source, destination) pairs. kSendrecv, kSend, kRecv: {(rank, dest)} and
-  // {(source, rank)}, -1 for nobody.
+  // kPermute: (source, destination) pairs. kSendrecv: {(rank, dest), (source, rank)}, -1 for nobody.
   std::vector<std::pair<int, int>> pairs = {};
+  // kSend, kRecv, and kSendrecv between programs that differ, in place of pairs: what goes out
+  // (block_bytes, coded) and what comes in are two messages that have nothing to do with each other.
+  struct Messages {
+    int destination = -1;         // below 0: nobody
+    int source = -1;
+    int64_t received_bytes = 0;
+    bool received_coded = false;
+    int64_t status_begin = -1;    // in the output block: where it says who sent what came in; below
+    int64_t status_bytes = 0;     // 0: nowhere
+  };
+  std::optional<Messages> messages = {};
   // kRaggedAlltoall, per peer in bytes of the one input and output block.
   std::vector<int64_t> send_offsets = {}, send_sizes = {}, recv_offsets = {}, recv_sizes = {};
 };
+
+// The tag of the message, from the rank to itself, that brings a receive its status.
+inline constexpr uint32_t kStatusMessage = 1 << 16;
 
 struct Algorithm {
   Collective collective;

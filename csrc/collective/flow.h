@@ -60,6 +60,8 @@ class Flow {
   // Pieces are so small that a lane holds one chunk per peer at most. The more lanes may be under
   // way: what each of a chain of hops waits for, such as a core, others make up for.
   void SlimLanes() { builder_.SlimLanes(); }
+  // Schedule::lane_series.
+  void LaneSeries(int32_t count) { builder_.LaneSeries(count); }
 
   const int rank;
   const int ranks;

@@ -23,10 +23,63 @@ Schedule BarrierDissemination(const Problem& problem) {
   return std::move(builder).Build();
 }
 
+namespace {
+
+constexpr int32_t kSeries = 2;   // of lanes: for what goes out, for what comes in
+static_assert(kStatusMessage >= kMaxChunks, "chunks of a message have the tags below");
+
+// What one rank sends and what it receives, as far as it does. Each of the two has lanes of its own,
+// in turn, since neither may hold up the other: a rank may have to send all of it before anybody
+// sends it anything, or the other way round. An empty message is sent as well, as its receiver waits
+// for it. A message to the rank itself goes the same way.
+Schedule TwoMessages(Problem problem) {
+  const Problem::Messages& messages = *problem.messages;
+  const bool encodes = problem.coded && messages.destination >= 0 && problem.block_bytes > 0;
+  const bool decodes =
+      messages.received_coded && messages.source >= 0 && messages.received_bytes > 0;
+  problem.coded = encodes || decodes;
+  Flow flow(problem);
+  flow.LaneSeries(kSeries);
+  const auto chunks_of = [&](Slot whole) {
+    std::vector<Slot> chunks = flow.Chunks(whole);
+    if (chunks.empty()) chunks.push_back(whole);
+    return chunks;
+  };
+  if (messages.destination >= 0) {
+    const auto chunks = chunks_of(InputSlot(0, 0, problem.block_bytes));
+    for (size_t k = 0; k < chunks.size(); ++k) {
+      flow.Lane(kSeries * k);
+      if (encodes) flow.Send(messages.destination, Tag(0, k), flow.Pack(chunks[k]));
+      else flow.SendRaw(messages.destination, Tag(0, k), chunks[k]);
+    }
+  }
+  if (messages.source >= 0) {
+    const auto chunks = chunks_of(OutputSlot(0, 0, messages.received_bytes));
+    for (size_t k = 0; k < chunks.size(); ++k) {
+      flow.Lane(kSeries * k + 1);
+      if (decodes) {
+        flow.Place(chunks[k], flow.Land(messages.source, Tag(0, k), chunks[k]));
+      } else {
+        flow.RecvRaw(messages.source, Tag(0, k), chunks[k]);
+      }
+    }
+    if (messages.status_begin >= 0) {
+      flow.Lane(1);
+      flow.RecvRaw(problem.rank, kStatusMessage,
+                   OutputSlot(0, messages.status_begin,
+                              messages.status_begin + messages.status_bytes));
+    }
+  }
+  return std::move(flow).Finish();
+}
+
+}  // namespace
+
 // Each pair's block goes straight from its source to its destination; -1 is nobody. A rank's
 // own pair is a copy. Everything is posted at once, so no order of ranks can deadlock; Output
 // must therefore not be the operand's memory.
 Schedule PairsDirect(const Problem& problem) {
+  if (problem.messages.has_value()) return TwoMessages(problem);
   Flow flow(problem);
   const std::vector<Slot> chunks = flow.Chunks(OutputSlot(0, 0, problem.block_bytes));
   std::vector<std::pair<int, int>> pairs;  // those of this rank

@@ -95,6 +95,9 @@ struct Schedule {
   std::vector<Slot> code;
   // One lane needs a quarter of what may be held at most, not half (memory_limits.h).
   bool slim_lanes = false;
+  // Lanes i, i + lane_series, i + 2 lane_series ... wait only for each other: what one series waits for
+  // may be what another one has yet to send. 1 or 2.
+  int32_t lane_series = 1;
 
   std::span<const Slot> SourcesOf(const Task& t) const {
     return {sources.data() + t.first_source, static_cast<size_t>(t.source_count)};
@@ -113,6 +116,8 @@ class ScheduleBuilder {
  public:
   // Schedule::slim_lanes.
   void SlimLanes() { schedule_.slim_lanes = true; }
+  // Schedule::lane_series.
+  void LaneSeries(int32_t count) { schedule_.lane_series = count; }
   // The lane of what is added from here on.
   void Lane(size_t lane) { lane_ = static_cast<int32_t>(lane); }
   TaskId Send(int peer, uint32_t tag, Slot src, std::vector<TaskId> deps = {});

@@ -26,7 +26,6 @@ struct Endpoint {
   std::unordered_map<uint64_t, std::shared_ptr<Comparison>> comparisons;
   RecentOperations recent;
   uint64_t next_ordered = 1;         // operations in program order
-  std::unordered_map<uint64_t, uint64_t> point_to_point;  // so far, per peer, direction and tag
 };
 
 struct Communicator {

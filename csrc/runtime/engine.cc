@@ -59,6 +59,7 @@ Engine::Impl::Impl(int process, int processes)
       registry_(process, processes),
       wire_(process, std::make_unique<LocalTransport>(process, this)),
       executor_(&wire_, this, &stats_),
+      messages_(&wire_),
       workers_(kMostWorkers) {
   WatchForks();
 }
@@ -107,7 +108,10 @@ Result<Operation*> Engine::Impl::Post(Site& site, Call call) {
   std::shared_ptr<const Plan> plan = known_plan;
   const bool ragged = site.spec.collective == Collective::kRaggedAlltoall;
   const bool awaits_sizes = ragged && call.memory != nullptr;
-  if (awaits_sizes) {
+  const bool messages = site.spec.PointToPoint();
+  if (messages && site.spec.Source() == OpSpec::kAnySource) {
+    plan = PlanOfUnmatched(call.memory != nullptr);
+  } else if (awaits_sizes) {
     plan = PlanWithoutSizes();
   } else if (plan == nullptr || ragged || plan->on_device != (call.memory != nullptr)) {
     Result<std::shared_ptr<const Plan>> made = MakePlan(site, endpoint, call, options_);
@@ -118,7 +122,9 @@ Result<Operation*> Engine::Impl::Post(Site& site, Call call) {
     plan = known_plan = *made;
   }
 
-  Matcher::Posted posted = matcher_.Post(site, endpoint, call);
+  Matcher::Posted posted;
+  if (messages) posted.key = messages_.NewOperation(endpoint);
+  else posted = matcher_.Post(site, endpoint, call);
   if (posted.overlaps) {
     const Status overlaps = OverlapError(endpoint, *site.text);
     Break(comm, overlaps, true);
@@ -144,6 +150,8 @@ Result<Operation*> Engine::Impl::Post(Site& site, Call call) {
   op->remote = comm.remote;
   remote_operations_ += op->remote;
   FillHeader(op, site);
+  op->in_program_order = messages || site.spec.ordered;
+  if (messages) JoinMessages(op, site);
   if (awaits_sizes) op->sizes = std::make_shared<AwaitedSizes>(site);
   if (op->call.memory == nullptr) {
     PrepareResults(site.spec, op->call, options_);
@@ -208,6 +216,7 @@ void Engine::Impl::Begin(Operation* op) {
   op->held = op->sizes != nullptr;
   if (op->held) return;   // OnSizes goes on
   op->last_progress = Clock::now();
+  if (op->ends.used) return BeginMessages(op);
   std::vector<Arrival> arrivals = matcher_.early().Take(op->key);
   executor_.Begin(op);
   for (Arrival& a : arrivals) {
@@ -305,6 +314,7 @@ void Engine::Impl::EnsureProgress() {
 
 void Engine::Impl::Recycle(Operation* op) {
   remote_operations_ -= op->remote;
+  EndMessages(*op);
   const auto found = operations_.find(op->key);
   std::unique_ptr<Operation> owned = std::move(found->second);
   operations_.erase(found);
@@ -315,6 +325,7 @@ void Engine::Impl::Recycle(Operation* op) {
   op->waiting.clear();
   op->present.clear();
   op->heard.clear();
+  op->ends = {};
   op->failed = op->over = op->held = op->comparing = false;
   op->device = nullptr;
   op->on_done = nullptr;

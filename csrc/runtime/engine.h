@@ -91,6 +91,12 @@ class Engine {
                                               double timeout_seconds);
   void AgreeOnDirect(const std::vector<std::vector<uint8_t>>& works);
 
+  // Tells whether one thread of the program calls all operations in program order, each when the one
+  // before it is over. Only then it can be certain that ranks wait for each other for ever. Called on a
+  // thread of the engine, and may take its time. Before the first call of Start; without it, nothing is
+  // certain.
+  void SetCallsOneByOne(std::function<bool()> calls_one_by_one);
+
   // Runs one operation. Returns its status when it is over by the time of return; else calls
   // `done` later, on a thread of the engine. The tensors stay valid until then. Never waits for
   // a peer longer than the spin_microseconds option.

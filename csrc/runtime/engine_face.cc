@@ -57,6 +57,11 @@ Status Engine::UseRemote(const TransportFactory& make) {
   return Status::Ok();
 }
 
+void Engine::SetCallsOneByOne(std::function<bool()> calls_one_by_one) {
+  std::lock_guard<std::mutex> lock(impl_->mutex_);
+  impl_->calls_one_by_one_ = std::move(calls_one_by_one);
+}
+
 std::string Engine::RemoteName() const {
   std::lock_guard<std::mutex> lock(impl_->mutex_);
   const Transport* const remote = impl_->wire_.remote();

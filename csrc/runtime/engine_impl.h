@@ -21,7 +21,9 @@
 #include "runtime/failed_runs.h"
 #include "runtime/matcher.h"
 #include "runtime/peers.h"
+#include "runtime/point_to_point_matching.h"
 #include "runtime/registry.h"
+#include "runtime/standing.h"
 #include "runtime/wire.h"
 #include "runtime/workers.h"
 
@@ -66,6 +68,7 @@ class Engine::Impl final : public Receiver, public Executor::Listener {
   std::mutex mutex_;
   Options options_;
   Stats stats_{};
+  std::function<bool()> calls_one_by_one_;   // Engine::SetCallsOneByOne
   Status first_error_;   // of any communicator
   Peers peers_;
   std::function<bool()> is_held_up_;
@@ -114,6 +117,8 @@ class Engine::Impl final : public Receiver, public Executor::Listener {
   void BreakIfLost(Communicator& comm);
   void TellGone(int process, const std::string& why);
   void TellWhyBroken(const Communicator& comm, const Header& asked);
+  // What waits for a communicator that is broken.
+  void DropMessages(uint64_t communicator);
   Header AbortHeader(const Communicator& comm) const;
   // The message is of another launch than that one, which has its number here.
   void RefuseOtherLaunch(Endpoint& endpoint, const Launch& launch, const Header& header,
@@ -130,6 +135,35 @@ class Engine::Impl final : public Receiver, public Executor::Listener {
   Comparison* PendingComparison(Endpoint& endpoint, Launch& launch);
   // Goes as far with it as messages have come.
   void Compare(Endpoint& endpoint, Comparison& comparison);
+
+  // engine_point_to_point.cc. Of a receive from anybody, until it is matched.
+  static std::shared_ptr<const Plan> PlanOfUnmatched(bool on_device);
+  // Numbers what the operation sends, and fills its header.
+  void JoinMessages(Operation* op, const Site& site);
+  void BeginMessages(Operation* op);
+  void OnPointToPoint(const Header& header, std::span<const std::byte> payload,
+                      Announced announced);
+  void GiveMessage(const MatchKey& receiver, const Header& header,
+                   std::span<const std::byte> payload, Announced announced);
+  void TakeMessage(Operation* op, const Header& header);
+  void EndMessages(const Operation& op);
+  std::vector<int> PartnersAwaited(const Operation& op) const;
+  bool IsAlone(const Operation& op) const;
+  Standing StandingTowards(const Operation& op, int peer) const;
+  void IfOneByOne(std::function<void()> then);
+  const Operation* WhoWaitsFor(const Endpoint& endpoint, int peer, const Standing& standing) const;
+  void AskPartners(const Operation& op);
+  void SendProbes(const Operation& op, bool alone);
+  bool HasServed(const Endpoint& endpoint, int peer, const Standing& standing) const;
+  bool HoldsUp(const Endpoint& endpoint, int peer, const Standing& standing) const;
+  void OnProbeOfMessages(const Endpoint& endpoint, const Header& header,
+                         std::span<const std::byte> payload);
+  void OnBlocked(const Header& header, std::span<const std::byte> payload);
+  // Ends a receive from the rank itself that nothing can come for.
+  void CheckOwnMessages(Operation* op);
+  // Whether the endpoint has begun what an asker waits for.
+  bool HasCome(const Endpoint& endpoint, const Header& header,
+               std::span<const std::byte> payload) const;
 
   // engine_watch.cc: who waits for too long, and for whom
   void CheckTimes(Clock::time_point now);
@@ -150,6 +184,7 @@ class Engine::Impl final : public Receiver, public Executor::Listener {
     std::string what;
   };
   std::optional<CallbackFailure> callback_failure_;
+  PointToPointMatching messages_;
   std::unordered_map<MatchKey, std::unique_ptr<Operation>, MatchKey::Hash> operations_;
   std::vector<std::unique_ptr<Operation>> spare_;
   int64_t remote_operations_ = 0;

@@ -62,7 +62,17 @@ void Engine::Impl::OnMessage(const Header& header, std::span<const std::byte> pa
   if (comm != nullptr ? !comm->broken.ok() : registry_.IsBrokenUnborn(header.communicator)) {
     Discard(announced);
     const bool asks = header.type == MessageType::kProbe || header.type == MessageType::kCheck;
-    if (asks && endpoint != nullptr && !HasComeTo(*endpoint, header)) TellWhyBroken(*comm, header);
+    if (asks && endpoint != nullptr && !HasCome(*endpoint, header, payload)) {
+      TellWhyBroken(*comm, header);
+    }
+    return;
+  }
+  if (header.type == MessageType::kBlocked) return OnBlocked(header, payload);
+  if (header.site == PointToPointMatching::kMessageSite) {
+    return OnPointToPoint(header, payload, announced);
+  }
+  if (header.type == MessageType::kProbe && header.site == PointToPointMatching::kOperationSite) {
+    if (endpoint != nullptr) OnProbeOfMessages(*endpoint, header, payload);
     return;
   }
   if (comm != nullptr && !comm->remote && failed_runs_.Has(header.run)) return Discard(announced);
@@ -182,8 +192,7 @@ void Engine::Impl::OnAbort(const Header& header, std::span<const std::byte> payl
     return Break(*comm, why, false);
   }
   registry_.BreakUnborn(header.communicator, why);
-  matcher_.early().Drop([&](const Header& kept) { return kept.communicator == header.communicator; },
-                        [this](Announced announced) { Discard(announced); });
+  DropMessages(header.communicator);
 }
 
 void Engine::Impl::OnProbe(const Endpoint& endpoint, const Header& header, bool here) {
@@ -382,7 +391,7 @@ Status Engine::Impl::Free(Communicator& comm) {
                                        " has freed the communicator (Communicator.free)"};
   }
   registry_.Free(comm);
-  matcher_.Drop(comm.id, [this](Announced announced) { Discard(announced); });
+  DropMessages(comm.id);
   return Status::Ok();
 }
 
@@ -395,7 +404,7 @@ void Engine::Impl::OnFailed(Operation* op) {
   if (!comm.remote && failed_runs_.Find(run_id) != nullptr) return;
   const Status why = op->status = {op->status.code(), *op->text + ": " + op->status.message()};
   // On a device the caller hears of it from the next operation on the communicator.
-  if (comm.remote || op->device != nullptr) Break(comm, why, true);
+  if (comm.remote || op->device != nullptr || op->launch == nullptr) Break(comm, why, true);
   FailRun(run_id, why);
 }
 
@@ -419,6 +428,13 @@ void Engine::Impl::FailRun(int64_t run_id, const Status& why) {
         return comm != nullptr && !comm->remote && kept.run == run;
       },
       [this](Announced announced) { Discard(announced); });
+}
+
+void Engine::Impl::DropMessages(uint64_t communicator) {
+  const auto discard = [this](Announced announced) { Discard(announced); };
+  matcher_.early().Drop([&](const Header& kept) { return kept.communicator == communicator; },
+                        discard);
+  messages_.Drop(communicator, discard);
 }
 
 void Engine::Impl::Break(Communicator& comm, const Status& why, bool tell) {
@@ -448,8 +464,7 @@ void Engine::Impl::Break(Communicator& comm, const Status& why, bool tell) {
     executor_.Fail(op, comm.lost ? Status(why.code(), *op->text + ": " + why.message()) : why);
   }
   // Afterwards: a payload that is discarded looks delivered to an operation that has not failed.
-  matcher_.early().Drop([&](const Header& kept) { return kept.communicator == comm.id; },
-                        [this](Announced announced) { Discard(announced); });
+  DropMessages(comm.id);
 }
 
 }  // namespace jaxccomp

@@ -36,7 +36,7 @@ constexpr size_t kLongestPeers = 120;
 }  // namespace
 
 std::vector<int> Engine::Impl::WaitsFor(const Operation& op) const {
-  std::vector<int> members;
+  std::vector<int> members = PartnersAwaited(op);
   if (op.comparing) {
     members.push_back(op.launch->comparison->From(op.endpoint->member,
                                                   op.endpoint->communicator->size()));
@@ -51,6 +51,7 @@ std::vector<int> Engine::Impl::WaitsFor(const Operation& op) const {
 }
 
 void Engine::Impl::Ask(const Operation& op, bool everybody) {
+  if (op.ends.used) return AskPartners(op);   // it concerns nobody else
   const Communicator& comm = *op.endpoint->communicator;
   std::vector<int> asked;
   if (everybody) {
@@ -81,7 +82,7 @@ std::string Engine::Impl::Blame(const Operation& op) const {
   for (int member : awaited) {
     if (is_absent(member)) missing.push_back(member);
   }
-  if (missing.empty()) {
+  if (missing.empty() && !op.ends.used) {
     for (int member = 0; member < comm.size(); ++member) {
       if (is_absent(member)) missing.push_back(member);
     }
@@ -96,6 +97,11 @@ std::string Engine::Impl::Blame(const Operation& op) const {
     text += " and " + std::to_string(missing.size() - kMostNames) + " more";
   }
   if (missing.empty()) text = "its own transfers";
+  if (op.ends.used) {
+    return text + (all_came ? ", which has come to its end of the message: look for one that stopped"
+                            : ", which has not come to its end of the message: look for a rank that "
+                              "stopped, or for a send or receive that is missing there");
+  }
   if (all_came) return text + ". All ranks have come to this operation: look for one that stopped";
   return text + ". They did not come to this operation: look for a rank that stopped, or that "
                 "skips it";

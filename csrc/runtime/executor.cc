@@ -31,7 +31,7 @@ void Executor::Begin(Operation* op) {
     op->trace_number = trace_.NextOperation();
   }
   op->lane_open = plan.lane_tasks;
-  op->first_lane = 0;
+  op->first_lane = {0, 1};
   op->held_bytes = op->peak_bytes = 0;
   op->open_tasks = static_cast<int64_t>(count);
   for (size_t i = 0; i < count; ++i) {
@@ -124,9 +124,24 @@ void Executor::StartSend(Operation* op, TaskId task) {
   stats.sent_bytes += header.payload_bytes;
   if (process != wire_->process()) stats.remote_bytes += header.payload_bytes;
   if (shared) stats.direct_sent_bytes += header.payload_bytes;
+  if (t.peer == op->endpoint->member) return SendCopy(op, task, header, pieces);
   ++op->in_flight;
   op->waiting[task] = 1;
   transport->Send(process, header, pieces, &op->transfers[task]);
+}
+
+void Executor::SendCopy(Operation* op, TaskId task, Header header,
+                        const std::vector<Piece>& pieces) {
+  struct Copy final : Completion {
+    std::vector<std::byte> bytes;
+    void Done(Status) override { delete this; }
+  };
+  auto* copy = new Copy;
+  copy->bytes.resize(static_cast<size_t>(header.payload_bytes));
+  Gather(pieces, copy->bytes.data());
+  const Piece piece{copy->bytes.data(), header.payload_bytes};
+  wire_->To(wire_->process())->Send(wire_->process(), header, {&piece, 1}, copy);
+  TaskDone(op, task);
 }
 
 void Executor::Arrived(Operation* op, const Header& header, std::span<const std::byte> payload,
@@ -252,8 +267,10 @@ void Executor::TaskDone(Operation* op, TaskId task) {
   }
   --op->open_tasks;
   --op->lane_open[t.lane];
-  while (op->first_lane < std::ssize(op->lane_open) && op->lane_open[op->first_lane] == 0) {
-    ++op->first_lane;
+  const int32_t series = op->plan->lane_series;
+  int32_t& first_lane = op->first_lane[t.lane % series];
+  while (first_lane < std::ssize(op->lane_open) && op->lane_open[first_lane] == 0) {
+    first_lane += series;
   }
   Unpark(op);
   CheckOver(op);

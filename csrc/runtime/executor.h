@@ -102,6 +102,8 @@ class Executor final : private Borrower {
   void MakeReady(Operation* op, TaskId task);
   void StartTask(Operation* op, TaskId task);
   void StartSend(Operation* op, TaskId task);
+  // Of a rank to itself: a copy waits for the receive, which may follow in the program.
+  void SendCopy(Operation* op, TaskId task, Header header, const std::vector<Piece>& pieces);
   void StartReceive(Operation* op, TaskId task, Arrival& arrival);
   void TaskDone(Operation* op, TaskId task);
   void Release(Operation* op, Operation::Block* block, BufferPool* pool);

@@ -69,9 +69,12 @@ bool Executor::ProvideShared(Operation* op, const PlannedTask& task) {
   const int64_t most_bytes = op->plan->code_bytes[task.dst_code];
   const auto parts = PartsOf(*op, task.sources[0]);
   if (block.buffer != nullptr || parts.empty() || parts.size() > LoanTicket::kMostPieces ||
-      op->device == nullptr || op->plan->code_peers[task.dst_code].empty()) {
+      op->device == nullptr) {
     return false;
   }
+  // What the rank sends to itself is copied by the CPU.
+  const auto& peers = op->plan->code_peers[task.dst_code];
+  if (peers.empty() || std::ranges::find(peers, op->endpoint->member) != peers.end()) return false;
   const Lies lies = HowShared(*op, task.dst_code, most_bytes);
   if (lies == Lies::kNowhere || (lies == Lies::kInOne && !task.packed && parts.size() > 1)) {
     return false;

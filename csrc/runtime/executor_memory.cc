@@ -8,7 +8,8 @@
 namespace jaxccomp {
 
 bool Executor::MayHold(const Operation& op, TaskId task, int64_t needed_bytes) const {
-  return needed_bytes == 0 || op.plan->tasks[task].lane <= op.first_lane ||
+  const int32_t lane = op.plan->tasks[task].lane;
+  return needed_bytes == 0 || lane <= op.first_lane[lane % op.plan->lane_series] ||
          op.held_bytes + needed_bytes <= op.plan->limits.early_bytes;
 }
 
@@ -41,13 +42,20 @@ bool Executor::Admit(Operation* op, TaskId task, int64_t arriving_bytes) {
 
 void Executor::Unpark(Operation* op) {
   int64_t promised_bytes = 0;
+  std::vector<Operation::Parked> still_parked;
   while (!op->parked.empty()) {
-    const auto [task, needed_bytes] = op->parked.top();
-    if (!MayHold(*op, task, promised_bytes + needed_bytes)) return;
-    promised_bytes += needed_bytes;
+    const Operation::Parked parked = op->parked.top();
+    if (MayHold(*op, parked.task, promised_bytes + parked.needed_bytes)) {
+      promised_bytes += parked.needed_bytes;
+      MakeReady(op, parked.task);
+    } else if (op->plan->lane_series == 1) {
+      return;   // those behind it are of its lane or higher ones
+    } else {
+      still_parked.push_back(parked);
+    }
     op->parked.pop();
-    MakeReady(op, task);
   }
+  for (const Operation::Parked& parked : still_parked) op->parked.push(parked);
 }
 
 bool Executor::Provide(Operation* op, Operation::Block* block, BufferPool* pool, int64_t bytes) {

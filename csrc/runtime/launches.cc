@@ -101,6 +101,11 @@ Launches::Entered Launches::Enter(const Communicator& comm,
   return entered;
 }
 
+void Launches::Forget() {
+  programs_.clear();
+  for (auto& [thread, sequence] : sequences_) sequence.launches.clear();
+}
+
 const Launches::Sequence* Launches::SequenceOf(uint64_t thread) const {
   const auto found = sequences_.find(thread);
   return found == sequences_.end() ? nullptr : &found->second;

@@ -67,6 +67,9 @@ class Launches {
   Entered Enter(const Communicator& comm, const std::shared_ptr<const Program>& program,
                 const Call& call);
 
+  // Forgets all but how far it has counted.
+  void Forget();
+
   // Whether that launch has begun here.
   bool HasBegun(const Header& header) const;
   // Null when it has not, or when it is long over.

@@ -3,12 +3,12 @@
 #include <cstring>
 #include <utility>
 
+#include "runtime/point_to_point_matching.h"
 #include "runtime/program.h"
 
 namespace jaxccomp {
 namespace {
 
-constexpr uint64_t kPointToPointSite = 0x7032;
 constexpr uint64_t kOrderedSite = 0x6f72;
 
 constexpr std::string_view kThreadAdvice =
@@ -27,18 +27,6 @@ Matcher::Posted Matcher::Post(Site& site, Endpoint& endpoint, const Call& call) 
   posted.key.member = endpoint.member;
   const OpSpec& spec = site.spec;
 
-  if (spec.PointToPoint()) {
-    // The two ends count the messages between them under each tag; nobody else takes part.
-    const bool sends = spec.collective == Collective::kSend;
-    const auto me = static_cast<uint64_t>(endpoint.member);
-    const auto peer = static_cast<uint64_t>(spec.pairs.at(0));
-    const uint64_t channel = Mix(Mix(Mix(kPointToPointSite, sends ? me : peer),
-                                     sends ? peer : me),
-                                 static_cast<uint64_t>(spec.tag));
-    posted.key.site = channel;
-    posted.key.sequence = ++endpoint.point_to_point[Mix(channel, sends)];
-    return posted;
-  }
   const bool within_process = !endpoint.communicator->remote;
   if (spec.ordered && !within_process) {
     posted.key.site = kOrderedSite;
@@ -69,20 +57,13 @@ const Arrival* Matcher::FindOtherLaunch(const Endpoint& endpoint, const Launch& 
 }
 
 bool IsOfLaunch(const Header& header) {
-  const auto collective = static_cast<Collective>(header.collective);
-  return header.site != kOrderedSite && collective != Collective::kSend &&
-         collective != Collective::kRecv;
+  return header.site != kOrderedSite && header.site != PointToPointMatching::kMessageSite &&
+         header.site != PointToPointMatching::kOperationSite;
 }
 
 bool HasComeTo(const Endpoint& endpoint, const Header& header) {
   if (header.site == kOrderedSite && endpoint.communicator->remote) {
     return header.sequence < endpoint.next_ordered;
-  }
-  const auto collective = static_cast<Collective>(header.collective);
-  const bool sent_by_sender = collective == Collective::kSend;
-  if (header.type != MessageType::kCheck && (sent_by_sender || collective == Collective::kRecv)) {
-    const auto counted = endpoint.point_to_point.find(Mix(header.site, !sent_by_sender));
-    return counted != endpoint.point_to_point.end() && header.sequence <= counted->second;
   }
   return endpoint.launches.HasBegun(header);
 }
@@ -92,19 +73,22 @@ bool ComesTooLate(const Endpoint& endpoint, const Header& header) {
          HasComeTo(endpoint, header);
 }
 
+std::string TextOf(const Header& header) { return TextOf(header.text, sizeof(header.text)); }
+
 std::string Describe(const Header& header) {
-  std::string text = TextOf(header.text, sizeof(header.text));
+  std::string text = TextOf(header);
   if (header.type == MessageType::kCheck) return text;
   return text + " (" + std::to_string(header.total_bytes) + " bytes)";
 }
 
 Status MismatchError(const Endpoint& endpoint, const std::string& mine, const Header& header) {
   const Communicator& comm = *endpoint.communicator;
+  const bool ordered = header.site == kOrderedSite;
   return {Code::kFailedPrecondition,
-          "collective mismatch in launch " + std::to_string(header.sequence) + ": " +
-              comm.MemberName(endpoint.member) + " runs " + mine + "\n  but " +
-              comm.MemberName(header.source) + " runs " + Describe(header) + "\n  " +
-              std::string(kMismatchAdvice)};
+          "collective mismatch in " + std::string(ordered ? "program order, operation " : "launch ") +
+              std::to_string(header.sequence) + ": " + comm.MemberName(endpoint.member) + " runs " +
+              mine + "\n  but " + comm.MemberName(header.source) + " runs " + Describe(header) +
+              "\n  " + std::string(ordered ? kOrderedMismatchAdvice : kMismatchAdvice)};
 }
 
 Status ThreadError(const Endpoint& endpoint, const Launch& launch, const Header& header) {

@@ -20,7 +20,7 @@ class Matcher {
     bool new_launch = false;
     bool overlaps = false;                // with another launch
   };
-  // The key of the operation that `site` runs now on that endpoint.
+  // The key of the operation, not point to point, that `site` runs now on that endpoint.
   Posted Post(Site& site, Endpoint& endpoint, const Call& call);
 
   // What came before its operation.
@@ -45,12 +45,21 @@ bool ComesTooLate(const Endpoint& endpoint, const Header& header);
 
 // "bcast(float32[4], root=0) at train.py:9 (16 bytes)".
 std::string Describe(const Header& header);
+// The same without the bytes.
+std::string TextOf(const Header& header);
 
 // What a mismatch error ends with.
 inline constexpr std::string_view kMismatchAdvice =
     "All ranks must run the same collectives with the same shapes, types, root and codec. If "
     "programs differ between ranks on purpose, use communicator.ordered(), which matches "
     "operations by program order.";
+
+// The same where operations match by program order already.
+inline constexpr std::string_view kOrderedMismatchAdvice =
+    "On a communicator in program order the n-th collective of one member belongs to the n-th of "
+    "every other, so all members must call the same collectives in the same order, with the same "
+    "shapes, types, root and codec. Only send, recv and sendrecv concern two ranks alone; for "
+    "collectives of some members use communicator.split().";
 
 // What to say when this rank runs `mine` and another sent `header`.
 Status MismatchError(const Endpoint& endpoint, const std::string& mine, const Header& header);

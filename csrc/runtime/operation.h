@@ -1,6 +1,7 @@
 // One run of one operation on one endpoint.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -22,6 +23,24 @@ namespace jaxccomp {
 
 struct AwaitedSizes;
 struct Operation;
+struct Site;
+
+// Of an operation that is messages between two ranks: which ones (point_to_point_matching.h).
+struct MessageEnds {
+  bool used = false;
+  int destination = OpSpec::kNobody;
+  uint64_t sent = 0;                // the number of the message that it sends
+  int source = OpSpec::kNobody;     // as asked for, maybe kAnySource
+  int64_t tag = 0;                  // of what it receives, as asked for, maybe kAnyTag
+  uint64_t receive_signature = 0;
+  bool status = false;              // tells who sent it
+  int from = OpSpec::kNobody;       // of the message that it takes, once there is one
+  int64_t from_tag = 0;
+  uint64_t number = 0;
+  std::shared_ptr<const Site> site; // from kAnySource: what its plan is made of, then
+
+  bool AwaitsMessage() const { return source != OpSpec::kNobody && from == OpSpec::kNobody; }
+};
 
 // Told by the transport that a task's bytes are through, or by the device that it has computed it.
 class TransferDone final : public Completion {
@@ -50,6 +69,8 @@ struct Operation {
   std::shared_ptr<const Plan> plan;
   Call call;
   Header header;                       // of its messages, but for peer, tag and size
+  MessageEnds ends;
+  bool in_program_order = false;
 
   std::vector<int32_t> open_deps;      // per task
   std::vector<uint8_t> waiting;        // per task: a receive that can start when its message
@@ -81,7 +102,7 @@ struct Operation {
   };
   std::priority_queue<Parked, std::vector<Parked>, std::greater<>> parked;
   std::vector<int32_t> lane_open;      // by lane: tasks not yet done
-  int32_t first_lane = 0;              // the lowest that has any
+  std::array<int32_t, 2> first_lane{};  // of each series of them: the lowest that has any
   int64_t held_bytes = 0;              // of temporary memory
   int64_t peak_bytes = 0;
 

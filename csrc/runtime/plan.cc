@@ -51,12 +51,15 @@ int64_t TouchedBytes(const Call& call) {
 // Dtypes that the codec does not have travel as they are.
 Status CheckDevice(const OpSpec& spec, const Codec* codec, const Call& call) {
   if (codec == nullptr) return Status::Ok();
-  for (const Tensor& t : call.inputs) {
-    if (!codec->Supports(t.dtype) || call.memory->Runs(*codec, t.dtype)) continue;
-    return {Code::kUnimplemented, spec.ToString() + ": codec '" + codec->traits().spec + "' of " +
-                                      std::string(Name(t.dtype)) + " does not run on " +
-                                      std::string(call.memory->name()) +
-                                      "; take another one, or move the tensors to the host"};
+  // What sendrecv receives may be of other dtypes than what it sends.
+  for (const auto* tensors : {&call.inputs, &call.outputs}) {
+    for (const Tensor& t : *tensors) {
+      if (!codec->Supports(t.dtype) || call.memory->Runs(*codec, t.dtype)) continue;
+      return {Code::kUnimplemented, spec.ToString() + ": codec '" + codec->traits().spec +
+                                        "' of " + std::string(Name(t.dtype)) +
+                                        " does not run on " + std::string(call.memory->name()) +
+                                        "; take another one, or move the tensors to the host"};
+    }
   }
   return Status::Ok();
 }
@@ -92,9 +95,12 @@ Result<std::shared_ptr<const Plan>> MakePlan(const Site& site, const Endpoint& e
     }
   }
   if (site.codec != nullptr) {
-    problem.coded = std::any_of(call.inputs.begin(), call.inputs.end(), [&](const Tensor& t) {
-      return site.codec->Supports(t.dtype);
-    });
+    const auto is_coded = [&](const Tensor& t) { return site.codec->Supports(t.dtype); };
+    problem.coded = std::any_of(call.inputs.begin(), call.inputs.end(), is_coded);
+    if (problem.messages.has_value()) {
+      const auto values_end = call.outputs.end() - (spec.status ? 1 : 0);
+      problem.messages->received_coded = std::any_of(call.outputs.begin(), values_end, is_coded);
+    }
   }
   Result<AlgorithmSpec> wanted = ParseAlgorithm(spec.collective, spec.algorithm);
   if (!wanted.ok()) return wanted.status();
@@ -104,7 +110,9 @@ Result<std::shared_ptr<const Plan>> MakePlan(const Site& site, const Endpoint& e
 
   auto plan = std::make_shared<Plan>();
   plan->algorithm = *algorithm;
-  plan->codec = problem.coded ? site.codec : nullptr;
+  const bool coded =
+      problem.coded || (problem.messages.has_value() && problem.messages->received_coded);
+  plan->codec = coded ? site.codec : nullptr;
   plan->reduce_op = spec.reduce_op;
   plan->on_device = call.memory != nullptr;
   plan->divisor = spec.mean ? problem.ranks : 1;
@@ -112,6 +120,7 @@ Result<std::shared_ptr<const Plan>> MakePlan(const Site& site, const Endpoint& e
   plan->streams = TouchedBytes(call) * std::ssize(endpoint.communicator->endpoints) >=
                   StreamFromBytes();
   const Schedule schedule = plan->algorithm->build(problem);
+  plan->lane_series = schedule.lane_series;
   PlanTasks(endpoint, *sides, schedule, plan.get());
   plan->limits = LimitsOf(schedule, problem.chunk_bytes);
   // As much again for packed messages.

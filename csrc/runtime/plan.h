@@ -74,6 +74,7 @@ struct Plan {
   std::vector<int32_t> code_parts;     // how many are in each; 0: not known, it is only passed on
   std::vector<std::vector<int32_t>> code_peers;   // on a device: to whom each is sent
   std::vector<int32_t> lane_tasks;     // tasks by lane
+  int32_t lane_series = 1;             // Schedule::lane_series
   MemoryLimits limits;
   std::unordered_map<uint64_t, TaskId> receives;   // by (peer, tag)
   std::vector<Part> unwritten;         // results that no task writes: set to zero, or, in a

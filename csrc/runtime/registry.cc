@@ -65,8 +65,7 @@ void Registry::Free(Communicator& communicator) {
   communicator.gpus = {};
   for (const auto& endpoint : communicator.endpoints) {
     // What is counted stays: it tells who has been here from who will not come.
-    endpoint->launches = {};
-    endpoint->program_hashes = {};
+    endpoint->launches.Forget();
     endpoint->comparisons = {};
     endpoint->recent = {};
   }

@@ -94,6 +94,41 @@ Status CheckFeedback(const OpSpec& spec, const Call& call) {
                "each operand must be of a floating type, with two results of its type and size");
 }
 
+Status CheckMember(const OpSpec& spec, int member, int ranks) {
+  if (member >= OpSpec::kNobody && member < ranks) return Status::Ok();
+  return Wrong(spec, "rank " + std::to_string(member) + " does not exist: there are " +
+                         std::to_string(ranks));
+}
+
+// What this rank sends and what it receives, of which either may be missing.
+Status FillMessages(const OpSpec& spec, const Call& call, const Sides& sides, Problem* problem) {
+  Problem::Messages& messages = problem->messages.emplace();
+  messages.destination = spec.Destination();
+  messages.source = spec.Source();
+  for (int member : {messages.destination, messages.source}) {
+    if (Status status = CheckMember(spec, member, problem->ranks); !status.ok()) return status;
+  }
+  if (spec.collective == Collective::kSend) {
+    if (call.inputs.size() == call.outputs.size() &&
+        sides.output.BlockBytes(0) == problem->block_bytes) {
+      return Status::Ok();
+    }
+    return Wrong(spec, "operand and result differ in size");
+  }
+  messages.received_bytes = sides.output.BlockBytes(0);
+  if (spec.collective == Collective::kRecv) problem->block_bytes = messages.received_bytes;
+  if (!spec.status) return Status::Ok();
+  if (call.outputs.empty() || call.outputs.back().dtype != DType::kInt32 ||
+      call.outputs.back().bytes != 2 * static_cast<int64_t>(sizeof(int32_t))) {
+    return Wrong(spec, "the last result must be int32[2], for the source and the tag");
+  }
+  const std::vector<Tensor> values(call.outputs.begin(), call.outputs.end() - 1);
+  messages.status_begin = messages.received_bytes - call.outputs.back().bytes;
+  messages.status_bytes = call.outputs.back().bytes;
+  messages.received_bytes = Layout::Whole(values).BlockBytes(0);
+  return Status::Ok();
+}
+
 }  // namespace
 
 Result<Sides> MakeSides(const OpSpec& spec, const Endpoint& endpoint, const Call& call) {
@@ -110,6 +145,11 @@ Result<Sides> MakeSides(const OpSpec& spec, const Endpoint& endpoint, const Call
   if (spec.feedback) {
     sides.first_loss = static_cast<int32_t>(call.inputs.size());
     sides.input = sides.output = Layout::Whole(call.inputs);
+    return sides;
+  }
+  if (spec.PointToPoint()) {
+    sides.input = Layout::Whole(call.inputs);
+    sides.output = Layout::Whole(call.outputs);
     return sides;
   }
   if (call.inputs.size() != call.outputs.size()) {
@@ -164,6 +204,10 @@ Result<Problem> MakeProblem(const OpSpec& spec, const Endpoint& endpoint, const 
   problem.reverse = spec.reverse;
   problem.multi_slot = true;
   problem.block_bytes = sides.input.BlockBytes(0);
+  if (spec.PointToPoint()) {
+    if (Status status = FillMessages(spec, call, sides, &problem); !status.ok()) return status;
+    return problem;
+  }
 
   if (Info(spec.collective).rooted) {
     if (spec.root < 0 || spec.root >= ranks) {
@@ -191,12 +235,7 @@ Result<Problem> MakeProblem(const OpSpec& spec, const Endpoint& endpoint, const 
   auto add_pair = [&](int64_t source, int64_t destination) {
     problem.pairs.emplace_back(static_cast<int>(source), static_cast<int>(destination));
   };
-  if (spec.PointToPoint() && spec.pairs.at(0) == rank) {
-    return Wrong(spec, "a rank does not send to itself this way; use sendrecv");
-  }
   switch (spec.collective) {
-    case Collective::kSend: add_pair(rank, spec.pairs.at(0)); break;
-    case Collective::kRecv: add_pair(spec.pairs.at(0), rank); break;
     case Collective::kSendrecv:
       add_pair(rank, spec.pairs.at(0));
       add_pair(spec.pairs.at(1), rank);
@@ -210,10 +249,7 @@ Result<Problem> MakeProblem(const OpSpec& spec, const Endpoint& endpoint, const 
   }
   for (const auto& [source, destination] : problem.pairs) {
     for (int member : {source, destination}) {
-      if (member < -1 || member >= ranks) {
-        return Wrong(spec, "rank " + std::to_string(member) + " does not exist: there are " +
-                               std::to_string(ranks));
-      }
+      if (Status status = CheckMember(spec, member, ranks); !status.ok()) return status;
     }
   }
   return problem;

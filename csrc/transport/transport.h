@@ -54,6 +54,9 @@ enum class MessageType : uint8_t {
   // Between ranks that lend each other memory of devices (runtime/loans.h):
   kLoan = 9,       // as kData, but the payload is a LoanTicket
   kReturn = 10,    // its borrower is done with a loan, or does not take it
+  // Between ranks that send each other messages:
+  kBlocked = 14,   // the answer to a probe by one who waits for the prober itself; the payload is its
+                   // Standing (runtime/standing.h)
   // Of the world, and of no communicator:
   kGone = 13,      // process `root` has failed or died; the payload says why
 };

@@ -423,21 +423,6 @@ TEST(engine_wrong_arguments) {
   }
 }
 
-TEST(engine_message_to_oneself) {
-  for (Style style : testing::kStyles) {
-    for (Collective collective : {Collective::kSend, Collective::kRecv}) {
-      Team team(style, 2);
-      OpSpec spec = SpecOf(collective, 4);
-      spec.pairs = {1};
-      spec.ordered = true;
-      Team::Program program = team.Compile(std::vector<OpSpec>{spec});
-      const Status status = Run(team, program, 1, 0, 1);
-      CHECK_EQ(status.code(), Code::kInvalidArgument);
-      Contains(status, "use sendrecv");
-    }
-  }
-}
-
 TEST(engine_wrong_tensors) {
   for (Style style : testing::kStyles) {
     Team team(style, 2);

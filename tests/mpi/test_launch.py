@@ -10,6 +10,7 @@ HERE = pathlib.Path(__file__).parent
 FILES = [
     "test_contract_mpi.py",
     "test_mpmd.py",
+    "test_messages.py",
     "test_stress_mpi.py",
     "test_reference.py",
     "test_loans_mpi.py",

@@ -27,6 +27,7 @@ bool MayCome(MessageType type) {
     case MessageType::kAbort:
     case MessageType::kPresent:
     case MessageType::kBehind:
+    case MessageType::kBlocked:
     case MessageType::kCheck:
     case MessageType::kGone: return true;
     default: return false;
