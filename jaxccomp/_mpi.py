@@ -215,7 +215,7 @@ class Meeting:
                 world.Recv(bytearray(0), status.source, _HERE)
                 missing.discard(status.source)
             time.sleep(0.01)
-        return f"ranks {sorted(missing)}" if missing else "ranks that have come only now"
+        return f"ranks {sorted(missing)}" if missing else "some"
 
 
 class _Agreement:

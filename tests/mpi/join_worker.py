@@ -145,12 +145,12 @@ def late():
         try:
             comm.init(timeout_seconds=0.5)
         except errors.InitializationError as error:
-            assert "not all" in str(error), error
+            assert "ranks [1] of all 2 have not come" in str(error), error
         else:
             raise AssertionError("init did not wait for the others")
         assert not comm.is_initialized()
     else:
-        time.sleep(1.5)
+        time.sleep(4)
     assert comm.init().size == MPI.COMM_WORLD.size
 
 

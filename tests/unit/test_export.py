@@ -1,0 +1,30 @@
+"""`jax.export` of programs with collectives (docs/sharp_bits.md)."""
+
+import importlib.util
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxccomp as jcc
+
+
+def step(x):
+    return jcc.allreduce(x, op="mean", comm=jcc.world()) + 1
+
+
+def test_export_says_why_not():
+    with pytest.raises(ValueError, match="jaxccomp_collective"):
+        jax.export.export(jax.jit(step))(jnp.ones(3))
+
+
+def test_export_when_told_to():
+    check = jax.export.DisabledSafetyCheck.custom_call("jaxccomp_collective")
+    exported = jax.export.export(jax.jit(step), disabled_checks=[check])(jnp.ones(3))
+    loaded = exported
+    if importlib.util.find_spec("flatbuffers"):  # which JAX does not require
+        loaded = jax.export.deserialize(exported.serialize())
+    np.testing.assert_array_equal(loaded.call(jnp.ones(3)), 2)
+    both = jax.jit(lambda x: loaded.call(loaded.call(x)))
+    np.testing.assert_array_equal(both(jnp.ones(3)), 3)
