@@ -228,9 +228,9 @@ def init(*, mpi: str | None = None, timeout_seconds: float | None = None) -> Com
     ``backend="nccl"`` or ``"xla"`` only. Call it after ``jax.distributed.initialize``, since it
     starts JAX's backend. A second call returns at once.
 
-    Under MPI each process keeps of each other one that runs ahead of it at most ``early_bytes`` (1 MiB)
-    and ``early_messages`` (512) of small messages, less with more than 64 processes, and 64 times
-    that in all; then the other one waits (docs/sharp_bits.md).
+    Under MPI each process keeps of each other one that runs ahead of it at most ``early_bytes``
+    (1 MiB) and ``early_messages`` (512) of small messages, less with more than 64 processes, and
+    64 times that in all; then the other one waits (docs/sharp_bits.md).
 
     Args:
       mpi: "auto" joins MPI under an MPI launcher or when the program has initialised MPI;

@@ -109,10 +109,10 @@ _TABLE = (
         "early_bytes",
         int,
         1 << 20,
-        "How many bytes of messages up to 8 KiB a process keeps for each other one that is ahead of it; "
-        "beyond them a message stays at its sender until its operation has begun here. With more than "
-        "64 processes each gets less, and all together no more. Set the same on all ranks. Read by "
-        "init().",
+        "How many bytes of messages up to 8 KiB a process keeps for each other one that is ahead "
+        "of it; beyond them a message stays at its sender until its operation has begun here. "
+        "With more than 64 processes each gets less, and all together no more. Set the same on "
+        "all ranks. Read by init().",
         minimum=0,
     ),
     Option(

@@ -1,4 +1,4 @@
-"""2 ranks, `run_ahead_worker.py OPERATION COUNT`: one side sends without waiting, the other is slow."""
+"""2 ranks, `run_ahead_worker.py OPERATION COUNT`: one side never waits, the other is slow."""
 
 import sys
 import time
@@ -29,9 +29,11 @@ def main(operation, count):
             "bcast": lambda x: jcc.bcast(x, root=0),
             "reduce": lambda x: jcc.reduce(x, root=0),
             "scatter": lambda x: jcc.scatter(jnp.stack([x, x + 0.5]), root=0),
-            "send": lambda x: (jcc.send(x, dest=1, comm=ordered), x)[1]
-            if first
-            else jcc.recv(x, source=0, comm=ordered),
+            "send": lambda x: (
+                (jcc.send(x, dest=1, comm=ordered), x)[1]
+                if first
+                else jcc.recv(x, source=0, comm=ordered)
+            ),
         }[operation]
     )
     slow = first == (operation == "reduce")

@@ -1,4 +1,4 @@
-"""A rank that runs ahead of a slow one: bounded memory, and a cost that does not depend on the lead."""
+"""A rank that runs ahead of a slow one: bounded memory, and the same cost whatever the lead."""
 
 import pathlib
 

@@ -9,8 +9,8 @@ HANDLE, LAST = ctypes.c_uint64, 2**64 - 1
 
 # Largest piece of one MPI call, and how many tags payloads take turns with: the transport's own,
 # pieces so small that everything is split, and so few tags that they run out. Then how much credit
-# ranks have as if on different hosts; -1: they are on one. Then the credit of small messages, down to
-# none, which makes each of them a rendezvous.
+# ranks have as if on different hosts; -1: they are on one. Then the credit of small messages, down
+# to none, which makes each of them a rendezvous.
 PIECES_AND_TAGS = [(1 << 30, 8192), (10241, 8192), (1 << 30, 8), (10241, 1)]
 CREDITS = (-1, 0, 64 << 10, 2 << 20)
 SMALL = (512, 0, 1, 40)
@@ -31,9 +31,7 @@ def main(library):
         comm.Set_errhandler(MPI.ERRORS_RETURN)
         handle = HANDLE(MPI._handleof(comm) & LAST)
         pieces = ctypes.c_int64(unit_bytes), ctypes.c_uint32(tags)
-        failed += check(
-            handle, byte, *pieces, ctypes.c_int64(credit), ctypes.c_int64(small), 0
-        )
+        failed += check(handle, byte, *pieces, ctypes.c_int64(credit), ctypes.c_int64(small), 0)
         MPI.COMM_WORLD.Barrier()
     return failed
 
