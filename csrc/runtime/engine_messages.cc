@@ -238,7 +238,7 @@ void Engine::Impl::OnBehind(const Header& header) {
   if (before == 0 || before == now) return;
   // The two ends of a message wait for each other alone. In a collective, whoever has not come may be
   // the one that all others wait for, one after the other.
-  if (!IsOfLaunch(header)) {
+  if (op->ends.used) {
     const std::vector<int> awaited = WaitsFor(*op);
     if (std::find(awaited.begin(), awaited.end(), header.source) == awaited.end()) return;
   }

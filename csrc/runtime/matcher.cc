@@ -119,7 +119,7 @@ Status SkippedError(const Endpoint& endpoint, const Launch& launch, const Header
   if (launch.skipped != Header::kUnknownSkipped) {
     text += "before launch " + std::to_string(launch.number) + " on '" + comm.name + "', " +
             count(launch.skipped) + " of it on " + comm.MemberName(endpoint.member) + " and " +
-            count(header.skipped) + " on " + comm.MemberName(header.source) +
+            count(header.skipped) + " of it on " + comm.MemberName(header.source) +
             " ended before they came to any of its collectives";
   } else {
     text += comm.MemberName(endpoint.member) + " and " + comm.MemberName(header.source) +

@@ -127,7 +127,7 @@ Header HeaderOf(const OpSpec& spec, const std::string& text) {
   h.reduce_op = static_cast<uint8_t>(spec.reduce_op);
   h.signature = spec.Signature();
   h.root = static_cast<int32_t>(spec.root);
-  CopyText(text, h.text);
+  CopyText(spec.program.empty() ? text : text + " in " + spec.program, h.text);
   return h;
 }
 

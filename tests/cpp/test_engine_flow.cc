@@ -61,7 +61,9 @@ TEST(engine_root_that_runs_ahead) {
       const int ranks = 3, launches = 150;
       Team team(Style::kProcesses, ranks);
       team.hub().early_messages = credit;
-      Team::Program program = team.Compile(std::vector<OpSpec>{SpecOf(collective, kCount, 0)});
+      OpSpec spec = SpecOf(collective, kCount, 0);
+      spec.ordered = true;   // launches do not overlap, operations in program order may
+      Team::Program program = team.Compile(std::vector<OpSpec>{spec});
       team.OnRanks([&](int rank) {
         // Those that only send start everything at once; who receives waits for each, and a little longer.
         const bool waits = (rank == 0) == (collective == Collective::kReduce);
@@ -93,7 +95,9 @@ TEST(engine_backlog_of_one_communicator_is_in_nobodys_way) {
     const int ranks = 3;
     Team team(Style::kProcesses, ranks);
     team.hub().early_messages = credit;
-    OpSpec first = SpecOf(Collective::kBcast, kCount, 0), second = first;
+    OpSpec first = SpecOf(Collective::kBcast, kCount, 0);
+    first.ordered = true;
+    OpSpec second = first;
     first.communicator = "first";
     second.communicator = "second";
     for (int rank = 0; rank < ranks; ++rank) {
@@ -203,8 +207,9 @@ TEST(engine_slow_rank_that_goes_on_is_waited_for) {
       Team team(style, ranks);
       if (style == Style::kProcesses) team.hub().early_messages = 1;
       team.SetOption("timeout_seconds", "1.2");
-      Team::Program program = team.Compile(
-          std::vector<OpSpec>{SpecOf(collective, kCount, collective == Collective::kBcast ? 0 : -1)});
+      OpSpec spec = SpecOf(collective, kCount, collective == Collective::kBcast ? 0 : -1);
+      spec.ordered = true;   // launches do not overlap, operations in program order may
+      Team::Program program = team.Compile(std::vector<OpSpec>{spec});
       team.OnRanks([&](int rank) {
         std::deque<Visit> visits;
         for (int launch = 1; launch <= launches; ++launch) {
@@ -225,8 +230,9 @@ TEST(engine_slow_rank_that_stops_is_reported) {
     const int ranks = 3, launches = 12, comes_to = 6;
     Team team(style, ranks);
     team.SetOption("timeout_seconds", "1.2");
-    Team::Program program =
-        team.Compile(std::vector<OpSpec>{SpecOf(Collective::kAllreduce, kCount)});
+    OpSpec spec = SpecOf(Collective::kAllreduce, kCount);
+    spec.ordered = true;
+    Team::Program program = team.Compile(std::vector<OpSpec>{spec});
     std::atomic<std::chrono::steady_clock::time_point> stopped{};
     team.OnRanks([&](int rank) {
       std::deque<Visit> visits;

@@ -213,10 +213,10 @@ TEST(launches_that_overlap) {
   Enter(team, program, 0, 0, 3, 1, &visits[1]);
   for (Visit& visit : visits) {
     const Status status = visit.pending.Get();
-    Contains(status, "several threads");
+    Contains(status, "everal threads");
     Contains(status, "duplicate");
   }
-  Contains(Run(team, program, 1, 0, 2, 1), "several threads");
+  Contains(Run(team, program, 1, 0, 2, 1), "everal threads");
 }
 
 TEST(launches_of_several_threads) {
