@@ -382,7 +382,8 @@ def _is_free(value: Any) -> bool:
 def after_loading(call: Callable[[str], object]) -> None:
     """Has ``call`` called whenever this process has loaded an executable that was serialised.
 
-    It gets the program's name, as `program_name` does; empty when that is not known. JAX tells of compilations (``jax.monitoring``), and of no others.
+    It gets the program's name, as `program_name` does; empty when that is not known. JAX tells of
+    compilations (``jax.monitoring``), and of no others.
     """
     unpickler = serialize_executable._JaxPjrtUnpickler
     load = unpickler.persistent_load

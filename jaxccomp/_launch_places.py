@@ -31,9 +31,9 @@ def step(number: int) -> None:
     """Says which step of the program comes next, for the option ``check_launches``.
 
     With that option on, launches of programs with collectives must carry the same number on all
-    ranks, or all get an error that names both. It tells apart what the engine cannot see: a rank that
-    leaves out one of many equal launches, in a ``while`` loop or over batches without a number.
-    Without the option it does nothing.
+    ranks, or all get an error that names both. It tells apart what the engine cannot see: a rank
+    that leaves out one of many equal launches, in a ``while`` loop or over batches without a
+    number. Without the option it does nothing.
 
     Args:
       number: any integer, the same on all ranks at the same step.

@@ -12,8 +12,8 @@ _FOREIGN = "Dummy-"  # threads that Python has not started, such as XLA's
 def current() -> str:
     """The calling thread's name; empty for the main thread, "?" for one that Python did not start.
 
-    It is the same on all ranks where these start the same threads. The workers of a pool share one, as
-    it is chance which of them gets a task.
+    It is the same on all ranks where these start the same threads. The workers of a pool share one,
+    as it is chance which of them gets a task.
     """
     thread = threading.current_thread()
     if thread is threading.main_thread():

@@ -1,7 +1,7 @@
 """Programs whose launches come apart between ranks: `mpiexec -n 2 python launches_worker.py CASE`.
 
-Each prints "right" where all values were right, or the error that it was told; a wrong value ends it
-with exit status 1.
+Each prints "right" where all values were right, or the error that it was told; a wrong value ends
+it with exit status 1.
 """
 
 import sys
@@ -75,7 +75,7 @@ def threads_that_compile(rank):
     def local():
         i = 0
         while not stop.is_set():
-            jax.jit(lambda x: x * 2 + i + rank)(1.0)
+            jax.jit(lambda x, i=i: x * 2 + i + rank)(1.0)
             i += 1
 
     compiled = {}
@@ -143,7 +143,7 @@ def _raises_in_callback(first):
 
 
 def callback_before(rank, first=2):
-    """A callback raises on one rank before the program's only collective, and the program goes on."""
+    """A callback raises on one rank before the only collective, and the program goes on."""
     callback = _raises_in_callback(first)
     step = jax.jit(lambda x: jcc.allreduce(callback(x)))
     for k in range(STEPS):
@@ -192,7 +192,7 @@ def left_out_of_steps(rank):
 
 
 def uneven_batches(rank):
-    """A rank compiles once more, for the rest of its data: that is no difference between programs."""
+    """A rank compiles once more, for the rest of its data: that is no other program."""
     step = jax.jit(lambda batch: jcc.allreduce(batch.sum()))
     for k in range(3 * STEPS):
         batch = jnp.full(3 if rank == 1 and k % 4 == 3 else 6, float(k))
@@ -201,9 +201,7 @@ def uneven_batches(rank):
 
 def collectives_in_branches(rank):
     """Launches in which a condition leaves the collectives out, on all ranks alike."""
-    step = jax.jit(
-        lambda k, x: jax.lax.cond(k % 3 == 0, lambda: jcc.allreduce(x), lambda: x * 0)
-    )
+    step = jax.jit(lambda k, x: jax.lax.cond(k % 3 == 0, lambda: jcc.allreduce(x), lambda: x * 0))
     for k in range(3 * STEPS):
         expect(step(k, jnp.float32(k)), 2 * k if k % 3 == 0 else 0)
 
