@@ -38,6 +38,11 @@ class BoundTransport final : public Transport {
     const Binding gpu(device_);
     inner_->Discard(announced);
   }
+  bool Withdraw(Completion* done) override {
+    const Binding gpu(device_);
+    return inner_->Withdraw(done);
+  }
+  void Freeze(const Status& why) override { inner_->Freeze(why); }
   bool Poll() override {
     const Binding gpu(device_);
     return inner_->Poll();

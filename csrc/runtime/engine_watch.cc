@@ -136,7 +136,7 @@ void Engine::Impl::EndStrandedRuns(Clock::time_point now) {
 
 void Engine::Impl::CheckTimes(Clock::time_point now) {
   if (callback_failure_.has_value()) EndStrandedRuns(now);
-  std::vector<MatchKey> quiet, late;  // what is done about them may end operations
+  std::vector<MatchKey> quiet, late, stuck;  // what is done about them may end operations
   const auto most = std::chrono::duration_cast<Clock::duration>(
       duration<double>(kRollCallAt * options_.timeout_seconds));
   const auto least = std::min<Clock::duration>(kAsksAfter, most);
@@ -148,8 +148,7 @@ void Engine::Impl::CheckTimes(Clock::time_point now) {
       // device touches none of them.
       const auto grace = op->device != nullptr ? std::chrono::seconds(0) : kFailureGrace;
       if (op->on_done != nullptr && op->computing == 0 && now - op->failed_at > grace) {
-        workers_.Run([done = std::move(op->on_done), status = op->status] { done(status); });
-        op->on_done = nullptr;
+        stuck.push_back(key);
       }
       continue;
     }
@@ -164,6 +163,18 @@ void Engine::Impl::CheckTimes(Clock::time_point now) {
       quiet.push_back(key);
     }
     if (seconds > options_.timeout_seconds) late.push_back(key);
+  }
+  for (const MatchKey& key : stuck) {
+    auto found = operations_.find(key);
+    if (found == operations_.end()) continue;
+    // What comes late must not be written into memory that is given back.
+    if (found->second->device == nullptr) executor_.WithdrawReceives(found->second.get());
+    found = operations_.find(key);
+    if (found == operations_.end()) continue;  // that has ended it
+    Operation* const op = found->second.get();
+    if (!op->failed || op->on_done == nullptr) continue;
+    workers_.Run([done = std::move(op->on_done), status = op->status] { done(status); });
+    op->on_done = nullptr;
   }
   for (const MatchKey& key : quiet) {
     const auto found = operations_.find(key);

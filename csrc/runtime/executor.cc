@@ -307,6 +307,25 @@ void Executor::Fail(Operation* op, Status status) {
   CheckOver(op);
 }
 
+void Executor::WithdrawReceives(Operation* op) {
+  const std::vector<PlannedTask>& tasks = op->plan->tasks;
+  // By index, and held open: each may end the operation.
+  ++op->in_flight;
+  for (size_t i = 0; i < tasks.size() && i < op->transfers.size(); ++i) {
+    if (tasks[i].kind != TaskKind::kRecv) continue;
+    const int process = op->endpoint->communicator->processes[tasks[i].peer];
+    Transport* const transport = wire_->To(process);
+    if (transport == nullptr || transport->Withdraw(&op->transfers[i])) continue;
+    transport->Freeze({Code::kUnavailable,
+                       *op->text + " has failed while MPI received a message of process " +
+                           std::to_string(process) +
+                           " into its memory, which cannot be taken back from MPI: this process "
+                           "exchanges no more messages. Start the program again"});
+  }
+  --op->in_flight;
+  CheckOver(op);
+}
+
 void Executor::CheckOver(Operation* op) {
   if (op->over || (op->device != nullptr && !IsSettled(op))) return;
   if (op->in_flight > 0 || (!op->failed && op->open_tasks > 0)) return;

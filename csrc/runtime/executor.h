@@ -63,6 +63,9 @@ class Executor final : private Borrower {
   // What the device did for the operation as a whole.
   void WholeDone(Operation* op, Status status);
   void Fail(Operation* op, Status status);
+  // Has what is under way into the memory of an operation that has failed end. Where MPI may write there all
+  // the same, all traffic with other processes ends.
+  void WithdrawReceives(Operation* op);
 
   // Starts what is ready; runs at most one large computation, giving up `lock` meanwhile. True
   // when anything was done.

@@ -141,6 +141,15 @@ class Transport {
   // Done with an announced payload without pulling it: read in place, or wanted by nobody
   // (after an error). Its sender completes.
   virtual void Discard(Announced announced) = 0;
+  // An operation has failed and gives its memory back. What was pulled into it for `done` ends now, with an
+  // error, and the rest of the payload goes elsewhere and is dropped. False where that cannot be, since
+  // something may still write into that memory. A completion that nothing is under way for: true.
+  virtual bool Withdraw(Completion* done) {
+    static_cast<void>(done);
+    return true;
+  }
+  // Ends everything with `why`, for good, so that nothing is written into memory that is given back.
+  virtual void Freeze(const Status& why) { static_cast<void>(why); }
   // Advances everything; true when anything happened.
   virtual bool Poll() = 0;
   // Whether Poll must be called for something to happen.

@@ -69,6 +69,7 @@ bool MpiLibrary::Resolve(void* object) {
       Find(object, "MPI_Isend", &isend_) && Find(object, "MPI_Irecv", &irecv_) &&
       Find(object, "MPI_Test", &test_) && Find(object, "MPI_Ibarrier", &ibarrier_) &&
       Find(object, "MPI_Cancel", &cancel_) &&
+      Find(object, "MPI_Test_cancelled", &test_cancelled_) &&
       Find(object, "MPI_Request_free", &request_free_) &&
       Find(object, "MPI_Comm_rank", &comm_rank_) && Find(object, "MPI_Comm_size", &comm_size_) &&
       Find(object, "MPI_Initialized", &initialized_) &&

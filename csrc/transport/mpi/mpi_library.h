@@ -47,6 +47,12 @@ class MpiLibrary {
   int Test(MpiHandle* request, int* completed) const {
     return test_(request, completed, status_ignore_);
   }
+  // As Test; also whether a request that is completed was cancelled.
+  int TestCancelled(MpiHandle* request, int* completed, int* cancelled) const {
+    alignas(8) unsigned char status[kMostStatusBytes];
+    const int error = test_(request, completed, status);
+    return error != 0 || *completed == 0 ? error : test_cancelled_(status, cancelled);
+  }
   int Ibarrier(MpiHandle comm, MpiHandle* request) const { return ibarrier_(comm, request); }
   int Cancel(MpiHandle* request) const { return cancel_(request); }
   int RequestFree(MpiHandle* request) const { return request_free_(request); }
@@ -62,6 +68,9 @@ class MpiLibrary {
   int any_source() const { return family_ == MpiFamily::kMpich ? -2 : -1; }
 
  private:
+  // Of an MPI_Status, whose contents are MPI's own: 20 to 32 bytes in the MPIs that there are.
+  static constexpr int kMostStatusBytes = 256;
+
   MpiLibrary() = default;
   // Fills this from the object behind a dlopen handle; false when it offers no MPI.
   bool Resolve(void* object);
@@ -74,6 +83,7 @@ class MpiLibrary {
   int (*isend_)(const void*, int, MpiHandle, int, int, MpiHandle, MpiHandle*) = nullptr;
   int (*irecv_)(void*, int, MpiHandle, int, int, MpiHandle, MpiHandle*) = nullptr;
   int (*test_)(MpiHandle*, int*, void*) = nullptr;
+  int (*test_cancelled_)(const void*, int*) = nullptr;
   int (*ibarrier_)(MpiHandle, MpiHandle*) = nullptr;
   int (*cancel_)(MpiHandle*) = nullptr;
   int (*request_free_)(MpiHandle*) = nullptr;

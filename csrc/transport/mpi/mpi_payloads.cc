@@ -47,7 +47,11 @@ void MpiTransport::StartUnits(std::shared_ptr<Transfer> transfer, bool on_reques
       continue;
     }
     ++transfer->units_open;
-    units_[receives].push_back({.request = request, .transfer = transfer});
+    units_[receives].push_back({.request = request,
+                                .transfer = transfer,
+                                .data = data + begin,
+                                .bytes = unit_bytes,
+                                .tag = tag});
   }
   FinishUnit(transfer.get(), std::move(status));
 }

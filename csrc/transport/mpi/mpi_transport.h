@@ -122,6 +122,9 @@ class MpiTransport final : public Transport {
   void Pull(Announced announced, std::span<const Piece> into, Completion* done) override;
   std::span<const Piece> InPlace(Announced announced) const override;
   void Discard(Announced announced) override;
+  bool Withdraw(Completion* done) override;
+  // MPI moves payloads only while it is called here, so it is not called any more.
+  void Freeze(const Status& why) override;
   bool Poll() override;
   bool NeedsPolling() const override { return true; }
   void Keep(int process, int64_t bytes) override;
@@ -167,6 +170,7 @@ class MpiTransport final : public Transport {
     Buffer staging;              // the whole payload, where the caller's memory is in several
                                  // pieces or not known yet
     std::vector<Piece> scatter;  // where a staged receive belongs
+    Buffer kept;                 // where what has been withdrawn is received
     int64_t early_bytes = 0;     // of a receive that began before it was pulled
     bool awaits_pull = false;
 
@@ -175,6 +179,9 @@ class MpiTransport final : public Transport {
   struct Unit {
     MpiHandle request = 0;
     std::shared_ptr<Transfer> transfer;
+    std::byte* data = nullptr;
+    int bytes = 0;
+    int tag = 0;
   };
   // An announced payload that has not been pulled, or whose pull waits its turn.
   struct Incoming {
@@ -246,6 +253,11 @@ class MpiTransport final : public Transport {
   void StartReceives(int process, bool on_request, uint32_t first);
   void StartReceive(int process, bool on_request, uint32_t number, Incoming incoming);
   void Finish(Transfer* transfer);
+  // Has what was to be received into the caller's memory received into other memory. False when MPI has
+  // begun with it.
+  bool ReceiveElsewhere(const std::shared_ptr<Transfer>& transfer);
+  // True when it was not received and will not be.
+  bool CancelReceive(Unit* unit);
 
   // Credit of this process with another one grows when that gives it back, and the other's
   // with this one when it sends and when this one gives it back. False: more than there can be.

@@ -1,0 +1,61 @@
+"""A payload that comes after its operation has failed, on 2 ranks.
+
+Rank 0 is stopped in the middle of a long broadcast, and goes on after the deadline of rank 1. That
+one has been given its memory back by then, and uses it for other values.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import jaxccomp as jcc
+
+VALUES = 32 << 20  # 128 MiB
+STOPPED_SECONDS = 7  # of which the deadline and what follows it are not half
+
+
+def main(milliseconds):
+    world = jcc.init()
+    step = jax.jit(lambda x: jcc.bcast(x, root=0))
+    jax.block_until_ready(step(jnp.ones(VALUES)))
+    if world.rank == 0:
+        # Another process stops this one and lets it go on, as it cannot itself.
+        pid = os.getpid()
+        subprocess.Popen(
+            [
+                "sh",
+                "-c",
+                f"sleep {milliseconds / 1000}; kill -STOP {pid}; "
+                f"sleep {STOPPED_SECONDS}; kill -CONT {pid}",
+            ]
+        )
+    begun = time.monotonic()
+    told = ""
+    try:
+        # Again and again, so that it is stopped in the middle of one.
+        while time.monotonic() - begun < milliseconds / 1000 + 2:
+            jax.block_until_ready(step(jnp.full(VALUES, float(world.rank))))
+    except Exception as error:
+        told = str(error)
+    seconds = time.monotonic() - begun
+    if world.rank == 1:
+        assert told and seconds < milliseconds / 1000 + 6, (seconds, told)
+        # The memory of the result is free: these lie there.
+        mine = [np.full(VALUES, 7.0, np.float32) for _ in range(4)]
+        time.sleep(max(0.0, begun + milliseconds / 1000 + STOPPED_SECONDS + 3 - time.monotonic()))
+        assert all((each == 7.0).all() for each in mine), "a late payload was written there"
+    print(f"rank {world.rank}: right, and was told after {seconds:.1f} s: {told[:300]}", flush=True)
+
+
+if __name__ == "__main__":
+    # Whatever waits at the end of a program is not what this is about, so there is no end in order.
+    signal.alarm(60)
+    main(float(sys.argv[1]))
+    time.sleep(STOPPED_SECONDS)
+    os._exit(0)
