@@ -264,6 +264,17 @@ def _backend(backend: str) -> str:
     return config.get("backend") if backend == "auto" else backend
 
 
+def has_algorithm(collective: str, algorithm: str) -> bool:
+    """Whether an algorithm, with the options that it is given, is one of that collective."""
+    if algorithm == "auto":
+        return True
+    try:
+        _engine.load().check_algorithm(collective, algorithm)
+    except ValueError:
+        return False
+    return True
+
+
 def _checked_by_engine(collective: str, algorithm: str) -> str:
     """An algorithm that exists, once the engine has found its options right."""
     try:

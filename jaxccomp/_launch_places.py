@@ -12,6 +12,7 @@ import os
 import sys
 import threading
 import types
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -24,16 +25,18 @@ _STDLIB = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
 # Numbers and names tell iterations apart; arrays and objects may be each rank's own.
 _COMPARED = (int, str)
 
-_step: int | None = None
+# By thread: each has a loop of its own.
+_steps: weakref.WeakKeyDictionary[threading.Thread, int] = weakref.WeakKeyDictionary()
 
 
 def step(number: int) -> None:
-    """Says which step of the program comes next, for the option ``check_launches``.
+    """Says which step comes next in this thread of the program, for the option ``check_launches``.
 
     With that option on, launches of programs with collectives must carry the same number on all
     ranks, or all get an error that names both. It tells apart what the engine cannot see: a rank
     that leaves out one of many equal launches, in a ``while`` loop or over batches without a
-    number. Without the option it does nothing.
+    number. So do operations and messages on an ordered communicator. Without the option it does
+    nothing.
 
     Args:
       number: any integer, the same on all ranks at the same step.
@@ -43,8 +46,7 @@ def step(number: int) -> None:
       >>> for number in range(3):
       ...     jaxccomp.step(number)
     """
-    global _step
-    _step = int(number)
+    _steps[threading.current_thread()] = int(number)
 
 
 def current() -> str:
@@ -55,12 +57,13 @@ def current() -> str:
     """
     frames = sys._current_frames()
     ident = threading.get_ident()
-    known = {thread.ident for thread in threading.enumerate()}
-    main = threading.main_thread().ident
-    frame = frames.get(ident if ident in known and _has_user_frame(frames.get(ident)) else main)
-    places = [_place(each) for each in _user_frames(frame)]
-    if _step is not None:
-        places.insert(0, f"step {_step}")
+    known = {thread.ident: thread for thread in threading.enumerate()}
+    launcher = known.get(ident)
+    if launcher is None or not _has_user_frame(frames.get(ident)):
+        launcher = threading.main_thread()
+    places = [_place(each) for each in _user_frames(frames.get(launcher.ident))]
+    if (number := _steps.get(launcher)) is not None:
+        places.insert(0, f"step {number}")
     return " < ".join(places)
 
 

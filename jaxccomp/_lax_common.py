@@ -62,7 +62,8 @@ def blocks(name: str, x: Any, dimension: int, size: int, tiled: bool) -> Any:
 
 def merge(x: Any, dimension: int) -> Any:
     """``x`` with a dimension and the next one as one."""
-    return x.reshape(*x.shape[:dimension], -1, *x.shape[dimension + 2 :])
+    merged = x.shape[dimension] * x.shape[dimension + 1]
+    return x.reshape(*x.shape[:dimension], merged, *x.shape[dimension + 2 :])
 
 
 def rank_of(rank: int, size: int) -> int:

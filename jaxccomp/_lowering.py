@@ -101,10 +101,15 @@ def _attributes(call: Call, devices: Sequence[int]) -> dict[str, Any]:
         "recv_tag": call.recv_tag,
         "status": int(call.status),
         "reverse": int(call.reverse),
-        "ordered": int(call.ordered),
+        # 2: in the order of each Python thread, where the communicator itself has none.
+        "ordered": (2 - _in_program_order(call.comm)) if call.ordered else 0,
         "referenced": int(call.referenced),
         "feedback": int(call.feedback),
     }
+
+
+def _in_program_order(comm: Communicator | None) -> bool:
+    return comm is not None and comm.order == "program"
 
 
 def _platform_of_engine(ctx: Any, call: Call) -> Platform | None:

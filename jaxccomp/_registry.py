@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 
-from jaxccomp import _compat, _engine, _platforms
+from jaxccomp import _compat, _engine, _platforms, _threads
 from jaxccomp._platforms import Platform
 
 # By who moves the values: the FFI target, and the type of what XLA keeps for a call site.
@@ -65,4 +65,4 @@ def register() -> None:
 
 def _close_program(core: Any, event: str, fun_name: str = "") -> None:
     if event == _COMPILED:
-        core.close_program(fun_name)
+        core.close_program(fun_name, _threads.current())

@@ -15,6 +15,7 @@ import numpy as np
 from jax import lax
 
 from jaxccomp import _compat, _stacked
+from jaxccomp._arguments import has_algorithm
 from jaxccomp._call import Call, rows, split_likes, with_likes
 
 Array = Any
@@ -24,7 +25,10 @@ Cotangents = Sequence[Array]
 def _bind(call: Call, values: Cotangents, **changes: Any) -> list[Array]:
     from jaxccomp._primitive import bind  # the table there names the functions here
 
-    return bind(call.of_cotangents().replace(invariant=False, **changes), values)
+    back = call.of_cotangents().replace(invariant=False, **changes)
+    if not has_algorithm(back.collective, back.algorithm):
+        back = back.replace(algorithm="auto")  # it was chosen for the other one
+    return bind(back, values)
 
 
 def to(collective: str) -> Callable[[Call, Cotangents], list[Array]]:

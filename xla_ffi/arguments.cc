@@ -112,7 +112,9 @@ Result<OpSpec> SpecFromAttributes(const ffi::Dictionary& attributes) {
   spec.recv_tag = Get<int64_t>(attributes, "recv_tag", &missing);
   spec.site = Get<int64_t>(attributes, "site", &missing);
   spec.reverse = Get<int64_t>(attributes, "reverse", &missing) != 0;
-  spec.ordered = Get<int64_t>(attributes, "ordered", &missing) != 0;
+  const auto ordered = Get<int64_t>(attributes, "ordered", &missing);
+  spec.ordered = ordered != 0;
+  spec.by_thread = ordered == 2;
   spec.referenced = Get<int64_t>(attributes, "referenced", &missing) != 0;
   spec.feedback = Get<int64_t>(attributes, "feedback", &missing) != 0;
   spec.status = Get<int64_t>(attributes, "status", &missing) != 0;

@@ -188,6 +188,9 @@ PYBIND11_MODULE(_core, m) {
     Check(Engine::Get().AddCommunicator(name, std::move(processes)));
   }, py::arg("name"), py::arg("processes"));
   m.def("close_program", [](const std::string& name) { CloseProgram(name); }, py::arg("name"));
+  m.def("close_program",
+        [](const std::string& name, const std::string& thread) { CloseProgram(name, thread); },
+        py::arg("name"), py::arg("thread"));
   m.def("free_communicator", [](const std::string& name) {
     if (Engine::Find() != nullptr) Check(Engine::Find()->FreeCommunicator(name));
   }, py::arg("name"));

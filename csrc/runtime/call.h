@@ -38,6 +38,7 @@ struct OpSpec {
   int64_t site = 0;               // place of the call in its program's text
   bool reverse = false;
   bool ordered = false;           // matched by its place in program order
+  bool by_thread = false;         // in the order of its own Python thread
   bool referenced = false;        // the difference to Call::refs travels
   bool feedback = false;          // a second result for each operand: what the codec lost
   bool status = false;            // of a receive: an int32[2] follows the results, source and tag

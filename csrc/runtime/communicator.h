@@ -25,7 +25,8 @@ struct Endpoint {
   // By program hash: what has been compared with the other members, or is being compared.
   std::unordered_map<uint64_t, std::shared_ptr<Comparison>> comparisons;
   RecentOperations recent;
-  uint64_t next_ordered = 1;         // operations in program order
+  // Operations in program order so far, by MatchKey::thread.
+  std::unordered_map<uint64_t, uint64_t> ordered_counts;
 };
 
 struct Communicator {

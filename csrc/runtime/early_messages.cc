@@ -75,4 +75,14 @@ const Arrival* EarlyMessages::FindOfLaunch(
   return nullptr;
 }
 
+const Header* EarlyMessages::FindFrom(uint64_t communicator, int member, int source) const {
+  for (const auto& [key, arrivals] : kept_) {
+    if (key.communicator != communicator || key.member != member) continue;
+    for (const Arrival& arrival : arrivals) {
+      if (arrival.header.source == source) return &arrival.header;
+    }
+  }
+  return nullptr;
+}
+
 }  // namespace jaxccomp

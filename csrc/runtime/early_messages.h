@@ -30,6 +30,8 @@ class EarlyMessages {
   // when there is none.
   const Arrival* FindOfLaunch(const MatchKey& launch,
                               const std::function<bool(const Header&)>& differs) const;
+  // One that `source` has sent to `member`; null when there is none.
+  const Header* FindFrom(uint64_t communicator, int member, int source) const;
   bool empty() const { return kept_.empty(); }
 
  private:

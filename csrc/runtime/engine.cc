@@ -198,6 +198,7 @@ void Engine::Impl::FillHeader(Operation* op, const Site& site) const {
   h = site.header;
   if (!op->call.inputs.empty()) h.dtype = static_cast<uint8_t>(op->call.inputs[0].dtype);
   h.communicator = op->key.communicator;
+  h.thread = op->key.thread;
   h.sequence = op->key.sequence;
   h.site = op->key.site;
   h.iteration = op->key.iteration;
@@ -205,6 +206,8 @@ void Engine::Impl::FillHeader(Operation* op, const Site& site) const {
     op->launch->Describe(&h);
     if (!options_.check_programs) h.program_hash = 0;
     if (h.place != 0) CopyText(op->launch->place, h.text);
+  } else {
+    h.place = StepOf(op->call.place);
   }
   h.source = op->endpoint->member;
   h.source_process = wire_.process();

@@ -27,6 +27,7 @@ namespace jaxccomp {
 // A collective that was compiled into a program; see program.h.
 Result<std::unique_ptr<Site>> MakeSite(OpSpec spec);
 void CloseProgram(std::string_view name);
+void CloseProgram(std::string_view name, const std::string& thread);
 
 class Engine {
  public:

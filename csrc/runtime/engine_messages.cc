@@ -94,6 +94,10 @@ void Engine::Impl::OnMessage(const Header& header, std::span<const std::byte> pa
     Discard(announced);
     return executor_.Fail(op, MismatchError(*op->endpoint, *op->text, header));
   }
+  if (here && IsOfAnotherStep(*op, header)) {
+    Discard(announced);
+    return executor_.Fail(op, StepError(*op, header));
+  }
   if (header.type == MessageType::kProbe) {
     if (endpoint == nullptr) return;
     if (endpoint->launches.HasLeft(header)) return Break(*comm, LeftError(*endpoint, header), true);

@@ -90,6 +90,10 @@ void Engine::Impl::GiveMessage(const MatchKey& receiver, const Header& header,
     executor_.Fail(op, MessageMismatch(*op, header));
     return Discard(announced);   // afterwards: it looks delivered to its sender
   }
+  if (IsOfAnotherStep(*op, header)) {
+    executor_.Fail(op, StepError(*op, header));
+    return Discard(announced);
+  }
   if (op->ends.AwaitsMessage()) {
     TakeMessage(op, header);
     // What fails there is over, and may be another operation by now.

@@ -18,6 +18,11 @@ using std::chrono::milliseconds;
 
 // How long after an operation messages of it may be under way still.
 constexpr auto kAttentive = milliseconds(20);
+// How often an idle process looks for messages: the longer nothing came the less often, so that it
+// costs nearly nothing, and yet nobody who needs it waits long.
+constexpr auto kShortestPause = microseconds(10'000);
+constexpr auto kLongestPause = microseconds(50'000);
+constexpr int kPausesPerQuietTime = 100;
 // How long a process that ends after an error waits for the others to end; others may be dead.
 constexpr double kPartingSecondsAfterAnError = 10;
 
@@ -73,8 +78,10 @@ void Engine::Impl::ProgressLoop() {
 // its receiver calls MPI often enough, and probes and errors want to be heard.
 void Engine::Impl::Attend(std::unique_lock<std::mutex>& lock) {
   if (inline_drivers_ == 0) wire_.Poll();
-  const bool recent = Clock::now() - last_remote_ < kAttentive;
-  wake_.wait_for(lock, recent ? microseconds(200) : microseconds(10000));
+  const auto quiet = Clock::now() - last_remote_;
+  const auto pause = std::chrono::duration_cast<microseconds>(quiet / kPausesPerQuietTime);
+  wake_.wait_for(lock, quiet < kAttentive ? microseconds(200)
+                                          : std::clamp(pause, kShortestPause, kLongestPause));
 }
 
 // Large chunks of several peers are coded on several cores while the progress thread tends the wire.

@@ -103,8 +103,19 @@ std::string Engine::Impl::Blame(const Operation& op) const {
                               "stopped, or for a send or receive that is missing there");
   }
   if (all_came) return text + ". All ranks have come to this operation: look for one that stopped";
-  return text + ". They did not come to this operation: look for a rank that stopped, or that "
-                "skips it";
+  text += ". They did not come to this operation: ";
+  for (const int member : missing) {
+    const Header* const other =
+        matcher_.early().FindFrom(op.key.communicator, op.key.member, member);
+    if (other == nullptr) continue;
+    const bool named = other->type != MessageType::kCheck;
+    return text + comm.MemberName(member) + " runs " +
+           (named ? Describe(*other) : "another collective, maybe of the same program") +
+           ", which has not begun here. Where both are in one program and do not depend on each "
+           "other, XLA may run them in different orders if the ranks' programs differ, be it in a "
+           "constant: make one depend on the other (jax.lax.optimization_barrier)";
+  }
+  return text + "look for a rank that stopped, or that skips it";
 }
 
 void Engine::Impl::CallbackFailed(const std::string& what) {

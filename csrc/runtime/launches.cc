@@ -47,11 +47,18 @@ Launches::OfProgram& Launches::Of(const Communicator& comm,
   return row;
 }
 
-uint32_t Launches::CountSkipped(OfProgram* program, int64_t run_id) const {
-  const std::optional<int64_t> last = std::exchange(program->last_run_id, run_id);
-  if (!last.has_value()) return Header::kUnknownSkipped;
-  const uint32_t skipped = Distance(*last, run_id) - 1;
-  return skipped < kMostSkipped ? skipped : Header::kUnknownSkipped;
+uint32_t Launches::CountSkipped(uint64_t hash, int64_t run_id) {
+  std::vector<int64_t>& counters = last_run_ids_[hash];
+  for (int64_t& last : counters) {
+    const uint32_t skipped = Distance(last, run_id) - 1;
+    if (skipped >= kMostSkipped) continue;
+    last = run_id;
+    return skipped;
+  }
+  const bool is_new = counters.empty();
+  if (counters.size() == kMostCounters) counters.erase(counters.begin());
+  counters.push_back(run_id);
+  return is_new ? Header::kNewProgram : Header::kUnknownSkipped;
 }
 
 Launches::Entered Launches::Enter(const Communicator& comm,
@@ -88,9 +95,9 @@ Launches::Entered Launches::Enter(const Communicator& comm,
   launch->place = call.place;
   launch->launched_by = call.launched_by;
   if (program != nullptr) {
-    OfProgram& of = Of(comm, program);
+    const OfProgram& of = Of(comm, program);
     launch->program_hash = of.hash;
-    if (!within_process_) launch->skipped = CountSkipped(&of, run_id);
+    if (!within_process_) launch->skipped = CountSkipped(of.hash, run_id);
   }
   launch->number = within_process_ ? Mix(static_cast<uint64_t>(run_id), launch->program_hash)
                                    : sequence.next++;
@@ -103,6 +110,7 @@ Launches::Entered Launches::Enter(const Communicator& comm,
 
 void Launches::Forget() {
   programs_.clear();
+  last_run_ids_.clear();
   for (auto& [thread, sequence] : sequences_) sequence.launches.clear();
 }
 
@@ -145,12 +153,11 @@ std::optional<Launches::Difference> Launches::FindDifference(const Header& heade
   if (header.place != 0 && !here->place.empty() && Mix(4, here->place) != header.place) {
     return Difference::kPlace;
   }
-  const bool known = here->skipped != Header::kUnknownSkipped;
-  if (known != (header.skipped != Header::kUnknownSkipped)) return std::nullopt;
-  if (known) {
+  if (here->skipped < kMostSkipped && header.skipped < kMostSkipped) {
     return here->skipped == header.skipped ? std::nullopt : std::optional(Difference::kSkipped);
   }
-  // Neither has seen the executable before. Equal executables begin to count at equal numbers.
+  // Equal executables begin to count at equal numbers.
+  if (here->skipped != Header::kNewProgram || header.skipped != here->skipped) return std::nullopt;
   const uint32_t apart = std::min(header.run - static_cast<uint32_t>(here->run_id),
                                   static_cast<uint32_t>(here->run_id) - header.run);
   return apart == 0 || apart >= kMostSkipped ? std::nullopt : std::optional(Difference::kSkipped);

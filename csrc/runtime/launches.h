@@ -7,8 +7,8 @@
 // not mix. What a count cannot tell is checked in the first message of a launch:
 //  * the program: its name, and the call sites in which the communicator takes part (Program::HashOf);
 //  * launches that never came to the communicator, since an exception ended them before: XLA's RunId
-//    counts the launches of each executable, and a gap in it (Launch::skipped) must be the same
-//    on all ranks.
+//    counts the launches of each executable (of all that have one fingerprint), and a gap in it
+//    (Launch::skipped) must be the same on all ranks.
 //  * with the option check_launches, the place in the user's Python program, with the variables of the
 //    loops around it (Call::place): nothing else tells that a rank has left out one of equal launches.
 //  * the name of the Python thread that launches, where the launch takes place on it (XLA runs programs
@@ -43,7 +43,8 @@ struct Launch {
   uint64_t thread = 0;
   uint64_t number = 0;
   uint64_t program_hash = 0;
-  // Launches of its executable since the last one that came to this endpoint.
+  // Launches of its executable since the last one that came to this endpoint, or what Header has for
+  // it.
   uint32_t skipped = Header::kUnknownSkipped;
   std::string place;                        // Call::place
   uint32_t launched_by = 0;                 // Call::launched_by
@@ -88,6 +89,8 @@ class Launches {
   static constexpr size_t kRemembered = 1024;
   // RunIds further apart belong to different executables, of ranks that compile different constants.
   static constexpr uint32_t kMostSkipped = 256;
+  // Executables of one program that count apart from each other.
+  static constexpr size_t kMostCounters = 8;
 
   struct Sequence {
     std::deque<std::shared_ptr<Launch>> launches;   // the last kRemembered; between processes, consecutive
@@ -96,15 +99,18 @@ class Launches {
   struct OfProgram {
     std::weak_ptr<const Program> program;
     uint64_t hash = 0;
-    std::optional<int64_t> last_run_id;
   };
   OfProgram& Of(const Communicator& comm, const std::shared_ptr<const Program>& program);
   const Sequence* SequenceOf(uint64_t thread) const;
-  uint32_t CountSkipped(OfProgram* program, int64_t run_id) const;
+  uint32_t CountSkipped(uint64_t hash, int64_t run_id);
 
   bool within_process_ = false;
   std::unordered_map<uint64_t, Sequence> sequences_;    // by thread
   std::unordered_map<uint64_t, OfProgram> programs_;    // by Program::id
+  // By OfProgram::hash: the last RunId of each counter. Executables with one fingerprint share a counter,
+  // for instance when they come from JAX's compilation cache, also if they are made again and again; a
+  // rank that has compiled the program itself counts it under another fingerprint.
+  std::unordered_map<uint64_t, std::vector<int64_t>> last_run_ids_;
   size_t most_programs_ = 64;   // then those that XLA has freed are forgotten
 };
 

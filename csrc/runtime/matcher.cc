@@ -1,5 +1,6 @@
 #include "runtime/matcher.h"
 
+#include <charconv>
 #include <cstring>
 #include <utility>
 
@@ -30,7 +31,8 @@ Matcher::Posted Matcher::Post(Site& site, Endpoint& endpoint, const Call& call) 
   const bool within_process = !endpoint.communicator->remote;
   if (spec.ordered && !within_process) {
     posted.key.site = kOrderedSite;
-    posted.key.sequence = endpoint.next_ordered++;
+    posted.key.thread = spec.by_thread ? Mix(5, spec.thread) : 0;
+    posted.key.sequence = ++endpoint.ordered_counts[posted.key.thread];
     return posted;
   }
   Launches::Entered entered =
@@ -63,7 +65,8 @@ bool IsOfLaunch(const Header& header) {
 
 bool HasComeTo(const Endpoint& endpoint, const Header& header) {
   if (header.site == kOrderedSite && endpoint.communicator->remote) {
-    return header.sequence < endpoint.next_ordered;
+    const auto counted = endpoint.ordered_counts.find(header.thread);
+    return counted != endpoint.ordered_counts.end() && header.sequence <= counted->second;
   }
   return endpoint.launches.HasBegun(header);
 }
@@ -110,13 +113,39 @@ Status PlaceError(const Endpoint& endpoint, const Launch& launch, const Header& 
               ". A rank has left out a launch, or made one more (option check_launches)"};
 }
 
+uint64_t StepOf(std::string_view place) {
+  constexpr std::string_view kStep = "step ";   // what current() in _launch_places.py begins with
+  if (!place.starts_with(kStep)) return 0;
+  place.remove_prefix(kStep.size());
+  int64_t step = 0;
+  const auto [end, error] = std::from_chars(place.data(), place.data() + place.size(), step);
+  return error == std::errc() ? static_cast<uint64_t>(step) + 1 : 0;
+}
+
+bool IsOfAnotherStep(const Operation& op, const Header& header) {
+  return op.launch == nullptr && header.place != 0 && op.header.place != 0 &&
+         header.place != op.header.place;
+}
+
+Status StepError(const Operation& op, const Header& header) {
+  const Communicator& comm = *op.endpoint->communicator;
+  const auto step = [](uint64_t place) {
+    return "step " + std::to_string(static_cast<int64_t>(place - 1));
+  };
+  return {Code::kFailedPrecondition,
+          *op.text + " on " + comm.MemberName(op.endpoint->member) + " in " +
+              step(op.header.place) + " would take what " + comm.MemberName(header.source) +
+              " has sent in " + step(header.place) + ", in " + Describe(header) +
+              ". A rank has left out a launch, or made one more (option check_launches)"};
+}
+
 Status SkippedError(const Endpoint& endpoint, const Launch& launch, const Header& header) {
   const Communicator& comm = *endpoint.communicator;
   const auto count = [](uint32_t skipped) {
     return skipped == 1 ? std::string("1 launch") : std::to_string(skipped) + " launches";
   };
   std::string text = "launches of program " + launch.program->name() + " have come apart: ";
-  if (launch.skipped != Header::kUnknownSkipped) {
+  if (launch.skipped != Header::kNewProgram) {
     text += "before launch " + std::to_string(launch.number) + " on '" + comm.name + "', " +
             count(launch.skipped) + " of it on " + comm.MemberName(endpoint.member) + " and " +
             count(header.skipped) + " of it on " + comm.MemberName(header.source) +

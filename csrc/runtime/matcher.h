@@ -25,6 +25,7 @@ class Matcher {
 
   // What came before its operation.
   EarlyMessages& early() { return early_; }
+  const EarlyMessages& early() const { return early_; }
   // A kept message of another launch than the one that has just begun on the endpoint; null when
   // there is none.
   const Arrival* FindOtherLaunch(const Endpoint& endpoint, const Launch& launch) const;
@@ -69,6 +70,12 @@ Status ThreadError(const Endpoint& endpoint, const Launch& launch, const Header&
 
 // What to say when two launches of one number are made at different places of the Python program.
 Status PlaceError(const Endpoint& endpoint, const Launch& launch, const Header& header);
+
+// Without launches, in program order, only steps that both sides have named can be compared
+// (option check_launches): one more than the number in a Call::place, 0 where it has none.
+uint64_t StepOf(std::string_view place);
+bool IsOfAnotherStep(const Operation& op, const Header& header);
+Status StepError(const Operation& op, const Header& header);
 
 // What to say when launches of one program have come apart: the one here is not the sender's.
 Status SkippedError(const Endpoint& endpoint, const Launch& launch, const Header& header);

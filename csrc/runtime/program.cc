@@ -25,9 +25,7 @@ OpenPrograms& Open() {
   return *open;
 }
 
-uint64_t ThreadOf(const OpSpec& spec) {
-  return spec.thread.empty() ? 0 : Mix(3, spec.thread);
-}
+uint64_t ThreadOf(const std::string& name) { return name.empty() ? 0 : Mix(3, name); }
 
 std::string LettersOf(std::string_view name) {
   std::string letters;
@@ -40,7 +38,7 @@ std::string LettersOf(std::string_view name) {
 }  // namespace
 
 Program::Program(uint64_t id, const OpSpec& spec)
-    : id_(id), thread_(ThreadOf(spec)), name_(spec.program) {}
+    : id_(id), thread_(ThreadOf(spec.thread)), name_(spec.program) {}
 
 uint64_t Program::Add(const OpSpec& spec, uint64_t signature,
                       std::shared_ptr<const std::string> text) {
@@ -60,7 +58,7 @@ uint64_t Program::Add(const OpSpec& spec, uint64_t signature,
 }
 
 bool Program::Holds(const OpSpec& spec) const {
-  return name_ == spec.program && thread_ == ThreadOf(spec);
+  return name_ == spec.program && thread_ == ThreadOf(spec.thread);
 }
 
 std::optional<size_t> Program::IndexOf(uint64_t site) const {
@@ -165,13 +163,25 @@ Result<std::unique_ptr<Site>> MakeSite(OpSpec spec) {
   return site;
 }
 
-void CloseProgram(std::string_view name) {
+namespace {
+
+void ClosePrograms(std::string_view name, std::optional<uint64_t> thread) {
   const std::string wanted = LettersOf(name);
   OpenPrograms& open = Open();
   std::lock_guard<std::mutex> lock(open.mutex);
   std::erase_if(open.by_thread, [&](const auto& entry) {
-    return wanted.empty() || LettersOf(entry.second->name()) == wanted;
+    const Program& program = *entry.second;
+    return (!thread || program.thread() == *thread) &&
+           (wanted.empty() || LettersOf(program.name()) == wanted);
   });
+}
+
+}  // namespace
+
+void CloseProgram(std::string_view name) { ClosePrograms(name, std::nullopt); }
+
+void CloseProgram(std::string_view name, const std::string& thread) {
+  ClosePrograms(name, ThreadOf(thread));
 }
 
 void CloseProgram(Program& program) {

@@ -11,7 +11,7 @@
 // XLA instantiates the sites of one program one after the other on a thread of its own pool. A site of
 // another name there begins another program; where programs of one name follow each other, CloseProgram
 // tells, which Python calls after each compilation; a program that runs is closed in any case. So
-// several threads may compile at once, as long as their programs have different names.
+// several threads may compile at once, as long as the threads or their programs have different names.
 #pragma once
 
 #include <atomic>
@@ -108,6 +108,8 @@ Result<std::unique_ptr<Site>> MakeSite(OpSpec spec);
 // The programs of that name have been compiled: letters and digits count, as "jit(step)" is jit_step
 // where JAX writes it into the program. Empty: all programs.
 void CloseProgram(std::string_view name);
+// Those that the Python thread of that name (OpSpec::thread) has compiled.
+void CloseProgram(std::string_view name, const std::string& thread);
 // That program is complete.
 void CloseProgram(Program& program);
 

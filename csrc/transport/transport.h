@@ -64,7 +64,9 @@ enum class MessageType : uint8_t {
 // Goes over the wire as it is (little-endian x86-64 and AArch64); 256 bytes.
 struct Header {
   static constexpr uint32_t kMagic = 0x43434a32;  // "2JCC"
+  // In place of a number of launches: it is not known, or the program is new to its rank.
   static constexpr uint32_t kUnknownSkipped = 0xffffffff;
+  static constexpr uint32_t kNewProgram = 0xfffffffe;
   uint32_t magic = kMagic;
   MessageType type = MessageType::kData;
   uint8_t collective = 0;
@@ -85,7 +87,7 @@ struct Header {
   uint32_t payload_tag = 0;    // the transport's own: how an announced payload is fetched
   int64_t payload_bytes = 0;
   int64_t total_bytes = 0;     // of the operation's block, for error texts
-  uint64_t place = 0;          // hash of Call::place; 0 when unknown
+  uint64_t place = 0;          // hash of Call::place, or its step (StepOf); 0 when unknown
   int32_t lane = 0;            // lower ones go first where some have to wait
   uint32_t skipped = kUnknownSkipped;   // launches of the program that never came here (launches.h)
   uint32_t run = 0;            // XLA's RunId of the launch

@@ -134,7 +134,8 @@ class HubTransport final : public Transport {
         int64_t& early = hub_->early_[{process_, process}];
         eager = early < hub_->early_messages;
         early += eager;
-        hub_->most_early_ = std::max(hub_->most_early_, early);
+        // One that is being kept counts twice for a moment, until it counts as taken.
+        if (eager) hub_->most_early_ = std::max(hub_->most_early_, early);
       }
       // Both are allowed: to be done at once, and to be done in a later poll.
       at_once = eager && random_() % 2 == 0;

@@ -4,6 +4,7 @@ Each prints "right" where all values were right, or the error that it was told; 
 it with exit status 1.
 """
 
+import os
 import sys
 import threading
 
@@ -112,6 +113,76 @@ def threads_that_compile(rank):
     finally:
         stop.set()
         background.join()
+
+
+def threads_with_v_variants(rank):
+    """What is matched in program order is so in each thread."""
+    bad = []
+
+    def run(factor):
+        step = jax.jit(lambda x: jcc.allgatherv(jcc.barrier(x) * factor, [1, 1]))
+        for k in range(LAUNCHES):
+            if not np.array_equal(step(jnp.full(1, float(k + rank))), (np.arange(2) + k) * factor):
+                bad.append((factor, k))
+
+    threads = [threading.Thread(target=run, args=(factor,)) for factor in (1.0, 2.0, 3.0)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    expect(len(bad), 0)
+
+
+def threads_that_compile_one_name(rank):
+    """They compile programs of the same name at the same time, again and again."""
+    reductions = ("sum", "max", "min")
+    bad = []
+
+    def work(part, comm, size):
+        def program(x):
+            first, second = reductions[part], reductions[(part + 1) % 3]
+            return jcc.allreduce(x, first, comm=comm), jcc.allreduce(2 * x, second, comm=comm)
+
+        step = jax.jit(program)
+        try:
+            for _ in range(2):
+                jax.block_until_ready(step(jnp.ones(size)))
+        except Exception as error:
+            bad.append(str(error))
+
+    for size in range(1, 21):
+        comm = jcc.world().duplicate(f"round{size}")
+        threads = [threading.Thread(target=work, args=(part, comm, size)) for part in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    if bad:
+        raise AssertionError(f"{len(bad)} of 60: {bad[0]}")
+
+
+def programs_from_a_cache(rank):
+    """JAX's compilation cache, in a folder that the ranks share: some compile, others load."""
+    folder = os.environ["JAXCCOMP_TEST_FOLDER"]
+    jax.config.update("jax_compilation_cache_dir", folder)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+
+    def make(comm):
+        def program(x):
+            inner = jax.jit(lambda x: jcc.allreduce(x, comm=comm))
+            return inner(x), inner(x)
+
+        return jax.jit(program)
+
+    for i in range(6):
+        comm = jcc.world().duplicate(f"c{i}")
+        earlier = []
+        for _ in range(3):
+            # Executables with one fingerprint, launched in turn.
+            earlier.append(make(comm))
+            for step in earlier:
+                for got in step(jnp.full(i + 1, 3.0)):
+                    expect(got, 6)
 
 
 def debug_nans(rank):

@@ -27,12 +27,19 @@ def run(case, env=None):
     [
         "threads_of_one_communicator",
         "threads_that_compile",
+        "threads_with_v_variants",
+        "threads_that_compile_one_name",
         "uneven_batches",
         "collectives_in_branches",
     ],
 )
 def test_right(case):
     output = run(case)
+    assert output.count(": right") == 2, output
+
+
+def test_programs_from_a_cache(tmp_path):
+    output = run("programs_from_a_cache", {"JAXCCOMP_TEST_FOLDER": str(tmp_path)})
     assert output.count(": right") == 2, output
 
 

@@ -1,0 +1,94 @@
+"""Jobs that suffer a fault: what is started for it, and until when it may last."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import subprocess
+import sys
+from collections.abc import Callable
+
+from jaxccomp.bench import launch
+from stress.faults import record
+from stress.faults.table import PROCESSES, Fault
+
+HERE = pathlib.Path(__file__).parent
+RUNS_A_JOB = 25
+VICTIMS_A_JOB = 8
+# What a job may take: to start, and for each run.
+START_SECONDS = 90.0
+RUN_SECONDS = 20.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """How a job ended."""
+
+    hung: bool
+    text: str
+
+
+class Job:
+    """A job that runs.
+
+    Attributes:
+      ranks: that take part in each run.
+      ends_job: whether jaxccomp's launcher ends all ranks when one has died, and removes what MPI
+        leaves in shared memory then. mpiexec does not.
+    """
+
+    def __init__(
+        self, command: list[str], env: dict[str, str], ranks: int, seconds: float, *, ends_job: bool
+    ):
+        self.ranks, self.ends_job, self._seconds = ranks, ends_job, seconds
+        self._process = subprocess.Popen(
+            command,
+            env=env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+
+    def wait(self, look: Callable[[], None]) -> Outcome:
+        """Until it ends or its time is over; ``look`` is called now and then meanwhile."""
+        left = self._seconds
+        while left > 0:
+            try:
+                output, _ = self._process.communicate(timeout=0.5)
+                return Outcome(False, output[-600:])
+            except subprocess.TimeoutExpired:
+                look()
+                left -= 0.5
+        self._process.kill()
+        output, _ = self._process.communicate()
+        return Outcome(True, f"not done after {self._seconds:g} s: {output[-600:]}")
+
+
+def start(fault: Fault, place: str, first: int, runs: int, seed: int, folder: pathlib.Path) -> Job:
+    """Starts a job for the next runs, of which it may do fewer."""
+    env = launch.environment(
+        {record.FOLDER: str(folder), "JAXCCOMP_INIT_TIMEOUT_SECONDS": "30"} | dict(fault.options)
+    )
+    ends_job = fault.ends_process and (fault.ends_job or place != "mpich")
+    if fault.ends_process:
+        runs = min(runs, 1 if ends_job else VICTIMS_A_JOB)
+    runs = min(runs, RUNS_A_JOB)
+    seconds = START_SECONDS + runs * RUN_SECONDS
+    script = str(HERE / ("death.py" if fault.ends_process else "rank.py"))
+    if place not in PROCESSES:
+        command = [sys.executable, "-P", str(HERE / "devices.py")]
+        env["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
+    elif ends_job:
+        command = [sys.executable, "-P", "-m", "jaxccomp", "run", "-n", "3", script]
+    elif fault.ends_process:
+        command = launch.command(2 + runs, [script])
+        # The launcher lets others live, but sends them SIGUSR1, which ends who does not ignore it,
+        # and it cannot cope with a rank that a signal has ended: a shell makes that an exit status.
+        command[1:1] = ["-disable-auto-cleanup"]
+        at = command.index(sys.executable)
+        command[at:at] = ["sh", "-c", "trap '' USR1; \"$@\"; exit $?", "sh"]
+    else:
+        command = launch.command(3, [script])
+    command += [fault.name, str(first), str(runs), str(seed)]
+    return Job(command, env, 3 if place in PROCESSES else 8, seconds, ends_job=ends_job)
