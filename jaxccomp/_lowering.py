@@ -102,14 +102,14 @@ def _attributes(call: Call, devices: Sequence[int]) -> dict[str, Any]:
         "status": int(call.status),
         "reverse": int(call.reverse),
         # 2: in the order of each Python thread, where the communicator itself has none.
-        "ordered": (2 - _in_program_order(call.comm)) if call.ordered else 0,
+        "ordered": (2 - _in_program_order(call)) if call.ordered else 0,
         "referenced": int(call.referenced),
         "feedback": int(call.feedback),
     }
 
 
-def _in_program_order(comm: Communicator | None) -> bool:
-    return comm is not None and comm.order == "program"
+def _in_program_order(call: Call) -> bool:
+    return call.comm is not None and call.comm.order == "program"
 
 
 def _platform_of_engine(ctx: Any, call: Call) -> Platform | None:

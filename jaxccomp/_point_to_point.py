@@ -21,8 +21,8 @@ T = TypeVar("T")
 def barrier(x: Any = None, **options: Unpack[Options]) -> Any:
     """Waits until all ranks have come here.
 
-    Operations on the values returned start after it. Matched in program order, which costs an
-    ordered JAX effect.
+    Operations on the values returned start after it. It takes place even if nobody uses them, and
+    carries a JAX effect for that.
 
     On the wire: a few bytes per rank.
 
@@ -35,7 +35,7 @@ def barrier(x: Any = None, **options: Unpack[Options]) -> Any:
     Example:
       >>> x = jaxccomp.barrier(x)                                        # doctest: +SKIP
     """
-    call = make_call("barrier", **options).replace(ordered=True)
+    call = make_call("barrier", **options)
     held = apply(call, (x, jnp.zeros((), jnp.int32)))
     if not any(map(_compat.is_tracer, jax.tree.leaves(held))):
         jax.block_until_ready(held)

@@ -87,6 +87,8 @@ def _abstract_eval(*avals: Any, call: Call) -> tuple[list[Any], set[Any]]:
     effects = _compat.axis_effects(call.axes, f"jaxccomp.{call.collective}")
     if call.ordered:
         effects.add(_compat.ORDERED)
+    elif call.collective == "barrier":
+        effects.add(_compat.KEPT)
     results = [
         _compat.result_aval(aval, result_shape(call, aval.shape), dropped, kept_dimensions(call))
         for aval in split_likes(call, split_references(call, avals)[0])[1]

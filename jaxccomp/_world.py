@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import itertools
 import threading
+import zlib
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from jaxccomp import _engine, _mpi, _store, config, errors
 
@@ -29,6 +30,9 @@ class Group(Protocol):
     def size(self) -> int: ...
     @property
     def rank(self) -> int: ...
+
+
+G = TypeVar("G", bound=Group)
 
 
 class World:
@@ -56,6 +60,8 @@ class World:
         self._serials: dict[str, OrderedDict[bytes, int]] = {}
         self._next_serial: dict[str, int] = {}
         self._mpi_numbers = itertools.count(1)
+        # By name and members: how often survivors have met in it.
+        self._meetings: dict[tuple[str, tuple[int, ...]], int] = {}
 
     def mpi_number(self) -> int:
         """A number for an MPI communicator that this process is the first member of."""
@@ -84,10 +90,37 @@ class World:
         look = partial(self._why_incomplete, members, name)
         return _mpi.share(self.exchange, members, rank, name, row, timeout, look)
 
+    def survivors(self, comm: Group, make: Callable[[str, tuple[int, ...]], G]) -> G:
+        """A group of the members that live, which all of these have agreed on.
+
+        Args:
+          comm: whose members.
+          make: the group of that name and these processes.
+        """
+        while True:
+            gone = self._gone()
+            processes = tuple(each for each in comm.processes if each not in gone)
+            absent = zlib.crc32(repr(processes).encode())
+            # Counted by those that have met in it; with other members it has another name.
+            number = self._meetings.get((comm.name, processes), 0)
+            group = make(f"{comm.name}/survivors-{absent:08x}:{number}", processes)
+            try:
+                self.share(group, ())
+            except errors.InitializationError:
+                if not (self._gone().keys() - gone.keys()).intersection(processes):
+                    raise
+                continue
+            self._meetings[comm.name, processes] = number + 1
+            return group
+
+    @staticmethod
+    def _gone() -> dict[int, tuple[str, bool]]:
+        """Processes that have ended, failed or died: why, and whether they are dead."""
+        return _engine.load().find_gone() if _engine.available() else {}
+
     def _why_incomplete(self, members: Sequence[int], name: str) -> str:
         """Which of these processes have failed or died, and why; empty when none has."""
-        gone = _engine.load().find_gone() if _engine.available() else {}
-        whys = [why for process, (why, _) in gone.items() if process in members]
+        whys = [why for process, (why, _) in self._gone().items() if process in members]
         if not whys:
             return ""
         return f"the members of communicator {name!r} must all take part in this, but " + "; ".join(

@@ -94,6 +94,28 @@ class Communicator:
         processes = tuple(self.processes[rank] for _, rank in members)
         return _known(Communicator(f"{self.name}/{color}:{serial}", processes, self.order))
 
+    def survivors(self) -> Communicator:
+        """The members that have neither ended nor failed nor died, in the same order.
+
+        Called by all of them together, after an error that names one who is gone. They may know of
+        different ones at first: whoever hears of one more meanwhile tries again without it.
+
+        Returns:
+          A communicator with a message space of its own, anew in each call.
+
+        Raises:
+          InitializationError: when a member that lives has not come after
+            ``init_timeout_seconds``.
+
+        Example:
+          >>> import jaxccomp
+          >>> jaxccomp.world().survivors().size == jaxccomp.world().size
+          True
+        """
+        state = _joined()
+        state.known(self)
+        return _known(state.survivors(self, lambda *given: Communicator(*given, self.order)))
+
     def ordered(self) -> Communicator:
         """The same members, matching operations in program order.
 

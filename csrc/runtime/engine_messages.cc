@@ -308,7 +308,8 @@ void Engine::Impl::BreakIfLost(Communicator& comm) {
     const Peers::Gone* const gone = peers_.Find(process);
     if (gone == nullptr) continue;
     comm.lost = true;
-    return Break(comm, gone->why, false);
+    const std::string advice = ". The others can go on: comm.survivors()";
+    return Break(comm, {gone->why.code(), gone->why.message() + advice}, false);
   }
 }
 

@@ -35,6 +35,9 @@ def go_on_without_the_last(world):
     """Those that are left can go on among themselves."""
     rest = jcc.Communicator("rest", tuple(range(world.size - 1)))
     assert total(rest)[0] == rest.size
+    for _ in range(2):
+        left = world.survivors()
+        assert left.processes == rest.processes and total(left)[0] == left.size
 
 
 def tell(text):

@@ -262,6 +262,33 @@ def left_out_of_steps(rank):
         k += 1
 
 
+def left_out_of_ordered_steps(rank):
+    """A rank leaves out a message of an ordered communicator (with JAXCCOMP_CHECK_LAUNCHES=1)."""
+    ordered = jcc.world().ordered()
+    if rank == 0:
+        step = jax.jit(lambda x: jcc.send(x, dest=1, comm=ordered))
+    else:
+        step = jax.jit(lambda x: jcc.recv(x, source=0, comm=ordered))
+    for k in range(STEPS):
+        if rank == 0 and k == 3:
+            continue
+        jcc.step(k)
+        expect(step(jnp.float32(k)), k)
+    jcc.allreduce(1.0, comm=ordered)
+
+
+def other_orders_of_xla(rank):
+    """A constant on one rank makes XLA begin independent collectives in another order there."""
+
+    @jax.jit
+    def step(x, rows, flag):
+        y = jcc.alltoall(jnp.stack([x, 2 * x]))
+        return y, jcc.allreduce(jnp.where(flag, rows, 0) if rank == 0 else jnp.zeros(3))
+
+    jcc.config.set("timeout_seconds", 3)
+    jax.block_until_ready(step(jnp.ones(2), jnp.ones(3), True))
+
+
 def uneven_batches(rank):
     """A rank compiles once more, for the rest of its data: that is no other program."""
     step = jax.jit(lambda batch: jcc.allreduce(batch.sum()))

@@ -66,10 +66,21 @@ def test_threads_with_one_program():
 
 
 @pytest.mark.parametrize(
-    "case,words", [("left_out", ["k=3", "k=4"]), ("left_out_of_steps", ["step 3", "step 4"])]
+    "case,words",
+    [
+        ("left_out", ["k=3", "k=4"]),
+        ("left_out_of_steps", ["step 3", "step 4"]),
+        ("left_out_of_ordered_steps", ["in step 3 would take", "in step 4, in send"]),
+    ],
 )
 def test_checked_launches(case, words):
     output = run(case, CHECKED)
     assert output.count("was told") == 2, output
     for word in words:
         assert word in output, output
+
+
+def test_independent_collectives_in_different_orders():
+    """Right where XLA has them in the same order, else an error that says what to do."""
+    output = run("other_orders_of_xla")
+    assert output.count(": right") == 2 or output.count("may run them in different orders") == 2

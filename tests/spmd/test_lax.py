@@ -299,3 +299,28 @@ def test_ragged_all_to_all(mesh, backend, check_vma):
             operands[0], operands[1], shifted, *operands[3:]
         )
         np.testing.assert_array_equal(result[1], expected)
+
+
+@pytest.mark.parametrize("shape", [(24, 0), (8, 3, 0)])
+def test_empty_blocks_are_tiled(mesh, shape):
+    def of(ops):
+        gather = lambda x: ops.all_gather(x, "d", tiled=True)  # noqa: E731
+        step = jax.shard_map(gather, mesh=mesh, in_specs=P("d"), out_specs=P("d"))
+        return jax.jit(step)(jnp.zeros(shape))
+
+    assert of(jcc.lax).shape == of(lax).shape
+
+
+@pytest.mark.skipif(not _engine.available(), reason="the algorithms are the engine's")
+@pytest.mark.parametrize("algorithm", ["chain", "chain:chunk=4096", "scatter_allgather"])
+def test_an_algorithm_that_the_transpose_lacks(mesh, x, algorithm):
+    def derivative(**options):
+        step = lambda x: jcc.lax.pbroadcast(x, "d", 3, **options).sum()  # noqa: E731
+        specs = P("d")
+        return jax.jit(
+            jax.shard_map(
+                jax.grad(step), mesh=mesh, in_specs=specs, out_specs=specs, check_vma=False
+            )
+        )(x)
+
+    np.testing.assert_array_equal(derivative(algorithm=algorithm), derivative())

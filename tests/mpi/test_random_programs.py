@@ -1,0 +1,16 @@
+"""Random programs between processes; the script in tests/stress runs many more."""
+
+import pathlib
+
+import pytest
+
+from jaxccomp.bench import launch
+
+SCRIPT = str(pathlib.Path(__file__).parents[1] / "stress" / "random_programs.py")
+
+
+@pytest.mark.parametrize("arguments", [["--programs=50"], ["--programs=15", "--faults"]])
+def test_random_programs(arguments):
+    done = launch.run(4, [SCRIPT, "--seed=1", *arguments], timeout_seconds=110)
+    assert not done.error, done.output
+    assert " 0 wrong, 0 errors, 0 hangs" in done.output, done.output

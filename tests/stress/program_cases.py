@@ -1,0 +1,119 @@
+"""What a random program is, as data; and the operands of its collectives."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+from contract import TRANSFORMS, Operation, data
+
+from stress import program_rows
+from stress.program_rows import Layout
+
+CONTEXTS = {row.name: row for row in TRANSFORMS}
+# Contexts that are not the contract's: plainly in the program, and in an inner jit called twice.
+SIMPLE = ("jit", "twice")
+
+
+@dataclasses.dataclass(frozen=True)
+class Collective:
+    """One collective of a function.
+
+    Attributes:
+      row: of `program_rows.ROWS`.
+      parent, team: which communicator, or group of devices.
+      trailing: dimensions that the row leaves open.
+      values: "small" whole numbers, any "bits", or numbers with "nan".
+      context: of the contract's transforms.
+      operand: "argument", "temporary", through a "callback", or which earlier result (a number).
+      options: codec and algorithm.
+    """
+
+    row: str
+    parent: int | str
+    team: str
+    trailing: tuple[int, ...]
+    dtype: str
+    values: str
+    context: str
+    operand: str | int
+    options: tuple[tuple[str, str], ...]
+    layout: Layout
+    seed: int
+
+    @property
+    def operation(self) -> Operation:
+        return program_rows.shaped(self.row, self.trailing)
+
+    def __str__(self) -> str:
+        options = "".join(f", {name}={value}" for name, value in self.options)
+        return (
+            f"{self.row}({self.dtype}{list(self.trailing)} {self.values} {self.operand}, root "
+            f"{self.layout.root}{options}) on {self.parent}/{self.team} in {self.context}"
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Function:
+    """A jitted function: collectives, a callback beside them, and how it is called."""
+
+    place: str
+    collectives: tuple[Collective, ...]
+    beside: str
+    donated: bool
+
+    def __str__(self) -> str:
+        words = [self.place] * bool(self.place) + ["donated"] * self.donated
+        words += [f"{self.beside} callback"] * bool(self.beside)
+        return f"{' '.join(words)}[{'; '.join(map(str, self.collectives))}]"
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A program.
+
+    Attributes:
+      launches: of each function.
+      slow: whether ranks sleep now and then.
+      other_batch: whether the last launch has operands of another shape.
+      uneven: whether one rank compiles once more, for a batch of its own.
+      debug_nans: whether JAX looks for NaN in results.
+      chosen: a rank, for what only one rank does.
+      fault: what goes wrong; "" for nothing.
+    """
+
+    seed: tuple[int, int]
+    manner: str
+    functions: tuple[Function, ...]
+    launches: int
+    slow: bool
+    other_batch: bool
+    uneven: bool
+    debug_nans: bool
+    chosen: int
+    fault: str = ""
+
+    def __str__(self) -> str:
+        flags = ("slow", "other_batch", "uneven", "debug_nans")
+        words = [name.replace("_", " ") for name in flags if getattr(self, name)]
+        fault = f", fault: {self.fault} on rank {self.chosen}" if self.fault else ""
+        return (
+            f"{self.seed[0]}:{self.seed[1]}: {self.launches} launches {self.manner} "
+            f"({', '.join(words)}){fault}: {' | '.join(map(str, self.functions))}"
+        )
+
+
+def operands(collective: Collective, n: int, group: int, launch: int) -> list[np.ndarray]:
+    """What a group of n ranks holds: x, and d and w for contexts other than the plain ones."""
+    row, seed = collective.operation, collective.seed + 101 * group + 10_007 * launch
+    if collective.values == "bits":
+        return [data.any_bits((n, *row.shape(n)), collective.dtype, seed)]
+    x = row.inputs(n, seed, collective.dtype)
+    if collective.values == "nan":
+        x.reshape(-1)[:: 3 + seed % 4] = np.nan
+    if collective.context in ("jit", "twice"):
+        return [x]
+    d = row.inputs(n, seed + 1, collective.dtype)
+    shape = row.expected(x).shape
+    w = data.small_integers(shape, collective.dtype, seed + 2, **row.values(n))
+    return [x, d, w]

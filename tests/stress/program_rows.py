@@ -1,0 +1,217 @@
+"""The rows that random programs are made of: the contract's, and messages between two ranks.
+
+The contract's rows have one root and one set of counts for each number of ranks. Here a `Layout`
+chooses them, for the length of a ``with`` block.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from contract import OPERATIONS, Operation, data, operations
+
+import jaxccomp as jcc
+
+MOST_RANKS = 8
+SMALL_BYTES = 4096
+PLAIN = ("jit", "donated", "eager")
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """Who is the root, and how many rows ranks have in v-variants.
+
+    Attributes:
+      root: modulo the number of ranks.
+      rows: of each of `MOST_RANKS` ranks.
+      matrix: rows from each rank to each.
+    """
+
+    root: int
+    rows: tuple[int, ...]
+    matrix: tuple[tuple[int, ...], ...]
+
+
+_layout: contextvars.ContextVar[Layout | None] = contextvars.ContextVar("layout", default=None)
+
+
+@contextlib.contextmanager
+def laid_out(layout: Layout) -> Iterator[None]:
+    """The contract's calls, shapes and definitions follow ``layout``, in this thread."""
+    token = _layout.set(layout)
+    try:
+        yield
+    finally:
+        _layout.reset(token)
+
+
+def _choose(name: str, pick: Callable[[Layout, int], Any]) -> None:
+    """Has the contract ask the layout, where there is one, instead of its own function."""
+    own = getattr(operations, name)
+
+    def choice(n: int) -> Any:
+        layout = _layout.get()
+        return own(n) if layout is None else pick(layout, n)
+
+    setattr(operations, name, choice)
+
+
+_choose("_root", lambda layout, n: layout.root % n)
+_choose("_rows", lambda layout, n: list(layout.rows[:n]))
+_choose("_matrix", lambda layout, n: np.array(layout.matrix)[:n, :n])
+
+
+# --- messages between two ranks ------------------------------------------------------------------
+
+
+def _partners(n: int) -> list[int | None]:
+    """Ranks 0 and 1 exchange values, 2 and 3, and so on."""
+    return [rank ^ 1 if rank ^ 1 < n else None for rank in range(n)]
+
+
+def _pairs(place: Any, x: Any) -> Any:
+    partners = _partners(place.n)
+    return jcc.sendrecv(x, partners, partners, tag=5, **place.how)
+
+
+def _ring_with_a_tag(place: Any, x: Any) -> Any:
+    n = place.n
+    to, by = [(r - 1) % n for r in range(n)], [(r + 1) % n for r in range(n)]
+    return jcc.sendrecv(x, to, by, tag=6, **place.how)
+
+
+def _tags_crossed(place: Any, x: Any) -> Any:
+    """What was sent first is received last, by its tag."""
+    partner = _partners(place.n)[place.rank]
+    how = {"comm": place.how["comm"].ordered()}
+    if partner is None:
+        return x
+    if place.rank < partner:
+        first = jcc.send(x, partner, tag=1, **how)
+        jcc.send(x + x, partner, tag=2, **how)
+        return first
+    second = jcc.recv(x, partner, tag=2, **how)
+    return second - jcc.recv(x, partner, tag=1, **how)
+
+
+def _other_shapes_come_back(place: Any, x: Any) -> Any:
+    """One of each pair sends its values flat, the other one as they are."""
+    partner = _partners(place.n)[place.rank]
+    how = {"comm": place.how["comm"].ordered()}
+    if partner is None:
+        return jnp.zeros_like(x)
+    flat = jnp.reshape(x, -1)
+    if place.rank < partner:
+        y = jcc.sendrecv(x, partner, partner, like=flat, send_tag=3, recv_tag=4, **how)
+        return jnp.reshape(y, x.shape)
+    return jcc.sendrecv(flat, partner, partner, like=x, send_tag=4, recv_tag=3, **how)
+
+
+def _from_anybody(place: Any, x: Any) -> Any:
+    """The broadcast keeps the next messages to rank 0 behind its receives."""
+    how = {"comm": place.how["comm"].ordered()}
+    if place.rank:
+        jcc.send(x, 0, tag=9, **how)
+    else:
+        for _ in range(place.n - 1):
+            x = x + jcc.recv(jnp.zeros_like(x), jcc.ANY_SOURCE, tag=9, **how)
+    return jcc.bcast(x, 0, **how)
+
+
+def _exchanged(n: int, x: np.ndarray) -> np.ndarray:
+    return np.stack([x[p] if p is not None else np.zeros_like(x[0]) for p in _partners(n)])
+
+
+def _given_to_the_second(n: int, x: np.ndarray) -> np.ndarray:
+    return np.stack([x[r ^ 1] if r % 2 else x[r] for r in range(n)])
+
+
+_PROCESS: dict[str, Any] = {"styles": ("process",), "linear": False}
+_MESSAGES = (
+    Operation("pairs", _pairs, _exchanged, moves=True, **_PROCESS),
+    Operation(
+        "ring-with-a-tag",
+        _ring_with_a_tag,
+        lambda n, x: np.roll(x, -1, axis=0),
+        moves=True,
+        **_PROCESS,
+    ),
+    Operation("tags-crossed", _tags_crossed, _given_to_the_second, dtypes=data.SUMMED, **_PROCESS),
+    Operation(
+        "other-shapes-come-back", _other_shapes_come_back, _exchanged, moves=True, **_PROCESS
+    ),
+    Operation(
+        "from-anybody",
+        _from_anybody,
+        lambda n, x: np.stack([x.sum(0, x.dtype)] * n),
+        dtypes=data.SUMMED,
+        **_PROCESS,
+    ),
+)
+
+ROWS = {row.name: row for row in (*OPERATIONS, *_MESSAGES)}
+MESSAGES = frozenset(row.name for row in _MESSAGES)
+# Two sends before the first receive: what is large would wait for ever.
+SMALL_ONLY = frozenset({"tags-crossed"})
+# Rows whose calls name a communicator alone; the others take a codec and an algorithm as well.
+WITHOUT_OPTIONS = MESSAGES | {"barrier", "send-recv", "ordered-bcast", "ordered-allreduce"}
+# On an ordered communicator, which threads that share it do not have an order for.
+ON_ORDERED = WITHOUT_OPTIONS - {"pairs", "ring-with-a-tag", "barrier"}
+# With JAX's ordered effect.
+IN_PROGRAM_ORDER = ON_ORDERED | {"allgatherv", "gatherv", "scatterv", "alltoallv"}
+# Rows for which the ranks of a communicator compile different programs.
+DIFFER_BY_RANK = IN_PROGRAM_ORDER - {"ordered-bcast", "ordered-allreduce"}
+# Receives from anybody need a message.
+NEVER_EMPTY = frozenset({"from-anybody"})
+_LAX = {
+    "lax.psum": "allreduce",
+    "lax.pmean": "allreduce",
+    "lax.pmax": "allreduce",
+    "lax.pmin": "allreduce",
+    "lax.all_gather": "allgather",
+    "lax.psum_scatter": "reduce_scatter",
+    "lax.all_to_all": "alltoall",
+    "lax.ragged_all_to_all": "ragged_alltoall",
+    "lax.ppermute": "permute",
+    "lax.pbroadcast": "bcast",
+}
+
+
+def collective(name: str) -> str:
+    """The engine's collective behind a row."""
+    kind = name.split("-")[0]
+    return _LAX.get(kind, kind)
+
+
+def _kind_of_shape(row: Operation) -> str:
+    n, own = 5, row.shape(5)
+    if own == operations.BLOCK:
+        return "any"
+    if own == (n, *operations.BLOCK):
+        return "per rank"
+    return "rows" if row.name.endswith("v") or "ragged" in row.name else "fixed"
+
+
+SHAPES = {name: _kind_of_shape(row) for name, row in ROWS.items()}
+# Rows whose result has the shape of the operand, so that another row may go on with it.
+KEEPS_SHAPE = frozenset(
+    name
+    for name, kind in SHAPES.items()
+    if kind == "any" and collective(name) not in ("allgather", "gather")
+)
+
+
+def shaped(name: str, trailing: tuple[int, ...]) -> Operation:
+    """The row, for operands of these dimensions after those that the operation prescribes."""
+    row, kind = ROWS[name], SHAPES[name]
+    if kind == "fixed":
+        return row
+    if kind == "any":
+        return dataclasses.replace(row, shape=lambda n: trailing)
+    return dataclasses.replace(row, shape=lambda n: (row.shape(n)[0], *trailing))
