@@ -109,6 +109,22 @@ def vanishes(world, how):
     tell("was told")
 
 
+def survives_twice(world):
+    """Another rank dies while the others agree on who is left."""
+    total(world)
+    if world.rank == 2:
+        os._exit(3)
+    if world.rank == 3:
+        threading.Timer(4.0, os._exit, (3,)).start()
+    assert "comm.survivors()" in refused(lambda: total(world))
+    if world.rank == 1:
+        time.sleep(6)  # so that it is waited for when rank 3 dies
+    left = world.survivors()
+    assert left.processes == (0, 1), left
+    assert total(left)[0] == 2
+    tell("was told")
+
+
 def interrupted(world):
     """Ctrl-C ends a wait for a peer, and others hear who was interrupted."""
     group = world.duplicate("group")

@@ -36,14 +36,14 @@ def test_others_go_on(case, text, count):
     assert not text or done.output.count(text) == count, done.output
 
 
-def run_with_survivors(arguments, *, shell=False):
+def run_with_survivors(arguments, *, ranks=3, shell=False):
     """Under an mpiexec that lets ranks live when one has died; only MPICH's does."""
     if not launch.vendor()[0].startswith("MPICH"):
         pytest.skip("Open MPI ends all ranks when one has died")
-    command = launch.command(3, arguments)
+    command = launch.command(ranks, arguments)
     command[1:1] = ["-disable-auto-cleanup"]
     # mpiexec sends the survivors SIGUSR1, which ends them or the shell that each is behind.
-    at = command.index(launch.command(3, [])[-1])
+    at = command.index(launch.command(ranks, [])[-1])
     start = '"$@"; exit $?' if shell else 'exec "$@"'
     command[at:at] = ["sh", "-c", f"trap '' USR1; {start}", "sh"]
     begun = time.monotonic()
@@ -70,3 +70,8 @@ def test_a_death_is_noticed_and_survivors_end(how, shell, mpi4py):
     output, seconds = run_with_survivors(program, shell=shell)
     assert output.count("was told") == 2, output
     assert seconds < 60, output
+
+
+def test_survivors_agree():
+    output, _ = run_with_survivors([WORKER, "survives_twice"], ranks=4)
+    assert output.count("was told") == 2, output

@@ -11,6 +11,6 @@ SCRIPT = str(pathlib.Path(__file__).parents[1] / "stress" / "random_programs.py"
 
 @pytest.mark.parametrize("arguments", [["--programs=50"], ["--programs=15", "--faults"]])
 def test_random_programs(arguments):
-    done = launch.run(4, [SCRIPT, "--seed=1", *arguments], timeout_seconds=110)
+    done = launch.run(4, [SCRIPT, "--seed=1", *arguments], timeout_seconds=300)
     assert not done.error, done.output
     assert " 0 wrong, 0 errors, 0 hangs" in done.output, done.output

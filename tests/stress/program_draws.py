@@ -140,7 +140,7 @@ class Draw:
             name = self.pick(names)
             dtype = self._dtype(ROWS[name], manner)
             context = self._context(ROWS[name], dtype, manner)
-            trailing = self._trailing(name, dtype, context)
+            trailing = self._trailing(name, dtype, context, manner)
             values = self._values(ROWS[name], dtype, context, debug_nans)
             operand = self._operand(dtype, trailing, context, place)
         options = self._options(name, dtype, trailing)
@@ -177,6 +177,9 @@ class Draw:
             names = [name for name in names if name not in program_rows.IN_PROGRAM_ORDER]
         if manner in SHARED:
             names = [name for name in names if name not in program_rows.ON_ORDERED]
+        if manner == "op by op" and self.style == "axis":
+            # JAX's eager shard_map cannot read results without elements.
+            names = [name for name in names if program_rows.SHAPES[name] != "rows"]
         if self.style == "axis" and team != "all":
             names = [name for name in names if not name.startswith("lax.") and name != "barrier"]
         return names
@@ -200,7 +203,7 @@ class Draw:
         ]
         return self.pick(usable)
 
-    def _trailing(self, name: str, dtype: str, context: str) -> tuple[int, ...]:
+    def _trailing(self, name: str, dtype: str, context: str, manner: str) -> tuple[int, ...]:
         least = 1 if name.startswith("lax.all_gather") else 0
         if context != "jit":
             count = self.integer(least, 2)
@@ -210,7 +213,8 @@ class Draw:
         kind = self.pick(kinds, (8, 7, 68, 12, 5))
         if kind == "scalar" and least == 0:
             return ()
-        if kind == "nothing" and name not in program_rows.NEVER_EMPTY:
+        eager = manner == "op by op" and self.style == "axis"
+        if kind == "nothing" and not eager and name not in program_rows.NEVER_EMPTY:
             return self.pick(((0,), (3, 0), (0, 5)))
         if kind in ("long", "large") and name not in program_rows.SMALL_ONLY:
             share = self.n if program_rows.SHAPES[name] in ("per rank", "rows") else 1
