@@ -240,7 +240,7 @@ class _Run:
         pause = _FIRST_LOOK_SECONDS
         while not self.is_over.wait(pause):
             self.shared_files.look()
-            pause = min(2 * pause, _LAST_LOOK_SECONDS)
+            pause = min(1.2 * pause, _LAST_LOOK_SECONDS)  # ranks may start slowly
 
     def _read(self, stream: IO[bytes], is_error: bool) -> None:
         for line in stream:

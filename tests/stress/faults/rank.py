@@ -63,7 +63,9 @@ class Attempt:
         def launch(k):
             rank = self.comm.rank
             inputs = [operations.values(r, k, count) for r in range(self.comm.size)]
-            got = np.asarray(step(jnp.asarray(inputs[rank], dtype)))
+            x = jnp.asarray(inputs[rank], dtype)
+            self.begun = time.monotonic()
+            got = np.asarray(step(x))
             right = operations.expected(self.operation, inputs, rank, root)
             if not np.array_equal(got, right):
                 raise Wrong(f"launch {k}: {got.ravel()[:3]} for {right.ravel()[:3]}")
@@ -152,7 +154,6 @@ class Attempt:
         k = 0
         # With a deadline that is not reached all ranks make the same number of launches.
         while k < 100 if not self.fault.others else time.monotonic() < end:
-            self.begun = time.monotonic()
             launch(k)
             if not self.fault.others:
                 time.sleep(0.01)

@@ -62,7 +62,7 @@ FAULTS = (
     Fault("SIGSTOP, SIGCONT in time", "", ""),
     Fault("SIGSTOP, SIGCONT too late", "rank {victim} ", None, seconds=1.5,
           not_on_devices=ENDS_ALL.replace("ends", "stops")),
-    Fault("late payload", "rank {victim} ", None, seconds=1.0,
+    Fault("late payload", "rank {victim} ", None, seconds=3.0,
           not_on_devices=ONE_PROCESS),
     Fault("SIGKILL", _DIED, None, ends_process=True),
     Fault("SIGKILL, the launcher ends the job", _DIED, None, ends_process=True, ends_job=True),
