@@ -5,19 +5,30 @@ Everything that needs the extension asks here, so that ``import jaxccomp`` works
 
 from __future__ import annotations
 
-import functools
 import importlib.util
 import sys
+import threading
 from importlib.machinery import PathFinder
 from types import ModuleType
 
 from jaxccomp import _libraries, errors
 
 _NAME = "jaxccomp._core"
+_lock = threading.Lock()
+_found: tuple[ModuleType | None, str] | None = None  # and why there is none
 
 
-@functools.cache
 def _find() -> tuple[ModuleType | None, str]:
+    global _found
+    if _found is None:
+        # Several threads may be the first; an extension that is loaded twice is not whole.
+        with _lock:
+            if _found is None:
+                _found = _load()
+    return _found
+
+
+def _load() -> tuple[ModuleType | None, str]:
     # Python started in the folder of the sources finds the package there, without its compiled
     # part; that lies beside the installed copy of the package.
     folders = [f"{folder or '.'}/jaxccomp" for folder in sys.path]

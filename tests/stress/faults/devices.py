@@ -203,4 +203,6 @@ def run_interrupted(attempts):
 
 
 if __name__ == "__main__":
+    # Jobs in the background of a shell ignore it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     main(*sys.argv[1:])

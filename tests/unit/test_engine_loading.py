@@ -1,0 +1,28 @@
+"""The native engine is loaded once, whoever needs it first."""
+
+import subprocess
+import sys
+
+import pytest
+
+from jaxccomp import _engine
+
+_THREADS = """
+import sys, threading
+from jaxccomp import _engine
+sys.setswitchinterval(1e-6)
+barrier, found = threading.Barrier(8), []
+def load():
+    barrier.wait()
+    found.append(_engine.load().describe is not None and id(_engine.load()))
+threads = [threading.Thread(target=load) for _ in range(8)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+assert len(found) == 8 and len(set(found)) == 1, found
+"""
+
+
+@pytest.mark.skipif(not _engine.available(), reason="the engine is not installed")
+def test_by_several_threads_at_once():
+    done = subprocess.run([sys.executable, "-P", "-c", _THREADS], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
