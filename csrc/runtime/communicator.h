@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "common/status.h"
@@ -22,8 +23,11 @@ struct Endpoint {
   int member = 0;
 
   Launches launches;
-  // By program hash: what has been compared with the other members, or is being compared.
+  // By program hash: what is being compared with the other members.
   std::unordered_map<uint64_t, std::shared_ptr<Comparison>> comparisons;
+  // Programs that are equal on all members. Kept as long as the communicator, as a member that forgot
+  // one would ask those that did not.
+  std::unordered_set<uint64_t> compared;
   RecentOperations recent;
   // Operations in program order so far, by MatchKey::thread.
   std::unordered_map<uint64_t, uint64_t> ordered_counts;

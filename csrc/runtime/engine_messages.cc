@@ -332,6 +332,7 @@ Comparison* Engine::Impl::PendingComparison(Endpoint& endpoint, Launch& launch) 
   const bool alone = endpoint.communicator->size() == 1;
   if (!options_.check_programs || alone || launch.program == nullptr) return nullptr;
   if (launch.comparison == nullptr) {
+    if (endpoint.compared.contains(launch.program_hash)) return nullptr;
     auto& known = endpoint.comparisons[launch.program_hash];
     if (known == nullptr) {
       known = std::make_shared<Comparison>();
@@ -376,8 +377,9 @@ void Engine::Impl::Compare(Endpoint& endpoint, Comparison& comparison) {
     comparison.told = false;
     comparison.passed = comparison.LastRoundIsOver(members);
   }
-  comparison.list.clear();
   const std::vector<Operation*> held = std::exchange(comparison.held, {});
+  endpoint.compared.insert(comparison.program_hash);
+  endpoint.comparisons.erase(comparison.program_hash);   // a launch that is not over may still have it
   for (Operation* op : held) {
     if (op->held) Begin(op);
   }

@@ -48,6 +48,10 @@ Launches::OfProgram& Launches::Of(const Communicator& comm,
 }
 
 uint32_t Launches::CountSkipped(uint64_t hash, int64_t run_id) {
+  if (last_run_ids_.size() >= kMostCounted && !last_run_ids_.contains(hash)) {
+    last_run_ids_.clear();
+    counts_anew_ = true;
+  }
   std::vector<int64_t>& counters = last_run_ids_[hash];
   for (int64_t& last : counters) {
     const uint32_t skipped = Distance(last, run_id) - 1;
@@ -55,7 +59,7 @@ uint32_t Launches::CountSkipped(uint64_t hash, int64_t run_id) {
     last = run_id;
     return skipped;
   }
-  const bool is_new = counters.empty();
+  const bool is_new = counters.empty() && !counts_anew_;
   if (counters.size() == kMostCounters) counters.erase(counters.begin());
   counters.push_back(run_id);
   return is_new ? Header::kNewProgram : Header::kUnknownSkipped;

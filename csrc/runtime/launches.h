@@ -91,6 +91,9 @@ class Launches {
   static constexpr uint32_t kMostSkipped = 256;
   // Executables of one program that count apart from each other.
   static constexpr size_t kMostCounters = 8;
+  // Programs whose launches are counted: then all counts begin anew, with launches that nothing is known
+  // of.
+  static constexpr size_t kMostCounted = 4096;
 
   struct Sequence {
     std::deque<std::shared_ptr<Launch>> launches;   // the last kRemembered; between processes, consecutive
@@ -111,6 +114,7 @@ class Launches {
   // for instance when they come from JAX's compilation cache, also if they are made again and again; a
   // rank that has compiled the program itself counts it under another fingerprint.
   std::unordered_map<uint64_t, std::vector<int64_t>> last_run_ids_;
+  bool counts_anew_ = false;
   size_t most_programs_ = 64;   // then those that XLA has freed are forgotten
 };
 

@@ -67,6 +67,7 @@ void Registry::Free(Communicator& communicator) {
     // What is counted stays: it tells who has been here from who will not come.
     endpoint->launches.Forget();
     endpoint->comparisons = {};
+    endpoint->compared = {};
     endpoint->recent = {};
   }
 }

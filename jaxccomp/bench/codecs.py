@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-import platform
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +18,7 @@ import numpy as np
 
 from jaxccomp import _engine, codecs
 from jaxccomp._version import __version__
+from jaxccomp.bench import machine
 from jaxccomp.bench.files import Tensor
 
 WORKING_SETS = ("cached", "streaming")
@@ -178,18 +178,7 @@ def facts() -> dict[str, Any]:
     return {
         "jaxccomp": __version__,
         "numpy": np.__version__,
-        "processor": _processor(),
+        "processor": machine.processor(),
         "instruction_set": described["instruction_set"],
         "why_no_zipnn": why_no_zipnn(),
     }
-
-
-def _processor() -> str:
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            for line in file:
-                if line.startswith("model name"):
-                    return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()

@@ -5,15 +5,11 @@ from __future__ import annotations
 import json
 import math
 import os
-import platform
 from collections.abc import Iterable, Mapping
 from typing import Any, TextIO
 
-import jax
-
 from jaxccomp import stats
-from jaxccomp._version import __version__
-from jaxccomp.bench import launch
+from jaxccomp.bench import machine
 from jaxccomp.bench.compare import Measurement, Plan, Results
 
 _SUBJECT = "jaxccomp"
@@ -119,7 +115,7 @@ def _ratio(microseconds: float | None, own: float, error: str = "") -> str:
 
 def write(plan: Plan, results: Results, missing: Mapping[str, str], file: TextIO) -> None:
     """Writes one line for the machine, one per measurement, one per contender left out."""
-    lines: list[dict[str, Any]] = [{"machine": machine(plan)}]
+    lines: list[dict[str, Any]] = [{"machine": machine.facts(plan.pythons[_SUBJECT])}]
     lines += [
         {
             "contender": row.contender,
@@ -136,27 +132,3 @@ def write(plan: Plan, results: Results, missing: Mapping[str, str], file: TextIO
     lines += [{"contender": name, "missing": reason} for name, reason in missing.items()]
     for line in lines:
         file.write(json.dumps(line) + "\n")
-
-
-def machine(plan: Plan) -> dict[str, Any]:
-    """What the figures depend on; no names of machines or people."""
-    return {
-        "jaxccomp": __version__,
-        "jax": jax.__version__,
-        "python": platform.python_version(),
-        "mpi": " ".join(launch.vendor(plan.pythons[_SUBJECT])),
-        "cores": os.cpu_count(),
-        "processor": _processor(),
-        "system": platform.system() + " " + platform.release(),
-    }
-
-
-def _processor() -> str:
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            names = [
-                line.partition(":")[2].strip() for line in file if line.startswith("model name")
-            ]
-    except OSError:
-        names = []
-    return names[0] if names else platform.machine()

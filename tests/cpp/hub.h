@@ -36,6 +36,9 @@ class Hub {
   // What comes along with messages may change on its way. Set before anything is sent.
   std::function<void(const Header&, std::vector<std::byte>*)> tamper;
 
+  // Pulls stay under way, as of a peer that has stopped in the middle, and cannot be withdrawn.
+  std::atomic<bool> holds_pulls{false};
+
   // Says where memory of a payload between two processes may be touched, in memory of devices too.
   // Null: the hub moves the host's only. Set before anything is sent.
   std::function<std::byte*(void*, int64_t, int from, int to)> open;
@@ -155,6 +158,7 @@ class HubTransport final : public Transport {
 
   void Pull(Announced announced, std::span<const Piece> into, Completion* done) override {
     std::lock_guard<std::mutex> lock(hub_->mutex_);
+    if (hub_->holds_pulls) return held_.push_back(done);
     const auto offer = hub_->offers_.find(announced.id);
     if (offer == hub_->offers_.end()) {
       hub_->inboxes_[process_].push_back(
@@ -204,6 +208,22 @@ class HubTransport final : public Transport {
       }
     }
     return true;
+  }
+
+  bool Withdraw(Completion* done) override {
+    std::lock_guard<std::mutex> lock(hub_->mutex_);
+    return std::ranges::find(held_, done) == held_.end();
+  }
+  void Freeze(const Status& why) override {
+    std::vector<Completion*> held;
+    {
+      std::lock_guard<std::mutex> lock(hub_->mutex_);
+      held = std::exchange(held_, {});
+    }
+    for (Completion* done : held) done->Done(why);
+    for (int process = 0; process < std::ssize(hub_->inboxes_); ++process) {
+      if (process != process_) receiver_->OnPeerLost(process, why);
+    }
   }
 
   bool NeedsPolling() const override { return true; }
@@ -283,6 +303,7 @@ class HubTransport final : public Transport {
   const int process_;
   Receiver* const receiver_;
   std::minstd_rand random_;
+  std::vector<Completion*> held_;
 };
 
 }  // namespace jaxccomp::testing

@@ -17,6 +17,7 @@
 #include <map>
 #include <memory>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -458,6 +459,58 @@ extern "C" int JaxccompCheckMpiTransport(uint64_t comm, uint64_t byte_type, int6
   CHECK(late.status.code() == Code::kUnavailable);
   CHECK(!transport->Poll());
   return failed();
+}
+
+// Freezes the transport with a payload under way each way, which MPI cannot give back: nothing is told
+// twice or never, and all other processes are lost. Collective; `comm` is of no use afterwards.
+extern "C" int JaxccompCheckFreeze(uint64_t comm, uint64_t byte_type) {
+  using namespace jaxccomp;
+  struct Frozen final : Receiver {
+    void OnMessage(const Header&, std::span<const std::byte>, Announced announced) override {
+      transport->Pull(announced, {&into, 1}, &pulled);
+    }
+    void OnPeerLost(int process, const Status& why) override {
+      CHECK_EQ(why.message(), "frozen");
+      CHECK(lost.insert(process).second);
+    }
+    MpiTransport* transport = nullptr;
+    Piece into;
+    Waiter pulled;
+    std::set<int> lost;
+  } node;
+  static Bytes incoming(8 << 20), outgoing(8 << 20);   // for as long as MPI lives
+  const int64_t failed_before = testing::FailedChecks().load();
+  auto created = MpiTransport::Create({.comm = comm, .byte_type = byte_type}, &node);
+  if (!CHECK_OK(created)) return 1;
+  MpiTransport* const transport = node.transport = created->get();
+  const int processes = transport->process_count();
+  node.into = {incoming.data(), std::ssize(incoming)};
+  const Piece piece{outgoing.data(), std::ssize(outgoing)};
+  Header header;
+  header.payload_bytes = piece.bytes;
+  Waiter sent;
+  transport->Send((transport->process() + 1) % processes, header, {&piece, 1}, &sent);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (!transport->HasTransfers() && std::chrono::steady_clock::now() < deadline) {
+    transport->Poll();
+  }
+  CHECK(transport->HasTransfers());
+  const Status why(Code::kUnavailable, "frozen");
+  for (int times : {1, 2}) {
+    transport->Freeze(why);
+    CHECK_EQ(sent.calls, 1);
+    CHECK(node.pulled.calls <= 1);
+    CHECK_EQ(std::ssize(node.lost), processes - 1);
+    CHECK(!node.lost.contains(transport->process()));
+    CHECK(!transport->Poll());
+    Waiter later;
+    transport->Send(0, Header{}, {}, &later);
+    CHECK(later.status.code() == Code::kUnavailable);
+    static_cast<void>(times);
+  }
+  // Nothing that is under way is waited for at the end, either.
+  transport->Part(std::chrono::seconds(60));
+  return static_cast<int>(testing::FailedChecks().load() - failed_before);
 }
 
 // Half a round trip between ranks 0 and 1 in microseconds, the mean of `rounds`; -1 on failure.

@@ -209,6 +209,22 @@ class Team {
   std::atomic<int64_t> run_id_{0};
 };
 
+// Of int32[count] on each rank.
+inline OpSpec SpecOf(Collective collective, int64_t count, int64_t root = -1) {
+  OpSpec spec;
+  spec.collective = collective;
+  spec.root = root;
+  spec.shapes = "int32[" + std::to_string(count) + "]";
+  spec.where = "step.py:" + std::to_string(count);
+  return spec;
+}
+
+inline bool Contains(const Status& status, const std::string& text) {
+  const bool contained = status.message().find(text) != std::string::npos;
+  if (!contained) CHECK_EQ(status.message(), "... " + text + " ...");
+  return contained;
+}
+
 // ---- Tensors -----------------------------------------------------------------------------
 
 // Owns exactly its bytes, so that a sanitizer sees who leaves them.

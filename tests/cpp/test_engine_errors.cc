@@ -14,20 +14,14 @@ namespace {
 
 using testing::Array;
 using testing::CallOf;
+using testing::Contains;
 using testing::Int32s;
 using testing::Pending;
+using testing::SpecOf;
 using testing::Style;
 using testing::Team;
 using testing::ValuesOf;
 
-OpSpec SpecOf(Collective collective, int64_t count, int64_t root = -1) {
-  OpSpec spec;
-  spec.collective = collective;
-  spec.root = root;
-  spec.shapes = "int32[" + std::to_string(count) + "]";
-  spec.where = "step.py:" + std::to_string(count);
-  return spec;
-}
 OpSpec Allreduce(int64_t count) { return SpecOf(Collective::kAllreduce, count); }
 
 // The tensors of an operation with int32[count] operands.
@@ -48,12 +42,6 @@ Pending Enter(Team& team, Team::Program& program, int rank, size_t site, int64_t
 Status Run(Team& team, Team::Program& program, int rank, size_t site, int64_t run_id) {
   Buffers buffers(program.At(rank, site).spec, team.ranks);
   return Enter(team, program, rank, site, run_id, &buffers).Get();
-}
-
-bool Contains(const Status& status, const std::string& text) {
-  const bool contained = status.message().find(text) != std::string::npos;
-  if (!contained) CHECK_EQ(status.message(), "... " + text + " ...");
-  return contained;
 }
 
 // Where ranks can run different programs: the devices of a process always run the same one.

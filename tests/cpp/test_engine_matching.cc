@@ -18,17 +18,11 @@ using testing::Array;
 using testing::CallOf;
 using testing::Int32s;
 using testing::Pending;
+using testing::SpecOf;
 using testing::Style;
 using testing::Team;
 using testing::ValuesOf;
 
-OpSpec SpecOf(Collective collective, int64_t count, int64_t root = -1) {
-  OpSpec spec;
-  spec.collective = collective;
-  spec.root = root;
-  spec.shapes = "int32[" + std::to_string(count) + "]";
-  return spec;
-}
 OpSpec Allreduce(int64_t count) { return SpecOf(Collective::kAllreduce, count); }
 
 int64_t CountOf(const OpSpec& spec) { return std::stoll(spec.shapes.substr(6)); }

@@ -16,6 +16,7 @@ namespace {
 using testing::Array;
 using testing::ArrayOf;
 using testing::CallOf;
+using testing::Contains;
 using testing::Style;
 using testing::Team;
 using testing::ValuesOf;
@@ -205,12 +206,6 @@ TEST(engine_reference_of_lossy_codecs) {
       }
     }
   }
-}
-
-bool Contains(const Status& status, const std::string& text) {
-  const bool contained = status.message().find(text) != std::string::npos;
-  if (!contained) CHECK_EQ(status.message(), "... " + text + " ...");
-  return contained;
 }
 
 // Every rank is told, at the latest in its next operation; the one with the other reference has

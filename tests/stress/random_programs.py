@@ -18,7 +18,6 @@ import json
 import logging
 import os
 import pathlib
-import platform
 import shutil
 import sys
 import threading
@@ -58,16 +57,13 @@ class Summary:
         )
 
     def write(self, path: str) -> None:
-        row = dataclasses.asdict(self) | {"processor": _processor(), "faults": dict(self.faults)}
+        from jaxccomp.bench import machine
+
+        row = dataclasses.asdict(self) | {
+            "processor": machine.processor(),
+            "faults": dict(self.faults),
+        }
         pathlib.Path(path).write_text(json.dumps(row) + "\n")
-
-
-def _processor() -> str:
-    try:
-        lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.split(":", 1)[1].strip() for line in lines if "model name" in line)
-    except (OSError, StopIteration):
-        return platform.processor()
 
 
 class Watch:

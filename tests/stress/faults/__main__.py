@@ -14,14 +14,13 @@ import itertools
 import json
 import os
 import pathlib
-import platform
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from typing import Any
 
-from jaxccomp.bench import launch
+from jaxccomp.bench import launch, machine
 from jaxccomp.launch import leftovers
 from stress.faults import jobs, judge, record
 from stress.faults.table import FAULTS, OPERATIONS, PLACES, PROCESSES, Fault
@@ -110,16 +109,9 @@ def main() -> int:
 
 def _write(path: pathlib.Path, place: str, fault: Fault, rows: dict[str, Any]) -> None:
     table = json.loads(path.read_text()) if path.exists() else {}
-    table.setdefault(place, {"processor": _processor(), "python": platform.python_version()})
+    table.setdefault(place, machine.facts())
     table[place].setdefault("faults", {})[fault.name] = {"deadline_seconds": fault.seconds} | rows
     path.write_text(json.dumps(table, indent=1) + "\n")
-
-
-def _processor() -> str:
-    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return f"{line.partition(':')[2].strip()}, {os.cpu_count()} cores"
-    return "unknown"
 
 
 if __name__ == "__main__":

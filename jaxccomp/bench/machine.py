@@ -1,0 +1,42 @@
+"""What figures depend on; no names of machines or people."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from typing import Any
+
+import jax
+
+from jaxccomp._version import __version__
+from jaxccomp.bench import launch
+
+# What the engine's kernels are made for, widest first: flag in /proc/cpuinfo, name.
+_INSTRUCTION_SETS = (("avx512_vbmi2", "AVX-512 VBMI2"), ("avx512bw", "AVX-512"), ("avx2", "AVX2"))
+
+
+def processor() -> str:
+    """The processor's name, and the widest instruction set that the engine could use."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            lines = [line.partition(":") for line in file]
+    except OSError:
+        lines = []
+    facts = {name.strip(): value.strip() for name, _, value in lines}
+    flags = facts.get("flags", "").split()
+    sets = [name for flag, name in _INSTRUCTION_SETS if flag in flags]
+    return ", ".join([facts.get("model name") or platform.machine(), *sets[:1]])
+
+
+def facts(mpi_python: str = sys.executable) -> dict[str, Any]:
+    """This machine, and the versions that take part; the MPI is that of ``mpi_python``."""
+    return {
+        "jaxccomp": __version__,
+        "jax": jax.__version__,
+        "python": platform.python_version(),
+        "mpi": " ".join(launch.vendor(mpi_python)),
+        "cores": os.cpu_count(),
+        "processor": processor(),
+        "system": platform.system() + " " + platform.release(),
+    }

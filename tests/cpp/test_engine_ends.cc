@@ -1,0 +1,116 @@
+// What ends before the program does: a transport that cannot give memory back, a communicator that is
+// freed.
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "check.h"
+#include "team.h"
+
+namespace jaxccomp {
+namespace {
+
+using testing::Array;
+using testing::CallOf;
+using testing::Contains;
+using testing::Int32s;
+using testing::Pending;
+using testing::SpecOf;
+using testing::Style;
+using testing::Team;
+using testing::ValuesOf;
+
+constexpr int64_t kLarge = 30000;   // int32: is pulled
+
+struct Visit {
+  Array in, out;
+  Pending pending;
+};
+
+void Enter(Team& team, Team::Program& program, int rank, size_t site, int64_t run_id, Visit* visit) {
+  const int64_t count = std::stoll(program.At(rank, site).spec.shapes.substr(6));
+  visit->in = Int32s(std::vector<int32_t>(static_cast<size_t>(count), rank + 1));
+  visit->out = Array(DType::kInt32, 1, count);
+  visit->pending =
+      team.Start(rank, program.At(rank, site), CallOf({&visit->in}, {&visit->out}, run_id));
+}
+
+Status Run(Team& team, Team::Program& program, int rank, size_t site, int64_t run_id) {
+  Visit visit;
+  Enter(team, program, rank, site, run_id, &visit);
+  const Status status = visit.pending.Get();
+  if (status.ok()) CHECK_EQ(ValuesOf<int32_t>(visit.out)[0], team.ranks * (team.ranks + 1) / 2);
+  return status;
+}
+
+OpSpec Allreduce(int64_t count) { return SpecOf(Collective::kAllreduce, count); }
+
+TEST(engine_memory_that_a_transport_may_still_write_into) {
+  Team team(Style::kProcesses, 2);
+  team.SetOption("timeout_seconds", "0.5");
+  Team::Program program = team.Compile(std::vector<OpSpec>{Allreduce(3), Allreduce(kLarge)});
+  team.OnRanks([&](int rank) { CHECK_OK(Run(team, program, rank, 0, 1)); });
+  team.hub().holds_pulls = true;
+  const auto begun = std::chrono::steady_clock::now();
+  team.OnRanks([&](int rank) {
+    // The caller gets its memory back, soon, and nothing is under way into it then.
+    const Status status = Run(team, program, rank, 1, 2);
+    CHECK(status.code() == Code::kDeadlineExceeded || status.code() == Code::kAborted);
+  });
+  CHECK(std::chrono::steady_clock::now() - begun < std::chrono::seconds(5));
+  team.hub().holds_pulls = false;
+  // A communicator that was in order needs the same transport.
+  for (const int rank : {0, 1}) CHECK_OK(team.EngineOf(rank).AddCommunicator("next", {0, 1}));
+  OpSpec next = Allreduce(3);
+  next.communicator = "next";
+  Team::Program later = team.Compile(std::vector<OpSpec>{next});
+  team.OnRanks([&](int rank) {
+    const Status status = Run(team, later, rank, 0, 3);
+    Contains(status, "cannot be taken back from MPI");
+    Contains(status, "Start the program again");
+    Contains(status, "allreduce");
+  });
+}
+
+TEST(engine_freed_communicator) {
+  Team team(Style::kProcesses, 3);
+  for (const int rank : {0, 1, 2}) CHECK_OK(team.EngineOf(rank).AddCommunicator("step", {0, 1, 2}));
+  OpSpec spec = Allreduce(3);
+  spec.communicator = "step";
+  Team::Program program = team.Compile(std::vector<OpSpec>{spec, Allreduce(3)});
+  Visit early;
+  Enter(team, program, 0, 0, 1, &early);
+  const Status busy = team.EngineOf(0).FreeCommunicator("step");
+  CHECK_EQ(busy.code(), Code::kFailedPrecondition);
+  Contains(busy, "under way");
+  Visit late[2];
+  for (const int rank : {1, 2}) Enter(team, program, rank, 0, 1, &late[rank - 1]);
+  for (const Visit& visit : late) CHECK_OK(visit.pending.Get());
+  CHECK_OK(early.pending.Get());
+  team.OnRanks([&](int rank) {
+    CHECK_OK(team.EngineOf(rank).FreeCommunicator("step"));
+    CHECK_OK(team.EngineOf(rank).FreeCommunicator("step"));   // there is none of that name now
+    const Status status = Run(team, program, rank, 0, 2);
+    CHECK(!status.ok());
+    Contains(status, "'step'");
+    CHECK_OK(Run(team, program, rank, 1, 2));   // others are left alone
+  });
+}
+
+TEST(engine_communicator_that_one_rank_has_freed) {
+  Team team(Style::kProcesses, 2);
+  for (const int rank : {0, 1}) CHECK_OK(team.EngineOf(rank).AddCommunicator("step", {0, 1}));
+  OpSpec spec = Allreduce(3);
+  spec.communicator = "step";
+  Team::Program program = team.Compile(std::vector<OpSpec>{spec});
+  team.OnRanks([&](int rank) { CHECK_OK(Run(team, program, rank, 0, 1)); });
+  CHECK_OK(team.EngineOf(1).FreeCommunicator("step"));
+  const auto begun = std::chrono::steady_clock::now();
+  const Status status = Run(team, program, 0, 0, 2);
+  Contains(status, "rank 1 of 'step' has freed the communicator");
+  CHECK(std::chrono::steady_clock::now() - begun < std::chrono::seconds(10));
+}
+
+}  // namespace
+}  // namespace jaxccomp
