@@ -10,8 +10,8 @@
 """
 
 from jaxccomp import codecs, config, errors, launch, lax, optim, schedules, stats, trace
-from jaxccomp._launch_places import step
-from jaxccomp._unseen import check
+from jaxccomp._bootstrap.device_errors import check
+from jaxccomp._native.launch_places import step
 from jaxccomp._version import __version__
 from jaxccomp.comm import Communicator, init, is_initialized, world
 from jaxccomp.ops import (

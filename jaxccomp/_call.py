@@ -11,6 +11,11 @@ from jaxccomp.comm import Communicator
 
 T = TypeVar("T")
 
+# In place of the source or the tag of a receive that takes what comes first. The engine knows these
+# numbers, too (csrc/runtime/call.h); -1 is nobody.
+ANY_SOURCE = -2
+ANY_TAG = -3
+
 # Collectives whose input or output has one block per rank along a new leading axis.
 _PER_RANK_IN = frozenset({"scatter", "reduce_scatter", "alltoall"})
 _PER_RANK_OUT = frozenset({"allgather", "gather", "alltoall"})

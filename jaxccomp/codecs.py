@@ -16,8 +16,8 @@ bound as numbers. :func:`encode` and :func:`decode` use codecs on tensors that g
 messages (docs/wire_format.md has the bytes).
 """
 
-from jaxccomp._codec_frames import FrameInfo, decode, encode, inspect
-from jaxccomp._codec_specs import (
+from jaxccomp._codecs.frames import FrameInfo, decode, encode, inspect
+from jaxccomp._codecs.specs import (
     BF16,
     LOSSLESS,
     RAW,

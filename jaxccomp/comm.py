@@ -14,7 +14,11 @@ from typing import Any
 
 import jax
 
-from jaxccomp import _cuda, _joining, _mpi, _world, config, errors
+from jaxccomp import config, errors
+from jaxccomp._bootstrap import join
+from jaxccomp._bootstrap import mpi as _mpi
+from jaxccomp._bootstrap import world as _world
+from jaxccomp._native import cuda
 
 
 @dataclasses.dataclass(frozen=True)
@@ -275,7 +279,7 @@ def init(*, mpi: str | None = None, timeout_seconds: float | None = None) -> Com
                 raise errors.unknown("value of mpi", mode, ("auto", "always", "never"))
             if timeout_seconds is None:
                 timeout_seconds = config.get("init_timeout_seconds")
-            _state = _joining.join(mode, timeout_seconds)
+            _state = join.join(mode, timeout_seconds)
             # A program that is loaded, and not traced, names it to the engine alone.
             _state.known(world())
         return world()
@@ -344,7 +348,7 @@ def why_no_device_mpi() -> list[str]:
 
 def why_no_cuda() -> str:
     """Why the engine cannot be used on GPUs; empty when it can. Alike on all ranks with GPUs."""
-    return _joined().no_cuda or _cuda.why_missing()
+    return _joined().no_cuda or cuda.why_missing()
 
 
 def why_own_communicators() -> str:
@@ -360,7 +364,7 @@ def all_have_cuda() -> bool:
 
     Joins nobody: of several processes it is not known before they have joined.
     """
-    if _cuda.why_missing():
+    if cuda.why_missing():
         return False
     if jax.process_count() == 1:
         return True

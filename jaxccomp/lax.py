@@ -14,9 +14,9 @@ from typing import Any, Unpack
 import jax
 import jax.numpy as jnp
 
-from jaxccomp import _compat, _ragged, errors
-from jaxccomp._arguments import AxisName, Groups, make_call
-from jaxccomp._lax_common import (
+from jaxccomp import _compat, errors
+from jaxccomp._api.arguments import AxisName, Groups, make_call
+from jaxccomp._api.lax_arguments import (
     blocks,
     dimension_of,
     has_partial_sums,
@@ -26,9 +26,10 @@ from jaxccomp._lax_common import (
     ragged_table,
     rank_of,
 )
-from jaxccomp._lax_reduce import pmax, pmean, pmin, psum
-from jaxccomp._operation import How, parallel
-from jaxccomp._pytree import apply, as_array, unpacked
+from jaxccomp._api.lax_reductions import pmax, pmean, pmin, psum
+from jaxccomp._api.options import How, parallel
+from jaxccomp._api.pytree import apply, as_array, unpacked
+from jaxccomp._primitives import ragged
 
 __all__ = [
     "all_gather",
@@ -326,7 +327,7 @@ def ragged_all_to_all(
     if unpacked(dtype) != dtype:
         operand, output = operand.astype(unpacked(dtype)), output.astype(unpacked(dtype))
     for i in range(offsets.shape[1]):
-        output = _ragged.bind(
+        output = ragged.bind(
             call,
             [
                 operand,

@@ -20,13 +20,13 @@ from __future__ import annotations
 
 from typing import TypeVar, Unpack
 
-from jaxccomp._arguments import make_call
-from jaxccomp._feedback import allreduce_with_feedback
-from jaxccomp._operation import Options, operation
-from jaxccomp._ops_vector import allgatherv, alltoallv, gatherv, scatterv
-from jaxccomp._point_to_point import barrier, recv, send, sendrecv
-from jaxccomp._primitive import ANY_SOURCE, ANY_TAG
-from jaxccomp._pytree import apply
+from jaxccomp._api.arguments import make_call
+from jaxccomp._api.error_feedback import allreduce_with_feedback
+from jaxccomp._api.options import Options, operation
+from jaxccomp._api.point_to_point import barrier, recv, send, sendrecv
+from jaxccomp._api.pytree import apply
+from jaxccomp._api.vector import allgatherv, alltoallv, gatherv, scatterv
+from jaxccomp._call import ANY_SOURCE, ANY_TAG
 
 __all__ = [
     "ANY_SOURCE",

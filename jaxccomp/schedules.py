@@ -8,7 +8,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from jaxccomp import _engine, config, errors
+from jaxccomp import config, errors
+from jaxccomp._native import engine
 
 # Collectives whose blocks all have one size: those that the arguments of `make` describe.
 COLLECTIVES = (
@@ -145,7 +146,7 @@ def make(
                 f"{name} has an entry for every rank, that is {ranks}, not {len(numbers)}."
             )
     try:
-        made = _engine.load().make_schedule(
+        made = engine.load().make_schedule(
             collective,
             algorithm,
             rank,

@@ -6,7 +6,8 @@ import dataclasses
 import operator
 from collections.abc import Mapping
 
-from jaxccomp import _engine, comm
+from jaxccomp import comm
+from jaxccomp._native import engine
 
 _COMBINE = {"peak_bytes": max, "bound_bytes": max}
 
@@ -95,21 +96,21 @@ class Stats:
 
 def get() -> Stats:
     """The numbers so far; empty before the first operation and without the engine."""
-    if not comm.is_initialized() or not _engine.available():
+    if not comm.is_initialized() or not engine.available():
         return Stats({})
     fields = {field.name for field in dataclasses.fields(OperationStats)}
     return Stats(
         {
             name: OperationStats(**{key: row[key] for key in row if key in fields})
-            for name, row in _engine.load().stats().items()
+            for name, row in engine.load().stats().items()
         }
     )
 
 
 def reset() -> None:
     """Starts counting anew."""
-    if comm.is_initialized() and _engine.available():
-        _engine.load().reset_stats()
+    if comm.is_initialized() and engine.available():
+        engine.load().reset_stats()
 
 
 def format_bytes(count: int) -> str:

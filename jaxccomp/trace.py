@@ -13,7 +13,8 @@ import dataclasses
 import json
 from collections.abc import Iterable, Iterator, Sequence
 
-from jaxccomp import _engine, comm
+from jaxccomp import comm
+from jaxccomp._native import engine
 
 KINDS = ("encode", "send", "recv", "decode", "merge", "copy", "lose")
 _CODING = ("encode", "decode", "merge", "copy", "lose")
@@ -131,7 +132,7 @@ def record() -> Iterator[Timeline]:
       EngineUnavailableError: without the native engine; collectives of XLA are not recorded.
     """
     comm.init()
-    core = _engine.load()
+    core = engine.load()
     timeline = Timeline()
     core.start_trace()
     try:

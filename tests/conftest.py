@@ -1,4 +1,4 @@
-"""What all parts of the suite share: `import contract`, types of 64 bits, and quick compilation."""
+"""What all parts of the suite share: paths, types of 64 bits, and quick compilation."""
 
 import os
 import pathlib
@@ -10,4 +10,5 @@ os.environ.setdefault("JAX_ENABLE_X64", "1")  # read by JAX when it is imported
 # collective, run as ever; only LLVM leaves its code as it is.
 os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_backend_optimization_level=0"
 
-sys.path.insert(0, str(pathlib.Path(__file__).parent))
+_HERE = pathlib.Path(__file__).parent
+sys.path[:0] = [str(_HERE), str(_HERE.parent / "tools")]

@@ -20,7 +20,7 @@ std::optional<DType> FindDType(std::string_view name);
 // Fills a tensor; false for tokens, an error for types that cannot be moved.
 Result<bool> FromXla(const xla::ffi::AnyBuffer& buffer, Tensor* tensor);
 
-// The static description of a call site from the attributes that jaxccomp/_lowering.py writes.
+// The static description of a call site from the attributes that jaxccomp/_primitives/lowering.py writes.
 Result<OpSpec> SpecFromAttributes(const xla::ffi::Dictionary& attributes);
 
 }  // namespace jaxccomp

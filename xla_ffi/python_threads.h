@@ -1,4 +1,4 @@
-// Names of Python's threads, as jaxccomp/_threads.py gives them.
+// Names of Python's threads, as jaxccomp/_native/threads.py gives them.
 #pragma once
 
 #include <pybind11/pybind11.h>

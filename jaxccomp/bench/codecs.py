@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from jaxccomp import _engine, codecs
+from jaxccomp import codecs
+from jaxccomp._native import engine
 from jaxccomp._version import __version__
 from jaxccomp.bench import machine
 from jaxccomp.bench.files import Tensor
@@ -67,7 +68,7 @@ def run(plan: Plan, tensors: list[Tensor], tell: Callable[[str], None]) -> Itera
     for tensor in tensors:
         dtype = tensor.values.dtype.name
         for spec in plan.specs:
-            if dtype not in _engine.load().describe_codec(codecs.canonical(spec))["dtypes"]:
+            if dtype not in engine.load().describe_codec(codecs.canonical(spec))["dtypes"]:
                 continue
             for working_set in plan.working_sets:
                 tell(f"{tensor.name} {dtype}: {spec}, {working_set}")
@@ -84,7 +85,7 @@ def _measure(plan: Plan, tensor: Tensor, spec: str, working_set: str) -> Row:
         times = -(-plan.streaming_bytes // values.nbytes)
         values = np.tile(values, times)
         ref = None if ref is None else np.tile(ref, times)
-    measured = _engine.load().measure_codec(
+    measured = engine.load().measure_codec(
         codecs.canonical(spec),
         values.dtype.name,
         values.view(np.uint8),
@@ -110,7 +111,7 @@ def _measure(plan: Plan, tensor: Tensor, spec: str, working_set: str) -> Row:
 
 def _errors(spec: str, tensor: Tensor) -> tuple[float, float]:
     """The relative L2 norm of the error, and its maximum."""
-    if _engine.load().describe_codec(spec)["lossless"]:
+    if engine.load().describe_codec(spec)["lossless"]:
         return 0.0, 0.0
     decoded = codecs.decode(codecs.encode(spec, tensor.values, tensor.ref), tensor.ref)
     x = tensor.values.astype(np.float64)
@@ -174,7 +175,7 @@ def _measure_zipnn_at(length: int, plan: Plan, tensor: Tensor) -> Row:
 
 def facts() -> dict[str, Any]:
     """What the measurements were made with."""
-    described = _engine.load().describe()
+    described = engine.load().describe()
     return {
         "jaxccomp": __version__,
         "numpy": np.__version__,

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 import jax
 import jaxlib
 
-from jaxccomp import _engine, codecs
+from jaxccomp import codecs
+from jaxccomp._native import engine
 from jaxccomp._version import __version__
 from jaxccomp.cli import doctor_gpu, doctor_mpi
 from jaxccomp.cli.finding import Finding
@@ -57,11 +58,11 @@ def _jax() -> Finding:
 
 
 def _engine_finding() -> Finding:
-    if not _engine.available():
-        return Finding("engine", "missing", _engine.why_missing(), _REMEDY_OF_ENGINE)
-    described = _engine.load().describe()
+    if not engine.available():
+        return Finding("engine", "missing", engine.why_missing(), _REMEDY_OF_ENGINE)
+    described = engine.load().describe()
     detail = f"{described['instruction_set']}, XLA FFI {described['ffi_api']}"
-    return Finding("engine", "ok", f"{detail}, {_engine.load().__file__}")
+    return Finding("engine", "ok", f"{detail}, {engine.load().__file__}")
 
 
 def _codecs() -> Iterator[Finding]:

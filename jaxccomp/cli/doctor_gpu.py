@@ -7,7 +7,9 @@ import ctypes.util
 from collections.abc import Iterator
 from importlib import metadata
 
-from jaxccomp import _borrowing, _engine, config
+from jaxccomp import config
+from jaxccomp._bootstrap import xla_communicators
+from jaxccomp._native import engine
 from jaxccomp.cli.finding import Finding
 from jaxccomp.launch import gpus
 
@@ -48,10 +50,10 @@ def findings() -> Iterator[Finding]:
         yield Finding(name, "ok", where) if where else Finding(name, state, reason, _EXTRAS)
     yield _loans(bool(found))
     # Not a fault where it is missing: NCCL has communicators of jaxccomp's own then.
-    why = _borrowing.why_not_here()
-    asked = " is set" if _borrowing.asks() else ' can be set for backend="nccl"'
+    why = xla_communicators.why_not_here()
+    asked = " is set" if xla_communicators.asks() else ' can be set for backend="nccl"'
     can = f'nccl_communicator="xla"{asked}'
-    state = "missing" if _borrowing.asks() else "none"
+    state = "missing" if xla_communicators.asks() else "none"
     yield Finding("XLA's NCCL", state, why) if why else Finding("XLA's NCCL", "ok", can)
 
 
@@ -80,9 +82,9 @@ def driver_version() -> str:
 
 
 def _library(state: str) -> Finding:
-    if not _engine.available():
+    if not engine.available():
         return Finding("CUDA library", state, "it takes the engine")
-    library = _engine.load().cuda()
+    library = engine.load().cuda()
     if library["library_missing"]:
         return Finding("CUDA library", state, library["library_missing"])
     if not library["devices"]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from importlib import metadata
 
-from jaxccomp import _device_mpi, _engine, _mpi, errors
+from jaxccomp import errors
+from jaxccomp._bootstrap import cuda_aware_mpi, mpi
+from jaxccomp._native import engine
 from jaxccomp.cli.finding import Finding
 from jaxccomp.launch import mpiexec
 
@@ -23,12 +25,12 @@ def findings() -> Iterator[Finding]:
     if vendor:
         yield Finding("MPI", "ok", f"{vendor}, mpi4py {metadata.version('mpi4py')}, {_where()}")
         yield _launcher()
-        why_not = _device_mpi.why_not_cuda_aware()
+        why_not = cuda_aware_mpi.why_not_cuda_aware()
         aware = "CUDA-aware, for the option device_mpi_bytes"
         yield Finding("MPI on GPUs", "none" if why_not else "ok", why_not or aware)
     else:
         yield Finding("MPI", "missing", why, _REMEDY)
-    if _engine.available():
+    if engine.available():
         ways = "threads of one process" + (", MPI" if vendor else "")
         yield Finding("transports", "ok", f'{ways}; backend="xla" where JAX runs')
         yield Finding("store", "ok", _STORE)
@@ -37,10 +39,10 @@ def findings() -> Iterator[Finding]:
 
 
 def _vendor() -> tuple[str, str]:
-    if not _mpi.installed():
+    if not mpi.installed():
         return "", "mpi4py is not installed"
     try:
-        return _mpi.vendor(), ""
+        return mpi.vendor(), ""
     except errors.EngineUnavailableError as error:
         return "", str(error)
 
@@ -56,7 +58,7 @@ def _where() -> str:
 
 
 def _launcher() -> Finding:
-    by = _mpi.launcher()
+    by = mpi.launcher()
     started = f"; this is rank {by.rank} of {by.size or 'unknown'} of {by.name}" if by else ""
     try:
         return Finding("mpiexec", "ok", mpiexec.mpiexec() + started)

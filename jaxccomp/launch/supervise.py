@@ -12,7 +12,7 @@ import time
 from typing import IO
 
 from jaxccomp import errors
-from jaxccomp._launchers import Launcher, launcher
+from jaxccomp._bootstrap.launchers import Launcher, launcher
 from jaxccomp.launch import gpus, leftovers, lines, placement, signals
 
 _GRACE_SECONDS = 3  # between the request to end and the end

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxccomp import _compat, codecs, errors
-from jaxccomp._operation import Options, operation
+from jaxccomp._api.options import Options, operation
 from jaxccomp.ops import allreduce, allreduce_with_feedback
 
 if TYPE_CHECKING:

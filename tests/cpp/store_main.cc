@@ -1,6 +1,6 @@
 // Ranks that meet for NCCL over a store, in processes of their own, on the fake of NCCL. Built as a
 // shared library that a Python script loads in each process (tests/unit/store_worker.py); the script
-// carries the letters, with the package's own threads (jaxccomp/_store.py).
+// carries the letters, with the package's own threads (jaxccomp/_bootstrap/kv_store.py).
 #include <dlfcn.h>
 
 #include <algorithm>

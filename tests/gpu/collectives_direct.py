@@ -16,10 +16,10 @@ import jax
 os.environ.pop("JAXCCOMP_DEVICE_IPC_BYTES", None)  # loans within a host come first
 
 import jaxccomp as jcc
-from jaxccomp import _mpi, _roll
+from jaxccomp._bootstrap import mpi, peer_info
 
-_by = _mpi.launcher()
-_roll._host_number = lambda: (_by.rank or 0) if _by else 0
+_by = mpi.launcher()
+peer_info._host_number = lambda: (_by.rank or 0) if _by else 0
 compare = importlib.import_module("collectives_compare")  # joins
 
 CODECS = (None, "lossless", "int8:block=256")

@@ -64,7 +64,7 @@ def of_software() -> dict[str, str]:
 
 def nvcomp() -> str:
     """The path of libnvcomp.so.6 that the package takes; empty where it is not found."""
-    return sources.module("_libraries").find("nvcomp")
+    return sources.module("_native.libraries").find("nvcomp")
 
 
 def _query(fields: tuple[str, ...]) -> dict[str, str]:

@@ -12,10 +12,12 @@ import process
 import ranks
 import sources
 
-bed = sources.module("bench.testbed.bed")
+# The testbed imports the package: as gpu-check finds it (sources.py).
 errors = sources.module("errors")
-launchers = sources.module("bench.testbed.launchers")
-plan = sources.module("bench.testbed.plan")
+sys.path.append(str(sources.ROOT / "tools"))
+
+from testbed import bed, launchers, plan  # noqa: E402
+
 SLACK_SECONDS = 2.0  # to make and to remove it
 
 

@@ -26,7 +26,11 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec  # noqa: E402
 from mpi4py import MPI  # noqa: E402
 
 import jaxccomp as jcc  # noqa: E402
-from jaxccomp import _cuda, _engine, comm  # noqa: E402
+from jaxccomp import comm  # noqa: E402
+from jaxccomp._native import (
+    cuda,  # noqa: E402
+    engine,  # noqa: E402
+)
 
 DTYPES = ("float32", "bfloat16", "int32", "uint8")
 AXIS = "ranks"
@@ -76,12 +80,12 @@ def _why_not(way: programs.Way, style: str, device: str) -> str:
     if device == "cpu":
         return "NCCL is for GPUs" if way.backend == "nccl" else ""
     if way.backend == "nccl":
-        version, why = _engine.load().nccl()
+        version, why = engine.load().nccl()
         if style == "borrow":
             why = why or comm.why_own_communicators()
         return why if why or not version else ""
-    missing = _cuda.why_missing()
-    if not missing and way.codec and not _cuda.runs(way.codec, "float32"):
+    missing = cuda.why_missing()
+    if not missing and way.codec and not cuda.runs(way.codec, "float32"):
         missing = f"no kernels of {way.codec}"
     return missing
 
@@ -250,7 +254,7 @@ def main(
     ways, reasons = usable(style, device)
     common = {"ranks": size, "style": style, "device": jax.devices()[0].device_kind}
     if device != "cpu":
-        common["nccl"] = _engine.load().nccl()[0]
+        common["nccl"] = engine.load().nccl()[0]
 
     def tell(row: dict, wrong: bool) -> None:
         if rank == 0 or wrong:

@@ -37,7 +37,10 @@ import numpy as np  # noqa: E402
 from jax.sharding import PartitionSpec as P  # noqa: E402
 
 import jaxccomp as jcc  # noqa: E402
-from jaxccomp import _cuda, _cuda_codecs, _traced_codecs, codecs  # noqa: E402
+from jaxccomp import codecs  # noqa: E402
+from jaxccomp._native import cuda  # noqa: E402
+from jaxccomp._traced import codecs as traced_codecs  # noqa: E402
+from jaxccomp._traced import cuda_codecs  # noqa: E402
 
 NO_DEVICE = 77
 SPECS = (
@@ -77,12 +80,12 @@ def say(**row) -> None:
 def codec_on_gpu(spec: str, dtype: str):
     """By kernels; None where the codec has none for that dtype."""
     canonical = codecs.canonical(spec)
-    if dtype not in _traced_codecs.find(canonical).dtypes:
+    if dtype not in traced_codecs.find(canonical).dtypes:
         return None
-    if not _cuda.runs_on_streams(canonical, dtype):
+    if not cuda.runs_on_streams(canonical, dtype):
         fail(f"{spec} has no kernels for {dtype}")
         return None
-    return _cuda_codecs.find(canonical, dtype)
+    return cuda_codecs.find(canonical, dtype)
 
 
 def values(count: int, dtype: str) -> np.ndarray:
@@ -188,7 +191,7 @@ def measure(spec: str) -> None:
     key = jax.random.key(0)
     for how, codec in (
         ("calls", codec_on_gpu(spec, "float32")),
-        ("composed", _traced_codecs.find(canonical)),
+        ("composed", traced_codecs.find(canonical)),
     ):
         if codec is None:
             continue
@@ -208,7 +211,7 @@ def main() -> int:
     except RuntimeError as error:
         print(f"JAX has no GPU here: {error}", file=sys.stderr)
         return NO_DEVICE
-    if why := _cuda.why_missing():
+    if why := cuda.why_missing():
         print(why, file=sys.stderr)
         return 1
     say(device=device.device_kind, jax=jax.__version__)

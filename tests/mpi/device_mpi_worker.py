@@ -7,9 +7,9 @@ import jax
 import numpy as np
 
 import jaxccomp as jcc
-from jaxccomp import _mpi, _roll
+from jaxccomp._bootstrap import mpi, peer_info
 
-_roll._host_number = lambda: _mpi.launcher().rank
+peer_info._host_number = lambda: mpi.launcher().rank
 
 
 def main():

@@ -10,7 +10,8 @@ import jax
 import jax.numpy as jnp
 
 import jaxccomp as jcc
-from jaxccomp import _leaving, errors
+from jaxccomp import errors
+from jaxccomp._bootstrap import leave
 
 SOON = 10.0
 
@@ -183,7 +184,7 @@ def forks(world):
                     os._exit(1)
         except BaseException:  # noqa: BLE001 - it must not go on as if it were a rank
             os._exit(2)
-        _leaving._leave()  # at its end; JAX's own part may wait for threads that are not there
+        leave._leave()  # at its end; JAX's own part may wait for threads that are not there
         os._exit(5)
     deadline = time.monotonic() + 10
     while (ended := os.waitpid(child, os.WNOHANG))[0] == 0:

@@ -5,7 +5,7 @@ import pathlib
 
 import pytest
 
-from jaxccomp import _device_mpi
+from jaxccomp._bootstrap import cuda_aware_mpi
 from jaxccomp.bench import launch
 from jaxccomp.cli import main
 
@@ -37,11 +37,11 @@ def test_doctor_and_info_say_whether_mpi_is_cuda_aware(capsys):
 
 
 def test_a_library_that_does_not_start_is_a_reason(monkeypatch):
-    monkeypatch.setattr(_device_mpi, "_ASKS", "raise SystemExit('no network here')")
-    _device_mpi._ask.cache_clear()
-    assert "no network here" in _device_mpi._ask()
-    monkeypatch.setattr(_device_mpi, "_ASKS", "import time; time.sleep(60)")
-    monkeypatch.setattr(_device_mpi, "_MOST_SECONDS", 0.5)
-    _device_mpi._ask.cache_clear()
-    assert "did not answer" in _device_mpi._ask()
-    _device_mpi._ask.cache_clear()
+    monkeypatch.setattr(cuda_aware_mpi, "_ASKS", "raise SystemExit('no network here')")
+    cuda_aware_mpi._ask.cache_clear()
+    assert "no network here" in cuda_aware_mpi._ask()
+    monkeypatch.setattr(cuda_aware_mpi, "_ASKS", "import time; time.sleep(60)")
+    monkeypatch.setattr(cuda_aware_mpi, "_MOST_SECONDS", 0.5)
+    cuda_aware_mpi._ask.cache_clear()
+    assert "did not answer" in cuda_aware_mpi._ask()
+    cuda_aware_mpi._ask.cache_clear()

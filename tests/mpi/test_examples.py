@@ -6,9 +6,9 @@ import re
 import sys
 
 import pytest
+from testbed import network
 
 from jaxccomp.bench import launch, testbed
-from jaxccomp.bench.testbed import network
 
 ROOT = pathlib.Path(__file__).parents[2]
 # The suite's own settings (conftest.py) are not a reader's.

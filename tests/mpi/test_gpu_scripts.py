@@ -6,9 +6,9 @@ import subprocess
 import sys
 
 import pytest
+from testbed import network
 
 from jaxccomp.bench import launch
-from jaxccomp.bench.testbed import network
 
 GPU = pathlib.Path(__file__).parents[1] / "gpu"
 LIMIT_SECONDS = 240

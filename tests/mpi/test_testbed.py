@@ -10,10 +10,9 @@ import tempfile
 import time
 
 import pytest
-
-from jaxccomp.bench import testbed
-from jaxccomp.bench.testbed import cases, compare, launchers, network, results, settings
-from jaxccomp.bench.testbed import plan as plans
+import testbed
+from testbed import cases, collectives, compare, launchers, network, results, settings
+from testbed import plan as plans
 
 pytestmark = pytest.mark.skipif(bool(network.why_not()), reason=network.why_not() or "-")
 
@@ -49,10 +48,11 @@ def folders(pid):
 def started(*arguments):
     """The command line as a process of its own; waits until all ranks of `sleep` run."""
     process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "jaxccomp.bench.testbed", "--hosts", "2", "--link", LINK]
+        [sys.executable, "-P", "-m", "testbed", "--hosts", "2", "--link", LINK]
         + [*arguments, "--", "sleep", "987"],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
+        env=dict(os.environ, PYTHONPATH=str(pathlib.Path(testbed.__file__).parents[1])),
     )
     deadline = time.monotonic() + 20
     while len(sleepers(process.pid)) < 2:
@@ -138,7 +138,7 @@ def test_collectives_in_any_order_between_hosts():
 
 
 def test_timelines(bed):
-    program = [sys.executable, "-P", "-m", "jaxccomp.bench.testbed.collectives", "jaxccomp"]
+    program = [sys.executable, "-P", collectives.__file__, "jaxccomp"]
     options = ["--bytes", str(BYTES), "--calls", "1", "--codec", "lossless", "--timeline"]
     done = bed.run([*program, *options], timeout_seconds=60, capture=True)
     assert done.returncode == 0, done.stdout

@@ -12,10 +12,10 @@ from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
 import jaxccomp as jcc
-from jaxccomp import _engine
+from jaxccomp._native import engine
 
 N = 8
-BACKENDS = ["xla"] + (["native"] if _engine.available() else [])
+BACKENDS = ["xla"] + (["native"] if engine.available() else [])
 CODECS = [
     "fp16",
     "fp8_e5m2",

@@ -10,6 +10,8 @@ from contract import AxisPlace, Batch, contexts, data, exact
 from contract.operations import of_style
 from jax.sharding import PartitionSpec as P
 
+from jaxccomp._native import engine
+
 ALL_PLACES = [(n, mode) for n in (2, 3, 8) for mode in ("check_vma", "no_check_vma")] + [
     (8, "pmap")
 ]
@@ -101,7 +103,7 @@ def test_half_types_are_rounded_once(n):
         column = np.ones((n, 5), np.float64)
         column[0] = large
         x[dtype] = column.astype(jax.numpy.dtype(dtype))
-    how = place.how | {"backend": "native"} if jcc._engine.available() else place.how
+    how = place.how | {"backend": "native"} if engine.available() else place.how
 
     def program(x, flag):
         rows = {name: jax.numpy.stack([leaf] * n) for name, leaf in x.items()}

@@ -12,9 +12,11 @@ from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
 import jaxccomp as jcc
-from jaxccomp import _cuda, _cuda_codecs, _engine, codecs
+from jaxccomp import codecs
+from jaxccomp._native import cuda, engine
+from jaxccomp._traced import cuda_codecs
 
-pytestmark = pytest.mark.skipif(not _engine.available(), reason="codes by the engine")
+pytestmark = pytest.mark.skipif(not engine.available(), reason="codes by the engine")
 
 N = 4
 # Sums of float32 in "onebit" differ from the engine's.
@@ -68,9 +70,9 @@ def calls(monkeypatch):
         return call
 
     monkeypatch.setattr(jax.ffi, "ffi_call", ffi_call)
-    monkeypatch.setattr(_cuda_codecs, "usable", lambda ctx: True)
-    monkeypatch.setattr(_cuda_codecs, "_register", lambda: None)
-    monkeypatch.setattr(_cuda, "runs_on_streams", lambda codec, dtype: dtype != "float64")
+    monkeypatch.setattr(cuda_codecs, "usable", lambda ctx: True)
+    monkeypatch.setattr(cuda_codecs, "_register", lambda: None)
+    monkeypatch.setattr(cuda, "runs_on_streams", lambda codec, dtype: dtype != "float64")
     return seen
 
 
@@ -98,7 +100,7 @@ def both(name, codec, x, monkeypatch, wrap=lambda f: f, **how):
         return wrap(COLLECTIVES[name])(x, codec=codec, axis_name="d", backend="xla")
 
     by_calls = run(function, x, **how)
-    monkeypatch.setattr(_cuda_codecs, "usable", lambda ctx: False)
+    monkeypatch.setattr(cuda_codecs, "usable", lambda ctx: False)
     return by_calls, run(lambda x: function(x), x, **how)
 
 

@@ -9,15 +9,15 @@ from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
 import jaxccomp as jcc
-from jaxccomp import _engine
+from jaxccomp._native import engine
 
 N = 5
 STEPS = 4
 ALGORITHMS = ["two_shot", "parameter_server", "hierarchical", "recursive_doubling", "ring"]
 WAYS = [{"backend": "xla"}]
-if _engine.available():
+if engine.available():
     WAYS += [{"backend": "native", "algorithm": name} for name in ("one_shot", *ALGORITHMS)]
-needs_engine = pytest.mark.skipif(not _engine.available(), reason="needs the native engine")
+needs_engine = pytest.mark.skipif(not engine.available(), reason="needs the native engine")
 
 
 def gradients(n=N, dtype="float32"):

@@ -11,12 +11,12 @@ from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
 import jaxccomp as jcc
-from jaxccomp import _engine
+from jaxccomp._native import engine
 
 N = 8
 PERM = [(0, 3), (3, 1), (1, 0), (5, 6)]
 GROUPS = [[0, 2, 4, 6], [7, 5, 3, 1]]
-BACKENDS = ["xla"] + (["native"] if _engine.available() else [])
+BACKENDS = ["xla"] + (["native"] if engine.available() else [])
 
 # name: the call, on an operand of shape (8, 16) per device
 CASES = {
@@ -311,7 +311,7 @@ def test_empty_blocks_are_tiled(mesh, shape):
     assert of(jcc.lax).shape == of(lax).shape
 
 
-@pytest.mark.skipif(not _engine.available(), reason="the algorithms are the engine's")
+@pytest.mark.skipif(not engine.available(), reason="the algorithms are the engine's")
 @pytest.mark.parametrize("algorithm", ["chain", "chain:chunk=4096", "scatter_allgather"])
 def test_an_algorithm_that_the_transpose_lacks(mesh, x, algorithm):
     def derivative(**options):

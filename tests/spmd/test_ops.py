@@ -9,10 +9,10 @@ from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
 import jaxccomp as jcc
-from jaxccomp import _engine
+from jaxccomp._native import engine
 
 N = 8
-BACKENDS = ["xla"] + (["native"] if _engine.available() else [])
+BACKENDS = ["xla"] + (["native"] if engine.available() else [])
 ROOT = 3
 ROWS = [2, 0, 3, 1, 2, 0, 1, 4]  # v-variants
 MATRIX = np.random.default_rng(1).integers(0, 3, size=(N, N))

@@ -10,10 +10,10 @@ from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
 import jaxccomp as jcc
-from jaxccomp import _engine
+from jaxccomp._native import engine
 
 optax = pytest.importorskip("optax")
-pytestmark = pytest.mark.skipif(not _engine.available(), reason="needs the native engine")
+pytestmark = pytest.mark.skipif(not engine.available(), reason="needs the native engine")
 
 N = 4
 CODECS = ["onebit", "topk:density=0.05", "randomk:density=0.1", "int4", "int8:rounding=stochastic"]

@@ -8,15 +8,15 @@ from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
 import jaxccomp as jcc
-from jaxccomp import _engine
+from jaxccomp._native import engine
 
 N = 8
 ROOT = 5
-BACKENDS = ["xla"] + (["native"] if _engine.available() else [])
+BACKENDS = ["xla"] + (["native"] if engine.available() else [])
 # Of a difference of 1e-3; what bf16 makes of values around 1 is far more.
 TOLERANCE = {"lossless": 0.0, "auto": 0.0, "bf16": 1e-3 * 2**-8 * 4}
 
-needs_engine = pytest.mark.skipif(not _engine.available(), reason="needs the engine")
+needs_engine = pytest.mark.skipif(not engine.available(), reason="needs the engine")
 
 
 @pytest.fixture(scope="module")

@@ -12,10 +12,10 @@ from jax.sharding import AxisType, Mesh
 from jax.sharding import PartitionSpec as P
 
 import jaxccomp as jcc
-from jaxccomp import _engine
+from jaxccomp._native import engine
 
 N = 8
-NATIVE = _engine.available()
+NATIVE = engine.available()
 BACKENDS = ["xla"] + (["native"] if NATIVE else [])
 needs_engine = pytest.mark.skipif(not NATIVE, reason="needs the native engine")
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from contract import Operation
 
-from jaxccomp import _engine
+from jaxccomp._native import engine
 from stress import program_rows
 from stress.program_cases import CONTEXTS, Case, Collective, Function
 from stress.program_rows import KEEPS_SHAPE, PLAIN, ROWS, Layout
@@ -296,6 +296,6 @@ def _is_large(collective: Collective) -> bool:
 @functools.cache
 def _algorithms() -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
-    for row in _engine.load().describe()["algorithms"]:
+    for row in engine.load().describe()["algorithms"]:
         found.setdefault(row["collective"], []).append(row["name"])
     return found

@@ -14,7 +14,9 @@ import numpy as np
 from jax.sharding import PartitionSpec as P
 
 import jaxccomp as jcc
-from jaxccomp import _compat, _engine, _store, comm, errors
+from jaxccomp import _compat, comm, errors
+from jaxccomp._bootstrap import kv_store
+from jaxccomp._native import engine
 
 GOOD, OLD = 22707, 21400
 
@@ -33,7 +35,7 @@ class Rank:
         timeout = ctypes.c_double(timeout_seconds)
         self.handle = ctypes.c_void_p(self.lib.store_open(rank, ranks, version, timeout))
         assert self.handle
-        self.store = _store.Store(_compat.distributed_client(), rank, ranks)
+        self.store = kv_store.Store(_compat.distributed_client(), rank, ranks)
         self.store.carry(self)
 
     def take(self):
@@ -130,10 +132,10 @@ def forged(rank, ranks, library):
     return found
 
 
-def engine(rank, ranks, library):
+def package(rank, ranks, library):
     """The package itself: who is there, groups, what moves values and what does not."""
     world = jcc.init()
-    found = {"rank": world.rank, "size": world.size, "way": _engine.load().describe()["transports"]}
+    found = {"rank": world.rank, "size": world.size, "way": engine.load().describe()["transports"]}
     found["group"] = world.split(rank % 2, key=-rank).processes
     found["again"] = world.split(None if rank == 0 else 0) is None
     try:

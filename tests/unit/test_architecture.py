@@ -37,55 +37,19 @@ IMPLEMENTATIONS = {
     "codec/sparse": {"csrc/codec", "csrc/cuda"},
 }
 
-# Python's layers, lowest first: a module imports from lower layers, and from its own.
+# Python's rooms and public modules, lowest first: each imports from lower layers, and from itself.
 LAYERS = (
-    {"_version", "_libraries", "_launchers", "errors"},
-    {"_codec_table", "launch"},
-    {
-        "config",
-        "_engine",
-        "_mpi",
-        "_compat",
-        "_platforms",
-        "_registry",
-        "_borrowing",
-        "_callbacks",
-        "_cuda",
-        "_device_mpi",
-        "_dispatched",
-        "_launch_places",
-        "_loans",
-        "_roll",
-        "_shared_gpus",
-        "_store",
-        "_threads",
-        "_unseen",
-    },
-    {"_world"},
-    {"_leaving"},
-    {"_joining"},
-    {"_codec_specs", "comm"},
-    {"_codec_frames"},
-    {"codecs", "_traced_codecs"},
-    {
-        "schedules",
-        "stats",
-        "trace",
-        "_call",
-        "_stacked",
-        "_nccl",
-        "_arguments",
-        "_operation",
-        "_cuda_codecs",
-        "_xla",
-    },
-    {"_lowering", "_batching", "_transpose", "_primitive", "_pytree", "_ragged"},
-    {"_ops_vector", "_point_to_point", "_feedback", "_lax_common", "_lax_reduce"},
+    {"_version", "errors", "_compat"},
+    {"_native", "config"},
+    {"_bootstrap", "_codecs", "schedules"},
+    {"comm", "codecs", "launch"},
+    {"_call", "stats", "trace"},
+    {"_traced", "bench"},
+    {"_primitives", "cli"},
+    {"_api", "__main__"},
     {"ops", "lax"},
     {"optim"},
-    {"bench"},
-    {"cli"},
-    {"__main__", "__init__"},
+    {"__init__"},
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 
@@ -148,52 +112,53 @@ def test_the_engine_knows_neither_python_nor_xla_nor_a_vendor_of_mpi():
             assert not re.match(r"Python\.h|pybind11/|xla/|mpi\.h", name), (path, name)
 
 
-def imports(path, nodes=ast.walk):
-    """(name, whether it is a module of this package) of each import in a file."""
-    for node in nodes(ast.parse(path.read_text())):
-        names = []
+def imports(path):
+    """What a file imports: modules of this package from "jaxccomp." on, and names in others."""
+    for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
+            yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
-            names = [f"{node.module}.{alias.name}" for alias in node.names]
-        for name in names:
-            inside = re.match(r"jaxccomp\.([a-z_]+)", name)
-            yield (inside[1], True) if inside else (name, False)
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-def own_name(path):
-    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+def module_of(path):
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" and len(parts) > 1 else parts)
 
 
-@pytest.mark.parametrize(
-    "path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: path.relative_to(PACKAGE).as_posix()
-)
-def test_python_imports_only_what_lies_below(path):
-    name = own_name(path)
-    assert name in LEVEL, f"{name} has no layer in this test"
-    for imported, inside in imports(path):
-        if inside and imported != name and not imported.startswith("__"):
-            assert LEVEL[imported] <= LEVEL[name], f"{name} imports {imported}"
-        if not inside and imported.startswith("jax._src"):
-            assert name == "_compat", f"{name} imports {imported}"
+MODULES = {module_of(path): path for path in sorted(PACKAGE.rglob("*.py"))}
 
 
-def test_modules_can_be_loaded_one_after_the_other():
-    """A function may import what calls it (a rule that binds primitives); a module may not."""
-    graph = {}
-    for path in PACKAGE.glob("*.py"):
-        at_load = imports(path, nodes=lambda tree: tree.body)
-        graph[own_name(path)] = {name for name, inside in at_load if inside}
+def own_imports(name):
+    """The modules of this package that one of them imports, wherever in its code."""
+    for imported in imports(MODULES[name]):
+        if imported == "jaxccomp" or imported.startswith("jaxccomp."):
+            parts = imported.split(".")[1:]
+            while parts and ".".join(parts) not in MODULES:
+                parts.pop()
+            if parts and ".".join(parts) != name:
+                yield ".".join(parts)
 
-    def visit(name, above):
-        assert name not in above, " -> ".join([*above, name])
-        for imported in graph.get(name, ()):
-            visit(imported, [*above, name])
 
-    for name in graph:
-        visit(name, [])
+@pytest.mark.parametrize("name", MODULES)
+def test_python_imports_only_what_lies_below(name):
+    room = name.split(".")[0]
+    assert room in LEVEL, f"{room} has no layer in this test"
+    for imported in own_imports(name):
+        below = imported.split(".")[0]
+        assert below == room or LEVEL[below] < LEVEL[room], f"{name} imports {imported}"
+    for imported in imports(MODULES[name]):
+        assert not imported.startswith("jax._src") or name == "_compat", f"{name}: {imported}"
+
+
+def test_no_module_imports_itself_through_others():
+    graph = {name: set(own_imports(name)) for name in MODULES}
+    while leaves := {name for name, below in graph.items() if not below & set(graph)}:
+        for name in leaves:
+            del graph[name]
+    assert not graph, sorted(graph)
 
 
 def test_every_module_says_what_it_is():
-    for path in PACKAGE.rglob("*.py"):
+    for path in MODULES.values():
         assert ast.get_docstring(ast.parse(path.read_text())), path

@@ -2,7 +2,8 @@ import json
 
 import pytest
 
-from jaxccomp import _engine, config, errors
+from jaxccomp import config, errors
+from jaxccomp._native import engine
 from jaxccomp.cli import main
 from jaxccomp.launch import gpus
 
@@ -17,8 +18,8 @@ def test_info_shows_all_sections(capsys):
 def test_info_gives_reasons_for_what_is_missing(monkeypatch, capsys):
     from jaxccomp.cli import info
 
-    monkeypatch.setattr(_engine, "_find", lambda: (None, "no such file"))
-    monkeypatch.setattr(info._mpi, "installed", lambda: False)
+    monkeypatch.setattr(engine, "_find", lambda: (None, "no such file"))
+    monkeypatch.setattr(info.mpi, "installed", lambda: False)
     assert main.main(["info"]) == 0
     out = capsys.readouterr().out
     assert "missing: no such file" in out
@@ -26,9 +27,9 @@ def test_info_gives_reasons_for_what_is_missing(monkeypatch, capsys):
 
 
 def test_the_engine_says_how_to_get_it(monkeypatch):
-    monkeypatch.setattr(_engine, "_find", lambda: (None, "no such file"))
+    monkeypatch.setattr(engine, "_find", lambda: (None, "no such file"))
     with pytest.raises(errors.EngineUnavailableError, match=r'no such file.*backend="xla"'):
-        _engine.load()
+        engine.load()
 
 
 def test_unknown_commands(capsys):
@@ -59,8 +60,8 @@ def test_doctor_says_what_to_do(monkeypatch, capsys):
     from jaxccomp.cli import doctor_gpu, doctor_mpi
 
     gpu = gpus.Found((gpus.Gpu("GPU-1"),), "nvidia-smi lists 1 GPU(s)")
-    monkeypatch.setattr(_engine, "_find", lambda: (None, "no such file"))
-    monkeypatch.setattr(doctor_mpi._mpi, "installed", lambda: False)
+    monkeypatch.setattr(engine, "_find", lambda: (None, "no such file"))
+    monkeypatch.setattr(doctor_mpi.mpi, "installed", lambda: False)
     monkeypatch.setattr(doctor_gpu.gpus, "find", lambda: gpu)
     monkeypatch.setattr(doctor_gpu, "driver_version", lambda: "")
     found = doctor(capsys)

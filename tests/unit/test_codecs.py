@@ -7,7 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxccomp import _codec_specs, _codec_table, _engine, codecs, errors
+from jaxccomp import codecs, errors
+from jaxccomp._codecs import specs, table
+from jaxccomp._native import engine
 
 
 @pytest.mark.parametrize("spec", [None, "raw", "auto", " raw ", codecs.RAW, "raw|raw"])
@@ -81,7 +83,7 @@ def test_every_codec_documents_itself():
 
 def test_a_missing_library_says_so(monkeypatch):
     monkeypatch.setattr(
-        _codec_specs, "table", lambda: {"zfp": codecs.CodecInfo("zfp", "x", missing="no libzfp")}
+        specs, "table", lambda: {"zfp": codecs.CodecInfo("zfp", "x", missing="no libzfp")}
     )
 
     class Engine:
@@ -89,11 +91,11 @@ def test_a_missing_library_says_so(monkeypatch):
         def describe_codec(text):
             raise RuntimeError("codec 'zfp' is not available here: no libzfp")
 
-    monkeypatch.setattr(_engine, "load", lambda: Engine)
-    _codec_specs._parse_text.cache_clear()
+    monkeypatch.setattr(engine, "load", lambda: Engine)
+    specs._parse_text.cache_clear()
     with pytest.raises(errors.EngineUnavailableError, match="no libzfp"):
         codecs.parse("zfp")
-    _codec_specs._parse_text.cache_clear()
+    specs._parse_text.cache_clear()
 
 
 @pytest.mark.parametrize("name", sorted(n for n in codecs.table() if not n.startswith("nvcomp.")))
@@ -114,20 +116,20 @@ def test_error_bounds():
 
 
 def test_the_table_without_the_engine_is_part_of_the_engine_s():
-    for name, info in _codec_table.TABLE.items():
-        engine = codecs.table()[name]
-        assert info == (dataclasses.replace(engine, dtypes=()) if info.lossless else engine)
+    for name, info in table.TABLE.items():
+        known = codecs.table()[name]
+        assert info == (dataclasses.replace(known, dtypes=()) if info.lossless else known)
 
 
 def test_without_the_engine_the_traced_plane_has_its_codecs(monkeypatch):
-    monkeypatch.setattr(_engine, "available", lambda: False)
+    monkeypatch.setattr(engine, "available", lambda: False)
 
     def load():
         raise errors.EngineUnavailableError("not here")
 
-    monkeypatch.setattr(_engine, "load", load)
+    monkeypatch.setattr(engine, "load", load)
     codecs.table.cache_clear()
-    _codec_specs._parse_text.cache_clear()
+    specs._parse_text.cache_clear()
     try:
         assert codecs.canonical("raw|bf16") == "bf16"
         for spec, text in {
@@ -152,4 +154,4 @@ def test_without_the_engine_the_traced_plane_has_its_codecs(monkeypatch):
                 codecs.parse(spec)
     finally:
         codecs.table.cache_clear()
-        _codec_specs._parse_text.cache_clear()
+        specs._parse_text.cache_clear()

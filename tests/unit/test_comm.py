@@ -1,6 +1,9 @@
 import pytest
 
-from jaxccomp import _engine, _joining, _mpi, _world, comm, errors
+from jaxccomp import comm, errors
+from jaxccomp._bootstrap import join, mpi
+from jaxccomp._bootstrap import world as _world
+from jaxccomp._native import engine
 
 
 @pytest.fixture
@@ -14,7 +17,7 @@ def third_of_four(monkeypatch):
     state = _world.World(2, 4)
     state.unreachable = "no MPI"
     monkeypatch.setattr(comm, "_state", state)
-    monkeypatch.setattr(_engine, "available", lambda: False)
+    monkeypatch.setattr(engine, "available", lambda: False)
 
 
 def test_alone(alone):
@@ -134,20 +137,20 @@ def test_from_mpi4py_without_mpi(alone):
     ],
 )
 def test_launchers(environ, found):
-    by = _mpi.launcher(environ)
+    by = mpi.launcher(environ)
     assert found == (by and (by.rank, by.size))
 
 
 def test_wait_has_a_deadline():
     with pytest.raises(errors.InitializationError, match="too late"):
-        _mpi.wait(lambda: False, 0.01, lambda: "too late")
-    _mpi.wait(lambda: True, 0.0, lambda: "never")
+        mpi.wait(lambda: False, 0.01, lambda: "too late")
+    mpi.wait(lambda: True, 0.0, lambda: "never")
 
 
 def test_a_launcher_without_mpi4py(monkeypatch):
-    monkeypatch.setattr(_mpi, "launcher", lambda: _mpi.Launcher("PMI", 0, 2))
-    monkeypatch.setattr(_mpi, "installed", lambda: False)
-    monkeypatch.setattr(_mpi, "imported", lambda: None)
+    monkeypatch.setattr(mpi, "launcher", lambda: mpi.Launcher("PMI", 0, 2))
+    monkeypatch.setattr(mpi, "installed", lambda: False)
+    monkeypatch.setattr(mpi, "imported", lambda: None)
     with pytest.raises(errors.EngineUnavailableError, match=r"jaxccomp\[mpich\]"):
-        _joining._start_mpi("auto", False)
-    assert _joining._start_mpi("never", False) is None
+        join._start_mpi("auto", False)
+    assert join._start_mpi("never", False) is None

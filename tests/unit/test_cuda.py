@@ -12,7 +12,9 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 import jaxccomp as jcc
-from jaxccomp import _cuda, _platforms, _roll, _unseen, errors
+from jaxccomp import errors
+from jaxccomp._bootstrap import device_errors, peer_info
+from jaxccomp._native import cuda, platforms
 
 HAS = ("raw", "lossless", "bf16", "int8")
 
@@ -21,10 +23,10 @@ HAS = ("raw", "lossless", "bf16", "int8")
 def on_gpus(monkeypatch):
     """The CUDA library, with some codecs, and the CPU's devices as GPUs."""
     jcc.init()
-    monkeypatch.setattr(_cuda, "why_missing", lambda: "")
-    monkeypatch.setattr(_cuda, "runs", lambda codec, dtype: codec.partition(":")[0] in HAS)
+    monkeypatch.setattr(cuda, "why_missing", lambda: "")
+    monkeypatch.setattr(cuda, "runs", lambda codec, dtype: codec.partition(":")[0] in HAS)
     gpus = jax.devices("cpu")
-    monkeypatch.setattr(_platforms.Platform, "devices", lambda self: gpus)
+    monkeypatch.setattr(platforms.Platform, "devices", lambda self: gpus)
 
 
 def lowered(function, *operands, donate=()):
@@ -62,7 +64,7 @@ def test_a_communicators_operation_is_one_call(on_gpus):
 def test_an_axis_names_the_engines_numbers_of_gpus(on_gpus):
     line = call_in(lowered(on_axis(lambda x: jcc.allreduce(x, axis_name="i"))))
     device = jax.devices()[0].id
-    assert f"groups = array<i64: {_platforms.CUDA.first_number + device}>" in line
+    assert f"groups = array<i64: {platforms.CUDA.first_number + device}>" in line
 
 
 def test_donated_operands_give_their_memory(on_gpus):
@@ -102,7 +104,7 @@ def test_codecs_that_gpus_lack(on_gpus):
 
 
 def test_dtypes_that_a_codecs_kernels_lack(on_gpus, monkeypatch):
-    monkeypatch.setattr(_cuda, "runs", lambda codec, dtype: (codec, dtype) != ("int8", "float16"))
+    monkeypatch.setattr(cuda, "runs", lambda codec, dtype: (codec, dtype) != ("int8", "float16"))
     with pytest.raises(errors.UnknownNameError, match="'int8' of float16 on GPUs") as raised:
         lowered(lambda x: jcc.allreduce((x, x.astype(jnp.float16)), codec="int8"))
     assert "'lossless'" in str(raised.value) and "'int8'," not in str(raised.value)
@@ -110,7 +112,7 @@ def test_dtypes_that_a_codecs_kernels_lack(on_gpus, monkeypatch):
 
 
 def test_devices_of_another_platform_are_left_to_xla(on_gpus, monkeypatch):
-    monkeypatch.setattr(_platforms.Platform, "devices", lambda self: [])
+    monkeypatch.setattr(platforms.Platform, "devices", lambda self: [])
     function = on_axis(lambda x: jcc.allreduce(x, axis_name="i"))
     assert "@jaxccomp_collective" not in lowered(function)
     native = on_axis(lambda x: jcc.allreduce(x, axis_name="i", backend="native"))
@@ -119,7 +121,7 @@ def test_devices_of_another_platform_are_left_to_xla(on_gpus, monkeypatch):
 
 
 def test_without_the_library_xla_runs_what_it_can(monkeypatch):
-    monkeypatch.setattr(_cuda, "why_missing", lambda: "there is none; install it")
+    monkeypatch.setattr(cuda, "why_missing", lambda: "there is none; install it")
     assert "@jaxccomp_collective" not in lowered(on_axis(lambda x: jcc.allreduce(x, axis_name="i")))
     native = on_axis(lambda x: jcc.allreduce(x, axis_name="i", backend="native"))
     with pytest.raises(errors.EngineUnavailableError, match="there is none; install it"):
@@ -127,41 +129,41 @@ def test_without_the_library_xla_runs_what_it_can(monkeypatch):
 
 
 def test_ranks_decide_alike(monkeypatch):
-    rows = [_roll.Row(0, 1, 0, 1, lacks) for lacks in (0, 1, 0)]
-    monkeypatch.setattr(_cuda, "why_missing", lambda: "")
-    said = _roll.who_lacks_cuda(rows)
+    rows = [peer_info.Row(0, 1, 0, 1, lacks) for lacks in (0, 1, 0)]
+    monkeypatch.setattr(cuda, "why_missing", lambda: "")
+    said = peer_info.who_lacks_cuda(rows)
     assert said.startswith("rank 1 of the world") and "doctor" in said
-    monkeypatch.setattr(_cuda, "why_missing", lambda: "no library")
-    assert "no library" in _roll.who_lacks_cuda(rows)
-    assert _roll.who_lacks_cuda(rows[:1]) == ""
+    monkeypatch.setattr(cuda, "why_missing", lambda: "no library")
+    assert "no library" in peer_info.who_lacks_cuda(rows)
+    assert peer_info.who_lacks_cuda(rows[:1]) == ""
 
 
 def test_check_raises_what_nobody_was_told(monkeypatch, capsys):
-    monkeypatch.setattr(_unseen, "_raised", False)
-    monkeypatch.setattr(_unseen, "_failed", False)
+    monkeypatch.setattr(device_errors, "_raised", False)
+    monkeypatch.setattr(device_errors, "_failed", False)
     jcc.check()
-    _unseen.tell_at_exit()
-    monkeypatch.setattr(_unseen, "_find", lambda: ("allreduce: a peer is gone", True))
-    _unseen.tell_at_exit()  # XLA has raised it
-    assert not _unseen._failed and capsys.readouterr().err == ""
-    monkeypatch.setattr(_unseen, "_find", lambda: ("allreduce: a peer is gone", False))
-    _unseen.tell_at_exit()
-    assert _unseen._failed and "a peer is gone" in capsys.readouterr().err
-    _unseen._failed = False
+    device_errors.tell_at_exit()
+    monkeypatch.setattr(device_errors, "_find", lambda: ("allreduce: a peer is gone", True))
+    device_errors.tell_at_exit()  # XLA has raised it
+    assert not device_errors._failed and capsys.readouterr().err == ""
+    monkeypatch.setattr(device_errors, "_find", lambda: ("allreduce: a peer is gone", False))
+    device_errors.tell_at_exit()
+    assert device_errors._failed and "a peer is gone" in capsys.readouterr().err
+    device_errors._failed = False
     for _ in range(2):
         with pytest.raises(errors.OperationFailedError, match="a peer is gone"):
             jcc.check()
-    _unseen.tell_at_exit()
-    assert not _unseen._failed
+    device_errors.tell_at_exit()
+    assert not device_errors._failed
 
 
 FAILS_LATE = """
 import atexit
 atexit.register(lambda: print("registered before"))
 import jaxccomp as jcc
-from jaxccomp import _unseen
+from jaxccomp._bootstrap import device_errors
 jcc.init()
-_unseen._find = lambda: ("bcast: lost", False)
+device_errors._find = lambda: ("bcast: lost", False)
 print("done")
 """
 
@@ -176,10 +178,10 @@ def test_a_program_that_was_never_told_fails():
 
 WITH_LIBRARY = """
 import sys
-from jaxccomp import _cuda, _engine
-_engine.load().add_library_path("jaxccomp_cuda", sys.argv[1])
-print(_cuda.why_missing() or [
-    _cuda.runs(codec, dtype)
+from jaxccomp._native import cuda, engine
+engine.load().add_library_path("jaxccomp_cuda", sys.argv[1])
+print(cuda.why_missing() or [
+    cuda.runs(codec, dtype)
     for dtype in ("float32", "float64")
     for codec in ("raw", "int8", "ternary")
 ])
@@ -209,13 +211,21 @@ def test_the_library_is_found_where_python_says(setting, says):
 def test_the_extras_bring_the_librarys_own_version():
     text = (pathlib.Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8")
     extras = tomllib.loads(text)["project"]["optional-dependencies"]
-    for cuda in ("cuda12", "cuda13"):
-        assert f"jaxccomp-{cuda}=={jcc.__version__}" in extras[cuda]
+    for extra in ("cuda12", "cuda13"):
+        assert f"jaxccomp-{extra}=={jcc.__version__}" in extras[extra]
+
+
+ASKS = "from jaxccomp._native import cuda; print(cuda.why_missing())"
 
 
 def test_without_a_library_the_remedy_is_said():
     done = subprocess.run(
-        [sys.executable, "-P", "-c", "from jaxccomp import _cuda; print(_cuda.why_missing())"],
+        [
+            sys.executable,
+            "-P",
+            "-c",
+            "from jaxccomp._native import cuda; print(cuda.why_missing())",
+        ],
         capture_output=True,
         text=True,
         timeout=100,

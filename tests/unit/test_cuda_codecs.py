@@ -11,9 +11,12 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 import jaxccomp as jcc
-from jaxccomp import _cuda, _cuda_codecs, _engine, _world, comm
+from jaxccomp import comm
+from jaxccomp._bootstrap import world
+from jaxccomp._native import cuda, engine
+from jaxccomp._traced import cuda_codecs
 
-pytestmark = pytest.mark.skipif(not _engine.available(), reason="its handlers are the engine's")
+pytestmark = pytest.mark.skipif(not engine.available(), reason="its handlers are the engine's")
 
 HAS = ("bf16", "fp16", "int8", "int4", "fp8_e4m3", "ternary", "tbq")
 
@@ -25,8 +28,8 @@ def library(monkeypatch):
     def runs(codec, dtype):
         return codec.partition(":")[0] in HAS and dtype in ("float32", "bfloat16")
 
-    monkeypatch.setattr(_cuda, "why_missing", lambda: "")
-    monkeypatch.setattr(_cuda, "runs_on_streams", runs)
+    monkeypatch.setattr(cuda, "why_missing", lambda: "")
+    monkeypatch.setattr(cuda, "runs_on_streams", runs)
 
 
 def on_axis(function, **how):
@@ -137,7 +140,7 @@ def test_other_platforms_are_composed(library):
 
 
 def test_without_the_library_it_is_composed(monkeypatch):
-    monkeypatch.setattr(_cuda, "why_missing", lambda: "there is none; install it")
+    monkeypatch.setattr(cuda, "why_missing", lambda: "there is none; install it")
     assert "@jaxccomp" not in text_of(on_axis(allreduce("int8"), check_vma=False))
 
 
@@ -146,7 +149,7 @@ def test_processes_decide_alike(library, monkeypatch):
     monkeypatch.setattr(jax, "process_count", lambda: 2)
     monkeypatch.setattr(comm, "_state", None)
     assert not comm.all_have_cuda()
-    state = _world.World(0, 2)
+    state = world.World(0, 2)
     monkeypatch.setattr(comm, "_state", state)
     assert comm.all_have_cuda()
     state.no_cuda = "rank 1 has none"
@@ -168,7 +171,7 @@ def test_export_names_the_calls(library):
 
 
 def test_empty_values_need_no_call(library):
-    codec = _cuda_codecs.find("int8", "float32")
+    codec = cuda_codecs.find("int8", "float32")
     x = jnp.zeros((0, 3))
     assert codec.encode(x) == ()
     assert codec.decode((), (0, 3), x.dtype).shape == (0, 3)
@@ -176,10 +179,10 @@ def test_empty_values_need_no_call(library):
 
 WITH_LIBRARY = """
 import sys
-from jaxccomp import _cuda, _engine
-_engine.load().add_library_path("jaxccomp_cuda", sys.argv[1])
+from jaxccomp._native import cuda, engine
+engine.load().add_library_path("jaxccomp_cuda", sys.argv[1])
 cases = [("int8", "float32"), ("ternary", "bfloat16"), ("onebit", "float32"), ("int8", "float64")]
-print([_cuda.runs_on_streams(*case) for case in cases])
+print([cuda.runs_on_streams(*case) for case in cases])
 """
 
 

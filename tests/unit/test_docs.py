@@ -5,7 +5,7 @@ import pathlib
 
 import pytest
 
-from jaxccomp import _codec_frames, _codec_specs
+from jaxccomp._codecs import frames, specs
 from jaxccomp.bench import codec_report
 from jaxccomp.cli import info
 
@@ -35,7 +35,7 @@ def test_the_tables_of_speeds(name):
         )
 
 
-@pytest.mark.parametrize("module", [_codec_frames, _codec_specs], ids=lambda m: m.__name__)
+@pytest.mark.parametrize("module", [frames, specs], ids=lambda m: m.__name__)
 def test_examples_in_docstrings(module):
     failed, tried = doctest.testmod(module)
     assert tried and not failed

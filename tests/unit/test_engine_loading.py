@@ -5,16 +5,16 @@ import sys
 
 import pytest
 
-from jaxccomp import _engine
+from jaxccomp._native import engine
 
 _THREADS = """
 import sys, threading
-from jaxccomp import _engine
+from jaxccomp._native import engine
 sys.setswitchinterval(1e-6)
 barrier, found = threading.Barrier(8), []
 def load():
     barrier.wait()
-    found.append(_engine.load().describe is not None and id(_engine.load()))
+    found.append(engine.load().describe is not None and id(engine.load()))
 threads = [threading.Thread(target=load) for _ in range(8)]
 for thread in threads: thread.start()
 for thread in threads: thread.join()
@@ -22,7 +22,7 @@ assert len(found) == 8 and len(set(found)) == 1, found
 """
 
 
-@pytest.mark.skipif(not _engine.available(), reason="the engine is not installed")
+@pytest.mark.skipif(not engine.available(), reason="the engine is not installed")
 def test_by_several_threads_at_once():
     done = subprocess.run([sys.executable, "-P", "-c", _THREADS], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -7,7 +7,8 @@ import os
 
 import pytest
 
-from jaxccomp import _launchers, errors
+from jaxccomp import errors
+from jaxccomp._bootstrap import launchers
 from jaxccomp.launch import cores, gpus, lines, mpiexec, placement, throughput
 from jaxccomp.launch.gpus import Gpu
 
@@ -203,7 +204,7 @@ def test_settings_travel_as_text():
     ],
 )
 def test_local_ranks(environ, local):
-    by = _launchers.launcher(environ)
+    by = launchers.launcher(environ)
     assert (by.rank, by.local_rank, by.local_size) == (5, *local)
 
 

@@ -4,7 +4,8 @@ import threading
 
 import pytest
 
-from jaxccomp import _loans, config, errors
+from jaxccomp import config, errors
+from jaxccomp._bootstrap import device_ipc
 
 
 class _World:
@@ -51,7 +52,7 @@ def _agree(offers):
     reasons = [None] * len(offers)
 
     def join(process):
-        reasons[process] = _loans.agree(cores[process], world.share(process), process)
+        reasons[process] = device_ipc.agree(cores[process], world.share(process), process)
 
     threads = [threading.Thread(target=join, args=(process,)) for process in range(len(offers))]
     for thread in threads:

@@ -11,7 +11,9 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 import jaxccomp as jcc
-from jaxccomp import _borrowing, _cuda, _engine, _platforms, _roll, comm, config, errors
+from jaxccomp import comm, config, errors
+from jaxccomp._bootstrap import peer_info, xla_communicators
+from jaxccomp._native import cuda, engine, platforms
 
 TARGET = "@jaxccomp_nccl_collective"
 
@@ -20,9 +22,9 @@ TARGET = "@jaxccomp_nccl_collective"
 def on_gpus(monkeypatch):
     """The CPU's devices as GPUs; NCCL needs no CUDA library of the engine's."""
     jcc.init()
-    monkeypatch.setattr(_cuda, "why_missing", lambda: "not installed")
+    monkeypatch.setattr(cuda, "why_missing", lambda: "not installed")
     gpus = jax.devices("cpu")
-    monkeypatch.setattr(_platforms.Platform, "devices", lambda self: gpus)
+    monkeypatch.setattr(platforms.Platform, "devices", lambda self: gpus)
 
 
 def lowered(function, shape=(4, 5), dtype=jnp.float32, along=None):
@@ -56,7 +58,7 @@ def test_every_operation_is_one_call(on_gpus, name, style):
     )
     assert len(calls) == 1 and TARGET in calls[0] and 'backend = "nccl"' in calls[0]
     if style == "axis":
-        number = _platforms.CUDA.number(jax.devices()[0].id)
+        number = platforms.CUDA.number(jax.devices()[0].id)
         assert f"groups = array<i64: {number}>" in calls[0]
 
 
@@ -102,10 +104,10 @@ def test_elsewhere_it_is_an_error():
 
 WITHOUT = """
 import os, sys
-from jaxccomp import _engine
+from jaxccomp._native import engine
 for name in ("nccl", "cuda"):
-    _engine.load().add_library_path(name, "/nowhere/lib" + name + ".so")
-print(_engine.load().nccl())
+    engine.load().add_library_path(name, "/nowhere/lib" + name + ".so")
+print(engine.load().nccl())
 """
 
 
@@ -139,12 +141,13 @@ def test_places_are_those_of_the_mesh():
     code = """
 import jax, numpy as np
 import jaxccomp as jcc
-from jaxccomp import _compat, _cuda, _platforms, comm
+from jaxccomp import _compat, comm
+from jaxccomp._native import cuda, platforms
 from jax.sharding import PartitionSpec as P
 jcc.init()
 gpus = jax.devices("cpu")
-_cuda.why_missing = lambda: "not installed"
-_platforms.Platform.devices = lambda self: gpus
+cuda.why_missing = lambda: "not installed"
+platforms.Platform.devices = lambda self: gpus
 comm.why_own_communicators = lambda: ""
 mesh = jax.sharding.Mesh(np.array(gpus)[[3, 1, 0, 2]].reshape(2, 2), ("x", "y"))
 for axis in "x", "y":
@@ -170,26 +173,26 @@ for axis in "x", "y":
 
 def test_ranks_borrow_together_or_not_at_all(monkeypatch):
     def rows(*borrow):
-        return [_roll.Row(0, 1, 0, 0, 0, borrows=each) for each in borrow]
+        return [peer_info.Row(0, 1, 0, 0, 0, borrows=each) for each in borrow]
 
-    why = _roll.why_own_communicators
-    assert why(rows(_roll._XLA, _roll._XLA)) == ""
-    assert 'nccl_communicator is "own"' in why(rows(_roll._OWN, _roll._OWN))
-    assert "on ranks [1] alone" in why(rows(_roll._OWN, _roll._XLA))
-    monkeypatch.setattr(_borrowing, "why_not_here", lambda: "")
-    assert "rank 1 of the world cannot" in why(rows(_roll._XLA, _roll._CANNOT))
-    monkeypatch.setattr(_borrowing, "why_not_here", lambda: "jaxlib is old")
-    own = _roll.call(lambda row: [row], False)
-    assert own[0].borrows == _roll._OWN
+    why = peer_info.why_own_communicators
+    assert why(rows(peer_info._XLA, peer_info._XLA)) == ""
+    assert 'nccl_communicator is "own"' in why(rows(peer_info._OWN, peer_info._OWN))
+    assert "on ranks [1] alone" in why(rows(peer_info._OWN, peer_info._XLA))
+    monkeypatch.setattr(xla_communicators, "why_not_here", lambda: "")
+    assert "rank 1 of the world cannot" in why(rows(peer_info._XLA, peer_info._CANNOT))
+    monkeypatch.setattr(xla_communicators, "why_not_here", lambda: "jaxlib is old")
+    own = peer_info.call(lambda row: [row], False)
+    assert own[0].borrows == peer_info._OWN
     with config.override(nccl_communicator="xla"):
-        assert _roll.call(lambda row: [row], False)[0].borrows == _roll._CANNOT
-        assert "jaxlib is old" in why(_roll.call(lambda row: [row], False))
-        monkeypatch.setattr(_borrowing, "why_not_here", lambda: "")
-        assert why(_roll.call(lambda row: [row], False)) == ""
+        assert peer_info.call(lambda row: [row], False)[0].borrows == peer_info._CANNOT
+        assert "jaxlib is old" in why(peer_info.call(lambda row: [row], False))
+        monkeypatch.setattr(xla_communicators, "why_not_here", lambda: "")
+        assert why(peer_info.call(lambda row: [row], False)) == ""
 
 
 def test_what_it_takes_to_borrow(monkeypatch):
-    monkeypatch.setattr(_borrowing.jaxlib, "__version__", "0.10.2")
-    assert "0.11 is the first" in _borrowing.why_not_here()
-    monkeypatch.setattr(_borrowing.jaxlib, "__version__", "0.12.0.1")
-    assert _borrowing.why_not_here() == _engine.load().why_no_xla_library()
+    monkeypatch.setattr(xla_communicators.jaxlib, "__version__", "0.10.2")
+    assert "0.11 is the first" in xla_communicators.why_not_here()
+    monkeypatch.setattr(xla_communicators.jaxlib, "__version__", "0.12.0.1")
+    assert xla_communicators.why_not_here() == engine.load().why_no_xla_library()

@@ -8,7 +8,8 @@ import sys
 
 import pytest
 
-from jaxccomp import _libraries, codecs, errors
+from jaxccomp import codecs, errors
+from jaxccomp._native import libraries
 
 ROOT = pathlib.Path(__file__).parents[2]
 NAMES = tuple(name for name in codecs.table() if name.startswith("nvcomp."))
@@ -20,7 +21,7 @@ needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler is
 
 def headers():
     """The folder of nvCOMP's headers, or None."""
-    library = _libraries.find("nvcomp")
+    library = libraries.find("nvcomp")
     if not library:
         return None
     folder = pathlib.Path(library).parents[1] / "include"
@@ -87,9 +88,10 @@ def with_a_gpu(tmp_path):
         )
         begin = (
             "import numpy as np, jax, jaxccomp\n"
-            "from jaxccomp import _engine, codecs, errors\n"
-            f"_engine.load().add_library_path('cuda', {str(tmp_path / 'cuda.so')!r})\n"
-            f"_engine.load().add_library_path('nvcomp', {str(tmp_path / 'nvcomp.so')!r})\n"
+            "from jaxccomp import codecs, errors\n"
+            "from jaxccomp._native import engine\n"
+            f"engine.load().add_library_path('cuda', {str(tmp_path / 'cuda.so')!r})\n"
+            f"engine.load().add_library_path('nvcomp', {str(tmp_path / 'nvcomp.so')!r})\n"
         )
         command = [sys.executable, "-P", "-c", begin + script]
         return subprocess.run(command, capture_output=True, text=True, timeout=120)
@@ -153,7 +155,7 @@ def test_there_is_one_place_that_finds_the_library(monkeypatch, tmp_path):
     monkeypatch.delenv("JAXCCOMP_LIBNVCOMP", raising=False)
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
     monkeypatch.delitem(sys.modules, "nvidia", raising=False)
-    assert _libraries.find("nvcomp") == facts.nvcomp() == str(in_wheel)
+    assert libraries.find("nvcomp") == facts.nvcomp() == str(in_wheel)
     monkeypatch.setenv("JAXCCOMP_LIBNVCOMP", "/elsewhere/libnvcomp.so.6")
-    assert _libraries.find("nvcomp") == facts.nvcomp() == "/elsewhere/libnvcomp.so.6"
-    assert _libraries.find("no_such_library") == ""
+    assert libraries.find("nvcomp") == facts.nvcomp() == "/elsewhere/libnvcomp.so.6"
+    assert libraries.find("no_such_library") == ""

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import jaxccomp as jcc
-from jaxccomp import _engine
+from jaxccomp._native import engine
 
 X = {"layer": [np.ones((2, 3), np.float32), np.ones(4, np.int8)]}
 
@@ -63,7 +63,7 @@ def test_auto_is_lossless_with_a_reference():
     assert "codec='lossless'" in text and "referenced=True" in text, text
 
 
-@pytest.mark.skipif(not _engine.available(), reason="needs the engine")
+@pytest.mark.skipif(not engine.available(), reason="needs the engine")
 def test_the_result_takes_over_donated_memory():
     """Rather that of the reference: the values may be a temporary that XLA places itself."""
 

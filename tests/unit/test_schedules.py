@@ -5,11 +5,12 @@ import doctest
 import numpy as np
 import pytest
 
-from jaxccomp import _engine, errors, schedules
+from jaxccomp import errors, schedules
+from jaxccomp._native import engine
 
 ALGORITHMS = [
     (row["collective"], row["name"])
-    for row in _engine.load().describe()["algorithms"]
+    for row in engine.load().describe()["algorithms"]
     if row["collective"] in schedules.COLLECTIVES
 ]
 PER_RANK_IN = ("scatter", "reduce_scatter", "alltoall")

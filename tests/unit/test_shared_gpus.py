@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from jaxccomp import _shared_gpus
+from jaxccomp._bootstrap import shared_gpus
 
 
 class _Core:
@@ -36,10 +36,10 @@ def _agree(hosts, uuids, gpus=None):
 
     for core in cores:  # what each shares
         with pytest.raises(StopIteration):
-            _shared_gpus.agree(core, first, hosts, gpus)
+            shared_gpus.agree(core, first, hosts, gpus)
     assert len({len(row) for row in rows}) == 1
     for core in cores:
-        _shared_gpus.agree(core, lambda _: rows, hosts, gpus)
+        shared_gpus.agree(core, lambda _: rows, hosts, gpus)
     assert all(core.told == cores[0].told for core in cores)
     return cores[0].told
 
@@ -64,4 +64,4 @@ def test_gpus_that_cannot_be_used_or_do_not_say_what_they_are():
 
 @pytest.mark.parametrize(("hosts", "gpus"), [([0], [4]), ([0, 0], [1, 0]), ([0, 1], [1, 1])])
 def test_nothing_is_exchanged_where_none_is_shared(hosts, gpus):
-    _shared_gpus.agree(None, None, hosts, gpus)
+    shared_gpus.agree(None, None, hosts, gpus)

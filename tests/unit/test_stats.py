@@ -2,11 +2,13 @@ import types
 
 import pytest
 
-from jaxccomp import _engine, _world, comm, stats
+from jaxccomp import comm, stats
+from jaxccomp._bootstrap import world
+from jaxccomp._native import engine
 
 
 def test_without_the_engine(monkeypatch):
-    monkeypatch.setattr(_engine, "available", lambda: False)
+    monkeypatch.setattr(engine, "available", lambda: False)
     stats.reset()
     assert stats.get().total == stats.OperationStats()
 
@@ -18,9 +20,9 @@ def test_sums_and_table(monkeypatch):
         "alltoall": {"calls": 0, "nccl_calls": 7, "nccl_bytes": 3 << 20},
     }
     core = types.SimpleNamespace(stats=lambda: rows)
-    monkeypatch.setattr(comm, "_state", _world.World(0, 1))
-    monkeypatch.setattr(_engine, "available", lambda: True)
-    monkeypatch.setattr(_engine, "load", lambda: core)
+    monkeypatch.setattr(comm, "_state", world.World(0, 1))
+    monkeypatch.setattr(engine, "available", lambda: True)
+    monkeypatch.setattr(engine, "load", lambda: core)
     found = stats.get()
     assert found.total == stats.OperationStats(
         3, 4096, 2049, 1, 0.75, nccl_calls=7, nccl_bytes=3 << 20

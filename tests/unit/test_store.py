@@ -9,7 +9,8 @@ import sys
 
 import pytest
 
-from jaxccomp import _store, errors
+from jaxccomp import errors
+from jaxccomp._bootstrap import kv_store
 
 WORKER = pathlib.Path(__file__).with_name("store_worker.py")
 LIBRARY = os.environ.get("JAXCCOMP_STORE_TESTS", "")
@@ -97,7 +98,7 @@ def test_what_others_write_into_the_store_is_an_error():
 
 
 def test_the_package_without_mpi():
-    found = run("engine", 3)
+    found = run("package", 3)
     assert [each["rank"] for each in found] == [0, 1, 2]
     assert [each["group"] for each in found] == [[2, 0], [1], [2, 0]]
     assert [each["again"] for each in found] == [True, False, False]
@@ -138,15 +139,15 @@ class FakeClient:
 
 def test_rows_from_the_store_are_not_trusted():
     client = FakeClient()
-    assert _store.Store(client, 0, 1).share([0], 0, "world", [4, 5], 0.1).tolist() == [[4, 5]]
+    assert kv_store.Store(client, 0, 1).share([0], 0, "world", [4, 5], 0.1).tolist() == [[4, 5]]
     for row in (b"", b"12345678", b"1" * 24):
         client = FakeClient()
         client.values["jaxccomp/rows/world/0/1"] = row
         with pytest.raises(errors.InitializationError, match="process 1 has put"):
-            _store.Store(client, 0, 2).share([0, 1], 0, "world", [4, 5], 0.1)
+            kv_store.Store(client, 0, 2).share([0, 1], 0, "world", [4, 5], 0.1)
         client.values["jaxccomp/rows/world/0/all"] = row
         with pytest.raises(errors.InitializationError, match="is not a row of jaxccomp"):
-            _store.Store(client, 1, 2).share([0, 1], 1, "world", [4, 5], 0.1)
+            kv_store.Store(client, 1, 2).share([0, 1], 1, "world", [4, 5], 0.1)
     client = FakeClient()
     with pytest.raises(errors.InitializationError, match=r"processes \[0\] have not come"):
-        _store.Store(client, 1, 2).share([0, 1], 1, "world", [4, 5], 0.1)
+        kv_store.Store(client, 1, 2).share([0, 1], 1, "world", [4, 5], 0.1)

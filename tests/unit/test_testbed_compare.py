@@ -8,17 +8,18 @@ import types
 import ml_dtypes
 import numpy as np
 import pytest
+from testbed import __main__ as command_line
+from testbed import collectives, compare, inputs, launchers, own, results, turns
+from testbed.cases import ALGORITHMS, SCENARIOS, Case
+from testbed.results import Row
 
-from jaxccomp import _engine, codecs, errors
+from jaxccomp import codecs, errors
+from jaxccomp._native import engine
 from jaxccomp.bench import launch
-from jaxccomp.bench.testbed import __main__ as command_line
-from jaxccomp.bench.testbed import collectives, compare, inputs, launchers, own, results, turns
-from jaxccomp.bench.testbed.cases import ALGORITHMS, SCENARIOS, Case
-from jaxccomp.bench.testbed.results import Row
 
 CASE = Case("bcast", "bfloat16", "lossless", "chain")
 MPIS = turns.Pythons({"mpich": sys.executable, "openmpi": "other"})
-engine = pytest.mark.skipif(not _engine.available(), reason=_engine.why_missing() or "-")
+needs_engine = pytest.mark.skipif(not engine.available(), reason=engine.why_missing() or "-")
 
 
 @pytest.mark.parametrize(
@@ -46,20 +47,20 @@ def test_options_change_scenarios():
     assert {case.op for each in chosen.values() for case in each.cases} == {"alltoall"}
 
 
-@engine
+@needs_engine
 def test_every_case_can_be_run():
     for scenario in SCENARIOS.values():
         for case in scenario.cases:
             assert case.op in collectives.OPERATIONS and case.values in inputs.KINDS
             assert codecs.canonical(case.codec) == case.codec
-            algorithms = _engine.load().describe()["algorithms"]
+            algorithms = engine.load().describe()["algorithms"]
             names = {row["name"] for row in algorithms if row["collective"] == case.op}
             assert case.algorithm in names | {"auto"}, case
 
 
-@engine
+@needs_engine
 def test_no_algorithm_is_left_out():
-    rows = _engine.load().describe()["algorithms"]
+    rows = engine.load().describe()["algorithms"]
     for op in collectives.OPERATIONS:
         names = [row["name"] for row in rows if row["collective"] == op]
         assert sorted(ALGORITHMS[op]) == sorted(names)
@@ -88,14 +89,14 @@ def test_command_lines_of_workers():
     given = argparse.Namespace(size=1024, calls=2, warmups=1)
     ours = Row(CASE, "jaxccomp lossless, mpich", "chain", "p", "jaxccomp", {})
     made = turns.command(ours, given, inputs.Input("a.npy", "b.npy"), "out")
-    assert made[:4] == ["p", "-P", "-m", "jaxccomp.bench.testbed.collectives"]
+    assert made[:2] == ["p", "-P"] and made[2].endswith("collectives.py")
     for pair in (("--codec", "lossless"), ("--algorithm", "chain"), ("--ref", "b.npy")):
         assert made[made.index(pair[0]) + 1] == pair[1]
     assert made[-1] == "--check"
     ours.found = {"check": "bit-exact"}
     assert "--check" not in turns.command(ours, given, inputs.Input("a.npy"), "out")
     peer = turns.command(Row(CASE, "mpich", "a", "p", "mpi", {}), given, inputs.Input("a"), "out")
-    assert peer[2].endswith("collectives.py") and "--codec" not in peer
+    assert made[2] == peer[2] and "--codec" not in peer
 
 
 def test_what_goes_on_into_the_next_round():
@@ -194,7 +195,7 @@ def one_off(by):
     return spoil
 
 
-@engine
+@needs_engine
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("op", collectives.OPERATIONS)
 def test_checks_accept_what_is_right_and_nothing_else(op, dtype):
@@ -204,7 +205,7 @@ def test_checks_accept_what_is_right_and_nothing_else(op, dtype):
     assert "error" in checked(op, one_off(step), "lossless", dtype)
 
 
-@engine
+@needs_engine
 def test_checks_of_lossy_sums():
     found = checked("allreduce", one_off(1e-4), "int8")
     assert found["check"].endswith("of bound")
@@ -216,7 +217,7 @@ def test_checks_of_lossy_sums():
     assert "of what is allowed" in checked("allreduce", one_off(np.nan), "int8")["error"]
 
 
-@engine
+@needs_engine
 def test_checks_compare_ranks():
     class Different(Alone):
         def allgather(self, found):
@@ -226,7 +227,7 @@ def test_checks_compare_ranks():
     assert found == {"error": "results differ between ranks"}
 
 
-@engine
+@needs_engine
 @pytest.mark.parametrize("codec", ["bf16", "int8", "int4:block=256", "zfp:tolerance=0.01"])
 def test_bounds_hold_wherever_blocks_begin(codec):
     if codecs.table()[codec.split(":")[0]].missing:

@@ -4,12 +4,12 @@ import ipaddress
 import pathlib
 
 import pytest
+from testbed import __main__ as command_line
+from testbed import collectives, launchers, network, results, settings
+from testbed import plan as plans
 
 from jaxccomp import errors
 from jaxccomp.bench import launch
-from jaxccomp.bench.testbed import __main__ as command_line
-from jaxccomp.bench.testbed import collectives, launchers, network, results, settings
-from jaxccomp.bench.testbed import plan as plans
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -112,7 +112,7 @@ def test_the_page_shows_what_is_set_and_what_was_measured():
     for row in launchers.TABLE.values():
         for name, value in (row.environment | row.alone).items():
             assert f"`{name}={value}`" in page
-    command = "python -m jaxccomp.bench.testbed.compare --table docs/results/testbed.jsonl"
+    command = "python -m testbed.compare --table docs/results/testbed.jsonl"
     shown = page.partition(f"<!-- {command} -->\n")[2].partition("\n<!-- end -->")[0]
     with open(ROOT / "docs/results/testbed.jsonl", encoding="utf-8") as file:
         assert shown == results.markdown(results.read(file))

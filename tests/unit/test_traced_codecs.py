@@ -9,9 +9,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from jaxccomp import _engine, _traced_codecs, codecs, errors
+from jaxccomp import codecs, errors
+from jaxccomp._native import engine
+from jaxccomp._traced import codecs as traced_codecs
 
-pytestmark = pytest.mark.skipif(not _engine.available(), reason="bounds come from the engine")
+pytestmark = pytest.mark.skipif(not engine.available(), reason="bounds come from the engine")
 
 # Decoded values are the engine's.
 EXACT = [
@@ -43,7 +45,7 @@ SPECIAL = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-42, 3e38, -3e38, 1e39, 65504, 
 @functools.cache
 def coder(spec, count, dtype):
     """Encodes and decodes, in one program each so that what travels has to be made."""
-    codec = _traced_codecs.find(codecs.canonical(spec))
+    codec = traced_codecs.find(codecs.canonical(spec))
     encode = jax.jit(lambda x, seed: codec.encode(x, jax.random.key(seed)))
     decode = jax.jit(lambda wire: codec.decode(wire, (count,), dtype))
     return lambda x, seed: np.asarray(decode(encode(x, seed)))
@@ -79,11 +81,11 @@ def check(spec, x, seed=0):
     assert decoded.dtype == x.dtype and decoded.shape == x.shape
     check_bound(spec, x, decoded)
     if spec in EXACT:
-        engine = np.asarray(codecs.decode(codecs.encode(spec, x)))
+        native = np.asarray(codecs.decode(codecs.encode(spec, x)))
         # XLA flushes subnormals, also those that a wider type is rounded to.
-        tiny = np.abs(engine.astype(np.float64)) < 2.0**-126
-        same = (decoded == engine) & (np.signbit(decoded) == np.signbit(engine))
-        assert (same | tiny | (np.isnan(decoded) & np.isnan(engine))).all()
+        tiny = np.abs(native.astype(np.float64)) < 2.0**-126
+        same = (decoded == native) & (np.signbit(decoded) == np.signbit(native))
+        assert (same | tiny | (np.isnan(decoded) & np.isnan(native))).all()
 
 
 def values(count, seed, spread, special, dtype):
@@ -141,7 +143,7 @@ def test_bytes_are_the_engines(spec, dtype):
     name = spec.partition(":")[0]
     if dtype not in codecs.table()[name].dtypes or name in ("topk", "randomk"):
         pytest.skip("travels as it is, or in another form")
-    codec = _traced_codecs.find(codecs.canonical(spec))
+    codec = traced_codecs.find(codecs.canonical(spec))
     encode = jax.jit(codec.encode)
     for count in (1, 5, 1024, 2079):
         x = np.asarray(values(count, count, 2, [(0, 70), (7, 3)], dtype))
@@ -173,7 +175,7 @@ def test_scales_that_are_multiples(bits):
     "spec", ["int4:rounding=stochastic", "ternary:block=256", "randomk:density=0.2,unbiased=true"]
 )
 def test_what_is_drawn_is_right_in_the_mean(spec):
-    codec = _traced_codecs.find(codecs.canonical(spec))
+    codec = traced_codecs.find(codecs.canonical(spec))
     x = np.random.default_rng(1).standard_normal(256).astype(np.float32)
     keys = jax.random.split(jax.random.key(0), 4000)
     decoded = jax.vmap(lambda key: codec.decode(codec.encode(x, key), x.shape, x.dtype))(keys)
@@ -185,7 +187,7 @@ def test_what_is_drawn_is_right_in_the_mean(spec):
 
 @pytest.mark.parametrize("unbiased", ["false", "true"])
 def test_randomk_takes_one_value_of_each_part(unbiased):
-    codec = _traced_codecs.find(codecs.canonical(f"randomk:density=0.01,unbiased={unbiased}"))
+    codec = traced_codecs.find(codecs.canonical(f"randomk:density=0.01,unbiased={unbiased}"))
     x = np.arange(1, 100_041, dtype=np.float32)
     decoded = np.asarray(codec.decode(codec.encode(x, jax.random.key(3)), x.shape, x.dtype))
     (places,) = np.nonzero(decoded)
@@ -213,7 +215,7 @@ def test_randomk_takes_one_value_of_each_part(unbiased):
     ],
 )
 def test_what_travels(spec, dtype, travels):
-    codec = _traced_codecs.find(codecs.canonical(spec))
+    codec = traced_codecs.find(codecs.canonical(spec))
     x = jax.ShapeDtypeStruct((7, 143), dtype)
     sizes = {}
     for array in jax.eval_shape(codec.encode, x, jax.eval_shape(jax.random.key, 0)):
@@ -222,7 +224,7 @@ def test_what_travels(spec, dtype, travels):
 
 
 def test_large_arrays_have_wider_positions():
-    codec = _traced_codecs.find("topk")
+    codec = traced_codecs.find("topk")
     x = np.zeros(70_000, np.float32)
     x[-1] = 5
     values, places = codec.encode(x)
@@ -232,8 +234,8 @@ def test_large_arrays_have_wider_positions():
 
 @pytest.mark.parametrize("spec", ["raw", "lossless", "zstd:level=3", "lz4", "zstd|lossless"])
 def test_lossless_stages_change_nothing(spec):
-    assert _traced_codecs.find(codecs.canonical(spec)) is None
-    assert _traced_codecs.find("int8|lossless").bits == 8
+    assert traced_codecs.find(codecs.canonical(spec)) is None
+    assert traced_codecs.find("int8|lossless").bits == 8
 
 
 def test_the_table_is_the_engine_s():
@@ -243,9 +245,9 @@ def test_the_table_is_the_engine_s():
         for name, info in codecs.table().items()
         if not info.lossless and name not in ("dgc", "zfp")
     }
-    assert set(_traced_codecs.CODECS) == fixed
+    assert set(traced_codecs.CODECS) == fixed
     for name in fixed:
-        assert _traced_codecs.find(name).dtypes == codecs.table()[name].dtypes
+        assert traced_codecs.find(name).dtypes == codecs.table()[name].dtypes
     for name in ("dgc", "zfp"):
         with pytest.raises(errors.UnknownNameError, match="fixed rate"):
-            _traced_codecs.find(name)
+            traced_codecs.find(name)

@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 import jaxccomp as jcc
-from jaxccomp import _device_mpi, _engine, comm, errors
+from jaxccomp import comm, errors
+from jaxccomp._bootstrap import cuda_aware_mpi
+from jaxccomp._native import engine
 
 pytestmark = pytest.mark.skipif(
     any(device.platform == "gpu" for device in jax.devices()), reason="JAX has a GPU"
@@ -17,12 +19,12 @@ pytestmark = pytest.mark.skipif(
 def agree(core, world, timeout_seconds=30.0):
     """As if each rank were on a host of its own."""
     share = partial(comm._joined().share_with_all, 60.0)
-    return _device_mpi.agree(core, share, world.rank, range(world.size), timeout_seconds)
+    return cuda_aware_mpi.agree(core, share, world.rank, range(world.size), timeout_seconds)
 
 
 def test_who_has_none_goes_on_as_before(world):
     with jcc.config.override(device_mpi_bytes=1):
-        reasons = agree(_engine.load(), world)
+        reasons = agree(engine.load(), world)
         total = jax.jit(jcc.allreduce)(np.arange(30000.0, dtype=np.float32))
     np.testing.assert_array_equal(total, world.size * np.arange(30000.0, dtype=np.float32))
     others = [reason for rank, reason in enumerate(reasons) if rank != world.rank]

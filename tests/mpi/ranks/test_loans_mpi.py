@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 import jaxccomp as jcc
-from jaxccomp import _engine, _loans, comm
+from jaxccomp import comm
+from jaxccomp._bootstrap import device_ipc
+from jaxccomp._native import engine
 
 pytestmark = pytest.mark.skipif(
     any(device.platform == "gpu" for device in jax.devices()), reason="JAX has a GPU"
@@ -16,8 +18,8 @@ pytestmark = pytest.mark.skipif(
 
 def test_nobody_has_what_can_be_lent(world):
     with jcc.config.override(device_ipc_bytes=1):
-        reasons = _loans.agree(
-            _engine.load(), partial(comm._joined().share_with_all, 60.0), world.rank
+        reasons = device_ipc.agree(
+            engine.load(), partial(comm._joined().share_with_all, 60.0), world.rank
         )
     assert len(reasons) == world.size
     assert all("borrows nothing" in reason for reason in reasons)
@@ -41,7 +43,7 @@ def test_ranks_may_differ_in_what_they_offer(world):
             self.opened = opened
 
     core = Core()
-    _loans.agree(core, partial(comm._joined().share_with_all, 60.0), world.rank)
+    device_ipc.agree(core, partial(comm._joined().share_with_all, 60.0), world.rank)
     assert core.opened == [[rank % 2 for rank in range(world.size)]] * world.size
 
 

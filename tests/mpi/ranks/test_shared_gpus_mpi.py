@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 import jaxccomp as jcc
-from jaxccomp import _engine, _shared_gpus, comm
+from jaxccomp import comm
+from jaxccomp._bootstrap import shared_gpus
+from jaxccomp._native import engine
 
 pytestmark = pytest.mark.skipif(
     any(device.platform == "gpu" for device in jax.devices()), reason="JAX has a GPU"
@@ -24,16 +26,16 @@ def pairs(world):
     class Core:
         """The engine, with the UUID of a GPU."""
 
-        set_gpus = staticmethod(_engine.load().set_gpus)
+        set_gpus = staticmethod(engine.load().set_gpus)
 
         @staticmethod
         def cuda_uuids():
             return [(1 << 40, bytes([1 + world.rank // 2]) * 16)]
 
     share = partial(comm._joined().share_with_all, 60.0)
-    _shared_gpus.agree(Core, share, [0] * world.size, [1] * world.size)
+    shared_gpus.agree(Core, share, [0] * world.size, [1] * world.size)
     yield
-    _engine.load().set_gpus([])
+    engine.load().set_gpus([])
 
 
 def operand(rank, dtype=np.float32):

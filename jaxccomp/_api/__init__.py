@@ -1,0 +1,1 @@
+"""What users call, made of operands, options and pytrees: checks, defaults, documentation."""

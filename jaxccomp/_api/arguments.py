@@ -1,0 +1,294 @@
+"""Checks the arguments of an operation while it is traced, and makes its `Call` of them."""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxccomp import _compat, codecs, config, errors
+from jaxccomp import comm as comm_lib
+from jaxccomp._api import nccl_support
+from jaxccomp._call import Call
+from jaxccomp._native import engine
+from jaxccomp.comm import Communicator
+
+AxisName = Hashable | Sequence[Hashable]
+Groups = Sequence[Sequence[int]]
+Ranks = int | None | Sequence[int | None] | Callable[[int], int | None]
+
+REDUCE_OPS = ("sum", "mean", "prod", "min", "max", "and", "or", "xor")
+PREFIX_OPS = tuple(op for op in REDUCE_OPS if op != "mean")
+# Results that are the same on all ranks.
+_SAME_EVERYWHERE = frozenset({"bcast", "allreduce", "allgather", "allgatherv"})
+
+
+def make_call(
+    collective: str,
+    *,
+    axis_name: AxisName | None = None,
+    comm: Communicator | None = None,
+    axis_index_groups: Groups | None = None,
+    codec: codecs.CodecLike = None,
+    cotangent_codec: codecs.CodecLike = "same",
+    backend: str = "auto",
+    algorithm: str = "auto",
+    op: str | None = None,
+    root: int | None = None,
+    referenced: bool = False,
+) -> Call:
+    """The call that these arguments describe; raises what is wrong with them."""
+    if axis_name is not None and comm is not None:
+        raise errors.InvalidArgumentError(
+            f"{collective}: give axis_name= (inside shard_map, pmap or vmap) or comm= (one process "
+            "per rank), not both."
+        )
+    backend = _backend(backend)
+    codec = _codec(collective, codec, referenced)
+    if cotangent_codec != "same":
+        cotangent_codec = codecs.canonical(cotangent_codec)
+    if backend == "nccl":
+        nccl_support.check(
+            collective,
+            op=op,
+            codec=codec,
+            cotangent_codec=cotangent_codec,
+            algorithm=algorithm,
+            referenced=referenced,
+        )
+    if axis_name is None:
+        if axis_index_groups is not None:
+            raise errors.InvalidArgumentError(
+                f"{collective}: axis_index_groups= goes with axis_name=; for groups of processes "
+                "use comm=comm.split(color)."
+            )
+        if backend == "xla":
+            raise errors.InvalidArgumentError(
+                f'{collective}: backend="xla" communicates along an axis; give axis_name=, or '
+                'leave backend="auto" to communicate between processes.'
+            )
+        comm = comm_lib.resolve(comm, only_meets=backend == "nccl")
+        axes: tuple[Hashable, ...] = ()
+        groups, size = None, comm.size
+    else:
+        axes = _axes(collective, axis_name)
+        size = math.prod(_compat.axes_in_scope()[axis] for axis in axes)
+        groups, size = _groups(collective, axis_index_groups, size, op)
+    return Call(
+        collective,
+        size,
+        axes=axes,
+        groups=groups,
+        comm=comm,
+        reduce_op=_reduce_op(collective, op),
+        root=-1 if root is None else rank_in(collective, "root", root, size),
+        codec=codec,
+        cotangent_codec=cotangent_codec,
+        backend=backend,
+        algorithm=_algorithm(collective, algorithm, backend),
+        invariant=(
+            collective in _SAME_EVERYWHERE
+            and groups is None
+            and bool(axes)
+            and _compat.checks_varying()
+            and _compat.all_manual(axes)
+        ),
+        ordered=comm is not None and comm.order == "program",
+        referenced=referenced,
+    )
+
+
+def rank_in(collective: str, what: str, rank: Any, size: int) -> int:
+    """``rank`` as an int, checked to be one of ``size``."""
+    if _compat.is_tracer(rank) or isinstance(rank, (bool, np.bool_)):
+        raise errors.InvalidArgumentError(
+            f"{collective}: {what} must be a Python integer known when tracing, not {rank!r}."
+        )
+    try:
+        number = operator.index(rank)
+    except TypeError:
+        raise errors.InvalidArgumentError(
+            f"{collective}: {what} must be an integer, not {rank!r}."
+        ) from None
+    if not 0 <= number < size:
+        raise errors.InvalidArgumentError(
+            f"{collective}: {what}={number} is out of range; there are {size} ranks, "
+            f"0 to {size - 1}."
+        )
+    return number
+
+
+def vector_counts(collective: str, counts: Any, size: int) -> tuple[int, ...]:
+    """Row counts of a v-variant, flat: one per rank, or source by destination."""
+    shape = (size, size) if collective == "alltoallv" else (size,)
+    form = "[source][destination]" if collective == "alltoallv" else "[rank]"
+    if _compat.is_tracer(counts):
+        raise errors.InvalidArgumentError(
+            f"{collective}: counts must be known when tracing; for counts that are computed use "
+            "jaxccomp.lax.ragged_all_to_all."
+        )
+    try:
+        table = np.asarray(counts)
+    except ValueError:
+        table = np.empty(0)
+    if table.shape != shape or not np.issubdtype(table.dtype, np.integer) or (table < 0).any():
+        raise errors.InvalidArgumentError(
+            f"{collective}: counts must be non-negative integers {form} of shape {shape}, the same "
+            f"on all ranks, not {counts!r}."
+        )
+    return tuple(table.reshape(-1).tolist())
+
+
+def partner(
+    collective: str, what: str, ranks: Ranks, rank: int, size: int, *, anybody: int | None = None
+) -> int:
+    """The partner of ``rank``: ``ranks`` itself, or its entry for ``rank``; -1 for nobody.
+
+    ``anybody`` is a number that is allowed as well.
+    """
+    if callable(ranks):
+        ranks = ranks(rank)
+    elif isinstance(ranks, (Sequence, np.ndarray)):
+        if len(ranks) != size:
+            raise errors.InvalidArgumentError(
+                f"{collective}: {what} must have one entry per rank, that is {size}, not "
+                f"{len(ranks)}."
+            )
+        ranks = ranks[rank]
+    if ranks is None or (isinstance(ranks, (int, np.integer)) and ranks == -1):
+        return -1
+    if anybody is not None and isinstance(ranks, (int, np.integer)) and ranks == anybody:
+        return anybody
+    return rank_in(collective, what, ranks, size)
+
+
+def check_dtype(call: Call, dtype: Any) -> None:
+    """Raises unless values of ``dtype`` can be reduced as ``call`` asks."""
+    op = call.reduce_op
+    if not op:
+        return
+    if call.backend == "nccl":
+        nccl_support.check_dtype(call.collective, op, dtype)
+    allowed = _reductions_of(dtype)
+    if op not in allowed:
+        hint = ""
+        if op == "mean" and allowed:
+            hint = ' Use op="sum" and divide, or convert to a floating type first.'
+        elif dtype == jnp.bool_:
+            hint = " Convert to an integer type to count."
+        raise errors.UnsupportedDTypeError(
+            f"{call.collective}: op={op!r} is not defined for dtype {jnp.dtype(dtype).name}; "
+            f"allowed for it: {errors.listed(allowed)}.{hint}"
+        )
+
+
+@functools.cache
+def _reductions_of(dtype: Any) -> tuple[str, ...]:
+    bits = ("and", "or", "xor")
+    if dtype == jnp.bool_:
+        return ("min", "max", *bits)
+    if jnp.dtype(dtype).itemsize == 1 and str(dtype) not in ("int8", "uint8"):
+        return ()  # float8, int4 and the like are only moved
+    if jnp.issubdtype(dtype, jnp.integer):
+        return ("sum", "prod", "min", "max", *bits)
+    if jnp.issubdtype(dtype, jnp.complexfloating):
+        return ("sum", "mean", "prod")
+    return ("sum", "mean", "prod", "min", "max")
+
+
+def _axes(collective: str, axis_name: AxisName) -> tuple[Hashable, ...]:
+    axes = tuple(axis_name) if isinstance(axis_name, (tuple, list)) else (axis_name,)
+    known = _compat.axes_in_scope()
+    for axis in axes:
+        if axis not in known:
+            raise errors.UnknownAxisError(
+                f"{collective}: unknown axis {axis!r}; axes in scope: {errors.listed(known)}. "
+                "axis_name= must name an axis of the surrounding jax.shard_map, jax.pmap or "
+                "jax.vmap(axis_name=...)."
+            )
+    if not axes or len(set(axes)) != len(axes):
+        raise errors.InvalidArgumentError(
+            f"{collective}: axis_name must name one or more different axes, not {axis_name!r}."
+        )
+    return axes
+
+
+def _groups(
+    collective: str, groups: Groups | None, size: int, op: str | None
+) -> tuple[tuple[tuple[int, ...], ...] | None, int]:
+    if groups is None:
+        return None, size
+    table = tuple(tuple(operator.index(i) for i in group) for group in groups)
+    if sorted(i for group in table for i in group) != list(range(size)):
+        raise errors.InvalidArgumentError(
+            f"{collective}: axis_index_groups must name each index 0 to {size - 1} exactly once, "
+            f"not {groups!r}."
+        )
+    if len({len(group) for group in table}) > 1 and not (
+        collective == "allreduce" and op in ("sum", "min", "max")
+    ):
+        raise errors.InvalidArgumentError(
+            f"{collective}: axis_index_groups must all have the same size, not {groups!r}."
+        )
+    return table, len(table[0])
+
+
+def _reduce_op(collective: str, op: str | None) -> str:
+    if op is None:
+        return ""
+    valid = PREFIX_OPS if collective in ("scan", "exscan") else REDUCE_OPS
+    if op not in valid:
+        raise errors.unknown(f"op of {collective}:", op, valid)
+    return op
+
+
+def _codec(collective: str, codec: codecs.CodecLike, referenced: bool) -> str:
+    text = codecs.canonical(codec)
+    if not referenced or not codecs.is_raw(text):
+        return text
+    if str(codec).strip() == "auto":
+        return codecs.canonical(codecs.LOSSLESS)  # exact, and what a reference is there for
+    raise errors.InvalidArgumentError(
+        f"{collective}: ref= needs a codec, such as codec='lossless'; with codec={codec!r} the "
+        "values travel as they are, and a reference has no use."
+    )
+
+
+def _backend(backend: str) -> str:
+    valid = ("auto", "native", "nccl", "xla")
+    if backend not in valid:
+        raise errors.unknown("backend", backend, valid)
+    return config.get("backend") if backend == "auto" else backend
+
+
+def _checked_by_engine(collective: str, algorithm: str) -> str:
+    """An algorithm that exists, once the engine has found its options right."""
+    try:
+        engine.load().check_algorithm(collective, algorithm)
+    except ValueError as error:
+        raise errors.InvalidArgumentError(f"{collective}: {error}") from None
+    return algorithm
+
+
+def _algorithm(collective: str, algorithm: str, backend: str) -> str:
+    if algorithm == "auto":
+        return algorithm
+    valid = ["auto"]
+    hint = ""
+    if backend == "xla":
+        hint = 'backend="xla" leaves the choice to XLA.'
+    elif engine.available():
+        table = engine.load().describe()["algorithms"]
+        valid += [row["name"] for row in table if row["collective"] == collective]
+        if algorithm.partition(":")[0] in valid:
+            return _checked_by_engine(collective, algorithm)
+    else:
+        hint = "The others come with the native engine, which is not installed."
+    if algorithm not in valid:
+        raise errors.unknown(f"algorithm of {collective}:", algorithm, valid, hint)
+    return algorithm

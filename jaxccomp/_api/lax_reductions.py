@@ -1,0 +1,154 @@
+"""The reductions of `jaxccomp.lax`: psum, pmean, pmax, pmin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Unpack
+
+import jax
+import jax.numpy as jnp
+
+from jaxccomp import _compat
+from jaxccomp._api.arguments import AxisName, Groups, make_call
+from jaxccomp._api.lax_arguments import has_partial_sums, names_of, only_raw
+from jaxccomp._api.options import How, parallel
+from jaxccomp._api.pytree import apply, as_array
+
+
+@parallel
+def psum(
+    x: Any,
+    axis_name: AxisName,
+    *,
+    axis_index_groups: Groups | None = None,
+    **how: Unpack[How],
+) -> Any:
+    """The sum over an axis, as ``jax.lax.psum``; bool is converted to int32 first.
+
+    On the wire: between one and two times the values per rank, depending on the algorithm.
+
+    Args:
+      x: pytree of arrays or numbers of any shape.
+      axis_name: one axis or a tuple of them; integers are dimensions of ``x``.
+      axis_index_groups: lists of indices along the axis that sum among themselves.
+
+    Returns:
+      Same shapes, without the dimensions that ``axis_name`` lists.
+
+    Example:
+      >>> jaxccomp.lax.psum(grads, "data", codec="bf16")                 # doctest: +SKIP
+    """
+    if not any(map(_compat.is_tracer, jax.tree.leaves(x))):  # a constant: nothing has to travel
+        return jax.lax.psum(x, axis_name, axis_index_groups=axis_index_groups)
+    x = jax.tree.map(lambda leaf: _counted(as_array("psum", leaf)), x)
+    return _reduce("sum", jnp.sum, jax.lax.psum, x, axis_name, axis_index_groups, how)
+
+
+@parallel
+def pmean(
+    x: Any,
+    axis_name: AxisName,
+    *,
+    axis_index_groups: Groups | None = None,
+    **how: Unpack[How],
+) -> Any:
+    """The mean over an axis, as ``jax.lax.pmean``; integers give floating results.
+
+    On the wire: as `psum`.
+
+    Args:
+      x: as for `psum`.
+      axis_name: as for `psum`.
+      axis_index_groups: as for `psum`.
+
+    Returns:
+      Same shapes, without the dimensions that ``axis_name`` lists.
+
+    Example:
+      >>> jaxccomp.lax.pmean(loss, "data")                               # doctest: +SKIP
+    """
+    total = psum(x, axis_name, axis_index_groups=axis_index_groups, **how)
+    count = jax.lax.psum(1, axis_name, axis_index_groups=axis_index_groups)
+    return jax.tree.map(lambda leaf: leaf / count, total)
+
+
+@parallel
+def pmax(
+    x: Any,
+    axis_name: AxisName,
+    *,
+    axis_index_groups: Groups | None = None,
+    **how: Unpack[How],
+) -> Any:
+    """The maximum over an axis, as ``jax.lax.pmax``; NaN wins; it has no derivative.
+
+    On the wire: as `psum`.
+
+    Args:
+      x: as for `psum`.
+      axis_name: as for `psum`.
+      axis_index_groups: as for `psum`.
+
+    Returns:
+      Same shapes, without the dimensions that ``axis_name`` lists.
+
+    Example:
+      >>> jaxccomp.lax.pmax(jnp.abs(x).max(), "data")                    # doctest: +SKIP
+    """
+    return _reduce("max", jnp.max, jax.lax.pmax, x, axis_name, axis_index_groups, how)
+
+
+@parallel
+def pmin(
+    x: Any,
+    axis_name: AxisName,
+    *,
+    axis_index_groups: Groups | None = None,
+    **how: Unpack[How],
+) -> Any:
+    """The minimum over an axis, as ``jax.lax.pmin``; NaN wins; it has no derivative.
+
+    On the wire: as `psum`.
+
+    Args:
+      x: as for `psum`.
+      axis_name: as for `psum`.
+      axis_index_groups: as for `psum`.
+
+    Returns:
+      Same shapes, without the dimensions that ``axis_name`` lists.
+
+    Example:
+      >>> jaxccomp.lax.pmin(x, "data")                                   # doctest: +SKIP
+    """
+    return _reduce("min", jnp.min, jax.lax.pmin, x, axis_name, axis_index_groups, how)
+
+
+def _reduce(
+    op: str,
+    over_dimensions: Callable[..., Any],
+    of_jax: Callable[..., Any],
+    x: Any,
+    axis_name: AxisName,
+    groups: Groups | None,
+    how: How,
+) -> Any:
+    """Reduces over the integers of ``axis_name`` here, and over its names between ranks."""
+    axes = names_of(axis_name)
+    dimensions = tuple(axis for axis in axes if isinstance(axis, int))
+    names = tuple(axis for axis in axes if not isinstance(axis, int))
+    if dimensions:
+        if groups is not None:
+            raise ValueError("axis_index_groups only supported for sums over just named axes")
+        x = jax.tree.map(lambda leaf: over_dimensions(leaf, axis=dimensions).astype(leaf.dtype), x)
+    if not names:
+        return x
+    if has_partial_sums(x):
+        only_raw(of_jax.__name__, how)
+        return of_jax(x, names, axis_index_groups=groups)
+    call = make_call("allreduce", axis_name=names, axis_index_groups=groups, op=op, **how)
+    return apply(call, x)
+
+
+def _counted(leaf: Any) -> Any:
+    return leaf.astype(jnp.int32) if leaf.dtype == jnp.bool_ else leaf

@@ -1,0 +1,167 @@
+"""From a pytree to the operands of one bind, and back.
+
+Leaves are told apart only here: what is no array yet, typed PRNG keys, types narrower than a byte,
+and leaves without elements.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.tree_util import keystr
+
+from jaxccomp import _compat, errors
+from jaxccomp._api import arguments
+from jaxccomp._call import VECTOR, Call, result_shape, with_likes
+from jaxccomp._primitives.primitives import bind
+
+Array = Any
+
+# Types that XLA packs several to a byte, and what travels instead, with all values kept.
+_PACKED = {
+    jnp.dtype(jnp.int4): jnp.int8,
+    jnp.dtype(jnp.int2): jnp.int8,
+    jnp.dtype(jnp.uint4): jnp.uint8,
+    jnp.dtype(jnp.uint2): jnp.uint8,
+    jnp.dtype(jnp.float4_e2m1fn): jnp.float8_e4m3fn,
+}
+
+
+def apply(call: Call, tree: Any, ref: Any = None) -> Any:
+    """Runs ``call`` on all leaves of ``tree``, in one bind.
+
+    Args:
+      call: the operation.
+      tree: the operands.
+      ref: if ``call`` has references, a pytree of them like ``tree``.
+
+    Returns:
+      The results; with feedback, those and what was lost, both like ``tree``; with a status, those
+      and the status.
+    """
+    leaves, treedef = jax.tree.flatten(tree)
+    pairs = [_to_wire(call, leaf) for leaf in leaves]
+    shapes = [result_shape(call, wire.shape) for wire, _ in pairs]
+    sent = [i for i, (wire, _) in enumerate(pairs) if not _is_empty(call, wire)]
+    operands = [pairs[i][0] for i in sent]
+    if call.referenced:
+        refs = _references(call, tree, ref)
+        operands += [refs[i] for i in sent]
+    moved = bind(call, operands) if sent else []
+    status = moved.pop() if call.status else None
+
+    def restored(call: Call, moved: list[Array]) -> Any:
+        arrived = dict(zip(sent, moved, strict=True))
+        results = [
+            restore(arrived[i] if i in arrived else _empty(call, wire, shape))
+            for i, ((wire, restore), shape) in enumerate(zip(pairs, shapes, strict=True))
+        ]
+        return jax.tree.unflatten(treedef, results)
+
+    if call.status:
+        return restored(call, moved), status
+    if not call.feedback:
+        return restored(call, moved)
+    lost = call.replace(invariant=False)
+    return restored(call, moved[: len(sent)]), restored(lost, moved[len(sent) :])
+
+
+def exchange(call: Call, tree: Any, like: Any) -> Any:
+    """Runs a sendrecv of the leaves of ``tree`` that receives leaves like those of ``like``."""
+    sent = [wire for wire, _ in (_to_wire(call, leaf) for leaf in jax.tree.leaves(tree))]
+    sent = [wire for wire in sent if not _is_empty(call, wire)]
+    leaves, treedef = jax.tree.flatten(like)
+    pairs = [_to_wire(call, leaf) for leaf in leaves]
+    received = [i for i, (wire, _) in enumerate(pairs) if not _is_empty(call, wire)]
+    operands = [*sent, *(pairs[i][0] for i in received)]
+    moved = bind(with_likes(call, len(sent), len(received)), operands) if operands else []
+    arrived = dict(zip(received, moved, strict=True))
+    return jax.tree.unflatten(
+        treedef,
+        [restore(arrived.get(i, wire)) for i, (wire, restore) in enumerate(pairs)],
+    )
+
+
+def _references(call: Call, tree: Any, ref: Any) -> list[Array]:
+    """The leaves of ``ref`` as they travel; raises where they do not go with those of ``tree``."""
+    (leaves, treedef), (refs, ref_treedef) = map(jax.tree.flatten_with_path, (tree, ref))
+    if treedef != ref_treedef:
+        paths, ref_paths = ([keystr(path) for path, _ in each] for each in (leaves, refs))
+        missing = [path for path in paths if path not in ref_paths]
+        surplus = [path for path in ref_paths if path not in paths]
+        where = f"{treedef} and {ref_treedef}"
+        if missing or surplus:
+            place = "x, not in ref" if missing else "ref, not in x"
+            where = f"the leaf {(missing or surplus)[0] or '(all of it)'} is in {place}"
+        raise errors.InvalidArgumentError(
+            f"{call.collective}: ref= must be a pytree of the same structure as x, but they "
+            f"differ: {where}."
+        )
+    for (path, leaf), (_, other) in zip(leaves, refs, strict=True):
+        x, reference = (as_array(call.collective, each) for each in (leaf, other))
+        if (x.shape, x.dtype) != (reference.shape, reference.dtype):
+            raise errors.InvalidArgumentError(
+                f"{call.collective}: ref{keystr(path)} must have the shape and dtype of "
+                f"x{keystr(path)}, {_type(x)}, not {_type(reference)}."
+            )
+    return [_to_wire(call, leaf)[0] for _, leaf in refs]
+
+
+def _type(x: Array) -> str:
+    return f"{x.dtype.name}[{','.join(map(str, x.shape))}]"
+
+
+def as_array(collective: str, leaf: Any) -> Array:
+    """A leaf as an array or tracer; Python and NumPy scalars and arrays are converted."""
+    if isinstance(leaf, jax.Array):
+        return leaf
+    try:
+        return jnp.asarray(leaf)
+    except (TypeError, ValueError):
+        raise errors.UnsupportedDTypeError(
+            f"{collective}: leaves must be arrays or numbers, not {leaf!r} "
+            f"({type(leaf).__name__}); take it out of the pytree."
+        ) from None
+
+
+def unpacked(dtype: Any) -> Any:
+    """The type that values of ``dtype`` travel as: itself, unless XLA packs several to a byte."""
+    return _PACKED.get(jnp.dtype(dtype), dtype)
+
+
+def _to_wire(call: Call, leaf: Any) -> tuple[Array, Callable[[Array], Array]]:
+    x = as_array(call.collective, leaf)
+    if _is_key(x.dtype):
+        if call.reduce_op:
+            raise errors.UnsupportedDTypeError(
+                f"{call.collective}: typed PRNG keys ({x.dtype}) can be moved, not reduced."
+            )
+        kind = jax.random.key_impl(x)
+        return jax.random.key_data(x), lambda data: jax.random.wrap_key_data(data, impl=kind)
+    arguments.check_dtype(call, x.dtype)
+    narrow = x.dtype
+    if narrow in _PACKED:
+        return x.astype(_PACKED[narrow]), lambda wide: wide.astype(narrow)
+    return x, lambda result: result
+
+
+@functools.cache
+def _is_key(dtype: Any) -> bool:
+    return bool(jnp.issubdtype(dtype, jax.dtypes.prng_key))
+
+
+def _is_empty(call: Call, x: Array) -> bool:
+    """Whether no rank has any element to send."""
+    if call.collective in VECTOR:
+        return sum(call.counts) == 0 or 0 in x.shape[1:]
+    return x.size == 0
+
+
+def _empty(call: Call, x: Array, shape: tuple[int, ...]) -> Array:
+    axes = _compat.varying(x) | (frozenset() if call.invariant else frozenset(call.axes))
+    dropped = frozenset(call.axes) if call.invariant else frozenset()
+    return _compat.vary(jnp.zeros(shape, x.dtype), axes - dropped)

@@ -1,0 +1,1 @@
+"""How a process joins the others, what it knows of them, and how it leaves."""

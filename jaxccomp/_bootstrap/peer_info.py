@@ -1,0 +1,160 @@
+"""What every process tells the others when it joins, and what follows from it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import zlib
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import jax
+
+from jaxccomp import config, errors
+from jaxccomp._bootstrap import xla_communicators
+from jaxccomp._native import cuda, engine, platforms
+
+# All processes' rows of integers, from this one's.
+Share = Callable[[Sequence[int]], Sequence[Sequence[int]]]
+
+# Its own; XLA's; its own, as it cannot use XLA's.
+_OWN, _XLA, _CANNOT = range(3)
+
+
+class Row(NamedTuple):
+    """One process's."""
+
+    jax_index: int
+    jax_count: int
+    host: int
+    unit_bytes: int
+    lacks_cuda: int  # 1: JAX has GPUs there, and the engine cannot use them
+    lends: int = 0  # 1: it has GPUs, and messages may stay in their memory
+    device_mpi: int = 0  # 1: MPI may move messages from and to memory of GPUs
+    gpus: int = 0  # how many the engine uses there
+    borrows: int = _OWN  # NCCL's communicators along axes, of _OWN, _XLA and _CANNOT
+    pid: int = 0
+    pid_space: int = 0  # processes of one host may see different pids (containers)
+    start_time: int = 0  # tells it from a later process of that pid
+
+
+def call(share: Share, open_mpi: bool) -> list[Row]:
+    """The rows of all processes.
+
+    Args:
+      share: gives all rows for this process's own.
+      open_mpi: whether messages travel by Open MPI.
+    """
+    unit_bytes = config.get("mpi_unit_bytes")
+    if unit_bytes == 0:
+        # Below the eager limit: the rendezvous of Open MPI stands still between our calls.
+        unit_bytes = 48 << 10 if open_mpi else 1 << 30
+    gpus = len(platforms.CUDA.local_devices())
+    lacks_cuda = gpus > 0 and bool(cuda.why_missing())
+    usable = 0 if lacks_cuda else gpus
+    own = Row(
+        jax.process_index(),
+        jax.process_count(),
+        _host_number(),
+        unit_bytes,
+        int(lacks_cuda),
+        int(usable > 0 and config.get("device_ipc_bytes") > 0),
+        int(config.get("device_mpi_bytes") > 0),
+        usable,
+        _OWN
+        if not xla_communicators.asks()
+        else _CANNOT
+        if xla_communicators.why_not_here()
+        else _XLA,
+        *_pid(),
+    )
+    rows = [Row(*map(int, each)) for each in share(own)]
+    if len({row.unit_bytes for row in rows}) > 1:
+        raise errors.InitializationError(
+            "the option mpi_unit_bytes must be the same on all ranks; by rank it is "
+            f"{[row.unit_bytes for row in rows]}."
+        )
+    return rows
+
+
+def _pid() -> tuple[int, int, int]:
+    """This process as the system knows it; zeros where it does not say."""
+    try:
+        space = os.stat("/proc/self/ns/pid").st_ino
+    except OSError:  # not Linux
+        return 0, 0, 0
+    start_time = engine.load().start_time(os.getpid())
+    return (os.getpid(), space, start_time) if start_time else (0, 0, 0)
+
+
+def system_processes(rows: Sequence[Row], rank: int) -> list[tuple[int, int]]:
+    """Pid and start time of each process that process ``rank`` can see; (0, 0) of the others."""
+    here = rows[rank]
+    return [
+        (row.pid, row.start_time)
+        if (row.host, row.pid_space) == (here.host, here.pid_space) and row is not here
+        else (0, 0)
+        for row in rows
+    ]
+
+
+def _host_number() -> int:
+    """The same for processes that share a host name and a running kernel."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            boot = file.read()
+    except OSError:  # not Linux
+        boot = ""
+    return zlib.crc32(f"{socket.gethostname()} {boot}".encode())
+
+
+def who_lacks_cuda(rows: Sequence[Row]) -> str:
+    """Which ranks cannot use their GPUs, and why; empty when all can."""
+    lacking = [rank for rank, row in enumerate(rows) if row.lacks_cuda]
+    if not lacking:
+        return ""
+    where = "this rank" if cuda.why_missing() else "another rank"
+    return (
+        f"rank {', '.join(map(str, lacking))} of the world cannot use its GPUs with it ({where}: "
+        f"{cuda.why_missing() or '`python -m jaxccomp doctor` there says why'})"
+    )
+
+
+def why_own_communicators(rows: Sequence[Row]) -> str:
+    """Why NCCL's communicators along axes are jaxccomp's own; empty when they are XLA's."""
+    asking = [rank for rank, row in enumerate(rows) if row.borrows != _OWN]
+    if not asking:
+        return 'the option nccl_communicator is "own"'
+    if len(asking) < len(rows):
+        return f'the option nccl_communicator is "xla" on ranks {asking} alone'
+    lacking = [rank for rank, row in enumerate(rows) if row.borrows == _CANNOT]
+    if not lacking:
+        return ""
+    why = xla_communicators.why_not_here() or "`python -m jaxccomp doctor` there says why"
+    return f"rank {', '.join(map(str, lacking))} of the world cannot use XLA's: {why}"
+
+
+def processes(rows: Sequence[Row], rank: int, distributed: bool, mpi: bool) -> dict[int, int]:
+    """Ranks in the world by JAX's process index.
+
+    Args:
+      rows: of all processes.
+      rank: this process's.
+      distributed: whether ``jax.distributed`` has joined them.
+      mpi: whether MPI has.
+    """
+    if not distributed:
+        return {jax.process_index(): rank}
+    if not mpi:
+        return {index: index for index in range(len(rows))}
+    indices = [row.jax_index for row in rows]
+    if sorted(indices) != list(range(jax.process_count())) or any(
+        row.jax_count != len(indices) for row in rows
+    ):
+        raise errors.InitializationError(
+            f"MPI has {len(rows)} processes, but jax.distributed joins them differently: "
+            f"by MPI rank, their JAX process indices are {indices}. Call "
+            "jax.distributed.initialize() on every MPI rank with num_processes = the number of "
+            'MPI ranks (cluster_detection_method="mpi4py" does that).'
+        )
+    return {index: rank for rank, index in enumerate(indices)}

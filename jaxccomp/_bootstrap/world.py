@@ -1,0 +1,204 @@
+"""What a process knows of the others once it has joined them."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import threading
+import zlib
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+from jaxccomp import config, errors
+from jaxccomp._bootstrap import kv_store
+from jaxccomp._bootstrap import mpi as _mpi
+from jaxccomp._native import engine
+
+NAME = "world"
+# Groups made by split() that are found again when the same split is made once more, for each
+# communicator: the last ones.
+_REMEMBERED_SPLITS = 64
+
+
+class Group(Protocol):
+    """What a ``Communicator`` is here."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def processes(self) -> tuple[int, ...]: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def rank(self) -> int: ...
+
+
+G = TypeVar("G", bound=Group)
+
+
+class World:
+    """What ``init`` found: this process's place, and the ways to the others."""
+
+    def __init__(self, process: int, processes: int, mpi: Any = None, comms: Sequence[Any] = ()):
+        self.process = process
+        self.processes = processes
+        self.store: kv_store.Store | None = None  # where processes meet without MPI
+        self.mpi = mpi  # mpi4py's MPI module, when joined
+        # Duplicates of COMM_WORLD: one for the engine, whose thread receives whatever arrives
+        # there, and one for the Python side.
+        self.engine_comm, self.exchange = comms or (None, None)
+        self.unreachable = ""  # why the engine cannot move values to the other processes
+        self.no_loans: list[str] = []  # by process: why it lends this one no memory of its GPUs
+        self.no_device_mpi: list[str] = []  # by process: why MPI moves no memory of GPUs there
+        self.no_cuda = ""  # why the engine is not used on GPUs, if another process is the reason
+        # Why NCCL's communicators along axes are not XLA's.
+        self.own_communicators = "the engine is not there"
+        self._lock = threading.Lock()
+        self._known: dict[str, tuple[int, ...]] = {}
+        self._freed: set[str] = set()  # names that are not used again
+        self._freed_groups: dict[str, int] = {}  # how many of each communicator's, by its name
+        # By communicator: the number of each split, by a digest of all its members' rows.
+        self._serials: dict[str, OrderedDict[bytes, int]] = {}
+        self._next_serial: dict[str, int] = {}
+        self._mpi_numbers = itertools.count(1)
+        # By name and members: how often survivors have met in it.
+        self._meetings: dict[tuple[str, tuple[int, ...]], int] = {}
+
+    def mpi_number(self) -> int:
+        """A number for an MPI communicator that this process is the first member of."""
+        return next(self._mpi_numbers)
+
+    def share(self, comm: Group, row: Sequence[int]) -> list[tuple[int, ...]]:
+        if comm.size == 1:
+            return [tuple(row)]
+        timeout_seconds = config.get("init_timeout_seconds")
+        rows = self._share(comm.processes, comm.rank, comm.name, row, timeout_seconds)
+        return [tuple(map(int, each)) for each in rows]
+
+    def share_with_all(self, timeout_seconds: float, row: Sequence[int]) -> Sequence[Sequence[int]]:
+        """All processes' rows; called by all together."""
+        if self.processes == 1:
+            return [row]
+        everybody = tuple(range(self.processes))
+        return self._share(everybody, self.process, NAME, row, timeout_seconds)
+
+    def _share(
+        self, members: Sequence[int], rank: int, name: str, row: Sequence[int], timeout: float
+    ) -> Sequence[Sequence[int]]:
+        if self.store is not None:
+            return self.store.share(members, rank, name, row, timeout)
+        self.require_reach()
+        look = partial(self._why_incomplete, members, name)
+        return _mpi.share(self.exchange, members, rank, name, row, timeout, look)
+
+    def survivors(self, comm: Group, make: Callable[[str, tuple[int, ...]], G]) -> G:
+        """A group of the members that live, which all of these have agreed on.
+
+        Args:
+          comm: whose members.
+          make: the group of that name and these processes.
+        """
+        while True:
+            gone = self._gone()
+            processes = tuple(each for each in comm.processes if each not in gone)
+            absent = zlib.crc32(repr(processes).encode())
+            # Counted by those that have met in it; with other members it has another name.
+            number = self._meetings.get((comm.name, processes), 0)
+            group = make(f"{comm.name}/survivors-{absent:08x}:{number}", processes)
+            try:
+                self.share(group, ())
+            except errors.InitializationError:
+                if not (self._gone().keys() - gone.keys()).intersection(processes):
+                    raise
+                continue
+            self._meetings[comm.name, processes] = number + 1
+            return group
+
+    @staticmethod
+    def _gone() -> dict[int, tuple[str, bool]]:
+        """Processes that have ended, failed or died: why, and whether they are dead."""
+        return engine.load().find_gone() if engine.available() else {}
+
+    def _why_incomplete(self, members: Sequence[int], name: str) -> str:
+        """Which of these processes have failed or died, and why; empty when none has."""
+        whys = [why for process, (why, _) in self._gone().items() if process in members]
+        if not whys:
+            return ""
+        return f"the members of communicator {name!r} must all take part in this, but " + "; ".join(
+            whys
+        )
+
+    def serial(self, name: str, table: list[tuple[int, ...]]) -> int:
+        """The number of the split of communicator ``name`` with these rows, alike on all members.
+
+        They make the same splits in the same order, so all of them forget the same ones.
+        """
+        seen = self._serials.setdefault(name, OrderedDict())
+        digest = hashlib.blake2b(repr(table).encode(), digest_size=16).digest()
+        number = seen.pop(digest, None)
+        if number is None:
+            number = self._next_serial.get(name, 0)
+            self._next_serial[name] = number + 1
+        seen[digest] = number
+        if len(seen) > _REMEMBERED_SPLITS:
+            seen.popitem(last=False)
+        return number
+
+    def freed_groups(self, name: str) -> int:
+        """How many groups of communicator ``name`` this process has freed."""
+        return self._freed_groups.get(name, 0)
+
+    def free(self, comm: Group) -> None:
+        """Forgets ``comm``: its name and what the engine holds for it."""
+        if comm.name == NAME:
+            raise errors.CommunicatorError("the world cannot be freed.")
+        with self._lock:
+            self._check_not_freed(comm)
+            if comm.name in self._known and engine.available():
+                try:
+                    engine.load().free_communicator(comm.name)
+                except RuntimeError as error:
+                    raise errors.CommunicatorError(str(error)) from None
+            self._known.pop(comm.name, None)
+            self._freed.add(comm.name)
+            parent, _, own = comm.name.rpartition("/")
+            if ":" in own:  # it comes from split()
+                self._freed_groups[parent] = self._freed_groups.get(parent, 0) + 1
+            for table in (self._serials, self._next_serial, self._freed_groups):
+                table.pop(comm.name, None)
+
+    def _check_not_freed(self, comm: Group) -> None:
+        if comm.name in self._freed:
+            raise errors.CommunicatorError(
+                f"communicator {comm.name!r} has been freed, and its name is not used again: make "
+                "another one, by duplicate() with another name, split() or from_mpi4py()."
+            )
+
+    def known(self, comm: Group) -> None:
+        """Checks ``comm`` and tells the engine about it, once."""
+        with self._lock:
+            self._check_not_freed(comm)
+            if comm.name not in self._known:
+                self._introduce(comm)
+            elif self._known[comm.name] != comm.processes:
+                raise errors.CommunicatorError(
+                    f"two communicators have the name {comm.name!r}: of processes "
+                    f"{list(self._known[comm.name])} and of {list(comm.processes)}."
+                )
+
+    def _introduce(self, comm: Group) -> None:
+        outside = [p for p in comm.processes if not 0 <= p < self.processes]
+        if outside:
+            raise errors.CommunicatorError(
+                f"communicator {comm.name!r} names processes {outside}, but this world has "
+                f"{self.processes}; communicators of another world cannot be used."
+            )
+        if engine.available():
+            engine.load().add_communicator(comm.name, list(comm.processes))
+        self._known[comm.name] = comm.processes
+
+    def require_reach(self) -> None:
+        if self.unreachable:
+            raise errors.EngineUnavailableError(self.unreachable)

@@ -1,0 +1,1 @@
+"""Codec specs, the table of codecs, and frames. See :mod:`jaxccomp.codecs`."""

@@ -1,0 +1,237 @@
+"""Codec specs: the grammar, the table, and what holds of a codec. See :mod:`jaxccomp.codecs`."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from jaxccomp import errors
+from jaxccomp._codecs.table import TABLE, CodecInfo, OptionInfo, canonical_options
+from jaxccomp._native import engine
+
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+_GRAMMAR = 'a spec reads "name", "name:key=value,key=value" or "first|second"'
+
+
+@dataclasses.dataclass(frozen=True)
+class Stage:
+    """One codec with its options; ``options`` are (key, value) pairs, sorted by key."""
+
+    name: str
+    options: tuple[tuple[str, str], ...] = ()
+
+    def __str__(self) -> str:
+        pairs = ",".join(f"{key}={value}" for key, value in self.options)
+        return f"{self.name}:{pairs}" if pairs else self.name
+
+    def __or__(self, other: Stage | CodecSpec) -> CodecSpec:
+        return CodecSpec((self,)) | other
+
+
+@dataclasses.dataclass(frozen=True)
+class CodecSpec:
+    """What happens to values before they travel: stages, applied first to last."""
+
+    stages: tuple[Stage, ...]
+
+    def __str__(self) -> str:
+        return "|".join(map(str, self.stages))
+
+    def __or__(self, other: Stage | CodecSpec) -> CodecSpec:
+        more = other.stages if isinstance(other, CodecSpec) else (other,)
+        return CodecSpec(self.stages + more)
+
+
+@dataclasses.dataclass(frozen=True)
+class ErrorBound:
+    """How far a decoded value may be from the one that was encoded.
+
+    For finite ``|x| <= range``,
+    ``|decoded - x| <= relative * |x| + block * max|block| + absolute``, where the maximum is over
+    the ``block_values`` consecutive values that ``x`` belongs to (0: over its chunk). Larger values
+    become infinite. When ``keeps_nonfinite``, NaN and infinity stay what they are; else a block
+    that has any decodes to NaN throughout, so that they are never hidden.
+    """
+
+    relative: float
+    block: float
+    absolute: float
+    block_values: int
+    range: float
+    keeps_nonfinite: bool
+
+
+CodecLike = str | Stage | CodecSpec | None
+
+RAW = Stage("raw")
+LOSSLESS = Stage("lossless")
+BF16 = Stage("bf16")
+
+
+@functools.cache
+def table() -> Mapping[str, CodecInfo]:
+    """The codecs that exist, by name.
+
+    Example:
+      >>> import jaxccomp
+      >>> jaxccomp.codecs.table()["bf16"].lossless
+      False
+    """
+    if not engine.available():
+        return TABLE
+    return {row["name"]: _info(row) for row in engine.load().codecs()}
+
+
+def _info(row: dict[str, Any]) -> CodecInfo:
+    options = tuple(
+        OptionInfo(**{**option, "choices": tuple(option["choices"])}) for option in row["options"]
+    )
+    return CodecInfo(**{**row, "dtypes": tuple(row["dtypes"]), "options": options})
+
+
+def stage(name: str, **options: Any) -> Stage:
+    """Builds a stage: ``stage("int8", block=64)`` is ``"int8:block=64"``."""
+    pairs = (
+        (key, str(value).lower() if value is True or value is False else str(value))
+        for key, value in options.items()
+    )
+    return Stage(name, tuple(sorted(pairs)))
+
+
+def parse(codec: CodecLike) -> CodecSpec:
+    """Reads a ``codec=`` argument and checks every name and value in it.
+
+    Returns:
+      The spec in canonical form: ``None`` and ``"auto"`` resolved, options sorted and left out
+      where they have their defaults, ``raw`` stages dropped where another stage is left.
+
+    Raises:
+      UnknownNameError: for a codec or a key that does not exist; the text lists those that do.
+      InvalidArgumentError: for a string that is not in the grammar, or a value that is not valid.
+      EngineUnavailableError: for a codec whose library is not found here.
+
+    Example:
+      >>> import jaxccomp
+      >>> str(jaxccomp.codecs.parse("raw | bf16"))
+      'bf16'
+    """
+    if codec is None:
+        return CodecSpec((RAW,))
+    if isinstance(codec, str | Stage | CodecSpec):
+        return _parse_text(str(codec))
+    raise errors.InvalidArgumentError(
+        f"codec must be None, a string or a codec spec, not {codec!r} "
+        f"({type(codec).__name__}); {_GRAMMAR}."
+    )
+
+
+def canonical(codec: CodecLike) -> str:
+    """The canonical text of a ``codec=`` argument: what the engine is told."""
+    return str(parse(codec))
+
+
+def is_raw(codec: CodecLike) -> bool:
+    """Whether ``codec`` leaves the values as they are."""
+    return parse(codec).stages == (RAW,)
+
+
+def error_bound(codec: CodecLike, dtype: Any) -> ErrorBound:
+    """How far decoded values may be from those that were encoded.
+
+    Args:
+      codec: a spec.
+      dtype: of the values.
+
+    Raises:
+      InvalidArgumentError: when the codec does not code ``dtype``, and as :func:`parse`.
+
+    Example:
+      >>> import jaxccomp
+      >>> jaxccomp.codecs.error_bound("bf16", "float32").relative
+      0.00390625
+    """
+    text, name = canonical(codec), dtype_name(dtype)
+    valid = engine.load().describe_codec(text)["dtypes"]
+    if name not in valid:
+        raise errors.unknown(f"dtype of codec {text!r}:", name, valid)
+    return ErrorBound(**engine.load().codec_bound(text, name))
+
+
+def dtype_name(dtype: Any) -> str:
+    """The name of a dtype as frames and tables have it."""
+    import numpy as np
+
+    return np.dtype(dtype).name
+
+
+@functools.lru_cache(maxsize=256)
+def _parse_text(text: str) -> CodecSpec:
+    if text.strip() == "auto":
+        return CodecSpec((_choose_exact(),))
+    stages = _split(text)
+    for each in stages:
+        _check_names(each, text)
+    if not engine.available():
+        return _without_engine(stages, text)
+    try:
+        return CodecSpec(_split(engine.load().describe_codec(text)["spec"]))
+    except ValueError as error:
+        raise errors.InvalidArgumentError(f"codec {text!r}: {error}.") from None
+    except RuntimeError as error:
+        raise errors.EngineUnavailableError(f"codec {text!r}: {error}.") from None
+
+
+def _without_engine(stages: tuple[Stage, ...], text: str) -> CodecSpec:
+    coding = tuple(each for each in stages if each.name != "raw") or (RAW,)
+    if len(coding) > 2:
+        raise errors.InvalidArgumentError(f"codec {text!r}: two stages at most.")
+    for each in coding[1:]:
+        if not table()[each.name].lossless:
+            raise errors.InvalidArgumentError(
+                f"codec {text!r}: {each.name!r} is lossy and can only be the first stage."
+            )
+    return CodecSpec(
+        tuple(Stage(each.name, canonical_options(each.name, each.options)) for each in coding)
+    )
+
+
+def _choose_exact() -> Stage:
+    # "auto" promises bit-exactness; among the exact codecs only a measured profile could prefer
+    # another one to raw.
+    return RAW
+
+
+def _split(text: str) -> tuple[Stage, ...]:
+    return tuple(_parse_stage(part, text) for part in text.split("|"))
+
+
+def _parse_stage(part: str, text: str) -> Stage:
+    name, colon, tail = part.strip().partition(":")
+    pairs = tail.split(",") if colon else []
+    options: dict[str, str] = {}
+    for pair in pairs:
+        key, equals, value = (word.strip() for word in pair.partition("="))
+        if not (equals and value and _NAME.fullmatch(key)):
+            raise errors.InvalidArgumentError(
+                f"codec {text!r}: {pair.strip()!r} is not key=value; {_GRAMMAR}."
+            )
+        if key in options:
+            raise errors.InvalidArgumentError(f"codec {text!r}: key {key!r} is given twice.")
+        options[key] = value
+    return stage(name.strip(), **options)
+
+
+def _check_names(each: Stage, text: str) -> None:
+    if each.name == "auto":
+        raise errors.InvalidArgumentError(f'codec {text!r}: "auto" stands alone.')
+    found = table().get(each.name)
+    if found is None:
+        valid: Iterable[str] = [*table(), "auto"]
+        raise errors.unknown("codec", each.name, valid, hint=f"In {text!r}; {_GRAMMAR}.")
+    keys = [option.name for option in found.options]
+    for key, _ in each.options:
+        if key not in keys:
+            raise errors.unknown(f"key of codec {each.name!r}:", key, keys)

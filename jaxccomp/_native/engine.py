@@ -1,0 +1,84 @@
+"""Finds the native engine, or says why it cannot be used.
+
+Everything that needs the extension asks here, so that ``import jaxccomp`` works without it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import threading
+from importlib.machinery import PathFinder
+from types import ModuleType
+
+from jaxccomp import errors
+from jaxccomp._native import libraries
+
+_NAME = "jaxccomp._core"
+_lock = threading.Lock()
+_found: tuple[ModuleType | None, str] | None = None  # and why there is none
+
+
+def _find() -> tuple[ModuleType | None, str]:
+    global _found
+    if _found is None:
+        # Several threads may be the first; an extension that is loaded twice is not whole.
+        with _lock:
+            if _found is None:
+                _found = _load()
+    return _found
+
+
+def _load() -> tuple[ModuleType | None, str]:
+    # Python started in the folder of the sources finds the package there, without its compiled
+    # part; that lies beside the installed copy of the package.
+    folders = [f"{folder or '.'}/jaxccomp" for folder in sys.path]
+    spec = PathFinder.find_spec(_NAME, folders)
+    if spec is None or spec.loader is None:
+        return None, "there is no compiled jaxccomp/_core on Python's path"
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except ImportError as error:
+        return None, str(error)
+    sys.modules[_NAME] = module
+    for library, path in libraries.paths():
+        module.add_library_path(library, path)
+    return module, ""
+
+
+def available() -> bool:
+    """Whether the extension can be loaded."""
+    return _find()[0] is not None
+
+
+def why_missing() -> str:
+    """Why the extension cannot be loaded; empty when it can."""
+    return _find()[1]
+
+
+def load() -> ModuleType:
+    """The extension ``jaxccomp._core``.
+
+    Raises:
+      EngineUnavailableError: with the reason and the remedy.
+    """
+    module, reason = _find()
+    if module is None:
+        raise errors.EngineUnavailableError(
+            f"the native engine of jaxccomp is not installed ({reason}). Install the package "
+            "with `pip install .` (a source folder alone has no compiled part), or use "
+            'backend="xla", which needs nothing native.'
+        )
+    return module
+
+
+def has_algorithm(collective: str, algorithm: str) -> bool:
+    """Whether an algorithm, with the options that it is given, is one of that collective."""
+    if algorithm == "auto":
+        return True
+    try:
+        load().check_algorithm(collective, algorithm)
+    except ValueError:
+        return False
+    return True

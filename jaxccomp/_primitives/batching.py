@@ -1,0 +1,136 @@
+"""What ``vmap`` does to a collective.
+
+Over an unrelated axis each leaf keeps its own batch dimension, or none: leaves are independent, so
+a leaf without one is neither copied nor sent more often. Over an axis that the operation names,
+the ranks (or some of their coordinates) lie in one array, and the operation is done on the spot.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+from jax import lax
+
+from jaxccomp import _compat
+from jaxccomp._call import Call, batch_dimensions, split_likes, split_references
+from jaxccomp._traced import stacked
+
+Array = Any
+Bind = Callable[[Call, Sequence[Array]], list[Array]]
+
+
+def batch(
+    bind: Bind, axis_data: Any, values: Sequence[Array], dims: Sequence[int | None], *, call: Call
+) -> tuple[list[Array], list[int | None]]:
+    """The batching rule of every collective."""
+    if axis_data.name in call.axes:
+        if call.collective == "bcast" and call.groups is None:
+            return _bcast_along(bind, axis_data, call, values, dims)
+        values, dims = (split_references(call, each)[0] for each in (values, dims))
+        exact = call
+        if call.referenced or call.feedback:  # no difference travels, and nothing is lost
+            exact = call.replace(referenced=False, feedback=False, codec="raw")
+        pairs = [
+            _along(bind, axis_data, exact, x, dim) for x, dim in zip(values, dims, strict=True)
+        ]
+        if call.feedback:
+            pairs += [(jnp.zeros_like(x), dim) for x, dim in zip(values, dims, strict=True)]
+        return [x for x, _ in pairs], [dim for _, dim in pairs]
+    if call.referenced:
+        values, dims = _paired(axis_data.size, values, dims)
+    moved, result_dims = [], []
+    for x, dim in zip(values, dims, strict=True):
+        if dim is None:
+            result_dim = None
+        else:
+            place, result_dim = batch_dimensions(call, dim)
+            x = jnp.moveaxis(x, dim, place)
+        moved.append(x)
+        result_dims.append(result_dim)
+    result_dims = list(split_likes(call, split_references(call, result_dims)[0])[1])
+    result_dims *= 2 if call.feedback else 1
+    return bind(call, moved), result_dims + [None] * call.status
+
+
+def _paired(
+    size: int, values: Sequence[Array], dims: Sequence[int | None]
+) -> tuple[list[Array], list[int | None]]:
+    """Gives values and their references the same batch dimension, where either has one."""
+    values, dims, half = list(values), list(dims), len(values) // 2
+    for pair in zip(range(half), range(half, 2 * half), strict=True):
+        if len({dims[i] for i in pair}) > 1:
+            for i in pair:
+                values[i], dims[i] = _leading(size, values[i], dims[i]), 0
+    return values, dims
+
+
+def _leading(size: int, x: Array, dim: int | None) -> Array:
+    if dim is None:
+        return jnp.broadcast_to(x, (size, *x.shape))
+    return jnp.moveaxis(x, dim, 0)
+
+
+def _bcast_along(
+    bind: Bind, axis_data: Any, call: Call, values: Sequence[Array], dims: Sequence[int | None]
+) -> tuple[list[Array], list[int | None]]:
+    """Takes the row of the root, which then goes along the other axes, if there are any."""
+    place = call.axes.index(axis_data.name)
+    others = call.axes[:place] + call.axes[place + 1 :]
+    minor = _size(call.axes[place + 1 :])
+    major_and_row, last = divmod(call.root, minor)
+    major, row = divmod(major_and_row, axis_data.size)
+    mine = [
+        x if dim is None else lax.index_in_dim(x, row, dim, keepdims=False)
+        for x, dim in zip(values, dims, strict=True)
+    ]
+    if others:
+        root = major * minor + last
+        results = bind(call.replace(axes=others, size=_size(others), root=root), mine)
+    else:
+        results = list(split_references(call, mine)[0])
+    return results, [None] * len(results)
+
+
+def _along(
+    bind: Bind, axis_data: Any, call: Call, x: Array, dim: int | None
+) -> tuple[Array, int | None]:
+    x = _leading(axis_data.size, x, dim)
+    others = tuple(axis for axis in call.axes if axis != axis_data.name)
+    if not others:
+        result, same = stacked.run(call, x)
+        return result, None if same else 0
+    if call.collective == "allreduce" and call.groups is None:
+        part = stacked.reduce_rows(call.reduce_op, x)
+        return bind(call.replace(axes=others, size=_size(others)), [part])[0], None
+    return _gathered(bind, axis_data, call, x, others)
+
+
+def _gathered(
+    bind: Bind, axis_data: Any, call: Call, x: Array, others: tuple[Any, ...]
+) -> tuple[Array, int | None]:
+    """For a mixture of axes: gathers all ranks' rows, in rank order, and takes this one's."""
+    gather = Call(
+        "allgather",
+        _size(others),
+        axes=others,
+        backend=call.backend,
+        codec=call.codec,
+        cotangent_codec=call.cotangent_codec,
+    )
+    place = call.axes.index(axis_data.name)
+    major, minor = _size(call.axes[:place]), _size(call.axes[place + 1 :])
+    everything = bind(gather, [x])[0]
+    everything = everything.reshape(major, minor, *x.shape).swapaxes(1, 2)
+    result, same = stacked.run(call, everything.reshape(-1, *x.shape[1:]))
+    if same:
+        return result, None
+    result = result.reshape(major, axis_data.size, minor, *result.shape[1:]).swapaxes(1, 2)
+    result = result.reshape(major * minor, axis_data.size, *result.shape[3:])
+    return lax.dynamic_index_in_dim(result, lax.axis_index(others), keepdims=False), 0
+
+
+def _size(axes: Sequence[Any]) -> int:
+    return math.prod(_compat.axes_in_scope()[axis] for axis in axes)

@@ -1,0 +1,20 @@
+"""Stages an operation: finds the primitive of its collective."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from jaxccomp import _compat
+from jaxccomp._call import Call
+
+Array = Any
+
+# By collective; primitives.py fills it. The rules of primitives stage operations, too.
+PRIMITIVES: dict[str, Any] = {}
+
+
+def bind(call: Call, operands: Sequence[Array]) -> list[Array]:
+    """Runs or stages ``call`` on all operands at once."""
+    operands = [_compat.vary(x, call.axes) for x in operands]
+    return PRIMITIVES[call.collective].bind(*operands, call=call)

@@ -1,0 +1,208 @@
+"""How an operation becomes part of an XLA program: a call of the engine, or traced collectives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from jaxccomp import _compat, codecs, comm, errors
+from jaxccomp._call import Call, split_likes, split_references
+from jaxccomp._native import cuda, engine, ffi_targets, threads
+from jaxccomp._native.platforms import CUDA, TABLE, Platform
+from jaxccomp._traced import codecs as traced_codecs
+from jaxccomp._traced import collectives, cuda_codecs
+
+# How results may take over the memory of operands or references (_compat.lower_ffi): not where
+# an operand is still being sent when the result of the same shape arrives.
+_ALIAS = {
+    **dict.fromkeys(("bcast", "allreduce", "reduce", "scan", "exscan"), "free"),
+    **dict.fromkeys(("barrier", "send"), "always"),
+}
+
+
+def lower(ctx: Any, *operands: Any, call: Call) -> Any:
+    """The lowering rule of every collective's primitive."""
+    platform = _platform_of_engine(ctx, call)
+    groups: list[list[Any]] | None = []
+    if call.comm is not None:
+        _check_one_device(ctx, call)
+    elif platform is not None:
+        groups = _compat.replica_groups(ctx, call.axes, call.groups)
+        if not _reaches(platform, call, groups):
+            platform = None
+    if platform is None:
+        find = cuda_codecs.find if cuda_codecs.usable(ctx) else traced_codecs.find_for
+        return _compat.lower_traced(
+            ctx, lambda *xs: collectives.run(call, xs, find), operands, ordered=call.ordered
+        )
+    mover = "nccl" if call.backend == "nccl" else "native"
+    places: dict[str, Any] = {}
+    if groups and mover == "nccl" and not _why_own_communicator(ctx):
+        mover, places = "nccl_xla", {"places": _compat.mesh_places(ctx, groups)}
+    comm.init()
+    target = ffi_targets.target(platform, mover)
+    # The engine learns from the results what is received.
+    operands, _ = split_likes(call, operands)
+    numbers = [platform.number(device.id) for group in groups or [] for device in group]
+    return _compat.lower_ffi(
+        ctx,
+        target,
+        operands,
+        _attributes(call, numbers)
+        | places
+        | {
+            "shapes": _shapes(split_likes(call, ctx.avals_in)[0], call),
+            "recv_shapes": _shapes(ctx.avals_out, call) if call.collective == "sendrecv" else "",
+            "site": _compat.call_site_number(ctx, call.comm or (call.axes, call.groups)),
+            "where": _compat.where(ctx)[-55:],
+            "program": _compat.program_name(ctx),
+            "thread": threads.current(),
+        },
+        alias=_ALIAS.get(call.collective, "never"),
+        ordered=call.ordered,
+    )
+
+
+def _shapes(avals: Sequence[Any], call: Call) -> str:
+    """Operands as text that is the same on every rank: ``float32[8,4], int32[]``."""
+
+    def text(aval: Any) -> str:
+        # The rows of the v-variants are each rank's own; what must agree is in ``counts``.
+        dims = ["?", *aval.shape[1:]] if call.counts else aval.shape
+        return f"{aval.dtype.name}[{','.join(map(str, dims))}]"
+
+    sent, _ = split_references(call, avals)
+    return ", ".join(text(aval) for aval in sent if hasattr(aval, "dtype"))
+
+
+def _attributes(call: Call, devices: Sequence[int]) -> dict[str, Any]:
+    return {
+        "collective": call.collective,
+        "reduce_op": call.reduce_op,
+        "root": call.root,
+        "codec": call.codec,
+        "backend": "auto" if call.backend == "native" else call.backend,
+        "algorithm": call.algorithm,
+        "communicator": call.comm.name if call.comm is not None else "",
+        "groups": devices,
+        "group_size": call.size,
+        "counts": call.counts,
+        "pairs": call.pairs,
+        "tag": call.tag,
+        "recv_tag": call.recv_tag,
+        "status": int(call.status),
+        "reverse": int(call.reverse),
+        # 2: in the order of each Python thread, where the communicator itself has none.
+        "ordered": (2 - _in_program_order(call)) if call.ordered else 0,
+        "referenced": int(call.referenced),
+        "feedback": int(call.feedback),
+    }
+
+
+def _in_program_order(call: Call) -> bool:
+    return call.comm is not None and call.comm.order == "program"
+
+
+def _platform_of_engine(ctx: Any, call: Call) -> Platform | None:
+    """Where the engine should run ``call``; raises when only it could and it cannot."""
+    if call.backend == "xla":
+        return None
+    if call.backend == "nccl":
+        return _platform_of_nccl(ctx, call)
+    names = _compat.platforms(ctx)
+    platform = TABLE.get(names[0]) if len(names) == 1 else None
+    if platform is None:
+        reason = f"it has no handlers for platform {'/'.join(names)!r}"
+    elif not engine.available():
+        reason = engine.why_missing()
+    elif platform is CUDA:
+        reason = comm.why_no_cuda()
+    else:
+        reason = ""
+    if not reason:
+        if platform is CUDA:
+            _check_codec_on_cuda(ctx, call)
+        return platform
+    # Messages of a rank to itself wait for their receives, in the engine.
+    waits = call.collective in ("send", "recv") or call.likes >= 0
+    alone = call.comm is not None and call.comm.size == 1 and not waits
+    if call.backend != "auto" or not (alone or call.comm is None):
+        what = f'backend="{call.backend}"' if call.comm is None else f"comm={call.comm.name!r}"
+        raise errors.EngineUnavailableError(
+            f"{call.collective} with {what} needs the native engine, and {reason}. Otherwise run "
+            'it on CPU devices, or name an axis (axis_name=) and use backend="xla".'
+        )
+    return None
+
+
+def _platform_of_nccl(ctx: Any, call: Call) -> Platform:
+    """CUDA, where the engine lets the ranks meet. Whether they have NCCL they find out together."""
+    names = _compat.platforms(ctx)
+    reason = ""
+    if names != (CUDA.name,):
+        reason = f"this program is for platform {'/'.join(names)!r}"
+    elif not engine.available():
+        reason = engine.why_missing()
+    if reason:
+        raise errors.EngineUnavailableError(
+            f'{call.collective} with backend="nccl" needs NVIDIA GPUs and the native engine, and '
+            f'{reason}. Use backend="auto", which takes what is there.'
+        )
+    return CUDA
+
+
+def _why_own_communicator(ctx: Any) -> str:
+    """Why NCCL's communicator of a call along axes is not XLA's; empty when it is."""
+    if _compat.is_partly_automatic(ctx):
+        return "XLA still partitions the program along other axes of the mesh"
+    return comm.why_own_communicators()
+
+
+def _check_codec_on_cuda(ctx: Any, call: Call) -> None:
+    sent, _ = split_references(call, ctx.avals_in)
+    dtypes = dict.fromkeys(aval.dtype.name for aval in sent if hasattr(aval, "dtype"))
+    refused = next((dtype for dtype in dtypes if not cuda.runs(call.codec, dtype)), None)
+    if refused is None:
+        return
+    here = (name for name, row in codecs.table().items() if not row.missing)
+    has = errors.listed(name for name in here if cuda.runs(name, refused))
+    raise errors.UnknownNameError(
+        f"{call.collective}: the engine has no codec {call.codec!r} of {refused} on GPUs; those "
+        f"that it has: {has}. Take one of them, run on CPU devices, or leave it to JAX with "
+        'axis_name= and backend="xla".'
+    )
+
+
+def _reaches(platform: Platform, call: Call, groups: list[list[Any]] | None) -> bool:
+    """Whether the engine can run ``call`` between the devices of ``groups``."""
+    if groups is None:
+        reason = "the mesh is abstract, so its devices are not known"
+    elif not {device for group in groups for device in group} <= set(platform.devices()):
+        reason = f"the mesh's devices are not those of platform {platform.name!r} that are here"
+    elif any(len(group) != call.size for group in groups):
+        reason = f"its groups differ in size ({[len(group) for group in groups]})"
+    elif call.backend != "nccl" and _crosses_processes(groups) and comm.why_unreachable():
+        reason = comm.why_unreachable()
+    else:
+        return True
+    if call.backend != "auto":
+        raise errors.EngineUnavailableError(
+            f"{call.collective} over {call.axes} cannot run on the native engine: {reason}"
+        )
+    return False
+
+
+def _crosses_processes(groups: list[list[Any]]) -> bool:
+    return any(len({device.process_index for device in group}) > 1 for group in groups)
+
+
+def _check_one_device(ctx: Any, call: Call) -> None:
+    assert call.comm is not None
+    count = _compat.device_count(ctx)
+    if count > 1:
+        raise errors.CommunicatorError(
+            f"{call.collective} with comm={call.comm.name!r} at {_compat.where(ctx)}: a "
+            f"communicator's ranks are processes, but this program runs on {count} devices. "
+            "Inside shard_map or pmap name the axis to communicate over (axis_name=...), or run "
+            "one process per device and keep the arrays on one device."
+        )

@@ -1,0 +1,152 @@
+"""One JAX primitive per collective, made from one table row each.
+
+All leaves of a pytree are operands of one bind, so they share one schedule. The rules below hold
+for every collective; a row adds only its transpose.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import jax.numpy as jnp
+
+from jaxccomp import _compat, errors
+from jaxccomp._call import (
+    ANY_SOURCE,
+    ANY_TAG,
+    Call,
+    kept_dimensions,
+    result_shape,
+    split_likes,
+    split_references,
+    with_likes,
+)
+from jaxccomp._primitives import batching, lowering, transpose
+from jaxccomp._primitives.binding import PRIMITIVES, bind
+
+Array = Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """What sets one collective apart from the others, for JAX."""
+
+    name: str
+    # (call, cotangents of all results) -> cotangents of all operands; None: its own tangents.
+    transpose: Callable[[Call, Sequence[Array]], Sequence[Array]] | None
+
+
+ROWS = (
+    Row("bcast", transpose.bcast),
+    Row("allreduce", transpose.allreduce),
+    Row("reduce", transpose.reduce),
+    Row("allgather", transpose.allgather),
+    Row("gather", transpose.to("scatter")),
+    Row("scatter", transpose.to("gather")),
+    Row("reduce_scatter", transpose.reduce_scatter),
+    Row("alltoall", transpose.to("alltoall")),
+    Row("allgatherv", transpose.allgatherv),
+    Row("gatherv", transpose.to("scatterv")),
+    Row("scatterv", transpose.to("gatherv")),
+    Row("reduce_scatterv", transpose.to("allgatherv")),
+    Row("alltoallv", transpose.alltoallv),
+    Row("scan", transpose.prefix),
+    Row("exscan", transpose.prefix),
+    Row("permute", transpose.permute),
+    Row("sendrecv", transpose.sendrecv),
+    Row("send", transpose.send),
+    Row("recv", transpose.recv),
+    Row("barrier", None),
+)
+
+
+def define(row: Row) -> Any:
+    """Makes the primitive of a row."""
+    return _compat.new_primitive(
+        f"jaxccomp_{row.name}",
+        abstract_eval=_abstract_eval,
+        jvp=partial(_jvp, row),
+        transpose=partial(_transposed, row),
+        batcher=partial(batching.batch, bind),
+        lowering=lowering.lower,
+    )
+
+
+def _abstract_eval(*avals: Any, call: Call) -> tuple[list[Any], set[Any]]:
+    dropped = call.axes if call.invariant else ()
+    effects = _compat.axis_effects(call.axes, f"jaxccomp.{call.collective}")
+    if call.ordered:
+        effects.add(_compat.ORDERED)
+    elif call.collective == "barrier":
+        effects.add(_compat.KEPT)
+    results = [
+        _compat.result_aval(aval, result_shape(call, aval.shape), dropped, kept_dimensions(call))
+        for aval in split_likes(call, split_references(call, avals)[0])[1]
+    ]
+    if call.status:
+        pair = _compat.result_aval(avals[0], (2,), dropped, slice(0, 0))
+        results.append(pair.update(dtype=jnp.dtype(jnp.int32), weak_type=False))
+    if call.feedback:  # what is lost is each rank's own
+        results += [_compat.result_aval(aval, aval.shape, (), slice(None)) for aval in avals]
+    return results, effects
+
+
+def _jvp(row: Row, primals: Any, tangents: Any, *, call: Call) -> tuple[list[Array], list[Any]]:
+    results = bind(call, primals)
+    if row.transpose is None:
+        return results, list(tangents)
+    # References change how values travel, not what arrives.
+    primals, _ = split_references(call, primals)
+    call = call.replace(referenced=False)
+    result_tangents = [_compat.zero_tangent(x) for x in results]
+    moving = [i for i, x in enumerate(primals) if jnp.issubdtype(x.dtype, jnp.inexact)]
+    if all(_compat.is_zero(tangents[i]) for i in moving):
+        return results, result_tangents
+    if call.feedback:
+        raise errors.NotDifferentiableError(
+            "allreduce_with_feedback has no derivative: it is for gradients, once they are there. "
+            "Wrap its operands in jax.lax.stop_gradient if none is needed, or use allreduce."
+        )
+    if call.reduce_op not in ("", "sum", "mean"):
+        raise errors.NotDifferentiableError(
+            f"{call.collective} with op={call.reduce_op!r} has no derivative, like jax.lax.pmax; "
+            'only op="sum" and op="mean" have one. Wrap the operand in jax.lax.stop_gradient if '
+            "none is needed."
+        )
+    if ANY_SOURCE in call.pairs or call.tag == ANY_TAG:
+        raise errors.NotDifferentiableError(
+            f"{call.collective} from ANY_SOURCE or with ANY_TAG has no derivative: cotangents go "
+            "back to a rank, under a tag, that the program names. Name them, or wrap `like` in "
+            "jax.lax.stop_gradient if none is needed."
+        )
+    # Zeros are sent too, so that all ranks run the same operations whatever they differentiate.
+    sent = len(primals) - len(split_likes(call, primals)[1]) if call.likes >= 0 else 0
+    received = [i for i in moving if i >= sent]
+    if call.likes >= 0:
+        call = with_likes(call, len(moving) - len(received), len(received))
+    moved = bind(call.replace(status=False), [_compat.instantiate(tangents[i]) for i in moving])
+    for i, tangent in zip(received, moved, strict=True):
+        result_tangents[i - sent] = tangent
+    return results, result_tangents
+
+
+def _transposed(row: Row, cotangents: Any, *operands: Any, call: Call) -> list[Any]:
+    if all(map(_compat.is_zero, cotangents)) and not call.ordered:
+        return [_compat.zero_cotangent(x) if _compat.is_undefined(x) else None for x in operands]
+    assert row.transpose is not None
+    if call.likes >= 0:
+        return transpose.exchange(call, [_compat.instantiate(ct) for ct in cotangents], operands)
+    sent, references = split_references(call, operands)
+    given = row.transpose(
+        call.replace(referenced=False), [_compat.instantiate(ct) for ct in cotangents]
+    )
+    given = [ct if _compat.is_undefined(x) else None for ct, x in zip(given, sent, strict=True)]
+    return given + [
+        _compat.zero_cotangent(x) if _compat.is_undefined(x) else None for x in references
+    ]
+
+
+PRIMITIVES.update({row.name: define(row) for row in ROWS})

@@ -1,0 +1,69 @@
+"""The codecs of the traced plane: those of a fixed rate, written in jax.numpy.
+
+Definitions, options and error bounds are those of the engine's codecs (docs/wire_format_lossy.md,
+docs/wire_format_sparse_library.md), but a whole array is one chunk, and what travels is a few
+arrays, the parts of the engine's code, instead of its bytes in a row. XLA's shapes are static, so
+what a lossless codec would save cannot be left out: such a stage changes nothing here.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import jax.numpy as jnp
+
+from jaxccomp import errors
+from jaxccomp._codecs import specs
+from jaxccomp._traced.codecs.cast import Cast
+from jaxccomp._traced.codecs.codec import Codec, Options, Wire
+from jaxccomp._traced.codecs.keys import key_for, words_of
+from jaxccomp._traced.codecs.quantize import Integers, SmallFloats
+from jaxccomp._traced.codecs.sign import OneBit, Ternary, Threshold
+from jaxccomp._traced.codecs.sparse import RandomK, TopK
+
+__all__ = ["CODECS", "Codec", "Options", "Wire", "find", "find_for", "key_for", "words_of"]
+
+CODECS: dict[str, Callable[[Options], Codec]] = {
+    "bf16": lambda options: Cast(jnp.bfloat16),
+    "fp16": lambda options: Cast(jnp.float16),
+    "int8": lambda options: Integers(8, options),
+    "int4": lambda options: Integers(4, options),
+    "int2": lambda options: Integers(2, options),
+    "fp8_e4m3": lambda options: SmallFloats(3, 7, 8, options),
+    "fp8_e5m2": lambda options: SmallFloats(2, 15, 15, options),
+    "onebit": OneBit,
+    "ternary": Ternary,
+    "tbq": Threshold,
+    "topk": TopK,
+    "randomk": RandomK,
+}
+
+
+@functools.cache
+def find(spec: str) -> Codec | None:
+    """The codec of a canonical spec; None when values travel as they are.
+
+    Raises:
+      UnknownNameError: for a codec whose rate is not fixed.
+    """
+    first = specs.parse(spec).stages[0]  # only a lossless one can follow
+    info = specs.table()[first.name]
+    if info.lossless:
+        return None
+    if first.name not in CODECS:
+        lossless = [name for name, row in specs.table().items() if row.lossless]
+        raise errors.unknown(
+            'codec of the traced plane (backend="xla"):',
+            first.name,
+            [*lossless, *CODECS],
+            hint="XLA's shapes are static, so only codecs of a fixed rate exist there.",
+        )
+    defaults = {option.name: option.default for option in info.options}
+    return CODECS[first.name](defaults | dict(first.options))
+
+
+def find_for(spec: str, dtype: str) -> Codec | None:
+    """`find` for values of a dtype: None, too, where the codec has none of that."""
+    codec = find(spec)
+    return codec if codec is not None and dtype in codec.dtypes else None

@@ -1,0 +1,40 @@
+"""bf16 and fp16: floats in a narrower type, rounded once, to nearest even."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+from jax import lax
+
+from jaxccomp._traced.codecs.codec import Array, Codec, Wire, bits_of
+
+
+class Cast(Codec):
+    """Travels as the bits of the narrow type: XLA might keep what it takes for excess precision."""
+
+    dtypes = ("float32", "float64")
+
+    def __init__(self, narrow: Any):
+        self.narrow = narrow
+
+    def _encode(self, x: Array, key: Array | None) -> Wire:
+        narrow = _rounded_to_odd(x) if x.dtype == jnp.float64 else x
+        narrow = lax.optimization_barrier(narrow.astype(self.narrow))
+        return (lax.bitcast_convert_type(narrow, jnp.uint16),)
+
+    def _decode(self, wire: Wire, count: int, dtype: Any) -> Array:
+        return lax.bitcast_convert_type(wire[0], self.narrow).astype(dtype)
+
+
+def _rounded_to_odd(x: Array) -> Array:
+    """float64 as float32 such that rounding that once more gives what rounding once would.
+
+    Truncated, with the last bit set where that lost anything; NaN and infinity stay.
+    """
+    near = x.astype(jnp.float32)
+    back = near.astype(jnp.float64)
+    bits = bits_of(near)
+    truncated = jnp.where(jnp.abs(back) > jnp.abs(x), bits - 1, bits)
+    odd = lax.bitcast_convert_type(truncated | 1, jnp.float32)
+    return jnp.where((back == x) | jnp.isnan(x), near, odd)

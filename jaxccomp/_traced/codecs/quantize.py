@@ -1,0 +1,130 @@
+"""int8, int4, int2, fp8_e4m3, fp8_e5m2: blocks of small integers or floats times a scale.
+
+The arithmetic is that of docs/wire_format_lossy.md, so decoded values are the engine's bit for bit
+where rounding is to nearest.
+"""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxccomp._traced.codecs.codec import (
+    INFINITY,
+    LEAST_EXPONENT,
+    NAN,
+    Array,
+    FloatCodec,
+    Options,
+    Wire,
+    bits_of,
+    float_of,
+    join_blocks,
+    magnitude_of,
+    pack,
+    split_blocks,
+    unpack,
+)
+from jaxccomp._traced.codecs.keys import draw
+
+
+class Integers(FloatCodec):
+    """Integers of ``bits`` bits; the scale is a bfloat16, which travels as its bits."""
+
+    def __init__(self, bits: int, options: Options):
+        self.bits = bits
+        self.most = 2 ** (bits - 1) - 1
+        self.block = int(options["block"])
+        self.random = options["rounding"] == "stochastic"
+
+    def _encode_floats(self, x: Array, key: Array | None) -> Wire:
+        blocks = split_blocks(x, self.block)
+        greatest = magnitude_of(blocks).max(axis=1)
+        finite = greatest < INFINITY
+        up = _divided_upwards(float_of(jnp.where(finite, greatest, 0)), self.most)
+        up = jnp.clip(up, LEAST_EXPONENT << 23, 0x7F7F0000)
+        scales = jnp.where(finite, up >> 16, 0x7FC0).astype(jnp.uint16)
+        # The inverse of a scale near the greatest float would be subnormal: for int2 it is taken
+        # four times as large, and values a quarter (no constant, or XLA would cancel the two).
+        factor = 4.0 if self.bits == 2 else 1.0
+        quarter = jnp.where(finite, 1 / factor, 0)[:, None]
+        steps = jnp.where(finite[:, None], blocks, 0) * quarter * (factor / float_of(up))[:, None]
+        if self.random:
+            # Kept within limits that change no code, so that product and sum are not fused.
+            steps = jnp.clip(steps, -2 * self.most, 2 * self.most)
+            steps = jnp.floor(steps + (draw(key, blocks.shape) + 0.5) * 2.0**-16)
+        else:
+            steps = jnp.round(steps)
+        # Roundings of the product and of the sum may lead one too far.
+        codes = jnp.clip(steps, -self.most, self.most).astype(jnp.int32)
+        return scales, pack(join_blocks(codes, x.shape[0]), self.bits, self.block)
+
+    def _decode_floats(self, wire: Wire, count: int, limit: float) -> Array:
+        scales, packed = wire
+        unused = 32 - self.bits  # shifted there and back, codes get their sign
+        codes = unpack(packed, self.bits, count, self.block) << unused >> unused
+        blocks = split_blocks(codes, self.block).astype(jnp.float32)
+        values = blocks * float_of(scales.astype(jnp.int32) << 16)[:, None]
+        return jnp.clip(join_blocks(values, count), -limit, limit)
+
+
+def _divided_upwards(x: Array, most: int) -> Array:
+    """Bits of x / most, rounded to float32 and then up to bfloat16.
+
+    XLA multiplies by the inverse of a constant, which rounds differently: hence what is left of
+    ``x`` decides, which is exact where it matters.
+    """
+    near = (bits_of(x * np.float32(1 / most)) + 0x8000) & -0x10000
+    half_unit = float_of(near & INFINITY) * 2.0**-24
+    above = x - float_of(near) * most > half_unit * most
+    return near + (above.astype(jnp.int32) << 16)
+
+
+class SmallFloats(FloatCodec):
+    """Floats of 8 bits; the scale is a power of two, of which the exponent travels."""
+
+    def __init__(self, mantissa: int, bias: int, most_exponent: int, options: Options):
+        self.mantissa = mantissa
+        self.shift = 23 - mantissa
+        self.least_normal = (128 - bias) << 23
+        self.most_exponent = most_exponent
+        self.block = int(options["block"])
+
+    def _encode_floats(self, x: Array, key: Array | None) -> Wire:
+        blocks = split_blocks(x, self.block)
+        greatest = magnitude_of(blocks).max(axis=1)
+        finite = greatest < INFINITY
+        # Adding to a mantissa above that of 1.75 carries into the exponent.
+        exponent = (jnp.where(finite, greatest, 0) + 0x1FFFFF) >> 23
+        scale = jnp.maximum(exponent - self.most_exponent, LEAST_EXPONENT)
+        scales = jnp.where(finite, scale, 255).astype(jnp.uint8)
+        inverse = float_of((254 - scale) << 23)
+        scaled = jnp.where(finite[:, None], blocks, 0) * inverse[:, None]
+        codes = join_blocks(self._codes(scaled), x.shape[0])
+        return scales, codes.astype(jnp.uint8)
+
+    def _codes(self, x: Array) -> Array:
+        """Rounded by adding a power of two whose last place is worth that of the code.
+
+        The digits are then what was added, and the exponent says which power that was.
+        """
+        magnitude = magnitude_of(x)
+        exponent = jnp.maximum(magnitude & INFINITY, self.least_normal)
+        power = exponent + (self.shift << 23)
+        rounded = bits_of(float_of(magnitude) + float_of(power))
+        codes = rounded - power + ((exponent - self.least_normal) >> self.shift)
+        return codes | ((bits_of(x) >> 24) & 0x80)
+
+    def _decode_floats(self, wire: Wire, count: int, limit: float) -> Array:
+        scales, packed = wire
+        codes = packed.astype(jnp.int32)
+        digits = codes & 0x7F
+        raised = (digits << self.shift) + self.least_normal
+        normal = float_of(raised - (1 << 23))
+        subnormal = float_of(raised) - float_of(jnp.asarray(self.least_normal))
+        value = jnp.where(digits >> self.mantissa, normal, subnormal)
+        value = float_of(bits_of(value) | (codes & 0x80) << 24)
+        exponents = scales.astype(jnp.int32)
+        factor = jnp.where(exponents == 255, NAN, float_of(exponents << 23))
+        values = split_blocks(value, self.block) * factor[:, None]
+        return jnp.clip(join_blocks(values, count), -limit, limit)

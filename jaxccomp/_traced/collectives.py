@@ -1,0 +1,346 @@
+"""The traced plane: collectives composed from jax.lax, wherever JAX runs.
+
+This is ``backend="xla"``, and what operations lower to on platforms without native handlers. It
+only computes values: derivatives and batching are those of the primitive that is lowered.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxccomp import _compat, errors
+from jaxccomp._call import Call, rows, split_references
+from jaxccomp._traced import codecs as traced_codecs
+from jaxccomp._traced import stacked
+from jaxccomp._traced.codecs import Codec, Wire
+
+Array = Any
+# The codec of a spec and a dtype's name; None where values travel as they are.
+FindCodec = Callable[[str, str], Codec | None]
+
+
+def run(
+    call: Call, operands: Sequence[Array], find_codec: FindCodec = traced_codecs.find_for
+) -> list[Array]:
+    """Runs ``call`` on each operand, coded by what ``find_codec`` finds, alike on all ranks."""
+    traced_codecs.find(call.codec)  # one that does not exist here is an error in any case
+    values, refs = split_references(call, operands)
+    if call.comm is not None:  # of this process alone
+        rows = [stacked.run(call, x[None]) for x in values]
+        results = [x if same else x[0] for x, same in rows]
+        return results + ([jnp.zeros_like(x) for x in values] if call.feedback else [])
+    if call.collective == "barrier":
+        return _barrier(call, operands)
+    if call.collective == "ragged_alltoall":
+        return [_ragged_alltoall(call, find_codec, *operands)]
+    if refs:
+        call = call.replace(referenced=False)
+        pairs = zip(values, refs, strict=True)
+        return [
+            _run_against(call, find_codec, x, ref, number) for number, (x, ref) in enumerate(pairs)
+        ]
+    if call.feedback:
+        pairs = [_with_losses(call, find_codec, x, number) for number, x in enumerate(operands)]
+        return [result for result, _ in pairs] + [lost for _, lost in pairs]
+    return [_run(call, find_codec, x, number) for number, x in enumerate(operands)]
+
+
+def _run_against(call: Call, find_codec: FindCodec, x: Array, ref: Array, number: int) -> Array:
+    """Sends the difference to what all ranks hold; values that no codec changes, as they are."""
+    if find_codec(call.codec, x.dtype.name) is None:
+        return _run(call, find_codec, x, number)
+    return ref + _run(call, find_codec, x - ref, number)
+
+
+def _run(call: Call, find_codec: FindCodec, x: Array, number: int) -> Array:
+    function = _TABLE[call.collective]
+    if jnp.issubdtype(x.dtype, jnp.floating) and x.dtype.itemsize == 1:
+        # float8: only moved, and not every platform has collectives for it.
+        bits = lax.bitcast_convert_type(x, jnp.uint8)
+        return lax.bitcast_convert_type(
+            function(_Axis(call, find_codec, bits.dtype), bits), x.dtype
+        )
+    return function(_Axis(call, find_codec, x.dtype, number), x)
+
+
+class _Axis:
+    """The ranks of a call: moving whole blocks between them, coded, is all that travels."""
+
+    def __init__(self, call: Call, find_codec: FindCodec, dtype: Any, number: int = 0):
+        """For values of ``dtype``; ``number`` tells the operands of a call apart."""
+        self.call = call
+        self.axes = call.axes
+        self.groups = None if call.groups is None else [list(group) for group in call.groups]
+        self.codec = find_codec(call.codec, jnp.dtype(dtype).name)
+        if self.codec is not None and len({len(group) for group in self.groups or [()]}) > 1:
+            raise errors.InvalidArgumentError(
+                f"{call.collective}: with codec={call.codec!r} axis_index_groups must all have the "
+                f"same size, not {call.groups}; leave the codec out."
+            )
+        half = dtype in (jnp.float16, jnp.bfloat16)
+        # What decoded values are summed in.
+        self.sums_in = jnp.float32 if half and call.reduce_op in ("sum", "mean") else dtype
+        self.number = number
+        self.encodings = 0
+        self.lost: list[Array] = []  # with feedback: of each encoding
+
+    def rank(self) -> Array:
+        """This rank, within its group."""
+        index = lax.axis_index(self.axes)
+        if self.groups is None:
+            return index
+        members = [i for group in self.groups for i in group]
+        places = [i for group in self.groups for i in range(len(group))]
+        return jnp.asarray(np.array(places)[np.argsort(members)])[index]
+
+    def is_root(self) -> Array:
+        return self.rank() == self.call.root
+
+    def gather(self, x: Array) -> Array:
+        """All ranks' values, stacked."""
+
+        def move(wire: Array) -> Array:
+            return lax.all_gather(wire, self.axes, axis_index_groups=self.groups)
+
+        if self.codec is None:
+            return move(x)
+        wire = jax.tree.map(move, self._encode(x))
+        return self.codec.decode_rows(wire, x.shape, x.dtype)
+
+    def exchange(self, x: Array) -> Array:
+        """Row j goes to rank j; row j of the result comes from rank j."""
+        if self.codec is None:
+            return self._exchange(x)
+        wire = jax.tree.map(self._exchange, self._encode(x, rows=True))
+        return self.codec.decode_rows(wire, x.shape[1:], x.dtype)
+
+    def exchange_to_reduce(self, x: Array) -> Array:
+        """The reduction of the rows that `exchange` would give; sums are of dtype `sums_in`."""
+        op = self.call.reduce_op
+        if self.codec is None:
+            return stacked.reduce_rows(op, self._exchange(x))
+        wire = jax.tree.map(self._exchange, self._encode(x, rows=True))
+        if op not in ("sum", "mean"):
+            return stacked.reduce_rows(op, self.codec.decode_rows(wire, x.shape[1:], x.dtype))
+        total = self.codec.decode_sum(wire, x.shape[1:], x.dtype, self.sums_in)
+        return total / x.shape[0] if op == "mean" else total
+
+    def _exchange(self, x: Array) -> Array:
+        return lax.all_to_all(x, self.axes, 0, 0, axis_index_groups=self.groups, tiled=True)
+
+    def permute(self, x: Array, pairs: Sequence[tuple[int, int]]) -> Array:
+        """Moves values from the first to the second rank of each pair; zeros for other ranks."""
+        if self.codec is None:
+            return self._permute(x, pairs)
+        wire = jax.tree.map(lambda each: self._permute(each, pairs), self._encode(x))
+        return self.codec.decode(wire, x.shape, x.dtype)
+
+    def spread(self, x: Array) -> Array:
+        """The root's values, for all; the root, too, gets them decoded."""
+        if self.codec is None:
+            return self._from_root(x)
+        wire = jax.tree.map(self._from_root, self._encode(x))
+        return self.codec.decode(wire, x.shape, x.dtype)
+
+    def _from_root(self, x: Array) -> Array:
+        """Over the edges of a tree, so that each other rank receives it once.
+
+        No sum is involved, for which XLA would widen what is narrow.
+        """
+        n, root = self.call.size, self.call.root
+        place = (self.rank() - root) % n
+        reached = 1
+        while reached < n:
+            senders = range(min(reached, n - reached))
+            pairs = [((root + i) % n, (root + i + reached) % n) for i in senders]
+            arrives = (reached <= place) & (place < 2 * reached)
+            x = jnp.where(arrives, self._permute(x, pairs), x)
+            reached *= 2
+        return x
+
+    def sum(self, x: Array) -> Array:
+        return lax.psum(x, self.axes, axis_index_groups=self.groups)
+
+    def _encode(self, x: Array, rows: bool = False) -> Wire:
+        """``x``, or each of its rows, encoded."""
+        assert self.codec is not None
+        key = None
+        if self.codec.random:
+            self.encodings += 1
+            constant = f"{self.call} {self.number} {self.encodings}"
+            key = traced_codecs.key_for(x, constant, self.axes)
+        if not rows:
+            wire = self.codec.encode(x, key)
+        elif key is None:
+            wire = jax.vmap(self.codec.encode)(x)
+        else:
+            wire = jax.vmap(self.codec.encode)(x, jax.random.split(key, x.shape[0]))
+        if self.call.feedback:
+            if rows:
+                decoded = self.codec.decode_rows(wire, x.shape[1:], x.dtype, self.sums_in)
+            else:
+                decoded = self.codec.decode(wire, x.shape, x.dtype, self.sums_in)
+            self.lost.append(x.astype(self.sums_in) - decoded)
+        return wire
+
+    def _permute(self, x: Array, pairs: Sequence[tuple[int, int]]) -> Array:
+        if self.groups is not None:
+            pairs = [(group[s], group[d]) for group in self.groups for s, d in pairs]
+        # jax.lax.ppermute numbers ranks in the order of the mesh's axes, not of those it is given.
+        axes, order = _mesh_order(self.axes)
+        return lax.ppermute(x, axes, [(order[s], order[d]) for s, d in pairs])
+
+
+def _allreduce(axis: _Axis, x: Array) -> Array:
+    op = axis.call.reduce_op
+    if axis.codec is not None:
+        return _two_shot(axis, x)
+    if op == "sum":
+        return axis.sum(x)
+    if op == "mean":
+        half = x.dtype in (jnp.float16, jnp.bfloat16)  # their sum may overflow
+        total = axis.sum(x.astype(jnp.float32) if half else x)
+        return (total / np.asarray(axis.call.size, total.dtype)).astype(x.dtype)
+    if op in ("max", "min") and x.dtype != jnp.bool_:
+        reduce = lax.pmax if op == "max" else lax.pmin
+        return reduce(x, axis.axes, axis_index_groups=axis.groups)
+    return stacked.reduce_rows(op, axis.gather(x))
+
+
+def _two_shot(axis: _Axis, x: Array) -> Array:
+    """Reduce-scatter, then all-gather, so that each value is coded twice, not once per rank."""
+    n = axis.call.size
+    flat = x.reshape(-1)
+    length = math.ceil(flat.shape[0] / n)
+    chunks = stacked.fill(flat, n * length).reshape(n, length)
+    mine = _reduced(axis, chunks)
+    return axis.gather(mine).reshape(-1)[: flat.shape[0]].reshape(x.shape)
+
+
+def _with_losses(call: Call, find_codec: FindCodec, x: Array, number: int) -> tuple[Array, Array]:
+    """An allreduce, and what its encodings on this rank lost."""
+    axis = _Axis(call, find_codec, x.dtype, number)
+    result = _allreduce(axis, x)
+    if axis.codec is None:
+        return result, jnp.zeros_like(x)
+    rows, merged = axis.lost  # of `_two_shot`
+    if call.reduce_op == "mean":
+        merged *= np.asarray(call.size, merged.dtype)  # of values that have been divided
+    rows = rows.at[axis.rank()].add(_finite(merged))
+    return result, _finite(rows.reshape(-1)[: x.size].reshape(x.shape).astype(x.dtype))
+
+
+def _finite(x: Array) -> Array:
+    return jnp.where(jnp.isfinite(x), x, jnp.zeros_like(x))
+
+
+def _reduce_scatter(axis: _Axis, x: Array) -> Array:
+    if axis.call.reduce_op == "sum" and axis.codec is None:
+        return lax.psum_scatter(x, axis.axes, axis_index_groups=axis.groups)
+    return _reduced(axis, x)
+
+
+def _reduced(axis: _Axis, x: Array) -> Array:
+    """The reduction of the rows that all ranks have for this one."""
+    return axis.exchange_to_reduce(x).astype(x.dtype)
+
+
+def _at_root(axis: _Axis, x: Array) -> Array:
+    return jnp.where(axis.is_root(), x, jnp.zeros_like(x))
+
+
+def _prefix(axis: _Axis, x: Array) -> Array:
+    everything = stacked.prefix(axis.call, axis.gather(x))
+    return lax.dynamic_index_in_dim(everything, axis.rank(), keepdims=False)
+
+
+def _permute(axis: _Axis, x: Array) -> Array:
+    sources, destinations = axis.call.pairs[::2], axis.call.pairs[1::2]
+    received = axis.permute(x, list(zip(sources, destinations, strict=True)))
+    if axis.codec is None:
+        return received
+    # What no rank has sent need not decode to zeros.
+    is_destination = np.isin(np.arange(axis.call.size), destinations)
+    return jnp.where(jnp.asarray(is_destination)[axis.rank()], received, jnp.zeros_like(received))
+
+
+def _mesh_order(axes: tuple[Any, ...]) -> tuple[tuple[Any, ...], list[int]]:
+    """``axes`` as the mesh orders them, and each rank's number in that order."""
+    names = _compat.mesh_axis_names()
+    places = sorted(range(len(axes)), key=lambda i: names.index(axes[i]))
+    sizes = [_compat.axes_in_scope()[axis] for axis in axes]
+    numbers = np.arange(math.prod(sizes)).reshape([sizes[i] for i in places])
+    return tuple(axes[i] for i in places), numbers.transpose(np.argsort(places)).ravel().tolist()
+
+
+def _alltoallv(axis: _Axis, x: Array) -> Array:
+    """Pads each block to the largest, exchanges those, and closes the gaps."""
+    n, (taken, given) = axis.call.size, rows(axis.call)
+    counts = np.array(axis.call.counts).reshape(n, n)
+    longest = int(counts.max())
+    starts = np.cumsum(counts, axis=1) - counts
+    out = starts[:, :, None] + np.arange(longest)  # row of the operand, for each row sent
+    sent = np.arange(longest) < counts[:, :, None]
+    back = np.zeros((n, given), np.int32)  # row received, for each row of the result
+    real = np.zeros((n, given), bool)
+    for rank in range(n):
+        source = np.concatenate([i * longest + np.arange(counts[i, rank]) for i in range(n)])
+        back[rank, : len(source)] = source
+        real[rank, : len(source)] = True
+    rank = axis.rank()
+    blocks = stacked.take(
+        x, jnp.asarray(np.clip(out, 0, max(taken - 1, 0)))[rank], jnp.asarray(sent)[rank]
+    )
+    received = axis.exchange(blocks).reshape(n * longest, *x.shape[1:])
+    return stacked.take(received, jnp.asarray(back)[rank], jnp.asarray(real)[rank])
+
+
+def _reduce_scatterv(axis: _Axis, x: Array) -> Array:
+    return _reduced(axis, stacked.split_rows(axis.call, x))
+
+
+def _barrier(call: Call, operands: Sequence[Array]) -> list[Array]:
+    arrived = lax.psum(jnp.ones((), jnp.int32), call.axes)
+    return list(lax.optimization_barrier((*operands, arrived)))[:-1]
+
+
+def _ragged_alltoall(
+    call: Call,
+    find_codec: FindCodec,
+    operand: Array,
+    output: Array,
+    input_offsets: Array,
+    send_sizes: Array,
+    recv_offsets: Array,
+    recv_sizes: Array,
+) -> Array:
+    blocks = stacked.cut_ragged(operand, input_offsets, send_sizes)
+    received = _Axis(call, find_codec, blocks.dtype).exchange(blocks)
+    return stacked.place_ragged(output, received, recv_offsets, recv_sizes)
+
+
+_TABLE: dict[str, Callable[[_Axis, Array], Array]] = {
+    "bcast": lambda axis, x: axis.spread(x),
+    "allreduce": _allreduce,
+    "reduce": lambda axis, x: _at_root(axis, _allreduce(axis, x)),
+    "allgather": lambda axis, x: axis.gather(x),
+    "gather": lambda axis, x: _at_root(axis, axis.gather(x)),
+    "scatter": lambda axis, x: axis.exchange(x)[axis.call.root],
+    "reduce_scatter": _reduce_scatter,
+    "alltoall": lambda axis, x: axis.exchange(x),
+    "allgatherv": lambda axis, x: stacked.join_rows(axis.call, axis.gather(x)),
+    "gatherv": lambda axis, x: _at_root(axis, stacked.join_rows(axis.call, axis.gather(x))),
+    "scatterv": lambda axis, x: axis.exchange(stacked.split_rows(axis.call, x))[axis.call.root],
+    "reduce_scatterv": _reduce_scatterv,
+    "alltoallv": _alltoallv,
+    "scan": _prefix,
+    "exscan": _prefix,
+    "permute": _permute,
+}

@@ -1,0 +1,108 @@
+"""The traced plane's codecs by the kernels of the CUDA library, in place of jax.numpy.
+
+Each encoding or decoding is one custom call, which XLA may capture in a CUDA graph. What travels is
+one array of bytes, the engine's code, so all ranks of a program must decide alike: `usable`.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxccomp import _compat, comm
+from jaxccomp._codecs import specs
+from jaxccomp._native import cuda, engine
+from jaxccomp._native.platforms import CUDA
+from jaxccomp._traced import codecs as traced_codecs
+from jaxccomp._traced.codecs import Codec, Wire
+
+Array = Any
+
+_lock = threading.Lock()
+_registered = False
+
+
+def usable(ctx: Any) -> bool:
+    """Whether a program that is being lowered may call the kernels, on all of its ranks.
+
+    It must be for CUDA alone, and not be one that XLA still partitions: it would gather the
+    operands of a call that it does not know.
+    """
+    if _compat.platforms(ctx) != (CUDA.name,) or _compat.is_partly_automatic(ctx):
+        return False
+    return comm.all_have_cuda()
+
+
+def find(spec: str, dtype: str) -> Codec | None:
+    """The codec of a canonical spec for values of a dtype; None when they travel as they are.
+
+    By kernels where there are any for both, else as `jaxccomp._traced.codecs` composes it.
+    """
+    plain = traced_codecs.find_for(spec, dtype)
+    stage = str(specs.parse(spec).stages[0])  # a lossless one after it saves nothing here
+    if plain is None or not cuda.runs_on_streams(stage, dtype):
+        return plain
+    return _OnCuda(stage, plain)
+
+
+class _OnCuda(Codec):
+    """Codes one dtype; batched calls code all rows at once."""
+
+    def __init__(self, spec: str, plain: Codec):
+        self.spec = spec
+        self.dtypes = plain.dtypes
+        self.random = plain.random
+
+    def encode(self, x: Array, key: Array | None = None) -> Wire:
+        if not x.size:
+            return ()
+        keys = (traced_codecs.words_of(key),) if self.random and key is not None else ()
+        code = jax.ShapeDtypeStruct((_code_bytes(self.spec, x.dtype.name, x.size),), jnp.uint8)
+        return (self._call("jaxccomp_encode", code, x.dtype, jnp.ravel(x), *keys),)
+
+    def decode(self, wire: Wire, shape: Sequence[int], dtype: Any, to: Any = None) -> Array:
+        return self._decode("jaxccomp_decode", wire, shape, dtype, to or dtype)
+
+    def decode_sum(self, wire: Wire, shape: Sequence[int], dtype: Any, to: Any) -> Array:
+        return self._decode("jaxccomp_decode_sum", wire, shape, dtype, to)
+
+    def _decode(self, target: str, wire: Wire, shape: Sequence[int], dtype: Any, to: Any) -> Array:
+        count = math.prod(shape)
+        if not count:
+            return jnp.zeros(shape, to)
+        values = jax.ShapeDtypeStruct((count,), to)
+        return self._call(target, values, dtype, *wire).reshape(shape)
+
+    def _call(self, target: str, result: Any, dtype: Any, *operands: Array) -> Array:
+        _register()
+        # Whatever is batched over comes first in all operands, and in the result.
+        call = jax.ffi.ffi_call(target, result, vmap_method="broadcast_all")
+        return call(*operands, codec=self.spec, dtype=jnp.dtype(dtype).name)
+
+
+@functools.cache
+def _code_bytes(spec: str, dtype: str, count: int) -> int:
+    """The size of a code, from the arrays that the same codec's parts are."""
+    codec = traced_codecs.find(spec)
+    assert codec is not None
+    key = jax.eval_shape(jax.random.key, 0)
+    parts = jax.eval_shape(codec.encode, jax.ShapeDtypeStruct((count,), dtype), key)
+    return sum(part.size * np.dtype(part.dtype).itemsize for part in parts)
+
+
+def _register() -> None:
+    """Makes the handlers known to XLA, once."""
+    global _registered
+    with _lock:
+        if _registered:
+            return
+        for name, stages in engine.load().codec_registrations().items():
+            jax.ffi.register_ffi_target(name, stages, platform=CUDA.xla)
+        _registered = True

@@ -1,0 +1,276 @@
+"""Times collectives of large values between the hosts of a testbed; run on each of its ranks.
+
+    python -m testbed --hosts 4 --link 1gbit -- \
+        python tools/testbed/collectives.py jaxccomp --op bcast --codec lossless
+
+A script of its own, since some environments have an MPI and no jaxccomp. Each call starts after
+a barrier, and what it takes is what it takes on the slowest rank. Rank 0 prints a line of JSON.
+What a size means: the bytes that a rank passes in (for bcast, of the value).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pathlib
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+OPERATIONS = ("bcast", "allreduce", "reduce_scatter", "allgather", "alltoall")
+SUMS = ("allreduce", "reduce_scatter")
+
+Step = Callable[[], Any]
+Make = Callable[[int], np.ndarray]  # gives a rank's operand
+
+
+def values(source: str, dtype: str, size: int, rank: int, ranks: int) -> np.ndarray:
+    """What ``rank`` passes in: ``size`` bytes of ``source``, begun elsewhere by each rank.
+
+    Args:
+      source: "random" (Gaussian, as weights are) or a .npy file, repeated as often as needed; bits
+        of bfloat16 are uint16.
+      dtype: "float32" or "bfloat16", of random values.
+      size: bytes.
+      rank: whose.
+      ranks: of how many.
+    """
+    if source == "random":
+        whole = np.random.default_rng(0).normal(0, 0.02, max(size // 4, 1)).astype(np.float32)
+        if dtype == "bfloat16":
+            whole = _bits_of_bfloat16(np.concatenate([whole, -whole[::-1]]))
+    else:
+        whole = np.load(source, allow_pickle=False).reshape(-1)
+    # Whole blocks for all ranks, also where two values of bfloat16 pass for one of float32.
+    count = max(size // whole.itemsize // (2 * ranks), 1) * 2 * ranks
+    return np.resize(np.roll(whole, -rank * (len(whole) // ranks)), count)
+
+
+def _bits_of_bfloat16(x: np.ndarray) -> np.ndarray:
+    bits = x.view(np.uint32)
+    return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
+
+
+def _as_float(x: np.ndarray) -> np.ndarray:
+    """Values of bits of bfloat16; others as they are."""
+    return (x.astype(np.uint32) << 16).view(np.float32) if x.dtype == np.uint16 else x
+
+
+def expected(operation: str, make: Make, rank: int, ranks: int) -> Any:
+    """What the operation gives on ``rank``, flat; ``make(rank)`` are a rank's values."""
+    if operation == "bcast":
+        return make(0)
+    if operation == "allgather":
+        return np.concatenate([make(r) for r in range(ranks)])
+    if operation == "alltoall":
+        return np.concatenate([make(r).reshape(ranks, -1)[rank] for r in range(ranks)])
+    total = _as_float(make(0)).copy()
+    for r in range(1, ranks):
+        total += _as_float(make(r))
+    return total.reshape(ranks, -1)[rank] if operation == "reduce_scatter" else total
+
+
+def with_mpi(comm: Any, x: np.ndarray, ref: Any, given: argparse.Namespace) -> Step:
+    """The MPI library itself, on buffers that are kept."""
+    del ref
+    rank, ranks = comm.Get_rank(), comm.Get_size()
+    sizes = {"allgather": x.size * ranks, "reduce_scatter": x.size // ranks}
+    out = np.empty(sizes.get(given.op, x.size), x.dtype)
+    calls = {
+        "bcast": lambda: comm.Bcast(x if rank == 0 else out, 0),
+        "allreduce": lambda: comm.Allreduce(x, out),
+        "reduce_scatter": lambda: comm.Reduce_scatter_block(x, out),
+        "allgather": lambda: comm.Allgather(x, out),
+        "alltoall": lambda: comm.Alltoall(x, out),
+    }
+
+    def step() -> np.ndarray:
+        calls[given.op]()
+        return x if given.op == "bcast" and rank == 0 else out
+
+    return step
+
+
+def with_mpi4jax(comm: Any, x: np.ndarray, ref: Any, given: argparse.Namespace) -> Step:
+    """Operations of mpi4jax, one per jitted call."""
+    import jax
+    import mpi4jax
+    from mpi4py import MPI
+
+    del ref
+    functions = {
+        "bcast": lambda v: mpi4jax.bcast(v, 0),
+        "allreduce": lambda v: mpi4jax.allreduce(v, op=MPI.SUM),
+        "allgather": mpi4jax.allgather,
+        "alltoall": mpi4jax.alltoall,
+    }
+
+    def value_alone(v: Any) -> Any:
+        # Older releases return (value, token).
+        result = functions[given.op](v)
+        return result[0] if isinstance(result, (tuple, list)) else result
+
+    x = x.reshape(comm.Get_size(), -1) if given.op == "alltoall" else x
+    call, value = jax.jit(value_alone), jax.device_put(x)
+    return lambda: call(value).block_until_ready()
+
+
+def with_jaxccomp(comm: Any, x: np.ndarray, ref: Any, given: argparse.Namespace) -> Step:
+    """Operations of this package."""
+    from testbed import own
+
+    del comm
+    return own.step(given.op, x, ref, given)
+
+
+def wire_bytes() -> int:
+    """The larger of what this host's link has sent and received so far; 0 without one."""
+    with open("/proc/self/net/dev", encoding="ascii") as file:
+        for line in file:
+            name, _, counters = line.partition(":")
+            if name.strip() == "eth0":
+                fields = counters.split()
+                return max(int(fields[0]), int(fields[8]))
+    return 0
+
+
+def measure(comm: Any, step: Step, warmups: int, calls: int) -> dict[str, Any]:
+    """Times calls: the slowest rank's seconds of each, and bytes over the busiest link.
+
+    The first ones, ``warmups`` of them, are not timed: memory that a process touches for the first
+    time may cost several times what the operation does.
+    """
+    from mpi4py import MPI
+
+    for _ in range(warmups):
+        comm.Barrier()
+        step()
+    seconds, sent = [], []
+    for _ in range(calls):
+        comm.Barrier()
+        before, start = wire_bytes(), time.perf_counter()
+        step()
+        took = time.perf_counter() - start
+        # Everybody's bytes have arrived only when everybody is done.
+        comm.Barrier()
+        count = wire_bytes() - before
+        seconds.append(comm.allreduce(took, MPI.MAX))
+        sent.append(comm.allreduce(count, MPI.MAX))
+    return {
+        "seconds": statistics.median(seconds),
+        "each_seconds": [round(each, 5) for each in seconds],
+        "wire_bytes": round(statistics.median(sent)),
+    }
+
+
+def check(comm: Any, given: argparse.Namespace, result: Any, make: Make) -> dict[str, Any]:
+    """Whether a peer's result is what NumPy says."""
+    result = np.asarray(result).reshape(-1)
+    want = expected(given.op, make, comm.Get_rank(), comm.Get_size())
+    if given.op in SUMS:
+        good = np.allclose(result, want, rtol=1e-5, atol=1e-6)
+    else:
+        good = np.array_equal(result, want)
+    found = {"check": "rounding" if given.op in SUMS else "bit-exact"}
+    return found if all(comm.allgather(good)) else {"error": "wrong values"}
+
+
+def check_jaxccomp(comm: Any, given: argparse.Namespace, result: Any, make: Make) -> dict[str, Any]:
+    """Whether a result is what the codec promises, and what the operation needed for it."""
+    from testbed import own
+
+    found = own.check(comm, given.op, result, make, expected, given.codec, given.algorithm)
+    return found | own.memory(comm, given.op)
+
+
+def timelines(comm: Any, step: Step) -> dict[str, str]:
+    """One more call: when tasks ran, in a picture for each rank, and in one for all.
+
+    Each rank's times count from a barrier on.
+    """
+    from testbed import own
+
+    comm.Barrier()
+    each = comm.allgather(own.timeline(step))
+    shown = {f"rank {rank}": str(line) for rank, line in enumerate(each)}
+    return shown | {"all ranks": str(own.together(each))}
+
+
+# name: (what makes a step, what checks its result)
+CONTENDERS = {
+    "mpi": (with_mpi, check),
+    "mpi4jax": (with_mpi4jax, check),
+    "jaxccomp": (with_jaxccomp, check_jaxccomp),
+}
+
+
+def run(comm: Any, given: argparse.Namespace) -> dict[str, Any]:
+    """Checks and times one operation.
+
+    Returns:
+      What was found, with "error" when a result is wrong.
+    """
+    rank, ranks = comm.Get_rank(), comm.Get_size()
+    start, examine = CONTENDERS[given.contender]
+
+    def make(of: int) -> np.ndarray:
+        return values(given.input, given.dtype, given.bytes, of, ranks)
+
+    x = make(rank)
+    # No MPI adds bfloat16 portably: as many bytes of float32, of any values, are the next best.
+    as_words = given.contender != "jaxccomp" and given.op in SUMS and x.dtype == np.uint16
+    ref = values(given.ref, given.dtype, given.bytes, 0, ranks) if given.ref else None
+    step = start(comm, x.view(np.float32) if as_words else x, ref, given)
+    row = {"op": given.op, "size": x.nbytes, "contender": given.contender, "hosts": ranks}
+    result = step()
+    if given.check and not as_words:
+        row |= examine(comm, given, result, make)
+    del result
+    if "error" in row:
+        return row
+    row |= measure(comm, step, given.warmups, given.calls)
+    if given.timeline:
+        row["timelines"] = timelines(comm, step)
+    return row
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description="Times collectives of large values.")
+    add = parser.add_argument
+    add("contender", choices=CONTENDERS)
+    add("--op", default="bcast", choices=OPERATIONS, help="default: %(default)s")
+    add("--bytes", type=int, default=64 << 20, help="default: %(default)s")
+    add("--calls", type=int, default=3, help="timed ones (default: %(default)s)")
+    add("--warmups", type=int, default=6, help="calls before them (default: %(default)s)")
+    add("--codec", default="raw", help="of jaxccomp (default: %(default)s)")
+    add("--algorithm", default="auto", help="of jaxccomp (default: %(default)s)")
+    add("--input", default="random", metavar="random|FILE.npy")
+    add("--ref", default="", metavar="FILE.npy", help="what all ranks hold already, for bcast")
+    add("--dtype", default="float32", choices=("float32", "bfloat16"), help="of random values")
+    add("--check", action="store_true", help="compare a result with NumPy's first")
+    add("--timeline", action="store_true", help="also show a call's tasks, of jaxccomp")
+    add("--out", metavar="FILE", help="write the line there, too")
+    given = parser.parse_args()
+    if given.timeline and given.contender != "jaxccomp":
+        parser.error(f"--timeline shows tasks of jaxccomp, {given.contender} has none")
+
+    from mpi4py import MPI
+
+    row = run(MPI.COMM_WORLD, given)
+    if MPI.COMM_WORLD.Get_rank() == 0:
+        for who, picture in row.pop("timelines", {}).items():
+            print(f"{who}: {picture}")
+        print(json.dumps(row), flush=True)
+        if given.out:
+            with open(given.out, "w", encoding="utf-8") as file:
+                print(json.dumps(row), file=file)
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
+    main()

@@ -1,0 +1,136 @@
+"""How the ranks of each MPI are started into a testbed's hosts, and what makes each one fastest."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import shlex
+from collections.abc import Sequence
+
+from jaxccomp import errors
+from jaxccomp.bench import launch
+from testbed.plan import Plan
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What one MPI is told, so that it goes over the links and is at its best there.
+
+    Attributes:
+      vendor: its name as mpi4py gives it.
+      environment: variables of mpiexec and all ranks.
+      alone: more of them, where each host has one rank.
+      flags: of mpiexec; ``{network}`` is the network of the hosts.
+    """
+
+    vendor: str
+    environment: dict[str, str]
+    alone: dict[str, str]
+    flags: tuple[str, ...]
+
+
+TABLE = {
+    "mpich": Settings(
+        "MPICH",
+        # libfabric over TCP sockets. UCX, the other way that the wheel has, takes a rendezvous per
+        # message and was up to twice slower; left alone it would use shared memory between hosts.
+        {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp", "FI_TCP_IFACE": "eth0"},
+        {"MPIR_CVAR_NOLOCAL": "1"},
+        ("-launcher", "ssh"),
+    ),
+    "openmpi": Settings(
+        "Open MPI",
+        # Hosts share this machine's cores, which Open MPI cannot know: ranks that wait must yield,
+        # or those that have work wait for them (six times slower in a chain).
+        {"OMPI_MCA_mpi_yield_when_idle": "1"},
+        {},
+        (
+            *("--prtemca", "prte_if_include", "{network}"),
+            *("--map-by", "slot", "--bind-to", "none"),
+            *("--mca", "pml", "ob1", "--mca", "btl", "tcp,self,sm"),
+            *("--mca", "btl_tcp_if_include", "eth0"),
+        ),
+    ),
+}
+
+# Runs a command line on a host, as ssh would: own network and host name, and shared memory that no
+# other host sees. /sys is the host's own as well, which `ip netns exec` takes care of.
+_AGENT = """#!/bin/sh
+while [ "${{1#-}}" != "$1" ]; do shift; done
+host=$1
+shift
+exec ip netns exec {prefix}$host unshare --uts --ipc sh -ec '
+  hostname "$0"
+  mount --bind {hosts_file} /etc/hosts
+  mount -t tmpfs tmpfs /dev/shm
+  exec sh -c "$1"
+' "$host" "$*"
+"""
+
+
+def find(name: str | None, python: str) -> str:
+    """The MPI of ``python``'s mpi4py, which must be the one named, if one is."""
+    if name is not None and name not in TABLE:
+        raise errors.unknown("MPI", name, TABLE)
+    try:
+        vendor, _ = launch.vendor(python)
+        launch.mpiexec(python)
+    except (RuntimeError, OSError) as error:
+        raise errors.EngineUnavailableError(f"a testbed runs MPI programs: {error}.") from None
+    for found, settings in TABLE.items():
+        if settings.vendor == vendor:
+            if name in (None, found):
+                return found
+            raise errors.InvalidArgumentError(
+                f"--mpi {name}: the mpi4py of {python} loads {vendor}; give the interpreter of an "
+                f"environment with {TABLE[name].vendor} (--python PATH)."
+            )
+    raise errors.InvalidArgumentError(
+        f"the mpi4py of {python} loads {vendor}; a testbed can start "
+        f"{errors.listed(row.vendor for row in TABLE.values())}."
+    )
+
+
+def write_agent(plan: Plan, folder: pathlib.Path) -> pathlib.Path:
+    """Writes the script that stands for ssh, and returns where it is."""
+    hosts_file = folder / "hosts"
+    hosts_file.write_text(plan.hosts_file, encoding="utf-8")
+    agent = folder / "agent"
+    prefix = plan.switch.namespace.removesuffix(plan.switch.name)
+    quoted = shlex.quote(str(hosts_file))
+    agent.write_text(_AGENT.format(prefix=prefix, hosts_file=quoted), encoding="utf-8")
+    agent.chmod(0o755)
+    return agent
+
+
+def command(
+    name: str,
+    plan: Plan,
+    agent: pathlib.Path,
+    program: Sequence[str],
+    *,
+    python: str,
+    ranks_per_host: int = 1,
+    flags: Sequence[str] = (),
+) -> list[str]:
+    """The command line, for the switch, that runs ``program`` on all hosts."""
+    hosts, ranks = [each.name for each in plan.hosts], len(plan.hosts) * ranks_per_host
+    fixed = [each.format(network=plan.network) for each in TABLE[name].flags]
+    if name == "mpich":
+        fixed += ["-launcher-exec", str(agent), "-localhost", plan.switch.address]
+        fixed += ["-hosts", ",".join(hosts), "-ppn", str(ranks_per_host)]
+    else:
+        slots = [f"{each}:{ranks_per_host}" for each in hosts]
+        fixed += ["--prtemca", "plm_ssh_agent", str(agent), "-H", ",".join(slots)]
+    return [launch.mpiexec(python), *fixed, *flags, "-n", str(ranks), *program]
+
+
+# As with Open MPI above: a host takes all cores for its own, and has none to spare.
+_SHARED_CORES = {"JAXCCOMP_CODER_THREADS": "0"}
+
+
+def environment(name: str, ranks_per_host: int) -> dict[str, str]:
+    """What an MPI's ranks need in their environment."""
+    settings = TABLE[name]
+    alone = settings.alone if ranks_per_host == 1 else {}
+    return _SHARED_CORES | settings.environment | alone

@@ -1,0 +1,163 @@
+"""What a comparison has measured: rows, lines of JSON, and a table of each contender's best."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import statistics
+from collections.abc import Iterable
+from typing import Any
+
+from testbed.cases import Case
+
+MPIS = ("mpich", "openmpi")
+
+
+@dataclasses.dataclass
+class Row:
+    """One case, contender and setting, how it is run, and what was measured of it.
+
+    Attributes:
+      case: the operation and what it is given.
+      contender: an MPI, or what runs over one.
+      setting: what the contender was set to.
+      python: the interpreter that runs the worker.
+      worker: which of the worker's contenders it is.
+      env: variables for mpiexec and all ranks.
+      calls: seconds of each call.
+      wire_bytes: over the busiest link in one call.
+      found: what the worker said of the result: what held of it, and its memory.
+      error: why there are no (more) calls.
+    """
+
+    case: Case
+    contender: str
+    setting: str
+    python: str
+    worker: str
+    env: dict[str, str]
+    calls: list[float] = dataclasses.field(default_factory=list)
+    wire_bytes: int = 0
+    found: dict[str, Any] = dataclasses.field(default_factory=dict)
+    error: str = ""
+
+    @property
+    def seconds(self) -> float | None:
+        """The median over all calls; None without any."""
+        return round(statistics.median(self.calls), 5) if self.calls else None
+
+    def line(self, goodput: float, **conditions: Any) -> dict[str, Any]:
+        """The row as it is written; ``goodput`` is a TCP stream's bytes per second."""
+        line = {
+            "op": self.case.op,
+            **conditions,
+            "input": self.case.values,
+            "contender": self.contender,
+            "setting": self.setting,
+            "seconds": self.seconds,
+            "calls": len(self.calls),
+            "wire_bytes": self.wire_bytes or None,
+            "goodput_GBps": round(goodput / 1e9, 5),
+            **self.found,
+        }
+        return line | ({"error": self.error} if self.error else {})
+
+
+def read(lines: Iterable[str]) -> list[dict[str, Any]]:
+    """The lines of a file that ``compare --json`` wrote."""
+    return [json.loads(line) for line in lines if line.strip()]
+
+
+def best(lines: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Of each peer the fastest setting for each operation, and every case of this package."""
+    found: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for line in lines:
+        key = (*_place(line), line["contender"])
+        if line["contender"].startswith("jaxccomp"):
+            key += (line["input"], line["setting"])
+        if key not in found or _seconds(line) < _seconds(found[key]):
+            found[key] = line
+    return list(found.values())
+
+
+def with_ratios(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The lines, with their floor and what their time is of it and of the MPIs'.
+
+    ``of_best_mpi`` is of the faster MPI at its fastest setting, ``of_default_mpi`` of the faster
+    one as its users get it; both are None without an MPI in the same place.
+    """
+    made = []
+    for line in lines:
+        peers = [o for o in lines if o["contender"] in MPIS and _place(o) == _place(line)]
+        defaults = [other for other in peers if other["setting"] == "default"]
+        stream = line["goodput_GBps"] * 1e9
+        floor = line["wire_bytes"] / stream if line["wire_bytes"] else None
+        made.append(
+            line
+            | {
+                "floor_seconds": round(floor, 5) if floor else None,
+                "of_floor": _ratio(line, floor),
+                "of_best_mpi": _ratio(line, min(map(_seconds, peers), default=None)),
+                "of_default_mpi": _ratio(line, min(map(_seconds, defaults), default=None)),
+            }
+        )
+    return made
+
+
+def _place(line: dict[str, Any]) -> tuple[Any, ...]:
+    # What was measured in another scenario was measured at another time.
+    return tuple(line[name] for name in ("scenario", "op", "hosts", "link", "size"))
+
+
+def _seconds(line: dict[str, Any]) -> float:
+    return float("inf") if line["seconds"] is None else line["seconds"]
+
+
+def _ratio(line: dict[str, Any], other: float | None) -> float | None:
+    if line["seconds"] is None or other in (None, float("inf")):
+        return None
+    return round(line["seconds"] / other, 4)
+
+
+def _times(name: str) -> Any:
+    return lambda line: f"{line[name]:.2f} x" if line[name] else ""
+
+
+def _mebibytes(name: str) -> Any:
+    return lambda line: f"{line[name] / (1 << 20):.1f} MiB" if line.get(name) else ""
+
+
+# Columns: heading, alignment, and what stands in a cell.
+_COLUMNS = (
+    ("operation", "---", lambda line: line["op"]),
+    ("links", "---", lambda line: f"{line['hosts']} x {line['link']}"),
+    ("size", "---", lambda line: f"{line['size'] / (1 << 20):g} MiB"),
+    ("values", "---", lambda line: line["input"]),
+    ("contender", "---", lambda line: line["contender"]),
+    ("setting", "---", lambda line: line["setting"]),
+    ("time", "---:", lambda line: f"{line['seconds']:.3f} s" if line["seconds"] else "failed"),
+    ("on the wire", "---:", _mebibytes("wire_bytes")),
+    ("of its floor", "---:", _times("of_floor")),
+    ("of best MPI", "---:", _times("of_best_mpi")),
+    ("of default MPI", "---:", _times("of_default_mpi")),
+    ("checked", "---", lambda line: line.get("check", "")),
+    ("held at most", "---:", _mebibytes("peak_bytes")),
+    ("bound", "---:", _mebibytes("bound_bytes")),
+)
+
+
+def markdown(lines: list[dict[str, Any]]) -> str:
+    """A table of the best of each contender, and what failed; columns nobody fills are left out."""
+    shown = best(with_ratios(lines))
+    columns = [(head, how, [cell(line) for line in shown]) for head, how, cell in _COLUMNS]
+    columns = [column for column in columns if any(column[2])] or columns
+    rows = [[head for head, _, _ in columns], *zip(*(cells for *_, cells in columns), strict=True)]
+    # A bar in a codec's spec is no column's end.
+    table = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
+    table.insert(1, "|" + "|".join(how for _, how, _ in columns) + "|")
+    failed = [
+        f"{line['op']}, {line['contender']}, {line['setting']}: {line['error']}"
+        for line in lines
+        if "error" in line
+    ]
+    return "\n".join([*table, *failed])
