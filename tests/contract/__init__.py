@@ -2,16 +2,17 @@
 
 A row of `operations.OPERATIONS` is an operation with its definition in NumPy; a row of
 `transforms.TRANSFORMS` is a context in which JAX may put it, with what must come out. The suites in
-tests/spmd (forced host devices) and tests/mpi (processes) check every row of the one in every row
-of the other, so a new operation is one more row.
+tests/spmd (forced host devices) and tests/mpi (processes) check rows of the one in rows of the
+other (selection.py), so a new operation is one more row.
 
 `JAXCCOMP_TEST_BACKEND` picks the backend of operations along an axis: "auto" (default), "native" or
 "xla".
 """
 
-from contract.batch import Batch, contexts
+from contract.batch import Batch
 from contract.operations import OPERATIONS, Operation
 from contract.places import AxisPlace, ProcessPlace
+from contract.selection import contexts_at, places_of
 from contract.transforms import TRANSFORMS, Transform
 
 __all__ = [
@@ -22,5 +23,6 @@ __all__ = [
     "Operation",
     "ProcessPlace",
     "Transform",
-    "contexts",
+    "contexts_at",
+    "places_of",
 ]

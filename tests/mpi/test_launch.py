@@ -17,7 +17,6 @@ FILES = [
     "test_device_mpi.py",
     "test_errors.py",
     "test_optim_mpi.py",
-    "test_loans_mpi.py",
     "test_shared_gpus_mpi.py",
 ]
 MOST_CHARACTERS = 12_000

@@ -6,7 +6,7 @@ import os
 import jax
 import numpy as np
 import pytest
-from contract import AxisPlace, Batch, contexts, data, exact
+from contract import AxisPlace, Batch, contexts_at, data, exact, places_of
 from contract.operations import of_style
 from jax.sharding import PartitionSpec as P
 
@@ -44,7 +44,7 @@ CASES = [
     pytest.param(n, mode, row, transform, id=f"{row.name}-{n}-{mode}-{transform.name}")
     for row in OPERATIONS
     for n, mode in PLACES
-    for transform in contexts(row, n)
+    for transform in contexts_at(row, n, (n, mode), PLACES)
     if transform.alone != "eager" or runs_eagerly(n, mode)
 ]
 
@@ -54,8 +54,14 @@ def test_transform(n, mode, row, transform):
     batch(n, mode, row).check(transform)
 
 
-@each(OPERATIONS)
-@pytest.mark.parametrize("n", [2, 3, 8])
+def sized(rows, sizes):
+    """Rows on numbers of devices."""
+    pairs = [(n, row) for row in rows for n in places_of(row, sizes)]
+    ids = [f"{n}-{row.name}" for n, row in pairs]
+    return pytest.mark.parametrize("n,row", pairs, ids=ids)
+
+
+@sized(OPERATIONS, [2, 3, 8])
 def test_dtypes(n, row):
     Batch(AxisPlace(n, "no_check_vma"), row).check_dtypes()
 
@@ -72,8 +78,7 @@ def test_exact_codecs_of_long_arrays(n, codec):
     exact.check_long(AxisPlace(n, "no_check_vma"), codec)
 
 
-@each([row for row in OPERATIONS if row.same])
-@pytest.mark.parametrize("n", [1, 3, 8])
+@sized([row for row in OPERATIONS if row.same], [1, 3, 8])
 def test_results_are_invariant(n, row):
     """`out_specs=P()` is accepted, and each device has the same."""
     place = AxisPlace(n, "check_vma")

@@ -6,19 +6,21 @@ import os
 import jax
 import numpy as np
 import pytest
-from contract import Batch, ProcessPlace, contexts, data, exact, lossy
+from contract import Batch, ProcessPlace, contexts_at, data, exact, lossy, places_of
 from contract.operations import of_style
 
 import jaxccomp as jcc
 
 RANKS = int(os.environ["JAXCCOMP_TEST_RANKS"])
+ALL_RANKS = (1, 2, 3, 4)
 pytestmark = pytest.mark.filterwarnings("ignore:Some donated buffers were not usable")
 OPERATIONS = of_style("process")
 CASES = [
     pytest.param(row, transform, id=f"{row.name}-{transform.name}")
     for row in OPERATIONS
-    for transform in contexts(row, RANKS)
+    for transform in contexts_at(row, RANKS, RANKS, ALL_RANKS)
 ]
+HERE = [row for row in OPERATIONS if RANKS in places_of(row, ALL_RANKS)]
 
 
 @functools.lru_cache(maxsize=1)  # tests of one batch follow each other
@@ -31,13 +33,13 @@ def test_transform(world, row, transform):
     batch(world, row).check(transform)
 
 
-@pytest.mark.parametrize("row", OPERATIONS, ids=lambda row: row.name)
+@pytest.mark.parametrize("row", HERE, ids=lambda row: row.name)
 def test_dtypes(world, row):
     Batch(ProcessPlace(world), row).check_dtypes()
 
 
 @pytest.mark.parametrize("codec", exact.EXACT)
-@pytest.mark.parametrize("row", OPERATIONS, ids=lambda row: row.name)
+@pytest.mark.parametrize("row", HERE, ids=lambda row: row.name)
 def test_exact_codecs(world, row, codec):
     exact.check_dtypes(ProcessPlace(world), row, codec)
 
