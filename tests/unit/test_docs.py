@@ -2,6 +2,7 @@
 
 import doctest
 import pathlib
+import re
 
 import pytest
 
@@ -39,3 +40,15 @@ def test_the_tables_of_speeds(name):
 def test_examples_in_docstrings(module):
     failed, tried = doctest.testmod(module)
     assert tried and not failed
+
+
+def test_what_to_open_is_there():
+    """The table at the end of docs/architecture.md."""
+    table = (ROOT / "docs/architecture.md").read_text().partition("## To change something")[2]
+    rows = [line for line in table.splitlines() if line.startswith("| ")][1:]
+    assert len(rows) >= 25
+    for row in rows:
+        paths = [each for each in re.findall(r"`([^` ]+)`", row.split("|")[2]) if "/" in each]
+        assert paths or "Makefile" in row, row
+        for path in paths:
+            assert (ROOT / path).exists(), path

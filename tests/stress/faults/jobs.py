@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 
 from jaxccomp.bench import launch
+from stress import survivors
 from stress.faults import record
 from stress.faults.table import PROCESSES, Fault
 
@@ -82,12 +83,7 @@ def start(fault: Fault, place: str, first: int, runs: int, seed: int, folder: pa
     elif ends_job:
         command = [sys.executable, "-P", "-m", "jaxccomp", "run", "-n", "3", script]
     elif fault.ends_process:
-        command = launch.command(2 + runs, [script])
-        # The launcher lets others live, but sends them SIGUSR1, which ends who does not ignore it,
-        # and it cannot cope with a rank that a signal has ended: a shell makes that an exit status.
-        command[1:1] = ["-disable-auto-cleanup"]
-        at = command.index(sys.executable)
-        command[at:at] = ["sh", "-c", "trap '' USR1; \"$@\"; exit $?", "sh"]
+        command = survivors.command(2 + runs, [script])
     else:
         command = launch.command(3, [script])
     command += [fault.name, str(first), str(runs), str(seed)]
