@@ -130,7 +130,7 @@ Result<Operation*> Engine::Impl::Post(Site& site, Call call) {
     Break(comm, overlaps, true);
     return overlaps;
   }
-  Operation* const op = Insert(posted.key);
+  Operation* const op = operations_.Insert(posted.key, comm.remote);
   if (op == nullptr) {
     const Status twice(Code::kInternal,
                        site.spec.ToString() + ": two operations of one launch have the same "
@@ -147,8 +147,6 @@ Result<Operation*> Engine::Impl::Post(Site& site, Call call) {
   op->plan = std::move(plan);
   op->call = std::move(call);
   op->begun = op->last_progress = op->asked_at = Clock::now();
-  op->remote = comm.remote;
-  remote_operations_ += op->remote;
   FillHeader(op, site);
   op->in_program_order = messages || site.spec.ordered;
   if (messages) JoinMessages(op, site);
@@ -177,20 +175,6 @@ Result<Operation*> Engine::Impl::Post(Site& site, Call call) {
   }
   if (comparison != nullptr && comm.broken.ok()) Compare(endpoint, *comparison);
   return op;
-}
-
-// A new operation; null when that key is taken.
-Operation* Engine::Impl::Insert(const MatchKey& key) {
-  auto& slot = operations_[key];
-  if (slot != nullptr) return nullptr;
-  if (spare_.empty()) {
-    slot = std::make_unique<Operation>();
-  } else {
-    slot = std::move(spare_.back());
-    spare_.pop_back();
-  }
-  slot->key = key;
-  return slot.get();
 }
 
 void Engine::Impl::FillHeader(Operation* op, const Site& site) const {
@@ -316,23 +300,8 @@ void Engine::Impl::EnsureProgress() {
 }
 
 void Engine::Impl::Recycle(Operation* op) {
-  remote_operations_ -= op->remote;
   EndMessages(*op);
-  const auto found = operations_.find(op->key);
-  std::unique_ptr<Operation> owned = std::move(found->second);
-  operations_.erase(found);
-  op->plan.reset();
-  op->launch.reset();
-  op->arrivals.Clear();
-  op->status = Status::Ok();
-  op->waiting.clear();
-  op->present.clear();
-  op->heard.clear();
-  op->ends = {};
-  op->failed = op->over = op->held = op->comparing = false;
-  op->device = nullptr;
-  op->on_done = nullptr;
-  if (spare_.size() < 256) spare_.push_back(std::move(owned));
+  operations_.Remove(op);
 }
 
 void Engine::Impl::OnOver(Operation* op) {

@@ -20,6 +20,7 @@
 #include "runtime/executor.h"
 #include "runtime/failed_runs.h"
 #include "runtime/matcher.h"
+#include "runtime/operations.h"
 #include "runtime/peers.h"
 #include "runtime/point_to_point_matching.h"
 #include "runtime/registry.h"
@@ -81,7 +82,6 @@ class Engine::Impl final : public Receiver, public Executor::Listener {
   // engine.cc: an operation's way
   Result<Operation*> Post(Site& site, Call call);
   Result<Endpoint*> EndpointOf(Site& site, int64_t device);
-  Operation* Insert(const MatchKey& key);
   void FillHeader(Operation* op, const Site& site) const;
   void Begin(Operation* op);
   bool Step(std::unique_lock<std::mutex>& lock) {
@@ -185,9 +185,7 @@ class Engine::Impl final : public Receiver, public Executor::Listener {
   };
   std::optional<CallbackFailure> callback_failure_;
   PointToPointMatching messages_;
-  std::unordered_map<MatchKey, std::unique_ptr<Operation>, MatchKey::Hash> operations_;
-  std::vector<std::unique_ptr<Operation>> spare_;
-  int64_t remote_operations_ = 0;
+  Operations operations_;
   Clock::time_point last_remote_{};   // when a large operation with another process ended
 
   std::set<const Device*> preparing_;   // nothing is entered there

@@ -78,8 +78,7 @@ void Engine::Impl::OnMessage(const Header& header, std::span<const std::byte> pa
   if (comm != nullptr && !comm->remote && failed_runs_.Has(header.run)) return Discard(announced);
   if (header.type == MessageType::kPresent) return OnPresent(header);
   if (header.type == MessageType::kBehind) return OnBehind(header);
-  const auto found = operations_.find(MatchKey::Of(header));
-  Operation* const op = found == operations_.end() ? nullptr : found->second.get();
+  Operation* const op = operations_.Find(MatchKey::Of(header));
   const bool here = op != nullptr && !op->over;
   const bool same_launch = op != nullptr && op->header.program_hash == header.program_hash &&
                            op->header.skipped == header.skipped && op->header.run == header.run &&
@@ -215,9 +214,8 @@ void Engine::Impl::OnProbe(const Endpoint& endpoint, const Header& header, bool 
 }
 
 Operation* Engine::Impl::FindAsker(const Header& answer) const {
-  const auto found = operations_.find(MatchKey::Of(answer));
-  if (found == operations_.end() || found->second == nullptr) return nullptr;
-  Operation* const op = found->second.get();
+  Operation* const op = operations_.Find(MatchKey::Of(answer));
+  if (op == nullptr) return nullptr;
   const bool known = answer.source >= 0 && answer.source < op->endpoint->communicator->size();
   return known && !op->over && !op->failed ? op : nullptr;
 }
@@ -255,7 +253,7 @@ void Engine::Impl::OnPeerLost(int process, const Status& why) {
   if (process >= 0) return Lose(process, why, true, true);
   // A message was broken so badly that its sender is unknown.
   std::set<Communicator*> affected;
-  for (const auto& [key, op] : operations_) affected.insert(op->endpoint->communicator);
+  operations_.Each([&](const Operation& op) { affected.insert(op.endpoint->communicator); });
   for (Communicator* comm : registry_.All()) {
     if (comm->outside) affected.insert(comm);
   }
@@ -386,8 +384,9 @@ void Engine::Impl::Compare(Endpoint& endpoint, Comparison& comparison) {
 }
 
 Status Engine::Impl::Free(Communicator& comm) {
-  for (const auto& [key, op] : operations_) {
-    if (op == nullptr || op->over || op->endpoint->communicator != &comm) continue;
+  const Operation* const op = operations_.FindIf(
+      [&](const Operation& each) { return !each.over && each.endpoint->communicator == &comm; });
+  if (op != nullptr) {
     return {Code::kFailedPrecondition,
             "communicator '" + comm.name + "' cannot be freed while " + *op->text +
                 " is under way on it: wait for its result (jax.block_until_ready) before"};
@@ -417,17 +416,10 @@ void Engine::Impl::OnFailed(Operation* op) {
 
 void Engine::Impl::FailRun(int64_t run_id, const Status& why) {
   if (!failed_runs_.Add(run_id, why)) return;
-  // By key: the failure of one may end others.
-  std::vector<MatchKey> hit;
-  for (const auto& [key, op] : operations_) {
-    const bool within_process = op != nullptr && !op->endpoint->communicator->remote;
-    if (within_process && op->call.run_id == run_id && !op->over) hit.push_back(key);
-  }
-  for (const MatchKey& key : hit) {
-    if (auto found = operations_.find(key); found != operations_.end()) {
-      executor_.Fail(found->second.get(), why);
-    }
-  }
+  const std::vector<MatchKey> hit = operations_.KeysOf([&](const Operation& op) {
+    return !op.endpoint->communicator->remote && op.call.run_id == run_id && !op.over;
+  });
+  operations_.EachOf(hit, [&](Operation& op) { executor_.Fail(&op, why); });
   const auto run = static_cast<uint32_t>(run_id);
   matcher_.early().Drop(
       [&](const Header& kept) {
@@ -458,18 +450,13 @@ void Engine::Impl::Break(Communicator& comm, const Status& why, bool tell) {
       if (process != wire_.process()) Notify(process, header, text);
     }
   }
-  // By key: the failure of one may end others.
-  std::vector<MatchKey> hit;
-  for (const auto& [key, op] : operations_) {
-    if (op != nullptr && op->endpoint->communicator == &comm && !op->over) hit.push_back(key);
-  }
-  for (const MatchKey& key : hit) {
-    auto found = operations_.find(key);
-    if (found == operations_.end()) continue;
-    Operation* const op = found->second.get();
+  const std::vector<MatchKey> hit = operations_.KeysOf([&](const Operation& op) {
+    return op.endpoint->communicator == &comm && !op.over;
+  });
+  operations_.EachOf(hit, [&](Operation& op) {
     // Where no operation has failed first, each says what it is.
-    executor_.Fail(op, comm.lost ? Status(why.code(), *op->text + ": " + why.message()) : why);
-  }
+    executor_.Fail(&op, comm.lost ? Status(why.code(), *op.text + ": " + why.message()) : why);
+  });
   // Afterwards: a payload that is discarded looks delivered to an operation that has not failed.
   DropMessages(comm.id);
 }

@@ -83,8 +83,7 @@ void Engine::Impl::OnPointToPoint(const Header& header, std::span<const std::byt
 // A part of a message has come for that receive.
 void Engine::Impl::GiveMessage(const MatchKey& receiver, const Header& header,
                                std::span<const std::byte> payload, Announced announced) {
-  const auto found = operations_.find(receiver);
-  Operation* const op = found == operations_.end() ? nullptr : found->second.get();
+  Operation* const op = operations_.Find(receiver);
   if (op == nullptr || op->failed || op->over) return Discard(announced);
   if (header.signature != op->ends.receive_signature) {
     executor_.Fail(op, MessageMismatch(*op, header));
@@ -97,8 +96,8 @@ void Engine::Impl::GiveMessage(const MatchKey& receiver, const Header& header,
   if (op->ends.AwaitsMessage()) {
     TakeMessage(op, header);
     // What fails there is over, and may be another operation by now.
-    const auto still = operations_.find(receiver);
-    if (still == operations_.end() || still->second->failed) return Discard(announced);
+    const Operation* const still = operations_.Find(receiver);
+    if (still == nullptr || still->failed) return Discard(announced);
   }
   executor_.Arrived(op, header, payload, announced);
 }
@@ -158,10 +157,10 @@ std::vector<int> Engine::Impl::PartnersAwaited(const Operation& op) const {
 // all of them, none can come before it is over. On a device calls are made ahead.
 bool Engine::Impl::IsAlone(const Operation& op) const {
   if (!calls_one_by_one_ || op.device != nullptr) return false;
-  return std::ranges::all_of(operations_, [&](const auto& entry) {
-    const Operation* const other = entry.second.get();
-    return other == nullptr || other == &op || other->over || !other->in_program_order;
-  });
+  const auto others = [&](const Operation& other) {
+    return &other != &op && !other.over && other.in_program_order;
+  };
+  return operations_.FindIf(others) == nullptr;
 }
 
 // Does what has to be certain: if one thread of the program calls all operations, which takes a while
@@ -197,8 +196,7 @@ void Engine::Impl::AskPartners(const Operation& op) {
   SendProbes(op, /*alone=*/false);
   if (!IsAlone(op)) return;
   IfOneByOne([this, key = op.key] {
-    const auto found = operations_.find(key);
-    Operation* const op = found == operations_.end() ? nullptr : found->second.get();
+    Operation* const op = operations_.Find(key);
     if (op == nullptr || op->failed || op->over || !IsAlone(*op)) return;
     if (op->ends.AwaitsMessage() && op->ends.source == op->endpoint->member) {
       return CheckOwnMessages(op);
@@ -284,30 +282,26 @@ void Engine::Impl::OnProbeOfMessages(const Endpoint& endpoint, const Header& hea
 const Operation* Engine::Impl::WhoWaitsFor(const Endpoint& endpoint, int peer,
                                            const Standing& standing) const {
   if (!HoldsUp(endpoint, peer, standing)) return nullptr;
-  for (const auto& [key, op] : operations_) {
-    if (op == nullptr || op->over || op->failed || op->endpoint != &endpoint || !op->ends.used) {
-      continue;
-    }
-    if (IsAlone(*op) && StandingTowards(*op, peer).Waits()) return op.get();
-  }
-  return nullptr;
+  return operations_.FindIf([&](const Operation& op) {
+    return !op.over && !op.failed && op.endpoint == &endpoint && op.ends.used && IsAlone(op) &&
+           StandingTowards(op, peer).Waits();
+  });
 }
 
 void Engine::Impl::OnBlocked(const Header& header, std::span<const std::byte> payload) {
   const std::optional<Standing> theirs = Standing::FromBytes(payload);
   if (!theirs || !theirs->alone || !calls_one_by_one_) return;
   IfOneByOne([this, header, standing = *theirs] {
-    const auto found = operations_.find(MatchKey::Of(header));
-    if (found == operations_.end() || found->second == nullptr) return;
-    const Operation& op = *found->second;
-    Communicator& comm = *op.endpoint->communicator;
+    const Operation* const op = operations_.Find(MatchKey::Of(header));
+    if (op == nullptr) return;
+    Communicator& comm = *op->endpoint->communicator;
     const bool known = header.source >= 0 && header.source < comm.size();
-    if (!known || WhoWaitsFor(*op.endpoint, header.source, standing) != &op) return;
-    const std::string me = comm.MemberName(op.endpoint->member);
+    if (!known || WhoWaitsFor(*op->endpoint, header.source, standing) != op) return;
+    const std::string me = comm.MemberName(op->endpoint->member);
     const std::string peer = comm.MemberName(header.source);
     Break(comm,
           {Code::kFailedPrecondition,
-           "deadlock: " + me + " waits in " + *op.text + " for " + peer + "\n  and " + peer +
+           "deadlock: " + me + " waits in " + *op->text + " for " + peer + "\n  and " + peer +
                " waits in " + TextOf(header) + " for " + me +
                "\n  Each waits for what the other would call next. Use sendrecv, which sends and "
                "receives at the same time, or swap the two operations on one of the ranks."},

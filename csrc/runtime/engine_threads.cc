@@ -60,7 +60,7 @@ void Engine::Impl::ProgressLoop() {
     }
     ++idle;
     const bool awaits_devices = executor_.AwaitsDevices();
-    if (remote_operations_ == 0 && !awaits_devices) {
+    if (operations_.remote_count() == 0 && !awaits_devices) {
       wake_.wait_for(lock, milliseconds(20));  // only callers can bring news
     } else if (idle < 100) {
       lock.unlock();
@@ -122,9 +122,9 @@ void Engine::Impl::Shutdown() {
     patience_seconds = std::min(patience_seconds, kPartingSecondsAfterAnError);
   }
   const std::string me = "rank " + std::to_string(wire_.process()) + " of the world";
-  for (const auto& [key, op] : operations_) {
-    if (op != nullptr && !op->over) busy.insert(op->endpoint->communicator);
-  }
+  operations_.Each([&](const Operation& op) {
+    if (!op.over) busy.insert(op.endpoint->communicator);
+  });
   for (Communicator* comm : registry_.All()) {
     if (!comm->broken.ok()) {
       patience_seconds = std::min(patience_seconds, kPartingSecondsAfterAnError);
@@ -145,13 +145,15 @@ void Engine::Impl::Shutdown() {
   // Which ends the last transfers, and with them their operations.
   wire_.Close(patience);
   executor_.ForgetDevices();
-  for (auto& [key, op] : operations_) {
-    if (devices_done || op == nullptr || op->computing == 0) continue;
-    if (op->on_done != nullptr) {
-      workers_.Run([done = std::move(op->on_done), status = op->status] { done(status); });
+  // What a device may still touch.
+  const std::vector<MatchKey> computing = operations_.KeysOf(
+      [&](const Operation& op) { return !devices_done && op.computing > 0; });
+  operations_.EachOf(computing, [&](Operation& op) {
+    if (op.on_done != nullptr) {
+      workers_.Run([done = std::move(op.on_done), status = op.status] { done(status); });
     }
-    KeepForEver(std::move(op));
-  }
+    KeepForEver(operations_.Release(&op));
+  });
   lock.unlock();
   workers_.Stop();
 }

@@ -127,22 +127,18 @@ void Engine::Impl::EndStrandedRuns(Clock::time_point now) {
   if (now - callback_failure_->at < kStrandedAfter) return;
   const std::string what = callback_failure_->what;
   if (now - callback_failure_->at > kForgetsCallbackAfter) callback_failure_.reset();
-  std::vector<MatchKey> stranded;
-  for (const auto& [key, op] : operations_) {
-    if (op == nullptr || op->over || op->failed || op->device != nullptr) continue;
-    const bool within_process = !op->endpoint->communicator->remote;
-    if (within_process && now - op->last_progress > kStrandedAfter) stranded.push_back(key);
-  }
-  for (const MatchKey& key : stranded) {
-    const auto found = operations_.find(key);
-    if (found == operations_.end() || found->second->failed) continue;  // ended with its launch
-    Operation* const op = found->second.get();
-    executor_.Fail(op, {Code::kAborted,
-                        "a callback has raised an exception and so ended the program on one device "
-                        "(" + what + "); " +
-                            op->endpoint->communicator->MemberName(op->endpoint->member) +
-                            " waits for " + Blame(*op)});
-  }
+  const std::vector<MatchKey> stranded = operations_.KeysOf([&](const Operation& op) {
+    return !op.over && !op.failed && op.device == nullptr &&
+           !op.endpoint->communicator->remote && now - op.last_progress > kStrandedAfter;
+  });
+  operations_.EachOf(stranded, [&](Operation& op) {
+    if (op.failed) return;   // with its launch
+    executor_.Fail(&op, {Code::kAborted,
+                         "a callback has raised an exception and so ended the program on one device "
+                         "(" + what + "); " +
+                             op.endpoint->communicator->MemberName(op.endpoint->member) +
+                             " waits for " + Blame(op)});
+  });
 }
 
 void Engine::Impl::CheckTimes(Clock::time_point now) {
@@ -151,62 +147,52 @@ void Engine::Impl::CheckTimes(Clock::time_point now) {
   const auto most = std::chrono::duration_cast<Clock::duration>(
       duration<double>(kRollCallAt * options_.timeout_seconds));
   const auto least = std::min<Clock::duration>(kAsksAfter, most);
-  for (const auto& [key, owned] : operations_) {
-    Operation* const op = owned.get();
-    if (op == nullptr || op->over) continue;
-    if (op->failed) {
+  operations_.Each([&](Operation& op) {
+    if (op.over) return;
+    if (op.failed) {
       // The caller must hear of it even if a dead peer holds a transfer open. That of tensors on a
       // device touches none of them.
-      const auto grace = op->device != nullptr ? std::chrono::seconds(0) : kFailureGrace;
-      if (op->on_done != nullptr && op->computing == 0 && now - op->failed_at > grace) {
-        stuck.push_back(key);
+      const auto grace = op.device != nullptr ? std::chrono::seconds(0) : kFailureGrace;
+      if (op.on_done != nullptr && op.computing == 0 && now - op.failed_at > grace) {
+        stuck.push_back(op.key);
       }
-      continue;
+      return;
     }
     // A call is made long before the device comes to it.
-    if (op->device != nullptr && !op->device_ready) op->last_progress = now;
-    const auto waited = now - op->last_progress;
+    if (op.device != nullptr && !op.device_ready) op.last_progress = now;
+    const auto waited = now - op.last_progress;
     const double seconds = duration<double>(waited).count();
     // Again and again: a peer that was only late to come may have ended its program since.
     const auto rests = std::clamp<Clock::duration>(waited / 2, least, most);
-    if (waited > least && now - op->asked_at > rests) {
-      op->asked_at = now;
-      quiet.push_back(key);
+    if (waited > least && now - op.asked_at > rests) {
+      op.asked_at = now;
+      quiet.push_back(op.key);
     }
-    if (seconds > options_.timeout_seconds) late.push_back(key);
-  }
-  for (const MatchKey& key : stuck) {
-    auto found = operations_.find(key);
-    if (found == operations_.end()) continue;
-    // What comes late must not be written into memory that is given back.
-    if (found->second->device == nullptr) executor_.WithdrawReceives(found->second.get());
-    found = operations_.find(key);
-    if (found == operations_.end()) continue;  // that has ended it
-    Operation* const op = found->second.get();
-    if (!op->failed || op->on_done == nullptr) continue;
-    workers_.Run([done = std::move(op->on_done), status = op->status] { done(status); });
-    op->on_done = nullptr;
-  }
-  for (const MatchKey& key : quiet) {
-    const auto found = operations_.find(key);
-    if (found == operations_.end()) continue;  // ended by the failure of another
-    Operation& op = *found->second;
+    if (seconds > options_.timeout_seconds) late.push_back(op.key);
+  });
+  // What comes late must not be written into memory that is given back. May end them.
+  operations_.EachOf(stuck, [&](Operation& op) {
+    if (op.device == nullptr) executor_.WithdrawReceives(&op);
+  });
+  operations_.EachOf(stuck, [&](Operation& op) {
+    if (!op.failed || op.on_done == nullptr) return;
+    workers_.Run([done = std::move(op.on_done), status = op.status] { done(status); });
+    op.on_done = nullptr;
+  });
+  operations_.EachOf(quiet, [&](const Operation& op) {
     Ask(op, now - op.last_progress >= most);
-  }
-  for (const MatchKey& key : late) {
-    const auto found = operations_.find(key);
-    if (found == operations_.end()) continue;
-    Operation* const op = found->second.get();
-    executor_.Fail(op, {Code::kDeadlineExceeded,
-                        "no progress for " + std::to_string(options_.timeout_seconds) + " s; " +
-                            op->endpoint->communicator->MemberName(op->endpoint->member) +
-                            " waits for " + Blame(*op) +
-                            ", or raise the timeout_seconds option"});
-  }
+  });
+  operations_.EachOf(late, [&](Operation& op) {
+    executor_.Fail(&op, {Code::kDeadlineExceeded,
+                         "no progress for " + std::to_string(options_.timeout_seconds) + " s; " +
+                             op.endpoint->communicator->MemberName(op.endpoint->member) +
+                             " waits for " + Blame(op) +
+                             ", or raise the timeout_seconds option"});
+  });
 }
 
 void Engine::Impl::CheckPeers(Clock::time_point now) {
-  if (remote_operations_ == 0 || now - peers_checked_ < kChecksPeersEvery) return;
+  if (operations_.remote_count() == 0 || now - peers_checked_ < kChecksPeersEvery) return;
   peers_checked_ = now;
   // A program may have installed its handler since.
   WatchInterrupts();
@@ -219,33 +205,27 @@ void Engine::Impl::CheckPeers(Clock::time_point now) {
       if (!stopped_) Interrupt();
     });
   }
-  for (const auto& [key, op] : operations_) {
-    if (op == nullptr || op->over || op->failed || !op->remote) continue;
-    if (now - op->last_progress > kChecksPeersEvery) return LookForDead();
-  }
+  const auto waits = [&](const Operation& op) {
+    return !op.over && !op.failed && op.remote && now - op.last_progress > kChecksPeersEvery;
+  };
+  if (operations_.FindIf(waits) != nullptr) LookForDead();
 }
 
 void Engine::Impl::Interrupt() {
   const auto now = Clock::now();
-  std::vector<MatchKey> waiting;
-  for (const auto& [key, op] : operations_) {
-    if (op != nullptr && !op->over && now - op->last_progress > kChecksPeersEvery) {
-      waiting.push_back(key);
-    }
-  }
-  for (const MatchKey& key : waiting) {
-    const auto found = operations_.find(key);
-    if (found == operations_.end()) continue;  // ended by the failure of another
-    Operation* const op = found->second.get();
-    const Communicator& comm = *op->endpoint->communicator;
+  const std::vector<MatchKey> waiting = operations_.KeysOf([&](const Operation& op) {
+    return !op.over && now - op.last_progress > kChecksPeersEvery;
+  });
+  operations_.EachOf(waiting, [&](Operation& op) {
+    const Communicator& comm = *op.endpoint->communicator;
     std::string peers;
-    for (int member : WaitsFor(*op)) {
+    for (int member : WaitsFor(op)) {
       peers += (peers.empty() ? " while it waited for " : ", ") + comm.MemberName(member);
       if (peers.size() > kLongestPeers) break;
     }
-    executor_.Fail(op, {Code::kAborted, comm.MemberName(op->endpoint->member) +
-                                            " was interrupted (SIGINT)" + peers});
-  }
+    executor_.Fail(&op, {Code::kAborted, comm.MemberName(op.endpoint->member) +
+                                             " was interrupted (SIGINT)" + peers});
+  });
 }
 
 }  // namespace jaxccomp

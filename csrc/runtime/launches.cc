@@ -29,8 +29,10 @@ void Launch::Describe(Header* header) const {
   header->skipped = skipped;
   header->run = static_cast<uint32_t>(run_id);
   header->launched_by = launched_by;
-  header->place = place.empty() ? 0 : Mix(4, place);
+  header->place = PlaceHash();
 }
+
+uint64_t Launch::PlaceHash() const { return place.empty() ? 0 : Mix(4, place); }
 
 Launches::OfProgram& Launches::Of(const Communicator& comm,
                                   const std::shared_ptr<const Program>& program) {
@@ -154,7 +156,8 @@ std::optional<Launches::Difference> Launches::FindDifference(const Header& heade
       header.launched_by != here->launched_by) {
     return Difference::kThread;
   }
-  if (header.place != 0 && !here->place.empty() && Mix(4, here->place) != header.place) {
+  const uint64_t place = here->PlaceHash();
+  if (header.place != 0 && place != 0 && header.place != place) {
     return Difference::kPlace;
   }
   if (here->skipped < kMostSkipped && header.skipped < kMostSkipped) {

@@ -54,6 +54,7 @@ struct Launch {
 
   // What its messages say of it.
   void Describe(Header* header) const;
+  uint64_t PlaceHash() const;               // 0 where it has no place
 };
 
 // Not thread-safe: used under the engine's lock.

@@ -134,6 +134,9 @@ struct Operation {
   // Progress is also what those do that have not come here yet (engine_watch.cc).
   Clock::time_point begun, last_progress, asked_at, failed_at;
   std::function<void(Status)> on_done; // null while driven, and once it has been called
+
+  // Makes it a new one, which computes in the same memory.
+  void Renew();
 };
 
 }  // namespace jaxccomp

@@ -6,9 +6,10 @@ import re
 import sys
 
 import pytest
+import testbed
 from testbed import network
 
-from jaxccomp.bench import launch, testbed
+from jaxccomp.bench import launch
 
 ROOT = pathlib.Path(__file__).parents[2]
 # The suite's own settings (conftest.py) are not a reader's.
