@@ -1,4 +1,4 @@
-#include "cuda/library.h"
+#include "device/cuda_interface.h"
 
 #include <map>
 #include <memory>

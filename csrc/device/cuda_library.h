@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "common/status.h"
-#include "cuda/library.h"
+#include "device/cuda_interface.h"
 
 namespace jaxccomp {
 

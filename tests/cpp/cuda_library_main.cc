@@ -1,9 +1,9 @@
-// A library as csrc/cuda/library.h describes it, with devices that need no GPU. What it says of itself
+// A library as csrc/device/cuda_interface.h describes it, with devices that need no GPU. What it says of itself
 // is in the environment: JAXCCOMP_FAKE_CUDA_VERSION and JAXCCOMP_FAKE_CUDA_DEVICES (2).
 #include <cstdlib>
 #include <map>
 
-#include "cuda/library.h"
+#include "device/cuda_interface.h"
 #include "fake_device.h"
 #include "fake_stream_codecs.h"
 

@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "common/crc32c.h"
-#include "cuda/library.h"
+#include "device/cuda_interface.h"
 #include "device_cases.h"
 #include "gpu_rig.h"
 #include "nvcomp.h"

@@ -10,7 +10,7 @@
 #include "check.h"
 #include "codec/nvcomp/library.h"
 #include "common/dynamic_library.h"
-#include "cuda/library.h"
+#include "device/cuda_interface.h"
 #include "cuda/nvcomp.h"
 #include "device.h"
 #include "fixed_rate_cases.h"

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "codec/part.h"
-#include "cuda/library.h"
+#include "device/cuda_interface.h"
 #include "gpu_rig.h"
 
 extern char** environ;

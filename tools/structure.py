@@ -1,0 +1,144 @@
+"""Draws who imports or includes whom: Python's modules and rooms, and the engine's headers.
+
+    python tools/structure.py [python | cpp] [--dot FILE]
+
+prints the rooms, lowest first, with what each sees of others, and the circles there are. With
+--dot it writes the top sheet for Graphviz.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import pathlib
+import re
+from collections.abc import Iterator, Mapping
+
+ROOT = pathlib.Path(__file__).parents[1]
+PACKAGE = ROOT / "jaxccomp"
+FOLDERS = ("csrc", "xla_ffi")  # includes are given from the first, or from the folder itself
+
+Graph = Mapping[str, set[str]]
+
+
+def imports(path: pathlib.Path) -> Iterator[str]:
+    """All that a Python file imports, wherever in its code: ``package.module.name``."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def includes(path: pathlib.Path) -> list[str]:
+    """What a C++ file includes, as it is written."""
+    text = path.read_text(encoding="utf-8")
+    return re.findall(r'^#include ["<]([^">]+)[">]', text, re.MULTILINE)
+
+
+def python_files() -> dict[str, pathlib.Path]:
+    """The package's modules by name, without the package's own name in front."""
+    found = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(PACKAGE).with_suffix("").parts
+        inside = parts[:-1] if parts[-1] == "__init__" and len(parts) > 1 else parts
+        found[".".join(inside)] = path
+    return found
+
+
+def python_graph() -> dict[str, set[str]]:
+    """By module: the modules of the package that it imports."""
+    files = python_files()
+    graph = {}
+    for module, path in files.items():
+        below = set()
+        for name in imports(path):
+            parts = name.split(".")
+            if parts.pop(0) != "jaxccomp":
+                continue
+            while parts and ".".join(parts) not in files:
+                parts.pop()
+            below.add(".".join(parts))
+        graph[module] = below - {module, ""}
+    return graph
+
+
+def cpp_files() -> dict[str, pathlib.Path]:
+    """C++ and CUDA files, headers and bodies, by the name that they are included by."""
+    suffixes = {".h", ".inl", ".cuh", ".cc", ".cu"}
+    found = {}
+    for folder in FOLDERS:
+        for path in sorted((ROOT / folder).rglob("*")):
+            if path.suffix in suffixes:
+                base = ROOT / folder if folder == "csrc" else ROOT
+                found[path.relative_to(base).as_posix()] = path
+    return found
+
+
+def cpp_graph() -> dict[str, set[str]]:
+    """By file: the headers of the project that it includes."""
+    files = cpp_files()
+    graph = {}
+    for name, path in files.items():
+        beside = name.rpartition("/")[0]
+        seen = {each if each in files else f"{beside}/{each}" for each in includes(path)}
+        graph[name] = {each for each in seen if each in files} - {name}
+    return graph
+
+
+def room_of(name: str) -> str:
+    """The room of a module or a file: the first part of its name."""
+    return re.split(r"[./]", name)[0]
+
+
+def rooms(graph: Graph) -> dict[str, set[str]]:
+    """The same graph between rooms."""
+    found: dict[str, set[str]] = {}
+    for name, below in graph.items():
+        room = room_of(name)
+        found.setdefault(room, set()).update(map(room_of, below))
+        found[room].discard(room)
+    return found
+
+
+def circles(graph: Graph) -> list[str]:
+    """What remains when all is taken away, again and again, that sees nothing that remains."""
+    left = {name: set(below) for name, below in graph.items()}
+    while ends := {name for name, below in left.items() if not below & left.keys()}:
+        left = {name: below for name, below in left.items() if name not in ends}
+    # What only leads to a circle is in none.
+    while starts := left.keys() - {each for below in left.values() for each in below}:
+        left = {name: below for name, below in left.items() if name not in starts}
+    return sorted(left)
+
+
+def levels(graph: Graph) -> list[list[str]]:
+    """Without its circles: those that see nothing first, then those that see only these, and on."""
+    left, found = {name: set(below) for name, below in graph.items()}, []
+    while ends := sorted(name for name, below in left.items() if not below & left.keys()):
+        found.append(ends)
+        left = {name: below for name, below in left.items() if name not in ends}
+    return found
+
+
+def main() -> None:
+    """Prints one of the graphs."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("which", nargs="?", choices=("python", "cpp"), default="python")
+    parser.add_argument("--dot", type=pathlib.Path)
+    arguments = parser.parse_args()
+    graph = python_graph() if arguments.which == "python" else cpp_graph()
+    sheet = rooms(graph)
+    arrows = sum(map(len, sheet.values()))
+    print(f"{len(graph)} files in {len(sheet)} rooms, {arrows} arrows between rooms")
+    print(f"circles of files: {circles(graph) or 'none'}; of rooms: {circles(sheet) or 'none'}")
+    for number, level in enumerate(levels(sheet)):
+        for room in level:
+            print(f"{number:3d}  {room} <- {' '.join(sorted(sheet[room])) or '-'}")
+    if arguments.dot:
+        lines = [f'  "{room}" -> "{below}";' for room in sheet for below in sorted(sheet[room])]
+        arguments.dot.write_text("digraph rooms {\n" + "\n".join(lines) + "\n}\n")
+
+
+if __name__ == "__main__":
+    main()
