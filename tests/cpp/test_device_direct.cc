@@ -37,6 +37,7 @@ using testing::Pending;
 using testing::RankArrays;
 using testing::RunManyAtOnce;
 using testing::ShutDownInFlight;
+using testing::SomeOf;
 using testing::Style;
 using testing::Team;
 using Place = DeviceTeam::Place;
@@ -73,7 +74,7 @@ Moved CompareDirect(DeviceKind kind, int ranks, int64_t chunk_bytes,
 // ---- Values ------------------------------------------------------------------------------
 
 DEVICE_TEST(direct_every_collective_and_codec) {
-  for (int ranks : {2, 5}) {
+  for (int ranks : SomeOf<int>({2, 5})) {
     std::vector<Exercise> exercises;
     for (Collective c : kCollectives) {
       for (const char* codec : kExercisedCodecs) {
@@ -92,7 +93,7 @@ DEVICE_TEST(direct_every_collective_and_codec) {
 }
 
 DEVICE_TEST(direct_every_algorithm_in_chunks) {
-  for (int ranks : {2, 3}) {
+  for (int ranks : SomeOf<int>({2, 3})) {
     const Moved moved = CompareDirect(kind, ranks, 64 << 10, EveryAlgorithm(ranks));
     CHECK(moved.sent > 1000000);
     CHECK(moved.received > 1000000);

@@ -37,6 +37,7 @@ using testing::Pending;
 using testing::RankArrays;
 using testing::RunManyAtOnce;
 using testing::ShutDownInFlight;
+using testing::SomeOf;
 using testing::Style;
 using testing::Team;
 using Place = DeviceTeam::Place;
@@ -48,7 +49,7 @@ constexpr int64_t kLarge = 60000;
 
 DEVICE_TEST(loans_every_collective_and_codec) {
   for (Style style : testing::kStyles) {
-    for (int ranks : {2, 5}) {
+    for (int ranks : SomeOf<int>({2, 5})) {
       std::vector<Exercise> exercises;
       for (Collective c : kCollectives) {
         for (const char* codec : kExercisedCodecs) {
@@ -63,7 +64,7 @@ DEVICE_TEST(loans_every_collective_and_codec) {
 
 DEVICE_TEST(loans_every_algorithm_in_chunks) {
   for (Style style : testing::kStyles) {
-    for (int ranks : {2, 3, 5}) {
+    for (int ranks : SomeOf<int>({2, 3, 5})) {
       CHECK(Compare(kind, style, ranks, 64 << 10, EveryAlgorithm(ranks), 16 << 10) > 1000000);
     }
   }

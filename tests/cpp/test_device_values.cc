@@ -26,13 +26,14 @@ using testing::kCollectives;
 using testing::kExercisedCodecs;
 using testing::Of;
 using testing::RankArrays;
+using testing::SomeOf;
 using testing::Style;
 using testing::Team;
 using Place = DeviceTeam::Place;
 
 DEVICE_TEST(device_every_collective_and_codec) {
   for (Style style : testing::kStyles) {
-    for (int ranks = 1; ranks <= 5; ++ranks) {
+    for (int ranks : SomeOf<int>({1, 2, 3, 4, 5})) {
       std::vector<Exercise> exercises;
       for (Collective c : kCollectives) {
         for (const char* codec : kExercisedCodecs) {
@@ -46,7 +47,7 @@ DEVICE_TEST(device_every_collective_and_codec) {
 
 DEVICE_TEST(device_every_algorithm_in_chunks) {
   for (Style style : testing::kStyles) {
-    for (int ranks : {2, 3, 5}) {
+    for (int ranks : SomeOf<int>({2, 3, 5})) {
       Compare(kind, style, ranks, 64 << 10, EveryAlgorithm(ranks));
     }
   }

@@ -193,28 +193,34 @@ TEST(engine_backlog_that_nobody_takes_ends_with_an_error) {
 }
 
 // Rank 1 comes to one launch after the other, each well within the deadline, all of them well beyond it.
+void GoesOnSlowly(Style style, Collective collective) {
+  const int ranks = 3, launches = 10;
+  Team team(style, ranks);
+  if (style == Style::kProcesses) team.hub().early_messages = 1;
+  team.SetOption("timeout_seconds", "1.2");
+  OpSpec spec = SpecOf(collective, kCount, collective == Collective::kBcast ? 0 : -1);
+  spec.ordered = true;   // launches do not overlap, operations in program order may
+  Team::Program program = team.Compile(std::vector<OpSpec>{spec});
+  team.OnRanks([&](int rank) {
+    std::deque<Visit> visits;
+    for (int launch = 1; launch <= launches; ++launch) {
+      visits.emplace_back();
+      if (rank == 1) std::this_thread::sleep_for(milliseconds(300));
+      Enter(team, program, rank, 0, launch, launch, &visits.back(), kCount);
+      if (rank == 1) CHECK_OK(visits.back().pending.Get());
+    }
+    for (Visit& visit : visits) CHECK_OK(visit.pending.Get());
+  });
+}
+
 TEST(engine_slow_rank_that_goes_on_is_waited_for) {
+  std::vector<std::thread> threads;   // at the same time: each mostly waits
   for (Style style : testing::kStyles) {
     for (Collective collective : {Collective::kAllreduce, Collective::kBcast}) {
-      const int ranks = 3, launches = 10;
-      Team team(style, ranks);
-      if (style == Style::kProcesses) team.hub().early_messages = 1;
-      team.SetOption("timeout_seconds", "1.2");
-      OpSpec spec = SpecOf(collective, kCount, collective == Collective::kBcast ? 0 : -1);
-      spec.ordered = true;   // launches do not overlap, operations in program order may
-      Team::Program program = team.Compile(std::vector<OpSpec>{spec});
-      team.OnRanks([&](int rank) {
-        std::deque<Visit> visits;
-        for (int launch = 1; launch <= launches; ++launch) {
-          visits.emplace_back();
-          if (rank == 1) std::this_thread::sleep_for(milliseconds(300));
-          Enter(team, program, rank, 0, launch, launch, &visits.back(), kCount);
-          if (rank == 1) CHECK_OK(visits.back().pending.Get());
-        }
-        for (Visit& visit : visits) CHECK_OK(visit.pending.Get());
-      });
+      threads.emplace_back(GoesOnSlowly, style, collective);
     }
   }
+  for (std::thread& thread : threads) thread.join();
 }
 
 // And then it stands still.
