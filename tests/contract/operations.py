@@ -511,7 +511,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         "lax.all_gather-tiled",
         _named(jcc.lax.all_gather, tiled=True),
-        _everywhere(lambda n, x: x.reshape(-1, *x.shape[2:])),
+        _everywhere(lambda n, x: x.reshape(n * x.shape[1], *x.shape[2:])),
         moves=True,
         **_AXIS,
         alike=True,

@@ -124,7 +124,7 @@ class AxisPlace(Place):
         sharding = NamedSharding(self.mesh, P(AXIS))
 
         def place(x: np.ndarray) -> Array:
-            x = x.reshape(-1, *x.shape[2:])
+            x = x.reshape(x.shape[0] * x.shape[1], *x.shape[2:])
             return jax.device_put(jnp.array(x) if donate else x, sharding)
 
         return jax.tree.map(place, inputs)
