@@ -109,7 +109,7 @@ class Draw:
         )
 
     def function(self, manner: str, part: int, count: int, debug_nans: bool) -> Function:
-        place = self._place() if self.style == "axis" else ""
+        place = self._place(manner) if self.style == "axis" else ""
         collectives: list[Collective] = []
         for _ in range(count):
             if not self.mixed and any(self._differs(c.row) for c in collectives):
@@ -118,8 +118,10 @@ class Draw:
         beside = self.pick(CALLBACKS) if self.happens(20) else ""
         return Function(place, tuple(collectives), beside, donated=self.happens(30))
 
-    def _place(self) -> str:
+    def _place(self, manner: str) -> str:
         mode = self.pick(("no_check_vma", "check_vma", "pmap"), (60, 30, 10))
+        if mode == "pmap" and manner == "op by op":
+            mode = "no_check_vma"  # pmap always compiles
         order = "turned" if mode != "pmap" and self.happens(15) else "straight"
         return f"{self.pick((self.n, 3, 2), (75, 15, 10))}-{mode}-{order}"
 
