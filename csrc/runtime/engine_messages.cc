@@ -375,9 +375,10 @@ void Engine::Impl::Compare(Endpoint& endpoint, Comparison& comparison) {
     comparison.told = false;
     comparison.passed = comparison.LastRoundIsOver(members);
   }
+  comparison.list.clear();   // launches that are remembered still have the comparison
   const std::vector<Operation*> held = std::exchange(comparison.held, {});
   endpoint.compared.insert(comparison.program_hash);
-  endpoint.comparisons.erase(comparison.program_hash);   // a launch that is not over may still have it
+  endpoint.comparisons.erase(comparison.program_hash);
   for (Operation* op : held) {
     if (op->held) Begin(op);
   }

@@ -39,7 +39,7 @@ class Operations {
     }
     return nullptr;
   }
-  // Those that f is true for now, for EachOf.
+  // The keys of those that f is true for.
   template <typename F>
   std::vector<MatchKey> KeysOf(F&& f) const {
     std::vector<MatchKey> keys;
@@ -48,7 +48,7 @@ class Operations {
     });
     return keys;
   }
-  // Those of them that are still there: what is done about one may end others, which are left out.
+  // Calls f with each of them that is still there: it may end others, which are then left out.
   template <typename F>
   void EachOf(const std::vector<MatchKey>& keys, F&& f) {
     for (const MatchKey& key : keys) {

@@ -1,4 +1,4 @@
-"""The native engine is loaded once, whoever needs it first."""
+"""The native engine is loaded once, also when several threads are the first to need it."""
 
 import subprocess
 import sys
