@@ -8,7 +8,7 @@ the ranks (or some of their coordinates) lie in one array, and the operation is 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -16,26 +16,24 @@ from jax import lax
 
 from jaxccomp import _compat
 from jaxccomp._call import Call, batch_dimensions, split_likes, split_references
+from jaxccomp._primitives.binding import bind
 from jaxccomp._traced import stacked
 
 Array = Any
-Bind = Callable[[Call, Sequence[Array]], list[Array]]
 
 
 def batch(
-    bind: Bind, axis_data: Any, values: Sequence[Array], dims: Sequence[int | None], *, call: Call
+    axis_data: Any, values: Sequence[Array], dims: Sequence[int | None], *, call: Call
 ) -> tuple[list[Array], list[int | None]]:
     """The batching rule of every collective."""
     if axis_data.name in call.axes:
         if call.collective == "bcast" and call.groups is None:
-            return _bcast_along(bind, axis_data, call, values, dims)
+            return _bcast_along(axis_data, call, values, dims)
         values, dims = (split_references(call, each)[0] for each in (values, dims))
         exact = call
         if call.referenced or call.feedback:  # no difference travels, and nothing is lost
             exact = call.replace(referenced=False, feedback=False, codec="raw")
-        pairs = [
-            _along(bind, axis_data, exact, x, dim) for x, dim in zip(values, dims, strict=True)
-        ]
+        pairs = [_along(axis_data, exact, x, dim) for x, dim in zip(values, dims, strict=True)]
         if call.feedback:
             pairs += [(jnp.zeros_like(x), dim) for x, dim in zip(values, dims, strict=True)]
         return [x for x, _ in pairs], [dim for _, dim in pairs]
@@ -74,7 +72,7 @@ def _leading(size: int, x: Array, dim: int | None) -> Array:
 
 
 def _bcast_along(
-    bind: Bind, axis_data: Any, call: Call, values: Sequence[Array], dims: Sequence[int | None]
+    axis_data: Any, call: Call, values: Sequence[Array], dims: Sequence[int | None]
 ) -> tuple[list[Array], list[int | None]]:
     """Takes the row of the root, which then goes along the other axes, if there are any."""
     place = call.axes.index(axis_data.name)
@@ -94,9 +92,7 @@ def _bcast_along(
     return results, [None] * len(results)
 
 
-def _along(
-    bind: Bind, axis_data: Any, call: Call, x: Array, dim: int | None
-) -> tuple[Array, int | None]:
+def _along(axis_data: Any, call: Call, x: Array, dim: int | None) -> tuple[Array, int | None]:
     x = _leading(axis_data.size, x, dim)
     others = tuple(axis for axis in call.axes if axis != axis_data.name)
     if not others:
@@ -105,11 +101,11 @@ def _along(
     if call.collective == "allreduce" and call.groups is None:
         part = stacked.reduce_rows(call.reduce_op, x)
         return bind(call.replace(axes=others, size=_size(others)), [part])[0], None
-    return _gathered(bind, axis_data, call, x, others)
+    return _gathered(axis_data, call, x, others)
 
 
 def _gathered(
-    bind: Bind, axis_data: Any, call: Call, x: Array, others: tuple[Any, ...]
+    axis_data: Any, call: Call, x: Array, others: tuple[Any, ...]
 ) -> tuple[Array, int | None]:
     """For a mixture of axes: gathers all ranks' rows, in rank order, and takes this one's."""
     gather = Call(

@@ -70,7 +70,7 @@ def define(row: Row) -> Any:
         abstract_eval=_abstract_eval,
         jvp=partial(_jvp, row),
         transpose=partial(_transposed, row),
-        batcher=partial(batching.batch, bind),
+        batcher=batching.batch,
         lowering=lowering.lower,
     )
 
