@@ -3,18 +3,18 @@
 
 # A row for each file.
 set(CUDA_KERNEL_SOURCES
-    csrc/cuda/checksum.cu
-    csrc/cuda/compute.cu
-    csrc/cuda/fixed_rate_decode.cu
-    csrc/cuda/fixed_rate_encode.cu
-    csrc/cuda/fixed_rate_sum.cu
-    csrc/cuda/lossless.cu
-    csrc/cuda/nvcomp.cu
-    csrc/cuda/sparse.cu)
+    csrc/cuda/kernels/compute/checksum.cu
+    csrc/cuda/kernels/compute/compute.cu
+    csrc/cuda/kernels/fixed_rate/fixed_rate_decode.cu
+    csrc/cuda/kernels/fixed_rate/fixed_rate_encode.cu
+    csrc/cuda/kernels/fixed_rate/fixed_rate_sum.cu
+    csrc/cuda/kernels/lossless/lossless.cu
+    csrc/cuda/kernels/nvcomp/nvcomp.cu
+    csrc/cuda/kernels/sparse/sparse.cu)
 # What needs CUDA's headers beside them; CUDA_LOGIC_SOURCES do not.
 set(CUDA_DEVICE_SOURCES
-    csrc/cuda/library.cu
-    csrc/cuda/runtime_api.cu)
+    csrc/cuda/host/library.cu
+    csrc/cuda/host/runtime_api.cu)
 
 include(CheckLanguage)
 check_language(CUDA)

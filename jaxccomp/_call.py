@@ -12,7 +12,7 @@ from jaxccomp.comm import Communicator
 T = TypeVar("T")
 
 # In place of the source or the tag of a receive that takes what comes first. The engine knows these
-# numbers, too (csrc/runtime/call.h); -1 is nobody.
+# numbers, too (csrc/matching/call.h); -1 is nobody.
 ANY_SOURCE = -2
 ANY_TAG = -3
 

@@ -235,7 +235,7 @@ def replica_groups(
     return groups
 
 
-def mesh_places(ctx: Any, groups: Sequence[Sequence[Any]]) -> list[int]:
+def mesh_coordinates(ctx: Any, groups: Sequence[Sequence[Any]]) -> list[int]:
     """Where the devices of ``groups``, one group after the other, lie in the program's mesh.
 
     Those are the numbers by which XLA knows them in the program.

@@ -326,14 +326,14 @@ def why_unreachable() -> str:
     return _joined().unreachable
 
 
-def why_no_loans() -> list[str]:
+def why_no_ipc() -> list[str]:
     """By rank: why messages from its GPUs come through the host's memory; "" where they need not.
 
     Returns:
       A text for each rank of the world; an empty list where no rank has asked for anything else, by
       the option device_ipc_bytes.
     """
-    return list(_joined().no_loans)
+    return list(_joined().no_ipc)
 
 
 def why_no_device_mpi() -> list[str]:

@@ -188,7 +188,7 @@ _TABLE = (
         "Between ranks of one host whose GPUs reach each other, messages of at least so many "
         "bytes stay in the sender's GPU, and the receiver reads them there. 0: none do, and all go "
         "through the host's memory. Not yet measured on a GPU. Read by init(), where ranks of "
-        "another value are left out; set later, it changes what this rank lends.",
+        "another value are left out; set later, it changes what this rank exports.",
         minimum=0,
         engine=True,
     ),

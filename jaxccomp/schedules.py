@@ -96,7 +96,7 @@ def make(
     feedback: bool = False,
     hosts: Sequence[int] = (),
     gpus: Sequence[int] = (),
-    loans: bool = False,
+    ipc: bool = False,
 ) -> Schedule:
     """The schedule of ``rank``.
 
@@ -113,7 +113,7 @@ def make(
       feedback: as in `allreduce_with_feedback`; needs ``coded``.
       hosts: by rank, a number for its host; default: all differ.
       gpus: the same for GPUs, which have different numbers on different hosts.
-      loans: whether ranks of a GPU lend each other its memory, as with the option device_ipc_bytes;
+      ipc: whether ranks of a GPU export its memory to each other, as with the option device_ipc_bytes;
         "auto" depends on it.
 
     Raises:
@@ -158,7 +158,7 @@ def make(
             feedback,
             list(hosts),
             list(gpus),
-            loans,
+            ipc,
         )
     except ValueError as error:
         raise errors.InvalidArgumentError(str(error)) from None

@@ -29,12 +29,12 @@ class OperationStats:
         host, for all operations together.
       seconds: from the start of each call to its end, summed; calls in flight together count
         each for itself.
-      lent_bytes: the part of ``sent_bytes`` that stayed in a GPU's memory, where the receiver read
+      ipc_bytes: the part of ``sent_bytes`` that stayed in a GPU's memory, where the receiver read
         it (the option ``device_ipc_bytes``). It lies in memory set aside for that, and is not in
         ``peak_bytes`` once it has been sent.
-      direct_sent_bytes: the part of ``sent_bytes`` that MPI took from a GPU's memory (the option
+      cuda_aware_sent_bytes: the part of ``sent_bytes`` that MPI took from a GPU's memory (the option
         ``device_mpi_bytes``).
-      direct_received_bytes: what MPI put into a GPU's memory, whether or not it was sent from one.
+      cuda_aware_received_bytes: what MPI put into a GPU's memory, whether or not it was sent from one.
       nccl_calls: how often it was queued with ``backend="nccl"``. That is in no other count: when
         NCCL ran, and what it sent, only the GPU knows.
       nccl_bytes: the size of the operands of those calls.
@@ -47,9 +47,9 @@ class OperationStats:
     seconds: float = 0.0
     peak_bytes: int = 0
     bound_bytes: int = 0
-    lent_bytes: int = 0
-    direct_sent_bytes: int = 0
-    direct_received_bytes: int = 0
+    ipc_bytes: int = 0
+    cuda_aware_sent_bytes: int = 0
+    cuda_aware_received_bytes: int = 0
     nccl_calls: int = 0
     nccl_bytes: int = 0
 

@@ -16,8 +16,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from jaxccomp import comm
 from jaxccomp._native import engine
 
-KINDS = ("encode", "send", "recv", "decode", "merge", "copy", "lose")
-_CODING = ("encode", "decode", "merge", "copy", "lose")
+KINDS = ("encode", "send", "recv", "decode", "merge", "copy", "residual")
+_CODING = ("encode", "decode", "merge", "copy", "residual")
 _WIRE = ("send", "recv")
 _COLUMNS = 72
 _SHADES = " .:-=+*#"

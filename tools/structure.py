@@ -101,6 +101,29 @@ def rooms(graph: Graph) -> dict[str, set[str]]:
     return found
 
 
+def folders(graph: Graph) -> list[str]:
+    """All folders of a graph of files; "" is the one that holds all."""
+    found = {""}
+    for name in graph:
+        parts = name.split("/")
+        found |= {"/".join(parts[:i]) for i in range(1, len(parts))}
+    return sorted(found)
+
+
+def sheet(graph: Graph, folder: str) -> dict[str, set[str]]:
+    """The graph between the files and folders that lie in ``folder``."""
+    inside = folder + "/" if folder else ""
+
+    def child(name: str) -> str:
+        return name[len(inside) :].split("/")[0] if name.startswith(inside) else ""
+
+    found: dict[str, set[str]] = {}
+    for name, below in graph.items():
+        if own := child(name):
+            found.setdefault(own, set()).update({child(each) for each in below} - {own, ""})
+    return found
+
+
 def circles(graph: Graph) -> list[str]:
     """What remains when all is taken away, again and again, that sees nothing that remains."""
     left = {name: set(below) for name, below in graph.items()}

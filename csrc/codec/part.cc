@@ -5,7 +5,7 @@
 
 #include "codec/merge.h"
 #include "reduce/identity.h"
-#include "reduce/lost.h"
+#include "reduce/residual.h"
 
 namespace jaxccomp {
 namespace {
@@ -99,13 +99,13 @@ Status MergePart(const Codec* codec, DType dtype, ReduceOp op, int64_t divisor, 
   return Status::Ok();
 }
 
-Status LosePart(const Codec* codec, DType dtype, void* dst, const void* before, const void* values,
+Status ResidualPart(const Codec* codec, DType dtype, void* dst, const void* before, const void* values,
                 std::span<const std::byte> code, int64_t count, int64_t times,
                 Workspace& workspace) {
   struct OfLost;
   std::byte* const decoded = workspace.Bytes<OfLost>(count * SizeBytes(dtype));
   Status status = DecodePart(codec, dtype, code, decoded, count, CodingContext(workspace));
-  if (status.ok()) AddLost(dtype, dst, before, values, decoded, count, times);
+  if (status.ok()) AddResidual(dtype, dst, before, values, decoded, count, times);
   return status;
 }
 

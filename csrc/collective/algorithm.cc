@@ -68,7 +68,7 @@ constexpr Algorithm kAlgorithms[] = {
     {Collective::kAllreduce, "hierarchical",
      "to the leader of each group, between g leaders as two_shot, coded, and back; leaders send each "
      "other 2B(g-1)/g; level=host: groups are hosts, with GPUs that ranks share within; level=gpu: "
-     "they are GPUs; default above 1 MiB where ranks share hosts, or, on one host with loans, GPUs",
+     "they are GPUs; default above 1 MiB where ranks share hosts, or, on one host with device IPC, GPUs",
      AllreduceHierarchical},
     {Collective::kAllreduce, "ring",
      "chunks twice around a ring, 2(n-1) steps, sends 2B(n-1)/n to one neighbour",
@@ -156,7 +156,7 @@ constexpr Algorithm kAlgorithms[] = {
 // as nothing leaves a GPU for another rank of it, between GPUs.
 bool SparesLinks(const Problem& problem) {
   return ComeInGroups(problem.hosts, problem.ranks) ||
-         (problem.gpus_lend && ComeInGroups(problem.gpus, problem.ranks));
+         (problem.gpus_share_memory && ComeInGroups(problem.gpus, problem.ranks));
 }
 
 // The static rules behind "auto"; the remarks in the table say the same. Half types are merged

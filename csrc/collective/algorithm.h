@@ -46,7 +46,7 @@ struct Problem {
   int64_t chunk_bytes = 512 << 10;
   bool coded = false;            // a codec stands behind encode and decode: travelling values
                                  // are encoded; false: no encode or decode task at all
-  bool feedback = false;         // kAllreduce: Loss gets what encodings lose, each one's on one
+  bool feedback = false;         // kAllreduce: Residual gets the compression errors, each one's on one
                                  // rank; ranges that a rank encodes nothing of are not written
   bool reverse = false;          // kScan, kExscan: from the last rank to the first
   bool wide = false;             // the dtype is a half type: sums must be merged at once
@@ -55,7 +55,7 @@ struct Problem {
   int rotation = 0;              // parameter_server: which rank serves the first part
   std::vector<int> hosts = {};   // by rank: a number for its host; empty: each has its own
   std::vector<int> gpus = {};    // and for its GPU, another one on each host
-  bool gpus_lend = false;        // ranks of a GPU read each other's messages there: none of their bytes
+  bool gpus_share_memory = false;        // ranks of a GPU read each other's messages there: none of their bytes
                                  // leaves it
   Level level = Level::kAuto;    // hierarchical: whose leaders send each other codes
   bool multi_slot = false;       // the executor sends and receives grouped messages (schedule.h)

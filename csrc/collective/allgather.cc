@@ -24,14 +24,14 @@ Schedule AllgatherDirect(const Problem& problem) {
     const std::vector<Slot> places = LaneOf(blocks, k);
     const Slot own = places[flow.rank];
     if (own.bytes() > 0) {
-      const Parcel mine = flow.Pack(In(own));
+      const Message mine = flow.Pack(In(own));
       for (int step = 1; step < flow.ranks; ++step) flow.Send(flow.Peer(step), Tag(0, k), mine);
-      flow.Place(own, mine);
+      flow.Unpack(own, mine);
     }
     for (int step = 1; step < flow.ranks; ++step) {
       const int peer = flow.Peer(-step);
       if (places[peer].bytes() == 0) continue;
-      flow.Place(places[peer], flow.Land(peer, Tag(0, k), places[peer]));
+      flow.Unpack(places[peer], flow.RecvInto(peer, Tag(0, k), places[peer]));
     }
   }
   return std::move(flow).Finish();
@@ -50,10 +50,10 @@ Schedule AllgatherRing(const Problem& problem) {
     flow.Lane(k);
     const std::vector<Slot> places = LaneOf(blocks, k);
     const Slot own = places[flow.rank];
-    Parcel mine;
+    Message mine;
     if (own.bytes() > 0) {
       mine = flow.Pack(In(own));
-      flow.Place(own, mine);
+      flow.Unpack(own, mine);
     }
     RingAllgather(flow, places, mine, /*before=*/{}, Tag(0, k));
   }
@@ -82,15 +82,15 @@ Schedule AllgatherBruck(const Problem& problem) {
   for (size_t k = 0; k < chunks.size(); ++k) {
     flow.Lane(k);
     const Slot range = chunks[k];
-    std::vector<Parcel> held = {flow.Pack(In(range))};  // blocks of rank, rank + 1, ...
-    flow.Place(Out(range, flow.rank), held[0]);
+    std::vector<Message> held = {flow.Pack(In(range))};  // blocks of rank, rank + 1, ...
+    flow.Unpack(Out(range, flow.rank), held[0]);
     for (int distance = 1; distance < flow.ranks; distance *= 2, ++phase) {
       const int count = std::min(distance, flow.ranks - distance);
       flow.SendAll(flow.Peer(-distance), phase, std::span(held).first(count));
       std::vector<Slot> dsts;
       for (int i = 0; i < count; ++i) dsts.push_back(Out(range, flow.Peer(distance + i)));
-      const std::vector<Parcel> landed = flow.LandAll(flow.Peer(distance), phase, dsts);
-      for (int i = 0; i < count; ++i) flow.Place(dsts[i], landed[i]);
+      const std::vector<Message> landed = flow.RecvAllInto(flow.Peer(distance), phase, dsts);
+      for (int i = 0; i < count; ++i) flow.Unpack(dsts[i], landed[i]);
       held.insert(held.end(), landed.begin(), landed.end());
     }
   }

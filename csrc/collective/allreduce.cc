@@ -25,13 +25,13 @@ Schedule AllreduceOneShot(const Problem& problem) {
     flow.Lane(k);
     std::vector<Slot> sources(flow.ranks);
     std::vector<TaskId> deps;
-    const Parcel mine = flow.Pack(In(chunks[k]));
+    const Message mine = flow.Pack(In(chunks[k]));
     sources[flow.rank] = mine.slot;
     for (int step = 1; step < flow.ranks; ++step) {
       deps.push_back(flow.ReaderOf(mine, flow.Send(flow.Peer(step), Tag(0, k), mine)));
     }
     for (int step = 1; step < flow.ranks; ++step) {
-      const Parcel theirs = flow.Take(flow.Peer(-step), Tag(0, k), chunks[k]);
+      const Message theirs = flow.RecvTemp(flow.Peer(-step), Tag(0, k), chunks[k]);
       sources[flow.Peer(-step)] = theirs.slot;
       deps.push_back(theirs.ready);
     }
@@ -66,21 +66,21 @@ Schedule ByOwners(const Problem& problem, int parts, int first) {
       for (int step = 1; step < ranks; ++step) {
         const int owner = flow.Peer(step);
         if (slots[owner].bytes() == 0) continue;
-        const Parcel mine = flow.Pack(In(slots[owner]));
+        const Message mine = flow.Pack(In(slots[owner]));
         readers[owner] = flow.ReaderOf(mine, flow.Send(owner, Tag(0, lane), mine));
       }
       if (slots[rank].bytes() > 0) {
         const Slot dst = slots[rank];
         const TaskId merge = flow.MergeFromAll(everybody, In(dst), dst, Tag(0, lane));
-        const Parcel merged = flow.Pack(dst, merge, /*final=*/true);
+        const Message merged = flow.Pack(dst, merge, /*final=*/true);
         for (int step = 1; step < ranks; ++step) flow.Send(flow.Peer(step), Tag(1, lane), merged);
-        flow.Place(dst, merged);
+        flow.Unpack(dst, merged);
       }
       for (int step = 1; step < ranks; ++step) {
         const int owner = flow.Peer(-step);
         const Slot dst = slots[owner];
         if (dst.bytes() == 0) continue;
-        flow.Place(dst, flow.Land(owner, Tag(1, lane), dst, readers[owner]), {readers[owner]});
+        flow.Unpack(dst, flow.RecvInto(owner, Tag(1, lane), dst, readers[owner]), {readers[owner]});
       }
     }
   }
@@ -119,10 +119,10 @@ Schedule AllreduceRing(const Problem& problem) {
     for (const Slot& slot : outputs) inputs.push_back(In(slot));
     const Slot own = outputs[flow.rank];
     const RingReduced reduced = RingReduceScatter(flow, inputs, own, Tag(0, k));
-    Parcel mine;
+    Message mine;
     if (own.bytes() > 0) {
       mine = flow.Pack(own, reduced.merged, /*final=*/true);
-      flow.Place(own, mine);
+      flow.Unpack(own, mine);
     }
     RingAllgather(flow, outputs, mine, reduced.readers, Tag(flow.ranks, k));
   }
@@ -138,14 +138,14 @@ void DoublingLane(Flow& flow, const Doubling& doubling, Slot out, size_t lane) {
   constexpr int kFirstStep = 3;
 
   if (doubling.SitsOut(rank)) {
-    const Parcel mine = flow.Pack(In(out));
+    const Message mine = flow.Pack(In(out));
     const TaskId reader = flow.ReaderOf(mine, flow.Send(rank + 1, hand_over, mine));
     if (flow.coded) {
-      const Parcel low = flow.Take(rank + 1, result_low, out);
-      const Parcel high = flow.Take(rank + 1, result_high, out);
+      const Message low = flow.RecvTemp(rank + 1, result_low, out);
+      const Message high = flow.RecvTemp(rank + 1, result_high, out);
       flow.Merge(out, {low.slot, high.slot}, /*final=*/true, {low.ready, high.ready, reader});
     } else {
-      flow.Land(rank + 1, result_low, out, reader);
+      flow.RecvInto(rank + 1, result_low, out, reader);
     }
     return;
   }
@@ -153,21 +153,21 @@ void DoublingLane(Flow& flow, const Doubling& doubling, Slot out, size_t lane) {
   Slot held = In(out);
   TaskId ready = kNoTask;
   if (doubling.StandsForTwo(rank)) {
-    const Parcel theirs = flow.Take(rank - 1, hand_over, out);
+    const Message theirs = flow.RecvTemp(rank - 1, hand_over, out);
     ready = flow.Merge(out, {theirs.slot, held}, /*final=*/false, {theirs.ready});
     held = out;
   }
   const int place = doubling.PlaceOf(rank);
-  Parcel low, high;  // of the last step
+  Message low, high;  // of the last step
   for (int step = 0; step < doubling.steps; ++step) {
     const int partner = place ^ (1 << step);
     const int peer = doubling.RankAt(partner);
     // By now 2^step places hold the same values.
     const int first = doubling.RankAt(place >> step << step);
     const uint32_t tag = Tag(kFirstStep + step, lane);
-    const Parcel mine = flow.PackShared(first, tag, held, ready);
+    const Message mine = flow.PackShared(first, tag, held, ready);
     const TaskId send = flow.Send(peer, tag, mine);
-    const Parcel theirs = flow.Take(peer, tag, out);
+    const Message theirs = flow.RecvTemp(peer, tag, out);
     low = place < partner ? mine : theirs;
     high = place < partner ? theirs : mine;
     ready = flow.Merge(out, {low.slot, high.slot}, /*final=*/step + 1 == doubling.steps,

@@ -55,10 +55,10 @@ Schedule AlltoallPairwise(const Problem& problem) {
     for (size_t k = 0; k < most_chunks; ++k) {
       flow.Lane((step - 1) * most_chunks + k);
       if (k < sent.size()) {
-        const Parcel parcel = flow.Pack(sent[k], Before(sends, sent, problem.chunk_bytes));
-        sends.push_back(flow.Send(to, Tag(0, k), parcel));
+        const Message message = flow.Pack(sent[k], Before(sends, sent, problem.chunk_bytes));
+        sends.push_back(flow.Send(to, Tag(0, k), message));
       }
-      if (k < landed.size()) flow.Place(landed[k], flow.Land(from, Tag(0, k), landed[k]));
+      if (k < landed.size()) flow.Unpack(landed[k], flow.RecvInto(from, Tag(0, k), landed[k]));
     }
   }
   return std::move(flow).Finish();
@@ -85,7 +85,7 @@ Schedule RaggedAlltoallDirect(const Problem& problem) {
       const int to = flow.Peer(step), from = flow.Peer(-step);
       if (k < sent[to].size()) flow.Send(to, Tag(0, k), flow.Pack(sent[to][k]));
       if (k < landed[from].size()) {
-        flow.Place(landed[from][k], flow.Land(from, Tag(0, k), landed[from][k]));
+        flow.Unpack(landed[from][k], flow.RecvInto(from, Tag(0, k), landed[from][k]));
       }
     }
   }
@@ -104,10 +104,10 @@ Schedule AlltoallBruck(const Problem& problem) {
     flow.Lane(k);
     const Slot range = chunks[k];
     // held[i]: the block that came from rank - (the digits of i walked so far).
-    std::vector<Parcel> held(flow.ranks);
+    std::vector<Message> held(flow.ranks);
     for (int i = 1; i < flow.ranks; ++i) held[i] = flow.Pack(In(range, flow.Peer(i)));
     for (int digit = 1; digit < flow.ranks; digit *= 2, ++phase) {
-      std::vector<Parcel> sent;
+      std::vector<Message> sent;
       std::vector<int> moved;
       std::vector<Slot> dsts;
       for (int i = digit; i < flow.ranks; ++i) {
@@ -119,10 +119,10 @@ Schedule AlltoallBruck(const Problem& problem) {
                                 : Slot{Space::kScratch, 0, range.begin, range.end});
       }
       flow.SendAll(flow.Peer(digit), phase, sent);
-      const std::vector<Parcel> landed = flow.LandAll(flow.Peer(-digit), phase, dsts);
+      const std::vector<Message> landed = flow.RecvAllInto(flow.Peer(-digit), phase, dsts);
       for (size_t j = 0; j < moved.size(); ++j) {
         held[moved[j]] = landed[j];
-        if (dsts[j].space == Space::kOutput) flow.Place(dsts[j], landed[j]);
+        if (dsts[j].space == Space::kOutput) flow.Unpack(dsts[j], landed[j]);
       }
     }
     flow.Copy(Out(range, flow.rank), In(range, flow.rank));

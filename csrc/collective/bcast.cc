@@ -26,15 +26,15 @@ Schedule Chain(const Problem& problem, bool anew) {
   for (size_t k = 0; k < chunks.size(); ++k) {
     flow.Lane(k);
     if (place == 0) {
-      const Parcel parcel = flow.Pack(In(chunks[k]));
-      flow.Send(next, Tag(0, k), parcel);
-      flow.Place(chunks[k], parcel);
+      const Message message = flow.Pack(In(chunks[k]));
+      flow.Send(next, Tag(0, k), message);
+      flow.Unpack(chunks[k], message);
       continue;
     }
-    const Parcel parcel = flow.Land(previous, Tag(0, k), chunks[k]);
+    const Message message = flow.RecvInto(previous, Tag(0, k), chunks[k]);
     const bool forwards = place + 1 < flow.ranks;
-    if (forwards && !anew) flow.Send(next, Tag(0, k), parcel);
-    const TaskId placed = flow.Place(chunks[k], parcel);
+    if (forwards && !anew) flow.Send(next, Tag(0, k), message);
+    const TaskId placed = flow.Unpack(chunks[k], message);
     if (forwards && anew) flow.Send(next, Tag(0, k), flow.Pack(chunks[k], placed));
   }
   return std::move(flow).Finish();
@@ -56,14 +56,14 @@ Schedule BcastBinomial(const Problem& problem) {
   const std::vector<Slot> chunks = flow.Chunks(OutputSlot(0, 0, problem.block_bytes));
   for (size_t k = 0; k < chunks.size(); ++k) {
     flow.Lane(k);
-    const Parcel parcel = node.is_root()
+    const Message message = node.is_root()
                               ? flow.Pack(In(chunks[k]))
-                              : flow.Land(node.RankOf(node.parent()), Tag(0, k), chunks[k]);
+                              : flow.RecvInto(node.RankOf(node.parent()), Tag(0, k), chunks[k]);
     for (int distance = node.limit() / 2; distance >= 1; distance /= 2) {
       const int child = node.virtual_rank + distance;
-      if (child < flow.ranks) flow.Send(node.RankOf(child), Tag(0, k), parcel);
+      if (child < flow.ranks) flow.Send(node.RankOf(child), Tag(0, k), message);
     }
-    flow.Place(chunks[k], parcel);
+    flow.Unpack(chunks[k], message);
   }
   return std::move(flow).Finish();
 }
@@ -81,20 +81,20 @@ Schedule BcastScatterAllgather(const Problem& problem) {
   for (size_t k = 0; k < LanesOf(parts); ++k) {
     flow.Lane(k);
     const std::vector<Slot> places = LaneOf(parts, k);
-    std::vector<Parcel> parcels(ranks);  // by part, as this rank holds it
+    std::vector<Message> messages(ranks);  // by part, as this rank holds it
     if (place == 0) {
       for (int step = 1; step <= ranks; ++step) {
         const int part = step % ranks;
         if (places[part].bytes() == 0) continue;
-        parcels[part] = flow.Pack(In(places[part]));
-        if (part != 0) flow.Send(Shifted(problem.root, part, ranks), Tag(part, k), parcels[part]);
+        messages[part] = flow.Pack(In(places[part]));
+        if (part != 0) flow.Send(Shifted(problem.root, part, ranks), Tag(part, k), messages[part]);
       }
       for (int part = 0; part < ranks; ++part) {
-        if (places[part].bytes() > 0) flow.Place(places[part], parcels[part]);
+        if (places[part].bytes() > 0) flow.Unpack(places[part], messages[part]);
       }
     } else if (places[place].bytes() > 0) {
-      parcels[place] = flow.Land(problem.root, Tag(place, k), places[place]);
-      flow.Place(places[place], parcels[place]);
+      messages[place] = flow.RecvInto(problem.root, Tag(place, k), places[place]);
+      flow.Unpack(places[place], messages[place]);
     }
     std::vector<TaskId> used;  // the last uses of what came at the step before: bounds what is held
     for (int step = 0; step + 1 < ranks; ++step) {
@@ -102,12 +102,12 @@ Schedule BcastScatterAllgather(const Problem& problem) {
       const int landed = AllgatherPart(place, step + 1, ranks);
       TaskId send = kNoTask;
       if (place + 1 < ranks && places[sent].bytes() > 0) {
-        send = flow.Send(next, Tag(sent, k), parcels[sent]);
+        send = flow.Send(next, Tag(sent, k), messages[sent]);
       }
       if (place == 0 || places[landed].bytes() == 0) continue;
-      parcels[landed] = flow.coded ? flow.Take(previous, Tag(landed, k), places[landed], used)
-                                   : flow.Land(previous, Tag(landed, k), places[landed]);
-      used = {flow.Place(places[landed], parcels[landed]), send};
+      messages[landed] = flow.coded ? flow.RecvTemp(previous, Tag(landed, k), places[landed], used)
+                                   : flow.RecvInto(previous, Tag(landed, k), places[landed]);
+      used = {flow.Unpack(places[landed], messages[landed]), send};
     }
   }
   return std::move(flow).Finish();

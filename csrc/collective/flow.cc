@@ -48,83 +48,83 @@ ChunkSlots Flow::AllParts(Slot whole) const {
   return parts;
 }
 
-Parcel Flow::Pack(Slot src, TaskId ready, bool final) {
+Message Flow::Pack(Slot src, TaskId ready, bool final) {
   if (!coded) return {src, ready};
   const Slot code = builder_.Code(src.begin, src.end);
   return Encoded(rank, static_cast<uint32_t>(code.block), code, src, final, ready);
 }
 
-Parcel Flow::PackShared(int whose, uint32_t which, Slot src, TaskId ready) {
+Message Flow::PackShared(int whose, uint32_t which, Slot src, TaskId ready) {
   if (!coded) return {src, ready};
   return Encoded(whose, which, builder_.Code(src.begin, src.end), src, /*final=*/false, ready);
 }
 
-Parcel Flow::Encoded(int whose, uint32_t which, Slot code, Slot src, bool final, TaskId ready) {
+Message Flow::Encoded(int whose, uint32_t which, Slot code, Slot src, bool final, TaskId ready) {
   const TaskId encode = builder_.Encode(whose, which, code, src, {ready});
   if (!feedback_ || whose != rank) return {code, encode, encode};
-  const auto [last, first] = losses_.try_emplace(src.begin, kNoTask);
-  const Slot loss{Space::kLoss, 0, src.begin, src.end};
-  last->second = builder_.Lose(loss, src, code, final, /*more=*/!first, {encode, last->second});
+  const auto [last, first] = residuals_.try_emplace(src.begin, kNoTask);
+  const Slot residual{Space::kResidual, 0, src.begin, src.end};
+  last->second = builder_.Residual(residual, src, code, final, /*more=*/!first, {encode, last->second});
   return {code, encode, last->second};
 }
 
-TaskId Flow::Send(int peer, uint32_t tag, const Parcel& parcel) {
-  return builder_.Send(peer, tag, parcel.slot, {parcel.ready});
+TaskId Flow::Send(int peer, uint32_t tag, const Message& message) {
+  return builder_.Send(peer, tag, message.slot, {message.ready});
 }
 
-Parcel Flow::Land(int peer, uint32_t tag, Slot dst, TaskId before) {
-  if (coded) return Take(peer, tag, dst);
+Message Flow::RecvInto(int peer, uint32_t tag, Slot dst, TaskId before) {
+  if (coded) return RecvTemp(peer, tag, dst);
   return {dst, builder_.Recv(peer, tag, dst, {before})};
 }
 
-Parcel Flow::Take(int peer, uint32_t tag, Slot range, std::vector<TaskId> before) {
+Message Flow::RecvTemp(int peer, uint32_t tag, Slot range, std::vector<TaskId> before) {
   const Slot slot =
       coded ? builder_.Code(range.begin, range.end) : builder_.Scratch(range.begin, range.end);
   return {slot, builder_.Recv(peer, tag, slot, std::move(before))};
 }
 
-TaskId Flow::Place(Slot dst, const Parcel& parcel, std::vector<TaskId> before) {
-  if (parcel.slot == dst) return parcel.ready;
-  before.push_back(parcel.ready);
-  if (parcel.reader != parcel.ready) before.push_back(parcel.reader);
-  if (parcel.slot.space == Space::kCode) {
-    return builder_.Decode(dst, parcel.slot, std::move(before));
+TaskId Flow::Unpack(Slot dst, const Message& message, std::vector<TaskId> before) {
+  if (message.slot == dst) return message.ready;
+  before.push_back(message.ready);
+  if (message.reader != message.ready) before.push_back(message.reader);
+  if (message.slot.space == Space::kCode) {
+    return builder_.Decode(dst, message.slot, std::move(before));
   }
-  return builder_.Copy(dst, parcel.slot, std::move(before));
+  return builder_.Copy(dst, message.slot, std::move(before));
 }
 
-void Flow::SendAll(int peer, int64_t phase, std::span<const Parcel> parcels) {
-  if (!Grouped() || parcels.size() < 2) {
-    for (size_t i = 0; i < parcels.size(); ++i) Send(peer, Tag(phase, i), parcels[i]);
+void Flow::SendAll(int peer, int64_t phase, std::span<const Message> messages) {
+  if (!Grouped() || messages.size() < 2) {
+    for (size_t i = 0; i < messages.size(); ++i) Send(peer, Tag(phase, i), messages[i]);
     return;
   }
   std::vector<Slot> slots;
   std::vector<TaskId> ready;
-  for (const Parcel& parcel : parcels) {
-    slots.push_back(parcel.slot);
-    ready.push_back(parcel.ready);
+  for (const Message& message : messages) {
+    slots.push_back(message.slot);
+    ready.push_back(message.ready);
   }
   builder_.SendGroup(peer, Tag(phase, 0), std::move(slots), std::move(ready));
 }
 
-std::vector<Parcel> Flow::LandAll(int peer, int64_t phase, std::span<const Slot> dsts) {
-  std::vector<Parcel> parcels;
-  parcels.reserve(dsts.size());
+std::vector<Message> Flow::RecvAllInto(int peer, int64_t phase, std::span<const Slot> dsts) {
+  std::vector<Message> messages;
+  messages.reserve(dsts.size());
   if (Grouped() && dsts.size() >= 2) {
     std::vector<Slot> slots(dsts.begin(), dsts.end());
     for (Slot& slot : slots) {
       if (slot.space == Space::kScratch) slot = Scratch(slot);
     }
     const TaskId recv = builder_.RecvGroup(peer, Tag(phase, 0), slots);
-    for (const Slot& slot : slots) parcels.push_back({slot, recv});
-    return parcels;
+    for (const Slot& slot : slots) messages.push_back({slot, recv});
+    return messages;
   }
   for (size_t i = 0; i < dsts.size(); ++i) {
     const bool scratch = dsts[i].space == Space::kScratch;
-    parcels.push_back(scratch ? Take(peer, Tag(phase, i), dsts[i])
-                              : Land(peer, Tag(phase, i), dsts[i]));
+    messages.push_back(scratch ? RecvTemp(peer, Tag(phase, i), dsts[i])
+                              : RecvInto(peer, Tag(phase, i), dsts[i]));
   }
-  return parcels;
+  return messages;
 }
 
 TaskId Flow::Copy(Slot dst, Slot src, std::vector<TaskId> deps) {
@@ -146,7 +146,7 @@ TaskId Flow::MergeFromAll(std::span<const int> team, Slot own, Slot dst, uint32_
   sources[place] = own;
   for (int step = 1; step < members; ++step) {
     const int from = Shifted(place, -step, members);
-    const Parcel theirs = Take(team[from], tag, dst);
+    const Message theirs = RecvTemp(team[from], tag, dst);
     sources[from] = theirs.slot;
     deps.push_back(theirs.ready);
   }
@@ -179,7 +179,7 @@ RingReduced RingReduceScatter(Flow& flow, const std::vector<Slot>& parts, Slot r
   const int next = flow.Peer(1), previous = flow.Peer(-1);
   RingReduced reduced;
   reduced.readers.resize(flow.ranks, kNoTask);
-  Parcel held;                 // what goes to the successor at this step, if there is any
+  Message held;                 // what goes to the successor at this step, if there is any
   std::vector<TaskId> used;    // the last uses of what was held at the step before
   for (int step = 0; step + 1 < flow.ranks; ++step) {
     const int sent = ReduceScatterPart(flow.rank, step, flow.ranks);
@@ -194,7 +194,7 @@ RingReduced RingReduceScatter(Flow& flow, const std::vector<Slot>& parts, Slot r
     if (parts[taken].bytes() > 0) {
       // Waiting for what one step ago did bounds what is held. It cannot close a circle: it only
       // ever waits for earlier steps of the successors.
-      const Parcel theirs = flow.Take(previous, tag + Tag(taken, 0), parts[taken], used);
+      const Message theirs = flow.RecvTemp(previous, tag + Tag(taken, 0), parts[taken], used);
       const Slot dst = last         ? result
                        : flow.coded ? flow.Scratch(parts[taken])
                                     : theirs.slot;
@@ -211,10 +211,10 @@ RingReduced RingReduceScatter(Flow& flow, const std::vector<Slot>& parts, Slot r
   return reduced;
 }
 
-void RingAllgather(Flow& flow, const std::vector<Slot>& places, Parcel own,
+void RingAllgather(Flow& flow, const std::vector<Slot>& places, Message own,
                    std::span<const TaskId> before, uint32_t tag) {
   const int next = flow.Peer(1), previous = flow.Peer(-1);
-  Parcel held = own;
+  Message held = own;
   std::vector<TaskId> used;  // as above
   for (int step = 0; step + 1 < flow.ranks; ++step) {
     const int sent = AllgatherPart(flow.rank, step, flow.ranks);
@@ -223,9 +223,9 @@ void RingAllgather(Flow& flow, const std::vector<Slot>& places, Parcel own,
                                                  : kNoTask;
     if (places[landed].bytes() > 0) {
       const TaskId free = before.empty() ? kNoTask : before[landed];
-      held = flow.coded ? flow.Take(previous, tag + Tag(landed, 0), places[landed], used)
-                        : flow.Land(previous, tag + Tag(landed, 0), places[landed], free);
-      used = {flow.Place(places[landed], held, {free}), send};
+      held = flow.coded ? flow.RecvTemp(previous, tag + Tag(landed, 0), places[landed], used)
+                        : flow.RecvInto(previous, tag + Tag(landed, 0), places[landed], free);
+      used = {flow.Unpack(places[landed], held, {free}), send};
     }
   }
 }

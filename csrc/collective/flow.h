@@ -15,9 +15,9 @@
 
 namespace jaxccomp {
 
-// Values that can be sent: a raw slot, or the Code slot that stands for it. A parcel may be sent
+// Values that can be sent: a raw slot, or the Code slot that stands for it. A message may be sent
 // any number of times once `ready` is done.
-struct Parcel {
+struct Message {
   Slot slot;
   TaskId ready = kNoTask;
   TaskId reader = kNoTask;  // the last task that reads the raw values, where they were encoded here
@@ -81,28 +81,28 @@ class Flow {
 
   // Makes `src` fit to travel, encoding it when coded; to be done once per range.
   // `final`: they are what a final merge gave.
-  Parcel Pack(Slot src, TaskId ready = kNoTask, bool final = false);
+  Message Pack(Slot src, TaskId ready = kNoTask, bool final = false);
   // The same for values that other ranks hold and encode as well: all of them have to name the same
   // rank and number, for which there is no other encoding in the operation.
-  Parcel PackShared(int whose, uint32_t which, Slot src, TaskId ready);
-  TaskId Send(int peer, uint32_t tag, const Parcel& parcel);
-  // The task after which the raw values behind a parcel that was packed and sent here may
+  Message PackShared(int whose, uint32_t which, Slot src, TaskId ready);
+  TaskId Send(int peer, uint32_t tag, const Message& message);
+  // The task after which the raw values behind a message that was packed and sent here may
   // be overwritten.
-  TaskId ReaderOf(const Parcel& parcel, TaskId send) const { return coded ? parcel.reader : send; }
+  TaskId ReaderOf(const Message& message, TaskId send) const { return coded ? message.reader : send; }
 
-  // Receives values whose place is `dst`: right there, or as a code. Follow it with Place.
+  // Receives values whose place is `dst`: right there, or as a code. Follow it with Unpack.
   // `before`: tasks that must be over before dst is written.
-  Parcel Land(int peer, uint32_t tag, Slot dst, TaskId before = kNoTask);
+  Message RecvInto(int peer, uint32_t tag, Slot dst, TaskId before = kNoTask);
   // Receives values to be merged or forwarded: into a new Scratch or Code block.
-  Parcel Take(int peer, uint32_t tag, Slot range, std::vector<TaskId> before = {});
-  // Puts a parcel's values into dst: a decode or a copy, or nothing when they are there.
-  TaskId Place(Slot dst, const Parcel& parcel, std::vector<TaskId> before = {});
+  Message RecvTemp(int peer, uint32_t tag, Slot range, std::vector<TaskId> before = {});
+  // Puts a message's values into dst: a decode or a copy, or nothing when they are there.
+  TaskId Unpack(Slot dst, const Message& message, std::vector<TaskId> before = {});
 
-  // Several parcels to one peer: in one message where that is possible. Tags are
+  // Several messages to one peer: in one message where that is possible. Tags are
   // Tag(phase, 0 ...); the two ends use the same phase and count. `dsts` of kScratch ask for
   // new blocks (their block numbers are ignored).
-  void SendAll(int peer, int64_t phase, std::span<const Parcel> parcels);
-  std::vector<Parcel> LandAll(int peer, int64_t phase, std::span<const Slot> dsts);
+  void SendAll(int peer, int64_t phase, std::span<const Message> messages);
+  std::vector<Message> RecvAllInto(int peer, int64_t phase, std::span<const Slot> dsts);
 
   TaskId Copy(Slot dst, Slot src, std::vector<TaskId> deps = {});
   TaskId Merge(Slot dst, std::vector<Slot> sources, bool final, std::vector<TaskId> deps);
@@ -124,13 +124,13 @@ class Flow {
  private:
   bool Grouped() const { return multi_slot_ && !coded; }
   std::vector<Slot> Cut(Slot whole, int64_t chunk_bytes) const;
-  // Encodes, `whose` and `which` as ScheduleBuilder::Encode has them, and with feedback keeps what
-  // is lost, on the one rank that is named.
-  Parcel Encoded(int whose, uint32_t which, Slot code, Slot src, bool final, TaskId ready);
+  // Encodes, `whose` and `which` as ScheduleBuilder::Encode has them, and with feedback keeps the
+  // compression error, on the one rank that is named.
+  Message Encoded(int whose, uint32_t which, Slot code, Slot src, bool final, TaskId ready);
 
   const int64_t chunk_bytes_;
   const bool feedback_;
-  std::map<int64_t, TaskId> losses_;  // by where a range of Loss begins: what wrote it last
+  std::map<int64_t, TaskId> residuals_;  // by where a range of Residual begins: what wrote it last
   const bool multi_slot_;
   ScheduleBuilder builder_;
 };
@@ -146,7 +146,7 @@ RingReduced RingReduceScatter(Flow& flow, const std::vector<Slot>& parts, Slot r
 
 // One lane of a ring all-gather. places[i]: where part i goes, maybe empty; own: this rank's part,
 // packed. `before`, if not empty: by part, a task that must be over before its place is written.
-void RingAllgather(Flow& flow, const std::vector<Slot>& places, Parcel own,
+void RingAllgather(Flow& flow, const std::vector<Slot>& places, Message own,
                    std::span<const TaskId> before, uint32_t tag);
 
 // Chunk `lane` of every part; empty slots where there is none.

@@ -46,7 +46,7 @@ Schedule GatherDirect(const Problem& problem) {
     for (int step = 1; step < flow.ranks; ++step) {
       const int peer = flow.Peer(-step);
       if (places[peer].bytes() == 0) continue;
-      flow.Place(places[peer], flow.Land(peer, Tag(0, k), places[peer]));
+      flow.Unpack(places[peer], flow.RecvInto(peer, Tag(0, k), places[peer]));
     }
   }
   return std::move(flow).Finish();
@@ -63,7 +63,7 @@ Schedule GatherBinomial(const Problem& problem) {
     flow.Lane(k);
     const Slot in = chunks[k];
     const auto phase = static_cast<int64_t>(k);
-    std::vector<Parcel> held;  // blocks of the subtree, in order
+    std::vector<Message> held;  // blocks of the subtree, in order
     if (node.is_root()) {
       flow.Copy(Out(in, flow.rank), in);
     } else {
@@ -74,9 +74,9 @@ Schedule GatherBinomial(const Problem& problem) {
       if (child >= flow.ranks) break;
       const std::vector<Slot> dsts = BlocksOf(node, node.is_root() ? Space::kOutput : Space::kScratch,
                                               child, node.ChildEnd(distance), in);
-      const std::vector<Parcel> landed = flow.LandAll(node.RankOf(child), phase, dsts);
+      const std::vector<Message> landed = flow.RecvAllInto(node.RankOf(child), phase, dsts);
       if (node.is_root()) {
-        for (size_t i = 0; i < dsts.size(); ++i) flow.Place(dsts[i], landed[i]);
+        for (size_t i = 0; i < dsts.size(); ++i) flow.Unpack(dsts[i], landed[i]);
       } else {
         held.insert(held.end(), landed.begin(), landed.end());
       }
@@ -100,7 +100,7 @@ Schedule ScatterDirect(const Problem& problem) {
     const std::vector<Slot> slots = LaneOf(blocks, k);
     const Slot own = slots[flow.rank];
     if (flow.rank != problem.root) {
-      flow.Place(Out(own), flow.Land(problem.root, Tag(0, k), Out(own)));
+      flow.Unpack(Out(own), flow.RecvInto(problem.root, Tag(0, k), Out(own)));
       continue;
     }
     for (int step = 1; step < flow.ranks; ++step) {
@@ -123,7 +123,7 @@ Schedule ScatterBinomial(const Problem& problem) {
     flow.Lane(k);
     const Slot out = chunks[k];
     const auto phase = static_cast<int64_t>(k);
-    std::vector<Parcel> held;  // blocks of the subtree, in order; the root's own is not among them
+    std::vector<Message> held;  // blocks of the subtree, in order; the root's own is not among them
     if (node.is_root()) {
       for (const Slot& block : BlocksOf(node, Space::kInput, 1, flow.ranks, out)) {
         held.push_back(flow.Pack(block));
@@ -132,7 +132,7 @@ Schedule ScatterBinomial(const Problem& problem) {
       std::vector<Slot> dsts =
           BlocksOf(node, Space::kScratch, node.virtual_rank, node.SubtreeEnd(), out);
       dsts[0] = out;
-      held = flow.LandAll(node.RankOf(node.parent()), phase, dsts);
+      held = flow.RecvAllInto(node.RankOf(node.parent()), phase, dsts);
     }
     const int first = node.is_root() ? 1 : node.virtual_rank;  // virtual rank of held[0]
     for (int distance = node.limit() / 2; distance >= 1; distance /= 2) {
@@ -144,7 +144,7 @@ Schedule ScatterBinomial(const Problem& problem) {
     if (node.is_root()) {
       flow.Copy(out, In(out, flow.rank));
     } else {
-      flow.Place(out, held[0]);
+      flow.Unpack(out, held[0]);
     }
   }
   return std::move(flow).Finish();

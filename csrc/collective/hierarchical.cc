@@ -87,11 +87,11 @@ void MemberLane(Flow& flow, const Forest& forest, const std::vector<Slot>& slots
 // The root's own part: merged at once from all below and all other roots, and sent to these.
 TaskId MergeOwnPart(Flow& flow, const Forest& forest, int place, Slot own, Tags tags) {
   Contributions below = Collect(flow, forest.children[flow.rank], own, tags.Up(place));
-  std::vector<Parcel> theirs(static_cast<size_t>(tags.roots));
+  std::vector<Message> theirs(static_cast<size_t>(tags.roots));
   std::vector<TaskId> deps = std::move(below.deps);
   for (int step = 1; step < tags.roots; ++step) {
     const int from = Shifted(place, -step, tags.roots);
-    theirs[from] = flow.Take(forest.roots[from], tags.Part(), own);
+    theirs[from] = flow.RecvTemp(forest.roots[from], tags.Part(), own);
     deps.push_back(theirs[from].ready);
   }
   std::vector<Slot> sources;
@@ -101,11 +101,11 @@ TaskId MergeOwnPart(Flow& flow, const Forest& forest, int place, Slot own, Tags 
   }
   const TaskId merge = flow.Merge(own, std::move(sources), /*final=*/true, std::move(deps));
   if (tags.roots == 1) return merge;
-  const Parcel merged = flow.Pack(own, merge, /*final=*/true);
+  const Message merged = flow.Pack(own, merge, /*final=*/true);
   for (int step = 1; step < tags.roots; ++step) {
     flow.Send(forest.roots[Shifted(place, step, tags.roots)], tags.Merged(), merged);
   }
-  return flow.Place(own, merged);
+  return flow.Unpack(own, merged);
 }
 
 void RootLane(Flow& flow, const Forest& forest, const std::vector<Slot>& slots, Tags tags) {
@@ -117,9 +117,9 @@ void RootLane(Flow& flow, const Forest& forest, const std::vector<Slot>& slots, 
     const int part = Shifted(place, step, tags.roots);
     if (slots[part].bytes() == 0) continue;
     const Sum sum = SumUp(flow, children, slots[part], tags.Up(part));
-    const Parcel parcel = flow.Pack(sum.slot, sum.ready);
-    const TaskId send = flow.Send(forest.roots[part], tags.Part(), parcel);
-    readers[part] = sum.reader == kNoTask ? flow.ReaderOf(parcel, send) : sum.reader;
+    const Message message = flow.Pack(sum.slot, sum.ready);
+    const TaskId send = flow.Send(forest.roots[part], tags.Part(), message);
+    readers[part] = sum.reader == kNoTask ? flow.ReaderOf(message, send) : sum.reader;
   }
   if (slots[place].bytes() > 0) {
     const TaskId placed = MergeOwnPart(flow, forest, place, slots[place], tags);
@@ -129,8 +129,8 @@ void RootLane(Flow& flow, const Forest& forest, const std::vector<Slot>& slots, 
     const int part = Shifted(place, -step, tags.roots);
     const Slot slot = slots[part];
     if (slot.bytes() == 0) continue;
-    const Parcel result = flow.Land(forest.roots[part], tags.Merged(), slot, readers[part]);
-    const TaskId placed = flow.Place(slot, result, {readers[part]});
+    const Message result = flow.RecvInto(forest.roots[part], tags.Merged(), slot, readers[part]);
+    const TaskId placed = flow.Unpack(slot, result, {readers[part]});
     SendDown(flow, children, slot, tags.Down(part), placed);
   }
 }

@@ -58,7 +58,7 @@ Schedule TwoMessages(Problem problem) {
     for (size_t k = 0; k < chunks.size(); ++k) {
       flow.Lane(kSeries * k + 1);
       if (decodes) {
-        flow.Place(chunks[k], flow.Land(messages.source, Tag(0, k), chunks[k]));
+        flow.Unpack(chunks[k], flow.RecvInto(messages.source, Tag(0, k), chunks[k]));
       } else {
         flow.RecvRaw(messages.source, Tag(0, k), chunks[k]);
       }
@@ -91,7 +91,7 @@ Schedule PairsDirect(const Problem& problem) {
   }
   for (size_t k = 0; k < chunks.size(); ++k) {
     flow.Lane(k);
-    Parcel mine;  // packed at the first destination
+    Message mine;  // packed at the first destination
     for (const auto& [source, destination] : pairs) {
       if (source == destination) {
         flow.Copy(chunks[k], In(chunks[k]));
@@ -99,7 +99,7 @@ Schedule PairsDirect(const Problem& problem) {
         if (mine.slot.bytes() == 0) mine = flow.Pack(In(chunks[k]));
         flow.Send(destination, Tag(0, k), mine);
       } else {
-        flow.Place(chunks[k], flow.Land(source, Tag(0, k), chunks[k]));
+        flow.Unpack(chunks[k], flow.RecvInto(source, Tag(0, k), chunks[k]));
       }
     }
   }

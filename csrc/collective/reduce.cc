@@ -44,7 +44,7 @@ Schedule ReduceBinomial(const Problem& problem) {
     for (int distance = 1; distance < node.limit(); distance *= 2) {
       const int child = node.virtual_rank + distance;
       if (child >= flow.ranks) break;
-      const Parcel theirs = flow.Take(node.RankOf(child), Tag(0, k), in);
+      const Message theirs = flow.RecvTemp(node.RankOf(child), Tag(0, k), in);
       sources.push_back(theirs.slot);
       deps.push_back(theirs.ready);
     }
@@ -52,7 +52,7 @@ Schedule ReduceBinomial(const Problem& problem) {
       flow.Merge(Out(in), std::move(sources), /*final=*/true, std::move(deps));
       continue;
     }
-    Parcel result;
+    Message result;
     if (deps.empty()) {
       result = flow.Pack(in);
     } else {

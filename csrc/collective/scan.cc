@@ -40,18 +40,18 @@ Schedule Chain(const Problem& problem, bool inclusive) {
       if (!last) flow.Send(next, Tag(0, k), flow.Pack(in));
       if (inclusive) flow.Copy(out, in);
     } else if (inclusive) {
-      const Parcel before = flow.Take(previous, Tag(0, k), out);
+      const Message before = flow.RecvTemp(previous, Tag(0, k), out);
       const TaskId merge = flow.Merge(out, {before.slot, in}, /*final=*/false, {before.ready});
       if (!last) flow.Send(next, Tag(0, k), flow.Pack(out, merge));
     } else if (last) {
-      flow.Place(out, flow.Land(previous, Tag(0, k), out));
+      flow.Unpack(out, flow.RecvInto(previous, Tag(0, k), out));
     } else {
-      const Parcel before = flow.Take(previous, Tag(0, k), out);
+      const Message before = flow.RecvTemp(previous, Tag(0, k), out);
       const Slot sum = flow.Scratch(out);
       const TaskId merge =
           flow.Merge(sum, {before.slot, in}, /*final=*/false, {before.ready});
       flow.Send(next, Tag(0, k), flow.Pack(sum, merge));
-      flow.Place(out, before, {merge});
+      flow.Unpack(out, before, {merge});
     }
   }
   return std::move(flow).Finish();
@@ -64,18 +64,18 @@ void DoublingLane(Flow& flow, const Line& line, bool inclusive, Slot out, size_t
   const Slot in = In(out);
   Slot sum = in;            // of the places that this rank has heard of, and its own
   TaskId ready = kNoTask;
-  std::vector<Parcel> heard;      // by step: from ever farther places
+  std::vector<Message> heard;      // by step: from ever farther places
   std::vector<TaskId> readers;    // of Input
   for (int distance = 1, step = 0; distance < line.ranks; distance *= 2, ++step) {
     TaskId reader = kNoTask;
     if (line.place + distance < line.ranks) {
-      const Parcel mine = flow.Pack(sum, ready);
+      const Message mine = flow.Pack(sum, ready);
       const TaskId send = flow.Send(line.RankAt(line.place + distance), Tag(step, lane), mine);
       reader = flow.ReaderOf(mine, send);
       if (sum == in) readers.push_back(reader);
     }
     if (line.place < distance) continue;
-    heard.push_back(flow.Take(line.RankAt(line.place - distance), Tag(step, lane), out));
+    heard.push_back(flow.RecvTemp(line.RankAt(line.place - distance), Tag(step, lane), out));
     // Without its own values in the result, a rank needs the sum only to send it.
     if (!inclusive && line.place + 2 * distance >= line.ranks) continue;
     const Slot dst = inclusive ? out : sum == in ? flow.Scratch(out) : sum;
@@ -87,12 +87,12 @@ void DoublingLane(Flow& flow, const Line& line, bool inclusive, Slot out, size_t
   if (inclusive) {
     if (heard.empty()) flow.Copy(out, in);
   } else if (heard.size() == 1) {
-    flow.Place(out, heard[0], std::move(readers));
+    flow.Unpack(out, heard[0], std::move(readers));
   } else if (heard.size() > 1) {
     std::vector<Slot> sources;
-    for (auto parcel = heard.rbegin(); parcel != heard.rend(); ++parcel) {
-      sources.push_back(parcel->slot);
-      readers.push_back(parcel->ready);
+    for (auto message = heard.rbegin(); message != heard.rend(); ++message) {
+      sources.push_back(message->slot);
+      readers.push_back(message->ready);
     }
     flow.Merge(out, std::move(sources), /*final=*/false, std::move(readers));
   }

@@ -9,7 +9,7 @@ namespace jaxccomp {
 namespace {
 
 constexpr std::string_view kKindNames[] = {"send", "recv", "copy", "merge", "encode", "decode",
-                                          "lose"};
+                                          "residual"};
 constexpr std::string_view kSpaceNames[] = {"input", "output", "scratch", "code", "loss"};
 
 void Append(std::string& text, const Slot& slot) {
@@ -138,10 +138,10 @@ TaskId ScheduleBuilder::Decode(Slot dst, Slot code, std::vector<TaskId> deps) {
   return Add({.kind = TaskKind::kDecode, .dst = dst}, {&code, 1}, deps);
 }
 
-TaskId ScheduleBuilder::Lose(Slot dst, Slot values, Slot code, bool final, bool more,
+TaskId ScheduleBuilder::Residual(Slot dst, Slot values, Slot code, bool final, bool more,
                              std::vector<TaskId> deps) {
   const Slot sources[] = {values, code, dst};
-  return Add({.kind = TaskKind::kLose, .final = final, .dst = dst},
+  return Add({.kind = TaskKind::kResidual, .final = final, .dst = dst},
              {sources, static_cast<size_t>(more ? 3 : 2)}, deps);
 }
 

@@ -2,10 +2,10 @@
 //
 // Schedules are built by pure functions of rank arithmetic (algorithm.h), can be printed,
 // checked against an oracle without a network, priced, and run by the executor
-// (runtime/executor.h). Nothing here touches memory or a transport.
+// (execution/executor.h). Nothing here touches memory or a transport.
 //
 // Addresses. An operation has `Input` and `Output`, each an array of blocks (one block, or
-// one per rank), for error feedback one block `Loss`, addressed like Output, and `Scratch` and
+// one per rank), for error feedback one block `Residual`, addressed like Output, and `Scratch` and
 // `Code` blocks that the schedule asks for. A block is a
 // byte range [0, size). Several tensors (a pytree) lie one after the other in a block, each
 // starting at a multiple of kBlockAlign, so a range split at multiples of kBlockAlign never
@@ -27,7 +27,7 @@ enum class Space : uint8_t {
   kOutput,   // the results
   kScratch,  // temporary values, addressed like an input block
   kCode,     // encoded bytes: `block` is the code number, [begin, end) the values it stands for
-  kLoss,     // results too: what the encodings of this rank lost, in units of the operands
+  kResidual,     // results too: the compression errors of this rank's encodings, in units of the operands
 };
 
 struct Slot {
@@ -48,7 +48,7 @@ enum class TaskKind : uint8_t {
             // (decode and reduce in one pass); `final` divides a mean
   kEncode,  // dst (Code) = encode(sources[0])
   kDecode,  // dst = decode(sources[0] (Code))
-  kLose,    // dst (Loss) = sources[0] - decode(sources[1] (Code)), added to sources[2] if there is
+  kResidual,    // dst (Residual) = sources[0] - decode(sources[1] (Code)), added to sources[2] if there is
             // one, which is dst; `final`: of values that were merged for good, whose loss counts
             // as often as a mean has divided them by
 };
@@ -57,7 +57,7 @@ enum class TaskKind : uint8_t {
 // chunk (the same one on all ranks) is a lane. Tasks depend on tasks of their own lane or of lower
 // ones, and both ends of a message are in the same lane. So the lowest lane that is not done
 // everywhere can always go on by itself: the runtime may hold back tasks of higher lanes for as long
-// as memory is short, on every rank as it sees fit, and nothing deadlocks (runtime/executor.h).
+// as memory is short, on every rank as it sees fit, and nothing deadlocks (execution/executor.h).
 
 std::string_view Name(TaskKind kind);  // "send"
 std::string_view Name(Space space);    // "input"
@@ -70,7 +70,7 @@ inline constexpr TaskId kNoTask = -1;  // in a list of dependencies: ignored
 
 struct Task {
   TaskKind kind;
-  bool final = false;       // kMerge: the last reduction of these values; kLose: what that gave
+  bool final = false;       // kMerge: the last reduction of these values; kResidual: what that gave
   int32_t lane = 0;
   // kSend, kRecv: member index in the communicator, and a number that is unique per (sender,
   // receiver) in the operation. kEncode: whose random numbers a stochastic codec draws, and which
@@ -131,7 +131,7 @@ class ScheduleBuilder {
   TaskId Encode(int whose, uint32_t which, Slot code, Slot src, std::vector<TaskId> deps = {});
   TaskId Decode(Slot dst, Slot code, std::vector<TaskId> deps = {});
   // `more`: adds to what dst holds.
-  TaskId Lose(Slot dst, Slot values, Slot code, bool final, bool more, std::vector<TaskId> deps);
+  TaskId Residual(Slot dst, Slot values, Slot code, bool final, bool more, std::vector<TaskId> deps);
   // New blocks for values addressed [begin, end); the Slot returned covers all of it.
   Slot Scratch(int64_t begin, int64_t end);
   Slot Code(int64_t begin, int64_t end);

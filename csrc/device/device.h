@@ -56,7 +56,7 @@ class Device {
   virtual std::byte* AllocateCodes(int64_t bytes) = 0;    // of the host, pinned: both reach it
   virtual void FreeCodes(std::byte* memory) = 0;
 
-  // Marks the place that `stream`, the caller's, has come to, and makes it wait there for Leave.
+  // Records where `stream`, the caller's, has come to, and makes it wait there for Leave.
   virtual Result<CallId> Enter(void* stream) = 0;
   // Whether the stream has come to the mark: operands are there, results may be written.
   virtual Result<bool> IsReady(CallId call) = 0;
@@ -115,7 +115,7 @@ class Device {
   virtual void Merge(CallId call, ReduceOp op, int64_t divisor, std::span<const MergeRun> runs,
                      Completion* done) = 0;
 
-  struct LoseRun {
+  struct ResidualRun {
     const Codec* codec;
     DType dtype;
     std::byte* to;
@@ -124,7 +124,7 @@ class Device {
     std::span<const std::byte> code;
     int64_t count;
   };
-  virtual void Lose(CallId call, int64_t times, std::span<const LoseRun> runs, Completion* done) = 0;
+  virtual void Residual(CallId call, int64_t times, std::span<const ResidualRun> runs, Completion* done) = 0;
 
   struct FillRun {
     std::byte* to;
@@ -134,8 +134,8 @@ class Device {
   };
   virtual void Fill(CallId call, std::span<const FillRun> runs, Completion* done) = 0;
 
-  // Memory that other processes of this host, and other devices, read where it lies: what ranks lend
-  // each other (runtime/loans.h); MPI is given no other (runtime/direct_messages.h). Memory that is aligned to 256; null when there is none, or the device
+  // Memory that other processes of this host, and other devices, read where it lies: device
+  // IPC (device/ipc/device_ipc.h); MPI is given no other (device/cuda_aware/cuda_aware_mpi.h). Memory that is aligned to 256; null when there is none, or the device
   // cannot share. To take it, and to import, may wait for all of the device: only while no call is
   // entered.
   virtual std::byte* AllocateShared(int64_t bytes) {

@@ -5,7 +5,7 @@
 #include <chrono>
 #include <utility>
 
-#include "runtime/hash.h"
+#include "matching/hash.h"
 
 namespace jaxccomp::nccl {
 namespace {
@@ -14,8 +14,8 @@ namespace {
 // the engine's kernels, and the ranks' own, find the rest free.
 constexpr int kMostCtasPerGpu = 32;
 
-// In place of the first of two ranks, in the key of a team that borrows its communicator.
-constexpr int kBorrows = -2;
+// In place of the first of two ranks, in the key of a team that has XLA's communicator.
+constexpr int kOnXlaCommunicator = -2;
 
 std::atomic<Backend*> own_backend{nullptr};
 std::atomic<bool> shares_gpus{true};
@@ -26,16 +26,16 @@ Status Prefixed(const OpSpec& spec, const Status& status) {
 
 }  // namespace
 
-Result<std::unique_ptr<CallSite>> CallSite::Make(OpSpec spec) {
+Result<std::unique_ptr<NcclCallSite>> NcclCallSite::Make(OpSpec spec) {
   spec.nccl = true;
-  if (spec.borrows && (!spec.communicator.empty() || spec.PointToPoint())) {
+  if (spec.xla_communicator && (!spec.communicator.empty() || spec.PointToPoint())) {
     return Status(Code::kInvalidArgument,
                   spec.ToString() + ": XLA has communicators along the axes of meshes only");
   }
   if (Status status = CheckSupported(spec, {}); !status.ok()) return status;
-  auto made = std::make_unique<CallSite>();
+  auto made = std::make_unique<NcclCallSite>();
   made->spec_ = spec;
-  Result<std::unique_ptr<Site>> site = MakeSite(std::move(spec));
+  Result<std::unique_ptr<CallSite>> site = MakeCallSite(std::move(spec));
   if (!site.ok()) return site.status();
   made->site_ = std::move(*site);
   return made;
@@ -55,9 +55,9 @@ Backend* Backend::Find() { return own_backend; }
 
 void Backend::SetSharesGpus(bool shares) { shares_gpus = shares; }
 
-Result<Team*> Backend::TeamOf(CallSite& site, const Engine::Place& place, void* context) {
+Result<Team*> Backend::TeamOf(NcclCallSite& site, const Engine::Place& place, void* context) {
   const OpSpec& spec = site.spec();
-  int first = spec.borrows ? kBorrows : -1, second = place.member;
+  int first = spec.xla_communicator ? kOnXlaCommunicator : -1, second = place.member;
   if (spec.PointToPoint()) {
     const int peer = static_cast<int>(spec.pairs.at(0));
     if (peer == place.member || peer < 0 || peer >= static_cast<int>(place.members.size())) {
@@ -75,7 +75,7 @@ Result<Team*> Backend::TeamOf(CallSite& site, const Engine::Place& place, void* 
     team = std::make_unique<Team>();
     team->communicator = place.communicator;
     team->context = context;
-    team->borrows = spec.borrows;
+    team->xla_communicator = spec.xla_communicator;
     if (spec.PointToPoint()) {
       team->seat = {place.member == first ? 0 : 1, 2};
       team->names = {place.members[static_cast<size_t>(first)],
@@ -88,7 +88,7 @@ Result<Team*> Backend::TeamOf(CallSite& site, const Engine::Place& place, void* 
   return team.get();
 }
 
-Status Backend::Join(CallSite& site, int64_t device, int64_t run_id, void* stream) {
+Status Backend::Join(NcclCallSite& site, int64_t device, int64_t run_id, void* stream) {
   {
     std::lock_guard lock(site.mutex_);
     if (site.joined_.contains(device)) return Status::Ok();
@@ -96,7 +96,7 @@ Status Backend::Join(CallSite& site, int64_t device, int64_t run_id, void* strea
   Result<Engine::Place> place = engine_->FindPlace(*site.site_, device);
   if (!place.ok()) return place.status();
   void* context = nullptr;
-  if (driver_.status().ok() && !site.spec().borrows) {
+  if (driver_.status().ok() && !site.spec().xla_communicator) {
     Result<void*> found = driver_.ContextOf(stream);
     if (!found.ok()) return Prefixed(site.spec(), found.status());
     context = *found;
@@ -107,7 +107,7 @@ Status Backend::Join(CallSite& site, int64_t device, int64_t run_id, void* strea
     std::lock_guard lock((*team)->joining);
     // Programs that are matched by their order meet for the communicator alone.
     const uint64_t program = site.spec().ordered ? 0 : place->program_hash;
-    const bool met = ((*team)->comm != nullptr || site.spec().borrows) &&
+    const bool met = ((*team)->comm != nullptr || site.spec().xla_communicator) &&
                      (program == 0 || (*team)->agreed.contains(program));
     if (!met) {
       Status status = Meet(site, *place, **team, device, run_id);
@@ -120,7 +120,7 @@ Status Backend::Join(CallSite& site, int64_t device, int64_t run_id, void* strea
   return Status::Ok();
 }
 
-Status Backend::Meet(CallSite& site, const Engine::Place& place, Team& team, int64_t device,
+Status Backend::Meet(NcclCallSite& site, const Engine::Place& place, Team& team, int64_t device,
                      int64_t run_id) {
   const OpSpec& spec = site.spec();
   const auto exchange = [&](Row row) {
@@ -135,7 +135,7 @@ Status Backend::Meet(CallSite& site, const Engine::Place& place, Team& team, int
     row.Blame(library_.status());
   } else if (!driver_.status().ok()) {
     row.Blame(driver_.status());
-  } else if (!spec.borrows) {
+  } else if (!spec.xla_communicator) {
     const Driver::Current current(driver_, team.context);
     Result<Gpu> gpu = driver_.CurrentGpu();
     if (gpu.ok()) row.gpu = *gpu;
@@ -146,10 +146,10 @@ Status Backend::Meet(CallSite& site, const Engine::Place& place, Team& team, int
   if (team.comm != nullptr) return Status::Ok();
   Status judged = Judge(*rows, team.names);
   if (!judged.ok()) return Prefixed(spec, judged);
-  return spec.borrows ? Status::Ok() : Create(site, team, *rows, exchange);
+  return spec.xla_communicator ? Status::Ok() : Create(site, team, *rows, exchange);
 }
 
-Status Backend::Create(CallSite& site, Team& team, const std::vector<Row>& rows,
+Status Backend::Create(NcclCallSite& site, Team& team, const std::vector<Row>& rows,
                        const std::function<Result<std::vector<Row>>(Row)>& exchange) {
   const int on_gpu = MostOnOneGpu(rows);
   {
@@ -189,19 +189,19 @@ Backend::Clock::time_point Backend::Deadline() const {
                             std::chrono::duration<double>(engine_->timeout_seconds()));
 }
 
-Status Backend::Borrow(Team& team, CommHandle lent, void* stream) {
+Status Backend::UseXlaCommunicator(Team& team, CommHandle handle, void* stream) {
   std::lock_guard lock(team.joining);
   if (team.context == nullptr) {
     Result<void*> found = driver_.ContextOf(stream);
     if (!found.ok()) return found.status();
     team.context = *found;
   }
-  if (team.comm == nullptr) team.comm = Communicator::Borrowed(library_);
-  return team.comm->Lend(lent, team.seat.rank, team.seat.ranks, Deadline(),
+  if (team.comm == nullptr) team.comm = Communicator::OfXla(library_);
+  return team.comm->UseHandle(handle, team.seat.rank, team.seat.ranks, Deadline(),
                          [&] { return engine_->StatusOf(team.communicator); });
 }
 
-Status Backend::Run(CallSite& site, const Call& call, CommHandle lent) {
+Status Backend::Run(NcclCallSite& site, const Call& call, CommHandle handle) {
   const OpSpec& spec = site.spec();
   if (Status status = CheckSupported(spec, call.inputs); !status.ok()) return status;
   if (Status status = Join(site, call.device, call.run_id, call.stream); !status.ok()) return status;
@@ -215,8 +215,8 @@ Status Backend::Run(CallSite& site, const Call& call, CommHandle lent) {
     return {why.code(), spec.ToString() + ": the communicator cannot be used after an earlier error: " +
                             why.message()};
   }
-  if (spec.borrows) {
-    if (Status status = Borrow(*team, lent, call.stream); !status.ok()) {
+  if (spec.xla_communicator) {
+    if (Status status = UseXlaCommunicator(*team, handle, call.stream); !status.ok()) {
       const Status why = Prefixed(spec, status);
       Fail(*team, why);
       return why;
@@ -292,6 +292,6 @@ void Backend::ResetCounts() {
   counts_ = {};
 }
 
-void Backend::Forget(CallSite& site) { engine_->Forget(*site.site_); }
+void Backend::Forget(NcclCallSite& site) { engine_->Forget(*site.site_); }
 
 }  // namespace jaxccomp::nccl

@@ -15,25 +15,25 @@
 #include <tuple>
 #include <vector>
 
+#include "engine/engine.h"
 #include "nccl/driver.h"
 #include "nccl/library.h"
 #include "nccl/operation.h"
 #include "nccl/team.h"
-#include "runtime/engine.h"
 
 namespace jaxccomp::nccl {
 
 // A call site whose values NCCL moves.
-class CallSite {
+class NcclCallSite {
  public:
-  static Result<std::unique_ptr<CallSite>> Make(OpSpec spec);
+  static Result<std::unique_ptr<NcclCallSite>> Make(OpSpec spec);
   const OpSpec& spec() const { return spec_; }
-  const Site& site() const { return *site_; }   // where its ranks meet
+  const CallSite& site() const { return *site_; }   // where its ranks meet
 
  private:
   friend class Backend;
   OpSpec spec_;
-  std::unique_ptr<Site> site_;
+  std::unique_ptr<CallSite> site_;
   std::mutex mutex_;
   std::map<int64_t, Team*> joined_;   // by device
 };
@@ -64,12 +64,12 @@ class Backend {
   // Before anything of a launch is queued on `stream`, which says on what GPU it is. The first launch
   // of a program waits here for its other ranks, which compare programs, and make the NCCL
   // communicator if there is none: all of them, or none. Later launches return at once. A call site
-  // that borrows its communicator needs no stream here, and has none made.
-  Status Join(CallSite& site, int64_t device, int64_t run_id, void* stream);
+  // that has XLA's communicator needs no stream here, and has none made.
+  Status Join(NcclCallSite& site, int64_t device, int64_t run_id, void* stream);
   // Queues the operation on call.stream; never waits for it. Who has not joined yet does so here.
-  // `lent` is the communicator of a call site that borrows it.
-  Status Run(CallSite& site, const Call& call, CommHandle lent = nullptr);
-  void Forget(CallSite& site);
+  // `handle` is the communicator of a call site on one of XLA's.
+  Status Run(NcclCallSite& site, const Call& call, CommHandle handle = nullptr);
+  void Forget(NcclCallSite& site);
   AllCounts counts();
   void ResetCounts();
   // Operations that are queued end first, unless something has failed.
@@ -78,20 +78,20 @@ class Backend {
  private:
   using Clock = std::chrono::steady_clock;
 
-  Result<Team*> TeamOf(CallSite& site, const Engine::Place& place, void* context);
-  Status Meet(CallSite& site, const Engine::Place& place, Team& team, int64_t device,
+  Result<Team*> TeamOf(NcclCallSite& site, const Engine::Place& place, void* context);
+  Status Meet(NcclCallSite& site, const Engine::Place& place, Team& team, int64_t device,
               int64_t run_id);
-  Status Create(CallSite& site, Team& team, const std::vector<Row>& rows,
+  Status Create(NcclCallSite& site, Team& team, const std::vector<Row>& rows,
                 const std::function<Result<std::vector<Row>>(Row)>& exchange);
-  // Has the team use `lent`, on the GPU of that stream.
-  Status Borrow(Team& team, CommHandle lent, void* stream);
+  // Has the team use `handle`, on the GPU of that stream.
+  Status UseXlaCommunicator(Team& team, CommHandle handle, void* stream);
   Clock::time_point Deadline() const;
   // Makes the team unusable on all its ranks.
   void Fail(Team& team, const Status& why);
   Lane& LaneOf(void* context);
   void Watch();
   // Looks after what is under way; true when there is any.
-  bool Attend();
+  bool PollOperations();
 
   Engine* const engine_;
   const Library& library_;

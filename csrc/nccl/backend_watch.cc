@@ -47,14 +47,14 @@ void Backend::Watch() {
   while (!stopped_) {
     const uint64_t seen = submitted_;
     lock.unlock();
-    const bool any = Attend();
+    const bool any = PollOperations();
     lock.lock();
     if (any) wake_.wait_for(lock, kPause, [this] { return stopped_; });
     else wake_.wait(lock, [&] { return stopped_ || submitted_ != seen; });
   }
 }
 
-bool Backend::Attend() {
+bool Backend::PollOperations() {
   std::vector<Team*> teams;
   {
     std::lock_guard lock(mutex_);
@@ -97,7 +97,7 @@ bool Backend::Attend() {
                      ". Some rank has not come to it, or has come to another one first: all ranks "
                      "must run the same collectives in the same order, also those of different "
                      "communicators. Or raise the timeout_seconds option" +
-                     (team->borrows ? kOfXla : "")};
+                     (team->xla_communicator ? kOfXla : "")};
         }
         break;
       }
@@ -119,7 +119,7 @@ void Backend::Shutdown() {
     if (stopped_) return;
   }
   const auto until = After(std::min(kPartingSeconds, engine_->timeout_seconds()));
-  while (Attend() && Clock::now() < until) std::this_thread::sleep_for(kPause);
+  while (PollOperations() && Clock::now() < until) std::this_thread::sleep_for(kPause);
   {
     std::lock_guard lock(mutex_);
     stopped_ = true;

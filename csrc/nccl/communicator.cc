@@ -33,11 +33,11 @@ Result<std::unique_ptr<Communicator>> Communicator::Create(const Library& librar
   return made;
 }
 
-std::unique_ptr<Communicator> Communicator::Borrowed(const Library& library) {
+std::unique_ptr<Communicator> Communicator::OfXla(const Library& library) {
   return std::unique_ptr<Communicator>(new Communicator(library, true));
 }
 
-Status Communicator::Lend(CommHandle handle, int rank, int ranks, Clock::time_point deadline,
+Status Communicator::UseHandle(CommHandle handle, int rank, int ranks, Clock::time_point deadline,
                           const Interrupted& interrupted) {
   {
     std::lock_guard lock(mutex_);
@@ -106,11 +106,11 @@ Status Communicator::Check() {
 void Communicator::Abort() {
   std::lock_guard lock(mutex_);
   const CommHandle handle = std::exchange(handle_, nullptr);
-  if (handle != nullptr && !borrowed_) library_.comm_abort(handle);
+  if (handle != nullptr && !of_xla_) library_.comm_abort(handle);
 }
 
 void Communicator::Finish(Clock::time_point deadline) {
-  if (borrowed_) return Abort();
+  if (of_xla_) return Abort();
   const auto finalize = [this](CommHandle handle) {
     const int outcome = library_.comm_finalize(handle);
     if (outcome == kSuccess || outcome == kInProgress) return Status::Ok();

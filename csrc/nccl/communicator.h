@@ -22,13 +22,13 @@ class Communicator {
                                                       int rank, int ranks, int most_ctas,
                                                       Clock::time_point deadline,
                                                       const Interrupted& interrupted);
-  // One that belongs to somebody else, who says by Lend which it is. It is never aborted here, nor given
+  // One that belongs to somebody else, who says by UseHandle which it is. It is never aborted here, nor given
   // back.
-  static std::unique_ptr<Communicator> Borrowed(const Library& library);
+  static std::unique_ptr<Communicator> OfXla(const Library& library);
   ~Communicator() { Abort(); }
 
   // An error unless this rank has that place in it.
-  Status Lend(CommHandle handle, int rank, int ranks, Clock::time_point deadline,
+  Status UseHandle(CommHandle handle, int rank, int ranks, Clock::time_point deadline,
               const Interrupted& interrupted);
 
   // Runs `call`, which queues work, and waits until NCCL has queued it: at once, but where it has to
@@ -37,18 +37,18 @@ class Communicator {
              const Interrupted& interrupted);
   // What NCCL has found out by itself, such as a peer that is gone; Ok while it works.
   Status Check();
-  // Ends what runs on the device, unless it is borrowed; nothing can be run afterwards.
+  // Ends what runs on the device, unless it is XLA's; nothing can be run afterwards.
   void Abort();
   // When all ranks have done their last operation: gives everything back, or aborts at the deadline.
   void Finish(Clock::time_point deadline);
 
  private:
-  explicit Communicator(const Library& library, bool borrowed = false)
-      : library_(library), borrowed_(borrowed) {}
+  explicit Communicator(const Library& library, bool of_xla = false)
+      : library_(library), of_xla_(of_xla) {}
   Status Wait(Clock::time_point deadline, const Interrupted& interrupted);
 
   const Library& library_;
-  const bool borrowed_;
+  const bool of_xla_;
   std::mutex mutex_;   // NCCL takes one call at a time; not held while waiting
   CommHandle handle_ = nullptr;
 };

@@ -11,7 +11,7 @@
 #include <optional>
 #include <utility>
 
-#include "runtime/hash.h"
+#include "matching/hash.h"
 
 namespace jaxccomp::nccl {
 namespace {
@@ -25,7 +25,7 @@ int32_t OwnHost() {
 // Starts an operation on bytes of the host's memory; End waits for it.
 class Pending {
  public:
-  Pending(Engine& engine, Site& site, int64_t device, int64_t run_id, const void* in,
+  Pending(Engine& engine, CallSite& site, int64_t device, int64_t run_id, const void* in,
           int64_t in_bytes, void* out, int64_t out_rows, int64_t out_bytes)
       : shared_(std::make_shared<Shared>()) {
     Call call;
@@ -58,7 +58,7 @@ class Pending {
   std::shared_ptr<Shared> shared_;
 };
 
-Result<std::unique_ptr<Site>> MessageSite(const std::string& communicator, Collective collective,
+Result<std::unique_ptr<CallSite>> MessageSite(const std::string& communicator, Collective collective,
                                           int peer) {
   OpSpec spec;
   spec.collective = collective;
@@ -67,7 +67,7 @@ Result<std::unique_ptr<Site>> MessageSite(const std::string& communicator, Colle
   spec.tag = OpSpec::kMeetingTag;
   spec.ordered = true;
   spec.shapes = "the meeting of two ranks for NCCL";
-  return MakeSite(std::move(spec));
+  return MakeCallSite(std::move(spec));
 }
 
 }  // namespace
@@ -77,7 +77,7 @@ void Row::Blame(const Status& status) {
   std::strncpy(why.data(), status.message().c_str(), why.size() - 1);
 }
 
-Result<std::vector<Row>> Exchange(Engine& engine, Site& site, const Engine::Place& place,
+Result<std::vector<Row>> Exchange(Engine& engine, CallSite& site, const Engine::Place& place,
                                   int64_t device, int64_t run_id, Row row) {
   row.host = OwnHost();
   std::vector<Row> rows(place.members.size());

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "engine/engine.h"
 #include "nccl/driver.h"
 #include "nccl/library.h"
-#include "runtime/engine.h"
 
 namespace jaxccomp::nccl {
 
@@ -25,7 +25,7 @@ struct Row {
 };
 
 // Every rank's row, by rank. Waits for the ranks to come; the engine ends that at its deadline.
-Result<std::vector<Row>> Exchange(Engine& engine, Site& site, const Engine::Place& place,
+Result<std::vector<Row>> Exchange(Engine& engine, CallSite& site, const Engine::Place& place,
                                   int64_t device, int64_t run_id, Row row);
 // The same between the two ranks of a message: this one's row, and that of member `peer`, in the order
 // of their numbers.

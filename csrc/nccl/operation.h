@@ -3,9 +3,9 @@
 
 #include <vector>
 
+#include "matching/call.h"
 #include "nccl/driver.h"
 #include "nccl/library.h"
-#include "runtime/call.h"
 
 namespace jaxccomp::nccl {
 

@@ -31,8 +31,8 @@ struct Team {
   uint64_t communicator = 0;         // the engine's
   Seat seat;
   std::vector<std::string> names;    // of the ranks, for errors
-  void* context = nullptr;           // of who borrows: set with `comm`
-  bool borrows = false;              // its communicator is XLA's
+  void* context = nullptr;           // of who uses XLA's: set with `comm`
+  bool xla_communicator = false;              // its communicator is XLA's
 
   std::mutex joining;                // held while ranks meet
   std::set<uint64_t> agreed;         // programs whose ranks have met

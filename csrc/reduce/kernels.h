@@ -27,9 +27,9 @@ struct Kernels {
   void (*divide_double)(void* values, int64_t count, double divisor);
   // dst[i] = before[i] + (values[i] - decoded[i]) * scale, where a term, or all, counts as 0 unless
   // it is `most` or less in magnitude.
-  void (*lost_float)(void* dst, const void* before, const void* values, const void* decoded,
+  void (*residual_float)(void* dst, const void* before, const void* values, const void* decoded,
                      int64_t count, float scale, float most);
-  void (*lost_double)(void* dst, const void* before, const void* values, const void* decoded,
+  void (*residual_double)(void* dst, const void* before, const void* values, const void* decoded,
                       int64_t count, double scale, double most);
   Convert float16_to_float;
   Convert float_to_float16;

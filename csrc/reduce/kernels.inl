@@ -290,8 +290,8 @@ constexpr Kernels MakeKernels() {
   AddComplex<double>(k.combine[Index(DType::kComplex128)]);
   k.divide_float = &Divide<float>;
   k.divide_double = &Divide<double>;
-  k.lost_float = &Lost<float>;
-  k.lost_double = &Lost<double>;
+  k.residual_float = &Lost<float>;
+  k.residual_double = &Lost<double>;
   k.float16_to_float = &Float16ToFloat;
   k.float_to_float16 = &FloatToFloat16;
   k.bfloat16_to_float = &BFloat16ToFloat;

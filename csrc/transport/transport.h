@@ -51,12 +51,12 @@ enum class MessageType : uint8_t {
   kCredit = 7,     // so much more (total_bytes) may come unwanted
   kComing = 8,     // a payload that waited comes unwanted after all
   kLate = 12,      // a small payload that waited, along with this header
-  // Between ranks that lend each other memory of devices (runtime/loans.h):
-  kLoan = 9,       // as kData, but the payload is a LoanTicket
-  kReturn = 10,    // its borrower is done with a loan, or does not take it
+  // Between ranks that read each other's memory of devices (device/ipc/device_ipc.h):
+  kDescriptor = 9,  // as kData, but the payload is an IpcDescriptor
+  kRelease = 10,    // its receiver has read what a descriptor stands for, or does not take it
   // Between ranks that send each other messages:
   kBlocked = 14,   // the answer to a probe by one who waits for the prober itself; the payload is its
-                   // Standing (runtime/standing.h)
+                   // Standing (matching/standing.h)
   // Of the world, and of no communicator:
   kGone = 13,      // process `root` has failed or died; the payload says why
 };
@@ -108,7 +108,7 @@ inline constexpr int64_t kMostAlongBytes = 8 << 10;
 struct Announced {
   int process = -1;
   uint64_t id = 0;
-  bool loan = false;   // of the runtime's own, and unknown to transports: it is borrowed, not pulled
+  bool ipc = false;   // by a descriptor: of the engine's own, and unknown to transports
 };
 
 class Receiver {
@@ -196,7 +196,7 @@ class Transport {
 
   // At the end of the program: serves the other processes until all of them end too, or for
   // `patience`. Messages are delivered meanwhile. Called once, before the destructor.
-  virtual void Part(std::chrono::milliseconds patience) { static_cast<void>(patience); }
+  virtual void ShutdownBarrier(std::chrono::milliseconds patience) { static_cast<void>(patience); }
 };
 
 }  // namespace jaxccomp

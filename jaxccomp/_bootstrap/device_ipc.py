@@ -1,4 +1,4 @@
-"""Agrees which ranks lend each other messages in their GPUs' memory, when processes join."""
+"""Agrees which ranks export messages in their GPUs' memory to each other, when processes join."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def agree(core: Any, share: Share, process: int) -> list[str]:
       process: this one's rank.
 
     Returns:
-      By process, why this one cannot borrow from it; empty where it can.
+      By process, why this one cannot import from it; empty where it can.
     """
-    offer = core.offer_loans()
+    offer = core.offer_ipc()
     lengths = [int(length) for (length,) in share((len(offer),))]
     offers = [b""] * len(lengths)
     if longest := max(lengths):
@@ -34,6 +34,6 @@ def agree(core: Any, share: Share, process: int) -> list[str]:
         for i, row in enumerate(share(padded.tolist())):
             offers[i] = np.asarray(row, np.int64).tobytes()[: lengths[i]]
     offers[process] = offer
-    opened, reasons = core.open_loans(offers)
-    core.agree_on_loans([list(map(int, row)) for row in share(opened)])
+    opened, reasons = core.open_ipc(offers)
+    core.agree_on_ipc([list(map(int, row)) for row in share(opened)])
     return reasons

@@ -118,13 +118,13 @@ def _tell_engine(state: World, distributed: bool, timeout_seconds: float) -> Non
     core.set_hosts(hosts)
     if not state.unreachable:
         shared_gpus.agree(core, share, hosts, [row.gpus for row in table])
-    # First, as loans tell the others of all memory that has been set aside.
+    # First, as device IPC tells the others of all memory that has been set aside.
     if any(row.device_mpi for row in table) and state.mpi is not None:
         state.no_device_mpi = cuda_aware_mpi.agree(
             core, share, state.process, hosts, timeout_seconds
         )
-    if any(row.lends for row in table) and not state.unreachable:
-        state.no_loans = device_ipc.agree(core, share, state.process)
+    if any(row.ipc for row in table) and not state.unreachable:
+        state.no_ipc = device_ipc.agree(core, share, state.process)
     core.set_system_processes(peer_info.system_processes(table, state.process))
     ffi_targets.register()
     leave.at_exit()

@@ -1,11 +1,11 @@
 """The key-value store of ``jax.distributed``, over which processes meet that have no MPI.
 
 Small rows are exchanged by ``Store.share``, as MPI does it elsewhere. The engine's own messages are
-letters: threads here put them into the store and fetch them (csrc/transport/store/). All waits have
+messages: threads here put them into the store and fetch them (csrc/transport/store/). All waits have
 a deadline; what lies in the store is not trusted.
 
-A letter to process P has the key ``jaxccomp/P/N``, where N counts all letters to P. Who sends one
-draws N from a counter of the store, so P waits for one key at a time, and letters of one sender
+A message to process P has the key ``jaxccomp/P/N``, where N counts all messages to P. Who sends one
+draws N from a counter of the store, so P waits for one key at a time, and messages of one sender
 come in its order.
 """
 
@@ -26,9 +26,9 @@ from jaxccomp import _compat, errors
 from jaxccomp._version import __version__
 
 _PREFIX = "jaxccomp"
-# So long the store is asked at once where nothing comes. A letter is there when it comes.
+# So long the store is asked at once where nothing comes. A message is there when it comes.
 _PATIENCE_SECONDS = 10.0
-# A letter that has a number and does not come for so many questions has lost its sender.
+# A message that has a number and does not come for so many questions has lost its sender.
 _LOST_AFTER = 3
 
 
@@ -104,10 +104,10 @@ class Store:
             "or raise the option init_timeout_seconds."
         )
 
-    # --- letters ------------------------------------------------------------------------------
+    # --- messages ------------------------------------------------------------------------------
 
     def carry(self, mailbox: Any) -> None:
-        """Starts to carry the engine's letters, until its mailbox is closed."""
+        """Starts to carry the engine's messages, until its mailbox is closed."""
         # All start here: Python 3.12 lets none start when a program ends.
         for work in (self._send, self._receive, self._part):
             thread = threading.Thread(
@@ -132,8 +132,8 @@ class Store:
 
     def _send(self, mailbox: Any) -> None:
         try:
-            while (letter := mailbox.take()) is not None:
-                process, text = letter
+            while (message := mailbox.take()) is not None:
+                process, text = message
                 if process == mailbox.PARTING:
                     self._parting.put(int(text))
                 else:
@@ -153,17 +153,17 @@ class Store:
         number, vain = 1, 0
         while not self._ends:
             key = f"{folder}/{number}"
-            letter = _compat.stored(self._client, key, _PATIENCE_SECONDS)
+            message = _compat.stored(self._client, key, _PATIENCE_SECONDS)
             if self._ends:
                 return
-            if letter is None:
+            if message is None:
                 vain = vain + 1 if self._count(folder) >= number else 0
                 if vain < _LOST_AFTER:
                     continue
-                letter = b""  # which cannot be, and so is an error of all that wait
+                message = b""  # which cannot be, and so is an error of all that wait
             else:
                 self._client.key_value_delete(key)
-            mailbox.deliver(letter)
+            mailbox.deliver(message)
             number, vain = number + 1, 0
 
     def _count(self, folder: str) -> int:
@@ -171,7 +171,7 @@ class Store:
         return int(found) if found is not None and found.isdigit() else 0
 
     def _part(self, mailbox: Any) -> None:
-        """Tells the mailbox when all processes have come to their end; letters go on meanwhile."""
+        """Tells the mailbox when all processes have come to their end; messages go on meanwhile."""
         milliseconds = self._parting.get()
         if milliseconds is None:
             return

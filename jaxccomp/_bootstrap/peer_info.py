@@ -29,10 +29,10 @@ class Row(NamedTuple):
     host: int
     unit_bytes: int
     lacks_cuda: int  # 1: JAX has GPUs there, and the engine cannot use them
-    lends: int = 0  # 1: it has GPUs, and messages may stay in their memory
+    ipc: int = 0  # 1: it has GPUs, and messages may stay in their memory
     device_mpi: int = 0  # 1: MPI may move messages from and to memory of GPUs
     gpus: int = 0  # how many the engine uses there
-    borrows: int = _OWN  # NCCL's communicators along axes, of _OWN, _XLA and _CANNOT
+    communicators: int = _OWN  # NCCL's communicators along axes, of _OWN, _XLA and _CANNOT
     pid: int = 0
     pid_space: int = 0  # processes of one host may see different pids (containers)
     start_time: int = 0  # tells it from a later process of that pid
@@ -122,12 +122,12 @@ def who_lacks_cuda(rows: Sequence[Row]) -> str:
 
 def why_own_communicators(rows: Sequence[Row]) -> str:
     """Why NCCL's communicators along axes are jaxccomp's own; empty when they are XLA's."""
-    asking = [rank for rank, row in enumerate(rows) if row.borrows != _OWN]
+    asking = [rank for rank, row in enumerate(rows) if row.communicators != _OWN]
     if not asking:
         return 'the option nccl_communicator is "own"'
     if len(asking) < len(rows):
         return f'the option nccl_communicator is "xla" on ranks {asking} alone'
-    lacking = [rank for rank, row in enumerate(rows) if row.borrows == _CANNOT]
+    lacking = [rank for rank, row in enumerate(rows) if row.communicators == _CANNOT]
     if not lacking:
         return ""
     why = xla_communicators.why_not_here() or "`python -m jaxccomp doctor` there says why"

@@ -50,7 +50,7 @@ class World:
         # there, and one for the Python side.
         self.engine_comm, self.exchange = comms or (None, None)
         self.unreachable = ""  # why the engine cannot move values to the other processes
-        self.no_loans: list[str] = []  # by process: why it lends this one no memory of its GPUs
+        self.no_ipc: list[str] = []  # by process: why it exports no memory of its GPUs to this one
         self.no_device_mpi: list[str] = []  # by process: why MPI moves no memory of GPUs there
         self.no_cuda = ""  # why the engine is not used on GPUs, if another process is the reason
         # Why NCCL's communicators along axes are not XLA's.

@@ -11,7 +11,7 @@ _FIRST = (0, 11)
 
 
 def why_not_here() -> str:
-    """Why XLA's communicators cannot be borrowed in this process; empty when they can."""
+    """Why XLA's communicators cannot be used in this process; empty when they can."""
     if not engine.available():
         return engine.why_missing()
     version = tuple(int(each) for each in jaxlib.__version__.split(".")[:2])
@@ -21,5 +21,5 @@ def why_not_here() -> str:
 
 
 def asks() -> bool:
-    """Whether this process has been told to borrow them, by the option nccl_communicator."""
+    """Whether this process has been told to use them, by the option nccl_communicator."""
     return config.get("nccl_communicator") == "xla"

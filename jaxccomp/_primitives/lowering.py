@@ -36,9 +36,9 @@ def lower(ctx: Any, *operands: Any, call: Call) -> Any:
             ctx, lambda *xs: collectives.run(call, xs, find), operands, ordered=call.ordered
         )
     mover = "nccl" if call.backend == "nccl" else "native"
-    places: dict[str, Any] = {}
+    coordinates: dict[str, Any] = {}
     if groups and mover == "nccl" and not _why_own_communicator(ctx):
-        mover, places = "nccl_xla", {"places": _compat.mesh_places(ctx, groups)}
+        mover, coordinates = "nccl_xla", {"coordinates": _compat.mesh_coordinates(ctx, groups)}
     comm.init()
     target = ffi_targets.target(platform, mover)
     # The engine learns from the results what is received.
@@ -49,7 +49,7 @@ def lower(ctx: Any, *operands: Any, call: Call) -> Any:
         target,
         operands,
         _attributes(call, numbers)
-        | places
+        | coordinates
         | {
             "shapes": _shapes(split_likes(call, ctx.avals_in)[0], call),
             "recv_shapes": _shapes(ctx.avals_out, call) if call.collective == "sendrecv" else "",

@@ -48,7 +48,7 @@ def findings() -> Iterator[Finding]:
         where = _installed(packages) or ctypes.util.find_library(library)
         reason = f"neither {' nor '.join(packages)} nor lib{library} is found"
         yield Finding(name, "ok", where) if where else Finding(name, state, reason, _EXTRAS)
-    yield _loans(bool(found))
+    yield _device_ipc(bool(found))
     # Not a fault where it is missing: NCCL has communicators of jaxccomp's own then.
     why = xla_communicators.why_not_here()
     asked = " is set" if xla_communicators.asks() else ' can be set for backend="nccl"'
@@ -57,15 +57,15 @@ def findings() -> Iterator[Finding]:
     yield Finding("XLA's NCCL", state, why) if why else Finding("XLA's NCCL", "ok", can)
 
 
-def _loans(has_gpus: bool) -> Finding:
+def _device_ipc(has_gpus: bool) -> Finding:
     """Between which ranks, only `init` finds out."""
-    name, least_bytes = "loans on GPUs", config.get("device_ipc_bytes")
+    name, least_bytes = "device IPC", config.get("device_ipc_bytes")
     if not least_bytes:
         detail = "the option device_ipc_bytes is 0: messages go through the host's memory"
         return Finding(name, "none", detail)
     detail = (
         f"for messages from {least_bytes} bytes on; after jaxccomp.init(), "
-        "jaxccomp.comm.why_no_loans() says between which ranks not, and why"
+        "jaxccomp.comm.why_no_ipc() says between which ranks not, and why"
     )
     return Finding(name, "ok", detail) if has_gpus else Finding(name, "none", "there is no GPU")
 

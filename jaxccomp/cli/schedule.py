@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--hosts", default="", help="by rank, a number for its host: 0,0,1,1")
     parser.add_argument("--gpus", default="", help="by rank, a number for its GPU: 0,0,1,1")
     parser.add_argument(
-        "--loans", action="store_true", help="ranks of a GPU lend each other its memory"
+        "--ipc", action="store_true", help="ranks of a GPU export its memory to each other"
     )
 
 
@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
         coded=arguments.coded,
         hosts=[int(host) for host in arguments.hosts.split(",") if host],
         gpus=[int(gpu) for gpu in arguments.gpus.split(",") if gpu],
-        loans=arguments.loans,
+        ipc=arguments.ipc,
     )
     print(f"{arguments.collective} {made.algorithm}, rank {arguments.rank} of {arguments.ranks}")
     print(made, end="")

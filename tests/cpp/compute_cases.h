@@ -1,5 +1,5 @@
 // Values to compute with, and what a result may be, shared by the tests of the kernels of
-// csrc/cuda/compute.h on the host and on a GPU.
+// csrc/cuda/kernels/compute/compute.h on the host and on a GPU.
 #pragma once
 
 #include <cstdint>

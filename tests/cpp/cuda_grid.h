@@ -6,7 +6,7 @@
 
 #include "common/dtype.h"
 #include "common/status.h"
-#include "cuda/lanes.cuh"
+#include "cuda/kernels/common/lanes.cuh"
 
 namespace jaxccomp::testing {
 

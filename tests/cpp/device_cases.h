@@ -196,10 +196,10 @@ inline void LoseAll(DeviceRig& rig, const std::vector<int64_t>& counts,
         const Bytes code = Encoded(codec, dtype, values, count);
         Bytes expected = before;
         Workspace workspace;
-        CHECK_OK(LosePart(codec, dtype, expected.data(), more ? expected.data() : nullptr,
+        CHECK_OK(ResidualPart(codec, dtype, expected.data(), more ? expected.data() : nullptr,
                           values.data(), code, count, 4, workspace));
         std::byte* const to = rig.Values(before);
-        CHECK_OK(rig.Lose(4, {codec, dtype, to, more, rig.Values(values), rig.Code(code), count}));
+        CHECK_OK(rig.Residual(4, {codec, dtype, to, more, rig.Values(values), rig.Code(code), count}));
         if (rig.Take(to, expected.size()) != expected) {
           CHECK_EQ("other losses", Words(codec, dtype, count));
         }

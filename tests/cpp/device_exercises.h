@@ -172,23 +172,23 @@ inline void Compare(DeviceKind kind, Style style, int ranks, int64_t chunk_bytes
   }
 }
 
-// The same; with `least_loan_bytes` devices lend each other messages from that size on. Returns what was
-// lent.
+// The same; with `least_ipc_bytes` devices export messages to each other from that size on. Returns what was
+// exported.
 inline int64_t Compare(DeviceKind kind, Style style, int ranks, int64_t chunk_bytes,
-                       const std::vector<Exercise>& exercises, int64_t least_loan_bytes = 0,
+                       const std::vector<Exercise>& exercises, int64_t least_ipc_bytes = 0,
                        int64_t shared_bytes = 64 << 20,
                        const std::function<void(DeviceTeam&)>& prepare = [](DeviceTeam&) {}) {
-  int64_t lent_bytes = 0;
+  int64_t ipc_bytes = 0;
   Compare(kind, style, ranks, chunk_bytes, exercises,
           [&](DeviceTeam& on) {
             prepare(on);
-            if (least_loan_bytes > 0) on.Share(least_loan_bytes, shared_bytes);
+            if (least_ipc_bytes > 0) on.Share(least_ipc_bytes, shared_bytes);
           },
           [&](DeviceTeam& on) {
-            lent_bytes += on.LentBytes();
-            if (least_loan_bytes > 0) on.CheckAllReturned();
+            ipc_bytes += on.IpcBytes();
+            if (least_ipc_bytes > 0) on.CheckAllReturned();
           });
-  return lent_bytes;
+  return ipc_bytes;
 }
 
 inline Exercise Of(Collective collective, int ranks, const std::string& codec, int64_t count) {

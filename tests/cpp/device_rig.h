@@ -76,8 +76,8 @@ class DeviceRig {
   Status Encode(const Device::EncodeRun& run) {
     return Do([&](Completion* done) { device.Encode(call, std::span(&run, 1), done); });
   }
-  Status Lose(int64_t times, const Device::LoseRun& run) {
-    return Do([&](Completion* done) { device.Lose(call, times, std::span(&run, 1), done); });
+  Status Residual(int64_t times, const Device::ResidualRun& run) {
+    return Do([&](Completion* done) { device.Residual(call, times, std::span(&run, 1), done); });
   }
 
   Device& device;

@@ -133,7 +133,7 @@ struct DeviceTeam {
     }
     if (!between_gpus) reach_ = gpus;
   }
-  // From now on the ranks' devices lend each other messages of at least so many bytes, where they can.
+  // From now on the ranks' devices export messages to each other of at least so many bytes, where they can.
   void Share(int64_t least_bytes, int64_t memory_bytes = 64 << 20) {
     team->SetOption("device_ipc_bytes", std::to_string(least_bytes));
     team->SetOption("device_ipc_memory_bytes", std::to_string(memory_bytes));
@@ -158,7 +158,7 @@ struct DeviceTeam {
     for (int rank = 0; rank < team->ranks; ++rank) {
       std::vector<Device*> own;
       if (devices[rank] != nullptr) own.push_back(&devices[rank]->device());
-      const Result<int> prepared = team->EngineOf(rank).PrepareDirect(own);
+      const Result<int> prepared = team->EngineOf(rank).PrepareCudaAware(own);
       why[rank] = prepared.status().message();
       takes_part[rank] = prepared.ok() ? *prepared : 0;
     }
@@ -170,13 +170,13 @@ struct DeviceTeam {
       for (size_t i = 0; i < count; ++i) {
         partners[i] = takes_part[rank] > 0 && takes_part[i] > 0 && AreApart(rank, static_cast<int>(i));
       }
-      auto warmed = team->EngineOf(rank).WarmUpDirect(takes_part, partners, timeout_seconds);
+      auto warmed = team->EngineOf(rank).WarmUpCudaAware(takes_part, partners, timeout_seconds);
       warm_status[rank] = warmed.status();
       if (!warmed.ok()) return;
       direct_works[rank] = warmed->works;
       direct_reasons[rank] = warmed->reasons;
     });
-    for (int rank = 0; rank < team->ranks; ++rank) team->EngineOf(rank).AgreeOnDirect(direct_works);
+    for (int rank = 0; rank < team->ranks; ++rank) team->EngineOf(rank).AgreeOnCudaAware(direct_works);
     agreed = true;
     return why;
   }
@@ -201,25 +201,25 @@ struct DeviceTeam {
         Device* const device = &devices[rank]->device();
         if (std::find(own.begin(), own.end(), device) == own.end()) own.push_back(device);
       }
-      offers.push_back(team->EngineOf(i).OfferLoans(own));
+      offers.push_back(team->EngineOf(i).OfferMemory(own));
     }
     change(&offers);
     std::vector<std::vector<uint8_t>> opened;
     for (int i = 0; i < engines; ++i) {
       reasons.emplace_back();
-      opened.push_back(team->EngineOf(i).OpenLoans(offers, &reasons.back()));
+      opened.push_back(team->EngineOf(i).OpenMemory(offers, &reasons.back()));
       for (int j = 0; j < engines && !hosts.empty(); ++j) opened[i][j] &= !AreApart(i, j);
     }
     for (int i = 0; i < engines && !reach_.empty(); ++i) {
       for (int j = 0; j < engines; ++j) opened[i][j] &= reach_[i] == reach_[j];
     }
-    for (int i = 0; i < engines; ++i) team->EngineOf(i).AgreeOnLoans(opened);
+    for (int i = 0; i < engines; ++i) team->EngineOf(i).AgreeOnIpc(opened);
   }
-  int64_t LentBytes() {
+  int64_t IpcBytes() {
     int64_t bytes = 0;
     const int engines = team->style() == Style::kDevices ? 1 : team->ranks;
     for (int i = 0; i < engines; ++i) {
-      for (const CollectiveStats& stats : team->EngineOf(i).GetStats()) bytes += stats.lent_bytes;
+      for (const CollectiveStats& stats : team->EngineOf(i).GetStats()) bytes += stats.ipc_bytes;
     }
     return bytes;
   }
@@ -229,8 +229,8 @@ struct DeviceTeam {
     const int engines = team->style() == Style::kDevices ? 1 : team->ranks;
     for (int i = 0; i < engines; ++i) {
       for (const CollectiveStats& stats : team->EngineOf(i).GetStats()) {
-        bytes.first += stats.direct_sent_bytes;
-        bytes.second += stats.direct_received_bytes;
+        bytes.first += stats.cuda_aware_sent_bytes;
+        bytes.second += stats.cuda_aware_received_bytes;
       }
     }
     return bytes;
@@ -239,15 +239,15 @@ struct DeviceTeam {
   void CheckAllReturned() {
     const int engines = team->style() == Style::kDevices ? 1 : team->ranks;
     for (int i = 0; i < engines; ++i) {
-      for (int tries = 0; tries < 5000 && team->EngineOf(i).CountLoans() > 0; ++tries) {
+      for (int tries = 0; tries < 5000 && team->EngineOf(i).CountExported() > 0; ++tries) {
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
       }
-      CHECK_EQ(team->EngineOf(i).CountLoans(), 0);
+      CHECK_EQ(team->EngineOf(i).CountExported(), 0);
     }
   }
 
   // Started, not over; `held` keeps what the operation needs.
-  Pending Start(int rank, Site& site, RankArrays* arrays, int64_t run_id,
+  Pending Start(int rank, CallSite& site, RankArrays* arrays, int64_t run_id,
                 std::vector<std::unique_ptr<OnDevice>>* held) {
     Call call;
     OnDevice* placed = nullptr;
@@ -265,7 +265,7 @@ struct DeviceTeam {
     return pending;
   }
   // Until the results are in `arrays`.
-  Status Run(int rank, Site& site, RankArrays* arrays, int64_t run_id) {
+  Status Run(int rank, CallSite& site, RankArrays* arrays, int64_t run_id) {
     std::vector<std::unique_ptr<OnDevice>> held;
     const Status status = Start(rank, site, arrays, run_id, &held).Get();
     streams[rank]->Finish();
@@ -276,7 +276,7 @@ struct DeviceTeam {
   std::vector<std::unique_ptr<FakeStream>> streams;
   std::unique_ptr<Team> team;
   std::vector<std::vector<std::string>> reasons;   // of Open, by rank and process
-  std::vector<int> hosts;                          // by rank; empty: each its own, or all one for loans
+  std::vector<int> hosts;                          // by rank; empty: each its own, or all one for device IPC
   std::vector<std::vector<uint8_t>> direct_works;
   std::vector<std::vector<std::string>> direct_reasons;
   std::vector<Status> warm_status;

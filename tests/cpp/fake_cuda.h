@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "cuda/api.h"
-#include "cuda/cuda_device.h"
+#include "cuda/host/api.h"
+#include "cuda/host/cuda_device.h"
 #include "fake_stream.h"
 #include "tested_device.h"
 

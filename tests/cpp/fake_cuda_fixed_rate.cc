@@ -1,5 +1,5 @@
 #include "check.h"
-#include "cuda/dispatch.cuh"
+#include "cuda/kernels/fixed_rate/dispatch.cuh"
 #include "cuda_grid.h"
 #include "fake_cuda_kernels.h"
 

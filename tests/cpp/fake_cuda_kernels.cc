@@ -16,9 +16,9 @@
 #include "codec/merge.h"
 #include "codec/registry.h"
 #include "common/crc32c.h"
-#include "cuda/formats.h"
+#include "cuda/kernels/fixed_rate/formats.h"
 #include "fake_cuda_kernels.h"
-#include "reduce/lost.h"
+#include "reduce/residual.h"
 
 namespace jaxccomp::testing {
 namespace {
@@ -187,7 +187,7 @@ cuda::KernelTable MakeCpuKernels() {
   table.add_lost = [](DType dtype, void* dst, const void* before, const void* values,
                       const void* decoded, int64_t count, int64_t times, CUstream_st* stream) {
     return Put(stream, [=](auto reach) {
-      AddLost(dtype, reach(dst), reach(before), reach(values), reach(decoded), count, times);
+      AddResidual(dtype, reach(dst), reach(before), reach(values), reach(decoded), count, times);
     });
   };
   table.subtract = [](DType dtype, bool exact, const void* values, const void* ref,

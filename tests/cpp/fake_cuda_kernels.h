@@ -4,7 +4,7 @@
 #include <mutex>
 #include <utility>
 
-#include "cuda/api.h"
+#include "cuda/host/api.h"
 #include "fake_cuda.h"
 
 namespace jaxccomp::testing {

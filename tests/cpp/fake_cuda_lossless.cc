@@ -1,4 +1,4 @@
-#include "cuda/lossless_plan.cuh"
+#include "cuda/kernels/lossless/lossless_plan.cuh"
 #include "fake_cuda_kernels.h"
 #include "lossless_grid.h"
 

@@ -12,7 +12,7 @@
 #include "codec/nvcomp/library.h"
 #include "codec/pipeline.h"
 #include "codec/registry.h"
-#include "cuda/nvcomp_plan.cuh"
+#include "cuda/kernels/nvcomp/nvcomp_plan.cuh"
 #include "cuda_grid.h"
 #include "fake_cuda_kernels.h"
 #include "fake_nvcomp.h"

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "codec/codec.h"
-#include "cuda/nvcomp.h"
+#include "cuda/kernels/nvcomp/nvcomp.h"
 
 namespace jaxccomp::testing {
 

@@ -4,7 +4,7 @@
 
 #include "check.h"
 #include "codec/registry.h"
-#include "cuda/sparse_plan.cuh"
+#include "cuda/kernels/sparse/sparse_plan.cuh"
 #include "cuda_grid.h"
 #include "fake_cuda_kernels.h"
 

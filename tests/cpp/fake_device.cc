@@ -285,13 +285,13 @@ void FakeDevice::Merge(CallId call, ReduceOp op, int64_t divisor, std::span<cons
          });
 }
 
-void FakeDevice::Lose(CallId call, int64_t times, std::span<const LoseRun> runs, Completion* done) {
-  std::vector<LoseRun> reached(runs.begin(), runs.end());
-  for (LoseRun& run : reached) run.code = ReadCode(run.code);
+void FakeDevice::Residual(CallId call, int64_t times, std::span<const ResidualRun> runs, Completion* done) {
+  std::vector<ResidualRun> reached(runs.begin(), runs.end());
+  for (ResidualRun& run : reached) run.code = ReadCode(run.code);
   Launch(call, done, [this, times, all = std::move(reached)] {
-    for (const LoseRun& run : all) {
+    for (const ResidualRun& run : all) {
       std::byte* const to = Shadow(run.to);
-      Status status = LosePart(run.codec, run.dtype, to, run.more ? to : nullptr, Shadow(run.values),
+      Status status = ResidualPart(run.codec, run.dtype, to, run.more ? to : nullptr, Shadow(run.values),
                                run.code, run.count, times, OwnWorkspace());
       if (!status.ok()) return status;
     }

@@ -60,7 +60,7 @@ class FakeDevice final : public TestedDevice, public Device {
   void Decode(CallId call, std::span<const DecodeRun> runs, Completion* done) override;
   void Merge(CallId call, ReduceOp op, int64_t divisor, std::span<const MergeRun> runs,
              Completion* done) override;
-  void Lose(CallId call, int64_t times, std::span<const LoseRun> runs, Completion* done) override;
+  void Residual(CallId call, int64_t times, std::span<const ResidualRun> runs, Completion* done) override;
   void Fill(CallId call, std::span<const FillRun> runs, Completion* done) override;
   bool Poll() override;
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "common/half.h"
-#include "cuda/fixed_rate.h"
-#include "cuda/formats.h"
+#include "cuda/kernels/fixed_rate/fixed_rate.h"
+#include "cuda/kernels/fixed_rate/formats.h"
 #include "lossy_codecs.h"
 
 namespace jaxccomp::testing {

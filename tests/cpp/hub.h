@@ -274,7 +274,7 @@ class HubTransport final : public Transport {
     return {};
   }
 
-  void Part(std::chrono::milliseconds) override {
+  void ShutdownBarrier(std::chrono::milliseconds) override {
     const auto until = std::chrono::steady_clock::now() + hub_->serves_at_end.load();
     while (std::chrono::steady_clock::now() < until) {
       if (!Poll()) std::this_thread::sleep_for(std::chrono::milliseconds(1));

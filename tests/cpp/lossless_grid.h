@@ -3,11 +3,11 @@
 
 #include <cstdint>
 
-#include "cuda/simt.cuh"
+#include "cuda/kernels/common/simt.cuh"
 
 namespace jaxccomp::testing {
 
-// In place of the launcher of cuda/lossless.cu.
+// In place of the launcher of cuda/kernels/lossless/lossless.cu.
 struct EmulatedLauncher {
   template <typename Kernel>
   int Launch(const Kernel& kernel, int64_t blocks, int shared_bytes) {

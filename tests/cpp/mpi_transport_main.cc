@@ -509,7 +509,7 @@ extern "C" int JaxccompCheckFreeze(uint64_t comm, uint64_t byte_type) {
     static_cast<void>(times);
   }
   // Nothing that is under way is waited for at the end, either.
-  transport->Part(std::chrono::seconds(60));
+  transport->ShutdownBarrier(std::chrono::seconds(60));
   return static_cast<int>(testing::FailedChecks().load() - failed_before);
 }
 

@@ -116,8 +116,8 @@ class NcclTeam {
   // One program of call sites of both kinds.
   struct Program {
     struct Each {
-      std::unique_ptr<nccl::CallSite> nccl;
-      std::unique_ptr<Site> engine;
+      std::unique_ptr<nccl::NcclCallSite> nccl;
+      std::unique_ptr<CallSite> engine;
     };
     std::vector<std::shared_ptr<std::vector<Each>>> by_rank;
   };
@@ -140,10 +140,10 @@ class NcclTeam {
         }
         Program::Each each;
         if (spec.nccl) {
-          auto made = nccl::CallSite::Make(spec);
+          auto made = nccl::NcclCallSite::Make(spec);
           if (CHECK_OK(made)) each.nccl = std::move(*made);
         } else {
-          auto made = MakeSite(spec);
+          auto made = MakeCallSite(spec);
           if (CHECK_OK(made)) each.engine = std::move(*made);
         }
         sites->push_back(std::move(each));
@@ -163,7 +163,7 @@ class NcclTeam {
   // first error; the results are there once the rank's stream has finished.
   Status Launch(int rank, const Program& program, std::vector<RankArrays>* arrays, int64_t run_id,
                 std::vector<std::unique_ptr<OnDevice>>* held, std::vector<Pending>* pending,
-                nccl::CommHandle lent = nullptr) {
+                nccl::CommHandle handle = nullptr) {
     FakeStream* const stream = on.streams[rank].get();
     nccl::Backend& backend = BackendOf(rank);
     auto& sites = *program.by_rank[rank];
@@ -183,7 +183,7 @@ class NcclTeam {
       call.memory = nullptr;
       call.device = on.team->DeviceOf(rank);
       call.run_id = run_id;
-      Status status = backend.Run(*sites[i].nccl, call, lent);
+      Status status = backend.Run(*sites[i].nccl, call, handle);
       placed->ReadResults();
       if (!status.ok()) return status;
     }

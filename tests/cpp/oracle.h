@@ -95,7 +95,7 @@ struct World {
 struct Outcome {
   std::string error;                          // empty: all tasks ran
   std::vector<std::vector<Block>> output;     // by rank and block
-  // By rank and place: the values whose encoding's loss Loss holds.
+  // By rank and place: the values whose encoding's loss Residual holds.
   std::vector<std::vector<std::vector<int>>> lost;
   std::vector<char> finished;                 // by rank: whether all its tasks ran
   int64_t encoded_bytes = 0;                  // over all ranks
@@ -282,7 +282,7 @@ class Oracle {
         end = schedule.code[slot.block].end;
         if (slot.begin != base || slot.end != end) Fail(rank, id, "uses a part of a code");
         break;
-      case Space::kLoss: end = world_.output_bytes[rank][0]; break;
+      case Space::kResidual: end = world_.output_bytes[rank][0]; break;
     }
     if (slot.begin < base || slot.end > end || slot.begin > slot.end) {
       Fail(rank, id, "is out of range");
@@ -416,15 +416,15 @@ class Oracle {
         }
         Write(rank, id, task.dst, Read(rank, id, sources[0]));
         break;
-      case TaskKind::kLose: Lose(rank, id, task, sources); break;
+      case TaskKind::kResidual: Lose(rank, id, task, sources); break;
     }
     Complete(rank, id);
   }
 
-  // A cell of Loss holds the value whose encoding was counted last; outcome_.lost has all of them.
+  // A cell of Residual holds the value whose encoding was counted last; outcome_.lost has all of them.
   void Lose(int rank, TaskId id, const Task& task, std::span<const Slot> sources) {
     const bool more = sources.size() > 2;
-    if (task.dst.space != Space::kLoss || (more && sources[2] != task.dst)) {
+    if (task.dst.space != Space::kResidual || (more && sources[2] != task.dst)) {
       return Fail(rank, id, "is no loss");
     }
     std::vector<Cell> values = Read(rank, id, sources[0]);

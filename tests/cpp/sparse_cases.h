@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "cuda/sparse.h"
-#include "cuda/sparse_formats.h"
+#include "cuda/kernels/sparse/sparse.h"
+#include "cuda/kernels/sparse/sparse_formats.h"
 #include "fixed_rate_cases.h"
 
 namespace jaxccomp::testing {

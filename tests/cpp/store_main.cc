@@ -1,6 +1,6 @@
 // Ranks that meet for NCCL over a store, in processes of their own, on the fake of NCCL. Built as a
 // shared library that a Python script loads in each process (tests/unit/store_worker.py); the script
-// carries the letters, with the package's own threads (jaxccomp/_bootstrap/kv_store.py).
+// carries the messages, with the package's own threads (jaxccomp/_bootstrap/kv_store.py).
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -31,8 +31,8 @@ struct Rank {
   testing::FakeStream stream{1};
   Engine engine;
   std::unique_ptr<nccl::Backend> backend;
-  std::vector<std::unique_ptr<nccl::CallSite>> sites;
-  Mailbox::Letter letter;
+  std::vector<std::unique_ptr<nccl::NcclCallSite>> sites;
+  Mailbox::StoredMessage message;
   std::string text;
   int64_t run_id = 0;
 };
@@ -89,15 +89,15 @@ Rank* store_open(int process, int processes, int version, double timeout_seconds
   return rank;
 }
 
-// The mailbox, as the engine's Python module has it. The length of the letter; -1: there are no more.
+// The mailbox, as the engine's Python module has it. The length of the message; -1: there are no more.
 int64_t store_take(Rank* rank, int* process) {
-  std::optional<Mailbox::Letter> letter = rank->mailbox->Take();
-  if (!letter.has_value()) return -1;
-  rank->letter = std::move(*letter);
-  *process = rank->letter.process;
-  return static_cast<int64_t>(rank->letter.text.size());
+  std::optional<Mailbox::StoredMessage> message = rank->mailbox->Take();
+  if (!message.has_value()) return -1;
+  rank->message = std::move(*message);
+  *process = rank->message.process;
+  return static_cast<int64_t>(rank->message.text.size());
 }
-const void* store_letter(Rank* rank) { return rank->letter.text.data(); }
+const void* store_message(Rank* rank) { return rank->message.text.data(); }
 void store_deliver(Rank* rank, const char* text, int64_t bytes) {
   rank->mailbox->Deliver(std::string(text, static_cast<size_t>(bytes)));
 }
@@ -115,7 +115,7 @@ const char* store_meet(Rank* rank, const char* lines) {
     spec.shapes = "float32[3]";
     spec.where = "train.py:" + std::to_string(line);
     spec.site = line;
-    Result<std::unique_ptr<nccl::CallSite>> made = nccl::CallSite::Make(spec);
+    Result<std::unique_ptr<nccl::NcclCallSite>> made = nccl::NcclCallSite::Make(spec);
     if (!made.ok()) return Keep(rank, made.status().message());
     rank->sites.push_back(std::move(*made));
   }

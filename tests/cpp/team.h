@@ -22,8 +22,8 @@
 #include <vector>
 
 #include "check.h"
+#include "engine/engine.h"
 #include "hub.h"
-#include "runtime/engine.h"
 #include "transport/pieces.h"
 
 namespace jaxccomp::testing {
@@ -132,13 +132,13 @@ class Team {
     ~Program() {
       for (auto& [engine, site] : sites_) engine->Forget(*site);
     }
-    Site& At(int rank, size_t i) { return *by_rank_[rank][i]; }
+    CallSite& At(int rank, size_t i) { return *by_rank_[rank][i]; }
     size_t size() const { return by_rank_.empty() ? 0 : by_rank_[0].size(); }
 
    private:
     friend class Team;
-    std::vector<std::pair<Engine*, std::unique_ptr<Site>>> sites_;
-    std::vector<std::vector<Site*>> by_rank_;
+    std::vector<std::pair<Engine*, std::unique_ptr<CallSite>>> sites_;
+    std::vector<std::vector<CallSite*>> by_rank_;
   };
 
   // The same program on all ranks.
@@ -166,7 +166,7 @@ class Team {
     AddSites(program, rank, specs);
   }
 
-  Pending Start(int rank, Site& site, Call call) {
+  Pending Start(int rank, CallSite& site, Call call) {
     call.device = DeviceOf(rank);
     Pending pending;
     pending.shared_->what = site.spec.ToString() + " on rank " + std::to_string(rank);
@@ -176,7 +176,7 @@ class Team {
     if (now.has_value()) shared->Set(std::move(*now));
     return pending;
   }
-  Status Run(int rank, Site& site, Call call) {
+  Status Run(int rank, CallSite& site, Call call) {
     return Start(rank, site, std::move(call)).Get();
   }
 
@@ -203,7 +203,7 @@ class Team {
         for (int r = 0; r < ranks; ++r) spec.groups.push_back(DeviceOf(r));
         spec.group_size = ranks;
       }
-      Result<std::unique_ptr<Site>> site = MakeSite(std::move(spec));
+      Result<std::unique_ptr<CallSite>> site = MakeCallSite(std::move(spec));
       if (!CHECK_OK(site)) continue;
       program->by_rank_[rank].push_back(site->get());
       program->sites_.emplace_back(&EngineOf(rank), std::move(*site));

@@ -338,9 +338,9 @@ TEST(CollectiveOracleNoticesErrors) {
   {
     // The values that a code is compared with must still be there.
     ScheduleBuilder builder;
-    const Slot code = builder.Code(0, 64), loss{Space::kLoss, 0, 0, 64};
+    const Slot code = builder.Code(0, 64), loss{Space::kResidual, 0, 0, 64};
     const TaskId encode = builder.Encode(0, 0, code, in);
-    builder.Lose(loss, in, code, false, false, {encode});
+    builder.Residual(loss, in, code, false, false, {encode});
     builder.Decode(out, code, {encode});
     const Schedule schedule = std::move(builder).Build();
     CHECK_EQ(FindHazard(schedule, false), "");

@@ -63,15 +63,15 @@ TEST(CollectiveSelect) {
   // Between GPUs only where what their ranks send each other stays there.
   const std::vector<int> one_host = {0, 0, 0, 0}, two_gpus = {4, 4, 6, 6};
   CHECK_EQ(name(allreduce, {.ranks = 4, .block_bytes = large, .hosts = one_host, .gpus = two_gpus,
-                            .gpus_lend = true}),
+                            .gpus_share_memory = true}),
            "hierarchical");
   CHECK_EQ(name(allreduce, {.ranks = 4, .block_bytes = large, .hosts = one_host, .gpus = two_gpus}),
            "two_shot");
   CHECK_EQ(name(allreduce, {.ranks = 4, .block_bytes = 65536, .hosts = one_host, .gpus = two_gpus,
-                            .gpus_lend = true}),
+                            .gpus_share_memory = true}),
            "two_shot");
   CHECK_EQ(name(allreduce, {.ranks = 4, .block_bytes = large, .hosts = one_host,
-                            .gpus = {4, 4, 4, 4}, .gpus_lend = true}),
+                            .gpus = {4, 4, 4, 4}, .gpus_share_memory = true}),
            "two_shot");
   CHECK_EQ(name(Collective::kBcast, {.ranks = 16, .block_bytes = 32768}), "binomial");
   CHECK_EQ(name(Collective::kBcast, {.ranks = 16, .block_bytes = 1 << 20}), "scatter_allgather");

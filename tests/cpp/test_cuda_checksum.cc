@@ -7,7 +7,7 @@
 #include "check.h"
 #include "common/crc32c.h"
 #include "compute_cases.h"
-#include "cuda/checksum.cuh"
+#include "cuda/kernels/common/checksum.cuh"
 #include "cuda_grid.h"
 #include "placed.h"
 

@@ -1,4 +1,4 @@
-// The kernels of csrc/cuda/compute.h, run on the host: their bits are those of the functions of the
+// The kernels of csrc/cuda/kernels/compute/compute.h, run on the host: their bits are those of the functions of the
 // same names for the processor.
 #include <algorithm>
 #include <cstring>
@@ -11,10 +11,10 @@
 #include "codec/difference.h"
 #include "codec/merge.h"
 #include "compute_cases.h"
-#include "cuda/compute_dispatch.cuh"
+#include "cuda/kernels/compute/compute_dispatch.cuh"
 #include "cuda_grid.h"
 #include "placed.h"
-#include "reduce/lost.h"
+#include "reduce/residual.h"
 
 namespace jaxccomp {
 namespace {
@@ -207,7 +207,7 @@ TEST(cuda_add_lost_gives_the_bits_of_add_lost) {
           Placed own(Bytes(bytes[0].size()), 0);
           Placed& to = with == 0 ? own : with == 1 ? values : with == 2 ? before : decoded;
           Bytes expected(bytes[0].size());
-          AddLost(dtype, expected.data(), adds ? bytes[0].data() : nullptr, bytes[1].data(),
+          AddResidual(dtype, expected.data(), adds ? bytes[0].data() : nullptr, bytes[1].data(),
                   bytes[2].data(), count, times);
           CHECK_OK(cuda::DispatchAddLost(dtype, to.data(), adds ? before.data() : nullptr,
                                          values.data(), decoded.data(), count, times,

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "check.h"
-#include "cuda/coding.h"
+#include "cuda/host/coding.h"
 #include "device_cases.h"
 #include "fake_cuda_rig.h"
 #include "sparse_cases.h"
@@ -92,7 +92,7 @@ TEST(cuda_device_tells_of_bytes_that_are_no_code) {
       CHECK_EQ(rig.Merge(ReduceOp::kSum, 1, {Find(spec), DType::kFloat32, to, kCount, sources})
                    .code(),
                Code::kDataLoss);
-      CHECK_EQ(rig.Lose(1, {Find(spec), DType::kFloat32, to, false, to, arrived, kCount}).code(),
+      CHECK_EQ(rig.Residual(1, {Find(spec), DType::kFloat32, to, false, to, arrived, kCount}).code(),
                Code::kDataLoss);
     }
   }

@@ -8,7 +8,7 @@
 
 #include "check.h"
 #include "codec/nvcomp/library.h"
-#include "cuda/coding.h"
+#include "cuda/host/coding.h"
 #include "device_cases.h"
 #include "fake_cuda_nvcomp.h"
 #include "fake_cuda_rig.h"
@@ -136,7 +136,7 @@ TEST(cuda_device_refuses_nvcomp_codes_that_have_changed) {
         const std::vector<MergeSource> sources = {{to}, {nullptr, arrived}};
         status = rig.Merge(ReduceOp::kSum, 1, {codec, DType::kFloat32, to, kCount, sources});
       } else {
-        status = rig.Lose(1, {codec, DType::kFloat32, to, false, to, arrived, kCount});
+        status = rig.Residual(1, {codec, DType::kFloat32, to, false, to, arrived, kCount});
       }
       CHECK_EQ(status.code(), Code::kDataLoss);
       CHECK(status.message().find("codec '" + std::string(spec) + "' on cuda:0") !=
@@ -213,9 +213,9 @@ TEST(cuda_device_does_not_wait_for_a_decoder_that_waits) {
     const std::vector<MergeSource> sources = {{sum}, {nullptr, code}};
     const Device::MergeRun merge = {bitcomp, DType::kFloat32, sum, kCount, sources};
     rig.device.Merge(rig.call, ReduceOp::kSum, 1, std::span(&merge, 1), &merged);
-    const Device::LoseRun lose = {bitcomp, DType::kFloat32, rig.Values(values), false,
+    const Device::ResidualRun lose = {bitcomp, DType::kFloat32, rig.Values(values), false,
                                   rig.Values(values), code, kCount};
-    rig.device.Lose(rig.call, 1, std::span(&lose, 1), &lost);
+    rig.device.Residual(rig.call, 1, std::span(&lose, 1), &lost);
   }
   const Device::CopyRun copy = {rig.Values(values), rig.Values(values), 100};
   rig.device.Copy(rig.call, std::span(&copy, 1), &copied);

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "check.h"
-#include "cuda/dispatch.cuh"
+#include "cuda/kernels/fixed_rate/dispatch.cuh"
 #include "cuda_grid.h"
 #include "fixed_rate_cases.h"
 #include "placed.h"

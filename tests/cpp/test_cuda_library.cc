@@ -5,7 +5,7 @@
 #include "check.h"
 #include "codec/registry.h"
 #include "common/dynamic_library.h"
-#include "cuda/no_gpus.h"
+#include "cuda/host/no_gpus.h"
 #include "device/cuda_library.h"
 
 namespace jaxccomp {

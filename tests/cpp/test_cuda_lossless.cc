@@ -1,4 +1,4 @@
-// The CUDA kernels of the codec "lossless", run by the emulator of csrc/cuda/simt_emulator.h:
+// The CUDA kernels of the codec "lossless", run by the emulator of csrc/cuda/emulator/simt_emulator.h:
 // the CPU codec's bytes, its values back, and its verdict on bytes that are not valid.
 #include <algorithm>
 #include <cstdlib>
@@ -11,7 +11,7 @@
 #include "check.h"
 #include "codec/lossless/decode.h"
 #include "codec/lossless/encode.h"
-#include "cuda/lossless_plan.cuh"
+#include "cuda/kernels/lossless/lossless_plan.cuh"
 #include "guarded.h"
 #include "lossless_grid.h"
 #include "lossless_values.h"

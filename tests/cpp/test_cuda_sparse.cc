@@ -1,5 +1,5 @@
 // The CUDA kernels of the codecs "topk", "dgc" and "randomk", run by the emulator of
-// csrc/cuda/simt_emulator.h: the CPU codecs' bytes, their values and sums, and their verdict on bytes
+// csrc/cuda/emulator/simt_emulator.h: the CPU codecs' bytes, their values and sums, and their verdict on bytes
 // that are not valid.
 #include <algorithm>
 #include <cmath>
@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "check.h"
-#include "cuda/sparse_plan.cuh"
+#include "cuda/kernels/sparse/sparse_plan.cuh"
 #include "cuda_grid.h"
 #include "fixed_rate_cases.h"
 #include "guarded.h"

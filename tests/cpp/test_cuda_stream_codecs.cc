@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "check.h"
-#include "cuda/dispatch.cuh"
-#include "cuda/stream_codecs.h"
+#include "cuda/host/stream_codecs.h"
+#include "cuda/kernels/fixed_rate/dispatch.cuh"
 #include "cuda_grid.h"
 #include "fixed_rate_cases.h"
 #include "placed.h"

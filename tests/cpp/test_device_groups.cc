@@ -61,16 +61,16 @@ std::vector<Exercise> Exercises(int ranks) {
   return exercises;
 }
 
-// The same bits on the host and on devices, with loans and without.
+// The same bits on the host and on devices, with device IPC and without.
 DEVICE_TEST(groups_have_the_values_of_the_host) {
   for (const auto& [hosts, gpus] : testing::SomeOf(kPlacements)) {
     const auto place = [&](DeviceTeam& on) { on.SetPlacement(hosts, gpus); };
     const int ranks = static_cast<int>(gpus.size());
     for (Style style : testing::kStyles) {
       if (style == Style::kDevices && ranks > 6) continue;
-      const int64_t lent_bytes =
+      const int64_t ipc_bytes =
           Compare(kind, style, ranks, 64 << 10, Exercises(ranks), 1000, 64 << 20, place);
-      CHECK(lent_bytes > 1000000);
+      CHECK(ipc_bytes > 1000000);
     }
     Compare(kind, Style::kProcesses, ranks, 64 << 10, Exercises(ranks), 0, 0, place);
   }
@@ -80,7 +80,7 @@ DEVICE_TEST(groups_have_the_values_of_the_host) {
 
 struct Traffic {
   std::map<std::pair<int, int>, int64_t> bytes;   // by sender and receiver
-  int64_t sent_bytes = 0, lent_bytes = 0;
+  int64_t sent_bytes = 0, ipc_bytes = 0;
 };
 
 // Of one allreduce of `count` numbers.
@@ -102,13 +102,13 @@ Traffic TrafficOf(DeviceTeam& on, const std::string& algorithm, int64_t count) {
     const CollectiveStats stats =
         on.team->EngineOf(rank).GetStats()[static_cast<size_t>(Collective::kAllreduce)];
     traffic.sent_bytes += stats.sent_bytes;
-    traffic.lent_bytes += stats.lent_bytes;
+    traffic.ipc_bytes += stats.ipc_bytes;
   }
   on.CheckAllReturned();
   return traffic;
 }
 
-// Ranks of a GPU lend each other all that they send; what leaves it is from its leader, to leaders.
+// Ranks of a GPU export to each other all that they send; what leaves it is from its leader, to leaders.
 DEVICE_TEST(groups_send_by_their_leaders) {
   constexpr int64_t kCount = 3 << 18, kBytes = kCount * 4;
   for (const auto& [hosts, gpus] : kPlacements) {
@@ -135,14 +135,14 @@ DEVICE_TEST(groups_send_by_their_leaders) {
           CHECK_EQ(bytes, 2 * kBytes / count);
         }
       }
-      CHECK_EQ(traffic.lent_bytes, 2 * kBytes * (ranks - count));
+      CHECK_EQ(traffic.ipc_bytes, 2 * kBytes * (ranks - count));
       CHECK_EQ(traffic.sent_bytes, 2 * kBytes * (ranks - 1));
     }
   }
 }
 
 // All ranks decide alike, from what all have opened.
-DEVICE_TEST(groups_without_loans_are_not_chosen) {
+DEVICE_TEST(groups_without_ipc_are_not_chosen) {
   for (bool broken : {false, true}) {
     DeviceTeam on(kind, Style::kProcesses, 4, Place::kDevice);
     on.SetPlacement({0, 0, 0, 0}, {1, 1, 2, 2});

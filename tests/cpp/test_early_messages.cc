@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "check.h"
-#include "runtime/early_messages.h"
+#include "matching/early_messages.h"
 #include "transport/local/local_transport.h"
 
 namespace jaxccomp {

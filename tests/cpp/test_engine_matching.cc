@@ -39,7 +39,7 @@ int32_t ValueOf(int rank, int64_t launch, size_t site, int iteration) {
 
 void Enter(Team& team, Team::Program& program, int rank, size_t site, int64_t run_id,
            int64_t launch, int iteration, Visit* visit) {
-  Site& s = program.At(rank, site);
+  CallSite& s = program.At(rank, site);
   const auto count = static_cast<size_t>(CountOf(s.spec));
   const bool gathers = s.spec.collective == Collective::kAllgather;
   visit->in = Int32s(std::vector<int32_t>(count, ValueOf(rank, launch, site, iteration)));

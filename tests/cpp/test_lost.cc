@@ -8,7 +8,7 @@
 #include "check.h"
 #include "common/half.h"
 #include "reduce/kernels.h"
-#include "reduce/lost.h"
+#include "reduce/residual.h"
 
 namespace jaxccomp {
 namespace {
@@ -23,13 +23,13 @@ TEST(lost_of_floats) {
   const std::vector<float> before = {10, 10, 10, 10, 10, 10, 10, kMost, 0};
   std::vector<float> lost(values.size());
   const auto count = static_cast<int64_t>(values.size());
-  AddLost(DType::kFloat32, lost.data(), nullptr, values.data(), decoded.data(), count, 1);
+  AddResidual(DType::kFloat32, lost.data(), nullptr, values.data(), decoded.data(), count, 1);
   CHECK(lost == std::vector<float>({0.5, -2, 0, 0, 0, kMost, 0, kMost, 0}));
-  AddLost(DType::kFloat32, lost.data(), before.data(), values.data(), decoded.data(), count, 4);
+  AddResidual(DType::kFloat32, lost.data(), before.data(), values.data(), decoded.data(), count, 4);
   CHECK(lost == std::vector<float>({12, 2, 10, 10, 10, 10, 10, kMost, 0}));
   // In place, where the sum is too large.
   lost = before;
-  AddLost(DType::kFloat32, lost.data(), lost.data(), values.data(), decoded.data(), count, 1);
+  AddResidual(DType::kFloat32, lost.data(), lost.data(), values.data(), decoded.data(), count, 1);
   CHECK(lost == std::vector<float>({10.5, 8, 10, 10, 10, kMost, 10, 0, 0}));
 }
 
@@ -37,14 +37,14 @@ TEST(lost_of_half_types) {
   const std::vector<Float16> values = {ToFloat16(3.0f), ToFloat16(65504.0f), ToFloat16(kInfinity)};
   const std::vector<Float16> decoded = {ToFloat16(2.5f), ToFloat16(1.0f), ToFloat16(0.0f)};
   std::vector<Float16> lost(3);
-  AddLost(DType::kFloat16, lost.data(), nullptr, values.data(), decoded.data(), 3, 2);
+  AddResidual(DType::kFloat16, lost.data(), nullptr, values.data(), decoded.data(), 3, 2);
   CHECK_EQ(ToFloat(lost[0]), 1.0f);
   CHECK_EQ(ToFloat(lost[1]), 0.0f);  // what is no float16
   CHECK_EQ(ToFloat(lost[2]), 0.0f);
   const std::vector<BFloat16> x = {ToBFloat16(3.0f), ToBFloat16(kNan)};
   const std::vector<BFloat16> y = {ToBFloat16(1.0f), ToBFloat16(1.0f)};
   std::vector<BFloat16> sums = {ToBFloat16(0.25f), ToBFloat16(0.25f)};
-  AddLost(DType::kBFloat16, sums.data(), sums.data(), x.data(), y.data(), 2, 3);
+  AddResidual(DType::kBFloat16, sums.data(), sums.data(), x.data(), y.data(), 2, 3);
   CHECK_EQ(ToFloat(sums[0]), 6.25f);
   CHECK_EQ(ToFloat(sums[1]), 0.25f);
 }
@@ -58,9 +58,9 @@ TEST(lost_is_the_same_on_all_instruction_sets) {
   for (const Kernels* kernels : RunnableKernels()) {
     for (int64_t count : {0, 1, 7, 64, 3001}) {
       for (double times : {1.0, 3.0}) {
-        RunnableKernels().back()->lost_double(expected.data(), before.data(), values.data(),
+        RunnableKernels().back()->residual_double(expected.data(), before.data(), values.data(),
                                               decoded.data(), count, times, 1e300);
-        kernels->lost_double(got.data(), before.data(), values.data(), decoded.data(), count, times,
+        kernels->residual_double(got.data(), before.data(), values.data(), decoded.data(), count, times,
                              1e300);
         CHECK(got == expected);
       }

@@ -229,7 +229,7 @@ TEST(nccl_messages) {
 
 TEST(nccl_says_what_it_does_not_have) {
   for (Collective collective : {Collective::kScan, Collective::kBarrier, Collective::kAlltoallv}) {
-    auto made = nccl::CallSite::Make(Spec(collective));
+    auto made = nccl::NcclCallSite::Make(Spec(collective));
     CHECK(!made.ok());
     CHECK_EQ(made.status().code(), Code::kUnimplemented);
   }

@@ -10,7 +10,7 @@
 
 #include "check.h"
 #include "codec/nvcomp/library.h"
-#include "cuda/nvcomp_plan.cuh"
+#include "cuda/kernels/nvcomp/nvcomp_plan.cuh"
 #include "cuda_grid.h"
 #include "fake_nvcomp.h"
 

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "check.h"
-#include "runtime/point_to_point_matching.h"
-#include "runtime/wire.h"
+#include "matching/point_to_point_matching.h"
 #include "team.h"
+#include "transport/wire.h"
 
 namespace jaxccomp {
 namespace {

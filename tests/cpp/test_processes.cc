@@ -10,7 +10,7 @@
 #include "check.h"
 #include "common/forks.h"
 #include "common/interrupts.h"
-#include "runtime/peers.h"
+#include "engine/peers.h"
 
 namespace jaxccomp {
 namespace {

@@ -1,4 +1,4 @@
-// The transport over a store: what letters it takes, what it refuses, and that no values go that way.
+// The transport over a store: what messages it takes, what it refuses, and that no values go that way.
 #include <atomic>
 #include <chrono>
 #include <cstring>
@@ -56,16 +56,16 @@ struct Pair {
     CHECK_EQ(waiter.calls, 1);
     return waiter.status;
   }
-  std::string Letter(const std::string& text, MessageType type = MessageType::kData) {
+  std::string StoredMessage(const std::string& text, MessageType type = MessageType::kData) {
     CHECK_OK(Send(1, text, type));
     return from->Take()->text;
   }
 };
 
-TEST(store_letters_arrive) {
+TEST(store_messages_arrive) {
   Pair pair;
   for (const std::string& text : {std::string(), std::string("row"), std::string(1 << 20, 'x')}) {
-    pair.to->Deliver(pair.Letter(text));
+    pair.to->Deliver(pair.StoredMessage(text));
     CHECK(pair.receiver.Poll());
     CHECK(pair.inbox.payloads.back() == text);
     CHECK_EQ(pair.inbox.headers.back().source_process, 0);
@@ -82,30 +82,30 @@ TEST(store_refuses_to_send_what_cannot_be) {
   CHECK_EQ(pair.Send(1, "").message(), "gone");
 }
 
-TEST(store_letters_are_not_trusted) {
+TEST(store_messages_are_not_trusted) {
   Pair pair;
-  const std::string good = pair.Letter("some payload");
+  const std::string good = pair.StoredMessage("some payload");
   std::vector<std::string> bad = {"", "x", good.substr(0, 190), good + "x",
                                   good.substr(0, good.size() - 1)};
   for (size_t at : {size_t{0}, size_t{4}, size_t{8}, size_t{100}, good.size() - 1}) {
     bad.push_back(good);
     bad.back()[at] ^= 1;
   }
-  for (const std::string& letter : bad) {
+  for (const std::string& message : bad) {
     pair.inbox.lost.clear();
-    pair.to->Deliver(letter);
+    pair.to->Deliver(message);
     pair.receiver.Poll();
     CHECK(pair.inbox.lost == std::vector<int>{-1});
     CHECK_EQ(pair.inbox.reason.code(), Code::kDataLoss);
   }
   // Whose checksum is right, and which still must not come: the sender is known.
-  for (MessageType type : {MessageType::kLoan, MessageType::kWant, static_cast<MessageType>(200)}) {
+  for (MessageType type : {MessageType::kDescriptor, MessageType::kWant, static_cast<MessageType>(200)}) {
     pair.inbox.lost.clear();
-    pair.to->Deliver(pair.Letter("", type));
+    pair.to->Deliver(pair.StoredMessage("", type));
     pair.receiver.Poll();
     CHECK(pair.inbox.lost == std::vector<int>{0});
   }
-  // Its own letter, come back.
+  // Its own message, come back.
   pair.inbox.lost.clear();
   Mailbox& own = *pair.from;
   own.Deliver(good);
@@ -128,13 +128,13 @@ TEST(store_parts_when_all_do_or_nobody_comes) {
   for (bool come : {true, false}) {
     Pair pair;
     std::thread others([&] {
-      const auto letter = pair.from->Take();
-      CHECK_EQ(letter->process, Mailbox::kParting);
-      CHECK_EQ(letter->text, come ? "20000" : "50");
+      const auto message = pair.from->Take();
+      CHECK_EQ(message->process, Mailbox::kParting);
+      CHECK_EQ(message->text, come ? "20000" : "50");
       if (come) pair.from->EndParting();
     });
     const auto begun = std::chrono::steady_clock::now();
-    pair.sender.Part(std::chrono::milliseconds(come ? 20000 : 50));
+    pair.sender.ShutdownBarrier(std::chrono::milliseconds(come ? 20000 : 50));
     CHECK(std::chrono::steady_clock::now() - begun < std::chrono::seconds(10));
     others.join();
     // What was posted before the end still goes.
@@ -160,9 +160,9 @@ TEST(store_carries_no_values) {
     CHECK_OK(engines[i]->AddCommunicator("world", {0, 1}));
     CHECK_OK(engines[i]->SetOption("timeout_seconds", "5"));
     carriers.emplace_back([&, i] {
-      while (auto letter = boxes[i]->Take()) {
-        if (letter->process == Mailbox::kParting) boxes[i]->EndParting();
-        else boxes[letter->process]->Deliver(std::move(letter->text));
+      while (auto message = boxes[i]->Take()) {
+        if (message->process == Mailbox::kParting) boxes[i]->EndParting();
+        else boxes[message->process]->Deliver(std::move(message->text));
       }
     });
   }
@@ -174,10 +174,10 @@ TEST(store_carries_no_values) {
     std::vector<std::thread> ranks;
     for (int i = 0; i < 2; ++i) {
       ranks.emplace_back([&, i] {
-        Result<std::unique_ptr<Site>> site = [&] {
+        Result<std::unique_ptr<CallSite>> site = [&] {
           static std::mutex compiling;
           std::lock_guard lock(compiling);
-          auto made = MakeSite(spec);
+          auto made = MakeCallSite(spec);
           CloseProgram("");
           return made;
         }();

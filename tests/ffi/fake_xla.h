@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "handlers.h"
+#include "handlers/platform_handlers.h"
 
 struct XLA_FFI_Error {
   XLA_FFI_Error_Code code;

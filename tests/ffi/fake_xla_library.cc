@@ -1,16 +1,16 @@
-// A library as xla_ffi/borrow/library.h describes it, which gives out the communicators that a test has
+// A library as xla_ffi/xla_communicators/library.h describes it, which gives out the communicators that a test has
 // put into the context of its call frames (fake_xla.h).
 #include <algorithm>
 #include <string>
 
-#include "borrow/library.h"
 #include "fake_xla.h"
+#include "xla_communicators/library.h"
 
 namespace {
 
 XLA_FFI_Error* Refused(XLA_FFI_CallFrame* frame, const JaxccompXlaGroups& groups) {
   std::vector<int64_t>& asked = frame->ctx->asked_places;
-  asked.assign(groups.places, groups.places + groups.count);
+  asked.assign(groups.coordinates, groups.coordinates + groups.count);
   asked.push_back(groups.group_size);
   if (frame->ctx->refusal.empty()) return nullptr;
   return new XLA_FFI_Error{XLA_FFI_Error_Code_UNIMPLEMENTED, frame->ctx->refusal};

@@ -10,12 +10,12 @@
 #include <vector>
 
 #include "check.h"
-#include "codec_handlers.h"
 #include "common/dynamic_library.h"
 #include "device/cuda_library.h"
-#include "cuda_devices.h"
 #include "fake_device.h"
 #include "fake_xla.h"
+#include "handlers/codec_handlers.h"
+#include "handlers/cuda_devices.h"
 #include "lossy_codecs.h"
 
 namespace jaxccomp {

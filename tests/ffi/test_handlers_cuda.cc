@@ -11,12 +11,12 @@
 
 #include "check.h"
 #include "common/dynamic_library.h"
-#include "cuda_devices.h"
 #include "device/cuda_library.h"
-#include "device_errors.h"
+#include "engine/engine.h"
 #include "fake_device.h"
 #include "fake_xla.h"
-#include "runtime/engine.h"
+#include "handlers/cuda_devices.h"
+#include "handlers/device_errors.h"
 
 namespace jaxccomp {
 namespace {

@@ -6,11 +6,11 @@
 #include <vector>
 
 #include "check.h"
-#include "cuda_devices.h"
+#include "engine/engine.h"
 #include "fake_xla.h"
-#include "nccl_handlers.h"
+#include "handlers/cuda_devices.h"
+#include "handlers/platform_handlers.h"
 #include "nccl_team.h"
-#include "runtime/engine.h"
 
 namespace jaxccomp {
 namespace {

@@ -10,12 +10,12 @@
 #include <vector>
 
 #include "check.h"
-#include "cuda_devices.h"
+#include "engine/engine.h"
 #include "fake_xla.h"
+#include "handlers/cuda_devices.h"
+#include "handlers/platform_handlers.h"
+#include "handlers/xla_library.h"
 #include "nccl_team.h"
-#include "nccl_xla_handlers.h"
-#include "runtime/engine.h"
-#include "xla_library.h"
 
 namespace jaxccomp {
 namespace {
@@ -39,7 +39,7 @@ Attributes CallOf(bool placed = true) {
   for (const char* name : {"communicator", "shapes"}) given.Add(name, "");
   given.Add("group_size", kGpus);
   given.Add("groups", std::vector<int64_t>{kFirstNumber, kFirstNumber + 1});
-  if (placed) given.Add("places", std::vector<int64_t>{1, 0});
+  if (placed) given.Add("coordinates", std::vector<int64_t>{1, 0});
   given.Add("root", -1);
   given.Add("counts", std::vector<int64_t>{});
   given.Add("pairs", std::vector<int64_t>{});
@@ -147,7 +147,7 @@ struct Rig {
   std::vector<float> in[kGpus], out[kGpus];
 };
 
-TEST(NcclXlaHandlersBorrow) {
+TEST(NcclXlaHandlersUseXlasCommunicators) {
   Rig rig;
   const int made_before = FakeNccl::Get().Made();
   const std::vector<nccl::CommHandle> first = MakeXlas(kGpus), second = MakeXlas(kGpus);

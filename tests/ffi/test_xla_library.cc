@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "borrow/library.h"
 #include "check.h"
 #include "xla/ffi/api/c_api.h"
 #include "xla/ffi/api/collectives_c_api.h"
+#include "xla_communicators/library.h"
 
 struct XLA_FFI_Error {
   XLA_FFI_Error_Code code;
@@ -110,7 +110,7 @@ struct Fake {
 const std::vector<int64_t> kPlaces = {0, 2, 1, 3};
 const JaxccompXlaGroups kGroups = {kPlaces.data(), 4, 2};
 
-TEST(XlaLibraryBorrows) {
+TEST(XlaLibraryGivesCommunicators) {
   CHECK_EQ(std::string(jaxccomp_xla_version()), JAXCCOMP_VERSION);
   Fake fake;
   CHECK_EQ(fake.Request(kGroups), "");

@@ -5,7 +5,7 @@
 
 For each model (models.py) runs `python -m jaxccomp tune ranks-per-gpu` on accdp_train.py, at equal
 batch: K processes with MPS and without, `vmap` over K replicas, and a larger batch. Before that the
-allreduce of the most processes is timed alone (accdp_allreduce.py), by algorithm, with loans of the
+allreduce of the most processes is timed alone (accdp_allreduce.py), by algorithm, with device IPC of the
 GPU's memory and without. Prints one JSON object per line: the times of an algorithm; the
 measurements of a model, what is best, and where processes lose. MPS daemons that run are left
 alone, none is left behind, and the GPU's compute mode is not touched. Exits with 77 where there is
@@ -27,7 +27,7 @@ import ranks
 import sources
 
 LEAST_SECONDS = 40  # for a model
-LOANS = (0, 1 << 16)  # device_ipc_bytes: none, and large messages
+IPC_BYTES = (0, 1 << 16)  # device_ipc_bytes: none, and large messages
 
 
 def table() -> dict[str, Any]:
@@ -88,8 +88,8 @@ def compare_algorithms(asked: argparse.Namespace, seconds: float) -> int:
     program = pathlib.Path(__file__).with_name("accdp_allreduce.py")
     on_gpu = asked.device != "cpu"
     worst = 0
-    for number, least_bytes in enumerate(LOANS):
-        limit = clock.left / (len(LOANS) - number)
+    for number, least_bytes in enumerate(IPC_BYTES):
+        limit = clock.left / (len(IPC_BYTES) - number)
         env = ranks.environment(build, asked.device)
         env.pop("XLA_PYTHON_CLIENT_MEM_FRACTION")  # `run` shares the memory out
         env["JAXCCOMP_DEVICE_IPC_BYTES"] = str(least_bytes)
@@ -105,7 +105,7 @@ def compare_algorithms(asked: argparse.Namespace, seconds: float) -> int:
             for row in ranks.rows(log.read_text(encoding="utf-8") if log.exists() else ""):
                 ranks.say(**row)
         if done.wrong:
-            ranks.say(wrong=f"allreduce, loans from {least_bytes} bytes", reason=done.wrong)
+            ranks.say(wrong=f"allreduce, device IPC from {least_bytes} bytes", reason=done.wrong)
         worst |= int(bool(done.wrong))
     return worst
 

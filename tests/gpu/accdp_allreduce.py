@@ -42,11 +42,11 @@ def measure(algorithm: str, codec: str | None, x: jax.Array, wanted: jax.Array) 
         "codec": codec or "none",
         "mib": round(x.nbytes / MIB, 2),
         "ranks": jcc.world().size,
-        "loans_from_bytes": jcc.config.get("device_ipc_bytes"),
+        "ipc_from_bytes": jcc.config.get("device_ipc_bytes"),
         "seconds": round(took.seconds, 6),
         "gb_per_second": round(x.nbytes / took.seconds / 1e9, 3),
         "sent_by_rank_0": counted.sent_bytes // counted.calls,
-        "lent_by_rank_0": counted.lent_bytes // counted.calls,
+        "ipc_bytes_of_rank_0": counted.ipc_bytes // counted.calls,
         "worst_error": worst,
     }
 
@@ -72,9 +72,9 @@ def main() -> None:
                     row = measure(algorithm, codec, x, wanted)
                 if world.rank == 0:
                     print(json.dumps(row), flush=True)
-    lacking = [why for why in jcc.comm.why_no_loans() if why]
+    lacking = [why for why in jcc.comm.why_no_ipc() if why]
     if world.rank == 0 and lacking:
-        print(json.dumps({"no_loans": lacking[0]}), flush=True)
+        print(json.dumps({"no_ipc": lacking[0]}), flush=True)
 
 
 if __name__ == "__main__":

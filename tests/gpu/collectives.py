@@ -24,16 +24,16 @@ LEAST_SECONDS = 20
 PINNED = "pinned"
 WAYS = {
     PINNED: {},
-    "loans": {"JAXCCOMP_DEVICE_IPC_BYTES": "1024"},
+    "ipc": {"JAXCCOMP_DEVICE_IPC_BYTES": "1024"},
     "CUDA-aware MPI": {"JAXCCOMP_DEVICE_MPI_BYTES": "1"},
 }
 # First whether values are right, with any number of ranks.
 RUNS = (
     ("compare", PINNED),
-    ("compare", "loans"),
+    ("compare", "ipc"),
     ("direct", "CUDA-aware MPI"),
     ("measure", PINNED),
-    ("measure", "loans"),
+    ("measure", "ipc"),
 )
 
 

@@ -172,12 +172,12 @@ def main(platform, way):
                 if wrong or RANK == 0:
                     print(json.dumps(row), flush=True)
                 failed |= bool(wrong)
-    if way == "loans":
-        # Asked for, so either something was lent, or there is a reason.
-        reasons, lent = comm.why_no_loans(), jcc.stats.get().total.lent_bytes
+    if way == "ipc":
+        # Asked for, so either something was exported, or there is a reason.
+        reasons, exported = comm.why_no_ipc(), jcc.stats.get().total.ipc_bytes
         if RANK == 0:
-            print(json.dumps({"ranks": N, "lent_bytes": lent, "why_not": reasons}), flush=True)
-        failed |= lent == 0 and not any(reasons)
+            print(json.dumps({"ranks": N, "ipc_bytes": exported, "why_not": reasons}), flush=True)
+        failed |= exported == 0 and not any(reasons)
     return int(failed)
 
 

@@ -13,7 +13,7 @@ import sys
 
 import jax
 
-os.environ.pop("JAXCCOMP_DEVICE_IPC_BYTES", None)  # loans within a host come first
+os.environ.pop("JAXCCOMP_DEVICE_IPC_BYTES", None)  # device IPC within a host comes first
 
 import jaxccomp as jcc
 from jaxccomp._bootstrap import mpi, peer_info
@@ -46,7 +46,7 @@ def main() -> int:
         jcc.stats.reset()
         compared, wrong = compare.compare(codec, "float32", COUNT, device, cpu)
         total = jcc.stats.get().total
-        moved = total.direct_sent_bytes and total.direct_received_bytes
+        moved = total.cuda_aware_sent_bytes and total.cuda_aware_received_bytes
         if wrong or not moved:
             row = {"rank": compare.RANK, "codec": codec, "different": wrong, "moved": moved}
             print(json.dumps(row), flush=True)
@@ -54,8 +54,8 @@ def main() -> int:
             codec=codec or "raw",
             compared=compared,
             sent_bytes=total.sent_bytes,
-            direct_sent_bytes=total.direct_sent_bytes,
-            direct_received_bytes=total.direct_received_bytes,
+            cuda_aware_sent_bytes=total.cuda_aware_sent_bytes,
+            cuda_aware_received_bytes=total.cuda_aware_received_bytes,
         )
         failed |= bool(wrong) or not moved
     return int(failed)

@@ -3,7 +3,7 @@
 Seconds are medians over rounds, each from a barrier to the end of the slowest rank. `both` runs the
 collective and products of matrices that do not depend on it in one program; `overlap` is the part
 of the shorter one that the longer one hid. `dispatch_us` is how long the host's thread was held by
-the call. `sent_mib` and `lent_mib` are this rank's per call.
+the call. `sent_mib` and `ipc_mib` are this rank's per call.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def measure(way, name, codec, x, w):
         "gib_per_s": round(mib / 1024 / alone, 3),
         "dispatch_us": round(held * 1e6, 1),
         "sent_mib": round(done.sent_bytes / done.calls / 2**20, 3),
-        "lent_mib": round(done.lent_bytes / done.calls / 2**20, 3),
+        "ipc_mib": round(done.ipc_bytes / done.calls / 2**20, 3),
         "computed_seconds": round(computed, 6),
         "both_seconds": round(both, 6),
         "overlap": overlap(alone, computed, both),

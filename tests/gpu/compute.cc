@@ -12,9 +12,9 @@
 #include "codec/merge.h"
 #include "common/crc32c.h"
 #include "compute_cases.h"
-#include "cuda/compute.h"
+#include "cuda/kernels/compute/compute.h"
 #include "device.h"
-#include "reduce/lost.h"
+#include "reduce/residual.h"
 
 namespace jaxccomp {
 namespace {
@@ -155,11 +155,11 @@ bool CompareLost(cudaStream_t stream) {
           const Bytes values = ComputeValues(dtype, count, 2);
           const Bytes decoded = ComputeValues(dtype, count, 3);
           Bytes expected(values.size());
-          AddLost(dtype, expected.data(), adds ? before.data() : nullptr, values.data(),
+          AddResidual(dtype, expected.data(), adds ? before.data() : nullptr, values.data(),
                   decoded.data(), count, 3);
           const DeviceBytes to(before, 0), x(values, behind * static_cast<size_t>(SizeBytes(dtype)));
           const DeviceBytes y(decoded, 0);
-          CHECK_OK(cuda::AddLost(dtype, to.data(), adds ? to.data() : nullptr, x.data(), y.data(),
+          CHECK_OK(cuda::AddResidual(dtype, to.data(), adds ? to.data() : nullptr, x.data(), y.data(),
                                  count, 3, stream));
           tally.Note(to.Take() == expected, Describe(dtype, count, behind));
         }
@@ -302,7 +302,7 @@ void MeasureCompute(cudaStream_t stream, double copy_rate) {
   }
   const auto floats = kBytes / 4;
   time("add_lost float32", 4 * kBytes, [&] {
-    return cuda::AddLost(DType::kFloat32, to.data(), sources[2].data(), sources[0].data(),
+    return cuda::AddResidual(DType::kFloat32, to.data(), sources[2].data(), sources[0].data(),
                          sources[1].data(), floats, 1, stream);
   });
   for (int64_t bytes : {int64_t{1} << 20, int64_t{16} << 20, kBytes}) {

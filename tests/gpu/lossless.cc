@@ -6,7 +6,7 @@
 
 #include "check.h"
 #include "codec/lossless/layout.h"
-#include "cuda/lossless.h"
+#include "cuda/kernels/lossless/lossless.h"
 #include "device.h"
 #include "fixed_rate_cases.h"
 

@@ -16,7 +16,7 @@
 
 #include "check.h"
 #include "compute.h"
-#include "cuda/fixed_rate.h"
+#include "cuda/kernels/fixed_rate/fixed_rate.h"
 #include "cuda_device.h"
 #include "device.h"
 #include "fixed_rate_cases.h"
@@ -251,5 +251,5 @@ int Main(std::string_view what, std::string_view filter) {
 
 int main(int argc, char** argv) {
   const std::string_view what = argc > 1 ? argv[1] : "";
-  return what == "borrow" ? jaxccomp::Borrow() : jaxccomp::Main(what, argc > 2 ? argv[2] : "");
+  return what == "import" ? jaxccomp::Import() : jaxccomp::Main(what, argc > 2 ? argv[2] : "");
 }

@@ -5,7 +5,7 @@
 
 Starts ranks that share the GPU, in three styles: `comm`, where operations name a communicator (the
 engine and NCCL), `axis`, where they name an axis of a mesh over all ranks under jax.distributed
-(XLA's own collectives, too), and `borrow`, the same with NCCL on XLA's communicators. Prints one
+(XLA's own collectives, too), and `xla`, the same with NCCL on XLA's communicators. Prints one
 JSON object per line. A failure names seed, launch and step; `--launch N` repeats that launch alone.
 Exits with 1 where a value is wrong, and with 77 where there is no GPU. `--device cpu` runs what
 needs no GPU.
@@ -40,7 +40,7 @@ class Run:
 RUNS = (
     Run(2, "axis", 1.0, 0.4),
     Run(2, "comm", 1.0, 0.3),
-    Run(2, "borrow", 0.3, 0.15),
+    Run(2, "xla", 0.3, 0.15),
     Run(4, "comm", 0.2, 0.15),
 )
 

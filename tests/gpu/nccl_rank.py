@@ -45,7 +45,7 @@ def join(style: str, port: int) -> None:
         share_gpu(rank)
         port = MPI.COMM_WORLD.bcast(port)
         jax.distributed.initialize(f"127.0.0.1:{port}", size, rank)
-    if style == "borrow":
+    if style == "xla":
         jcc.config.set("nccl_communicator", "xla")
     jcc.init()
     jcc.config.set("timeout_seconds", 60)
@@ -81,7 +81,7 @@ def _why_not(way: programs.Way, style: str, device: str) -> str:
         return "NCCL is for GPUs" if way.backend == "nccl" else ""
     if way.backend == "nccl":
         version, why = engine.load().nccl()
-        if style == "borrow":
+        if style == "xla":
             why = why or comm.why_own_communicators()
         return why if why or not version else ""
     missing = cuda.why_missing()

@@ -24,8 +24,8 @@ constexpr const char* kSpecs[] = {nullptr, "lossless", "int8:block=256", "bf16"}
 constexpr int64_t kCounts[] = {777, 70001};
 constexpr int64_t kFirst = 11;   // as Encoded has it
 
-// What is lent: where in the shared memory, and how many bytes.
-struct Lent {
+// What is exported: where in the shared memory, and how many bytes.
+struct Exported {
   int64_t offset;
   int64_t bytes;
 };
@@ -87,7 +87,7 @@ pid_t Start(int* to_it) {
   posix_spawn_file_actions_adddup2(&actions, ends[0], STDIN_FILENO);
   posix_spawn_file_actions_addclose(&actions, ends[1]);
   constexpr const char* kThis = "/proc/self/exe";
-  char* const arguments[] = {const_cast<char*>(kThis), const_cast<char*>("borrow"), nullptr};
+  char* const arguments[] = {const_cast<char*>(kThis), const_cast<char*>("import"), nullptr};
   pid_t child = -1;
   if (posix_spawn(&child, kThis, &actions, nullptr, arguments, environ) != 0) child = -1;
   posix_spawn_file_actions_destroy(&actions);
@@ -97,7 +97,7 @@ pid_t Start(int* to_it) {
 }
 
 // Encodes all cases into the memory, and tells where they are.
-void Lend(Device& device, std::byte* memory, int pipe) {
+void Export(Device& device, std::byte* memory, int pipe) {
   GpuRig rig(device);
   int64_t offset = 0;
   ForEachCase([&](const Codec* codec, DType dtype, int64_t count, const Bytes& values) {
@@ -107,8 +107,8 @@ void Lend(Device& device, std::byte* memory, int pipe) {
     CHECK_OK(rig.Encode({codec, dtype, rig.Values(values), count,
                          std::span(memory + offset, static_cast<size_t>(most)), bytes, nullptr,
                          nullptr, kDeviceKey, kFirst}));
-    const Lent lent = {offset, *bytes};
-    Tell(pipe, &lent, sizeof(lent));
+    const Exported exported = {offset, *bytes};
+    Tell(pipe, &exported, sizeof(exported));
     offset += (most + kAlignment - 1) / kAlignment * kAlignment;
   });
 }
@@ -132,7 +132,7 @@ bool CompareShared() {
   const auto size = static_cast<int64_t>(handle->size());
   Tell(pipe, &size, sizeof(size));
   Tell(pipe, handle->data(), handle->size());
-  Lend(*device, memory, pipe);
+  Export(*device, memory, pipe);
   int status = 0;
   CHECK_EQ(waitpid(child, &status, 0), child);
   CHECK_EQ(status, 0);
@@ -143,7 +143,7 @@ bool CompareShared() {
   return differ == 0;
 }
 
-int Borrow() {
+int Import() {
   Device* const device = FirstDevice();
   if (device == nullptr) return 1;
   int64_t size = 0;
@@ -153,14 +153,14 @@ int Borrow() {
   std::string broken = handle;
   broken.back() ^= 1;
   CHECK_EQ(device->Import(broken).status().code(), Code::kDataLoss);
-  const Result<Device::Imported> lent = device->Import(handle);
-  if (!CHECK_OK(lent)) return 1;
+  const Result<Device::Imported> exported = device->Import(handle);
+  if (!CHECK_OK(exported)) return 1;
   GpuRig rig(*device);
   ForEachCase([&](const Codec* codec, DType dtype, int64_t count, const Bytes& values) {
-    Lent at;
+    Exported at;
     Hear(&at, sizeof(at));
-    if (!CHECK(at.offset + at.bytes <= lent->bytes)) return;
-    const std::span code(lent->memory + at.offset, static_cast<size_t>(at.bytes));
+    if (!CHECK(at.offset + at.bytes <= exported->bytes)) return;
+    const std::span code(exported->memory + at.offset, static_cast<size_t>(at.bytes));
     const Bytes expected = Encoded(codec, dtype, values, count);
     if (rig.Take(code.data(), code.size()) != expected) {
       CHECK_EQ("other bytes", Words(codec, dtype, count));

@@ -6,8 +6,8 @@ namespace jaxccomp {
 // Whether another process of this program reads what this one has encoded there. Prints a line.
 bool CompareShared();
 
-// That process (`jaxccomp_gpu_tests borrow`): what it borrows is named on its standard input. 0 when all
+// That process (`jaxccomp_gpu_tests import`): what it imports is named on its standard input. 0 when all
 // is as it must be.
-int Borrow();
+int Import();
 
 }  // namespace jaxccomp

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "check.h"
-#include "cuda/sparse.h"
+#include "cuda/kernels/sparse/sparse.h"
 #include "device.h"
 #include "sparse_cases.h"
 

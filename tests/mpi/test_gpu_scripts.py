@@ -32,7 +32,7 @@ def test_random_programs_of_the_engine_and_xla(tmp_path):
     rows = lines(tmp_path, "nccl", "--programs", "12")
     done = [row for row in rows if row.get("part") == "programs"]
     assert [(row["ranks"], row["style"]) for row in done] == [
-        *((2, "axis"), (2, "comm"), (2, "borrow"), (4, "comm"))
+        *((2, "axis"), (2, "comm"), (2, "xla"), (4, "comm"))
     ]
     assert [row["programs"] for row in done] == [12, 12, 3, 2] and not any(r["wrong"] for r in done)
     assert {"native int8", "xla raw", "xla int8"} <= set(done[0]["ways"])
@@ -51,7 +51,7 @@ def test_several_processes_of_a_training(tmp_path):
     arguments = ("--models", "tiny", "--counts", "1,2", "--rounds", "1", "--step-seconds", "0.3")
     *times, row = lines(tmp_path, "accdp", "--allreduce-mib", "1", *arguments)
     assert {each["algorithm"] for each in times} >= {"two_shot", "hierarchical:level=gpu"}
-    assert {each["loans_from_bytes"] for each in times} == {0, 1 << 16}
+    assert {each["ipc_from_bytes"] for each in times} == {0, 1 << 16}
     assert all(each["seconds"] > 0 and each["ranks"] == 2 for each in times)
     assert all(each["worst_error"] < 1e-5 for each in times if each["codec"] != "int8")
     cases = {case["name"]: case for case in row["cases"]}

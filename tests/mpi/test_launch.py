@@ -13,7 +13,7 @@ FILES = [
     "test_messages.py",
     "test_stress_mpi.py",
     "test_reference.py",
-    "test_loans_mpi.py",
+    "test_device_ipc_mpi.py",
     "test_device_mpi.py",
     "test_errors.py",
     "test_optim_mpi.py",

@@ -45,8 +45,8 @@ class Rank:
             return None
         return process.value, ctypes.string_at(self.lib.store_letter(self.handle), count)
 
-    def deliver(self, letter):
-        self.lib.store_deliver(self.handle, letter, ctypes.c_int64(len(letter)))
+    def deliver(self, message):
+        self.lib.store_deliver(self.handle, message, ctypes.c_int64(len(message)))
 
     def fail(self, why):
         self.lib.store_fail(self.handle, why.encode())

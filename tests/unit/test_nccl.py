@@ -119,7 +119,7 @@ def test_what_is_missing_is_said():
     assert version or "the library nccl is not found" in why and "pip install" in why
 
 
-BORROWING = "@jaxccomp_nccl_xla_collective"
+ON_XLA_COMMUNICATORS = "@jaxccomp_nccl_xla_collective"
 
 
 def test_along_axes_the_communicator_may_be_xlas(on_gpus, monkeypatch):
@@ -128,15 +128,15 @@ def test_along_axes_the_communicator_may_be_xlas(on_gpus, monkeypatch):
         return along + jcc.allreduce(x, backend="nccl")
 
     calls = lowered(function, along="i")
-    assert all(TARGET + "(" in call and "places" not in call for call in calls)
+    assert all(TARGET + "(" in call and "coordinates" not in call for call in calls)
     monkeypatch.setattr(comm, "why_own_communicators", lambda: "")
     [along, between] = lowered(lambda x: function(x), along="i")
     # Between processes XLA has none.
-    assert BORROWING in along and "places = array<i64: 0>" in along
-    assert TARGET + "(" in between and "places" not in between
+    assert ON_XLA_COMMUNICATORS in along and "coordinates = array<i64: 0>" in along
+    assert TARGET + "(" in between and "coordinates" not in between
 
 
-def test_places_are_those_of_the_mesh():
+def test_coordinates_are_those_of_the_mesh():
     """XLA numbers the devices of a program by their place in its mesh, whatever their ids."""
     code = """
 import jax, numpy as np
@@ -156,7 +156,7 @@ for axis in "x", "y":
     text = jax.jit(f).trace(jax.ShapeDtypeStruct((3,), np.float32)).lower(
         lowering_platforms=("cuda",)).as_text()
     [line] = [line for line in text.splitlines() if "custom_call @jaxccomp" in line]
-    print(line[line.index("places"):].split(">")[0])
+    print(line[line.index("coordinates"):].split(">")[0])
     print(line[line.index("groups"):].split(">")[0].replace("10995116277", ""))
 """
     env = dict(os.environ, XLA_FLAGS="--xla_force_host_platform_device_count=4")
@@ -164,16 +164,16 @@ for axis in "x", "y":
     command = [sys.executable, "-P", "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, env=env)
     assert done.stdout.splitlines() == [
-        "places = array<i64: 0, 2, 1, 3",
+        "coordinates = array<i64: 0, 2, 1, 3",
         "groups = array<i64: 79, 76, 77, 78",
-        "places = array<i64: 0, 1, 2, 3",
+        "coordinates = array<i64: 0, 1, 2, 3",
         "groups = array<i64: 79, 77, 76, 78",
     ], done.stderr
 
 
-def test_ranks_borrow_together_or_not_at_all(monkeypatch):
-    def rows(*borrow):
-        return [peer_info.Row(0, 1, 0, 0, 0, borrows=each) for each in borrow]
+def test_ranks_use_them_together_or_not_at_all(monkeypatch):
+    def rows(*each_has):
+        return [peer_info.Row(0, 1, 0, 0, 0, communicators=each) for each in each_has]
 
     why = peer_info.why_own_communicators
     assert why(rows(peer_info._XLA, peer_info._XLA)) == ""
@@ -183,15 +183,15 @@ def test_ranks_borrow_together_or_not_at_all(monkeypatch):
     assert "rank 1 of the world cannot" in why(rows(peer_info._XLA, peer_info._CANNOT))
     monkeypatch.setattr(xla_communicators, "why_not_here", lambda: "jaxlib is old")
     own = peer_info.call(lambda row: [row], False)
-    assert own[0].borrows == peer_info._OWN
+    assert own[0].communicators == peer_info._OWN
     with config.override(nccl_communicator="xla"):
-        assert peer_info.call(lambda row: [row], False)[0].borrows == peer_info._CANNOT
+        assert peer_info.call(lambda row: [row], False)[0].communicators == peer_info._CANNOT
         assert "jaxlib is old" in why(peer_info.call(lambda row: [row], False))
         monkeypatch.setattr(xla_communicators, "why_not_here", lambda: "")
         assert why(peer_info.call(lambda row: [row], False)) == ""
 
 
-def test_what_it_takes_to_borrow(monkeypatch):
+def test_what_it_takes_to_use_them(monkeypatch):
     monkeypatch.setattr(xla_communicators.jaxlib, "__version__", "0.10.2")
     assert "0.11 is the first" in xla_communicators.why_not_here()
     monkeypatch.setattr(xla_communicators.jaxlib, "__version__", "0.12.0.1")

@@ -157,7 +157,7 @@ def test_auto_spares_links_between_gpus():
     given = {"rank": 1, "ranks": 4, "block_bytes": 4 << 20}
     given |= {"hosts": [0] * 4, "gpus": [0, 0, 1, 1]}
     assert schedules.make("allreduce", **given).algorithm == "two_shot"
-    made = schedules.make("allreduce", loans=True, **given)
+    made = schedules.make("allreduce", ipc=True, **given)
     assert made.algorithm == "hierarchical"
     assert {task.peer for task in made.tasks if task.kind in ("send", "recv")} == {0}
 
@@ -165,7 +165,7 @@ def test_auto_spares_links_between_gpus():
 def test_every_encoding_is_compared_with_its_values():
     given = {"rank": 1, "ranks": 4, "block_bytes": 1 << 20, "coded": True, "feedback": True}
     kinds = [task.kind for task in schedules.make("allreduce", "two_shot", **given).tasks]
-    assert kinds.count("lose") == kinds.count("encode") > 0
+    assert kinds.count("residual") == kinds.count("encode") > 0
 
 
 def test_options_of_an_algorithm():

@@ -94,7 +94,7 @@ def test_a_rank_that_has_ended_is_not_waited_for():
 def test_what_others_write_into_the_store_is_an_error():
     found = run("forged", 3)
     for each in (found[0], found[2]):
-        assert "a letter in the store that cannot be" in each["error"] and each["seconds"] < 15
+        assert "a message in the store that cannot be" in each["error"] and each["seconds"] < 15
 
 
 def test_the_package_without_mpi():

@@ -66,8 +66,8 @@ inline float Limited(float value, float limit) {
   return -limit > value ? -limit : value;
 }
 
-#include "codec/quantize/integer.inl"
 #include "codec/quantize/fp8.inl"
+#include "codec/quantize/integer.inl"
 
 // A coder is a class for one format: how scales and one block's codes are made and read.
 template <typename Coder, int64_t kBlock>

@@ -18,7 +18,7 @@ struct Doubling {
   }
   bool SitsOut(int rank) const { return rank < 2 * folded && rank % 2 == 0; }
   bool StandsForTwo(int rank) const { return rank < 2 * folded && rank % 2 == 1; }
-  // Place among those that take part; it keeps the order of ranks.
+  // Unpack among those that take part; it keeps the order of ranks.
   int PlaceOf(int rank) const { return rank < 2 * folded ? rank / 2 : rank - folded; }
   int RankAt(int place) const { return place < folded ? 2 * place + 1 : place + folded; }
 };

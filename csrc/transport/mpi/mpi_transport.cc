@@ -236,7 +236,7 @@ bool MpiTransport::Poll() {
 bool MpiTransport::PollRing() {
   bool any = false;
   // At most once around, so that a flood of messages does not keep the lock.
-  for (int i = 0; i < kRingSize && !deaf_; ++i) {
+  for (int i = 0; i < kRingSize && !receive_failed_; ++i) {
     RingSlot& slot = ring_[ring_head_];
     int completed = 0;
     const int error = mpi_->Test(&slot.request, &completed);
@@ -257,7 +257,7 @@ bool MpiTransport::PollRing() {
     }
     if (!status.ok()) {
       // Without its ring a process hears from nobody.
-      deaf_ = true;
+      receive_failed_ = true;
       any = true;
       for (int p = 0; p < process_count(); ++p) LosePeer(p, status);
     }
@@ -389,7 +389,7 @@ bool MpiTransport::PollControlSends() {
 
 // --- Closing ----------------------------------------------------------------------------------
 
-void MpiTransport::Part(std::chrono::milliseconds patience) {
+void MpiTransport::ShutdownBarrier(std::chrono::milliseconds patience) {
   if (closed_ || mpi_->Finalized()) return;
   const auto deadline = std::chrono::steady_clock::now() + patience;
   MpiHandle request = 0;

@@ -140,7 +140,7 @@ class MpiTransport final : public Transport {
                      std::chrono::steady_clock::time_point deadline) override;
   // MPI may end another process's send only while it is called in this one, so nobody stops
   // calling it before everybody is done.
-  void Part(std::chrono::milliseconds patience) override;
+  void ShutdownBarrier(std::chrono::milliseconds patience) override;
 
   // Waits up to `patience` for sends under way, withdraws the receives, and tells what is still
   // open kUnavailable. Nothing is delivered any more. Call it before MPI_Finalize, which
@@ -312,7 +312,7 @@ class MpiTransport final : public Transport {
 
   std::vector<RingSlot> ring_;
   size_t ring_head_ = 0;  // the receive that was posted first
-  bool deaf_ = false;     // control messages can no longer be received
+  bool receive_failed_ = false;     // control messages can no longer be received
 
   std::vector<ControlSend> control_sends_;
   size_t next_control_test_ = 0;

@@ -4,14 +4,14 @@
 
 namespace jaxccomp {
 
-std::optional<Mailbox::Letter> Mailbox::Take() {
+std::optional<Mailbox::StoredMessage> Mailbox::Take() {
   std::unique_lock lock(mutex_);
   wake_.wait(lock, [this] { return closed_ || !outgoing_.empty(); });
   // What was posted before the end is still put there: others may be told by it.
   if (outgoing_.empty()) return std::nullopt;
-  Letter letter = std::move(outgoing_.front());
+  StoredMessage message = std::move(outgoing_.front());
   outgoing_.pop_front();
-  return letter;
+  return message;
 }
 
 void Mailbox::Deliver(std::string text) {

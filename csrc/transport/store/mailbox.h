@@ -16,17 +16,17 @@ namespace jaxccomp {
 class Mailbox {
  public:
   // In place of a process: this one has come to its end, and waits so long for the others to. The
-  // letter is the number of milliseconds.
+  // message is the number of milliseconds.
   static constexpr int kParting = -1;
 
-  struct Letter {
+  struct StoredMessage {
     int process = 0;
     std::string text;
   };
 
-  // For who talks to the store. The next letter to be put there; waits for it. Nothing once the
+  // For who talks to the store. The next message to be put there; waits for it. Nothing once the
   // mailbox is closed.
-  std::optional<Letter> Take();
+  std::optional<StoredMessage> Take();
   // What was there for this process.
   void Deliver(std::string text);
   // The store can no longer be reached.
@@ -44,7 +44,7 @@ class Mailbox {
  private:
   mutable std::mutex mutex_;
   std::condition_variable wake_;
-  std::deque<Letter> outgoing_;
+  std::deque<StoredMessage> outgoing_;
   std::vector<std::string> incoming_;
   Status failure_;
   bool parted_ = false;

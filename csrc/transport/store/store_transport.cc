@@ -15,11 +15,11 @@ namespace {
 constexpr size_t kChecksumBytes = sizeof(uint32_t);
 constexpr size_t kLeastBytes = kChecksumBytes + sizeof(Header);
 
-uint32_t ChecksumOf(const std::string& letter) {
-  return Crc32c(std::as_bytes(std::span(letter).subspan(kChecksumBytes)));
+uint32_t ChecksumOf(const std::string& message) {
+  return Crc32c(std::as_bytes(std::span(message).subspan(kChecksumBytes)));
 }
 
-// Those of a transport's own, and loans of memory, never go this way.
+// Those of a transport's own, and descriptors of device IPC, never go this way.
 bool MayCome(MessageType type) {
   switch (type) {
     case MessageType::kData:
@@ -54,12 +54,12 @@ void StoreTransport::Send(int process, const Header& header, std::span<const Pie
   if (Status lost = mailbox_->failure(); !lost.ok()) return done->Done(std::move(lost));
   Header own = header;
   own.source_process = process_;
-  std::string letter(kLeastBytes + static_cast<size_t>(bytes), '\0');
-  std::memcpy(letter.data() + kChecksumBytes, &own, sizeof(own));
-  Gather(payload, reinterpret_cast<std::byte*>(letter.data()) + kLeastBytes);
-  const uint32_t checksum = ChecksumOf(letter);
-  std::memcpy(letter.data(), &checksum, kChecksumBytes);
-  mailbox_->Post(process, std::move(letter));
+  std::string message(kLeastBytes + static_cast<size_t>(bytes), '\0');
+  std::memcpy(message.data() + kChecksumBytes, &own, sizeof(own));
+  Gather(payload, reinterpret_cast<std::byte*>(message.data()) + kLeastBytes);
+  const uint32_t checksum = ChecksumOf(message);
+  std::memcpy(message.data(), &checksum, kChecksumBytes);
+  mailbox_->Post(process, std::move(message));
   done->Done(Status::Ok());
 }
 
@@ -68,39 +68,39 @@ void StoreTransport::Pull(Announced, std::span<const Piece>, Completion* done) {
 }
 
 bool StoreTransport::Poll() {
-  const std::vector<std::string> letters = mailbox_->Collect();
-  for (const std::string& letter : letters) Open(letter);
+  const std::vector<std::string> messages = mailbox_->Collect();
+  for (const std::string& message : messages) Open(message);
   // Each time: operations that begin later cannot go on either.
   if (Status lost = mailbox_->failure(); !lost.ok()) receiver_->OnPeerLost(-1, lost);
-  return !letters.empty();
+  return !messages.empty();
 }
 
-void StoreTransport::Open(const std::string& letter) {
+void StoreTransport::Open(const std::string& message) {
   Header header;
   uint32_t checksum = 0;
   bool known = false, good = false;
-  if (letter.size() >= kLeastBytes) {
-    std::memcpy(&checksum, letter.data(), kChecksumBytes);
-    std::memcpy(&header, letter.data() + kChecksumBytes, sizeof(header));
-    known = checksum == ChecksumOf(letter) && header.magic == Header::kMagic &&
+  if (message.size() >= kLeastBytes) {
+    std::memcpy(&checksum, message.data(), kChecksumBytes);
+    std::memcpy(&header, message.data() + kChecksumBytes, sizeof(header));
+    known = checksum == ChecksumOf(message) && header.magic == Header::kMagic &&
             header.source_process >= 0 && header.source_process < processes_ &&
             header.source_process != process_;
     good = known && MayCome(header.type) &&
-           header.payload_bytes == static_cast<int64_t>(letter.size() - kLeastBytes);
+           header.payload_bytes == static_cast<int64_t>(message.size() - kLeastBytes);
   }
   if (good) {
-    return receiver_->OnMessage(header, std::as_bytes(std::span(letter).subspan(kLeastBytes)), {});
+    return receiver_->OnMessage(header, std::as_bytes(std::span(message).subspan(kLeastBytes)), {});
   }
   receiver_->OnPeerLost(known ? header.source_process : -1,
                         {Code::kDataLoss, "process " + std::to_string(process_) +
-                                              " found a letter in the store that cannot be (" +
-                                              std::to_string(letter.size()) + " bytes)" +
+                                              " found a message in the store that cannot be (" +
+                                              std::to_string(message.size()) + " bytes)" +
                                               (known ? ", from process " +
                                                            std::to_string(header.source_process)
                                                      : "")});
 }
 
-void StoreTransport::Part(std::chrono::milliseconds patience) {
+void StoreTransport::ShutdownBarrier(std::chrono::milliseconds patience) {
   const auto deadline = std::chrono::steady_clock::now() + patience;
   mailbox_->Post(Mailbox::kParting, std::to_string(patience.count()));
   while (!mailbox_->HasParted() && mailbox_->failure().ok() &&

@@ -2,11 +2,11 @@
 // (jax.distributed's): for ranks that meet without MPI and then move values in another way (NCCL).
 //
 // Programs are compared, and rows, probes and errors exchanged; values are refused by the engine
-// (CarriesValues), and whatever is too long for the store here. A message is one letter: a checksum, the
-// header, the payload. Nothing is announced. Threads of the mailbox's owner put letters into the store
-// and fetch them, so no call here waits. Letters of one source come in the order in which it sent them.
+// (CarriesValues), and whatever is too long for the store here. A message is one message: a checksum, the
+// header, the payload. Nothing is announced. Threads of the mailbox's owner put messages into the store
+// and fetch them, so no call here waits. StoredMessages of one source come in the order in which it sent them.
 //
-// Letters are not trusted. OnPeerLost is told of a process that has sent one which cannot be, of process
+// StoredMessages are not trusted. OnPeerLost is told of a process that has sent one which cannot be, of process
 // -1 where it is unknown whose it was (kDataLoss), and of -1 when the store is gone (kUnavailable).
 #pragma once
 
@@ -42,10 +42,10 @@ class StoreTransport final : public Transport {
   void Discard(Announced) override {}
   bool Poll() override;
   bool NeedsPolling() const override { return true; }
-  void Part(std::chrono::milliseconds patience) override;
+  void ShutdownBarrier(std::chrono::milliseconds patience) override;
 
  private:
-  void Open(const std::string& letter);
+  void Open(const std::string& message);
 
   const int process_;
   const int processes_;

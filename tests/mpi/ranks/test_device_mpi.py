@@ -32,7 +32,7 @@ def test_who_has_none_goes_on_as_before(world):
     assert all("this rank takes no part" in reason for reason in others)
     # Either the library says so, or, of one that is, the machine.
     assert all("CUDA-aware" in reason or "no GPU" in reason for reason in others)
-    assert jcc.stats.get().total.direct_sent_bytes == 0
+    assert jcc.stats.get().total.cuda_aware_sent_bytes == 0
 
 
 class Core:

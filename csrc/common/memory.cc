@@ -1,0 +1,97 @@
+#include "common/memory.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cstdlib>
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
+
+namespace jaxccomp {
+namespace {
+
+constexpr int64_t kHugePageBytes = 2 << 20;
+constexpr int64_t kSmallestClassBytes = 4096;
+constexpr size_t kReservedBytes = size_t{8} << 30;
+
+}  // namespace
+
+bool RetainFreedMemory() {
+#if defined(__GLIBC__)
+  // Large blocks come from the heap, not from mmap, and the heap's top is never trimmed.
+  return mallopt(M_MMAP_MAX, 0) == 1 && mallopt(M_TRIM_THRESHOLD, -1) == 1 &&
+         mallopt(M_TOP_PAD, 64 << 20) == 1;
+#else
+  return false;
+#endif
+}
+
+// glibc can do it by itself, but only when the environment says so before the program starts
+// (GLIBC_TUNABLES=glibc.malloc.hugetlb=1).
+void UseHugePagesInHeap() {
+#if defined(__GLIBC__)
+  // Of all engines of the process, each of which calls this under a lock of its own.
+  static std::atomic<const std::byte*> reserved_end = nullptr;
+  if (static_cast<const std::byte*>(sbrk(0)) <= reserved_end.load(std::memory_order_relaxed)) return;
+  // Addresses only: no memory is taken before it is written to.
+  const auto physical_bytes = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) *
+                              static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const size_t bytes = std::min(kReservedBytes, physical_bytes / 4);
+  void* const block = std::malloc(bytes);
+  if (block == nullptr) return;
+  AdviseHugePages(block, static_cast<int64_t>(bytes));
+  std::free(block);
+  reserved_end.store(static_cast<const std::byte*>(sbrk(0)), std::memory_order_relaxed);
+#endif
+}
+
+void AdviseHugePages(void* data, int64_t bytes) {
+#if defined(MADV_HUGEPAGE)
+  const auto first = reinterpret_cast<uintptr_t>(data);
+  const uintptr_t begin = (first + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes;
+  const uintptr_t end = (first + bytes) / kHugePageBytes * kHugePageBytes;
+  if (end > begin) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
+#endif
+}
+
+void BufferPool::Free::operator()(std::byte* p) const {
+  if (source == nullptr) {
+    std::free(p);
+  } else {
+    source->Free(p);
+  }
+}
+
+int64_t BufferPool::TakenBytes(int64_t bytes) {
+  if (bytes <= kSmallestClassBytes) return kSmallestClassBytes;
+  // Whole pages, sixteen steps between powers of two.
+  const auto power = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(bytes)));
+  const int64_t step = std::max(power / 32, kSmallestClassBytes);
+  return (bytes + step - 1) / step * step;
+}
+
+BufferPool::Buffer BufferPool::Take(int64_t bytes) {
+  const int64_t size = TakenBytes(bytes);
+  auto& list = kept_[size];
+  if (!list.empty()) {
+    Buffer buffer = std::move(list.back());
+    list.pop_back();
+    kept_bytes_ -= size;
+    return buffer;
+  }
+  if (source_ != nullptr) return Buffer(source_->Allocate(size), {source_});
+  return Buffer(static_cast<std::byte*>(std::aligned_alloc(kSmallestClassBytes, size)));
+}
+
+void BufferPool::Give(Buffer buffer, int64_t bytes) {
+  const int64_t size = TakenBytes(bytes);
+  if (buffer == nullptr || kept_bytes_ + size > kKeptBytes) return;
+  kept_bytes_ += size;
+  kept_[size].push_back(std::move(buffer));
+}
+
+}  // namespace jaxccomp

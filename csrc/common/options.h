@@ -1,0 +1,31 @@
+// The engine's options: one table row each. Python's config.py sets them by name.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "common/status.h"
+
+namespace jaxccomp {
+
+struct Options {
+  double timeout_seconds = 300;     // how long an operation may wait for its peers
+  int64_t spin_microseconds = 100;  // how long a caller drives its operation itself without
+                                    // any progress before it hands it to the progress thread
+  int64_t chunk_bytes = 512 << 10;  // pipeline grain of the chunked algorithms
+  int64_t coder_threads = -1;       // threads that help with coding and merging; -1: the cores that
+                                    // are left over, 4 at most
+  int64_t check_programs = 1;       // compare the collectives of a program between ranks
+  int64_t retain_memory = 1;        // keep freed pages in the process (memory.h)
+  int64_t huge_pages = 1;           // ask for huge pages behind large results
+  int64_t device_ipc_bytes = 0;     // messages of at least so many bytes stay in their device's
+                                    // memory (device/ipc/device_ipc.h); 0: none
+  int64_t device_mpi_bytes = 0;     // messages of at least so many bytes between hosts are sent from and
+                                    // received into a device's memory (direct_messages.h); 0: none
+  int64_t device_ipc_memory_bytes = 256 << 20;   // that a device sets aside for both
+};
+
+// kInvalidArgument that lists the options when `name` is unknown or `value` does not parse.
+Status SetOption(Options* options, std::string_view name, std::string_view value);
+
+}  // namespace jaxccomp

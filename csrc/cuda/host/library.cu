@@ -1,0 +1,105 @@
+#include "device/cuda_interface.h"
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "common/dynamic_library.h"
+#include "cuda/host/cuda_device.h"
+#include "cuda/host/runtime_api.h"
+#include "cuda/host/stream_codecs.h"
+
+namespace jaxccomp::cuda {
+namespace {
+
+constexpr KernelTable kKernels = {
+    .encode = &Encode,
+    .decode = &Decode,
+    .decode_sum = &DecodeSum,
+    .sparse_encode_workspace_bytes = &SparseEncodeWorkspaceBytes,
+    .sparse_decode_workspace_bytes = &SparseDecodeWorkspaceBytes,
+    .sparse_encode = &SparseEncode,
+    .sparse_decode = &SparseDecode,
+    .sparse_decode_sum = &SparseDecodeSum,
+    .lossless_encode_workspace_bytes = &LosslessEncodeWorkspaceBytes,
+    .lossless_decode_workspace_bytes = &LosslessDecodeWorkspaceBytes,
+    .lossless_encode = &LosslessEncode,
+    .lossless_decode = &LosslessDecode,
+    .nvcomp_prepare = &NvcompPrepare,
+    .nvcomp_encode_workspace_bytes = &NvcompEncodeWorkspaceBytes,
+    .nvcomp_decode_workspace_bytes = &NvcompDecodeWorkspaceBytes,
+    .nvcomp_encode = &NvcompEncode,
+    .nvcomp_decode = &NvcompDecode,
+    .max_reduce_sources = &MaxReduceSources,
+    .reduce = &Reduce,
+    .merge_values = &MergeValues,
+    .round_to_half = &RoundToHalf,
+    .add_lost = &AddResidual,
+    .subtract = &Subtract,
+    .add = &Add,
+    .fill = &Fill,
+    .copy_runs = &CopyRuns,
+    .checksum_workspace_bytes = &ChecksumWorkspaceBytes,
+    .checksum = &Checksum,
+};
+
+constexpr StreamKernels kStreamKernels = {
+    .encode = &Encode,
+    .encode_drawing = &EncodeDrawing,
+    .decode_into = &DecodeInto,
+    .decode_sum = &DecodeSum,
+};
+
+Result<CudaDevice*> MakeDevice(int ordinal) {
+  const std::string name = "cuda:" + std::to_string(ordinal);
+  std::string reason;
+  const int count = CountGpus(&reason);
+  if (ordinal < 0 || ordinal >= count) {
+    if (reason.empty()) reason = "the GPUs go from 0 to " + std::to_string(count - 1);
+    return Status(Code::kUnavailable, name + " cannot be used: " + reason);
+  }
+  Result<std::unique_ptr<CudaApi>> api = MakeRuntimeApi(ordinal);
+  if (!api.ok()) {
+    return Status(api.status().code(), name + " cannot be used: " + api.status().message());
+  }
+  // Until the end of the process, as CUDA is taken down in an order of its own.
+  CudaApi* const kept = (*api).release();
+  Result<std::unique_ptr<CudaDevice>> device = CudaDevice::Make(kept, &kKernels, name);
+  if (!device.ok()) return device.status();
+  return (*device).release();
+}
+
+}  // namespace
+}  // namespace jaxccomp::cuda
+
+extern "C" {
+
+const char* jaxccomp_cuda_version() { return JAXCCOMP_VERSION; }
+
+void jaxccomp_cuda_add_library_path(const char* name, const char* path) {
+  jaxccomp::AddLibraryPath(name, path);
+}
+
+int jaxccomp_cuda_device_count(std::string* reason) { return jaxccomp::cuda::CountGpus(reason); }
+
+jaxccomp::Device* jaxccomp_cuda_device(int ordinal, std::string* reason) {
+  static std::mutex mutex;
+  static auto* const devices = new std::map<int, jaxccomp::Device*>;
+  std::lock_guard<std::mutex> lock(mutex);
+  if (const auto known = devices->find(ordinal); known != devices->end()) return known->second;
+  const jaxccomp::Result<jaxccomp::cuda::CudaDevice*> made = jaxccomp::cuda::MakeDevice(ordinal);
+  if (!made.ok()) {
+    *reason = made.status().message();
+    return nullptr;
+  }
+  return devices->emplace(ordinal, *made).first->second;
+}
+
+const jaxccomp::StreamCodecs* jaxccomp_cuda_stream_codecs() {
+  static const auto* const codecs =
+      new jaxccomp::cuda::CudaStreamCodecs(&jaxccomp::cuda::kStreamKernels);
+  return codecs;
+}
+
+}  // extern "C"

@@ -1,0 +1,93 @@
+#include "cuda/host/stream_codecs.h"
+
+#include "cuda/kernels/fixed_rate/formats.h"
+
+namespace jaxccomp::cuda {
+namespace {
+
+CUstream_st* Own(void* stream) { return static_cast<CUstream_st*>(stream); }
+
+}  // namespace
+
+std::optional<FixedRate> CudaStreamCodecs::Find(const Codec& codec) const {
+  const std::string& spec = codec.traits().spec;
+  std::lock_guard<std::mutex> lock(mutex_);
+  auto known = known_.find(spec);
+  if (known == known_.end()) {
+    const std::optional<Coding> coding = FindCoding(codec);
+    std::optional<FixedRate> fixed;
+    if (coding && !coding->lossless) fixed = coding->fixed;
+    known = known_.emplace(spec, fixed).first;
+  }
+  return known->second;
+}
+
+bool CudaStreamCodecs::Runs(const Codec& codec, DType dtype) const {
+  const std::optional<FixedRate> fixed = Find(codec);
+  return fixed && CheckDType(*fixed, dtype).ok();
+}
+
+Result<FixedRate> CudaStreamCodecs::FindFor(const CodedRows& rows) const {
+  const std::optional<FixedRate> fixed = Find(*rows.codec);
+  if (!fixed) {
+    return Status(Code::kUnimplemented, "codec '" + rows.codec->traits().spec +
+                                            "' has no kernels of a fixed rate on the GPU");
+  }
+  if (Status status = CheckDType(*fixed, rows.dtype); !status.ok()) return status;
+  if (Status status = CheckCall(*fixed, rows.count); !status.ok()) return status;
+  return *fixed;
+}
+
+Status CudaStreamCodecs::Encode(const CodedRows& rows, const std::byte* values,
+                                const uint32_t* keys, std::byte* codes, void* stream) const {
+  const Result<FixedRate> fixed = FindFor(rows);
+  if (!fixed.ok()) return fixed.status();
+  if (fixed->stochastic && keys == nullptr) {
+    return WrongCall(*fixed, Code::kInvalidArgument, "stochastic rounding needs a random key");
+  }
+  const int64_t value_bytes = rows.count * SizeBytes(rows.dtype);
+  const int64_t code_bytes = HeaderBytes(*fixed, rows.count) + CodeBytes(*fixed, rows.count);
+  for (int64_t row = 0; row < rows.rows; ++row) {
+    const std::byte* const from = values + row * value_bytes;
+    std::byte* const to = codes + row * code_bytes;
+    const Status status =
+        fixed->stochastic
+            ? kernels_.encode_drawing(*fixed, rows.dtype, from, rows.count, to, keys + 2 * row,
+                                      Own(stream))
+            : kernels_.encode(*fixed, rows.dtype, from, rows.count, to, {}, 0, Own(stream));
+    if (!status.ok()) return status;
+  }
+  return Status::Ok();
+}
+
+Status CudaStreamCodecs::Decode(const CodedRows& rows, const std::byte* codes, DType to,
+                                std::byte* values, void* stream) const {
+  const Result<FixedRate> fixed = FindFor(rows);
+  if (!fixed.ok()) return fixed.status();
+  const int64_t code_bytes = HeaderBytes(*fixed, rows.count) + CodeBytes(*fixed, rows.count);
+  for (int64_t row = 0; row < rows.rows; ++row) {
+    const Status status =
+        kernels_.decode_into(*fixed, rows.dtype, codes + row * code_bytes, to,
+                             values + row * rows.count * SizeBytes(to), rows.count, Own(stream));
+    if (!status.ok()) return status;
+  }
+  return Status::Ok();
+}
+
+Status CudaStreamCodecs::DecodeSum(const CodedRows& rows, const std::byte* codes, DType to,
+                                   std::byte* sum, void* stream) const {
+  const Result<FixedRate> fixed = FindFor(rows);
+  if (!fixed.ok()) return fixed.status();
+  if (rows.rows < 1) {
+    return WrongCall(*fixed, Code::kInvalidArgument, "there is no row to sum");
+  }
+  const int64_t code_bytes = HeaderBytes(*fixed, rows.count) + CodeBytes(*fixed, rows.count);
+  Status status = kernels_.decode_into(*fixed, rows.dtype, codes, to, sum, rows.count, Own(stream));
+  for (int64_t row = 1; row < rows.rows && status.ok(); ++row) {
+    status = kernels_.decode_sum(*fixed, rows.dtype, codes + row * code_bytes, to, sum, rows.count,
+                                 Own(stream));
+  }
+  return status;
+}
+
+}  // namespace jaxccomp::cuda

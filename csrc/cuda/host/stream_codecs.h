@@ -1,0 +1,45 @@
+// The codecs of fixed_rate.h on the streams of callers: a kernel for each row.
+#pragma once
+
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "cuda/host/coding.h"
+#include "cuda/kernels/fixed_rate/fixed_rate.h"
+#include "device/stream_codecs.h"
+
+namespace jaxccomp::cuda {
+
+// What it starts. Tests give it functions that run where there is no GPU.
+struct StreamKernels {
+  decltype(&Encode) encode;
+  decltype(&EncodeDrawing) encode_drawing;
+  decltype(&DecodeInto) decode_into;
+  decltype(&DecodeSum) decode_sum;
+};
+
+class CudaStreamCodecs final : public StreamCodecs {
+ public:
+  explicit CudaStreamCodecs(const StreamKernels* kernels) : kernels_(*kernels) {}
+
+  bool Runs(const Codec& codec, DType dtype) const override;
+  Status Encode(const CodedRows& rows, const std::byte* values, const uint32_t* keys,
+                std::byte* codes, void* stream) const override;
+  Status Decode(const CodedRows& rows, const std::byte* codes, DType to, std::byte* values,
+                void* stream) const override;
+  Status DecodeSum(const CodedRows& rows, const std::byte* codes, DType to, std::byte* sum,
+                   void* stream) const override;
+
+ private:
+  // None where the codec is not one format of a fixed rate.
+  std::optional<FixedRate> Find(const Codec& codec) const;
+  Result<FixedRate> FindFor(const CodedRows& rows) const;
+
+  const StreamKernels& kernels_;
+  mutable std::mutex mutex_;
+  mutable std::map<std::string, std::optional<FixedRate>, std::less<>> known_;   // by spec
+};
+
+}  // namespace jaxccomp::cuda

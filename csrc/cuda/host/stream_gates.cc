@@ -1,0 +1,59 @@
+#include "cuda/host/stream_gates.h"
+
+#include <atomic>
+#include <utility>
+
+namespace jaxccomp::cuda {
+
+Result<uint64_t> StreamGates::Enter(CUstream_st* stream) {
+  StreamGate gate;
+  if (!free_.empty()) {
+    gate = free_.back();
+    free_.pop_back();
+  }
+  gate.reached = false;
+  if (Status status = Place(&gate, stream); !status.ok()) {
+    if (gate.event != nullptr) free_.push_back(gate);
+    return status;
+  }
+  entered_.emplace(next_, gate);
+  return next_++;
+}
+
+Status StreamGates::Place(StreamGate* gate, CUstream_st* stream) {
+  const auto failed = [&](const char* what, int error) {
+    return Status(Code::kUnavailable, device_ + ": a caller's stream could not be marked: " + what +
+                                          " failed: " + api_->Describe(error));
+  };
+  int error = CudaApi::kSuccess;
+  if (gate->event == nullptr) error = api_->MakeEvent(&gate->event);
+  if (error != CudaApi::kSuccess) return failed("making an event", error);
+  if (gate->word == nullptr) {
+    gate->word = words_->Take(1, &error);
+    if (gate->word == nullptr) return failed("taking pinned memory", error);
+    *gate->word = 0;
+  }
+  error = api_->Record(gate->event, stream);
+  if (error != CudaApi::kSuccess) return failed("recording an event", error);
+  error = api_->WaitAtLeast(stream, gate->word, gate->passed + 1);
+  if (error != CudaApi::kSuccess) return failed("putting a wait", error);
+  return Status::Ok();
+}
+
+int StreamGates::Query(uint64_t call) {
+  StreamGate& gate = entered_.at(call);
+  if (gate.reached) return CudaApi::kSuccess;
+  const int error = api_->Query(gate.event);
+  gate.reached = error == CudaApi::kSuccess;
+  return error;
+}
+
+void StreamGates::Leave(uint64_t call) {
+  const auto found = entered_.find(call);
+  StreamGate gate = found->second;
+  entered_.erase(found);
+  std::atomic_ref<uint32_t>(*gate.word).store(++gate.passed, std::memory_order_release);
+  free_.push_back(gate);
+}
+
+}  // namespace jaxccomp::cuda

@@ -1,0 +1,85 @@
+// The threads of a kernel. Its body is a function of a `Lanes`, which says where a thread stands and
+// what it can do together with others. All threads of a CTA make the same sequence of joint calls.
+#pragma once
+
+#include <cstdint>
+
+#include "common/host_device.h"
+#include "cuda/kernels/common/simt.cuh"
+
+namespace jaxccomp::cuda {
+
+inline constexpr int kThreads = 256;   // of every CTA
+inline constexpr int kWarp = 32;
+inline constexpr int kSharedWords = 4 * kThreads / kWarp;
+
+struct Lanes {
+  uint32_t* words;
+
+  JAXCCOMP_DEVICE int64_t cta() const { return simt::Block(); }
+  JAXCCOMP_DEVICE int thread() const { return static_cast<int>(simt::Thread()); }
+  // The value of lane (lane ^ mask) of the warp.
+  JAXCCOMP_DEVICE uint32_t Xor(uint32_t value, int mask) const {
+    return simt::Shuffle(value, simt::Lane() ^ static_cast<unsigned>(mask));
+  }
+  // Bit l is the vote of lane l.
+  JAXCCOMP_DEVICE uint32_t Ballot(bool vote) const { return simt::Ballot(vote); }
+  // All threads of the CTA are here.
+  JAXCCOMP_DEVICE void Sync() const { simt::Sync(); }
+  // SharedWordsOf the body, for the whole CTA, aligned to 16 bytes.
+  JAXCCOMP_DEVICE uint32_t* shared() const { return words; }
+};
+
+// How much memory the threads of a body share: what it says, or that which Greatest needs.
+template <typename Body>
+JAXCCOMP_CONSTEXPR int SharedWordsOf() {
+  if constexpr (requires { Body::kSharedWords; }) {
+    return Body::kSharedWords;
+  } else {
+    return kSharedWords;
+  }
+}
+
+// Each of kCount numbers becomes the greatest among `threads` consecutive threads, a power of two.
+// Once in a kernel, as it does not wait until the shared memory has been read.
+template <int kCount>
+JAXCCOMP_DEVICE void Greatest(Lanes& lanes, uint32_t (&values)[kCount], int threads) {
+  constexpr int kWarps = kThreads / kWarp;
+  static_assert(kCount * kWarps <= kSharedWords);
+  for (int mask = 1; mask < threads && mask < kWarp; mask *= 2) {
+    JAXCCOMP_UNROLL
+    for (int i = 0; i < kCount; ++i) {
+      const uint32_t other = lanes.Xor(values[i], mask);
+      values[i] = values[i] > other ? values[i] : other;
+    }
+  }
+  if (threads <= kWarp) return;
+  uint32_t* const shared = lanes.shared();
+  if (lanes.thread() % kWarp == 0) {
+    JAXCCOMP_UNROLL
+    for (int i = 0; i < kCount; ++i) shared[i * kWarps + lanes.thread() / kWarp] = values[i];
+  }
+  lanes.Sync();
+  const int first = lanes.thread() / threads * (threads / kWarp);
+  JAXCCOMP_UNROLL
+  for (int i = 0; i < kCount; ++i) {
+    for (int warp = first; warp < first + threads / kWarp; ++warp) {
+      const uint32_t other = shared[i * kWarps + warp];
+      values[i] = values[i] > other ? values[i] : other;
+    }
+  }
+}
+
+#if defined(__CUDACC__)
+
+// A body is a class with a Job, what it needs to know, and Run(lanes, job).
+template <typename Body>
+__global__ void __launch_bounds__(kThreads) Kernel(const __grid_constant__ typename Body::Job job) {
+  __shared__ __align__(16) uint32_t words[SharedWordsOf<Body>()];
+  Lanes lanes{words};
+  Body::Run(lanes, job);
+}
+
+#endif
+
+}  // namespace jaxccomp::cuda

@@ -1,0 +1,262 @@
+// The last kernel of decoding: a block of threads takes a block of the format, decodes its coded
+// planes in shared memory, from the last level to the first, and joins all planes to words.
+#pragma once
+
+#include "cuda/kernels/lossless/lossless_find.cuh"
+
+namespace jaxccomp::cuda {
+
+template <Layout layout>
+struct alignas(16) DecodeShared {
+  uint64_t sums[kWarps];
+  ParsedBlock<layout> parsed;
+  int32_t valid;
+  alignas(16) uint8_t bits[kBitBytes];        // a sparse plane's first level
+  alignas(16) uint8_t escapes[kPlaneBytes];   // of odd levels; of even ones in the plane
+};
+
+// The block as it came, at its own address modulo 16, and its coded planes.
+template <Layout layout>
+inline constexpr int kStagedBytes =
+    (static_cast<int>(kBlockWords) * Cutting<layout>::kWordBytes + 8 * kMaxPlanes + 2 * kPad + 15) /
+    16 * 16;
+template <Layout layout>
+inline constexpr int kScratchBytes = kStagedBytes<layout> + Cutting<layout>::kPlanes * kPlaneBytes;
+// Words of 8 bytes are too many for shared memory.
+template <Layout layout>
+inline constexpr bool kScratchInShared = Cutting<layout>::kWordBytes <= 4;
+template <Layout layout>
+inline constexpr int kDecodeSharedBytes =
+    static_cast<int>(sizeof(DecodeShared<layout>)) +
+    (kScratchInShared<layout> ? kScratchBytes<layout> : 0);
+
+template <Layout layout>
+struct DecodeKernel {
+  static constexpr int kLaunchThreads = kThreads;
+  static constexpr int kMinBlocks = Cutting<layout>::kWordBytes <= 2 ? 2 : 1;
+
+  const uint8_t* payload;
+  int64_t words;
+  const ParsedBlock<layout>* parsed;
+  uint8_t* dst;
+  const uint8_t* ref;
+  int32_t* status;
+  uint8_t* scratch;   // for each block of threads, where shared memory has no room for it
+  bool vectors;
+
+  static constexpr int kBytes = Cutting<layout>::kWordBytes;
+  static constexpr int kPlanes = Cutting<layout>::kPlanes;
+  using Shared = DecodeShared<layout>;
+
+  JAXCCOMP_DEVICE void operator()(void* memory) const {
+    auto& shared = *static_cast<Shared*>(memory);
+    uint8_t* const own = kScratchInShared<layout>
+                             ? static_cast<uint8_t*>(memory) + sizeof(DecodeShared<layout>)
+                             : scratch + static_cast<int64_t>(Block()) * kScratchBytes<layout>;
+    const int64_t blocks = (words + kBlockWords - 1) / kBlockWords;
+    JAXCCOMP_NO_UNROLL
+    for (int64_t block = Block(); block < blocks; block += Blocks()) {
+      if (Thread() == 0) shared.valid = *status == 0;
+      ReadParsed(shared, block);
+      Sync();
+      if (shared.valid == 0) return;
+      const int64_t first = block * kBlockWords;
+      const int n = static_cast<int>(words - first < kBlockWords ? words - first : kBlockWords);
+      const uint8_t* const from = payload + shared.parsed.at;
+      if (shared.parsed.stored != 0) {
+        CopyBytes(dst + first * kBytes, from, n * kBytes);
+      } else if (!DecodeBlock(shared, own, from, first, n)) {
+        if (Thread() == 0) *status = 1;
+      }
+      Sync();
+    }
+  }
+
+ private:
+  JAXCCOMP_DEVICE void ReadParsed(Shared& shared, int64_t block) const {
+    constexpr int kWords = sizeof(ParsedBlock<layout>) / 4;
+    auto* const to = reinterpret_cast<uint8_t*>(&shared.parsed);
+    auto* const from = reinterpret_cast<const uint8_t*>(parsed + block);
+    if (Thread() < kWords) StoreAs(to + 4 * Thread(), LoadAs<uint32_t>(from + 4 * Thread()));
+  }
+
+  JAXCCOMP_DEVICE bool DecodeBlock(Shared& shared, uint8_t* own, const uint8_t* from,
+                                   int64_t first, int n) const {
+    const ParsedBlock<layout>& parsed = shared.parsed;
+    int bytes = 0, coded_at = 0;
+    for (int p = 0; p < kPlanes; ++p) {
+      bytes += parsed.bytes[p];
+      if (parsed.plans[p].levels == 0) coded_at += parsed.bytes[p];
+    }
+    uint8_t* const staged = own + (reinterpret_cast<uintptr_t>(from) & 15);
+    Stage(staged, from, bytes);
+    Sync();
+    uint8_t* const planes = own + kStagedBytes<layout>;
+    const uint8_t* at = staged + coded_at;
+    JAXCCOMP_NO_UNROLL
+    for (int p = 0; p < kPlanes; ++p) {
+      const PlanePlan& plan = parsed.plans[p];
+      if (plan.levels == 0) continue;
+      if (IsCoded(parsed.entries[p]) &&
+          !DecodePlane(shared, plan, parsed.entries[p], n, at, planes + p * kPlaneBytes)) {
+        return false;
+      }
+      at += parsed.bytes[p];
+    }
+    uint8_t* const to = dst + first * kBytes;
+    const uint8_t* const other = ref == nullptr ? nullptr : ref + first * kBytes;
+    const int whole = vectors ? n / 64 * 8 : 0;   // octets in groups that are
+    const int thread = static_cast<int>(Thread());
+    JAXCCOMP_NO_UNROLL
+    for (int o = thread; o < whole; o += kThreads) {
+      JoinOctet<true>(parsed, staged, coded_at, planes, o, n, to, other);
+    }
+    JAXCCOMP_NO_UNROLL
+    for (int o = whole + thread; 8 * o < n; o += kThreads) {
+      JoinOctet<false>(parsed, staged, coded_at, planes, o, n, to, other);
+    }
+    return true;
+  }
+
+  JAXCCOMP_DEVICE static bool IsCoded(const PlaneEntry& entry) {
+    return entry.mode == static_cast<int>(BlockMode::kCoded) ||
+           entry.mode == static_cast<int>(BlockMode::kSparse);
+  }
+
+  // To an address that is the same modulo 16.
+  JAXCCOMP_DEVICE static void Stage(uint8_t* to, const uint8_t* from, int bytes) {
+    const int thread = static_cast<int>(Thread());
+    const int head = static_cast<int>(-reinterpret_cast<uintptr_t>(from) & 15);
+    const int vectors = bytes < head ? 0 : (bytes - head) / 16;
+    const int tail = head + 16 * vectors;
+    if (thread < head && thread < bytes) to[thread] = from[thread];
+    if (tail + thread < bytes) to[tail + thread] = from[tail + thread];
+    for (int i = thread; i < vectors; i += kThreads) {
+      StoreVector(to + head + 16 * i, LoadVector(from + head + 16 * i));
+    }
+  }
+
+  // Decodes the levels of a plane from the last to the first to `plane`; false when the counts of
+  // its entry are not those of its bits. The threads have met when it returns true.
+  JAXCCOMP_DEVICE static bool DecodePlane(Shared& shared, const PlanePlan& plan,
+                                          const PlaneEntry& entry, int n, const uint8_t* at,
+                                          uint8_t* plane) {
+    const uint8_t* first = at;
+    if (entry.mode == static_cast<int>(BlockMode::kSparse)) {
+      const int bits_bytes = BitBytes(1, n), map_bytes = BitBytes(1, bits_bytes);
+      if (!DecodeLevel(shared, at, bits_bytes, 0, 1, at + map_bytes, shared.bits,
+                       entry.set_bytes)) {
+        return false;
+      }
+      first = shared.bits;
+      at += map_bytes + entry.set_bytes;
+    } else {
+      at += BitBytes(plan.code_bits[0], n);
+    }
+    const int levels = plan.levels;
+    for (int l = 1; l < levels; ++l) at += BitBytes(plan.code_bits[l], entry.escapes[l - 1]);
+    const uint8_t* escapes = at;
+    JAXCCOMP_NO_UNROLL
+    for (int l = levels - 1; l >= 0; --l) {
+      const int count = l == 0 ? n : entry.escapes[l - 1];
+      if (l > 0) at -= BitBytes(plan.code_bits[l], count);
+      uint8_t* const out = (l & 1) != 0 ? shared.escapes : plane;
+      if (!DecodeLevel(shared, l == 0 ? first : at, count, plan.symbols[l], plan.code_bits[l],
+                       escapes, out, entry.escapes[l])) {
+        return false;
+      }
+      escapes = out;
+    }
+    return true;
+  }
+
+  // One level: `count` bytes to `out`, which are symbols or, one after the other, of `escapes`;
+  // false if the codes do not ask for `expected` of those.
+  JAXCCOMP_DEVICE static bool DecodeLevel(Shared& shared, const uint8_t* bits, int count,
+                                          uint32_t symbols, int width, const uint8_t* escapes,
+                                          uint8_t* out, int expected) {
+    const int octets = (count + 7) / 8;
+    uint32_t codes[kOctets];   // low bits, high bits
+    uint64_t counts = 0;
+    JAXCCOMP_UNROLL
+    for (int j = 0; j < kOctets; ++j) {
+      const int o = static_cast<int>(Thread()) + j * kThreads;
+      codes[j] = 0;
+      if (o >= octets) continue;
+      const BitPlace place = PlaceOfBits(o, width, count);
+      const uint32_t existing = Existing(o, count);
+      const uint32_t low = bits[place.at] & existing;
+      const uint32_t high = width == 2 ? bits[place.at + place.step] & existing : low;
+      codes[j] = low | high << 8;
+      counts |= static_cast<uint64_t>(Popcount(low & high)) << (16 * j);
+    }
+    const Ranks ranks = RankOctets(counts, shared.sums);
+    // Before any escape is read: there may be fewer than the codes ask for.
+    if (static_cast<int>(ranks.total) != expected) return false;
+    JAXCCOMP_UNROLL
+    for (int j = 0; j < kOctets; ++j) {
+      const int o = static_cast<int>(Thread()) + j * kThreads;
+      if (o >= octets) continue;
+      const uint32_t low = BitsToNibbles(codes[j] & 255), high = BitsToNibbles(codes[j] >> 8);
+      const uint32_t escaped = low & high, all = escaped * 15;
+      // A nibble for each byte: its symbol, or 4 plus its place in its half of the octet.
+      const uint32_t code = width == 2 ? low | high << 1 : 0;
+      const uint32_t pick = (code & ~all) | (all & 0x76547654u);
+      // And which of the octet's escapes it would be.
+      const uint32_t which = escaped * 0x11111110u;
+      uint32_t next[2], v[2];
+      LoadOctet(escapes + ranks.before[j], next);
+      v[0] = Permute(symbols, Permute(next[0], next[1], which & 0xffff), pick & 0xffff);
+      v[1] = Permute(symbols, Permute(next[0], next[1], which >> 16), pick >> 16);
+      StorePair(out + 8 * o, v);
+    }
+    Sync();
+    return true;
+  }
+
+  template <bool kVectors>
+  JAXCCOMP_DEVICE static void JoinOctet(const ParsedBlock<layout>& parsed, const uint8_t* raw,
+                                        int coded_at, const uint8_t* planes, int o, int n,
+                                        uint8_t* to, const uint8_t* other) {
+    uint32_t cut[kPlanes][2], w[Cutting<layout>::kRegisters];
+    const uint8_t* coded = raw + coded_at;
+    JAXCCOMP_UNROLL
+    for (int p = 0; p < kPlanes; ++p) {
+      const PlanePlan& plan = parsed.plans[p];
+      const int bytes = parsed.bytes[p];
+      if (plan.levels == 0) {
+        LoadRaw(raw, o, n, WidthOf<layout>(p), cut[p]);
+        raw += bytes;
+        continue;
+      }
+      if (IsCoded(parsed.entries[p])) {
+        LoadPair(planes + p * kPlaneBytes + 8 * o, cut[p]);
+      } else if (bytes == 0) {
+        cut[p][0] = cut[p][1] = Splat(plan.symbols[0] & 255);
+      } else {
+        LoadRaw(coded, o, n, WidthOf<layout>(p), cut[p]);
+      }
+      coded += bytes;
+    }
+    Join<layout>(cut, w);
+    if (other != nullptr) {
+      uint32_t before[Cutting<layout>::kRegisters];
+      LoadWords<layout, kVectors>(other, o, n, before);
+      JAXCCOMP_UNROLL
+      for (int i = 0; i < Cutting<layout>::kRegisters; ++i) w[i] ^= before[i];
+    }
+    StoreWords<layout, kVectors>(to, o, n, w);
+  }
+
+  JAXCCOMP_DEVICE static void LoadRaw(const uint8_t* at, int o, int n, int width, uint32_t* v) {
+    if (width == 8) {
+      LoadOctet(at + 8 * o, v);
+      return;
+    }
+    const BitPlace place = PlaceOfBits(o, width, n);
+    v[0] = v[1] = 0;
+    for (int b = 0; b < width; ++b) UnpackBit(at[place.at + b * place.step], b, v);
+  }
+};
+
+}  // namespace jaxccomp::cuda

@@ -1,0 +1,391 @@
+// The second kernel of encoding: a block of threads takes a segment, codes its blocks in shared
+// memory, learns from the segments in front where its bytes go (one pass with decoupled look-back,
+// Merrill and Garland 2016), and writes them there.
+#pragma once
+
+#include "cuda/kernels/common/look_back.cuh"
+#include "cuda/kernels/lossless/lossless_analyze.cuh"
+#include "cuda/kernels/lossless/lossless_block.cuh"
+
+namespace jaxccomp::cuda {
+
+using lossless::BlockMode;
+
+
+// Kind, headers and index.
+inline constexpr int kMaxHeadBytes =
+    1 + kMaxPlanes * (2 + kMaxSymbols + kMaxBlocks * (2 + 2 * kMaxLevels));
+
+// Bytes that a segment's blocks take in memory at most.
+template <Layout layout>
+inline constexpr int kImageBytes =
+    kMaxBlocks *
+    (static_cast<int>(kBlockWords) * Cutting<layout>::kWordBytes + 8 * kMaxPlanes + kPad) / 16 * 16;
+// Words of 8 bytes are too many for shared memory.
+template <Layout layout>
+inline constexpr bool kInShared = Cutting<layout>::kWordBytes <= 4;
+
+struct alignas(16) EncodeShared {
+  uint64_t sums[kWarps];
+  uint64_t offset;
+  uint32_t ticket;             // the segment
+  // Of the segment. Here and not in registers, of which the levels of a plane need all.
+  uint32_t coded;              // the set of its planes that are
+  int32_t header_bytes;        // with the kind
+  int32_t index_bytes;         // of a block
+  int32_t bytes[kMaxBlocks];   // of each block
+  PlanePlan plans[kMaxPlanes];
+  uint8_t head[kMaxHeadBytes];
+  alignas(16) uint8_t bits[kBitBytes];   // of a sparse plane's first level
+  alignas(16) uint8_t set[kBitBytes];    // those of its bytes that are not 0
+  alignas(16) uint8_t plane[kPlaneBytes];    // and then its escapes
+};
+
+template <Layout layout>
+inline constexpr int kEncodeSharedBytes =
+    static_cast<int>(sizeof(EncodeShared)) + (kInShared<layout> ? kImageBytes<layout> : 0);
+
+template <Layout layout>
+struct EncodeKernel {
+  static constexpr int kLaunchThreads = kThreads;
+  static constexpr int kMinBlocks = kInShared<layout> && Cutting<layout>::kWordBytes <= 2 ? 2 : 1;
+  const uint8_t* src;
+  const uint8_t* ref;
+  int64_t words;
+  uint8_t* dst;
+  const PlanePlan* plans;
+  uint64_t* state;
+  uint32_t* ticket;
+  int64_t* size;
+  int64_t* host_size;   // or null
+  uint8_t* images;      // one for each block of threads, where shared memory has no room for it
+  bool vectors;
+
+  static constexpr int kBytes = Cutting<layout>::kWordBytes;
+  static constexpr int kPlanes = Cutting<layout>::kPlanes;
+
+  JAXCCOMP_DEVICE void operator()(void* memory) const {
+    auto& shared = *static_cast<EncodeShared*>(memory);
+    uint8_t* const image = kInShared<layout>
+                               ? static_cast<uint8_t*>(memory) + sizeof(EncodeShared)
+                               : images + static_cast<int64_t>(Block()) * kImageBytes<layout>;
+    const int64_t segments = (words + kSegmentWords - 1) / kSegmentWords;
+    if (Block() == 0) WriteChunkHeader(segments);
+    // In the order of tickets, so that all that a block may wait for runs already.
+    for (;;) {
+      if (Thread() == 0) shared.ticket = AtomicAdd(ticket, 1);
+      Sync();
+      const int64_t segment = shared.ticket;
+      if (segment >= segments) return;
+      ReadPlans(shared);
+      if (shared.coded != 0) {
+        JAXCCOMP_NO_UNROLL
+        for (int b = 0; b < BlocksIn(shared); ++b) EncodeBlock(shared, image, b);
+      }
+      WriteSegment(shared, image);
+    }
+  }
+
+ private:
+  JAXCCOMP_DEVICE void WriteChunkHeader(int64_t segments) const {
+    if (Thread() < 8) {
+      const uint64_t header = lossless::kVersion | static_cast<uint64_t>(layout) << 8 |
+                              static_cast<uint64_t>(ref != nullptr) << 16 |
+                              static_cast<uint64_t>(words) << 32;
+      dst[Thread()] = static_cast<uint8_t>(header >> (8 * Thread()));
+    }
+    if (segments == 0 && Thread() == 0) WriteSize(lossless::kChunkHeaderBytes);
+  }
+
+  JAXCCOMP_DEVICE void WriteSize(int64_t bytes) const {
+    *size = bytes;
+    if (host_size != nullptr) *host_size = bytes;
+  }
+
+  JAXCCOMP_DEVICE int WordsIn(const EncodeShared& shared) const {
+    const int64_t left = words - shared.ticket * kSegmentWords;
+    return static_cast<int>(left < kSegmentWords ? left : kSegmentWords);
+  }
+  JAXCCOMP_DEVICE int BlocksIn(const EncodeShared& shared) const {
+    return (WordsIn(shared) + static_cast<int>(kBlockWords) - 1) / static_cast<int>(kBlockWords);
+  }
+  // Where the second block's bytes begin in memory.
+  JAXCCOMP_DEVICE static int SecondAt(const EncodeShared& shared) {
+    return (shared.bytes[0] + 15) / 16 * 16;
+  }
+
+  JAXCCOMP_DEVICE void ReadPlans(EncodeShared& shared) const {
+    for (int i = Thread(); i < kPlanes * 8; i += kThreads) {
+      StoreAs(reinterpret_cast<uint8_t*>(shared.plans) + 4 * i,
+              LoadAs<uint32_t>(
+                  reinterpret_cast<const uint8_t*>(plans + int64_t{shared.ticket} * kPlanes) +
+                  4 * i));
+    }
+    Sync();
+    if (Thread() < kPlanes) {
+      int header_bytes = 1, index_bytes = 0;
+      uint32_t coded = 0;
+      for (int p = 0; p < kPlanes; ++p) {
+        const int levels = shared.plans[p].levels;
+        if (Thread() == static_cast<unsigned>(p)) WriteHeader(shared, p, header_bytes);
+        header_bytes += shared.plans[p].header_bytes;
+        index_bytes += levels == 0 ? 0 : 2 + 2 * levels;
+        coded |= static_cast<uint32_t>(levels != 0) << p;
+      }
+      if (Thread() == 0) {
+        shared.coded = coded;
+        shared.header_bytes = header_bytes;
+        shared.index_bytes = index_bytes;
+        shared.bytes[0] = shared.bytes[1] = 0;
+      }
+    }
+    Sync();
+  }
+
+  // The coded segment, or where that is shorter its words, to where they belong.
+  JAXCCOMP_DEVICE void WriteSegment(EncodeShared& shared, const uint8_t* image) const {
+    const int64_t segment = shared.ticket;
+    const int value_bytes = WordsIn(shared) * kBytes;
+    const int head_bytes = shared.header_bytes + BlocksIn(shared) * shared.index_bytes;
+    const int coded_bytes = head_bytes + shared.bytes[0] + shared.bytes[1];
+    const bool stored = shared.coded == 0 || coded_bytes >= 1 + value_bytes;
+    const int total = stored ? 1 + value_bytes : coded_bytes;
+    if (Warp() == 0) {
+      const uint64_t offset = LookBack(state, segment, static_cast<uint64_t>(total));
+      if (Lane() == 0) shared.offset = offset;
+    }
+    Sync();
+    const auto offset = static_cast<int64_t>(shared.offset) + lossless::kChunkHeaderBytes;
+    uint8_t* const out = dst + offset;
+    if (Thread() == 0 && (segment + 1) * kSegmentWords >= words) WriteSize(offset + total);
+    if (stored) {
+      if (Thread() == 0) *out = static_cast<uint8_t>(lossless::SegmentKind::kStored);
+      CopyBytes(out + 1, src + segment * kSegmentWords * kBytes, value_bytes);
+    } else {
+      CopyBytes(out, shared.head, head_bytes);
+      CopyBytes(out + head_bytes, image, shared.bytes[0]);
+      CopyBytes(out + head_bytes + shared.bytes[0], image + SecondAt(shared), shared.bytes[1]);
+    }
+  }
+
+  JAXCCOMP_DEVICE static void WriteHeader(EncodeShared& shared, int p, int at) {
+    const PlanePlan& plan = shared.plans[p];
+    uint8_t* out = shared.head + at;
+    shared.head[0] = static_cast<uint8_t>(lossless::SegmentKind::kPlanes);
+    unsigned descriptor = 0;
+    uint8_t* symbols = out + lossless::kDescriptorBytes;
+    for (int l = 0; l < plan.levels; ++l) {
+      descriptor |= plan.code_bits[l] << (2 * l);
+      const int count = plan.code_bits[l] == 2 ? 3 : 1;
+      for (int s = 0; s < count; ++s) *symbols++ = static_cast<uint8_t>(plan.symbols[l] >> (8 * s));
+    }
+    out[0] = static_cast<uint8_t>(descriptor);
+    out[1] = static_cast<uint8_t>(descriptor >> 8);
+  }
+
+  // Block b to its place in memory: its raw planes and then the coded ones. Its part of the index
+  // goes behind the headers.
+  JAXCCOMP_DEVICE void EncodeBlock(EncodeShared& shared, uint8_t* image, int b) const {
+    const int left = WordsIn(shared) - b * static_cast<int>(kBlockWords);
+    const int n = left < kBlockWords ? left : static_cast<int>(kBlockWords);
+    uint8_t* const out = image + (b == 0 ? 0 : SecondAt(shared));
+    int index = shared.header_bytes + b * shared.index_bytes;
+    uint32_t coded = shared.coded, raw = ~coded;
+    int at = 0, raw_at = 0;
+    for (int p = 0; p < kPlanes; ++p) {
+      if ((coded >> p & 1) == 0) at += RawBytes(WidthOf<layout>(p), n);
+    }
+    // Each plane that is to be coded, and with it what has turned out not to be worth it.
+    JAXCCOMP_NO_UNROLL
+    do {
+      const int p = coded == 0 ? -1 : TrailingZeros(coded);
+      Distribute(shared, b, n, raw, p, out + raw_at);
+      Sync();
+      raw = 0;
+      if (p < 0) break;
+      const int raw_bytes = RawBytes(WidthOf<layout>(p), n);
+      const int bytes = EncodePlane(shared, shared.plans[p], n, raw_bytes, index, out + at);
+      Sync();
+      if (bytes == raw_bytes) raw = 1u << p;
+      raw_at = at;
+      at += bytes;
+      index += 2 + 2 * shared.plans[p].levels;
+      coded &= coded - 1;
+    } while (coded != 0 || raw != 0);
+    if (Thread() == 0) shared.bytes[b] = at;
+    Sync();
+  }
+
+  // Cuts the block's words into planes: those of the set `raw` to where they stay, one after the
+  // other from `out` on, and plane `buffered`, unless that is -1, to shared memory.
+  JAXCCOMP_DEVICE void Distribute(EncodeShared& shared, int b, int n, uint32_t raw, int buffered,
+                                  uint8_t* out) const {
+    const int64_t begin = (shared.ticket * kSegmentWords + b * kBlockWords) * kBytes;
+    const uint8_t* const from = src + begin;
+    const uint8_t* const other = ref == nullptr ? nullptr : ref + begin;
+    // As many loads at once as registers allow.
+    constexpr int kBatch = kBytes == 2 || kBytes == 4 ? 2 : 1;
+    const int thread = static_cast<int>(Thread());
+    const int whole = vectors ? n / 64 * 8 : 0;   // octets in groups that are
+    JAXCCOMP_NO_UNROLL
+    for (int first = thread; first < whole; first += kBatch * kThreads) {
+      uint32_t w[kBatch][Cutting<layout>::kRegisters];
+      JAXCCOMP_UNROLL
+      for (int i = 0; i < kBatch; ++i) {
+        const int o = first + i * kThreads;
+        if (o < whole) LoadDifference<layout, true>(from, other, o, n, w[i]);
+      }
+      JAXCCOMP_UNROLL
+      for (int i = 0; i < kBatch; ++i) {
+        const int o = first + i * kThreads;
+        if (o < whole) Place(shared, w[i], o, n, raw, buffered, out);
+      }
+    }
+    JAXCCOMP_NO_UNROLL
+    for (int o = whole + thread; 8 * o < n; o += kThreads) {
+      uint32_t w[Cutting<layout>::kRegisters];
+      LoadDifference<layout, false>(from, other, o, n, w);
+      Place(shared, w, o, n, raw, buffered, out);
+    }
+  }
+
+  JAXCCOMP_DEVICE static void Place(EncodeShared& shared, const uint32_t* w, int o, int n,
+                                    uint32_t raw, int buffered, uint8_t* at) {
+    uint32_t planes[kPlanes][2];
+    Cut<layout>(w, planes);
+    JAXCCOMP_UNROLL
+    for (int p = 0; p < kPlanes; ++p) {
+      if (p == buffered) StorePair(shared.plane + 8 * o, planes[p]);
+      if ((raw >> p & 1) == 0) continue;
+      StoreRaw(planes[p], o, n, WidthOf<layout>(p), at);
+      at += RawBytes(WidthOf<layout>(p), n);
+    }
+  }
+
+  JAXCCOMP_DEVICE static void StoreRaw(const uint32_t* v, int o, int n, int width, uint8_t* at) {
+    if (width == 8) {
+      at += 8 * o;
+      if ((reinterpret_cast<uintptr_t>(at) & 7) == 0 && 8 * o + 8 <= n) {
+        StorePair(at, v);
+        return;
+      }
+      StoreBytes(at, v[0], v[1], n - 8 * o);
+      return;
+    }
+    const BitPlace place = PlaceOfBits(o, width, n);
+    const uint32_t existing = Existing(o, n);
+    for (int b = 0; b < width; ++b) {
+      at[place.at + b * place.step] = static_cast<uint8_t>(PackBit(v, b) & existing);
+    }
+  }
+
+  // Codes the plane in shared memory to `out` and writes its entry. Returns its bytes, of which
+  // nothing of use is written if they are `raw_bytes`.
+  JAXCCOMP_DEVICE static int EncodePlane(EncodeShared& shared, const PlanePlan& plan, int n,
+                                         int raw_bytes, int index_at, uint8_t* out) {
+    uint8_t* const index = shared.head + index_at;
+    BlockMode mode = BlockMode::kCoded;
+    int used = 0, count = n, set_bytes = 0, level = 0;
+    const int levels = plan.levels;
+    for (; level < levels; ++level) {
+      const int width = plan.code_bits[level];
+      const int bits_bytes = BitBytes(width, count);
+      const bool sparse = level == 0 && width == 1;
+      if (!sparse && used + bits_bytes >= raw_bytes) break;
+      const int escapes = EncodeLevel(shared, shared.plane, count, plan.symbols[level], width,
+                                      sparse ? shared.bits : out + used, shared.plane);
+      if (!sparse) {
+        used += bits_bytes;
+      } else if (escapes == 0) {
+        mode = BlockMode::kConstant;
+        break;
+      } else {
+        const int map_bytes = BitBytes(1, bits_bytes);
+        set_bytes = EncodeLevel(shared, shared.bits, bits_bytes, 0, 1, out, shared.set);
+        used = map_bytes + set_bytes;
+        const uint8_t* tail = shared.set;
+        uint8_t* to = out + map_bytes;
+        int tail_bytes = set_bytes;
+        if (used < bits_bytes) {
+          mode = BlockMode::kSparse;
+        } else {
+          used = tail_bytes = bits_bytes;
+          set_bytes = 0;
+          tail = shared.bits;
+          to = out;
+        }
+        JAXCCOMP_NO_UNROLL
+        for (int i = Thread(); i < tail_bytes; i += kThreads) to[i] = tail[i];
+      }
+      if (Thread() == 0) {
+        index[2 + 2 * level] = static_cast<uint8_t>(escapes);
+        index[3 + 2 * level] = static_cast<uint8_t>(escapes >> 8);
+      }
+      count = escapes;
+    }
+    // The bytes of the levels alone may have been too many, or with the last escapes.
+    if (mode != BlockMode::kConstant && (level < levels || used + count >= raw_bytes)) {
+      mode = BlockMode::kRaw;
+    }
+    const bool coded = mode == BlockMode::kCoded || mode == BlockMode::kSparse;
+    if (coded) {
+      JAXCCOMP_NO_UNROLL
+      for (int i = Thread(); i < count; i += kThreads) out[used + i] = shared.plane[i];
+    }
+    if (Thread() == 0) {
+      const unsigned head = static_cast<unsigned>(mode) | (coded ? set_bytes << 2 : 0);
+      index[0] = static_cast<uint8_t>(head);
+      index[1] = static_cast<uint8_t>(head >> 8);
+      for (int i = 2; !coded && i < 2 + 2 * levels; ++i) index[i] = 0;
+    }
+    return mode == BlockMode::kConstant ? 0 : coded ? used + count : raw_bytes;
+  }
+
+  // One level: codes of `count` bytes to the bit planes `bits`, the bytes without one to `escapes`,
+  // which may be `in`. Returns how many those are. The threads have met when it returns. A code of
+  // one bit is the lower of one of two bits whose symbols are all the same.
+  JAXCCOMP_DEVICE static int EncodeLevel(EncodeShared& shared, const uint8_t* in, int count,
+                                         uint32_t symbols, int width, uint8_t* bits,
+                                         uint8_t* escapes) {
+    const int octets = (count + 7) / 8;
+    const uint32_t s0 = Splat(symbols & 255);
+    const uint32_t s1 = width == 1 ? s0 : Splat(symbols >> 8 & 255);
+    const uint32_t s2 = width == 1 ? s0 : Splat(symbols >> 16 & 255);
+    uint32_t v[kOctets][2], left = 0;   // a byte for each octet
+    uint64_t counts = 0;
+    JAXCCOMP_UNROLL
+    for (int j = 0; j < kOctets; ++j) {
+      const int o = static_cast<int>(Thread()) + j * kThreads;
+      if (o >= octets) continue;
+      LoadPair(in + 8 * o, v[j]);
+      uint32_t low = 0, high = 0;
+      JAXCCOMP_UNROLL
+      for (int h = 0; h < 2; ++h) {
+        const uint32_t n0 = NotZero(v[j][h] ^ s0), n1 = NotZero(v[j][h] ^ s1);
+        const uint32_t n2 = NotZero(v[j][h] ^ s2);
+        low |= TopBits(n0 & (~n1 | n2)) << (4 * h);
+        high |= TopBits(n0 & (n1 | ~n2)) << (4 * h);
+      }
+      const uint32_t existing = Existing(o, count);
+      const BitPlace place = PlaceOfBits(o, width, count);
+      bits[place.at] = static_cast<uint8_t>(low & existing);
+      if (width == 2) bits[place.at + place.step] = static_cast<uint8_t>(high & existing);
+      const uint32_t none = low & high & existing;
+      left |= none << (8 * j);
+      counts |= static_cast<uint64_t>(Popcount(none)) << (16 * j);
+    }
+    const Ranks ranks = RankOctets(counts, shared.sums);
+    JAXCCOMP_UNROLL
+    for (int j = 0; j < kOctets; ++j) {
+      uint8_t* at = escapes + ranks.before[j];
+      for (uint32_t rest = left >> (8 * j) & 255; rest != 0; rest &= rest - 1) {
+        const int i = TrailingZeros(rest);
+        *at++ = static_cast<uint8_t>(Permute(v[j][0], v[j][1], i));
+      }
+    }
+    Sync();
+    return static_cast<int>(ranks.total);
+  }
+};
+
+}  // namespace jaxccomp::cuda

@@ -1,0 +1,356 @@
+// Eight words at a time: octet q of a group of 64 is what stands at places 8q to 8q + 7 of the
+// group's bytes in every plane, and byte q of its bit planes. The format's order within groups
+// makes these words whole runs of 16 bytes in memory: a thread that loads an octet with vectors
+// needs nothing from other threads to cut it into planes. A plane's part of an octet is two
+// registers of four bytes each.
+#pragma once
+
+#include "codec/lossless/format.h"
+#include "cuda/kernels/common/simt.cuh"
+
+namespace jaxccomp::cuda {
+
+using lossless::Layout;
+using lossless::kBlockWords;
+using lossless::kMaxLevels;
+using lossless::kMaxPlanes;
+using lossless::kMaxSymbols;
+using lossless::kSegmentWords;
+using namespace simt;
+
+template <Layout layout>
+struct Cutting {
+  static constexpr Layout kLayout = layout;
+  static constexpr int kWordBytes = lossless::kLayoutTable[static_cast<int>(layout)].word_bytes;
+  static constexpr int kPlanes = lossless::kLayoutTable[static_cast<int>(layout)].planes;
+  static constexpr int kRegisters = 2 * kWordBytes;   // of an octet's words
+  static constexpr int kRuns = (8 * kWordBytes + 15) / 16;
+  static constexpr bool kSignedTop = layout == Layout::kBFloat16 || layout == Layout::kFloat32;
+};
+
+constexpr uint64_t PackedWidths(Layout layout) {
+  const lossless::LayoutInfo& info = lossless::kLayoutTable[static_cast<int>(layout)];
+  uint64_t widths = 0;
+  for (int p = 0; p < info.planes; ++p) widths |= static_cast<uint64_t>(info.width[p]) << (4 * p);
+  return widths;
+}
+template <Layout layout>
+inline constexpr uint64_t kWidths = PackedWidths(layout);
+
+// Bits per value of plane p.
+template <Layout layout>
+JAXCCOMP_DEVICE int WidthOf(int p) {
+  constexpr uint64_t widths = kWidths<layout>;
+  return static_cast<int>(widths >> (4 * p) & 15);
+}
+
+// As lossless::BitPlaneBytes and lossless::RawPlaneBytes, of one block.
+JAXCCOMP_DEVICE int BitBytes(int width, int count) {
+  return width * ((count >> 6 << 3) + (((count & 63) + 7) >> 3));
+}
+JAXCCOMP_DEVICE int RawBytes(int width, int count) {
+  return width == 8 ? count : BitBytes(width, count);
+}
+
+// Where the bits of octet o stand in the first of the `width` bit planes of `count` values, and how
+// far it is to those of the next.
+struct BitPlace {
+  int at;
+  int step;
+};
+JAXCCOMP_DEVICE BitPlace PlaceOfBits(int o, int width, int count) {
+  const int group = o >> 3;
+  const int step = group * 64 + 64 <= count ? 8 : ((count & 63) + 7) >> 3;
+  return {group * 8 * width + (o & 7), step};
+}
+// The octet's values that exist, a bit for each; `count` is more than 8 * o.
+JAXCCOMP_DEVICE uint32_t Existing(int o, int count) {
+  const int left = count - 8 * o;
+  return left >= 8 ? 255u : (1u << left) - 1;
+}
+
+JAXCCOMP_CONSTEXPR uint32_t Splat(uint32_t byte) { return byte * 0x01010101u; }
+
+template <uint32_t mask>
+JAXCCOMP_DEVICE uint32_t Select(uint32_t set, uint32_t clear) {
+  return (set & mask) | (clear & ~mask);
+}
+
+// Bit 7 of every byte of x that is not 0; the other bits are of no meaning.
+JAXCCOMP_DEVICE uint32_t NotZero(uint32_t x) { return ((x & 0x7f7f7f7fu) + 0x7f7f7f7fu) | x; }
+// Bits 7 of four bytes as a nibble.
+JAXCCOMP_DEVICE uint32_t TopBits(uint32_t x) { return ((x & 0x80808080u) * 0x00204081u) >> 28; }
+// A nibble's bits as bits 0 of four bytes, and a byte's as bits 0 of eight nibbles.
+JAXCCOMP_DEVICE uint32_t BitsToBytes(uint32_t nibble) {
+  return (nibble * 0x00204081u) & 0x01010101u;
+}
+JAXCCOMP_DEVICE uint32_t BitsToNibbles(uint32_t x) {
+  x = (x | x << 12) & 0x000f000fu;
+  x = (x | x << 6) & 0x03030303u;
+  return (x | x << 3) & 0x11111111u;
+}
+
+// Eight bytes at any address; up to four more are read.
+JAXCCOMP_DEVICE void LoadOctet(const uint8_t* at, uint32_t* v) {
+  const unsigned off = static_cast<unsigned>(reinterpret_cast<uintptr_t>(at) & 3);
+  const uint8_t* const base = at - off;
+  const uint32_t a = LoadAs<uint32_t>(base), b = LoadAs<uint32_t>(base + 4);
+  const uint32_t c = LoadAs<uint32_t>(base + 8);
+  v[0] = FunnelRight(a, b, 8 * off);
+  v[1] = FunnelRight(b, c, 8 * off);
+}
+
+// As many bytes of an octet as there are, to any address.
+JAXCCOMP_DEVICE void StoreBytes(uint8_t* at, uint32_t low, uint32_t high, int count) {
+  JAXCCOMP_NO_UNROLL
+  for (int i = 0; i < 8 && i < count; ++i) {
+    at[i] = static_cast<uint8_t>(low);
+    low = FunnelRight(low, high, 8);
+    high >>= 8;
+  }
+}
+
+// Rows of four bytes become columns.
+JAXCCOMP_DEVICE void Transpose4(uint32_t& a, uint32_t& b, uint32_t& c, uint32_t& d) {
+  const uint32_t ab = Permute(a, b, 0x5140), cd = Permute(c, d, 0x5140);
+  const uint32_t ab2 = Permute(a, b, 0x7362), cd2 = Permute(c, d, 0x7362);
+  a = Permute(ab, cd, 0x5410);
+  b = Permute(ab, cd, 0x7632);
+  c = Permute(ab2, cd2, 0x5410);
+  d = Permute(ab2, cd2, 0x7632);
+}
+
+// The top bytes of four words to the planes that share them; p[i] is plane i.
+template <Layout layout>
+JAXCCOMP_DEVICE void CutTop(uint32_t* p) {
+  constexpr int kTop = Cutting<layout>::kWordBytes - 1;
+  if constexpr (Cutting<layout>::kSignedTop) {
+    const uint32_t low = p[kTop - 1], high = p[kTop];
+    p[kTop - 1] = Select<Splat(0xfe)>(low << 1, high >> 7);
+    p[kTop] = Select<Splat(0xfe)>(high << 1, low >> 7);
+  } else if constexpr (layout == Layout::kFloat16) {
+    const uint32_t top = p[1];
+    p[1] = (top & Splat(3)) | (top >> 5 & Splat(4));
+    p[2] = top >> 2 & Splat(31);
+  } else if constexpr (layout == Layout::kFloat64) {
+    const uint32_t low = p[6], top = p[7];
+    // No byte borrows from the next: bit 7 of each is set.
+    const uint32_t biased = (top | Splat(0x80)) - Splat(896 >> 4);
+    p[6] = (low & Splat(15)) | (top >> 3 & Splat(16));
+    p[7] = biased >> 4 & Splat(7);
+    p[8] = Select<Splat(0xf0)>(biased << 4, low >> 4);
+  }
+}
+
+template <Layout layout>
+JAXCCOMP_DEVICE void JoinTop(uint32_t* p) {
+  constexpr int kTop = Cutting<layout>::kWordBytes - 1;
+  if constexpr (Cutting<layout>::kSignedTop) {
+    const uint32_t low = p[kTop - 1], exponent = p[kTop];
+    p[kTop - 1] = Select<Splat(0x7f)>(low >> 1, exponent << 7);
+    p[kTop] = Select<Splat(0x7f)>(exponent >> 1, low << 7);
+  } else if constexpr (layout == Layout::kFloat16) {
+    const uint32_t high = p[1];
+    p[1] = (high & Splat(3)) | (high << 5 & Splat(0x80)) | (p[2] << 2 & Splat(31 << 2));
+  } else if constexpr (layout == Layout::kFloat64) {
+    const uint32_t high = p[6];
+    const uint32_t biased = (p[7] << 4 & Splat(0x70)) | (p[8] >> 4 & Splat(15));
+    p[6] = Select<Splat(15)>(high, p[8] << 4);
+    p[7] = Select<Splat(0x7f)>(biased + Splat(896 >> 4), high << 3);
+  }
+}
+
+// An octet's words, in the order of their places, to the planes' parts of it, and back.
+template <Layout layout>
+JAXCCOMP_DEVICE void Cut(const uint32_t* w, uint32_t (*planes)[2]) {
+  constexpr int kBytes = Cutting<layout>::kWordBytes;
+  JAXCCOMP_UNROLL
+  for (int h = 0; h < 2; ++h) {
+    uint32_t p[kMaxPlanes];
+    const uint32_t* const v = w + h * kBytes;
+    if constexpr (kBytes == 1) {
+      p[0] = v[0];
+    } else if constexpr (kBytes == 2) {
+      p[0] = Permute(v[0], v[1], 0x6420);
+      p[1] = Permute(v[0], v[1], 0x7531);
+    } else {
+      constexpr int kStep = kBytes / 4;
+      JAXCCOMP_UNROLL
+      for (int part = 0; part < kStep; ++part) {
+        uint32_t* const q = p + 4 * part;
+        JAXCCOMP_UNROLL
+        for (int i = 0; i < 4; ++i) q[i] = v[i * kStep + part];
+        Transpose4(q[0], q[1], q[2], q[3]);
+      }
+    }
+    CutTop<layout>(p);
+    JAXCCOMP_UNROLL
+    for (int i = 0; i < Cutting<layout>::kPlanes; ++i) planes[i][h] = p[i];
+  }
+}
+
+template <Layout layout>
+JAXCCOMP_DEVICE void Join(const uint32_t (*planes)[2], uint32_t* w) {
+  constexpr int kBytes = Cutting<layout>::kWordBytes;
+  JAXCCOMP_UNROLL
+  for (int h = 0; h < 2; ++h) {
+    uint32_t p[kMaxPlanes];
+    JAXCCOMP_UNROLL
+    for (int i = 0; i < Cutting<layout>::kPlanes; ++i) p[i] = planes[i][h];
+    JoinTop<layout>(p);
+    uint32_t* const v = w + h * kBytes;
+    if constexpr (kBytes == 1) {
+      v[0] = p[0];
+    } else if constexpr (kBytes == 2) {
+      v[0] = Permute(p[0], p[1], 0x5140);
+      v[1] = Permute(p[0], p[1], 0x7362);
+    } else {
+      constexpr int kStep = kBytes / 4;
+      JAXCCOMP_UNROLL
+      for (int part = 0; part < kStep; ++part) {
+        uint32_t* const q = p + 4 * part;
+        Transpose4(q[0], q[1], q[2], q[3]);
+        JAXCCOMP_UNROLL
+        for (int i = 0; i < 4; ++i) v[i * kStep + part] = q[i];
+      }
+    }
+  }
+}
+
+// The first word of run r of octet o in memory; a run is 16 bytes, or all eight words of one byte.
+template <Layout layout>
+JAXCCOMP_DEVICE int WordOfRun(int o, int r) {
+  constexpr int kBytes = Cutting<layout>::kWordBytes;
+  if constexpr (kBytes == 1) {
+    return 8 * o;
+  } else {
+    constexpr int kLane = 16 / kBytes;
+    const int q = o & 7;
+    const int k = (q & 1) * Cutting<layout>::kRuns + r;
+    return (o >> 3) * 64 + k * 4 * kLane + (q >> 1) * kLane;
+  }
+}
+
+template <int bytes>
+struct WordOf;
+template <> struct WordOf<1> { using Type = uint8_t; };
+template <> struct WordOf<2> { using Type = uint16_t; };
+template <> struct WordOf<4> { using Type = uint32_t; };
+template <> struct WordOf<8> { using Type = uint64_t; };
+
+// An octet in registers moves up by a word, and `word` becomes the first; the inverse returns it.
+template <int bytes>
+JAXCCOMP_DEVICE void PushWord(uint32_t* w, uint64_t word) {
+  constexpr int kRegisters = 2 * bytes, kStep = bytes / 4;
+  JAXCCOMP_UNROLL
+  for (int r = kRegisters - 1; r > 0; --r) {
+    if constexpr (kStep > 0) {
+      if (r >= kStep) w[r] = w[r - kStep];
+    } else {
+      w[r] = FunnelRight(w[r - 1], w[r], 32 - 8 * bytes);
+    }
+  }
+  w[0] = static_cast<uint32_t>(kStep > 0 ? word : w[0] << (8 * bytes) | word);
+  if constexpr (bytes == 8) w[1] = static_cast<uint32_t>(word >> 32);
+}
+template <int bytes>
+JAXCCOMP_DEVICE uint64_t PopWord(uint32_t* w) {
+  constexpr int kRegisters = 2 * bytes, kStep = bytes / 4;
+  uint64_t word = w[0];
+  if constexpr (bytes == 8) word |= static_cast<uint64_t>(w[1]) << 32;
+  JAXCCOMP_UNROLL
+  for (int r = 0; r < kRegisters; ++r) {
+    if constexpr (kStep > 0) {
+      if (r + kStep < kRegisters) w[r] = w[r + kStep];
+    } else {
+      w[r] = r + 1 < kRegisters ? FunnelRight(w[r], w[r + 1], 8 * bytes) : w[r] >> (8 * bytes);
+    }
+  }
+  return word;
+}
+
+// Word i of octet o of a block of `count` words in memory.
+template <Layout layout>
+JAXCCOMP_DEVICE int WordOfOctet(int o, int i, int count) {
+  constexpr int kRunWords = 8 / Cutting<layout>::kRuns;
+  const bool full = (o >> 3) * 64 + 64 <= count;
+  return full ? WordOfRun<layout>(o, i / kRunWords) + i % kRunWords : 8 * o + i;
+}
+
+// The words of octet o of a block of `count` words at `base`; 0 where there are none. With
+// kVectors its group is whole and `base` aligned to 16 bytes; otherwise it is aligned to words.
+template <Layout layout, bool kVectors>
+JAXCCOMP_DEVICE void LoadWords(const uint8_t* base, int o, int count, uint32_t* w) {
+  constexpr int kBytes = Cutting<layout>::kWordBytes;
+  using Word = typename WordOf<kBytes>::Type;
+  if constexpr (kVectors) {
+    JAXCCOMP_UNROLL
+    for (int r = 0; r < Cutting<layout>::kRuns; ++r) {
+      const uint8_t* const at = base + WordOfRun<layout>(o, r) * kBytes;
+      if constexpr (kBytes == 1) {
+        LoadPair(at, w);
+      } else {
+        const Vector v = LoadVector(at);
+        JAXCCOMP_UNROLL
+        for (int i = 0; i < 4; ++i) w[4 * r + i] = v.x[i];
+      }
+    }
+  } else {
+    JAXCCOMP_UNROLL
+    for (int i = 0; i < Cutting<layout>::kRegisters; ++i) w[i] = 0;
+    // Rare: as few registers as will do.
+    JAXCCOMP_NO_UNROLL
+    for (int i = 7; i >= 0; --i) {
+      const int word = WordOfOctet<layout>(o, i, count);
+      PushWord<kBytes>(w, word < count ? LoadAs<Word>(base + word * kBytes) : 0);
+    }
+  }
+}
+
+// The inverse; `w` is lost.
+template <Layout layout, bool kVectors>
+JAXCCOMP_DEVICE void StoreWords(uint8_t* base, int o, int count, uint32_t* w) {
+  constexpr int kBytes = Cutting<layout>::kWordBytes;
+  using Word = typename WordOf<kBytes>::Type;
+  if constexpr (kVectors) {
+    JAXCCOMP_UNROLL
+    for (int r = 0; r < Cutting<layout>::kRuns; ++r) {
+      uint8_t* const at = base + WordOfRun<layout>(o, r) * kBytes;
+      if constexpr (kBytes == 1) {
+        StorePair(at, w);
+      } else {
+        StoreVector(at, {{w[4 * r], w[4 * r + 1], w[4 * r + 2], w[4 * r + 3]}});
+      }
+    }
+  } else {
+    JAXCCOMP_NO_UNROLL
+    for (int i = 0; i < 8; ++i) {
+      const int word = WordOfOctet<layout>(o, i, count);
+      const auto value = static_cast<Word>(PopWord<kBytes>(w));
+      if (word < count) StoreAs<Word>(base + word * kBytes, value);
+    }
+  }
+}
+
+// The words XORed with those of a reference, unless that is null.
+template <Layout layout, bool kVectors>
+JAXCCOMP_DEVICE void LoadDifference(const uint8_t* base, const uint8_t* ref, int o, int count,
+                                    uint32_t* w) {
+  LoadWords<layout, kVectors>(base, o, count, w);
+  if (ref == nullptr) return;
+  uint32_t other[Cutting<layout>::kRegisters];
+  LoadWords<layout, kVectors>(ref, o, count, other);
+  JAXCCOMP_UNROLL
+  for (int i = 0; i < Cutting<layout>::kRegisters; ++i) w[i] ^= other[i];
+}
+
+// Bit `b` of an octet's bytes, as a byte, and back.
+JAXCCOMP_DEVICE uint32_t PackBit(const uint32_t* v, int b) {
+  return TopBits(v[0] << (7 - b)) | TopBits(v[1] << (7 - b)) << 4;
+}
+JAXCCOMP_DEVICE void UnpackBit(uint32_t bits, int b, uint32_t* v) {
+  v[0] |= BitsToBytes(bits & 15) << b;
+  v[1] |= BitsToBytes(bits >> 4) << b;
+}
+
+}  // namespace jaxccomp::cuda

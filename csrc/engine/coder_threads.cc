@@ -1,0 +1,40 @@
+#include "engine/coder_threads.h"
+
+#include <sched.h>
+
+#include <algorithm>
+
+namespace jaxccomp {
+
+void CoderThreads::Loop() {
+  std::unique_lock<std::mutex> lock(state_.mutex);
+  while (true) {
+    wake_.wait(lock, [&] { return state_.stopped || state_.executor.HasComputations(); });
+    if (state_.stopped) return;
+    state_.executor.Run(lock);
+  }
+}
+
+void CoderThreads::OnBacklog() {
+  if (state_.stopped || most_ == 0) return;
+  if (threads_.size() < most_) threads_.emplace_back([this] { Loop(); });
+  wake_.notify_one();
+}
+
+void CoderThreads::SetMost(int64_t asked, int ranks_on_host) {
+  constexpr int kMostLeftOver = 4;
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  const int count = sched_getaffinity(0, sizeof(cores), &cores) == 0 ? CPU_COUNT(&cores) : 1;
+  // The ranks of a lone process are threads, each of which computes.
+  const int left_over = state_.processes == 1 ? 0 : count / std::max(ranks_on_host, 1) - 1;
+  most_ = static_cast<size_t>(asked >= 0 ? asked : std::clamp(left_over, 0, kMostLeftOver));
+}
+
+void CoderThreads::Join() {
+  wake_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
+}
+
+}  // namespace jaxccomp

@@ -1,0 +1,35 @@
+// Threads that help with large computations: large chunks of several peers are coded on several cores while
+// the progress thread tends the wire.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <thread>
+#include <vector>
+
+#include "engine/state.h"
+
+namespace jaxccomp {
+
+class CoderThreads {
+ public:
+  explicit CoderThreads(EngineState* state) : state_(*state) {}
+
+  // How many there may be: `asked`, or, for -1, the cores that no rank needs. With the engine's lock.
+  void SetMost(int64_t asked, int ranks_on_host);
+  // More computations wait than one thread can run. With the engine's lock.
+  void OnBacklog();
+  // The engine has stopped. Without the lock.
+  void Join();
+
+ private:
+  void Loop();
+
+  EngineState& state_;
+  std::vector<std::thread> threads_;   // started when there is a backlog
+  size_t most_ = 0;
+  std::condition_variable wake_;
+};
+
+}  // namespace jaxccomp

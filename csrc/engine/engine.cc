@@ -1,0 +1,271 @@
+#include "engine/engine.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/forks.h"
+#include "common/memory.h"
+#include "engine/engine_impl.h"
+
+namespace jaxccomp {
+namespace {
+
+std::mutex own_mutex;
+std::unique_ptr<Engine>& Own() {
+  // Never destroyed: XLA's threads may outlive static destruction.
+  static auto* own = new std::unique_ptr<Engine>;
+  return *own;
+}
+
+}  // namespace
+
+Engine::Engine(int process, int processes) : impl_(new Impl(process, processes)) {}
+Engine::~Engine() = default;
+
+Engine& Engine::Get() {
+  std::lock_guard<std::mutex> lock(own_mutex);
+  if (Own() == nullptr) Own() = std::make_unique<Engine>(0, 1);
+  return *Own();
+}
+
+Engine* Engine::Find() {
+  std::lock_guard<std::mutex> lock(own_mutex);
+  return Own().get();
+}
+
+Status Engine::Configure(int process, int processes) {
+  std::lock_guard<std::mutex> lock(own_mutex);
+  if (processes < 1 || process < 0 || process >= processes) {
+    return {Code::kInvalidArgument, "process " + std::to_string(process) + " of " +
+                                        std::to_string(processes) + " does not exist"};
+  }
+  if (Own() == nullptr) {
+    Own() = std::make_unique<Engine>(process, processes);
+  } else if (Own()->process() != process || Own()->processes() != processes) {
+    return {Code::kFailedPrecondition,
+            "the engine has been configured for another world; call jaxccomp.init() once, first"};
+  }
+  return Status::Ok();
+}
+
+Status Engine::UseRemote(const TransportFactory& make) {
+  std::lock_guard<std::mutex> lock(impl_->state().mutex);
+  if (impl_->state().wire.HasRemote()) return Status::Ok();
+  Result<std::unique_ptr<Transport>> made = make(impl_->receiver());
+  if (!made.ok()) return made.status();
+  impl_->state().wire.SetRemote(std::move(*made));
+  return Status::Ok();
+}
+
+void Engine::SetCallsOneByOne(std::function<bool()> calls_one_by_one) {
+  std::lock_guard<std::mutex> lock(impl_->state().mutex);
+  impl_->deadlocks().SetCallsOneByOne(std::move(calls_one_by_one));
+}
+
+std::string Engine::RemoteName() const {
+  std::lock_guard<std::mutex> lock(impl_->state().mutex);
+  const Transport* const remote = impl_->state().wire.remote();
+  return remote == nullptr ? "" : std::string(remote->name());
+}
+int Engine::process() const { return impl_->state().wire.process(); }
+int Engine::processes() const { return impl_->state().processes; }
+
+void Engine::SetDevices(const std::vector<std::pair<int64_t, int>>& devices) {
+  std::lock_guard<std::mutex> lock(impl_->state().mutex);
+  impl_->state().registry.SetDevices(devices);
+}
+
+void Engine::SetHosts(std::vector<int> hosts) {
+  std::lock_guard<std::mutex> lock(impl_->state().mutex);
+  const auto own = static_cast<size_t>(process());
+  const auto together =
+      own < hosts.size() ? std::count(hosts.begin(), hosts.end(), hosts[own]) : 1;
+  impl_->SetRanksOnHost(static_cast<int>(together));
+  impl_->state().registry.ChangePlacement(
+      [&](Placement& placement) { placement.SetHosts(std::move(hosts)); });
+}
+
+void Engine::SetGpus(const std::vector<GpuOfDevice>& gpus) {
+  std::lock_guard<std::mutex> lock(impl_->state().mutex);
+  impl_->state().registry.ChangePlacement([&](Placement& placement) { placement.SetGpus(gpus); });
+}
+
+Status Engine::AddCommunicator(const std::string& name, std::vector<int> processes) {
+  std::lock_guard<std::mutex> lock(impl_->state().mutex);
+  return impl_->state().registry.AddCommunicator(name, std::move(processes));
+}
+
+Status Engine::FreeCommunicator(const std::string& name) {
+  std::lock_guard<std::mutex> lock(impl_->state().mutex);
+  Communicator* const comm = impl_->state().registry.FindByName(name);
+  return comm == nullptr ? Status::Ok() : impl_->failures().Free(*comm);
+}
+
+void Engine::SetSystemProcesses(std::vector<SystemProcess> processes) {
+  std::lock_guard<std::mutex> lock(impl_->state().mutex);
+  impl_->failures().SetProcesses(std::move(processes));
+}
+
+void Engine::Announce(const std::string& how) {
+  if (IsForkedChild()) return;
+  std::lock_guard<std::mutex> lock(impl_->state().mutex);
+  impl_->failures().Announce(how);
+  if (impl_->failures().announced() && impl_->state().wire.HasRemote()) impl_->progress().Ensure();
+}
+
+std::map<int, Peers::Gone> Engine::FindGone() {
+  if (IsForkedChild()) return {};
+  std::lock_guard<std::mutex> lock(impl_->state().mutex);
+  impl_->failures().LookForDead();
+  return impl_->failures().peers().gone();
+}
+
+void Engine::SetInterruptJudge(std::function<bool()> is_held_up) {
+  std::lock_guard<std::mutex> lock(impl_->state().mutex);
+  impl_->watchdog().SetInterruptJudge(std::move(is_held_up));
+}
+
+Status Engine::SetOption(std::string_view name, std::string_view value) {
+  std::lock_guard<std::mutex> lock(impl_->state().mutex);
+  Status status = jaxccomp::SetOption(&impl_->state().options, name, value);
+  impl_->OnOptions();
+  if (name == "device_mpi_bytes") {
+    impl_->state().devices.cuda_aware().SetLeastBytes(impl_->state().options.device_mpi_bytes);
+  }
+  if (name == "device_ipc_bytes") {
+    impl_->state().devices.ipc().SetLeastBytes(impl_->state().options.device_ipc_bytes);
+  }
+  if (status.ok() && name == "retain_memory" && impl_->state().options.retain_memory &&
+      RetainFreedMemory() && impl_->state().options.huge_pages) {
+    UseHugePagesInHeap();
+  }
+  return status;
+}
+
+std::string Engine::OfferMemory(const std::vector<Device*>& devices) {
+  std::lock_guard<std::mutex> lock(impl_->state().mutex);
+  return impl_->state().devices.ipc().Offer(devices, impl_->state().options.device_ipc_memory_bytes);
+}
+
+std::vector<uint8_t> Engine::OpenMemory(const std::vector<std::string>& offers,
+                                       std::vector<std::string>* reasons) {
+  std::lock_guard<std::mutex> lock(impl_->state().mutex);
+  return impl_->state().devices.ipc().Open(offers, reasons);
+}
+
+void Engine::AgreeOnIpc(const std::vector<std::vector<uint8_t>>& opened) {
+  std::lock_guard<std::mutex> lock(impl_->state().mutex);
+  impl_->state().devices.ipc().Agree(opened);
+  impl_->state().registry.ChangePlacement([&](Placement& placement) { placement.SetIpc(opened); });
+}
+
+Result<int> Engine::PrepareCudaAware(const std::vector<Device*>& devices) {
+  std::lock_guard<std::mutex> lock(impl_->state().mutex);
+  return impl_->state().devices.cuda_aware().Prepare(devices, impl_->state().options.device_ipc_memory_bytes,
+                                            impl_->state().wire.remote());
+}
+
+Result<CudaAwareMpi::Warmed> Engine::WarmUpCudaAware(const std::vector<int>& takes_part,
+                                                    const std::vector<uint8_t>& partners,
+                                                    double timeout_seconds) {
+  std::lock_guard<std::mutex> lock(impl_->state().mutex);
+  const auto deadline = std::chrono::steady_clock::now() +
+                        std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+                            std::chrono::duration<double>(timeout_seconds));
+  return impl_->state().devices.cuda_aware().WarmUp(takes_part, partners, impl_->state().wire.remote(), deadline);
+}
+
+void Engine::AgreeOnCudaAware(const std::vector<std::vector<uint8_t>>& works) {
+  std::lock_guard<std::mutex> lock(impl_->state().mutex);
+  impl_->state().devices.cuda_aware().Agree(works);
+  impl_->state().devices.BindRemote();
+}
+
+int64_t Engine::CountExported() const {
+  std::lock_guard<std::mutex> lock(impl_->state().mutex);
+  return impl_->state().devices.ipc().exported_count();
+}
+
+std::optional<Status> Engine::Start(CallSite& site, Call call, std::function<void(Status)> done) {
+  return impl_->Start(site, std::move(call), std::move(done));
+}
+
+void Engine::Forget(CallSite& site) {
+  std::lock_guard<std::mutex> lock(impl_->state().mutex);
+  site.plans.clear();
+}
+
+void Engine::CheckLaunches(std::function<std::string()> place) {
+  impl_->CheckLaunches(std::move(place));
+}
+
+void Engine::CallbackFailed(const std::string& what) {
+  std::lock_guard<std::mutex> lock(impl_->state().mutex);
+  impl_->watchdog().CallbackFailed(what);
+}
+
+Status Engine::FirstError() const {
+  std::lock_guard<std::mutex> lock(impl_->state().mutex);
+  return impl_->failures().first_error();
+}
+
+Result<Engine::Place> Engine::FindPlace(CallSite& site, int64_t device) {
+  std::lock_guard<std::mutex> lock(impl_->state().mutex);
+  Result<Endpoint*> endpoint = impl_->state().registry.FindEndpoint(site.spec, device);
+  if (!endpoint.ok()) return endpoint.status();
+  Communicator& comm = *(*endpoint)->communicator;
+  comm.outside = true;
+  Place place;
+  place.communicator = comm.id;
+  place.member = (*endpoint)->member;
+  for (int i = 0; i < comm.size(); ++i) place.members.push_back(comm.MemberName(i));
+  if (site.program != nullptr) place.program_hash = site.program->HashOf(comm);
+  return place;
+}
+
+Status Engine::StatusOf(uint64_t communicator) const {
+  std::lock_guard<std::mutex> lock(impl_->state().mutex);
+  const Communicator* comm = impl_->state().registry.Find(communicator);
+  return comm == nullptr ? Status::Ok() : comm->broken;
+}
+
+void Engine::Ask(uint64_t communicator) {
+  std::lock_guard<std::mutex> lock(impl_->state().mutex);
+  const Communicator* comm = impl_->state().registry.Find(communicator);
+  if (comm != nullptr) impl_->failures().AskWhetherBroken(*comm);
+}
+
+void Engine::Break(uint64_t communicator, const Status& why) {
+  std::lock_guard<std::mutex> lock(impl_->state().mutex);
+  Communicator* const comm = impl_->state().registry.Find(communicator);
+  if (comm != nullptr) impl_->failures().Break(*comm, why, true);
+}
+
+double Engine::timeout_seconds() const {
+  std::lock_guard<std::mutex> lock(impl_->state().mutex);
+  return impl_->state().options.timeout_seconds;
+}
+
+void Engine::StartTrace() {
+  std::lock_guard<std::mutex> lock(impl_->state().mutex);
+  impl_->state().executor.trace().Start();
+}
+
+std::vector<TraceEvent> Engine::StopTrace() {
+  std::lock_guard<std::mutex> lock(impl_->state().mutex);
+  return impl_->state().executor.trace().Stop();
+}
+
+Stats Engine::GetStats() const {
+  std::lock_guard<std::mutex> lock(impl_->state().mutex);
+  return impl_->state().stats;
+}
+
+void Engine::ResetStats() {
+  std::lock_guard<std::mutex> lock(impl_->state().mutex);
+  impl_->state().stats = {};
+}
+
+void Engine::Shutdown() { impl_->Shutdown(); }
+
+}  // namespace jaxccomp

@@ -1,0 +1,148 @@
+// The engine: what XLA's handlers and Python see of it. One per process.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "common/options.h"
+#include "common/status.h"
+#include "device/cuda_aware/cuda_aware_mpi.h"
+#include "engine/peers.h"
+#include "execution/stats.h"
+#include "execution/trace.h"
+#include "matching/call.h"
+#include "matching/placement.h"
+#include "matching/program.h"
+#include "transport/transport.h"
+
+namespace jaxccomp {
+
+// A collective that was compiled into a program; see program.h.
+Result<std::unique_ptr<CallSite>> MakeCallSite(OpSpec spec);
+void CloseProgram(std::string_view name);
+void CloseProgram(std::string_view name, const std::string& thread);
+
+class Engine {
+ public:
+  // The engine of a process of a world of `processes`. Tests make several in one process.
+  Engine(int process, int processes);
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  // The process's own engine; made by the first call, for a world of one, unless Configure
+  // came before.
+  static Engine& Get();
+  // Null as long as there is none.
+  static Engine* Find();
+  static Status Configure(int process, int processes);
+
+  // Sends to other processes go through this from now on.
+  using TransportFactory = std::function<Result<std::unique_ptr<Transport>>(Receiver*)>;
+  Status UseRemote(const TransportFactory& make);
+  // What its transport calls itself; empty without one.
+  std::string RemoteName() const;
+  int process() const;
+  int processes() const;
+
+  // Global device ids and the process that each belongs to.
+  void SetDevices(const std::vector<std::pair<int64_t, int>>& devices);
+  // Where all processes are, the same on each of them (placement.h). Before the first call.
+  void SetHosts(std::vector<int> hosts);
+  void SetGpus(const std::vector<GpuOfDevice>& gpus);
+  Status AddCommunicator(const std::string& name, std::vector<int> processes);
+  // Forgets it; members that wait for this one are told. An error while an operation on it is under way.
+  Status FreeCommunicator(const std::string& name);
+  // Which processes of the world run on this host, by number; others have pid 0. One that dies without
+  // a word is noticed while something waits.
+  void SetSystemProcesses(std::vector<SystemProcess> processes);
+  // This process ends by a failure: all others are told why, "has ended with ValueError: no", and what
+  // they wait for with it fails at once.
+  void Announce(const std::string& how);
+  // Who has failed or died, as far as is known, after having looked at what has come.
+  std::map<int, Peers::Gone> FindGone();
+  // Whether the program's main thread is held up so that it cannot handle a SIGINT that has come;
+  // called on a thread that may wait. If so, operations that wait for a peer fail.
+  void SetInterruptJudge(std::function<bool()> is_held_up);
+  Status SetOption(std::string_view name, std::string_view value);
+  // Device IPC between processes of a host (device/ipc/device_ipc.h), agreed upon once, when ranks join
+  // and before the first call: what each says of its devices, which others each can import from (by
+  // process; why not goes to `reasons`, which may be null), and all of these answers.
+  std::string OfferMemory(const std::vector<Device*>& devices);
+  std::vector<uint8_t> OpenMemory(const std::vector<std::string>& offers,
+                                 std::vector<std::string>* reasons);
+  void AgreeOnIpc(const std::vector<std::vector<uint8_t>>& opened);
+  // DeviceIpc that have not come back.
+  int64_t CountExported() const;
+
+  // Messages in device memory by a CUDA-aware MPI (device/cuda_aware/cuda_aware_mpi.h), agreed upon in the same way,
+  // before device IPC: on how many devices this process takes part; how it went with each partner, by process
+  // (`takes_part` is what each has returned from PrepareCudaAware, 0 for none; `partners` has 1 for those);
+  // and all of these answers.
+  Result<int> PrepareCudaAware(const std::vector<Device*>& devices);
+  Result<CudaAwareMpi::Warmed> WarmUpCudaAware(const std::vector<int>& takes_part,
+                                              const std::vector<uint8_t>& partners,
+                                              double timeout_seconds);
+  void AgreeOnCudaAware(const std::vector<std::vector<uint8_t>>& works);
+
+  // Tells whether one thread of the program calls all operations in program order, each when the one
+  // before it is over. Only then it can be certain that ranks wait for each other for ever. Called on a
+  // thread of the engine, and may take its time. Before the first call of Start; without it, nothing is
+  // certain.
+  void SetCallsOneByOne(std::function<bool()> calls_one_by_one);
+
+  // Runs one operation. Returns its status when it is over by the time of return; else calls
+  // `done` later, on a thread of the engine. The tensors stay valid until then. Never waits for
+  // a peer longer than the spin_microseconds option.
+  //
+  // Of tensors on a device (Call::memory) only what is queued on the call's stream afterwards may
+  // touch them. The stream goes on when the operation is over, also when it failed: whoever passes no
+  // `done` hears of that from the next operation on the communicator, and from FirstError.
+  std::optional<Status> Start(CallSite& site, Call call, std::function<void(Status)> done);
+  // For who moves values in its own way, outside of operations of the engine (nccl/).
+  // Where a call of `site` on that device takes place. Its communicator is watched from now on.
+  struct Place {
+    uint64_t communicator = 0;
+    int member = 0;
+    std::vector<std::string> members;   // what errors call them
+    uint64_t program_hash = 0;          // of the site's program, on this communicator; 0: in no program
+  };
+  Result<Place> FindPlace(CallSite& site, int64_t device);
+  // Why that communicator can no longer be used; Ok while it can.
+  Status StatusOf(uint64_t communicator) const;
+  // Asks its members whether it is usable there: who has ended says so, and then it is not here.
+  void Ask(uint64_t communicator);
+  // Makes it unusable on all ranks, which are told why.
+  void Break(uint64_t communicator, const Status& why);
+  double timeout_seconds() const;
+  // Why a communicator can no longer be used, the first that broke; Ok as long as none did.
+  Status FirstError() const;
+  // From now on each launch has the place that this returns (Call::place). It is called without a lock.
+  void CheckLaunches(std::function<std::string()> place);
+  // A callback of a program has raised that exception, and so ended the program on some device of this
+  // process. Its launch ends on the others, too, where they wait for that one.
+  void CallbackFailed(const std::string& what);
+  // XLA frees a program: forgets its call site.
+  void Forget(CallSite& site);
+
+  // Records all tasks until StopTrace. Operations that run at the start are left out.
+  void StartTrace();
+  std::vector<TraceEvent> StopTrace();
+  Stats GetStats() const;
+  void ResetStats();
+  // Ends all operations with kAborted and stops the threads; nothing runs afterwards.
+  void Shutdown();
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace jaxccomp

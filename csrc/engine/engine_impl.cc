@@ -1,0 +1,393 @@
+#include "engine/engine_impl.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <set>
+#include <utility>
+
+#include "common/forks.h"
+#include "common/memory.h"
+#include "device_execution/device_sizes.h"
+#include "matching/matcher.h"
+
+namespace jaxccomp {
+namespace {
+
+using std::chrono::duration;
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+// How long a caller drives its operation itself even while it progresses.
+constexpr auto kLongestInline = milliseconds(5);
+// How long a process that ends after an error waits for the others to end; others may be dead.
+constexpr double kPartingSecondsAfterAnError = 10;
+constexpr int64_t kHugePagesFromBytes = 4 << 20;
+
+void CopyTensor(const Tensor& from, const Tensor& to) {
+  if (from.data != to.data) {
+    std::memcpy(to.data, from.data, static_cast<size_t>(std::min(from.bytes, to.bytes)));
+  }
+}
+
+// What results in the host's memory hold before anything comes, and the pages that they lie in.
+void PrepareResults(const OpSpec& spec, const Call& call, bool huge_pages, bool retain_memory) {
+  if (huge_pages) {
+    for (const Tensor& t : call.outputs) {
+      if (t.bytes < kHugePagesFromBytes) continue;
+      AdviseHugePages(t.data, t.bytes);
+      if (retain_memory) UseHugePagesInHeap();
+    }
+  }
+  if (!spec.StartsFromOperands()) return;
+  // A ragged exchange writes into a copy of its second operand; others pass theirs on.
+  const size_t first = spec.collective == Collective::kRaggedAlltoall ? 1 : 0;
+  for (size_t i = 0; i < call.outputs.size() && first + i < call.inputs.size(); ++i) {
+    CopyTensor(call.inputs[first + i], call.outputs[i]);
+  }
+}
+
+}  // namespace
+
+Engine::Impl::Impl(int process, int processes)
+    : state_(process, processes, &peer_messages_, this, this),
+      failures_(&state_),
+      point_to_point_(&state_),
+      deadlocks_(&state_, &failures_),
+      comparison_(&state_, &failures_, [this](Operation* op) { Begin(op); }),
+      peer_messages_(&state_, &failures_, &point_to_point_, &deadlocks_, &comparison_),
+      watchdog_(&state_, &failures_, &deadlocks_),
+      progress_(&state_, &watchdog_),
+      coders_(&state_),
+      preparation_(&state_, [this] { progress_.Ensure(); }),
+      huge_pages_(state_.options.huge_pages),
+      retain_memory_(state_.options.retain_memory) {
+  WatchForks();
+}
+
+void Engine::Impl::OnOptions() {
+  coders_.SetMost(state_.options.coder_threads, ranks_on_host_);
+  huge_pages_ = state_.options.huge_pages;
+  retain_memory_ = state_.options.retain_memory;
+}
+
+void Engine::Impl::CheckLaunches(std::function<std::string()> place) {
+  if (checks_launches_) return;
+  place_of_launch_ = std::move(place);
+  checks_launches_ = true;
+}
+
+// ---- Posting -----------------------------------------------------------------------------
+
+Result<Endpoint*> Engine::Impl::EndpointOf(CallSite& site, int64_t device) {
+  if (auto known = site.endpoints.find(device); known != site.endpoints.end()) {
+    return known->second;
+  }
+  Result<Endpoint*> endpoint = state_.registry.FindEndpoint(site.spec, device);
+  if (endpoint.ok()) {
+    site.endpoints[device] = *endpoint;
+    failures_.BreakIfLost(*(*endpoint)->communicator);
+  }
+  return endpoint;
+}
+
+Result<Operation*> Engine::Impl::Post(CallSite& site, Call call) {
+  if (state_.stopped) return Status(Code::kAborted, "jaxccomp has been shut down");
+  Result<Endpoint*> found = EndpointOf(site, call.device);
+  if (!found.ok()) return found.status();
+  Endpoint& endpoint = **found;
+  Communicator& comm = *endpoint.communicator;
+  if (comm.freed) {
+    return Status(Code::kFailedPrecondition,
+                  *site.text + ": communicator '" + comm.name + "' has been freed");
+  }
+  if (comm.lost) return Status(comm.broken.code(), *site.text + ": " + comm.broken.message());
+  if (!comm.broken.ok()) {
+    return Status(comm.broken.code(), *site.text + ": the communicator cannot be used "
+                                          "after an earlier error: " + comm.broken.message());
+  }
+  if (comm.remote && !site.spec.OnlyMeets() && state_.wire.remote() != nullptr &&
+      !state_.wire.remote()->CarriesValues()) {
+    return NoValuesTravel(*site.text);
+  }
+  if (site.program != nullptr) CloseProgram(*site.program);
+
+  if (const Status* failed = comm.remote ? nullptr : failures_.FailedRun(call.run_id)) {
+    return Status(failed->code(), *site.text + ": another operation of this launch has failed: " +
+                                      failed->message());
+  }
+
+  std::shared_ptr<const Plan>& known_plan = site.plans[&endpoint];
+  std::shared_ptr<const Plan> plan = known_plan;
+  const bool ragged = site.spec.collective == Collective::kRaggedAlltoall;
+  const bool awaits_sizes = ragged && call.memory != nullptr;
+  const bool messages = site.spec.PointToPoint();
+  if (messages && site.spec.Source() == OpSpec::kAnySource) {
+    plan = PointToPoint::PlanOfUnmatched(call.memory != nullptr);
+  } else if (awaits_sizes) {
+    plan = PlanWithoutSizes();
+  } else if (plan == nullptr || ragged || plan->on_device != (call.memory != nullptr)) {
+    Result<std::shared_ptr<const Plan>> made = MakePlan(site, endpoint, call, state_.options);
+    if (!made.ok()) {
+      failures_.Break(comm, made.status(), true);
+      return made.status();
+    }
+    plan = known_plan = *made;
+  }
+
+  Matcher::Posted posted;
+  if (messages) posted.key = state_.messages.NewOperation(endpoint);
+  else posted = state_.matcher.Post(site, endpoint, call);
+  if (posted.overlaps) {
+    const Status overlaps = OverlapError(endpoint, *site.text);
+    failures_.Break(comm, overlaps, true);
+    return overlaps;
+  }
+  Operation* const op = state_.operations.Insert(posted.key, comm.remote);
+  if (op == nullptr) {
+    const Status twice(Code::kInternal,
+                       site.spec.ToString() + ": two operations of one launch have the same "
+                       "identity. Several threads run the same program at once; give each a "
+                       "communicator of its own (comm.duplicate)");
+    failures_.Break(comm, twice, true);
+    return twice;
+  }
+  op->endpoint = &endpoint;
+  op->launch = posted.launch;
+  if (op->launch != nullptr && call.memory == nullptr) ++op->launch->open_operations;
+  op->text = site.text;
+  op->driven = true;
+  op->plan = std::move(plan);
+  op->call = std::move(call);
+  op->begun = op->last_progress = op->asked_at = Clock::now();
+  FillHeader(op, site);
+  op->in_program_order = messages || site.spec.ordered;
+  if (messages) point_to_point_.Join(op, site);
+  if (op->call.memory != nullptr) {
+    Status entered = state_.devices.Enter(op, awaits_sizes ? &site : nullptr);
+    if (!entered.ok()) {
+      state_.executor.Fail(op, std::move(entered));
+      return op;
+    }
+  }
+
+  Comparison* const comparison =
+      posted.launch == nullptr ? nullptr : comparison_.Pending(endpoint, *posted.launch);
+  if (comparison == nullptr) {
+    Begin(op);
+  } else {
+    op->held = op->comparing = true;
+    comparison->held.push_back(op);
+  }
+  if (posted.new_launch && state_.options.check_programs && comm.broken.ok()) {
+    if (const Arrival* arrival = state_.matcher.FindOtherLaunch(endpoint, *posted.launch)) {
+      const Header header = arrival->header;  // it is dropped on the way
+      const std::vector<std::byte> payload = arrival->payload;
+      peer_messages_.RefuseOtherLaunch(endpoint, *posted.launch, header, payload);
+    }
+  }
+  if (comparison != nullptr && comm.broken.ok()) comparison_.Compare(endpoint, *comparison);
+  return op;
+}
+
+void Engine::Impl::FillHeader(Operation* op, const CallSite& site) const {
+  Header& h = op->header;
+  h = site.header;
+  if (!op->call.inputs.empty()) h.dtype = static_cast<uint8_t>(op->call.inputs[0].dtype);
+  h.communicator = op->key.communicator;
+  h.thread = op->key.thread;
+  h.sequence = op->key.sequence;
+  h.site = op->key.site;
+  h.iteration = op->key.iteration;
+  if (op->launch != nullptr) {
+    op->launch->Describe(&h);
+    if (!state_.options.check_programs) h.program_hash = 0;
+    if (h.place != 0) CopyText(op->launch->place, h.text);
+  } else {
+    h.place = StepOf(op->call.place);
+  }
+  h.source = op->endpoint->member;
+  h.source_process = state_.wire.process();
+  h.total_bytes = op->plan->total_bytes;
+}
+
+void Engine::Impl::Begin(Operation* op) {
+  op->comparing = false;
+  op->held = op->device != nullptr && op->device->awaits_sizes;
+  if (op->held) return;   // OnSizes goes on
+  op->last_progress = Clock::now();
+  if (op->ends.used) return point_to_point_.Begin(op);
+  std::vector<Arrival> arrivals = state_.matcher.early().Take(op->key);
+  state_.executor.Begin(op);
+  for (Arrival& a : arrivals) {
+    if (op->failed || op->over) {
+      state_.Discard(a.announced);
+      continue;
+    }
+    peer_messages_.OnMessage(a.header, a.payload, a.announced);
+  }
+}
+
+void Engine::Impl::OnSizes(Operation* op) {
+  Result<std::shared_ptr<const Plan>> made = PlanWithSizes(*op, state_.options);
+  DropSizes(op);
+  if (!made.ok()) return state_.executor.Fail(op, made.status());
+  op->plan = std::move(*made);
+  op->header.total_bytes = op->plan->total_bytes;
+  if (!op->comparing) Begin(op);
+}
+
+std::optional<Status> Engine::Impl::Start(CallSite& site, Call call,
+                                          std::function<void(Status)> done) {
+  if (IsForkedChild()) {
+    // Its locks may be held by threads that only the parent has.
+    return Status(Code::kFailedPrecondition,
+                  *site.text + ": this process was forked off a rank, and is none itself. Start "
+                  "processes that communicate with mpiexec, and helpers with "
+                  "multiprocessing.get_context('spawn')");
+  }
+  // Without the lock: it takes Python's.
+  if (checks_launches_) call.place = place_of_launch_();
+  // Nor does that need it, and it may take long.
+  if (call.memory == nullptr) PrepareResults(site.spec, call, huge_pages_, retain_memory_);
+  std::unique_lock<std::mutex> lock(state_.mutex);
+  if (Status status = preparation_.Prepare(site, call, lock); !status.ok()) {
+    return Refuse(site, call, std::move(status));
+  }
+  Result<Operation*> posted = Post(site, std::move(call));
+  if (!posted.ok()) return posted.status();
+  Operation* const op = *posted;
+  if (op->remote) progress_.Ensure();
+  // What had come early has been taken: its sender may wait to hear of it.
+  state_.wire.Settle();
+  // On a device nothing ends that soon, and its caller's thread has more to queue.
+  if (!op->over && op->device == nullptr) Drive(op, lock);
+  if (op->over) {
+    Status status = std::move(op->status);
+    Recycle(op);
+    // Its last messages may be what others here wait for.
+    if (!state_.operations.empty() && (state_.executor.HasWork() || state_.wire.HasLocalMessages())) {
+      state_.wake.notify_one();
+    }
+    return status;
+  }
+  op->driven = false;
+  op->on_done = std::move(done);
+  if (state_.stopped) return std::nullopt;  // Shutdown ends it
+  progress_.Ensure();
+  state_.wake.notify_one();
+  return std::nullopt;
+}
+
+// Does the caller's operation on the caller's thread while that goes well. It never waits for
+// long, so operations that XLA starts in different orders on different ranks cannot block each
+// other.
+void Engine::Impl::Drive(Operation* op, std::unique_lock<std::mutex>& lock) {
+  // With several endpoints in one process the peers are other threads of it, which need this
+  // core: whoever comes last finishes the operation.
+  const bool spins = op->remote && op->endpoint->communicator->endpoints.size() == 1;
+  const auto patience = microseconds(state_.options.spin_microseconds);
+  const auto begun = op->begun;
+  auto last = begun;
+  ++state_.inline_drivers;
+  for (int idle = 0; !op->over && !state_.stopped;) {
+    if (state_.Step(lock)) {
+      idle = 0;
+      last = Clock::now();
+      if (last - begun > kLongestInline) break;
+      continue;
+    }
+    if (!spins || op->over) break;
+    if (++idle % 8 == 0) {
+      if (Clock::now() - last > patience) break;
+      lock.unlock();
+      sched_yield();
+      lock.lock();
+    }
+  }
+  if (--state_.inline_drivers == 0 && state_.stopped) state_.wake.notify_all();
+}
+
+void Engine::Impl::Recycle(Operation* op) {
+  point_to_point_.End(*op);
+  state_.operations.Remove(op);
+}
+
+void Engine::Impl::OnOver(Operation* op) {
+  CollectiveStats& stats = state_.stats[op->header.collective];
+  ++stats.calls;
+  stats.value_bytes += op->plan->total_bytes;
+  const auto now = Clock::now();
+  stats.seconds += duration<double>(now - op->begun).count();
+  if (op->budget.peak_bytes() > stats.peak_bytes) {
+    stats.peak_bytes = op->budget.peak_bytes();
+    stats.bound_bytes = op->plan->limits.bound_bytes;
+  }
+  if (op->remote && op->plan->total_bytes > kAlongBytes) progress_.OnRemoteOver(now);
+  if (op->launch != nullptr) {
+    if (op->call.memory == nullptr) --op->launch->open_operations;
+    if (op->comparing) std::erase(op->launch->comparison->held, op);
+  }
+  if (!op->failed) op->endpoint->recent.Add(op->key, op->text);
+  if (op->driven) return;
+  if (op->on_done != nullptr) {
+    state_.workers.Run([done = std::move(op->on_done), status = std::move(op->status)] { done(status); });
+  }
+  Recycle(op);
+}
+
+Status Engine::Impl::Refuse(CallSite& site, const Call& call, Status status) {
+  const Result<Endpoint*> endpoint = EndpointOf(site, call.device);
+  if (endpoint.ok()) failures_.Break(*(*endpoint)->communicator, status, true);
+  return status;
+}
+
+void Engine::Impl::Shutdown() {
+  if (IsForkedChild()) return;
+  std::unique_lock<std::mutex> lock(state_.mutex);
+  if (state_.stopped) return;
+  state_.stopped = true;
+  // Who waits for this rank is told, at once or when it asks.
+  std::set<const Communicator*> busy;
+  double patience_seconds = state_.options.timeout_seconds;
+  if (failures_.announced() || !failures_.peers().gone().empty()) {
+    patience_seconds = std::min(patience_seconds, kPartingSecondsAfterAnError);
+  }
+  const std::string me = "rank " + std::to_string(state_.wire.process()) + " of the world";
+  state_.operations.Each([&](const Operation& op) {
+    if (!op.over) busy.insert(op.endpoint->communicator);
+  });
+  for (Communicator* comm : state_.registry.All()) {
+    if (!comm->broken.ok()) {
+      patience_seconds = std::min(patience_seconds, kPartingSecondsAfterAnError);
+    }
+    failures_.Break(*comm, {Code::kAborted, me + " has ended its program"},
+          busy.contains(comm) && !failures_.announced());
+  }
+  state_.wake.notify_all();
+  while (state_.inline_drivers > 0) state_.wake.wait(lock);
+  lock.unlock();
+  progress_.Join();
+  coders_.Join();
+  lock.lock();
+  const milliseconds patience(static_cast<int64_t>(patience_seconds * 1000));
+  const bool devices_done = state_.devices.Drain(lock, patience);
+  // Which ends the last transfers, and with them their operations.
+  state_.wire.Close(patience);
+  state_.devices.Forget();
+  // What a device may still touch.
+  const std::vector<MatchKey> computing = state_.operations.KeysOf(
+      [&](const Operation& op) { return !devices_done && op.computing() > 0; });
+  state_.operations.EachOf(computing, [&](Operation& op) {
+    if (op.on_done != nullptr) {
+      state_.workers.Run([done = std::move(op.on_done), status = op.status] { done(status); });
+    }
+    KeepForEver(state_.operations.Release(&op));
+  });
+  lock.unlock();
+  state_.workers.Stop();
+}
+
+}  // namespace jaxccomp

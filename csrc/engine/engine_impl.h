@@ -1,0 +1,90 @@
+// The inside of the engine: an operation's way through its parts, each of which owns what it knows. Everything
+// here needs the engine's lock, but for Start and Shutdown, which take it.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "engine/coder_threads.h"
+#include "engine/deadlock_detector.h"
+#include "engine/device_preparation.h"
+#include "engine/engine.h"
+#include "engine/failures.h"
+#include "engine/peer_messages.h"
+#include "engine/point_to_point.h"
+#include "engine/program_comparison.h"
+#include "engine/progress_thread.h"
+#include "engine/state.h"
+#include "engine/watchdog.h"
+
+namespace jaxccomp {
+
+class Engine::Impl final : private Executor::Listener, private DeviceExecution::Listener {
+ public:
+  using Clock = EngineState::Clock;
+
+  Impl(int process, int processes);
+  ~Impl() { Shutdown(); }
+
+  std::optional<Status> Start(CallSite& site, Call call, std::function<void(Status)> done);
+  void Shutdown();
+  // From now on each launch has the place that this returns.
+  void CheckLaunches(std::function<std::string()> place);
+  // They may have changed. With the lock.
+  void OnOptions();
+  void SetRanksOnHost(int ranks) {
+    ranks_on_host_ = ranks;
+    OnOptions();
+  }
+
+  EngineState& state() { return state_; }
+  Failures& failures() { return failures_; }
+  DeadlockDetector& deadlocks() { return deadlocks_; }
+  Watchdog& watchdog() { return watchdog_; }
+  ProgressThread& progress() { return progress_; }
+  Receiver* receiver() { return &peer_messages_; }
+
+ private:
+  // Executor::Listener
+  void OnOver(Operation* op) override;
+  void OnFailed(Operation* op) override { failures_.OnFailed(op); }
+  void OnBacklog() override { coders_.OnBacklog(); }
+  // DeviceExecution::Listener
+  void OnSizes(Operation* op) override;
+  void OnExportFailed(const Header& header, const Status& why) override {
+    peer_messages_.OnExportFailed(header, why);
+  }
+
+  Result<Operation*> Post(CallSite& site, Call call);
+  Result<Endpoint*> EndpointOf(CallSite& site, int64_t device);
+  void FillHeader(Operation* op, const CallSite& site) const;
+  void Begin(Operation* op);
+  // Does the caller's operation on the caller's thread while that goes well. It never waits for
+  // long, so operations that XLA starts in different orders on different ranks cannot block each
+  // other.
+  void Drive(Operation* op, std::unique_lock<std::mutex>& lock);
+  void Recycle(Operation* op);
+  // The call cannot be made. Its peers are told: they cannot do it without this rank.
+  Status Refuse(CallSite& site, const Call& call, Status status);
+
+  EngineState state_;
+  Failures failures_;
+  PointToPoint point_to_point_;
+  DeadlockDetector deadlocks_;
+  ProgramComparison comparison_;
+  PeerMessages peer_messages_;
+  Watchdog watchdog_;
+  ProgressThread progress_;
+  CoderThreads coders_;
+  DevicePreparation preparation_;
+  int ranks_on_host_ = 1;
+  std::function<std::string()> place_of_launch_;   // set once, before checks_launches_
+  std::atomic<bool> checks_launches_ = false;
+  std::atomic<bool> huge_pages_, retain_memory_;   // as in the options, to be read without the lock
+};
+
+}  // namespace jaxccomp

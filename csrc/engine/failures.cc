@@ -1,0 +1,210 @@
+#include "engine/failures.h"
+
+#include <set>
+#include <utility>
+
+#include "matching/comparison.h"
+
+namespace jaxccomp {
+namespace {
+
+constexpr size_t kLongestAbortText = kAlongBytes - 256;  // and who reports it
+
+std::string AbortText(const Communicator& comm) {
+  std::string text = comm.broken.message().substr(0, kLongestAbortText);
+  if (!comm.endpoints.empty()) {
+    text += "\n  (reported by " + comm.MemberName(comm.endpoints.front()->member) + ")";
+  }
+  return text;
+}
+
+}  // namespace
+
+void Failures::OnFailed(Operation* op) {
+  Communicator& comm = *op->endpoint->communicator;
+  if (!comm.broken.ok()) return;
+  const int64_t run_id = op->call.run_id;
+  if (!comm.remote && failed_runs_.Find(run_id) != nullptr) return;
+  const Status why = op->status = {op->status.code(), *op->text + ": " + op->status.message()};
+  // On a device the caller hears of it from the next operation on the communicator.
+  if (comm.remote || op->device != nullptr || op->launch == nullptr) Break(comm, why, true);
+  FailRun(run_id, why);
+}
+
+void Failures::FailRun(int64_t run_id, const Status& why) {
+  if (!failed_runs_.Add(run_id, why)) return;
+  const std::vector<MatchKey> hit = state_.operations.KeysOf([&](const Operation& op) {
+    return !op.endpoint->communicator->remote && op.call.run_id == run_id && !op.over;
+  });
+  state_.operations.EachOf(hit, [&](Operation& op) { state_.executor.Fail(&op, why); });
+  const auto run = static_cast<uint32_t>(run_id);
+  state_.matcher.early().Drop(
+      [&](const Header& kept) {
+        const Communicator* const comm = state_.registry.Find(kept.communicator);
+        return comm != nullptr && !comm->remote && kept.run == run;
+      },
+      [this](Announced announced) { state_.Discard(announced); });
+}
+
+void Failures::Break(Communicator& comm, const Status& why, bool tell) {
+  if (!comm.broken.ok()) return;
+  comm.broken = why;
+  if (first_error_.ok()) first_error_ = why;
+  for (const auto& endpoint : comm.endpoints) {
+    for (auto& [hash, comparison] : endpoint->comparisons) comparison->held.clear();
+  }
+  if (tell) {
+    const Header header = AbortHeader(comm);
+    const std::string text = AbortText(comm);
+    for (int process : std::set<int>(comm.processes.begin(), comm.processes.end())) {
+      if (process != state_.wire.process()) state_.Notify(process, header, text);
+    }
+  }
+  const std::vector<MatchKey> hit = state_.operations.KeysOf([&](const Operation& op) {
+    return op.endpoint->communicator == &comm && !op.over;
+  });
+  state_.operations.EachOf(hit, [&](Operation& op) {
+    // Where no operation has failed first, each says what it is.
+    state_.executor.Fail(&op, comm.lost ? Status(why.code(), *op.text + ": " + why.message()) : why);
+  });
+  // Afterwards: a payload that is discarded looks delivered to an operation that has not failed.
+  DropMessages(comm.id);
+}
+
+void Failures::DropMessages(uint64_t communicator) {
+  const auto discard = [this](Announced announced) { state_.Discard(announced); };
+  state_.matcher.early().Drop(
+      [&](const Header& kept) { return kept.communicator == communicator; }, discard);
+  state_.messages.Drop(communicator, discard);
+}
+
+Header Failures::AbortHeader(const Communicator& comm) const {
+  Header header;
+  header.type = MessageType::kAbort;
+  header.communicator = comm.id;
+  header.destination = -1;
+  header.source = -1;
+  header.source_process = state_.wire.process();
+  return header;
+}
+
+void Failures::TellWhyBroken(const Communicator& comm, const Header& asked) {
+  if (asked.source < 0 || asked.source >= comm.size()) return;
+  const int process = comm.processes[asked.source];
+  if (process != state_.wire.process()) state_.Notify(process, AbortHeader(comm), AbortText(comm));
+}
+
+void Failures::AskWhetherBroken(const Communicator& comm) {
+  // A probe of what nobody comes to: only who cannot come any more has an answer.
+  Header header;
+  header.type = MessageType::kProbe;
+  header.communicator = comm.id;
+  header.sequence = kNoSequence;
+  header.source_process = state_.wire.process();
+  if (comm.endpoints.empty()) return;
+  header.source = comm.endpoints.front()->member;
+  for (int member = 0; member < comm.size(); ++member) {
+    if (comm.processes[member] == state_.wire.process()) continue;
+    header.destination = member;
+    state_.Notify(comm.processes[member], header);
+  }
+}
+
+void Failures::OnAbort(const Header& header, std::span<const std::byte> payload) {
+  const Status why(Code::kAborted, std::string(TextOf(payload)));
+  if (Communicator* const comm = state_.registry.Find(header.communicator)) {
+    return Break(*comm, why, false);
+  }
+  state_.registry.BreakUnborn(header.communicator, why);
+  DropMessages(header.communicator);
+}
+
+Status Failures::Free(Communicator& comm) {
+  const Operation* const op = state_.operations.FindIf(
+      [&](const Operation& each) { return !each.over && each.endpoint->communicator == &comm; });
+  if (op != nullptr) {
+    return {Code::kFailedPrecondition,
+            "communicator '" + comm.name + "' cannot be freed while " + *op->text +
+                " is under way on it: wait for its result (jax.block_until_ready) before"};
+  }
+  const int own = comm.endpoints.empty() ? -1 : comm.endpoints.front()->member;
+  if (comm.broken.ok()) {
+    comm.broken = {Code::kAborted, (own < 0 ? "a rank" : comm.MemberName(own)) +
+                                       " has freed the communicator (Communicator.free)"};
+  }
+  state_.registry.Free(comm);
+  DropMessages(comm.id);
+  return Status::Ok();
+}
+
+void Failures::OnPeerLost(int process, const Status& why) {
+  if (process >= 0) return Lose(process, why, true, true);
+  // A message was broken so badly that its sender is unknown.
+  std::set<Communicator*> affected;
+  state_.operations.Each([&](const Operation& op) { affected.insert(op.endpoint->communicator); });
+  for (Communicator* comm : state_.registry.All()) {
+    if (comm->outside) affected.insert(comm);
+  }
+  for (Communicator* comm : affected) Break(*comm, why, true);
+}
+
+void Failures::OnGone(const Header& header, std::span<const std::byte> payload) {
+  const int process = header.root;
+  if (process < 0 || process >= state_.processes) return;
+  const bool itself = process == header.source_process;
+  Lose(process, {Code::kAborted, std::string(TextOf(payload))}, !itself, false);
+}
+
+void Failures::Lose(int process, const Status& why, bool dead, bool first_hand) {
+  if (process == state_.wire.process()) return;
+  if (dead) state_.devices.Lose(process);
+  if (!peers_.Lose(process, why, dead)) return;
+  if (first_hand) TellGone(process, why.message());
+  for (Communicator* comm : state_.registry.All()) BreakIfLost(*comm);
+}
+
+void Failures::TellGone(int process, const std::string& why) {
+  Header header;
+  header.type = MessageType::kGone;
+  header.root = process;
+  header.source = header.destination = -1;
+  const int own = header.source_process = state_.wire.process();
+  for (int other = 0; other < state_.processes; ++other) {
+    const Peers::Gone* const gone = peers_.Find(other);
+    if (other == own || other == process || (gone != nullptr && gone->dead)) continue;
+    state_.Notify(other, header, why.substr(0, kLongestAbortText));
+  }
+}
+
+void Failures::Announce(const std::string& how) {
+  if (state_.stopped || announced_ || state_.processes == 1) return;
+  announced_ = true;
+  const int own = state_.wire.process();
+  TellGone(own, "rank " + std::to_string(own) + " of the world " + how);
+}
+
+void Failures::BreakIfLost(Communicator& comm) {
+  if (peers_.gone().empty() || !comm.broken.ok()) return;
+  for (int process : comm.processes) {
+    const Peers::Gone* const gone = peers_.Find(process);
+    if (gone == nullptr) continue;
+    comm.lost = true;
+    const std::string advice = ". The others can go on: comm.survivors()";
+    return Break(comm, {gone->why.code(), gone->why.message() + advice}, false);
+  }
+}
+
+void Failures::LookForDead() {
+  // Its last words may have come.
+  if (state_.inline_drivers == 0 && !state_.stopped) state_.wire.Poll();
+  if (state_.stopped) return;
+  for (int process : peers_.FindDead()) {
+    Lose(process,
+         {Code::kUnavailable, "rank " + std::to_string(process) +
+                                  " of the world has died: its process was killed, or ended "
+                                  "without a word"},
+         true, true);
+  }
+}
+
+}  // namespace jaxccomp

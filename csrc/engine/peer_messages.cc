@@ -1,0 +1,176 @@
+#include "engine/peer_messages.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/awaited.h"
+#include "matching/matcher.h"
+
+namespace jaxccomp {
+
+void PeerMessages::OnMessage(const Header& header, std::span<const std::byte> payload,
+                             Announced announced) {
+  if (header.type == MessageType::kAbort) {
+    state_.Discard(announced);
+    return failures_.OnAbort(header, payload);
+  }
+  if (header.type == MessageType::kGone) {
+    state_.Discard(announced);
+    return failures_.OnGone(header, payload);
+  }
+  // Whatever has become of the operation.
+  if (header.type == MessageType::kRelease) return state_.devices.transfers().OnRelease(header);
+  if (header.type == MessageType::kDescriptor) return OnDescriptor(header, payload, announced);
+  Communicator* const comm = state_.registry.Find(header.communicator);
+  Endpoint* const endpoint = comm == nullptr ? nullptr : comm->Find(header.destination);
+  if (comm != nullptr ? !comm->broken.ok() : state_.registry.IsBrokenUnborn(header.communicator)) {
+    state_.Discard(announced);
+    const bool asks = header.type == MessageType::kProbe || header.type == MessageType::kCheck;
+    if (asks && endpoint != nullptr && !deadlocks_.HasCome(*endpoint, header, payload)) {
+      failures_.TellWhyBroken(*comm, header);
+    }
+    return;
+  }
+  if (header.type == MessageType::kBlocked) return deadlocks_.OnBlocked(header, payload);
+  if (header.site == PointToPointMatching::kMessageSite) {
+    return point_to_point_.OnMessage(header, payload, announced);
+  }
+  if (header.type == MessageType::kProbe && header.site == PointToPointMatching::kOperationSite) {
+    if (endpoint != nullptr) deadlocks_.OnProbe(*endpoint, header, payload);
+    return;
+  }
+  if (comm != nullptr && !comm->remote && failures_.HasFailedRun(header.run)) {
+    return state_.Discard(announced);
+  }
+  if (header.type == MessageType::kPresent) return OnPresent(header);
+  if (header.type == MessageType::kBehind) return OnBehind(header);
+  Operation* const op = state_.operations.Find(MatchKey::Of(header));
+  const bool here = op != nullptr && !op->over;
+  const bool same_launch = op != nullptr && op->header.program_hash == header.program_hash &&
+                           op->header.skipped == header.skipped && op->header.run == header.run &&
+                           op->header.place == header.place &&
+                           op->header.launched_by == header.launched_by;
+  if (!same_launch && endpoint != nullptr && state_.options.check_programs &&
+      endpoint->launches.FindDifference(header)) {
+    state_.Discard(announced);
+    return RefuseOtherLaunch(*endpoint, *endpoint->launches.Find(header), header, payload);
+  }
+  if (here && header.signature != op->header.signature) {
+    state_.Discard(announced);
+    return state_.executor.Fail(op, MismatchError(*op->endpoint, *op->text, header));
+  }
+  if (here && op->launch == nullptr && IsOfAnotherStep(op->header, header)) {
+    state_.Discard(announced);
+    return state_.executor.Fail(op, StepError(*op->endpoint, *op->text, op->header, header));
+  }
+  if (header.type == MessageType::kProbe) {
+    if (endpoint == nullptr) return;
+    if (endpoint->launches.HasLeft(header)) return failures_.Break(*comm, LeftError(*endpoint, header), true);
+    return OnProbe(*endpoint, header, here);
+  }
+  if (here && !op->held) return state_.executor.Arrived(op, header, payload, announced);
+  if (!here && endpoint != nullptr && ComesTooLate(*endpoint, header)) {
+    state_.Discard(announced);
+    const std::string* mine = endpoint->recent.Find(MatchKey::Of(header));
+    return failures_.Break(*comm,
+                 MismatchError(*endpoint, mine != nullptr ? *mine : "what is over long since",
+                               header),
+                 true);
+  }
+  state_.matcher.early().Keep(Arrival(&state_.wire, header, payload, announced));
+  if (header.type != MessageType::kCheck || endpoint == nullptr) return;
+  const auto compared = endpoint->comparisons.find(header.program_hash);
+  if (compared != endpoint->comparisons.end()) comparison_.Compare(*endpoint, *compared->second);
+}
+
+void PeerMessages::OnDescriptor(const Header& header, std::span<const std::byte> payload,
+                                Announced announced) {
+  const bool known = header.source_process >= 0 && header.source_process < state_.processes;
+  IpcTransfers& transfers = state_.devices.transfers();
+  const Result<Announced> accepted =
+      known ? transfers.Accept(header, payload)
+            : Result<Announced>(Status(Code::kDataLoss, "an IPC descriptor arrived from nowhere"));
+  if (accepted.ok()) {
+    const Header as_data = transfers.HeaderOf(*accepted);
+    return OnMessage(as_data, {}, *accepted);
+  }
+  state_.Discard(announced);
+  OnExportFailed(header, accepted.status());
+}
+
+void PeerMessages::OnExportFailed(const Header& header, const Status& why) {
+  Communicator* const comm = state_.registry.Find(header.communicator);
+  if (comm == nullptr) return;
+  failures_.Break(*comm, {why.code(), Describe(header) + ": " + why.message()}, true);
+}
+
+void PeerMessages::RefuseOtherLaunch(Endpoint& endpoint, const Launch& launch,
+                                     const Header& header, std::span<const std::byte> payload) {
+  switch (endpoint.launches.FindDifference(header).value_or(Launches::Difference::kProgram)) {
+    case Launches::Difference::kProgram: break;
+    case Launches::Difference::kThread:
+      return failures_.Break(*endpoint.communicator, ThreadError(endpoint, launch, header), true);
+    case Launches::Difference::kPlace:
+      return failures_.Break(*endpoint.communicator, PlaceError(endpoint, launch, header), true);
+    case Launches::Difference::kSkipped:
+      return failures_.Break(*endpoint.communicator, SkippedError(endpoint, launch, header), true);
+  }
+  const std::string mine = launch.program->ListOf(*endpoint.communicator);
+  const bool listed = header.type == MessageType::kCheck && !payload.empty();
+  failures_.Break(
+      *endpoint.communicator,
+      listed ? ProgramMismatch(endpoint, ListThatTravels(mine), header, TextOf(payload))
+             : MismatchError(endpoint, "a program of" + HeadOf(mine), header),
+      true);
+}
+
+void PeerMessages::OnProbe(const Endpoint& endpoint, const Header& header, bool here) {
+  const Communicator& comm = *endpoint.communicator;
+  if (header.source < 0 || header.source >= comm.size()) return;
+  if (header.sequence == Failures::kNoSequence) return;
+  // Who compares programs asks for the launch, not for an operation of it.
+  const bool came = here || (header.tag != 0 || !IsOfLaunch(header)
+                                 ? HasComeTo(endpoint, header)
+                                 : endpoint.launches.HasPosted(header));
+  Header answer = header;
+  answer.type = came ? MessageType::kPresent : MessageType::kBehind;
+  answer.total_bytes = static_cast<int64_t>(endpoint.recent.count());
+  std::swap(answer.source, answer.destination);
+  state_.Notify(comm.processes[header.source], answer);
+}
+
+Operation* PeerMessages::FindAsker(const Header& answer) const {
+  Operation* const op = state_.operations.Find(MatchKey::Of(answer));
+  if (op == nullptr) return nullptr;
+  const bool known = answer.source >= 0 && answer.source < op->endpoint->communicator->size();
+  return known && !op->over && !op->failed ? op : nullptr;
+}
+
+void PeerMessages::OnPresent(const Header& header) {
+  Operation* const op = FindAsker(header);
+  if (op == nullptr) return;
+  op->present.resize(static_cast<size_t>(op->endpoint->communicator->size()));
+  op->present[header.source] = 1;
+  // That it has come since is progress.
+  if (!op->heard.empty() && std::exchange(op->heard[header.source], 0) != 0) {
+    op->last_progress = Clock::now();
+  }
+}
+
+void PeerMessages::OnBehind(const Header& header) {
+  Operation* const op = FindAsker(header);
+  if (op == nullptr) return;
+  op->heard.resize(static_cast<size_t>(op->endpoint->communicator->size()));
+  const uint64_t now = 1 + static_cast<uint64_t>(header.total_bytes);
+  const uint64_t before = std::exchange(op->heard[header.source], now);
+  if (before == 0 || before == now) return;
+  // The two ends of a message wait for each other alone. In a collective, whoever has not come may be
+  // the one that all others wait for, one after the other.
+  if (op->ends.used) {
+    const std::vector<int> awaited = AwaitedMembers(*op);
+    if (std::find(awaited.begin(), awaited.end(), header.source) == awaited.end()) return;
+  }
+  op->last_progress = Clock::now();
+}
+
+}  // namespace jaxccomp

@@ -1,0 +1,56 @@
+#include "engine/peers.h"
+
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <string>
+
+namespace jaxccomp {
+
+uint64_t StartTimeOf(int64_t pid) {
+  const std::string path = "/proc/" + std::to_string(pid) + "/stat";
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "re"),
+                                                             std::fclose);
+  if (file == nullptr) return 0;
+  char text[1024];
+  const size_t length = std::fread(text, 1, sizeof(text) - 1, file.get());
+  text[length] = '\0';
+  // "PID (NAME) STATE ...", where the name may have any character.
+  const char* const after_name = std::strrchr(text, ')');
+  char state = 0;
+  unsigned long long start_time = 0;
+  // The 22nd field; the state is the third.
+  constexpr const char* kFormat =
+      " %c %*s %*s %*s %*s %*s %*s %*s %*s %*s"
+      " %*s %*s %*s %*s %*s %*s %*s %*s %*s %llu";
+  if (after_name == nullptr || std::sscanf(after_name + 1, kFormat, &state, &start_time) != 2) {
+    return 0;
+  }
+  return state == 'Z' || state == 'X' ? 0 : start_time;
+}
+
+bool Peers::Lose(int process, const Status& why, bool dead) {
+  const auto [entry, is_new] = gone_.try_emplace(process, Gone{why, dead});
+  if (is_new) return true;
+  // Who has said why before it died keeps its reason.
+  entry->second.dead |= dead;
+  return false;
+}
+
+const Peers::Gone* Peers::Find(int process) const {
+  const auto found = gone_.find(process);
+  return found == gone_.end() ? nullptr : &found->second;
+}
+
+std::vector<int> Peers::FindDead() const {
+  std::vector<int> dead;
+  for (size_t process = 0; process < processes_.size(); ++process) {
+    const SystemProcess& each = processes_[process];
+    const Gone* const known = Find(static_cast<int>(process));
+    if (each.pid == 0 || (known != nullptr && known->dead)) continue;
+    if (StartTimeOf(each.pid) != each.start_time) dead.push_back(static_cast<int>(process));
+  }
+  return dead;
+}
+
+}  // namespace jaxccomp

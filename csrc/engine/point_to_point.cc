@@ -1,0 +1,131 @@
+#include "engine/point_to_point.h"
+
+#include <array>
+#include <span>
+#include <utility>
+
+#include "matching/matcher.h"
+
+namespace jaxccomp {
+namespace {
+
+Status MessageMismatch(const Operation& receive, const Header& header) {
+  const Communicator& comm = *receive.endpoint->communicator;
+  return {Code::kFailedPrecondition,
+          "message mismatch: " + comm.MemberName(receive.endpoint->member) + " runs " +
+              *receive.text + "\n  but the message that it takes is from " +
+              comm.MemberName(header.source) + ", which runs " + Describe(header) +
+              "\n  A receive must name the shapes, types and codec of what is sent. Messages of one "
+              "rank under one tag arrive in the order in which they were sent: look for one that "
+              "is received too often or not at all, or tell them apart by their tags."};
+}
+
+}  // namespace
+
+std::shared_ptr<const Plan> PointToPoint::PlanOfUnmatched(bool on_device) {
+  auto plan = std::make_shared<Plan>();
+  plan->on_device = on_device;
+  return plan;
+}
+
+void PointToPoint::Join(Operation* op, const CallSite& site) {
+  const OpSpec& spec = site.spec;
+  MessageEnds& ends = op->ends;
+  ends.used = true;
+  ends.destination = spec.Destination();
+  ends.source = spec.Source();
+  ends.tag = spec.ReceiveTag();
+  ends.receive_signature = spec.ReceiveSignature();
+  ends.status = spec.status;
+  if (ends.source == OpSpec::kAnySource) {
+    auto copy = std::make_shared<CallSite>();   // the program may forget its own
+    copy->spec = spec;
+    copy->codec = site.codec;
+    ends.site = std::move(copy);
+  }
+  Header& h = op->header;
+  h.site = PointToPointMatching::kMessageSite;
+  h.sequence = 0;
+  h.iteration = static_cast<uint64_t>(spec.tag);
+  if (ends.destination == OpSpec::kNobody) return;
+  ends.sent = h.sequence = state_.messages.NumberMessage(*op->endpoint, ends.destination, spec.tag);
+}
+
+void PointToPoint::Begin(Operation* op) {
+  const MessageEnds& ends = op->ends;
+  op->held = ends.source == OpSpec::kAnySource;
+  if (!op->held) state_.executor.Begin(op);
+  // The start of its sends may have ended it.
+  if (op->failed || op->over || ends.source == OpSpec::kNobody) return;
+  const MatchKey receiver = op->key;
+  for (Arrival& part : state_.messages.PostReceive(*op->endpoint, ends.source, ends.tag, receiver)) {
+    Give(receiver, part.header, part.payload, part.announced);
+  }
+}
+
+void PointToPoint::OnMessage(const Header& header, std::span<const std::byte> payload,
+                                  Announced announced) {
+  const std::optional<MatchKey> receiver = state_.messages.Deliver(header, payload, announced);
+  if (receiver) Give(*receiver, header, payload, announced);
+  while (const auto match = state_.messages.NextMatch()) {
+    const Arrival& part = match->part;
+    Give(match->receiver, part.header, part.payload, part.announced);
+  }
+}
+
+void PointToPoint::Give(const MatchKey& receiver, const Header& header,
+                               std::span<const std::byte> payload, Announced announced) {
+  Operation* const op = state_.operations.Find(receiver);
+  if (op == nullptr || op->failed || op->over) return state_.Discard(announced);
+  if (header.signature != op->ends.receive_signature) {
+    state_.executor.Fail(op, MessageMismatch(*op, header));
+    return state_.Discard(announced);   // afterwards: it looks delivered to its sender
+  }
+  if (IsOfAnotherStep(op->header, header)) {
+    state_.executor.Fail(op, StepError(*op->endpoint, *op->text, op->header, header));
+    return state_.Discard(announced);
+  }
+  if (op->ends.AwaitsMessage()) {
+    Take(op, header);
+    // What fails there is over, and may be another operation by now.
+    const Operation* const still = state_.operations.Find(receiver);
+    if (still == nullptr || still->failed) return state_.Discard(announced);
+  }
+  state_.executor.Arrived(op, header, payload, announced);
+}
+
+void PointToPoint::Take(Operation* op, const Header& header) {
+  MessageEnds& ends = op->ends;
+  ends.from = header.source;
+  ends.from_tag = static_cast<int64_t>(header.iteration);
+  ends.number = header.sequence;
+  if (op->held) {
+    CallSite site;
+    site.spec = ends.site->spec;
+    site.codec = ends.site->codec;
+    site.spec.pairs = {header.source};
+    Result<std::shared_ptr<const Plan>> made = MakePlan(site, *op->endpoint, op->call, state_.options);
+    if (!made.ok()) return state_.executor.Fail(op, made.status());
+    op->plan = std::move(*made);
+    op->held = false;
+    op->last_progress = Operation::Clock::now();
+    state_.executor.Begin(op);
+  }
+  if (!ends.status) return;
+  const std::array<int32_t, 2> status = {header.source, static_cast<int32_t>(ends.from_tag)};
+  Header word = header;
+  word.source = op->endpoint->member;
+  word.source_process = state_.wire.process();
+  word.tag = kStatusMessage;
+  word.payload_bytes = sizeof(status);
+  state_.executor.Arrived(op, word, std::as_bytes(std::span(status)), {});
+}
+
+void PointToPoint::End(const Operation& op) {
+  const MessageEnds& ends = op.ends;
+  if (ends.number != 0) {
+    state_.messages.End(*op.endpoint, ends.from, ends.from_tag, ends.number);
+  }
+}
+
+}  // namespace jaxccomp

@@ -1,0 +1,32 @@
+// The comparison of a program's collectives between its ranks, before its first launch on a communicator
+// (matching/comparison.h): its messages, and the operations that wait for it.
+#pragma once
+
+#include <functional>
+#include <utility>
+
+#include "engine/failures.h"
+#include "engine/state.h"
+#include "matching/comparison.h"
+
+namespace jaxccomp {
+
+// All members need the engine's lock.
+class ProgramComparison {
+ public:
+  // `begin`: is called with each operation that waits when its comparison has passed.
+  ProgramComparison(EngineState* state, Failures* failures, std::function<void(Operation*)> begin)
+      : state_(*state), failures_(*failures), begin_(std::move(begin)) {}
+
+  // The comparison that operations of that launch wait for; null when it is over.
+  Comparison* Pending(Endpoint& endpoint, Launch& launch);
+  // Goes as far with it as messages have come.
+  void Compare(Endpoint& endpoint, Comparison& comparison);
+
+ private:
+  EngineState& state_;
+  Failures& failures_;
+  const std::function<void(Operation*)> begin_;
+};
+
+}  // namespace jaxccomp

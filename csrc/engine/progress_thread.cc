@@ -1,0 +1,84 @@
+#include "engine/progress_thread.h"
+
+#include <sched.h>
+
+#include <algorithm>
+
+#include "common/interrupts.h"
+
+namespace jaxccomp {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+// How long after an operation messages of it may be under way still.
+constexpr auto kAttentive = milliseconds(20);
+// How often an idle process looks for messages: the longer nothing came the less often, so that it
+// costs nearly nothing, and yet nobody who needs it waits long.
+constexpr auto kShortestPause = microseconds(10'000);
+constexpr auto kLongestPause = microseconds(50'000);
+constexpr int kPausesPerQuietTime = 100;
+
+}  // namespace
+
+void ProgressThread::Ensure() {
+  if (thread_.joinable() || state_.stopped) return;
+  WatchInterrupts();
+  thread_ = std::thread([this] { Loop(); });
+}
+
+void ProgressThread::Loop() {
+  std::unique_lock<std::mutex> lock(state_.mutex);
+  auto last_check = Clock::now();
+  int64_t idle = 0;
+  while (!state_.stopped) {
+    if (state_.operations.empty() && !state_.executor.HasWork() && !state_.devices.AwaitsDevices()) {
+      if (state_.wire.HasRemote()) {
+        IdlePoll(lock);
+      } else {
+        state_.wake.wait(lock);
+      }
+      idle = 0;
+      continue;
+    }
+    const auto now = Clock::now();
+    if (now - last_check > milliseconds(20)) {
+      last_check = now;
+      watchdog_.Check(now);
+    }
+    if (state_.inline_drivers > 0 && !state_.executor.HasWork()) {
+      state_.wake.wait_for(lock, microseconds(200));
+      continue;
+    }
+    if (state_.Step(lock)) {
+      idle = 0;
+      lock.unlock();  // callers come first
+      lock.lock();
+      continue;
+    }
+    ++idle;
+    const bool awaits_devices = state_.devices.AwaitsDevices();
+    if (state_.operations.remote_count() == 0 && !awaits_devices) {
+      state_.wake.wait_for(lock, milliseconds(20));  // only callers can bring news
+    } else if (idle < 100) {
+      lock.unlock();
+      sched_yield();
+      lock.lock();
+    } else {
+      // Some MPIs move a large message along only when they are called, many times for each.
+      const bool transfers = state_.wire.HasRemoteTransfers() || awaits_devices;
+      state_.wake.wait_for(lock, microseconds(idle < 1000 || transfers ? 50 : 500));
+    }
+  }
+}
+
+void ProgressThread::IdlePoll(std::unique_lock<std::mutex>& lock) {
+  if (state_.inline_drivers == 0) state_.wire.Poll();
+  const auto quiet = Clock::now() - last_remote_;
+  const auto pause = std::chrono::duration_cast<microseconds>(quiet / kPausesPerQuietTime);
+  state_.wake.wait_for(lock, quiet < kAttentive ? microseconds(200)
+                                                : std::clamp(pause, kShortestPause, kLongestPause));
+}
+
+}  // namespace jaxccomp

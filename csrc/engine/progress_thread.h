@@ -1,0 +1,39 @@
+// The thread that drives operations when no caller does.
+#pragma once
+
+#include <mutex>
+#include <thread>
+
+#include "engine/state.h"
+#include "engine/watchdog.h"
+
+namespace jaxccomp {
+
+class ProgressThread {
+ public:
+  ProgressThread(EngineState* state, Watchdog* watchdog) : state_(*state), watchdog_(*watchdog) {}
+
+  // Starts it, unless it runs. With the engine's lock.
+  void Ensure();
+  // A large operation with another process has ended: messages of it may be under way still.
+  void OnRemoteOver(EngineState::Clock::time_point now) { last_remote_ = now; }
+  // The engine has stopped. Without the lock.
+  void Join() {
+    if (thread_.joinable()) thread_.join();
+  }
+
+ private:
+  using Clock = EngineState::Clock;
+
+  void Loop();
+  // While this process has nothing to do. Others may need it all the same: MPI ends a send only when
+  // its receiver calls MPI often enough, and probes and errors want to be heard.
+  void IdlePoll(std::unique_lock<std::mutex>& lock);
+
+  EngineState& state_;
+  Watchdog& watchdog_;
+  std::thread thread_;
+  Clock::time_point last_remote_{};
+};
+
+}  // namespace jaxccomp

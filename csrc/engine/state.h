@@ -1,0 +1,64 @@
+// What the parts of the engine share. Everything here needs the engine's lock.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "common/options.h"
+#include "device_execution/device_execution.h"
+#include "execution/executor.h"
+#include "execution/operations.h"
+#include "execution/stats.h"
+#include "execution/workers.h"
+#include "matching/matcher.h"
+#include "matching/point_to_point_matching.h"
+#include "matching/registry.h"
+#include "transport/transport.h"
+#include "transport/wire.h"
+
+namespace jaxccomp {
+
+struct EngineState {
+  using Clock = Operation::Clock;
+
+  EngineState(int process, int processes, Receiver* receiver, Executor::Listener* listener,
+              DeviceExecution::Listener* device_listener);
+
+  // Sends what nobody waits for. False when no transport leads there.
+  bool Notify(int process, const Header& header, std::string payload = {});
+  void Discard(Announced announced) {
+    if (announced.process >= 0) wire.Discard(announced);
+  }
+  // Goes on with whatever can. True when anything was done.
+  bool Step(std::unique_lock<std::mutex>& lock) {
+    bool any = wire.Poll();
+    any |= devices.Poll();
+    return executor.Run(lock) || any;
+  }
+
+  const int processes;
+  std::mutex mutex;
+  std::condition_variable wake;   // of the progress thread
+  int inline_drivers = 0;         // callers that drive their operation themselves
+  bool stopped = false;
+  Options options;
+  Stats stats{};
+  Registry registry;
+  Wire wire;
+  Executor executor;
+  DeviceExecution devices;
+  Matcher matcher;
+  PointToPointMatching messages;
+  Operations operations;
+  Workers workers;
+};
+
+inline std::string_view TextOf(std::span<const std::byte> payload) {
+  return {reinterpret_cast<const char*>(payload.data()), payload.size()};
+}
+
+}  // namespace jaxccomp

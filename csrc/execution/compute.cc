@@ -1,0 +1,177 @@
+#include "execution/compute.h"
+
+#include <cstring>
+#include <vector>
+
+#include "codec/part.h"
+#include "execution/code_block.h"
+#include "execution/reference.h"
+#include "matching/hash.h"
+#include "reduce/identity.h"
+#include "transport/pieces.h"
+
+namespace jaxccomp {
+namespace {
+
+// A block is coded on the thread that calls.
+Workspace& ThreadWorkspace() {
+  static thread_local Workspace workspace;
+  return workspace;
+}
+
+void Copy(const Operation& op, const PlannedTask& task) {
+  ForEachRun(op, task.dst, task.sources[0],
+             [&](std::byte* to, const std::byte* from, int64_t bytes) {
+               if (to != from) CopyBytes(to, from, bytes, op.plan->streams);
+             });
+}
+
+Status Merge(const Operation& op, const PlannedTask& task) {
+  const Plan& plan = *op.plan;
+  struct Scratch {
+    std::vector<CodeReader> readers;   // by source, for those that are codes
+    std::vector<MergeSource> sources;
+  };
+  Scratch& scratch = ThreadWorkspace().Get<Scratch>();
+  scratch.readers.clear();
+  for (int32_t code : task.codes) {
+    if (code >= 0) scratch.readers.emplace_back(op.code[code]);
+  }
+  for (int32_t i = 0; i < task.dst.count; ++i) {
+    const Part& part = plan.parts[task.dst.first + i];
+    scratch.sources.assign(task.sources.size(), {});
+    auto reader = scratch.readers.begin();
+    for (size_t s = 0; s < task.sources.size(); ++s) {
+      if (task.codes[s] < 0) {
+        scratch.sources[s].values = AddressOf(op, plan.parts[task.sources[s].first + i]);
+        continue;
+      }
+      Status status = (reader++)->Next(&scratch.sources[s].code);
+      if (!status.ok()) return status;
+    }
+    Status status = MergePart(CodecFor(plan, part.dtype), part.dtype, plan.reduce_op,
+                              task.final ? plan.divisor : 1, AddressOf(op, part), CountOf(part),
+                              scratch.sources, ThreadWorkspace());
+    if (!status.ok()) return status;
+  }
+  for (const CodeReader& reader : scratch.readers) {
+    Status status = reader.Finish();
+    if (!status.ok()) return status;
+  }
+  return Status::Ok();
+}
+
+Status Encode(Operation& op, const PlannedTask& task) {
+  Operation::Block& block = op.code[task.dst_code];
+  std::byte* at = block.buffer.get();
+  std::byte* const end = at + block.capacity_bytes;
+  CodingContext context(ThreadWorkspace());
+  for (const Part& part : PartsOf(op, task.sources[0])) {
+    std::byte* const bytes_at = at;
+    at += kCodeLengthBytes;
+    std::byte* const code = at;
+    const Codec* const codec = CodecFor(*op.plan, part.dtype);
+    if (codec != nullptr) {
+      context.key = KeyOf(op, task, part);
+      context.first = part.offset / SizeBytes(part.dtype);
+      context.ref = ReferenceOf(op, part);
+      if (context.ref != nullptr) at = PutChecksum(op, part, at);
+    }
+    Result<int64_t> encoded = EncodePart(codec, part.dtype, AddressOf(op, part), CountOf(part),
+                                         std::span(at, end), context);
+    if (!encoded.ok()) return encoded.status();
+    at += *encoded;
+    const int64_t encoded_bytes = at - code;
+    std::memcpy(bytes_at, &encoded_bytes, sizeof(encoded_bytes));
+  }
+  block.used_bytes = at - block.buffer.get();
+  return Status::Ok();
+}
+
+Status Decode(const Operation& op, const PlannedTask& task) {
+  CodeReader reader(op.code[task.src_code]);
+  for (const Part& part : PartsOf(op, task.dst)) {
+    std::span<const std::byte> code;
+    Status status = reader.Next(&code);
+    if (!status.ok()) return status;
+    const Codec* const codec = CodecFor(*op.plan, part.dtype);
+    CodingContext context(ThreadWorkspace());
+    context.ref = codec != nullptr ? ReferenceOf(op, part) : nullptr;
+    if (context.ref != nullptr) status = TakeChecksum(op, part, &code);
+    if (status.ok()) {
+      status = DecodePart(codec, part.dtype, code, AddressOf(op, part), CountOf(part), context);
+    }
+    if (!status.ok()) return status;
+  }
+  return reader.Finish();
+}
+
+Status Residual(const Operation& op, const PlannedTask& task) {
+  const Plan& plan = *op.plan;
+  const auto from = PartsOf(op, task.sources[0]);
+  const bool more = task.sources.size() > 2;
+  CodeReader reader(op.code[task.codes[1]]);
+  for (int32_t i = 0; i < task.dst.count; ++i) {
+    const Part& part = plan.parts[task.dst.first + i];
+    std::span<const std::byte> code;
+    Status status = reader.Next(&code);
+    if (!status.ok()) return status;
+    std::byte* const dst = AddressOf(op, part);
+    status = ResidualPart(CodecFor(plan, part.dtype), part.dtype, dst, more ? dst : nullptr,
+                      AddressOf(op, from[static_cast<size_t>(i)]), code, CountOf(part),
+                      task.final ? plan.divisor : 1, ThreadWorkspace());
+    if (!status.ok()) return status;
+  }
+  return reader.Finish();
+}
+
+}  // namespace
+
+RandomKey KeyOf(const Operation& op, const PlannedTask& task, const Part& part) {
+  return {.step = Mix(Mix(Mix(op.key.sequence, op.key.iteration), op.key.site), task.tag),
+          .tensor = static_cast<uint32_t>(part.index),
+          .rank = static_cast<uint32_t>(task.peer)};
+}
+
+std::byte* AddressOf(const Operation& op, const Part& part) {
+  void* base = nullptr;
+  switch (part.space) {
+    case Space::kInput: base = op.call.inputs[part.index].data; break;
+    case Space::kOutput: base = op.call.outputs[part.index].data; break;
+    case Space::kScratch: {
+      const Operation::Block& block = op.scratch[part.index];
+      base = block.elsewhere == nullptr ? block.buffer.get()
+                                        : const_cast<std::byte*>(block.elsewhere);
+      break;
+    }
+    case Space::kCode: base = op.code[part.index].buffer.get(); break;
+    case Space::kResidual: break;  // results, for a plan
+  }
+  return static_cast<std::byte*>(base) + part.offset;
+}
+
+Status Compute(Operation& op, const PlannedTask& task) {
+  switch (task.kind) {
+    case TaskKind::kCopy: Copy(op, task); return Status::Ok();
+    case TaskKind::kMerge: return Merge(op, task);
+    case TaskKind::kEncode: return Encode(op, task);
+    case TaskKind::kDecode: return Decode(op, task);
+    case TaskKind::kResidual: return Residual(op, task);
+    case TaskKind::kSend:
+    case TaskKind::kRecv: break;
+  }
+  return {Code::kInternal, "a transfer was queued as a computation"};
+}
+
+void FillUnwritten(const Operation& op) {
+  for (const Part& part : op.plan->unwritten) {
+    std::byte* const at = AddressOf(op, part);
+    if (op.plan->fills_identity) {
+      FillIdentity(part.dtype, op.plan->reduce_op, at, CountOf(part));
+    } else {
+      std::memset(at, 0, static_cast<size_t>(part.bytes));
+    }
+  }
+}
+
+}  // namespace jaxccomp

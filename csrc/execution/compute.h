@@ -1,0 +1,57 @@
+// The tasks that only touch memory: copy, merge, encode, decode, residual. Here they run at once, on values
+// in host memory; device_execution/device_compute.h has those in a device's memory.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "codec/codec.h"
+#include "common/status.h"
+#include "execution/operation.h"
+
+namespace jaxccomp {
+
+// Address of a part in the operation's tensors or scratch memory.
+std::byte* AddressOf(const Operation& op, const Part& part);
+
+inline std::span<const Part> PartsOf(const Operation& op, PartRange range) {
+  return {op.plan->parts.data() + range.first, static_cast<size_t>(range.count)};
+}
+
+inline int64_t CountOf(const Part& part) { return part.bytes / SizeBytes(part.dtype); }
+
+// The random numbers of a part that `task` encodes: every run, encoding and tensor has its own.
+RandomKey KeyOf(const Operation& op, const PlannedTask& task, const Part& part);
+
+// Calls f(to, from, bytes) for runs of bytes that lie together on both sides. Both are the same
+// values, but the tensors may be cut differently.
+template <typename F>
+void ForEachRun(const Operation& op, PartRange dst, PartRange src, F&& f) {
+  const auto from = PartsOf(op, src);
+  size_t i = 0;
+  int64_t used_bytes = 0;
+  for (const Part& part : PartsOf(op, dst)) {
+    std::byte* to = AddressOf(op, part);
+    for (int64_t left = part.bytes; left > 0 && i < from.size();) {
+      const int64_t bytes = std::min(left, from[i].bytes - used_bytes);
+      f(to, AddressOf(op, from[i]) + used_bytes, bytes);
+      to += bytes;
+      left -= bytes;
+      used_bytes += bytes;
+      if (used_bytes == from[i].bytes) {
+        ++i;
+        used_bytes = 0;
+      }
+    }
+  }
+}
+
+// Runs the task. kEncode sets the code block's used_bytes.
+Status Compute(Operation& op, const PlannedTask& task);
+
+// Sets the results that no task writes.
+void FillUnwritten(const Operation& op);
+
+}  // namespace jaxccomp

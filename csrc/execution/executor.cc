@@ -1,0 +1,433 @@
+#include "execution/executor.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "execution/compute.h"
+#include "transport/pieces.h"
+
+namespace jaxccomp {
+
+void TransferDone::Done(Status status) {
+  operation->executor->TransferDone(operation, task, std::move(status));
+}
+
+void Executor::Begin(Operation* op) {
+  const Plan& plan = *op->plan;
+  const size_t count = plan.tasks.size();
+  op->executor = this;
+  op->open_deps.resize(count);
+  op->waiting.assign(count, 0);
+  op->transfers.resize(count);
+  op->scratch.resize(plan.scratch_bytes.size());
+  op->code.resize(plan.code_bytes.size());
+  for (size_t i = 0; i < op->scratch.size(); ++i) op->scratch[i].uses_left = plan.scratch_uses[i];
+  for (size_t i = 0; i < op->code.size(); ++i) op->code[i].uses_left = plan.code_uses[i];
+  op->started.clear();
+  if (trace_.recording()) {
+    op->started.resize(count);
+    op->trace_number = trace_.NextOperation();
+  }
+  op->budget.Begin(plan);
+  op->open_tasks = static_cast<int64_t>(count);
+  for (size_t i = 0; i < count; ++i) {
+    op->open_deps[i] = plan.tasks[i].dep_count;
+    op->transfers[i].operation = op;
+    op->transfers[i].task = static_cast<TaskId>(i);
+  }
+  for (size_t i = 0; i < count; ++i) {
+    if (op->open_deps[i] == 0) MakeReady(op, static_cast<TaskId>(i));
+  }
+  CheckOver(op);  // a schedule may be empty
+}
+
+void Executor::MakeReady(Operation* op, TaskId task) {
+  const PlannedTask& t = op->plan->tasks[task];
+  const bool transfer = t.kind == TaskKind::kSend || t.kind == TaskKind::kRecv;
+  const bool gathers = t.kind == TaskKind::kSend && memory_.StagedBytes(*op, t) > 0;
+  const bool light =
+      (transfer && !gathers) || t.bytes <= kLightBytes || op->device != nullptr;
+  if (light) {
+    ready_.push_back({op, task, {}});
+  } else if (gathers) {
+    // Others wait for it: before computations, behind those that have come before it.
+    const auto computation = std::find_if(heavy_.begin(), heavy_.end(), [](const Item& item) {
+      return item.task == kFill || item.op->plan->tasks[item.task].kind != TaskKind::kSend;
+    });
+    heavy_.insert(computation, {op, task, {}});
+  } else {
+    heavy_.push_back({op, task, {}});
+  }
+  if (heavy_.size() > 1) listener_->OnBacklog();
+}
+
+std::vector<Piece> Executor::PiecesOf(const Operation& op, PartRange range) const {
+  std::vector<Piece> pieces;
+  pieces.reserve(static_cast<size_t>(range.count));
+  for (int32_t i = 0; i < range.count; ++i) {
+    const Part& part = op.plan->parts[range.first + i];
+    std::byte* const at = AddressOf(op, part);
+    // Neighbours in memory travel as one.
+    if (!pieces.empty() &&
+        static_cast<std::byte*>(pieces.back().data) + pieces.back().bytes == at) {
+      pieces.back().bytes += part.bytes;
+    } else {
+      pieces.push_back({at, part.bytes});
+    }
+  }
+  return pieces;
+}
+
+void Executor::StartTask(Operation* op, TaskId task) {
+  const PlannedTask& t = op->plan->tasks[task];
+  if (t.kind == TaskKind::kRecv) {
+    const Arrival* const found = op->arrivals.Find(task);
+    if (found == nullptr) {
+      op->waiting[task] = 1;
+      return;
+    }
+    if (!memory_.Admit(op, task, found->header.payload_bytes)) return;
+    Arrival arrival = op->arrivals.Take(task);
+    StartReceive(op, task, arrival);
+    return;
+  }
+  if (op->device != nullptr && device_path_->Defers(op, task)) return;
+  if (!memory_.Admit(op, task, 0)) return;
+  Status status = memory_.Prepare(op, task, 0);
+  if (!status.ok()) return Fail(op, std::move(status));
+  TaskStarted(op, task);
+  if (t.kind == TaskKind::kSend) return StartSend(op, task);
+  if (op->device != nullptr) return device_path_->Start(op, task);
+  status = Compute(*op, t);
+  if (!status.ok()) return Fail(op, std::move(status));
+  TaskDone(op, task);
+}
+
+void Executor::StartSend(Operation* op, TaskId task) {
+  const PlannedTask& t = op->plan->tasks[task];
+  const Communicator& comm = *op->endpoint->communicator;
+  const int process = comm.processes[t.peer];
+  Transport* const transport = wire_->To(process);
+  if (transport == nullptr) {
+    return Fail(op, NoTransportTo(comm, t.peer));
+  }
+  Header header = op->header;
+  header.destination = t.peer;
+  header.tag = t.tag;
+  header.lane = t.lane;
+  const bool in_pieces = t.src_code >= 0 && op->code[t.src_code].in_pieces != nullptr;
+  if (in_pieces && device_path_->SendDescriptor(op, task, header)) return;
+  std::vector<Piece> pieces;
+  if (t.src_code >= 0) {
+    const Operation::Block& block = op->code[t.src_code];
+    pieces = {{block.payload(), block.used_bytes}};
+  } else if (op->transfers[task].staging != nullptr) {
+    pieces = {{op->transfers[task].staging.get(), op->transfers[task].staging_bytes}};
+  } else {
+    pieces = PiecesOf(*op, t.sources[0]);
+  }
+  header.payload_bytes = TotalBytes(pieces);
+  CollectiveStats& stats = StatsOf(header);
+  stats.sent_bytes += header.payload_bytes;
+  if (process != wire_->process()) stats.remote_bytes += header.payload_bytes;
+  if (in_pieces) stats.cuda_aware_sent_bytes += header.payload_bytes;
+  if (t.peer == op->endpoint->member) return SendCopy(op, task, header, pieces);
+  ++op->in_flight;
+  op->waiting[task] = 1;
+  transport->Send(process, header, pieces, &op->transfers[task]);
+}
+
+void Executor::SendCopy(Operation* op, TaskId task, Header header,
+                        const std::vector<Piece>& pieces) {
+  struct Copy final : Completion {
+    std::vector<std::byte> bytes;
+    void Done(Status) override { delete this; }
+  };
+  auto* copy = new Copy;
+  copy->bytes.resize(static_cast<size_t>(header.payload_bytes));
+  Gather(pieces, copy->bytes.data());
+  const Piece piece{copy->bytes.data(), header.payload_bytes};
+  wire_->To(wire_->process())->Send(wire_->process(), header, {&piece, 1}, copy);
+  TaskDone(op, task);
+}
+
+void Executor::Arrived(Operation* op, const Header& header, std::span<const std::byte> payload,
+                       Announced announced) {
+  const auto found = op->plan->receives.find(Plan::ReceiveKey(header.source, header.tag));
+  if (found == op->plan->receives.end()) {
+    if (announced.process >= 0) wire_->Discard(announced);
+    return Fail(op, {Code::kFailedPrecondition,
+                     op->endpoint->communicator->MemberName(header.source) +
+                         " runs another algorithm or other sizes for this operation; all ranks "
+                         "must use the same options and the same build"});
+  }
+  op->last_progress = Operation::Clock::now();
+  if (announced.ipc && device_path_->Refuses(*op, announced)) return;   // it comes as a payload
+  const TaskId task = found->second;
+  if (op->waiting[task] && memory_.Admit(op, task, header.payload_bytes)) {
+    op->waiting[task] = 0;
+    const PlannedTask& t = op->plan->tasks[task];
+    // The payload lies in the transport's buffer: put it in its place without a second copy.
+    if (announced.process < 0 && t.dst_code < 0) {
+      TaskStarted(op, task);
+      Status status = memory_.Prepare(op, task, header.payload_bytes);
+      if (!status.ok()) return Fail(op, std::move(status));
+      const std::vector<Piece> pieces = PiecesOf(*op, t.dst);
+      if (TotalBytes(pieces) == header.payload_bytes) {
+        Scatter(payload.data(), pieces);
+        return TaskDone(op, task);
+      }
+    }
+    Arrival arrival(wire_, header, payload, announced);
+    return StartReceive(op, task, arrival);
+  }
+  op->waiting[task] = 0;
+  if (op->arrivals.Put(task, Arrival(wire_, header, payload, announced))) return;
+  if (announced.process >= 0) wire_->Discard(announced);
+  Fail(op, {Code::kDataLoss, "a message of " + op->endpoint->communicator->MemberName(header.source) +
+                                 " has come twice"});
+}
+
+void Executor::StartReceive(Operation* op, TaskId task, Arrival& arrival) {
+  const PlannedTask& t = op->plan->tasks[task];
+  const int64_t bytes = arrival.header.payload_bytes;
+  Transport* const transport =
+      arrival.announced.process < 0 ? nullptr : wire_->To(arrival.announced.process);
+  auto refuse = [&](Status status) {
+    if (arrival.announced.process >= 0) wire_->Discard(arrival.announced);
+    Fail(op, std::move(status));
+  };
+
+  auto refuse_other_size = [&](int64_t expected_bytes) {
+    refuse({Code::kFailedPrecondition,
+            op->endpoint->communicator->MemberName(t.peer) + " sent " + std::to_string(bytes) +
+                " bytes where " + std::to_string(expected_bytes) +
+                " are expected: the shapes or sizes differ between the ranks"});
+  };
+  if (t.packed && bytes != op->plan->code_bytes[t.dst_code]) {
+    return refuse_other_size(op->plan->code_bytes[t.dst_code]);
+  }
+  if (t.dst_code >= 0 && (bytes < 0 || bytes > op->plan->code_bytes[t.dst_code])) {
+    return refuse({Code::kDataLoss, "an encoded message of " + std::to_string(bytes) +
+                                        " bytes is too long for its values"});
+  }
+  if (arrival.announced.ipc) return device_path_->StartImport(op, task, arrival.announced);
+  TaskStarted(op, task);
+  if (transport != nullptr && op->device != nullptr) {
+    device_path_->ProvideForReceive(op, task, arrival.announced, bytes);
+  }
+  Status status = memory_.Prepare(op, task, bytes);
+  if (!status.ok()) return refuse(std::move(status));
+  std::vector<Piece> pieces;
+  if (t.dst_code >= 0) {
+    pieces = {{op->code[t.dst_code].payload(), bytes}};
+  } else {
+    pieces = PiecesOf(*op, t.dst);
+    if (TotalBytes(pieces) != bytes) return refuse_other_size(TotalBytes(pieces));
+  }
+  if (transport == nullptr) {
+    Scatter(arrival.payload.data(), pieces);
+    return TaskDone(op, task);
+  }
+  ++op->in_flight;
+  if (transport->InPlace(arrival.announced).empty()) {
+    transport->Pull(arrival.announced, pieces, &op->transfers[task]);
+  } else {
+    heavy_.push_back({op, task, arrival.announced});
+  }
+}
+
+void Executor::TransferDone(Operation* op, TaskId task, Status status) {
+  --op->in_flight;
+  op->waiting[task] = 0;
+  if (BufferPool::Buffer staging = std::move(op->transfers[task].staging)) {
+    memory_.GiveStaging(std::move(staging), op->transfers[task].staging_bytes);
+  }
+  if (op->device != nullptr) {
+    status = device_path_->End(op, op->plan->tasks[task], std::move(status));
+  }
+  if (op->failed) return CheckOver(op);
+  if (!status.ok()) return Fail(op, std::move(status));
+  op->last_progress = Operation::Clock::now();
+  if (op->device == nullptr || !device_path_->StartRest(op, task)) TaskDone(op, task);
+}
+
+void Executor::Ended(Operation* op, TaskId task) {
+  if (op->started.empty() || !trace_.recording()) return;
+  const PlannedTask& t = op->plan->tasks[task];
+  trace_.Add({.operation = op->trace_number,
+              .bytes = t.bytes,
+              .lane = t.lane,
+              .peer = t.kind == TaskKind::kSend || t.kind == TaskKind::kRecv ? t.peer : -1,
+              .kind = t.kind,
+              .collective = op->plan->algorithm->collective},
+             op->started[task]);
+}
+
+void Executor::TaskDone(Operation* op, TaskId task) {
+  Ended(op, task);
+  const PlannedTask& t = op->plan->tasks[task];
+  memory_.TaskDone(op, t);
+  for (TaskId next : t.dependents) {
+    if (--op->open_deps[next] == 0) MakeReady(op, next);
+  }
+  --op->open_tasks;
+  op->budget.TaskDone(*op->plan, t.lane, [&](TaskId parked) { MakeReady(op, parked); });
+  CheckOver(op);
+}
+
+void Executor::Fail(Operation* op, Status status) {
+  if (op->failed || op->over) return;
+  // Held open: what follows may end the transfers of this operation and of others.
+  ++op->in_flight;
+  op->failed = true;
+  op->failed_at = Operation::Clock::now();
+  op->status = std::move(status);
+  // To discard a payload completes its sender, which may queue more.
+  std::vector<Announced> unwanted;
+  for (auto* queue : {&ready_, &heavy_}) {
+    std::erase_if(*queue, [&](const Item& item) {
+      if (item.op != op) return false;
+      if (item.task == kFill) --op->in_flight;
+      if (item.in_place.process >= 0) {
+        unwanted.push_back(item.in_place);
+        --op->in_flight;
+      }
+      return true;
+    });
+  }
+  for (const auto& [of, arrival] : op->arrivals.all()) {
+    if (arrival.announced.process >= 0) unwanted.push_back(arrival.announced);
+  }
+  op->arrivals.Clear();
+  op->budget.Cancel();
+  if (op->device != nullptr) device_path_->OnFailed(op);
+  for (Announced announced : unwanted) wire_->Discard(announced);
+  listener_->OnFailed(op);
+  --op->in_flight;
+  CheckOver(op);
+}
+
+void Executor::WithdrawReceives(Operation* op) {
+  const std::vector<PlannedTask>& tasks = op->plan->tasks;
+  // By index, and held open: each may end the operation.
+  ++op->in_flight;
+  for (size_t i = 0; i < tasks.size() && i < op->transfers.size(); ++i) {
+    if (tasks[i].kind != TaskKind::kRecv) continue;
+    const int process = op->endpoint->communicator->processes[tasks[i].peer];
+    Transport* const transport = wire_->To(process);
+    if (transport == nullptr || transport->Withdraw(&op->transfers[i])) continue;
+    transport->Freeze({Code::kUnavailable,
+                       *op->text + " has failed while MPI received a message of process " +
+                           std::to_string(process) +
+                           " into its memory, which cannot be taken back from MPI: this process "
+                           "exchanges no more messages. Start the program again"});
+  }
+  --op->in_flight;
+  CheckOver(op);
+}
+
+void Executor::CheckOver(Operation* op) {
+  if (op->over || (op->device != nullptr && !device_path_->IsSettled(op))) return;
+  if (op->in_flight > 0 || (!op->failed && op->open_tasks > 0)) return;
+  if (!op->failed && op->device == nullptr && !op->filled && !op->plan->unwritten.empty()) {
+    int64_t bytes = 0;
+    for (const Part& part : op->plan->unwritten) bytes += part.bytes;
+    if (bytes > kLightBytes) {
+      ++op->in_flight;
+      heavy_.push_back({op, kFill, {}});
+      return;
+    }
+    FillUnwritten(*op);
+  }
+  op->over = true;
+  memory_.Clear(op);
+  listener_->OnOver(op);
+}
+
+bool Executor::Run(std::unique_lock<std::mutex>& lock) {
+  bool any = device_path_ != nullptr && device_path_->Flush();
+  while (!ready_.empty()) {
+    const Item item = ready_.front();
+    ready_.pop_front();
+    StartTask(item.op, item.task);
+    any = true;
+  }
+  if (heavy_.empty()) return any;
+  const Item item = heavy_.front();
+  heavy_.pop_front();
+  RunLong(item, lock);
+  return true;
+}
+
+void Executor::Fill(Operation* op, std::unique_lock<std::mutex>& lock) {
+  lock.unlock();
+  FillUnwritten(*op);
+  lock.lock();
+  --op->in_flight;
+  op->filled = true;
+  CheckOver(op);
+}
+
+void Executor::SendGathered(Operation* op, TaskId task, std::unique_lock<std::mutex>& lock) {
+  const PlannedTask& t = op->plan->tasks[task];
+  TaskStarted(op, task);
+  Status status = memory_.Prepare(op, task, 0);
+  if (!status.ok()) return Fail(op, std::move(status));
+  const std::vector<Piece> pieces = PiecesOf(*op, t.sources[0]);
+  if (pieces.size() == 1) return StartSend(op, task);
+  const int64_t bytes = TotalBytes(pieces);
+  BufferPool::Buffer staging = memory_.TakeStaging(bytes);
+  if (staging == nullptr) {
+    return Fail(op, {Code::kUnavailable,
+                     "no memory to gather a message of " + std::to_string(bytes) + " bytes"});
+  }
+  ++op->in_flight;
+  lock.unlock();
+  Gather(pieces, staging.get());
+  lock.lock();
+  --op->in_flight;
+  if (op->failed) {
+    memory_.GiveStaging(std::move(staging), bytes);
+    return CheckOver(op);
+  }
+  op->transfers[task].staging = std::move(staging);
+  op->transfers[task].staging_bytes = bytes;
+  StartSend(op, task);
+}
+
+void Executor::RunLong(const Item& item, std::unique_lock<std::mutex>& lock) {
+  Operation* const op = item.op;
+  if (item.task == kFill) return Fill(op, lock);
+  if (item.in_place.process < 0 && !memory_.Admit(op, item.task, 0)) return;
+  const PlannedTask& task = op->plan->tasks[item.task];
+  if (task.kind == TaskKind::kSend) return SendGathered(op, item.task, lock);
+  Status status;
+  if (item.in_place.process >= 0) {
+    Transport* const transport = wire_->To(item.in_place.process);
+    const auto from = transport->InPlace(item.in_place);
+    const std::vector<Piece> into =
+        task.dst_code >= 0
+            ? std::vector<Piece>{{op->code[task.dst_code].buffer.get(),
+                                  op->code[task.dst_code].used_bytes}}
+            : PiecesOf(*op, task.dst);
+    lock.unlock();
+    CopyPieces(from, into, op->plan->streams && task.dst_code < 0);
+    lock.lock();
+    transport->Discard(item.in_place);
+  } else {
+    TaskStarted(op, item.task);
+    status = memory_.Prepare(op, item.task, 0);
+    ++op->in_flight;
+    if (status.ok()) {
+      lock.unlock();
+      status = Compute(*op, task);
+      lock.lock();
+    }
+  }
+  TransferDone(op, item.task, std::move(status));
+}
+
+}  // namespace jaxccomp

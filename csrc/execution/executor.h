@@ -1,0 +1,110 @@
+// Runs schedules: starts each task when what it depends on is done.
+//
+// Sends, receives and small computations start under the engine's lock; larger computations
+// (copy, merge, encode, decode) are queued for whatever thread drives the engine and run
+// without the lock, so that several chunks are coded while others are on the wire. Those on values in
+// a device's memory are the DevicePath's.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "execution/device_path.h"
+#include "execution/operation.h"
+#include "execution/stats.h"
+#include "execution/task_memory.h"
+#include "execution/trace.h"
+#include "transport/wire.h"
+
+namespace jaxccomp {
+
+// All members need the engine's lock.
+class Executor final {
+ public:
+  class Listener {
+   public:
+    // An operation is over: all its tasks done, or failed and nothing of it in flight.
+    virtual void OnOver(Operation* op) = 0;
+    // One fails first.
+    virtual void OnFailed(Operation* op) = 0;
+    // More large computations wait than one thread can run.
+    virtual void OnBacklog() = 0;
+
+   protected:
+    ~Listener() = default;
+  };
+
+  Executor(Wire* wire, Listener* listener, Stats* stats)
+      : wire_(wire), listener_(listener), stats_(stats), memory_(wire) {}
+  // Before the first operation on values in a device's memory.
+  void SetDevicePath(DevicePath* path) {
+    device_path_ = path;
+    memory_.SetDevicePath(path);
+  }
+
+  void Begin(Operation* op);
+  // A message of `op` has come.
+  void Arrived(Operation* op, const Header& header, std::span<const std::byte> payload,
+               Announced announced);
+  void TransferDone(Operation* op, TaskId task, Status status);
+  void Fail(Operation* op, Status status);
+  // Has what is under way into the memory of an operation that has failed end. Where MPI may write there all
+  // the same, all traffic with other processes ends.
+  void WithdrawReceives(Operation* op);
+
+  // Starts what is ready; runs at most one large computation, giving up `lock` meanwhile. True
+  // when anything was done.
+  bool Run(std::unique_lock<std::mutex>& lock);
+  bool HasComputations() const { return !heavy_.empty(); }
+  bool HasWork() const {
+    return !ready_.empty() || !heavy_.empty() || (device_path_ != nullptr && device_path_->HasUnsent());
+  }
+  Trace& trace() { return trace_; }
+
+  // For the DevicePath.
+  void MakeReady(Operation* op, TaskId task);
+  void TaskStarted(Operation* op, TaskId task) {   // for the record
+    if (!op->started.empty()) op->started[task] = Operation::Clock::now();
+  }
+  void TaskDone(Operation* op, TaskId task);
+  void CheckOver(Operation* op);
+  TaskMemory& memory() { return memory_; }
+  CollectiveStats& StatsOf(const Header& header) { return (*stats_)[header.collective]; }
+
+ private:
+  struct Item {
+    Operation* op;
+    TaskId task;
+    Announced in_place;   // a receive whose payload can be read where it lies; process -1: none
+  };
+  static constexpr TaskId kFill = -1;   // in place of a task: FillUnwritten
+  static constexpr int64_t kLightBytes = 8 << 10;
+
+  void StartTask(Operation* op, TaskId task);
+  void StartSend(Operation* op, TaskId task);
+  // Of a rank to itself: a copy waits for the receive, which may follow in the program.
+  void SendCopy(Operation* op, TaskId task, Header header, const std::vector<Piece>& pieces);
+  void StartReceive(Operation* op, TaskId task, Arrival& arrival);
+  // What takes long, without the lock meanwhile: a computation, a copy from where another process of the
+  // host has it, the pieces of a message gathered, results filled.
+  void RunLong(const Item& item, std::unique_lock<std::mutex>& lock);
+  void SendGathered(Operation* op, TaskId task, std::unique_lock<std::mutex>& lock);
+  void Fill(Operation* op, std::unique_lock<std::mutex>& lock);
+  // For the record.
+  void Ended(Operation* op, TaskId task);
+  std::vector<Piece> PiecesOf(const Operation& op, PartRange range) const;
+
+  Wire* const wire_;
+  Listener* const listener_;
+  Stats* const stats_;
+  DevicePath* device_path_ = nullptr;
+  TaskMemory memory_;
+  Trace trace_;
+  std::deque<Item> ready_;   // transfers and light computations
+  std::deque<Item> heavy_;
+};
+
+}  // namespace jaxccomp

@@ -1,0 +1,62 @@
+// Where the bytes of a block lie: maps the address ranges of schedule.h to tensors.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "collective/schedule.h"
+#include "common/dtype.h"
+#include "matching/call.h"
+
+namespace jaxccomp {
+
+// Part of one tensor.
+struct TensorPart {
+  int32_t tensor = 0;
+  DType dtype = DType::kFloat32;
+  int64_t offset = 0;   // bytes from the tensor's start
+  int64_t bytes = 0;
+};
+
+// One side (operands or results) of an operation: tensors that are each cut into blocks of
+// whole rows. Block j of the side is block j of every tensor, each at a multiple of kBlockAlign.
+class Layout {
+ public:
+  // Every tensor is one block.
+  static Layout Whole(const std::vector<Tensor>& tensors);
+  // Block j of every tensor is its rows_per_block[j] rows that follow those of block j - 1.
+  static Layout Rows(const std::vector<Tensor>& tensors, std::vector<int64_t> rows_per_block);
+
+  int64_t BlockBytes(int block) const;
+  // The parts that [begin, end) of the block covers, in order; the gaps that alignment leaves
+  // between tensors belong to none.
+  void Resolve(int block, int64_t begin, int64_t end, std::vector<TensorPart>* parts) const;
+  // Calls f(dtype, address, bytes) for the same parts, in the block's own addresses.
+  template <typename F>
+  void ForEach(int block, int64_t begin, int64_t end, F&& f) const {
+    int64_t start = 0;
+    for (const Entry& t : tensors_) {
+      const int64_t stop = start + t.row_bytes * rows_[block];
+      const int64_t from = std::max(begin, start);
+      const int64_t to = std::min(end, stop);
+      if (from < to) f(t.dtype, from, to - from);
+      start = Aligned(stop);
+    }
+  }
+
+ private:
+  static int64_t Aligned(int64_t bytes) {
+    return (bytes + kBlockAlign - 1) / kBlockAlign * kBlockAlign;
+  }
+
+  struct Entry {
+    DType dtype;
+    int64_t row_bytes;
+  };
+  std::vector<Entry> tensors_;
+  std::vector<int64_t> rows_;         // per block
+  std::vector<int64_t> first_row_;    // per block
+};
+
+}  // namespace jaxccomp

@@ -1,0 +1,129 @@
+// One run of one operation on one endpoint.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "codec/code_pieces.h"
+#include "common/completion.h"
+#include "common/memory.h"
+#include "execution/memory_budget.h"
+#include "execution/plan.h"
+#include "matching/arrival.h"
+#include "matching/call.h"
+#include "matching/communicator.h"
+#include "transport/transport.h"
+
+namespace jaxccomp {
+
+struct Operation;
+struct CallSite;
+
+// Of an operation that is messages between two ranks: which ones (point_to_point_matching.h).
+struct MessageEnds {
+  bool used = false;
+  int destination = OpSpec::kNobody;
+  uint64_t sent = 0;                // the number of the message that it sends
+  int source = OpSpec::kNobody;     // as asked for, maybe kAnySource
+  int64_t tag = 0;                  // of what it receives, as asked for, maybe kAnyTag
+  uint64_t receive_signature = 0;
+  bool status = false;              // tells who sent it
+  int from = OpSpec::kNobody;       // of the message that it takes, once there is one
+  int64_t from_tag = 0;
+  uint64_t number = 0;
+  std::shared_ptr<const CallSite> site; // from kAnySource: what its plan is made of, then
+
+  bool AwaitsMessage() const { return source != OpSpec::kNobody && from == OpSpec::kNobody; }
+};
+
+// Told by the transport that a task's bytes are through, or by the device that it has computed it.
+class TransferDone final : public Completion {
+ public:
+  Operation* operation = nullptr;
+  TaskId task = 0;
+  BufferPool::Buffer staging;   // of a send of several pieces of memory: all of them
+  int64_t staging_bytes = 0;
+  void Done(Status status) override;
+};
+
+class Executor;
+
+// What an operation on values in a device's memory has besides; more of it in device_execution/.
+struct DeviceRun {
+  virtual ~DeviceRun() = default;
+
+  bool ready = false;          // the caller's stream has come to the call
+  bool awaits_sizes = false;   // its plan is made when they are here
+  int64_t computing = 0;       // of Operation::in_flight: computations on the device
+};
+
+struct Operation {
+  using Clock = std::chrono::steady_clock;
+  Executor* executor = nullptr;
+  MatchKey key;
+  Endpoint* endpoint = nullptr;
+  std::shared_ptr<Launch> launch;      // null when matched by program order
+  std::shared_ptr<const std::string> text;  // what it is, for errors
+  std::shared_ptr<const Plan> plan;
+  Call call;
+  Header header;                       // of its messages, but for peer, tag and size
+  MessageEnds ends;
+  bool in_program_order = false;
+
+  std::vector<int32_t> open_deps;      // per task
+  std::vector<uint8_t> waiting;        // per task: a receive that can start when its message
+                                       // comes, a send that its receiver has not taken
+  Arrivals arrivals;
+  std::vector<TransferDone> transfers; // per task
+  struct Block {
+    BufferPool::Buffer buffer;
+    int64_t capacity_bytes = 0;
+    int64_t used_bytes = 0;            // encoded bytes in a code block
+    int32_t uses_left = 0;
+    std::unique_ptr<CodeInPieces> in_pieces;  // of a code block: in place of the buffer
+    const std::byte* elsewhere = nullptr;     // of a scratch block: values that are merged from there
+
+    // Of a block that holds a packed message.
+    std::byte* memory() const {
+      return in_pieces == nullptr ? buffer.get() : in_pieces->memory + in_pieces->pieces[0].offset;
+    }
+    // What travels, in one; null where it does not lie so.
+    std::byte* payload() const { return in_pieces == nullptr ? buffer.get() : in_pieces->payload; }
+  };
+  std::vector<Block> scratch, code;
+
+  MemoryBudget budget;
+
+  std::unique_ptr<DeviceRun> device;   // null: its values are in the host's memory
+
+  std::vector<Clock::time_point> started;  // per task, while tasks are recorded (trace.h)
+  int64_t trace_number = 0;
+
+  int64_t open_tasks = 0;
+  int64_t in_flight = 0;               // transfers and computations that touch our memory
+  Status status;
+  bool failed = false;
+  bool over = false;                   // nothing touches the buffers any more
+  bool filled = false;                 // FillUnwritten has run
+  bool held = false;                   // has not begun: waits for the comparison of its program or
+                                       // for its sizes
+  bool comparing = false;              // for the former
+  std::vector<uint8_t> present;        // by member: has answered that it has come as far
+  std::vector<uint64_t> heard;         // by member that has not: from 1 on, how far it has come
+  bool driven = false;                 // a caller still waits in Engine::Start
+  bool remote = false;                 // some peer is in another process
+  // Progress is also what those do that have not come here yet (engine_watch.cc).
+  Clock::time_point begun, last_progress, asked_at, failed_at;
+  std::function<void(Status)> on_done; // null while driven, and once it has been called
+
+  int64_t computing() const { return device == nullptr ? 0 : device->computing; }
+
+  // Makes it a new one, which computes in the same memory.
+  void Renew();
+};
+
+}  // namespace jaxccomp

@@ -1,0 +1,126 @@
+#include "execution/plan.h"
+
+#include <algorithm>
+#include <iterator>
+#include <string>
+
+#include "collective/algorithm_spec.h"
+#include "common/stream_copy.h"
+#include "execution/plan_tasks.h"
+#include "execution/reference.h"
+#include "execution/sizes.h"
+
+namespace jaxccomp {
+namespace {
+
+// The parts of the results that no task writes.
+std::vector<Part> UnwrittenResults(const Plan& plan, const std::vector<Tensor>& outputs) {
+  std::vector<std::vector<std::pair<int64_t, int64_t>>> written(outputs.size());
+  for (const PlannedTask& task : plan.tasks) {
+    for (int32_t i = 0; i < task.dst.count; ++i) {
+      const Part& p = plan.parts[task.dst.first + i];
+      if (p.space == Space::kOutput) written[p.index].emplace_back(p.offset, p.offset + p.bytes);
+    }
+  }
+  std::vector<Part> unwritten;
+  for (size_t t = 0; t < outputs.size(); ++t) {
+    auto& ranges = written[t];
+    std::sort(ranges.begin(), ranges.end());
+    ranges.emplace_back(outputs[t].bytes, outputs[t].bytes);
+    int64_t reached = 0;
+    for (const auto& [begin, end] : ranges) {
+      if (begin > reached) {
+        unwritten.push_back({Space::kOutput, static_cast<int32_t>(t), outputs[t].dtype, reached,
+                             begin - reached});
+      }
+      reached = std::max(reached, end);
+    }
+  }
+  return unwritten;
+}
+
+int64_t TouchedBytes(const Call& call) {
+  int64_t bytes = 0;
+  for (const auto* tensors : {&call.inputs, &call.outputs}) {
+    for (const Tensor& t : *tensors) bytes += t.bytes;
+  }
+  return bytes;
+}
+
+Status CheckHost(const OpSpec& spec, const Codec* codec) {
+  if (codec != nullptr && !codec->traits().runs_on_host) {
+    return {Code::kUnimplemented, spec.ToString() + ": codec '" + codec->traits().spec +
+                                      "' runs on GPUs only, and the tensors lie on the host; take "
+                                      "another one, such as 'lossless', or move the tensors to a "
+                                      "GPU"};
+  }
+  return Status::Ok();
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const Plan>> MakePlan(const CallSite& site, const Endpoint& endpoint,
+                                             const Call& call, const Options& options) {
+  const OpSpec& spec = site.spec;
+  if (call.memory == nullptr) {
+    Status runs = CheckHost(spec, site.codec.get());
+    if (!runs.ok()) return runs;
+  }
+  Result<Sides> sides = MakeSides(spec, endpoint, call);
+  if (!sides.ok()) return sides.status();
+  Result<Problem> made = MakeProblem(spec, endpoint, call, *sides, options);
+  if (!made.ok()) return made.status();
+  Problem& problem = *made;
+  if (Info(spec.collective).reduces) {
+    for (const Tensor& t : call.inputs) {
+      Status status = CheckReducible(t.dtype, spec.reduce_op, spec.mean);
+      if (!status.ok()) return status;
+      problem.wide |= IsHalf(t.dtype);
+    }
+  }
+  if (site.codec != nullptr) {
+    const auto is_coded = [&](const Tensor& t) { return site.codec->Supports(t.dtype); };
+    problem.coded = std::any_of(call.inputs.begin(), call.inputs.end(), is_coded);
+    if (problem.messages.has_value()) {
+      const auto values_end = call.outputs.end() - (spec.status ? 1 : 0);
+      problem.messages->received_coded = std::any_of(call.outputs.begin(), values_end, is_coded);
+    }
+  }
+  Result<AlgorithmSpec> wanted = ParseAlgorithm(spec.collective, spec.algorithm);
+  if (!wanted.ok()) return wanted.status();
+  wanted->ApplyTo(&problem);
+  Result<const Algorithm*> algorithm = SelectAlgorithm(spec.collective, wanted->name, problem);
+  if (!algorithm.ok()) return algorithm.status();
+
+  auto plan = std::make_shared<Plan>();
+  plan->algorithm = *algorithm;
+  const bool coded =
+      problem.coded || (problem.messages.has_value() && problem.messages->received_coded);
+  plan->codec = coded ? site.codec : nullptr;
+  plan->reduce_op = spec.reduce_op;
+  plan->on_device = call.memory != nullptr;
+  plan->divisor = spec.mean ? problem.ranks : 1;
+  plan->total_bytes = problem.block_bytes;
+  plan->streams = TouchedBytes(call) * std::ssize(endpoint.communicator->endpoints) >=
+                  StreamFromBytes();
+  const Schedule schedule = plan->algorithm->build(problem);
+  plan->lane_series = schedule.lane_series;
+  PlanTasks(endpoint, *sides, schedule, plan.get());
+  plan->limits = LimitsOf(schedule, problem.chunk_bytes);
+  // As much again for packed messages.
+  if (plan->on_device) {
+    plan->limits.bound_bytes *= 2;
+    plan->limits.early_bytes *= 2;
+  }
+  if (spec.referenced) {
+    if (Status status = CheckCodesHaveReferences(*plan); !status.ok()) return status;
+  }
+  plan->fills_identity = spec.collective == Collective::kExscan;
+  plan->starts_from_operands = spec.StartsFromOperands();
+  if (!plan->starts_from_operands) {
+    plan->unwritten = UnwrittenResults(*plan, call.outputs);
+  }
+  return std::shared_ptr<const Plan>(std::move(plan));
+}
+
+}  // namespace jaxccomp

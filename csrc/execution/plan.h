@@ -1,0 +1,101 @@
+// A schedule made ready to run: each slot resolved to parts of tensors, each task with the tasks
+// that wait for it. A call site has one plan per endpoint, made on its first run.
+//
+// Transports do not see tensors on a device. Raw values of theirs that travel are packed into a block,
+// pinned or in shared memory (shared_code.h), before they are sent, and unpacked from one after they
+// have come: two tasks stand for one of the schedule. Messages are the same as those of values in the
+// host's memory, so both kinds of rank work together.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "codec/codec.h"
+#include "collective/algorithm.h"
+#include "collective/memory_limits.h"
+#include "collective/schedule.h"
+#include "common/options.h"
+#include "execution/layout.h"
+#include "matching/call.h"
+#include "matching/communicator.h"
+#include "matching/program.h"
+
+namespace jaxccomp {
+
+// Contiguous bytes behind a slot. For kInput and kOutput `index` is the tensor (those of Loss are the
+// last half of the results), for kScratch the scratch block.
+struct Part {
+  Space space;
+  int32_t index;
+  DType dtype;
+  int64_t offset;
+  int64_t bytes;
+};
+
+// A range of Plan::parts.
+struct PartRange {
+  int32_t first = 0;
+  int32_t count = 0;
+};
+
+struct PlannedTask {
+  TaskKind kind;
+  bool final;
+  bool packed = false;            // on a device: values on their way between a raw message and
+                                  // their place, packed in a code block (kEncode, kRecv, kDecode)
+  bool mergeable = false;         // kDecode: only merges read the values, which lie in the block as
+                                  // they do in scratch memory
+  int32_t lane;
+  int32_t peer;
+  uint32_t tag;
+  int64_t bytes;                  // values moved or made, uncoded
+  int32_t dst_code = -1;          // kEncode, or kRecv of encoded bytes
+  int32_t src_code = -1;          // kDecode, or kSend of encoded bytes
+  PartRange dst;
+  std::vector<PartRange> sources; // one per source; Code sources are empty ranges, see codes
+  std::vector<int32_t> codes;     // per source: its code block, or -1
+  std::vector<int32_t> touched_scratch;
+  std::vector<int32_t> touched_codes;
+  std::vector<TaskId> dependents;
+  int32_t dep_count = 0;
+  // Pieces of memory that a transport has to gather first, or to scatter: so many bytes in all.
+  int64_t staged_bytes = 0;
+};
+
+struct Plan {
+  std::vector<PlannedTask> tasks;
+  std::vector<Part> parts;
+  std::vector<int64_t> scratch_bytes;
+  std::vector<int32_t> scratch_uses;   // tasks that touch the block
+  std::vector<int32_t> code_uses;
+  std::vector<int64_t> code_bytes;     // the most encoded bytes of each
+  std::vector<int32_t> code_parts;     // how many are in each; 0: not known, it is only passed on
+  std::vector<std::vector<int32_t>> code_peers;   // on a device: to whom each is sent
+  std::vector<int32_t> lane_tasks;     // tasks by lane
+  int32_t lane_series = 1;             // Schedule::lane_series
+  MemoryLimits limits;
+  std::unordered_map<uint64_t, TaskId> receives;   // by (peer, tag)
+  std::vector<Part> unwritten;         // results that no task writes: set to zero, or, in a
+                                       // prefix reduction, to what changes nothing
+  bool fills_identity = false;
+  std::shared_ptr<const Codec> codec;
+  ReduceOp reduce_op = ReduceOp::kSum;
+  int64_t divisor = 1;
+  bool on_device = false;              // for tensors in a device's memory
+  bool starts_from_operands = false;   // OpSpec::StartsFromOperands
+  bool streams = false;                // copies into results go past the caches
+  int64_t total_bytes = 0;
+  const Algorithm* algorithm = nullptr;
+
+  static uint64_t ReceiveKey(int peer, uint32_t tag) {
+    return static_cast<uint64_t>(static_cast<uint32_t>(peer)) << 32 | tag;
+  }
+};
+
+// Checks the tensors against the operation and makes its plan for that member.
+Result<std::shared_ptr<const Plan>> MakePlan(const CallSite& site, const Endpoint& endpoint,
+                                             const Call& call, const Options& options);
+
+}  // namespace jaxccomp

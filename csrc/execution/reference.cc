@@ -1,0 +1,81 @@
+#include "execution/reference.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "common/crc32c.h"
+
+namespace jaxccomp {
+namespace {
+
+uint32_t ChecksumOf(const Operation& op, const Part& part) {
+  return Crc32c({ReferenceOf(op, part), static_cast<size_t>(part.bytes)});
+}
+
+}  // namespace
+
+const std::byte* ReferenceOf(const Operation& op, const Part& part) {
+  if (op.call.refs.empty()) return nullptr;
+  return static_cast<const std::byte*>(op.call.refs[part.index].data) + part.offset;
+}
+
+std::byte* PutChecksum(const Operation& op, const Part& part, std::byte* at) {
+  const uint32_t checksum = ChecksumOf(op, part);
+  std::memcpy(at, &checksum, sizeof(checksum));
+  return at + sizeof(checksum);
+}
+
+Status OtherReference(const Operation& op, const Part& part) {
+  const Communicator& comm = *op.endpoint->communicator;
+  const int64_t first = part.offset / SizeBytes(part.dtype);
+  const int64_t last = first + part.bytes / SizeBytes(part.dtype) - 1;
+  return {Code::kFailedPrecondition,
+          "the reference of tensor " + std::to_string(part.index + 1) + " of " +
+              std::to_string(op.call.refs.size()) + " (" + std::string(Name(part.dtype)) +
+              ", somewhere in values " + std::to_string(first) + " to " + std::to_string(last) +
+              ") differs between " + comm.MemberName(op.header.root) + ", which sends, and " +
+              comm.MemberName(op.endpoint->member) +
+              ". What ref= is given must be the same on all ranks, bit for bit: pass what an "
+              "earlier broadcast returned, and broadcast without ref= where there was none, such "
+              "as after a checkpoint was loaded"};
+}
+
+Status SplitChecksum(std::span<const std::byte>* code, uint32_t* checksum) {
+  if (code->size() < sizeof(*checksum)) {
+    return {Code::kDataLoss, "an encoded message is too short for the checksum of its reference"};
+  }
+  std::memcpy(checksum, code->data(), sizeof(*checksum));
+  *code = code->subspan(sizeof(*checksum));
+  return Status::Ok();
+}
+
+Status TakeChecksum(const Operation& op, const Part& part, std::span<const std::byte>* code) {
+  uint32_t sent = 0;
+  Status status = SplitChecksum(code, &sent);
+  if (!status.ok()) return status;
+  return sent == ChecksumOf(op, part) ? Status::Ok() : OtherReference(op, part);
+}
+
+Status CheckCodesHaveReferences(const Plan& plan) {
+  const auto lies_in = [&](PartRange range, Space space) {
+    const auto first = plan.parts.begin() + range.first;
+    return std::all_of(first, first + range.count,
+                       [&](const Part& part) { return part.space == space; });
+  };
+  for (const PlannedTask& task : plan.tasks) {
+    if (task.packed) continue;
+    const bool merges = task.kind == TaskKind::kMerge;
+    // A result may have taken the place of its reference: it cannot be encoded anew.
+    const bool encodes =
+        task.kind == TaskKind::kEncode && !lies_in(task.sources[0], Space::kInput);
+    const bool decodes = task.kind == TaskKind::kDecode && !lies_in(task.dst, Space::kOutput);
+    if (merges || encodes || decodes) {
+      return {Code::kUnimplemented, "algorithm '" + std::string(plan.algorithm->name) +
+                                        "' codes values that have no reference: it takes no ref="};
+    }
+  }
+  return Status::Ok();
+}
+
+}  // namespace jaxccomp

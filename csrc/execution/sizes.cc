@@ -1,0 +1,258 @@
+#include "execution/sizes.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "execution/ragged.h"
+
+namespace jaxccomp {
+namespace {
+
+Status Wrong(const OpSpec& spec, const std::string& what) {
+  return {Code::kInvalidArgument, spec.ToString() + ": " + what};
+}
+
+// Rows per block of one side of a v-variant; empty when the side is one block of one rank.
+struct Rows {
+  std::vector<int64_t> input, output;
+};
+
+Result<Rows> RowsOf(const OpSpec& spec, int rank, int ranks) {
+  const auto& c = spec.counts;
+  const bool matrix = spec.collective == Collective::kAlltoallv;
+  const size_t expected = matrix ? static_cast<size_t>(ranks) * ranks : ranks;
+  if (c.size() != expected) {
+    return Wrong(spec, "counts has " + std::to_string(c.size()) + " entries, " +
+                           std::to_string(expected) + " are needed for " +
+                           std::to_string(ranks) + " ranks");
+  }
+  for (int64_t count : c) {
+    if (count < 0) return Wrong(spec, "a count is negative");
+  }
+  const std::vector<int64_t> own = {matrix ? 0 : c[rank]};
+  switch (spec.collective) {
+    case Collective::kAllgatherv:
+    case Collective::kGatherv:
+      return Rows{own, c};
+    case Collective::kScatterv:
+    case Collective::kReduceScatterv:
+      return Rows{c, own};
+    default: {
+      Rows rows;
+      for (int j = 0; j < ranks; ++j) {
+        rows.input.push_back(c[static_cast<size_t>(rank) * ranks + j]);
+        rows.output.push_back(c[static_cast<size_t>(j) * ranks + rank]);
+      }
+      return rows;
+    }
+  }
+}
+
+Status CheckRows(const OpSpec& spec, const std::vector<Tensor>& tensors,
+                 const std::vector<int64_t>& rows_per_block, const char* side) {
+  int64_t needed = 0;
+  for (int64_t rows : rows_per_block) needed += rows;
+  for (const Tensor& t : tensors) {
+    if (t.rows < needed) {
+      return Wrong(spec, std::string(side) + " has " + std::to_string(t.rows) +
+                             " rows, counts ask for " + std::to_string(needed));
+    }
+  }
+  return Status::Ok();
+}
+
+Status CheckReferences(const OpSpec& spec, const Call& call) {
+  if (!spec.referenced && call.refs.empty()) return Status::Ok();
+  if (!spec.referenced || spec.collective != Collective::kBcast) {
+    return Wrong(spec, "takes no references");
+  }
+  const auto fits = [](const Tensor& ref, const Tensor& values) {
+    return ref.dtype == values.dtype && ref.bytes == values.bytes;
+  };
+  if (!std::equal(call.refs.begin(), call.refs.end(), call.inputs.begin(), call.inputs.end(),
+                  fits)) {
+    return Wrong(spec, "each operand needs a reference of its type and size");
+  }
+  return Status::Ok();
+}
+
+Status CheckFeedback(const OpSpec& spec, const Call& call) {
+  if (!spec.feedback) return Status::Ok();
+  if (spec.collective != Collective::kAllreduce || spec.reduce_op != ReduceOp::kSum) {
+    return Wrong(spec, "does not give its compression error; the sum and the mean of allreduce do");
+  }
+  const size_t count = call.inputs.size();
+  bool fits = call.outputs.size() == 2 * count;
+  for (size_t i = 0; fits && i < 2 * count; ++i) {
+    const Tensor& values = call.inputs[i % count];
+    const Tensor& result = call.outputs[i];
+    fits = IsFloating(values.dtype) && result.dtype == values.dtype && result.bytes == values.bytes;
+  }
+  if (fits) return Status::Ok();
+  return Wrong(spec,
+               "each operand must be of a floating type, with two results of its type and size");
+}
+
+Status CheckMember(const OpSpec& spec, int member, int ranks) {
+  if (member >= OpSpec::kNobody && member < ranks) return Status::Ok();
+  return Wrong(spec, "rank " + std::to_string(member) + " does not exist: there are " +
+                         std::to_string(ranks));
+}
+
+// What this rank sends and what it receives, of which either may be missing.
+Status FillMessages(const OpSpec& spec, const Call& call, const Sides& sides, Problem* problem) {
+  Problem::Messages& messages = problem->messages.emplace();
+  messages.destination = spec.Destination();
+  messages.source = spec.Source();
+  for (int member : {messages.destination, messages.source}) {
+    if (Status status = CheckMember(spec, member, problem->ranks); !status.ok()) return status;
+  }
+  if (spec.collective == Collective::kSend) {
+    if (call.inputs.size() == call.outputs.size() &&
+        sides.output.BlockBytes(0) == problem->block_bytes) {
+      return Status::Ok();
+    }
+    return Wrong(spec, "operand and result differ in size");
+  }
+  messages.received_bytes = sides.output.BlockBytes(0);
+  if (spec.collective == Collective::kRecv) problem->block_bytes = messages.received_bytes;
+  if (!spec.status) return Status::Ok();
+  if (call.outputs.empty() || call.outputs.back().dtype != DType::kInt32 ||
+      call.outputs.back().bytes != 2 * static_cast<int64_t>(sizeof(int32_t))) {
+    return Wrong(spec, "the last result must be int32[2], for the source and the tag");
+  }
+  const std::vector<Tensor> values(call.outputs.begin(), call.outputs.end() - 1);
+  messages.status_begin = messages.received_bytes - call.outputs.back().bytes;
+  messages.status_bytes = call.outputs.back().bytes;
+  messages.received_bytes = Layout::Whole(values).BlockBytes(0);
+  return Status::Ok();
+}
+
+}  // namespace
+
+Result<Sides> MakeSides(const OpSpec& spec, const Endpoint& endpoint, const Call& call) {
+  const CollectiveInfo& info = Info(spec.collective);
+  const int ranks = endpoint.communicator->size();
+  Sides sides;
+  if (Status status = CheckReferences(spec, call); !status.ok()) return status;
+  if (Status status = CheckFeedback(spec, call); !status.ok()) return status;
+  if (spec.collective == Collective::kRaggedAlltoall) {
+    sides.input = Layout::Whole({call.inputs[0]});
+    sides.output = Layout::Whole(call.outputs);
+    return sides;
+  }
+  if (spec.feedback) {
+    sides.first_loss = static_cast<int32_t>(call.inputs.size());
+    sides.input = sides.output = Layout::Whole(call.inputs);
+    return sides;
+  }
+  if (spec.PointToPoint()) {
+    sides.input = Layout::Whole(call.inputs);
+    sides.output = Layout::Whole(call.outputs);
+    return sides;
+  }
+  if (call.inputs.size() != call.outputs.size()) {
+    return Wrong(spec, "has " + std::to_string(call.inputs.size()) + " operands and " +
+                           std::to_string(call.outputs.size()) + " results");
+  }
+  if (spec.VariableCounts()) {
+    Result<Rows> rows = RowsOf(spec, endpoint.member, ranks);
+    if (!rows.ok()) return rows.status();
+    Status status = CheckRows(spec, call.inputs, rows->input, "the operand");
+    if (status.ok()) status = CheckRows(spec, call.outputs, rows->output, "the result");
+    if (!status.ok()) return status;
+    sides.scratch_block = spec.collective == Collective::kReduceScatterv ? endpoint.member : 0;
+    sides.input = Layout::Rows(call.inputs, std::move(rows->input));
+    sides.output = Layout::Rows(call.outputs, std::move(rows->output));
+    return sides;
+  }
+  const std::vector<int64_t> each(ranks, 1);
+  for (const auto& [blocks, tensors] :
+       {std::pair{info.input, &call.inputs}, std::pair{info.output, &call.outputs}}) {
+    if (blocks != Blocks::kPerRank) continue;
+    for (const Tensor& t : *tensors) {
+      if (t.rows != ranks) {
+        return Wrong(spec, "the first axis is " + std::to_string(t.rows) +
+                               " long, it must be the number of ranks, " + std::to_string(ranks));
+      }
+    }
+  }
+  sides.input = info.input == Blocks::kPerRank ? Layout::Rows(call.inputs, each)
+                                               : Layout::Whole(call.inputs);
+  sides.output = info.output == Blocks::kPerRank ? Layout::Rows(call.outputs, each)
+                                                 : Layout::Whole(call.outputs);
+  if (sides.input.BlockBytes(0) != sides.output.BlockBytes(0)) {
+    return Wrong(spec, "operand and result differ in size");
+  }
+  return sides;
+}
+
+Result<Problem> MakeProblem(const OpSpec& spec, const Endpoint& endpoint, const Call& call,
+                            const Sides& sides, const Options& options) {
+  const int rank = endpoint.member;
+  const int ranks = endpoint.communicator->size();
+  Problem problem;
+  problem.rank = rank;
+  problem.ranks = ranks;
+  problem.chunk_bytes = options.chunk_bytes;
+  problem.feedback = spec.feedback;
+  problem.hosts = endpoint.communicator->hosts;
+  problem.gpus = endpoint.communicator->gpus;
+  problem.gpus_share_memory = endpoint.communicator->gpus_share_memory;
+  problem.rotation = static_cast<int>(spec.site & INT32_MAX);
+  problem.reverse = spec.reverse;
+  problem.multi_slot = true;
+  problem.block_bytes = sides.input.BlockBytes(0);
+  if (spec.PointToPoint()) {
+    if (Status status = FillMessages(spec, call, sides, &problem); !status.ok()) return status;
+    return problem;
+  }
+
+  if (Info(spec.collective).rooted) {
+    if (spec.root < 0 || spec.root >= ranks) {
+      return Wrong(spec, "the root must be in 0.." + std::to_string(ranks - 1));
+    }
+    problem.root = static_cast<int>(spec.root);
+  }
+  if (spec.VariableCounts()) {
+    // Sizes of whole blocks as the layout sees them, tensors one after the other.
+    // A side without rows does not tell how large a row is; then the other one does.
+    std::vector<Tensor> tensors = call.inputs;
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      if (tensors[i].rows == 0) tensors[i] = call.outputs[i];
+    }
+    const Layout one = Layout::Rows(tensors, spec.counts);
+    for (size_t i = 0; i < spec.counts.size(); ++i) {
+      problem.counts.push_back(one.BlockBytes(static_cast<int>(i)));
+    }
+  }
+
+  if (spec.collective == Collective::kRaggedAlltoall) {
+    Status status = FillRagged(spec, call, &problem);
+    if (!status.ok()) return status;
+  }
+  auto add_pair = [&](int64_t source, int64_t destination) {
+    problem.pairs.emplace_back(static_cast<int>(source), static_cast<int>(destination));
+  };
+  switch (spec.collective) {
+    case Collective::kSendrecv:
+      add_pair(rank, spec.pairs.at(0));
+      add_pair(spec.pairs.at(1), rank);
+      break;
+    case Collective::kPermute:
+      for (size_t i = 0; i + 1 < spec.pairs.size(); i += 2) {
+        add_pair(spec.pairs[i], spec.pairs[i + 1]);
+      }
+      break;
+    default: break;
+  }
+  for (const auto& [source, destination] : problem.pairs) {
+    for (int member : {source, destination}) {
+      if (Status status = CheckMember(spec, member, ranks); !status.ok()) return status;
+    }
+  }
+  return problem;
+}
+
+}  // namespace jaxccomp

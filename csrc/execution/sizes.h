@@ -1,0 +1,32 @@
+// From an operation and its tensors to the sizes that its schedule depends on.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "collective/algorithm.h"
+#include "common/options.h"
+#include "execution/layout.h"
+#include "matching/call.h"
+#include "matching/communicator.h"
+
+namespace jaxccomp {
+
+struct Sides {
+  Layout input, output;
+  int scratch_block = 0;   // of the input: the block that values in scratch memory belong to
+  int32_t first_loss = 0;  // with feedback: the first of the results that are Loss, laid out as output
+
+  // Calls f(dtype, address, bytes) for the values in [begin, end) of that block.
+  template <typename F>
+  void ResolveScratch(int64_t begin, int64_t end, F&& f) const {
+    input.ForEach(scratch_block, begin, end, f);
+  }
+};
+
+Result<Sides> MakeSides(const OpSpec& spec, const Endpoint& endpoint, const Call& call);
+
+Result<Problem> MakeProblem(const OpSpec& spec, const Endpoint& endpoint, const Call& call,
+                            const Sides& sides, const Options& options);
+
+}  // namespace jaxccomp

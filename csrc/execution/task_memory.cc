@@ -1,0 +1,96 @@
+#include "execution/task_memory.h"
+
+#include <utility>
+
+namespace jaxccomp {
+
+int64_t TaskMemory::StagedBytes(const Operation& op, const PlannedTask& task) const {
+  if (task.staged_bytes == 0) return 0;
+  const int process = op.endpoint->communicator->processes[task.peer];
+  return process == wire_->process() ? 0 : task.staged_bytes;
+}
+
+bool TaskMemory::NeedsScratch(const Operation& op, const PlannedTask& task, int32_t block) const {
+  return op.scratch[block].elsewhere == nullptr &&
+         (op.device == nullptr || !device_path_->ReadsInPlace(op, task));
+}
+
+bool TaskMemory::Admit(Operation* op, TaskId task, int64_t arriving_bytes) {
+  const PlannedTask& t = op->plan->tasks[task];
+  int64_t needed_bytes = StagedBytes(*op, t);
+  for (int32_t i : t.touched_scratch) {
+    if (op->scratch[i].buffer == nullptr && NeedsScratch(*op, t, i)) {
+      needed_bytes += BufferPool::TakenBytes(op->plan->scratch_bytes[i]);
+    }
+  }
+  if (t.dst_code >= 0) {
+    needed_bytes += BufferPool::TakenBytes(
+        t.kind == TaskKind::kRecv ? arriving_bytes : op->plan->code_bytes[t.dst_code]);
+  }
+  if (op->budget.MayHold(t.lane, needed_bytes)) return true;
+  op->budget.Park(task, needed_bytes);
+  return false;
+}
+
+Status TaskMemory::Prepare(Operation* op, TaskId task, int64_t arriving_bytes) {
+  const PlannedTask& t = op->plan->tasks[task];
+  bool provided = true;
+  for (int32_t i : t.touched_scratch) {
+    if (!NeedsScratch(*op, t, i)) continue;
+    provided &= Provide(op, &op->scratch[i], ScratchPool(op), op->plan->scratch_bytes[i]);
+  }
+  if (t.dst_code >= 0) {
+    const bool arrives = t.kind == TaskKind::kRecv;
+    Operation::Block& block = op->code[t.dst_code];
+    const bool in_pieces =
+        block.in_pieces != nullptr || (t.kind == TaskKind::kEncode && op->device != nullptr &&
+                                       device_path_->ProvideForEncode(op, t));
+    provided &= in_pieces || ProvideCode(op, &block,
+                                         arrives ? arriving_bytes : op->plan->code_bytes[t.dst_code]);
+    if (arrives) block.used_bytes = arriving_bytes;
+  }
+  op->budget.Hold(StagedBytes(*op, t));
+  RecordPeak(op);
+  if (provided) return Status::Ok();
+  return {Code::kUnavailable, "out of memory for the temporary buffers of a collective; a smaller "
+                              "chunk_bytes option needs less"};
+}
+
+bool TaskMemory::Provide(Operation* op, Operation::Block* block, BufferPool* pool, int64_t bytes) {
+  if (block->buffer != nullptr) return true;
+  block->buffer = pool->Take(bytes);
+  if (block->buffer == nullptr) return false;
+  block->capacity_bytes = bytes;
+  op->budget.Hold(BufferPool::TakenBytes(bytes));
+  return true;
+}
+
+void TaskMemory::TaskDone(Operation* op, const PlannedTask& task) {
+  for (int32_t i : task.touched_scratch) Release(op, &op->scratch[i], ScratchPool(op));
+  for (int32_t i : task.touched_codes) Release(op, &op->code[i], CodePool(op));
+  op->budget.Release(StagedBytes(*op, task));
+}
+
+void TaskMemory::Release(Operation* op, Operation::Block* block, BufferPool* pool) {
+  if (--block->uses_left > 0) return;
+  block->elsewhere = nullptr;
+  if (block->in_pieces != nullptr) device_path_->Drop(op, block);
+  if (block->buffer != nullptr) {
+    op->budget.Release(BufferPool::TakenBytes(block->capacity_bytes));
+    pool->Give(std::move(block->buffer), block->capacity_bytes);
+    block->buffer = nullptr;
+  }
+}
+
+void TaskMemory::Clear(Operation* op) {
+  for (auto [blocks, pool] :
+       {std::pair{&op->scratch, ScratchPool(op)}, std::pair{&op->code, CodePool(op)}}) {
+    for (Operation::Block& block : *blocks) {
+      if (block.in_pieces != nullptr) device_path_->Drop(op, &block);
+      if (block.buffer != nullptr) pool->Give(std::move(block.buffer), block.capacity_bytes);
+    }
+    blocks->clear();
+  }
+}
+
+}  // namespace jaxccomp

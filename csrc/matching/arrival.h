@@ -1,0 +1,107 @@
+// Messages that wait for the receive that they are for.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "collective/schedule.h"
+#include "transport/transport.h"
+#include "transport/wire.h"
+
+namespace jaxccomp {
+
+// The credit that a message takes up at its sender (transport.h) as long as this lives, wherever the
+// message waits and whatever becomes of it.
+class HeldCredit {
+ public:
+  HeldCredit() = default;
+  HeldCredit(Wire* wire, const Header& header, Announced announced) {
+    if (header.type != MessageType::kData || announced.process >= 0 ||
+        header.source_process == wire->process()) {
+      return;
+    }
+    wire_ = wire;
+    process_ = header.source_process;
+    bytes_ = header.payload_bytes;
+    wire_->Keep(process_, bytes_);
+  }
+  HeldCredit(HeldCredit&& other) noexcept
+      : wire_(std::exchange(other.wire_, nullptr)),
+        process_(other.process_),
+        bytes_(other.bytes_) {}
+  HeldCredit& operator=(HeldCredit&& other) noexcept {
+    std::swap(wire_, other.wire_);
+    std::swap(process_, other.process_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+  ~HeldCredit() {
+    if (wire_ != nullptr) wire_->Release(process_, bytes_);
+  }
+
+ private:
+  Wire* wire_ = nullptr;   // null: it takes up none
+  int process_ = -1;
+  int64_t bytes_ = 0;
+};
+
+// A message that came before its receive could start.
+struct Arrival {
+  Arrival(Wire* wire, const Header& of, std::span<const std::byte> bytes, Announced later)
+      : header(of), payload(bytes.begin(), bytes.end()), announced(later), credit(wire, of, later) {}
+
+  Header header;
+  std::vector<std::byte> payload;   // when it came along
+  Announced announced;              // else
+  HeldCredit credit;
+};
+
+// Those of one operation, by the task that receives them: found in constant time, however many wait.
+class Arrivals {
+ public:
+  struct Entry {
+    TaskId task;
+    Arrival arrival;
+  };
+
+  // False when there is one for that task already.
+  bool Put(TaskId task, Arrival arrival) {
+    const auto index = static_cast<size_t>(task);
+    if (place_.size() <= index) place_.resize(index + 1, 0);
+    if (place_[index] != 0) return false;
+    entries_.push_back({task, std::move(arrival)});
+    place_[index] = static_cast<uint32_t>(entries_.size());
+    return true;
+  }
+  // Null when there is none.
+  const Arrival* Find(TaskId task) const {
+    const auto index = static_cast<size_t>(task);
+    return index >= place_.size() || place_[index] == 0 ? nullptr
+                                                        : &entries_[place_[index] - 1].arrival;
+  }
+  // Of a task that has one.
+  Arrival Take(TaskId task) {
+    const size_t place = std::exchange(place_[static_cast<size_t>(task)], 0) - 1;
+    Arrival taken = std::move(entries_[place].arrival);
+    if (place + 1 < entries_.size()) {
+      entries_[place] = std::move(entries_.back());
+      place_[static_cast<size_t>(entries_[place].task)] = static_cast<uint32_t>(place + 1);
+    }
+    entries_.pop_back();
+    return taken;
+  }
+  const std::vector<Entry>& all() const { return entries_; }
+  void Clear() {
+    entries_.clear();
+    place_.clear();
+  }
+
+ private:
+  std::vector<Entry> entries_;
+  std::vector<uint32_t> place_;   // by task: where in entries_, from 1 on; 0: nowhere
+};
+
+}  // namespace jaxccomp

@@ -1,0 +1,64 @@
+// Who takes part in an operation, and this process's places in it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "common/status.h"
+#include "matching/launches.h"
+#include "matching/match_key.h"
+
+namespace jaxccomp {
+
+struct Communicator;
+struct Comparison;
+
+// One member of a communicator that lives in this process.
+struct Endpoint {
+  Communicator* communicator = nullptr;
+  int member = 0;
+
+  Launches launches;
+  // By program hash: what is being compared with the other members.
+  std::unordered_map<uint64_t, std::shared_ptr<Comparison>> comparisons;
+  // Programs that are equal on all members. Kept as long as the communicator, as a member that forgot
+  // one would ask those that did not.
+  std::unordered_set<uint64_t> compared;
+  RecentOperations recent;
+  // Operations in program order so far, by MatchKey::thread.
+  std::unordered_map<uint64_t, uint64_t> ordered_counts;
+};
+
+struct Communicator {
+  uint64_t id = 0;
+  std::string name;
+  std::vector<int> processes;        // by member
+  std::vector<int64_t> devices;      // by member; empty when members are processes
+  std::vector<int> hosts;            // by member: a number for its host
+  std::vector<int> gpus;             // and for its GPU; below 0 where that is not known
+  bool gpus_share_memory = false;    // members of a GPU export its memory to each other
+  std::vector<std::unique_ptr<Endpoint>> endpoints;   // of this process
+  bool remote = false;               // some members are in other processes
+  bool outside = false;              // its members also wait for each other outside of the engine
+  Status broken;                     // why it can no longer be used
+  bool lost = false;                 // a member has failed or died: broken for that reason
+  bool freed = false;                // by the program: broken for that reason
+
+  int size() const { return static_cast<int>(processes.size()); }
+  // This process's endpoint that is that member; null when there is none.
+  Endpoint* Find(int member) const;
+  // "rank 2 of 'world'", "device 5 (member 1 of its axis)".
+  std::string MemberName(int member) const;
+};
+
+// When nothing leads to the process of that member.
+Status NoTransportTo(const Communicator& comm, int member);
+
+// When ranks can meet, but the engine moves no values between their processes.
+Status NoValuesTravel(const std::string& operation);
+
+}  // namespace jaxccomp

@@ -1,0 +1,79 @@
+// The way to every process of the world: picks the transport by process.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <span>
+#include <utility>
+
+#include "transport/transport.h"
+
+namespace jaxccomp {
+
+// Who has what is announced by a descriptor (Announced::ipc).
+class DescriptorOwner {
+ public:
+  virtual void Discard(Announced descriptor) = 0;
+
+ protected:
+  ~DescriptorOwner() = default;
+};
+
+class Wire {
+ public:
+  Wire(int process, std::unique_ptr<Transport> local)
+      : process_(process), local_(std::move(local)) {}
+
+  void SetDescriptorOwner(DescriptorOwner* owner) { descriptor_owner_ = owner; }
+  // As a transport's; also of descriptors.
+  void Discard(Announced announced) {
+    if (announced.ipc) descriptor_owner_->Discard(announced);
+    else To(announced.process)->Discard(announced);
+  }
+
+  void SetRemote(std::unique_ptr<Transport> remote) { remote_ = std::move(remote); }
+  bool HasRemote() const { return remote_ != nullptr; }
+  // What leads to other processes; null when nothing does.
+  Transport* remote() const { return remote_.get(); }
+  // For one that is called in its place, and owns it.
+  std::unique_ptr<Transport> TakeRemote() { return std::move(remote_); }
+  int process() const { return process_; }
+
+  // Null when nothing leads to that process.
+  Transport* To(int process) const {
+    return process == process_ ? local_.get() : remote_.get();
+  }
+  // Whether messages between this process's endpoints wait for a poll.
+  bool HasLocalMessages() const { return local_->NeedsPolling(); }
+  // Whether payloads are under way to or from other processes.
+  bool HasRemoteTransfers() const { return remote_ != nullptr && remote_->HasTransfers(); }
+  // As a transport's.
+  void Keep(int process, int64_t bytes) {
+    if (remote_ != nullptr) remote_->Keep(process, bytes);
+  }
+  void Release(int process, int64_t bytes) {
+    if (remote_ != nullptr) remote_->Release(process, bytes);
+  }
+  void Settle() {
+    if (remote_ != nullptr) remote_->Settle();
+  }
+  int64_t EarlyBytes() const { return remote_ != nullptr ? remote_->EarlyBytes() : 0; }
+  // Leaves every transport; whoever waits for one is told. Nothing is sent afterwards.
+  void Close(std::chrono::milliseconds patience) {
+    if (remote_ != nullptr) remote_->ShutdownBarrier(patience);
+    remote_.reset();
+    local_.reset();
+  }
+  bool Poll() {
+    bool any = local_->Poll();
+    if (remote_ != nullptr) any |= remote_->Poll();
+    return any;
+  }
+
+ private:
+  const int process_;
+  std::unique_ptr<Transport> local_, remote_;
+  DescriptorOwner* descriptor_owner_ = nullptr;
+};
+
+}  // namespace jaxccomp

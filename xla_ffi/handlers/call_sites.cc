@@ -1,0 +1,73 @@
+#include "handlers/call_sites.h"
+
+#include "handlers/arguments.h"
+
+namespace jaxccomp {
+
+namespace ffi = xla::ffi;
+
+namespace {
+
+template <typename Buffer>
+Status AddTensor(const Buffer& buffer, std::vector<Tensor>* tensors) {
+  Tensor tensor;
+  Result<bool> added = FromXla(buffer, &tensor);
+  if (!added.ok()) return added.status();
+  if (*added) tensors->push_back(tensor);
+  return Status::Ok();
+}
+
+uint32_t (*launching_thread)() = nullptr;
+
+// The last half of a call's operands are its references.
+void SplitReferences(Call* call) {
+  const auto half = call->inputs.begin() + static_cast<ptrdiff_t>(call->inputs.size() / 2);
+  call->refs.assign(half, call->inputs.end());
+  call->inputs.erase(half, call->inputs.end());
+}
+
+}  // namespace
+
+void SetLaunchingThread(uint32_t (*function)()) { launching_thread = function; }
+
+ffi::Error ToError(const Status& status) {
+  ffi::ErrorCode code = ffi::ErrorCode::kInternal;
+  switch (status.code()) {
+    case Code::kOk: return ffi::Error::Success();
+    case Code::kInvalidArgument: code = ffi::ErrorCode::kInvalidArgument; break;
+    case Code::kFailedPrecondition: code = ffi::ErrorCode::kFailedPrecondition; break;
+    case Code::kDeadlineExceeded: code = ffi::ErrorCode::kDeadlineExceeded; break;
+    case Code::kUnavailable: code = ffi::ErrorCode::kUnavailable; break;
+    case Code::kAborted: code = ffi::ErrorCode::kAborted; break;
+    case Code::kDataLoss: code = ffi::ErrorCode::kDataLoss; break;
+    case Code::kUnimplemented: code = ffi::ErrorCode::kUnimplemented; break;
+    case Code::kInternal: break;
+  }
+  return ffi::Error(code, status.message());
+}
+
+Result<std::unique_ptr<CallSite>> EnginePlatform::Make(const ffi::Dictionary& attributes) {
+  Result<OpSpec> spec = SpecFromAttributes(attributes);
+  if (!spec.ok()) return spec.status();
+  return MakeCallSite(std::move(*spec));
+}
+
+Result<Call> CallFrom(const CallSite& site, ffi::RunId run, int64_t device,
+                      const ffi::RemainingArgs& arguments, const ffi::RemainingRets& results) {
+  Call call;
+  call.run_id = run.run_id;
+  call.device = device;
+  if (launching_thread != nullptr) call.launched_by = launching_thread();
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    Status status = AddTensor(*arguments.get<ffi::AnyBuffer>(i), &call.inputs);
+    if (!status.ok()) return status;
+  }
+  if (site.spec.referenced) SplitReferences(&call);
+  for (size_t i = 0; i < results.size(); ++i) {
+    Status status = AddTensor(**results.get<ffi::AnyBuffer>(i), &call.outputs);
+    if (!status.ok()) return status;
+  }
+  return call;
+}
+
+}  // namespace jaxccomp

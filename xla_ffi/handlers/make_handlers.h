@@ -1,0 +1,115 @@
+// The FFI handlers of one of XLA's platforms, made from what is its own: a class with
+//
+//   using Site = ...;                                             what it keeps for each call site
+//   static Result<std::unique_ptr<Site>> Make(const xla::ffi::Dictionary& attributes);
+//   static void Forget(Site& site);
+//   static ... Execute(State* state, [void* stream,] RunId, int32_t ordinal, RemainingArgs, RemainingRets);
+//
+// and, where XLA shall call them before each launch, Initialize and, before that, Prepare, with the same
+// arguments. A handler that takes a stream gets the one that its call is queued on.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <type_traits>
+#include <utility>
+
+#include "handlers/call_sites.h"
+#include "handlers/platform_handlers.h"
+#include "xla/ffi/api/ffi.h"
+
+namespace jaxccomp {
+
+// What XLA keeps for each compiled call site. A platform has a type of its own: XLA's registries of types
+// are one per plugin, and number them differently.
+template <typename Platform>
+struct FfiState {
+  explicit FfiState(std::unique_ptr<typename Platform::Site> s) : site(std::move(s)) {}
+  ~FfiState() { Platform::Forget(*site); }
+  FfiState(const FfiState&) = delete;
+  FfiState& operator=(const FfiState&) = delete;
+
+  static inline xla::ffi::TypeId id = {};
+  const std::unique_ptr<typename Platform::Site> site;
+};
+
+template <typename Platform>
+struct FfiStages {
+  using State = FfiState<Platform>;
+  using Made = xla::ffi::ErrorOr<std::unique_ptr<State>>;
+
+  static Made Make(xla::ffi::Dictionary attributes) {
+    Result<std::unique_ptr<typename Platform::Site>> site = Platform::Make(attributes);
+    if (!site.ok()) return xla::ffi::Unexpected(ToError(site.status()));
+    return std::make_unique<State>(std::move(*site));
+  }
+
+  // `binding`: of the stage that `function` is for.
+  template <typename Binding, typename Function>
+  static auto* Bind(Binding&& binding, Function function) {
+    namespace ffi = xla::ffi;
+    constexpr bool kOnStream =
+        std::is_invocable_v<Function, State*, void*, ffi::RunId, int32_t, ffi::RemainingArgs,
+                            ffi::RemainingRets>;
+    if constexpr (kOnStream) {
+      return std::move(binding)
+          .template Ctx<ffi::State<State>>()
+          .template Ctx<ffi::PlatformStream<void*>>()
+          .template Ctx<ffi::RunId>()
+          .template Ctx<ffi::DeviceOrdinal>()
+          .RemainingArgs()
+          .RemainingRets()
+          .To(function)
+          .release();
+    } else {
+      return std::move(binding)
+          .template Ctx<ffi::State<State>>()
+          .template Ctx<ffi::RunId>()
+          .template Ctx<ffi::DeviceOrdinal>()
+          .RemainingArgs()
+          .RemainingRets()
+          .To(function)
+          .release();
+    }
+  }
+  template <typename Handler>
+  static XLA_FFI_Error* Call(XLA_FFI_CallFrame* frame, Handler* handler) {
+    if constexpr (requires { Platform::Call(frame, handler); }) return Platform::Call(frame, handler);
+    else return handler->Call(frame);
+  }
+
+  static XLA_FFI_Error* Instantiate(XLA_FFI_CallFrame* frame) {
+    static auto* handler = xla::ffi::Ffi::BindInstantiate().Attrs().To(Make).release();
+    return handler->Call(frame);
+  }
+  static XLA_FFI_Error* Prepare(XLA_FFI_CallFrame* frame) {
+    static auto* handler = Bind(xla::ffi::Ffi::BindPrepare(), &Platform::Prepare);
+    return Call(frame, handler);
+  }
+  static XLA_FFI_Error* Initialize(XLA_FFI_CallFrame* frame) {
+    static auto* handler = Bind(xla::ffi::Ffi::BindInitialize(), &Platform::Initialize);
+    return Call(frame, handler);
+  }
+  static XLA_FFI_Error* Execute(XLA_FFI_CallFrame* frame) {
+    static auto* handler = Bind(xla::ffi::Ffi::Bind(), &Platform::Execute);
+    return Call(frame, handler);
+  }
+};
+
+template <typename Platform>
+const PlatformHandlers& MakeHandlers() {
+  using Stages = FfiStages<Platform>;
+  static constexpr xla::ffi::TypeInfo kTypeInfo = xla::ffi::MakeTypeInfo<FfiState<Platform>>();
+  static const PlatformHandlers handlers = [] {
+    PlatformHandlers made = {.instantiate = Stages::Instantiate,
+                             .execute = Stages::Execute,
+                             .type_id = &FfiState<Platform>::id,
+                             .type_info = &kTypeInfo};
+    if constexpr (requires { &Platform::Initialize; }) made.initialize = Stages::Initialize;
+    if constexpr (requires { &Platform::Prepare; }) made.prepare = Stages::Prepare;
+    return made;
+  }();
+  return handlers;
+}
+
+}  // namespace jaxccomp

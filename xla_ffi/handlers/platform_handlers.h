@@ -1,0 +1,25 @@
+// The FFI handlers, as XLA sees them.
+#pragma once
+
+#include "xla/ffi/api/c_api.h"
+#include "xla/ffi/api/ffi.h"
+
+namespace jaxccomp {
+
+// What is registered for one of XLA's platforms.
+struct PlatformHandlers {
+  XLA_FFI_Error* (*instantiate)(XLA_FFI_CallFrame* frame);
+  XLA_FFI_Error* (*execute)(XLA_FFI_CallFrame* frame);
+  xla::ffi::TypeId* type_id;              // of what XLA keeps for each call site
+  const xla::ffi::TypeInfo* type_info;
+  XLA_FFI_Error* (*initialize)(XLA_FFI_CallFrame* frame) = nullptr;   // before each launch
+  XLA_FFI_Error* (*prepare)(XLA_FFI_CallFrame* frame) = nullptr;      // and before that
+};
+
+const PlatformHandlers& CpuHandlers();
+// On the platform CUDA: the engine moves the values, NCCL does, or NCCL on XLA's own communicator.
+const PlatformHandlers& CudaHandlers();
+const PlatformHandlers& NcclHandlers();
+const PlatformHandlers& NcclXlaHandlers();
+
+}  // namespace jaxccomp

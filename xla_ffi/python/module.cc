@@ -1,0 +1,266 @@
+// jaxccomp._core: what Python sees of the engine.
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <map>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "collective/algorithm_spec.h"
+#include "common/forks.h"
+#include "common/instruction_sets.h"
+#include "common/interrupts.h"
+#include "engine/engine.h"
+#include "handlers/codec_handlers.h"
+#include "handlers/platform_handlers.h"
+#include "handlers/xla_library.h"
+#include "nccl/backend.h"
+#include "python/check.h"
+#include "python/codecs.h"
+#include "python/ending.h"
+#include "python/gpus.h"
+#include "python/program_threads.h"
+#include "python/python_threads.h"
+#include "python/schedules.h"
+#include "python/store.h"
+#include "transport/mpi/mpi_transport.h"
+
+namespace py = pybind11;
+
+namespace jaxccomp {
+namespace {
+
+template <typename F>
+py::capsule Target(F* function) {
+  return py::capsule(reinterpret_cast<void*>(function), "xla._CUSTOM_CALL_TARGET");
+}
+
+// What JAX registers for one of XLA's platforms, or for a way of communicating on it.
+py::dict Registration(const PlatformHandlers& handlers) {
+  py::dict stages;
+  stages["instantiate"] = Target(handlers.instantiate);
+  stages["execute"] = Target(handlers.execute);
+  if (handlers.initialize != nullptr) stages["initialize"] = Target(handlers.initialize);
+  if (handlers.prepare != nullptr) stages["prepare"] = Target(handlers.prepare);
+  py::dict type;
+  type["type_id"] = py::capsule(handlers.type_id);
+  type["type_info"] = py::capsule(const_cast<xla::ffi::TypeInfo*>(handlers.type_info));
+  py::dict row;
+  row["stages"] = stages;
+  row["state_type"] = type;
+  return row;
+}
+
+// The stages of each codec handler, by target.
+py::dict CodecRegistrations() {
+  py::dict targets;
+  for (const CodecHandler& handler : CodecHandlers()) {
+    py::dict stages;
+    stages["initialize"] = Target(handler.initialize);
+    stages["execute"] = Target(handler.execute);
+    targets[handler.name] = stages;
+  }
+  return targets;
+}
+
+py::dict Registrations() {
+  py::dict platforms;
+  platforms["cpu"] = Registration(CpuHandlers());
+  platforms["cuda"] = Registration(CudaHandlers());
+  platforms["nccl"] = Registration(NcclHandlers());
+  platforms["nccl_xla"] = Registration(NcclXlaHandlers());
+  return platforms;
+}
+
+void UseMpi(uint64_t comm, uint64_t byte_type, std::vector<int> hosts, int64_t remote_unit_bytes,
+            int64_t early_bytes, int64_t early_messages) {
+  Check(Engine::Get().UseRemote(
+      [&](Receiver* receiver) -> Result<std::unique_ptr<Transport>> {
+        MpiConfig config;
+        config.comm = comm;
+        config.byte_type = byte_type;
+        config.hosts = hosts;
+        config.remote_unit_bytes = remote_unit_bytes;
+        config.small_credit = {.bytes = early_bytes, .messages = early_messages};
+        auto made = MpiTransport::Create(config, receiver);
+        if (!made.ok()) return made.status();
+        return std::unique_ptr<Transport>(std::move(*made));
+      }));
+}
+
+py::dict Describe() {
+  py::list algorithms;
+  for (const Algorithm& a : AlgorithmTable()) {
+    py::dict row;
+    row["collective"] = std::string(Info(a.collective).name);
+    row["name"] = std::string(a.name);
+    row["description"] = std::string(a.description);
+    algorithms.append(row);
+  }
+  py::list transports;
+  transports.append("local");
+  const std::string remote = Engine::Find() != nullptr ? Engine::Find()->RemoteName() : "";
+  if (!remote.empty()) transports.append(remote);
+  py::dict all;
+  all["transports"] = transports;
+  all["algorithms"] = algorithms;
+  all["instruction_set"] = std::string(RunnableInstructionSets().best());
+  all["ffi_api"] = std::to_string(XLA_FFI_API_MAJOR) + "." + std::to_string(XLA_FFI_API_MINOR);
+  return all;
+}
+
+py::dict GetStats() {
+  const Stats stats = Engine::Find() != nullptr ? Engine::Find()->GetStats() : Stats{};
+  nccl::Backend* const nccl = nccl::Backend::Find();
+  const nccl::AllCounts queued = nccl != nullptr ? nccl->counts() : nccl::AllCounts{};
+  py::dict all;
+  for (const CollectiveInfo& info : CollectiveTable()) {
+    const CollectiveStats& s = stats[static_cast<size_t>(info.id)];
+    const nccl::Counts& by_nccl = queued[static_cast<size_t>(info.id)];
+    if (s.calls == 0 && by_nccl.calls == 0) continue;
+    py::dict row;
+    row["calls"] = s.calls;
+    row["value_bytes"] = s.value_bytes;
+    row["sent_bytes"] = s.sent_bytes;
+    row["remote_bytes"] = s.remote_bytes;
+    row["ipc_bytes"] = s.ipc_bytes;
+    row["cuda_aware_sent_bytes"] = s.cuda_aware_sent_bytes;
+    row["cuda_aware_received_bytes"] = s.cuda_aware_received_bytes;
+    row["peak_bytes"] = s.peak_bytes;
+    row["bound_bytes"] = s.bound_bytes;
+    row["seconds"] = s.seconds;
+    row["nccl_calls"] = by_nccl.calls;
+    row["nccl_bytes"] = by_nccl.value_bytes;
+    all[py::str(std::string(info.name))] = row;
+  }
+  return all;
+}
+
+// (begin_ns, end_ns, operation, collective, kind, peer, lane, bytes) of every task.
+py::list StopTrace() {
+  py::list rows;
+  for (const TraceEvent& e : Engine::Get().StopTrace()) {
+    rows.append(py::make_tuple(e.begin_ns, e.end_ns, e.operation,
+                               std::string(Info(e.collective).name), std::string(Name(e.kind)),
+                               e.peer, e.lane, e.bytes));
+  }
+  return rows;
+}
+
+}  // namespace
+
+PYBIND11_MODULE(_core, m) {
+  m.doc() = "The native engine of jaxccomp.";
+  m.def("registrations", &Registrations);
+  m.def("codec_registrations", &CodecRegistrations);
+  m.def("configure", [](int process, int processes) {
+    Check(Engine::Configure(process, processes));
+    Engine::Get().SetCallsOneByOne(&HasOneThread);
+  }, py::arg("process"), py::arg("processes"));
+  m.def("use_mpi", &UseMpi, py::arg("comm_handle"), py::arg("byte_handle"), py::arg("hosts"),
+        py::arg("remote_unit_bytes"), py::arg("early_bytes"), py::arg("early_messages"));
+  // Why the MPI that is initialised here takes no memory of GPUs; "" when it does.
+  m.def("why_mpi_is_not_cuda_aware", [] {
+    const Result<const MpiLibrary*> library = MpiLibrary::Load();
+    return library.ok() ? (*library)->WhyNotCudaAware() : library.status().message();
+  });
+  m.def("set_devices", [](const std::vector<std::pair<int64_t, int>>& devices) {
+    Engine::Get().SetDevices(devices);
+  });
+  m.def("set_hosts", [](std::vector<int> hosts) { Engine::Get().SetHosts(std::move(hosts)); },
+        py::arg("hosts"));
+  // (process, device, number of its GPU) of all processes' devices.
+  m.def("set_gpus", [](const std::vector<std::tuple<int, int64_t, int>>& gpus) {
+    std::vector<GpuOfDevice> all;
+    for (const auto& [process, device, gpu] : gpus) all.push_back({process, device, gpu});
+    Engine::Get().SetGpus(all);
+  }, py::arg("gpus"));
+  m.def("check_algorithm", [](const std::string& collective, const std::string& algorithm) {
+    Result<Collective> parsed = ParseCollective(collective);
+    Check(parsed.status());
+    Check(ParseAlgorithm(*parsed, algorithm).status());
+  }, py::arg("collective"), py::arg("algorithm"));
+  m.def("add_communicator", [](const std::string& name, std::vector<int> processes) {
+    Check(Engine::Get().AddCommunicator(name, std::move(processes)));
+  }, py::arg("name"), py::arg("processes"));
+  m.def("close_program", [](const std::string& name) { CloseProgram(name); }, py::arg("name"));
+  m.def("close_program",
+        [](const std::string& name, const std::string& thread) { CloseProgram(name, thread); },
+        py::arg("name"), py::arg("thread"));
+  m.def("free_communicator", [](const std::string& name) {
+    if (Engine::Find() != nullptr) Check(Engine::Find()->FreeCommunicator(name));
+  }, py::arg("name"));
+  // (pid, start time) of each process of the world; pid 0 for those of other hosts.
+  m.def("set_system_processes", [](const std::vector<std::pair<int64_t, uint64_t>>& all) {
+    std::vector<SystemProcess> processes;
+    for (const auto& [pid, start_time] : all) processes.push_back({pid, start_time});
+    Engine::Get().SetSystemProcesses(std::move(processes));
+    Engine::Get().SetInterruptJudge(&IsHeldUp);
+    JoinLastExit();
+  }, py::arg("processes"));
+  m.def("start_time", &StartTimeOf, py::arg("pid"));
+  m.def("announce", [](const std::string& how) {
+    if (Engine::Find() != nullptr) Engine::Find()->Announce(how);
+  }, py::arg("how"), py::call_guard<py::gil_scoped_release>());
+  // By process that has failed or died: why, and whether it is dead.
+  m.def("find_gone", [] {
+    std::map<int, std::pair<std::string, bool>> all;
+    if (Engine::Find() == nullptr) return all;
+    for (const auto& [process, gone] : Engine::Find()->FindGone()) {
+      all[process] = {gone.why.message(), gone.dead};
+    }
+    return all;
+  }, py::call_guard<py::gil_scoped_release>());
+  m.def("interrupts", &InterruptCount);
+  m.def("end_within", &EndWithin, py::arg("seconds"), py::arg("status"), py::arg("text"));
+  m.def("end_in_time", &EndInTime);
+  m.def("bound_last_exit", &BoundLastExit, py::arg("seconds"), py::arg("status"), py::arg("text"));
+  m.def("set_option", [](const std::string& name, const std::string& value) {
+    Check(Engine::Get().SetOption(name, value));
+  }, py::arg("name"), py::arg("value"));
+  m.def("name_launching_threads", &NameLaunchingThreads, py::arg("current"));
+  m.def("callback_failed", [](const std::string& what) { Engine::Get().CallbackFailed(what); },
+        py::arg("what"), py::call_guard<py::gil_scoped_release>());
+  m.def("check_launches", [](py::function place) {
+    // Never freed: launches may outlive the interpreter's end.
+    auto* const kept = new py::function(std::move(place));
+    Engine::Get().CheckLaunches([kept]() -> std::string {
+      py::gil_scoped_acquire gil;
+      try {
+        return py::cast<std::string>((*kept)());
+      } catch (const std::exception& error) {
+        return std::string("unknown: ") + error.what();
+      }
+    });
+  }, py::arg("place"));
+  m.def("describe", &Describe);
+  DefineCodecs(m);
+  DefineGpus(m);
+  DefineSchedules(m);
+  DefineStore(m);
+  m.def("stats", &GetStats);
+  m.def("start_trace", [] { Engine::Get().StartTrace(); });
+  m.def("stop_trace", &StopTrace);
+  m.def("reset_stats", [] {
+    if (Engine::Find() != nullptr) Engine::Find()->ResetStats();
+    if (nccl::Backend::Find() != nullptr) nccl::Backend::Find()->ResetCounts();
+  });
+  // (version or "", why it cannot be used or "").
+  m.def("nccl", [] {
+    const nccl::Library& library = nccl::Library::Get();
+    return std::pair(library.version() == 0 ? "" : nccl::VersionText(library.version()),
+                     library.status().message());
+  });
+  // Why XLA's communicators cannot be used; "" when the library for it is here.
+  m.def("why_no_xla_library", [] { return XlaLibrary::Get().status().message(); });
+  m.def("nccl_share_gpus", &nccl::Backend::SetSharesGpus, py::arg("shares"));
+  m.def("shutdown", [] {
+    if (IsForkedChild()) return;
+    if (nccl::Backend::Find() != nullptr) nccl::Backend::Find()->Shutdown();
+    if (Engine::Find() != nullptr) Engine::Find()->Shutdown();
+  }, py::call_guard<py::gil_scoped_release>());
+}
+
+}  // namespace jaxccomp

@@ -1,0 +1,49 @@
+#include "python/python_threads.h"
+
+#include <cstdint>
+#include <exception>
+#include <string>
+#include <utility>
+
+#include "handlers/call_sites.h"
+#include "matching/hash.h"
+
+namespace py = pybind11;
+
+namespace jaxccomp {
+namespace {
+
+constexpr uint64_t kSeed = 5;
+
+py::function* current_name = nullptr;
+
+uint32_t HashOfThisThread() {
+  py::gil_scoped_acquire gil;
+  try {
+    const auto name = py::cast<std::string>((*current_name)());
+    return name == "?" ? 0 : static_cast<uint32_t>(Mix(kSeed, name)) | 1;
+  } catch (const std::exception&) {
+    PyErr_Clear();   // the interpreter ends
+    return 0;
+  }
+}
+
+uint32_t LaunchingThread() {
+  // A thread keeps its name: asked for once, as Python's lock may be busy.
+  thread_local uint32_t known = 0;
+  // Threads of XLA have no state of Python's.
+  if (known == 0 && Py_IsInitialized() && PyGILState_GetThisThreadState() != nullptr) {
+    known = HashOfThisThread();
+  }
+  return known;
+}
+
+}  // namespace
+
+void NameLaunchingThreads(py::function current) {
+  // Never freed: launches may outlive the interpreter's end.
+  current_name = new py::function(std::move(current));
+  SetLaunchingThread(&LaunchingThread);
+}
+
+}  // namespace jaxccomp
