@@ -113,8 +113,8 @@ def make(
       feedback: as in `allreduce_with_feedback`; needs ``coded``.
       hosts: by rank, a number for its host; default: all differ.
       gpus: the same for GPUs, which have different numbers on different hosts.
-      ipc: whether ranks of a GPU export its memory to each other, as with the option device_ipc_bytes;
-        "auto" depends on it.
+      ipc: whether ranks of a GPU export its memory to each other, as with the option
+        device_ipc_bytes; "auto" depends on it.
 
     Raises:
       InvalidArgumentError: for arguments that are out of range.

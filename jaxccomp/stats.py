@@ -32,9 +32,10 @@ class OperationStats:
       ipc_bytes: the part of ``sent_bytes`` that stayed in a GPU's memory, where the receiver read
         it (the option ``device_ipc_bytes``). It lies in memory set aside for that, and is not in
         ``peak_bytes`` once it has been sent.
-      cuda_aware_sent_bytes: the part of ``sent_bytes`` that MPI took from a GPU's memory (the option
-        ``device_mpi_bytes``).
-      cuda_aware_received_bytes: what MPI put into a GPU's memory, whether or not it was sent from one.
+      cuda_aware_sent_bytes: the part of ``sent_bytes`` that MPI took from a GPU's memory (the
+        option ``device_mpi_bytes``).
+      cuda_aware_received_bytes: what MPI put into a GPU's memory, whether or not it was sent from
+        one.
       nccl_calls: how often it was queued with ``backend="nccl"``. That is in no other count: when
         NCCL ran, and what it sent, only the GPU knows.
       nccl_bytes: the size of the operands of those calls.

@@ -1,8 +1,8 @@
 """The key-value store of ``jax.distributed``, over which processes meet that have no MPI.
 
-Small rows are exchanged by ``Store.share``, as MPI does it elsewhere. The engine's own messages are
-messages: threads here put them into the store and fetch them (csrc/transport/store/). All waits have
-a deadline; what lies in the store is not trusted.
+Small rows are exchanged by ``Store.share``, as MPI does it elsewhere. Threads here put the
+engine's own messages into the store and fetch them (csrc/transport/store/). All waits have a
+deadline; what lies in the store is not trusted.
 
 A message to process P has the key ``jaxccomp/P/N``, where N counts all messages to P. Who sends one
 draws N from a counter of the store, so P waits for one key at a time, and messages of one sender

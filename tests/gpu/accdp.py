@@ -5,8 +5,8 @@
 
 For each model (models.py) runs `python -m jaxccomp tune ranks-per-gpu` on accdp_train.py, at equal
 batch: K processes with MPS and without, `vmap` over K replicas, and a larger batch. Before that the
-allreduce of the most processes is timed alone (accdp_allreduce.py), by algorithm, with device IPC of the
-GPU's memory and without. Prints one JSON object per line: the times of an algorithm; the
+allreduce of the most processes is timed alone (accdp_allreduce.py), by algorithm, with device IPC
+and without. Prints one JSON object per line: the times of an algorithm; the
 measurements of a model, what is best, and where processes lose. MPS daemons that run are left
 alone, none is left behind, and the GPU's compute mode is not touched. Exits with 77 where there is
 no GPU. `--device cpu` runs the same on the CPU, to check this program.

@@ -9,7 +9,8 @@ import structure
 
 ROOT = pathlib.Path(__file__).parents[2]
 
-# Rooms of the engine and of XLA's handlers, and the rooms whose headers each may include besides its own.
+# Rooms of the engine and of XLA's handlers, and the rooms whose headers each may include besides
+# its own.
 ROOMS = {
     "common": set(),
     "transport": {"common"},

@@ -56,8 +56,8 @@ def test_what_to_open_is_there():
 
 GLOSSARY = (ROOT / "docs/glossary.md").read_text(encoding="utf-8")
 
-# Words that were used for what has a standard term, and the term. "Ticket" and "borrow" are also terms of
-# what kernels do: of atomic counters, and of subtraction.
+# Words that were used for what has a standard term, and the term. "Ticket" and "borrow" are also
+# terms of what kernels do: of atomic counters, and of subtraction.
 RETIRED = {
     r"[Ll]oans?": "device IPC, exported message",
     r"[Ll]end(s|er|ers|ing)?|[Ll]ent": "export, exporter",
