@@ -69,12 +69,24 @@ LIBZFP = JAXCCOMP_LIBZFP="$$(ls $(CURDIR)/$(VENV)/lib/python*/site-packages/zfpy
 
 test-cpp: build/$(VENV)/.tests
 	$(SIDE_BY_SIDE) test-cpp-half-1 test-cpp-half-2
-	build/$(VENV)/jaxccomp_ffi_tests
-	@if test -x build/$(VENV)/jaxccomp_xla_tests; then build/$(VENV)/jaxccomp_xla_tests; \
-		else echo "jaxccomp_xla_tests: left out, no jaxlib 0.11 or newer is here"; fi
 
 test-cpp-half-%: build/$(VENV)/.tests
 	$(LIBZFP) build/$(VENV)/jaxccomp_tests $*/2
+
+# What GPUs need, on fakes of them. It takes as long as all other tests in C++, so it runs when it may have
+# changed: what it passed with is remembered. `make test-all` and CI run it in any case.
+GPU_HOST := build/$(VENV)/.gpu-host-tested
+test-gpu-host: $(GPU_HOST)
+$(GPU_HOST): build/$(VENV)/.tests $(shell find csrc xla_ffi -name '*.cc' -o -name '*.h' -o -name '*.cuh' \
+		-o -name '*.cu') $(wildcard tests/cpp/* tests/ffi/*)
+	$(SIDE_BY_SIDE) test-gpu-host-half-1 test-gpu-host-half-2
+	build/$(VENV)/jaxccomp_ffi_tests
+	@if test -x build/$(VENV)/jaxccomp_xla_tests; then build/$(VENV)/jaxccomp_xla_tests; \
+		else echo "jaxccomp_xla_tests: left out, no jaxlib 0.11 or newer is here"; fi
+	touch $@
+
+test-gpu-host-half-%: build/$(VENV)/.tests
+	$(LIBZFP) build/$(VENV)/jaxccomp_gpu_host_tests $*/2
 
 test-unit: $(VENV)/.installed build/$(VENV)/.tests
 	$(VENV)/$(PYTEST) tests/unit
@@ -127,15 +139,18 @@ fuzz: $(VENV)/.installed
 # The tests in C++ under a sanitizer, or those that FILTER names. With "thread" GCC 12 compiles
 # codec/sparse/kernels_avx512.cc wrongly at -O3.
 SANITIZER ?= address,undefined
+SANITIZED_TESTS ?= jaxccomp_tests jaxccomp_gpu_host_tests
 SANITIZED = build/sanitize-$(subst $(comma),-,$(SANITIZER))
 sanitize: $(VENV)/.installed
 	export PATH="$(CURDIR)/$(VENV)/bin:$$PATH" && \
 		cmake -G Ninja -S . -B $(SANITIZED) -DCMAKE_BUILD_TYPE=Release -DJAXCCOMP_BUILD_MODULE=OFF \
 		-DJAXCCOMP_BUILD_TESTS=ON -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON \
 		-DCMAKE_CXX_FLAGS="-fsanitize=$(SANITIZER) -fno-sanitize-recover=all -g1" && \
-		cmake --build $(SANITIZED) --target jaxccomp_tests
-	$(LIBZFP) JAXCCOMP_FAKE_CUDA=$(CURDIR)/$(SANITIZED)/libjaxccomp_fake_cuda.so \
-		$(if $(findstring thread,$(SANITIZER)),JAXCCOMP_INSTRUCTION_SET=avx2) $(SANITIZED)/jaxccomp_tests $(FILTER)
+		cmake --build $(SANITIZED) --target jaxccomp_tests jaxccomp_gpu_host_tests
+	for tests in $(SANITIZED_TESTS); do \
+		$(LIBZFP) JAXCCOMP_FAKE_CUDA=$(CURDIR)/$(SANITIZED)/libjaxccomp_fake_cuda.so \
+		$(if $(findstring thread,$(SANITIZER)),JAXCCOMP_INSTRUCTION_SET=avx2) \
+		$(SANITIZED)/$$tests $(FILTER) || exit 1; done
 
 # The headers of the newest jaxlib that is here, for libjaxccomp_xla.so (cmake/xla.cmake), which is
 # left out where that is older than 0.11.
