@@ -92,7 +92,8 @@ struct Algorithm {
 std::span<const Algorithm> AlgorithmTable();
 
 // The algorithm of that name, or for "auto" the default for this problem (a static rule of
-// size and ranks). Unknown names: kInvalidArgument listing the collective's algorithms.
+// size and ranks, collective/defaults.h). Unknown names: kInvalidArgument listing the algorithms of the
+// collective.
 Result<const Algorithm*> SelectAlgorithm(Collective c, std::string_view name,
                                          const Problem& problem);
 

@@ -18,7 +18,7 @@ constexpr auto kAsksAfter = std::chrono::milliseconds(500);
 // and so that the error can name those that did not come and not those that wait as well.
 constexpr double kAsksAllFrom = 1.0 / 8;
 // How long a failed operation waits for transfers that still touch its memory.
-constexpr auto kFailureGrace = std::chrono::milliseconds(1500);
+constexpr auto kFailureGrace = std::chrono::seconds(1);
 constexpr size_t kMostNames = 8;
 // How long an operation within the process stands still after an exception in a callback before it counts
 // as stranded by it. Devices of a process come to an operation within milliseconds, as long as their
@@ -131,7 +131,7 @@ void Watchdog::CheckTimes(Clock::time_point now) {
     if (op.failed) {
       // The caller must hear of it even if a dead peer holds a transfer open. That of tensors on a
       // device touches none of them.
-      const auto grace = op.device != nullptr ? std::chrono::milliseconds(0) : kFailureGrace;
+      const auto grace = op.device != nullptr ? std::chrono::seconds(0) : kFailureGrace;
       if (op.on_done != nullptr && op.computing() == 0 && now - op.failed_at > grace) {
         stuck.push_back(op.key);
       }

@@ -6,6 +6,7 @@
 
 #include "check.h"
 #include "collective/algorithm.h"
+#include "collective/defaults.h"
 #include "collective/patterns/binomial.h"
 #include "collective/patterns/split.h"
 #include "collective/schedule.h"
@@ -16,6 +17,53 @@ namespace {
 
 using testing::Find;
 using testing::kRanks;
+
+// Each row names an algorithm that there is, and is the first that holds somewhere; the last row of each
+// collective holds everywhere.
+TEST(CollectiveDefaults) {
+  std::vector<int> chosen(DefaultTable().size());
+  const std::vector<int> pairs = {0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7, 8, 8};
+  for (int i = 0; i < kCollectiveCount; ++i) {
+    const Collective collective = CollectiveTable()[i].id;
+    for (int ranks : {1, 2, 4, 6, 8, 9, 16, 18}) {
+      for (int64_t bytes : {0, 256, 4096, 8192, 32 << 10, 1 << 20, 2 << 20}) {
+        for (int flags = 0; flags < 16; ++flags) {
+          Problem p{.ranks = ranks,
+                    .block_bytes = bytes,
+                    .coded = (flags & 1) != 0,
+                    .wide = (flags & 2) != 0,
+                    .multi_slot = (flags & 4) != 0};
+          if ((flags & 8) != 0) p.hosts.assign(pairs.begin(), pairs.begin() + ranks);
+          for (size_t row = 0; row < chosen.size(); ++row) {
+            if (DefaultTable()[row].collective != collective || !DefaultTable()[row].Holds(p)) continue;
+            ++chosen[row];
+            CHECK(DefaultAlgorithm(collective, p) == DefaultTable()[row].algorithm);
+            break;
+          }
+        }
+      }
+    }
+  }
+  for (size_t row = 0; row < chosen.size(); ++row) {
+    const DefaultRow& each = DefaultTable()[row];
+    CHECK(chosen[row] > 0);
+    CHECK_OK(SelectAlgorithm(each.collective, each.algorithm, {}));
+    const bool last = row + 1 == chosen.size() ||
+                      DefaultTable()[row + 1].collective != each.collective;
+    CHECK_EQ(each.ToString() == "otherwise", last);
+  }
+  const auto described = [](Collective collective, std::string_view name) {
+    return DescribeDefault(**SelectAlgorithm(collective, name, {}));
+  };
+  CHECK_EQ(described(Collective::kBcast, "binomial"), "default up to 32 KiB");
+  CHECK_EQ(described(Collective::kAllreduce, "one_shot"),
+           "default with a codec on 2 ranks; for half types and codecs up to 8 ranks and nB = 64 KiB; "
+           "up to 4 ranks and 4 KiB");
+  CHECK_EQ(described(Collective::kAllgather, "bruck"),
+           "default without a codec from 9 ranks up to 4 KiB");
+  CHECK_EQ(described(Collective::kAllreduce, "ring"), "");
+  CHECK_EQ(described(Collective::kSend, "direct"), "");
+}
 
 TEST(CollectiveTables) {
   for (int i = 0; i < kCollectiveCount; ++i) {

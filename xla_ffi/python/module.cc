@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "collective/algorithm_spec.h"
+#include "collective/defaults.h"
 #include "common/forks.h"
 #include "common/instruction_sets.h"
 #include "common/interrupts.h"
@@ -96,7 +97,9 @@ py::dict Describe() {
     py::dict row;
     row["collective"] = std::string(Info(a.collective).name);
     row["name"] = std::string(a.name);
-    row["description"] = std::string(a.description);
+    const std::string by_default = DescribeDefault(a);
+    row["description"] =
+        std::string(a.description) + (by_default.empty() ? "" : "; " + by_default);
     algorithms.append(row);
   }
   py::list transports;

@@ -1,0 +1,154 @@
+#include "collective/defaults.h"
+
+#include <algorithm>
+
+#include "collective/patterns/forest.h"
+
+namespace jaxccomp {
+namespace {
+
+constexpr int64_t kKiB = 1024, kMiB = 1024 * kKiB;
+
+using enum Collective;
+using enum DefaultRow::Values;
+
+constexpr DefaultRow kDefaults[] = {
+    {.collective = kBcast, .algorithm = "binomial", .most_bytes = 32 * kKiB},
+    {.collective = kBcast, .algorithm = "scatter_allgather", .least_ranks = 9, .most_bytes = kMiB},
+    {.collective = kBcast, .algorithm = "chain"},
+
+    {.collective = kAllreduce, .algorithm = "hierarchical", .above_bytes = kMiB, .in_groups = true},
+    // One coding instead of two, for as many bytes.
+    {.collective = kAllreduce, .algorithm = "one_shot", .least_ranks = 2, .most_ranks = 2,
+     .values = kCoded},
+    {.collective = kAllreduce, .algorithm = "one_shot", .most_ranks = 8,
+     .most_bytes_of_all = 64 * kKiB, .values = kMergedAtOnce},
+    {.collective = kAllreduce, .algorithm = "two_shot", .values = kMergedAtOnce},
+    {.collective = kAllreduce, .algorithm = "one_shot", .most_ranks = 4, .most_bytes = 4 * kKiB},
+    {.collective = kAllreduce, .algorithm = "recursive_doubling", .least_ranks = 5,
+     .most_bytes = 32 * kKiB},
+    {.collective = kAllreduce, .algorithm = "two_shot"},
+
+    {.collective = kReduce, .algorithm = "direct", .most_ranks = 4},
+    {.collective = kReduce, .algorithm = "direct", .values = kMergedAtOnce},
+    {.collective = kReduce, .algorithm = "binomial"},
+
+    {.collective = kAllgather, .algorithm = "bruck", .least_ranks = 9, .most_bytes = 4 * kKiB,
+     .values = kPackable},
+    {.collective = kAllgather, .algorithm = "direct", .most_ranks = 8},
+    {.collective = kAllgather, .algorithm = "direct", .most_bytes = 32 * kKiB},
+    {.collective = kAllgather, .algorithm = "ring"},
+    {.collective = kAllgatherv, .algorithm = "direct", .most_ranks = 8},
+    {.collective = kAllgatherv, .algorithm = "ring"},
+
+    {.collective = kGather, .algorithm = "binomial", .least_ranks = 16, .most_bytes = 4 * kKiB,
+     .values = kPackable},
+    {.collective = kGather, .algorithm = "direct"},
+    {.collective = kGatherv, .algorithm = "direct"},
+    {.collective = kScatter, .algorithm = "binomial", .least_ranks = 16, .most_bytes = 4 * kKiB,
+     .values = kPackable},
+    {.collective = kScatter, .algorithm = "direct"},
+    {.collective = kScatterv, .algorithm = "direct"},
+
+    {.collective = kReduceScatter, .algorithm = "direct", .most_ranks = 8},
+    {.collective = kReduceScatter, .algorithm = "direct", .most_bytes = 32 * kKiB},
+    {.collective = kReduceScatter, .algorithm = "direct", .values = kMergedAtOnce},
+    {.collective = kReduceScatter, .algorithm = "ring"},
+    {.collective = kReduceScatterv, .algorithm = "direct"},
+
+    {.collective = kAlltoall, .algorithm = "bruck", .least_ranks = 8, .most_bytes = 256,
+     .values = kPackable},
+    {.collective = kAlltoall, .algorithm = "pairwise"},
+    {.collective = kAlltoallv, .algorithm = "pairwise"},
+    {.collective = kRaggedAlltoall, .algorithm = "direct"},
+
+    {.collective = kScan, .algorithm = "recursive_doubling", .most_bytes = 32 * kKiB},
+    {.collective = kScan, .algorithm = "chain"},
+    {.collective = kExscan, .algorithm = "recursive_doubling", .most_bytes = 32 * kKiB},
+    {.collective = kExscan, .algorithm = "chain"},
+
+    {.collective = kBarrier, .algorithm = "dissemination"},
+    {.collective = kSend, .algorithm = "direct"},
+    {.collective = kRecv, .algorithm = "direct"},
+    {.collective = kSendrecv, .algorithm = "direct"},
+    {.collective = kPermute, .algorithm = "direct"},
+};
+
+std::string Bytes(int64_t bytes) {
+  if (bytes % kMiB == 0) return std::to_string(bytes / kMiB) + " MiB";
+  if (bytes % kKiB == 0) return std::to_string(bytes / kKiB) + " KiB";
+  return std::to_string(bytes) + " bytes";
+}
+
+bool ShareLinks(const Problem& problem) {
+  return ComeInGroups(problem.hosts, problem.ranks) ||
+         (problem.gpus_share_memory && ComeInGroups(problem.gpus, problem.ranks));
+}
+
+}  // namespace
+
+bool DefaultRow::Holds(const Problem& problem) const {
+  const int64_t bytes = problem.block_bytes;
+  if (problem.ranks < least_ranks || problem.ranks > most_ranks) return false;
+  if (bytes <= above_bytes || bytes > most_bytes) return false;
+  if (most_bytes_of_all != kAny && bytes > most_bytes_of_all / problem.ranks) return false;
+  if (in_groups && !ShareLinks(problem)) return false;
+  switch (values) {
+    case kAll: return true;
+    case kCoded: return problem.coded;
+    case kMergedAtOnce: return problem.wide || problem.coded;
+    case kPackable: return problem.multi_slot && !problem.coded;
+  }
+  return false;
+}
+
+std::string DefaultRow::ToString() const {
+  std::string text;
+  const auto add = [&](const std::string& condition) {
+    text += (text.empty() ? "" : " ") + condition;
+  };
+  switch (values) {
+    case kAll: break;
+    case kCoded: add("with a codec"); break;
+    case kMergedAtOnce: add("for half types and codecs"); break;
+    case kPackable: add("without a codec"); break;
+  }
+  if (least_ranks == most_ranks) {
+    add("on " + std::to_string(least_ranks) + " ranks");
+  } else if (most_ranks != kAny) {
+    add("up to " + std::to_string(most_ranks) + " ranks");
+  } else if (least_ranks > 1) {
+    add("from " + std::to_string(least_ranks) + " ranks");
+  }
+  if (above_bytes >= 0) add("above " + Bytes(above_bytes));
+  const bool from = most_ranks == kAny && least_ranks > 1;
+  const bool also = !text.empty() && !from;
+  if (most_bytes != kAny) add((also ? "and " : "up to ") + Bytes(most_bytes));
+  if (most_bytes_of_all != kAny) add((also ? "and nB = " : "up to nB = ") + Bytes(most_bytes_of_all));
+  if (in_groups) add("where ranks share hosts, or, on one host with device IPC, GPUs");
+  return text.empty() ? "otherwise" : text;
+}
+
+std::span<const DefaultRow> DefaultTable() { return kDefaults; }
+
+std::string_view DefaultAlgorithm(Collective collective, const Problem& problem) {
+  for (const DefaultRow& row : kDefaults) {
+    if (row.collective == collective && row.Holds(problem)) return row.algorithm;
+  }
+  return "direct";   // not reached: the last row of each collective has no condition
+}
+
+std::string DescribeDefault(const Algorithm& algorithm) {
+  std::string text;
+  for (const DefaultRow& row : kDefaults) {
+    if (row.collective != algorithm.collective || row.algorithm != algorithm.name) continue;
+    text += (text.empty() ? "default " : "; ") + row.ToString();
+  }
+  const auto all = AlgorithmTable();
+  const bool alone = std::count_if(all.begin(), all.end(), [&](const Algorithm& other) {
+                       return other.collective == algorithm.collective;
+                     }) == 1;
+  return alone ? "" : text;
+}
+
+}  // namespace jaxccomp
