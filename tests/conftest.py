@@ -12,3 +12,16 @@ os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_backend_opti
 
 _HERE = pathlib.Path(__file__).parent
 sys.path[:0] = [str(_HERE), str(_HERE.parent / "tools")]
+
+# "" leaves slow tests out, "only" takes no others, "also" takes all (`make test-slow`,
+# `make test-all`).
+_SLOW = os.environ.get("JAXCCOMP_TEST_SLOW", "")
+
+
+def pytest_collection_modifyitems(config, items):
+    def is_left_out(item):
+        slow = item.get_closest_marker("slow") is not None
+        return {"": slow, "only": not slow, "also": False}[_SLOW]
+
+    config.hook.pytest_deselected(items=[item for item in items if is_left_out(item)])
+    items[:] = [item for item in items if not is_left_out(item)]

@@ -135,9 +135,9 @@ class Device {
   virtual void Fill(CallId call, std::span<const FillRun> runs, Completion* done) = 0;
 
   // Memory that other processes of this host, and other devices, read where it lies: device
-  // IPC (device/ipc/device_ipc.h); MPI is given no other (device/cuda_aware/cuda_aware_mpi.h). Memory that is aligned to 256; null when there is none, or the device
-  // cannot share. To take it, and to import, may wait for all of the device: only while no call is
-  // entered.
+  // IPC (device/ipc/device_ipc.h); MPI is given no other (device/cuda_aware/cuda_aware_mpi.h). Memory that
+  // is aligned to 256; null when there is none, or the device cannot share. To take it, and to import, may
+  // wait for all of the device: only while no call is entered.
   virtual std::byte* AllocateShared(int64_t bytes) {
     static_cast<void>(bytes);
     return nullptr;

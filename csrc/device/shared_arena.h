@@ -1,5 +1,5 @@
-// A device's shared memory, taken once and handed out in blocks: what exported messages lie in, and those that
-// MPI moves from and to devices.
+// A device's shared memory, taken once and handed out in blocks: what exported messages lie in, and those
+// that MPI moves from and to devices.
 #pragma once
 
 #include <cstddef>

@@ -161,7 +161,8 @@ void Engine::AgreeOnIpc(const std::vector<std::vector<uint8_t>>& opened) {
 
 Result<int> Engine::PrepareCudaAware(const std::vector<Device*>& devices) {
   std::lock_guard<std::mutex> lock(impl_->state().mutex);
-  return impl_->state().devices.cuda_aware().Prepare(devices, impl_->state().options.device_ipc_memory_bytes,
+  EngineState& state = impl_->state();
+  return state.devices.cuda_aware().Prepare(devices, state.options.device_ipc_memory_bytes,
                                             impl_->state().wire.remote());
 }
 
@@ -172,7 +173,8 @@ Result<CudaAwareMpi::Warmed> Engine::WarmUpCudaAware(const std::vector<int>& tak
   const auto deadline = std::chrono::steady_clock::now() +
                         std::chrono::duration_cast<std::chrono::steady_clock::duration>(
                             std::chrono::duration<double>(timeout_seconds));
-  return impl_->state().devices.cuda_aware().WarmUp(takes_part, partners, impl_->state().wire.remote(), deadline);
+  EngineState& state = impl_->state();
+  return state.devices.cuda_aware().WarmUp(takes_part, partners, state.wire.remote(), deadline);
 }
 
 void Engine::AgreeOnCudaAware(const std::vector<std::vector<uint8_t>>& works) {

@@ -82,10 +82,10 @@ class Engine {
   // DeviceIpc that have not come back.
   int64_t CountExported() const;
 
-  // Messages in device memory by a CUDA-aware MPI (device/cuda_aware/cuda_aware_mpi.h), agreed upon in the same way,
-  // before device IPC: on how many devices this process takes part; how it went with each partner, by process
-  // (`takes_part` is what each has returned from PrepareCudaAware, 0 for none; `partners` has 1 for those);
-  // and all of these answers.
+  // Messages in device memory by a CUDA-aware MPI (device/cuda_aware/cuda_aware_mpi.h), agreed upon in the
+  // same way, before device IPC: on how many devices this process takes part; how it went with each
+  // partner, by process (`takes_part` is what each has returned from PrepareCudaAware, 0 for none;
+  // `partners` has 1 for those); and all of these answers.
   Result<int> PrepareCudaAware(const std::vector<Device*>& devices);
   Result<CudaAwareMpi::Warmed> WarmUpCudaAware(const std::vector<int>& takes_part,
                                               const std::vector<uint8_t>& partners,

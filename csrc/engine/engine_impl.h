@@ -1,5 +1,5 @@
-// The inside of the engine: an operation's way through its parts, each of which owns what it knows. Everything
-// here needs the engine's lock, but for Start and Shutdown, which take it.
+// The inside of the engine: an operation's way through its parts, each of which owns what it knows.
+// Everything here needs the engine's lock, but for Start and Shutdown, which take it.
 #pragma once
 
 #include <atomic>

@@ -42,7 +42,8 @@ class DevicePath {
 
   // Sends a code that lies in such memory by its descriptor. False: as its bytes, from where it lies.
   virtual bool SendDescriptor(Operation* op, TaskId task, const Header& header) = 0;
-  // A descriptor has come (Announced::ipc). Whether the operation has no use for it; the payload comes then.
+  // A descriptor has come (Announced::ipc). Whether the operation has no use for it; the payload comes
+  // then.
   virtual bool Refuses(const Operation& op, Announced descriptor) = 0;
   virtual void StartImport(Operation* op, TaskId task, Announced descriptor) = 0;
   // Sends what could not be sent before. True when there was any.

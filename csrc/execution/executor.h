@@ -51,8 +51,8 @@ class Executor final {
                Announced announced);
   void TransferDone(Operation* op, TaskId task, Status status);
   void Fail(Operation* op, Status status);
-  // Has what is under way into the memory of an operation that has failed end. Where MPI may write there all
-  // the same, all traffic with other processes ends.
+  // Has what is under way into the memory of an operation that has failed end. Where MPI may write there
+  // all the same, all traffic with other processes ends.
   void WithdrawReceives(Operation* op);
 
   // Starts what is ready; runs at most one large computation, giving up `lock` meanwhile. True

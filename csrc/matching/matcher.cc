@@ -133,7 +133,8 @@ Status StepError(const Endpoint& endpoint, const std::string& text, const Header
     return "step " + std::to_string(static_cast<int64_t>(place - 1));
   };
   return {Code::kFailedPrecondition,
-          text + " on " + comm.MemberName(endpoint.member) + " in " + step(mine.place) + " would take what " + comm.MemberName(header.source) +
+          text + " on " + comm.MemberName(endpoint.member) + " in " + step(mine.place) +
+              " would take what " + comm.MemberName(header.source) +
               " has sent in " + step(header.place) + ", in " + Describe(header) +
               ". A rank has left out a launch, or made one more (option check_launches)"};
 }

@@ -22,8 +22,8 @@ class Communicator {
                                                       int rank, int ranks, int most_ctas,
                                                       Clock::time_point deadline,
                                                       const Interrupted& interrupted);
-  // One that belongs to somebody else, who says by UseHandle which it is. It is never aborted here, nor given
-  // back.
+  // One that belongs to somebody else, who says by UseHandle which it is. It is never aborted here, nor
+  // given back.
   static std::unique_ptr<Communicator> OfXla(const Library& library);
   ~Communicator() { Abort(); }
 

@@ -1,5 +1,5 @@
-// A library as csrc/device/cuda_interface.h describes it, with devices that need no GPU. What it says of itself
-// is in the environment: JAXCCOMP_FAKE_CUDA_VERSION and JAXCCOMP_FAKE_CUDA_DEVICES (2).
+// A library as csrc/device/cuda_interface.h describes it, with devices that need no GPU. What it says of
+// itself is in the environment: JAXCCOMP_FAKE_CUDA_VERSION and JAXCCOMP_FAKE_CUDA_DEVICES (2).
 #include <cstdlib>
 #include <map>
 

@@ -172,8 +172,8 @@ inline void Compare(DeviceKind kind, Style style, int ranks, int64_t chunk_bytes
   }
 }
 
-// The same; with `least_ipc_bytes` devices export messages to each other from that size on. Returns what was
-// exported.
+// The same; with `least_ipc_bytes` devices export messages to each other from that size on. Returns what
+// was exported.
 inline int64_t Compare(DeviceKind kind, Style style, int ranks, int64_t chunk_bytes,
                        const std::vector<Exercise>& exercises, int64_t least_ipc_bytes = 0,
                        int64_t shared_bytes = 64 << 20,

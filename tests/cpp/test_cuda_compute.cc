@@ -1,5 +1,5 @@
-// The kernels of csrc/cuda/kernels/compute/compute.h, run on the host: their bits are those of the functions of the
-// same names for the processor.
+// The kernels of csrc/cuda/kernels/compute/compute.h, run on the host: their bits are those of the
+// functions of the same names for the processor.
 #include <algorithm>
 #include <cstring>
 #include <limits>

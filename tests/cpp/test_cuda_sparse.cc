@@ -1,6 +1,6 @@
 // The CUDA kernels of the codecs "topk", "dgc" and "randomk", run by the emulator of
-// csrc/cuda/emulator/simt_emulator.h: the CPU codecs' bytes, their values and sums, and their verdict on bytes
-// that are not valid.
+// csrc/cuda/emulator/simt_emulator.h: the CPU codecs' bytes, their values and sums, and their verdict on
+// bytes that are not valid.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>

@@ -49,7 +49,8 @@ struct Moved {
   int64_t sent = 0, received = 0, exported = 0;
 };
 
-// With all messages that are large enough in memory of devices. With `hosts`, those within one are exported.
+// With all messages that are large enough in memory of devices. With `hosts`, those within one are
+// exported.
 Moved CompareDirect(DeviceKind kind, int ranks, int64_t chunk_bytes,
                     const std::vector<Exercise>& exercises, int64_t memory_bytes = 64 << 20,
                     std::vector<int> hosts = {}) {

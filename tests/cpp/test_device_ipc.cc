@@ -188,8 +188,8 @@ DEVICE_TEST(loans_of_devices_that_do_not_reach_each_other) {
   CHECK(exported[1] + exported[2] > 0);
 }
 
-// A rank with a device, whose tensors lie in the host's memory this time: it refuses the descriptors, gets the
-// bytes, and none of its neighbours exports anything to it there again.
+// A rank with a device, whose tensors lie in the host's memory this time: it refuses the descriptors, gets
+// the bytes, and none of its neighbours exports anything to it there again.
 DEVICE_TEST(loans_to_tensors_on_the_host) {
   for (const char* codec : {"raw", "lossless", "int8"}) {
     DeviceTeam on(kind, Style::kProcesses, 3, Place::kDevice);

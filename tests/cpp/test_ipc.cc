@@ -1,5 +1,5 @@
-// What device IPC is made of: blocks of shared memory, descriptors, handles and offers, and what becomes of them
-// when their bytes change on the way.
+// What device IPC is made of: blocks of shared memory, descriptors, handles and offers, and what becomes of
+// them when their bytes change on the way.
 #include <cstdint>
 #include <cstring>
 #include <memory>

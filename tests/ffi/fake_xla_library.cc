@@ -1,5 +1,5 @@
-// A library as xla_ffi/xla_communicators/library.h describes it, which gives out the communicators that a test has
-// put into the context of its call frames (fake_xla.h).
+// A library as xla_ffi/xla_communicators/library.h describes it, which gives out the communicators that a
+// test has put into the context of its call frames (fake_xla.h).
 #include <algorithm>
 #include <string>
 

@@ -1,4 +1,5 @@
-// Checks and measures the kernels of csrc/cuda/kernels/compute/compute.h on a GPU, as main.cc does those of codecs.
+// Checks and measures the kernels of csrc/cuda/kernels/compute/compute.h on a GPU, as main.cc does those of
+// codecs.
 #pragma once
 
 #include <cuda_runtime_api.h>

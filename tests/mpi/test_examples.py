@@ -43,6 +43,7 @@ def test_readme(tmp_path):
     assert len(weights) == 2 and weights[0] == weights[1]
 
 
+@pytest.mark.slow
 def test_launch_page(tmp_path):
     (program,) = programs("docs/launch.md", tmp_path)
     assert run(2, program).count("jaxccomp-throughput: ") == 2
@@ -54,6 +55,7 @@ needs_demo = pytest.mark.skipif(
 )
 
 
+@pytest.mark.slow
 @needs_demo
 def test_training_page(tmp_path):
     data_parallel, in_shard_map, experts = programs("docs/training.md", tmp_path)
@@ -100,13 +102,21 @@ SHORT = ["--epochs", "4", "--width", "64"]
 
 
 @needs_demo
-@pytest.mark.parametrize("program", DATA_PARALLEL)
-@pytest.mark.parametrize("codec,ratio", [("int8", (3.4, 4)), ("topk:density=0.05", (8, 20))])
+@pytest.mark.parametrize(
+    "program,codec,ratio",
+    [
+        (DATA_PARALLEL[0], "int8", (3.4, 4)),
+        pytest.param(DATA_PARALLEL[1], "int8", (3.4, 4), marks=pytest.mark.slow),
+        pytest.param(DATA_PARALLEL[0], "topk:density=0.05", (8, 20), marks=pytest.mark.slow),
+        pytest.param(DATA_PARALLEL[1], "topk:density=0.05", (8, 20), marks=pytest.mark.slow),
+    ],
+)
 def test_data_parallel(program, codec, ratio):
     options = [] if codec == "int8" else ["--codec", codec]  # int8 is the default
     check(run(2, ROOT / "examples" / program, *SHORT, *options), codec, ratio)
 
 
+@pytest.mark.slow
 @needs_demo
 def test_error_feedback_is_what_makes_few_values_enough():
     """The same program with and without: what is dropped for good is missed."""
@@ -117,6 +127,7 @@ def test_error_feedback_is_what_makes_few_values_enough():
     assert dropped["loss"] > 1.5 * kept["loss"]
 
 
+@pytest.mark.slow
 @needs_demo
 @pytest.mark.parametrize(
     "options,codec,ratio",
@@ -131,6 +142,7 @@ def test_moe(options, codec, ratio):
         assert 0 <= row["dropped"] < 0.3, output
 
 
+@pytest.mark.slow
 @needs_demo
 def test_moe_has_the_gradients_of_one_program_with_all_experts():
     output = run(2, pathlib.Path(__file__).with_name("moe_worker.py"), str(ROOT / "examples"))
@@ -159,6 +171,7 @@ def test_hello_bcast_between_hosts(bed):
     assert output.count("now has [42. 42. 42.]") == 2
 
 
+@pytest.mark.slow
 @needs_demo
 @pytest.mark.parametrize(
     "program,arguments,codec,ratio",

@@ -53,6 +53,7 @@ def run_with_survivors(arguments, *, ranks=3, shell=False):
     return done.stdout, time.monotonic() - begun
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "how,shell,mpi4py",
     [("exits", False, False), ("exits", True, True), ("is_killed", True, False)],
@@ -67,6 +68,7 @@ def test_a_death_is_noticed_and_survivors_end(how, shell, mpi4py):
     assert seconds < 60, output
 
 
+@pytest.mark.slow
 def test_survivors_agree():
     output, _ = run_with_survivors([WORKER, "survives_twice"], ranks=4)
     assert output.count("was told") == 2, output

@@ -10,6 +10,7 @@ from testbed import network
 
 from jaxccomp.bench import launch
 
+pytestmark = pytest.mark.slow
 GPU = pathlib.Path(__file__).parents[1] / "gpu"
 LIMIT_SECONDS = 240
 

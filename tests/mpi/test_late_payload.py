@@ -9,6 +9,7 @@ from jaxccomp.bench import launch
 WORKER = str(pathlib.Path(__file__).with_name("late_payload_worker.py"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("milliseconds", [151])
 def test_late_payload(milliseconds):
     env = {"JAXCCOMP_TIMEOUT_SECONDS": "2"}

@@ -47,7 +47,10 @@ def run(ranks, folder, files, *, timeout_seconds):
     return f"{ranks} ranks: {done.error}", f"{done.output[-MOST_CHARACTERS:]}\n{shown}"
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+@pytest.mark.parametrize(
+    "ranks",
+    [pytest.param(1, marks=pytest.mark.slow), 2, 3, pytest.param(4, marks=pytest.mark.slow)],
+)
 def test_every_rank(ranks, tmp_path):
     files = [HERE / "ranks" / name for name in FILES]
     error, output = run(ranks, tmp_path, files, timeout_seconds=400)

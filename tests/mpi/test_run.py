@@ -193,6 +193,7 @@ def test_several_ranks_per_gpu_under_mps(folder, gpu_machine):
     assert "MPS: started" in err
 
 
+@pytest.mark.slow
 def test_numbers_of_gpus_are_those_that_the_daemon_gives(folder, gpu_machine):
     env = gpu_machine | {"CUDA_VISIBLE_DEVICES": "1"}
     status, out, err = run(folder, "run", "-n", 2, "--mps", "program.py", env=env)
@@ -203,6 +204,7 @@ def test_numbers_of_gpus_are_those_that_the_daemon_gives(folder, gpu_machine):
     assert {row["CUDA_VISIBLE_DEVICES"] for row in said(out).values()} == {"1"}
 
 
+@pytest.mark.slow
 def test_hosts_find_their_own_gpus(folder, gpu_machine):
     options = ["--hosts", "localhost", "-n", 2, "--ranks-per-gpu"]
     status, out, err = run(folder, "run", *options, 1, "program.py", env=gpu_machine)
@@ -232,6 +234,7 @@ def daemon(folder, env):
         assert leftovers.wait(lambda: not left(folder), 10)
 
 
+@pytest.mark.slow
 def test_a_daemon_that_runs_already_is_used_and_left_alone(folder, gpu_machine):
     with daemon(folder, gpu_machine):
         (folder / "asked").write_text("")
@@ -243,6 +246,7 @@ def test_a_daemon_that_runs_already_is_used_and_left_alone(folder, gpu_machine):
         assert pipes == {gpu_machine["CUDA_MPS_PIPE_DIRECTORY"]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["raise", "SIGTERM", "SIGINT", "stubborn"])
 def test_the_daemon_is_stopped_however_a_job_ends(how, folder, gpu_machine):
     env = gpu_machine | ({"FAKE_MPS_STUBBORN": "1"} if how == "stubborn" else {})
@@ -258,6 +262,7 @@ def test_the_daemon_is_stopped_however_a_job_ends(how, folder, gpu_machine):
     assert not list(folder.glob("jaxccomp-mps-*"))
 
 
+@pytest.mark.slow
 def test_a_daemon_that_does_not_start_is_told(folder, gpu_machine):
     env = gpu_machine | {"FAKE_MPS_BROKEN": "1"}
     status, out, err = run(folder, "run", "-n", 2, "--mps", "program.py", env=env)
@@ -317,6 +322,7 @@ def test_abort(folder):
     assert "rank 1 " in err or "no rank has said why" in err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["leave", "chat"])
 def test_the_deadline(what, folder):
     """Nothing is left of a rank, which the fixture sees, and nobody talks his way past it."""
@@ -396,6 +402,7 @@ def tune(folder, *arguments, env=None):
     return rows, out
 
 
+@pytest.mark.slow
 def test_tune_on_the_cpu(folder):
     options = ["--device", "cpu", "--ranks-per-gpu", "1,2,4", "--batch", 16, "--rounds", 1]
     rows, out = tune(folder, *options)
@@ -407,6 +414,7 @@ def test_tune_on_the_cpu(folder):
     assert "ValueError: so few" in out and "best: 1 process" in out
 
 
+@pytest.mark.slow
 def test_tune_on_gpus(folder, gpu_machine):
     (folder / "nobody").mkdir()
     options = ["--gpus", 2, "--ranks-per-gpu", 2, "--batch", 16, "--rounds", 1]
@@ -418,6 +426,7 @@ def test_tune_on_gpus(folder, gpu_machine):
     ]
 
 
+@pytest.mark.slow
 def test_tune_tells_of_ranks_that_do_not_report(folder):
     silent = ["tune", "ranks-per-gpu", "--device", "cpu", "--ranks-per-gpu", 1, "--rounds", 1]
     status, out, _ = run(folder, *silent, "program.py")
@@ -425,6 +434,7 @@ def test_tune_tells_of_ranks_that_do_not_report(folder):
     assert "rank(s) 0 reported no throughput" in out and "nothing could be measured" in out
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     not all(importlib.util.find_spec(name) for name in ("flax", "optax", "sklearn")),
     reason="needs the extra 'demo'",

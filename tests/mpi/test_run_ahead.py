@@ -11,7 +11,13 @@ WORKER = str(pathlib.Path(__file__).with_name("run_ahead_worker.py"))
 
 @pytest.mark.parametrize(
     "operation,early_messages",
-    [("bcast", 512), ("reduce", 512), ("scatter", 4), ("send", 0)],
+    [
+        ("bcast", 512),
+        *(
+            pytest.param(*each, marks=pytest.mark.slow)
+            for each in (("reduce", 512), ("scatter", 4), ("send", 0))
+        ),
+    ],
 )
 def test_run_ahead(operation, early_messages):
     env = {"JAXCCOMP_EARLY_MESSAGES": str(early_messages)}
@@ -19,6 +25,7 @@ def test_run_ahead(operation, early_messages):
     assert not done.error, done.output
 
 
+@pytest.mark.slow
 def test_run_ahead_beyond_the_deadline():
     # The slow rank needs longer than that for what the other one has started, and is waited for.
     env = {

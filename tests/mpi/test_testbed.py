@@ -96,6 +96,7 @@ def bed():
     assert links() == before
 
 
+@pytest.mark.slow
 def test_a_stream_is_as_fast_as_asked(bed):
     """In both directions. Other work on the machine can only slow it down: the best counts."""
     best = {(0, 1): 0.0, (1, 0): 0.0}
@@ -120,6 +121,7 @@ def test_ranks_are_on_hosts_of_their_own_and_use_the_links(bed):
         assert 0.85 * BYTES / bed.plan.shape.goodput < seconds < 1
 
 
+@pytest.mark.slow
 def test_ranks_of_one_host_come_one_after_the_other(bed):
     program = [sys.executable, "-c", HELLO.replace("comm.Recv", "comm.rank == 1 and comm.Recv")]
     done = bed.run(program, ranks_per_host=2, timeout_seconds=30, capture=True)
@@ -127,6 +129,7 @@ def test_ranks_of_one_host_come_one_after_the_other(bed):
     assert hosts == ["0 of 4 on h0", "1 of 4 on h0", "2 of 4 on h1", "3 of 4 on h1"], done.stdout
 
 
+@pytest.mark.slow
 def test_collectives_in_any_order_between_hosts():
     """Many at once, with values so long that not all that comes has a place yet."""
     script = pathlib.Path(__file__).parents[1] / "stress" / "independent_collectives.py"
@@ -137,6 +140,7 @@ def test_collectives_in_any_order_between_hosts():
     assert done.stdout.count("6 runs of 64 collectives, 0 wrong values") == 4
 
 
+@pytest.mark.slow
 def test_timelines(bed):
     program = [sys.executable, "-P", collectives.__file__, "jaxccomp"]
     options = ["--bytes", str(BYTES), "--calls", "1", "--codec", "lossless", "--timeline"]
@@ -203,6 +207,7 @@ def test_nothing_is_left_behind_after_a_failure_half_way(monkeypatch):
     assert namespaces(os.getpid()) == before
 
 
+@pytest.mark.slow
 def test_a_comparison(monkeypatch, tmp_path, capsys):
     """From the table of cases to the table of results, with one setting of the peer."""
     small = cases.Scenario(

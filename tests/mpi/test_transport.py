@@ -14,7 +14,7 @@ LIBRARY = os.environ.get("JAXCCOMP_MPI_TESTS", "")
 @pytest.mark.skipif(
     not os.path.exists(LIBRARY), reason="JAXCCOMP_MPI_TESTS names no library (make test sets it)"
 )
-@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("ranks", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_transport(ranks):
     done = launch.run(ranks, [WORKER, LIBRARY], timeout_seconds=240)
     assert not done.error, done.output

@@ -1,5 +1,5 @@
-// The library that gives out XLA's communicators (xla_communicators/library.h), opened at run time: it needs a newer
-// jaxlib than the engine does.
+// The library that gives out XLA's communicators (xla_communicators/library.h), opened at run time: it
+// needs a newer jaxlib than the engine does.
 #pragma once
 
 #include <string>

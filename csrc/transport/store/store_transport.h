@@ -4,10 +4,11 @@
 // Programs are compared, and rows, probes and errors exchanged; values are refused by the engine
 // (CarriesValues), and whatever is too long for the store here. A message is one message: a checksum, the
 // header, the payload. Nothing is announced. Threads of the mailbox's owner put messages into the store
-// and fetch them, so no call here waits. StoredMessages of one source come in the order in which it sent them.
+// and fetch them, so no call here waits. StoredMessages of one source come in the order in which it sent
+// them.
 //
-// StoredMessages are not trusted. OnPeerLost is told of a process that has sent one which cannot be, of process
-// -1 where it is unknown whose it was (kDataLoss), and of -1 when the store is gone (kUnavailable).
+// StoredMessages are not trusted. OnPeerLost is told of a process that has sent one which cannot be, of
+// process -1 where it is unknown whose it was (kDataLoss), and of -1 when the store is gone (kUnavailable).
 #pragma once
 
 #include <chrono>
