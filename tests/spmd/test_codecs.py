@@ -34,7 +34,7 @@ def place(n, mode, backend):
     return chosen
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", [pytest.param("xla", marks=pytest.mark.slow), *BACKENDS[1:]])
 @pytest.mark.parametrize("codec", CODECS)
 def test_bounds(codec, backend):
     lossy.check_bounds(place(3, "check_vma", backend), of_style("axis"), codec)

@@ -16,7 +16,10 @@ from jaxccomp import codecs
 from jaxccomp._native import cuda, engine
 from jaxccomp._traced import cuda_codecs
 
-pytestmark = pytest.mark.skipif(not engine.available(), reason="codes by the engine")
+pytestmark = [
+    pytest.mark.skipif(not engine.available(), reason="codes by the engine"),
+    pytest.mark.slow,
+]
 
 N = 4
 # Sums of float32 in "onebit" differ from the engine's.
