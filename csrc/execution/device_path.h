@@ -12,8 +12,7 @@
 
 namespace jaxccomp {
 
-// All members need the engine's lock. Those that take an operation need one that has Operation::device, but
-// for Refuses, Flush and Drop.
+// All members need the engine's lock. Operations are those with Operation::device, but for Refuses.
 class DevicePath {
  public:
   virtual BufferPool* ScratchPool(Operation* op) = 0;
