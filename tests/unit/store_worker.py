@@ -30,7 +30,7 @@ class Rank:
         self.lib = ctypes.CDLL(library)
         self.lib.store_open.restype = ctypes.c_void_p
         self.lib.store_take.restype = ctypes.c_int64
-        self.lib.store_letter.restype = ctypes.c_void_p
+        self.lib.store_message.restype = ctypes.c_void_p
         self.lib.store_meet.restype = self.lib.store_last_id.restype = ctypes.c_char_p
         timeout = ctypes.c_double(timeout_seconds)
         self.handle = ctypes.c_void_p(self.lib.store_open(rank, ranks, version, timeout))
@@ -43,7 +43,7 @@ class Rank:
         count = self.lib.store_take(self.handle, ctypes.byref(process))
         if count < 0:
             return None
-        return process.value, ctypes.string_at(self.lib.store_letter(self.handle), count)
+        return process.value, ctypes.string_at(self.lib.store_message(self.handle), count)
 
     def deliver(self, message):
         self.lib.store_deliver(self.handle, message, ctypes.c_int64(len(message)))
