@@ -32,7 +32,11 @@ def run(ranks, folder, files, *, timeout_seconds):
     done = launch.run(
         ranks,
         ["-P", str(HERE / "in_rank.py"), str(folder), *arguments, *map(str, files)],
-        env={"JAXCCOMP_TEST_RANKS": str(ranks), "JAXCCOMP_TIMEOUT_SECONDS": "60"},
+        env={
+            "JAXCCOMP_TEST_RANKS": str(ranks),
+            "JAXCCOMP_TEST_SLOW": "also",  # which of the jobs are slow has been decided here
+            "JAXCCOMP_TIMEOUT_SECONDS": "60",
+        },
         timeout_seconds=timeout_seconds,
     )
     logs = sorted(folder.glob("rank-*.txt"))
