@@ -32,7 +32,8 @@ export JAXCCOMP_FAKE_CUDA ?= $(CURDIR)/build/$(VENV)/libjaxccomp_fake_cuda.so
 # NCCL's meeting over jax.distributed's store, which processes of some tests load.
 export JAXCCOMP_STORE_TESTS ?= $(CURDIR)/build/$(VENV)/libjaxccomp_store_tests.so
 
-.PHONY: demo install test test-slow test-slow-spmd test-slow-newest test-all test-cpp test-gpu-host test-unit test-spmd test-mpi test-openmpi test-newest-unit \
+.PHONY: demo install test test-slow test-slow-spmd test-slow-newest test-all test-cpp test-gpu-host \
+	test-unit test-spmd test-mpi test-openmpi test-newest-unit \
 	test-newest-mpi test-newest-spmd fuzz sanitize cuda cuda-wheel cuda-report gpu-check gpu-module gpu-bundle \
 	lint clean
 
@@ -74,6 +75,7 @@ PROGRAMS ?= 10000
 FAULTS = bin/python -m stress.faults --runs $(FAULT_RUNS) --output ../docs/results/faults.json
 RANDOM_PROGRAMS = bin/python -P tests/stress/random_programs.py --programs $(PROGRAMS)
 test-all:
+	rm -f $(GPU_HOST)
 	JAXCCOMP_TEST_ALL=1 JAXCCOMP_TEST_PLACES=all NEWEST_SPMD=tests/spmd $(MAKE) test test-slow
 	cd tests && ../$(VENV)/$(FAULTS) && ../$(VENV_OPENMPI)/$(FAULTS) --places openmpi
 	$(VENV)/bin/mpiexec -n 4 $(VENV)/$(RANDOM_PROGRAMS)
