@@ -33,6 +33,7 @@ constexpr CollectiveInfo kCollectives[kCollectiveCount] = {
     {Collective::kRecv, "recv", kOne, kOne, false, false},
     {Collective::kSendrecv, "sendrecv", kOne, kOne, false, false},
     {Collective::kPermute, "permute", kOne, kOne, false, false},
+    {Collective::kMeet, "meet", kOne, kEach, false, false, /*internal=*/true},
 };
 
 // B: bytes of a block, n: ranks. Sent: by the busiest rank.
@@ -134,6 +135,7 @@ constexpr Algorithm kAlgorithms[] = {
     {Collective::kRecv, "direct", "the block from its source", PairsDirect},
     {Collective::kSendrecv, "direct", "a block out, a block in, 1 step", PairsDirect},
     {Collective::kPermute, "direct", "every pair at once, 1 step", PairsDirect},
+    {Collective::kMeet, "direct", "a row to all, 1 step", AllgatherDirect},
 };
 
 }  // namespace
@@ -145,6 +147,7 @@ const CollectiveInfo& Info(Collective c) { return kCollectives[static_cast<int>(
 Result<Collective> ParseCollective(std::string_view name) {
   std::string known;
   for (const CollectiveInfo& info : kCollectives) {
+    if (info.internal) continue;
     if (info.name == name) return info.id;
     known += known.empty() ? "" : ", ";
     known += info.name;

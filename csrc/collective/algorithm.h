@@ -17,8 +17,9 @@ enum class Collective : uint8_t {
   kBcast, kAllreduce, kReduce, kAllgather, kGather, kScatter, kReduceScatter, kAlltoall,
   kAllgatherv, kGatherv, kScatterv, kReduceScatterv, kAlltoallv, kRaggedAlltoall,
   kScan, kExscan, kBarrier, kSend, kRecv, kSendrecv, kPermute,
+  kMeet,   // the engine's own: what ranks tell each other before NCCL moves their values (nccl/meeting.h)
 };
-inline constexpr int kCollectiveCount = 21;
+inline constexpr int kCollectiveCount = 22;
 
 // How many blocks an operation's input and output have: one, or one per rank.
 enum class Blocks : uint8_t { kOne, kPerRank };
@@ -29,6 +30,7 @@ struct CollectiveInfo {
   Blocks input, output;
   bool reduces;
   bool rooted;
+  bool internal = false;   // no program asks for it by name
 };
 std::span<const CollectiveInfo> CollectiveTable();
 const CollectiveInfo& Info(Collective c);

@@ -72,6 +72,7 @@ constexpr DefaultRow kDefaults[] = {
     {.collective = kRecv, .algorithm = "direct"},
     {.collective = kSendrecv, .algorithm = "direct"},
     {.collective = kPermute, .algorithm = "direct"},
+    {.collective = kMeet, .algorithm = "direct"},
 };
 
 std::string Bytes(int64_t bytes) {

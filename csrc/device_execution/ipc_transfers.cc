@@ -7,23 +7,6 @@
 #include "execution/compute.h"
 
 namespace jaxccomp {
-namespace {
-
-// A descriptor or a release: lives until it is sent.
-struct Notice final : Completion {
-  std::string text;
-  void Done(Status) override { delete this; }
-};
-
-void SendNotice(Transport& transport, int process, Header header, std::string text) {
-  auto* notice = new Notice;
-  notice->text = std::move(text);
-  header.payload_bytes = static_cast<int64_t>(notice->text.size());
-  const Piece piece{notice->text.data(), header.payload_bytes};
-  transport.Send(process, header, {&piece, header.payload_bytes > 0 ? size_t{1} : size_t{0}}, notice);
-}
-
-}  // namespace
 
 // What was imported to be passed on is on its way into a block of one's own.
 struct IpcTransfers::Fetch final : Completion {
@@ -74,7 +57,7 @@ bool IpcTransfers::SendDescriptor(Operation* op, TaskId task, Header header) {
   header.type = MessageType::kDescriptor;
   // Held open: to send may end the operation.
   ++op->in_flight;
-  SendNotice(*wire_.To(process), process, header, WriteDescriptor(exported.descriptor));
+  wire_.Notify(process, header, WriteDescriptor(exported.descriptor));
   --op->in_flight;
   // The block is the engine's own: nobody has to wait for the importer.
   if (op->failed) executor_.CheckOver(op);
@@ -166,7 +149,7 @@ void IpcTransfers::Release(uint64_t id, uint32_t why) {
 bool IpcTransfers::Flush() {
   const bool any = HasUnsent();
   for (const auto& [exporter, header] : std::exchange(releases_, {})) {
-    if (Transport* const transport = wire_.To(exporter)) SendNotice(*transport, exporter, header, {});
+    wire_.Notify(exporter, header);
   }
   return any;
 }

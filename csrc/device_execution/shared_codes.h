@@ -52,7 +52,6 @@ class SharedCodes {
 
   DeviceIpc& ipc() { return ipc_; }
   CudaAwareMpi& cuda_aware() { return cuda_aware_; }
-  const DeviceIpc& ipc() const { return ipc_; }
   SharedArenas& arenas() { return arenas_; }
 
  private:

@@ -69,7 +69,7 @@ void DeadlockDetector::SendProbes(const Operation& op, bool alone) {
     header.tag = 0;
     Standing standing = StandingTowards(op, member);
     standing.alone = alone;
-    state_.Notify(comm.processes[member], header, standing.ToBytes());
+    state_.wire.Notify(comm.processes[member], header, standing.ToBytes());
   }
 }
 
@@ -105,13 +105,13 @@ void DeadlockDetector::OnProbe(const Endpoint& endpoint, const Header& header,
   std::swap(answer.source, answer.destination);
   if (HasServed(endpoint, header.source, *standing)) {
     answer.type = MessageType::kPresent;
-    state_.Notify(comm.processes[header.source], answer);
+    state_.wire.Notify(comm.processes[header.source], answer);
     return;
   }
   // How far this rank is: as long as it goes on, it is waited for.
   answer.type = MessageType::kBehind;
   answer.total_bytes = static_cast<int64_t>(endpoint.recent.count());
-  state_.Notify(comm.processes[header.source], answer);
+  state_.wire.Notify(comm.processes[header.source], answer);
   if (!standing->alone || WhoWaitsFor(endpoint, header.source, *standing) == nullptr) return;
   IfOneByOne([this, &endpoint, answer, peer = header.source, theirs = *standing]() mutable {
     const Operation* const op = WhoWaitsFor(endpoint, peer, theirs);
@@ -120,7 +120,7 @@ void DeadlockDetector::OnProbe(const Endpoint& endpoint, const Header& header,
     mine.alone = 1;
     answer.type = MessageType::kBlocked;
     std::copy(std::begin(op->header.text), std::end(op->header.text), std::begin(answer.text));
-    state_.Notify(endpoint.communicator->processes[peer], answer, mine.ToBytes());
+    state_.wire.Notify(endpoint.communicator->processes[peer], answer, mine.ToBytes());
   });
 }
 

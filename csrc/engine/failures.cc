@@ -57,7 +57,7 @@ void Failures::Break(Communicator& comm, const Status& why, bool tell) {
     const Header header = AbortHeader(comm);
     const std::string text = AbortText(comm);
     for (int process : std::set<int>(comm.processes.begin(), comm.processes.end())) {
-      if (process != state_.wire.process()) state_.Notify(process, header, text);
+      if (process != state_.wire.process()) state_.wire.Notify(process, header, text);
     }
   }
   const std::vector<MatchKey> hit = state_.operations.KeysOf([&](const Operation& op) {
@@ -91,7 +91,7 @@ Header Failures::AbortHeader(const Communicator& comm) const {
 void Failures::TellWhyBroken(const Communicator& comm, const Header& asked) {
   if (asked.source < 0 || asked.source >= comm.size()) return;
   const int process = comm.processes[asked.source];
-  if (process != state_.wire.process()) state_.Notify(process, AbortHeader(comm), AbortText(comm));
+  if (process != state_.wire.process()) state_.wire.Notify(process, AbortHeader(comm), AbortText(comm));
 }
 
 void Failures::AskWhetherBroken(const Communicator& comm) {
@@ -106,7 +106,7 @@ void Failures::AskWhetherBroken(const Communicator& comm) {
   for (int member = 0; member < comm.size(); ++member) {
     if (comm.processes[member] == state_.wire.process()) continue;
     header.destination = member;
-    state_.Notify(comm.processes[member], header);
+    state_.wire.Notify(comm.processes[member], header);
   }
 }
 
@@ -172,7 +172,7 @@ void Failures::TellGone(int process, const std::string& why) {
   for (int other = 0; other < state_.processes; ++other) {
     const Peers::Gone* const gone = peers_.Find(other);
     if (other == own || other == process || (gone != nullptr && gone->dead)) continue;
-    state_.Notify(other, header, why.substr(0, kLongestAbortText));
+    state_.wire.Notify(other, header, why.substr(0, kLongestAbortText));
   }
 }
 

@@ -136,7 +136,7 @@ void PeerMessages::OnProbe(const Endpoint& endpoint, const Header& header, bool 
   answer.type = came ? MessageType::kPresent : MessageType::kBehind;
   answer.total_bytes = static_cast<int64_t>(endpoint.recent.count());
   std::swap(answer.source, answer.destination);
-  state_.Notify(comm.processes[header.source], answer);
+  state_.wire.Notify(comm.processes[header.source], answer);
 }
 
 Operation* PeerMessages::FindAsker(const Header& answer) const {

@@ -41,7 +41,7 @@ void ProgramComparison::Compare(Endpoint& endpoint, Comparison& comparison) {
       header.destination = comparison.To(endpoint.member, members);
       std::strncpy(header.text, "another program", sizeof(header.text) - 1);
       comparison.told = true;
-      if (!state_.Notify(comm.processes[header.destination], header, comparison.list)) {
+      if (!state_.wire.Notify(comm.processes[header.destination], header, comparison.list)) {
         return failures_.Break(*endpoint.communicator, NoTransportTo(comm, header.destination), true);
       }
     }

@@ -28,8 +28,6 @@ struct EngineState {
   EngineState(int process, int processes, Receiver* receiver, Executor::Listener* listener,
               DeviceExecution::Listener* device_listener);
 
-  // Sends what nobody waits for. False when no transport leads there.
-  bool Notify(int process, const Header& header, std::string payload = {});
   void Discard(Announced announced) {
     if (announced.process >= 0) wire.Discard(announced);
   }

@@ -46,7 +46,7 @@ void Watchdog::Ask(const Operation& op, bool everybody) {
     header.type = MessageType::kProbe;
     header.destination = member;
     header.tag = op.comparing;
-    state_.Notify(comm.processes[member], header);
+    state_.wire.Notify(comm.processes[member], header);
   }
 }
 

@@ -274,7 +274,7 @@ void Executor::TaskDone(Operation* op, TaskId task) {
     if (--op->open_deps[next] == 0) MakeReady(op, next);
   }
   --op->open_tasks;
-  op->budget.TaskDone(*op->plan, t.lane, [&](TaskId parked) { MakeReady(op, parked); });
+  for (TaskId parked : op->budget.TaskDone(*op->plan, t.lane)) MakeReady(op, parked);
   CheckOver(op);
 }
 

@@ -19,28 +19,29 @@ bool MemoryBudget::MayHold(int32_t lane, int64_t bytes) const {
          held_bytes_ + bytes <= early_bytes_;
 }
 
-void MemoryBudget::TaskDone(const Plan& plan, int32_t lane,
-                            const std::function<void(TaskId)>& start) {
+std::vector<TaskId> MemoryBudget::TaskDone(const Plan& plan, int32_t lane) {
   --lane_open_[lane];
   int32_t& first_lane = first_lane_[lane % lane_series_];
   while (first_lane < std::ssize(lane_open_) && lane_open_[first_lane] == 0) {
     first_lane += lane_series_;
   }
   int64_t promised_bytes = 0;
+  std::vector<TaskId> may_start;
   std::vector<Parked> still_parked;
   while (!parked_.empty()) {
     const Parked parked = parked_.top();
     if (MayHold(plan.tasks[parked.task].lane, promised_bytes + parked.bytes)) {
       promised_bytes += parked.bytes;
-      start(parked.task);
+      may_start.push_back(parked.task);
     } else if (lane_series_ == 1) {
-      return;   // those behind it are of its lane or higher ones
+      break;   // those behind it are of its lane or higher ones
     } else {
       still_parked.push_back(parked);
     }
     parked_.pop();
   }
   for (const Parked& parked : still_parked) parked_.push(parked);
+  return may_start;
 }
 
 void MemoryBudget::RecordPeak(int64_t more_bytes) {

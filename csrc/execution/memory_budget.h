@@ -21,8 +21,8 @@ class MemoryBudget {
   bool MayHold(int32_t lane, int64_t bytes) const;
   // The task waits until it may.
   void Park(TaskId task, int64_t bytes) { parked_.push({task, bytes}); }
-  // A task of that lane is done. Calls `start` with the tasks that need not wait any more.
-  void TaskDone(const Plan& plan, int32_t lane, const std::function<void(TaskId)>& start);
+  // A task of that lane is done. Returns the tasks that need not wait any more.
+  std::vector<TaskId> TaskDone(const Plan& plan, int32_t lane);
   void Hold(int64_t bytes) { held_bytes_ += bytes; }
   void Release(int64_t bytes) { held_bytes_ -= bytes; }
   // `more_bytes`: what has come early is counted too, whatever operation it is for.

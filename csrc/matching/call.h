@@ -15,7 +15,8 @@ namespace jaxccomp {
 class Device;
 
 struct OpSpec {
-  static constexpr int64_t kMeetingTag = -1;   // below all tags of programs
+  // Of the messages by which two ranks meet (kMeet is all ranks' way): below all tags of programs.
+  static constexpr int64_t kMeetingTag = -1;
   static constexpr int kNobody = -1;           // in place of a partner
   // Of a receive that takes what comes first, whoever sent it or whatever its tag.
   static constexpr int kAnySource = -2;
@@ -65,7 +66,7 @@ struct OpSpec {
            collective == Collective::kRaggedAlltoall;
   }
   // Whether ranks only meet by it, to go on without the engine.
-  bool OnlyMeets() const { return nccl || tag == kMeetingTag; }
+  bool OnlyMeets() const { return collective == Collective::kMeet || tag == kMeetingTag; }
   bool VariableCounts() const { return !counts.empty(); }
   // Hash of all that must agree between the ranks of the operation; of point to point, of the message
   // that it sends.

@@ -152,9 +152,9 @@ Result<std::unique_ptr<CallSite>> MakeCallSite(OpSpec spec) {
     site->id = program->Add(spec, site->header.signature, site->text);
     site->program = program;
   }
+  // All that the engine does for it is to let its ranks meet: a row of bytes from each, for all.
   if (spec.nccl) {
-    // What its ranks tell each other when they meet: a row of bytes from each, for all.
-    spec.collective = Collective::kAllgather;
+    spec.collective = Collective::kMeet;
     spec.algorithm = "auto";
     spec.counts.clear();
     spec.pairs.clear();

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <memory>
 #include <span>
+#include <string>
 #include <utility>
 
 #include "transport/transport.h"
@@ -43,6 +44,8 @@ class Wire {
   Transport* To(int process) const {
     return process == process_ ? local_.get() : remote_.get();
   }
+  // Sends what nobody waits for. False when no transport leads there.
+  bool Notify(int process, Header header, std::string payload = {});
   // Whether messages between this process's endpoints wait for a poll.
   bool HasLocalMessages() const { return local_->NeedsPolling(); }
   // Whether payloads are under way to or from other processes.

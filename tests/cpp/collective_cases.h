@@ -104,6 +104,7 @@ inline Expected Expect(const Algorithm& algorithm, const Problem& p, int rank, i
       return {.leaves = from_all ? all : std::vector<int>()};
     case Collective::kAllgather:
     case Collective::kAllgatherv:
+    case Collective::kMeet:
       return {.leaves = {block}, .same = true};
     case Collective::kGather:
     case Collective::kGatherv:

@@ -94,6 +94,7 @@ void UseMpi(uint64_t comm, uint64_t byte_type, std::vector<int> hosts, int64_t r
 py::dict Describe() {
   py::list algorithms;
   for (const Algorithm& a : AlgorithmTable()) {
+    if (Info(a.collective).internal) continue;
     py::dict row;
     row["collective"] = std::string(Info(a.collective).name);
     row["name"] = std::string(a.name);

@@ -1,115 +1,216 @@
-// What becomes of announced payloads (mpi_transport.h): pulled, received, sent, over.
+#include "transport/mpi/mpi_payloads.h"
 
-#include <algorithm>
+#include <cstddef>
 #include <new>
 #include <string>
 #include <utility>
 
-#include "transport/mpi/mpi_transport.h"
 #include "transport/pieces.h"
 
 namespace jaxccomp {
+namespace {
 
-bool MpiTransport::StartWanted(int process, uint32_t number) {
-  Peer& peer = peers_[static_cast<size_t>(process)];
-  auto& all = peer.outgoing;
-  const auto found = all.find(number);
+// Credit is given back in portions of this part of it: few messages, and never late.
+constexpr int64_t kPortions = 16;
+
+uint32_t NumberOf(Announced announced) { return static_cast<uint32_t>(announced.id); }
+bool OnRequest(Announced announced) { return announced.id >> 32 != 0; }
+
+Status NoMemoryToReceive(int64_t bytes) {
+  return {Code::kUnavailable,
+          "no memory to receive a payload of " + std::to_string(bytes) + " bytes"};
+}
+
+}  // namespace
+
+MpiPayloads::MpiPayloads(MpiWorld* world, MpiControl* control)
+    : world_(*world),
+      control_(*control),
+      transfers_(world, this),
+      peers_(static_cast<size_t>(world->processes)) {
+  for (Peer& peer : peers_) peer.credit_bytes = world->config.credit_bytes;
+}
+
+// --- As the sender ----------------------------------------------------------------------------
+
+void MpiPayloads::Send(int process, const Header& header, std::span<const Piece> payload,
+                       Completion* done) {
+  auto transfer = std::make_shared<MpiTransfer>();
+  transfer->process = process;
+  transfer->done = done;
+  std::byte* data = static_cast<std::byte*>(payload[0].data);
+  if (payload.size() > 1) {
+    transfer->staging.reset(new (std::nothrow)
+                                std::byte[static_cast<size_t>(header.payload_bytes)]);
+    data = transfer->staging.get();
+    if (data == nullptr) {
+      done->Done({Code::kUnavailable, "no memory to gather a payload of " +
+                                          std::to_string(header.payload_bytes) + " bytes"});
+      return;
+    }
+    Gather(payload, data);
+  }
+  Peer& peer = PeerOf(process);
+  const bool remote = world_.IsRemote(process);
+  const bool on_request =
+      remote && (!peer.waiting.empty() || header.payload_bytes > peer.credit_bytes);
+  const uint32_t number = peer.next_payload[on_request]++;
+  Header announcement = header;
+  announcement.payload_tag = number;
+  if (on_request) announcement.type = MessageType::kOnRequest;
+  Status status = control_.Send(process, announcement, {});
+  if (!status.ok()) {
+    world_.Lose(process, status);
+    done->Done(std::move(status));
+    return;
+  }
+  if (on_request) {
+    if (world_.IsLost(process)) {
+      done->Done({Code::kUnavailable, "process " + std::to_string(process) + " has been lost"});
+      return;
+    }
+    peer.outgoing[number] = {
+        .transfer = std::move(transfer), .data = data, .bytes = header.payload_bytes};
+    ++outgoing_count_;
+    if (header.payload_bytes <= world_.config.credit_bytes) {
+      peer.waiting.emplace(header.lane, number);
+    }
+    return SendWaiting(process);
+  }
+  if (remote) peer.credit_bytes -= header.payload_bytes;
+  transfers_.Start(std::move(transfer), on_request, number, data, header.payload_bytes);
+}
+
+void MpiPayloads::SendWaiting(int process) {
+  Peer& peer = PeerOf(process);
+  for (auto it = peer.waiting.begin(); it != peer.waiting.end();) {
+    const uint32_t number = it->second;
+    const auto found = peer.outgoing.find(number);
+    if (found == peer.outgoing.end()) {   // it was wanted
+      it = peer.waiting.erase(it);
+      continue;
+    }
+    // One of the same tag goes first: its receive may have been posted already.
+    if (peer.outgoing.contains(number - world_.config.payload_tags)) {
+      ++it;
+      continue;
+    }
+    const int64_t bytes = found->second.bytes;
+    if (bytes > peer.credit_bytes) return;
+    peer.waiting.erase(it);
+    peer.credit_bytes -= bytes;
+    control_.Tell(process, MessageType::kComing, number, bytes);
+    StartOutgoing(process, number);
+    it = peer.waiting.begin();   // much may have changed meanwhile
+  }
+}
+
+bool MpiPayloads::StartOutgoing(int process, uint32_t number) {
+  Peer& peer = PeerOf(process);
+  const auto found = peer.outgoing.find(number);
   // It may have gone on credit meanwhile.
-  if (found == all.end()) return static_cast<int32_t>(peer.next_payload[1] - number) > 0;
+  if (found == peer.outgoing.end()) return static_cast<int32_t>(peer.next_payload[1] - number) > 0;
   Outgoing outgoing = std::move(found->second);
-  all.erase(found);
+  peer.outgoing.erase(found);
   --outgoing_count_;
-  StartUnits(std::move(outgoing.transfer), /*on_request=*/true, number, outgoing.data,
-             outgoing.bytes);
+  transfers_.Start(std::move(outgoing.transfer), /*on_request=*/true, number, outgoing.data,
+                   outgoing.bytes);
   return true;
 }
 
-void MpiTransport::StartUnits(std::shared_ptr<Transfer> transfer, bool on_request,
-                              uint32_t number, std::byte* data, int64_t bytes) {
-  const uint32_t first = on_request ? config_.payload_tags : 0;
-  const int tag = kFirstPayloadTag + static_cast<int>(first + number % config_.payload_tags);
-  const bool receives = transfer->receives;
-  // Held open while units are started, so that it finishes once, at the end.
-  transfer->units_open = 1;
-  Status status;
-  const int64_t most_bytes =
-      IsRemote(transfer->process) ? config_.remote_unit_bytes : config_.unit_bytes;
-  for (int64_t begin = 0; begin < bytes && status.ok(); begin += most_bytes) {
-    const int unit_bytes = static_cast<int>(std::min(most_bytes, bytes - begin));
-    MpiHandle request = 0;
-    const int error =
-        receives ? mpi_->Irecv(data + begin, unit_bytes, config_.byte_type, transfer->process,
-                               tag, config_.comm, &request)
-                 : mpi_->Isend(data + begin, unit_bytes, config_.byte_type, transfer->process,
-                               tag, config_.comm, &request);
-    if (error != 0) {
-      status = MpiError(receives ? "MPI_Irecv" : "MPI_Isend", transfer->process, error);
-      continue;
-    }
-    ++transfer->units_open;
-    units_[receives].push_back({.request = request,
-                                .transfer = transfer,
-                                .data = data + begin,
-                                .bytes = unit_bytes,
-                                .tag = tag});
-  }
-  FinishUnit(transfer.get(), std::move(status));
+bool MpiPayloads::OnWant(int process, uint32_t number) { return StartOutgoing(process, number); }
+
+bool MpiPayloads::OnCredit(int process, int64_t bytes) {
+  Peer& peer = PeerOf(process);
+  if (bytes <= 0 || bytes > world_.config.credit_bytes - peer.credit_bytes) return false;
+  peer.credit_bytes += bytes;
+  SendWaiting(process);
+  return true;
 }
 
-void MpiTransport::FinishUnit(Transfer* transfer, Status status) {
-  if (!status.ok()) {
-    if (transfer->status.ok()) transfer->status = status;
-    LosePeer(transfer->process, status);
+void MpiPayloads::Lose(int process, const Status& why) {
+  for (auto& [number, outgoing] : std::exchange(PeerOf(process).outgoing, {})) {
+    --outgoing_count_;
+    outgoing.transfer->done->Done(why);
   }
-  --transfer->units_open;
-  if (transfer->over()) Finish(transfer);
 }
 
-void MpiTransport::Finish(Transfer* transfer) {
-  if (transfer->status.ok() && !transfer->scatter.empty()) {
-    Scatter(transfer->staging.get(), transfer->scatter);
-  }
-  if (transfer->early_bytes > 0) {
-    early_bytes_ -= transfer->early_bytes;
-    transfer->staging.reset();
-    ReturnCredit(transfer->process, transfer->early_bytes);
-  }
-  if (transfer->done != nullptr) transfer->done->Done(transfer->status);
+// --- As the receiver ----------------------------------------------------------------------------
+
+bool MpiPayloads::OnAnnounced(const Header& header, Announced announced) {
+  return (OnRequest(announced) || UseCredit(announced.process, header.payload_bytes)) &&
+         PeerOf(announced.process)
+             .incoming[OnRequest(announced)]
+             .try_emplace(NumberOf(announced), Incoming{.bytes = header.payload_bytes})
+             .second;
 }
 
-void MpiTransport::Pull(Announced announced, std::span<const Piece> into, Completion* done) {
-  Want(announced, into, done);
+bool MpiPayloads::OnComing(int process, uint32_t number, int64_t bytes) {
+  if (bytes <= 0 || !world_.IsRemote(process) || !UseCredit(process, bytes)) return false;
+  const Announced announced{.process = process, .id = uint64_t{1} << 32 | number};
+  const Incoming* const incoming = Find(announced);
+  if (incoming == nullptr) {   // its receive has been posted
+    ReturnCredit(process, bytes);
+    return true;
+  }
+  // One that waits for an older one of its tag is not sent before that.
+  if (incoming->bytes != bytes || incoming->wanted) return false;
+  ReceiveEarly(announced);
+  return true;
 }
 
-void MpiTransport::Discard(Announced announced) { Want(announced, {}, nullptr); }
+void MpiPayloads::ReceiveEarly(Announced announced) {
+  const int process = announced.process;
+  if (!world_.IsRemote(process)) return;
+  auto& all = PeerOf(process).incoming[OnRequest(announced)];
+  const auto it = all.find(NumberOf(announced));
+  if (it == all.end() || it->second.wanted) return;
+  Incoming& incoming = it->second;
+  auto transfer = std::make_shared<MpiTransfer>();
+  transfer->process = process;
+  transfer->receives = true;
+  transfer->early_bytes = incoming.bytes;
+  transfer->awaits_pull = true;
+  transfer->staging.reset(new (std::nothrow) std::byte[static_cast<size_t>(incoming.bytes)]);
+  // The payload stays in MPI, and in the way of all that follows.
+  if (transfer->staging == nullptr) return world_.Lose(process, NoMemoryToReceive(incoming.bytes));
+  early_bytes_ += incoming.bytes;
+  incoming.whole = {transfer->staging.get(), incoming.bytes};
+  incoming.early = transfer;
+  transfers_.Start(std::move(transfer), OnRequest(announced), NumberOf(announced),
+                   static_cast<std::byte*>(incoming.whole.data), incoming.bytes);
+  StartReceives(process, OnRequest(announced), NumberOf(announced) + world_.config.payload_tags);
+}
 
-std::span<const Piece> MpiTransport::InPlace(Announced announced) const {
-  if (announced.process < 0 || IsSmall(announced)) return {};
-  const auto& all = peers_[static_cast<size_t>(announced.process)].incoming[announced.id >> 32];
-  const auto it = all.find(static_cast<uint32_t>(announced.id));
-  if (it == all.end() || it->second.early == nullptr) return {};
-  const Transfer& transfer = *it->second.early;
+const MpiPayloads::Incoming* MpiPayloads::Find(Announced announced) const {
+  if (announced.process < 0 || announced.process >= world_.processes) return nullptr;
+  const auto& all = peers_[static_cast<size_t>(announced.process)].incoming[OnRequest(announced)];
+  const auto found = all.find(NumberOf(announced));
+  return found == all.end() ? nullptr : &found->second;
+}
+
+std::span<const Piece> MpiPayloads::InPlace(Announced announced) const {
+  const Incoming* const incoming = Find(announced);
+  if (incoming == nullptr || incoming->early == nullptr) return {};
+  const MpiTransfer& transfer = *incoming->early;
   if (transfer.units_open > 0 || !transfer.status.ok()) return {};
-  return {&it->second.whole, 1};
+  return {&incoming->whole, 1};
 }
 
-// Pulls into `into`, or receives and drops when `done` is null.
-void MpiTransport::Want(Announced announced, std::span<const Piece> into, Completion* done) {
-  if (IsSmall(announced)) return WantSmall(announced, into, done);
-  const auto number = static_cast<uint32_t>(announced.id);
-  const bool on_request = announced.id >> 32 != 0;
-  const bool known =
-      !closed_ && announced.process >= 0 && announced.process < process_count() &&
-      peers_[static_cast<size_t>(announced.process)].incoming[on_request].contains(number);
-  if (!known) {
+bool MpiPayloads::PullsIntoDevices(Announced announced) const {
+  const Incoming* const incoming = Find(announced);
+  return incoming != nullptr && incoming->early == nullptr && incoming->bytes > kMostAlongBytes;
+}
+
+void MpiPayloads::Pull(Announced announced, std::span<const Piece> into, Completion* done) {
+  const uint32_t number = NumberOf(announced);
+  if (Find(announced) == nullptr) {
     if (done != nullptr) {
-      done->Done({closed_ ? Code::kUnavailable : Code::kInternal,
-                  closed_ ? "the MPI transport is closed"
-                          : "pulled a payload that is not announced (any more)"});
+      done->Done({Code::kInternal, "pulled a payload that is not announced (any more)"});
     }
     return;
   }
-  auto& all = peers_[static_cast<size_t>(announced.process)].incoming[on_request];
+  auto& all = PeerOf(announced.process).incoming[OnRequest(announced)];
   Incoming& incoming = all[number];
   if (incoming.wanted) {
     if (done != nullptr) done->Done({Code::kInternal, "pulled a payload twice"});
@@ -127,25 +228,25 @@ void MpiTransport::Want(Announced announced, std::span<const Piece> into, Comple
   if (incoming.early != nullptr) {
     const Incoming pulled = std::move(incoming);
     all.erase(number);
-    Transfer* transfer = pulled.early.get();
+    MpiTransfer* transfer = pulled.early.get();
     transfer->done = pulled.done;
     transfer->scatter = pulled.into;
     transfer->awaits_pull = false;
-    if (transfer->over()) Finish(transfer);
+    if (transfer->over()) OnTransferOver(transfer);
   } else {
-    StartReceives(announced.process, on_request, number);
+    StartReceives(announced.process, OnRequest(announced), number);
   }
   if (!status.ok()) done->Done(std::move(status));
 }
 
-void MpiTransport::StartReceives(int process, bool on_request, uint32_t first) {
-  auto& all = peers_[static_cast<size_t>(process)].incoming[on_request];
+void MpiPayloads::StartReceives(int process, bool on_request, uint32_t first) {
+  auto& all = PeerOf(process).incoming[on_request];
+  const uint32_t payload_tags = world_.config.payload_tags;
   auto started = [&all](uint32_t of) {
     const auto it = all.find(of);
     return it == all.end() || it->second.early != nullptr;
   };
-  for (uint32_t next = first; started(next - config_.payload_tags);
-       next += config_.payload_tags) {
+  for (uint32_t next = first; started(next - payload_tags); next += payload_tags) {
     const auto it = all.find(next);
     if (it == all.end() || !it->second.wanted) return;
     Incoming ready = std::move(it->second);
@@ -153,16 +254,15 @@ void MpiTransport::StartReceives(int process, bool on_request, uint32_t first) {
     const int64_t bytes = ready.bytes;
     StartReceive(process, on_request, next, std::move(ready));
     if (on_request) {
-      Notify(process, MessageType::kWant, next, bytes);
-    } else if (IsRemote(process)) {
+      control_.Tell(process, MessageType::kWant, next, bytes);
+    } else if (world_.IsRemote(process)) {
       ReturnCredit(process, bytes);
     }
   }
 }
 
-void MpiTransport::StartReceive(int process, bool on_request, uint32_t number,
-                                Incoming incoming) {
-  auto transfer = std::make_shared<Transfer>();
+void MpiPayloads::StartReceive(int process, bool on_request, uint32_t number, Incoming incoming) {
+  auto transfer = std::make_shared<MpiTransfer>();
   transfer->process = process;
   transfer->receives = true;
   transfer->done = incoming.done;
@@ -176,14 +276,86 @@ void MpiTransport::StartReceive(int process, bool on_request, uint32_t number,
     transfer->scatter = std::move(incoming.into);
   }
   if (data == nullptr) {
-    const Status status{Code::kUnavailable, "no memory to receive a payload of " +
-                                                std::to_string(incoming.bytes) + " bytes"};
+    const Status status = NoMemoryToReceive(incoming.bytes);
     // The payload stays in MPI and would be taken for a later one of the same tag.
-    LosePeer(process, status);
+    world_.Lose(process, status);
     if (transfer->done != nullptr) transfer->done->Done(status);
     return;
   }
-  StartUnits(std::move(transfer), on_request, number, data, incoming.bytes);
+  transfers_.Start(std::move(transfer), on_request, number, data, incoming.bytes);
+}
+
+void MpiPayloads::OnTransferOver(MpiTransfer* transfer) {
+  if (transfer->status.ok() && !transfer->scatter.empty()) {
+    Scatter(transfer->staging.get(), transfer->scatter);
+  }
+  if (transfer->early_bytes > 0) {
+    early_bytes_ -= transfer->early_bytes;
+    transfer->staging.reset();
+    ReturnCredit(transfer->process, transfer->early_bytes);
+  }
+  if (transfer->done != nullptr) transfer->done->Done(transfer->status);
+}
+
+bool MpiPayloads::UseCredit(int process, int64_t bytes) {
+  if (!world_.IsRemote(process)) return true;
+  Peer& peer = PeerOf(process);
+  if (bytes > world_.config.credit_bytes - peer.used_bytes) return false;
+  peer.used_bytes += bytes;
+  return true;
+}
+
+void MpiPayloads::ReturnCredit(int process, int64_t bytes) {
+  Peer& peer = PeerOf(process);
+  peer.owed_bytes += bytes;
+  if (world_.closed || world_.IsLost(process) ||
+      peer.owed_bytes < world_.config.credit_bytes / kPortions) {
+    return;
+  }
+  const int64_t returned_bytes = std::exchange(peer.owed_bytes, 0);
+  peer.used_bytes -= returned_bytes;
+  control_.Tell(process, MessageType::kCredit, 0, returned_bytes);
+}
+
+// --- The end ------------------------------------------------------------------------------------
+
+bool MpiPayloads::Withdraw(Completion* done, const Status& why) {
+  for (Peer& peer : peers_) {
+    for (auto& kind : peer.incoming) {
+      for (auto& [number, incoming] : kind) {
+        if (incoming.done != done) continue;
+        incoming.into.clear();
+        incoming.done = nullptr;
+        done->Done(why);
+        return true;
+      }
+    }
+  }
+  return transfers_.Withdraw(done, why);
+}
+
+void MpiPayloads::EndAnnounced(const Status& why) {
+  for (Peer& peer : peers_) {
+    for (auto& kind : peer.incoming) {
+      for (auto& [number, incoming] : std::exchange(kind, {})) {
+        if (incoming.done != nullptr) incoming.done->Done(why);
+      }
+    }
+    for (auto& [number, outgoing] : std::exchange(peer.outgoing, {})) {
+      --outgoing_count_;
+      if (outgoing.transfer->done != nullptr) outgoing.transfer->done->Done(why);
+    }
+  }
+}
+
+void MpiPayloads::Close(const Status& why, MpiWorld::Clock::time_point deadline) {
+  transfers_.Close(why, deadline);
+  EndAnnounced(why);
+}
+
+void MpiPayloads::Abandon(const Status& why) {
+  transfers_.Abandon(why);
+  EndAnnounced(why);
 }
 
 }  // namespace jaxccomp

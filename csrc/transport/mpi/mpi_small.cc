@@ -1,119 +1,139 @@
-// Small messages go on credit, and wait where that is used up (mpi_transport.h).
+#include "transport/mpi/mpi_small.h"
 
+#include <memory>
 #include <string>
 #include <utility>
 
-#include "transport/mpi/mpi_transport.h"
 #include "transport/pieces.h"
 
 namespace jaxccomp {
+namespace {
 
-// --- As the receiver: what has been taken, and what is owed for it -----------------------------
-
-void MpiTransport::TakeSmall(int process, int64_t bytes) {
-  Peer& peer = peers_[static_cast<size_t>(process)];
-  peer.small_credit.Take(bytes);
-  if (peer.small_due || !peer.small_credit.IsDue()) return;
-  peer.small_due = true;
-  small_due_.push_back(process);
+Status LostError(int process) {
+  return {Code::kUnavailable, "process " + std::to_string(process) + " has been lost"};
 }
 
-void MpiTransport::Keep(int process, int64_t bytes) {
-  if (!closed_) peers_[static_cast<size_t>(process)].small_credit.Keep(bytes);
-}
+}  // namespace
 
-void MpiTransport::Release(int process, int64_t bytes) {
-  if (!closed_) TakeSmall(process, bytes);
-}
+// --- As the sender ----------------------------------------------------------------------------
 
-void MpiTransport::Settle() {
-  // To send may take more, or end the transport's use of a peer.
-  while (!small_due_.empty() && !closed_) {
-    const int process = small_due_.back();
-    small_due_.pop_back();
-    Peer& peer = peers_[static_cast<size_t>(process)];
-    peer.small_due = false;
-    // It may have gone along with another message since.
-    if (!peer.lost && peer.small_credit.IsDue()) Notify(process, MessageType::kCredit, 0, 0);
+void MpiSmall::Send(int process, const Header& header, std::span<const Piece> payload,
+                    Completion* done) {
+  Credit& credit = control_.SmallCredit(process);
+  if (!PeerOf(process).waiting.empty() || !credit.Covers(header.payload_bytes)) {
+    return SendLater(process, header, payload, done);
   }
+  credit.Spend(header.payload_bytes);
+  Status status = control_.Send(process, header, payload);
+  if (!status.ok()) world_.Lose(process, status);
+  done->Done(std::move(status));
 }
 
-// --- As the sender: what waits ------------------------------------------------------------------
-
-bool MpiTransport::RegainSmall(int process, const Header& header) {
-  Peer& peer = peers_[static_cast<size_t>(process)];
-  if (!peer.small_credit.Regain({header.returned_bytes, header.returned_messages})) return false;
-  SendSmallWaiting(process);
-  return true;
-}
-
-void MpiTransport::SendSmallLater(int process, const Header& header,
-                                  std::span<const Piece> payload, Completion* done) {
-  Peer& peer = peers_[static_cast<size_t>(process)];
-  const uint32_t number = peer.next_small++;
+void MpiSmall::SendLater(int process, const Header& header, std::span<const Piece> payload,
+                         Completion* done) {
+  Peer& peer = PeerOf(process);
+  const uint32_t number = peer.next++;
   Header announcement = header;
   announcement.type = MessageType::kOnRequest;
   announcement.payload_tag = number;
-  Status status = SendControl(process, announcement, {});
-  if (!status.ok()) LosePeer(process, status);
-  if (status.ok() && peer.lost) {
-    status = {Code::kUnavailable, "process " + std::to_string(process) + " has been lost"};
-  }
+  Status status = control_.Send(process, announcement, {});
+  if (!status.ok()) world_.Lose(process, status);
+  if (status.ok() && world_.IsLost(process)) status = LostError(process);
   if (!status.ok()) {
     done->Done(std::move(status));
     return;
   }
-  peer.small_outgoing[number] = {.pieces = {payload.begin(), payload.end()},
-                                 .bytes = header.payload_bytes,
-                                 .lane = header.lane,
-                                 .done = done};
-  peer.small_waiting.emplace(header.lane, number);
+  peer.outgoing[number] = {.pieces = {payload.begin(), payload.end()},
+                           .bytes = header.payload_bytes,
+                           .lane = header.lane,
+                           .done = done};
+  peer.waiting.emplace(header.lane, number);
   ++outgoing_count_;
-  SendSmallWaiting(process);   // it may be the lowest, and small enough
+  SendWaiting(process);   // it may be the lowest, and small enough
 }
 
-void MpiTransport::SendSmallWaiting(int process) {
-  Peer& peer = peers_[static_cast<size_t>(process)];
-  while (!peer.small_waiting.empty()) {
-    const uint32_t number = peer.small_waiting.begin()->second;
-    const int64_t bytes = peer.small_outgoing.find(number)->second.bytes;
-    if (!peer.small_credit.Covers(bytes)) return;
-    peer.small_credit.Spend(bytes);
-    SendSmall(process, number, /*on_credit=*/true);
+void MpiSmall::SendWaiting(int process) {
+  Peer& peer = PeerOf(process);
+  Credit& credit = control_.SmallCredit(process);
+  while (!peer.waiting.empty()) {
+    const uint32_t number = peer.waiting.begin()->second;
+    const int64_t bytes = peer.outgoing.find(number)->second.bytes;
+    if (!credit.Covers(bytes)) return;
+    credit.Spend(bytes);
+    SendOutgoing(process, number, /*on_credit=*/true);
   }
 }
 
-void MpiTransport::SendSmall(int process, uint32_t number, bool on_credit) {
-  Peer& peer = peers_[static_cast<size_t>(process)];
-  const auto found = peer.small_outgoing.find(number);
-  const SmallOutgoing outgoing = std::move(found->second);
-  peer.small_outgoing.erase(found);
-  peer.small_waiting.erase({outgoing.lane, number});
+void MpiSmall::SendOutgoing(int process, uint32_t number, bool on_credit) {
+  Peer& peer = PeerOf(process);
+  const auto found = peer.outgoing.find(number);
+  const Outgoing outgoing = std::move(found->second);
+  peer.outgoing.erase(found);
+  peer.waiting.erase({outgoing.lane, number});
   --outgoing_count_;
   Header header;
   header.type = MessageType::kLate;
   header.payload_tag = number;
   header.payload_bytes = outgoing.bytes;
   header.total_bytes = on_credit;
-  Status status = SendControl(process, header, outgoing.pieces);
-  if (!status.ok()) LosePeer(process, status);
+  Status status = control_.Send(process, header, outgoing.pieces);
+  if (!status.ok()) world_.Lose(process, status);
   outgoing.done->Done(std::move(status));
 }
 
-bool MpiTransport::SendSmallWanted(int process, uint32_t number) {
-  Peer& peer = peers_[static_cast<size_t>(process)];
-  if (peer.small_outgoing.contains(number)) {
-    SendSmall(process, number, /*on_credit=*/false);
+bool MpiSmall::OnWant(int process, uint32_t number) {
+  const Peer& peer = PeerOf(process);
+  if (peer.outgoing.contains(number)) {
+    SendOutgoing(process, number, /*on_credit=*/false);
     return true;
   }
   // It may have gone on credit meanwhile.
-  return static_cast<int32_t>(peer.next_small - number) > 0;
+  return static_cast<int32_t>(peer.next - number) > 0;
+}
+
+bool MpiSmall::Regain(const Header& header) {
+  const int process = header.source_process;
+  if (!control_.SmallCredit(process).Regain({header.returned_bytes, header.returned_messages})) {
+    return false;
+  }
+  SendWaiting(process);
+  return true;
+}
+
+// --- As the receiver: what has been taken, and what is owed for it -----------------------------
+
+void MpiSmall::Take(int process, int64_t bytes) {
+  Peer& peer = PeerOf(process);
+  Credit& credit = control_.SmallCredit(process);
+  credit.Take(bytes);
+  if (peer.due || !credit.IsDue()) return;
+  peer.due = true;
+  due_.push_back(process);
+}
+
+void MpiSmall::Settle() {
+  // To send may take more, or end the transport's use of a peer.
+  while (!due_.empty()) {
+    const int process = due_.back();
+    due_.pop_back();
+    PeerOf(process).due = false;
+    // It may have gone along with another message since.
+    if (!world_.IsLost(process) && control_.SmallCredit(process).IsDue()) {
+      control_.Tell(process, MessageType::kCredit, 0, 0);
+    }
+  }
 }
 
 // --- As the receiver: what was announced ---------------------------------------------------------
 
-bool MpiTransport::ReceiveLate(const Header& header, std::span<const std::byte> payload) {
-  auto& all = peers_[static_cast<size_t>(header.source_process)].small_incoming;
+bool MpiSmall::OnAnnounced(const Header& header) {
+  return PeerOf(header.source_process)
+      .incoming.try_emplace(header.payload_tag, Incoming{.bytes = header.payload_bytes})
+      .second;
+}
+
+bool MpiSmall::OnLate(const Header& header, std::span<const std::byte> payload) {
+  auto& all = PeerOf(header.source_process).incoming;
   const auto found = all.find(header.payload_tag);
   const bool on_credit = header.total_bytes != 0;
   if (found == all.end() || found->second.bytes != header.payload_bytes ||
@@ -127,8 +147,8 @@ bool MpiTransport::ReceiveLate(const Header& header, std::span<const std::byte> 
     return true;
   }
   // It was sent on credit while the want was on its way.
-  if (on_credit) TakeSmall(header.source_process, header.payload_bytes);
-  const SmallIncoming incoming = std::move(found->second);
+  if (on_credit) Take(header.source_process, header.payload_bytes);
+  const Incoming incoming = std::move(found->second);
   all.erase(found);
   if (incoming.done == nullptr) return true;
   Scatter(payload.data(), incoming.into);
@@ -136,64 +156,90 @@ bool MpiTransport::ReceiveLate(const Header& header, std::span<const std::byte> 
   return true;
 }
 
-void MpiTransport::WantSmall(Announced announced, std::span<const Piece> into, Completion* done) {
-  Status status;
+void MpiSmall::Pull(Announced announced, std::span<const Piece> into, Completion* done) {
   const auto number = static_cast<uint32_t>(announced.id);
-  const bool known =
-      !closed_ && announced.process >= 0 && announced.process < process_count() &&
-      peers_[static_cast<size_t>(announced.process)].small_incoming.contains(number);
-  if (!known) {
-    if (done == nullptr) return;
-    return done->Done(
-        closed_ ? Status(Code::kUnavailable, "the MPI transport is closed")
-                : Status(Code::kInternal, "pulled a payload that is not announced (any more)"));
+  const int process = announced.process;
+  if (process < 0 || process >= world_.processes || !PeerOf(process).incoming.contains(number)) {
+    if (done != nullptr) {
+      done->Done({Code::kInternal, "pulled a payload that is not announced (any more)"});
+    }
+    return;
   }
-  Peer& peer = peers_[static_cast<size_t>(announced.process)];
-  SmallIncoming& incoming = peer.small_incoming[number];
+  Peer& peer = PeerOf(process);
+  Incoming& incoming = peer.incoming[number];
   const int64_t bytes = incoming.bytes;
   if (incoming.wanted) {
     if (done != nullptr) done->Done({Code::kInternal, "pulled a payload twice"});
     return;
   }
+  Status status;
   if (done != nullptr && TotalBytes(into) != bytes) {
     status = {Code::kInternal, "pulled " + std::to_string(TotalBytes(into)) + " bytes of a " +
                                    std::to_string(bytes) + "-byte payload"};
-  } else if (peer.lost && !incoming.has_come) {
-    status = {Code::kUnavailable,
-              "process " + std::to_string(announced.process) + " has been lost"};
+  } else if (world_.IsLost(process) && !incoming.has_come) {
+    status = LostError(process);
   }
   if (incoming.has_come) {
-    const SmallIncoming here = std::move(incoming);
-    peer.small_incoming.erase(number);
+    const Incoming here = std::move(incoming);
+    peer.incoming.erase(number);
     if (status.ok() && done != nullptr) Scatter(here.here.get(), into);
-    TakeSmall(announced.process, bytes);
-  } else if (peer.lost) {
-    peer.small_incoming.erase(number);
+    Take(process, bytes);
+  } else if (world_.IsLost(process)) {
+    peer.incoming.erase(number);
   } else {
     incoming.wanted = true;
     if (status.ok() && done != nullptr) {
       incoming.into.assign(into.begin(), into.end());
       incoming.done = std::exchange(done, nullptr);
     }
-    Notify(announced.process, MessageType::kWant, number, bytes);
+    control_.Tell(process, MessageType::kWant, number, bytes);
   }
   if (done != nullptr) done->Done(std::move(status));
 }
 
-void MpiTransport::EndSmall(Peer* peer, const Status& why) {
-  peer->small_waiting.clear();
-  for (auto& [number, outgoing] : std::exchange(peer->small_outgoing, {})) {
+// --- The end ------------------------------------------------------------------------------------
+
+bool MpiSmall::Withdraw(Completion* done, const Status& why) {
+  for (Peer& peer : peers_) {
+    for (auto& [number, incoming] : peer.incoming) {
+      if (incoming.done != done) continue;
+      incoming.into.clear();
+      incoming.done = nullptr;
+      done->Done(why);
+      return true;
+    }
+  }
+  return false;
+}
+
+void MpiSmall::EndOutgoing(Peer* peer, const Status& why) {
+  peer->waiting.clear();
+  for (auto& [number, outgoing] : std::exchange(peer->outgoing, {})) {
     --outgoing_count_;
     outgoing.done->Done(why);
   }
-  // What has come is still here.
+}
+
+void MpiSmall::Lose(int process, const Status& why) {
+  Peer& peer = PeerOf(process);
+  EndOutgoing(&peer, why);
   std::vector<Completion*> waiting;
-  std::erase_if(peer->small_incoming, [&](auto& entry) {
-    if (entry.second.has_come && !closed_) return false;
-    if (entry.second.done != nullptr) waiting.push_back(entry.second.done);
-    return entry.second.wanted || closed_;
+  std::erase_if(peer.incoming, [&](const auto& entry) {
+    const Incoming& incoming = entry.second;
+    if (incoming.has_come) return false;
+    if (incoming.done != nullptr) waiting.push_back(incoming.done);
+    return incoming.wanted;
   });
   for (Completion* done : waiting) done->Done(why);
+}
+
+void MpiSmall::Close(const Status& why) {
+  for (Peer& peer : peers_) {
+    EndOutgoing(&peer, why);
+    for (auto& [number, incoming] : std::exchange(peer.incoming, {})) {
+      if (incoming.done != nullptr) incoming.done->Done(why);
+    }
+  }
 }
 
 }  // namespace jaxccomp

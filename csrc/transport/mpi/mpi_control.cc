@@ -1,0 +1,161 @@
+#include "transport/mpi/mpi_control.h"
+
+#include <algorithm>
+#include <memory>
+#include <new>
+#include <utility>
+
+#include "transport/pieces.h"
+
+namespace jaxccomp {
+namespace {
+
+constexpr int64_t kControlBytes = static_cast<int64_t>(sizeof(Header)) + MpiControl::kEagerBytes;
+
+}  // namespace
+
+Status MpiControl::Open(Credit::Amount small_credit) {
+  small_credit_ = std::vector<Credit>(static_cast<size_t>(world_.processes));
+  for (Credit& credit : small_credit_) credit.Grant(small_credit);
+  ring_.resize(kRingSize);
+  for (RingSlot& slot : ring_) {
+    slot.buffer = TakeBuffer();
+    Status posted = Post(&slot);
+    if (!posted.ok()) return posted;
+  }
+  return Status::Ok();
+}
+
+MpiBuffer MpiControl::TakeBuffer() {
+  if (spare_buffers_.empty()) {
+    return std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(kControlBytes));
+  }
+  MpiBuffer buffer = std::move(spare_buffers_.back());
+  spare_buffers_.pop_back();
+  return buffer;
+}
+
+void MpiControl::GiveBuffer(MpiBuffer buffer) {
+  if (spare_buffers_.size() < kMostSpare) spare_buffers_.push_back(std::move(buffer));
+}
+
+Status MpiControl::Send(int process, const Header& header, std::span<const Piece> payload) {
+  ControlSend send{.request = 0, .buffer = TakeBuffer(), .process = process};
+  Header* own = new (send.buffer.get()) Header(header);
+  own->source_process = world_.process;
+  const Credit::Amount returned = SmallCredit(process).Settle();
+  own->returned_bytes = static_cast<int32_t>(returned.bytes);
+  own->returned_messages = static_cast<int32_t>(returned.messages);
+  Gather(payload, send.buffer.get() + sizeof(Header));
+  const int64_t bytes = static_cast<int64_t>(sizeof(Header)) + TotalBytes(payload);
+  int error = world_.mpi->Isend(send.buffer.get(), static_cast<int>(bytes), world_.config.byte_type,
+                                process, kTag, world_.config.comm, &send.request);
+  if (error != 0) return world_.Error("MPI_Isend", process, error);
+  // Most control messages have left by now, and their buffer can serve the next one.
+  int completed = 0;
+  error = world_.mpi->Test(&send.request, &completed);
+  if (error != 0) return world_.Error("MPI_Test (send)", process, error);
+  if (completed != 0) {
+    GiveBuffer(std::move(send.buffer));
+  } else {
+    sends_.push_back(std::move(send));
+  }
+  return Status::Ok();
+}
+
+void MpiControl::Tell(int process, MessageType type, uint32_t number, int64_t bytes) {
+  Header header;
+  header.type = type;
+  header.payload_tag = number;
+  header.total_bytes = bytes;
+  Status status = Send(process, header, {});
+  if (!status.ok()) world_.Lose(process, status);
+}
+
+Status MpiControl::Post(RingSlot* slot) {
+  slot->request = 0;
+  const int error = world_.mpi->Irecv(slot->buffer.get(), static_cast<int>(kControlBytes),
+                                      world_.config.byte_type, world_.mpi->any_source(), kTag,
+                                      world_.config.comm, &slot->request);
+  if (error == 0) return Status::Ok();
+  slot->request = 0;
+  return world_.Error("MPI_Irecv", -1, error);
+}
+
+bool MpiControl::PollReceives() {
+  bool any = false;
+  // At most once around, so that a flood of messages does not keep the lock.
+  for (int i = 0; i < kRingSize && !receive_failed_; ++i) {
+    RingSlot& slot = ring_[ring_head_];
+    int completed = 0;
+    const int error = world_.mpi->Test(&slot.request, &completed);
+    Status status;
+    if (error != 0) {
+      slot.request = 0;
+      status = world_.Error("MPI_Test (receive)", -1, error);
+    } else if (completed == 0) {
+      break;
+    } else {
+      any = true;
+      // The ring is whole again before the message is looked at, which may take a while.
+      MpiBuffer message = std::exchange(slot.buffer, TakeBuffer());
+      status = Post(&slot);
+      ring_head_ = (ring_head_ + 1) % ring_.size();
+      listener_.OnControlMessage(message.get());
+      GiveBuffer(std::move(message));
+    }
+    if (!status.ok()) {
+      // Without its ring a process hears from nobody.
+      receive_failed_ = true;
+      any = true;
+      for (int p = 0; p < world_.processes; ++p) world_.Lose(p, status);
+    }
+  }
+  return any;
+}
+
+bool MpiControl::PollSends() {
+  bool any = false;
+  const size_t tests = std::min(sends_.size(), kMpiTestsPerPoll);
+  for (size_t i = 0; i < tests && !sends_.empty(); ++i) {
+    if (next_test_ >= sends_.size()) next_test_ = 0;
+    int completed = 0;
+    const int error = world_.mpi->Test(&sends_[next_test_].request, &completed);
+    if (error == 0 && completed == 0) {
+      ++next_test_;
+      continue;
+    }
+    any = true;
+    ControlSend finished = SwapOut(&sends_, next_test_);
+    GiveBuffer(std::move(finished.buffer));
+    if (error != 0) {
+      world_.Lose(finished.process, world_.Error("MPI_Test (send)", finished.process, error));
+    }
+  }
+  return any;
+}
+
+void MpiControl::Close(MpiWorld::Clock::time_point deadline) {
+  const auto leave = [](MpiBuffer* buffer) { static_cast<void>(buffer->release()); };
+  for (RingSlot& slot : ring_) {
+    // MPI may still hold the buffer of a receive that failed.
+    if (slot.request == 0 || !world_.EndReceive(&slot.request, deadline)) leave(&slot.buffer);
+  }
+  if (!world_.mpi->Finalized()) {
+    for (ControlSend& send : sends_) {
+      static_cast<void>(world_.mpi->RequestFree(&send.request));
+      leave(&send.buffer);
+    }
+  }
+  ring_.clear();
+  sends_.clear();
+}
+
+void MpiControl::Abandon() {
+  for (RingSlot& slot : ring_) static_cast<void>(slot.buffer.release());
+  for (ControlSend& send : sends_) static_cast<void>(send.buffer.release());
+  ring_.clear();
+  sends_.clear();
+}
+
+}  // namespace jaxccomp

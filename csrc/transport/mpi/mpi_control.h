@@ -1,0 +1,82 @@
+// Control messages of the MPI transport (mpi_transport.h): a header and what goes along with it, sent from
+// and received into pooled buffers. Each gives back the credit of small messages that is owed to its
+// receiver.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "transport/credit.h"
+#include "transport/mpi/mpi_world.h"
+#include "transport/transport.h"
+
+namespace jaxccomp {
+
+class MpiControl {
+ public:
+  // Beyond this, copying into and out of the control messages costs more than announcing.
+  static constexpr int64_t kEagerBytes = 8 << 10;
+  static_assert(kAlongBytes <= kEagerBytes && kEagerBytes <= kMostAlongBytes);
+  static constexpr int kTag = 1;
+
+  class Listener {
+   public:
+    // `message` is as it came, from whomever.
+    virtual void OnControlMessage(const std::byte* message) = 0;
+
+   protected:
+    ~Listener() = default;
+  };
+
+  MpiControl(MpiWorld* world, Listener* listener) : world_(*world), listener_(*listener) {}
+
+  // Posts the receives.
+  Status Open(Credit::Amount small_credit);
+  // The payload is free at once.
+  Status Send(int process, const Header& header, std::span<const Piece> payload);
+  // A message of the transport's own. A process that it cannot be sent to is lost.
+  void Tell(int process, MessageType type, uint32_t number, int64_t bytes);
+  // Of small messages, from and to that process.
+  Credit& SmallCredit(int process) { return small_credit_[static_cast<size_t>(process)]; }
+
+  bool PollReceives();
+  bool PollSends();
+  bool HasSends() const { return !sends_.empty(); }
+  // Nothing is received or sent any more. Buffers that MPI may still touch are left to it.
+  void Close(MpiWorld::Clock::time_point deadline);
+  // The same without a call of MPI, which keeps all buffers.
+  void Abandon();
+
+ private:
+  static constexpr int kRingSize = 32;
+  // Buffers that are kept for the next messages.
+  static constexpr size_t kMostSpare = 256;
+
+  struct RingSlot {
+    MpiHandle request = 0;  // 0: not posted
+    MpiBuffer buffer;
+  };
+  struct ControlSend {
+    MpiHandle request = 0;
+    MpiBuffer buffer;
+    int process = -1;
+  };
+
+  Status Post(RingSlot* slot);
+  MpiBuffer TakeBuffer();
+  void GiveBuffer(MpiBuffer buffer);
+
+  MpiWorld& world_;
+  Listener& listener_;
+  std::vector<Credit> small_credit_;     // by process
+  std::vector<RingSlot> ring_;
+  size_t ring_head_ = 0;                 // the receive that was posted first
+  bool receive_failed_ = false;          // nothing can be received any more
+  std::vector<ControlSend> sends_;
+  size_t next_test_ = 0;                 // of the sends
+  std::vector<MpiBuffer> spare_buffers_;
+};
+
+}  // namespace jaxccomp

@@ -1,0 +1,86 @@
+// Small messages of kData, which go on credit to every process (transport/credit.h), and what waits where
+// that is used up (mpi_transport.h).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <set>
+#include <span>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "transport/mpi/mpi_control.h"
+#include "transport/mpi/mpi_world.h"
+#include "transport/transport.h"
+
+namespace jaxccomp {
+
+class MpiSmall {
+ public:
+  MpiSmall(MpiWorld* world, MpiControl* control)
+      : world_(*world), control_(*control), peers_(static_cast<size_t>(world->processes)) {}
+
+  void Send(int process, const Header& header, std::span<const Piece> payload, Completion* done);
+  // As Transport's; a null `done` drops it.
+  void Pull(Announced announced, std::span<const Piece> into, Completion* done);
+  // True when something was under way for it.
+  bool Withdraw(Completion* done, const Status& why);
+
+  // Messages of other processes. False: that cannot be.
+  bool OnAnnounced(const Header& header);
+  bool OnWant(int process, uint32_t number);
+  bool OnLate(const Header& header, std::span<const std::byte> payload);
+  // The credit that came with it.
+  bool Regain(const Header& header);
+  // Whoever waits for that process, or for what it has announced, is told. What has come is still here.
+  void Lose(int process, const Status& why);
+
+  // A message has been taken; Transport::Keep, Release and Settle.
+  void Take(int process, int64_t bytes);
+  void Keep(int process, int64_t bytes) { control_.SmallCredit(process).Keep(bytes); }
+  void Settle();
+
+  bool Any() const { return outgoing_count_ > 0; }
+  // Nothing of all that is here is sent or given out any more.
+  void Close(const Status& why);
+
+ private:
+  // One that was announced and has not been taken, and one that waits here.
+  struct Incoming {
+    int64_t bytes = 0;
+    bool wanted = false;
+    std::vector<Piece> into{};    // empty: discarded
+    Completion* done = nullptr;
+    MpiBuffer here{};             // it has come on credit, and lies here
+    bool has_come = false;
+  };
+  struct Outgoing {
+    std::vector<Piece> pieces;
+    int64_t bytes = 0;
+    int32_t lane = 0;
+    Completion* done = nullptr;
+  };
+  struct Peer {
+    bool due = false;             // it is in due_
+    uint32_t next = 0;            // the number of the next one announced to it
+    std::unordered_map<uint32_t, Incoming> incoming;
+    std::unordered_map<uint32_t, Outgoing> outgoing;
+    std::set<std::pair<int32_t, uint32_t>> waiting;   // all of these, by lane and number
+  };
+
+  Peer& PeerOf(int process) { return peers_[static_cast<size_t>(process)]; }
+  void SendLater(int process, const Header& header, std::span<const Piece> payload,
+                 Completion* done);
+  void SendWaiting(int process);
+  void SendOutgoing(int process, uint32_t number, bool on_credit);
+  void EndOutgoing(Peer* peer, const Status& why);
+
+  MpiWorld& world_;
+  MpiControl& control_;
+  std::vector<Peer> peers_;
+  std::vector<int> due_;          // processes that may be due credit
+  int64_t outgoing_count_ = 0;    // over all peers
+};
+
+}  // namespace jaxccomp

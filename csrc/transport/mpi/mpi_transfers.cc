@@ -1,0 +1,176 @@
+#include "transport/mpi/mpi_transfers.h"
+
+#include <algorithm>
+#include <chrono>
+#include <new>
+#include <set>
+#include <utility>
+
+namespace jaxccomp {
+namespace {
+
+// How long MPI may take to say what has become of a receive that was cancelled.
+constexpr auto kCancelled = std::chrono::milliseconds(50);
+
+}  // namespace
+
+void MpiTransfers::Start(std::shared_ptr<MpiTransfer> transfer, bool on_request, uint32_t number,
+                         std::byte* data, int64_t bytes) {
+  const MpiConfig& config = world_.config;
+  const uint32_t first = on_request ? config.payload_tags : 0;
+  const int tag = kFirstTag + static_cast<int>(first + number % config.payload_tags);
+  const bool receives = transfer->receives;
+  // Held open while units are started, so that it finishes once, at the end.
+  transfer->units_open = 1;
+  Status status;
+  const int64_t most_bytes = world_.UnitBytes(transfer->process);
+  for (int64_t begin = 0; begin < bytes && status.ok(); begin += most_bytes) {
+    const int unit_bytes = static_cast<int>(std::min(most_bytes, bytes - begin));
+    MpiHandle request = 0;
+    const int error =
+        receives ? world_.mpi->Irecv(data + begin, unit_bytes, config.byte_type,
+                                     transfer->process, tag, config.comm, &request)
+                 : world_.mpi->Isend(data + begin, unit_bytes, config.byte_type,
+                                     transfer->process, tag, config.comm, &request);
+    if (error != 0) {
+      status = world_.Error(receives ? "MPI_Irecv" : "MPI_Isend", transfer->process, error);
+      continue;
+    }
+    ++transfer->units_open;
+    units_[receives].push_back({.request = request,
+                                .transfer = transfer,
+                                .data = data + begin,
+                                .bytes = unit_bytes,
+                                .tag = tag});
+  }
+  FinishUnit(transfer.get(), std::move(status));
+}
+
+void MpiTransfers::FinishUnit(MpiTransfer* transfer, Status status) {
+  if (!status.ok()) {
+    if (transfer->status.ok()) transfer->status = status;
+    world_.Lose(transfer->process, status);
+  }
+  --transfer->units_open;
+  if (transfer->over()) listener_.OnTransferOver(transfer);
+}
+
+bool MpiTransfers::Poll() {
+  const bool any = Poll(/*receives=*/true);
+  return Poll(/*receives=*/false) || any;
+}
+
+bool MpiTransfers::Poll(bool receives) {
+  bool any = false;
+  std::vector<Unit>& units = units_[receives];
+  size_t& next = next_test_[receives];
+  const size_t tests = std::min(units.size(), kMpiTestsPerPoll);
+  // Callbacks may start more units, and none are removed elsewhere.
+  for (size_t i = 0; i < tests && !units.empty(); ++i) {
+    if (next >= units.size()) next = 0;
+    Unit& unit = units[next];
+    int completed = 0;
+    const int error = world_.mpi->Test(&unit.request, &completed);
+    if (error == 0 && completed == 0) {
+      ++next;
+      continue;
+    }
+    any = true;
+    const Unit finished = SwapOut(&units, next);
+    MpiTransfer* transfer = finished.transfer.get();
+    FinishUnit(transfer, error == 0 ? Status::Ok()
+                                    : world_.Error(transfer->receives ? "MPI_Test (receive)"
+                                                                      : "MPI_Test (send)",
+                                                   transfer->process, error));
+  }
+  return any;
+}
+
+bool MpiTransfers::OthersWait() const {
+  return !units_[0].empty() || std::ranges::any_of(units_[1], [](const Unit& unit) {
+    return unit.transfer->done == nullptr;
+  });
+}
+
+bool MpiTransfers::Withdraw(Completion* done, const Status& why) {
+  const auto unit = std::ranges::find_if(
+      units_[1], [&](const Unit& each) { return each.transfer->done == done; });
+  if (unit == units_[1].end()) return true;
+  const std::shared_ptr<MpiTransfer> transfer = unit->transfer;
+  if (transfer->staging == nullptr && !ReceiveElsewhere(transfer)) return false;
+  transfer->scatter.clear();
+  transfer->done = nullptr;
+  done->Done(why);
+  return true;
+}
+
+// A payload that nobody received would be taken for a later one of the same tag, so what was cancelled is
+// received again, elsewhere, in the same order.
+bool MpiTransfers::ReceiveElsewhere(const std::shared_ptr<MpiTransfer>& transfer) {
+  std::vector<Unit*> units;
+  int64_t bytes = 0;
+  for (Unit& unit : units_[1]) {
+    if (unit.transfer != transfer) continue;
+    units.push_back(&unit);
+    bytes += unit.bytes;
+  }
+  std::ranges::sort(units, {}, [](const Unit* unit) { return unit->data; });
+  MpiBuffer elsewhere(new (std::nothrow) std::byte[static_cast<size_t>(bytes)]);
+  if (elsewhere == nullptr) return false;
+  // The last first: what is behind the first that MPI has begun with has not begun either.
+  size_t first_cancelled = units.size();
+  while (first_cancelled > 0 && CancelReceive(units[first_cancelled - 1])) --first_cancelled;
+  std::byte* at = elsewhere.get();
+  for (size_t i = first_cancelled; i < units.size(); ++i) {
+    Unit& unit = *units[i];
+    const int error =
+        world_.mpi->Irecv(at, unit.bytes, world_.config.byte_type, transfer->process, unit.tag,
+                          world_.config.comm, &unit.request);
+    if (error != 0) {
+      world_.Lose(transfer->process, world_.Error("MPI_Irecv", transfer->process, error));
+      return false;
+    }
+    unit.data = at;
+    at += unit.bytes;
+  }
+  transfer->kept = std::move(elsewhere);
+  return first_cancelled == 0;
+}
+
+bool MpiTransfers::CancelReceive(Unit* unit) {
+  if (world_.mpi->Cancel(&unit->request) != 0) return false;
+  const auto deadline = MpiWorld::Clock::now() + kCancelled;
+  int completed = 0, cancelled = 0;
+  do {
+    if (world_.mpi->TestCancelled(&unit->request, &completed, &cancelled) != 0) return false;
+  } while (completed == 0 && MpiWorld::Clock::now() < deadline);
+  return cancelled != 0;
+}
+
+void MpiTransfers::Close(const Status& why, MpiWorld::Clock::time_point deadline) {
+  const bool finalized = world_.mpi->Finalized();
+  for (const bool receives : {false, true}) {
+    for (Unit& unit : std::exchange(units_[receives], {})) {
+      MpiTransfer* transfer = unit.transfer.get();
+      const bool free = receives ? world_.EndReceive(&unit.request, deadline) : finalized;
+      if (!receives && !finalized) static_cast<void>(world_.mpi->RequestFree(&unit.request));
+      if (!free) static_cast<void>(transfer->staging.release());
+      if (transfer->status.ok()) transfer->status = why;
+      FinishUnit(transfer, Status::Ok());
+    }
+  }
+}
+
+void MpiTransfers::Abandon(const Status& why) {
+  std::set<Completion*> ended;
+  for (const bool receives : {false, true}) {
+    // Never destroyed: with it lives the memory of its transfers.
+    auto* const left = new std::vector<Unit>(std::exchange(units_[receives], {}));
+    for (const Unit& unit : *left) {
+      if (unit.transfer->done != nullptr) ended.insert(unit.transfer->done);
+    }
+  }
+  for (Completion* done : ended) done->Done(why);
+}
+
+}  // namespace jaxccomp

@@ -1,0 +1,77 @@
+// What the parts of the MPI transport (mpi_transport.h) share: MPI, how it is used, and which processes
+// are lost.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "common/status.h"
+#include "transport/credit.h"
+#include "transport/mpi/mpi_library.h"
+
+namespace jaxccomp {
+
+struct MpiConfig {
+  // A duplicate that nobody else uses, with MPI_ERRORS_RETURN set. It must outlive the
+  // transport. Its ranks are the process numbers.
+  MpiHandle comm = 0;
+  MpiHandle byte_type = 0;  // MPI_BYTE
+  // The same on all processes; changed only to test.
+  int64_t unit_bytes = 1 << 30;   // longest single MPI message
+  // The same between processes whose hosts (numbers by process; empty: one host) differ.
+  int64_t remote_unit_bytes = 1 << 30;
+  std::vector<int> hosts = {};
+  bool all_remote = false;        // to test: treats every process as one of another host
+  // MPI tags for announced payloads, of each of the two kinds: a power of two, at most this.
+  uint32_t payload_tags = 8192;
+  int64_t credit_bytes = -1;      // of each process with each other one; -1: MpiTransport::CreditBytes
+  // The same of small messages, with up to 64 processes (Credit::Share).
+  Credit::Amount small_credit = {.bytes = 1 << 20, .messages = 512};
+};
+
+// Memory that MPI reads or writes: left to it where it may do so for ever.
+using MpiBuffer = std::unique_ptr<std::byte[]>;
+
+// Each MPI_Test also drives MPI's progress, so a few per poll are enough, and keep polling
+// cheap when much is under way.
+inline constexpr size_t kMpiTestsPerPoll = 16;
+
+struct MpiWorld {
+  using Clock = std::chrono::steady_clock;
+
+  // Payloads are sent in messages of up to so many bytes to that process.
+  int64_t UnitBytes(int peer) const {
+    return IsRemote(peer) ? config.remote_unit_bytes : config.unit_bytes;
+  }
+  bool IsRemote(int peer) const;   // on another host
+  bool IsLost(int peer) const { return lost[static_cast<size_t>(peer)]; }
+  // Nothing goes to or comes from that process any more: whoever waits for it is told, once.
+  void Lose(int peer, const Status& why);
+  // What that MPI function returned; `peer` is -1 where it is not known.
+  Status Error(const char* call, int peer, int error) const;
+  // Cancels a receive, and waits until MPI is done with it. False: MPI may still write to its memory.
+  bool EndReceive(MpiHandle* request, Clock::time_point deadline) const;
+
+  const MpiLibrary* const mpi;
+  MpiConfig config;
+  int process = 0;
+  int processes = 0;
+  bool closed = false;
+  std::vector<bool> lost = {};
+  std::function<void(int peer, const Status& why)> on_lost = {};
+};
+
+// Removes element i of a vector whose order does not matter, and returns it.
+template <typename T>
+T SwapOut(std::vector<T>* items, size_t i) {
+  T item = std::move((*items)[i]);
+  if (i + 1 != items->size()) (*items)[i] = std::move(items->back());
+  items->pop_back();
+  return item;
+}
+
+}  // namespace jaxccomp
