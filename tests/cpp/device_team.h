@@ -141,17 +141,17 @@ struct DeviceTeam {
   }
   // From now on messages of at least so many bytes travel from and to devices' memory, between hosts.
   // By rank, why it takes no part.
-  std::vector<std::string> SendDirectly(int64_t least_bytes, int64_t memory_bytes = 64 << 20) {
+  std::vector<std::string> SendCudaAware(int64_t least_bytes, int64_t memory_bytes = 64 << 20) {
     team->SetOption("device_mpi_bytes", std::to_string(least_bytes));
     team->SetOption("device_ipc_memory_bytes", std::to_string(memory_bytes));
     team->hub().open = [this](void* address, int64_t bytes, int from, int to) {
       std::byte* const at = FakeMemory::Open(address, bytes);
-      CHECK(at == address || (HasCurrent(kind_) && MayBeDirect(from, to)));
+      CHECK(at == address || (HasCurrent(kind_) && MayBeCudaAware(from, to)));
       return at;
     };
-    return JoinDirectly();
+    return JoinCudaAware();
   }
-  std::vector<std::string> JoinDirectly(double timeout_seconds = 20) {
+  std::vector<std::string> JoinCudaAware(double timeout_seconds = 20) {
     const auto count = static_cast<size_t>(team->ranks);
     std::vector<std::string> why(count);
     std::vector<int> takes_part(count);
@@ -162,8 +162,8 @@ struct DeviceTeam {
       why[rank] = prepared.status().message();
       takes_part[rank] = prepared.ok() ? *prepared : 0;
     }
-    direct_works.assign(count, {});
-    direct_reasons.assign(count, {});
+    cuda_aware_works.assign(count, {});
+    cuda_aware_reasons.assign(count, {});
     warm_status.assign(count, Status::Ok());
     team->OnRanks([&](int rank) {
       std::vector<uint8_t> partners(count);
@@ -173,16 +173,16 @@ struct DeviceTeam {
       auto warmed = team->EngineOf(rank).WarmUpCudaAware(takes_part, partners, timeout_seconds);
       warm_status[rank] = warmed.status();
       if (!warmed.ok()) return;
-      direct_works[rank] = warmed->works;
-      direct_reasons[rank] = warmed->reasons;
+      cuda_aware_works[rank] = warmed->works;
+      cuda_aware_reasons[rank] = warmed->reasons;
     });
-    for (int rank = 0; rank < team->ranks; ++rank) team->EngineOf(rank).AgreeOnCudaAware(direct_works);
+    for (int rank = 0; rank < team->ranks; ++rank) team->EngineOf(rank).AgreeOnCudaAware(cuda_aware_works);
     agreed = true;
     return why;
   }
   // Whether both have found it to work; all may try.
-  bool MayBeDirect(int from, int to) const {
-    return !agreed || (direct_works[from][to] && direct_works[to][from]);
+  bool MayBeCudaAware(int from, int to) const {
+    return !agreed || (cuda_aware_works[from][to] && cuda_aware_works[to][from]);
   }
   // Whether they are of different hosts.
   bool AreApart(int one, int other) const {
@@ -224,7 +224,7 @@ struct DeviceTeam {
     return bytes;
   }
   // Sent from, and received into, memory of devices.
-  std::pair<int64_t, int64_t> DirectBytes() {
+  std::pair<int64_t, int64_t> CudaAwareBytes() {
     std::pair<int64_t, int64_t> bytes = {0, 0};
     const int engines = team->style() == Style::kDevices ? 1 : team->ranks;
     for (int i = 0; i < engines; ++i) {
@@ -277,8 +277,8 @@ struct DeviceTeam {
   std::unique_ptr<Team> team;
   std::vector<std::vector<std::string>> reasons;   // of Open, by rank and process
   std::vector<int> hosts;                          // by rank; empty: each its own, or all one for device IPC
-  std::vector<std::vector<uint8_t>> direct_works;
-  std::vector<std::vector<std::string>> direct_reasons;
+  std::vector<std::vector<uint8_t>> cuda_aware_works;
+  std::vector<std::vector<std::string>> cuda_aware_reasons;
   std::vector<Status> warm_status;
   bool agreed = false;
 

@@ -24,7 +24,7 @@ using testing::CheckNoHazard;
 using testing::Expressions;
 using testing::Find;
 using testing::FindHazard;
-using testing::kRanks;
+using testing::Ranks;
 using testing::kSizes;
 using testing::Oracle;
 using testing::Outcome;
@@ -53,7 +53,7 @@ void VerifyAll(Collective c,
     const bool packs = algorithm.name == "bruck" ||
                        (algorithm.name == "binomial" &&
                         (c == Collective::kGather || c == Collective::kScatter));
-    for (int ranks : kRanks) {
+    for (int ranks : Ranks()) {
       for (const Size& size : kSizes) {
         if (ranks > 8 && !size.many_ranks) continue;
         if (packs && ranks > 8 && size.block_bytes > 10000) continue;  // chunks by the hundred
@@ -125,7 +125,7 @@ TEST(CollectiveScan) { VerifyAll(Collective::kScan, CheckMemory); }
 TEST(CollectiveExscan) { VerifyAll(Collective::kExscan, CheckMemory); }
 TEST(CollectivePartitions) {
   const Algorithm& algorithm = Find(Collective::kAllreduce, "parameter_server");
-  for (int ranks : kRanks) {
+  for (int ranks : Ranks()) {
     for (int partitions : {1, 2, ranks, 2 * ranks + 1}) {
       const Problem p{.ranks = ranks, .partitions = partitions, .rotation = partitions + 5};
       if (!VerifyAllreduce(algorithm, p)) return;
@@ -147,7 +147,7 @@ TEST(CollectiveVaryingBlocks) {
         c != Collective::kScatterv && c != Collective::kReduceScatterv) {
       continue;
     }
-    for (int ranks : kRanks) {
+    for (int ranks : Ranks()) {
       for (int root : Roots(algorithm, ranks)) {
         for (bool coded : {false, true}) {
           Problem p{.ranks = ranks, .root = root, .chunk_bytes = 256, .coded = coded};
@@ -164,7 +164,7 @@ TEST(CollectiveVaryingBlocks) {
 
 TEST(CollectiveRaggedAlltoall) {
   const Algorithm& algorithm = Find(Collective::kRaggedAlltoall, "direct");
-  for (int ranks : kRanks) {
+  for (int ranks : Ranks()) {
     for (bool coded : {false, true}) {
       std::mt19937 random(ranks);
       std::vector<std::vector<int64_t>> bytes(ranks, std::vector<int64_t>(ranks));
@@ -214,7 +214,7 @@ TEST(CollectiveRaggedAlltoall) {
 
 TEST(CollectivePermute) {
   const Algorithm& algorithm = Find(Collective::kPermute, "direct");
-  for (int ranks : kRanks) {
+  for (int ranks : Ranks()) {
     std::vector<std::vector<std::pair<int, int>>> cases(5);
     for (int rank = 0; rank < ranks; ++rank) {
       cases[1].push_back({rank, (rank + 1) % ranks});      // a ring; on one rank, to itself
@@ -285,7 +285,7 @@ TEST(CollectiveSendAndRecv) {
 
 TEST(CollectiveBarrier) {
   const Algorithm& algorithm = Find(Collective::kBarrier, "dissemination");
-  for (int ranks : kRanks) {
+  for (int ranks : Ranks()) {
     const World world = Build(algorithm, Problem{.ranks = ranks}, false);
     Expressions expressions;
     CHECK_EQ(Oracle(world, expressions, 1).Run().error, "");

@@ -19,7 +19,7 @@ namespace {
 
 using testing::Find;
 using testing::InOrderOfGroups;
-using testing::kRanks;
+using testing::Ranks;
 using testing::VerifyAllreduce;
 
 constexpr Level kLevels[] = {Level::kAuto, Level::kHost, Level::kGpu};
@@ -27,7 +27,7 @@ constexpr Level kLevels[] = {Level::kAuto, Level::kHost, Level::kGpu};
 const Algorithm& Hierarchical() { return Find(Collective::kAllreduce, "hierarchical"); }
 
 TEST(CollectiveHosts) {
-  for (int ranks : kRanks) {
+  for (int ranks : Ranks()) {
     std::vector<std::vector<int>> layouts(4, std::vector<int>(ranks));
     for (int rank = 0; rank < ranks; ++rank) {
       layouts[0][rank] = 7;                    // one host
@@ -74,7 +74,7 @@ TEST(CollectiveGpus) {
 
 TEST(CollectiveGpusAtRandom) {
   std::mt19937 random(3);
-  for (int ranks : kRanks) {
+  for (int ranks : Ranks()) {
     for (int i = 0; i < 4; ++i) {
       Problem p{.ranks = ranks, .level = kLevels[random() % 3]};
       const int gpus_each = 1 + static_cast<int>(random() % 3);

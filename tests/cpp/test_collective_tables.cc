@@ -16,7 +16,7 @@ namespace jaxccomp {
 namespace {
 
 using testing::Find;
-using testing::kRanks;
+using testing::Ranks;
 
 // Each row names an algorithm that there is, and is the first that holds somewhere; the last row of each
 // collective holds everywhere.
@@ -73,7 +73,7 @@ TEST(CollectiveTables) {
     if (info.internal) CHECK(!parsed.ok());
     else if (CHECK_OK(parsed)) CHECK(parsed.value() == info.id);
     // Whatever the problem, "auto" finds an algorithm.
-    for (int ranks : kRanks) {
+    for (int ranks : Ranks()) {
       for (int64_t bytes : {int64_t{0}, int64_t{5000}, int64_t{1} << 20, int64_t{1} << 40}) {
         for (int flags = 0; flags < 8; ++flags) {
           const Problem p{.ranks = ranks,
@@ -172,7 +172,7 @@ TEST(CollectiveToString) {
 }
 
 TEST(CollectivePatterns) {
-  for (int parts : kRanks) {
+  for (int parts : Ranks()) {
     for (int64_t bytes : {0, 1, 64, 100, 4096, 100000}) {
       CHECK_EQ(PartBegin(bytes, 0, parts), 0);
       CHECK_EQ(PartBegin(bytes, parts, parts), bytes);
@@ -183,7 +183,7 @@ TEST(CollectivePatterns) {
       }
     }
   }
-  for (int ranks : kRanks) {
+  for (int ranks : Ranks()) {
     int edges = 0;
     for (int rank = 0; rank < ranks; ++rank) {
       const BinomialNode node(rank, ranks / 2, ranks);

@@ -51,19 +51,19 @@ struct Moved {
 
 // With all messages that are large enough in memory of devices. With `hosts`, those within one are
 // exported.
-Moved CompareDirect(DeviceKind kind, int ranks, int64_t chunk_bytes,
+Moved CompareCudaAware(DeviceKind kind, int ranks, int64_t chunk_bytes,
                     const std::vector<Exercise>& exercises, int64_t memory_bytes = 64 << 20,
                     std::vector<int> hosts = {}) {
   Moved moved;
   Compare(kind, Style::kProcesses, ranks, chunk_bytes, exercises,
           [&](DeviceTeam& on) {
             on.hosts = hosts;
-            on.SendDirectly(1, memory_bytes);
+            on.SendCudaAware(1, memory_bytes);
             for (const Status& status : on.warm_status) CHECK_OK(status);
             if (!hosts.empty()) on.Share(1000, memory_bytes);
           },
           [&](DeviceTeam& on) {
-            const auto [sent, received] = on.DirectBytes();
+            const auto [sent, received] = on.CudaAwareBytes();
             moved.sent += sent;
             moved.received += received;
             moved.exported += on.IpcBytes();
@@ -74,7 +74,7 @@ Moved CompareDirect(DeviceKind kind, int ranks, int64_t chunk_bytes,
 
 // ---- Values ------------------------------------------------------------------------------
 
-DEVICE_TEST(direct_every_collective_and_codec) {
+DEVICE_TEST(cuda_aware_every_collective_and_codec) {
   for (int ranks : SomeOf<int>({2, 5})) {
     std::vector<Exercise> exercises;
     for (Collective c : kCollectives) {
@@ -85,7 +85,7 @@ DEVICE_TEST(direct_every_collective_and_codec) {
         exercises.push_back(e);
       }
     }
-    const Moved moved = CompareDirect(kind, ranks, 32 << 10, exercises);
+    const Moved moved = CompareCudaAware(kind, ranks, 32 << 10, exercises);
     CHECK(moved.sent > 1000000);
     CHECK(moved.received > 1000000);
     CHECK(moved.received < moved.sent * 2);
@@ -93,9 +93,9 @@ DEVICE_TEST(direct_every_collective_and_codec) {
   }
 }
 
-DEVICE_TEST(direct_every_algorithm_in_chunks) {
+DEVICE_TEST(cuda_aware_every_algorithm_in_chunks) {
   for (int ranks : SomeOf<int>({2, 3})) {
-    const Moved moved = CompareDirect(kind, ranks, 64 << 10, EveryAlgorithm(ranks));
+    const Moved moved = CompareCudaAware(kind, ranks, 64 << 10, EveryAlgorithm(ranks));
     CHECK(moved.sent > 1000000);
     CHECK(moved.received > 1000000);
   }
@@ -110,13 +110,13 @@ DEVICE_TEST(cuda_aware_between_hosts_and_ipc_within) {
     if (e.spec.codec != "raw") e.leaves.resize(1);
     exercises.push_back(e);
   }
-  const Moved moved = CompareDirect(kind, kRanks, 64 << 10, exercises, 64 << 20, {0, 1, 0, 1, 0});
+  const Moved moved = CompareCudaAware(kind, kRanks, 64 << 10, exercises, 64 << 20, {0, 1, 0, 1, 0});
   CHECK(moved.sent > 1000000);
   CHECK(moved.received > 1000000);
   CHECK(moved.exported > 1000000);
 }
 
-DEVICE_TEST(direct_references_feedback_and_means) {
+DEVICE_TEST(cuda_aware_references_feedback_and_means) {
   for (bool mixed_hosts : {false, true}) {
     std::vector<Exercise> exercises;
     for (const char* codec : {"raw", "lossless", "int8", "bf16|lossless"}) {
@@ -134,7 +134,7 @@ DEVICE_TEST(direct_references_feedback_and_means) {
       mean.spec.mean = mean.spec.feedback = true;
       exercises.push_back(mean);
     }
-    const Moved moved = CompareDirect(kind, 4, 64 << 10, exercises, 64 << 20,
+    const Moved moved = CompareCudaAware(kind, 4, 64 << 10, exercises, 64 << 20,
                                       mixed_hosts ? std::vector<int>{0, 0, 1, 1} : std::vector<int>());
     CHECK(moved.sent > 100000);
     CHECK(moved.received > 100000);
@@ -142,9 +142,9 @@ DEVICE_TEST(direct_references_feedback_and_means) {
 }
 
 // Codes that become too small to travel from a device: nearly all values are alike.
-DEVICE_TEST(direct_codes_that_become_small) {
+DEVICE_TEST(cuda_aware_codes_that_become_small) {
   DeviceTeam on(kind, Style::kProcesses, 3, Place::kDevice);
-  on.SendDirectly(1);
+  on.SendCudaAware(1);
   OpSpec bcast = Of(Collective::kBcast, 3, "lossless", 100000).spec;
   bcast.algorithm = "chain";
   Team::Program program = on.team->Compile({bcast});
@@ -160,11 +160,11 @@ DEVICE_TEST(direct_codes_that_become_small) {
   const CollectiveStats stats =
       on.team->EngineOf(root).GetStats()[static_cast<size_t>(Collective::kBcast)];
   CHECK(stats.sent_bytes > 0 && stats.sent_bytes <= kMostAlongBytes);
-  CHECK_EQ(on.DirectBytes().first, 0);
+  CHECK_EQ(on.CudaAwareBytes().first, 0);
 }
 
 // Set-aside memory for a few messages only: what finds no room travels as ever.
-DEVICE_TEST(direct_when_memory_is_short) {
+DEVICE_TEST(cuda_aware_when_memory_is_short) {
   std::vector<Exercise> exercises;
   for (Collective c : {Collective::kBcast, Collective::kAlltoall}) {
     for (const char* codec : {"raw", "lossless"}) {
@@ -173,32 +173,32 @@ DEVICE_TEST(direct_when_memory_is_short) {
       exercises.push_back(e);
     }
   }
-  const Moved moved = CompareDirect(kind, 3, 4 << 20, exercises, 11 << 20);
+  const Moved moved = CompareCudaAware(kind, 3, 4 << 20, exercises, 11 << 20);
   CHECK(moved.sent > 1000000);
   CHECK(moved.received > 1000000);
 }
 
-DEVICE_TEST(direct_of_many_operations) {
+DEVICE_TEST(cuda_aware_of_many_operations) {
   for (Place place : {Place::kDevice, Place::kMixed}) {
     DeviceTeam on(kind, Style::kProcesses, 3, place);
     on.team->SetOption("chunk_bytes", "32768");
-    on.SendDirectly(10000, 11 << 20);
+    on.SendCudaAware(10000, 11 << 20);
     RunManyAtOnce(on, kLarge);
-    CHECK(place == Place::kMixed || on.DirectBytes().first > 0);
+    CHECK(place == Place::kMixed || on.CudaAwareBytes().first > 0);
   }
 }
 
-DEVICE_TEST(direct_is_passed_on_by_who_is_late) {
+DEVICE_TEST(cuda_aware_is_passed_on_by_who_is_late) {
   DeviceTeam on(kind, Style::kProcesses, 3, Place::kDevice);
-  on.SendDirectly(1);
+  on.SendCudaAware(1);
   PassOnLate(on, kLarge);
-  CHECK(on.DirectBytes().first > 0);
+  CHECK(on.CudaAwareBytes().first > 0);
 }
 
 // ---- Agreement ---------------------------------------------------------------------------
 
 // Runs an allreduce; what each rank has sent from its device, and received there.
-std::vector<int64_t> DirectByRank(DeviceTeam& on) {
+std::vector<int64_t> CudaAwareByRank(DeviceTeam& on) {
   Team::Program program = on.team->Compile({Allreduce(kLarge)});
   const int64_t run_id = on.team->NextRunId();
   on.team->OnRanks([&](int rank) {
@@ -215,78 +215,78 @@ std::vector<int64_t> DirectByRank(DeviceTeam& on) {
   return bytes;
 }
 
-DEVICE_TEST(direct_is_off_by_default) {
+DEVICE_TEST(cuda_aware_is_off_by_default) {
   DeviceTeam on(kind, Style::kProcesses, 2, Place::kDevice);
-  for (const std::string& why : on.JoinDirectly()) {
+  for (const std::string& why : on.JoinCudaAware()) {
     CHECK(why.find("device_mpi_bytes is 0") != std::string::npos);
   }
-  CHECK(DirectByRank(on) == std::vector<int64_t>({0, 0}));
+  CHECK(CudaAwareByRank(on) == std::vector<int64_t>({0, 0}));
 }
 
-DEVICE_TEST(direct_takes_a_transport_that_reaches_devices) {
+DEVICE_TEST(cuda_aware_takes_a_transport_that_reaches_devices) {
   DeviceTeam on(kind, Style::kProcesses, 2, Place::kDevice);
   on.team->SetOption("device_mpi_bytes", "1");
-  for (const std::string& why : on.JoinDirectly()) {
+  for (const std::string& why : on.JoinCudaAware()) {
     CHECK(why.find("memory of the host only") != std::string::npos);
   }
-  CHECK(DirectByRank(on) == std::vector<int64_t>({0, 0}));
+  CHECK(CudaAwareByRank(on) == std::vector<int64_t>({0, 0}));
 }
 
-DEVICE_TEST(direct_takes_memory) {
+DEVICE_TEST(cuda_aware_takes_memory) {
   DeviceTeam on(kind, Style::kProcesses, 4, Place::kDevice);
   on.devices[1]->faults.shared_allocation = 1;
   on.devices[2] = nullptr;
-  const std::vector<std::string> why = on.SendDirectly(1);
+  const std::vector<std::string> why = on.SendCudaAware(1);
   CHECK(why[1].find("left to set aside") != std::string::npos);
   CHECK(why[2].find("no GPU") != std::string::npos);
-  const std::vector<int64_t> bytes = DirectByRank(on);
+  const std::vector<int64_t> bytes = CudaAwareByRank(on);
   CHECK(bytes[0] > 0);
   CHECK_EQ(bytes[1], 0);
   CHECK_EQ(bytes[2], 0);
   DeviceTeam small(kind, Style::kProcesses, 2, Place::kDevice);
-  CHECK(small.SendDirectly(1, 1 << 20)[0].find("it takes at least") != std::string::npos);
+  CHECK(small.SendCudaAware(1, 1 << 20)[0].find("it takes at least") != std::string::npos);
 }
 
 // Messages of one pair that do not arrive as they were sent: the others go on.
-DEVICE_TEST(direct_leaves_out_pairs_that_do_not_work) {
+DEVICE_TEST(cuda_aware_leaves_out_pairs_that_do_not_work) {
   DeviceTeam on(kind, Style::kProcesses, 3, Place::kDevice);
   on.team->hub().exchange = [](int from, int to, std::vector<std::byte>* bytes) {
     if (from == 1 && to == 0) bytes->back() ^= std::byte{1};
     return true;
   };
-  on.SendDirectly(1);
-  CHECK(on.direct_works[0] == std::vector<uint8_t>({0, 0, 1}));
-  CHECK(on.direct_works[1] == std::vector<uint8_t>({1, 0, 1}));
-  CHECK(on.direct_reasons[0][1].find("other bytes") != std::string::npos);
-  CHECK(on.direct_reasons[0][2].empty());
-  CHECK(DirectByRank(on)[2] > 0);
+  on.SendCudaAware(1);
+  CHECK(on.cuda_aware_works[0] == std::vector<uint8_t>({0, 0, 1}));
+  CHECK(on.cuda_aware_works[1] == std::vector<uint8_t>({1, 0, 1}));
+  CHECK(on.cuda_aware_reasons[0][1].find("other bytes") != std::string::npos);
+  CHECK(on.cuda_aware_reasons[0][2].empty());
+  CHECK(CudaAwareByRank(on)[2] > 0);
 }
 
-DEVICE_TEST(direct_messages_that_never_arrive) {
+DEVICE_TEST(cuda_aware_messages_that_never_arrive) {
   DeviceTeam on(kind, Style::kProcesses, 2, Place::kDevice);
   on.team->SetOption("device_mpi_bytes", "1");
   on.team->hub().open = [](void* at, int64_t bytes, int, int) {
     return testing::FakeMemory::Open(at, bytes);
   };
   on.team->hub().exchange = [](int from, int, std::vector<std::byte>*) { return from != 0; };
-  on.JoinDirectly(0.2);
+  on.JoinCudaAware(0.2);
   CHECK_OK(on.warm_status[0]);
   CHECK(on.warm_status[1].code() == Code::kDeadlineExceeded);
   // Both sides have to know.
-  CHECK(DirectByRank(on) == std::vector<int64_t>({0, 0}));
+  CHECK(CudaAwareByRank(on) == std::vector<int64_t>({0, 0}));
   on.devices[1]->Abandon();
 }
 
 // ---- What goes wrong ---------------------------------------------------------------------
 
-DEVICE_TEST(direct_and_injected_failures) {
+DEVICE_TEST(cuda_aware_and_injected_failures) {
   int failed = 0;
   for (Place place : {Place::kDevice, Place::kMixed}) {
     for (int when : {1, 2, 3, 4, 5, 7, 9, 11, 15, 19, 23, 31, 40}) {
       DeviceTeam on(kind, Style::kProcesses, 3, place);
       on.team->SetOption("chunk_bytes", "32768");
       on.team->SetOption("timeout_seconds", "30");
-      on.SendDirectly(10000, 11 << 20);
+      on.SendCudaAware(10000, 11 << 20);
       failed += FailOnce(on, 40011, &Faults::computation, when);
     }
   }
@@ -294,12 +294,12 @@ DEVICE_TEST(direct_and_injected_failures) {
 }
 
 // Codes that change on their way: an error, or other values, and never more.
-DEVICE_TEST(direct_with_broken_heads) {
+DEVICE_TEST(cuda_aware_with_broken_heads) {
   for (int what = 0; what < 2; ++what) {
     DeviceTeam on(kind, Style::kProcesses, 2, Place::kDevice);
     on.team->SetOption("timeout_seconds", "20");
     std::atomic<int> opened = 0;
-    on.SendDirectly(1);
+    on.SendCudaAware(1);
     on.team->hub().open = [&](void* address, int64_t bytes, int, int) {
       std::byte* const at = testing::FakeMemory::Open(address, bytes);
       // Both ends of the first message, before it is copied.
@@ -323,10 +323,10 @@ DEVICE_TEST(direct_with_broken_heads) {
   }
 }
 
-DEVICE_TEST(direct_to_a_lost_rank) {
+DEVICE_TEST(cuda_aware_to_a_lost_rank) {
   DeviceTeam on(kind, Style::kProcesses, 2, Place::kDevice);
   on.team->SetOption("timeout_seconds", "60");
-  on.SendDirectly(1);
+  on.SendCudaAware(1);
   Team::Program program = on.team->Compile({Allreduce(kLarge)});
   RankArrays sum = Numbers(kLarge, 0);
   std::vector<std::unique_ptr<OnDevice>> held;
@@ -337,9 +337,9 @@ DEVICE_TEST(direct_to_a_lost_rank) {
   on.streams[0]->Finish();
 }
 
-DEVICE_TEST(direct_at_shutdown) {
+DEVICE_TEST(cuda_aware_at_shutdown) {
   ShutDownInFlight(kind, Style::kProcesses, 32768, {{kLarge}, {kLarge + 1, "lossless"}},
-                   [](DeviceTeam& on) { on.SendDirectly(10000); });
+                   [](DeviceTeam& on) { on.SendCudaAware(10000); });
 }
 
 }  // namespace

@@ -47,7 +47,7 @@ constexpr int64_t kLarge = 60000;
 
 // ---- Values ------------------------------------------------------------------------------
 
-DEVICE_TEST(loans_every_collective_and_codec) {
+DEVICE_TEST(ipc_every_collective_and_codec) {
   for (Style style : testing::kStyles) {
     for (int ranks : SomeOf<int>({2, 5})) {
       std::vector<Exercise> exercises;
@@ -62,7 +62,7 @@ DEVICE_TEST(loans_every_collective_and_codec) {
   }
 }
 
-DEVICE_TEST(loans_every_algorithm_in_chunks) {
+DEVICE_TEST(ipc_every_algorithm_in_chunks) {
   for (Style style : testing::kStyles) {
     for (int ranks : SomeOf<int>({2, 3, 5})) {
       CHECK(Compare(kind, style, ranks, 64 << 10, EveryAlgorithm(ranks), 16 << 10) > 1000000);
@@ -70,7 +70,7 @@ DEVICE_TEST(loans_every_algorithm_in_chunks) {
   }
 }
 
-DEVICE_TEST(loans_references_feedback_and_means) {
+DEVICE_TEST(ipc_references_feedback_and_means) {
   for (Style style : testing::kStyles) {
     std::vector<Exercise> exercises;
     for (const char* codec : {"raw", "lossless", "int8", "bf16|lossless"}) {
@@ -91,7 +91,7 @@ DEVICE_TEST(loans_references_feedback_and_means) {
 }
 
 // Shared memory for a few blocks only: what finds no room travels as ever.
-DEVICE_TEST(loans_when_shared_memory_is_short) {
+DEVICE_TEST(ipc_when_shared_memory_is_short) {
   for (Style style : testing::kStyles) {
     for (int64_t shared_bytes : {256, 70 << 10}) {
       std::vector<Exercise> exercises;
@@ -105,7 +105,7 @@ DEVICE_TEST(loans_when_shared_memory_is_short) {
   }
 }
 
-DEVICE_TEST(loans_without_shared_memory) {
+DEVICE_TEST(ipc_without_shared_memory) {
   DeviceTeam on(kind, Style::kProcesses, 3, Place::kDevice);
   on.devices[1]->faults.shared_allocation = 1;
   on.Share(1);
@@ -145,7 +145,7 @@ std::vector<int64_t> IpcBytesByRank(DeviceTeam& on) {
   return exported;
 }
 
-DEVICE_TEST(loans_need_one_value_of_the_option) {
+DEVICE_TEST(ipc_need_one_value_of_the_option) {
   DeviceTeam on(kind, Style::kProcesses, 4, Place::kDevice);
   on.team->SetOption("device_ipc_memory_bytes", std::to_string(16 << 20));
   for (int rank = 0; rank < 4; ++rank) {
@@ -159,7 +159,7 @@ DEVICE_TEST(loans_need_one_value_of_the_option) {
   CHECK_EQ(exported[3], 0);
 }
 
-DEVICE_TEST(loans_are_off_by_default) {
+DEVICE_TEST(ipc_are_off_by_default) {
   DeviceTeam on(kind, Style::kProcesses, 2, Place::kDevice);
   on.Join([](std::vector<std::string>* offers) {
     for (const std::string& offer : *offers) CHECK(offer.empty());
@@ -168,7 +168,7 @@ DEVICE_TEST(loans_are_off_by_default) {
 }
 
 // One rank's offer arrives broken: the others go on with each other.
-DEVICE_TEST(loans_with_a_broken_offer) {
+DEVICE_TEST(ipc_with_a_broken_descriptor) {
   DeviceTeam on(kind, Style::kProcesses, 3, Place::kDevice);
   on.team->SetOption("device_ipc_bytes", "1");
   on.team->SetOption("device_ipc_memory_bytes", std::to_string(16 << 20));
@@ -179,7 +179,7 @@ DEVICE_TEST(loans_with_a_broken_offer) {
   CHECK(exported[0] + exported[2] > 0);
 }
 
-DEVICE_TEST(loans_of_devices_that_do_not_reach_each_other) {
+DEVICE_TEST(ipc_of_devices_that_do_not_reach_each_other) {
   DeviceTeam on(kind, Style::kProcesses, 3, Place::kDevice);
   on.devices[2]->faults.import = 1;   // of the first rank's
   on.Share(1);
@@ -190,7 +190,7 @@ DEVICE_TEST(loans_of_devices_that_do_not_reach_each_other) {
 
 // A rank with a device, whose tensors lie in the host's memory this time: it refuses the descriptors, gets
 // the bytes, and none of its neighbours exports anything to it there again.
-DEVICE_TEST(loans_to_tensors_on_the_host) {
+DEVICE_TEST(ipc_to_tensors_on_the_host) {
   for (const char* codec : {"raw", "lossless", "int8"}) {
     DeviceTeam on(kind, Style::kProcesses, 3, Place::kDevice);
     on.team->SetOption("chunk_bytes", "16384");
@@ -231,7 +231,7 @@ DEVICE_TEST(loans_to_tensors_on_the_host) {
 // ---- Order -------------------------------------------------------------------------------
 
 // All under way at once, in shared memory that is too small for all.
-DEVICE_TEST(loans_of_many_operations) {
+DEVICE_TEST(ipc_of_many_operations) {
   for (Style style : testing::kStyles) {
     for (Place place : {Place::kDevice, Place::kMixed}) {
       DeviceTeam on(kind, style, 3, place);
@@ -253,7 +253,7 @@ OpSpec PointToPoint(bool sends, int peer, int64_t tag) {
 
 // Each sends before it receives, on one stream: neither may wait until the other's stream has come to
 // its receive.
-DEVICE_TEST(loans_hold_no_sender_up) {
+DEVICE_TEST(ipc_hold_no_sender_up) {
   DeviceTeam on(kind, Style::kProcesses, 2, Place::kDevice);
   on.team->SetOption("timeout_seconds", "20");
   on.Share(1);
@@ -274,7 +274,7 @@ DEVICE_TEST(loans_hold_no_sender_up) {
   on.CheckAllReturned();
 }
 
-DEVICE_TEST(loans_are_passed_on_by_who_is_late) {
+DEVICE_TEST(ipc_are_passed_on_by_who_is_late) {
   DeviceTeam on(kind, Style::kProcesses, 3, Place::kDevice);
   on.Share(1);
   PassOnLate(on, kLarge);
@@ -283,7 +283,7 @@ DEVICE_TEST(loans_are_passed_on_by_who_is_late) {
 
 // ---- What goes wrong ---------------------------------------------------------------------
 
-DEVICE_TEST(loans_and_injected_failures) {
+DEVICE_TEST(ipc_and_injected_failures) {
   int failed = 0;
   for (Style style : testing::kStyles) {
     for (Place place : {Place::kDevice, Place::kMixed}) {
@@ -302,7 +302,7 @@ DEVICE_TEST(loans_and_injected_failures) {
 }
 
 // Descriptors that change on their way, and such as name what was never exported: an error on all ranks.
-DEVICE_TEST(loans_with_broken_tickets) {
+DEVICE_TEST(ipc_with_broken_descriptors) {
   for (int what = 0; what < 6; ++what) {
     DeviceTeam on(kind, Style::kProcesses, 4, Place::kDevice);
     on.team->SetOption("chunk_bytes", "16384");
@@ -347,7 +347,7 @@ DEVICE_TEST(loans_with_broken_tickets) {
 
 // An importer is lost while it has imports: its exporter's operation ends with the error, what it has is
 // never used again, and the other ranks' are.
-DEVICE_TEST(loans_to_a_lost_rank_are_given_up) {
+DEVICE_TEST(ipc_to_a_lost_rank_are_given_up) {
   DeviceTeam on(kind, Style::kProcesses, 2, Place::kDevice);
   on.team->SetOption("timeout_seconds", "60");
   on.Share(1);
@@ -376,7 +376,7 @@ DEVICE_TEST(loans_to_a_lost_rank_are_given_up) {
 }
 
 // A device that stops while it reads what it has imported: both ranks' engines end.
-DEVICE_TEST(loans_to_a_device_that_stops) {
+DEVICE_TEST(ipc_to_a_device_that_stops) {
   DeviceTeam on(kind, Style::kProcesses, 2, Place::kDevice);
   on.team->SetOption("timeout_seconds", "0.5");
   on.Share(1);
@@ -395,7 +395,7 @@ DEVICE_TEST(loans_to_a_device_that_stops) {
   held.clear();
 }
 
-DEVICE_TEST(loans_at_shutdown) {
+DEVICE_TEST(ipc_at_shutdown) {
   for (Style style : testing::kStyles) {
     ShutDownInFlight(kind, style, 16384, {{kLarge}, {kLarge + 1, "lossless"}},
                      [](DeviceTeam& on) { on.Share(1000); });

@@ -130,7 +130,7 @@ struct Exporter {
   std::string offer;
 };
 
-DEVICE_TEST(loan_handles_that_changed_are_refused) {
+DEVICE_TEST(ipc_handles_that_changed_are_refused) {
   const std::shared_ptr<TestedDevice> exporter = MakeDevice(kind, 1, 1, 0);
   const std::shared_ptr<TestedDevice> importer = MakeDevice(kind, 2, 1, 0);
   std::byte* const memory = exporter->device().AllocateShared(kMemoryBytes);
@@ -186,7 +186,7 @@ TEST(ipc_handles_within_a_process) {
   one.device().FreeShared(memory);
 }
 
-DEVICE_TEST(loan_offers) {
+DEVICE_TEST(ipc_descriptors) {
   Exporter exporter(kind);
   CHECK(!exporter.offer.empty());
   const std::shared_ptr<TestedDevice> device = MakeDevice(kind, 2, 1, 0);

@@ -67,11 +67,11 @@ RETIRED = {
     r"[Pp]arcels?": "message",
     r"roll call": "liveness query",
     r"LosePart|LoseRun|kLose|kLoss": "residual",
-    r"direct messages?|DirectMessages": "CUDA-aware MPI",
+    r"direct[ _]messages?|DirectMessages": "CUDA-aware MPI",
     r"deaf_|Attend|kNap|Marks|Starter|LandAll": "receive failed, idle poll, poll interval, stream "
     "gates, launch thread, receive into",
 }
-RETIRED_WORDS = re.compile("|".join(rf"\b({word})\b" for word in RETIRED))
+RETIRED_WORDS = re.compile("|".join(rf"(?<![A-Za-z])({word})(?![A-Za-z])" for word in RETIRED))
 STANDARD_USES = re.compile(r"reinterpret_borrow|letters and digits|so many letters|by ticket")
 
 

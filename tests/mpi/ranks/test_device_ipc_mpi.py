@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def test_nobody_has_what_can_be_lent(world):
+def test_nobody_has_what_can_be_exported(world):
     with jcc.config.override(device_ipc_bytes=1):
         reasons = device_ipc.agree(
             engine.load(), partial(comm._joined().share_with_all, 60.0), world.rank
