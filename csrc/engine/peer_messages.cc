@@ -150,7 +150,7 @@ void PeerMessages::OnPresent(const Header& header) {
   Operation* const op = FindAsker(header);
   if (op == nullptr) return;
   op->present.resize(static_cast<size_t>(op->endpoint->communicator->size()));
-  op->present[header.source] = 1;
+  op->present[header.source] = 1 + op->asks;
   // That it has come since is progress.
   if (!op->heard.empty() && std::exchange(op->heard[header.source], 0) != 0) {
     op->last_progress = Clock::now();

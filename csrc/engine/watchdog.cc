@@ -28,11 +28,25 @@ constexpr auto kForgetsCallbackAfter = std::chrono::seconds(5);
 // How often peers that an operation waits for are looked at, and whether a SIGINT has come.
 constexpr auto kChecksPeersEvery = std::chrono::milliseconds(200);
 constexpr size_t kLongestPeers = 120;
+// Who has answered that it has come, and then leaves so many questions open, has stopped.
+constexpr uint32_t kUnansweredAsks = 2;
+
+std::string Names(const Communicator& comm, const std::vector<int>& members) {
+  std::string text;
+  for (size_t i = 0; i < std::min(members.size(), kMostNames); ++i) {
+    text += (i == 0 ? "" : ", ") + comm.MemberName(members[i]);
+  }
+  if (members.size() > kMostNames) {
+    text += " and " + std::to_string(members.size() - kMostNames) + " more";
+  }
+  return text;
+}
 
 }  // namespace
 
-void Watchdog::Ask(const Operation& op, bool everybody) {
+void Watchdog::Ask(Operation& op, bool everybody) {
   if (op.ends.used) return deadlocks_.Ask(op);   // it concerns nobody else
+  op.asks += everybody;
   const Communicator& comm = *op.endpoint->communicator;
   std::vector<int> asked;
   if (everybody) {
@@ -52,37 +66,36 @@ void Watchdog::Ask(const Operation& op, bool everybody) {
 
 std::string Watchdog::Blame(const Operation& op) const {
   const Communicator& comm = *op.endpoint->communicator;
-  auto is_absent = [&](int member) {
-    return member != op.endpoint->member &&
-           !(static_cast<size_t>(member) < op.present.size() && op.present[member]);
-  };
   const std::vector<int> awaited = AwaitedMembers(op);
-  std::vector<int> missing;
-  for (int member : awaited) {
-    if (is_absent(member)) missing.push_back(member);
-  }
-  if (missing.empty() && !op.ends.used) {
-    for (int member = 0; member < comm.size(); ++member) {
-      if (is_absent(member)) missing.push_back(member);
+  std::vector<int> silent, missing, others_missing;
+  for (int member = 0; member < comm.size(); ++member) {
+    if (member == op.endpoint->member) continue;
+    const uint32_t answered =
+        static_cast<size_t>(member) < op.present.size() ? op.present[member] : 0;
+    if (answered == 0) {
+      const bool is_awaited = std::find(awaited.begin(), awaited.end(), member) != awaited.end();
+      (is_awaited ? missing : others_missing).push_back(member);
+    } else if (op.asks + 1 - answered >= kUnansweredAsks) {
+      silent.push_back(member);
     }
   }
+  if (!silent.empty()) {
+    return Names(comm, silent) + ". Of those that have come to this operation, this is who does not "
+                                 "answer any more: look for what stopped it";
+  }
+  if (missing.empty() && !op.ends.used) missing = std::exchange(others_missing, {});
   const bool all_came = missing.empty();
   if (all_came) missing = awaited;
-  std::string text;
-  for (size_t i = 0; i < std::min(missing.size(), kMostNames); ++i) {
-    text += (i == 0 ? "" : ", ") + comm.MemberName(missing[i]);
-  }
-  if (missing.size() > kMostNames) {
-    text += " and " + std::to_string(missing.size() - kMostNames) + " more";
-  }
-  if (missing.empty()) text = "its own transfers";
+  std::string text = missing.empty() ? "its own transfers" : Names(comm, missing);
   if (op.ends.used) {
     return text + (all_came ? ", which has come to its end of the message: look for one that stopped"
                             : ", which has not come to its end of the message: look for a rank that "
                               "stopped, or for a send or receive that is missing there");
   }
   if (all_came) return text + ". All ranks have come to this operation: look for one that stopped";
-  text += ". They did not come to this operation: ";
+  // They may wait for one of the others in an operation before this one.
+  text += ". They did not come to this operation" +
+          (others_missing.empty() ? "" : ", nor did " + Names(comm, others_missing)) + ": ";
   for (const int member : missing) {
     const Header* const other =
         state_.matcher.early().FindFrom(op.key.communicator, op.key.member, member);
@@ -158,7 +171,7 @@ void Watchdog::CheckTimes(Clock::time_point now) {
     state_.workers.Run([done = std::move(op.on_done), status = op.status] { done(status); });
     op.on_done = nullptr;
   });
-  state_.operations.EachOf(quiet, [&](const Operation& op) {
+  state_.operations.EachOf(quiet, [&](Operation& op) {
     Ask(op, now - op.last_progress >= most);
   });
   state_.operations.EachOf(late, [&](Operation& op) {

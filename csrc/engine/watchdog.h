@@ -48,7 +48,7 @@ class Watchdog {
   // Less often: whether they have died, and whether a SIGINT waits for an operation to end.
   void CheckPeers(Clock::time_point now);
   void Interrupt();
-  void Ask(const Operation& op, bool everybody);
+  void Ask(Operation& op, bool everybody);
   // The members that an operation waits for and that have not come; where all of these have come
   // and wait themselves, all that have not come.
   std::string Blame(const Operation& op) const;

@@ -112,11 +112,13 @@ struct Operation {
   bool held = false;                   // has not begun: waits for the comparison of its program or
                                        // for its sizes
   bool comparing = false;              // for the former
-  std::vector<uint8_t> present;        // by member: has answered that it has come as far
+  uint32_t asks = 0;                   // how often all members have been asked whether they have come
+  // By member: 0, or, when it last answered that it has come, one more than so many asks.
+  std::vector<uint32_t> present;
   std::vector<uint64_t> heard;         // by member that has not: from 1 on, how far it has come
   bool driven = false;                 // a caller still waits in Engine::Start
   bool remote = false;                 // some peer is in another process
-  // Progress is also what those do that have not come here yet (engine_watch.cc).
+  // Progress is also what those do that have not come here yet (engine/watchdog.h).
   Clock::time_point begun, last_progress, asked_at, failed_at;
   std::function<void(Status)> on_done; // null while driven, and once it has been called
 

@@ -39,6 +39,9 @@ class Hub {
   // Pulls stay under way, as of a peer that has stopped in the middle, and cannot be withdrawn.
   std::atomic<bool> holds_pulls{false};
 
+  // A process that has stopped: it takes nothing that is sent to it.
+  std::atomic<int> stopped{-1};
+
   // Says where memory of a payload between two processes may be touched, in memory of devices too.
   // Null: the hub moves the host's only. Set before anything is sent.
   std::function<std::byte*(void*, int64_t, int from, int to)> open;
@@ -182,6 +185,7 @@ class HubTransport final : public Transport {
   }
 
   bool Poll() override {
+    if (hub_->stopped == process_) return false;
     std::vector<Hub::Event> events;
     {
       std::lock_guard<std::mutex> lock(hub_->mutex_);

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "check.h"
@@ -71,6 +72,29 @@ TEST(engine_memory_that_a_transport_may_still_write_into) {
     Contains(status, "Start the program again");
     Contains(status, "allreduce");
   });
+}
+
+TEST(engine_rank_that_has_come_and_stops_is_named) {
+  constexpr int kStopped = 1;
+  Team team(Style::kProcesses, 4);
+  team.SetOption("timeout_seconds", "1.6");
+  Team::Program program = team.Compile(std::vector<OpSpec>{Allreduce(3), Allreduce(kLarge)});
+  team.OnRanks([&](int rank) { CHECK_OK(Run(team, program, rank, 0, 1)); });
+  team.hub().holds_pulls = true;
+  team.OnRanks([&](int rank) {
+    Visit visit;
+    Enter(team, program, rank, 1, 2, &visit);
+    if (rank == kStopped) {
+      // When all have told each other that they are there.
+      std::this_thread::sleep_for(std::chrono::milliseconds(500));
+      team.hub().stopped = kStopped;
+    }
+    const Status status = visit.pending.Get();
+    if (rank == kStopped) return;
+    Contains(status, "waits for " + team.NameOf(kStopped) + ". Of those that have come");
+  });
+  team.hub().stopped = -1;
+  team.hub().holds_pulls = false;
 }
 
 TEST(engine_freed_communicator) {

@@ -1,0 +1,175 @@
+"""Breaks the library on purpose, one thing at a time, and says which command of the suite finds it.
+
+    python tools/breaks.py --work FOLDER --output docs/results/breaks.json [--only WORD]
+
+Each row of BREAKS replaces a text of one file in a clone of this checkout, and runs the command
+that has to fail. Where that passes, the break is not found, and the other commands of `make test`
+are tried. Results of other rows stay in the file as they are. A row whose text is not there any
+more is an error: the table has to follow the sources.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import time
+from typing import NamedTuple
+
+ROOT = pathlib.Path(__file__).parents[1]
+COMMANDS = (
+    *("test-cpp", "test-gpu-host", "test-unit", "test-mpi", "test-openmpi", "test-spmd"),
+    "test-newest-spmd",
+)
+
+
+class Break(NamedTuple):
+    """What is broken, and the command that should find it."""
+
+    name: str
+    command: str
+    path: str
+    old: str
+    new: str
+
+
+BREAKS = (
+    # collective/
+    Break("a forwarded chunk goes one rank too far", "test-cpp", "csrc/collective/bcast.cc",
+          "const int next = flow.Peer(1), previous", "const int next = flow.Peer(2), previous"),
+    Break("a part of an allreduce belongs to another rank", "test-cpp",
+          "csrc/collective/allreduce.cc", "owned[Shifted(first, i % ranks, ranks)]",
+          "owned[Shifted(first, (i + (ranks > 4)) % ranks, ranks)]"),
+    Break("the default of a collective is another algorithm", "test-cpp",
+          "csrc/collective/defaults.cc",
+          '{.collective = kBcast, .algorithm = "binomial", .most_bytes = 32 * kKiB}',
+          '{.collective = kBcast, .algorithm = "binomial", .most_bytes = 64 * kKiB}'),
+    # codec/ and reduce/
+    Break("a sparse code is not checked for ascending positions", "test-cpp",
+          "csrc/codec/sparse/largest.cc", "if (!ascending || ", "if ("),
+    Break("the bound of int8's error is too small", "test-cpp",
+          "csrc/codec/quantize/quantize.cc", "{.block = 0.5 * (1 + 0x1p-7) / 127,",
+          "{.block = 0.4 * (1 + 0x1p-7) / 127,"),
+    Break("a checksum of another polynomial", "test-cpp", "csrc/common/crc32c.cc",
+          "0x82f63b78", "0x82f63b79"),
+    Break("a bitwise or is an exclusive one", "test-cpp", "csrc/reduce/kernels.inl",
+          "static_cast<T>(a | b)", "static_cast<T>(a ^ b)"),
+    Break("a residual leaves out what was lost before", "test-cpp", "csrc/reduce/residual.cc",
+          "if (before != nullptr) widen(old, At(before, offset_bytes), n);", ""),
+    # matching/
+    Break("launches that were skipped are not counted", "test-cpp", "csrc/matching/launches.cc",
+          "const uint32_t skipped = Distance(last, run_id) - 1;", "const uint32_t skipped = 0;"),
+    Break("programs differ, and are taken for equal", "test-cpp", "csrc/matching/program.cc",
+          "ForEachIn(comm, [&](const Member& m) { sum += m.id; });",
+          "ForEachIn(comm, [&](const Member&) { sum += 1; });"),
+    Break("what a rank has kept is forgotten when it is taken", "test-cpp",
+          "csrc/matching/early_messages.cc",
+          "if (--found->second.count == 0) launches_.erase(found);", "--found->second.count;"),
+    # execution/ and engine/
+    Break("tasks wait for no memory", "test-cpp", "csrc/execution/memory_budget.cc",
+          "return bytes == 0 ||", "return bytes >= 0 ||"),
+    Break("a failed operation waits for its transfers for a minute", "test-cpp",
+          "csrc/engine/watchdog.cc", "kFailureGrace = std::chrono::seconds(1)",
+          "kFailureGrace = std::chrono::seconds(60)"),
+    Break("nobody asks whether a message is missing", "test-cpp",
+          "csrc/engine/deadlock_detector.cc", "  SendProbes(op, /*alone=*/false);\n", ""),
+    # transport/
+    Break("small messages need no credit", "test-openmpi", "csrc/transport/credit.h",
+          "return spent_.messages < limit_.messages &&", "return spent_.messages >= 0 || "),
+    Break("credit for payloads is never given back", "test-openmpi",
+          "csrc/transport/mpi/mpi_payloads.cc",
+          "control_.Tell(process, MessageType::kCredit, 0, returned_bytes);", ""),
+    Break("a payload is received under another tag", "test-openmpi",
+          "csrc/transport/mpi/mpi_transfers.cc",
+          "static_cast<int>(first + number % config.payload_tags)",
+          "static_cast<int>(first + (number + (receives && number == 40)) % config.payload_tags)"),
+    # GPUs
+    Break("ranks with another NCCL meet all the same", "test-gpu-host", "csrc/nccl/meeting.cc",
+          "if (rows[i].version == rows[0].version) continue;", "continue;"),
+    Break("an offer of shared memory is not checked", "test-gpu-host",
+          "csrc/device/ipc/device_ipc.cc", "head.checksum != Crc32c(checked) || ", ""),
+    # Python
+    Break("the gradient of a permutation goes the same way", "test-spmd",
+          "jaxccomp/_primitives/transpose.py",
+          "zip(call.pairs[1::2], call.pairs[::2], strict=True)",
+          "zip(call.pairs[::2], call.pairs[1::2], strict=True)"),
+    Break("vmap moves the batch dimension to the front", "test-spmd",
+          "jaxccomp/_primitives/batching.py", "x = jnp.moveaxis(x, dim, place)",
+          "x = jnp.moveaxis(x, dim, 0)"),
+    Break("feedback with other operations than sums", "test-spmd",
+          "jaxccomp/_api/error_feedback.py", "if op not in _REDUCTIONS:", "if not op:"),
+    Break("processes of a job are not killed", "test-mpi", "jaxccomp/launch/leftovers.py",
+          "os.kill(pid, signal.SIGKILL)", "os.kill(pid, 0)"),
+    # The house
+    Break("matching knows the engine", "test-unit", "csrc/matching/registry.cc",
+          '#include "matching/registry.h"\n',
+          '#include "matching/registry.h"\n#include "engine/options_of.h"\n'),
+    Break("a retired word", "test-unit", "docs/architecture.md", "# ", "# Loans: "),
+    Break("an API is not exported", "test-unit", "jaxccomp/__init__.py", '"barrier",', ""),
+)  # fmt: skip
+
+
+def run(command: str, folder: pathlib.Path) -> tuple[bool, str]:
+    """Whether it found something, and the first line that says so."""
+    environment = os.environ | {"PYTEST_ADDOPTS": "-x -q"}
+    done = subprocess.run(
+        ["make", command], cwd=folder, env=environment, text=True, capture_output=True
+    )
+    text = done.stdout + done.stderr
+    said = re.search(r"^(FAILED .*|.*error: .*|\S+:\d+: .*|ERROR .*)$", text, re.MULTILINE)
+    return done.returncode != 0, said[0][:200] if said else text[-200:]
+
+
+def try_one(each: Break, folder: pathlib.Path) -> dict[str, object]:
+    """Breaks it, runs what has to find that, and mends it."""
+    path = folder / each.path
+    whole = path.read_text(encoding="utf-8")
+    if each.old not in whole:
+        raise SystemExit(f"{each.name}: {each.path} has no {each.old!r}: mend the table")
+    begun = time.monotonic()
+    path.write_text(whole.replace(each.old, each.new, 1), encoding="utf-8")
+    try:
+        for command in (each.command, *(c for c in COMMANDS if c != each.command)):
+            found, said = run(command, folder)
+            if found:
+                break
+        else:
+            command, said = "none", ""
+    finally:
+        path.write_text(whole, encoding="utf-8")
+    return {
+        "path": each.path,
+        "found_by": command,
+        "said": said,
+        "seconds": round(time.monotonic() - begun),
+    }
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--work", type=pathlib.Path, required=True, help="folder of the clone")
+    parser.add_argument("--output", type=pathlib.Path, required=True)
+    parser.add_argument("--only", default="", help="rows whose name, path or command has this")
+    arguments = parser.parse_args()
+    if not arguments.work.exists():
+        subprocess.run(["git", "clone", "-q", str(ROOT), str(arguments.work)], check=True)
+        # All passes before anything is broken.
+        for command in COMMANDS:
+            subprocess.run(["make", command], cwd=arguments.work, check=True)
+    rows = json.loads(arguments.output.read_text()) if arguments.output.exists() else {}
+    for each in BREAKS:
+        if not any(arguments.only in text for text in (each.name, each.path, each.command)):
+            continue
+        rows[each.name] = try_one(each, arguments.work)
+        print(each.name, rows[each.name], flush=True)
+        arguments.output.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    sys.exit(any(row["found_by"] == "none" for row in rows.values()))
+
+
+if __name__ == "__main__":
+    main()
