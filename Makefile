@@ -254,7 +254,9 @@ clean:
 # object files for the next time.
 define wheel
 	rm -rf $(WHEELS)/$(1)
-	$(1)/$(PIP) wheel . --no-deps -w $(WHEELS)/$(1) --config-settings=build-dir=build/$(1) $(2)
+	@echo "Compiling jaxccomp for $(1): about two minutes the first time, on two cores"
+	$(1)/$(filter-out -q,$(PIP)) wheel . --no-deps -w $(WHEELS)/$(1) \
+		--config-settings=build-dir=build/$(1) $(2)
 endef
 
 # $(call install_wheel,FOLDER,WHEEL FOLDER,EXTRAS,PINS)
