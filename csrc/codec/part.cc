@@ -1,6 +1,7 @@
 #include "codec/part.h"
 
 #include <cstring>
+#include <iterator>
 #include <vector>
 
 #include "codec/merge.h"
@@ -10,11 +11,16 @@
 namespace jaxccomp {
 namespace {
 
+// What is empty may have no address, which memcpy must not see.
+void CopyValues(void* to, const void* from, int64_t bytes) {
+  if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
+}
+
 // Two sources commute, so the decoded values need not be anywhere.
 Status MergeInto(const Codec& codec, DType dtype, ReduceOp op, int64_t divisor, void* dst,
                  int64_t count, const void* values, std::span<const std::byte> code,
                  Workspace& workspace) {
-  if (dst != values) std::memcpy(dst, values, static_cast<size_t>(count * SizeBytes(dtype)));
+  if (dst != values) CopyValues(dst, values, count * SizeBytes(dtype));
   Status status = codec.DecodeMerge(dtype, code, op, dtype, dst, count, CodingContext(workspace));
   if (!status.ok() || divisor == 1) return status;
   const void* const sources[] = {dst};
@@ -55,7 +61,7 @@ Status DecodePart(const Codec* codec, DType dtype, std::span<const std::byte> co
   if (static_cast<int64_t>(code.size()) != count * SizeBytes(dtype)) {
     return {Code::kDataLoss, "an encoded message does not have the length that it should"};
   }
-  std::memcpy(dst, code.data(), code.size());
+  CopyValues(dst, code.data(), std::ssize(code));
   return Status::Ok();
 }
 
@@ -63,7 +69,7 @@ Result<int64_t> EncodePart(const Codec* codec, DType dtype, const void* values, 
                            std::span<std::byte> code, const CodingContext& context) {
   if (codec != nullptr) return codec->Encode(dtype, values, count, code, context);
   const int64_t bytes = count * SizeBytes(dtype);
-  std::memcpy(code.data(), values, static_cast<size_t>(bytes));
+  CopyValues(code.data(), values, bytes);
   return bytes;
 }
 
