@@ -32,10 +32,10 @@ export JAXCCOMP_FAKE_CUDA ?= $(CURDIR)/build/$(VENV)/libjaxccomp_fake_cuda.so
 # NCCL's meeting over jax.distributed's store, which processes of some tests load.
 export JAXCCOMP_STORE_TESTS ?= $(CURDIR)/build/$(VENV)/libjaxccomp_store_tests.so
 
-.PHONY: demo install test test-slow test-slow-cpp test-slow-spmd test-slow-newest test-all test-cpp test-gpu-host \
-	test-unit test-spmd test-mpi test-openmpi test-newest-unit \
-	test-newest-mpi test-newest-spmd fuzz sanitize cuda cuda-wheel cuda-report gpu-check gpu-module gpu-bundle \
-	lint clean
+.PHONY: demo install test test-slow test-slow-cpp test-slow-spmd test-slow-newest test-all test-cpp \
+	test-gpu-host test-unit test-spmd test-mpi test-openmpi test-other-mpi \
+	test-newest-unit test-newest-mpi test-newest-spmd fuzz sanitize cuda cuda-wheel cuda-report gpu-check \
+	gpu-module gpu-bundle lint clean
 
 demo: install
 	$(VENV)/bin/mpiexec -n $(RANKS) $(VENV)/bin/python examples/flax_data_parallel.py
@@ -43,18 +43,19 @@ demo: install
 install: $(VENV)/.installed
 
 # What answers in minutes: of the contract's tests a part that stands for all (tests/contract/selection.py),
-# no test that is marked as slow, each MPI and each JAX where it may differ. What keeps one core busy goes
-# side by side with another such part; what runs several processes goes alone.
+# no test that is marked as slow, each MPI and each JAX where it may differ. Parts go side by side: one keeps
+# one core busy, or waits for something half of the time.
 SIDE_BY_SIDE := $(MAKE) --no-print-directory -j2 -Otarget
 test: $(if $(PYTHON312),$(VENV_NEWEST)/.installed) test-cpp test-gpu-host
 	$(SIDE_BY_SIDE) test-unit test-newest-unit
-	$(MAKE) --no-print-directory test-newest-mpi test-openmpi test-mpi
+	$(SIDE_BY_SIDE) test-mpi test-other-mpi
 	$(SIDE_BY_SIDE) test-spmd test-newest-spmd
 
 # The rest of the suite: slow tests, and what `make test` runs with one MPI or one JAX only.
 test-slow: $(if $(PYTHON312),$(VENV_NEWEST)/.installed) $(VENV_OPENMPI)/.installed build/$(VENV)/.tests
 	$(SIDE_BY_SIDE) test-slow-spmd test-slow-newest test-slow-cpp
 	JAXCCOMP_TEST_SLOW=only $(VENV)/$(PYTEST) tests/mpi
+	$(VENV)/$(PYTEST) tests/mpi -k "every_rank and 2"
 	JAXCCOMP_TEST_SLOW=also $(VENV_OPENMPI)/$(PYTEST) tests/mpi \
 		-k "not (every_rank or gpu_scripts or test_join or test_end or test_transport)"
 
@@ -64,13 +65,13 @@ test-slow-cpp: build/$(VENV)/.tests
 
 test-slow-spmd: $(VENV)/.installed
 	JAXCCOMP_TEST_SLOW=only $(VENV)/$(PYTEST) tests/spmd
-	JAXCCOMP_TEST_SLOW=also $(VENV)/$(PYTEST) tests/spmd -k "xla and $(ON_BOTH_PLANES)"
+	JAXCCOMP_TEST_SLOW=also $(VENV)/$(PYTEST) tests/spmd -k "test_lax or xla and test_ops"
 
 test-slow-newest:
 	$(if $(PYTHON312),JAXCCOMP_TEST_SLOW=also $(VENV_NEWEST)/$(PYTEST) tests/unit \
 		$(addprefix --ignore=,$(UNIT_OF_JAX)),@echo "$@: left out, no Python 3.12 here")
 	$(if $(PYTHON312),JAXCCOMP_TEST_SLOW=also $(VENV_NEWEST)/$(PYTEST) tests/spmd \
-		-k "native and $(ON_BOTH_PLANES)")
+		-k "test_ops or native and test_lax")
 
 # All of the suite, and what takes hours: injected faults, many times each, and random programs, with and
 # without faults, on ranks of both MPIs and on the devices of one process.
@@ -91,11 +92,14 @@ test-all:
 # In the wheel zfpy, where Python finds it by itself.
 LIBZFP = JAXCCOMP_LIBZFP="$$(ls $(CURDIR)/$(VENV)/lib/python*/site-packages/zfpy.libs/libzfp*)"
 
+# Parts of equal length are three at a time, as some tests wait.
+PARTS := 1 2 3 4 5 6
+IN_PARTS := $(MAKE) --no-print-directory -j3 -Otarget
 test-cpp: build/$(VENV)/.tests
-	$(SIDE_BY_SIDE) test-cpp-half-1 test-cpp-half-2
+	$(IN_PARTS) $(PARTS:%=test-cpp-part-%)
 
-test-cpp-half-%: build/$(VENV)/.tests
-	$(LIBZFP) build/$(VENV)/jaxccomp_tests $*/2
+test-cpp-part-%: build/$(VENV)/.tests
+	$(LIBZFP) build/$(VENV)/jaxccomp_tests $*/$(words $(PARTS))
 
 # What GPUs need, on fakes of them. It takes as long as all other tests in C++, so it runs when it may have
 # changed: what it passed with is remembered. `make test-all` and CI run it in any case.
@@ -103,26 +107,32 @@ GPU_HOST := build/$(VENV)/.gpu-host-tested
 test-gpu-host: $(GPU_HOST)
 $(GPU_HOST): build/$(VENV)/.tests $(shell find csrc xla_ffi -name '*.cc' -o -name '*.h' -o -name '*.cuh' \
 		-o -name '*.cu') $(wildcard tests/cpp/* tests/ffi/*)
-	$(SIDE_BY_SIDE) test-gpu-host-half-1 test-gpu-host-half-2
+	$(IN_PARTS) $(PARTS:%=test-gpu-host-part-%)
 	build/$(VENV)/jaxccomp_ffi_tests
 	@if test -x build/$(VENV)/jaxccomp_xla_tests; then build/$(VENV)/jaxccomp_xla_tests; \
 		else echo "jaxccomp_xla_tests: left out, no jaxlib 0.11 or newer is here"; fi
 	touch $@
 
-test-gpu-host-half-%: build/$(VENV)/.tests
-	$(LIBZFP) build/$(VENV)/jaxccomp_gpu_host_tests $*/2
+test-gpu-host-part-%: build/$(VENV)/.tests
+	$(LIBZFP) build/$(VENV)/jaxccomp_gpu_host_tests $*/$(words $(PARTS))
 
-test-unit: $(VENV)/.installed build/$(VENV)/.tests
-	$(VENV)/$(PYTEST) tests/unit
+# In halves, by the first letter of their names.
+test-unit: test-unit-a-m test-unit-n-z
+test-unit-%: $(VENV)/.installed build/$(VENV)/.tests
+	$(VENV)/$(PYTEST) tests/unit/test_[$*]*.py
 
-# What is tested on both planes runs on one of them with each JAX: here on the native one.
-ON_BOTH_PLANES := (test_lax or test_ops)
+# What is tested on both planes runs on one of them with one JAX each: the operations here and on the native
+# one, those of jaxccomp.lax with the newest JAX and on the other plane.
 test-spmd: $(VENV)/.installed
-	$(VENV)/$(PYTEST) tests/spmd -k "not (xla and $(ON_BOTH_PLANES))"
+	$(VENV)/$(PYTEST) tests/spmd -k "not (xla and test_ops or $(if $(PYTHON312),,xla and) test_lax)"
 
-# 3 ranks: with Open MPI.
+# The contract on ranks: 3 with Open MPI, 2 with the newest JAX.
 test-mpi: $(VENV)/.installed build/$(VENV)/.tests
-	$(VENV)/$(PYTEST) tests/mpi -k "not (every_rank and 3)"
+	$(VENV)/$(PYTEST) tests/mpi -k "not (every_rank and ($(if $(PYTHON312),2 or) 3))"
+
+# Open MPI, and MPICH with the newest JAX.
+test-other-mpi: $(VENV_OPENMPI)/.installed $(if $(PYTHON312),$(VENV_NEWEST)/.installed) build/$(VENV)/.tests
+	$(MAKE) --no-print-directory test-openmpi test-newest-mpi
 
 # What depends on the MPI.
 test-openmpi: $(VENV_OPENMPI)/.installed build/$(VENV)/.tests
@@ -141,10 +151,10 @@ test-newest-unit: $(VENV_NEWEST)/.installed build/$(VENV)/.tests
 test-newest-mpi: $(VENV_NEWEST)/.installed build/$(VENV)/.tests
 	$(VENV_NEWEST)/$(PYTEST) tests/mpi -k "(every_rank and 2) or test_end"
 
-NEWEST_SPMD ?= $(addprefix tests/spmd/test_,contract.py lax.py meshes.py ops.py optim.py surroundings.py)
+NEWEST_SPMD ?= $(addprefix tests/spmd/test_,contract.py lax.py meshes.py optim.py surroundings.py)
 test-newest-spmd: $(VENV_NEWEST)/.installed
 	JAXCCOMP_TEST_PLACES=$${JAXCCOMP_TEST_PLACES:-3-check_vma,8-no_check_vma} \
-		$(VENV_NEWEST)/$(PYTEST) $(NEWEST_SPMD) -k "not (native and $(ON_BOTH_PLANES))"
+		$(VENV_NEWEST)/$(PYTEST) $(NEWEST_SPMD) -k "not (test_ops or native and test_lax)"
 endif
 
 # Coverage-guided fuzzing of the decoders for FUZZ_SECONDS, from the inputs kept in the tree; those

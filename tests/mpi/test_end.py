@@ -17,10 +17,10 @@ TWO_DEVICES = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
 @pytest.mark.parametrize(
     "case,env",
     [
-        ("idle", {}),
+        pytest.param("idle", {}, marks=pytest.mark.slow),
         ("leave", {}),
-        ("leave", {}),
-        ("leave", {}),
+        pytest.param("leave", {}, marks=pytest.mark.slow),
+        pytest.param("leave", {}, marks=pytest.mark.slow),
         ("finalize", {}),
         ("leave_early", {}),
         ("leave_queued", {}),

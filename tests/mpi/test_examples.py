@@ -105,7 +105,7 @@ SHORT = ["--epochs", "4", "--width", "64"]
 @pytest.mark.parametrize(
     "program,codec,ratio",
     [
-        (DATA_PARALLEL[0], "int8", (3.4, 4)),
+        pytest.param(DATA_PARALLEL[0], "int8", (3.4, 4), marks=pytest.mark.slow),
         pytest.param(DATA_PARALLEL[1], "int8", (3.4, 4), marks=pytest.mark.slow),
         pytest.param(DATA_PARALLEL[0], "topk:density=0.05", (8, 20), marks=pytest.mark.slow),
         pytest.param(DATA_PARALLEL[1], "topk:density=0.05", (8, 20), marks=pytest.mark.slow),

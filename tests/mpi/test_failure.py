@@ -14,7 +14,14 @@ WORKER = str(pathlib.Path(__file__).with_name("failure_worker.py"))
 LIMITS = {"JAXCCOMP_TIMEOUT_SECONDS": "40"}
 
 
-@pytest.mark.parametrize("case", ["raises_early", "raises_late", "raises_with_a_thread"])
+@pytest.mark.parametrize(
+    "case",
+    [
+        "raises_early",
+        "raises_late",
+        pytest.param("raises_with_a_thread", marks=pytest.mark.slow),
+    ],
+)
 def test_an_exception_is_told_to_all(case):
     done = launch.run(3, [WORKER, case], env=LIMITS, timeout_seconds=80)
     assert done.error == "exit status 1", done.output

@@ -184,7 +184,8 @@ class Emulator {
     }
   }
 
-  static void Enter() {
+  // Those that switch are not left as they are entered, which a sanitizer of threads keeps count of.
+  [[gnu::no_sanitize("thread")]] static void Enter() {
     Emulator& self = Get();
     self.enter_(self.kernel_, self.current_->block->shared.get());
     self.current_->done = true;
@@ -192,12 +193,12 @@ class Emulator {
     self.Back();
   }
 
-  [[gnu::noinline]] void Resume(Fiber& fiber) {
+  [[gnu::noinline, gnu::no_sanitize("thread")]] void Resume(Fiber& fiber) {
     current_ = &fiber;
     if (__builtin_setjmp(scheduler_) == 0) Switch(fiber);
   }
 
-  [[gnu::noinline, noreturn]] void Switch(Fiber& fiber) {
+  [[gnu::noinline, gnu::no_sanitize("thread"), noreturn]] void Switch(Fiber& fiber) {
     if (fiber.started) __builtin_longjmp(fiber.jump, 1);
     fiber.started = true;
     getcontext(&fiber.start);
@@ -209,11 +210,11 @@ class Emulator {
     Fail("no context");
   }
 
-  [[gnu::noinline]] void Leave() {
+  [[gnu::noinline, gnu::no_sanitize("thread")]] void Leave() {
     if (__builtin_setjmp(current_->jump) == 0) Back();
   }
 
-  [[gnu::noinline, noreturn]] void Back() { __builtin_longjmp(scheduler_, 1); }
+  [[gnu::noinline, gnu::no_sanitize("thread"), noreturn]] void Back() { __builtin_longjmp(scheduler_, 1); }
 
   std::vector<std::unique_ptr<Fiber>> fibers_;   // of the running blocks, one after the other
   size_t active_ = 0;
