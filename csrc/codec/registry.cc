@@ -190,7 +190,7 @@ double CodecOptions::Number(std::string_view name) const {
 std::span<const CodecInfo* const> CodecTable() {
   static const std::vector<const CodecInfo*> table = [] {
     std::vector<const CodecInfo*> rows;
-    for (std::span<const CodecInfo> family : {RawRows(), LosslessRows(), CastRows(), QuantizeRows(),
+    for (std::span<const CodecInfo> family : {RawRows(), LosslessRows(), DeltaRows(), CastRows(), QuantizeRows(),
                                               SignRows(), SparseRows(), LibraryRows(),
                                               NvcompRows()}) {
       for (const CodecInfo& row : family) rows.push_back(&row);

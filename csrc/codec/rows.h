@@ -9,6 +9,7 @@ namespace jaxccomp {
 
 std::span<const CodecInfo> RawRows();
 std::span<const CodecInfo> LosslessRows();
+std::span<const CodecInfo> DeltaRows();
 std::span<const CodecInfo> CastRows();
 std::span<const CodecInfo> QuantizeRows();
 std::span<const CodecInfo> SignRows();

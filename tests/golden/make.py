@@ -48,7 +48,13 @@ ROWS = {
 WITH_REF = {
     "lossless_ref": ("lossless", "float32", (400,), {}),
     "int8_ref": ("int8", "float32", (100,), {}),
+    "delta_events": ("delta", "bfloat16", (3000,), {}),
+    "delta_lanes": ("delta", "bfloat16", (20000,), {}),
+    "delta_float32": ("delta", "float32", (700,), {}),
+    "delta_float16": ("delta", "float16", (5000,), {}),
 }
+# How far the reference is from the values; else a hundredth of their size.
+STEPS = {"delta_events": 1e-4, "delta_lanes": 3e-3, "delta_float16": 1e-3}
 
 
 def values(name: str, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
@@ -69,7 +75,8 @@ def main() -> None:
         array = values(name, dtype, shape)
         ref = None
         if name in WITH_REF:
-            ref = array + values("ref" + name, dtype, shape) * np.float32(0.01)
+            step = STEPS.get(name, 0.01)
+            ref = (array + values("ref" + name, dtype, shape) * np.float32(step)).astype(dtype)
             np.save(FOLDER / f"{name}.ref.npy", ref)
         data = codecs.encode(spec, array, ref, **how)
         path.write_bytes(data)

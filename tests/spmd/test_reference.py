@@ -14,7 +14,7 @@ N = 8
 ROOT = 5
 BACKENDS = ["xla"] + (["native"] if engine.available() else [])
 # Of a difference of 1e-3; what bf16 makes of values around 1 is far more.
-TOLERANCE = {"lossless": 0.0, "auto": 0.0, "bf16": 1e-3 * 2**-8 * 4}
+TOLERANCE = {"lossless": 0.0, "delta": 0.0, "auto": 0.0, "bf16": 1e-3 * 2**-8 * 4}
 
 needs_engine = pytest.mark.skipif(not engine.available(), reason="needs the engine")
 

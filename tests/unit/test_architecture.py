@@ -59,6 +59,7 @@ IMPLEMENTATIONS = {
     "transport/mpi": {"xla_ffi/python"},
     "transport/store": {"xla_ffi/python"},
     "codec/cast": {"csrc/codec"},
+    "codec/delta": {"csrc/codec"},
     "codec/library": {"csrc/codec", "csrc/codec/nvcomp"},
     "codec/lossless": {"csrc/codec", "csrc/cuda"},
     "codec/nvcomp": {"csrc/codec", "csrc/cuda"},

@@ -1,0 +1,139 @@
+#include "codec/delta/events.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+
+#include "codec/delta/range_coder.h"
+
+namespace jaxccomp::delta {
+namespace {
+
+// exp(-i / kSteps) * 2^16, for what hazards there are; never certain.
+constexpr int kSteps = 256, kEntries = 12 * kSteps;
+uint32_t NoMore(uint64_t weight, uint64_t unit) {
+  static const auto table = [] {
+    std::array<uint16_t, kEntries> entries{};
+    constexpr uint64_t kStep = 18374829868917530624u;   // exp(-1 / 256) * 2^64
+    unsigned __int128 power = ~uint64_t{0};
+    // Of the middle of the step.
+    constexpr uint64_t kHalfStep = 18410747013227843584u;   // exp(-1 / 512) * 2^64
+    for (auto& entry : entries) {
+      const auto middle = static_cast<uint64_t>(power * kHalfStep >> 64);
+      entry = static_cast<uint16_t>(std::clamp<uint64_t>(middle >> 48, 8, 65528));
+      power = power * kStep >> 64;
+    }
+    return entries;
+  }();
+  const uint64_t at = weight * unit >> (42 - 8);
+  return table[std::min<uint64_t>(at, kEntries - 1)];
+}
+
+}  // namespace
+
+Weights::Weights(const Model& model) {
+  uint32_t greatest = 1;
+  for (int rate : model.rate) {
+    if (rate != kNever) greatest = std::max(greatest, Model::Hazard(rate));
+  }
+  for (int c = 0; c < kClasses; ++c) {
+    if (model.rate[c] == kNever) continue;
+    const uint64_t hazard = Model::Hazard(model.rate[c]);
+    of[c] = static_cast<uint16_t>(
+        std::max<uint64_t>((hazard * kGreatestWeight + greatest / 2) / greatest, 1));
+  }
+  unit = greatest;   // 2^-30 / 4096 is 2^-42
+}
+
+int GroupBits(int64_t changes, int64_t granules) {
+  int bits = 0;
+  while (bits < kMostGroupBits && changes * 8 << (bits + 1) <= granules * 7) ++bits;
+  return bits;
+}
+
+int64_t MostEventBytes(int64_t changes, int64_t values) {
+  // A change takes up to 24 bits for its place and 16 for being there, a group up to 16 for having no more.
+  return changes * 5 + values / kGranule * 2 + 64;
+}
+
+std::byte* EncodeEvents(std::span<const uint64_t> map, std::span<const uint32_t> sums,
+                        const uint8_t* classes, const Weights& weights, int group_bits,
+                        std::byte* at) {
+  RangeEncoder coder(at);
+  const size_t group = size_t{1} << group_bits;
+  for (size_t first = 0; first < map.size(); first += group) {
+    const size_t end = std::min(first + group, map.size());
+    uint64_t rest = 0;
+    for (size_t g = first; g < end; ++g) rest += sums[g];
+    // Of the granules before, and of the values before in this one.
+    uint64_t passed = 0;
+    for (size_t g = first; g < end; ++g) {
+      uint64_t passed_here = 0;
+      int next = 0;
+      for (uint64_t bits = map[g]; bits != 0; bits &= bits - 1) {
+        const int place = std::countr_zero(bits);
+        const uint8_t* const c = classes + g * kGranule;
+        coder.PutBit(true, (1 << 16) - NoMore(rest, weights.unit));
+        uint64_t start = passed;
+        for (; next < place; ++next) {
+          start += weights.of[c[next]];
+          passed_here += weights.of[c[next]];
+        }
+        const uint64_t size = weights.of[c[place]];
+        coder.Put(start, size, rest);
+        rest -= start + size;
+        passed = 0;
+        passed_here += size;
+        ++next;
+      }
+      passed += sums[g] - passed_here;
+    }
+    if (rest > 0) coder.PutBit(false, (1 << 16) - NoMore(rest, weights.unit));
+  }
+  return coder.End();
+}
+
+bool DecodeEvents(std::span<const std::byte> from, std::span<const uint32_t> sums,
+                  const uint8_t* classes, const Weights& weights, int group_bits,
+                  int64_t changes, std::span<uint64_t> map) {
+  RangeDecoder coder(from);
+  const size_t group = size_t{1} << group_bits;
+  int64_t found = 0;
+  for (size_t first = 0; first < map.size(); first += group) {
+    const size_t end = std::min(first + group, map.size());
+    uint64_t rest = 0;
+    for (size_t g = first; g < end; ++g) {
+      rest += sums[g];
+      map[g] = 0;
+    }
+    size_t g = first;
+    int next = 0;                // the first value of that granule that may be a change
+    uint64_t here = sums[first];   // the weight of what is left of it
+    while (rest > 0 && coder.GetBit((1 << 16) - NoMore(rest, weights.unit))) {
+      uint64_t target = coder.Get(rest), start = 0;
+      while (target >= here) {
+        target -= here;
+        start += here;
+        here = sums[++g];
+        next = 0;
+      }
+      const uint8_t* const c = classes + g * kGranule;
+      while (target >= weights.of[c[next]]) {
+        target -= weights.of[c[next]];
+        start += weights.of[c[next]];
+        here -= weights.of[c[next]];
+        ++next;
+      }
+      const uint64_t size = weights.of[c[next]];
+      coder.Take(start, size);
+      map[g] |= uint64_t{1} << next;
+      ++found;
+      rest -= start + size;
+      here -= size;
+      ++next;
+    }
+  }
+  return found == changes && coder.AllTaken();
+}
+
+}  // namespace jaxccomp::delta

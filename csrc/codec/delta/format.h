@@ -1,0 +1,79 @@
+// Words of floats as the codec "delta" sees them, and its numbers; docs/wire_format_delta.md has the bytes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "common/dtype.h"
+
+namespace jaxccomp::delta {
+
+// Values are told apart by the exponent of their reference: class 0 has the base's or a greater one,
+// each further class one less, and the last class all that are smaller.
+inline constexpr int kClasses = 16;
+// A granule has one word of the map of changes.
+inline constexpr int kGranule = 64;
+// Blocks decode alone.
+inline constexpr int64_t kBlockValues = 1 << 18;
+
+template <typename W, int kMantissa, int kExponent>
+struct FloatWord {
+  using Word = W;
+  static constexpr int kBits = 8 * sizeof(Word);
+  static constexpr int kMantissaBits = kMantissa;
+  static constexpr Word kSign = static_cast<Word>(Word{1} << (kBits - 1));
+  static constexpr Word kRest = static_cast<Word>(~kSign);
+
+  static int ExponentOf(Word word) { return (word >> kMantissa) & ((1 << kExponent) - 1); }
+  static Word Load(const std::byte* at) {
+    Word word;
+    std::memcpy(&word, at, sizeof(word));
+    return word;
+  }
+  static void Store(Word word, std::byte* at) { std::memcpy(at, &word, sizeof(word)); }
+
+  // All ones for a negative value.
+  static Word SignMask(Word word) {
+    return static_cast<Word>(static_cast<std::make_signed_t<Word>>(word) >> (kBits - 1));
+  }
+  // Neighbouring values are neighbouring integers, through zero; the inverse is itself.
+  static Word Ordered(Word word) { return word ^ (SignMask(word) & kRest); }
+  // How many values `word` lies beyond `ref`, away from zero; modulo 2^kBits.
+  static Word Step(Word ref, Word word) {
+    const Word s = SignMask(ref);
+    return static_cast<Word>(((Ordered(word) - Ordered(ref)) ^ s) - s);
+  }
+  static Word Advance(Word ref, Word step) {
+    const Word s = SignMask(ref);
+    return Ordered(static_cast<Word>(Ordered(ref) + ((step ^ s) - s)));
+  }
+};
+
+using BFloat16Word = FloatWord<uint16_t, 7, 8>;
+using Float16Word = FloatWord<uint16_t, 10, 5>;
+using Float32Word = FloatWord<uint32_t, 23, 8>;
+
+template <typename F>
+auto WithWord(DType dtype, F&& f) {
+  switch (dtype) {
+    case DType::kBFloat16: return f(BFloat16Word{});
+    case DType::kFloat16: return f(Float16Word{});
+    default: return f(Float32Word{});
+  }
+}
+
+inline int ClassOf(int exponent, int base) {
+  const int below = base - exponent;
+  return below < 0 ? 0 : below < kClasses ? below : kClasses - 1;
+}
+
+// A change: the class of its reference, and the step (FloatWord::Step) as a length and a direction.
+struct Change {
+  uint32_t length;   // from 1 on
+  uint8_t group;     // class
+  bool away;         // from zero
+};
+
+}  // namespace jaxccomp::delta

@@ -1,0 +1,112 @@
+// A range coder (Martin 1979): numbers of known frequencies into bytes, and back, in the same order.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+
+namespace jaxccomp::delta {
+
+// A range is cut down to totals of up to 2^24; it never has fewer than 2^32 parts.
+class RangeEncoder {
+ public:
+  // `at` has room for all that is put, 4 bytes for every 32 bits of information, and 8 more.
+  explicit RangeEncoder(std::byte* at) : begin_(at), at_(at) {}
+
+  // A number that takes [start, start + size) of `total`.
+  void Put(uint64_t start, uint64_t size, uint64_t total) { Narrow(range_ / total, start, size); }
+  // Yes with a probability of `yes` / 2^16, which is neither 0 nor 2^16.
+  void PutBit(bool bit, uint32_t yes) {
+    Narrow(range_ >> 16, bit ? 0 : yes, bit ? yes : (1 << 16) - yes);
+  }
+  // Returns the end.
+  std::byte* End() {
+    // Any number within the range will do: one that ends with zeros, which the decoder assumes.
+    Add(0xffffffff);
+    Emit();
+    while (at_ > begin_ && at_[-1] == std::byte{0}) --at_;
+    return at_;
+  }
+
+ private:
+  void Narrow(uint64_t part, uint64_t start, uint64_t size) {
+    Add(part * start);
+    range_ = part * size;
+    if (range_ >> 32 != 0) return;
+    Emit();
+    low_ <<= 32;
+    range_ <<= 32;
+  }
+  void Add(uint64_t more) {
+    low_ += more;
+    if (low_ >= more) return;
+    // The carry goes into what has been written.
+    for (std::byte* p = at_; p > begin_;) {
+      --p;
+      *p = static_cast<std::byte>(static_cast<uint8_t>(*p) + 1);
+      if (*p != std::byte{0}) return;
+    }
+  }
+  // The high 32 bits, the highest first.
+  void Emit() {
+    for (int shift = 56; shift >= 32; shift -= 8) *at_++ = static_cast<std::byte>(low_ >> shift);
+  }
+
+  std::byte* const begin_;
+  std::byte* at_;
+  uint64_t low_ = 0, range_ = ~uint64_t{0};
+};
+
+// Takes any bytes; what has been altered decodes to other numbers.
+class RangeDecoder {
+ public:
+  explicit RangeDecoder(std::span<const std::byte> from)
+      : at_(from.data()), end_(from.data() + from.size()) {
+    code_ = static_cast<uint64_t>(Next()) << 32;
+    code_ |= Next();
+  }
+
+  // Which number of `total`: then Take says what it was part of.
+  uint64_t Get(uint64_t total) {
+    part_ = range_ / total;
+    return std::min(code_ / part_, total - 1);
+  }
+  void Take(uint64_t start, uint64_t size) { Narrow(start, size); }
+  bool GetBit(uint32_t yes) {
+    part_ = range_ >> 16;
+    const bool bit = code_ < part_ * yes;
+    Narrow(bit ? 0 : yes, bit ? yes : (1 << 16) - yes);
+    return bit;
+  }
+  bool AllTaken() const { return at_ == end_; }
+
+ private:
+  void Narrow(uint64_t start, uint64_t size) {
+    code_ -= part_ * start;
+    range_ = part_ * size;
+    if (range_ >> 32 != 0) return;
+    code_ = code_ << 32 | Next();
+    range_ <<= 32;
+  }
+  uint32_t Next() {
+    if (end_ - at_ >= 4) {
+      uint32_t word;
+      std::memcpy(&word, at_, 4);
+      at_ += 4;
+      return __builtin_bswap32(word);
+    }
+    uint32_t word = 0;
+    for (int shift = 24; shift >= 0; shift -= 8) {
+      if (at_ < end_) word |= static_cast<uint32_t>(*at_++) << shift;
+    }
+    return word;
+  }
+
+  const std::byte* at_;
+  const std::byte* const end_;
+  uint64_t code_ = 0, range_ = ~uint64_t{0}, part_ = 0;
+};
+
+}  // namespace jaxccomp::delta

@@ -1,0 +1,298 @@
+// The codec "delta": round trips of everything, the same bytes from every kernel table, how near it comes to
+// what can be had, and bytes that are cut off or altered.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <random>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "check.h"
+#include "codec/delta/events.h"
+#include "codec/delta/kernels.h"
+#include "codec/delta/model.h"
+#include "codec/delta/steps.h"
+#include "codec/registry.h"
+
+namespace jaxccomp {
+namespace {
+
+using namespace delta;
+
+const Codec& TheCodec() { return **LookupCodec("delta"); }
+
+struct Values {
+  DType dtype;
+  std::vector<std::byte> ref, values;
+  int64_t count() const { return std::ssize(ref) / SizeBytes(dtype); }
+};
+
+template <typename Word>
+std::vector<std::byte> BytesOf(const std::vector<Word>& words) {
+  std::vector<std::byte> bytes(words.size() * sizeof(Word));
+  std::memcpy(bytes.data(), words.data(), bytes.size());
+  return bytes;
+}
+
+// Weights as bfloat16, and after a step of that size (with a heavy tail).
+Values Updated(int64_t count, double step, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal(0, 0.02f);
+  std::gamma_distribution<float> gamma(0.2f, 5.0f);
+  const auto round = [](float value) {
+    uint32_t bits;
+    std::memcpy(&bits, &value, 4);
+    return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+  };
+  std::vector<uint16_t> before, after;
+  for (int64_t i = 0; i < count; ++i) {
+    const float w = normal(random);
+    const float by = gamma(random) * static_cast<float>(step) * (random() % 2 == 0 ? 1.0f : -1.0f);
+    before.push_back(round(w));
+    after.push_back(round(w + by));
+  }
+  return {DType::kBFloat16, BytesOf(before), BytesOf(after)};
+}
+
+// Any bits, changed in some way with that probability.
+Values Anything(DType dtype, int64_t count, double changed, int how, uint32_t seed) {
+  std::mt19937_64 random(seed);
+  const int64_t size = SizeBytes(dtype);
+  Values made{dtype, std::vector<std::byte>(static_cast<size_t>(count * size)), {}};
+  for (auto& byte : made.ref) byte = static_cast<std::byte>(random());
+  made.values = made.ref;
+  for (int64_t i = 0; i < count; ++i) {
+    if (std::uniform_real_distribution<>(0, 1)(random) >= changed) continue;
+    uint64_t word = 0;
+    std::byte* const at = made.values.data() + i * size;
+    std::memcpy(&word, at, static_cast<size_t>(size));
+    word = how == 0 ? word + 1 : how == 1 ? word - random() % 64 : random();
+    std::memcpy(at, &word, static_cast<size_t>(size));
+  }
+  return made;
+}
+
+std::vector<std::byte> Encoded(const Codec& codec, const Values& v) {
+  Workspace workspace;
+  CodingContext context(workspace);
+  context.ref = v.ref.data();
+  std::vector<std::byte> code(
+      static_cast<size_t>(codec.MaxEncodedBytes(v.dtype, v.count())));
+  const Result<int64_t> bytes =
+      codec.Encode(v.dtype, v.values.data(), v.count(), code, context);
+  if (!CHECK_OK(bytes)) return {};
+  code.resize(static_cast<size_t>(*bytes));
+  return code;
+}
+
+Status Decoded(const Values& v, std::span<const std::byte> code, std::vector<std::byte>* to) {
+  Workspace workspace;
+  CodingContext context(workspace);
+  context.ref = v.ref.data();
+  to->assign(v.ref.size(), std::byte{0x5a});
+  return TheCodec().Decode(v.dtype, code, to->data(), v.count(), context);
+}
+
+void CheckRoundTrip(const Values& v) {
+  const std::vector<std::byte> code = Encoded(TheCodec(), v);
+  std::vector<std::byte> back;
+  if (CHECK_OK(Decoded(v, code, &back))) CHECK(back == v.values);
+  // Onto the reference itself.
+  Workspace workspace;
+  CodingContext context(workspace);
+  back = v.ref;
+  context.ref = back.data();
+  if (CHECK_OK(TheCodec().Decode(v.dtype, code, back.data(), v.count(), context))) {
+    CHECK(back == v.values);
+  }
+}
+
+TEST(delta_round_trips) {
+  uint32_t seed = 0;
+  for (DType dtype : {DType::kBFloat16, DType::kFloat16, DType::kFloat32, DType::kFloat64, DType::kInt8}) {
+    for (int64_t count : {1, 2, 31, 33, 64, 65, 1000, 4097, 70001}) {
+      for (double changed : {0.0, 1e-3, 0.02, 0.3, 1.0}) {
+        for (int how : {0, 1, 2}) CheckRoundTrip(Anything(dtype, count, changed, how, ++seed));
+      }
+    }
+  }
+  for (double step : {0.0, 1e-7, 1e-5, 1e-3, 1.0}) CheckRoundTrip(Updated(kBlockValues + 777, step, 5));
+}
+
+TEST(delta_special_values) {
+  // NaN of all kinds, infinity, denormals, both zeros, from and to each other.
+  const std::vector<uint16_t> special = {0x0000, 0x8000, 0x0001, 0x8001, 0x007f, 0x0080, 0x7f7f,
+                                         0x7f80, 0xff80, 0x7fc0, 0xffc1, 0x7f81, 0xffff, 0x3f80};
+  std::vector<uint16_t> before, after;
+  for (uint16_t a : special) {
+    for (uint16_t b : special) {
+      before.push_back(a);
+      after.push_back(b);
+    }
+  }
+  CheckRoundTrip({DType::kBFloat16, BytesOf(before), BytesOf(after)});
+  CheckRoundTrip({DType::kFloat16, BytesOf(before), BytesOf(after)});
+}
+
+TEST(delta_of_nothing_is_bytes) {
+  const Values v = Updated(kBlockValues, 0, 1);
+  CHECK_EQ(std::ssize(Encoded(TheCodec(), v)), 1);
+  Values one = v;
+  one.values[1000] ^= std::byte{1};
+  CHECK(std::ssize(Encoded(TheCodec(), one)) < 40);
+}
+
+// Bits that the changes take when each class's own frequencies are known.
+double EntropyBits(const Values& v) {
+  std::map<int, std::map<uint16_t, double>> seen;
+  for (int64_t i = 0; i < v.count(); ++i) {
+    const uint16_t ref = BFloat16Word::Load(v.ref.data() + 2 * i);
+    ++seen[BFloat16Word::ExponentOf(ref)]
+          [BFloat16Word::Step(ref, BFloat16Word::Load(v.values.data() + 2 * i))];
+  }
+  double bits = 0;
+  for (const auto& [exponent, steps] : seen) {
+    double all = 0;
+    for (const auto& [step, times] : steps) all += times;
+    for (const auto& [step, times] : steps) bits += times * std::log2(all / times);
+  }
+  return bits;
+}
+
+TEST(delta_comes_near_the_entropy) {
+  const Codec& lossless = **LookupCodec("lossless");
+  for (double step : {1e-7, 1e-6, 1e-5, 1e-4}) {
+    const Values v = Updated(1 << 20, step, 7);
+    const auto bits = static_cast<double>(8 * Encoded(TheCodec(), v).size());
+    CHECK(bits < EntropyBits(v) / 0.9);
+    CHECK(Encoded(TheCodec(), v).size() < Encoded(lossless, v).size());
+  }
+}
+
+TEST(delta_is_not_behind_lossless) {
+  for (int how : {0, 1, 2}) {
+    for (double changed : {0.5, 0.9, 1.0}) {
+      for (DType dtype : {DType::kBFloat16, DType::kFloat32}) {
+        const Values v = Anything(dtype, 1 << 16, changed, how, 3);
+        CHECK(Encoded(TheCodec(), v).size() <=
+              Encoded(**LookupCodec("lossless"), v).size() * 1.02 + 1);
+      }
+    }
+  }
+}
+
+TEST(delta_kernels_agree) {
+  std::mt19937_64 random(1);
+  const Kernels& generic = *RunnableKernels().back();
+  for (int64_t count : {1, 15, 32, 33, 64, 95, 1000, 20011}) {
+    const auto granules = static_cast<size_t>((count + kGranule - 1) / kGranule);
+    const Values two = Anything(DType::kBFloat16, count, 0.1, 2, 1);
+    const Values four = Anything(DType::kFloat32, count, 0.1, 2, 2);
+    LaneModel lanes{};
+    uint16_t weights[kClasses];
+    for (int c = 0; c < kClasses; ++c) {
+      const uint32_t changed = c == 3 ? 0 : 2u << c;
+      lanes.kept[c] = (1 << kLaneBits) - std::min<uint32_t>(changed, (1 << kLaneBits) - 2);
+      weights[c] = static_cast<uint16_t>(1 << std::min(c, 12));
+      for (int rest : {0, 1}) {
+        const uint32_t size = rest == 1 ? (1 << kLaneBits) - lanes.kept[c] : lanes.kept[c];
+        if (size == 0) continue;
+        const int bits = std::bit_width(size - 1);
+        lanes.reciprocal[16 * rest + c] =
+            static_cast<uint32_t>(((uint64_t{1} << (bits + 31)) + size - 1) / size);
+        lanes.shift[16 * rest + c] = static_cast<uint32_t>(bits - 1);
+      }
+    }
+    struct Results {
+      std::vector<uint64_t> map2, map4, decoded;
+      std::vector<uint8_t> classes[3];
+      std::vector<uint32_t> sums;
+      std::vector<std::byte> code;
+      bool operator==(const Results&) const = default;
+    };
+    const auto run = [&](const Kernels& kernels) {
+      Results r;
+      r.map2.resize(granules);
+      r.map4.resize(granules);
+      r.decoded.resize(granules);
+      r.sums.resize(granules);
+      kernels.map2(two.values.data(), two.ref.data(), count, r.map2.data());
+      kernels.map4(four.values.data(), four.ref.data(), count, r.map4.data());
+      for (auto& classes : r.classes) classes.resize(granules * kGranule + 64);
+      kernels.bfloat16_classes(two.ref.data(), count, 130, r.classes[0].data());
+      kernels.float16_classes(two.ref.data(), count, 20, r.classes[1].data());
+      kernels.float32_classes(four.ref.data(), count, 130, r.classes[2].data());
+      kernels.sums(r.classes[0].data(), count, weights, r.sums.data());
+      // Where a class never changes, nothing may have.
+      std::vector<uint64_t> map = r.map2;
+      for (int64_t i = 0; i < count; ++i) {
+        if (r.classes[0][i] == 3) map[i / kGranule] &= ~(uint64_t{1} << (i % kGranule));
+      }
+      std::vector<std::byte> room(static_cast<size_t>(4 * count + 4 * kLanes + 128));
+      std::byte* const end = room.data() + room.size() - 64;
+      std::byte* const begin =
+          kernels.encode_lanes(map.data(), r.classes[0].data(), count, lanes, end);
+      r.code.assign(begin, end);
+      CHECK(kernels.decode_lanes({begin, end}, r.classes[0].data(), count, lanes, r.decoded.data()));
+      CHECK(r.decoded == map);
+      return r;
+    };
+    const Results expected = run(generic);
+    for (const Kernels* kernels : RunnableKernels()) CHECK(run(*kernels) == expected);
+  }
+}
+
+TEST(delta_lengths_and_symbols) {
+  int last = -1;
+  for (uint32_t length = 1; length < 70000; ++length) {
+    const LengthCode code = CodeOfLength(length);
+    CHECK(code.symbol == last || code.symbol == last + 1);
+    if (code.symbol != last) CHECK_EQ(LeastLength(code.symbol), length);
+    CHECK_EQ(RawBits(code.symbol), code.raw_bits);
+    last = code.symbol;
+  }
+  CHECK_EQ(CodeOfLength(uint32_t{1} << 31).symbol, kLengths - 2);
+  CHECK_EQ(CodeOfLength(~uint32_t{0}).symbol, kLengths - 1);
+}
+
+TEST(delta_hostile_bytes) {
+  std::mt19937 random(1);
+  int64_t refused = 0, tried = 0;
+  for (double step : {1e-6, 1e-4}) {
+    const Values v = Updated(5000, step, 3);
+    const std::vector<std::byte> code = Encoded(TheCodec(), v);
+    std::vector<std::byte> back;
+    for (size_t length = 0; length < code.size(); ++length) {
+      CHECK(!Decoded(v, std::span(code).first(length), &back).ok());
+    }
+    for (int i = 0; i < 4000; ++i, ++tried) {
+      std::vector<std::byte> altered = code;
+      for (uint32_t times = 1 + random() % 3; times > 0; --times) {
+        altered[random() % altered.size()] = static_cast<std::byte>(random());
+      }
+      refused += !Decoded(v, altered, &back).ok();
+    }
+    std::vector<std::byte> longer = code;
+    longer.push_back(std::byte{0});
+    CHECK(!Decoded(v, longer, &back).ok());
+  }
+  // Nothing breaks, and what is altered seldom decodes.
+  CHECK(refused > tried * 9 / 10);
+}
+
+TEST(delta_needs_its_reference) {
+  const Values v = Updated(1000, 1e-4, 3);
+  const std::vector<std::byte> code = Encoded(TheCodec(), v);
+  Workspace workspace;
+  std::vector<std::byte> back(v.ref.size());
+  const Status status =
+      TheCodec().Decode(v.dtype, code, back.data(), v.count(), CodingContext(workspace));
+  CHECK(!status.ok() && status.message().find("without a reference") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace jaxccomp
