@@ -39,7 +39,7 @@ class Hub {
   // Pulls stay under way, as of a peer that has stopped in the middle, and cannot be withdrawn.
   std::atomic<bool> holds_pulls{false};
 
-  // A process that has stopped: it takes nothing that is sent to it.
+  // A process that has stopped: it takes nothing that is sent to it, and what it sends is lost.
   std::atomic<int> stopped{-1};
 
   // Says where memory of a payload between two processes may be touched, in memory of devices too.
@@ -130,6 +130,7 @@ class HubTransport final : public Transport {
   void Send(int process, const Header& header, std::span<const Piece> payload,
             Completion* done) override {
     CHECK_EQ(TotalBytes(payload), header.payload_bytes);
+    if (hub_->stopped == process_) return done->Done(Status::Ok());
     Hub::Event message;
     message.header = header;
     message.header.source_process = process_;
