@@ -195,17 +195,8 @@ TEST(delta_kernels_agree) {
     LaneModel lanes{};
     uint16_t weights[kClasses];
     for (int c = 0; c < kClasses; ++c) {
-      const uint32_t changed = c == 3 ? 0 : 2u << c;
-      lanes.kept[c] = (1 << kLaneBits) - std::min<uint32_t>(changed, (1 << kLaneBits) - 2);
+      lanes.Set(c, c == 3 ? 0 : std::min<uint32_t>(2u << c, (1 << kLaneBits) - 2));
       weights[c] = static_cast<uint16_t>(1 << std::min(c, 12));
-      for (int rest : {0, 1}) {
-        const uint32_t size = rest == 1 ? (1 << kLaneBits) - lanes.kept[c] : lanes.kept[c];
-        if (size == 0) continue;
-        const int bits = std::bit_width(size - 1);
-        lanes.reciprocal[16 * rest + c] =
-            static_cast<uint32_t>(((uint64_t{1} << (bits + 31)) + size - 1) / size);
-        lanes.shift[16 * rest + c] = static_cast<uint32_t>(bits - 1);
-      }
     }
     struct Results {
       std::vector<uint64_t> map2, map4, decoded;

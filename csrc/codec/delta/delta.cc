@@ -82,18 +82,9 @@ LaneModel LanesOf(const Model& model) {
   for (int c = 0; c < kClasses; ++c) {
     uint32_t changed = 0;
     if (model.rate[c] != kNever) {
-      // Not 1 and not all but 1: by that a reciprocal cannot divide.
       changed = std::clamp<uint32_t>(Model::Probability(model.rate[c]) >> (32 - kLaneBits), 2, kAll - 2);
     }
-    lanes.kept[c] = kAll - changed;
-    for (int rest : {0, 1}) {
-      const uint32_t size = rest == 1 ? changed : kAll - changed;
-      if (size == 0) continue;
-      const int bits = std::bit_width(size - 1);
-      lanes.reciprocal[16 * rest + c] =
-          static_cast<uint32_t>(((uint64_t{1} << (bits + 31)) + size - 1) / size);
-      lanes.shift[16 * rest + c] = static_cast<uint32_t>(bits - 1);
-    }
+    lanes.Set(c, changed);
   }
   return lanes;
 }

@@ -2,9 +2,11 @@
 // time. All tables give the same bytes. Private to delta/ and its tests.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 
 #include "codec/delta/format.h"
 
@@ -21,6 +23,18 @@ struct LaneModel {
   uint32_t kept[16];
   // For division by it, and by what is left (Alverson 1991): x / f is x * reciprocal >> 32 >> shift.
   uint32_t reciprocal[32], shift[32];
+
+  // `changed` is 0, or from 2 to 2^kLaneBits - 2: a reciprocal cannot divide by 1.
+  void Set(int c, uint32_t changed) {
+    constexpr uint32_t kAll = 1 << kLaneBits;
+    kept[c] = kAll - changed;
+    for (const auto& [at, size] : {std::pair(c, kAll - changed), std::pair(16 + c, changed)}) {
+      if (size == 0) continue;
+      const int bits = std::bit_width(size - 1);
+      reciprocal[at] = static_cast<uint32_t>(((uint64_t{1} << (bits + 31)) + size - 1) / size);
+      shift[at] = static_cast<uint32_t>(bits - 1);
+    }
+  }
 };
 
 struct Kernels {

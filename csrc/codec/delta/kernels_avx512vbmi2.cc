@@ -4,6 +4,12 @@
 
 #include "codec/delta/generic.inl"
 
+#if defined(__GNUC__) && !defined(__clang__)
+// GCC 12 warns of its own intrinsics, whose unused operand is left undefined on purpose.
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#endif
+
 namespace jaxccomp::delta {
 namespace {
 
