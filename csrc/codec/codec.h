@@ -81,9 +81,13 @@ class Codec {
   // The room that Encode needs, and more than which no encoding has; what it has exactly when
   // fixed_rate. -1 where `count` is negative or such bytes cannot be counted.
   virtual int64_t MaxEncodedBytes(DType dtype, int64_t count) const = 0;
-  // Fewer than this no encoding has: what bounds the memory that a few hostile bytes can claim.
+  // Fewer than this no encoding has.
   virtual int64_t MinEncodedBytes(DType dtype, int64_t count) const {
     return traits_.fixed_rate ? MaxEncodedBytes(dtype, count) : count > 0;
+  }
+  // The same of values without a reference: what bounds the memory that a few hostile bytes can claim.
+  virtual int64_t MinAloneEncodedBytes(DType dtype, int64_t count) const {
+    return MinEncodedBytes(dtype, count);
   }
 
   // Encodes `count` values into `dst`, which has room for MaxEncodedBytes, and returns the bytes

@@ -272,8 +272,9 @@ Result<FrameHeader> ReadFrameHeader(std::span<const std::byte> frame) {
   for (int64_t i = 0; i < header.chunks(); ++i) {
     const int64_t bytes = ReadEntry(header, frame, i).bytes;
     const int64_t count = ChunkAt(header, i).count;
-    if (bytes < header.codec->MinEncodedBytes(type->dtype, count) ||
-        bytes > header.codec->MaxEncodedBytes(type->dtype, count)) {
+    const int64_t least = header.delta ? header.codec->MinEncodedBytes(type->dtype, count)
+                                       : header.codec->MinAloneEncodedBytes(type->dtype, count);
+    if (bytes < least || bytes > header.codec->MaxEncodedBytes(type->dtype, count)) {
       return Invalid("chunk " + std::to_string(i) + " cannot have " + std::to_string(bytes) +
                      " bytes");
     }

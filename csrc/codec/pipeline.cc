@@ -25,6 +25,9 @@ class Pipeline final : public Codec {
   int64_t MinEncodedBytes(DType dtype, int64_t count) const override {
     return Enclose(dtype, first_->MinEncodedBytes(dtype, count), &Codec::MinEncodedBytes);
   }
+  int64_t MinAloneEncodedBytes(DType dtype, int64_t count) const override {
+    return Enclose(dtype, first_->MinAloneEncodedBytes(dtype, count), &Codec::MinEncodedBytes);
+  }
 
  protected:
   Result<int64_t> DoEncode(DType dtype, const void* src, int64_t count, std::byte* dst,

@@ -32,7 +32,7 @@ class EarlyMessages {
                               const std::function<bool(const Header&)>& differs) const;
   // One that `source` has sent to `member`; null when there is none.
   const Header* FindFrom(uint64_t communicator, int member, int source) const;
-  bool empty() const { return kept_.empty(); }
+  bool empty() const { return kept_.empty() && launches_.empty(); }
 
  private:
   // What is kept of one launch.

@@ -50,11 +50,11 @@ WITH_REF = {
     "int8_ref": ("int8", "float32", (100,), {}),
     "delta_events": ("delta", "bfloat16", (3000,), {}),
     "delta_lanes": ("delta", "bfloat16", (20000,), {}),
-    "delta_float32": ("delta", "float32", (700,), {}),
+    "delta_float32": ("delta", "float32", (3000,), {}),
     "delta_float16": ("delta", "float16", (5000,), {}),
 }
 # How far the reference is from the values; else a hundredth of their size.
-STEPS = {"delta_events": 1e-4, "delta_lanes": 3e-3, "delta_float16": 1e-3}
+STEPS = {"delta_events": 1e-4, "delta_lanes": 3e-3, "delta_float16": 1e-3, "delta_float32": 1e-4}
 
 
 def values(name: str, dtype: str, shape: tuple[int, ...]) -> np.ndarray:

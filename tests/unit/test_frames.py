@@ -134,6 +134,17 @@ def test_a_few_bytes_claim_no_memory():
         codecs.decode(codecs.encode("lossless", x), max_bytes=100)
 
 
+@pytest.mark.parametrize("codec", ["lossless", "delta"])
+def test_chunks_without_a_reference_have_a_least_size(codec):
+    data = bytearray(codecs.encode(codec, np.zeros(1000, np.float32), checksum=False))
+    index = 16 + 8 + len(codec)
+    payload = index + 4
+    assert struct.unpack_from("<i", data, index)[0] == len(data) - payload
+    data[index:payload] = struct.pack("<i", 2)
+    with pytest.raises(errors.CorruptDataError, match="cannot have 2 bytes"):
+        codecs.decode(data[: payload + 2])
+
+
 @pytest.mark.parametrize("junk", [b"", b"JCCF", b"x" * 100, pickle.dumps(np.zeros(3)), "text", 3])
 def test_what_is_no_frame(junk):
     with pytest.raises(ValueError):

@@ -5,6 +5,7 @@
 #include <bit>
 
 #include "codec/delta/range_coder.h"
+#include "codec/delta/symbols.h"
 
 namespace jaxccomp::delta {
 namespace {
@@ -29,6 +30,33 @@ uint32_t NoMore(uint64_t weight, uint64_t unit) {
   return table[std::min<uint64_t>(at, kEntries - 1)];
 }
 
+// The symbol of a step in unary, by its class, its direction, and its low bits. `bit` codes one by what came
+// before, `raw` some as they are; both return what is, which a decoder does not know.
+class StepBits {
+ public:
+  template <typename Bit, typename Raw>
+  void Code(uint8_t group, uint32_t* length, bool* away, Bit bit, Raw raw) {
+    *away = bit(&away_, *away);
+    const int given = *length == 0 ? 0 : SymbolOf(*length);
+    int symbol = 0;
+    while (symbol < kSymbols - 1 && bit(Longer(group, symbol), given > symbol)) ++symbol;
+    const uint32_t least = kOfSymbol.least[symbol];
+    const int bits = kOfSymbol.raw_bits[symbol];
+    *length = least + (bits == 0 ? 0 : raw(*length - least, bits));
+  }
+
+ private:
+  // At first as likely as for the class before.
+  AdaptiveBit* Longer(int group, int symbol) {
+    AdaptiveBit& bit = longer_[group][symbol];
+    if (!bit.used() && group > 0) bit.StartAs(longer_[group - 1][symbol]);
+    return &bit;
+  }
+
+  AdaptiveBit away_;
+  AdaptiveBit longer_[kClasses][kSymbols];
+};
+
 }  // namespace
 
 Weights::Weights(const Model& model) {
@@ -52,13 +80,14 @@ int GroupBits(int64_t changes, int64_t granules) {
 }
 
 int64_t MostEventBytes(int64_t changes, int64_t values) {
-  // A change takes up to 24 bits for its place and 16 for being there, a group up to 16 for having no more.
-  return changes * 5 + values / kGranule * 2 + 64;
+  // A change takes up to 24 bits for its place, 16 for being there, 12 for its direction and for each number
+  // up to its symbol, and 30 more; a group up to 16 for having no more.
+  return changes * (3 + 2 + 2 * (1 + kSymbols) + 4) + values / kGranule * 2 + 64;
 }
 
 std::byte* EncodeEvents(std::span<const uint64_t> map, std::span<const uint32_t> sums,
                         const uint8_t* classes, const Weights& weights, int group_bits,
-                        std::byte* at) {
+                        const Changes& changes, int64_t count, std::byte* at) {
   RangeEncoder coder(at);
   const size_t group = size_t{1} << group_bits;
   for (size_t first = 0; first < map.size(); first += group) {
@@ -90,12 +119,28 @@ std::byte* EncodeEvents(std::span<const uint64_t> map, std::span<const uint32_t>
     }
     if (rest > 0) coder.PutBit(false, (1 << 16) - NoMore(rest, weights.unit));
   }
+  StepBits steps;
+  for (int64_t i = 0; i < count; ++i) {
+    uint32_t length = changes.lengths[i];
+    bool away = changes.away[i / 64] >> (i % 64) & 1;
+    steps.Code(
+        changes.classes[i], &length, &away,
+        [&](AdaptiveBit* of, bool bit) {
+          coder.PutBit(bit, of->yes());
+          of->Learn(bit);
+          return bit;
+        },
+        [&](uint32_t bits, int n) {
+          coder.PutRaw(bits, n);
+          return bits;
+        });
+  }
   return coder.End();
 }
 
 bool DecodeEvents(std::span<const std::byte> from, std::span<const uint32_t> sums,
                   const uint8_t* classes, const Weights& weights, int group_bits,
-                  int64_t changes, std::span<uint64_t> map) {
+                  int64_t count, std::span<uint64_t> map, const Changes& changes) {
   RangeDecoder coder(from);
   const size_t group = size_t{1} << group_bits;
   int64_t found = 0;
@@ -126,14 +171,31 @@ bool DecodeEvents(std::span<const std::byte> from, std::span<const uint32_t> sum
       }
       const uint64_t size = weights.of[c[next]];
       coder.Take(start, size);
+      if (found == count) return false;
       map[g] |= uint64_t{1} << next;
-      ++found;
+      changes.classes[found++] = c[next];
       rest -= start + size;
       here -= size;
       ++next;
     }
   }
-  return found == changes && coder.AllTaken();
+  if (found != count) return false;
+  std::fill_n(changes.away, (count + 63) / 64, 0);
+  StepBits steps;
+  for (int64_t i = 0; i < count; ++i) {
+    bool away = false;
+    changes.lengths[i] = 0;
+    steps.Code(
+        changes.classes[i], &changes.lengths[i], &away,
+        [&](AdaptiveBit* of, bool) {
+          const bool bit = coder.GetBit(of->yes());
+          of->Learn(bit);
+          return bit;
+        },
+        [&](uint32_t, int n) { return coder.GetRaw(n); });
+    changes.away[i / 64] |= uint64_t{away} << (i % 64);
+  }
+  return coder.AllTaken();
 }
 
 }  // namespace jaxccomp::delta

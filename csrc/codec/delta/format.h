@@ -15,6 +15,8 @@ namespace jaxccomp::delta {
 inline constexpr int kClasses = 16;
 // A granule has one word of the map of changes.
 inline constexpr int kGranule = 64;
+// Vectors of arrays are read and written whole.
+inline constexpr int64_t kPad = 64;
 // Blocks decode alone.
 inline constexpr int64_t kBlockValues = 1 << 18;
 
@@ -69,11 +71,11 @@ inline int ClassOf(int exponent, int base) {
   return below < 0 ? 0 : below < kClasses ? below : kClasses - 1;
 }
 
-// A change: the class of its reference, and the step (FloatWord::Step) as a length and a direction.
-struct Change {
-  uint32_t length;   // from 1 on
-  uint8_t group;     // class
-  bool away;         // from zero
+// What differs, in the order of values. Arrays have room for kPad entries more than they hold.
+struct Changes {
+  uint32_t* lengths = nullptr;   // of steps (FloatWord::Step)
+  uint8_t* classes = nullptr;    // of their references
+  uint64_t* away = nullptr;      // a bit for each: whether the step goes away from zero
 };
 
 }  // namespace jaxccomp::delta

@@ -1,11 +1,13 @@
 // The loops for every processor, which tables of instruction sets take what they have no better ones for.
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <span>
 
 #include "codec/delta/kernels.h"
+#include "codec/delta/symbols.h"
 
 namespace jaxccomp::delta {
 namespace {
@@ -33,6 +35,53 @@ void ClassesOf(const std::byte* ref, int64_t count, int base, uint8_t* classes) 
   }
 }
 
+template <typename Each>
+void ForEachBit(const uint64_t* bits, int64_t first, int64_t count, Each each) {
+  for (; first < count; first += 64) {
+    for (uint64_t word = bits[first / 64]; word != 0; word &= word - 1) {
+      each(first + std::countr_zero(word));
+    }
+  }
+}
+
+// From the granule that `first` begins on; `n` changes were before.
+template <typename F>
+void StepsFrom(int64_t first, int64_t n, const std::byte* src, const std::byte* ref,
+               const uint64_t* map, int64_t count, const Changes& changes) {
+  ForEachBit(map, first, count, [&](int64_t i) {
+    const auto at = static_cast<int64_t>(sizeof(typename F::Word)) * i;
+    const typename F::Word step = F::Step(F::Load(ref + at), F::Load(src + at));
+    const bool away = (step & F::kSign) == 0;
+    changes.lengths[n] = away ? step : static_cast<typename F::Word>(-step);
+    if (n % 64 == 0) changes.away[n / 64] = 0;
+    changes.away[n / 64] |= uint64_t{away} << (n % 64);
+    ++n;
+  });
+}
+
+template <typename F>
+void AdvanceFrom(int64_t first, int64_t n, std::byte* values, const uint64_t* map, int64_t count,
+                 const Changes& changes) {
+  ForEachBit(map, first, count, [&](int64_t i) {
+    const auto length = static_cast<typename F::Word>(changes.lengths[n]);
+    const bool away = changes.away[n / 64] >> (n % 64) & 1;
+    std::byte* const at = values + static_cast<int64_t>(sizeof(length)) * i;
+    F::Store(F::Advance(F::Load(at), away ? length : static_cast<typename F::Word>(-length)), at);
+    ++n;
+  });
+}
+
+template <typename F>
+void Steps(const std::byte* src, const std::byte* ref, const uint64_t* map, int64_t count,
+           const Changes& changes) {
+  StepsFrom<F>(0, 0, src, ref, map, count, changes);
+}
+
+template <typename F>
+void Advance(std::byte* values, const uint64_t* map, int64_t count, const Changes& changes) {
+  AdvanceFrom<F>(0, 0, values, map, count, changes);
+}
+
 void SumsOf(const uint8_t* classes, int64_t count, const uint16_t* weights, uint32_t* sums) {
   for (int64_t first = 0; first < count; first += kGranule) {
     const int64_t end = std::min(first + kGranule, count);
@@ -42,54 +91,90 @@ void SumsOf(const uint8_t* classes, int64_t count, const uint16_t* weights, uint
   }
 }
 
-[[maybe_unused]] std::byte* EncodeLanes(const uint64_t* map, const uint8_t* classes, int64_t count,
-                       const LaneModel& model, std::byte* end) {
-  uint32_t state[kLanes];
-  std::fill(state, state + kLanes, kLeastLaneState);
-  constexpr uint32_t kAll = 1 << kLaneBits;
+[[maybe_unused]] void CountOf(const uint8_t* classes, int64_t count, uint32_t* counts) {
+  // In turn, as an addition waits for the last one to the same place.
+  uint32_t turns[4][kClasses] = {};
+  for (int64_t i = 0; i < count; ++i) ++turns[i % 4][classes[i]];
+  for (int c = 0; c < kClasses; ++c) {
+    counts[c] = turns[0][c] + turns[1][c] + turns[2][c] + turns[3][c];
+  }
+}
+
+[[maybe_unused]] void SymbolsOf(const uint32_t* lengths, int64_t count, uint8_t* symbols) {
+  for (int64_t i = 0; i < count; ++i) symbols[i] = static_cast<uint8_t>(SymbolOf(lengths[i]));
+}
+
+[[maybe_unused]] void AboveOf(const uint8_t* numbers, int64_t count, int than, uint64_t* bits) {
+  for (int64_t first = 0; first < count; first += 64) {
+    const int n = static_cast<int>(std::min<int64_t>(64, count - first));
+    uint64_t word = 0;
+    for (int i = 0; i < n; ++i) word |= static_cast<uint64_t>(numbers[first + i] > than) << i;
+    bits[first / 64] = word;
+  }
+}
+
+[[maybe_unused]] int64_t KeepOf(const uint64_t* bits, const uint8_t* from, int64_t count, uint8_t* to) {
+  int64_t n = 0;
+  for (int64_t first = 0; first < count; first += 64) {
+    uint64_t word = bits[first / 64];
+    const int64_t end = std::min(first + 64, count);
+    for (int64_t i = first; i < end; ++i, word >>= 1) {
+      to[n] = from[i];
+      n += word & 1;
+    }
+  }
+  return n;
+}
+
+[[maybe_unused]] void ClimbOf(const uint64_t* bits, const uint8_t* from, int64_t count, uint8_t* to) {
+  for (int64_t first = 0; first < count; first += 64) {
+    uint64_t word = bits[first / 64];
+    const int64_t end = std::min(first + 64, count);
+    for (int64_t i = first; i < end; ++i, word >>= 1) {
+      to[i] = static_cast<uint8_t>((*from + 1) & -static_cast<int>(word & 1));
+      from += word & 1;
+    }
+  }
+}
+
+[[maybe_unused]] std::byte* EncodeLanes(const uint64_t* bits, const uint8_t* classes, int64_t count,
+                                        const LaneModel& model, uint32_t* states, std::byte* end) {
   for (int64_t i = count - 1; i >= 0; --i) {
-    const bool changed = map[i / kGranule] >> (i % kGranule) & 1;
-    const uint32_t kept = model.kept[classes[i]];
-    const uint32_t size = changed ? kAll - kept : kept;
-    uint32_t& x = state[i % kLanes];
+    const bool bit = bits[i / 64] >> (i % 64) & 1;
+    const uint32_t zero = model.zero[classes[i]], size = bit ? kLaneScale - zero : zero;
+    uint32_t& x = states[i % kLanes];
     if (x >= size << 16) {
       end -= 2;
       const auto word = static_cast<uint16_t>(x);
       std::memcpy(end, &word, 2);
       x >>= 16;
     }
-    x = (x / size << kLaneBits) + x % size + (changed ? kept : 0);
+    x = (x / size << kLaneBits) + x % size + (bit ? zero : 0);
   }
-  end -= sizeof(state);
-  std::memcpy(end, state, sizeof(state));
   return end;
 }
 
-[[maybe_unused]] bool DecodeLanes(std::span<const std::byte> from, const uint8_t* classes, int64_t count,
-                 const LaneModel& model, uint64_t* map) {
-  uint32_t state[kLanes];
-  if (from.size() < sizeof(state)) return false;
-  std::memcpy(state, from.data(), sizeof(state));
-  const std::byte* at = from.data() + sizeof(state);
-  const std::byte* const end = from.data() + from.size();
-  constexpr uint32_t kAll = 1 << kLaneBits;
+[[maybe_unused]] const std::byte* DecodeLanes(const std::byte* at, const std::byte* end,
+                                              const uint8_t* classes, int64_t count,
+                                              const uint32_t* zero_of, uint32_t* states,
+                                              uint64_t* bits) {
   for (int64_t i = 0; i < count; ++i) {
-    const uint32_t kept = model.kept[classes[i]];
-    uint32_t& x = state[i % kLanes];
-    const uint32_t slot = x & (kAll - 1);
-    const bool changed = slot >= kept;
-    if (i % kGranule == 0) map[i / kGranule] = 0;
-    map[i / kGranule] |= static_cast<uint64_t>(changed) << (i % kGranule);
-    x = changed ? (kAll - kept) * (x >> kLaneBits) + slot - kept : kept * (x >> kLaneBits) + slot;
+    const uint32_t zero = zero_of[classes[i]];
+    uint32_t& x = states[i % kLanes];
+    const uint32_t slot = x & (kLaneScale - 1);
+    const bool bit = slot >= zero;
+    if (i % 64 == 0) bits[i / 64] = 0;
+    bits[i / 64] |= static_cast<uint64_t>(bit) << (i % 64);
+    x = bit ? (kLaneScale - zero) * (x >> kLaneBits) + slot - zero : zero * (x >> kLaneBits) + slot;
     if (x < kLeastLaneState) {
-      if (end - at < 2) return false;
+      if (end - at < 2) return nullptr;
       uint16_t word;
       std::memcpy(&word, at, 2);
       at += 2;
       x = x << 16 | word;
     }
   }
-  return at == end && std::all_of(state, state + kLanes, [](uint32_t x) { return x == kLeastLaneState; });
+  return at;
 }
 
 }  // namespace

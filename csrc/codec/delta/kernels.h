@@ -1,5 +1,8 @@
 // The inner loops of one instruction set, as a table of functions; kernels.cc picks a table at run
 // time. All tables give the same bytes. Private to delta/ and its tests.
+//
+// Bit i of an array of bits is bit i % 64 of word i / 64; those behind the last are 0. Arrays may be read and
+// written up to kPad entries behind their last one.
 #pragma once
 
 #include <bit>
@@ -12,23 +15,22 @@
 
 namespace jaxccomp::delta {
 
-// The map of changes where these are many: a bit per value by its class's probability, coded by
-// kLanes interleaved rANS states. Value i is state i % kLanes's.
+// Bits are coded by kLanes interleaved rANS states, bit i by state i % kLanes.
 inline constexpr int kLanes = 32;
 inline constexpr int kLaneBits = 15;                    // of a probability
+inline constexpr uint32_t kLaneScale = 1 << kLaneBits;
 inline constexpr uint32_t kLeastLaneState = 1 << 15;    // to 2^31, refilled by 16 bits
 
-// By class: what a value that has not changed takes of 2^kLaneBits. Never 0; all of it: none changes.
+// By class: what a 0 takes of kLaneScale: from 2 to kLaneScale - 2 (a reciprocal cannot divide by 1), or all.
 struct LaneModel {
-  uint32_t kept[16];
-  // For division by it, and by what is left (Alverson 1991): x / f is x * reciprocal >> 32 >> shift.
-  uint32_t reciprocal[32], shift[32];
+  uint32_t zero[kClasses];
+  // For division by that, and by what is left (Alverson 1991): x / f is x * reciprocal >> 32 >> shift.
+  uint32_t reciprocal[2 * kClasses], shift[2 * kClasses];
 
-  // `changed` is 0, or from 2 to 2^kLaneBits - 2: a reciprocal cannot divide by 1.
-  void Set(int c, uint32_t changed) {
-    constexpr uint32_t kAll = 1 << kLaneBits;
-    kept[c] = kAll - changed;
-    for (const auto& [at, size] : {std::pair(c, kAll - changed), std::pair(16 + c, changed)}) {
+  void Set(int c, uint32_t zero_size) {
+    zero[c] = zero_size;
+    for (const auto& [at, size] :
+         {std::pair(c, zero_size), std::pair(kClasses + c, kLaneScale - zero_size)}) {
       if (size == 0) continue;
       const int bits = std::bit_width(size - 1);
       reciprocal[at] = static_cast<uint32_t>(((uint64_t{1} << (bits + 31)) + size - 1) / size);
@@ -39,22 +41,44 @@ struct LaneModel {
 
 struct Kernels {
   const char* name;
-  // Sets bit i % 64 of word i / 64 where words differ; bits behind the last are 0. By the size of a word.
+
+  // Which words differ. By the size of a word.
   void (*map2)(const std::byte* src, const std::byte* ref, int64_t count, uint64_t* map);
   void (*map4)(const std::byte* src, const std::byte* ref, int64_t count, uint64_t* map);
   // ClassOf of all values.
   void (*bfloat16_classes)(const std::byte* ref, int64_t count, int base, uint8_t* classes);
   void (*float16_classes)(const std::byte* ref, int64_t count, int base, uint8_t* classes);
   void (*float32_classes)(const std::byte* ref, int64_t count, int base, uint8_t* classes);
-  // Of each granule: the sum of its values' weights. `classes` may be read up to the end of a granule.
+  // Lengths and directions of the steps of those that differ.
+  void (*steps2)(const std::byte* src, const std::byte* ref, const uint64_t* map, int64_t count,
+                 const Changes& changes);
+  void (*steps4)(const std::byte* src, const std::byte* ref, const uint64_t* map, int64_t count,
+                 const Changes& changes);
+  // The inverse: `values` are the references.
+  void (*advance2)(std::byte* values, const uint64_t* map, int64_t count, const Changes& changes);
+  void (*advance4)(std::byte* values, const uint64_t* map, int64_t count, const Changes& changes);
+
+  // Of each granule: the sum of its values' weights.
   void (*sums)(const uint8_t* classes, int64_t count, const uint16_t* weights, uint32_t* sums);
-  // Codes the map of `count` values: words from `end` downwards, the last value first, then states.
-  // Returns the begin.
-  std::byte* (*encode_lanes)(const uint64_t* map, const uint8_t* classes, int64_t count,
-                             const LaneModel& model, std::byte* end);
-  // The inverse. False where that is no encoding of so many. May read 64 bytes behind the end.
-  bool (*decode_lanes)(std::span<const std::byte> from, const uint8_t* classes, int64_t count,
-                       const LaneModel& model, uint64_t* map);
+  // How often each class is there.
+  void (*count)(const uint8_t* classes, int64_t count, uint32_t* counts);
+  // SymbolOf of all lengths.
+  void (*symbols)(const uint32_t* lengths, int64_t count, uint8_t* symbols);
+  // Which numbers are greater than `than`.
+  void (*above)(const uint8_t* numbers, int64_t count, int than, uint64_t* bits);
+  // Those whose bit is set, one behind the other. Returns how many.
+  int64_t (*keep)(const uint64_t* bits, const uint8_t* from, int64_t count, uint8_t* to);
+  // The next one of `from` and 1 more where a bit is set, else 0.
+  void (*climb)(const uint64_t* bits, const uint8_t* from, int64_t count, uint8_t* to);
+
+  // Codes bits: words from `end` downwards, the last bit first. Returns the begin.
+  std::byte* (*encode_lanes)(const uint64_t* bits, const uint8_t* classes, int64_t count,
+                             const LaneModel& model, uint32_t* states, std::byte* end);
+  // The inverse. Returns the end of what was taken, or nullptr where that is behind `end`. `zero` is that of
+  // a LaneModel.
+  const std::byte* (*decode_lanes)(const std::byte* at, const std::byte* end,
+                                   const uint8_t* classes, int64_t count, const uint32_t* zero,
+                                   uint32_t* states, uint64_t* bits);
 };
 
 // The tables that this machine can run, the best first; never empty.

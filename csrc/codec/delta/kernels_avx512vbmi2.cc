@@ -2,7 +2,10 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 
+#include <bit>
+
 #include "codec/delta/generic.inl"
+#include "codec/delta/lanes.inl"
 
 #if defined(__GNUC__) && !defined(__clang__)
 // GCC 12 warns of its own intrinsics, whose unused operand is left undefined on purpose.
@@ -89,119 +92,272 @@ void Sums(const uint8_t* classes, int64_t count, const uint16_t* weights, uint32
   SumsOf(classes + i, count - i, weights, sums + i / 64);
 }
 
-// 16 states of one step.
-struct Tables {
-  explicit Tables(const LaneModel& model)
-      : kept(_mm512_loadu_si512(model.kept)),
-        reciprocal_kept(_mm512_loadu_si512(model.reciprocal)),
-        reciprocal_rest(_mm512_loadu_si512(model.reciprocal + 16)),
-        shift_kept(_mm512_loadu_si512(model.shift)),
-        shift_rest(_mm512_loadu_si512(model.shift + 16)) {}
-  __m512i kept, reciprocal_kept, reciprocal_rest, shift_kept, shift_rest;
+uint64_t Tail(int64_t count) { return (uint64_t{1} << (count % 64)) - 1; }
+
+void Count(const uint8_t* classes, int64_t count, uint32_t* counts) {
+  uint64_t sums[kClasses] = {};
+  for (int64_t i = 0; i < count; i += 64) {
+    const uint64_t lanes = count - i < 64 ? Tail(count) : ~uint64_t{0};
+    const __m512i v = _mm512_loadu_si512(classes + i);
+    for (int c = 0; c < kClasses; ++c) {
+      sums[c] += static_cast<uint64_t>(std::popcount(
+          _mm512_mask_cmpeq_epi8_mask(lanes, v, _mm512_set1_epi8(static_cast<char>(c)))));
+    }
+  }
+  for (int c = 0; c < kClasses; ++c) counts[c] = static_cast<uint32_t>(sums[c]);
+}
+
+void Symbols(const uint32_t* lengths, int64_t count, uint8_t* symbols) {
+  // As a float, rounded down, a length has its highest bit in the exponent and the next one behind it.
+  const __m512i least = _mm512_set1_epi32(255), none = _mm512_setzero_si512();
+  for (int64_t i = 0; i < count; i += 16) {
+    const __m512 value = _mm512_cvt_roundepu32_ps(_mm512_loadu_si512(lengths + i),
+                                                  _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
+    const __m512i code = _mm512_srli_epi32(_mm512_castps_si512(value), 22);
+    const __m512i symbol = _mm512_max_epi32(_mm512_sub_epi32(code, least), none);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(symbols + i), _mm512_cvtepi32_epi8(symbol));
+  }
+}
+
+void Above(const uint8_t* numbers, int64_t count, int than, uint64_t* bits) {
+  const __m512i least = _mm512_set1_epi8(static_cast<char>(than));
+  for (int64_t i = 0; i < count; i += 64) {
+    const uint64_t lanes = count - i < 64 ? Tail(count) : ~uint64_t{0};
+    bits[i / 64] = _mm512_mask_cmpgt_epu8_mask(lanes, _mm512_loadu_si512(numbers + i), least);
+  }
+}
+
+int64_t Keep(const uint64_t* bits, const uint8_t* from, int64_t count, uint8_t* to) {
+  int64_t n = 0;
+  for (int64_t i = 0; i < count; i += 64) {
+    const uint64_t word = count - i < 64 ? bits[i / 64] & Tail(count) : bits[i / 64];
+    _mm512_storeu_si512(to + n, _mm512_maskz_compress_epi8(word, _mm512_loadu_si512(from + i)));
+    n += std::popcount(word);
+  }
+  return n;
+}
+
+void Climb(const uint64_t* bits, const uint8_t* from, int64_t count, uint8_t* to) {
+  const __m512i one = _mm512_set1_epi8(1);
+  for (int64_t i = 0; i < count; i += 64) {
+    const uint64_t word = bits[i / 64];
+    const __m512i next = _mm512_maskz_expand_epi8(word, _mm512_loadu_si512(from));
+    _mm512_storeu_si512(to + i, _mm512_mask_add_epi8(next, word, next, one));
+    from += std::popcount(word);
+  }
+}
+
+// Appends to bits of which there are n.
+inline void Append(uint64_t* to, int64_t n, uint64_t bits) {
+  if (n % 64 == 0) {
+    to[n / 64] = bits;
+  } else {
+    to[n / 64] |= bits << (n % 64);
+    to[n / 64 + 1] = bits >> (64 - n % 64);
+  }
+}
+
+inline __m512i Sign16(__m512i v) { return _mm512_srai_epi16(v, 15); }
+inline __m512i Ordered16(__m512i v) {
+  return _mm512_xor_si512(v, _mm512_srli_epi16(Sign16(v), 1));
+}
+inline __m512i Sign32(__m512i v) { return _mm512_srai_epi32(v, 31); }
+inline __m512i Ordered32(__m512i v) {
+  return _mm512_xor_si512(v, _mm512_srli_epi32(Sign32(v), 1));
+}
+
+void Steps2(const std::byte* src, const std::byte* ref, const uint64_t* map, int64_t count,
+            const Changes& changes) {
+  int64_t n = 0, i = 0;
+  changes.away[0] = 0;
+  for (; i + 64 <= count; i += 64) {
+    const uint64_t word = map[i / 64];
+    if (word == 0) continue;
+    for (int half = 0; half < 2; ++half) {
+      const auto some = static_cast<__mmask32>(word >> (32 * half));
+      const __m512i a = _mm512_loadu_si512(src + 2 * i + 64 * half);
+      const __m512i b = _mm512_loadu_si512(ref + 2 * i + 64 * half), s = Sign16(b);
+      const __m512i difference = _mm512_sub_epi16(Ordered16(a), Ordered16(b));
+      const __m512i step = _mm512_maskz_compress_epi16(
+          some, _mm512_sub_epi16(_mm512_xor_si512(difference, s), s));
+      const int found = __builtin_popcount(some);
+      const uint32_t towards = _mm512_movepi16_mask(step);
+      Append(changes.away, n, ~towards & ((uint64_t{1} << found) - 1));
+      const __m512i length = _mm512_abs_epi16(step);
+      _mm512_storeu_si512(changes.lengths + n,
+                          _mm512_cvtepu16_epi32(_mm512_castsi512_si256(length)));
+      if (found > 16) {
+        _mm512_storeu_si512(changes.lengths + n + 16,
+                            _mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64(length, 1)));
+      }
+      n += found;
+    }
+  }
+  StepsFrom<BFloat16Word>(i, n, src, ref, map, count, changes);
+}
+
+void Steps4(const std::byte* src, const std::byte* ref, const uint64_t* map, int64_t count,
+            const Changes& changes) {
+  int64_t n = 0, i = 0;
+  changes.away[0] = 0;
+  for (; i + 64 <= count; i += 64) {
+    const uint64_t word = map[i / 64];
+    if (word == 0) continue;
+    for (int part = 0; part < 4; ++part) {
+      const auto some = static_cast<__mmask16>(word >> (16 * part));
+      const __m512i a = _mm512_loadu_si512(src + 4 * i + 64 * part);
+      const __m512i b = _mm512_loadu_si512(ref + 4 * i + 64 * part), s = Sign32(b);
+      const __m512i difference = _mm512_sub_epi32(Ordered32(a), Ordered32(b));
+      const __m512i step = _mm512_maskz_compress_epi32(
+          some, _mm512_sub_epi32(_mm512_xor_si512(difference, s), s));
+      const int found = __builtin_popcount(some);
+      const uint32_t towards = _mm512_movepi32_mask(step);
+      Append(changes.away, n, ~towards & ((uint64_t{1} << found) - 1));
+      _mm512_storeu_si512(changes.lengths + n, _mm512_abs_epi32(step));
+      n += found;
+    }
+  }
+  StepsFrom<Float32Word>(i, n, src, ref, map, count, changes);
+}
+
+// `found` bits from the nth on.
+inline uint64_t BitsAt(const uint64_t* bits, int64_t n) {
+  const uint64_t low = bits[n / 64] >> (n % 64);
+  return n % 64 == 0 ? low : low | bits[n / 64 + 1] << (64 - n % 64);
+}
+
+void Advance2(std::byte* values, const uint64_t* map, int64_t count, const Changes& changes) {
+  int64_t n = 0, i = 0;
+  for (; i + 64 <= count; i += 64) {
+    const uint64_t word = map[i / 64];
+    if (word == 0) continue;
+    for (int half = 0; half < 2; ++half) {
+      const auto some = static_cast<__mmask32>(word >> (32 * half));
+      const __m256i low = _mm512_cvtepi32_epi16(_mm512_loadu_si512(changes.lengths + n));
+      const __m256i high = _mm512_cvtepi32_epi16(_mm512_loadu_si512(changes.lengths + n + 16));
+      const __m512i length = _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+      const auto away = static_cast<__mmask32>(BitsAt(changes.away, n));
+      const __m512i step = _mm512_maskz_expand_epi16(
+          some, _mm512_mask_sub_epi16(length, ~away, _mm512_setzero_si512(), length));
+      std::byte* const at = values + 2 * i + 64 * half;
+      const __m512i ref = _mm512_loadu_si512(at), s = Sign16(ref);
+      const __m512i by = _mm512_sub_epi16(_mm512_xor_si512(step, s), s);
+      _mm512_storeu_si512(at, Ordered16(_mm512_add_epi16(Ordered16(ref), by)));
+      n += __builtin_popcount(some);
+    }
+  }
+  AdvanceFrom<BFloat16Word>(i, n, values, map, count, changes);
+}
+
+void Advance4(std::byte* values, const uint64_t* map, int64_t count, const Changes& changes) {
+  int64_t n = 0, i = 0;
+  for (; i + 64 <= count; i += 64) {
+    const uint64_t word = map[i / 64];
+    if (word == 0) continue;
+    for (int part = 0; part < 4; ++part) {
+      const auto some = static_cast<__mmask16>(word >> (16 * part));
+      const __m512i length = _mm512_loadu_si512(changes.lengths + n);
+      const auto away = static_cast<__mmask16>(BitsAt(changes.away, n));
+      const __m512i step = _mm512_maskz_expand_epi32(
+          some, _mm512_mask_sub_epi32(length, static_cast<__mmask16>(~away),
+                                      _mm512_setzero_si512(), length));
+      std::byte* const at = values + 4 * i + 64 * part;
+      const __m512i ref = _mm512_loadu_si512(at), s = Sign32(ref);
+      const __m512i by = _mm512_sub_epi32(_mm512_xor_si512(step, s), s);
+      _mm512_storeu_si512(at, Ordered32(_mm512_add_epi32(Ordered32(ref), by)));
+      n += __builtin_popcount(some);
+    }
+  }
+  AdvanceFrom<Float32Word>(i, n, values, map, count, changes);
+}
+
+struct Lanes16 {
+  static constexpr int kWidth = 16;
+  struct Tables {
+    explicit Tables(const LaneModel& model)
+        : zero(_mm512_loadu_si512(model.zero)),
+          reciprocal_zero(_mm512_loadu_si512(model.reciprocal)),
+          reciprocal_one(_mm512_loadu_si512(model.reciprocal + 16)),
+          shift_zero(_mm512_loadu_si512(model.shift)),
+          shift_one(_mm512_loadu_si512(model.shift + 16)) {}
+    __m512i zero, reciprocal_zero, reciprocal_one, shift_zero, shift_one;
+  };
+  struct Zero {
+    explicit Zero(const uint32_t* zero) : of(_mm512_loadu_si512(zero)) {}
+    __m512i of;
+  };
+
+  void Load(const uint32_t* states) { state = _mm512_loadu_si512(states); }
+  void Store(uint32_t* states) const { _mm512_storeu_si512(states, state); }
+
+  static __m512i ClassesAt(const uint8_t* classes) {
+    return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(classes)));
+  }
+  // x / f by reciprocals.
+  static __m512i Divide(__m512i x, __m512i reciprocal, __m512i shift) {
+    const __m512i even = _mm512_srli_epi64(_mm512_mul_epu32(x, reciprocal), 32);
+    const __m512i odd =
+        _mm512_mul_epu32(_mm512_srli_epi64(x, 32), _mm512_srli_epi64(reciprocal, 32));
+    return _mm512_srlv_epi32(_mm512_mask_mov_epi32(even, 0xaaaa, odd), shift);
+  }
+
+  template <bool kAll>
+  std::byte* Encode(uint32_t one_bits, const uint8_t* classes, const Tables& t, uint32_t lane_bits,
+                    std::byte* end) {
+    const auto ones = static_cast<__mmask16>(one_bits), lanes = static_cast<__mmask16>(lane_bits);
+    const __m512i all = _mm512_set1_epi32(kLaneScale);
+    const __m512i c = ClassesAt(classes);
+    const __m512i zero = _mm512_permutexvar_epi32(c, t.zero);
+    const __m512i size = _mm512_mask_sub_epi32(zero, ones, all, zero);
+    const __mmask16 full =
+        _mm512_mask_cmpge_epu32_mask(lanes, state, _mm512_slli_epi32(size, 16));
+    const int words = __builtin_popcount(full);
+    // In the order of the lanes, at the end of 16 words: a store with a mask takes many times as long on
+    // some processors.
+    const __m256i given = _mm512_cvtepi32_epi16(_mm512_maskz_compress_epi32(full, state));
+    const __m256i places = _mm256_add_epi16(
+        _mm256_setr_epi16(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15),
+        _mm256_set1_epi16(static_cast<int16_t>(words)));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(end - 32),
+                        _mm256_permutexvar_epi16(places, given));
+    const __m512i x = _mm512_mask_srli_epi32(state, full, state, 16);
+    const __m512i reciprocal = _mm512_mask_permutexvar_epi32(
+        _mm512_permutexvar_epi32(c, t.reciprocal_zero), ones, c, t.reciprocal_one);
+    const __m512i shift = _mm512_mask_permutexvar_epi32(
+        _mm512_permutexvar_epi32(c, t.shift_zero), ones, c, t.shift_one);
+    const __m512i quotient = Divide(x, reciprocal, shift);
+    // x + quotient * (all - size), and behind those of a 0.
+    __m512i next = _mm512_add_epi32(x, _mm512_mullo_epi32(quotient, _mm512_sub_epi32(all, size)));
+    next = _mm512_mask_add_epi32(next, ones, next, zero);
+    state = kAll ? next : _mm512_mask_mov_epi32(state, lanes, next);
+    return end - 2 * words;
+  }
+
+  template <bool kAll>
+  uint32_t Decode(const uint8_t* classes, const Zero& zero_of, uint32_t lane_bits,
+                  const std::byte** at) {
+    const auto lanes = static_cast<__mmask16>(lane_bits);
+    const __m512i all = _mm512_set1_epi32(kLaneScale);
+    const __m512i zero = _mm512_permutexvar_epi32(ClassesAt(classes), zero_of.of);
+    const __m512i slot = _mm512_and_si512(state, _mm512_set1_epi32(kLaneScale - 1));
+    const __mmask16 ones = _mm512_mask_cmpge_epu32_mask(lanes, slot, zero);
+    const __m512i size = _mm512_mask_sub_epi32(zero, ones, all, zero);
+    __m512i next = _mm512_add_epi32(
+        _mm512_mullo_epi32(size, _mm512_srli_epi32(state, kLaneBits)),
+        _mm512_mask_sub_epi32(slot, ones, slot, zero));
+    const __mmask16 empty =
+        _mm512_mask_cmplt_epu32_mask(lanes, next, _mm512_set1_epi32(kLeastLaneState));
+    const __m512i words =
+        _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(*at)));
+    next = _mm512_mask_or_epi32(next, empty, _mm512_slli_epi32(next, 16),
+                                _mm512_maskz_expand_epi32(empty, words));
+    *at += 2 * __builtin_popcount(empty);
+    state = kAll ? next : _mm512_mask_mov_epi32(state, lanes, next);
+    return ones;
+  }
+
+  __m512i state;
 };
-
-inline __m512i ClassesAt(const uint8_t* classes) {
-  return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(classes)));
-}
-
-// x / f by reciprocals.
-inline __m512i Divide(__m512i x, __m512i reciprocal, __m512i shift) {
-  const __m512i even = _mm512_srli_epi64(_mm512_mul_epu32(x, reciprocal), 32);
-  const __m512i odd = _mm512_mul_epu32(_mm512_srli_epi64(x, 32), _mm512_srli_epi64(reciprocal, 32));
-  return _mm512_srlv_epi32(_mm512_mask_mov_epi32(even, 0xaaaa, odd), shift);
-}
-
-inline std::byte* EncodeStep(__m512i* state, __mmask16 changed, const uint8_t* classes,
-                             const Tables& t, __mmask16 lanes, std::byte* end) {
-  const __m512i all = _mm512_set1_epi32(1 << kLaneBits);
-  const __m512i c = ClassesAt(classes);
-  const __m512i kept = _mm512_permutexvar_epi32(c, t.kept);
-  const __m512i size = _mm512_mask_sub_epi32(kept, changed, all, kept);
-  __m512i x = *state;
-  const __mmask16 full =
-      _mm512_mask_cmpge_epu32_mask(lanes, x, _mm512_slli_epi32(size, 16));
-  const int words = __builtin_popcount(full);
-  end -= 2 * words;
-  // In the order of the lanes; what lies behind them there is written again.
-  const __m512i given = _mm512_maskz_compress_epi32(full, x);
-  _mm512_mask_cvtepi32_storeu_epi16(end, static_cast<__mmask16>((1u << words) - 1), given);
-  x = _mm512_mask_srli_epi32(x, full, x, 16);
-  const __m512i reciprocal = _mm512_mask_permutexvar_epi32(
-      _mm512_permutexvar_epi32(c, t.reciprocal_kept), changed, c, t.reciprocal_rest);
-  const __m512i shift = _mm512_mask_permutexvar_epi32(
-      _mm512_permutexvar_epi32(c, t.shift_kept), changed, c, t.shift_rest);
-  const __m512i quotient = Divide(x, reciprocal, shift);
-  // x + quotient * (all - size), and behind those that are kept.
-  __m512i next = _mm512_add_epi32(x, _mm512_mullo_epi32(quotient, _mm512_sub_epi32(all, size)));
-  next = _mm512_mask_add_epi32(next, changed, next, kept);
-  *state = _mm512_mask_mov_epi32(*state, lanes, next);
-  return end;
-}
-
-std::byte* EncodeLanesOf(const uint64_t* map, const uint8_t* classes, int64_t count,
-                         const LaneModel& model, std::byte* end) {
-  const Tables tables(model);
-  __m512i low = _mm512_set1_epi32(kLeastLaneState), high = low;
-  for (int64_t i = (count - 1) / kLanes * kLanes; i >= 0; i -= kLanes) {
-    const int64_t n = std::min<int64_t>(kLanes, count - i);
-    const uint32_t lanes = n == kLanes ? ~uint32_t{0} : (uint32_t{1} << n) - 1;
-    const auto bits = static_cast<uint32_t>(map[i / kGranule] >> (i % kGranule));
-    end = EncodeStep(&high, static_cast<__mmask16>(bits >> 16), classes + i + 16, tables,
-                     static_cast<__mmask16>(lanes >> 16), end);
-    end = EncodeStep(&low, static_cast<__mmask16>(bits), classes + i, tables,
-                     static_cast<__mmask16>(lanes), end);
-  }
-  end -= 4 * kLanes;
-  _mm512_storeu_si512(end, low);
-  _mm512_storeu_si512(end + 64, high);
-  return end;
-}
-
-// Returns the mask of those that have changed. At most 32 bytes behind `*at` are read.
-inline __mmask16 DecodeStep(__m512i* state, const uint8_t* classes, __m512i kept_of,
-                            __mmask16 lanes, const std::byte** at) {
-  const __m512i all = _mm512_set1_epi32(1 << kLaneBits);
-  const __m512i kept = _mm512_permutexvar_epi32(ClassesAt(classes), kept_of);
-  const __m512i x = *state;
-  const __m512i slot = _mm512_and_si512(x, _mm512_set1_epi32((1 << kLaneBits) - 1));
-  const __mmask16 changed = _mm512_mask_cmpge_epu32_mask(lanes, slot, kept);
-  const __m512i size = _mm512_mask_sub_epi32(kept, changed, all, kept);
-  __m512i next = _mm512_add_epi32(
-      _mm512_mullo_epi32(size, _mm512_srli_epi32(x, kLaneBits)),
-      _mm512_mask_sub_epi32(slot, changed, slot, kept));
-  const __mmask16 empty =
-      _mm512_mask_cmplt_epu32_mask(lanes, next, _mm512_set1_epi32(kLeastLaneState));
-  const __m512i words =
-      _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(*at)));
-  next = _mm512_mask_or_epi32(next, empty, _mm512_slli_epi32(next, 16),
-                              _mm512_maskz_expand_epi32(empty, words));
-  *at += 2 * __builtin_popcount(empty);
-  *state = _mm512_mask_mov_epi32(*state, lanes, next);
-  return changed;
-}
-
-bool DecodeLanesOf(std::span<const std::byte> from, const uint8_t* classes, int64_t count,
-                   const LaneModel& model, uint64_t* map) {
-  if (from.size() < 4 * kLanes) return false;
-  __m512i low = _mm512_loadu_si512(from.data()), high = _mm512_loadu_si512(from.data() + 64);
-  const __m512i kept = _mm512_loadu_si512(model.kept);
-  const std::byte* at = from.data() + 4 * kLanes;
-  const std::byte* const end = from.data() + from.size();
-  for (int64_t i = 0; i < count; i += kLanes) {
-    const int64_t n = std::min<int64_t>(kLanes, count - i);
-    const uint32_t lanes = n == kLanes ? ~uint32_t{0} : (uint32_t{1} << n) - 1;
-    uint64_t bits = DecodeStep(&low, classes + i, kept, static_cast<__mmask16>(lanes), &at);
-    bits |= static_cast<uint64_t>(DecodeStep(&high, classes + i + 16, kept,
-                                             static_cast<__mmask16>(lanes >> 16), &at))
-            << 16;
-    if (at > end) return false;
-    uint64_t& word = map[i / kGranule];
-    word = i % kGranule == 0 ? bits : word | bits << 32;
-  }
-  const __m512i least = _mm512_set1_epi32(kLeastLaneState);
-  return at == end && _mm512_cmpneq_epu32_mask(low, least) == 0 &&
-         _mm512_cmpneq_epu32_mask(high, least) == 0;
-}
 
 }  // namespace
 
@@ -213,9 +369,18 @@ const Kernels kAvx512Kernels = {
     .bfloat16_classes = Classes2<BFloat16Word>,
     .float16_classes = Classes2<Float16Word>,
     .float32_classes = Classes4,
+    .steps2 = Steps2,
+    .steps4 = Steps4,
+    .advance2 = Advance2,
+    .advance4 = Advance4,
     .sums = Sums,
-    .encode_lanes = EncodeLanesOf,
-    .decode_lanes = DecodeLanesOf};
+    .count = Count,
+    .symbols = Symbols,
+    .above = Above,
+    .keep = Keep,
+    .climb = Climb,
+    .encode_lanes = EncodeLanesBy<Lanes16>,
+    .decode_lanes = DecodeLanesBy<Lanes16>};
 
 }  // namespace jaxccomp::delta
 #endif

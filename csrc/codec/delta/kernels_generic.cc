@@ -11,7 +11,16 @@ const Kernels kGenericKernels = {
     .bfloat16_classes = ClassesOf<BFloat16Word>,
     .float16_classes = ClassesOf<Float16Word>,
     .float32_classes = ClassesOf<Float32Word>,
+    .steps2 = Steps<BFloat16Word>,
+    .steps4 = Steps<Float32Word>,
+    .advance2 = Advance<BFloat16Word>,
+    .advance4 = Advance<Float32Word>,
     .sums = SumsOf,
+    .count = CountOf,
+    .symbols = SymbolsOf,
+    .above = AboveOf,
+    .keep = KeepOf,
+    .climb = ClimbOf,
     .encode_lanes = EncodeLanes,
     .decode_lanes = DecodeLanes};
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -21,6 +22,8 @@ class RangeEncoder {
   void PutBit(bool bit, uint32_t yes) {
     Narrow(range_ >> 16, bit ? 0 : yes, bit ? yes : (1 << 16) - yes);
   }
+  // Bits as they are, up to 32.
+  void PutRaw(uint32_t bits, int count) { Narrow(range_ >> count, bits, 1); }
   // Returns the end.
   std::byte* End() {
     // Any number within the range will do: one that ends with zeros, which the decoder assumes.
@@ -80,6 +83,12 @@ class RangeDecoder {
     Narrow(bit ? 0 : yes, bit ? yes : (1 << 16) - yes);
     return bit;
   }
+  uint32_t GetRaw(int count) {
+    part_ = range_ >> count;
+    const uint64_t bits = std::min(code_ / part_, (uint64_t{1} << count) - 1);
+    Narrow(bits, 1);
+    return static_cast<uint32_t>(bits);
+  }
   bool AllTaken() const { return at_ == end_; }
 
  private:
@@ -107,6 +116,30 @@ class RangeDecoder {
   const std::byte* at_;
   const std::byte* const end_;
   uint64_t code_ = 0, range_ = ~uint64_t{0}, part_ = 0;
+};
+
+// How likely a bit is, of 2^16, by those before it (Krichevsky and Trofimov 1981; at last by the latest 128).
+class AdaptiveBit {
+ public:
+  uint32_t yes() const { return yes_; }
+  bool used() const { return seen_ > 0; }
+  void StartAs(const AdaptiveBit& other) { yes_ = other.yes_; }
+  void Learn(bool bit) {
+    if (seen_ < kMostSeen) ++seen_;
+    const int32_t to = bit ? (1 << 16) - kLeast : kLeast;
+    yes_ = static_cast<uint16_t>(yes_ + (to - yes_) * kShare[seen_] / (1 << 15));
+  }
+
+ private:
+  static constexpr int kMostSeen = 128;
+  static constexpr int32_t kLeast = 24;
+  static constexpr auto kShare = [] {
+    std::array<int32_t, kMostSeen + 1> shares{};
+    for (int n = 0; n <= kMostSeen; ++n) shares[n] = (1 << 15) / (n + 1);
+    return shares;
+  }();
+  uint16_t yes_ = 1 << 15;
+  uint8_t seen_ = 0;
 };
 
 }  // namespace jaxccomp::delta

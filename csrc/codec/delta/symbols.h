@@ -1,0 +1,36 @@
+// Lengths of steps as symbols: 1, 2, 3, 4-5, 6-7, 8-11, ...: the highest bit and the one below. The bits below
+// these follow as they are.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstdint>
+
+namespace jaxccomp::delta {
+
+inline constexpr int kSymbols = 63;
+
+inline int SymbolOf(uint32_t length) {
+  const int high = std::bit_width(length) - 1;
+  // Without a branch: none is below the bit of 1, and 31 places below there is nothing.
+  return std::max(2 * high - 1 + static_cast<int>(length >> ((high - 1) & 31) & 1), 0);
+}
+
+// Of each symbol: the least length, and how many bits follow.
+struct SymbolTable {
+  std::array<uint32_t, kSymbols> least{};
+  std::array<uint8_t, kSymbols> raw_bits{};
+};
+inline constexpr SymbolTable kOfSymbol = [] {
+  SymbolTable made;
+  made.least[0] = 1;
+  for (int symbol = 1; symbol < kSymbols; ++symbol) {
+    const int high = (symbol + 1) / 2;
+    made.least[symbol] = (2u | (symbol % 2 == 0)) << (high - 1);
+    made.raw_bits[symbol] = static_cast<uint8_t>(high - 1);
+  }
+  return made;
+}();
+
+}  // namespace jaxccomp::delta
