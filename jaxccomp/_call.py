@@ -19,6 +19,7 @@ ANY_TAG = -3
 # Collectives whose input or output has one block per rank along a new leading axis.
 _PER_RANK_IN = frozenset({"scatter", "reduce_scatter", "alltoall"})
 _PER_RANK_OUT = frozenset({"allgather", "gather", "alltoall"})
+_EXCHANGES = frozenset({"sendrecv", "permute"})
 # Collectives whose blocks lie one after the other along axis 0, of sizes given by `counts`.
 VECTOR = frozenset({"allgatherv", "gatherv", "scatterv", "reduce_scatterv", "alltoallv"})
 
@@ -58,8 +59,9 @@ class Call:
     # Whether the result is of invariant type along `axes` (shard_map with check_vma).
     invariant: bool = False
     ordered: bool = False
-    # Whether the last half of the operands are references: values that all ranks hold already, one
-    # for each of the first half. The difference to them travels.
+    # Whether references follow the operands: values that sender and receivers hold already. The
+    # difference to them travels. Where a rank sends and receives with one operand (`_EXCHANGES`),
+    # first those of what it sends, then those of what it receives.
     referenced: bool = False
     # Whether a second result of each operand follows the results: what the codec lost of it here.
     feedback: bool = False
@@ -94,8 +96,18 @@ class Call:
 
 def split_references(call: Call, operands: Sequence[T]) -> tuple[Sequence[T], Sequence[T]]:
     """The operands that are sent, and the references that go with them, if any."""
-    sent = len(operands) // 2 if call.referenced else len(operands)
+    sent = len(operands) // (1 + references_each(call))
     return operands[:sent], operands[sent:]
+
+
+def references_each(call: Call) -> int:
+    """How many references go with each operand."""
+    return (2 if call.collective in _EXCHANGES else 1) if call.referenced else 0
+
+
+def reference_shape(call: Call, shape: Sequence[int]) -> tuple[int, ...]:
+    """The shape of the references of an operand."""
+    return result_shape(call, shape) if call.collective == "allgather" else tuple(shape)
 
 
 def split_likes(call: Call, operands: Sequence[T]) -> tuple[Sequence[T], Sequence[T]]:

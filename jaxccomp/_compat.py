@@ -331,8 +331,8 @@ def lower_ffi(
       operands: the operands' values; the context may have more, which the target does not get.
       attributes: str, int or a sequence of int each.
       alias: "never"; "free": result i takes over the memory of operand i where that saves a copy,
-        or, with k results, rather that of operand i + k; "always": it does in any case, so that a
-        target which writes nothing hands values on.
+        or, with k results, rather that of operand i + k; "always": that of operand i in any case,
+        so that a target which writes nothing hands values on.
       ordered: whether the call takes and gives a token of the ordered effect.
     """
     operands = tuple(operands)
@@ -341,7 +341,8 @@ def lower_ffi(
         operands = (ctx.tokens_in.get(ORDERED), *operands)
     shared = {"never": lambda _: False, "free": _is_free, "always": lambda _: True}[alias]
     aliases: dict[int, int] = {}
-    for i in reversed(range(first, len(operands))) if ctx.avals_out else ():
+    last = len(operands) if alias == "free" else min(len(operands), first + len(ctx.avals_out))
+    for i in reversed(range(first, last)) if ctx.avals_out else ():
         result = first + (i - first) % len(ctx.avals_out)
         if shared(operands[i]) and result not in aliases.values():
             aliases[i] = result

@@ -8,8 +8,8 @@ operation takes::
 
 as in ``"bf16"``, ``"int8:block=64,rounding=stochastic"`` or ``"bf16|lossless"``; a second stage
 codes the bytes of the first. ``None`` and ``"raw"`` send values as they are; ``"auto"`` is
-bit-exact, and at present the same as ``"raw"``. A :class:`Stage` or a :class:`CodecSpec` may be
-given instead of a string.
+bit-exact: the same as ``"raw"``, and in operations with a reference ``"delta"``, on GPUs
+``"lossless"``. A :class:`Stage` or a :class:`CodecSpec` may be given instead of a string.
 
 :func:`table` has every codec with its options, dtypes, ratio and error; :func:`error_bound` the
 bound as numbers. :func:`encode` and :func:`decode` use codecs on tensors that go into files or

@@ -133,13 +133,15 @@ def reduce(x: T, op: str = "sum", root: int = 0, **options: Unpack[Options]) -> 
 
 
 @operation
-def allgather(x: T, **options: Unpack[Options]) -> T:
+def allgather(x: T, *, ref: T | None = None, **options: Unpack[Options]) -> T:
     """Gives all ranks the values of each.
 
     On the wire: each rank receives n - 1 blocks, each encoded once by its owner.
 
     Args:
       x: pytree of arrays of shape ``s``, the same on all ranks.
+      ref: as for `bcast`, of the shapes of the result: what the gather before returned. For
+        weights of which each rank updates its shard.
 
     Returns:
       Arrays of shape ``(n, *s)``, row j from rank j; the same on all ranks (under ``check_vma``,
@@ -147,8 +149,10 @@ def allgather(x: T, **options: Unpack[Options]) -> T:
 
     Example:
       >>> everything = jaxccomp.allgather(x, axis_name="data")           # doctest: +SKIP
+      >>> everything = jaxccomp.allgather(update(x), ref=everything,
+      ...                                 codec="delta")                 # doctest: +SKIP
     """
-    return apply(make_call("allgather", **options), x)
+    return apply(make_call("allgather", referenced=ref is not None, **options), x, ref)
 
 
 @operation
@@ -171,7 +175,7 @@ def gather(x: T, root: int = 0, **options: Unpack[Options]) -> T:
 
 
 @operation
-def scatter(x: T, root: int = 0, **options: Unpack[Options]) -> T:
+def scatter(x: T, root: int = 0, *, ref: T | None = None, **options: Unpack[Options]) -> T:
     """Gives each rank its row of the root's values.
 
     On the wire: the root sends n - 1 blocks.
@@ -180,6 +184,8 @@ def scatter(x: T, root: int = 0, **options: Unpack[Options]) -> T:
       x: pytree of arrays of shape ``(n, *s)``, the same on all ranks; off the root only shapes
         count.
       root: the rank whose rows are sent.
+      ref: as for `bcast`, like ``x``: the rows that were sent before. Row j must be the same on the
+        root and on rank j, whose other rows do not count.
 
     Returns:
       Arrays of shape ``s``: on rank j, row j of the root's.
@@ -187,7 +193,8 @@ def scatter(x: T, root: int = 0, **options: Unpack[Options]) -> T:
     Example:
       >>> mine = jaxccomp.scatter(rows, root=0)                          # doctest: +SKIP
     """
-    return apply(make_call("scatter", root=root, **options), x)
+    call = make_call("scatter", root=root, referenced=ref is not None, **options)
+    return apply(call, x, ref)
 
 
 @operation

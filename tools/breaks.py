@@ -1,6 +1,6 @@
 """Breaks the library on purpose, one thing at a time, and says which command of the suite finds it.
 
-    python tools/breaks.py --work FOLDER --output docs/results/breaks.json [--only WORD]
+    python tools/breaks.py --work FOLDER --output docs/results/breaks.json [--only WORD] [--new]
 
 Each row of BREAKS replaces a text of one file in a clone of this checkout, and runs the command
 that has to fail. Where that passes, the break is not found, and the other commands of `make test`
@@ -115,7 +115,7 @@ BREAKS = (
 
 def run(command: str, folder: pathlib.Path) -> tuple[bool, str]:
     """Whether it found something, and the first line that says so."""
-    environment = os.environ | {"PYTEST_ADDOPTS": "-x -q"}
+    environment = os.environ | {"PYTEST_ADDOPTS": "-x"}
     done = subprocess.run(
         ["make", command], cwd=folder, env=environment, text=True, capture_output=True
     )
@@ -155,6 +155,7 @@ def main() -> None:
     parser.add_argument("--work", type=pathlib.Path, required=True, help="folder of the clone")
     parser.add_argument("--output", type=pathlib.Path, required=True)
     parser.add_argument("--only", default="", help="rows whose name, path or command has this")
+    parser.add_argument("--new", action="store_true", help="only rows that the output has not")
     arguments = parser.parse_args()
     if not arguments.work.exists():
         subprocess.run(["git", "clone", "-q", str(ROOT), str(arguments.work)], check=True)
@@ -164,6 +165,8 @@ def main() -> None:
     rows = json.loads(arguments.output.read_text()) if arguments.output.exists() else {}
     for each in BREAKS:
         if not any(arguments.only in text for text in (each.name, each.path, each.command)):
+            continue
+        if arguments.new and each.name in rows:
             continue
         rows[each.name] = try_one(each, arguments.work)
         print(each.name, rows[each.name], flush=True)

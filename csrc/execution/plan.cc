@@ -113,6 +113,7 @@ Result<std::shared_ptr<const Plan>> MakePlan(const CallSite& site, const Endpoin
     plan->limits.early_bytes *= 2;
   }
   if (spec.referenced) {
+    plan->references = PlacesOfReferences(spec, endpoint.member, call);
     if (Status status = CheckCodesHaveReferences(*plan); !status.ok()) return status;
   }
   plan->fills_identity = spec.collective == Collective::kExscan;

@@ -64,6 +64,13 @@ struct PlannedTask {
   int64_t staged_bytes = 0;
 };
 
+// Which references belong to operands and results: where the first result's is in Call::refs, and which
+// block of its reference an operand or a result is.
+struct ReferencePlaces {
+  size_t first_result = 0;
+  int64_t operand_block = 0, result_block = 0;
+};
+
 struct Plan {
   std::vector<PlannedTask> tasks;
   std::vector<Part> parts;
@@ -79,6 +86,7 @@ struct Plan {
   std::unordered_map<uint64_t, TaskId> receives;   // by (peer, tag)
   std::vector<Part> unwritten;         // results that no task writes: set to zero, or, in a
                                        // prefix reduction, to what changes nothing
+  ReferencePlaces references;
   bool fills_identity = false;
   std::shared_ptr<const Codec> codec;
   ReduceOp reduce_op = ReduceOp::kSum;

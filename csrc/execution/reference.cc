@@ -13,11 +13,36 @@ uint32_t ChecksumOf(const Operation& op, const Part& part) {
   return Crc32c({ReferenceOf(op, part), static_cast<size_t>(part.bytes)});
 }
 
+// Whose values these are; below 0 where that does not follow from the operation.
+int SenderOf(const Operation& op, const Part& part) {
+  const auto collective = static_cast<Collective>(op.header.collective);
+  if (Info(collective).rooted) return op.header.root;
+  if (collective == Collective::kAllgather) {
+    return static_cast<int>(part.offset / op.call.inputs[static_cast<size_t>(part.index)].bytes);
+  }
+  return op.ends.from;
+}
+
 }  // namespace
 
 const std::byte* ReferenceOf(const Operation& op, const Part& part) {
-  if (op.call.refs.empty()) return nullptr;
-  return static_cast<const std::byte*>(op.call.refs[part.index].data) + part.offset;
+  const Call& call = op.call;
+  if (call.refs.empty()) return nullptr;
+  const ReferencePlaces& places = op.plan->references;
+  const bool is_result = part.space == Space::kOutput;
+  const auto index = static_cast<size_t>(part.index);
+  const int64_t before = is_result ? places.result_block * call.outputs[index].bytes
+                                   : places.operand_block * call.inputs[index].bytes;
+  const Tensor& ref = call.refs[index + (is_result ? places.first_result : 0)];
+  return static_cast<const std::byte*>(ref.data) + before + part.offset;
+}
+
+ReferencePlaces PlacesOfReferences(const OpSpec& spec, int member, const Call& call) {
+  ReferencePlaces places;
+  if (spec.ReferencesEach() == 2) places.first_result = call.inputs.size();
+  if (spec.collective == Collective::kAllgather) places.operand_block = member;
+  if (spec.collective == Collective::kScatter) places.result_block = member;
+  return places;
 }
 
 std::byte* PutChecksum(const Operation& op, const Part& part, std::byte* at) {
@@ -30,14 +55,16 @@ Status OtherReference(const Operation& op, const Part& part) {
   const Communicator& comm = *op.endpoint->communicator;
   const int64_t first = part.offset / SizeBytes(part.dtype);
   const int64_t last = first + part.bytes / SizeBytes(part.dtype) - 1;
+  const int sender = SenderOf(op, part);
   return {Code::kFailedPrecondition,
           "the reference of tensor " + std::to_string(part.index + 1) + " of " +
-              std::to_string(op.call.refs.size()) + " (" + std::string(Name(part.dtype)) +
+              std::to_string(op.call.inputs.size()) + " (" + std::string(Name(part.dtype)) +
               ", somewhere in values " + std::to_string(first) + " to " + std::to_string(last) +
-              ") differs between " + comm.MemberName(op.header.root) + ", which sends, and " +
+              ") differs between " +
+              (sender < 0 ? "the rank that" : comm.MemberName(sender) + ", which") + " sends, and " +
               comm.MemberName(op.endpoint->member) +
-              ". What ref= is given must be the same on all ranks, bit for bit: pass what an "
-              "earlier broadcast returned, and broadcast without ref= where there was none, such "
+              ". What ref= is given must be the same on all ranks that send or receive it, bit for bit: "
+              "pass what an earlier operation returned, and leave ref= out where there was none, such "
               "as after a checkpoint was loaded"};
 }
 

@@ -1,4 +1,4 @@
-// Values that all ranks hold before an operation (Call::refs): the difference to them is coded.
+// Values that ranks hold before an operation (Call::refs): the difference to them is coded.
 //
 // Against another reference a code decodes to wrong values without a sign. So it begins with the
 // checksum of the reference's part, and nothing is decoded against a part with another one.
@@ -28,6 +28,8 @@ Status OtherReference(const Operation& op, const Part& part);
 
 // Takes the sender's checksum off `code` and compares. kFailedPrecondition when this rank's is another one.
 Status TakeChecksum(const Operation& op, const Part& part, std::span<const std::byte>* code);
+
+ReferencePlaces PlacesOfReferences(const OpSpec& spec, int member, const Call& call);
 
 // Whether all that the plan codes are parts of operands and results, which have references.
 Status CheckCodesHaveReferences(const Plan& plan);

@@ -64,17 +64,21 @@ Status CheckRows(const OpSpec& spec, const std::vector<Tensor>& tensors,
 
 Status CheckReferences(const OpSpec& spec, const Call& call) {
   if (!spec.referenced && call.refs.empty()) return Status::Ok();
-  if (!spec.referenced || spec.collective != Collective::kBcast) {
+  static constexpr Collective kReferenced[] = {
+      Collective::kBcast, Collective::kAllgather, Collective::kScatter, Collective::kSend,
+      Collective::kRecv,  Collective::kSendrecv,  Collective::kPermute};
+  if (!spec.referenced || !std::ranges::count(kReferenced, spec.collective)) {
     return Wrong(spec, "takes no references");
   }
-  const auto fits = [](const Tensor& ref, const Tensor& values) {
-    return ref.dtype == values.dtype && ref.bytes == values.bytes;
-  };
-  if (!std::equal(call.refs.begin(), call.refs.end(), call.inputs.begin(), call.inputs.end(),
-                  fits)) {
-    return Wrong(spec, "each operand needs a reference of its type and size");
+  const auto& like = spec.collective == Collective::kAllgather ? call.outputs : call.inputs;
+  bool fits = call.refs.size() == like.size() * static_cast<size_t>(spec.ReferencesEach());
+  for (size_t i = 0; fits && i < call.refs.size(); ++i) {
+    const Tensor& ref = call.refs[i];
+    const Tensor& values = like[i % like.size()];
+    fits = ref.dtype == values.dtype && ref.bytes == values.bytes;
   }
-  return Status::Ok();
+  if (fits) return Status::Ok();
+  return Wrong(spec, "each operand needs references of its type and size");
 }
 
 Status CheckFeedback(const OpSpec& spec, const Call& call) {

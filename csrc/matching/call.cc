@@ -16,7 +16,7 @@ int OpSpec::Source() const {
 // The two ends of a message sign the same thing. Its tag is no part of it: that says which end
 // belongs to which.
 uint64_t OpSpec::MessageSignature(const std::string& message_shapes) const {
-  uint64_t hash = Mix(0, static_cast<uint64_t>(Collective::kSend));
+  uint64_t hash = Mix(0, static_cast<uint64_t>(Collective::kSend) * 2 + referenced);
   hash = Mix(hash, codec);
   hash = Mix(hash, algorithm);
   return Mix(hash, message_shapes);

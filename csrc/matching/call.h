@@ -68,6 +68,12 @@ struct OpSpec {
   // Whether ranks only meet by it, to go on without the engine.
   bool OnlyMeets() const { return collective == Collective::kMeet || tag == kMeetingTag; }
   bool VariableCounts() const { return !counts.empty(); }
+  // How many references go with each operand: where a rank sends and receives with it, first all of what
+  // is sent, then all of what is received.
+  int ReferencesEach() const {
+    const bool both = collective == Collective::kSendrecv || collective == Collective::kPermute;
+    return referenced ? 1 + both : 0;
+  }
   // Hash of all that must agree between the ranks of the operation; of point to point, of the message
   // that it sends.
   uint64_t Signature() const;
@@ -90,8 +96,9 @@ struct Tensor {
 struct Call {
   std::vector<Tensor> inputs;
   std::vector<Tensor> outputs;    // with feedback: the results, then the residuals
-  // One per operand, of its type and size, or none: values that all ranks hold already. A result
-  // may lie where its operand or its reference does.
+  // Values that sender and receivers hold already (OpSpec::ReferencesEach), of the types and sizes of
+  // operands, those of an allgather of its results. A result of a broadcast may lie where its operand or
+  // its reference does.
   std::vector<Tensor> refs;
   int64_t run_id = 0;             // one launch of one program has one run id
   // Where in the user's Python program the launch is made; empty when that is not compared.

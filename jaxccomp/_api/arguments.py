@@ -8,6 +8,7 @@ import operator
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -252,7 +253,8 @@ def _codec(collective: str, codec: codecs.CodecLike, referenced: bool) -> str:
     if not referenced or not codecs.is_raw(text):
         return text
     if str(codec).strip() == "auto":
-        return codecs.canonical(codecs.LOSSLESS)  # exact, and what a reference is there for
+        # Exact, and what a reference is there for. GPUs have no "delta".
+        return "delta" if jax.default_backend() == "cpu" else "lossless"
     raise errors.InvalidArgumentError(
         f"{collective}: ref= needs a codec, such as codec='lossless'; with codec={codec!r} the "
         "values travel as they are, and a reference has no use."

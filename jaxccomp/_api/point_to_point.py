@@ -48,6 +48,8 @@ def sendrecv(
     source: Ranks = None,
     *,
     like: Any = None,
+    ref: Any = None,
+    recv_ref: Any = None,
     tag: int = 0,
     send_tag: int | None = None,
     recv_tag: int | None = None,
@@ -71,6 +73,10 @@ def sendrecv(
       like: pytree of arrays of the shapes and dtypes that are received, where these are not those
         of ``x``; only in program order. Its values do not matter. Under ``vmap`` and derivatives it
         must depend on what is batched or differentiated, as that of `recv`.
+      ref: as for `bcast`, like ``x``: values that this rank and the one that it sends to hold, such
+        as what it has sent before. The difference to them travels. Not together with ``like``.
+      recv_ref: the same of what is received: values that this rank and the one that it receives
+        from hold. Default: ``ref``.
       tag: tells messages between the same ranks apart.
       send_tag: of what is sent, where it is not ``tag``; only in program order.
       recv_tag: of what is received, where it is not ``tag``; only in program order.
@@ -85,24 +91,33 @@ def sendrecv(
       ...                   source=lambda r: (r - 1) % n)                # doctest: +SKIP
     """
     tags = [tag if each is None else each for each in (send_tag, recv_tag)]
-    call = make_call("sendrecv", **options).replace(
+    referenced = ref is not None
+    if (recv_ref is not None and not referenced) or (like is not None and referenced):
+        raise errors.InvalidArgumentError(
+            "sendrecv: "
+            + ("recv_ref= goes with ref=" if like is None else "ref= does not go with like=")
+            + ": what is received must be like what is sent, each with a reference. Use send and "
+            "recv, which take ref= of their own."
+        )
+    refs = (ref, ref if recv_ref is None else recv_ref) if referenced else ()
+    call = make_call("sendrecv", referenced=referenced, **options).replace(
         tag=_tag("sendrecv", tags[0]), recv_tag=_tag("sendrecv", tags[1])
     )
     if like is not None or tags[0] != tags[1]:
         _check_two_messages(call, "like=" if like is not None else "send_tag= and recv_tag=")
     if call.comm is None:
-        return apply(_as_permute(call, dest, source), x)
+        return apply(_as_permute(call, dest, source), x, *refs)
     rank, size = call.comm.rank, call.size
     pair = (
         partner("sendrecv", "dest", dest, rank, size),
         partner("sendrecv", "source", source, rank, size),
     )
     call = call.replace(pairs=pair)
-    return apply(call, x) if like is None else exchange(call, x, like)
+    return apply(call, x, *refs) if like is None else exchange(call, x, like)
 
 
 @operation
-def send(x: T, dest: Ranks, *, tag: int = 0, **options: Unpack[Options]) -> T:
+def send(x: T, dest: Ranks, *, ref: T | None = None, tag: int = 0, **options: Unpack[Options]) -> T:
     """Sends to one rank, which must call `recv` or `sendrecv`.
 
     Matched in program order, which costs an ordered JAX effect. Only between processes; along an
@@ -114,6 +129,8 @@ def send(x: T, dest: Ranks, *, tag: int = 0, **options: Unpack[Options]) -> T:
       x: pytree of arrays of any shape.
       dest: the rank that gets them. A rank may send to itself before it receives; what it sends is
         copied.
+      ref: as for `bcast`, like ``x``: values that this rank and the receiver, which must give them
+        to `recv`, hold already. The difference to them travels.
       tag: tells messages between the same ranks apart.
 
     Returns:
@@ -122,7 +139,7 @@ def send(x: T, dest: Ranks, *, tag: int = 0, **options: Unpack[Options]) -> T:
     Example:
       >>> x = jaxccomp.send(x, dest=1)                                   # doctest: +SKIP
     """
-    return apply(_one_way_call("send", dest, "dest", tag, options), x)
+    return apply(_one_way_call("send", dest, "dest", tag, ref, options), x, ref)
 
 
 @operation
@@ -130,6 +147,7 @@ def recv(
     like: T,
     source: Ranks,
     *,
+    ref: T | None = None,
     tag: int = 0,
     with_status: bool = False,
     **options: Unpack[Options],
@@ -146,6 +164,7 @@ def recv(
         To differentiate, it must depend on what is differentiated (its own cotangent is zero).
       source: the rank that sends. ``jaxccomp.ANY_SOURCE``: whose message comes first; it must still
         be like ``like``, and there is no derivative.
+      ref: as for `bcast`, like ``like``: the values that the sender gives to `send` as its ``ref``.
       tag: as given to `send`. ``jaxccomp.ANY_TAG``: any.
       with_status: whether to tell who has sent, and under which tag.
 
@@ -159,24 +178,26 @@ def recv(
       ...     jnp.zeros(3), jaxccomp.ANY_SOURCE, tag=jaxccomp.ANY_TAG, with_status=True
       ... )                                                              # doctest: +SKIP
     """
-    call = _one_way_call("recv", source, "source", tag, options)
+    call = _one_way_call("recv", source, "source", tag, ref, options)
     if not with_status:
-        return apply(call, like)
+        return apply(call, like, ref)
     if not any(jnp.size(leaf) for leaf in jax.tree.leaves(like)):
         raise errors.InvalidArgumentError(
             "recv: with_status=True needs a message, and none travels for a like= without elements."
         )
-    values, status = apply(call.replace(status=True), like)
+    values, status = apply(call.replace(status=True), like, ref)
     return values, status[0], status[1]
 
 
-def _one_way_call(collective: str, other: Ranks, what: str, tag: int, options: Options) -> Call:
+def _one_way_call(
+    collective: str, other: Ranks, what: str, tag: int, ref: Any, options: Options
+) -> Call:
     if options.get("axis_name") is not None:
         raise errors.InvalidArgumentError(
             f"{collective}: along an axis all ranks run the same program; use jaxccomp.sendrecv("
             "x, dest=...) or jaxccomp.lax.ppermute, which say who sends to whom for all of them."
         )
-    call = make_call(collective, **options)
+    call = make_call(collective, referenced=ref is not None, **options)
     assert call.comm is not None
     receives = collective == "recv"
     anybody = ANY_SOURCE if receives else None

@@ -16,7 +16,7 @@ from jax.tree_util import keystr
 
 from jaxccomp import _compat, errors
 from jaxccomp._api import arguments
-from jaxccomp._call import VECTOR, Call, result_shape, with_likes
+from jaxccomp._call import VECTOR, Call, reference_shape, result_shape, with_likes
 from jaxccomp._primitives.primitives import bind
 
 Array = Any
@@ -31,13 +31,13 @@ _PACKED = {
 }
 
 
-def apply(call: Call, tree: Any, ref: Any = None) -> Any:
+def apply(call: Call, tree: Any, *refs: Any) -> Any:
     """Runs ``call`` on all leaves of ``tree``, in one bind.
 
     Args:
       call: the operation.
       tree: the operands.
-      ref: if ``call`` has references, a pytree of them like ``tree``.
+      *refs: if ``call`` has references, pytrees of them like ``tree``, `references_each` many.
 
     Returns:
       The results; with feedback, those and what was lost, both like ``tree``; with a status, those
@@ -49,8 +49,9 @@ def apply(call: Call, tree: Any, ref: Any = None) -> Any:
     sent = [i for i, (wire, _) in enumerate(pairs) if not _is_empty(call, wire)]
     operands = [pairs[i][0] for i in sent]
     if call.referenced:
-        refs = _references(call, tree, ref)
-        operands += [refs[i] for i in sent]
+        for ref in refs:
+            wires = _references(call, tree, ref)
+            operands += [wires[i] for i in sent]
     moved = bind(call, operands) if sent else []
     status = moved.pop() if call.status else None
 
@@ -103,16 +104,18 @@ def _references(call: Call, tree: Any, ref: Any) -> list[Array]:
         )
     for (path, leaf), (_, other) in zip(leaves, refs, strict=True):
         x, reference = (as_array(call.collective, each) for each in (leaf, other))
-        if (x.shape, x.dtype) != (reference.shape, reference.dtype):
+        shape = reference_shape(call, x.shape)
+        if (shape, x.dtype) != (reference.shape, reference.dtype):
             raise errors.InvalidArgumentError(
                 f"{call.collective}: ref{keystr(path)} must have the shape and dtype of "
-                f"x{keystr(path)}, {_type(x)}, not {_type(reference)}."
+                f"{'x' if shape == x.shape else 'the result of x'}{keystr(path)}, "
+                f"{_type(shape, x.dtype)}, not {_type(reference.shape, reference.dtype)}."
             )
     return [_to_wire(call, leaf)[0] for _, leaf in refs]
 
 
-def _type(x: Array) -> str:
-    return f"{x.dtype.name}[{','.join(map(str, x.shape))}]"
+def _type(shape: tuple[int, ...], dtype: Any) -> str:
+    return f"{dtype.name}[{','.join(map(str, shape))}]"
 
 
 def as_array(collective: str, leaf: Any) -> Array:

@@ -15,7 +15,13 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxccomp import _compat
-from jaxccomp._call import Call, batch_dimensions, split_likes, split_references
+from jaxccomp._call import (
+    Call,
+    batch_dimensions,
+    references_each,
+    split_likes,
+    split_references,
+)
 from jaxccomp._primitives.binding import bind
 from jaxccomp._traced import stacked
 
@@ -38,7 +44,7 @@ def batch(
             pairs += [(jnp.zeros_like(x), dim) for x, dim in zip(values, dims, strict=True)]
         return [x for x, _ in pairs], [dim for _, dim in pairs]
     if call.referenced:
-        values, dims = _paired(axis_data.size, values, dims)
+        values, dims = _paired(call, axis_data.size, values, dims)
     moved, result_dims = [], []
     for x, dim in zip(values, dims, strict=True):
         if dim is None:
@@ -54,14 +60,20 @@ def batch(
 
 
 def _paired(
-    size: int, values: Sequence[Array], dims: Sequence[int | None]
+    call: Call, size: int, values: Sequence[Array], dims: Sequence[int | None]
 ) -> tuple[list[Array], list[int | None]]:
     """Gives values and their references the same batch dimension, where either has one."""
-    values, dims, half = list(values), list(dims), len(values) // 2
-    for pair in zip(range(half), range(half, 2 * half), strict=True):
-        if len({dims[i] for i in pair}) > 1:
-            for i in pair:
-                values[i], dims[i] = _leading(size, values[i], dims[i]), 0
+    values, dims = list(values), list(dims)
+    sent = len(values) // (1 + references_each(call))
+    # References of an allgather are like its results.
+    behind = int(call.collective == "allgather")
+    for first in range(sent):
+        places = {i: behind for i in range(first + sent, len(values), sent)} | {first: 0}
+        before = {None if dims[i] is None else dims[i] - place for i, place in places.items()}
+        if len(before) == 1:
+            continue
+        for i, place in places.items():
+            values[i], dims[i] = jnp.moveaxis(_leading(size, values[i], dims[i]), 0, place), place
     return values, dims
 
 

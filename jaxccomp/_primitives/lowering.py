@@ -51,7 +51,7 @@ def lower(ctx: Any, *operands: Any, call: Call) -> Any:
         _attributes(call, numbers)
         | coordinates
         | {
-            "shapes": _shapes(split_likes(call, ctx.avals_in)[0], call),
+            "shapes": _shapes(_sent(call, ctx.avals_in), call),
             "recv_shapes": _shapes(ctx.avals_out, call) if call.collective == "sendrecv" else "",
             "site": _compat.call_site_number(ctx, call.comm or (call.axes, call.groups)),
             "where": _compat.where(ctx)[-55:],
@@ -64,15 +64,18 @@ def lower(ctx: Any, *operands: Any, call: Call) -> Any:
 
 
 def _shapes(avals: Sequence[Any], call: Call) -> str:
-    """Operands as text that is the same on every rank: ``float32[8,4], int32[]``."""
+    """Operands or results as text that is the same on every rank: ``float32[8,4], int32[]``."""
 
     def text(aval: Any) -> str:
         # The rows of the v-variants are each rank's own; what must agree is in ``counts``.
         dims = ["?", *aval.shape[1:]] if call.counts else aval.shape
         return f"{aval.dtype.name}[{','.join(map(str, dims))}]"
 
-    sent, _ = split_references(call, avals)
-    return ", ".join(text(aval) for aval in sent if hasattr(aval, "dtype"))
+    return ", ".join(text(aval) for aval in avals if hasattr(aval, "dtype"))
+
+
+def _sent(call: Call, avals: Sequence[Any]) -> Sequence[Any]:
+    return split_references(call, split_likes(call, avals)[0])[0]
 
 
 def _attributes(call: Call, devices: Sequence[int]) -> dict[str, Any]:

@@ -42,9 +42,10 @@ def run(
         return [_ragged_alltoall(call, find_codec, *operands)]
     if refs:
         call = call.replace(referenced=False)
-        pairs = zip(values, refs, strict=True)
+        n = len(values)
         return [
-            _run_against(call, find_codec, x, ref, number) for number, (x, ref) in enumerate(pairs)
+            _run_against(call, find_codec, x, refs[number::n], number)
+            for number, x in enumerate(values)
         ]
     if call.feedback:
         pairs = [_with_losses(call, find_codec, x, number) for number, x in enumerate(operands)]
@@ -52,11 +53,21 @@ def run(
     return [_run(call, find_codec, x, number) for number, x in enumerate(operands)]
 
 
-def _run_against(call: Call, find_codec: FindCodec, x: Array, ref: Array, number: int) -> Array:
-    """Sends the difference to what all ranks hold; values that no codec changes, as they are."""
+def _run_against(
+    call: Call, find_codec: FindCodec, x: Array, refs: Sequence[Array], number: int
+) -> Array:
+    """Sends the difference to what ranks hold; values that no codec changes, as they are."""
     if find_codec(call.codec, x.dtype.name) is None:
         return _run(call, find_codec, x, number)
-    return ref + _run(call, find_codec, x - ref, number)
+    axis = _Axis(call, find_codec, x.dtype)
+    before = after = refs[0]
+    if call.collective == "allgather":
+        before = lax.dynamic_index_in_dim(before, axis.rank(), keepdims=False)
+    elif call.collective == "scatter":
+        after = lax.dynamic_index_in_dim(after, axis.rank(), keepdims=False)
+    elif call.collective == "permute":
+        after = _where_received(axis, refs[1])
+    return after + _run(call, find_codec, x - before, number)
 
 
 def _run(call: Call, find_codec: FindCodec, x: Array, number: int) -> Array:
@@ -267,8 +278,13 @@ def _permute(axis: _Axis, x: Array) -> Array:
     if axis.codec is None:
         return received
     # What no rank has sent need not decode to zeros.
-    is_destination = np.isin(np.arange(axis.call.size), destinations)
-    return jnp.where(jnp.asarray(is_destination)[axis.rank()], received, jnp.zeros_like(received))
+    return _where_received(axis, received)
+
+
+def _where_received(axis: _Axis, x: Array) -> Array:
+    """``x`` on destinations of a permutation, else zeros."""
+    is_destination = np.isin(np.arange(axis.call.size), axis.call.pairs[1::2])
+    return jnp.where(jnp.asarray(is_destination)[axis.rank()], x, jnp.zeros_like(x))
 
 
 def _mesh_order(axes: tuple[Any, ...]) -> tuple[tuple[Any, ...], list[int]]:

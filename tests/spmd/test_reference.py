@@ -232,3 +232,157 @@ def test_fewer_bytes_travel(mesh):
         return jcc.stats.get().operations["bcast"].sent_bytes
 
     assert 3 * sent(weights) < sent(None)
+
+
+def rows(seed=5, shape=(40, 3)):
+    """Every rank's values and what they were before; those of each rank differ from all others."""
+    old = np.random.default_rng(seed).standard_normal((N, *shape)).astype(np.float32)
+    return old + np.float32(1e-3) * np.roll(old, 1), old
+
+
+TO_NEXT = [(r + 1) % N for r in range(N)]
+TO_FEW = [3, None, 0, None, None, None, 7, None]
+
+
+def previous(array, pairs, rank):
+    """What the rank has received of ``array``, of which each rank sends its row."""
+    source = [pairs.index(r) if r in pairs else r for r in range(N)]
+    return jnp.asarray(array)[jnp.asarray(source)[rank]]
+
+
+# By name: the operation on a rank's row of x and all old rows, and what all ranks get of x.
+MOVES = {
+    "allgather": (
+        lambda x, old, rank, how: jcc.allgather(x, ref=old, **how),
+        lambda x: np.stack([x] * N),
+    ),
+    "scatter": (
+        lambda x, old, rank, how: jcc.scatter(
+            jnp.where(rank == ROOT, how.pop("everything"), 0), ROOT, ref=old, **how
+        ),
+        lambda x: x,
+    ),
+    "sendrecv": (
+        lambda x, old, rank, how: jcc.sendrecv(
+            x, TO_NEXT, ref=jnp.asarray(old)[rank], recv_ref=previous(old, TO_NEXT, rank), **how
+        ),
+        lambda x: np.roll(x, 1, 0),
+    ),
+    "sendrecv of few": (
+        lambda x, old, rank, how: jcc.sendrecv(
+            x, TO_FEW, ref=jnp.asarray(old)[rank], recv_ref=previous(old, TO_FEW, rank), **how
+        ),
+        lambda x: np.stack([x[TO_FEW.index(r)] if r in TO_FEW else 0 * x[0] for r in range(N)]),
+    ),
+}
+
+
+def move(name, how):
+    """The program of a rank: of its row of x, of all of x and of old."""
+    run = MOVES[name][0]
+
+    def program(x, everything, old):
+        options = how | ({"everything": everything} if name == "scatter" else {})
+        return run(x[0], old, jax.lax.axis_index("d"), options)[None]
+
+    return program
+
+
+@pytest.mark.parametrize("check_vma", [True, False])
+@pytest.mark.parametrize("codec", TOLERANCE)
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", MOVES)
+def test_other_operations(mesh, name, backend, codec, check_vma):
+    x, old = rows()
+    program = move(name, {"axis_name": "d", "codec": codec, "backend": backend})
+    got = on(mesh, program, (P("d"), P(), P()), P("d"), check_vma)(x, x, old)
+    check(got, MOVES[name][1](x), codec)
+
+
+@pytest.mark.parametrize("dims", [(0, 0), (1, None), (None, 1), (2, 2), (None, None)])
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", MOVES)
+def test_other_operations_in_vmap(mesh, name, backend, dims):
+    """A batch of values, of references or of both: dimensions of x, and of old behind its first."""
+    x, old = rows()
+    near = np.linspace(0, 1e-3, 3, dtype=np.float32)
+    how = {"axis_name": "d", "codec": "delta", "backend": backend}
+    run, expected = MOVES[name]
+    many_x = x if dims[0] is None else np.stack([x + d for d in near], 1 + dims[0])
+    many_old = old if dims[1] is None else np.stack([old + d for d in near], 1 + dims[1])
+    in_axes = (dims[0], *(None if d is None else d + 1 for d in dims), 0)
+
+    def program(x, everything, old):
+        rank = jax.lax.axis_index("d")
+
+        def one(x, everything, old, _):
+            options = how | ({"everything": everything} if name == "scatter" else {})
+            return run(x, old, rank, options)
+
+        return jax.vmap(one, in_axes)(x[0], everything, old, jnp.zeros(3))[None]
+
+    specs = (P("d"), P(), P())
+    got = np.asarray(on(mesh, program, specs, P("d"), False)(many_x, many_x, many_old))
+    for i in range(3):
+        one = many_x if dims[0] is None else np.take(many_x, i, 1 + dims[0])
+        np.testing.assert_array_equal(got[:, i], expected(one))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", ["allgather", "sendrecv", "sendrecv of few"])
+def test_derivatives_of_other_operations(mesh, name, backend):
+    """They are those of the same operation without a reference."""
+    x, old = rows()
+    how = {"axis_name": "d", "codec": "delta", "backend": backend}
+
+    def program(x, old):
+        rank = jax.lax.axis_index("d")
+        f = lambda x, old: MOVES[name][0](x, old, rank, dict(how))  # noqa: E731
+        weights = jnp.cos(jnp.arange(f(x[0], old).size)).reshape(f(x[0], old).shape)
+        by_x, by_old = jax.grad(lambda x, old: (f(x, old) * weights).sum(), (0, 1))(x[0], old)
+        tangent = jax.jvp(f, (x[0], old), (2 * x[0], old))[1]
+        return by_x[None], by_old[None], tangent[None]
+
+    by_x, by_old, tangent = on(mesh, program, (P("d"), P()), P("d"), False)(x, old)
+    np.testing.assert_array_equal(tangent, MOVES[name][1](2 * x))
+    np.testing.assert_array_equal(by_old, 0 * np.stack([old] * N))
+    weights = np.cos(np.arange(tangent[0].size)).reshape(tangent[0].shape).astype(np.float32)
+    if name == "allgather":
+        expected = weights * N
+    else:
+        pairs = TO_NEXT if name == "sendrecv" else TO_FEW
+        expected = np.stack([weights if to is not None else 0 * weights for to in pairs])
+    np.testing.assert_allclose(by_x, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", MOVES)
+def test_other_operations_along_an_axis_of_vmap(name):
+    x, old = rows()
+
+    def program(x, everything, old):
+        how = {"axis_name": "d", "codec": "bf16"}
+        options = how | ({"everything": everything} if name == "scatter" else {})
+        return MOVES[name][0](x, old, jax.lax.axis_index("d"), options)
+
+    got = jax.vmap(program, (0, None, None), axis_name="d")(x, x, old)
+    np.testing.assert_array_equal(np.broadcast_to(got, MOVES[name][1](x).shape), MOVES[name][1](x))
+
+
+@needs_engine
+@pytest.mark.parametrize("name", [name for name in MOVES if name != "sendrecv of few"])
+def test_fewer_bytes_of_other_operations(mesh, name):
+    old = (0.02 * np.random.default_rng(4).standard_normal((N, 1 << 14))).astype(jnp.bfloat16)
+    bits = old.view(np.uint16).copy()
+    bits[:, ::100] ^= 1
+    x = bits.view(old.dtype)
+
+    def sent(old, codec):
+        program = move(name, {"axis_name": "d", "codec": codec})
+        jcc.stats.reset()
+        got = on(mesh, program, (P("d"), P(), P()), P("d"))(x, x, old)
+        expected = np.broadcast_to(MOVES[name][1](bits), got.shape)
+        np.testing.assert_array_equal(np.asarray(got).view(np.uint16), expected)
+        (row,) = jcc.stats.get().operations.values()
+        return row.sent_bytes
+
+    assert 40 * sent(old, "delta") < sent(np.zeros_like(old), "lossless")

@@ -19,11 +19,12 @@ Status AddTensor(const Buffer& buffer, std::vector<Tensor>* tensors) {
 
 uint32_t (*launching_thread)() = nullptr;
 
-// The last half of a call's operands are its references.
-void SplitReferences(Call* call) {
-  const auto half = call->inputs.begin() + static_cast<ptrdiff_t>(call->inputs.size() / 2);
-  call->refs.assign(half, call->inputs.end());
-  call->inputs.erase(half, call->inputs.end());
+// The last ones of a call's operands are its references.
+void SplitReferences(const OpSpec& spec, Call* call) {
+  const size_t count = call->inputs.size() / static_cast<size_t>(1 + spec.ReferencesEach());
+  const auto first = call->inputs.begin() + static_cast<ptrdiff_t>(count);
+  call->refs.assign(first, call->inputs.end());
+  call->inputs.erase(first, call->inputs.end());
 }
 
 }  // namespace
@@ -62,7 +63,7 @@ Result<Call> CallFrom(const CallSite& site, ffi::RunId run, int64_t device,
     Status status = AddTensor(*arguments.get<ffi::AnyBuffer>(i), &call.inputs);
     if (!status.ok()) return status;
   }
-  if (site.spec.referenced) SplitReferences(&call);
+  if (site.spec.referenced) SplitReferences(site.spec, &call);
   for (size_t i = 0; i < results.size(); ++i) {
     Status status = AddTensor(**results.get<ffi::AnyBuffer>(i), &call.outputs);
     if (!status.ok()) return status;

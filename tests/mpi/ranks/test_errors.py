@@ -248,7 +248,41 @@ def test_a_reference_that_differs(comm, algorithm):
     text = failure(jax.jit(program), new, old)
     assert "the reference of tensor 2 of 2 (float32, somewhere in values " in text, text
     assert f"differs between rank 0 of '{comm.name}', which sends, and rank {odd} of" in text, text
-    assert "test_errors.py:" in text and "broadcast without ref=" in text, text
+    assert "test_errors.py:" in text and "leave ref= out" in text, text
+
+
+def test_a_reference_that_differs_of_a_gather(comm):
+    """The error names the rank whose values these are."""
+    odd = comm.size - 1
+    old = np.arange(comm.size * 3000, dtype=np.float32).reshape(comm.size, 3000)
+    mine = old[comm.rank] + 1
+    if comm.rank == odd:
+        old[0, 17] += 1
+
+    def program(mine, old):
+        got = jcc.allgather(mine, ref=old, codec="lossless", comm=comm)
+        return jcc.allreduce(got.sum(), comm=comm)
+
+    text = failure(jax.jit(program), mine, old)
+    assert f"differs between rank 0 of '{comm.name}', which sends, and rank {odd} of" in text, text
+
+
+@pytest.mark.parametrize("given", ["other", "none"])
+def test_a_reference_that_differs_of_a_message(comm, ranks, given):
+    used = comm.ordered()
+    old = np.arange(3000, dtype=np.float32)
+    how = {"codec": "delta", "comm": used}
+    with everybody_after(ranks):
+        if comm.rank == 0:
+            ref = None if given == "none" else old + (np.arange(3000) == 9)
+            text = failure(lambda: jcc.recv(old, source=1, ref=ref, **how))
+            assert "recv" in text and "rank 1" in text, text
+            assert ("with ref" if given == "none" else "the reference of tensor 1 of 1") in text, (
+                text
+            )
+        elif comm.rank == 1:
+            with contextlib.suppress(jax.errors.JaxRuntimeError):
+                jax.block_until_ready(jcc.send(old + 1, dest=0, ref=old, **how))
 
 
 def test_a_failed_communicator_stays_failed(comm):

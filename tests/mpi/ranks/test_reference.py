@@ -1,4 +1,4 @@
-"""Broadcasts of the difference to a reference, between processes."""
+"""Operations on the difference to a reference, between processes."""
 
 import jax
 import jax.numpy as jnp
@@ -69,3 +69,85 @@ def test_an_error_of_the_difference(world, codec):
         np.testing.assert_allclose(got, new, rtol=0, atol=1e-3 / 15)
     same = jcc.allreduce(got, "max") == jcc.allreduce(got, "min")
     assert bool(same.all())
+
+
+def bits(x):
+    return np.asarray(x).view(np.uint16)
+
+
+def of_rank(array, rank):
+    """Each rank's own values."""
+    return jnp.asarray(np.roll(bits(array), 7 * rank).view(jnp.bfloat16))
+
+
+@pytest.mark.parametrize("codec", ["delta", "lossless"])
+def test_gather_and_scatter(world, codec):
+    old, new = (jnp.stack([of_rank(x, r) for r in range(world.size)]) for x in weights())
+    got = jcc.allgather(new[world.rank], ref=old, codec=codec)
+    same_bits(got, new)
+    # Rows of other ranks do not count.
+    mine = jnp.where(jnp.arange(world.size)[:, None] == world.rank, old, 0)
+    ref, x = (old, new) if world.rank == 0 else (mine, old)
+    same_bits(jcc.scatter(x, 0, ref=ref, codec=codec), new[world.rank])
+
+
+@pytest.mark.parametrize("in_program_order", [True, False])
+def test_exchange(world, in_program_order):
+    comm = world.ordered() if in_program_order else world
+    n, me = world.size, world.rank
+    before = (me - 1) % n
+    old, new = weights()
+    jcc.stats.reset()
+    got = jcc.sendrecv(
+        of_rank(new, me),
+        dest=(me + 1) % n,
+        source=before,
+        ref=of_rank(old, me),
+        recv_ref=of_rank(old, before),
+        codec="delta",
+        comm=comm,
+    )
+    same_bits(got, of_rank(new, before))
+    assert jcc.stats.get().operations["sendrecv"].sent_bytes < COUNT / 4
+
+
+def test_messages(world):
+    """From rank 0 to all others, and back; of a leaf that the codec does not know, too."""
+    old, new = ({"w": x, "n": jnp.arange(5) + i} for i, x in enumerate(weights()))
+    how = {"codec": "delta", "comm": world.ordered()}
+
+    @jax.jit
+    def send(x, ref):
+        return [jcc.send(x, dest=r, ref=ref, tag=r, **how) for r in range(1, world.size)]
+
+    @jax.jit
+    def recv(ref):
+        return jcc.recv(ref, source=0, ref=ref, tag=world.rank, **how)
+
+    if world.rank == 0:
+        for sent in send(new, old):
+            jax.tree.map(np.testing.assert_array_equal, sent, new)
+        for r in range(1, world.size):
+            back, source, tag = jcc.recv(
+                old, jcc.ANY_SOURCE, ref=new, tag=jcc.ANY_TAG, with_status=True, **how
+            )
+            assert source == tag and 0 < source < world.size, r
+            jax.tree.map(np.testing.assert_array_equal, back, old)
+    else:
+        got = recv(old)
+        jax.tree.map(np.testing.assert_array_equal, got, new)
+        jcc.send(old, dest=0, ref=got, tag=world.rank, **how)
+
+
+def test_bad_references_of_messages(world):
+    x = jnp.ones(3)
+    comm = world.ordered()
+    with pytest.raises(jcc.errors.InvalidArgumentError, match="recv_ref= goes with ref="):
+        jcc.sendrecv(x, 0, 0, recv_ref=x, codec="delta", comm=comm)
+    with pytest.raises(jcc.errors.InvalidArgumentError, match="does not go with like="):
+        jcc.sendrecv(x, 0, 0, ref=x, like=x, codec="delta", comm=comm)
+    with pytest.raises(jcc.errors.InvalidArgumentError, match="ref= needs a codec"):
+        jcc.send(x, 0, ref=x, comm=comm)
+    wrong = "shape and dtype of the result of x, "
+    with pytest.raises(jcc.errors.InvalidArgumentError, match=wrong):
+        jcc.allgather(x, ref=x, codec="delta")
