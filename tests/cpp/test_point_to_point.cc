@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <numeric>
 #include <random>
@@ -305,6 +306,30 @@ TEST(point_to_point_who_is_only_slow_is_waited_for) {
     if (rank == 2) std::this_thread::sleep_for(std::chrono::milliseconds(1600));
     for (size_t site = 0; site < (rank == 0 ? 2u : rank == 1 ? 3u : 1u); ++site) {
       Run(team, program, rank, site, 0);
+    }
+  });
+}
+
+TEST(point_to_point_who_goes_on_slowly_is_waited_for) {
+  // Rank 0 has called all receives; each message comes well within the deadline of the last one, all
+  // of them well beyond it.
+  constexpr int kMessages = 8;
+  Team team(Style::kProcesses, 2);
+  team.SetOption("timeout_seconds", "1.2");
+  Team::Program program = team.Compile([&](int rank) {
+    std::vector<OpSpec> calls;
+    for (int i = 0; i < kMessages; ++i) calls.push_back(rank == 0 ? Recv(1, 3, i) : Send(0, 3, i));
+    return calls;
+  });
+  team.OnRanks([&](int rank) {
+    std::deque<Called> calls;
+    for (int i = 0; i < kMessages; ++i) {
+      if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      Begin(team, program, rank, static_cast<size_t>(i), 10 * i, &calls.emplace_back());
+    }
+    for (int i = 0; i < kMessages; ++i) {
+      CHECK_OK(calls[static_cast<size_t>(i)].pending.Get());
+      if (rank == 0) CHECK(calls[static_cast<size_t>(i)].out == Numbers(3, 10 * i));
     }
   });
 }
