@@ -186,12 +186,42 @@ TEST(delta_is_not_behind_lossless) {
 
 // Everything that a table of kernels makes of some values.
 struct KernelResults {
-  std::vector<uint64_t> map, above, away, decoded;
+  std::vector<uint64_t> map, above, away;
   std::vector<uint8_t> classes, kept, climbed, symbols;
   std::vector<uint32_t> sums, counts, lengths, states;
   std::vector<std::byte> advanced, code;
   bool operator==(const KernelResults&) const = default;
 };
+
+// Bits into a code and back, twice, as states go on.
+void RunLanes(decltype(Kernels::encode_few) encode, decltype(Kernels::decode_few) decode, int lanes,
+              const std::vector<uint64_t>& bits, int64_t count, const LaneModel& model,
+              KernelResults* r) {
+  std::vector<std::byte> bytes(static_cast<size_t>(4 * count + 8 * kMostLanes + 2 * kPad));
+  std::byte* const end = bytes.data() + bytes.size() - kPad;
+  std::vector<uint32_t> states(static_cast<size_t>(lanes), kLeastLaneState);
+  const std::vector<uint32_t> first = states;
+  std::byte* begin = end;
+  for (int times = 0; times < 2; ++times) {
+    begin = encode(bits.data(), r->classes.data(), count, model, states.data(), begin);
+  }
+  r->code.insert(r->code.end(), begin, end);
+  r->states.insert(r->states.end(), states.begin(), states.end());
+  std::vector<uint64_t> decoded(bits.size());
+  const std::byte* at = begin;
+  const auto take = [&](const std::byte* until, std::vector<uint32_t>* of) {
+    decoded.assign(bits.size(), ~uint64_t{0});
+    at = decode(at, until, r->classes.data(), count, model.zero, of->data(), decoded.data());
+    return at != nullptr;
+  };
+  std::vector<uint32_t> again = states;
+  for (int times = 0; times < 2 && CHECK(take(end, &again)); ++times) CHECK(decoded == bits);
+  CHECK(at == end && again == first);
+  // One word less is found out.
+  if (begin == end) return;
+  at = begin;
+  CHECK(!take(end - 2, &states) || !take(end - 2, &states));
+}
 
 KernelResults RunAll(const Kernels& kernels, const Values& v, const LaneModel& lanes,
                      const uint16_t* weights) {
@@ -201,7 +231,8 @@ KernelResults RunAll(const Kernels& kernels, const Values& v, const LaneModel& l
   const auto room = static_cast<size_t>(count + 2 * kPad);
   KernelResults r;
   r.map.resize(words);
-  (two ? kernels.map2 : kernels.map4)(v.values.data(), v.ref.data(), count, r.map.data());
+  const int64_t differ =
+      (two ? kernels.map2 : kernels.map4)(v.values.data(), v.ref.data(), count, r.map.data());
   r.classes.resize(room);
   (v.dtype == DType::kBFloat16  ? kernels.bfloat16_classes
    : v.dtype == DType::kFloat16 ? kernels.float16_classes
@@ -214,6 +245,7 @@ KernelResults RunAll(const Kernels& kernels, const Values& v, const LaneModel& l
 
   r.kept.resize(room);
   const int64_t changes = kernels.keep(r.map.data(), r.classes.data(), count, r.kept.data());
+  CHECK_EQ(changes, differ);
   const auto changes_size = static_cast<size_t>(changes);
   r.counts.resize(kClasses);
   kernels.count(r.kept.data(), changes, r.counts.data());
@@ -238,37 +270,8 @@ KernelResults RunAll(const Kernels& kernels, const Values& v, const LaneModel& l
   for (int64_t i = 0; i < count; ++i) {
     if (r.classes[static_cast<size_t>(i)] == 3) bits[i / 64] &= ~(uint64_t{1} << (i % 64));
   }
-  // Twice, as states go on.
-  std::vector<std::byte> bytes(4 * room + 256);
-  std::byte* const end = bytes.data() + 4 * room;
-  r.states.assign(kLanes, kLeastLaneState);
-  std::byte* begin = end;
-  for (int times = 0; times < 2; ++times) {
-    begin = kernels.encode_lanes(bits.data(), r.classes.data(), count, lanes, r.states.data(), begin);
-  }
-  r.code.assign(begin, end);
-  std::vector<uint32_t> states = r.states;
-  const std::byte* at = begin;
-  for (int times = 0; times < 2 && CHECK(at != nullptr); ++times) {
-    r.decoded.assign(words, ~uint64_t{0});
-    at = kernels.decode_lanes(at, end, r.classes.data(), count, lanes.zero, states.data(),
-                              r.decoded.data());
-    CHECK(r.decoded == bits);
-  }
-  CHECK(at == end);
-  CHECK(states == std::vector<uint32_t>(kLanes, kLeastLaneState));
-  // One word less is found out.
-  if (end - begin >= 2) {
-    states = r.states;
-    at = kernels.decode_lanes(begin, end - 2, r.classes.data(), count, lanes.zero, states.data(),
-                              r.decoded.data());
-    if (at != nullptr) {
-      at = kernels.decode_lanes(at, end - 2, r.classes.data(), count, lanes.zero, states.data(),
-                                r.decoded.data());
-    }
-    CHECK(at == nullptr);
-  }
-  r.decoded.clear();
+  RunLanes(kernels.encode_few, kernels.decode_few, kFewLanes, bits, count, lanes, &r);
+  RunLanes(kernels.encode_most, kernels.decode_most, kMostLanes, bits, count, lanes, &r);
   // What lies behind the last one is anything.
   r.kept.resize(changes_size);
   r.lengths.resize(changes_size);

@@ -16,7 +16,7 @@ inline constexpr int kClasses = 16;
 // A granule has one word of the map of changes.
 inline constexpr int kGranule = 64;
 // Vectors of arrays are read and written whole.
-inline constexpr int64_t kPad = 64;
+inline constexpr int64_t kPad = 128;
 // Blocks decode alone.
 inline constexpr int64_t kBlockValues = 1 << 18;
 

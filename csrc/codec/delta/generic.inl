@@ -13,7 +13,8 @@ namespace jaxccomp::delta {
 namespace {
 
 template <typename Word>
-void MapOf(const std::byte* src, const std::byte* ref, int64_t count, uint64_t* map) {
+int64_t MapOf(const std::byte* src, const std::byte* ref, int64_t count, uint64_t* map) {
+  int64_t changes = 0;
   for (int64_t first = 0; first < count; first += kGranule) {
     const int n = static_cast<int>(std::min<int64_t>(kGranule, count - first));
     uint64_t bits = 0;
@@ -24,7 +25,9 @@ void MapOf(const std::byte* src, const std::byte* ref, int64_t count, uint64_t* 
       bits |= static_cast<uint64_t>(a != b) << i;
     }
     map[first / kGranule] = bits;
+    changes += std::popcount(bits);
   }
+  return changes;
 }
 
 template <typename F>
@@ -137,6 +140,7 @@ void SumsOf(const uint8_t* classes, int64_t count, const uint16_t* weights, uint
   }
 }
 
+template <int kLanes>
 [[maybe_unused]] std::byte* EncodeLanes(const uint64_t* bits, const uint8_t* classes, int64_t count,
                                         const LaneModel& model, uint32_t* states, std::byte* end) {
   for (int64_t i = count - 1; i >= 0; --i) {
@@ -154,6 +158,7 @@ void SumsOf(const uint8_t* classes, int64_t count, const uint16_t* weights, uint
   return end;
 }
 
+template <int kLanes>
 [[maybe_unused]] const std::byte* DecodeLanes(const std::byte* at, const std::byte* end,
                                               const uint8_t* classes, int64_t count,
                                               const uint32_t* zero_of, uint32_t* states,

@@ -15,8 +15,9 @@
 
 namespace jaxccomp::delta {
 
-// Bits are coded by kLanes interleaved rANS states, bit i by state i % kLanes.
-inline constexpr int kLanes = 32;
+// Bits are coded by interleaved rANS states, bit i by state i % lanes: by so many where changes are few, or as
+// many as keep a processor busy (rANS waits for its own results).
+inline constexpr int kFewLanes = 32, kMostLanes = 64;
 inline constexpr int kLaneBits = 15;                    // of a probability
 inline constexpr uint32_t kLaneScale = 1 << kLaneBits;
 inline constexpr uint32_t kLeastLaneState = 1 << 15;    // to 2^31, refilled by 16 bits
@@ -42,9 +43,9 @@ struct LaneModel {
 struct Kernels {
   const char* name;
 
-  // Which words differ. By the size of a word.
-  void (*map2)(const std::byte* src, const std::byte* ref, int64_t count, uint64_t* map);
-  void (*map4)(const std::byte* src, const std::byte* ref, int64_t count, uint64_t* map);
+  // Which words differ, and how many. By the size of a word.
+  int64_t (*map2)(const std::byte* src, const std::byte* ref, int64_t count, uint64_t* map);
+  int64_t (*map4)(const std::byte* src, const std::byte* ref, int64_t count, uint64_t* map);
   // ClassOf of all values.
   void (*bfloat16_classes)(const std::byte* ref, int64_t count, int base, uint8_t* classes);
   void (*float16_classes)(const std::byte* ref, int64_t count, int base, uint8_t* classes);
@@ -71,14 +72,19 @@ struct Kernels {
   // The next one of `from` and 1 more where a bit is set, else 0.
   void (*climb)(const uint64_t* bits, const uint8_t* from, int64_t count, uint8_t* to);
 
-  // Codes bits: words from `end` downwards, the last bit first. Returns the begin.
-  std::byte* (*encode_lanes)(const uint64_t* bits, const uint8_t* classes, int64_t count,
-                             const LaneModel& model, uint32_t* states, std::byte* end);
+  // Codes bits: words from `end` downwards, the last bit first. Returns the begin. By number of lanes.
+  std::byte* (*encode_few)(const uint64_t* bits, const uint8_t* classes, int64_t count,
+                           const LaneModel& model, uint32_t* states, std::byte* end);
+  std::byte* (*encode_most)(const uint64_t* bits, const uint8_t* classes, int64_t count,
+                            const LaneModel& model, uint32_t* states, std::byte* end);
   // The inverse. Returns the end of what was taken, or nullptr where that is behind `end`. `zero` is that of
   // a LaneModel.
-  const std::byte* (*decode_lanes)(const std::byte* at, const std::byte* end,
-                                   const uint8_t* classes, int64_t count, const uint32_t* zero,
-                                   uint32_t* states, uint64_t* bits);
+  const std::byte* (*decode_few)(const std::byte* at, const std::byte* end,
+                                 const uint8_t* classes, int64_t count, const uint32_t* zero,
+                                 uint32_t* states, uint64_t* bits);
+  const std::byte* (*decode_most)(const std::byte* at, const std::byte* end,
+                                  const uint8_t* classes, int64_t count, const uint32_t* zero,
+                                  uint32_t* states, uint64_t* bits);
 };
 
 // The tables that this machine can run, the best first; never empty.

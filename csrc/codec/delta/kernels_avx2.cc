@@ -13,20 +13,23 @@ namespace {
 __m256i Load(const void* at) { return _mm256_loadu_si256(static_cast<const __m256i*>(at)); }
 void Store(void* at, __m256i v) { _mm256_storeu_si256(static_cast<__m256i*>(at), v); }
 
-void Map2(const std::byte* src, const std::byte* ref, int64_t count, uint64_t* map) {
-  int64_t i = 0;
+int64_t Map2(const std::byte* src, const std::byte* ref, int64_t count, uint64_t* map) {
+  int64_t i = 0, changes = 0;
   const auto differ = [&](int64_t at) {   // of 32 values
     const __m256i low = _mm256_cmpeq_epi16(Load(src + 2 * at), Load(ref + 2 * at));
     const __m256i high = _mm256_cmpeq_epi16(Load(src + 2 * at + 32), Load(ref + 2 * at + 32));
     const __m256i packed = _mm256_permute4x64_epi64(_mm256_packs_epi16(low, high), 0xd8);
     return static_cast<uint64_t>(~static_cast<uint32_t>(_mm256_movemask_epi8(packed)));
   };
-  for (; i + 64 <= count; i += 64) map[i / 64] = differ(i + 32) << 32 | differ(i);
-  MapOf<uint16_t>(src + 2 * i, ref + 2 * i, count - i, map + i / 64);
+  for (; i + 64 <= count; i += 64) {
+    map[i / 64] = differ(i + 32) << 32 | differ(i);
+    changes += std::popcount(map[i / 64]);
+  }
+  return changes + MapOf<uint16_t>(src + 2 * i, ref + 2 * i, count - i, map + i / 64);
 }
 
-void Map4(const std::byte* src, const std::byte* ref, int64_t count, uint64_t* map) {
-  int64_t i = 0;
+int64_t Map4(const std::byte* src, const std::byte* ref, int64_t count, uint64_t* map) {
+  int64_t i = 0, changes = 0;
   for (; i + 64 <= count; i += 64) {
     uint64_t same = 0;
     for (int k = 0; k < 8; ++k) {
@@ -35,8 +38,9 @@ void Map4(const std::byte* src, const std::byte* ref, int64_t count, uint64_t* m
       same |= static_cast<uint64_t>(_mm256_movemask_ps(_mm256_castsi256_ps(equal))) << (8 * k);
     }
     map[i / 64] = ~same;
+    changes += std::popcount(~same);
   }
-  MapOf<uint32_t>(src + 4 * i, ref + 4 * i, count - i, map + i / 64);
+  return changes + MapOf<uint32_t>(src + 4 * i, ref + 4 * i, count - i, map + i / 64);
 }
 
 template <typename F>
@@ -277,9 +281,9 @@ struct Lanes8 {
         _mm256_blendv_epi8(t.reciprocal_zero.At(c), t.reciprocal_one.At(c), ones);
     const __m256i shift = _mm256_blendv_epi8(t.shift_zero.At(c), t.shift_one.At(c), ones);
     const __m256i quotient = Divide(x, reciprocal, shift);
-    __m256i next =
-        _mm256_add_epi32(x, _mm256_mullo_epi32(quotient, _mm256_sub_epi32(all, size)));
-    next = _mm256_add_epi32(next, _mm256_and_si256(zero, ones));
+    // x + quotient * (all - size); a 1 comes behind the other part, which is as great.
+    const __m256i next = _mm256_add_epi32(
+        x, _mm256_mullo_epi32(_mm256_sub_epi32(quotient, ones), _mm256_sub_epi32(all, size)));
     state = kAll ? next : _mm256_blendv_epi8(state, next, lanes);
     return end - 2 * words;
   }
@@ -332,8 +336,10 @@ const Kernels kAvx2Kernels = {
     .above = Above,
     .keep = Keep,
     .climb = Climb,
-    .encode_lanes = EncodeLanesBy<Lanes8>,
-    .decode_lanes = DecodeLanesBy<Lanes8>};
+    .encode_few = EncodeLanesBy<Lanes8, kFewLanes>,
+    .encode_most = EncodeLanesBy<Lanes8, kMostLanes>,
+    .decode_few = DecodeLanesBy<Lanes8, kFewLanes>,
+    .decode_most = DecodeLanesBy<Lanes8, kMostLanes>};
 
 }  // namespace jaxccomp::delta
 #endif

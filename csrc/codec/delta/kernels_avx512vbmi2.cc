@@ -16,19 +16,20 @@
 namespace jaxccomp::delta {
 namespace {
 
-void Map2(const std::byte* src, const std::byte* ref, int64_t count, uint64_t* map) {
-  int64_t i = 0;
+int64_t Map2(const std::byte* src, const std::byte* ref, int64_t count, uint64_t* map) {
+  int64_t i = 0, changes = 0;
   for (; i + 64 <= count; i += 64) {
     const __m512i a0 = _mm512_loadu_si512(src + 2 * i), a1 = _mm512_loadu_si512(src + 2 * i + 64);
     const __m512i b0 = _mm512_loadu_si512(ref + 2 * i), b1 = _mm512_loadu_si512(ref + 2 * i + 64);
     map[i / 64] = static_cast<uint64_t>(_mm512_cmpneq_epu16_mask(a1, b1)) << 32 |
                   _mm512_cmpneq_epu16_mask(a0, b0);
+    changes += std::popcount(map[i / 64]);
   }
-  MapOf<uint16_t>(src + 2 * i, ref + 2 * i, count - i, map + i / 64);
+  return changes + MapOf<uint16_t>(src + 2 * i, ref + 2 * i, count - i, map + i / 64);
 }
 
-void Map4(const std::byte* src, const std::byte* ref, int64_t count, uint64_t* map) {
-  int64_t i = 0;
+int64_t Map4(const std::byte* src, const std::byte* ref, int64_t count, uint64_t* map) {
+  int64_t i = 0, changes = 0;
   for (; i + 64 <= count; i += 64) {
     uint64_t bits = 0;
     for (int k = 0; k < 4; ++k) {
@@ -37,8 +38,9 @@ void Map4(const std::byte* src, const std::byte* ref, int64_t count, uint64_t* m
       bits |= static_cast<uint64_t>(_mm512_cmpneq_epu32_mask(a, b)) << (16 * k);
     }
     map[i / 64] = bits;
+    changes += std::popcount(bits);
   }
-  MapOf<uint32_t>(src + 4 * i, ref + 4 * i, count - i, map + i / 64);
+  return changes + MapOf<uint32_t>(src + 4 * i, ref + 4 * i, count - i, map + i / 64);
 }
 
 template <typename F>
@@ -275,12 +277,13 @@ struct Lanes16 {
   static constexpr int kWidth = 16;
   struct Tables {
     explicit Tables(const LaneModel& model)
-        : zero(_mm512_loadu_si512(model.zero)),
+        : size_zero(_mm512_loadu_si512(model.zero)),
+          size_one(_mm512_sub_epi32(_mm512_set1_epi32(kLaneScale), size_zero)),
           reciprocal_zero(_mm512_loadu_si512(model.reciprocal)),
           reciprocal_one(_mm512_loadu_si512(model.reciprocal + 16)),
           shift_zero(_mm512_loadu_si512(model.shift)),
           shift_one(_mm512_loadu_si512(model.shift + 16)) {}
-    __m512i zero, reciprocal_zero, reciprocal_one, shift_zero, shift_one;
+    __m512i size_zero, size_one, reciprocal_zero, reciprocal_one, shift_zero, shift_one;
   };
   struct Zero {
     explicit Zero(const uint32_t* zero) : of(_mm512_loadu_si512(zero)) {}
@@ -305,10 +308,9 @@ struct Lanes16 {
   std::byte* Encode(uint32_t one_bits, const uint8_t* classes, const Tables& t, uint32_t lane_bits,
                     std::byte* end) {
     const auto ones = static_cast<__mmask16>(one_bits), lanes = static_cast<__mmask16>(lane_bits);
-    const __m512i all = _mm512_set1_epi32(kLaneScale);
     const __m512i c = ClassesAt(classes);
-    const __m512i zero = _mm512_permutexvar_epi32(c, t.zero);
-    const __m512i size = _mm512_mask_sub_epi32(zero, ones, all, zero);
+    const __m512i of = _mm512_mask_or_epi32(c, ones, c, _mm512_set1_epi32(kClasses));
+    const __m512i size = _mm512_permutex2var_epi32(t.size_zero, of, t.size_one);
     const __mmask16 full =
         _mm512_mask_cmpge_epu32_mask(lanes, state, _mm512_slli_epi32(size, 16));
     const int words = __builtin_popcount(full);
@@ -321,14 +323,13 @@ struct Lanes16 {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(end - 32),
                         _mm256_permutexvar_epi16(places, given));
     const __m512i x = _mm512_mask_srli_epi32(state, full, state, 16);
-    const __m512i reciprocal = _mm512_mask_permutexvar_epi32(
-        _mm512_permutexvar_epi32(c, t.reciprocal_zero), ones, c, t.reciprocal_one);
-    const __m512i shift = _mm512_mask_permutexvar_epi32(
-        _mm512_permutexvar_epi32(c, t.shift_zero), ones, c, t.shift_one);
+    const __m512i reciprocal = _mm512_permutex2var_epi32(t.reciprocal_zero, of, t.reciprocal_one);
+    const __m512i shift = _mm512_permutex2var_epi32(t.shift_zero, of, t.shift_one);
     const __m512i quotient = Divide(x, reciprocal, shift);
-    // x + quotient * (all - size), and behind those of a 0.
-    __m512i next = _mm512_add_epi32(x, _mm512_mullo_epi32(quotient, _mm512_sub_epi32(all, size)));
-    next = _mm512_mask_add_epi32(next, ones, next, zero);
+    // x + quotient * (all - size); a 1 comes behind the other part, which is as great.
+    const __m512i other = _mm512_sub_epi32(_mm512_set1_epi32(kLaneScale), size);
+    const __m512i times = _mm512_mask_add_epi32(quotient, ones, quotient, _mm512_set1_epi32(1));
+    const __m512i next = _mm512_add_epi32(x, _mm512_mullo_epi32(times, other));
     state = kAll ? next : _mm512_mask_mov_epi32(state, lanes, next);
     return end - 2 * words;
   }
@@ -379,8 +380,10 @@ const Kernels kAvx512Kernels = {
     .above = Above,
     .keep = Keep,
     .climb = Climb,
-    .encode_lanes = EncodeLanesBy<Lanes16>,
-    .decode_lanes = DecodeLanesBy<Lanes16>};
+    .encode_few = EncodeLanesBy<Lanes16, kFewLanes>,
+    .encode_most = EncodeLanesBy<Lanes16, kMostLanes>,
+    .decode_few = DecodeLanesBy<Lanes16, kFewLanes>,
+    .decode_most = DecodeLanesBy<Lanes16, kMostLanes>};
 
 }  // namespace jaxccomp::delta
 #endif

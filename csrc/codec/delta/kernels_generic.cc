@@ -21,7 +21,9 @@ const Kernels kGenericKernels = {
     .above = AboveOf,
     .keep = KeepOf,
     .climb = ClimbOf,
-    .encode_lanes = EncodeLanes,
-    .decode_lanes = DecodeLanes};
+    .encode_few = EncodeLanes<kFewLanes>,
+    .encode_most = EncodeLanes<kMostLanes>,
+    .decode_few = DecodeLanes<kFewLanes>,
+    .decode_most = DecodeLanes<kMostLanes>};
 
 }  // namespace jaxccomp::delta

@@ -15,6 +15,8 @@ constexpr uint32_t kOwnFrom = 64;
 // How far a symbol goes on behind the last pass: any number of them.
 constexpr int kRestBits = 6;
 constexpr int64_t kSampleStride = 16;
+// From so many changes on the states of more lanes are worth their room.
+constexpr int64_t kMostLanesFrom = 16384;
 
 // Probabilities of a 1 are (2 b + 1) / 512.
 uint8_t LikelihoodOf(uint64_t ones, uint64_t all) {
@@ -100,6 +102,7 @@ void Lanes::Prepare(const Kernels& kernels, const Model& model, std::span<const 
   for (int c = 0; c < kClasses; ++c) map_.model.Set(c, ZeroSizeOfRate(model.rate[c]));
   changes_ = changes;
   count_ = count;
+  lanes_ = count < kMostLanesFrom ? kFewLanes : kMostLanes;
   away_.Reserve(count);
   away_.bits = changes.away;
   away_.classes = changes.classes;
@@ -198,7 +201,7 @@ void Lanes::Cut(const Kernels& kernels, const uint8_t* symbols, const uint8_t* c
 int64_t Lanes::MostStreamBytes() const {
   int64_t bits = 0;
   for (const Pass* pass : passes_) bits += pass->count;
-  return 2 * bits + 4 * kLanes;
+  return 2 * bits + 4 * kMostLanes;
 }
 
 int64_t Lanes::MostBytes() const {
@@ -208,7 +211,7 @@ int64_t Lanes::MostBytes() const {
 
 std::byte* Lanes::Encode(const Kernels& kernels, std::byte* at) {
   *at++ = static_cast<std::byte>(up_.depth | down_.depth << 4);
-  *at++ = static_cast<std::byte>(has_pivots_);
+  *at++ = static_cast<std::byte>(has_pivots_ | (lanes_ == kMostLanes) << 1);
   if (has_pivots_) {
     std::memcpy(at, pivots_.data(), kClasses);
     at += kClasses;
@@ -220,14 +223,15 @@ std::byte* Lanes::Encode(const Kernels& kernels, std::byte* at) {
   // From the end, as rANS is.
   std::byte* const end = at + 5 + MostStreamBytes();
   std::byte* begin = end;
-  uint32_t states[kLanes];
+  uint32_t states[kMostLanes];
   std::ranges::fill(states, kLeastLaneState);
+  const auto encode = lanes_ == kMostLanes ? kernels.encode_most : kernels.encode_few;
   for (size_t i = passes_.size(); i-- > 0;) {
     const Pass& pass = *passes_[i];
-    begin = kernels.encode_lanes(pass.bits, pass.classes, pass.count, pass.model, states, begin);
+    begin = encode(pass.bits, pass.classes, pass.count, pass.model, states, begin);
   }
-  begin -= sizeof(states);
-  std::memcpy(begin, states, sizeof(states));
+  begin -= 4 * lanes_;
+  std::memcpy(begin, states, 4 * static_cast<size_t>(lanes_));
   at = PutNumber(at, static_cast<uint64_t>(end - begin));
   std::memmove(at, begin, static_cast<size_t>(end - begin));
   at += end - begin;
@@ -248,10 +252,11 @@ std::byte* Lanes::Encode(const Kernels& kernels, std::byte* at) {
 }
 
 bool Lanes::ReadHeader(const Model& model, std::span<const std::byte>* from) {
-  if (from->size() < 2 || (*from)[1] > std::byte{1}) return false;
+  if (from->size() < 2 || (*from)[1] > std::byte{3}) return false;
   up_.depth = static_cast<int>((*from)[0]) & 15;
   down_.depth = static_cast<int>((*from)[0]) >> 4;
-  has_pivots_ = (*from)[1] == std::byte{1};
+  has_pivots_ = ((*from)[1] & std::byte{1}) != std::byte{0};
+  lanes_ = ((*from)[1] & std::byte{2}) != std::byte{0} ? kMostLanes : kFewLanes;
   if (!has_pivots_ && down_.depth > 0) return false;
   *from = from->subspan(2);
   if (has_pivots_) {
@@ -270,13 +275,17 @@ bool Lanes::ReadHeader(const Model& model, std::span<const std::byte>* from) {
 // Takes the passes from a stream, in their order.
 class Lanes::Stream {
  public:
-  Stream(const Kernels& kernels, std::span<const std::byte> from)
-      : kernels_(kernels), at_(from.data() + sizeof(states_)), end_(from.data() + from.size()) {
-    std::memcpy(states_, from.data(), sizeof(states_));
+  Stream(const Kernels& kernels, int lanes, std::span<const std::byte> from)
+      : kernels_(kernels),
+        decode_(lanes == kMostLanes ? kernels.decode_most : kernels.decode_few),
+        lanes_(static_cast<size_t>(lanes)),
+        at_(from.data() + 4 * lanes),
+        end_(from.data() + from.size()) {
+    std::memcpy(states_, from.data(), 4 * lanes_);
   }
 
   bool Take(const Pass& pass, const uint8_t* classes, int64_t count, uint64_t* bits) {
-    at_ = kernels_.decode_lanes(at_, end_, classes, count, pass.model.zero, states_, bits);
+    at_ = decode_(at_, end_, classes, count, pass.model.zero, states_, bits);
     return at_ != nullptr;
   }
   bool Climb(const uint8_t* classes, int64_t count, Ladder* ladder) {
@@ -291,14 +300,17 @@ class Lanes::Stream {
     return true;
   }
   bool AllTaken() const {
-    return at_ == end_ && std::ranges::all_of(states_, [](uint32_t x) { return x == kLeastLaneState; });
+    return at_ == end_ && std::ranges::all_of(std::span(states_, lanes_),
+                                              [](uint32_t x) { return x == kLeastLaneState; });
   }
 
  private:
   const Kernels& kernels_;
+  decltype(Kernels::decode_few) const decode_;
+  const size_t lanes_;
   const std::byte* at_;
   const std::byte* const end_;
-  uint32_t states_[kLanes];
+  uint32_t states_[kMostLanes];
 };
 
 // From the last pass back to the first one. Returns the symbols of those that began.
@@ -321,8 +333,8 @@ int64_t Lanes::Decode(const Kernels& kernels, const Model& model, std::span<cons
                       const Changes& changes) {
   if (!ReadHeader(model, &from)) return -1;
   const int64_t stream_bytes = TakeNumber(&from);
-  if (stream_bytes < 4 * kLanes || stream_bytes > std::ssize(from)) return -1;
-  Stream stream(kernels, from.first(static_cast<size_t>(stream_bytes)));
+  if (stream_bytes < 4 * lanes_ || stream_bytes > std::ssize(from)) return -1;
+  Stream stream(kernels, lanes_, from.first(static_cast<size_t>(stream_bytes)));
   BitReader raw(from.subspan(static_cast<size_t>(stream_bytes)));
 
   if (!stream.Take(map_, classes, values, map.data())) return -1;

@@ -1,4 +1,4 @@
-// Changes where these are many: bits, each with a class that says how likely it is, by kLanes rANS states side
+// Changes where these are many: bits, each with a class that says how likely it is, by rANS states side
 // by side (Duda 2013, arXiv 1311.2540).
 //
 // One pass of bits says which values have changed, one in which directions, and then one after the other which
@@ -74,6 +74,7 @@ class Lanes {
   Ladder up_, down_;
   std::vector<Pass*> passes_;
   bool has_pivots_ = false;
+  int lanes_ = kFewLanes;
   std::array<uint8_t, kClasses> pivots_{};
   std::vector<uint8_t> symbols_, up_symbols_, down_symbols_, down_classes_;
   std::vector<uint64_t> down_bits_;

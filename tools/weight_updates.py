@@ -1,0 +1,271 @@
+"""Measures what bfloat16 weights that hardly change take, by codec, beside what can be had at all.
+
+    python tools/weight_updates.py --output docs/results/delta.jsonl [--plot FILE]
+
+Pairs of weights, before and after an update: synthetic ones (normal, 0.02, after steps of a known
+size), and those of a transformer, trained on the spot at several learning rates. Of each:
+
+* ratios of ``delta``, of ``lossless`` of the XOR, and of what is sent elsewhere: zstd of the XOR;
+  indices and values, zstd -3 (the format of PULSE, arXiv 2602.03839); gaps between indices and
+  differences of ordered bits, each zstd -19;
+* two bounds: the entropy of the XOR, and of the step given the exponent of the reference;
+* speeds of one core, of a chunk that stays in the cache.
+
+Needs `pip install zstandard`, and matplotlib for the plot.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pathlib
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import optax
+import zstandard
+
+from jaxccomp import codecs
+from jaxccomp._native import engine
+from jaxccomp.bench import codecs as bench
+from jaxccomp.bench import tensors
+
+BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+SYNTHETIC = 1 << 22  # values
+CHUNK_BYTES = 1 << 19
+LEARNING_RATES = (1e-3, 1e-4, 1e-5, 1e-6, 1e-7)
+STEPS_APART = (1, 4, 16)
+WARM_UP = 300  # steps, until weights look trained
+
+
+class Pair(NamedTuple):
+    """Bits of bfloat16 weights before and after."""
+
+    name: str
+    before: np.ndarray
+    after: np.ndarray
+
+
+def bits(values: np.ndarray) -> np.ndarray:
+    """The bits of values, rounded to bfloat16."""
+    return np.asarray(values).astype(BFLOAT16).view(np.uint16)
+
+
+def synthetic() -> Iterator[Pair]:
+    """Weights that are rounded from more exact ones, before and after a step."""
+    random = np.random.default_rng(0)
+    weights = random.normal(0, 0.02, SYNTHETIC).astype(np.float32)
+
+    def pair(name: str, rate: float, steps: np.ndarray) -> Pair:
+        signs = np.where(random.random(SYNTHETIC) < 0.5, 1, -1)
+        moved = weights + (rate * steps * signs).astype(np.float32)
+        return Pair(name, bits(weights), bits(moved))
+
+    yield pair("synthetic, normal, 1e-6", 1e-6, np.abs(random.normal(0, 2 / 3, SYNTHETIC)))
+    for rate in (1e-4, 1e-5, 1e-6, 1e-7):
+        yield pair(f"synthetic, gamma, {rate:.0e}", rate, random.gamma(0.2, 2.1, SYNTHETIC))
+    nothing = np.zeros(SYNTHETIC)
+    yield pair("synthetic, 0.1 % by one", 0.0, nothing)._replace(
+        after=bits(weights) ^ (random.random(SYNTHETIC) < 0.001).astype(np.uint16)
+    )
+
+
+def trained() -> Iterator[Pair]:
+    """Weights of a transformer, so many steps of that learning rate apart."""
+    model = tensors.Model()
+    batches = tensors._batches(0)
+    master = model.init(jax.random.key(0), next(batches)[:, :-1])["params"]
+    optimizer = optax.inject_hyperparams(optax.adamw)(learning_rate=1e-3)
+    state = optimizer.init(master)
+
+    def loss(params: Any, text: jax.Array) -> jax.Array:
+        logits = model.apply({"params": params}, text[:, :-1]).astype(jnp.float32)
+        return optax.softmax_cross_entropy_with_integer_labels(logits, text[:, 1:]).mean()
+
+    @jax.jit
+    def step(master: Any, state: Any, text: jax.Array) -> tuple[Any, Any]:
+        grads = jax.grad(loss)(jax.tree.map(lambda x: x.astype(jnp.bfloat16), master), text)
+        grads = jax.tree.map(lambda x: x.astype(jnp.float32), grads)
+        updates, state = optimizer.update(grads, state, master)
+        return optax.apply_updates(master, updates), state
+
+    def flat(tree: Any) -> np.ndarray:
+        return bits(
+            np.concatenate([np.asarray(leaf).reshape(-1) for leaf in jax.tree.leaves(tree)])
+        )
+
+    for _ in range(WARM_UP):
+        master, state = step(master, state, next(batches))
+    for rate in LEARNING_RATES:
+        now, how = master, state
+        how.hyperparams["learning_rate"] = jnp.asarray(rate)
+        seen = [flat(now)]
+        for _ in range(max(STEPS_APART)):
+            now, how = step(now, how, next(batches))
+            seen.append(flat(now))
+        for apart in STEPS_APART:
+            yield Pair(f"trained, {rate:.0e}, {apart} apart", seen[-1 - apart], seen[-1])
+
+
+def steps_of(pair: Pair) -> np.ndarray:
+    """By how many values each has moved, away from zero."""
+    before, after = (
+        np.where(x >> 15 == 1, -(x & 0x7FFF).astype(np.int32) - 1, x.astype(np.int32))
+        for x in (pair.before.astype(np.int32), pair.after.astype(np.int32))
+    )
+    return np.where(pair.before >> 15 == 1, -1, 1) * (after - before)
+
+
+def entropy_bits(symbols: np.ndarray) -> float:
+    """Of all symbols, by their own frequencies."""
+    counts = np.unique(symbols, return_counts=True)[1]
+    return float(-(counts * np.log2(counts / counts.sum())).sum())
+
+
+def bounds(pair: Pair) -> dict[str, float]:
+    """Ratios that no code of single values surpasses: of the XOR, and given the exponent."""
+    steps, exponents = steps_of(pair), pair.before >> 7 & 255
+    given = sum(entropy_bits(steps[exponents == e]) for e in np.unique(exponents))
+    all_bits = 8 * pair.before.nbytes
+    return {
+        "bound_xor": all_bits / max(entropy_bits(pair.before ^ pair.after), 1e-9),
+        "bound_given_exponent": all_bits / max(given, 1e-9),
+    }
+
+
+def zstd(data: bytes, level: int) -> int:
+    """Bytes that it makes."""
+    return len(zstandard.ZstdCompressor(level=level).compress(data))
+
+
+def leb128(numbers: np.ndarray) -> bytes:
+    """Numbers from 0 on, in as many bytes as each needs."""
+    rest = numbers.astype(np.uint64)
+    columns = []
+    while True:
+        columns.append(
+            (rest & 127).astype(np.uint8) | np.where(rest > 127, 128, 0).astype(np.uint8)
+        )
+        if not (rest > 127).any():
+            break
+        rest = np.where(rest > 127, rest >> 7, 0)
+    table = np.stack(columns, 1)
+    used = np.ones(table.shape, bool)
+    for i in range(1, table.shape[1]):
+        used[:, i] = used[:, i - 1] & (table[:, i - 1] >= 128)
+    return table[used].tobytes()
+
+
+def sparse_sizes(pair: Pair) -> dict[str, int]:
+    """Bytes of what has changed: as indices and values, and as gaps and differences."""
+    where = np.flatnonzero(pair.before != pair.after)
+    steps = steps_of(pair)[where]
+    zigzag = np.where(steps < 0, -2 * steps - 1, 2 * steps)
+    plain = where.astype(np.uint32).tobytes() + pair.after[where].tobytes()
+    gaps = np.diff(where, prepend=-1) - 1
+    return {
+        "index_value_zstd3": zstd(plain, 3),
+        "gaps_differences_zstd19": zstd(leb128(gaps), 19) + zstd(leb128(zigzag), 19),
+    }
+
+
+def of(codec: str, pair: Pair) -> int:
+    """Bytes of a frame."""
+    values, ref = (x.view(BFLOAT16) for x in (pair.after, pair.before))
+    return len(codecs.encode(codec, values, ref, checksum=False, chunk_bytes=CHUNK_BYTES))
+
+
+def rate(call: Callable[[], object], nbytes: int, seconds: float) -> float:
+    """GB/s, by the median."""
+    taken, end = [], time.perf_counter() + seconds
+    while time.perf_counter() < end or len(taken) < 3:
+        begun = time.perf_counter()
+        call()
+        taken.append(time.perf_counter() - begun)
+    return nbytes / statistics.median(taken) / 1e9
+
+
+def speeds(pair: Pair, seconds: float) -> dict[str, float]:
+    """Of delta and lossless, and of zstd of the XOR of one chunk."""
+    row: dict[str, float] = {}
+    for codec in ("delta", "lossless"):
+        measured = engine.load().measure_codec(
+            codec, "bfloat16", pair.after.view(np.uint8), pair.before.view(np.uint8),
+            CHUNK_BYTES // 2, True, seconds,
+        )  # fmt: skip
+        row |= {f"{codec}_{k}_GBps": measured[f"{k}_rate"] / 1e9 for k in ("encode", "decode")}
+    chunk = (pair.before ^ pair.after)[: CHUNK_BYTES // 2].tobytes()
+    compressor, decompressor = zstandard.ZstdCompressor(level=1), zstandard.ZstdDecompressor()
+    code = compressor.compress(chunk)
+    row["zstd1_encode_GBps"] = rate(lambda: compressor.compress(chunk), len(chunk), seconds)
+    row["zstd1_decode_GBps"] = rate(lambda: decompressor.decompress(code), len(chunk), seconds)
+    return row
+
+
+def measure(pair: Pair, seconds: float) -> dict[str, object]:
+    """One row of the results."""
+    nbytes, xor = pair.before.nbytes, (pair.before ^ pair.after).tobytes()
+    sizes = {
+        "delta": of("delta", pair),
+        "lossless": of("lossless", pair),
+        "zstd1_of_xor": zstd(xor, 1),
+        "zstd19_of_xor": zstd(xor, 19),
+        **sparse_sizes(pair),
+    }
+    ratios = {name: nbytes / size for name, size in sizes.items()}
+    figures = ratios | bounds(pair) | speeds(pair, seconds)
+    return {
+        "update": pair.name,
+        "values": pair.before.size,
+        "changed": float(f"{(pair.before != pair.after).mean():.4g}"),
+    } | {name: float(f"{value:.4g}") for name, value in figures.items()}
+
+
+def plot(rows: list[dict[str, Any]], path: str) -> None:
+    """Ratios by how much has changed."""
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(1, 2, figsize=(12, 5), sharey=True)
+    names = ("delta", "lossless", "zstd19_of_xor", "index_value_zstd3", "gaps_differences_zstd19",
+             "bound_given_exponent")  # fmt: skip
+    for axis, kind in zip(axes, ("synthetic, gamma", "trained"), strict=True):
+        some = sorted((r for r in rows if r["update"].startswith(kind)), key=lambda r: r["changed"])
+        for name in names:
+            style = "k--" if name.startswith("bound") else "o-"
+            axis.plot(
+                [100 * r["changed"] for r in some], [r[name] for r in some], style, label=name
+            )
+        axis.set(title=kind, xscale="log", yscale="log", xlabel="% of values changed")
+    axes[0].set_ylabel("ratio")
+    axes[0].legend()
+    figure.tight_layout()
+    figure.savefig(path)
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--output", type=pathlib.Path, required=True)
+    parser.add_argument("--plot")
+    parser.add_argument("--seconds", type=float, default=0.5, help="for each speed")
+    arguments = parser.parse_args()
+    rows = []
+    with arguments.output.open("w", encoding="utf-8") as file:
+        print(json.dumps({"facts": bench.facts() | {"chunk_bytes": CHUNK_BYTES}}), file=file)
+        for pairs in (synthetic(), trained()):
+            for pair in pairs:
+                rows.append(measure(pair, arguments.seconds))
+                print(json.dumps(rows[-1]), file=file, flush=True)
+                print(rows[-1], flush=True)
+    if arguments.plot:
+        plot(rows, arguments.plot)
+
+
+if __name__ == "__main__":
+    main()
