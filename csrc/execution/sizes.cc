@@ -106,7 +106,9 @@ Status CheckMember(const OpSpec& spec, int member, int ranks) {
 
 // What this rank sends and what it receives, of which either may be missing.
 Status FillMessages(const OpSpec& spec, const Call& call, const Sides& sides, Problem* problem) {
-  Problem::Messages& messages = problem->messages.emplace();
+  // Not emplace(): clang does not see a nested struct's default constructor there.
+  problem->messages = Problem::Messages{};
+  Problem::Messages& messages = *problem->messages;
   messages.destination = spec.Destination();
   messages.source = spec.Source();
   for (int member : {messages.destination, messages.source}) {
