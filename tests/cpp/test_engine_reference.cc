@@ -277,7 +277,7 @@ TEST(engine_reference_must_fit) {
     Contains(status, says);
   };
   const Tree right = {Array(DType::kFloat32, 1, 4)};
-  const std::string needs = "each operand needs a reference of its type and size";
+  const std::string needs = "each operand needs references of its type and size";
   refused(SpecOf(0, "lossless"), {}, needs);
   refused(SpecOf(0, "lossless"), {right[0], right[0]}, needs);
   refused(SpecOf(0, "lossless"), {Array(DType::kInt32, 1, 4)}, needs);

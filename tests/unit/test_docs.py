@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+import jaxccomp
 from jaxccomp._codecs import frames, specs
 from jaxccomp.bench import codec_report
 from jaxccomp.cli import info
@@ -99,3 +100,17 @@ def test_retired_words_are_gone():
             for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
                 found = RETIRED_WORDS.search(STANDARD_USES.sub("", line))
                 assert not found, f"{path}:{number}: {found[0]!r} is retired (docs/glossary.md)"
+
+
+def test_what_is_imported_for_users_is_exported():
+    """`from jaxccomp import *` and type checkers see all public names; every one has a docstring."""
+    found = {
+        name
+        for name, value in vars(jaxccomp).items()
+        if not name.startswith("_") and (callable(value) or name.isupper())
+    }
+    assert found <= set(jaxccomp.__all__), found - set(jaxccomp.__all__)
+    assert set(jaxccomp.ops.__all__) <= set(jaxccomp.__all__)
+    for name in jaxccomp.__all__:
+        value = getattr(jaxccomp, name)
+        assert not callable(value) or value.__doc__, name
