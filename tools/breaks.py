@@ -124,7 +124,8 @@ def run(command: str, folder: pathlib.Path) -> tuple[bool, str]:
     if "subprocess-exited-with-error" in text or "ninja: build stopped" in text:
         raise SystemExit(f"it does not compile: mend the table\n{text[-2000:]}")
     said = re.search(r"^(FAILED .*|.*error: .*|\S+:\d+: .*|ERROR .*)$", text, re.MULTILINE)
-    return done.returncode != 0, said[0][:200] if said else text[-200:]
+    shown = said[0][:200] if said else text[-200:]
+    return done.returncode != 0, shown.replace(f"{folder}/", "")
 
 
 def try_one(each: Break, folder: pathlib.Path) -> dict[str, object]:

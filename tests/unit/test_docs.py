@@ -103,7 +103,7 @@ def test_retired_words_are_gone():
 
 
 def test_what_is_imported_for_users_is_exported():
-    """`from jaxccomp import *` and type checkers see all public names; every one has a docstring."""
+    """`from jaxccomp import *` and type checkers see all public names, which have docstrings."""
     found = {
         name
         for name, value in vars(jaxccomp).items()
