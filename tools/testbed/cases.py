@@ -75,7 +75,11 @@ SCENARIOS = {
         cases=(
             Case("bcast", "bfloat16", "raw", "chain"),
             Case("bcast", "bfloat16", "lossless", "chain"),
+            Case("bcast", "float32", "bf16", "chain"),
+            Case("bcast", "float32", "int8", "chain"),
+            Case("bcast", "float32", "zfp", "chain"),
             Case("bcast", "update", "lossless", "chain"),
+            Case("bcast", "update", "delta", "chain"),
             Case("allreduce", "float32", "raw", "ring"),
             Case("allreduce", "float32", "raw", "two_shot"),
             Case("allreduce", "float32", "bf16|lossless", "two_shot"),
@@ -103,8 +107,15 @@ SCENARIOS = {
         hosts=8,
         link="1gbit",
         cases=tuple(
-            Case("bcast", "bfloat16", codec, algorithm)
-            for codec in ("lossless", "zstd", "zstd:level=9")
+            Case("bcast", values, codec, algorithm)
+            for values, codec in (
+                ("bfloat16", "lossless"),
+                ("bfloat16", "zstd"),
+                ("bfloat16", "zstd:level=9"),
+                ("float32", "int8"),
+                ("float32", "zfp"),
+                ("float32", "zfp:rate=16"),
+            )
             for algorithm in ("chain", "chain_recoded")
         ),
         peers=False,
