@@ -17,6 +17,8 @@ SOURCES := $(shell find cmake csrc xla_ffi jaxccomp -type f -not -name '*.pyc' -
 	pyproject.toml CMakeLists.txt README.md LICENSE
 WHEELS := build/wheels
 PIP := bin/python -m pip --disable-pip-version-check -q
+# Python compiles what it imports itself; pip would compile all of JAX's dependencies.
+PIP_INSTALL := $(PIP) install --no-compile
 # -P: the installed package is tested, not the folder of sources that pytest starts in.
 PYTEST := bin/python -P -m pytest -q
 
@@ -271,8 +273,8 @@ endef
 
 # $(call install_wheel,FOLDER,WHEEL FOLDER,EXTRAS,PINS)
 define install_wheel
-	$(1)/$(PIP) install "$$(echo $(WHEELS)/$(2)/*.whl)[$(3)]" $(4)
-	$(1)/$(PIP) install --force-reinstall --no-deps $(WHEELS)/$(2)/*.whl
+	$(1)/$(PIP_INSTALL) "$$(echo $(WHEELS)/$(2)/*.whl)[$(3)]" $(4)
+	$(1)/$(PIP_INSTALL) --force-reinstall --no-deps $(WHEELS)/$(2)/*.whl
 	touch $(1)/.installed
 endef
 
@@ -290,7 +292,7 @@ $(VENV_NEWEST)/bin/python:
 $(VENV)/.tools: pyproject.toml | $(VENV)/bin/python
 	$(VENV)/bin/python -c "import tomllib; file = open('pyproject.toml', 'rb'); \
 		print(*tomllib.load(file)['build-system']['requires'], sep='\n')" > $@
-	$(VENV)/$(PIP) install -r $@ cmake ninja $(OLDEST_JAX)
+	$(VENV)/$(PIP_INSTALL) -r $@ cmake ninja $(OLDEST_JAX)
 
 $(VENV)/.installed: $(SOURCES) $(VENV)/.tools
 	$(call wheel,$(VENV),--no-build-isolation)
