@@ -51,8 +51,7 @@ _OPTIONS = {
         None,
         """what is done to values before they travel: None (nothing), ``"auto"`` (bit-exact:
   with ``ref=`` what suits a difference, else nothing) or a spec such as ``"bf16"``. Lossy only
-  when asked for; dtypes that a
-  codec does not know travel as they are.""",
+  when asked for; dtypes that a codec does not know travel as they are.""",
     ),
     "cotangent_codec": (
         "same",

@@ -2,13 +2,11 @@
 //
 // Whether a weight changes, and by how many units in its last place, depends on how a step of the optimiser
 // compares with that unit, which the reference's exponent tells. So a block says for each exponent how often
-// values change and by how much, and codes where they change (events.h where that is rare, lanes of
-// kernels.h elsewhere) and the steps (steps.h) with those probabilities. docs/wire_format_delta.md has the
-// bytes.
+// values change, and codes where they do and by how much with probabilities of each (events.h where changes
+// are few, lanes.h where they are many). docs/wire_format_delta.md has the bytes.
 //
 // That updates of bfloat16 weights are sparse: PULSE (arXiv 2602.03839), which sends indices and values.
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <memory>
 #include <vector>
