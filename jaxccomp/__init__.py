@@ -3,13 +3,14 @@
 * :mod:`jaxccomp.ops`: bcast, allreduce, alltoall ..., also found here;
 * :mod:`jaxccomp.lax`: the parallel operations of ``jax.lax``, under their names;
 * :mod:`jaxccomp.optim`: for the optimisers of optax;
+* :mod:`jaxccomp.sync`: weights from ranks that train to ranks that use them;
 * :mod:`jaxccomp.comm`: joining the other processes, communicators;
 * :mod:`jaxccomp.launch`: several processes per GPU, and how many are best;
 * :mod:`jaxccomp.codecs`, :mod:`jaxccomp.config`, :mod:`jaxccomp.stats`, :mod:`jaxccomp.trace`,
   :mod:`jaxccomp.schedules`, :mod:`jaxccomp.errors`.
 """
 
-from jaxccomp import codecs, config, errors, launch, lax, optim, schedules, stats, trace
+from jaxccomp import codecs, config, errors, launch, lax, optim, schedules, stats, sync, trace
 from jaxccomp._bootstrap.device_errors import check
 from jaxccomp._native.launch_places import step
 from jaxccomp._version import __version__
@@ -74,6 +75,7 @@ __all__ = [
     "schedules",
     "stats",
     "step",
+    "sync",
     "trace",
     "world",
 ]

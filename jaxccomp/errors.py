@@ -58,6 +58,10 @@ class OperationFailedError(JaxccompError, RuntimeError):
     """An operation on a device failed after the program that it belongs to was dispatched."""
 
 
+class SyncError(JaxccompError, RuntimeError):
+    """Weights no longer come, or cannot be published any more (`jaxccomp.sync`)."""
+
+
 class LaunchError(JaxccompError, RuntimeError):
     """Ranks that ``python -m jaxccomp run`` or ``tune`` should start, and why they cannot be."""
 

@@ -24,11 +24,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
-import optax
 import zstandard
 
 from jaxccomp import codecs
@@ -78,37 +75,16 @@ def synthetic() -> Iterator[Pair]:
 
 def trained() -> Iterator[Pair]:
     """Weights of a transformer, so many steps of that learning rate apart."""
-    model = tensors.Model()
-    batches = tensors._batches(0)
-    master = model.init(jax.random.key(0), next(batches)[:, :-1])["params"]
-    optimizer = optax.inject_hyperparams(optax.adamw)(learning_rate=1e-3)
-    state = optimizer.init(master)
-
-    def loss(params: Any, text: jax.Array) -> jax.Array:
-        logits = model.apply({"params": params}, text[:, :-1]).astype(jnp.float32)
-        return optax.softmax_cross_entropy_with_integer_labels(logits, text[:, 1:]).mean()
-
-    @jax.jit
-    def step(master: Any, state: Any, text: jax.Array) -> tuple[Any, Any]:
-        grads = jax.grad(loss)(jax.tree.map(lambda x: x.astype(jnp.bfloat16), master), text)
-        grads = jax.tree.map(lambda x: x.astype(jnp.float32), grads)
-        updates, state = optimizer.update(grads, state, master)
-        return optax.apply_updates(master, updates), state
-
-    def flat(tree: Any) -> np.ndarray:
-        return bits(
-            np.concatenate([np.asarray(leaf).reshape(-1) for leaf in jax.tree.leaves(tree)])
-        )
-
+    training = tensors.Training()
     for _ in range(WARM_UP):
-        master, state = step(master, state, next(batches))
+        training.step(1e-3)
+    warm = training.master, training.state
     for rate in LEARNING_RATES:
-        now, how = master, state
-        how.hyperparams["learning_rate"] = jnp.asarray(rate)
-        seen = [flat(now)]
+        training.master, training.state = warm
+        seen = [bits(tensors.flat(training.master))]
         for _ in range(max(STEPS_APART)):
-            now, how = step(now, how, next(batches))
-            seen.append(flat(now))
+            training.step(rate)
+            seen.append(bits(tensors.flat(training.master)))
         for apart in STEPS_APART:
             yield Pair(f"trained, {rate:.0e}, {apart} apart", seen[-1 - apart], seen[-1])
 

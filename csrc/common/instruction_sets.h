@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 #include <initializer_list>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -39,13 +40,6 @@ inline const InstructionSets& RunnableInstructionSets() {
   return sets;
 }
 
-// A table of kernels if this machine can run it, else null: JAXCCOMP_X86_TABLE(avx2, kAvx2Kernels).
-#if defined(__x86_64__)
-#define JAXCCOMP_X86_TABLE(set, table) (RunnableInstructionSets().set ? &(table) : nullptr)
-#else
-#define JAXCCOMP_X86_TABLE(set, table) nullptr
-#endif
-
 // The tables of kernels that this machine can run, of those given with the best first.
 template <typename Table>
 std::vector<const Table*> Runnable(std::initializer_list<const Table*> tables) {
@@ -55,5 +49,21 @@ std::vector<const Table*> Runnable(std::initializer_list<const Table*> tables) {
   }
   return runnable;
 }
+
+// Defines RunnableKernels() of the tables kAvx512Kernels, which needs the set `best`, kAvx2Kernels and
+// kGenericKernels, best first. Of other processors than x86 only the last one is compiled.
+#if defined(__x86_64__)
+#define JAXCCOMP_X86_TABLE(set, table) (RunnableInstructionSets().set ? &(table) : nullptr)
+#else
+#define JAXCCOMP_X86_TABLE(set, table) nullptr
+#endif
+#define JAXCCOMP_RUNNABLE_KERNELS(best)                                                           \
+  extern const Kernels kGenericKernels, kAvx2Kernels, kAvx512Kernels;                             \
+  std::span<const Kernels* const> RunnableKernels() {                                             \
+    static const auto runnable = Runnable<Kernels>({JAXCCOMP_X86_TABLE(best, kAvx512Kernels),     \
+                                                    JAXCCOMP_X86_TABLE(avx2, kAvx2Kernels),       \
+                                                    &kGenericKernels});                           \
+    return runnable;                                                                              \
+  }
 
 }  // namespace jaxccomp

@@ -233,7 +233,10 @@ Status Backend::Run(NcclCallSite& site, const Call& call, CommHandle handle) {
       continue;
     }
     Result<void*> made = driver_.NewEvent();
-    if (!made.ok()) return made.status();
+    if (!made.ok()) {
+      team->Release(queued);
+      return made.status();
+    }
     *event = *made;
   }
   Lane& lane = LaneOf(team->context);
@@ -241,8 +244,8 @@ Status Backend::Run(NcclCallSite& site, const Call& call, CommHandle handle) {
   Status status;
   if (lane.event == nullptr) {
     Result<void*> made = driver_.NewEvent();
-    if (!made.ok()) return made.status();
-    lane.event = *made;
+    status = made.status();
+    if (made.ok()) lane.event = *made;
   } else if (lane.last_stream != call.stream) {
     status = driver_.Wait(call.stream, lane.event);
   }
@@ -259,6 +262,8 @@ Status Backend::Run(NcclCallSite& site, const Call& call, CommHandle handle) {
   if (!status.ok()) {
     const Status why = Prefixed(spec, status);
     Fail(*team, why);
+    std::lock_guard lock(team->mutex);
+    team->Release(queued);
     return why;
   }
   {

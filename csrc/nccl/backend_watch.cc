@@ -1,6 +1,7 @@
 // Who looks after operations that have been queued: they end, or all their ranks get an error.
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "nccl/backend.h"
 
@@ -73,7 +74,7 @@ bool Backend::PollOperations() {
         Queued& oldest = team->queued.front();
         Result<bool> over = driver_.IsOver(oldest.after);
         if (over.ok() && *over) {
-          team->events.insert(team->events.end(), {oldest.before, oldest.after});
+          team->Release(oldest);
           team->queued.pop_front();
           continue;
         }
@@ -132,8 +133,15 @@ void Backend::Shutdown() {
     const bool whole = engine_->StatusOf(team->communicator).ok() && team->queued.empty();
     if (whole) team->comm->Finish(until);
     else team->comm->Abort();
+    // CUDA keeps those that have not come yet for as long as it needs them.
+    for (const Queued& each : team->queued) team->Release(each);
+    team->queued.clear();
     for (void* event : team->events) driver_.DestroyEvent(event);
     team->events.clear();
+  }
+  for (auto& [context, lane] : lanes_) {
+    const Driver::Current current(driver_, context);
+    if (lane->event != nullptr) driver_.DestroyEvent(std::exchange(lane->event, nullptr));
   }
 }
 

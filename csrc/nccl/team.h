@@ -42,6 +42,13 @@ struct Team {
   std::deque<Queued> queued;         // the oldest first
   std::vector<void*> events;         // for further use
   Status broken;
+
+  // The events of an operation may be used again. With `mutex`.
+  void Release(const Queued& operation) {
+    for (void* event : {operation.before, operation.after}) {
+      if (event != nullptr) events.push_back(event);
+    }
+  }
 };
 
 // A GPU: NCCL's operations run on it one after the other, whichever stream they are queued on.

@@ -78,59 +78,80 @@ def _cast(tree: Any, dtype: Any) -> Any:
     return jax.tree.map(lambda leaf: leaf.astype(dtype), tree)
 
 
-def _flat(tree: Any) -> np.ndarray:
+def flat(tree: Any) -> np.ndarray:
+    """All leaves in one."""
     return np.concatenate([np.asarray(leaf).reshape(-1) for leaf in jax.tree.leaves(tree)])
+
+
+class Training:
+    """A model and the optimizer's state, step after step; both can be kept and put back."""
+
+    def __init__(self, seed: int = 0) -> None:
+        """Draws weights and text by a seed."""
+        self.model = Model()
+        self._batches = _batches(seed)
+        self.first = next(self._batches)[:, :-1]
+        self._optimizer = optax.inject_hyperparams(optax.adamw)(learning_rate=0.0)
+        self.master = self.model.init(jax.random.key(seed), self.first)["params"]
+        self.state = self._optimizer.init(self.master)
+        self._jitted = jax.jit(self._step)
+
+    def _loss(self, params: Any, text: jax.Array) -> jax.Array:
+        logits = self.model.apply({"params": params}, text[:, :-1]).astype(jnp.float32)
+        return optax.softmax_cross_entropy_with_integer_labels(logits, text[:, 1:]).mean()
+
+    def _step(
+        self, master: Any, state: Any, text: jax.Array, rate: jax.Array
+    ) -> tuple[Any, Any, Any, jax.Array]:
+        loss, grads = jax.value_and_grad(self._loss)(_cast(master, jnp.bfloat16), text)
+        state.hyperparams["learning_rate"] = rate
+        updates, state = self._optimizer.update(_cast(grads, jnp.float32), state, master)
+        return optax.apply_updates(master, updates), state, grads, loss
+
+    def step(self, rate: float) -> tuple[Any, float]:
+        """One step of that learning rate; returns gradients, and the loss before it."""
+        self.master, self.state, grads, loss = self._jitted(
+            self.master, self.state, next(self._batches), jnp.float32(rate)
+        )
+        return grads, float(loss)
+
+
+def _rate(step: int, steps: int) -> float:
+    # Fast at first, so that a few hundred steps give trained-looking weights, then as slow as the
+    # end of a long run.
+    return 1e-3 * (1 - 0.94 * min(1.0, step / max(1, steps * 3 // 4)))
 
 
 def train(steps: int, seed: int = 0) -> dict[str, np.ndarray]:
     """Trains for ``steps`` steps and returns the tensors by name, dtype last."""
-    model = Model()
-    batches = _batches(seed)
-    first = next(batches)
-    master = model.init(jax.random.key(seed), first[:, :-1])["params"]
-    # Fast at first, so that a few hundred steps give trained-looking weights, then as slow as the
-    # end of a long run.
-    rate = optax.piecewise_interpolate_schedule("linear", 1e-3, {steps * 3 // 4: 0.06})
-    optimizer = optax.adamw(rate)
-    state = optimizer.init(master)
-
-    def loss(params: Any, text: jax.Array) -> jax.Array:
-        logits = model.apply({"params": params}, text[:, :-1]).astype(jnp.float32)
-        return optax.softmax_cross_entropy_with_integer_labels(logits, text[:, 1:]).mean()
-
-    @jax.jit
-    def step(master: Any, state: Any, text: jax.Array) -> tuple[Any, Any, Any, jax.Array]:
-        value, grads = jax.value_and_grad(loss)(_cast(master, jnp.bfloat16), text)
-        updates, state = optimizer.update(_cast(grads, jnp.float32), state, master)
-        return optax.apply_updates(master, updates), state, grads, value
-
-    before = earlier = grads = master
+    training = Training(seed)
+    before = earlier = grads = training.master
     for number in range(steps):
-        before = master
+        before = training.master
         if number == steps - 4:
-            earlier = master
-        master, state, grads, value = step(master, state, next(batches))
+            earlier = before
+        grads, loss = training.step(_rate(number, steps))
         if number % 50 == 0 or number == steps - 1:
-            print(f"step {number}: loss {float(value):.3f}")
+            print(f"step {number}: loss {loss:.3f}")
 
-    _, sown = model.apply({"params": master}, first[:, :-1], mutable="intermediates")
-    adam = state[0]
-    weights, previous = _flat(master), _flat(before)
-    tensors = {
+    master = training.master
+    _, sown = training.model.apply({"params": master}, training.first, mutable="intermediates")
+    adam = training.state.inner_state[0]
+    weights, previous = flat(master), flat(before)
+    return {
         "weights_float32": weights,
         "previous_weights_float32": previous,
-        "gradients_float32": _flat(_cast(grads, jnp.float32)),  # bfloat16 values, as JAX casts do
-        "adam_mu_float32": _flat(adam.mu),
-        "adam_nu_float32": _flat(adam.nu),
+        "gradients_float32": flat(_cast(grads, jnp.float32)),  # bfloat16 values, as JAX casts do
+        "adam_mu_float32": flat(adam.mu),
+        "adam_nu_float32": flat(adam.nu),
         "weights_bfloat16": weights.astype(jnp.bfloat16),
         "previous_weights_bfloat16": previous.astype(jnp.bfloat16),
-        "weights_4_steps_before_bfloat16": _flat(earlier).astype(jnp.bfloat16),
-        "gradients_bfloat16": _flat(grads),
-        "activations_bfloat16": _flat(sown),
+        "weights_4_steps_before_bfloat16": flat(earlier).astype(jnp.bfloat16),
+        "gradients_bfloat16": flat(grads),
+        "activations_bfloat16": flat(sown),
         "weights_float16": weights.astype(np.float16),
         "weights_float64": weights.astype(np.float64),
     }
-    return tensors
 
 
 def save(tensors: dict[str, np.ndarray], folder: pathlib.Path) -> None:

@@ -296,8 +296,11 @@ struct Event {
   uint64_t recorded = 0, reached = 0;
 };
 
+// As CUDA's, it lives on for as long as a stream has it.
+using EventHandle = std::shared_ptr<Event>;
+
 struct Recording {
-  Event* event;
+  EventHandle event;
   uint64_t number;
 };
 
@@ -402,7 +405,11 @@ EXPORT int ncclCommAbort(void* handle) {
   comm->running -= static_cast<int>(comm->background.size());
   comm->background.clear();
   changed.notify_all();
-  return kSuccess;   // its memory stays: launches that no stream has come to still name it
+  // Its memory stays, as launches that no stream has come to still name it; for good, as streams may
+  // outlast all that is static.
+  static auto& gone = *new std::vector<std::unique_ptr<Comm>>;
+  gone.emplace_back(comm);
+  return kSuccess;
 }
 EXPORT int ncclCommCount(void* handle, int* count) {
   std::lock_guard lock(mutex);
@@ -481,15 +488,15 @@ EXPORT int cuDeviceGetUuid(unsigned char* uuid, int device) {
 }
 EXPORT int cuEventCreate(void** event, unsigned) {
   if (contexts.empty()) return 201;
-  *event = new Event;
+  *event = new EventHandle(std::make_shared<Event>());
   return 0;
 }
 EXPORT int cuEventDestroy_v2(void* event) {
-  delete static_cast<Event*>(event);
+  delete static_cast<EventHandle*>(event);
   return 0;
 }
 EXPORT int cuEventRecord(void* given, void* stream) {
-  auto* const event = static_cast<Event*>(given);
+  const EventHandle event = *static_cast<EventHandle*>(given);
   std::lock_guard lock(event->mutex);
   auto* const recording = new Recording{event, ++event->recorded};
   hooks.push(stream, [](void* argument) {
@@ -501,12 +508,12 @@ EXPORT int cuEventRecord(void* given, void* stream) {
   return 0;
 }
 EXPORT int cuEventQuery(void* given) {
-  auto* const event = static_cast<Event*>(given);
+  const EventHandle event = *static_cast<EventHandle*>(given);
   std::lock_guard lock(event->mutex);
   return event->reached == event->recorded ? 0 : 600;
 }
 EXPORT int cuStreamWaitEvent(void* stream, void* given, unsigned) {
-  auto* const event = static_cast<Event*>(given);
+  const EventHandle event = *static_cast<EventHandle*>(given);
   std::lock_guard lock(event->mutex);
   auto* const recording = new Recording{event, event->recorded};
   hooks.push(stream, [](void* argument) {

@@ -149,6 +149,23 @@ def test_moe_has_the_gradients_of_one_program_with_all_experts():
     assert output.count("equal") == 2
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(not importlib.util.find_spec("optax"), reason="needs the extra 'optim'")
+@pytest.mark.parametrize("trainers", [1, 2])
+def test_weight_sync(trainers):
+    """The policy gets better with weights that the actors have from the trainers."""
+    output = run(4, ROOT / "examples/weight_sync.py", "--trainers", str(trainers))
+    first, last, ratio, behind = map(
+        float,
+        re.search(
+            r"reward ([\d.]+) at first, ([\d.]+) in the end.* ratio ([\d.]+); .* are ([\d.]+) ",
+            output,
+        ).groups(),
+    )
+    assert last > 0.75 > 0.6 > first and ratio > 3 and behind < 20, output
+    assert output.count("ms old") == 4 - trainers, output
+
+
 @pytest.fixture(scope="module")
 def bed():
     if reason := network.why_not():

@@ -81,7 +81,8 @@ LAYERS = (
     {"_primitives", "cli"},
     {"_api", "__main__"},
     {"ops", "lax"},
-    {"optim"},
+    {"optim", "_sync"},
+    {"sync"},
     {"__init__"},
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

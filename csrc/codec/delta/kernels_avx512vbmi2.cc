@@ -159,118 +159,109 @@ inline void Append(uint64_t* to, int64_t n, uint64_t bits) {
   }
 }
 
-inline __m512i Sign16(__m512i v) { return _mm512_srai_epi16(v, 15); }
-inline __m512i Ordered16(__m512i v) {
-  return _mm512_xor_si512(v, _mm512_srli_epi16(Sign16(v), 1));
-}
-inline __m512i Sign32(__m512i v) { return _mm512_srai_epi32(v, 31); }
-inline __m512i Ordered32(__m512i v) {
-  return _mm512_xor_si512(v, _mm512_srli_epi32(Sign32(v), 1));
-}
-
-void Steps2(const std::byte* src, const std::byte* ref, const uint64_t* map, int64_t count,
-            const Changes& changes) {
-  int64_t n = 0, i = 0;
-  changes.away[0] = 0;
-  for (; i + 64 <= count; i += 64) {
-    const uint64_t word = map[i / 64];
-    if (word == 0) continue;
-    for (int half = 0; half < 2; ++half) {
-      const auto some = static_cast<__mmask32>(word >> (32 * half));
-      const __m512i a = _mm512_loadu_si512(src + 2 * i + 64 * half);
-      const __m512i b = _mm512_loadu_si512(ref + 2 * i + 64 * half), s = Sign16(b);
-      const __m512i difference = _mm512_sub_epi16(Ordered16(a), Ordered16(b));
-      const __m512i step = _mm512_maskz_compress_epi16(
-          some, _mm512_sub_epi16(_mm512_xor_si512(difference, s), s));
-      const int found = __builtin_popcount(some);
-      const uint32_t towards = _mm512_movepi16_mask(step);
-      Append(changes.away, n, ~towards & ((uint64_t{1} << found) - 1));
-      const __m512i length = _mm512_abs_epi16(step);
-      _mm512_storeu_si512(changes.lengths + n,
-                          _mm512_cvtepu16_epi32(_mm512_castsi512_si256(length)));
-      if (found > 16) {
-        _mm512_storeu_si512(changes.lengths + n + 16,
-                            _mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64(length, 1)));
-      }
-      n += found;
-    }
-  }
-  StepsFrom<BFloat16Word>(i, n, src, ref, map, count, changes);
-}
-
-void Steps4(const std::byte* src, const std::byte* ref, const uint64_t* map, int64_t count,
-            const Changes& changes) {
-  int64_t n = 0, i = 0;
-  changes.away[0] = 0;
-  for (; i + 64 <= count; i += 64) {
-    const uint64_t word = map[i / 64];
-    if (word == 0) continue;
-    for (int part = 0; part < 4; ++part) {
-      const auto some = static_cast<__mmask16>(word >> (16 * part));
-      const __m512i a = _mm512_loadu_si512(src + 4 * i + 64 * part);
-      const __m512i b = _mm512_loadu_si512(ref + 4 * i + 64 * part), s = Sign32(b);
-      const __m512i difference = _mm512_sub_epi32(Ordered32(a), Ordered32(b));
-      const __m512i step = _mm512_maskz_compress_epi32(
-          some, _mm512_sub_epi32(_mm512_xor_si512(difference, s), s));
-      const int found = __builtin_popcount(some);
-      const uint32_t towards = _mm512_movepi32_mask(step);
-      Append(changes.away, n, ~towards & ((uint64_t{1} << found) - 1));
-      _mm512_storeu_si512(changes.lengths + n, _mm512_abs_epi32(step));
-      n += found;
-    }
-  }
-  StepsFrom<Float32Word>(i, n, src, ref, map, count, changes);
-}
-
 // `found` bits from the nth on.
 inline uint64_t BitsAt(const uint64_t* bits, int64_t n) {
   const uint64_t low = bits[n / 64] >> (n % 64);
   return n % 64 == 0 ? low : low | bits[n / 64 + 1] << (64 - n % 64);
 }
 
-void Advance2(std::byte* values, const uint64_t* map, int64_t count, const Changes& changes) {
-  int64_t n = 0, i = 0;
-  for (; i + 64 <= count; i += 64) {
-    const uint64_t word = map[i / 64];
-    if (word == 0) continue;
-    for (int half = 0; half < 2; ++half) {
-      const auto some = static_cast<__mmask32>(word >> (32 * half));
-      const __m256i low = _mm512_cvtepi32_epi16(_mm512_loadu_si512(changes.lengths + n));
-      const __m256i high = _mm512_cvtepi32_epi16(_mm512_loadu_si512(changes.lengths + n + 16));
-      const __m512i length = _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
-      const auto away = static_cast<__mmask32>(BitsAt(changes.away, n));
-      const __m512i step = _mm512_maskz_expand_epi16(
-          some, _mm512_mask_sub_epi16(length, ~away, _mm512_setzero_si512(), length));
-      std::byte* const at = values + 2 * i + 64 * half;
-      const __m512i ref = _mm512_loadu_si512(at), s = Sign16(ref);
-      const __m512i by = _mm512_sub_epi16(_mm512_xor_si512(step, s), s);
-      _mm512_storeu_si512(at, Ordered16(_mm512_add_epi16(Ordered16(ref), by)));
-      n += __builtin_popcount(some);
-    }
+// A vector of words of 16 bits, and of 32.
+struct Words16 {
+  using Mask = __mmask32;
+  static constexpr int kCount = 32, kBytes = 2;
+  static __m512i Sign(__m512i v) { return _mm512_srai_epi16(v, 15); }
+  static __m512i Rest(__m512i sign) { return _mm512_srli_epi16(sign, 1); }
+  static __m512i Add(__m512i a, __m512i b) { return _mm512_add_epi16(a, b); }
+  static __m512i Sub(__m512i a, __m512i b) { return _mm512_sub_epi16(a, b); }
+  static __m512i Abs(__m512i v) { return _mm512_abs_epi16(v); }
+  static Mask Negative(__m512i v) { return _mm512_movepi16_mask(v); }
+  static __m512i Compress(Mask some, __m512i v) { return _mm512_maskz_compress_epi16(some, v); }
+  static __m512i Expand(Mask some, __m512i v) { return _mm512_maskz_expand_epi16(some, v); }
+  static __m512i Negate(Mask some, __m512i v) {
+    return _mm512_mask_sub_epi16(v, some, _mm512_setzero_si512(), v);
   }
-  AdvanceFrom<BFloat16Word>(i, n, values, map, count, changes);
+  static void StoreLengths(__m512i v, uint32_t* to) {
+    _mm512_storeu_si512(to, _mm512_cvtepu16_epi32(_mm512_castsi512_si256(v)));
+    _mm512_storeu_si512(to + 16, _mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64(v, 1)));
+  }
+  static __m512i LoadLengths(const uint32_t* from) {
+    const __m256i low = _mm512_cvtepi32_epi16(_mm512_loadu_si512(from));
+    const __m256i high = _mm512_cvtepi32_epi16(_mm512_loadu_si512(from + 16));
+    return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+  }
+};
+
+struct Words32 {
+  using Mask = __mmask16;
+  static constexpr int kCount = 16, kBytes = 4;
+  static __m512i Sign(__m512i v) { return _mm512_srai_epi32(v, 31); }
+  static __m512i Rest(__m512i sign) { return _mm512_srli_epi32(sign, 1); }
+  static __m512i Add(__m512i a, __m512i b) { return _mm512_add_epi32(a, b); }
+  static __m512i Sub(__m512i a, __m512i b) { return _mm512_sub_epi32(a, b); }
+  static __m512i Abs(__m512i v) { return _mm512_abs_epi32(v); }
+  static Mask Negative(__m512i v) { return _mm512_movepi32_mask(v); }
+  static __m512i Compress(Mask some, __m512i v) { return _mm512_maskz_compress_epi32(some, v); }
+  static __m512i Expand(Mask some, __m512i v) { return _mm512_maskz_expand_epi32(some, v); }
+  static __m512i Negate(Mask some, __m512i v) {
+    return _mm512_mask_sub_epi32(v, some, _mm512_setzero_si512(), v);
+  }
+  static void StoreLengths(__m512i v, uint32_t* to) { _mm512_storeu_si512(to, v); }
+  static __m512i LoadLengths(const uint32_t* from) { return _mm512_loadu_si512(from); }
+};
+
+template <typename V>
+__m512i Ordered(__m512i v) {
+  return _mm512_xor_si512(v, V::Rest(V::Sign(v)));
+}
+// -v where the sign is all ones.
+template <typename V>
+__m512i Signed(__m512i v, __m512i sign) {
+  return V::Sub(_mm512_xor_si512(v, sign), sign);
 }
 
-void Advance4(std::byte* values, const uint64_t* map, int64_t count, const Changes& changes) {
+template <typename V, typename F>
+void StepsBy(const std::byte* src, const std::byte* ref, const uint64_t* map, int64_t count,
+             const Changes& changes) {
+  int64_t n = 0, i = 0;
+  changes.away[0] = 0;
+  for (; i + 64 <= count; i += 64) {
+    const uint64_t word = map[i / 64];
+    if (word == 0) continue;
+    for (int first = 0; first < 64; first += V::kCount) {
+      const auto some = static_cast<typename V::Mask>(word >> first);
+      const __m512i a = _mm512_loadu_si512(src + V::kBytes * (i + first));
+      const __m512i b = _mm512_loadu_si512(ref + V::kBytes * (i + first));
+      const __m512i difference = V::Sub(Ordered<V>(a), Ordered<V>(b));
+      const __m512i step = V::Compress(some, Signed<V>(difference, V::Sign(b)));
+      const int found = __builtin_popcount(some);
+      const uint64_t towards = V::Negative(step);
+      Append(changes.away, n, ~towards & ((uint64_t{1} << found) - 1));
+      V::StoreLengths(V::Abs(step), changes.lengths + n);
+      n += found;
+    }
+  }
+  StepsFrom<F>(i, n, src, ref, map, count, changes);
+}
+
+template <typename V, typename F>
+void AdvanceBy(std::byte* values, const uint64_t* map, int64_t count, const Changes& changes) {
   int64_t n = 0, i = 0;
   for (; i + 64 <= count; i += 64) {
     const uint64_t word = map[i / 64];
     if (word == 0) continue;
-    for (int part = 0; part < 4; ++part) {
-      const auto some = static_cast<__mmask16>(word >> (16 * part));
-      const __m512i length = _mm512_loadu_si512(changes.lengths + n);
-      const auto away = static_cast<__mmask16>(BitsAt(changes.away, n));
-      const __m512i step = _mm512_maskz_expand_epi32(
-          some, _mm512_mask_sub_epi32(length, static_cast<__mmask16>(~away),
-                                      _mm512_setzero_si512(), length));
-      std::byte* const at = values + 4 * i + 64 * part;
-      const __m512i ref = _mm512_loadu_si512(at), s = Sign32(ref);
-      const __m512i by = _mm512_sub_epi32(_mm512_xor_si512(step, s), s);
-      _mm512_storeu_si512(at, Ordered32(_mm512_add_epi32(Ordered32(ref), by)));
+    for (int first = 0; first < 64; first += V::kCount) {
+      const auto some = static_cast<typename V::Mask>(word >> first);
+      const auto towards = static_cast<typename V::Mask>(~BitsAt(changes.away, n));
+      const __m512i length = V::LoadLengths(changes.lengths + n);
+      const __m512i step = V::Expand(some, V::Negate(towards, length));
+      std::byte* const at = values + V::kBytes * (i + first);
+      const __m512i ref = _mm512_loadu_si512(at);
+      const __m512i next = V::Add(Ordered<V>(ref), Signed<V>(step, V::Sign(ref)));
+      _mm512_storeu_si512(at, Ordered<V>(next));
       n += __builtin_popcount(some);
     }
   }
-  AdvanceFrom<Float32Word>(i, n, values, map, count, changes);
+  AdvanceFrom<F>(i, n, values, map, count, changes);
 }
 
 struct Lanes16 {
@@ -370,10 +361,10 @@ const Kernels kAvx512Kernels = {
     .bfloat16_classes = Classes2<BFloat16Word>,
     .float16_classes = Classes2<Float16Word>,
     .float32_classes = Classes4,
-    .steps2 = Steps2,
-    .steps4 = Steps4,
-    .advance2 = Advance2,
-    .advance4 = Advance4,
+    .steps2 = StepsBy<Words16, BFloat16Word>,
+    .steps4 = StepsBy<Words32, Float32Word>,
+    .advance2 = AdvanceBy<Words16, BFloat16Word>,
+    .advance4 = AdvanceBy<Words32, Float32Word>,
     .sums = Sums,
     .count = Count,
     .symbols = Symbols,

@@ -11,7 +11,7 @@
 
 namespace jaxccomp::sparse {
 
-extern const Kernels kKernelsAvx2;
+extern const Kernels kAvx2Kernels;
 
 namespace {
 
@@ -69,7 +69,7 @@ int64_t AboveAll(const std::byte* src, int64_t count, Word threshold, uint16_t* 
 
 }  // namespace
 
-constinit const Kernels kKernelsAvx2 = TableOf("avx2");
+constinit const Kernels kAvx2Kernels = TableOf("avx2");
 
 }  // namespace jaxccomp::sparse
 

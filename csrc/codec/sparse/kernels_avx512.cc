@@ -10,7 +10,7 @@
 
 namespace jaxccomp::sparse {
 
-extern const Kernels kKernelsAvx512;
+extern const Kernels kAvx512Kernels;
 
 namespace {
 
@@ -56,7 +56,7 @@ int64_t AboveAll(const std::byte* src, int64_t count, Word threshold, uint16_t* 
 
 }  // namespace
 
-constinit const Kernels kKernelsAvx512 = TableOf("avx512");
+constinit const Kernels kAvx512Kernels = TableOf("avx512");
 
 }  // namespace jaxccomp::sparse
 

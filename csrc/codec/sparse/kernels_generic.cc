@@ -2,7 +2,7 @@
 
 namespace jaxccomp::sparse {
 
-extern const Kernels kKernelsGeneric;
+extern const Kernels kGenericKernels;
 
 namespace {
 
@@ -15,6 +15,6 @@ int64_t AboveAll(const std::byte* src, int64_t count, Word threshold, uint16_t* 
 
 }  // namespace
 
-constinit const Kernels kKernelsGeneric = TableOf("generic");
+constinit const Kernels kGenericKernels = TableOf("generic");
 
 }  // namespace jaxccomp::sparse

@@ -1,0 +1,241 @@
+"""A rank's part in a sync: a thread that takes part in one round after the other.
+
+All members take part in all rounds. In a round the first publisher says what it is for; for a
+version every member answers which one it holds, the weights travel, and every member says whether
+they have come: only then are they whole, for all. Where somebody is lost, those who are left agree
+on who they are (``Communicator.survivors``) and go on.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import itertools
+import threading
+import time
+from typing import Any
+
+from jaxccomp import config, errors
+from jaxccomp._sync import layout
+from jaxccomp._sync.control import Control, Header, Kind, State
+from jaxccomp._sync.transfer import Transfer
+from jaxccomp._sync.versions import Incoming, Outgoing
+from jaxccomp.comm import Communicator
+
+# A sync that fails so often one after the other is given up.
+_MOST_FAILURES = 3
+# So often within a deadline a publisher says that it lives.
+_IDLE_ROUNDS = 8
+_MOST_IDLE_SECONDS = 2.0
+# At the end of the program, for a thread that waits for others.
+_LEAVE_SECONDS = 10.0
+
+_sessions: set[Session] = set()
+_exiting = threading.Event()
+_serials: dict[str, itertools.count[int]] = {}
+
+
+def meet(comm: Communicator, name: str, publishes: bool) -> tuple[Communicator, list[bool]]:
+    """A communicator of this sync's own, and who of its members publishes; called by all."""
+    counter = _serials.setdefault(f"{comm.name}/{name}", itertools.count(1))
+    own = comm.duplicate(f"{name}-{next(counter)}").ordered()
+    states = Control(own).states(State(int(publishes)))
+    return own, [bool(state.held) for state in states]
+
+
+class Session:
+    """One sync, on this rank."""
+
+    def __init__(
+        self,
+        comm: Communicator,
+        publishes: bool,
+        leaves: tuple[layout.Leaf, ...],
+        trouble: str,
+        versions: Outgoing | Incoming,
+        codec: str,
+    ):
+        """Compares what all members say of their weights; called by all of them.
+
+        Args:
+          comm: this sync's own, in program order.
+          publishes: whether this rank does.
+          leaves: its parts.
+          trouble: why it has none; then all members raise it.
+          versions: this rank's.
+          codec: of differences.
+
+        Raises:
+          InvalidArgumentError: where the members' weights do not fit.
+        """
+        self._process = comm.processes[comm.rank]
+        self._versions = versions
+        self._codec = codec
+        own = [publishes, [[x.path, x.dtype, x.shape, x.region] for x in leaves], trouble, codec]
+        said = Control(comm).descriptions(own)
+        for rank, (_, _, why, other) in enumerate(said):
+            if why:
+                raise errors.InvalidArgumentError(f"rank {rank} of {comm.name!r}: {why}")
+            if other != said[0][3]:
+                raise errors.InvalidArgumentError(
+                    f"ranks 0 and {rank} of {comm.name!r} have different codecs: {said[0][3]!r} "
+                    f"and {other!r}."
+                )
+        self._members = {
+            process: layout.Member(bool(row[0]), tuple(map(_leaf, row[1])))
+            for process, row in zip(comm.processes, said, strict=True)
+        }
+        layout.check_alike(self._members)
+        self._base = comm  # whose name those of others begin with
+        self._numbers = itertools.count()
+        self._retired: list[Communicator] = []
+        self._comms: list[Communicator] = []
+        self._open()
+        self._leaving = False
+        self._thread = threading.Thread(target=self._run, name="jaxccomp-sync", daemon=True)
+        if not _sessions:
+            # Here, and not when this is imported: what is registered last runs first, and this must
+            # run before the engine says that the program has ended.
+            atexit.register(_close_all)
+        _sessions.add(self)
+        self._thread.start()
+
+    def close(self, seconds: float) -> None:
+        """Takes no further part, at the next round; waits so long for that."""
+        with self._versions.changed:
+            self._leaving = True
+            self._versions.changed.notify_all()
+        self._thread.join(seconds)
+
+    def _open(self) -> None:
+        """Communicators and programs for the members that there are."""
+        publishers = [p for p, member in self._members.items() if member.publishes]
+        first = min(publishers, default=None)
+        if first is None:
+            raise errors.SyncError("no publisher is left")
+        if self._process not in self._members:
+            raise errors.SyncError("this rank is no member any more")
+        self._leads = first == self._process
+        epoch = next(self._numbers)
+        made: list[Communicator] = []
+
+        def group(name: str, processes: tuple[int, ...]) -> Communicator:
+            made.append(Communicator(f"{self._base.name}/{epoch}.{name}", processes, "program"))
+            return made[-1]
+
+        everybody = (first, *(p for p in self._members if p != first))
+        self._control = Control(group("control", everybody))
+        self._order = everybody
+        self._transfer = Transfer(self._members, self._process, group, self._codec)
+        # A member may still wait in the last operation of those before.
+        for comm in self._retired:
+            with contextlib.suppress(errors.CommunicatorError):
+                comm.free()
+        self._retired, self._comms = self._comms, made
+
+    def _run(self) -> None:
+        failures = 0
+        while True:
+            try:
+                if not self._round():
+                    self._versions.end()
+                    return
+                failures = 0
+                continue
+            except Exception as error:  # any: the program hears of it where it next asks
+                failures += 1
+                failure = error
+            if failures >= _MOST_FAILURES or _exiting.is_set():
+                self._versions.end(_text(failure))
+                return
+            try:
+                self._regroup()
+            except Exception as error:
+                self._versions.end(f"{_text(error)}: {_text(failure)}")
+                return
+
+    def _regroup(self) -> None:
+        """Goes on with those who live."""
+        left = Communicator(f"{self._base.name}/all", tuple(self._members), "program").survivors()
+        self._keep(left.processes)
+        self._base = left
+        self._numbers = itertools.count()
+        self._open()
+
+    def _keep(self, processes: tuple[int, ...]) -> None:
+        self._members = {p: self._members[p] for p in processes}
+
+    def _round(self) -> bool:
+        """One round. Returns whether there is another one."""
+        header = self._control.header(self._next() if self._leads else None)
+        if header.kind == Kind.CLOSE:
+            return False
+        seconds = config.get("timeout_seconds")
+        trouble = ""
+        source = None
+        if header.kind == Kind.VERSION:
+            try:
+                # Before others begin to wait for it.
+                source = self._versions.begin(header, seconds / 2)
+            except errors.SyncError as error:
+                trouble = str(error)
+        # Publishers stay until the first one closes.
+        leaving = self._leaving and not self._members[self._process].publishes
+        held = -1 if trouble else self._versions.held
+        states = self._control.states(State(held, leaving))
+        gone = {p for p, state in zip(self._order, states, strict=True) if state.leaves}
+        if gone:
+            if self._process in gone:
+                return False
+            self._keep(tuple(p for p in self._members if p not in gone))
+            self._open()
+            return True
+        if header.kind == Kind.VERSION:
+            all_held = {state.held for state in states}
+            if -1 in all_held:
+                self._check(self._control.failures(trouble))
+            self._exchange(header, source, referenced=all_held == {header.base} != {0})
+        return True
+
+    def _exchange(self, header: Header, source: Any, referenced: bool) -> None:
+        failure, received = "", None
+        try:
+            base = self._versions.whole.arrays if referenced else None
+            received = self._transfer.run(source, base)
+        except Exception as error:
+            failure = _text(error)
+            self._versions.distrust()
+        self._check(self._control.failures(failure))
+        self._versions.commit(header, received)
+
+    def _check(self, failures: list[str]) -> None:
+        for process, failure in zip(self._order, failures, strict=True):
+            if failure:
+                raise errors.SyncError(f"rank {process} of the world: {failure}")
+
+    def _next(self) -> Header:
+        versions = self._versions
+        seconds = min(_MOST_IDLE_SECONDS, config.get("timeout_seconds") / _IDLE_ROUNDS)
+        pending = versions.wait_for_pending(seconds, lambda: self._leaving)
+        if pending is not None:
+            return Header(Kind.VERSION, pending.number, versions.held, pending.published_at)
+        return Header(Kind.CLOSE if self._leaving else Kind.IDLE)
+
+
+def _leaf(row: list[Any]) -> layout.Leaf:
+    path, dtype, shape, region = row
+    return layout.Leaf(path, dtype, tuple(shape), tuple((b, e) for b, e in region))
+
+
+def _text(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+def _close_all() -> None:
+    """Ends the threads, which would go on while Python ends."""
+    _exiting.set()
+    end = time.monotonic() + _LEAVE_SECONDS
+    for session in _sessions:
+        session.close(max(0.0, end - time.monotonic()))
+    _sessions.clear()

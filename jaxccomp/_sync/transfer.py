@@ -1,0 +1,135 @@
+"""Moves the weights of one version: a jitted program of broadcasts for each bucket of arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxccomp import ops
+from jaxccomp._sync import layout
+from jaxccomp.comm import Communicator
+
+# Whole arrays, in bytes: parts that are cut out of arrays take as much memory besides, for as long
+# as one bucket is under way.
+BUCKET_BYTES = 64 << 20
+
+Arrays = list[jax.Array]
+
+
+class Transfer:
+    """This rank's part in moving all arrays, for one set of members."""
+
+    def __init__(
+        self,
+        members: Mapping[int, layout.Member],
+        rank: int,
+        group: Callable[[str, tuple[int, ...]], Communicator],
+        codec: str,
+    ):
+        """Plans; no communication.
+
+        Args:
+          members: by rank.
+          rank: this one.
+          group: makes the communicator in program order of a name and these ranks.
+          codec: of differences to the version before.
+        """
+        self._leaves = members[rank].leaves
+        self._publishes = members[rank].publishes
+        self._codec = codec
+        self._buckets = []
+        comms: dict[tuple[int, ...], Communicator] = {}
+        for numbers in layout.buckets(self._leaves, BUCKET_BYTES):
+            mine = []
+            for route in layout.routes(members, numbers):
+                # Numbered by all ranks alike, also those that are not in it.
+                name = f"{len(comms)}"
+                if route.members not in comms:
+                    comms[route.members] = (
+                        group(name, route.members) if rank in route.members else None
+                    )
+                if rank in route.members:
+                    mine.append((route, comms[route.members]))
+            if mine:
+                programs = {
+                    referenced: jax.jit(self._program(numbers, mine, referenced))
+                    for referenced in (False, True)
+                }
+                self._buckets.append((numbers, programs))
+        self.comms = [comm for comm in comms.values() if comm is not None]
+
+    def run(self, source: Arrays, base: Arrays | None) -> Arrays:
+        """Sends `source`, or receives.
+
+        Args:
+          source: the values that a publisher sends; of a receiver any of their shapes.
+          base: the version before, if all ranks of all routes have it.
+
+        Returns:
+          Of a receiver, the arrays received, when they are there.
+        """
+        received: Arrays = list(source)
+        for numbers, programs in self._buckets:
+            values = [source[number] for number in numbers]
+            if base is None:
+                results = programs[False](values, None)
+            else:
+                results = programs[True](values, [base[number] for number in numbers])
+            jax.block_until_ready(results)
+            if not self._publishes:
+                for number, result in zip(numbers, results, strict=True):
+                    received[number] = result
+        return received
+
+    def _program(
+        self, numbers: Sequence[int], mine: list[tuple[layout.Route, Any]], referenced: bool
+    ) -> Callable[[Arrays, Arrays | None], Arrays]:
+        place = {number: i for i, number in enumerate(numbers)}
+
+        def cut(arrays: Arrays, parts: Sequence[tuple[int, layout.Region]]) -> Arrays:
+            return [self._cut(arrays[place[n]], n, region) for n, region in parts]
+
+        def program(source: Arrays, base: Arrays | None) -> Arrays:
+            found: list[list[tuple[layout.Region, jax.Array]]] = [[] for _ in numbers]
+            for route, comm in mine:
+                with_ref = (
+                    {"ref": cut(base, route.parts), "codec": self._codec}
+                    if base is not None
+                    else {"codec": "lossless"}
+                )
+                parts = ops.bcast(cut(source, route.parts), root=0, comm=comm, **with_ref)
+                for (number, region), part in zip(route.parts, parts, strict=True):
+                    found[place[number]].append((region, part))
+            if self._publishes:  # something to wait for
+                return [part.ravel()[:1] for each in found for _, part in each]
+            return [self._joined(n, each) for n, each in zip(numbers, found, strict=True)]
+
+        program.__name__ = f"sync_{'delta' if referenced else 'full'}"
+        return program
+
+    def _within(
+        self, number: int, region: layout.Region
+    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        own = self._leaves[number].region
+        pairs = list(zip(region, own, strict=True))
+        return (
+            tuple(begin - first for (begin, _), (first, _) in pairs),
+            tuple(end - first for (_, end), (first, _) in pairs),
+        )
+
+    def _cut(self, array: jax.Array, number: int, region: layout.Region) -> jax.Array:
+        if region == self._leaves[number].region:
+            return array
+        return jax.lax.slice(array, *self._within(number, region))
+
+    def _joined(self, number: int, parts: list[tuple[layout.Region, jax.Array]]) -> jax.Array:
+        leaf = self._leaves[number]
+        if len(parts) == 1 and parts[0][0] == leaf.region:
+            return parts[0][1]
+        whole = jnp.zeros(leaf.local_shape, leaf.dtype)
+        for region, part in parts:
+            whole = jax.lax.dynamic_update_slice(whole, part, self._within(number, region)[0])
+        return whole

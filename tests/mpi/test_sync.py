@@ -1,0 +1,50 @@
+"""Weights from ranks that train to ranks that act."""
+
+import pathlib
+import subprocess
+
+import pytest
+from stress import survivors
+
+from jaxccomp.bench import launch
+
+WORKER = str(pathlib.Path(__file__).with_name("sync_worker.py"))
+LIMITS = {"JAXCCOMP_TIMEOUT_SECONDS": "40", "JAXCCOMP_INIT_TIMEOUT_SECONDS": "40"}
+slow = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    "case,text,count,error",
+    [
+        ("values", "is right", 3, ""),
+        ("sharded", "is right", 2, ""),
+        pytest.param("rounded", "is right", 3, "", marks=slow),
+        pytest.param("leaves", "is right", 1, "", marks=slow),
+        pytest.param("raises", "is right", 3, "exit status 1", marks=slow),
+        pytest.param("publisher_raises", "was told", 3, "exit status 1", marks=slow),
+        ("corrupted", "is right", 3, ""),
+        pytest.param("stopped", "is right", 3, "", marks=slow),
+        ("refusals", "is right", 4, ""),
+        pytest.param("apart", "was told", 4, "", marks=slow),
+    ],
+)
+def test_sync(case, text, count, error):
+    done = launch.run(4, [WORKER, case], env=LIMITS, timeout_seconds=120)
+    assert done.error == error, done.output
+    assert done.output.count(text) == count, done.output
+
+
+@slow
+@pytest.mark.parametrize("case,text", [("dies", "is right"), ("publisher_dies", "was told")])
+def test_a_death(case, text):
+    if not launch.vendor()[0].startswith("MPICH"):
+        pytest.skip("Open MPI ends all ranks when one has died")
+    done = subprocess.run(
+        survivors.command(4, [WORKER, case], shell=False),
+        env=launch.environment(LIMITS),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=120,
+    )
+    assert done.stdout.count(text) == 3, done.stdout
