@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <memory>
@@ -57,6 +58,7 @@ class OnDevice {
   // Once the operation has been started: the stream reads the results when it comes there.
   void ReadResults() {
     stream_->Push([this] {
+      if (leaves_results_) return;
       for (size_t i = 0; i < host_->outputs.size(); ++i) {
         auto& bytes = host_->outputs[i].bytes;
         if (!bytes.empty()) {
@@ -66,6 +68,10 @@ class OnDevice {
       for (std::byte* memory : owned_) device_->memory.GiveBack(memory);
     });
   }
+
+  // Of a device that has stopped nobody knows when it has done with them: they are neither read nor
+  // given back.
+  void LeaveResults() { leaves_results_ = true; }
 
   Call call;
 
@@ -81,6 +87,7 @@ class OnDevice {
   FakeStream* const stream_;
   RankArrays* const host_;
   std::vector<std::byte*> owned_;
+  std::atomic<bool> leaves_results_{false};
 };
 
 inline Call OnHost(RankArrays* arrays) {

@@ -69,6 +69,7 @@ struct Meeting {
 
 struct Team {
   int ranks = 0, joined = 0;
+  bool aborted = false;                          // by some rank, whose memory may be gone
   std::map<uint64_t, Meeting> meetings;          // by number
   struct Message { const Call* call; bool taken = false; };
   std::map<std::pair<int, int>, std::deque<Message*>> messages;   // by source and destination
@@ -160,10 +161,11 @@ bool Same(const Call& a, const Call& b) {
          a.peer == b.peer;
 }
 
-// Waits, and says whether it happened before the communicator was aborted.
+// Waits, and says whether it happened before the communicator was aborted. Where another rank has aborted
+// it nothing happens any more.
 template <typename F>
 bool Await(std::unique_lock<std::mutex>& lock, Comm* comm, F happened) {
-  changed.wait(lock, [&] { return comm->aborted || happened(); });
+  changed.wait(lock, [&] { return comm->aborted || (!comm->team->aborted && happened()); });
   return !comm->aborted;
 }
 
@@ -400,7 +402,7 @@ EXPORT int ncclCommGetAsyncError(void* handle, int* error) {
 EXPORT int ncclCommAbort(void* handle) {
   auto* const comm = static_cast<Comm*>(handle);
   std::unique_lock lock(mutex);
-  comm->aborted = true;
+  comm->aborted = comm->team->aborted = true;
   ++aborted;
   comm->running -= static_cast<int>(comm->background.size());
   comm->background.clear();

@@ -67,10 +67,12 @@ TEST(cuda_device_leaves_calls_in_any_order) {
 TEST(cuda_device_completes_from_poll_alone) {
   FakeCudaRig rig;
   const Bytes values(1000, std::byte{5});
-  const Device::CopyRun run{rig.Values(Bytes(1000)), rig.Values(values), 1000};
   Told told[6];
   rig.tested.Hold(true);
-  for (Told& one : told) rig.device.Copy(rig.call, std::span(&run, 1), &one);
+  for (Told& one : told) {
+    const Device::CopyRun run{rig.Values(Bytes(1000)), rig.Values(values), 1000};
+    rig.device.Copy(rig.call, std::span(&run, 1), &one);
+  }
   std::this_thread::sleep_for(milliseconds(5));
   CHECK(!rig.device.Poll());
   rig.tested.Hold(false);

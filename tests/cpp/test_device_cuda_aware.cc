@@ -269,7 +269,7 @@ DEVICE_TEST(cuda_aware_messages_that_never_arrive) {
     return testing::FakeMemory::Open(at, bytes);
   };
   on.team->hub().exchange = [](int from, int, std::vector<std::byte>*) { return from != 0; };
-  on.JoinCudaAware(0.2);
+  on.JoinCudaAware(1);
   CHECK_OK(on.warm_status[0]);
   CHECK(on.warm_status[1].code() == Code::kDeadlineExceeded);
   // Both sides have to know.

@@ -235,6 +235,7 @@ DEVICE_TEST(device_that_stops) {
   }
   CHECK(!pending[1].Get().ok());
   CHECK(!pending[0].IsOver());
+  held[0]->LeaveResults();
   for (int rank = 0; rank < 2; ++rank) on.team->EngineOf(rank).Shutdown();
   CHECK(!pending[0].Get().ok());
   on.devices[0]->Abandon();

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "check.h"
@@ -31,22 +32,36 @@ OpSpec Sum(int line) {
 }
 
 // Somebody else's, by rank.
-std::vector<nccl::CommHandle> MakeOthers(int ranks) {
-  const nccl::Library& nccl = nccl::Library::Get();
-  nccl::UniqueId id;
-  nccl.get_unique_id(&id);
-  nccl::Config config;
-  config.blocking = 0;
-  std::vector<nccl::CommHandle> made(static_cast<size_t>(ranks));
-  for (int i = 0; i < ranks; ++i) {
-    nccl.comm_init_rank_config(&made[i], ranks, id, i, &config);
+class Others {
+ public:
+  explicit Others(int ranks) : by_rank(static_cast<size_t>(ranks)) {
+    nccl::UniqueId id;
+    nccl_.get_unique_id(&id);
+    nccl::Config config;
+    config.blocking = 0;
+    for (int i = 0; i < ranks; ++i) {
+      nccl_.comm_init_rank_config(&by_rank[i], ranks, id, i, &config);
+    }
+    for (nccl::CommHandle each : by_rank) {
+      int state = 0;
+      nccl_.comm_get_async_error(each, &state);
+    }
   }
-  for (nccl::CommHandle each : made) {
-    int state = 0;
-    nccl.comm_get_async_error(each, &state);
+  ~Others() {
+    for (nccl::CommHandle each : by_rank) {
+      if (each != nullptr) nccl_.comm_destroy(each);
+    }
   }
-  return made;
-}
+  Others(const Others&) = delete;
+  Others& operator=(const Others&) = delete;
+
+  void Abort(int rank) { nccl_.comm_abort(std::exchange(by_rank[static_cast<size_t>(rank)], nullptr)); }
+
+  std::vector<nccl::CommHandle> by_rank;
+
+ private:
+  const nccl::Library& nccl_ = nccl::Library::Get();
+};
 
 struct Launched {
   Status status;
@@ -76,10 +91,10 @@ std::vector<Launched> LaunchAll(NcclTeam& team, const NcclTeam::Program& program
 TEST(nccl_of_xla_communicators_are_used) {
   NcclTeam team(Style::kDevices, 3);
   const NcclTeam::Program program = team.Compile({Sum(1), Sum(2)});
-  const std::vector<nccl::CommHandle> others = MakeOthers(3), later = MakeOthers(3);
+  const Others others(3), later(3);
   const int64_t made = FakeNccl::Get().Made();
   for (int64_t run_id = 1; run_id <= 4; ++run_id) {
-    for (const Launched& each : LaunchAll(team, program, run_id, run_id < 3 ? others : later)) {
+    for (const Launched& each : LaunchAll(team, program, run_id, (run_id < 3 ? others : later).by_rank)) {
       CHECK_OK(each.status);
       for (const RankArrays& a : each.arrays) {
         CHECK(ValuesOf<int32_t>(a.outputs[0]) == std::vector<int32_t>({6, 15}));
@@ -93,9 +108,9 @@ TEST(nccl_of_xla_communicators_are_used) {
 TEST(nccl_of_xla_communicators_must_have_the_rank) {
   NcclTeam team(Style::kDevices, 2);
   const NcclTeam::Program program = team.Compile({Sum(1)});
-  std::vector<nccl::CommHandle> others = MakeOthers(2);
-  std::swap(others[0], others[1]);
-  for (const Launched& each : LaunchAll(team, program, 1, others)) {
+  Others others(2);
+  std::swap(others.by_rank[0], others.by_rank[1]);
+  for (const Launched& each : LaunchAll(team, program, 1, others.by_rank)) {
     CHECK(each.status.message().find("XLA's communicator has this rank as") != std::string::npos);
   }
   CHECK_EQ(FakeNccl::Get().Spinning(), 0);
@@ -119,12 +134,12 @@ TEST(nccl_of_xla_is_part_of_what_is_compared) {
 TEST(nccl_of_xla_communicators_are_not_aborted) {
   NcclTeam team(Style::kDevices, 2);
   const NcclTeam::Program program = team.Compile({Sum(1)});
-  const std::vector<nccl::CommHandle> others = MakeOthers(2);
-  for (const Launched& each : LaunchAll(team, program, 1, others)) CHECK_OK(each.status);
+  Others others(2);
+  for (const Launched& each : LaunchAll(team, program, 1, others.by_rank)) CHECK_OK(each.status);
   team.on.team->SetOption("timeout_seconds", "0.3");
   const int64_t aborted = FakeNccl::Get().Aborted();
   Launched alone;
-  LaunchOn(team, program, 0, 2, others[0], &alone);
+  LaunchOn(team, program, 0, 2, others.by_rank[0], &alone);
   CHECK_OK(alone.status);
   Engine& engine = team.on.team->EngineOf(0);
   const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
@@ -137,9 +152,9 @@ TEST(nccl_of_xla_communicators_are_not_aborted) {
   CHECK_EQ(FakeNccl::Get().Spinning(), 1);
   // Later operations are refused at once.
   Launched refused;
-  LaunchOn(team, program, 0, 3, others[0], &refused);
+  LaunchOn(team, program, 0, 3, others.by_rank[0], &refused);
   CHECK(refused.status.message().find("after an earlier error") != std::string::npos);
-  nccl::Library::Get().comm_abort(others[0]);   // as XLA does
+  others.Abort(0);   // as XLA does
   team.on.streams[0]->Finish();
   CHECK_EQ(FakeNccl::Get().Spinning(), 0);
   team.Forget(program);
