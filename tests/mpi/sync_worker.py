@@ -17,6 +17,7 @@ from jax.sharding import PartitionSpec
 
 import jaxccomp as jcc
 from jaxccomp import errors, sync
+from jaxccomp._sync.transfer import Transfer
 
 VERSIONS = 10
 SHAPE = (96, 80)
@@ -269,6 +270,32 @@ def corrupted(world):
         found = receiver.wait(version, timeout=60)
         version = found.version
         assert bits(found.params) == bits(weights(version)), version
+    tell("is right")
+
+
+def fails_once(world):
+    """A frame that a rank finds corrupted is sent again, in full."""
+    if world.rank == 0:
+        with sync.Publisher(weights(0)) as publisher:
+            publish(world, publisher)
+        return
+    if world.rank == 2:
+        run, calls = Transfer.run, []
+
+        def corrupted_once(self, source, base):
+            received = run(self, source, base)
+            calls.append(base is not None)
+            if len(calls) == 4:
+                raise errors.CorruptDataError("a checksum is wrong")
+            return received
+
+        Transfer.run = corrupted_once
+    receiver = sync.Receiver(weights(0))
+    receive(receiver)
+    receiver.close()
+    if world.rank == 2:
+        # The first in full, three differences, the last of them again in full.
+        assert calls[:6] == [False, True, True, True, False, True], calls
     tell("is right")
 
 

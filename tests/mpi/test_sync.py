@@ -23,6 +23,7 @@ slow = pytest.mark.slow
         pytest.param("raises", "is right", 3, "exit status 1", marks=slow),
         pytest.param("publisher_raises", "was told", 3, "exit status 1", marks=slow),
         ("corrupted", "is right", 3, ""),
+        pytest.param("fails_once", "is right", 3, "", marks=slow),
         pytest.param("stopped", "is right", 3, "", marks=slow),
         ("refusals", "is right", 4, ""),
         pytest.param("apart", "was told", 4, "", marks=slow),

@@ -95,6 +95,16 @@ SCENARIOS = {
             Case("reduce_scatter", "bfloat16", "lossless"),
         ),
     ),
+    "updates": Scenario(
+        "weights that hardly changed, where all ranks hold what they were before",
+        hosts=4,
+        link="1gbit",
+        cases=(
+            Case("bcast", "update", "delta", "chain"),
+            Case("bcast", "update", "lossless", "chain"),
+            Case("bcast", "update", "index_value_zstd", "chain"),
+        ),
+    ),
     "algorithms": Scenario(
         "every algorithm against what its own bytes take on the wire",
         hosts=4,

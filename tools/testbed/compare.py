@@ -41,7 +41,7 @@ def run(
     """
     lines = []
     with tempfile.TemporaryDirectory() as folder:
-        values = inputs.prepare(given.input, given.previous, pathlib.Path(folder))
+        values = inputs.prepare(given.input, given.previous, pathlib.Path(folder), given.size)
         for name, scenario in scenarios.items():
             for kind in {case.values for case in scenario.cases} - set(values):
                 _say(f"left out of {name}: {kind}, of which {given.input} has nothing")

@@ -1,0 +1,272 @@
+"""Weights from a trainer to actors over slow links: bytes and seconds of a version, and what actors
+lose.
+
+    python -m testbed.weight_sync --json docs/results/weight_sync.jsonl
+
+One host trains, or pretends to: bfloat16 weights, rounded from more exact ones that move by a step
+of a known size. All others act: they run a step of their own again and again, and take the latest
+weights. Three ways to bring them there take turns: `jaxccomp.sync` with ``delta``; the same with
+``lossless`` for the differences; and a broadcast of all values in every actor's way, after each
+step that the trainer says is one. Versions come for a while, and for a while they do not, so that
+steps can be compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pathlib
+import statistics
+import sys
+import threading
+import time
+from typing import Any
+
+WAYS = ("delta", "lossless", "broadcast")
+_MARK = "weight_sync: "
+_ON_SECONDS = _OFF_SECONDS = 6.0
+
+
+def main() -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--hosts", type=int, default=4)
+    parser.add_argument("--link", default="100mbit")
+    parser.add_argument("--values", type=int, default=20_000_000, help="of the weights")
+    parser.add_argument("--versions", type=int, default=100, help="of a broadcast a tenth")
+    parser.add_argument("--period", type=float, default=0.5, help="seconds between versions")
+    parser.add_argument("--rate", type=float, default=1e-6, help="the size of a step")
+    parser.add_argument("--json", type=pathlib.Path)
+    parser.add_argument("--way", choices=WAYS, help=argparse.SUPPRESS)  # of the worker
+    given = parser.parse_args()
+    return _work(given) if given.way else _compare(given)
+
+
+def _compare(given: argparse.Namespace) -> int:
+    from jaxccomp.bench import machine
+    from testbed.bed import Testbed
+
+    rows = []
+    with Testbed(given.hosts, given.link) as bed:
+        goodput = statistics.median(bed.measure_goodput().values())
+        for way in WAYS:
+            before = bed.received_bytes()
+            command = [sys.executable, __file__, "--way", way]
+            for name in ("values", "versions", "period", "rate"):
+                command += [f"--{name}", str(getattr(given, name))]
+            env = {"XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
+            done = bed.run(command, env=env, timeout_seconds=900, capture=True)
+            received = bed.received_bytes() - before
+            said = [
+                json.loads(line.partition(_MARK)[2])
+                for line in done.stdout.splitlines()
+                if _MARK in line
+            ]
+            if done.returncode or len(said) != given.hosts:
+                print(done.stdout, file=sys.stderr)
+                return 1
+            rows.append(_row(way, given, goodput, received, said))
+            print(rows[-1], flush=True)
+    if given.json:
+        lines = [{"facts": machine.facts()}, *rows]
+        given.json.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return 0
+
+
+def _row(
+    way: str, given: argparse.Namespace, goodput: float, received: int, said: list[dict[str, Any]]
+) -> dict[str, Any]:
+    trainer = next(each for each in said if each["trains"])
+    actors = [each for each in said if not each["trains"]]
+    versions = trainer["versions"]
+    full = 2 * given.values
+
+    def rounded(x: float) -> float:
+        return float(f"{x:.4g}")
+
+    row = {
+        "way": way,
+        "hosts": given.hosts,
+        "link": given.link,
+        "values": given.values,
+        "versions": versions,
+        "changed": rounded(trainer["changed"]),
+        "goodput_GBps": rounded(goodput / 1e9),
+        # The first version, which is sent in full, apart.
+        "bytes_per_version": rounded(trainer["sent"] / max(1, versions - 1)),
+        "ratio": rounded(full * (versions - 1) / max(1, trainer["sent"])),
+        "received_bytes_of_all_versions": received,
+        "seconds_per_version": rounded(statistics.median(s for a in actors for s in a["ages"])),
+        "publish_seconds": rounded(trainer["publish"]),
+        "bit_exact": all(a["right"] for a in actors),
+    }
+    if way != "broadcast":
+        row["step_ms"] = rounded(1e3 * statistics.median(a["off"] for a in actors))
+        row["step_ratio_while_versions_come"] = rounded(
+            statistics.median(a["on"] / a["off"] for a in actors)
+        )
+    return row
+
+
+def _work(given: argparse.Namespace) -> int:
+    import jaxccomp as jcc
+
+    world = jcc.init()
+    versions = given.versions if given.way != "broadcast" else max(3, given.versions // 10)
+    act = _broadcast if given.way == "broadcast" else _train if world.rank == 0 else _act
+    found = act(given, world, versions)
+    sys.stdout.write(f"{_MARK}{json.dumps(found)}\n")
+    sys.stdout.flush()
+    return 0
+
+
+def _updates(given: argparse.Namespace, versions: int) -> Any:
+    """Bits of each version, as bfloat16: the weights at first, and after each step."""
+    import ml_dtypes
+    import numpy as np
+
+    random = np.random.default_rng(0)
+    exact = random.standard_normal(given.values, np.float32) * np.float32(0.02)
+    # As an optimiser's: most values step by little, some by more (see tools/weight_updates.py).
+    steps = given.rate * random.gamma(0.2, 2.1, given.values) * random.choice((-1, 1), given.values)
+    steps = steps.astype(np.float32)
+    for version in range(versions):
+        yield exact.astype(ml_dtypes.bfloat16)
+        exact += np.roll(steps, 1013 * version)
+
+
+def _train(given: argparse.Namespace, world: Any, versions: int) -> dict[str, Any]:
+    import numpy as np
+
+    import jaxccomp as jcc
+    from jaxccomp import sync
+
+    publish, changed, before, first = [], [], None, 0
+    crc = 0
+    with sync.Publisher(np.zeros(given.values, _bfloat16()), codec=given.way) as publisher:
+        start = time.time()
+        for weights in _updates(given, versions):
+            while (time.time() - start) % (_ON_SECONDS + _OFF_SECONDS) > _ON_SECONDS:
+                time.sleep(0.01)  # versions do not come now
+            begun = time.perf_counter()
+            publisher.publish(weights)
+            publish.append(time.perf_counter() - begun)
+            if before is None:
+                publisher.flush()
+                first = jcc.stats.get().operations["bcast"].sent_bytes
+                start = time.time()
+            else:
+                changed.append(float(np.mean(before != weights.view(np.uint16))))
+            before = weights.view(np.uint16)
+            crc = _crc(weights)
+            time.sleep(max(0.0, given.period - (time.perf_counter() - begun)))
+        publisher.flush()
+        sent = jcc.stats.get().operations["bcast"].sent_bytes - first
+    jcc.bcast(np.array([start]).view(np.int32), root=0)
+    jcc.bcast(np.uint32(crc), root=0)
+    return {
+        "trains": True,
+        "versions": versions,
+        "sent": sent,
+        "changed": statistics.median(changed),
+        "publish": statistics.median(publish[1:]),
+    }
+
+
+def _act(given: argparse.Namespace, world: Any, versions: int) -> dict[str, Any]:
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+
+    import jaxccomp as jcc
+    from jaxccomp import sync
+
+    ages: list[float] = []
+    step = jax.jit(lambda x: jnp.tanh(x @ x))
+    x = step(jnp.ones((384, 384)) / 384).block_until_ready()
+    steps: list[tuple[float, float]] = []
+    with sync.Receiver(
+        jax.ShapeDtypeStruct((given.values,), jnp.bfloat16), codec=given.way
+    ) as receiver:
+
+        def watch() -> None:
+            version = 0
+            while version < versions:
+                weights = receiver.wait(version, timeout=300)
+                version = weights.version
+                if version > 1:
+                    ages.append(time.time() - weights.published_at)
+
+        watcher = threading.Thread(target=watch, name="watch")
+        watcher.start()
+        while watcher.is_alive():
+            begun = time.time()
+            x = step(x).block_until_ready()
+            steps.append((begun, time.time() - begun))
+            time.sleep(0.02)  # the cores are shared with all other hosts
+        crc = _crc(np.asarray(receiver.latest().params))
+    start = np.asarray(jcc.bcast(np.zeros(2, np.int32), root=0)).view(np.float64)[0]
+    wanted = int(jcc.bcast(np.uint32(0), root=0))
+    length = _ON_SECONDS + _OFF_SECONDS
+    on = [took for at, took in steps if at > start and (at - start) % length < _ON_SECONDS]
+    off = [took for at, took in steps if at > start and (at - start) % length > _ON_SECONDS + 1]
+    return {
+        "trains": False,
+        "ages": ages,
+        "on": statistics.mean(on),
+        "off": statistics.mean(off),
+        "right": crc == wanted,
+    }
+
+
+def _broadcast(given: argparse.Namespace, world: Any, versions: int) -> dict[str, Any]:
+    import jax
+    import numpy as np
+
+    import jaxccomp as jcc
+
+    call = jax.jit(lambda v: jcc.bcast(v, root=0, algorithm="chain"))
+    values = np.zeros(given.values, _bfloat16())
+    ages, changed, before = [], [], None
+    right = True
+    sent = 0
+    updates = _updates(given, versions) if world.rank == 0 else range(versions)
+    for number, weights in enumerate(updates):
+        value = jax.device_put(weights if world.rank == 0 else values)
+        jcc.barrier()
+        begun = time.perf_counter()
+        result = call(value).block_until_ready()
+        if number > 0:
+            ages.append(time.perf_counter() - begun)
+        if number == 0:
+            sent = -jcc.stats.get().operations["bcast"].sent_bytes
+        if world.rank == 0 and before is not None:
+            changed.append(float(np.mean(before != weights.view(np.uint16))))
+        before = weights.view(np.uint16) if world.rank == 0 else None
+        right &= int(jcc.bcast(np.uint32(_crc(np.asarray(result))), root=0)) == _crc(
+            np.asarray(result)
+        )
+    sent += jcc.stats.get().operations["bcast"].sent_bytes
+    found = {"trains": world.rank == 0, "ages": ages, "right": right}
+    if world.rank == 0:
+        publish = statistics.median(ages)
+        found |= {"versions": versions, "sent": sent, "publish": publish}
+        found["changed"] = statistics.median(changed)
+    return found
+
+
+def _bfloat16() -> Any:
+    import ml_dtypes
+    import numpy as np
+
+    return np.dtype(ml_dtypes.bfloat16)
+
+
+def _crc(values: Any) -> int:
+    import zlib
+
+    return zlib.crc32(values.tobytes())
+
+
+if __name__ == "__main__":
+    sys.exit(main())
