@@ -36,6 +36,7 @@ import jax.numpy as jnp
 from jaxccomp import comm as _comm
 from jaxccomp import config, errors
 from jaxccomp._sync import layout
+from jaxccomp._sync.control import own_settings
 from jaxccomp._sync.session import Session, meet
 from jaxccomp._sync.transfer import Arrays
 from jaxccomp._sync.versions import Incoming, Outgoing, Version
@@ -72,6 +73,21 @@ class _Side:
         name: str,
         rounded: Any = None,
     ):
+        with own_settings():
+            self._join(tree, publishes, versions, comm, specs, mesh, codec, name, rounded)
+
+    def _join(
+        self,
+        tree: Any,
+        publishes: bool,
+        versions: Outgoing | Incoming,
+        comm: Communicator | None,
+        specs: Any,
+        mesh: Mapping[str, int] | None,
+        codec: str,
+        name: str,
+        rounded: Any,
+    ) -> None:
         own, sides = meet(_comm.resolve(comm), name, publishes)
         leaves: tuple[layout.Leaf, ...] = ()
         trouble = ""
@@ -91,12 +107,11 @@ class _Side:
     def __enter__(self) -> Any:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Takes no further part. See the class."""
-        self._session.close(config.get("timeout_seconds"))
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self._session.close(config.get("timeout_seconds"))
 
 
 class Publisher(_Side):
@@ -183,7 +198,8 @@ class Publisher(_Side):
             )
         arrays = self._checked(params)
         at = time.time()
-        self._versions.put(lambda: Version(version, self._copied(arrays), at))
+        with own_settings():
+            self._versions.put(lambda: Version(version, self._copied(arrays), at))
         if self._versions.closed:
             raise errors.SyncError("this Publisher, or the first one, has been closed.")
         self._last = version
@@ -201,8 +217,15 @@ class Publisher(_Side):
             versions.check()
 
     def close(self) -> None:
-        """Ends the sync when all receivers have what has been published."""
-        super().close()
+        """Ends the sync when all receivers have what has been published.
+
+        Raises:
+          SyncError: where they have not got it, with the reason.
+        """
+        seconds = config.get("timeout_seconds")
+        if not self._session.close(seconds):
+            raise errors.SyncError(f"the sync has not ended after {seconds:g} s.")
+        self._versions.check()
 
     def _checked(self, params: Any) -> list[Any]:
         arrays, structure = jax.tree.flatten(params)
@@ -324,7 +347,7 @@ class Receiver(_Side):
 
     def close(self) -> None:
         """Takes no further part, from the next round on; keeps the last version."""
-        super().close()
+        self._session.close(config.get("timeout_seconds"))
 
     def _zeros(self) -> Arrays:
         return [jnp.zeros(leaf.local_shape, leaf.dtype) for leaf in self._leaves]

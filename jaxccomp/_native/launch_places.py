@@ -6,6 +6,7 @@ behind. The Python program knows better: the launches of a loop differ in the va
 
 from __future__ import annotations
 
+import contextlib
 import dis
 import functools
 import os
@@ -27,6 +28,8 @@ _COMPARED = (int, str)
 
 # By thread: each has a loop of its own.
 _steps: weakref.WeakKeyDictionary[threading.Thread, int] = weakref.WeakKeyDictionary()
+# In which this package launches something of its own.
+_of_this_package: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 
 
 def step(number: int) -> None:
@@ -49,6 +52,17 @@ def step(number: int) -> None:
     _steps[threading.current_thread()] = int(number)
 
 
+@contextlib.contextmanager
+def left_out() -> Iterator[None]:
+    """What this thread launches meanwhile has no place to compare, as it is this package's own."""
+    thread = threading.current_thread()
+    _of_this_package.add(thread)
+    try:
+        yield
+    finally:
+        _of_this_package.discard(thread)
+
+
 def current() -> str:
     """The place of the launch under way: source lines, innermost first, with loop variables.
 
@@ -59,6 +73,8 @@ def current() -> str:
     ident = threading.get_ident()
     known = {thread.ident: thread for thread in threading.enumerate()}
     launcher = known.get(ident)
+    if launcher in _of_this_package:
+        return ""
     if launcher is None or not _has_user_frame(frames.get(ident)):
         launcher = threading.main_thread()
     places = [_place(each) for each in _user_frames(frames.get(launcher.ident))]

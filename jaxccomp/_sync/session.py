@@ -17,7 +17,7 @@ from typing import Any
 
 from jaxccomp import config, errors
 from jaxccomp._sync import layout
-from jaxccomp._sync.control import Control, Header, Kind, State
+from jaxccomp._sync.control import Control, Header, Kind, State, own_settings
 from jaxccomp._sync.transfer import Transfer
 from jaxccomp._sync.versions import Incoming, Outgoing
 from jaxccomp.comm import Communicator
@@ -100,12 +100,13 @@ class Session:
         _sessions.add(self)
         self._thread.start()
 
-    def close(self, seconds: float) -> None:
-        """Takes no further part, at the next round; waits so long for that."""
+    def close(self, seconds: float) -> bool:
+        """Takes no further part, from the next round on. Returns whether that came in time."""
         with self._versions.changed:
             self._leaving = True
             self._versions.changed.notify_all()
         self._thread.join(seconds)
+        return not self._thread.is_alive()
 
     def _open(self) -> None:
         """Communicators and programs for the members that there are."""
@@ -134,6 +135,10 @@ class Session:
         self._retired, self._comms = self._comms, made
 
     def _run(self) -> None:
+        with own_settings():
+            self._take_part()
+
+    def _take_part(self) -> None:
         failures = 0
         while True:
             try:

@@ -91,17 +91,37 @@ def values(world):
     total = jnp.eye(64)
     thread = threading.Thread(target=receive, args=(receiver,), name="receive")
     thread.start()
-    while thread.is_alive():
+    waiting = True
+    while waiting:  # all leave the loop together
         total = work(total) / side.size
         assert total[0, 0] == 1
-        # All leave the loop together.
-        if jcc.allreduce(jnp.int32(thread.is_alive()), comm=side) == 0:
-            break
+        waiting = jcc.allreduce(jnp.int32(thread.is_alive()), comm=side) > 0
     thread.join()
     assert receiver.latest().version == VERSIONS
     assert "asked for" in refused(errors.SyncError, lambda: receiver.wait(VERSIONS))
     assert receiver.closed and receiver.latest().version == VERSIONS
     assert time.time() - receiver.last.published_at < 60
+    tell("is right")
+
+
+def checked(world):
+    """What a program asks of JAX and of this package for itself does not concern the weights."""
+
+    def plain(version):
+        return {"values": np.array([np.nan, np.inf, version], np.float32)}
+
+    jax.config.update("jax_debug_nans", True)
+    jax.config.update("jax_transfer_guard", "disallow_explicit")
+    jcc.step(world.rank)  # the option check_launches compares it
+    if world.rank == 0:
+        with sync.Publisher(plain(0)) as publisher:
+            for version in range(1, VERSIONS + 1):
+                publisher.publish(plain(version))
+        return
+    receiver = sync.Receiver(plain(0))
+    found = receiver.wait(VERSIONS - 1, timeout=60)
+    with jax.transfer_guard("allow"):
+        assert bits(found.params) == bits(plain(VERSIONS))
     tell("is right")
 
 

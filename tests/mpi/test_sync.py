@@ -36,6 +36,20 @@ def test_sync(case, text, count, error):
 
 
 @slow
+@pytest.mark.parametrize(
+    "case,settings",
+    [
+        ("checked", {"JAXCCOMP_CHECK_LAUNCHES": "1"}),
+        ("values", {"XLA_FLAGS": "--xla_force_host_platform_device_count=3"}),
+        ("sharded", {"JAX_ENABLE_X64": "0"}),
+    ],
+)
+def test_settings_of_the_program(case, settings):
+    done = launch.run(4, [WORKER, case], env=LIMITS | settings, timeout_seconds=120)
+    assert not done.error and "is right" in done.output, done.output
+
+
+@slow
 @pytest.mark.parametrize("case,text", [("dies", "is right"), ("publisher_dies", "was told")])
 def test_a_death(case, text):
     if not launch.vendor()[0].startswith("MPICH"):
