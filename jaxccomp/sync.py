@@ -33,8 +33,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxccomp import codecs, errors
 from jaxccomp import comm as _comm
-from jaxccomp import config, errors
 from jaxccomp._sync import layout
 from jaxccomp._sync.control import own_settings
 from jaxccomp._sync.session import Session, meet
@@ -97,6 +97,7 @@ class _Side:
             what = "make a Publisher" if publishes else "make a Receiver"
             axes = layout.check_mesh(mesh, count, what)
             leaves = layout.leaves_of(tree, specs, axes, index, rounded)
+            codec = _exact(codec)
         except (errors.InvalidArgumentError, TypeError) as error:
             trouble = str(error)
         self._leaves = leaves
@@ -111,7 +112,19 @@ class _Side:
         if kind is None:
             self.close()
         else:
-            self._session.close(config.get("timeout_seconds"))
+            self._session.close()
+
+
+def _exact(codec: str) -> str:
+    codec = codecs.canonical(codec)
+    bound = codecs.error_bound(codec, "float32")
+    if codec == "raw" or bound.relative or bound.block or bound.absolute:
+        raise errors.InvalidArgumentError(
+            f"codec={codec!r} does not go with a sync, whose versions are the same bits on all "
+            "ranks: take 'delta', 'lossless' or another bit-exact codec. dtype= of a Publisher "
+            "rounds."
+        )
+    return codec
 
 
 class Publisher(_Side):
@@ -139,7 +152,7 @@ class Publisher(_Side):
         axis changing fastest.
       dtype: floating-point weights are rounded to it when they are published, for instance
         ``jnp.bfloat16`` of float32 ones. Default: they stay as they are.
-      codec: of the differences.
+      codec: of the differences; a bit-exact one.
       name: tells several syncs of a communicator apart where threads make them at once; the same on
         all ranks.
 
@@ -222,9 +235,10 @@ class Publisher(_Side):
         Raises:
           SyncError: where they have not got it, with the reason.
         """
-        seconds = config.get("timeout_seconds")
-        if not self._session.close(seconds):
-            raise errors.SyncError(f"the sync has not ended after {seconds:g} s.")
+        if not self._session.close():
+            raise errors.SyncError(
+                "the sync has not ended within timeout_seconds; receivers may lack its last version"
+            )
         self._versions.check()
 
     def _checked(self, params: Any) -> list[Any]:
@@ -347,7 +361,7 @@ class Receiver(_Side):
 
     def close(self) -> None:
         """Takes no further part, from the next round on; keeps the last version."""
-        self._session.close(config.get("timeout_seconds"))
+        self._session.close()
 
     def _zeros(self) -> Arrays:
         return [jnp.zeros(leaf.local_shape, leaf.dtype) for leaf in self._leaves]

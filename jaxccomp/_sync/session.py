@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import itertools
 import threading
 import time
@@ -93,19 +94,23 @@ class Session:
         self._open()
         self._leaving = False
         self._thread = threading.Thread(target=self._run, name="jaxccomp-sync", daemon=True)
-        if not _sessions:
-            # Here, and not when this is imported: what is registered last runs first, and this must
-            # run before the engine says that the program has ended.
-            atexit.register(_close_all)
+        _close_at_exit()
         _sessions.add(self)
         self._thread.start()
 
-    def close(self, seconds: float) -> bool:
-        """Takes no further part, from the next round on. Returns whether that came in time."""
+    def close(self, seconds: float | None = None) -> bool:
+        """Takes no further part, from the next round on.
+
+        Args:
+          seconds: how long to wait for that; by default as long as for anything.
+
+        Returns:
+          Whether it came in time.
+        """
         with self._versions.changed:
             self._leaving = True
             self._versions.changed.notify_all()
-        self._thread.join(seconds)
+        self._thread.join(config.get("timeout_seconds") if seconds is None else seconds)
         return not self._thread.is_alive()
 
     def _open(self) -> None:
@@ -135,8 +140,11 @@ class Session:
         self._retired, self._comms = self._comms, made
 
     def _run(self) -> None:
-        with own_settings():
-            self._take_part()
+        try:
+            with own_settings():
+                self._take_part()
+        finally:
+            _sessions.discard(self)
 
     def _take_part(self) -> None:
         failures = 0
@@ -237,10 +245,16 @@ def _text(error: BaseException) -> str:
     return lines[0] if lines else type(error).__name__
 
 
+@functools.cache
+def _close_at_exit() -> None:
+    # Not when this is imported: what is registered last runs first, and this must run before the
+    # engine says that the program has ended.
+    atexit.register(_close_all)
+
+
 def _close_all() -> None:
     """Ends the threads, which would go on while Python ends."""
     _exiting.set()
     end = time.monotonic() + _LEAVE_SECONDS
-    for session in _sessions:
+    for session in list(_sessions):
         session.close(max(0.0, end - time.monotonic()))
-    _sessions.clear()

@@ -365,6 +365,9 @@ def refusals(world):
         tree = trees[min(world.rank, 1)]
         told = refused(errors.InvalidArgumentError, make(tree, **options))
         assert said in told, (said, told)
+    for codec, said in [("int8", "bit-exact codec"), ("raw", "bit-exact"), ("delt", "'delta'")]:
+        told = refused(errors.InvalidArgumentError, make(right, codec=codec))
+        assert said in told, told
     told = refused(errors.InvalidArgumentError, lambda: sync.Receiver(right))
     assert "must make a Publisher" in told, told
     codec = "delta" if world.rank else "lossless"
