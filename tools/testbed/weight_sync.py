@@ -14,6 +14,7 @@ steps can be compared.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import pathlib
 import statistics
@@ -34,7 +35,7 @@ def main() -> int:
     parser.add_argument("--link", default="100mbit")
     parser.add_argument("--values", type=int, default=20_000_000, help="of the weights")
     parser.add_argument("--versions", type=int, default=100, help="of a broadcast a tenth")
-    parser.add_argument("--period", type=float, default=0.5, help="seconds between versions")
+    parser.add_argument("--period", type=float, default=1.0, help="seconds between versions")
     parser.add_argument("--rate", type=float, default=1e-6, help="the size of a step")
     parser.add_argument("--json", type=pathlib.Path)
     parser.add_argument("--way", choices=WAYS, help=argparse.SUPPRESS)  # of the worker
@@ -141,24 +142,26 @@ def _train(given: argparse.Namespace, world: Any, versions: int) -> dict[str, An
     import jaxccomp as jcc
     from jaxccomp import sync
 
-    publish, changed, before, first = [], [], None, 0
-    crc = 0
+    # Before, as the cores are the actors', too.
+    updates = list(_updates(given, versions))
+    changed = [
+        float(np.mean(a.view(np.uint16) != b.view(np.uint16)))
+        for a, b in itertools.pairwise(updates)
+    ]
+    crc = _crc(updates[-1])
+    publish, first = [], None
     with sync.Publisher(np.zeros(given.values, _bfloat16()), codec=given.way) as publisher:
         start = time.time()
-        for weights in _updates(given, versions):
+        for weights in updates:
             while (time.time() - start) % (_ON_SECONDS + _OFF_SECONDS) > _ON_SECONDS:
                 time.sleep(0.01)  # versions do not come now
             begun = time.perf_counter()
             publisher.publish(weights)
             publish.append(time.perf_counter() - begun)
-            if before is None:
+            if first is None:
                 publisher.flush()
                 first = jcc.stats.get().operations["bcast"].sent_bytes
                 start = time.time()
-            else:
-                changed.append(float(np.mean(before != weights.view(np.uint16))))
-            before = weights.view(np.uint16)
-            crc = _crc(weights)
             time.sleep(max(0.0, given.period - (time.perf_counter() - begun)))
         publisher.flush()
         sent = jcc.stats.get().operations["bcast"].sent_bytes - first
