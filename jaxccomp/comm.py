@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import threading
+from functools import partial
 from typing import Any
 
 import jax
@@ -98,18 +99,21 @@ class Communicator:
         processes = tuple(self.processes[rank] for _, rank in members)
         return _known(Communicator(f"{self.name}/{color}:{serial}", processes, self.order))
 
-    def survivors(self) -> Communicator:
+    def survivors(self, *, timeout_seconds: float | None = None) -> Communicator:
         """The members that have neither ended nor failed nor died, in the same order.
 
         Called by all of them together, after an error that names one who is gone. They may know of
         different ones at first: whoever hears of one more meanwhile tries again without it.
 
+        Args:
+          timeout_seconds: how long to wait for the others, which may still be in an operation with
+            those who are gone. Default: the option ``init_timeout_seconds``.
+
         Returns:
           A communicator with a message space of its own, anew in each call.
 
         Raises:
-          InitializationError: when a member that lives has not come after
-            ``init_timeout_seconds``.
+          InitializationError: when a member that lives has not come in time.
 
         Example:
           >>> import jaxccomp
@@ -118,7 +122,8 @@ class Communicator:
         """
         state = _joined()
         state.known(self)
-        return _known(state.survivors(self, lambda *given: Communicator(*given, self.order)))
+        make = partial(Communicator, order=self.order)
+        return _known(state.survivors(self, make, timeout_seconds))
 
     def ordered(self) -> Communicator:
         """The same members, matching operations in program order.

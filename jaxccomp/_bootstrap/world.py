@@ -70,10 +70,14 @@ class World:
         """A number for an MPI communicator that this process is the first member of."""
         return next(self._mpi_numbers)
 
-    def share(self, comm: Group, row: Sequence[int]) -> list[tuple[int, ...]]:
+    def share(
+        self, comm: Group, row: Sequence[int], timeout_seconds: float | None = None
+    ) -> list[tuple[int, ...]]:
+        """All members' rows; they are waited for ``init_timeout_seconds`` by default."""
         if comm.size == 1:
             return [tuple(row)]
-        timeout_seconds = config.get("init_timeout_seconds")
+        if timeout_seconds is None:
+            timeout_seconds = config.get("init_timeout_seconds")
         rows = self._share(comm.processes, comm.rank, comm.name, row, timeout_seconds)
         return [tuple(map(int, each)) for each in rows]
 
@@ -93,12 +97,18 @@ class World:
         look = partial(self._why_incomplete, members, name)
         return _mpi.share(self.exchange, members, rank, name, row, timeout, look)
 
-    def survivors(self, comm: Group, make: Callable[[str, tuple[int, ...]], G]) -> G:
+    def survivors(
+        self,
+        comm: Group,
+        make: Callable[[str, tuple[int, ...]], G],
+        timeout_seconds: float | None = None,
+    ) -> G:
         """A group of the members that live, which all of these have agreed on.
 
         Args:
           comm: whose members.
           make: the group of that name and these processes.
+          timeout_seconds: as `share` has it.
         """
         while True:
             gone = self._gone()
@@ -108,7 +118,7 @@ class World:
             number = self._meetings.get((comm.name, processes), 0)
             group = make(f"{comm.name}/survivors-{absent:08x}:{number}", processes)
             try:
-                self.share(group, ())
+                self.share(group, (), timeout_seconds)
             except errors.InitializationError:
                 if not (self._gone().keys() - gone.keys()).intersection(processes):
                     raise

@@ -169,7 +169,9 @@ class Session:
 
     def _regroup(self) -> None:
         """Goes on with those who live."""
-        left = Communicator(f"{self._base.name}/all", tuple(self._members), "program").survivors()
+        everybody = Communicator(f"{self._base.name}/all", tuple(self._members), "program")
+        # Some may go on with parts that do not concern who is gone, before they notice.
+        left = everybody.survivors(timeout_seconds=config.get("timeout_seconds"))
         self._keep(left.processes)
         self._base = left
         self._numbers = itertools.count()

@@ -191,10 +191,12 @@ def rounded(world):
 
 
 def leaves(world):
-    """A receiver that closes, and one that ends, do not hold up the others."""
+    """Receivers that close, and one that ends, hold up nobody; a publisher goes on alone."""
     if world.rank == 0:
         with sync.Publisher(weights(0)) as publisher:
             publish(world, publisher, pause=0.2)
+            publish(world, publisher, first=VERSIONS + 1, last=VERSIONS + 10, pause=0.1)
+        tell("is right")
         return
     receiver = sync.Receiver(weights(0))
     if world.rank < 3:
@@ -204,6 +206,7 @@ def leaves(world):
             assert receiver.closed and receiver.latest().version >= 4
         return
     receive(receiver)
+    receiver.close()
     tell("is right")
 
 

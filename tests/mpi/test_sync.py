@@ -19,7 +19,7 @@ slow = pytest.mark.slow
         ("values", "is right", 3, ""),
         ("sharded", "is right", 2, ""),
         pytest.param("rounded", "is right", 3, "", marks=slow),
-        pytest.param("leaves", "is right", 1, "", marks=slow),
+        pytest.param("leaves", "is right", 2, "", marks=slow),
         pytest.param("raises", "is right", 3, "exit status 1", marks=slow),
         pytest.param("publisher_raises", "was told", 3, "exit status 1", marks=slow),
         ("corrupted", "is right", 3, ""),
