@@ -186,10 +186,10 @@ TEST(delta_is_not_behind_lossless) {
 
 // Everything that a table of kernels makes of some values.
 struct KernelResults {
-  std::vector<uint64_t> map, above, away;
-  std::vector<uint8_t> classes, kept, climbed, symbols;
-  std::vector<uint32_t> sums, counts, lengths, states;
-  std::vector<std::byte> advanced, code;
+  std::vector<uint64_t> map, above, away, sides;
+  std::vector<uint8_t> classes, kept, climbed, symbols, differences;
+  std::vector<uint32_t> sums, counts, lengths, states, taken;
+  std::vector<std::byte> advanced, code, low;
   bool operator==(const KernelResults&) const = default;
 };
 
@@ -265,6 +265,34 @@ KernelResults RunAll(const Kernels& kernels, const Values& v, const LaneModel& l
   r.climbed.resize(room);
   kernels.climb(r.map.data(), r.symbols.data(), count, r.climbed.data());
 
+  r.differences.resize(room);
+  r.sides.resize(words + 1);
+  const uint8_t pivots[kClasses] = {2, 1, 3, 0, 5, 4, 9, 20, 1, 0, 0, 1, 2, 3, 6, 62};
+  kernels.split(r.symbols.data(), r.kept.data(), changes, pivots, r.differences.data(),
+                r.sides.data());
+  std::vector<uint64_t> others = r.sides;
+  for (uint64_t& word : others) word = ~word;
+  std::vector<uint8_t> ups(room), downs(room), joined(room);
+  kernels.keep(r.sides.data(), r.differences.data(), changes, ups.data());
+  kernels.keep(others.data(), r.differences.data(), changes, downs.data());
+  for (uint8_t& each : downs) each = static_cast<uint8_t>(~each);
+  kernels.join(r.sides.data(), ups.data(), downs.data(), r.kept.data(), pivots, changes,
+               joined.data());
+  CHECK(std::equal(joined.begin(), joined.begin() + changes, r.symbols.begin()));
+
+  r.low.resize(4 * room);
+  BitWriter writer(r.low.data());
+  kernels.put_low(r.lengths.data(), r.symbols.data(), changes, &writer);
+  const auto low_bytes = static_cast<size_t>(writer.End() - r.low.data());
+  r.taken.resize(room);
+  BitReader reader(std::span(r.low).first(low_bytes));
+  kernels.take_low(r.symbols.data(), changes, &reader, r.taken.data());
+  CHECK(reader.AllTaken());
+  CHECK(std::equal(r.taken.begin(), r.taken.begin() + changes, r.lengths.begin()));
+  BitReader cut(std::span(r.low).first(low_bytes / 2));   // what is not there is not given out
+  kernels.take_low(r.symbols.data(), changes, &cut, r.taken.data());
+  CHECK(low_bytes < 2 || !cut.AllTaken());
+
   // Where a class never has a 1, none may be there.
   std::vector<uint64_t> bits = r.map;
   for (int64_t i = 0; i < count; ++i) {
@@ -276,6 +304,10 @@ KernelResults RunAll(const Kernels& kernels, const Values& v, const LaneModel& l
   r.kept.resize(changes_size);
   r.lengths.resize(changes_size);
   r.symbols.resize(changes_size);
+  r.differences.resize(changes_size);
+  r.taken.resize(changes_size);
+  r.low.resize(low_bytes);
+  r.sides.resize((changes_size + 63) / 64);
   r.above.resize((changes_size + 63) / 64);
   r.away.resize((changes_size + 63) / 64);
   r.climbed.resize(static_cast<size_t>(count));

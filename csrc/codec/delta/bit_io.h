@@ -31,9 +31,9 @@ class BitWriter {
  public:
   // Up to 8 bytes behind the last bit are written, too.
   explicit BitWriter(std::byte* at) : at_(at) {}
-  // Up to 32 bits, which have no others set.
-  void Put(uint32_t bits, int count) {
-    held_ |= uint64_t{bits} << count_;
+  // Up to 56 bits, which have no others set.
+  void Put(uint64_t bits, int count) {
+    held_ |= bits << count_;
     count_ += count;
     std::memcpy(at_, &held_, sizeof(held_));
     at_ += count_ / 8;
@@ -61,6 +61,12 @@ class BitReader {
     next_ += static_cast<uint64_t>(count);
     return static_cast<uint32_t>(bits);
   }
+  // Where the next bit is, in a byte that has so many before it; behind it are more that can be read.
+  const std::byte* at() const { return from_.data() + next_ / 8; }
+  int skipped() const { return static_cast<int>(next_ % 8); }
+  // Whether so many bits are there still, which are then passed over.
+  bool Has(int64_t count) const { return next_ + static_cast<uint64_t>(count) <= 8 * from_.size(); }
+  void Skip(int64_t count) { next_ += static_cast<uint64_t>(count); }
   // Whether all bytes were taken, and no more.
   bool AllTaken() const { return (next_ + 7) / 8 == from_.size(); }
 

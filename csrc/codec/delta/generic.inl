@@ -47,6 +47,22 @@ void ForEachBit(const uint64_t* bits, int64_t first, int64_t count, Each each) {
   }
 }
 
+// Appends to bits of which there are n, up to 64 at a time.
+[[maybe_unused]] void Append(uint64_t* to, int64_t n, uint64_t bits) {
+  if (n % 64 == 0) {
+    to[n / 64] = bits;
+  } else {
+    to[n / 64] |= bits << (n % 64);
+    to[n / 64 + 1] = bits >> (64 - n % 64);
+  }
+}
+
+// From the nth bit on, 64 of them.
+[[maybe_unused]] uint64_t BitsAt(const uint64_t* bits, int64_t n) {
+  const uint64_t low = bits[n / 64] >> (n % 64);
+  return n % 64 == 0 ? low : low | bits[n / 64 + 1] << (64 - n % 64);
+}
+
 // From the granule that `first` begins on; `n` changes were before.
 template <typename F>
 void StepsFrom(int64_t first, int64_t n, const std::byte* src, const std::byte* ref,
@@ -137,6 +153,46 @@ void SumsOf(const uint8_t* classes, int64_t count, const uint16_t* weights, uint
       to[i] = static_cast<uint8_t>((*from + 1) & -static_cast<int>(word & 1));
       from += word & 1;
     }
+  }
+}
+
+[[maybe_unused]] void SplitOf(const uint8_t* symbols, const uint8_t* classes, int64_t count,
+                              const uint8_t* pivots, uint8_t* differences, uint64_t* bits) {
+  for (int64_t first = 0; first < count; first += 64) {
+    uint64_t word = 0;
+    for (int64_t i = first; i < std::min(first + 64, count); ++i) {
+      const int difference = symbols[i] - pivots[classes[i]];
+      word |= uint64_t{difference >= 0} << (i - first);
+      differences[i] = static_cast<uint8_t>(difference);
+    }
+    bits[first / 64] = word;
+  }
+}
+
+[[maybe_unused]] void JoinOf(const uint64_t* bits, const uint8_t* ups, const uint8_t* downs,
+                             const uint8_t* classes, const uint8_t* pivots, int64_t count,
+                             uint8_t* symbols) {
+  for (int64_t i = 0; i < count; ++i) {
+    // Without a branch, as sides are as good as random.
+    const int up = bits[i / 64] >> (i % 64) & 1;
+    const int above = *ups, below = ~*downs;
+    symbols[i] = static_cast<uint8_t>(pivots[classes[i]] + (below ^ ((above ^ below) & -up)));
+    ups += up;
+    downs += 1 - up;
+  }
+}
+
+[[maybe_unused]] void PutLowOf(const uint32_t* lengths, const uint8_t* symbols, int64_t count,
+                               BitWriter* to) {
+  for (int64_t i = 0; i < count; ++i) {
+    to->Put(lengths[i] - kOfSymbol.least[symbols[i]], kOfSymbol.raw_bits[symbols[i]]);
+  }
+}
+
+[[maybe_unused]] void TakeLowOf(const uint8_t* symbols, int64_t count, BitReader* from,
+                                uint32_t* lengths) {
+  for (int64_t i = 0; i < count; ++i) {
+    lengths[i] = kOfSymbol.least[symbols[i]] + from->Get(kOfSymbol.raw_bits[symbols[i]]);
   }
 }
 

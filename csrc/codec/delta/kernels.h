@@ -11,6 +11,7 @@
 #include <span>
 #include <utility>
 
+#include "codec/delta/bit_io.h"
 #include "codec/delta/format.h"
 
 namespace jaxccomp::delta {
@@ -71,6 +72,16 @@ struct Kernels {
   int64_t (*keep)(const uint64_t* bits, const uint8_t* from, int64_t count, uint8_t* to);
   // The next one of `from` and 1 more where a bit is set, else 0.
   void (*climb)(const uint64_t* bits, const uint8_t* from, int64_t count, uint8_t* to);
+  // Symbols less the pivots of their classes, modulo 256, and which of them are not negative.
+  void (*split)(const uint8_t* symbols, const uint8_t* classes, int64_t count,
+                const uint8_t* pivots, uint8_t* differences, uint64_t* bits);
+  // The inverse: the next one of `ups` where a bit is set, else the complement of the next one of `downs`, and
+  // the pivot of its class.
+  void (*join)(const uint64_t* bits, const uint8_t* ups, const uint8_t* downs,
+               const uint8_t* classes, const uint8_t* pivots, int64_t count, uint8_t* symbols);
+  // Of lengths, the bits below what their symbols say; and lengths of these.
+  void (*put_low)(const uint32_t* lengths, const uint8_t* symbols, int64_t count, BitWriter* to);
+  void (*take_low)(const uint8_t* symbols, int64_t count, BitReader* from, uint32_t* lengths);
 
   // Codes bits: words from `end` downwards, the last bit first. Returns the begin. By number of lanes.
   std::byte* (*encode_few)(const uint64_t* bits, const uint8_t* classes, int64_t count,

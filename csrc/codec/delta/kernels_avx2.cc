@@ -121,19 +121,22 @@ void Sums(const uint8_t* classes, int64_t count, const uint16_t* weights, uint32
 }
 
 // For the lanes in a mask: the bytes of a shuffle that brings their words of 16 bits together, at the end of
-// 8, and of one that brings words to them.
+// 8 or at the begin, and of one that brings words to them.
 struct WordShuffles {
-  alignas(16) uint8_t compress[256][16], expand[256][16];
+  alignas(16) uint8_t compress[256][16], to_begin[256][16], expand[256][16];
 };
 constexpr WordShuffles kWordShuffles = [] {
   WordShuffles made{};
   for (int mask = 0; mask < 256; ++mask) {
     int next = 0, place = 8 - std::popcount(static_cast<unsigned>(mask));
-    for (int byte = 0; byte < 16; ++byte) made.compress[mask][byte] = made.expand[mask][byte] = 0x80;
+    for (auto* each : {&made.compress, &made.to_begin, &made.expand}) {
+      for (uint8_t& byte : (*each)[mask]) byte = 0x80;
+    }
     for (int lane = 0; lane < 8; ++lane) {
       if ((mask >> lane & 1) == 0) continue;
       for (int half = 0; half < 2; ++half) {
         made.compress[mask][2 * place + half] = static_cast<uint8_t>(2 * lane + half);
+        made.to_begin[mask][2 * next + half] = static_cast<uint8_t>(2 * lane + half);
         made.expand[mask][2 * lane + half] = static_cast<uint8_t>(2 * next + half);
       }
       ++next;
@@ -144,6 +147,98 @@ constexpr WordShuffles kWordShuffles = [] {
 }();
 __m128i ShuffleOf(const uint8_t (&of)[256][16], uint32_t mask) {
   return _mm_load_si128(reinterpret_cast<const __m128i*>(of[mask]));
+}
+
+__m128i Load128(const void* at) { return _mm_loadu_si128(static_cast<const __m128i*>(at)); }
+__m128i Sign(__m128i v) { return _mm_srai_epi16(v, 15); }
+__m128i Ordered(__m128i v) { return _mm_xor_si128(v, _mm_srli_epi16(Sign(v), 1)); }
+// -v where the sign is all ones.
+__m128i Signed(__m128i v, __m128i sign) { return _mm_sub_epi16(_mm_xor_si128(v, sign), sign); }
+
+// Fewer than one in so many are faster one by one.
+constexpr int64_t kManyFromOneIn = 24;
+bool AreMany(const uint64_t* map, int64_t count) {
+  int64_t changes = 0;
+  for (int64_t i = 0; i < count; i += 64) changes += std::popcount(map[i / 64]);
+  return changes * kManyFromOneIn >= count;
+}
+
+void Steps2(const std::byte* src, const std::byte* ref, const uint64_t* map, int64_t count,
+            const Changes& changes) {
+  if (!AreMany(map, count)) return Steps<BFloat16Word>(src, ref, map, count, changes);
+  int64_t n = 0, i = 0;
+  changes.away[0] = 0;
+  for (; i + 64 <= count; i += 64) {
+    int64_t at = 2 * i;
+    for (uint64_t word = map[i / 64]; word != 0; word >>= 8, at += 16) {
+      const auto some = static_cast<uint32_t>(word & 255);
+      const __m128i b = Load128(ref + at);
+      const __m128i difference = _mm_sub_epi16(Ordered(Load128(src + at)), Ordered(b));
+      const __m128i step = _mm_shuffle_epi8(Signed(difference, Sign(b)),
+                                            ShuffleOf(kWordShuffles.to_begin, some));
+      const int found = std::popcount(some);
+      const auto towards = static_cast<uint32_t>(
+          _mm_movemask_epi8(_mm_packs_epi16(step, _mm_setzero_si128())));
+      Append(changes.away, n, ~towards & ((uint32_t{1} << found) - 1));
+      Store(changes.lengths + n, _mm256_cvtepu16_epi32(_mm_abs_epi16(step)));
+      n += found;
+    }
+  }
+  StepsFrom<BFloat16Word>(i, n, src, ref, map, count, changes);
+}
+
+void Advance2(std::byte* values, const uint64_t* map, int64_t count, const Changes& changes) {
+  if (!AreMany(map, count)) return Advance<BFloat16Word>(values, map, count, changes);
+  const __m128i each = _mm_setr_epi16(1, 2, 4, 8, 16, 32, 64, 128), none = _mm_setzero_si128();
+  const __m256i low = _mm256_set1_epi32(0xffff);
+  int64_t n = 0, i = 0;
+  for (; i + 64 <= count; i += 64) {
+    std::byte* at = values + 2 * i;
+    for (uint64_t word = map[i / 64]; word != 0; word >>= 8, at += 16) {
+      const auto some = static_cast<uint32_t>(word & 255);
+      const __m256i lengths = _mm256_and_si256(Load(changes.lengths + n), low);
+      const __m128i length = _mm_packus_epi32(_mm256_castsi256_si128(lengths),
+                                              _mm256_extracti128_si256(lengths, 1));
+      const __m128i bits = _mm_set1_epi16(static_cast<int16_t>(BitsAt(changes.away, n) & 255));
+      const __m128i away = _mm_cmpeq_epi16(_mm_and_si128(bits, each), each);
+      const __m128i step = _mm_shuffle_epi8(
+          _mm_blendv_epi8(_mm_sub_epi16(none, length), length, away),
+          ShuffleOf(kWordShuffles.expand, some));
+      const __m128i ref = Load128(at);
+      const __m128i next = _mm_add_epi16(Ordered(ref), Signed(step, Sign(ref)));
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(at), Ordered(next));
+      n += std::popcount(some);
+    }
+  }
+  AdvanceFrom<BFloat16Word>(i, n, values, map, count, changes);
+}
+
+void Count(const uint8_t* classes, int64_t count, uint32_t* counts) {
+  uint32_t sums[kClasses] = {};
+  int64_t first = 0;
+  // As often as a byte can count; half of the classes at a time, for want of registers.
+  while (count - first >= 32) {
+    const int64_t times = std::min<int64_t>((count - first) / 32, 255);
+    for (int c = 0; c < kClasses; c += 8) {
+      __m256i found[8] = {};
+      for (int64_t i = 0; i < times; ++i) {
+        const __m256i v = Load(classes + first + 32 * i);
+        for (int k = 0; k < 8; ++k) {
+          found[k] = _mm256_sub_epi8(
+              found[k], _mm256_cmpeq_epi8(v, _mm256_set1_epi8(static_cast<char>(c + k))));
+        }
+      }
+      for (int k = 0; k < 8; ++k) {
+        const __m256i sum = _mm256_sad_epu8(found[k], _mm256_setzero_si256());
+        alignas(32) uint64_t parts[4];
+        Store(parts, sum);
+        sums[c + k] += static_cast<uint32_t>(parts[0] + parts[1] + parts[2] + parts[3]);
+      }
+    }
+    first += 32 * times;
+  }
+  CountOf(classes + first, count - first, counts);
+  for (int c = 0; c < kClasses; ++c) counts[c] += sums[c];
 }
 
 // The same for bytes, which are brought together at the begin.
@@ -209,6 +304,116 @@ void Symbols(const uint32_t* lengths, int64_t count, uint8_t* symbols) {
         _mm_unpacklo_epi64(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
     _mm_storel_epi64(reinterpret_cast<__m128i*>(symbols + i), _mm_packus_epi16(together, together));
   }
+}
+
+__m256i PivotsOf(const uint8_t* pivots) {
+  return _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(pivots)));
+}
+
+void Split(const uint8_t* symbols, const uint8_t* classes, int64_t count, const uint8_t* pivots,
+           uint8_t* differences, uint64_t* bits) {
+  const __m256i table = PivotsOf(pivots);
+  const auto split = [&](int64_t at) {   // 32 of them
+    const __m256i pivot = _mm256_shuffle_epi8(table, Load(classes + at));
+    const __m256i difference = _mm256_sub_epi8(Load(symbols + at), pivot);
+    Store(differences + at, difference);
+    return static_cast<uint64_t>(~static_cast<uint32_t>(_mm256_movemask_epi8(difference)));
+  };
+  int64_t i = 0;
+  for (; i + 64 <= count; i += 64) bits[i / 64] = split(i + 32) << 32 | split(i);
+  SplitOf(symbols + i, classes + i, count - i, pivots, differences + i, bits + i / 64);
+}
+
+void Join(const uint64_t* bits, const uint8_t* ups, const uint8_t* downs, const uint8_t* classes,
+          const uint8_t* pivots, int64_t count, uint8_t* symbols) {
+  const __m128i table = _mm_loadu_si128(reinterpret_cast<const __m128i*>(pivots));
+  const __m128i all = _mm_set1_epi8(-1);
+  for (int64_t i = 0; i < count; i += 8) {
+    const uint64_t up = bits[i / 64] >> (i % 64) & 255, down = ~up & 255;
+    // Where a shuffle has nothing it gives 0.
+    const __m128i above = _mm_shuffle_epi8(LoadEight(ups), LoadEight(kByteShuffles.expand[up]));
+    const __m128i below = _mm_shuffle_epi8(_mm_xor_si128(LoadEight(downs), all),
+                                           LoadEight(kByteShuffles.expand[down]));
+    const __m128i pivot = _mm_shuffle_epi8(table, LoadEight(classes + i));
+    _mm_storel_epi64(reinterpret_cast<__m128i*>(symbols + i),
+                     _mm_add_epi8(pivot, _mm_or_si128(above, below)));
+    ups += std::popcount(up);
+    downs += std::popcount(down);
+  }
+}
+
+// How many bits follow 8 symbols.
+__m256i LowBits(__m256i symbols) {
+  const __m256i one = _mm256_set1_epi32(1);
+  const __m256i high = _mm256_srli_epi32(_mm256_add_epi32(symbols, one), 1);
+  return _mm256_sub_epi32(_mm256_max_epi32(high, one), one);
+}
+__m256i SymbolsAt(const uint8_t* symbols) { return _mm256_cvtepu8_epi32(LoadEight(symbols)); }
+// Four of them fit a word: as many as BitWriter::Put takes.
+constexpr int kFewLowBits = 14;
+bool AreFew(__m256i bits) {
+  return _mm256_movemask_epi8(_mm256_cmpgt_epi32(bits, _mm256_set1_epi32(kFewLowBits))) == 0;
+}
+
+void PutLow(const uint32_t* lengths, const uint8_t* symbols, int64_t count, BitWriter* to) {
+  const __m256i one = _mm256_set1_epi32(1), half = _mm256_set1_epi64x(0xffffffff);
+  int64_t i = 0;
+  for (; i + 8 <= count; i += 8) {
+    const __m256i bits = LowBits(SymbolsAt(symbols + i));
+    if (!AreFew(bits)) {
+      PutLowOf(lengths + i, symbols + i, 8, to);
+      continue;
+    }
+    const __m256i mask = _mm256_sub_epi32(_mm256_sllv_epi32(one, bits), one);
+    const __m256i low = _mm256_and_si256(Load(lengths + i), mask);
+    // Two to a word of 64 bits, then two of these.
+    const __m256i first_bits = _mm256_and_si256(bits, half);
+    const __m256i pairs = _mm256_or_si256(
+        _mm256_and_si256(low, half), _mm256_sllv_epi64(_mm256_srli_epi64(low, 32), first_bits));
+    const __m256i pair_bits = _mm256_add_epi64(first_bits, _mm256_srli_epi64(bits, 32));
+    const __m256i fours = _mm256_or_si256(
+        pairs, _mm256_sllv_epi64(_mm256_unpackhi_epi64(pairs, pairs), pair_bits));
+    const __m256i four_bits =
+        _mm256_add_epi64(pair_bits, _mm256_unpackhi_epi64(pair_bits, pair_bits));
+    alignas(32) uint64_t words[4], counts[4];
+    Store(words, fours);
+    Store(counts, four_bits);
+    for (int k = 0; k < 4; k += 2) to->Put(words[k], static_cast<int>(counts[k]));
+  }
+  PutLowOf(lengths + i, symbols + i, count - i, to);
+}
+
+void TakeLow(const uint8_t* symbols, int64_t count, BitReader* from, uint32_t* lengths) {
+  const __m256i one = _mm256_set1_epi32(1), seven = _mm256_set1_epi32(7);
+  int64_t i = 0;
+  for (; i + 8 <= count; i += 8) {
+    const __m256i symbol = SymbolsAt(symbols + i), bits = LowBits(symbol);
+    // The bits up to each, in halves of four, and those of the first half behind it.
+    __m256i upto = _mm256_add_epi32(bits, _mm256_slli_si256(bits, 4));
+    upto = _mm256_add_epi32(upto, _mm256_slli_si256(upto, 8));
+    const __m256i first = _mm256_permutevar8x32_epi32(upto, _mm256_set1_epi32(3));
+    upto = _mm256_add_epi32(upto, _mm256_blend_epi32(_mm256_setzero_si256(), first, 0xf0));
+    const int all = _mm256_extract_epi32(upto, 7);
+    if (!AreFew(bits) || !from->Has(all)) {
+      TakeLowOf(symbols + i, 8, from, lengths + i);
+      continue;
+    }
+    const __m256i at = _mm256_add_epi32(_mm256_sub_epi32(upto, bits),
+                                        _mm256_set1_epi32(from->skipped()));
+    const __m256i words = _mm256_i32gather_epi32(reinterpret_cast<const int*>(from->at()),
+                                                 _mm256_srli_epi32(at, 3), 1);
+    const __m256i mask = _mm256_sub_epi32(_mm256_sllv_epi32(one, bits), one);
+    const __m256i low =
+        _mm256_and_si256(_mm256_srlv_epi32(words, _mm256_and_si256(at, seven)), mask);
+    // The highest bit and the one below; nothing is below 1.
+    const __m256i even = _mm256_andnot_si256(symbol, one);
+    const __m256i high = _mm256_or_si256(even, _mm256_set1_epi32(2));
+    const __m256i is_one = _mm256_cmpeq_epi32(symbol, _mm256_setzero_si256());
+    const __m256i least = _mm256_blendv_epi8(_mm256_sllv_epi32(high, bits), one, is_one);
+    Store(lengths + i, _mm256_add_epi32(least, low));
+    from->Skip(all);
+  }
+  TakeLowOf(symbols + i, count - i, from, lengths + i);
 }
 
 // Lanes whose bit is set, as a mask of all bits.
@@ -326,16 +531,20 @@ const Kernels kAvx2Kernels = {
     .bfloat16_classes = Classes2<BFloat16Word>,
     .float16_classes = Classes2<Float16Word>,
     .float32_classes = Classes4,
-    .steps2 = Steps<BFloat16Word>,
+    .steps2 = Steps2,
     .steps4 = Steps<Float32Word>,
-    .advance2 = Advance<BFloat16Word>,
+    .advance2 = Advance2,
     .advance4 = Advance<Float32Word>,
     .sums = Sums,
-    .count = CountOf,
+    .count = Count,
     .symbols = Symbols,
     .above = Above,
     .keep = Keep,
     .climb = Climb,
+    .split = Split,
+    .join = Join,
+    .put_low = PutLow,
+    .take_low = TakeLow,
     .encode_few = EncodeLanesBy<Lanes8, kFewLanes>,
     .encode_most = EncodeLanesBy<Lanes8, kMostLanes>,
     .decode_few = DecodeLanesBy<Lanes8, kFewLanes>,

@@ -149,20 +149,110 @@ void Climb(const uint64_t* bits, const uint8_t* from, int64_t count, uint8_t* to
   }
 }
 
-// Appends to bits of which there are n.
-inline void Append(uint64_t* to, int64_t n, uint64_t bits) {
-  if (n % 64 == 0) {
-    to[n / 64] = bits;
-  } else {
-    to[n / 64] |= bits << (n % 64);
-    to[n / 64 + 1] = bits >> (64 - n % 64);
+void Split(const uint8_t* symbols, const uint8_t* classes, int64_t count, const uint8_t* pivots,
+           uint8_t* differences, uint64_t* bits) {
+  const __m512i table =
+      _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(pivots)));
+  for (int64_t i = 0; i < count; i += 64) {
+    const uint64_t lanes = count - i < 64 ? Tail(count) : ~uint64_t{0};
+    const __m512i pivot = _mm512_shuffle_epi8(table, _mm512_loadu_si512(classes + i));
+    const __m512i difference = _mm512_sub_epi8(_mm512_loadu_si512(symbols + i), pivot);
+    _mm512_storeu_si512(differences + i, difference);
+    bits[i / 64] = lanes & ~_mm512_movepi8_mask(difference);
   }
 }
 
-// `found` bits from the nth on.
-inline uint64_t BitsAt(const uint64_t* bits, int64_t n) {
-  const uint64_t low = bits[n / 64] >> (n % 64);
-  return n % 64 == 0 ? low : low | bits[n / 64 + 1] << (64 - n % 64);
+void Join(const uint64_t* bits, const uint8_t* ups, const uint8_t* downs, const uint8_t* classes,
+          const uint8_t* pivots, int64_t count, uint8_t* symbols) {
+  const __m512i table =
+      _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(pivots)));
+  const __m512i all = _mm512_set1_epi8(-1);
+  for (int64_t i = 0; i < count; i += 64) {
+    const uint64_t word = bits[i / 64];
+    const __m512i down = _mm512_xor_si512(
+        _mm512_maskz_expand_epi8(~word, _mm512_loadu_si512(downs)), all);
+    const __m512i sides = _mm512_mask_expand_epi8(down, word, _mm512_loadu_si512(ups));
+    const __m512i pivot = _mm512_shuffle_epi8(table, _mm512_loadu_si512(classes + i));
+    _mm512_storeu_si512(symbols + i, _mm512_add_epi8(pivot, sides));
+    const int up = std::popcount(word);
+    ups += up;
+    downs += 64 - up;
+  }
+}
+
+// How many bits follow 16 symbols.
+__m512i LowBits(__m512i symbols) {
+  const __m512i one = _mm512_set1_epi32(1);
+  const __m512i high = _mm512_srli_epi32(_mm512_add_epi32(symbols, one), 1);
+  return _mm512_sub_epi32(_mm512_max_epi32(high, one), one);
+}
+__m512i SymbolsAt(const uint8_t* symbols) {
+  return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(symbols)));
+}
+// Four of them fit a word: as many as BitWriter::Put takes.
+constexpr int kFewLowBits = 14;
+
+void PutLow(const uint32_t* lengths, const uint8_t* symbols, int64_t count, BitWriter* to) {
+  const __m512i few = _mm512_set1_epi32(kFewLowBits), one = _mm512_set1_epi32(1);
+  const __m512i half = _mm512_set1_epi64(0xffffffff);
+  int64_t i = 0;
+  for (; i + 16 <= count; i += 16) {
+    const __m512i bits = LowBits(SymbolsAt(symbols + i));
+    if (_mm512_cmpgt_epi32_mask(bits, few) != 0) {
+      PutLowOf(lengths + i, symbols + i, 16, to);
+      continue;
+    }
+    const __m512i mask = _mm512_sub_epi32(_mm512_sllv_epi32(one, bits), one);
+    const __m512i low = _mm512_and_si512(_mm512_loadu_si512(lengths + i), mask);
+    // Two to a word of 64 bits, then two of these.
+    const __m512i first_bits = _mm512_and_si512(bits, half);
+    const __m512i pairs = _mm512_or_si512(
+        _mm512_and_si512(low, half), _mm512_sllv_epi64(_mm512_srli_epi64(low, 32), first_bits));
+    const __m512i pair_bits = _mm512_add_epi64(first_bits, _mm512_srli_epi64(bits, 32));
+    const __m512i fours = _mm512_or_si512(
+        pairs, _mm512_sllv_epi64(_mm512_unpackhi_epi64(pairs, pairs), pair_bits));
+    const __m512i four_bits =
+        _mm512_add_epi64(pair_bits, _mm512_unpackhi_epi64(pair_bits, pair_bits));
+    alignas(64) uint64_t words[8], counts[8];
+    _mm512_store_si512(words, fours);
+    _mm512_store_si512(counts, four_bits);
+    for (int k = 0; k < 8; k += 2) to->Put(words[k], static_cast<int>(counts[k]));
+  }
+  PutLowOf(lengths + i, symbols + i, count - i, to);
+}
+
+void TakeLow(const uint8_t* symbols, int64_t count, BitReader* from, uint32_t* lengths) {
+  const __m512i few = _mm512_set1_epi32(kFewLowBits), one = _mm512_set1_epi32(1);
+  const __m512i none = _mm512_setzero_si512(), seven = _mm512_set1_epi32(7);
+  int64_t i = 0;
+  for (; i + 16 <= count; i += 16) {
+    const __m512i symbol = SymbolsAt(symbols + i), bits = LowBits(symbol);
+    // The bits up to each, in steps of 1, 2, 4 and 8.
+    __m512i upto = bits;
+    upto = _mm512_add_epi32(upto, _mm512_alignr_epi32(upto, none, 15));
+    upto = _mm512_add_epi32(upto, _mm512_alignr_epi32(upto, none, 14));
+    upto = _mm512_add_epi32(upto, _mm512_alignr_epi32(upto, none, 12));
+    upto = _mm512_add_epi32(upto, _mm512_alignr_epi32(upto, none, 8));
+    const int all = _mm_extract_epi32(_mm512_extracti32x4_epi32(upto, 3), 3);
+    if (_mm512_cmpgt_epi32_mask(bits, few) != 0 || !from->Has(all)) {
+      TakeLowOf(symbols + i, 16, from, lengths + i);
+      continue;
+    }
+    const __m512i at = _mm512_add_epi32(_mm512_sub_epi32(upto, bits),
+                                        _mm512_set1_epi32(from->skipped()));
+    const __m512i words = _mm512_i32gather_epi32(_mm512_srli_epi32(at, 3), from->at(), 1);
+    const __m512i mask = _mm512_sub_epi32(_mm512_sllv_epi32(one, bits), one);
+    const __m512i low =
+        _mm512_and_si512(_mm512_srlv_epi32(words, _mm512_and_si512(at, seven)), mask);
+    // The highest bit and the one below; nothing is below 1.
+    const __mmask16 odd = _mm512_test_epi32_mask(symbol, one);
+    const __m512i high = _mm512_mask_mov_epi32(_mm512_set1_epi32(3), odd, _mm512_set1_epi32(2));
+    const __m512i least = _mm512_mask_mov_epi32(_mm512_sllv_epi32(high, bits),
+                                                _mm512_testn_epi32_mask(symbol, symbol), one);
+    _mm512_storeu_si512(lengths + i, _mm512_add_epi32(least, low));
+    from->Skip(all);
+  }
+  TakeLowOf(symbols + i, count - i, from, lengths + i);
 }
 
 // A vector of words of 16 bits, and of 32.
@@ -371,6 +461,10 @@ const Kernels kAvx512Kernels = {
     .above = Above,
     .keep = Keep,
     .climb = Climb,
+    .split = Split,
+    .join = Join,
+    .put_low = PutLow,
+    .take_low = TakeLow,
     .encode_few = EncodeLanesBy<Lanes16, kFewLanes>,
     .encode_most = EncodeLanesBy<Lanes16, kMostLanes>,
     .decode_few = DecodeLanesBy<Lanes16, kFewLanes>,

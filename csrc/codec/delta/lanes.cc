@@ -141,36 +141,30 @@ void Lanes::CutByPivots(const Kernels& kernels, const uint8_t* classes, const Cl
   side_.Reserve(count);
   side_.classes = classes;
   side_.counts = counts;
-  for (auto* each : {&up_symbols_, &down_symbols_, &down_classes_}) Reserve(each, count);
-  // What bytes are written to may be anything, also pointers in objects: copies of these.
-  const uint8_t* const symbols = symbols_.data();
-  uint8_t* const up_symbols = up_symbols_.data();
-  uint8_t* const up_classes = side_.ones.data();
-  uint8_t* const down_symbols = down_symbols_.data();
-  uint8_t* const down_classes = down_classes_.data();
-  const std::array<uint8_t, kClasses> pivots = pivots_;
-  int64_t ups = 0, downs = 0;
-  for (int64_t first = 0; first < count; first += 64) {
-    uint64_t up_bits = 0;
-    for (int64_t i = first; i < std::min(first + 64, count); ++i) {
-      const int above = symbols[i] - pivots[classes[i]];
-      const bool up = above >= 0;
-      up_bits |= uint64_t{up} << (i - first);
-      up_symbols[ups] = static_cast<uint8_t>(above);
-      up_classes[ups] = classes[i];
-      down_symbols[downs] = static_cast<uint8_t>(~above);   // -1 - above
-      down_classes[downs] = classes[i];
-      ups += up;
-      downs += !up;
-    }
-    side_.own_bits[first / 64] = up_bits;
+  for (auto* each : {&differences_, &up_symbols_, &down_symbols_, &down_classes_}) {
+    Reserve(each, count);
   }
+  kernels.split(symbols_.data(), classes, count, pivots_.data(), differences_.data(),
+                side_.own_bits.data());
+  const int64_t ups = kernels.keep(side_.bits, classes, count, side_.ones.data());
+  kernels.keep(side_.bits, differences_.data(), count, up_symbols_.data());
   side_.one_count = ups;
   kernels.count(side_.ones.data(), ups, side_.one_counts.data());
+  SetDownBits(count);
+  const int64_t downs = kernels.keep(down_bits_.data(), classes, count, down_classes_.data());
+  kernels.keep(down_bits_.data(), differences_.data(), count, down_symbols_.data());
+  for (uint8_t& each : std::span(down_symbols_).first(static_cast<size_t>(downs))) {
+    each = static_cast<uint8_t>(~each);   // -1 - it
+  }
   ClassCounts down_counts;
   for (int c = 0; c < kClasses; ++c) down_counts[c] = counts[c] - side_.one_counts[c];
-  Cut(kernels, up_symbols, up_classes, side_.one_counts, ups, &up_);
-  Cut(kernels, down_symbols, down_classes, down_counts, downs, &down_);
+  Cut(kernels, up_symbols_.data(), side_.ones.data(), side_.one_counts, ups, &up_);
+  Cut(kernels, down_symbols_.data(), down_classes_.data(), down_counts, downs, &down_);
+}
+
+void Lanes::SetDownBits(int64_t count) {
+  Reserve(&down_bits_, count / 64 + 1);
+  for (int64_t i = 0; i < (count + 63) / 64; ++i) down_bits_[i] = ~side_.bits[i];
 }
 
 void Lanes::Cut(const Kernels& kernels, const uint8_t* symbols, const uint8_t* classes,
@@ -242,12 +236,7 @@ std::byte* Lanes::Encode(const Kernels& kernels, std::byte* at) {
       raw.Put(static_cast<uint32_t>(ladder->rest[i] - ladder->depth), kRestBits);
     }
   }
-  const uint8_t* const symbols = symbols_.data();
-  const uint32_t* const lengths = changes_.lengths;
-  for (int64_t i = 0; i < count_; ++i) {
-    const int symbol = symbols[i];
-    raw.Put(lengths[i] - kOfSymbol.least[symbol], kOfSymbol.raw_bits[symbol]);
-  }
+  kernels.put_low(changes_.lengths, symbols_.data(), count_, &raw);
   return raw.End();
 }
 
@@ -344,8 +333,7 @@ int64_t Lanes::Decode(const Kernels& kernels, const Model& model, std::span<cons
     side_.Reserve(count);
     if (!stream.Take(side_, changes.classes, count, side_.own_bits.data())) return -1;
     const int64_t ups = kernels.keep(side_.bits, changes.classes, count, side_.ones.data());
-    Reserve(&down_bits_, count / 64 + 1);
-    for (int64_t i = 0; i < (count + 63) / 64; ++i) down_bits_[i] = ~side_.bits[i];
+    SetDownBits(count);
     Reserve(&down_classes_, count);
     kernels.keep(down_bits_.data(), changes.classes, count, down_classes_.data());
     if (!stream.Climb(side_.ones.data(), ups, &up_) ||
@@ -361,24 +349,13 @@ int64_t Lanes::Decode(const Kernels& kernels, const Model& model, std::span<cons
   if (has_pivots_) {
     const uint8_t* downs = SymbolsOf(kernels, &down_, &raw);
     Reserve(&symbols_, count);
-    const std::array<uint8_t, kClasses> pivots = pivots_;
-    const uint64_t* const sides = side_.bits;
-    uint8_t* const of = symbols_.data();
-    for (int64_t i = 0; i < count; ++i) {
-      // Without a branch, as sides are as good as random.
-      const int up = sides[i / 64] >> (i % 64) & 1;
-      const int above = *symbols, below = ~*downs;
-      of[i] = static_cast<uint8_t>(pivots[changes.classes[i]] + (below ^ ((above ^ below) & -up)));
-      symbols += up;
-      downs += 1 - up;
-    }
+    kernels.join(side_.bits, symbols, downs, changes.classes, pivots_.data(), count,
+                 symbols_.data());
     symbols = symbols_.data();
   }
-  for (int64_t i = 0; i < count; ++i) {
-    const int symbol = symbols[i];
-    if (symbol >= kSymbols) return -1;
-    changes.lengths[i] = kOfSymbol.least[symbol] + raw.Get(kOfSymbol.raw_bits[symbol]);
-  }
+  const std::span<const uint8_t> all(symbols, static_cast<size_t>(count));
+  if (std::ranges::any_of(all, [](uint8_t symbol) { return symbol >= kSymbols; })) return -1;
+  kernels.take_low(symbols, count, &raw, changes.lengths);
   return raw.AllTaken() ? count : -1;
 }
 

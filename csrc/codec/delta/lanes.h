@@ -64,6 +64,7 @@ class Lanes {
                    int64_t count);
   void Cut(const Kernels& kernels, const uint8_t* symbols, const uint8_t* classes,
            const ClassCounts& counts, int64_t count, Ladder* ladder);
+  void SetDownBits(int64_t count);
   void ListPasses();
   int64_t MostStreamBytes() const;
   class Stream;
@@ -76,7 +77,7 @@ class Lanes {
   bool has_pivots_ = false;
   int lanes_ = kFewLanes;
   std::array<uint8_t, kClasses> pivots_{};
-  std::vector<uint8_t> symbols_, up_symbols_, down_symbols_, down_classes_;
+  std::vector<uint8_t> symbols_, differences_, up_symbols_, down_symbols_, down_classes_;
   std::vector<uint64_t> down_bits_;
   Changes changes_;
   int64_t count_ = 0;
