@@ -65,8 +65,10 @@ def bcast(x: T, root: int = 0, *, ref: T | None = None, **options: Unpack[Option
     With ``ref`` the codec is given the difference to values that all ranks hold already: the XOR
     if it is lossless, else the numerical one. That pays where most bits stay what they are:
     between two steps of training, ``"lossless"`` makes bfloat16 weights about 9.7 times smaller
-    so, and 1.5 times without. An error bound is then one of the difference: with ``"int8"``, 1/252
-    of the greatest change in a block of 32, and the rounding of the sum.
+    so, and 1.5 times without. ``"delta"`` knows more of such values: at a learning rate of 1e-4 it
+    makes them 14 times smaller, at 1e-6 231 times (docs/results/delta.jsonl). An error bound is
+    then one of the difference: with ``"int8"``, 1/252 of the greatest change in a block of 32, and
+    the rounding of the sum.
 
     Args:
       x: pytree of arrays of any shape, the same on all ranks; off the root only shapes count.
