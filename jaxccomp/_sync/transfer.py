@@ -41,7 +41,7 @@ class Transfer:
         self._publishes = members[rank].publishes
         self._codec = codec
         self._buckets = []
-        comms: dict[tuple[int, ...], Communicator] = {}
+        comms: dict[tuple[int, ...], Communicator | None] = {}
         for numbers in layout.buckets(self._leaves, BUCKET_BYTES):
             mine = []
             for route in layout.routes(members, numbers):
@@ -59,7 +59,6 @@ class Transfer:
                     for referenced in (False, True)
                 }
                 self._buckets.append((numbers, programs))
-        self.comms = [comm for comm in comms.values() if comm is not None]
 
     def run(self, source: Arrays, base: Arrays | None) -> Arrays:
         """Sends `source`, or receives.
