@@ -210,8 +210,8 @@ def leaves(world):
     tell("is right")
 
 
-def raises(world):
-    """An actor's exception ends that actor alone."""
+def fails(world, fail):
+    """An actor that fails is missed by nobody."""
     if world.rank == 0:
         with sync.Publisher(weights(0)) as publisher:
             publish(world, publisher, pause=0.2)
@@ -220,24 +220,23 @@ def raises(world):
     receiver = sync.Receiver(weights(0))
     if world.rank == 2:
         receive(receiver, until=4)
-        raise RuntimeError("boom")
+        fail()
     receive(receiver)
     tell("is right")
+
+
+def boom():
+    raise RuntimeError("boom")
+
+
+def raises(world):
+    """By an exception, which ends that actor alone."""
+    fails(world, boom)
 
 
 def dies(world):
-    """A killed actor is missed by nobody."""
-    if world.rank == 0:
-        with sync.Publisher(weights(0)) as publisher:
-            publish(world, publisher, pause=0.2)
-        tell("is right")
-        return
-    receiver = sync.Receiver(weights(0))
-    if world.rank == 2:
-        receive(receiver, until=4)
-        os._exit(3)
-    receive(receiver)
-    tell("is right")
+    """Without a word."""
+    fails(world, lambda: os._exit(3))
 
 
 def publisher_raises(world):

@@ -1,7 +1,6 @@
 """Ranks that fail: what others hear of it, how soon, and how programs end then."""
 
 import pathlib
-import subprocess
 import time
 
 import pytest
@@ -46,18 +45,11 @@ def test_others_go_on(case, text, count):
 
 def run_with_survivors(arguments, *, ranks=3, shell=False):
     """Under an mpiexec that lets ranks live when one has died; only MPICH's does."""
-    if not launch.vendor()[0].startswith("MPICH"):
-        pytest.skip("Open MPI ends all ranks when one has died")
+    if reason := survivors.why_not():
+        pytest.skip(reason)
     begun = time.monotonic()
-    done = subprocess.run(
-        survivors.command(ranks, arguments, shell=shell),
-        env=launch.environment(LIMITS),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=80,
-    )
-    return done.stdout, time.monotonic() - begun
+    output = survivors.run(ranks, arguments, LIMITS, timeout_seconds=80, shell=shell)
+    return output, time.monotonic() - begun
 
 
 @pytest.mark.slow

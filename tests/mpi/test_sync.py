@@ -1,7 +1,6 @@
 """Weights from ranks that train to ranks that act."""
 
 import pathlib
-import subprocess
 
 import pytest
 from stress import survivors
@@ -52,14 +51,7 @@ def test_settings_of_the_program(case, settings):
 @slow
 @pytest.mark.parametrize("case,text", [("dies", "is right"), ("publisher_dies", "was told")])
 def test_a_death(case, text):
-    if not launch.vendor()[0].startswith("MPICH"):
-        pytest.skip("Open MPI ends all ranks when one has died")
-    done = subprocess.run(
-        survivors.command(4, [WORKER, case], shell=False),
-        env=launch.environment(LIMITS),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=120,
-    )
-    assert done.stdout.count(text) == 3, done.stdout
+    if reason := survivors.why_not():
+        pytest.skip(reason)
+    output = survivors.run(4, [WORKER, case], LIMITS, timeout_seconds=120)
+    assert output.count(text) == 3, output

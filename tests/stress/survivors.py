@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from jaxccomp.bench import launch
 
@@ -24,3 +25,29 @@ def command(ranks: int, program: Sequence[str], *, shell: bool = True) -> list[s
     start = '"$@"; exit $?' if shell else 'exec "$@"'
     found[at:at] = ["sh", "-c", f"trap '' USR1; {start}", "sh"]
     return found
+
+
+def why_not() -> str:
+    """Why this environment's MPI runs no such job; empty where it does."""
+    mpich = launch.vendor()[0].startswith("MPICH")
+    return "" if mpich else "Open MPI ends all ranks when one has died"
+
+
+def run(
+    ranks: int,
+    program: Sequence[str],
+    settings: Mapping[str, str],
+    *,
+    timeout_seconds: float,
+    shell: bool = False,
+) -> str:
+    """Runs such a job, as `command` has it, and returns its output."""
+    done = subprocess.run(
+        command(ranks, program, shell=shell),
+        env=launch.environment(settings),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=timeout_seconds,
+    )
+    return done.stdout
