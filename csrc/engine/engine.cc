@@ -188,8 +188,8 @@ int64_t Engine::CountExported() const {
   return impl_->state().devices.ipc().exported_count();
 }
 
-std::optional<Status> Engine::Start(CallSite& site, Call call, std::function<void(Status)> done) {
-  return impl_->Start(site, std::move(call), std::move(done));
+std::optional<Status> Engine::Start(CallSite& site, Call call, const std::function<Done()>& later) {
+  return impl_->Start(site, std::move(call), later);
 }
 
 void Engine::Forget(CallSite& site) {

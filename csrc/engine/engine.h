@@ -98,14 +98,15 @@ class Engine {
   // certain.
   void SetCallsOneByOne(std::function<bool()> calls_one_by_one);
 
-  // Runs one operation. Returns its status when it is over by the time of return; else calls
-  // `done` later, on a thread of the engine. The tensors stay valid until then. Never waits for
-  // a peer longer than the spin_microseconds option.
+  // Runs one operation. Returns its status when it is over by the time of return; else it has asked
+  // `later` for what to call when it is, on a thread of the engine. The tensors stay valid until then.
+  // Never waits for a peer longer than the spin_microseconds option.
   //
   // Of tensors on a device (Call::memory) only what is queued on the call's stream afterwards may
   // touch them. The stream goes on when the operation is over, also when it failed: whoever passes no
-  // `done` hears of that from the next operation on the communicator, and from FirstError.
-  std::optional<Status> Start(CallSite& site, Call call, std::function<void(Status)> done);
+  // `later` hears of that from the next operation on the communicator, and from FirstError.
+  using Done = std::function<void(Status)>;
+  std::optional<Status> Start(CallSite& site, Call call, const std::function<Done()>& later);
   // For who moves values in its own way, outside of operations of the engine (nccl/).
   // Where a call of `site` on that device takes place. Its communicator is watched from now on.
   struct Place {

@@ -215,9 +215,10 @@ void Engine::Impl::FillHeader(Operation* op, const CallSite& site) const {
 
 void Engine::Impl::Begin(Operation* op) {
   op->comparing = false;
+  const bool was_held = op->held;
   op->held = op->device != nullptr && op->device->awaits_sizes;
   if (op->held) return;   // OnSizes goes on
-  op->last_progress = Clock::now();
+  if (was_held) op->last_progress = Clock::now();
   if (op->ends.used) return point_to_point_.Begin(op);
   std::vector<Arrival> arrivals = state_.matcher.early().Take(op->key);
   state_.executor.Begin(op);
@@ -240,7 +241,7 @@ void Engine::Impl::OnSizes(Operation* op) {
 }
 
 std::optional<Status> Engine::Impl::Start(CallSite& site, Call call,
-                                          std::function<void(Status)> done) {
+                                          const std::function<Done()>& later) {
   if (IsForkedChild()) {
     // Its locks may be held by threads that only the parent has.
     return Status(Code::kFailedPrecondition,
@@ -274,7 +275,7 @@ std::optional<Status> Engine::Impl::Start(CallSite& site, Call call,
     return status;
   }
   op->driven = false;
-  op->on_done = std::move(done);
+  if (later != nullptr) op->on_done = later();
   if (state_.stopped) return std::nullopt;  // Shutdown ends it
   progress_.Ensure();
   state_.wake.notify_one();

@@ -30,7 +30,7 @@ class Engine::Impl final : private Executor::Listener, private DeviceExecution::
   Impl(int process, int processes);
   ~Impl() { Shutdown(); }
 
-  std::optional<Status> Start(CallSite& site, Call call, std::function<void(Status)> done);
+  std::optional<Status> Start(CallSite& site, Call call, const std::function<Done()>& later);
   void Shutdown();
   // From now on each launch has the place that this returns.
   void CheckLaunches(std::function<std::string()> place);

@@ -14,6 +14,10 @@ using std::chrono::milliseconds;
 
 // How long after an operation messages of it may be under way still.
 constexpr auto kAttentive = milliseconds(20);
+constexpr auto kAttentivePause = microseconds(200);
+// While one operation follows another their callers look for messages, and each time that this thread
+// wakes costs one of them some 40 us where both share a core.
+constexpr auto kPauseAmongCalls = microseconds(1'000);
 // How often an idle process looks for messages: the longer nothing came the less often, so that it
 // costs nearly nothing, and yet nobody who needs it waits long.
 constexpr auto kShortestPause = microseconds(10'000);
@@ -75,10 +79,14 @@ void ProgressThread::Loop() {
 
 void ProgressThread::IdlePoll(std::unique_lock<std::mutex>& lock) {
   if (state_.inline_drivers == 0) state_.wire.Poll();
-  const auto quiet = Clock::now() - last_remote_;
+  const auto now = Clock::now();
+  const auto quiet = now - last_remote_;
+  const bool callers_poll = last_remote_ > last_idle_;
+  last_idle_ = now;
   const auto pause = std::chrono::duration_cast<microseconds>(quiet / kPausesPerQuietTime);
-  state_.wake.wait_for(lock, quiet < kAttentive ? microseconds(200)
-                                                : std::clamp(pause, kShortestPause, kLongestPause));
+  state_.wake.wait_for(lock, quiet >= kAttentive ? std::clamp(pause, kShortestPause, kLongestPause)
+                             : callers_poll      ? kPauseAmongCalls
+                                                 : kAttentivePause);
 }
 
 }  // namespace jaxccomp

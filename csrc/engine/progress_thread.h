@@ -33,7 +33,7 @@ class ProgressThread {
   EngineState& state_;
   Watchdog& watchdog_;
   std::thread thread_;
-  Clock::time_point last_remote_{};
+  Clock::time_point last_remote_{}, last_idle_{};
 };
 
 }  // namespace jaxccomp

@@ -37,8 +37,12 @@ void Executor::Begin(Operation* op) {
     op->transfers[i].operation = op;
     op->transfers[i].task = static_cast<TaskId>(i);
   }
-  for (size_t i = 0; i < count; ++i) {
-    if (op->open_deps[i] == 0) MakeReady(op, static_cast<TaskId>(i));
+  // Sends first: others wait for them.
+  for (const bool sends : {true, false}) {
+    for (size_t i = 0; i < count; ++i) {
+      const bool is_send = plan.tasks[i].kind == TaskKind::kSend;
+      if (op->open_deps[i] == 0 && is_send == sends) MakeReady(op, static_cast<TaskId>(i));
+    }
   }
   CheckOver(op);  // a schedule may be empty
 }

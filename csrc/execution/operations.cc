@@ -5,15 +5,22 @@
 namespace jaxccomp {
 
 Operation* Operations::Insert(const MatchKey& key, bool remote) {
-  const auto [slot, is_new] = all_.try_emplace(key);
-  if (!is_new) return nullptr;
+  Operation* op = nullptr;
   if (spare_.empty()) {
-    slot->second = std::make_unique<Operation>();
+    const auto [slot, is_new] = all_.try_emplace(key);
+    if (!is_new) return nullptr;
+    op = (slot->second = std::make_unique<Operation>()).get();
   } else {
-    slot->second = std::move(spare_.back());
+    All::node_type& spare = spare_.back();
+    spare.key() = key;
+    All::insert_return_type inserted = all_.insert(std::move(spare));
+    if (!inserted.inserted) {
+      spare = std::move(inserted.node);
+      return nullptr;
+    }
     spare_.pop_back();
+    op = inserted.position->second.get();
   }
-  Operation* const op = slot->second.get();
   op->key = key;
   op->remote = remote;
   remote_count_ += remote;
@@ -34,10 +41,11 @@ std::unique_ptr<Operation> Operations::Release(Operation* op) {
 }
 
 void Operations::Remove(Operation* op) {
-  std::unique_ptr<Operation> owned = Release(op);
+  remote_count_ -= op->remote;
+  All::node_type node = all_.extract(op->key);
   if (spare_.size() >= kMostSpare) return;
-  owned->Renew();
-  spare_.push_back(std::move(owned));
+  node.mapped()->Renew();
+  spare_.push_back(std::move(node));
 }
 
 }  // namespace jaxccomp

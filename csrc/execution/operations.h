@@ -57,10 +57,11 @@ class Operations {
   }
 
  private:
+  using All = std::unordered_map<MatchKey, std::unique_ptr<Operation>, MatchKey::Hash>;
   static constexpr size_t kMostSpare = 256;
 
-  std::unordered_map<MatchKey, std::unique_ptr<Operation>, MatchKey::Hash> all_;
-  std::vector<std::unique_ptr<Operation>> spare_;   // as new
+  All all_;
+  std::vector<All::node_type> spare_;   // as new
   int64_t remote_count_ = 0;
 };
 

@@ -35,7 +35,8 @@ class Pending {
     call.outputs = {{out, DType::kUInt8, out_rows, out_bytes}};
     auto shared = shared_;
     std::optional<Status> now = engine.Start(
-        site, std::move(call), [shared](Status status) { shared->Set(std::move(status)); });
+        site, std::move(call),
+        [&] { return [shared](Status status) { shared->Set(std::move(status)); }; });
     if (now.has_value()) shared_->Set(std::move(*now));
   }
   Status End() {

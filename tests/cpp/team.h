@@ -172,7 +172,8 @@ class Team {
     pending.shared_->what = site.spec.ToString() + " on rank " + std::to_string(rank);
     auto shared = pending.shared_;
     std::optional<Status> now = EngineOf(rank).Start(
-        site, std::move(call), [shared](Status status) { shared->Set(std::move(status)); });
+        site, std::move(call),
+        [&] { return [shared](Status status) { shared->Set(std::move(status)); }; });
     if (now.has_value()) shared->Set(std::move(*now));
     return pending;
   }

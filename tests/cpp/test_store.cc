@@ -189,10 +189,11 @@ TEST(store_carries_no_values) {
         call.outputs[0].rows = nccl ? 2 : 1;
         std::atomic<bool> over = false;
         Status status;
-        auto now = engines[i]->Start(**site, call, [&](Status s) {
+        const auto done = [&](Status s) {
           status = std::move(s);
           over = true;
-        });
+        };
+        auto now = engines[i]->Start(**site, call, [&] { return done; });
         if (now.has_value()) status = *now;
         while (!now.has_value() && !over) std::this_thread::sleep_for(std::chrono::milliseconds(1));
         if (nccl) {   // whose ranks meet by gathering rows

@@ -1,29 +1,52 @@
-// On the CPU a call completes through a future: no thread of XLA waits for a peer.
+// On the CPU a call that is not over when its handler returns completes through a future: no thread of XLA
+// waits for a peer.
 #include <optional>
 #include <utility>
+#include <variant>
 
 #include "handlers/call_sites.h"
 #include "handlers/make_handlers.h"
 
+namespace ffi = xla::ffi;
+
+namespace jaxccomp {
+
+// Nothing when a call has ended well. A future costs XLA some allocations, which a short call shows. One that
+// failed has a future, too: XLA raises its error where the program waits for the results.
+using CallOutcome = std::optional<ffi::Future>;
+
+}  // namespace jaxccomp
+
+template <ffi::ExecutionStage stage>
+struct xla::ffi::ResultEncoding<stage, jaxccomp::CallOutcome> {
+  static std::variant<XLA_FFI_Error*, XLA_FFI_Future*> Encode(const XLA_FFI_Api* api,
+                                                              XLA_FFI_ExecutionContext* context,
+                                                              jaxccomp::CallOutcome outcome) {
+    if (!outcome.has_value()) return static_cast<XLA_FFI_Error*>(nullptr);
+    return ResultEncoding<stage, Future>::Encode(api, context, std::move(*outcome));
+  }
+};
+
 namespace jaxccomp {
 namespace {
 
-namespace ffi = xla::ffi;
-
 struct CpuPlatform : EnginePlatform {
-  static ffi::Future Execute(FfiState<CpuPlatform>* state, ffi::RunId run, int32_t device,
+  static CallOutcome Execute(FfiState<CpuPlatform>* state, ffi::RunId run, int32_t device,
                              ffi::RemainingArgs arguments, ffi::RemainingRets results) {
-    ffi::Promise promise;
-    ffi::Future future(promise);
-    auto finish = [promise = std::move(promise)](const Status& status) mutable {
-      if (status.ok()) promise.SetAvailable();
-      else promise.SetError(ToError(status));
+    CallOutcome outcome;
+    const auto later = [&outcome]() -> Engine::Done {
+      ffi::Promise promise;
+      outcome.emplace(promise);
+      return [promise = std::move(promise)](const Status& status) mutable {
+        if (status.ok()) promise.SetAvailable();
+        else promise.SetError(ToError(status));
+      };
     };
     Result<Call> call = CallFrom(*state->site, run, device, arguments, results);
     std::optional<Status> now = call.status();
-    if (call.ok()) now = Engine::Get().Start(*state->site, std::move(*call), finish);
-    if (now.has_value()) finish(*now);
-    return future;
+    if (call.ok()) now = Engine::Get().Start(*state->site, std::move(*call), later);
+    if (now.has_value() && !now->ok()) later()(*now);
+    return outcome;
   }
 };
 
