@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import dis
-import functools
 import os
 import sys
 import threading
 import types
 import weakref
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 
@@ -69,50 +68,77 @@ def current() -> str:
     Frames of JAX, of this package and of Python's library are left out. Launches that XLA runs on a
     thread of its own are made by the main thread, which waits for them while the option is on.
     """
-    frames = sys._current_frames()
-    ident = threading.get_ident()
-    known = {thread.ident: thread for thread in threading.enumerate()}
-    launcher = known.get(ident)
+    launcher, places = _this_thread(), []
     if launcher in _of_this_package:
         return ""
-    if launcher is None or not _has_user_frame(frames.get(ident)):
+    if launcher is not None:
+        places = _places(sys._getframe())
+    if not places:
         launcher = threading.main_thread()
-    places = [_place(each) for each in _user_frames(frames.get(launcher.ident))]
+        places = _places(sys._current_frames().get(launcher.ident))
     if (number := _steps.get(launcher)) is not None:
         places.insert(0, f"step {number}")
     return " < ".join(places)
 
 
-def _has_user_frame(frame: types.FrameType | None) -> bool:
-    return next(_user_frames(frame), None) is not None
+def _this_thread() -> threading.Thread | None:
+    """None for a thread of XLA's, of which ``threading.current_thread`` would make one for ever."""
+    ident, main = threading.get_ident(), threading.main_thread()
+    if ident == main.ident:
+        return main
+    return next((thread for thread in threading.enumerate() if thread.ident == ident), None)
 
 
-def _user_frames(frame: types.FrameType | None) -> Iterator[types.FrameType]:
+def _places(frame: types.FrameType | None) -> list[str]:
+    places = []
     while frame is not None:
-        name = frame.f_code.co_filename
-        packaged = name.startswith((*_PACKAGES, "<frozen")) or (
-            name.startswith(_STDLIB) and "site-packages" not in name
-        )
-        if not packaged:
-            yield frame
+        code, at = frame.f_code, frame.f_lasti
+        site = _sites.get((id(code), at)) or _learn(frame)
+        if site.where:
+            loops = [
+                f"{name}={value!r}"
+                for name in site.loop_variables
+                if isinstance(value := _value(frame, name), _COMPARED)
+            ]
+            places.append(f"{site.where} ({', '.join(loops)})" if loops else site.where)
         frame = frame.f_back
+    return places
 
 
-def _place(frame: types.FrameType) -> str:
-    loops = [
-        f"{name}={value!r}"
-        for name in _loop_variables(frame.f_code, frame.f_lasti)
-        if isinstance(value := _value(frame, name), _COMPARED)
-    ]
-    where = f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
-    return f"{where} ({', '.join(loops)})" if loops else where
+class _Site(NamedTuple):
+    """An instruction of the program."""
+
+    code: types.CodeType  # kept, so that no other one gets its id
+    where: str  # empty for those that are left out
+    loop_variables: tuple[str, ...]
+
+
+# By the id of the code, whose hash takes longer than all else here, and the instruction's offset.
+_sites: dict[tuple[int, int], _Site] = {}
+_MOST_SITES = 4096
+
+
+def _learn(frame: types.FrameType) -> _Site:
+    code = frame.f_code
+    name = code.co_filename
+    packaged = name.startswith((*_PACKAGES, "<frozen")) or (
+        name.startswith(_STDLIB) and "site-packages" not in name
+    )
+    if len(_sites) >= _MOST_SITES:
+        _sites.clear()
+    site = _Site(
+        code,
+        "" if packaged else f"{os.path.basename(name)}:{frame.f_lineno}",
+        () if packaged else _loop_variables(code, frame.f_lasti),
+    )
+    _sites[id(code), frame.f_lasti] = site
+    return site
 
 
 def _value(frame: types.FrameType, name: str) -> Any:
     return frame.f_locals.get(name, frame.f_globals.get(name))
 
 
-@functools.lru_cache(maxsize=1024)
 def _loop_variables(code: types.CodeType, at: int) -> tuple[str, ...]:
     """The variables of the ``for`` loops around an instruction."""
     names: list[str] = []
