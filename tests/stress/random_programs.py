@@ -39,6 +39,7 @@ class Summary:
 
     place: str
     base_seed: int
+    first: int = 0
     programs: int = 0
     launches: int = 0
     values: int = 0
@@ -204,7 +205,7 @@ def check(arguments: list[str]) -> Summary:
 
     parsed = parse(arguments)
     field = Devices(parsed.devices)
-    summary = Summary(f"{field!r}", parsed.seed)
+    summary = Summary(f"{field!r}", parsed.seed, parsed.first)
     try:
         run(field, summary, range(parsed.first, parsed.first + parsed.programs), None, parsed)
     finally:
@@ -228,7 +229,7 @@ def main() -> int:
         base, index = map(int, arguments.only.split(":"))
         indices = range(index, index + 1)
     field: Any = Devices(arguments.devices) if arguments.devices else Processes()
-    summary = Summary(f"{field!r}", base)
+    summary = Summary(f"{field!r}", base, indices.start)
     output = arguments.output if field.rank == 0 else ""
     try:
         run(field, summary, indices, Watch(summary, output), arguments)
