@@ -208,7 +208,7 @@ cuda:
 # The wheel that brings libjaxccomp_cuda.so, for the CUDA of the nvcc that is found.
 NVCC := nvcc
 CUDA_MAJOR = $(shell $(NVCC) --version 2>/dev/null | sed -n 's/.*release \([0-9]*\)\..*/\1/p')
-VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' jaxccomp/_version.py)
+VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' jaxccomp/_native/version.py)
 CUDA_PACKAGE = build/cuda$(CUDA_MAJOR)-package
 FILL_IN = sed -e 's/@CUDA@/$(CUDA_MAJOR)/g' -e 's/@VERSION@/$(VERSION)/g' -e 's,@SOURCE@,$(CURDIR),g' \
 	-e 's,@XLA_INCLUDE@,$(XLA_INCLUDE),g'

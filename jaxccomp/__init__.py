@@ -4,16 +4,29 @@
 * :mod:`jaxccomp.lax`: the parallel operations of ``jax.lax``, under their names;
 * :mod:`jaxccomp.optim`: for the optimisers of optax;
 * :mod:`jaxccomp.sync`: weights from ranks that train to ranks that use them;
+* :mod:`jaxccomp.toolkit`: codecs of one's own;
 * :mod:`jaxccomp.comm`: joining the other processes, communicators;
 * :mod:`jaxccomp.launch`: several processes per GPU, and how many are best;
 * :mod:`jaxccomp.codecs`, :mod:`jaxccomp.config`, :mod:`jaxccomp.stats`, :mod:`jaxccomp.trace`,
   :mod:`jaxccomp.schedules`, :mod:`jaxccomp.errors`.
 """
 
-from jaxccomp import codecs, config, errors, launch, lax, optim, schedules, stats, sync, trace
+from jaxccomp import (
+    codecs,
+    config,
+    errors,
+    launch,
+    lax,
+    optim,
+    schedules,
+    stats,
+    sync,
+    toolkit,
+    trace,
+)
 from jaxccomp._bootstrap.device_errors import check
 from jaxccomp._native.launch_places import step
-from jaxccomp._version import __version__
+from jaxccomp._native.version import __version__
 from jaxccomp.comm import Communicator, init, is_initialized, world
 from jaxccomp.ops import (
     ANY_SOURCE,
@@ -38,6 +51,7 @@ from jaxccomp.ops import (
     send,
     sendrecv,
 )
+from jaxccomp.toolkit import codec
 
 __all__ = [
     "ANY_SOURCE",
@@ -53,6 +67,7 @@ __all__ = [
     "barrier",
     "bcast",
     "check",
+    "codec",
     "codecs",
     "config",
     "errors",
@@ -76,6 +91,7 @@ __all__ = [
     "stats",
     "step",
     "sync",
+    "toolkit",
     "trace",
     "world",
 ]

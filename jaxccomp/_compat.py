@@ -293,7 +293,11 @@ def where(ctx: Any) -> str:
 def lower_traced(
     ctx: Any, fun: Callable[..., Any], operands: Sequence[Any], *, ordered: bool
 ) -> Any:
-    """Lowers to what ``fun`` traces to; ``fun`` may use the named axes."""
+    """Lowers to what ``fun`` traces to; ``fun`` may use the named axes, and what has effects.
+
+    What it stages is told to be where the operation that is lowered is in the program.
+    ``ordered``: the operation has an ordered effect, whether or not something in ``fun`` has.
+    """
 
     def plain(aval: Any) -> Any:
         nothing = frozenset()
@@ -301,13 +305,13 @@ def lower_traced(
         return aval.update(manual_axis_type=mat)
 
     # Types have been checked when the primitive was bound; here values are only computed.
-    with jax_config._check_vma(False):
+    with jax_config._check_vma(False), source_info_util.user_context(ctx.traceback):
         rule = mlir.lower_fun(fun, multiple_results=True)
         avals = [plain(aval) for aval in ctx.avals_in]
-        inner = ctx.replace(avals_in=avals, tokens_in=mlir.TokenSet(), tokens_out=None)
+        inner = ctx.replace(avals_in=avals, tokens_out=None)
         results = rule(inner, *operands)
-    if ordered:  # nothing in there takes the token
-        ctx.set_tokens_out(ctx.tokens_in)
+    if ordered:
+        ctx.set_tokens_out(inner.tokens_out)
     return results
 
 

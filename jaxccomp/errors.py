@@ -30,6 +30,10 @@ class UnsupportedDTypeError(JaxccompError, TypeError):
     """An operation that is not defined for the dtype given."""
 
 
+class CodecError(InvalidArgumentError):
+    """A codec that the program has registered does not do what codecs must (`jaxccomp.toolkit`)."""
+
+
 class CommunicatorError(InvalidArgumentError):
     """A communicator that cannot be used here: foreign, empty, or without this process."""
 

@@ -23,7 +23,7 @@ import jax
 import numpy as np
 
 from jaxccomp import _compat, errors
-from jaxccomp._version import __version__
+from jaxccomp._native.version import __version__
 
 _PREFIX = "jaxccomp"
 # So long the store is asked at once where nothing comes. A message is there when it comes.

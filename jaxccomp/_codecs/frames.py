@@ -80,6 +80,11 @@ def encode(
       True
     """
     text = specs.canonical(codec)
+    if (own := specs.find_custom(text)) is not None:
+        raise errors.InvalidArgumentError(
+            f"codec {text!r} is {own.source}, which codes arrays inside of operations; a frame "
+            "needs a codec of this package."
+        )
     values = _contiguous(array)
     reference = None if ref is None else _reference(ref, values.dtype, values.shape)
     if chunk_bytes < 1:

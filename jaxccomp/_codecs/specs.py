@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from jaxccomp import errors
+from jaxccomp._codecs import custom
 from jaxccomp._codecs.table import TABLE, CodecInfo, OptionInfo, canonical_options
 from jaxccomp._native import engine
 
@@ -71,15 +72,19 @@ LOSSLESS = Stage("lossless")
 BF16 = Stage("bf16")
 
 
-@functools.cache
 def table() -> Mapping[str, CodecInfo]:
-    """The codecs that exist, by name.
+    """The codecs that exist, by name: this package's, then those that the program has registered.
 
     Example:
       >>> import jaxccomp
       >>> jaxccomp.codecs.table()["bf16"].lossless
       False
     """
+    return {**_own_table(), **custom.infos()}
+
+
+@functools.cache
+def _own_table() -> Mapping[str, CodecInfo]:
     if not engine.available():
         return TABLE
     return {row["name"]: _info(row) for row in engine.load().codecs()}
@@ -90,6 +95,24 @@ def _info(row: dict[str, Any]) -> CodecInfo:
         OptionInfo(**{**option, "choices": tuple(option["choices"])}) for option in row["options"]
     )
     return CodecInfo(**{**row, "dtypes": tuple(row["dtypes"]), "options": options})
+
+
+def register(codec: custom.CustomCodec) -> bool:
+    """Adds a codec to the table; see `custom.add`."""
+    name = codec.info.name
+    if not _NAME.fullmatch(name) or name in ("auto", *_own_table()):
+        raise errors.CodecError(
+            f"codec {name!r}: {codec.source} must take another name, "
+            + ("of a-z, 0-9 and _." if not _NAME.fullmatch(name) else "this is taken.")
+        )
+    replaced = custom.add(codec)
+    _parse_text.cache_clear()
+    return replaced
+
+
+def find_custom(codec: CodecLike) -> custom.CustomCodec | None:
+    """The first stage of a spec, where the program has registered it; None for one of ours."""
+    return custom.find(parse(codec).stages[0].name)
 
 
 def stage(name: str, **options: Any) -> Stage:
@@ -154,6 +177,11 @@ def error_bound(codec: CodecLike, dtype: Any) -> ErrorBound:
       0.00390625
     """
     text, name = canonical(codec), dtype_name(dtype)
+    if (own := find_custom(text)) is not None:
+        raise errors.InvalidArgumentError(
+            f"codec {text!r} is {own.source}, of which no bound is known but what it says: "
+            f"{own.info.error or 'nothing'}."
+        )
     valid = engine.load().describe_codec(text)["dtypes"]
     if name not in valid:
         raise errors.unknown(f"dtype of codec {text!r}:", name, valid)
@@ -174,7 +202,7 @@ def _parse_text(text: str) -> CodecSpec:
     stages = _split(text)
     for each in stages:
         _check_names(each, text)
-    if not engine.available():
+    if not engine.available() or any(custom.find(each.name) for each in stages):
         return _without_engine(stages, text)
     try:
         return CodecSpec(_split(engine.load().describe_codec(text)["spec"]))
@@ -189,13 +217,20 @@ def _without_engine(stages: tuple[Stage, ...], text: str) -> CodecSpec:
     if len(coding) > 2:
         raise errors.InvalidArgumentError(f"codec {text!r}: two stages at most.")
     for each in coding[1:]:
-        if not table()[each.name].lossless:
+        own = custom.find(each.name)
+        if own is not None or not table()[each.name].lossless:
             raise errors.InvalidArgumentError(
-                f"codec {text!r}: {each.name!r} is lossy and can only be the first stage."
+                f"codec {text!r}: {each.name!r} {'codes arrays' if own else 'is lossy'} and can "
+                "only be the first stage."
             )
-    return CodecSpec(
-        tuple(Stage(each.name, canonical_options(each.name, each.options)) for each in coding)
-    )
+    return CodecSpec(tuple(map(_canonical_stage, coding)))
+
+
+def _canonical_stage(given: Stage) -> Stage:
+    options = canonical_options(table()[given.name], given.options)
+    if (own := custom.find(given.name)) is not None:
+        own.options(dict(options))  # of their types
+    return Stage(given.name, options)
 
 
 def _choose_exact() -> Stage:

@@ -205,10 +205,12 @@ _ROWS = (
 TABLE = {row.name: row for row in _ROWS}
 
 
-def canonical_options(name: str, given: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
-    """Options of a codec of `TABLE`, checked, without those that have their defaults."""
-    known = {option.name: option for option in TABLE[name].options}
-    pairs = [(key, _checked(name, known[key], value)) for key, value in given]
+def canonical_options(
+    codec: CodecInfo, given: tuple[tuple[str, str], ...]
+) -> tuple[tuple[str, str], ...]:
+    """Options of a codec, checked, without those that have their defaults."""
+    known = {option.name: option for option in codec.options}
+    pairs = [(key, _checked(codec.name, known[key], value)) for key, value in given]
     return tuple((key, value) for key, value in pairs if value != known[key].default)
 
 

@@ -9,6 +9,7 @@ from jaxccomp import _compat, codecs, comm, errors
 from jaxccomp._call import Call, split_likes, split_references
 from jaxccomp._native import cuda, engine, ffi_targets, threads
 from jaxccomp._native.platforms import CUDA, TABLE, Platform
+from jaxccomp._primitives import composed
 from jaxccomp._traced import codecs as traced_codecs
 from jaxccomp._traced import collectives, cuda_codecs
 
@@ -34,6 +35,10 @@ def lower(ctx: Any, *operands: Any, call: Call) -> Any:
         find = cuda_codecs.find if cuda_codecs.usable(ctx) else traced_codecs.find_for
         return _compat.lower_traced(
             ctx, lambda *xs: collectives.run(call, xs, find), operands, ordered=call.ordered
+        )
+    if codecs.find_custom(call.codec) is not None:
+        return _compat.lower_traced(
+            ctx, lambda *xs: composed.run(call, xs), operands, ordered=call.ordered
         )
     mover = "nccl" if call.backend == "nccl" else "native"
     coordinates: dict[str, Any] = {}
@@ -123,7 +128,7 @@ def _platform_of_engine(ctx: Any, call: Call) -> Platform | None:
     else:
         reason = ""
     if not reason:
-        if platform is CUDA:
+        if platform is CUDA and codecs.find_custom(call.codec) is None:
             _check_codec_on_cuda(ctx, call)
         return platform
     # Messages of a rank to itself wait for their receives, in the engine.

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxccomp import _compat, errors
+from jaxccomp import errors
 from jaxccomp._call import Call, rows, split_references
 from jaxccomp._traced import codecs as traced_codecs
 from jaxccomp._traced import stacked
 from jaxccomp._traced.codecs import Codec, Wire
+from jaxccomp._traced.lax_mover import LaxMover
 
 Array = Any
 # The codec of a spec and a dtype's name; None where values travel as they are.
@@ -27,39 +28,44 @@ FindCodec = Callable[[str, str], Codec | None]
 
 
 def run(
-    call: Call, operands: Sequence[Array], find_codec: FindCodec = traced_codecs.find_for
+    call: Call,
+    operands: Sequence[Array],
+    find_codec: FindCodec = traced_codecs.find_for,
+    mover: LaxMover | None = None,
 ) -> list[Array]:
-    """Runs ``call`` on each operand, coded by what ``find_codec`` finds, alike on all ranks."""
+    """Runs ``call`` on each operand, coded by what ``find_codec`` finds, alike on all ranks.
+
+    Blocks are moved by ``mover``; by default by jax.lax, which has no communicators but those of
+    this process alone.
+    """
     traced_codecs.find(call.codec)  # one that does not exist here is an error in any case
     values, refs = split_references(call, operands)
-    if call.comm is not None:  # of this process alone
+    if call.comm is not None and mover is None:
         rows = [stacked.run(call, x[None]) for x in values]
         results = [x if same else x[0] for x, same in rows]
         return results + ([jnp.zeros_like(x) for x in values] if call.feedback else [])
     if call.collective == "barrier":
         return _barrier(call, operands)
+    plane = Plane(find_codec, mover or LaxMover(call))
     if call.collective == "ragged_alltoall":
-        return [_ragged_alltoall(call, find_codec, *operands)]
+        return [_ragged_alltoall(call, plane, *operands)]
     if refs:
         call = call.replace(referenced=False)
         n = len(values)
         return [
-            _run_against(call, find_codec, x, refs[number::n], number)
-            for number, x in enumerate(values)
+            _run_against(call, plane, x, refs[number::n], number) for number, x in enumerate(values)
         ]
     if call.feedback:
-        pairs = [_with_losses(call, find_codec, x, number) for number, x in enumerate(operands)]
+        pairs = [_with_losses(call, plane, x, number) for number, x in enumerate(operands)]
         return [result for result, _ in pairs] + [lost for _, lost in pairs]
-    return [_run(call, find_codec, x, number) for number, x in enumerate(operands)]
+    return [_run(call, plane, x, number) for number, x in enumerate(operands)]
 
 
-def _run_against(
-    call: Call, find_codec: FindCodec, x: Array, refs: Sequence[Array], number: int
-) -> Array:
+def _run_against(call: Call, plane: Plane, x: Array, refs: Sequence[Array], number: int) -> Array:
     """Sends the difference to what ranks hold; values that no codec changes, as they are."""
-    if find_codec(call.codec, x.dtype.name) is None:
-        return _run(call, find_codec, x, number)
-    axis = _Axis(call, find_codec, x.dtype)
+    axis = _Axis(call, plane, x.dtype)
+    if axis.codec is None:
+        return _run(call, plane, x, number)
     before = after = refs[0]
     if call.collective == "allgather":
         before = lax.dynamic_index_in_dim(before, axis.rank(), keepdims=False)
@@ -67,29 +73,35 @@ def _run_against(
         after = lax.dynamic_index_in_dim(after, axis.rank(), keepdims=False)
     elif call.collective == "permute":
         after = _where_received(axis, refs[1])
-    return after + _run(call, find_codec, x - before, number)
+    return after + _run(call, plane, x - before, number)
 
 
-def _run(call: Call, find_codec: FindCodec, x: Array, number: int) -> Array:
+def _run(call: Call, plane: Plane, x: Array, number: int) -> Array:
     function = _TABLE[call.collective]
     if jnp.issubdtype(x.dtype, jnp.floating) and x.dtype.itemsize == 1:
         # float8: only moved, and not every platform has collectives for it.
         bits = lax.bitcast_convert_type(x, jnp.uint8)
-        return lax.bitcast_convert_type(
-            function(_Axis(call, find_codec, bits.dtype), bits), x.dtype
-        )
-    return function(_Axis(call, find_codec, x.dtype, number), x)
+        return lax.bitcast_convert_type(function(_Axis(call, plane, bits.dtype), bits), x.dtype)
+    return function(_Axis(call, plane, x.dtype, number), x)
+
+
+class Plane(NamedTuple):
+    """What a composed operation is made of."""
+
+    find_codec: FindCodec
+    mover: LaxMover
 
 
 class _Axis:
     """The ranks of a call: moving whole blocks between them, coded, is all that travels."""
 
-    def __init__(self, call: Call, find_codec: FindCodec, dtype: Any, number: int = 0):
+    def __init__(self, call: Call, plane: Plane, dtype: Any, number: int = 0):
         """For values of ``dtype``; ``number`` tells the operands of a call apart."""
         self.call = call
+        self.mover = plane.mover
         self.axes = call.axes
         self.groups = None if call.groups is None else [list(group) for group in call.groups]
-        self.codec = find_codec(call.codec, jnp.dtype(dtype).name)
+        self.codec = plane.find_codec(call.codec, jnp.dtype(dtype).name)
         if self.codec is not None and len({len(group) for group in self.groups or [()]}) > 1:
             raise errors.InvalidArgumentError(
                 f"{call.collective}: with codec={call.codec!r} axis_index_groups must all have the "
@@ -104,80 +116,52 @@ class _Axis:
 
     def rank(self) -> Array:
         """This rank, within its group."""
-        index = lax.axis_index(self.axes)
-        if self.groups is None:
-            return index
-        members = [i for group in self.groups for i in group]
-        places = [i for group in self.groups for i in range(len(group))]
-        return jnp.asarray(np.array(places)[np.argsort(members)])[index]
+        return self.mover.rank()
 
     def is_root(self) -> Array:
         return self.rank() == self.call.root
 
     def gather(self, x: Array) -> Array:
         """All ranks' values, stacked."""
-
-        def move(wire: Array) -> Array:
-            return lax.all_gather(wire, self.axes, axis_index_groups=self.groups)
-
         if self.codec is None:
-            return move(x)
-        wire = jax.tree.map(move, self._encode(x))
+            return self.mover.gather(x)
+        wire = self.mover.gather(self._encode(x))
         return self.codec.decode_rows(wire, x.shape, x.dtype)
 
     def exchange(self, x: Array) -> Array:
         """Row j goes to rank j; row j of the result comes from rank j."""
         if self.codec is None:
-            return self._exchange(x)
-        wire = jax.tree.map(self._exchange, self._encode(x, rows=True))
+            return self.mover.exchange(x)
+        wire = self.mover.exchange(self._encode(x, rows=True))
         return self.codec.decode_rows(wire, x.shape[1:], x.dtype)
 
     def exchange_to_reduce(self, x: Array) -> Array:
         """The reduction of the rows that `exchange` would give; sums are of dtype `sums_in`."""
         op = self.call.reduce_op
         if self.codec is None:
-            return stacked.reduce_rows(op, self._exchange(x))
-        wire = jax.tree.map(self._exchange, self._encode(x, rows=True))
+            return stacked.reduce_rows(op, self.mover.exchange(x))
+        wire = self.mover.exchange(self._encode(x, rows=True))
         if op not in ("sum", "mean"):
             return stacked.reduce_rows(op, self.codec.decode_rows(wire, x.shape[1:], x.dtype))
         total = self.codec.decode_sum(wire, x.shape[1:], x.dtype, self.sums_in)
         return total / x.shape[0] if op == "mean" else total
 
-    def _exchange(self, x: Array) -> Array:
-        return lax.all_to_all(x, self.axes, 0, 0, axis_index_groups=self.groups, tiled=True)
-
     def permute(self, x: Array, pairs: Sequence[tuple[int, int]]) -> Array:
         """Moves values from the first to the second rank of each pair; zeros for other ranks."""
         if self.codec is None:
-            return self._permute(x, pairs)
-        wire = jax.tree.map(lambda each: self._permute(each, pairs), self._encode(x))
+            return self.mover.permute(x, pairs)
+        wire = self.mover.permute(self._encode(x), pairs)
         return self.codec.decode(wire, x.shape, x.dtype)
 
     def spread(self, x: Array) -> Array:
         """The root's values, for all; the root, too, gets them decoded."""
         if self.codec is None:
-            return self._from_root(x)
-        wire = jax.tree.map(self._from_root, self._encode(x))
+            return self.mover.from_root(x)
+        wire = self.mover.from_root(self._encode(x))
         return self.codec.decode(wire, x.shape, x.dtype)
 
-    def _from_root(self, x: Array) -> Array:
-        """Over the edges of a tree, so that each other rank receives it once.
-
-        No sum is involved, for which XLA would widen what is narrow.
-        """
-        n, root = self.call.size, self.call.root
-        place = (self.rank() - root) % n
-        reached = 1
-        while reached < n:
-            senders = range(min(reached, n - reached))
-            pairs = [((root + i) % n, (root + i + reached) % n) for i in senders]
-            arrives = (reached <= place) & (place < 2 * reached)
-            x = jnp.where(arrives, self._permute(x, pairs), x)
-            reached *= 2
-        return x
-
     def sum(self, x: Array) -> Array:
-        return lax.psum(x, self.axes, axis_index_groups=self.groups)
+        return self.mover.sum(x)
 
     def _encode(self, x: Array, rows: bool = False) -> Wire:
         """``x``, or each of its rows, encoded."""
@@ -186,7 +170,7 @@ class _Axis:
         if self.codec.random:
             self.encodings += 1
             constant = f"{self.call} {self.number} {self.encodings}"
-            key = traced_codecs.key_for(x, constant, self.axes)
+            key = traced_codecs.key_for(x, constant, self.mover.index())
         if not rows:
             wire = self.codec.encode(x, key)
         elif key is None:
@@ -200,13 +184,6 @@ class _Axis:
                 decoded = self.codec.decode(wire, x.shape, x.dtype, self.sums_in)
             self.lost.append(x.astype(self.sums_in) - decoded)
         return wire
-
-    def _permute(self, x: Array, pairs: Sequence[tuple[int, int]]) -> Array:
-        if self.groups is not None:
-            pairs = [(group[s], group[d]) for group in self.groups for s, d in pairs]
-        # jax.lax.ppermute numbers ranks in the order of the mesh's axes, not of those it is given.
-        axes, order = _mesh_order(self.axes)
-        return lax.ppermute(x, axes, [(order[s], order[d]) for s, d in pairs])
 
 
 def _allreduce(axis: _Axis, x: Array) -> Array:
@@ -235,9 +212,9 @@ def _two_shot(axis: _Axis, x: Array) -> Array:
     return axis.gather(mine).reshape(-1)[: flat.shape[0]].reshape(x.shape)
 
 
-def _with_losses(call: Call, find_codec: FindCodec, x: Array, number: int) -> tuple[Array, Array]:
+def _with_losses(call: Call, plane: Plane, x: Array, number: int) -> tuple[Array, Array]:
     """An allreduce, and what its encodings on this rank lost."""
-    axis = _Axis(call, find_codec, x.dtype, number)
+    axis = _Axis(call, plane, x.dtype, number)
     result = _allreduce(axis, x)
     if axis.codec is None:
         return result, jnp.zeros_like(x)
@@ -287,15 +264,6 @@ def _where_received(axis: _Axis, x: Array) -> Array:
     return jnp.where(jnp.asarray(is_destination)[axis.rank()], x, jnp.zeros_like(x))
 
 
-def _mesh_order(axes: tuple[Any, ...]) -> tuple[tuple[Any, ...], list[int]]:
-    """``axes`` as the mesh orders them, and each rank's number in that order."""
-    names = _compat.mesh_axis_names()
-    places = sorted(range(len(axes)), key=lambda i: names.index(axes[i]))
-    sizes = [_compat.axes_in_scope()[axis] for axis in axes]
-    numbers = np.arange(math.prod(sizes)).reshape([sizes[i] for i in places])
-    return tuple(axes[i] for i in places), numbers.transpose(np.argsort(places)).ravel().tolist()
-
-
 def _alltoallv(axis: _Axis, x: Array) -> Array:
     """Pads each block to the largest, exchanges those, and closes the gaps."""
     n, (taken, given) = axis.call.size, rows(axis.call)
@@ -304,8 +272,9 @@ def _alltoallv(axis: _Axis, x: Array) -> Array:
     starts = np.cumsum(counts, axis=1) - counts
     out = starts[:, :, None] + np.arange(longest)  # row of the operand, for each row sent
     sent = np.arange(longest) < counts[:, :, None]
-    back = np.zeros((n, given), np.int32)  # row received, for each row of the result
-    real = np.zeros((n, given), bool)
+    most = int(counts.sum(axis=0).max())  # under a communicator `given` is this rank's own
+    back = np.zeros((n, most), np.int32)  # row received, for each row of the result
+    real = np.zeros((n, most), bool)
     for rank in range(n):
         source = np.concatenate([i * longest + np.arange(counts[i, rank]) for i in range(n)])
         back[rank, : len(source)] = source
@@ -315,11 +284,27 @@ def _alltoallv(axis: _Axis, x: Array) -> Array:
         x, jnp.asarray(np.clip(out, 0, max(taken - 1, 0)))[rank], jnp.asarray(sent)[rank]
     )
     received = axis.exchange(blocks).reshape(n * longest, *x.shape[1:])
-    return stacked.take(received, jnp.asarray(back)[rank], jnp.asarray(real)[rank])
+    rows_back, are_real = jnp.asarray(back)[rank], jnp.asarray(real)[rank]
+    return stacked.take(received, rows_back[:given], are_real[:given])
+
+
+def _allgatherv(axis: _Axis, x: Array) -> Array:
+    padded = stacked.fill(x, max(axis.call.counts))
+    return stacked.join_rows(axis.call, axis.gather(padded))
+
+
+def _own_rows(axis: _Axis, x: Array) -> Array:
+    """Of the rows of the largest block those that this rank gets."""
+    return x[: rows(axis.call)[1]]
+
+
+def _scatterv(axis: _Axis, x: Array) -> Array:
+    blocks = axis.exchange(stacked.split_rows(axis.call, x))
+    return _own_rows(axis, blocks[axis.call.root])
 
 
 def _reduce_scatterv(axis: _Axis, x: Array) -> Array:
-    return _reduced(axis, stacked.split_rows(axis.call, x))
+    return _own_rows(axis, _reduced(axis, stacked.split_rows(axis.call, x)))
 
 
 def _barrier(call: Call, operands: Sequence[Array]) -> list[Array]:
@@ -329,7 +314,7 @@ def _barrier(call: Call, operands: Sequence[Array]) -> list[Array]:
 
 def _ragged_alltoall(
     call: Call,
-    find_codec: FindCodec,
+    plane: Plane,
     operand: Array,
     output: Array,
     input_offsets: Array,
@@ -338,7 +323,7 @@ def _ragged_alltoall(
     recv_sizes: Array,
 ) -> Array:
     blocks = stacked.cut_ragged(operand, input_offsets, send_sizes)
-    received = _Axis(call, find_codec, blocks.dtype).exchange(blocks)
+    received = _Axis(call, plane, blocks.dtype).exchange(blocks)
     return stacked.place_ragged(output, received, recv_offsets, recv_sizes)
 
 
@@ -351,9 +336,9 @@ _TABLE: dict[str, Callable[[_Axis, Array], Array]] = {
     "scatter": lambda axis, x: axis.exchange(x)[axis.call.root],
     "reduce_scatter": _reduce_scatter,
     "alltoall": lambda axis, x: axis.exchange(x),
-    "allgatherv": lambda axis, x: stacked.join_rows(axis.call, axis.gather(x)),
-    "gatherv": lambda axis, x: _at_root(axis, stacked.join_rows(axis.call, axis.gather(x))),
-    "scatterv": lambda axis, x: axis.exchange(stacked.split_rows(axis.call, x))[axis.call.root],
+    "allgatherv": _allgatherv,
+    "gatherv": lambda axis, x: _at_root(axis, _allgatherv(axis, x)),
+    "scatterv": _scatterv,
     "reduce_scatterv": _reduce_scatterv,
     "alltoallv": _alltoallv,
     "scan": _prefix,

@@ -47,7 +47,8 @@ def find(spec: str, dtype: str) -> Codec | None:
     """
     plain = traced_codecs.find_for(spec, dtype)
     stage = str(specs.parse(spec).stages[0])  # a lossless one after it saves nothing here
-    if plain is None or not cuda.runs_on_streams(stage, dtype):
+    own = specs.find_custom(stage) is not None  # the program's, in JAX
+    if plain is None or own or not cuda.runs_on_streams(stage, dtype):
         return plain
     return _OnCuda(stage, plain)
 

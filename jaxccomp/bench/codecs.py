@@ -18,7 +18,7 @@ import numpy as np
 
 from jaxccomp import codecs
 from jaxccomp._native import engine
-from jaxccomp._version import __version__
+from jaxccomp._native.version import __version__
 from jaxccomp.bench import machine
 from jaxccomp.bench.files import Tensor
 

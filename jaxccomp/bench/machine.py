@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 
-from jaxccomp._version import __version__
+from jaxccomp._native.version import __version__
 from jaxccomp.bench import launch
 
 # What the engine's kernels are made for, widest first: flag in /proc/cpuinfo, name.

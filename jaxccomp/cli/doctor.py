@@ -14,7 +14,7 @@ import jaxlib
 
 from jaxccomp import codecs
 from jaxccomp._native import engine
-from jaxccomp._version import __version__
+from jaxccomp._native.version import __version__
 from jaxccomp.cli import doctor_gpu, doctor_mpi
 from jaxccomp.cli.finding import Finding
 

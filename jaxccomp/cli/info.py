@@ -14,7 +14,7 @@ import jaxlib
 from jaxccomp import codecs, config, errors
 from jaxccomp._bootstrap import cuda_aware_mpi, mpi
 from jaxccomp._native import engine
-from jaxccomp._version import __version__
+from jaxccomp._native.version import __version__
 from jaxccomp.bench import launch
 
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import TextIO
 
-from jaxccomp._version import __version__
+from jaxccomp._native.version import __version__
 from jaxccomp.launch.tuning import Plan, Result, device_name
 
 _HEADINGS = ("", "processes", "batch", "per device", "samples/s", "lowest", "highest", "ratio")

@@ -43,6 +43,15 @@ def test_readme(tmp_path):
     assert len(weights) == 2 and weights[0] == weights[1]
 
 
+def test_toolkit_page(tmp_path):
+    (program,) = programs("docs/toolkit.md", tmp_path)
+    output = run(2, program)
+    ranks = re.findall(r"rank \d: ([\d.]+) of the values' bytes a step, off by ([\d.]+)", output)
+    assert len(ranks) == 2 and output.count("Report(spec='loud'") == 2
+    for share, off in ranks:
+        assert float(share) < 0.15 and float(off) < 0.1  # 0.56 at first
+
+
 @pytest.mark.slow
 def test_launch_page(tmp_path):
     (program,) = programs("docs/launch.md", tmp_path)

@@ -72,13 +72,13 @@ IMPLEMENTATIONS = {
 
 # Python's rooms and public modules, lowest first: each imports from lower layers, and from itself.
 LAYERS = (
-    {"_version", "errors", "_compat"},
+    {"errors", "_compat"},
     {"_native", "config"},
     {"_bootstrap", "_codecs", "schedules"},
     {"comm", "codecs", "launch"},
     {"_call", "stats", "trace"},
     {"_traced", "bench"},
-    {"_primitives", "cli"},
+    {"_primitives", "toolkit", "cli"},
     {"_api", "__main__"},
     {"ops", "lax"},
     {"optim", "_sync"},

@@ -14,9 +14,10 @@ from collections.abc import Callable
 import jax.numpy as jnp
 
 from jaxccomp import errors
-from jaxccomp._codecs import specs
+from jaxccomp._codecs import custom, specs
 from jaxccomp._traced.codecs.cast import Cast
 from jaxccomp._traced.codecs.codec import Codec, Options, Wire
+from jaxccomp._traced.codecs.custom_codec import Custom
 from jaxccomp._traced.codecs.keys import key_for, words_of
 from jaxccomp._traced.codecs.quantize import Integers, SmallFloats
 from jaxccomp._traced.codecs.sign import OneBit, Ternary, Threshold
@@ -40,7 +41,6 @@ CODECS: dict[str, Callable[[Options], Codec]] = {
 }
 
 
-@functools.cache
 def find(spec: str) -> Codec | None:
     """The codec of a canonical spec; None when values travel as they are.
 
@@ -48,6 +48,13 @@ def find(spec: str) -> Codec | None:
       UnknownNameError: for a codec whose rate is not fixed.
     """
     first = specs.parse(spec).stages[0]  # only a lossless one can follow
+    if (codec := custom.find(first.name)) is not None:
+        return Custom(codec, dict(first.options))
+    return _find_own(first)
+
+
+@functools.cache
+def _find_own(first: specs.Stage) -> Codec | None:
     info = specs.table()[first.name]
     if info.lossless:
         return None

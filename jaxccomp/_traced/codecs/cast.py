@@ -7,7 +7,8 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
-from jaxccomp._traced.codecs.codec import Array, Codec, Wire, bits_of
+from jaxccomp._traced.codecs.codec import Array, Codec, Wire
+from jaxccomp._traced.codecs.operators import bits_of
 
 
 class Cast(Codec):

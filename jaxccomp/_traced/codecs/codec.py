@@ -8,7 +8,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 
 Array = Any
 # What travels: arrays whose shapes and dtypes follow from those of the values alone.
@@ -27,10 +26,12 @@ class Codec:
     Attributes:
       dtypes: the names of the dtypes that it codes; values of others travel as they are.
       random: whether it draws random numbers, so that `encode` needs a key.
+      whole: whether it needs arrays in their shapes, so that they may not be cut into pieces.
     """
 
     dtypes: tuple[str, ...] = REAL_FLOATS
     random = False
+    whole = False
 
     def encode(self, x: Array, key: Array | None = None) -> Wire:
         """What travels in place of ``x``, an array of any shape, as one chunk."""
@@ -80,71 +81,3 @@ class FloatCodec(Codec):
     def _decode_floats(self, wire: Wire, count: int, limit: float) -> Array:
         """No finite value may become greater than ``limit``."""
         raise NotImplementedError
-
-
-def bits_of(x: Array) -> Array:
-    """The bits of floats as signed integers, so that magnitudes compare as integers do.
-
-    This neither depends on whether subnormals are flushed nor loses a NaN, which is the greatest.
-    """
-    return lax.bitcast_convert_type(x, f"int{x.dtype.itemsize * 8}")
-
-
-def magnitude_of(x: Array) -> Array:
-    """`bits_of` without the sign."""
-    bits = bits_of(x)
-    return bits & jnp.iinfo(bits.dtype).max
-
-
-def float_of(bits: Array) -> Array:
-    """The float32 with these bits."""
-    return lax.bitcast_convert_type(bits.astype(jnp.int32), jnp.float32)
-
-
-def split_blocks(x: Array, length: int) -> Array:
-    """Rows of ``length`` consecutive values, the last one filled up with zeros."""
-    blocks = -(-x.shape[0] // length)
-    return jnp.pad(x, (0, blocks * length - x.shape[0])).reshape(blocks, length)
-
-
-def join_blocks(rows: Array, count: int) -> Array:
-    """The opposite of `split_blocks`."""
-    return rows.reshape(-1)[:count]
-
-
-def pack(codes: Array, bits: int, block: int) -> Array:
-    """The lowest ``bits`` of each integer, 8 / bits of them to a byte, block after block.
-
-    Byte i of a block holds its codes i, i + h, i + 2h, ... of h bytes, the first in the lowest
-    bits, so that nothing moves between the lanes of a vector (docs/wire_format_lossy.md).
-    """
-    codes = (codes & ((1 << bits) - 1)).astype(jnp.uint8)
-    whole = codes.shape[0] // block * block
-    rest = codes[whole:]
-    rest = jnp.pad(rest, (0, -rest.shape[0] % (8 // bits)))
-    packed = [_packed(codes[:whole].reshape(-1, block), bits), _packed(rest[None], bits)]
-    return jnp.concatenate([each.reshape(-1) for each in packed if each.size])
-
-
-def _packed(blocks: Array, bits: int) -> Array:
-    """Each row packed; its length is a multiple of what a byte holds."""
-    rows, length = blocks.shape
-    parts = blocks.reshape(rows, 8 // bits, length * bits // 8)
-    packed = parts[:, 0]
-    for part in range(1, 8 // bits):
-        packed = packed | parts[:, part] << (part * bits)
-    return packed
-
-
-def unpack(packed: Array, bits: int, count: int, block: int) -> Array:
-    """The codes that `pack` packed, as unsigned int32."""
-    whole = count // block * block * bits // 8
-    rest = count % block
-    blocks = packed[:whole].reshape(-1, block * bits // 8)
-    codes = [_unpacked(blocks, bits), _unpacked(packed[None, whole:], bits)[:rest]]
-    return jnp.concatenate([each for each in codes if each.size])
-
-
-def _unpacked(blocks: Array, bits: int) -> Array:
-    shifts = jnp.arange(0, 8, bits, dtype=jnp.int32)[:, None]
-    return ((blocks.astype(jnp.int32)[:, None] >> shifts) & ((1 << bits) - 1)).reshape(-1)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -22,10 +22,10 @@ from jaxccomp._traced.codecs.codec import Array
 KIND = "threefry2x32"
 
 
-def key_for(x: Array, constant: str, axes: tuple[Hashable, ...]) -> Array:
-    """The key to encode ``x`` with; ``constant`` says where in the program that is."""
+def key_for(x: Array, constant: str, rank: Array) -> Array:
+    """The key to encode ``x`` with on a rank; ``constant`` says where in the program that is."""
     key = jax.random.key(zlib.crc32(constant.encode()), impl=KIND)
-    return jax.random.fold_in(jax.random.fold_in(key, lax.axis_index(axes)), _hash(x))
+    return jax.random.fold_in(jax.random.fold_in(key, rank), _hash(x))
 
 
 def words_of(key: Array) -> Array:

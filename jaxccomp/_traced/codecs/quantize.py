@@ -17,6 +17,9 @@ from jaxccomp._traced.codecs.codec import (
     FloatCodec,
     Options,
     Wire,
+)
+from jaxccomp._traced.codecs.keys import draw
+from jaxccomp._traced.codecs.operators import (
     bits_of,
     float_of,
     join_blocks,
@@ -25,7 +28,6 @@ from jaxccomp._traced.codecs.codec import (
     split_blocks,
     unpack,
 )
-from jaxccomp._traced.codecs.keys import draw
 
 
 class Integers(FloatCodec):

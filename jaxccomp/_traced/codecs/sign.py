@@ -13,6 +13,9 @@ from jaxccomp._traced.codecs.codec import (
     FloatCodec,
     Options,
     Wire,
+)
+from jaxccomp._traced.codecs.keys import draw
+from jaxccomp._traced.codecs.operators import (
     bits_of,
     float_of,
     join_blocks,
@@ -21,7 +24,6 @@ from jaxccomp._traced.codecs.codec import (
     split_blocks,
     unpack,
 )
-from jaxccomp._traced.codecs.keys import draw
 
 _LEAST = LEAST_EXPONENT << 23
 _TBQ_BLOCK = 1024

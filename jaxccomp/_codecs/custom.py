@@ -1,0 +1,94 @@
+"""Codecs that are not ours: those that programs register (jaxccomp.toolkit), by name."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from jaxccomp import errors
+from jaxccomp._codecs.table import CodecInfo, OptionInfo
+
+Value = bool | int | float | str
+
+
+@dataclasses.dataclass(frozen=True)
+class CustomCodec:
+    """A codec that is written in JAX.
+
+    Attributes:
+      info: as of any codec.
+      defaults: the options' values where they are not given, of their Python types.
+      encode: ``encode(x, options, key) -> payload``.
+      decode: ``decode(payload, shape, dtype, options) -> values``.
+      random: whether ``encode`` gets a key.
+      whole: whether it codes arrays as they are, of any shape, rather than pieces of them.
+      source: where it is written: a codec of the same name from elsewhere is another one.
+    """
+
+    info: CodecInfo
+    defaults: Mapping[str, Value]
+    encode: Callable[..., Any]
+    decode: Callable[..., Any]
+    random: bool
+    whole: bool
+    source: str
+
+    def options(self, given: Mapping[str, str]) -> types.SimpleNamespace:
+        """The options as `encode` and `decode` get them: attributes of the defaults' types."""
+        values = {name: self._value(name, text) for name, text in given.items()}
+        return types.SimpleNamespace(**{**self.defaults, **values})
+
+    def _value(self, name: str, text: str) -> Value:
+        kind = type(self.defaults[name])
+        if kind is bool:
+            return text == "true"
+        try:
+            return kind(text)
+        except ValueError:
+            raise errors.InvalidArgumentError(
+                f"codec {self.info.name!r}: {name}={text} is not valid, it must be of type "
+                f"{kind.__name__}, such as {self.defaults[name]}."
+            ) from None
+
+
+def option_info(name: str, default: Value) -> OptionInfo:
+    """The row of an option, by its default alone."""
+    if isinstance(default, bool):
+        return OptionInfo(name, str(default).lower(), "", ("false", "true"))
+    if isinstance(default, int | float):
+        return OptionInfo(name, str(default), "", (), float("-inf"), float("inf"))
+    raise errors.CodecError(
+        f"option {name!r} of a codec must be a number or a bool, not {default!r}: specs have them "
+        "as text, and say of which type they are by their defaults."
+    )
+
+
+_CODECS: dict[str, CustomCodec] = {}
+
+
+def add(codec: CustomCodec) -> bool:
+    """Registers a codec. True: in place of one that was the same source before.
+
+    Raises:
+      CodecError: when another one has its name.
+    """
+    before = _CODECS.get(codec.info.name)
+    if before is not None and before.source != codec.source:
+        raise errors.CodecError(
+            f"codec {codec.info.name!r}: {before.source} has registered one of that name; "
+            f"{codec.source} must take another."
+        )
+    _CODECS[codec.info.name] = codec
+    return before is not None
+
+
+def find(name: str) -> CustomCodec | None:
+    """The codec of that name; None where it is one of ours, or none."""
+    return _CODECS.get(name)
+
+
+def infos() -> Mapping[str, CodecInfo]:
+    """The rows of all that are registered."""
+    return {name: codec.info for name, codec in _CODECS.items()}

@@ -1,0 +1,75 @@
+"""Codecs that programs have registered (jaxccomp.toolkit), as the traced plane uses any."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxccomp import errors
+from jaxccomp._codecs.custom import CustomCodec
+from jaxccomp._traced.codecs.codec import Array, Codec, Wire
+
+# What JAX raises where a shape would depend on a value.
+_DEPENDS_ON_VALUES = (
+    jax.errors.ConcretizationTypeError,
+    jax.errors.NonConcreteBooleanIndexError,
+    jax.errors.TracerArrayConversionError,
+    jax.errors.TracerIntegerConversionError,
+)
+
+
+class Custom(Codec):
+    """Calls the codec's functions, and checks what they give."""
+
+    def __init__(self, codec: CustomCodec, given: Mapping[str, str]):
+        self.codec = codec
+        self.name = codec.info.name
+        self.options = codec.options(given)
+        self.dtypes = codec.info.dtypes
+        self.random = codec.random
+        self.whole = codec.whole
+
+    def encode(self, x: Array, key: Array | None = None) -> Wire:
+        if not x.size:
+            return ()
+        try:
+            payload = self.codec.encode(x, self.options, key)
+        except _DEPENDS_ON_VALUES as error:
+            raise errors.CodecError(
+                f"codec {self.name!r}: the shape of what encode gives must follow from the shape "
+                "and dtype of its values alone, but it depends on the values themselves. Keep a "
+                "number of them that is known when tracing (toolkit.filter_top, "
+                f"jnp.nonzero(..., size=)). JAX says: {str(error).splitlines()[0]}"
+            ) from error
+        for leaf in jax.tree.leaves(payload):
+            if not isinstance(leaf, jax.Array):
+                raise errors.CodecError(
+                    f"codec {self.name!r}: encode must give a pytree of arrays, but it has "
+                    f"{leaf!r} ({type(leaf).__name__}); what is known when tracing belongs into "
+                    "options, numbers into jnp.asarray."
+                )
+        return payload
+
+    def decode(self, wire: Wire, shape: Sequence[int], dtype: Any, to: Any = None) -> Array:
+        shape, dtype = tuple(shape), jnp.dtype(dtype)
+        to = jnp.dtype(to or dtype)
+        if not math.prod(shape):
+            return jnp.zeros(shape, to)
+        x = self.codec.decode(wire, shape, dtype, self.options)
+        given = (getattr(x, "shape", None), getattr(x, "dtype", None))
+        if given != (shape, dtype):
+            raise errors.CodecError(
+                f"codec {self.name!r}: decode must give {dtype.name}{list(shape)}, which is what "
+                f"was encoded, not {_type(x)}. It gets both as shape= and dtype=."
+            )
+        return x.astype(to)
+
+
+def _type(x: Any) -> str:
+    if not hasattr(x, "dtype"):
+        return f"{x!r} ({type(x).__name__})"
+    return f"{x.dtype.name}{list(x.shape)}"

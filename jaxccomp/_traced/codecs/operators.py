@@ -1,0 +1,289 @@
+"""What codecs are made of: blocks, codes narrower than a byte, selection, random rounding.
+
+The operators of CompLL (HiPress, SOSP 2021, section 5) in JAX: of these ``map`` is jax.numpy
+itself, and what travels has types of its own, as a payload is a pytree of arrays. All shapes follow
+from shapes, as XLA's must.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxccomp import errors
+from jaxccomp._traced.codecs.keys import draw
+
+Array = Any
+
+
+def bits_of(x: Array) -> Array:
+    """The bits of floats as signed integers, so that magnitudes compare as integers do.
+
+    This neither depends on whether subnormals are flushed nor loses a NaN, which is the greatest.
+    """
+    return lax.bitcast_convert_type(x, f"int{x.dtype.itemsize * 8}")
+
+
+def magnitude_of(x: Array) -> Array:
+    """`bits_of` without the sign."""
+    bits = bits_of(x)
+    return bits & jnp.iinfo(bits.dtype).max
+
+
+def float_of(bits: Array) -> Array:
+    """The float32 with these bits."""
+    return lax.bitcast_convert_type(bits.astype(jnp.int32), jnp.float32)
+
+
+def split_blocks(x: Array, length: int) -> Array:
+    """Rows of ``length`` consecutive values, the last one filled up with zeros."""
+    blocks = -(-x.shape[0] // length)
+    return jnp.pad(x, (0, blocks * length - x.shape[0])).reshape(blocks, length)
+
+
+def join_blocks(rows: Array, count: int) -> Array:
+    """The opposite of `split_blocks`."""
+    return rows.reshape(-1)[:count]
+
+
+def greatest(x: Array, axis: int | None = None) -> Array:
+    """The greatest magnitude of floats; NaN where there is one.
+
+    ``jnp.max(jnp.abs(x))`` may lose a NaN: on CPUs XLA's maximum prefers speed. A codec that scales
+    by it would then hide what is not finite.
+
+    Args:
+      x: array of real floats of any shape.
+      axis: along which; by default along all.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from jaxccomp import toolkit
+      >>> float(toolkit.greatest(jnp.array([1.0, -3.0])))
+      3.0
+    """
+    return lax.bitcast_convert_type(magnitude_of(x).max(axis=axis), x.dtype)
+
+
+def reduce_blocks(function: Callable[..., Array], x: Array, length: int) -> Array:
+    """Reduces each block of consecutive values to one.
+
+    Args:
+      function: such as ``jnp.max``; it is called with ``axis=1``.
+      x: array of any shape; the last block is filled up with zeros.
+      length: values in a block.
+
+    Returns:
+      One value per block.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from jaxccomp import toolkit
+      >>> toolkit.reduce_blocks(jnp.max, jnp.arange(6), 4).tolist()
+      [3, 5]
+    """
+    return function(split_blocks(jnp.ravel(x), length), axis=1)
+
+
+def pack(codes: Array, bits: int, block: int = 1024) -> Array:
+    """The lowest ``bits`` of each integer, 8 / bits of them to a byte, block after block.
+
+    Byte i of a block holds its codes i, i + h, i + 2h, ... of h bytes, the first in the lowest
+    bits, so that nothing moves between the lanes of a vector (docs/wire_format_lossy.md).
+
+    Args:
+      codes: 1-D array of integers.
+      bits: 1, 2, 4 or 8.
+      block: codes that are packed together, a multiple of 8 / bits.
+
+    Returns:
+      uint8, one byte for 8 / bits codes, the last one filled up with zeros.
+
+    Raises:
+      InvalidArgumentError: for other ``bits``, or a block that no whole bytes hold.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from jaxccomp import toolkit
+      >>> packed = toolkit.pack(jnp.array([1, 2, 3, 0, 1]), 2)
+      >>> packed.shape, toolkit.unpack(packed, 2, 5).tolist()
+      ((2,), [1, 2, 3, 0, 1])
+    """
+    _check_packing(bits, block)
+    codes = (codes & ((1 << bits) - 1)).astype(jnp.uint8)
+    whole = codes.shape[0] // block * block
+    rest = codes[whole:]
+    rest = jnp.pad(rest, (0, -rest.shape[0] % (8 // bits)))
+    packed = [_packed(codes[:whole].reshape(-1, block), bits), _packed(rest[None], bits)]
+    return jnp.concatenate([each.reshape(-1) for each in packed if each.size])
+
+
+def _packed(blocks: Array, bits: int) -> Array:
+    """Each row packed; its length is a multiple of what a byte holds."""
+    rows, length = blocks.shape
+    parts = blocks.reshape(rows, 8 // bits, length * bits // 8)
+    packed = parts[:, 0]
+    for part in range(1, 8 // bits):
+        packed = packed | parts[:, part] << (part * bits)
+    return packed
+
+
+def unpack(packed: Array, bits: int, count: int, block: int = 1024) -> Array:
+    """The ``count`` codes that `pack` packed, as unsigned numbers in int32.
+
+    Args:
+      packed: what `pack` gave.
+      bits: as in `pack`.
+      count: how many codes there were.
+      block: as in `pack`.
+
+    Raises:
+      InvalidArgumentError: as `pack`.
+    """
+    _check_packing(bits, block)
+    whole = count // block * block * bits // 8
+    rest = count % block
+    blocks = packed[:whole].reshape(-1, block * bits // 8)
+    codes = [_unpacked(blocks, bits), _unpacked(packed[None, whole:], bits)[:rest]]
+    return jnp.concatenate([each for each in codes if each.size])
+
+
+def _unpacked(blocks: Array, bits: int) -> Array:
+    shifts = jnp.arange(0, 8, bits, dtype=jnp.int32)[:, None]
+    return ((blocks.astype(jnp.int32)[:, None] >> shifts) & ((1 << bits) - 1)).reshape(-1)
+
+
+def _check_packing(bits: int, block: int) -> None:
+    if bits not in (1, 2, 4, 8) or block % (8 // bits):
+        raise errors.InvalidArgumentError(
+            f"codes of bits={bits} in blocks of {block}: bits must be 1, 2, 4 or 8, and a block a "
+            "multiple of 8 / bits."
+        )
+
+
+# --- Selection, to a number that is known when tracing ------------------------------------------
+
+
+def filter_top(x: Array, count: int) -> tuple[Array, Array]:
+    """The values that are largest by magnitude, and their places.
+
+    Args:
+      x: array of any shape, of real floats.
+      count: how many, at most ``x.size``.
+
+    Returns:
+      ``(values, places)`` of shape (count,): places in ``x.ravel()`` as int32, of equal magnitudes
+      the first. NaN is the largest.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from jaxccomp import toolkit
+      >>> values, places = toolkit.filter_top(jnp.array([1.0, -3.0, 2.0]), 2)
+      >>> values.tolist(), places.tolist()
+      ([-3.0, 2.0], [1, 2])
+    """
+    flat = jnp.ravel(x)
+    places = lax.top_k(magnitude_of(flat), count)[1].astype(jnp.int32)
+    return flat[places], places
+
+
+def filter_where(mask: Array, x: Array, count: int) -> tuple[Array, Array]:
+    """The first ``count`` values where ``mask`` holds, and their places.
+
+    Args:
+      mask: bools like ``x``.
+      x: array of any shape.
+      count: how many travel, whatever the mask holds; of more the first ones are taken.
+
+    Returns:
+      ``(values, places)`` of shape (count,). Where there are fewer the rest is 0, at the place
+      ``x.size``, which `scatter` leaves out.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from jaxccomp import toolkit
+      >>> x = jnp.array([5.0, 0.5, 7.0])
+      >>> values, places = toolkit.filter_where(x > 1, x, 3)
+      >>> values.tolist(), places.tolist()
+      ([5.0, 7.0, 0.0], [0, 2, 3])
+    """
+    flat = jnp.ravel(x)
+    places = jnp.nonzero(jnp.ravel(mask), size=count, fill_value=flat.size)[0].astype(jnp.int32)
+    return flat.at[places].get(mode="fill", fill_value=0), places
+
+
+def scatter(values: Array, places: Array, shape: Sequence[int]) -> Array:
+    """Zeros of ``shape`` with ``values`` at ``places``: the opposite of the filters.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from jaxccomp import toolkit
+      >>> toolkit.scatter(jnp.array([5.0, 7.0]), jnp.array([0, 3]), (2, 2)).tolist()
+      [[5.0, 0.0], [0.0, 7.0]]
+    """
+    zeros = jnp.zeros(math.prod(shape), values.dtype)
+    return zeros.at[places].set(values, mode="drop").reshape(tuple(shape))
+
+
+def sampled_quantile(x: Array, q: float, samples: int, key: Array) -> Array:
+    """A quantile of the values, estimated from a sample of them.
+
+    Sorting a sample costs far less than sorting all (Lin et al. 2018, Deep Gradient Compression).
+
+    Args:
+      x: array of any shape.
+      q: from 0 to 1.
+      samples: how many values are drawn, with repetition; with as many as there are, or more, the
+        quantile is exact.
+      key: a typed key of `jax.random`; a codec with ``random = True`` gets one.
+
+    Returns:
+      A scalar like the values.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> from jaxccomp import toolkit
+      >>> float(toolkit.sampled_quantile(jnp.arange(101.0), 0.5, 200, jax.random.key(0)))
+      50.0
+    """
+    flat = jnp.ravel(x)
+    if samples < flat.size:
+        flat = flat[jax.random.randint(key, (samples,), 0, flat.size)]
+    return jnp.quantile(flat, q).astype(x.dtype)
+
+
+# --- Random numbers -----------------------------------------------------------------------------
+
+
+def uniform(key: Array, shape: Sequence[int]) -> Array:
+    """Numbers from 0 to just under 1, equally likely, as float32.
+
+    They are a function of the key and of the place alone (Philox4x32-10, Salmon et al. 2011), with
+    16 bits each: the engine's stochastic codecs draw the same ones.
+
+    Example:
+      >>> import jax
+      >>> from jaxccomp import toolkit
+      >>> drawn = toolkit.uniform(jax.random.key(0), (1000,))
+      >>> bool(((drawn >= 0) & (drawn < 1)).all())
+      True
+    """
+    return draw(key, shape) * 2.0**-16
+
+
+def round_randomly(x: Array, key: Array) -> Array:
+    """Rounds up or down to an integer, such that on average the value is kept.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> from jaxccomp import toolkit
+      >>> rounded = toolkit.round_randomly(jnp.full(10000, 0.25), jax.random.key(0))
+      >>> sorted(set(rounded.tolist())), 0.23 < float(rounded.mean()) < 0.27
+      ([0.0, 1.0], True)
+    """
+    return jnp.floor(x + (draw(key, x.shape) + 0.5) * 2.0**-16)

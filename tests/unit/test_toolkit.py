@@ -1,0 +1,142 @@
+"""`jaxccomp.toolkit`: what registers a codec refuses, what `check` finds, the operators."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from contract import own_codec
+
+import jaxccomp as jcc
+from jaxccomp import codecs, errors, toolkit
+from jaxccomp._codecs import custom
+
+
+@pytest.fixture(autouse=True)
+def registered(monkeypatch):
+    """Each test registers its own codecs, which other tests do not see."""
+    monkeypatch.setattr(custom, "_CODECS", {})
+    own_codec.register()
+
+
+def plain(x, options, key):
+    return (x,)
+
+
+def unplain(payload, shape, dtype, options):
+    return payload[0]
+
+
+def register(name, encode=plain, decode=unplain, options=None, **attributes):
+    made = type(f"Codec_{name}", (), {"encode": encode, "decode": decode, **attributes})
+    return jcc.codec(name, **(options or {}))(made)
+
+
+def test_specs_have_it_as_any_other():
+    assert codecs.canonical("test_scaled:levels=5,block=64 | lossless") == (
+        "test_scaled:levels=5|lossless"
+    )
+    row = codecs.table()["test_scaled"]
+    assert row.description.startswith("Blocks of 4-bit")
+    assert [option.name for option in row.options] == ["block", "levels"]
+    with pytest.raises(errors.UnknownNameError, match="key of codec 'test_scaled'.*'levels'"):
+        codecs.parse("test_scaled:level=5")
+    with pytest.raises(errors.InvalidArgumentError, match="of type int, such as 64"):
+        codecs.parse("test_scaled:block=6.5")
+    with pytest.raises(errors.InvalidArgumentError, match="only be the first stage"):
+        codecs.parse("bf16|test_scaled")
+    with pytest.raises(errors.InvalidArgumentError, match="of which no bound is known"):
+        codecs.error_bound("test_scaled", "float32")
+    with pytest.raises(errors.InvalidArgumentError, match="codes arrays inside of operations"):
+        codecs.encode("test_scaled", np.zeros(4, np.float32))
+
+
+def test_names():
+    with pytest.raises(errors.CodecError, match="'int8'.*this is taken"):
+        register("int8")
+    with pytest.raises(errors.CodecError, match="of a-z, 0-9"):
+        register("Int-8")
+    with pytest.raises(errors.CodecError, match=r"own_codec.Scaled has registered one"):
+        register("test_scaled")
+
+
+def test_defined_again_as_in_a_notebook():
+    register("test_again", lambda x, options, key: (x * options.by,), options={"by": 2})
+    first = jax.jit(lambda v: codecs.canonical("test_again:by=3") and v)(jnp.ones(3))
+    register("test_again", lambda x, options, key: (x * options.by,), options={"by": 3})
+    assert codecs.canonical("test_again:by=3") == "test_again"
+    assert first.shape == (3,)
+
+
+def test_functions_and_options_are_checked():
+    with pytest.raises(errors.CodecError, match=r"needs a function decode\(payload, shape"):
+        register("test_none", decode=None)
+    with pytest.raises(errors.CodecError, match=r"encode\(x, options, key\), not encode\(x\)"):
+        register("test_few", encode=lambda x: x)
+    with pytest.raises(errors.CodecError, match="must be a number or a bool, not 'a'"):
+        register("test_text", options={"kind": "a"})
+
+
+BAD = {
+    "depends on the values": lambda x, options, key: (x[x > 0],),
+    "pytree of arrays": lambda x, options, key: (x, 3),
+    "decode must give float32": lambda x, options, key: (x.astype(jnp.bfloat16),),
+    "zeros decode to 1.0": lambda x, options, key: (x + 1,),
+    "nan decodes to 0.0": lambda x, options, key: (jnp.nan_to_num(x),),
+    "neither a contraction": lambda x, options, key: (3 * x,),
+}
+
+
+@pytest.mark.parametrize("text", BAD)
+def test_check_finds(text):
+    name = "test_bad_" + "_".join(text.split()[:2]).replace(".", "")
+    register(name, BAD[text])
+    with pytest.raises(errors.CodecError, match=text):
+        toolkit.check(name)
+
+
+def test_check_finds_what_is_not_a_function_of_its_values():
+    calls = iter(range(100))
+    register("test_counting", lambda x, options, key: (x, jnp.ones(()) * next(calls)))
+    with pytest.raises(errors.CodecError, match="another one when the same values"):
+        toolkit.check("test_counting")
+
+
+def test_check_reports():
+    report = toolkit.check("test_scaled")
+    assert report.unbiased and not report.exact
+    assert 7.0 < report.ratio < 7.2
+    assert report.contraction > 0.9
+    register("test_exact", lossless=True)
+    assert toolkit.check("test_exact", "bfloat16").exact
+    assert toolkit.check("randomk:unbiased=true,density=0.1").unbiased
+    assert not toolkit.check("randomk:density=0.1").unbiased
+    with pytest.raises(errors.CodecError, match="leaves int32 as it is"):
+        toolkit.check("test_scaled", "int32")
+
+
+@pytest.mark.parametrize("bits", [1, 2, 4, 8])
+@pytest.mark.parametrize("count", [1, 7, 64, 1000])
+def test_packing(bits, count):
+    codes = jnp.asarray(np.random.default_rng(0).integers(0, 2**bits, count))
+    packed = toolkit.pack(codes, bits, 64)
+    assert packed.size <= -(-count // 64) * 8 * bits
+    assert (toolkit.unpack(packed, bits, count, 64) == codes).all()
+
+
+def test_packing_of_other_widths():
+    with pytest.raises(errors.InvalidArgumentError, match="bits=3"):
+        toolkit.pack(jnp.zeros(8, jnp.int32), 3)
+    with pytest.raises(errors.InvalidArgumentError, match="blocks of 6"):
+        toolkit.unpack(jnp.zeros(8, jnp.uint8), 2, 8, 6)
+
+
+def test_filters_and_scatter():
+    x = jnp.asarray(np.random.default_rng(1).standard_normal((10, 20)), jnp.float32)
+    values, places = toolkit.filter_top(x, 17)
+    assert sorted(np.abs(values)) == sorted(np.sort(np.abs(x).ravel())[-17:])
+    back = toolkit.scatter(values, places, x.shape)
+    assert int((back != 0).sum()) == 17
+    assert bool(((back == x) | (back == 0)).all())
+    values, places = toolkit.filter_where(x > 1, x, 100)
+    assert (toolkit.scatter(values, places, x.shape) == jnp.where(x > 1, x, 0)).all()
+    assert toolkit.filter_where(x > 1, x, 3)[0].tolist() == x.ravel()[x.ravel() > 1][:3].tolist()
