@@ -4,6 +4,7 @@ optax is an optional dependency: ``pip install 'jaxccomp[optim]'``. It is loaded
 is called.
 """
 
-from jaxccomp.optim._allreduce import FeedbackState, allreduce_gradients
+from jaxccomp.optim._allreduce import FeedbackState, PolicyState, allreduce_gradients
+from jaxccomp.optim._policy import Rule
 
-__all__ = ["FeedbackState", "allreduce_gradients"]
+__all__ = ["FeedbackState", "PolicyState", "Rule", "allreduce_gradients"]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import types
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 import jax
@@ -11,6 +13,7 @@ import jax.numpy as jnp
 from jaxccomp import _compat, codecs, errors
 from jaxccomp._api.options import Options, operation
 from jaxccomp.ops import allreduce, allreduce_with_feedback
+from jaxccomp.optim._policy import Bucket, Rule, plan
 
 if TYPE_CHECKING:
     import optax
@@ -27,10 +30,24 @@ class FeedbackState(NamedTuple):
     residual: Any
 
 
+class PolicyState(NamedTuple):
+    """What `allreduce_gradients` keeps with a policy that has rules for later steps.
+
+    Attributes:
+      count: int32, steps so far; the same on all ranks.
+      residual: as in `FeedbackState`; None without error feedback.
+    """
+
+    count: Any
+    residual: Any
+
+
 @operation
 def allreduce_gradients(
     op: str = "mean",
     error_feedback: bool = False,
+    bucket_bytes: int | None = None,
+    policy: Sequence[Rule] = (),
     **options: Unpack[Options],
 ) -> optax.GradientTransformation:
     """Replaces each rank's gradients by their mean over all ranks.
@@ -40,39 +57,117 @@ def allreduce_gradients(
     the next step, without which codecs that drop most of a gradient do not converge (Seide et al.
     2014; Karimireddy et al. 2019).
 
-    On the wire: one `jaxccomp.allreduce` or `jaxccomp.allreduce_with_feedback` of all gradients.
+    On the wire: one `jaxccomp.allreduce` or `jaxccomp.allreduce_with_feedback` of all gradients
+    that have the same codec; with ``bucket_bytes``, of so many bytes of them at a time.
 
     The state is empty; with error feedback a `FeedbackState` as large as the parameters, which
-    differs between ranks: inside ``shard_map`` call ``init`` there too, and save every rank's.
+    differs between ranks: inside ``shard_map`` call ``init`` there too, and save every rank's. A
+    policy with rules for later steps makes it a `PolicyState`.
 
     Args:
       op: as for `jaxccomp.allreduce`; with error feedback "sum" or "mean".
       error_feedback: whether what the codec loses is added to the next gradients.
+      bucket_bytes: gradients travel in calls of about so many bytes, those of the last layers
+        first, while those of the first layers are still computed (Li et al. 2020, PyTorch
+        Distributed). The order is that of the leaves' paths from last to first, in which numbers
+        compare as numbers. By default all in one call.
+      policy: rules of which the first that takes a leaf says its codec; leaves that none takes
+        have ``codec``. All leaves change their codec at the same step on all ranks.
 
     Returns:
       An ``optax.GradientTransformation``.
 
     Example:
       >>> optimizer = optax.chain(                                       # doctest: +SKIP
-      ...     jaxccomp.optim.allreduce_gradients(codec="topk", error_feedback=True),
+      ...     jaxccomp.optim.allreduce_gradients(
+      ...         codec="topk", error_feedback=True, bucket_bytes=4 << 20,
+      ...         policy=[jaxccomp.optim.Rule("bf16", pattern="*bias"),
+      ...                 jaxccomp.optim.Rule("topk:density=0.001", from_step=1000)]),
       ...     optax.adam(1e-3))
     """
     optax = _load_optax()
     codecs.parse(options.get("codec"))  # what is wrong with it is said here, not while training
+    if bucket_bytes is not None and (
+        isinstance(bucket_bytes, bool) or not isinstance(bucket_bytes, int) or bucket_bytes < 1
+    ):
+        raise errors.InvalidArgumentError(
+            f"allreduce_gradients: bucket_bytes must be a positive integer, or None for one call, "
+            f"not {bucket_bytes!r}."
+        )
+    rules = tuple(policy)
+    for rule in rules:
+        if not isinstance(rule, Rule):
+            raise errors.InvalidArgumentError(
+                f"allreduce_gradients: policy must be a sequence of jaxccomp.optim.Rule, not "
+                f"{rule!r}."
+            )
+    counts = any(rule.from_step for rule in rules)
 
     def init(params: Any) -> Any:
-        if not error_feedback:
-            return optax.EmptyState()
-        return FeedbackState(jax.tree.map(lambda x: _zeros(x, options.get("axis_name")), params))
+        plan(params, rules, options.get("codec"), bucket_bytes)
+        residual = None
+        if error_feedback:
+            residual = jax.tree.map(lambda x: _zeros(x, options.get("axis_name")), params)
+        if counts:
+            return PolicyState(jnp.zeros((), jnp.int32), residual)
+        return FeedbackState(residual) if error_feedback else optax.EmptyState()
 
     def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
         del params
-        if not error_feedback:
-            return allreduce(updates, op, **options), state
-        updates, residual = allreduce_with_feedback(updates, state.residual, op, **options)
-        return updates, FeedbackState(residual)
+        planned = plan(updates, rules, options.get("codec"), bucket_bytes)
+        residual = state.residual if error_feedback else None
+        branches = [
+            functools.partial(_reduce, buckets, op, error_feedback, options)
+            for buckets in planned.phases
+        ]
+        if not counts:
+            updates, residual = branches[0](updates, residual)
+            return updates, FeedbackState(residual) if error_feedback else state
+        phase = jnp.searchsorted(jnp.asarray(planned.begins), state.count, side="right") - 1
+        updates, residual = jax.lax.switch(phase, branches, updates, residual)
+        return updates, PolicyState(state.count + 1, residual)
 
     return optax.GradientTransformation(init, update)
+
+
+def _reduce(
+    buckets: Sequence[Bucket],
+    op: str,
+    error_feedback: bool,
+    options: Options,
+    updates: Any,
+    residual: Any,
+) -> tuple[Any, Any]:
+    """The gradients reduced, bucket by bucket, and the residuals."""
+    leaves, treedef = jax.tree.flatten(updates)
+    residuals = [None] * len(leaves)
+    if error_feedback:
+        residuals = _residuals_of(treedef, residual)
+    for bucket in buckets:
+        how: Options = {**options, "codec": bucket.codec}
+        members = [leaves[i] for i in bucket.leaves]
+        if error_feedback:
+            kept = [residuals[i] for i in bucket.leaves]
+            members, kept = allreduce_with_feedback(members, kept, op, **how)
+            for i, each in zip(bucket.leaves, kept, strict=True):
+                residuals[i] = each
+        else:
+            members = allreduce(members, op, **how)
+        for i, each in zip(bucket.leaves, members, strict=True):
+            leaves[i] = each
+    if error_feedback:
+        residual = jax.tree.unflatten(treedef, residuals)
+    return jax.tree.unflatten(treedef, leaves), residual
+
+
+def _residuals_of(treedef: Any, residual: Any) -> list[Any]:
+    try:
+        return treedef.flatten_up_to(residual)
+    except ValueError as error:
+        raise errors.InvalidArgumentError(
+            f"allreduce_gradients: the residual must be a pytree like the gradients, {treedef}, "
+            f"not {jax.tree.structure(residual)} ({error}). It is what init(params) made."
+        ) from None
 
 
 def _zeros(param: Any, axis_name: Any) -> Any:

@@ -11,6 +11,7 @@ from jax.sharding import PartitionSpec as P
 
 import jaxccomp as jcc
 from jaxccomp._native import engine
+from jaxccomp.optim import _policy
 
 optax = pytest.importorskip("optax")
 pytestmark = pytest.mark.skipif(not engine.available(), reason="needs the native engine")
@@ -263,3 +264,114 @@ def test_some_leaves_only():
 def test_mistakes_are_told_when_it_is_made():
     with pytest.raises(jcc.errors.UnknownNameError, match="int9"):
         jcc.optim.allreduce_gradients(codec="int9")
+
+
+# --- Buckets and policies -------------------------------------------------------------------------
+
+
+def layers(count=12, dtype="float32"):
+    rng = np.random.default_rng(5)
+    return {
+        f"layer_{i}": {
+            "kernel": rng.standard_normal((N, 40, 50)).astype(dtype),
+            "bias": rng.standard_normal((N, 50)).astype(dtype),
+        }
+        for i in range(count)
+    }
+
+
+def updated(optimizer, grads, steps=1):
+    """What each of some equal steps makes of the gradients."""
+
+    def body(grads):
+        def step(state, _):
+            updates, state = optimizer.update(grads, state)
+            return state, updates
+
+        return jax.lax.scan(step, optimizer.init(grads), length=steps)[1]
+
+    return on_ranks(body, grads)
+
+
+@pytest.mark.parametrize("feedback", [False, True])
+@pytest.mark.parametrize("bucket_bytes", [1, 17_000, 1 << 30])
+def test_buckets_change_calls_and_no_values(bucket_bytes, feedback):
+    grads = layers()
+    make = functools.partial(
+        jcc.optim.allreduce_gradients, "sum", axis_name="d", error_feedback=feedback
+    )
+    jcc.stats.reset()
+    got = jax.block_until_ready(updated(make(bucket_bytes=bucket_bytes), grads))
+    calls = jcc.stats.get().operations["allreduce"].calls // N
+    expected = updated(make(), grads)
+    jax.tree.map(np.testing.assert_array_equal, got, expected)
+    assert calls == {1: 24, 17_000: 6, 1 << 30: 1}[bucket_bytes]
+
+
+def test_the_last_layers_travel_first():
+    grads = jax.tree.map(lambda x: x[0], layers())
+    planned = _policy.plan(grads, [], None, 17_000)
+    paths = [_policy.path_text(path) for path, _ in jax.tree_util.tree_flatten_with_path(grads)[0]]
+    (buckets,) = planned.phases
+    first, last = ({paths[i] for i in buckets[place].leaves} for place in (0, -1))
+    assert first == {f"layer_{i}/{name}" for i in (11, 10) for name in ("kernel", "bias")}
+    assert last == {f"layer_{i}/{name}" for i in (1, 0) for name in ("kernel", "bias")}
+    assert sorted(i for bucket in buckets for i in bucket.leaves) == list(range(24))
+
+
+def test_a_policy_says_which_codec():
+    """The first rule that takes a leaf; the others have that of all."""
+    grads = layers(3)
+    rules = [
+        jcc.optim.Rule(None, pattern="*bias"),
+        jcc.optim.Rule("onebit", pattern="layer_[12]/*", least_bytes=1000),
+    ]
+    got = updated(
+        jcc.optim.allreduce_gradients("sum", policy=rules, codec="fp16", axis_name="d"), grads
+    )
+    codecs = {"layer_0": "fp16", "layer_1": "onebit", "layer_2": "onebit"}
+    for name, codec in codecs.items():
+        expected = on_ranks(
+            lambda x, c=codec: jcc.allreduce(x, codec=c, axis_name="d"), grads[name]
+        )
+        exact = on_ranks(lambda x: jcc.allreduce(x, axis_name="d"), grads[name])
+        np.testing.assert_array_equal(got[name]["kernel"][:, 0], expected["kernel"])
+        np.testing.assert_array_equal(got[name]["bias"][:, 0], exact["bias"])
+
+
+@pytest.mark.parametrize("feedback", [False, True])
+def test_a_warm_up_ends_on_all_ranks_at_once(feedback):
+    grads = layers(2)
+    rules = [
+        jcc.optim.Rule("onebit", pattern="*kernel", from_step=4),
+        jcc.optim.Rule("bf16", pattern="*kernel", from_step=2),
+    ]
+    optimizer = jcc.optim.allreduce_gradients(
+        "sum", error_feedback=feedback, policy=rules, bucket_bytes=9000, axis_name="d"
+    )
+    got = updated(optimizer, grads, steps=6)["layer_1"]["kernel"]
+    exact = on_ranks(lambda x: jcc.allreduce(x, axis_name="d"), grads["layer_1"]["kernel"])
+    off = [float(np.abs(got[:, step] - exact).max()) for step in range(6)]
+    assert off[:2] == [0, 0]
+    assert 0 < off[2] < 0.1 and 0 < off[3] < 0.1
+    assert off[4] > 0.5 and off[5] > 0.5
+    assert (got == got[0]).all()
+
+
+def test_mistakes_in_a_policy():
+    make = functools.partial(jcc.optim.allreduce_gradients, axis_name="d")
+    params = jax.tree.map(lambda x: x[0], layers(1))
+    invalid = functools.partial(pytest.raises, jcc.errors.InvalidArgumentError)
+    with invalid(match=r"no gradient takes .*'\*bais'.*bias"):
+        make(policy=[jcc.optim.Rule("bf16", pattern="*bais")]).init(params)
+    with pytest.raises(jcc.errors.UnknownNameError, match="Did you mean 'onebit'"):
+        jcc.optim.Rule("onebits")
+    with invalid(match="from_step must be at least 0"):
+        jcc.optim.Rule("bf16", from_step=-1)
+    with invalid(match="sequence of jaxccomp.optim.Rule"):
+        make(policy=["bf16"])
+    for wrong in (0, 1.5, True):
+        with pytest.raises(
+            jcc.errors.InvalidArgumentError, match="bucket_bytes must be a positive"
+        ):
+            make(bucket_bytes=wrong)

@@ -100,3 +100,32 @@ def test_it_sends_what_an_allreduce_sends(world):
     assert ours == plain
     missing = jcc.allreduce(x) - reduced
     np.testing.assert_allclose(missing, jcc.allreduce(lost), atol=1e-4)
+
+
+def test_buckets_leave_while_gradients_are_computed(world):
+    """The first is on its way before the gradients of the first layers are there."""
+    params = {f"layer_{i}": 0.5 * jnp.eye(768, dtype="float32") for i in range(8)}
+    x = jax.random.normal(jax.random.key(world.rank), (256, 768), "float32")
+    optimizer = jcc.optim.allreduce_gradients(bucket_bytes=2 * 768 * 768 * 4)
+    state = optimizer.init(params)
+
+    def loss(params):
+        y = x
+        for i in range(8):
+            y = jnp.tanh(y @ params[f"layer_{i}"])
+        return jnp.mean(y**2)
+
+    @jax.jit
+    def step(params):
+        return optimizer.update(jax.grad(loss)(params), state)[0]
+
+    jax.block_until_ready(step(params))
+    jcc.barrier()
+    with jcc.trace.record() as timeline:
+        jax.block_until_ready(step(params))
+    begins: dict[int, float] = {}
+    for task in timeline.tasks:
+        begins[task.operation] = min(task.begin, begins.get(task.operation, task.begin))
+    first, *_, last = sorted(begins.values())
+    assert len(begins) == 4
+    assert first < 0.8 * last

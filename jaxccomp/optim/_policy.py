@@ -1,0 +1,123 @@
+"""Which codec each gradient takes, and which gradients travel together."""
+
+from __future__ import annotations
+
+import dataclasses
+import fnmatch
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxccomp import codecs, errors
+
+
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    """Which gradients take a codec, from which step on.
+
+    Attributes:
+      codec: a spec; None for none.
+      pattern: of the leaf's path, ``layers/0/kernel``: as file names, with ``*``, ``?`` and ``[]``,
+        where ``*`` also stands for several parts.
+      least_bytes: smaller leaves are left to other rules.
+      from_step: before that step, counted from 0, the leaves are left to other rules: warm-up, in
+        which gradients change too much for codecs that drop most of them (Lin et al. 2018).
+    """
+
+    codec: codecs.CodecLike
+    pattern: str = "*"
+    least_bytes: int = 0
+    from_step: int = 0
+
+    def __post_init__(self) -> None:
+        codecs.parse(self.codec)
+        for name in ("least_bytes", "from_step"):
+            if (value := getattr(self, name)) < 0:
+                raise errors.InvalidArgumentError(f"Rule: {name} must be at least 0, not {value}.")
+
+    def takes(self, path: str, size_bytes: int) -> bool:
+        return fnmatch.fnmatchcase(path, self.pattern) and size_bytes >= self.least_bytes
+
+
+def path_text(path: Sequence[Any]) -> str:
+    """The keys of a leaf's path, with slashes between."""
+    return "/".join(
+        str(next(getattr(key, name) for name in ("key", "idx", "name") if hasattr(key, name)))
+        for key in path
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Bucket:
+    """Leaves, by number, that travel together, and what codes them."""
+
+    codec: str
+    leaves: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What travels in each phase: from the steps of ``begins`` on, one each."""
+
+    begins: tuple[int, ...]
+    phases: tuple[tuple[Bucket, ...], ...]
+
+
+def plan(
+    tree: Any, rules: Sequence[Rule], default: codecs.CodecLike, bucket_bytes: int | None
+) -> Plan:
+    """Plans how the leaves of ``tree`` travel.
+
+    Raises:
+      InvalidArgumentError: for a rule that no leaf takes.
+    """
+    leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
+    paths = [path_text(path) for path, _ in leaves]
+    sizes = [_bytes(leaf) for _, leaf in leaves]
+    for rule in rules:
+        if not any(map(rule.takes, paths, sizes)):
+            raise errors.InvalidArgumentError(
+                f"allreduce_gradients: no gradient takes {rule}; there are "
+                f"{errors.listed(paths[:20])}{' and more' if len(paths) > 20 else ''}."
+            )
+    begins = tuple(sorted({0, *(rule.from_step for rule in rules)}))
+    phases = []
+    for begin in begins:
+        active = [rule for rule in rules if rule.from_step <= begin]
+        chosen = [
+            next((rule.codec for rule in active if rule.takes(path, size)), default)
+            for path, size in zip(paths, sizes, strict=True)
+        ]
+        phases.append(_buckets(paths, sizes, [codecs.canonical(c) for c in chosen], bucket_bytes))
+    return Plan(begins, tuple(phases))
+
+
+def _bytes(leaf: Any) -> int:
+    return int(np.prod(np.shape(leaf))) * jax.numpy.result_type(leaf).itemsize
+
+
+def _buckets(
+    paths: Sequence[str], sizes: Sequence[int], chosen: Sequence[str], most: int | None
+) -> tuple[Bucket, ...]:
+    """The last layers' first: their gradients are there first."""
+    order = range(len(paths))
+    if most is not None:
+        order = sorted(order, key=lambda i: _natural(paths[i]), reverse=True)
+    open_ones: dict[str, tuple[list[int], int]] = {}
+    done: list[Bucket] = []
+    for i in order:
+        members, used = open_ones.get(chosen[i], ([], 0))
+        if most is not None and members and used + sizes[i] > most:
+            done.append(Bucket(chosen[i], tuple(members)))
+            members, used = [], 0
+        open_ones[chosen[i]] = ([*members, i], used + sizes[i])
+    return (*done, *(Bucket(codec, tuple(members)) for codec, (members, _) in open_ones.items()))
+
+
+def _natural(path: str) -> list[tuple[bool, Any]]:
+    """Numbers in names compare as numbers: layer 10 comes behind layer 9."""
+    parts = re.split(r"(\d+)", path)
+    return [(part.isdigit(), int(part) if part.isdigit() else part) for part in parts]
