@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from typing import TypeVar, Unpack
 
-from jaxccomp._api.arguments import make_call
+from jaxccomp._api.arguments import check_varies, make_call
 from jaxccomp._api.error_feedback import allreduce_with_feedback
 from jaxccomp._api.options import Options, operation
 from jaxccomp._api.point_to_point import barrier, recv, send, sendrecv
@@ -111,7 +111,9 @@ def allreduce(x: T, op: str = "sum", **options: Unpack[Options]) -> T:
     Example:
       >>> grads = jaxccomp.allreduce(grads, op="mean", codec="bf16")     # doctest: +SKIP
     """
-    return apply(make_call("allreduce", op=op, **options), x)
+    call = make_call("allreduce", op=op, **options)
+    check_varies(call, x)
+    return apply(call, x)
 
 
 @operation

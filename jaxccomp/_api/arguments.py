@@ -104,6 +104,35 @@ def make_call(
     )
 
 
+def check_varies(call: Call, tree: Any) -> None:
+    """Refuses to average, or to encode and add up, what is one and the same on all ranks.
+
+    Under ``check_vma`` the derivative by what is the same on all ranks is their sum already: to
+    take a mean of it again would be wrong by the number of ranks, and compress nothing.
+
+    Raises:
+      InvalidArgumentError: for a traced floating leaf that does not vary along the call's axes.
+    """
+    if not call.axes or not _compat.checks_varying():
+        return
+    if call.reduce_op != "mean" and codecs.is_raw(call.codec):
+        return  # it may count, as jax.lax.psum(1, axis) does
+    axes = call.axes[0] if len(call.axes) == 1 else call.axes
+    for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]:
+        if not _compat.is_tracer(leaf) or not jnp.issubdtype(leaf.dtype, jnp.inexact):
+            continue
+        if _compat.varying(leaf).isdisjoint(call.axes):
+            what = f"leaf {jax.tree_util.keystr(path)}" if path else "the operand"
+            raise errors.InvalidArgumentError(
+                f"{call.collective} with op={call.reduce_op!r}, codec={call.codec!r}: by its type "
+                f"{what} is the same on all ranks along {axes!r} already, so there is nothing to "
+                "reduce. If it is a gradient, jax.grad has added up those of all ranks, as "
+                "parameters that do not vary get one for all. To reduce each rank's own, take it "
+                f'by parameters that vary: own = jax.lax.pcast(params, {axes!r}, to="varying"), '
+                "and jax.grad(loss)(own). If all ranks are meant to have it, use it as it is."
+            )
+
+
 def rank_in(collective: str, what: str, rank: Any, size: int) -> int:
     """``rank`` as an int, checked to be one of ``size``."""
     if _compat.is_tracer(rank) or isinstance(rank, (bool, np.bool_)):

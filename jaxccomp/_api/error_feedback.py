@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxccomp import codecs, errors
-from jaxccomp._api.arguments import make_call
+from jaxccomp._api.arguments import check_varies, make_call
 from jaxccomp._api.options import Options, operation
 from jaxccomp._api.pytree import apply, as_array
 
@@ -56,6 +56,7 @@ def allreduce_with_feedback(
     if op not in _REDUCTIONS:
         raise errors.unknown(f"op of {_NAME}:", op, _REDUCTIONS)
     reduction = make_call("allreduce", op=op, **options)
+    check_varies(reduction, x)
     leaves, treedef = jax.tree.flatten(x)
     leaves = [as_array(_NAME, leaf) for leaf in leaves]
     residuals = _like(leaves, treedef, residual)

@@ -375,3 +375,47 @@ def test_mistakes_in_a_policy():
             jcc.errors.InvalidArgumentError, match="bucket_bytes must be a positive"
         ):
             make(bucket_bytes=wrong)
+
+
+# --- A forgotten pcast ----------------------------------------------------------------------------
+
+REDUCTIONS = {
+    "allreduce": lambda g, how: jcc.allreduce(g, "mean", axis_name="d", **how),
+    "with a codec": lambda g, how: jcc.allreduce(
+        g, "sum", axis_name="d", **{"codec": "bf16"} | how
+    ),
+    "with feedback": lambda g, how: jcc.allreduce_with_feedback(
+        g, jnp.zeros_like(g), axis_name="d", **how
+    )[0],
+    "optim": lambda g, how: jcc.optim.allreduce_gradients(axis_name="d", **how).update(
+        g, optax.EmptyState()
+    )[0],
+}
+
+
+@pytest.mark.parametrize("name", REDUCTIONS)
+@pytest.mark.parametrize("codec", [None, "int8"])
+def test_a_gradient_that_is_summed_already_is_refused(name, codec):
+    """It would be as many times too large as there are ranks, and not compressed."""
+    how = {} if codec is None else {"codec": codec}
+
+    def body(x, cast):
+        w = jnp.full(3, 2.0)
+        own = jax.lax.pcast(w, "d", to="varying") if cast else w
+        gradient = jax.grad(lambda w: jnp.mean((x @ w) ** 2))(own)
+        return jax.lax.pcast(REDUCTIONS[name](gradient, how), "d", to="varying")
+
+    x = jnp.arange(N * 15.0).reshape(N, 5, 3)
+    assert np.isfinite(on_ranks(functools.partial(body, cast=True), x)).all()
+    with pytest.raises(
+        jcc.errors.InvalidArgumentError,
+        match=r"same on all ranks along 'd' already.*own = jax.lax.pcast\(params, 'd', to=",
+    ):
+        on_ranks(functools.partial(body, cast=False), x)
+
+
+def test_what_is_the_same_everywhere_may_be_counted():
+    counted = on_ranks(
+        lambda x: x + jcc.allreduce(jnp.ones(()), axis_name="d"), jnp.zeros(N, "float32")
+    )
+    assert (counted == N).all()
