@@ -91,7 +91,7 @@ def make_call(
         codec=codec,
         cotangent_codec=cotangent_codec,
         backend=backend,
-        algorithm=_algorithm(collective, algorithm, backend),
+        algorithm=_algorithm(collective, algorithm, backend, codec),
         invariant=(
             collective in _SAME_EVERYWHERE
             and groups is None
@@ -306,9 +306,14 @@ def _checked_by_engine(collective: str, algorithm: str) -> str:
     return algorithm
 
 
-def _algorithm(collective: str, algorithm: str, backend: str) -> str:
+def _algorithm(collective: str, algorithm: str, backend: str, codec: str) -> str:
     if algorithm == "auto":
         return algorithm
+    if codecs.find_custom(codec) is not None:
+        raise errors.InvalidArgumentError(
+            f"{collective}: with codec={codec!r}, which the program has registered, the operation "
+            f"is composed of others, and algorithm={algorithm!r} does not apply; leave it out."
+        )
     valid = ["auto"]
     hint = ""
     if backend == "xla":

@@ -48,28 +48,38 @@ def run(call: Call, operands: Sequence[Array]) -> list[Array]:
     for number, x in enumerate(values):
         own_refs = refs[number :: len(values)]
         if traced_codecs.find_for(call.codec, x.dtype.name) is None:
-            results += bind(_raw(call), [x, *own_refs])
+            results += _run_raw(call, x, own_refs)
             lost += [jnp.zeros_like(x)] * call.feedback
             continue
-        moved = _run_in_pieces(call, x, own_refs)
+        moved = _run_in_pieces(call, number, x, own_refs)
         results.append(moved[0])
         lost += moved[1:]
     return results + lost
 
 
-def _run_together(call: Call, operands: Sequence[Array]) -> list[Array]:
-    return collectives.run(call, operands, traced_codecs.find_for, EngineMover(call))
+def _run_raw(call: Call, x: Array, refs: Sequence[Array]) -> list[Array]:
+    raw = _raw(call)
+    if raw.codec == "raw":  # which has no use for references
+        return bind(raw.replace(referenced=False), [x])
+    return bind(raw, [x, *refs])
 
 
-def _run_in_pieces(call: Call, x: Array, refs: Sequence[Array]) -> list[Array]:
+def _run_together(call: Call, operands: Sequence[Array], first: int = 0) -> list[Array]:
+    return collectives.run(call, operands, traced_codecs.find_for, EngineMover(call), first)
+
+
+def _run_in_pieces(call: Call, number: int, x: Array, refs: Sequence[Array]) -> list[Array]:
     codec = traced_codecs.find_for(call.codec, x.dtype.name)
     assert codec is not None
     length = _piece_length(call, codec, x)
+    first = number * _PIECES
     if length >= x.size:
-        return _run_together(call, [x, *refs])
+        return _run_together(call, [x, *refs], first)
     flat = [each.reshape(-1) for each in (x, *refs)]
-    begins = range(0, x.size, length)
-    pieces = [_run_together(call, [each[i : i + length] for each in flat]) for i in begins]
+    pieces = [
+        _run_together(call, [each[begin : begin + length] for each in flat], first + piece)
+        for piece, begin in enumerate(range(0, x.size, length))
+    ]
     return [jnp.concatenate(column).reshape(x.shape) for column in zip(*pieces, strict=True)]
 
 

@@ -32,11 +32,12 @@ def run(
     operands: Sequence[Array],
     find_codec: FindCodec = traced_codecs.find_for,
     mover: LaxMover | None = None,
+    first: int = 0,
 ) -> list[Array]:
     """Runs ``call`` on each operand, coded by what ``find_codec`` finds, alike on all ranks.
 
     Blocks are moved by ``mover``; by default by jax.lax, which has no communicators but those of
-    this process alone.
+    this process alone. Random numbers of operand i are those of operand ``first`` + i.
     """
     traced_codecs.find(call.codec)  # one that does not exist here is an error in any case
     values, refs = split_references(call, operands)
@@ -53,12 +54,13 @@ def run(
         call = call.replace(referenced=False)
         n = len(values)
         return [
-            _run_against(call, plane, x, refs[number::n], number) for number, x in enumerate(values)
+            _run_against(call, plane, x, refs[number::n], first + number)
+            for number, x in enumerate(values)
         ]
     if call.feedback:
-        pairs = [_with_losses(call, plane, x, number) for number, x in enumerate(operands)]
+        pairs = [_with_losses(call, plane, x, number) for number, x in enumerate(operands, first)]
         return [result for result, _ in pairs] + [lost for _, lost in pairs]
-    return [_run(call, plane, x, number) for number, x in enumerate(operands)]
+    return [_run(call, plane, x, number) for number, x in enumerate(operands, first)]
 
 
 def _run_against(call: Call, plane: Plane, x: Array, refs: Sequence[Array], number: int) -> Array:

@@ -142,5 +142,10 @@ def test_errors_while_tracing(way):
     how = place.how | way
     with pytest.raises(errors.CodecError, match=r"'test_ragged': the shape of what encode gives"):
         place.run(lambda v, _: jcc.bcast(v, root=0, codec="test_ragged", **how), values(20))
+    if way["backend"] == "native":
+        how = how | {"algorithm": "ring", "codec": "test_scaled"}
+        with pytest.raises(errors.InvalidArgumentError, match="algorithm='ring' does not apply"):
+            place.run(lambda v, _: jcc.allreduce(v, **how), values(20))
+        how = place.how | way
     with pytest.raises(errors.UnknownNameError, match="Did you mean 'test_scaled'"):
         place.run(lambda v, _: jcc.bcast(v, root=0, codec="test_scale", **how), values(20))

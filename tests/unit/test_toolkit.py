@@ -79,6 +79,8 @@ def test_functions_and_options_are_checked():
 BAD = {
     "depends on the values": lambda x, options, key: (x[x > 0],),
     "pytree of arrays": lambda x, options, key: (x, 3),
+    "no whole bytes": lambda x, options, key: (x.astype(jnp.int4),),
+    "jax.random.key_data": lambda x, options, key: (x, jax.random.key(0)),
     "decode must give float32": lambda x, options, key: (x.astype(jnp.bfloat16),),
     "zeros decode to 1.0": lambda x, options, key: (x + 1,),
     "nan decodes to 0.0": lambda x, options, key: (jnp.nan_to_num(x),),

@@ -22,6 +22,10 @@ _DEPENDS_ON_VALUES = (
 )
 
 
+# Types that XLA packs several to a byte.
+_NO_BYTES = ("int4", "uint4", "int2", "uint2", "float4_e2m1fn")
+
+
 class Custom(Codec):
     """Calls the codec's functions, and checks what they give."""
 
@@ -51,6 +55,11 @@ class Custom(Codec):
                     f"codec {self.name!r}: encode must give a pytree of arrays, but it has "
                     f"{leaf!r} ({type(leaf).__name__}); what is known when tracing belongs into "
                     "options, numbers into jnp.asarray."
+                )
+            if leaf.dtype.name in _NO_BYTES or jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+                raise errors.CodecError(
+                    f"codec {self.name!r}: encode gives {leaf.dtype.name}, whose values are no "
+                    "whole bytes; use toolkit.pack, of keys jax.random.key_data."
                 )
         return payload
 

@@ -99,6 +99,8 @@ def test_references(world):
     how = {"ref": jnp.asarray(old), "codec": "test_scaled"}
     got = jax.jit(lambda v: jcc.bcast(v, root=1 % n, **how))(new)
     np.testing.assert_allclose(got, old + 1e-3 * values(1 % n, 5000), atol=1e-3)
+    whole = jcc.bcast(jnp.arange(9) + rank, root=0, ref=jnp.arange(9), codec="test_scaled")
+    assert (whole == np.arange(9)).all()
     got = jcc.sendrecv(new, dest=(rank + 1) % n, source=(rank - 1) % n, **how)
     np.testing.assert_allclose(got, old + 1e-3 * values((rank - 1) % n, 5000), atol=1e-3)
 
