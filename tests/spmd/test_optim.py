@@ -419,3 +419,54 @@ def test_what_is_the_same_everywhere_may_be_counted():
         lambda x: x + jcc.allreduce(jnp.ones(()), axis_name="d"), jnp.zeros(N, "float32")
     )
     assert (counted == N).all()
+
+
+# --- A Python loop over a jitted step -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rules", [[], [jcc.optim.Rule("int4", from_step=3)]])
+def test_a_loop_carries_residuals_as_sharded_arrays(rules):
+    """It comes to what a scan inside of shard_map comes to, and residuals stay where they are."""
+    optimizer = optax.chain(
+        jcc.optim.allreduce_gradients(
+            "sum", codec="onebit", error_feedback=True, axis_name="d", policy=rules
+        ),
+        optax.sgd(0.02, momentum=0.5),
+    )
+    mesh = jax.make_mesh(
+        (N,), ("d",), axis_types=(AxisType.Auto,), devices=np.array(jax.devices()[:N])
+    )
+    targets = np.random.default_rng(2).standard_normal((N, 300)).astype("float32")
+    params = {"w": jnp.zeros(300, "float32")}
+    specs = jcc.optim.state_specs(optimizer, params, "d")
+    on_mesh = functools.partial(jax.shard_map, mesh=mesh)
+
+    def descend(params, state, target):
+        updates, state = optimizer.update({"w": params["w"] - target[0]}, state)
+        return optax.apply_updates(params, updates), state
+
+    @jax.jit
+    @functools.partial(on_mesh, in_specs=P(), out_specs=specs)
+    def start(params):
+        return jcc.optim.stack_residuals(optimizer.init(params))
+
+    @jax.jit
+    @functools.partial(on_mesh, in_specs=(P(), specs, P("d")), out_specs=(P(), specs))
+    def step(params, state, target):
+        params, state = descend(params, jcc.optim.unstack_residuals(state), target)
+        return params, jcc.optim.stack_residuals(state)
+
+    @jax.jit
+    @functools.partial(on_mesh, in_specs=(P(), P("d")), out_specs=P())
+    def scanned(params, target):
+        carry = (params, optimizer.init(params))
+        return jax.lax.scan(lambda c, _: (descend(*c, target), None), carry, length=6)[0][0]
+
+    state = start(params)
+    moved = params
+    for _ in range(6):
+        moved, state = step(moved, state, targets)
+    np.testing.assert_array_equal(moved["w"], scanned(params, targets)["w"])
+    residual = state[0].residual
+    assert residual["w"].shape == (N, 300)
+    assert len({shard.data.tobytes() for shard in residual["w"].addressable_shards}) == N
