@@ -53,7 +53,7 @@ def of_software() -> dict[str, str]:
         found["nvCOMP"] = pathlib.Path(nvcomp()).resolve().name
     found["CUDA driver"] = _said("nvidia-smi", "-q", pattern=r"CUDA Version\s*:\s*(\S+)")
     found["nvcc"] = _said("nvcc", "--version", pattern=r"release ([\d.]+)")
-    found["jaxccomp"] = sources.module("_version").__version__
+    found["jaxccomp"] = sources.module("_native.version").__version__
     found["revision"] = _said("git", "-C", str(sources.ROOT), "rev-parse", "HEAD", pattern=r"(\w+)")
     return found | {
         "python": platform.python_version(),
