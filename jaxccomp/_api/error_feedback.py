@@ -79,15 +79,20 @@ def allreduce_with_feedback(
 
 def _like(leaves: list[Array], treedef: Any, residual: Any) -> list[Any]:
     """The residual of each leaf, checked to be of its shape and dtype where it is floating."""
+    start = "Start with jax.tree.map(jax.numpy.zeros_like, x)."
+    residuals = flatten_residual(_NAME, treedef, residual, start)
+    return [_checked(leaf, each) for leaf, each in zip(leaves, residuals, strict=True)]
+
+
+def flatten_residual(name: str, treedef: Any, residual: Any, advice: str) -> list[Any]:
+    """What a residual has in place of each leaf of the values; raises where it is no such tree."""
     try:
-        residuals = treedef.flatten_up_to(residual)
+        return treedef.flatten_up_to(residual)
     except ValueError as error:
         raise errors.InvalidArgumentError(
-            f"{_NAME}: the residual must be a pytree like the values, {treedef}, not "
-            f"{jax.tree.structure(residual)} ({error}). Start with "
-            "jax.tree.map(jax.numpy.zeros_like, x)."
+            f"{name}: the residual must be a pytree like the values, {treedef}, not "
+            f"{jax.tree.structure(residual)} ({error}). {advice}"
         ) from None
-    return [_checked(leaf, each) for leaf, each in zip(leaves, residuals, strict=True)]
 
 
 def _checked(leaf: Array, residual: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 from jaxccomp import errors
 from jaxccomp._codecs.table import CodecInfo, OptionInfo
 
-Value = bool | int | float | str
+Value = bool | int | float
 
 
 @dataclasses.dataclass(frozen=True)

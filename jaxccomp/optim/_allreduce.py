@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxccomp import _compat, codecs, errors
+from jaxccomp._api.error_feedback import flatten_residual
 from jaxccomp._api.options import Options, operation
 from jaxccomp.ops import allreduce, allreduce_with_feedback
 from jaxccomp.optim._policy import Bucket, Rule, plan
@@ -142,7 +143,9 @@ def _reduce(
     leaves, treedef = jax.tree.flatten(updates)
     residuals = [None] * len(leaves)
     if error_feedback:
-        residuals = _residuals_of(treedef, residual)
+        residuals = flatten_residual(
+            "allreduce_gradients", treedef, residual, "It is what init(params) made."
+        )
     for bucket in buckets:
         how: Options = {**options, "codec": bucket.codec}
         members = [leaves[i] for i in bucket.leaves]
@@ -158,16 +161,6 @@ def _reduce(
     if error_feedback:
         residual = jax.tree.unflatten(treedef, residuals)
     return jax.tree.unflatten(treedef, leaves), residual
-
-
-def _residuals_of(treedef: Any, residual: Any) -> list[Any]:
-    try:
-        return treedef.flatten_up_to(residual)
-    except ValueError as error:
-        raise errors.InvalidArgumentError(
-            f"allreduce_gradients: the residual must be a pytree like the gradients, {treedef}, "
-            f"not {jax.tree.structure(residual)} ({error}). It is what init(params) made."
-        ) from None
 
 
 def _zeros(param: Any, axis_name: Any) -> Any:

@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.tree_util import keystr
 
 from jaxccomp import codecs, errors
 
@@ -42,14 +43,6 @@ class Rule:
         return fnmatch.fnmatchcase(path, self.pattern) and size_bytes >= self.least_bytes
 
 
-def path_text(path: Sequence[Any]) -> str:
-    """The keys of a leaf's path, with slashes between."""
-    return "/".join(
-        str(next(getattr(key, name) for name in ("key", "idx", "name") if hasattr(key, name)))
-        for key in path
-    )
-
-
 @dataclasses.dataclass(frozen=True)
 class Bucket:
     """Leaves, by number, that travel together, and what codes them."""
@@ -75,7 +68,7 @@ def plan(
       InvalidArgumentError: for a rule that no leaf takes.
     """
     leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
-    paths = [path_text(path) for path, _ in leaves]
+    paths = [keystr(path, simple=True, separator="/") for path, _ in leaves]
     sizes = [_bytes(leaf) for _, leaf in leaves]
     for rule in rules:
         if not any(map(rule.takes, paths, sizes)):
