@@ -33,19 +33,19 @@ Operation* Operations::Find(const MatchKey& key) const {
 }
 
 std::unique_ptr<Operation> Operations::Release(Operation* op) {
-  const auto found = all_.find(op->key);
-  std::unique_ptr<Operation> owned = std::move(found->second);
-  all_.erase(found);
-  remote_count_ -= owned->remote;
-  return owned;
+  return std::move(TakeOut(op).mapped());
 }
 
 void Operations::Remove(Operation* op) {
-  remote_count_ -= op->remote;
-  All::node_type node = all_.extract(op->key);
+  All::node_type node = TakeOut(op);
   if (spare_.size() >= kMostSpare) return;
   node.mapped()->Renew();
   spare_.push_back(std::move(node));
+}
+
+Operations::All::node_type Operations::TakeOut(Operation* op) {
+  remote_count_ -= op->remote;
+  return all_.extract(op->key);
 }
 
 }  // namespace jaxccomp

@@ -60,6 +60,8 @@ class Operations {
   using All = std::unordered_map<MatchKey, std::unique_ptr<Operation>, MatchKey::Hash>;
   static constexpr size_t kMostSpare = 256;
 
+  All::node_type TakeOut(Operation* op);
+
   All all_;
   std::vector<All::node_type> spare_;   // as new
   int64_t remote_count_ = 0;
