@@ -25,7 +25,7 @@ double Median(std::vector<double>& values) {
 // The compiler may not leave out a copy that nobody reads.
 void Keep(const void* p) { asm volatile("" ::"r"(p) : "memory"); }
 
-struct Chunk {
+struct MeasuredChunk {
   const std::byte* src;
   const std::byte* ref;
   int64_t first;
@@ -57,7 +57,7 @@ class Bench {
   Result<Measurement> Run() {
     Measurement result;
     merges_ = CheckReducible(plan_.dtype, ReduceOp::kSum, false).ok();
-    for (Chunk& chunk : chunks_) {   // all sizes, and the first touch of all memory
+    for (MeasuredChunk& chunk : chunks_) {   // all sizes, and the first touch of all memory
       Status status = Encode(chunk);
       if (status.ok()) status = Decode(chunk);
       if (!status.ok()) return status;
@@ -70,7 +70,7 @@ class Bench {
       double seconds[4] = {};
       int64_t bytes = 0;
       for (size_t i = 0; i < chosen; ++i) {
-        Chunk& chunk = chunks_[i * chunks_.size() / chosen];
+        MeasuredChunk& chunk = chunks_[i * chunks_.size() / chosen];
         AddRounds({&chunk, 1}, plan_.seconds / static_cast<double>(chosen), seconds);
         bytes += Bytes(chunk);
       }
@@ -85,33 +85,33 @@ class Bench {
   }
 
  private:
-  int64_t Bytes(const Chunk& c) const { return c.count * SizeBytes(plan_.dtype); }
+  int64_t Bytes(const MeasuredChunk& c) const { return c.count * SizeBytes(plan_.dtype); }
 
-  CodingContext ContextOf(const Chunk& c) {
+  CodingContext ContextOf(const MeasuredChunk& c) {
     CodingContext context(workspace_);
     context.ref = c.ref;
     context.first = c.first;
     return context;
   }
 
-  Status Encode(Chunk& c) {
+  Status Encode(MeasuredChunk& c) {
     const auto slot = static_cast<size_t>(codec_.MaxEncodedBytes(plan_.dtype, c.count));
     auto bytes = codec_.Encode(plan_.dtype, c.src, c.count, {c.code, slot}, ContextOf(c));
     if (bytes.ok()) c.code_bytes = *bytes;
     return bytes.status();
   }
 
-  Status Decode(const Chunk& c) {
+  Status Decode(const MeasuredChunk& c) {
     return codec_.Decode(plan_.dtype, {c.code, static_cast<size_t>(c.code_bytes)}, c.dst, c.count,
                          ContextOf(c));
   }
 
-  Status Merge(const Chunk& c) {
+  Status Merge(const MeasuredChunk& c) {
     return codec_.DecodeMerge(plan_.dtype, {c.code, static_cast<size_t>(c.code_bytes)},
                               ReduceOp::kSum, plan_.dtype, c.dst, c.count, ContextOf(c));
   }
 
-  Status Step(int what, Chunk& c) {
+  Status Step(int what, MeasuredChunk& c) {
     switch (what) {
       case 0: return Encode(c);
       case 1: return Decode(c);
@@ -124,11 +124,11 @@ class Bench {
   }
 
   // Turns the four of them over the chunks, round by round, and adds the medians to `seconds`.
-  void AddRounds(std::span<Chunk> chunks, double most_seconds, double seconds[4]) {
+  void AddRounds(std::span<MeasuredChunk> chunks, double most_seconds, double seconds[4]) {
     std::vector<double> times[4];
     // A small working set goes round several times between two looks at the clock.
     int64_t bytes = 0;
-    for (const Chunk& c : chunks) bytes += Bytes(c);
+    for (const MeasuredChunk& c : chunks) bytes += Bytes(c);
     const int64_t turns = std::max<int64_t>(1, (1 << 20) / std::max<int64_t>(bytes, 1));
     const auto begun = Clock::now();
     do {
@@ -136,7 +136,7 @@ class Bench {
         if (plan_.cached) Note(Step(what, chunks[0]));   // brings its memory in
         const auto start = Clock::now();
         for (int64_t turn = 0; turn < turns; ++turn) {
-          for (Chunk& c : chunks) Note(Step(what, c));
+          for (MeasuredChunk& c : chunks) Note(Step(what, c));
         }
         times[what].push_back(SecondsSince(start) / static_cast<double>(turns));
       }
@@ -160,7 +160,7 @@ class Bench {
   const MeasurePlan& plan_;
   Workspace workspace_;
   std::vector<std::byte> code_, dst_;
-  std::vector<Chunk> chunks_;
+  std::vector<MeasuredChunk> chunks_;
   bool merges_ = false;
   Status status_;
 };
