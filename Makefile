@@ -17,8 +17,10 @@ SOURCES := $(shell find cmake csrc xla_ffi jaxccomp -type f -not -name '*.pyc' -
 	pyproject.toml CMakeLists.txt README.md LICENSE
 WHEELS := build/wheels
 PIP := bin/python -m pip --disable-pip-version-check -q
-# Python compiles what it imports itself; pip would compile all of JAX's dependencies.
+# Python compiles what it imports itself; pip would compile all of JAX's dependencies. It has to keep what it
+# compiles, though images of containers often tell it not to: to import JAX takes four times as long without.
 PIP_INSTALL := $(PIP) install --no-compile
+unexport PYTHONDONTWRITEBYTECODE
 # -P: the installed package is tested, not the folder of sources that pytest starts in.
 PYTEST := bin/python -P -m pytest -q
 
