@@ -28,6 +28,7 @@ from jaxccomp._bootstrap.device_errors import check
 from jaxccomp._native.launch_places import step
 from jaxccomp._native.version import __version__
 from jaxccomp.comm import Communicator, init, is_initialized, world
+from jaxccomp.lax import CollectiveRule, compress, compress_with_feedback, data_parallel
 from jaxccomp.ops import (
     ANY_SOURCE,
     ANY_TAG,
@@ -56,6 +57,7 @@ from jaxccomp.toolkit import codec
 __all__ = [
     "ANY_SOURCE",
     "ANY_TAG",
+    "CollectiveRule",
     "Communicator",
     "__version__",
     "allgather",
@@ -69,7 +71,10 @@ __all__ = [
     "check",
     "codec",
     "codecs",
+    "compress",
+    "compress_with_feedback",
     "config",
+    "data_parallel",
     "errors",
     "exscan",
     "gather",

@@ -6,24 +6,25 @@ inside ``shard_map`` say about the axes they vary over, how a lowering learns it
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import os
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
 import jax
 import numpy as np
 from jax._src import config as jax_config
-from jax._src import core, dispatch, distributed, effects, source_info_util
-from jax._src.interpreters import ad, batching, mlir, pxla
+from jax._src import core, dispatch, distributed, effects, linear_util, source_info_util
+from jax._src.interpreters import ad, batching, mlir, partial_eval, pxla
 from jax._src.lax import parallel
 from jax._src.lib.mlir import ir
 from jax._src.mesh import Mesh, get_abstract_mesh
 from jax._src.sharding_impls import NamedSharding, ShardingContext, SPMDAxisContext
 from jax.experimental import serialize_executable
-from jax.extend.core import Primitive
+from jax.extend.core import Literal, Primitive, jaxprs_in_params
 from jax.sharding import PartitionSpec
 
 AxisName = Hashable
@@ -389,6 +390,90 @@ def _is_free(value: Any) -> bool:
         return False
     given = owner.attributes["arg_attrs"][value.arg_number]
     return "jax.buffer_donor" in given or "tf.aliasing_output" in given
+
+
+# --- jaxprs -----------------------------------------------------------------------------------
+
+
+def opened(jaxpr: Any) -> tuple[Any, Sequence[Any]]:
+    """A jaxpr, closed or not, and its constants."""
+    return getattr(jaxpr, "jaxpr", jaxpr), getattr(jaxpr, "consts", ())
+
+
+def inner_jaxprs(eqn: Any) -> list[Any]:
+    """The jaxprs that an equation calls; not those of derivatives that a user defined."""
+    return list(jaxprs_in_params(eqn.params))
+
+
+def is_literal(atom: Any) -> bool:
+    return isinstance(atom, Literal)
+
+
+def scan_counts(params: dict[str, Any]) -> tuple[int, int]:
+    """How many constants, and how many parts of the carry, an equation of ``scan`` has."""
+    if "num_consts" in params:
+        return params["num_consts"], params["num_carry"]
+    consts, carry, _ = params["ft_in"].unpack()
+    return len(list(consts)), len(list(carry))
+
+
+def is_sharding(value: Any) -> bool:
+    """Whether it is one that a user gave to ``jax.jit``."""
+    return isinstance(value, jax.sharding.Sharding)
+
+
+@contextlib.contextmanager
+def at_equation(eqn: Any) -> Iterator[None]:
+    """What is traced within has the source line and the scope of ``eqn``."""
+    stack = source_info_util.current_name_stack() + eqn.source_info.name_stack
+    with (
+        source_info_util.user_context(eqn.source_info.traceback, name_stack=stack),
+        eqn.ctx.manager,
+    ):
+        yield
+
+
+def scope_of(eqn: Any) -> str:
+    """The name stack of an equation within its jaxpr."""
+    return str(eqn.source_info.name_stack)
+
+
+def line_of(eqn: Any) -> str:
+    """``file.py:41`` of the user's line that an equation is from."""
+    frame = source_info_util.user_frame(eqn.source_info.traceback)
+    return "unknown" if frame is None else f"{os.path.basename(frame.file_name)}:{frame.start_line}"
+
+
+def bind_again(eqn: Any, args: Sequence[Any]) -> list[Any]:
+    """Stages an equation as it is."""
+    results = eqn.primitive.bind(*args, **eqn.primitive.get_bind_params(eqn.params))
+    return list(results) if eqn.primitive.multiple_results else [results]
+
+
+def bind_with_rules(
+    eqn: Any, args: Sequence[Any], change: Callable[[Callable[..., Any]], Callable[..., Any]]
+) -> list[Any]:
+    """Stages a ``custom_jvp`` or ``custom_vjp`` whose function and rules ``change`` changes."""
+    params = eqn.primitive.get_bind_params(eqn.params)
+    params["subfuns"] = tuple(_changed(each, change) for each in params["subfuns"])
+    return list(eqn.primitive.bind(*args, **params))
+
+
+def bind_checkpoint(eqn: Any, args: Sequence[Any], function: Callable[..., Any]) -> list[Any]:
+    """Stages a ``checkpoint`` of another function of the same arguments and results."""
+    jaxpr, consts = opened(jax.make_jaxpr(function)(*args))
+    if consts:
+        jaxpr = partial_eval.convert_constvars_jaxpr(jaxpr)
+    return list(eqn.primitive.bind(*consts, *args, **{**eqn.params, "jaxpr": jaxpr}))
+
+
+@linear_util.transformation2
+def _changed(
+    function: Callable[..., Any],
+    change: Callable[[Callable[..., Any]], Callable[..., Any]],
+    *args: Any,
+) -> Any:
+    return change(function)(*args)
 
 
 # --- executables ------------------------------------------------------------------------------

@@ -63,7 +63,7 @@ def allreduce_with_feedback(
     coded = [i for i, leaf in enumerate(leaves) if _is_coded(leaf)]
     exact = [i for i, leaf in enumerate(leaves) if not _is_coded(leaf)]
     given = [leaves[i] + residuals[i] for i in coded]
-    if _is_lossless(options.get("codec")):
+    if codecs.is_lossless(options.get("codec")):
         results = apply(reduction, given)
         lost = [jnp.zeros_like(p) for p in given]
     else:
@@ -109,7 +109,3 @@ def _checked(leaf: Array, residual: Any) -> Any:
 
 def _is_coded(leaf: Array) -> bool:
     return bool(jnp.issubdtype(leaf.dtype, jnp.floating))
-
-
-def _is_lossless(codec: codecs.CodecLike) -> bool:
-    return all(codecs.table()[stage.name].lossless for stage in codecs.parse(codec).stages)

@@ -161,6 +161,11 @@ def is_raw(codec: CodecLike) -> bool:
     return parse(codec).stages == (RAW,)
 
 
+def is_lossless(codec: CodecLike) -> bool:
+    """Whether values that ``codec`` has coded come back bit for bit, as far as it codes them."""
+    return all(table()[each.name].lossless for each in parse(codec).stages)
+
+
 def error_bound(codec: CodecLike, dtype: Any) -> ErrorBound:
     """How far decoded values may be from those that were encoded.
 

@@ -4,15 +4,37 @@ optax is an optional dependency: ``pip install 'jaxccomp[optim]'``. It is loaded
 is called.
 """
 
-from jaxccomp.optim._allreduce import FeedbackState, PolicyState, allreduce_gradients
+from jaxccomp.optim._allreduce import allreduce_gradients
+from jaxccomp.optim._dgc import dgc
+from jaxccomp.optim._onebit_adam import onebit_adam
 from jaxccomp.optim._policy import Rule
-from jaxccomp.optim._stacked import stack_residuals, state_specs, unstack_residuals
+from jaxccomp.optim._powersgd import powersgd
+from jaxccomp.optim._stacked import (
+    resize_residuals,
+    stack_residuals,
+    state_specs,
+    unstack_residuals,
+)
+from jaxccomp.optim._states import (
+    DGCState,
+    FeedbackState,
+    OnebitAdamState,
+    PolicyState,
+    PowerSGDState,
+)
 
 __all__ = [
+    "DGCState",
     "FeedbackState",
+    "OnebitAdamState",
     "PolicyState",
+    "PowerSGDState",
     "Rule",
     "allreduce_gradients",
+    "dgc",
+    "onebit_adam",
+    "powersgd",
+    "resize_residuals",
     "stack_residuals",
     "state_specs",
     "unstack_residuals",

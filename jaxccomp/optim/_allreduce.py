@@ -3,44 +3,21 @@
 from __future__ import annotations
 
 import functools
-import types
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import jax
 import jax.numpy as jnp
 
-from jaxccomp import _compat, codecs, errors
+from jaxccomp import codecs, errors
 from jaxccomp._api.error_feedback import flatten_residual
 from jaxccomp._api.options import Options, operation
 from jaxccomp.ops import allreduce, allreduce_with_feedback
 from jaxccomp.optim._policy import Bucket, Rule, plan
+from jaxccomp.optim._states import FeedbackState, PolicyState, load_optax, zeros_of_rank
 
 if TYPE_CHECKING:
     import optax
-
-
-class FeedbackState(NamedTuple):
-    """What `allreduce_gradients` keeps with error feedback.
-
-    Attributes:
-      residual: a pytree like the gradients: what the codec lost of this rank's, None for leaves
-        that are not floating. It differs from rank to rank.
-    """
-
-    residual: Any
-
-
-class PolicyState(NamedTuple):
-    """What `allreduce_gradients` keeps with a policy that has rules for later steps.
-
-    Attributes:
-      count: int32, steps so far; the same on all ranks.
-      residual: as in `FeedbackState`; None without error feedback.
-    """
-
-    count: Any
-    residual: Any
 
 
 @operation
@@ -86,7 +63,7 @@ def allreduce_gradients(
       ...                 jaxccomp.optim.Rule("topk:density=0.001", from_step=1000)]),
       ...     optax.adam(1e-3))
     """
-    optax = _load_optax()
+    optax = load_optax()
     codecs.parse(options.get("codec"))  # what is wrong with it is said here, not while training
     if bucket_bytes is not None and (
         isinstance(bucket_bytes, bool) or not isinstance(bucket_bytes, int) or bucket_bytes < 1
@@ -108,7 +85,7 @@ def allreduce_gradients(
         plan(params, rules, options.get("codec"), bucket_bytes)
         residual = None
         if error_feedback:
-            residual = jax.tree.map(lambda x: _zeros(x, options.get("axis_name")), params)
+            residual = zeros_of_rank(params, options.get("axis_name"))
         if counts:
             return PolicyState(jnp.zeros((), jnp.int32), residual)
         return FeedbackState(residual) if error_feedback else optax.EmptyState()
@@ -161,21 +138,3 @@ def _reduce(
     if error_feedback:
         residual = jax.tree.unflatten(treedef, residuals)
     return jax.tree.unflatten(treedef, leaves), residual
-
-
-def _zeros(param: Any, axis_name: Any) -> Any:
-    if not jnp.issubdtype(jnp.result_type(param), jnp.floating):
-        return None
-    axes = axis_name if isinstance(axis_name, (tuple, list)) else (axis_name,)
-    return _compat.vary(jnp.zeros_like(param), axes)
-
-
-def _load_optax() -> types.ModuleType:
-    try:
-        import optax
-    except ImportError as error:
-        raise errors.MissingPackageError(
-            f"jaxccomp.optim needs optax ({error}): `pip install optax`, or "
-            "`pip install 'jaxccomp[optim]'`."
-        ) from None
-    return optax

@@ -6,9 +6,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import jax
+import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
-from jaxccomp.optim._allreduce import FeedbackState, PolicyState
+from jaxccomp import errors
+from jaxccomp.optim._states import PER_RANK
 
 if TYPE_CHECKING:
     import optax
@@ -64,13 +66,57 @@ def unstack_residuals(state: Any) -> Any:
     return _map(lambda x: x[0], lambda x: x, state)
 
 
+def resize_residuals(state: Any, ranks: int, op: str = "mean") -> Any:
+    """Divides the residuals of a stacked state among another number of ranks, and loses nothing.
+
+    Rank r of fewer gets the sum of the rows of ranks r, r + ranks, and so on; of more, the first
+    ones keep theirs and the others begin with zeros. A reduction by mean divides by the ranks, so
+    that rows are scaled to have the mean that they had.
+
+    Args:
+      state: of an optimiser, as `stack_residuals` makes it under ``shard_map``, or restored from a
+        checkpoint of that: residuals have a row for each rank.
+      ranks: how many rows they are to have.
+      op: that of `allreduce_gradients`: "mean" or "sum".
+
+    Returns:
+      The same state with residuals of ``ranks`` rows; all else as it is.
+
+    Raises:
+      UnknownNameError: for another ``op``.
+      InvalidArgumentError: for fewer ranks than one.
+
+    Example:
+      >>> state = checkpointer.restore(path, target)                     # doctest: +SKIP
+      >>> state = jaxccomp.optim.resize_residuals(state, jax.device_count())  # doctest: +SKIP
+    """
+    if op not in ("mean", "sum"):
+        raise errors.unknown("op of resize_residuals:", op, ("mean", "sum"))
+    if ranks < 1:
+        raise errors.InvalidArgumentError(
+            f"resize_residuals: ranks must be at least 1, not {ranks}."
+        )
+
+    def resize(rows: Any) -> Any:
+        before = rows.shape[0]
+        filled = jnp.zeros((-(-before // ranks) * ranks, *rows.shape[1:]), rows.dtype)
+        filled = filled.at[:before].set(rows)
+        sums = filled.reshape(-1, ranks, *rows.shape[1:]).sum(axis=0)
+        return (sums * (ranks / before)).astype(rows.dtype) if op == "mean" else sums
+
+    return _map(resize, lambda x: x, state)
+
+
 def _map(of_residual: Callable[[Any], Any], of_other: Callable[[Any], Any], state: Any) -> Any:
     def mapped(part: Any) -> Any:
-        if isinstance(part, FeedbackState):
-            return FeedbackState(jax.tree.map(of_residual, part.residual))
-        if isinstance(part, PolicyState):
-            return PolicyState(of_other(part.count), jax.tree.map(of_residual, part.residual))
-        return of_other(part)
+        if type(part) not in PER_RANK:
+            return of_other(part)
+        own = PER_RANK[type(part)]
+        return type(part)(
+            *(
+                jax.tree.map(of_residual if name in own else of_other, value)
+                for name, value in zip(part._fields, part, strict=True)
+            )
+        )
 
-    kept = (FeedbackState, PolicyState)
-    return jax.tree.map(mapped, state, is_leaf=lambda part: isinstance(part, kept))
+    return jax.tree.map(mapped, state, is_leaf=lambda part: type(part) in PER_RANK)

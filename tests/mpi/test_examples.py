@@ -67,7 +67,7 @@ needs_demo = pytest.mark.skipif(
 @pytest.mark.slow
 @needs_demo
 def test_training_page(tmp_path):
-    data_parallel, in_shard_map, experts = programs("docs/training.md", tmp_path)
+    data_parallel, in_shard_map, unchanged, experts = programs("docs/training.md", tmp_path)
     ends = re.findall(r"loss ([\d.]+), sent (\d+) bytes", run(2, data_parallel))
     assert len(ends) == 2
     for loss, sent in ends:
@@ -75,6 +75,9 @@ def test_training_page(tmp_path):
         assert float(loss) < 0.02 and int(sent) < 100_000
     done = launch.run(1, [str(in_shard_map)], env=READERS | {"XLA_FLAGS": FOUR_DEVICES})
     assert re.search(r"loss 0.00\d\d", done.output), done.output
+    done = launch.run(1, [str(unchanged)], env=READERS | {"XLA_FLAGS": FOUR_DEVICES})
+    loss = re.search(r"loss ([\d.]+)", done.output)
+    assert loss and float(loss[1]) < 5, done.output  # 133 at first
     assert run(2, experts).count("rank") == 2
 
 

@@ -1,10 +1,4 @@
-"""The parallel operations of ``jax.lax``, with ``codec=`` and the other options of how to send.
-
-Names, arguments, results and derivatives are those of ``jax.lax``, so ``jax.lax.psum`` may become
-``jaxccomp.lax.psum``. A pytree goes in one exchange. Ranks along a tuple of axes are numbered as
-``jax.lax.axis_index`` does. What only ``jax.lax`` knows (types that are unreduced or reduced over
-an axis) is handed to it, and then no codec may be given.
-"""
+"""Gathers, exchanges and permutations as ``jax.lax`` has them."""
 
 from __future__ import annotations
 
@@ -26,23 +20,9 @@ from jaxccomp._api.lax_arguments import (
     ragged_table,
     rank_of,
 )
-from jaxccomp._api.lax_reductions import pmax, pmean, pmin, psum
 from jaxccomp._api.options import How, parallel
 from jaxccomp._api.pytree import apply, as_array, unpacked
 from jaxccomp._primitives import ragged
-
-__all__ = [
-    "all_gather",
-    "all_to_all",
-    "pbroadcast",
-    "pmax",
-    "pmean",
-    "pmin",
-    "ppermute",
-    "psum",
-    "psum_scatter",
-    "ragged_all_to_all",
-]
 
 
 @parallel

@@ -1,0 +1,479 @@
+"""Evaluates a jaxpr with collectives of ours in the place of some of those of ``jax.lax``.
+
+Operations that call functions are staged anew, by JAX's public functions, from what their functions
+become. So ``jit``, ``shard_map``, ``scan``, ``while``, ``cond``, ``remat``, ``custom_jvp`` and
+``custom_vjp`` stay what they are.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import PartitionSpec
+
+from jaxccomp import _compat, errors
+from jaxccomp._api.error_feedback import allreduce_with_feedback
+from jaxccomp.lax import _sites
+from jaxccomp.lax._rules import CollectiveRule, Site, choose
+
+Array = Any
+# Values, and residuals of what is in there.
+Staged = tuple[list[Array], list[Array]]
+
+_CUSTOM_VJP = "custom_vjp_call"
+_CARRIES_RESIDUALS = ("cond", "jit", "scan", "shard_map", "while")
+
+
+@dataclasses.dataclass(frozen=True)
+class Slot:
+    """The residual of one operand of a ``psum``.
+
+    Attributes:
+      shape: on each device; outside a ``shard_map`` there is a leading dimension for its devices.
+      dtype: its dtype.
+      axes: the manual axes that it varies over, and that are those of a ``shard_map`` around; None
+        where types do not say so.
+      site: the ``psum``.
+    """
+
+    shape: tuple[int, ...]
+    dtype: Any
+    axes: frozenset[Any] | None
+    site: Site
+
+
+@dataclasses.dataclass
+class Traced:
+    """A function as a jaxpr.
+
+    Attributes:
+      jaxpr: closed; its operands are the arrays among the leaves of the arguments.
+      rebuild: makes the function's result of the jaxpr's results.
+    """
+
+    jaxpr: Any
+    rebuild: Callable[[Sequence[Array]], Any]
+
+
+def is_array(leaf: Any) -> bool:
+    return isinstance(leaf, (jax.Array, np.ndarray, np.generic))
+
+
+def trace(function: Callable[..., Any], args: Any, kwargs: Any) -> Traced:
+    """Traces a function. Leaves that are no arrays, numbers too, are constants of the program."""
+    leaves, treedef = jax.tree.flatten((args, kwargs))
+    places = [i for i, leaf in enumerate(leaves) if is_array(leaf)]
+    results: list[Any] = []
+    structure = None
+
+    def flat(*arrays: Array) -> list[Array]:
+        nonlocal results, structure
+        given = list(leaves)
+        for i, array in zip(places, arrays, strict=True):
+            given[i] = array
+        args, kwargs = jax.tree.unflatten(treedef, given)
+        results, structure = jax.tree.flatten(function(*args, **kwargs))
+        return [leaf for leaf in results if is_array(leaf)]
+
+    jaxpr = jax.make_jaxpr(flat)(*(leaves[i] for i in places))
+    kinds = [None if is_array(leaf) else leaf for leaf in results]
+    dynamic = [is_array(leaf) for leaf in results]
+
+    def rebuild(arrays: Sequence[Array]) -> Any:
+        given = iter(arrays)
+        whole = [next(given) if d else k for d, k in zip(dynamic, kinds, strict=True)]
+        return jax.tree.unflatten(structure, whole)
+
+    return Traced(jaxpr, rebuild)
+
+
+class Rewriter:
+    """Puts collectives of ours in the place of those that rules take.
+
+    With ``feedback`` each ``psum`` with a lossy codec has a residual per operand, in the order of
+    the program.
+    """
+
+    def __init__(
+        self, rules: Sequence[CollectiveRule], how: dict[str, Any], feedback: bool = False
+    ) -> None:
+        self._rules = rules
+        self._how = how
+        self._feedback = feedback
+        self._jitted: dict[tuple[int, str], tuple[Any, Callable[..., Any]]] = {}
+
+    # --- what there is ---
+
+    def sites(self, jaxpr: Any, scope: str = "") -> Iterator[Site]:
+        """All collectives, but those in rules of derivatives."""
+        for eqn in _compat.opened(jaxpr)[0].eqns:
+            inner = _join(scope, _compat.scope_of(eqn))
+            site = _sites.site_of(eqn, inner)
+            if site is not None:
+                yield site
+            for each in _compat.inner_jaxprs(eqn):
+                yield from self.sites(each, inner)
+
+    def has_rules(self, jaxpr: Any) -> bool:
+        """Whether there is a ``custom_vjp``, in whose rules there may be collectives."""
+        return any(
+            eqn.primitive.name == _CUSTOM_VJP or any(map(self.has_rules, _compat.inner_jaxprs(eqn)))
+            for eqn in _compat.opened(jaxpr)[0].eqns
+        )
+
+    def slots(self, jaxpr: Any, scope: str = "") -> list[Slot]:
+        """The residuals of a jaxpr."""
+        found = []
+        for eqn in _compat.opened(jaxpr)[0].eqns:
+            found += self._slots_of(eqn, scope)
+        return found
+
+    def _slots_of(self, eqn: Any, scope: str) -> list[Slot]:
+        if not self._feedback:
+            return []
+        inner = _join(scope, _compat.scope_of(eqn))
+        if (rule := self._rule_of(eqn, scope)) is not None:
+            if not _keeps_residuals(eqn, rule):
+                return []
+            site = _sites.site_of(eqn, inner)
+            assert site is not None
+            varying = frozenset(eqn.invars[0].aval.mat.varying)
+            return [Slot(v.aval.shape, v.aval.dtype, varying, site) for v in eqn.invars]
+        found = [slot for each in _compat.inner_jaxprs(eqn) for slot in self.slots(each, inner)]
+        if found:
+            self._check_feedback(eqn, found, scope)
+        if eqn.primitive.name == "shard_map":
+            return [_outside(slot, eqn.params) for slot in found]
+        return found
+
+    def _check_feedback(self, eqn: Any, slots: list[Slot], scope: str) -> None:
+        """Raises where residuals cannot be carried through an operation."""
+        name, site = eqn.primitive.name, slots[0].site
+        if name == "while":
+            if self.slots(eqn.params["cond_jaxpr"], scope):
+                raise errors.InvalidArgumentError(
+                    f"compress_with_feedback: the {site} is in the condition of a while_loop, "
+                    "which has no results that a residual could be. Have a rule without a codec "
+                    "take it."
+                )
+        elif name == "cond":
+            varies = frozenset(eqn.invars[0].aval.mat.varying)
+            for slot in slots:
+                if varies.intersection(slot.site.axes):
+                    raise errors.InvalidArgumentError(
+                        f"compress_with_feedback: the {slot.site} is in a branch that devices "
+                        f"along {', '.join(map(str, slot.site.axes))} may take differently, as the "
+                        f"predicate at {_compat.line_of(eqn)} varies over it. Make the predicate "
+                        "the same on all, by jax.lax.pmax for example."
+                    )
+        elif name not in _CARRIES_RESIDUALS:
+            raise errors.InvalidArgumentError(
+                f"compress_with_feedback: the {site} is inside {name}, which runs it again in "
+                "derivatives, where it would need the residual as it was. Apply "
+                "compress_with_feedback to what has the gradients already, or have a rule without "
+                "a codec take it."
+            )
+
+    def _rule_of(self, eqn: Any, scope: str) -> CollectiveRule | None:
+        site = _sites.site_of(eqn, _join(scope, _compat.scope_of(eqn)))
+        return None if site is None else choose(self._rules, site)
+
+    def _is_concerned(self, eqn: Any, scope: str) -> bool:
+        """Whether an operation that calls functions has to be staged anew."""
+        if eqn.primitive.name == _CUSTOM_VJP:
+            return True
+        inner = _join(scope, _compat.scope_of(eqn))
+        return any(
+            self._rule_of(each, inner) is not None or self._is_concerned(each, inner)
+            for jaxpr in _compat.inner_jaxprs(eqn)
+            for each in _compat.opened(jaxpr)[0].eqns
+        )
+
+    # --- what becomes of it ---
+
+    def evaluate(
+        self, jaxpr: Any, args: Sequence[Array], residuals: Sequence[Array], scope: str = ""
+    ) -> Staged:
+        """Evaluates a jaxpr, closed or without constants."""
+        jaxpr, consts = _compat.opened(jaxpr)
+        env = dict(zip(jaxpr.constvars, consts, strict=True))
+        env.update(zip(jaxpr.invars, args, strict=True))
+        given, left = iter(residuals), []
+
+        def read(atom: Any) -> Array:
+            return atom.val if _compat.is_literal(atom) else env[atom]
+
+        for group in self._groups(jaxpr.eqns, scope):
+            eqn, operands = group[0], [[read(v) for v in each.invars] for each in group]
+            taken = list(itertools.islice(given, sum(len(self._slots_of(e, scope)) for e in group)))
+            with _compat.at_equation(eqn):
+                results, kept = self._stage(group, operands, taken, scope)
+            left += kept
+            for each, values in zip(group, results, strict=True):
+                env.update(zip(each.outvars, values, strict=True))
+        return [read(v) for v in jaxpr.outvars], left
+
+    def _groups(self, eqns: Sequence[Any], scope: str) -> Iterator[list[Any]]:
+        """The equations; collectives of one pytree together, as one exchange."""
+        group: list[Any] = []
+        for eqn in eqns:
+            if group and not (
+                _sites.are_one(group[0], eqn)
+                and not {v for each in group for v in each.outvars}.intersection(
+                    v for v in eqn.invars if not _compat.is_literal(v)
+                )
+                and self._rule_of(group[0], scope) is not None
+                and self._rule_of(group[0], scope) == self._rule_of(eqn, scope)
+            ):
+                yield group
+                group = []
+            group.append(eqn)
+        if group:
+            yield group
+
+    def _stage(
+        self, group: list[Any], operands: list[list[Array]], residuals: list[Array], scope: str
+    ) -> tuple[list[list[Array]], list[Array]]:
+        eqn = group[0]
+        rule = self._rule_of(eqn, scope)
+        if rule is not None and residuals:
+            return self._with_feedback(group, operands, residuals, rule)
+        if rule is not None:
+            return _sites.stage(group, operands, {**self._how, "codec": rule.codec}), []
+        if not self._is_concerned(eqn, scope):
+            return [_compat.bind_again(eqn, operands[0])], []
+        handler = _HANDLERS.get(eqn.primitive.name)
+        if handler is None:
+            raise errors.InvalidArgumentError(
+                f"compress: a collective that a rule takes is inside {eqn.primitive.name} at "
+                f"{_compat.line_of(eqn)}, which compress does not know. It goes through "
+                f"{errors.listed(sorted(_HANDLERS))}."
+            )
+        inner = _join(scope, _compat.scope_of(eqn))
+        values, left = handler(self, eqn, operands[0], residuals, inner)
+        return [list(values)], left
+
+    def _with_feedback(
+        self,
+        group: list[Any],
+        operands: list[list[Array]],
+        residuals: list[Array],
+        rule: CollectiveRule,
+    ) -> tuple[list[list[Array]], list[Array]]:
+        values = [x for each in operands for x in each]
+        options = {**self._how, "codec": rule.codec, "axis_name": group[0].params["axes"]}
+        groups = group[0].params.get("axis_index_groups")
+        reduced, left = allreduce_with_feedback(
+            values, residuals, "sum", axis_index_groups=groups, **options
+        )
+        results = iter(reduced)
+        return [[next(results) for _ in each.outvars] for each in group], left
+
+    def rewritten(self, scope: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """A function, traced when it is called, with the collectives that rules take replaced."""
+
+        def changed(*args: Any, **kwargs: Any) -> Any:
+            traced = trace(function, args, kwargs)
+            if slots := self.slots(traced.jaxpr, scope):
+                raise errors.InvalidArgumentError(
+                    f"compress_with_feedback: the {slots[0].site} is inside a rule of custom_jvp "
+                    "or custom_vjp, which runs when derivatives are taken. Apply "
+                    "compress_with_feedback to what has the gradients already."
+                )
+            leaves = [leaf for leaf in jax.tree.leaves((args, kwargs)) if is_array(leaf)]
+            return traced.rebuild(self.evaluate(traced.jaxpr, leaves, [], scope)[0])
+
+        return changed
+
+    def jitted(self, eqn: Any, count: int, scope: str, residuals: int) -> Callable[..., Any]:
+        """What a jitted function becomes; one function each time, so that JAX compiles it once."""
+        jaxpr = eqn.params["jaxpr"]
+        if (id(jaxpr), scope) not in self._jitted:
+
+            def run(*values: Array) -> tuple[Array, ...]:
+                results, left = self.evaluate(jaxpr, values[:count], values[count:], scope)
+                return (*results, *left)
+
+            run.__name__ = run.__qualname__ = eqn.params["name"]
+            function = jax.jit(run, **_jit_options(eqn.params, residuals))
+            self._jitted[id(jaxpr), scope] = jaxpr, function
+        return self._jitted[id(jaxpr), scope][1]
+
+
+def _join(scope: str, inner: str) -> str:
+    return f"{scope}/{inner}" if scope and inner else scope or inner
+
+
+def _keeps_residuals(eqn: Any, rule: CollectiveRule) -> bool:
+    floating = all(jnp.issubdtype(v.aval.dtype, jnp.floating) for v in eqn.invars)
+    return eqn.primitive.name in ("psum", "psum_invariant") and floating and rule.is_lossy
+
+
+def _outside(slot: Slot, params: dict[str, Any]) -> Slot:
+    """A residual of what a ``shard_map`` calls, as its caller has it."""
+    axes = _residual_axes(slot, params)
+    if slot.axes is None:
+        left = None
+    else:
+        left = slot.axes - frozenset(params["newly_manual_axes"])
+    rows = int(np.prod([params["mesh"].shape[axis] for axis in axes], dtype=int))
+    shape = (rows, *slot.shape) if axes else slot.shape
+    return dataclasses.replace(slot, shape=shape, axes=left)
+
+
+def _residual_axes(slot: Slot, params: dict[str, Any]) -> tuple[Any, ...]:
+    """The axes of a ``shard_map`` over which a residual varies, in the mesh's order."""
+    manual = [axis for axis in params["mesh"].axis_names if axis in params["newly_manual_axes"]]
+    if not params["check_vma"] or slot.axes is None:
+        return tuple(manual)
+    return tuple(axis for axis in manual if axis in slot.axes)
+
+
+def _jit_options(params: dict[str, Any], residuals: int) -> dict[str, Any]:
+    options: dict[str, Any] = {
+        "donate_argnums": tuple(i for i, donated in enumerate(params["donated_invars"]) if donated),
+        "keep_unused": params["keep_unused"],
+        "inline": params["inline"],
+    }
+    if params["compiler_options_kvs"]:
+        options["compiler_options"] = dict(params["compiler_options_kvs"])
+    for name in ("in_shardings", "out_shardings"):
+        given = [each if _compat.is_sharding(each) else None for each in params[name]]
+        if any(each is not None for each in given):
+            options[name] = (*given, *[None] * residuals)
+    return options
+
+
+def _jit(
+    rewriter: Rewriter, eqn: Any, args: list[Array], residuals: list[Array], scope: str
+) -> Staged:
+    function = rewriter.jitted(eqn, len(args), scope, len(residuals))
+    results = function(*args, *residuals)
+    count = len(eqn.outvars)
+    return list(results[:count]), list(results[count:])
+
+
+def _shard_map(
+    rewriter: Rewriter, eqn: Any, args: list[Array], residuals: list[Array], scope: str
+) -> Staged:
+    params = eqn.params
+    axes = [_residual_axes(slot, params) for slot in rewriter.slots(params["jaxpr"], scope)]
+
+    def run(*values: Array) -> tuple[Array, ...]:
+        rows = zip(axes, values[len(args) :], strict=True)
+        own = [row[0] if over else row for over, row in rows]
+        results, left = rewriter.evaluate(params["jaxpr"], values[: len(args)], own, scope)
+        kept = [lost[None] if over else lost for over, lost in zip(axes, left, strict=True)]
+        return (*results, *kept)
+
+    specs = [PartitionSpec(over) if over else PartitionSpec() for over in axes]
+    results = jax.shard_map(
+        run,
+        mesh=params["mesh"],
+        in_specs=(*params["in_specs"], *specs),
+        out_specs=(*params["out_specs"], *specs),
+        axis_names=set(params["newly_manual_axes"]),
+        check_vma=params["check_vma"],
+    )(*args, *residuals)
+    count = len(eqn.outvars)
+    return list(results[:count]), list(results[count:])
+
+
+def _scan(
+    rewriter: Rewriter, eqn: Any, args: list[Array], residuals: list[Array], scope: str
+) -> Staged:
+    params = eqn.params
+    consts, carried = _compat.scan_counts(params)
+
+    def body(carry: Any, xs: list[Array]) -> tuple[Any, list[Array]]:
+        values, own = carry
+        results, left = rewriter.evaluate(
+            params["jaxpr"], [*args[:consts], *values, *xs], own, scope
+        )
+        return (results[:carried], left), results[carried:]
+
+    start = consts + carried
+    (values, left), ys = lax.scan(
+        body,
+        (args[consts:start], residuals),
+        args[start:],
+        length=params["length"],
+        reverse=params["reverse"],
+        unroll=params["unroll"],
+    )
+    return [*values, *ys], left
+
+
+def _while(
+    rewriter: Rewriter, eqn: Any, args: list[Array], residuals: list[Array], scope: str
+) -> Staged:
+    params = eqn.params
+    first = params["cond_nconsts"]
+    second = first + params["body_nconsts"]
+
+    def condition(carry: Any) -> Array:
+        operands = [*args[:first], *carry[0]]
+        return rewriter.evaluate(params["cond_jaxpr"], operands, [], scope)[0][0]
+
+    def body(carry: Any) -> Any:
+        operands = [*args[first:second], *carry[0]]
+        return rewriter.evaluate(params["body_jaxpr"], operands, carry[1], scope)
+
+    values, left = lax.while_loop(condition, body, (args[second:], residuals))
+    return values, left
+
+
+def _cond(
+    rewriter: Rewriter, eqn: Any, args: list[Array], residuals: list[Array], scope: str
+) -> Staged:
+    def branch(jaxpr: Any, begin: int, end: int) -> Callable[..., Staged]:
+        def run(values: list[Array], given: list[Array]) -> Staged:
+            results, left = rewriter.evaluate(jaxpr, values, given[begin:end], scope)
+            return results, [*given[:begin], *left, *given[end:]]
+
+        return run
+
+    branches, begin = [], 0
+    for jaxpr in eqn.params["branches"]:
+        end = begin + len(rewriter.slots(jaxpr, scope))
+        branches.append(branch(jaxpr, begin, end))
+        begin = end
+    values, left = lax.switch(args[0], branches, args[1:], residuals)
+    return values, left
+
+
+def _checkpoint(
+    rewriter: Rewriter, eqn: Any, args: list[Array], residuals: list[Array], scope: str
+) -> Staged:
+    def run(*values: Array) -> list[Array]:
+        return rewriter.evaluate(eqn.params["jaxpr"], values, [], scope)[0]
+
+    return _compat.bind_checkpoint(eqn, args, run), residuals
+
+
+def _custom(
+    rewriter: Rewriter, eqn: Any, args: list[Array], residuals: list[Array], scope: str
+) -> Staged:
+    change = functools.partial(rewriter.rewritten, scope)
+    return _compat.bind_with_rules(eqn, args, change), residuals
+
+
+_HANDLERS: dict[str, Callable[[Rewriter, Any, list[Array], list[Array], str], Staged]] = {
+    "checkpoint": _checkpoint,
+    "cond": _cond,
+    "custom_jvp_call": _custom,
+    _CUSTOM_VJP: _custom,
+    "jit": _jit,
+    "remat2": _checkpoint,
+    "scan": _scan,
+    "shard_map": _shard_map,
+    "while": _while,
+}

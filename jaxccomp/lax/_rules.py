@@ -1,0 +1,136 @@
+"""Which collectives of a program take which codec."""
+
+from __future__ import annotations
+
+import dataclasses
+import fnmatch
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxccomp import codecs, errors
+
+# By the names of jax.lax.
+COLLECTIVES = (
+    "all_gather",
+    "all_to_all",
+    "ppermute",
+    "psum",
+    "psum_scatter",
+    "ragged_all_to_all",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class CollectiveRule:
+    """Which collectives of a program take a codec. All patterns are as of file names.
+
+    Attributes:
+      codec: a spec; None for none.
+      collective: a pattern of names as in ``jax.lax``: "psum" (``pmean`` is one, and what
+        ``jax.grad`` makes of parameters that do not vary), "psum_scatter", "all_gather",
+        "all_to_all", "ragged_all_to_all" or "ppermute".
+      axis_name: a pattern of axes; one of a collective's axes has to match.
+      scope: a pattern of ``jax.named_scope``, ``transpose(jvp(encoder))/layer_1``; "" outside all.
+      dtype: a pattern of dtypes; "floating" takes all that are.
+      least_bytes: smaller operands, on each device, are left to other rules. A loss, a norm or a
+        count is small and had better arrive as it is.
+    """
+
+    codec: codecs.CodecLike
+    collective: str = "*"
+    axis_name: str = "*"
+    scope: str = "*"
+    dtype: str = "floating"
+    least_bytes: int = 1024
+
+    def __post_init__(self) -> None:
+        codecs.parse(self.codec)
+        if not fnmatch.filter(COLLECTIVES, self.collective):
+            raise errors.unknown("collective", self.collective, COLLECTIVES)
+        if self.least_bytes < 0:
+            raise errors.InvalidArgumentError(
+                f"CollectiveRule: least_bytes must be at least 0, not {self.least_bytes}."
+            )
+
+    @property
+    def is_lossy(self) -> bool:
+        return not codecs.is_lossless(self.codec)
+
+    def takes(self, site: Site) -> bool:
+        if self.dtype == "floating":
+            if not jnp.issubdtype(site.dtype, jnp.floating):
+                return False
+        elif not fnmatch.fnmatchcase(site.dtype.name, self.dtype):
+            return False
+        return (
+            fnmatch.fnmatchcase(site.collective, self.collective)
+            and any(fnmatch.fnmatchcase(str(axis), self.axis_name) for axis in site.axes)
+            and fnmatch.fnmatchcase(site.scope, self.scope)
+            and site.size_bytes >= self.least_bytes
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Site:
+    """A collective of a program.
+
+    Attributes:
+      collective: its name in jax.lax.
+      axes: their names.
+      shape: of the operand, on each device.
+      dtype: of the operand.
+      scope: the name stack around it.
+      where: the line it is from, ``train.py:41``.
+    """
+
+    collective: str
+    axes: tuple[Any, ...]
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    scope: str
+    where: str
+
+    @property
+    def size_bytes(self) -> int:
+        return int(np.prod(self.shape)) * self.dtype.itemsize
+
+    def __str__(self) -> str:
+        shape = ",".join(map(str, self.shape))
+        axes = ", ".join(map(str, self.axes))
+        return f"{self.collective} over {axes} of {self.dtype.name}[{shape}] at {self.where}"
+
+
+def as_rules(
+    policy: codecs.CodecLike | Sequence[CollectiveRule],
+) -> tuple[CollectiveRule, ...]:
+    """The rules of a policy: of one codec, for all that is floating and not small."""
+    if isinstance(policy, (list, tuple)):
+        for rule in policy:
+            if not isinstance(rule, CollectiveRule):
+                raise errors.InvalidArgumentError(
+                    "compress: a policy is a codec or a sequence of jaxccomp.lax.CollectiveRule, "
+                    f"which {rule!r} is not."
+                )
+        return tuple(policy)
+    return (CollectiveRule(policy),)
+
+
+def choose(rules: Sequence[CollectiveRule], site: Site) -> CollectiveRule | None:
+    """The first rule that takes a collective.
+
+    Raises:
+      UnsupportedDTypeError: where it would lose a part of what is not floating.
+    """
+    for rule in rules:
+        if rule.takes(site):
+            if rule.is_lossy and not jnp.issubdtype(site.dtype, jnp.inexact):
+                raise errors.UnsupportedDTypeError(
+                    f"compress: {rule} takes a {site}, but {codecs.canonical(rule.codec)!r} is "
+                    'lossy, and for floating values. Leave dtype="floating", or use a lossless '
+                    "codec."
+                )
+            return rule
+    return None

@@ -1,0 +1,114 @@
+"""The collectives in a jaxpr, by the names and with the arguments of `jaxccomp.lax`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from jaxccomp import _compat
+from jaxccomp._api.lax_arguments import names_of
+from jaxccomp._api.lax_reductions import psum
+from jaxccomp.lax import _operations as operations
+from jaxccomp.lax._rules import Site
+
+Params = dict[str, Any]
+
+
+def _psum(params: Params, operands: list[Any], how: dict[str, Any]) -> list[Any]:
+    groups = params.get("axis_index_groups")
+    return psum(operands, params["axes"], axis_index_groups=groups, **how)
+
+
+def _all_gather(params: Params, operands: list[Any], how: dict[str, Any]) -> list[Any]:
+    return operations.all_gather(
+        operands,
+        params["axis_name"],
+        axis_index_groups=params.get("axis_index_groups"),
+        axis=params["all_gather_dimension"],
+        tiled=params["tiled"],
+        **how,
+    )
+
+
+def _all_gather_invariant(params: Params, operands: list[Any], how: dict[str, Any]) -> list[Any]:
+    return _all_gather(params, operands, {**how, "to": "invarying"})
+
+
+def _psum_scatter(params: Params, operands: list[Any], how: dict[str, Any]) -> list[Any]:
+    return operations.psum_scatter(
+        operands,
+        params["axis_name"],
+        scatter_dimension=params["scatter_dimension"],
+        axis_index_groups=params["axis_index_groups"],
+        tiled=params["tiled"],
+        **how,
+    )
+
+
+def _all_to_all(params: Params, operands: list[Any], how: dict[str, Any]) -> list[Any]:
+    return operations.all_to_all(
+        operands,
+        params["axis_name"],
+        params["split_axis"],
+        params["concat_axis"],
+        axis_index_groups=params["axis_index_groups"],
+        tiled=True,  # jax.lax has made room for it when it is not
+        **how,
+    )
+
+
+def _ragged_all_to_all(params: Params, operands: list[Any], how: dict[str, Any]) -> list[Any]:
+    result = operations.ragged_all_to_all(
+        *operands,
+        axis_name=params["axis_name"],
+        axis_index_groups=params["axis_index_groups"],
+        **how,
+    )
+    return [result]
+
+
+def _ppermute(params: Params, operands: list[Any], how: dict[str, Any]) -> list[Any]:
+    return operations.ppermute(operands, params["axis_name"], params["perm"], **how)
+
+
+# By the name of JAX's primitive: the name in jax.lax, and what stages ours in its place.
+_TABLE: dict[str, tuple[str, Callable[[Params, list[Any], dict[str, Any]], list[Any]]]] = {
+    "psum": ("psum", _psum),
+    "psum_invariant": ("psum", _psum),
+    "all_gather": ("all_gather", _all_gather),
+    "all_gather_invariant": ("all_gather", _all_gather_invariant),
+    "reduce_scatter": ("psum_scatter", _psum_scatter),
+    "all_to_all": ("all_to_all", _all_to_all),
+    "ragged_all_to_all": ("ragged_all_to_all", _ragged_all_to_all),
+    "ppermute": ("ppermute", _ppermute),
+}
+
+
+def site_of(eqn: Any, scope: str) -> Site | None:
+    """The collective that an equation is, under the name stack ``scope``; None if it is none."""
+    if eqn.primitive.name not in _TABLE:
+        return None
+    aval = eqn.invars[0].aval
+    name, _ = _TABLE[eqn.primitive.name]
+    axes = names_of(eqn.params["axes" if name == "psum" else "axis_name"])
+    named = tuple(axis for axis in axes if not isinstance(axis, int))
+    if not named:
+        return None
+    return Site(name, named, aval.shape, aval.dtype, scope, _compat.line_of(eqn))
+
+
+def stage(eqns: Sequence[Any], operands: list[list[Any]], how: dict[str, Any]) -> list[list[Any]]:
+    """Stages collectives that `are_one` joined, as one of ours; the results of each."""
+    _, function = _TABLE[eqns[0].primitive.name]
+    results = iter(function(eqns[0].params, [x for each in operands for x in each], how))
+    return [[next(results) for _ in eqn.outvars] for eqn in eqns]
+
+
+def are_one(first: Any, second: Any) -> bool:
+    """Whether two collectives, one after the other, are parts of one: leaves of a pytree, say."""
+    return (
+        first.primitive is second.primitive
+        and first.primitive.name != "ragged_all_to_all"
+        and first.params == second.params
+        and _compat.line_of(first) == _compat.line_of(second)
+    )

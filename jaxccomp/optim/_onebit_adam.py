@@ -1,0 +1,98 @@
+"""Adam whose momentum travels in one bit, after a warm-up."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Unpack
+
+import jax
+import jax.numpy as jnp
+
+from jaxccomp import codecs, errors
+from jaxccomp._api.options import Options, operation
+from jaxccomp.ops import allreduce, allreduce_with_feedback
+from jaxccomp.optim._states import OnebitAdamState, load_optax, zeros_of_rank
+
+if TYPE_CHECKING:
+    import optax
+
+
+@operation
+def onebit_adam(
+    learning_rate: float,
+    warmup_steps: int,
+    b1: float = 0.9,
+    b2: float = 0.999,
+    eps: float = 1e-8,
+    **options: Unpack[Options],
+) -> optax.GradientTransformation:
+    """Adam with all ranks' gradients, of which momentum travels coded once the variance is known.
+
+    Error feedback needs what is linear in gradients, which Adam's update is not. So for
+    ``warmup_steps`` this is Adam with the exact mean of gradients; then the second moment stays as
+    it is, each rank adds its own gradient to the first moment, and the mean of these travels with a
+    codec and error feedback (Tang, Gan, Awan, Rajbhandari, Li, Lian, Liu, Zhang, He 2021, "1-bit
+    Adam", algorithm 1).
+
+    On the wire: in the warm-up a raw `jaxccomp.allreduce`, then one
+    `jaxccomp.allreduce_with_feedback` with ``codec``, by default "onebit".
+
+    Args:
+      learning_rate: of Adam.
+      warmup_steps: how many steps are exact: 15 to 20 percent of all in the paper, enough for the
+        second moment to be what it will be.
+      b1: decay of the first moment.
+      b2: decay of the second.
+      eps: added to its root.
+
+    Returns:
+      An ``optax.GradientTransformation`` whose state is an `OnebitAdamState`; its updates have
+      their sign and size, so nothing but ``optax.add_decayed_weights`` and the like need follow it.
+
+    Example:
+      >>> optimizer = jaxccomp.optim.onebit_adam(1e-3, warmup_steps=2000)  # doctest: +SKIP
+    """
+    optax = load_optax()
+    if warmup_steps < 1:
+        raise errors.InvalidArgumentError(
+            f"onebit_adam: warmup_steps must be at least 1, not {warmup_steps}: without a second "
+            "moment there is no step."
+        )
+    coded: Any = {**options, "codec": options.get("codec") or "onebit"}
+    codecs.parse(coded["codec"])
+    raw: Any = {**options, "codec": None}
+
+    def init(params: Any) -> OnebitAdamState:
+        zeros = jax.tree.map(jnp.zeros_like, params)
+        own = zeros_of_rank(params, options.get("axis_name"))
+        return OnebitAdamState(jnp.zeros((), jnp.int32), zeros, zeros, own)
+
+    def exact(grads: Any, state: OnebitAdamState) -> tuple[Any, Any, Any]:
+        grads = allreduce(grads, "mean", **raw)
+        mu = jax.tree.map(lambda m, g: b1 * m + (1 - b1) * g, state.mu, grads)
+        nu = jax.tree.map(lambda n, g: b2 * n + (1 - b2) * g * g, state.nu, grads)
+        return mu, nu, state.residual
+
+    def compressed(grads: Any, state: OnebitAdamState) -> tuple[Any, Any, Any]:
+        mine = jax.tree.map(lambda m, g: b1 * m + (1 - b1) * g, state.mu, grads)
+        mu, residual = allreduce_with_feedback(mine, state.residual, "mean", **coded)
+        return mu, state.nu, residual
+
+    def update(
+        updates: Any, state: OnebitAdamState, params: Any = None
+    ) -> tuple[Any, OnebitAdamState]:
+        del params
+        mu, nu, residual = jax.lax.cond(
+            state.count < warmup_steps, exact, compressed, updates, state
+        )
+        count = state.count + 1
+        # The second moment is that of the warm-up's steps, the first of all.
+        first = 1 - b1 ** count.astype(jnp.float32)
+        second = 1 - b2 ** jnp.minimum(count, warmup_steps).astype(jnp.float32)
+
+        def step(m: Any, n: Any) -> Any:
+            # Where there was no gradient in the warm-up, a code of all values would be one now.
+            return jnp.where(n > 0, -learning_rate * (m / first) / (jnp.sqrt(n / second) + eps), 0)
+
+        return jax.tree.map(step, mu, nu), OnebitAdamState(count, mu, nu, residual)
+
+    return optax.GradientTransformation(init, update)

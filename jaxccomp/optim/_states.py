@@ -1,0 +1,112 @@
+"""The states of what is here, and which of their parts differ from rank to rank."""
+
+from __future__ import annotations
+
+import types
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxccomp import _compat, errors
+
+
+class FeedbackState(NamedTuple):
+    """What `allreduce_gradients` keeps with error feedback.
+
+    Attributes:
+      residual: a pytree like the gradients: what the codec lost of this rank's, None for leaves
+        that are not floating. It differs from rank to rank.
+    """
+
+    residual: Any
+
+
+class PolicyState(NamedTuple):
+    """What `allreduce_gradients` keeps with a policy that has rules for later steps.
+
+    Attributes:
+      count: int32, steps so far; the same on all ranks.
+      residual: as in `FeedbackState`; None without error feedback.
+    """
+
+    count: Any
+    residual: Any
+
+
+class PowerSGDState(NamedTuple):
+    """What `powersgd` keeps.
+
+    Attributes:
+      basis: a pytree like the gradients, of matrices with ``rank`` columns; None for leaves that
+        travel whole. The same on all ranks.
+      residual: a pytree like the gradients: what the approximation lost; None for such leaves. It
+        differs from rank to rank.
+    """
+
+    basis: Any
+    residual: Any
+
+
+class DGCState(NamedTuple):
+    """What `dgc` keeps.
+
+    Attributes:
+      count: int32, steps so far; the same on all ranks.
+      momentum: a pytree like the gradients: this rank's momentum where nothing has been sent yet.
+      unsent: a pytree like the gradients: this rank's velocity that has not been sent yet.
+    """
+
+    count: Any
+    momentum: Any
+    unsent: Any
+
+
+class OnebitAdamState(NamedTuple):
+    """What `onebit_adam` keeps.
+
+    Attributes:
+      count: int32, steps so far; the same on all ranks.
+      mu: a pytree like the parameters: the first moment; the same on all ranks.
+      nu: a pytree like the parameters: the second moment, which stays as it is after the warm-up;
+        the same on all ranks.
+      residual: a pytree like the parameters: what the codec lost. It differs from rank to rank.
+    """
+
+    count: Any
+    mu: Any
+    nu: Any
+    residual: Any
+
+
+# By state: the parts that differ from rank to rank.
+PER_RANK: dict[type, tuple[str, ...]] = {
+    FeedbackState: ("residual",),
+    PolicyState: ("residual",),
+    PowerSGDState: ("residual",),
+    DGCState: ("momentum", "unsent"),
+    OnebitAdamState: ("residual",),
+}
+
+
+def zeros_of_rank(tree: Any, axis_name: Any) -> Any:
+    """Zeros like the floating leaves, of a type that varies along the axes; None for others."""
+    axes = axis_name if isinstance(axis_name, (tuple, list)) else (axis_name,)
+
+    def zeros(leaf: Any) -> Any:
+        if not jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
+            return None
+        return _compat.vary(jnp.zeros_like(leaf), axes)
+
+    return jax.tree.map(zeros, tree)
+
+
+def load_optax() -> types.ModuleType:
+    try:
+        import optax
+    except ImportError as error:
+        raise errors.MissingPackageError(
+            f"jaxccomp.optim needs optax ({error}): `pip install optax`, or "
+            "`pip install 'jaxccomp[optim]'`."
+        ) from None
+    return optax

@@ -1,0 +1,126 @@
+"""States with residuals, saved and restored, on as many devices or on others."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from jaxccomp import errors, optim
+from jaxccomp._native import engine
+
+optax = pytest.importorskip("optax")
+orbax = pytest.importorskip("orbax.checkpoint")
+pytestmark = pytest.mark.skipif(not engine.available(), reason="needs the native engine")
+
+PARAMS = {"w": jnp.zeros(1000, "float32"), "b": jnp.zeros(3, "float32")}
+OPTIMIZER = optax.chain(
+    optim.allreduce_gradients(codec="topk:density=0.05", error_feedback=True, axis_name="d"),
+    optax.sgd(0.1, momentum=0.5),
+)
+
+
+class Run:
+    """Steps on so many devices, from a state or from the start."""
+
+    def __init__(self, ranks):
+        devices = np.array(jax.devices()[:ranks])
+        self.ranks = ranks
+        self.mesh = jax.make_mesh((ranks,), ("d",), (AxisType.Auto,), devices=devices)
+        self.specs = optim.state_specs(OPTIMIZER, PARAMS, "d")
+
+        def start():
+            return optim.stack_residuals(OPTIMIZER.init(PARAMS))
+
+        def step(params, state, grads):
+            grads = jax.tree.map(lambda g: g[0], grads)
+            updates, state = OPTIMIZER.update(grads, optim.unstack_residuals(state), params)
+            return optax.apply_updates(params, updates), optim.stack_residuals(state)
+
+        self.start = self.mapped(start, (), self.specs)
+        self.step = self.mapped(step, (P(), self.specs, P("d")), (P(), self.specs))
+
+    def mapped(self, function, in_specs, out_specs):
+        mapped = jax.shard_map(function, mesh=self.mesh, in_specs=in_specs, out_specs=out_specs)
+        return jax.jit(mapped)
+
+    def placed(self, params, state):
+        shardings = jax.tree.map(lambda spec: NamedSharding(self.mesh, spec), self.specs)
+        everywhere = NamedSharding(self.mesh, P())
+        return jax.device_put(params, everywhere), jax.device_put(state, shardings)
+
+    def gradients(self, seed):
+        random = np.random.default_rng(seed)
+        return jax.tree.map(
+            lambda p: random.standard_normal((self.ranks, *p.shape)).astype(np.float32), PARAMS
+        )
+
+
+def saved(path, params, state):
+    with orbax.StandardCheckpointer() as checkpointer:
+        checkpointer.save(path, {"params": params, "state": state})
+
+
+def restored(path, params, state):
+    with orbax.StandardCheckpointer() as checkpointer:
+        found = checkpointer.restore(path, {"params": params, "state": state})
+    return found["params"], found["state"]
+
+
+def residuals(state):
+    return jax.tree.map(np.asarray, state[0].residual)
+
+
+def test_as_if_nothing_had_been_saved(tmp_path):
+    run = Run(4)
+    params, state = PARAMS, run.start()
+    for number in range(3):
+        params, state = run.step(params, state, run.gradients(number))
+    saved(tmp_path / "checkpoint", params, state)
+    expected = run.step(params, state, run.gradients(3))
+    params, state = run.placed(*restored(tmp_path / "checkpoint", PARAMS, run.start()))
+    got = run.step(params, state, run.gradients(3))
+    jax.tree.map(np.testing.assert_array_equal, got, expected)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 8])
+def test_on_another_number_of_devices(tmp_path, ranks):
+    run = Run(4)
+    params, state = PARAMS, run.start()
+    for number in range(3):
+        params, state = run.step(params, state, run.gradients(number))
+    saved(tmp_path / "checkpoint", params, state)
+    before = residuals(state)
+    assert np.abs(before["w"]).max() > 0.1
+
+    other = Run(ranks)
+    params, state = restored(tmp_path / "checkpoint", PARAMS, jax.tree.map(jnp.zeros_like, state))
+    params, state = other.placed(params, optim.resize_residuals(state, ranks))
+    after = residuals(state)
+    for name in PARAMS:
+        assert after[name].shape == (ranks, *PARAMS[name].shape)
+        np.testing.assert_allclose(after[name].mean(0), before[name].mean(0), atol=1e-6)
+    # What was late comes with gradients of zeros.
+    zeros = jax.tree.map(jnp.zeros_like, other.gradients(0))
+    start = np.asarray(params["w"])
+    for _ in range(60):
+        params, state = other.step(params, state, zeros)
+    assert np.abs(residuals(state)["w"]).max() < 1e-6
+    momentum = np.asarray(
+        restored(tmp_path / "checkpoint", PARAMS, run.start())[1][1][0].trace["w"]
+    )
+    coming = -0.1 * (before["w"].mean(0) + 0.5 * momentum) / (1 - 0.5)
+    np.testing.assert_allclose(params["w"] - start, coming, atol=1e-4)
+
+
+def test_sums_are_kept():
+    state = optim.FeedbackState({"w": jnp.arange(12.0).reshape(4, 3)})
+    for ranks in (1, 2, 3, 5):
+        rows = optim.resize_residuals(state, ranks, "sum").residual["w"]
+        assert rows.shape == (ranks, 3)
+        np.testing.assert_allclose(rows.sum(0), [18, 22, 26])
+    with pytest.raises(errors.UnknownNameError, match="max"):
+        optim.resize_residuals(state, 2, "max")
+    with pytest.raises(errors.InvalidArgumentError, match="at least 1"):
+        optim.resize_residuals(state, 0)

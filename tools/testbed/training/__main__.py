@@ -1,0 +1,173 @@
+"""Compares ways to reduce gradients by what a step of training takes on slow links.
+
+    python -m testbed.training --json docs/results/training.jsonl --python torch=PATH
+
+Ways take turns, each started anew in every round. Rates are of the same run; losses come from
+launches of their own, without links, over several seeds, with as many steps for all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import pathlib
+import statistics
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from jaxccomp.bench import launch, machine
+from testbed import __main__ as command_line
+from testbed.bed import Testbed
+from testbed.training import common, data
+from testbed.training.ways import WAYS, Way
+
+_FOLDER = pathlib.Path(__file__).parent
+# Each rank's computation on one thread: all hosts share the machine's cores.
+_ENVIRONMENT = {
+    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
+    "OMP_NUM_THREADS": "1",
+    "PYTHONPATH": str(_FOLDER.parents[1]),
+}
+
+
+def main() -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m testbed.training", description=__doc__)
+    add = parser.add_argument
+    add("--task", choices=data.TASKS, default="mlp")
+    add("--hosts", type=int, default=4)
+    add("--link", default="1gbit")
+    add("--rounds", type=int, default=3)
+    add("--steps", type=int, default=20, help="timed, in each round")
+    add("--warmups", type=int, default=10)
+    add("--seeds", type=int, default=3, help="of the runs that give losses; 0 for none")
+    add("--loss-steps", type=int, default=300)
+    add("--ways", default="", help="only those whose names contain this")
+    add("--python", action="append", default=[], metavar="torch=PATH")
+    add("--json", type=pathlib.Path, help="lines are added to it")
+    given = parser.parse_args()
+    command_line.exit_on_signals()
+    pythons = dict(text.partition("=")[::2] for text in given.python)
+    ways = [way for way in WAYS if given.ways in way.name]
+    if "torch" not in pythons:
+        ways = [way for way in ways if way.worker != "torch"]
+        print("left out: torch; name its interpreter with --python torch=PATH", file=sys.stderr)
+    rows = _time(given, ways, pythons)
+    _losses(given, rows, pythons)
+    lines = [_line(given, way, row) for way, row in rows.items()]
+    for line in lines:
+        print(json.dumps(line))
+    if given.json:
+        text = "".join(json.dumps(line) + "\n" for line in [{"facts": machine.facts()}, *lines])
+        with open(given.json, "a", encoding="utf-8") as file:
+            file.write(text)
+    return int(any("error" in row for row in rows.values()))
+
+
+def _time(
+    given: argparse.Namespace, ways: Sequence[Way], pythons: dict[str, str]
+) -> dict[Way, dict[str, Any]]:
+    rows: dict[Way, dict[str, Any]] = {way: {"seconds": []} for way in ways}
+    with Testbed(given.hosts, given.link) as bed:
+        for number in range(given.rounds):
+            for way, row in rows.items():
+                if "error" in row:
+                    continue
+                _say(f"{given.task}, round {number + 1} of {given.rounds}: {way.name}")
+                python = pythons.get(way.worker, sys.executable)
+                program = _program(python, way, given, given.steps, given.warmups)
+                before = bed.received_bytes()
+                done = bed.run(
+                    program, python=python, env=_ENVIRONMENT, timeout_seconds=300, capture=True
+                )
+                received = bed.received_bytes() - before
+                found = _found(done.stdout, given.hosts)
+                if done.returncode or found is None:
+                    row["error"] = done.stdout[-500:]
+                    _say(row["error"])
+                    continue
+                # A step is over when the slowest rank's is.
+                each = [max(step) for step in zip(*(f["seconds"] for f in found), strict=True)]
+                row["seconds"] += each
+                row["received"] = received / given.hosts / (given.steps + given.warmups)
+    return rows
+
+
+def _losses(
+    given: argparse.Namespace, rows: dict[Way, dict[str, Any]], pythons: dict[str, str]
+) -> None:
+    """Of all ways that reduce gradients in different ways; how they travel changes nothing."""
+    for way, row in rows.items():
+        row["losses"] = []
+        if way.worker == "mpi" or "error" in row:
+            continue
+        python = pythons.get(way.worker, sys.executable)
+        for seed in range(given.seeds):
+            _say(f"{given.task}, loss {seed + 1} of {given.seeds}: {way.name}")
+            program = _program(python, way, given, given.loss_steps, 0, seed, "--loss")
+            command = [launch.mpiexec(python), "-n", str(given.hosts), *program]
+            environment = launch.environment(_ENVIRONMENT | {"GLOO_SOCKET_IFNAME": "lo"})
+            done = subprocess.run(
+                command, env=environment, capture_output=True, text=True, timeout=900, check=False
+            )
+            found = _found(done.stdout, given.hosts)
+            if done.returncode or found is None:
+                row["error"] = (done.stdout + done.stderr)[-500:]
+                _say(row["error"])
+                break
+            row["losses"].append(found[0]["loss"])
+
+
+def _program(
+    python: str,
+    way: Way,
+    given: argparse.Namespace,
+    steps: int,
+    warmups: int,
+    seed: int = 0,
+    *more: str,
+) -> list[str]:
+    worker = _FOLDER / ("torch_worker.py" if way.worker == "torch" else "worker.py")
+    described = json.dumps(dataclasses.asdict(way))
+    numbers = {"steps": steps, "warmups": warmups, "seed": seed}
+    options = [text for name, value in numbers.items() for text in (f"--{name}", str(value))]
+    return [python, str(worker), described, "--task", given.task, *options, *more]
+
+
+def _found(text: str, ranks: int) -> list[dict[str, Any]] | None:
+    """What each rank said; None unless all did."""
+    decoder, found = json.JSONDecoder(), []
+    for part in text.split(common.MARK)[1:]:  # lines of several ranks may have become one
+        found.append(decoder.raw_decode(part)[0])
+    return found if len(found) == ranks else None
+
+
+def _line(given: argparse.Namespace, way: Way, row: dict[str, Any]) -> dict[str, Any]:
+    line: dict[str, Any] = {
+        "task": given.task,
+        "hosts": given.hosts,
+        "link": given.link,
+        "way": way.name,
+        **dataclasses.asdict(way),
+    }
+    if "error" in row:
+        return line | {"error": row["error"]}
+    line |= {
+        "seconds": round(statistics.median(row["seconds"]), 4),
+        "steps": len(row["seconds"]),
+        "received_bytes_per_step": round(row["received"]),
+    }
+    if row["losses"]:
+        line["losses"] = [round(loss, 4) for loss in row["losses"]]
+    return line
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,45 @@
+"""What every worker does."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from testbed.training import data
+from testbed.training.ways import Way
+
+MARK = "training: "
+
+
+def arguments(description: str) -> argparse.Namespace:
+    """What every worker is told; ``way`` becomes one."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("way", type=lambda text: Way(**json.loads(text)))
+    parser.add_argument("--task", choices=data.TASKS, required=True)
+    parser.add_argument("--steps", type=int, required=True)
+    parser.add_argument("--warmups", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--loss", action="store_true", help="of what no rank trains on, at the end")
+    return parser.parse_args()
+
+
+def say(found: dict[str, Any]) -> None:
+    """Prints a line that the runner finds among what others print."""
+    sys.stdout.write(f"{MARK}{json.dumps(found)}\n")
+    sys.stdout.flush()
+
+
+def timed(given: argparse.Namespace, step: Callable[[Any, Any], None], batches: Any) -> list[float]:
+    """Seconds of each step after the first ones."""
+    seconds = []
+    for number in range(given.warmups + given.steps):
+        x, y = next(batches)
+        begun = time.perf_counter()
+        step(x, y)
+        if number >= given.warmups:
+            seconds.append(time.perf_counter() - begun)
+    return seconds

@@ -1,0 +1,158 @@
+"""Trains on one rank, and prints what steps took: of jaxccomp, and of MPI's own allreduce."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+
+from testbed.training import common, data, models
+from testbed.training.ways import Way
+
+
+def _main() -> None:
+    given = common.arguments(__doc__)
+    if given.way.worker == "mpi":
+        _mpi(given)
+    elif given.way.broadcasts:
+        _broadcast(given)
+    else:
+        _jaxccomp(given)
+
+
+def _loss_of(given: argparse.Namespace) -> Callable[..., Any]:
+    return lambda params, x, y: models.loss(given.task, params, x, y)
+
+
+def _descend(given: argparse.Namespace, params: Any, momentum: Any, grads: Any) -> tuple[Any, Any]:
+    momentum = jax.tree.map(lambda m, g: data.MOMENTUM * m + g, momentum, grads)
+    rate = data.TASKS[given.task].rate
+    return jax.tree.map(lambda p, m: p - rate * m, params, momentum), momentum
+
+
+def _finish(given: argparse.Namespace, params: Any, seconds: list[float], sent: int) -> None:
+    found: dict[str, Any] = {"seconds": seconds, "sent": sent}
+    if given.loss:
+        loss = jax.jit(_loss_of(given))
+        pieces = zip(
+            *(np.array_split(z, 20) for z in data.held_out(given.task, given.seed)), strict=True
+        )
+        found["loss"] = float(np.mean([loss(params, x, y) for x, y in pieces]))
+    common.say(found)
+
+
+def _jaxccomp(given: argparse.Namespace) -> None:
+    import jaxccomp as jcc
+
+    world = jcc.init()
+    way = given.way
+    how = {"op": "mean", "codec": way.codec, "algorithm": way.algorithm}
+    average = jcc.optim.allreduce_gradients(
+        error_feedback=way.feedback, bucket_bytes=way.bucket_bytes or None, **how
+    )
+    params = jax.tree.map(jnp.asarray, data.init(given.task, given.seed))
+    momentum = jax.tree.map(jnp.zeros_like, params)
+    kept = jax.tree.map(jnp.zeros_like, params) if way.per_tensor else average.init(params)
+
+    @jax.jit
+    def step(params: Any, momentum: Any, kept: Any, x: Any, y: Any) -> Any:
+        loss, grads = jax.value_and_grad(_loss_of(given))(params, x, y)
+        if way.per_tensor:
+            grads, kept = _per_tensor(way, grads, kept)
+        else:
+            grads, kept = average.update(grads, kept)
+        return *_descend(given, params, momentum, grads), kept, loss
+
+    state = [params, momentum, kept]
+
+    def run(x: Any, y: Any) -> None:
+        state[:] = jax.block_until_ready(step(*state, x, y)[:3])
+
+    seconds = common.timed(given, run, data.batches(given.task, world.rank, world.size, given.seed))
+    sent = jcc.stats.get().total.sent_bytes // (given.warmups + given.steps)
+    _finish(given, state[0], seconds, sent)
+
+
+def _per_tensor(way: Way, grads: Any, residual: Any) -> tuple[Any, Any]:
+    """One tensor after the other, whole, after all of the backward pass."""
+    import jaxccomp as jcc
+
+    leaves, treedef = jax.tree.flatten(jax.lax.optimization_barrier(grads))
+    residuals = treedef.flatten_up_to(residual)
+    whole = f"one_shot:chunk={1 << 30}"
+    for i, leaf in enumerate(leaves):
+        how = {"op": "mean", "codec": way.codec, "algorithm": whole}
+        if way.feedback:
+            leaves[i], residuals[i] = jcc.allreduce_with_feedback(leaf, residuals[i], **how)
+        else:
+            leaves[i] = jcc.allreduce(leaf, **how)
+        if i + 1 < len(leaves):
+            leaves[i], leaves[i + 1] = jax.lax.optimization_barrier((leaves[i], leaves[i + 1]))
+    return jax.tree.unflatten(treedef, leaves), jax.tree.unflatten(treedef, residuals)
+
+
+def _broadcast(given: argparse.Namespace) -> None:
+    """Rank 0 keeps exact parameters; all, it too, compute with those that were broadcast."""
+    import jaxccomp as jcc
+
+    world = jcc.init()
+    way = given.way
+    exact = jax.tree.map(jnp.asarray, data.init(given.task, given.seed))
+    momentum = jax.tree.map(jnp.zeros_like, exact)
+
+    @jax.jit
+    def step(exact: Any, momentum: Any, params: Any, x: Any, y: Any) -> Any:
+        grads = jax.grad(_loss_of(given))(params, x, y)
+        grads = jcc.reduce(grads, "mean", root=0)
+        exact, momentum = _descend(given, exact, momentum, grads)
+        return exact, momentum, jcc.bcast(exact, codec=way.codec, algorithm=way.algorithm)
+
+    state = [exact, momentum, exact]
+
+    def run(x: Any, y: Any) -> None:
+        state[:] = jax.block_until_ready(step(*state, x, y))
+
+    seconds = common.timed(given, run, data.batches(given.task, world.rank, world.size, given.seed))
+    same = jcc.allgather(
+        jnp.stack([leaf.view(jnp.uint32).sum() for leaf in jax.tree.leaves(state[2])])
+    )
+    assert bool(jnp.all(same == same[0])), "parameters differ between ranks"
+    sent = jcc.stats.get().total.sent_bytes // (given.warmups + given.steps)
+    _finish(given, state[2], seconds, sent)
+
+
+def _mpi(given: argparse.Namespace) -> None:
+    from mpi4py import MPI
+
+    world = MPI.COMM_WORLD
+    params = jax.tree.map(jnp.asarray, data.init(given.task, given.seed))
+    momentum = jax.tree.map(jnp.zeros_like, params)
+    flat, unravel = ravel_pytree(params)
+    received = np.empty(flat.size, np.float32)
+
+    @jax.jit
+    def backward(params: Any, x: Any, y: Any) -> Any:
+        grads = jax.grad(_loss_of(given))(params, x, y)
+        return ravel_pytree(grads)[0]
+
+    @jax.jit
+    def apply(params: Any, momentum: Any, total: Any) -> Any:
+        return _descend(given, params, momentum, unravel(total / world.size))
+
+    state = [params, momentum]
+
+    def run(x: Any, y: Any) -> None:
+        world.Allreduce(np.asarray(backward(state[0], x, y)), received)
+        state[:] = jax.block_until_ready(apply(*state, received))
+
+    seconds = common.timed(given, run, data.batches(given.task, world.rank, world.size, given.seed))
+    _finish(given, state[0], seconds, 0)
+
+
+if __name__ == "__main__":
+    _main()
