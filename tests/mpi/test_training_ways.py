@@ -38,7 +38,7 @@ def test_every_way_trains(way):
     decoder = json.JSONDecoder()
     found = [decoder.raw_decode(part)[0] for part in done.output.split(common.MARK)[1:]]
     assert len(found) == 2
-    assert all(len(each["seconds"]) == 12 and each["loss"] < 2.2 for each in found), found
+    assert all(len(each["seconds"]) == 12 and each["loss"] < 2.3 for each in found), found
 
 
 def test_names_of_ways_are_their_own():

@@ -31,9 +31,9 @@ _HELD_OUT = 2000
 
 TASKS = {
     # 5.9 M parameters, nearly all in two dense layers.
-    "mlp": Task((784, 2048, 2048, 10), batch=32, rate=0.02),
+    "mlp": Task((784, 2048, 2048, 10), batch=32, rate=0.005),
     # 3.3 M parameters in layers of bytes of Python's own library.
-    "transformer": Task((256, 4, 4, 64), batch=4, rate=0.05),
+    "transformer": Task((256, 4, 4, 64), batch=4, rate=0.02),
 }
 
 
@@ -95,9 +95,9 @@ def _images(seed: int) -> tuple[np.ndarray, np.ndarray]:
     random = np.random.default_rng(seed)
     centres = random.standard_normal((10, 32)).astype(np.float32)
     labels = random.integers(0, 10, 20_000)
-    hidden = centres[labels] + 1.1 * random.standard_normal((20_000, 32)).astype(np.float32)
+    hidden = centres[labels] + 1.7 * random.standard_normal((20_000, 32)).astype(np.float32)
     spread = random.standard_normal((32, 784)).astype(np.float32) / np.sqrt(32)
-    return np.sin(2 * hidden @ spread), labels
+    return np.sin(hidden @ spread), labels
 
 
 def _text() -> np.ndarray:
