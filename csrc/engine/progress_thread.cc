@@ -23,6 +23,9 @@ constexpr auto kPauseAmongCalls = microseconds(1'000);
 constexpr auto kShortestPause = microseconds(10'000);
 constexpr auto kLongestPause = microseconds(50'000);
 constexpr int kPausesPerQuietTime = 100;
+// Between chunks on a slow link it looks a few times in a row, and then pauses: to look a hundred times cost up
+// to half of all the processor's time that a broadcast took, and brought nothing.
+constexpr int kLooksInARow = 10;
 
 }  // namespace
 
@@ -65,7 +68,7 @@ void ProgressThread::Loop() {
     const bool awaits_devices = state_.devices.AwaitsDevices();
     if (state_.operations.remote_count() == 0 && !awaits_devices) {
       state_.wake.wait_for(lock, milliseconds(20));  // only callers can bring news
-    } else if (idle < 100) {
+    } else if (idle < kLooksInARow) {
       lock.unlock();
       sched_yield();
       lock.lock();
