@@ -53,6 +53,26 @@ class KeptEffect(effects.Effect):
 ORDERED = OrderedEffect()
 KEPT = KeptEffect()
 
+
+def _renew_failed_tokens() -> None:
+    """Has JAX tell of a failed operation at the next ordered one only, and not at all to come.
+
+    JAX before 0.12 keeps a token that failed, so that no ordered operation could run again.
+    """
+    of_jax = dispatch.RuntimeTokenSet.get_token_input
+
+    def get_token_input(self: Any, effect: Any, devices: Any) -> Any:
+        try:
+            return of_jax(self, effect, devices)
+        except jax.errors.JaxRuntimeError:
+            self.current_tokens.pop(effect, None)
+            raise
+
+    dispatch.RuntimeTokenSet.get_token_input = get_token_input
+
+
+_renew_failed_tokens()
+
 for _registry in (
     effects.lowerable_effects,
     effects.control_flow_allowed_effects,

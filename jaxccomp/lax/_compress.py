@@ -35,7 +35,8 @@ class Compressed(NamedTuple):
     """What `compress_with_feedback` makes of a function.
 
     Attributes:
-      init: ``init(*args, **kwargs)`` gives the first state, zeros, for arguments of such shapes.
+      init: ``init(*args, **kwargs)`` gives the first state, zeros, for arguments of such shapes;
+        ``jax.ShapeDtypeStruct`` stands for an array.
       apply: ``apply(state, *args, **kwargs)`` gives the function's result and the next state.
     """
 
@@ -176,7 +177,8 @@ class _Programs:
         arrays = [leaf for leaf in leaves if is_array(leaf)]
         if any(map(_compat.is_tracer, arrays)):  # the trace around is of this call alone
             return *self._trace(args, kwargs), arrays
-        key = treedef, tuple(map(_kind, leaves))
+        around = jax.sharding.get_abstract_mesh(), jax.config.jax_enable_x64
+        key = treedef, around, tuple(map(_kind, leaves))
         try:
             known = self._known.get(key)
         except TypeError:  # a constant that cannot be compared

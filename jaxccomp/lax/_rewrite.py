@@ -28,6 +28,7 @@ Array = Any
 # Values, and residuals of what is in there.
 Staged = tuple[list[Array], list[Array]]
 
+_ARRAY = object()
 _CUSTOM_VJP = "custom_vjp_call"
 _CARRIES_RESIDUALS = ("cond", "jit", "scan", "shard_map", "while")
 
@@ -64,32 +65,32 @@ class Traced:
 
 
 def is_array(leaf: Any) -> bool:
-    return isinstance(leaf, (jax.Array, np.ndarray, np.generic))
+    """Whether it is an operand of a program; a shape stands for one, where nothing is computed."""
+    return isinstance(leaf, (jax.Array, np.ndarray, np.generic, jax.ShapeDtypeStruct))
 
 
 def trace(function: Callable[..., Any], args: Any, kwargs: Any) -> Traced:
     """Traces a function. Leaves that are no arrays, numbers too, are constants of the program."""
     leaves, treedef = jax.tree.flatten((args, kwargs))
     places = [i for i, leaf in enumerate(leaves) if is_array(leaf)]
-    results: list[Any] = []
+    constants: list[Any] = []  # of the result; _ARRAY in place of arrays
     structure = None
 
     def flat(*arrays: Array) -> list[Array]:
-        nonlocal results, structure
+        nonlocal constants, structure
         given = list(leaves)
         for i, array in zip(places, arrays, strict=True):
             given[i] = array
         args, kwargs = jax.tree.unflatten(treedef, given)
         results, structure = jax.tree.flatten(function(*args, **kwargs))
+        constants = [_ARRAY if is_array(leaf) else leaf for leaf in results]
         return [leaf for leaf in results if is_array(leaf)]
 
     jaxpr = jax.make_jaxpr(flat)(*(leaves[i] for i in places))
-    kinds = [None if is_array(leaf) else leaf for leaf in results]
-    dynamic = [is_array(leaf) for leaf in results]
 
     def rebuild(arrays: Sequence[Array]) -> Any:
         given = iter(arrays)
-        whole = [next(given) if d else k for d, k in zip(dynamic, kinds, strict=True)]
+        whole = [next(given) if each is _ARRAY else each for each in constants]
         return jax.tree.unflatten(structure, whole)
 
     return Traced(jaxpr, rebuild)

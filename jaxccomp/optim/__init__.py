@@ -22,6 +22,7 @@ from jaxccomp.optim._states import (
     PolicyState,
     PowerSGDState,
 )
+from jaxccomp.optim._train_step import TrainStep, train_step
 
 __all__ = [
     "DGCState",
@@ -30,6 +31,7 @@ __all__ = [
     "PolicyState",
     "PowerSGDState",
     "Rule",
+    "TrainStep",
     "allreduce_gradients",
     "dgc",
     "onebit_adam",
@@ -37,5 +39,6 @@ __all__ = [
     "resize_residuals",
     "stack_residuals",
     "state_specs",
+    "train_step",
     "unstack_residuals",
 ]

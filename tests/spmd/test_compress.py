@@ -400,6 +400,22 @@ def test_arguments_that_are_no_arrays_are_constants():
     equal(jcc.compress(function, "lossless")(x, "sum", scale=2.0), function(x, "sum", scale=2.0))
 
 
+def test_nothing_leaks_and_every_mesh_has_a_program():
+    with jax.checking_leaks():
+        compressed = jcc.compress(mapped(lambda x: lax.psum({"a": x, "b": 3}, "d")), "lossless")
+        compressed(rows(512))
+
+    def function(x):
+        return jax.shard_map(lambda x: lax.pmean(x, "d"), in_specs=P("d"), out_specs=P())(x)
+
+    compressed = jcc.compress(function, "lossless")
+    for size in (2, 4):
+        with jax.set_mesh(mesh_of(size)):
+            x = np.arange(4 * 2048, dtype=np.float32).reshape(4, 2048)
+            got = compressed(x)
+        equal(got, x.reshape(size, -1, 2048).mean(0))
+
+
 # --- error feedback ---
 
 
@@ -439,7 +455,7 @@ def test_feedback_is_that_of_allreduce_with_feedback(check_vma):
     around = jcc.compress_with_feedback(
         mapped(lambda g: averaged(jnp.zeros(2000, "float32"), g), check_vma), "onebit"
     )
-    state = around.init(gradients)
+    state = around.init(jax.ShapeDtypeStruct(gradients.shape, gradients.dtype))
     assert [x.shape for x in state.residuals] == [(N, 2000)]
     got, state = jax.jit(around.apply)(state, gradients)
     equal((got, state.residuals[0]), (w, residual))

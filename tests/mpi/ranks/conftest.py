@@ -4,9 +4,12 @@ So all ranks run the same tests to the end, or stop at the same one, and none wa
 has left.
 """
 
+import contextlib
 import os
 
+import jax
 import pytest
+from jax._src import dispatch
 from mpi4py import MPI
 
 _ranks = MPI.COMM_WORLD.Dup()
@@ -28,6 +31,15 @@ def pytest_runtest_makereport(item, call):
             report.outcome = "failed"
             report.longrepr = f"failed on ranks {ranks}, not on this one"
     return report
+
+
+@pytest.fixture(autouse=True)
+def failures_stay_in_their_test():
+    """JAX tells of a failed ordered operation once more where the next one is called."""
+    yield
+    with contextlib.suppress(jax.errors.JaxRuntimeError):
+        jax.effects_barrier()
+    dispatch.runtime_tokens.clear()
 
 
 @pytest.fixture(scope="session")

@@ -129,3 +129,22 @@ def test_buckets_leave_while_gradients_are_computed(world):
     first, *_, last = sorted(begins.values())
     assert len(begins) == 4
     assert first < 0.8 * last
+
+
+@pytest.mark.parametrize("how", [{}, {"codec": "onebit", "error_feedback": True}])
+def test_a_step_in_one_call(world, how):
+    random = np.random.default_rng(world.rank)
+    x = random.normal(size=(32, 20)).astype(np.float32)
+    y = np.tanh(x @ np.linspace(-1, 1, 20)).astype(np.float32)
+    init, step = jcc.optim.train_step(
+        lambda params, x, y: jnp.mean((jnp.tanh(x @ params["w"]) - y) ** 2), optax.sgd(0.2), **how
+    )
+    params, state = init({"w": jnp.full(20, 0.1 * world.rank, "float32")})
+    values = []
+    for _ in range(100):
+        params, state, value = step(params, state, x, y)
+        values.append(float(value))
+    assert values[-1] < 0.2 * values[0]
+    everyone = np.asarray(jcc.allgather(params["w"]))
+    assert (everyone == everyone[0]).all()
+    assert (np.asarray(jcc.allgather(jnp.float32(values[-1]))) == np.float32(values[-1])).all()

@@ -1,0 +1,132 @@
+"""A data-parallel training step in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
+
+import jax
+from jax.sharding import Mesh, PartitionSpec
+
+from jaxccomp import errors
+from jaxccomp._api.options import Options, operation
+from jaxccomp.ops import allreduce, bcast
+from jaxccomp.optim._allreduce import allreduce_gradients
+from jaxccomp.optim._policy import Rule
+from jaxccomp.optim._stacked import stack_residuals, state_specs, unstack_residuals
+from jaxccomp.optim._states import load_optax
+
+if TYPE_CHECKING:
+    import optax
+
+
+class TrainStep(NamedTuple):
+    """What `train_step` makes.
+
+    Attributes:
+      init: ``init(params)`` gives the parameters, the same on all ranks, and the first state.
+      step: ``step(params, state, *batch)`` gives the next ones, and the mean of the loss over all
+        ranks. It is jitted, and the parameters and the state that it is given are donated.
+    """
+
+    init: Callable[[Any], tuple[Any, Any]]
+    step: Callable[..., tuple[Any, Any, Any]]
+
+
+@operation
+def train_step(
+    loss: Callable[..., Any],
+    optimizer: optax.GradientTransformation,
+    error_feedback: bool = False,
+    bucket_bytes: int | None = None,
+    policy: Sequence[Rule] = (),
+    mesh: Mesh | None = None,
+    **options: Unpack[Options],
+) -> TrainStep:
+    """A data-parallel training step: gradients, their mean over all ranks, and the update.
+
+    Between processes each rank gives its own batch. With ``axis_name`` and ``mesh`` one process
+    gives the whole batch, of which each device takes its part of the first dimension, and each
+    device's residuals are rows of the state (`state_specs`).
+
+    On the wire: in ``init``, between processes, one `jaxccomp.bcast` of the parameters with
+    "lossless"; in ``step``, what `allreduce_gradients` sends, and the loss.
+
+    Args:
+      loss: ``loss(params, *batch)`` gives a scalar, the mean over the batch. ``params`` is a
+        pytree: of linen the variables, of nnx what ``nnx.split(model, nnx.Param)`` gives.
+      optimizer: of optax. It gets the mean of the gradients.
+      error_feedback: as for `allreduce_gradients`.
+      bucket_bytes: as for `allreduce_gradients`.
+      policy: as for `allreduce_gradients`.
+      mesh: with ``axis_name``, the mesh that has this axis.
+
+    Returns:
+      ``(init, step)``; see `TrainStep`.
+
+    Example:
+      >>> init, step = jaxccomp.optim.train_step(                          # doctest: +SKIP
+      ...     loss, optax.adam(1e-3), codec="onebit", error_feedback=True, bucket_bytes=4 << 20)
+      >>> params, state = init(model.init(key, x))                         # doctest: +SKIP
+      >>> params, state, value = step(params, state, x, y)                 # doctest: +SKIP
+    """
+    optax = load_optax()
+    axis_name = options.get("axis_name")
+    if (axis_name is None) != (mesh is None):
+        raise errors.InvalidArgumentError(
+            "train_step: axis_name= and mesh= go together; without both, ranks are processes."
+        )
+    average = allreduce_gradients(
+        error_feedback=error_feedback, bucket_bytes=bucket_bytes, policy=policy, **options
+    )
+    chain = optax.chain(average, optimizer)
+    where: Any = {name: options[name] for name in ("axis_name", "comm") if name in options}
+
+    def update(own: Any, params: Any, state: Any, batch: Any) -> tuple[Any, Any, Any]:
+        value, grads = jax.value_and_grad(loss)(own, *batch)
+        updates, state = chain.update(grads, state, params)
+        return optax.apply_updates(params, updates), state, allreduce(value, "mean", **where)
+
+    if mesh is None:
+        return TrainStep(
+            lambda params: _start(chain, bcast(params, root=0, codec="lossless", **where)),
+            jax.jit(
+                lambda params, state, *batch: update(params, params, state, batch),
+                donate_argnums=(0, 1),
+            ),
+        )
+
+    everywhere, split = PartitionSpec(), PartitionSpec(axis_name)
+
+    @jax.jit
+    def init(params: Any) -> tuple[Any, Any]:
+        specs = state_specs(chain, params, axis_name)
+        start = jax.shard_map(
+            lambda params: stack_residuals(chain.init(params)),
+            mesh=mesh,
+            in_specs=everywhere,
+            out_specs=specs,
+        )
+        return params, start(params)
+
+    def step(params: Any, state: Any, *batch: Any) -> tuple[Any, Any, Any]:
+        specs = state_specs(chain, params, axis_name)
+
+        def on_device(params: Any, state: Any, *batch: Any) -> tuple[Any, Any, Any]:
+            # By parameters that vary, so that each device's gradients are its own.
+            own = jax.lax.pcast(params, axis_name, to="varying")
+            params, state, value = update(own, params, unstack_residuals(state), batch)
+            return params, stack_residuals(state), value
+
+        return jax.shard_map(
+            on_device,
+            mesh=mesh,
+            in_specs=(everywhere, specs, *[split] * len(batch)),
+            out_specs=(everywhere, specs, everywhere),
+        )(params, state, *batch)
+
+    return TrainStep(init, jax.jit(step, donate_argnums=(0, 1)))
+
+
+def _start(chain: optax.GradientTransformation, params: Any) -> tuple[Any, Any]:
+    return params, chain.init(params)

@@ -1,0 +1,30 @@
+"""What is left of an ordered operation that failed."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax._src import core, dispatch
+from jax.experimental import io_callback
+
+import jaxccomp  # noqa: F401  (has JAX renew tokens)
+
+
+class FailedBuffer:
+    """The token of an operation that fails after its caller has gone on."""
+
+    def block_until_ready(self):
+        raise jax.errors.JaxRuntimeError("on purpose")
+
+
+def test_a_failure_is_told_once_and_then_over():
+    @jax.jit
+    def ordered(x):
+        return io_callback(lambda x: x, jax.ShapeDtypeStruct((), "float32"), x, ordered=True)
+
+    assert ordered(jnp.float32(1)) == 1
+    tokens = dispatch.runtime_tokens.current_tokens
+    (effect,) = tokens
+    tokens[effect] = core.Token(FailedBuffer())
+    with pytest.raises(jax.errors.JaxRuntimeError, match="on purpose"):
+        ordered(jnp.float32(2))
+    assert ordered(jnp.float32(2)) == 2
