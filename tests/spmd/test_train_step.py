@@ -10,7 +10,8 @@ from jaxccomp import errors, optim
 from jaxccomp._native import engine
 
 optax = pytest.importorskip("optax")
-flax = pytest.importorskip("flax")
+nn = pytest.importorskip("flax.linen")
+nnx = pytest.importorskip("flax.nnx")
 pytestmark = pytest.mark.skipif(not engine.available(), reason="needs the native engine")
 
 N = 4
@@ -22,8 +23,8 @@ def mesh():
     return jax.make_mesh((N,), ("d",), (AxisType.Auto,), devices=np.array(jax.devices()[:N]))
 
 
-def trained(loss, params, steps=60, **how):
-    optimizer = optax.sgd(0.1, momentum=0.9)
+def trained(loss, params, steps=200, momentum=0.0, **how):
+    optimizer = optax.sgd(0.1, momentum)
     init, step = optim.train_step(loss, optimizer, axis_name="d", mesh=mesh(), **how)
     params, state = init(params)
     values = []
@@ -33,21 +34,19 @@ def trained(loss, params, steps=60, **how):
     return params, state, values
 
 
-def linen():
-    class Model(flax.linen.Module):
-        @flax.linen.compact
+def of_linen():
+    class Model(nn.Module):
+        @nn.compact
         def __call__(self, x):
-            x = flax.linen.Dense(40, param_dtype="float32")(x)
-            return flax.linen.Dense(1, param_dtype="float32")(jnp.tanh(x))[:, 0]
+            x = nn.Dense(40, param_dtype="float32")(x)
+            return nn.Dense(1, param_dtype="float32")(jnp.tanh(x))[:, 0]
 
     model = Model()
     params = model.init(jax.random.key(0), X)
     return lambda params, x, y: jnp.mean((model.apply(params, x) - y) ** 2), params
 
 
-def nnx():
-    nnx = flax.nnx
-
+def of_nnx():
     class Model(nnx.Module):
         def __init__(self, rngs):
             self.hidden = nnx.Linear(30, 40, rngs=rngs)
@@ -60,7 +59,7 @@ def nnx():
     return lambda params, x, y: jnp.mean((nnx.merge(graph, params)(x) - y) ** 2), params
 
 
-@pytest.mark.parametrize("model", [linen, nnx])
+@pytest.mark.parametrize("model", [of_linen, of_nnx])
 @pytest.mark.parametrize(
     "how",
     [
@@ -70,24 +69,24 @@ def nnx():
         {
             "codec": "bf16",
             "error_feedback": True,
-            "policy": [optim.Rule("topk:density=0.1", pattern="*kernel", from_step=10)],
+            "policy": [optim.Rule("topk:density=0.1", pattern="*kernel*", from_step=10)],
         },
     ],
     ids=["raw", "int8", "onebit", "policy"],
 )
 def test_models_learn(model, how):
     values = trained(*model(), **how)[2]
-    assert values[-1] < 0.15 * values[0]
+    assert values[-1] < 0.2 * values[0]
 
 
 def test_raw_is_training_on_the_whole_batch():
-    loss, params = linen()
+    loss, params = of_linen()
     expected, optimizer = params, optax.sgd(0.1, momentum=0.9)
     state = optimizer.init(params)
     for _ in range(5):
         updates, state = optimizer.update(jax.grad(loss)(expected, X, Y), state)
         expected = optax.apply_updates(expected, updates)
-    got, _, values = trained(loss, params, steps=5)
+    got, _, values = trained(loss, params, steps=5, momentum=0.9)
     for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(values[0], loss(params, X, Y), rtol=1e-5)
