@@ -28,7 +28,9 @@ from jaxccomp._bootstrap.device_errors import check
 from jaxccomp._native.launch_places import step
 from jaxccomp._native.version import __version__
 from jaxccomp.comm import Communicator, init, is_initialized, world
-from jaxccomp.lax import CollectiveRule, compress, compress_with_feedback, data_parallel
+from jaxccomp.lax._compress import Compressed, CompressState, compress, compress_with_feedback
+from jaxccomp.lax._data_parallel import data_parallel
+from jaxccomp.lax._rules import CollectiveRule
 from jaxccomp.ops import (
     ANY_SOURCE,
     ANY_TAG,
@@ -59,6 +61,8 @@ __all__ = [
     "ANY_TAG",
     "CollectiveRule",
     "Communicator",
+    "CompressState",
+    "Compressed",
     "__version__",
     "allgather",
     "allgatherv",

@@ -5,12 +5,10 @@ Names, arguments, results and derivatives are those of ``jax.lax``, so ``jax.lax
 ``jax.lax.axis_index`` does. What only ``jax.lax`` knows (types that are unreduced or reduced over
 an axis) is handed to it, and then no codec may be given.
 
-`compress` does so for a whole program: it puts these in the place of those of ``jax.lax``.
+`jaxccomp.compress` does so for a whole program: it puts these in the place of those of ``jax.lax``.
 """
 
 from jaxccomp._api.lax_reductions import pmax, pmean, pmin, psum
-from jaxccomp.lax._compress import Compressed, CompressState, compress, compress_with_feedback
-from jaxccomp.lax._data_parallel import data_parallel
 from jaxccomp.lax._operations import (
     all_gather,
     all_to_all,
@@ -19,17 +17,10 @@ from jaxccomp.lax._operations import (
     psum_scatter,
     ragged_all_to_all,
 )
-from jaxccomp.lax._rules import CollectiveRule
 
 __all__ = [
-    "CollectiveRule",
-    "CompressState",
-    "Compressed",
     "all_gather",
     "all_to_all",
-    "compress",
-    "compress_with_feedback",
-    "data_parallel",
     "pbroadcast",
     "pmax",
     "pmean",

@@ -111,7 +111,7 @@ def as_rules(
         for rule in policy:
             if not isinstance(rule, CollectiveRule):
                 raise errors.InvalidArgumentError(
-                    "compress: a policy is a codec or a sequence of jaxccomp.lax.CollectiveRule, "
+                    "compress: a policy is a codec or a sequence of jaxccomp.CollectiveRule, "
                     f"which {rule!r} is not."
                 )
         return tuple(policy)

@@ -43,6 +43,7 @@ def test_readme(tmp_path):
     assert len(weights) == 2 and weights[0] == weights[1]
 
 
+@pytest.mark.slow
 def test_toolkit_page(tmp_path):
     (program,) = programs("docs/toolkit.md", tmp_path)
     output = run(2, program)

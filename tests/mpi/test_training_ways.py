@@ -17,9 +17,9 @@ TOOLS = pathlib.Path(testbed.__file__).parents[1]
 @pytest.mark.parametrize(
     "way",
     [
-        Way("mpi"),
+        pytest.param(Way("mpi"), marks=pytest.mark.slow),
         Way("jaxccomp", "onebit", feedback=True, bucket_bytes=4 << 20),
-        Way("jaxccomp", "int8", per_tensor=True),
+        pytest.param(Way("jaxccomp", "int8", per_tensor=True), marks=pytest.mark.slow),
         pytest.param(
             Way("jaxccomp", "int4", feedback=True, per_tensor=True), marks=pytest.mark.slow
         ),

@@ -84,7 +84,9 @@ def test_as_if_nothing_had_been_saved(tmp_path):
     jax.tree.map(np.testing.assert_array_equal, got, expected)
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3, 8])
+@pytest.mark.parametrize(
+    "ranks", [2, 8, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 3))]
+)
 def test_on_another_number_of_devices(tmp_path, ranks):
     run = Run(4)
     params, state = PARAMS, run.start()

@@ -59,7 +59,7 @@ def of_nnx():
     return lambda params, x, y: jnp.mean((nnx.merge(graph, params)(x) - y) ** 2), params
 
 
-@pytest.mark.parametrize("model", [of_linen, of_nnx])
+@pytest.mark.parametrize("model", [of_linen, pytest.param(of_nnx, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "how",
     [
