@@ -28,7 +28,10 @@ def data_parallel(
     `compress` can then compress it. Over the mesh's other axes, by which parameters may be
     sharded, XLA still finds collectives and layouts (``shard_map`` with ``axis_names``).
 
-    On the wire: what ``step`` says; this adds nothing.
+    On the wire: what ``step`` says; this adds nothing. XLA does not know that a compressed
+    collective could run on parts of its operand, and gathers over the other axes what it gets: that
+    costs nothing where parameters are not sharded by them, and an all-gather of each gradient where
+    they are.
 
     Args:
       step: a function of arrays and pytrees. It gets its device's part of the batch, and all else
