@@ -112,7 +112,8 @@ def test_the_page_shows_what_is_set_and_what_was_measured():
     for row in launchers.TABLE.values():
         for name, value in (row.environment | row.alone).items():
             assert f"`{name}={value}`" in page
-    command = "python -m testbed.compare --table docs/results/testbed.jsonl"
-    shown = page.partition(f"<!-- {command} -->\n")[2].partition("\n<!-- end -->")[0]
-    with open(ROOT / "docs/results/testbed.jsonl", encoding="utf-8") as file:
-        assert shown == results.markdown(results.read(file))
+    for name in ("testbed", "updates"):
+        command = f"python -m testbed.compare --table docs/results/{name}.jsonl"
+        shown = page.partition(f"<!-- {command} -->\n")[2].partition("\n<!-- end -->")[0]
+        with open(ROOT / f"docs/results/{name}.jsonl", encoding="utf-8") as file:
+            assert shown == results.markdown(results.read(file))
