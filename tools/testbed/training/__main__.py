@@ -92,6 +92,7 @@ def _time(
                 # A step is over when the slowest rank's is.
                 each = [max(step) for step in zip(*(f["seconds"] for f in found), strict=True)]
                 row["seconds"] += each
+                row["identical"] = all(f.get("identical", True) for f in found)
                 row["received"] = received / given.hosts / (given.steps + given.warmups)
     return rows
 
@@ -159,6 +160,7 @@ def _line(given: argparse.Namespace, way: Way, row: dict[str, Any]) -> dict[str,
         "seconds": round(statistics.median(row["seconds"]), 4),
         "steps": len(row["seconds"]),
         "received_bytes_per_step": round(row["received"]),
+        "identical": row["identical"],
     }
     if row["losses"]:
         line["losses"] = [round(loss, 4) for loss in row["losses"]]

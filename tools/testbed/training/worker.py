@@ -35,8 +35,10 @@ def _descend(given: argparse.Namespace, params: Any, momentum: Any, grads: Any) 
     return jax.tree.map(lambda p, m: p - rate * m, params, momentum), momentum
 
 
-def _finish(given: argparse.Namespace, params: Any, seconds: list[float], sent: int) -> None:
-    found: dict[str, Any] = {"seconds": seconds, "sent": sent}
+def _finish(
+    given: argparse.Namespace, params: Any, seconds: list[float], sent: int, **more: Any
+) -> None:
+    found: dict[str, Any] = {"seconds": seconds, "sent": sent, **more}
     if given.loss:
         loss = jax.jit(_loss_of(given))
         pieces = zip(
@@ -121,9 +123,9 @@ def _broadcast(given: argparse.Namespace) -> None:
     same = jcc.allgather(
         jnp.stack([leaf.view(jnp.uint32).sum() for leaf in jax.tree.leaves(state[2])])
     )
-    assert bool(jnp.all(same == same[0])), "parameters differ between ranks"
     sent = jcc.stats.get().total.sent_bytes // (given.warmups + given.steps)
-    _finish(given, state[2], seconds, sent)
+    # Hops that encode anew what they have decoded need not come to the same values.
+    _finish(given, state[2], seconds, sent, identical=bool(jnp.all(same == same[0])))
 
 
 def _mpi(given: argparse.Namespace) -> None:
