@@ -150,7 +150,7 @@ class Rewriter:
             return [Slot(v.aval.shape, v.aval.dtype, varying, site) for v in eqn.invars]
         found = [slot for each in _compat.inner_jaxprs(eqn) for slot in self.slots(each, inner)]
         if found:
-            self._check_feedback(eqn, found, scope)
+            self._check_feedback(eqn, found, inner)
         if eqn.primitive.name == "shard_map":
             return [_outside(slot, eqn.params) for slot in found]
         return found
@@ -353,13 +353,17 @@ def _jit_options(params: dict[str, Any], residuals: int) -> dict[str, Any]:
     return options
 
 
+def _parted(eqn: Any, results: Sequence[Array]) -> Staged:
+    """What a function that also returns residuals gave for an equation's results, and these."""
+    count = len(eqn.outvars)
+    return list(results[:count]), list(results[count:])
+
+
 def _jit(
     rewriter: Rewriter, eqn: Any, args: list[Array], residuals: list[Array], scope: str
 ) -> Staged:
     function = rewriter.jitted(eqn, len(args), scope, len(residuals))
-    results = function(*args, *residuals)
-    count = len(eqn.outvars)
-    return list(results[:count]), list(results[count:])
+    return _parted(eqn, function(*args, *residuals))
 
 
 def _shard_map(
@@ -384,8 +388,7 @@ def _shard_map(
         axis_names=set(params["newly_manual_axes"]),
         check_vma=params["check_vma"],
     )(*args, *residuals)
-    count = len(eqn.outvars)
-    return list(results[:count]), list(results[count:])
+    return _parted(eqn, results)
 
 
 def _scan(

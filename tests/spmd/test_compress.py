@@ -147,8 +147,6 @@ PROGRAMS = {
 @pytest.mark.parametrize("check_vma", [True, False], ids=["check_vma", "no_check_vma"])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_same_bits_and_nothing_of_jax_left(name, check_vma):
-    if check_vma and (name == "groups" or "custom_vjp" in name):
-        pytest.skip("jax.lax refuses it by its types")
     function = PROGRAMS[name]
     x = rows(1024)
 
@@ -156,6 +154,10 @@ def test_the_same_bits_and_nothing_of_jax_left(name, check_vma):
         return function(row, check_vma)
 
     plain = mapped(program, check_vma)
+    if check_vma and name in ("groups", "gradient of custom_vjp"):
+        with pytest.raises((NotImplementedError, TypeError, ValueError)):  # by its types
+            jax.jit(plain)(x)
+        return
     expected = jax.jit(plain)(x)
     policy = [CollectiveRule("lossless", least_bytes=0)]
     ways = {
