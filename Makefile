@@ -48,12 +48,11 @@ install: $(VENV)/.installed
 
 # What answers in minutes: of the contract's tests a part that stands for all (tests/contract/selection.py),
 # no test that is marked as slow, each MPI and each JAX where it may differ. Parts go side by side: one keeps
-# one core busy, or waits for something half of the time.
+# one core busy, or waits for something half of the time. The longest begin, so that the others fill up.
 SIDE_BY_SIDE := $(MAKE) --no-print-directory -j2 -Otarget
 test: $(if $(PYTHON312),$(VENV_NEWEST)/.installed) test-cpp test-gpu-host
-	$(SIDE_BY_SIDE) test-unit test-newest-unit
 	$(SIDE_BY_SIDE) test-mpi test-other-mpi
-	$(SIDE_BY_SIDE) test-spmd test-newest-spmd
+	$(SIDE_BY_SIDE) test-spmd test-unit-n-z test-newest-spmd test-newest-unit test-unit-a-m
 
 # The rest of the suite: slow tests, and what `make test` runs with one MPI or one JAX only.
 test-slow: $(if $(PYTHON312),$(VENV_NEWEST)/.installed) $(VENV_OPENMPI)/.installed build/$(VENV)/.tests

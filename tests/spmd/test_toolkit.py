@@ -63,7 +63,10 @@ OPERATIONS = {
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way["backend"])
 @pytest.mark.parametrize("name", OPERATIONS)
-@pytest.mark.parametrize("codec", ["test_scaled", "test_scaled:block=128|lossless"])
+@pytest.mark.parametrize(
+    "codec",
+    ["test_scaled", pytest.param("test_scaled:block=128|lossless", marks=pytest.mark.slow)],
+)
 def test_operations(name, way, codec):
     operation, expected, steps = OPERATIONS[name]
     place = AxisPlace(N, "check_vma")

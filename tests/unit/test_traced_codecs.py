@@ -145,7 +145,7 @@ def test_bytes_are_the_engines(spec, dtype):
         pytest.skip("travels as it is, or in another form")
     codec = traced_codecs.find(codecs.canonical(spec))
     encode = jax.jit(codec.encode)
-    for count in (1, 5, 1024, 2079):
+    for count in (1, 5, 1024, 2079) if dtype == "float32" else (1, 2079):
         x = np.asarray(values(count, count, 2, [(0, 70), (7, 3)], dtype))
         key = jax.random.key(count)
         low, high = map(int, jax.random.key_data(key))
