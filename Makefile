@@ -37,7 +37,7 @@ export JAXCCOMP_FAKE_CUDA ?= $(CURDIR)/build/$(VENV)/libjaxccomp_fake_cuda.so
 export JAXCCOMP_STORE_TESTS ?= $(CURDIR)/build/$(VENV)/libjaxccomp_store_tests.so
 
 .PHONY: demo install test test-slow test-slow-cpp test-slow-spmd test-slow-newest test-all test-cpp \
-	test-gpu-host test-unit test-spmd test-mpi test-openmpi test-other-mpi \
+	test-gpu-host test-unit test-spmd test-mpi test-openmpi \
 	test-newest-unit test-newest-mpi test-newest-spmd fuzz sanitize cuda cuda-wheel cuda-report gpu-check \
 	gpu-module gpu-bundle lint clean
 
@@ -50,15 +50,15 @@ install: $(VENV)/.installed
 # no test that is marked as slow, each MPI and each JAX where it may differ. Parts go side by side: one keeps
 # one core busy, or waits for something half of the time. The longest begin, so that the others fill up.
 SIDE_BY_SIDE := $(MAKE) --no-print-directory -j2 -Otarget
-test: $(if $(PYTHON312),$(VENV_NEWEST)/.installed) test-cpp test-gpu-host
-	$(SIDE_BY_SIDE) test-mpi test-other-mpi
-	$(SIDE_BY_SIDE) test-spmd test-unit-n-z test-newest-spmd test-newest-unit test-unit-a-m
+test: $(if $(PYTHON312),$(VENV_NEWEST)/.installed) $(VENV_OPENMPI)/.installed test-cpp test-gpu-host
+	$(SIDE_BY_SIDE) test-mpi test-spmd test-openmpi test-unit-n-z test-newest-spmd test-newest-mpi \
+		test-newest-unit test-unit-a-m
 
 # The rest of the suite: slow tests, and what `make test` runs with one MPI or one JAX only.
 test-slow: $(if $(PYTHON312),$(VENV_NEWEST)/.installed) $(VENV_OPENMPI)/.installed build/$(VENV)/.tests
 	$(SIDE_BY_SIDE) test-slow-spmd test-slow-newest test-slow-cpp
 	JAXCCOMP_TEST_SLOW=only $(VENV)/$(PYTEST) tests/mpi
-	$(VENV)/$(PYTEST) tests/mpi -k "every_rank and 2"
+	$(VENV)/$(PYTEST) tests/mpi -k "every_rank and 2 or test_end"
 	JAXCCOMP_TEST_SLOW=also $(VENV_OPENMPI)/$(PYTEST) tests/mpi \
 		-k "not (every_rank or gpu_scripts or test_join or test_end or test_transport)"
 
@@ -129,13 +129,9 @@ test-unit-%: $(VENV)/.installed build/$(VENV)/.tests
 test-spmd: $(VENV)/.installed
 	$(VENV)/$(PYTEST) tests/spmd -k "not (xla and test_ops or $(if $(PYTHON312),,xla and) test_lax)"
 
-# The contract on ranks: 3 with Open MPI, 2 with the newest JAX.
+# The contract on ranks: 3 with Open MPI, 2 with the newest JAX, as are ends of programs.
 test-mpi: $(VENV)/.installed build/$(VENV)/.tests
-	$(VENV)/$(PYTEST) tests/mpi -k "not (every_rank and ($(if $(PYTHON312),2 or) 3))"
-
-# Open MPI, and MPICH with the newest JAX.
-test-other-mpi: $(VENV_OPENMPI)/.installed $(if $(PYTHON312),$(VENV_NEWEST)/.installed) build/$(VENV)/.tests
-	$(MAKE) --no-print-directory test-openmpi test-newest-mpi
+	$(VENV)/$(PYTEST) tests/mpi -k "not (every_rank and ($(if $(PYTHON312),2 or) 3)$(if $(PYTHON312), or test_end))"
 
 # What depends on the MPI.
 test-openmpi: $(VENV_OPENMPI)/.installed build/$(VENV)/.tests
