@@ -6,8 +6,8 @@ import re
 import sys
 
 import pytest
-import testbed
 from testbed import network
+from testbed.bed import Testbed
 
 from jaxccomp.bench import launch
 
@@ -185,7 +185,7 @@ def test_weight_sync(trainers):
 def bed():
     if reason := network.why_not():
         pytest.skip(reason)
-    with testbed.Testbed(hosts=2, link="100mbit") as bed:
+    with Testbed(hosts=2, link="100mbit") as bed:
         yield bed
 
 

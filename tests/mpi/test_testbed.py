@@ -13,6 +13,7 @@ import pytest
 import testbed
 from testbed import cases, collectives, compare, launchers, network, results, settings
 from testbed import plan as plans
+from testbed.bed import Testbed
 
 pytestmark = pytest.mark.skipif(bool(network.why_not()), reason=network.why_not() or "-")
 
@@ -88,7 +89,7 @@ def links():
 @pytest.fixture(scope="module")
 def bed():
     before = links()
-    with testbed.Testbed(hosts=2, link=LINK) as bed:
+    with Testbed(hosts=2, link=LINK) as bed:
         yield bed
         assert links() == before  # all is in namespaces
         assert len(namespaces(os.getpid())) == 3
@@ -134,7 +135,7 @@ def test_collectives_in_any_order_between_hosts():
     """Many at once, with values so long that not all that comes has a place yet."""
     script = pathlib.Path(__file__).parents[1] / "stress" / "independent_collectives.py"
     program = [sys.executable, "-P", str(script), "--runs", "6", "--wide", "60"]
-    with testbed.Testbed(hosts=4, link="1gbit") as bed:
+    with Testbed(hosts=4, link="1gbit") as bed:
         done = bed.run([*program, "--timeout", "100"], timeout_seconds=120, capture=True)
     assert done.returncode == 0, done.stdout
     assert done.stdout.count("6 runs of 64 collectives, 0 wrong values") == 4
@@ -188,7 +189,7 @@ def test_what_a_killed_one_left_behind_goes_with_the_next():
     process.kill()
     process.wait(20)
     assert namespaces(process.pid) and folders(process.pid)
-    with testbed.Testbed(hosts=2, link=LINK):
+    with Testbed(hosts=2, link=LINK):
         assert not namespaces(process.pid) and not folders(process.pid)
         assert not alive(pids)
 
@@ -196,13 +197,13 @@ def test_what_a_killed_one_left_behind_goes_with_the_next():
 def test_nothing_is_left_behind_after_a_failure_half_way(monkeypatch):
     def fail(plan):
         make(plan)
-        raise testbed.TestbedError("half-way")
+        raise network.TestbedError("half-way")
 
     make = network.make
     monkeypatch.setattr(network, "make", fail)
     before = namespaces(os.getpid())  # the module's own testbed
-    with pytest.raises(testbed.TestbedError, match="half-way"):
-        with testbed.Testbed(hosts=3, link=LINK):
+    with pytest.raises(network.TestbedError, match="half-way"):
+        with Testbed(hosts=3, link=LINK):
             pass
     assert namespaces(os.getpid()) == before
 

@@ -17,7 +17,7 @@ TOOLS = pathlib.Path(testbed.__file__).parents[1]
 @pytest.mark.parametrize(
     "way",
     [
-        pytest.param(Way("mpi"), marks=pytest.mark.slow),
+        Way("mpi"),
         Way("jaxccomp", "onebit", feedback=True, bucket_bytes=4 << 20),
         pytest.param(Way("jaxccomp", "int8", per_tensor=True), marks=pytest.mark.slow),
         pytest.param(

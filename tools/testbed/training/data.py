@@ -96,7 +96,7 @@ def _images(seed: int) -> tuple[np.ndarray, np.ndarray]:
     centres = random.standard_normal((10, 32)).astype(np.float32)
     labels = random.integers(0, 10, 20_000)
     hidden = centres[labels] + 1.7 * random.standard_normal((20_000, 32)).astype(np.float32)
-    spread = random.standard_normal((32, 784)).astype(np.float32) / np.sqrt(32)
+    spread = (random.standard_normal((32, 784)) / np.sqrt(32)).astype(np.float32)
     return np.sin(hidden @ spread), labels
 
 
