@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import sys
 import time
@@ -36,8 +37,9 @@ def say(found: dict[str, Any]) -> None:
 def timed(given: argparse.Namespace, step: Callable[[Any, Any], None], batches: Any) -> list[float]:
     """Seconds of each step after the first ones."""
     seconds = []
-    for number in range(given.warmups + given.steps):
-        x, y = next(batches)
+    # Made before: what one rank takes for its batch, all others would wait for.
+    ready = list(itertools.islice(batches, given.warmups + given.steps))
+    for number, (x, y) in enumerate(ready):
         begun = time.perf_counter()
         step(x, y)
         if number >= given.warmups:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import time
 from collections.abc import Callable
 from typing import Any
@@ -62,7 +63,7 @@ def _jaxccomp(given: argparse.Namespace) -> None:
     momentum = jax.tree.map(jnp.zeros_like, params)
     kept = jax.tree.map(jnp.zeros_like, params) if way.per_tensor else average.init(params)
 
-    @jax.jit
+    @functools.partial(jax.jit, donate_argnums=(0, 1, 2))
     def step(params: Any, momentum: Any, kept: Any, x: Any, y: Any) -> Any:
         loss, grads = jax.value_and_grad(_loss_of(given))(params, x, y)
         if way.per_tensor:
@@ -108,14 +109,14 @@ def _broadcast(given: argparse.Namespace) -> None:
     exact = jax.tree.map(jnp.asarray, data.init(given.task, given.seed))
     momentum = jax.tree.map(jnp.zeros_like, exact)
 
-    @jax.jit
+    @functools.partial(jax.jit, donate_argnums=(0, 1, 2))
     def step(exact: Any, momentum: Any, params: Any, x: Any, y: Any) -> Any:
         grads = jax.grad(_loss_of(given))(params, x, y)
         grads = jcc.reduce(grads, "mean", root=0)
         exact, momentum = _descend(given, exact, momentum, grads)
         return exact, momentum, jcc.bcast(exact, codec=way.codec, algorithm=way.algorithm)
 
-    state = [exact, momentum, exact]
+    state = [exact, momentum, jax.tree.map(jnp.copy, exact)]
 
     def run(x: Any, y: Any) -> None:
         state[:] = jax.block_until_ready(step(*state, x, y))
@@ -143,7 +144,7 @@ def _mpi(given: argparse.Namespace) -> None:
         return jax.grad(_loss_of(given))(params, x, y)
 
 
-    @jax.jit
+    @functools.partial(jax.jit, donate_argnums=(0, 1))
     def apply(params: Any, momentum: Any, total: Any) -> Any:
         return _descend(given, params, momentum, unravel(total / world.size))
 
