@@ -40,7 +40,7 @@ void MpiControl::GiveBuffer(MpiBuffer buffer) {
 }
 
 Status MpiControl::Send(int process, const Header& header, std::span<const Piece> payload) {
-  ControlSend send{.request = 0, .buffer = TakeBuffer(), .process = process};
+  ControlSend send{.request = {}, .buffer = TakeBuffer(), .process = process};
   Header* own = new (send.buffer.get()) Header(header);
   own->source_process = world_.process;
   const Credit::Amount returned = SmallCredit(process).Settle();
@@ -49,11 +49,11 @@ Status MpiControl::Send(int process, const Header& header, std::span<const Piece
   Gather(payload, send.buffer.get() + sizeof(Header));
   const int64_t bytes = static_cast<int64_t>(sizeof(Header)) + TotalBytes(payload);
   int error = world_.mpi->Isend(send.buffer.get(), static_cast<int>(bytes), world_.config.byte_type,
-                                process, kTag, world_.config.comm, &send.request);
+                                process, kTag, world_.config.comm, &send.request.handle);
   if (error != 0) return world_.Error("MPI_Isend", process, error);
   // Most control messages have left by now, and their buffer can serve the next one.
   int completed = 0;
-  error = world_.mpi->Test(&send.request, &completed);
+  error = world_.mpi->Test(&send.request.handle, &completed);
   if (error != 0) return world_.Error("MPI_Test (send)", process, error);
   if (completed != 0) {
     GiveBuffer(std::move(send.buffer));
@@ -115,24 +115,12 @@ bool MpiControl::PollReceives() {
 }
 
 bool MpiControl::PollSends() {
-  bool any = false;
-  const size_t tests = std::min(sends_.size(), kMpiTestsPerPoll);
-  for (size_t i = 0; i < tests && !sends_.empty(); ++i) {
-    if (next_test_ >= sends_.size()) next_test_ = 0;
-    int completed = 0;
-    const int error = world_.mpi->Test(&sends_[next_test_].request, &completed);
-    if (error == 0 && completed == 0) {
-      ++next_test_;
-      continue;
-    }
-    any = true;
-    ControlSend finished = SwapOut(&sends_, next_test_);
+  return TakeCompleted(*world_.mpi, &sends_, &next_test_, [&](ControlSend finished) {
     GiveBuffer(std::move(finished.buffer));
-    if (error != 0) {
-      world_.Lose(finished.process, world_.Error("MPI_Test (send)", finished.process, error));
-    }
-  }
-  return any;
+    const int error = finished.request.error;
+    if (error == 0) return;
+    world_.Lose(finished.process, world_.Error("MPI_Testsome (send)", finished.process, error));
+  });
 }
 
 void MpiControl::Close(MpiWorld::Clock::time_point deadline) {
@@ -143,7 +131,8 @@ void MpiControl::Close(MpiWorld::Clock::time_point deadline) {
   }
   if (!world_.mpi->Finalized()) {
     for (ControlSend& send : sends_) {
-      static_cast<void>(world_.mpi->RequestFree(&send.request));
+      if (send.request.over) continue;
+      static_cast<void>(world_.mpi->RequestFree(&send.request.handle));
       leave(&send.buffer);
     }
   }

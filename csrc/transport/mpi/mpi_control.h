@@ -59,7 +59,7 @@ class MpiControl {
     MpiBuffer buffer;
   };
   struct ControlSend {
-    MpiHandle request = 0;
+    MpiRequest request;
     MpiBuffer buffer;
     int process = -1;
   };

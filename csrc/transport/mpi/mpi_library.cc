@@ -3,6 +3,8 @@
 #include <dlfcn.h>
 #include <link.h>
 
+#include <algorithm>
+#include <cstring>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -69,6 +71,7 @@ bool MpiLibrary::Resolve(void* object) {
       Find(object, "MPI_Isend", &isend_) && Find(object, "MPI_Irecv", &irecv_) &&
       Find(object, "MPI_Test", &test_) && Find(object, "MPI_Ibarrier", &ibarrier_) &&
       Find(object, "MPI_Cancel", &cancel_) &&
+      Find(object, "MPI_Testsome", &test_some_) &&
       Find(object, "MPI_Test_cancelled", &test_cancelled_) &&
       Find(object, "MPI_Request_free", &request_free_) &&
       Find(object, "MPI_Comm_rank", &comm_rank_) && Find(object, "MPI_Comm_size", &comm_size_) &&
@@ -134,6 +137,42 @@ Result<const MpiLibrary*> MpiLibrary::Load() {
   return Status{Code::kUnavailable,
                 "no libmpi is loaded in this process: import mpi4py.MPI first, or install an MPI "
                 "with `pip install jaxccomp[mpich]`"};
+}
+
+int MpiLibrary::TestSome(std::span<MpiHandle> requests, Tested* completed) const {
+  const auto count = static_cast<int>(requests.size());
+  const size_t handle_bytes = family_ == MpiFamily::kMpich ? sizeof(int32_t) : sizeof(MpiHandle);
+  alignas(8) unsigned char handles[kMostTested * sizeof(MpiHandle)];
+  for (size_t i = 0; i < requests.size(); ++i) {
+    std::memcpy(handles + i * handle_bytes, &requests[i], handle_bytes);
+  }
+  alignas(8) unsigned char statuses[kMostTested * kMostStatusBytes];
+  int indices[kMostTested];
+  int done = 0;
+  const int error = test_some_(count, handles, &done, indices, statuses);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    std::memcpy(&requests[i], handles + i * handle_bytes, handle_bytes);
+  }
+  if (error != 0 && done <= 0) {  // it does not say which
+    done = 0;
+    for (int i = 0; i < count; ++i) {
+      int over = 0;
+      const int own = Test(&requests[i], &over);
+      if (own != 0 || over != 0) completed[done++] = {i, own};
+    }
+    return done;
+  }
+  bool named = false;
+  for (int i = 0; i < done; ++i) {
+    completed[i] = {indices[i], 0};
+    if (error == 0) continue;
+    const bool mpich = family_ == MpiFamily::kMpich;
+    const size_t status_bytes = mpich ? 20 : family_ == MpiFamily::kOpenMpi ? 24 : 32;
+    std::memcpy(&completed[i].error, statuses + i * status_bytes + (mpich ? 16 : 8), sizeof(int));
+    named |= completed[i].error != 0;
+  }
+  for (int i = 0; i < done && error != 0 && !named; ++i) completed[i].error = error;
+  return std::max(done, 0);   // MPI_UNDEFINED: none of them is active
 }
 
 bool MpiLibrary::Finalized() const {

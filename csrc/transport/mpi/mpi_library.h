@@ -5,14 +5,14 @@
 //  * Handles are int in the MPICH family and pointers elsewhere. They are passed as uint64_t:
 //    both ride in one register, and an int callee looks at its low half. Requests, which MPI
 //    writes, live in a zeroed uint64_t.
-//  * No status is read and no array of requests or statuses is passed, so their layouts do not
-//    matter.
-//  * The constants that differ (any source, ignored status, thread level) are known per family.
+//  * Of a status only the error is read, where several requests are tested at once. Its place, the size of
+//    a status, and the constants that differ (any source, ignored status, thread level) are known per family.
 // This holds for the x86-64 and AArch64 calling conventions of Linux.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -47,6 +47,14 @@ class MpiLibrary {
   int Test(MpiHandle* request, int* completed) const {
     return test_(request, completed, status_ignore_);
   }
+  struct Tested {
+    int index = 0;   // of the request that has completed
+    int error = 0;
+  };
+  static constexpr size_t kMostTested = 64;
+  // Tests up to kMostTested requests by one call, which drives MPI's progress once; by MPI_Test it would be
+  // driven once for each of them. Returns how many have completed; `completed` has room for all.
+  int TestSome(std::span<MpiHandle> requests, Tested* completed) const;
   // As Test; also whether a request that is completed was cancelled.
   int TestCancelled(MpiHandle* request, int* completed, int* cancelled) const {
     alignas(8) unsigned char status[kMostStatusBytes];
@@ -83,6 +91,7 @@ class MpiLibrary {
   int (*isend_)(const void*, int, MpiHandle, int, int, MpiHandle, MpiHandle*) = nullptr;
   int (*irecv_)(void*, int, MpiHandle, int, int, MpiHandle, MpiHandle*) = nullptr;
   int (*test_)(MpiHandle*, int*, void*) = nullptr;
+  int (*test_some_)(int, void*, int*, int*, void*) = nullptr;
   int (*test_cancelled_)(const void*, int*) = nullptr;
   int (*ibarrier_)(MpiHandle, MpiHandle*) = nullptr;
   int (*cancel_)(MpiHandle*) = nullptr;

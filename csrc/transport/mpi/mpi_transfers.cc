@@ -37,7 +37,7 @@ void MpiTransfers::Start(std::shared_ptr<MpiTransfer> transfer, bool on_request,
       continue;
     }
     ++transfer->units_open;
-    units_[receives].push_back({.request = request,
+    units_[receives].push_back({.request = {.handle = request},
                                 .transfer = transfer,
                                 .data = data + begin,
                                 .bytes = unit_bytes,
@@ -61,29 +61,14 @@ bool MpiTransfers::Poll() {
 }
 
 bool MpiTransfers::Poll(bool receives) {
-  bool any = false;
-  std::vector<Unit>& units = units_[receives];
-  size_t& next = next_test_[receives];
-  const size_t tests = std::min(units.size(), kMpiTestsPerPoll);
-  // Callbacks may start more units, and none are removed elsewhere.
-  for (size_t i = 0; i < tests && !units.empty(); ++i) {
-    if (next >= units.size()) next = 0;
-    Unit& unit = units[next];
-    int completed = 0;
-    const int error = world_.mpi->Test(&unit.request, &completed);
-    if (error == 0 && completed == 0) {
-      ++next;
-      continue;
-    }
-    any = true;
-    const Unit finished = SwapOut(&units, next);
-    MpiTransfer* transfer = finished.transfer.get();
-    FinishUnit(transfer, error == 0 ? Status::Ok()
-                                    : world_.Error(transfer->receives ? "MPI_Test (receive)"
-                                                                      : "MPI_Test (send)",
-                                                   transfer->process, error));
-  }
-  return any;
+  const char* const call = receives ? "MPI_Testsome (receive)" : "MPI_Testsome (send)";
+  return TakeCompleted(*world_.mpi, &units_[receives], &next_test_[receives],
+                       [&](const Unit& unit) {
+                         MpiTransfer* transfer = unit.transfer.get();
+                         const int error = unit.request.error;
+                         FinishUnit(transfer, error == 0 ? Status::Ok()
+                                                         : world_.Error(call, transfer->process, error));
+                       });
 }
 
 bool MpiTransfers::OthersWait() const {
@@ -125,7 +110,7 @@ bool MpiTransfers::ReceiveElsewhere(const std::shared_ptr<MpiTransfer>& transfer
     Unit& unit = *units[i];
     const int error =
         world_.mpi->Irecv(at, unit.bytes, world_.config.byte_type, transfer->process, unit.tag,
-                          world_.config.comm, &unit.request);
+                          world_.config.comm, &unit.request.handle);
     if (error != 0) {
       world_.Lose(transfer->process, world_.Error("MPI_Irecv", transfer->process, error));
       return false;
@@ -138,11 +123,11 @@ bool MpiTransfers::ReceiveElsewhere(const std::shared_ptr<MpiTransfer>& transfer
 }
 
 bool MpiTransfers::CancelReceive(Unit* unit) {
-  if (world_.mpi->Cancel(&unit->request) != 0) return false;
+  if (unit->request.over || world_.mpi->Cancel(&unit->request.handle) != 0) return false;
   const auto deadline = MpiWorld::Clock::now() + kCancelled;
   int completed = 0, cancelled = 0;
   do {
-    if (world_.mpi->TestCancelled(&unit->request, &completed, &cancelled) != 0) return false;
+    if (world_.mpi->TestCancelled(&unit->request.handle, &completed, &cancelled) != 0) return false;
   } while (completed == 0 && MpiWorld::Clock::now() < deadline);
   return cancelled != 0;
 }
@@ -152,8 +137,10 @@ void MpiTransfers::Close(const Status& why, MpiWorld::Clock::time_point deadline
   for (const bool receives : {false, true}) {
     for (Unit& unit : std::exchange(units_[receives], {})) {
       MpiTransfer* transfer = unit.transfer.get();
-      const bool free = receives ? world_.EndReceive(&unit.request, deadline) : finalized;
-      if (!receives && !finalized) static_cast<void>(world_.mpi->RequestFree(&unit.request));
+      const bool over = unit.request.over;
+      MpiHandle* const request = &unit.request.handle;
+      const bool free = over || (receives ? world_.EndReceive(request, deadline) : finalized);
+      if (!over && !receives && !finalized) static_cast<void>(world_.mpi->RequestFree(request));
       if (!free) static_cast<void>(transfer->staging.release());
       if (transfer->status.ok()) transfer->status = why;
       FinishUnit(transfer, Status::Ok());

@@ -60,7 +60,7 @@ class MpiTransfers {
   static constexpr int kFirstTag = 16;   // MPI guarantees tags up to 32767 only
 
   struct Unit {
-    MpiHandle request = 0;
+    MpiRequest request;
     std::shared_ptr<MpiTransfer> transfer;
     std::byte* data = nullptr;
     int bytes = 0;

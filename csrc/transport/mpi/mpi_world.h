@@ -2,6 +2,7 @@
 // are lost.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -36,10 +37,6 @@ struct MpiConfig {
 // Memory that MPI reads or writes: left to it where it may do so for ever.
 using MpiBuffer = std::unique_ptr<std::byte[]>;
 
-// Each MPI_Test also drives MPI's progress, so a few per poll are enough, and keep polling
-// cheap when much is under way.
-inline constexpr size_t kMpiTestsPerPoll = 16;
-
 struct MpiWorld {
   using Clock = std::chrono::steady_clock;
 
@@ -72,6 +69,44 @@ T SwapOut(std::vector<T>* items, size_t i) {
   if (i + 1 != items->size()) (*items)[i] = std::move(items->back());
   items->pop_back();
   return item;
+}
+
+// A request of MPI among several that are tested together.
+struct MpiRequest {
+  MpiHandle handle = 0;
+  bool over = false;   // it is none any more
+  int error = 0;       // with which it ended
+};
+
+// Takes out those whose `request` is over, of as many as one call of MPI tests, beginning with the one at `*next`.
+// `end(item)` is called with one after the other, while the others are still among the items; it may add some.
+template <typename T, typename F>
+bool TakeCompleted(const MpiLibrary& mpi, std::vector<T>* items, size_t* next, const F& end) {
+  if (items->empty()) return false;
+  const size_t count = std::min(items->size(), MpiLibrary::kMostTested);
+  const size_t first = items->size() == count ? 0 : *next % items->size();
+  *next = first + count;
+  const auto request = [&](size_t i) -> MpiRequest& {
+    return (*items)[(first + i) % items->size()].request;
+  };
+  MpiHandle handles[MpiLibrary::kMostTested];
+  for (size_t i = 0; i < count; ++i) handles[i] = request(i).handle;
+  MpiLibrary::Tested completed[MpiLibrary::kMostTested];
+  const int done = mpi.TestSome({handles, count}, completed);
+  for (int i = 0; i < done; ++i) {
+    MpiRequest& ended = request(static_cast<size_t>(completed[i].index));
+    ended = {.over = true, .error = completed[i].error};
+  }
+  int left = done;
+  for (size_t i = 0; left > 0 && i < items->size();) {
+    if (!(*items)[i].request.over) {
+      ++i;
+      continue;
+    }
+    --left;
+    end(SwapOut(items, i));
+  }
+  return done > 0;
 }
 
 }  // namespace jaxccomp
