@@ -7,6 +7,7 @@ import pytest
 from testbed import __main__ as command_line
 from testbed import collectives, launchers, network, results, settings
 from testbed import plan as plans
+from testbed.training import report
 
 from jaxccomp import errors
 from jaxccomp.bench import launch
@@ -117,3 +118,12 @@ def test_the_page_shows_what_is_set_and_what_was_measured():
         shown = page.partition(f"<!-- {command} -->\n")[2].partition("\n<!-- end -->")[0]
         with open(ROOT / f"docs/results/{name}.jsonl", encoding="utf-8") as file:
             assert shown == results.markdown(results.read(file))
+
+
+def test_the_page_of_training_shows_what_was_measured():
+    page = (ROOT / "docs/training.md").read_text(encoding="utf-8")
+    name = "docs/results/training.jsonl"
+    command = f"python -m testbed.training --table {name}"
+    shown = page.partition(f"<!-- {command} -->\n")[2].partition("\n<!-- end -->")[0]
+    lines = report.read((ROOT / name).read_text(encoding="utf-8").splitlines())
+    assert lines and shown == report.table(lines)

@@ -1,6 +1,7 @@
 """Compares ways to reduce gradients by what a step of training takes on slow links.
 
     python -m testbed.training --json docs/results/training.jsonl --python torch=PATH
+    python -m testbed.training --table docs/results/training.jsonl [--plot FILE]
 
 Ways take turns, each started anew in every round. Rates are of the same run; losses come from
 launches of their own, without links, over several seeds, with as many steps for all.
@@ -21,7 +22,7 @@ from typing import Any
 from jaxccomp.bench import launch, machine
 from testbed import __main__ as command_line
 from testbed.bed import Testbed
-from testbed.training import common, data
+from testbed.training import common, data, report
 from testbed.training.ways import WAYS, Way
 
 _FOLDER = pathlib.Path(__file__).parent
@@ -48,7 +49,15 @@ def main() -> int:
     add("--ways", default="", help="only those whose names contain this")
     add("--python", action="append", default=[], metavar="torch=PATH")
     add("--json", type=pathlib.Path, help="lines are added to it")
+    add("--table", metavar="FILE", help="measure nothing; print such a file as a Markdown table")
+    add("--plot", metavar="FILE", help="with --table: draw it, too")
     given = parser.parse_args()
+    if given.table:
+        lines = report.read(pathlib.Path(given.table).read_text(encoding="utf-8").splitlines())
+        print(report.table(lines))
+        if given.plot:
+            report.plot(lines, given.plot)
+        return 0
     command_line.exit_on_signals()
     pythons = dict(text.partition("=")[::2] for text in given.python)
     ways = [way for way in WAYS if given.ways in way.name]

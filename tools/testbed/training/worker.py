@@ -143,7 +143,6 @@ def _mpi(given: argparse.Namespace) -> None:
     def backward(params: Any, x: Any, y: Any) -> Any:
         return jax.grad(_loss_of(given))(params, x, y)
 
-
     @functools.partial(jax.jit, donate_argnums=(0, 1))
     def apply(params: Any, momentum: Any, total: Any) -> Any:
         return _descend(given, params, momentum, unravel(total / world.size))
