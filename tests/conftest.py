@@ -18,6 +18,26 @@ sys.path[:0] = [str(_HERE), str(_HERE.parent / "tools")]
 _SLOW = os.environ.get("JAXCCOMP_TEST_SLOW", "")
 
 
+# Where `make` keeps what JAX has compiled, for this part of the suite.
+_COMPILED = os.environ.get("JAXCCOMP_TEST_COMPILED")
+
+
+def pytest_configure(config):
+    """Programs that an earlier run has compiled are loaded: compiling is half of what tests take.
+
+    JAX writes an entry in place, so each rank has a folder of its own. Processes that tests start,
+    and may kill, have none.
+    """
+    if not _COMPILED:
+        return
+    import jax
+
+    rank = os.environ.get("PMI_RANK") or os.environ.get("OMPI_COMM_WORLD_RANK") or "alone"
+    jax.config.update("jax_compilation_cache_dir", os.path.join(_COMPILED, rank))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
 def pytest_collection_modifyitems(config, items):
     def is_left_out(item):
         slow = item.get_closest_marker("slow") is not None
