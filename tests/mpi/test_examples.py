@@ -157,6 +157,26 @@ def test_moe(options, codec, ratio):
 
 @pytest.mark.slow
 @needs_demo
+@pytest.mark.parametrize(
+    "ranks,options,ratio", [(2, [], (1.9, 2.1)), (3, ["--codec", "int8"], (2.5, 4))]
+)
+def test_dlrm(ranks, options, ratio):
+    """On three ranks with seven tables some have more than others."""
+    tables = ["--tables", "7"] if ranks == 3 else []
+    output = run(ranks, ROOT / "examples/dlrm.py", *SHORT, *options, *tables)
+    check(output, options[1] if options else "bf16", ratio, accuracy=0.8)
+
+
+@pytest.mark.slow
+@needs_demo
+def test_byte_transformer():
+    options = ["--epochs", "2", "--features", "32", "--steps", "40"]
+    output = run(2, ROOT / "examples/byte_transformer.py", *options)
+    check(output, "int8", (3.4, 4), accuracy=0.2)
+
+
+@pytest.mark.slow
+@needs_demo
 def test_moe_has_the_gradients_of_one_program_with_all_experts():
     output = run(2, pathlib.Path(__file__).with_name("moe_worker.py"), str(ROOT / "examples"))
     assert output.count("equal") == 2

@@ -73,11 +73,9 @@ def _main() -> None:
     given = common.arguments(__doc__)
     world = MPI.COMM_WORLD
     torch.set_num_threads(1)
-    os.environ |= {
-        "MASTER_ADDR": world.bcast(socket.gethostbyname(socket.gethostname())),
-        "MASTER_PORT": "29500",
-        "GLOO_SOCKET_IFNAME": "eth0",
-    }
+    first = world.bcast(socket.gethostbyname(socket.gethostname()))
+    defaults = {"MASTER_ADDR": first, "MASTER_PORT": "29500", "GLOO_SOCKET_IFNAME": "eth0"}
+    os.environ.update(defaults | os.environ)
     torch.distributed.init_process_group("gloo", rank=world.rank, world_size=world.size)
     params = data.init(given.task, given.seed)
     model = _Mlp(params) if given.task == "mlp" else _Transformer(params)
