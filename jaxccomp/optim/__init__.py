@@ -4,8 +4,10 @@ optax is an optional dependency: ``pip install 'jaxccomp[optim]'``. It is loaded
 is called.
 """
 
+from jaxccomp.optim._adacomp import adacomp
 from jaxccomp.optim._allreduce import allreduce_gradients
 from jaxccomp.optim._dgc import dgc
+from jaxccomp.optim._ecq import ecq
 from jaxccomp.optim._onebit_adam import onebit_adam
 from jaxccomp.optim._policy import Rule
 from jaxccomp.optim._powersgd import powersgd
@@ -17,6 +19,7 @@ from jaxccomp.optim._stacked import (
 )
 from jaxccomp.optim._states import (
     DGCState,
+    ECQState,
     FeedbackState,
     OnebitAdamState,
     PolicyState,
@@ -26,14 +29,17 @@ from jaxccomp.optim._train_step import TrainStep, train_step
 
 __all__ = [
     "DGCState",
+    "ECQState",
     "FeedbackState",
     "OnebitAdamState",
     "PolicyState",
     "PowerSGDState",
     "Rule",
     "TrainStep",
+    "adacomp",
     "allreduce_gradients",
     "dgc",
+    "ecq",
     "onebit_adam",
     "powersgd",
     "resize_residuals",

@@ -12,7 +12,7 @@ from jaxccomp import errors
 from jaxccomp._api.arguments import make_call
 from jaxccomp._api.options import Options, operation
 from jaxccomp.ops import allreduce_with_feedback
-from jaxccomp.optim._states import DGCState, load_optax, zeros_of_rank
+from jaxccomp.optim._states import DGCState, load_optax, require_floating, zeros_of_rank
 
 if TYPE_CHECKING:
     import optax
@@ -73,12 +73,7 @@ def dgc(
     phases.append(density)
 
     def init(params: Any) -> DGCState:
-        for leaf in jax.tree.leaves(params):
-            if not jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
-                raise errors.UnsupportedDTypeError(
-                    f"dgc: gradients must be floating, not {jnp.result_type(leaf)}; mask other "
-                    "leaves by optax.masked."
-                )
+        require_floating("dgc", params)
         own = functools.partial(zeros_of_rank, params, options.get("axis_name"))
         return DGCState(jnp.zeros((), jnp.int32), own(), own())
 

@@ -62,6 +62,17 @@ class DGCState(NamedTuple):
     unsent: Any
 
 
+class ECQState(NamedTuple):
+    """What `ecq` keeps.
+
+    Attributes:
+      error: a pytree like the gradients: what was lost of this rank's, the older the less. It
+        differs from rank to rank.
+    """
+
+    error: Any
+
+
 class OnebitAdamState(NamedTuple):
     """What `onebit_adam` keeps.
 
@@ -85,6 +96,7 @@ PER_RANK: dict[type, tuple[str, ...]] = {
     PolicyState: ("residual",),
     PowerSGDState: ("residual",),
     DGCState: ("momentum", "unsent"),
+    ECQState: ("error",),
     OnebitAdamState: ("residual",),
 }
 
@@ -99,6 +111,15 @@ def zeros_of_rank(tree: Any, axis_name: Any) -> Any:
         return _compat.vary(jnp.zeros_like(leaf), axes)
 
     return jax.tree.map(zeros, tree)
+
+
+def require_floating(name: str, params: Any) -> None:
+    for leaf in jax.tree.leaves(params):
+        if not jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
+            raise errors.UnsupportedDTypeError(
+                f"{name}: gradients must be floating, not {jnp.result_type(leaf)}; mask other "
+                "leaves by optax.masked."
+            )
 
 
 def load_optax() -> types.ModuleType:

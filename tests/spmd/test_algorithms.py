@@ -105,8 +105,10 @@ def test_every_codec_with_feedback_comes_to_the_optimum(codec, off):
             5e-2,
         ),
         (optim.onebit_adam(0.03, warmup_steps=100, axis_name="d"), 6e-2),
+        (optax.chain(optim.ecq(axis_name="d"), optax.sgd(0.1)), 1e-2),
+        (optax.chain(optim.adacomp(50, axis_name="d"), optax.sgd(0.1)), 2e-2),
     ],
-    ids=["powersgd", "dgc", "dgc with warm-up", "onebit_adam"],
+    ids=["powersgd", "dgc", "dgc with warm-up", "onebit_adam", "ecq", "adacomp"],
 )
 def test_every_algorithm_comes_to_the_optimum(optimizer, off):
     assert descend(optimizer, 1500, fading) < off
@@ -213,6 +215,70 @@ def test_dgc_warms_up_and_clips():
     np.testing.assert_allclose(updates[0, 0], expected, rtol=1e-4, atol=1e-7)
 
 
+# --- ECQ-SGD ---
+
+
+@pytest.mark.parametrize("codec", ["int4", "int4:rounding=stochastic"])
+def test_ecq_remembers_its_errors_with_their_sign(codec):
+    """By the definition: what arrived and the new memory make the gradient and the old memory."""
+    gradients = np.random.default_rng(9).standard_normal((N, 5, 3000)).astype(np.float32)
+    optimizer = optim.ecq(0.25, 0.75, codec=codec, axis_name="d")
+
+    def body(gradients):
+        def step(state, grads):
+            updates, state = optimizer.update(grads, state)
+            return state, (updates, state.error)
+
+        return lax.scan(step, optimizer.init(jnp.zeros(3000, "float32")), gradients)[1]
+
+    updates, memory = map(np.asarray, on_ranks(body, gradients))
+    before = np.zeros(3000)
+    for step in range(5):
+        after = memory[:, step].mean(0)
+        arrived = gradients[:, step].mean(0) + 0.75 * before - after
+        np.testing.assert_allclose(updates[0, step], arrived, rtol=1e-4, atol=1e-5)
+        assert np.abs(after).max() > 1e-3
+        before = after
+
+
+def test_ecq_is_plain_feedback_where_nothing_fades():
+    gradients = np.random.default_rng(10).standard_normal((N, 5, 3000)).astype(np.float32)
+    zeros = jnp.zeros(3000, "float32")
+    updates, _ = run_steps(optim.ecq(1, 1, codec="int4", axis_name="d"), gradients, zeros)
+    plain = optim.allreduce_gradients(codec="int4", error_feedback=True, axis_name="d")
+    np.testing.assert_allclose(updates, run_steps(plain, gradients, zeros)[0], rtol=1e-5, atol=1e-6)
+
+
+# --- AdaComp ---
+
+
+def test_adacomp_is_its_definition():
+    gradients = np.random.default_rng(11).standard_normal((N, 4, 1030)).astype(np.float32)
+    optimizer = optim.adacomp(50, axis_name="d")
+    updates, state = run_steps(optimizer, gradients, jnp.zeros(1030, "float32"))
+    unsent = np.zeros((N, 1030), np.float32)
+    for step in range(4):
+        g = gradients[:, step]
+        total = unsent + g
+        bins = np.pad(np.abs(total), ((0, 0), (0, 20))).reshape(N, 21, 50).max(2)
+        chosen = np.abs(total + g) >= np.repeat(bins, 50, axis=1)[:, :1030]
+        sent = np.where(chosen, np.sign(total) * bins.mean(1, keepdims=True), 0)
+        assert 1 < chosen.sum() / bins.size < 20
+        np.testing.assert_allclose(updates[0, step], sent.mean(0), rtol=1e-5, atol=1e-6)
+        unsent = total - sent
+    np.testing.assert_allclose(state.residual, unsent, rtol=1e-4, atol=1e-5)
+
+
+def test_adacomp_sends_what_is_not_finite_and_nothing_of_zeros():
+    gradients = np.zeros((N, 2, 120), np.float32)
+    gradients[1, 0, 7], gradients[2, 0, 60] = np.nan, np.inf
+    updates, state = run_steps(
+        optim.adacomp(50, axis_name="d"), gradients, jnp.zeros(120, "float32")
+    )
+    assert np.isnan(updates[0, 0, 7]) and np.isinf(updates[0, 0, 60])
+    assert np.count_nonzero(updates[0]) == 2 and not np.any(state.residual)
+
+
 # --- 1-bit Adam ---
 
 
@@ -256,8 +322,15 @@ def test_bad_arguments():
         optim.dgc(density=0)
     with pytest.raises(errors.InvalidArgumentError, match="warmup_steps must be at least 1"):
         optim.onebit_adam(1e-3, warmup_steps=0)
-    with pytest.raises(errors.UnsupportedDTypeError, match="int32.*optax.masked"):
-        optim.dgc().init(jnp.zeros(3, jnp.int32))
+    with pytest.raises(errors.InvalidArgumentError, match="strength must be in"):
+        optim.ecq(strength=0)
+    with pytest.raises(errors.InvalidArgumentError, match="bin_size must be a positive integer"):
+        optim.adacomp(bin_size=0)
+    with pytest.raises(errors.InvalidArgumentError, match="codec must be bit-exact.*not 'int8'"):
+        optim.adacomp(codec="int8")
+    for make in (optim.dgc, optim.ecq, optim.adacomp):
+        with pytest.raises(errors.UnsupportedDTypeError, match="int32.*optax.masked"):
+            make().init(jnp.zeros(3, jnp.int32))
 
 
 @pytest.mark.parametrize(
@@ -266,8 +339,10 @@ def test_bad_arguments():
         optim.powersgd(axis_name="d"),
         optim.dgc(density=0.1, axis_name="d"),
         optim.onebit_adam(1e-3, 2, axis_name="d"),
+        optim.ecq(codec="int4", axis_name="d"),  # what draws numbers draws others elsewhere
+        optim.adacomp(axis_name="d"),
     ],
-    ids=["powersgd", "dgc", "onebit_adam"],
+    ids=["powersgd", "dgc", "onebit_adam", "ecq", "adacomp"],
 )
 def test_states_travel_between_steps_of_a_python_loop(optimizer):
     """As rows where they differ between devices: the bits are those of a scan."""
@@ -295,6 +370,7 @@ def test_they_need_no_axis():
     """Between processes, here one: the same functions without axis_name."""
     jcc.init()
     grads = {"w": jnp.ones((40, 60))}
-    for optimizer in (optim.powersgd(), optim.dgc(density=1.0), optim.onebit_adam(1e-3, 5)):
+    made = [optim.powersgd(), optim.dgc(density=1.0), optim.onebit_adam(1e-3, 5)]
+    for optimizer in [*made, optim.ecq(), optim.adacomp()]:
         updates, _ = jax.jit(optimizer.update)(grads, optimizer.init(grads))
         assert updates["w"].shape == (40, 60)

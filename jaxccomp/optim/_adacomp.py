@@ -1,0 +1,89 @@
+"""AdaComp: of each bin as many values as its gradient says."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Unpack
+
+import jax
+import jax.numpy as jnp
+
+from jaxccomp import codecs, errors
+from jaxccomp._api.options import Options, operation
+from jaxccomp.ops import allreduce
+from jaxccomp.optim._states import FeedbackState, load_optax, require_floating, zeros_of_rank
+
+if TYPE_CHECKING:
+    import optax
+
+
+@operation
+def adacomp(bin_size: int = 512, **options: Unpack[Options]) -> optax.GradientTransformation:
+    """Replaces gradients by the mean of values that ranks choose in each bin: one, several or many.
+
+    A rank adds its gradient to what it has not sent, ``G``. In each bin of successive values it
+    sends those where ``|G + g|`` is at least the greatest ``|G|`` of the bin: what has just grown
+    is sent, what waits longest too, and how many values that are is not said beforehand. All are
+    sent with one magnitude for each leaf, the mean of the bins' greatest; the rest and the
+    difference wait (Chen, Choi, Brand, Agrawal, Zhang, Gopalakrishnan 2018, "AdaComp: Adaptive
+    Residual Gradient Compression", algorithms 1 and 2).
+
+    A value that is not finite is sent as it is, and leaves nothing to wait.
+
+    On the wire: one `jaxccomp.allreduce` of arrays that are nearly all zero with ``codec``, by
+    default "lossless", whose entropy coder stands for the paper's list of places. Where libzstd is
+    there, "lossless|zstd" sends a seventh of that: of 1 percent of a million values 1/250 of the
+    bytes, not 1/37.
+
+    Args:
+      bin_size: values of a bin: 512 for dense layers and 50 for convolutions in the paper.
+
+    Returns:
+      An ``optax.GradientTransformation`` whose state is a `FeedbackState`. Gradients must be
+      floating.
+
+    Raises:
+      InvalidArgumentError: for a ``codec`` that is not bit-exact: what it loses would be lost for
+        good.
+
+    Example:
+      >>> optimizer = optax.chain(jaxccomp.optim.adacomp(), optax.sgd(0.1))  # doctest: +SKIP
+    """
+    optax = load_optax()
+    if isinstance(bin_size, bool) or not isinstance(bin_size, int) or bin_size < 1:
+        raise errors.InvalidArgumentError(
+            f"adacomp: bin_size must be a positive integer, not {bin_size!r}."
+        )
+    how: Any = {**options, "codec": options.get("codec") or "lossless"}
+    if not codecs.is_lossless(how["codec"]):
+        raise errors.InvalidArgumentError(
+            f'adacomp: codec must be bit-exact, like "lossless" or "zstd", not {how["codec"]!r}: '
+            "what it loses would be lost for good."
+        )
+
+    def init(params: Any) -> FeedbackState:
+        require_floating("adacomp", params)
+        return FeedbackState(zeros_of_rank(params, options.get("axis_name")))
+
+    def choose(g: Any, unsent: Any) -> Any:
+        """What is sent of one leaf."""
+        total = g + unsent
+        size = jnp.where(jnp.isfinite(total), jnp.abs(total), 0).reshape(-1)
+        bins = jnp.pad(size, (0, -size.size % bin_size)).reshape(-1, bin_size)
+        most = bins.max(axis=1, keepdims=True)
+        # The places that pad the last bin have zeros, as have bins without any gradient.
+        least = jnp.broadcast_to(most, bins.shape).reshape(-1)[: size.size].reshape(g.shape)
+        grown = (jnp.abs(total + g) >= least) & (least > 0)
+        sent = jnp.where(grown, jnp.sign(total) * most.mean(), 0)
+        return jnp.where(jnp.isfinite(total), sent, total).astype(g.dtype)
+
+    def update(updates: Any, state: FeedbackState, params: Any = None) -> tuple[Any, FeedbackState]:
+        del params
+        sent = jax.tree.map(choose, updates, state.residual)
+
+        def wait(g: Any, unsent: Any, s: Any) -> Any:
+            return jnp.where(jnp.isfinite(s), g + unsent - s, 0).astype(g.dtype)
+
+        residual = jax.tree.map(wait, updates, state.residual, sent)
+        return allreduce(sent, "mean", **how), FeedbackState(residual)
+
+    return optax.GradientTransformation(init, update)
