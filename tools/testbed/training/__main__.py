@@ -40,7 +40,7 @@ def main() -> int:
     add("--task", choices=data.TASKS, default="mlp")
     add("--hosts", type=int, default=4)
     add("--link", default="1gbit")
-    add("--rounds", type=int, default=3)
+    add("--rounds", type=int, default=3, help="0 for losses alone")
     add("--steps", type=int, default=20, help="timed, in each round")
     add("--warmups", type=int, default=10)
     add("--seeds", type=int, default=3, help="of the runs that give losses; 0 for none")
@@ -101,7 +101,10 @@ def _time(
                 each = [max(step) for step in zip(*(f["seconds"] for f in found), strict=True)]
                 row["seconds"] += each
                 row["identical"] = all(f.get("identical", True) for f in found)
-                row["received"] = received / given.hosts / (given.steps + given.warmups)
+                for name in ("processor", "coding"):
+                    row.setdefault(name, []).append(max(f.get(name, 0) for f in found))
+                ran = given.steps + given.warmups + found[0].get("traced", 0)
+                row["received"] = received / given.hosts / ran
     return rows
 
 
@@ -114,10 +117,10 @@ def _losses(
     """
     found: dict[tuple[Any, ...], list[float]] = {}
     for way, row in rows.items():
-        if way.worker == "mpi" or way.per_tensor or "error" in row:
+        if way.worker in ("mpi", "alone") or way.per_tensor or "error" in row:
             continue
         recoded = way.algorithm if way.broadcasts else ""
-        kind = (way.worker, way.codec, way.feedback, way.broadcasts, recoded)
+        kind = (way.worker, way.codec, way.large, way.feedback, way.broadcasts, recoded)
         if kind not in found:
             found[kind] = []
             for seed in range(given.seeds):
@@ -184,12 +187,15 @@ def _line(given: argparse.Namespace, way: Way, row: dict[str, Any]) -> dict[str,
     }
     if "error" in row:
         return line | {"error": row["error"]}
-    line |= {
-        "seconds": round(statistics.median(row["seconds"]), 4),
-        "steps": len(row["seconds"]),
-        "received_bytes_per_step": round(row["received"]),
-        "identical": row["identical"],
-    }
+    if row["seconds"]:
+        line |= {
+            "seconds": round(statistics.median(row["seconds"]), 4),
+            "steps": len(row["seconds"]),
+            "received_bytes_per_step": round(row["received"]),
+            "identical": row["identical"],
+            "processor_seconds": round(statistics.median(row["processor"]), 4),
+            "coding_seconds": round(statistics.median(row["coding"]), 4),
+        }
     if row.get("losses"):
         line["losses"] = [round(loss, 4) for loss in row["losses"]]
     return line

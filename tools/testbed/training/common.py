@@ -34,14 +34,19 @@ def say(found: dict[str, Any]) -> None:
     sys.stdout.flush()
 
 
-def timed(given: argparse.Namespace, step: Callable[[Any, Any], None], batches: Any) -> list[float]:
-    """Seconds of each step after the first ones."""
+def timed(
+    given: argparse.Namespace, step: Callable[[Any, Any], None], batches: Any
+) -> dict[str, Any]:
+    """Seconds of each step after the first ones, and this process's processor time of one step."""
     seconds = []
     # Made before: what one rank takes for its batch, all others would wait for.
     ready = list(itertools.islice(batches, given.warmups + given.steps))
+    processor = 0.0
     for number, (x, y) in enumerate(ready):
+        if number == given.warmups:
+            processor = time.process_time()
         begun = time.perf_counter()
         step(x, y)
         if number >= given.warmups:
             seconds.append(time.perf_counter() - begun)
-    return seconds
+    return {"seconds": seconds, "processor": (time.process_time() - processor) / given.steps}

@@ -9,39 +9,69 @@ from typing import Any
 
 Line = dict[str, Any]
 
-_COLUMNS = ("way", "a step", "of the best torch DDP", "received a step", "loss")
+_COLUMNS = (
+    "way",
+    "a step",
+    "of the best torch DDP",
+    "more than computing",
+    "coding",
+    "processor",
+    "received",
+    "loss",
+)
 
 
 def read(lines: Iterable[str]) -> list[Line]:
-    """The ways of a results file, without what it says of machines; the later of two of one way."""
-    found = [json.loads(line) for line in lines]
-    latest = {(line["task"], line["way"]): line for line in found if "way" in line}
+    """The ways of a results file, without what it says of machines.
+
+    Of what several lines say of one way, its times and its losses for instance, the last counts.
+    """
+    latest: dict[tuple[Any, ...], Line] = {}
+    for line in map(json.loads, lines):
+        if "way" in line:
+            key = *_place(line), line["way"]
+            latest[key] = latest.get(key, {}) | line
     return list(latest.values())
 
 
+def _place(line: Line) -> tuple[Any, ...]:
+    return line["task"], line["hosts"], line["link"]
+
+
+def _places(lines: Sequence[Line]) -> list[list[Line]]:
+    return [
+        [line for line in lines if _place(line) == place]
+        for place in dict.fromkeys(map(_place, lines))
+    ]
+
+
 def table(lines: Sequence[Line]) -> str:
-    """A Markdown table for each task, the fastest way first."""
-    return "\n\n".join(
-        _table(task, [line for line in lines if line["task"] == task])
-        for task in dict.fromkeys(line["task"] for line in lines)
-    )
+    """A Markdown table for each task on each testbed, the fastest way first."""
+    return "\n\n".join(map(_table, _places(lines)))
 
 
-def _table(task: str, lines: Sequence[Line]) -> str:
+def _title(line: Line) -> str:
+    return "{}, {} x {}".format(*_place(line))
+
+
+def _table(lines: Sequence[Line]) -> str:
     done = sorted((line for line in lines if "seconds" in line), key=lambda line: line["seconds"])
     peers = [line["seconds"] for line in done if line["worker"] == "torch"]
-    first = done[0]
+    alone = [line["seconds"] for line in done if line["worker"] == "alone"]
     rows = [
-        f"**{task}**, {first['hosts']} x {first['link']}",
+        f"**{_title(done[0])}**",
         "",
         f"| {' | '.join(_COLUMNS)} |",
-        "|---|---:|---:|---:|---:|",
+        "|---|" + "---:|" * (len(_COLUMNS) - 1),
     ]
     for line in done:
         cells = [
             line["way"].replace("|", "\\|"),
             f"{line['seconds']:.3f} s",
             f"{min(peers) / line['seconds']:.2f} x" if peers else "",
+            _milliseconds(line["seconds"] - alone[0]) if alone else "",
+            _milliseconds(line["coding_seconds"]),
+            _milliseconds(line["processor_seconds"]),
             f"{line['received_bytes_per_step'] / 1e6:.1f} MB",
             f"{statistics.fmean(line['losses']):.4f}" if line.get("losses") else "",
         ]
@@ -52,23 +82,25 @@ def _table(task: str, lines: Sequence[Line]) -> str:
     return "\n".join([*rows, *failed])
 
 
+def _milliseconds(seconds: float) -> str:
+    return f"{1e3 * seconds:.0f} ms" if seconds else ""
+
+
 def plot(lines: Sequence[Line], path: str) -> None:
     """Bars of seconds a step, by worker."""
     from matplotlib.figure import Figure
 
-    tasks = list(dict.fromkeys(line["task"] for line in lines))
+    places = _places([line for line in lines if "seconds" in line])
     figure = Figure(figsize=(9, 1 + 0.24 * len(lines)), layout="constrained")
-    heights = [sum(line["task"] == task for line in lines) for task in tasks]
-    axes = figure.subplots(len(tasks), 1, squeeze=False, height_ratios=heights)[:, 0]
-    colours = {"jaxccomp": "tab:blue", "torch": "tab:orange", "mpi": "tab:gray"}
-    for each, task in zip(axes, tasks, strict=True):
-        done = [line for line in lines if line["task"] == task and "seconds" in line]
-        done.sort(key=lambda line: -line["seconds"])
+    axes = figure.subplots(len(places), 1, squeeze=False, height_ratios=list(map(len, places)))
+    colours = {"jaxccomp": "tab:blue", "torch": "tab:orange", "mpi": "tab:gray", "alone": "black"}
+    for each, place in zip(axes[:, 0], places, strict=True):
+        done = sorted(place, key=lambda line: -line["seconds"])
         each.barh(
             [line["way"] for line in done],
             [line["seconds"] for line in done],
             color=[colours[line["worker"]] for line in done],
         )
-        each.set_xlabel(f"{task}: seconds a step")
+        each.set_xlabel(f"{_title(done[0])}: seconds a step")
         each.tick_params(labelsize=7)
     figure.savefig(path, metadata={"Date": None})

@@ -97,7 +97,7 @@ def _main() -> None:
         optimizer.step()
 
     batches = data.batches(given.task, world.rank, world.size, given.seed)
-    found = {"seconds": common.timed(given, run, batches)}
+    found = common.timed(given, run, batches)
     if given.loss:
         with torch.no_grad():
             x, y = data.held_out(given.task, given.seed)

@@ -10,15 +10,17 @@ class Way:
     """One way to reduce gradients.
 
     Attributes:
-      worker: "jaxccomp", "mpi" (one buffer, MPI's own allreduce) or "torch" (DDP over gloo).
+      worker: "jaxccomp", "mpi" (one buffer, MPI's own allreduce), "torch" (DDP over gloo), or
+        "alone" (nothing is reduced: what computing takes).
       codec: of jaxccomp, a spec; of torch, a communication hook.
       feedback: whether what is lost is added to the next gradients.
       bucket_bytes: of jaxccomp: gradients in calls of so many, last layers first; 0 for one call.
       algorithm: of jaxccomp.
-      per_tensor: of jaxccomp: one call for each tensor, one after the other, each encoded whole and
-        sent to all, as systems do that call a compressor and then a collective.
+      per_tensor: of jaxccomp: one call for each tensor, one after the other; with "auto" each is
+        encoded whole and sent to all, as systems do that call a compressor and then a collective.
       broadcasts: of jaxccomp: gradients are reduced to rank 0, raw, which changes the parameters,
         and these are broadcast with the codec and the algorithm.
+      large: of jaxccomp: the codec of gradients of 1 MiB and more; ``codec`` is that of others.
     """
 
     worker: str
@@ -28,11 +30,16 @@ class Way:
     algorithm: str = "auto"
     per_tensor: bool = False
     broadcasts: bool = False
+    large: str = ""
 
     @property
     def name(self) -> str:
         """What it is called in results."""
+        if self.worker == "alone":
+            return "computing alone"
         parts = [self.worker, self.codec]
+        if self.large:
+            parts.append(f"from 1 MiB {self.large}")
         if self.feedback:
             parts.append("feedback")
         if self.per_tensor:
@@ -59,13 +66,30 @@ _ALGORITHMS = (
     ("ternary:rounding=stochastic", True),
 )
 
+# As JAX computes it, which no native encoder does (worker.py).
+ONEBIT_IN_JAX = "onebit_in_jax"
+
+# HiPress's ablation: each adds one thing to the one before.
+ABLATION = (
+    Way("jaxccomp", "raw", per_tensor=True, algorithm="ring"),
+    Way("jaxccomp", ONEBIT_IN_JAX, True, per_tensor=True),
+    Way("jaxccomp", "onebit", True, per_tensor=True),
+    Way("jaxccomp", "onebit", True, per_tensor=True, algorithm="two_shot"),
+    Way("jaxccomp", "onebit", True, bucket_bytes=_BUCKET),
+    Way("jaxccomp", "onebit", True, bucket_bytes=_BUCKET, large="topk:density=0.01"),
+)
+
 WAYS = (
+    Way("alone"),
     Way("mpi"),
     *(Way("torch", hook) for hook in ("raw", "fp16", "bf16")),
     Way("jaxccomp", "raw"),
     Way("jaxccomp", "raw", bucket_bytes=_BUCKET),
     Way("jaxccomp", "raw", algorithm="ring"),
     Way("jaxccomp", "raw", bucket_bytes=_BUCKET, algorithm="ring"),
+    Way("jaxccomp", "lossless"),
+    Way("jaxccomp", "lossless", bucket_bytes=_BUCKET),
+    Way("jaxccomp", "lossless", algorithm="ring"),
     Way("jaxccomp", "bf16", algorithm="two_shot"),
     Way("jaxccomp", "bf16|lossless"),
     Way("jaxccomp", "bf16|lossless", bucket_bytes=_BUCKET),
@@ -84,3 +108,4 @@ WAYS = (
         )
     ),
 )
+WAYS += tuple(way for way in ABLATION if way not in WAYS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import math
 import time
 from collections.abc import Callable
 from typing import Any
@@ -14,13 +15,17 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from testbed.training import common, data, models
-from testbed.training.ways import Way
+from testbed.training.ways import ONEBIT_IN_JAX, Way
+
+_CODING = ("encode", "decode", "merge", "copy", "residual")
 
 
 def _main() -> None:
     given = common.arguments(__doc__)
     if given.way.worker == "mpi":
         _mpi(given)
+    elif given.way.worker == "alone":
+        _alone(given)
     elif given.way.broadcasts:
         _broadcast(given)
     else:
@@ -37,10 +42,7 @@ def _descend(given: argparse.Namespace, params: Any, momentum: Any, grads: Any) 
     return jax.tree.map(lambda p, m: p - rate * m, params, momentum), momentum
 
 
-def _finish(
-    given: argparse.Namespace, params: Any, seconds: list[float], sent: int, **more: Any
-) -> None:
-    found: dict[str, Any] = {"seconds": seconds, "sent": sent, **more}
+def _finish(given: argparse.Namespace, params: Any, found: dict[str, Any]) -> None:
     if given.loss:
         loss = jax.jit(_loss_of(given))
         pieces = zip(
@@ -50,14 +52,63 @@ def _finish(
     common.say(found)
 
 
+def _alone(given: argparse.Namespace) -> None:
+    from mpi4py import MPI
+
+    world = MPI.COMM_WORLD
+    params = jax.tree.map(jnp.asarray, data.init(given.task, given.seed))
+    state = [params, jax.tree.map(jnp.zeros_like, params)]
+
+    @functools.partial(jax.jit, donate_argnums=(0, 1))
+    def step(params: Any, momentum: Any, x: Any, y: Any) -> Any:
+        grads = jax.grad(_loss_of(given))(params, x, y)
+        return _descend(given, params, momentum, grads)
+
+    def run(x: Any, y: Any) -> None:
+        state[:] = jax.block_until_ready(step(*state, x, y))
+
+    batches = data.batches(given.task, world.rank, world.size, given.seed)
+    _finish(given, state[0], common.timed(given, run, batches))
+
+
+def _register_onebit() -> None:
+    """One bit a value, as JAX computes it."""
+    import jaxccomp as jcc
+    from jaxccomp import toolkit
+
+    @jcc.codec(ONEBIT_IN_JAX)
+    class Onebit:
+        """A bit for each value, and the means of the positive and the negative ones."""
+
+        whole = True
+
+        def encode(x: Any, options: Any, key: Any) -> Any:
+            x = jnp.ravel(x)
+            positive = x >= 0
+            count = positive.sum()
+            means = [
+                jnp.sum(jnp.where(chosen, x, 0)) / jnp.maximum(1, number)
+                for chosen, number in ((positive, count), (~positive, x.size - count))
+            ]
+            return toolkit.pack(positive.astype(jnp.uint8), 1), jnp.stack(means)
+
+        def decode(payload: Any, shape: Any, dtype: Any, options: Any) -> Any:
+            bits, means = payload
+            positive = toolkit.unpack(bits, 1, math.prod(shape)).reshape(shape) == 1
+            return jnp.where(positive, means[0], means[1]).astype(dtype)
+
+
 def _jaxccomp(given: argparse.Namespace) -> None:
     import jaxccomp as jcc
 
     world = jcc.init()
     way = given.way
+    if way.codec == ONEBIT_IN_JAX:
+        _register_onebit()
     how = {"op": "mean", "codec": way.codec, "algorithm": way.algorithm}
+    policy = [jcc.optim.Rule(way.large, least_bytes=1 << 20)] if way.large else ()
     average = jcc.optim.allreduce_gradients(
-        error_feedback=way.feedback, bucket_bytes=way.bucket_bytes or None, **how
+        error_feedback=way.feedback, bucket_bytes=way.bucket_bytes or None, policy=policy, **how
     )
     params = jax.tree.map(jnp.asarray, data.init(given.task, given.seed))
     momentum = jax.tree.map(jnp.zeros_like, params)
@@ -77,9 +128,14 @@ def _jaxccomp(given: argparse.Namespace) -> None:
     def run(x: Any, y: Any) -> None:
         state[:] = jax.block_until_ready(step(*state, x, y)[:3])
 
-    seconds = common.timed(given, run, data.batches(given.task, world.rank, world.size, given.seed))
-    sent = jcc.stats.get().total.sent_bytes // (given.warmups + given.steps)
-    _finish(given, state[0], seconds, sent)
+    batches = data.batches(given.task, world.rank, world.size, given.seed)
+    found = common.timed(given, run, batches)
+    if not given.loss:
+        x, y = next(batches)
+        with jcc.trace.record() as timeline:
+            run(x, y)
+        found |= {"coding": timeline.busy(_CODING), "traced": 1}
+    _finish(given, state[0], found)
 
 
 def _per_tensor(way: Way, grads: Any, residual: Any) -> tuple[Any, Any]:
@@ -88,9 +144,11 @@ def _per_tensor(way: Way, grads: Any, residual: Any) -> tuple[Any, Any]:
 
     leaves, treedef = jax.tree.flatten(jax.lax.optimization_barrier(grads))
     residuals = treedef.flatten_up_to(residual)
-    whole = f"one_shot:chunk={1 << 30}"
+    algorithm = way.algorithm
+    if algorithm == "auto" and way.codec != ONEBIT_IN_JAX:  # which has one way, whole
+        algorithm = f"one_shot:chunk={1 << 30}"
     for i, leaf in enumerate(leaves):
-        how = {"op": "mean", "codec": way.codec, "algorithm": whole}
+        how = {"op": "mean", "codec": way.codec, "algorithm": algorithm}
         if way.feedback:
             leaves[i], residuals[i] = jcc.allreduce_with_feedback(leaf, residuals[i], **how)
         else:
@@ -121,13 +179,13 @@ def _broadcast(given: argparse.Namespace) -> None:
     def run(x: Any, y: Any) -> None:
         state[:] = jax.block_until_ready(step(*state, x, y))
 
-    seconds = common.timed(given, run, data.batches(given.task, world.rank, world.size, given.seed))
+    batches = data.batches(given.task, world.rank, world.size, given.seed)
+    found = common.timed(given, run, batches)
     same = jcc.allgather(
         jnp.stack([leaf.view(jnp.uint32).sum() for leaf in jax.tree.leaves(state[2])])
     )
-    sent = jcc.stats.get().total.sent_bytes // (given.warmups + given.steps)
     # Hops that encode anew what they have decoded need not come to the same values.
-    _finish(given, state[2], seconds, sent, identical=bool(jnp.all(same == same[0])))
+    _finish(given, state[2], found | {"identical": bool(jnp.all(same == same[0]))})
 
 
 def _mpi(given: argparse.Namespace) -> None:
@@ -160,8 +218,8 @@ def _mpi(given: argparse.Namespace) -> None:
         world.Allreduce(gradients, received)
         state[:] = jax.block_until_ready(apply(*state, received))
 
-    seconds = common.timed(given, run, data.batches(given.task, world.rank, world.size, given.seed))
-    _finish(given, state[0], seconds, 0)
+    batches = data.batches(given.task, world.rank, world.size, given.seed)
+    _finish(given, state[0], common.timed(given, run, batches))
 
 
 if __name__ == "__main__":
