@@ -162,16 +162,21 @@ def load(world, options):
     return shares(0, split, options.batch), [x[0] for x in shares(split, count, tests)]
 
 
-def main():
-    """Trains without compression and with it."""
+def parser():
+    """The program's options."""
     parser = digits.parser(__doc__, codec="bf16")
     parser.add_argument("--tables", type=int, default=6, help="of all ranks (%(default)s)")
     parser.add_argument("--rows", type=int, default=1000, help="of a table (%(default)s)")
     parser.add_argument("--features", type=int, default=16, help="of a row (%(default)s)")
-    options = parser.parse_args()
+    return parser
+
+
+def main():
+    """Trains without compression and with it."""
+    options = parser().parse_args()
     world = jcc.init()
     if options.tables < world.size:
-        parser.error(f"--tables must be at least the {world.size} ranks")
+        parser().error(f"--tables must be at least the {world.size} ranks")
     data = load(world, options)
     programs = {
         "uncompressed": lambda: train(world, data, options, None),

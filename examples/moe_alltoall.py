@@ -144,16 +144,26 @@ def train(world, data, options, codec):
         }
 
 
-def main():
-    """Trains without compression and with it."""
+def load(world, options):
+    """Batches to train with, and one to test with, of this rank."""
+    return digits.load(world, options.batch)
+
+
+def parser():
+    """The program's options."""
     parser = digits.parser(__doc__, codec="bf16|lossless")
     parser.add_argument("--features", type=int, default=32, help="of a token (%(default)s)")
     parser.add_argument("--experts", type=int, default=1, help="per rank (%(default)s)")
     parser.add_argument("--top", type=int, default=1, choices=(1, 2), help="experts per token")
     parser.add_argument("--capacity", type=float, default=1.25, help="over an equal share")
-    options = parser.parse_args()
+    return parser
+
+
+def main():
+    """Trains without compression and with it."""
+    options = parser().parse_args()
     world = jcc.init()
-    data = digits.load(world, options.batch)
+    data = load(world, options)
     programs = {
         "uncompressed": lambda: train(world, data, options, None),
         options.codec: lambda: train(world, data, options, options.codec),

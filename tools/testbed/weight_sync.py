@@ -23,8 +23,9 @@ import threading
 import time
 from typing import Any
 
+from testbed import workers
+
 WAYS = ("delta", "lossless", "broadcast")
-_MARK = "weight_sync: "
 _ON_SECONDS = _OFF_SECONDS = 6.0
 
 
@@ -55,15 +56,12 @@ def _compare(given: argparse.Namespace) -> int:
             command = [sys.executable, __file__, "--way", way]
             for name in ("values", "versions", "period", "rate"):
                 command += [f"--{name}", str(getattr(given, name))]
-            env = {"XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
+            tools = str(pathlib.Path(__file__).parents[1])
+            env = {"XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false", "PYTHONPATH": tools}
             done = bed.run(command, env=env, timeout_seconds=900, capture=True)
             received = bed.received_bytes() - before
-            said = [
-                json.loads(line.partition(_MARK)[2])
-                for line in done.stdout.splitlines()
-                if _MARK in line
-            ]
-            if done.returncode or len(said) != given.hosts:
+            said = workers.said(done.stdout, given.hosts)
+            if done.returncode or said is None:
                 print(done.stdout, file=sys.stderr)
                 return 1
             rows.append(_row(way, given, goodput, received, said))
@@ -116,8 +114,7 @@ def _work(given: argparse.Namespace) -> int:
     versions = given.versions if given.way != "broadcast" else max(3, given.versions // 10)
     act = _broadcast if given.way == "broadcast" else _train if world.rank == 0 else _act
     found = act(given, world, versions)
-    sys.stdout.write(f"{_MARK}{json.dumps(found)}\n")
-    sys.stdout.flush()
+    workers.say(found)
     return 0
 
 

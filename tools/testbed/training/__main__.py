@@ -20,8 +20,9 @@ from typing import Any
 
 from jaxccomp.bench import launch, machine
 from testbed import __main__ as command_line
+from testbed import workers
 from testbed.bed import Testbed
-from testbed.training import common, data, report
+from testbed.training import data, report
 from testbed.training.ways import WAYS, Way
 
 _FOLDER = pathlib.Path(__file__).parent
@@ -79,6 +80,8 @@ def _time(
     given: argparse.Namespace, ways: Sequence[Way], pythons: dict[str, str]
 ) -> dict[Way, dict[str, Any]]:
     rows: dict[Way, dict[str, Any]] = {way: {"seconds": []} for way in ways}
+    if not given.rounds:
+        return rows
     with Testbed(given.hosts, given.link) as bed:
         for number in range(given.rounds):
             for way, row in rows.items():
@@ -92,7 +95,7 @@ def _time(
                     program, python=python, env=_ENVIRONMENT, timeout_seconds=300, capture=True
                 )
                 received = bed.received_bytes() - before
-                found = _found(done.stdout, given.hosts)
+                found = workers.said(done.stdout, given.hosts)
                 if done.returncode or found is None:
                     row["error"] = done.stdout[-500:]
                     _say(row["error"])
@@ -147,7 +150,7 @@ def _loss(given: argparse.Namespace, way: Way, seed: int, pythons: dict[str, str
         env=_ENVIRONMENT | {"GLOO_SOCKET_IFNAME": "lo", "MASTER_ADDR": "127.0.0.1"},
         timeout_seconds=900,
     )
-    said = _found(done.output, given.hosts)
+    said = workers.said(done.output, given.hosts)
     if done.error or said is None:
         raise _FailedError(f"{done.error}: {done.output[-500:]}")
     return said[0]["loss"]
@@ -167,14 +170,6 @@ def _program(
     numbers = {"steps": steps, "warmups": warmups, "seed": seed}
     options = [text for name, value in numbers.items() for text in (f"--{name}", str(value))]
     return [python, str(worker), described, "--task", given.task, *options, *more]
-
-
-def _found(text: str, ranks: int) -> list[dict[str, Any]] | None:
-    """What each rank said; None unless all did."""
-    decoder, found = json.JSONDecoder(), []
-    for part in text.split(common.MARK)[1:]:  # lines of several ranks may have become one
-        found.append(decoder.raw_decode(part)[0])
-    return found if len(found) == ranks else None
 
 
 def _line(given: argparse.Namespace, way: Way, row: dict[str, Any]) -> dict[str, Any]:

@@ -5,15 +5,12 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
 from testbed.training import data
 from testbed.training.ways import Way
-
-MARK = "training: "
 
 
 def arguments(description: str) -> argparse.Namespace:
@@ -26,12 +23,6 @@ def arguments(description: str) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--loss", action="store_true", help="of what no rank trains on, at the end")
     return parser.parse_args()
-
-
-def say(found: dict[str, Any]) -> None:
-    """Prints a line that the runner finds among what others print."""
-    sys.stdout.write(f"{MARK}{json.dumps(found)}\n")
-    sys.stdout.flush()
 
 
 def timed(

@@ -12,6 +12,7 @@ from mpi4py import MPI
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
+from testbed import workers
 from testbed.training import common, data
 
 
@@ -102,7 +103,7 @@ def _main() -> None:
         with torch.no_grad():
             x, y = data.held_out(given.task, given.seed)
             found["loss"] = float(loss(model, x, y))
-    common.say(found)
+    workers.say(found)
     torch.distributed.destroy_process_group()
 
 

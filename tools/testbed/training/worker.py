@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
+from testbed import workers
 from testbed.training import common, data, models
 from testbed.training.ways import ONEBIT_IN_JAX, Way
 
@@ -49,7 +50,7 @@ def _finish(given: argparse.Namespace, params: Any, found: dict[str, Any]) -> No
             *(np.array_split(z, 20) for z in data.held_out(given.task, given.seed)), strict=True
         )
         found["loss"] = float(np.mean([loss(params, x, y) for x, y in pieces]))
-    common.say(found)
+    workers.say(found)
 
 
 def _alone(given: argparse.Namespace) -> None:
