@@ -65,6 +65,8 @@ class Call:
     referenced: bool = False
     # Whether a second result of each operand follows the results: what the codec lost of it here.
     feedback: bool = False
+    # Whether residuals of the call before follow the operands: what travels are the sums of both.
+    carries: bool = False
 
     def __repr__(self) -> str:
         given = [
@@ -95,14 +97,23 @@ class Call:
 
 
 def split_references(call: Call, operands: Sequence[T]) -> tuple[Sequence[T], Sequence[T]]:
-    """The operands that are sent, and the references that go with them, if any."""
+    """The operands that are sent, and the references or residuals that go with them, if any."""
     sent = len(operands) // (1 + references_each(call))
     return operands[:sent], operands[sent:]
 
 
 def references_each(call: Call) -> int:
-    """How many references go with each operand."""
+    """How many references, or residuals of the call before, go with each operand."""
+    if call.carries:
+        return 1
     return (2 if call.collective in _EXCHANGES else 1) if call.referenced else 0
+
+
+def add_carried(call: Call, operands: Sequence[T]) -> tuple[Call, list[T]]:
+    """The same call of sums of operands and residuals."""
+    values, carried = split_references(call, operands)
+    sums = [x + residual for x, residual in zip(values, carried, strict=True)]
+    return call.replace(carries=False), sums
 
 
 def reference_shape(call: Call, shape: Sequence[int]) -> tuple[int, ...]:

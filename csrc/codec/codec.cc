@@ -130,6 +130,20 @@ Status Codec::DecodeMerge(DType dtype, std::span<const std::byte> src, ReduceOp 
   });
 }
 
+Result<bool> Codec::KeepLost(DType dtype, std::span<const std::byte> src, void* values, int64_t count,
+                             const CodingContext& context) const {
+  if (Status status = CheckEncoded(dtype, src, count); !status.ok()) return status;
+  if (count == 0) return false;
+  bool done = false;
+  Status status = WithoutThrowing([&]() -> Status {
+    const Result<bool> kept = DoKeepLost(dtype, src, values, count, context);
+    if (kept.ok()) done = *kept;
+    return kept.status();
+  });
+  if (!status.ok()) return status;
+  return done;
+}
+
 Status Codec::DoDecodeMerge(DType dtype, std::span<const std::byte> src, ReduceOp op,
                             DType acc_dtype, void* acc, int64_t count,
                             const CodingContext& context) const {

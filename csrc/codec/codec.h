@@ -103,6 +103,11 @@ class Codec {
   // not rounded on the way. When it fails, `acc` holds anything.
   Status DecodeMerge(DType dtype, std::span<const std::byte> src, ReduceOp op, DType acc_dtype,
                      void* acc, int64_t count, const CodingContext& context) const;
+  // Of values that have been encoded leaves what the encoding has lost (as AddResidual, reduce/residual.h),
+  // where most are lost whole and so stay as they are. False, with nothing done, where that is no less work
+  // than to decode. When it fails, `values` holds anything.
+  Result<bool> KeepLost(DType dtype, std::span<const std::byte> src, void* values, int64_t count,
+                        const CodingContext& context) const;
 
  protected:
   explicit Codec(Traits traits) : traits_(std::move(traits)) {}
@@ -118,6 +123,10 @@ class Codec {
   virtual Status DoDecodeMerge(DType dtype, std::span<const std::byte> src, ReduceOp op,
                                DType acc_dtype, void* acc, int64_t count,
                                const CodingContext& context) const;
+  virtual Result<bool> DoKeepLost(DType, std::span<const std::byte>, void* /*values*/, int64_t /*count*/,
+                                  const CodingContext&) const {
+    return false;
+  }
 
   // kDataLoss: "codec 'int8': <what>".
   Status Invalid(const std::string& what) const;

@@ -108,6 +108,10 @@ Status MergePart(const Codec* codec, DType dtype, ReduceOp op, int64_t divisor, 
 Status ResidualPart(const Codec* codec, DType dtype, void* dst, const void* before, const void* values,
                 std::span<const std::byte> code, int64_t count, int64_t times,
                 Workspace& workspace) {
+  if (codec != nullptr && dst == values && before == nullptr && times == 1) {
+    const Result<bool> kept = codec->KeepLost(dtype, code, dst, count, CodingContext(workspace));
+    if (!kept.ok() || *kept) return kept.status();
+  }
   struct OfLost;
   std::byte* const decoded = workspace.Bytes<OfLost>(count * SizeBytes(dtype));
   Status status = DecodePart(codec, dtype, code, decoded, count, CodingContext(workspace));

@@ -10,7 +10,8 @@ namespace {
 
 constexpr std::string_view kKindNames[] = {"send", "recv", "copy", "merge", "encode", "decode",
                                           "residual"};
-constexpr std::string_view kSpaceNames[] = {"input", "output", "scratch", "code", "residual"};
+constexpr std::string_view kSpaceNames[] = {"input", "output", "scratch", "code", "residual",
+                                           "carried"};
 
 void Append(std::string& text, const Slot& slot) {
   text += Name(slot.space);

@@ -5,8 +5,8 @@
 // (execution/executor.h). Nothing here touches memory or a transport.
 //
 // Addresses. An operation has `Input` and `Output`, each an array of blocks (one block, or
-// one per rank), for error feedback one block `Residual`, addressed like Output, and `Scratch` and
-// `Code` blocks that the schedule asks for. A block is a
+// one per rank), for error feedback one block `Residual`, addressed like Output, maybe one block `Carried`,
+// addressed like Input, and `Scratch` and `Code` blocks that the schedule asks for. A block is a
 // byte range [0, size). Several tensors (a pytree) lie one after the other in a block, each
 // starting at a multiple of kBlockAlign, so a range split at multiples of kBlockAlign never
 // cuts an element. The runtime maps ranges to the tensors' memory.
@@ -28,6 +28,7 @@ enum class Space : uint8_t {
   kScratch,  // temporary values, addressed like an input block
   kCode,     // encoded bytes: `block` is the code number, [begin, end) the values it stands for
   kResidual,     // results too: the compression errors of this rank's encodings, in units of the operands
+  kCarried,  // operands too: the residuals of the call before (carry.h); they may lie where Residual does
 };
 
 struct Slot {
@@ -50,7 +51,7 @@ enum class TaskKind : uint8_t {
   kDecode,  // dst = decode(sources[0] (Code))
   kResidual,    // dst (Residual) = sources[0] - decode(sources[1] (Code)), added to sources[2] if there is
             // one, which is dst; `final`: of values that were merged for good, whose loss counts
-            // as often as a mean has divided them by
+            // as often as a mean has divided them by. sources[0] may be dst. Without sources: dst = 0
 };
 
 // Lanes. A schedule cuts its values into chunks and works on several at a time; what belongs to one

@@ -108,6 +108,12 @@ Status Decode(const Operation& op, const PlannedTask& task) {
 
 Status Residual(const Operation& op, const PlannedTask& task) {
   const Plan& plan = *op.plan;
+  if (task.sources.empty()) {
+    for (const Part& part : PartsOf(op, task.dst)) {
+      std::memset(AddressOf(op, part), 0, static_cast<size_t>(part.bytes));
+    }
+    return Status::Ok();
+  }
   const auto from = PartsOf(op, task.sources[0]);
   const bool more = task.sources.size() > 2;
   CodeReader reader(op.code[task.codes[1]]);
@@ -137,6 +143,7 @@ std::byte* AddressOf(const Operation& op, const Part& part) {
   void* base = nullptr;
   switch (part.space) {
     case Space::kInput: base = op.call.inputs[part.index].data; break;
+    case Space::kCarried: base = op.call.carried[part.index].data; break;
     case Space::kOutput: base = op.call.outputs[part.index].data; break;
     case Space::kScratch: {
       const Operation::Block& block = op.scratch[part.index];

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "collective/algorithm_spec.h"
+#include "collective/carry.h"
 #include "common/stream_copy.h"
 #include "execution/plan_tasks.h"
 #include "execution/reference.h"
@@ -41,7 +42,7 @@ std::vector<Part> UnwrittenResults(const Plan& plan, const std::vector<Tensor>& 
 
 int64_t TouchedBytes(const Call& call) {
   int64_t bytes = 0;
-  for (const auto* tensors : {&call.inputs, &call.outputs}) {
+  for (const auto* tensors : {&call.inputs, &call.outputs, &call.carried}) {
     for (const Tensor& t : *tensors) bytes += t.bytes;
   }
   return bytes;
@@ -103,7 +104,8 @@ Result<std::shared_ptr<const Plan>> MakePlan(const CallSite& site, const Endpoin
   plan->total_bytes = problem.block_bytes;
   plan->streams = TouchedBytes(call) * std::ssize(endpoint.communicator->endpoints) >=
                   StreamFromBytes();
-  const Schedule schedule = plan->algorithm->build(problem);
+  Schedule schedule = plan->algorithm->build(problem);
+  if (spec.carries) schedule = CarryResiduals(schedule);
   plan->lane_series = schedule.lane_series;
   PlanTasks(endpoint, *sides, schedule, plan.get());
   plan->limits = LimitsOf(schedule, problem.chunk_bytes);

@@ -24,8 +24,8 @@
 
 namespace jaxccomp {
 
-// Contiguous bytes behind a slot. For kInput and kOutput `index` is the tensor (those of Loss are the
-// last half of the results), for kScratch the scratch block.
+// Contiguous bytes behind a slot. For kInput, kCarried and kOutput `index` is the tensor (those of Residual
+// are the last half of the results), for kScratch the scratch block.
 struct Part {
   Space space;
   int32_t index;

@@ -294,7 +294,8 @@ class Planner {
         });
         continue;
       }
-      const Layout& layout = s.space == Space::kInput ? sides_.input : sides_.output;
+      const bool given = s.space == Space::kInput || s.space == Space::kCarried;
+      const Layout& layout = given ? sides_.input : sides_.output;
       const bool loss = s.space == Space::kResidual;
       layout.Resolve(s.block, s.begin, s.end, &found_);
       for (const TensorPart& p : found_) {

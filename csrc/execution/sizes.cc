@@ -81,7 +81,20 @@ Status CheckReferences(const OpSpec& spec, const Call& call) {
   return Wrong(spec, "each operand needs references of its type and size");
 }
 
+Status CheckCarried(const OpSpec& spec, const Call& call) {
+  if (!spec.carries && call.carried.empty()) return Status::Ok();
+  const auto alike = [](const Tensor& a, const Tensor& b) {
+    return a.dtype == b.dtype && a.bytes == b.bytes;
+  };
+  if (!spec.feedback || !spec.carries || !std::ranges::equal(call.carried, call.inputs, alike)) {
+    return Wrong(spec, "each operand needs a residual of its type and size, and feedback");
+  }
+  if (call.memory == nullptr) return Status::Ok();
+  return Wrong(spec, "adds residuals in the memory of the host only");
+}
+
 Status CheckFeedback(const OpSpec& spec, const Call& call) {
+  if (Status status = CheckCarried(spec, call); !status.ok()) return status;
   if (!spec.feedback) return Status::Ok();
   if (spec.collective != Collective::kAllreduce || spec.reduce_op != ReduceOp::kSum) {
     return Wrong(spec, "does not give its compression error; the sum and the mean of allreduce do");

@@ -42,6 +42,7 @@ struct OpSpec {
   bool by_thread = false;         // in the order of its own Python thread
   bool referenced = false;        // the difference to Call::refs travels
   bool feedback = false;          // a second result for each operand: the compression error
+  bool carries = false;           // with feedback: Call::carried is added to the operands
   bool status = false;            // of a receive: an int32[2] follows the results, source and tag
   std::string shapes;             // of the operands, as text; equal on all ranks
   std::string recv_shapes;        // of a message that sendrecv receives
@@ -100,6 +101,7 @@ struct Call {
   // operands, those of an allgather of its results. A result of a broadcast may lie where its operand or
   // its reference does.
   std::vector<Tensor> refs;
+  std::vector<Tensor> carried;    // residuals of the call before, like the operands; the new residuals may lie there
   int64_t run_id = 0;             // one launch of one program has one run id
   // Where in the user's Python program the launch is made; empty when that is not compared.
   std::string place;

@@ -7,7 +7,7 @@ from typing import Any, TypeVar, Unpack
 import jax
 import jax.numpy as jnp
 
-from jaxccomp import codecs, errors
+from jaxccomp import _compat, codecs, errors
 from jaxccomp._api.arguments import check_varies, make_call
 from jaxccomp._api.options import Options, operation
 from jaxccomp._api.pytree import apply, as_array
@@ -62,12 +62,13 @@ def allreduce_with_feedback(
     residuals = _like(leaves, treedef, residual)
     coded = [i for i, leaf in enumerate(leaves) if _is_coded(leaf)]
     exact = [i for i, leaf in enumerate(leaves) if not _is_coded(leaf)]
-    given = [leaves[i] + residuals[i] for i in coded]
     if codecs.is_lossless(options.get("codec")):
-        results = apply(reduction, given)
-        lost = [jnp.zeros_like(p) for p in given]
+        results = apply(reduction, [leaves[i] + residuals[i] for i in coded])
+        lost = [jnp.zeros_like(leaves[i]) for i in coded]
     else:
-        results, lost = apply(reduction.replace(feedback=True), given)
+        pairs = [_vary_alike(leaves[i], residuals[i]) for i in coded]
+        carries = reduction.replace(feedback=True, carries=True)
+        results, lost = apply(carries, [x for x, _ in pairs], [each for _, each in pairs])
     results += apply(reduction, [leaves[i] for i in exact])
     reduced = dict(zip(coded + exact, results, strict=True))
     kept = dict(zip(coded, lost, strict=True))
@@ -105,6 +106,12 @@ def _checked(leaf: Array, residual: Any) -> Any:
             f"shape and dtype, not {given.dtype.name}{list(given.shape)}."
         )
     return given
+
+
+def _vary_alike(x: Array, residual: Array) -> tuple[Array, Array]:
+    """Both with a type that varies over the axes over which either does, as their sum has."""
+    axes = _compat.varying(x) | _compat.varying(residual)
+    return _compat.vary(x, axes), _compat.vary(residual, axes)
 
 
 def _is_coded(leaf: Array) -> bool:

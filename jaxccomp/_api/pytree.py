@@ -37,7 +37,8 @@ def apply(call: Call, tree: Any, *refs: Any) -> Any:
     Args:
       call: the operation.
       tree: the operands.
-      *refs: if ``call`` has references, pytrees of them like ``tree``, `references_each` many.
+      *refs: if ``call`` has references, pytrees of them like ``tree``, `references_each` many; if it
+        carries residuals, one of them.
 
     Returns:
       The results; with feedback, those and what was lost, both like ``tree``; with a status, those
@@ -48,7 +49,7 @@ def apply(call: Call, tree: Any, *refs: Any) -> Any:
     shapes = [result_shape(call, wire.shape) for wire, _ in pairs]
     sent = [i for i, (wire, _) in enumerate(pairs) if not _is_empty(call, wire)]
     operands = [pairs[i][0] for i in sent]
-    if call.referenced:
+    if call.referenced or call.carries:
         for ref in refs:
             wires = _references(call, tree, ref)
             operands += [wires[i] for i in sent]

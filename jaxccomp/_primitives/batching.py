@@ -17,6 +17,7 @@ from jax import lax
 from jaxccomp import _compat
 from jaxccomp._call import (
     Call,
+    add_carried,
     batch_dimensions,
     references_each,
     split_likes,
@@ -35,6 +36,10 @@ def batch(
     if axis_data.name in call.axes:
         if call.collective == "bcast" and call.groups is None:
             return _bcast_along(axis_data, call, values, dims)
+        if call.carries:
+            values, dims = _paired(call, axis_data.size, values, dims)
+            dims = split_references(call, dims)[0]
+            call, values = add_carried(call, values)
         values, dims = (split_references(call, each)[0] for each in (values, dims))
         exact = call
         if call.referenced or call.feedback:  # no difference travels, and nothing is lost
@@ -43,7 +48,7 @@ def batch(
         if call.feedback:
             pairs += [(jnp.zeros_like(x), dim) for x, dim in zip(values, dims, strict=True)]
         return [x for x, _ in pairs], [dim for _, dim in pairs]
-    if call.referenced:
+    if call.referenced or call.carries:
         values, dims = _paired(call, axis_data.size, values, dims)
     moved, result_dims = [], []
     for x, dim in zip(values, dims, strict=True):
@@ -62,7 +67,7 @@ def batch(
 def _paired(
     call: Call, size: int, values: Sequence[Array], dims: Sequence[int | None]
 ) -> tuple[list[Array], list[int | None]]:
-    """Gives values and their references the same batch dimension, where either has one."""
+    """Gives values and their references or residuals the same batch dimension, where either has one."""
     values, dims = list(values), list(dims)
     sent = len(values) // (1 + references_each(call))
     # References of an allgather are like its results.

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from jaxccomp import _compat, codecs, comm, errors
-from jaxccomp._call import Call, split_likes, split_references
+from jaxccomp._call import Call, add_carried, split_likes, split_references
 from jaxccomp._native import cuda, engine, ffi_targets, threads
-from jaxccomp._native.platforms import CUDA, TABLE, Platform
+from jaxccomp._native.platforms import CPU, CUDA, TABLE, Platform
 from jaxccomp._primitives import composed
+from jaxccomp._primitives.binding import bind
 from jaxccomp._traced import codecs as traced_codecs
 from jaxccomp._traced import collectives, cuda_codecs
 
@@ -31,12 +32,17 @@ def lower(ctx: Any, *operands: Any, call: Call) -> Any:
         groups = _compat.replica_groups(ctx, call.axes, call.groups)
         if not _reaches(platform, call, groups):
             platform = None
+    custom = codecs.find_custom(call.codec) is not None
+    if call.carries and (custom or platform is not CPU):  # where the engine does not add residuals
+        return _compat.lower_traced(
+            ctx, lambda *xs: bind(*add_carried(call, xs)), operands, ordered=call.ordered
+        )
     if platform is None:
         find = cuda_codecs.find if cuda_codecs.usable(ctx) else traced_codecs.find_for
         return _compat.lower_traced(
             ctx, lambda *xs: collectives.run(call, xs, find), operands, ordered=call.ordered
         )
-    if codecs.find_custom(call.codec) is not None:
+    if custom:
         return _compat.lower_traced(
             ctx, lambda *xs: composed.run(call, xs), operands, ordered=call.ordered
         )
@@ -104,6 +110,7 @@ def _attributes(call: Call, devices: Sequence[int]) -> dict[str, Any]:
         "ordered": (2 - _in_program_order(call)) if call.ordered else 0,
         "referenced": int(call.referenced),
         "feedback": int(call.feedback),
+        "carries": int(call.carries),
     }
 
 

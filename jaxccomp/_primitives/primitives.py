@@ -90,7 +90,8 @@ def _abstract_eval(*avals: Any, call: Call) -> tuple[list[Any], set[Any]]:
         pair = _compat.result_aval(avals[0], (2,), dropped, slice(0, 0))
         results.append(pair.update(dtype=jnp.dtype(jnp.int32), weak_type=False))
     if call.feedback:  # what is lost is each rank's own
-        results += [_compat.result_aval(aval, aval.shape, (), slice(None)) for aval in avals]
+        sent, _ = split_references(call, avals)
+        results += [_compat.result_aval(aval, aval.shape, (), slice(None)) for aval in sent]
     return results, effects
 
 
@@ -98,18 +99,18 @@ def _jvp(row: Row, primals: Any, tangents: Any, *, call: Call) -> tuple[list[Arr
     results = bind(call, primals)
     if row.transpose is None:
         return results, list(tangents)
-    # References change how values travel, not what arrives.
-    primals, _ = split_references(call, primals)
-    call = call.replace(referenced=False)
     result_tangents = [_compat.zero_tangent(x) for x in results]
-    moving = [i for i, x in enumerate(primals) if jnp.issubdtype(x.dtype, jnp.inexact)]
-    if all(_compat.is_zero(tangents[i]) for i in moving):
-        return results, result_tangents
-    if call.feedback:
+    if call.feedback and not all(map(_compat.is_zero, tangents)):
         raise errors.NotDifferentiableError(
             "allreduce_with_feedback has no derivative: it is for gradients, once they are there. "
             "Wrap its operands in jax.lax.stop_gradient if none is needed, or use allreduce."
         )
+    # References change how values travel, not what arrives.
+    primals, _ = split_references(call, primals)
+    call = call.replace(referenced=False)
+    moving = [i for i, x in enumerate(primals) if jnp.issubdtype(x.dtype, jnp.inexact)]
+    if all(_compat.is_zero(tangents[i]) for i in moving):
+        return results, result_tangents
     if call.reduce_op not in ("", "sum", "mean"):
         raise errors.NotDifferentiableError(
             f"{call.collective} with op={call.reduce_op!r} has no derivative, like jax.lax.pmax; "

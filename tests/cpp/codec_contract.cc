@@ -10,6 +10,7 @@
 #include "allocations.h"
 #include "check.h"
 #include "common/half.h"
+#include "reduce/residual.h"
 
 namespace jaxccomp::testing {
 namespace {
@@ -200,6 +201,23 @@ void CheckMerge(const Case& c, std::span<const std::byte> code, const Bytes& dec
   }
 }
 
+// KeepLost leaves what AddResidual gives of values and decoded values.
+void CheckLost(const Case& c, std::span<const std::byte> code, const Bytes& values, const Bytes& decoded,
+               CodingContext& context) {
+  if (!IsFloating(c.dtype)) return;
+  Bytes lost = values, expected = values;
+  const auto kept = c.codec.KeepLost(c.dtype, code, lost.data(), c.count, context);
+  REQUIRE(kept.ok(), kept.status().message());
+  if (!*kept) return;
+  AddResidual(c.dtype, expected.data(), nullptr, values.data(), decoded.data(), c.count, 1);
+  const int64_t size = SizeBytes(c.dtype);
+  for (int64_t i = 0; i < c.count; ++i) {
+    const double a = ValueAt(c.dtype, &lost[i * size]);
+    const double b = ValueAt(c.dtype, &expected[i * size]);
+    REQUIRE(a == b, "lost " + std::to_string(a) + " is not " + std::to_string(b));
+  }
+}
+
 void CheckRoundTrip(const Case& c, const Bytes& values, Workspace& workspace) {
   CodingContext context(workspace);
   context.key = {7, 3, 1};
@@ -234,6 +252,7 @@ void CheckRoundTrip(const Case& c, const Bytes& values, Workspace& workspace) {
   const Bytes decoded(out.begin() + 1, out.end() - 1);
   CheckBound(c, values, decoded);
   CheckMerge(c, wire, decoded, context);
+  CheckLost(c, wire, values, decoded, context);
 
   // Whole or not at all: prefixes, and bytes too many.
   Bytes scratch(values.size());

@@ -13,6 +13,7 @@
 
 #include "check.h"
 #include "collective/algorithm.h"
+#include "collective/carry.h"
 #include "collective/patterns/split.h"
 #include "collective/schedule.h"
 #include "oracle.h"
@@ -186,11 +187,12 @@ inline bool LossesAddUp(const Outcome& outcome, const Expressions& expressions) 
   return true;
 }
 
-// Builds, checks for hazards, runs and compares one problem; false after a failure.
-inline bool Verify(const Algorithm& algorithm, const Problem& problem, bool shared_memory,
-            Outcome* outcome_out = nullptr) {
-  const std::string what = Describe(algorithm, problem, shared_memory);
-  const World world = Build(algorithm, problem, shared_memory);
+// Checks for hazards, runs and compares one problem; false after a failure.
+inline bool VerifyWorld(const Algorithm& algorithm, const Problem& problem, const World& world,
+                        Outcome* outcome_out) {
+  const bool shared_memory = world.shared_memory;
+  const std::string what =
+      Describe(algorithm, problem, shared_memory) + (world.carries ? " carried" : "");
   if (!CheckNoHazard(world, what)) return false;
   Expressions expressions;
   const Outcome outcome = Oracle(world, expressions, /*seed=*/problem.ranks + 7).Run();
@@ -234,6 +236,17 @@ inline bool Verify(const Algorithm& algorithm, const Problem& problem, bool shar
   }
   if (outcome_out != nullptr) *outcome_out = outcome;
   return true;
+}
+
+// The same of the schedules that an algorithm builds; with feedback also of those that carry residuals.
+inline bool Verify(const Algorithm& algorithm, const Problem& problem, bool shared_memory,
+                   Outcome* outcome_out = nullptr) {
+  World world = Build(algorithm, problem, shared_memory);
+  if (!VerifyWorld(algorithm, problem, world, outcome_out)) return false;
+  if (!problem.feedback) return true;
+  world.carries = true;
+  for (Schedule& schedule : world.schedules) schedule = CarryResiduals(schedule);
+  return VerifyWorld(algorithm, problem, world, outcome_out);
 }
 
 // Team sizes: all up to 17 in `make test-slow`; else those that stand for them, odd and even, powers of

@@ -26,9 +26,18 @@ namespace jaxccomp::testing {
 class Expressions {
  public:
   int Operand(int rank) { return Intern({0, rank}, {rank}); }
+  // With carried residuals (collective/carry.h) an operand is the sum of these two, which by themselves, like
+  // what a compression error has been written over, belong in no result.
+  int Unadded(int rank) { return Intern({4, rank}, {-1}); }
+  int Carried(int rank) { return Intern({5, rank}, {-1}); }
+  int Gone() { return Intern({6}, {-1}); }
   int Coded(int of) { return Intern({1, of}, leaves_[of]); }
   int Merged(const std::vector<int>& parts, bool final) {
     if (parts == last_parts_ && final == last_final_) return last_id_;
+    if (parts.size() == 2 && keys_[parts[0]][0] == 4 && !final) {
+      const int rank = keys_[parts[0]][1];
+      if (parts[1] == Carried(rank)) return Operand(rank);
+    }
     std::vector<int> key = {final ? 3 : 2};
     std::vector<int> leaves;
     for (int part : parts) {
@@ -90,6 +99,7 @@ struct World {
   int64_t unit = kBlockAlign;
   int64_t chunk_bytes = int64_t{1} << 40;  // what memory is bounded by (memory_limits.h)
   bool shared_memory = false;  // Input block 0 and Output block 0 are the same
+  bool carries = false;        // there are residuals of the call before, which lie where Residual does
 };
 
 struct Outcome {
@@ -129,12 +139,16 @@ class Oracle {
       outcome_.finished.push_back(stuck == done.end());
       if (stuck != done.end()) Fail(rank, stuck - done.begin(), "never ran (deadlock)");
       outcome_.output.push_back(std::move(memory_[rank].spaces[1]));
+      if (!world_.carries || !outcome_.error.empty()) continue;
+      for (const Cell& cell : memory_[rank].spaces[4][0]) {
+        if (cell.value != expressions_.Gone()) Fail(rank, 0, "leaves an operand in Residual");
+      }
     }
     return std::move(outcome_);
   }
 
  private:
-  static constexpr int kSpaces = 5;
+  static constexpr int kSpaces = 6;
   struct Memory {
     std::vector<Block> spaces[kSpaces];
     std::vector<int> waits;                    // by task: dependencies not yet done
@@ -163,7 +177,8 @@ class Oracle {
     for (size_t b = 0; b < world_.input_bytes[rank].size(); ++b) {
       Block block = MakeBlock(world_.input_bytes[rank][b]);
       for (size_t i = 0; i < block.size(); ++i) {
-        block[i] = {static_cast<int32_t>(b), static_cast<int32_t>(i), expressions_.Operand(rank)};
+        block[i] = {static_cast<int32_t>(b), static_cast<int32_t>(i),
+                    world_.carries ? expressions_.Unadded(rank) : expressions_.Operand(rank)};
       }
       memory.spaces[0].push_back(std::move(block));
     }
@@ -174,6 +189,10 @@ class Oracle {
     if (!memory.spaces[1].empty()) {
       memory.spaces[4].push_back(MakeBlock(world_.output_bytes[rank][0]));
       outcome_.lost[rank].resize(memory.spaces[4][0].size());
+    }
+    if (world_.carries) {
+      memory.spaces[5] = memory.spaces[0];
+      for (Cell& cell : memory.spaces[5][0]) cell.value = expressions_.Carried(rank);
     }
     for (const auto& [space, slots] : {std::pair{Space::kScratch, &schedule.scratch},
                                        std::pair{Space::kCode, &schedule.code}}) {
@@ -271,7 +290,8 @@ class Oracle {
     }
     int64_t base = 0, end = 0;
     switch (slot.space) {
-      case Space::kInput: end = world_.input_bytes[rank][slot.block]; break;
+      case Space::kInput:
+      case Space::kCarried: end = world_.input_bytes[rank][slot.block]; break;
       case Space::kOutput: end = world_.output_bytes[rank][slot.block]; break;
       case Space::kScratch:
         base = schedule.scratch[slot.block].begin;
@@ -312,7 +332,8 @@ class Oracle {
   void Write(int rank, TaskId id, const Slot& slot, const std::vector<Cell>& cells) {
     Cell* at = Cells(rank, id, slot);
     if (at == nullptr) return;
-    if (slot.space == Space::kInput && slot.bytes() > 0) Fail(rank, id, "writes Input");
+    const bool given = slot.space == Space::kInput || slot.space == Space::kCarried;
+    if (given && slot.bytes() > 0) Fail(rank, id, "writes an operand");
     if (static_cast<int64_t>(cells.size()) != CountOf(slot)) {
       return Fail(rank, id, "has sizes that differ");
     }
@@ -421,15 +442,15 @@ class Oracle {
     Complete(rank, id);
   }
 
-  // A cell of Residual holds the value whose encoding was counted last; outcome_.lost has all of them.
+  // outcome_.lost has the values whose encodings were counted, by cell of Residual.
   void Lose(int rank, TaskId id, const Task& task, std::span<const Slot> sources) {
     const bool more = sources.size() > 2;
     if (task.dst.space != Space::kResidual || (more && sources[2] != task.dst)) {
       return Fail(rank, id, "is no loss");
     }
+    if (sources.empty()) return LoseNothing(rank, id, task.dst);
     std::vector<Cell> values = Read(rank, id, sources[0]);
     const std::vector<Cell> decoded = Read(rank, id, sources[1]);
-    const Cell* const before = Cells(rank, id, task.dst);
     if (more) Read(rank, id, sources[2]);
     if (!outcome_.error.empty()) return;
     if (decoded.size() != values.size()) return Fail(rank, id, "has sizes that differ");
@@ -440,10 +461,27 @@ class Oracle {
       if (coded != decoded[i]) return Fail(rank, id, "compares with another code");
       if (coded.place != first + static_cast<int64_t>(i)) return Fail(rank, id, "is misplaced");
       if (expressions_.IsFinal(coded.value) != task.final) return Fail(rank, id, "counts wrongly");
-      if (!more && before[i].value >= 0) return Fail(rank, id, "forgets what was lost before");
-      outcome_.lost[rank][static_cast<size_t>(coded.place)].push_back(values[i].value);
+      auto& lost = outcome_.lost[rank][static_cast<size_t>(coded.place)];
+      if (more == lost.empty()) return Fail(rank, id, "forgets what was lost before, or adds to nothing");
+      lost.push_back(values[i].value);
     }
-    Write(rank, id, task.dst, values);
+    EndOperands(rank, id, task.dst, std::move(values));
+  }
+
+  void LoseNothing(int rank, TaskId id, const Slot& dst) {
+    std::vector<Cell> values = Read(rank, id, dst);
+    if (!outcome_.error.empty()) return;
+    for (const Cell& cell : values) {
+      if (!outcome_.lost[rank][static_cast<size_t>(cell.place)].empty()) {
+        return Fail(rank, id, "forgets what was lost before");
+      }
+    }
+    EndOperands(rank, id, dst, std::move(values));
+  }
+
+  void EndOperands(int rank, TaskId id, const Slot& dst, std::vector<Cell> cells) {
+    for (Cell& cell : cells) cell.value = expressions_.Gone();
+    Write(rank, id, dst, cells);
   }
 
   void Pass(int sender, TaskId send, int receiver, TaskId recv) {
@@ -498,6 +536,7 @@ inline std::string FindHazard(const Schedule& schedule, bool shared_memory) {
       if (shared_memory && slot.space == Space::kOutput && slot.block == 0) {
         slot.space = Space::kInput;
       }
+      if (slot.space == Space::kCarried) slot.space = Space::kResidual;
       accesses[{static_cast<int>(slot.space), slot.block}].push_back(
           {slot, static_cast<TaskId>(id), write});
     };

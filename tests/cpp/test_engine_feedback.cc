@@ -107,9 +107,11 @@ struct Outcome {
   Tree reduced, lost;
 };
 
-// Runs call site `site` on all ranks. In place, results take the memory of the operands.
+// Runs call site `site` on all ranks. In place, results take the memory of the operands, and residuals that
+// of those of the call before, if there are any.
 std::vector<Outcome> RunOnAll(Team& team, Team::Program& program, size_t site,
-                              const std::vector<Tree>& operands, bool in_place) {
+                              const std::vector<Tree>& operands, bool in_place,
+                              const std::vector<Tree>& carried = {}) {
   const int64_t run_id = team.NextRunId();
   std::vector<Outcome> outcomes(operands.size());
   team.OnRanks([&](int rank) {
@@ -120,11 +122,17 @@ std::vector<Outcome> RunOnAll(Team& team, Team::Program& program, size_t site,
     std::vector<Array*> inputs, results;
     for (Array& array : in) inputs.push_back(&array);
     for (Array& array : in_place ? in : out) results.push_back(&array);
+    Tree before = carried.empty() ? Tree() : carried[rank];
+    const bool over = in_place && !carried.empty();
     if (program.At(rank, site).spec.feedback) {
-      for (Array& array : lost) results.push_back(&array);
+      for (Array& array : over ? before : lost) results.push_back(&array);
     }
-    CHECK_OK(team.Run(rank, program.At(rank, site), CallOf(inputs, results, run_id)));
-    outcomes[rank] = {in_place ? in : out, lost};
+    Call call = CallOf(inputs, results, run_id);
+    std::vector<Array*> residuals;
+    for (Array& array : before) residuals.push_back(&array);
+    call.carried = CallOf(residuals, {}, run_id).inputs;
+    CHECK_OK(team.Run(rank, program.At(rank, site), std::move(call)));
+    outcomes[rank] = {in_place ? in : out, over ? before : lost};
   });
   return outcomes;
 }
@@ -211,6 +219,66 @@ TEST(engine_feedback_of_all_floats) {
         CHECK(worst < tolerance);
       }
     }
+  }
+}
+
+// Operands and residuals that the engine adds up give what their sums give.
+TEST(engine_feedback_carries_residuals) {
+  for (int ranks : {1, 2, 3, 5}) {
+    for (Style style : testing::kStyles) {
+      Team team(style, ranks);
+      team.SetOption("chunk_bytes", "4096");
+      for (const std::string codec : {"int4", "onebit", "topk:density=0.1", "lossless", "raw"}) {
+        for (const std::string& algorithm : Algorithms()) {
+          for (DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+            const OpSpec plain = SpecOf(codec, algorithm, true, true);
+            OpSpec carries = plain;
+            carries.carries = true;
+            Team::Program program = team.Compile(std::vector<OpSpec>{plain, carries});
+            std::vector<Tree> operands, residuals, sums;
+            for (int rank = 0; rank < ranks; ++rank) {
+              operands.push_back(RandomTree(dtype, static_cast<uint32_t>(rank)));
+              residuals.push_back(RandomTree(dtype, static_cast<uint32_t>(1000 + rank)));
+              sums.push_back(Add(operands[rank], residuals[rank]));
+            }
+            const std::vector<Outcome> expected = RunOnAll(team, program, 0, sums, false);
+            for (bool in_place : {false, true}) {
+              const auto outcomes = RunOnAll(team, program, 1, operands, in_place, residuals);
+              for (int rank = 0; rank < ranks; ++rank) {
+                CHECK(outcomes[rank].reduced == expected[rank].reduced);
+                if (outcomes[rank].lost == expected[rank].lost) continue;
+                CHECK_EQ(carries.ToString() + " on " + std::to_string(ranks) + ": residuals", "");
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(engine_feedback_refuses_other_residuals) {
+  Team team(Style::kDevices, 2);
+  OpSpec carries = SpecOf("int8", "auto", false, true);
+  carries.carries = true;
+  OpSpec exact = carries;
+  exact.feedback = false;
+  const std::pair<OpSpec, int64_t> cases[] = {{carries, 8}, {carries, 0}, {exact, 9},
+                                              {SpecOf("int8", "auto", false, true), 9}};
+  for (const auto& [spec, count] : cases) {
+    Team::Program program = team.Compile(std::vector<OpSpec>{spec});
+    const int64_t run_id = team.NextRunId();
+    team.OnRanks([&, &spec = spec, count = count](int rank) {
+      Array in(DType::kFloat32, 9, 1), out(DType::kFloat32, 9, 1), lost(DType::kFloat32, 9, 1);
+      Array before(DType::kFloat32, count, 1);
+      std::vector<Array*> results = {&out};
+      if (spec.feedback) results.push_back(&lost);
+      Call call = CallOf({&in}, results, run_id);
+      if (count > 0) call.carried = CallOf({&before}, {}, run_id).inputs;
+      const Status status = team.Run(rank, program.At(rank, 0), std::move(call));
+      CHECK(status.code() == Code::kInvalidArgument);
+      CHECK(status.message().find("needs a residual of its type and size") != std::string::npos);
+    });
   }
 }
 

@@ -117,6 +117,7 @@ Result<OpSpec> SpecFromAttributes(const ffi::Dictionary& attributes) {
   spec.by_thread = ordered == 2;
   spec.referenced = Get<int64_t>(attributes, "referenced", &missing) != 0;
   spec.feedback = Get<int64_t>(attributes, "feedback", &missing) != 0;
+  spec.carries = Get<int64_t>(attributes, "carries", &missing) != 0;
   spec.status = Get<int64_t>(attributes, "status", &missing) != 0;
   spec.shapes = Text(attributes, "shapes", &missing);
   spec.recv_shapes = Text(attributes, "recv_shapes", &missing);

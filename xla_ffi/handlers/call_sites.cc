@@ -19,11 +19,11 @@ Status AddTensor(const Buffer& buffer, std::vector<Tensor>* tensors) {
 
 uint32_t (*launching_thread)() = nullptr;
 
-// The last ones of a call's operands are its references.
-void SplitReferences(const OpSpec& spec, Call* call) {
-  const size_t count = call->inputs.size() / static_cast<size_t>(1 + spec.ReferencesEach());
+// The last ones of a call's operands, so many for each of the others, are of another kind.
+void SplitOperands(int each, Call* call, std::vector<Tensor>* others) {
+  const size_t count = call->inputs.size() / static_cast<size_t>(1 + each);
   const auto first = call->inputs.begin() + static_cast<ptrdiff_t>(count);
-  call->refs.assign(first, call->inputs.end());
+  others->assign(first, call->inputs.end());
   call->inputs.erase(first, call->inputs.end());
 }
 
@@ -63,7 +63,8 @@ Result<Call> CallFrom(const CallSite& site, ffi::RunId run, int64_t device,
     Status status = AddTensor(*arguments.get<ffi::AnyBuffer>(i), &call.inputs);
     if (!status.ok()) return status;
   }
-  if (site.spec.referenced) SplitReferences(site.spec, &call);
+  if (site.spec.referenced) SplitOperands(site.spec.ReferencesEach(), &call, &call.refs);
+  if (site.spec.carries) SplitOperands(1, &call, &call.carried);
   for (size_t i = 0; i < results.size(); ++i) {
     Status status = AddTensor(**results.get<ffi::AnyBuffer>(i), &call.outputs);
     if (!status.ok()) return status;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "collective/algorithm_spec.h"
+#include "collective/carry.h"
 #include "python/check.h"
 
 namespace py = pybind11;
@@ -57,7 +58,8 @@ py::dict MakeSchedule(const std::string& collective, const std::string& algorith
   spec->ApplyTo(&problem);
   Result<const Algorithm*> found = SelectAlgorithm(*parsed, spec->name, problem);
   Check(found.status());
-  const Schedule schedule = (*found)->build(problem);
+  Schedule schedule = (*found)->build(problem);
+  if (feedback) schedule = CarryResiduals(schedule);
   py::dict row;
   row["algorithm"] = std::string((*found)->name);
   row["text"] = schedule.ToString();

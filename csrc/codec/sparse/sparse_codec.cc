@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "codec/merge.h"
+#include "reduce/residual.h"
 
 namespace jaxccomp::sparse {
 namespace {
@@ -12,6 +13,22 @@ template <typename Word, typename Positions>
 void Scatter(Positions positions, const std::byte* values, int64_t kept, std::byte* dst) {
   for (int64_t j = 0; j < kept; ++j) {
     Store(Load<Word>(values + j * sizeof(Word)), dst + positions.Next() * sizeof(Word));
+  }
+}
+
+// Takes the values at some places out, and puts them back less those that have travelled.
+template <typename Word, typename Positions>
+void ScatterLost(Positions positions, const std::byte* values, int64_t kept, DType dtype, std::byte* dst) {
+  alignas(64) Word piece[kMergeValues];
+  int64_t places[kMergeValues];
+  for (int64_t begin = 0; begin < kept; begin += kMergeValues) {
+    const int64_t n = std::min(kMergeValues, kept - begin);
+    for (int64_t j = 0; j < n; ++j) {
+      places[j] = positions.Next();
+      piece[j] = Load<Word>(dst + places[j] * sizeof(Word));
+    }
+    AddResidual(dtype, piece, nullptr, piece, values + begin * sizeof(Word), n, /*times=*/1);
+    for (int64_t j = 0; j < n; ++j) Store(piece[j], dst + places[j] * sizeof(Word));
   }
 }
 
@@ -108,6 +125,22 @@ Status SparseCodec::DoDecodeMerge(DType dtype, std::span<const std::byte> src, R
         payload->positions);
   });
   return Status::Ok();
+}
+
+Result<bool> SparseCodec::DoKeepLost(DType dtype, std::span<const std::byte> src, void* values,
+                                     int64_t count, const CodingContext&) const {
+  const Result<bool> finite = CheckFinite(dtype, src, count);
+  if (!finite.ok() || !*finite) return finite;
+  const Result<Payload> payload = Open(dtype, src.subspan(1), count);
+  if (!payload.ok()) return payload.status();
+  WithFloatBits(dtype, [&]<typename Word>(FloatBits<Word>) {
+    std::visit(
+        [&](auto at) {
+          ScatterLost<Word>(at, payload->values, payload->kept, dtype, static_cast<std::byte*>(values));
+        },
+        payload->positions);
+  });
+  return true;
 }
 
 }  // namespace jaxccomp::sparse

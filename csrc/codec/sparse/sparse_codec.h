@@ -49,6 +49,8 @@ class SparseCodec : public Codec {
                   const CodingContext& context) const final;
   Status DoDecodeMerge(DType dtype, std::span<const std::byte> src, ReduceOp op, DType acc_dtype,
                        void* acc, int64_t count, const CodingContext& context) const final;
+  Result<bool> DoKeepLost(DType dtype, std::span<const std::byte> src, void* values, int64_t count,
+                          const CodingContext& context) const final;
   // Whether the values are finite.
   Result<bool> CheckFinite(DType dtype, std::span<const std::byte> src, int64_t count) const;
 

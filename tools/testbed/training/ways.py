@@ -63,7 +63,7 @@ _ALGORITHMS = (
     ("onebit", True),
     ("topk:density=0.01", True),
     ("dgc:density=0.01", True),
-    ("ternary:rounding=stochastic", True),
+    ("ternary:rounding=stochastic", False),
 )
 
 # As JAX computes it, which no native encoder does (worker.py).
