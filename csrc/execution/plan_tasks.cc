@@ -294,8 +294,8 @@ class Planner {
         });
         continue;
       }
-      const Layout& layout = s.space == Space::kInput ? sides_.input : sides_.output;
       const bool loss = s.space == Space::kResidual;
+      const Layout& layout = s.space == Space::kInput || loss ? sides_.input : sides_.output;
       layout.Resolve(s.block, s.begin, s.end, &found_);
       for (const TensorPart& p : found_) {
         plan_->parts.push_back({loss ? Space::kOutput : s.space,

@@ -107,8 +107,9 @@ def _jvp(row: Row, primals: Any, tangents: Any, *, call: Call) -> tuple[list[Arr
         return results, result_tangents
     if call.feedback:
         raise errors.NotDifferentiableError(
-            "allreduce_with_feedback has no derivative: it is for gradients, once they are there. "
-            "Wrap its operands in jax.lax.stop_gradient if none is needed, or use allreduce."
+            f"{call.collective}_with_feedback has no derivative: it is for gradients, once they "
+            "are there. Wrap its operands in jax.lax.stop_gradient if none is needed, or use "
+            f"{call.collective}."
         )
     if call.reduce_op not in ("", "sum", "mean"):
         raise errors.NotDifferentiableError(

@@ -95,8 +95,8 @@ struct World {
 struct Outcome {
   std::string error;                          // empty: all tasks ran
   std::vector<std::vector<Block>> output;     // by rank and block
-  // By rank and place: the values whose encoding's loss Residual holds.
-  std::vector<std::vector<std::vector<int>>> lost;
+  // By rank, block and place: the values whose encoding's loss Residual holds.
+  std::vector<std::vector<std::vector<std::vector<int>>>> lost;
   std::vector<char> finished;                 // by rank: whether all its tasks ran
   int64_t encoded_bytes = 0;                  // over all ranks
   std::vector<int64_t> peak_bytes;            // by rank, of Scratch and Code: from the start of the
@@ -171,9 +171,9 @@ class Oracle {
     if (world_.shared_memory) memory.spaces[1][0] = memory.spaces[0][0];
     for (const Slot& slot : schedule.scratch) memory.spaces[2].push_back(MakeBlock(slot.bytes()));
     for (const Slot& slot : schedule.code) memory.spaces[3].push_back(MakeBlock(slot.bytes()));
-    if (!memory.spaces[1].empty()) {
-      memory.spaces[4].push_back(MakeBlock(world_.output_bytes[rank][0]));
-      outcome_.lost[rank].resize(memory.spaces[4][0].size());
+    for (int64_t bytes : world_.input_bytes[rank]) {
+      memory.spaces[4].push_back(MakeBlock(bytes));
+      outcome_.lost[rank].emplace_back(memory.spaces[4].back().size());
     }
     for (const auto& [space, slots] : {std::pair{Space::kScratch, &schedule.scratch},
                                        std::pair{Space::kCode, &schedule.code}}) {
@@ -282,7 +282,7 @@ class Oracle {
         end = schedule.code[slot.block].end;
         if (slot.begin != base || slot.end != end) Fail(rank, id, "uses a part of a code");
         break;
-      case Space::kResidual: end = world_.output_bytes[rank][0]; break;
+      case Space::kResidual: end = world_.input_bytes[rank][slot.block]; break;
     }
     if (slot.begin < base || slot.end > end || slot.begin > slot.end) {
       Fail(rank, id, "is out of range");
@@ -438,10 +438,13 @@ class Oracle {
       Cell coded = values[i];
       coded.value = expressions_.Coded(coded.value);
       if (coded != decoded[i]) return Fail(rank, id, "compares with another code");
-      if (coded.place != first + static_cast<int64_t>(i)) return Fail(rank, id, "is misplaced");
+      if (coded.block != task.dst.block || coded.place != first + static_cast<int64_t>(i)) {
+        return Fail(rank, id, "is misplaced");
+      }
       if (expressions_.IsFinal(coded.value) != task.final) return Fail(rank, id, "counts wrongly");
       if (!more && before[i].value >= 0) return Fail(rank, id, "forgets what was lost before");
-      outcome_.lost[rank][static_cast<size_t>(coded.place)].push_back(values[i].value);
+      outcome_.lost[rank][static_cast<size_t>(coded.block)][static_cast<size_t>(coded.place)]
+          .push_back(values[i].value);
     }
     Write(rank, id, task.dst, values);
   }
