@@ -6,9 +6,9 @@
 //
 // Addresses. An operation has `Input` and `Output`, each an array of blocks (one block, or
 // one per rank), for error feedback `Residual`, blocks like those of Input, and `Scratch` and `Code`
-// blocks that the schedule asks for. A block is a byte range [0, size). Several tensors (a pytree) lie one after the other in a block, each
-// starting at a multiple of kBlockAlign, so a range split at multiples of kBlockAlign never
-// cuts an element. The runtime maps ranges to the tensors' memory.
+// blocks that the schedule asks for. A block is a byte range [0, size). Several tensors (a pytree) lie
+// one after the other in a block, each starting at a multiple of kBlockAlign, so a range split at
+// multiples of kBlockAlign never cuts an element. The runtime maps ranges to the tensors' memory.
 #pragma once
 
 #include <cstdint>
