@@ -30,6 +30,7 @@ from jaxccomp._native.version import __version__
 from jaxccomp.comm import Communicator, init, is_initialized, world
 from jaxccomp.lax._compress import Compressed, CompressState, compress, compress_with_feedback
 from jaxccomp.lax._data_parallel import data_parallel
+from jaxccomp.lax._on_shards import on_shards
 from jaxccomp.lax._rules import CollectiveRule
 from jaxccomp.ops import (
     ANY_SOURCE,
@@ -48,6 +49,7 @@ from jaxccomp.ops import (
     recv,
     reduce,
     reduce_scatter,
+    reduce_scatter_with_feedback,
     scan,
     scatter,
     scatterv,
@@ -87,10 +89,12 @@ __all__ = [
     "is_initialized",
     "launch",
     "lax",
+    "on_shards",
     "optim",
     "recv",
     "reduce",
     "reduce_scatter",
+    "reduce_scatter_with_feedback",
     "scan",
     "scatter",
     "scatterv",

@@ -245,12 +245,12 @@ def replica_groups(
     ctx: Any, axes: Sequence[AxisName], index_groups: Sequence[Sequence[int]] | None
 ) -> list[list[Any]] | None:
     """The devices of each group that communicates; None for a mesh without devices."""
-    context = ctx.module_context.axis_context
-    mesh = getattr(context, "mesh", None)
-    if not isinstance(mesh, Mesh):
+    mesh = _mesh_of(ctx)
+    if mesh is None:
         return None
     devices = list(mesh.devices.flat)
-    groups = [[devices[place] for place in group] for group in pxla.axis_groups(context, axes)]
+    places = pxla.axis_groups(SPMDAxisContext(mesh), axes)
+    groups = [[devices[place] for place in group] for group in places]
     if index_groups is not None:
         groups = [[group[i] for i in indices] for group in groups for indices in index_groups]
     return groups
@@ -261,9 +261,58 @@ def mesh_coordinates(ctx: Any, groups: Sequence[Sequence[Any]]) -> list[int]:
 
     Those are the numbers by which XLA knows them in the program.
     """
-    mesh = ctx.module_context.axis_context.mesh
+    mesh = _mesh_of(ctx)
+    assert mesh is not None
     place = {device: i for i, device in enumerate(mesh.devices.flat)}
     return [place[device] for group in groups for device in group]
+
+
+_MESH = ("jaxccomp", "mesh")
+
+
+def _mesh_of(ctx: Any) -> Mesh | None:
+    """The mesh that is communicated over, with its devices; None where these are not known."""
+    mesh = getattr(ctx.module_context.axis_context, "mesh", None)
+    if isinstance(mesh, Mesh):
+        return mesh
+    outer = ctx.module_context.cached_primitive_lowerings.get(_MESH)
+    # All of a program is for the same devices in the same order.
+    known = mesh is not None and outer is not None and outer.shape_tuple == mesh.shape_tuple
+    return outer if known else None
+
+
+def axes_of_xla() -> frozenset[AxisName] | None:
+    """The mesh's axes that are not manual here; None outside of ``shard_map``."""
+    mesh = get_abstract_mesh()
+    manual = frozenset(mesh.manual_axes)
+    return frozenset(mesh.axis_names) - manual if manual else None
+
+
+def tell_devices(tree: Any) -> Any:
+    """``tree`` as it is, for a ``shard_map`` within another.
+
+    JAX lowers that for a mesh without devices. What is bound here has the outer one's when it is
+    lowered, which is before what depends on it, and keeps it for `replica_groups`.
+    """
+    leaves, treedef = jax.tree.flatten(tree)
+    return jax.tree.unflatten(treedef, _TELL_DEVICES.bind(*leaves) if leaves else leaves)
+
+
+def _keep_mesh(ctx: Any, *operands: Any) -> Sequence[Any]:
+    mesh = getattr(ctx.module_context.axis_context, "mesh", None)
+    if isinstance(mesh, Mesh):
+        ctx.module_context.cached_primitive_lowerings[_MESH] = mesh
+    return operands
+
+
+_TELL_DEVICES = new_primitive(
+    "jaxccomp_tell_devices",
+    abstract_eval=lambda *avals: (list(avals), set()),
+    jvp=lambda primals, tangents: (_TELL_DEVICES.bind(*primals), list(tangents)),
+    transpose=lambda cotangents, *operands: list(cotangents),
+    batcher=lambda axis_data, values, dims: (_TELL_DEVICES.bind(*values), list(dims)),
+    lowering=_keep_mesh,
+)
 
 
 def device_count(ctx: Any) -> int:

@@ -21,7 +21,7 @@ from __future__ import annotations
 from typing import TypeVar, Unpack
 
 from jaxccomp._api.arguments import check_varies, make_call
-from jaxccomp._api.error_feedback import allreduce_with_feedback
+from jaxccomp._api.error_feedback import allreduce_with_feedback, reduce_scatter_with_feedback
 from jaxccomp._api.options import Options, operation
 from jaxccomp._api.point_to_point import barrier, recv, send, sendrecv
 from jaxccomp._api.pytree import apply
@@ -45,6 +45,7 @@ __all__ = [
     "recv",
     "reduce",
     "reduce_scatter",
+    "reduce_scatter_with_feedback",
     "scan",
     "scatter",
     "scatterv",

@@ -42,8 +42,8 @@ class Task:
     """One task.
 
     Attributes:
-      kind: "send", "recv", "copy", "merge", "encode", "decode", or "residual": values less what
-        their code decodes to.
+      kind: "send", "recv", "copy", "merge", "encode", "decode", or "residual": adds values less
+        what their code decodes to.
       lane: the chunk that it belongs to.
       peer: the rank at the other end of a transfer.
       tag: tells the messages between two ranks apart.
@@ -110,7 +110,7 @@ def make(
       root: of rooted collectives.
       chunk_bytes: default: the option of that name.
       coded: whether a codec stands behind "encode" and "decode".
-      feedback: as in `allreduce_with_feedback`; needs ``coded``.
+      feedback: as in `allreduce_with_feedback` and `reduce_scatter_with_feedback`; needs ``coded``.
       hosts: by rank, a number for its host; default: all differ.
       gpus: the same for GPUs, which have different numbers on different hosts.
       ipc: whether ranks of a GPU export its memory to each other, as with the option
@@ -138,8 +138,8 @@ def make(
     ):
         if not least <= value < end:
             raise errors.InvalidArgumentError(f"{name} must be in {least}..{end - 1}, not {value}.")
-    if feedback and not (coded and collective == "allreduce"):
-        raise errors.InvalidArgumentError("feedback is of a coded allreduce.")
+    if feedback and not (coded and collective in ("allreduce", "reduce_scatter")):
+        raise errors.InvalidArgumentError("feedback is of a coded allreduce or reduce_scatter.")
     for name, numbers in (("hosts", hosts), ("gpus", gpus)):
         if len(numbers) not in (0, ranks):
             raise errors.InvalidArgumentError(

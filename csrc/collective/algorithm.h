@@ -48,8 +48,9 @@ struct Problem {
   int64_t chunk_bytes = 512 << 10;
   bool coded = false;            // a codec stands behind encode and decode: travelling values
                                  // are encoded; false: no encode or decode task at all
-  bool feedback = false;         // kAllreduce: Residual gets the compression errors, each one's on one
-                                 // rank; ranges that a rank encodes nothing of are not written
+  bool feedback = false;         // kAllreduce, kReduceScatter: Residual gets the compression errors,
+                                 // each one's on one rank; ranges that a rank encodes nothing of are
+                                 // not written
   bool reverse = false;          // kScan, kExscan: from the last rank to the first
   bool wide = false;             // the dtype is a half type: sums must be merged at once
   int partitions = 0;            // parameter_server: into how many parts a block is cut; 0: a

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <set>
 #include <span>
 #include <utility>
 #include <vector>
@@ -11,8 +12,11 @@ namespace {
 
 // A range of Input that every task reads whole or not at all.
 struct Piece {
-  Piece(int64_t begin_bytes, int64_t end_bytes) : begin(begin_bytes), end(end_bytes) {}
+  Piece(int32_t which, int64_t begin_bytes, int64_t end_bytes)
+      : block(which), begin(begin_bytes), end(end_bytes) {}
+  std::pair<int32_t, int64_t> place() const { return {block, begin}; }
 
+  int32_t block;
   int64_t begin, end;
   TaskId sum = kNoTask;          // what adds it up
   std::vector<TaskId> readers;   // of the sum
@@ -39,13 +43,13 @@ class Carrier {
   }
 
  private:
-  static Slot At(Space space, const Piece& piece) { return {space, 0, piece.begin, piece.end}; }
+  static Slot At(Space space, const Piece& piece) { return {space, piece.block, piece.begin, piece.end}; }
 
   void Cut() {
-    std::vector<int64_t> cuts;
+    std::set<std::pair<int32_t, int64_t>> cuts;   // by block
     const auto cut_at = [&](const Slot& slot) {
-      cuts.push_back(slot.begin);
-      cuts.push_back(slot.end);
+      cuts.emplace(slot.block, slot.begin);
+      cuts.emplace(slot.block, slot.end);
     };
     for (const Task& task : from_.tasks) {
       if (task.kind == TaskKind::kResidual) cut_at(task.dst);
@@ -53,14 +57,16 @@ class Carrier {
         if (slot.space == Space::kInput) cut_at(slot);
       }
     }
-    std::ranges::sort(cuts);
-    cuts.erase(std::ranges::unique(cuts).begin(), cuts.end());
-    for (size_t i = 0; i + 1 < cuts.size(); ++i) pieces_.emplace_back(cuts[i], cuts[i + 1]);
+    for (auto end = cuts.begin(); end != cuts.end();) {
+      const auto begin = end++;
+      if (end == cuts.end() || end->first != begin->first) continue;
+      pieces_.emplace_back(begin->first, begin->second, end->second);
+    }
   }
 
   std::span<Piece> PiecesOf(const Slot& slot) {
-    const auto first = std::ranges::lower_bound(pieces_, slot.begin, {}, &Piece::begin);
-    const auto last = std::ranges::lower_bound(pieces_, slot.end, {}, &Piece::begin);
+    const auto first = std::ranges::lower_bound(pieces_, std::pair(slot.block, slot.begin), {}, &Piece::place);
+    const auto last = std::ranges::lower_bound(pieces_, std::pair(slot.block, slot.end), {}, &Piece::place);
     return {first, last};
   }
 

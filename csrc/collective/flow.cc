@@ -48,22 +48,25 @@ ChunkSlots Flow::AllParts(Slot whole) const {
   return parts;
 }
 
-Message Flow::Pack(Slot src, TaskId ready, bool final) {
+Message Flow::Pack(Slot src, TaskId ready, bool final, int block) {
   if (!coded) return {src, ready};
   const Slot code = builder_.Code(src.begin, src.end);
-  return Encoded(rank, static_cast<uint32_t>(code.block), code, src, final, ready);
+  return Encoded(rank, static_cast<uint32_t>(code.block), code, src, final, ready,
+                 src.space == Space::kInput ? src.block : block);
 }
 
 Message Flow::PackShared(int whose, uint32_t which, Slot src, TaskId ready) {
   if (!coded) return {src, ready};
-  return Encoded(whose, which, builder_.Code(src.begin, src.end), src, /*final=*/false, ready);
+  return Encoded(whose, which, builder_.Code(src.begin, src.end), src, /*final=*/false, ready,
+                 /*block=*/0);
 }
 
-Message Flow::Encoded(int whose, uint32_t which, Slot code, Slot src, bool final, TaskId ready) {
+Message Flow::Encoded(int whose, uint32_t which, Slot code, Slot src, bool final, TaskId ready,
+                      int block) {
   const TaskId encode = builder_.Encode(whose, which, code, src, {ready});
   if (!feedback_ || whose != rank) return {code, encode, encode};
-  const auto [last, first] = residuals_.try_emplace(src.begin, kNoTask);
-  const Slot residual{Space::kResidual, 0, src.begin, src.end};
+  const auto [last, first] = residuals_.try_emplace({block, src.begin}, kNoTask);
+  const Slot residual{Space::kResidual, block, src.begin, src.end};
   last->second = builder_.Residual(residual, src, code, final, /*more=*/!first, {encode, last->second});
   return {code, encode, last->second};
 }
@@ -204,7 +207,7 @@ RingReduced RingReduceScatter(Flow& flow, const std::vector<Slot>& parts, Slot r
       if (last) {
         reduced.merged = merge;
       } else {
-        held = flow.Pack(dst, merge);
+        held = flow.Pack(dst, merge, /*final=*/false, parts[taken].block);
       }
     }
   }

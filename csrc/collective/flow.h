@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "collective/algorithm.h"
@@ -80,8 +81,9 @@ class Flow {
   ChunkSlots AllParts(Slot whole) const;  // one part per rank
 
   // Makes `src` fit to travel, encoding it when coded; to be done once per range.
-  // `final`: they are what a final merge gave.
-  Message Pack(Slot src, TaskId ready = kNoTask, bool final = false);
+  // `final`: they are what a final merge gave. `block`: where they do not lie in Input, the block of
+  // Input that they belong to.
+  Message Pack(Slot src, TaskId ready = kNoTask, bool final = false, int block = 0);
   // The same for values that other ranks hold and encode as well: all of them have to name the same
   // rank and number, for which there is no other encoding in the operation.
   Message PackShared(int whose, uint32_t which, Slot src, TaskId ready);
@@ -125,12 +127,14 @@ class Flow {
   bool Grouped() const { return multi_slot_ && !coded; }
   std::vector<Slot> Cut(Slot whole, int64_t chunk_bytes) const;
   // Encodes, `whose` and `which` as ScheduleBuilder::Encode has them, and with feedback keeps the
-  // compression error, on the one rank that is named.
-  Message Encoded(int whose, uint32_t which, Slot code, Slot src, bool final, TaskId ready);
+  // compression error, on the one rank that is named, in a block of Residual.
+  Message Encoded(int whose, uint32_t which, Slot code, Slot src, bool final, TaskId ready,
+                  int block);
 
   const int64_t chunk_bytes_;
   const bool feedback_;
-  std::map<int64_t, TaskId> residuals_;  // by where a range of Residual begins: what wrote it last
+  // By the block and the first byte of a range of Residual: what wrote it last.
+  std::map<std::pair<int, int64_t>, TaskId> residuals_;
   const bool multi_slot_;
   ScheduleBuilder builder_;
 };

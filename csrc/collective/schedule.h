@@ -5,11 +5,10 @@
 // (execution/executor.h). Nothing here touches memory or a transport.
 //
 // Addresses. An operation has `Input` and `Output`, each an array of blocks (one block, or
-// one per rank), for error feedback one block `Residual`, addressed like Output, maybe one block `Carried`,
-// addressed like Input, and `Scratch` and `Code` blocks that the schedule asks for. A block is a
-// byte range [0, size). Several tensors (a pytree) lie one after the other in a block, each
-// starting at a multiple of kBlockAlign, so a range split at multiples of kBlockAlign never
-// cuts an element. The runtime maps ranges to the tensors' memory.
+// one per rank), for error feedback `Residual` and maybe `Carried`, blocks like those of Input, and `Scratch`
+// and `Code` blocks that the schedule asks for. A block is a byte range [0, size). Several tensors (a pytree)
+// lie one after the other in a block, each starting at a multiple of kBlockAlign, so a range split at
+// multiples of kBlockAlign never cuts an element. The runtime maps ranges to the tensors' memory.
 #pragma once
 
 #include <cstdint>

@@ -35,6 +35,20 @@ JAXCCOMP_HOST_DEVICE static inline BFloat16 ToBFloat16(float value) {
   return {static_cast<uint16_t>(is_nan ? nan : rounded)};
 }
 
+// Up or down in magnitude: `random`, below 2^16, is added to the 16 digits that bfloat16 has no room
+// for, and what they carry counts. NaN and infinity are as above. What lies above the greatest finite
+// bfloat16 becomes that, so that nothing finite becomes infinite.
+JAXCCOMP_HOST_DEVICE static inline BFloat16 ToBFloat16(float value, uint32_t random) {
+  constexpr uint32_t kInfinite = 0x7f800000, kGreatest = 0x7f7f;
+  const uint32_t bits = __builtin_bit_cast(uint32_t, value);
+  const uint32_t magnitude = bits & 0x7fffffff;
+  const uint32_t up = (magnitude + random) >> 16;
+  const uint32_t special = (magnitude >> 16) | SelectBits(magnitude > kInfinite, 0x40, 0);
+  const uint32_t finite = SelectBits(up > kGreatest, kGreatest, up);
+  const uint32_t result = SelectBits(magnitude >= kInfinite, special, finite);
+  return {static_cast<uint16_t>(result | (bits >> 16 & 0x8000))};
+}
+
 JAXCCOMP_HOST_DEVICE static inline float ToFloat(Float16 value) {
   const uint32_t magnitude = value.bits & 0x7fff;
   const uint32_t sign = static_cast<uint32_t>(value.bits & 0x8000) << 16;

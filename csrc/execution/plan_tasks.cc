@@ -294,9 +294,8 @@ class Planner {
         });
         continue;
       }
-      const bool given = s.space == Space::kInput || s.space == Space::kCarried;
-      const Layout& layout = given ? sides_.input : sides_.output;
       const bool loss = s.space == Space::kResidual;
+      const Layout& layout = s.space == Space::kOutput ? sides_.output : sides_.input;
       layout.Resolve(s.block, s.begin, s.end, &found_);
       for (const TensorPart& p : found_) {
         plan_->parts.push_back({loss ? Space::kOutput : s.space,

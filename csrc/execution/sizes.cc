@@ -96,19 +96,24 @@ Status CheckCarried(const OpSpec& spec, const Call& call) {
 Status CheckFeedback(const OpSpec& spec, const Call& call) {
   if (Status status = CheckCarried(spec, call); !status.ok()) return status;
   if (!spec.feedback) return Status::Ok();
-  if (spec.collective != Collective::kAllreduce || spec.reduce_op != ReduceOp::kSum) {
-    return Wrong(spec, "does not give its compression error; the sum and the mean of allreduce do");
+  const bool scatters = spec.collective == Collective::kReduceScatter;
+  if ((spec.collective != Collective::kAllreduce && !scatters) ||
+      spec.reduce_op != ReduceOp::kSum) {
+    return Wrong(spec, "does not give its compression error; the sum and the mean of allreduce and "
+                       "of reduce_scatter do");
   }
   const size_t count = call.inputs.size();
   bool fits = call.outputs.size() == 2 * count;
   for (size_t i = 0; fits && i < 2 * count; ++i) {
     const Tensor& values = call.inputs[i % count];
     const Tensor& result = call.outputs[i];
-    fits = IsFloating(values.dtype) && result.dtype == values.dtype && result.bytes == values.bytes;
+    // How large a block is that reduce_scatter gives is checked with those of all collectives.
+    fits = IsFloating(values.dtype) && result.dtype == values.dtype &&
+           ((scatters && i < count) || result.bytes == values.bytes);
   }
   if (fits) return Status::Ok();
-  return Wrong(spec,
-               "each operand must be of a floating type, with two results of its type and size");
+  return Wrong(spec, "each operand must be of a floating type, with two results of its type, the "
+                     "second of its size");
 }
 
 Status CheckMember(const OpSpec& spec, int member, int ranks) {
@@ -161,34 +166,34 @@ Result<Sides> MakeSides(const OpSpec& spec, const Endpoint& endpoint, const Call
     sides.output = Layout::Whole(call.outputs);
     return sides;
   }
-  if (spec.feedback) {
-    sides.first_loss = static_cast<int32_t>(call.inputs.size());
-    sides.input = sides.output = Layout::Whole(call.inputs);
-    return sides;
-  }
   if (spec.PointToPoint()) {
     sides.input = Layout::Whole(call.inputs);
     sides.output = Layout::Whole(call.outputs);
     return sides;
   }
-  if (call.inputs.size() != call.outputs.size()) {
+  std::vector<Tensor> results = call.outputs;
+  if (spec.feedback) {   // the residuals follow
+    sides.first_loss = static_cast<int32_t>(call.inputs.size());
+    results.resize(call.inputs.size());
+  }
+  if (call.inputs.size() != results.size()) {
     return Wrong(spec, "has " + std::to_string(call.inputs.size()) + " operands and " +
-                           std::to_string(call.outputs.size()) + " results");
+                           std::to_string(results.size()) + " results");
   }
   if (spec.VariableCounts()) {
     Result<Rows> rows = RowsOf(spec, endpoint.member, ranks);
     if (!rows.ok()) return rows.status();
     Status status = CheckRows(spec, call.inputs, rows->input, "the operand");
-    if (status.ok()) status = CheckRows(spec, call.outputs, rows->output, "the result");
+    if (status.ok()) status = CheckRows(spec, results, rows->output, "the result");
     if (!status.ok()) return status;
     sides.scratch_block = spec.collective == Collective::kReduceScatterv ? endpoint.member : 0;
     sides.input = Layout::Rows(call.inputs, std::move(rows->input));
-    sides.output = Layout::Rows(call.outputs, std::move(rows->output));
+    sides.output = Layout::Rows(results, std::move(rows->output));
     return sides;
   }
   const std::vector<int64_t> each(ranks, 1);
   for (const auto& [blocks, tensors] :
-       {std::pair{info.input, &call.inputs}, std::pair{info.output, &call.outputs}}) {
+       {std::pair{info.input, &call.inputs}, std::pair{info.output, &std::as_const(results)}}) {
     if (blocks != Blocks::kPerRank) continue;
     for (const Tensor& t : *tensors) {
       if (t.rows != ranks) {
@@ -199,8 +204,8 @@ Result<Sides> MakeSides(const OpSpec& spec, const Endpoint& endpoint, const Call
   }
   sides.input = info.input == Blocks::kPerRank ? Layout::Rows(call.inputs, each)
                                                : Layout::Whole(call.inputs);
-  sides.output = info.output == Blocks::kPerRank ? Layout::Rows(call.outputs, each)
-                                                 : Layout::Whole(call.outputs);
+  sides.output = info.output == Blocks::kPerRank ? Layout::Rows(results, each)
+                                                 : Layout::Whole(results);
   if (sides.input.BlockBytes(0) != sides.output.BlockBytes(0)) {
     return Wrong(spec, "operand and result differ in size");
   }

@@ -15,7 +15,7 @@ namespace jaxccomp {
 struct Sides {
   Layout input, output;
   int scratch_block = 0;   // of the input: the block that values in scratch memory belong to
-  int32_t first_loss = 0;  // with feedback: the first of the results that are Residual, laid out as output
+  int32_t first_loss = 0;  // with feedback: the first of the results that are Residual, laid out as input
 
   // Calls f(dtype, address, bytes) for the values in [begin, end) of that block.
   template <typename F>

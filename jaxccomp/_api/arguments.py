@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Callable, Hashable, Sequence
+import re
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -42,8 +43,10 @@ def make_call(
     op: str | None = None,
     root: int | None = None,
     referenced: bool = False,
+    **others: object,
 ) -> Call:
     """The call that these arguments describe; raises what is wrong with them."""
+    _refuse(collective, others)
     if axis_name is not None and comm is not None:
         raise errors.InvalidArgumentError(
             f"{collective}: give axis_name= (inside shard_map, pmap or vmap) or comm= (one process "
@@ -102,6 +105,32 @@ def make_call(
         ordered=comm is not None and comm.order == "program",
         referenced=referenced,
     )
+
+
+def check_options(
+    collective: str,
+    *,
+    op: str,
+    codec: codecs.CodecLike = None,
+    cotangent_codec: codecs.CodecLike = "same",
+    backend: str = "auto",
+    algorithm: str = "auto",
+    axis_name: AxisName | None = None,
+    comm: Communicator | None = None,
+    axis_index_groups: Groups | None = None,
+    **others: object,
+) -> None:
+    """Raises what `make_call` would that does not depend on the ranks.
+
+    For functions that are given the arguments before there is an operation, so that a mistake is
+    told where it was made.
+    """
+    del axis_name, comm, axis_index_groups
+    _refuse(collective, others)
+    _reduce_op(collective, op)
+    _algorithm(collective, algorithm, _backend(backend), _codec(collective, codec, False))
+    if cotangent_codec != "same":
+        codecs.parse(cotangent_codec)
 
 
 def check_varies(call: Call, tree: Any) -> None:
@@ -268,13 +297,28 @@ def _groups(
     return table, len(table[0])
 
 
+def _refuse(collective: str, others: Mapping[str, object]) -> None:
+    """Raises where there is a keyword argument that no operation has."""
+    for name in others:
+        # What functions pass on themselves is none of their callers' options.
+        internal = ("op", "root", "referenced")
+        valid = [each for each in make_call.__kwdefaults__ if each not in internal]
+        raise errors.unknown(f"keyword argument of {collective}:", name, valid)
+
+
 def _reduce_op(collective: str, op: str | None) -> str:
     if op is None:
         return ""
     valid = PREFIX_OPS if collective in ("scan", "exscan") else REDUCE_OPS
     if op not in valid:
-        raise errors.unknown(f"op of {collective}:", op, valid)
+        hint = f"{op!r} is a codec: write codec={op!r}." if _names_codec(op) else ""
+        raise errors.unknown(f"op of {collective}:", op, valid, hint)
     return op
+
+
+def _names_codec(text: object) -> bool:
+    """Whether an argument looks like the spec of a codec."""
+    return re.split(r"[:|]", str(text))[0].strip() in codecs.table()
 
 
 def _codec(collective: str, codec: codecs.CodecLike, referenced: bool) -> str:

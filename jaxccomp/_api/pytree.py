@@ -56,7 +56,7 @@ def apply(call: Call, tree: Any, *refs: Any) -> Any:
     moved = bind(call, operands) if sent else []
     status = moved.pop() if call.status else None
 
-    def restored(call: Call, moved: list[Array]) -> Any:
+    def restored(call: Call, moved: list[Array], shapes: list[tuple[int, ...]]) -> Any:
         arrived = dict(zip(sent, moved, strict=True))
         results = [
             restore(arrived[i] if i in arrived else _empty(call, wire, shape))
@@ -65,11 +65,11 @@ def apply(call: Call, tree: Any, *refs: Any) -> Any:
         return jax.tree.unflatten(treedef, results)
 
     if call.status:
-        return restored(call, moved), status
+        return restored(call, moved, shapes), status
     if not call.feedback:
-        return restored(call, moved)
-    lost = call.replace(invariant=False)
-    return restored(call, moved[: len(sent)]), restored(lost, moved[len(sent) :])
+        return restored(call, moved, shapes)
+    lost = call.replace(invariant=False), moved[len(sent) :], [wire.shape for wire, _ in pairs]
+    return restored(call, moved[: len(sent)], shapes), restored(*lost)
 
 
 def exchange(call: Call, tree: Any, like: Any) -> Any:

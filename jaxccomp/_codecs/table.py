@@ -84,10 +84,11 @@ _ROWS = (
     ),
     CodecInfo(
         "bf16",
-        "float32 and float64 as bfloat16, rounded to nearest even",
+        "float32 and float64 as bfloat16, rounded to nearest even or at random",
         "2 for float32, 4 for float64",
-        "2^-8 of the value",
+        "2^-8 of the value; twice that when stochastic",
         dtypes=_WIDE,
+        options=(_EITHER,),
     ),
     CodecInfo(
         "fp16",

@@ -50,18 +50,19 @@ def batch(
         return [x for x, _ in pairs], [dim for _, dim in pairs]
     if call.referenced or call.carries:
         values, dims = _paired(call, axis_data.size, values, dims)
-    moved, result_dims = [], []
+    moved, places, result_dims = [], [], []
     for x, dim in zip(values, dims, strict=True):
         if dim is None:
-            result_dim = None
+            place = result_dim = None
         else:
             place, result_dim = batch_dimensions(call, dim)
             x = jnp.moveaxis(x, dim, place)
         moved.append(x)
+        places.append(place)
         result_dims.append(result_dim)
     result_dims = list(split_likes(call, split_references(call, result_dims)[0])[1])
-    result_dims *= 2 if call.feedback else 1
-    return bind(call, moved), result_dims + [None] * call.status
+    lost_dims = split_references(call, places)[0] if call.feedback else []
+    return bind(call, moved), [*result_dims, *lost_dims] + [None] * call.status
 
 
 def _paired(

@@ -102,8 +102,9 @@ def _jvp(row: Row, primals: Any, tangents: Any, *, call: Call) -> tuple[list[Arr
     result_tangents = [_compat.zero_tangent(x) for x in results]
     if call.feedback and not all(map(_compat.is_zero, tangents)):
         raise errors.NotDifferentiableError(
-            "allreduce_with_feedback has no derivative: it is for gradients, once they are there. "
-            "Wrap its operands in jax.lax.stop_gradient if none is needed, or use allreduce."
+            f"{call.collective}_with_feedback has no derivative: it is for gradients, once they "
+            "are there. Wrap its operands in jax.lax.stop_gradient if none is needed, or use "
+            f"{call.collective}."
         )
     # References change how values travel, not what arrives.
     primals, _ = split_references(call, primals)

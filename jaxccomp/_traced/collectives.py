@@ -215,11 +215,14 @@ def _two_shot(axis: _Axis, x: Array) -> Array:
 
 
 def _with_losses(call: Call, plane: Plane, x: Array, number: int) -> tuple[Array, Array]:
-    """An allreduce, and what its encodings on this rank lost."""
+    """A reduction, and what its encodings on this rank lost."""
     axis = _Axis(call, plane, x.dtype, number)
-    result = _allreduce(axis, x)
+    result = _TABLE[call.collective](axis, x)
     if axis.codec is None:
         return result, jnp.zeros_like(x)
+    if call.collective == "reduce_scatter":
+        (rows,) = axis.lost
+        return result, _finite(rows.astype(x.dtype))
     rows, merged = axis.lost  # of `_two_shot`
     if call.reduce_op == "mean":
         merged *= np.asarray(call.size, merged.dtype)  # of values that have been divided

@@ -23,9 +23,9 @@ class CompressState(NamedTuple):
     """What `compress_with_feedback` keeps.
 
     Attributes:
-      residuals: an array for each operand of a ``psum`` with a lossy codec, in the program's order:
-        what the codec lost of this device's. Of a ``psum`` in a ``shard_map`` that the function
-        calls, all devices' as rows.
+      residuals: an array for each operand of a ``psum`` or ``psum_scatter`` with a lossy codec, in
+        the program's order: what the codec lost of this device's. Of one in a ``shard_map`` that
+        the function calls, all devices' as rows.
     """
 
     residuals: tuple[Any, ...]
@@ -113,9 +113,10 @@ def compress_with_feedback(
     """As `compress`, but what lossy codecs lose of sums is added to the next ones.
 
     Each ``psum`` of floating values (``pmean`` is one) with a lossy codec becomes a
-    `jaxccomp.allreduce_with_feedback`, whose residual is part of the state. In a ``scan`` or a
-    ``while_loop`` it goes from one turn to the next; a branch of ``cond`` that is not taken leaves
-    it as it is. Other collectives are compressed as `compress` does.
+    `jaxccomp.allreduce_with_feedback`, each ``psum_scatter`` a
+    `jaxccomp.reduce_scatter_with_feedback`, and their residuals are the state. In a ``scan`` or a
+    ``while_loop`` they go from one turn to the next; a branch of ``cond`` that is not taken leaves
+    them as they are. Other collectives are compressed as `compress` does.
 
     Args:
       function: one that has the gradients already, such as a training step: there are no

@@ -31,7 +31,7 @@ def data_parallel(
     On the wire: what ``step`` says; this adds nothing. XLA does not know that a compressed
     collective could run on parts of its operand, and gathers over the other axes what it gets: that
     costs nothing where parameters are not sharded by them, and an all-gather of each gradient where
-    they are.
+    they are. `on_shards` avoids that.
 
     Args:
       step: a function of arrays and pytrees. It gets its device's part of the batch, and all else

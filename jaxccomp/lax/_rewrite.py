@@ -20,7 +20,6 @@ from jax import lax
 from jax.sharding import PartitionSpec
 
 from jaxccomp import _compat, errors
-from jaxccomp._api.error_feedback import allreduce_with_feedback
 from jaxccomp.lax import _sites
 from jaxccomp.lax._rules import CollectiveRule, Site, choose
 
@@ -35,14 +34,14 @@ _CARRIES_RESIDUALS = ("cond", "jit", "scan", "shard_map", "while")
 
 @dataclasses.dataclass(frozen=True)
 class Slot:
-    """The residual of one operand of a ``psum``.
+    """The residual of one operand of a ``psum`` or ``psum_scatter``.
 
     Attributes:
       shape: on each device; outside a ``shard_map`` there is a leading dimension for its devices.
       dtype: its dtype.
       axes: the manual axes that it varies over, and that are those of a ``shard_map`` around; None
         where types do not say so.
-      site: the ``psum``.
+      site: the collective.
     """
 
     shape: tuple[int, ...]
@@ -99,8 +98,8 @@ def trace(function: Callable[..., Any], args: Any, kwargs: Any) -> Traced:
 class Rewriter:
     """Puts collectives of ours in the place of those that rules take.
 
-    With ``feedback`` each ``psum`` with a lossy codec has a residual per operand, in the order of
-    the program.
+    With ``feedback`` each ``psum`` and ``psum_scatter`` with a lossy codec has a residual per
+    operand, in the order of the program.
     """
 
     def __init__(
@@ -245,10 +244,11 @@ class Rewriter:
     ) -> tuple[list[list[Array]], list[Array]]:
         eqn = group[0]
         rule = self._rule_of(eqn, scope)
-        if rule is not None and residuals:
-            return self._with_feedback(group, operands, residuals, rule)
         if rule is not None:
-            return _sites.stage(group, operands, {**self._how, "codec": rule.codec}), []
+            how = {**self._how, "codec": rule.codec}
+            if residuals:
+                return _sites.stage_with_feedback(group, operands, residuals, how)
+            return _sites.stage(group, operands, how), []
         if not self._is_concerned(eqn, scope):
             return [_compat.bind_again(eqn, operands[0])], []
         handler = _HANDLERS.get(eqn.primitive.name)
@@ -261,22 +261,6 @@ class Rewriter:
         inner = _join(scope, _compat.scope_of(eqn))
         values, left = handler(self, eqn, operands[0], residuals, inner)
         return [list(values)], left
-
-    def _with_feedback(
-        self,
-        group: list[Any],
-        operands: list[list[Array]],
-        residuals: list[Array],
-        rule: CollectiveRule,
-    ) -> tuple[list[list[Array]], list[Array]]:
-        values = [x for each in operands for x in each]
-        options = {**self._how, "codec": rule.codec, "axis_name": group[0].params["axes"]}
-        groups = group[0].params.get("axis_index_groups")
-        reduced, left = allreduce_with_feedback(
-            values, residuals, "sum", axis_index_groups=groups, **options
-        )
-        results = iter(reduced)
-        return [[next(results) for _ in each.outvars] for each in group], left
 
     def rewritten(self, scope: str, function: Callable[..., Any]) -> Callable[..., Any]:
         """A function, traced when it is called, with the collectives that rules take replaced."""
@@ -315,7 +299,7 @@ def _join(scope: str, inner: str) -> str:
 
 def _keeps_residuals(eqn: Any, rule: CollectiveRule) -> bool:
     floating = all(jnp.issubdtype(v.aval.dtype, jnp.floating) for v in eqn.invars)
-    return eqn.primitive.name in ("psum", "psum_invariant") and floating and rule.is_lossy
+    return _sites.has_feedback(eqn) and floating and rule.is_lossy
 
 
 def _outside(slot: Slot, params: dict[str, Any]) -> Slot:

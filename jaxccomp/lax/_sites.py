@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax.numpy as jnp
+
 from jaxccomp import _compat
-from jaxccomp._api.lax_arguments import names_of
+from jaxccomp._api.error_feedback import allreduce_with_feedback, reduce_scatter_with_feedback
+from jaxccomp._api.lax_arguments import blocks, merge, names_of
 from jaxccomp._api.lax_reductions import psum
 from jaxccomp.lax import _operations as operations
 from jaxccomp.lax._rules import Site
@@ -71,6 +74,32 @@ def _ppermute(params: Params, operands: list[Any], how: dict[str, Any]) -> list[
     return operations.ppermute(operands, params["axis_name"], params["perm"], **how)
 
 
+def _psum_with_feedback(
+    params: Params, operands: list[Any], residuals: list[Any], how: dict[str, Any]
+) -> tuple[list[Any], list[Any]]:
+    groups = params.get("axis_index_groups")
+    how = {**how, "axis_name": params["axes"], "axis_index_groups": groups}
+    return allreduce_with_feedback(operands, residuals, "sum", **how)
+
+
+def _psum_scatter_with_feedback(
+    params: Params, operands: list[Any], residuals: list[Any], how: dict[str, Any]
+) -> tuple[list[Any], list[Any]]:
+    dimension, tiled = params["scatter_dimension"], params["tiled"]
+
+    def rows(leaves: list[Any]) -> list[Any]:
+        return [blocks("psum_scatter", x, dimension, params["axis_size"], tiled) for x in leaves]
+
+    def joined(x: Any) -> Any:
+        x = jnp.moveaxis(x, 0, dimension)
+        return merge(x, dimension) if tiled else x
+
+    how = {**how, "axis_name": params["axis_name"]}
+    how["axis_index_groups"] = params["axis_index_groups"]
+    reduced, left = reduce_scatter_with_feedback(rows(operands), rows(residuals), "sum", **how)
+    return reduced, [joined(x) for x in left]
+
+
 # By the name of JAX's primitive: the name in jax.lax, and what stages ours in its place.
 _TABLE: dict[str, tuple[str, Callable[[Params, list[Any], dict[str, Any]], list[Any]]]] = {
     "psum": ("psum", _psum),
@@ -81,6 +110,14 @@ _TABLE: dict[str, tuple[str, Callable[[Params, list[Any], dict[str, Any]], list[
     "all_to_all": ("all_to_all", _all_to_all),
     "ragged_all_to_all": ("ragged_all_to_all", _ragged_all_to_all),
     "ppermute": ("ppermute", _ppermute),
+}
+
+
+# By the same names: what stages ours with error feedback.
+_WITH_FEEDBACK = {
+    "psum": _psum_with_feedback,
+    "psum_invariant": _psum_with_feedback,
+    "reduce_scatter": _psum_scatter_with_feedback,
 }
 
 
@@ -102,6 +139,22 @@ def stage(eqns: Sequence[Any], operands: list[list[Any]], how: dict[str, Any]) -
     _, function = _TABLE[eqns[0].primitive.name]
     results = iter(function(eqns[0].params, [x for each in operands for x in each], how))
     return [[next(results) for _ in eqn.outvars] for eqn in eqns]
+
+
+def has_feedback(eqn: Any) -> bool:
+    """Whether a collective adds up, so that what a codec loses of it can come with the next one."""
+    return eqn.primitive.name in _WITH_FEEDBACK
+
+
+def stage_with_feedback(
+    eqns: Sequence[Any], operands: list[list[Any]], residuals: list[Any], how: dict[str, Any]
+) -> tuple[list[list[Any]], list[Any]]:
+    """`stage` of what `has_feedback`: the results of each, and the residuals of all operands."""
+    function = _WITH_FEEDBACK[eqns[0].primitive.name]
+    values = [x for each in operands for x in each]
+    reduced, left = function(eqns[0].params, values, residuals, how)
+    results = iter(reduced)
+    return [[next(results) for _ in eqn.outvars] for eqn in eqns], left
 
 
 def are_one(first: Any, second: Any) -> bool:

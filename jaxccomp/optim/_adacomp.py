@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxccomp import codecs, errors
+from jaxccomp._api.arguments import check_options
 from jaxccomp._api.options import Options, operation
 from jaxccomp.ops import allreduce
 from jaxccomp.optim._states import FeedbackState, load_optax, require_floating, zeros_of_rank
@@ -54,6 +55,7 @@ def adacomp(bin_size: int = 512, **options: Unpack[Options]) -> optax.GradientTr
             f"adacomp: bin_size must be a positive integer, not {bin_size!r}."
         )
     how: Any = {**options, "codec": options.get("codec") or "lossless"}
+    check_options("allreduce", op="mean", **how)
     if not codecs.is_lossless(how["codec"]):
         raise errors.InvalidArgumentError(
             f'adacomp: codec must be bit-exact, like "lossless" or "zstd", not {how["codec"]!r}: '

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Unpack
 import jax
 import jax.numpy as jnp
 
-from jaxccomp import codecs, errors
-from jaxccomp._api.error_feedback import flatten_residual
+from jaxccomp import errors
+from jaxccomp._api.arguments import check_options
+from jaxccomp._api.error_feedback import check_op, flatten_residual
 from jaxccomp._api.options import Options, operation
 from jaxccomp.ops import allreduce, allreduce_with_feedback
 from jaxccomp.optim._policy import Bucket, Rule, plan
@@ -64,7 +65,9 @@ def allreduce_gradients(
       ...     optax.adam(1e-3))
     """
     optax = load_optax()
-    codecs.parse(options.get("codec"))  # what is wrong with it is said here, not while training
+    check_options("allreduce", op=op, **options)  # what is wrong is said here, not while training
+    if error_feedback:
+        check_op("allreduce_gradients with error_feedback=True", op)
     if bucket_bytes is not None and (
         isinstance(bucket_bytes, bool) or not isinstance(bucket_bytes, int) or bucket_bytes < 1
     ):

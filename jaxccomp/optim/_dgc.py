@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxccomp import errors
-from jaxccomp._api.arguments import make_call
+from jaxccomp._api.arguments import check_options, make_call
 from jaxccomp._api.options import Options, operation
 from jaxccomp.ops import allreduce_with_feedback
 from jaxccomp.optim._states import DGCState, load_optax, require_floating, zeros_of_rank
@@ -68,6 +68,7 @@ def dgc(
             f"{density}, {momentum}, {warmup_steps}."
         )
     options.setdefault("algorithm", "one_shot")
+    check_options("allreduce", op="mean", **options)
     phases = [max(density, each) for each in _WARMUP] if warmup_steps else []
     begins = [i * warmup_steps // len(_WARMUP) for i in range(len(phases) + 1)]
     phases.append(density)

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import jax
 
-from jaxccomp import codecs, errors
+from jaxccomp import errors
+from jaxccomp._api.arguments import check_options
 from jaxccomp._api.options import Options, operation
 from jaxccomp.ops import allreduce_with_feedback
 from jaxccomp.optim._states import ECQState, load_optax, require_floating, zeros_of_rank
@@ -45,7 +46,7 @@ def ecq(
             f"ecq: strength must be in (0, 1] and decay in [0, 1], not {strength} and {decay}."
         )
     how: Any = {**options, "codec": options.get("codec") or "int4:rounding=stochastic"}
-    codecs.parse(how["codec"])
+    check_options("allreduce", op="mean", **how)
 
     def init(params: Any) -> ECQState:
         require_floating("ecq", params)

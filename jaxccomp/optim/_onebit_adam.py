@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 import jax
 import jax.numpy as jnp
 
-from jaxccomp import codecs, errors
+from jaxccomp import errors
+from jaxccomp._api.arguments import check_options
 from jaxccomp._api.options import Options, operation
 from jaxccomp.ops import allreduce, allreduce_with_feedback
 from jaxccomp.optim._states import OnebitAdamState, load_optax, zeros_of_rank
@@ -58,7 +59,7 @@ def onebit_adam(
             "moment there is no step."
         )
     coded: Any = {**options, "codec": options.get("codec") or "onebit"}
-    codecs.parse(coded["codec"])
+    check_options("allreduce", op="mean", **coded)
     raw: Any = {**options, "codec": None}
 
     def init(params: Any) -> OnebitAdamState:

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxccomp import errors
+from jaxccomp._api.arguments import check_options
 from jaxccomp._api.error_feedback import flatten_residual
 from jaxccomp._api.options import Options, operation
 from jaxccomp.ops import allreduce
@@ -55,6 +56,7 @@ def powersgd(
     optax = load_optax()
     if rank < 1:
         raise errors.InvalidArgumentError(f"powersgd: rank must be at least 1, not {rank}.")
+    check_options("allreduce", op="mean", **options)
 
     def is_split(leaf: Array) -> bool:
         shape = jnp.shape(leaf)

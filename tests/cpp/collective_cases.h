@@ -171,18 +171,22 @@ inline bool SameOrder(std::vector<int> leaves, const Expected& expected) {
   return leaves == expected.leaves;
 }
 
-// Results are the reduction of the operands less all losses: whatever was encoded on the way to the
-// result was lost on one rank, once.
+// Results are the reduction of the operands less all losses: whatever was encoded on the way to a
+// result was lost on one rank, once, in the block that the result is a reduction of.
 inline bool LossesAddUp(const Outcome& outcome, const Expressions& expressions) {
-  for (size_t i = 0; i < outcome.output[0][0].size(); ++i) {
-    std::vector<int> lost;
-    for (const auto& places : outcome.lost) {
-      lost.insert(lost.end(), places[i].begin(), places[i].end());
+  for (size_t block = 0; block < outcome.lost[0].size(); ++block) {
+    // Where each rank gets its own block, block i at rank i; else there is one, which all get.
+    const Block& result = outcome.output[block][0];
+    for (size_t i = 0; i < result.size(); ++i) {
+      std::vector<int> lost;
+      for (const auto& blocks : outcome.lost) {
+        lost.insert(lost.end(), blocks[block][i].begin(), blocks[block][i].end());
+      }
+      std::vector<int> encoded = expressions.Encoded(result[i].value);
+      std::sort(lost.begin(), lost.end());
+      std::sort(encoded.begin(), encoded.end());
+      if (lost != encoded) return false;
     }
-    std::vector<int> encoded = expressions.Encoded(outcome.output[0][0][i].value);
-    std::sort(lost.begin(), lost.end());
-    std::sort(encoded.begin(), encoded.end());
-    if (lost != encoded) return false;
   }
   return true;
 }

@@ -44,6 +44,8 @@ const Codec& CodecOf(const FixedRate& fixed) {
     char text[40];
     std::snprintf(text, sizeof(text), ":threshold=%.9g", static_cast<double>(fixed.threshold));
     spec += text;
+  } else if (fixed.format == cuda::Format::kBf16) {
+    spec += fixed.stochastic ? ":rounding=stochastic" : "";
   } else if (row.blocks[0] != 0) {
     spec += ":block=" + std::to_string(fixed.block);
     const bool rounds = row.code_bits < 8 ? fixed.format != cuda::Format::kOneBit

@@ -22,7 +22,9 @@ struct FixedRateCase {
 // Every codec with all values of its options.
 inline std::vector<FixedRateCase> FixedRateCases() {
   using cuda::Format;
-  std::vector<FixedRateCase> cases = {{"bf16", {Format::kBf16}}, {"fp16", {Format::kFp16}}};
+  std::vector<FixedRateCase> cases = {{"bf16", {Format::kBf16}},
+                                      {"bf16:rounding=stochastic", {Format::kBf16, 0, true}},
+                                      {"fp16", {Format::kFp16}}};
   for (Format format : {Format::kE4m3, Format::kE5m2, Format::kInt8, Format::kInt4, Format::kInt2,
                         Format::kOneBit, Format::kTernary}) {
     const cuda::FormatRow& row = cuda::RowOf(format);

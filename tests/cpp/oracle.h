@@ -105,8 +105,8 @@ struct World {
 struct Outcome {
   std::string error;                          // empty: all tasks ran
   std::vector<std::vector<Block>> output;     // by rank and block
-  // By rank and place: the values whose encoding's loss Residual holds.
-  std::vector<std::vector<std::vector<int>>> lost;
+  // By rank, block and place: the values whose encoding's loss Residual holds.
+  std::vector<std::vector<std::vector<std::vector<int>>>> lost;
   std::vector<char> finished;                 // by rank: whether all its tasks ran
   int64_t encoded_bytes = 0;                  // over all ranks
   std::vector<int64_t> peak_bytes;            // by rank, of Scratch and Code: from the start of the
@@ -140,8 +140,10 @@ class Oracle {
       if (stuck != done.end()) Fail(rank, stuck - done.begin(), "never ran (deadlock)");
       outcome_.output.push_back(std::move(memory_[rank].spaces[1]));
       if (!world_.carries || !outcome_.error.empty()) continue;
-      for (const Cell& cell : memory_[rank].spaces[4][0]) {
-        if (cell.value != expressions_.Gone()) Fail(rank, 0, "leaves an operand in Residual");
+      for (const Block& block : memory_[rank].spaces[4]) {
+        for (const Cell& cell : block) {
+          if (cell.value != expressions_.Gone()) Fail(rank, 0, "leaves an operand in Residual");
+        }
       }
     }
     return std::move(outcome_);
@@ -186,13 +188,15 @@ class Oracle {
     if (world_.shared_memory) memory.spaces[1][0] = memory.spaces[0][0];
     for (const Slot& slot : schedule.scratch) memory.spaces[2].push_back(MakeBlock(slot.bytes()));
     for (const Slot& slot : schedule.code) memory.spaces[3].push_back(MakeBlock(slot.bytes()));
-    if (!memory.spaces[1].empty()) {
-      memory.spaces[4].push_back(MakeBlock(world_.output_bytes[rank][0]));
-      outcome_.lost[rank].resize(memory.spaces[4][0].size());
+    for (int64_t bytes : world_.input_bytes[rank]) {
+      memory.spaces[4].push_back(MakeBlock(bytes));
+      outcome_.lost[rank].emplace_back(memory.spaces[4].back().size());
     }
     if (world_.carries) {
       memory.spaces[5] = memory.spaces[0];
-      for (Cell& cell : memory.spaces[5][0]) cell.value = expressions_.Carried(rank);
+      for (Block& block : memory.spaces[5]) {
+        for (Cell& cell : block) cell.value = expressions_.Carried(rank);
+      }
     }
     for (const auto& [space, slots] : {std::pair{Space::kScratch, &schedule.scratch},
                                        std::pair{Space::kCode, &schedule.code}}) {
@@ -291,7 +295,8 @@ class Oracle {
     int64_t base = 0, end = 0;
     switch (slot.space) {
       case Space::kInput:
-      case Space::kCarried: end = world_.input_bytes[rank][slot.block]; break;
+      case Space::kCarried:
+      case Space::kResidual: end = world_.input_bytes[rank][slot.block]; break;
       case Space::kOutput: end = world_.output_bytes[rank][slot.block]; break;
       case Space::kScratch:
         base = schedule.scratch[slot.block].begin;
@@ -302,7 +307,6 @@ class Oracle {
         end = schedule.code[slot.block].end;
         if (slot.begin != base || slot.end != end) Fail(rank, id, "uses a part of a code");
         break;
-      case Space::kResidual: end = world_.output_bytes[rank][0]; break;
     }
     if (slot.begin < base || slot.end > end || slot.begin > slot.end) {
       Fail(rank, id, "is out of range");
@@ -459,9 +463,11 @@ class Oracle {
       Cell coded = values[i];
       coded.value = expressions_.Coded(coded.value);
       if (coded != decoded[i]) return Fail(rank, id, "compares with another code");
-      if (coded.place != first + static_cast<int64_t>(i)) return Fail(rank, id, "is misplaced");
+      if (coded.block != task.dst.block || coded.place != first + static_cast<int64_t>(i)) {
+        return Fail(rank, id, "is misplaced");
+      }
       if (expressions_.IsFinal(coded.value) != task.final) return Fail(rank, id, "counts wrongly");
-      auto& lost = outcome_.lost[rank][static_cast<size_t>(coded.place)];
+      auto& lost = outcome_.lost[rank][static_cast<size_t>(coded.block)][static_cast<size_t>(coded.place)];
       if (more == lost.empty()) return Fail(rank, id, "forgets what was lost before, or adds to nothing");
       lost.push_back(values[i].value);
     }
@@ -472,7 +478,7 @@ class Oracle {
     std::vector<Cell> values = Read(rank, id, dst);
     if (!outcome_.error.empty()) return;
     for (const Cell& cell : values) {
-      if (!outcome_.lost[rank][static_cast<size_t>(cell.place)].empty()) {
+      if (!outcome_.lost[rank][static_cast<size_t>(cell.block)][static_cast<size_t>(cell.place)].empty()) {
         return Fail(rank, id, "forgets what was lost before");
       }
     }

@@ -39,6 +39,10 @@ bool MayShareMemory(Collective c) {
          c == Collective::kScan || c == Collective::kExscan;
 }
 
+bool GivesResiduals(Collective c) {
+  return c == Collective::kAllreduce || c == Collective::kReduceScatter;
+}
+
 bool HasUniformBlocks(Collective c) {
   return c <= Collective::kAlltoall || c == Collective::kScan || c == Collective::kExscan;
 }
@@ -70,7 +74,7 @@ void VerifyAll(Collective c,
                       .multi_slot = (variant & 8) != 0};
             if (shared_memory && !MayShareMemory(c)) continue;
             if (p.reverse && !line) continue;
-            if (p.feedback && !(p.coded && c == Collective::kAllreduce)) continue;
+            if (p.feedback && !(p.coded && GivesResiduals(c))) continue;
             if (p.multi_slot && !packs) continue;
             Outcome outcome;
             if (!Verify(algorithm, p, shared_memory, &outcome)) return;

@@ -1,4 +1,4 @@
-// Allreduces that also give what their encodings lost: over a sequence of steps nothing is lost.
+// Reductions that also give what their encodings lost: over a sequence of steps nothing is lost.
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -27,10 +27,10 @@ using Values = std::vector<double>;
 // Several chunks, a leaf that ends within one, one value alone, none.
 constexpr int64_t kCounts[] = {5003, 1, 0, 129};
 
-std::vector<std::string> Algorithms() {
+std::vector<std::string> Algorithms(Collective collective = Collective::kAllreduce) {
   std::vector<std::string> names = {"auto"};
   for (const Algorithm& a : AlgorithmTable()) {
-    if (a.collective == Collective::kAllreduce) names.emplace_back(a.name);
+    if (a.collective == collective) names.emplace_back(a.name);
   }
   return names;
 }
@@ -71,14 +71,22 @@ Values FromArray(const Array& array) {
   return values;
 }
 
-Tree RandomTree(DType dtype, uint32_t seed) {
+OpSpec ScatterSpecOf(const std::string& codec, const std::string& algorithm, bool mean) {
+  OpSpec spec = SpecOf(codec, algorithm, mean, true);
+  spec.collective = Collective::kReduceScatter;
+  return spec;
+}
+
+// With kCounts values in each of `rows` rows.
+Tree RandomTree(DType dtype, uint32_t seed, int rows = 1) {
   std::mt19937 random(seed);
   std::normal_distribution<double> normal;
   Tree tree;
   for (int64_t count : kCounts) {
-    Values values(static_cast<size_t>(count));
+    Values values(static_cast<size_t>(count * rows));
     for (double& value : values) value = normal(random);
     tree.push_back(ToArray(dtype, values));
+    tree.back().rows = rows;
   }
   return tree;
 }
@@ -90,15 +98,16 @@ Tree Add(const Tree& a, const Tree& b) {
     const Values more = FromArray(b[i]);
     for (size_t j = 0; j < values.size(); ++j) values[j] += more[j];
     sums.push_back(ToArray(a[i].dtype, values));
+    sums.back().rows = a[i].rows;
   }
   return sums;
 }
 
-int64_t SentBytes(Team& team) {
+int64_t SentBytes(Team& team, Collective collective) {
   int64_t bytes = 0;
   for (int rank = 0; rank < team.ranks; ++rank) {
     if (rank > 0 && team.style() == Style::kDevices) break;
-    bytes += team.EngineOf(rank).GetStats()[static_cast<size_t>(Collective::kAllreduce)].sent_bytes;
+    bytes += team.EngineOf(rank).GetStats()[static_cast<size_t>(collective)].sent_bytes;
   }
   return bytes;
 }
@@ -107,8 +116,8 @@ struct Outcome {
   Tree reduced, lost;
 };
 
-// Runs call site `site` on all ranks. In place, results take the memory of the operands, and residuals that
-// of those of the call before, if there are any.
+// Runs call site `site` on all ranks. In place, results take the memory of operands of their size, and
+// residuals that of those of the call before, if there are any.
 std::vector<Outcome> RunOnAll(Team& team, Team::Program& program, size_t site,
                               const std::vector<Tree>& operands, bool in_place,
                               const std::vector<Tree>& carried = {}) {
@@ -116,15 +125,20 @@ std::vector<Outcome> RunOnAll(Team& team, Team::Program& program, size_t site,
   std::vector<Outcome> outcomes(operands.size());
   team.OnRanks([&](int rank) {
     Tree in = operands[rank], out = in, lost = in;
-    for (Tree* tree : {&out, &lost}) {
-      for (Array& array : *tree) array = Array(array.dtype, array.rows, 1);
+    const OpSpec& spec = program.At(rank, site).spec;
+    const int64_t blocks = spec.collective == Collective::kReduceScatter ? team.ranks : 1;
+    for (const auto& [tree, parts] : {std::pair{&out, blocks}, std::pair{&lost, int64_t{1}}}) {
+      for (Array& array : *tree) {
+        array.bytes.assign(array.bytes.size() / static_cast<size_t>(parts), std::byte{0xa5});
+      }
     }
     std::vector<Array*> inputs, results;
     for (Array& array : in) inputs.push_back(&array);
-    for (Array& array : in_place ? in : out) results.push_back(&array);
+    Tree& reduced = in_place && blocks == 1 ? in : out;
+    for (Array& array : reduced) results.push_back(&array);
     Tree before = carried.empty() ? Tree() : carried[rank];
     const bool over = in_place && !carried.empty();
-    if (program.At(rank, site).spec.feedback) {
+    if (spec.feedback) {
       for (Array& array : over ? before : lost) results.push_back(&array);
     }
     Call call = CallOf(inputs, results, run_id);
@@ -132,7 +146,7 @@ std::vector<Outcome> RunOnAll(Team& team, Team::Program& program, size_t site,
     for (Array& array : before) residuals.push_back(&array);
     call.carried = CallOf(residuals, {}, run_id).inputs;
     CHECK_OK(team.Run(rank, program.At(rank, site), std::move(call)));
-    outcomes[rank] = {in_place ? in : out, over ? before : lost};
+    outcomes[rank] = {reduced, over ? before : lost};
   });
   return outcomes;
 }
@@ -143,34 +157,37 @@ double WorstError(Team& team, DType dtype, const OpSpec& spec, int steps, bool c
   plain.feedback = false;
   Team::Program program = team.Compile(std::vector<OpSpec>{spec, plain});
   const double share = spec.mean ? 1.0 / team.ranks : 1.0;
+  const bool scatters = spec.collective == Collective::kReduceScatter;
+  const int rows = scatters ? team.ranks : 1;
   std::vector<Tree> residuals(static_cast<size_t>(team.ranks));
   std::vector<Values> missing;  // what should have come, less what came
-  for (int64_t count : kCounts) missing.emplace_back(static_cast<size_t>(count));
-  auto add = [&](const Tree& tree, double times) {
+  for (int64_t count : kCounts) missing.emplace_back(static_cast<size_t>(count * rows));
+  auto add = [&](const Tree& tree, double times, int row = 0) {
     for (size_t i = 0; i < tree.size(); ++i) {
       const Values values = FromArray(tree[i]);
-      for (size_t j = 0; j < values.size(); ++j) missing[i][j] += times * values[j];
+      double* const at = missing[i].data() + row * kCounts[i];
+      for (size_t j = 0; j < values.size(); ++j) at[j] += times * values[j];
     }
   };
   for (int step = 0; step < steps; ++step) {
     std::vector<Tree> operands;
     for (int rank = 0; rank < team.ranks; ++rank) {
-      Tree values = RandomTree(dtype, static_cast<uint32_t>(100 * step + rank));
+      Tree values = RandomTree(dtype, static_cast<uint32_t>(100 * step + rank), rows);
       add(values, share);
       operands.push_back(step == 0 ? values : Add(values, residuals[rank]));
     }
-    const bool in_place = step % 2 == 1;
-    const int64_t before = SentBytes(team);
+    const bool in_place = step % 2 == 1 && !scatters;
+    const int64_t before = SentBytes(team, spec.collective);
     const std::vector<Outcome> outcomes = RunOnAll(team, program, 0, operands, in_place);
-    const int64_t sent = SentBytes(team) - before;
+    const int64_t sent = SentBytes(team, spec.collective) - before;
     const std::vector<Outcome> expected = RunOnAll(team, program, 1, operands, in_place);
-    CHECK_EQ(SentBytes(team) - before, 2 * sent);
+    CHECK_EQ(SentBytes(team, spec.collective) - before, 2 * sent);
     for (int rank = 0; rank < team.ranks; ++rank) {
-      CHECK(outcomes[rank].reduced == outcomes[0].reduced);
-      if (compare) CHECK(outcomes[rank].reduced == expected[0].reduced);
+      if (!scatters) CHECK(outcomes[rank].reduced == outcomes[0].reduced);
+      if (compare) CHECK(outcomes[rank].reduced == expected[rank].reduced);
       residuals[rank] = outcomes[rank].lost;
     }
-    add(outcomes[0].reduced, -1);
+    for (int row = 0; row < rows; ++row) add(outcomes[row].reduced, -1, row);
   }
   for (const Tree& residual : residuals) add(residual, -share);
   double worst = 0;
@@ -206,6 +223,30 @@ TEST(engine_feedback_adds_up) {
   }
 }
 
+// Each rank keeps what it lost of the blocks of all, around a ring of partial sums as well.
+TEST(engine_feedback_of_reduce_scatter_adds_up) {
+  for (int ranks : {1, 2, 3, 8}) {
+    for (Style style : testing::kStyles) {
+      Team team(style, ranks);
+      team.SetOption("chunk_bytes", "4096");
+      for (const std::string codec :
+           {"bf16:rounding=stochastic", "onebit", "topk:density=0.1"}) {
+        for (const std::string& algorithm : Algorithms(Collective::kReduceScatter)) {
+          for (bool mean : {false, true}) {
+            const OpSpec spec = ScatterSpecOf(codec, algorithm, mean);
+            const bool same = codec.find("stochastic") == std::string::npos;
+            const double worst = WorstError(team, DType::kFloat32, spec, 3, same);
+            if (worst < 1e-4) continue;
+            CHECK_EQ(spec.ToString() + " on " + std::to_string(ranks) + " ranks: off by " +
+                         std::to_string(worst),
+                     "");
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(engine_feedback_of_all_floats) {
   Team team(Style::kDevices, 3);
   const std::pair<DType, double> tolerances[] = {{DType::kFloat64, 1e-12},
@@ -219,37 +260,50 @@ TEST(engine_feedback_of_all_floats) {
         CHECK(worst < tolerance);
       }
     }
+    for (const std::string& algorithm : Algorithms(Collective::kReduceScatter)) {
+      for (const auto& [dtype, tolerance] : tolerances) {
+        CHECK(WorstError(team, dtype, ScatterSpecOf(codec, algorithm, true), 3, true) < tolerance);
+      }
+    }
   }
 }
 
 // Operands and residuals that the engine adds up give what their sums give.
+void CheckCarries(Team& team, DType dtype, const OpSpec& plain) {
+  OpSpec carries = plain;
+  carries.carries = true;
+  Team::Program program = team.Compile(std::vector<OpSpec>{plain, carries});
+  const bool scatters = plain.collective == Collective::kReduceScatter;
+  const int rows = scatters ? team.ranks : 1;
+  std::vector<Tree> operands, residuals, sums;
+  for (int rank = 0; rank < team.ranks; ++rank) {
+    operands.push_back(RandomTree(dtype, static_cast<uint32_t>(rank), rows));
+    residuals.push_back(RandomTree(dtype, static_cast<uint32_t>(1000 + rank), rows));
+    sums.push_back(Add(operands[rank], residuals[rank]));
+  }
+  const std::vector<Outcome> expected = RunOnAll(team, program, 0, sums, false);
+  for (bool in_place : {false, true}) {
+    const auto outcomes = RunOnAll(team, program, 1, operands, in_place, residuals);
+    for (int rank = 0; rank < team.ranks; ++rank) {
+      CHECK(outcomes[rank].reduced == expected[rank].reduced);
+      if (outcomes[rank].lost == expected[rank].lost) continue;
+      CHECK_EQ(carries.ToString() + " on " + std::to_string(team.ranks) + ": residuals", "");
+    }
+  }
+}
+
 TEST(engine_feedback_carries_residuals) {
   for (int ranks : {1, 2, 3, 5}) {
     for (Style style : testing::kStyles) {
       Team team(style, ranks);
       team.SetOption("chunk_bytes", "4096");
       for (const std::string codec : {"int4", "onebit", "topk:density=0.1", "lossless", "raw"}) {
-        for (const std::string& algorithm : Algorithms()) {
-          for (DType dtype : {DType::kFloat32, DType::kBFloat16}) {
-            const OpSpec plain = SpecOf(codec, algorithm, true, true);
-            OpSpec carries = plain;
-            carries.carries = true;
-            Team::Program program = team.Compile(std::vector<OpSpec>{plain, carries});
-            std::vector<Tree> operands, residuals, sums;
-            for (int rank = 0; rank < ranks; ++rank) {
-              operands.push_back(RandomTree(dtype, static_cast<uint32_t>(rank)));
-              residuals.push_back(RandomTree(dtype, static_cast<uint32_t>(1000 + rank)));
-              sums.push_back(Add(operands[rank], residuals[rank]));
-            }
-            const std::vector<Outcome> expected = RunOnAll(team, program, 0, sums, false);
-            for (bool in_place : {false, true}) {
-              const auto outcomes = RunOnAll(team, program, 1, operands, in_place, residuals);
-              for (int rank = 0; rank < ranks; ++rank) {
-                CHECK(outcomes[rank].reduced == expected[rank].reduced);
-                if (outcomes[rank].lost == expected[rank].lost) continue;
-                CHECK_EQ(carries.ToString() + " on " + std::to_string(ranks) + ": residuals", "");
-              }
-            }
+        for (DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+          for (const std::string& algorithm : Algorithms()) {
+            CheckCarries(team, dtype, SpecOf(codec, algorithm, true, true));
+          }
+          for (const std::string& algorithm : Algorithms(Collective::kReduceScatter)) {
+            CheckCarries(team, dtype, ScatterSpecOf(codec, algorithm, true));
           }
         }
       }
@@ -325,9 +379,14 @@ TEST(engine_feedback_refuses) {
   OpSpec bcast = SpecOf("int8", "auto", false, true);
   bcast.collective = Collective::kBcast;
   bcast.root = 0;
+  OpSpec scattered_maximum = maximum;
+  scattered_maximum.collective = Collective::kReduceScatter;
   const OpSpec sum = SpecOf("int8", "auto", false, true);
-  const std::pair<OpSpec, DType> cases[] = {
-      {maximum, DType::kFloat32}, {bcast, DType::kFloat32}, {sum, DType::kInt32}};
+  const std::pair<OpSpec, DType> cases[] = {{maximum, DType::kFloat32},
+                                            {scattered_maximum, DType::kFloat32},
+                                            {bcast, DType::kFloat32},
+                                            {sum, DType::kInt32},
+                                            {ScatterSpecOf("int8", "auto", false), DType::kInt32}};
   for (const auto& [spec, dtype] : cases) {
     Team::Program program = team.Compile(std::vector<OpSpec>{spec});
     const int64_t run_id = team.NextRunId();

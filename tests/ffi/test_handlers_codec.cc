@@ -123,7 +123,8 @@ Bytes Codes(const std::string& spec) {
 }
 
 TEST(CodecHandlersGiveTheCodecsBytes) {
-  for (const char* spec : {"int8", "int4:rounding=stochastic", "ternary", "bf16", "tbq"}) {
+  for (const char* spec : {"int8", "int4:rounding=stochastic", "ternary", "bf16",
+                           "bf16:rounding=stochastic", "tbq"}) {
     const std::vector<float> values = Values();
     const Bytes expected = Codes(spec);
     const int64_t bytes = static_cast<int64_t>(expected.size()) / kRows;

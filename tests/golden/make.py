@@ -25,6 +25,7 @@ ROWS = {
     "lossless_empty": ("lossless", "float64", (0, 4), {}),
     "lossless_scalar": ("lossless", "complex64", (), {}),
     "bf16": ("bf16", "float32", (33,), {}),
+    "bf16_stochastic": ("bf16:rounding=stochastic", "float32", (100,), {"key": (5, 6, 7)}),
     "fp16": ("fp16", "float64", (33,), {}),
     "bf16_lossless": ("bf16|lossless", "float32", (500,), {}),
     "int8": ("int8", "float32", (100,), {}),

@@ -45,6 +45,7 @@ from jaxccomp._traced import cuda_codecs  # noqa: E402
 NO_DEVICE = 77
 SPECS = (
     "bf16",
+    "bf16:rounding=stochastic",
     "fp16",
     "fp8_e4m3",
     "fp8_e5m2:block=256",

@@ -68,7 +68,8 @@ needs_demo = pytest.mark.skipif(
 @pytest.mark.slow
 @needs_demo
 def test_training_page(tmp_path):
-    data_parallel, in_shard_map, unchanged, experts = programs("docs/training.md", tmp_path)
+    pages = programs("docs/training.md", tmp_path)
+    data_parallel, in_shard_map, divided, broadcast, unchanged, experts = pages
     ends = re.findall(r"loss ([\d.]+), sent (\d+) bytes", run(2, data_parallel))
     assert len(ends) == 2
     for loss, sent in ends:
@@ -80,6 +81,21 @@ def test_training_page(tmp_path):
     loss = re.search(r"loss ([\d.]+)", done.output)
     assert loss and float(loss[1]) < 5, done.output  # 133 at first
     assert run(2, experts).count("rank") == 2
+    output = run(2, divided)
+    ends = re.findall(r"loss ([\d.]+), sent (\d+) bytes", output)
+    assert len(ends) == 2 and output.count("the same on all ranks: True") == 2
+    for loss, sent in ends:
+        # Half of 1344 gradients and parameters each step would be 1.1 million in float32.
+        assert float(loss) < 0.005 and int(sent) < 300_000
+    for codec in ("auto", "int8"):  # what a lossy one loses is a part of the next difference
+        text = broadcast.read_text()
+        assert text.count('codec="auto"') == 1
+        broadcast.write_text(text.replace('codec="auto"', f'codec="{codec}"'))
+        output = run(2, broadcast)
+        broadcast.write_text(text)
+        losses = re.findall(r"loss ([\d.]+)", output)
+        assert len(losses) == 2 and output.count("the same on all ranks: True") == 2
+        assert float(losses[0]) < 0.005
 
 
 def table(output):

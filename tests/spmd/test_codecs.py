@@ -17,6 +17,7 @@ from jaxccomp._native import engine
 N = 8
 BACKENDS = ["xla"] + (["native"] if engine.available() else [])
 CODECS = [
+    "bf16:rounding=stochastic",
     "fp16",
     "fp8_e5m2",
     "int8|lossless",

@@ -499,6 +499,32 @@ def test_feedback_in_branches_and_loops():
     )
 
 
+@pytest.mark.parametrize(("dimension", "tiled"), [(0, False), (0, True), (1, True), (1, False)])
+def test_feedback_of_psum_scatter(dimension, tiled):
+    """Residuals have the operands' shape, whichever dimension is divided, and how."""
+    shape = [300, 80]
+    shape[dimension] = 2 * N if tiled else N
+    x = rows(3, *shape)
+
+    def program(x):
+        pair = {"a": x, "b": 2 * x}
+        return lax.psum_scatter(pair, "d", scatter_dimension=dimension, tiled=tiled)
+
+    step = jcc.compress_with_feedback(mapped(program), "int4")
+    apply = jax.jit(step.apply)
+    state = step.init(x[:, 0])
+    assert [r.shape for r in state.residuals] == [(N, *shape)] * 2
+    total = 0
+    for number in range(3):
+        result, state = apply(state, x[:, number])
+        total += np.asarray(result["b"])
+    missing = (2 * x.sum(1) - np.asarray(state.residuals[1])).sum(0)
+    parts = np.split(missing, N, axis=dimension)
+    expected = np.stack([part if tiled else part.squeeze(dimension) for part in parts])
+    np.testing.assert_allclose(total, expected, rtol=1e-4, atol=1e-4)
+    assert np.abs(state.residuals[1]).max() > 1e-2
+
+
 def test_residuals_of_two_axes():
     x = np.random.default_rng(0).normal(size=(2, 4, 1000)).astype(np.float32)
     mesh = mesh_of(2, 4)

@@ -1,4 +1,4 @@
-"""`allreduce_with_feedback` on both planes, with every algorithm, under JAX's transformations."""
+"""Reductions with feedback on both planes, with every algorithm, under JAX's transformations."""
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +17,9 @@ ALGORITHMS = ["two_shot", "parameter_server", "hierarchical", "recursive_doublin
 WAYS = [{"backend": "xla"}]
 if engine.available():
     WAYS += [{"backend": "native", "algorithm": name} for name in ("one_shot", *ALGORITHMS)]
+SCATTER_WAYS = [{"backend": "xla"}]
+if engine.available():
+    SCATTER_WAYS += [{"backend": "native", "algorithm": name} for name in ("direct", "ring")]
 needs_engine = pytest.mark.skipif(not engine.available(), reason="needs the native engine")
 
 
@@ -193,3 +196,115 @@ def test_has_no_derivative():
         on_axis(jax.grad(loss), x)
     zeros = on_axis(jax.grad(lambda x: loss(jax.lax.stop_gradient(x))), x)
     assert not zeros.any()
+
+
+# --- reduce_scatter -----------------------------------------------------------------------------
+
+
+def test_all_algorithms_of_reduce_scatter_are_tested():
+    if not engine.available():
+        pytest.skip("needs the native engine")
+    rows = engine.load().describe()["algorithms"]
+    known = {row["name"] for row in rows if row["collective"] == "reduce_scatter"}
+    assert known == {way["algorithm"] for way in SCATTER_WAYS if "algorithm" in way}
+
+
+def scattered(way, op, codec, check_vma, n=4):
+    """Results and residuals of a few steps of reduce_scatter_with_feedback, and what went in."""
+    rng = np.random.default_rng(3)
+    rows = {
+        "kernel": rng.standard_normal((n, STEPS, n, 41, 70)).astype("float32"),
+        "bias": rng.standard_normal((n, STEPS, n)).astype("float32"),
+    }
+
+    def body(*leaves):
+        grads = dict(zip(rows, leaves, strict=True))
+
+        def step(residual, grads):
+            how = {"op": op, "codec": codec, "axis_name": "d", **way}
+            return jcc.reduce_scatter_with_feedback(grads, residual, **how)[::-1]
+
+        start = jax.tree.map(lambda g: jnp.zeros_like(g[0]), grads)
+        residual, reduced = jax.lax.scan(step, start, grads)
+        return jax.tree.map(lambda x: x.sum(axis=0), reduced), residual
+
+    return rows, *on_axis(body, *rows.values(), n=n, check_vma=check_vma)
+
+
+@pytest.mark.parametrize("op", ["sum", "mean"])
+@pytest.mark.parametrize("codec", ["bf16:rounding=stochastic", "int4", "topk:density=0.05"])
+@pytest.mark.parametrize("way", SCATTER_WAYS, ids=lambda way: way.get("algorithm", "xla"))
+def test_reduce_scatter_loses_nothing(way, codec, op):
+    rows, reduced, residual = scattered(way, op, codec, check_vma=op == "sum")
+    merge = {"sum": np.sum, "mean": np.mean}[op]
+    for name, x in rows.items():
+        expected = merge(x.sum(axis=1) - residual[name], axis=0)  # row j is rank j's
+        np.testing.assert_allclose(reduced[name], expected, rtol=1e-4, atol=1e-4)
+        assert residual[name].shape == x[:, 0].shape
+    assert np.abs(residual["kernel"]).max() > 1e-3
+
+
+@pytest.mark.parametrize("way", SCATTER_WAYS, ids=lambda way: way.get("algorithm", "xla"))
+def test_reduce_scatter_gives_what_it_gives_without_feedback(way):
+    x = jnp.asarray(gradients(4)["kernel"])  # of which the steps are the rows
+
+    def body(x):
+        how = {"codec": "int4", "axis_name": "d", "op": "mean", **way}
+        both = jcc.reduce_scatter_with_feedback(x, jnp.zeros_like(x), **how)
+        return *both, jcc.reduce_scatter(x, **how)
+
+    reduced, _, plain = on_axis(body, x)
+    np.testing.assert_array_equal(reduced, plain)
+
+
+@pytest.mark.parametrize("way", SCATTER_WAYS[:2], ids=["xla", "direct"][: len(SCATTER_WAYS[:2])])
+def test_reduce_scatter_batched_in_groups_of_other_floats(way):
+    x = jnp.asarray(gradients(4)["kernel"][:, :2], "bfloat16")
+    groups = [[0, 3], [2, 1]]
+
+    def one(x):  # (2, 40)
+        how = {"codec": "int8", "axis_name": "d", "axis_index_groups": groups, **way}
+        return jcc.reduce_scatter_with_feedback(x, jnp.zeros_like(x), **how)
+
+    reduced, residual = on_axis(lambda x: jax.vmap(one, in_axes=2, out_axes=(1, 2))(x), x)
+    assert reduced.shape == (4, 40, 130) and residual.shape == x.shape
+    assert reduced.dtype == residual.dtype == x.dtype
+    for group in groups:
+        for place, rank in enumerate(group):
+            expected = np.mean([np.float32(x[i] - residual[i])[place] for i in group], axis=0)
+            np.testing.assert_allclose(np.float32(reduced[rank]), expected, rtol=2**-5, atol=2**-5)
+
+
+def test_reduce_scatter_along_a_vmap_axis_and_what_is_no_float():
+    x = {"a": jnp.arange(32.0).reshape(4, 4, 2), "n": jnp.arange(16).reshape(4, 4)}
+
+    def body(x):
+        residual = {"a": jnp.ones((4, 2)), "n": None}
+        how = {"op": "sum", "codec": "onebit", "axis_name": "d"}
+        return jcc.reduce_scatter_with_feedback(x, residual, **how)
+
+    reduced, residual = jax.vmap(body, axis_name="d")(x)
+    np.testing.assert_array_equal(reduced["a"], x["a"].sum(axis=0) + 4)
+    np.testing.assert_array_equal(reduced["n"], x["n"].sum(axis=0))
+    assert not residual["a"].any() and residual["n"] is None
+
+
+def test_reduce_scatter_refuses():
+    x = jnp.ones((4, 4, 8))
+
+    def call(residual, op="mean"):
+        how = {"codec": "int8", "axis_name": "d"}
+        return lambda x: jcc.reduce_scatter_with_feedback(x, residual(x), op, **how)[0]
+
+    name = "reduce_scatter_with_feedback"
+    with pytest.raises(jcc.errors.UnknownNameError, match=f"op of {name}.*'max'.*'mean', 'sum'"):
+        on_axis(call(jnp.zeros_like, "max"), x)
+    with pytest.raises(
+        jcc.errors.InvalidArgumentError,
+        match=rf"{name}.*float64\[4, 8\].*not float64\[8\].*zeros_like",
+    ):
+        on_axis(call(lambda x: jnp.zeros(8)), x)
+    with pytest.raises(jcc.errors.InvalidArgumentError, match="one row per rank"):
+        on_axis(lambda x: call(jnp.zeros_like)(x[:3]), x)
+    with pytest.raises(jcc.errors.NotDifferentiableError, match=name):
+        on_axis(jax.grad(lambda x: call(jnp.zeros_like)(x).sum()), x)

@@ -266,6 +266,23 @@ def test_mistakes_are_told_when_it_is_made():
         jcc.optim.allreduce_gradients(codec="int9")
 
 
+def test_a_residual_is_no_array_that_all_devices_share():
+    """By its type it differs from device to device, and JAX refuses ``P()`` for it."""
+    optimizer = jcc.optim.allreduce_gradients(codec="onebit", error_feedback=True, axis_name="d")
+    mesh = jax.make_mesh((N,), ("d",), (AxisType.Auto,), devices=np.array(jax.devices()[:N]))
+    on_mesh = functools.partial(jax.shard_map, mesh=mesh, out_specs=P())
+    params = jnp.zeros(300)
+    with pytest.raises(ValueError, match=r"out_specs is P\(\)"):
+        jax.jit(on_mesh(optimizer.init, in_specs=P()))(params)
+
+    def step(state, grads):  # nor may one that was shared come out again
+        return optimizer.update(grads[0], state)[1]
+
+    zeros = jcc.optim.FeedbackState(params)
+    with pytest.raises(ValueError, match=r"out_specs is P\(\)"):
+        jax.jit(on_mesh(step, in_specs=(P(), P("d"))))(zeros, jnp.ones((N, 300)))
+
+
 # --- Buckets and policies -------------------------------------------------------------------------
 
 

@@ -145,6 +145,15 @@ def test_errors_while_tracing(way):
     how = place.how | way
     with pytest.raises(errors.CodecError, match=r"'test_ragged': the shape of what encode gives"):
         place.run(lambda v, _: jcc.bcast(v, root=0, codec="test_ragged", **how), values(20))
+
+    class Narrowed(own_codec.Scaled):
+        def decode(payload, shape, dtype, options):
+            return own_codec.Scaled.decode(payload, shape, dtype, options).astype(jnp.bfloat16)
+
+    jcc.codec("test_narrowed", block=64, levels=7)(Narrowed)
+    for collective in (jcc.allreduce, jcc.allgather):
+        with pytest.raises(errors.CodecError, match=r"'test_narrowed': decode must give float32"):
+            place.run(lambda v, _, c=collective: c(v, codec="test_narrowed", **how), values(20))
     if way["backend"] == "native":
         how = how | {"algorithm": "ring", "codec": "test_scaled"}
         with pytest.raises(errors.InvalidArgumentError, match="algorithm='ring' does not apply"):

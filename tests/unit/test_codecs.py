@@ -47,7 +47,8 @@ def test_specs_and_strings_are_equal():
     [
         ("int7", "valid: 'auto', 'bf16'.*Did you mean 'int"),
         ("int8:blok=32", "valid: 'block', 'rounding'. Did you mean 'block'"),
-        ("bf16:block=2", r"valid: \(none\)"),
+        ("bf16:block=2", "valid: 'rounding'"),
+        ("fp16:block=2", r"valid: \(none\)"),
         ("int8:block", "is not key=value"),
         ("int8:block=", "is not key=value"),
         ("int8:", "is not key=value"),
@@ -110,6 +111,8 @@ def test_error_bounds():
     )
     bound = codecs.error_bound("bf16", np.float32)
     assert bound.relative == 2.0**-8 and bound.block == 0 and bound.keeps_nonfinite
+    stochastic = codecs.error_bound("bf16:rounding=stochastic", np.float32)
+    assert stochastic.relative == 2.0**-7 and stochastic.range == math.inf
     assert codecs.error_bound("int8:block=64|lossless", jnp.float32).block_values == 64
     with pytest.raises(errors.InvalidArgumentError, match="valid: 'float32', 'float64'"):
         codecs.error_bound("bf16", "int32")

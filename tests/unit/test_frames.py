@@ -79,12 +79,13 @@ def test_frames_say_what_they_are():
     assert codecs.inspect(codecs.encode("lossless", x, ref=x)).delta
 
 
-def test_chunks_are_independent_of_each_other_and_keys_choose_random_numbers():
+@pytest.mark.parametrize("codec", ["int8:rounding=stochastic", "bf16:rounding=stochastic"])
+def test_chunks_are_independent_of_each_other_and_keys_choose_random_numbers(codec):
     x = np.random.default_rng(0).normal(size=10000).astype(np.float32)
-    whole = codecs.decode(codecs.encode("int8:rounding=stochastic", x, key=(1, 2, 3)))
-    cut = codecs.encode("int8:rounding=stochastic", x, key=(1, 2, 3), chunk_bytes=128 * 4)
+    whole = codecs.decode(codecs.encode(codec, x, key=(1, 2, 3)))
+    cut = codecs.encode(codec, x, key=(1, 2, 3), chunk_bytes=128 * 4)
     assert bits(codecs.decode(cut)) == bits(whole)
-    other = codecs.decode(codecs.encode("int8:rounding=stochastic", x, key=(2, 2, 3)))
+    other = codecs.decode(codecs.encode(codec, x, key=(2, 2, 3)))
     assert bits(other) != bits(whole)
 
 

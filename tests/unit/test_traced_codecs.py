@@ -29,6 +29,7 @@ EXACT = [
     "topk:density=0.2",
 ]
 OTHERS = [
+    "bf16:rounding=stochastic",
     "int8:rounding=stochastic",
     "int4:block=128,rounding=stochastic",
     "int2:rounding=stochastic",
@@ -172,7 +173,13 @@ def test_scales_that_are_multiples(bits):
 
 
 @pytest.mark.parametrize(
-    "spec", ["int4:rounding=stochastic", "ternary:block=256", "randomk:density=0.2,unbiased=true"]
+    "spec",
+    [
+        "bf16:rounding=stochastic",
+        "int4:rounding=stochastic",
+        "ternary:block=256",
+        "randomk:density=0.2,unbiased=true",
+    ],
 )
 def test_what_is_drawn_is_right_in_the_mean(spec):
     codec = traced_codecs.find(codecs.canonical(spec))
@@ -183,6 +190,20 @@ def test_what_is_drawn_is_right_in_the_mean(spec):
     step = np.abs(decoded).max()
     most = 5.5 * np.asarray(decoded).std(axis=0) / np.sqrt(len(keys)) + 5.5 * step / len(keys)
     assert (np.abs(np.asarray(decoded).mean(axis=0) - x) <= most).all()
+
+
+def test_stochastic_bf16_keeps_what_bf16_has():
+    """And infinity, zeros with their signs, NaN; what is above the greatest one becomes that."""
+    codec = traced_codecs.find(codecs.canonical("bf16:rounding=stochastic"))
+    kept = np.arange(0x10000, dtype=np.uint32).astype(np.uint16)
+    values = (kept.astype(np.uint32) << 16).view(np.float32)
+    (code,) = jax.jit(codec.encode)(values, jax.random.key(5))
+    is_nan = np.isnan(values)
+    np.testing.assert_array_equal(np.asarray(code)[~is_nan], kept[~is_nan])
+    np.testing.assert_array_equal(np.asarray(code)[is_nan], kept[is_nan] | 0x40)
+    above = np.array([0x7F7F0001, 0x7F7FFFFF, 0xFF7FFFFF] * 10, np.uint32).view(np.float32)
+    (code,) = codec.encode(above, jax.random.key(5))
+    np.testing.assert_array_equal(code, np.array([0x7F7F, 0x7F7F, 0xFF7F] * 10, np.uint16))
 
 
 @pytest.mark.parametrize("unbiased", ["false", "true"])
@@ -203,6 +224,7 @@ def test_randomk_takes_one_value_of_each_part(unbiased):
     "spec,dtype,travels",
     [
         ("bf16", "float32", {"uint16": 1001}),
+        ("bf16:rounding=stochastic", "float32", {"uint16": 1001}),
         ("int8", "float32", {"uint16": 32, "uint8": 1001}),
         ("int4", "bfloat16", {"uint16": 32, "uint8": 501}),
         ("int2:block=256", "float32", {"uint16": 4, "uint8": 251}),

@@ -1,10 +1,13 @@
-// The codecs "bf16" and "fp16": floats in a narrower type, rounded once, to nearest even.
+// The codecs "bf16" and "fp16": floats in a narrower type, rounded once, to nearest even, or for "bf16"
+// at random such that the mean is exact.
 //
-// NaN stays NaN and infinity stays infinity; what would round to 2^(greatest exponent + 1) becomes
-// infinity. Wire format: the values in the narrow type, little-endian, and nothing else.
+// NaN stays NaN and infinity stays infinity; what would round to nearest to 2^(greatest exponent + 1)
+// becomes infinity. Wire format: the values in the narrow type, little-endian, and nothing else.
 #include <algorithm>
 
+#include "codec/cast/kernels.h"
 #include "codec/merge.h"
+#include "codec/random_bits.h"
 #include "codec/rows.h"
 #include "reduce/kernels.h"
 
@@ -12,7 +15,6 @@ namespace jaxccomp {
 namespace {
 
 struct Narrow {
-  std::string_view name;
   DType dtype;
   ErrorBound bound;   // half a unit in the last place, of normal and of subnormal values
   Kernels::Convert Kernels::*from_float;
@@ -23,22 +25,22 @@ struct Narrow {
 
 // XLA's threads flush subnormals, so that a subnormal float or double may also become 0.
 constexpr Narrow kBf16 = {
-    "bf16", DType::kBFloat16,
+    DType::kBFloat16,
     {.relative = 0x1p-8, .absolute = 0x1p-126, .range = 0x1.fep127},
     &Kernels::float_to_bfloat16, &Kernels::bfloat16_to_float,
     &Kernels::double_to_bfloat16, &Kernels::bfloat16_to_double};
 constexpr Narrow kFp16 = {
-    "fp16", DType::kFloat16,
+    DType::kFloat16,
     {.relative = 0x1p-11, .absolute = 0x1p-25, .range = 65504},
     &Kernels::float_to_float16, &Kernels::float16_to_float,
     &Kernels::double_to_float16, &Kernels::float16_to_double};
 
 constexpr DTypeSet kWide = SetOf(DType::kFloat32) | SetOf(DType::kFloat64);
 
-class Cast final : public Codec {
+class Cast : public Codec {
  public:
-  explicit Cast(const Narrow& narrow)
-      : Codec({.spec = std::string(narrow.name),
+  Cast(const Narrow& narrow, const CodecOptions& options)
+      : Codec({.spec = options.spec(),
                .fixed_rate = true,
                .one_pass_merge = true,
                .dtypes = kWide}),
@@ -85,27 +87,73 @@ class Cast final : public Codec {
   const Narrow& narrow_;
 };
 
-template <const Narrow& narrow>
-std::unique_ptr<const Codec> Make(const CodecOptions&) {
-  return std::make_unique<Cast>(narrow);
+// "bf16:rounding=stochastic". A random number of as many bits as are lost makes the mean exact: a value
+// that is f of the way from one bfloat16 to the next goes up for f * 2^16 of the 2^16 numbers.
+class StochasticBf16 final : public Cast {
+ public:
+  explicit StochasticBf16(const CodecOptions& options) : Cast(kBf16, options) {}
+
+  // A unit in the last place, whatever the value: the greatest ones are rounded down.
+  ErrorBound Bound(DType dtype) const override {
+    ErrorBound bound = {.relative = 0x1p-7, .absolute = kBf16.bound.absolute};
+    if (dtype == DType::kFloat64) {   // rounded to float first
+      bound.relative += 0x1p-23;
+      bound.range = 0x1.fffffefffffffp127;
+    }
+    return bound;
+  }
+
+ protected:
+  Result<int64_t> DoEncode(DType dtype, const void* src, int64_t count, std::byte* dst,
+                           const CodingContext& context) const override {
+    const cast::Kernels& kernels = cast::BestKernels();
+    const auto round = dtype == DType::kFloat32 ? kernels.float_to_bfloat16
+                                                : kernels.double_to_bfloat16;
+    constexpr int64_t kTile = 4096;   // whose random numbers stay in the first-level cache
+    alignas(64) uint16_t room[kTile + kRandomRoom];
+    auto* from = static_cast<const std::byte*>(src);
+    for (int64_t i = 0; i < count; i += kTile) {
+      const int64_t n = std::min(kTile, count - i);
+      round(dst + i * SizeBytes(DType::kBFloat16), from + i * SizeBytes(dtype),
+            RandomBits(context.key, context.first + i, n, room), n);
+    }
+    return count * SizeBytes(DType::kBFloat16);
+  }
+};
+
+std::unique_ptr<const Codec> MakeBf16(const CodecOptions& options) {
+  if (options.Text("rounding") == "stochastic") return std::make_unique<StochasticBf16>(options);
+  return std::make_unique<Cast>(kBf16, options);
 }
+
+std::unique_ptr<const Codec> MakeFp16(const CodecOptions& options) {
+  return std::make_unique<Cast>(kFp16, options);
+}
+
+constexpr std::string_view kRoundings[] = {"nearest", "stochastic"};
+constexpr CodecOption kBf16Options[] = {
+    {.name = "rounding",
+     .default_value = "nearest",
+     .description = "to the nearest, or up or down at random such that the mean is exact",
+     .choices = kRoundings}};
 
 }  // namespace
 
 std::span<const CodecInfo> CastRows() {
   static const CodecInfo rows[] = {
       {.name = "bf16",
-       .description = "float32 and float64 as bfloat16, rounded to nearest even",
+       .description = "float32 and float64 as bfloat16, rounded to nearest even or at random",
        .ratio = "2 for float32, 4 for float64",
-       .error = "2^-8 of the value",
+       .error = "2^-8 of the value; twice that when stochastic",
        .dtypes = kWide,
-       .make = &Make<kBf16>},
+       .options = kBf16Options,
+       .make = &MakeBf16},
       {.name = "fp16",
        .description = "float32 and float64 as float16, rounded to nearest even",
        .ratio = "2 for float32, 4 for float64",
        .error = "2^-11 of the value, at least 2^-25; beyond 65504 infinity",
        .dtypes = kWide,
-       .make = &Make<kFp16>}};
+       .make = &MakeFp16}};
   return rows;
 }
 

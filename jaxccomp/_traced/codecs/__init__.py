@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 from jaxccomp import errors
 from jaxccomp._codecs import custom, specs
-from jaxccomp._traced.codecs.cast import Cast
+from jaxccomp._traced.codecs.cast import Cast, StochasticBf16
 from jaxccomp._traced.codecs.codec import Codec, Options, Wire
 from jaxccomp._traced.codecs.custom_codec import Custom
 from jaxccomp._traced.codecs.keys import key_for, words_of
@@ -26,7 +26,9 @@ from jaxccomp._traced.codecs.sparse import RandomK, TopK
 __all__ = ["CODECS", "Codec", "Options", "Wire", "find", "find_for", "key_for", "words_of"]
 
 CODECS: dict[str, Callable[[Options], Codec]] = {
-    "bf16": lambda options: Cast(jnp.bfloat16),
+    "bf16": lambda options: (
+        StochasticBf16() if options["rounding"] == "stochastic" else Cast(jnp.bfloat16)
+    ),
     "fp16": lambda options: Cast(jnp.float16),
     "int8": lambda options: Integers(8, options),
     "int4": lambda options: Integers(4, options),

@@ -1,4 +1,4 @@
-"""bf16 and fp16: floats in a narrower type, rounded once, to nearest even."""
+"""bf16 and fp16: floats in a narrower type, rounded once, to nearest even or at random."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
-from jaxccomp._traced.codecs.codec import Array, Codec, Wire
-from jaxccomp._traced.codecs.operators import bits_of
+from jaxccomp._traced.codecs.codec import INFINITY, Array, Codec, Wire
+from jaxccomp._traced.codecs.keys import draw
+from jaxccomp._traced.codecs.operators import bits_of, magnitude_of
 
 
 class Cast(Codec):
@@ -26,6 +27,28 @@ class Cast(Codec):
 
     def _decode(self, wire: Wire, count: int, dtype: Any) -> Array:
         return lax.bitcast_convert_type(wire[0], self.narrow).astype(dtype)
+
+
+class StochasticBf16(Cast):
+    """Rounded up or down at random, such that the mean is exact.
+
+    Random numbers have as many bits as bfloat16 has no room for: they are added to those, and what
+    is carried counts. Integers throughout, so subnormals are not flushed on the way. What lies
+    above the greatest finite bfloat16 becomes that.
+    """
+
+    random = True
+
+    def __init__(self) -> None:
+        super().__init__(jnp.bfloat16)
+
+    def _encode(self, x: Array, key: Array | None) -> Wire:
+        x = x.astype(jnp.float32)
+        magnitude = magnitude_of(x)
+        up = (magnitude + draw(key, x.shape).astype(jnp.int32)) >> 16
+        special = (magnitude >> 16) | (magnitude > INFINITY).astype(jnp.int32) << 6  # a quiet NaN
+        code = jnp.where(magnitude < INFINITY, jnp.minimum(up, 0x7F7F), special)
+        return ((code | (bits_of(x) >> 16 & 0x8000)).astype(jnp.uint16),)
 
 
 def _rounded_to_odd(x: Array) -> Array:

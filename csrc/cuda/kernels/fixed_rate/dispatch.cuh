@@ -11,6 +11,7 @@
 #include "common/dtype.h"
 #include "cuda/kernels/common/blocks.cuh"
 #include "cuda/kernels/common/cast.cuh"
+#include "cuda/kernels/common/round_randomly.cuh"
 #include "cuda/kernels/fixed_rate/coders.cuh"
 #include "cuda/kernels/fixed_rate/device_seed.cuh"
 #include "cuda/kernels/fixed_rate/fixed_rate.h"
@@ -88,6 +89,11 @@ Status DispatchEncode(const FixedRate& codec, DType dtype, const void* values, i
   auto* const to = static_cast<std::byte*>(code);
   std::byte* const codes = to + HeaderBytes(codec, count);
 
+  if (codec.format == Format::kBf16 && codec.stochastic) {
+    const RoundRandomlyJob job = {from, to, count, Alignment(from), Alignment(to), key,
+                                  static_cast<uint64_t>(first), step_dev};
+    return launch(TypeTag<RoundRandomly>{}, job, CeilDiv(count, RoundRandomly::kValuesOfCta));
+  }
   if (codec.format == Format::kBf16) {
     return LaunchCast<float, BFloat16, false>(values, code, count, launch);
   }

@@ -28,7 +28,7 @@ enum class Format : uint8_t {
 struct FixedRate {
   Format format = Format::kBf16;
   int64_t block = 0;         // 32 to 256 of fp8 and integers; 256, 1024 or 4096 of onebit and ternary
-  bool stochastic = false;   // of integers and ternary
+  bool stochastic = false;   // of bf16, integers and ternary
   float threshold = 0;       // of tbq
 };
 
