@@ -24,7 +24,7 @@ class Slot:
 
     Attributes:
       space: "input", "output", "scratch" (values on their way), "code" (encoded ones; the range is
-        that of the values), "residual" (compression errors) or "carried" (those of the call before).
+        that of the values), "residual" (compression errors) or "carried" (those of before).
       block: its number: the rank that an input or output block is for or from (0 where there is but
         one), or the number of the temporary block.
       begin: first byte. A scratch block holds the bytes that begin where `Schedule.scratch` says.

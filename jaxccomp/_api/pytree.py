@@ -37,8 +37,8 @@ def apply(call: Call, tree: Any, *refs: Any) -> Any:
     Args:
       call: the operation.
       tree: the operands.
-      *refs: if ``call`` has references, pytrees of them like ``tree``, `references_each` many; if it
-        carries residuals, one of them.
+      *refs: if ``call`` has references, pytrees of them like ``tree``, `references_each` many; if
+        it carries residuals, one of those.
 
     Returns:
       The results; with feedback, those and what was lost, both like ``tree``; with a status, those

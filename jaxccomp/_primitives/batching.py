@@ -68,7 +68,7 @@ def batch(
 def _paired(
     call: Call, size: int, values: Sequence[Array], dims: Sequence[int | None]
 ) -> tuple[list[Array], list[int | None]]:
-    """Gives values and their references or residuals the same batch dimension, where either has one."""
+    """Gives values and what goes with them the same batch dimension, where either has one."""
     values, dims = list(values), list(dims)
     sent = len(values) // (1 + references_each(call))
     # References of an allgather are like its results.

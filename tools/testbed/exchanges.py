@@ -50,7 +50,9 @@ def main() -> int:
     if given.worker:
         return _work(*given.worker, given.epochs)
     if given.table:
-        print(table([json.loads(line) for line in pathlib.Path(given.table).open(encoding="utf-8")]))
+        print(
+            table([json.loads(line) for line in pathlib.Path(given.table).open(encoding="utf-8")])
+        )
         return 0
     return _compare(given)
 
