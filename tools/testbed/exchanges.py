@@ -3,11 +3,11 @@
     python -m testbed.exchanges --json docs/results/exchanges.jsonl
     python -m testbed.exchanges --table docs/results/exchanges.jsonl
 
-The programs are the repository's examples, in which a step waits for what the others send, there and back:
-a mixture of experts (two `alltoall` a layer, and two for its cotangents) and a recommendation model
-(`alltoallv` of rows of tables), each with an `allreduce` of what all ranks share. Both are larger here than
-the examples' own sizes. Codecs take turns, each started anew in every round; the codec is that of
-exchange and gradients.
+The programs are the repository's examples, in which a step waits for what the others send, there
+and back: a mixture of experts (two `alltoall` a layer, and two for its cotangents) and a
+recommendation model (`alltoallv` of rows of tables), each with an `allreduce` of what all ranks
+share. Both are larger here than by default. Codecs take turns, each started anew in every round;
+the codec is that of exchange and gradients.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ PROGRAMS = {
     "moe_alltoall": ["--features", "256", "--width", "512", "--batch", "32"],
     "dlrm": ["--features", "64", "--tables", "26", "--batch", "128", "--width", "512"],
 }
-# "auto" of a backend or an algorithm is a row of its own once it is more than a rule.
 CODECS = ("raw", "lossless", "bf16", "bf16|lossless", "int8", "int4")
 _COLUMNS = ("program", "codec", "a step", "of raw", "sent a step", "loss")
 
