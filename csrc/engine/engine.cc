@@ -117,6 +117,7 @@ std::map<int, Peers::Gone> Engine::FindGone() {
   if (IsForkedChild()) return {};
   std::lock_guard<std::mutex> lock(impl_->state().mutex);
   impl_->failures().LookForDead();
+  impl_->progress().OnPolledElsewhere();
   return impl_->failures().peers().gone();
 }
 

@@ -264,7 +264,10 @@ std::optional<Status> Engine::Impl::Start(CallSite& site, Call call,
   // What had come early has been taken: its sender may wait to hear of it.
   state_.wire.Settle();
   // On a device nothing ends that soon, and its caller's thread has more to queue.
-  if (!op->over && op->device == nullptr) Drive(op, lock);
+  if (!op->over && op->device == nullptr) {
+    Drive(op, lock);
+    if (op->remote) progress_.OnPolledElsewhere();
+  }
   if (op->over) {
     Status status = std::move(op->status);
     Recycle(op);

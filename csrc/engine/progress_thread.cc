@@ -1,8 +1,10 @@
 #include "engine/progress_thread.h"
 
+#include <pthread.h>
 #include <sched.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "common/interrupts.h"
 
@@ -23,6 +25,10 @@ constexpr auto kPauseAmongCalls = microseconds(1'000);
 constexpr auto kShortestPause = microseconds(10'000);
 constexpr auto kLongestPause = microseconds(50'000);
 constexpr int kPausesPerQuietTime = 100;
+// The same where the transport wakes it.
+constexpr auto kLongestSleep = milliseconds(1'000);
+// How often operations that are under way are looked at (Watchdog).
+constexpr auto kWatchPause = milliseconds(20);
 // Between chunks on a slow link it looks a few times in a row, and then pauses: to look a hundred times cost up
 // to half of all the processor's time that a broadcast took, and brought nothing.
 constexpr int kLooksInARow = 10;
@@ -36,6 +42,7 @@ void ProgressThread::Ensure() {
 }
 
 void ProgressThread::Loop() {
+  pthread_setname_np(pthread_self(), "jaxccomp");
   std::unique_lock<std::mutex> lock(state_.mutex);
   auto last_check = Clock::now();
   int64_t idle = 0;
@@ -50,7 +57,7 @@ void ProgressThread::Loop() {
       continue;
     }
     const auto now = Clock::now();
-    if (now - last_check > milliseconds(20)) {
+    if (now - last_check > kWatchPause) {
       last_check = now;
       watchdog_.Check(now);
     }
@@ -67,17 +74,28 @@ void ProgressThread::Loop() {
     ++idle;
     const bool awaits_devices = state_.devices.AwaitsDevices();
     if (state_.operations.remote_count() == 0 && !awaits_devices) {
-      state_.wake.wait_for(lock, milliseconds(20));  // only callers can bring news
+      state_.wake.wait_for(lock, kWatchPause);  // only callers can bring news
     } else if (idle < kLooksInARow) {
       lock.unlock();
       sched_yield();
       lock.lock();
-    } else {
+    } else if (awaits_devices || !SleepUntilNews(lock, kWatchPause)) {
       // Some MPIs move a large message along only when they are called, many times for each.
       const bool transfers = state_.wire.HasRemoteTransfers() || awaits_devices;
       state_.wake.wait_for(lock, microseconds(idle < 1000 || transfers ? 50 : 500));
     }
   }
+}
+
+bool ProgressThread::SleepUntilNews(std::unique_lock<std::mutex>& lock, milliseconds most) {
+  Transport* const remote = state_.wire.remote();
+  const int descriptor = remote == nullptr ? -1 : remote->EventDescriptor();
+  if (descriptor < 0 || !remote->Arm()) return false;
+  sleeps_ = true;
+  sleeps_long_ = most > kWatchPause;
+  state_.wake.WaitFor(lock, most, descriptor);
+  sleeps_ = sleeps_long_ = false;
+  return true;
 }
 
 void ProgressThread::IdlePoll(std::unique_lock<std::mutex>& lock) {
@@ -86,6 +104,10 @@ void ProgressThread::IdlePoll(std::unique_lock<std::mutex>& lock) {
   const auto quiet = now - last_remote_;
   const bool callers_poll = last_remote_ > last_idle_;
   last_idle_ = now;
+  // Callers that make one call after another look for messages themselves, and each time that this thread
+  // wakes costs them time. So it is woken by what comes only when they have left off.
+  const bool among_calls = std::exchange(polled_elsewhere_, false) || callers_poll;
+  if (!among_calls && SleepUntilNews(lock, kLongestSleep)) return;
   const auto pause = std::chrono::duration_cast<microseconds>(quiet / kPausesPerQuietTime);
   state_.wake.wait_for(lock, quiet >= kAttentive ? std::clamp(pause, kShortestPause, kLongestPause)
                              : callers_poll      ? kPauseAmongCalls

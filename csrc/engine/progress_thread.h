@@ -17,6 +17,11 @@ class ProgressThread {
   void Ensure();
   // A large operation with another process has ended: messages of it may be under way still.
   void OnRemoteOver(EngineState::Clock::time_point now) { last_remote_ = now; }
+  // A caller has polled the transports: what this thread sleeps on may tell of nothing any more.
+  void OnPolledElsewhere() {
+    polled_elsewhere_ = true;
+    if (sleeps_ && (sleeps_long_ || !state_.operations.empty())) state_.wake.notify_one();
+  }
   // The engine has stopped. Without the lock.
   void Join() {
     if (thread_.joinable()) thread_.join();
@@ -30,9 +35,15 @@ class ProgressThread {
   // its receiver calls MPI often enough, and probes and errors want to be heard.
   void IdlePoll(std::unique_lock<std::mutex>& lock);
 
+  // Sleeps until other processes or this one's callers bring news. False, at once, where the transport
+  // cannot tell of them, or has some.
+  bool SleepUntilNews(std::unique_lock<std::mutex>& lock, std::chrono::milliseconds most);
+
   EngineState& state_;
   Watchdog& watchdog_;
   std::thread thread_;
+  bool sleeps_ = false, sleeps_long_ = false;   // in SleepUntilNews
+  bool polled_elsewhere_ = false;               // since IdlePoll
   Clock::time_point last_remote_{}, last_idle_{};
 };
 

@@ -1,7 +1,6 @@
 // What the parts of the engine share. Everything here needs the engine's lock.
 #pragma once
 
-#include <condition_variable>
 #include <cstddef>
 #include <mutex>
 #include <span>
@@ -10,6 +9,7 @@
 
 #include "common/options.h"
 #include "device_execution/device_execution.h"
+#include "engine/wakeup.h"
 #include "execution/executor.h"
 #include "execution/operations.h"
 #include "execution/stats.h"
@@ -40,7 +40,7 @@ struct EngineState {
 
   const int processes;
   std::mutex mutex;
-  std::condition_variable wake;   // of the progress thread
+  Wakeup wake;   // of the progress thread
   int inline_drivers = 0;         // callers that drive their operation themselves
   bool stopped = false;
   Options options;

@@ -24,8 +24,9 @@ Status NoTransportTo(const Communicator& comm, int member) {
 Status NoValuesTravel(const std::string& operation) {
   return {Code::kUnavailable,
           operation + ": these processes meet over the store of jax.distributed, which carries no "
-                      "values. Start the program under an MPI launcher, or use backend=\"nccl\" on "
-                      "GPUs, or axis_name= with backend=\"xla\""};
+                      "values. Install UCX on all of them (pip install 'jaxccomp[ucx]'), start the "
+                      "program under an MPI launcher, or use backend=\"nccl\" on GPUs, or "
+                      "axis_name= with backend=\"xla\""};
 }
 
 }  // namespace jaxccomp

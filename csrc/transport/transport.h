@@ -51,6 +51,7 @@ enum class MessageType : uint8_t {
   kCredit = 7,     // so much more (total_bytes) may come unwanted
   kComing = 8,     // a payload that waited comes unwanted after all
   kLate = 12,      // a small payload that waited, along with this header
+  kParting = 15,   // its sender has come to its end, in round payload_tag of the barrier there
   // Between ranks that read each other's memory of devices (device/ipc/device_ipc.h):
   kDescriptor = 9,  // as kData, but the payload is an IpcDescriptor
   kRelease = 10,    // its receiver has read what a descriptor stands for, or does not take it
@@ -156,6 +157,11 @@ class Transport {
   virtual bool Poll() = 0;
   // Whether Poll must be called for something to happen.
   virtual bool NeedsPolling() const = 0;
+  // A file descriptor that becomes readable when Poll has something to do, once Arm has returned true; -1:
+  // there is none. A call of Poll may disarm it.
+  virtual int EventDescriptor() const { return -1; }
+  // False: there is something to do now.
+  virtual bool Arm() { return false; }
   // A payload of kData that came along counts as taken when OnMessage returns, unless the runtime
   // calls Keep meanwhile: then when it calls Release. Neither sends anything.
   virtual void Keep(int process, int64_t bytes) { static_cast<void>(process), static_cast<void>(bytes); }

@@ -8,7 +8,15 @@ from typing import Any
 import jax
 
 from jaxccomp import _compat, config, errors
-from jaxccomp._bootstrap import cuda_aware_mpi, device_ipc, kv_store, leave, peer_info, shared_gpus
+from jaxccomp._bootstrap import (
+    cuda_aware_mpi,
+    device_ipc,
+    kv_store,
+    leave,
+    peer_info,
+    shared_gpus,
+    ucx,
+)
 from jaxccomp._bootstrap import mpi as _mpi
 from jaxccomp._bootstrap.world import World
 from jaxccomp._native import callbacks, cuda, engine, ffi_targets, launch_places, platforms, threads
@@ -42,6 +50,15 @@ def _start_mpi(mode: str, distributed: bool) -> Any | None:
     if mode == "never":
         return None
     by = _mpi.launcher()
+    if config.get("transport") == "ucx":
+        if not distributed and by is not None and (by.size or 1) > 1:
+            raise errors.InitializationError(
+                f"the launcher ({by.name}) has started {by.size} processes, and the option "
+                'transport is "ucx", but processes that use UCX meet over jax.distributed: call '
+                "jax.distributed.initialize() before jaxccomp.init(), or leave transport at "
+                '"auto".'
+            )
+        return None
     if mode == "auto" and _mpi.imported() is None and by is None:
         return None
     if mode == "auto" and not _mpi.installed():
@@ -64,15 +81,19 @@ def _without_mpi(distributed: bool) -> World:
     process, processes = jax.process_index(), jax.process_count()
     state = World(process, processes)
     state.store = kv_store.Store(_compat.distributed_client(), process, processes)
-    state.unreachable = (
-        f"jax.distributed has joined {processes} processes, which meet over its store, but values "
-        "of the engine travel between processes through MPI, and this one was not started by an "
-        "MPI launcher (or mpi4py is not installed). Start the program with `mpiexec -n "
-        f"{processes} python ...` after `pip install 'jaxccomp[mpich]'`, and call "
-        'jax.distributed.initialize() in it as before; or use backend="nccl" on GPUs, or '
-        'axis_name= with backend="xla", which need no MPI.'
-    )
+    state.unreachable = _unreachable(processes, "the native engine is not installed")
     return state
+
+
+def _unreachable(processes: int, why: str) -> str:
+    return (
+        f"jax.distributed has joined {processes} processes, which meet over its store, but values "
+        f"of the engine do not travel between them: {why}. They travel through UCX, which "
+        "`pip install 'jaxccomp[ucx]'` brings to each of them and which needs no MPI; or through "
+        f"MPI, after `pip install 'jaxccomp[mpich]'` and a start with `mpiexec -n {processes} "
+        'python ...`. Or use backend="nccl" on GPUs, or axis_name= with backend="xla", which '
+        "need neither."
+    )
 
 
 def _with_mpi(mpi: Any, timeout_seconds: float) -> World:
@@ -87,7 +108,10 @@ def _tell_engine(state: World, distributed: bool, timeout_seconds: float) -> Non
     # All that may fail comes first: the engine takes its place once.
     open_mpi = state.mpi is not None and _mpi.vendor().startswith("Open MPI")
     share = partial(state.share_with_all, timeout_seconds)
-    table = peer_info.call(share, open_mpi)
+    worker, why_no_ucx = None, 'the option transport is "mpi"'
+    if state.store is not None and config.get("transport") != "mpi":
+        worker, why_no_ucx = ucx.open_worker()
+    table = peer_info.call(share, open_mpi, worker is not None)
     process_of = peer_info.processes(table, state.process, distributed, state.mpi is not None)
     devices = [
         (platform.number(device.id), process_of[device.process_index])
@@ -97,13 +121,18 @@ def _tell_engine(state: World, distributed: bool, timeout_seconds: float) -> Non
     hosts = [row.host for row in table]
     hosts = [hosts.index(host) for host in hosts]
     core = engine.load()
+    by_ucx = state.store is not None and _agree_on_ucx(state, table, why_no_ucx)
+    if by_ucx:
+        met = ucx.connect(share, state.process, worker.address)
     core.configure(state.process, state.processes)
+    early = config.get("early_bytes"), config.get("early_messages")
     if state.mpi is not None:
         mpi = state.mpi
         comm, byte = _mpi.handle(mpi, state.engine_comm), _mpi.handle(mpi, mpi.BYTE)
-        early = config.get("early_bytes"), config.get("early_messages")
         core.use_mpi(comm, byte, hosts, table[0].unit_bytes, *early)
-    if state.store is not None:
+    if by_ucx:
+        core.use_ucx(worker, *met, *early)
+    elif state.store is not None:
         state.store.carry(core.use_store())
     config.on_change(lambda option, value: _set_engine_option(core, option, value))
     core.nccl_share_gpus(config.get("nccl_share_gpus"))
@@ -128,6 +157,20 @@ def _tell_engine(state: World, distributed: bool, timeout_seconds: float) -> Non
     core.set_system_processes(peer_info.system_processes(table, state.process))
     ffi_targets.register()
     leave.at_exit()
+
+
+def _agree_on_ucx(state: World, table: list[peer_info.Row], why_not_here: str) -> bool:
+    """Whether values travel by UCX, which all processes must have opened."""
+    lacking = ucx.who_lacks([row.ucx for row in table], why_not_here)
+    if not lacking:
+        state.unreachable = ""
+        return True
+    if config.get("transport") == "ucx":
+        raise errors.InitializationError(
+            f'the option transport is "ucx", but {lacking}. {ucx.INSTALL}.'
+        )
+    state.unreachable = _unreachable(state.processes, lacking)
+    return False
 
 
 def _set_engine_option(core: Any, option: config.Option, value: Any) -> None:

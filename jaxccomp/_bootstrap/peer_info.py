@@ -36,14 +36,16 @@ class Row(NamedTuple):
     pid: int = 0
     pid_space: int = 0  # processes of one host may see different pids (containers)
     start_time: int = 0  # tells it from a later process of that pid
+    ucx: int = 0  # 1: it has opened UCX
 
 
-def call(share: Share, open_mpi: bool) -> list[Row]:
+def call(share: Share, open_mpi: bool, has_ucx: bool = False) -> list[Row]:
     """The rows of all processes.
 
     Args:
       share: gives all rows for this process's own.
       open_mpi: whether messages travel by Open MPI.
+      has_ucx: whether they can travel by UCX, as far as this process knows.
     """
     unit_bytes = config.get("mpi_unit_bytes")
     if unit_bytes == 0:
@@ -67,6 +69,7 @@ def call(share: Share, open_mpi: bool) -> list[Row]:
         if xla_communicators.why_not_here()
         else _XLA,
         *_pid(),
+        int(has_ucx),
     )
     rows = [Row(*map(int, each)) for each in share(own)]
     if len({row.unit_bytes for row in rows}) > 1:

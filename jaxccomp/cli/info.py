@@ -12,7 +12,7 @@ import jax
 import jaxlib
 
 from jaxccomp import codecs, config, errors
-from jaxccomp._bootstrap import cuda_aware_mpi, mpi
+from jaxccomp._bootstrap import cuda_aware_mpi, mpi, ucx
 from jaxccomp._native import engine
 from jaxccomp._native.version import __version__
 from jaxccomp.bench import launch
@@ -46,6 +46,7 @@ def sections() -> Iterator[tuple[str, list[str]]]:
     else:
         yield "engine", _engine_lines(described)
     yield "MPI", _mpi_lines()
+    yield "UCX", _ucx_lines()
     if described is not None:
         yield "transports", _rows(described["transports"])
         yield "algorithms", _algorithm_lines(described["algorithms"])
@@ -94,6 +95,12 @@ def _mpi_lines() -> list[str]:
         else "not started by an MPI launcher: one process alone"
     )
     return lines
+
+
+def _ucx_lines() -> list[str]:
+    if why := ucx.why_missing():
+        return [f"missing: {why}; {ucx.INSTALL}"]
+    return [f"UCX {ucx.version()}"]
 
 
 def _rows(rows: Any) -> list[str]:

@@ -1,5 +1,5 @@
 // Runs every registered test, or those whose name contains argv[1], or with "i/n" every n-th from the
-// i-th on. JAXCCOMP_LIBZFP and JAXCCOMP_LIBNVCOMP are where these libraries lie, if not on the
+// i-th on. JAXCCOMP_LIBZFP, JAXCCOMP_LIBNVCOMP and JAXCCOMP_LIBUCP are where these libraries lie, if not on the
 // loader's path.
 #include <chrono>
 #include <cstdio>
@@ -22,6 +22,7 @@ int main(int argc, char** argv) {
   }
   if (const char* path = std::getenv("JAXCCOMP_LIBZFP")) jaxccomp::AddLibraryPath("zfp", path);
   if (const char* path = std::getenv("JAXCCOMP_LIBNVCOMP")) jaxccomp::AddLibraryPath("nvcomp", path);
+  if (const char* path = std::getenv("JAXCCOMP_LIBUCP")) jaxccomp::AddLibraryPath("ucp", path);
   int passed = 0, failed = 0, number = 0;
   for (const TestCase& test : Tests()) {
     if (std::string_view(test.name).find(filter) == std::string_view::npos) continue;

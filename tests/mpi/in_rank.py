@@ -1,4 +1,4 @@
-"""Runs pytest in one rank of an MPI job: `python in_rank.py FOLDER PYTEST_ARGUMENT...`.
+"""Runs pytest in one rank of a job: `python in_rank.py FOLDER PYTEST_ARGUMENT...`.
 
 What the rank prints goes to FOLDER/rank-N.txt, since the output of several ranks on one terminal
 cannot be read.
@@ -7,7 +7,7 @@ cannot be read.
 import os
 import sys
 
-RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
+RANK_VARIABLES = ("JAXCCOMP_TEST_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
 
 
 def main(folder: str, *arguments: str) -> int:

@@ -58,6 +58,7 @@ IMPLEMENTATIONS = {
     "transport/local": {"csrc/engine"},
     "transport/mpi": {"xla_ffi/python"},
     "transport/store": {"xla_ffi/python"},
+    "transport/ucx": {"xla_ffi/python"},
     "codec/cast": {"csrc/codec"},
     "codec/delta": {"csrc/codec"},
     "codec/library": {"csrc/codec", "csrc/codec/nvcomp"},

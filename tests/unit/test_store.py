@@ -25,7 +25,8 @@ def run(case, ranks):
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
     env = {k: v for k, v in os.environ.items() if not k.startswith(("PMI", "OMPI_COMM"))}
-    env |= {"JAX_PLATFORMS": "cpu", "JAXCCOMP_MPI": "never"}
+    # Also where UCX is installed.
+    env |= {"JAX_PLATFORMS": "cpu", "JAXCCOMP_MPI": "never", "JAXCCOMP_TRANSPORT": "mpi"}
     started = [
         subprocess.Popen(
             [sys.executable, "-P", str(WORKER), case, str(rank), str(ranks), port, LIBRARY],
@@ -107,7 +108,8 @@ def test_the_package_without_mpi():
         assert each["sum"] == [6, 6]
         assert "mpiexec" in each["error"] and 'backend="nccl"' in each["error"]
         assert "for platform 'cpu'" in each["nccl"]
-        assert "through MPI" in each["native"]
+        assert "pip install 'jaxccomp[ucx]'" in each["error"]
+        assert "UCX" in each["native"]
 
 
 def test_a_process_that_does_not_join_is_named():

@@ -26,6 +26,7 @@
 #include "python/python_threads.h"
 #include "python/schedules.h"
 #include "python/store.h"
+#include "python/ucx.h"
 #include "transport/mpi/mpi_transport.h"
 
 namespace py = pybind11;
@@ -244,6 +245,7 @@ PYBIND11_MODULE(_core, m) {
   DefineGpus(m);
   DefineSchedules(m);
   DefineStore(m);
+  DefineUcx(m);
   m.def("stats", &GetStats);
   m.def("start_trace", [] { Engine::Get().StartTrace(); });
   m.def("stop_trace", &StopTrace);

@@ -14,9 +14,7 @@ constexpr int64_t kControlBytes = static_cast<int64_t>(sizeof(Header)) + MpiCont
 
 }  // namespace
 
-Status MpiControl::Open(Credit::Amount small_credit) {
-  small_credit_ = std::vector<Credit>(static_cast<size_t>(world_.processes));
-  for (Credit& credit : small_credit_) credit.Grant(small_credit);
+Status MpiControl::Open() {
   ring_.resize(kRingSize);
   for (RingSlot& slot : ring_) {
     slot.buffer = TakeBuffer();
@@ -43,9 +41,7 @@ Status MpiControl::Send(int process, const Header& header, std::span<const Piece
   ControlSend send{.request = {}, .buffer = TakeBuffer(), .process = process};
   Header* own = new (send.buffer.get()) Header(header);
   own->source_process = world_.process;
-  const Credit::Amount returned = SmallCredit(process).Settle();
-  own->returned_bytes = static_cast<int32_t>(returned.bytes);
-  own->returned_messages = static_cast<int32_t>(returned.messages);
+  SettleSmall(process, own);
   Gather(payload, send.buffer.get() + sizeof(Header));
   const int64_t bytes = static_cast<int64_t>(sizeof(Header)) + TotalBytes(payload);
   int error = world_.mpi->Isend(send.buffer.get(), static_cast<int>(bytes), world_.config.byte_type,
@@ -61,15 +57,6 @@ Status MpiControl::Send(int process, const Header& header, std::span<const Piece
     sends_.push_back(std::move(send));
   }
   return Status::Ok();
-}
-
-void MpiControl::Tell(int process, MessageType type, uint32_t number, int64_t bytes) {
-  Header header;
-  header.type = type;
-  header.payload_tag = number;
-  header.total_bytes = bytes;
-  Status status = Send(process, header, {});
-  if (!status.ok()) world_.Lose(process, status);
 }
 
 Status MpiControl::Post(RingSlot* slot) {

@@ -8,13 +8,13 @@
 #include <span>
 #include <vector>
 
-#include "transport/credit.h"
+#include "transport/control_channel.h"
 #include "transport/mpi/mpi_world.h"
 #include "transport/transport.h"
 
 namespace jaxccomp {
 
-class MpiControl {
+class MpiControl final : public ControlChannel {
  public:
   // Beyond this, copying into and out of the control messages costs more than announcing.
   static constexpr int64_t kEagerBytes = 8 << 10;
@@ -30,16 +30,14 @@ class MpiControl {
     ~Listener() = default;
   };
 
-  MpiControl(MpiWorld* world, Listener* listener) : world_(*world), listener_(*listener) {}
+  MpiControl(MpiWorld* world, Listener* listener)
+      : ControlChannel(world->processes), world_(*world), listener_(*listener) {}
 
   // Posts the receives.
-  Status Open(Credit::Amount small_credit);
-  // The payload is free at once.
-  Status Send(int process, const Header& header, std::span<const Piece> payload);
-  // A message of the transport's own. A process that it cannot be sent to is lost.
-  void Tell(int process, MessageType type, uint32_t number, int64_t bytes);
-  // Of small messages, from and to that process.
-  Credit& SmallCredit(int process) { return small_credit_[static_cast<size_t>(process)]; }
+  Status Open();
+  Status Send(int process, const Header& header, std::span<const Piece> payload) override;
+  bool IsLost(int process) const override { return world_.IsLost(process); }
+  void Lose(int process, const Status& why) override { world_.Lose(process, why); }
 
   bool PollReceives();
   bool PollSends();
@@ -70,7 +68,6 @@ class MpiControl {
 
   MpiWorld& world_;
   Listener& listener_;
-  std::vector<Credit> small_credit_;     // by process
   std::vector<RingSlot> ring_;
   size_t ring_head_ = 0;                 // the receive that was posted first
   bool receive_failed_ = false;          // nothing can be received any more

@@ -52,7 +52,8 @@ Result<std::unique_ptr<MpiTransport>> MpiTransport::Create(const MpiConfig& conf
   Credit::Amount small = Credit::Share(config.small_credit, world.processes);
   small.bytes = std::min<int64_t>(small.bytes, 1 << 30);   // as a header can give back
   std::unique_ptr<MpiTransport> transport(new MpiTransport(std::move(world), receiver));
-  if (Status opened = transport->control_.Open(small); !opened.ok()) return opened;
+  transport->control_.GrantSmall(small);
+  if (Status opened = transport->control_.Open(); !opened.ok()) return opened;
   return transport;
 }
 
@@ -61,7 +62,7 @@ MpiTransport::MpiTransport(MpiWorld world, Receiver* receiver)
       receiver_(receiver),
       control_(&world_, this),
       payloads_(&world_, &control_),
-      small_(&world_, &control_) {
+      small_(&control_) {
   world_.on_lost = [this](int process, const Status& why) { OnLost(process, why); };
 }
 

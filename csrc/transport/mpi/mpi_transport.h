@@ -59,8 +59,8 @@
 #include "transport/mpi/mpi_control.h"
 #include "transport/mpi/mpi_exchange.h"
 #include "transport/mpi/mpi_payloads.h"
-#include "transport/mpi/mpi_small.h"
 #include "transport/mpi/mpi_world.h"
+#include "transport/small_messages.h"
 #include "transport/transport.h"
 
 namespace jaxccomp {
@@ -146,7 +146,7 @@ class MpiTransport final : public Transport, MpiControl::Listener {
   Receiver* const receiver_;
   MpiControl control_;
   MpiPayloads payloads_;
-  MpiSmall small_;
+  SmallMessages small_;
   int64_t bad_header_count_ = 0;
 };
 

@@ -4,7 +4,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from mpi4py import MPI
 
 import jaxccomp as jcc
 
@@ -74,6 +73,7 @@ def test_members_of_a_part_do_more(world):
 
 
 def test_from_mpi4py(world):
+    MPI = pytest.importorskip("mpi4py.MPI")
     assert jcc.Communicator.from_mpi4py(MPI.COMM_WORLD) == world
     reversed_comm = MPI.COMM_WORLD.Split(0, -world.rank)
     comm = jcc.Communicator.from_mpi4py(reversed_comm)

@@ -1,4 +1,4 @@
-#include "transport/mpi/mpi_small.h"
+#include "transport/small_messages.h"
 
 #include <memory>
 #include <string>
@@ -17,7 +17,7 @@ Status LostError(int process) {
 
 // --- As the sender ----------------------------------------------------------------------------
 
-void MpiSmall::Send(int process, const Header& header, std::span<const Piece> payload,
+void SmallMessages::Send(int process, const Header& header, std::span<const Piece> payload,
                     Completion* done) {
   Credit& credit = control_.SmallCredit(process);
   if (!PeerOf(process).waiting.empty() || !credit.Covers(header.payload_bytes)) {
@@ -25,11 +25,11 @@ void MpiSmall::Send(int process, const Header& header, std::span<const Piece> pa
   }
   credit.Spend(header.payload_bytes);
   Status status = control_.Send(process, header, payload);
-  if (!status.ok()) world_.Lose(process, status);
+  if (!status.ok()) control_.Lose(process, status);
   done->Done(std::move(status));
 }
 
-void MpiSmall::SendLater(int process, const Header& header, std::span<const Piece> payload,
+void SmallMessages::SendLater(int process, const Header& header, std::span<const Piece> payload,
                          Completion* done) {
   Peer& peer = PeerOf(process);
   const uint32_t number = peer.next++;
@@ -37,8 +37,8 @@ void MpiSmall::SendLater(int process, const Header& header, std::span<const Piec
   announcement.type = MessageType::kOnRequest;
   announcement.payload_tag = number;
   Status status = control_.Send(process, announcement, {});
-  if (!status.ok()) world_.Lose(process, status);
-  if (status.ok() && world_.IsLost(process)) status = LostError(process);
+  if (!status.ok()) control_.Lose(process, status);
+  if (status.ok() && control_.IsLost(process)) status = LostError(process);
   if (!status.ok()) {
     done->Done(std::move(status));
     return;
@@ -52,7 +52,7 @@ void MpiSmall::SendLater(int process, const Header& header, std::span<const Piec
   SendWaiting(process);   // it may be the lowest, and small enough
 }
 
-void MpiSmall::SendWaiting(int process) {
+void SmallMessages::SendWaiting(int process) {
   Peer& peer = PeerOf(process);
   Credit& credit = control_.SmallCredit(process);
   while (!peer.waiting.empty()) {
@@ -64,7 +64,7 @@ void MpiSmall::SendWaiting(int process) {
   }
 }
 
-void MpiSmall::SendOutgoing(int process, uint32_t number, bool on_credit) {
+void SmallMessages::SendOutgoing(int process, uint32_t number, bool on_credit) {
   Peer& peer = PeerOf(process);
   const auto found = peer.outgoing.find(number);
   const Outgoing outgoing = std::move(found->second);
@@ -77,11 +77,11 @@ void MpiSmall::SendOutgoing(int process, uint32_t number, bool on_credit) {
   header.payload_bytes = outgoing.bytes;
   header.total_bytes = on_credit;
   Status status = control_.Send(process, header, outgoing.pieces);
-  if (!status.ok()) world_.Lose(process, status);
+  if (!status.ok()) control_.Lose(process, status);
   outgoing.done->Done(std::move(status));
 }
 
-bool MpiSmall::OnWant(int process, uint32_t number) {
+bool SmallMessages::OnWant(int process, uint32_t number) {
   const Peer& peer = PeerOf(process);
   if (peer.outgoing.contains(number)) {
     SendOutgoing(process, number, /*on_credit=*/false);
@@ -91,7 +91,7 @@ bool MpiSmall::OnWant(int process, uint32_t number) {
   return static_cast<int32_t>(peer.next - number) > 0;
 }
 
-bool MpiSmall::Regain(const Header& header) {
+bool SmallMessages::Regain(const Header& header) {
   const int process = header.source_process;
   if (!control_.SmallCredit(process).Regain({header.returned_bytes, header.returned_messages})) {
     return false;
@@ -102,7 +102,7 @@ bool MpiSmall::Regain(const Header& header) {
 
 // --- As the receiver: what has been taken, and what is owed for it -----------------------------
 
-void MpiSmall::Take(int process, int64_t bytes) {
+void SmallMessages::Take(int process, int64_t bytes) {
   Peer& peer = PeerOf(process);
   Credit& credit = control_.SmallCredit(process);
   credit.Take(bytes);
@@ -111,14 +111,14 @@ void MpiSmall::Take(int process, int64_t bytes) {
   due_.push_back(process);
 }
 
-void MpiSmall::Settle() {
+void SmallMessages::Settle() {
   // To send may take more, or end the transport's use of a peer.
   while (!due_.empty()) {
     const int process = due_.back();
     due_.pop_back();
     PeerOf(process).due = false;
     // It may have gone along with another message since.
-    if (!world_.IsLost(process) && control_.SmallCredit(process).IsDue()) {
+    if (!control_.IsLost(process) && control_.SmallCredit(process).IsDue()) {
       control_.Tell(process, MessageType::kCredit, 0, 0);
     }
   }
@@ -126,13 +126,13 @@ void MpiSmall::Settle() {
 
 // --- As the receiver: what was announced ---------------------------------------------------------
 
-bool MpiSmall::OnAnnounced(const Header& header) {
+bool SmallMessages::OnAnnounced(const Header& header) {
   return PeerOf(header.source_process)
       .incoming.try_emplace(header.payload_tag, Incoming{.bytes = header.payload_bytes})
       .second;
 }
 
-bool MpiSmall::OnLate(const Header& header, std::span<const std::byte> payload) {
+bool SmallMessages::OnLate(const Header& header, std::span<const std::byte> payload) {
   auto& all = PeerOf(header.source_process).incoming;
   const auto found = all.find(header.payload_tag);
   const bool on_credit = header.total_bytes != 0;
@@ -156,10 +156,10 @@ bool MpiSmall::OnLate(const Header& header, std::span<const std::byte> payload) 
   return true;
 }
 
-void MpiSmall::Pull(Announced announced, std::span<const Piece> into, Completion* done) {
+void SmallMessages::Pull(Announced announced, std::span<const Piece> into, Completion* done) {
   const auto number = static_cast<uint32_t>(announced.id);
   const int process = announced.process;
-  if (process < 0 || process >= world_.processes || !PeerOf(process).incoming.contains(number)) {
+  if (process < 0 || process >= control_.processes() || !PeerOf(process).incoming.contains(number)) {
     if (done != nullptr) {
       done->Done({Code::kInternal, "pulled a payload that is not announced (any more)"});
     }
@@ -176,7 +176,7 @@ void MpiSmall::Pull(Announced announced, std::span<const Piece> into, Completion
   if (done != nullptr && TotalBytes(into) != bytes) {
     status = {Code::kInternal, "pulled " + std::to_string(TotalBytes(into)) + " bytes of a " +
                                    std::to_string(bytes) + "-byte payload"};
-  } else if (world_.IsLost(process) && !incoming.has_come) {
+  } else if (control_.IsLost(process) && !incoming.has_come) {
     status = LostError(process);
   }
   if (incoming.has_come) {
@@ -184,7 +184,7 @@ void MpiSmall::Pull(Announced announced, std::span<const Piece> into, Completion
     peer.incoming.erase(number);
     if (status.ok() && done != nullptr) Scatter(here.here.get(), into);
     Take(process, bytes);
-  } else if (world_.IsLost(process)) {
+  } else if (control_.IsLost(process)) {
     peer.incoming.erase(number);
   } else {
     incoming.wanted = true;
@@ -199,7 +199,7 @@ void MpiSmall::Pull(Announced announced, std::span<const Piece> into, Completion
 
 // --- The end ------------------------------------------------------------------------------------
 
-bool MpiSmall::Withdraw(Completion* done, const Status& why) {
+bool SmallMessages::Withdraw(Completion* done, const Status& why) {
   for (Peer& peer : peers_) {
     for (auto& [number, incoming] : peer.incoming) {
       if (incoming.done != done) continue;
@@ -212,7 +212,7 @@ bool MpiSmall::Withdraw(Completion* done, const Status& why) {
   return false;
 }
 
-void MpiSmall::EndOutgoing(Peer* peer, const Status& why) {
+void SmallMessages::EndOutgoing(Peer* peer, const Status& why) {
   peer->waiting.clear();
   for (auto& [number, outgoing] : std::exchange(peer->outgoing, {})) {
     --outgoing_count_;
@@ -220,7 +220,7 @@ void MpiSmall::EndOutgoing(Peer* peer, const Status& why) {
   }
 }
 
-void MpiSmall::Lose(int process, const Status& why) {
+void SmallMessages::Lose(int process, const Status& why) {
   Peer& peer = PeerOf(process);
   EndOutgoing(&peer, why);
   std::vector<Completion*> waiting;
@@ -233,7 +233,7 @@ void MpiSmall::Lose(int process, const Status& why) {
   for (Completion* done : waiting) done->Done(why);
 }
 
-void MpiSmall::Close(const Status& why) {
+void SmallMessages::Close(const Status& why) {
   for (Peer& peer : peers_) {
     EndOutgoing(&peer, why);
     for (auto& [number, incoming] : std::exchange(peer.incoming, {})) {

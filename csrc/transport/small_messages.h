@@ -1,25 +1,28 @@
-// Small messages of kData, which go on credit to every process (transport/credit.h), and what waits where
-// that is used up (mpi_transport.h).
+// Small messages of kData, which go on credit to every other process (transport/credit.h), and what waits
+// where that is used up. Shared by transports between processes.
+//
+// One beyond the credit is announced (kOnRequest, told by its size). It goes (kLate) when there is credit
+// again, the lowest lanes first, or when the receiver wants it (kWant).
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <set>
 #include <span>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
-#include "transport/mpi/mpi_control.h"
-#include "transport/mpi/mpi_world.h"
+#include "transport/control_channel.h"
 #include "transport/transport.h"
 
 namespace jaxccomp {
 
-class MpiSmall {
+class SmallMessages {
  public:
-  MpiSmall(MpiWorld* world, MpiControl* control)
-      : world_(*world), control_(*control), peers_(static_cast<size_t>(world->processes)) {}
+  explicit SmallMessages(ControlChannel* control)
+      : control_(*control), peers_(static_cast<size_t>(control->processes())) {}
 
   void Send(int process, const Header& header, std::span<const Piece> payload, Completion* done);
   // As Transport's; a null `done` drops it.
@@ -52,7 +55,7 @@ class MpiSmall {
     bool wanted = false;
     std::vector<Piece> into{};    // empty: discarded
     Completion* done = nullptr;
-    MpiBuffer here{};             // it has come on credit, and lies here
+    std::unique_ptr<std::byte[]> here{}; // it has come on credit, and lies here
     bool has_come = false;
   };
   struct Outgoing {
@@ -76,8 +79,7 @@ class MpiSmall {
   void SendOutgoing(int process, uint32_t number, bool on_credit);
   void EndOutgoing(Peer* peer, const Status& why);
 
-  MpiWorld& world_;
-  MpiControl& control_;
+  ControlChannel& control_;
   std::vector<Peer> peers_;
   std::vector<int> due_;          // processes that may be due credit
   int64_t outgoing_count_ = 0;    // over all peers

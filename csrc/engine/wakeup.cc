@@ -1,0 +1,44 @@
+#include "engine/wakeup.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+
+namespace jaxccomp {
+namespace {
+
+// Without an eventfd a notification is not heard meanwhile.
+constexpr auto kLongestDeafWait = std::chrono::milliseconds(1);
+
+}  // namespace
+
+Wakeup::~Wakeup() {
+  if (event_ >= 0) close(event_);
+}
+
+void Wakeup::Notify() {
+  condition_.notify_all();
+  if (!polls_ || event_ < 0) return;
+  const uint64_t one = 1;
+  // It fails only where it has been written to so often already that it cannot count.
+  [[maybe_unused]] const ssize_t written = write(event_, &one, sizeof(one));
+}
+
+void Wakeup::WaitFor(std::unique_lock<std::mutex>& lock, std::chrono::milliseconds most,
+                     int descriptor) {
+  if (event_ < 0) event_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (event_ < 0) most = std::min(most, kLongestDeafWait);
+  pollfd news[] = {{descriptor, POLLIN, 0}, {event_, POLLIN, 0}};
+  polls_ = true;
+  lock.unlock();
+  poll(news, event_ < 0 ? 1 : 2, static_cast<int>(most.count()));
+  lock.lock();
+  polls_ = false;
+  uint64_t count = 0;
+  if (event_ >= 0) [[maybe_unused]] const ssize_t taken = read(event_, &count, sizeof(count));
+}
+
+}  // namespace jaxccomp

@@ -1,0 +1,238 @@
+#include "transport/ucx/ucx_transport.h"
+
+#include <thread>
+#include <utility>
+
+#include "common/interrupts.h"
+#include "transport/pieces.h"
+
+namespace jaxccomp {
+namespace {
+
+// How long the barrier at the end goes on after a process has been lost, which may have died before it or
+// left after it.
+constexpr auto kPartingAfterLoss = std::chrono::seconds(10);
+
+const Status& ClosedError() {
+  static const Status error(Code::kUnavailable, "the UCX transport is closed");
+  return error;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<UcxTransport>> UcxTransport::Create(std::unique_ptr<UcxWorker> worker,
+                                                           UcxConfig config, Receiver* receiver) {
+  const int processes = static_cast<int>(config.addresses.size());
+  if (config.process < 0 || config.process >= processes) {
+    return Status{Code::kInvalidArgument, "process " + std::to_string(config.process) +
+                                              " is none of " + std::to_string(processes) +
+                                              " with an address"};
+  }
+  for (int process = 0; process < processes; ++process) {
+    if (!config.addresses[static_cast<size_t>(process)].empty()) continue;
+    return Status{Code::kInvalidArgument,
+                  "the address of process " + std::to_string(process) + " is empty"};
+  }
+  if (config.credit_bytes < 0) config.credit_bytes = CreditBytes(processes);
+  std::unique_ptr<UcxTransport> transport(new UcxTransport(std::move(worker), config, receiver));
+  if (Status opened = transport->channel_.Open(); !opened.ok()) return opened;
+  return transport;
+}
+
+UcxTransport::UcxTransport(std::unique_ptr<UcxWorker> worker, const UcxConfig& config,
+                           Receiver* receiver)
+    : receiver_(receiver),
+      channel_(std::move(worker), config.process, config.addresses, config.secret, this),
+      payloads_(&channel_, config.credit_bytes),
+      small_(&channel_) {
+  Credit::Amount small = Credit::Share(config.small_credit, process_count());
+  small.bytes = std::min<int64_t>(small.bytes, 1 << 30);   // as a header can give back
+  channel_.GrantSmall(small);
+}
+
+void UcxTransport::OnLost(int process, const Status& why) {
+  payloads_.Lose(process, why);
+  small_.Lose(process, why);
+  lost_while_parting_ |= parting_;
+  if (!parting_) receiver_->OnPeerLost(process, why);
+}
+
+// --- Sending and pulling -----------------------------------------------------------------------
+
+void UcxTransport::Send(int process, const Header& header, std::span<const Piece> payload,
+                        Completion* done) {
+  if (closed_) return done->Done(ClosedError());
+  if (process < 0 || process >= process_count() || process == channel_.process()) {
+    return done->Done({Code::kInternal, "process " + std::to_string(process) +
+                                            " is none of the others among " +
+                                            std::to_string(process_count())});
+  }
+  if (TotalBytes(payload) != header.payload_bytes) {
+    return done->Done({Code::kInternal, "the header says " + std::to_string(header.payload_bytes) +
+                                            " payload bytes, the pieces hold " +
+                                            std::to_string(TotalBytes(payload))});
+  }
+  if (header.payload_bytes > kEagerBytes) return payloads_.Send(process, header, payload, done);
+  if (header.type == MessageType::kData) return small_.Send(process, header, payload, done);
+  Status status = channel_.Send(process, header, payload);
+  if (!status.ok()) channel_.Lose(process, status);
+  done->Done(std::move(status));
+}
+
+void UcxTransport::Pull(Announced announced, std::span<const Piece> into, Completion* done) {
+  if (closed_) {
+    if (done != nullptr) done->Done(ClosedError());
+  } else if (IsSmall(announced)) {
+    small_.Pull(announced, into, done);
+  } else {
+    payloads_.Pull(announced, into, done);
+  }
+}
+
+// --- Receiving and progress -------------------------------------------------------------------
+
+bool UcxTransport::Poll() {
+  if (closed_) return false;
+  const bool any = channel_.Poll();
+  Settle();
+  return any;
+}
+
+void UcxTransport::OnControlMessage(int source, const Header& header,
+                                    std::span<const std::byte> payload) {
+  if (!delivers_) return;
+  const bool good = header.magic == Header::kMagic && header.source_process == source &&
+                    header.payload_bytes >= 0 &&
+                    (header.returned_messages == 0 || small_.Regain(header)) &&
+                    Dispatch(header, payload);
+  if (good) return;
+  OnNonsense(source, "a header that cannot be (magic " + std::to_string(header.magic) + ", type " +
+                         std::to_string(static_cast<int>(header.type)) + ", " +
+                         std::to_string(header.payload_bytes) + " payload bytes of which " +
+                         std::to_string(payload.size()) + " have come)");
+}
+
+bool UcxTransport::Dispatch(const Header& header, std::span<const std::byte> payload) {
+  const int process = header.source_process;
+  const bool comes_along = header.payload_bytes == std::ssize(payload);
+  switch (header.type) {
+    case MessageType::kWant:
+      return header.total_bytes <= kEagerBytes ? small_.OnWant(process, header.payload_tag)
+                                               : payloads_.OnWant(process, header.payload_tag);
+    case MessageType::kLate:
+      return comes_along && small_.OnLate(header, payload);
+    case MessageType::kCredit:
+      // That of small messages has been regained.
+      return header.total_bytes == 0 || payloads_.OnCredit(process, header.total_bytes);
+    case MessageType::kParting:
+      if (header.payload_tag >= static_cast<uint32_t>(Rounds())) return false;
+      rounds_heard_ |= uint32_t{1} << header.payload_tag;
+      return true;
+    case MessageType::kComing:
+      return false;
+    default:
+      return Deliver(header, payload);
+  }
+}
+
+bool UcxTransport::Deliver(Header header, std::span<const std::byte> payload) {
+  const bool small = header.payload_bytes <= kEagerBytes;
+  const bool on_request = header.type == MessageType::kOnRequest;
+  const bool announces = on_request || !small;
+  if (std::ssize(payload) != (announces ? 0 : header.payload_bytes)) return false;
+  Announced announced;
+  if (announces) {
+    announced = AnnouncedAs(small ? Kind::kSmall : Kind::kLarge, header);
+    if (small ? !small_.OnAnnounced(header) : !payloads_.OnAnnounced(header, on_request)) return false;
+    if (on_request) header.type = MessageType::kData;
+  }
+  receiver_->OnMessage(header, payload, announced);
+  if (!announces && header.type == MessageType::kData) {
+    small_.Take(header.source_process, header.payload_bytes);
+  }
+  return true;
+}
+
+void UcxTransport::OnFragment(int source, const UcxFragment& fragment,
+                              std::span<const std::byte> data) {
+  if (!delivers_ || payloads_.OnFragment(source, fragment, data)) return;
+  OnNonsense(source, "bytes " + std::to_string(fragment.offset) + " to " +
+                         std::to_string(fragment.offset + std::ssize(data)) +
+                         " of a payload that has no such bytes");
+}
+
+void UcxTransport::OnNonsense(int source, const std::string& what) {
+  channel_.Lose(source, {Code::kDataLoss, "process " + std::to_string(process()) +
+                                              " received from process " + std::to_string(source) +
+                                              " " + what});
+}
+
+// --- The end ------------------------------------------------------------------------------------
+
+bool UcxTransport::Withdraw(Completion* done) {
+  if (closed_) return true;
+  const Status why{Code::kAborted, "the payload came after its operation had failed"};
+  // What nothing is under way for here is a send, or has ended.
+  static_cast<void>(small_.Withdraw(done, why) || payloads_.Withdraw(done, why));
+  return true;
+}
+
+void UcxTransport::Freeze(const Status& why) {
+  if (closed_) return;
+  closed_ = true;
+  delivers_ = false;
+  channel_.Leave();
+  payloads_.Close(why);
+  small_.Close(why);
+  for (int process = 0; process < process_count(); ++process) channel_.Lose(process, why);
+}
+
+int UcxTransport::Rounds() const {
+  int rounds = 0;
+  while ((int64_t{1} << rounds) < process_count()) ++rounds;
+  return rounds;
+}
+
+void UcxTransport::ShutdownBarrier(std::chrono::milliseconds patience) {
+  if (closed_) return;
+  parting_ = true;
+  auto deadline = std::chrono::steady_clock::now() + patience;
+  auto pause = std::chrono::microseconds(0);
+  // Python cannot handle Ctrl-C meanwhile: it ends the wait.
+  const uint64_t interrupts = InterruptCount();
+  const int64_t processes = process_count();
+  for (int round = 0; round < Rounds(); ++round) {
+    const int64_t to = (process() + (int64_t{1} << round)) % processes;
+    channel_.Tell(static_cast<int>(to), MessageType::kParting, static_cast<uint32_t>(round), 0);
+    while ((rounds_heard_ >> round & 1) == 0) {
+      const auto now = std::chrono::steady_clock::now();
+      if (std::exchange(lost_while_parting_, false)) {
+        deadline = std::min(deadline, now + kPartingAfterLoss);
+      }
+      if (now >= deadline || InterruptCount() != interrupts) return;
+      if (Poll()) {
+        pause = std::chrono::microseconds(0);
+      } else {
+        std::this_thread::sleep_for(pause);
+        pause = std::min(pause + std::chrono::microseconds(5), std::chrono::microseconds(1000));
+      }
+    }
+  }
+}
+
+void UcxTransport::Close(std::chrono::milliseconds patience) {
+  if (closed_) return;
+  parting_ = true;
+  delivers_ = false;
+  const auto deadline = std::chrono::steady_clock::now() + patience;
+  while (payloads_.Sends() && std::chrono::steady_clock::now() < deadline) {
+    if (!channel_.Poll()) std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+  closed_ = true;
+  channel_.Close(deadline);
+  const Status why{Code::kUnavailable, "the UCX transport was closed"};
+  payloads_.Close(why);
+  small_.Close(why);
+}
+
+}  // namespace jaxccomp

@@ -1,0 +1,140 @@
+// Messages between processes through UCX, for programs without MPI. Workers' addresses are exchanged by
+// somebody else (jax.distributed's key-value store).
+//
+// All goes as active messages on one connection to each other process (ucx_channel.h):
+//  * Control messages: a header and, when it is no longer than kEagerBytes, the payload.
+//  * Fragments of announced payloads, which name their payload and their place in it. The receiver copies
+//    each to where the runtime has pulled the payload to, so what UCX has been given to write into is never
+//    memory of an operation, and an operation that has failed gets its memory back at once (Withdraw).
+//
+// A payload of more than kEagerBytes is announced and sent at once while there is credit (CreditBytes): it
+// lies in memory of the transport's own where the runtime has not pulled it by then. Credit comes back
+// (kCredit) when that memory is free again, or was not needed. One beyond the credit is announced
+// (kOnRequest) and waits at its sender until there is credit, the lowest lanes first, or until the receiver
+// wants it (kWant): then it goes whatever the credit. Small messages of kData go on credit of their own
+// (transport/small_messages.h). Why nobody waits for ever because of credit: transport/mpi/mpi_transport.h.
+//
+// Of one payload only so much is with UCX at a time that control messages do not wait long behind it.
+//
+// OnPeerLost is told of a process whose connection breaks (kUnavailable), which UCX notices when the other
+// process dies, and of one that sent something that cannot be (kDataLoss). What comes without the job's secret
+// is dropped, as nobody knows whose it is.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "transport/credit.h"
+#include "transport/small_messages.h"
+#include "transport/transport.h"
+#include "transport/ucx/ucx_channel.h"
+#include "transport/ucx/ucx_payloads.h"
+#include "transport/ucx/ucx_worker.h"
+
+namespace jaxccomp {
+
+struct UcxConfig {
+  int process = 0;
+  std::vector<std::string> addresses = {};   // of all processes' workers, by process
+  UcxChannel::Secret secret = {};            // the same on all processes, and on no others
+  int64_t credit_bytes = -1;   // of each process with each other one; -1: UcxTransport::CreditBytes
+  // The same of small messages, with up to 64 processes (Credit::Share).
+  Credit::Amount small_credit = {.bytes = 1 << 20, .messages = 512};
+};
+
+class UcxTransport final : public Transport, UcxChannel::Listener {
+ public:
+  // The longest payload that comes along with its header.
+  static constexpr int64_t kEagerBytes = UcxChannel::kEagerBytes;
+
+  // As MpiTransport's.
+  static constexpr int64_t CreditBytes(int processes) {
+    return std::min<int64_t>(1 << 20, (64 << 20) / std::max(processes, 1));
+  }
+
+  static Result<std::unique_ptr<UcxTransport>> Create(std::unique_ptr<UcxWorker> worker,
+                                                      UcxConfig config, Receiver* receiver);
+  ~UcxTransport() override { Close(); }
+
+  int process() const { return channel_.process(); }
+  int process_count() const { return channel_.processes(); }
+  // Messages that were dropped since they did not have the job's secret.
+  int64_t refused_count() const { return channel_.refused_count(); }
+
+  std::string_view name() const override { return "ucx"; }
+  void Send(int process, const Header& header, std::span<const Piece> payload,
+            Completion* done) override;
+  void Pull(Announced announced, std::span<const Piece> into, Completion* done) override;
+  std::span<const Piece> InPlace(Announced announced) const override {
+    return IsSmall(announced) ? std::span<const Piece>{} : payloads_.InPlace(announced);
+  }
+  void Discard(Announced announced) override { Pull(announced, {}, nullptr); }
+  bool Withdraw(Completion* done) override;
+  // Only this transport writes into an operation's memory, while UCX is called here.
+  void Freeze(const Status& why) override;
+  bool Poll() override;
+  bool NeedsPolling() const override { return true; }
+  int EventDescriptor() const override { return closed_ ? -1 : channel_.descriptor(); }
+  bool Arm() override { return !closed_ && channel_.Arm(); }
+  void Keep(int process, int64_t bytes) override {
+    if (!closed_) small_.Keep(process, bytes);
+  }
+  void Release(int process, int64_t bytes) override {
+    if (!closed_) small_.Take(process, bytes);
+  }
+  void Settle() override {
+    if (!closed_) small_.Settle();
+  }
+  bool HasTransfers() const override { return payloads_.Any() || small_.Any(); }
+  int64_t EarlyBytes() const override { return payloads_.early_bytes(); }
+  // A dissemination barrier. Afterwards a connection that breaks is no loss: all have come to their end.
+  void ShutdownBarrier(std::chrono::milliseconds patience) override;
+
+  // Waits up to `patience` for what is being sent, ends all connections, and tells what is still open
+  // kUnavailable.
+  void Close(std::chrono::milliseconds patience = std::chrono::seconds(2));
+
+ private:
+  // Announced::id: the kind, and a number.
+  enum class Kind : uint64_t { kLarge = 0, kSmall = 1 };
+  static Announced AnnouncedAs(Kind kind, const Header& header) {
+    return {.process = header.source_process,
+            .id = static_cast<uint64_t>(kind) << 32 | header.payload_tag};
+  }
+  static bool IsSmall(Announced announced) {
+    return static_cast<Kind>(announced.id >> 32) == Kind::kSmall;
+  }
+
+  UcxTransport(std::unique_ptr<UcxWorker> worker, const UcxConfig& config, Receiver* receiver);
+
+  void OnControlMessage(int source, const Header& header,
+                        std::span<const std::byte> payload) override;
+  void OnFragment(int source, const UcxFragment& fragment, std::span<const std::byte> data) override;
+  void OnFragmentSent(int process, void* owner, int64_t bytes, const Status& status) override {
+    payloads_.OnFragmentSent(process, owner, bytes, status);
+  }
+  void OnLost(int process, const Status& why) override;
+  // False: that cannot be.
+  bool Dispatch(const Header& header, std::span<const std::byte> payload);
+  bool Deliver(Header header, std::span<const std::byte> payload);
+  void OnNonsense(int source, const std::string& what);
+  int Rounds() const;   // of the barrier
+
+  Receiver* const receiver_;
+  UcxChannel channel_;
+  UcxPayloads payloads_;
+  SmallMessages small_;
+  uint32_t rounds_heard_ = 0;   // bit k: the message of round k of the barrier has come
+  bool parting_ = false;        // the barrier has begun here
+  bool lost_while_parting_ = false;
+  bool delivers_ = true;
+  bool closed_ = false;
+};
+
+}  // namespace jaxccomp

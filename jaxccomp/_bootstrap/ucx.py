@@ -1,0 +1,118 @@
+"""UCX: which library is used, and how processes without MPI come to reach each other through it.
+
+Each opens a worker, and tells the others its address over the store of ``jax.distributed``.
+Process 0 draws a secret, which every message carries (csrc/transport/ucx/): whoever reaches a port
+of UCX but not the store is not heard.
+"""
+
+from __future__ import annotations
+
+import ctypes.util
+import functools
+import secrets
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxccomp import config, errors
+from jaxccomp._bootstrap.peer_info import Share
+from jaxccomp._native import engine, libraries
+
+# The oldest UCX 1 that is used (csrc/transport/ucx/ucx_abi.h).
+LEAST_VERSION = (1, 17)
+_SECRET_BYTES = 16
+_LONGEST_ADDRESS = 1 << 16
+_MOST_SECONDS = 20
+_ASKS = (
+    "import ctypes, sys; ucp = ctypes.CDLL(sys.argv[1]); "
+    "ucp.ucp_get_version_string.restype = ctypes.c_char_p; "
+    "print(ucp.ucp_get_version_string().decode())"
+)
+
+INSTALL = "`pip install 'jaxccomp[ucx]'` brings it, or the system's package of UCX 1.17 or newer"
+
+
+def why_missing() -> str:
+    """Why there is no UCX here that the engine can use; empty when there is."""
+    return _found()[1]
+
+
+def version() -> str:
+    """Of the UCX that the engine uses; empty without one."""
+    return "" if why_missing() else _found()[0]
+
+
+@functools.cache
+def _found() -> tuple[str, str]:
+    if not engine.available():
+        return "", "it takes the engine"
+    _prefer_the_systems()
+    return engine.load().ucx()
+
+
+def _prefer_the_systems() -> None:
+    """Takes the system's UCX, which knows the network, if it is new and a wheel has one."""
+    system = ctypes.util.find_library("ucp")
+    if not system or not libraries.find("ucp") or libraries.named("ucp"):
+        return
+    # In another process: parts of an old one, once loaded, would be taken for those of the wheel's.
+    command = [sys.executable, "-I", "-S", "-c", _ASKS, system]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_MOST_SECONDS)
+        number = tuple(int(each) for each in done.stdout.strip().split(".")[:2])
+    except (OSError, ValueError, subprocess.TimeoutExpired):
+        return
+    if number >= LEAST_VERSION:
+        engine.load().add_library_path("ucp", system)
+
+
+def open_worker() -> tuple[Any | None, str]:
+    """This process's worker of UCX, or None and why there is none."""
+    if why := why_missing():
+        return None, why
+    try:
+        return engine.load().UcxWorker(config.get("ucx_net_devices")), ""
+    except RuntimeError as error:
+        return None, str(error)
+
+
+def connect(share: Share, process: int, address: bytes) -> tuple[bytes, list[bytes]]:
+    """The job's secret and all processes' addresses.
+
+    Args:
+      share: gives all rows of integers for this process's own.
+      process: this one's number.
+      address: of its worker.
+    """
+    secret = secrets.token_bytes(_SECRET_BYTES) if process == 0 else bytes(_SECRET_BYTES)
+    sizes = [int(row[0]) for row in share((len(address),))]
+    longest = max(sizes)
+    if min(sizes) <= 0 or longest > _LONGEST_ADDRESS:
+        raise errors.InitializationError(
+            f"addresses of UCX cannot have {sizes} bytes: what is in jax.distributed's store does "
+            "not come from jaxccomp."
+        )
+    filled = secret + address + bytes(longest - len(address))
+    words = np.frombuffer(filled + bytes(-len(filled) % 8), np.int64)
+    rows = [np.asarray(row, np.int64).tobytes() for row in share(words.tolist())]
+    secret = rows[0][:_SECRET_BYTES]
+    return secret, [
+        row[_SECRET_BYTES : _SECRET_BYTES + size] for row, size in zip(rows, sizes, strict=True)
+    ]
+
+
+def who_lacks(has: Sequence[int], why_here: str) -> str:
+    """Which processes cannot use UCX, and why; empty when all can.
+
+    Args:
+      has: by process, whether it can.
+      why_here: why this one cannot, if so.
+    """
+    lacking = [process for process, can in enumerate(has) if not can]
+    if not lacking:
+        return ""
+    why = why_here or "`python -m jaxccomp doctor` there says why"
+    return f"process {', '.join(map(str, lacking))} cannot use UCX ({why})"

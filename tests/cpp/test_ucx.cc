@@ -1,0 +1,344 @@
+// UcxTransport between threads of this process, each with a worker of its own, over TCP on the loopback. It
+// takes UCX: a program of its own (`make test-ucx`).
+#include <poll.h>
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "check.h"
+#include "transport/ucx/ucx_transport.h"
+#include "transport_cases.h"
+
+namespace jaxccomp {
+namespace {
+
+constexpr int64_t kKiB = 1 << 10;
+constexpr UcxChannel::Secret kSecret = {std::byte{7}, std::byte{9}};
+
+struct Settings {
+  int64_t credit_bytes = -1;
+  Credit::Amount small_credit = {.bytes = 1 << 20, .messages = 512};
+};
+
+// The transports of `ranks` processes that know each other's addresses.
+struct Team {
+  explicit Team(int ranks, const Settings& settings = {}, const std::vector<Receiver*>& receivers = {}) {
+    std::vector<std::unique_ptr<UcxWorker>> workers;
+    for (int rank = 0; rank < ranks; ++rank) {
+      auto opened = UcxWorker::Open("lo");
+      if (!CHECK_OK(opened)) return;
+      addresses.push_back((*opened)->address());
+      workers.push_back(std::move(*opened));
+    }
+    nodes = std::vector<Node>(static_cast<size_t>(ranks));
+    for (int rank = 0; rank < ranks; ++rank) {
+      const auto at = static_cast<size_t>(rank);
+      Node& node = nodes[at];
+      Receiver* const receiver = receivers.empty() ? &node : receivers[at];
+      auto made = UcxTransport::Create(std::move(workers[at]),
+                                       {.process = rank,
+                                        .addresses = addresses,
+                                        .secret = kSecret,
+                                        .credit_bytes = settings.credit_bytes,
+                                        .small_credit = settings.small_credit},
+                                       receiver);
+      if (!CHECK_OK(made)) return;
+      transports.push_back(std::move(*made));
+      node.transport = transports.back().get();
+      node.self = rank;
+      node.ranks = ranks;
+      node.to_itself = false;
+    }
+  }
+  bool whole() const { return !nodes.empty() && transports.size() == nodes.size(); }
+  // On a thread for each rank, to its end.
+  void Run(const std::function<void(UcxTransport*, Node*)>& program) {
+    std::vector<std::jthread> threads;
+    for (size_t rank = 0; rank < transports.size(); ++rank) {
+      threads.emplace_back([&, rank] { program(transports[rank].get(), &nodes[rank]); });
+    }
+  }
+
+  std::vector<std::string> addresses;
+  std::vector<Node> nodes;
+  std::vector<std::unique_ptr<UcxTransport>> transports;
+};
+
+// Who tells what it is told.
+struct Listener final : Receiver {
+  void OnMessage(const Header& header, std::span<const std::byte>, Announced announced) override {
+    ++messages;
+    last = header;
+    if (announced.process >= 0) announcements.push_back(announced);
+  }
+  void OnPeerLost(int process, const Status& why) override {
+    CHECK(lost.insert(process).second);
+    reason = why;
+  }
+  int messages = 0;
+  Header last;
+  std::vector<Announced> announcements;
+  std::set<int> lost;
+  Status reason;
+};
+
+// Polls all of them until that is so.
+template <typename F>
+bool PollAll(const std::vector<UcxTransport*>& all, F&& ready, int seconds = 30) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
+  while (!ready()) {
+    bool any = false;
+    for (UcxTransport* each : all) any |= each->Poll();
+    if (std::chrono::steady_clock::now() > deadline) return CHECK(!"timed out");
+    if (!any) std::this_thread::yield();
+  }
+  return true;
+}
+
+void CheckPromises(int ranks, const Settings& settings) {
+  Team team(ranks, settings);
+  if (!team.whole()) return;
+  team.Run([&](UcxTransport* transport, Node* node) {
+    const std::vector<int64_t> sizes = {0,
+                                        1,
+                                        kKiB,
+                                        kEagerBytes - 1,
+                                        kEagerBytes,
+                                        kEagerBytes + 1,
+                                        16 * kKiB + 1,
+                                        UcxPayloads::kFragmentBytes,
+                                        UcxPayloads::kFragmentBytes + 1,
+                                        kKiB * kKiB};
+    CheckMisuse(*node);
+    CheckExchange(node, sizes, 3, 1, 1);
+    CheckExchange(node, sizes, 2, 4, 1);
+    CheckExchange(node, sizes, 2, 1, 3);
+    CheckExchange(node, sizes, 2, 5, 3);
+    CheckExchange(node, {0, 8, 200, 20 * kKiB}, 100, 1, 1);
+    constexpr int kPulled = 40;
+    const int64_t credit = settings.credit_bytes < 0 ? UcxTransport::CreditBytes(ranks)
+                                                     : settings.credit_bytes;
+    const int64_t whole = credit / (kEagerBytes + 1);
+    if (whole == 0 || whole >= kPulled) {
+      CheckLatePulls(node, kPulled, static_cast<int>(std::min<int64_t>(whole, kPulled)));
+    }
+    CheckBacklog(node, settings.small_credit);
+    CheckBacklog(node, settings.small_credit);
+    CheckExchange(node, {0, 8, 200, 20 * kKiB}, 50, 1, 1);
+    CHECK_EQ(transport->EarlyBytes(), 0);
+    CHECK_EQ(transport->refused_count(), 0);
+    transport->ShutdownBarrier(std::chrono::seconds(60));
+    transport->Close();
+    Waiter late;
+    transport->Send((node->self + 1) % ranks, Header{}, {}, &late);
+    CHECK(late.status.code() == Code::kUnavailable);
+    CHECK(!transport->Poll());
+  });
+}
+
+TEST(Ucx_KeepsTheInterfacesPromises) {
+  CheckPromises(2, {});
+  CheckPromises(3, {.credit_bytes = 0, .small_credit = {.bytes = 0, .messages = 0}});
+  CheckPromises(2, {.credit_bytes = 2 << 20, .small_credit = {.bytes = 4 * kKiB, .messages = 1}});
+  CheckPromises(2, {.credit_bytes = 64 * kKiB, .small_credit = {.bytes = 160 * kKiB, .messages = 40}});
+}
+
+TEST(Ucx_TellsOfNewsByItsDescriptor) {
+  Listener first, second;
+  Team team(2, {}, {&first, &second});
+  if (!team.whole()) return;
+  UcxTransport *const a = team.transports[0].get(), *const b = team.transports[1].get();
+  Waiter sent;
+  a->Send(1, Header{}, {}, &sent);
+  CHECK(PollAll({a, b}, [&] { return second.messages == 1; }));
+  // Nothing is under way: it can be armed, and then keeps still.
+  const auto arms = [&] {
+    for (int i = 0; i < 10'000; ++i) {
+      if (b->Arm()) return true;
+      b->Poll();
+      a->Poll();
+    }
+    return false;
+  };
+  CHECK(arms());
+  pollfd ready{b->EventDescriptor(), POLLIN, 0};
+  CHECK_EQ(poll(&ready, 1, 20), 0);
+  a->Send(1, Header{}, {}, &sent);
+  CHECK(PollAll({a}, [&] { return poll(&ready, 1, 0) == 1; }));
+  CHECK(PollAll({b}, [&] { return second.messages == 2; }));
+}
+
+TEST(Ucx_DropsWhatLacksTheSecret) {
+  Listener first, second, stranger;
+  Team team(2, {}, {&first, &second});
+  if (!team.whole()) return;
+  UcxTransport *const a = team.transports[0].get(), *const b = team.transports[1].get();
+  // Somebody who knows the addresses, and says that it is process 0.
+  auto worker = UcxWorker::Open("lo");
+  if (!CHECK_OK(worker)) return;
+  UcxChannel::Secret guess = kSecret;
+  guess.back() = std::byte{1};
+  auto made = UcxTransport::Create(std::move(*worker),
+                                   {.process = 0, .addresses = team.addresses, .secret = guess},
+                                   &stranger);
+  if (!CHECK_OK(made)) return;
+  UcxTransport* const c = made->get();
+  Waiter small, large, good;
+  Bytes payload(200 * kKiB);
+  const Piece piece{payload.data(), std::ssize(payload)};
+  Header header;
+  c->Send(1, header, {}, &small);
+  header.payload_bytes = piece.bytes;
+  c->Send(1, header, {&piece, 1}, &large);
+  CHECK(PollAll({a, b, c}, [&] { return b->refused_count() >= 2 && large.calls == 1; }));
+  a->Send(1, Header{}, {}, &good);
+  CHECK(PollAll({a, b, c}, [&] { return second.messages == 1; }));
+  CHECK_OK(good.status);
+  CHECK_EQ(stranger.messages, 0);
+  CHECK(first.lost.empty() && second.lost.empty());
+}
+
+TEST(Ucx_LosesWhoSendsWhatCannotBe) {
+  const auto check = [](const std::function<void(UcxTransport*)>& send) {
+    Listener first, second;
+    Team team(2, {}, {&first, &second});
+    if (!team.whole()) return;
+    UcxTransport *const a = team.transports[0].get(), *const b = team.transports[1].get();
+    send(a);
+    CHECK(PollAll({a, b}, [&] { return second.lost == std::set<int>{0}; }));
+    CHECK(second.reason.code() == Code::kDataLoss);
+    CHECK(second.reason.message().find("from process 0") != std::string::npos);
+    CHECK_EQ(second.messages, 0);
+  };
+  static Waiter sent;   // each is told at once
+  check([](UcxTransport* a) {
+    Header header;
+    header.magic = 5;
+    header.type = MessageType::kProbe;
+    a->Send(1, header, {}, &sent);
+  });
+  for (const MessageType type : {MessageType::kWant, MessageType::kLate, MessageType::kComing,
+                                 MessageType::kParting}) {
+    check([type](UcxTransport* a) {
+      Header header;
+      header.type = type;
+      header.payload_tag = 77;
+      header.total_bytes = 100;
+      a->Send(1, header, {}, &sent);
+    });
+  }
+  check([](UcxTransport* a) {
+    Header header;
+    header.type = MessageType::kCredit;
+    header.total_bytes = 1 << 20;
+    a->Send(1, header, {}, &sent);
+  });
+}
+
+TEST(Ucx_TellsWhenAPeerHasGone) {
+  Listener first, second;
+  Team team(2, {.credit_bytes = 0}, {&first, &second});
+  if (!team.whole()) return;
+  UcxTransport *const a = team.transports[0].get(), *const b = team.transports[1].get();
+  Bytes payload(kKiB * kKiB), into(kKiB * kKiB);
+  const Piece piece{payload.data(), std::ssize(payload)}, place{into.data(), std::ssize(into)};
+  Header header;
+  header.payload_bytes = piece.bytes;
+  Waiter unwanted, unsent, pulled;
+  a->Send(1, header, {&piece, 1}, &unwanted);
+  b->Send(0, header, {&piece, 1}, &unsent);
+  CHECK(PollAll({a, b}, [&] { return first.messages == 1 && second.messages == 1; }));
+  team.transports[1]->Close(std::chrono::milliseconds(0));
+  CHECK(unsent.status.code() == Code::kUnavailable);
+  a->Pull(first.announcements[0], {&place, 1}, &pulled);
+  CHECK(PollAll({a}, [&] { return !first.lost.empty() && pulled.calls == 1 && unwanted.calls == 1; }));
+  CHECK(first.lost == std::set<int>{1});
+  CHECK(first.reason.code() == Code::kUnavailable);
+  CHECK(first.reason.message().find("rank 1") != std::string::npos);
+  CHECK(!pulled.status.ok());
+  CHECK(!unwanted.status.ok());
+  // What is sent there later ends at once.
+  Waiter later;
+  a->Send(1, header, {&piece, 1}, &later);
+  CHECK_EQ(later.calls, 1);
+  CHECK(!later.status.ok());
+  CHECK(!a->HasTransfers());
+  CHECK_EQ(a->EarlyBytes(), 0);
+}
+
+TEST(Ucx_GivesMemoryBackInTheMiddleOfAPayload) {
+  Listener first, second;
+  Team team(2, {.credit_bytes = 0}, {&first, &second});
+  if (!team.whole()) return;
+  UcxTransport *const a = team.transports[0].get(), *const b = team.transports[1].get();
+  Bytes payload(32 * kKiB * kKiB, std::byte{1}), into(32 * kKiB * kKiB);
+  const Piece piece{payload.data(), std::ssize(payload)}, place{into.data(), std::ssize(into)};
+  Header header;
+  header.payload_bytes = piece.bytes;
+  Waiter sent, pulled;
+  a->Send(1, header, {&piece, 1}, &sent);
+  CHECK(PollAll({a, b}, [&] { return second.messages == 1; }));
+  b->Pull(second.announcements[0], {&place, 1}, &pulled);
+  CHECK(PollAll({a, b}, [&] { return into.front() == std::byte{1}; }));
+  CHECK_EQ(pulled.calls, 0);
+  CHECK(b->Withdraw(&pulled));
+  CHECK(pulled.status.code() == Code::kAborted);
+  std::ranges::fill(into, std::byte{2});
+  CHECK(PollAll({a, b}, [&] { return sent.calls == 1 && !b->HasTransfers(); }));
+  CHECK_OK(sent.status);
+  CHECK(std::ranges::all_of(into, [](std::byte each) { return each == std::byte{2}; }));
+  CHECK_EQ(pulled.calls, 1);
+}
+
+TEST(Ucx_FreezesWithTransfersUnderWay) {
+  Listener first, second;
+  Team team(2, {}, {&first, &second});
+  if (!team.whole()) return;
+  UcxTransport *const a = team.transports[0].get(), *const b = team.transports[1].get();
+  Bytes payload(8 * kKiB * kKiB), into(8 * kKiB * kKiB);
+  const Piece piece{payload.data(), std::ssize(payload)}, place{into.data(), std::ssize(into)};
+  Header header;
+  header.payload_bytes = piece.bytes;
+  Waiter sent, pulled;
+  b->Send(0, header, {&piece, 1}, &sent);
+  CHECK(PollAll({a, b}, [&] { return first.messages == 1; }));
+  a->Pull(first.announcements[0], {&place, 1}, &pulled);
+  CHECK(a->HasTransfers());
+  const Status why(Code::kUnavailable, "frozen");
+  for (int times = 0; times < 2; ++times) {
+    a->Freeze(why);
+    CHECK_EQ(pulled.calls, 1);
+    CHECK_EQ(pulled.status.message(), "frozen");
+    CHECK(first.lost == std::set<int>{1});
+    CHECK(!a->Poll());
+    CHECK_EQ(a->EventDescriptor(), -1);
+    Waiter later;
+    a->Send(1, Header{}, {}, &later);
+    CHECK(later.status.code() == Code::kUnavailable);
+  }
+}
+
+TEST(Ucx_RefusesAWorldThatCannotBe) {
+  Listener nobody;
+  for (const auto& [process, addresses] :
+       std::vector<std::pair<int, std::vector<std::string>>>{{0, {}}, {2, {"a", "b"}}, {0, {"a", ""}}}) {
+    auto worker = UcxWorker::Open("lo");
+    if (!CHECK_OK(worker)) return;
+    const auto made = UcxTransport::Create(std::move(*worker),
+                                           {.process = process, .addresses = addresses}, &nobody);
+    CHECK(made.status().code() == Code::kInvalidArgument);
+  }
+  const auto none = UcxWorker::Open("no_such_device");
+  CHECK(none.status().code() == Code::kUnavailable);
+  CHECK(none.status().message().find("no_such_device") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace jaxccomp

@@ -1,0 +1,65 @@
+"""Starts the processes of a program of ``jax.distributed``, without a launcher."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+
+# What is left of a program of which one process has failed.
+GRACE_SECONDS = 20
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def environment(rank: int, ranks: int, port: int) -> dict[str, str]:
+    """What a process finds of the others (tests/contract/meeting.py)."""
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("PMI", "OMPI_COMM"))}
+    return env | {
+        "JAX_PLATFORMS": "cpu",
+        "JAXCCOMP_TEST_COORDINATOR": f"127.0.0.1:{port}",
+        "JAXCCOMP_TEST_RANK": str(rank),
+        "JAXCCOMP_TEST_RANKS": str(ranks),
+    }
+
+
+def start(
+    ranks: int, arguments: Sequence[str], env: Mapping[str, str] | None = None
+) -> list[subprocess.Popen[str]]:
+    """Processes of this Python with these arguments."""
+    port = free_port()
+    return [
+        subprocess.Popen(
+            [sys.executable, "-P", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=environment(rank, ranks, port) | dict(env or {}),
+        )
+        for rank in range(ranks)
+    ]
+
+
+def finish(started: Sequence[subprocess.Popen[str]], timeout_seconds: float) -> list[str]:
+    """What each printed, once all have ended or are killed; see their `returncode`."""
+    deadline = time.monotonic() + timeout_seconds
+    while any(each.poll() is None for each in started) and time.monotonic() < deadline:
+        if any(each.poll() for each in started):
+            deadline = min(deadline, time.monotonic() + GRACE_SECONDS)
+            break
+        time.sleep(0.1)
+    texts = []
+    for each in started:
+        try:
+            texts.append(each.communicate(timeout=max(deadline - time.monotonic(), 0.1))[0])
+        except subprocess.TimeoutExpired:
+            each.kill()
+            texts.append(each.communicate()[0] + "\n(killed: it did not end in time)")
+    return texts

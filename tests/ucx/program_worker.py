@@ -1,0 +1,181 @@
+"""A process of jax.distributed without MPI: `program_worker.py CASE`. Prints one JSON object."""
+
+import functools
+import json
+import os
+import pathlib
+import signal
+import sys
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import jaxccomp as jcc
+from jaxccomp._native import engine
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+def styles(rank, ranks):
+    """shard_map over the mesh of all processes' devices, and a communicator of processes."""
+    mesh = jax.make_mesh((ranks,), ("data",))
+    rows = np.stack([np.linspace(-1, 1, 5000, dtype=np.float32) * (r + 1) for r in range(ranks)])
+    x = jax.make_array_from_callback(
+        rows.shape, NamedSharding(mesh, P("data")), lambda index: rows[index]
+    )
+
+    def mapped(function):
+        whole = jax.jit(jax.shard_map(function, mesh=mesh, in_specs=P("data"), out_specs=P("data")))
+        return np.asarray(whole(x).addressable_shards[0].data)
+
+    coded = mapped(lambda v: jcc.lax.psum(v, "data", codec="int8", backend="native"))
+    exact = mapped(lambda v: jcc.lax.psum(v, "data", codec="lossless", backend="native"))
+    gathered = mapped(
+        lambda v: jcc.allgather(
+            jnp.full(1, jax.lax.axis_index("data"), jnp.float32), axis_name="data", backend="native"
+        ).reshape(1, ranks)
+    )
+    total = rows.sum(0)
+    return {
+        "way": engine.load().describe()["transports"],
+        "sum": int(np.asarray(jcc.allreduce(np.int32(rank + 1)))),
+        "largest_error": float(np.abs(coded[0] - total).max()),
+        "bound": float(np.abs(rows).max()) * ranks * ranks / 127,
+        "bits_alike": bool((exact[0] == total).all()),
+        "gathered": gathered[0].tolist(),
+        "by_rank": int(jcc.allreduce(np.arange(rank + 1, rank + 2), codec="lossless")[0]),
+    }
+
+
+def total_of_ones(names, ranks):
+    """What a documented program's `total` makes of ones on each device of its `mesh`."""
+    rows = np.ones((ranks, 300), np.float32)
+    x = jax.make_array_from_callback(
+        rows.shape, NamedSharding(names["mesh"], P("data")), lambda index: rows[index]
+    )
+    total = jax.jit(names["total"])(x).addressable_shards[0].data
+    return np.asarray(total).ravel()[:2].tolist()
+
+
+def joins_by(shown, code, rank, ranks):
+    """The code, with this test's processes in place of those that it shows."""
+    assert shown in code
+    coordinator = os.environ["JAXCCOMP_TEST_COORDINATOR"]
+    return code.replace(shown, f'initialize("{coordinator}", {ranks}, {rank})')
+
+
+def documented(rank, ranks):
+    """The program of docs/jax_distributed.md, which joins by itself."""
+    code = (ROOT / "docs/jax_distributed.md").read_text().split("```python\n")[1].split("```")[0]
+    shown = 'initialize("10.0.0.1:1234", num_processes=2, process_id=0)'
+    names = {}
+    exec(joins_by(shown, code, rank, ranks), names)
+    return {"total": total_of_ones(names, ranks), "mine": names["mine"].tolist()}
+
+
+def readme(rank, ranks):
+    """The README's three lines."""
+    code = (ROOT / "README.md").read_text().split("```py\n")[1].split("```")[0]
+    names = {"jax": jax, "jcc": jcc, "partial": functools.partial, "P": P}
+    exec(joins_by("initialize()", code, rank, ranks), names)
+    return {"total": total_of_ones(names, ranks)}
+
+
+def killed(rank, ranks):
+    """Rank 1 dies; the others hear of it while they wait, and go on without it."""
+    world = jcc.init()
+    step = jax.jit(lambda x: jcc.allreduce(x))
+    x = jnp.ones(300_000, jnp.float32)
+    step(x).block_until_ready()
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    begun = time.monotonic()
+    found = {"error": "none"}
+    try:
+        for _ in range(1000):
+            step(x).block_until_ready()
+    except Exception as error:  # noqa: BLE001 - its text is what counts
+        found["error"] = str(error)
+    found["seconds"] = time.monotonic() - begun
+    alive = world.survivors()
+    found["survivors"] = list(alive.processes)
+    found["sum"] = float(jcc.allreduce(np.float32(1), comm=alive))
+    return found
+
+
+def stopped(rank, ranks):
+    """Rank 1 is stopped from outside: who waits for it says so at its deadline."""
+    world = jcc.init()
+    jcc.barrier()
+    if rank == 1:
+        print("ready", flush=True)
+        time.sleep(60)
+        return {}
+    begun = time.monotonic()
+    try:
+        with jcc.config.override(timeout_seconds=3.0):
+            jax.block_until_ready(jcc.allreduce(np.float32(1), comm=world))
+        error = "none"
+    except Exception as caught:  # noqa: BLE001 - its text is what counts
+        error = str(caught)
+    return {"error": error, "seconds": time.monotonic() - begun}
+
+
+def idle(rank, ranks):
+    """How often the engine's thread wakes while nobody calls anything."""
+    jcc.init()
+    jax.block_until_ready(jcc.allreduce(np.ones(100_000, np.float32)))
+    time.sleep(1)
+
+    def switches():
+        """How often the engine's thread has slept."""
+        found = 0
+        for thread in os.listdir("/proc/self/task"):
+            with open(f"/proc/self/task/{thread}/status", encoding="utf-8") as file:
+                lines = dict(line.split(":", 1) for line in file if ":" in line)
+            if lines["Name"].strip() == "jaxccomp":
+                found += int(lines["voluntary_ctxt_switches"])
+        assert found > 0
+        return found
+
+    before = switches()
+    time.sleep(5)
+    woken = switches() - before
+    jcc.barrier()
+    return {"woken": woken}
+
+
+def lacking(rank, ranks):
+    """Without a UCX that can be used."""
+    found = {}
+    with jcc.config.override(transport="ucx"):
+        try:
+            jcc.init()
+        except jcc.errors.InitializationError as error:
+            found["asked"] = str(error)
+    jcc.init()
+    found["way"] = engine.load().describe()["transports"]
+    try:
+        jcc.allreduce(np.ones(3))
+    except jcc.errors.EngineUnavailableError as error:
+        found["error"] = str(error)
+    return found
+
+
+def main(case):
+    rank, ranks = (int(os.environ[f"JAXCCOMP_TEST_{name}"]) for name in ("RANK", "RANKS"))
+    if case not in ("documented", "readme"):
+        jax.distributed.initialize(os.environ["JAXCCOMP_TEST_COORDINATOR"], ranks, rank)
+    print(json.dumps(globals()[case](rank, ranks)), flush=True)
+    if case in ("killed", "stopped"):
+        # jax.distributed ends with an error where a process is missing.
+        sys.stdout.flush()
+        os._exit(0)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,50 @@
+"""UCX's library as the engine sees it, in an environment that has it from PyPI."""
+
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from jaxccomp._bootstrap import ucx
+from jaxccomp._native import libraries
+from jaxccomp.cli import doctor, info
+
+ROOT = pathlib.Path(__file__).parents[2]
+COMPILER = shutil.which("c++") or shutil.which("g++")
+
+
+@pytest.mark.skipif(COMPILER is None, reason="no C++ compiler")
+def test_the_interface_is_that_of_the_headers():
+    include = pathlib.Path(libraries.find("ucp")).parents[1] / "include"
+    arguments = ["-std=c++20", "-fsyntax-only", f"-I{ROOT / 'csrc'}", f"-isystem{include}"]
+    source = ROOT / "tests/cpp/ucx_abi.cc"
+    done = subprocess.run([COMPILER, *arguments, source], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_it_is_found():
+    assert ucx.why_missing() == ""
+    assert tuple(map(int, ucx.version().split(".")[:2])) >= ucx.LEAST_VERSION
+    worker, why = ucx.open_worker()
+    assert why == "" and worker.address
+
+
+def test_commands_tell_of_it():
+    found = {each.name: each for each in doctor.findings()}
+    assert found["UCX"].state == "ok" and ucx.version() in found["UCX"].detail
+    assert found["MPI"].state == "missing"
+    assert any(ucx.version() in line for line in dict(info.sections())["UCX"])
+
+
+def test_a_file_that_is_no_library_is_said():
+    code = "from jaxccomp._bootstrap import ucx; print(ucx.why_missing())"
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code],
+        capture_output=True,
+        text=True,
+        env={"JAXCCOMP_LIBUCP": __file__, "PATH": "", "JAX_PLATFORMS": "cpu"},
+    )
+    # The next one is taken, which is the wheel's.
+    assert done.returncode == 0 and done.stdout.strip() == "", done.stdout + done.stderr

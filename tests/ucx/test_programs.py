@@ -1,0 +1,92 @@
+"""Programs of jax.distributed without MPI: both styles, processes that die, what is refused."""
+
+import json
+import pathlib
+import signal
+import time
+
+from ucx import processes
+
+WORKER = str(pathlib.Path(__file__).with_name("program_worker.py"))
+# Far less than the deadline of operations (300 s), and enough for a busy machine.
+SOON_SECONDS = 30
+
+
+def answers(started, timeout_seconds=120):
+    """The JSON object that each process has printed last; all have ended well."""
+    texts = processes.finish(started, timeout_seconds)
+    for each, text in zip(started, texts, strict=True):
+        assert each.returncode == 0, text
+    return [answer(text) for text in texts]
+
+
+def answer(text):
+    lines = [line for line in text.splitlines() if line.startswith("{")]
+    assert lines, text
+    return json.loads(lines[-1])
+
+
+def test_mapped_programs_and_ranks_with_codecs():
+    for found in answers(processes.start(2, [WORKER, "styles"])):
+        assert found["way"] == ["local", "ucx"]
+        assert found["sum"] == 3
+        assert found["largest_error"] <= found["bound"]
+        assert found["gathered"] == [0.0, 1.0]
+        assert found["bits_alike"]
+        assert found["by_rank"] == 3
+
+
+def test_the_documented_program():
+    for found in answers(processes.start(2, [WORKER, "documented"])):
+        assert found["mine"] == [2.0, 2.0, 2.0]
+        assert all(abs(each - 2) < 0.1 for each in found["total"])
+
+
+def test_the_readmes_lines():
+    for found in answers(processes.start(2, [WORKER, "readme"])):
+        assert all(abs(each - 2) < 0.1 for each in found["total"])
+
+
+def test_survivors_of_a_kill_hear_of_it_soon():
+    started = processes.start(3, [WORKER, "killed"])
+    texts = processes.finish(started, 120)
+    assert started[1].returncode == -signal.SIGKILL, texts[1]
+    for rank in (0, 2):
+        found = answer(texts[rank])
+        assert "rank 1" in found["error"], found
+        assert found["seconds"] < SOON_SECONDS
+        assert found["survivors"] == [0, 2]
+        assert found["sum"] == 2.0
+
+
+def test_a_stopped_process_is_named_at_the_deadline_and_can_go_on():
+    started = processes.start(2, [WORKER, "stopped"])
+    deadline = time.monotonic() + 90
+    # It says when it is ready to be stopped.
+    for line in started[1].stdout:
+        if line.startswith("ready"):
+            break
+        assert time.monotonic() < deadline
+    started[1].send_signal(signal.SIGSTOP)
+    try:
+        first = answer(processes.finish(started[:1], 90)[0])
+    finally:
+        started[1].send_signal(signal.SIGCONT)
+    processes.finish(started[1:], 60)
+    assert "rank 1 of 'world'" in first["error"]
+    assert first["seconds"] < SOON_SECONDS
+
+
+def test_an_idle_process_sleeps():
+    for found in answers(processes.start(2, [WORKER, "idle"])):
+        # In these five seconds. To poll, as under MPI, is to wake a hundred times a second.
+        assert found["woken"] < 100, found
+
+
+def test_all_processes_need_ucx():
+    lacking = {"JAXCCOMP_UCX_NET_DEVICES": "no_such_device"}
+    for found in answers(processes.start(2, [WORKER, "lacking"], lacking)):
+        assert found["way"] == ["local", "store"]
+        assert "cannot use UCX" in found["error"] and "no_such_device" in found["error"]
+        assert "pip install 'jaxccomp[ucx]'" in found["error"]
+        assert 'the option transport is "ucx"' in found["asked"]

@@ -1,0 +1,49 @@
+"""The tests that ranks of MPI run, in processes of jax.distributed that have no MPI."""
+
+import importlib.util
+import pathlib
+
+import pytest
+from ucx import processes
+
+RANKS = pathlib.Path(__file__).parents[1] / "mpi" / "ranks"
+IN_RANK = RANKS.parent / "in_rank.py"
+# What the others test depends on MPI, or on GPUs.
+FILES = {
+    2: [
+        "test_contract_mpi.py",
+        "test_mpmd.py",
+        "test_messages.py",
+        "test_reference.py",
+        "test_errors.py",
+        "test_optim_mpi.py",
+    ],
+    3: ["test_contract_mpi.py", "test_stress_mpi.py", "test_errors.py"],
+}
+MOST_CHARACTERS = 12_000
+
+
+def test_there_is_no_mpi():
+    assert importlib.util.find_spec("mpi4py") is None
+
+
+@pytest.mark.parametrize("ranks", [2, pytest.param(3, marks=pytest.mark.slow)])
+def test_every_rank(ranks, tmp_path):
+    arguments = ["-q", "-x", "-p", "no:cacheprovider", "-o", "faulthandler_timeout=100"]
+    files = [str(RANKS / name) for name in FILES[ranks]]
+    started = processes.start(
+        ranks,
+        [str(IN_RANK), str(tmp_path), *arguments, *files],
+        {"JAXCCOMP_TEST_SLOW": "also", "JAXCCOMP_TIMEOUT_SECONDS": "60"},
+    )
+    processes.finish(started, 400)
+    logs = {log.stem: log.read_text(errors="replace") for log in sorted(tmp_path.glob("rank-*"))}
+    if any(each.returncode for each in started):
+        # Where a test failed on some ranks only, the others say no more than that.
+        telling = {name: log for name, log in logs.items() if "not on this one" not in log}
+        shown = "\n".join(
+            f"===== {name}\n{log[-MOST_CHARACTERS:]}" for name, log in (telling or logs).items()
+        )
+        pytest.fail(f"exit status {[each.returncode for each in started]}\n{shown}")
+    assert " passed" in logs["rank-0"]
+    print(logs["rank-0"].splitlines()[-1])
