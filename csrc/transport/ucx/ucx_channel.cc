@@ -17,7 +17,7 @@ constexpr int kMostProgress = 32;
 constexpr size_t kMostHeld = 1 << 16;
 constexpr int64_t kMostHeldBytes = 64 << 20;
 
-// How long a connection may take to end in good order.
+// How long UCX may take to end connections.
 constexpr auto kDisconnecting = std::chrono::milliseconds(200);
 
 }  // namespace
@@ -93,7 +93,7 @@ void UcxChannel::DoLater() {
   }
   for (int process : std::exchange(broken_, {})) {
     Peer& peer = PeerOf(process);
-    Disconnect(&peer, /*forcefully=*/true);
+    Disconnect(&peer);
     if (peer.failure != ucx::kOk) Lose(process, BrokenError(process, peer.failure));
   }
   std::erase_if(closing_, [&](void* request) {
@@ -103,12 +103,12 @@ void UcxChannel::DoLater() {
   });
 }
 
-void UcxChannel::Disconnect(Peer* peer, bool forcefully) {
+void UcxChannel::Disconnect(Peer* peer) {
   ucx::Endpoint* const endpoint = std::exchange(peer->endpoint, nullptr);
   if (endpoint == nullptr) return;
   ucx::RequestParam param;
   param.field_mask = ucx::RequestParam::kFlags;
-  param.flags = forcefully ? ucx::RequestParam::kCloseForcefully : 0;
+  param.flags = ucx::RequestParam::kCloseForcefully;
   void* const request = ucx_.ep_close_nbx(endpoint, &param);
   if (request != nullptr && !ucx::IsError(request)) closing_.push_back(request);
 }
@@ -344,10 +344,9 @@ void UcxChannel::Close(Clock::time_point deadline) {
     }
   };
   progress(deadline, [&] { return open_sends_ > 0; });
-  // Who has not taken what was sent by now is given up, and its sends end with an error.
-  const bool forcefully = open_sends_ > 0;
-  for (Peer& peer : peers_) Disconnect(&peer, forcefully);
-  // The other side has to take part, which may have left.
+  // Who has not taken what was sent by now is given up, and its sends end with an error. An orderly end would
+  // take the other side, which may have left.
+  for (Peer& peer : peers_) Disconnect(&peer);
   progress(Clock::now() + kDisconnecting, [&] { return open_sends_ > 0 || !closing_.empty(); });
   if (open_sends_ > 0) return Leave();
   left_ = true;

@@ -153,7 +153,8 @@ class UcxChannel final : public ControlChannel {
   Status LostError(int process) const;
   // What may not be done while UCX calls back.
   void DoLater();
-  void Disconnect(Peer* peer, bool forcefully);
+  // What is still to be sent there ends with an error.
+  void Disconnect(Peer* peer);
 
   std::unique_ptr<UcxWorker> worker_;
   const UcxLibrary& ucx_;
