@@ -46,7 +46,7 @@ def main() -> int:
     add("--warmups", type=int, default=10)
     add("--seeds", type=int, default=3, help="of the runs that give losses; 0 for none")
     add("--loss-steps", type=int, default=300)
-    add("--ways", default="", help="only those whose names contain this")
+    add("--ways", action="append", help="only those whose names contain this, or one of these")
     add("--python", action="append", default=[], metavar="torch=PATH")
     add("--json", type=pathlib.Path, help="lines are added to it")
     add("--table", metavar="FILE", help="measure nothing; print such a file as a Markdown table")
@@ -60,7 +60,7 @@ def main() -> int:
         return 0
     command_line.exit_on_signals()
     pythons = dict(text.partition("=")[::2] for text in given.python)
-    ways = [way for way in WAYS if given.ways in way.name]
+    ways = [way for way in WAYS if any(part in way.name for part in given.ways or [""])]
     if "torch" not in pythons:
         ways = [way for way in ways if way.worker != "torch"]
         print("left out: torch; name its interpreter with --python torch=PATH", file=sys.stderr)
