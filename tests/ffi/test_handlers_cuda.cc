@@ -68,7 +68,7 @@ Attributes AllreduceAttributes(const std::string& codec, std::vector<int64_t> gr
   given.Add("counts", std::vector<int64_t>{});
   given.Add("pairs", std::vector<int64_t>{});
   for (const char* text : {"recv_shapes", "program", "thread"}) given.Add(text, "");
-  for (const char* flag : {"tag", "recv_tag", "site", "reverse", "ordered", "referenced", "feedback",
+  for (const char* flag : {"tag", "recv_tag", "site", "reverse", "ordered", "referenced", "feedback", "carries",
                            "status"}) {
     given.Add(flag, 0);
   }
