@@ -78,7 +78,8 @@ def test_a_failure_on_one_rank_is_told_and_stops_all(tmp_path):
         "    ranks.barrier()\n"
     )
     conftest = HERE / "ranks" / "conftest.py"
-    (tmp_path / "conftest.py").write_text(conftest.read_text())
+    path = f"import sys\nsys.path.append({str(HERE.parent)!r})\n"
+    (tmp_path / "conftest.py").write_text(path + conftest.read_text())
     error, output = run(2, tmp_path, [failing], timeout_seconds=60)
     assert "exit status" in error
     assert "told by rank 1" in output

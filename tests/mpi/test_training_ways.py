@@ -6,7 +6,7 @@ import pathlib
 
 import pytest
 import testbed
-from testbed.training import common
+from testbed import workers
 from testbed.training.ways import WAYS, Way
 
 from jaxccomp.bench import launch
@@ -35,9 +35,8 @@ def test_every_way_trains(way):
     told = [json.dumps(dataclasses.asdict(way)), "--task", "mlp", "--steps", "12", "--loss"]
     done = launch.run(2, [str(worker), *told], env={"PYTHONPATH": str(TOOLS)}, timeout_seconds=240)
     assert not done.error, done.output
-    decoder = json.JSONDecoder()
-    found = [decoder.raw_decode(part)[0] for part in done.output.split(common.MARK)[1:]]
-    assert len(found) == 2
+    found = workers.said(done.output, 2)
+    assert found is not None, done.output
     assert all(len(each["seconds"]) == 12 and each["loss"] < 2.3 for each in found), found
 
 

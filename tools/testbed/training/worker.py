@@ -69,7 +69,8 @@ def _alone(given: argparse.Namespace) -> None:
         state[:] = jax.block_until_ready(step(*state, x, y))
 
     batches = data.batches(given.task, world.rank, world.size, given.seed)
-    _finish(given, state[0], common.timed(given, run, batches))
+    found = common.timed(given, run, batches)  # which replaces the parameters
+    _finish(given, state[0], found)
 
 
 def _register_onebit() -> None:
@@ -220,7 +221,8 @@ def _mpi(given: argparse.Namespace) -> None:
         state[:] = jax.block_until_ready(apply(*state, received))
 
     batches = data.batches(given.task, world.rank, world.size, given.seed)
-    _finish(given, state[0], common.timed(given, run, batches))
+    found = common.timed(given, run, batches)  # which replaces the parameters
+    _finish(given, state[0], found)
 
 
 if __name__ == "__main__":
