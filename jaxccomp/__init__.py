@@ -8,7 +8,7 @@
 * :mod:`jaxccomp.comm`: joining the other processes, communicators;
 * :mod:`jaxccomp.launch`: several processes per GPU, and how many are best;
 * :mod:`jaxccomp.codecs`, :mod:`jaxccomp.config`, :mod:`jaxccomp.stats`, :mod:`jaxccomp.trace`,
-  :mod:`jaxccomp.schedules`, :mod:`jaxccomp.errors`.
+  :mod:`jaxccomp.plan`, :mod:`jaxccomp.schedules`, :mod:`jaxccomp.errors`.
 """
 
 from jaxccomp import (
@@ -18,6 +18,7 @@ from jaxccomp import (
     launch,
     lax,
     optim,
+    plan,
     schedules,
     stats,
     sync,
@@ -100,6 +101,7 @@ __all__ = [
     "scatterv",
     "send",
     "sendrecv",
+    "plan",
     "schedules",
     "stats",
     "step",

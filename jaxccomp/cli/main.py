@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from jaxccomp import errors
-from jaxccomp.cli import bench, doctor, info, run, schedule, tune
+from jaxccomp.cli import bench, doctor, info, run, schedule, simulate, tune
 
 _COMMANDS = {
     "info": info,
@@ -15,6 +15,7 @@ _COMMANDS = {
     "bench": bench,
     "run": run,
     "schedule": schedule,
+    "simulate": simulate,
     "tune": tune,
 }
 

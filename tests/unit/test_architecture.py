@@ -19,6 +19,7 @@ ROOMS = {
     "device": {"common", "codec", "reduce", "transport"},
     "cuda": {"common", "codec", "reduce", "device"},
     "collective": {"common", "transport", "codec", "reduce"},
+    "planner": {"common", "collective"},
     "matching": {"common", "transport", "codec", "reduce", "collective"},
     "execution": {"common", "transport", "codec", "reduce", "collective", "matching"},
     "device_execution": {
@@ -39,6 +40,7 @@ ROOMS = {
         "collective",
         "device",
         "matching",
+        "planner",
         "engine",
         "nccl",
     },
@@ -52,6 +54,7 @@ FACES = {
     "device_execution": {"device_execution.h", "device_sizes.h"},
     "engine": {"engine.h"},
     "nccl": {"backend.h"},
+    "planner": {"price.h"},
 }
 # Implementations, and who beside themselves may see them: all others see the interface only.
 IMPLEMENTATIONS = {
@@ -75,9 +78,9 @@ IMPLEMENTATIONS = {
 LAYERS = (
     {"errors", "_compat"},
     {"_native", "config"},
-    {"_bootstrap", "_codecs", "schedules"},
+    {"_bootstrap", "_codecs", "_planner", "schedules"},
     {"comm", "codecs", "launch"},
-    {"_call", "stats", "trace"},
+    {"_call", "stats", "trace", "plan"},
     {"_traced", "bench"},
     {"_primitives", "toolkit", "cli"},
     {"_api", "__main__"},

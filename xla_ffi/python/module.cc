@@ -24,6 +24,7 @@
 #include "python/gpus.h"
 #include "python/program_threads.h"
 #include "python/python_threads.h"
+#include "python/planner.h"
 #include "python/schedules.h"
 #include "python/store.h"
 #include "python/ucx.h"
@@ -243,6 +244,7 @@ PYBIND11_MODULE(_core, m) {
   m.def("describe", &Describe);
   DefineCodecs(m);
   DefineGpus(m);
+  DefinePlanner(m);
   DefineSchedules(m);
   DefineStore(m);
   DefineUcx(m);

@@ -1,0 +1,52 @@
+// What a price is computed from: hosts, links, processors and a codec, as a profile describes them.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "common/status.h"
+
+namespace jaxccomp {
+
+// Messages between two ranks of one class.
+struct PairCost {
+  double latency_seconds = 0;            // above 0
+  double bytes_per_second = 0;           // of one message; between hosts the links' rates hold instead
+  double processor_seconds = 0;          // of either end, for each message
+  double processor_seconds_per_byte = 0; // likewise
+};
+
+// Of one core, in bytes of values.
+struct CodecCost {
+  double ratio = 1;                      // bytes of values to bytes of their code
+  double most_code_bytes = 1;            // what memory for a code is taken, for each byte of values
+  double encode_rate = 0;
+  double decode_rate = 0;
+  double merge_rate = 0;                 // decode and reduce in one pass
+};
+
+struct HostCost {
+  int ranks = 1;
+  int cores = 1;
+  double up_rate = 0;                    // of its link, bytes per second
+  double down_rate = 0;
+};
+
+struct Cluster {
+  std::vector<HostCost> hosts;           // ranks are numbered host by host
+  int ranks_per_process = 1;             // ranks of one process move values within it
+  bool one_machine = false;              // the hosts share the cores of the first one
+  PairCost within_process, within_host, between_hosts;
+  double copy_rate = 0, merge_rate = 0;  // of one core, in bytes that are read
+  double task_seconds = 0;               // of one core, for each task
+  double call_seconds = 0;               // before the first task
+  CodecCost codec;
+
+  int Ranks() const;
+  std::vector<int> HostOfRanks() const;
+  bool HasEqualHosts() const;
+  // Whether every number is one to compute with; `coded`: whether the codec's are needed.
+  Status Check(bool coded) const;
+};
+
+}  // namespace jaxccomp

@@ -1,0 +1,53 @@
+// The cores of a machine, which all that computes there shares evenly: with n jobs on c cores each goes
+// on at min(1, c / n) of a core.
+#pragma once
+
+#include <cstdint>
+#include <queue>
+#include <tuple>
+#include <vector>
+
+#include "collective/schedule.h"
+
+namespace jaxccomp {
+
+// Jobs that end at one time end in this order, which is the same on every host.
+struct ProcessorJob {
+  double end = 0;          // in seconds of a job that always runs, since the first one
+  int32_t local_rank = 0;
+  int32_t kind = 0;
+  int32_t source = 0;
+  TaskId task = 0;
+  int32_t rank = 0;
+
+  auto Order() const { return std::tie(end, local_rank, kind, source, task, rank); }
+  bool operator>(const ProcessorJob& other) const { return Order() > other.Order(); }
+};
+
+class Processors {
+ public:
+  // `copies`: each job stands for so many, of hosts that do the same at the same time.
+  Processors(int cores, int copies) : cores_(cores), copies_(copies) {}
+
+  // Adds a job that takes `seconds` of a core.
+  void Add(double now, double seconds, ProcessorJob job);
+  // Takes the job that is over now.
+  ProcessorJob Take(double now);
+  bool idle() const { return jobs_.empty(); }
+  // When the next job is over, unless others come.
+  double NextEnd() const;
+  double busy_seconds() const { return busy_seconds_; }   // of all cores
+
+ private:
+  double Rate() const;
+  void Advance(double now);
+
+  const double cores_;
+  const double copies_;
+  double done_ = 0;        // of a job that always runs
+  double now_ = 0;
+  double busy_seconds_ = 0;
+  std::priority_queue<ProcessorJob, std::vector<ProcessorJob>, std::greater<>> jobs_;
+};
+
+}  // namespace jaxccomp

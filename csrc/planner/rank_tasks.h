@@ -1,0 +1,49 @@
+// A schedule as the simulation runs it: what each task costs, holds and waits for.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "collective/memory_limits.h"
+#include "collective/schedule.h"
+#include "planner/cluster.h"
+
+namespace jaxccomp {
+
+struct PricedTask {
+  TaskKind kind;
+  int32_t lane = 0;
+  int32_t peer = -1;
+  uint32_t tag = 0;
+  int32_t dep_count = 0;
+  int32_t first_dependent = 0;   // into RankTasks::dependents; it ends where the next task's begins
+  int32_t first_block = 0;       // into RankTasks::blocks, likewise
+  int64_t message_bytes = 0;     // of a transfer, as they travel
+  double seconds = 0;            // of a core, for a computation
+};
+
+struct RankTasks {
+  std::vector<PricedTask> tasks; // and one more, which ends the ranges of the last
+  std::vector<TaskId> dependents;
+  std::vector<int32_t> blocks;   // temporary memory that a task touches
+  std::vector<int64_t> block_bytes;
+  std::vector<int32_t> block_uses;
+  std::vector<int32_t> lane_tasks;
+  int32_t lane_series = 1;
+  int64_t early_bytes = 0;       // memory_limits.h
+
+  int64_t count() const { return static_cast<int64_t>(tasks.size()) - 1; }
+  std::span<const TaskId> DependentsOf(TaskId task) const {
+    return {dependents.data() + tasks[task].first_dependent,
+            static_cast<size_t>(tasks[task + 1].first_dependent - tasks[task].first_dependent)};
+  }
+  std::span<const int32_t> BlocksOf(TaskId task) const {
+    return {blocks.data() + tasks[task].first_block,
+            static_cast<size_t>(tasks[task + 1].first_block - tasks[task].first_block)};
+  }
+};
+
+RankTasks PriceTasks(const Schedule& schedule, const Cluster& cluster, int64_t chunk_bytes);
+
+}  // namespace jaxccomp

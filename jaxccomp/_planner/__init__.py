@@ -1,0 +1,1 @@
+"""What prices are computed from: described clusters."""

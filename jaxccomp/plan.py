@@ -1,0 +1,215 @@
+"""Prices: what a collective takes on a described cluster, computed from the schedules that would run.
+
+Nothing here communicates. What is modelled and how far it is from measurements is in docs/planner.md.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from jaxccomp import config, errors, schedules
+from jaxccomp._native import engine
+from jaxccomp._planner import cluster as clusters
+
+__all__ = ["Prediction", "algorithms", "simulate", "simulate_all", "table"]
+
+# The block of these is one of as many as there are ranks.
+_CUT = ("alltoall", "scatter", "reduce_scatter")
+_HALF_TYPES = ("bfloat16", "float16")
+_MOST_BYTES = 1 << 50
+
+
+@dataclasses.dataclass(frozen=True)
+class Prediction:
+    """What a collective takes.
+
+    Attributes:
+      algorithm: its name; the default's for "auto".
+      seconds: until the last rank is done.
+      rank_seconds: by rank.
+      up_bytes: by host, that it sends over its link.
+      down_bytes: by host, that it receives over its link.
+      local_bytes: that go between ranks of one host, on all hosts together.
+      floor_seconds: what the busiest link takes for its bytes alone; 0 where none is used.
+      busy_seconds: of cores, on all ranks together, by what they do: "encode", "decode", "merge", "copy",
+        "messages".
+      busy_cores: the part of all cores' time that this is, 0 to 1.
+      reduced: whether one host was simulated for all, as they all do the same.
+    """
+
+    algorithm: str
+    seconds: float
+    rank_seconds: tuple[float, ...]
+    up_bytes: tuple[int, ...]
+    down_bytes: tuple[int, ...]
+    local_bytes: int
+    floor_seconds: float
+    busy_seconds: Mapping[str, float]
+    busy_cores: float
+    reduced: bool
+
+    @property
+    def link_bytes(self) -> int:
+        """What goes over the busiest link, one way."""
+        return max(*self.up_bytes, *self.down_bytes)
+
+
+def algorithms(collective: str) -> tuple[str, ...]:
+    """The names of a collective's algorithms."""
+    _check_collective(collective)
+    table = engine.load().describe()["algorithms"]
+    return tuple(row["name"] for row in table if row["collective"] == collective)
+
+
+def simulate(
+    collective: str,
+    algorithm: str = "auto",
+    *,
+    cluster: Any,
+    size_bytes: int,
+    codec: str | Mapping[str, Any] | None = None,
+    dtype: str = "float32",
+    root: int = 0,
+    chunk_bytes: int | None = None,
+    every_rank: bool = False,
+) -> Prediction:
+    """Runs the schedules of all ranks on a described cluster, event by event.
+
+    Args:
+      collective: one of `jaxccomp.schedules.COLLECTIVES`.
+      algorithm: as in operations, such as "ring" or "two_shot:chunk=65536".
+      cluster: a JSON file, such a dict, or a text such as "4x1gbit" (docs/planner.md).
+      size_bytes: what each rank passes in; what the root passes in for a scatter.
+      codec: one of the cluster's codecs, or its ratio and rates as a dict; None or "raw": no codec.
+      dtype: of the values; "auto" and some algorithms treat half types otherwise.
+      root: of rooted collectives.
+      chunk_bytes: default: the option of that name.
+      every_rank: simulates each rank, also where all hosts do the same: to compare.
+
+    Raises:
+      InvalidArgumentError: for what cannot be, or is too large to be simulated.
+      UnknownNameError: for names that do not exist.
+      EngineUnavailableError: without the native engine.
+
+    Example:
+      >>> made = jaxccomp.plan.simulate("bcast", "chain", cluster="4x1gbit", size_bytes=64 << 20)
+      >>> made.algorithm, made.link_bytes, made.seconds < 1.1 * made.floor_seconds
+      ('chain', 67108864, True)
+    """
+    _check_collective(collective)
+    described = clusters.load(cluster)
+    ranks = described.ranks
+    for name, value, least, end in (
+        ("size_bytes", size_bytes, 0, _MOST_BYTES),
+        ("root", root, 0, ranks),
+        ("chunk_bytes", chunk_bytes or 64, 64, _MOST_BYTES),
+    ):
+        if not least <= value < end:
+            raise errors.InvalidArgumentError(f"{name} must be in {least}..{end - 1}, not {value}.")
+    block_bytes = size_bytes // ranks if collective in _CUT else size_bytes
+    row = _codec(codec, described)
+    try:
+        found = engine.load().price(
+            collective,
+            algorithm,
+            block_bytes,
+            chunk_bytes or config.get("chunk_bytes"),
+            root,
+            dtype in _HALF_TYPES,
+            described.described(),
+            row,
+            every_rank,
+        )
+    except ValueError as error:
+        raise errors.InvalidArgumentError(str(error)) from None
+    return _prediction(found, described)
+
+
+def simulate_all(collective: str, **options: Any) -> tuple[list[Prediction], dict[str, str]]:
+    """`simulate` with each algorithm of a collective.
+
+    Returns:
+      The predictions, the fastest first, and by name the reasons why others cannot be simulated.
+    """
+    made, missing = [], {}
+    for name in algorithms(collective):
+        try:
+            made.append(simulate(collective, name, **options))
+        except errors.UnknownNameError:
+            raise
+        except errors.InvalidArgumentError as error:
+            missing[name] = str(error)
+    if not made and missing:
+        raise errors.InvalidArgumentError(next(iter(missing.values())))
+    return sorted(made, key=lambda each: each.seconds), missing
+
+
+def _check_collective(collective: str) -> None:
+    if collective not in schedules.COLLECTIVES:
+        raise errors.unknown("collective with blocks of one size:", collective, schedules.COLLECTIVES)
+
+
+def _codec(given: str | Mapping[str, Any] | None, cluster: clusters.Cluster) -> tuple | None:
+    if given is None or given == "raw":
+        return None
+    if isinstance(given, Mapping):
+        return clusters.codec(given, "the codec").row()
+    if given not in cluster.codecs:
+        raise errors.unknown(
+            "codec of the cluster:",
+            given,
+            ("raw", *cluster.codecs),
+            "its ratio and rates are part of a profile (docs/planner.md)",
+        )
+    return cluster.codecs[given].row()
+
+
+def _prediction(found: Mapping[str, Any], cluster: clusters.Cluster) -> Prediction:
+    seconds = max(found["rank_seconds"])
+    rates = [
+        (each.up_bytes_per_second, each.down_bytes_per_second)
+        for each in cluster.hosts
+        for _ in range(each.count)
+    ]
+    floor = max(
+        max(up / rate[0], down / rate[1])
+        for up, down, rate in zip(found["up_bytes"], found["down_bytes"], rates, strict=True)
+    )
+    cores = cluster.hosts[0].cores
+    if not cluster.one_machine:
+        cores = sum(each.count * each.cores for each in cluster.hosts)
+    return Prediction(
+        algorithm=found["algorithm"],
+        seconds=seconds,
+        rank_seconds=tuple(found["rank_seconds"]),
+        up_bytes=tuple(found["up_bytes"]),
+        down_bytes=tuple(found["down_bytes"]),
+        local_bytes=found["local_bytes"],
+        floor_seconds=floor,
+        busy_seconds=found["busy"],
+        busy_cores=sum(found["busy"].values()) / (cores * seconds) if seconds else 0.0,
+        reduced=found["reduced"],
+    )
+
+
+def table(rows: list[Prediction]) -> list[str]:
+    """Lines of a table of predictions."""
+    lines = [
+        f"{'algorithm':<20}{'time':>12}{'link':>12}{'of floor':>10}  where the time goes (cores busy)"
+    ]
+    for row in rows:
+        floor = f"{row.seconds / row.floor_seconds:.2f} x" if row.floor_seconds else "-"
+        total = sum(row.busy_seconds.values())
+        parts = ", ".join(
+            f"{name} {seconds / total:.0%}"
+            for name, seconds in sorted(row.busy_seconds.items(), key=lambda item: -item[1])
+            if total and seconds >= 0.005 * total
+        )
+        lines.append(
+            f"{row.algorithm:<20}{row.seconds * 1e3:>9.3f} ms{row.link_bytes / (1 << 20):>8.1f} MiB"
+            f"{floor:>10}  {row.busy_cores:.0%}: {parts or '-'}"
+        )
+    return lines
+

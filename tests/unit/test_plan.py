@@ -1,0 +1,135 @@
+"""Prices of collectives on described clusters: what they add up to, and what is refused."""
+
+import json
+import pathlib
+
+import pytest
+from testbed import prices
+
+from jaxccomp import errors, plan
+from jaxccomp.cli import main as command_line
+
+ROOT = pathlib.Path(__file__).parents[2]
+LOSSLESS = {
+    "ratio": 1.5,
+    "encode_bytes_per_second": 4e9,
+    "decode_bytes_per_second": 6e9,
+    "merge_bytes_per_second": 5e9,
+}
+
+
+def test_a_chain_takes_what_its_link_takes():
+    price = plan.simulate("bcast", "chain", cluster="4x1gbit", size_bytes=64 << 20)
+    assert price.floor_seconds == pytest.approx((64 << 20) / (1e9 * 1448 / 1514 / 8))
+    assert price.floor_seconds < price.seconds < 1.05 * price.floor_seconds
+    assert price.up_bytes == (64 << 20, 64 << 20, 64 << 20, 0)
+    assert price.down_bytes == (0, 64 << 20, 64 << 20, 64 << 20)
+    assert len(price.rank_seconds) == 4 and max(price.rank_seconds) == price.seconds
+
+
+def test_a_codec_pays_on_slow_links_alone():
+    def gain(link):
+        how = {"cluster": f"4x{link}", "size_bytes": 64 << 20}
+        raw = plan.simulate("allreduce", "two_shot", **how)
+        coded = plan.simulate("allreduce", "two_shot", codec=LOSSLESS, **how)
+        return raw.seconds / coded.seconds
+
+    assert gain("1gbit") > 1.4 > 1.0 > gain("400gbit")
+
+
+def test_one_host_stands_for_all_where_they_are_alike():
+    how = {"cluster": "8x1gbit", "size_bytes": 8 << 20}
+    reduced = plan.simulate("allreduce", "two_shot", **how)
+    whole = plan.simulate("allreduce", "two_shot", every_rank=True, **how)
+    assert reduced.reduced and not whole.reduced
+    assert reduced.seconds == whole.seconds and reduced.up_bytes == whole.up_bytes
+
+
+def test_equal_calls_have_equal_prices():
+    how = {"cluster": "3x2x1gbit", "size_bytes": 3 << 20, "codec": LOSSLESS}
+    first, second = (plan.simulate("allreduce", "auto", **how) for _ in range(2))
+    assert first == second
+
+
+def test_all_algorithms_the_fastest_first():
+    rows, missing = plan.simulate_all("bcast", cluster="4x1gbit", size_bytes=16 << 20)
+    assert {row.algorithm for row in rows} | set(missing) == set(plan.algorithms("bcast"))
+    assert [row.seconds for row in rows] == sorted(row.seconds for row in rows)
+    assert rows[0].algorithm == "chain" and not missing
+
+
+def profile(**changes):
+    return {"version": 1, "hosts": [{"count": 2, "ranks": 1}]} | changes
+
+
+@pytest.mark.parametrize(
+    "cluster,text",
+    [
+        (profile(version=7), "version 7; this release reads version 1"),
+        ({"version": 1}, "hosts is a list"),
+        (profile(hosts=[{"count": 0}]), r"hosts\[0\]: count must be a whole number from 1"),
+        (profile(hosts=[{"count": 10**9}]), "must be a whole number"),
+        (profile(hosts=[{"count": 8000, "ranks": 8000}]), "at most 8192"),
+        (profile(hosts=[{"kount": 2}]), "(?s)kount.*count"),
+        (profile(memory={"copy_bytes_per_second": float("nan")}), "must be a number"),
+        (profile(memory={"copy_bytes_per_second": "fast"}), "must be a number"),
+        (profile(pairs={"link": {"latency_seconds": -1}}), "latency_seconds must be a number"),
+        (profile(one_machine=1), "true or false"),
+        (profile(codecs={"int8": {"ratio": 4}}), "lacks"),
+        ("4x1", "neither a text such as '4x1gbit'"),
+        ("no_such_file.json", "neither a text"),
+        ([1], "neither a text|is an object"),
+    ],
+)
+def test_descriptions_that_cannot_be(cluster, text):
+    with pytest.raises((errors.InvalidArgumentError, errors.UnknownNameError), match=text):
+        plan.simulate("bcast", cluster=cluster, size_bytes=1)
+
+
+@pytest.mark.parametrize("content", ["", "{", "[" * 100_000, '{"version": 1e999}', "\x00"])
+def test_files_that_are_no_profile(tmp_path, content):
+    path = tmp_path / "profile.json"
+    path.write_text(content)
+    with pytest.raises((errors.InvalidArgumentError, errors.UnknownNameError)):
+        plan.simulate("bcast", cluster=str(path), size_bytes=1)
+
+
+@pytest.mark.parametrize(
+    "changes,text",
+    [
+        ({"collective": "bkast"}, "bcast"),
+        ({"algorithm": "chian"}, "chain"),
+        ({"size_bytes": -1}, "size_bytes must be in"),
+        ({"root": 4}, "root must be in 0..3"),
+        ({"codec": "int8"}, "(?s)codec of the cluster.*raw"),
+        ({"codec": {"ratio": 0} | {k: v for k, v in LOSSLESS.items() if k != "ratio"}}, "ratio"),
+    ],
+)
+def test_arguments_that_cannot_be(changes, text):
+    given = {"collective": "bcast", "cluster": "4x1gbit", "size_bytes": 1} | changes
+    with pytest.raises((errors.InvalidArgumentError, errors.UnknownNameError), match=text):
+        plan.simulate(given.pop("collective"), given.pop("algorithm", "auto"), **given)
+
+
+def test_the_command(tmp_path, capsys):
+    path = tmp_path / "cluster.json"
+    path.write_text(json.dumps(profile(codecs={"lossless": LOSSLESS})))
+    arguments = ["simulate", "--cluster", str(path), "--op", "bcast", "--size", "1MiB"]
+    assert command_line.main([*arguments, "--codec", "lossless"]) == 0
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in plan.algorithms("bcast"))
+    assert command_line.main([*arguments, "--algorithms", "chain", "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["predictions"]
+    assert row["algorithm"] == "chain" and row["link_bytes"] == 1 << 20
+
+
+def test_prices_of_what_was_measured():
+    """The file is what the sources say, and the errors are those of the page."""
+    results = ROOT / "docs/results"
+    measured, codecs = (prices.read(results / f"{n}.jsonl") for n in ("testbed", "codecs"))
+    rows = prices.prices(measured, codecs)
+    summary = prices.summary(rows)
+    assert [*rows, summary] == prices.read(results / "prices.jsonl")
+    page = (ROOT / "docs/planner.md").read_text(encoding="utf-8")
+    shown = "median {:.1%}, worst {:.0%}, {} calls".format(*map(summary.get, prices.ERRORS))
+    assert shown in page

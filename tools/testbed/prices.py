@@ -1,0 +1,138 @@
+"""What `jaxccomp.plan` computes of calls on the testbed, beside what they took.
+
+    python -m testbed.prices --measured docs/results/testbed.jsonl --output docs/results/prices.jsonl
+
+The cluster is the testbed's: hosts with links of the goodput that was measured, which share the two
+cores of one machine. Codecs have the ratios and the rates of one core of docs/results/codecs.jsonl.
+So what a price depends on was measured elsewhere; nothing is fitted to a row.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pathlib
+import statistics
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+from jaxccomp import plan, schedules
+
+Line = dict[str, Any]
+
+_CORES = 2
+# Of TCP through MPICH and libfabric, of either end: a raw broadcast of 64 MiB on four hosts takes
+# 0.108 s of processor time a rank (docs/testbed.md), for 112 MiB that it sends and receives.
+_LINK = {"processor_seconds": 2e-5, "processor_seconds_per_byte": 9e-10}
+# Which of the tensors of docs/results/codecs.jsonl is like an input.
+_TENSORS = {"bfloat16": "weights", "float32": "gradients"}
+_SUFFIX = ", mpich"
+ERRORS = ("median_error", "worst_error", "calls")  # of a summary
+
+
+def main() -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m testbed.prices", description=__doc__)
+    parser.add_argument("--measured", type=pathlib.Path, required=True)
+    parser.add_argument("--codecs", type=pathlib.Path, default="docs/results/codecs.jsonl")
+    parser.add_argument("--output", type=pathlib.Path)
+    given = parser.parse_args()
+    rows = prices(read(given.measured), read(given.codecs))
+    for row in rows:
+        print(json.dumps(row))
+    print(json.dumps(summary(rows)))
+    if given.output:
+        text = "".join(json.dumps(row) + "\n" for row in [*rows, summary(rows)])
+        given.output.write_text(text, encoding="utf-8")
+    return 0
+
+
+def read(path: pathlib.Path) -> list[Line]:
+    """The lines of a results file."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def prices(measured: Iterable[Line], codecs: Iterable[Line]) -> list[Line]:
+    """A line for each call of jaxccomp that can be priced: predicted, measured, and the error."""
+    rates = {
+        (line["tensor"], line["dtype"], line["codec"]): line
+        for line in codecs
+        if line.get("working_set") == "streaming"
+    }
+    found = []
+    for line in measured:
+        name = line.get("contender", "").removesuffix(_SUFFIX).removeprefix("jaxccomp ")
+        codec = name.partition(":block=")[0]
+        dtype = line.get("input", "")
+        rate = rates.get((_TENSORS.get(dtype), dtype, codec))
+        known = line.get("op") in schedules.COLLECTIVES and (codec == "raw" or rate)
+        if not line.get("contender", "").startswith("jaxccomp") or not known:
+            continue
+        price = plan.simulate(
+            line["op"],
+            line["setting"],
+            cluster=_cluster(line),
+            size_bytes=line["size"],
+            codec=_codec(codec, rate),
+            dtype=line["input"],
+        )
+        found.append(
+            {
+                "op": line["op"],
+                "hosts": line["hosts"],
+                "link": line["link"],
+                "size": line["size"],
+                "codec": name,
+                "setting": line["setting"],
+                "algorithm": price.algorithm,
+                "measured_seconds": line["seconds"],
+                "predicted_seconds": round(price.seconds, 5),
+                "error": round(price.seconds / line["seconds"] - 1, 4),
+            }
+        )
+    return found
+
+
+def summary(rows: list[Line]) -> Line:
+    """The median and the greatest of the errors, of all and by operation."""
+
+    def of(errors: list[float]) -> Line:
+        return {
+            "median_error": round(statistics.median(map(abs, errors)), 4),
+            "worst_error": round(max(map(abs, errors)), 4),
+            "calls": len(errors),
+        }
+
+    by_operation: dict[str, list[float]] = {}
+    for row in rows:
+        by_operation.setdefault(row["op"], []).append(row["error"])
+    return of([row["error"] for row in rows]) | {
+        "by_operation": {op: of(errors) for op, errors in by_operation.items()}
+    }
+
+
+def _cluster(line: Line) -> Line:
+    rate = line["goodput_GBps"] * 1e9
+    hosts = {"count": line["hosts"], "ranks": 1, "cores": _CORES}
+    return {
+        "version": 1,
+        "hosts": [hosts | {"up_bytes_per_second": rate, "down_bytes_per_second": rate}],
+        "one_machine": True,
+        "pairs": {"link": _LINK},
+    }
+
+
+def _codec(name: str, line: Line | None) -> Line | None:
+    if line is None or name == "raw":
+        return None
+    return {
+        "ratio": line["ratio"],
+        "encode_bytes_per_second": line["encode_GBps"] * 1e9,
+        "decode_bytes_per_second": line["decode_GBps"] * 1e9,
+        "merge_bytes_per_second": line["merge_GBps"] * 1e9,
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())
