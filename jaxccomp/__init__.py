@@ -8,7 +8,7 @@
 * :mod:`jaxccomp.comm`: joining the other processes, communicators;
 * :mod:`jaxccomp.launch`: several processes per GPU, and how many are best;
 * :mod:`jaxccomp.codecs`, :mod:`jaxccomp.config`, :mod:`jaxccomp.stats`, :mod:`jaxccomp.trace`,
-  :mod:`jaxccomp.plan`, :mod:`jaxccomp.schedules`, :mod:`jaxccomp.errors`.
+  :mod:`jaxccomp.schedules`, :mod:`jaxccomp.errors`.
 """
 
 from jaxccomp import (
@@ -18,7 +18,6 @@ from jaxccomp import (
     launch,
     lax,
     optim,
-    plan,
     schedules,
     stats,
     sync,
@@ -101,7 +100,6 @@ __all__ = [
     "scatterv",
     "send",
     "sendrecv",
-    "plan",
     "schedules",
     "stats",
     "step",

@@ -6,7 +6,7 @@ import argparse
 import dataclasses
 import json
 
-from jaxccomp import plan, schedules
+from jaxccomp import schedules
 from jaxccomp.cli.terminal import parse_size
 
 
@@ -20,7 +20,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--op", required=True, choices=schedules.COLLECTIVES, metavar="OP")
     parser.add_argument("--size", default="64MiB", help="of each rank (default: %(default)s)")
-    parser.add_argument("--codec", default="raw", help="one of the profile's (default: %(default)s)")
+    parser.add_argument(
+        "--codec", default="raw", help="one of the profile's (default: %(default)s)"
+    )
     parser.add_argument("--dtype", default="float32", help="default: %(default)s")
     parser.add_argument("--root", type=int, default=0, help="default: %(default)s")
     parser.add_argument("--chunk", help="default: the option chunk_bytes")
@@ -41,15 +43,36 @@ def run(arguments: argparse.Namespace) -> int:
         "chunk_bytes": parse_size(arguments.chunk) if arguments.chunk else None,
     }
     if arguments.algorithms == "all":
-        rows, missing = plan.simulate_all(arguments.op, **options)
+        rows, missing = schedules.simulate_all(arguments.op, **options)
     else:
         names = arguments.algorithms.split(",")
-        rows, missing = [plan.simulate(arguments.op, name, **options) for name in names], {}
+        rows, missing = [schedules.simulate(arguments.op, name, **options) for name in names], {}
     if arguments.json:
         found = [dataclasses.asdict(row) | {"link_bytes": row.link_bytes} for row in rows]
         print(json.dumps({"op": arguments.op, "predictions": found, "missing": missing}))
         return 0
-    print("\n".join(plan.table(rows)))
+    print("\n".join(_table(rows)))
     for name, why in missing.items():
         print(f"left out: {name}: {why}")
     return 0
+
+
+def _table(rows: list[schedules.Prediction]) -> list[str]:
+    """Lines of a table of predictions."""
+    lines = [
+        f"{'algorithm':<20}{'time':>12}{'link':>12}{'of floor':>10}  "
+        "where the time goes (cores busy)"
+    ]
+    for row in rows:
+        floor = f"{row.seconds / row.floor_seconds:.2f} x" if row.floor_seconds else "-"
+        total = sum(row.busy_seconds.values())
+        parts = ", ".join(
+            f"{name} {seconds / total:.0%}"
+            for name, seconds in sorted(row.busy_seconds.items(), key=lambda item: -item[1])
+            if total and seconds >= 0.005 * total
+        )
+        lines.append(
+            f"{row.algorithm:<20}{row.seconds * 1e3:>9.3f} ms{row.link_bytes / (1 << 20):>8.1f} MiB"
+            f"{floor:>10}  {row.busy_cores:.0%}: {parts or '-'}"
+        )
+    return lines

@@ -78,9 +78,9 @@ IMPLEMENTATIONS = {
 LAYERS = (
     {"errors", "_compat"},
     {"_native", "config"},
-    {"_bootstrap", "_codecs", "_planner", "schedules"},
+    {"_bootstrap", "_codecs", "schedules"},
     {"comm", "codecs", "launch"},
-    {"_call", "stats", "trace", "plan"},
+    {"_call", "stats", "trace"},
     {"_traced", "bench"},
     {"_primitives", "toolkit", "cli"},
     {"_api", "__main__"},

@@ -1,6 +1,6 @@
-"""What `jaxccomp.plan` computes of calls on the testbed, beside what they took.
+"""What `jaxccomp.schedules.simulate` computes of calls on the testbed, beside what they took.
 
-    python -m testbed.prices --measured docs/results/testbed.jsonl --output docs/results/prices.jsonl
+    python -m testbed.prices --output docs/results/prices.jsonl
 
 The cluster is the testbed's: hosts with links of the goodput that was measured, which share the two
 cores of one machine. Codecs have the ratios and the rates of one core of docs/results/codecs.jsonl.
@@ -17,7 +17,7 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-from jaxccomp import plan, schedules
+from jaxccomp import schedules
 
 Line = dict[str, Any]
 
@@ -34,7 +34,9 @@ ERRORS = ("median_error", "worst_error", "calls")  # of a summary
 def main() -> int:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m testbed.prices", description=__doc__)
-    parser.add_argument("--measured", type=pathlib.Path, required=True)
+    parser.add_argument(
+        "--measured", type=pathlib.Path, default="docs/results/testbed.jsonl", help="%(default)s"
+    )
     parser.add_argument("--codecs", type=pathlib.Path, default="docs/results/codecs.jsonl")
     parser.add_argument("--output", type=pathlib.Path)
     given = parser.parse_args()
@@ -69,7 +71,7 @@ def prices(measured: Iterable[Line], codecs: Iterable[Line]) -> list[Line]:
         known = line.get("op") in schedules.COLLECTIVES and (codec == "raw" or rate)
         if not line.get("contender", "").startswith("jaxccomp") or not known:
             continue
-        price = plan.simulate(
+        price = schedules.simulate(
             line["op"],
             line["setting"],
             cluster=_cluster(line),

@@ -6,7 +6,7 @@ import pathlib
 import pytest
 from testbed import prices
 
-from jaxccomp import errors, plan
+from jaxccomp import errors, schedules
 from jaxccomp.cli import main as command_line
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -19,7 +19,7 @@ LOSSLESS = {
 
 
 def test_a_chain_takes_what_its_link_takes():
-    price = plan.simulate("bcast", "chain", cluster="4x1gbit", size_bytes=64 << 20)
+    price = schedules.simulate("bcast", "chain", cluster="4x1gbit", size_bytes=64 << 20)
     assert price.floor_seconds == pytest.approx((64 << 20) / (1e9 * 1448 / 1514 / 8))
     assert price.floor_seconds < price.seconds < 1.05 * price.floor_seconds
     assert price.up_bytes == (64 << 20, 64 << 20, 64 << 20, 0)
@@ -27,11 +27,13 @@ def test_a_chain_takes_what_its_link_takes():
     assert len(price.rank_seconds) == 4 and max(price.rank_seconds) == price.seconds
 
 
-def test_a_codec_pays_on_slow_links_alone():
+def test_a_slow_codec_pays_on_slow_links_alone():
+    slow = {name: value / 10 if name != "ratio" else value for name, value in LOSSLESS.items()}
+
     def gain(link):
         how = {"cluster": f"4x{link}", "size_bytes": 64 << 20}
-        raw = plan.simulate("allreduce", "two_shot", **how)
-        coded = plan.simulate("allreduce", "two_shot", codec=LOSSLESS, **how)
+        raw = schedules.simulate("allreduce", "two_shot", **how)
+        coded = schedules.simulate("allreduce", "two_shot", codec=slow, **how)
         return raw.seconds / coded.seconds
 
     assert gain("1gbit") > 1.4 > 1.0 > gain("400gbit")
@@ -39,21 +41,21 @@ def test_a_codec_pays_on_slow_links_alone():
 
 def test_one_host_stands_for_all_where_they_are_alike():
     how = {"cluster": "8x1gbit", "size_bytes": 8 << 20}
-    reduced = plan.simulate("allreduce", "two_shot", **how)
-    whole = plan.simulate("allreduce", "two_shot", every_rank=True, **how)
+    reduced = schedules.simulate("allreduce", "two_shot", **how)
+    whole = schedules.simulate("allreduce", "two_shot", every_rank=True, **how)
     assert reduced.reduced and not whole.reduced
     assert reduced.seconds == whole.seconds and reduced.up_bytes == whole.up_bytes
 
 
 def test_equal_calls_have_equal_prices():
     how = {"cluster": "3x2x1gbit", "size_bytes": 3 << 20, "codec": LOSSLESS}
-    first, second = (plan.simulate("allreduce", "auto", **how) for _ in range(2))
+    first, second = (schedules.simulate("allreduce", "auto", **how) for _ in range(2))
     assert first == second
 
 
 def test_all_algorithms_the_fastest_first():
-    rows, missing = plan.simulate_all("bcast", cluster="4x1gbit", size_bytes=16 << 20)
-    assert {row.algorithm for row in rows} | set(missing) == set(plan.algorithms("bcast"))
+    rows, missing = schedules.simulate_all("bcast", cluster="4x1gbit", size_bytes=16 << 20)
+    assert {row.algorithm for row in rows} | set(missing) == set(schedules.algorithms("bcast"))
     assert [row.seconds for row in rows] == sorted(row.seconds for row in rows)
     assert rows[0].algorithm == "chain" and not missing
 
@@ -78,12 +80,12 @@ def profile(**changes):
         (profile(codecs={"int8": {"ratio": 4}}), "lacks"),
         ("4x1", "neither a text such as '4x1gbit'"),
         ("no_such_file.json", "neither a text"),
-        ([1], "neither a text|is an object"),
+        ([1], "is an object"),
     ],
 )
 def test_descriptions_that_cannot_be(cluster, text):
     with pytest.raises((errors.InvalidArgumentError, errors.UnknownNameError), match=text):
-        plan.simulate("bcast", cluster=cluster, size_bytes=1)
+        schedules.simulate("bcast", cluster=cluster, size_bytes=1)
 
 
 @pytest.mark.parametrize("content", ["", "{", "[" * 100_000, '{"version": 1e999}', "\x00"])
@@ -91,7 +93,7 @@ def test_files_that_are_no_profile(tmp_path, content):
     path = tmp_path / "profile.json"
     path.write_text(content)
     with pytest.raises((errors.InvalidArgumentError, errors.UnknownNameError)):
-        plan.simulate("bcast", cluster=str(path), size_bytes=1)
+        schedules.simulate("bcast", cluster=str(path), size_bytes=1)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +110,7 @@ def test_files_that_are_no_profile(tmp_path, content):
 def test_arguments_that_cannot_be(changes, text):
     given = {"collective": "bcast", "cluster": "4x1gbit", "size_bytes": 1} | changes
     with pytest.raises((errors.InvalidArgumentError, errors.UnknownNameError), match=text):
-        plan.simulate(given.pop("collective"), given.pop("algorithm", "auto"), **given)
+        schedules.simulate(given.pop("collective"), given.pop("algorithm", "auto"), **given)
 
 
 def test_the_command(tmp_path, capsys):
@@ -117,7 +119,7 @@ def test_the_command(tmp_path, capsys):
     arguments = ["simulate", "--cluster", str(path), "--op", "bcast", "--size", "1MiB"]
     assert command_line.main([*arguments, "--codec", "lossless"]) == 0
     shown = capsys.readouterr().out
-    assert all(name in shown for name in plan.algorithms("bcast"))
+    assert all(name in shown for name in schedules.algorithms("bcast"))
     assert command_line.main([*arguments, "--algorithms", "chain", "--json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)["predictions"]
     assert row["algorithm"] == "chain" and row["link_bytes"] == 1 << 20

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import os
 import pathlib
 import re
 from collections.abc import Mapping
@@ -161,8 +162,8 @@ def load(given: Cluster | Mapping[str, Any] | str | pathlib.Path) -> Cluster:
     """A cluster from what a caller names.
 
     Args:
-      given: a file, the same as a dict, or "4x1gbit" for 4 hosts with a rank and a link of 1 Gbit/s each;
-        "8x2x25gbit" has 2 ranks on each.
+      given: a file, the same as a dict, or "4x1gbit" for 4 hosts with a rank and a link of 1 Gbit/s
+        each; "8x2x25gbit" has 2 ranks on each.
 
     Raises:
       InvalidArgumentError: where anything in it cannot be, with its place and what is allowed.
@@ -170,7 +171,7 @@ def load(given: Cluster | Mapping[str, Any] | str | pathlib.Path) -> Cluster:
     """
     if isinstance(given, Cluster):
         return given
-    if isinstance(given, Mapping):
+    if not isinstance(given, (str, os.PathLike)):
         return _cluster(given, "the cluster")
     if match := re.fullmatch(r"(\d{1,5})x(?:(\d{1,5})x)?(\d{1,6}(?:\.\d+)?)([mg])bit", str(given)):
         rate = float(match[3]) * {"m": 1e6, "g": 1e9}[match[4]] * _GOODPUT
@@ -186,7 +187,8 @@ def load(given: Cluster | Mapping[str, Any] | str | pathlib.Path) -> Cluster:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise errors.InvalidArgumentError(
-            f"{str(given)!r} is neither a text such as '4x1gbit' nor a JSON file that can be read: {error}"
+            f"{str(given)!r} is neither a text such as '4x1gbit' nor a JSON file that can be read: "
+            f"{error}"
         ) from None
     return _cluster(content, path.name)
 
@@ -195,8 +197,8 @@ def _cluster(content: Any, place: str) -> Cluster:
     content = _object(content, place, _KEYS)
     if content.get("version") != VERSION:
         raise errors.InvalidArgumentError(
-            f"{place} has version {content.get('version')!r}; this release reads version {VERSION}: "
-            "write it anew."
+            f"{place} has version {content.get('version')!r}; this release reads version "
+            f"{VERSION}: write it anew."
         )
     pairs = _object(content.get("pairs", {}), f"{place}: pairs", tuple(_PAIRS))
     ranges = {"latency_seconds": _LATENCY, "bytes_per_second": _RATE}
@@ -206,7 +208,9 @@ def _cluster(content: Any, place: str) -> Cluster:
     }
     memory = _object(content.get("memory", {}), f"{place}: memory", (*_MEMORY, *_TIMES))
     numbers = {
-        name: _number(memory, name, f"{place}: memory", _RATE if name in _MEMORY else _SECONDS, default)
+        name: _number(
+            memory, name, f"{place}: memory", _RATE if name in _MEMORY else _SECONDS, default
+        )
         for name, default in (_MEMORY | _TIMES).items()
     }
     hosts = content.get("hosts")
@@ -254,10 +258,7 @@ def codec(content: Any, place: str) -> Codec:
         raise errors.InvalidArgumentError(f"{place} lacks {errors.listed(missing)}.")
     ranges = {"ratio": (0.1, 1e6), "most_code_bytes": (1e-6, 16.0)}
     return Codec(
-        **{
-            name: _number(content, name, place, ranges.get(name, _RATE), 1.0)
-            for name in names
-        }
+        **{name: _number(content, name, place, ranges.get(name, _RATE), 1.0) for name in names}
     )
 
 
@@ -281,7 +282,8 @@ def _fields(content: Any, place: str, ranges: Mapping[str, Any], default: Pair) 
 def _object(content: Any, place: str, keys: tuple[str, ...]) -> Mapping[str, Any]:
     if not isinstance(content, Mapping):
         raise errors.InvalidArgumentError(
-            f"{place} is an object with the keys {errors.listed(keys)}, not {type(content).__name__}."
+            f"{place} is an object with the keys {errors.listed(keys)}, not "
+            f"{type(content).__name__}."
         )
     for key in content:
         if key not in keys:
@@ -315,5 +317,7 @@ def _count(content: Mapping[str, Any], name: str, place: str, default: int) -> i
 def _flag(content: Mapping[str, Any], name: str, place: str) -> bool:
     value = content.get(name, False)
     if not isinstance(value, bool):
-        raise errors.InvalidArgumentError(f"{place}: {name} must be true or false, not {value!r:.40}.")
+        raise errors.InvalidArgumentError(
+            f"{place}: {name} must be true or false, not {value!r:.40}."
+        )
     return value

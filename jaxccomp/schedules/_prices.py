@@ -1,7 +1,4 @@
-"""Prices: what a collective takes on a described cluster, computed from the schedules that would run.
-
-Nothing here communicates. What is modelled and how far it is from measurements is in docs/planner.md.
-"""
+"""What collectives take on a described cluster: their schedules, simulated (docs/planner.md)."""
 
 from __future__ import annotations
 
@@ -9,11 +6,10 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from jaxccomp import config, errors, schedules
+from jaxccomp import config, errors
 from jaxccomp._native import engine
-from jaxccomp._planner import cluster as clusters
-
-__all__ = ["Prediction", "algorithms", "simulate", "simulate_all", "table"]
+from jaxccomp.schedules import _cluster as clusters
+from jaxccomp.schedules._make import COLLECTIVES
 
 # The block of these is one of as many as there are ranks.
 _CUT = ("alltoall", "scatter", "reduce_scatter")
@@ -33,8 +29,8 @@ class Prediction:
       down_bytes: by host, that it receives over its link.
       local_bytes: that go between ranks of one host, on all hosts together.
       floor_seconds: what the busiest link takes for its bytes alone; 0 where none is used.
-      busy_seconds: of cores, on all ranks together, by what they do: "encode", "decode", "merge", "copy",
-        "messages".
+      busy_seconds: of cores, on all ranks together, by what they do: "encode", "decode", "merge",
+        "copy", "messages".
       busy_cores: the part of all cores' time that this is, 0 to 1.
       reduced: whether one host was simulated for all, as they all do the same.
     """
@@ -94,7 +90,9 @@ def simulate(
       EngineUnavailableError: without the native engine.
 
     Example:
-      >>> made = jaxccomp.plan.simulate("bcast", "chain", cluster="4x1gbit", size_bytes=64 << 20)
+      >>> made = jaxccomp.schedules.simulate(
+      ...     "bcast", "chain", cluster="4x1gbit", size_bytes=64 << 20
+      ... )
       >>> made.algorithm, made.link_bytes, made.seconds < 1.1 * made.floor_seconds
       ('chain', 67108864, True)
     """
@@ -147,8 +145,8 @@ def simulate_all(collective: str, **options: Any) -> tuple[list[Prediction], dic
 
 
 def _check_collective(collective: str) -> None:
-    if collective not in schedules.COLLECTIVES:
-        raise errors.unknown("collective with blocks of one size:", collective, schedules.COLLECTIVES)
+    if collective not in COLLECTIVES:
+        raise errors.unknown("collective with blocks of one size:", collective, COLLECTIVES)
 
 
 def _codec(given: str | Mapping[str, Any] | None, cluster: clusters.Cluster) -> tuple | None:
@@ -192,24 +190,3 @@ def _prediction(found: Mapping[str, Any], cluster: clusters.Cluster) -> Predicti
         busy_cores=sum(found["busy"].values()) / (cores * seconds) if seconds else 0.0,
         reduced=found["reduced"],
     )
-
-
-def table(rows: list[Prediction]) -> list[str]:
-    """Lines of a table of predictions."""
-    lines = [
-        f"{'algorithm':<20}{'time':>12}{'link':>12}{'of floor':>10}  where the time goes (cores busy)"
-    ]
-    for row in rows:
-        floor = f"{row.seconds / row.floor_seconds:.2f} x" if row.floor_seconds else "-"
-        total = sum(row.busy_seconds.values())
-        parts = ", ".join(
-            f"{name} {seconds / total:.0%}"
-            for name, seconds in sorted(row.busy_seconds.items(), key=lambda item: -item[1])
-            if total and seconds >= 0.005 * total
-        )
-        lines.append(
-            f"{row.algorithm:<20}{row.seconds * 1e3:>9.3f} ms{row.link_bytes / (1 << 20):>8.1f} MiB"
-            f"{floor:>10}  {row.busy_cores:.0%}: {parts or '-'}"
-        )
-    return lines
-

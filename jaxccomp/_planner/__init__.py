@@ -1,1 +1,0 @@
-"""What prices are computed from: described clusters."""

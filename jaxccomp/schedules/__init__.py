@@ -1,0 +1,20 @@
+"""The engine's schedules as data, and what they would take on a described cluster.
+
+`make` gives a rank's tasks before anything runs; `simulate` runs those of all ranks event by event.
+Nothing here communicates.
+"""
+
+from jaxccomp.schedules._make import COLLECTIVES, Schedule, Slot, Task, make
+from jaxccomp.schedules._prices import Prediction, algorithms, simulate, simulate_all
+
+__all__ = [
+    "COLLECTIVES",
+    "Prediction",
+    "Schedule",
+    "Slot",
+    "Task",
+    "algorithms",
+    "make",
+    "simulate",
+    "simulate_all",
+]
