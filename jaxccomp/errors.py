@@ -22,6 +22,10 @@ class UnknownNameError(InvalidArgumentError):
     """A codec, backend, algorithm, option or operation that does not exist."""
 
 
+class UnknownKeywordError(UnknownNameError, TypeError):
+    """A keyword argument that no operation has."""
+
+
 class UnknownAxisError(UnknownNameError, NameError):
     """An ``axis_name`` that no surrounding shard_map, pmap or vmap has."""
 

@@ -303,7 +303,8 @@ def _refuse(collective: str, others: Mapping[str, object]) -> None:
         # What functions pass on themselves is none of their callers' options.
         internal = ("op", "root", "referenced")
         valid = [each for each in make_call.__kwdefaults__ if each not in internal]
-        raise errors.unknown(f"keyword argument of {collective}:", name, valid)
+        error = errors.unknown(f"keyword argument of {collective}:", name, valid)
+        raise errors.UnknownKeywordError(str(error))
 
 
 def _reduce_op(collective: str, op: str | None) -> str:

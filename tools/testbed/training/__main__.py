@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import importlib.util
 import json
 import pathlib
 import statistics
@@ -64,6 +65,9 @@ def main() -> int:
     if "torch" not in pythons:
         ways = [way for way in ways if way.worker != "torch"]
         print("left out: torch; name its interpreter with --python torch=PATH", file=sys.stderr)
+    if not importlib.util.find_spec("libucx"):
+        ways = [way for way in ways if way.transport != "ucx"]
+        print("left out: UCX; pip install 'jaxccomp[ucx]'", file=sys.stderr)
     rows = _time(given, ways, pythons)
     _losses(given, rows, pythons)
     lines = [_line(given, way, row) for way, row in rows.items()]
@@ -123,6 +127,8 @@ def _losses(
         if way.worker in ("mpi", "alone") or way.per_tensor or "error" in row:
             continue
         recoded = way.algorithm if way.broadcasts else ""
+        if way.transport == "ucx":
+            continue
         kind = (way.worker, way.codec, way.large, way.feedback, way.broadcasts, recoded)
         if kind not in found:
             found[kind] = []

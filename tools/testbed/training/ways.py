@@ -21,6 +21,7 @@ class Way:
       broadcasts: of jaxccomp: gradients are reduced to rank 0, raw, which changes the parameters,
         and these are broadcast with the codec and the algorithm.
       large: of jaxccomp: the codec of gradients of 1 MiB and more; ``codec`` is that of others.
+      transport: of jaxccomp: "mpi", or "ucx" under `jax.distributed`.
     """
 
     worker: str
@@ -31,6 +32,7 @@ class Way:
     per_tensor: bool = False
     broadcasts: bool = False
     large: str = ""
+    transport: str = "mpi"
 
     @property
     def name(self) -> str:
@@ -38,6 +40,8 @@ class Way:
         if self.worker == "alone":
             return "computing alone"
         parts = [self.worker, self.codec]
+        if self.transport == "ucx":
+            parts[0] += " over UCX"
         if self.large:
             parts.append(f"from 1 MiB {self.large}")
         if self.feedback:
@@ -109,3 +113,9 @@ WAYS = (
     ),
 )
 WAYS += tuple(way for way in ABLATION if way not in WAYS)
+WAYS += (
+    Way("jaxccomp", "raw", bucket_bytes=_BUCKET, algorithm="ring", transport="ucx"),
+    Way("jaxccomp", "bf16", bucket_bytes=_BUCKET, transport="ucx"),
+    Way("jaxccomp", "bf16|lossless", transport="ucx"),
+    dataclasses.replace(ABLATION[-1], transport="ucx"),
+)

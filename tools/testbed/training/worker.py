@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import functools
 import math
+import socket
 import time
 from collections.abc import Callable
 from typing import Any
@@ -31,6 +32,20 @@ def _main() -> None:
         _broadcast(given)
     else:
         _jaxccomp(given)
+
+
+def _init(way: Way) -> Any:
+    """Joins the others: by MPI, which has started them, or by `jax.distributed`."""
+    import jaxccomp as jcc
+
+    if way.transport == "ucx":
+        from mpi4py import MPI
+
+        world = MPI.COMM_WORLD
+        first = world.bcast(socket.gethostbyname(socket.gethostname()))
+        jax.distributed.initialize(f"{first}:29501", world.size, world.rank)
+        jcc.config.set("transport", "ucx")
+    return jcc.init()
 
 
 def _loss_of(given: argparse.Namespace) -> Callable[..., Any]:
@@ -103,8 +118,8 @@ def _register_onebit() -> None:
 def _jaxccomp(given: argparse.Namespace) -> None:
     import jaxccomp as jcc
 
-    world = jcc.init()
     way = given.way
+    world = _init(way)
     if way.codec == ONEBIT_IN_JAX:
         _register_onebit()
     how = {"op": "mean", "codec": way.codec, "algorithm": way.algorithm}
