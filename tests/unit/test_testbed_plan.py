@@ -1,11 +1,12 @@
 """The parts of the testbed that touch nothing: rates, names, addresses, command lines."""
 
 import ipaddress
+import json
 import pathlib
 
 import pytest
 from testbed import __main__ as command_line
-from testbed import collectives, launchers, network, results, settings
+from testbed import collectives, exchanges, launchers, network, results, settings
 from testbed import plan as plans
 from testbed.training import report
 
@@ -127,3 +128,12 @@ def test_the_page_of_training_shows_what_was_measured():
     shown = page.partition(f"<!-- {command} -->\n")[2].partition("\n<!-- end -->")[0]
     lines = report.read((ROOT / name).read_text(encoding="utf-8").splitlines())
     assert lines and shown == report.table(lines)
+
+
+def test_the_page_shows_what_exchanges_take():
+    page = (ROOT / "docs/training.md").read_text(encoding="utf-8")
+    name = "docs/results/exchanges.jsonl"
+    command = f"python -m testbed.exchanges --table {name}"
+    shown = page.partition(f"<!-- {command} -->\n")[2].partition("\n<!-- end -->")[0]
+    lines = list(map(json.loads, (ROOT / name).read_text(encoding="utf-8").splitlines()))
+    assert lines and shown == exchanges.table(lines)
