@@ -16,7 +16,8 @@ from typing import Any
 import jax
 
 from jaxccomp import config, errors
-from jaxccomp._bootstrap import join
+from jaxccomp._bootstrap import group as _group
+from jaxccomp._bootstrap import join as _join
 from jaxccomp._bootstrap import mpi as _mpi
 from jaxccomp._bootstrap import world as _world
 from jaxccomp._native import cuda
@@ -99,11 +100,17 @@ class Communicator:
         processes = tuple(self.processes[rank] for _, rank in members)
         return _known(Communicator(f"{self.name}/{color}:{serial}", processes, self.order))
 
-    def survivors(self, *, timeout_seconds: float | None = None) -> Communicator:
+    def shrink(self, *, timeout_seconds: float | None = None) -> Communicator:
         """The members that have neither ended nor failed nor died, in the same order.
 
         Called by all of them together, after an error that names one who is gone. They may know of
-        different ones at first: whoever hears of one more meanwhile tries again without it.
+        different ones at first: whoever hears of one more meanwhile tries again without it. It is
+        MPIX_Comm_shrink of MPI's fault tolerance (ULFM), but for one thing: members that lose
+        another one in the very end may differ in whether they have it, and find that out, all of
+        them, in the next operation.
+
+        Of the world, it is the world from then on (`jaxccomp.world`). Pass communicators to jitted
+        functions as static arguments: those that were traced with the world before still have it.
 
         Args:
           timeout_seconds: how long to wait for the others, which may still be in an operation with
@@ -114,16 +121,52 @@ class Communicator:
 
         Raises:
           InitializationError: when a member that lives has not come in time.
+          CutOffError: when this process is in the smaller part of members that do not reach each
+            other.
 
         Example:
           >>> import jaxccomp
-          >>> jaxccomp.world().survivors().size == jaxccomp.world().size
+          >>> jaxccomp.world().split(0).shrink().size == jaxccomp.world().size
           True
         """
         state = _joined()
         state.known(self)
         make = partial(Communicator, order=self.order)
-        return _known(state.survivors(self, make, timeout_seconds))
+        return _succeeds(self, state.shrink(self, make, timeout_seconds))
+
+    def admit(self, group: str = "world", *, timeout_seconds: float | None = None) -> Communicator:
+        """The members, and all processes that wait to join them.
+
+        Called by all members together, for instance once a step; it costs them one small message
+        each where nobody waits. Members keep their ranks, and those that join come after them. Who
+        joins has no values yet: see `jaxccomp.sync.replicate`.
+
+        Of the world, it is the world from then on (`jaxccomp.world`), as of those that join.
+
+        Args:
+          group: what those that wait have asked for (``jaxccomp.init(join=...)``).
+          timeout_seconds: how long to wait for the other members. Default: the option
+            ``init_timeout_seconds``.
+
+        Returns:
+          A communicator with a message space of its own; this one itself where nobody waits.
+
+        Raises:
+          CommunicatorError: where processes have not met by ``jaxccomp.init(coordinator=...)``.
+          InitializationError: when a member has not come in time, or is gone.
+
+        Example:
+          >>> import jaxccomp
+          >>> comm = jaxccomp.world()
+          >>> for step in range(1000):                                       # doctest: +SKIP
+          ...     comm = comm.admit()
+        """
+        state = _joined()
+        state.known(self)
+        if timeout_seconds is None:
+            timeout_seconds = config.get("init_timeout_seconds")
+        make = partial(Communicator, order=self.order)
+        return _succeeds(self, _group.admit(state, self, group, make, timeout_seconds))
 
     def ordered(self) -> Communicator:
         """The same members, matching operations in program order.
@@ -198,6 +241,14 @@ class Communicator:
         return _known(_from_mpi4py(comm))
 
 
+def _succeeds(before: Communicator, after: Communicator) -> Communicator:
+    """``after``, known to the engine; and the world where ``before`` has been."""
+    state = _joined()
+    if before.name == state.current[0] and after.name != before.name:
+        state.current = (after.name, after.processes, after.order)
+    return _known(after)
+
+
 def _from_mpi4py(comm: Any) -> Communicator:
     state = _joined()
     mpi = state.mpi
@@ -251,13 +302,26 @@ def is_initialized() -> bool:
     return _state is not None
 
 
-def init(*, mpi: str | None = None, timeout_seconds: float | None = None) -> Communicator:
+def init(
+    *,
+    mpi: str | None = None,
+    coordinator: str | None = None,
+    rank: int | None = None,
+    size: int | None = None,
+    join: str | None = None,
+    secret: str | None = None,
+    timeout_seconds: float | None = None,
+) -> Communicator:
     """Joins the processes that are there; called by all of them, in any number of threads.
 
     Under ``jax.distributed`` and MPI both, ranks are those of the MPI world. Under
-    ``jax.distributed`` alone processes meet over its key-value store, and values travel by
-    ``backend="nccl"`` or ``"xla"`` only. Call it after ``jax.distributed.initialize``, since it
-    starts JAX's backend. A second call returns at once.
+    ``jax.distributed`` alone processes meet over its key-value store, and values travel through
+    UCX. Call it after ``jax.distributed.initialize``, since it starts JAX's backend. A second call
+    returns at once.
+
+    With ``coordinator``, processes need neither: each runs a JAX program of its own, and values
+    travel through UCX. Then any process may be lost, process 0 as well, and others may come later
+    (docs/elastic.md).
 
     Under MPI each process keeps of each other one that runs ahead of it at most ``early_bytes``
     (1 MiB) and ``early_messages`` (512) of small messages, less with more than 64 processes, and
@@ -266,6 +330,16 @@ def init(*, mpi: str | None = None, timeout_seconds: float | None = None) -> Com
     Args:
       mpi: "auto" joins MPI under an MPI launcher or when the program has initialised MPI;
         "always" and "never" say what they do. Default: the option ``mpi``.
+      coordinator: "host:port" where process 0 listens, and nobody else; with ``join``, where any
+        members do, separated by commas. Default: the option ``coordinator``.
+      rank: of this process, with ``coordinator``. Default: what a launcher says (Slurm, PMI,
+        ``python -m jaxccomp run``).
+      size: how many processes meet, likewise.
+      join: the group that this process asks to be taken into, once its members call
+        `Communicator.admit`: "world", or the name of a `jaxccomp.sync`. Default: the option
+        ``join``.
+      secret: the job's, with ``coordinator``; at least 16 characters, the same for all. Default:
+        the environment variable ``JAXCCOMP_SECRET``, which other users of the machine do not see.
       timeout_seconds: how long to wait for the other processes. Default: the option
         ``init_timeout_seconds``.
 
@@ -273,6 +347,7 @@ def init(*, mpi: str | None = None, timeout_seconds: float | None = None) -> Com
       The world.
 
     Raises:
+      InvalidArgumentError: for a coordinator, rank, size or secret that cannot be.
       InitializationError: when processes are missing, or the launcher and mpi4py do not fit.
       EngineUnavailableError: when a launcher has started other processes but there is no MPI.
     """
@@ -284,16 +359,19 @@ def init(*, mpi: str | None = None, timeout_seconds: float | None = None) -> Com
                 raise errors.unknown("value of mpi", mode, ("auto", "always", "never"))
             if timeout_seconds is None:
                 timeout_seconds = config.get("init_timeout_seconds")
-            _state = join.join(mode, timeout_seconds)
+            terms = _group.terms_of(coordinator, rank, size, join, secret)
+            _state = _join.join(mode, timeout_seconds, terms)
             # A program that is loaded, and not traced, names it to the engine alone.
             _state.known(world())
         return world()
 
 
 def world() -> Communicator:
-    """All processes; joins them if the program has not."""
-    state = _joined()
-    return Communicator(_world.NAME, tuple(range(state.processes)))
+    """All processes; joins them if the program has not.
+
+    After `Communicator.shrink` or `Communicator.admit` of the world it is what these have returned.
+    """
+    return Communicator(*_joined().current)
 
 
 def resolve(comm: Communicator | None = None, *, only_meets: bool = False) -> Communicator:

@@ -107,6 +107,28 @@ _TABLE = (
         "by commas. Empty: those that UCX finds (and UCX_NET_DEVICES names). Read by init().",
     ),
     Option(
+        "coordinator",
+        str,
+        "",
+        "Where processes meet that need neither MPI nor jax.distributed: 'host:port' of process 0, "
+        "or of any members where one joins later. Read by init().",
+    ),
+    Option(
+        "join",
+        str,
+        "",
+        "With a coordinator, the group that this process asks to be taken into: 'world', or the "
+        "name of a jaxccomp.sync. Empty: it is among those that meet first. Read by init().",
+    ),
+    Option(
+        "peer_timeout_seconds",
+        float,
+        10.0,
+        "Where processes have met at a coordinator, how long one may be silent, be it busy or not, "
+        "before the others go on without it. 0: for ever. The same on all of them. Read by init().",
+        minimum=0.0,
+    ),
+    Option(
         "init_timeout_seconds",
         float,
         60.0,

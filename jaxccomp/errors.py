@@ -42,6 +42,10 @@ class CommunicatorError(InvalidArgumentError):
     """A communicator that cannot be used here: foreign, empty, or without this process."""
 
 
+class CutOffError(CommunicatorError):
+    """More of a communicator's processes than these may live, where they cannot be reached."""
+
+
 class NotDifferentiableError(JaxccompError, NotImplementedError):
     """A derivative was asked of an operation that has none."""
 

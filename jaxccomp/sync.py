@@ -35,14 +35,14 @@ import jax.numpy as jnp
 
 from jaxccomp import codecs, errors
 from jaxccomp import comm as _comm
-from jaxccomp._sync import layout
+from jaxccomp._sync import layout, replicas
 from jaxccomp._sync.control import own_settings
 from jaxccomp._sync.session import Session, meet
 from jaxccomp._sync.transfer import Arrays
 from jaxccomp._sync.versions import Incoming, Outgoing, Version
 from jaxccomp.comm import Communicator
 
-__all__ = ["Publisher", "Receiver", "Weights"]
+__all__ = ["Publisher", "Receiver", "Weights", "replicate"]
 
 
 class Weights(NamedTuple):
@@ -58,6 +58,40 @@ class Weights(NamedTuple):
     version: int
     params: Any
     published_at: float
+
+
+def replicate(tree: Any, *, comm: Communicator | None = None, codec: str = "lossless") -> Any:
+    """Gives all ranks what rank 0 has, and checks that they have it.
+
+    For processes that have joined a group (`jaxccomp.Communicator.admit`), whose rank 0 is one of
+    those that were there before, and after a start from a checkpoint that one rank has read. Called
+    by all ranks.
+
+    On the wire: a broadcast of all arrays, and a hash of them from each rank.
+
+    Args:
+      tree: of arrays, of any dtypes; on ranks other than 0 values do not matter, and
+        ``jax.ShapeDtypeStruct`` will do.
+      comm: whose ranks these are; default: the world.
+      codec: a bit-exact one.
+
+    Returns:
+      The tree, with the same bits on all ranks.
+
+    Raises:
+      InvalidArgumentError: for a codec that is not bit-exact; on all ranks, for trees that differ
+        in their structure, shapes or dtypes.
+      SyncError: where a rank has other bits in the end.
+
+    Example:
+      >>> from jaxccomp import sync
+      >>> sync.replicate({"step": jnp.int32(3)})
+      {'step': Array(3, dtype=int32)}
+    """
+    comm = _comm.resolve(comm)
+    codec = _exact(codec)
+    with own_settings():
+        return replicas.replicate(tree, comm, codec)
 
 
 class _Side:

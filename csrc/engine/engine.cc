@@ -54,6 +54,7 @@ Status Engine::UseRemote(const TransportFactory& make) {
   Result<std::unique_ptr<Transport>> made = make(impl_->receiver());
   if (!made.ok()) return made.status();
   impl_->state().wire.SetRemote(std::move(*made));
+  if (impl_->state().wire.remote()->PollsEvery().count() > 0) impl_->progress().Ensure();
   return Status::Ok();
 }
 
@@ -68,7 +69,26 @@ std::string Engine::RemoteName() const {
   return remote == nullptr ? "" : std::string(remote->name());
 }
 int Engine::process() const { return impl_->state().wire.process(); }
-int Engine::processes() const { return impl_->state().processes; }
+int Engine::processes() const {
+  std::lock_guard<std::mutex> lock(impl_->state().mutex);
+  return impl_->state().processes;
+}
+
+Status Engine::AddProcesses(const std::vector<std::string>& addresses) {
+  EngineState& state = impl_->state();
+  std::lock_guard<std::mutex> lock(state.mutex);
+  if (!state.wire.HasRemote()) return {Code::kFailedPrecondition, "no transport leads to other processes"};
+  Status added = state.wire.remote()->AddProcesses(addresses);
+  if (!added.ok()) return added;
+  state.processes += static_cast<int>(addresses.size());
+  state.registry.SetProcesses(state.processes);
+  return Status::Ok();
+}
+
+void Engine::SetGone(int process, const std::string& why) {
+  std::lock_guard<std::mutex> lock(impl_->state().mutex);
+  impl_->failures().SetGone(process, why);
+}
 
 void Engine::SetDevices(const std::vector<std::pair<int64_t, int>>& devices) {
   std::lock_guard<std::mutex> lock(impl_->state().mutex);

@@ -57,6 +57,10 @@ class Engine {
   // Where all processes are, the same on each of them (placement.h). Before the first call.
   void SetHosts(std::vector<int> hosts);
   void SetGpus(const std::vector<GpuOfDevice>& gpus);
+  // Processes after those of the world, by their addresses on the transport (Transport::AddProcesses).
+  Status AddProcesses(const std::vector<std::string>& addresses);
+  // That process had gone before this one joined.
+  void SetGone(int process, const std::string& why);
   Status AddCommunicator(const std::string& name, std::vector<int> processes);
   // Forgets it; members that wait for this one are told. An error while an operation on it is under way.
   Status FreeCommunicator(const std::string& name);

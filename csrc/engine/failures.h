@@ -51,6 +51,8 @@ class Failures {
   bool announced() const { return announced_; }
   // Whether processes of this host have died that an operation waits for.
   void LookForDead();
+  // It had gone before this process joined.
+  void SetGone(int process, const std::string& why) { peers_.Lose(process, {Code::kUnavailable, why}, true); }
   void SetProcesses(std::vector<SystemProcess> processes) { peers_.SetProcesses(std::move(processes)); }
   const Peers& peers() const { return peers_; }
 
@@ -64,7 +66,7 @@ class Failures {
   // That process takes part in nothing any more. `dead`: nor does it answer. Who knows it `first_hand`
   // tells all others, once: they wait for it, or will.
   void Lose(int process, const Status& why, bool dead, bool first_hand);
-  void TellGone(int process, const std::string& why);
+  void TellGone(int process, const Status& why);
 
   EngineState& state_;
   Peers peers_;

@@ -38,7 +38,7 @@ struct EngineState {
     return executor.Run(lock) || any;
   }
 
-  const int processes;
+  int processes;   // of the world; more come where the transport can add them
   std::mutex mutex;
   Wakeup wake;   // of the progress thread
   int inline_drivers = 0;         // callers that drive their operation themselves

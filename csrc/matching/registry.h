@@ -27,6 +27,8 @@ class Registry {
     change(placement_);
     for (const auto& [id, comm] : communicators_) placement_.Place(comm.get());
   }
+  // There are more of them now.
+  void SetProcesses(int processes) { processes_ = processes; }
   Status AddCommunicator(const std::string& name, std::vector<int> processes);
   // Forgets the name and all that its endpoints remember of programs. Communicator and endpoints
   // themselves stay, broken: call sites point to them, and members that wait for this one ask.
@@ -48,7 +50,7 @@ class Registry {
   Result<Communicator*> GroupOf(const OpSpec& spec, int64_t device);
 
   const int process_;
-  const int processes_;
+  int processes_;
   std::unordered_map<int64_t, int> process_of_device_;
   Placement placement_;
   std::unordered_map<std::string, uint64_t> id_of_name_;

@@ -36,11 +36,15 @@ class ControlChannel {
   // Of small messages, from and to that process.
   Credit& SmallCredit(int process) { return small_credit_[static_cast<size_t>(process)]; }
   void GrantSmall(Credit::Amount limit) {
+    small_limit_ = limit;
     for (Credit& credit : small_credit_) credit.Grant(limit);
   }
 
  protected:
   ~ControlChannel() = default;
+
+  // One more process than before.
+  void AddSmallCredit() { small_credit_.emplace_back().Grant(small_limit_); }
 
   // Of a message to that process: gives back the credit that is owed.
   void SettleSmall(int process, Header* header) {
@@ -51,6 +55,7 @@ class ControlChannel {
 
  private:
   std::vector<Credit> small_credit_;   // by process
+  Credit::Amount small_limit_;
 };
 
 }  // namespace jaxccomp

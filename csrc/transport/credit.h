@@ -21,7 +21,7 @@ class Credit {
   };
 
   // What each of up to 64 processes may be granted, cut down so that more of them get no more together.
-  static constexpr int64_t kProcesses = 64;
+  static constexpr int kProcesses = 64;
   static Amount Share(Amount granted, int processes) {
     auto share = [processes](int64_t whole) {
       return processes <= kProcesses ? whole : whole * kProcesses / processes;

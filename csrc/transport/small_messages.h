@@ -24,6 +24,8 @@ class SmallMessages {
   explicit SmallMessages(ControlChannel* control)
       : control_(*control), peers_(static_cast<size_t>(control->processes())) {}
 
+  // The channel has processes that it had not.
+  void Grow() { peers_.resize(static_cast<size_t>(control_.processes())); }
   void Send(int process, const Header& header, std::span<const Piece> payload, Completion* done);
   // As Transport's; a null `done` drops it.
   void Pull(Announced announced, std::span<const Piece> into, Completion* done);

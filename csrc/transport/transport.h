@@ -29,6 +29,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "common/completion.h"
 #include "common/status.h"
@@ -51,6 +52,7 @@ enum class MessageType : uint8_t {
   kCredit = 7,     // so much more (total_bytes) may come unwanted
   kComing = 8,     // a payload that waited comes unwanted after all
   kLate = 12,      // a small payload that waited, along with this header
+  kAlive = 16,     // its sender lives (transport/keepalive.h)
   kParting = 15,   // its sender has come to its end, in round payload_tag of the barrier there
   // Between ranks that read each other's memory of devices (device/ipc/device_ipc.h):
   kDescriptor = 9,  // as kData, but the payload is an IpcDescriptor
@@ -157,6 +159,15 @@ class Transport {
   virtual bool Poll() = 0;
   // Whether Poll must be called for something to happen.
   virtual bool NeedsPolling() const = 0;
+  // How often Poll must be called in any case, also while nothing is under way; zero: it need not be.
+  virtual std::chrono::milliseconds PollsEvery() const { return std::chrono::milliseconds(0); }
+  // Processes after those that there are, by their addresses, which the transport knows how to read. All
+  // others add them before a message is sent to or from them.
+  virtual Status AddProcesses(const std::vector<std::string>& addresses) {
+    static_cast<void>(addresses);
+    return {Code::kUnimplemented,
+            "transport '" + std::string(name()) + "' leads to the processes that it began with only"};
+  }
   // A file descriptor that becomes readable when Poll has something to do, once Arm has returned true; -1:
   // there is none. A call of Poll may disarm it.
   virtual int EventDescriptor() const { return -1; }

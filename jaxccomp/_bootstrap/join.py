@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -11,6 +12,7 @@ from jaxccomp import _compat, config, errors
 from jaxccomp._bootstrap import (
     cuda_aware_mpi,
     device_ipc,
+    group,
     kv_store,
     leave,
     peer_info,
@@ -24,16 +26,21 @@ from jaxccomp._native import callbacks, cuda, engine, ffi_targets, launch_places
 _meeting: _mpi.Meeting | None = None
 
 
-def join(mode: str, timeout_seconds: float) -> World:
+def join(mode: str, timeout_seconds: float, terms: group.Terms | None = None) -> World:
     """Joins the processes that are there, and tells the engine its place.
 
     Args:
       mode: of ``comm.init``'s ``mpi``.
       timeout_seconds: how long to wait for them.
+      terms: how processes meet that need neither MPI nor ``jax.distributed``; None: they do not.
     """
     if config.get("check_launches"):
         # A launch is then made while the Python program stands where it dispatches it.
         jax.config.update("jax_cpu_enable_async_dispatch", False)
+    if terms is not None:
+        state = _with_coordinator(terms, timeout_seconds)
+        leave.joined(state)
+        return state
     distributed = jax.distributed.is_initialized() and jax.process_count() > 1
     mpi = _start_mpi(mode, distributed)
     if mpi is None:
@@ -75,6 +82,45 @@ def _start_mpi(mode: str, distributed: bool) -> Any | None:
     return mpi
 
 
+def _with_coordinator(terms: group.Terms, timeout_seconds: float) -> World:
+    if jax.distributed.is_initialized():
+        raise errors.InitializationError(
+            "jax.distributed has joined this program's processes already: init() takes no "
+            "coordinator= and no join= then."
+        )
+    worker, why_not = ucx.open_worker()
+    if worker is None:
+        raise errors.EngineUnavailableError(
+            f"processes that meet by coordinator= exchange values through UCX, but {why_not}. "
+            f"{ucx.INSTALL}."
+        )
+    if terms.join:
+        state, welcome = group.apply(terms, worker, timeout_seconds)
+        state.roster = welcome.roster
+    else:
+        state = group.meet(terms, timeout_seconds)
+        share = partial(state.share_with_all, timeout_seconds)
+        rows = peer_info.call(share, peer_info.own(False, has_ucx=True))
+        secret, addresses = ucx.connect(share, state.process, worker.address)
+        state.roster = group.Roster(rows, addresses, secret)
+    roster = state.roster
+    core = engine.load()
+    core.configure(state.process, state.processes)
+    group.set_gone(core, roster)
+    silence = config.get("peer_timeout_seconds")
+    core.use_ucx(worker, roster.secret, roster.addresses, *_early(), silence, True)
+    _tell_place(core, {jax.process_index(): state.process})
+    group.tell_hosts(core, roster.rows, state.process)
+    state.no_cuda = peer_info.who_lacks_cuda(roster.rows)
+    state.own_communicators = peer_info.why_own_communicators(roster.rows)
+    _go_on()
+    return state
+
+
+def _early() -> tuple[int, int]:
+    return config.get("early_bytes"), config.get("early_messages")
+
+
 def _without_mpi(distributed: bool) -> World:
     if not distributed:
         return World(0, 1)
@@ -111,13 +157,8 @@ def _tell_engine(state: World, distributed: bool, timeout_seconds: float) -> Non
     worker, why_no_ucx = None, 'the option transport is "mpi"'
     if state.store is not None and config.get("transport") != "mpi":
         worker, why_no_ucx = ucx.open_worker()
-    table = peer_info.call(share, open_mpi, worker is not None)
+    table = peer_info.call(share, peer_info.own(open_mpi, worker is not None))
     process_of = peer_info.processes(table, state.process, distributed, state.mpi is not None)
-    devices = [
-        (platform.number(device.id), process_of[device.process_index])
-        for platform in platforms.TABLE.values()
-        for device in platform.devices()
-    ]
     hosts = [row.host for row in table]
     hosts = [hosts.index(host) for host in hosts]
     core = engine.load()
@@ -125,23 +166,16 @@ def _tell_engine(state: World, distributed: bool, timeout_seconds: float) -> Non
     if by_ucx:
         met = ucx.connect(share, state.process, worker.address)
     core.configure(state.process, state.processes)
-    early = config.get("early_bytes"), config.get("early_messages")
+    early = _early()
     if state.mpi is not None:
         mpi = state.mpi
         comm, byte = _mpi.handle(mpi, state.engine_comm), _mpi.handle(mpi, mpi.BYTE)
         core.use_mpi(comm, byte, hosts, table[0].unit_bytes, *early)
     if by_ucx:
-        core.use_ucx(worker, *met, *early)
-    elif state.store is not None:
+        core.use_ucx(worker, *met, *early, 0.0, False)
+    elif isinstance(state.store, kv_store.Store):
         state.store.carry(core.use_store())
-    config.on_change(lambda option, value: _set_engine_option(core, option, value))
-    core.nccl_share_gpus(config.get("nccl_share_gpus"))
-    core.set_devices(devices)
-    cuda.tell_engine()
-    callbacks.watch(core)
-    core.name_launching_threads(threads.current)
-    if config.get("check_launches"):
-        core.check_launches(launch_places.current)
+    _tell_place(core, process_of)
     state.no_cuda = peer_info.who_lacks_cuda(table)
     state.own_communicators = peer_info.why_own_communicators(table)
     core.set_hosts(hosts)
@@ -155,6 +189,26 @@ def _tell_engine(state: World, distributed: bool, timeout_seconds: float) -> Non
     if any(row.ipc for row in table) and not state.unreachable:
         state.no_ipc = device_ipc.agree(core, share, state.process)
     core.set_system_processes(peer_info.system_processes(table, state.process))
+    _go_on()
+
+
+def _tell_place(core: Any, process_of: Mapping[int, int]) -> None:
+    devices = [
+        (platform.number(device.id), process_of[device.process_index])
+        for platform in platforms.TABLE.values()
+        for device in platform.devices()
+    ]
+    config.on_change(lambda option, value: _set_engine_option(core, option, value))
+    core.nccl_share_gpus(config.get("nccl_share_gpus"))
+    core.set_devices(devices)
+    cuda.tell_engine()
+    callbacks.watch(core)
+    core.name_launching_threads(threads.current)
+    if config.get("check_launches"):
+        core.check_launches(launch_places.current)
+
+
+def _go_on() -> None:
     ffi_targets.register()
     leave.at_exit()
 

@@ -30,6 +30,7 @@ class Launcher:
 # sets SLURM_PROCID in batch scripts too, where nothing was launched; only inside a step are there
 # tasks to count.
 _TABLE = (
+    ("jaxccomp", "JAXCCOMP_RANK", "JAXCCOMP_SIZE", "JAXCCOMP_LOCAL_RANK", "JAXCCOMP_LOCAL_SIZE"),
     (
         "Open MPI",
         "OMPI_COMM_WORLD_RANK",

@@ -39,11 +39,10 @@ class Row(NamedTuple):
     ucx: int = 0  # 1: it has opened UCX
 
 
-def call(share: Share, open_mpi: bool, has_ucx: bool = False) -> list[Row]:
-    """The rows of all processes.
+def own(open_mpi: bool, has_ucx: bool = False) -> Row:
+    """This process's row.
 
     Args:
-      share: gives all rows for this process's own.
       open_mpi: whether messages travel by Open MPI.
       has_ucx: whether they can travel by UCX, as far as this process knows.
     """
@@ -54,7 +53,7 @@ def call(share: Share, open_mpi: bool, has_ucx: bool = False) -> list[Row]:
     gpus = len(platforms.CUDA.local_devices())
     lacks_cuda = gpus > 0 and bool(cuda.why_missing())
     usable = 0 if lacks_cuda else gpus
-    own = Row(
+    return Row(
         jax.process_index(),
         jax.process_count(),
         _host_number(),
@@ -71,7 +70,16 @@ def call(share: Share, open_mpi: bool, has_ucx: bool = False) -> list[Row]:
         *_pid(),
         int(has_ucx),
     )
-    rows = [Row(*map(int, each)) for each in share(own)]
+
+
+def call(share: Share, own_row: Row) -> list[Row]:
+    """The rows of all processes.
+
+    Args:
+      share: gives all rows for this process's own.
+      own_row: that.
+    """
+    rows = [Row(*map(int, each)) for each in share(own_row)]
     if len({row.unit_bytes for row in rows}) > 1:
         raise errors.InitializationError(
             "the option mpi_unit_bytes must be the same on all ranks; by rank it is "

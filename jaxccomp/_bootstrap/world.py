@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from jaxccomp import config, errors
-from jaxccomp._bootstrap import kv_store
 from jaxccomp._bootstrap import mpi as _mpi
 from jaxccomp._native import engine
 
@@ -38,13 +37,35 @@ class Group(Protocol):
 G = TypeVar("G", bound=Group)
 
 
+class MeetsOthers(Protocol):
+    """Where processes meet without MPI."""
+
+    def share(
+        self, members: Sequence[int], rank: int, name: str, row: Sequence[int], timeout: float
+    ) -> Any:
+        """All members' rows, in their order."""
+        ...
+
+    def stop(self) -> None:
+        """Ends what runs for it."""
+        ...
+
+
+def lineage(name: str) -> str:
+    """What a communicator was called before members were lost, or others taken in."""
+    return name.split("/members-")[0]
+
+
 class World:
     """What ``init`` found: this process's place, and the ways to the others."""
 
     def __init__(self, process: int, processes: int, mpi: Any = None, comms: Sequence[Any] = ()):
         self.process = process
         self.processes = processes
-        self.store: kv_store.Store | None = None  # where processes meet without MPI
+        self.store: MeetsOthers | None = None  # where processes meet without MPI
+        self.roster: Any = None  # of processes that may go and come (group.Roster)
+        # The communicator that operations take by default: name, processes and order.
+        self.current: tuple[str, tuple[int, ...], str] = (NAME, tuple(range(processes)), "spmd")
         self.mpi = mpi  # mpi4py's MPI module, when joined
         # Duplicates of COMM_WORLD: one for the engine, whose thread receives whatever arrives
         # there, and one for the Python side.
@@ -97,7 +118,7 @@ class World:
         look = partial(self._why_incomplete, members, name)
         return _mpi.share(self.exchange, members, rank, name, row, timeout, look)
 
-    def survivors(
+    def shrink(
         self,
         comm: Group,
         make: Callable[[str, tuple[int, ...]], G],
@@ -111,29 +132,53 @@ class World:
           timeout_seconds: as `share` has it.
         """
         while True:
-            gone = self._gone()
+            gone = self.gone()
             processes = tuple(each for each in comm.processes if each not in gone)
+            self._check_not_cut_off(comm, processes, gone)
             absent = zlib.crc32(repr(processes).encode())
             # Counted by those that have met in it; with other members it has another name.
             number = self._meetings.get((comm.name, processes), 0)
-            group = make(f"{comm.name}/survivors-{absent:08x}:{number}", processes)
+            group = make(f"{lineage(comm.name)}/members-{absent:08x}:{number}", processes)
             try:
                 self.share(group, (), timeout_seconds)
             except errors.InitializationError:
-                if not (self._gone().keys() - gone.keys()).intersection(processes):
+                if not (self.gone().keys() - gone.keys()).intersection(processes):
                     raise
                 continue
             self._meetings[comm.name, processes] = number + 1
             return group
 
+    def _check_not_cut_off(
+        self, comm: Group, living: tuple[int, ...], gone: dict[int, tuple[str, bool, bool]]
+    ) -> None:
+        """Of two parts that do not reach each other only the larger one goes on.
+
+        Of two that are equally large, the one with the communicator's first rank.
+        """
+        silent = [each for each in comm.processes if each in gone and gone[each][2]]
+        first = [each for each in comm.processes if each in living or each in silent][0]
+        if (len(living), first in living) > (len(silent), first in silent):
+            return
+        raise errors.CutOffError(
+            f"processes {list(silent)} of communicator {comm.name!r} can no longer be reached from "
+            f"this one, and may live: {'; '.join(gone[each][0] for each in silent)}. They are "
+            f"more than those that can ({list(living)}), or as many and have the first rank, and "
+            "may go on together, so these do not. Start this process again, and let it join "
+            "(jaxccomp.init(join=...))."
+        )
+
     @staticmethod
-    def _gone() -> dict[int, tuple[str, bool]]:
-        """Processes that have ended, failed or died: why, and whether they are dead."""
+    def gone() -> dict[int, tuple[str, bool, bool]]:
+        """Processes that have ended, failed or died.
+
+        Returns:
+          By process: why, whether it is dead, and whether it may live where nobody reaches it.
+        """
         return engine.load().find_gone() if engine.available() else {}
 
     def _why_incomplete(self, members: Sequence[int], name: str) -> str:
         """Which of these processes have failed or died, and why; empty when none has."""
-        whys = [why for process, (why, _) in self._gone().items() if process in members]
+        whys = [why for process, (why, *_) in self.gone().items() if process in members]
         if not whys:
             return ""
         return f"the members of communicator {name!r} must all take part in this, but " + "; ".join(

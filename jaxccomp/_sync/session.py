@@ -3,7 +3,7 @@
 All members take part in all rounds. In a round the first publisher says what it is for; for a
 version every member answers which one it holds, the weights travel, and every member says whether
 they have come: only then are they whole, for all. Where somebody is lost, those who are left agree
-on who they are (``Communicator.survivors``) and go on.
+on who they are (``Communicator.shrink``) and go on.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ class Session:
         """Goes on with those who live."""
         everybody = Communicator(f"{self._base.name}/all", tuple(self._members), "program")
         # Some may go on with parts that do not concern who is gone, before they notice.
-        left = everybody.survivors(timeout_seconds=config.get("timeout_seconds"))
+        left = everybody.shrink(timeout_seconds=config.get("timeout_seconds"))
         self._keep(left.processes)
         self._base = left
         self._numbers = itertools.count()

@@ -25,6 +25,8 @@ constexpr UcxChannel::Secret kSecret = {std::byte{7}, std::byte{9}};
 struct Settings {
   int64_t credit_bytes = -1;
   Credit::Amount small_credit = {.bytes = 1 << 20, .messages = 512};
+  bool grows = false;
+  std::chrono::milliseconds peer_timeout = {};
 };
 
 // The transports of `ranks` processes that know each other's addresses.
@@ -47,7 +49,9 @@ struct Team {
                                         .addresses = addresses,
                                         .secret = kSecret,
                                         .credit_bytes = settings.credit_bytes,
-                                        .small_credit = settings.small_credit},
+                                        .small_credit = settings.small_credit,
+                                        .grows = settings.grows,
+                                        .peer_timeout = settings.peer_timeout},
                                        receiver);
       if (!CHECK_OK(made)) return;
       transports.push_back(std::move(*made));
@@ -273,6 +277,83 @@ TEST(Ucx_TellsWhenAPeerHasGone) {
   CHECK_EQ(a->EarlyBytes(), 0);
 }
 
+TEST(Ucx_GivesUpWhoIsSilent) {
+  constexpr auto kTimeout = std::chrono::milliseconds(200);
+  Listener first, second, third;
+  Team team(3, {.peer_timeout = kTimeout}, {&first, &second, &third});
+  if (!team.whole()) return;
+  UcxTransport *const a = team.transports[0].get(), *const b = team.transports[1].get(),
+                      *const c = team.transports[2].get();
+  CHECK(a->PollsEvery() == kTimeout / 5);
+  const auto poll_for = [](const std::vector<UcxTransport*>& all, std::chrono::milliseconds length) {
+    const auto end = std::chrono::steady_clock::now() + length;
+    while (std::chrono::steady_clock::now() < end) {
+      for (UcxTransport* each : all) each->Poll();
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  };
+  // Nobody is lost who only has nothing to say.
+  poll_for({a, b, c}, 3 * kTimeout);
+  CHECK(first.lost.empty() && second.lost.empty() && third.lost.empty());
+  CHECK(PollAll({a, b}, [&] { return !first.lost.empty() && !second.lost.empty(); }));
+  CHECK(first.lost == std::set<int>{2} && second.lost == std::set<int>{2});
+  CHECK(first.reason.code() == Code::kDeadlineExceeded);
+  CHECK(first.reason.message().find("rank 2 of the world has not been heard by rank 0") !=
+        std::string::npos);
+  // Who was away itself does not know whether others have ended or given it up.
+  CHECK(PollAll({a, b, c}, [&] { return third.lost == std::set<int>{0, 1}; }));
+  CHECK(third.reason.code() == Code::kDeadlineExceeded);
+}
+
+TEST(Ucx_KnowsWhoHasEndedFromWhoIsSilent) {
+  Listener first, second;
+  Team team(2, {.peer_timeout = std::chrono::seconds(20)}, {&first, &second});
+  if (!team.whole()) return;
+  UcxTransport *const a = team.transports[0].get(), *const b = team.transports[1].get();
+  Waiter sent, back;
+  a->Send(1, Header{}, {}, &sent);
+  b->Send(0, Header{}, {}, &back);
+  CHECK(PollAll({a, b}, [&] { return first.messages == 1 && second.messages == 1; }));
+  team.transports[1]->Close(std::chrono::milliseconds(0));
+  CHECK(PollAll({a}, [&] { return !first.lost.empty(); }));
+  CHECK(first.reason.code() == Code::kUnavailable);
+}
+
+TEST(Ucx_TakesInAProcessLater) {
+  Listener first, second, third;
+  Team team(2, {.grows = true}, {&first, &second});
+  if (!team.whole()) return;
+  UcxTransport *const a = team.transports[0].get(), *const b = team.transports[1].get();
+  auto worker = UcxWorker::Open("lo");
+  if (!CHECK_OK(worker)) return;
+  const std::string address = (*worker)->address();
+  CHECK(a->AddProcesses({address, ""}).code() == Code::kInvalidArgument);
+  CHECK_EQ(a->process_count(), 2);
+  CHECK_OK(a->AddProcesses({address}));
+  CHECK_OK(b->AddProcesses({address}));
+  CHECK_EQ(a->process_count(), 3);
+  // Process 1 has gone by the time that it begins.
+  auto made = UcxTransport::Create(
+      std::move(*worker),
+      {.process = 2, .addresses = {team.addresses[0], "", address}, .secret = kSecret, .grows = true}, &third);
+  if (!CHECK_OK(made)) return;
+  UcxTransport* const c = made->get();
+  Bytes payload = Pattern(0, 2, 7, 3 * kKiB * kKiB), into(payload.size());
+  const Piece piece{payload.data(), std::ssize(payload)}, place{into.data(), std::ssize(into)};
+  Header header;
+  header.payload_bytes = piece.bytes;
+  Waiter sent, small, pulled, refused;
+  a->Send(2, header, {&piece, 1}, &sent);
+  c->Send(0, Header{}, {}, &small);
+  c->Send(1, Header{}, {}, &refused);
+  CHECK(refused.status.code() == Code::kUnavailable);
+  CHECK(PollAll({a, b, c}, [&] { return third.announcements.size() == 1 && first.messages == 1; }));
+  c->Pull(third.announcements[0], {&place, 1}, &pulled);
+  CHECK(PollAll({a, b, c}, [&] { return pulled.calls == 1 && sent.calls == 1; }));
+  CHECK_OK(pulled.status);
+  CHECK(into == payload);
+}
+
 TEST(Ucx_GivesMemoryBackInTheMiddleOfAPayload) {
   Listener first, second;
   Team team(2, {.credit_bytes = 0}, {&first, &second});
@@ -328,7 +409,7 @@ TEST(Ucx_FreezesWithTransfersUnderWay) {
 TEST(Ucx_RefusesAWorldThatCannotBe) {
   Listener nobody;
   for (const auto& [process, addresses] :
-       std::vector<std::pair<int, std::vector<std::string>>>{{0, {}}, {2, {"a", "b"}}, {0, {"a", ""}}}) {
+       std::vector<std::pair<int, std::vector<std::string>>>{{0, {}}, {2, {"a", "b"}}, {1, {"a", ""}}}) {
     auto worker = UcxWorker::Open("lo");
     if (!CHECK_OK(worker)) return;
     const auto made = UcxTransport::Create(std::move(*worker),

@@ -37,7 +37,7 @@ def go_on_without_the_last(world):
     rest = jcc.Communicator("rest", tuple(range(world.size - 1)))
     assert total(rest)[0] == rest.size
     for _ in range(2):
-        left = world.survivors()
+        left = world.shrink()
         assert left.processes == rest.processes and total(left)[0] == left.size
 
 
@@ -117,10 +117,10 @@ def survives_twice(world):
         os._exit(3)
     if world.rank == 3:
         threading.Timer(4.0, os._exit, (3,)).start()
-    assert "comm.survivors()" in refused(lambda: total(world))
+    assert "comm.shrink()" in refused(lambda: total(world))
     if world.rank == 1:
         time.sleep(6)  # so that it is waited for when rank 3 dies
-    left = world.survivors()
+    left = world.shrink()
     assert left.processes == (0, 1), left
     assert total(left)[0] == 2
     tell("was told")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 # What is left of a program of which one process has failed.
 GRACE_SECONDS = 20
@@ -63,3 +65,10 @@ def finish(started: Sequence[subprocess.Popen[str]], timeout_seconds: float) -> 
             each.kill()
             texts.append(each.communicate()[0] + "\n(killed: it did not end in time)")
     return texts
+
+
+def answer(text: str) -> Any:
+    """The JSON object that a process has printed last."""
+    lines = [line for line in text.splitlines() if line.startswith("{")]
+    assert lines, text
+    return json.loads(lines[-1])

@@ -101,7 +101,7 @@ def killed(rank, ranks):
     except Exception as error:  # noqa: BLE001 - its text is what counts
         found["error"] = str(error)
     found["seconds"] = time.monotonic() - begun
-    alive = world.survivors()
+    alive = world.shrink()
     found["survivors"] = list(alive.processes)
     found["sum"] = float(jcc.allreduce(np.float32(1), comm=alive))
     return found

@@ -1,6 +1,5 @@
 """Programs of jax.distributed without MPI: both styles, processes that die, what is refused."""
 
-import json
 import pathlib
 import signal
 import time
@@ -17,13 +16,7 @@ def answers(started, timeout_seconds=120):
     texts = processes.finish(started, timeout_seconds)
     for each, text in zip(started, texts, strict=True):
         assert each.returncode == 0, text
-    return [answer(text) for text in texts]
-
-
-def answer(text):
-    lines = [line for line in text.splitlines() if line.startswith("{")]
-    assert lines, text
-    return json.loads(lines[-1])
+    return [processes.answer(text) for text in texts]
 
 
 def test_mapped_programs_and_ranks_with_codecs():
@@ -52,7 +45,7 @@ def test_survivors_of_a_kill_hear_of_it_soon():
     texts = processes.finish(started, 120)
     assert started[1].returncode == -signal.SIGKILL, texts[1]
     for rank in (0, 2):
-        found = answer(texts[rank])
+        found = processes.answer(texts[rank])
         assert "rank 1" in found["error"], found
         assert found["seconds"] < SOON_SECONDS
         assert found["survivors"] == [0, 2]
@@ -69,7 +62,7 @@ def test_a_stopped_process_is_named_at_the_deadline_and_can_go_on():
         assert time.monotonic() < deadline
     started[1].send_signal(signal.SIGSTOP)
     try:
-        first = answer(processes.finish(started[:1], 90)[0])
+        first = processes.answer(processes.finish(started[:1], 90)[0])
     finally:
         started[1].send_signal(signal.SIGCONT)
     processes.finish(started[1:], 60)

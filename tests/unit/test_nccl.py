@@ -182,13 +182,13 @@ def test_ranks_use_them_together_or_not_at_all(monkeypatch):
     monkeypatch.setattr(xla_communicators, "why_not_here", lambda: "")
     assert "rank 1 of the world cannot" in why(rows(peer_info._XLA, peer_info._CANNOT))
     monkeypatch.setattr(xla_communicators, "why_not_here", lambda: "jaxlib is old")
-    own = peer_info.call(lambda row: [row], False)
+    own = peer_info.call(lambda row: [row], peer_info.own(False))
     assert own[0].communicators == peer_info._OWN
     with config.override(nccl_communicator="xla"):
-        assert peer_info.call(lambda row: [row], False)[0].communicators == peer_info._CANNOT
-        assert "jaxlib is old" in why(peer_info.call(lambda row: [row], False))
+        assert peer_info.call(lambda row: [row], peer_info.own(False))[0].communicators == peer_info._CANNOT
+        assert "jaxlib is old" in why(peer_info.call(lambda row: [row], peer_info.own(False)))
         monkeypatch.setattr(xla_communicators, "why_not_here", lambda: "")
-        assert why(peer_info.call(lambda row: [row], False)) == ""
+        assert why(peer_info.call(lambda row: [row], peer_info.own(False))) == ""
 
 
 def test_what_it_takes_to_use_them(monkeypatch):

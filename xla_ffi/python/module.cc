@@ -191,6 +191,12 @@ PYBIND11_MODULE(_core, m) {
   m.def("add_communicator", [](const std::string& name, std::vector<int> processes) {
     Check(Engine::Get().AddCommunicator(name, std::move(processes)));
   }, py::arg("name"), py::arg("processes"));
+  // Processes after those of the world, by their addresses on the transport.
+  m.def("add_processes", [](const std::vector<py::bytes>& addresses) {
+    Check(Engine::Get().AddProcesses({addresses.begin(), addresses.end()}));
+  }, py::arg("addresses"));
+  m.def("set_gone", [](int process, const std::string& why) { Engine::Get().SetGone(process, why); },
+        py::arg("process"), py::arg("why"));
   m.def("close_program", [](const std::string& name) { CloseProgram(name); }, py::arg("name"));
   m.def("close_program",
         [](const std::string& name, const std::string& thread) { CloseProgram(name, thread); },
@@ -210,12 +216,13 @@ PYBIND11_MODULE(_core, m) {
   m.def("announce", [](const std::string& how) {
     if (Engine::Find() != nullptr) Engine::Find()->Announce(how);
   }, py::arg("how"), py::call_guard<py::gil_scoped_release>());
-  // By process that has failed or died: why, and whether it is dead.
+  // By process that has failed or died: why, whether it is dead, and whether it may live out of reach.
   m.def("find_gone", [] {
-    std::map<int, std::pair<std::string, bool>> all;
+    std::map<int, std::tuple<std::string, bool, bool>> all;
     if (Engine::Find() == nullptr) return all;
     for (const auto& [process, gone] : Engine::Find()->FindGone()) {
-      all[process] = {gone.why.message(), gone.dead};
+      all[process] = {gone.why.message(), gone.dead,
+                      gone.why.code() == Code::kDeadlineExceeded};
     }
     return all;
   }, py::call_guard<py::gil_scoped_release>());

@@ -17,9 +17,10 @@ namespace {
 std::shared_ptr<Mailbox> UseStore() {
   auto mailbox = std::make_shared<Mailbox>();
   Engine& engine = Engine::Get();
+  const int process = engine.process(), processes = engine.processes();
   Check(engine.UseRemote([&](Receiver* receiver) -> Result<std::unique_ptr<Transport>> {
     return std::unique_ptr<Transport>(std::make_unique<StoreTransport>(
-        engine.process(), engine.processes(), mailbox, receiver));
+        process, processes, mailbox, receiver));
   }));
   return mailbox;
 }

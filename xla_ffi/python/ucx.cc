@@ -2,6 +2,7 @@
 
 #include <pybind11/stl.h>
 
+#include <chrono>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -33,7 +34,7 @@ std::unique_ptr<OpenWorker> Open(const std::string& net_devices) {
 }
 
 void Use(OpenWorker& open, const std::string& secret, const std::vector<py::bytes>& addresses,
-         int64_t early_bytes, int64_t early_messages) {
+         int64_t early_bytes, int64_t early_messages, double peer_timeout_seconds, bool grows) {
   UcxConfig config;
   if (open.worker == nullptr) Check({Code::kFailedPrecondition, "this worker is used already"});
   if (secret.size() != config.secret.size()) {
@@ -43,6 +44,8 @@ void Use(OpenWorker& open, const std::string& secret, const std::vector<py::byte
   std::memcpy(config.secret.data(), secret.data(), secret.size());
   config.addresses.assign(addresses.begin(), addresses.end());
   config.small_credit = {.bytes = early_bytes, .messages = early_messages};
+  config.grows = grows;
+  config.peer_timeout = std::chrono::milliseconds(static_cast<int64_t>(1000 * peer_timeout_seconds));
   Engine& engine = Engine::Get();
   config.process = engine.process();
   Check(engine.UseRemote([&](Receiver* receiver) -> Result<std::unique_ptr<Transport>> {
@@ -59,7 +62,7 @@ void DefineUcx(py::module_& m) {
       .def(py::init(&Open), py::arg("net_devices"), py::call_guard<py::gil_scoped_release>())
       .def_property_readonly("address", [](const OpenWorker& self) { return py::bytes(self.address); });
   m.def("use_ucx", &Use, py::arg("worker"), py::arg("secret"), py::arg("addresses"),
-        py::arg("early_bytes"), py::arg("early_messages"));
+        py::arg("early_bytes"), py::arg("early_messages"), py::arg("peer_timeout_seconds"), py::arg("grows"));
   // (version or "", why it cannot be used or "").
   m.def("ucx", [] {
     const UcxLibrary& library = UcxLibrary::Get();

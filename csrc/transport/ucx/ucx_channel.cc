@@ -23,19 +23,26 @@ constexpr auto kDisconnecting = std::chrono::milliseconds(200);
 }  // namespace
 
 UcxChannel::UcxChannel(std::unique_ptr<UcxWorker> worker, int process,
-                       std::vector<std::string> addresses, const Secret& secret, Listener* listener)
-    : ControlChannel(static_cast<int>(addresses.size())),
+                       const std::vector<std::string>& addresses, const Secret& secret,
+                       std::chrono::milliseconds timeout, Listener* listener)
+    : ControlChannel(0),
       worker_(std::move(worker)),
       ucx_(worker_->ucx()),
       process_(process),
-      addresses_(std::move(addresses)),
       secret_(secret),
       listener_(*listener),
-      peers_(addresses_.size()) {
-  for (size_t i = 0; i < peers_.size(); ++i) {
-    peers_[i].channel = this;
-    peers_[i].process = static_cast<int>(i);
-  }
+      keepalive_(this, process, timeout) {
+  for (const std::string& address : addresses) AddProcess(address);
+}
+
+void UcxChannel::AddProcess(const std::string& address) {
+  Peer& peer = peers_.emplace_back();
+  peer.channel = this;
+  peer.process = processes();
+  peer.address = address;
+  peer.lost = address.empty();
+  AddSmallCredit();
+  keepalive_.Grow();
 }
 
 Status UcxChannel::Open() {
@@ -60,7 +67,7 @@ Status UcxChannel::Connect(Peer* peer) {
   ucx::EndpointParams params;
   params.field_mask = ucx::EndpointParams::kAddress | ucx::EndpointParams::kErrorMode |
                       ucx::EndpointParams::kErrorHandler;
-  params.address = addresses_[static_cast<size_t>(peer->process)].data();
+  params.address = peer->address.data();
   params.error_mode = ucx::EndpointParams::kPeer;
   params.error_handler = &OnBroken;
   params.error_user = peer;
@@ -94,7 +101,9 @@ void UcxChannel::DoLater() {
   for (int process : std::exchange(broken_, {})) {
     Peer& peer = PeerOf(process);
     Disconnect(&peer);
-    if (peer.failure != ucx::kOk) Lose(process, BrokenError(process, peer.failure));
+    if (peer.failure == ucx::kOk) continue;
+    const Status why = BrokenError(process, peer.failure);
+    Lose(process, {keepalive_.HasEnded(process) ? why.code() : Code::kDeadlineExceeded, why.message()});
   }
   std::erase_if(closing_, [&](void* request) {
     if (ucx_.request_check_status(request) == ucx::kInProgress) return false;
@@ -257,6 +266,7 @@ bool UcxChannel::Poll() {
   if (left_) return false;
   bool any = false;
   for (int i = 0; i < kMostProgress && !left_ && worker_->Progress(); ++i) any = true;
+  if (!left_) keepalive_.Poll();
   if (!left_) DoLater();
   return any;
 }
@@ -293,6 +303,7 @@ bool UcxChannel::IsAuthentic(const Envelope& envelope) const {
 void UcxChannel::Receive(const Envelope& envelope, std::span<const std::byte> data) {
   Peer& peer = PeerOf(envelope.source);
   if (peer.lost) return;
+  keepalive_.OnHeard(peer.process);
   if (peer.endpoint == nullptr && !std::exchange(peer.heard, true)) heard_.push_back(peer.process);
   if (envelope.sequence != peer.received) {
     peer.held_bytes += std::ssize(data);

@@ -16,6 +16,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <span>
@@ -23,6 +24,7 @@
 #include <vector>
 
 #include "transport/control_channel.h"
+#include "transport/keepalive.h"
 #include "transport/ucx/ucx_worker.h"
 
 namespace jaxccomp {
@@ -59,14 +61,18 @@ class UcxChannel final : public ControlChannel {
   };
 
   // `addresses`: of all processes' workers.
-  UcxChannel(std::unique_ptr<UcxWorker> worker, int process, std::vector<std::string> addresses,
-             const Secret& secret, Listener* listener);
+  // An empty one is of a process that has gone for good. `timeout`: Keepalive's.
+  UcxChannel(std::unique_ptr<UcxWorker> worker, int process, const std::vector<std::string>& addresses,
+             const Secret& secret, std::chrono::milliseconds timeout, Listener* listener);
   ~UcxChannel() {
     Leave();
     worker_.reset();   // before what it may call back with
   }
 
   Status Open();
+  // Another process, after those that there are.
+  void AddProcess(const std::string& address);
+  const Keepalive& keepalive() const { return keepalive_; }
   Status Send(int process, const Header& header, std::span<const Piece> payload) override;
   bool IsLost(int process) const override { return peers_[static_cast<size_t>(process)].lost; }
   void Lose(int process, const Status& why) override;
@@ -125,6 +131,7 @@ class UcxChannel final : public ControlChannel {
   struct Peer {
     UcxChannel* channel = nullptr;
     int process = -1;
+    std::string address;       // of its worker
     ucx::Endpoint* endpoint = nullptr;
     bool lost = false;
     bool heard = false;        // in heard_
@@ -159,10 +166,10 @@ class UcxChannel final : public ControlChannel {
   std::unique_ptr<UcxWorker> worker_;
   const UcxLibrary& ucx_;
   const int process_;
-  const std::vector<std::string> addresses_;
   const Secret secret_;
   Listener& listener_;
-  std::vector<Peer> peers_;
+  std::deque<Peer> peers_;               // UCX keeps pointers to them
+  Keepalive keepalive_;
   std::vector<int> heard_;               // processes to connect to, as something has come from them
   std::vector<int> broken_;              // those whose connection is to be ended
   std::vector<void*> closing_;           // requests of connections that are being ended

@@ -42,10 +42,12 @@ void CopyInto(std::span<const Piece> into, int64_t offset, std::span<const std::
 }  // namespace
 
 UcxPayloads::UcxPayloads(UcxChannel* channel, int64_t credit_bytes)
-    : channel_(*channel),
-      credit_bytes_(credit_bytes),
-      peers_(static_cast<size_t>(channel->processes())) {
-  for (Peer& peer : peers_) peer.credit_bytes = credit_bytes;
+    : channel_(*channel), credit_bytes_(credit_bytes) {
+  Grow();
+}
+
+void UcxPayloads::Grow() {
+  while (std::ssize(peers_) < channel_.processes()) peers_.emplace_back().credit_bytes = credit_bytes_;
 }
 
 // --- As the sender ----------------------------------------------------------------------------

@@ -26,6 +26,8 @@ class UcxPayloads {
   // `credit_bytes`: what may be sent to each process before it is wanted.
   UcxPayloads(UcxChannel* channel, int64_t credit_bytes);
 
+  // The channel has processes that it had not.
+  void Grow();
   void Send(int process, const Header& header, std::span<const Piece> payload, Completion* done);
   // As Transport's; a null `done` receives and drops.
   void Pull(Announced announced, std::span<const Piece> into, Completion* done);

@@ -12,6 +12,8 @@ namespace {
 // How long the barrier at the end goes on after a process has been lost, which may have died before it or
 // left after it.
 constexpr auto kPartingAfterLoss = std::chrono::seconds(10);
+// One for each bit of a number of processes.
+constexpr uint32_t kMostRounds = 31;
 
 const Status& ClosedError() {
   static const Status error(Code::kUnavailable, "the UCX transport is closed");
@@ -28,12 +30,11 @@ Result<std::unique_ptr<UcxTransport>> UcxTransport::Create(std::unique_ptr<UcxWo
                                               " is none of " + std::to_string(processes) +
                                               " with an address"};
   }
-  for (int process = 0; process < processes; ++process) {
-    if (!config.addresses[static_cast<size_t>(process)].empty()) continue;
-    return Status{Code::kInvalidArgument,
-                  "the address of process " + std::to_string(process) + " is empty"};
+  if (config.addresses[static_cast<size_t>(config.process)].empty()) {
+    return Status{Code::kInvalidArgument, "this process's own address is empty"};
   }
-  if (config.credit_bytes < 0) config.credit_bytes = CreditBytes(processes);
+  const int sharers = config.grows ? Credit::kProcesses : processes;
+  if (config.credit_bytes < 0) config.credit_bytes = CreditBytes(sharers);
   std::unique_ptr<UcxTransport> transport(new UcxTransport(std::move(worker), config, receiver));
   if (Status opened = transport->channel_.Open(); !opened.ok()) return opened;
   return transport;
@@ -42,12 +43,24 @@ Result<std::unique_ptr<UcxTransport>> UcxTransport::Create(std::unique_ptr<UcxWo
 UcxTransport::UcxTransport(std::unique_ptr<UcxWorker> worker, const UcxConfig& config,
                            Receiver* receiver)
     : receiver_(receiver),
-      channel_(std::move(worker), config.process, config.addresses, config.secret, this),
+      channel_(std::move(worker), config.process, config.addresses, config.secret,
+               config.peer_timeout, this),
       payloads_(&channel_, config.credit_bytes),
       small_(&channel_) {
-  Credit::Amount small = Credit::Share(config.small_credit, process_count());
+  Credit::Amount small = Credit::Share(config.small_credit, config.grows ? Credit::kProcesses : process_count());
   small.bytes = std::min<int64_t>(small.bytes, 1 << 30);   // as a header can give back
   channel_.GrantSmall(small);
+}
+
+Status UcxTransport::AddProcesses(const std::vector<std::string>& addresses) {
+  if (closed_) return ClosedError();
+  for (const std::string& address : addresses) {
+    if (address.empty()) return {Code::kInvalidArgument, "the address of a new process is empty"};
+  }
+  for (const std::string& address : addresses) channel_.AddProcess(address);
+  payloads_.Grow();
+  small_.Grow();
+  return Status::Ok();
 }
 
 void UcxTransport::OnLost(int process, const Status& why) {
@@ -125,8 +138,10 @@ bool UcxTransport::Dispatch(const Header& header, std::span<const std::byte> pay
       // That of small messages has been regained.
       return header.total_bytes == 0 || payloads_.OnCredit(process, header.total_bytes);
     case MessageType::kParting:
-      if (header.payload_tag >= static_cast<uint32_t>(Rounds())) return false;
+      if (header.payload_tag >= kMostRounds) return false;
       rounds_heard_ |= uint32_t{1} << header.payload_tag;
+      return true;
+    case MessageType::kAlive:
       return true;
     case MessageType::kComing:
       return false;
@@ -187,10 +202,12 @@ void UcxTransport::Freeze(const Status& why) {
   for (int process = 0; process < process_count(); ++process) channel_.Lose(process, why);
 }
 
-int UcxTransport::Rounds() const {
-  int rounds = 0;
-  while ((int64_t{1} << rounds) < process_count()) ++rounds;
-  return rounds;
+std::vector<int> UcxTransport::Living() const {
+  std::vector<int> living;
+  for (int each = 0; each < process_count(); ++each) {
+    if (each == process() || !channel_.IsLost(each)) living.push_back(each);
+  }
+  return living;
 }
 
 void UcxTransport::ShutdownBarrier(std::chrono::milliseconds patience) {
@@ -200,10 +217,11 @@ void UcxTransport::ShutdownBarrier(std::chrono::milliseconds patience) {
   auto pause = std::chrono::microseconds(0);
   // Python cannot handle Ctrl-C meanwhile: it ends the wait.
   const uint64_t interrupts = InterruptCount();
-  const int64_t processes = process_count();
-  for (int round = 0; round < Rounds(); ++round) {
-    const int64_t to = (process() + (int64_t{1} << round)) % processes;
-    channel_.Tell(static_cast<int>(to), MessageType::kParting, static_cast<uint32_t>(round), 0);
+  const std::vector<int> living = Living();
+  const auto own = static_cast<size_t>(std::find(living.begin(), living.end(), process()) - living.begin());
+  for (uint32_t round = 0; size_t{1} << round < living.size(); ++round) {
+    const int to = living[(own + (size_t{1} << round)) % living.size()];
+    channel_.Tell(to, MessageType::kParting, round, 0);
     while ((rounds_heard_ >> round & 1) == 0) {
       const auto now = std::chrono::steady_clock::now();
       if (std::exchange(lost_while_parting_, false)) {

@@ -41,11 +41,14 @@ namespace jaxccomp {
 
 struct UcxConfig {
   int process = 0;
-  std::vector<std::string> addresses = {};   // of all processes' workers, by process
+  // Of all processes' workers, by process; an empty one is of a process that has gone for good.
+  std::vector<std::string> addresses = {};
   UcxChannel::Secret secret = {};            // the same on all processes, and on no others
   int64_t credit_bytes = -1;   // of each process with each other one; -1: UcxTransport::CreditBytes
   // The same of small messages, with up to 64 processes (Credit::Share).
   Credit::Amount small_credit = {.bytes = 1 << 20, .messages = 512};
+  bool grows = false;   // processes may be added: credit does not depend on how many there are
+  std::chrono::milliseconds peer_timeout = {};   // of silence, after which one is given up; zero: none is
 };
 
 class UcxTransport final : public Transport, UcxChannel::Listener {
@@ -80,6 +83,8 @@ class UcxTransport final : public Transport, UcxChannel::Listener {
   void Freeze(const Status& why) override;
   bool Poll() override;
   bool NeedsPolling() const override { return true; }
+  std::chrono::milliseconds PollsEvery() const override { return channel_.keepalive().interval(); }
+  Status AddProcesses(const std::vector<std::string>& addresses) override;
   int EventDescriptor() const override { return closed_ ? -1 : channel_.descriptor(); }
   bool Arm() override { return !closed_ && channel_.Arm(); }
   void Keep(int process, int64_t bytes) override {
@@ -93,7 +98,7 @@ class UcxTransport final : public Transport, UcxChannel::Listener {
   }
   bool HasTransfers() const override { return payloads_.Any() || small_.Any(); }
   int64_t EarlyBytes() const override { return payloads_.early_bytes(); }
-  // A dissemination barrier. Afterwards a connection that breaks is no loss: all have come to their end.
+  // A dissemination barrier of those that live. Afterwards a connection that breaks is no loss: all have come to their end.
   void ShutdownBarrier(std::chrono::milliseconds patience) override;
 
   // Waits up to `patience` for what is being sent, ends all connections, and tells what is still open
@@ -124,7 +129,8 @@ class UcxTransport final : public Transport, UcxChannel::Listener {
   bool Dispatch(const Header& header, std::span<const std::byte> payload);
   bool Deliver(Header header, std::span<const std::byte> payload);
   void OnInvalid(int source, const std::string& what);
-  int Rounds() const;   // of the barrier
+  // Those that are not lost, and this one.
+  std::vector<int> Living() const;
 
   Receiver* const receiver_;
   UcxChannel channel_;

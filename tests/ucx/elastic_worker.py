@@ -1,0 +1,121 @@
+"""A process of a group that has met at a coordinator. Prints one JSON object."""
+
+import functools
+import json
+import os
+import signal
+import sys
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import jaxccomp as jcc
+from jaxccomp import comm, sync
+
+SIZE = 300_000
+
+
+@functools.partial(jax.jit, static_argnames="comm")
+def total(x, comm):
+    return jcc.allreduce(x, comm=comm)
+
+
+def failed(call):
+    """How long until that fails, and with what."""
+    begun = time.monotonic()
+    try:
+        while True:
+            jax.block_until_ready(call())
+    except Exception as error:  # noqa: BLE001 - its text is what counts
+        return time.monotonic() - begun, str(error)
+
+
+def lost_and_joined(rank):
+    """Rank 0, which is the coordinator, is killed; the others go on, and another one joins."""
+    world = jcc.init()
+    joins = bool(jcc.config.get("join"))
+    found = {"process": world.processes[world.rank]}
+    params = {"w": jnp.full(SIZE, 7, jnp.float32), "step": jnp.int32(0)}
+    if not joins:
+        assert float(total(jnp.ones(SIZE), comm=world)[0]) == world.size
+        params["step"] = jnp.int32(5)
+        if rank == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        found["seconds"], found["error"] = failed(lambda: total(jnp.ones(SIZE), comm=world))
+        begun = time.monotonic()
+        world = world.shrink()
+        found["shrunk"] = list(world.processes)
+        found["of_two"] = float(total(jnp.ones(SIZE), comm=world)[0])
+        found["seconds_to_go_on"] = time.monotonic() - begun
+        assert world == jcc.world()
+        say_place()
+        while world.size == found["of_two"]:
+            world = world.admit()
+            time.sleep(0.05)
+    params = sync.replicate(params)
+    found["step"] = int(params["step"])
+    found["w"] = float(params["w"].sum())
+    found["members"] = list(world.processes)
+    found["rank"] = world.rank
+    found["total"] = float(total(jnp.ones(SIZE), comm=world)[0])
+    found["coded"] = float(np.asarray(jcc.allreduce(jnp.ones(SIZE), codec="int8"))[0])
+    return found
+
+
+def say_place():
+    """Where this process may be asked to take another one in."""
+    print("place {}:{}".format(*comm._joined().store.place), flush=True)
+
+
+def admitted(world, joins, size):
+    """Once so many are there."""
+    if not joins:
+        say_place()
+        while world.size < size:
+            world = world.admit()
+            time.sleep(0.02)
+    return world
+
+
+def stopped(rank):
+    """Rank 2 is stopped from outside, and goes on when the others have gone on without it."""
+    world = jcc.init()
+    total(jnp.ones(SIZE), comm=world).block_until_ready()
+    print("ready now", flush=True)
+    found = dict(zip(("seconds", "error"), failed(lambda: total(jnp.ones(SIZE), comm=world))))
+    try:
+        world = world.shrink()
+    except jcc.errors.CutOffError as error:
+        return found | {"cut_off": str(error)}
+    found["total"] = float(total(jnp.ones(SIZE), comm=world)[0])
+    print("total now", flush=True)
+    sys.stdin.readline()
+    return found
+
+
+def grows(rank):
+    """A group of one, which another one joins."""
+    world = admitted(jcc.init(), rank is None, 2)
+    return {"size": world.size, "total": float(total(jnp.ones(SIZE), comm=world)[0])}
+
+
+def other_arrays(rank):
+    """Who joins has arrays of another shape."""
+    world = admitted(jcc.init(), rank is None, 2)
+    try:
+        sync.replicate({"w": jnp.zeros(4 if rank is None else 3, jnp.float32)})
+        found = {"error": "none"}
+    except jcc.errors.InvalidArgumentError as error:
+        found = {"error": str(error)}
+    return found | {"total": float(total(jnp.ones(SIZE), comm=world)[0])}
+
+
+def main(case):
+    rank = os.environ.get("JAXCCOMP_RANK")
+    print(json.dumps(globals()[case](None if rank is None else int(rank))), flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,86 @@
+"""Starts processes of a group that needs neither MPI nor jax.distributed, and that may shrink and grow."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from ucx import processes
+
+WORKER = str(pathlib.Path(__file__).with_name("elastic_worker.py"))
+SECRET = "a secret of the tests"
+
+
+class Member:
+    """One process, whose lines are kept as they come."""
+
+    def __init__(self, case: str, env: Mapping[str, str]):
+        clean = {k: v for k, v in os.environ.items() if not k.startswith(("PMI", "OMPI_COMM"))}
+        self.process = subprocess.Popen(
+            [sys.executable, "-P", WORKER, case],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=clean | {"JAX_PLATFORMS": "cpu", "JAXCCOMP_SECRET": SECRET} | dict(env),
+        )
+        self.lines: list[str] = []
+        self._came = threading.Condition()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        for line in self.process.stdout:
+            with self._came:
+                self.lines.append(line.rstrip())
+                self._came.notify_all()
+
+    def word(self, first: str, seconds: float = 60) -> str:
+        """What follows that word, in the first line that begins with it."""
+
+        def found() -> list[str]:
+            return [line for line in self.lines if line.startswith(first + " ")]
+
+        with self._came:
+            assert self._came.wait_for(found, seconds), "\n".join(self.lines)
+            return found()[0].removeprefix(first + " ")
+
+    def go_on(self) -> None:
+        """It waits for that."""
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+
+    def answer(self, seconds: float = 90) -> Any:
+        """The object that it has printed last, when it has ended well."""
+        try:
+            self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise AssertionError("it has not ended\n" + "\n".join(self.lines)) from None
+        assert self.process.returncode == 0, "\n".join(self.lines)
+        return processes.answer("\n".join(self.lines))
+
+
+def start(case: str, size: int, **options: str) -> list[Member]:
+    """The members that meet first; ``options`` are jaxccomp's."""
+    env = {f"JAXCCOMP_{name.upper()}": value for name, value in options.items()}
+    env |= {"JAXCCOMP_COORDINATOR": f"127.0.0.1:{processes.free_port()}"}
+    env |= {"JAXCCOMP_SIZE": str(size)}
+    return [Member(case, env | {"JAXCCOMP_RANK": str(rank)}) for rank in range(size)]
+
+
+def join(case: str, at: str, group: str = "world", **options: str) -> Member:
+    """One that asks at that place to be taken in."""
+    env = {f"JAXCCOMP_{name.upper()}": value for name, value in options.items()}
+    return Member(case, env | {"JAXCCOMP_COORDINATOR": at, "JAXCCOMP_JOIN": group})
+
+
+def stop(members: list[Member]) -> None:
+    """Ends what is left of them."""
+    for member in members:
+        member.process.kill()
+        member.process.wait()

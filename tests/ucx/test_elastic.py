@@ -1,0 +1,74 @@
+"""Groups that need neither MPI nor jax.distributed: members are lost, and others join."""
+
+import os
+import signal
+import time
+
+import pytest
+
+from ucx import groups
+
+SILENCE_SECONDS = 2.0
+SILENCE = {"peer_timeout_seconds": str(SILENCE_SECONDS)}
+# Beside what else the machine does.
+SLACK_SECONDS = 20
+
+
+@pytest.fixture
+def started():
+    """Members that a test adds to it end with the test."""
+    members = []
+    yield members
+    groups.stop(members)
+
+
+def test_the_coordinator_is_killed_and_another_one_joins(started):
+    started += groups.start("lost_and_joined", 3, **SILENCE)
+    started.append(groups.join("lost_and_joined", started[1].word("place"), **SILENCE))
+    found = [member.answer() for member in started[1:]]
+    assert started[0].process.wait(10) == -signal.SIGKILL
+    for rank, each in enumerate(found):
+        assert (each["process"], each["rank"]) == (rank + 1, rank)
+        assert each["members"] == [1, 2, 3]
+        assert (each["step"], each["w"]) == (5, 7.0 * 300_000)
+        assert each["total"] == 3.0
+        assert abs(each["coded"] - 3) < 0.1
+    for each in found[:2]:
+        assert "rank 0" in each["error"] and "comm.shrink()" in each["error"]
+        assert each["shrunk"] == [1, 2] and each["of_two"] == 2.0
+        assert each["seconds"] < SLACK_SECONDS
+
+
+def test_who_is_stopped_is_given_up_and_does_not_go_on_alone(started):
+    started += groups.start("stopped", 3, **SILENCE)
+    for member in started:
+        member.word("ready")
+    started[2].process.send_signal(signal.SIGSTOP)
+    begun = time.monotonic()
+    for member in started[:2]:
+        member.word("total")
+    assert time.monotonic() - begun < SILENCE_SECONDS + SLACK_SECONDS
+    os.kill(started[2].process.pid, signal.SIGCONT)
+    alone = started[2].answer()
+    for member in started[:2]:
+        member.go_on()
+    for each in [member.answer() for member in started[:2]]:
+        assert "rank 2" in each["error"]
+        assert each["total"] == 2.0
+    assert "processes [0, 1]" in alone["cut_off"] and "may live" in alone["cut_off"]
+
+
+def test_a_group_of_one_grows_to_two(started):
+    started += groups.start("grows", 1, **SILENCE)
+    started.append(groups.join("grows", started[0].word("place"), **SILENCE))
+    for each in [member.answer() for member in started]:
+        assert each == {"size": 2, "total": 2.0}
+
+
+def test_a_joiner_with_other_arrays_is_an_error_everywhere(started):
+    started += groups.start("other_arrays", 1, **SILENCE)
+    started.append(groups.join("other_arrays", started[0].word("place"), **SILENCE))
+    for each in [member.answer() for member in started]:
+        assert "ranks 0 and 1" in each["error"]
+        assert "float32[3]" in each["error"] and "float32[4]" in each["error"]
+        assert each["total"] == 2.0  # they are still a group
