@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import threading
+import zlib
 from functools import partial
 from typing import Any
 
@@ -402,6 +403,33 @@ def resolve(comm: Communicator | None = None, *, only_meets: bool = False) -> Co
     if comm.size > 1 and not only_meets:
         state.require_reach()
     return comm
+
+
+def regrouped(comm: Communicator, processes: tuple[int, ...]) -> Communicator:
+    """These processes, on their way from ``comm`` to a group that all of them know.
+
+    They agree on the group by `Communicator.shrink`, also where some know of others than these.
+    """
+    number = zlib.crc32(repr(processes).encode())
+    name = f"{_world.lineage(comm.name)}/members-{number:08x}.all"
+    return Communicator(name, processes, comm.order)
+
+
+def taken_in(group: str) -> Communicator | None:
+    """The communicator of the group that this process has joined; None where it has joined none.
+
+    Told once: who asks goes on with it.
+    """
+    state = _joined()
+    if state.joined_group != group:
+        return None
+    state.joined_group = ""
+    return world()
+
+
+def applicants(group: str) -> int:
+    """How many processes wait at this one to be taken into that group."""
+    return _group.applicants(_joined(), group)
 
 
 def why_unreachable() -> str:

@@ -108,22 +108,20 @@ class _Side:
         rounded: Any = None,
     ):
         with own_settings():
-            own, sides = meet(_comm.resolve(comm), name, publishes)
+            meeting = meet(comm, name, publishes)
             leaves: tuple[layout.Leaf, ...] = ()
             trouble = ""
             try:
-                count = sum(side == publishes for side in sides)
-                index = sum(side == publishes for side in sides[: own.rank])
                 what = "make a Publisher" if publishes else "make a Receiver"
-                axes = layout.check_mesh(mesh, count, what)
-                leaves = layout.leaves_of(tree, specs, axes, index, rounded)
+                axes = layout.check_mesh(mesh, meeting.count, what)
+                leaves = layout.leaves_of(tree, specs, axes, meeting.part, rounded)
                 codec = _exact(codec)
             except (errors.InvalidArgumentError, TypeError) as error:
                 trouble = str(error)
             self._leaves = leaves
             self._structure = jax.tree.structure(tree)
             self._versions = versions
-            self._session = Session(own, publishes, leaves, trouble, versions, codec)
+            self._session = Session(meeting, name, publishes, leaves, trouble, versions, codec)
 
     def __enter__(self) -> Any:
         return self

@@ -189,6 +189,7 @@ def apply(terms: Terms, worker: Any, timeout: float) -> tuple[World, Welcome]:
     members = tuple(map(int, answer["members"]))
     state = _world(process, len(rows), place)
     state.current = (name, members, order)
+    state.joined_group = terms.join
     return state, Welcome(process, roster, state.current)
 
 
@@ -251,6 +252,11 @@ def set_gone(core: Any, roster: Roster) -> None:
     for process, address in enumerate(roster.addresses):
         if not address:
             core.set_gone(process, f"rank {process} of the world {_GONE}")
+
+
+def applicants(state: World, group: str) -> int:
+    """How many processes wait at this one to be taken into that group."""
+    return len(state.store.applicants.of(group)) if isinstance(state.store, MeetingPlace) else 0
 
 
 def admit(

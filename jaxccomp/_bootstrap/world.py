@@ -64,6 +64,7 @@ class World:
         self.processes = processes
         self.store: MeetsOthers | None = None  # where processes meet without MPI
         self.roster: Any = None  # of processes that may go and come (group.Roster)
+        self.joined_group = ""  # the one that has taken this process in, until it goes on with it
         # The communicator that operations take by default: name, processes and order.
         self.current: tuple[str, tuple[int, ...], str] = (NAME, tuple(range(processes)), "spmd")
         self.mpi = mpi  # mpi4py's MPI module, when joined
@@ -84,7 +85,7 @@ class World:
         self._serials: dict[str, OrderedDict[bytes, int]] = {}
         self._next_serial: dict[str, int] = {}
         self._mpi_numbers = itertools.count(1)
-        # By name and members: how often survivors have met in it.
+        # By name and members: how often those that are left have met so.
         self._meetings: dict[tuple[str, tuple[int, ...]], int] = {}
 
     def mpi_number(self) -> int:
@@ -137,15 +138,16 @@ class World:
             self._check_not_cut_off(comm, processes, gone)
             absent = zlib.crc32(repr(processes).encode())
             # Counted by those that have met in it; with other members it has another name.
-            number = self._meetings.get((comm.name, processes), 0)
-            group = make(f"{lineage(comm.name)}/members-{absent:08x}:{number}", processes)
+            before = lineage(comm.name)
+            number = self._meetings.get((before, processes), 0)
+            group = make(f"{before}/members-{absent:08x}:{number}", processes)
             try:
                 self.share(group, (), timeout_seconds)
             except errors.InitializationError:
                 if not (self.gone().keys() - gone.keys()).intersection(processes):
                     raise
                 continue
-            self._meetings[comm.name, processes] = number + 1
+            self._meetings[before, processes] = number + 1
             return group
 
     def _check_not_cut_off(

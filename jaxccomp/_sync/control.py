@@ -16,6 +16,8 @@ from jaxccomp import ops
 from jaxccomp._native import launch_places
 from jaxccomp.comm import Communicator
 
+NO_PART = -1
+
 _TEXT_BYTES = 400  # of what has failed on a rank
 
 
@@ -67,6 +69,8 @@ class State:
 
     held: int
     leaves: bool = False  # it takes no further part
+    applicants: int = 0  # how many wait at it to be taken in
+    part: int = NO_PART  # which one of its side's parts of the weights it has
 
 
 class Control:
@@ -83,8 +87,9 @@ class Control:
 
     def states(self, own: State) -> list[State]:
         """Those of all members, in the order of their ranks."""
-        rows = self._gather(np.array([own.held, own.leaves], np.int32))
-        return [State(int(held), bool(leaves)) for held, leaves in rows]
+        row = [own.held, own.leaves, own.applicants, own.part]
+        rows = self._gather(np.array(row, np.int32)).tolist()
+        return [State(held, bool(leaves), waiting, part) for held, leaves, waiting, part in rows]
 
     def failures(self, own: str) -> list[str]:
         """What has failed on each member; empty texts where nothing has."""

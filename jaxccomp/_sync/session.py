@@ -3,7 +3,8 @@
 All members take part in all rounds. In a round the first publisher says what it is for; for a
 version every member answers which one it holds, the weights travel, and every member says whether
 they have come: only then are they whole, for all. Where somebody is lost, those who are left agree
-on who they are (``Communicator.shrink``) and go on.
+on who they are (``Communicator.shrink``) and go on. Receivers that are started later are taken in
+between two rounds (``Communicator.admit``), and get the last version in full.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ import functools
 import itertools
 import threading
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
+from jaxccomp import comm as _comm
 from jaxccomp import config, errors
 from jaxccomp._sync import layout
-from jaxccomp._sync.control import Control, Header, Kind, State, own_settings
+from jaxccomp._sync.control import NO_PART, Control, Header, Kind, State, own_settings
 from jaxccomp._sync.transfer import Transfer
 from jaxccomp._sync.versions import Incoming, Outgoing
 from jaxccomp.comm import Communicator
@@ -36,12 +38,43 @@ _exiting = threading.Event()
 _serials: dict[str, itertools.count[int]] = {}
 
 
-def meet(comm: Communicator, name: str, publishes: bool) -> tuple[Communicator, list[bool]]:
-    """A communicator of this sync's own, and who of its members publishes; called by all."""
+class Meeting(NamedTuple):
+    """How a sync begins on a rank.
+
+    Attributes:
+      comm: the sync's own, in program order.
+      count: how many ranks publish, or receive, as this one does.
+      part: which of these this one is, from 0.
+      joins: whether the sync exists, and has taken this rank in.
+    """
+
+    comm: Communicator
+    count: int
+    part: int
+    joins: bool
+
+
+def meet(comm: Communicator | None, name: str, publishes: bool) -> Meeting:
+    """Called by all members; by one that has been taken in, while these do `Session._take_in`."""
+    taken = _comm.taken_in(name)
+    if taken is not None:
+        if publishes:
+            raise errors.InvalidArgumentError(
+                f"this process has joined the sync {name!r}, which only receivers can: a Publisher "
+                "is made when all ranks make theirs."
+            )
+        states = Control(taken).states(State(0))
+        used = {state.part for state in states if not state.held}
+        free = itertools.filterfalse(used.__contains__, itertools.count())
+        newcomers = [r for r, state in enumerate(states) if state.part == NO_PART]
+        part = dict(zip(newcomers, free, strict=False))[taken.rank]
+        return Meeting(taken, sum(not state.held for state in states), part, True)
+    comm = _comm.resolve(comm)
     counter = _serials.setdefault(f"{comm.name}/{name}", itertools.count(1))
     own = comm.duplicate(f"{name}-{next(counter)}").ordered()
-    states = Control(own).states(State(int(publishes)))
-    return own, [bool(state.held) for state in states]
+    sides = [bool(state.held) for state in Control(own).states(State(int(publishes)))]
+    part = sum(side == publishes for side in sides[: own.rank])
+    return Meeting(own, sum(side == publishes for side in sides), part, False)
 
 
 class Session:
@@ -49,7 +82,8 @@ class Session:
 
     def __init__(
         self,
-        comm: Communicator,
+        meeting: Meeting,
+        name: str,
         publishes: bool,
         leaves: tuple[layout.Leaf, ...],
         trouble: str,
@@ -59,7 +93,8 @@ class Session:
         """Compares what all members say of their weights; called by all of them.
 
         Args:
-          comm: this sync's own, in program order.
+          meeting: of these members.
+          name: of the sync.
           publishes: whether this rank does.
           leaves: its parts.
           trouble: why it has none; then all members raise it.
@@ -69,30 +104,19 @@ class Session:
         Raises:
           InvalidArgumentError: where the members' weights do not fit.
         """
+        comm = meeting.comm
         self._process = comm.processes[comm.rank]
+        self._name = name
+        self._part = meeting.part
         self._versions = versions
         self._codec = codec
-        own = [publishes, [[x.path, x.dtype, x.shape, x.region] for x in leaves], trouble, codec]
-        said = Control(comm).descriptions(own)
-        for rank, (_, _, why, other) in enumerate(said):
-            if why:
-                raise errors.InvalidArgumentError(f"rank {rank} of {comm.name!r}: {why}")
-            if other != said[0][3]:
-                raise errors.InvalidArgumentError(
-                    f"ranks 0 and {rank} of {comm.name!r} have different codecs: {said[0][3]!r} "
-                    f"and {other!r}."
-                )
-        self._members = {
-            process: layout.Member(bool(row[0]), tuple(map(_leaf, row[1])))
-            for process, row in zip(comm.processes, said, strict=True)
-        }
-        layout.check_alike(self._members)
-        self._base = comm  # whose name those of others begin with
-        self._numbers = itertools.count()
+        rows = [[x.path, x.dtype, x.shape, x.region] for x in leaves]
+        self._description = [publishes, rows, trouble, codec]
         self._retired: list[Communicator] = []
         self._comms: list[Communicator] = []
-        self._open()
+        self._resends = False  # the last version, to those that have been taken in
         self._leaving = False
+        self._enter(comm, newcomers_only=meeting.joins)
         self._thread = threading.Thread(target=self._run, name="jaxccomp-sync", daemon=True)
         _close_at_exit()
         _sessions.add(self)
@@ -113,6 +137,22 @@ class Session:
         self._thread.join(config.get("timeout_seconds") if seconds is None else seconds)
         return not self._thread.is_alive()
 
+    def _enter(self, comm: Communicator, newcomers_only: bool) -> None:
+        """Goes on with the members of `comm`, all of which call this together.
+
+        Args:
+          comm: the communicator, in program order.
+          newcomers_only: whether it had members before, to which others have come. Of these, who
+            does not fit is left out, and raises.
+        """
+        said = Control(comm).descriptions([*self._description, newcomers_only])
+        self._members, refused = described(comm, said)
+        if why := refused.get(self._process):
+            raise errors.InvalidArgumentError(why)
+        self._base = comm  # whose name those of others begin with
+        self._numbers = itertools.count()
+        self._open()
+
     def _open(self) -> None:
         """Communicators and programs for the members that there are."""
         publishers = [p for p, member in self._members.items() if member.publishes]
@@ -122,7 +162,7 @@ class Session:
         if self._process not in self._members:
             raise errors.SyncError("this rank is no member any more")
         self._leads = first == self._process
-        epoch = next(self._numbers)
+        epoch = self._epoch = next(self._numbers)
         made: list[Communicator] = []
 
         def group(name: str, processes: tuple[int, ...]) -> Communicator:
@@ -167,9 +207,21 @@ class Session:
                 self._versions.end(f"{_text(error)}: {_text(failure)}")
                 return
 
+    def _take_in(self) -> None:
+        """Goes on with those, too, that have asked for it."""
+        name = f"{self._base.name}/{self._epoch}.all"
+        everybody = Communicator(name, tuple(self._members), "program")
+        grown = everybody.admit(self._name, timeout_seconds=config.get("timeout_seconds"))
+        if grown is everybody:
+            return  # they do not wait any more
+        publishes = self._members[self._process].publishes
+        Control(grown).states(State(int(publishes), part=self._part))
+        self._enter(grown, newcomers_only=False)
+        self._resends = True
+
     def _regroup(self) -> None:
         """Goes on with those who live."""
-        everybody = Communicator(f"{self._base.name}/all", tuple(self._members), "program")
+        everybody = _comm.regrouped(self._base, tuple(self._members))
         # Some may go on with parts that do not concern who is gone, before they notice.
         left = everybody.shrink(timeout_seconds=config.get("timeout_seconds"))
         self._keep(left.processes)
@@ -197,13 +249,17 @@ class Session:
         # Publishers stay until the first one closes.
         leaving = self._leaving and not self._members[self._process].publishes
         held = -1 if trouble else self._versions.held
-        states = self._control.states(State(held, leaving))
+        waiting = _comm.applicants(self._name)
+        states = self._control.states(State(held, leaving, waiting))
         gone = {p for p, state in zip(self._order, states, strict=True) if state.leaves}
         if gone:
             if self._process in gone:
                 return False
             self._keep(tuple(p for p in self._members if p not in gone))
             self._open()
+            return True
+        if any(state.applicants for state in states):
+            self._take_in()
             return True
         if header.kind == Kind.VERSION:
             all_held = {state.held for state in states}
@@ -222,6 +278,7 @@ class Session:
             self._versions.distrust()
         self._check(self._control.failures(failure))
         self._versions.commit(header, received)
+        self._resends = False
 
     def _check(self, failures: list[str]) -> None:
         for process, failure in zip(self._order, failures, strict=True):
@@ -234,7 +291,47 @@ class Session:
         pending = versions.wait_for_pending(seconds, lambda: self._leaving)
         if pending is not None:
             return Header(Kind.VERSION, pending.number, versions.held, pending.published_at)
+        if self._resends and versions.whole is not None:
+            return Header(Kind.VERSION, versions.number, 0, versions.whole.published_at)
         return Header(Kind.CLOSE if self._leaving else Kind.IDLE)
+
+
+def described(
+    comm: Communicator, said: list[Any]
+) -> tuple[dict[int, layout.Member], dict[int, str]]:
+    """The members, by process, and why others cannot be; the same on all of them.
+
+    Args:
+      comm: all of them.
+      said: by rank: whether it publishes, its arrays, what is wrong with them, its codec, and
+        whether it comes to a sync that exists.
+
+    Raises:
+      InvalidArgumentError: where those that do not come to others do not fit together.
+    """
+    members: dict[int, layout.Member] = {}
+    refused = {}
+    for rank, (process, (publishes, rows, trouble, codec, joins)) in enumerate(
+        zip(comm.processes, said, strict=True)
+    ):
+        try:
+            if trouble:
+                raise errors.InvalidArgumentError(f"rank {rank} of {comm.name!r}: {trouble}")
+            if codec != said[0][3]:
+                raise errors.InvalidArgumentError(
+                    f"ranks 0 and {rank} of {comm.name!r} have different codecs: {said[0][3]!r} "
+                    f"and {codec!r}."
+                )
+            member = layout.Member(bool(publishes), tuple(map(_leaf, rows)))
+            if joins:
+                layout.check_alike(members | {process: member})
+            members[process] = member
+        except errors.InvalidArgumentError as error:
+            if not joins:
+                raise
+            refused[process] = str(error)
+    layout.check_alike(members)
+    return members, refused
 
 
 def _leaf(row: list[Any]) -> layout.Leaf:

@@ -84,7 +84,7 @@ def stopped(rank):
     world = jcc.init()
     total(jnp.ones(SIZE), comm=world).block_until_ready()
     print("ready now", flush=True)
-    found = dict(zip(("seconds", "error"), failed(lambda: total(jnp.ones(SIZE), comm=world))))
+    found = {"error": failed(lambda: total(jnp.ones(SIZE), comm=world))[1]}
     try:
         world = world.shrink()
     except jcc.errors.CutOffError as error:
@@ -110,6 +110,39 @@ def other_arrays(rank):
     except jcc.errors.InvalidArgumentError as error:
         found = {"error": str(error)}
     return found | {"total": float(total(jnp.ones(SIZE), comm=world)[0])}
+
+
+def weights(version):
+    """Few of which change from one version to the next."""
+    start = np.random.default_rng(0).normal(0, 0.02, 50_000).astype(np.float32)
+    changed = np.random.default_rng(version).random(start.size) < 0.02
+    return {"w": jnp.asarray(start + changed * version * 1e-3, jnp.bfloat16)}
+
+
+def bits(params):
+    return np.asarray(params["w"]).tobytes()
+
+
+def actor(rank):
+    """Rank 0 trains; rank 2 is killed, started anew, and catches up with the actor of rank 1."""
+    if rank == 0:
+        jcc.init()
+        say_place()
+        with sync.Publisher(weights(0)) as publisher:
+            for version in (1, 2, 3):
+                publisher.publish(weights(version))
+            sys.stdin.readline()
+            publisher.publish(weights(4))
+        return {"last": 4}
+    receiver = sync.Receiver(weights(0))
+    third = receiver.wait(2)
+    assert bits(third.params) == bits(weights(3))
+    print("has", third.version, flush=True)
+    if rank == 2:
+        time.sleep(100)
+    last = receiver.wait(3)
+    assert bits(last.params) == bits(weights(4))
+    return {"last": last.version}
 
 
 def main(case):

@@ -1,4 +1,4 @@
-"""Starts processes of a group that needs neither MPI nor jax.distributed, and that may shrink and grow."""
+"""Starts processes of a group that shrinks and grows, without MPI and jax.distributed."""
 
 from __future__ import annotations
 

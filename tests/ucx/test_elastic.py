@@ -5,7 +5,6 @@ import signal
 import time
 
 import pytest
-
 from ucx import groups
 
 SILENCE_SECONDS = 2.0
@@ -72,3 +71,16 @@ def test_a_joiner_with_other_arrays_is_an_error_everywhere(started):
         assert "ranks 0 and 1" in each["error"]
         assert "float32[3]" in each["error"] and "float32[4]" in each["error"]
         assert each["total"] == 2.0  # they are still a group
+
+
+def test_an_actor_that_is_started_anew_catches_up(started):
+    started += groups.start("actor", 3, **SILENCE)
+    place = started[0].word("place")
+    for member in started[1:]:
+        member.word("has")
+    started[2].process.kill()
+    started.append(groups.join("actor", place, "sync", **SILENCE))
+    assert started[3].word("has") == "3"  # which was published before it came
+    started[0].go_on()
+    for member in (started[0], started[1], started[3]):
+        assert member.answer() == {"last": 4}
