@@ -17,9 +17,10 @@ from typing import Any
 import jax
 
 from jaxccomp import config, errors
-from jaxccomp._bootstrap import group as _group
 from jaxccomp._bootstrap import join as _join
+from jaxccomp._bootstrap import membership as _membership
 from jaxccomp._bootstrap import mpi as _mpi
+from jaxccomp._bootstrap import terms as _terms
 from jaxccomp._bootstrap import world as _world
 from jaxccomp._native import cuda
 
@@ -167,7 +168,7 @@ class Communicator:
         if timeout_seconds is None:
             timeout_seconds = config.get("init_timeout_seconds")
         make = partial(Communicator, order=self.order)
-        return _succeeds(self, _group.admit(state, self, group, make, timeout_seconds))
+        return _succeeds(self, _membership.admit(state, self, group, make, timeout_seconds))
 
     def ordered(self) -> Communicator:
         """The same members, matching operations in program order.
@@ -360,7 +361,7 @@ def init(
                 raise errors.unknown("value of mpi", mode, ("auto", "always", "never"))
             if timeout_seconds is None:
                 timeout_seconds = config.get("init_timeout_seconds")
-            terms = _group.terms_of(coordinator, rank, size, join, secret)
+            terms = _terms.terms_of(coordinator, rank, size, join, secret)
             _state = _join.join(mode, timeout_seconds, terms)
             # A program that is loaded, and not traced, names it to the engine alone.
             _state.known(world())
@@ -429,7 +430,7 @@ def taken_in(group: str) -> Communicator | None:
 
 def applicants(group: str) -> int:
     """How many processes wait at this one to be taken into that group."""
-    return _group.applicants(_joined(), group)
+    return _membership.applicants(_joined(), group)
 
 
 def why_unreachable() -> str:

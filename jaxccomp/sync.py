@@ -60,8 +60,10 @@ class Weights(NamedTuple):
     published_at: float
 
 
-def replicate(tree: Any, *, comm: Communicator | None = None, codec: str = "lossless") -> Any:
-    """Gives all ranks what rank 0 has, and checks that they have it.
+def replicate(
+    tree: Any, *, root: int = 0, comm: Communicator | None = None, codec: str = "lossless"
+) -> Any:
+    """Gives all ranks what one of them has, and checks that they have it.
 
     For processes that have joined a group (`jaxccomp.Communicator.admit`), whose rank 0 is one of
     those that were there before, and after a start from a checkpoint that one rank has read. Called
@@ -70,8 +72,9 @@ def replicate(tree: Any, *, comm: Communicator | None = None, codec: str = "loss
     On the wire: a broadcast of all arrays, and a hash of them from each rank.
 
     Args:
-      tree: of arrays, of any dtypes; on ranks other than 0 values do not matter, and
+      tree: of arrays, of any dtypes; on other ranks than ``root`` values do not matter, and
         ``jax.ShapeDtypeStruct`` will do.
+      root: whose values these are.
       comm: whose ranks these are; default: the world.
       codec: a bit-exact one.
 
@@ -91,7 +94,7 @@ def replicate(tree: Any, *, comm: Communicator | None = None, codec: str = "loss
     comm = _comm.resolve(comm)
     codec = _exact(codec)
     with own_settings():
-        return replicas.replicate(tree, comm, codec)
+        return replicas.replicate(tree, root, comm, codec)
 
 
 class _Side:

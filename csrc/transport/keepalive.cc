@@ -5,19 +5,12 @@
 
 namespace jaxccomp {
 
-void Keepalive::Grow() {
-  peers_.resize(static_cast<size_t>(channel_.processes()), {.heard = Clock::now()});
-}
-
 void Keepalive::Poll() {
   if (!on()) return;
   const auto now = Clock::now();
   const auto away = now - polled_;
   if (away < interval()) return;
   polled_ = now;
-  if (away > timeout_ / 2) {
-    for (Peer& peer : peers_) peer.heard = now;
-  }
   std::vector<int> living;
   for (int process = 0; process < channel_.processes(); ++process) {
     if (process == process_ || !channel_.IsLost(process)) living.push_back(process);
@@ -25,20 +18,31 @@ void Keepalive::Poll() {
   const size_t count = living.size();
   const auto own =
       static_cast<size_t>(std::find(living.begin(), living.end(), process_) - living.begin());
+  std::vector<int> watched;
   for (size_t distance = 1; distance < count; distance *= 2) {
-    channel_.Tell(living[(own + distance) % count], MessageType::kAlive, 0, 0);
-    GiveUpIfSilent(living[(own + count - distance) % count], now);
+    watched.push_back(living[(own + count - distance) % count]);
+  }
+  // From now on, of who was not watched, or where nothing could be heard meanwhile.
+  for (int process : watched) {
+    const bool is_new = std::find(watched_.begin(), watched_.end(), process) == watched_.end();
+    if (is_new || away > timeout_ / 2) peers_[static_cast<size_t>(process)].watched_since = now;
+  }
+  watched_ = watched;
+  for (int process : watched) {
+    GiveUpIfSilent(process, now);
+    if (!channel_.IsLost(process)) channel_.Tell(process, MessageType::kAlive, kQuestion, 0);
   }
 }
 
 void Keepalive::GiveUpIfSilent(int process, Clock::time_point now) {
   const Peer& peer = peers_[static_cast<size_t>(process)];
   const auto most = peer.has_spoken ? timeout_ : std::max<Clock::duration>(timeout_, kFirstWord);
-  if (now - peer.heard <= most) return;
-  const auto silent = std::chrono::duration_cast<std::chrono::milliseconds>(now - peer.heard);
+  const auto silent = now - std::max(peer.heard, peer.watched_since);
+  if (silent <= most) return;
+  const auto milliseconds = std::chrono::duration_cast<std::chrono::milliseconds>(silent).count();
   channel_.Lose(process, {Code::kDeadlineExceeded,
                           "rank " + std::to_string(process) + " of the world has not been heard by rank " +
-                              std::to_string(process_) + " for " + std::to_string(silent.count()) +
+                              std::to_string(process_) + " for " + std::to_string(milliseconds) +
                               " ms (the option peer_timeout_seconds): it has stopped, or the network "
                               "between them has failed"});
 }

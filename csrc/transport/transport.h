@@ -161,8 +161,9 @@ class Transport {
   virtual bool NeedsPolling() const = 0;
   // How often Poll must be called in any case, also while nothing is under way; zero: it need not be.
   virtual std::chrono::milliseconds PollsEvery() const { return std::chrono::milliseconds(0); }
-  // Processes after those that there are, by their addresses, which the transport knows how to read. All
-  // others add them before a message is sent to or from them.
+  // Processes after those that there are, by their addresses, which the transport knows how to read; an empty
+  // one stands for a process that has gone for good. All others add them before a message is sent to or from
+  // them.
   virtual Status AddProcesses(const std::vector<std::string>& addresses) {
     static_cast<void>(addresses);
     return {Code::kUnimplemented,

@@ -15,18 +15,20 @@ from jaxccomp._bootstrap import (
     group,
     kv_store,
     leave,
+    membership,
     peer_info,
     shared_gpus,
     ucx,
 )
 from jaxccomp._bootstrap import mpi as _mpi
+from jaxccomp._bootstrap.terms import Terms
 from jaxccomp._bootstrap.world import World
 from jaxccomp._native import callbacks, cuda, engine, ffi_targets, launch_places, platforms, threads
 
 _meeting: _mpi.Meeting | None = None
 
 
-def join(mode: str, timeout_seconds: float, terms: group.Terms | None = None) -> World:
+def join(mode: str, timeout_seconds: float, terms: Terms | None = None) -> World:
     """Joins the processes that are there, and tells the engine its place.
 
     Args:
@@ -82,7 +84,7 @@ def _start_mpi(mode: str, distributed: bool) -> Any | None:
     return mpi
 
 
-def _with_coordinator(terms: group.Terms, timeout_seconds: float) -> World:
+def _with_coordinator(terms: Terms, timeout_seconds: float) -> World:
     if jax.distributed.is_initialized():
         raise errors.InitializationError(
             "jax.distributed has joined this program's processes already: init() takes no "
@@ -103,6 +105,7 @@ def _with_coordinator(terms: group.Terms, timeout_seconds: float) -> World:
         rows = peer_info.call(share, peer_info.own(False, has_ucx=True))
         secret, addresses = ucx.connect(share, state.process, worker.address)
         state.roster = group.Roster(rows, addresses, secret)
+    state.regroup = partial(membership.shrink, state)
     roster = state.roster
     core = engine.load()
     core.configure(state.process, state.processes)

@@ -12,28 +12,33 @@ is read then is JSON of a bounded size.
 from __future__ import annotations
 
 import contextlib
-import json
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from multiprocessing import AuthenticationError, connection
+from collections.abc import Callable, Mapping, Sequence
+from multiprocessing import connection
 from typing import Any
 
 import numpy as np
 
 from jaxccomp import errors
-from jaxccomp._bootstrap.rooms import Disagreement, Missing, Rooms
+from jaxccomp._bootstrap.applicants import Applicants
+from jaxccomp._bootstrap.connections import (
+    GREETING_SECONDS,
+    RETRY_SECONDS,
+    Place,
+    connect,
+    limited,
+    receive,
+    receive_by,
+    send,
+)
+from jaxccomp._bootstrap.rooms import Decides, Disagreement, Missing, Rooms
 from jaxccomp._native.version import __version__
 
-Place = tuple[str, int]  # address and port
-
-# So long a connection may take to show its secret and say what it wants.
-_GREETING_SECONDS = 10
-_MOST_STRANGERS = 64  # who have not
-_MOST_BYTES = 16 << 20  # of a message
-_RETRY_SECONDS = 0.05
+_MOST_STRANGERS = 64  # who have not shown the secret and said what they want
 _BACKLOG = 512
+_START = "start with jaxccomp "
 
 
 class MeetingPlace:
@@ -70,50 +75,68 @@ class MeetingPlace:
 
     def start(self, rank: int, size: int, coordinator: Place, timeout: float) -> None:
         """Learns where all processes listen; called by all of them, 0 being the coordinator."""
-        name = f"start of {size} processes with jaxccomp {__version__}"
+        name = f"{_START}{__version__}"
+        word = [size, *self.place]
+
+        def all_places(words: Mapping[int, Any]) -> Any:
+            sizes = {each[0] for each in words.values()}
+            if sizes != {size} or max(words) >= size:
+                return {"refused": f"processes say that there are {sorted(sizes)} of them"}
+            if len(words) < size:
+                return None
+            return {"places": [words[each][1:] for each in range(size)]}
+
         deadline = time.monotonic() + timeout
         try:
             if rank == 0:
-                rows = self._rooms.gather(name, size, rank, [*self.place], deadline, lambda: "")
+                found = self._rooms.lead(name, rank, word, all_places, deadline)
             else:
-                request = {"kind": "row", "name": name, "size": size, "rank": rank}
-                rows = self._ask(coordinator, request | {"row": [*self.place]}, deadline)
+                found = self._ask(coordinator, name, rank, word, deadline)
         except Missing as error:
             raise errors.InitializationError(
                 f"{size} processes should meet at {coordinator[0]}:{coordinator[1]}, but after "
                 f"{timeout:g} s {error}. Start jaxccomp.init() on all of them with the same "
-                "coordinator, size and secret, and see that this port is open between the hosts."
+                "coordinator, size and secret and the same version of jaxccomp, and see that this "
+                "port is open between the hosts."
             ) from None
-        self.places = [(str(host), int(port)) for host, port in rows]
+        if "refused" in found:
+            raise errors.InitializationError(
+                f"{found['refused']}: give all processes the same size= and each its own rank=."
+            )
+        self.places = [(str(host), int(port)) for host, port in found["places"]]
 
     def share(
         self, members: Sequence[int], rank: int, name: str, row: Sequence[int], timeout: float
     ) -> np.ndarray:
         """All members' rows of integers, in the members' order, on every member.
 
-        They meet at the port of the first member.
+        They meet at the first member's.
 
         Raises:
           InitializationError: with the processes that have not come, or are gone.
         """
         number = self._shared.get(name, 0)
-        room = f"{name} {number} of {list(members)} with jaxccomp {__version__}"
-        deadline = time.monotonic() + timeout
         mine = [int(each) for each in row]
+
+        def all_rows(words: Mapping[int, Any]) -> Any:
+            if len(words) < len(members):
+                return None
+            return [words.get(each) for each in range(len(members))]
 
         def why_not() -> str:
             gone = self.find_gone()
             return "; ".join(gone[each][0] for each in members if each in gone)
 
         try:
-            if rank == 0:
-                rows = self._rooms.gather(room, len(members), rank, mine, deadline, why_not)
-            else:
-                request = {"kind": "row", "name": room, "size": len(members), "rank": rank}
-                place = self.places[members[0]]
-                if place is None:
-                    raise Missing(f"process {members[0]} has gone")
-                rows = self._ask(place, request | {"row": mine}, deadline, why_not)
+            rows = self.decide(
+                f"{name} {number} of {list(members)}",
+                members[0],
+                rank,
+                mine,
+                all_rows,
+                timeout,
+                why_not,
+            )
             table = np.array(rows, np.int64).reshape(len(members), len(mine))
         except Missing as error:
             raise errors.InitializationError(
@@ -127,6 +150,41 @@ class MeetingPlace:
             ) from None
         self._shared[name] = number + 1
         return table
+
+    def decide(
+        self,
+        name: str,
+        leader: int,
+        member: int,
+        word: Any,
+        decides: Decides,
+        timeout: float,
+        why_not: Callable[[], str],
+    ) -> Any:
+        """What the leader makes of all members' words; the same on all that get it.
+
+        Where the leader dies meanwhile, some may have it and others not.
+
+        Args:
+          name: of what is decided; the same on all members.
+          leader: the process.
+          member: what this one is called there.
+          word: its own.
+          decides: as `Rooms.lead` has it; only the leader's is called.
+          timeout: seconds.
+          why_not: why there will be no decision; empty as long as there may.
+
+        Raises:
+          Missing: where there is none.
+        """
+        name = f"{name} with jaxccomp {__version__}"
+        deadline = time.monotonic() + timeout
+        place = self.places[leader]
+        if place is None:
+            raise Missing(f"process {leader} has gone")
+        if place == self.place:
+            return self._rooms.lead(name, member, word, decides, deadline, why_not)
+        return self._ask(place, name, member, word, deadline, why_not)
 
     def apply(
         self, coordinators: Sequence[Place], request: dict[str, Any], timeout: float
@@ -148,16 +206,16 @@ class MeetingPlace:
         while time.monotonic() < deadline:
             for place in list(known):
                 try:
-                    with self._connect(place, deadline) as conn:
-                        _send(conn, {"kind": "join", "version": __version__, **request})
-                        others = _receive_by(conn, deadline, lambda: "")
+                    with connect(place, self._secret, deadline) as conn:
+                        send(conn, {"kind": "join", "version": __version__, **request})
+                        others = receive_by(conn, deadline, lambda: "")
                         known += [p for p in map(tuple, others["places"]) if p not in known]
-                        return _receive_by(conn, deadline, lambda: "")["welcome"]
+                        return receive_by(conn, deadline, lambda: "")["welcome"]
                 except (OSError, EOFError) as error:
                     trouble = f"{place[0]}:{place[1]}: {error}"
                 except Missing:
                     break
-            time.sleep(_RETRY_SECONDS)
+            time.sleep(RETRY_SECONDS)
         raise errors.InitializationError(
             f"no member of group {request['group']!r} took this process in within {timeout:g} s "
             f"(asked at {', '.join(f'{host}:{port}' for host, port in known)}; {trouble}). Members "
@@ -167,39 +225,24 @@ class MeetingPlace:
     def _ask(
         self,
         place: Place,
-        request: dict[str, Any],
+        name: str,
+        member: int,
+        word: Any,
         deadline: float,
         why_not: Callable[[], str] = lambda: "",
-    ) -> list[list[Any]]:
+    ) -> Any:
         trouble = f"nobody listens at {place[0]}:{place[1]}"
         while time.monotonic() < deadline:
             if why := why_not():
                 raise Missing(why)
             try:
-                with self._connect(place, deadline) as conn:
-                    _send(conn, request)
-                    return _receive_by(conn, deadline, why_not)["rows"]
+                with connect(place, self._secret, deadline) as conn:
+                    send(conn, {"kind": "word", "name": name, "member": member, "word": word})
+                    return receive_by(conn, deadline, why_not)["decision"]
             except (OSError, EOFError) as error:
                 trouble = f"process at {place[0]}:{place[1]} does not answer ({error})"
-            time.sleep(_RETRY_SECONDS)
+            time.sleep(RETRY_SECONDS)
         raise Missing(trouble)
-
-    @contextlib.contextmanager
-    def _connect(self, place: Place, deadline: float) -> Iterator[connection.Connection]:
-        left = max(min(deadline - time.monotonic(), _GREETING_SECONDS), 0.01)
-        raw = socket.create_connection(place, left)
-        raw.settimeout(None)
-        with _limited(raw, left) as (conn, no_longer_limited):
-            try:
-                connection.answer_challenge(conn, self._secret)
-                connection.deliver_challenge(conn, self._secret)
-            except AuthenticationError:
-                raise errors.InitializationError(
-                    f"the process at {place[0]}:{place[1]} has another secret: give all processes "
-                    "of the job the same one (JAXCCOMP_SECRET), and each job a port of its own."
-                ) from None
-            no_longer_limited()
-            yield conn
 
     # --- as the server ------------------------------------------------------------------------
 
@@ -215,7 +258,7 @@ class MeetingPlace:
             try:
                 raw, _ = self._socket.accept()
             except OSError:
-                time.sleep(_RETRY_SECONDS)
+                time.sleep(RETRY_SECONDS)
                 continue
             if not self._strangers.acquire(blocking=False):
                 raw.close()
@@ -226,30 +269,31 @@ class MeetingPlace:
         # Whatever goes wrong with one connection concerns nobody else.
         with contextlib.suppress(Exception), contextlib.ExitStack() as greeting:
             greeting.callback(self._strangers.release)
-            with _limited(raw, _GREETING_SECONDS) as (conn, no_longer_limited):
+            with limited(raw, GREETING_SECONDS) as (conn, no_longer_limited):
                 connection.deliver_challenge(conn, self._secret)
                 connection.answer_challenge(conn, self._secret)
-                request = _receive(conn)
+                request = receive(conn)
                 no_longer_limited()
                 greeting.close()
-                if request["kind"] == "row":
-                    self._serve_row(conn, request)
+                if request["kind"] == "word":
+                    self._serve_word(conn, request)
                 elif request["kind"] == "join":
                     self._serve_applicant(conn, request)
 
-    def _serve_row(self, conn: connection.Connection, request: dict[str, Any]) -> None:
+    def _serve_word(self, conn: connection.Connection, request: dict[str, Any]) -> None:
+        name = str(request["name"])
         try:
-            rows = self._rooms.wait(
-                str(request["name"]),
-                int(request["size"]),
-                int(request["rank"]),
-                list(request["row"]),
+            decision = self._rooms.wait(
+                name,
+                int(request["member"]),
+                request["word"],
                 lambda: conn.poll(0),  # it says nothing more, so this is its end
+                unique=name.startswith(_START),
             )
         except Disagreement as error:
-            _send(conn, {"refused": str(error)})
+            send(conn, {"refused": str(error)})
             return
-        _send(conn, {"rows": rows})
+        send(conn, {"decision": decision})
 
     def _serve_applicant(self, conn: connection.Connection, request: dict[str, Any]) -> None:
         theirs = request["version"]
@@ -257,98 +301,11 @@ class MeetingPlace:
         if theirs == __version__:
             refused = self.why_refused(request)
         if refused:
-            _send(conn, {"refused": refused})
+            send(conn, {"refused": refused})
             return
-        _send(conn, {"places": [place for place in self.places if place is not None]})
+        send(conn, {"places": [place for place in self.places if place is not None]})
         with self.applicants.waiting(request) as applicant:
-            while not applicant.answered.wait(_RETRY_SECONDS):
+            while not applicant.answered.wait(RETRY_SECONDS):
                 if conn.poll(0):
                     return
-        _send(conn, applicant.answer)
-
-
-class Applicants:
-    """Processes that wait here to be taken in."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._all: list[Applicant] = []
-
-    @contextlib.contextmanager
-    def waiting(self, request: dict[str, Any]) -> Iterator[Applicant]:
-        """One more, for the length of a ``with`` block."""
-        applicant = Applicant(request)
-        with self._lock:
-            self._all.append(applicant)
-        try:
-            yield applicant
-        finally:
-            with self._lock:
-                self._all.remove(applicant)
-
-    def of(self, group: str) -> list[Applicant]:
-        """Those that wait for that group."""
-        with self._lock:
-            return [each for each in self._all if each.request.get("group") == group]
-
-
-class Applicant:
-    """One of them, until it is answered."""
-
-    def __init__(self, request: dict[str, Any]):
-        self.request = request
-        self.answer: dict[str, Any] = {}
-        self.answered = threading.Event()
-
-    def tell(self, answer: dict[str, Any]) -> None:
-        """Answers it."""
-        self.answer = answer
-        self.answered.set()
-
-
-@contextlib.contextmanager
-def _limited(
-    raw: socket.socket, seconds: float
-) -> Iterator[tuple[connection.Connection, Callable[[], None]]]:
-    """A connection that ends after so long, unless the function beside it is called before."""
-    raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    with raw.dup() as same:
-        timer = threading.Timer(seconds, _end, [same])
-        timer.daemon = True
-        timer.start()
-        try:
-            with connection.Connection(raw.detach()) as conn:
-                yield conn, timer.cancel
-        finally:
-            timer.cancel()
-
-
-def _end(raw: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        raw.shutdown(socket.SHUT_RDWR)
-
-
-def _send(conn: connection.Connection, message: dict[str, Any]) -> None:
-    conn.send_bytes(json.dumps(message).encode())
-
-
-def _receive(conn: connection.Connection) -> dict[str, Any]:
-    message = json.loads(conn.recv_bytes(_MOST_BYTES))
-    if not isinstance(message, dict):
-        raise ValueError("not an object")
-    return message
-
-
-def _receive_by(
-    conn: connection.Connection, deadline: float, why_not: Callable[[], str]
-) -> dict[str, Any]:
-    while not conn.poll(_RETRY_SECONDS):
-        if why := why_not():
-            raise Missing(why)
-        if time.monotonic() > deadline:
-            raise Missing("others have not come")
-    message = _receive(conn)
-    if "refused" in message:
-        raise errors.InitializationError(f"refused: {message['refused']}.")
-    return message
+        send(conn, applicant.answer)

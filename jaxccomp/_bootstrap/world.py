@@ -56,6 +56,30 @@ def lineage(name: str) -> str:
     return name.split("/members-")[0]
 
 
+Gone = dict[int, tuple[str, bool, bool]]  # World.gone
+
+
+def check_not_cut_off(processes: Sequence[int], gone: Gone) -> None:
+    """Of two parts that do not reach each other only the larger one goes on.
+
+    Of two that are equally large, the one with the first process.
+
+    Raises:
+      CutOffError: in the other one.
+    """
+    living = [each for each in processes if each not in gone]
+    silent = [each for each in processes if each in gone and gone[each][2]]
+    first = next(each for each in processes if each in living or each in silent)
+    if (len(living), first in living) > (len(silent), first in silent):
+        return
+    raise errors.CutOffError(
+        f"processes {silent} can no longer be reached from this one, and may live: "
+        f"{'; '.join(gone[each][0] for each in silent)}. They are more than those that can "
+        f"({living}), or as many and have the first rank, and may go on together, so these do not. "
+        "Start this process again, and let it join (jaxccomp.init(join=...))."
+    )
+
+
 class World:
     """What ``init`` found: this process's place, and the ways to the others."""
 
@@ -64,6 +88,10 @@ class World:
         self.processes = processes
         self.store: MeetsOthers | None = None  # where processes meet without MPI
         self.roster: Any = None  # of processes that may go and come (group.Roster)
+        # How these agree on those that are left: their name and processes, from the name that they
+        # had, their processes before, and seconds to wait (group.shrink).
+        self.regroup: Callable[[str, tuple[int, ...], float], tuple[str, tuple[int, ...]]] | None
+        self.regroup = None
         self.joined_group = ""  # the one that has taken this process in, until it goes on with it
         # The communicator that operations take by default: name, processes and order.
         self.current: tuple[str, tuple[int, ...], str] = (NAME, tuple(range(processes)), "spmd")
@@ -132,13 +160,17 @@ class World:
           make: the group of that name and these processes.
           timeout_seconds: as `share` has it.
         """
+        before = lineage(comm.name)
+        if timeout_seconds is None:
+            timeout_seconds = config.get("init_timeout_seconds")
+        if self.regroup is not None:
+            return make(*self.regroup(before, comm.processes, timeout_seconds))
         while True:
             gone = self.gone()
             processes = tuple(each for each in comm.processes if each not in gone)
-            self._check_not_cut_off(comm, processes, gone)
+            check_not_cut_off(comm.processes, gone)
             absent = zlib.crc32(repr(processes).encode())
             # Counted by those that have met in it; with other members it has another name.
-            before = lineage(comm.name)
             number = self._meetings.get((before, processes), 0)
             group = make(f"{before}/members-{absent:08x}:{number}", processes)
             try:
@@ -150,27 +182,8 @@ class World:
             self._meetings[before, processes] = number + 1
             return group
 
-    def _check_not_cut_off(
-        self, comm: Group, living: tuple[int, ...], gone: dict[int, tuple[str, bool, bool]]
-    ) -> None:
-        """Of two parts that do not reach each other only the larger one goes on.
-
-        Of two that are equally large, the one with the communicator's first rank.
-        """
-        silent = [each for each in comm.processes if each in gone and gone[each][2]]
-        first = [each for each in comm.processes if each in living or each in silent][0]
-        if (len(living), first in living) > (len(silent), first in silent):
-            return
-        raise errors.CutOffError(
-            f"processes {list(silent)} of communicator {comm.name!r} can no longer be reached from "
-            f"this one, and may live: {'; '.join(gone[each][0] for each in silent)}. They are "
-            f"more than those that can ({list(living)}), or as many and have the first rank, and "
-            "may go on together, so these do not. Start this process again, and let it join "
-            "(jaxccomp.init(join=...))."
-        )
-
     @staticmethod
-    def gone() -> dict[int, tuple[str, bool, bool]]:
+    def gone() -> Gone:
         """Processes that have ended, failed or died.
 
         Returns:

@@ -1,4 +1,4 @@
-"""The same values on all ranks: rank 0's, checked by their hash."""
+"""The same values on all ranks: those of one of them, checked by their hash."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from jaxccomp._sync.control import Control
 from jaxccomp.comm import Communicator
 
 
-def replicate(tree: Any, comm: Communicator, codec: str) -> Any:
-    """What rank 0 has, on all ranks (`jaxccomp.sync.replicate`)."""
+def replicate(tree: Any, root: int, comm: Communicator, codec: str) -> Any:
+    """What rank ``root`` has, on all ranks (`jaxccomp.sync.replicate`)."""
     control = Control(comm.ordered())
     leaves, structure = jax.tree.flatten(tree)
     own = [str(structure), [[str(leaf.dtype), list(leaf.shape)] for leaf in leaves]]
@@ -29,15 +29,15 @@ def replicate(tree: Any, comm: Communicator, codec: str) -> Any:
     # What is not there is not read either.
     arrays = [
         jnp.zeros(leaf.shape, leaf.dtype)
-        if comm.rank or isinstance(leaf, jax.ShapeDtypeStruct)
+        if comm.rank != root or isinstance(leaf, jax.ShapeDtypeStruct)
         else leaf
         for leaf in leaves
     ]
-    received = ops.bcast(arrays, root=0, comm=comm.ordered(), codec=codec) if arrays else []
+    received = ops.bcast(arrays, root=root, comm=comm.ordered(), codec=codec) if arrays else []
     hashes = control.descriptions(_hash(received))
-    other = [rank for rank, each in enumerate(hashes) if each != hashes[0]]
+    other = [rank for rank, each in enumerate(hashes) if each != hashes[root]]
     if other:
-        raise errors.SyncError(f"ranks {other} of {comm.name!r} have other bits than rank 0.")
+        raise errors.SyncError(f"ranks {other} of {comm.name!r} have other bits than rank {root}.")
     return jax.tree.unflatten(structure, received)
 
 

@@ -43,6 +43,7 @@ Result<std::unique_ptr<UcxTransport>> UcxTransport::Create(std::unique_ptr<UcxWo
 UcxTransport::UcxTransport(std::unique_ptr<UcxWorker> worker, const UcxConfig& config,
                            Receiver* receiver)
     : receiver_(receiver),
+      polls_every_(config.peer_timeout / 5),
       channel_(std::move(worker), config.process, config.addresses, config.secret,
                config.peer_timeout, this),
       payloads_(&channel_, config.credit_bytes),
@@ -54,9 +55,6 @@ UcxTransport::UcxTransport(std::unique_ptr<UcxWorker> worker, const UcxConfig& c
 
 Status UcxTransport::AddProcesses(const std::vector<std::string>& addresses) {
   if (closed_) return ClosedError();
-  for (const std::string& address : addresses) {
-    if (address.empty()) return {Code::kInvalidArgument, "the address of a new process is empty"};
-  }
   for (const std::string& address : addresses) channel_.AddProcess(address);
   payloads_.Grow();
   small_.Grow();
@@ -142,6 +140,7 @@ bool UcxTransport::Dispatch(const Header& header, std::span<const std::byte> pay
       rounds_heard_ |= uint32_t{1} << header.payload_tag;
       return true;
     case MessageType::kAlive:
+      channel_.keepalive().OnAlive(process, Keepalive::IsQuestion(header));
       return true;
     case MessageType::kComing:
       return false;

@@ -1,0 +1,112 @@
+"""What a program, or its environment, says of the group that a process is to find."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+
+from jaxccomp import config, errors
+from jaxccomp._bootstrap import launchers
+from jaxccomp._bootstrap.connections import Place
+
+_LEAST_SECRET = 16
+_SECRET_VARIABLE = "JAXCCOMP_SECRET"
+_MAKES_SECRET = 'python -c "import secrets; print(secrets.token_hex(16))"'
+
+
+@dataclasses.dataclass(frozen=True)
+class Terms:
+    """How this process is to find the others.
+
+    Attributes:
+      places: of the coordinator, or of members that may know of the group.
+      rank: of this process; None where it joins a group that exists.
+      size: how many meet.
+      join: the group that it joins; "" where it is among those that meet first.
+      secret: of the job.
+    """
+
+    places: tuple[Place, ...]
+    rank: int | None
+    size: int
+    join: str
+    secret: bytes
+
+
+def terms(
+    coordinator: str, rank: int | None, size: int | None, join: str, secret: str | None
+) -> Terms:
+    """Checks what the caller, or the environment, says of the group.
+
+    Args:
+      coordinator: "host:port", or several of members, separated by commas.
+      rank: of this process; None takes the launcher's.
+      size: of the group; None takes the launcher's.
+      join: the group that this process joins.
+      secret: of the job; None where there is none.
+
+    Raises:
+      InvalidArgumentError: for what cannot be.
+    """
+    places = tuple(_place(each.strip()) for each in coordinator.split(","))
+    if not secret or len(secret) < _LEAST_SECRET:
+        given = "none was given" if not secret else f"the one given has {len(secret)}"
+        raise errors.InvalidArgumentError(
+            f"coordinator= takes a secret of at least {_LEAST_SECRET} characters, by which the "
+            f"processes of the job know each other, and {given}: set {_SECRET_VARIABLE} to the "
+            f"same text for all of them; {_MAKES_SECRET} draws one."
+        )
+    if join:
+        if rank is not None or size is not None:
+            raise errors.InvalidArgumentError(
+                f"join={join!r} asks a group that exists for a rank: rank= and size= are for those "
+                "that meet first."
+            )
+        return Terms(places, None, 0, join, secret.encode())
+    by = launchers.launcher()
+    if rank is None and by is not None:
+        rank = by.rank
+    if size is None and by is not None:
+        size = by.size
+    if rank is None or size is None or not 0 <= rank < size:
+        raise errors.InvalidArgumentError(
+            f"coordinator= takes rank= and size=, with 0 <= rank < size, unless a launcher has set "
+            f"them; rank is {rank} and size {size}. A process that comes later has join= instead."
+        )
+    if len(places) != 1:
+        raise errors.InvalidArgumentError(
+            f"processes that meet first have one coordinator, not {len(places)}: {coordinator!r}."
+        )
+    return Terms(places, rank, size, "", secret.encode())
+
+
+def terms_of(
+    coordinator: str | None,
+    rank: int | None,
+    size: int | None,
+    join: str | None,
+    secret: str | None,
+) -> Terms | None:
+    """As `terms`, with what the options and the environment say; None where there is no group."""
+    coordinator = config.get("coordinator") if coordinator is None else coordinator
+    join = config.get("join") if join is None else join
+    if coordinator:
+        secret = os.environ.get(_SECRET_VARIABLE) if secret is None else secret
+        return terms(coordinator, rank, size, join, secret)
+    given = {"rank": rank, "size": size, "join": join or None, "secret": secret}
+    if named := [f"{name}=" for name, value in given.items() if value is not None]:
+        raise errors.InvalidArgumentError(
+            f"{', '.join(named)} of init() goes with coordinator='host:port', which is not there."
+        )
+    return None
+
+
+def _place(text: str) -> Place:
+    host, _, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port.isdigit() or not 0 < int(port) < 1 << 16:
+        raise errors.InvalidArgumentError(
+            f"coordinator must be 'host:port', such as '10.0.0.1:1234' or '[fe80::1]:1234', not "
+            f"{text!r}."
+        )
+    return host, int(port)

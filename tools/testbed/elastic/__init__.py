@@ -1,0 +1,1 @@
+"""Groups that shrink and grow, on hosts that fail."""

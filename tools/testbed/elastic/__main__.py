@@ -1,0 +1,166 @@
+"""A group that trains while its hosts fail: what it loses, and how soon it goes on.
+
+    python -m testbed.elastic --hosts 8 --minutes 30 --json docs/results/elastic.jsonl
+
+One process runs on each host. Every so often a fault befalls one of them, each host and each kind
+of fault in turn: its process is killed or stopped, its cable is pulled, or its link is ten times as
+slow for a while. A process that ends is started anew, and joins. The same runs without faults
+before, for as long. Hashes of the parameters are compared after each outer step.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+from typing import Any
+
+from jaxccomp.bench import launch, machine
+from testbed import workers
+from testbed.bed import Testbed
+from testbed.elastic import faults, report
+
+_PORT = 4321
+_SECRET = "a secret of the testbed"
+_RESTART_SECONDS = 1.0
+
+
+class Hosts:
+    """The processes on the hosts of a testbed, started anew when they end."""
+
+    def __init__(self, bed: Testbed, folder: pathlib.Path, given: argparse.Namespace, until: float):
+        self._bed, self._folder, self._given, self._until = bed, folder, given, until
+        self._numbers = itertools.count()
+        self.files: list[pathlib.Path] = []
+        self._ended: dict[int, float] = {}
+        self.statuses: list[int] = []
+        hosts = bed.plan.hosts
+        self.places = ",".join(f"{host.address}:{_PORT}" for host in hosts)
+        self.running = [self._start(host, joins=False) for host in range(len(hosts))]
+
+    def _start(self, host: int, *, joins: bool) -> subprocess.Popen[bytes]:
+        plan, given = self._bed.plan, self._given
+        env = {
+            "JAX_PLATFORMS": "cpu",
+            "PYTHONPATH": str(pathlib.Path(__file__).parents[2]),
+            "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false",
+            "JAXCCOMP_SECRET": _SECRET,
+            "JAXCCOMP_PEER_TIMEOUT_SECONDS": str(given.silence),
+            "JAXCCOMP_UCX_NET_DEVICES": "eth0",
+            "JAXCCOMP_MPI": "never",
+        }
+        if joins:
+            env |= {"JAXCCOMP_COORDINATOR": self.places, "JAXCCOMP_JOIN": "world"}
+        else:
+            env |= {"JAXCCOMP_COORDINATOR": f"{plan.hosts[0].address}:{_PORT}"}
+            env |= {"JAXCCOMP_RANK": str(host), "JAXCCOMP_SIZE": str(len(plan.hosts))}
+        path = self._folder / f"{next(self._numbers)}-{host}.txt"
+        self.files.append(path)
+        member = str(pathlib.Path(__file__).with_name("member.py"))
+        command = ["ip", "netns", "exec", plan.hosts[host].namespace, sys.executable, "-P", member]
+        command += ["--part", str(host), "--parts", str(len(plan.hosts))]
+        command += ["--until", str(self._until), "--pause", str(given.pause)]
+        with path.open("wb") as file:
+            return subprocess.Popen(
+                command, env=launch.environment(env), stdout=file, stderr=subprocess.STDOUT
+            )
+
+    def tend(self) -> bool:
+        """Starts anew what has ended before its time. Returns whether anything runs."""
+        for host, process in enumerate(self.running):
+            if process.poll() is None or process.returncode == 0:
+                continue
+            ended = self._ended.setdefault(host, time.time())
+            if time.time() - ended > _RESTART_SECONDS and time.time() < self._until - 10:
+                self.statuses.append(process.returncode)
+                del self._ended[host]
+                self.running[host] = self._start(host, joins=True)
+        return any(process.poll() is None for process in self.running)
+
+    def stop(self) -> None:
+        """Ends all."""
+        self._bed.kill()
+        for process in self.running:
+            process.wait()
+
+
+def _run(given: argparse.Namespace, kinds: list[str], seconds: float) -> dict[str, Any]:
+    """One run, of so many seconds, with faults of these kinds."""
+    with Testbed(given.hosts, given.link) as bed, tempfile.TemporaryDirectory() as name:
+        until = time.time() + given.start + seconds
+        hosts = Hosts(bed, pathlib.Path(name), given, until)
+        begun = time.time()
+        befallen = []
+        # Every host with every kind, in turn; the coordinator too.
+        turns = itertools.cycle(
+            (kind, (host + offset) % given.hosts)
+            for host in range(given.hosts)
+            for offset, kind in enumerate(kinds)
+        )
+        due = begun + given.start
+        ending: tuple[float, faults.Fault, int, int] | None = None
+        while hosts.tend() and time.time() < until + given.patience:
+            now = time.time()
+            if ending and now >= ending[0]:
+                _, fault, host, pid = ending
+                # A process that has given itself up meanwhile needs no signal.
+                if fault is not faults.KINDS["stop"] or hosts.running[host].poll() is None:
+                    fault.end(bed.plan, host, pid)
+                ending = None
+            if kinds and now >= due and ending is None and due < until - given.every:
+                kind, host = next(turns)
+                process = hosts.running[host]
+                if process.poll() is None:
+                    fault = faults.KINDS[kind]
+                    befallen.append({"t": time.time(), "kind": kind, "host": host})
+                    fault.begin(bed.plan, host, process.pid)
+                    ending = (time.time() + fault.seconds, fault, host, process.pid)
+                due += given.every
+            time.sleep(0.02)
+        hangs = sum(process.poll() is None for process in hosts.running)
+        hosts.stop()
+        if given.keep:
+            for path in hosts.files:
+                (given.keep / path.name).write_text(path.read_text())
+        logs = [workers.lines(path.read_text()) for path in hosts.files]
+        return report.summary(logs, befallen, begun + given.start, until, hangs)
+
+
+def main() -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--hosts", type=int, default=8)
+    parser.add_argument("--link", default="1gbit")
+    parser.add_argument("--minutes", type=float, default=30.0, help="of each run")
+    parser.add_argument("--every", type=float, default=30.0, help="seconds between faults")
+    parser.add_argument("--silence", type=float, default=1.5, help="peer_timeout_seconds")
+    parser.add_argument("--pause", type=float, default=0.5, help="seconds of an outer step")
+    parser.add_argument("--start", type=float, default=40.0, help="seconds until all have met")
+    parser.add_argument("--patience", type=float, default=60.0, help="seconds for the end")
+    parser.add_argument("--kind", action="append", choices=faults.KINDS, help="default: all")
+    parser.add_argument("--keep", type=pathlib.Path, help="a folder for what members have said")
+    parser.add_argument("--json", type=pathlib.Path)
+    given = parser.parse_args()
+    facts = {
+        "hosts": given.hosts,
+        "link": given.link,
+        "every_seconds": given.every,
+        "peer_timeout_seconds": given.silence,
+    }
+    rows = []
+    for name, kinds in (("none", []), ("faults", given.kind or list(faults.KINDS))):
+        rows.append({"faults": name, **facts, **_run(given, kinds, 60 * given.minutes)})
+        print(json.dumps(rows[-1]), flush=True)
+    if given.json:
+        lines = [{"facts": machine.facts()}, *rows]
+        given.json.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
