@@ -151,22 +151,23 @@ void Failures::OnPeerLost(int process, const Status& why) {
 void Failures::OnGone(const Header& header, std::span<const std::byte> payload) {
   const int process = header.root;
   if (process < 0 || process >= state_.processes) return;
+  // Who is gone knows nothing of the others: it may have been stopped, and have lost them all since.
+  const Peers::Gone* const teller = peers_.Find(header.source_process);
+  if (teller != nullptr && teller->dead) return;
   const bool itself = process == header.source_process;
-  const Code code = header.tag != 0 && !itself ? Code::kDeadlineExceeded : Code::kAborted;
-  Lose(process, {code, std::string(TextOf(payload))}, !itself, false);
+  Lose(process, {Code::kAborted, std::string(TextOf(payload))}, !itself, false);
 }
 
 void Failures::Lose(int process, const Status& why, bool dead, bool first_hand) {
   if (process == state_.wire.process()) return;
   if (dead) state_.devices.Lose(process);
   if (!peers_.Lose(process, why, dead)) return;
-  if (first_hand) TellGone(process, why);
+  if (first_hand) TellGone(process, why.message());
   for (Communicator* comm : state_.registry.All()) BreakIfLost(*comm);
 }
 
-void Failures::TellGone(int process, const Status& why) {
+void Failures::TellGone(int process, const std::string& why) {
   Header header;
-  header.tag = why.code() == Code::kDeadlineExceeded;
   header.type = MessageType::kGone;
   header.root = process;
   header.source = header.destination = -1;
@@ -174,7 +175,7 @@ void Failures::TellGone(int process, const Status& why) {
   for (int other = 0; other < state_.processes; ++other) {
     const Peers::Gone* const gone = peers_.Find(other);
     if (other == own || other == process || (gone != nullptr && gone->dead)) continue;
-    state_.wire.Notify(other, header, why.message().substr(0, kLongestAbortText));
+    state_.wire.Notify(other, header, why.substr(0, kLongestAbortText));
   }
 }
 
@@ -182,7 +183,7 @@ void Failures::Announce(const std::string& how) {
   if (state_.stopped || announced_ || state_.processes == 1) return;
   announced_ = true;
   const int own = state_.wire.process();
-  TellGone(own, {Code::kAborted, "rank " + std::to_string(own) + " of the world " + how});
+  TellGone(own, "rank " + std::to_string(own) + " of the world " + how);
 }
 
 void Failures::BreakIfLost(Communicator& comm) {

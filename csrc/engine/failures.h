@@ -66,7 +66,7 @@ class Failures {
   // That process takes part in nothing any more. `dead`: nor does it answer. Who knows it `first_hand`
   // tells all others, once: they wait for it, or will.
   void Lose(int process, const Status& why, bool dead, bool first_hand);
-  void TellGone(int process, const Status& why);
+  void TellGone(int process, const std::string& why);
 
   EngineState& state_;
   Peers peers_;

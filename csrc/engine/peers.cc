@@ -34,7 +34,6 @@ bool Peers::Lose(int process, const Status& why, bool dead) {
   if (is_new) return true;
   // Who has said why before it died keeps its reason.
   entry->second.dead |= dead;
-  if (entry->second.why.code() == Code::kDeadlineExceeded) entry->second.why = why;
   return false;
 }
 

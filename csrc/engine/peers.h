@@ -24,7 +24,7 @@ uint64_t StartTimeOf(int64_t pid);
 class Peers {
  public:
   struct Gone {
-    Status why;          // kDeadlineExceeded: it may live where it cannot be reached
+    Status why;
     bool dead = false;   // it does not answer any more; otherwise it has ended its program
   };
 

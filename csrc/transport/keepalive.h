@@ -39,11 +39,6 @@ class Keepalive {
     if (is_question) channel_.Tell(process, MessageType::kAlive, kAnswer, 0);
   }
   static bool IsQuestion(const Header& header) { return header.payload_tag == kQuestion; }
-  // Whether it is certain that a process whose connection has broken has ended: it had been heard a moment
-  // before. Otherwise it may live where it cannot be reached.
-  bool HasEnded(int process) const {
-    return !on() || Clock::now() - peers_[static_cast<size_t>(process)].heard < timeout_ / 2;
-  }
   // Asks those that it watches, and tells the channel whom it has lost.
   void Poll();
 

@@ -110,6 +110,7 @@ def _address(host: str) -> str:
 
 def _world(process: int, processes: int, place: MeetingPlace) -> World:
     state = World(process, processes)
+    place.process = process
     place.find_gone = state.gone
     place.why_refused = _why_refused
     state.store = place

@@ -38,6 +38,7 @@ from jaxccomp._native.version import __version__
 
 _MOST_STRANGERS = 64  # who have not shown the secret and said what they want
 _BACKLOG = 512
+_PROBE_SECONDS = 1.0  # for a process that may have ended to answer
 _START = "start with jaxccomp "
 
 
@@ -58,7 +59,8 @@ class MeetingPlace:
         self._ends = False
         self.applicants = Applicants()
         self.places: list[Place | None] = []  # of all processes; None: it has gone for good
-        self.find_gone: Callable[[], dict[int, tuple[str, bool, bool]]] = dict
+        self.process: int | None = None  # this one's number, when it is known
+        self.find_gone: Callable[[], dict[int, tuple[str, bool]]] = dict
         self.why_refused: Callable[[dict[str, Any]], str] = lambda request: ""
         try:
             family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
@@ -201,7 +203,7 @@ class MeetingPlace:
           The members' answer.
         """
         deadline = time.monotonic() + timeout
-        known = list(coordinators)
+        known = [place for place in coordinators if place != self.place]
         trouble = "nobody was there"
         while time.monotonic() < deadline:
             for place in list(known):
@@ -209,7 +211,9 @@ class MeetingPlace:
                     with connect(place, self._secret, deadline) as conn:
                         send(conn, {"kind": "join", "version": __version__, **request})
                         others = receive_by(conn, deadline, lambda: "")
-                        known += [p for p in map(tuple, others["places"]) if p not in known]
+                        known += [
+                            p for p in map(tuple, others["places"]) if p not in (*known, self.place)
+                        ]
                         return receive_by(conn, deadline, lambda: "")["welcome"]
                 except (OSError, EOFError) as error:
                     trouble = f"{place[0]}:{place[1]}: {error}"
@@ -221,6 +225,22 @@ class MeetingPlace:
             f"(asked at {', '.join(f'{host}:{port}' for host, port in known)}; {trouble}). Members "
             "take in whoever waits when they call Communicator.admit()."
         )
+
+    def may_live(self, process: int) -> bool:
+        """Whether that process answers, or is where nobody can know: not where it has ended."""
+        place = self.places[process]
+        if place is None:
+            return False
+        deadline = time.monotonic() + _PROBE_SECONDS
+        try:
+            with connect(place, self._secret, deadline) as conn:
+                send(conn, {"kind": "who"})
+                # Another one may have its port now.
+                return receive_by(conn, deadline, lambda: "")["process"] == process
+        except (ConnectionRefusedError, errors.InitializationError):
+            return False
+        except (OSError, EOFError, Missing):
+            return True
 
     def _ask(
         self,
@@ -277,6 +297,8 @@ class MeetingPlace:
                 greeting.close()
                 if request["kind"] == "word":
                     self._serve_word(conn, request)
+                elif request["kind"] == "who":
+                    send(conn, {"process": self.process})
                 elif request["kind"] == "join":
                     self._serve_applicant(conn, request)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
+from concurrent import futures
 from typing import Any
 
 from jaxccomp import errors
@@ -13,7 +14,7 @@ from jaxccomp._bootstrap.applicants import Applicant
 from jaxccomp._bootstrap.group import pair, tell_hosts
 from jaxccomp._bootstrap.meeting_place import MeetingPlace
 from jaxccomp._bootstrap.rooms import Missing
-from jaxccomp._bootstrap.world import Group, World, check_not_cut_off, lineage
+from jaxccomp._bootstrap.world import Gone, Group, World, lineage
 from jaxccomp._native import engine
 
 # In the place of a process that nobody here has seen: on a host of its own.
@@ -43,19 +44,17 @@ def shrink(
     assert isinstance(place, MeetingPlace)
     deadline = time.monotonic() + timeout
 
+    check = _Cut(place, processes)
+
     def decides(words: Mapping[int, Any]) -> Any:
         gone = state.gone()
-        check_not_cut_off(processes, gone)
-        longest = max(words.values(), key=len)
-        known = dict.fromkeys([*longest, *sorted(set().union(*words.values()))])
-        living = [each for each in known if each not in gone]
-        if not words.keys() >= set(living):
-            return None
-        return [f"{before}/members-{secrets.token_hex(4)}", living]
+        check.not_off(gone)
+        chosen = _agreed(words, gone)
+        return None if chosen is None else [f"{before}/members-{secrets.token_hex(4)}", chosen]
 
     while True:
         gone = state.gone()
-        check_not_cut_off(processes, gone)
+        check.not_off(gone)
         living = [each for each in processes if each not in gone]
         leader = living[0]
 
@@ -65,7 +64,13 @@ def shrink(
         try:
             left = max(deadline - time.monotonic(), 0.0)
             found = place.decide(
-                f"those left of {before}", leader, state.process, living, decides, left, why_not
+                f"those left of {before}",
+                leader,
+                state.process,
+                {"known": list(processes), "lost": list(gone)},
+                decides,
+                left,
+                why_not,
             )
             break
         except Missing as error:
@@ -82,6 +87,65 @@ def shrink(
             "it. Start it again, and let it join (jaxccomp.init(join=...))."
         )
     return name, chosen
+
+
+def _agreed(words: Mapping[int, Any], gone: Container[int]) -> list[int] | None:
+    """Those that go on; None as long as others are awaited.
+
+    Of two of which one has lost the other the first one goes on.
+
+    Args:
+      words: whom each knows, in order, and whom it has lost.
+      gone: whom the one that decides has lost.
+    """
+    known = max((word["known"] for word in words.values()), key=len)
+    others = sorted({each for word in words.values() for each in word["known"]} - set(known))
+    living = [each for each in (*known, *others) if each not in gone]
+    if not words.keys() >= set(living):
+        return None
+    kept: list[int] = []
+    for each in living:
+        lost = words[each]["lost"]
+        if not any(each in words[other]["lost"] or other in lost for other in kept):
+            kept.append(each)
+    return kept
+
+
+class _Cut:
+    """Whether this process is cut off from others that live.
+
+    Of two parts that do not reach each other only the larger one goes on; of two that are equally
+    large, the one with the first process. Only what has ended for certain does not count.
+    """
+
+    def __init__(self, place: MeetingPlace, processes: tuple[int, ...]):
+        self._place = place
+        self._processes = processes
+        self._may_live: dict[int, bool] = {}
+
+    def not_off(self, gone: Gone) -> None:
+        """Raises CutOffError where it is.
+
+        Args:
+          gone: whom this process has lost.
+        """
+        lost = [each for each in self._processes if each in gone]
+        unknown = [each for each in lost if each not in self._may_live]
+        if unknown:
+            with futures.ThreadPoolExecutor(len(unknown)) as pool:
+                answers = pool.map(self._place.may_live, unknown)
+                self._may_live.update(zip(unknown, answers, strict=True))
+        others = [each for each in lost if self._may_live[each]]
+        here = [each for each in self._processes if each not in gone]
+        first = next(each for each in self._processes if each in here or each in others)
+        if (len(here), first in here) > (len(others), first in others):
+            return
+        raise errors.CutOffError(
+            f"processes {others} can no longer be reached from this one, and may live: "
+            f"{'; '.join(gone[each][0] for each in others)}. They are more than those that can "
+            f"({here}), or as many and have the first rank, and may go on together, so these do "
+            "not. Start this process again, and let it join (jaxccomp.init(join=...))."
+        )
 
 
 def admit(

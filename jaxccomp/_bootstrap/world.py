@@ -56,28 +56,7 @@ def lineage(name: str) -> str:
     return name.split("/members-")[0]
 
 
-Gone = dict[int, tuple[str, bool, bool]]  # World.gone
-
-
-def check_not_cut_off(processes: Sequence[int], gone: Gone) -> None:
-    """Of two parts that do not reach each other only the larger one goes on.
-
-    Of two that are equally large, the one with the first process.
-
-    Raises:
-      CutOffError: in the other one.
-    """
-    living = [each for each in processes if each not in gone]
-    silent = [each for each in processes if each in gone and gone[each][2]]
-    first = next(each for each in processes if each in living or each in silent)
-    if (len(living), first in living) > (len(silent), first in silent):
-        return
-    raise errors.CutOffError(
-        f"processes {silent} can no longer be reached from this one, and may live: "
-        f"{'; '.join(gone[each][0] for each in silent)}. They are more than those that can "
-        f"({living}), or as many and have the first rank, and may go on together, so these do not. "
-        "Start this process again, and let it join (jaxccomp.init(join=...))."
-    )
+Gone = dict[int, tuple[str, bool]]  # World.gone
 
 
 class World:
@@ -168,7 +147,6 @@ class World:
         while True:
             gone = self.gone()
             processes = tuple(each for each in comm.processes if each not in gone)
-            check_not_cut_off(comm.processes, gone)
             absent = zlib.crc32(repr(processes).encode())
             # Counted by those that have met in it; with other members it has another name.
             number = self._meetings.get((before, processes), 0)
@@ -187,7 +165,7 @@ class World:
         """Processes that have ended, failed or died.
 
         Returns:
-          By process: why, whether it is dead, and whether it may live where nobody reaches it.
+          By process: why, and whether it is dead.
         """
         return engine.load().find_gone() if engine.available() else {}
 

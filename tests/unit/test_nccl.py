@@ -185,7 +185,10 @@ def test_ranks_use_them_together_or_not_at_all(monkeypatch):
     own = peer_info.call(lambda row: [row], peer_info.own(False))
     assert own[0].communicators == peer_info._OWN
     with config.override(nccl_communicator="xla"):
-        assert peer_info.call(lambda row: [row], peer_info.own(False))[0].communicators == peer_info._CANNOT
+        assert (
+            peer_info.call(lambda row: [row], peer_info.own(False))[0].communicators
+            == peer_info._CANNOT
+        )
         assert "jaxlib is old" in why(peer_info.call(lambda row: [row], peer_info.own(False)))
         monkeypatch.setattr(xla_communicators, "why_not_here", lambda: "")
         assert why(peer_info.call(lambda row: [row], peer_info.own(False))) == ""

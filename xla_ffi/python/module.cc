@@ -216,13 +216,12 @@ PYBIND11_MODULE(_core, m) {
   m.def("announce", [](const std::string& how) {
     if (Engine::Find() != nullptr) Engine::Find()->Announce(how);
   }, py::arg("how"), py::call_guard<py::gil_scoped_release>());
-  // By process that has failed or died: why, whether it is dead, and whether it may live out of reach.
+  // By process that has failed or died: why, and whether it is dead.
   m.def("find_gone", [] {
-    std::map<int, std::tuple<std::string, bool, bool>> all;
+    std::map<int, std::pair<std::string, bool>> all;
     if (Engine::Find() == nullptr) return all;
     for (const auto& [process, gone] : Engine::Find()->FindGone()) {
-      all[process] = {gone.why.message(), gone.dead,
-                      gone.why.code() == Code::kDeadlineExceeded};
+      all[process] = {gone.why.message(), gone.dead};
     }
     return all;
   }, py::call_guard<py::gil_scoped_release>());

@@ -101,9 +101,7 @@ void UcxChannel::DoLater() {
   for (int process : std::exchange(broken_, {})) {
     Peer& peer = PeerOf(process);
     Disconnect(&peer);
-    if (peer.failure == ucx::kOk) continue;
-    const Status why = BrokenError(process, peer.failure);
-    Lose(process, {keepalive_.HasEnded(process) ? why.code() : Code::kDeadlineExceeded, why.message()});
+    if (peer.failure != ucx::kOk) Lose(process, BrokenError(process, peer.failure));
   }
   std::erase_if(closing_, [&](void* request) {
     if (ucx_.request_check_status(request) == ucx::kInProgress) return false;

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -36,7 +37,7 @@ class Hosts:
     def __init__(self, bed: Testbed, folder: pathlib.Path, given: argparse.Namespace, until: float):
         self._bed, self._folder, self._given, self._until = bed, folder, given, until
         self._numbers = itertools.count()
-        self.files: list[pathlib.Path] = []
+        self.files: list[tuple[int, pathlib.Path]] = []
         self._ended: dict[int, float] = {}
         self.statuses: list[int] = []
         hosts = bed.plan.hosts
@@ -45,9 +46,10 @@ class Hosts:
 
     def _start(self, host: int, *, joins: bool) -> subprocess.Popen[bytes]:
         plan, given = self._bed.plan, self._given
+        tools = str(pathlib.Path(__file__).parents[2])
         env = {
             "JAX_PLATFORMS": "cpu",
-            "PYTHONPATH": str(pathlib.Path(__file__).parents[2]),
+            "PYTHONPATH": os.pathsep.join([tools, os.environ.get("PYTHONPATH", "")]),
             "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false",
             "JAXCCOMP_SECRET": _SECRET,
             "JAXCCOMP_PEER_TIMEOUT_SECONDS": str(given.silence),
@@ -60,7 +62,7 @@ class Hosts:
             env |= {"JAXCCOMP_COORDINATOR": f"{plan.hosts[0].address}:{_PORT}"}
             env |= {"JAXCCOMP_RANK": str(host), "JAXCCOMP_SIZE": str(len(plan.hosts))}
         path = self._folder / f"{next(self._numbers)}-{host}.txt"
-        self.files.append(path)
+        self.files.append((host, path))
         member = str(pathlib.Path(__file__).with_name("member.py"))
         command = ["ip", "netns", "exec", plan.hosts[host].namespace, sys.executable, "-P", member]
         command += ["--part", str(host), "--parts", str(len(plan.hosts))]
@@ -125,9 +127,9 @@ def _run(given: argparse.Namespace, kinds: list[str], seconds: float) -> dict[st
         hangs = sum(process.poll() is None for process in hosts.running)
         hosts.stop()
         if given.keep:
-            for path in hosts.files:
+            for _, path in hosts.files:
                 (given.keep / path.name).write_text(path.read_text())
-        logs = [workers.lines(path.read_text()) for path in hosts.files]
+        logs = [(host, workers.lines(path.read_text())) for host, path in hosts.files]
         return report.summary(logs, befallen, begun + given.start, until, hangs)
 
 

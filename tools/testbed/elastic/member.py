@@ -87,9 +87,7 @@ def main() -> None:
     parser.add_argument("--until", type=float, required=True, help="Unix time of the end")
     parser.add_argument("--inner", type=int, default=10, help="steps between two means")
     parser.add_argument("--pause", type=float, default=0.1, help="seconds besides, of a mean")
-    parser.add_argument(
-        "--values", type=int, default=1 << 18, help="float32 values besides"
-    )
+    parser.add_argument("--values", type=int, default=1 << 18, help="float32 values besides")
     given = parser.parse_args()
     x, y = data(given.part)
     params = {"w": jnp.zeros(FEATURES), "b": jnp.zeros(()), "ballast": jnp.zeros(given.values)}
@@ -101,10 +99,12 @@ def main() -> None:
     ends = False
     while not ends:
         try:
-            grown = comm.admit()
-            if grown is not comm or not same:
-                comm = grown
+            if not same:
                 state, same = newest(state, comm), True
+            grown = comm.admit()
+            if grown is not comm:
+                comm, same = grown, False
+                continue
             local = state["params"]
             for _ in range(given.inner):
                 local = moved(local, x, y)

@@ -13,7 +13,7 @@ Line = dict[str, Any]
 
 
 def summary(
-    logs: Sequence[Sequence[Line]],
+    logs: Sequence[tuple[int, Sequence[Line]]],
     befallen: Sequence[Line],
     begin: float,
     end: float,
@@ -22,7 +22,7 @@ def summary(
     """A row of results.
 
     Args:
-      logs: of each process, its lines.
+      logs: of each process, its host and its lines.
       befallen: the faults: when, of which kind, on which host.
       begin: of the time that counts, in Unix time.
       end: of it.
@@ -30,11 +30,11 @@ def summary(
     """
     steps: dict[int, set[str]] = {}
     ends: dict[int, float] = {}
-    for line in (line for log in logs for line in log if "hash" in line):
+    for line in (line for _, log in logs for line in log if "hash" in line):
         steps.setdefault(line["step"], set()).add(line["hash"])
         ends[line["step"]] = min(ends.get(line["step"], line["t"]), line["t"])
     counted = [step for step, t in ends.items() if begin <= t < end]
-    losses = [line["loss"] for log in logs for line in log if "loss" in line]
+    losses = [line["loss"] for _, log in logs for line in log if "loss" in line]
     row: dict[str, Any] = {
         "seconds": round(end - begin, 1),
         "outer_steps": len(counted),
@@ -44,9 +44,11 @@ def summary(
         "loss": statistics.median(losses) if losses else None,
     }
     by_kind: dict[str, list[tuple[float | None, float | None]]] = {}
-    for fault, following in zip(befallen, [*befallen[1:], {"t": end}], strict=True):
-        until = min(following["t"], fault["t"] + _NOTICED_SECONDS)
-        by_kind.setdefault(fault["kind"], []).append(_seconds(logs, fault["t"], until))
+    for number, fault in enumerate(befallen):
+        following = befallen[number + 1]["t"] if number + 1 < len(befallen) else end
+        until = min(following, fault["t"] + _NOTICED_SECONDS)
+        others = [log for host, log in logs if host != fault["host"]]
+        by_kind.setdefault(fault["kind"], []).append(_seconds(others, fault["t"], until))
     row["by_kind"] = {kind: _kind(found) for kind, found in by_kind.items()}
     return row
 
