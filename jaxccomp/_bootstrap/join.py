@@ -123,7 +123,8 @@ def _tell_engine(state: World, distributed: bool, timeout_seconds: float) -> Non
     core = engine.load()
     by_ucx = state.store is not None and _agree_on_ucx(state, table, why_no_ucx)
     if by_ucx:
-        met = ucx.connect(share, state.process, worker.address)
+        pids = [pid for pid, _ in peer_info.system_processes(table, state.process)]
+        met = ucx.connect(share, state.process, worker, pids)
     core.configure(state.process, state.processes)
     early = config.get("early_bytes"), config.get("early_messages")
     if state.mpi is not None:

@@ -125,6 +125,24 @@ def stopped(rank, ranks):
     return {"error": error, "seconds": time.monotonic() - begun}
 
 
+def large(rank, ranks, keeps=None):
+    """Values of several megabytes, raw and coded, in one piece and in many."""
+    if rank == int(keeps or -1):
+        jcc.config.set("ucx_cma", "off")
+    rows = np.stack([np.arange(1_500_000, dtype=np.float32) % (97 + r) for r in range(ranks)])
+    own, total = jnp.asarray(rows[rank]), rows.sum(0)
+    leaves = {str(i): own[1000 * i : 1000 * (i + 1)] for i in range(300)}
+    alike = []
+    for _ in range(5):
+        alike.append(bool((jcc.bcast(own, root=1) == rows[1]).all()))
+        alike.append(bool((jcc.allreduce(own) == total).all()))
+        alike.append(bool((jcc.allreduce(own, codec="lossless") == total).all()))
+        alike.append(bool((jcc.allgather(own) == rows).all()))
+        summed = jcc.allreduce(leaves)
+        alike.append(all((summed[name][0] == total[1000 * int(name)]) for name in leaves))
+    return {"way": engine.load().describe()["transports"], "alike": [bool(each) for each in alike]}
+
+
 def idle(rank, ranks):
     """How often the engine's thread wakes while nobody calls anything."""
     jcc.init()
@@ -166,11 +184,11 @@ def lacking(rank, ranks):
     return found
 
 
-def main(case):
+def main(case, *details):
     rank, ranks = (int(os.environ[f"JAXCCOMP_TEST_{name}"]) for name in ("RANK", "RANKS"))
     if case not in ("documented", "readme"):
         jax.distributed.initialize(os.environ["JAXCCOMP_TEST_COORDINATOR"], ranks, rank)
-    print(json.dumps(globals()[case](rank, ranks)), flush=True)
+    print(json.dumps(globals()[case](rank, ranks, *details)), flush=True)
     if case in ("killed", "stopped"):
         # jax.distributed ends with an error where a process is missing.
         sys.stdout.flush()

@@ -5,6 +5,7 @@ import pathlib
 import signal
 import time
 
+import pytest
 from ucx import processes
 
 WORKER = str(pathlib.Path(__file__).with_name("program_worker.py"))
@@ -28,12 +29,26 @@ def answer(text):
 
 def test_mapped_programs_and_ranks_with_codecs():
     for found in answers(processes.start(2, [WORKER, "styles"])):
-        assert found["way"] == ["local", "ucx"]
+        assert found["way"] == ["local", "ucx+cma"]
         assert found["sum"] == 3
         assert found["largest_error"] <= found["bound"]
         assert found["gathered"] == [0.0, 1.0]
         assert found["bits_alike"]
         assert found["by_rank"] == 3
+
+
+@pytest.mark.parametrize("cma, way", [("auto", "ucx+cma"), ("off", "ucx")])
+def test_large_values_with_and_without_reads_of_memory(cma, way):
+    for found in answers(processes.start(3, [WORKER, "large"], {"JAXCCOMP_UCX_CMA": cma})):
+        assert found["way"] == ["local", way]
+        assert found["alike"] == [True] * len(found["alike"])
+
+
+def test_memory_of_a_process_that_keeps_it_to_itself_is_not_read():
+    started = processes.start(3, [WORKER, "large", "1"])
+    for rank, found in enumerate(answers(started)):
+        assert found["way"] == ["local", "ucx" if rank == 1 else "ucx+cma"]
+        assert found["alike"] == [True] * len(found["alike"])
 
 
 def test_the_documented_program():
