@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes.util
 import functools
+import pathlib
 import secrets
 import subprocess
 import sys
@@ -44,6 +45,20 @@ def why_missing() -> str:
 def version() -> str:
     """Of the UCX that the engine uses; empty without one."""
     return "" if why_missing() else _found()[0]
+
+
+def why_no_reads() -> str:
+    """Why processes of this host do not read each other's memory; empty where they may."""
+    if config.get("ucx_cma") == "off":
+        return 'the option ucx_cma is "off"'
+    if not engine.available() or not engine.load().reads_memory():
+        return "the system does not let them"
+    try:
+        scope = pathlib.Path("/proc/sys/kernel/yama/ptrace_scope").read_text(encoding="ascii")
+    except OSError:  # without Yama
+        return ""
+    # 1: to those that a process names; 2: to those with CAP_SYS_PTRACE, 3: to none.
+    return "" if int(scope) < 2 else f"kernel.yama.ptrace_scope is {int(scope)}"
 
 
 @functools.cache

@@ -1,6 +1,7 @@
 #include "python/ucx.h"
 
 #include <pybind11/stl.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <memory>
@@ -93,6 +94,11 @@ void DefineUcx(py::module_& m) {
       .def("find_readable", &FindReadable, py::arg("processes"));
   m.def("use_ucx", &Use, py::arg("worker"), py::arg("secret"), py::arg("addresses"),
         py::arg("readers"), py::arg("early_bytes"), py::arg("early_messages"));
+  // Whether the system lets processes read each other's memory at all.
+  m.def("reads_memory", [] {
+    Guards guards;
+    return PeerMemory(getpid()).Has(guards.Take());
+  });
   // (version or "", why it cannot be used or "").
   m.def("ucx", [] {
     const UcxLibrary& library = UcxLibrary::Get();
