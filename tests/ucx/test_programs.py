@@ -37,17 +37,23 @@ def test_mapped_programs_and_ranks_with_codecs():
         assert found["by_rank"] == 3
 
 
-@pytest.mark.parametrize("cma, way", [("auto", "ucx+cma"), ("off", "ucx")])
-def test_large_values_with_and_without_reads_of_memory(cma, way):
-    for found in answers(processes.start(3, [WORKER, "large"], {"JAXCCOMP_UCX_CMA": cma})):
-        assert found["way"] == ["local", way]
-        assert found["alike"] == [True] * len(found["alike"])
-
-
-def test_memory_of_a_process_that_keeps_it_to_itself_is_not_read():
-    started = processes.start(3, [WORKER, "large", "1"])
+@pytest.mark.parametrize(
+    "ranks, cma, what",
+    [
+        (2, "auto", ""),
+        # The system refuses rank 1 the memory of others once it knows that it may read it; before.
+        (2, "auto", "later"),
+        pytest.param(3, "auto", "refused", marks=pytest.mark.slow),
+        # It has the option off.
+        pytest.param(3, "auto", "keeps", marks=pytest.mark.slow),
+        pytest.param(2, "off", "", marks=pytest.mark.slow),
+    ],
+)
+def test_large_values_whether_or_not_memory_can_be_read(ranks, cma, what):
+    started = processes.start(ranks, [WORKER, "large", what], {"JAXCCOMP_UCX_CMA": cma})
     for rank, found in enumerate(answers(started)):
-        assert found["way"] == ["local", "ucx" if rank == 1 else "ucx+cma"]
+        reads = cma == "auto" and not (rank == 1 and what)
+        assert found["way"] == ["local", "ucx+cma" if reads else "ucx"]
         assert found["alike"] == [True] * len(found["alike"])
 
 

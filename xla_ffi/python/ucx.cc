@@ -11,6 +11,8 @@
 
 #include "engine/engine.h"
 #include "python/check.h"
+#include "transport/cma/guards.h"
+#include "transport/cma/peer_memory.h"
 #include "transport/ucx/ucx_transport.h"
 
 namespace py = pybind11;
@@ -43,7 +45,8 @@ py::bytes LetRead(OpenWorker& open) {
   return {reinterpret_cast<const char*>(&mark), sizeof(mark)};
 }
 
-// By process, whether this one may read its memory: of each its number here, or 0, and what its let_read gave.
+// By process, whether this one may read its memory. `all`: of each its pid here, or 0, and what its let_read
+// gave.
 std::vector<bool> FindReadable(OpenWorker& open, const std::vector<std::pair<pid_t, std::string>>& all) {
   std::vector<bool> found;
   open.memories.clear();

@@ -1,6 +1,6 @@
-// Payloads that other processes announce to the UCX transport (ucx_transport.h). One that lies in memory which
-// this process may read (cma/peer_memory.h) is copied from there by the runtime. The others come in fragments,
-// which are copied to their place here, so that UCX never has memory of an operation to write into.
+// Payloads that other processes announce to the UCX transport (ucx_transport.h). One that lies in memory
+// which this process may read (cma/peer_memory.h) is copied from there by the runtime. The others come in
+// fragments, which are copied to their place here, so that UCX never has memory of an operation to write into.
 #pragma once
 
 #include <algorithm>
@@ -42,7 +42,8 @@ class UcxIncoming {
 
   // Whether any process's memory can be read.
   bool Reads() const {
-    return std::ranges::any_of(peers_, [](const Peer& peer) { return peer.memory != nullptr; });
+    return std::ranges::any_of(
+        peers_, [](const Peer& peer) { return peer.memory != nullptr && peer.memory->usable(); });
   }
   bool Any() const { return pulled_count_ > 0; }
   int64_t early_bytes() const { return early_bytes_; }

@@ -5,8 +5,6 @@
 #include <string>
 #include <utility>
 
-#include "transport/cma/peer_memory.h"
-
 namespace jaxccomp {
 namespace {
 
@@ -44,7 +42,7 @@ void UcxOutgoing::Send(int process, const Header& header, std::span<const Piece>
   const bool at_once = peer.waiting.empty() && header.payload_bytes <= peer.credit_bytes;
   Header announcement = header;
   if (!at_once) announcement.type = MessageType::kOnRequest;
-  Outgoing* const outgoing = Announce(process, announcement, {}, payload, done);
+  Outgoing* const outgoing = Announce(process, announcement, nullptr, payload, done);
   if (outgoing == nullptr) return;
   if (at_once) {
     peer.credit_bytes -= header.payload_bytes;
@@ -61,27 +59,25 @@ bool UcxOutgoing::SendLocated(int process, const Header& header, std::span<const
   Header announcement = header;
   announcement.type = MessageType::kOnRequest;
   located->guard = guards_.Take();
-  Outgoing* const outgoing = Announce(process, announcement, located->Packed(), payload, done);
-  if (outgoing == nullptr) {
-    guards_.Revoke(located->guard);
-  } else {
-    outgoing->guard = located->guard;
-  }
+  static_cast<void>(Announce(process, announcement, &*located, payload, done));
   return true;
 }
 
 UcxOutgoing::Outgoing* UcxOutgoing::Announce(int process, const Header& announcement,
-                                             std::span<const std::byte> located,
+                                             const LocatedPayload* located,
                                              std::span<const Piece> payload, Completion* done) {
   Peer& peer = PeerOf(process);
   const uint32_t number = peer.next++;
   Header header = announcement;
   header.payload_tag = number;
-  const Piece along{const_cast<std::byte*>(located.data()), std::ssize(located)};
+  std::vector<std::byte> place = located == nullptr ? std::vector<std::byte>() : located->Packed();
+  const Piece along{place.data(), std::ssize(place)};
   Status status = channel_.Send(process, header, {&along, 1});
   if (!status.ok()) channel_.Lose(process, status);
   if (status.ok() && channel_.IsLost(process)) status = LostError(process);
   if (!status.ok()) {
+    // It may have heard of it.
+    if (located != nullptr) guards_.Revoke(located->guard);
     done->Done(std::move(status));
     return nullptr;
   }
@@ -91,6 +87,7 @@ UcxOutgoing::Outgoing* UcxOutgoing::Announce(int process, const Header& announce
   outgoing->lane = header.lane;
   outgoing->number = number;
   outgoing->done = done;
+  if (located != nullptr) outgoing->guard = located->guard;
   ++count_;
   return (peer.outgoing[number] = std::move(outgoing)).get();
 }

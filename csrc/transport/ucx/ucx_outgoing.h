@@ -1,6 +1,6 @@
-// Payloads that the UCX transport (ucx_transport.h) announces and sends. One to a process that reads this one's
-// memory (cma/peer_memory.h) says where it lies, and stays there until that process says that it has it. The
-// others go in fragments, on credit or when they are wanted.
+// Payloads that the UCX transport (ucx_transport.h) announces and sends. One to a process that reads this
+// one's memory (cma/peer_memory.h) says where it lies, and stays there until that process says that it has it.
+// The others go in fragments, on credit or when they are wanted.
 #pragma once
 
 #include <cstddef>
@@ -15,6 +15,7 @@
 #include "common/completion.h"
 #include "common/status.h"
 #include "transport/cma/guards.h"
+#include "transport/cma/peer_memory.h"
 #include "transport/transport.h"
 #include "transport/ucx/ucx_channel.h"
 
@@ -84,7 +85,8 @@ class UcxOutgoing {
   // Announced to be read where it lies. False: it has too many pieces.
   bool SendLocated(int process, const Header& header, std::span<const Piece> payload, Completion* done);
   // The one that waits for `done`, once it has been announced; null, and that is told, where that fails.
-  Outgoing* Announce(int process, const Header& announcement, std::span<const std::byte> located,
+  // `located`: where it may be read; null: nowhere.
+  Outgoing* Announce(int process, const Header& announcement, const LocatedPayload* located,
                      std::span<const Piece> payload, Completion* done);
   void Start(int process, Outgoing* outgoing, bool on_credit);
   // What has waited goes in turn while there is credit for it.
