@@ -27,7 +27,7 @@ class UcxOutgoing {
   static constexpr int64_t kFragmentBytes = 60 << 10;
   // A payload of less goes in fragments to everybody: to tell where it lies, and to hear that it has been
   // read, takes longer than to send it.
-  static constexpr int64_t kLeastLocatedBytes = 64 << 10;
+  static constexpr int64_t kLeastLocatedBytes = 32 << 10;
 
   // `credit_bytes`: what may be sent to each process before it is wanted. `readers`: whether each process
   // reads this one's memory; empty: none does.
