@@ -107,6 +107,15 @@ _TABLE = (
         "by commas. Empty: those that UCX finds (and UCX_NET_DEVICES names). Read by init().",
     ),
     Option(
+        "ucx_cma",
+        str,
+        "auto",
+        "Whether processes of one host copy large payloads straight out of each other's memory "
+        "(Linux's cross memory attach) where the system lets them, or send all values through "
+        "UCX. Where it is off, no process reads this one's memory. Read by init().",
+        choices=("auto", "off"),
+    ),
+    Option(
         "coordinator",
         str,
         "",

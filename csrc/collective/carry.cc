@@ -11,8 +11,8 @@ namespace jaxccomp {
 namespace {
 
 // A range of Input that every task reads whole or not at all.
-struct Piece {
-  Piece(int32_t which, int64_t begin_bytes, int64_t end_bytes)
+struct InputRange {
+  InputRange(int32_t which, int64_t begin_bytes, int64_t end_bytes)
       : block(which), begin(begin_bytes), end(end_bytes) {}
   std::pair<int32_t, int64_t> place() const { return {block, begin}; }
 
@@ -34,16 +34,18 @@ class Carrier {
     to_.slim_lanes = from_.slim_lanes;
     to_.lane_series = from_.lane_series;
     for (const Task& task : from_.tasks) Take(task);
-    for (const Piece& piece : pieces_) {
-      if (piece.sum == kNoTask || piece.lost) continue;
-      Add({.kind = TaskKind::kResidual, .lane = piece.last_lane, .dst = At(Space::kResidual, piece)}, {},
-          piece.readers);
+    for (const InputRange& range : ranges_) {
+      if (range.sum == kNoTask || range.lost) continue;
+      Add({.kind = TaskKind::kResidual, .lane = range.last_lane, .dst = At(Space::kResidual, range)}, {},
+          range.readers);
     }
     return std::move(to_);
   }
 
  private:
-  static Slot At(Space space, const Piece& piece) { return {space, piece.block, piece.begin, piece.end}; }
+  static Slot At(Space space, const InputRange& range) {
+    return {space, range.block, range.begin, range.end};
+  }
 
   void Cut() {
     std::set<std::pair<int32_t, int64_t>> cuts;   // by block
@@ -60,49 +62,50 @@ class Carrier {
     for (auto end = cuts.begin(); end != cuts.end();) {
       const auto begin = end++;
       if (end == cuts.end() || end->first != begin->first) continue;
-      pieces_.emplace_back(begin->first, begin->second, end->second);
+      ranges_.emplace_back(begin->first, begin->second, end->second);
     }
   }
 
-  std::span<Piece> PiecesOf(const Slot& slot) {
-    const auto first = std::ranges::lower_bound(pieces_, std::pair(slot.block, slot.begin), {}, &Piece::place);
-    const auto last = std::ranges::lower_bound(pieces_, std::pair(slot.block, slot.end), {}, &Piece::place);
-    return {first, last};
+  std::span<InputRange> RangesOf(const Slot& slot) {
+    const auto at = [&](int64_t offset) {
+      return std::ranges::lower_bound(ranges_, std::pair(slot.block, offset), {}, &InputRange::place);
+    };
+    return {at(slot.begin), at(slot.end)};
   }
 
   void Take(const Task& task) {
     std::vector<Slot> sources;
     std::vector<TaskId> deps;
     for (TaskId dep : from_.DepsOf(task)) deps.push_back(dep == kNoTask ? kNoTask : taken_[dep]);
-    std::vector<Piece*> read;
+    std::vector<InputRange*> read;
     for (Slot slot : from_.SourcesOf(task)) {
       if (slot.space == Space::kInput) {
-        for (Piece& piece : PiecesOf(slot)) read.push_back(&piece);
+        for (InputRange& range : RangesOf(slot)) read.push_back(&range);
         slot.space = Space::kResidual;
       }
       sources.push_back(slot);
     }
-    for (Piece* piece : read) {
-      if (piece->sum == kNoTask) piece->sum = AddSum(*piece, task.lane);
-      deps.push_back(piece->sum);
+    for (InputRange* range : read) {
+      if (range->sum == kNoTask) range->sum = AddSum(*range, task.lane);
+      deps.push_back(range->sum);
     }
     if (task.kind == TaskKind::kResidual) {
-      for (Piece& piece : PiecesOf(task.dst)) {
-        deps.insert(deps.end(), piece.readers.begin(), piece.readers.end());
-        piece.lost = true;
+      for (InputRange& range : RangesOf(task.dst)) {
+        deps.insert(deps.end(), range.readers.begin(), range.readers.end());
+        range.lost = true;
       }
     }
     const TaskId id = Add(task, sources, std::move(deps));
     taken_.push_back(id);
-    for (Piece* piece : read) {
-      piece->readers.push_back(id);
-      piece->last_lane = std::max(piece->last_lane, task.lane);
+    for (InputRange* range : read) {
+      range->readers.push_back(id);
+      range->last_lane = std::max(range->last_lane, task.lane);
     }
   }
 
-  TaskId AddSum(const Piece& piece, int32_t lane) {
-    const Slot sources[] = {At(Space::kInput, piece), At(Space::kCarried, piece)};
-    return Add({.kind = TaskKind::kMerge, .lane = lane, .dst = At(Space::kResidual, piece)}, sources, {});
+  TaskId AddSum(const InputRange& range, int32_t lane) {
+    const Slot sources[] = {At(Space::kInput, range), At(Space::kCarried, range)};
+    return Add({.kind = TaskKind::kMerge, .lane = lane, .dst = At(Space::kResidual, range)}, sources, {});
   }
 
   TaskId Add(Task task, std::span<const Slot> sources, std::vector<TaskId> deps) {
@@ -120,7 +123,7 @@ class Carrier {
 
   const Schedule& from_;
   Schedule to_;
-  std::vector<Piece> pieces_;   // in order
+  std::vector<InputRange> ranges_;   // in order
   std::vector<TaskId> taken_;   // by task of from_: its number in to_
 };
 

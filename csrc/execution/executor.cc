@@ -236,10 +236,11 @@ void Executor::StartReceive(Operation* op, TaskId task, Arrival& arrival) {
     return TaskDone(op, task);
   }
   ++op->in_flight;
-  if (transport->InPlace(arrival.announced).empty()) {
+  if (transport->InPlace(arrival.announced).empty() && !transport->ReaderOf(arrival.announced)) {
     transport->Pull(arrival.announced, pieces, &op->transfers[task]);
   } else {
     heavy_.push_back({op, task, arrival.announced});
+    if (heavy_.size() > 1) listener_->OnBacklog();
   }
 }
 
@@ -402,34 +403,44 @@ void Executor::SendGathered(Operation* op, TaskId task, std::unique_lock<std::mu
   StartSend(op, task);
 }
 
+void Executor::CopyInPlace(const Item& item, std::unique_lock<std::mutex>& lock) {
+  Operation* const op = item.op;
+  const PlannedTask& task = op->plan->tasks[item.task];
+  Transport* const transport = wire_->To(item.in_place.process);
+  const auto from = transport->InPlace(item.in_place);
+  const Transport::Reader read = from.empty() ? transport->ReaderOf(item.in_place) : nullptr;
+  const std::vector<Piece> into =
+      task.dst_code >= 0
+          ? std::vector<Piece>{{op->code[task.dst_code].payload(), op->code[task.dst_code].used_bytes}}
+          : PiecesOf(*op, task.dst);
+  bool here = !from.empty();
+  lock.unlock();
+  if (here) {
+    CopyPieces(from, into, op->plan->streams && task.dst_code < 0);
+  } else if (read) {
+    here = read(into);
+  }
+  lock.lock();
+  // An operation that has failed meanwhile may have withdrawn its receives: this one must not begin then.
+  if (!here && !op->failed) return transport->Pull(item.in_place, into, &op->transfers[item.task]);
+  transport->Discard(item.in_place);
+  TransferDone(op, item.task, Status::Ok());
+}
+
 void Executor::RunLong(const Item& item, std::unique_lock<std::mutex>& lock) {
   Operation* const op = item.op;
   if (item.task == kFill) return Fill(op, lock);
-  if (item.in_place.process < 0 && !memory_.Admit(op, item.task, 0)) return;
+  if (item.in_place.process >= 0) return CopyInPlace(item, lock);
+  if (!memory_.Admit(op, item.task, 0)) return;
   const PlannedTask& task = op->plan->tasks[item.task];
   if (task.kind == TaskKind::kSend) return SendGathered(op, item.task, lock);
-  Status status;
-  if (item.in_place.process >= 0) {
-    Transport* const transport = wire_->To(item.in_place.process);
-    const auto from = transport->InPlace(item.in_place);
-    const std::vector<Piece> into =
-        task.dst_code >= 0
-            ? std::vector<Piece>{{op->code[task.dst_code].buffer.get(),
-                                  op->code[task.dst_code].used_bytes}}
-            : PiecesOf(*op, task.dst);
+  TaskStarted(op, item.task);
+  Status status = memory_.Prepare(op, item.task, 0);
+  ++op->in_flight;
+  if (status.ok()) {
     lock.unlock();
-    CopyPieces(from, into, op->plan->streams && task.dst_code < 0);
+    status = Compute(*op, task);
     lock.lock();
-    transport->Discard(item.in_place);
-  } else {
-    TaskStarted(op, item.task);
-    status = memory_.Prepare(op, item.task, 0);
-    ++op->in_flight;
-    if (status.ok()) {
-      lock.unlock();
-      status = Compute(*op, task);
-      lock.lock();
-    }
   }
   TransferDone(op, item.task, std::move(status));
 }

@@ -91,6 +91,7 @@ class Executor final {
   // What takes long, without the lock meanwhile: a computation, a copy from where another process of the
   // host has it, the pieces of a message gathered, results filled.
   void RunLong(const Item& item, std::unique_lock<std::mutex>& lock);
+  void CopyInPlace(const Item& item, std::unique_lock<std::mutex>& lock);
   void SendGathered(Operation* op, TaskId task, std::unique_lock<std::mutex>& lock);
   void Fill(Operation* op, std::unique_lock<std::mutex>& lock);
   // For the record.

@@ -10,11 +10,13 @@
 #include <memory>
 #include <set>
 #include <span>
+#include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "transport/control_channel.h"
+#include "transport/pieces.h"
 #include "transport/transport.h"
 
 namespace jaxccomp {
@@ -86,5 +88,26 @@ class SmallMessages {
   std::vector<int> due_;          // processes that may be due credit
   int64_t outgoing_count_ = 0;    // over all peers
 };
+
+// Transport::Send: announces a payload of more than `eager_bytes`, to which `payloads` sees, and sends the
+// others along with their headers.
+template <typename Payloads>
+void SendBySize(int process, const Header& header, std::span<const Piece> payload, Completion* done,
+                int64_t eager_bytes, ControlChannel* control, SmallMessages* small, Payloads* payloads) {
+  if (process < 0 || process >= control->processes()) {
+    return done->Done({Code::kInternal, "no process " + std::to_string(process) + " among " +
+                                            std::to_string(control->processes())});
+  }
+  if (TotalBytes(payload) != header.payload_bytes) {
+    return done->Done({Code::kInternal, "the header says " + std::to_string(header.payload_bytes) +
+                                            " payload bytes, the pieces hold " +
+                                            std::to_string(TotalBytes(payload))});
+  }
+  if (header.payload_bytes > eager_bytes) return payloads->Send(process, header, payload, done);
+  if (header.type == MessageType::kData) return small->Send(process, header, payload, done);
+  Status status = control->Send(process, header, payload);
+  if (!status.ok()) control->Lose(process, status);
+  done->Done(std::move(status));
+}
 
 }  // namespace jaxccomp

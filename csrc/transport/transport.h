@@ -25,6 +25,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -54,6 +55,7 @@ enum class MessageType : uint8_t {
   kLate = 12,      // a small payload that waited, along with this header
   kAlive = 16,     // its sender lives (transport/keepalive.h)
   kParting = 15,   // its sender has come to its end, in round payload_tag of the barrier there
+  kTaken = 16,     // its sender has read an announced payload where it lies, or does not want it
   // Between ranks that read each other's memory of devices (device/ipc/device_ipc.h):
   kDescriptor = 9,  // as kData, but the payload is an IpcDescriptor
   kRelease = 10,    // its receiver has read what a descriptor stands for, or does not take it
@@ -143,6 +145,15 @@ class Transport {
   // The payload in place, when this process can read it where it lies (empty when not): the
   // runtime then copies it itself, without the lock, and calls Discard afterwards.
   virtual std::span<const Piece> InPlace(Announced announced) const = 0;
+  // Copies a payload out of another process's memory into pieces of the same total size. False: it could not
+  // be read, and what is in them means nothing.
+  using Reader = std::function<bool(std::span<const Piece> into)>;
+  // What reads the payload where another process has it, when this process can (empty when not): the
+  // runtime then calls it, without the lock, and Discard afterwards, or Pull where it could not be read.
+  virtual Reader ReaderOf(Announced announced) const {
+    static_cast<void>(announced);
+    return {};
+  }
   // Done with an announced payload without pulling it: read in place, or wanted by nobody
   // (after an error). Its sender completes.
   virtual void Discard(Announced announced) = 0;

@@ -96,6 +96,7 @@ def _with_coordinator(terms: Terms, timeout_seconds: float) -> World:
             f"processes that meet by coordinator= exchange values through UCX, but {why_not}. "
             f"{ucx.INSTALL}."
         )
+    readers: list[bool] = []  # who comes later is read by nobody, and reads nobody
     if terms.join:
         state, welcome = group.apply(terms, worker, timeout_seconds)
         state.roster = welcome.roster
@@ -103,7 +104,8 @@ def _with_coordinator(terms: Terms, timeout_seconds: float) -> World:
         state = group.meet(terms, timeout_seconds)
         share = partial(state.share_with_all, timeout_seconds)
         rows = peer_info.call(share, peer_info.own(False, has_ucx=True))
-        secret, addresses = ucx.connect(share, state.process, worker.address)
+        pids = [pid for pid, _ in peer_info.system_processes(rows, state.process)]
+        secret, addresses, readers = ucx.connect(share, state.process, worker, pids)
         state.roster = group.Roster(rows, addresses, secret)
     state.regroup = partial(membership.shrink, state)
     roster = state.roster
@@ -111,7 +113,7 @@ def _with_coordinator(terms: Terms, timeout_seconds: float) -> World:
     core.configure(state.process, state.processes)
     group.set_gone(core, roster)
     silence = config.get("peer_timeout_seconds")
-    core.use_ucx(worker, roster.secret, roster.addresses, *_early(), silence, True)
+    core.use_ucx(worker, roster.secret, roster.addresses, readers, *_early(), silence, True)
     _tell_place(core, {jax.process_index(): state.process})
     group.tell_hosts(core, roster.rows, state.process)
     state.no_cuda = peer_info.who_lacks_cuda(roster.rows)
@@ -167,7 +169,8 @@ def _tell_engine(state: World, distributed: bool, timeout_seconds: float) -> Non
     core = engine.load()
     by_ucx = state.store is not None and _agree_on_ucx(state, table, why_no_ucx)
     if by_ucx:
-        met = ucx.connect(share, state.process, worker.address)
+        pids = [pid for pid, _ in peer_info.system_processes(table, state.process)]
+        met = ucx.connect(share, state.process, worker, pids)
     core.configure(state.process, state.processes)
     early = _early()
     if state.mpi is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes.util
 import functools
+import pathlib
 import secrets
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from jaxccomp._native import engine, libraries
 # The oldest UCX 1 that is used (csrc/transport/ucx/ucx_abi.h).
 LEAST_VERSION = (1, 17)
 _SECRET_BYTES = 16
+_NO_GUARD = bytes(16)
 _LONGEST_ADDRESS = 1 << 16
 _MOST_SECONDS = 20
 _ASKS = (
@@ -43,6 +45,20 @@ def why_missing() -> str:
 def version() -> str:
     """Of the UCX that the engine uses; empty without one."""
     return "" if why_missing() else _found()[0]
+
+
+def why_no_reads() -> str:
+    """Why processes of this host do not read each other's memory; empty where they may."""
+    if config.get("ucx_cma") == "off":
+        return 'the option ucx_cma is "off"'
+    if not engine.available() or not engine.load().reads_memory():
+        return "the system does not let them"
+    try:
+        scope = pathlib.Path("/proc/sys/kernel/yama/ptrace_scope").read_text(encoding="ascii")
+    except OSError:  # without Yama
+        return ""
+    # 1: to those that a process names; 2: to those with CAP_SYS_PTRACE, 3: to none.
+    return "" if int(scope) < 2 else f"kernel.yama.ptrace_scope is {int(scope)}"
 
 
 @functools.cache
@@ -79,14 +95,22 @@ def open_worker() -> tuple[Any | None, str]:
         return None, str(error)
 
 
-def connect(share: Share, process: int, address: bytes) -> tuple[bytes, list[bytes]]:
-    """The job's secret and all processes' addresses.
+def connect(
+    share: Share, process: int, worker: Any, pids: Sequence[int]
+) -> tuple[bytes, list[bytes], list[bool]]:
+    """The job's secret, all processes' addresses, and which of them read this one's memory.
+
+    Each tells where a word lies in its memory and what it holds, and the others on its host try to
+    read it. So all know who can read whom, and that a pid means the same process to both.
 
     Args:
       share: gives all rows of integers for this process's own.
       process: this one's number.
-      address: of its worker.
+      worker: this one's.
+      pids: of the processes that this one can see; 0 for itself and the others.
     """
+    address = worker.address
+    guard = worker.let_read() if config.get("ucx_cma") != "off" else _NO_GUARD
     secret = secrets.token_bytes(_SECRET_BYTES) if process == 0 else bytes(_SECRET_BYTES)
     sizes = [int(row[0]) for row in share((len(address),))]
     longest = max(sizes)
@@ -95,13 +119,31 @@ def connect(share: Share, process: int, address: bytes) -> tuple[bytes, list[byt
             f"addresses of UCX cannot have {sizes} bytes: what is in jax.distributed's store does "
             "not come from jaxccomp."
         )
-    filled = secret + address + bytes(longest - len(address))
-    words = np.frombuffer(filled + bytes(-len(filled) % 8), np.int64)
-    rows = [np.asarray(row, np.int64).tobytes() for row in share(words.tolist())]
+    rows = _share_bytes(share, secret + guard + address + bytes(longest - len(address)))
     secret = rows[0][:_SECRET_BYTES]
-    return secret, [
-        row[_SECRET_BYTES : _SECRET_BYTES + size] for row, size in zip(rows, sizes, strict=True)
-    ]
+    begin = _SECRET_BYTES + len(guard)
+    guards = [row[_SECRET_BYTES:begin] for row in rows]
+    addresses = [row[begin : begin + size] for row, size in zip(rows, sizes, strict=True)]
+    return secret, addresses, _readers(share, process, worker, pids, guards)
+
+
+def _readers(
+    share: Share, process: int, worker: Any, pids: Sequence[int], guards: Sequence[bytes]
+) -> list[bool]:
+    """By process, whether it reads this one's memory."""
+    if all(guard == _NO_GUARD for guard in guards):
+        return [False] * len(guards)
+    reads = config.get("ucx_cma") != "off"
+    seen = [(pid if reads else 0, guard) for pid, guard in zip(pids, guards, strict=True)]
+    found = np.packbits(worker.find_readable(seen))
+    rows = _share_bytes(share, found.tobytes())
+    return [bool(np.unpackbits(np.frombuffer(row, np.uint8))[process]) for row in rows]
+
+
+def _share_bytes(share: Share, own: bytes) -> list[bytes]:
+    """All processes' bytes, of which all have equally many; with zeros at the end."""
+    words = np.frombuffer(own + bytes(-len(own) % 8), np.int64)
+    return [np.asarray(row, np.int64).tobytes() for row in share(words.tolist())]
 
 
 def who_lacks(has: Sequence[int], why_here: str) -> str:

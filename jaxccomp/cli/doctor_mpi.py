@@ -45,7 +45,14 @@ def findings() -> Iterator[Finding]:
 def _ucx() -> Finding:
     if why := ucx.why_missing():
         return Finding("UCX", "missing", why, _REMEDY_OF_UCX)
-    return Finding("UCX", "ok", f"{ucx.version()}, for programs of jax.distributed without MPI")
+    within = ucx.why_no_reads()
+    large = f"UCX: {within}" if within else "one copy out of the sender's memory"
+    return Finding(
+        "UCX",
+        "ok",
+        f"{ucx.version()}, for programs of jax.distributed without MPI; large values within a host "
+        f"go by {large}",
+    )
 
 
 def _vendor() -> tuple[str, str]:

@@ -100,7 +100,11 @@ def _mpi_lines() -> list[str]:
 def _ucx_lines() -> list[str]:
     if why := ucx.why_missing():
         return [f"missing: {why}; {ucx.INSTALL}"]
-    return [f"UCX {ucx.version()}"]
+    why = ucx.why_no_reads()
+    return [
+        f"UCX {ucx.version()}",
+        f"processes of a host read each other's memory: {f'no ({why})' if why else 'yes'}",
+    ]
 
 
 def _rows(rows: Any) -> list[str]:

@@ -1,10 +1,12 @@
 // UcxTransport between threads of this process, each with a worker of its own, over TCP on the loopback. It
 // takes UCX: a program of its own (`make test-ucx`).
 #include <poll.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <set>
 #include <string>
@@ -27,6 +29,8 @@ struct Settings {
   Credit::Amount small_credit = {.bytes = 1 << 20, .messages = 512};
   bool grows = false;
   std::chrono::milliseconds peer_timeout = {};
+  // Whose memory all believe that they read: that of this process, say; 0: nobody's.
+  pid_t reads = 0;
 };
 
 // The transports of `ranks` processes that know each other's addresses.
@@ -44,6 +48,10 @@ struct Team {
       const auto at = static_cast<size_t>(rank);
       Node& node = nodes[at];
       Receiver* const receiver = receivers.empty() ? &node : receivers[at];
+      UcxIncoming::Memories memories(static_cast<size_t>(ranks));
+      if (settings.reads != 0) {
+        for (auto& memory : memories) memory = std::make_shared<PeerMemory>(settings.reads);
+      }
       auto made = UcxTransport::Create(std::move(workers[at]),
                                        {.process = rank,
                                         .addresses = addresses,
@@ -51,7 +59,9 @@ struct Team {
                                         .credit_bytes = settings.credit_bytes,
                                         .small_credit = settings.small_credit,
                                         .grows = settings.grows,
-                                        .peer_timeout = settings.peer_timeout},
+                                        .peer_timeout = settings.peer_timeout,
+                                        .memories = memories,
+                                        .readers = std::vector<bool>(memories.size(), settings.reads != 0)},
                                        receiver);
       if (!CHECK_OK(made)) return;
       transports.push_back(std::move(*made));
@@ -117,22 +127,25 @@ void CheckPromises(int ranks, const Settings& settings) {
                                         kEagerBytes,
                                         kEagerBytes + 1,
                                         16 * kKiB + 1,
-                                        UcxPayloads::kFragmentBytes,
-                                        UcxPayloads::kFragmentBytes + 1,
+                                        UcxOutgoing::kFragmentBytes,
+                                        UcxOutgoing::kFragmentBytes + 1,
+                                        UcxOutgoing::kLeastLocatedBytes,
                                         kKiB * kKiB};
     CheckMisuse(*node);
     CheckExchange(node, sizes, 3, 1, 1);
     CheckExchange(node, sizes, 2, 4, 1);
     CheckExchange(node, sizes, 2, 1, 3);
     CheckExchange(node, sizes, 2, 5, 3);
+    // More pieces than are told of.
+    CheckExchange(node, {200 * kKiB}, 2, static_cast<int>(LocatedPayload::kMostParts) + 3, 300);
     CheckExchange(node, {0, 8, 200, 20 * kKiB}, 100, 1, 1);
     constexpr int kPulled = 40;
     const int64_t credit = settings.credit_bytes < 0 ? UcxTransport::CreditBytes(ranks)
                                                      : settings.credit_bytes;
     const int64_t whole = credit / (kEagerBytes + 1);
-    if (whole == 0 || whole >= kPulled) {
-      CheckLatePulls(node, kPulled, static_cast<int>(std::min<int64_t>(whole, kPulled)));
-    }
+    const bool reads = settings.reads != 0;
+    const int early = whole == 0 ? 0 : reads ? kPulled - kPulled / 7 - 1 : kPulled;
+    if (whole == 0 || whole >= kPulled) CheckLatePulls(node, kPulled, early, reads);
     CheckBacklog(node, settings.small_credit);
     CheckBacklog(node, settings.small_credit);
     CheckExchange(node, {0, 8, 200, 20 * kKiB}, 50, 1, 1);
@@ -152,6 +165,116 @@ TEST(Ucx_KeepsTheInterfacesPromises) {
   CheckPromises(3, {.credit_bytes = 0, .small_credit = {.bytes = 0, .messages = 0}});
   CheckPromises(2, {.credit_bytes = 2 << 20, .small_credit = {.bytes = 4 * kKiB, .messages = 1}});
   CheckPromises(2, {.credit_bytes = 64 * kKiB, .small_credit = {.bytes = 160 * kKiB, .messages = 40}});
+}
+
+TEST(Ucx_KeepsThemWhereMemoryIsRead) {
+  CheckPromises(2, {.reads = getpid()});
+  CheckPromises(3, {.credit_bytes = 0, .reads = getpid()});
+}
+
+// A payload that its sender has told the place of, and its receiver has heard of.
+struct Located {
+  explicit Located(pid_t reads, int64_t bytes = 512 * kKiB)
+      : team(2, {.credit_bytes = 0, .reads = reads}, {&first, &second}),
+        payload(Pattern(0, 1, 0, bytes)),
+        into(payload.size()) {
+    if (!team.whole()) return;
+    a = team.transports[0].get();
+    b = team.transports[1].get();
+    Announce();
+  }
+  void Announce() {
+    Header header;
+    header.payload_bytes = piece.bytes;
+    sent = {};
+    const int before = second.messages;
+    a->Send(1, header, {&piece, 1}, &sent);
+    PollAll({a, b}, [&] { return second.messages > before; });
+  }
+  Announced announced() const { return second.announcements.back(); }
+
+  Listener first, second;
+  Team team;
+  Bytes payload, into;
+  Piece piece{payload.data(), std::ssize(payload)}, place{into.data(), std::ssize(into)};
+  UcxTransport *a = nullptr, *b = nullptr;
+  Waiter sent;
+};
+
+TEST(Ucx_ReadsAPayloadWhereItLies) {
+  Located case_{getpid()};
+  if (case_.b == nullptr) return;
+  CHECK_EQ(case_.b->name(), "ucx+cma");
+  CHECK(case_.second.last.type == MessageType::kData);
+  const Transport::Reader read = case_.b->ReaderOf(case_.announced());
+  if (!CHECK(read != nullptr)) return;
+  CHECK(read({&case_.place, 1}));
+  CHECK(case_.into == case_.payload);
+  PollAll({case_.a, case_.b}, [&] { return !case_.b->Poll(); });
+  CHECK_EQ(case_.sent.calls, 0);   // until it is told
+  CHECK(case_.a->HasTransfers());
+  case_.b->Discard(case_.announced());
+  CHECK(!case_.b->ReaderOf(case_.announced()));
+  CHECK(PollAll({case_.a, case_.b}, [&] { return case_.sent.calls == 1; }));
+  CHECK_OK(case_.sent.status);
+  CHECK(!case_.a->HasTransfers());
+  // From then on the memory is its owner's again.
+  CHECK(!read({&case_.place, 1}));
+}
+
+TEST(Ucx_SendsWhatCannotBeReadAfterAll) {
+  Located case_{std::numeric_limits<pid_t>::max()};   // no process has that number
+  if (case_.b == nullptr) return;
+  for (int times = 0; times < 2; ++times) {
+    const Transport::Reader read = case_.b->ReaderOf(case_.announced());
+    CHECK_EQ(read != nullptr, times == 0);
+    if (read) CHECK(!read({&case_.place, 1}));
+    std::ranges::fill(case_.into, std::byte{0});
+    Waiter pulled;
+    case_.b->Pull(case_.announced(), {&case_.place, 1}, &pulled);
+    CHECK(PollAll({case_.a, case_.b}, [&] { return pulled.calls == 1 && case_.sent.calls == 1; }));
+    CHECK_OK(pulled.status);
+    CHECK_OK(case_.sent.status);
+    CHECK(case_.into == case_.payload);
+    case_.Announce();
+  }
+  // Nobody wants the last one.
+  case_.b->Discard(case_.announced());
+  CHECK(PollAll({case_.a, case_.b}, [&] { return case_.sent.calls == 1; }));
+  CHECK(case_.first.lost.empty() && case_.second.lost.empty());
+}
+
+TEST(Ucx_ReadsNothingThatItsSenderHasGivenUp) {
+  const auto check = [](const std::function<void(UcxTransport*)>& give_up, bool ends) {
+    Located case_{getpid()};
+    if (case_.b == nullptr) return;
+    const Transport::Reader read = case_.b->ReaderOf(case_.announced());
+    if (!CHECK(read != nullptr)) return;
+    give_up(case_.a);
+    CHECK_EQ(case_.sent.calls, 1);
+    CHECK(!case_.sent.status.ok());
+    CHECK(!read({&case_.place, 1}));
+    // Its connection says what has become of it.
+    Waiter pulled;
+    case_.b->Pull(case_.announced(), {&case_.place, 1}, &pulled);
+    case_.team.transports[0].reset();
+    if (ends) CHECK(PollAll({case_.b}, [&] { return pulled.calls == 1 && !pulled.status.ok(); }));
+  };
+  check([](UcxTransport* a) { a->Close(std::chrono::milliseconds(0)); }, /*ends=*/true);
+  check([](UcxTransport* a) { a->Freeze({Code::kUnavailable, "frozen"}); }, /*ends=*/false);
+}
+
+TEST(Ucx_EndsAReadThatWasPulledInstead) {
+  Located case_{getpid()};
+  if (case_.b == nullptr) return;
+  const Transport::Reader read = case_.b->ReaderOf(case_.announced());
+  Waiter pulled;
+  case_.b->Pull(case_.announced(), {&case_.place, 1}, &pulled);
+  CHECK(!case_.b->ReaderOf(case_.announced()));
+  CHECK(case_.b->Withdraw(&pulled));
+  CHECK(pulled.status.code() == Code::kAborted);
+  CHECK(PollAll({case_.a, case_.b}, [&] { return case_.sent.calls == 1 && !case_.b->HasTransfers(); }));
+  CHECK(std::ranges::all_of(case_.into, [](std::byte each) { return each == std::byte{0}; }));
 }
 
 TEST(Ucx_TellsOfNewsByItsDescriptor) {
@@ -229,7 +352,7 @@ TEST(Ucx_LosesWhoSendsWhatCannotBe) {
     a->Send(1, header, {}, &sent);
   });
   for (const MessageType type : {MessageType::kWant, MessageType::kLate, MessageType::kComing,
-                                 MessageType::kParting}) {
+                                 MessageType::kParting, MessageType::kTaken}) {
     check([type](UcxTransport* a) {
       Header header;
       header.type = type;
@@ -238,6 +361,14 @@ TEST(Ucx_LosesWhoSendsWhatCannotBe) {
       a->Send(1, header, {}, &sent);
     });
   }
+  check([](UcxTransport* a) {   // one that waits at its sender, and has come
+    Header header;
+    header.type = MessageType::kOnRequest;
+    std::byte along{};
+    header.payload_bytes = 1;
+    const Piece piece{&along, 1};
+    a->Send(1, header, {&piece, 1}, &sent);
+  });
   check([](UcxTransport* a) {
     Header header;
     header.type = MessageType::kCredit;

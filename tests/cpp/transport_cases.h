@@ -99,6 +99,13 @@ struct Node final : Receiver {
     arrival->payload.resize(static_cast<size_t>(arrival->header.payload_bytes));
     arrival->pulled = std::make_unique<Waiter>();
     const auto into = Cut(&arrival->payload, pieces, arrival->header.tag + 77);
+    // Most that can be read where they lie are, and some are pulled all the same.
+    const Transport::Reader read = transport->ReaderOf(arrival->announced);
+    if (read && arrival->header.tag % 4 != 0) {
+      CHECK(read(into));
+      arrival->pulled->Done(Status::Ok());
+      return transport->Discard(arrival->announced);
+    }
     transport->Pull(arrival->announced, into, arrival->pulled.get());
   }
 
@@ -192,15 +199,17 @@ inline void CheckExchange(Node* node, const std::vector<int64_t>& sizes,
 }
 
 // Announced payloads that are pulled last first, or dropped. With more of them than there are
-// MPI tags, some share a tag and must not be mixed up. As many as `early` of them come on credit.
-inline void CheckLatePulls(Node* node, int count, int early) {
+// MPI tags, some share a tag and must not be mixed up. As many as `early` of them come on credit, and
+// those of kLongBytes can be read where they lie, if `reads`.
+inline void CheckLatePulls(Node* node, int count, int early, bool reads = false) {
+  constexpr int64_t kLongBytes = 100 << 10;
   Transport* const transport = node->transport;
   const int ranks = node->ranks, self = node->self;
   const int to = (self + 1) % ranks;
   const auto& arrivals = node->StartPhase(0);
   // Some are more than there is credit for.
   auto bytes_of = [](int i) -> int64_t {
-    return i % 7 == 3 ? 100 << 10 : kEagerBytes + 1;
+    return i % 7 == 3 ? kLongBytes : kEagerBytes + 1;
   };
   std::vector<Bytes> payloads;
   std::deque<Waiter> sent;
@@ -225,6 +234,7 @@ inline void CheckLatePulls(Node* node, int count, int early) {
   });
   for (int i = count - 1; i >= 0; --i) {
     Node::Arrival* arrival = arrivals[static_cast<size_t>(i)].get();
+    CHECK_EQ(transport->ReaderOf(arrival->announced) != nullptr, reads && bytes_of(i) == kLongBytes);
     const auto in_place = transport->InPlace(arrival->announced);
     if (!in_place.empty()) {
       ++in_place_count;
@@ -375,6 +385,7 @@ inline void CheckMisuse(const Node& node) {
   CHECK(unknown.status.code() == Code::kInternal);
   transport->Discard({.process = 0, .id = 12345});
   CHECK(transport->InPlace({.process = 0, .id = 12345}).empty());
+  CHECK(!transport->ReaderOf({.process = 0, .id = 12345}));
 }
 
 }  // namespace jaxccomp

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from jaxccomp import config
 from jaxccomp._bootstrap import ucx
 from jaxccomp._native import libraries
 from jaxccomp.cli import doctor, info
@@ -36,6 +37,19 @@ def test_commands_tell_of_it():
     assert found["UCX"].state == "ok" and ucx.version() in found["UCX"].detail
     assert found["MPI"].state == "missing"
     assert any(ucx.version() in line for line in dict(info.sections())["UCX"])
+
+
+def test_commands_tell_whether_memory_is_read(monkeypatch):
+    assert "out of the sender's memory" in told()
+    with config.override(ucx_cma="off"):
+        assert 'by UCX: the option ucx_cma is "off"' in told()
+        assert any("no (the option" in line for line in dict(info.sections())["UCX"])
+    monkeypatch.setattr(pathlib.Path, "read_text", lambda path, encoding: "3\n")
+    assert ucx.why_no_reads() == "kernel.yama.ptrace_scope is 3"
+
+
+def told():
+    return {each.name: each for each in doctor.findings()}["UCX"].detail
 
 
 def test_a_file_that_is_no_library_is_said():

@@ -4,6 +4,7 @@ import pathlib
 import signal
 import time
 
+import pytest
 from ucx import processes
 
 WORKER = str(pathlib.Path(__file__).with_name("program_worker.py"))
@@ -21,12 +22,32 @@ def answers(started, timeout_seconds=120):
 
 def test_mapped_programs_and_ranks_with_codecs():
     for found in answers(processes.start(2, [WORKER, "styles"])):
-        assert found["way"] == ["local", "ucx"]
+        assert found["way"] == ["local", "ucx+cma"]
         assert found["sum"] == 3
         assert found["largest_error"] <= found["bound"]
         assert found["gathered"] == [0.0, 1.0]
         assert found["bits_alike"]
         assert found["by_rank"] == 3
+
+
+@pytest.mark.parametrize(
+    "ranks, cma, what",
+    [
+        (2, "auto", ""),
+        # The system refuses rank 1 the memory of others once it knows that it may read it; before.
+        (2, "auto", "later"),
+        pytest.param(3, "auto", "refused", marks=pytest.mark.slow),
+        # It has the option off.
+        pytest.param(3, "auto", "keeps", marks=pytest.mark.slow),
+        pytest.param(2, "off", "", marks=pytest.mark.slow),
+    ],
+)
+def test_large_values_whether_or_not_memory_can_be_read(ranks, cma, what):
+    started = processes.start(ranks, [WORKER, "large", what], {"JAXCCOMP_UCX_CMA": cma})
+    for rank, found in enumerate(answers(started)):
+        reads = cma == "auto" and not (rank == 1 and what)
+        assert found["way"] == ["local", "ucx+cma" if reads else "ucx"]
+        assert found["alike"] == [True] * len(found["alike"])
 
 
 def test_the_documented_program():

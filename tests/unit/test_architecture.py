@@ -58,6 +58,7 @@ FACES = {
 }
 # Implementations, and who beside themselves may see them: all others see the interface only.
 IMPLEMENTATIONS = {
+    "transport/cma": {"csrc/transport/ucx", "xla_ffi/python"},
     "transport/local": {"csrc/engine"},
     "transport/mpi": {"xla_ffi/python"},
     "transport/store": {"xla_ffi/python"},

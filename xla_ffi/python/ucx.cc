@@ -1,6 +1,7 @@
 #include "python/ucx.h"
 
 #include <pybind11/stl.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstring>
@@ -11,6 +12,8 @@
 
 #include "engine/engine.h"
 #include "python/check.h"
+#include "transport/cma/guards.h"
+#include "transport/cma/peer_memory.h"
 #include "transport/ucx/ucx_transport.h"
 
 namespace py = pybind11;
@@ -22,6 +25,9 @@ namespace {
 struct OpenWorker {
   std::unique_ptr<UcxWorker> worker;
   std::string address;
+  // By which others of this host know that they read this process's memory.
+  Guards guards;
+  UcxIncoming::Memories memories;   // of the processes that this one may read
 };
 
 std::unique_ptr<OpenWorker> Open(const std::string& net_devices) {
@@ -33,8 +39,36 @@ std::unique_ptr<OpenWorker> Open(const std::string& net_devices) {
   return own;
 }
 
+// Where they lie, as bytes.
+py::bytes LetRead(OpenWorker& open) {
+  GuardMark mark;
+  if (Guards::AllowReads().ok()) mark = open.guards.Take();
+  return {reinterpret_cast<const char*>(&mark), sizeof(mark)};
+}
+
+// By process, whether this one may read its memory. `all`: of each its pid here, or 0, and what its let_read
+// gave.
+std::vector<bool> FindReadable(OpenWorker& open, const std::vector<std::pair<pid_t, std::string>>& all) {
+  std::vector<bool> found;
+  open.memories.clear();
+  for (const auto& [pid, told] : all) {
+    GuardMark mark;
+    if (told.size() != sizeof(mark)) {
+      Check({Code::kInvalidArgument, "a guard has " + std::to_string(sizeof(mark)) + " bytes, not " +
+                                         std::to_string(told.size())});
+    }
+    std::memcpy(&mark, told.data(), sizeof(mark));
+    auto memory = pid > 0 ? std::make_shared<PeerMemory>(pid) : nullptr;
+    if (memory != nullptr && !memory->Has(mark)) memory.reset();
+    found.push_back(memory != nullptr);
+    open.memories.push_back(std::move(memory));
+  }
+  return found;
+}
+
 void Use(OpenWorker& open, const std::string& secret, const std::vector<py::bytes>& addresses,
-         int64_t early_bytes, int64_t early_messages, double peer_timeout_seconds, bool grows) {
+         const std::vector<bool>& readers, int64_t early_bytes, int64_t early_messages,
+         double peer_timeout_seconds, bool grows) {
   UcxConfig config;
   if (open.worker == nullptr) Check({Code::kFailedPrecondition, "this worker is used already"});
   if (secret.size() != config.secret.size()) {
@@ -43,6 +77,8 @@ void Use(OpenWorker& open, const std::string& secret, const std::vector<py::byte
   }
   std::memcpy(config.secret.data(), secret.data(), secret.size());
   config.addresses.assign(addresses.begin(), addresses.end());
+  config.memories = open.memories;
+  config.readers = readers;
   config.small_credit = {.bytes = early_bytes, .messages = early_messages};
   config.grows = grows;
   config.peer_timeout = std::chrono::milliseconds(static_cast<int64_t>(1000 * peer_timeout_seconds));
@@ -60,9 +96,17 @@ void Use(OpenWorker& open, const std::string& secret, const std::vector<py::byte
 void DefineUcx(py::module_& m) {
   py::class_<OpenWorker>(m, "UcxWorker")
       .def(py::init(&Open), py::arg("net_devices"), py::call_guard<py::gil_scoped_release>())
-      .def_property_readonly("address", [](const OpenWorker& self) { return py::bytes(self.address); });
+      .def_property_readonly("address", [](const OpenWorker& self) { return py::bytes(self.address); })
+      .def("let_read", &LetRead)
+      .def("find_readable", &FindReadable, py::arg("processes"));
   m.def("use_ucx", &Use, py::arg("worker"), py::arg("secret"), py::arg("addresses"),
-        py::arg("early_bytes"), py::arg("early_messages"), py::arg("peer_timeout_seconds"), py::arg("grows"));
+        py::arg("readers"), py::arg("early_bytes"), py::arg("early_messages"),
+        py::arg("peer_timeout_seconds"), py::arg("grows"));
+  // Whether the system lets processes read each other's memory at all.
+  m.def("reads_memory", [] {
+    Guards guards;
+    return PeerMemory(getpid()).Has(guards.Take());
+  });
   // (version or "", why it cannot be used or "").
   m.def("ucx", [] {
     const UcxLibrary& library = UcxLibrary::Get();

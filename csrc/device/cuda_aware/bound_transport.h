@@ -34,6 +34,7 @@ class BoundTransport final : public Transport {
   std::span<const Piece> InPlace(Announced announced) const override {
     return inner_->InPlace(announced);
   }
+  Reader ReaderOf(Announced announced) const override { return inner_->ReaderOf(announced); }
   void Discard(Announced announced) override {
     const Binding gpu(device_);
     inner_->Discard(announced);

@@ -77,20 +77,7 @@ void MpiTransport::OnLost(int process, const Status& why) {
 void MpiTransport::Send(int process, const Header& header, std::span<const Piece> payload,
                         Completion* done) {
   if (world_.closed) return done->Done(ClosedError());
-  if (process < 0 || process >= process_count()) {
-    return done->Done({Code::kInternal, "no process " + std::to_string(process) + " among " +
-                                            std::to_string(process_count())});
-  }
-  if (TotalBytes(payload) != header.payload_bytes) {
-    return done->Done({Code::kInternal, "the header says " + std::to_string(header.payload_bytes) +
-                                            " payload bytes, the pieces hold " +
-                                            std::to_string(TotalBytes(payload))});
-  }
-  if (header.payload_bytes > kEagerBytes) return payloads_.Send(process, header, payload, done);
-  if (header.type == MessageType::kData) return small_.Send(process, header, payload, done);
-  Status status = control_.Send(process, header, payload);
-  if (!status.ok()) world_.Lose(process, status);
-  done->Done(std::move(status));
+  SendBySize(process, header, payload, done, kEagerBytes, &control_, &small_, &payloads_);
 }
 
 void MpiTransport::Pull(Announced announced, std::span<const Piece> into, Completion* done) {

@@ -1,5 +1,6 @@
 #include "transport/ucx/ucx_channel.h"
 
+#include <algorithm>
 #include <cstring>
 #include <new>
 #include <thread>
@@ -19,6 +20,8 @@ constexpr int64_t kMostHeldBytes = 64 << 20;
 
 // How long UCX may take to end connections.
 constexpr auto kDisconnecting = std::chrono::milliseconds(200);
+// And to hand to the system what it has taken to send: where it could, it has done so at once.
+constexpr auto kFlushing = std::chrono::milliseconds(200);
 
 }  // namespace
 
@@ -353,6 +356,14 @@ void UcxChannel::Close(Clock::time_point deadline) {
     }
   };
   progress(deadline, [&] { return open_sends_ > 0; });
+  // What UCX has copied counts as sent, and would be lost with the connection.
+  const ucx::RequestParam none;
+  void* const flush = left_ ? nullptr : ucx_.worker_flush_nbx(worker_->handle(), &none);
+  if (flush != nullptr && !ucx::IsError(flush)) {
+    progress(std::min(deadline, Clock::now() + kFlushing),
+             [&] { return ucx_.request_check_status(flush) == ucx::kInProgress; });
+    ucx_.request_free(flush);
+  }
   // Who has not taken what was sent by now is given up, and its sends end with an error. An orderly end would
   // take the other side, which may have left.
   for (Peer& peer : peers_) Disconnect(&peer);

@@ -21,6 +21,7 @@ UcxLibrary::UcxLibrary() : library_("ucp", kSonames) {
   library_.Find("ucp_worker_release_address", &worker_release_address);
   library_.Find("ucp_worker_get_efd", &worker_get_efd);
   library_.Find("ucp_worker_arm", &worker_arm);
+  library_.Find("ucp_worker_flush_nbx", &worker_flush_nbx);
   library_.Find("ucp_worker_progress", &worker_progress);
   library_.Find("ucp_worker_set_am_recv_handler", &worker_set_am_recv_handler);
   library_.Find("ucp_ep_create", &ep_create);

@@ -33,6 +33,7 @@ class UcxLibrary {
   void (*worker_release_address)(ucx::Worker* worker, void* address) = nullptr;
   ucx::Status (*worker_get_efd)(ucx::Worker* worker, int* descriptor) = nullptr;
   ucx::Status (*worker_arm)(ucx::Worker* worker) = nullptr;
+  void* (*worker_flush_nbx)(ucx::Worker* worker, const ucx::RequestParam* param) = nullptr;
   unsigned (*worker_progress)(ucx::Worker* worker) = nullptr;
   ucx::Status (*worker_set_am_recv_handler)(ucx::Worker* worker,
                                             const ucx::HandlerParam* param) = nullptr;

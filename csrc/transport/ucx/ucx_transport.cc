@@ -46,9 +46,11 @@ UcxTransport::UcxTransport(std::unique_ptr<UcxWorker> worker, const UcxConfig& c
       polls_every_(config.peer_timeout / 5),
       channel_(std::move(worker), config.process, config.addresses, config.secret,
                config.peer_timeout, this),
-      payloads_(&channel_, config.credit_bytes),
+      outgoing_(&channel_, config.credit_bytes, config.readers),
+      incoming_(&channel_, config.credit_bytes, config.memories),
       small_(&channel_) {
-  Credit::Amount small = Credit::Share(config.small_credit, config.grows ? Credit::kProcesses : process_count());
+  Credit::Amount small =
+      Credit::Share(config.small_credit, config.grows ? Credit::kProcesses : process_count());
   small.bytes = std::min<int64_t>(small.bytes, 1 << 30);   // as a header can give back
   channel_.GrantSmall(small);
 }
@@ -56,13 +58,15 @@ UcxTransport::UcxTransport(std::unique_ptr<UcxWorker> worker, const UcxConfig& c
 Status UcxTransport::AddProcesses(const std::vector<std::string>& addresses) {
   if (closed_) return ClosedError();
   for (const std::string& address : addresses) channel_.AddProcess(address);
-  payloads_.Grow();
+  outgoing_.Grow();
+  incoming_.Grow();
   small_.Grow();
   return Status::Ok();
 }
 
 void UcxTransport::OnLost(int process, const Status& why) {
-  payloads_.Lose(process, why);
+  outgoing_.Lose(process, why);
+  incoming_.Lose(process, why);
   small_.Lose(process, why);
   lost_while_parting_ |= parting_;
   if (!parting_) receiver_->OnPeerLost(process, why);
@@ -73,21 +77,11 @@ void UcxTransport::OnLost(int process, const Status& why) {
 void UcxTransport::Send(int process, const Header& header, std::span<const Piece> payload,
                         Completion* done) {
   if (closed_) return done->Done(ClosedError());
-  if (process < 0 || process >= process_count() || process == channel_.process()) {
+  if (process == channel_.process()) {
     return done->Done({Code::kInternal, "process " + std::to_string(process) +
-                                            " is none of the others among " +
-                                            std::to_string(process_count())});
+                                            " cannot send to itself through UCX"});
   }
-  if (TotalBytes(payload) != header.payload_bytes) {
-    return done->Done({Code::kInternal, "the header says " + std::to_string(header.payload_bytes) +
-                                            " payload bytes, the pieces hold " +
-                                            std::to_string(TotalBytes(payload))});
-  }
-  if (header.payload_bytes > kEagerBytes) return payloads_.Send(process, header, payload, done);
-  if (header.type == MessageType::kData) return small_.Send(process, header, payload, done);
-  Status status = channel_.Send(process, header, payload);
-  if (!status.ok()) channel_.Lose(process, status);
-  done->Done(std::move(status));
+  SendBySize(process, header, payload, done, kEagerBytes, &channel_, &small_, &outgoing_);
 }
 
 void UcxTransport::Pull(Announced announced, std::span<const Piece> into, Completion* done) {
@@ -96,7 +90,7 @@ void UcxTransport::Pull(Announced announced, std::span<const Piece> into, Comple
   } else if (IsSmall(announced)) {
     small_.Pull(announced, into, done);
   } else {
-    payloads_.Pull(announced, into, done);
+    incoming_.Pull(announced, into, done);
   }
 }
 
@@ -129,12 +123,14 @@ bool UcxTransport::Dispatch(const Header& header, std::span<const std::byte> pay
   switch (header.type) {
     case MessageType::kWant:
       return header.total_bytes <= kEagerBytes ? small_.OnWant(process, header.payload_tag)
-                                               : payloads_.OnWant(process, header.payload_tag);
+                                               : outgoing_.OnWant(process, header.payload_tag);
+    case MessageType::kTaken:
+      return outgoing_.OnTaken(process, header.payload_tag);
     case MessageType::kLate:
       return comes_along && small_.OnLate(header, payload);
     case MessageType::kCredit:
       // That of small messages has been regained.
-      return header.total_bytes == 0 || payloads_.OnCredit(process, header.total_bytes);
+      return header.total_bytes == 0 || outgoing_.OnCredit(process, header.total_bytes);
     case MessageType::kParting:
       if (header.payload_tag >= kMostRounds) return false;
       rounds_heard_ |= uint32_t{1} << header.payload_tag;
@@ -153,12 +149,16 @@ bool UcxTransport::Deliver(Header header, std::span<const std::byte> payload) {
   const bool small = header.payload_bytes <= kEagerBytes;
   const bool on_request = header.type == MessageType::kOnRequest;
   const bool announces = on_request || !small;
-  if (std::ssize(payload) != (announces ? 0 : header.payload_bytes)) return false;
+  // With an announcement comes where a large payload lies, if it may be read there.
+  if (announces ? small && !payload.empty() : std::ssize(payload) != header.payload_bytes) return false;
   Announced announced;
   if (announces) {
     announced = AnnouncedAs(small ? Kind::kSmall : Kind::kLarge, header);
-    if (small ? !small_.OnAnnounced(header) : !payloads_.OnAnnounced(header, on_request)) return false;
+    if (small ? !small_.OnAnnounced(header) : !incoming_.OnAnnounced(header, on_request, payload)) {
+      return false;
+    }
     if (on_request) header.type = MessageType::kData;
+    payload = {};
   }
   receiver_->OnMessage(header, payload, announced);
   if (!announces && header.type == MessageType::kData) {
@@ -169,7 +169,7 @@ bool UcxTransport::Deliver(Header header, std::span<const std::byte> payload) {
 
 void UcxTransport::OnFragment(int source, const UcxFragment& fragment,
                               std::span<const std::byte> data) {
-  if (!delivers_ || payloads_.OnFragment(source, fragment, data)) return;
+  if (!delivers_ || incoming_.OnFragment(source, fragment, data)) return;
   OnInvalid(source, "bytes " + std::to_string(fragment.offset) + " to " +
                          std::to_string(fragment.offset + std::ssize(data)) +
                          " of a payload that has no such bytes");
@@ -187,7 +187,7 @@ bool UcxTransport::Withdraw(Completion* done) {
   if (closed_) return true;
   const Status why{Code::kAborted, "the payload came after its operation had failed"};
   // What nothing is under way for here is a send, or has ended.
-  static_cast<void>(small_.Withdraw(done, why) || payloads_.Withdraw(done, why));
+  static_cast<void>(small_.Withdraw(done, why) || incoming_.Withdraw(done, why));
   return true;
 }
 
@@ -196,7 +196,8 @@ void UcxTransport::Freeze(const Status& why) {
   closed_ = true;
   delivers_ = false;
   channel_.Leave();
-  payloads_.Close(why);
+  outgoing_.Close(why);
+  incoming_.Close(why);
   small_.Close(why);
   for (int process = 0; process < process_count(); ++process) channel_.Lose(process, why);
 }
@@ -242,13 +243,14 @@ void UcxTransport::Close(std::chrono::milliseconds patience) {
   parting_ = true;
   delivers_ = false;
   const auto deadline = std::chrono::steady_clock::now() + patience;
-  while (payloads_.Sends() && std::chrono::steady_clock::now() < deadline) {
+  while (outgoing_.Sends() && std::chrono::steady_clock::now() < deadline) {
     if (!channel_.Poll()) std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
   closed_ = true;
   channel_.Close(deadline);
   const Status why{Code::kUnavailable, "the UCX transport was closed"};
-  payloads_.Close(why);
+  outgoing_.Close(why);
+  incoming_.Close(why);
   small_.Close(why);
 }
 

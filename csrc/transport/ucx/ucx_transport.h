@@ -14,6 +14,14 @@
 // wants it (kWant): then it goes whatever the credit. Small messages of kData go on credit of their own
 // (transport/small_messages.h). Why nobody waits for ever because of credit: transport/mpi/mpi_transport.h.
 //
+// Where two processes share a host and the receiver may read the sender's memory, a payload of at least
+// UcxOutgoing::kLeastLocatedBytes stays where it lies: its announcement (kOnRequest) says where that is
+// (LocatedPayload), and the runtime copies it from there (ReaderOf), without the lock. The sender is told
+// then (kTaken). That takes no credit, as nothing comes unasked. Where it cannot be read, after all, it is
+// pulled as any other. A guard that its sender revokes before its memory is used for anything else tells a
+// reader that comes too late, and one that reads another process by mistake. What is to be known of a
+// process, and that it has died, still comes over its connection.
+//
 // Of one payload only so much is with UCX at a time that control messages do not wait long behind it.
 //
 // OnPeerLost is told of a process whose connection breaks (kUnavailable), which UCX notices when the other
@@ -34,7 +42,8 @@
 #include "transport/small_messages.h"
 #include "transport/transport.h"
 #include "transport/ucx/ucx_channel.h"
-#include "transport/ucx/ucx_payloads.h"
+#include "transport/ucx/ucx_incoming.h"
+#include "transport/ucx/ucx_outgoing.h"
 #include "transport/ucx/ucx_worker.h"
 
 namespace jaxccomp {
@@ -49,6 +58,10 @@ struct UcxConfig {
   Credit::Amount small_credit = {.bytes = 1 << 20, .messages = 512};
   bool grows = false;   // processes may be added: credit does not depend on how many there are
   std::chrono::milliseconds peer_timeout = {};   // of silence, after which one is given up; zero: none is
+  // By process: its memory, where this one may read it (else null), and whether it reads this one's. What one
+  // process says of another here, the other one says, too. Empty: none.
+  UcxIncoming::Memories memories = {};
+  std::vector<bool> readers = {};
 };
 
 class UcxTransport final : public Transport, UcxChannel::Listener {
@@ -70,12 +83,16 @@ class UcxTransport final : public Transport, UcxChannel::Listener {
   // Messages that were dropped since they did not have the job's secret.
   int64_t refused_count() const { return channel_.refused_count(); }
 
-  std::string_view name() const override { return "ucx"; }
+  // Whether memory of other processes is read, as well.
+  std::string_view name() const override { return incoming_.Reads() ? "ucx+cma" : "ucx"; }
   void Send(int process, const Header& header, std::span<const Piece> payload,
             Completion* done) override;
   void Pull(Announced announced, std::span<const Piece> into, Completion* done) override;
   std::span<const Piece> InPlace(Announced announced) const override {
-    return IsSmall(announced) ? std::span<const Piece>{} : payloads_.InPlace(announced);
+    return IsSmall(announced) ? std::span<const Piece>{} : incoming_.InPlace(announced);
+  }
+  Reader ReaderOf(Announced announced) const override {
+    return closed_ || IsSmall(announced) ? Reader() : incoming_.ReaderOf(announced);
   }
   void Discard(Announced announced) override { Pull(announced, {}, nullptr); }
   bool Withdraw(Completion* done) override;
@@ -96,9 +113,10 @@ class UcxTransport final : public Transport, UcxChannel::Listener {
   void Settle() override {
     if (!closed_) small_.Settle();
   }
-  bool HasTransfers() const override { return payloads_.Any() || small_.Any(); }
-  int64_t EarlyBytes() const override { return payloads_.early_bytes(); }
-  // A dissemination barrier of those that live. Afterwards a connection that breaks is no loss: all have come to their end.
+  bool HasTransfers() const override { return outgoing_.Any() || incoming_.Any() || small_.Any(); }
+  int64_t EarlyBytes() const override { return incoming_.early_bytes(); }
+  // A dissemination barrier of those that live. Afterwards a connection that breaks is no loss: all have come to
+  // their end.
   void ShutdownBarrier(std::chrono::milliseconds patience) override;
 
   // Waits up to `patience` for what is being sent, ends all connections, and tells what is still open
@@ -122,7 +140,7 @@ class UcxTransport final : public Transport, UcxChannel::Listener {
                         std::span<const std::byte> payload) override;
   void OnFragment(int source, const UcxFragment& fragment, std::span<const std::byte> data) override;
   void OnFragmentSent(int process, void* owner, int64_t bytes, const Status& status) override {
-    payloads_.OnFragmentSent(process, owner, bytes, status);
+    outgoing_.OnFragmentSent(process, owner, bytes, status);
   }
   void OnLost(int process, const Status& why) override;
   // False: that cannot be.
@@ -135,7 +153,8 @@ class UcxTransport final : public Transport, UcxChannel::Listener {
   Receiver* const receiver_;
   const std::chrono::milliseconds polls_every_;
   UcxChannel channel_;
-  UcxPayloads payloads_;
+  UcxOutgoing outgoing_;
+  UcxIncoming incoming_;
   SmallMessages small_;
   uint32_t rounds_heard_ = 0;   // bit k: the message of round k of the barrier has come
   bool parting_ = false;        // the barrier has begun here

@@ -1,0 +1,47 @@
+#include "transport/cma/guards.h"
+
+#include <sys/prctl.h>
+
+#include <cerrno>
+#include <cstring>
+#include <random>
+#include <string>
+
+namespace jaxccomp {
+
+Status Guards::AllowReads() {
+  // Kernels without Yama do not know this, and need no permission.
+  if (prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0) == 0 || errno == EINVAL) return Status::Ok();
+  return {Code::kUnavailable, std::string("prctl(PR_SET_PTRACER) failed: ") + std::strerror(errno)};
+}
+
+Guards::Guards() {
+  // Processes that have the same number one after the other must not have the same values.
+  std::random_device random;
+  next_ = static_cast<uint64_t>(random()) << 32 | random();
+}
+
+Guards::~Guards() {
+  for (std::atomic<uint64_t>& word : words_) word.store(0, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+
+GuardMark Guards::Take() {
+  if (spare_.empty()) spare_.push_back(&words_.emplace_back(0));
+  std::atomic<uint64_t>* const word = spare_.back();
+  spare_.pop_back();
+  if (++next_ == 0) ++next_;
+  // Announced by a system call, which what has been written to the memory comes before.
+  word->store(next_, std::memory_order_release);
+  return {.address = reinterpret_cast<uint64_t>(word), .value = next_};
+}
+
+void Guards::Revoke(const GuardMark& mark) {
+  auto* const word = reinterpret_cast<std::atomic<uint64_t>*>(mark.address);
+  word->store(0, std::memory_order_relaxed);
+  // Before anything is written to the memory that it has guarded.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  spare_.push_back(word);
+}
+
+}  // namespace jaxccomp

@@ -1,0 +1,130 @@
+#include "transport/cma/peer_memory.h"
+
+#include <sys/uio.h>
+
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <limits>
+
+namespace jaxccomp {
+namespace {
+
+// Of each side, in one call: Linux takes 1024.
+constexpr size_t kMostVectors = 256;
+
+void* AddressOf(const Piece& piece) { return piece.data; }
+void* AddressOf(const LocatedPayload::Part& part) { return reinterpret_cast<void*>(part.address); }
+
+// What is left of memory in parts.
+template <typename Part>
+struct Rest {
+  std::span<const Part> parts;
+  int64_t offset = 0;   // in the first of them
+
+  // The first of it; says how many vectors.
+  size_t Vectors(std::array<iovec, kMostVectors>* vectors) const {
+    size_t count = 0;
+    int64_t begin = offset;
+    for (const Part& part : parts) {
+      if (count == kMostVectors) break;
+      (*vectors)[count++] = {static_cast<std::byte*>(AddressOf(part)) + begin,
+                             static_cast<size_t>(part.bytes - begin)};
+      begin = 0;
+    }
+    return count;
+  }
+  void Advance(int64_t bytes) {
+    offset += bytes;
+    while (!parts.empty() && offset >= parts.front().bytes) {
+      offset -= parts.front().bytes;
+      parts = parts.subspan(1);
+    }
+  }
+};
+
+}  // namespace
+
+// --- Where a payload lies -----------------------------------------------------------------------
+
+std::optional<LocatedPayload> LocatedPayload::Of(std::span<const Piece> pieces) {
+  LocatedPayload located;
+  for (const Piece& piece : pieces) {
+    if (piece.bytes == 0) continue;
+    if (located.parts.size() == kMostParts) return std::nullopt;
+    located.parts.push_back({reinterpret_cast<uint64_t>(piece.data), piece.bytes});
+  }
+  return located;
+}
+
+std::vector<std::byte> LocatedPayload::Packed() const {
+  std::vector<std::byte> packed(sizeof(guard) + parts.size() * sizeof(Part));
+  std::memcpy(packed.data(), &guard, sizeof(guard));
+  std::memcpy(packed.data() + sizeof(guard), parts.data(), parts.size() * sizeof(Part));
+  return packed;
+}
+
+std::optional<LocatedPayload> LocatedPayload::Unpack(std::span<const std::byte> packed,
+                                                     int64_t payload_bytes) {
+  LocatedPayload located;
+  if (packed.size() < sizeof(GuardMark)) return std::nullopt;
+  std::memcpy(&located.guard, packed.data(), sizeof(GuardMark));
+  packed = packed.subspan(sizeof(GuardMark));
+  const size_t count = packed.size() / sizeof(Part);
+  if (located.guard.value == 0 || packed.size() % sizeof(Part) != 0 || count > kMostParts) {
+    return std::nullopt;
+  }
+  located.parts.resize(count);
+  if (count > 0) std::memcpy(located.parts.data(), packed.data(), packed.size());
+  int64_t open_bytes = payload_bytes;
+  for (const Part& part : located.parts) {
+    const uint64_t room = std::numeric_limits<uint64_t>::max() - part.address;
+    if (part.bytes <= 0 || part.bytes > open_bytes || static_cast<uint64_t>(part.bytes) > room) {
+      return std::nullopt;
+    }
+    open_bytes -= part.bytes;
+  }
+  if (open_bytes != 0) return std::nullopt;
+  return located;
+}
+
+// --- Reading ------------------------------------------------------------------------------------
+
+bool PeerMemory::Has(const GuardMark& guard) const {
+  uint64_t found = 0;
+  const iovec here{&found, sizeof(found)};
+  const iovec there{reinterpret_cast<void*>(guard.address), sizeof(found)};
+  return guard.value != 0 &&
+         process_vm_readv(pid_, &here, 1, &there, 1, 0) == static_cast<ssize_t>(sizeof(found)) &&
+         found == guard.value;
+}
+
+bool PeerMemory::Read(const LocatedPayload& from, std::span<const Piece> into) {
+  if (!usable_) return false;
+  if (Copy(from, into)) {
+    // The guard is read after all the rest.
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    if (Has(from.guard)) return true;
+  }
+  usable_ = false;
+  return false;
+}
+
+bool PeerMemory::Copy(const LocatedPayload& from, std::span<const Piece> into) const {
+  std::array<iovec, kMostVectors> here, there;
+  Rest<LocatedPayload::Part> source{from.parts};
+  Rest<Piece> place{into};
+  place.Advance(0);   // past empty pieces
+  while (!place.parts.empty()) {
+    const size_t here_count = place.Vectors(&here), there_count = source.Vectors(&there);
+    // As much as both have. It ends early where memory cannot be read, and then fails there.
+    const ssize_t read_bytes =
+        process_vm_readv(pid_, here.data(), here_count, there.data(), there_count, 0);
+    if (read_bytes <= 0) return false;
+    source.Advance(read_bytes);
+    place.Advance(read_bytes);
+  }
+  return true;
+}
+
+}  // namespace jaxccomp

@@ -1,0 +1,266 @@
+#include "transport/ucx/ucx_outgoing.h"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace jaxccomp {
+namespace {
+
+// What UCX has of payloads to one process and has not sent: enough to keep a link busy, and so little that a
+// control message does not wait long behind it.
+constexpr int64_t kMostOpenBytes = 512 << 10;
+// A piece of less is copied into a message, together with those that follow it.
+constexpr int64_t kDirectBytes = UcxChannel::kEagerBytes;
+
+Status LostError(int process) {
+  return {Code::kUnavailable, "process " + std::to_string(process) + " has been lost"};
+}
+
+}  // namespace
+
+UcxOutgoing::UcxOutgoing(UcxChannel* channel, int64_t credit_bytes, const std::vector<bool>& readers)
+    : channel_(*channel), credit_bytes_(credit_bytes) {
+  Grow();
+  for (size_t i = 0; i < readers.size() && i < peers_.size(); ++i) peers_[i].reads = readers[i];
+}
+
+void UcxOutgoing::Grow() {
+  while (std::ssize(peers_) < channel_.processes()) peers_.emplace_back().credit_bytes = credit_bytes_;
+}
+
+// --- Announcements ------------------------------------------------------------------------------
+
+void UcxOutgoing::Send(int process, const Header& header, std::span<const Piece> payload,
+                       Completion* done) {
+  Peer& peer = PeerOf(process);
+  if (peer.reads && header.payload_bytes >= kLeastLocatedBytes &&
+      SendLocated(process, header, payload, done)) {
+    return;
+  }
+  const bool at_once = peer.waiting.empty() && header.payload_bytes <= peer.credit_bytes;
+  Header announcement = header;
+  if (!at_once) announcement.type = MessageType::kOnRequest;
+  Outgoing* const outgoing = Announce(process, announcement, nullptr, payload, done);
+  if (outgoing == nullptr) return;
+  if (at_once) {
+    peer.credit_bytes -= header.payload_bytes;
+    return Start(process, outgoing, /*on_credit=*/true);
+  }
+  if (header.payload_bytes <= credit_bytes_) peer.waiting.emplace(header.lane, outgoing->number);
+  SendWaiting(process);   // it may be the lowest, and small enough
+}
+
+bool UcxOutgoing::SendLocated(int process, const Header& header, std::span<const Piece> payload,
+                              Completion* done) {
+  std::optional<LocatedPayload> located = LocatedPayload::Of(payload);
+  if (!located) return false;
+  Header announcement = header;
+  announcement.type = MessageType::kOnRequest;
+  located->guard = guards_.Take();
+  static_cast<void>(Announce(process, announcement, &*located, payload, done));
+  return true;
+}
+
+UcxOutgoing::Outgoing* UcxOutgoing::Announce(int process, const Header& announcement,
+                                             const LocatedPayload* located,
+                                             std::span<const Piece> payload, Completion* done) {
+  Peer& peer = PeerOf(process);
+  const uint32_t number = peer.next++;
+  Header header = announcement;
+  header.payload_tag = number;
+  std::vector<std::byte> place = located == nullptr ? std::vector<std::byte>() : located->Packed();
+  const Piece along{place.data(), std::ssize(place)};
+  Status status = channel_.Send(process, header, {&along, 1});
+  if (!status.ok()) channel_.Lose(process, status);
+  if (status.ok() && channel_.IsLost(process)) status = LostError(process);
+  if (!status.ok()) {
+    // It may have heard of it.
+    if (located != nullptr) guards_.Revoke(located->guard);
+    done->Done(std::move(status));
+    return nullptr;
+  }
+  auto outgoing = std::make_unique<Outgoing>();
+  outgoing->pieces.assign(payload.begin(), payload.end());
+  outgoing->bytes = header.payload_bytes;
+  outgoing->lane = header.lane;
+  outgoing->number = number;
+  outgoing->done = done;
+  if (located != nullptr) outgoing->guard = located->guard;
+  ++count_;
+  return (peer.outgoing[number] = std::move(outgoing)).get();
+}
+
+// --- Fragments ----------------------------------------------------------------------------------
+
+void UcxOutgoing::SendWaiting(int process) {
+  Peer& peer = PeerOf(process);
+  while (!peer.waiting.empty()) {
+    Outgoing* const first = peer.outgoing.find(peer.waiting.begin()->second)->second.get();
+    if (first->bytes > peer.credit_bytes) return;
+    peer.credit_bytes -= first->bytes;
+    Start(process, first, /*on_credit=*/true);
+  }
+}
+
+void UcxOutgoing::Start(int process, Outgoing* outgoing, bool on_credit) {
+  Peer& peer = PeerOf(process);
+  peer.waiting.erase({outgoing->lane, outgoing->number});
+  outgoing->started = true;
+  outgoing->on_credit = on_credit;
+  peer.active.emplace(outgoing->lane, outgoing->number);
+  Advance(process);
+}
+
+void UcxOutgoing::Advance(int process) {
+  Peer& peer = PeerOf(process);
+  // Each fragment may end payloads, and the callers that hear of it send others.
+  while (!peer.active.empty() && peer.open_bytes < kMostOpenBytes) {
+    const Turn turn = *peer.active.begin();
+    Outgoing* const outgoing = peer.outgoing.find(turn.second)->second.get();
+    int64_t bytes = 0;
+    const UcxChannel::Sent sent = SendNext(process, outgoing, &bytes);
+    if (sent == UcxChannel::Sent::kFailed) return;   // that process is lost, and all this is over
+    if (sent == UcxChannel::Sent::kLater) {
+      ++outgoing->fragments_open;
+      peer.open_bytes += bytes;
+    }
+    if (outgoing->handed_bytes == outgoing->bytes) peer.active.erase(turn);
+    FinishIfOver(process, outgoing);
+  }
+}
+
+UcxChannel::Sent UcxOutgoing::SendNext(int process, Outgoing* outgoing, int64_t* bytes) {
+  const UcxFragment fragment{.number = outgoing->number,
+                             .on_credit = outgoing->on_credit,
+                             .offset = outgoing->handed_bytes};
+  const auto take = [&](int64_t most) {
+    const Piece& piece = outgoing->pieces[outgoing->piece];
+    const int64_t taken = std::min(piece.bytes - outgoing->piece_offset, most);
+    const Piece part{static_cast<std::byte*>(piece.data) + outgoing->piece_offset, taken};
+    outgoing->piece_offset += taken;
+    outgoing->handed_bytes += taken;
+    *bytes += taken;
+    if (outgoing->piece_offset == piece.bytes) {
+      ++outgoing->piece;
+      outgoing->piece_offset = 0;
+    }
+    return part;
+  };
+  if (outgoing->pieces[outgoing->piece].bytes - outgoing->piece_offset >= kDirectBytes) {
+    const Piece part = take(kFragmentBytes);
+    return channel_.SendFragment(
+        process, fragment,
+        {static_cast<const std::byte*>(part.data), static_cast<size_t>(part.bytes)}, outgoing);
+  }
+  std::vector<Piece> parts;
+  while (*bytes < kDirectBytes && outgoing->handed_bytes < outgoing->bytes) {
+    parts.push_back(take(kDirectBytes - *bytes));
+  }
+  return channel_.SendCopied(process, fragment, parts, outgoing);
+}
+
+void UcxOutgoing::FinishIfOver(int process, Outgoing* outgoing) {
+  if (outgoing->over()) Finish(process, outgoing);
+}
+
+void UcxOutgoing::Finish(int process, Outgoing* outgoing) {
+  Peer& peer = PeerOf(process);
+  const auto found = peer.outgoing.find(outgoing->number);
+  const std::unique_ptr<Outgoing> own = std::move(found->second);
+  peer.outgoing.erase(found);
+  --count_;
+  own->done->Done(own->status);
+}
+
+void UcxOutgoing::OnFragmentSent(int process, void* owner, int64_t bytes, const Status& status) {
+  if (closed_) return;
+  auto* const outgoing = static_cast<Outgoing*>(owner);
+  PeerOf(process).open_bytes -= bytes;
+  --outgoing->fragments_open;
+  if (outgoing->status.ok() && !status.ok()) {
+    outgoing->status = status;
+    PeerOf(process).active.erase({outgoing->lane, outgoing->number});
+  }
+  FinishIfOver(process, outgoing);
+  Advance(process);
+}
+
+bool UcxOutgoing::OnWant(int process, uint32_t number) {
+  Peer& peer = PeerOf(process);
+  const auto found = peer.outgoing.find(number);
+  // It may have gone on credit meanwhile.
+  if (found == peer.outgoing.end()) return static_cast<int32_t>(peer.next - number) > 0;
+  Outgoing* const outgoing = found->second.get();
+  // One that could be read where it lies could not, after all.
+  Revoke(outgoing);
+  if (!outgoing->started) Start(process, outgoing, /*on_credit=*/false);
+  return true;
+}
+
+bool UcxOutgoing::OnTaken(int process, uint32_t number) {
+  const auto& all = PeerOf(process).outgoing;
+  const auto found = all.find(number);
+  if (found == all.end() || found->second->guard.value == 0) return false;
+  Revoke(found->second.get());
+  Finish(process, found->second.get());
+  return true;
+}
+
+void UcxOutgoing::Revoke(Outgoing* outgoing) {
+  if (outgoing->guard.value != 0) guards_.Revoke(std::exchange(outgoing->guard, {}));
+}
+
+bool UcxOutgoing::OnCredit(int process, int64_t bytes) {
+  Peer& peer = PeerOf(process);
+  if (bytes <= 0 || bytes > credit_bytes_ - peer.credit_bytes) return false;
+  peer.credit_bytes += bytes;
+  SendWaiting(process);
+  return true;
+}
+
+bool UcxOutgoing::Sends() const {
+  return std::ranges::any_of(peers_, [](const Peer& peer) {
+    return !peer.active.empty() || peer.open_bytes > 0;
+  });
+}
+
+// --- The end ------------------------------------------------------------------------------------
+
+void UcxOutgoing::Lose(int process, const Status& why) {
+  Peer& peer = PeerOf(process);
+  peer.waiting.clear();
+  peer.active.clear();
+  std::vector<Completion*> waiting;
+  // UCX still reads what it has fragments of; it gives them back when their connection has ended.
+  std::erase_if(peer.outgoing, [&](const auto& entry) {
+    Outgoing& outgoing = *entry.second;
+    Revoke(&outgoing);
+    if (outgoing.status.ok()) outgoing.status = why;
+    if (outgoing.fragments_open > 0) return false;
+    --count_;
+    waiting.push_back(outgoing.done);
+    return true;
+  });
+  for (Completion* done : waiting) done->Done(why);
+}
+
+void UcxOutgoing::Close(const Status& why) {
+  closed_ = true;
+  std::vector<Completion*> waiting;
+  for (Peer& peer : peers_) {
+    for (auto& [number, outgoing] : peer.outgoing) {
+      Revoke(outgoing.get());
+      waiting.push_back(outgoing->done);
+    }
+    peer.outgoing.clear();
+    peer.waiting.clear();
+    peer.active.clear();
+    peer.open_bytes = 0;
+  }
+  count_ = 0;
+  for (Completion* done : waiting) done->Done(why);
+}
+
+}  // namespace jaxccomp
