@@ -331,6 +331,17 @@ def why_unreachable() -> str:
     return _joined().unreachable
 
 
+def hosts() -> tuple[int, ...]:
+    """By rank of the world, a number for its host: the lowest rank there.
+
+    Example:
+      >>> import jaxccomp
+      >>> jaxccomp.comm.hosts()[0]
+      0
+    """
+    return _joined().hosts
+
+
 def why_no_ipc() -> list[str]:
     """By rank: why messages from its GPUs come through the host's memory; "" where they need not.
 

@@ -120,6 +120,7 @@ def _tell_engine(state: World, distributed: bool, timeout_seconds: float) -> Non
     ]
     hosts = [row.host for row in table]
     hosts = [hosts.index(host) for host in hosts]
+    state.hosts = tuple(hosts)
     core = engine.load()
     by_ucx = state.store is not None and _agree_on_ucx(state, table, why_no_ucx)
     if by_ucx:

@@ -49,6 +49,7 @@ class World:
         # Duplicates of COMM_WORLD: one for the engine, whose thread receives whatever arrives
         # there, and one for the Python side.
         self.engine_comm, self.exchange = comms or (None, None)
+        self.hosts = tuple(range(processes))  # by process, the lowest one of its host
         self.unreachable = ""  # why the engine cannot move values to the other processes
         self.no_ipc: list[str] = []  # by process: why it exports no memory of its GPUs to this one
         self.no_device_mpi: list[str] = []  # by process: why MPI moves no memory of GPUs there
