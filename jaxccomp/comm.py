@@ -342,6 +342,16 @@ def hosts() -> tuple[int, ...]:
     return _joined().hosts
 
 
+def planner() -> _world.Planner | None:
+    """What chooses by the profile that all ranks share; None without one."""
+    return _joined().planner
+
+
+def process_numbers() -> dict[int, int]:
+    """Ranks in the world by JAX's process index."""
+    return _joined().process_of
+
+
 def why_no_ipc() -> list[str]:
     """By rank: why messages from its GPUs come through the host's memory; "" where they need not.
 

@@ -14,6 +14,7 @@ from jaxccomp._bootstrap import (
     kv_store,
     leave,
     peer_info,
+    profiles,
     shared_gpus,
     ucx,
 )
@@ -111,7 +112,8 @@ def _tell_engine(state: World, distributed: bool, timeout_seconds: float) -> Non
     worker, why_no_ucx = None, 'the option transport is "mpi"'
     if state.store is not None and config.get("transport") != "mpi":
         worker, why_no_ucx = ucx.open_worker()
-    table = peer_info.call(share, open_mpi, worker is not None)
+    profile = profiles.own()
+    table = peer_info.call(share, open_mpi, worker is not None, profile.row())
     process_of = peer_info.processes(table, state.process, distributed, state.mpi is not None)
     devices = [
         (platform.number(device.id), process_of[device.process_index])
@@ -120,7 +122,8 @@ def _tell_engine(state: World, distributed: bool, timeout_seconds: float) -> Non
     ]
     hosts = [row.host for row in table]
     hosts = [hosts.index(host) for host in hosts]
-    state.hosts = tuple(hosts)
+    state.hosts, state.process_of = tuple(hosts), process_of
+    state.planner = profiles.agree(share, table, profile, hosts)
     core = engine.load()
     by_ucx = state.store is not None and _agree_on_ucx(state, table, why_no_ucx)
     if by_ucx:

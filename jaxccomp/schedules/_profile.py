@@ -13,7 +13,7 @@ from jaxccomp import errors
 from jaxccomp.schedules import _cluster as clusters
 
 # Of one that ranks share when they join; measured ones have some KiB.
-MOST_SHARED_BYTES = 1 << 18
+MOST_PROFILE_BYTES = 1 << 18
 
 
 def write(path: str | os.PathLike[str], content: Mapping[str, Any]) -> clusters.Cluster:
@@ -54,16 +54,16 @@ def read(path: str | os.PathLike[str]) -> bytes:
     target = pathlib.Path(path)
     try:
         with target.open("rb") as file:
-            data = file.read(MOST_SHARED_BYTES + 1)
+            data = file.read(MOST_PROFILE_BYTES + 1)
     except (OSError, ValueError) as error:
         raise errors.InvalidArgumentError(
             f"the profile {str(path)!r} cannot be read: {error}. "
             "`python -m jaxccomp tune links --output FILE` writes one."
         ) from None
-    if not 0 < len(data) <= MOST_SHARED_BYTES:
+    if not 0 < len(data) <= MOST_PROFILE_BYTES:
         raise errors.InvalidArgumentError(
             f"the profile {str(path)!r} has {'no' if not data else 'more than'} "
-            f"{'' if not data else f'{MOST_SHARED_BYTES} '}bytes; "
+            f"{'' if not data else f'{MOST_PROFILE_BYTES} '}bytes; "
             "`python -m jaxccomp tune links --output FILE` writes one of some KiB."
         )
     return data
