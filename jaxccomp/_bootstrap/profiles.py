@@ -72,10 +72,10 @@ def _check_equal(rows: Sequence[Row], mine: Own) -> None:
             "errors say why. Name a file that is there, or leave the option to rank 0, whose "
             "profile all ranks get."
         )
-    first = rows[0]
-    others = [rank for rank, row in enumerate(rows) if row.profile and row[-2:] != first[-2:]]
+    named = [(row.profile, row.profile_hash) for row in rows]
+    others = [rank for rank, each in enumerate(named) if each[0] and each != named[0]]
     if others:
-        what = "another profile than rank 0" if first.profile else "a profile, and rank 0 none"
+        what = "another profile than rank 0" if named[0][0] else "a profile, and rank 0 none"
         raise errors.InitializationError(
             f"ranks {others} name {what} by the option profile. All ranks choose by one: give "
             "all of them the same file, or name it on rank 0 alone."

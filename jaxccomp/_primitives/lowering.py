@@ -9,7 +9,7 @@ from jaxccomp import _compat, codecs, comm, errors
 from jaxccomp._call import Call, add_carried, split_likes, split_references
 from jaxccomp._native import cuda, engine, ffi_targets, threads
 from jaxccomp._native.platforms import CPU, CUDA, TABLE, Platform
-from jaxccomp._primitives import composed
+from jaxccomp._primitives import composed, planning
 from jaxccomp._primitives.binding import bind
 from jaxccomp._traced import codecs as traced_codecs
 from jaxccomp._traced import collectives, cuda_codecs
@@ -24,6 +24,7 @@ _ALIAS = {
 
 def lower(ctx: Any, *operands: Any, call: Call) -> Any:
     """The lowering rule of every collective's primitive."""
+    asked, call = call, planning.settled(call)
     platform = _platform_of_engine(ctx, call)
     groups: list[list[Any]] | None = []
     if call.comm is not None:
@@ -51,6 +52,8 @@ def lower(ctx: Any, *operands: Any, call: Call) -> Any:
     if groups and mover == "nccl" and not _why_own_communicator(ctx):
         mover, coordinates = "nccl_xla", {"coordinates": _compat.mesh_coordinates(ctx, groups)}
     comm.init()
+    if platform is CPU:
+        call = planning.planned(asked, _sent(call, ctx.avals_in), groups)
     target = ffi_targets.target(platform, mover)
     # The engine learns from the results what is received.
     operands, _ = split_likes(call, operands)

@@ -9,7 +9,7 @@ Nothing here communicates.
 from jaxccomp.schedules._cluster import parse as parse_profile
 from jaxccomp.schedules._description import Cluster
 from jaxccomp.schedules._make import COLLECTIVES, Schedule, Slot, Task, make
-from jaxccomp.schedules._plans import Option, Plan, Planner, Question
+from jaxccomp.schedules._plans import Option, Plan, Planner
 from jaxccomp.schedules._prices import Prediction, algorithms, simulate, simulate_all
 from jaxccomp.schedules._profile import MOST_PROFILE_BYTES
 from jaxccomp.schedules._profile import read as read_profile
@@ -23,7 +23,6 @@ __all__ = [
     "Plan",
     "Planner",
     "Prediction",
-    "Question",
     "Schedule",
     "Slot",
     "Task",

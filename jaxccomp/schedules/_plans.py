@@ -79,24 +79,15 @@ class Plan:
 
 
 @dataclasses.dataclass(frozen=True)
-class Question:
-    """A call to choose for.
-
-    Attributes:
-      collective: its name.
-      algorithm: "auto", or what the program asks for.
-      codecs: specs to choose from, those to be preferred first.
-      sizes: bytes that a rank passes in, by dtype.
-      groups: the processes of the ranks, for each group that makes the call at the same time.
-      root: of rooted collectives.
-    """
+class _Question:
+    """The arguments of `Planner.choose`."""
 
     collective: str
     algorithm: str
     codecs: tuple[str, ...]
     sizes: Sizes
     groups: Groups
-    root: int = 0
+    root: int
 
 
 class Planner:
@@ -112,16 +103,34 @@ class Planner:
         self._layout = Layout(cluster, hosts)
         self._remembered = functools.lru_cache(_REMEMBERED)(self._choose)
 
-    def choose(self, question: Question) -> Plan | None:
+    def choose(
+        self,
+        collective: str,
+        *,
+        algorithm: str = "auto",
+        codecs: tuple[str, ...] = ("raw",),
+        sizes: Sizes,
+        groups: Groups,
+        root: int = 0,
+    ) -> Plan | None:
         """What to run, or None where the static rule stays.
 
         It stays for calls that are not priced: of other collectives, of no bytes, of codecs that
         are not in the profile, of more than 64 ranks, and of ranks that are not numbered host by
         host.
+
+        Args:
+          collective: its name.
+          algorithm: "auto", or what the program asks for.
+          codecs: specs to choose from, those to be preferred first.
+          sizes: bytes that a rank passes in, by dtype.
+          groups: the processes of the ranks, for each group that makes the call at the same time.
+          root: of rooted collectives.
         """
+        question = _Question(collective, algorithm, codecs, sizes, groups, root)
         return self._remembered(question, config.get("chunk_bytes"))
 
-    def _choose(self, question: Question, chunk_bytes: int) -> Plan | None:
+    def _choose(self, question: _Question, chunk_bytes: int) -> Plan | None:
         known = set(self._cluster.codecs) | {"raw"}
         if question.collective not in COLLECTIVES or not set(question.codecs) <= known:
             return None
@@ -145,7 +154,7 @@ class Planner:
 class _Pricing:
     """The options of one call, priced as they are asked for."""
 
-    def __init__(self, question: Question, cluster: Cluster, chunk_bytes: int):
+    def __init__(self, question: _Question, cluster: Cluster, chunk_bytes: int):
         self.options: list[Option] = []
         self._question, self._cluster, self._chunk_bytes = question, cluster, chunk_bytes
         dtypes = [name for name, _ in question.sizes]
