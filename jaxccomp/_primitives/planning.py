@@ -2,13 +2,59 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import math
+import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from jaxccomp import codecs, comm
 from jaxccomp._call import Call
+
+
+@dataclasses.dataclass(frozen=True)
+class Lowered:
+    """A call, as it has become part of a program.
+
+    Attributes:
+      where: the source line.
+      call: with the algorithm and the codec that run.
+      mover: "native", "nccl" or "xla".
+      sizes: bytes that a rank passes in, by dtype; None where they are not known.
+      choice: a `jaxccomp.schedules.Choice`, where prices are known.
+    """
+
+    where: str
+    call: Call
+    mover: str
+    sizes: tuple[tuple[str, int], ...] | None
+    choice: Any | None
+
+
+_recorder = threading.local()
+
+
+@contextlib.contextmanager
+def recorded() -> Iterator[list[Lowered]]:
+    """Collects all calls that this thread lowers within a ``with`` block."""
+    before = getattr(_recorder, "calls", None)
+    _recorder.calls = []
+    try:
+        yield _recorder.calls
+    finally:
+        _recorder.calls = before
+
+
+def record(where: str, call: Call, mover: str, avals: Sequence[Any], choice: Any = None) -> None:
+    """Notes a call, where somebody asks for it."""
+    if _is_recording():
+        _recorder.calls.append(Lowered(where, call, mover, _sizes(avals), choice))
+
+
+def _is_recording() -> bool:
+    return getattr(_recorder, "calls", None) is not None
 
 
 def settled(call: Call) -> Call:
@@ -16,42 +62,44 @@ def settled(call: Call) -> Call:
     return call.replace(codec=codecs.canonical(call.codec))
 
 
-def planned(call: Call, avals: Sequence[Any], groups: Sequence[Sequence[Any]] | None) -> Call:
-    """The call with the algorithm and the codec that its ranks' profile chooses.
+def choice_of(
+    call: Call, avals: Sequence[Any], groups: Sequence[Sequence[Any]] | None
+) -> Any | None:
+    """What the profile of the ranks chooses for a call that the engine runs on the host.
 
     Args:
-      call: one that the engine runs on the host.
+      call: with "auto" where something is to be chosen.
       avals: shapes and dtypes of the operands that are sent.
       groups: of devices, by rank, for a call along axes.
+
+    Returns:
+      A `jaxccomp.schedules.Choice`; None where there is none, or none is asked for.
     """
-    plan = plan_of(call, avals, groups)
-    if plan is None:
-        return settled(call)
-    return call.replace(codec=plan.chosen.codec, algorithm=plan.chosen.algorithm)
-
-
-def plan_of(call: Call, avals: Sequence[Any], groups: Sequence[Sequence[Any]] | None) -> Any | None:
-    """The `jaxccomp.schedules.Plan` of a call; None where there is nothing to choose."""
+    planner, sizes = comm.planner(), _sizes(avals)
     specs = codecs.choices(call.codec)
-    planner = comm.planner()
-    if planner is None or (call.algorithm != "auto" and len(specs) == 1):
+    is_open = call.algorithm == "auto" or len(specs) > 1
+    if planner is None or sizes is None or not (is_open or _is_recording()):
         return None
     # Residuals and references cost what prices do not know.
     if call.feedback or call.carries or call.referenced or call.reverse:
         return None
-    sizes: Counter[str] = Counter()
-    for aval in avals:
-        if not hasattr(aval, "dtype") or not all(isinstance(n, int) for n in aval.shape):
-            return None  # sizes are not known, as in exported programs of any shape
-        sizes[aval.dtype.name] += math.prod(aval.shape) * aval.dtype.itemsize
     return planner.choose(
         call.collective,
         algorithm=call.algorithm,
         codecs=specs,
-        sizes=tuple(sorted(sizes.items())),
+        sizes=sizes,
         groups=_processes(call, groups),
         root=max(call.root, 0),
     )
+
+
+def _sizes(avals: Sequence[Any]) -> tuple[tuple[str, int], ...] | None:
+    sizes: Counter[str] = Counter()
+    for aval in avals:
+        if not hasattr(aval, "dtype") or not all(isinstance(n, int) for n in aval.shape):
+            return None  # as in exported programs of any shape
+        sizes[aval.dtype.name] += math.prod(aval.shape) * aval.dtype.itemsize
+    return tuple(sorted(sizes.items()))
 
 
 def _processes(call: Call, groups: Sequence[Sequence[Any]] | None) -> tuple[tuple[int, ...], ...]:

@@ -9,7 +9,7 @@ Nothing here communicates.
 from jaxccomp.schedules._cluster import parse as parse_profile
 from jaxccomp.schedules._description import Cluster
 from jaxccomp.schedules._make import COLLECTIVES, Schedule, Slot, Task, make
-from jaxccomp.schedules._plans import Option, Plan, Planner
+from jaxccomp.schedules._planner import Choice, Option, Planner
 from jaxccomp.schedules._prices import Prediction, algorithms, simulate, simulate_all
 from jaxccomp.schedules._profile import MOST_PROFILE_BYTES
 from jaxccomp.schedules._profile import read as read_profile
@@ -18,9 +18,9 @@ from jaxccomp.schedules._profile import write as write_profile
 __all__ = [
     "COLLECTIVES",
     "MOST_PROFILE_BYTES",
+    "Choice",
     "Cluster",
     "Option",
-    "Plan",
     "Planner",
     "Prediction",
     "Schedule",

@@ -84,3 +84,32 @@ def test_what_prices_do_not_know_keeps_its_codec(profile):
     named = over(lambda v: jcc.allreduce(v, axis_name="b", algorithm="ring", codec="lossless"))
     text = named.lower(x).as_text()
     assert 'algorithm = "ring"' in text and 'codec = "lossless"' in text
+
+
+def test_what_a_program_does_is_explained(profile):
+    """Each call with its line, what runs, what it takes, and what would come next."""
+    x = jnp.ones((8, 1 << 17), jnp.float32)
+
+    def step(v):
+        total = jax.jit(lambda v: jcc.allreduce(v, axis_name="b", codec="auto:int8"))(v)
+        rows = jcc.allgather(total, axis_name="a", algorithm="ring", codec="lossless")
+        return jcc.lax.psum(rows[0], "a", backend="xla")
+
+    shown = jcc.explain(over(step))(x)
+    first, second, third = shown.calls
+    assert first.where.startswith("test_plans.py:") and first.where != second.where
+    assert (first.collective, first.ranks, first.size_bytes) == ("allreduce", 4, 1 << 19)
+    assert first.codec == ("int8" if profile else "raw") and first.mover == "native"
+    assert 0 < first.seconds and first.second_best[2] > 0
+    # What the program names is priced, too, and nothing beside it.
+    assert (second.algorithm, second.codec, second.second_best) == ("ring", "lossless", None)
+    assert second.seconds > 0
+    assert (third.mover, third.seconds) == ("xla", None)
+    lines = str(shown).splitlines()
+    assert len(lines) == 4 and "not priced" in lines[3] and "ms" in lines[1]
+
+
+def test_without_a_profile_nothing_is_priced():
+    x = jnp.ones((8, 64), jnp.float32)
+    (call,) = jcc.explain(over(lambda v: jcc.allreduce(v, axis_name="a", codec="auto")))(x).calls
+    assert (call.algorithm, call.codec, call.seconds) == ("auto", "raw", None)

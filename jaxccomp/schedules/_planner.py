@@ -66,7 +66,7 @@ class Option:
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
+class Choice:
     """What was chosen for a call.
 
     Attributes:
@@ -112,7 +112,7 @@ class Planner:
         sizes: Sizes,
         groups: Groups,
         root: int = 0,
-    ) -> Plan | None:
+    ) -> Choice | None:
         """What to run, or None where the static rule stays.
 
         It stays for calls that are not priced: of other collectives, of no bytes, of codecs that
@@ -130,7 +130,7 @@ class Planner:
         question = _Question(collective, algorithm, codecs, sizes, groups, root)
         return self._remembered(question, config.get("chunk_bytes"))
 
-    def _choose(self, question: _Question, chunk_bytes: int) -> Plan | None:
+    def _choose(self, question: _Question, chunk_bytes: int) -> Choice | None:
         known = set(self._cluster.codecs) | {"raw"}
         if question.collective not in COLLECTIVES or not set(question.codecs) <= known:
             return None
@@ -148,7 +148,7 @@ class Planner:
         if chosen is None:
             return None
         others = sorted(set(pricing.options) - {chosen}, key=lambda each: each.seconds)
-        return Plan(chosen, tuple(others))
+        return Choice(chosen, tuple(others))
 
 
 class _Pricing:
