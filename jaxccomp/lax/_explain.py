@@ -27,7 +27,8 @@ class ExplainedCall:
       algorithm: what runs; "auto" where it is not priced: what the engine's static rule says.
       codec: a spec; "raw" for none.
       seconds: what it takes by the profile; None where it is not priced.
-      second_best: the next fastest algorithm, codec and time; None where there is none.
+      second_best: the fastest algorithm, codec and time of those that were not chosen; None where
+        there are none. It may be faster by less than what a choice has to gain, 5 %.
     """
 
     where: str

@@ -171,7 +171,7 @@ class _Pricing:
         best = first = self._priced(self._question.algorithm, codec, row)
         if first is None or self._question.algorithm != "auto":
             return first
-        names = [name for name in self._allowed(codec) if name != first.runs]
+        names = [name for name in self._allowed(codec, first.runs) if name != first.runs]
         near = {first.runs: first.seconds}
         for name in self._hopeful(names, row):
             if found := self._priced(name, codec, row):
@@ -186,13 +186,15 @@ class _Pricing:
             best = found if found and found.seconds < (1 - GAIN) * best.seconds else best
         return best
 
-    def _allowed(self, codec: str) -> list[str]:
-        """Algorithms that round and encode no more often than the static rule's."""
+    def _allowed(self, codec: str, rule: str) -> list[str]:
+        """Algorithms that round and encode no more often than ``rule``, the static rule's."""
         collective = self._question.collective
         names = [name for name in algorithms(collective) if name not in _RECODED]
         lossy = codec != "raw" and not engine.load().describe_codec(codec)["lossless"]
         if collective in _MERGED_AT_ONCE and (lossy or self._dtype in _HALF_TYPES):
             names = [name for name in names if name in _MERGED_AT_ONCE[collective]]
+        if lossy and rule == "one_shot":
+            names = []  # it encodes each value once, all others of allreduce encode sums again
         if all(host.ranks == 1 for host in self._cluster.hosts):
             names = [name for name in names if name != "hierarchical"]  # it is then two_shot
         return [name for name in names if self._near is None or name in self._near]

@@ -84,6 +84,15 @@ def test_sums_are_not_rounded_more_often_than_by_the_static_rule(collective, dty
                 assert plan.chosen.algorithm.partition(":")[0] in ("auto", plan.chosen.runs)
 
 
+def test_what_one_shot_encodes_once_is_not_encoded_twice():
+    """Two-shot would be faster on links that carry both ways."""
+    made = planner(4, link=GBIT)
+    plan = choose(made, "allreduce", 16 << 10, codec="int8")
+    assert {each.runs for each in (plan.chosen, *plan.others)} == {"one_shot"}
+    exact = choose(made, "allreduce", 16 << 10, codec="lossless")
+    assert {"two_shot", "ring"} <= {each.runs for each in (exact.chosen, *exact.others)}
+
+
 def test_what_is_not_priced_stays_as_it_is():
     made = planner(2, 2)
     assert choose(made, "alltoallv", 1 << 20) is None
