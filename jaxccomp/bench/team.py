@@ -36,7 +36,7 @@ class Team:
     def gather(self, values: Sequence[float]) -> np.ndarray:
         """All ranks' rows."""
         row = np.asarray(values, np.float64)
-        rows = self._jcc.allgather(jax.device_put(row.view(np.uint32)))
+        rows = self._jcc.allgather(_on_host(row.view(np.uint32)))
         return np.asarray(rows).view(np.float64)
 
     def time(self, call: Callable[[Any], Any], x: Any) -> float:
@@ -44,7 +44,7 @@ class Team:
         jax.block_until_ready(call(x))
         times = []
         for _ in range(_ROUNDS):
-            self._jcc.barrier()
+            self.gather([0.0])
             start = time.perf_counter()
             jax.block_until_ready(call(x))
             times.append(time.perf_counter() - start)
@@ -75,4 +75,9 @@ class Team:
 
 def values(size_bytes: int) -> Any:
     """Ones, of so many bytes."""
-    return jax.device_put(np.ones(max(size_bytes // 4, 1), np.float32))
+    return _on_host(np.ones(max(size_bytes // 4, 1), np.float32))
+
+
+def _on_host(array: np.ndarray) -> jax.Array:
+    """In the host's memory, also where JAX's default device is a GPU."""
+    return jax.device_put(array, jax.local_devices(backend="cpu")[0])

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from jaxccomp import codecs, errors, schedules
+from jaxccomp import codecs, config, errors, schedules
 from jaxccomp.bench import files, profile
 from jaxccomp.bench.team import Team
 
@@ -49,6 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Measures on all ranks; the first one shows the table and writes the file."""
     plan = _plan(arguments)
+    config.set("profile", "")  # of other hosts, maybe, and with no say in what is measured
     _join(arguments)
     team = Team()
     first = team.rank == 0

@@ -4,11 +4,13 @@ import json
 import os
 import threading
 
+import numpy as np
 import pytest
 
 from jaxccomp import codecs, config, errors, schedules
 from jaxccomp._bootstrap import profiles
 from jaxccomp._bootstrap.peer_info import Row
+from jaxccomp.cli import main
 
 CODER = {
     "encode_bytes_per_second": 4e9,
@@ -300,3 +302,42 @@ def test_a_file_that_is_not_there_is_told_on_all_ranks(tmp_path):
         lost = profiles.own()
     first, second = meet([own(hosts=2), lost], [0, 1])
     assert "ranks [1] cannot read" in first and "none.json" in second
+
+
+# --- the command -----------------------------------------------------------------------------
+
+
+def tune(*arguments):
+    return main.main(["tune", "links", *arguments])
+
+
+@pytest.mark.parametrize(
+    "arguments,text",
+    [
+        (["--within", "0"], "--within must be positive"),
+        (["--codecs", "int9"], "int9"),
+        (["--tensors", "nowhere.npy"], "none of these"),
+        (["--coordinator", "localhost:1"], "are given together"),
+    ],
+)
+def test_commands_that_cannot_be(arguments, text, capsys):
+    assert tune(*arguments) == 2
+    assert text in capsys.readouterr().err
+
+
+def test_a_process_alone_measures_memory_and_codecs(tmp_path, capsys):
+    path = tmp_path / "profile.json"
+    values = tmp_path / "values.npy"
+    np.save(values, np.linspace(-1, 1, 1 << 14, dtype=np.float32))
+    how = ["--codecs", "int8 lossless", "--tensors", str(values), "--output", str(path)]
+    assert tune(*how) == 0
+    cluster = schedules.parse_profile(schedules.read_profile(path), "it")
+    assert cluster.ranks == 1 and set(cluster.codecs) == {"int8", "lossless"}
+    assert cluster.codecs["int8"].of("float32").ratio == pytest.approx(3.76, rel=0.01)
+    shown = capsys.readouterr().out
+    assert "lossless" in shown and "memory: copies" in shown
+    assert tune("--codecs", "int8", "--output", str(tmp_path / "none" / "x.json")) == 2
+    assert "make it first" in capsys.readouterr().err
+    # What there is no time for is told.
+    assert tune("--codecs", "int8", "--within", "1e-9") == 0
+    assert "no time for: int8 of gaussian" in capsys.readouterr().out
