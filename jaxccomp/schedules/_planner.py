@@ -182,7 +182,7 @@ class _Pricing:
         chunks = self._bytes / self._chunk_bytes
         if chunks > 1:
             chunk = _SMALL_CHUNK if chunks <= _FEW_CHUNKS else _LARGE_CHUNK
-            found = self._priced(f"{best.runs}:chunk={chunk}", codec, row)
+            found = self._priced(f"{best.runs}:chunk={chunk}", codec, row, chunk)
             best = found if found and found.seconds < (1 - GAIN) * best.seconds else best
         return best
 
@@ -213,10 +213,12 @@ class _Pricing:
         )
         return found.algorithm, found.seconds
 
-    def _priced(self, algorithm: str, codec: str, row: Codec | None) -> Option | None:
+    def _priced(
+        self, algorithm: str, codec: str, row: Codec | None, chunk_bytes: int = 0
+    ) -> Option | None:
         if not engine.has_algorithm(self._question.collective, algorithm):
             return None
-        most = self._most_bytes()
+        most = self._most_bytes(chunk_bytes or self._chunk_bytes)
         try:
             runs, seconds = self._seconds(algorithm, row, min(self._bytes, most))
             if self._bytes > most:
@@ -229,11 +231,11 @@ class _Pricing:
         self.options.append(option)
         return option
 
-    def _most_bytes(self) -> int:
+    def _most_bytes(self, chunk_bytes: int) -> int:
         ranks = self._cluster.ranks
         if self._question.collective in ("allgather", "gather"):  # blocks are not cut
-            return _GATHERED_CHUNKS * self._chunk_bytes
-        return max(_LEAST_CHUNKS, _CHUNKS_OF_A_RANK * ranks) * self._chunk_bytes
+            return _GATHERED_CHUNKS * chunk_bytes
+        return max(_LEAST_CHUNKS, _CHUNKS_OF_A_RANK * ranks) * chunk_bytes
 
     def _hopeful(self, names: list[str], row: Codec | None) -> list[str]:
         """Without those that take many times as long at a smaller size."""

@@ -95,6 +95,28 @@ def test_what_one_shot_encodes_once_is_not_encoded_twice():
     assert {"two_shot", "ring"} <= {each.runs for each in (exact.chosen, *exact.others)}
 
 
+@pytest.mark.parametrize("collective", ["allreduce", "bcast", "allgather", "reduce_scatter"])
+def test_prices_of_parts_are_those_of_the_whole(collective):
+    """Of large calls two parts are simulated."""
+    size = (32 if collective == "allgather" else 256) << 20
+    made = choose(
+        planner(4, 2, link=1e9),
+        collective,
+        size,
+        codec="auto",
+        groups=(tuple(range(8)),),
+    )
+    for option in (made.chosen, *made.others[:3]):
+        whole = schedules.simulate(
+            collective,
+            option.algorithm,
+            cluster=profile(4, 2, link=1e9),
+            size_bytes=size,
+            codec=option.codec,
+        )
+        assert option.seconds == pytest.approx(whole.seconds, rel=0.04), option
+
+
 def test_what_is_not_priced_stays_as_it_is():
     made = planner(2, 2)
     assert choose(made, "alltoallv", 1 << 20) is None
