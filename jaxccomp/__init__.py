@@ -30,6 +30,7 @@ from jaxccomp._native.version import __version__
 from jaxccomp.comm import Communicator, init, is_initialized, world
 from jaxccomp.lax._compress import Compressed, CompressState, compress, compress_with_feedback
 from jaxccomp.lax._data_parallel import data_parallel
+from jaxccomp.lax._explain import ExplainedCall, Explanation, explain
 from jaxccomp.lax._on_shards import on_shards
 from jaxccomp.lax._rules import CollectiveRule
 from jaxccomp.ops import (
@@ -65,6 +66,8 @@ __all__ = [
     "Communicator",
     "CompressState",
     "Compressed",
+    "ExplainedCall",
+    "Explanation",
     "__version__",
     "allgather",
     "allgatherv",
@@ -82,6 +85,7 @@ __all__ = [
     "config",
     "data_parallel",
     "errors",
+    "explain",
     "exscan",
     "gather",
     "gatherv",

@@ -438,6 +438,27 @@ def why_unreachable() -> str:
     return _joined().unreachable
 
 
+def hosts() -> tuple[int, ...]:
+    """By rank of the world, a number for its host: the lowest rank there.
+
+    Example:
+      >>> import jaxccomp
+      >>> jaxccomp.comm.hosts()[0]
+      0
+    """
+    return _joined().hosts
+
+
+def planner() -> _world.Planner | None:
+    """What chooses by the profile that all ranks share; None without one."""
+    return _joined().planner
+
+
+def process_numbers() -> dict[int, int]:
+    """Ranks in the world by JAX's process index."""
+    return _joined().process_of
+
+
 def why_no_ipc() -> list[str]:
     """By rank: why messages from its GPUs come through the host's memory; "" where they need not.
 

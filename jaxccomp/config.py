@@ -145,6 +145,14 @@ _TABLE = (
         minimum=0.0,
     ),
     Option(
+        "profile",
+        str,
+        "",
+        "A file that `python -m jaxccomp tune links` has written: algorithms and codecs that are "
+        '"auto" are then chosen by prices (docs/planner.md). Rank 0 names it, and shares it; '
+        "another rank that names one must name the same. Empty: a static rule. Read by init().",
+    ),
+    Option(
         "mpi_unit_bytes",
         int,
         0,

@@ -55,7 +55,7 @@ def make_call(
     backend = _backend(backend)
     codec = _codec(collective, codec, referenced)
     if cotangent_codec != "same":
-        cotangent_codec = codecs.canonical(cotangent_codec)
+        cotangent_codec = codecs.canonical_choice(cotangent_codec)
     if backend == "nccl":
         nccl_support.check(
             collective,
@@ -323,10 +323,12 @@ def _names_codec(text: object) -> bool:
 
 
 def _codec(collective: str, codec: codecs.CodecLike, referenced: bool) -> str:
-    text = codecs.canonical(codec)
-    if not referenced or not codecs.is_raw(text):
+    text = codecs.canonical_choice(codec)
+    if not referenced:
         return text
-    if str(codec).strip() == "auto":
+    if not codecs.is_raw(text):
+        return codecs.canonical(text)
+    if text == "auto":
         # Exact, and what a reference is there for. GPUs have no "delta".
         return "delta" if jax.default_backend() == "cpu" else "lossless"
     raise errors.InvalidArgumentError(

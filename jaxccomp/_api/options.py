@@ -50,8 +50,10 @@ _OPTIONS = {
     "codec": (
         None,
         """what is done to values before they travel: None (nothing), ``"auto"`` (bit-exact:
-  with ``ref=`` what suits a difference, else nothing) or a spec such as ``"bf16"``. Lossy only
-  when asked for; dtypes that a codec does not know travel as they are.""",
+  with ``ref=`` what suits a difference, else nothing or, where a profile says that it is faster,
+  ``"lossless"``) or a spec such as ``"bf16"``. ``"auto:bf16"`` leaves it out where a profile says
+  that it does not pay. Lossy only when asked for; dtypes that a codec does not know travel as they
+  are.""",
     ),
     "cotangent_codec": (
         "same",
@@ -66,7 +68,8 @@ _OPTIONS = {
     ),
     "algorithm": (
         "auto",
-        """a name that ``python -m jaxccomp info`` lists, or ``"auto"``; with options after a
+        """a name that ``python -m jaxccomp info`` lists, or ``"auto"``: the one that is fastest by
+  a profile (the option ``profile``), else one by a static rule. Names may have options after a
   colon, such as ``"ring:chunk=131072"`` (bytes worked on at a time) or
   ``"parameter_server:partitions=2"``, or ``"hierarchical:level=gpu"``.""",
     ),

@@ -151,11 +151,13 @@ def set_gone(core: Any, roster: Roster) -> None:
             core.set_gone(process, f"rank {process} of the world {_GONE}")
 
 
-def tell_hosts(core: Any, rows: list[peer_info.Row], process: int) -> None:
+def tell_hosts(core: Any, state: World) -> None:
     """Tells the engine which processes share a host."""
+    rows = state.roster.rows
     hosts = [row.host for row in rows]
-    core.set_hosts([hosts.index(host) for host in hosts])
-    core.set_system_processes(peer_info.system_processes(rows, process))
+    state.hosts = tuple(hosts.index(host) for host in hosts)
+    core.set_hosts(list(state.hosts))
+    core.set_system_processes(peer_info.system_processes(rows, state.process))
 
 
 def _check_reachable(coordinator: Place, size: int) -> None:

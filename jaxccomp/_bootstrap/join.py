@@ -17,6 +17,7 @@ from jaxccomp._bootstrap import (
     leave,
     membership,
     peer_info,
+    profiles,
     shared_gpus,
     ucx,
 )
@@ -108,14 +109,15 @@ def _with_coordinator(terms: Terms, timeout_seconds: float) -> World:
         secret, addresses, readers = ucx.connect(share, state.process, worker, pids)
         state.roster = group.Roster(rows, addresses, secret)
     state.regroup = partial(membership.shrink, state)
+    state.process_of = {jax.process_index(): state.process}
     roster = state.roster
     core = engine.load()
     core.configure(state.process, state.processes)
     group.set_gone(core, roster)
     silence = config.get("peer_timeout_seconds")
     core.use_ucx(worker, roster.secret, roster.addresses, readers, *_early(), silence, True)
-    _tell_place(core, {jax.process_index(): state.process})
-    group.tell_hosts(core, roster.rows, state.process)
+    _tell_place(core, state.process_of)
+    group.tell_hosts(core, state)
     state.no_cuda = peer_info.who_lacks_cuda(roster.rows)
     state.own_communicators = peer_info.why_own_communicators(roster.rows)
     _go_on()
@@ -162,10 +164,14 @@ def _tell_engine(state: World, distributed: bool, timeout_seconds: float) -> Non
     worker, why_no_ucx = None, 'the option transport is "mpi"'
     if state.store is not None and config.get("transport") != "mpi":
         worker, why_no_ucx = ucx.open_worker()
-    table = peer_info.call(share, peer_info.own(open_mpi, worker is not None))
+    profile = profiles.own()
+    own = peer_info.own(open_mpi, worker is not None, profile.row())
+    table = peer_info.call(share, own)
     process_of = peer_info.processes(table, state.process, distributed, state.mpi is not None)
     hosts = [row.host for row in table]
     hosts = [hosts.index(host) for host in hosts]
+    state.hosts, state.process_of = tuple(hosts), process_of
+    state.planner = profiles.agree(share, table, profile, hosts)
     core = engine.load()
     by_ucx = state.store is not None and _agree_on_ucx(state, table, why_no_ucx)
     if by_ucx:

@@ -227,7 +227,7 @@ def _add(state: World, first: int, asked: Sequence[dict[str, Any]]) -> None:
     roster.rows += rows
     roster.addresses += addresses
     place.places += [None] * unknown + [pair(each["place"]) for each in asked]
-    tell_hosts(core, roster.rows, state.process)
+    tell_hosts(core, state)
 
 
 def _welcome(applicant: Applicant, number: int, state: World, comm: Any) -> None:

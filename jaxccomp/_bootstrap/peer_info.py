@@ -37,14 +37,17 @@ class Row(NamedTuple):
     pid_space: int = 0  # processes of one host may see different pids (containers)
     start_time: int = 0  # tells it from a later process of that pid
     ucx: int = 0  # 1: it has opened UCX
+    profile: int = 0  # bytes of the profile that it names; below 0: it cannot be read
+    profile_hash: int = 0
 
 
-def own(open_mpi: bool, has_ucx: bool = False) -> Row:
+def own(open_mpi: bool, has_ucx: bool = False, profile: tuple[int, int] = (0, 0)) -> Row:
     """This process's row.
 
     Args:
       open_mpi: whether messages travel by Open MPI.
       has_ucx: whether they can travel by UCX, as far as this process knows.
+      profile: of this process's profile, the bytes and the hash.
     """
     unit_bytes = config.get("mpi_unit_bytes")
     if unit_bytes == 0:
@@ -69,6 +72,7 @@ def own(open_mpi: bool, has_ucx: bool = False) -> Row:
         else _XLA,
         *_pid(),
         int(has_ucx),
+        *profile,
     )
 
 

@@ -14,6 +14,8 @@ from jaxccomp._codecs.table import TABLE, CodecInfo, OptionInfo, canonical_optio
 from jaxccomp._native import engine
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
+# Before another codec: it may be left out where it does not pay.
+_AUTO = "auto"
 _GRAMMAR = 'a spec reads "name", "name:key=value,key=value" or "first|second"'
 
 
@@ -156,6 +158,47 @@ def canonical(codec: CodecLike) -> str:
     return str(parse(codec))
 
 
+def canonical_choice(codec: CodecLike) -> str:
+    """As `canonical`, but what is left to be chosen stays: "auto", or "auto:" and a codec.
+
+    Raises:
+      InvalidArgumentError: for "auto:" before a codec that the program has registered, and as
+        `parse`.
+
+    Example:
+      >>> import jaxccomp
+      >>> jaxccomp.codecs.canonical_choice("auto: int8:block=32")
+      'auto:int8'
+    """
+    text = canonical(codec)
+    if not _leaves_a_choice(str(codec)):
+        return text
+    if custom.find(_split(text)[0].name) is not None:
+        raise errors.InvalidArgumentError(
+            f'codec {str(codec)!r}: {text!r} is of the program, and "auto:" chooses between codecs '
+            "of a profile; leave one of them out."
+        )
+    return _AUTO if str(codec).strip() == _AUTO else f"{_AUTO}:{text}"
+
+
+def choices(codec: str) -> tuple[str, ...]:
+    """What `canonical_choice` leaves to be chosen, those to be preferred first.
+
+    Example:
+      >>> import jaxccomp
+      >>> jaxccomp.codecs.choices("auto:int8"), jaxccomp.codecs.choices("int8")
+      (('raw', 'lossless', 'int8'), ('int8',))
+    """
+    if not _leaves_a_choice(codec):
+        return (codec,)
+    exact = (str(RAW), str(LOSSLESS))
+    return tuple(dict.fromkeys((*exact, canonical(codec))))
+
+
+def _leaves_a_choice(text: str) -> bool:
+    return text.strip().partition(":")[0].strip() == _AUTO
+
+
 def is_raw(codec: CodecLike) -> bool:
     """Whether ``codec`` leaves the values as they are."""
     return parse(codec).stages == (RAW,)
@@ -202,8 +245,13 @@ def dtype_name(dtype: Any) -> str:
 
 @functools.lru_cache(maxsize=256)
 def _parse_text(text: str) -> CodecSpec:
-    if text.strip() == "auto":
-        return CodecSpec((_choose_exact(),))
+    if text.strip() == _AUTO:
+        return CodecSpec((RAW,))  # which is exact; a profile may have it be another exact codec
+    if _leaves_a_choice(text):
+        rest = text.partition(":")[2]
+        if _leaves_a_choice(rest):
+            raise _stands_alone(text)
+        return _parse_text(rest)
     stages = _split(text)
     for each in stages:
         _check_names(each, text)
@@ -215,6 +263,12 @@ def _parse_text(text: str) -> CodecSpec:
         raise errors.InvalidArgumentError(f"codec {text!r}: {error}.") from None
     except RuntimeError as error:
         raise errors.EngineUnavailableError(f"codec {text!r}: {error}.") from None
+
+
+def _stands_alone(text: str) -> errors.InvalidArgumentError:
+    return errors.InvalidArgumentError(
+        f'codec {text!r}: "auto" stands alone, or once before a codec as in "auto:int8".'
+    )
 
 
 def _without_engine(stages: tuple[Stage, ...], text: str) -> CodecSpec:
@@ -236,12 +290,6 @@ def _canonical_stage(given: Stage) -> Stage:
     if (own := custom.find(given.name)) is not None:
         own.options(dict(options))  # of their types
     return Stage(given.name, options)
-
-
-def _choose_exact() -> Stage:
-    # "auto" promises bit-exactness; among the exact codecs only a measured profile could prefer
-    # another one to raw.
-    return RAW
 
 
 def _split(text: str) -> tuple[Stage, ...]:
@@ -266,7 +314,7 @@ def _parse_stage(part: str, text: str) -> Stage:
 
 def _check_names(each: Stage, text: str) -> None:
     if each.name == "auto":
-        raise errors.InvalidArgumentError(f'codec {text!r}: "auto" stands alone.')
+        raise _stands_alone(text)
     found = table().get(each.name)
     if found is None:
         valid: Iterable[str] = [*table(), "auto"]

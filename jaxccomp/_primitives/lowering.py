@@ -9,7 +9,7 @@ from jaxccomp import _compat, codecs, comm, errors
 from jaxccomp._call import Call, add_carried, split_likes, split_references
 from jaxccomp._native import cuda, engine, ffi_targets, threads
 from jaxccomp._native.platforms import CPU, CUDA, TABLE, Platform
-from jaxccomp._primitives import composed
+from jaxccomp._primitives import composed, planning
 from jaxccomp._primitives.binding import bind
 from jaxccomp._traced import codecs as traced_codecs
 from jaxccomp._traced import collectives, cuda_codecs
@@ -24,6 +24,7 @@ _ALIAS = {
 
 def lower(ctx: Any, *operands: Any, call: Call) -> Any:
     """The lowering rule of every collective's primitive."""
+    asked, call = call, planning.settled(call)
     platform = _platform_of_engine(ctx, call)
     groups: list[list[Any]] | None = []
     if call.comm is not None:
@@ -38,6 +39,7 @@ def lower(ctx: Any, *operands: Any, call: Call) -> Any:
             ctx, lambda *xs: bind(*add_carried(call, xs)), operands, ordered=call.ordered
         )
     if platform is None:
+        planning.record(_compat.where(ctx), call, "xla", _sent(call, ctx.avals_in))
         find = cuda_codecs.find if cuda_codecs.usable(ctx) else traced_codecs.find_for
         return _compat.lower_traced(
             ctx, lambda *xs: collectives.run(call, xs, find), operands, ordered=call.ordered
@@ -51,6 +53,11 @@ def lower(ctx: Any, *operands: Any, call: Call) -> Any:
     if groups and mover == "nccl" and not _why_own_communicator(ctx):
         mover, coordinates = "nccl_xla", {"coordinates": _compat.mesh_coordinates(ctx, groups)}
     comm.init()
+    sent = _sent(call, ctx.avals_in)
+    choice = planning.choice_of(asked, sent, groups) if platform is CPU else None
+    if choice is not None:
+        call = call.replace(codec=choice.chosen.codec, algorithm=choice.chosen.algorithm)
+    planning.record(_compat.where(ctx), call, mover, sent, choice)
     target = ffi_targets.target(platform, mover)
     # The engine learns from the results what is received.
     operands, _ = split_likes(call, operands)
@@ -62,7 +69,7 @@ def lower(ctx: Any, *operands: Any, call: Call) -> Any:
         _attributes(call, numbers)
         | coordinates
         | {
-            "shapes": _shapes(_sent(call, ctx.avals_in), call),
+            "shapes": _shapes(sent, call),
             "recv_shapes": _shapes(ctx.avals_out, call) if call.collective == "sendrecv" else "",
             "site": _compat.call_site_number(ctx, call.comm or (call.axes, call.groups)),
             "where": _compat.where(ctx)[-55:],

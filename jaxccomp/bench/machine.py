@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
+import zlib
 from typing import Any
 
 import jax
@@ -27,6 +28,15 @@ def processor() -> str:
     flags = facts.get("flags", "").split()
     sets = [name for flag, name in _INSTRUCTION_SETS if flag in flags]
     return ", ".join([facts.get("model name") or platform.machine(), *sets[:1]])
+
+
+def kernel() -> int:
+    """A number for the running kernel, which hosts that are one machine share; 0 if unknown."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return zlib.crc32(file.read().encode())
+    except OSError:  # not Linux
+        return 0
 
 
 def facts(mpi_python: str = sys.executable) -> dict[str, Any]:

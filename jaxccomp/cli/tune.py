@@ -1,4 +1,4 @@
-"""Finds settings by measurement: how many processes of a program each device should be given."""
+"""Finds settings by measurement: processes for each device, and what `auto` decides by."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import os
 import sys
 
 from jaxccomp import errors
+from jaxccomp.cli import tune_links
 from jaxccomp.launch import gpus, mps, signals, tuning, tuning_report
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
-    what = parser.add_subparsers(dest="what", required=True, metavar="ranks-per-gpu")
+    what = parser.add_subparsers(dest="what", required=True, metavar="WHAT")
     summary = (
         "Runs a program with different numbers of processes on a device, at the same batch, and "
         "compares samples per second. The program calls "
@@ -21,6 +22,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"{tuning.REPLICAS} for {{replicas}}, the copies of the network in one process."
     )
     _add_ranks_per_gpu(what.add_parser("ranks-per-gpu", help=summary, description=summary))
+    summary = tune_links.__doc__
+    tune_links.add_arguments(what.add_parser("links", help=summary, description=summary))
 
 
 def _add_ranks_per_gpu(parser: argparse.ArgumentParser) -> None:
@@ -63,6 +66,8 @@ def _add_ranks_per_gpu(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Measures, and shows the table; 1 when nothing could be measured."""
+    if arguments.what == "links":
+        return tune_links.run(arguments)
     plan = _plan(arguments)
     cases = plan.cases()
     _say(f"{len(cases)} cases on {tuning.device_name(plan)}, {plan.rounds} rounds")

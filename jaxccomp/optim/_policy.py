@@ -84,7 +84,9 @@ def plan(
             next((rule.codec for rule in active if rule.takes(path, size)), default)
             for path, size in zip(paths, sizes, strict=True)
         ]
-        phases.append(_buckets(paths, sizes, [codecs.canonical(c) for c in chosen], bucket_bytes))
+        phases.append(
+            _buckets(paths, sizes, [codecs.canonical_choice(c) for c in chosen], bucket_bytes)
+        )
     return Plan(begins, tuple(phases))
 
 

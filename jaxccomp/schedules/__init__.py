@@ -1,20 +1,36 @@
 """The engine's schedules as data, and what they would take on a described cluster.
 
 `make` gives a rank's tasks before anything runs; `simulate` runs those of all ranks event by event.
+A *profile* is a cluster's description that was measured, by which a `Planner` chooses algorithms
+and codecs (docs/planner.md).
 Nothing here communicates.
 """
 
+from jaxccomp.schedules._cluster import parse as parse_profile
+from jaxccomp.schedules._description import Cluster
 from jaxccomp.schedules._make import COLLECTIVES, Schedule, Slot, Task, make
+from jaxccomp.schedules._planner import Choice, Option, Planner
 from jaxccomp.schedules._prices import Prediction, algorithms, simulate, simulate_all
+from jaxccomp.schedules._profile import MOST_PROFILE_BYTES
+from jaxccomp.schedules._profile import read as read_profile
+from jaxccomp.schedules._profile import write as write_profile
 
 __all__ = [
     "COLLECTIVES",
+    "MOST_PROFILE_BYTES",
+    "Choice",
+    "Cluster",
+    "Option",
+    "Planner",
     "Prediction",
     "Schedule",
     "Slot",
     "Task",
     "algorithms",
     "make",
+    "parse_profile",
+    "read_profile",
     "simulate",
     "simulate_all",
+    "write_profile",
 ]

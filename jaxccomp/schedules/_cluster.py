@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import os
 import pathlib
 import re
@@ -15,135 +14,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from jaxccomp import errors
+from jaxccomp.schedules._description import Cluster, Codec, Hosts, Pair
 
 VERSION = 1
 _MOST_RANKS = 1 << 13
 _MOST_FILE_BYTES = 16 << 20
+_MOST_DTYPES = 32
 _RATE = (1.0, 1e18)
 _SECONDS = (0.0, 1e3)
 _LATENCY = (1e-9, 1e3)
 # What a TCP stream carries of a link's bits: 1448 of every 1514 bytes of an Ethernet frame.
 _GOODPUT = 1448 / 1514 / 8
-
-
-@dataclasses.dataclass(frozen=True)
-class Pair:
-    """Messages between two ranks of one class.
-
-    Attributes:
-      latency_seconds: from the first byte's leaving to its arrival.
-      bytes_per_second: of one message; between hosts the rates of their links hold instead.
-      processor_seconds: of a core at either end, for each message.
-      processor_seconds_per_byte: likewise, for each byte.
-    """
-
-    latency_seconds: float
-    bytes_per_second: float
-    processor_seconds: float
-    processor_seconds_per_byte: float
-
-
-@dataclasses.dataclass(frozen=True)
-class Hosts:
-    """Hosts that are alike.
-
-    Attributes:
-      count: how many.
-      ranks: on each.
-      cores: of each.
-      up_bytes_per_second: what a host's link sends.
-      down_bytes_per_second: what it receives, at the same time.
-    """
-
-    count: int
-    ranks: int
-    cores: int
-    up_bytes_per_second: float
-    down_bytes_per_second: float
-
-
-@dataclasses.dataclass(frozen=True)
-class Codec:
-    """A codec on one core; rates are bytes of values per second.
-
-    Attributes:
-      ratio: bytes of values to bytes of their code.
-      encode_bytes_per_second: encoding.
-      decode_bytes_per_second: decoding.
-      merge_bytes_per_second: decoding and adding in one pass.
-      most_code_bytes: the memory that a code is given, for each byte of its values.
-    """
-
-    ratio: float
-    encode_bytes_per_second: float
-    decode_bytes_per_second: float
-    merge_bytes_per_second: float
-    most_code_bytes: float = 1.0
-
-    def row(self) -> tuple[float, ...]:
-        """As the engine takes it."""
-        return (
-            self.ratio,
-            self.most_code_bytes,
-            self.encode_bytes_per_second,
-            self.decode_bytes_per_second,
-            self.merge_bytes_per_second,
-        )
-
-
-@dataclasses.dataclass(frozen=True)
-class Cluster:
-    """Hosts, links, cores and codecs.
-
-    Attributes:
-      hosts: groups of hosts; ranks are numbered host by host.
-      process: messages between ranks of one process.
-      host: between processes of one host.
-      link: between hosts.
-      copy_bytes_per_second: of one core, for memory that is copied.
-      merge_bytes_per_second: of one core, for memory that is reduced.
-      task_seconds: of a core, for each task.
-      call_seconds: before the first task of a call.
-      ranks_per_process: neighbours that are one process.
-      one_machine: whether the hosts share the cores of the first one, as those of a testbed do.
-      codecs: by spec.
-    """
-
-    hosts: tuple[Hosts, ...]
-    process: Pair
-    host: Pair
-    link: Pair
-    copy_bytes_per_second: float
-    merge_bytes_per_second: float
-    task_seconds: float
-    call_seconds: float
-    ranks_per_process: int
-    one_machine: bool
-    codecs: Mapping[str, Codec]
-
-    @property
-    def ranks(self) -> int:
-        """How many there are."""
-        return sum(each.count * each.ranks for each in self.hosts)
-
-    def described(self) -> dict[str, Any]:
-        """As the engine takes it."""
-        return {
-            "hosts": [
-                (each.ranks, each.cores, each.up_bytes_per_second, each.down_bytes_per_second)
-                for each in self.hosts
-                for _ in range(each.count)
-            ],
-            "ranks_per_process": self.ranks_per_process,
-            "one_machine": self.one_machine,
-            "process": dataclasses.astuple(self.process),
-            "host": dataclasses.astuple(self.host),
-            "link": dataclasses.astuple(self.link),
-            "copy_rate": self.copy_bytes_per_second,
-            "merge_rate": self.merge_bytes_per_second,
-            "task_seconds": self.task_seconds,
-            "call_seconds": self.call_seconds,
-        }
 
 
 # A server's core, and TCP between hosts: what a description leaves out.
@@ -155,7 +36,10 @@ _PAIRS = {
 _HOSTS = Hosts(1, 1, 8, 1e9 * _GOODPUT, 1e9 * _GOODPUT)
 _MEMORY = {"copy_bytes_per_second": 10e9, "merge_bytes_per_second": 10e9}
 _TIMES = {"task_seconds": 2e-6, "call_seconds": 1e-4}
-_KEYS = ("version", "hosts", "pairs", "memory", "codecs", "ranks_per_process", "one_machine")
+_KEYS = (
+    *("version", "hosts", "pairs", "memory", "codecs", "ranks_per_process", "one_machine"),
+    "measured",
+)
 
 
 def load(given: Cluster | Mapping[str, Any] | str | pathlib.Path) -> Cluster:
@@ -184,13 +68,33 @@ def load(given: Cluster | Mapping[str, Any] | str | pathlib.Path) -> Cluster:
             raise errors.InvalidArgumentError(
                 f"{path.name} is longer than any profile, {_MOST_FILE_BYTES >> 20} MiB."
             )
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+        data = path.read_bytes()
+    except (OSError, ValueError) as error:
         raise errors.InvalidArgumentError(
             f"{str(given)!r} is neither a text such as '4x1gbit' nor a JSON file that can be read: "
             f"{error}"
         ) from None
-    return _cluster(content, path.name)
+    return parse(data, path.name)
+
+
+def parse(data: bytes, place: str) -> Cluster:
+    """A cluster from the bytes of a JSON file.
+
+    Args:
+      data: of the file.
+      place: what errors call it.
+
+    Raises:
+      InvalidArgumentError: where it is no JSON, or anything in it cannot be.
+      UnknownNameError: for a key that does not exist, with the nearest that does.
+    """
+    try:
+        content = json.loads(data.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise errors.InvalidArgumentError(
+            f"{place} is not JSON that can be read: {error}. It may have been cut; write it anew."
+        ) from None
+    return _cluster(content, place)
 
 
 def _cluster(content: Any, place: str) -> Cluster:
@@ -219,6 +123,9 @@ def _cluster(content: Any, place: str) -> Cluster:
             f"{place}: hosts is a list of 1 to {_MOST_RANKS} objects such as "
             '{"count": 4, "ranks": 1, "cores": 8}.'
         )
+    measured = content.get("measured", {})
+    if not isinstance(measured, Mapping) or len(measured) > 100:
+        raise errors.InvalidArgumentError(f"{place}: measured is an object of at most 100 facts.")
     groups = tuple(_hosts(each, f"{place}: hosts[{i}]") for i, each in enumerate(hosts))
     cluster = Cluster(
         hosts=groups,
@@ -253,12 +160,26 @@ def codec(content: Any, place: str) -> Codec:
     """A codec's row, from a dict."""
     names = tuple(field.name for field in dataclasses.fields(Codec))
     content = _object(content, place, names)
-    missing = [name for name in names if name not in content and name != "most_code_bytes"]
+    optional = ("most_code_bytes", "dtypes")
+    missing = [name for name in names if name not in content and name not in optional]
     if missing:
         raise errors.InvalidArgumentError(f"{place} lacks {errors.listed(missing)}.")
     ranges = {"ratio": (0.1, 1e6), "most_code_bytes": (1e-6, 16.0)}
+    dtypes = content.get("dtypes", {})
+    if not isinstance(dtypes, Mapping) or len(dtypes) > _MOST_DTYPES:
+        raise errors.InvalidArgumentError(
+            f"{place}: dtypes is an object of at most {_MOST_DTYPES} dtypes."
+        )
+    for name, each in dtypes.items():
+        if isinstance(each, Mapping) and "dtypes" in each:
+            raise errors.InvalidArgumentError(f"{place}: dtypes: {name} has no dtypes of its own.")
     return Codec(
-        **{name: _number(content, name, place, ranges.get(name, _RATE), 1.0) for name in names}
+        **{
+            name: _number(content, name, place, ranges.get(name, _RATE), 1.0)
+            for name in names
+            if name != "dtypes"
+        },
+        dtypes={name: codec(each, f"{place}: dtypes: {name}") for name, each in dtypes.items()},
     )
 
 
@@ -297,7 +218,8 @@ def _number(
     value = content.get(name, default)
     least, most = within
     good = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not good or not math.isfinite(value) or not least <= value <= most:
+    # Infinity and NaN are in no range.
+    if not good or not least <= value <= most:
         raise errors.InvalidArgumentError(
             f"{place}: {name} must be a number from {least:g} to {most:g}, not {value!r:.40}."
         )

@@ -107,7 +107,7 @@ def simulate(
         if not least <= value < end:
             raise errors.InvalidArgumentError(f"{name} must be in {least}..{end - 1}, not {value}.")
     block_bytes = size_bytes // ranks if collective in _CUT else size_bytes
-    row = _codec(codec, described)
+    row = _codec(codec, described, dtype)
     try:
         found = engine.load().price(
             collective,
@@ -149,11 +149,15 @@ def _check_collective(collective: str) -> None:
         raise errors.unknown("collective with blocks of one size:", collective, COLLECTIVES)
 
 
-def _codec(given: str | Mapping[str, Any] | None, cluster: clusters.Cluster) -> tuple | None:
+def _codec(
+    given: str | Mapping[str, Any] | clusters.Codec | None, cluster: clusters.Cluster, dtype: str
+) -> tuple | None:
     if given is None or given == "raw":
         return None
+    if isinstance(given, clusters.Codec):
+        return given.of(dtype).row()
     if isinstance(given, Mapping):
-        return clusters.codec(given, "the codec").row()
+        return clusters.codec(given, "the codec").of(dtype).row()
     if given not in cluster.codecs:
         raise errors.unknown(
             "codec of the cluster:",
@@ -161,7 +165,7 @@ def _codec(given: str | Mapping[str, Any] | None, cluster: clusters.Cluster) -> 
             ("raw", *cluster.codecs),
             "its ratio and rates are part of a profile (docs/planner.md)",
         )
-    return cluster.codecs[given].row()
+    return cluster.codecs[given].of(dtype).row()
 
 
 def _prediction(found: Mapping[str, Any], cluster: clusters.Cluster) -> Prediction:

@@ -79,7 +79,8 @@ IMPLEMENTATIONS = {
 LAYERS = (
     {"errors", "_compat"},
     {"_native", "config"},
-    {"_bootstrap", "_codecs", "schedules"},
+    {"_codecs", "schedules"},
+    {"_bootstrap"},
     {"comm", "codecs", "launch"},
     {"_call", "stats", "trace"},
     {"_traced", "bench"},

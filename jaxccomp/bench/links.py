@@ -1,0 +1,119 @@
+"""Latency and bandwidth of messages within hosts and between them.
+
+Of each class of pairs a few are measured, and all links between hosts at the same time.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from jaxccomp.bench.team import PING_PONGS, Team, values
+
+_MOST_PAIRS = 3  # of ranks of one host
+_SMALL_BYTES = 8
+_FIRST_BYTES, _MOST_BYTES = 1 << 20, 64 << 20
+_LINK_SECONDS = 0.25  # that a transfer should take
+# Hosts whose links differ by no more have the median of all: then one can stand for all of them.
+_ALIKE = 0.15
+# Beside its latency a message costs either end what is not measured: its processor_seconds and two
+# tasks, as jaxccomp.schedules takes them for a server's core.
+_MESSAGE_SECONDS = {"host": 2 * 2e-6 + 2 * 2e-6, "link": 2 * 1e-5 + 2 * 2e-6}
+_LEAST_LATENCY = 1e-6
+
+
+def within_hosts(team: Team, hosts: Sequence[Sequence[int]]) -> dict[str, float]:
+    """Messages between processes of one host, where any has several."""
+    several = [members for members in hosts if len(members) > 1]
+    pairs = [(members[0], members[-1]) for members in several[:_MOST_PAIRS]]
+    return {
+        "latency_seconds": _latency(team, pairs, "host"),
+        "bytes_per_second": statistics.median(_rate(team, {a: b})[b] for a, b in pairs),
+    }
+
+
+def between_hosts(
+    team: Team, hosts: Sequence[Sequence[int]]
+) -> tuple[dict[str, float], list[tuple[float, float]]]:
+    """Messages between hosts, and by host the bytes per second that its link sends and receives."""
+    first, half = hosts[0][0], len(hosts) // 2
+    pairs = list(dict.fromkeys([(first, hosts[1][0]), (first, hosts[half][0])]))
+    return {"latency_seconds": _latency(team, pairs, "link")}, _links(team, hosts)
+
+
+def groups(
+    hosts: Sequence[Sequence[int]],
+    cores: Sequence[int],
+    links: Sequence[tuple[float, float]],
+) -> list[dict[str, Any]]:
+    """Hosts as a profile has them: neighbours that are alike are one group.
+
+    Args:
+      hosts: their ranks.
+      cores: of each.
+      links: of each, the bytes per second up and down; empty where there is one host.
+    """
+    names = ("up_bytes_per_second", "down_bytes_per_second")
+    rows = [[each[way] for each in links] for way in range(2)]
+    middle = [statistics.median(row) if row else 0.0 for row in rows]
+    alike = [
+        all(abs(rate - m) <= _ALIKE * m for rate in row)
+        for row, m in zip(rows, middle, strict=True)
+    ]
+    made: list[dict[str, Any]] = []
+    for i, (members, core) in enumerate(zip(hosts, cores, strict=True)):
+        host: dict[str, Any] = {"ranks": len(members), "cores": core}
+        if links:
+            host |= {
+                name: middle[way] if alike[way] else links[i][way] for way, name in enumerate(names)
+            }
+        if made and {k: v for k, v in made[-1].items() if k != "count"} == host:
+            made[-1]["count"] += 1
+        else:
+            made.append({"count": 1} | host)
+    return made
+
+
+def _latency(team: Team, pairs: Sequence[tuple[int, int]], kind: str) -> float:
+    found = []
+    for a, b in pairs:
+        taken = team.time(team.ping_pongs(a, b), values(_SMALL_BYTES))
+        found.append(float(team.gather([taken])[a, 0]) / (2 * PING_PONGS))
+    return max(statistics.median(found) - _MESSAGE_SECONDS[kind], _LEAST_LATENCY)
+
+
+def _rate(team: Team, to: Mapping[int, int]) -> dict[int, float]:
+    """By receiver, the bytes per second that come to it while all these send."""
+    call = team.transfers(to)
+    receivers = list(to.values())
+    empty = team.gather([team.time(call, values(_SMALL_BYTES))])[:, 0]
+
+    def rates(size: int) -> dict[int, float]:
+        taken = team.gather([team.time(call, values(size))])[:, 0]
+        return {r: size / max(taken[r] - empty[r], 1e-3 * taken[r]) for r in receivers}
+
+    first = rates(_FIRST_BYTES)
+    size = int(min(max(min(first.values()) * _LINK_SECONDS, 1), _MOST_BYTES)) // 4 * 4
+    return first if size <= _FIRST_BYTES else rates(size)
+
+
+def _links(team: Team, hosts: Sequence[Sequence[int]]) -> list[tuple[float, float]]:
+    """By host, the bytes per second that its link sends and receives."""
+    count = len(hosts)
+    up, down = [0.0] * count, [0.0] * count
+    # To the next host and to the one before, so that a slow link does not hide its neighbours'.
+    for step in (1, count - 1):
+        to, of = {}, []
+        for i, members in enumerate(hosts):
+            other = hosts[(i + step) % count]
+            for a, b in zip(members, other, strict=False):
+                to[a] = b
+                of.append((i, (i + step) % count, b))
+        found = _rate(team, to)
+        edges: dict[tuple[int, int], float] = {}
+        for a, b, receiver in of:
+            edges[a, b] = edges.get((a, b), 0.0) + found[receiver]
+        for (a, b), rate in edges.items():
+            up[a], down[b] = max(up[a], rate), max(down[b], rate)
+    return list(zip(up, down, strict=True))

@@ -1,0 +1,112 @@
+"""Measures a profile: links, memory and codecs of the ranks that run this (docs/planner.md).
+
+What decides on what is measured next is shared between the ranks, so that all of them go on alike.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxccomp._native import engine
+from jaxccomp._native.version import __version__
+from jaxccomp.bench import links, machine, rates
+from jaxccomp.bench.files import Tensor
+from jaxccomp.bench.team import Team, values
+
+SPECS = ("lossless", "bf16", "bf16|lossless", "fp8_e4m3", "int8", "int4")
+
+_CORE_WORDS = 128
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What to measure.
+
+    Attributes:
+      tensors: that codecs are measured on.
+      specs: of codecs.
+      within_seconds: after which no further codec is measured.
+    """
+
+    tensors: Sequence[Tensor]
+    specs: tuple[str, ...] = SPECS
+    within_seconds: float = 120.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """A profile, and what there was no time for.
+
+    Attributes:
+      profile: what is written as JSON, without its version.
+      left_out: codecs.
+    """
+
+    profile: dict[str, Any]
+    left_out: tuple[str, ...]
+
+
+def measure(team: Team, plan: Plan, tell: Callable[[str], None]) -> Measured:
+    """Measures; called by all ranks of the world together, and the same on all of them."""
+    until = time.monotonic() + plan.within_seconds
+    hosts = team.hosts()
+    tell(f"ranks: {team.size}, hosts: {len(hosts)}")
+    cores, one_machine = _cores(team, hosts)
+    pairs: dict[str, Any] = {}
+    if any(len(members) > 1 for members in hosts):
+        tell("messages within a host")
+        pairs["host"] = links.within_hosts(team, hosts)
+    between: Sequence[tuple[float, float]] = []
+    if len(hosts) > 1:
+        tell("messages between hosts")
+        pairs["link"], between = links.between_hosts(team, hosts)
+    tell("memory")
+    profile = {
+        "hosts": links.groups(hosts, cores, between),
+        "pairs": pairs,
+        "one_machine": one_machine,
+        "memory": rates.memory(team) | {"call_seconds": _call_seconds(team)},
+    }
+    profile["codecs"], left_out = rates.coding(team, plan.specs, plan.tensors, until, tell)
+    profile["measured"] = {
+        "jaxccomp": __version__,
+        "processor": machine.processor(),
+        "instruction_set": engine.load().describe()["instruction_set"],
+        "tensors": sorted({each.name for each in plan.tensors}),
+    }
+    return Measured(_rounded(profile), left_out)
+
+
+def _rounded(content: Any) -> Any:
+    """The same with numbers of six digits, which is more than are measured."""
+    if isinstance(content, dict):
+        return {name: _rounded(each) for name, each in content.items()}
+    if isinstance(content, list):
+        return [_rounded(each) for each in content]
+    return float(f"{content:.6g}") if isinstance(content, float) else content
+
+
+def _cores(team: Team, hosts: Sequence[Sequence[int]]) -> tuple[list[int], bool]:
+    """By host the cores that its ranks may use, and whether all hosts share them."""
+    words = [0] * _CORE_WORDS  # of 32 cores each, which a float holds exactly
+    for core in os.sched_getaffinity(0):
+        words[core // 32 % _CORE_WORDS] |= 1 << core % 32
+    rows = team.gather([*words, machine.kernel()])
+    masks = rows[:, :-1].astype(np.uint64)
+    found = []
+    for members in hosts:
+        union = np.bitwise_or.reduce(masks[list(members)], axis=0)
+        found.append(sum(int(word).bit_count() for word in union))
+    kernels = set(rows[:, -1])
+    return found, len(hosts) > 1 and len(kernels) == 1 and kernels != {0.0}
+
+
+def _call_seconds(team: Team) -> float:
+    taken = team.time(team.alone(), values(8))
+    return float(np.median(team.gather([taken])))

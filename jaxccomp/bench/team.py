@@ -1,0 +1,83 @@
+"""The ranks that measure a profile together: what they run, and what they tell each other."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+_ROUNDS = 5
+PING_PONGS = 10  # in one jitted call, so that what dispatch costs is shared by many
+
+
+class Team:
+    """The world's ranks, as the measurements use them."""
+
+    def __init__(self) -> None:
+        """Joins them."""
+        import jaxccomp as jcc
+
+        self._jcc = jcc
+        self.world = jcc.init()
+        self.rank, self.size = self.world.rank, self.world.size
+        self._own = self.world.split(self.rank)
+
+    def hosts(self) -> list[list[int]]:
+        """Ranks by host, in the order of the hosts' first ranks."""
+        found: dict[int, list[int]] = {}
+        for rank, host in enumerate(self._jcc.comm.hosts()):
+            found.setdefault(host, []).append(rank)
+        return list(found.values())
+
+    def gather(self, values: Sequence[float]) -> np.ndarray:
+        """All ranks' rows."""
+        row = np.asarray(values, np.float64)
+        rows = self._jcc.allgather(_on_host(row.view(np.uint32)))
+        return np.asarray(rows).view(np.float64)
+
+    def time(self, call: Callable[[Any], Any], x: Any) -> float:
+        """The median of what a call takes here, all ranks beginning together."""
+        jax.block_until_ready(call(x))
+        times = []
+        for _ in range(_ROUNDS):
+            self.gather([0.0])
+            start = time.perf_counter()
+            jax.block_until_ready(call(x))
+            times.append(time.perf_counter() - start)
+        return statistics.median(times)
+
+    def transfers(self, to: Mapping[int, int]) -> Callable[[Any], Any]:
+        """A jitted function that sends from some ranks to others."""
+        return jax.jit(lambda x: self._transfer(x, to))
+
+    def ping_pongs(self, a: int, b: int) -> Callable[[Any], Any]:
+        """A jitted function that sends to and fro."""
+
+        def call(x: Any) -> Any:
+            for _ in range(PING_PONGS):
+                x = self._transfer(self._transfer(x, {a: b}), {b: a})
+            return x
+
+        return jax.jit(call)
+
+    def alone(self) -> Callable[[Any], Any]:
+        """A jitted collective in which nobody else takes part."""
+        return jax.jit(lambda x: self._jcc.allreduce(x, comm=self._own))
+
+    def _transfer(self, x: Any, to: Mapping[int, int]) -> Any:
+        back = {b: a for a, b in to.items()}
+        return self._jcc.sendrecv(x, dest=to.get(self.rank), source=back.get(self.rank))
+
+
+def values(size_bytes: int) -> Any:
+    """Ones, of so many bytes."""
+    return _on_host(np.ones(max(size_bytes // 4, 1), np.float32))
+
+
+def _on_host(array: np.ndarray) -> jax.Array:
+    """In the host's memory, also where JAX's default device is a GPU."""
+    return jax.device_put(array, jax.local_devices(backend="cpu")[0])

@@ -1,0 +1,131 @@
+"""Measures the links, cores and codecs of the ranks that run it, and writes a profile."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from jaxccomp import codecs, config, errors, schedules
+from jaxccomp.bench import files, profile
+from jaxccomp.bench.team import Team
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's arguments."""
+    parser.add_argument("--output", metavar="FILE", help="write the profile there")
+    parser.add_argument(
+        "--within",
+        type=float,
+        default=120.0,
+        metavar="S",
+        help="after so many seconds no further codec is measured, and those left out are told "
+        "(default: %(default)s)",
+    )
+    parser.add_argument(
+        "--codecs",
+        default=" ".join(profile.SPECS),
+        help="specs, separated by spaces (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--tensors",
+        action="append",
+        metavar="SOURCE",
+        help="what codecs are measured on: random, trained (a small transformer, about a minute), "
+        "a .npy or .safetensors file, or a folder of .npy files; may be repeated (default: random)",
+    )
+    parser.add_argument(
+        "--coordinator",
+        metavar="HOST:PORT",
+        help="join by jax.distributed, with --processes and --process; otherwise by MPI, under an "
+        "MPI launcher",
+    )
+    parser.add_argument("--processes", type=int, metavar="N", help="how many there are")
+    parser.add_argument("--process", type=int, metavar="I", help="the number of this one, from 0")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Measures on all ranks; the first one shows the table and writes the file."""
+    plan = _plan(arguments)
+    config.set("profile", "")  # of other hosts, maybe, and with no say in what is measured
+    _join(arguments)
+    team = Team()
+    first = team.rank == 0
+    folder = os.path.dirname(os.path.abspath(arguments.output or "."))
+    # Only the first rank writes, and all of them end where it could not.
+    if team.gather([first and not os.access(folder, os.W_OK)]).any():
+        raise errors.InvalidArgumentError(
+            f"--output: rank 0 cannot write into the folder {folder!r}; make it first."
+        )
+    measured = profile.measure(team, plan, _say if first else lambda line: None)
+    if not first:
+        return 0
+    print(table(measured.profile))
+    if measured.left_out:
+        print(f"no time for: {', '.join(measured.left_out)}; --within gives more")
+    if arguments.output:
+        schedules.write_profile(arguments.output, measured.profile)
+        print(f"written to {arguments.output}; the option profile (JAXCCOMP_PROFILE) names it")
+    return 0
+
+
+def table(made: Mapping[str, Any]) -> str:
+    """What was measured, as lines of text."""
+    lines = []
+    for host in made["hosts"]:
+        text = f"hosts: {host['count']}; ranks of each: {host['ranks']}, cores: {host['cores']}"
+        if "up_bytes_per_second" in host:
+            up, down = (host[f"{way}_bytes_per_second"] / 1e9 for way in ("up", "down"))
+            text += f"; links: {up:.3f} GB/s up and {down:.3f} GB/s down"
+        lines.append(text)
+    if made.get("one_machine"):
+        lines.append("all hosts share the cores of one machine")
+    for kind, pair in made["pairs"].items():
+        rate = pair.get("bytes_per_second")
+        lines.append(
+            f"{kind}: {pair['latency_seconds'] * 1e6:.1f} us"
+            + (f", {rate / 1e9:.2f} GB/s" if rate else "")
+        )
+    memory = made["memory"]
+    copy, merge = (memory[f"{what}_bytes_per_second"] / 1e9 for what in ("copy", "merge"))
+    lines.append(
+        f"memory: copies {copy:.2f} GB/s, sums {merge:.2f} GB/s; a call "
+        f"{memory['call_seconds'] * 1e6:.0f} us"
+    )
+    lines.append(f"{'codec':<18}{'dtype':<12}{'ratio':>8}{'encode':>10}{'decode':>10}{'merge':>10}")
+    for spec, row in made["codecs"].items():
+        for dtype, each in row["dtypes"].items():
+            rates = "".join(
+                f"{each[f'{what}_bytes_per_second'] / 1e9:>10.2f}"
+                for what in ("encode", "decode", "merge")
+            )
+            lines.append(f"{spec:<18}{dtype:<12}{each['ratio']:>8.2f}{rates}")
+    return "\n".join(lines)
+
+
+def _plan(arguments: argparse.Namespace) -> profile.Plan:
+    if not arguments.within > 0:
+        raise errors.InvalidArgumentError("--within must be positive.")
+    specs = tuple(dict.fromkeys(map(codecs.canonical, arguments.codecs.split())))
+    sources = arguments.tensors or ["random"]
+    tensors = [each for source in sources for each in files.load(source) if each.ref is None]
+    return profile.Plan(tensors, specs, arguments.within)
+
+
+def _join(arguments: argparse.Namespace) -> None:
+    given = (arguments.coordinator, arguments.processes, arguments.process)
+    if all(each is None for each in given):
+        return
+    if any(each is None for each in given):
+        raise errors.InvalidArgumentError(
+            "--coordinator, --processes and --process are given together, or none of them."
+        )
+    import jax
+
+    jax.distributed.initialize(*given)
+
+
+def _say(text: str) -> None:
+    print(f"jaxccomp tune links: {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,140 @@
+"""What the collectives of a program have become, and what they would take."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, ParamSpec
+
+import jax
+
+from jaxccomp._primitives import planning
+
+P = ParamSpec("P")
+_COLUMNS = ("line", "operation", "ranks", "bytes", "algorithm", "codec", "time", "second best")
+
+
+@dataclasses.dataclass(frozen=True)
+class ExplainedCall:
+    """One collective of a program.
+
+    Attributes:
+      where: its line, such as "train.py:41".
+      collective: "bcast", for instance.
+      ranks: how many take part.
+      size_bytes: what a rank passes in; None where the shapes are not known.
+      mover: "native" (the engine), "nccl" or "xla" (collectives of ``jax.lax``).
+      algorithm: what runs; "auto" where it is not priced: what the engine's static rule says.
+      codec: a spec; "raw" for none.
+      seconds: what it takes by the profile; None where it is not priced.
+      second_best: the fastest algorithm, codec and time of those that were not chosen; None where
+        there are none. It may be faster by less than what a choice has to gain, 5 %.
+    """
+
+    where: str
+    collective: str
+    ranks: int
+    size_bytes: int | None
+    mover: str
+    algorithm: str
+    codec: str
+    seconds: float | None
+    second_best: tuple[str, str, float] | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Explanation:
+    """The collectives of a program; ``str()`` is a table.
+
+    Attributes:
+      calls: in the order in which they were lowered.
+    """
+
+    calls: tuple[ExplainedCall, ...]
+
+    def __str__(self) -> str:
+        rows = [_COLUMNS, *map(_texts, self.calls)]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+        return "\n".join(lines)
+
+
+def explain(function: Callable[P, Any]) -> Callable[P, Explanation]:
+    """Says how the collectives of a function run, and what they would take, without running them.
+
+    The function is traced and lowered for the arguments' shapes; nothing is sent. Where ranks share
+    a profile (docs/planner.md), each call that the engine runs on the host has its time by the
+    profile, and the next fastest way to run it. A loop's collectives stand here once.
+
+    Args:
+      function: as `jax.jit` takes it; it may be jitted.
+
+    Returns:
+      A function of the same arguments that gives the `Explanation`.
+
+    Raises:
+      Whatever tracing the function raises.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> def mean(x):
+      ...     return jaxccomp.allreduce(x, op="mean", codec="auto")
+      >>> (call,) = jaxccomp.explain(mean)(jnp.ones(1000, jnp.float32)).calls
+      >>> call.collective, call.size_bytes, call.mover
+      ('allreduce', 4000, 'native')
+    """
+
+    def explained(*args: P.args, **kwargs: P.kwargs) -> Explanation:
+        # A function of its own, of which JAX has kept nothing.
+        def program(*args: Any, **kwargs: Any) -> Any:
+            return function(*args, **kwargs)
+
+        with planning.recorded() as lowered:
+            jax.jit(program).lower(*args, **kwargs)
+        return Explanation(tuple(map(_call, lowered)))
+
+    return explained
+
+
+def _call(lowered: planning.Lowered) -> ExplainedCall:
+    call, choice = lowered.call, lowered.choice
+    second = None
+    if choice is not None and choice.others:
+        option = choice.others[0]
+        second = _runs(option), option.codec, option.seconds
+    return ExplainedCall(
+        where=lowered.where,
+        collective=call.collective,
+        ranks=call.size,
+        size_bytes=None if lowered.sizes is None else sum(size for _, size in lowered.sizes),
+        mover=lowered.mover,
+        algorithm=call.algorithm if choice is None else _runs(choice.chosen),
+        codec=call.codec,
+        seconds=None if choice is None else choice.chosen.seconds,
+        second_best=second,
+    )
+
+
+def _runs(option: Any) -> str:
+    return option.runs if option.algorithm == "auto" else option.algorithm
+
+
+def _texts(call: ExplainedCall) -> tuple[str, ...]:
+    second = ""
+    if call.second_best is not None:
+        algorithm, codec, seconds = call.second_best
+        second = f"{algorithm}, {codec}: {_time(seconds)}"
+    return (
+        call.where,
+        call.collective,
+        str(call.ranks),
+        "?" if call.size_bytes is None else str(call.size_bytes),
+        call.algorithm if call.mover != "xla" else "jax.lax",
+        call.codec,
+        "not priced" if call.seconds is None else _time(call.seconds),
+        second,
+    )
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds * 1e3:.3f} ms"

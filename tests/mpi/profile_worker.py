@@ -1,0 +1,127 @@
+"""Checks of profiles, run on every rank: `mpiexec -n N python profile_worker.py CASE FILE`."""
+
+import json
+import pathlib
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxccomp import comm, config, errors, ops, schedules
+from jaxccomp._bootstrap import mpi, peer_info
+from jaxccomp.cli import main
+
+RANK = mpi.launcher().rank
+
+
+def on_hosts_of(ranks):
+    """Ranks that lie side by side count as those of one host."""
+    peer_info._host_number = lambda: RANK // ranks
+
+
+def tuned(path):
+    """What ranks of two hosts measure is a profile, which the first of them writes."""
+    on_hosts_of(2)
+    config.set("profile", "one that is not there, and that is not asked for")
+    command = ["tune", "links", "--output", path, "--codecs", "lossless int8", "--within", "60"]
+    assert main.main(command) == 0
+    if RANK:
+        return
+    made = json.loads(pathlib.Path(path).read_text())
+    (host,) = made["hosts"] if len(made["hosts"]) == 1 else (made["hosts"][0],)
+    assert host["ranks"] == 2 and host["up_bytes_per_second"] > 1e6, made
+    assert sum(each["count"] * each["ranks"] for each in made["hosts"]) == 4
+    assert made["one_machine"] is True
+    assert set(made["pairs"]) == {"host", "link"} and set(made["codecs"]) == {"lossless", "int8"}
+    assert set(made["codecs"]["int8"]["dtypes"]) == {"bfloat16", "float32"}
+
+
+def described(hosts, link=1e8):
+    """A profile of hosts with a rank each, whose links are slower than any codec."""
+    codec = {f"{each}_bytes_per_second": 4e9 for each in ("encode", "decode", "merge")}
+    rates = {"up_bytes_per_second": link, "down_bytes_per_second": link}
+    return {
+        "hosts": [{"count": hosts, "ranks": 1, "cores": 4} | rates],
+        "codecs": {"lossless": codec | {"ratio": 1.4}, "int8": codec | {"ratio": 3.7}},
+    }
+
+
+def named(path, profile):
+    """Writes a profile, and has the option name it."""
+    schedules.write_profile(path, profile)
+    config.set("profile", path)
+
+
+def planned(path):
+    """All ranks choose by the profile that the first one names; values are those of raw ones."""
+    on_hosts_of(1)
+    if RANK == 0:
+        named(path, described(3))
+    world = comm.init()
+    assert comm.planner() is not None and comm.hosts() == (0, 1, 2)
+    chosen = set()
+    for dtype, sizes in ((jnp.float32, (3, 3 << 19)), (jnp.bfloat16, (3 << 16,))):
+        for size in sizes:
+            x = (jnp.arange(size) % 61 - 30 + world.rank).astype(dtype)
+            rows = x.reshape(3, -1)
+            for name, value, options in (
+                *(("bcast", x, {"root": root}) for root in (0, 2)),
+                ("allreduce", x, {"op": "sum"}),
+                ("allgather", x, {}),
+                ("alltoall", rows, {}),
+                ("reduce_scatter", rows, {"op": "max"}),
+                ("scan", x, {"op": "sum"}),
+            ):
+                check(chosen, name, value, options)
+    assert {"raw", "lossless"} <= chosen, chosen
+    # A lossy codec stays where it pays, and goes where it does not.
+    for size, codec in ((8, "raw"), (1 << 20, "int8")):
+        call = jax.jit(lambda x: ops.bcast(x, root=0, codec="auto:int8"))
+        assert f'codec = "{codec}"' in call.lower(jnp.ones(size)).as_text(), (size, codec)
+        assert np.allclose(call(jnp.ones(size)), 1, rtol=0.01)
+
+
+def check(chosen, name, value, options):
+    """An operation with codec="auto" gives the bits that it gives without a codec."""
+    function = getattr(ops, name)
+    call = jax.jit(lambda x: function(x, codec="auto", **options))
+    text = call.lower(value).as_text()
+    chosen.update(codec for codec in ("raw", "lossless") if f'codec = "{codec}"' in text)
+    assert 'codec = "auto' not in text
+    plain = jax.jit(lambda x: function(x, algorithm="auto", **options))(value)
+    got = call(value)
+    assert got.dtype == plain.dtype
+    assert np.asarray(got).tobytes() == np.asarray(plain).tobytes(), (name, value.shape)
+
+
+def refused(text):
+    """Joining is refused here, whatever this rank has named."""
+    try:
+        comm.init()
+    except errors.InitializationError as error:
+        assert text in str(error), error
+    else:
+        raise AssertionError("not refused")
+    # As it says: without the option they join.
+    config.set("profile", "")
+    assert comm.init().size == 3 and comm.planner() is None
+
+
+def differs(path):
+    """Ranks that name different profiles hear so, all of them."""
+    on_hosts_of(1)
+    named(f"{path}.{RANK}", described(3, link=1e8 if RANK < 2 else 2e8))
+    refused("ranks [2] name another profile than rank 0")
+
+
+def misfits(path):
+    """A profile of other hosts is refused on all ranks, also on those that name none."""
+    on_hosts_of(1)
+    if RANK == 0:
+        named(path, described(2))
+    refused("describes 2 processes on 2 hosts (1, 1), but this world has 3 processes on 3 hosts")
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]](*sys.argv[2:])

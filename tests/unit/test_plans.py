@@ -1,0 +1,365 @@
+"""Profiles as files, what ranks agree on, and what is chosen by prices."""
+
+import json
+import os
+import threading
+
+import numpy as np
+import pytest
+
+from jaxccomp import codecs, config, errors, schedules
+from jaxccomp._bootstrap import profiles
+from jaxccomp._bootstrap.peer_info import Row
+from jaxccomp.cli import main
+
+CODER = {
+    "encode_bytes_per_second": 4e9,
+    "decode_bytes_per_second": 6e9,
+    "merge_bytes_per_second": 5e9,
+}
+CODECS = {"lossless": {"ratio": 1.5, **CODER}, "int8": {"ratio": 3.76, **CODER}}
+GBIT = 1.2e8
+
+
+def profile(hosts=4, ranks=1, link=GBIT, cores=8, **changes):
+    rates = {"up_bytes_per_second": link, "down_bytes_per_second": link}
+    row = {"count": hosts, "ranks": ranks, "cores": cores, **rates}
+    return {"version": 1, "hosts": [row], "codecs": CODECS} | changes
+
+
+def planner(hosts=4, ranks=1, places=None, **how):
+    data = json.dumps(profile(hosts, ranks, **how)).encode()
+    places = [r // ranks for r in range(hosts * ranks)] if places is None else places
+    return schedules.Planner(schedules.parse_profile(data, "here"), places)
+
+
+def choose(made, collective, size, dtype="float32", codec="raw", groups=None, **how):
+    groups = (tuple(range(4)),) if groups is None else groups
+    return made.choose(
+        collective, codecs=codecs.choices(codec), sizes=((dtype, size),), groups=groups, **how
+    )
+
+
+# --- choices ---------------------------------------------------------------------------------
+
+
+def test_slow_links_take_lossless_and_memory_raw():
+    slow = choose(planner(), "allreduce", 16 << 20, codec="auto")
+    assert slow.chosen.codec == "lossless"
+    # A host whose memory is faster than any codec.
+    pairs = {"host": {"latency_seconds": 1e-6, "bytes_per_second": 2e10}}
+    fast = choose(planner(1, 4, cores=4, pairs=pairs), "allreduce", 16 << 20, codec="auto")
+    assert fast.chosen.codec == "raw"
+    assert all(each.seconds > 0 for each in (slow.chosen, *slow.others, *fast.others))
+
+
+def test_a_lossy_codec_is_left_out_where_it_does_not_pay():
+    assert choose(planner(), "bcast", 16 << 20, codec="auto:int8").chosen.codec == "int8"
+    assert choose(planner(), "bcast", 64, codec="auto:int8").chosen.codec == "raw"
+    # One that is asked for stays.
+    assert choose(planner(), "bcast", 64, codec="int8").chosen.codec == "int8"
+
+
+def test_large_and_small_messages_take_different_algorithms():
+    made = planner(8, 2, link=1e9, places=[r // 2 for r in range(16)])
+    everybody = (tuple(range(16)),)
+    small, large = (choose(made, "allreduce", n, groups=everybody) for n in (256, 32 << 20))
+    assert small.chosen.runs != large.chosen.runs
+    assert large.chosen.runs in ("ring", "hierarchical")
+    # Both are at least as fast as the static rule, which is among the options.
+    for plan in (small, large):
+        rule = next(e for e in (plan.chosen, *plan.others) if e.algorithm == "auto")
+        assert plan.chosen.seconds <= rule.seconds
+
+
+@pytest.mark.parametrize("collective", ["allreduce", "reduce_scatter", "reduce", "scan"])
+@pytest.mark.parametrize("dtype,codec", [("bfloat16", "auto"), ("float32", "int8")])
+def test_sums_are_not_rounded_more_often_than_by_the_static_rule(collective, dtype, codec):
+    merges = {"one_shot", "two_shot", "hierarchical", "direct", "recursive_doubling", "chain"}
+    if collective != "scan":
+        merges -= {"recursive_doubling", "chain"}
+    for hosts, ranks in ((4, 1), (2, 2)):
+        for size in (1 << 10, 8 << 20):
+            plan = choose(planner(hosts, ranks), collective, size, dtype, codec)
+            assert plan.chosen.runs in merges, plan.chosen
+            if collective == "scan":
+                assert plan.chosen.algorithm.partition(":")[0] in ("auto", plan.chosen.runs)
+
+
+def test_what_one_shot_encodes_once_is_not_encoded_twice():
+    """Two-shot would be faster on links that carry both ways."""
+    made = planner(4, link=GBIT)
+    plan = choose(made, "allreduce", 16 << 10, codec="int8")
+    assert {each.runs for each in (plan.chosen, *plan.others)} == {"one_shot"}
+    exact = choose(made, "allreduce", 16 << 10, codec="lossless")
+    assert {"two_shot", "ring"} <= {each.runs for each in (exact.chosen, *exact.others)}
+
+
+@pytest.mark.parametrize("collective", ["allreduce", "bcast", "allgather", "reduce_scatter"])
+def test_prices_of_parts_are_those_of_the_whole(collective):
+    """Of large calls two parts are simulated."""
+    size = (32 if collective == "allgather" else 256) << 20
+    made = choose(
+        planner(4, 2, link=1e9),
+        collective,
+        size,
+        codec="auto",
+        groups=(tuple(range(8)),),
+    )
+    for option in (made.chosen, *made.others[:3]):
+        whole = schedules.simulate(
+            collective,
+            option.algorithm,
+            cluster=profile(4, 2, link=1e9),
+            size_bytes=size,
+            codec=option.codec,
+        )
+        assert option.seconds == pytest.approx(whole.seconds, rel=0.04), option
+
+
+def test_what_is_not_priced_stays_as_it_is():
+    made = planner(2, 2)
+    assert choose(made, "alltoallv", 1 << 20) is None
+    assert choose(made, "bcast", 0) is None
+    assert choose(made, "bcast", 1 << 20, codec="bf16") is None  # not in the profile
+    assert choose(made, "bcast", 1 << 20, groups=((0,),)) is None
+    # Processes 0 and 1 share a host, 2 and 3 the other one.
+    assert choose(made, "bcast", 1 << 20, groups=((2, 3, 0, 1),)) is not None
+    assert choose(made, "bcast", 1 << 20, groups=((0, 2, 1, 3),)) is None
+    assert choose(planner(2, 2, places=[0, 1, 0, 1]), "bcast", 1 << 20) is None
+    many = planner(65)
+    assert choose(many, "bcast", 1, groups=(tuple(range(65)),)) is None
+
+
+def test_groups_share_links():
+    made = planner(2, 2)
+    alone = choose(made, "bcast", 8 << 20, groups=((0, 2),))
+    both = choose(made, "bcast", 8 << 20, groups=((0, 2), (1, 3)))
+    assert both.chosen.seconds == pytest.approx(2 * alone.chosen.seconds, rel=0.1)
+
+
+def test_groups_that_lie_differently_on_hosts_are_not_priced():
+    assert choose(planner(2, 2), "bcast", 1 << 20, groups=((0, 1), (2, 3))) is not None
+    assert choose(planner(2, 4), "bcast", 1, groups=((0, 1, 2), (3, 4, 5))) is None
+
+
+def test_devices_of_a_process_share_its_host():
+    plan = choose(planner(1, 1), "bcast", 1 << 20, groups=((0, 0, 0, 0),))
+    assert plan.chosen.seconds < 2e-3
+
+
+def test_a_choice_is_made_once_and_is_the_same_everywhere():
+    first, second = planner(), planner()
+    plan = choose(first, "allreduce", 1 << 20, codec="auto")
+    assert choose(first, "allreduce", 1 << 20, codec="auto") is plan
+    assert choose(second, "allreduce", 1 << 20, codec="auto") == plan
+    with config.override(chunk_bytes=1 << 16):
+        assert choose(first, "allreduce", 1 << 20, codec="auto") is not plan
+
+
+def test_values_that_a_codec_does_not_code_travel_raw():
+    made = planner()
+    both = made.choose(
+        "bcast",
+        codecs=("int8",),
+        sizes=(("float32", 8 << 20), ("int32", 8 << 20)),
+        groups=((0, 1, 2, 3),),
+    )
+    one = choose(made, "bcast", 8 << 20, codec="int8")
+    assert both.chosen.seconds > 3 * one.chosen.seconds
+    assert choose(made, "bcast", 8 << 20, "int32", codec="int8") is None
+
+
+# --- "auto:" ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "given,choice,alone",
+    [
+        ("auto", "auto", "raw"),
+        (" auto ", "auto", "raw"),
+        ("auto:int8", "auto:int8", "int8"),
+        ("auto: int8:block=64|raw", "auto:int8:block=64", "int8:block=64"),
+        ("int8", "int8", "int8"),
+        (None, "raw", "raw"),
+    ],
+)
+def test_what_is_left_to_be_chosen(given, choice, alone):
+    assert codecs.canonical_choice(given) == choice
+    assert codecs.canonical(given) == codecs.canonical(choice) == alone
+
+
+@pytest.mark.parametrize(
+    "given", ["auto:", "auto:auto", "auto:auto:int8", "auto:int9", "auto|int8"]
+)
+def test_choices_that_cannot_be(given):
+    with pytest.raises((errors.InvalidArgumentError, errors.UnknownNameError)):
+        codecs.canonical_choice(given)
+
+
+# --- files -----------------------------------------------------------------------------------
+
+
+def test_a_profile_is_written_and_read(tmp_path):
+    path = tmp_path / "profile.json"
+    content = {k: v for k, v in profile().items() if k != "version"} | {"measured": {"by": "hand"}}
+    cluster = schedules.write_profile(path, content)
+    assert schedules.parse_profile(schedules.read_profile(path), "it") == cluster
+    assert cluster.ranks == 4 and os.listdir(tmp_path) == ["profile.json"]
+    # What cannot be read is not written, and what was there stays.
+    with pytest.raises(errors.InvalidArgumentError, match="hosts is a list"):
+        schedules.write_profile(path, {"hosts": []})
+    assert schedules.parse_profile(schedules.read_profile(path), "it") == cluster
+    with pytest.raises(errors.InvalidArgumentError, match="cannot be written"):
+        schedules.write_profile(tmp_path / "none" / "profile.json", content)
+
+
+def test_every_cut_of_a_profile_is_refused():
+    data = json.dumps(profile()).encode()
+    for end in range(len(data)):
+        with pytest.raises(errors.InvalidArgumentError, match="the file is not JSON|is an object"):
+            schedules.parse_profile(data[:end], "the file")
+
+
+@pytest.mark.parametrize(
+    "changes,text",
+    [
+        ({"version": 2}, "version 2; this release reads version 1"),
+        ({"codecs": {"int8": {"ratio": 10**400, **CODER}}}, "ratio must be a number"),
+        ({"codecs": {"int8": {"ratio": 2, **CODER, "dtypes": [1]}}}, "dtypes is an object"),
+        ({"codecs": {"int8": {"ratio": 2, **CODER, "dtypes": {"float32": {}}}}}, "lacks"),
+        (
+            {"codecs": {"i": {"ratio": 2, **CODER, "dtypes": {"f": {"dtypes": {}}}}}},
+            "no dtypes of its own",
+        ),
+        ({"measured": 3}, "measured is an object"),
+        ({"hosts": [{"count": 1, "ranks": 1}] * 9000}, "hosts is a list of 1 to"),
+    ],
+)
+def test_hostile_content(changes, text):
+    data = json.dumps(profile() | changes).encode()
+    with pytest.raises(errors.InvalidArgumentError, match=text):
+        schedules.parse_profile(data, "the file")
+    with pytest.raises(errors.InvalidArgumentError, match="not JSON"):
+        schedules.parse_profile(b"\xff" + data, "the file")
+
+
+def test_files_of_other_lengths(tmp_path):
+    path = tmp_path / "profile.json"
+    for content, text in ((b"", "has no bytes"), (b" " * (1 << 20), "more than 262144 bytes")):
+        path.write_bytes(content)
+        with pytest.raises(errors.InvalidArgumentError, match=text):
+            schedules.read_profile(path)
+    with pytest.raises(errors.InvalidArgumentError, match="tune links --output"):
+        schedules.read_profile(tmp_path)
+
+
+# --- agreement -------------------------------------------------------------------------------
+
+
+def meet(owns, hosts):
+    """What each rank gets, or the text of its error."""
+    barrier, table = threading.Barrier(len(owns)), {}
+    found = [None] * len(owns)
+    rows = [
+        Row(0, 1, 0, 0, 0)._replace(profile=s, profile_hash=h) for s, h in (o.row() for o in owns)
+    ]
+
+    def run(rank):
+        def share(row):
+            table[rank] = tuple(row)
+            barrier.wait(10)
+            got = [table[r] for r in range(len(owns))]
+            barrier.wait(10)
+            return got
+
+        try:
+            found[rank] = profiles.agree(share, rows, owns[rank], hosts)
+        except errors.InitializationError as error:
+            found[rank] = str(error)
+
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(len(owns))]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join(20)
+    return found
+
+
+def own(**how):
+    return profiles.Own(json.dumps(profile(**how)).encode())
+
+
+def test_all_ranks_have_the_profile_of_the_first():
+    none = profiles.Own()
+    assert meet([none, none], [0, 1]) == [None, None]
+    for others in (none, own(hosts=2)):
+        found = meet([own(hosts=2), others], [0, 1])
+        assert all(isinstance(each, schedules.Planner) for each in found), found
+        first, second = (choose(e, "bcast", 1 << 20, groups=((0, 1),)) for e in found)
+        assert first == second
+
+
+@pytest.mark.parametrize(
+    "owns,hosts,text",
+    [
+        ([own(hosts=2), own(hosts=2, link=2e8)], [0, 1], "ranks \\[1\\] name another profile"),
+        ([profiles.Own(), own(hosts=2)], [0, 1], "ranks \\[1\\] name a profile, and rank 0 none"),
+        ([own(hosts=2), own(hosts=2)], [0, 0], "describes 2 processes on 2 hosts \\(1, 1\\), but"),
+        ([own(hosts=3), own(hosts=3)], [0, 1], "3 processes on 3 hosts"),
+        ([own(hosts=2, version=3)] * 2, [0, 1], "version 3; this release reads version 1"),
+        ([profiles.Own(b"{" * 9)] * 2, [0, 1], "is not JSON"),
+        ([own(hosts=2, codecs={"int9": CODECS["int8"]})] * 2, [0, 1], "(?s)codecs that .*int9"),
+    ],
+)
+def test_profiles_that_do_not_fit_are_refused_on_all_ranks(owns, hosts, text):
+    import re
+
+    for said in meet(owns, hosts):
+        assert isinstance(said, str) and re.search(text, said), said
+
+
+def test_a_file_that_is_not_there_is_told_on_all_ranks(tmp_path):
+    with config.override(profile=str(tmp_path / "none.json")):
+        lost = profiles.own()
+    first, second = meet([own(hosts=2), lost], [0, 1])
+    assert "ranks [1] cannot read" in first and "none.json" in second
+
+
+# --- the command -----------------------------------------------------------------------------
+
+
+def tune(*arguments):
+    return main.main(["tune", "links", *arguments])
+
+
+@pytest.mark.parametrize(
+    "arguments,text",
+    [
+        (["--within", "0"], "--within must be positive"),
+        (["--codecs", "int9"], "int9"),
+        (["--tensors", "nowhere.npy"], "none of these"),
+        (["--coordinator", "localhost:1"], "are given together"),
+    ],
+)
+def test_commands_that_cannot_be(arguments, text, capsys):
+    assert tune(*arguments) == 2
+    assert text in capsys.readouterr().err
+
+
+def test_a_process_alone_measures_memory_and_codecs(tmp_path, capsys):
+    path = tmp_path / "profile.json"
+    values = tmp_path / "values.npy"
+    np.save(values, np.linspace(-1, 1, 1 << 14, dtype=np.float32))
+    how = ["--codecs", "int8 lossless", "--tensors", str(values), "--output", str(path)]
+    assert tune(*how) == 0
+    cluster = schedules.parse_profile(schedules.read_profile(path), "it")
+    assert cluster.ranks == 1 and set(cluster.codecs) == {"int8", "lossless"}
+    assert cluster.codecs["int8"].of("float32").ratio == pytest.approx(3.76, rel=0.01)
+    shown = capsys.readouterr().out
+    assert "lossless" in shown and "memory: copies" in shown
+    assert tune("--codecs", "int8", "--output", str(tmp_path / "none" / "x.json")) == 2
+    assert "make it first" in capsys.readouterr().err
+    # What there is no time for is told.
+    assert tune("--codecs", "int8", "--within", "1e-9") == 0
+    assert "no time for: int8 of gaussian" in capsys.readouterr().out
