@@ -22,6 +22,7 @@ TESTBED = pathlib.Path(testbed.__file__).parent
         pytest.param(
             Way("jaxccomp", "int4", feedback=True, per_tensor=True), marks=pytest.mark.slow
         ),
+        pytest.param(Way("jaxccomp", "dgc:density=0.01", warmup=8), marks=pytest.mark.slow),
         pytest.param(
             Way("jaxccomp", "bf16", algorithm="chain", broadcasts=True), marks=pytest.mark.slow
         ),

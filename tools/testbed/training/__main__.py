@@ -126,7 +126,7 @@ def _losses(
         recoded = way.algorithm if way.broadcasts else ""
         if way.transport == "ucx":
             continue
-        kind = (way.worker, way.codec, way.large, way.feedback, way.broadcasts, recoded)
+        kind = (way.worker, way.codec, way.large, way.feedback, way.broadcasts, recoded, way.warmup)
         if kind not in found:
             found[kind] = []
             for seed in range(given.seeds):
