@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import math
 import os
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
@@ -187,11 +188,16 @@ def is_partial_sum(x: Any) -> bool:
 
 def vary(x: Any, axes: Iterable[AxisName]) -> Any:
     """``x`` with a type that varies over the manual axes among ``axes``."""
-    if not checks_varying():
-        return x
-    manual = get_abstract_mesh().manual_axes
-    missing = tuple(a for a in axes if a in manual and a not in varying(x))
+    missing = not_varying(x, axes)
     return core.pvary(x, missing) if missing else x
+
+
+def not_varying(x: Any, axes: Iterable[AxisName]) -> tuple[AxisName, ...]:
+    """The manual axes among ``axes`` over which the type of ``x`` says that it is the same."""
+    if not checks_varying():
+        return ()
+    manual = get_abstract_mesh().manual_axes
+    return tuple(a for a in axes if a in manual and a not in varying(x))
 
 
 def result_aval(aval: Any, shape: Sequence[int], dropped: Iterable[AxisName], keep: slice) -> Any:
@@ -358,6 +364,21 @@ def where(ctx: Any) -> str:
     if frame is None:
         return "unknown"
     return f"{os.path.basename(frame.file_name)}:{frame.start_line}"
+
+
+def at_this_line(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``function``, with operations that are told to be where this is called.
+
+    For branches: JAX traces them without the frames of who calls `jax.lax.cond`.
+    """
+    traceback = source_info_util.current().traceback
+
+    @functools.wraps(function)
+    def told(*args: Any) -> Any:
+        with source_info_util.user_context(traceback):
+            return function(*args)
+
+    return told
 
 
 def lower_traced(

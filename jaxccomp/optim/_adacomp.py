@@ -11,7 +11,13 @@ from jaxccomp import codecs, errors
 from jaxccomp._api.arguments import check_options
 from jaxccomp._api.options import Options, operation
 from jaxccomp.ops import allreduce
-from jaxccomp.optim._states import FeedbackState, load_optax, require_floating, zeros_of_rank
+from jaxccomp.optim._states import (
+    FeedbackState,
+    check_state,
+    load_optax,
+    require_floating,
+    zeros_of_rank,
+)
 
 if TYPE_CHECKING:
     import optax
@@ -80,6 +86,7 @@ def adacomp(bin_size: int = 512, **options: Unpack[Options]) -> optax.GradientTr
 
     def update(updates: Any, state: FeedbackState, params: Any = None) -> tuple[Any, FeedbackState]:
         del params
+        check_state("adacomp", FeedbackState, state, updates, options.get("axis_name"))
         sent = jax.tree.map(choose, updates, state.residual)
 
         def wait(g: Any, unsent: Any, s: Any) -> Any:

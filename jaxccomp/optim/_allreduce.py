@@ -9,13 +9,19 @@ from typing import TYPE_CHECKING, Any, Unpack
 import jax
 import jax.numpy as jnp
 
-from jaxccomp import errors
+from jaxccomp import _compat, errors
 from jaxccomp._api.arguments import check_options
 from jaxccomp._api.error_feedback import check_op, flatten_residual
 from jaxccomp._api.options import Options, operation
 from jaxccomp.ops import allreduce, allreduce_with_feedback
 from jaxccomp.optim._policy import Bucket, Rule, plan
-from jaxccomp.optim._states import FeedbackState, PolicyState, load_optax, zeros_of_rank
+from jaxccomp.optim._states import (
+    FeedbackState,
+    PolicyState,
+    check_state,
+    load_optax,
+    zeros_of_rank,
+)
 
 if TYPE_CHECKING:
     import optax
@@ -96,6 +102,9 @@ def allreduce_gradients(
     def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
         del params
         planned = plan(updates, rules, options.get("codec"), bucket_bytes)
+        if error_feedback or counts:
+            kind = PolicyState if counts else FeedbackState
+            check_state("allreduce_gradients", kind, state, updates, options.get("axis_name"))
         residual = state.residual if error_feedback else None
         branches = [
             functools.partial(_reduce, buckets, op, error_feedback, options)
@@ -105,7 +114,9 @@ def allreduce_gradients(
             updates, residual = branches[0](updates, residual)
             return updates, FeedbackState(residual) if error_feedback else state
         phase = jnp.searchsorted(jnp.asarray(planned.begins), state.count, side="right") - 1
-        updates, residual = jax.lax.switch(phase, branches, updates, residual)
+        updates, residual = jax.lax.switch(
+            phase, [*map(_compat.at_this_line, branches)], updates, residual
+        )
         return updates, PolicyState(state.count + 1, residual)
 
     return optax.GradientTransformation(init, update)

@@ -8,11 +8,17 @@ from typing import TYPE_CHECKING, Any, Unpack
 import jax
 import jax.numpy as jnp
 
-from jaxccomp import errors
+from jaxccomp import _compat, errors
 from jaxccomp._api.arguments import check_options, make_call
 from jaxccomp._api.options import Options, operation
 from jaxccomp.ops import allreduce_with_feedback
-from jaxccomp.optim._states import DGCState, load_optax, require_floating, zeros_of_rank
+from jaxccomp.optim._states import (
+    DGCState,
+    check_state,
+    load_optax,
+    require_floating,
+    zeros_of_rank,
+)
 
 if TYPE_CHECKING:
     import optax
@@ -85,6 +91,7 @@ def dgc(
 
     def update(updates: Any, state: DGCState, params: Any = None) -> tuple[Any, DGCState]:
         del params
+        check_state("dgc", DGCState, state, updates, options.get("axis_name"))
         if clip_norm is not None:
             ranks = make_call("allreduce", **{**options, "op": "mean"}).size
             norm = jnp.sqrt(sum(jnp.sum(jnp.square(g)) for g in jax.tree.leaves(updates)))
@@ -93,7 +100,7 @@ def dgc(
             updates = jax.tree.map(lambda g: (g * scale).astype(g.dtype), updates)
         mass = jax.tree.map(lambda u, g: momentum * u + g, state.momentum, updates)
         unsent = jax.tree.map(jnp.add, state.unsent, mass)
-        branches = [functools.partial(send, each) for each in phases]
+        branches = [_compat.at_this_line(functools.partial(send, each)) for each in phases]
         if len(branches) == 1:
             updates, left = branches[0](unsent)
         else:

@@ -10,7 +10,13 @@ from jaxccomp import errors
 from jaxccomp._api.arguments import check_options
 from jaxccomp._api.options import Options, operation
 from jaxccomp.ops import allreduce_with_feedback
-from jaxccomp.optim._states import ECQState, load_optax, require_floating, zeros_of_rank
+from jaxccomp.optim._states import (
+    ECQState,
+    check_state,
+    load_optax,
+    require_floating,
+    zeros_of_rank,
+)
 
 if TYPE_CHECKING:
     import optax
@@ -54,6 +60,7 @@ def ecq(
 
     def update(updates: Any, state: ECQState, params: Any = None) -> tuple[Any, ECQState]:
         del params
+        check_state("ecq", ECQState, state, updates, options.get("axis_name"))
         added = jax.tree.map(lambda h: strength * h, state.error)
         updates, lost = allreduce_with_feedback(updates, added, "mean", **how)
         # lost = g + strength * h - Q(...), and strength * h is no part of this step's error.

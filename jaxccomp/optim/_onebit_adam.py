@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Unpack
 import jax
 import jax.numpy as jnp
 
-from jaxccomp import errors
+from jaxccomp import _compat, errors
 from jaxccomp._api.arguments import check_options
 from jaxccomp._api.options import Options, operation
 from jaxccomp.ops import allreduce, allreduce_with_feedback
-from jaxccomp.optim._states import OnebitAdamState, load_optax, zeros_of_rank
+from jaxccomp.optim._states import OnebitAdamState, check_state, load_optax, zeros_of_rank
 
 if TYPE_CHECKING:
     import optax
@@ -82,8 +82,13 @@ def onebit_adam(
         updates: Any, state: OnebitAdamState, params: Any = None
     ) -> tuple[Any, OnebitAdamState]:
         del params
+        check_state("onebit_adam", OnebitAdamState, state, updates, options.get("axis_name"))
         mu, nu, residual = jax.lax.cond(
-            state.count < warmup_steps, exact, compressed, updates, state
+            state.count < warmup_steps,
+            _compat.at_this_line(exact),
+            _compat.at_this_line(compressed),
+            updates,
+            state,
         )
         count = state.count + 1
         # The second moment is that of the warm-up's steps, the first of all.

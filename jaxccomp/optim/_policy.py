@@ -66,15 +66,24 @@ def plan(
 
     Raises:
       InvalidArgumentError: for a rule that no leaf takes.
+      UnsupportedDTypeError: for one with a lossy codec that takes none that is floating.
     """
     leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
     paths = [keystr(path, simple=True, separator="/") for path, _ in leaves]
     sizes = [_bytes(leaf) for _, leaf in leaves]
     for rule in rules:
-        if not any(map(rule.takes, paths, sizes)):
+        taken = [i for i, path in enumerate(paths) if rule.takes(path, sizes[i])]
+        if not taken:
             raise errors.InvalidArgumentError(
                 f"allreduce_gradients: no gradient takes {rule}; there are "
                 f"{errors.listed(paths[:20])}{' and more' if len(paths) > 20 else ''}."
+            )
+        dtypes = {jax.numpy.result_type(leaves[i][1]).name for i in taken}
+        if not codecs.is_lossless(rule.codec) and not any(map(_is_floating, dtypes)):
+            raise errors.UnsupportedDTypeError(
+                f"allreduce_gradients: {rule} takes {errors.listed([paths[i] for i in taken])}, of "
+                f"{errors.listed(sorted(dtypes))}, which a lossy codec leaves as they are. Use a "
+                "lossless one, or None, or a pattern that takes floating gradients."
             )
     begins = tuple(sorted({0, *(rule.from_step for rule in rules)}))
     phases = []
@@ -88,6 +97,10 @@ def plan(
             _buckets(paths, sizes, [codecs.canonical_choice(c) for c in chosen], bucket_bytes)
         )
     return Plan(begins, tuple(phases))
+
+
+def _is_floating(dtype: str) -> bool:
+    return bool(jax.numpy.issubdtype(dtype, jax.numpy.floating))
 
 
 def _bytes(leaf: Any) -> int:

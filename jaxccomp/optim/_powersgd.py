@@ -13,7 +13,7 @@ from jaxccomp._api.arguments import check_options
 from jaxccomp._api.error_feedback import flatten_residual
 from jaxccomp._api.options import Options, operation
 from jaxccomp.ops import allreduce
-from jaxccomp.optim._states import PowerSGDState, load_optax, zeros_of_rank
+from jaxccomp.optim._states import PowerSGDState, check_state, load_optax, zeros_of_rank
 
 if TYPE_CHECKING:
     import optax
@@ -79,6 +79,7 @@ def powersgd(
 
     def update(updates: Any, state: PowerSGDState, params: Any = None) -> tuple[Any, PowerSGDState]:
         del params
+        check_state("powersgd", PowerSGDState, state, updates, options.get("axis_name"))
         leaves, treedef = jax.tree.flatten(updates)
         advice = "It is what init(params) made."
         bases = flatten_residual("powersgd", treedef, state.basis, advice)

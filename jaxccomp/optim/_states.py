@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxccomp import _compat, errors
+from jaxccomp._api.error_feedback import flatten_residual
 
 
 class FeedbackState(NamedTuple):
@@ -103,14 +104,59 @@ PER_RANK: dict[type, tuple[str, ...]] = {
 
 def zeros_of_rank(tree: Any, axis_name: Any) -> Any:
     """Zeros like the floating leaves, of a type that varies along the axes; None for others."""
-    axes = axis_name if isinstance(axis_name, (tuple, list)) else (axis_name,)
 
     def zeros(leaf: Any) -> Any:
         if not jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
             return None
-        return _compat.vary(jnp.zeros_like(leaf), axes)
+        return _compat.vary(jnp.zeros_like(leaf), _axes(axis_name))
 
     return jax.tree.map(zeros, tree)
+
+
+def check_state(name: str, kind: type, state: Any, updates: Any, axis_name: Any) -> None:
+    """Checks that a state is what ``init`` makes for such gradients, each rank's its own.
+
+    Raises:
+      InvalidArgumentError: for a state of another kind, and for parts that differ from rank to rank
+        but are of another tree or other shapes than the gradients, or by their type the same on all
+        ranks, as ``in_specs=P()`` makes them.
+    """
+    if not isinstance(state, kind):
+        raise errors.InvalidArgumentError(
+            f"{name}: the state must be a {kind.__name__}, which init(params) makes, not "
+            f"{type(state).__name__}."
+        )
+    leaves, treedef = jax.tree_util.tree_flatten_with_path(updates)
+    for field in PER_RANK[kind]:
+        kept = getattr(state, field)
+        if kept is None:  # without error feedback
+            continue
+        parts = flatten_residual(name, treedef, kept, "It is what init(params) made.")
+        for (path, leaf), part in zip(leaves, parts, strict=True):
+            if part is not None:
+                what = f"{field}{jax.tree_util.keystr(path)}"
+                _check_part(name, what, jnp.shape(leaf), part, axis_name)
+
+
+def _check_part(name: str, what: str, shape: tuple[int, ...], part: Any, axis_name: Any) -> None:
+    if jnp.shape(part) != shape:
+        raise errors.InvalidArgumentError(
+            f"{name}: {what} of the state has the shape {list(jnp.shape(part))}, and the gradient "
+            f"{list(shape)}. The state is what init(params) makes for these parameters; one that "
+            "stack_residuals has stacked goes through unstack_residuals first."
+        )
+    if _compat.not_varying(part, _axes(axis_name)):
+        raise errors.InvalidArgumentError(
+            f"{name}: {what} of the state is by its type the same on all ranks along "
+            f"{axis_name!r}, as in_specs=P() makes it, but each rank has one of its own. Call init "
+            "inside the shard_map; or let jaxccomp.optim.state_specs(optimizer, params, "
+            f"{axis_name!r}) say the specs of the state, with stack_residuals and "
+            "unstack_residuals inside (docs/training.md)."
+        )
+
+
+def _axes(axis_name: Any) -> tuple[Any, ...]:
+    return tuple(axis_name) if isinstance(axis_name, (tuple, list)) else (axis_name,)
 
 
 def require_floating(name: str, params: Any) -> None:

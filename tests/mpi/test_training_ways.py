@@ -3,15 +3,14 @@
 import dataclasses
 import json
 import pathlib
+import re
 
 import pytest
 import testbed
 from testbed import workers
 from testbed.training.ways import WAYS, Way
 
-from jaxccomp.bench import launch
-
-TOOLS = pathlib.Path(testbed.__file__).parents[1]
+TESTBED = pathlib.Path(testbed.__file__).parent
 
 
 @pytest.mark.parametrize(
@@ -23,6 +22,7 @@ TOOLS = pathlib.Path(testbed.__file__).parents[1]
         pytest.param(
             Way("jaxccomp", "int4", feedback=True, per_tensor=True), marks=pytest.mark.slow
         ),
+        pytest.param(Way("jaxccomp", "dgc:density=0.01", warmup=8), marks=pytest.mark.slow),
         pytest.param(
             Way("jaxccomp", "bf16", algorithm="chain", broadcasts=True), marks=pytest.mark.slow
         ),
@@ -31,13 +31,43 @@ TOOLS = pathlib.Path(testbed.__file__).parents[1]
 )
 def test_every_way_trains(way):
     """After some steps what no rank has seen is known better than by chance."""
-    worker = TOOLS / "testbed/training/worker.py"
+    worker = TESTBED / "training/worker.py"
     told = [json.dumps(dataclasses.asdict(way)), "--task", "mlp", "--steps", "12", "--loss"]
-    done = launch.run(2, [str(worker), *told], env={"PYTHONPATH": str(TOOLS)}, timeout_seconds=240)
-    assert not done.error, done.output
-    found = workers.said(done.output, 2)
-    assert found is not None, done.output
+    found = workers.run([str(worker), *told], 2, timeout_seconds=240).said
     assert all(len(each["seconds"]) == 12 and each["loss"] < 2.3 for each in found), found
+
+
+SAYS = """
+from mpi4py import MPI
+from testbed import workers
+rank = MPI.COMM_WORLD.rank
+if {condition}:
+    workers.say({{"rank": rank}})
+"""
+
+
+def script(folder, condition, then=""):
+    path = folder / "says.py"
+    path.write_text(SAYS.format(condition=condition) + then)
+    return [str(path)]
+
+
+def test_what_workers_say_is_collected(tmp_path):
+    found = workers.run(script(tmp_path, "True"), 3, timeout_seconds=60)
+    assert sorted(each["rank"] for each in found.said) == [0, 1, 2]
+    assert found.received_bytes == 0
+
+
+@pytest.mark.parametrize(
+    "condition,then,text",
+    [
+        ("rank", "", "not all of 2 ranks said something"),
+        ("True", "raise SystemExit('boom')", "exit status .*boom"),
+    ],
+)
+def test_a_worker_that_says_nothing_or_fails_is_an_error(tmp_path, condition, then, text):
+    with pytest.raises(workers.FailedError, match=re.compile(text, re.DOTALL)):
+        workers.run(script(tmp_path, condition, then), 2, timeout_seconds=60)
 
 
 def test_names_of_ways_are_their_own():

@@ -374,3 +374,45 @@ def test_they_need_no_axis():
     for optimizer in [*made, optim.ecq(), optim.adacomp()]:
         updates, _ = jax.jit(optimizer.update)(grads, optimizer.init(grads))
         assert updates["w"].shape == (40, 60)
+
+
+# --- States that do not fit ---
+
+STATES = {
+    "allreduce_gradients": optim.allreduce_gradients(
+        codec="int8", error_feedback=True, axis_name="d"
+    ),
+    "powersgd": optim.powersgd(axis_name="d"),
+    "dgc": optim.dgc(axis_name="d"),
+    "ecq": optim.ecq(axis_name="d"),
+    "adacomp": optim.adacomp(axis_name="d"),
+    "onebit_adam": optim.onebit_adam(1e-3, warmup_steps=10, axis_name="d"),
+}
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_a_state_that_does_not_fit_is_named(name):
+    optimizer = STATES[name]
+    grads = np.ones((N, 40, 60), np.float32)
+
+    def refused(text, make_state, in_specs):
+        devices = np.array(jax.devices()[:N])
+        mesh = jax.make_mesh((N,), ("d",), (AxisType.Auto,), devices=devices)
+        state = make_state()
+
+        def body(state, rows):
+            return optimizer.update(rows[0], state)[0]
+
+        mapped = jax.shard_map(body, mesh=mesh, in_specs=(in_specs, P("d")), out_specs=P())
+        with pytest.raises(errors.InvalidArgumentError, match=f"{name}: {text}"):
+            jax.eval_shape(mapped, state, grads)
+
+    matrix = jnp.zeros((40, 60), "float32")
+    shared = r".* of the state .*same on all ranks along 'd'.*state_specs\(optimizer, params, 'd'\)"
+    refused(shared, lambda: optimizer.init(matrix), P())
+    specs = optim.state_specs(optimizer, matrix, "d")
+    stacked = jax.tree.map(
+        lambda x: jnp.zeros((N, 40, 60)) if x.shape == (40, 60) else x, optimizer.init(matrix)
+    )
+    refused(r".* has the shape \[1, 40, 60\].*\[40, 60\].*unstack", lambda: stacked, specs)
+    refused("the state must be a .*State, .*not EmptyState", optax.EmptyState, P())

@@ -267,7 +267,7 @@ def test_mistakes_are_told_when_it_is_made():
 
 
 def test_a_residual_is_no_array_that_all_devices_share():
-    """By its type it differs from device to device, and JAX refuses ``P()`` for it."""
+    """By its type it differs from device to device: ``P()`` is no spec for it."""
     optimizer = jcc.optim.allreduce_gradients(codec="onebit", error_feedback=True, axis_name="d")
     mesh = jax.make_mesh((N,), ("d",), (AxisType.Auto,), devices=np.array(jax.devices()[:N]))
     on_mesh = functools.partial(jax.shard_map, mesh=mesh, out_specs=P())
@@ -275,11 +275,12 @@ def test_a_residual_is_no_array_that_all_devices_share():
     with pytest.raises(ValueError, match=r"out_specs is P\(\)"):
         jax.jit(on_mesh(optimizer.init, in_specs=P()))(params)
 
-    def step(state, grads):  # nor may one that was shared come out again
-        return optimizer.update(grads[0], state)[1]
+    def step(state, grads):  # nor is one that was shared taken
+        return optimizer.update(grads[0], state)[0]
 
     zeros = jcc.optim.FeedbackState(params)
-    with pytest.raises(ValueError, match=r"out_specs is P\(\)"):
+    text = r"residual of the state .*the same on all ranks along 'd'.*P\(\).*state_specs\(optimizer"
+    with pytest.raises(jcc.errors.InvalidArgumentError, match=text):
         jax.jit(on_mesh(step, in_specs=(P(), P("d"))))(zeros, jnp.ones((N, 300)))
 
 
@@ -376,6 +377,35 @@ def test_a_warm_up_ends_on_all_ranks_at_once(feedback):
     assert 0 < off[2] < 0.1 and 0 < off[3] < 0.1
     assert off[4] > 0.5 and off[5] > 0.5
     assert (got == got[0]).all()
+
+
+def test_an_error_in_a_phase_names_the_line():
+    """JAX traces branches without the frames of who calls."""
+    optimizer = jcc.optim.allreduce_gradients(
+        codec="int8", axis_name="d", policy=[jcc.optim.Rule("onebit", from_step=3)]
+    )
+
+    def body(x):
+        return optimizer.update(x, optimizer.init(x))[0]
+
+    mesh = jax.make_mesh((N,), ("d",), (AxisType.Auto,), devices=np.array(jax.devices()[:N]))
+    mapped = jax.shard_map(body, mesh=mesh, in_specs=P("d"), out_specs=P())
+    text = jax.jit(mapped).lower(jnp.ones((N, 300))).as_text()
+    line = body.__code__.co_firstlineno + 1
+    assert text.count(f'"test_optim.py:{line}"') == 2 and '"unknown"' not in text
+
+
+def test_a_rule_with_a_lossy_codec_that_takes_integers_alone():
+    grads = {"w": jnp.ones(4), "steps": jnp.ones(4, jnp.int32)}
+
+    def init(codec, pattern):
+        rule = jcc.optim.Rule(codec, pattern=pattern)
+        return jcc.optim.allreduce_gradients(policy=[rule]).init(grads)
+
+    with pytest.raises(jcc.errors.UnsupportedDTypeError, match=r"takes 'steps', of 'int32'.*lossy"):
+        init("int8", "st*")
+    init("int8", "*")  # it takes w, too
+    init("lossless", "st*")
 
 
 def test_mistakes_in_a_policy():

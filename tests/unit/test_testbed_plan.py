@@ -130,6 +130,21 @@ def test_the_page_of_training_shows_what_was_measured():
     assert lines and shown == report.table(lines)
 
 
+def test_a_table_of_training_has_losses_beside_that_without_compression():
+    place = {"task": "mlp", "hosts": 4, "link": "1gbit", "worker": "jaxccomp"}
+    took = {"seconds": 0.5, "coding_seconds": 0, "processor_seconds": 0, "identical": True}
+    took |= {"received_bytes_per_step": 0}
+    lines = [
+        place | took | {"way": "raw", "codec": "raw", "losses": [1.0, 3.0]},
+        place | took | {"way": "none", "codec": "int8"},
+        place | {"way": "a|b", "codec": "int4", "losses": [2.0, 2.1]},
+    ]
+    rows = report.table(lines).splitlines()[-3:]
+    assert [row.count(" |") for row in rows] == [8, 8, 8]
+    assert rows[0].endswith("| 2.0000 |") and rows[1].endswith("|  |")
+    assert rows[2].startswith("| a\\|b |  |") and rows[2].endswith("| 2.0500 (+2.5 %) |")
+
+
 def test_the_page_shows_what_exchanges_take():
     page = (ROOT / "docs/training.md").read_text(encoding="utf-8")
     name = "docs/results/exchanges.jsonl"

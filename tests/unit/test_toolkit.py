@@ -88,6 +88,27 @@ BAD = {
 }
 
 
+@pytest.mark.parametrize(
+    "encode",
+    [
+        lambda x, options, key: (jnp.ravel(x)[: jnp.count_nonzero(x)],),
+        lambda x, options, key: (jnp.zeros(jnp.count_nonzero(x)),),
+        lambda x, options, key: (jnp.nonzero(jnp.ravel(x))[0],),
+    ],
+    ids=["slice", "zeros", "nonzero"],
+)
+def test_a_size_that_depends_on_values_is_told_while_tracing(encode):
+    register("test_sized", encode)
+    with pytest.raises(errors.CodecError, match="depends on the values themselves.*JAX says"):
+        toolkit.check("test_sized")
+
+
+def test_other_mistakes_of_encode_are_jaxs_own():
+    register("test_wrong", lambda x, options, key: (jnp.ravel(x)[0, 0],))
+    with pytest.raises(IndexError, match="Too many indices"):
+        toolkit.check("test_wrong")
+
+
 @pytest.mark.parametrize("text", BAD)
 def test_check_finds(text):
     name = "test_bad_" + "_".join(text.split()[:2]).replace(".", "")

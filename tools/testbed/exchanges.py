@@ -64,20 +64,15 @@ def _compare(given: argparse.Namespace) -> int:
     command_line.exit_on_signals()
     cases = [(p, c) for p in given.programs.split(",") for c in given.codecs.split(",")]
     found: dict[tuple[str, str], list[dict[str, Any]]] = {case: [] for case in cases}
-    env = {
-        "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
-        "PYTHONPATH": str(_ROOT / "tools"),
-    }
+    env = {"XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"}
     with Testbed(given.hosts, given.link) as bed:
         for _ in range(given.rounds):
             for case in cases:
-                command = [sys.executable, __file__, "--epochs", str(given.epochs)]
-                done = bed.run(
-                    [*command, "--worker", *case], env=env, timeout_seconds=300, capture=True
-                )
-                said = workers.said(done.stdout, given.hosts)
-                if done.returncode or said is None:
-                    print(done.stdout, file=sys.stderr)
+                program = [__file__, "--epochs", str(given.epochs), "--worker", *case]
+                try:
+                    said = workers.run(program, bed, env=env, timeout_seconds=300).said
+                except workers.FailedError as error:
+                    print(error, file=sys.stderr)
                     return 1
                 found[case] += said
                 print(*case, said[0], file=sys.stderr, flush=True)

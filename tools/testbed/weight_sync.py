@@ -52,19 +52,16 @@ def _compare(given: argparse.Namespace) -> int:
     with Testbed(given.hosts, given.link) as bed:
         goodput = statistics.median(bed.measure_goodput().values())
         for way in WAYS:
-            before = bed.received_bytes()
-            command = [sys.executable, __file__, "--way", way]
+            program = [__file__, "--way", way]
             for name in ("values", "versions", "period", "rate"):
-                command += [f"--{name}", str(getattr(given, name))]
-            tools = str(pathlib.Path(__file__).parents[1])
-            env = {"XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false", "PYTHONPATH": tools}
-            done = bed.run(command, env=env, timeout_seconds=900, capture=True)
-            received = bed.received_bytes() - before
-            said = workers.said(done.stdout, given.hosts)
-            if done.returncode or said is None:
-                print(done.stdout, file=sys.stderr)
+                program += [f"--{name}", str(getattr(given, name))]
+            env = {"XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
+            try:
+                found = workers.run(program, bed, env=env, timeout_seconds=900)
+            except workers.FailedError as error:
+                print(error, file=sys.stderr)
                 return 1
-            rows.append(_row(way, given, goodput, received, said))
+            rows.append(_row(way, given, goodput, found))
             print(rows[-1], flush=True)
     if given.json:
         lines = [{"facts": machine.facts()}, *rows]
@@ -73,10 +70,10 @@ def _compare(given: argparse.Namespace) -> int:
 
 
 def _row(
-    way: str, given: argparse.Namespace, goodput: float, received: int, said: list[dict[str, Any]]
+    way: str, given: argparse.Namespace, goodput: float, found: workers.Found
 ) -> dict[str, Any]:
-    trainer = next(each for each in said if each["trains"])
-    actors = [each for each in said if not each["trains"]]
+    trainer = next(each for each in found.said if each["trains"])
+    actors = [each for each in found.said if not each["trains"]]
     versions = trainer["versions"]
     full = 2 * given.values
 
@@ -94,7 +91,7 @@ def _row(
         # The first version, which is sent in full, apart.
         "bytes_per_version": rounded(trainer["sent"] / max(1, versions - 1)),
         "ratio": rounded(full * (versions - 1) / max(1, trainer["sent"])),
-        "received_bytes_of_all_versions": received,
+        "received_bytes_of_all_versions": found.received_bytes,
         "seconds_per_version": rounded(statistics.median(s for a in actors for s in a["ages"])),
         "publish_seconds": rounded(trainer["publish"]),
         "bit_exact": all(a["right"] for a in actors),

@@ -1,12 +1,85 @@
-"""What the ranks of a comparison tell the program that has started them: a line of JSON each."""
+"""Starts the ranks of a comparison and collects what they say: a line of JSON each."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import os
+import pathlib
 import sys
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from testbed.bed import Testbed
 
 _MARK = "testbed: "
+_TOOLS = str(pathlib.Path(__file__).parents[1])
+
+
+class FailedError(Exception):
+    """A launch in which not all ranks came to their end and said something; with its output."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """What a launch brought.
+
+    Attributes:
+      said: of each rank, in any order.
+      received_bytes: what all hosts received over their links meanwhile; 0 without links.
+    """
+
+    said: list[dict[str, Any]]
+    received_bytes: int = 0
+
+
+def run(
+    program: Sequence[str],
+    where: Testbed | int,
+    *,
+    python: str = sys.executable,
+    env: Mapping[str, str] | None = None,
+    timeout_seconds: float,
+) -> Found:
+    """Runs a script whose ranks `say` something, and waits for it.
+
+    Args:
+      program: the script and its arguments.
+      where: a testbed, with one rank on each of its hosts; or the number of ranks, without links.
+      python: the interpreter, which also names the MPI.
+      env: added to this process's environment, in which ranks find the modules of ``tools`` first.
+      timeout_seconds: when to end it.
+
+    Raises:
+      FailedError: when the launch failed, took too long, or a rank said nothing.
+    """
+    path = os.pathsep.join(filter(None, [_TOOLS, os.environ.get("PYTHONPATH")]))
+    env = {"PYTHONPATH": path} | dict(env or {})
+    received = 0
+    if isinstance(where, int):
+        from jaxccomp.bench import launch  # which a worker of another system need not have
+
+        ranks = where
+        done = launch.run(ranks, program, python=python, env=env, timeout_seconds=timeout_seconds)
+        output, error = done.output, done.error
+    else:
+        ranks = len(where.plan.hosts)
+        before = where.received_bytes()
+        ended = where.run(
+            [python, *program],
+            python=python,
+            env=env,
+            timeout_seconds=timeout_seconds,
+            capture=True,
+        )
+        received = where.received_bytes() - before
+        output = ended.stdout
+        error = f"exit status {ended.returncode}" if ended.returncode else ""
+    found = said(output, ranks)
+    if error or found is None:
+        raise FailedError(f"{error or f'not all of {ranks} ranks said something'}: {output}")
+    return Found(found, received)
 
 
 def say(found: dict[str, Any]) -> None:

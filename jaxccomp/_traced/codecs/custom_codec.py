@@ -20,6 +20,8 @@ _DEPENDS_ON_VALUES = (
     jax.errors.TracerArrayConversionError,
     jax.errors.TracerIntegerConversionError,
 )
+# What it says where it raises a plain IndexError or TypeError for the same reason.
+_MUST_BE_KNOWN = ("must be static integers", "sequences of concrete values")
 
 
 # Types that XLA packs several to a byte.
@@ -42,7 +44,11 @@ class Custom(Codec):
             return ()
         try:
             payload = self.codec.encode(x, self.options, key)
-        except _DEPENDS_ON_VALUES as error:
+        except (IndexError, TypeError) as error:
+            if not isinstance(error, _DEPENDS_ON_VALUES) and not any(
+                text in str(error) for text in _MUST_BE_KNOWN
+            ):
+                raise
             raise errors.CodecError(
                 f"codec {self.name!r}: the shape of what encode gives must follow from the shape "
                 "and dtype of its values alone, but it depends on the values themselves. Keep a "

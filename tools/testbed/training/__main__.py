@@ -19,7 +19,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from jaxccomp.bench import launch, machine
+from jaxccomp.bench import machine
 from testbed import __main__ as command_line
 from testbed import workers
 from testbed.bed import Testbed
@@ -31,7 +31,6 @@ _FOLDER = pathlib.Path(__file__).parent
 _ENVIRONMENT = {
     "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
     "OMP_NUM_THREADS": "1",
-    "PYTHONPATH": str(_FOLDER.parents[1]),
 }
 
 
@@ -93,25 +92,23 @@ def _time(
                     continue
                 _say(f"{given.task}, round {number + 1} of {given.rounds}: {way.name}")
                 python = pythons.get(way.worker, sys.executable)
-                program = _program(python, way, given, given.steps, given.warmups)
-                before = bed.received_bytes()
-                done = bed.run(
-                    program, python=python, env=_ENVIRONMENT, timeout_seconds=300, capture=True
-                )
-                received = bed.received_bytes() - before
-                found = workers.said(done.stdout, given.hosts)
-                if done.returncode or found is None:
-                    row["error"] = done.stdout[-500:]
-                    _say(row["error"])
+                program = _program(way, given, given.steps, given.warmups)
+                try:
+                    found = workers.run(
+                        program, bed, python=python, env=_ENVIRONMENT, timeout_seconds=300
+                    )
+                except workers.FailedError as error:
+                    _fail(row, error)
                     continue
+                said = found.said
                 # A step is over when the slowest rank's is.
-                each = [max(step) for step in zip(*(f["seconds"] for f in found), strict=True)]
+                each = [max(step) for step in zip(*(s["seconds"] for s in said), strict=True)]
                 row["seconds"] += each
-                row["identical"] = all(f.get("identical", True) for f in found)
+                row["identical"] = all(s.get("identical", True) for s in said)
                 for name in ("processor", "coding"):
-                    row.setdefault(name, []).append(max(f.get(name, 0) for f in found))
-                ran = given.steps + given.warmups + found[0].get("traced", 0)
-                row["received"] = received / given.hosts / ran
+                    row.setdefault(name, []).append(max(s.get(name, 0) for s in said))
+                ran = given.steps + given.warmups + said[0].get("traced", 0)
+                row["received"] = found.received_bytes / given.hosts / ran
     return rows
 
 
@@ -129,41 +126,37 @@ def _losses(
         recoded = way.algorithm if way.broadcasts else ""
         if way.transport == "ucx":
             continue
-        kind = (way.worker, way.codec, way.large, way.feedback, way.broadcasts, recoded)
+        kind = (way.worker, way.codec, way.large, way.feedback, way.broadcasts, recoded, way.warmup)
         if kind not in found:
             found[kind] = []
             for seed in range(given.seeds):
                 _say(f"{given.task}, loss {seed + 1} of {given.seeds}: {way.name}")
                 try:
                     found[kind].append(_loss(given, way, seed, pythons))
-                except _FailedError as error:
-                    row["error"] = str(error)
-                    _say(row["error"])
+                except workers.FailedError as error:
+                    _fail(row, error)
                     break
         row["losses"] = found[kind]
 
 
-class _FailedError(Exception):
-    """A launch that did not come to its end; its last words."""
+def _fail(row: dict[str, Any], error: workers.FailedError) -> None:
+    row["error"] = str(error)[-500:]
+    _say(row["error"])
 
 
 def _loss(given: argparse.Namespace, way: Way, seed: int, pythons: dict[str, str]) -> float:
     python = pythons.get(way.worker, sys.executable)
-    done = launch.run(
+    found = workers.run(
+        _program(way, given, given.loss_steps, 0, seed, "--loss"),
         given.hosts,
-        _program(python, way, given, given.loss_steps, 0, seed, "--loss")[1:],
         python=python,
         env=_ENVIRONMENT | {"GLOO_SOCKET_IFNAME": "lo", "MASTER_ADDR": "127.0.0.1"},
         timeout_seconds=900,
     )
-    said = workers.said(done.output, given.hosts)
-    if done.error or said is None:
-        raise _FailedError(f"{done.error}: {done.output[-500:]}")
-    return said[0]["loss"]
+    return found.said[0]["loss"]
 
 
 def _program(
-    python: str,
     way: Way,
     given: argparse.Namespace,
     steps: int,
@@ -175,7 +168,7 @@ def _program(
     described = json.dumps(dataclasses.asdict(way))
     numbers = {"steps": steps, "warmups": warmups, "seed": seed}
     options = [text for name, value in numbers.items() for text in (f"--{name}", str(value))]
-    return [python, str(worker), described, "--task", given.task, *options, *more]
+    return [str(worker), described, "--task", given.task, *options, *more]
 
 
 def _line(given: argparse.Namespace, way: Way, row: dict[str, Any]) -> dict[str, Any]:

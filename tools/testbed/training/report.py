@@ -56,6 +56,9 @@ def _title(line: Line) -> str:
 
 def _table(lines: Sequence[Line]) -> str:
     done = sorted((line for line in lines if "seconds" in line), key=lambda line: line["seconds"])
+    # Of these no times were measured.
+    losses = [line for line in lines if line.get("losses") and "seconds" not in line]
+    raw = next((line for line in lines if line.get("losses") and line["codec"] == "raw"), None)
     peers = [line["seconds"] for line in done if line["worker"] == "torch"]
     alone = [line["seconds"] for line in done if line["worker"] == "alone"]
     rows = [
@@ -66,20 +69,37 @@ def _table(lines: Sequence[Line]) -> str:
     ]
     for line in done:
         cells = [
-            line["way"].replace("|", "\\|"),
+            _way(line),
             f"{line['seconds']:.3f} s",
             f"{min(peers) / line['seconds']:.2f} x" if peers else "",
             _milliseconds(line["seconds"] - alone[0]) if alone else "",
             _milliseconds(line["coding_seconds"]),
             _milliseconds(line["processor_seconds"]),
             f"{line['received_bytes_per_step'] / 1e6:.1f} MB",
-            f"{statistics.fmean(line['losses']):.4f}" if line.get("losses") else "",
+            _loss(line, raw),
         ]
         if not line["identical"]:
             cells[0] += " (parameters differ)"
         rows.append(f"| {' | '.join(cells)} |")
+    for line in losses:
+        cells = [_way(line), *[""] * (len(_COLUMNS) - 2), _loss(line, raw)]
+        rows.append(f"| {' | '.join(cells)} |")
     failed = [f"Failed: {line['way']}." for line in lines if "error" in line]
     return "\n".join([*rows, *failed])
+
+
+def _way(line: Line) -> str:
+    return line["way"].replace("|", "\\|")
+
+
+def _loss(line: Line, raw: Line | None) -> str:
+    """The mean of the seeds, and by how much it differs from that without compression."""
+    if not line.get("losses"):
+        return ""
+    loss = statistics.fmean(line["losses"])
+    if raw is None or line["codec"] == "raw":
+        return f"{loss:.4f}"
+    return f"{loss:.4f} ({100 * (loss / statistics.fmean(raw['losses']) - 1):+z.1f} %)"
 
 
 def _milliseconds(seconds: float) -> str:

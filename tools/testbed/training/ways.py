@@ -22,6 +22,8 @@ class Way:
         and these are broadcast with the codec and the algorithm.
       large: of jaxccomp: the codec of gradients of 1 MiB and more; ``codec`` is that of others.
       transport: of jaxccomp: "mpi", or "ucx" under `jax.distributed`.
+      warmup: of jaxccomp: gradients go through `jaxccomp.optim.dgc`, with the momentum in it, which
+        sends less and less in so many steps.
     """
 
     worker: str
@@ -33,6 +35,7 @@ class Way:
     broadcasts: bool = False
     large: str = ""
     transport: str = "mpi"
+    warmup: int = 0
 
     @property
     def name(self) -> str:
@@ -46,6 +49,8 @@ class Way:
             parts.append(f"from 1 MiB {self.large}")
         if self.feedback:
             parts.append("feedback")
+        if self.warmup:
+            parts.append(f"momentum correction, warm-up of {self.warmup} steps")
         if self.per_tensor:
             parts.append("per tensor")
         elif self.broadcasts:
@@ -114,6 +119,7 @@ WAYS = (
 )
 WAYS += tuple(way for way in ABLATION if way not in WAYS)
 WAYS += (
+    Way("jaxccomp", "dgc:density=0.01", warmup=60),
     Way("jaxccomp", "raw", bucket_bytes=_BUCKET, algorithm="ring", transport="ucx"),
     Way("jaxccomp", "bf16", bucket_bytes=_BUCKET, transport="ucx"),
     Way("jaxccomp", "bf16|lossless", transport="ucx"),

@@ -53,7 +53,9 @@ def _loss_of(given: argparse.Namespace) -> Callable[..., Any]:
 
 
 def _descend(given: argparse.Namespace, params: Any, momentum: Any, grads: Any) -> tuple[Any, Any]:
-    momentum = jax.tree.map(lambda m, g: data.MOMENTUM * m + g, momentum, grads)
+    # What `optim.dgc` gives is momentum already.
+    decay = 0 if given.way.warmup else data.MOMENTUM
+    momentum = jax.tree.map(lambda m, g: decay * m + g, momentum, grads)
     rate = data.TASKS[given.task].rate
     return jax.tree.map(lambda p, m: p - rate * m, params, momentum), momentum
 
@@ -122,11 +124,7 @@ def _jaxccomp(given: argparse.Namespace) -> None:
     world = _init(way)
     if way.codec == ONEBIT_IN_JAX:
         _register_onebit()
-    how = {"op": "mean", "codec": way.codec, "algorithm": way.algorithm}
-    policy = [jcc.optim.Rule(way.large, least_bytes=1 << 20)] if way.large else ()
-    average = jcc.optim.allreduce_gradients(
-        error_feedback=way.feedback, bucket_bytes=way.bucket_bytes or None, policy=policy, **how
-    )
+    average = _average(way)
     params = jax.tree.map(jnp.asarray, data.init(given.task, given.seed))
     momentum = jax.tree.map(jnp.zeros_like, params)
     kept = jax.tree.map(jnp.zeros_like, params) if way.per_tensor else average.init(params)
@@ -153,6 +151,23 @@ def _jaxccomp(given: argparse.Namespace) -> None:
             run(x, y)
         found |= {"coding": timeline.busy(_CODING), "traced": 1}
     _finish(given, state[0], found)
+
+
+def _average(way: Way) -> Any:
+    """What optax is given to reduce gradients."""
+    import jaxccomp as jcc
+
+    if way.warmup:
+        codec, _, density = way.codec.partition(":density=")
+        return jcc.optim.dgc(data.MOMENTUM, float(density), way.warmup, codec=codec)
+    return jcc.optim.allreduce_gradients(
+        op="mean",
+        codec=way.codec,
+        algorithm=way.algorithm,
+        error_feedback=way.feedback,
+        bucket_bytes=way.bucket_bytes or None,
+        policy=[jcc.optim.Rule(way.large, least_bytes=1 << 20)] if way.large else (),
+    )
 
 
 def _per_tensor(way: Way, grads: Any, residual: Any) -> tuple[Any, Any]:
