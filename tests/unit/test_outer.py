@@ -1,7 +1,10 @@
 """Which mistakes outer steps find, and when."""
 
+import pathlib
+
 import jax.numpy as jnp
 import pytest
+import slow_links
 
 import jaxccomp as jcc
 from jaxccomp import errors, optim
@@ -104,3 +107,9 @@ def test_alone():
         params, _ = outer.step(moved, outer.init(PARAMS))
         # 0.7 (1 + 0.9) of a step of 1.
         assert jnp.allclose(params["b"], -0.7 * 1.9, atol=0.01)
+
+
+def test_the_table_of_bytes():
+    page = pathlib.Path(__file__).parents[2] / "docs/slow_links.md"
+    shown = page.read_text().partition("<!-- python tools/slow_links.py -->\n")[2]
+    assert shown.partition("<!-- end -->")[0] == slow_links.table()
