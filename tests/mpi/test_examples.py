@@ -207,14 +207,16 @@ def test_byte_transformer():
     "options,less", [(["--codec", "int4"], 60), (["--form", "streaming"], 35), (SPARSE, 400)]
 )
 def test_diloco(options, less):
-    """Each outer step sends as many times less as is promised, and all ranks end with the same."""
-    small = ["--features", "32", "--every", "10", "--outer-steps", "4", "--batch", "8"]
-    output = run(2, ROOT / "examples/diloco.py", *small, *options)
+    """Outer steps send as many times less as is promised, and all ranks end with the same."""
+    small = ["--features", "32", "--depth", "1", "--length", "32", "--batch", "8"]
+    few = ["--every", "10", "--outer-steps", "4"]
+    output = run(2, ROOT / "examples/diloco.py", *small, *few, *options)
     steps = re.findall(r"outer step \d: loss ([\d.]+), sent (\d+) bytes", output)
     assert len(steps) == 4 and output.count("the same on all ranks: True") == 2, output
     assert float(steps[-1][0]) < float(steps[0][0]) - 0.2, output
     dense = int(re.search(r"10 steps: (\d+) bytes", output)[1])
-    assert all(int(sent) * less < dense for _, sent in steps[1:]), output
+    # An exchange beside inner steps may end in those of the next outer step.
+    assert sum(int(sent) for _, sent in steps) * less < 4 * dense, output
 
 
 @pytest.mark.slow
