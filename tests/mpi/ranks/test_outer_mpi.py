@@ -35,7 +35,10 @@ MAKERS = {
 }
 
 
-@pytest.mark.parametrize("maker", MAKERS)
+@pytest.mark.parametrize(
+    "maker",
+    [pytest.param(name, marks=pytest.mark.slow if name == "sparse" else ()) for name in MAKERS],
+)
 def test_parameters_are_the_same_after_each_outer_step(world, ranks, maker):
     outer = MAKERS[maker]()
     step, params = jax.jit(outer.step), START
