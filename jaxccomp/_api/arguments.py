@@ -110,7 +110,7 @@ def make_call(
 def check_options(
     collective: str,
     *,
-    op: str,
+    op: str | None,
     codec: codecs.CodecLike = None,
     cotangent_codec: codecs.CodecLike = "same",
     backend: str = "auto",

@@ -62,6 +62,22 @@ def left_out() -> Iterator[None]:
         _of_this_package.discard(thread)
 
 
+@contextlib.contextmanager
+def own_settings() -> Iterator[None]:
+    """In a thread of this package: what a program asks of JAX for itself does not hold there.
+
+    Weights may have NaNs, for instance.
+    """
+    with (
+        left_out(),
+        jax.debug_nans(False),
+        jax.debug_infs(False),
+        jax.disable_jit(False),
+        jax.transfer_guard("allow"),
+    ):
+        yield
+
+
 def current() -> str:
     """The place of the launch under way: source lines, innermost first, with loop variables.
 

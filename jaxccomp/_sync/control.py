@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import enum
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -21,17 +19,8 @@ NO_PART = -1
 _TEXT_BYTES = 400  # of what has failed on a rank
 
 
-@contextlib.contextmanager
-def own_settings() -> Iterator[None]:
-    """What a program asks for itself is not for the weights, which may have NaNs, for instance."""
-    with (
-        launch_places.left_out(),
-        jax.debug_nans(False),
-        jax.debug_infs(False),
-        jax.disable_jit(False),
-        jax.transfer_guard("allow"),
-    ):
-        yield
+# What a program asks for itself is not for the weights.
+own_settings = launch_places.own_settings
 
 
 class Kind(enum.IntEnum):

@@ -1,4 +1,4 @@
-"""Training: what stands between gradients and an optimiser of optax.
+"""Training: what stands between gradients and an optimiser of optax, and outer steps.
 
 optax is an optional dependency: ``pip install 'jaxccomp[optim]'``. It is loaded when something here
 is called.
@@ -9,8 +9,10 @@ from jaxccomp.optim._allreduce import allreduce_gradients
 from jaxccomp.optim._dgc import dgc
 from jaxccomp.optim._ecq import ecq
 from jaxccomp.optim._onebit_adam import onebit_adam
+from jaxccomp.optim._outer import Outer, diloco, local_sgd
 from jaxccomp.optim._policy import Rule
 from jaxccomp.optim._powersgd import powersgd
+from jaxccomp.optim._sparse_loco import sparse_loco
 from jaxccomp.optim._stacked import (
     resize_residuals,
     stack_residuals,
@@ -22,9 +24,12 @@ from jaxccomp.optim._states import (
     ECQState,
     FeedbackState,
     OnebitAdamState,
+    OuterState,
     PolicyState,
     PowerSGDState,
+    StreamingState,
 )
+from jaxccomp.optim._streaming import Streaming
 from jaxccomp.optim._train_step import TrainStep, train_step
 
 __all__ = [
@@ -32,17 +37,24 @@ __all__ = [
     "ECQState",
     "FeedbackState",
     "OnebitAdamState",
+    "Outer",
+    "OuterState",
     "PolicyState",
     "PowerSGDState",
     "Rule",
+    "Streaming",
+    "StreamingState",
     "TrainStep",
     "adacomp",
     "allreduce_gradients",
     "dgc",
+    "diloco",
     "ecq",
+    "local_sgd",
     "onebit_adam",
     "powersgd",
     "resize_residuals",
+    "sparse_loco",
     "stack_residuals",
     "state_specs",
     "train_step",

@@ -91,6 +91,35 @@ class OnebitAdamState(NamedTuple):
     residual: Any
 
 
+class OuterState(NamedTuple):
+    """What an outer step keeps (`Outer`).
+
+    Attributes:
+      params: a pytree like the parameters: those that all ranks had after the last outer step; the
+        same on all ranks.
+      exchange: the state of what averages the differences; its residuals differ from rank to rank.
+      optimizer: the state of the outer optimiser; the same on all ranks.
+    """
+
+    params: Any
+    exchange: Any
+    optimizer: Any
+
+
+class StreamingState(NamedTuple):
+    """What `Streaming` keeps.
+
+    Attributes:
+      count: int32 of the host, inner steps so far; the same on all ranks.
+      exchanges: int32 of the host, by fragment: how many exchanges the state has the result of.
+      fragments: an `OuterState` of each fragment, whose parameters are a dict by path.
+    """
+
+    count: Any
+    exchanges: Any
+    fragments: Any
+
+
 # By state: the parts that differ from rank to rank.
 PER_RANK: dict[type, tuple[str, ...]] = {
     FeedbackState: ("residual",),

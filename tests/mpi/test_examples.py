@@ -98,6 +98,15 @@ def test_training_page(tmp_path):
         assert float(losses[0]) < 0.005
 
 
+@pytest.mark.slow
+@needs_demo
+def test_slow_links_page(tmp_path):
+    (program,) = programs("docs/slow_links.md", tmp_path)
+    output = run(2, program)
+    losses = re.findall(r"loss ([\d.]+), the same on all ranks: True", output)
+    assert len(losses) == 2 and all(float(loss) < 0.05 for loss in losses), output
+
+
 def table(output):
     """The rows that an example prints, by name: numbers by name, in the order of the columns."""
     lines = output.splitlines()
@@ -127,6 +136,7 @@ def check(output, codec, ratio, accuracy=0.9):
 
 
 DATA_PARALLEL = ["flax_data_parallel.py", "flax_linen_data_parallel.py"]
+SPARSE = ["--form", "sparse_loco"]
 SHORT = ["--epochs", "4", "--width", "64"]
 
 
@@ -189,6 +199,24 @@ def test_byte_transformer():
     options = ["--epochs", "2", "--features", "32", "--steps", "40"]
     output = run(2, ROOT / "examples/byte_transformer.py", *options)
     check(output, "int8", (3.4, 4), accuracy=0.2)
+
+
+@pytest.mark.slow
+@needs_demo
+@pytest.mark.parametrize(
+    "options,less", [(["--codec", "int4"], 60), (["--form", "streaming"], 35), (SPARSE, 400)]
+)
+def test_diloco(options, less):
+    """Outer steps send as many times less as is promised, and all ranks end with the same."""
+    small = ["--features", "32", "--depth", "1", "--length", "32", "--batch", "8"]
+    few = ["--every", "10", "--outer-steps", "4"]
+    output = run(2, ROOT / "examples/diloco.py", *small, *few, *options)
+    steps = re.findall(r"outer step \d: loss ([\d.]+), sent (\d+) bytes", output)
+    assert len(steps) == 4 and output.count("the same on all ranks: True") == 2, output
+    assert float(steps[-1][0]) < float(steps[0][0]) - 0.2, output
+    dense = int(re.search(r"10 steps: (\d+) bytes", output)[1])
+    # An exchange beside inner steps may end in those of the next outer step.
+    assert sum(int(sent) for _, sent in steps) * less < 4 * dense, output
 
 
 @pytest.mark.slow

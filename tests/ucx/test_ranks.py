@@ -18,7 +18,7 @@ FILES = {
         "test_errors.py",
         "test_optim_mpi.py",
     ],
-    3: ["test_contract_mpi.py", "test_stress_mpi.py", "test_errors.py"],
+    3: ["test_contract_mpi.py", "test_stress_mpi.py", "test_errors.py", "test_outer_mpi.py"],
 }
 MOST_CHARACTERS = 12_000
 

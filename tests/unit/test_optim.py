@@ -38,6 +38,8 @@ MAKERS = {
     "ecq": optim.ecq,
     "adacomp": optim.adacomp,
     "onebit_adam": functools.partial(optim.onebit_adam, 1e-3, 10),
+    "diloco": optim.diloco,
+    "local_sgd": optim.local_sgd,
 }
 MISTAKES = [
     ({"codecs": "int8"}, "unknown keyword argument .*'codecs'.* Did you mean 'codec'"),

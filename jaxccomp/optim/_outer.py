@@ -1,0 +1,217 @@
+"""Outer steps: ranks train by themselves, and exchange what has become of their parameters."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Unpack
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh, PartitionSpec
+
+from jaxccomp import _compat, errors
+from jaxccomp._api.options import Options, operation
+from jaxccomp.optim._allreduce import allreduce_gradients
+from jaxccomp.optim._policy import Rule
+from jaxccomp.optim._stacked import stack_residuals, state_specs, unstack_residuals
+from jaxccomp.optim._states import OuterState, load_optax, require_floating
+
+if TYPE_CHECKING:
+    import optax
+
+
+@dataclasses.dataclass(frozen=True)
+class Outer:
+    """Outer steps, as `diloco`, `local_sgd` and `sparse_loco` make them.
+
+    Attributes:
+      init: ``init(params)`` gives the first `OuterState`. All ranks must have the same parameters
+        then: broadcast them first. It communicates nothing.
+      step: ``step(params, state, comm=None)`` gives the parameters that all ranks go on with, bit
+        for bit the same, and the next state. ``params`` are those that this rank has trained since
+        the last outer step. ``comm`` is the communicator whose ranks take part, by default that of
+        the options; it may be another one in every call, and is a static argument of ``jax.jit``.
+      options: what ``step`` communicates with.
+      mesh: whose devices are the ranks, where the functions are for all of them at once.
+    """
+
+    init: Callable[[Any], OuterState]
+    step: Callable[..., tuple[Any, OuterState]]
+    options: Options
+    mesh: Mesh | None = None
+
+
+@operation
+def diloco(
+    optimizer: optax.GradientTransformation | None = None,
+    error_feedback: bool = False,
+    bucket_bytes: int | None = None,
+    policy: Sequence[Rule] = (),
+    mesh: Mesh | None = None,
+    **options: Unpack[Options],
+) -> Outer:
+    """DiLoCo: every H steps, ranks average how far they have come, and an optimiser takes that.
+
+    Each rank trains by itself, with any optimiser of its own whose state it keeps. Every H steps
+    the program calls ``step``: the outer gradient is what all ranks had after the last outer step
+    minus what this rank has now; its mean over all ranks goes to the outer optimiser (Douillard et
+    al. 2023, "DiLoCo: Distributed Low-Communication Training of Language Models", algorithm 1). The
+    outer gradients are of the parameters' dtypes.
+
+    It is no ``optax.GradientTransformation``, as such a one gives differences that are added to
+    parameters which differ between ranks: rounded sums would differ, too.
+
+    On the wire: in ``step``, what `allreduce_gradients` sends with the same arguments; between two
+    calls nothing.
+
+    Args:
+      optimizer: of optax, the outer one; by default SGD with Nesterov's momentum of 0.9 and a
+        learning rate of 0.7, as in the paper.
+      error_feedback: whether what a lossy codec loses is added to the next outer gradients.
+      bucket_bytes: as for `allreduce_gradients`.
+      policy: as for `allreduce_gradients`; ``from_step`` counts outer steps.
+      mesh: with ``axis_name``, the mesh that has this axis: the parameters of ``step`` are then
+        rows, of which each device has its own. Without it, ``step`` with ``axis_name`` is for use
+        inside ``shard_map``.
+
+    Returns:
+      An `Outer`, whose functions are for use in ``jax.jit`` or outside. Parameters must be
+      floating.
+
+    Example:
+      >>> outer = jaxccomp.optim.diloco(codec="int4", error_feedback=True)  # doctest: +SKIP
+      >>> outer_step, state = jax.jit(outer.step), outer.init(params)       # doctest: +SKIP
+      >>> for number, batch in enumerate(batches, 1):                       # doctest: +SKIP
+      ...     params, inner = train(params, inner, batch)
+      ...     if number % 30 == 0:
+      ...         params, state = outer_step(params, state)
+    """
+    optax = load_optax()
+    if optimizer is None:
+        optimizer = optax.sgd(0.7, momentum=0.9, nesterov=True)
+    exchange = functools.partial(
+        allreduce_gradients,
+        error_feedback=error_feedback,
+        bucket_bytes=bucket_bytes,
+        policy=policy,
+    )
+    return make_outer("diloco", exchange, optimizer, mesh, options)
+
+
+@operation
+def local_sgd(
+    error_feedback: bool = False,
+    bucket_bytes: int | None = None,
+    policy: Sequence[Rule] = (),
+    mesh: Mesh | None = None,
+    **options: Unpack[Options],
+) -> Outer:
+    """Local SGD: every H steps, ranks take the mean of their parameters (Stich 2019).
+
+    What travels is the difference to the parameters of the last outer step, which is `diloco` with
+    plain SGD of learning rate 1: a codec loses a part of the difference, and not of the parameters.
+
+    On the wire: as `diloco`.
+
+    Args:
+      error_feedback: as for `diloco`.
+      bucket_bytes: as for `diloco`.
+      policy: as for `diloco`.
+      mesh: as for `diloco`.
+
+    Returns:
+      An `Outer`.
+
+    Example:
+      >>> outer = jaxccomp.optim.local_sgd(codec="bf16")                    # doctest: +SKIP
+    """
+    optimizer = load_optax().sgd(1.0)
+    return diloco(optimizer, error_feedback, bucket_bytes, policy, mesh, **options)
+
+
+def make_outer(
+    name: str,
+    exchange: Callable[..., optax.GradientTransformation],
+    optimizer: optax.GradientTransformation,
+    mesh: Mesh | None,
+    options: Options,
+) -> Outer:
+    """Outer steps whose gradients are averaged by ``exchange(**options)``."""
+    optax = load_optax()
+    exchange(**options)  # what is wrong is said here, not while training
+    if mesh is not None and options.get("axis_name") is None:
+        raise errors.InvalidArgumentError(
+            f"{name}: mesh= goes with axis_name=, the axis of the mesh that ranks are along."
+        )
+
+    def init(params: Any) -> OuterState:
+        require_floating(name, params)
+        # Copies: programs donate the parameters that they train.
+        own = jax.tree.map(jnp.copy, params)
+        return OuterState(own, exchange(**options).init(own), optimizer.init(own))
+
+    def step(params: Any, state: OuterState, comm: Any = None) -> tuple[Any, OuterState]:
+        how = options if comm is None else {**options, "comm": comm}
+        check_alike(name, params, state.params)
+        gradients = jax.tree.map(lambda old, new: old - new, state.params, params)
+        mean, exchanged = exchange(**how).update(gradients, state.exchange)
+        updates, optimizer_state = optimizer.update(mean, state.optimizer, state.params)
+        params = optax.apply_updates(state.params, updates)
+        own = jax.tree.map(jnp.copy, params)
+        return params, OuterState(own, exchanged, optimizer_state)
+
+    outer = Outer(init, step, options)
+    return outer if mesh is None else _on_mesh(name, outer, mesh)
+
+
+def check_alike(name: str, params: Any, like: Any) -> None:
+    """Raises unless ``params`` have the leaves, shapes and dtypes of ``like``."""
+    given, known = (
+        {
+            jax.tree_util.keystr(path): f"{jnp.result_type(leaf).name}{list(jnp.shape(leaf))}"
+            for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]
+        }
+        for tree in (params, like)
+    )
+    for path in [*known, *given]:
+        if given.get(path) != known.get(path):
+            raise errors.InvalidArgumentError(
+                f"{name}: the parameters must be those that init(params) was given, which have at "
+                f"{path or 'the root'} {known.get(path, 'nothing')}, not "
+                f"{given.get(path, 'nothing')}; with others, begin with init(params) again."
+            )
+
+
+def _on_mesh(name: str, outer: Outer, mesh: Mesh) -> Outer:
+    """The same for all devices of a mesh at once; parameters of ``step`` are rows."""
+    axes = outer.options["axis_name"]
+    everywhere, split = PartitionSpec(), PartitionSpec(axes)
+    mapped = functools.partial(jax.shard_map, mesh=mesh)
+
+    def init(params: Any) -> OuterState:
+        specs = state_specs(outer, params, axes)  # type: ignore[arg-type]  # it has an init
+
+        def on_device(params: Any) -> Any:
+            return stack_residuals(outer.init(params))
+
+        return mapped(on_device, in_specs=everywhere, out_specs=specs)(params)
+
+    def step(params: Any, state: OuterState, comm: Any = None) -> tuple[Any, OuterState]:
+        if comm is not None:
+            raise errors.InvalidArgumentError(
+                f"{name}: comm= names processes; with mesh= ranks are devices along {axes!r}."
+            )
+        specs = state_specs(outer, state.params, axes)  # type: ignore[arg-type]
+        names = axes if isinstance(axes, (tuple, list)) else (axes,)
+
+        def on_device(rows: Any, state: Any) -> Any:
+            own = jax.tree.map(lambda row: row[0], rows)
+            params, state = outer.step(own, unstack_residuals(state))
+            rows = jax.tree.map(lambda x: _compat.vary(x, names)[None], params)
+            return rows, stack_residuals(state)
+
+        return mapped(on_device, in_specs=(split, specs), out_specs=(split, specs))(params, state)
+
+    return Outer(init, step, outer.options, mesh)

@@ -1,0 +1,174 @@
+"""SparseLoCo: of what ranks have learnt by themselves, the largest values in two bits."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Unpack
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.sharding import Mesh
+
+from jaxccomp import codecs, errors
+from jaxccomp._api.arguments import check_options
+from jaxccomp._api.options import Options, operation
+from jaxccomp.ops import allgather
+from jaxccomp.optim._outer import Outer, make_outer
+from jaxccomp.optim._states import FeedbackState, load_optax, zeros_of_rank
+
+if TYPE_CHECKING:
+    import optax
+
+Array = Any
+
+_CHUNK = 4096  # as in the paper: positions then take 12 bits
+_POSITION_BITS = 12
+
+
+@operation
+def sparse_loco(
+    density: float = 1 / 64,
+    decay: float = 0.95,
+    learning_rate: float = 1.0,
+    quantize: bool = True,
+    mesh: Mesh | None = None,
+    **options: Unpack[Options],
+) -> Outer:
+    """SparseLoCo: `diloco` of the largest values alone; what is not sent is the momentum.
+
+    Each rank adds its outer gradient to an accumulator, ``e = decay * e + gradient``, sends the
+    largest values of each chunk of 4096 in two bits each, and takes what it has sent from ``e``
+    (Sarfi et al. 2025, "Communication Efficient LLM Pre-training with SparseLoCo", algorithm 1).
+    All ranks take the mean of what was sent, by plain SGD. As in the paper positions take 12 bits.
+    Chunks here are consecutive values of a leaf, and the two bits are a sign and one of two
+    magnitudes of the chunk: the means of those above and below the mean.
+
+    On the wire: in ``step``, one `jaxccomp.allgather` of positions, signs and magnitudes, 14 bits
+    for each value sent and 4 bytes a chunk. A chunk with a value that is not finite shows it in
+    all values that are sent, and the accumulator is 0 where such a one was.
+
+    Args:
+      density: how many of each chunk's values are sent, in (0, 1]; at least one.
+      decay: what remains of the accumulator after an outer step, in [0, 1].
+      learning_rate: of the outer step.
+      quantize: False: values travel as float32, positions as before.
+      mesh: as for `diloco`.
+
+    Returns:
+      An `Outer`. Of the options, ``codec`` codes the bytes once more and must be lossless.
+
+    Example:
+      >>> outer = jaxccomp.optim.sparse_loco(density=1 / 128)               # doctest: +SKIP
+    """
+    optax = load_optax()
+    if not 0 < density <= 1 or not 0 <= decay <= 1 or not learning_rate > 0:
+        raise errors.InvalidArgumentError(
+            "sparse_loco: density must be in (0, 1], decay in [0, 1], learning_rate above 0, not "
+            f"{density}, {decay}, {learning_rate}."
+        )
+    if not codecs.is_lossless(options.get("codec")):
+        raise errors.InvalidArgumentError(
+            f"sparse_loco: codec must be lossless, not {options['codec']!r}, as it codes positions "
+            "and signs; set density= and quantize= instead, or use diloco with this codec."
+        )
+    exchange = functools.partial(_exchange, density, decay, quantize)
+    return make_outer("sparse_loco", exchange, optax.sgd(learning_rate), mesh, options)
+
+
+def _exchange(
+    density: float, decay: float, quantize: bool, **options: Unpack[Options]
+) -> optax.GradientTransformation:
+    """The mean over all ranks of the largest values, with a decaying residual."""
+    optax = load_optax()
+    check_options("allgather", op=None, **options)
+
+    def init(params: Any) -> FeedbackState:
+        return FeedbackState(zeros_of_rank(params, options.get("axis_name")))
+
+    def update(updates: Any, state: FeedbackState, params: Any = None) -> Any:
+        del params
+        leaves, treedef = jax.tree.flatten(updates)
+        residuals = treedef.flatten_up_to(state.residual)
+        own = [(decay * e + g).astype(g.dtype) for e, g in zip(residuals, leaves, strict=True)]
+        codes = [_encode(x, density, quantize) for x in own]
+        gathered = allgather(codes, **options)
+        means, kept = [], []
+        for x, code, rows in zip(own, codes, gathered, strict=True):
+            decode = functools.partial(_decode, like=x)
+            lost = x - decode(code).astype(x.dtype)
+            kept.append(jnp.where(jnp.isfinite(lost), lost, 0))
+            means.append((_sum(decode, rows) / len(rows[0])).astype(x.dtype))
+        return treedef.unflatten(means), FeedbackState(treedef.unflatten(kept))
+
+    return optax.GradientTransformation(init, update)
+
+
+def _sum(decode: Callable[[Any], Array], rows: Any) -> Array:
+    """What all ranks have sent, one after the other: the same sum on all ranks, on any device."""
+    first, others = ([each[part] for each in rows] for part in (0, slice(1, None)))
+    return lax.scan(lambda total, code: (total + decode(code), None), decode(first), others)[0]
+
+
+def _sizes(like: Array) -> tuple[int, int]:
+    """How many chunks there are, and how many values in each."""
+    length = max(1, min(_CHUNK, like.size))
+    return -(-like.size // length), length
+
+
+def _encode(x: Array, density: float, quantize: bool) -> tuple[Array, ...]:
+    """Positions of the largest values in each chunk, and what is sent of them."""
+    chunks, length = _sizes(x)
+    flat = x.reshape(-1).astype(jnp.float32)
+    rows = jnp.pad(flat, (0, chunks * length - x.size)).reshape(chunks, length)
+    count = max(1, math.ceil(density * length))
+    # As integers, magnitudes compare as they are, and NaN is the largest.
+    magnitudes = lax.bitcast_convert_type(jnp.abs(rows), jnp.int32)
+    places = lax.top_k(magnitudes, count)[1]
+    values = jnp.take_along_axis(rows, places, axis=1)
+    # Where one is not finite all become NaN: the means below would, too.
+    finite = jnp.isfinite(rows).all(axis=1, keepdims=True)
+    values = jnp.where(finite, values, jnp.nan)
+    positions = _pack(places, _POSITION_BITS)
+    if not quantize:
+        return positions, values
+    sizes = jnp.abs(values)
+    large = sizes > sizes.mean(axis=1, keepdims=True)
+    levels = jnp.stack([_mean(sizes, ~large), _mean(sizes, large)], axis=1)
+    levels = jnp.where(finite, levels, jnp.nan).astype(jnp.bfloat16)
+    return positions, _pack(2 * (values < 0) + large, 2), levels
+
+
+def _mean(x: Array, chosen: Array) -> Array:
+    return jnp.where(chosen, x, 0).sum(axis=1) / jnp.maximum(chosen.sum(axis=1), 1)
+
+
+def _decode(code: Sequence[Array], like: Array) -> Array:
+    """What was sent, as float32 in the shape of ``like``."""
+    chunks, length = _sizes(like)
+    if len(code) == 2:
+        values = code[1]
+        count = values.shape[1]
+    else:
+        count = code[0].shape[1] * 8 // _POSITION_BITS
+        signs = _unpack(code[1], 2, count)
+        levels = code[2].astype(jnp.float32)
+        values = jnp.take_along_axis(levels, signs & 1, axis=1) * (1 - 2 * (signs >> 1))
+    places = _unpack(code[0], _POSITION_BITS, count)
+    rows = jnp.zeros((chunks, length), jnp.float32)
+    rows = rows.at[jnp.arange(chunks)[:, None], places].set(values, unique_indices=True)
+    return rows.reshape(-1)[: like.size].reshape(like.shape)
+
+
+def _pack(codes: Array, bits: int) -> Array:
+    """The lowest ``bits`` of each integer of a row, one after the other, as bytes."""
+    spread = codes[..., None] >> jnp.arange(bits, dtype=codes.dtype) & 1
+    return jnp.packbits(spread.reshape(len(codes), -1).astype(bool), axis=1)
+
+
+def _unpack(packed: Array, bits: int, count: int) -> Array:
+    spread = jnp.unpackbits(packed, axis=1, count=bits * count).astype(jnp.int32)
+    spread = spread.reshape(len(packed), count, bits)
+    return (spread << jnp.arange(bits, dtype=jnp.int32)).sum(axis=2, dtype=jnp.int32)
