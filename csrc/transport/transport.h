@@ -53,7 +53,7 @@ enum class MessageType : uint8_t {
   kCredit = 7,     // so much more (total_bytes) may come unwanted
   kComing = 8,     // a payload that waited comes unwanted after all
   kLate = 12,      // a small payload that waited, along with this header
-  kAlive = 16,     // its sender lives (transport/keepalive.h)
+  kAlive = 17,     // its sender lives (transport/keepalive.h)
   kParting = 15,   // its sender has come to its end, in round payload_tag of the barrier there
   kTaken = 16,     // its sender has read an announced payload where it lies, or does not want it
   // Between ranks that read each other's memory of devices (device/ipc/device_ipc.h):
