@@ -17,11 +17,12 @@ FILES = [
     "test_device_mpi.py",
     "test_errors.py",
     "test_optim_mpi.py",
+    "test_outer_mpi.py",
     "test_shared_gpus_mpi.py",
     "test_toolkit_mpi.py",
 ]
-# It compiles much, and what it tests is the same on all numbers of ranks.
-ON_TWO_RANKS = ("test_toolkit_mpi.py",)
+# They compile much, and what they test is the same on all numbers of ranks.
+ON_TWO_RANKS = ("test_outer_mpi.py", "test_toolkit_mpi.py")
 MOST_CHARACTERS = 12_000
 
 

@@ -33,7 +33,7 @@ def test_the_coordinator_is_killed_and_another_one_joins(started):
         assert each["total"] == 3.0
         assert abs(each["coded"] - 3) < 0.1
     for each in found[:2]:
-        assert "rank 0" in each["error"] and "comm.shrink()" in each["error"]
+        assert "rank 0" in each["error"]
         assert each["shrunk"] == [1, 2] and each["of_two"] == 2.0
         assert each["seconds"] < SLACK_SECONDS
 
@@ -57,6 +57,7 @@ def test_who_is_stopped_is_given_up_and_does_not_go_on_alone(started):
     assert "processes [0, 1]" in alone["cut_off"] and "may live" in alone["cut_off"]
 
 
+@pytest.mark.slow
 def test_a_group_of_one_grows_to_two(started):
     started += groups.start("grows", 1, **SILENCE)
     started.append(groups.join("grows", started[0].word("place"), **SILENCE))
@@ -64,6 +65,7 @@ def test_a_group_of_one_grows_to_two(started):
         assert each == {"size": 2, "total": 2.0}
 
 
+@pytest.mark.slow
 def test_a_joiner_with_other_arrays_is_an_error_everywhere(started):
     started += groups.start("other_arrays", 1, **SILENCE)
     started.append(groups.join("other_arrays", started[0].word("place"), **SILENCE))

@@ -1,0 +1,318 @@
+"""How processes meet at a coordinator, and who is refused there: each a thread of this process."""
+
+import re
+import socket
+import struct
+import threading
+import time
+
+import pytest
+
+from jaxccomp import errors
+from jaxccomp._bootstrap import membership
+from jaxccomp._bootstrap.connections import connect, receive, send
+from jaxccomp._bootstrap.group import _check_reachable
+from jaxccomp._bootstrap.meeting_place import MeetingPlace
+from jaxccomp._bootstrap.terms import terms
+from jaxccomp._native.version import __version__
+
+HOST = "127.0.0.1"
+SECRET = b"a secret of tests"
+
+
+@pytest.fixture
+def places():
+    made = []
+
+    def make(secret=SECRET, port=0):
+        made.append(MeetingPlace(HOST, port, secret))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.stop()
+
+
+def in_threads(functions):
+    """What each gives, or the error that it raises."""
+    found = [None] * len(functions)
+
+    def run(index):
+        try:
+            found[index] = functions[index]()
+        except errors.JaxccompError as error:
+            found[index] = error
+
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(len(functions))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+    return found
+
+
+def started(places, size, ranks=None, sizes=None, timeout=20):
+    """Processes that have met, or why not."""
+    made = [places() for _ in range(size)]
+    at = made[0].place
+    ranks, sizes = ranks or range(size), sizes or [size] * size
+    found = in_threads(
+        [
+            lambda m=m, r=r, s=s: m.start(r, s, at, timeout)
+            for m, r, s in zip(made, ranks, sizes, strict=True)
+        ]
+    )
+    return made, found
+
+
+def test_all_learn_where_all_are_and_share_rows(places):
+    made, found = started(places, 4)
+    assert found == [None] * 4
+    assert all(each.places == [other.place for other in made] for each in made)
+    members = (3, 0, 2)  # of which the first one leads
+    for number in range(3):
+        rows = in_threads(
+            [
+                lambda rank=rank, p=p, n=number: made[p].share(
+                    members, rank, "some", [p, n, -7], 20
+                )
+                for rank, p in enumerate(members)
+            ]
+        )
+        for row in rows:
+            assert row.tolist() == [[p, number, -7] for p in members]
+
+
+def test_rows_that_do_not_fit_are_an_error_of_all(places):
+    made, _ = started(places, 2)
+    found = in_threads(
+        [lambda r=r: made[r].share((0, 1), r, "uneven", [0] * (1 + r), 20) for r in range(2)]
+    )
+    assert all("same functions" in str(each) for each in found)
+
+
+def test_who_is_missing_is_named_and_who_is_gone_is_not_waited_for(places):
+    made, _ = started(places, 3)
+    with pytest.raises(errors.InitializationError, match=r"only \[0\] have come.*after 0\.3 s"):
+        made[0].share((0, 1, 2), 0, "some", [1], 0.3)
+    made[0].find_gone = lambda: {2: ("rank 2 has died", True)}
+    begun = time.monotonic()
+    with pytest.raises(errors.InitializationError, match="rank 2 has died"):
+        made[0].share((0, 1, 2), 0, "some", [1], 30)
+    assert time.monotonic() - begun < 10
+
+
+@pytest.mark.parametrize(
+    ("ranks", "sizes", "said"),
+    [
+        ([0, 1, 1], None, "two processes say that they are rank 1"),
+        (None, [3, 3, 4], r"there are \[3, 4\] of them"),
+    ],
+)
+def test_two_that_claim_one_place_or_other_sizes(places, ranks, sizes, said):
+    _, found = started(places, 3, ranks, sizes, timeout=3)
+    assert any(
+        isinstance(each, errors.InitializationError) and re.search(said, str(each))
+        for each in found
+    ), found
+
+
+def test_another_secret_is_refused_and_disturbs_nobody(places):
+    made, _ = started(places, 2)
+    with pytest.raises(errors.InitializationError, match="another secret"):
+        places(b"another secret of 16").start(1, 2, made[0].place, 5)
+    rows = in_threads([lambda r=r: made[r].share((0, 1), r, "some", [r], 20) for r in range(2)])
+    assert [row.tolist() for row in rows] == [[[0], [1]]] * 2
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"",
+        struct.pack("!i", -1) + struct.pack("!Q", 1 << 60),
+        struct.pack("!i", 1 << 30),
+        b"\0" * 4000,
+    ],
+)
+def test_strangers_are_not_heard(places, sent):
+    made, _ = started(places, 2)
+    with socket.create_connection(made[0].place, 10) as stranger:
+        stranger.sendall(sent)
+        rows = in_threads([lambda r=r: made[r].share((0, 1), r, "some", [r], 20) for r in range(2)])
+    assert [row.tolist() for row in rows] == [[[0], [1]]] * 2
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"kind": "word"},
+        {"kind": "word", "name": "x", "member": "one", "word": None},
+        {"kind": "nothing"},
+        {"kind": "join", "version": __version__},
+        {},
+    ],
+)
+def test_hostile_messages_of_who_has_the_secret(places, message):
+    made, _ = started(places, 2)
+    made[0].why_refused = lambda request: "" if "group" in request else "cannot be read"
+    with connect(made[0].place, SECRET, time.monotonic() + 10) as conn:
+        send(conn, message)
+        try:
+            assert "refused" in receive(conn)
+        except (EOFError, OSError):
+            pass  # it has been hung up on
+    rows = in_threads([lambda r=r: made[r].share((0, 1), r, "some", [r], 20) for r in range(2)])
+    assert [row.tolist() for row in rows] == [[[0], [1]]] * 2
+
+
+def test_another_version_is_not_taken_in(places):
+    made, _ = started(places, 1)
+    with connect(made[0].place, SECRET, time.monotonic() + 10) as conn:
+        send(conn, {"kind": "join", "version": "0.0.0"})
+        assert "0.0.0" in receive(conn)["refused"]
+
+
+def test_who_waits_is_told_and_who_leaves_is_forgotten(places):
+    made, _ = started(places, 1)
+    answers = []
+    waits = threading.Thread(
+        target=lambda: answers.append(
+            places().apply([("127.0.0.1", 9), made[0].place], {"group": "world"}, 20)
+        )
+    )
+    waits.start()
+    deadline = time.monotonic() + 20
+    while not made[0].applicants.of("world") and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert made[0].applicants.of("another") == []
+    made[0].applicants.of("world")[0].tell({"welcome": {"process": 7}})
+    waits.join(20)
+    assert answers == [{"process": 7}]
+    with pytest.raises(errors.InitializationError, match="no member of group 'world'"):
+        places().apply([made[0].place], {"group": "world"}, 0.5)
+    while made[0].applicants.of("world") and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert made[0].applicants.of("world") == []
+
+
+def test_a_process_is_dead_where_its_port_is_closed_or_anothers(places):
+    made, _ = started(places, 3)
+    for number, each in enumerate(made):
+        each.process = number
+    assert made[0].may_live(1)
+    made[1].stop()
+    made[1].process = None
+    assert not made[0].may_live(1)
+    made[2].process = 5  # a later one has its port
+    assert not made[0].may_live(2)
+    # Who takes connections and says nothing may have been stopped.
+    with socket.create_server((HOST, 0)) as mute:
+        made[0].places[1] = mute.getsockname()
+        assert made[0].may_live(1)
+    made[0].places[1] = None
+    assert not made[0].may_live(1)
+
+
+@pytest.mark.parametrize(
+    ("words", "gone", "agreed"),
+    [
+        # All know the same.
+        ({1: ([0, 1, 2], [0]), 2: ([0, 1, 2], [0])}, {0}, [1, 2]),
+        # Process 2 has not come.
+        ({1: ([0, 1, 2], [0])}, {0}, None),
+        # Some have taken in 3, and some have not heard of it.
+        ({1: ([0, 1, 2], [0]), 2: ([0, 1, 2, 3], [0]), 3: ([0, 1, 2, 3], [0])}, {0}, [1, 2, 3]),
+        # Of two of which one has lost the other the first goes on.
+        ({0: ([0, 1, 2], []), 1: ([0, 1, 2], [2]), 2: ([0, 1, 2], [])}, set(), [0, 1]),
+        # Who is gone for the one that decides has no say.
+        ({0: ([0, 1, 2], [2]), 1: ([0, 1, 2], [2]), 2: ([0, 1, 2], [0, 1])}, {2}, [0, 1]),
+        # Ranks need not be in the order of processes.
+        ({2: ([2, 0, 1], []), 0: ([2, 0, 1], []), 1: ([2, 0, 1], [])}, set(), [2, 0, 1]),
+    ],
+)
+def test_those_that_are_left_agree(words, gone, agreed):
+    said = {process: {"known": known, "lost": lost} for process, (known, lost) in words.items()}
+    assert membership._agreed(said, gone) == agreed
+
+
+@pytest.mark.parametrize(
+    ("living", "silent", "goes_on"),
+    [
+        ([0, 1], [2], True),
+        ([2], [0, 1], False),
+        ([0], [1], True),
+        ([1], [0], False),
+        ([1, 3], [0, 2], False),
+        ([0, 3], [1, 2], True),
+    ],
+)
+def test_only_the_larger_part_goes_on(living, silent, goes_on):
+    class Unreachable:
+        def may_live(self, process):
+            return True
+
+    class Closed:
+        def may_live(self, process):
+            return False
+
+    processes = tuple(sorted(living + silent))
+    gone = {each: (f"rank {each} is silent", True) for each in silent}
+    membership._Cut(Closed(), processes).not_off(gone)  # they have ended
+    check = membership._Cut(Unreachable(), processes)
+    if goes_on:
+        check.not_off(gone)
+    else:
+        with pytest.raises(errors.CutOffError, match="may live") as raised:
+            check.not_off(gone)
+        assert all(f"rank {each} is silent" in str(raised.value) for each in silent)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"secret": None}, "none was given"),
+        ({"secret": "short"}, "has 5"),
+        ({"coordinator": "10.0.0.1"}, "'host:port'"),
+        ({"coordinator": "10.0.0.1:0"}, "'host:port'"),
+        ({"coordinator": "10.0.0.1:http"}, "'host:port'"),
+        ({"coordinator": "a:1,b:2"}, "one coordinator, not 2"),
+        ({"rank": 3}, "0 <= rank < size"),
+        ({"rank": -1}, "0 <= rank < size"),
+        ({"size": None}, "0 <= rank < size"),
+        ({"join": "world"}, "for those that meet first"),
+    ],
+)
+def test_terms_that_cannot_be(given, said):
+    good = {"coordinator": "a:1", "rank": 0, "size": 2, "join": "", "secret": SECRET.decode()}
+    assert terms(**good).places == (("a", 1),)
+    with pytest.raises(errors.InvalidArgumentError, match=said):
+        terms(**good | given)
+
+
+def test_a_launcher_says_rank_and_size(monkeypatch):
+    monkeypatch.setenv("JAXCCOMP_RANK", "1")
+    monkeypatch.setenv("JAXCCOMP_SIZE", "4")
+    found = terms("[::1]:5", None, None, "", SECRET.decode())
+    assert (found.rank, found.size, found.places) == (1, 4, (("::1", 5),))
+
+
+def test_a_coordinator_that_others_cannot_reach(monkeypatch):
+    def loopback(host, *_, **__):
+        return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.1.1", 0))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", loopback)
+    with pytest.raises(errors.InitializationError, match=r"127\.0\.1\.1.*cannot reach"):
+        _check_reachable(("head", 1), 2)
+    _check_reachable(("localhost", 1), 2)
+    _check_reachable(("head", 1), 1)
+
+
+def test_words_are_json(places):
+    """What a member says is not run: no pickle comes from the wire."""
+    made, _ = started(places, 1)
+    with connect(made[0].place, SECRET, time.monotonic() + 10) as conn:
+        conn.send({"kind": "who"})  # pickled
+        with pytest.raises((EOFError, OSError)):
+            receive(conn)
