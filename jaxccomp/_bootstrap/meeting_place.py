@@ -318,6 +318,8 @@ class MeetingPlace:
         send(conn, {"decision": decision})
 
     def _serve_applicant(self, conn: connection.Connection, request: dict[str, Any]) -> None:
+        if self.process is None:
+            return  # it waits itself: the other one asks elsewhere
         theirs = request["version"]
         refused = f"the group has jaxccomp {__version__}, not {theirs}"
         if theirs == __version__:

@@ -31,6 +31,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="where, with the number of ranks if not shared evenly (default: this machine)",
     )
     parser.add_argument(
+        "--transport",
+        choices=("mpi", "ucx"),
+        default="mpi",
+        help="what ranks meet by: MPI, or UCX on this machine (default: %(default)s)",
+    )
+    parser.add_argument(
         "--bind-cores",
         choices=("auto", "none"),
         default="auto",
@@ -83,6 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
                 settings=settings,
                 hosts=hosts,
                 timeout_seconds=arguments.timeout,
+                transport=arguments.transport,
                 log_dir=pathlib.Path(arguments.log_dir) if arguments.log_dir else None,
             )
         )
@@ -99,6 +106,12 @@ def _check(arguments: argparse.Namespace) -> None:
     if arguments.thread_percentage is not None and not arguments.mps:
         raise errors.InvalidArgumentError(
             "--thread-percentage is a setting of MPS: give --mps as well."
+        )
+    if arguments.transport == "ucx" and arguments.hosts:
+        raise errors.InvalidArgumentError(
+            "--transport ucx starts ranks on this machine only. On several hosts, start processes "
+            "by ssh, Slurm or Kubernetes with JAXCCOMP_COORDINATOR, JAXCCOMP_RANK, JAXCCOMP_SIZE "
+            "and JAXCCOMP_SECRET (docs/elastic.md)."
         )
     if arguments.mps and arguments.hosts:
         raise errors.InvalidArgumentError(

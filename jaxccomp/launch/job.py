@@ -8,7 +8,9 @@ import dataclasses
 import os
 import pathlib
 import queue
+import secrets
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -29,6 +31,7 @@ _GRACE_SECONDS = 6.0  # ranks give their programs half of it
 _FIRST_LOOK_SECONDS = 0.2
 _LAST_LOOK_SECONDS = 2.0
 _START = str(pathlib.Path(__file__).with_name("start.py"))
+_PROCESSES = str(pathlib.Path(__file__).with_name("processes.py"))
 _PROGRAM = str(pathlib.Path(__file__).with_name("program.py"))
 
 Show = Callable[[int | None, str, bool], None]
@@ -47,6 +50,7 @@ class Job:
       environment: added to this process's.
       timeout_seconds: when to end it; None: never.
       log_dir: a folder for ``rank-N.txt``, one file per rank.
+      transport: "mpi", or "ucx": then ranks meet at a coordinator on this machine, without an MPI.
     """
 
     ranks: int
@@ -57,6 +61,7 @@ class Job:
     environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
     timeout_seconds: float | None = None
     log_dir: pathlib.Path | None = None
+    transport: str = "mpi"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,6 +101,17 @@ def run(job: Job, show: Show = print_line) -> Outcome:
     return _Run(job, show).outcome()
 
 
+def _coordinator() -> dict[str, str]:
+    """What ranks that have no MPI need to meet on this machine (`jaxccomp.init`)."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    return {
+        "JAXCCOMP_COORDINATOR": f"127.0.0.1:{port}",
+        "JAXCCOMP_SECRET": secrets.token_hex(16),
+        "JAXCCOMP_JOIN": "",
+    }
+
+
 class _Run:
     """The state of a running job. All of it belongs to one thread; others send events."""
 
@@ -123,13 +139,18 @@ class _Run:
             launcher = "0" if self.job.hosts else str(os.getpid())
             start_up = [_START, launcher, self.mark, self.job.settings.to_json()]
             program = [self.job.python, _PROGRAM, *self.job.program]
-            command = mpiexec.command(
-                self.job.ranks,
-                ["-IS", *start_up, *program],
-                python=self.job.python,
-                hosts=self.job.hosts,
-                environ=environ,
-            )
+            if self.job.transport == "ucx":
+                environ |= _coordinator()
+                command = [sys.executable, "-IS", _PROCESSES, str(self.job.ranks), self.job.python]
+                command += ["-IS", *start_up, *program]
+            else:
+                command = mpiexec.command(
+                    self.job.ranks,
+                    ["-IS", *start_up, *program],
+                    python=self.job.python,
+                    hosts=self.job.hosts,
+                    environ=environ,
+                )
         except RuntimeError as error:
             raise errors.LaunchError(f"ranks are started by MPI's mpiexec: {error}.") from None
         with contextlib.ExitStack() as stack:

@@ -2,6 +2,8 @@
 
 import pathlib
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -104,3 +106,27 @@ def test_all_processes_need_ucx():
         assert "cannot use UCX" in found["error"] and "no_such_device" in found["error"]
         assert "pip install 'jaxccomp[ucx]'" in found["error"]
         assert 'the option transport is "ucx"' in found["asked"]
+
+
+def test_run_starts_ranks_without_mpiexec(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import sys, jaxccomp as jcc, numpy as np\n"
+        "world = jcc.init()\n"
+        "total = float(np.asarray(jcc.allreduce(np.float32(world.rank + 1))))\n"
+        "print(world.size, total, jcc.config.get('coordinator') != '', flush=True)\n"
+        "sys.exit(7 if sys.argv[1:] == ['fails'] and world.rank == 1 else 0)\n"
+    )
+
+    def run(*arguments):
+        command = [sys.executable, "-m", "jaxccomp", "run", "-n", "2", "--transport", "ucx"]
+        return subprocess.run(
+            [*command, str(script), *arguments], capture_output=True, text=True, timeout=120
+        )
+
+    done = run()
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == ["[0] 2 3.0 True", "[1] 2 3.0 True"]
+    failed = run("fails")
+    assert failed.returncode == 7
+    assert "rank 1" in failed.stderr
