@@ -63,6 +63,8 @@ def started(places, size, ranks=None, sizes=None, timeout=20):
             for m, r, s in zip(made, ranks, sizes, strict=True)
         ]
     )
+    for rank, each in enumerate(made):
+        each.process = rank
     return made, found
 
 
@@ -174,6 +176,13 @@ def test_another_version_is_not_taken_in(places):
         assert "0.0.0" in receive(conn)["refused"]
 
 
+def test_who_waits_itself_takes_nobody_in(places):
+    waiting = places()
+    with pytest.raises(errors.InitializationError, match="no member of group 'world'"):
+        places().apply([waiting.place], {"group": "world"}, 0.5)
+    assert waiting.applicants.of("world") == []
+
+
 def test_who_waits_is_told_and_who_leaves_is_forgotten(places):
     made, _ = started(places, 1)
     answers = []
@@ -199,8 +208,6 @@ def test_who_waits_is_told_and_who_leaves_is_forgotten(places):
 
 def test_a_process_is_dead_where_its_port_is_closed_or_anothers(places):
     made, _ = started(places, 3)
-    for number, each in enumerate(made):
-        each.process = number
     assert made[0].may_live(1)
     made[1].stop()
     made[1].process = None
