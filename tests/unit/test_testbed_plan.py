@@ -121,9 +121,11 @@ def test_the_page_shows_what_is_set_and_what_was_measured():
             assert shown == results.markdown(results.read(file))
 
 
-def test_the_page_of_training_shows_what_was_measured():
+@pytest.mark.parametrize(
+    "name", ["docs/results/training.jsonl", "docs/results/training_int4.jsonl"]
+)
+def test_the_page_of_training_shows_what_was_measured(name):
     page = (ROOT / "docs/training.md").read_text(encoding="utf-8")
-    name = "docs/results/training.jsonl"
     command = f"python -m testbed.training --table {name}"
     shown = page.partition(f"<!-- {command} -->\n")[2].partition("\n<!-- end -->")[0]
     lines = report.read((ROOT / name).read_text(encoding="utf-8").splitlines())

@@ -123,5 +123,6 @@ WAYS += (
     Way("jaxccomp", "raw", bucket_bytes=_BUCKET, algorithm="ring", transport="ucx"),
     Way("jaxccomp", "bf16", bucket_bytes=_BUCKET, transport="ucx"),
     Way("jaxccomp", "bf16|lossless", transport="ucx"),
+    Way("jaxccomp", "int4", True, bucket_bytes=_BUCKET, transport="ucx"),
     dataclasses.replace(ABLATION[-1], transport="ucx"),
 )
