@@ -130,13 +130,15 @@ class _Cut:
           gone: whom this process has lost.
         """
         lost = [each for each in self._processes if each in gone]
+        here = [each for each in self._processes if each not in gone]
+        if len(here) > len(lost):
+            return  # whoever of them may live
         unknown = [each for each in lost if each not in self._may_live]
         if unknown:
             with futures.ThreadPoolExecutor(len(unknown)) as pool:
                 answers = pool.map(self._place.may_live, unknown)
                 self._may_live.update(zip(unknown, answers, strict=True))
         others = [each for each in lost if self._may_live[each]]
-        here = [each for each in self._processes if each not in gone]
         first = next(each for each in self._processes if each in here or each in others)
         if (len(here), first in here) > (len(others), first in others):
             return

@@ -267,6 +267,8 @@ def test_only_the_larger_part_goes_on(living, silent, goes_on):
     processes = tuple(sorted(living + silent))
     gone = {each: (f"rank {each} is silent", True) for each in silent}
     membership._Cut(Closed(), processes).not_off(gone)  # they have ended
+    if len(living) > len(silent):
+        membership._Cut(None, processes).not_off(gone)  # nobody is asked
     check = membership._Cut(Unreachable(), processes)
     if goes_on:
         check.not_off(gone)
