@@ -54,7 +54,7 @@ Status Engine::UseRemote(const TransportFactory& make) {
   Result<std::unique_ptr<Transport>> made = make(impl_->receiver());
   if (!made.ok()) return made.status();
   impl_->state().wire.SetRemote(std::move(*made));
-  if (impl_->state().wire.remote()->PollsEvery().count() > 0) impl_->progress().Ensure();
+  if (impl_->state().wire.remote()->PollsEvery() != Transport::kNever) impl_->progress().Ensure();
   return Status::Ok();
 }
 

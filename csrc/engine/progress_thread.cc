@@ -107,10 +107,8 @@ void ProgressThread::IdlePoll(std::unique_lock<std::mutex>& lock) {
   // Callers that make one call after another look for messages themselves, and each time that this thread
   // wakes costs them time. So it is woken by what comes only when they have left off.
   const bool among_calls = std::exchange(polled_elsewhere_, false) || callers_poll;
-  const auto at_least = state_.wire.remote()->PollsEvery();
-  if (!among_calls && SleepUntilNews(lock, at_least.count() > 0 ? std::min(kLongestSleep, at_least) : kLongestSleep)) {
-    return;
-  }
+  const auto most = std::min(kLongestSleep, state_.wire.remote()->PollsEvery());
+  if (!among_calls && SleepUntilNews(lock, most)) return;
   const auto pause = std::chrono::duration_cast<microseconds>(quiet / kPausesPerQuietTime);
   state_.wake.wait_for(lock, quiet >= kAttentive ? std::clamp(pause, kShortestPause, kLongestPause)
                              : callers_poll      ? kPauseAmongCalls

@@ -35,7 +35,7 @@ class Keepalive {
     peer.has_spoken = true;
   }
   // A message of kAlive has come: a question is answered.
-  void OnAlive(int process, bool is_question) {
+  void OnAlive(int process, bool is_question) const {
     if (is_question) channel_.Tell(process, MessageType::kAlive, kAnswer, 0);
   }
   static bool IsQuestion(const Header& header) { return header.payload_tag == kQuestion; }

@@ -1,10 +1,12 @@
 #include "transport/small_messages.h"
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
 
 #include "transport/pieces.h"
+#include "transport/withdraw.h"
 
 namespace jaxccomp {
 namespace {
@@ -200,16 +202,8 @@ void SmallMessages::Pull(Announced announced, std::span<const Piece> into, Compl
 // --- The end ------------------------------------------------------------------------------------
 
 bool SmallMessages::Withdraw(Completion* done, const Status& why) {
-  for (Peer& peer : peers_) {
-    for (auto& [number, incoming] : peer.incoming) {
-      if (incoming.done != done) continue;
-      incoming.into.clear();
-      incoming.done = nullptr;
-      done->Done(why);
-      return true;
-    }
-  }
-  return false;
+  return std::ranges::any_of(
+      peers_, [&](Peer& peer) { return WithdrawFrom(&peer.incoming, done, why); });
 }
 
 void SmallMessages::EndOutgoing(Peer* peer, const Status& why) {

@@ -170,8 +170,9 @@ class Transport {
   virtual bool Poll() = 0;
   // Whether Poll must be called for something to happen.
   virtual bool NeedsPolling() const = 0;
-  // How often Poll must be called in any case, also while nothing is under way; zero: it need not be.
-  virtual std::chrono::milliseconds PollsEvery() const { return std::chrono::milliseconds(0); }
+  // How often Poll must be called in any case, also while nothing is under way.
+  static constexpr std::chrono::milliseconds kNever = std::chrono::milliseconds::max();
+  virtual std::chrono::milliseconds PollsEvery() const { return kNever; }
   // Processes after those that there are, by their addresses, which the transport knows how to read; an empty
   // one stands for a process that has gone for good. All others add them before a message is sent to or from
   // them.

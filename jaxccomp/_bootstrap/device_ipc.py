@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from jaxccomp._bootstrap.peer_info import Share
-
-_WORD_BYTES = 8
+from jaxccomp._bootstrap.peer_info import Share, share_bytes
 
 
 def agree(core: Any, share: Share, process: int) -> list[str]:
@@ -29,10 +25,8 @@ def agree(core: Any, share: Share, process: int) -> list[str]:
     lengths = [int(length) for (length,) in share((len(offer),))]
     offers = [b""] * len(lengths)
     if longest := max(lengths):
-        words = -(-longest // _WORD_BYTES)
-        padded = np.frombuffer(offer.ljust(words * _WORD_BYTES, b"\0"), np.int64)
-        for i, row in enumerate(share(padded.tolist())):
-            offers[i] = np.asarray(row, np.int64).tobytes()[: lengths[i]]
+        for i, row in enumerate(share_bytes(share, offer.ljust(longest, b"\0"))):
+            offers[i] = row[: lengths[i]]
     offers[process] = offer
     opened, reasons = core.open_ipc(offers)
     core.agree_on_ipc([list(map(int, row)) for row in share(opened)])

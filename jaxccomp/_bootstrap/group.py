@@ -38,15 +38,6 @@ class Roster:
     secret: bytes
 
 
-@dataclasses.dataclass(frozen=True)
-class Welcome:
-    """What a process hears when it is taken in."""
-
-    process: int
-    roster: Roster
-    comm: tuple[str, tuple[int, ...], str]  # name, processes and order
-
-
 def meet(terms: Terms, timeout: float) -> World:
     """This process's world, of all that meet first."""
     assert terms.rank is not None
@@ -60,7 +51,7 @@ def meet(terms: Terms, timeout: float) -> World:
     return _world(terms.rank, terms.size, place)
 
 
-def apply(terms: Terms, worker: Any, timeout: float) -> tuple[World, Welcome]:
+def apply(terms: Terms, worker: Any, timeout: float) -> World:
     """Joins a group that exists, once its members take this process in.
 
     Args:
@@ -84,9 +75,10 @@ def apply(terms: Terms, worker: Any, timeout: float) -> tuple[World, Welcome]:
     roster = Roster(rows, addresses, bytes.fromhex(answer["secret"]))
     members = tuple(map(int, answer["members"]))
     state = _world(process, len(rows), place)
+    state.roster = roster
     state.current = (name, members, order)
     state.joined_group = terms.join
-    return state, Welcome(process, roster, state.current)
+    return state
 
 
 def _listen(coordinator: Place, secret: bytes, *, takes_its_place: bool) -> MeetingPlace:
@@ -111,7 +103,7 @@ def _address(host: str) -> str:
 def _world(process: int, processes: int, place: MeetingPlace) -> World:
     state = World(process, processes)
     place.process = process
-    place.find_gone = state.gone
+    place.why_gone = state.why_gone
     place.why_refused = _why_refused
     state.store = place
     return state
@@ -154,8 +146,7 @@ def set_gone(core: Any, roster: Roster) -> None:
 def tell_hosts(core: Any, state: World) -> None:
     """Tells the engine which processes share a host."""
     rows = state.roster.rows
-    hosts = [row.host for row in rows]
-    state.hosts = tuple(hosts.index(host) for host in hosts)
+    state.hosts = tuple(peer_info.hosts(rows))
     core.set_hosts(list(state.hosts))
     core.set_system_processes(peer_info.system_processes(rows, state.process))
 

@@ -99,8 +99,7 @@ def _with_coordinator(terms: Terms, timeout_seconds: float) -> World:
         )
     readers: list[bool] = []  # who comes later is read by nobody, and reads nobody
     if terms.join:
-        state, welcome = group.apply(terms, worker, timeout_seconds)
-        state.roster = welcome.roster
+        state = group.apply(terms, worker, timeout_seconds)
     else:
         state = group.meet(terms, timeout_seconds)
         share = partial(state.share_with_all, timeout_seconds)
@@ -168,8 +167,7 @@ def _tell_engine(state: World, distributed: bool, timeout_seconds: float) -> Non
     own = peer_info.own(open_mpi, worker is not None, profile.row())
     table = peer_info.call(share, own)
     process_of = peer_info.processes(table, state.process, distributed, state.mpi is not None)
-    hosts = [row.host for row in table]
-    hosts = [hosts.index(host) for host in hosts]
+    hosts = peer_info.hosts(table)
     state.hosts, state.process_of = tuple(hosts), process_of
     state.planner = profiles.agree(share, table, profile, hosts)
     core = engine.load()

@@ -60,7 +60,7 @@ class MeetingPlace:
         self.applicants = Applicants()
         self.places: list[Place | None] = []  # of all processes; None: it has gone for good
         self.process: int | None = None  # this one's number, when it is known
-        self.find_gone: Callable[[], dict[int, tuple[str, bool]]] = dict
+        self.why_gone: Callable[[Sequence[int]], str] = lambda processes: ""  # World's
         self.why_refused: Callable[[dict[str, Any]], str] = lambda request: ""
         try:
             family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
@@ -125,10 +125,6 @@ class MeetingPlace:
                 return None
             return [words.get(each) for each in range(len(members))]
 
-        def why_not() -> str:
-            gone = self.find_gone()
-            return "; ".join(gone[each][0] for each in members if each in gone)
-
         try:
             rows = self.decide(
                 f"{name} {number} of {list(members)}",
@@ -137,7 +133,7 @@ class MeetingPlace:
                 mine,
                 all_rows,
                 timeout,
-                why_not,
+                lambda: self.why_gone(members),
             )
             table = np.array(rows, np.int64).reshape(len(members), len(mine))
         except Missing as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import secrets
 import time
 from collections.abc import Callable, Container, Mapping, Sequence
@@ -58,9 +59,6 @@ def shrink(
         living = [each for each in processes if each not in gone]
         leader = living[0]
 
-        def why_not(leader: int = leader) -> str:
-            return "it has gone" if leader in state.gone() else ""
-
         try:
             left = max(deadline - time.monotonic(), 0.0)
             found = place.decide(
@@ -70,7 +68,7 @@ def shrink(
                 {"known": list(processes), "lost": list(gone)},
                 decides,
                 left,
-                why_not,
+                functools.partial(state.why_gone, (leader,)),
             )
             break
         except Missing as error:
@@ -184,10 +182,6 @@ def admit(
         name = f"{lineage(comm.name)}/members-{secrets.token_hex(4)}"
         return {"name": name, "first": first, "asked": [asked[each] for each in sorted(asked)]}
 
-    def why_not() -> str:
-        gone = state.gone()
-        return "; ".join(gone[each][0] for each in comm.processes if each in gone)
-
     waiting = {each.request["id"]: each for each in place.applicants.of(group)}
     word = {
         "processes": state.processes,
@@ -195,7 +189,13 @@ def admit(
     }
     try:
         found = place.decide(
-            f"who joins {comm.name}", comm.processes[0], comm.rank, word, decides, timeout, why_not
+            f"who joins {comm.name}",
+            comm.processes[0],
+            comm.rank,
+            word,
+            decides,
+            timeout,
+            lambda: state.why_gone(comm.processes),
         )
     except Missing as error:
         raise errors.InitializationError(

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
+import numpy as np
 
 from jaxccomp import config, errors
 from jaxccomp._bootstrap import xla_communicators
@@ -39,6 +40,18 @@ class Row(NamedTuple):
     ucx: int = 0  # 1: it has opened UCX
     profile: int = 0  # bytes of the profile that it names; below 0: it cannot be read
     profile_hash: int = 0
+
+
+def share_bytes(share: Share, own_bytes: bytes) -> list[bytes]:
+    """All processes' bytes, of which all have equally many; with zeros at the end."""
+    words = np.frombuffer(own_bytes + bytes(-len(own_bytes) % 8), np.int64)
+    return [np.asarray(row, np.int64).tobytes() for row in share(words.tolist())]
+
+
+def hosts(rows: Sequence[Row]) -> list[int]:
+    """By process, a number for its host: the lowest process there."""
+    names = [row.host for row in rows]
+    return [names.index(name) for name in names]
 
 
 def own(open_mpi: bool, has_ucx: bool = False, profile: tuple[int, int] = (0, 0)) -> Row:

@@ -7,10 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
-
 from jaxccomp import config, errors
-from jaxccomp._bootstrap.peer_info import Row, Share
+from jaxccomp._bootstrap.peer_info import Row, Share, share_bytes
 from jaxccomp._native import engine
 from jaxccomp.schedules import MOST_PROFILE_BYTES, Cluster, Planner, parse_profile, read_profile
 
@@ -89,9 +87,7 @@ def _from_first(share: Share, first: Row, data: bytes) -> bytes:
             f"the profile of rank 0 cannot have {size} bytes, which it says; at most "
             f"{MOST_PROFILE_BYTES} are shared."
         )
-    data = data or bytes(size)
-    words = np.frombuffer(data + bytes(-size % 8), np.int64)
-    data = np.asarray(share(words.tolist())[0], np.int64).tobytes()[:size]
+    data = share_bytes(share, data or bytes(size))[0][:size]
     if _hash(data) != first.profile_hash:
         raise errors.InitializationError(
             "the profile of rank 0 did not arrive as it was sent; start the program again."

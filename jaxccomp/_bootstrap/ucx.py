@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from jaxccomp import config, errors
-from jaxccomp._bootstrap.peer_info import Share
+from jaxccomp._bootstrap.peer_info import Share, share_bytes
 from jaxccomp._native import engine, libraries
 
 # The oldest UCX 1 that is used (csrc/transport/ucx/ucx_abi.h).
@@ -119,7 +119,7 @@ def connect(
             f"addresses of UCX cannot have {sizes} bytes: what is in jax.distributed's store does "
             "not come from jaxccomp."
         )
-    rows = _share_bytes(share, secret + guard + address + bytes(longest - len(address)))
+    rows = share_bytes(share, secret + guard + address + bytes(longest - len(address)))
     secret = rows[0][:_SECRET_BYTES]
     begin = _SECRET_BYTES + len(guard)
     guards = [row[_SECRET_BYTES:begin] for row in rows]
@@ -136,14 +136,8 @@ def _readers(
     reads = config.get("ucx_cma") != "off"
     seen = [(pid if reads else 0, guard) for pid, guard in zip(pids, guards, strict=True)]
     found = np.packbits(worker.find_readable(seen))
-    rows = _share_bytes(share, found.tobytes())
+    rows = share_bytes(share, found.tobytes())
     return [bool(np.unpackbits(np.frombuffer(row, np.uint8))[process]) for row in rows]
-
-
-def _share_bytes(share: Share, own: bytes) -> list[bytes]:
-    """All processes' bytes, of which all have equally many; with zeros at the end."""
-    words = np.frombuffer(own + bytes(-len(own) % 8), np.int64)
-    return [np.asarray(row, np.int64).tobytes() for row in share(words.tolist())]
 
 
 def who_lacks(has: Sequence[int], why_here: str) -> str:

@@ -173,14 +173,16 @@ class World:
         """
         return engine.load().find_gone() if engine.available() else {}
 
+    def why_gone(self, processes: Sequence[int]) -> str:
+        """Why some of these will not come any more; empty when all may."""
+        return "; ".join(why for each, (why, _) in self.gone().items() if each in processes)
+
     def _why_incomplete(self, members: Sequence[int], name: str) -> str:
         """Which of these processes have failed or died, and why; empty when none has."""
-        whys = [why for process, (why, *_) in self.gone().items() if process in members]
-        if not whys:
+        why = self.why_gone(members)
+        if not why:
             return ""
-        return f"the members of communicator {name!r} must all take part in this, but " + "; ".join(
-            whys
-        )
+        return f"the members of communicator {name!r} must all take part in this, but {why}"
 
     def serial(self, name: str, table: list[tuple[int, ...]]) -> int:
         """The number of the split of communicator ``name`` with these rows, alike on all members.

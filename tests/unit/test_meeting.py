@@ -98,7 +98,7 @@ def test_who_is_missing_is_named_and_who_is_gone_is_not_waited_for(places):
     made, _ = started(places, 3)
     with pytest.raises(errors.InitializationError, match=r"only \[0\] have come.*after 0\.3 s"):
         made[0].share((0, 1, 2), 0, "some", [1], 0.3)
-    made[0].find_gone = lambda: {2: ("rank 2 has died", True)}
+    made[0].why_gone = lambda processes: "rank 2 has died" if 2 in processes else ""
     begun = time.monotonic()
     with pytest.raises(errors.InitializationError, match="rank 2 has died"):
         made[0].share((0, 1, 2), 0, "some", [1], 30)

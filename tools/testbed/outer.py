@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import os
 import pathlib
 import statistics
 import sys
@@ -62,20 +61,16 @@ def _compare(given: argparse.Namespace) -> int:
     with Testbed(given.hosts, given.link) as bed:
         goodput = statistics.median(bed.measure_goodput().values())
         for way in given.ways:
-            before = bed.received_bytes()
-            command = [sys.executable, __file__, "--way", way]
+            program = [__file__, "--way", way]
             for name in ("steps", "every", "fragments", "delay"):
-                command += [f"--{name}", str(getattr(given, name))]
-            paths = [str(pathlib.Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+                program += [f"--{name}", str(getattr(given, name))]
             env = {"XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
-            env["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
-            done = bed.run(command, env=env, timeout_seconds=3600, capture=True)
-            received = bed.received_bytes() - before
-            said = workers.said(done.stdout, given.hosts)
-            if done.returncode or said is None:
-                print(done.stdout, file=sys.stderr)
+            try:
+                found = workers.run(program, bed, env=env, timeout_seconds=3600)
+            except workers.FailedError as error:
+                print(error, file=sys.stderr)
                 return 1
-            rows.append(_row(way, given, goodput, received, said))
+            rows.append(_row(way, given, goodput, found))
             print(rows[-1], flush=True)
     _add_times_to_the_same_loss(rows)
     if given.json:
@@ -85,8 +80,10 @@ def _compare(given: argparse.Namespace) -> int:
 
 
 def _row(
-    way: str, given: argparse.Namespace, goodput: float, received: int, said: list[dict[str, Any]]
+    way: str, given: argparse.Namespace, goodput: float, found: workers.Found
 ) -> dict[str, Any]:
+    said = found.said
+
     def rounded(x: float) -> float:
         return float(f"{x:.4g}")
 
@@ -108,7 +105,7 @@ def _row(
         "every": given.every,
         "seconds_per_step": rounded(points[-1]["seconds"] / points[-1]["step"]),
         "sent_bytes_per_step": rounded(points[-1]["sent_bytes"] / points[-1]["step"]),
-        "received_bytes_in_all": received,
+        "received_bytes_in_all": found.received_bytes,
         "equal_at_the_end": len({one["crc"] for one in said}) == 1,
         "points": points,
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -54,8 +55,7 @@ def run(
     Raises:
       FailedError: when the launch failed, took too long, or a rank said nothing.
     """
-    path = os.pathsep.join(filter(None, [_TOOLS, os.environ.get("PYTHONPATH")]))
-    env = {"PYTHONPATH": path} | dict(env or {})
+    env = {"PYTHONPATH": python_path()} | dict(env or {})
     received = 0
     if isinstance(where, int):
         from jaxccomp.bench import launch  # which a worker of another system need not have
@@ -82,6 +82,11 @@ def run(
     return Found(found, received)
 
 
+def python_path() -> str:
+    """PYTHONPATH of a worker: ``tools``, and then what this process has."""
+    return os.pathsep.join(filter(None, [_TOOLS, os.environ.get("PYTHONPATH")]))
+
+
 def say(found: dict[str, Any]) -> None:
     """Prints a line that `said` finds among what others print."""
     sys.stdout.write(f"{_MARK}{json.dumps(found)}\n")
@@ -90,18 +95,14 @@ def say(found: dict[str, Any]) -> None:
 
 def said(text: str, ranks: int) -> list[dict[str, Any]] | None:
     """What each rank said, in any order; None unless all did."""
-    decoder, found = json.JSONDecoder(), []
-    for part in text.split(_MARK)[1:]:  # lines of several ranks may have become one
-        found.append(decoder.raw_decode(part)[0])
+    found = lines(text)
     return found if len(found) == ranks else None
 
 
 def lines(text: str) -> list[dict[str, Any]]:
-    """What one process said, in its order; what it did not end is left out."""
-    found = []
-    for part in text.split(_MARK)[1:]:
-        try:
-            found.append(json.JSONDecoder().raw_decode(part)[0])
-        except json.JSONDecodeError:
-            continue
+    """All that was said, in its order; what was not ended is left out."""
+    decoder, found = json.JSONDecoder(), []
+    for part in text.split(_MARK)[1:]:  # lines of several ranks may have become one
+        with contextlib.suppress(json.JSONDecodeError):
+            found.append(decoder.raw_decode(part)[0])
     return found

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "transport/pieces.h"
+#include "transport/withdraw.h"
 
 namespace jaxccomp {
 namespace {
@@ -322,13 +323,7 @@ void MpiPayloads::ReturnCredit(int process, int64_t bytes) {
 bool MpiPayloads::Withdraw(Completion* done, const Status& why) {
   for (Peer& peer : peers_) {
     for (auto& kind : peer.incoming) {
-      for (auto& [number, incoming] : kind) {
-        if (incoming.done != done) continue;
-        incoming.into.clear();
-        incoming.done = nullptr;
-        done->Done(why);
-        return true;
-      }
+      if (WithdrawFrom(&kind, done, why)) return true;
     }
   }
   return transfers_.Withdraw(done, why);

@@ -72,7 +72,7 @@ class UcxChannel final : public ControlChannel {
   Status Open();
   // Another process, after those that there are.
   void AddProcess(const std::string& address);
-  Keepalive& keepalive() { return keepalive_; }
+  const Keepalive& keepalive() const { return keepalive_; }
   Status Send(int process, const Header& header, std::span<const Piece> payload) override;
   bool IsLost(int process) const override { return peers_[static_cast<size_t>(process)].lost; }
   void Lose(int process, const Status& why) override;

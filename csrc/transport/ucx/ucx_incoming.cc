@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "transport/pieces.h"
+#include "transport/withdraw.h"
 
 namespace jaxccomp {
 namespace {
@@ -204,16 +205,8 @@ void UcxIncoming::ReturnCredit(int process, int64_t bytes) {
 // --- The end ------------------------------------------------------------------------------------
 
 bool UcxIncoming::Withdraw(Completion* done, const Status& why) {
-  for (Peer& peer : peers_) {
-    for (auto& [number, incoming] : peer.incoming) {
-      if (incoming.done != done) continue;
-      incoming.into.clear();
-      incoming.done = nullptr;
-      done->Done(why);
-      return true;
-    }
-  }
-  return false;
+  return std::ranges::any_of(
+      peers_, [&](Peer& peer) { return WithdrawFrom(&peer.incoming, done, why); });
 }
 
 void UcxIncoming::Lose(int process, const Status& why) {

@@ -35,6 +35,9 @@ Result<std::unique_ptr<UcxTransport>> UcxTransport::Create(std::unique_ptr<UcxWo
   }
   const int sharers = config.grows ? Credit::kProcesses : processes;
   if (config.credit_bytes < 0) config.credit_bytes = CreditBytes(sharers);
+  config.small_credit = Credit::Share(config.small_credit, sharers);
+  // As a header can give back.
+  config.small_credit.bytes = std::min<int64_t>(config.small_credit.bytes, 1 << 30);
   std::unique_ptr<UcxTransport> transport(new UcxTransport(std::move(worker), config, receiver));
   if (Status opened = transport->channel_.Open(); !opened.ok()) return opened;
   return transport;
@@ -43,16 +46,12 @@ Result<std::unique_ptr<UcxTransport>> UcxTransport::Create(std::unique_ptr<UcxWo
 UcxTransport::UcxTransport(std::unique_ptr<UcxWorker> worker, const UcxConfig& config,
                            Receiver* receiver)
     : receiver_(receiver),
-      polls_every_(config.peer_timeout / 5),
       channel_(std::move(worker), config.process, config.addresses, config.secret,
                config.peer_timeout, this),
       outgoing_(&channel_, config.credit_bytes, config.readers),
       incoming_(&channel_, config.credit_bytes, config.memories),
       small_(&channel_) {
-  Credit::Amount small =
-      Credit::Share(config.small_credit, config.grows ? Credit::kProcesses : process_count());
-  small.bytes = std::min<int64_t>(small.bytes, 1 << 30);   // as a header can give back
-  channel_.GrantSmall(small);
+  channel_.GrantSmall(config.small_credit);
 }
 
 Status UcxTransport::AddProcesses(const std::vector<std::string>& addresses) {

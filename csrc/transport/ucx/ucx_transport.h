@@ -100,7 +100,9 @@ class UcxTransport final : public Transport, UcxChannel::Listener {
   void Freeze(const Status& why) override;
   bool Poll() override;
   bool NeedsPolling() const override { return true; }
-  std::chrono::milliseconds PollsEvery() const override { return polls_every_; }
+  std::chrono::milliseconds PollsEvery() const override {
+    return channel_.keepalive().on() ? channel_.keepalive().interval() : kNever;
+  }
   Status AddProcesses(const std::vector<std::string>& addresses) override;
   int EventDescriptor() const override { return closed_ ? -1 : channel_.descriptor(); }
   bool Arm() override { return !closed_ && channel_.Arm(); }
@@ -151,7 +153,6 @@ class UcxTransport final : public Transport, UcxChannel::Listener {
   std::vector<int> Living() const;
 
   Receiver* const receiver_;
-  const std::chrono::milliseconds polls_every_;
   UcxChannel channel_;
   UcxOutgoing outgoing_;
   UcxIncoming incoming_;

@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import os
 import pathlib
 import subprocess
 import sys
@@ -46,10 +45,9 @@ class Hosts:
 
     def _start(self, host: int, *, joins: bool) -> subprocess.Popen[bytes]:
         plan, given = self._bed.plan, self._given
-        tools = str(pathlib.Path(__file__).parents[2])
         env = {
             "JAX_PLATFORMS": "cpu",
-            "PYTHONPATH": os.pathsep.join([tools, os.environ.get("PYTHONPATH", "")]),
+            "PYTHONPATH": workers.python_path(),
             "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false",
             "JAXCCOMP_SECRET": _SECRET,
             "JAXCCOMP_PEER_TIMEOUT_SECONDS": str(given.silence),
