@@ -20,9 +20,14 @@ _DEPENDS_ON_VALUES = (
     jax.errors.TracerArrayConversionError,
     jax.errors.TracerIntegerConversionError,
 )
-# What it says where it raises a plain IndexError or TypeError for the same reason.
-_MUST_BE_KNOWN = ("must be static integers", "sequences of concrete values")
-
+# What it says where it raises a plain IndexError or TypeError for the same reason. The last is of
+# any error that names a tracer (JAX 0.12), the others are of single functions.
+_MUST_BE_KNOWN = (
+    "must be static integers",
+    "sequences of concrete values",
+    "must have static start/stop/step",
+    "was not available in Python because",
+)
 
 # Types that XLA packs several to a byte.
 _NO_BYTES = ("int4", "uint4", "int2", "uint2", "float4_e2m1fn")
