@@ -187,6 +187,15 @@ def check_jaxccomp(comm: Any, given: argparse.Namespace, result: Any, make: Make
     return found | own.memory(comm, given.op)
 
 
+def coding(comm: Any, x: np.ndarray, ref: np.ndarray, codec: str) -> dict[str, float]:
+    """What the coding of this package's codecs takes at least."""
+    from testbed import own
+
+    if codec == own.INDEX_VALUE_ZSTD:
+        return {}
+    return {"coding_seconds": round(own.coding_seconds(comm, x, ref, codec), 5)}
+
+
 def timelines(comm: Any, step: Step) -> dict[str, str]:
     """One more call: when tasks ran, in a picture for each rank, and in one for all.
 
@@ -233,6 +242,8 @@ def run(comm: Any, given: argparse.Namespace) -> dict[str, Any]:
     if "error" in row:
         return row
     row |= measure(comm, step, given.warmups, given.calls)
+    if given.coding and ref is not None:
+        row |= coding(comm, x, ref, given.codec)
     if given.timeline:
         row["timelines"] = timelines(comm, step)
     return row
@@ -253,6 +264,7 @@ def main() -> None:
     add("--ref", default="", metavar="FILE.npy", help="what all ranks hold already, for bcast")
     add("--dtype", default="float32", choices=("float32", "bfloat16"), help="of random values")
     add("--check", action="store_true", help="compare a result with NumPy's first")
+    add("--coding", action="store_true", help="also say what its coding takes, with --ref")
     add("--timeline", action="store_true", help="also show a call's tasks, of jaxccomp")
     add("--out", metavar="FILE", help="write the line there, too")
     given = parser.parse_args()

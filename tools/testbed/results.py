@@ -83,6 +83,8 @@ def best(lines: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 def with_ratios(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The lines, with their floor and what their time is of it and of the MPIs'.
 
+    The floor is of their bytes on the wire; ``of_larger_floor`` is of that or of the coding's,
+    where that was measured (own.coding_seconds).
     ``of_best_mpi`` is of the faster MPI at its fastest setting, ``of_default_mpi`` of the faster
     one as its users get it; both are None without an MPI in the same place.
     """
@@ -92,11 +94,13 @@ def with_ratios(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
         defaults = [other for other in peers if other["setting"] == "default"]
         stream = line["goodput_GBps"] * 1e9
         floor = line["wire_bytes"] / stream if line["wire_bytes"] else None
+        coding = line.get("coding_seconds")
         made.append(
             line
             | {
                 "floor_seconds": round(floor, 5) if floor else None,
                 "of_floor": _ratio(line, floor),
+                "of_larger_floor": _ratio(line, max(floor, coding)) if floor and coding else None,
                 "of_best_mpi": _ratio(line, min(map(_seconds, peers), default=None)),
                 "of_default_mpi": _ratio(line, min(map(_seconds, defaults), default=None)),
             }
@@ -123,6 +127,10 @@ def _times(name: str) -> Any:
     return lambda line: f"{line[name]:.2f} x" if line[name] else ""
 
 
+def _milliseconds(name: str) -> Any:
+    return lambda line: f"{1e3 * line[name]:.0f} ms" if line.get(name) else ""
+
+
 def _mebibytes(name: str) -> Any:
     return lambda line: f"{line[name] / (1 << 20):.1f} MiB" if line.get(name) else ""
 
@@ -138,6 +146,8 @@ _COLUMNS = (
     ("time", "---:", lambda line: f"{line['seconds']:.3f} s" if line["seconds"] else "failed"),
     ("on the wire", "---:", _mebibytes("wire_bytes")),
     ("of its floor", "---:", _times("of_floor")),
+    ("coding at least", "---:", _milliseconds("coding_seconds")),
+    ("of wire or coding", "---:", _times("of_larger_floor")),
     ("of best MPI", "---:", _times("of_best_mpi")),
     ("of default MPI", "---:", _times("of_default_mpi")),
     ("checked", "---", lambda line: line.get("check", "")),
