@@ -16,6 +16,15 @@ constexpr size_t kUnderWay = 64;
 // Far enough to notice that a thread goes on with a launch after another one's.
 constexpr size_t kLooksBack = 8;
 
+// Executables without parameters have no fingerprint, so that all of them count together, those of eager
+// operations like jnp.zeros as well: their RunIds begin at FarmHash's Fingerprint64 of no bytes, and their gaps
+// say nothing.
+constexpr uint32_t kWithoutFingerprint = 0x2f90404f;
+constexpr uint32_t kMostWithoutFingerprint = 1 << 24;
+bool HasOwnCount(int64_t run_id) {
+  return static_cast<uint32_t>(run_id) - kWithoutFingerprint >= kMostWithoutFingerprint;
+}
+
 // RunIds are 32 bits wide, begin at a fingerprint of the executable, and wrap.
 uint32_t Distance(int64_t from, int64_t to) {
   return static_cast<uint32_t>(to) - static_cast<uint32_t>(from);
@@ -50,6 +59,7 @@ Launches::OfProgram& Launches::Of(const Communicator& comm,
 }
 
 uint32_t Launches::CountSkipped(uint64_t hash, int64_t run_id) {
+  if (!HasOwnCount(run_id)) return Header::kUnknownSkipped;
   if (last_run_ids_.size() >= kMostCounted && !last_run_ids_.contains(hash)) {
     last_run_ids_.clear();
     counts_anew_ = true;

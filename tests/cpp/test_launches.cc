@@ -162,6 +162,9 @@ TEST(launches_that_never_came) {
   // A condition, on all ranks alike, left the collectives out; and the numbers wrap.
   ComeApart({{1, 5, 6}, {1, 5, 6}}, "");
   ComeApart({{2147483647, -2147483648, -2147483647}, {7000000, 7000001, 7000002}}, "");
+  // Programs without parameters share a count with all others of the process.
+  const int64_t shared = 0x2f90404f;
+  ComeApart({{shared, shared + 1, shared + 9}, {shared + 3, shared + 4, shared + 5}}, "");
 }
 
 TEST(launches_of_recompiled_programs) {

@@ -55,7 +55,7 @@ def started(*arguments):
         stderr=subprocess.DEVNULL,
         env=dict(os.environ, PYTHONPATH=str(pathlib.Path(testbed.__file__).parents[1])),
     )
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while len(sleepers(process.pid)) < 2:
         assert process.poll() is None and time.monotonic() < deadline
         time.sleep(0.05)

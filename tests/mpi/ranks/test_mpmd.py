@@ -240,3 +240,18 @@ def test_barrier_waits(world, ranks):
         time.sleep(0.3)
     jcc.barrier()
     assert time.monotonic() - start > 0.25
+
+
+def test_programs_without_parameters_on_some_ranks(world):
+    """XLA counts the launches of all programs without parameters together."""
+    half = world.split(world.rank % 2, 0)
+
+    @jax.jit
+    def program():
+        return jcc.allreduce(jnp.full(5, world.rank))
+
+    for step in range(3):
+        for _ in range(world.rank % 2 + step):
+            jax.block_until_ready(jnp.zeros(7))
+            jax.block_until_ready(jax.jit(lambda: jcc.allreduce(jnp.ones(5), comm=half))())
+        np.testing.assert_array_equal(program(), np.full(5, sum(range(world.size))))
