@@ -74,7 +74,7 @@ def start(case: str, size: int, **options: str) -> list[Member]:
 
 
 def join(case: str, at: str, group: str = "world", **options: str) -> Member:
-    """One that asks at that place to be taken in."""
+    """One that asks at that address to be taken in."""
     env = {f"JAXCCOMP_{name.upper()}": value for name, value in options.items()}
     return Member(case, env | {"JAXCCOMP_COORDINATOR": at, "JAXCCOMP_JOIN": group})
 
