@@ -21,6 +21,7 @@ from jaxccomp._bootstrap import join as _join
 from jaxccomp._bootstrap import membership as _membership
 from jaxccomp._bootstrap import mpi as _mpi
 from jaxccomp._bootstrap import parameters as _parameters
+from jaxccomp._bootstrap import quorum as _quorum
 from jaxccomp._bootstrap import world as _world
 from jaxccomp._native import cuda
 
@@ -426,6 +427,21 @@ def taken_in(group: str) -> Communicator | None:
         return None
     state.joined_group = ""
     return world()
+
+
+def participants(
+    comm: Communicator,
+    name: str,
+    done: int,
+    rule: tuple[int, float],
+    wait_for_all: bool,
+    timeout_seconds: float | None,
+) -> _quorum.Decision:
+    """The members that take part in the next step, as the first one decides."""
+    if timeout_seconds is None:
+        timeout_seconds = config.get("timeout_seconds")
+    state, quorum = _joined(), _quorum.Rule(*rule)
+    return _quorum.participants(state, comm, name, done, quorum, wait_for_all, timeout_seconds)
 
 
 def waiting(group: str) -> int:

@@ -1,7 +1,8 @@
 """How the members of a group agree: each proposes, one of them decides, all hear the decision.
 
 A round is led by one member. It gathers the proposals, and decides as soon as those that have come
-allow it. Who leads, and what happens when a leader dies, is for the caller to say.
+allow it: while it proposes itself, or at any time where it has said before how it decides. Who
+leads, and what happens when a leader dies, is for the caller to say.
 """
 
 from __future__ import annotations
@@ -37,12 +38,41 @@ class _Round:
         self.decision: Any = None
 
 
+class _Kept:
+    """How rounds of one name are decided, and the last decision with the proposals it is from."""
+
+    def __init__(self, decide: Decide):
+        self.decide = decide
+        self.values: Mapping[int, Any] = {}
+        self.decision: Any = None
+
+
 class Rounds:
     """The rounds that this process leads, by name. Thread-safe."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._rounds: dict[str, _Round] = {}
+        self._kept: dict[str, _Kept] = {}
+
+    def keep(self, name: str, make: Callable[[], Decide]) -> Decide:
+        """Has rounds of that name decided also while this process does not propose.
+
+        Who has lost the connection and proposes the same once more hears the last decision again,
+        if it was one of those that it is from: so proposals must differ from round to round.
+
+        Args:
+          name: of the rounds.
+          make: gives what decides, where there is nothing yet.
+
+        Returns:
+          What decides.
+        """
+        with self._changed:
+            if name not in self._kept:
+                self._kept[name] = _Kept(make())
+                self._changed.notify_all()
+            return self._kept[name].decide
 
     def lead(
         self,
@@ -70,13 +100,9 @@ class Rounds:
             round_, proposal = self._add(name, member, value, unique=False)
             try:
                 while True:
-                    values = {who: each.value for who, each in round_.proposals.items()}
-                    decision = decide(values)
-                    if decision is not None:
-                        round_.decision = decision
-                        del self._rounds[name]  # what comes by this name now is a new round
-                        self._changed.notify_all()
-                        return decision
+                    self._decide(name, round_, decide)
+                    if round_.decision is not None:
+                        return round_.decision
                     if (reason := abort_reason()) or time.monotonic() > deadline:
                         came = sorted(round_.proposals)
                         raise NoDecision(reason or f"only {came} have come")
@@ -107,15 +133,33 @@ class Rounds:
           ProposalRejected: for the second of two.
         """
         with self._changed:
+            kept = self._kept.get(name)
+            if kept is not None and member in kept.values and kept.values[member] == value:
+                return kept.decision
             round_, proposal = self._add(name, member, value, unique)
             try:
-                while round_.decision is None:
+                while True:
+                    if kept := self._kept.get(name):
+                        self._decide(name, round_, kept.decide)
+                    if round_.decision is not None:
+                        return round_.decision
                     self._changed.wait(_POLL_SECONDS)
                     if round_.decision is None and is_gone():
                         raise NoDecision("it has gone")
-                return round_.decision
             finally:
                 self._withdraw(name, round_, member, proposal)
+
+    def _decide(self, name: str, round_: _Round, decide: Decide) -> None:
+        if round_.decision is not None:
+            return
+        values = {who: each.value for who, each in round_.proposals.items()}
+        round_.decision = decide(values)
+        if round_.decision is None:
+            return
+        del self._rounds[name]  # what comes by this name now is a new round
+        if kept := self._kept.get(name):
+            kept.values, kept.decision = values, round_.decision
+        self._changed.notify_all()
 
     def _add(self, name: str, member: int, value: Any, unique: bool) -> tuple[_Round, _Proposal]:
         if name not in self._rounds and len(self._rounds) >= _MOST_ROUNDS:

@@ -178,7 +178,7 @@ class Rendezvous:
         Raises:
           NoDecision: where there is none.
         """
-        name = f"{name} with jaxccomp {__version__}"
+        name = _with_version(name)
         deadline = time.monotonic() + timeout
         address = self.addresses[leader]
         if address is None:
@@ -186,6 +186,10 @@ class Rendezvous:
         if address == self.address:
             return self._rounds.lead(name, member, proposal, decide, deadline, abort_reason)
         return self._propose(address, name, member, proposal, deadline, abort_reason)
+
+    def keep_deciding(self, name: str, make: Callable[[], Decide]) -> Decide:
+        """As `Rounds.keep`, for `agree` with that name, where this process is the leader."""
+        return self._rounds.keep(_with_version(name), make)
 
     def request_join(
         self, coordinators: Sequence[SocketAddress], request: dict[str, Any], timeout: float
@@ -331,3 +335,7 @@ class Rendezvous:
                 if conn.poll(0):
                     return
         send(conn, waiting.reply)
+
+
+def _with_version(name: str) -> str:
+    return f"{name} with jaxccomp {__version__}"
