@@ -4,6 +4,7 @@ import threading
 import time
 
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from jaxccomp import errors, optim
@@ -114,6 +115,40 @@ def test_after_a_failure_all_are_waited_for(leader, clock):
 def test_a_step_that_has_failed_on_all_is_done_again(leader):
     decision = leader({rank: said(0) for rank in range(4)})
     assert (decision["done"], decision["failures"]) == (0, 1)
+
+
+@pytest.mark.parametrize("size", [2, 3, 4, 5, 8])
+def test_the_same_count_is_the_same_state(size):
+    """Whoever is late, and wherever exchanges fail, on all members or on some only."""
+    random = np.random.default_rng(size)
+    clock = Clock()
+    leader = Leader(size, clock)
+    least = size // 2 + 1
+    done = [0] * size
+    history = [()] * size  # what has come into a member's state
+    steps = without_some = 0
+    for _ in range(3000):
+        come = np.flatnonzero(random.random(size) < random.choice([0.5, 0.9, 1.0])).tolist()
+        proposals = {rank: said(done[rank], least) for rank in come}
+        decision = leader(proposals)
+        clock.now += 10
+        decision = decision or leader(proposals)
+        if decision is None:
+            continue
+        members, newest = decision["members"], decision["up_to_date"][0]
+        assert members == come and done[newest] == decision["done"]
+        assert len({history[rank] for rank in decision["up_to_date"]}) == 1
+        steps += 1
+        without_some += len(members) < size
+        result = hash((history[newest], tuple(members), steps))
+        fails = random.choice([0.0, 0.0, 0.0, 0.5, 1.0])
+        for rank in members:
+            if random.random() >= fails:
+                done[rank], history[rank] = decision["done"] + 1, result
+        for rank in range(size):
+            alike = [each for each in range(size) if done[each] == done[rank]]
+            assert len({history[each] for each in alike}) == 1
+    assert steps > 300 and (without_some > 100 or size == 2)
 
 
 def test_other_rules_are_an_error_of_all(leader):
