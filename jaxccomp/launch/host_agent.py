@@ -54,11 +54,13 @@ def main() -> int:
 
 
 def _obey(messages: Iterator[dict[str, Any]], processes: Processes, mark: str) -> None:
-    for message in messages:
-        processes.forward(message["signal"])
-    processes.forward(signal.SIGTERM)
-    time.sleep(_GRACE_SECONDS)
-    leftovers.kill(mark)
+    try:
+        for message in messages:
+            processes.forward(message["signal"])
+    finally:
+        processes.forward(signal.SIGTERM)
+        time.sleep(_GRACE_SECONDS)
+        leftovers.kill(mark)
 
 
 def _messages(descriptor: int) -> Iterator[dict[str, Any]]:

@@ -204,12 +204,13 @@ class _Hosts:
                 each.send(environment={COORDINATOR: place})
 
     def _ended(self, host: _Host, status: int) -> None:
-        if not status:
+        if not status and (self._ending or host.answer is not None):
             return
+        status = status or 1  # it has ended, and no agent has run there
         self._status = self._status or status
         if self._ending:
             return
-        said = "; ".join(filter(None, host.said)) or f"exit status {status}"
+        said = "; ".join(filter(None, host.said)) or "it says nothing"
         if host.answer is not None:
             # A rank that fails has said so itself.
             if status == _NO_CONNECTION:

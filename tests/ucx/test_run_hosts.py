@@ -166,6 +166,9 @@ def test_the_first_failure_ends_all(launcher):
             "ssh does not reach host down: ssh: connect to host down port 22: Connection",
         ),
         pytest.param(
+            "empty", 1, "host empty does not start .*it says nothing", marks=pytest.mark.slow
+        ),
+        pytest.param(
             "bare",
             127,
             f"host bare does not start {sys.executable} with .*/no/such/python",
