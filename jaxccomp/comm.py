@@ -20,7 +20,8 @@ from jaxccomp import config, errors
 from jaxccomp._bootstrap import join as _join
 from jaxccomp._bootstrap import membership as _membership
 from jaxccomp._bootstrap import mpi as _mpi
-from jaxccomp._bootstrap import terms as _terms
+from jaxccomp._bootstrap import parameters as _parameters
+from jaxccomp._bootstrap import quorum as _quorum
 from jaxccomp._bootstrap import world as _world
 from jaxccomp._native import cuda
 
@@ -361,8 +362,8 @@ def init(
                 raise errors.unknown("value of mpi", mode, ("auto", "always", "never"))
             if timeout_seconds is None:
                 timeout_seconds = config.get("init_timeout_seconds")
-            terms = _terms.terms_of(coordinator, rank, size, join, secret)
-            _state = _join.join(mode, timeout_seconds, terms)
+            parameters = _parameters.from_options(coordinator, rank, size, join, secret)
+            _state = _join.join(mode, timeout_seconds, parameters)
             # A program that is loaded, and not traced, names it to the engine alone.
             _state.known(world())
         return world()
@@ -412,7 +413,7 @@ def regrouped(comm: Communicator, processes: tuple[int, ...]) -> Communicator:
     They agree on the group by `Communicator.shrink`, also where some know of others than these.
     """
     number = zlib.crc32(repr(processes).encode())
-    name = f"{_world.lineage(comm.name)}/members-{number:08x}.all"
+    name = f"{_world.original_name(comm.name)}/members-{number:08x}.all"
     return Communicator(name, processes, comm.order)
 
 
@@ -428,9 +429,24 @@ def taken_in(group: str) -> Communicator | None:
     return world()
 
 
-def applicants(group: str) -> int:
+def participants(
+    comm: Communicator,
+    name: str,
+    done: int,
+    rule: tuple[int, float],
+    wait_for_all: bool,
+    timeout_seconds: float | None,
+) -> _quorum.Decision:
+    """The members that take part in the next step, as the first one decides."""
+    if timeout_seconds is None:
+        timeout_seconds = config.get("timeout_seconds")
+    state, quorum = _joined(), _quorum.Rule(*rule)
+    return _quorum.participants(state, comm, name, done, quorum, wait_for_all, timeout_seconds)
+
+
+def waiting(group: str) -> int:
     """How many processes wait at this one to be taken into that group."""
-    return _membership.applicants(_joined(), group)
+    return _membership.waiting(_joined(), group)
 
 
 def why_unreachable() -> str:

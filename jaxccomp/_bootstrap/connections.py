@@ -12,18 +12,20 @@ from multiprocessing import AuthenticationError, connection
 from typing import Any
 
 from jaxccomp import errors
-from jaxccomp._bootstrap.rooms import Missing
+from jaxccomp._bootstrap.agreement import NoDecision
 
-Place = tuple[str, int]  # address and port
+SocketAddress = tuple[str, int]  # host and port
 
 # So long a connection may take until both sides have shown their secret.
-GREETING_SECONDS = 10
+HANDSHAKE_SECONDS = 10
 RETRY_SECONDS = 0.05
 _MOST_BYTES = 16 << 20  # of a message
 
 
 @contextlib.contextmanager
-def connect(place: Place, secret: bytes, deadline: float) -> Iterator[connection.Connection]:
+def connect(
+    address: SocketAddress, secret: bytes, deadline: float
+) -> Iterator[connection.Connection]:
     """A connection to the process that listens there, of which each side has shown the secret.
 
     Raises:
@@ -31,24 +33,24 @@ def connect(place: Place, secret: bytes, deadline: float) -> Iterator[connection
       EOFError: where the other side ends it.
       InitializationError: where the other side has another secret.
     """
-    left = max(min(deadline - time.monotonic(), GREETING_SECONDS), 0.01)
-    raw = socket.create_connection(place, left)
+    left = max(min(deadline - time.monotonic(), HANDSHAKE_SECONDS), 0.01)
+    raw = socket.create_connection(address, left)
     raw.settimeout(None)
-    with limited(raw, left) as (conn, no_longer_limited):
+    with time_limited(raw, left) as (conn, lift_limit):
         try:
             connection.answer_challenge(conn, secret)
             connection.deliver_challenge(conn, secret)
         except AuthenticationError:
             raise errors.InitializationError(
-                f"the process at {place[0]}:{place[1]} has another secret: give all processes "
+                f"the process at {address[0]}:{address[1]} has another secret: give all processes "
                 "of the job the same one (JAXCCOMP_SECRET), and each job a port of its own."
             ) from None
-        no_longer_limited()
+        lift_limit()
         yield conn
 
 
 @contextlib.contextmanager
-def limited(
+def time_limited(
     raw: socket.socket, seconds: float
 ) -> Iterator[tuple[connection.Connection, Callable[[], None]]]:
     """A connection that ends after so long, unless the function beside it is called before."""
@@ -82,13 +84,13 @@ def receive(conn: connection.Connection) -> dict[str, Any]:
 
 
 def receive_by(
-    conn: connection.Connection, deadline: float, why_not: Callable[[], str]
+    conn: connection.Connection, deadline: float, abort_reason: Callable[[], str]
 ) -> dict[str, Any]:
     while not conn.poll(RETRY_SECONDS):
-        if why := why_not():
-            raise Missing(why)
+        if reason := abort_reason():
+            raise NoDecision(reason)
         if time.monotonic() > deadline:
-            raise Missing("others have not come")
+            raise NoDecision("others have not come")
     message = receive(conn)
     if "refused" in message:
         raise errors.InitializationError(f"refused: {message['refused']}.")

@@ -15,102 +15,104 @@ from typing import Any
 
 from jaxccomp import errors
 from jaxccomp._bootstrap import peer_info
-from jaxccomp._bootstrap.connections import Place
-from jaxccomp._bootstrap.meeting_place import MeetingPlace
-from jaxccomp._bootstrap.terms import Terms
+from jaxccomp._bootstrap.connections import SocketAddress
+from jaxccomp._bootstrap.parameters import RendezvousParameters
+from jaxccomp._bootstrap.rendezvous import Rendezvous
 from jaxccomp._bootstrap.world import World
 
 _GONE = "had gone before this process joined"
 
 
 @dataclasses.dataclass
-class Roster:
+class PeerTable:
     """What is known of each process, by its number; the same on all members.
 
     Attributes:
       rows: what they have said when they joined.
-      addresses: of their workers; b"" of those that have gone for good.
+      workers: addresses of their UCX workers; b"" of those that have gone for good.
       secret: that messages of UCX carry.
     """
 
     rows: list[peer_info.Row]
-    addresses: list[bytes]
+    workers: list[bytes]
     secret: bytes
 
 
-def meet(terms: Terms, timeout: float) -> World:
-    """This process's world, of all that meet first."""
-    assert terms.rank is not None
-    coordinator = terms.places[0]
-    if terms.rank == 0:
-        _check_reachable(coordinator, terms.size)
-        place = MeetingPlace(*coordinator, terms.secret)
+def form(parameters: RendezvousParameters, timeout: float) -> World:
+    """This process's world, of all processes that begin together."""
+    assert parameters.rank is not None
+    coordinator = parameters.addresses[0]
+    if parameters.rank == 0:
+        _check_reachable(coordinator, parameters.size)
+        rendezvous = Rendezvous(*coordinator, parameters.secret)
     else:
-        place = _listen(coordinator, terms.secret, takes_its_place=False)
-    place.start(terms.rank, terms.size, coordinator, timeout)
-    return _world(terms.rank, terms.size, place)
+        rendezvous = _listen(coordinator, parameters.secret, may_replace_it=False)
+    rendezvous.exchange_addresses(parameters.rank, parameters.size, coordinator, timeout)
+    return _world(parameters.rank, parameters.size, rendezvous)
 
 
-def apply(terms: Terms, worker: Any, timeout: float) -> World:
+def join(parameters: RendezvousParameters, worker: Any, timeout: float) -> World:
     """Joins a group that exists, once its members take this process in.
 
     Args:
-      terms: with the group's name.
+      parameters: with the group's name.
       worker: of UCX.
       timeout: seconds to wait for that.
     """
-    place = _listen(terms.places[0], terms.secret, takes_its_place=True)
+    rendezvous = _listen(parameters.addresses[0], parameters.secret, may_replace_it=True)
     request = {
-        "group": terms.join,
+        "group": parameters.join,
         "id": secrets.token_hex(8),
-        "address": worker.address.hex(),
-        "place": place.place,
+        "worker": worker.address.hex(),
+        "address": rendezvous.address,
         "row": peer_info.own(False, has_ucx=True),
     }
-    answer = place.apply(terms.places, request, timeout)
+    answer = rendezvous.request_join(parameters.addresses, request, timeout)
     rows = [peer_info.Row(*map(int, row)) for row in answer["rows"]]
-    addresses = [bytes.fromhex(each) for each in answer["addresses"]]
-    place.places = [None if each is None else pair(each) for each in answer["places"]]
+    workers = [bytes.fromhex(each) for each in answer["workers"]]
+    rendezvous.addresses = [
+        None if each is None else socket_address(each) for each in answer["addresses"]
+    ]
     process, name, order = int(answer["process"]), str(answer["name"]), str(answer["order"])
-    roster = Roster(rows, addresses, bytes.fromhex(answer["secret"]))
+    peers = PeerTable(rows, workers, bytes.fromhex(answer["secret"]))
     members = tuple(map(int, answer["members"]))
-    state = _world(process, len(rows), place)
-    state.roster = roster
+    state = _world(process, len(rows), rendezvous)
+    state.peers = peers
     state.current = (name, members, order)
-    state.joined_group = terms.join
+    state.joined_group = parameters.join
     return state
 
 
-def _listen(coordinator: Place, secret: bytes, *, takes_its_place: bool) -> MeetingPlace:
-    """Of this process: where it can at the coordinator's port, where later ones look first.
+def _listen(coordinator: SocketAddress, secret: bytes, *, may_replace_it: bool) -> Rendezvous:
+    """This process's: where it can at the coordinator's port, where later ones look first.
 
     Args:
       coordinator: where that listens.
       secret: of the job.
-      takes_its_place: whether that may have gone.
+      may_replace_it: whether that may have gone.
     """
     host = _own_address(coordinator)
-    if takes_its_place or host != _address(coordinator[0]):
+    if may_replace_it or host != _address(coordinator[0]):
         with contextlib.suppress(errors.InitializationError):
-            return MeetingPlace(host, coordinator[1], secret)
-    return MeetingPlace(host, 0, secret)
+            return Rendezvous(host, coordinator[1], secret)
+    return Rendezvous(host, 0, secret)
 
 
 def _address(host: str) -> str:
     return str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])
 
 
-def _world(process: int, processes: int, place: MeetingPlace) -> World:
+def _world(process: int, processes: int, rendezvous: Rendezvous) -> World:
     state = World(process, processes)
-    place.process = process
-    place.why_gone = state.why_gone
-    place.why_refused = _why_refused
-    state.store = place
+    rendezvous.process = process
+    rendezvous.why_gone = state.why_gone
+    rendezvous.why_refused = _why_refused
+    state.out_of_band = rendezvous
     return state
 
 
-def pair(place: Any) -> Place:
-    host, port = place
+def socket_address(value: Any) -> SocketAddress:
+    host, port = value
     return str(host), int(port)
 
 
@@ -118,9 +120,9 @@ def _why_refused(request: dict[str, Any]) -> str:
     """Why a process that wants to join cannot; empty when it can."""
     try:
         row = peer_info.Row(*map(int, request["row"]))
-        host, port = request["place"]
+        host, port = request["address"]
         readable = (
-            len(bytes.fromhex(request["address"])) > 0
+            len(bytes.fromhex(request["worker"])) > 0
             and isinstance(request["group"], str)
             and isinstance(request["id"], str)
             and isinstance(host, str)
@@ -136,22 +138,22 @@ def _why_refused(request: dict[str, Any]) -> str:
     return ""
 
 
-def set_gone(core: Any, roster: Roster) -> None:
+def set_gone(core: Any, peers: PeerTable) -> None:
     """Tells the engine of those that had gone before this process joined."""
-    for process, address in enumerate(roster.addresses):
+    for process, address in enumerate(peers.workers):
         if not address:
             core.set_gone(process, f"rank {process} of the world {_GONE}")
 
 
 def tell_hosts(core: Any, state: World) -> None:
     """Tells the engine which processes share a host."""
-    rows = state.roster.rows
+    rows = state.peers.rows
     state.hosts = tuple(peer_info.hosts(rows))
     core.set_hosts(list(state.hosts))
     core.set_system_processes(peer_info.system_processes(rows, state.process))
 
 
-def _check_reachable(coordinator: Place, size: int) -> None:
+def _check_reachable(coordinator: SocketAddress, size: int) -> None:
     host, _ = coordinator
     address = _address(host)
     named = host == "localhost" or host.startswith("127.") or host == "::1"
@@ -163,7 +165,7 @@ def _check_reachable(coordinator: Place, size: int) -> None:
         )
 
 
-def _own_address(coordinator: Place) -> str:
+def _own_address(coordinator: SocketAddress) -> str:
     """Of this host, on the network that leads to the coordinator."""
     try:
         family, kind, _, _, address = socket.getaddrinfo(*coordinator, type=socket.SOCK_DGRAM)[0]

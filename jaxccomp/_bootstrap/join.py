@@ -22,26 +22,28 @@ from jaxccomp._bootstrap import (
     ucx,
 )
 from jaxccomp._bootstrap import mpi as _mpi
-from jaxccomp._bootstrap.terms import Terms
+from jaxccomp._bootstrap.parameters import RendezvousParameters
 from jaxccomp._bootstrap.world import World
 from jaxccomp._native import callbacks, cuda, engine, ffi_targets, launch_places, platforms, threads
 
-_meeting: _mpi.Meeting | None = None
+_duplicates: _mpi.WorldDuplicates | None = None
 
 
-def join(mode: str, timeout_seconds: float, terms: Terms | None = None) -> World:
+def join(
+    mode: str, timeout_seconds: float, parameters: RendezvousParameters | None = None
+) -> World:
     """Joins the processes that are there, and tells the engine its place.
 
     Args:
       mode: of ``comm.init``'s ``mpi``.
       timeout_seconds: how long to wait for them.
-      terms: how processes meet that need neither MPI nor ``jax.distributed``; None: they do not.
+      parameters: for processes that need neither MPI nor ``jax.distributed``; None: these do.
     """
     if config.get("check_launches"):
         # A launch is then made while the Python program stands where it dispatches it.
         jax.config.update("jax_cpu_enable_async_dispatch", False)
-    if terms is not None:
-        state = _with_coordinator(terms, timeout_seconds)
+    if parameters is not None:
+        state = _with_coordinator(parameters, timeout_seconds)
         leave.joined(state)
         return state
     distributed = jax.distributed.is_initialized() and jax.process_count() > 1
@@ -85,7 +87,7 @@ def _start_mpi(mode: str, distributed: bool) -> Any | None:
     return mpi
 
 
-def _with_coordinator(terms: Terms, timeout_seconds: float) -> World:
+def _with_coordinator(parameters: RendezvousParameters, timeout_seconds: float) -> World:
     if jax.distributed.is_initialized():
         raise errors.InitializationError(
             "jax.distributed has joined this program's processes already: init() takes no "
@@ -98,27 +100,27 @@ def _with_coordinator(terms: Terms, timeout_seconds: float) -> World:
             f"{ucx.INSTALL}."
         )
     readers: list[bool] = []  # who comes later is read by nobody, and reads nobody
-    if terms.join:
-        state = group.apply(terms, worker, timeout_seconds)
+    if parameters.join:
+        state = group.join(parameters, worker, timeout_seconds)
     else:
-        state = group.meet(terms, timeout_seconds)
+        state = group.form(parameters, timeout_seconds)
         share = partial(state.share_with_all, timeout_seconds)
         rows = peer_info.call(share, peer_info.own(False, has_ucx=True))
         pids = [pid for pid, _ in peer_info.system_processes(rows, state.process)]
         secret, addresses, readers = ucx.connect(share, state.process, worker, pids)
-        state.roster = group.Roster(rows, addresses, secret)
+        state.peers = group.PeerTable(rows, addresses, secret)
     state.regroup = partial(membership.shrink, state)
     state.process_of = {jax.process_index(): state.process}
-    roster = state.roster
+    peers = state.peers
     core = engine.load()
     core.configure(state.process, state.processes)
-    group.set_gone(core, roster)
+    group.set_gone(core, peers)
     silence = config.get("peer_timeout_seconds")
-    core.use_ucx(worker, roster.secret, roster.addresses, readers, *_early(), silence, True)
+    core.use_ucx(worker, peers.secret, peers.workers, readers, *_early(), silence, True)
     _tell_place(core, state.process_of)
     group.tell_hosts(core, state)
-    state.no_cuda = peer_info.who_lacks_cuda(roster.rows)
-    state.own_communicators = peer_info.why_own_communicators(roster.rows)
+    state.no_cuda = peer_info.who_lacks_cuda(peers.rows)
+    state.own_communicators = peer_info.why_own_communicators(peers.rows)
     _go_on()
     return state
 
@@ -132,7 +134,7 @@ def _without_mpi(distributed: bool) -> World:
         return World(0, 1)
     process, processes = jax.process_index(), jax.process_count()
     state = World(process, processes)
-    state.store = kv_store.Store(_compat.distributed_client(), process, processes)
+    state.out_of_band = kv_store.Store(_compat.distributed_client(), process, processes)
     state.unreachable = _unreachable(processes, "the native engine is not installed")
     return state
 
@@ -149,10 +151,10 @@ def _unreachable(processes: int, why: str) -> str:
 
 
 def _with_mpi(mpi: Any, timeout_seconds: float) -> World:
-    global _meeting
-    if _meeting is None:
-        _meeting = _mpi.Meeting(mpi)
-    comms = _meeting.duplicates(2, timeout_seconds)
+    global _duplicates
+    if _duplicates is None:
+        _duplicates = _mpi.WorldDuplicates(mpi)
+    comms = _duplicates.make(2, timeout_seconds)
     return World(mpi.COMM_WORLD.Get_rank(), mpi.COMM_WORLD.Get_size(), mpi, comms)
 
 
@@ -161,7 +163,7 @@ def _tell_engine(state: World, distributed: bool, timeout_seconds: float) -> Non
     open_mpi = state.mpi is not None and _mpi.vendor().startswith("Open MPI")
     share = partial(state.share_with_all, timeout_seconds)
     worker, why_no_ucx = None, 'the option transport is "mpi"'
-    if state.store is not None and config.get("transport") != "mpi":
+    if state.out_of_band is not None and config.get("transport") != "mpi":
         worker, why_no_ucx = ucx.open_worker()
     profile = profiles.own()
     own = peer_info.own(open_mpi, worker is not None, profile.row())
@@ -171,7 +173,7 @@ def _tell_engine(state: World, distributed: bool, timeout_seconds: float) -> Non
     state.hosts, state.process_of = tuple(hosts), process_of
     state.planner = profiles.agree(share, table, profile, hosts)
     core = engine.load()
-    by_ucx = state.store is not None and _agree_on_ucx(state, table, why_no_ucx)
+    by_ucx = state.out_of_band is not None and _agree_on_ucx(state, table, why_no_ucx)
     if by_ucx:
         pids = [pid for pid, _ in peer_info.system_processes(table, state.process)]
         met = ucx.connect(share, state.process, worker, pids)
@@ -183,8 +185,8 @@ def _tell_engine(state: World, distributed: bool, timeout_seconds: float) -> Non
         core.use_mpi(comm, byte, hosts, table[0].unit_bytes, *early)
     if by_ucx:
         core.use_ucx(worker, *met, *early, 0.0, False)
-    elif isinstance(state.store, kv_store.Store):
-        state.store.carry(core.use_store())
+    elif isinstance(state.out_of_band, kv_store.Store):
+        state.out_of_band.carry(core.use_store())
     _tell_place(core, process_of)
     state.no_cuda = peer_info.who_lacks_cuda(table)
     state.own_communicators = peer_info.why_own_communicators(table)

@@ -11,20 +11,21 @@ from typing import Any
 
 from jaxccomp import errors
 from jaxccomp._bootstrap import peer_info
-from jaxccomp._bootstrap.applicants import Applicant
-from jaxccomp._bootstrap.group import pair, tell_hosts
-from jaxccomp._bootstrap.meeting_place import MeetingPlace
-from jaxccomp._bootstrap.rooms import Missing
-from jaxccomp._bootstrap.world import Gone, Group, World, lineage
+from jaxccomp._bootstrap.agreement import NoDecision
+from jaxccomp._bootstrap.group import socket_address, tell_hosts
+from jaxccomp._bootstrap.rendezvous import Rendezvous
+from jaxccomp._bootstrap.wait_list import JoinRequest
+from jaxccomp._bootstrap.world import Gone, Group, World, original_name
 from jaxccomp._native import engine
 
 # In the place of a process that nobody here has seen: on a host of its own.
-_NOBODY = peer_info.Row(0, 1, -1, 0, 0)
+_UNKNOWN = peer_info.Row(0, 1, -1, 0, 0)
 
 
-def applicants(state: World, group: str) -> int:
+def waiting(state: World, group: str) -> int:
     """How many processes wait at this one to be taken into that group."""
-    return len(state.store.applicants.of(group)) if isinstance(state.store, MeetingPlace) else 0
+    rendezvous = state.out_of_band
+    return len(rendezvous.wait_list.of(group)) if isinstance(rendezvous, Rendezvous) else 0
 
 
 def shrink(
@@ -37,41 +38,41 @@ def shrink(
 
     Args:
       state: of this process.
-      before: what communicators of these have been called at first (`world.lineage`).
+      before: what communicators of these have been called at first (`world.original_name`).
       processes: those that this one knows.
       timeout: seconds to wait for the others.
     """
-    place = state.store
-    assert isinstance(place, MeetingPlace)
+    rendezvous = state.out_of_band
+    assert isinstance(rendezvous, Rendezvous)
     deadline = time.monotonic() + timeout
 
-    check = _Cut(place, processes)
+    partition = _PartitionCheck(rendezvous, processes)
 
-    def decides(words: Mapping[int, Any]) -> Any:
+    def decide(proposals: Mapping[int, Any]) -> Any:
         gone = state.gone()
-        check.not_off(gone)
-        chosen = _agreed(words, gone)
+        partition.check(gone)
+        chosen = _survivors(proposals, gone)
         return None if chosen is None else [f"{before}/members-{secrets.token_hex(4)}", chosen]
 
     while True:
         gone = state.gone()
-        check.not_off(gone)
+        partition.check(gone)
         living = [each for each in processes if each not in gone]
         leader = living[0]
 
         try:
             left = max(deadline - time.monotonic(), 0.0)
-            found = place.decide(
+            found = rendezvous.agree(
                 f"those left of {before}",
                 leader,
                 state.process,
                 {"known": list(processes), "lost": list(gone)},
-                decides,
+                decide,
                 left,
                 functools.partial(state.why_gone, (leader,)),
             )
             break
-        except Missing as error:
+        except NoDecision as error:
             if leader in state.gone() and time.monotonic() < deadline:
                 continue
             raise errors.InitializationError(
@@ -87,41 +88,43 @@ def shrink(
     return name, chosen
 
 
-def _agreed(words: Mapping[int, Any], gone: Container[int]) -> list[int] | None:
+def _survivors(proposals: Mapping[int, Any], gone: Container[int]) -> list[int] | None:
     """Those that go on; None as long as others are awaited.
 
     Of two of which one has lost the other the first one goes on.
 
     Args:
-      words: whom each knows, in order, and whom it has lost.
+      proposals: whom each knows, in order, and whom it has lost.
       gone: whom the one that decides has lost.
     """
-    known = max((word["known"] for word in words.values()), key=len)
-    others = sorted({each for word in words.values() for each in word["known"]} - set(known))
+    known = max((proposal["known"] for proposal in proposals.values()), key=len)
+    others = sorted(
+        {each for proposal in proposals.values() for each in proposal["known"]} - set(known)
+    )
     living = [each for each in (*known, *others) if each not in gone]
-    if not words.keys() >= set(living):
+    if not proposals.keys() >= set(living):
         return None
     kept: list[int] = []
     for each in living:
-        lost = words[each]["lost"]
-        if not any(each in words[other]["lost"] or other in lost for other in kept):
+        lost = proposals[each]["lost"]
+        if not any(each in proposals[other]["lost"] or other in lost for other in kept):
             kept.append(each)
     return kept
 
 
-class _Cut:
-    """Whether this process is cut off from others that live.
+class _PartitionCheck:
+    """Whether a network partition cuts this process off from others that live.
 
     Of two parts that do not reach each other only the larger one goes on; of two that are equally
     large, the one with the first process. Only what has ended for certain does not count.
     """
 
-    def __init__(self, place: MeetingPlace, processes: tuple[int, ...]):
-        self._place = place
+    def __init__(self, rendezvous: Rendezvous, processes: tuple[int, ...]):
+        self._rendezvous = rendezvous
         self._processes = processes
         self._may_live: dict[int, bool] = {}
 
-    def not_off(self, gone: Gone) -> None:
+    def check(self, gone: Gone) -> None:
         """Raises CutOffError where it is.
 
         Args:
@@ -134,7 +137,7 @@ class _Cut:
         unknown = [each for each in lost if each not in self._may_live]
         if unknown:
             with futures.ThreadPoolExecutor(len(unknown)) as pool:
-                answers = pool.map(self._place.may_live, unknown)
+                answers = pool.map(self._rendezvous.may_live, unknown)
                 self._may_live.update(zip(unknown, answers, strict=True))
         others = [each for each in lost if self._may_live[each]]
         first = next(each for each in self._processes if each in here or each in others)
@@ -166,38 +169,40 @@ def admit(
       make: the communicator of that name and these processes.
       timeout: seconds to wait for the others.
     """
-    place, roster = state.store, state.roster
-    if not isinstance(place, MeetingPlace) or roster is None:
+    rendezvous, peers = state.out_of_band, state.peers
+    if not isinstance(rendezvous, Rendezvous) or peers is None:
         raise errors.CommunicatorError(
             "processes join while others run only where these have met by "
             "jaxccomp.init(coordinator=...): neither MPI nor jax.distributed knows of later ones."
         )
 
-    def decides(words: Mapping[int, Any]) -> Any:
-        if len(words) < comm.size:
+    def decide(proposals: Mapping[int, Any]) -> Any:
+        if len(proposals) < comm.size:
             return None
-        asked = {each["id"]: each for word in words.values() for each in word["applicants"]}
+        asked = {
+            each["id"]: each for proposal in proposals.values() for each in proposal["joining"]
+        }
         # Some may know of more: who had decided on these has died before all heard of it.
-        first = max(word["processes"] for word in words.values())
-        name = f"{lineage(comm.name)}/members-{secrets.token_hex(4)}"
+        first = max(proposal["processes"] for proposal in proposals.values())
+        name = f"{original_name(comm.name)}/members-{secrets.token_hex(4)}"
         return {"name": name, "first": first, "asked": [asked[each] for each in sorted(asked)]}
 
-    waiting = {each.request["id"]: each for each in place.applicants.of(group)}
-    word = {
+    waiting = {each.message["id"]: each for each in rendezvous.wait_list.of(group)}
+    proposal = {
         "processes": state.processes,
-        "applicants": [each.request for each in waiting.values()],
+        "joining": [each.message for each in waiting.values()],
     }
     try:
-        found = place.decide(
+        found = rendezvous.agree(
             f"who joins {comm.name}",
             comm.processes[0],
             comm.rank,
-            word,
-            decides,
+            proposal,
+            decide,
             timeout,
             lambda: state.why_gone(comm.processes),
         )
-    except Missing as error:
+    except NoDecision as error:
         raise errors.InitializationError(
             f"the members of {comm.name!r} (processes {list(comm.processes)}) must all call "
             f"admit(), but {error} (after {timeout:g} s at most)."
@@ -211,46 +216,47 @@ def admit(
     state.share(comm, (), timeout)
     for number, request in enumerate(found["asked"], first):
         if request["id"] in waiting:
-            _welcome(waiting[request["id"]], number, state, grown)
+            _accept(waiting[request["id"]], number, state, grown)
     return grown
 
 
 def _add(state: World, first: int, asked: Sequence[dict[str, Any]]) -> None:
     """Processes from number ``first`` on; those before it that are not known have gone."""
-    place, roster, core = state.store, state.roster, engine.load()
-    assert isinstance(place, MeetingPlace) and roster is not None
+    rendezvous, peers, core = state.out_of_band, state.peers, engine.load()
+    assert isinstance(rendezvous, Rendezvous) and peers is not None
     unknown = first - state.processes
-    rows = [_NOBODY] * unknown + [peer_info.Row(*map(int, each["row"])) for each in asked]
-    addresses = [b""] * unknown + [bytes.fromhex(each["address"]) for each in asked]
-    core.add_processes(addresses)
+    rows = [_UNKNOWN] * unknown + [peer_info.Row(*map(int, each["row"])) for each in asked]
+    workers = [b""] * unknown + [bytes.fromhex(each["worker"]) for each in asked]
+    core.add_processes(workers)
     for process in range(state.processes, first):
         core.set_gone(process, f"rank {process} of the world has never come")
-    state.processes += len(addresses)
-    roster.rows += rows
-    roster.addresses += addresses
-    place.places += [None] * unknown + [pair(each["place"]) for each in asked]
+    state.processes += len(workers)
+    peers.rows += rows
+    peers.workers += workers
+    rendezvous.addresses += [None] * unknown + [socket_address(each["address"]) for each in asked]
     tell_hosts(core, state)
 
 
-def _welcome(applicant: Applicant, number: int, state: World, comm: Any) -> None:
-    place, roster = state.store, state.roster
-    assert isinstance(place, MeetingPlace) and roster is not None
+def _accept(request: JoinRequest, number: int, state: World, comm: Any) -> None:
+    rendezvous, peers = state.out_of_band, state.peers
+    assert isinstance(rendezvous, Rendezvous) and peers is not None
     known = [each in comm.processes for each in range(state.processes)]
-    applicant.tell(
+    request.answer(
         {
-            "welcome": {
+            "accepted": {
                 "process": number,
                 "name": comm.name,
                 "order": comm.order,
                 "members": list(comm.processes),
-                "secret": roster.secret.hex(),
-                "rows": [list(row) for row in roster.rows],
-                "addresses": [
-                    address.hex() if lives else ""
-                    for address, lives in zip(roster.addresses, known, strict=True)
+                "secret": peers.secret.hex(),
+                "rows": [list(row) for row in peers.rows],
+                "workers": [
+                    worker.hex() if lives else ""
+                    for worker, lives in zip(peers.workers, known, strict=True)
                 ],
-                "places": [
-                    each if lives else None for each, lives in zip(place.places, known, strict=True)
+                "addresses": [
+                    each if lives else None
+                    for each, lives in zip(rendezvous.addresses, known, strict=True)
                 ],
             }
         }

@@ -158,7 +158,7 @@ def _same_mpi() -> str:
     )
 
 
-class Meeting:
+class WorldDuplicates:
     """Private duplicates of COMM_WORLD, made by all processes together.
 
     Duplication is collective; a process that comes alone gets an error after the deadline
@@ -170,7 +170,7 @@ class Meeting:
         self._pending: list[tuple[Any, Any]] = []
         self._sent: list[Any] = []
 
-    def duplicates(self, count: int, timeout_seconds: float) -> list[Any]:
+    def make(self, count: int, timeout_seconds: float) -> list[Any]:
         """``count`` duplicates of COMM_WORLD that return errors instead of aborting."""
         while len(self._pending) < count:
             self._pending.append(self.mpi.COMM_WORLD.Idup())

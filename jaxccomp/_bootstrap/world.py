@@ -38,8 +38,8 @@ class Group(Protocol):
 G = TypeVar("G", bound=Group)
 
 
-class MeetsOthers(Protocol):
-    """Where processes meet without MPI."""
+class OutOfBand(Protocol):
+    """How processes exchange rows of integers without MPI."""
 
     def share(
         self, members: Sequence[int], rank: int, name: str, row: Sequence[int], timeout: float
@@ -52,7 +52,7 @@ class MeetsOthers(Protocol):
         ...
 
 
-def lineage(name: str) -> str:
+def original_name(name: str) -> str:
     """What a communicator was called before members were lost, or others taken in."""
     return name.split("/members-")[0]
 
@@ -66,10 +66,10 @@ class World:
     def __init__(self, process: int, processes: int, mpi: Any = None, comms: Sequence[Any] = ()):
         self.process = process
         self.processes = processes
-        self.store: MeetsOthers | None = None  # where processes meet without MPI
-        self.roster: Any = None  # of processes that may go and come (group.Roster)
+        self.out_of_band: OutOfBand | None = None  # without MPI
+        self.peers: Any = None  # where processes may go and come (group.PeerTable)
         # How these agree on those that are left: their name and processes, from the name that they
-        # had, their processes before, and seconds to wait (group.shrink).
+        # had, their processes before, and seconds to wait (membership.shrink).
         self.regroup: Callable[[str, tuple[int, ...], float], tuple[str, tuple[int, ...]]] | None
         self.regroup = None
         self.joined_group = ""  # the one that has taken this process in, until it goes on with it
@@ -96,8 +96,8 @@ class World:
         self._serials: dict[str, OrderedDict[bytes, int]] = {}
         self._next_serial: dict[str, int] = {}
         self._mpi_numbers = itertools.count(1)
-        # By name and members: how often those that are left have met so.
-        self._meetings: dict[tuple[str, tuple[int, ...]], int] = {}
+        # By name and members: how many shrinks have ended with these.
+        self._shrinks: dict[tuple[str, tuple[int, ...]], int] = {}
 
     def mpi_number(self) -> int:
         """A number for an MPI communicator that this process is the first member of."""
@@ -124,8 +124,8 @@ class World:
     def _share(
         self, members: Sequence[int], rank: int, name: str, row: Sequence[int], timeout: float
     ) -> Sequence[Sequence[int]]:
-        if self.store is not None:
-            return self.store.share(members, rank, name, row, timeout)
+        if self.out_of_band is not None:
+            return self.out_of_band.share(members, rank, name, row, timeout)
         self.require_reach()
         look = partial(self._why_incomplete, members, name)
         return _mpi.share(self.exchange, members, rank, name, row, timeout, look)
@@ -143,7 +143,7 @@ class World:
           make: the group of that name and these processes.
           timeout_seconds: as `share` has it.
         """
-        before = lineage(comm.name)
+        before = original_name(comm.name)
         if timeout_seconds is None:
             timeout_seconds = config.get("init_timeout_seconds")
         if self.regroup is not None:
@@ -152,8 +152,8 @@ class World:
             gone = self.gone()
             processes = tuple(each for each in comm.processes if each not in gone)
             absent = zlib.crc32(repr(processes).encode())
-            # Counted by those that have met in it; with other members it has another name.
-            number = self._meetings.get((before, processes), 0)
+            # Counted by its members; with other members it has another name.
+            number = self._shrinks.get((before, processes), 0)
             group = make(f"{before}/members-{absent:08x}:{number}", processes)
             try:
                 self.share(group, (), timeout_seconds)
@@ -161,7 +161,7 @@ class World:
                 if not (self.gone().keys() - gone.keys()).intersection(processes):
                     raise
                 continue
-            self._meetings[before, processes] = number + 1
+            self._shrinks[before, processes] = number + 1
             return group
 
     @staticmethod

@@ -58,7 +58,7 @@ class State:
 
     held: int
     leaves: bool = False  # it takes no further part
-    applicants: int = 0  # how many wait at it to be taken in
+    waiting: int = 0  # how many wait at it to be taken in
     part: int = NO_PART  # which one of its side's parts of the weights it has
 
 
@@ -76,7 +76,7 @@ class Control:
 
     def states(self, own: State) -> list[State]:
         """Those of all members, in the order of their ranks."""
-        row = [own.held, own.leaves, own.applicants, own.part]
+        row = [own.held, own.leaves, own.waiting, own.part]
         rows = self._gather(np.array(row, np.int32)).tolist()
         return [State(held, bool(leaves), waiting, part) for held, leaves, waiting, part in rows]
 

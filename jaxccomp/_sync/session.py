@@ -249,7 +249,7 @@ class Session:
         # Publishers stay until the first one closes.
         leaving = self._leaving and not self._members[self._process].publishes
         held = -1 if trouble else self._versions.held
-        waiting = _comm.applicants(self._name)
+        waiting = _comm.waiting(self._name)
         states = self._control.states(State(held, leaving, waiting))
         gone = {p for p, state in zip(self._order, states, strict=True) if state.leaves}
         if gone:
@@ -258,7 +258,7 @@ class Session:
             self._keep(tuple(p for p in self._members if p not in gone))
             self._open()
             return True
-        if any(state.applicants for state in states):
+        if any(state.waiting for state in states):
             self._take_in()
             return True
         if header.kind == Kind.VERSION:

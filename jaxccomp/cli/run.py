@@ -1,4 +1,4 @@
-"""Runs a script as MPI ranks: several per GPU if wanted, bound to cores, watched, cleaned up."""
+"""Runs a script as ranks, by MPI or ssh: several per GPU if wanted, bound to cores, watched."""
 
 from __future__ import annotations
 
@@ -34,7 +34,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--transport",
         choices=("mpi", "ucx"),
         default="mpi",
-        help="what ranks meet by: MPI, or UCX on this machine (default: %(default)s)",
+        help="what ranks meet by: MPI, or UCX, with ssh to other hosts (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--env",
+        action="append",
+        default=[],
+        metavar="NAME[=VALUE]",
+        help="a variable for all ranks, also on other hosts; without a value, this one's own",
     )
     parser.add_argument(
         "--bind-cores",
@@ -88,6 +95,7 @@ def run(arguments: argparse.Namespace) -> int:
                 program=[arguments.script, *arguments.arguments],
                 settings=settings,
                 hosts=hosts,
+                environment=_variables(arguments.env),
                 timeout_seconds=arguments.timeout,
                 transport=arguments.transport,
                 log_dir=pathlib.Path(arguments.log_dir) if arguments.log_dir else None,
@@ -106,12 +114,6 @@ def _check(arguments: argparse.Namespace) -> None:
     if arguments.thread_percentage is not None and not arguments.mps:
         raise errors.InvalidArgumentError(
             "--thread-percentage is a setting of MPS: give --mps as well."
-        )
-    if arguments.transport == "ucx" and arguments.hosts:
-        raise errors.InvalidArgumentError(
-            "--transport ucx starts ranks on this machine only. On several hosts, start processes "
-            "by ssh, Slurm or Kubernetes with JAXCCOMP_COORDINATOR, JAXCCOMP_RANK, JAXCCOMP_SIZE "
-            "and JAXCCOMP_SECRET (docs/elastic.md)."
         )
     if arguments.mps and arguments.hosts:
         raise errors.InvalidArgumentError(
@@ -140,6 +142,23 @@ def _check_gpus(
 
 def _names(text: str) -> list[str]:
     return [each.strip() for each in text.split(",") if each.strip()]
+
+
+def _variables(given: list[str]) -> dict[str, str]:
+    """What ``--env`` says, with the values that this process has where it gives none."""
+    found = {}
+    for each in given:
+        name, has_value, value = each.partition("=")
+        if not name.isidentifier():
+            raise errors.InvalidArgumentError(
+                f"--env takes NAME=VALUE, or NAME of a variable that is set here, not {each!r}."
+            )
+        if not has_value and name not in os.environ:
+            raise errors.InvalidArgumentError(
+                f"--env {name}: {name} is not set here. Set it, or give --env {name}=VALUE."
+            )
+        found[name] = value if has_value else os.environ[name]
+    return found
 
 
 def _memory_fraction(given: float | None) -> float | None:

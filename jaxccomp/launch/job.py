@@ -20,9 +20,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import IO
 
 from jaxccomp import errors
-from jaxccomp.launch import leftovers, lines, mpiexec, signals
+from jaxccomp.launch import leftovers, lines, mpiexec, signals, ssh
 from jaxccomp.launch.placement import Settings
-from jaxccomp.launch.supervise import FROM_LAUNCHER, die_with_parent
+from jaxccomp.launch.supervise import FROM_LAUNCHER
 
 TIMED_OUT = 124  # as `timeout` has it
 _LAST_LINES = 20
@@ -31,7 +31,6 @@ _GRACE_SECONDS = 6.0  # ranks give their programs half of it
 _FIRST_LOOK_SECONDS = 0.2
 _LAST_LOOK_SECONDS = 2.0
 _START = str(pathlib.Path(__file__).with_name("start.py"))
-_PROCESSES = str(pathlib.Path(__file__).with_name("processes.py"))
 _PROGRAM = str(pathlib.Path(__file__).with_name("program.py"))
 
 Show = Callable[[int | None, str, bool], None]
@@ -47,10 +46,11 @@ class Job:
       settings: where ranks are placed.
       hosts: ``name:ranks``; empty for this machine.
       python: the interpreter whose mpi4py says which MPI it is.
-      environment: added to this process's.
+      environment: added to this process's, on all hosts.
       timeout_seconds: when to end it; None: never.
       log_dir: a folder for ``rank-N.txt``, one file per rank.
-      transport: "mpi", or "ucx": then ranks meet at a coordinator on this machine, without an MPI.
+      transport: "mpi", or "ucx": then ranks meet at a coordinator on the first host, without an
+        MPI, and other hosts are reached by ssh.
     """
 
     ranks: int
@@ -101,15 +101,13 @@ def run(job: Job, show: Show = print_line) -> Outcome:
     return _Run(job, show).outcome()
 
 
-def _coordinator() -> dict[str, str]:
-    """What ranks that have no MPI need to meet on this machine (`jaxccomp.init`)."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    return {
-        "JAXCCOMP_COORDINATOR": f"127.0.0.1:{port}",
-        "JAXCCOMP_SECRET": secrets.token_hex(16),
-        "JAXCCOMP_JOIN": "",
-    }
+def _rendezvous(job: Job) -> dict[str, str]:
+    """What ranks that have no MPI need to meet (`jaxccomp.init`)."""
+    found = {"JAXCCOMP_SECRET": secrets.token_hex(16), "JAXCCOMP_JOIN": "", ssh.COORDINATOR: ""}
+    if not job.hosts:  # else a port of the first one
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            found[ssh.COORDINATOR] = f"127.0.0.1:{probe.getsockname()[1]}"
+    return found | {name: job.environment[name] for name in found if name in job.environment}
 
 
 class _Run:
@@ -136,21 +134,9 @@ class _Run:
             environ = dict(os.environ) | mpiexec.allow_root() | dict(self.job.environment)
             name, value = self.mark.split("=")
             environ[name] = value
-            launcher = "0" if self.job.hosts else str(os.getpid())
-            start_up = [_START, launcher, self.mark, self.job.settings.to_json()]
-            program = [self.job.python, _PROGRAM, *self.job.program]
             if self.job.transport == "ucx":
-                environ |= _coordinator()
-                command = [sys.executable, "-IS", _PROCESSES, str(self.job.ranks), self.job.python]
-                command += ["-IS", *start_up, *program]
-            else:
-                command = mpiexec.command(
-                    self.job.ranks,
-                    ["-IS", *start_up, *program],
-                    python=self.job.python,
-                    hosts=self.job.hosts,
-                    environ=environ,
-                )
+                environ |= _rendezvous(self.job)
+            command = self._command(environ)
         except RuntimeError as error:
             raise errors.LaunchError(f"ranks are started by MPI's mpiexec: {error}.") from None
         with contextlib.ExitStack() as stack:
@@ -164,7 +150,7 @@ class _Run:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 start_new_session=True,  # a terminal's Ctrl-C comes here only, and is passed on
-                preexec_fn=lambda: die_with_parent(signal.SIGTERM),
+                preexec_fn=lambda: signals.die_with_parent(signal.SIGTERM),
             )
             looks = signals.start_thread(self._look_at_shared_files)
             try:
@@ -177,14 +163,40 @@ class _Run:
                     self.shared_files.remove()
         return self._described(lines.exit_status(status))
 
+    def _command(self, environ: Mapping[str, str]) -> list[str]:
+        """The command line of what starts the ranks: mpiexec, or in its place."""
+        job = self.job
+        launcher = "0" if job.hosts else str(os.getpid())
+        start_up = ["-IS", _START, "supervise", launcher, self.mark, job.settings.to_json()]
+        rank = [*start_up, job.python, _PROGRAM, *job.program]
+        ranks, here = str(job.ranks), [sys.executable, "-IS", _START]
+        if job.transport == "mpi":
+            return mpiexec.command(
+                job.ranks,
+                rank,
+                python=job.python,
+                hosts=job.hosts,
+                environ=environ,
+                carried=list(job.environment),
+            )
+        if not job.hosts:
+            return [*here, "processes", ranks, job.python, *rank]
+        if why := ssh.why_missing():
+            raise errors.LaunchError(f"ranks on other hosts are started by ssh, but {why}.")
+        hosts, names = ",".join(job.hosts), ",".join(job.environment)
+        return [*here, "ssh", ranks, hosts, names, self.mark, job.python, *rank]
+
     def _described(self, status: int) -> Outcome:
         """How it went; only now have all lines come that were printed before a failure."""
         why = self.ending
         if why is None and (status == 0 or self.hung):
             return Outcome(0)
         if why is None:
-            text = f"mpiexec {lines.described(status)}, "
-            if self.aborted is None:
+            starter = "mpiexec" if self.job.transport == "mpi" else "what starts the ranks"
+            text = f"{starter} {lines.described(status)}, "
+            if self.job.transport != "mpi":
+                text += "and no rank has said why"
+            elif self.aborted is None:
                 # MPI_Abort kills at once: what a rank has printed last may not have come.
                 text += "and no rank has said why: MPI itself, or one that called MPI_Abort"
             else:
@@ -277,6 +289,10 @@ class _Run:
         if told is not None:
             if "pid" in told:
                 self._joined(told["pid"])
+            elif "trouble" in told:
+                if self.ending is None:
+                    why = f"{told['trouble']}; all ranks were ended"
+                    self._end(Outcome(told["status"], why), signal.SIGTERM)
             elif self.ending is None:
                 self._ended(rank, told["status"])
             if not text:

@@ -18,8 +18,8 @@ mpi4py.rc.initialize = False
 from mpi4py import MPI
 print(MPI.get_vendor()[0], ".".join(map(str, MPI.get_vendor()[1])), sep="|")
 """
-# What Open MPI hands on to other hosts only when told to; MPICH hands on everything.
-_CARRIED = ("CUDA_", "JAX", "LD_LIBRARY_PATH", "MPI4PY_", "OMP_", "PATH", "PYTHON", "XLA_")
+# What goes to other hosts: Open MPI hands it on only when told to, MPICH hands on everything.
+CARRIED = ("CUDA_", "JAX", "LD_LIBRARY_PATH", "MPI4PY_", "OMP_", "PATH", "PYTHON", "XLA_")
 
 
 @functools.cache
@@ -59,6 +59,7 @@ def command(
     bind: str = "none",
     hosts: Sequence[str] = (),
     environ: Mapping[str, str] = os.environ,
+    carried: Sequence[str] = (),
 ) -> list[str]:
     """The command line that runs ``python program...`` on ``ranks`` ranks.
 
@@ -69,6 +70,7 @@ def command(
       bind: "none", or "core" to give each rank a core of its own.
       hosts: where, as `slots` gives them; by default on this machine.
       environ: what it is started with.
+      carried: variables of it that go to other hosts, besides those that always do.
     """
     flags = ["-n", str(ranks)]
     if vendor(python)[0] == "Open MPI":
@@ -76,7 +78,7 @@ def command(
         if hosts:
             flags += ["-H", ",".join(hosts), "--map-by", "slot"]
             for name in sorted(environ):
-                flags += ["-x", name] if name.startswith(_CARRIED) else []
+                flags += ["-x", name] if name.startswith(CARRIED) or name in carried else []
         elif ranks > (os.cpu_count() or 1):
             flags += ["--oversubscribe"]
     else:

@@ -1,48 +1,84 @@
-"""Starts a job's processes on this machine where there is no mpiexec:
+"""The ranks of one host, started by this process where there is no mpiexec.
 
-``python -IS processes.py N COMMAND ...``. It behaves like one: each process finds its rank in its
+``python -IS start.py processes N COMMAND ...`` behaves like one: each process finds its rank in its
 environment, signals go to all, and the status is that of the first that fails.
 """
 
+from __future__ import annotations
+
 import contextlib
-import ctypes
 import os
 import signal
 import subprocess
-import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-_PR_SET_PDEATHSIG = 1
-_FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+from jaxccomp.launch import lines, signals
+
+_FORWARDED = (*signals.ENDING, signal.SIGUSR1)
 
 
-def main(count: int, command: Sequence[str]) -> int:
-    """Runs ``command`` as so many ranks, to their end."""
-    started: list[subprocess.Popen[bytes]] = []
+def main(count: str, *command: str) -> int:
+    """Runs ``command`` as so many ranks, all of a job, to their end."""
+    processes = Processes()
+    processes.start(command, os.environ, 0, int(count), int(count))
+    return processes.wait()
 
-    def forward(number: int, _: object) -> None:
-        for process in started:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(process.pid, number)
 
-    for number in _FORWARDED:
-        signal.signal(number, forward)
-    for rank in range(count):
-        place = {"RANK": rank, "SIZE": count, "LOCAL_RANK": rank, "LOCAL_SIZE": count}
-        own = {f"JAXCCOMP_{name}": str(value) for name, value in place.items()}
-        started.append(
-            subprocess.Popen(
+class Processes:
+    """Ranks of a job on this host. Signals to this process are passed on to them."""
+
+    def __init__(self) -> None:
+        self._started: list[subprocess.Popen[bytes]] = []
+        self._last = 0  # signal
+        for number in _FORWARDED:
+            signal.signal(number, lambda number, _: self.forward(number))
+
+    def start(
+        self, command: Sequence[str], environ: Mapping[str, str], first: int, count: int, size: int
+    ) -> None:
+        """Starts ranks.
+
+        Args:
+          command: what each runs.
+          environ: of each, without its rank.
+          first: the lowest rank of this host.
+          count: how many ranks this host has.
+          size: how many the job has.
+        """
+        for local_rank in range(count):
+            own = {
+                "RANK": first + local_rank,
+                "SIZE": size,
+                "LOCAL_RANK": local_rank,
+                "LOCAL_SIZE": count,
+            }
+            process = subprocess.Popen(
                 command,
-                env=os.environ | own,
+                env={**environ, **{f"JAXCCOMP_{name}": str(value) for name, value in own.items()}},
                 stdin=subprocess.DEVNULL,
                 # If this one is killed, nobody else tells them.
-                preexec_fn=lambda: ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM),
+                preexec_fn=lambda: signals.die_with_parent(signal.SIGTERM),
             )
-        )
-    statuses = [process.wait() for process in started]
-    failed = [128 - status if status < 0 else status for status in statuses if status]
-    return failed[0] if failed else 0
+            self._started.append(process)
+            if self._last:  # it came before this one was there
+                _send(process, self._last)
+
+    def forward(self, number: int) -> None:
+        """Sends a signal to all."""
+        self._last = number
+        for process in self._started:
+            _send(process, number)
+
+    def wait(self) -> int:
+        """Waits until all have ended.
+
+        Returns:
+          The exit status of the first rank that failed; 0 where none did.
+        """
+        statuses = [lines.exit_status(process.wait()) for process in self._started]
+        return next(filter(None, statuses), 0)
 
 
-if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]), sys.argv[2:]))
+def _send(process: subprocess.Popen[bytes], number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        process.send_signal(number)

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import signal
 import threading
 from collections.abc import Callable, Iterator
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_PR_SET_PDEATHSIG = 1
+
+
+def die_with_parent(number: int) -> None:
+    """Has the kernel send a signal to this process when the one that started it dies."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
 
 
 @contextlib.contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import select
 import signal
@@ -17,15 +16,9 @@ from jaxccomp.launch import gpus, leftovers, lines, placement, signals
 
 _GRACE_SECONDS = 3  # between the request to end and the end
 _READ_SECONDS = 0.5  # for output of a program that has ended
-_PR_SET_PDEATHSIG = 1
 FROM_LAUNCHER = signal.SIGUSR1  # comes with the signal that the launcher has for all ranks
 _OUT, _ERR = 1, 2
 _USAGE_STATUS = 2
-
-
-def die_with_parent(number: int) -> None:
-    """Has the kernel send a signal to this process when the one that started it dies."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
 
 
 def main(launcher_pid: str, mark: str, settings: str, *command: str) -> int:
@@ -110,7 +103,7 @@ class Program:
             stderr=subprocess.PIPE,
             close_fds=False,  # MPICH's ranks talk to mpiexec over a descriptor that they inherit
             process_group=0,
-            preexec_fn=lambda: die_with_parent(signal.SIGKILL),
+            preexec_fn=lambda: signals.die_with_parent(signal.SIGKILL),
         )
 
     def run(self) -> int:

@@ -12,6 +12,7 @@ from jaxccomp.optim._onebit_adam import onebit_adam
 from jaxccomp.optim._outer import Outer, diloco, local_sgd
 from jaxccomp.optim._policy import Rule
 from jaxccomp.optim._powersgd import powersgd
+from jaxccomp.optim._quorum import Quorum
 from jaxccomp.optim._sparse_loco import sparse_loco
 from jaxccomp.optim._stacked import (
     resize_residuals,
@@ -27,6 +28,7 @@ from jaxccomp.optim._states import (
     OuterState,
     PolicyState,
     PowerSGDState,
+    QuorumState,
     StreamingState,
 )
 from jaxccomp.optim._streaming import Streaming
@@ -41,6 +43,8 @@ __all__ = [
     "OuterState",
     "PolicyState",
     "PowerSGDState",
+    "Quorum",
+    "QuorumState",
     "Rule",
     "Streaming",
     "StreamingState",

@@ -154,6 +154,7 @@ def make_outer(
 
     def step(params: Any, state: OuterState, comm: Any = None) -> tuple[Any, OuterState]:
         how = options if comm is None else {**options, "comm": comm}
+        _check_state(name, state)
         check_alike(name, params, state.params)
         gradients = jax.tree.map(lambda old, new: old - new, state.params, params)
         mean, exchanged = exchange(**how).update(gradients, state.exchange)
@@ -164,6 +165,14 @@ def make_outer(
 
     outer = Outer(init, step, options)
     return outer if mesh is None else _on_mesh(name, outer, mesh)
+
+
+def _check_state(name: str, state: Any) -> None:
+    if not isinstance(state, OuterState):
+        raise errors.InvalidArgumentError(
+            f"{name}: the state must be an OuterState, which init(params) makes, not "
+            f"{type(state).__name__}."
+        )
 
 
 def check_alike(name: str, params: Any, like: Any) -> None:
@@ -203,6 +212,7 @@ def _on_mesh(name: str, outer: Outer, mesh: Mesh) -> Outer:
             raise errors.InvalidArgumentError(
                 f"{name}: comm= names processes; with mesh= ranks are devices along {axes!r}."
             )
+        _check_state(name, state)
         specs = state_specs(outer, state.params, axes)  # type: ignore[arg-type]
         names = axes if isinstance(axes, (tuple, list)) else (axes,)
 

@@ -14,10 +14,11 @@ from jax.sharding import Mesh
 
 from jaxccomp import codecs, errors
 from jaxccomp._api.arguments import check_options
+from jaxccomp._api.error_feedback import flatten_residual
 from jaxccomp._api.options import Options, operation
 from jaxccomp.ops import allgather
 from jaxccomp.optim._outer import Outer, make_outer
-from jaxccomp.optim._states import FeedbackState, load_optax, zeros_of_rank
+from jaxccomp.optim._states import FeedbackState, check_state, load_optax, zeros_of_rank
 
 if TYPE_CHECKING:
     import optax
@@ -90,8 +91,11 @@ def _exchange(
 
     def update(updates: Any, state: FeedbackState, params: Any = None) -> Any:
         del params
+        check_state("sparse_loco", FeedbackState, state, updates, options.get("axis_name"))
         leaves, treedef = jax.tree.flatten(updates)
-        residuals = treedef.flatten_up_to(state.residual)
+        residuals = flatten_residual(
+            "sparse_loco", treedef, state.residual, "It is what init(params) made."
+        )
         own = [(decay * e + g).astype(g.dtype) for e, g in zip(residuals, leaves, strict=True)]
         codes = [_encode(x, density, quantize) for x in own]
         gathered = allgather(codes, **options)

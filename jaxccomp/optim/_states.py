@@ -106,6 +106,19 @@ class OuterState(NamedTuple):
     optimizer: Any
 
 
+class QuorumState(NamedTuple):
+    """What `Quorum` keeps.
+
+    Attributes:
+      count: int32 of the host, outer steps that this state has, of this rank or of others without
+        it; a state with the same number is the same on all ranks.
+      outer: an `OuterState`.
+    """
+
+    count: Any
+    outer: Any
+
+
 class StreamingState(NamedTuple):
     """What `Streaming` keeps.
 

@@ -50,7 +50,7 @@ def lost_and_joined(rank):
         found["of_two"] = float(total(jnp.ones(SIZE), comm=world)[0])
         found["seconds_to_go_on"] = time.monotonic() - begun
         assert world == jcc.world()
-        say_place()
+        print_address()
         while world.size == found["of_two"]:
             world = world.admit()
             time.sleep(0.05)
@@ -64,15 +64,15 @@ def lost_and_joined(rank):
     return found
 
 
-def say_place():
+def print_address():
     """Where this process may be asked to take another one in."""
-    print("place {}:{}".format(*comm._joined().store.place), flush=True)
+    print("address {}:{}".format(*comm._joined().out_of_band.address), flush=True)
 
 
 def admitted(world, joins, size):
     """Once so many are there."""
     if not joins:
-        say_place()
+        print_address()
         while world.size < size:
             world = world.admit()
             time.sleep(0.02)
@@ -127,7 +127,7 @@ def actor(rank):
     """Rank 0 trains; rank 2 is killed, started anew, and catches up with the actor of rank 1."""
     if rank == 0:
         jcc.init()
-        say_place()
+        print_address()
         with sync.Publisher(weights(0)) as publisher:
             for version in (1, 2, 3):
                 publisher.publish(weights(version))

@@ -12,17 +12,17 @@ from typing import Any
 
 from ucx import processes
 
-WORKER = str(pathlib.Path(__file__).with_name("elastic_worker.py"))
+FOLDER = pathlib.Path(__file__).parent
 SECRET = "a secret of the tests"
 
 
 class Member:
     """One process, whose lines are kept as they come."""
 
-    def __init__(self, case: str, env: Mapping[str, str]):
+    def __init__(self, worker: str, case: str, env: Mapping[str, str]):
         clean = {k: v for k, v in os.environ.items() if not k.startswith(("PMI", "OMPI_COMM"))}
         self.process = subprocess.Popen(
-            [sys.executable, "-P", WORKER, case],
+            [sys.executable, "-P", str(FOLDER / worker), case],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -65,18 +65,22 @@ class Member:
         return processes.answer("\n".join(self.lines))
 
 
-def start(case: str, size: int, **options: str) -> list[Member]:
+def start(
+    case: str, size: int, *, worker: str = "elastic_worker.py", **options: str
+) -> list[Member]:
     """The members that meet first; ``options`` are jaxccomp's."""
     env = {f"JAXCCOMP_{name.upper()}": value for name, value in options.items()}
     env |= {"JAXCCOMP_COORDINATOR": f"127.0.0.1:{processes.free_port()}"}
     env |= {"JAXCCOMP_SIZE": str(size)}
-    return [Member(case, env | {"JAXCCOMP_RANK": str(rank)}) for rank in range(size)]
+    return [Member(worker, case, env | {"JAXCCOMP_RANK": str(rank)}) for rank in range(size)]
 
 
 def join(case: str, at: str, group: str = "world", **options: str) -> Member:
-    """One that asks at that place to be taken in."""
+    """One that asks at that address to be taken in."""
     env = {f"JAXCCOMP_{name.upper()}": value for name, value in options.items()}
-    return Member(case, env | {"JAXCCOMP_COORDINATOR": at, "JAXCCOMP_JOIN": group})
+    return Member(
+        "elastic_worker.py", case, env | {"JAXCCOMP_COORDINATOR": at, "JAXCCOMP_JOIN": group}
+    )
 
 
 def stop(members: list[Member]) -> None:

@@ -23,7 +23,7 @@ def started():
 
 def test_the_coordinator_is_killed_and_another_one_joins(started):
     started += groups.start("lost_and_joined", 3, **SILENCE)
-    started.append(groups.join("lost_and_joined", started[1].word("place"), **SILENCE))
+    started.append(groups.join("lost_and_joined", started[1].word("address"), **SILENCE))
     found = [member.answer() for member in started[1:]]
     assert started[0].process.wait(10) == -signal.SIGKILL
     for rank, each in enumerate(found):
@@ -60,7 +60,7 @@ def test_who_is_stopped_is_given_up_and_does_not_go_on_alone(started):
 @pytest.mark.slow
 def test_a_group_of_one_grows_to_two(started):
     started += groups.start("grows", 1, **SILENCE)
-    started.append(groups.join("grows", started[0].word("place"), **SILENCE))
+    started.append(groups.join("grows", started[0].word("address"), **SILENCE))
     for each in [member.answer() for member in started]:
         assert each == {"size": 2, "total": 2.0}
 
@@ -68,7 +68,7 @@ def test_a_group_of_one_grows_to_two(started):
 @pytest.mark.slow
 def test_a_joiner_with_other_arrays_is_an_error_everywhere(started):
     started += groups.start("other_arrays", 1, **SILENCE)
-    started.append(groups.join("other_arrays", started[0].word("place"), **SILENCE))
+    started.append(groups.join("other_arrays", started[0].word("address"), **SILENCE))
     for each in [member.answer() for member in started]:
         assert "ranks 0 and 1" in each["error"]
         assert "float32[3]" in each["error"] and "float32[4]" in each["error"]
@@ -77,11 +77,11 @@ def test_a_joiner_with_other_arrays_is_an_error_everywhere(started):
 
 def test_an_actor_that_is_started_anew_catches_up(started):
     started += groups.start("actor", 3, **SILENCE)
-    place = started[0].word("place")
+    address = started[0].word("address")
     for member in started[1:]:
         member.word("has")
     started[2].process.kill()
-    started.append(groups.join("actor", place, "sync", **SILENCE))
+    started.append(groups.join("actor", address, "sync", **SILENCE))
     assert started[3].word("has") == "3"  # which was published before it came
     started[0].go_on()
     for member in (started[0], started[1], started[3]):

@@ -70,6 +70,8 @@ RETIRED = {
     r"roll call": "liveness query",
     r"LosePart|LoseRun|kLose|kLoss": "residual",
     r"direct[ _]messages?|DirectMessages": "CUDA-aware MPI",
+    r"[Ll]ineage|[Mm]eeting[_ ]?[Pp]lace|MeetsOthers|[Aa]pplicants?|[Rr]oster": "original name, "
+    "rendezvous, out-of-band exchange, join request, peer table",
     r"deaf_|Attend|kNap|Marks|Starter|LandAll": "receive failed, idle poll, poll interval, stream "
     "gates, launch thread, receive into",
 }

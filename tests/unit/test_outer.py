@@ -99,6 +99,36 @@ def test_states_and_parameters_of_others():
         streaming().step(PARAMS, state)
 
 
+@pytest.mark.parametrize(
+    ("exchange", "text"),
+    [
+        (optim.PolicyState(0, None), "sparse_loco: the state must be a FeedbackState.*PolicyState"),
+        (optim.FeedbackState(None), "sparse_loco: the residual must be a pytree like"),
+        (optim.FeedbackState({"w": PARAMS["w"]}), "sparse_loco: the residual must be a pytree"),
+        (
+            optim.FeedbackState({"w": PARAMS["w"][None], "b": PARAMS["b"]}),
+            r"sparse_loco: residual\['w'\] of the state has the shape \[1, 3, 4\].*stack_residuals",
+        ),
+    ],
+    ids=["kind", "nothing", "tree", "shape"],
+)
+def test_sparse_loco_checks_what_it_keeps(exchange, text):
+    outer = optim.sparse_loco()
+    state = outer.init(PARAMS)
+    outer.step(PARAMS, state)
+    with pytest.raises(errors.InvalidArgumentError, match=text):
+        outer.step(PARAMS, state._replace(exchange=exchange))
+
+
+def test_a_state_of_something_else():
+    outer = optim.diloco()
+    with pytest.raises(errors.InvalidArgumentError, match="must be an OuterState.*not tuple"):
+        outer.step(PARAMS, ())
+    mesh = jax.make_mesh((1,), ("d",))
+    with pytest.raises(errors.InvalidArgumentError, match="must be an OuterState.*not NoneType"):
+        optim.diloco(axis_name="d", mesh=mesh).step(PARAMS, None)
+
+
 def test_alone():
     """In a world of one outer steps are the outer optimiser's."""
     outer = optim.diloco()

@@ -1,4 +1,4 @@
-"""What a program, or its environment, says of the group that a process is to find."""
+"""The rendezvous parameters that a program, or its environment, gives."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 
 from jaxccomp import config, errors
 from jaxccomp._bootstrap import launchers
-from jaxccomp._bootstrap.connections import Place
+from jaxccomp._bootstrap.connections import SocketAddress
 
 _LEAST_SECRET = 16
 _SECRET_VARIABLE = "JAXCCOMP_SECRET"
@@ -15,27 +15,27 @@ _MAKES_SECRET = 'python -c "import secrets; print(secrets.token_hex(16))"'
 
 
 @dataclasses.dataclass(frozen=True)
-class Terms:
-    """How this process is to find the others.
+class RendezvousParameters:
+    """How this process finds the others.
 
     Attributes:
-      places: of the coordinator, or of members that may know of the group.
+      addresses: of the coordinator, or of members that may know of the group.
       rank: of this process; None where it joins a group that exists.
       size: how many meet.
-      join: the group that it joins; "" where it is among those that meet first.
+      join: the group that it joins; "" where it is among those that begin together.
       secret: of the job.
     """
 
-    places: tuple[Place, ...]
+    addresses: tuple[SocketAddress, ...]
     rank: int | None
     size: int
     join: str
     secret: bytes
 
 
-def terms(
+def checked(
     coordinator: str, rank: int | None, size: int | None, join: str, secret: str | None
-) -> Terms:
+) -> RendezvousParameters:
     """Checks what the caller, or the environment, says of the group.
 
     Args:
@@ -48,7 +48,7 @@ def terms(
     Raises:
       InvalidArgumentError: for what cannot be.
     """
-    places = tuple(_place(each.strip()) for each in coordinator.split(","))
+    addresses = tuple(_address(each.strip()) for each in coordinator.split(","))
     if not secret or len(secret) < _LEAST_SECRET:
         given = "none was given" if not secret else f"the one given has {len(secret)}"
         raise errors.InvalidArgumentError(
@@ -60,9 +60,9 @@ def terms(
         if rank is not None or size is not None:
             raise errors.InvalidArgumentError(
                 f"join={join!r} asks a group that exists for a rank: rank= and size= are for those "
-                "that meet first."
+                "that begin together."
             )
-        return Terms(places, None, 0, join, secret.encode())
+        return RendezvousParameters(addresses, None, 0, join, secret.encode())
     by = launchers.launcher()
     if rank is None and by is not None:
         rank = by.rank
@@ -73,26 +73,27 @@ def terms(
             f"coordinator= takes rank= and size=, with 0 <= rank < size, unless a launcher has set "
             f"them; rank is {rank} and size {size}. A process that comes later has join= instead."
         )
-    if len(places) != 1:
+    if len(addresses) != 1:
         raise errors.InvalidArgumentError(
-            f"processes that meet first have one coordinator, not {len(places)}: {coordinator!r}."
+            f"processes that begin together have one coordinator, not {len(addresses)}: "
+            f"{coordinator!r}."
         )
-    return Terms(places, rank, size, "", secret.encode())
+    return RendezvousParameters(addresses, rank, size, "", secret.encode())
 
 
-def terms_of(
+def from_options(
     coordinator: str | None,
     rank: int | None,
     size: int | None,
     join: str | None,
     secret: str | None,
-) -> Terms | None:
-    """As `terms`, with what the options and the environment say; None where there is no group."""
+) -> RendezvousParameters | None:
+    """As `checked`, with what the options and the environment say; None where there is no group."""
     coordinator = config.get("coordinator") if coordinator is None else coordinator
     join = config.get("join") if join is None else join
     if coordinator:
         secret = os.environ.get(_SECRET_VARIABLE) if secret is None else secret
-        return terms(coordinator, rank, size, join, secret)
+        return checked(coordinator, rank, size, join, secret)
     given = {"rank": rank, "size": size, "join": join or None, "secret": secret}
     if named := [f"{name}=" for name, value in given.items() if value is not None]:
         raise errors.InvalidArgumentError(
@@ -101,7 +102,7 @@ def terms_of(
     return None
 
 
-def _place(text: str) -> Place:
+def _address(text: str) -> SocketAddress:
     host, _, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not host or not port.isdigit() or not 0 < int(port) < 1 << 16:

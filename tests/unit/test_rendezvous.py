@@ -1,4 +1,4 @@
-"""How processes meet at a coordinator, and who is refused there: each a thread of this process."""
+"""Rendezvous at a coordinator, and who is refused there: each a thread of this process."""
 
 import re
 import socket
@@ -9,11 +9,10 @@ import time
 import pytest
 
 from jaxccomp import errors
-from jaxccomp._bootstrap import membership
+from jaxccomp._bootstrap import membership, parameters
 from jaxccomp._bootstrap.connections import connect, receive, send
 from jaxccomp._bootstrap.group import _check_reachable
-from jaxccomp._bootstrap.meeting_place import MeetingPlace
-from jaxccomp._bootstrap.terms import terms
+from jaxccomp._bootstrap.rendezvous import Rendezvous
 from jaxccomp._native.version import __version__
 
 HOST = "127.0.0.1"
@@ -21,14 +20,14 @@ SECRET = b"a secret of tests"
 
 
 @pytest.fixture
-def places():
+def make():
     made = []
 
-    def make(secret=SECRET, port=0):
-        made.append(MeetingPlace(HOST, port, secret))
+    def make_one(secret=SECRET, port=0):
+        made.append(Rendezvous(HOST, port, secret))
         return made[-1]
 
-    yield make
+    yield make_one
     for each in made:
         each.stop()
 
@@ -52,14 +51,14 @@ def in_threads(functions):
     return found
 
 
-def started(places, size, ranks=None, sizes=None, timeout=20):
+def started(make, size, ranks=None, sizes=None, timeout=20):
     """Processes that have met, or why not."""
-    made = [places() for _ in range(size)]
-    at = made[0].place
+    made = [make() for _ in range(size)]
+    at = made[0].address
     ranks, sizes = ranks or range(size), sizes or [size] * size
     found = in_threads(
         [
-            lambda m=m, r=r, s=s: m.start(r, s, at, timeout)
+            lambda m=m, r=r, s=s: m.exchange_addresses(r, s, at, timeout)
             for m, r, s in zip(made, ranks, sizes, strict=True)
         ]
     )
@@ -68,10 +67,10 @@ def started(places, size, ranks=None, sizes=None, timeout=20):
     return made, found
 
 
-def test_all_learn_where_all_are_and_share_rows(places):
-    made, found = started(places, 4)
+def test_all_learn_where_all_are_and_share_rows(make):
+    made, found = started(make, 4)
     assert found == [None] * 4
-    assert all(each.places == [other.place for other in made] for each in made)
+    assert all(each.addresses == [other.address for other in made] for each in made)
     members = (3, 0, 2)  # of which the first one leads
     for number in range(3):
         rows = in_threads(
@@ -86,16 +85,16 @@ def test_all_learn_where_all_are_and_share_rows(places):
             assert row.tolist() == [[p, number, -7] for p in members]
 
 
-def test_rows_that_do_not_fit_are_an_error_of_all(places):
-    made, _ = started(places, 2)
+def test_rows_that_do_not_fit_are_an_error_of_all(make):
+    made, _ = started(make, 2)
     found = in_threads(
         [lambda r=r: made[r].share((0, 1), r, "uneven", [0] * (1 + r), 20) for r in range(2)]
     )
     assert all("same functions" in str(each) for each in found)
 
 
-def test_who_is_missing_is_named_and_who_is_gone_is_not_waited_for(places):
-    made, _ = started(places, 3)
+def test_who_is_missing_is_named_and_who_is_gone_is_not_waited_for(make):
+    made, _ = started(make, 3)
     with pytest.raises(errors.InitializationError, match=r"only \[0\] have come.*after 0\.3 s"):
         made[0].share((0, 1, 2), 0, "some", [1], 0.3)
     made[0].why_gone = lambda processes: "rank 2 has died" if 2 in processes else ""
@@ -112,18 +111,18 @@ def test_who_is_missing_is_named_and_who_is_gone_is_not_waited_for(places):
         (None, [3, 3, 4], r"there are \[3, 4\] of them"),
     ],
 )
-def test_two_that_claim_one_place_or_other_sizes(places, ranks, sizes, said):
-    _, found = started(places, 3, ranks, sizes, timeout=3)
+def test_two_that_claim_one_rank_or_other_sizes(make, ranks, sizes, said):
+    _, found = started(make, 3, ranks, sizes, timeout=3)
     assert any(
         isinstance(each, errors.InitializationError) and re.search(said, str(each))
         for each in found
     ), found
 
 
-def test_another_secret_is_refused_and_disturbs_nobody(places):
-    made, _ = started(places, 2)
+def test_another_secret_is_refused_and_disturbs_nobody(make):
+    made, _ = started(make, 2)
     with pytest.raises(errors.InitializationError, match="another secret"):
-        places(b"another secret of 16").start(1, 2, made[0].place, 5)
+        make(b"another secret of 16").exchange_addresses(1, 2, made[0].address, 5)
     rows = in_threads([lambda r=r: made[r].share((0, 1), r, "some", [r], 20) for r in range(2)])
     assert [row.tolist() for row in rows] == [[[0], [1]]] * 2
 
@@ -138,9 +137,9 @@ def test_another_secret_is_refused_and_disturbs_nobody(places):
         b"\0" * 4000,
     ],
 )
-def test_strangers_are_not_heard(places, sent):
-    made, _ = started(places, 2)
-    with socket.create_connection(made[0].place, 10) as stranger:
+def test_unauthenticated_connections_are_not_heard(make, sent):
+    made, _ = started(make, 2)
+    with socket.create_connection(made[0].address, 10) as stranger:
         stranger.sendall(sent)
         rows = in_threads([lambda r=r: made[r].share((0, 1), r, "some", [r], 20) for r in range(2)])
     assert [row.tolist() for row in rows] == [[[0], [1]]] * 2
@@ -149,17 +148,17 @@ def test_strangers_are_not_heard(places, sent):
 @pytest.mark.parametrize(
     "message",
     [
-        {"kind": "word"},
-        {"kind": "word", "name": "x", "member": "one", "word": None},
+        {"kind": "proposal"},
+        {"kind": "proposal", "name": "x", "member": "one", "proposal": None},
         {"kind": "nothing"},
         {"kind": "join", "version": __version__},
         {},
     ],
 )
-def test_hostile_messages_of_who_has_the_secret(places, message):
-    made, _ = started(places, 2)
+def test_hostile_messages_of_who_has_the_secret(make, message):
+    made, _ = started(make, 2)
     made[0].why_refused = lambda request: "" if "group" in request else "cannot be read"
-    with connect(made[0].place, SECRET, time.monotonic() + 10) as conn:
+    with connect(made[0].address, SECRET, time.monotonic() + 10) as conn:
         send(conn, message)
         try:
             assert "refused" in receive(conn)
@@ -169,45 +168,45 @@ def test_hostile_messages_of_who_has_the_secret(places, message):
     assert [row.tolist() for row in rows] == [[[0], [1]]] * 2
 
 
-def test_another_version_is_not_taken_in(places):
-    made, _ = started(places, 1)
-    with connect(made[0].place, SECRET, time.monotonic() + 10) as conn:
+def test_another_version_is_not_taken_in(make):
+    made, _ = started(make, 1)
+    with connect(made[0].address, SECRET, time.monotonic() + 10) as conn:
         send(conn, {"kind": "join", "version": "0.0.0"})
         assert "0.0.0" in receive(conn)["refused"]
 
 
-def test_who_waits_itself_takes_nobody_in(places):
-    waiting = places()
+def test_who_waits_itself_takes_nobody_in(make):
+    waiting = make()
     with pytest.raises(errors.InitializationError, match="no member of group 'world'"):
-        places().apply([waiting.place], {"group": "world"}, 0.5)
-    assert waiting.applicants.of("world") == []
+        make().request_join([waiting.address], {"group": "world"}, 0.5)
+    assert waiting.wait_list.of("world") == []
 
 
-def test_who_waits_is_told_and_who_leaves_is_forgotten(places):
-    made, _ = started(places, 1)
+def test_who_waits_is_told_and_who_leaves_is_forgotten(make):
+    made, _ = started(make, 1)
     answers = []
     waits = threading.Thread(
         target=lambda: answers.append(
-            places().apply([("127.0.0.1", 9), made[0].place], {"group": "world"}, 20)
+            make().request_join([("127.0.0.1", 9), made[0].address], {"group": "world"}, 20)
         )
     )
     waits.start()
     deadline = time.monotonic() + 20
-    while not made[0].applicants.of("world") and time.monotonic() < deadline:
+    while not made[0].wait_list.of("world") and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert made[0].applicants.of("another") == []
-    made[0].applicants.of("world")[0].tell({"welcome": {"process": 7}})
+    assert made[0].wait_list.of("another") == []
+    made[0].wait_list.of("world")[0].answer({"accepted": {"process": 7}})
     waits.join(20)
     assert answers == [{"process": 7}]
     with pytest.raises(errors.InitializationError, match="no member of group 'world'"):
-        places().apply([made[0].place], {"group": "world"}, 0.5)
-    while made[0].applicants.of("world") and time.monotonic() < deadline:
+        make().request_join([made[0].address], {"group": "world"}, 0.5)
+    while made[0].wait_list.of("world") and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert made[0].applicants.of("world") == []
+    assert made[0].wait_list.of("world") == []
 
 
-def test_a_process_is_dead_where_its_port_is_closed_or_anothers(places):
-    made, _ = started(places, 3)
+def test_a_process_is_dead_where_its_port_is_closed_or_anothers(make):
+    made, _ = started(make, 3)
     assert made[0].may_live(1)
     made[1].stop()
     made[1].process = None
@@ -216,14 +215,14 @@ def test_a_process_is_dead_where_its_port_is_closed_or_anothers(places):
     assert not made[0].may_live(2)
     # Who takes connections and says nothing may have been stopped.
     with socket.create_server((HOST, 0)) as mute:
-        made[0].places[1] = mute.getsockname()
+        made[0].addresses[1] = mute.getsockname()
         assert made[0].may_live(1)
-    made[0].places[1] = None
+    made[0].addresses[1] = None
     assert not made[0].may_live(1)
 
 
 @pytest.mark.parametrize(
-    ("words", "gone", "agreed"),
+    ("proposals", "gone", "agreed"),
     [
         # All know the same.
         ({1: ([0, 1, 2], [0]), 2: ([0, 1, 2], [0])}, {0}, [1, 2]),
@@ -239,9 +238,9 @@ def test_a_process_is_dead_where_its_port_is_closed_or_anothers(places):
         ({2: ([2, 0, 1], []), 0: ([2, 0, 1], []), 1: ([2, 0, 1], [])}, set(), [2, 0, 1]),
     ],
 )
-def test_those_that_are_left_agree(words, gone, agreed):
-    said = {process: {"known": known, "lost": lost} for process, (known, lost) in words.items()}
-    assert membership._agreed(said, gone) == agreed
+def test_those_that_are_left_agree(proposals, gone, agreed):
+    said = {process: {"known": known, "lost": lost} for process, (known, lost) in proposals.items()}
+    assert membership._survivors(said, gone) == agreed
 
 
 @pytest.mark.parametrize(
@@ -266,15 +265,15 @@ def test_only_the_larger_part_goes_on(living, silent, goes_on):
 
     processes = tuple(sorted(living + silent))
     gone = {each: (f"rank {each} is silent", True) for each in silent}
-    membership._Cut(Closed(), processes).not_off(gone)  # they have ended
+    membership._PartitionCheck(Closed(), processes).check(gone)  # they have ended
     if len(living) > len(silent):
-        membership._Cut(None, processes).not_off(gone)  # nobody is asked
-    check = membership._Cut(Unreachable(), processes)
+        membership._PartitionCheck(None, processes).check(gone)  # nobody is asked
+    check = membership._PartitionCheck(Unreachable(), processes)
     if goes_on:
-        check.not_off(gone)
+        check.check(gone)
     else:
         with pytest.raises(errors.CutOffError, match="may live") as raised:
-            check.not_off(gone)
+            check.check(gone)
         assert all(f"rank {each} is silent" in str(raised.value) for each in silent)
 
 
@@ -290,21 +289,21 @@ def test_only_the_larger_part_goes_on(living, silent, goes_on):
         ({"rank": 3}, "0 <= rank < size"),
         ({"rank": -1}, "0 <= rank < size"),
         ({"size": None}, "0 <= rank < size"),
-        ({"join": "world"}, "for those that meet first"),
+        ({"join": "world"}, "for those that begin together"),
     ],
 )
-def test_terms_that_cannot_be(given, said):
+def test_parameters_that_cannot_be(given, said):
     good = {"coordinator": "a:1", "rank": 0, "size": 2, "join": "", "secret": SECRET.decode()}
-    assert terms(**good).places == (("a", 1),)
+    assert parameters.checked(**good).addresses == (("a", 1),)
     with pytest.raises(errors.InvalidArgumentError, match=said):
-        terms(**good | given)
+        parameters.checked(**good | given)
 
 
 def test_a_launcher_says_rank_and_size(monkeypatch):
     monkeypatch.setenv("JAXCCOMP_RANK", "1")
     monkeypatch.setenv("JAXCCOMP_SIZE", "4")
-    found = terms("[::1]:5", None, None, "", SECRET.decode())
-    assert (found.rank, found.size, found.places) == (1, 4, (("::1", 5),))
+    found = parameters.checked("[::1]:5", None, None, "", SECRET.decode())
+    assert (found.rank, found.size, found.addresses) == (1, 4, (("::1", 5),))
 
 
 def test_a_coordinator_that_others_cannot_reach(monkeypatch):
@@ -318,10 +317,10 @@ def test_a_coordinator_that_others_cannot_reach(monkeypatch):
     _check_reachable(("head", 1), 1)
 
 
-def test_words_are_json(places):
-    """What a member says is not run: no pickle comes from the wire."""
-    made, _ = started(places, 1)
-    with connect(made[0].place, SECRET, time.monotonic() + 10) as conn:
-        conn.send({"kind": "who"})  # pickled
+def test_messages_are_json(make):
+    """What a member sends is not run: no pickle comes from the wire."""
+    made, _ = started(make, 1)
+    with connect(made[0].address, SECRET, time.monotonic() + 10) as conn:
+        conn.send({"kind": "probe"})  # pickled
         with pytest.raises((EOFError, OSError)):
             receive(conn)

@@ -1,8 +1,8 @@
-"""A port of this process where others meet it, without MPI and without ``jax.distributed``.
+"""Rendezvous of processes, without MPI and without ``jax.distributed``.
 
-Each process listens. All meet first at that of process 0, the *coordinator*, and learn where the
-others listen; from then on any of them may end. Rows of integers are exchanged at the port of the
-first member of a group, and a process that wants to join may ask anybody.
+Each process listens at a port. All connect first to that of process 0, the *coordinator*, and learn
+where the others listen; from then on any of them may end. The first member of a group that lives
+leads what its members agree on, and a process that wants to join may ask anybody.
 
 Whoever connects shows that it has the job's secret, and is shown the same
 (``multiprocessing.connection``: a challenge and its HMAC, both ways), before anything is read. What
@@ -22,28 +22,28 @@ from typing import Any
 import numpy as np
 
 from jaxccomp import errors
-from jaxccomp._bootstrap.applicants import Applicants
+from jaxccomp._bootstrap.agreement import Decide, NoDecision, ProposalRejected, Rounds
 from jaxccomp._bootstrap.connections import (
-    GREETING_SECONDS,
+    HANDSHAKE_SECONDS,
     RETRY_SECONDS,
-    Place,
+    SocketAddress,
     connect,
-    limited,
     receive,
     receive_by,
     send,
+    time_limited,
 )
-from jaxccomp._bootstrap.rooms import Decides, Disagreement, Missing, Rooms
+from jaxccomp._bootstrap.wait_list import WaitList
 from jaxccomp._native.version import __version__
 
-_MOST_STRANGERS = 64  # who have not shown the secret and said what they want
+_MOST_UNAUTHENTICATED = 64  # connections
 _BACKLOG = 512
 _PROBE_SECONDS = 1.0  # for a process that may have ended to answer
-_START = "start with jaxccomp "
+_ADDRESSES = "addresses with jaxccomp "
 
 
-class MeetingPlace:
-    """This process's.
+class Rendezvous:
+    """This process's part of it: a server, and a client of the others'.
 
     Args:
       host: the address to listen on, and on no other.
@@ -53,12 +53,13 @@ class MeetingPlace:
 
     def __init__(self, host: str, port: int, secret: bytes):
         self._secret = secret
-        self._rooms = Rooms()
+        self._rounds = Rounds()
         self._shared: dict[str, int] = {}  # how often, by name
-        self._strangers = threading.BoundedSemaphore(_MOST_STRANGERS)
+        self._unauthenticated = threading.BoundedSemaphore(_MOST_UNAUTHENTICATED)
         self._ends = False
-        self.applicants = Applicants()
-        self.places: list[Place | None] = []  # of all processes; None: it has gone for good
+        self.wait_list = WaitList()
+        # Where all processes listen; None: it has gone for good.
+        self.addresses: list[SocketAddress | None] = []
         self.process: int | None = None  # this one's number, when it is known
         self.why_gone: Callable[[Sequence[int]], str] = lambda processes: ""  # World's
         self.why_refused: Callable[[dict[str, Any]], str] = lambda request: ""
@@ -70,31 +71,33 @@ class MeetingPlace:
                 f"this process cannot listen on {host}:{port} ({error}): name an address of this "
                 "host, and a port that nobody uses."
             ) from None
-        self.place: Place = self._socket.getsockname()[:2]
-        threading.Thread(target=self._listen, name="jaxccomp-meeting", daemon=True).start()
+        self.address: SocketAddress = self._socket.getsockname()[:2]
+        threading.Thread(target=self._listen, name="jaxccomp-rendezvous", daemon=True).start()
 
     # --- as a client --------------------------------------------------------------------------
 
-    def start(self, rank: int, size: int, coordinator: Place, timeout: float) -> None:
+    def exchange_addresses(
+        self, rank: int, size: int, coordinator: SocketAddress, timeout: float
+    ) -> None:
         """Learns where all processes listen; called by all of them, 0 being the coordinator."""
-        name = f"{_START}{__version__}"
-        word = [size, *self.place]
+        name = f"{_ADDRESSES}{__version__}"
+        proposal = [size, *self.address]
 
-        def all_places(words: Mapping[int, Any]) -> Any:
-            sizes = {each[0] for each in words.values()}
-            if sizes != {size} or max(words) >= size:
+        def decide(proposals: Mapping[int, Any]) -> Any:
+            sizes = {each[0] for each in proposals.values()}
+            if sizes != {size} or max(proposals) >= size:
                 return {"refused": f"processes say that there are {sorted(sizes)} of them"}
-            if len(words) < size:
+            if len(proposals) < size:
                 return None
-            return {"places": [words[each][1:] for each in range(size)]}
+            return {"addresses": [proposals[each][1:] for each in range(size)]}
 
         deadline = time.monotonic() + timeout
         try:
             if rank == 0:
-                found = self._rooms.lead(name, rank, word, all_places, deadline)
+                found = self._rounds.lead(name, rank, proposal, decide, deadline)
             else:
-                found = self._ask(coordinator, name, rank, word, deadline)
-        except Missing as error:
+                found = self._propose(coordinator, name, rank, proposal, deadline)
+        except NoDecision as error:
             raise errors.InitializationError(
                 f"{size} processes should meet at {coordinator[0]}:{coordinator[1]}, but after "
                 f"{timeout:g} s {error}. Start jaxccomp.init() on all of them with the same "
@@ -105,14 +108,14 @@ class MeetingPlace:
             raise errors.InitializationError(
                 f"{found['refused']}: give all processes the same size= and each its own rank=."
             )
-        self.places = [(str(host), int(port)) for host, port in found["places"]]
+        self.addresses = [(str(host), int(port)) for host, port in found["addresses"]]
 
     def share(
         self, members: Sequence[int], rank: int, name: str, row: Sequence[int], timeout: float
     ) -> np.ndarray:
         """All members' rows of integers, in the members' order, on every member.
 
-        They meet at the first member's.
+        The first member leads.
 
         Raises:
           InitializationError: with the processes that have not come, or are gone.
@@ -120,23 +123,23 @@ class MeetingPlace:
         number = self._shared.get(name, 0)
         mine = [int(each) for each in row]
 
-        def all_rows(words: Mapping[int, Any]) -> Any:
-            if len(words) < len(members):
+        def decide(proposals: Mapping[int, Any]) -> Any:
+            if len(proposals) < len(members):
                 return None
-            return [words.get(each) for each in range(len(members))]
+            return [proposals.get(each) for each in range(len(members))]
 
         try:
-            rows = self.decide(
+            rows = self.agree(
                 f"{name} {number} of {list(members)}",
                 members[0],
                 rank,
                 mine,
-                all_rows,
+                decide,
                 timeout,
                 lambda: self.why_gone(members),
             )
             table = np.array(rows, np.int64).reshape(len(members), len(mine))
-        except Missing as error:
+        except NoDecision as error:
             raise errors.InitializationError(
                 f"the members of {name!r} (processes {list(members)}) must all take part in this, "
                 f"but {error} (after {timeout:g} s at most; the option init_timeout_seconds)."
@@ -149,17 +152,17 @@ class MeetingPlace:
         self._shared[name] = number + 1
         return table
 
-    def decide(
+    def agree(
         self,
         name: str,
         leader: int,
         member: int,
-        word: Any,
-        decides: Decides,
+        proposal: Any,
+        decide: Decide,
         timeout: float,
-        why_not: Callable[[], str],
+        abort_reason: Callable[[], str],
     ) -> Any:
-        """What the leader makes of all members' words; the same on all that get it.
+        """What the leader decides from all members' proposals; the same on all that get it.
 
         Where the leader dies meanwhile, some may have it and others not.
 
@@ -167,25 +170,29 @@ class MeetingPlace:
           name: of what is decided; the same on all members.
           leader: the process.
           member: what this one is called there.
-          word: its own.
-          decides: as `Rooms.lead` has it; only the leader's is called.
+          proposal: this one's.
+          decide: as `Rounds.lead` has it; only the leader's is called.
           timeout: seconds.
-          why_not: why there will be no decision; empty as long as there may.
+          abort_reason: why there will be no decision; empty as long as there may.
 
         Raises:
-          Missing: where there is none.
+          NoDecision: where there is none.
         """
-        name = f"{name} with jaxccomp {__version__}"
+        name = _with_version(name)
         deadline = time.monotonic() + timeout
-        place = self.places[leader]
-        if place is None:
-            raise Missing(f"process {leader} has gone")
-        if place == self.place:
-            return self._rooms.lead(name, member, word, decides, deadline, why_not)
-        return self._ask(place, name, member, word, deadline, why_not)
+        address = self.addresses[leader]
+        if address is None:
+            raise NoDecision(f"process {leader} has gone")
+        if address == self.address:
+            return self._rounds.lead(name, member, proposal, decide, deadline, abort_reason)
+        return self._propose(address, name, member, proposal, deadline, abort_reason)
 
-    def apply(
-        self, coordinators: Sequence[Place], request: dict[str, Any], timeout: float
+    def keep_deciding(self, name: str, make: Callable[[], Decide]) -> Decide:
+        """As `Rounds.keep`, for `agree` with that name, where this process is the leader."""
+        return self._rounds.keep(_with_version(name), make)
+
+    def request_join(
+        self, coordinators: Sequence[SocketAddress], request: dict[str, Any], timeout: float
     ) -> dict[str, Any]:
         """Asks to be taken into a group that exists, and waits until it is.
 
@@ -199,21 +206,19 @@ class MeetingPlace:
           The members' answer.
         """
         deadline = time.monotonic() + timeout
-        known = [place for place in coordinators if place != self.place]
+        known = [address for address in coordinators if address != self.address]
         trouble = "nobody was there"
         while time.monotonic() < deadline:
-            for place in list(known):
+            for address in list(known):
                 try:
-                    with connect(place, self._secret, deadline) as conn:
+                    with connect(address, self._secret, deadline) as conn:
                         send(conn, {"kind": "join", "version": __version__, **request})
-                        others = receive_by(conn, deadline, lambda: "")
-                        known += [
-                            p for p in map(tuple, others["places"]) if p not in (*known, self.place)
-                        ]
-                        return receive_by(conn, deadline, lambda: "")["welcome"]
+                        others = map(tuple, receive_by(conn, deadline, lambda: "")["addresses"])
+                        known += [each for each in others if each not in (*known, self.address)]
+                        return receive_by(conn, deadline, lambda: "")["accepted"]
                 except (OSError, EOFError) as error:
-                    trouble = f"{place[0]}:{place[1]}: {error}"
-                except Missing:
+                    trouble = f"{address[0]}:{address[1]}: {error}"
+                except NoDecision:
                     break
             time.sleep(RETRY_SECONDS)
         raise errors.InitializationError(
@@ -224,41 +229,42 @@ class MeetingPlace:
 
     def may_live(self, process: int) -> bool:
         """Whether that process answers, or is where nobody can know: not where it has ended."""
-        place = self.places[process]
-        if place is None:
+        address = self.addresses[process]
+        if address is None:
             return False
         deadline = time.monotonic() + _PROBE_SECONDS
         try:
-            with connect(place, self._secret, deadline) as conn:
-                send(conn, {"kind": "who"})
+            with connect(address, self._secret, deadline) as conn:
+                send(conn, {"kind": "probe"})
                 # Another one may have its port now.
                 return receive_by(conn, deadline, lambda: "")["process"] == process
         except (ConnectionRefusedError, errors.InitializationError):
             return False
-        except (OSError, EOFError, Missing):
+        except (OSError, EOFError, NoDecision):
             return True
 
-    def _ask(
+    def _propose(
         self,
-        place: Place,
+        address: SocketAddress,
         name: str,
         member: int,
-        word: Any,
+        proposal: Any,
         deadline: float,
-        why_not: Callable[[], str] = lambda: "",
+        abort_reason: Callable[[], str] = lambda: "",
     ) -> Any:
-        trouble = f"nobody listens at {place[0]}:{place[1]}"
+        trouble = f"nobody listens at {address[0]}:{address[1]}"
         while time.monotonic() < deadline:
-            if why := why_not():
-                raise Missing(why)
+            if reason := abort_reason():
+                raise NoDecision(reason)
             try:
-                with connect(place, self._secret, deadline) as conn:
-                    send(conn, {"kind": "word", "name": name, "member": member, "word": word})
-                    return receive_by(conn, deadline, why_not)["decision"]
+                with connect(address, self._secret, deadline) as conn:
+                    said = {"name": name, "member": member, "proposal": proposal}
+                    send(conn, {"kind": "proposal", **said})
+                    return receive_by(conn, deadline, abort_reason)["decision"]
             except (OSError, EOFError) as error:
-                trouble = f"process at {place[0]}:{place[1]} does not answer ({error})"
+                trouble = f"process at {address[0]}:{address[1]} does not answer ({error})"
             time.sleep(RETRY_SECONDS)
-        raise Missing(trouble)
+        raise NoDecision(trouble)
 
     # --- as the server ------------------------------------------------------------------------
 
@@ -276,44 +282,44 @@ class MeetingPlace:
             except OSError:
                 time.sleep(RETRY_SECONDS)
                 continue
-            if not self._strangers.acquire(blocking=False):
+            if not self._unauthenticated.acquire(blocking=False):
                 raw.close()
                 continue
             threading.Thread(target=self._serve, args=(raw,), daemon=True).start()
 
     def _serve(self, raw: socket.socket) -> None:
         # Whatever goes wrong with one connection concerns nobody else.
-        with contextlib.suppress(Exception), contextlib.ExitStack() as greeting:
-            greeting.callback(self._strangers.release)
-            with limited(raw, GREETING_SECONDS) as (conn, no_longer_limited):
+        with contextlib.suppress(Exception), contextlib.ExitStack() as handshake:
+            handshake.callback(self._unauthenticated.release)
+            with time_limited(raw, HANDSHAKE_SECONDS) as (conn, lift_limit):
                 connection.deliver_challenge(conn, self._secret)
                 connection.answer_challenge(conn, self._secret)
                 request = receive(conn)
-                no_longer_limited()
-                greeting.close()
-                if request["kind"] == "word":
-                    self._serve_word(conn, request)
-                elif request["kind"] == "who":
+                lift_limit()
+                handshake.close()
+                if request["kind"] == "proposal":
+                    self._serve_proposal(conn, request)
+                elif request["kind"] == "probe":
                     send(conn, {"process": self.process})
                 elif request["kind"] == "join":
-                    self._serve_applicant(conn, request)
+                    self._serve_join(conn, request)
 
-    def _serve_word(self, conn: connection.Connection, request: dict[str, Any]) -> None:
+    def _serve_proposal(self, conn: connection.Connection, request: dict[str, Any]) -> None:
         name = str(request["name"])
         try:
-            decision = self._rooms.wait(
+            decision = self._rounds.follow(
                 name,
                 int(request["member"]),
-                request["word"],
+                request["proposal"],
                 lambda: conn.poll(0),  # it says nothing more, so this is its end
-                unique=name.startswith(_START),
+                unique=name.startswith(_ADDRESSES),
             )
-        except Disagreement as error:
+        except ProposalRejected as error:
             send(conn, {"refused": str(error)})
             return
         send(conn, {"decision": decision})
 
-    def _serve_applicant(self, conn: connection.Connection, request: dict[str, Any]) -> None:
+    def _serve_join(self, conn: connection.Connection, request: dict[str, Any]) -> None:
         if self.process is None:
             return  # it waits itself: the other one asks elsewhere
         theirs = request["version"]
@@ -323,9 +329,13 @@ class MeetingPlace:
         if refused:
             send(conn, {"refused": refused})
             return
-        send(conn, {"places": [place for place in self.places if place is not None]})
-        with self.applicants.waiting(request) as applicant:
-            while not applicant.answered.wait(RETRY_SECONDS):
+        send(conn, {"addresses": [address for address in self.addresses if address is not None]})
+        with self.wait_list.added(request) as waiting:
+            while not waiting.answered.wait(RETRY_SECONDS):
                 if conn.poll(0):
                     return
-        send(conn, applicant.answer)
+        send(conn, waiting.reply)
+
+
+def _with_version(name: str) -> str:
+    return f"{name} with jaxccomp {__version__}"

@@ -1,0 +1,47 @@
+"""Processes that have asked this one to be taken into a group, and wait."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+
+class JoinRequest:
+    """One process that waits, until it is answered."""
+
+    def __init__(self, message: dict[str, Any]):
+        self.message = message
+        self.reply: dict[str, Any] = {}
+        self.answered = threading.Event()
+
+    def answer(self, reply: dict[str, Any]) -> None:
+        """Ends its wait."""
+        self.reply = reply
+        self.answered.set()
+
+
+class WaitList:
+    """The join requests at this process. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._requests: list[JoinRequest] = []
+
+    @contextlib.contextmanager
+    def added(self, message: dict[str, Any]) -> Iterator[JoinRequest]:
+        """One more, for the length of a ``with`` block."""
+        request = JoinRequest(message)
+        with self._lock:
+            self._requests.append(request)
+        try:
+            yield request
+        finally:
+            with self._lock:
+                self._requests.remove(request)
+
+    def of(self, group: str) -> list[JoinRequest]:
+        """Those for that group."""
+        with self._lock:
+            return [each for each in self._requests if each.message.get("group") == group]

@@ -1,0 +1,34 @@
+"""In the place of ssh: what is to run on a host runs on this machine, as after a login.
+
+``stand_in_ssh.py LOG OPTION ... HOST COMMAND``. As with ssh, what runs there is no child of the
+launcher, has a session of its own and knows of the launcher by standard input alone.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+
+def main(log, *arguments):
+    host, command = arguments[-2:]
+    with open(log, "a", encoding="utf-8") as file:
+        file.write(json.dumps(arguments) + "\n")
+    if host == "down":
+        print("ssh: connect to host down port 22: Connection refused", file=sys.stderr)
+        return 255
+    if host == "silent":
+        time.sleep(600)
+    if host == "empty":  # its shell runs nothing
+        return 0
+    if host == "bare":  # it has no such Python
+        command = "exec /no/such/python"
+    print("Welcome to", host, flush=True)  # as the start-up files of a shell may
+    login = {"HOME": "/", "PATH": os.defpath, "STAND_IN_HOST": host}
+    login["SSH_CONNECTION"] = "127.0.0.1 40000 127.0.0.1 22"
+    return subprocess.run(["sh", "-c", command], env=login, start_new_session=True).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

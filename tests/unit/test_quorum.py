@@ -1,0 +1,229 @@
+"""Who takes part in a step where others are late, and what is wrong with what is asked."""
+
+import threading
+import time
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxccomp import errors, optim
+from jaxccomp._bootstrap.agreement import Rounds
+from jaxccomp._bootstrap.quorum import Leader
+
+PARAMS = {"w": jnp.ones((3, 4), "float32")}
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def said(done, least=3, grace=5.0, wait_for_all=False):
+    return {"call": "", "done": done, "rule": [least, grace], "wait_for_all": wait_for_all}
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def leader(clock):
+    """Of four members that have done the first step together."""
+    found = Leader(4, clock)
+    assert found({rank: said(0) for rank in range(4)}) == {
+        "members": [0, 1, 2, 3],
+        "up_to_date": [0, 1, 2, 3],
+        "done": 0,
+        "failures": 0,
+    }
+    return found
+
+
+def test_the_first_step_waits_for_all(clock):
+    leader = Leader(4, clock)
+    three = {rank: said(0) for rank in range(3)}
+    assert leader(three) is None
+    clock.now += 1000
+    assert leader(three) is None
+    assert leader(three | {3: said(0)})["members"] == [0, 1, 2, 3]
+
+
+def test_a_quorum_waits_for_the_grace_window_and_no_longer(leader, clock):
+    come = {2: said(1)}
+    assert leader(come) is None
+    clock.now = 100  # who waits alone uses up nobody's window
+    come |= {0: said(1), 3: said(1)}
+    assert leader(come) is None
+    clock.now += 4.9
+    assert leader(come) is None
+    clock.now += 0.2
+    decision = leader(come)
+    assert decision == {"members": [0, 2, 3], "up_to_date": [0, 2, 3], "done": 1, "failures": 0}
+    # The late one takes part in the next step, and is behind.
+    decision = leader({0: said(2), 1: said(1), 2: said(2), 3: said(2)})
+    assert decision["members"] == [0, 1, 2, 3]
+    assert (decision["up_to_date"], decision["done"]) == ([0, 2, 3], 2)
+
+
+def test_all_that_come_need_no_window(leader):
+    assert leader({rank: said(1) for rank in range(4)})["done"] == 1
+
+
+def test_a_quorum_that_falls_apart_begins_its_window_anew(leader, clock):
+    three = {rank: said(1) for rank in range(3)}
+    assert leader(three) is None
+    clock.now += 4
+    assert leader({0: said(1), 1: said(1)}) is None  # one has lost its connection
+    clock.now += 4
+    assert leader(three) is None
+    clock.now += 5
+    assert leader(three)["members"] == [0, 1, 2]
+
+
+def test_less_than_a_majority_is_no_quorum(leader, clock):
+    for now in (0, 100):
+        clock.now = now
+        assert leader({0: said(1, least=1), 1: said(1, least=1)}) is None
+
+
+def test_one_that_wants_all_gets_them(leader, clock):
+    come = {rank: said(1, wait_for_all=rank == 1) for rank in range(3)}
+    assert leader(come) is None
+    clock.now += 100
+    assert leader(come) is None
+    assert leader(come | {3: said(1)})["members"] == [0, 1, 2, 3]
+
+
+def test_after_a_failure_all_are_waited_for(leader, clock):
+    # The first step has failed on rank 2; whether on rank 3, too, is not known.
+    come = {0: said(1), 1: said(1), 2: said(0)}
+    assert leader(come) is None
+    clock.now += 100
+    assert leader(come) is None
+    decision = leader(come | {3: said(0)})
+    assert decision == {"members": [0, 1, 2, 3], "up_to_date": [0, 1], "done": 1, "failures": 1}
+    three = {rank: said(2) for rank in range(3)}
+    assert leader(three) is None
+    clock.now += 5
+    assert leader(three)["failures"] == 1
+
+
+def test_a_step_that_has_failed_on_all_is_done_again(leader):
+    decision = leader({rank: said(0) for rank in range(4)})
+    assert (decision["done"], decision["failures"]) == (0, 1)
+
+
+@pytest.mark.parametrize("size", [2, 3, 4, 5, 8])
+def test_the_same_count_is_the_same_state(size):
+    """Whoever is late, and wherever exchanges fail, on all members or on some only."""
+    random = np.random.default_rng(size)
+    clock = Clock()
+    leader = Leader(size, clock)
+    least = size // 2 + 1
+    done = [0] * size
+    history = [()] * size  # what has come into a member's state
+    steps = without_some = 0
+    for _ in range(3000):
+        come = np.flatnonzero(random.random(size) < random.choice([0.5, 0.9, 1.0])).tolist()
+        proposals = {rank: said(done[rank], least) for rank in come}
+        decision = leader(proposals)
+        clock.now += 10
+        decision = decision or leader(proposals)
+        if decision is None:
+            continue
+        members, newest = decision["members"], decision["up_to_date"][0]
+        assert members == come and done[newest] == decision["done"]
+        assert len({history[rank] for rank in decision["up_to_date"]}) == 1
+        steps += 1
+        without_some += len(members) < size
+        result = hash((history[newest], tuple(members), steps))
+        fails = random.choice([0.0, 0.0, 0.0, 0.5, 1.0])
+        for rank in members:
+            if random.random() >= fails:
+                done[rank], history[rank] = decision["done"] + 1, result
+        for rank in range(size):
+            alike = [each for each in range(size) if done[each] == done[rank]]
+            assert len({history[each] for each in alike}) == 1
+    assert steps > 300 and (without_some > 100 or size == 2)
+
+
+def test_other_rules_are_an_error_of_all(leader):
+    come = {0: said(1), 1: said(1, least=4), 2: said(1), 3: said(1)}
+    assert "3 members and 5 s and 4 members and 5 s" in leader(come)["refused"]
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [None, 7, [], {}, {"done": 1}, said("1"), said(1, least="all"), said(1) | {"rule": 3}],
+    ids=str,
+)
+def test_what_is_no_proposal_has_not_come(leader, clock, hostile):
+    come = {0: said(1), 1: said(1), 2: hostile}
+    for now in (0, 100):
+        clock.now = now
+        assert leader(come) is None
+    assert leader(come | {2: said(1), 3: said(1)})["members"] == [0, 1, 2, 3]
+
+
+def test_who_leads_decides_while_it_is_late():
+    rounds = Rounds()
+    found = {}
+
+    def follow(member):
+        found[member] = rounds.follow("steps", member, f"call {member}", lambda: False)
+
+    threads = [threading.Thread(target=follow, args=(each,), daemon=True) for each in (1, 2)]
+    threads[0].start()  # before the leader has said how it decides
+    time.sleep(0.1)
+    rounds.keep("steps", lambda: lambda values: sorted(values) if len(values) == 2 else None)
+    threads[1].start()
+    for each in threads:
+        each.join(20)
+    assert found == {1: [1, 2], 2: [1, 2]}
+    # Who has not heard of it, as its connection has ended, asks again, and another one does not.
+    assert rounds.follow("steps", 1, "call 1", lambda: False) == [1, 2]
+    late = threading.Thread(target=follow, args=(3,), daemon=True)
+    late.start()
+    assert rounds.lead("steps", 0, "call 0", lambda values: None, time.monotonic() + 20) == [0, 3]
+    late.join(20)
+    assert found[3] == [0, 3]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"outer": "diloco"}, "what jaxccomp.optim.diloco, local_sgd or .* not 'diloco'"),
+        ({"outer": optim.diloco(axis_name="d")}, "leave axis_name='d' out"),
+        ({"fraction": 0.5}, "fraction must be a number above 0.5 and at most 1, not 0.5"),
+        ({"fraction": 1.5}, "not 1.5"),
+        ({"fraction": True}, "not True"),
+        ({"fraction": float("nan")}, "not nan"),
+        ({"grace_seconds": -1}, "grace_seconds must be a number of at least 0, not -1"),
+        ({"grace_seconds": float("inf")}, "not inf"),
+        ({"grace_seconds": "long"}, "not 'long'"),
+        ({"timeout_seconds": 0}, "timeout_seconds must be a number above 0, not 0"),
+        ({"name": "a/b"}, "name must be a text without '/' and ':', not 'a/b'"),
+        ({"name": ""}, "not ''"),
+    ],
+    ids=str,
+)
+def test_what_is_wrong_is_named(arguments, text):
+    with pytest.raises(errors.InvalidArgumentError, match=text):
+        optim.Quorum(**{"outer": optim.diloco()} | arguments)
+
+
+def test_alone():
+    """In a world of one a step is the outer optimiser's."""
+    quorum = optim.Quorum(optim.diloco())
+    state = quorum.init(PARAMS)
+    params, state = quorum.step({"w": PARAMS["w"] - 1}, state)
+    assert jnp.allclose(params["w"], 1 - 0.7 * 1.9, atol=1e-6)
+    assert int(state.count) == 1 and quorum.participants == (0,)
+    with pytest.raises(errors.InvalidArgumentError, match="must be a QuorumState.*not OuterState"):
+        quorum.step(params, state.outer)
+    with pytest.raises(errors.InvalidArgumentError, match=r"float32\[3, 4\], not float"):
+        quorum.step({"w": jnp.ones(3)}, state)
