@@ -360,10 +360,17 @@ def program_name(ctx: Any) -> str:
 
 def where(ctx: Any) -> str:
     """``file.py:41`` of the innermost frame that belongs to the user."""
-    frame = source_info_util.user_frame(ctx.traceback)
-    if frame is None:
-        return "unknown"
-    return f"{os.path.basename(frame.file_name)}:{frame.start_line}"
+    return _line(ctx.traceback)
+
+
+def this_line() -> str:
+    """The line of the program that is being run."""
+    return _line(source_info_util.current().traceback)
+
+
+def trace_state() -> object:
+    """Equal while the same function is being traced, or none is."""
+    return jax.extend.core.get_opaque_trace_state()
 
 
 def at_this_line(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -530,7 +537,11 @@ def scope_of(eqn: Any) -> str:
 
 def line_of(eqn: Any) -> str:
     """``file.py:41`` of the user's line that an equation is from."""
-    frame = source_info_util.user_frame(eqn.source_info.traceback)
+    return _line(eqn.source_info.traceback)
+
+
+def _line(traceback: Any) -> str:
+    frame = source_info_util.user_frame(traceback)
     return "unknown" if frame is None else f"{os.path.basename(frame.file_name)}:{frame.start_line}"
 
 

@@ -17,6 +17,7 @@ FILES = {
         "test_reference.py",
         "test_errors.py",
         "test_optim_mpi.py",
+        "test_handles_mpi.py",
     ],
     3: ["test_contract_mpi.py", "test_stress_mpi.py", "test_errors.py", "test_outer_mpi.py"],
 }

@@ -1,0 +1,52 @@
+"""Operations between processes that are started here and waited for there."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import jaxccomp as jcc
+
+
+def test_in_another_order_than_they_were_started(world):
+    @jax.jit
+    def program(x):
+        total = jcc.allreduce_start(x)
+        everything = jcc.allgather_start(x)
+        first = jcc.bcast_start(x)
+        y = jnp.tanh(x)
+        return first.wait(after=y), everything.wait(), total.wait()
+
+    for step in range(20):  # steps are not waited for either
+        each = np.arange(5, dtype=np.float32) + 10 * np.arange(world.size)[:, None] + step
+        first, everything, total = program(jnp.asarray(each[world.rank]))
+    np.testing.assert_array_equal(first, each[0])
+    np.testing.assert_array_equal(everything, each)
+    np.testing.assert_array_equal(total, each.sum(axis=0))
+
+
+def test_small_ones_travel_together(world):
+    def calls(bucket_bytes):
+        before = jcc.stats.get().operations.get("allreduce", jcc.stats.OperationStats()).calls
+        xs = [jnp.full(3, world.rank + k) for k in range(4)]
+        handles = [jcc.allreduce_start(x, bucket_bytes=bucket_bytes) for x in xs]
+        for k, handle in enumerate(handles):
+            want = sum(rank + k for rank in range(world.size))
+            np.testing.assert_array_equal(handle.wait(), np.full(3, want))
+        return jcc.stats.get().operations["allreduce"].calls - before
+
+    assert calls(0) == 4
+    assert calls(1 << 20) == 1
+
+
+def test_messages(world):
+    following, before = (world.rank + 1) % world.size, (world.rank - 1) % world.size
+    comm = world.ordered()
+
+    @jax.jit
+    def program(x):
+        sent = jcc.send_start(x, dest=following, comm=comm)
+        came = jcc.recv_start(x, source=before, comm=comm)
+        return came.wait(after=sent.wait())
+
+    got = program(jnp.arange(4) + 100 * world.rank)
+    np.testing.assert_array_equal(got, np.arange(4) + 100 * before)

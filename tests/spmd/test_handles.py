@@ -1,0 +1,239 @@
+"""Operations that are started here and waited for there."""
+
+import gc
+import inspect
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType
+from jax.sharding import PartitionSpec as P
+
+import jaxccomp as jcc
+from jaxccomp._native import engine
+
+N = 4
+PLANES = [
+    "xla",
+    pytest.param("native", marks=pytest.mark.skipif(not engine.available(), reason="")),
+]
+X = np.arange(N * N * 3, dtype=np.float32).reshape(N, N, 3)
+# Arguments of each operation, for rows of (N, 3).
+ARGUMENTS = {
+    "allgather": {},
+    "allgatherv": {"counts": (1, 2, 3, 4)},
+    "allreduce": {"op": "max"},
+    "allreduce_with_feedback": {"residual": np.zeros((N, 3), np.float32), "codec": "int8"},
+    "alltoall": {},
+    "alltoallv": {"counts": ((1,) * N,) * N},
+    "bcast": {"root": 1},
+    "exscan": {},
+    "gather": {"root": 2},
+    "gatherv": {"counts": (1, 2, 3, 4)},
+    "reduce": {"root": 3},
+    "reduce_scatter": {"op": "mean"},
+    "reduce_scatter_with_feedback": {"residual": np.zeros((N, 3), np.float32), "codec": "int8"},
+    "scan": {},
+    "scatter": {"root": 1},
+    "scatterv": {"counts": (1, 2, 1, 0)},
+    "sendrecv": {"dest": (1, 2, 3, 0), "source": (3, 0, 1, 2)},
+}
+
+
+def on_ranks(program, *operands):
+    """What each rank gets, one behind the other."""
+    mesh = jax.make_mesh((N,), ("i",), (AxisType.Auto,), devices=jax.devices()[:N])
+    mapped = jax.shard_map(
+        lambda *rows: jax.tree.map(lambda y: y[None], program(*(row[0] for row in rows))),
+        mesh=mesh,
+        in_specs=P("i"),
+        out_specs=P("i"),
+        check_vma=False,
+    )
+    return jax.jit(mapped), operands
+
+
+def run(program, *operands):
+    mapped, operands = on_ranks(program, *operands)
+    return jax.tree.map(np.asarray, mapped(*operands))
+
+
+def collectives(program, *operands):
+    """How many calls of the engine's there are."""
+    mapped, operands = on_ranks(program, *operands)
+    return len(jcc.explain(mapped)(*operands).calls)
+
+
+def test_each_operation_has_one():
+    started = {name for name in jcc.__all__ if name.endswith("_start")}
+    assert started == {f"{name}_start" for name in [*ARGUMENTS, "send", "recv"]}
+    for name in started:
+        operation = getattr(jcc, name.removesuffix("_start"))
+        ours = inspect.signature(getattr(jcc, name)).parameters
+        assert [p for p in ours if p != "bucket_bytes"] == list(
+            inspect.signature(operation).parameters
+        )
+
+
+@pytest.mark.parametrize("plane", PLANES)
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_gives_what_the_operation_gives(name, plane):
+    how = {"axis_name": "i", "backend": plane, **ARGUMENTS[name]}
+
+    def program(function, x):
+        residual = how.pop("residual", None)
+        more = {} if residual is None else {"residual": jnp.asarray(residual)}
+        return function(x, **how, **more)
+
+    want = run(lambda x: getattr(jcc, name)(x, **how), X)
+    got = run(lambda x: getattr(jcc, f"{name}_start")(x, **how).wait(), X)
+    jax.tree.map(np.testing.assert_array_equal, got, want)
+
+
+def test_what_comes_after():
+    def program(x):
+        handle = jcc.allreduce_start(x, axis_name="i")
+        y = jnp.tanh(x)
+        return handle.wait(after=y), y
+
+    total, y = run(program, X)
+    np.testing.assert_array_equal(total[0], X.sum(axis=0))
+    np.testing.assert_allclose(y, np.tanh(X), rtol=1e-6)
+    mapped, operands = on_ranks(program, X)
+    assert "optimization_barrier" in str(jax.make_jaxpr(mapped)(*operands))
+
+
+@pytest.mark.parametrize("plane", PLANES)
+def test_small_ones_travel_together(plane):
+    how = {"axis_name": "i", "backend": plane}
+
+    def program(x, start=jcc.allreduce_start, **more):
+        handles = [start(k * x, **how, **more) for k in range(3)]
+        return [handle.wait() for handle in handles]
+
+    def together(x):
+        return program(x, bucket_bytes=1 << 20)
+
+    for got, want in zip(run(together, X), run(program, X), strict=True):
+        np.testing.assert_array_equal(got, want)
+    if plane == "native":
+        assert collectives(program, X) == 3
+        assert collectives(together, X) == 1
+        assert collectives(lambda x: program(x, bucket_bytes=2 * X[0].nbytes), X) == 2
+
+
+def test_references_travel_together():
+    def program(x):
+        how = {"axis_name": "i", "codec": "lossless", "bucket_bytes": 1 << 20}
+        handles = [jcc.bcast_start(k * x, ref=k * x + 1, **how) for k in range(1, 3)]
+        handles.append(jcc.bcast_start(x, **how))
+        return [handle.wait() for handle in handles]
+
+    ones = np.broadcast_to(X[:1], X.shape)  # the same on all ranks, as references must be
+    for k, got in zip((1, 2, 1), run(program, ones), strict=True):
+        np.testing.assert_array_equal(got, k * ones)
+    assert collectives(program, ones) == 2
+
+
+def test_what_differs_does_not_travel_together():
+    def program(x):
+        how = {"axis_name": "i", "bucket_bytes": 1 << 20}
+        handles = [jcc.allreduce_start(x, **how), jcc.allreduce_start(x, op="max", **how)]
+        handles += [jcc.allreduce_start(x, codec="bf16", **how), jcc.allgather_start(x, **how)]
+        return [handle.wait() for handle in handles]
+
+    run(program, X)
+    assert collectives(program, X) == 4
+
+
+def test_carried_through_a_loop():
+    """What one step sends is waited for in the next one."""
+
+    def program(x):
+        def step(carry, _):
+            x, handle = carry
+            total = handle.wait(after=x)
+            return (x + 1, jcc.allreduce_start(x, axis_name="i")), total
+
+        carry = (x + 1, jcc.allreduce_start(x, axis_name="i"))
+        (_, last), totals = jax.lax.scan(step, carry, None, length=3)
+        return totals, last.wait()
+
+    totals, last = run(program, X)
+    for k in range(3):
+        # The first step sends what the loop began with once more: x + 1, x + 2, ...
+        np.testing.assert_array_equal(totals[0, k], (X + k).sum(axis=0))
+    np.testing.assert_array_equal(last[0], (X + 3).sum(axis=0))
+
+
+def test_derivative():
+    def loss(x):
+        return jnp.sum(jcc.allreduce_start(x, axis_name="i").wait(after=x * 2) ** 2)
+
+    np.testing.assert_array_equal(
+        run(jax.grad(loss), X)[0],
+        run(jax.grad(lambda x: jnp.sum(jcc.allreduce(x, axis_name="i") ** 2)), X)[0],
+    )
+
+
+def test_waited_for_twice():
+    handle = jcc.allreduce_start(jnp.ones(3))
+    handle.wait()
+    with pytest.raises(
+        jcc.errors.InvalidArgumentError, match=r"allreduce of test_handles.py:\d+ has"
+    ):
+        handle.wait()
+
+
+@pytest.mark.parametrize("bucket_bytes", [0, 100])
+def test_never_waited_for(bucket_bytes):
+    with pytest.warns(RuntimeWarning, match=r"bcast of test_handles.py:\d+ was never waited for"):
+        jcc.bcast_start(jnp.ones(3), bucket_bytes=bucket_bytes)
+        gc.collect()
+
+
+def test_returned_from_a_jitted_function():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        handle = jax.jit(lambda x: jcc.allreduce_start(x, bucket_bytes=1 << 20))(jnp.ones(3))
+        np.testing.assert_array_equal(handle.wait(), np.ones(3))
+        gc.collect()
+
+
+def test_waited_for_within_a_loop():
+    def program(x):
+        handle = jcc.allreduce_start(x, axis_name="i", bucket_bytes=1 << 20)
+        return jax.lax.fori_loop(0, 3, lambda _, y: y + handle.wait(), x)
+
+    with pytest.raises(jcc.errors.InvalidArgumentError, match="another traced function"):
+        run(program, X)
+
+
+@pytest.mark.parametrize(
+    ("start", "text"),
+    [
+        (lambda x: jcc.allreduce_start(x, op="avg", bucket_bytes=100), "avg"),
+        (lambda x: jcc.allreduce_start(x, codec="int9", bucket_bytes=100), "int9"),
+        (lambda x: jcc.allreduce_start(x, bucket_bytes=-1), "bucket_bytes must be a number"),
+        (lambda x: jcc.allreduce_start(x, bucket_bytes=1.5), "bucket_bytes must be a number"),
+        (lambda x: jcc.alltoall_start(x, bucket_bytes=100), "one row per rank"),
+    ],
+    ids=["op", "codec", "negative", "float", "shape"],
+)
+def test_mistakes_are_told_where_it_starts(start, text):
+    with pytest.raises(jcc.errors.JaxccompError, match=text):
+        start(jnp.ones(3))
+
+
+def test_a_trace_that_failed_leaves_nothing_behind():
+    def program(x):
+        jcc.allreduce_start(x, axis_name="i", bucket_bytes=1 << 20)
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError), pytest.warns(RuntimeWarning):
+        run(program, X)
+        gc.collect()
+    got = run(lambda x: jcc.allreduce_start(x, axis_name="i", bucket_bytes=1 << 20).wait(), X)
+    np.testing.assert_array_equal(got[0], X.sum(axis=0))
