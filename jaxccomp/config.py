@@ -194,15 +194,6 @@ _TABLE = (
         "(NCCL_MULTI_RANK_GPU_ENABLE, or NCCL_HOSTID before 2.30), unless the program has set it.",
     ),
     Option(
-        "nccl_communicator",
-        str,
-        "own",
-        'Whose communicators backend="nccl" uses along mesh axes: its own, or those that XLA has '
-        "for its collectives, where all ranks ask for them and can (jaxlib 0.11 or newer). Not yet "
-        "run on a GPU. Read by init().",
-        choices=("own", "xla"),
-    ),
-    Option(
         "coder_threads",
         int,
         -1,

@@ -118,7 +118,6 @@ def _with_coordinator(terms: Terms, timeout_seconds: float) -> World:
     _tell_place(core, state.process_of)
     group.tell_hosts(core, state)
     state.no_cuda = peer_info.who_lacks_cuda(roster.rows)
-    state.own_communicators = peer_info.why_own_communicators(roster.rows)
     _go_on()
     return state
 
@@ -187,7 +186,6 @@ def _tell_engine(state: World, distributed: bool, timeout_seconds: float) -> Non
         state.store.carry(core.use_store())
     _tell_place(core, process_of)
     state.no_cuda = peer_info.who_lacks_cuda(table)
-    state.own_communicators = peer_info.why_own_communicators(table)
     core.set_hosts(hosts)
     if not state.unreachable:
         shared_gpus.agree(core, share, hosts, [row.gpus for row in table])

@@ -44,8 +44,6 @@ class FakeCuda final : public cuda::CudaApi {
   static FakeCuda& Current();
   // Whether the calling thread uses any.
   static bool IsUsed();
-  // Waits for a stream that kernels are put on.
-  static void Finish(CUstream_st* stream) { StreamOf(stream)->Finish(); }
   // Fails the test where a caller's stream waits for the engine: it would wait for that, too.
   Status PrepareNvcomp(nvcomp::Format format, DType dtype);
   bool HasPreparedNvcomp(nvcomp::Format format, DType dtype);
