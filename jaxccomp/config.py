@@ -249,6 +249,16 @@ _TABLE = (
         engine=True,
     ),
     Option(
+        "device_wait",
+        str,
+        "host",
+        "Who waits for an operation of the engine on a GPU. host: the thread of XLA that calls it, "
+        "until it is over. stream: the program's stream, at a word of memory, while the thread "
+        "goes on; CUDA may deadlock then (docs/gpus.md). Neither is yet measured on a GPU.",
+        choices=("host", "stream"),
+        engine=True,
+    ),
+    Option(
         "device_ipc_memory_bytes",
         int,
         256 << 20,

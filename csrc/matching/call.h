@@ -110,6 +110,9 @@ struct Call {
   // (device/device.h). Null: in the host's memory.
   Device* memory = nullptr;
   void* stream = nullptr;
+  // Whether the caller waits until the operation is over before it queues anything more on the stream,
+  // which then need not be held there.
+  bool host_waits = false;
 };
 
 }  // namespace jaxccomp

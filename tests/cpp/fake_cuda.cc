@@ -224,6 +224,7 @@ int FakeCuda::Query(CUevent_st* event) {
 int FakeCuda::WaitAtLeast(CUstream_st* stream, uint32_t* word, uint32_t value) {
   CHECK(t_uses > 0);
   if (Faults::Due(faults_.enter)) return 801;
+  ++held_streams_;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     waits_.emplace_back(word, value);

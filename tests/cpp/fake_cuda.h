@@ -47,6 +47,7 @@ class FakeCuda final : public cuda::CudaApi {
   // Fails the test where a caller's stream waits for the engine: it would wait for that, too.
   Status PrepareNvcomp(nvcomp::Format format, DType dtype);
   bool HasPreparedNvcomp(nvcomp::Format format, DType dtype);
+  int64_t held_streams() const { return held_streams_.load(); }
   int64_t preparations() const { return preparations_.load(); }
   // Puts a kernel on one of the device's streams.
   Status Start(CUstream_st* stream, std::function<void()> work);
@@ -99,7 +100,7 @@ class FakeCuda final : public cuda::CudaApi {
   std::condition_variable released_;
   bool held_ = false;
   std::atomic<bool> broken_{false}, abandoned_{false};
-  std::atomic<int64_t> computations_{0}, preparations_{0};
+  std::atomic<int64_t> computations_{0}, preparations_{0}, held_streams_{0};
   std::set<std::pair<nvcomp::Format, DType>> nvcomp_;
   std::vector<std::pair<uint32_t*, uint32_t>> waits_;   // of callers' streams
   std::set<std::byte*> values_;   // taken on the first stream, which does nothing else
@@ -120,6 +121,7 @@ class FakeCudaDevice final : public TestedDevice {
   void Hold(bool held) override { api_.Hold(held); }
   void Abandon() override { api_.Abandon(); }
   int64_t computations() const override { return api_.computations(); }
+  int64_t held_streams() const override { return api_.held_streams(); }
   int64_t preparations() const override { return api_.preparations(); }
   FakeCuda& api() { return api_; }
 

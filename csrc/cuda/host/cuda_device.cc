@@ -148,10 +148,10 @@ void CudaDevice::Unbind() { context_.api.End(); }
 
 // ---- Calls -------------------------------------------------------------------------------
 
-Result<Device::CallId> CudaDevice::Enter(void* stream) {
+Result<Device::CallId> CudaDevice::Enter(void* stream, bool holds) {
   if (!broken_.ok()) return broken_;
   const Using gpu(context_.api);
-  return gates_.Enter(static_cast<CUstream_st*>(stream));
+  return gates_.Enter(static_cast<CUstream_st*>(stream), holds);
 }
 
 Result<bool> CudaDevice::IsReady(CallId call) {

@@ -1,8 +1,8 @@
 // device/device.h on a GPU.
 //
 // Computations go to a few streams of the device's own in turn, each with an event behind it. Nothing
-// waits for the device, and nothing is freed in a way that does: callers' streams stand still until the
-// engine lets them go on, so whoever waited for all of the device would wait for ever.
+// waits for the device, and nothing is freed in a way that does: callers' streams may stand still until
+// the engine lets them go on, so whoever waited for all of the device would wait for ever.
 //
 // When CUDA says of an event that the device has failed, it stays so: all that is under way, and all
 // that comes, ends with that error.
@@ -51,7 +51,7 @@ class CudaDevice final : public Device {
   bool Bind() override;
   void Unbind() override;
 
-  Result<CallId> Enter(void* stream) override;
+  Result<CallId> Enter(void* stream, bool holds) override;
   Result<bool> IsReady(CallId call) override;
   void Leave(CallId call) override;
 
