@@ -122,8 +122,6 @@ $(GPU_HOST_TESTS): build/$(VENV)/.tests
 $(GPU_HOST): $(GPU_HOST_TESTS)
 	$(IN_PARTS) $(PARTS:%=test-gpu-host-part-%)
 	build/$(VENV)/jaxccomp_ffi_tests
-	@if test -x build/$(VENV)/jaxccomp_xla_tests; then build/$(VENV)/jaxccomp_xla_tests; \
-		else echo "jaxccomp_xla_tests: left out, no jaxlib 0.11 or newer is here"; fi
 	touch $@
 
 test-gpu-host-part-%: build/$(VENV)/.tests
@@ -205,27 +203,19 @@ sanitize: $(VENV)/.installed
 		$(if $(findstring thread,$(SANITIZER)),JAXCCOMP_INSTRUCTION_SET=avx2) \
 		$(SANITIZED)/$$tests $(FILTER) || exit 1; done
 
-# The headers of the newest jaxlib that is here, for libjaxccomp_xla.so (cmake/xla.cmake), which is
-# left out where that is older than 0.11.
-XLA_INCLUDE ?= $(shell for p in $(VENV_NEWEST)/bin/python $(PYTHON) $(VENV)/bin/python; do \
-	d=$$("$$p" -c "import importlib.util as u; print(u.find_spec('jaxlib').submodule_search_locations[0])" \
-	2>/dev/null)/include; test -f "$$d/xla/ffi/api/collectives_c_api.h" && echo "$$d" && break; done)
-
-# libjaxccomp_cuda.so, libjaxccomp_xla.so, and the program that checks the first on a GPU. Need nvcc, a
-# C++20 compiler and cmake.
+# libjaxccomp_cuda.so, and the program that checks it on a GPU. Needs nvcc, a C++20 compiler and cmake.
 BUILD_CUDA := build/cuda
 cuda:
 	cmake -S . -B $(BUILD_CUDA) -DCMAKE_BUILD_TYPE=Release -DJAXCCOMP_BUILD_CUDA=ON \
-		-DJAXCCOMP_BUILD_MODULE=OFF -DJAXCCOMP_XLA_INCLUDE="$(XLA_INCLUDE)"
-	cmake --build $(BUILD_CUDA) -j2 --target jaxccomp_gpu_libraries jaxccomp_gpu_tests
+		-DJAXCCOMP_BUILD_MODULE=OFF
+	cmake --build $(BUILD_CUDA) -j2 --target jaxccomp_cuda jaxccomp_gpu_tests
 
 # The wheel that brings libjaxccomp_cuda.so, for the CUDA of the nvcc that is found.
 NVCC := nvcc
 CUDA_MAJOR = $(shell $(NVCC) --version 2>/dev/null | sed -n 's/.*release \([0-9]*\)\..*/\1/p')
 VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' jaxccomp/_native/version.py)
 CUDA_PACKAGE = build/cuda$(CUDA_MAJOR)-package
-FILL_IN = sed -e 's/@CUDA@/$(CUDA_MAJOR)/g' -e 's/@VERSION@/$(VERSION)/g' -e 's,@SOURCE@,$(CURDIR),g' \
-	-e 's,@XLA_INCLUDE@,$(XLA_INCLUDE),g'
+FILL_IN = sed -e 's/@CUDA@/$(CUDA_MAJOR)/g' -e 's/@VERSION@/$(VERSION)/g' -e 's,@SOURCE@,$(CURDIR),g'
 cuda-wheel: $(VENV)/.tools
 	@test -n "$(CUDA_MAJOR)" || { echo "cuda-wheel: nvcc is needed (name it with NVCC=...)"; exit 1; }
 	rm -rf $(CUDA_PACKAGE) $(WHEELS)/cuda
@@ -259,8 +249,8 @@ BUNDLE := build/gpu
 gpu-bundle: $(VENV_NEWEST)/.installed
 	cmake -S . -B $(BUNDLE)-objects -DCMAKE_BUILD_TYPE=Release -DJAXCCOMP_BUILD_CUDA=ON \
 		-DJAXCCOMP_BUILD_MODULE=OFF -DCMAKE_CUDA_ARCHITECTURES=90-real \
-		-DCMAKE_BUILD_RPATH_USE_ORIGIN=ON -DJAXCCOMP_XLA_INCLUDE="$(XLA_INCLUDE)"
-	cmake --build $(BUNDLE)-objects -j2 --target jaxccomp_gpu_libraries jaxccomp_gpu_tests
+		-DCMAKE_BUILD_RPATH_USE_ORIGIN=ON
+	cmake --build $(BUNDLE)-objects -j2 --target jaxccomp_cuda jaxccomp_gpu_tests
 	$(VENV_NEWEST)/bin/python tests/gpu/bundle.py $(BUNDLE) $(BUNDLE)-objects \
 		"$$(echo $(WHEELS)/$(VENV_NEWEST)/*.whl)" $(BUNDLE_OPTIONS)
 
@@ -317,7 +307,7 @@ $(VENV)/.installed: $(SOURCES) $(VENV)/.tools
 
 build/$(VENV)/.tests: $(VENV)/.installed $(wildcard tests/cpp/* tests/ffi/* tests/fuzz/*.*)
 	export PATH="$(CURDIR)/$(VENV)/bin:$$PATH" && \
-		cmake -DJAXCCOMP_BUILD_TESTS=ON -DJAXCCOMP_XLA_INCLUDE="$(XLA_INCLUDE)" build/$(VENV) && \
+		cmake -DJAXCCOMP_BUILD_TESTS=ON build/$(VENV) && \
 		cmake --build build/$(VENV)
 	touch $@
 

@@ -262,17 +262,6 @@ def replica_groups(
     return groups
 
 
-def mesh_coordinates(ctx: Any, groups: Sequence[Sequence[Any]]) -> list[int]:
-    """Where the devices of ``groups``, one group after the other, lie in the program's mesh.
-
-    Those are the numbers by which XLA knows them in the program.
-    """
-    mesh = _mesh_of(ctx)
-    assert mesh is not None
-    place = {device: i for i, device in enumerate(mesh.devices.flat)}
-    return [place[device] for group in groups for device in group]
-
-
 _MESH = ("jaxccomp", "mesh")
 
 

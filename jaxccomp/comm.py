@@ -500,14 +500,6 @@ def why_no_cuda() -> str:
     return _joined().no_cuda or cuda.why_missing()
 
 
-def why_own_communicators() -> str:
-    """Why ``backend="nccl"`` makes communicators of its own along axes; empty when it uses XLA's.
-
-    Alike on all ranks, but for the words. The option nccl_communicator asks for XLA's.
-    """
-    return _joined().own_communicators
-
-
 def all_have_cuda() -> bool:
     """Whether the engine's CUDA library is there for all processes of JAX's programs.
 

@@ -194,15 +194,6 @@ _TABLE = (
         "(NCCL_MULTI_RANK_GPU_ENABLE, or NCCL_HOSTID before 2.30), unless the program has set it.",
     ),
     Option(
-        "nccl_communicator",
-        str,
-        "own",
-        'Whose communicators backend="nccl" uses along mesh axes: its own, or those that XLA has '
-        "for its collectives, where all ranks ask for them and can (jaxlib 0.11 or newer). Not yet "
-        "run on a GPU. Read by init().",
-        choices=("own", "xla"),
-    ),
-    Option(
         "coder_threads",
         int,
         -1,
@@ -255,6 +246,16 @@ _TABLE = (
         "8 KiB) are sent from the GPU's memory and received there. 0: all go through the host's "
         "memory. Not yet measured on a GPU. Read by init(), which tries it.",
         minimum=0,
+        engine=True,
+    ),
+    Option(
+        "device_wait",
+        str,
+        "host",
+        "Who waits for an operation of the engine on a GPU. host: the thread of XLA that calls it, "
+        "until it is over. stream: the program's stream, at a word of memory, while the thread "
+        "goes on; CUDA may deadlock then (docs/gpus.md). Neither is yet measured on a GPU.",
+        choices=("host", "stream"),
         engine=True,
     ),
     Option(

@@ -8,6 +8,12 @@
 
 namespace jaxccomp {
 
+// Who waits for an operation on values in a device's memory.
+enum DeviceWait : int64_t {
+  kHostWaits,     // the thread that calls it
+  kStreamWaits,   // the caller's stream: the thread goes on at once
+};
+
 struct Options {
   double timeout_seconds = 300;     // how long an operation may wait for its peers
   int64_t spin_microseconds = 100;  // how long a caller drives its operation itself without
@@ -18,6 +24,7 @@ struct Options {
   int64_t check_programs = 1;       // compare the collectives of a program between ranks
   int64_t retain_memory = 1;        // keep freed pages in the process (memory.h)
   int64_t huge_pages = 1;           // ask for huge pages behind large results
+  int64_t device_wait = kHostWaits; // a DeviceWait
   int64_t device_ipc_bytes = 0;     // messages of at least so many bytes stay in their device's
                                     // memory (device/ipc/device_ipc.h); 0: none
   int64_t device_mpi_bytes = 0;     // messages of at least so many bytes between hosts are sent from and

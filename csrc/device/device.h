@@ -8,7 +8,8 @@
 //
 // Calls. A collective's caller has a stream: work that the device does in order. What it queued before
 // the collective makes the operands; what it queues afterwards reads the results. Enter marks that
-// place in the stream, and the stream stops there until Leave. Computations of a call are started
+// place in the stream. There the stream stops until Leave, or the caller queues nothing more on it until
+// then. Computations of a call are started
 // between IsReady and Leave only: were they queued behind the mark, they would hold up those of an
 // earlier call that the mark itself waits for.
 //
@@ -56,8 +57,9 @@ class Device {
   virtual std::byte* AllocateCodes(int64_t bytes) = 0;    // of the host, pinned: both reach it
   virtual void FreeCodes(std::byte* memory) = 0;
 
-  // Records where `stream`, the caller's, has come to, and makes it wait there for Leave.
-  virtual Result<CallId> Enter(void* stream) = 0;
+  // Records where `stream`, the caller's, has come to. If `holds`, it also makes the stream wait there for
+  // Leave; if not, nothing is queued on it before Leave.
+  virtual Result<CallId> Enter(void* stream, bool holds) = 0;
   // Whether the stream has come to the mark: operands are there, results may be written.
   virtual Result<bool> IsReady(CallId call) = 0;
   // The stream goes on, whether or not it had come to the mark. The call is forgotten.

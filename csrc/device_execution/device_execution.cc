@@ -48,7 +48,7 @@ Status DeviceExecution::Enter(Operation* op, const CallSite* awaits_sizes) {
   op->executor = &executor_;
   op->open_tasks = 1;   // until it begins
   op->device = std::move(run);
-  Result<Device::CallId> entered = device->Enter(op->call.stream);
+  Result<Device::CallId> entered = device->Enter(op->call.stream, !op->call.host_waits);
   if (!entered.ok()) return entered.status();
   OnDevice(*op).call = *entered;
   ++UseOf(*op).entered;

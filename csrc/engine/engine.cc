@@ -1,6 +1,7 @@
 #include "engine/engine.h"
 
 #include <algorithm>
+#include <future>
 #include <utility>
 
 #include "common/forks.h"
@@ -211,6 +212,17 @@ int64_t Engine::CountExported() const {
 
 std::optional<Status> Engine::Start(CallSite& site, Call call, const std::function<Done()>& later) {
   return impl_->Start(site, std::move(call), later);
+}
+
+Status Engine::RunOnDevice(CallSite& site, Call call) {
+  call.host_waits = impl_->device_wait() == kHostWaits;
+  if (!call.host_waits) return Start(site, std::move(call), nullptr).value_or(Status::Ok());
+  // The deadline is the operation's, and Shutdown ends it: somebody calls this in any case.
+  const auto over = std::make_shared<std::promise<Status>>();
+  std::optional<Status> now = Start(site, std::move(call), [&]() -> Done {
+    return [over](Status status) { over->set_value(std::move(status)); };
+  });
+  return now.has_value() ? *std::move(now) : over->get_future().get();
 }
 
 void Engine::Forget(CallSite& site) {

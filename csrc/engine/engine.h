@@ -111,6 +111,9 @@ class Engine {
   // `later` hears of that from the next operation on the communicator, and from FirstError.
   using Done = std::function<void(Status)>;
   std::optional<Status> Start(CallSite& site, Call call, const std::function<Done()>& later);
+  // Runs one operation of tensors on a device, as the option device_wait says: until it is over, with its
+  // status, or as Start does without `later`.
+  Status RunOnDevice(CallSite& site, Call call);
   // For who moves values in its own way, outside of operations of the engine (nccl/).
   // Where a call of `site` on that device takes place. Its communicator is watched from now on.
   struct Place {

@@ -63,7 +63,8 @@ Engine::Impl::Impl(int process, int processes)
       coders_(&state_),
       preparation_(&state_, [this] { progress_.Ensure(); }),
       huge_pages_(state_.options.huge_pages),
-      retain_memory_(state_.options.retain_memory) {
+      retain_memory_(state_.options.retain_memory),
+      device_wait_(static_cast<DeviceWait>(state_.options.device_wait)) {
   WatchForks();
 }
 
@@ -71,6 +72,7 @@ void Engine::Impl::OnOptions() {
   coders_.SetMost(state_.options.coder_threads, ranks_on_host_);
   huge_pages_ = state_.options.huge_pages;
   retain_memory_ = state_.options.retain_memory;
+  device_wait_ = static_cast<DeviceWait>(state_.options.device_wait);
 }
 
 void Engine::Impl::CheckLaunches(std::function<std::string()> place) {

@@ -34,6 +34,7 @@ class Engine::Impl final : private Executor::Listener, private DeviceExecution::
   void Shutdown();
   // From now on each launch has the place that this returns.
   void CheckLaunches(std::function<std::string()> place);
+  DeviceWait device_wait() const { return device_wait_; }
   // They may have changed. With the lock.
   void OnOptions();
   void SetRanksOnHost(int ranks) {
@@ -84,7 +85,9 @@ class Engine::Impl final : private Executor::Listener, private DeviceExecution::
   int ranks_on_host_ = 1;
   std::function<std::string()> place_of_launch_;   // set once, before checks_launches_
   std::atomic<bool> checks_launches_ = false;
-  std::atomic<bool> huge_pages_, retain_memory_;   // as in the options, to be read without the lock
+  // As in the options, to be read without the lock.
+  std::atomic<bool> huge_pages_, retain_memory_;
+  std::atomic<DeviceWait> device_wait_;
 };
 
 }  // namespace jaxccomp

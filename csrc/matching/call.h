@@ -28,7 +28,6 @@ struct OpSpec {
   std::string codec = "raw";
   std::string algorithm = "auto";
   bool nccl = false;              // NCCL moves the values; the engine only lets the ranks meet
-  bool xla_communicator = false;           // on XLA's own NCCL communicator
   std::string communicator;       // name; empty: `groups` say who takes part
   std::vector<int64_t> groups;    // replica groups of global device ids, one after the other
   int64_t group_size = 0;
@@ -111,6 +110,9 @@ struct Call {
   // (device/device.h). Null: in the host's memory.
   Device* memory = nullptr;
   void* stream = nullptr;
+  // Whether the caller waits until the operation is over before it queues anything more on the stream,
+  // which then need not be held there.
+  bool host_waits = false;
 };
 
 }  // namespace jaxccomp

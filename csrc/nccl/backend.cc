@@ -14,9 +14,6 @@ namespace {
 // the engine's kernels, and the ranks' own, find the rest free.
 constexpr int kMostCtasPerGpu = 32;
 
-// In place of the first of two ranks, in the key of a team that has XLA's communicator.
-constexpr int kOnXlaCommunicator = -2;
-
 std::atomic<Backend*> own_backend{nullptr};
 std::atomic<bool> shares_gpus{true};
 
@@ -28,10 +25,6 @@ Status Prefixed(const OpSpec& spec, const Status& status) {
 
 Result<std::unique_ptr<NcclCallSite>> NcclCallSite::Make(OpSpec spec) {
   spec.nccl = true;
-  if (spec.xla_communicator && (!spec.communicator.empty() || spec.PointToPoint())) {
-    return Status(Code::kInvalidArgument,
-                  spec.ToString() + ": XLA has communicators along the axes of meshes only");
-  }
   if (Status status = CheckSupported(spec, {}); !status.ok()) return status;
   auto made = std::make_unique<NcclCallSite>();
   made->spec_ = spec;
@@ -57,7 +50,7 @@ void Backend::SetSharesGpus(bool shares) { shares_gpus = shares; }
 
 Result<Team*> Backend::TeamOf(NcclCallSite& site, const Engine::Place& place, void* context) {
   const OpSpec& spec = site.spec();
-  int first = spec.xla_communicator ? kOnXlaCommunicator : -1, second = place.member;
+  int first = -1, second = place.member;
   if (spec.PointToPoint()) {
     const int peer = static_cast<int>(spec.pairs.at(0));
     if (peer == place.member || peer < 0 || peer >= static_cast<int>(place.members.size())) {
@@ -75,7 +68,6 @@ Result<Team*> Backend::TeamOf(NcclCallSite& site, const Engine::Place& place, vo
     team = std::make_unique<Team>();
     team->communicator = place.communicator;
     team->context = context;
-    team->xla_communicator = spec.xla_communicator;
     if (spec.PointToPoint()) {
       team->seat = {place.member == first ? 0 : 1, 2};
       team->names = {place.members[static_cast<size_t>(first)],
@@ -96,7 +88,7 @@ Status Backend::Join(NcclCallSite& site, int64_t device, int64_t run_id, void* s
   Result<Engine::Place> place = engine_->FindPlace(*site.site_, device);
   if (!place.ok()) return place.status();
   void* context = nullptr;
-  if (driver_.status().ok() && !site.spec().xla_communicator) {
+  if (driver_.status().ok()) {
     Result<void*> found = driver_.ContextOf(stream);
     if (!found.ok()) return Prefixed(site.spec(), found.status());
     context = *found;
@@ -107,8 +99,8 @@ Status Backend::Join(NcclCallSite& site, int64_t device, int64_t run_id, void* s
     std::lock_guard lock((*team)->joining);
     // Programs that are matched by their order meet for the communicator alone.
     const uint64_t program = site.spec().ordered ? 0 : place->program_hash;
-    const bool met = ((*team)->comm != nullptr || site.spec().xla_communicator) &&
-                     (program == 0 || (*team)->agreed.contains(program));
+    const bool met =
+        (*team)->comm != nullptr && (program == 0 || (*team)->agreed.contains(program));
     if (!met) {
       Status status = Meet(site, *place, **team, device, run_id);
       if (!status.ok()) return status;
@@ -135,7 +127,7 @@ Status Backend::Meet(NcclCallSite& site, const Engine::Place& place, Team& team,
     row.Blame(library_.status());
   } else if (!driver_.status().ok()) {
     row.Blame(driver_.status());
-  } else if (!spec.xla_communicator) {
+  } else {
     const Driver::Current current(driver_, team.context);
     Result<Gpu> gpu = driver_.CurrentGpu();
     if (gpu.ok()) row.gpu = *gpu;
@@ -146,7 +138,7 @@ Status Backend::Meet(NcclCallSite& site, const Engine::Place& place, Team& team,
   if (team.comm != nullptr) return Status::Ok();
   Status judged = Judge(*rows, team.names);
   if (!judged.ok()) return Prefixed(spec, judged);
-  return spec.xla_communicator ? Status::Ok() : Create(site, team, *rows, exchange);
+  return Create(site, team, *rows, exchange);
 }
 
 Status Backend::Create(NcclCallSite& site, Team& team, const std::vector<Row>& rows,
@@ -189,19 +181,7 @@ Backend::Clock::time_point Backend::Deadline() const {
                             std::chrono::duration<double>(engine_->timeout_seconds()));
 }
 
-Status Backend::UseXlaCommunicator(Team& team, CommHandle handle, void* stream) {
-  std::lock_guard lock(team.joining);
-  if (team.context == nullptr) {
-    Result<void*> found = driver_.ContextOf(stream);
-    if (!found.ok()) return found.status();
-    team.context = *found;
-  }
-  if (team.comm == nullptr) team.comm = Communicator::OfXla(library_);
-  return team.comm->UseHandle(handle, team.seat.rank, team.seat.ranks, Deadline(),
-                         [&] { return engine_->StatusOf(team.communicator); });
-}
-
-Status Backend::Run(NcclCallSite& site, const Call& call, CommHandle handle) {
+Status Backend::Run(NcclCallSite& site, const Call& call) {
   const OpSpec& spec = site.spec();
   if (Status status = CheckSupported(spec, call.inputs); !status.ok()) return status;
   if (Status status = Join(site, call.device, call.run_id, call.stream); !status.ok()) return status;
@@ -214,13 +194,6 @@ Status Backend::Run(NcclCallSite& site, const Call& call, CommHandle handle) {
   if (Status why = usable(); !why.ok()) {
     return {why.code(), spec.ToString() + ": the communicator cannot be used after an earlier error: " +
                             why.message()};
-  }
-  if (spec.xla_communicator) {
-    if (Status status = UseXlaCommunicator(*team, handle, call.stream); !status.ok()) {
-      const Status why = Prefixed(spec, status);
-      Fail(*team, why);
-      return why;
-    }
   }
   const Driver::Current current(driver_, team->context);
   Queued queued;

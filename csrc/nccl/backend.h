@@ -63,12 +63,10 @@ class Backend {
 
   // Before anything of a launch is queued on `stream`, which says on what GPU it is. The first launch
   // of a program waits here for its other ranks, which compare programs, and make the NCCL
-  // communicator if there is none: all of them, or none. Later launches return at once. A call site
-  // that has XLA's communicator needs no stream here, and has none made.
+  // communicator if there is none: all of them, or none. Later launches return at once.
   Status Join(NcclCallSite& site, int64_t device, int64_t run_id, void* stream);
   // Queues the operation on call.stream; never waits for it. Who has not joined yet does so here.
-  // `handle` is the communicator of a call site on one of XLA's.
-  Status Run(NcclCallSite& site, const Call& call, CommHandle handle = nullptr);
+  Status Run(NcclCallSite& site, const Call& call);
   void Forget(NcclCallSite& site);
   AllCounts counts();
   void ResetCounts();
@@ -83,8 +81,6 @@ class Backend {
               int64_t run_id);
   Status Create(NcclCallSite& site, Team& team, const std::vector<Row>& rows,
                 const std::function<Result<std::vector<Row>>(Row)>& exchange);
-  // Has the team use `handle`, on the GPU of that stream.
-  Status UseXlaCommunicator(Team& team, CommHandle handle, void* stream);
   Clock::time_point Deadline() const;
   // Makes the team unusable on all its ranks.
   void Fail(Team& team, const Status& why);

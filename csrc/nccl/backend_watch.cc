@@ -12,11 +12,6 @@ constexpr auto kPause = std::chrono::milliseconds(2);
 // How long a program that ends waits for the others to have done with NCCL.
 constexpr double kPartingSeconds = 10;
 
-// What runs on a communicator of XLA's is XLA's to end.
-constexpr const char* kOfXla =
-    ". The communicator is XLA's, which has deadlines of its own (XLA_FLAGS="
-    "--xla_gpu_execution_terminate_timeout=...): jaxccomp does not abort it";
-
 std::chrono::steady_clock::time_point After(double seconds) {
   using Clock = std::chrono::steady_clock;
   return Clock::now() + std::chrono::duration_cast<Clock::duration>(
@@ -97,8 +92,7 @@ bool Backend::PollOperations() {
                      team->names[static_cast<size_t>(team->seat.rank)] +
                      ". Some rank has not come to it, or has come to another one first: all ranks "
                      "must run the same collectives in the same order, also those of different "
-                     "communicators. Or raise the timeout_seconds option" +
-                     (team->xla_communicator ? kOfXla : "")};
+                     "communicators. Or raise the timeout_seconds option"};
         }
         break;
       }

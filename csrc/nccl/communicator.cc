@@ -33,31 +33,6 @@ Result<std::unique_ptr<Communicator>> Communicator::Create(const Library& librar
   return made;
 }
 
-std::unique_ptr<Communicator> Communicator::OfXla(const Library& library) {
-  return std::unique_ptr<Communicator>(new Communicator(library, true));
-}
-
-Status Communicator::UseHandle(CommHandle handle, int rank, int ranks, Clock::time_point deadline,
-                          const Interrupted& interrupted) {
-  {
-    std::lock_guard lock(mutex_);
-    if (handle == handle_ && handle != nullptr) return Status::Ok();
-    handle_ = handle;
-  }
-  if (Status ready = Wait(deadline, interrupted); !ready.ok()) return ready;
-  std::lock_guard lock(mutex_);
-  int count = -1, place = -1;
-  int outcome = library_.comm_count(handle_, &count);
-  if (outcome == kSuccess) outcome = library_.comm_user_rank(handle_, &place);
-  if (outcome != kSuccess) return {Code::kUnavailable, library_.Describe(outcome, handle_)};
-  if (count == ranks && place == rank) return Status::Ok();
-  handle_ = nullptr;
-  return {Code::kInternal, "XLA's communicator has this rank as " + std::to_string(place) + " of " +
-                               std::to_string(count) + ", and the program as " +
-                               std::to_string(rank) + " of " + std::to_string(ranks) +
-                               "; set the option nccl_communicator=\"own\""};
-}
-
 Status Communicator::Run(const std::function<Status(CommHandle)>& call, Clock::time_point deadline,
                          const Interrupted& interrupted) {
   {
@@ -106,11 +81,10 @@ Status Communicator::Check() {
 void Communicator::Abort() {
   std::lock_guard lock(mutex_);
   const CommHandle handle = std::exchange(handle_, nullptr);
-  if (handle != nullptr && !of_xla_) library_.comm_abort(handle);
+  if (handle != nullptr) library_.comm_abort(handle);
 }
 
 void Communicator::Finish(Clock::time_point deadline) {
-  if (of_xla_) return Abort();
   const auto finalize = [this](CommHandle handle) {
     const int outcome = library_.comm_finalize(handle);
     if (outcome == kSuccess || outcome == kInProgress) return Status::Ok();

@@ -22,14 +22,7 @@ class Communicator {
                                                       int rank, int ranks, int most_ctas,
                                                       Clock::time_point deadline,
                                                       const Interrupted& interrupted);
-  // One that belongs to somebody else, who says by UseHandle which it is. It is never aborted here, nor
-  // given back.
-  static std::unique_ptr<Communicator> OfXla(const Library& library);
   ~Communicator() { Abort(); }
-
-  // An error unless this rank has that place in it.
-  Status UseHandle(CommHandle handle, int rank, int ranks, Clock::time_point deadline,
-              const Interrupted& interrupted);
 
   // Runs `call`, which queues work, and waits until NCCL has queued it: at once, but where it has to
   // connect to a peer first.
@@ -37,18 +30,16 @@ class Communicator {
              const Interrupted& interrupted);
   // What NCCL has found out by itself, such as a peer that is gone; Ok while it works.
   Status Check();
-  // Ends what runs on the device, unless it is XLA's; nothing can be run afterwards.
+  // Ends what runs on the device; nothing can be run afterwards.
   void Abort();
   // When all ranks have done their last operation: gives everything back, or aborts at the deadline.
   void Finish(Clock::time_point deadline);
 
  private:
-  explicit Communicator(const Library& library, bool of_xla = false)
-      : library_(library), of_xla_(of_xla) {}
+  explicit Communicator(const Library& library) : library_(library) {}
   Status Wait(Clock::time_point deadline, const Interrupted& interrupted);
 
   const Library& library_;
-  const bool of_xla_;
   std::mutex mutex_;   // NCCL takes one call at a time; not held while waiting
   CommHandle handle_ = nullptr;
 };

@@ -12,8 +12,6 @@ Library::Library() : library_(kName, kSonames) {
   library_.Find("ncclGetUniqueId", &get_unique_id);
   library_.Find("ncclCommInitRankConfig", &comm_init_rank_config);
   library_.Find("ncclCommGetAsyncError", &comm_get_async_error);
-  library_.Find("ncclCommCount", &comm_count);
-  library_.Find("ncclCommUserRank", &comm_user_rank);
   library_.Find("ncclCommFinalize", &comm_finalize);
   library_.Find("ncclCommDestroy", &comm_destroy);
   library_.Find("ncclCommAbort", &comm_abort);

@@ -61,8 +61,6 @@ class Library {
   int (*get_unique_id)(UniqueId*) = nullptr;
   int (*comm_init_rank_config)(CommHandle*, int ranks, UniqueId, int rank, Config*) = nullptr;
   int (*comm_get_async_error)(CommHandle, int*) = nullptr;
-  int (*comm_count)(CommHandle, int*) = nullptr;
-  int (*comm_user_rank)(CommHandle, int*) = nullptr;
   int (*comm_finalize)(CommHandle) = nullptr;
   int (*comm_destroy)(CommHandle) = nullptr;
   int (*comm_abort)(CommHandle) = nullptr;

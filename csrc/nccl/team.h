@@ -31,8 +31,7 @@ struct Team {
   uint64_t communicator = 0;         // the engine's
   Seat seat;
   std::vector<std::string> names;    // of the ranks, for errors
-  void* context = nullptr;           // of who uses XLA's: set with `comm`
-  bool xla_communicator = false;              // its communicator is XLA's
+  void* context = nullptr;
 
   std::mutex joining;                // held while ranks meet
   std::set<uint64_t> agreed;         // programs whose ranks have met

@@ -1,8 +1,8 @@
-"""Errors of operations on devices: they come after their program was dispatched, to nobody.
+"""Errors of operations on devices that come after their program was dispatched, to nobody.
 
-On a GPU a program goes on as soon as its work is queued, and JAX has no way to put an error into
-arrays that it has handed out. The next operation on the same communicator raises; so does `check`;
-and a process that ends without either says so and fails.
+With device_wait="stream", and with NCCL, a program goes on as soon as its work is queued, and JAX
+has no way to put an error into arrays that it has handed out. The next operation on the same
+communicator raises; so does `check`; and a process that ends without either says so and fails.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _failed = False
 def check() -> None:
     """Raises when an operation on a GPU has failed.
 
-    Its results are then not what they should be, and nothing else tells: wait for them first
-    (``jax.block_until_ready``), check, and use them. On the CPU nothing is needed; there, results
-    carry their errors.
+    With ``device_wait="stream"`` and ``backend="nccl"`` its results are then not what they should
+    be, and nothing else tells: wait for them first (``jax.block_until_ready``), check, and use
+    them. On the CPU, and where the host waits, nothing is needed: the program fails by itself.
 
     Raises:
       OperationFailedError: with what failed; from then on each time.

@@ -120,7 +120,6 @@ def _with_coordinator(parameters: RendezvousParameters, timeout_seconds: float) 
     _tell_place(core, state.process_of)
     group.tell_hosts(core, state)
     state.no_cuda = peer_info.who_lacks_cuda(peers.rows)
-    state.own_communicators = peer_info.why_own_communicators(peers.rows)
     _go_on()
     return state
 
@@ -189,7 +188,6 @@ def _tell_engine(state: World, distributed: bool, timeout_seconds: float) -> Non
         state.out_of_band.carry(core.use_store())
     _tell_place(core, process_of)
     state.no_cuda = peer_info.who_lacks_cuda(table)
-    state.own_communicators = peer_info.why_own_communicators(table)
     core.set_hosts(hosts)
     if not state.unreachable:
         shared_gpus.agree(core, share, hosts, [row.gpus for row in table])

@@ -12,14 +12,10 @@ import jax
 import numpy as np
 
 from jaxccomp import config, errors
-from jaxccomp._bootstrap import xla_communicators
 from jaxccomp._native import cuda, engine, platforms
 
 # All processes' rows of integers, from this one's.
 Share = Callable[[Sequence[int]], Sequence[Sequence[int]]]
-
-# Its own; XLA's; its own, as it cannot use XLA's.
-_OWN, _XLA, _CANNOT = range(3)
 
 
 class Row(NamedTuple):
@@ -33,7 +29,6 @@ class Row(NamedTuple):
     ipc: int = 0  # 1: it has GPUs, and messages may stay in their memory
     device_mpi: int = 0  # 1: MPI may move messages from and to memory of GPUs
     gpus: int = 0  # how many the engine uses there
-    communicators: int = _OWN  # NCCL's communicators along axes, of _OWN, _XLA and _CANNOT
     pid: int = 0
     pid_space: int = 0  # processes of one host may see different pids (containers)
     start_time: int = 0  # tells it from a later process of that pid
@@ -78,11 +73,6 @@ def own(open_mpi: bool, has_ucx: bool = False, profile: tuple[int, int] = (0, 0)
         int(usable > 0 and config.get("device_ipc_bytes") > 0),
         int(config.get("device_mpi_bytes") > 0),
         usable,
-        _OWN
-        if not xla_communicators.asks()
-        else _CANNOT
-        if xla_communicators.why_not_here()
-        else _XLA,
         *_pid(),
         int(has_ucx),
         *profile,
@@ -146,20 +136,6 @@ def who_lacks_cuda(rows: Sequence[Row]) -> str:
         f"rank {', '.join(map(str, lacking))} of the world cannot use its GPUs with it ({where}: "
         f"{cuda.why_missing() or '`python -m jaxccomp doctor` there says why'})"
     )
-
-
-def why_own_communicators(rows: Sequence[Row]) -> str:
-    """Why NCCL's communicators along axes are jaxccomp's own; empty when they are XLA's."""
-    asking = [rank for rank, row in enumerate(rows) if row.communicators != _OWN]
-    if not asking:
-        return 'the option nccl_communicator is "own"'
-    if len(asking) < len(rows):
-        return f'the option nccl_communicator is "xla" on ranks {asking} alone'
-    lacking = [rank for rank, row in enumerate(rows) if row.communicators == _CANNOT]
-    if not lacking:
-        return ""
-    why = xla_communicators.why_not_here() or "`python -m jaxccomp doctor` there says why"
-    return f"rank {', '.join(map(str, lacking))} of the world cannot use XLA's: {why}"
 
 
 def processes(rows: Sequence[Row], rank: int, distributed: bool, mpi: bool) -> dict[int, int]:

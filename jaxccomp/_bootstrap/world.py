@@ -86,8 +86,6 @@ class World:
         self.no_ipc: list[str] = []  # by process: why it exports no memory of its GPUs to this one
         self.no_device_mpi: list[str] = []  # by process: why MPI moves no memory of GPUs there
         self.no_cuda = ""  # why the engine is not used on GPUs, if another process is the reason
-        # Why NCCL's communicators along axes are not XLA's.
-        self.own_communicators = "the engine is not there"
         self._lock = threading.Lock()
         self._known: dict[str, tuple[int, ...]] = {}
         self._freed: set[str] = set()  # names that are not used again

@@ -19,7 +19,6 @@ from jaxccomp._native.platforms import Platform
 _NAMES = {
     "native": ("jaxccomp_collective", "jaxccomp_call_site"),
     "nccl": ("jaxccomp_nccl_collective", "jaxccomp_nccl_call_site"),
-    "nccl_xla": ("jaxccomp_nccl_xla_collective", "jaxccomp_nccl_xla_call_site"),
 }
 _COMPILED = "/jax/core/compile/backend_compile_duration"
 
@@ -28,7 +27,7 @@ _registered: set[tuple[Platform, str]] = set()
 
 
 def target(platform: Platform, backend: str = "native") -> str:
-    """The FFI target of ``backend``: "native", "nccl", or "nccl_xla" on XLA's communicators.
+    """The FFI target of ``backend``: "native" or "nccl".
 
     Registers type and target, and follows XLA's compilations.
 

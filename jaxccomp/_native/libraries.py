@@ -21,8 +21,6 @@ _IN_WHEELS = (
     ("nvcomp", "nvidia", "libnvcomp/lib64/libnvcomp.so.6"),
     ("jaxccomp_cuda", "jaxccomp_cuda12", "libjaxccomp_cuda.so"),
     ("jaxccomp_cuda", "jaxccomp_cuda13", "libjaxccomp_cuda.so"),
-    ("jaxccomp_xla", "jaxccomp_cuda12", "libjaxccomp_xla.so"),
-    ("jaxccomp_xla", "jaxccomp_cuda13", "libjaxccomp_xla.so"),
 )
 
 

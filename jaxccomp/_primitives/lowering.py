@@ -49,9 +49,6 @@ def lower(ctx: Any, *operands: Any, call: Call) -> Any:
             ctx, lambda *xs: composed.run(call, xs), operands, ordered=call.ordered
         )
     mover = "nccl" if call.backend == "nccl" else "native"
-    coordinates: dict[str, Any] = {}
-    if groups and mover == "nccl" and not _why_own_communicator(ctx):
-        mover, coordinates = "nccl_xla", {"coordinates": _compat.mesh_coordinates(ctx, groups)}
     comm.init()
     sent = _sent(call, ctx.avals_in)
     choice = planning.choice_of(asked, sent, groups) if platform is CPU else None
@@ -67,7 +64,6 @@ def lower(ctx: Any, *operands: Any, call: Call) -> Any:
         target,
         operands,
         _attributes(call, numbers)
-        | coordinates
         | {
             "shapes": _shapes(sent, call),
             "recv_shapes": _shapes(ctx.avals_out, call) if call.collective == "sendrecv" else "",
@@ -171,13 +167,6 @@ def _platform_of_nccl(ctx: Any, call: Call) -> Platform:
             f'{reason}. Use backend="auto", which takes what is there.'
         )
     return CUDA
-
-
-def _why_own_communicator(ctx: Any) -> str:
-    """Why NCCL's communicator of a call along axes is not XLA's; empty when it is."""
-    if _compat.is_partly_automatic(ctx):
-        return "XLA still partitions the program along other axes of the mesh"
-    return comm.why_own_communicators()
 
 
 def _check_codec_on_cuda(ctx: Any, call: Call) -> None:

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from importlib import metadata
 
 from jaxccomp import config
-from jaxccomp._bootstrap import xla_communicators
 from jaxccomp._native import engine
 from jaxccomp.cli.finding import Finding
 from jaxccomp.launch import gpus
@@ -49,12 +48,6 @@ def findings() -> Iterator[Finding]:
         reason = f"neither {' nor '.join(packages)} nor lib{library} is found"
         yield Finding(name, "ok", where) if where else Finding(name, state, reason, _EXTRAS)
     yield _device_ipc(bool(found))
-    # Not a fault where it is missing: NCCL has communicators of jaxccomp's own then.
-    why = xla_communicators.why_not_here()
-    asked = " is set" if xla_communicators.asks() else ' can be set for backend="nccl"'
-    can = f'nccl_communicator="xla"{asked}'
-    state = "missing" if xla_communicators.asks() else "none"
-    yield Finding("XLA's NCCL", state, why) if why else Finding("XLA's NCCL", "ok", can)
 
 
 def _device_ipc(has_gpus: bool) -> Finding:

@@ -86,7 +86,7 @@ class DeviceRig {
  protected:
   explicit DeviceRig(Device& d) : device(d) {}
   void Begin(void* stream) {
-    call = *device.Enter(stream);
+    call = *device.Enter(stream, /*holds=*/true);
     Until([&] {
       const Result<bool> ready = device.IsReady(call);
       return CHECK_OK(ready) && *ready;

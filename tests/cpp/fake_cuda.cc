@@ -21,8 +21,13 @@ thread_local FakeCuda* t_current = nullptr;
 
 }  // namespace
 
-FakeCuda::FakeCuda(FakeMemory* memory, Faults* faults, uint32_t seed, int longest_delay_us)
-    : memory_(*memory), faults_(*faults), seed_(seed), longest_delay_us_(longest_delay_us) {
+FakeCuda::FakeCuda(FakeMemory* memory, Faults* faults, uint32_t seed, int longest_delay_us,
+                   FakeContext* context)
+    : memory_(*memory),
+      faults_(*faults),
+      seed_(seed),
+      longest_delay_us_(longest_delay_us),
+      context_(context) {
   streams_.reserve(16);   // others are in use when one is made
   static std::atomic<uint64_t> processes{1};
   process_ = ++processes;
@@ -139,8 +144,20 @@ int FakeCuda::FreeBytes(int64_t* free_bytes, int64_t* all_bytes) {
   return Now();
 }
 
+void FakeCuda::WaitForStreams() {
+  if (context_ == nullptr || !context_->limits().allocations_wait) return;
+  const auto stands = [&] {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return std::any_of(waits_.begin(), waits_.end(), [](const auto& wait) {
+      return static_cast<int32_t>(std::atomic_ref<uint32_t>(*wait.first).load() - wait.second) < 0;
+    });
+  };
+  while (!abandoned_ && stands()) std::this_thread::sleep_for(std::chrono::microseconds(50));
+}
+
 int FakeCuda::AllocatePinned(std::byte** memory, int64_t bytes) {
   CHECK(t_uses > 0);
+  WaitForStreams();
   if (broken_) return kIllegalAddress;
   if (Faults::Due(faults_.codes_allocation)) return kOutOfMemory;
   *memory = memory_.TakePinned(bytes);
@@ -185,8 +202,10 @@ cuda::CudaApi::Uuid FakeCuda::OwnUuid() const {
 
 int FakeCuda::MakeStream(CUstream_st** stream) {
   CHECK(t_uses > 0);
-  streams_.push_back(std::make_unique<OwnStream>(
-      this, seed_ * 31 + static_cast<uint32_t>(streams_.size()), longest_delay_us_));
+  const auto seed = seed_ * 31 + static_cast<uint32_t>(streams_.size());
+  streams_.push_back(context_ != nullptr
+                         ? std::make_unique<OwnStream>(this, context_)
+                         : std::make_unique<OwnStream>(this, seed, longest_delay_us_));
   FakeStream* const made = streams_.back().get();
   *stream = reinterpret_cast<CUstream_st*>(made);
   return kSuccess;
@@ -224,6 +243,7 @@ int FakeCuda::Query(CUevent_st* event) {
 int FakeCuda::WaitAtLeast(CUstream_st* stream, uint32_t* word, uint32_t value) {
   CHECK(t_uses > 0);
   if (Faults::Due(faults_.enter)) return 801;
+  ++held_streams_;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     waits_.emplace_back(word, value);
@@ -268,8 +288,8 @@ int FakeCuda::SetZero(void* to, int64_t bytes, CUstream_st* stream) {
 // ---- Devices -----------------------------------------------------------------------------
 
 FakeCudaDevice::FakeCudaDevice(uint32_t seed, int streams, int longest_delay_us,
-                               const cuda::KernelTable& kernels)
-    : api_(&memory, &faults, seed, longest_delay_us) {
+                               const cuda::KernelTable& kernels, FakeContext* context)
+    : api_(&memory, &faults, seed, longest_delay_us, context) {
   auto made = cuda::CudaDevice::Make(&api_, &kernels, "cuda:0", streams);
   if (CHECK_OK(made)) device_ = std::move(*made);
 }

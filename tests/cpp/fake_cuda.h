@@ -15,6 +15,7 @@
 
 #include "cuda/host/api.h"
 #include "cuda/host/cuda_device.h"
+#include "fake_context.h"
 #include "fake_stream.h"
 #include "tested_device.h"
 
@@ -26,7 +27,9 @@ class FakeCuda final : public cuda::CudaApi {
   // What a GPU that has failed says to everything.
   static constexpr int kIllegalAddress = 700;
 
-  FakeCuda(FakeMemory* memory, Faults* faults, uint32_t seed, int longest_delay_us);
+  // With a context its streams have that one's limits; without, none.
+  FakeCuda(FakeMemory* memory, Faults* faults, uint32_t seed, int longest_delay_us,
+           FakeContext* context = nullptr);
   ~FakeCuda() override;
 
   void Hold(bool held);
@@ -44,11 +47,10 @@ class FakeCuda final : public cuda::CudaApi {
   static FakeCuda& Current();
   // Whether the calling thread uses any.
   static bool IsUsed();
-  // Waits for a stream that kernels are put on.
-  static void Finish(CUstream_st* stream) { StreamOf(stream)->Finish(); }
   // Fails the test where a caller's stream waits for the engine: it would wait for that, too.
   Status PrepareNvcomp(nvcomp::Format format, DType dtype);
   bool HasPreparedNvcomp(nvcomp::Format format, DType dtype);
+  int64_t held_streams() const { return held_streams_.load(); }
   int64_t preparations() const { return preparations_.load(); }
   // Puts a kernel on one of the device's streams.
   Status Start(CUstream_st* stream, std::function<void()> work);
@@ -84,24 +86,28 @@ class FakeCuda final : public cuda::CudaApi {
   };
   struct OwnStream : FakeStream {
     OwnStream(FakeCuda* of, uint32_t seed, int delay_us) : FakeStream(seed, delay_us), cuda(of) {}
+    OwnStream(FakeCuda* of, FakeContext* context) : FakeStream(context), cuda(of) {}
     FakeCuda* const cuda;
   };
   static FakeStream* StreamOf(CUstream_st* stream) { return reinterpret_cast<FakeStream*>(stream); }
   bool IsOwn(CUstream_st* stream) const;
   // Puts work on the stream that computes: it stands still while computations are held.
   int Enqueue(CUstream_st* stream, std::function<void()> work);
+  // Until no caller's stream stands, where that is one of the limits.
+  void WaitForStreams();
   int Now() const { return broken_ ? kIllegalAddress : kSuccess; }
 
   FakeMemory& memory_;
   Faults& faults_;
   const uint32_t seed_;
   const int longest_delay_us_;
+  FakeContext* const context_;
   uint64_t process_;
   std::mutex mutex_;
   std::condition_variable released_;
   bool held_ = false;
   std::atomic<bool> broken_{false}, abandoned_{false};
-  std::atomic<int64_t> computations_{0}, preparations_{0};
+  std::atomic<int64_t> computations_{0}, preparations_{0}, held_streams_{0};
   std::set<std::pair<nvcomp::Format, DType>> nvcomp_;
   std::vector<std::pair<uint32_t*, uint32_t>> waits_;   // of callers' streams
   std::set<std::byte*> values_;   // taken on the first stream, which does nothing else
@@ -116,12 +122,14 @@ const cuda::KernelTable& EmulatedKernels();
 class FakeCudaDevice final : public TestedDevice {
  public:
   explicit FakeCudaDevice(uint32_t seed = 1, int streams = 3, int longest_delay_us = 100,
-                          const cuda::KernelTable& kernels = CpuKernels());
+                          const cuda::KernelTable& kernels = CpuKernels(),
+                          FakeContext* context = nullptr);
 
   Device& device() override { return *device_; }
   void Hold(bool held) override { api_.Hold(held); }
   void Abandon() override { api_.Abandon(); }
   int64_t computations() const override { return api_.computations(); }
+  int64_t held_streams() const override { return api_.held_streams(); }
   int64_t preparations() const override { return api_.preparations(); }
   FakeCuda& api() { return api_; }
 

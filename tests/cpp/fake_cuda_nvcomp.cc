@@ -188,7 +188,6 @@ void UseFakeNvcomp(cuda::KernelTable* table) {
     if (!cuda.HasPreparedNvcomp(call.spec.format, call.dtype)) {
       return Status(Code::kFailedPrecondition, "nvCOMP was not prepared");
     }
-    if (nvcomp::RowOf(call.spec.format).decoding_waits) FakeCuda::Finish(stream);
     return Put(stream, [call](auto reach) {
       NvcompDecodeCall here = call;
       here.code = reach(call.code);

@@ -108,12 +108,14 @@ bool FakeDevice::IsBound() { return t_bound > 0; }
 
 // ---- Calls -------------------------------------------------------------------------------
 
-Result<Device::CallId> FakeDevice::Enter(void* stream) {
+Result<Device::CallId> FakeDevice::Enter(void* stream, bool holds) {
   if (Faults::Due(faults.enter)) return Status(Code::kInternal, "injected: no event");
   auto entered = std::make_shared<EnteredCall>();
-  static_cast<FakeStream*>(stream)->Push([entered] {
+  held_streams_ += holds;
+  static_cast<FakeStream*>(stream)->Push([entered, holds] {
     std::unique_lock<std::mutex> lock(entered->mutex);
     entered->reached = true;
+    if (!holds) return;
     if (!entered->wake.wait_for(lock, std::chrono::seconds(60), [&] { return entered->left; })) {
       std::fprintf(stderr, "a call was never left\n");
       std::abort();

@@ -31,6 +31,7 @@ class FakeDevice final : public TestedDevice, public Device {
   void Hold(bool held) override;
   void Abandon() override;
   int64_t computations() const override { return computations_.load(); }
+  int64_t held_streams() const override { return held_streams_.load(); }
   int64_t preparations() const override { return preparations_.load(); }
 
   std::string_view name() const override { return "fake:0"; }
@@ -52,7 +53,7 @@ class FakeDevice final : public TestedDevice, public Device {
   void Unbind() override;
   // Whether the calling thread's current device is one of these.
   static bool IsBound();
-  Result<CallId> Enter(void* stream) override;
+  Result<CallId> Enter(void* stream, bool holds) override;
   Result<bool> IsReady(CallId call) override;
   void Leave(CallId call) override;
   void Copy(CallId call, std::span<const CopyRun> runs, Completion* done) override;
@@ -87,7 +88,7 @@ class FakeDevice final : public TestedDevice, public Device {
   std::vector<std::pair<Completion*, Status>> over_;
   std::condition_variable released_;
   bool held_ = false, abandoned_ = false;
-  std::atomic<int64_t> computations_{0}, preparations_{0};
+  std::atomic<int64_t> computations_{0}, preparations_{0}, held_streams_{0};
   std::set<std::pair<std::string, DType>> prepared_;
   size_t next_stream_ = 0;
   std::vector<std::unique_ptr<FakeStream>> streams_;

@@ -43,7 +43,7 @@ std::condition_variable changed;
 FakeNcclHooks hooks;
 int64_t version = 22707, fail_init_of_rank = -1, fail_async_after = -1, ranks_per_gpu = 1;
 bool joins_alone = false;
-int64_t made = 0, aborted = 0;
+int64_t aborted = 0;
 std::string last_id;   // that a communicator was made with
 std::map<int, bool> gpu_busy;
 std::atomic<int64_t> spinning{0};
@@ -335,10 +335,6 @@ EXPORT void fake_nccl_set(int setting, int64_t value) {
   }
 }
 
-EXPORT int64_t fake_nccl_made() {
-  std::lock_guard lock(mutex);
-  return made;
-}
 EXPORT int64_t fake_nccl_aborted() {
   std::lock_guard lock(mutex);
   return aborted;
@@ -366,7 +362,6 @@ EXPORT int ncclCommInitRankConfig(void** out, int ranks, UniqueId id, int rank, 
   team->ranks = ranks;
   team->joined += joins_alone ? ranks : 1;
   last_id = id.bytes;
-  ++made;
   auto* comm = new Comm;
   comm->team = team;
   comm->rank = rank;
@@ -411,16 +406,6 @@ EXPORT int ncclCommAbort(void* handle) {
   // outlast all that is static.
   static auto& gone = *new std::vector<std::unique_ptr<Comm>>;
   gone.emplace_back(comm);
-  return kSuccess;
-}
-EXPORT int ncclCommCount(void* handle, int* count) {
-  std::lock_guard lock(mutex);
-  *count = static_cast<Comm*>(handle)->team->ranks;
-  return kSuccess;
-}
-EXPORT int ncclCommUserRank(void* handle, int* rank) {
-  std::lock_guard lock(mutex);
-  *rank = static_cast<Comm*>(handle)->rank;
   return kSuccess;
 }
 EXPORT int ncclCommFinalize(void*) { return kSuccess; }

@@ -26,8 +26,8 @@ enum class FakeNcclSetting : int {
 
 using FakeNcclSetHooks = void (*)(const FakeNcclHooks*);      // "fake_nccl_set_hooks"
 using FakeNcclSet = void (*)(int setting, int64_t value);     // "fake_nccl_set"
-// How many communicators were made, and how many of them aborted.
-using FakeNcclCount = int64_t (*)();                          // "fake_nccl_made", "fake_nccl_aborted"
+// How many communicators were aborted.
+using FakeNcclCount = int64_t (*)();                          // "fake_nccl_aborted"
 // The unique id that a communicator was last made with.
 using FakeNcclLastId = const char* (*)();                     // "fake_nccl_last_id"
 // Operations that spin on some stream now.

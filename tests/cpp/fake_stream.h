@@ -1,5 +1,5 @@
-// A stream of a fake device: does what it is given in order, on a thread of its own, after random
-// delays.
+// A stream of a fake device: does what it is given in order, after random delays, on a thread of its own, or
+// as one of several in a hardware queue of a context.
 #pragma once
 
 #include <condition_variable>
@@ -12,9 +12,12 @@
 
 namespace jaxccomp::testing {
 
+class FakeContext;
+
 class FakeStream {
  public:
   explicit FakeStream(uint32_t seed, int longest_delay_us = 100);
+  explicit FakeStream(FakeContext* context);
   ~FakeStream();   // does what is left
   void Push(std::function<void()> work);
   // Waits until all that was pushed is done.
@@ -23,6 +26,8 @@ class FakeStream {
  private:
   void Loop();
 
+  FakeContext* const context_ = nullptr;
+  FakeStream* const queue_of_context_ = nullptr;
   std::minstd_rand random_;
   const int longest_delay_us_;
   std::mutex mutex_;

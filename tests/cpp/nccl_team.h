@@ -27,7 +27,6 @@ class FakeNccl {
   }
   void Set(FakeNcclSetting setting, int64_t value) { set_(static_cast<int>(setting), value); }
   int64_t Spinning() const { return spinning_(); }
-  int64_t Made() const { return made_(); }
   int64_t Aborted() const { return aborted_(); }
   void Know(FakeStream* stream, int gpu, TestedDevice* device) {
     std::lock_guard lock(mutex_);
@@ -51,7 +50,6 @@ class FakeNccl {
     if (library == nullptr) std::abort();
     set_ = reinterpret_cast<FakeNcclSet>(dlsym(library, "fake_nccl_set"));
     spinning_ = reinterpret_cast<FakeNcclSpinning>(dlsym(library, "fake_nccl_spinning"));
-    made_ = reinterpret_cast<FakeNcclCount>(dlsym(library, "fake_nccl_made"));
     aborted_ = reinterpret_cast<FakeNcclCount>(dlsym(library, "fake_nccl_aborted"));
     static const FakeNcclHooks hooks = {
         [](void* stream, void (*work)(void*), void* argument) {
@@ -77,7 +75,7 @@ class FakeNccl {
 
   FakeNcclSet set_;
   FakeNcclSpinning spinning_;
-  FakeNcclCount made_, aborted_;
+  FakeNcclCount aborted_;
   std::mutex mutex_;
   std::map<FakeStream*, Known> streams_;
 };
@@ -162,8 +160,7 @@ class NcclTeam {
   // As XLA does it: all of a program join, then its operations are queued one after the other. The
   // first error; the results are there once the rank's stream has finished.
   Status Launch(int rank, const Program& program, std::vector<RankArrays>* arrays, int64_t run_id,
-                std::vector<std::unique_ptr<OnDevice>>* held, std::vector<Pending>* pending,
-                nccl::CommHandle handle = nullptr) {
+                std::vector<std::unique_ptr<OnDevice>>* held, std::vector<Pending>* pending) {
     FakeStream* const stream = on.streams[rank].get();
     nccl::Backend& backend = BackendOf(rank);
     auto& sites = *program.by_rank[rank];
@@ -183,7 +180,7 @@ class NcclTeam {
       call.memory = nullptr;
       call.device = on.team->DeviceOf(rank);
       call.run_id = run_id;
-      Status status = backend.Run(*sites[i].nccl, call, handle);
+      Status status = backend.Run(*sites[i].nccl, call);
       placed->ReadResults();
       if (!status.ok()) return status;
     }

@@ -21,7 +21,6 @@ static_assert(sizeof(Type) == sizeof(nvcompType_t));
 static_assert(static_cast<int>(Type::kBytes) == NVCOMP_TYPE_UCHAR);
 static_assert(static_cast<int>(Type::kUInt16) == NVCOMP_TYPE_USHORT);
 static_assert(static_cast<int>(Type::kUInt32) == NVCOMP_TYPE_UINT);
-static_assert(static_cast<int>(Type::kUInt64) == NVCOMP_TYPE_ULONGLONG);
 static_assert(static_cast<int>(Type::kFloat16) == NVCOMP_TYPE_FLOAT16);
 static_assert(static_cast<int>(Type::kFloat32) == NVCOMP_TYPE_FLOAT32);
 static_assert(kDecodeByKernels == NVCOMP_DECOMPRESS_BACKEND_CUDA);
@@ -43,35 +42,6 @@ SAME(AnsDecodeOptions, sub_chunks, TheirAnsDecode, max_sub_chunk_count);
 SAME(AnsDecodeOptions, states, TheirAnsDecode, states_per_lane);
 SAME(AnsDecodeOptions, skip_validation, TheirAnsDecode, skip_validate);
 
-using TheirBitcompEncode = nvcompBatchedBitcompCompressOpts_t;
-SAME_SIZE(BitcompEncodeOptions, TheirBitcompEncode);
-SAME(BitcompEncodeOptions, algorithm, TheirBitcompEncode, algorithm);
-SAME(BitcompEncodeOptions, type, TheirBitcompEncode, data_type);
-SAME(BitcompEncodeOptions, delta, TheirBitcompEncode, delta);
-SAME(BitcompEncodeOptions, mode, TheirBitcompEncode, mode);
-static_assert(BITCOMP_LOSSLESS == 0);
-
-using TheirCommon = nvcompCascadedCommonOpts_t;
-SAME_SIZE(CascadedCommonOptions, TheirCommon);
-SAME(CascadedCommonOptions, type, TheirCommon, data_type);
-SAME(CascadedCommonOptions, mode, TheirCommon, mode);
-SAME(CascadedCommonOptions, terminal, TheirCommon, terminal_codec_flags);
-SAME(CascadedCommonOptions, coarse, TheirCommon, coarse_grained_encoding_flags);
-static_assert(CascadedCommonOptions{}.mode == NVCOMP_CASCADED_MODE_ASYMMETRIC);
-static_assert(CascadedCommonOptions{}.terminal == NVCOMP_CASCADED_TERMINAL_CODEC_CASCADED_BITPACK);
-
-using TheirCascadedEncode = nvcompBatchedCascadedCompressOpts_t;
-SAME_SIZE(CascadedEncodeOptions, TheirCascadedEncode);
-SAME(CascadedEncodeOptions, common, TheirCascadedEncode, common_opts);
-SAME(CascadedEncodeOptions, fine, TheirCascadedEncode, fine_grained_encoding_flags);
-SAME(CascadedEncodeOptions, level, TheirCascadedEncode, compression_level);
-static_assert(CascadedEncodeOptions{}.fine == NVCOMP_CASCADED_FINE_GRAINED_ENCODING_ALL);
-
-using TheirCascadedDecode = nvcompBatchedCascadedDecompressOpts_t;
-SAME_SIZE(CascadedDecodeOptions, TheirCascadedDecode);
-SAME(CascadedDecodeOptions, backend, TheirCascadedDecode, backend);
-SAME(CascadedDecodeOptions, common, TheirCascadedDecode, common_opts);
-
 using TheirLz4Encode = nvcompBatchedLZ4CompressOpts_t;
 SAME_SIZE(Lz4EncodeOptions, TheirLz4Encode);
 SAME(Lz4EncodeOptions, type, TheirLz4Encode, data_type);
@@ -85,21 +55,8 @@ SAME(Lz4DecodeOptions, sort, TheirLz4Decode, sort_before_hw_decompress);
 SAME(Lz4DecodeOptions, type, TheirLz4Decode, data_type);
 SAME(Lz4DecodeOptions, bit_shuffle, TheirLz4Decode, bitshuffle_mode);
 
-using TheirGdeflateEncode = nvcompBatchedGdeflateCompressOpts_t;
-using TheirDeflateEncode = nvcompBatchedDeflateCompressOpts_t;
-SAME_SIZE(DeflateEncodeOptions, TheirGdeflateEncode);
-SAME(DeflateEncodeOptions, algorithm, TheirGdeflateEncode, algorithm);
-SAME_SIZE(DeflateEncodeOptions, TheirDeflateEncode);
-SAME(DeflateEncodeOptions, algorithm, TheirDeflateEncode, algorithm);
-
-#define PLAIN(format)                                                        \
-  SAME_SIZE(PlainDecodeOptions, nvcompBatched##format##DecompressOpts_t);    \
-  SAME(PlainDecodeOptions, backend, nvcompBatched##format##DecompressOpts_t, backend)
-PLAIN(Bitcomp);
-PLAIN(Zstd);
-PLAIN(Gdeflate);
-PLAIN(Snappy);
-PLAIN(Deflate);
+SAME_SIZE(ZstdDecodeOptions, nvcompBatchedZstdDecompressOpts_t);
+SAME(ZstdDecodeOptions, backend, nvcompBatchedZstdDecompressOpts_t, backend);
 
 // Their functions' types with ours in the place of options, outcomes and streams. Options of 64 bytes
 // are passed alike, whatever they hold.
@@ -140,12 +97,7 @@ struct Shape<nvcompStatus_t (*)(Parameters...)> {
   static_assert(nvcomp##format##RequiredCompressionAlignment <= alignment &&                     \
                 nvcomp##format##RequiredDecompressionAlignment <= alignment)
 SAME_FUNCTIONS(ANS, 1 << 20, 16);
-SAME_FUNCTIONS(Bitcomp, 1 << 20, 16);
-SAME_FUNCTIONS(Cascaded, 1 << 20, 16);
 SAME_FUNCTIONS(LZ4, 1 << 20, 16);
 SAME_FUNCTIONS(Zstd, 1 << 20, 16);
-SAME_FUNCTIONS(Gdeflate, 1 << 16, 16);
-SAME_FUNCTIONS(Snappy, 1 << 20, 16);
-SAME_FUNCTIONS(Deflate, 1 << 16, 16);
 
 }  // namespace jaxccomp::nvcomp

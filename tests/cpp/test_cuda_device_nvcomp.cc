@@ -1,5 +1,4 @@
-// nvCOMP's codecs on cuda::CudaDevice: their values, what goes wrong, and that its decoder which waits
-// for the device holds up nobody else.
+// nvCOMP's codecs on cuda::CudaDevice: their values, and what goes wrong.
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -20,8 +19,8 @@ using namespace testing;
 
 Codecs NvcompCodecs() {
   Codecs codecs;
-  for (const char* spec : {"nvcomp.ans", "nvcomp.bitcomp", "nvcomp.lz4:shuffle=none",
-                           "nvcomp.gdeflate:chunk=16384", "bf16|nvcomp.ans", "int8|nvcomp.bitcomp"}) {
+  for (const char* spec : {"nvcomp.ans", "nvcomp.ans:chunk=131072", "nvcomp.lz4:shuffle=none",
+                           "nvcomp.zstd", "bf16|nvcomp.ans", "int8|nvcomp.zstd"}) {
     codecs.push_back(HostNvcomp(spec).get());
   }
   return codecs;
@@ -37,16 +36,16 @@ Bytes Compressible(int64_t bytes) {
 }
 
 TEST(cuda_device_knows_nvcomps_codecs) {
-  const auto alone = cuda::FindCoding(*HostNvcomp("nvcomp.bitcomp:algorithm=1,chunk=131072"));
+  const auto alone = cuda::FindCoding(*HostNvcomp("nvcomp.lz4:chunk=131072,shuffle=none"));
   if (!CHECK(alone && alone->nvcomp)) return;
-  CHECK(alone->nvcomp->format == nvcomp::Format::kBitcomp);
+  CHECK(alone->nvcomp->format == nvcomp::Format::kLz4);
   CHECK_EQ(alone->nvcomp->chunk_bytes, 131072);
-  CHECK_EQ(alone->nvcomp->algorithm, 1);
-  CHECK(alone->packs() && alone->exact() && !alone->takes_reference() && alone->decoding_waits());
+  CHECK(!alone->nvcomp->bit_shuffle);
+  CHECK(alone->packs() && alone->exact() && !alone->takes_reference());
   const auto second = cuda::FindCoding(*HostNvcomp("bf16|nvcomp.ans"));
   if (!CHECK(second && second->nvcomp && second->fixed)) return;
   CHECK(second->LastDType(DType::kFloat32) == DType::kBFloat16);
-  CHECK(!second->decoding_waits() && !second->exact());
+  CHECK(!second->exact());
   CHECK(!cuda::FindCoding(*HostNvcomp("dgc|nvcomp.ans")).has_value());
 
   FakeCudaDevice tested;
@@ -90,7 +89,7 @@ TEST(cuda_device_codes_by_nvcomp_with_its_kernels) {
   CodeAll(rig, {2500}, codecs);
 }
 TEST(cuda_device_merges_and_loses_by_nvcomp) {
-  const Codecs codecs = {HostNvcomp("nvcomp.ans").get(), HostNvcomp("int8|nvcomp.bitcomp").get()};
+  const Codecs codecs = {HostNvcomp("nvcomp.ans").get(), HostNvcomp("int8|nvcomp.zstd").get()};
   FakeCudaRig rig(CpuKernels(), 3, codecs);
   MergeAll(rig, 0, codecs);
   MergeAll(rig, 301, codecs);
@@ -118,7 +117,7 @@ TEST(cuda_device_makes_smaller_what_nvcomp_does) {
 
 // Whatever of a code has changed, nvCOMP does not see it (fake_nvcomp.h checks), and it is an error.
 TEST(cuda_device_refuses_nvcomp_codes_that_have_changed) {
-  for (const char* spec : {"nvcomp.ans", "nvcomp.bitcomp", "bf16|nvcomp.lz4"}) {
+  for (const char* spec : {"nvcomp.ans", "nvcomp.zstd", "bf16|nvcomp.lz4"}) {
     const Codec* const codec = HostNvcomp(spec).get();
     FakeCudaRig rig(CpuKernels(), 3, {codec});
     constexpr int64_t kCount = 10000;
@@ -157,7 +156,7 @@ TEST(cuda_device_without_preparation_is_told) {
 
 // Many under way at once, on streams whose temporary memory serves one after the other.
 TEST(cuda_device_has_several_nvcomp_computations_under_way) {
-  const Codecs codecs = {HostNvcomp("nvcomp.ans").get(), HostNvcomp("nvcomp.bitcomp").get(),
+  const Codecs codecs = {HostNvcomp("nvcomp.ans").get(), HostNvcomp("nvcomp.zstd").get(),
                          HostNvcomp("bf16|nvcomp.lz4").get()};
   FakeCudaRig rig(CpuKernels(), 2, codecs);
   constexpr int64_t kCount = 3000;
@@ -196,49 +195,9 @@ TEST(cuda_device_has_several_nvcomp_computations_under_way) {
   }
 }
 
-// While Bitcomp's decoder waits for its stream, the engine's thread goes on, and so do others' work.
-TEST(cuda_device_does_not_wait_for_a_decoder_that_waits) {
-  const Codec* const bitcomp = HostNvcomp("nvcomp.bitcomp").get();
-  FakeCudaRig rig(CpuKernels(), 2, {bitcomp});
-  constexpr int64_t kCount = 500;
-  const Bytes values = Numbers(DType::kFloat32, kCount, 1);
-  const auto code = rig.Code(Encoded(bitcomp, DType::kFloat32, values, kCount));
-  std::byte* const to = rig.Values(values);
-  std::byte* const sum = rig.Values(values);
-  const Device::DecodeRun decode = {bitcomp, DType::kFloat32, code, to, kCount, nullptr, 0};
-  Told decoded, merged, lost, copied;
-  rig.tested.Hold(true);
-  rig.device.Decode(rig.call, std::span(&decode, 1), &decoded);
-  {   // the descriptions are gone when it starts
-    const std::vector<MergeSource> sources = {{sum}, {nullptr, code}};
-    const Device::MergeRun merge = {bitcomp, DType::kFloat32, sum, kCount, sources};
-    rig.device.Merge(rig.call, ReduceOp::kSum, 1, std::span(&merge, 1), &merged);
-    const Device::ResidualRun lose = {bitcomp, DType::kFloat32, rig.Values(values), false,
-                                  rig.Values(values), code, kCount};
-    rig.device.Residual(rig.call, 1, std::span(&lose, 1), &lost);
-  }
-  const Device::CopyRun copy = {rig.Values(values), rig.Values(values), 100};
-  rig.device.Copy(rig.call, std::span(&copy, 1), &copied);
-  CHECK(!rig.device.Poll());
-  rig.tested.Hold(false);
-  DeviceRig::Until([&] {
-    rig.device.Poll();
-    return decoded.over && merged.over && lost.over && copied.over;
-  });
-  for (const Told* told : {&decoded, &merged, &lost, &copied}) CHECK(told->over && told->status.ok());
-  Bytes twice = values;
-  for (size_t i = 0; i < twice.size(); i += 4) {
-    float value = 0;
-    std::memcpy(&value, &twice[i], 4);
-    value += value;
-    std::memcpy(&twice[i], &value, 4);
-  }
-  CHECK(rig.Take(sum, twice.size()) == twice);
-}
-
 // Whatever cannot be started or has no memory, a computation ends once, with that error.
 TEST(cuda_device_nvcomp_parts_that_do_not_start) {
-  const Codecs codecs = {HostNvcomp("nvcomp.ans").get(), HostNvcomp("int8|nvcomp.bitcomp").get()};
+  const Codecs codecs = {HostNvcomp("nvcomp.ans").get(), HostNvcomp("int8|nvcomp.zstd").get()};
   for (const Codec* codec : codecs) {
     constexpr int64_t kCount = 2000;
     const Bytes values = Numbers(DType::kFloat32, kCount, 1);
@@ -259,12 +218,12 @@ TEST(cuda_device_nvcomp_parts_that_do_not_start) {
 }
 
 TEST(cuda_device_that_has_failed_ends_what_waits) {
-  const Codec* const bitcomp = HostNvcomp("nvcomp.bitcomp").get();
-  FakeCudaRig rig(CpuKernels(), 2, {bitcomp});
+  const Codec* const zstd = HostNvcomp("nvcomp.zstd").get();
+  FakeCudaRig rig(CpuKernels(), 2, {zstd});
   constexpr int64_t kCount = 500;
   const Bytes values = Numbers(DType::kFloat32, kCount, 1);
-  const Device::DecodeRun run = {bitcomp, DType::kFloat32,
-                                 rig.Code(Encoded(bitcomp, DType::kFloat32, values, kCount)),
+  const Device::DecodeRun run = {zstd, DType::kFloat32,
+                                 rig.Code(Encoded(zstd, DType::kFloat32, values, kCount)),
                                  rig.Values(values), kCount, nullptr, 0};
   Told told[4];
   rig.tested.Hold(true);

@@ -26,7 +26,7 @@ TEST(cuda_device_marks_streams) {
   FakeStream other(8, 0);
   std::atomic<int> passed{0};
   other.Push([] { std::this_thread::sleep_for(milliseconds(30)); });
-  const Result<Device::CallId> first = rig.device.Enter(&other);
+  const Result<Device::CallId> first = rig.device.Enter(&other, true);
   other.Push([&] { passed = 1; });
   if (!CHECK_OK(first)) return;
   CHECK(!*rig.device.IsReady(*first));
@@ -38,6 +38,32 @@ TEST(cuda_device_marks_streams) {
   CHECK_EQ(passed.load(), 1);
 }
 
+// A call that holds no stream still tells when that has come there; held and others use the same events.
+TEST(cuda_device_marks_streams_without_holding_them) {
+  FakeCudaRig rig;
+  const int64_t held_before = rig.tested.held_streams();
+  FakeStream other(8, 0);
+  for (const bool holds : {false, true, false, false, true}) {
+    std::atomic<int> passed{0};
+    std::atomic<bool> goes_on{false};
+    other.Push([&] {
+      while (!goes_on) std::this_thread::sleep_for(milliseconds(1));
+    });
+    const Result<Device::CallId> call = rig.device.Enter(&other, holds);
+    other.Push([&] { passed = 1; });
+    if (!CHECK_OK(call)) return;
+    CHECK(!*rig.device.IsReady(*call));
+    goes_on = true;
+    DeviceRig::Until([&] { return *rig.device.IsReady(*call); });
+    if (!holds) other.Finish();
+    CHECK_EQ(passed.load(), holds ? 0 : 1);
+    rig.device.Leave(*call);
+    other.Finish();
+    CHECK_EQ(passed.load(), 1);
+  }
+  CHECK_EQ(rig.tested.held_streams() - held_before, 2);
+}
+
 // Left before their streams have come there, while others use the same words and events.
 TEST(cuda_device_leaves_calls_in_any_order) {
   FakeCudaRig rig;
@@ -47,7 +73,7 @@ TEST(cuda_device_leaves_calls_in_any_order) {
   std::vector<std::vector<Device::CallId>> calls(streams.size());
   for (int round = 0; round < 300; ++round) {
     const size_t s = static_cast<size_t>(round * 7) % streams.size();
-    const Result<Device::CallId> call = rig.device.Enter(streams[s].get());
+    const Result<Device::CallId> call = rig.device.Enter(streams[s].get(), true);
     if (!CHECK_OK(call)) return;
     streams[s]->Push([&] { ++passed; });
     calls[s].push_back(*call);
@@ -167,7 +193,7 @@ TEST(cuda_device_that_has_failed) {
   FakeCudaRig rig;
   const Device::CopyRun run{rig.Values(Bytes(1000)), rig.Values(Bytes(1000)), 1000};
   FakeStream other(8, 0);
-  const Result<Device::CallId> waits = rig.device.Enter(&other);
+  const Result<Device::CallId> waits = rig.device.Enter(&other, true);
   CHECK_OK(waits);
   Told told[8];
   rig.tested.Hold(true);
@@ -188,7 +214,7 @@ TEST(cuda_device_that_has_failed) {
                     "illegal memory access");
     CHECK_EQ(one.status.message(), told[0].status.message());
   }
-  CHECK_EQ(rig.device.Enter(&rig.caller).status().message(), told[0].status.message());
+  CHECK_EQ(rig.device.Enter(&rig.caller, true).status().message(), told[0].status.message());
   CHECK_EQ(rig.device.IsReady(*waits).status().message(), told[0].status.message());
   rig.device.Leave(*waits);
   other.Finish();

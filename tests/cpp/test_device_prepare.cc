@@ -49,7 +49,7 @@ Team::Program Compile(DeviceTeam& on, int ranks, int operations, const char* cod
 // call is entered while they prepare.
 DEVICE_TEST(device_prepares_codecs_behind_what_is_under_way) {
   constexpr int kRanks = 3, kOperations = 9;
-  for (const char* codec : {"nvcomp.ans", "nvcomp.bitcomp"}) {
+  for (const char* codec : {"nvcomp.ans", "nvcomp.zstd"}) {
     for (Style style : testing::kStyles) {
       for (Place place : {Place::kDevice, Place::kMixed}) {
         DeviceTeam on(kind, style, kRanks, place);

@@ -60,7 +60,7 @@ DEVICE_TEST(device_codecs_that_are_prepared) {
       std::vector<Exercise> exercises;
       for (Collective c : {Collective::kBcast, Collective::kAllreduce, Collective::kAllgather,
                            Collective::kAlltoall}) {
-        for (const char* codec : {"nvcomp.ans", "nvcomp.bitcomp", "bf16|nvcomp.lz4"}) {
+        for (const char* codec : {"nvcomp.ans", "nvcomp.zstd", "bf16|nvcomp.lz4"}) {
           for (int64_t count : {0, 1003}) {
             Exercise e = Of(c, ranks, "lossless", count);
             e.codec = testing::HostNvcomp(codec);

@@ -30,6 +30,8 @@ class TestedDevice {
   virtual void Abandon() = 0;
   // How many were started; on a GPU, their parts.
   virtual int64_t computations() const = 0;
+  // How often a caller's stream was made to wait for the engine.
+  virtual int64_t held_streams() const = 0;
   // How often it was asked to prepare a codec. Those of nvCOMP need it.
   virtual int64_t preparations() const = 0;
 

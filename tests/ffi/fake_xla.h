@@ -21,12 +21,6 @@ struct XLA_FFI_ExecutionContext {
   int32_t ordinal = 0;
   int64_t run_id = 0;
   void* state = nullptr;
-  // For fake_xla_library.cc: the communicator between the devices of the call, an error to be given in
-  // its place, and what was asked for.
-  void* communicator = nullptr;
-  std::string refusal;
-  int requests = 0;
-  std::vector<int64_t> asked_places;   // and the size of a group
 };
 
 namespace jaxccomp::testing {

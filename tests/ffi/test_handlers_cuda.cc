@@ -140,8 +140,35 @@ void FinishStreams() {
   for (auto& stream : Own().streams) stream->Finish();
 }
 
+// By default the host waits: the handlers of both GPUs are called at the same time, on a thread each, and
+// when they return the results are there.
+TEST(CudaHandlerReturnsWhenItIsOver) {
+  Gpus& own = Own();
+  for (const char* codec : {"raw", "lossless"}) {
+    Program program(codec);
+    if (!CHECK_EQ(program.outcome.message, "")) return;
+    Arrays first(0), second(1);
+    for (int64_t run_id = 101; run_id <= 103; ++run_id) {
+      std::memset(first.device->memory.Shadow(first.result), 0, kCount * 4);
+      std::memset(second.device->memory.Shadow(second.result), 0, kCount * 4);
+      std::thread other([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        CHECK_EQ(program.Run(1, run_id, second.operand, second.result).message, "");
+        CHECK(IsSum(second));
+      });
+      CHECK_EQ(program.Run(0, run_id, first.operand, first.result).message, "");
+      CHECK(IsSum(first));
+      other.join();
+    }
+  }
+  CHECK_EQ(FindDeviceError().status.message(), "");
+  for (FakeDevice* device : own.devices) CHECK_EQ(device->held_streams(), 0);
+}
+
+// From here on the stream waits, until a test says otherwise.
 TEST(CudaHandlerRunsACollectiveInStreamOrder) {
   Own();
+  CHECK_OK(Engine::Get().SetOption("device_wait", "stream"));
   for (const char* codec : {"raw", "lossless"}) {
     Program program(codec);
     if (!CHECK_EQ(program.outcome.message, "")) return;
@@ -179,7 +206,8 @@ TEST(CudaHandlerReturnsBeforeItsPeersHaveCome) {
   CHECK(IsSum(first) && IsSum(second));
 }
 
-// What fails here breaks the communicator of both GPUs for those that come after.
+// What fails here breaks the communicator of both GPUs for those that come after: also for a call that
+// waits.
 TEST(CudaHandlersNextCallTellsWhatFailedAfterTheLast) {
   Program program("raw");
   Arrays first(0), second(1);
@@ -193,6 +221,9 @@ TEST(CudaHandlersNextCallTellsWhatFailedAfterTheLast) {
   CHECK(next.code != XLA_FFI_Error_Code_OK);
   CHECK(next.message.find("injected: a kernel failed") != std::string::npos);
   CHECK(FindDeviceError().returned);
+  CHECK_OK(Engine::Get().SetOption("device_wait", "host"));
+  const Outcome waits = program.Run(0, 33, first.operand, first.result);
+  CHECK(waits.message.find("injected: a kernel failed") != std::string::npos);
 }
 
 TEST(CudaHandlerRefusesWhatItCannotRun) {

@@ -5,11 +5,11 @@
 Each row of CASES is one line, printed by rank 0. `seconds` is the median over rounds, each from a
 barrier to the end of the slowest rank. `dispatch_us` is how long the call held the host's thread,
 and `held` which part of the whole that is, both of the rank that was held longest; more than a
-twentieth is `host_blocked`, as it is on the CPU. `both_seconds` is for the broadcast and,
-dispatched right after it, a program of matrix products on the main stream that reads nothing of
-it; they are sized to take as long as the broadcast. `overlap` is the part of the shorter one that
-the longer one hid. `trace` says, for each rank, how long its wire and its codecs were busy in one
-call, and how much of the coding something was on the wire meanwhile.
+twentieth is `host_blocked`, as it is unless `device_wait` is "stream". `both_seconds` is for the
+broadcast and, dispatched right after it, a program of matrix products on the main stream that reads
+nothing of it; they are sized to take as long as the broadcast. `overlap` is the part of the shorter
+one that the longer one hid. `trace` says, for each rank, how long its wire and its codecs were busy
+in one call, and how much of the coding something was on the wire meanwhile.
 """
 
 from __future__ import annotations

@@ -21,7 +21,6 @@ import zipfile
 import sources
 
 BUILT = ("libjaxccomp_cuda.so", "jaxccomp_gpu_tests")
-WHERE_BUILT = ("libjaxccomp_xla.so",)  # where a jaxlib with the headers for it was found
 PACKED = "built.zip"
 WHEELS = ("mpich>=4.3,<6", "mpi4py>=4.1,<5")
 NVCOMP = "nvidia-libnvcomp-cu13>=6,<7"
@@ -52,7 +51,7 @@ def gather(folder: pathlib.Path, build: pathlib.Path, module: pathlib.Path) -> N
         zipfile.ZipFile(folder / PACKED, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as packed,
         tempfile.TemporaryDirectory() as stripped,
     ):
-        for name in [*BUILT, *filter(lambda name: (build / name).exists(), WHERE_BUILT)]:
+        for name in BUILT:
             to = pathlib.Path(stripped, name)
             subprocess.run(
                 ["strip", "--strip-unneeded", "-o", str(to), str(build / name)], check=True

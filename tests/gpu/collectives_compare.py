@@ -20,7 +20,7 @@ from jaxccomp import codecs, comm
 
 LOSSY = ("int8:block=256",)
 CODECS = (None, "lossless", "int8:block=256", "bf16|lossless")
-NVCOMP = ("nvcomp.ans", "nvcomp.bitcomp", "nvcomp.lz4", "bf16|nvcomp.ans")
+NVCOMP = ("nvcomp.ans", "nvcomp.lz4", "nvcomp.zstd", "bf16|nvcomp.ans")
 DTYPES = ("float32", "bfloat16", "int32")
 COUNTS = (1, 1003, 300_000)
 world = jcc.init()

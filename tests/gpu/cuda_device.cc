@@ -43,8 +43,8 @@ class Watchdog {
   std::thread thread_{[this] { Watch(); }};
 };
 
-constexpr const char* kNvcompSpecs[] = {"nvcomp.ans", "nvcomp.bitcomp", "nvcomp.cascaded",
-                                        "nvcomp.lz4", "bf16|nvcomp.ans"};
+constexpr const char* kNvcompSpecs[] = {"nvcomp.ans", "nvcomp.lz4", "nvcomp.zstd",
+                                        "bf16|nvcomp.ans"};
 
 // What the device encodes, it decodes: there is no other nvCOMP to compare it with.
 void ThereAndBack(DeviceRig& rig, const Codec* codec, DType dtype, int64_t count, bool referenced) {

@@ -26,7 +26,6 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec  # noqa: E402
 from mpi4py import MPI  # noqa: E402
 
 import jaxccomp as jcc  # noqa: E402
-from jaxccomp import comm  # noqa: E402
 from jaxccomp._native import (
     cuda,  # noqa: E402
     engine,  # noqa: E402
@@ -45,8 +44,6 @@ def join(style: str, port: int) -> None:
         share_gpu(rank)
         port = MPI.COMM_WORLD.bcast(port)
         jax.distributed.initialize(f"127.0.0.1:{port}", size, rank)
-    if style == "xla":
-        jcc.config.set("nccl_communicator", "xla")
     jcc.init()
     jcc.config.set("timeout_seconds", 60)
 
@@ -81,8 +78,6 @@ def _why_not(way: programs.Way, style: str, device: str) -> str:
         return "NCCL is for GPUs" if way.backend == "nccl" else ""
     if way.backend == "nccl":
         version, why = engine.load().nccl()
-        if style == "xla":
-            why = why or comm.why_own_communicators()
         return why if why or not version else ""
     missing = cuda.why_missing()
     if not missing and way.codec and not cuda.runs(way.codec, "float32"):

@@ -286,7 +286,6 @@ Rates MeasureOne(const FormatRow& row, const Spec& spec, DType dtype, const Byte
 }
 
 std::vector<int64_t> ChunksToTry(const FormatRow& row) {
-  if (row.format == Format::kGdeflate || row.format == Format::kDeflate) return {1 << 16};
   if (row.format != Format::kAns) return {1 << 16, 1 << 20};
   return {1 << 16, 1 << 17, 1 << 18, 1 << 19, 1 << 20};
 }

@@ -32,10 +32,9 @@ def lines(tmp_path, name, *arguments):
 def test_random_programs_of_the_engine_and_xla(tmp_path):
     rows = lines(tmp_path, "nccl", "--programs", "12")
     done = [row for row in rows if row.get("part") == "programs"]
-    assert [(row["ranks"], row["style"]) for row in done] == [
-        *((2, "axis"), (2, "comm"), (2, "xla"), (4, "comm"))
-    ]
-    assert [row["programs"] for row in done] == [12, 12, 3, 2] and not any(r["wrong"] for r in done)
+    styles = [(row["ranks"], row["style"]) for row in done]
+    assert styles == [(2, "axis"), (2, "comm"), (4, "comm")]
+    assert [row["programs"] for row in done] == [12, 12, 2] and not any(r["wrong"] for r in done)
     assert {"native int8", "xla raw", "xla int8"} <= set(done[0]["ways"])
     assert {row["not_run"] for row in rows if "not_run" in row} >= {"nccl raw"}
 

@@ -171,7 +171,7 @@ def test_the_engine_knows_neither_python_nor_xla_nor_a_vendor_of_mpi():
 
 
 def test_handlers_know_no_python():
-    for path in [*cpp_files("xla_ffi/handlers"), *cpp_files("xla_ffi/xla_communicators")]:
+    for path in cpp_files("xla_ffi/handlers"):
         for name in structure.includes(path):
             assert not re.match(r"Python\.h|pybind11/|python/", name), (path, name)
 

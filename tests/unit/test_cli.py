@@ -52,7 +52,6 @@ def test_doctor_fits_on_a_screen(capsys):
     for name in ("JAX", "engine", "MPI", "transports", "codecs", "CUDA library", "driver", "NCCL"):
         assert name in found
     assert "meet over its key-value store" in found["store"]["detail"]
-    assert found["XLA's NCCL"]["state"] in ("ok", "none") and found["XLA's NCCL"]["detail"]
     assert found["engine"]["state"] == "ok"
 
 

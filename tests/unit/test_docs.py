@@ -63,7 +63,7 @@ GLOSSARY = (ROOT / "docs/glossary.md").read_text(encoding="utf-8")
 RETIRED = {
     r"[Ll]oans?": "device IPC, exported message",
     r"[Ll]end(s|er|ers|ing)?|[Ll]ent": "export, exporter",
-    r"[Bb]orrow(s|ed|er|ers|ing)?": "import, importer; XLA's communicator",
+    r"[Bb]orrow(s|ed|er|ers|ing)?": "import, importer",
     r"[Tt]ickets?": "descriptor",
     r"[Ll]etters?": "message",
     r"[Pp]arcels?": "message",
@@ -73,7 +73,7 @@ RETIRED = {
     r"[Ll]ineage|[Mm]eeting[_ ]?[Pp]lace|MeetsOthers|[Aa]pplicants?|[Rr]oster": "original name, "
     "rendezvous, out-of-band exchange, join request, peer table",
     r"deaf_|Attend|kNap|Marks|Starter|LandAll": "receive failed, idle poll, poll interval, stream "
-    "gates, launch thread, receive into",
+    "gates, receive into",
 }
 RETIRED_WORDS = re.compile("|".join(rf"(?<![A-Za-z])({word})(?![A-Za-z])" for word in RETIRED))
 STANDARD_USES = re.compile(r"reinterpret_borrow|letters and digits|so many letters|by ticket")

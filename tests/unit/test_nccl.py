@@ -1,6 +1,5 @@
 """`backend="nccl"`: what it takes, what it is lowered to, and that derivatives and vmap keep it."""
 
-import os
 import subprocess
 import sys
 
@@ -11,9 +10,8 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 import jaxccomp as jcc
-from jaxccomp import comm, config, errors
-from jaxccomp._bootstrap import peer_info, xla_communicators
-from jaxccomp._native import cuda, engine, platforms
+from jaxccomp import errors
+from jaxccomp._native import cuda, platforms
 
 TARGET = "@jaxccomp_nccl_collective"
 
@@ -117,85 +115,3 @@ def test_what_is_missing_is_said():
     )
     version, why = eval(done.stdout)
     assert version or "the library nccl is not found" in why and "pip install" in why
-
-
-ON_XLA_COMMUNICATORS = "@jaxccomp_nccl_xla_collective"
-
-
-def test_along_axes_the_communicator_may_be_xlas(on_gpus, monkeypatch):
-    def function(x):
-        along = OPERATIONS["allreduce"](x, backend="nccl", axis_name="i")
-        return along + jcc.allreduce(x, backend="nccl")
-
-    calls = lowered(function, along="i")
-    assert all(TARGET + "(" in call and "coordinates" not in call for call in calls)
-    monkeypatch.setattr(comm, "why_own_communicators", lambda: "")
-    [along, between] = lowered(lambda x: function(x), along="i")
-    # Between processes XLA has none.
-    assert ON_XLA_COMMUNICATORS in along and "coordinates = array<i64: 0>" in along
-    assert TARGET + "(" in between and "coordinates" not in between
-
-
-def test_coordinates_are_those_of_the_mesh():
-    """XLA numbers the devices of a program by their place in its mesh, whatever their ids."""
-    code = """
-import jax, numpy as np
-import jaxccomp as jcc
-from jaxccomp import _compat, comm
-from jaxccomp._native import cuda, platforms
-from jax.sharding import PartitionSpec as P
-jcc.init()
-gpus = jax.devices("cpu")
-cuda.why_missing = lambda: "not installed"
-platforms.Platform.devices = lambda self: gpus
-comm.why_own_communicators = lambda: ""
-mesh = jax.sharding.Mesh(np.array(gpus)[[3, 1, 0, 2]].reshape(2, 2), ("x", "y"))
-for axis in "x", "y":
-    f = jax.shard_map(lambda x: jcc.allreduce(x, backend="nccl", axis_name=axis), mesh=mesh,
-                      in_specs=P(), out_specs=P(), check_vma=False)
-    text = jax.jit(f).trace(jax.ShapeDtypeStruct((3,), np.float32)).lower(
-        lowering_platforms=("cuda",)).as_text()
-    [line] = [line for line in text.splitlines() if "custom_call @jaxccomp" in line]
-    print(line[line.index("coordinates"):].split(">")[0])
-    print(line[line.index("groups"):].split(">")[0].replace("10995116277", ""))
-"""
-    env = dict(os.environ, XLA_FLAGS="--xla_force_host_platform_device_count=4")
-    env["JAX_PLATFORMS"] = "cpu"
-    command = [sys.executable, "-P", "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, env=env)
-    assert done.stdout.splitlines() == [
-        "coordinates = array<i64: 0, 2, 1, 3",
-        "groups = array<i64: 79, 76, 77, 78",
-        "coordinates = array<i64: 0, 1, 2, 3",
-        "groups = array<i64: 79, 77, 76, 78",
-    ], done.stderr
-
-
-def test_ranks_use_them_together_or_not_at_all(monkeypatch):
-    def rows(*each_has):
-        return [peer_info.Row(0, 1, 0, 0, 0, communicators=each) for each in each_has]
-
-    why = peer_info.why_own_communicators
-    assert why(rows(peer_info._XLA, peer_info._XLA)) == ""
-    assert 'nccl_communicator is "own"' in why(rows(peer_info._OWN, peer_info._OWN))
-    assert "on ranks [1] alone" in why(rows(peer_info._OWN, peer_info._XLA))
-    monkeypatch.setattr(xla_communicators, "why_not_here", lambda: "")
-    assert "rank 1 of the world cannot" in why(rows(peer_info._XLA, peer_info._CANNOT))
-    monkeypatch.setattr(xla_communicators, "why_not_here", lambda: "jaxlib is old")
-    own = peer_info.call(lambda row: [row], peer_info.own(False))
-    assert own[0].communicators == peer_info._OWN
-    with config.override(nccl_communicator="xla"):
-        assert (
-            peer_info.call(lambda row: [row], peer_info.own(False))[0].communicators
-            == peer_info._CANNOT
-        )
-        assert "jaxlib is old" in why(peer_info.call(lambda row: [row], peer_info.own(False)))
-        monkeypatch.setattr(xla_communicators, "why_not_here", lambda: "")
-        assert why(peer_info.call(lambda row: [row], peer_info.own(False))) == ""
-
-
-def test_what_it_takes_to_use_them(monkeypatch):
-    monkeypatch.setattr(xla_communicators.jaxlib, "__version__", "0.10.2")
-    assert "0.11 is the first" in xla_communicators.why_not_here()
-    monkeypatch.setattr(xla_communicators.jaxlib, "__version__", "0.12.0.1")
-    assert xla_communicators.why_not_here() == engine.load().why_no_xla_library()

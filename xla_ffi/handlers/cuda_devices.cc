@@ -57,13 +57,6 @@ Result<int64_t> FindCudaNumber(int ordinal) {
   return known->second.number;
 }
 
-std::optional<int> FindOnlyCudaOrdinal() {
-  Devices& own = Own();
-  std::lock_guard lock(own.mutex);
-  if (own.by_ordinal.size() != 1) return std::nullopt;
-  return own.by_ordinal.begin()->first;
-}
-
 std::vector<CudaDevice> FindCudaDevices() {
   std::vector<int> ordinals;
   {

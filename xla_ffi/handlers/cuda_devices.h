@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -21,8 +20,6 @@ struct CudaDevice {
 void SetCudaDevices(const std::vector<std::pair<int, int64_t>>& numbers);
 // The engine's number of the GPU of that ordinal.
 Result<int64_t> FindCudaNumber(int ordinal);
-// The ordinal of the process's GPU, where it has just one.
-std::optional<int> FindOnlyCudaOrdinal();
 // The GPU of that ordinal, for a call on it.
 Result<CudaDevice> FindCudaDevice(int ordinal);
 // All that can be used, which are got ready here.

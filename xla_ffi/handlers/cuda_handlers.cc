@@ -1,5 +1,6 @@
-// On a GPU a call is queued behind what its stream has to do, and the handler returns: neither the
-// host nor XLA waits. What goes wrong later breaks the communicator, and its next call tells.
+// On a GPU a call comes behind what its stream has to do. The handler returns when it is over, or, with
+// device_wait="stream", at once: neither the host nor XLA waits then, and what goes wrong later breaks the
+// communicator, whose next call tells.
 #include <utility>
 
 #include "handlers/call_sites.h"
@@ -22,7 +23,7 @@ Status Start(CallSite& site, void* stream, ffi::RunId run, int32_t ordinal,
   if (!call.ok()) return call.status();
   call->memory = device->memory;
   call->stream = stream;
-  return Engine::Get().Start(site, std::move(*call), nullptr).value_or(Status::Ok());
+  return Engine::Get().RunOnDevice(site, std::move(*call));
 }
 
 struct CudaPlatform : EnginePlatform {

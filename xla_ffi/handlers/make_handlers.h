@@ -5,8 +5,7 @@
 //   static void Forget(Site& site);
 //   static ... Execute(State* state, [void* stream,] RunId, int32_t ordinal, RemainingArgs, RemainingRets);
 //
-// and, where XLA shall call them before each launch, Initialize and, before that, Prepare, with the same
-// arguments. A handler that takes a stream gets the one that its call is queued on.
+// and, where XLA shall call it before each launch, Initialize, with the same arguments. A handler that takes a stream gets the one that its call is queued on.
 #pragma once
 
 #include <cstdint>
@@ -72,27 +71,17 @@ struct FfiStages {
           .release();
     }
   }
-  template <typename Handler>
-  static XLA_FFI_Error* Call(XLA_FFI_CallFrame* frame, Handler* handler) {
-    if constexpr (requires { Platform::Call(frame, handler); }) return Platform::Call(frame, handler);
-    else return handler->Call(frame);
-  }
-
   static XLA_FFI_Error* Instantiate(XLA_FFI_CallFrame* frame) {
     static auto* handler = xla::ffi::Ffi::BindInstantiate().Attrs().To(Make).release();
     return handler->Call(frame);
   }
-  static XLA_FFI_Error* Prepare(XLA_FFI_CallFrame* frame) {
-    static auto* handler = Bind(xla::ffi::Ffi::BindPrepare(), &Platform::Prepare);
-    return Call(frame, handler);
-  }
   static XLA_FFI_Error* Initialize(XLA_FFI_CallFrame* frame) {
     static auto* handler = Bind(xla::ffi::Ffi::BindInitialize(), &Platform::Initialize);
-    return Call(frame, handler);
+    return handler->Call(frame);
   }
   static XLA_FFI_Error* Execute(XLA_FFI_CallFrame* frame) {
     static auto* handler = Bind(xla::ffi::Ffi::Bind(), &Platform::Execute);
-    return Call(frame, handler);
+    return handler->Call(frame);
   }
 };
 
@@ -106,7 +95,6 @@ const PlatformHandlers& MakeHandlers() {
                              .type_id = &FfiState<Platform>::id,
                              .type_info = &kTypeInfo};
     if constexpr (requires { &Platform::Initialize; }) made.initialize = Stages::Initialize;
-    if constexpr (requires { &Platform::Prepare; }) made.prepare = Stages::Prepare;
     return made;
   }();
   return handlers;

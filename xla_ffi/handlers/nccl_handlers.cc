@@ -5,15 +5,26 @@
 #include <utility>
 
 #include "handlers/arguments.h"
+#include "handlers/call_sites.h"
+#include "handlers/cuda_devices.h"
 #include "handlers/device_errors.h"
 #include "handlers/make_handlers.h"
-#include "handlers/nccl_calls.h"
 #include "nccl/backend.h"
 
 namespace jaxccomp {
 namespace {
 
 namespace ffi = xla::ffi;
+
+Status Run(nccl::NcclCallSite& site, void* stream, ffi::RunId run, int32_t ordinal,
+           const ffi::RemainingArgs& arguments, const ffi::RemainingRets& results) {
+  const Result<int64_t> number = FindCudaNumber(ordinal);
+  if (!number.ok()) return number.status();
+  Result<Call> call = CallFrom(site.site(), run, *number, arguments, results);
+  if (!call.ok()) return call.status();
+  call->stream = stream;
+  return nccl::Backend::Get().Run(site, *call);
+}
 
 struct NcclPlatform {
   using Site = nccl::NcclCallSite;
@@ -30,11 +41,13 @@ struct NcclPlatform {
                                ffi::RemainingArgs, ffi::RemainingRets) {
     // Without memory there is no device yet: the call joins when it runs.
     if (ordinal < 0) return ffi::Error::Success();
-    return ToError(JoinNccl(*state->site, stream, run, ordinal));
+    const Result<int64_t> number = FindCudaNumber(ordinal);
+    if (!number.ok()) return ToError(number.status());
+    return ToError(nccl::Backend::Get().Join(*state->site, *number, run.run_id, stream));
   }
   static ffi::Error Execute(State* state, void* stream, ffi::RunId run, int32_t ordinal,
                             ffi::RemainingArgs arguments, ffi::RemainingRets results) {
-    const Status status = RunNccl(*state->site, stream, run, ordinal, arguments, results);
+    const Status status = Run(*state->site, stream, run, ordinal, arguments, results);
     NoteDeviceCall(status);
     return ToError(status);
   }

@@ -13,13 +13,11 @@ struct PlatformHandlers {
   xla::ffi::TypeId* type_id;              // of what XLA keeps for each call site
   const xla::ffi::TypeInfo* type_info;
   XLA_FFI_Error* (*initialize)(XLA_FFI_CallFrame* frame) = nullptr;   // before each launch
-  XLA_FFI_Error* (*prepare)(XLA_FFI_CallFrame* frame) = nullptr;      // and before that
 };
 
 const PlatformHandlers& CpuHandlers();
-// On the platform CUDA: the engine moves the values, NCCL does, or NCCL on XLA's own communicator.
+// On the platform CUDA: the engine moves the values, or NCCL does.
 const PlatformHandlers& CudaHandlers();
 const PlatformHandlers& NcclHandlers();
-const PlatformHandlers& NcclXlaHandlers();
 
 }  // namespace jaxccomp

@@ -16,7 +16,6 @@
 #include "engine/engine.h"
 #include "handlers/codec_handlers.h"
 #include "handlers/platform_handlers.h"
-#include "handlers/xla_library.h"
 #include "nccl/backend.h"
 #include "python/check.h"
 #include "python/codecs.h"
@@ -46,7 +45,6 @@ py::dict Registration(const PlatformHandlers& handlers) {
   stages["instantiate"] = Target(handlers.instantiate);
   stages["execute"] = Target(handlers.execute);
   if (handlers.initialize != nullptr) stages["initialize"] = Target(handlers.initialize);
-  if (handlers.prepare != nullptr) stages["prepare"] = Target(handlers.prepare);
   py::dict type;
   type["type_id"] = py::capsule(handlers.type_id);
   type["type_info"] = py::capsule(const_cast<xla::ffi::TypeInfo*>(handlers.type_info));
@@ -73,7 +71,6 @@ py::dict Registrations() {
   platforms["cpu"] = Registration(CpuHandlers());
   platforms["cuda"] = Registration(CudaHandlers());
   platforms["nccl"] = Registration(NcclHandlers());
-  platforms["nccl_xla"] = Registration(NcclXlaHandlers());
   return platforms;
 }
 
@@ -267,8 +264,6 @@ PYBIND11_MODULE(_core, m) {
     return std::pair(library.version() == 0 ? "" : nccl::VersionText(library.version()),
                      library.status().message());
   });
-  // Why XLA's communicators cannot be used; "" when the library for it is here.
-  m.def("why_no_xla_library", [] { return XlaLibrary::Get().status().message(); });
   m.def("nccl_share_gpus", &nccl::Backend::SetSharesGpus, py::arg("shares"));
   m.def("shutdown", [] {
     if (IsForkedChild()) return;

@@ -19,7 +19,7 @@ inline constexpr Outcome kSuccess = 0;
 
 // What the values are taken for. The numbers go on the wire.
 enum class Type : int32_t {
-  kBytes = 1, kUInt16 = 3, kUInt32 = 5, kUInt64 = 7, kFloat16 = 10, kFloat32 = 11
+  kBytes = 1, kUInt16 = 3, kUInt32 = 5, kFloat16 = 10, kFloat32 = 11
 };
 
 // Not the default, which may choose an engine of the hardware that has no verdict on what it decodes.
@@ -42,30 +42,6 @@ struct AnsDecodeOptions {
   uint8_t sub_chunks = 0, states = 0, skip_validation = 0;
   char reserved[53] = {};
 };
-struct BitcompEncodeOptions {
-  int32_t algorithm;
-  Type type;
-  double delta = 0;
-  int32_t mode = 0;   // lossless
-  char reserved[44] = {};
-};
-struct CascadedCommonOptions {
-  Type type;
-  int32_t mode = 1;   // asymmetric: the one of all widths
-  uint64_t terminal = 1, coarse = 0;
-};
-struct CascadedEncodeOptions {
-  CascadedCommonOptions common;
-  uint64_t fine = 7;   // delta, run lengths, frame of reference
-  uint8_t level;
-  char reserved[31] = {};
-};
-struct CascadedDecodeOptions {
-  int32_t backend = kDecodeByKernels;
-  int32_t padding = 0;
-  CascadedCommonOptions common;
-  char reserved[32] = {};
-};
 struct Lz4EncodeOptions {
   Type type;
   int32_t bit_shuffle;
@@ -78,13 +54,7 @@ struct Lz4DecodeOptions {
   int32_t bit_shuffle;
   char reserved[48] = {};
 };
-// Of GDeflate and Deflate.
-struct DeflateEncodeOptions {
-  int32_t algorithm;
-  char reserved[60] = {};
-};
-// Of all formats that have no more to say.
-struct PlainDecodeOptions {
+struct ZstdDecodeOptions {
   int32_t backend = kDecodeByKernels;
   char reserved[60] = {};
 };

@@ -15,31 +15,6 @@ constexpr CodecOption kChunk = {
     .default_value = "65536",
     .description = "bytes of values that nvCOMP codes at a time, each by itself",
     .choices = kChunkChoices};
-// What GDeflate and Deflate take.
-constexpr std::string_view kSmallChunkChoices[] = {"16384", "32768", "65536"};
-constexpr CodecOption kSmallChunk = {
-    .name = "chunk",
-    .default_value = "65536",
-    .description = "bytes of values that nvCOMP codes at a time, each by itself",
-    .choices = kSmallChunkChoices};
-constexpr CodecOption kDeflateAlgorithm = {
-    .name = "algorithm",
-    .default_value = "0",
-    .description = "0: entropy only, the fastest; more looks for repetitions, longer",
-    .most = 5,
-    .integer = true};
-constexpr CodecOption kBitcompAlgorithm = {
-    .name = "algorithm",
-    .default_value = "0",
-    .description = "1: for values of which most are 0",
-    .most = 1,
-    .integer = true};
-constexpr CodecOption kCascadedLevel = {
-    .name = "level",
-    .default_value = "3",
-    .description = "more tries more combinations of its encodings",
-    .most = 7,
-    .integer = true};
 constexpr std::string_view kShuffleChoices[] = {"bit", "none"};
 constexpr CodecOption kShuffle = {
     .name = "shuffle",
@@ -48,19 +23,7 @@ constexpr CodecOption kShuffle = {
     .choices = kShuffleChoices};
 
 constexpr CodecOption kChunkOnly[] = {kChunk};
-constexpr CodecOption kBitcompOptions[] = {kBitcompAlgorithm, kChunk};
-constexpr CodecOption kCascadedOptions[] = {kChunk, kCascadedLevel};
 constexpr CodecOption kLz4Options[] = {kChunk, kShuffle};
-constexpr CodecOption kDeflateOptions[] = {kDeflateAlgorithm, kSmallChunk};
-
-Type TypeOfWidth(DType dtype) {
-  switch (SizeBytes(dtype)) {
-    case 1: return Type::kBytes;
-    case 2: return Type::kUInt16;
-    case 4: return Type::kUInt32;
-    default: return Type::kUInt64;
-  }
-}
 
 Type AnsType(DType dtype) {
   if (IsHalf(dtype)) return Type::kFloat16;
@@ -69,22 +32,17 @@ Type AnsType(DType dtype) {
 }
 
 Type Lz4Type(DType dtype) {
-  const Type type = TypeOfWidth(dtype);
-  return type == Type::kUInt64 ? Type::kUInt32 : type;
+  switch (SizeBytes(dtype)) {
+    case 1: return Type::kBytes;
+    case 2: return Type::kUInt16;
+    default: return Type::kUInt32;
+  }
 }
-
-Type AnyType(DType) { return Type::kBytes; }
 
 template <typename T>
 Options Packed(const T& options) {
   static_assert(sizeof(T) == sizeof(Options));
   return std::bit_cast<Options>(options);
-}
-
-Options NoOptions(const Spec&, Type) { return {}; }
-Options Plain(const Spec&, Type) { return Packed(PlainDecodeOptions{}); }
-Options Deflate(const Spec& spec, Type) {
-  return Packed(DeflateEncodeOptions{.algorithm = spec.algorithm});
 }
 
 constexpr FormatRow kRows[] = {
@@ -99,35 +57,6 @@ constexpr FormatRow kRows[] = {
          [](const Spec&, Type type) { return Packed(AnsEncodeOptions{.type = type}); },
      .decode_options =
          [](const Spec&, Type type) { return Packed(AnsDecodeOptions{.type = type}); }},
-    {.format = Format::kBitcomp,
-     .name = "nvcomp.bitcomp",
-     .description = "nvCOMP's Bitcomp of words as integers; NVIDIA GPUs only",
-     .ratio = "1.3 for bfloat16 weights",
-     .options = kBitcompOptions,
-     .symbol = "Bitcomp",
-     .type = &TypeOfWidth,
-     .encode_options =
-         [](const Spec& spec, Type type) {
-           return Packed(BitcompEncodeOptions{.algorithm = spec.algorithm, .type = type});
-         },
-     .decode_options = &Plain,
-     .decoding_waits = true},
-    {.format = Format::kCascaded,
-     .name = "nvcomp.cascaded",
-     .description = "nvCOMP's run lengths, differences and bit packing of integers; NVIDIA GPUs only",
-     .ratio = "at least 1; not yet measured",
-     .options = kCascadedOptions,
-     .symbol = "Cascaded",
-     .type = &TypeOfWidth,
-     .encode_options =
-         [](const Spec& spec, Type type) {
-           return Packed(CascadedEncodeOptions{.common = {.type = type},
-                                               .level = static_cast<uint8_t>(spec.algorithm)});
-         },
-     .decode_options =
-         [](const Spec&, Type type) {
-           return Packed(CascadedDecodeOptions{.common = {.type = type}});
-         }},
     {.format = Format::kLz4,
      .name = "nvcomp.lz4",
      .description = "nvCOMP's LZ4, of bit planes; NVIDIA GPUs only",
@@ -149,36 +78,9 @@ constexpr FormatRow kRows[] = {
      .ratio = "at least 1; not yet measured",
      .options = kChunkOnly,
      .symbol = "Zstd",
-     .type = &AnyType,
-     .encode_options = &NoOptions,
-     .decode_options = &Plain},
-    {.format = Format::kGdeflate,
-     .name = "nvcomp.gdeflate",
-     .description = "nvCOMP's GDeflate, a Deflate for GPUs, of bytes; NVIDIA GPUs only",
-     .ratio = "at least 1; not yet measured",
-     .options = kDeflateOptions,
-     .symbol = "Gdeflate",
-     .type = &AnyType,
-     .encode_options = &Deflate,
-     .decode_options = &Plain},
-    {.format = Format::kSnappy,
-     .name = "nvcomp.snappy",
-     .description = "nvCOMP's Snappy of bytes; NVIDIA GPUs only",
-     .ratio = "1 for weights",
-     .options = kChunkOnly,
-     .symbol = "Snappy",
-     .type = &AnyType,
-     .encode_options = &NoOptions,
-     .decode_options = &Plain},
-    {.format = Format::kDeflate,
-     .name = "nvcomp.deflate",
-     .description = "nvCOMP's Deflate of bytes; NVIDIA GPUs only",
-     .ratio = "at least 1; not yet measured",
-     .options = kDeflateOptions,
-     .symbol = "Deflate",
-     .type = &AnyType,
-     .encode_options = &Deflate,
-     .decode_options = &Plain},
+     .type = [](DType) { return Type::kBytes; },
+     .encode_options = [](const Spec&, Type) { return Options{}; },
+     .decode_options = [](const Spec&, Type) { return Packed(ZstdDecodeOptions{}); }},
 };
 static_assert(std::size(kRows) == kFormatCount);
 
@@ -217,9 +119,6 @@ std::optional<Spec> ReadSpec(std::string_view canonical) {
       const std::string_view value = ValueOf(option, pairs);
       if (option.name == "chunk") spec.chunk_bytes = Number(value);
       if (option.name == "shuffle") spec.bit_shuffle = value == "bit";
-      if (option.name == "algorithm" || option.name == "level") {
-        spec.algorithm = static_cast<int32_t>(Number(value));
-      }
     }
     return spec;
   }

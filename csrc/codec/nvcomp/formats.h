@@ -14,16 +14,13 @@
 namespace jaxccomp::nvcomp {
 
 // The numbers go on the wire.
-enum class Format : uint8_t {
-  kAns = 1, kBitcomp = 2, kCascaded = 3, kLz4 = 4, kZstd = 5, kGdeflate = 6, kSnappy = 7, kDeflate = 8
-};
-inline constexpr int kFormatCount = 8;
+enum class Format : uint8_t { kAns = 1, kLz4 = 2, kZstd = 3 };
+inline constexpr int kFormatCount = 3;
 
 // A codec and the values of its options.
 struct Spec {
   Format format = Format::kAns;
   int64_t chunk_bytes = 1 << 16;   // of values, that nvCOMP codes at a time
-  int32_t algorithm = 0;           // of bitcomp, gdeflate and deflate; the level of cascaded
   bool bit_shuffle = false;        // of lz4
 };
 
@@ -37,7 +34,6 @@ struct FormatRow {
   Type (*type)(DType);
   Options (*encode_options)(const Spec&, Type);
   Options (*decode_options)(const Spec&, Type);
-  bool decoding_waits = false;   // its decoder looks into the codes before it returns
 };
 
 std::span<const FormatRow> Formats();

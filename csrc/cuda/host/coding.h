@@ -31,8 +31,6 @@ struct Coding {
   bool exact() const { return !lossy(); }
   // Whether its kernels form the difference to a reference.
   bool takes_reference() const { return lossless && !lossy(); }
-  // Whether who starts decoding waits until the stream has come to it.
-  bool decoding_waits() const { return nvcomp && nvcomp::RowOf(nvcomp->format).decoding_waits; }
   // What the last stage codes, of values of `dtype`.
   DType LastDType(DType dtype) const { return lossy() ? between : dtype; }
 

@@ -77,7 +77,6 @@ Status CudaDevice::Prepare(const Codec& codec, DType dtype) {
   const Coding coding = *FindCoding(codec);
   const Using gpu(context_.api);
   Status status = context_.Check(gpu.error, "using the GPU");
-  if (status.ok() && coding.decoding_waits()) status = MakeWaitingStream();
   if (status.ok()) {
     status = context_.kernels.nvcomp_prepare(*coding.nvcomp, coding.LastDType(dtype));
   }
@@ -85,24 +84,6 @@ Status CudaDevice::Prepare(const Codec& codec, DType dtype) {
   std::lock_guard lock(prepared_mutex_);
   prepared_.emplace(codec.traits().spec, dtype);
   return status;
-}
-
-Status CudaDevice::MakeWaitingStream() {
-  if (waiting_stream_ != nullptr) return Status::Ok();
-  Result<std::unique_ptr<Stream>> stream = MakeStream();
-  if (!stream.ok()) return stream.status();
-  launch_thread_ = std::make_unique<LaunchThread>();
-  waiting_stream_ = std::move(*stream);
-  return Status::Ok();
-}
-
-template <typename Run>
-bool CudaDevice::DecodingWaits(std::span<const Run> runs) {
-  if (waiting_stream_ == nullptr) return false;
-  return std::any_of(runs.begin(), runs.end(), [&](const Run& run) {
-    const Coding* const coding = context_.Find(run.codec);
-    return coding != nullptr && coding->decoding_waits();
-  });
 }
 
 // ---- Memory ------------------------------------------------------------------------------
@@ -167,10 +148,10 @@ void CudaDevice::Unbind() { context_.api.End(); }
 
 // ---- Calls -------------------------------------------------------------------------------
 
-Result<Device::CallId> CudaDevice::Enter(void* stream) {
+Result<Device::CallId> CudaDevice::Enter(void* stream, bool holds) {
   if (!broken_.ok()) return broken_;
   const Using gpu(context_.api);
-  return gates_.Enter(static_cast<CUstream_st*>(stream));
+  return gates_.Enter(static_cast<CUstream_st*>(stream), holds);
 }
 
 Result<bool> CudaDevice::IsReady(CallId call) {
@@ -201,9 +182,8 @@ Result<CUevent_st*> CudaDevice::TakeEvent() {
   return event;
 }
 
-void CudaDevice::Launch(Completion* done, Computation computation, Computation next) {
-  Stream& on =
-      computation.waits ? *waiting_stream_ : *streams_[next_stream_++ % streams_.size()];
+void CudaDevice::Launch(Completion* done, const Computation& computation, Computation next) {
+  Stream& on = *streams_[next_stream_++ % streams_.size()];
   const Using gpu(context_.api);
   UnderWay& one = *on.under_way.emplace_back(std::make_unique<UnderWay>());
   one.status = broken_;
@@ -216,68 +196,39 @@ void CudaDevice::Launch(Completion* done, Computation computation, Computation n
     else one.status = event.status();
   }
   if (one.event == nullptr) return;
-  if (!computation.waits) return StartOn(on, one, computation);
-  one.starting = true;
-  launch_thread_->Add([this, &on, &one, computation = std::move(computation)] {
-    StartOn(on, one, computation);
-    one.starting = false;   // the last that is done with it here
-  });
-}
-
-void CudaDevice::StartOn(Stream& stream, UnderWay& one, const Computation& computation) {
-  const Using gpu(context_.api);
-  one.work = std::make_unique<Work>(&context_, stream.stream, &stream.scratch);
-  one.status = computation.start(*one.work);
-  one.error = context_.api.Record(one.event, stream.stream);
+  one.work = std::make_unique<Work>(&context_, on.stream, &on.scratch);
+  one.status = computation(*one.work);
+  one.error = context_.api.Record(one.event, on.stream);
 }
 
 void CudaDevice::Copy(CallId, std::span<const CopyRun> runs, Completion* done) {
-  Launch(done, {[=](Work& work) { return work.Copy(runs); }, false});
+  Launch(done, [=](Work& work) { return work.Copy(runs); });
 }
 
 void CudaDevice::Encode(CallId, std::span<const EncodeRun> runs, Completion* done) {
-  Launch(done, {[=](Work& work) { return work.Encode(runs); }, false});
+  Launch(done, [=](Work& work) { return work.Encode(runs); });
 }
 
 // The host compares the checksums, and has the codes decoded where they are equal.
 void CudaDevice::Decode(CallId, std::span<const DecodeRun> runs, Completion* done) {
   const bool referenced =
       std::any_of(runs.begin(), runs.end(), [](const DecodeRun& run) { return run.ref != nullptr; });
-  const bool waits = DecodingWaits(runs);
-  if (!referenced && !waits) {
-    return Launch(done, {[=](Work& work) { return work.Decode(runs); }, false});
-  }
-  Computation decode = {
-      [all = std::vector(runs.begin(), runs.end())](Work& work) { return work.Decode(all); }, waits};
-  if (!referenced) return Launch(done, std::move(decode));
-  Launch(done, {[=](Work& work) { return work.CheckReferences(runs); }, false}, std::move(decode));
+  if (!referenced) return Launch(done, [=](Work& work) { return work.Decode(runs); });
+  Launch(done, [=](Work& work) { return work.CheckReferences(runs); },
+         [all = std::vector(runs.begin(), runs.end())](Work& work) { return work.Decode(all); });
 }
 
 void CudaDevice::Merge(CallId, ReduceOp op, int64_t divisor, std::span<const MergeRun> runs,
                        Completion* done) {
-  if (!DecodingWaits(runs)) {
-    return Launch(done, {[=](Work& work) { return work.Merge(op, divisor, runs); }, false});
-  }
-  std::vector<std::vector<MergeSource>> sources;
-  for (const MergeRun& run : runs) sources.emplace_back(run.sources.begin(), run.sources.end());
-  Launch(done, {[=, all = std::vector(runs.begin(), runs.end()),
-                 sources = std::move(sources)](Work& work) {
-                  std::vector<MergeRun> own = all;
-                  for (size_t i = 0; i < own.size(); ++i) own[i].sources = sources[i];
-                  return work.Merge(op, divisor, own);
-                },
-                true});
+  Launch(done, [=](Work& work) { return work.Merge(op, divisor, runs); });
 }
 
 void CudaDevice::Residual(CallId, int64_t times, std::span<const ResidualRun> runs, Completion* done) {
-  Launch(done, {[times, all = std::vector(runs.begin(), runs.end())](Work& work) {
-                  return work.Residual(times, all);
-                },
-                DecodingWaits(runs)});
+  Launch(done, [=](Work& work) { return work.Residual(times, runs); });
 }
 
 void CudaDevice::Fill(CallId, std::span<const FillRun> runs, Completion* done) {
-  Launch(done, {[=](Work& work) { return work.Fill(runs); }, false});
+  Launch(done, [=](Work& work) { return work.Fill(runs); });
 }
 
 void CudaDevice::Break(int error) {
@@ -293,7 +244,6 @@ bool CudaDevice::Poll() {
   {
     const Using gpu(context_.api);
     for (const auto& stream : streams_) PollStream(*stream, &over);
-    if (waiting_stream_ != nullptr) PollStream(*waiting_stream_, &over);
   }
   // They may start what comes next.
   for (auto& [done, status] : over) done->Done(std::move(status));
@@ -303,7 +253,6 @@ bool CudaDevice::Poll() {
 void CudaDevice::PollStream(Stream& stream, Over* over) {
   while (!stream.under_way.empty()) {
     UnderWay& oldest = *stream.under_way.front();
-    if (oldest.starting) return;
     if (oldest.error != CudaApi::kSuccess) Break(oldest.error);
     if (broken_.ok() && oldest.event != nullptr) {
       const int error = context_.api.Query(oldest.event);
@@ -320,7 +269,7 @@ void CudaDevice::End(UnderWay& ended, Over* over) {
   if (ended.event != nullptr) free_events_.push_back(ended.event);
   Status status = !broken_.ok() ? broken_ : ended.status;
   if (status.ok()) status = ended.work->Outcome();
-  if (status.ok() && ended.next.start) return Launch(ended.done, std::move(ended.next));
+  if (status.ok() && ended.next) return Launch(ended.done, std::move(ended.next));
   over->emplace_back(ended.done, std::move(status));
 }
 

@@ -1,15 +1,13 @@
 // device/device.h on a GPU.
 //
 // Computations go to a few streams of the device's own in turn, each with an event behind it. Nothing
-// waits for the device, and nothing is freed in a way that does: callers' streams stand still until the
-// engine lets them go on, so whoever waited for all of the device would wait for ever. Decoders that wait
-// for their own stream, which nothing of the engine's holds up, have a stream and a thread to themselves.
+// waits for the device, and nothing is freed in a way that does: callers' streams may stand still until
+// the engine lets them go on, so whoever waited for all of the device would wait for ever.
 //
 // When CUDA says of an event that the device has failed, it stays so: all that is under way, and all
 // that comes, ends with that error.
 #pragma once
 
-#include <atomic>
 #include <deque>
 #include <functional>
 #include <map>
@@ -21,7 +19,6 @@
 #include <vector>
 
 #include "cuda/host/api.h"
-#include "cuda/host/launch_thread.h"
 #include "cuda/host/scratch.h"
 #include "cuda/host/stream_gates.h"
 #include "cuda/host/work.h"
@@ -54,7 +51,7 @@ class CudaDevice final : public Device {
   bool Bind() override;
   void Unbind() override;
 
-  Result<CallId> Enter(void* stream) override;
+  Result<CallId> Enter(void* stream, bool holds) override;
   Result<bool> IsReady(CallId call) override;
   void Leave(CallId call) override;
 
@@ -68,18 +65,14 @@ class CudaDevice final : public Device {
   bool Poll() override;
 
  private:
-  struct Computation {
-    std::function<Status(Work&)> start;   // null: none
-    bool waits;                           // whoever starts it waits for its stream
-  };
+  using Computation = std::function<Status(Work&)>;
   struct UnderWay {
     std::unique_ptr<Work> work;
     Status status;                  // of the start
     CUevent_st* event = nullptr;    // null where there is none
     int error = CudaApi::kSuccess;  // of recording it
-    Computation next = {};          // once this has gone well
+    Computation next;               // once this has gone well; null: none
     Completion* done = nullptr;
-    std::atomic<bool> starting{false};
   };
   struct Stream {
     CUstream_st* stream;
@@ -91,13 +84,8 @@ class CudaDevice final : public Device {
   CudaDevice(CudaApi* api, const KernelTable* kernels, std::string name);
   Status MakeStreams(int count);
   Result<std::unique_ptr<Stream>> MakeStream();
-  // Where decoders run that wait.
-  Status MakeWaitingStream();
-  template <typename Run>
-  bool DecodingWaits(std::span<const Run> runs);
   // Puts a computation on the next stream, and `next` on another one when it has gone well.
-  void Launch(Completion* done, Computation computation, Computation next = {});
-  void StartOn(Stream& stream, UnderWay& one, const Computation& computation);
+  void Launch(Completion* done, const Computation& computation, Computation next = nullptr);
   void PollStream(Stream& stream, Over* over);
   void End(UnderWay& ended, Over* over);
   // The device has failed for good.
@@ -110,8 +98,6 @@ class CudaDevice final : public Device {
   CUstream_st* memory_stream_ = nullptr;   // takes memory and gives it back
   std::vector<std::unique_ptr<Stream>> streams_;
   size_t next_stream_ = 0;
-  std::unique_ptr<Stream> waiting_stream_;   // null until a decoder that waits is prepared
-  std::unique_ptr<LaunchThread> launch_thread_;
   mutable std::mutex prepared_mutex_;
   std::set<std::pair<std::string, DType>> prepared_;
   std::vector<CUevent_st*> free_events_;

@@ -5,12 +5,13 @@
 
 namespace jaxccomp::cuda {
 
-Result<uint64_t> StreamGates::Enter(CUstream_st* stream) {
+Result<uint64_t> StreamGates::Enter(CUstream_st* stream, bool holds) {
   StreamGate gate;
   if (!free_.empty()) {
     gate = free_.back();
     free_.pop_back();
   }
+  gate.holds = holds;
   gate.reached = false;
   if (Status status = Place(&gate, stream); !status.ok()) {
     if (gate.event != nullptr) free_.push_back(gate);
@@ -28,13 +29,14 @@ Status StreamGates::Place(StreamGate* gate, CUstream_st* stream) {
   int error = CudaApi::kSuccess;
   if (gate->event == nullptr) error = api_->MakeEvent(&gate->event);
   if (error != CudaApi::kSuccess) return failed("making an event", error);
-  if (gate->word == nullptr) {
+  if (gate->holds && gate->word == nullptr) {
     gate->word = words_->Take(1, &error);
     if (gate->word == nullptr) return failed("taking pinned memory", error);
     *gate->word = 0;
   }
   error = api_->Record(gate->event, stream);
   if (error != CudaApi::kSuccess) return failed("recording an event", error);
+  if (!gate->holds) return Status::Ok();
   error = api_->WaitAtLeast(stream, gate->word, gate->passed + 1);
   if (error != CudaApi::kSuccess) return failed("putting a wait", error);
   return Status::Ok();
@@ -52,7 +54,9 @@ void StreamGates::Leave(uint64_t call) {
   const auto found = entered_.find(call);
   StreamGate gate = found->second;
   entered_.erase(found);
-  std::atomic_ref<uint32_t>(*gate.word).store(++gate.passed, std::memory_order_release);
+  if (gate.holds) {
+    std::atomic_ref<uint32_t>(*gate.word).store(++gate.passed, std::memory_order_release);
+  }
   free_.push_back(gate);
 }
 

@@ -1,5 +1,5 @@
-// The places of calls in their callers' streams: an event says that the stream has come there, and the
-// stream waits there for a word of mapped memory.
+// The places of calls in their callers' streams: an event says that the stream has come there, and where a
+// call holds its stream, that waits there for a word of mapped memory.
 //
 // A word counts up, and never down: who waits for an earlier number is not held up by a later one.
 // So word and event serve the next call at once, whether or not the stream has passed.
@@ -21,7 +21,7 @@ class StreamGates {
   StreamGates(CudaApi* api, MappedWords* words, std::string device)
       : api_(api), words_(words), device_(std::move(device)) {}
 
-  Result<uint64_t> Enter(CUstream_st* stream);
+  Result<uint64_t> Enter(CUstream_st* stream, bool holds);
   // CUDA's verdict on the event.
   int Query(uint64_t call);
   void Leave(uint64_t call);
@@ -31,6 +31,7 @@ class StreamGates {
     CUevent_st* event = nullptr;
     uint32_t* word = nullptr;
     uint32_t passed = 0;   // the word's value
+    bool holds = false;
     bool reached = false;
   };
   Status Place(StreamGate* gate, CUstream_st* stream);

@@ -7,6 +7,7 @@
 #include <set>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "codec/nvcomp/library.h"
@@ -38,7 +39,7 @@ const nvcomp::Functions& FunctionsOf(const nvcomp::Spec& spec) {
 // Seeds, for good: a few KiB each.
 using SeedKey = std::tuple<int, nvcomp::Format, nvcomp::Type, bool>;   // of which device first
 // What picks nvCOMP's kernels, which CUDA loads when they first run.
-using TriedKey = std::tuple<SeedKey, int64_t, int32_t>;
+using TriedKey = std::pair<SeedKey, int64_t>;
 struct Seeds {
   std::mutex preparing;   // one at a time; whoever decodes does not wait for that
   std::set<TriedKey> tried;
@@ -229,7 +230,7 @@ Status NvcompPrepare(const nvcomp::Spec& spec, DType dtype) {
   if (Status status = CheckLibrary(); !status.ok()) return status;
   const Result<SeedKey> key = KeyOf(spec, dtype);
   if (!key.ok()) return key.status();
-  const TriedKey tried = {*key, spec.chunk_bytes, spec.algorithm};
+  const TriedKey tried = {*key, spec.chunk_bytes};
   Seeds& seeds = AllSeeds();
   std::lock_guard preparing(seeds.preparing);
   if (seeds.tried.contains(tried)) return Status::Ok();

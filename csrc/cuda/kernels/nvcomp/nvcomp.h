@@ -3,8 +3,7 @@
 // run time, and nothing here needs it to be there.
 //
 // Encode and decode put work into a stream of the current device, allocate nothing and wait for
-// nothing, but for nvCOMP's decoder of Bitcomp, which waits until the stream has come to it. They
-// hold nothing between calls but what NvcompPrepare has made.
+// nothing. They hold nothing between calls but what NvcompPrepare has made.
 //
 // How large a code can be, which all ranks must know, is nvcomp::MaxEncodedBytes of
 // codec/nvcomp/formats.h: it asks neither the library nor a GPU.
