@@ -49,7 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Measures on all ranks; the first one shows the table and writes the file."""
     plan = _plan(arguments)
-    config.set("profile", "")  # of other hosts, maybe, and with no say in what is measured
+    for option in ("profile", "plan"):
+        config.set(option, "")  # of other hosts, maybe, and with no say in what is measured
     _join(arguments)
     team = Team()
     first = team.rank == 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jaxccomp import config, errors
@@ -13,6 +13,7 @@ from jaxccomp.schedules._make import COLLECTIVES
 
 # The block of these is one of as many as there are ranks.
 _CUT = ("alltoall", "scatter", "reduce_scatter")
+_SUMS = ("allreduce", "reduce", "reduce_scatter", "reduce_scatterv", "scan", "exscan")
 _HALF_TYPES = ("bfloat16", "float16")
 _MOST_BYTES = 1 << 50
 
@@ -142,6 +143,59 @@ def simulate_all(collective: str, **options: Any) -> tuple[list[Prediction], dic
     if not made and missing:
         raise errors.InvalidArgumentError(next(iter(missing.values())))
     return sorted(made, key=lambda each: each.seconds), missing
+
+
+def static_rule(
+    collective: str,
+    groups: Sequence[Sequence[int]],
+    sizes: Sequence[tuple[str, int]],
+    codec: str = "raw",
+) -> str:
+    """The algorithm that "auto" is without a profile, as far as that does not depend on GPUs.
+
+    Args:
+      collective: also one with blocks of several sizes.
+      groups: by rank a number for its host, for each group of ranks that makes the call.
+      sizes: bytes that a rank passes in, by dtype.
+      codec: a spec; "raw" for none.
+
+    Returns:
+      Its name; "auto" where the groups do not agree on one.
+
+    Example:
+      >>> jaxccomp.schedules.static_rule("bcast", [[0, 0, 1]], [("float32", 1 << 20)])
+      'chain'
+    """
+    core = engine.load()
+    dtypes = {name for name, _ in sizes}
+    coded = codec != "raw" and bool(dtypes.intersection(core.describe_codec(codec)["dtypes"]))
+    wide = collective in _SUMS and bool(dtypes.intersection(_HALF_TYPES))
+    size = sum(each for _, each in sizes)
+    names = {
+        core.default_algorithm(
+            collective,
+            list(hosts),
+            size // len(hosts) if collective in _CUT else size,
+            coded,
+            wide,
+        )
+        for hosts in groups
+    }
+    return names.pop() if len(names) == 1 else "auto"
+
+
+def with_chunk(algorithm: str) -> str:
+    """An algorithm with the chunk that it takes, where it does not say one.
+
+    Example:
+      >>> jaxccomp.schedules.with_chunk("ring")
+      'ring:chunk=524288'
+    """
+    name, _, options = algorithm.partition(":")
+    given = [each for each in options.split(",") if each]
+    if not any(each.startswith("chunk=") for each in given):
+        given.append(f"chunk={config.get('chunk_bytes')}")
+    return f"{name}:{','.join(given)}"
 
 
 def _check_collective(collective: str) -> None:
