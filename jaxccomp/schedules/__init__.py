@@ -10,6 +10,7 @@ from jaxccomp.schedules._cluster import parse as parse_profile
 from jaxccomp.schedules._description import Cluster
 from jaxccomp.schedules._files import MOST_BYTES as MOST_FILE_BYTES
 from jaxccomp.schedules._files import layout
+from jaxccomp.schedules._files import write as write_file
 from jaxccomp.schedules._make import COLLECTIVES, Schedule, Slot, Task, make
 from jaxccomp.schedules._planner import Choice, Option, Planner
 from jaxccomp.schedules._plans import Difference, Plan, PlanDiff, PlannedCall, Plans
@@ -57,5 +58,6 @@ __all__ = [
     "simulate_all",
     "static_rule",
     "with_chunk",
+    "write_file",
     "write_profile",
 ]

@@ -92,6 +92,11 @@ def parse(data: bytes, place: str) -> Cluster:
 
 
 def _cluster(content: Any, place: str) -> Cluster:
+    if isinstance(content, Mapping) and "unfinished" in content:
+        raise errors.InvalidArgumentError(
+            f"{place} is what `python -m jaxccomp tune links` has measured until it was ended, and "
+            "no profile yet: run the same command again, which goes on with it."
+        )
     content = _object(content, place, _KEYS)
     if content.get("version") != VERSION:
         raise errors.InvalidArgumentError(

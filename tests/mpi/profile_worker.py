@@ -10,6 +10,7 @@ import numpy as np
 
 from jaxccomp import comm, config, errors, ops, plan, schedules
 from jaxccomp._bootstrap import mpi, peer_info
+from jaxccomp.bench import links, rates
 from jaxccomp.cli import main
 
 RANK = mpi.launcher().rank
@@ -35,6 +36,40 @@ def tuned(path):
     assert made["one_machine"] is True
     assert set(made["pairs"]) == {"host", "link"} and set(made["codecs"]) == {"lossless", "int8"}
     assert set(made["codecs"]["int8"]["dtypes"]) == {"bfloat16", "float32"}
+
+
+def resumed(path):
+    """What was measured before the ranks were ended is measured on none of them again."""
+    on_hosts_of(1)
+    measured, measure = [], rates._measure
+
+    def ends(spec, *how):
+        measured.append(spec)
+        if spec == "lossless":
+            raise KeyboardInterrupt
+        return measure(spec, *how)
+
+    # Only the first rank sees the file.
+    output = path if RANK == 0 else f"{path}.of_others"
+    command = ["tune", "links", "--output", output, "--codecs", "int8 lossless"]
+    rates._measure = ends
+    try:
+        main.main(command)
+    except KeyboardInterrupt:
+        pass
+    else:
+        raise AssertionError("not ended")
+    assert measured == ["raw", "int8", "int8", "lossless"]
+    written = {each.name for each in pathlib.Path(path).parent.iterdir()}
+    assert written == {"profile.json.unfinished"}, written
+    measured.clear()
+    rates._measure = lambda spec, *how: (measured.append(spec), measure(spec, *how))[1]
+    links._rate = links._latency = None  # not called
+    assert main.main(command) == 0
+    assert measured == ["lossless", "lossless"], measured
+    if RANK == 0:
+        cluster = schedules.parse_profile(schedules.read_profile(path), "it")
+        assert cluster.ranks == 2 and set(cluster.codecs) == {"int8", "lossless"}
 
 
 def described(hosts, link=1e8):

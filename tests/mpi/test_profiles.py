@@ -14,6 +14,7 @@ WORKER = str(pathlib.Path(__file__).with_name("profile_worker.py"))
     [
         pytest.param("tuned", 4, marks=pytest.mark.slow),
         ("planned", 3),
+        ("resumed", 2),
         ("differs", 3),
         ("misfits", 3),
     ],

@@ -3,6 +3,7 @@
 import copy
 import doctest
 import json
+import pathlib
 import re
 import threading
 
@@ -348,3 +349,15 @@ def test_examples_in_docstrings(name, tmp_path, monkeypatch):
     for each in found:
         runner.run(each)
     assert runner.tries and not runner.failures
+
+
+def test_the_page_of_plans(tmp_path, monkeypatch, capsys):
+    """Its programs, one after the other, as a reader would run them."""
+    monkeypatch.chdir(tmp_path)
+    page = pathlib.Path(__file__).parents[2] / "docs/planner.md"
+    blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    names = {}
+    for block in blocks:
+        exec(block, names)
+    assert len(blocks) == 3 and plan.load("plan.json") == names["plans"]
+    assert "allreduce of float" in capsys.readouterr().out

@@ -2,6 +2,9 @@
 
 import json
 import os
+import re
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -10,6 +13,7 @@ import pytest
 from jaxccomp import codecs, config, errors, schedules
 from jaxccomp._bootstrap import profiles
 from jaxccomp._bootstrap.peer_info import Row
+from jaxccomp.bench import rates
 from jaxccomp.cli import main
 
 CODER = {
@@ -313,8 +317,6 @@ def test_all_ranks_have_the_profile_of_the_first():
     ],
 )
 def test_profiles_that_do_not_fit_are_refused_on_all_ranks(owns, hosts, text):
-    import re
-
     for said in meet(owns, hosts):
         assert isinstance(said, str) and re.search(text, said), said
 
@@ -345,6 +347,86 @@ def tune(*arguments):
 def test_commands_that_cannot_be(arguments, text, capsys):
     assert tune(*arguments) == 2
     assert text in capsys.readouterr().err
+
+
+@pytest.fixture
+def measured(tmp_path, monkeypatch):
+    """A command, and what it has measured."""
+    values, found = tmp_path / "values.npy", []
+    np.save(values, np.linspace(-1, 1, 1 << 12, dtype=np.float32))
+    measure = rates._measure
+
+    def noted(spec, *how):
+        found.append(spec)
+        return measure(spec, *how)
+
+    monkeypatch.setattr(rates, "_measure", noted)
+    path = tmp_path / "profile.json"
+    yield path, ["--codecs", "int8 bf16", "--tensors", str(values), "--output", str(path)], found
+
+
+def test_a_measurement_that_is_killed_goes_on(measured, tmp_path, capsys):
+    path, how, found = measured
+    unfinished = tmp_path / "profile.json.unfinished"
+    specs = ["--codecs", "int8 int8:block=64 int4 bf16 fp8_e4m3 lossless"]
+    code = f"from jaxccomp.cli import main; main.main({['tune', 'links', *how, *specs]})"
+    with subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE) as process:
+        lines = []
+        for line in process.stderr:
+            lines.append(line)
+            if b"int4 of" in line:
+                break
+        process.kill()
+    assert not path.exists() and lines[-1].startswith(b"jaxccomp tune links: int4"), lines
+    kept = json.loads(unfinished.read_text())["steps"]
+    done = ("int8 of values float32", "int8:block=64 of values float32")
+    assert {"memory", "a call", *done} <= kept.keys() and "bf16 of values float32" not in kept
+    # It is never taken for a profile.
+    with pytest.raises(errors.InvalidArgumentError, match="run the same command again"):
+        schedules.parse_profile(unfinished.read_bytes(), "the file")
+    assert tune(*how, "--codecs", "int8:block=64 int8 bf16") == 0
+    assert "int8:block=64 of values float32: measured before" in capsys.readouterr().err
+    assert found == ["bf16"] and os.path.exists(path) and not unfinished.exists()
+    made = json.loads(path.read_text())
+    ratio = kept["int8:block=64 of values float32"][0]
+    assert made["codecs"]["int8:block=64"]["ratio"] == pytest.approx(ratio, rel=1e-5)
+    # What is finished is measured anew.
+    assert tune(*how) == 0 and found == ["bf16", "raw", "int8", "bf16"]
+
+
+@pytest.mark.parametrize(
+    "change,text",
+    [
+        (lambda data: data[: len(data) // 2], "the file is damaged"),
+        (lambda data: b"\xff", "the file is damaged"),
+        (lambda data: b"[" * 100_000, "the file is damaged"),
+        (lambda data: b" " * (2 << 20) + data, "the file is damaged"),
+        (lambda data: data.replace(b'"unfinished": 1', b'"unfinished": 2'), "of another release"),
+        (lambda data: data.replace(b'"kernels"', b'"kernel"'), "on other ranks, hosts or tensors"),
+        (lambda data: data.replace(b'"steps"', b'"step"'), "the file is damaged"),
+        (lambda data: re.sub(rb'"memory": \[[^]]*\]', b'"memory": [1e999, 2.0]', data), ""),
+        (lambda data: re.sub(rb'"memory": \[[^]]*\]', b'"memory": [1.0]', data), ""),
+        (lambda data: re.sub(rb'"memory": \[[^]]*\]', b'"memory": [-1.0, {}]', data), ""),
+    ],
+)
+def test_damaged_progress_is_measured_anew(measured, change, text, monkeypatch, capsys):
+    path, how, found = measured
+    unfinished = path.with_name("profile.json.unfinished")
+
+    def refuse(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as context, pytest.raises(KeyboardInterrupt):
+        context.setattr(schedules, "write_profile", refuse)
+        tune(*how)
+    damaged = change(unfinished.read_bytes())
+    assert damaged != unfinished.read_bytes()
+    unfinished.write_bytes(damaged)
+    found.clear()
+    assert tune(*how) == 0
+    assert found == (["raw", "int8", "bf16"] if text else ["raw"])
+    said = capsys.readouterr().err
+    assert ("is not gone on with: " in said) == bool(text) and text in said
 
 
 def test_a_process_alone_measures_memory_and_codecs(tmp_path, capsys):
