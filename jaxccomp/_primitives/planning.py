@@ -200,6 +200,7 @@ def choice_of(
         sizes=sizes,
         groups=_processes(call, groups),
         root=max(call.root, 0),
+        every_option=_is_recording(),  # to be shown
     )
 
 

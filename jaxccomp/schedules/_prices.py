@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -34,6 +35,8 @@ class Prediction:
         "copy", "messages".
       busy_cores: the part of all cores' time that this is, 0 to 1.
       reduced: whether one host was simulated for all, as they all do the same.
+      ended_early: whether it takes at least the limit that was given, which ``seconds`` is then;
+        bytes and busy times are those until there.
     """
 
     algorithm: str
@@ -46,6 +49,7 @@ class Prediction:
     busy_seconds: Mapping[str, float]
     busy_cores: float
     reduced: bool
+    ended_early: bool = False
 
     @property
     def link_bytes(self) -> int:
@@ -71,6 +75,7 @@ def simulate(
     root: int = 0,
     chunk_bytes: int | None = None,
     every_rank: bool = False,
+    limit_seconds: float = math.inf,
 ) -> Prediction:
     """Runs the schedules of all ranks on a described cluster, event by event.
 
@@ -84,6 +89,7 @@ def simulate(
       root: of rooted collectives.
       chunk_bytes: default: the option of that name.
       every_rank: simulates each rank, also where all hosts do the same: to compare.
+      limit_seconds: ends the simulation there.
 
     Raises:
       InvalidArgumentError: for what cannot be, or is too large to be simulated.
@@ -107,19 +113,19 @@ def simulate(
     ):
         if not least <= value < end:
             raise errors.InvalidArgumentError(f"{name} must be in {least}..{end - 1}, not {value}.")
-    block_bytes = size_bytes // ranks if collective in _CUT else size_bytes
     row = _codec(codec, described, dtype)
     try:
         found = engine.load().price(
             collective,
             algorithm,
-            block_bytes,
+            block_bytes(collective, size_bytes, ranks),
             chunk_bytes or config.get("chunk_bytes"),
             root,
             dtype in _HALF_TYPES,
             described.described(),
             row,
             every_rank,
+            limit_seconds,
         )
     except ValueError as error:
         raise errors.InvalidArgumentError(str(error)) from None
@@ -143,6 +149,11 @@ def simulate_all(collective: str, **options: Any) -> tuple[list[Prediction], dic
     if not made and missing:
         raise errors.InvalidArgumentError(next(iter(missing.values())))
     return sorted(made, key=lambda each: each.seconds), missing
+
+
+def block_bytes(collective: str, size_bytes: int, ranks: int) -> int:
+    """The size of a block, from what a rank passes in."""
+    return size_bytes // ranks if collective in _CUT else size_bytes
 
 
 def static_rule(
@@ -175,7 +186,7 @@ def static_rule(
         core.default_algorithm(
             collective,
             list(hosts),
-            size // len(hosts) if collective in _CUT else size,
+            block_bytes(collective, size, len(hosts)),
             coded,
             wide,
         )
@@ -247,4 +258,5 @@ def _prediction(found: Mapping[str, Any], cluster: clusters.Cluster) -> Predicti
         busy_seconds=found["busy"],
         busy_cores=sum(found["busy"].values()) / (cores * seconds) if seconds else 0.0,
         reduced=found["reduced"],
+        ended_early=found["ended_early"],
     )

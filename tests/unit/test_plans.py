@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import re
 import subprocess
 import sys
@@ -15,6 +16,8 @@ from jaxccomp._bootstrap import profiles
 from jaxccomp._bootstrap.peer_info import Row
 from jaxccomp.bench import rates
 from jaxccomp.cli import main
+from jaxccomp.schedules import _planner
+from jaxccomp.schedules._floors import least_seconds
 
 CODER = {
     "encode_bytes_per_second": 4e9,
@@ -95,7 +98,7 @@ def test_what_one_shot_encodes_once_is_not_encoded_twice():
     made = planner(4, link=GBIT)
     plan = choose(made, "allreduce", 16 << 10, codec="int8")
     assert {each.runs for each in (plan.chosen, *plan.others)} == {"one_shot"}
-    exact = choose(made, "allreduce", 16 << 10, codec="lossless")
+    exact = choose(made, "allreduce", 16 << 10, codec="lossless", every_option=True)
     assert {"two_shot", "ring"} <= {each.runs for each in (exact.chosen, *exact.others)}
 
 
@@ -119,6 +122,96 @@ def test_prices_of_parts_are_those_of_the_whole(collective):
             codec=option.codec,
         )
         assert option.seconds == pytest.approx(whole.seconds, rel=0.04), option
+
+
+def drawn(rng, shapes):
+    """A planner of a random profile, and the arguments of a random call."""
+    hosts, ranks = rng.choice(shapes)
+    pairs = {
+        "host": {"bytes_per_second": 10 ** rng.uniform(9, 10.5)},
+        "link": {"latency_seconds": 10 ** rng.uniform(-5.5, -3)},
+    }
+    made = planner(
+        hosts,
+        ranks,
+        link=10 ** rng.uniform(7, 10),
+        cores=rng.choice([1, 8, 32]),
+        pairs=pairs,
+        one_machine=rng.random() < 0.2,
+    )
+    everybody = tuple(range(hosts * ranks))
+    call = {
+        "collective": rng.choice(schedules.COLLECTIVES),
+        "codecs": codecs.choices(rng.choice(["auto", "auto:int8", "raw"])),
+        "sizes": ((rng.choice(["float32", "bfloat16"]), int(2 ** rng.uniform(6, 26))),),
+        "groups": (everybody,),
+        "root": rng.choice([0, everybody[-1]]),
+    }
+    return made, call
+
+
+SHAPES = [(4, 1), (8, 1), (2, 4), (1, 4), (3, 2), (12, 1)]
+
+
+@pytest.mark.parametrize(
+    "seed,count,shapes",
+    [
+        (1, 100, SHAPES),
+        pytest.param(2, 500, SHAPES, marks=pytest.mark.slow),
+        pytest.param(3, 50, [(64, 1), (8, 8), (32, 2)], marks=pytest.mark.slow),
+    ],
+)
+def test_what_is_left_out_would_not_have_been_chosen(seed, count, shapes):
+    rng = random.Random(seed)
+    fewer = 0
+    for _ in range(count):
+        made, call = drawn(rng, shapes)
+        quick, whole = made.choose(**call), made.choose(**call, every_option=True)
+        assert quick.chosen == whole.chosen, call
+        assert len(quick.others) <= len(whole.others)
+        fewer += len(quick.others) < len(whole.others)
+    assert fewer > count / 4
+
+
+def test_no_price_is_below_what_the_bytes_take():
+    rng = random.Random(1)
+    for _ in range(40):
+        made, call = drawn(rng, [(4, 1), (2, 3), (5, 1), (2, 1)])
+        cluster, name = made._cluster, call["collective"]
+        ratio = cluster.codecs["lossless"].ratio
+        ((_, size),) = call["sizes"]
+        how = {"cluster": cluster, "size_bytes": size, "root": call["root"]}
+        for codec, by in (("raw", 1.0), ("lossless", ratio)):
+            rows, _ = schedules.simulate_all(name, codec=codec, **how)
+            floor = least_seconds(name, cluster, size, call["root"], by)
+            assert floor <= rows[0].seconds, (call, rows[0], floor)
+            assert floor > 0
+
+
+def test_what_is_as_fast_as_its_bytes_is_compared_with_nothing(monkeypatch):
+    """64 blocks of 16 MiB come to the root over its link, whatever the algorithm."""
+    simulated, simulate = [], schedules.simulate
+
+    def noted(collective, algorithm, **how):
+        simulated.append(algorithm)
+        return simulate(collective, algorithm, **how)
+
+    monkeypatch.setattr(_planner, "simulate", noted)
+    everybody = (tuple(range(64)),)
+    plan = choose(planner(64), "gather", 16 << 20, codec="auto", groups=everybody)
+    assert plan.chosen.codec == "lossless" and set(simulated) == {"direct"}
+    assert len(simulated) == 4  # two parts, with two codecs
+
+
+def test_a_simulation_ends_at_its_limit():
+    how = {"cluster": profile(), "size_bytes": 1 << 20}
+    whole = schedules.simulate("allreduce", "ring", **how)
+    assert not whole.ended_early
+    for part in (0.01, 0.5, 0.999):
+        cut = schedules.simulate("allreduce", "ring", limit_seconds=part * whole.seconds, **how)
+        assert cut.ended_early and cut.seconds == part * whole.seconds
+    limit = 1.001 * whole.seconds
+    assert schedules.simulate("allreduce", "ring", limit_seconds=limit, **how) == whole
 
 
 def test_what_is_not_priced_stays_as_it_is():
