@@ -8,7 +8,7 @@
 * :mod:`jaxccomp.comm`: joining the other processes, communicators;
 * :mod:`jaxccomp.launch`: several processes per GPU, and how many are best;
 * :mod:`jaxccomp.codecs`, :mod:`jaxccomp.config`, :mod:`jaxccomp.stats`, :mod:`jaxccomp.trace`,
-  :mod:`jaxccomp.schedules`, :mod:`jaxccomp.errors`.
+  :mod:`jaxccomp.schedules`, :mod:`jaxccomp.plan`, :mod:`jaxccomp.errors`.
 """
 
 from jaxccomp import (
@@ -18,16 +18,16 @@ from jaxccomp import (
     launch,
     lax,
     optim,
+    plan,
     schedules,
     stats,
     sync,
     toolkit,
     trace,
 )
-from jaxccomp._bootstrap.device_errors import check
 from jaxccomp._native.launch_places import step
 from jaxccomp._native.version import __version__
-from jaxccomp.comm import Communicator, init, is_initialized, world
+from jaxccomp.comm import Communicator, check, init, is_initialized, world
 from jaxccomp.lax._compress import Compressed, CompressState, compress, compress_with_feedback
 from jaxccomp.lax._data_parallel import data_parallel
 from jaxccomp.lax._explain import ExplainedCall, Explanation, explain
@@ -126,6 +126,7 @@ __all__ = [
     "lax",
     "on_shards",
     "optim",
+    "plan",
     "recv",
     "recv_start",
     "reduce",

@@ -23,6 +23,7 @@ from jaxccomp._bootstrap import mpi as _mpi
 from jaxccomp._bootstrap import parameters as _parameters
 from jaxccomp._bootstrap import quorum as _quorum
 from jaxccomp._bootstrap import world as _world
+from jaxccomp._bootstrap.device_errors import check as check
 from jaxccomp._native import cuda
 
 
@@ -468,6 +469,11 @@ def hosts() -> tuple[int, ...]:
 def planner() -> _world.Planner | None:
     """What chooses by the profile that all ranks share; None without one."""
     return _joined().planner
+
+
+def plans() -> _world.Plans | None:
+    """The pinned plans that all ranks share; None without any."""
+    return _joined().plans
 
 
 def process_numbers() -> dict[int, int]:

@@ -153,6 +153,15 @@ _TABLE = (
         "another rank that names one must name the same. Empty: a static rule. Read by init().",
     ),
     Option(
+        "plan",
+        str,
+        "",
+        "A file of pinned plans, which `jaxccomp.plan` has recorded: what it has runs exactly so, "
+        "and other calls are errors, or planned afresh where it says so (docs/planner.md). Rank 0 "
+        "names it, and shares it; another rank that names one must name the same. Empty: none is "
+        "pinned. Read by init().",
+    ),
+    Option(
         "mpi_unit_bytes",
         int,
         0,

@@ -44,7 +44,7 @@ Status TooLarge(const Algorithm& algorithm, const Problem& problem) {
 }  // namespace
 
 Result<Price> PriceOf(Collective collective, const std::string& algorithm, Problem problem,
-                      const Cluster& cluster, PriceBy by) {
+                      const Cluster& cluster, PriceBy by, double limit_seconds) {
   Status status = cluster.Check(problem.coded);
   if (!status.ok()) return status;
   problem.ranks = cluster.Ranks();
@@ -68,7 +68,8 @@ Result<Price> PriceOf(Collective collective, const std::string& algorithm, Probl
     problem.rank = rank;
     ranks.push_back(PriceTasks((*found)->build(problem), cluster, problem.chunk_bytes));
   }
-  Result<SimulatedRun> run = Simulate(std::move(ranks), cluster, symmetry, price.reduced);
+  Result<SimulatedRun> run =
+      Simulate(std::move(ranks), cluster, symmetry, price.reduced, limit_seconds);
   if (!run.ok()) return run.status();
   price.run = std::move(*run);
   return price;

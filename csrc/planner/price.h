@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,7 @@ enum class PriceBy : uint8_t {
 // kMostTasks tasks, is kInvalidArgument that names the largest number of ranks that can be priced.
 inline constexpr int64_t kMostTasks = 40'000'000;
 Result<Price> PriceOf(Collective collective, const std::string& algorithm, Problem problem,
-                      const Cluster& cluster, PriceBy by = PriceBy::kEither);
+                      const Cluster& cluster, PriceBy by = PriceBy::kEither,
+                      double limit_seconds = std::numeric_limits<double>::infinity());
 
 }  // namespace jaxccomp

@@ -117,7 +117,7 @@ class Simulator {
     state_.resize(tasks_.size());
   }
 
-  Result<SimulatedRun> Run() {
+  Result<SimulatedRun> Run(double limit_seconds) {
     Status status = Match();
     if (!status.ok()) return status;
     for (size_t rank = 0; rank < state_.size(); ++rank) Prepare(rank);
@@ -125,6 +125,11 @@ class Simulator {
     while (!events_.empty()) {
       const Event event = events_.top();
       events_.pop();
+      if (cluster_.call_seconds + event.time >= limit_seconds && !IsStale(event)) {
+        run_.ended_early = true;
+        run_.rank_seconds.assign(host_of_.size(), limit_seconds);
+        return std::move(run_);
+      }
       now_ = event.time;
       Handle(event);
     }
@@ -221,10 +226,15 @@ class Simulator {
     }
   }
 
+  // Whether jobs came after it that changed when the next one is over.
+  bool IsStale(const Event& event) const {
+    return event.kind == kJobOver && event.number != numbers_[event.rank];
+  }
+
   void Handle(const Event& event) {
     switch (event.kind) {
       case kJobOver: {
-        if (event.number != numbers_[event.rank]) return;
+        if (IsStale(event)) return;
         const ProcessorJob job = processors_[event.rank].Take(now_);
         JobOver(job);
         Reschedule(event.rank);
@@ -495,8 +505,8 @@ class Simulator {
 }  // namespace
 
 Result<SimulatedRun> Simulate(std::vector<RankTasks> ranks, const Cluster& cluster,
-                              Symmetry symmetry, bool only_first_host) {
-  return Simulator(std::move(ranks), cluster, symmetry, only_first_host).Run();
+                              Symmetry symmetry, bool only_first_host, double limit_seconds) {
+  return Simulator(std::move(ranks), cluster, symmetry, only_first_host).Run(limit_seconds);
 }
 
 }  // namespace jaxccomp

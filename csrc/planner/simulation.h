@@ -29,10 +29,12 @@ struct SimulatedRun {
   int64_t local_bytes = 0;           // that went between ranks of a host
   BusySeconds busy;                  // of all ranks together, seconds of a core
   int64_t task_count = 0;            // that were run one by one
+  bool ended_early = false;          // it takes at least the limit, which stands for the times of all ranks
 };
 
-// `ranks` has the tasks of every rank, or those of the first host's where `only_first_host`.
+// `ranks` has the tasks of every rank, or those of the first host's where `only_first_host`. What takes at
+// least `limit_seconds` is not run to its end: whoever compares need not know by how much it is slower.
 Result<SimulatedRun> Simulate(std::vector<RankTasks> ranks, const Cluster& cluster,
-                              Symmetry symmetry, bool only_first_host);
+                              Symmetry symmetry, bool only_first_host, double limit_seconds);
 
 }  // namespace jaxccomp

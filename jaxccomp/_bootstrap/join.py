@@ -17,6 +17,7 @@ from jaxccomp._bootstrap import (
     leave,
     membership,
     peer_info,
+    plans,
     profiles,
     shared_gpus,
     ucx,
@@ -54,6 +55,8 @@ def join(
         state = _with_mpi(mpi, timeout_seconds)
     if engine.available():
         _tell_engine(state, distributed, timeout_seconds)
+    else:
+        plans.refuse(f"the native engine, which keeps them, is not there ({engine.why_missing()})")
     leave.joined(state)
     return state
 
@@ -93,6 +96,7 @@ def _with_coordinator(parameters: RendezvousParameters, timeout_seconds: float) 
             "jax.distributed has joined this program's processes already: init() takes no "
             "coordinator= and no join= then."
         )
+    plans.refuse("processes that meet by coordinator= share no plans, as others may join them")
     worker, why_not = ucx.open_worker()
     if worker is None:
         raise errors.EngineUnavailableError(
@@ -164,13 +168,14 @@ def _tell_engine(state: World, distributed: bool, timeout_seconds: float) -> Non
     worker, why_no_ucx = None, 'the option transport is "mpi"'
     if state.out_of_band is not None and config.get("transport") != "mpi":
         worker, why_no_ucx = ucx.open_worker()
-    profile = profiles.own()
-    own = peer_info.own(open_mpi, worker is not None, profile.row())
+    profile, plan = profiles.own(), plans.own()
+    own = peer_info.own(open_mpi, worker is not None, (*profile.row(), *plan.row()))
     table = peer_info.call(share, own)
     process_of = peer_info.processes(table, state.process, distributed, state.mpi is not None)
     hosts = peer_info.hosts(table)
     state.hosts, state.process_of = tuple(hosts), process_of
     state.planner = profiles.agree(share, table, profile, hosts)
+    state.plans = plans.agree(share, table, plan, hosts)
     core = engine.load()
     by_ucx = state.out_of_band is not None and _agree_on_ucx(state, table, why_no_ucx)
     if by_ucx:

@@ -35,6 +35,8 @@ class Row(NamedTuple):
     ucx: int = 0  # 1: it has opened UCX
     profile: int = 0  # bytes of the profile that it names; below 0: it cannot be read
     profile_hash: int = 0
+    plan: int = 0  # the same of the pinned plans that it names
+    plan_hash: int = 0
 
 
 def share_bytes(share: Share, own_bytes: bytes) -> list[bytes]:
@@ -49,13 +51,13 @@ def hosts(rows: Sequence[Row]) -> list[int]:
     return [names.index(name) for name in names]
 
 
-def own(open_mpi: bool, has_ucx: bool = False, profile: tuple[int, int] = (0, 0)) -> Row:
+def own(open_mpi: bool, has_ucx: bool = False, files: Sequence[int] = ()) -> Row:
     """This process's row.
 
     Args:
       open_mpi: whether messages travel by Open MPI.
       has_ucx: whether they can travel by UCX, as far as this process knows.
-      profile: of this process's profile, the bytes and the hash.
+      files: of this process's profile, and then of its pinned plans, the bytes and the hash.
     """
     unit_bytes = config.get("mpi_unit_bytes")
     if unit_bytes == 0:
@@ -75,7 +77,7 @@ def own(open_mpi: bool, has_ucx: bool = False, profile: tuple[int, int] = (0, 0)
         usable,
         *_pid(),
         int(has_ucx),
-        *profile,
+        *files,
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 from jaxccomp import config, errors
 from jaxccomp._bootstrap import mpi as _mpi
 from jaxccomp._native import engine
-from jaxccomp.schedules import Planner
+from jaxccomp.schedules import Planner, Plans
 
 NAME = "world"
 # Groups made by split() that are found again when the same split is made once more, for each
@@ -82,6 +82,7 @@ class World:
         self.hosts = tuple(range(processes))  # by process, the lowest one of its host
         self.process_of = {each: each for each in range(processes)}  # by JAX's process index
         self.planner: Planner | None = None  # chooses by the profile that all ranks share
+        self.plans: Plans | None = None  # pinned, the same on all ranks
         self.unreachable = ""  # why the engine cannot move values to the other processes
         self.no_ipc: list[str] = []  # by process: why it exports no memory of its GPUs to this one
         self.no_device_mpi: list[str] = []  # by process: why MPI moves no memory of GPUs there

@@ -25,21 +25,23 @@ _ALIAS = {
 def lower(ctx: Any, *operands: Any, call: Call) -> Any:
     """The lowering rule of every collective's primitive."""
     asked, call = call, planning.settled(call)
-    platform = _platform_of_engine(ctx, call)
-    groups: list[list[Any]] | None = []
-    if call.comm is not None:
-        _check_one_device(ctx, call)
-    elif platform is not None:
-        groups = _compat.replica_groups(ctx, call.axes, call.groups)
-        if not _reaches(platform, call, groups):
-            platform = None
+    platform, groups = _place(ctx, call)
     custom = codecs.find_custom(call.codec) is not None
-    if call.carries and (custom or platform is not CPU):  # where the engine does not add residuals
+    sent, site, plan = _sent(call, ctx.avals_in), None, None
+    if not (custom or _adds_carried(call, platform)):  # whose parts have plans
+        if platform is not None:
+            comm.init()
+        site = planning.site_of(asked, _shapes(sent, call), groups, _compat.platforms(ctx))
+        plan = planning.pinned(site, asked, _compat.where(ctx))
+    if plan is not None:
+        call = plan
+        platform, groups = _place(ctx, call)
+    if _adds_carried(call, platform) or (custom and call.carries):
         return _compat.lower_traced(
             ctx, lambda *xs: bind(*add_carried(call, xs)), operands, ordered=call.ordered
         )
     if platform is None:
-        planning.record(_compat.where(ctx), call, "xla", _sent(call, ctx.avals_in))
+        planning.record(_compat.where(ctx), call, "xla", sent, site=site, groups=groups)
         find = cuda_codecs.find if cuda_codecs.usable(ctx) else traced_codecs.find_for
         return _compat.lower_traced(
             ctx, lambda *xs: collectives.run(call, xs, find), operands, ordered=call.ordered
@@ -49,12 +51,11 @@ def lower(ctx: Any, *operands: Any, call: Call) -> Any:
             ctx, lambda *xs: composed.run(call, xs), operands, ordered=call.ordered
         )
     mover = "nccl" if call.backend == "nccl" else "native"
-    comm.init()
-    sent = _sent(call, ctx.avals_in)
-    choice = planning.choice_of(asked, sent, groups) if platform is CPU else None
+    # A plan's time is priced, where somebody asks for it.
+    choice = planning.choice_of(plan or asked, sent, groups) if platform is CPU else None
     if choice is not None:
         call = call.replace(codec=choice.chosen.codec, algorithm=choice.chosen.algorithm)
-    planning.record(_compat.where(ctx), call, mover, sent, choice)
+    planning.record(_compat.where(ctx), call, mover, sent, choice, site=site, groups=groups)
     target = ffi_targets.target(platform, mover)
     # The engine learns from the results what is received.
     operands, _ = split_likes(call, operands)
@@ -75,6 +76,22 @@ def lower(ctx: Any, *operands: Any, call: Call) -> Any:
         alias=_ALIAS.get(call.collective, "never"),
         ordered=call.ordered,
     )
+
+
+def _place(ctx: Any, call: Call) -> tuple[Platform | None, list[list[Any]] | None]:
+    """Where the engine runs a call, None where JAX does; and the devices of groups along axes."""
+    platform = _platform_of_engine(ctx, call)
+    if call.comm is not None:
+        _check_one_device(ctx, call)
+    elif platform is not None:
+        groups = _compat.replica_groups(ctx, call.axes, call.groups)
+        return (platform, groups) if _reaches(platform, call, groups) else (None, [])
+    return platform, []
+
+
+def _adds_carried(call: Call, platform: Platform | None) -> bool:
+    """Whether residuals of the call before are added here, as the engine does not add them."""
+    return call.carries and platform is not CPU
 
 
 def _shapes(avals: Sequence[Any], call: Call) -> str:

@@ -1,16 +1,17 @@
-"""What "auto" becomes, where a profile says what algorithms and codecs take (docs/planner.md)."""
+"""What "auto" becomes: by a pinned plan, or by a profile and its prices (docs/planner.md)."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import math
 import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from jaxccomp import codecs, comm
+from jaxccomp import codecs, comm, errors
 from jaxccomp._call import Call
 
 
@@ -24,6 +25,8 @@ class Lowered:
       mover: "native", "nccl" or "xla".
       sizes: bytes that a rank passes in, by dtype; None where they are not known.
       choice: a `jaxccomp.schedules.Choice`, where prices are known.
+      site: the arguments of its `jaxccomp.schedules.PlannedCall`; None where plans have none.
+      groups: the processes of its ranks, by group.
     """
 
     where: str
@@ -31,7 +34,17 @@ class Lowered:
     mover: str
     sizes: tuple[tuple[str, int], ...] | None
     choice: Any | None
+    site: Mapping[str, Any] | None
+    groups: tuple[tuple[int, ...], ...]
 
+    @property
+    def is_on_cpus(self) -> bool:
+        """Whether it runs there, and nowhere else."""
+        return self.site is not None and self.site["platform"] == "cpu"
+
+
+# One way to run, and each rank passes in what it likes; or what the program does not leave open.
+_UNPLANNED = ("send", "recv", "sendrecv", "barrier")
 
 _recorder = threading.local()
 
@@ -39,22 +52,119 @@ _recorder = threading.local()
 @contextlib.contextmanager
 def recorded() -> Iterator[list[Lowered]]:
     """Collects all calls that this thread lowers within a ``with`` block."""
-    before = getattr(_recorder, "calls", None)
-    _recorder.calls = []
+    calls: list[Lowered] = []
+    outer = getattr(_recorder, "lists", ())
+    _recorder.lists = (*outer, calls)
     try:
-        yield _recorder.calls
+        yield calls
     finally:
-        _recorder.calls = before
+        _recorder.lists = outer
 
 
-def record(where: str, call: Call, mover: str, avals: Sequence[Any], choice: Any = None) -> None:
+def record(
+    where: str,
+    call: Call,
+    mover: str,
+    avals: Sequence[Any],
+    choice: Any = None,
+    *,
+    site: Mapping[str, Any] | None = None,
+    groups: Sequence[Sequence[Any]] | None = None,
+) -> None:
     """Notes a call, where somebody asks for it."""
     if _is_recording():
-        _recorder.calls.append(Lowered(where, call, mover, _sizes(avals), choice))
+        lowered = Lowered(where, call, mover, _sizes(avals), choice, site, _processes(call, groups))
+        for calls in _recorder.lists:
+            calls.append(lowered)
 
 
 def _is_recording() -> bool:
-    return getattr(_recorder, "calls", None) is not None
+    return bool(getattr(_recorder, "lists", ()))
+
+
+def site_of(
+    call: Call,
+    operands: str,
+    groups: Sequence[Sequence[Any]] | None,
+    platforms: Sequence[str],
+) -> dict[str, Any] | None:
+    """What a call is, alike on all its ranks; None where nobody asks, or plans have no such call.
+
+    Args:
+      call: as the program has it.
+      operands: shapes and dtypes.
+      groups: of devices, by rank, for a call along axes.
+      platforms: that it is lowered for.
+    """
+    if call.collective in _UNPLANNED or call.backend == "xla":
+        return None
+    # Whoever has not joined knows of no plan, be it here or on other ranks.
+    if not _is_recording() and not (comm.is_initialized() and comm.plans() is not None):
+        return None
+    details = ("reverse", "referenced", "feedback", "carries")
+    return {
+        "collective": call.collective,
+        "reduce_op": call.reduce_op,
+        "root": call.root,
+        "ranks": call.size,
+        "members": _members(call, groups),
+        "operands": operands,
+        "details": " ".join(name for name in details if getattr(call, name)),
+        "platform": " ".join(platforms),
+        "backend": call.backend,
+        "algorithm": call.algorithm,
+        "codec": call.codec,
+    }
+
+
+def _members(call: Call, groups: Sequence[Sequence[Any]] | None) -> str:
+    processes = _processes(call, groups)
+    if call.comm is None:
+        # All ranks see all groups, which share links, or do not.
+        return "processes " + " | ".join(map(_runs, processes)) if processes else "ranks on axes"
+    # Members of other communicators may make the same call, by the same plan.
+    hosts = comm.hosts()
+    numbers = {host: i for i, host in enumerate(dict.fromkeys(hosts[p] for p in processes[0]))}
+    return "hosts " + _runs([numbers[hosts[process]] for process in processes[0]])
+
+
+def _runs(numbers: Sequence[int]) -> str:
+    found = [(number, len(list(run))) for number, run in itertools.groupby(numbers)]
+    return " ".join(f"{number}*{count}" if count > 1 else str(number) for number, count in found)
+
+
+def pinned(site: Mapping[str, Any] | None, call: Call, where: str) -> Call | None:
+    """The call as the pinned plan has it; None where none is pinned.
+
+    Args:
+      site: as `site_of` has it.
+      call: as the program has it.
+      where: the source line.
+
+    Raises:
+      InvalidArgumentError: where the plan lacks the call, or has a codec that the program does not
+        allow.
+    """
+    plans = comm.plans() if site is not None and comm.is_initialized() else None
+    if site is None or plans is None:
+        return None
+    plan = plans.find(site, where)
+    if plan is None:
+        return None
+    if plan.backend == "xla" and call.comm is not None and call.size > 1:
+        raise errors.InvalidArgumentError(
+            f"{call.collective} at {where}: the pinned plan (option plan) has backend 'xla', which "
+            "has no communicators: it needs axis_name=. Record the plan anew."
+        )
+    allowed = codecs.choices(call.codec)
+    codec = codecs.canonical(plan.codec)
+    if codec not in map(codecs.canonical, allowed):
+        raise errors.InvalidArgumentError(
+            f"{call.collective} at {where}: the pinned plan (option plan) has codec {codec!r}, but "
+            f"the program allows {errors.listed(allowed)}. Record the plan anew, or change the "
+            "program's codec=."
+        )
+    return call.replace(codec=codec, algorithm=plan.algorithm, backend=plan.backend)
 
 
 def settled(call: Call) -> Call:
@@ -90,6 +200,7 @@ def choice_of(
         sizes=sizes,
         groups=_processes(call, groups),
         root=max(call.root, 0),
+        every_option=_is_recording(),  # to be shown
     )
 
 

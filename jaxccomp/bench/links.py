@@ -9,6 +9,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from jaxccomp.bench.progress import Progress
 from jaxccomp.bench.team import PING_PONGS, Team, values
 
 _MOST_PAIRS = 3  # of ranks of one host
@@ -23,23 +24,34 @@ _MESSAGE_SECONDS = {"host": 2 * 2e-6 + 2 * 2e-6, "link": 2 * 1e-5 + 2 * 2e-6}
 _LEAST_LATENCY = 1e-6
 
 
-def within_hosts(team: Team, hosts: Sequence[Sequence[int]]) -> dict[str, float]:
+def within_hosts(
+    team: Team, hosts: Sequence[Sequence[int]], progress: Progress
+) -> dict[str, float]:
     """Messages between processes of one host, where any has several."""
     several = [members for members in hosts if len(members) > 1]
     pairs = [(members[0], members[-1]) for members in several[:_MOST_PAIRS]]
-    return {
-        "latency_seconds": _latency(team, pairs, "host"),
-        "bytes_per_second": statistics.median(_rate(team, {a: b})[b] for a, b in pairs),
-    }
+
+    def measure() -> list[float]:
+        rates = [_rate(team, {a: b})[b] for a, b in pairs]
+        return [_latency(team, pairs, "host"), statistics.median(rates)]
+
+    latency, rate = progress.step("messages within a host", 2, measure)
+    return {"latency_seconds": latency, "bytes_per_second": rate}
 
 
 def between_hosts(
-    team: Team, hosts: Sequence[Sequence[int]]
+    team: Team, hosts: Sequence[Sequence[int]], progress: Progress
 ) -> tuple[dict[str, float], list[tuple[float, float]]]:
     """Messages between hosts, and by host the bytes per second that its link sends and receives."""
     first, half = hosts[0][0], len(hosts) // 2
     pairs = list(dict.fromkeys([(first, hosts[1][0]), (first, hosts[half][0])]))
-    return {"latency_seconds": _latency(team, pairs, "link")}, _links(team, hosts)
+    (latency,) = progress.step("latency between hosts", 1, lambda: [_latency(team, pairs, "link")])
+    rates = progress.step(
+        "links between hosts",
+        2 * len(hosts),
+        lambda: [rate for both in _links(team, hosts) for rate in both],
+    )
+    return {"latency_seconds": latency}, list(zip(rates[::2], rates[1::2], strict=True))
 
 
 def groups(

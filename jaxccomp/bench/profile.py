@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
+import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ from jaxccomp._native import engine
 from jaxccomp._native.version import __version__
 from jaxccomp.bench import links, machine, rates
 from jaxccomp.bench.files import Tensor
+from jaxccomp.bench.progress import Progress
 from jaxccomp.bench.team import Team, values
 
 SPECS = ("lossless", "bf16", "bf16|lossless", "fp8_e4m3", "int8", "int4")
@@ -52,28 +54,42 @@ class Measured:
     left_out: tuple[str, ...]
 
 
-def measure(team: Team, plan: Plan, tell: Callable[[str], None]) -> Measured:
-    """Measures; called by all ranks of the world together, and the same on all of them."""
+def measure(
+    team: Team,
+    plan: Plan,
+    tell: Callable[[str], None],
+    kept: bytes = b"",
+    keep: Callable[[bytes], None] | None = None,
+) -> Measured:
+    """Measures; called by all ranks of the world together, and the same on all of them.
+
+    Args:
+      team: all ranks.
+      plan: what to measure.
+      tell: is told what goes on.
+      kept: on the first rank, what it has kept of a measurement that has not ended.
+      keep: what the first rank keeps its progress with; None where it does not.
+    """
     until = time.monotonic() + plan.within_seconds
     hosts = team.hosts()
     tell(f"ranks: {team.size}, hosts: {len(hosts)}")
+    progress = Progress(team, _setup(team, hosts, plan), kept, keep, tell)
     cores, one_machine = _cores(team, hosts)
     pairs: dict[str, Any] = {}
     if any(len(members) > 1 for members in hosts):
-        tell("messages within a host")
-        pairs["host"] = links.within_hosts(team, hosts)
+        pairs["host"] = links.within_hosts(team, hosts, progress)
     between: Sequence[tuple[float, float]] = []
     if len(hosts) > 1:
-        tell("messages between hosts")
-        pairs["link"], between = links.between_hosts(team, hosts)
-    tell("memory")
+        pairs["link"], between = links.between_hosts(team, hosts, progress)
+    memory = rates.memory(team, progress)
+    (memory["call_seconds"],) = progress.step("a call", 1, lambda: [_call_seconds(team)])
     profile = {
         "hosts": links.groups(hosts, cores, between),
         "pairs": pairs,
         "one_machine": one_machine,
-        "memory": rates.memory(team) | {"call_seconds": _call_seconds(team)},
+        "memory": memory,
     }
-    profile["codecs"], left_out = rates.coding(team, plan.specs, plan.tensors, until, tell)
+    profile["codecs"], left_out = rates.coding(team, plan.specs, plan.tensors, until, progress)
     profile["measured"] = {
         "jaxccomp": __version__,
         "processor": machine.processor(),
@@ -81,6 +97,20 @@ def measure(team: Team, plan: Plan, tell: Callable[[str], None]) -> Measured:
         "tensors": sorted({each.name for each in plan.tensors}),
     }
     return Measured(_rounded(profile), left_out)
+
+
+def _setup(team: Team, hosts: Sequence[Sequence[int]], plan: Plan) -> dict[str, Any]:
+    """What the results depend on, beside their names."""
+    return {
+        "jaxccomp": __version__,
+        "hosts": [list(members) for members in hosts],
+        "kernels": team.gather([machine.kernel()])[:, 0].tolist(),
+        "processor": machine.processor(),
+        "tensors": [
+            [each.name, each.values.dtype.name, zlib.crc32(each.values.view(np.uint8))]
+            for each in plan.tensors
+        ],
+    }
 
 
 def _rounded(content: Any) -> Any:

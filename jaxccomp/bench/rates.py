@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ import numpy as np
 from jaxccomp import codecs
 from jaxccomp._native import engine
 from jaxccomp.bench.files import Tensor
+from jaxccomp.bench.progress import Progress
 from jaxccomp.bench.team import Team
 
 _CHUNK_BYTES = 1 << 19
@@ -18,13 +21,17 @@ _MEMORY_BYTES = 16 << 20
 _LEAST_SECONDS, _MOST_SECONDS = 0.02, 0.25  # of a codec
 
 
-def memory(team: Team) -> dict[str, float]:
+def memory(team: Team, progress: Progress) -> dict[str, float]:
     """What one core copies and adds up."""
-    values = np.ones(_MEMORY_BYTES // 4, np.float32)
-    team.gather([0.0])  # all begin together
-    found = _measure("raw", values, _MOST_SECONDS)
-    copy, merge = np.median(team.gather([found["copy_rate"], found["merge_rate"]]), axis=0)
-    return {"copy_bytes_per_second": float(copy), "merge_bytes_per_second": float(merge)}
+
+    def measure() -> np.ndarray:
+        values = np.ones(_MEMORY_BYTES // 4, np.float32)
+        team.gather([0.0])  # all begin together
+        found = _measure("raw", values, _MOST_SECONDS)
+        return np.median(team.gather([found["copy_rate"], found["merge_rate"]]), axis=0)
+
+    copy, merge = progress.step("memory", 2, measure)
+    return {"copy_bytes_per_second": copy, "merge_bytes_per_second": merge}
 
 
 def coding(
@@ -32,7 +39,7 @@ def coding(
     specs: Sequence[str],
     tensors: Sequence[Tensor],
     until: float,
-    tell: Callable[[str], None],
+    progress: Progress,
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Ratios and rates of codecs.
 
@@ -41,7 +48,7 @@ def coding(
       specs: of codecs.
       tensors: that each of them codes.
       until: when to stop, by ``time.monotonic`` of the rank that comes there first.
-      tell: is told what goes on.
+      progress: keeps what is measured.
 
     Returns:
       Rows by spec, and what there was no time for.
@@ -55,25 +62,33 @@ def coding(
     left = until - time.monotonic()
     each = min(max(left / (2 * max(len(cases), 1)), _LEAST_SECONDS), _MOST_SECONDS)
     each = float(team.gather([each]).min())
-    rows: dict[str, dict[str, list[np.ndarray]]] = {}
+    rows: dict[str, dict[str, list[Sequence[float]]]] = {}
     left_out = []
+    names = Counter[str]()
     for spec, tensor in cases:
         dtype = tensor.values.dtype.name
         name = f"{spec} of {tensor.name} {dtype}"
-        if team.gather([time.monotonic() > until]).any():
+        names[name] += 1
+        if names[name] > 1:  # files of several folders may have one name
+            name += f" ({names[name]})"
+        if not progress.has(name) and team.gather([time.monotonic() > until]).any():
             left_out.append(name)
             continue
-        tell(name)
-        found = _measure(spec, tensor.values, each)
-        ratio = found["value_bytes"] / found["encoded_bytes"]
-        # What cannot be added up is only decoded.
-        merge = found["merge_rate"] or found["decode_rate"]
-        row = team.gather([ratio, found["encode_rate"], found["decode_rate"], merge])
-        rows.setdefault(spec, {}).setdefault(dtype, []).append(np.median(row, axis=0))
+        row = progress.step(name, 4, partial(_coded, team, spec, tensor, each))
+        rows.setdefault(spec, {}).setdefault(dtype, []).append(row)
     return {spec: _row(by_dtype) for spec, by_dtype in rows.items()}, tuple(left_out)
 
 
-def _row(by_dtype: Mapping[str, Sequence[np.ndarray]]) -> dict[str, Any]:
+def _coded(team: Team, spec: str, tensor: Tensor, seconds: float) -> np.ndarray:
+    found = _measure(spec, tensor.values, seconds)
+    ratio = found["value_bytes"] / found["encoded_bytes"]
+    # What cannot be added up is only decoded.
+    merge = found["merge_rate"] or found["decode_rate"]
+    row = team.gather([ratio, found["encode_rate"], found["decode_rate"], merge])
+    return np.median(row, axis=0)
+
+
+def _row(by_dtype: Mapping[str, Sequence[Sequence[float]]]) -> dict[str, Any]:
     """The medians of all tensors of a dtype; of other dtypes, those of the dtype coded least."""
     names = ("ratio", *(f"{name}_bytes_per_second" for name in ("encode", "decode", "merge")))
     made = {

@@ -39,6 +39,12 @@ class Team:
         rows = self._jcc.allgather(_on_host(row.view(np.uint32)))
         return np.asarray(rows).view(np.float64)
 
+    def from_first(self, data: bytes) -> bytes:
+        """The first rank's bytes."""
+        size = int(self.gather([len(data)])[0, 0])
+        mine = np.frombuffer(data, np.uint8) if self.rank == 0 else np.zeros(size, np.uint8)
+        return np.asarray(self._jcc.bcast(_on_host(mine), root=0)).tobytes()
+
     def time(self, call: Callable[[Any], Any], x: Any) -> float:
         """The median of what a call takes here, all ranks beginning together."""
         jax.block_until_ready(call(x))

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from jaxccomp import errors
-from jaxccomp.cli import bench, doctor, info, run, schedule, simulate, tune
+from jaxccomp.cli import bench, doctor, info, plan, run, schedule, simulate, tune
 
 _COMMANDS = {
     "info": info,
@@ -16,6 +16,7 @@ _COMMANDS = {
     "run": run,
     "schedule": schedule,
     "simulate": simulate,
+    "plan": plan,
     "tune": tune,
 }
 

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import os
+import pathlib
 import sys
 from collections.abc import Mapping
 from typing import Any
 
 from jaxccomp import codecs, config, errors, schedules
-from jaxccomp.bench import files, profile
+from jaxccomp.bench import files, profile, progress
 from jaxccomp.bench.team import Team
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
-    parser.add_argument("--output", metavar="FILE", help="write the profile there")
+    parser.add_argument(
+        "--output",
+        metavar="FILE",
+        help="write the profile there; FILE.unfinished has what is measured until then, and the "
+        "same command goes on with it after it was ended",
+    )
     parser.add_argument(
         "--within",
         type=float,
@@ -49,7 +56,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Measures on all ranks; the first one shows the table and writes the file."""
     plan = _plan(arguments)
-    config.set("profile", "")  # of other hosts, maybe, and with no say in what is measured
+    for option in ("profile", "plan"):
+        config.set(option, "")  # of other hosts, maybe, and with no say in what is measured
     _join(arguments)
     team = Team()
     first = team.rank == 0
@@ -59,7 +67,12 @@ def run(arguments: argparse.Namespace) -> int:
         raise errors.InvalidArgumentError(
             f"--output: rank 0 cannot write into the folder {folder!r}; make it first."
         )
-    measured = profile.measure(team, plan, _say if first else lambda line: None)
+    unfinished = pathlib.Path(f"{arguments.output}.unfinished")
+    kept, keep = b"", None
+    if arguments.output and first:
+        kept = _kept(unfinished)
+        keep = functools.partial(schedules.write_file, unfinished)
+    measured = profile.measure(team, plan, _say if first else lambda line: None, kept, keep)
     if not first:
         return 0
     print(table(measured.profile))
@@ -67,8 +80,21 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"no time for: {', '.join(measured.left_out)}; --within gives more")
     if arguments.output:
         schedules.write_profile(arguments.output, measured.profile)
+        unfinished.unlink(missing_ok=True)
         print(f"written to {arguments.output}; the option profile (JAXCCOMP_PROFILE) names it")
     return 0
+
+
+def _kept(unfinished: pathlib.Path) -> bytes:
+    """What a measurement that was ended has kept; one byte more than is read, where it is more."""
+    try:
+        with unfinished.open("rb") as file:
+            return file.read(progress.MOST_BYTES + 1)
+    except FileNotFoundError:
+        return b""
+    except OSError as error:
+        _say(f"what was measured before is not gone on with: {error}")
+        return b""
 
 
 def table(made: Mapping[str, Any]) -> str:

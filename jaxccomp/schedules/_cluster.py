@@ -6,7 +6,6 @@ Nothing in a file is trusted: each number has a range, each key a name that is k
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import pathlib
 import re
@@ -14,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from jaxccomp import errors
+from jaxccomp.schedules import _files
 from jaxccomp.schedules._description import Cluster, Codec, Hosts, Pair
 
 VERSION = 1
@@ -88,16 +88,15 @@ def parse(data: bytes, place: str) -> Cluster:
       InvalidArgumentError: where it is no JSON, or anything in it cannot be.
       UnknownNameError: for a key that does not exist, with the nearest that does.
     """
-    try:
-        content = json.loads(data.decode("utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise errors.InvalidArgumentError(
-            f"{place} is not JSON that can be read: {error}. It may have been cut; write it anew."
-        ) from None
-    return _cluster(content, place)
+    return _cluster(_files.loads(data, place), place)
 
 
 def _cluster(content: Any, place: str) -> Cluster:
+    if isinstance(content, Mapping) and "unfinished" in content:
+        raise errors.InvalidArgumentError(
+            f"{place} is what `python -m jaxccomp tune links` has measured until it was ended, and "
+            "no profile yet: run the same command again, which goes on with it."
+        )
     content = _object(content, place, _KEYS)
     if content.get("version") != VERSION:
         raise errors.InvalidArgumentError(

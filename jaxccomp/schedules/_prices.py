@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jaxccomp import config, errors
@@ -13,6 +14,7 @@ from jaxccomp.schedules._make import COLLECTIVES
 
 # The block of these is one of as many as there are ranks.
 _CUT = ("alltoall", "scatter", "reduce_scatter")
+_SUMS = ("allreduce", "reduce", "reduce_scatter", "reduce_scatterv", "scan", "exscan")
 _HALF_TYPES = ("bfloat16", "float16")
 _MOST_BYTES = 1 << 50
 
@@ -33,6 +35,8 @@ class Prediction:
         "copy", "messages".
       busy_cores: the part of all cores' time that this is, 0 to 1.
       reduced: whether one host was simulated for all, as they all do the same.
+      ended_early: whether it takes at least the limit that was given, which ``seconds`` is then;
+        bytes and busy times are those until there.
     """
 
     algorithm: str
@@ -45,6 +49,7 @@ class Prediction:
     busy_seconds: Mapping[str, float]
     busy_cores: float
     reduced: bool
+    ended_early: bool = False
 
     @property
     def link_bytes(self) -> int:
@@ -70,6 +75,7 @@ def simulate(
     root: int = 0,
     chunk_bytes: int | None = None,
     every_rank: bool = False,
+    limit_seconds: float = math.inf,
 ) -> Prediction:
     """Runs the schedules of all ranks on a described cluster, event by event.
 
@@ -83,6 +89,7 @@ def simulate(
       root: of rooted collectives.
       chunk_bytes: default: the option of that name.
       every_rank: simulates each rank, also where all hosts do the same: to compare.
+      limit_seconds: ends the simulation there.
 
     Raises:
       InvalidArgumentError: for what cannot be, or is too large to be simulated.
@@ -106,19 +113,19 @@ def simulate(
     ):
         if not least <= value < end:
             raise errors.InvalidArgumentError(f"{name} must be in {least}..{end - 1}, not {value}.")
-    block_bytes = size_bytes // ranks if collective in _CUT else size_bytes
     row = _codec(codec, described, dtype)
     try:
         found = engine.load().price(
             collective,
             algorithm,
-            block_bytes,
+            block_bytes(collective, size_bytes, ranks),
             chunk_bytes or config.get("chunk_bytes"),
             root,
             dtype in _HALF_TYPES,
             described.described(),
             row,
             every_rank,
+            limit_seconds,
         )
     except ValueError as error:
         raise errors.InvalidArgumentError(str(error)) from None
@@ -142,6 +149,64 @@ def simulate_all(collective: str, **options: Any) -> tuple[list[Prediction], dic
     if not made and missing:
         raise errors.InvalidArgumentError(next(iter(missing.values())))
     return sorted(made, key=lambda each: each.seconds), missing
+
+
+def block_bytes(collective: str, size_bytes: int, ranks: int) -> int:
+    """The size of a block, from what a rank passes in."""
+    return size_bytes // ranks if collective in _CUT else size_bytes
+
+
+def static_rule(
+    collective: str,
+    groups: Sequence[Sequence[int]],
+    sizes: Sequence[tuple[str, int]],
+    codec: str = "raw",
+) -> str:
+    """The algorithm that "auto" is without a profile, as far as that does not depend on GPUs.
+
+    Args:
+      collective: also one with blocks of several sizes.
+      groups: by rank a number for its host, for each group of ranks that makes the call.
+      sizes: bytes that a rank passes in, by dtype.
+      codec: a spec; "raw" for none.
+
+    Returns:
+      Its name; "auto" where the groups do not agree on one.
+
+    Example:
+      >>> jaxccomp.schedules.static_rule("bcast", [[0, 0, 1]], [("float32", 1 << 20)])
+      'chain'
+    """
+    core = engine.load()
+    dtypes = {name for name, _ in sizes}
+    coded = codec != "raw" and bool(dtypes.intersection(core.describe_codec(codec)["dtypes"]))
+    wide = collective in _SUMS and bool(dtypes.intersection(_HALF_TYPES))
+    size = sum(each for _, each in sizes)
+    names = {
+        core.default_algorithm(
+            collective,
+            list(hosts),
+            block_bytes(collective, size, len(hosts)),
+            coded,
+            wide,
+        )
+        for hosts in groups
+    }
+    return names.pop() if len(names) == 1 else "auto"
+
+
+def with_chunk(algorithm: str) -> str:
+    """An algorithm with the chunk that it takes, where it does not say one.
+
+    Example:
+      >>> jaxccomp.schedules.with_chunk("ring")
+      'ring:chunk=524288'
+    """
+    name, _, options = algorithm.partition(":")
+    given = [each for each in options.split(",") if each]
+    if not any(each.startswith("chunk=") for each in given):
+        given.append(f"chunk={config.get('chunk_bytes')}")
+    return f"{name}:{','.join(given)}"
 
 
 def _check_collective(collective: str) -> None:
@@ -193,4 +258,5 @@ def _prediction(found: Mapping[str, Any], cluster: clusters.Cluster) -> Predicti
         busy_seconds=found["busy"],
         busy_cores=sum(found["busy"].values()) / (cores * seconds) if seconds else 0.0,
         reduced=found["reduced"],
+        ended_early=found["ended_early"],
     )

@@ -8,8 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxccomp import comm, config, errors, ops, schedules
+from jaxccomp import comm, config, errors, ops, plan, schedules
 from jaxccomp._bootstrap import mpi, peer_info
+from jaxccomp.bench import links, rates
 from jaxccomp.cli import main
 
 RANK = mpi.launcher().rank
@@ -35,6 +36,40 @@ def tuned(path):
     assert made["one_machine"] is True
     assert set(made["pairs"]) == {"host", "link"} and set(made["codecs"]) == {"lossless", "int8"}
     assert set(made["codecs"]["int8"]["dtypes"]) == {"bfloat16", "float32"}
+
+
+def resumed(path):
+    """What was measured before the ranks were ended is measured on none of them again."""
+    on_hosts_of(1)
+    measured, measure = [], rates._measure
+
+    def ends(spec, *how):
+        measured.append(spec)
+        if spec == "lossless":
+            raise KeyboardInterrupt
+        return measure(spec, *how)
+
+    # Only the first rank sees the file.
+    output = path if RANK == 0 else f"{path}.of_others"
+    command = ["tune", "links", "--output", output, "--codecs", "int8 lossless"]
+    rates._measure = ends
+    try:
+        main.main(command)
+    except KeyboardInterrupt:
+        pass
+    else:
+        raise AssertionError("not ended")
+    assert measured == ["raw", "int8", "int8", "lossless"]
+    written = {each.name for each in pathlib.Path(path).parent.iterdir()}
+    assert written == {"profile.json.unfinished"}, written
+    measured.clear()
+    rates._measure = lambda spec, *how: (measured.append(spec), measure(spec, *how))[1]
+    links._rate = links._latency = None  # not called
+    assert main.main(command) == 0
+    assert measured == ["lossless", "lossless"], measured
+    if RANK == 0:
+        cluster = schedules.parse_profile(schedules.read_profile(path), "it")
+        assert cluster.ranks == 2 and set(cluster.codecs) == {"int8", "lossless"}
 
 
 def described(hosts, link=1e8):
@@ -95,7 +130,7 @@ def check(chosen, name, value, options):
     assert np.asarray(got).tobytes() == np.asarray(plain).tobytes(), (name, value.shape)
 
 
-def refused(text):
+def refused(text, option="profile"):
     """Joining is refused here, whatever this rank has named."""
     try:
         comm.init()
@@ -104,8 +139,8 @@ def refused(text):
     else:
         raise AssertionError("not refused")
     # As it says: without the option they join.
-    config.set("profile", "")
-    assert comm.init().size == 3 and comm.planner() is None
+    config.set(option, "")
+    assert comm.init().size == 3 and comm.planner() is None and comm.plans() is None
 
 
 def differs(path):
@@ -121,6 +156,66 @@ def misfits(path):
     if RANK == 0:
         named(path, described(2))
     refused("describes 2 processes on 2 hosts (1, 1), but this world has 3 processes on 3 hosts")
+
+
+def step(x):
+    """Calls of all ranks, of a half of them, and of pairs of ranks."""
+    world = comm.init()
+    half = world.split(min(RANK, 1))
+    total = ops.allreduce(x, codec="auto")
+    own = ops.allreduce(total, comm=half, codec="auto")
+    rows = ops.allgather(own)
+    return ops.sendrecv(rows[0], dest=(RANK + 1) % 3, source=(RANK - 1) % 3)
+
+
+def records(path):
+    """The first rank's plans are saved; ranks of other groups have their own calls."""
+    on_hosts_of(1)
+    if RANK == 0:
+        named(f"{path}.profile", described(3))
+    made = plan.of(step)(jnp.ones(1 << 18))
+    assert made.world == (1, 1, 1)
+    codecs = [each.codec for each in made.calls.values()]
+    assert codecs[0] == "lossless" and "sendrecv" not in {each.collective for each in made.calls}
+    # A group of one rank has its own call, of ranks 1 and 2 another one.
+    made.missing = "auto"
+    if RANK == 0:
+        made.save(path)
+
+
+def pinned(path):
+    """All ranks run as the file of the first one says, without the profile."""
+    on_hosts_of(1)
+    if RANK == 0:
+        config.set("plan", path)
+    comm.init()
+    assert comm.planner() is None and comm.plans() == plan.load(path)
+    x = jnp.ones(1 << 18)
+    text = jax.jit(step).lower(x).as_text()
+    (first, *_) = comm.plans().calls.values()
+    assert f'algorithm = "{first.algorithm}"' in text and 'codec = "lossless"' in text
+    # Of rank 0's group alone, or of the sum in the group of ranks 1 and 2.
+    assert np.allclose(jax.jit(step)(x), 3), jax.jit(step)(x)
+    # What the program has grown by is an error on all ranks, where the file asks for it.
+    comm.plans().missing = "error"
+    try:
+        jax.jit(lambda x: ops.allreduce(x)).lower(jnp.ones(7))
+    except errors.InvalidArgumentError as error:
+        assert "[7] on 3 ranks" in str(error) and "profile_worker.py:" in str(error)
+    else:
+        raise AssertionError("not refused")
+
+
+def unlike_plans(path):
+    """Ranks that name different plans hear so, all of them."""
+    on_hosts_of(1)
+    if RANK == 2:
+        made = plan.load(path)
+        made.missing = "error"
+        path += ".2"
+        made.save(path)
+    config.set("plan", path)
+    refused("ranks [2] name another plan than rank 0", "plan")
 
 
 if __name__ == "__main__":

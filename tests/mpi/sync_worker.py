@@ -17,7 +17,7 @@ from jax.sharding import PartitionSpec
 
 import jaxccomp as jcc
 from jaxccomp import errors, sync
-from jaxccomp._sync.transfer import Transfer
+from jaxccomp.sync._transfer import Transfer
 
 VERSIONS = 10
 SHAPE = (96, 80)

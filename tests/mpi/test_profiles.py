@@ -14,6 +14,7 @@ WORKER = str(pathlib.Path(__file__).with_name("profile_worker.py"))
     [
         pytest.param("tuned", 4, marks=pytest.mark.slow),
         ("planned", 3),
+        ("resumed", 2),
         ("differs", 3),
         ("misfits", 3),
     ],
@@ -22,3 +23,11 @@ def test_profiles(case, ranks, tmp_path):
     path = str(tmp_path / "profile.json")
     done = launch.run(ranks, [WORKER, case, path], timeout_seconds=120)
     assert not done.error, done.output
+
+
+def test_pinned_plans(tmp_path):
+    """Recorded with a profile, and pinned without it; then on ranks that name another file."""
+    path = str(tmp_path / "plan.json")
+    for case in ("records", "pinned", "unlike_plans"):
+        done = launch.run(3, [WORKER, case, path], timeout_seconds=120)
+        assert not done.error, (case, done.output)

@@ -1,6 +1,7 @@
 """What "auto" becomes along axes, where a profile is known; values are those without one."""
 
 import json
+import re
 
 import jax
 import jax.numpy as jnp
@@ -113,3 +114,105 @@ def test_without_a_profile_nothing_is_priced():
     x = jnp.ones((8, 64), jnp.float32)
     (call,) = jcc.explain(over(lambda v: jcc.allreduce(v, axis_name="a", codec="auto")))(x).calls
     assert (call.algorithm, call.codec, call.seconds) == ("auto", "raw", None)
+
+
+# --- pinned ----------------------------------------------------------------------------------
+
+
+def step(v):
+    total = jcc.allreduce(v, axis_name="b", codec="auto:int8", backend="native")
+    rows = jcc.allgather(total, axis_name="a", codec="auto")
+    back = jcc.reduce_scatter(rows, axis_name="a", codec="auto")
+    return jcc.lax.psum(back, ("a", "b"), codec="auto")
+
+
+def runs(text):
+    return re.findall(r'(?:algorithm|codec) = "[^"]*"', text)
+
+
+def test_what_was_chosen_by_a_profile_stays_without_it(profile, monkeypatch, tmp_path):
+    x = jnp.asarray(np.random.default_rng(0).integers(-8, 8, (8, 1 << 15)), jnp.float32)
+    plans = jcc.plan.of(over(step))(x)
+    assert [call.collective for call in plans.calls] == [
+        *("allreduce", "allgather", "reduce_scatter", "allreduce")
+    ]
+    assert ("int8" if profile else "raw") in {each.codec for each in plans.calls.values()}
+    assert all("chunk=" in each.algorithm for each in plans.calls.values())
+    plans.save(tmp_path / "plan.json")
+    monkeypatch.setattr(comm._state, "planner", None)
+    monkeypatch.setattr(comm._state, "plans", jcc.plan.load(tmp_path / "plan.json"))
+    call = over(step)
+    want = [
+        f'{name} = "{getattr(each, name)}"'
+        for each in plans.calls.values()
+        for name in ("algorithm", "codec")
+    ]
+    assert runs(call.lower(x).as_text()) == want
+    with jcc.config.override(chunk_bytes=1 << 12):
+        assert jcc.plan.of(over(step))(x) == plans
+    assert np.asarray(call(x)).shape == x.shape
+
+
+def test_what_the_static_rule_takes_is_pinned_by_name(monkeypatch):
+    """As a release with another rule would otherwise take another algorithm."""
+    x = jnp.ones((8, 1 << 18), jnp.float32)
+    plans = jcc.plan.of(over(step))(x)
+    by_size = {call.ranks: each.algorithm for call, each in plans.calls.items()}
+    # One process of one host: the ranks of an axis share it.
+    assert by_size[4] == by_size[8] == "two_shot:chunk=524288"
+    text = jax.jit(over(step)).lower(x).as_text()
+    assert 'algorithm = "auto"' in text
+    jax.clear_caches()
+    monkeypatch.setattr(comm._state, "plans", plans)
+    pinned = jax.jit(over(step)).lower(x).as_text()
+    assert 'algorithm = "auto"' not in pinned and 'algorithm = "two_shot:chunk=524288"' in pinned
+    jax.clear_caches()
+
+
+def test_a_call_can_be_pinned_to_the_collectives_of_jax(monkeypatch):
+    x = jnp.arange(32, dtype=jnp.float32).reshape(8, 4)
+
+    def total(v):
+        return jcc.allreduce(v, axis_name="b")
+
+    plans = jcc.plan.of(over(total))(x)
+    (call,) = plans.calls
+    plans.calls[call] = jcc.plan.Plan("xla", "auto", "raw")
+    monkeypatch.setattr(comm._state, "plans", plans)
+    text = over(total).lower(x).as_text()
+    assert "jaxccomp_collective" not in text and "all_reduce" in text
+    assert np.array_equal(over(total)(x), over(lambda v: lax.psum(v, "b"))(x))
+    jax.clear_caches()
+
+
+def test_groups_that_share_links_otherwise_are_other_calls(monkeypatch):
+    x = jnp.ones((8, 16), jnp.float32)
+
+    def total(groups):
+        return over(lambda v: jcc.allreduce(v, axis_name=("a", "b"), axis_index_groups=groups))
+
+    plans = jcc.plan.of(total([[0, 1, 2, 3], [4, 5, 6, 7]]))(x)
+    (call,) = plans.calls
+    assert call.members == "processes 0*4 | 0*4"
+    monkeypatch.setattr(comm._state, "plans", plans)
+    total([[0, 2, 4, 6], [1, 3, 5, 7]]).lower(x)  # the same, as all ranks are of one process
+    with pytest.raises(jcc.errors.InvalidArgumentError, match="0\\*2 | 0\\*2"):
+        total([[0, 1], [2, 3], [4, 5], [6, 7]]).lower(x)
+    jax.clear_caches()
+
+
+def test_calls_with_residuals_have_plans_too(monkeypatch):
+    x = jnp.ones((8, 1 << 12), jnp.float32)
+
+    def total(v):
+        first, residual = jcc.allreduce_with_feedback(
+            v, jnp.zeros_like(v), axis_name="b", codec="int8"
+        )
+        return jcc.allgather(first + residual, axis_name="a")[0]
+
+    free = np.asarray(over(total)(x))
+    plans = jcc.plan.of(over(total))(x)
+    assert [call.details for call in plans.calls] == ["feedback carries", ""]
+    monkeypatch.setattr(comm._state, "plans", plans)
+    assert np.asarray(over(lambda v: total(v))(x)).tobytes() == free.tobytes()
+    jax.clear_caches()

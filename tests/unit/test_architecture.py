@@ -87,8 +87,7 @@ LAYERS = (
     {"_primitives", "toolkit", "cli"},
     {"_api", "__main__"},
     {"ops", "lax"},
-    {"optim", "_sync"},
-    {"sync"},
+    {"optim", "plan", "sync"},
     {"__init__"},
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

@@ -2,6 +2,10 @@
 
 import json
 import os
+import random
+import re
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -10,7 +14,10 @@ import pytest
 from jaxccomp import codecs, config, errors, schedules
 from jaxccomp._bootstrap import profiles
 from jaxccomp._bootstrap.peer_info import Row
+from jaxccomp.bench import rates
 from jaxccomp.cli import main
+from jaxccomp.schedules import _planner
+from jaxccomp.schedules._floors import least_seconds
 
 CODER = {
     "encode_bytes_per_second": 4e9,
@@ -91,7 +98,7 @@ def test_what_one_shot_encodes_once_is_not_encoded_twice():
     made = planner(4, link=GBIT)
     plan = choose(made, "allreduce", 16 << 10, codec="int8")
     assert {each.runs for each in (plan.chosen, *plan.others)} == {"one_shot"}
-    exact = choose(made, "allreduce", 16 << 10, codec="lossless")
+    exact = choose(made, "allreduce", 16 << 10, codec="lossless", every_option=True)
     assert {"two_shot", "ring"} <= {each.runs for each in (exact.chosen, *exact.others)}
 
 
@@ -115,6 +122,96 @@ def test_prices_of_parts_are_those_of_the_whole(collective):
             codec=option.codec,
         )
         assert option.seconds == pytest.approx(whole.seconds, rel=0.04), option
+
+
+def drawn(rng, shapes):
+    """A planner of a random profile, and the arguments of a random call."""
+    hosts, ranks = rng.choice(shapes)
+    pairs = {
+        "host": {"bytes_per_second": 10 ** rng.uniform(9, 10.5)},
+        "link": {"latency_seconds": 10 ** rng.uniform(-5.5, -3)},
+    }
+    made = planner(
+        hosts,
+        ranks,
+        link=10 ** rng.uniform(7, 10),
+        cores=rng.choice([1, 8, 32]),
+        pairs=pairs,
+        one_machine=rng.random() < 0.2,
+    )
+    everybody = tuple(range(hosts * ranks))
+    call = {
+        "collective": rng.choice(schedules.COLLECTIVES),
+        "codecs": codecs.choices(rng.choice(["auto", "auto:int8", "raw"])),
+        "sizes": ((rng.choice(["float32", "bfloat16"]), int(2 ** rng.uniform(6, 26))),),
+        "groups": (everybody,),
+        "root": rng.choice([0, everybody[-1]]),
+    }
+    return made, call
+
+
+SHAPES = [(4, 1), (8, 1), (2, 4), (1, 4), (3, 2), (12, 1)]
+
+
+@pytest.mark.parametrize(
+    "seed,count,shapes",
+    [
+        (1, 100, SHAPES),
+        pytest.param(2, 500, SHAPES, marks=pytest.mark.slow),
+        pytest.param(3, 50, [(64, 1), (8, 8), (32, 2)], marks=pytest.mark.slow),
+    ],
+)
+def test_what_is_left_out_would_not_have_been_chosen(seed, count, shapes):
+    rng = random.Random(seed)
+    fewer = 0
+    for _ in range(count):
+        made, call = drawn(rng, shapes)
+        quick, whole = made.choose(**call), made.choose(**call, every_option=True)
+        assert quick.chosen == whole.chosen, call
+        assert len(quick.others) <= len(whole.others)
+        fewer += len(quick.others) < len(whole.others)
+    assert fewer > count / 4
+
+
+def test_no_price_is_below_what_the_bytes_take():
+    rng = random.Random(1)
+    for _ in range(40):
+        made, call = drawn(rng, [(4, 1), (2, 3), (5, 1), (2, 1)])
+        cluster, name = made._cluster, call["collective"]
+        ratio = cluster.codecs["lossless"].ratio
+        ((_, size),) = call["sizes"]
+        how = {"cluster": cluster, "size_bytes": size, "root": call["root"]}
+        for codec, by in (("raw", 1.0), ("lossless", ratio)):
+            rows, _ = schedules.simulate_all(name, codec=codec, **how)
+            floor = least_seconds(name, cluster, size, call["root"], by)
+            assert floor <= rows[0].seconds, (call, rows[0], floor)
+            assert floor > 0
+
+
+def test_what_is_as_fast_as_its_bytes_is_compared_with_nothing(monkeypatch):
+    """64 blocks of 16 MiB come to the root over its link, whatever the algorithm."""
+    simulated, simulate = [], schedules.simulate
+
+    def noted(collective, algorithm, **how):
+        simulated.append(algorithm)
+        return simulate(collective, algorithm, **how)
+
+    monkeypatch.setattr(_planner, "simulate", noted)
+    everybody = (tuple(range(64)),)
+    plan = choose(planner(64), "gather", 16 << 20, codec="auto", groups=everybody)
+    assert plan.chosen.codec == "lossless" and set(simulated) == {"direct"}
+    assert len(simulated) == 4  # two parts, with two codecs
+
+
+def test_a_simulation_ends_at_its_limit():
+    how = {"cluster": profile(), "size_bytes": 1 << 20}
+    whole = schedules.simulate("allreduce", "ring", **how)
+    assert not whole.ended_early
+    for part in (0.01, 0.5, 0.999):
+        cut = schedules.simulate("allreduce", "ring", limit_seconds=part * whole.seconds, **how)
+        assert cut.ended_early and cut.seconds == part * whole.seconds
+    limit = 1.001 * whole.seconds
+    assert schedules.simulate("allreduce", "ring", limit_seconds=limit, **how) == whole
 
 
 def test_what_is_not_priced_stays_as_it_is():
@@ -313,8 +410,6 @@ def test_all_ranks_have_the_profile_of_the_first():
     ],
 )
 def test_profiles_that_do_not_fit_are_refused_on_all_ranks(owns, hosts, text):
-    import re
-
     for said in meet(owns, hosts):
         assert isinstance(said, str) and re.search(text, said), said
 
@@ -345,6 +440,86 @@ def tune(*arguments):
 def test_commands_that_cannot_be(arguments, text, capsys):
     assert tune(*arguments) == 2
     assert text in capsys.readouterr().err
+
+
+@pytest.fixture
+def measured(tmp_path, monkeypatch):
+    """A command, and what it has measured."""
+    values, found = tmp_path / "values.npy", []
+    np.save(values, np.linspace(-1, 1, 1 << 12, dtype=np.float32))
+    measure = rates._measure
+
+    def noted(spec, *how):
+        found.append(spec)
+        return measure(spec, *how)
+
+    monkeypatch.setattr(rates, "_measure", noted)
+    path = tmp_path / "profile.json"
+    yield path, ["--codecs", "int8 bf16", "--tensors", str(values), "--output", str(path)], found
+
+
+def test_a_measurement_that_is_killed_goes_on(measured, tmp_path, capsys):
+    path, how, found = measured
+    unfinished = tmp_path / "profile.json.unfinished"
+    specs = ["--codecs", "int8 int8:block=64 int4 bf16 fp8_e4m3 lossless"]
+    code = f"from jaxccomp.cli import main; main.main({['tune', 'links', *how, *specs]})"
+    with subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE) as process:
+        lines = []
+        for line in process.stderr:
+            lines.append(line)
+            if b"int4 of" in line:
+                break
+        process.kill()
+    assert not path.exists() and lines[-1].startswith(b"jaxccomp tune links: int4"), lines
+    kept = json.loads(unfinished.read_text())["steps"]
+    done = ("int8 of values float32", "int8:block=64 of values float32")
+    assert {"memory", "a call", *done} <= kept.keys() and "bf16 of values float32" not in kept
+    # It is never taken for a profile.
+    with pytest.raises(errors.InvalidArgumentError, match="run the same command again"):
+        schedules.parse_profile(unfinished.read_bytes(), "the file")
+    assert tune(*how, "--codecs", "int8:block=64 int8 bf16") == 0
+    assert "int8:block=64 of values float32: measured before" in capsys.readouterr().err
+    assert found == ["bf16"] and os.path.exists(path) and not unfinished.exists()
+    made = json.loads(path.read_text())
+    ratio = kept["int8:block=64 of values float32"][0]
+    assert made["codecs"]["int8:block=64"]["ratio"] == pytest.approx(ratio, rel=1e-5)
+    # What is finished is measured anew.
+    assert tune(*how) == 0 and found == ["bf16", "raw", "int8", "bf16"]
+
+
+@pytest.mark.parametrize(
+    "change,text",
+    [
+        (lambda data: data[: len(data) // 2], "the file is damaged"),
+        (lambda data: b"\xff", "the file is damaged"),
+        (lambda data: b"[" * 100_000, "the file is damaged"),
+        (lambda data: b" " * (2 << 20) + data, "the file is damaged"),
+        (lambda data: data.replace(b'"unfinished": 1', b'"unfinished": 2'), "of another release"),
+        (lambda data: data.replace(b'"kernels"', b'"kernel"'), "on other ranks, hosts or tensors"),
+        (lambda data: data.replace(b'"steps"', b'"step"'), "the file is damaged"),
+        (lambda data: re.sub(rb'"memory": \[[^]]*\]', b'"memory": [1e999, 2.0]', data), ""),
+        (lambda data: re.sub(rb'"memory": \[[^]]*\]', b'"memory": [1.0]', data), ""),
+        (lambda data: re.sub(rb'"memory": \[[^]]*\]', b'"memory": [-1.0, {}]', data), ""),
+    ],
+)
+def test_damaged_progress_is_measured_anew(measured, change, text, monkeypatch, capsys):
+    path, how, found = measured
+    unfinished = path.with_name("profile.json.unfinished")
+
+    def refuse(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as context, pytest.raises(KeyboardInterrupt):
+        context.setattr(schedules, "write_profile", refuse)
+        tune(*how)
+    damaged = change(unfinished.read_bytes())
+    assert damaged != unfinished.read_bytes()
+    unfinished.write_bytes(damaged)
+    found.clear()
+    assert tune(*how) == 0
+    assert found == (["raw", "int8", "bf16"] if text else ["raw"])
+    said = capsys.readouterr().err
+    assert ("is not gone on with: " in said) == bool(text) and text in said
 
 
 def test_a_process_alone_measures_memory_and_codecs(tmp_path, capsys):

@@ -9,7 +9,7 @@ import pytest
 from jax.sharding import PartitionSpec
 
 from jaxccomp import errors
-from jaxccomp._sync import layout
+from jaxccomp.sync import _layout as layout
 
 P = PartitionSpec
 ARRAYS = {"a": (12, 8), "b": (24,), "c": (), "d": (0, 4), "e": (4, 6, 12)}

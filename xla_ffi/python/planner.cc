@@ -55,7 +55,7 @@ CodecCost CodecOf(const py::tuple& row) {
 
 py::dict PriceRow(const std::string& collective, const std::string& algorithm, int64_t block_bytes,
                   int64_t chunk_bytes, int root, bool wide, const py::dict& given,
-                  const std::optional<py::tuple>& codec, bool every_rank) {
+                  const std::optional<py::tuple>& codec, bool every_rank, double limit_seconds) {
   Result<Collective> parsed = ParseCollective(collective);
   Check(parsed.status());
   Cluster cluster = ClusterOf(given);
@@ -69,7 +69,7 @@ py::dict PriceRow(const std::string& collective, const std::string& algorithm, i
   const Result<Price> price = [&] {
     py::gil_scoped_release released;
     return PriceOf(*parsed, algorithm, std::move(problem), cluster,
-                   every_rank ? PriceBy::kEveryRank : PriceBy::kEither);
+                   every_rank ? PriceBy::kEveryRank : PriceBy::kEither, limit_seconds);
   }();
   Check(price.status());
   const SimulatedRun& run = price->run;
@@ -88,6 +88,7 @@ py::dict PriceRow(const std::string& collective, const std::string& algorithm, i
   row["busy"] = busy;
   row["tasks"] = run.task_count;
   row["reduced"] = price->reduced;
+  row["ended_early"] = run.ended_early;
   return row;
 }
 
@@ -96,7 +97,7 @@ py::dict PriceRow(const std::string& collective, const std::string& algorithm, i
 void DefinePlanner(py::module_& m) {
   m.def("price", &PriceRow, py::arg("collective"), py::arg("algorithm"), py::arg("block_bytes"),
         py::arg("chunk_bytes"), py::arg("root"), py::arg("wide"), py::arg("cluster"),
-        py::arg("codec"), py::arg("every_rank"));
+        py::arg("codec"), py::arg("every_rank"), py::arg("limit_seconds"));
 }
 
 }  // namespace jaxccomp

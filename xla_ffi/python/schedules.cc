@@ -8,6 +8,7 @@
 
 #include "collective/algorithm_spec.h"
 #include "collective/carry.h"
+#include "collective/defaults.h"
 #include "python/check.h"
 
 namespace py = pybind11;
@@ -72,6 +73,21 @@ py::dict MakeSchedule(const std::string& collective, const std::string& algorith
   return row;
 }
 
+// The static rule's algorithm of a call between hosts, as far as it does not depend on GPUs.
+std::string DefaultName(const std::string& collective, std::vector<int> hosts, int64_t block_bytes,
+                        bool coded, bool wide) {
+  Result<Collective> parsed = ParseCollective(collective);
+  Check(parsed.status());
+  Problem problem;
+  problem.ranks = static_cast<int>(hosts.size());
+  problem.hosts = std::move(hosts);
+  problem.block_bytes = block_bytes;
+  problem.coded = coded;
+  problem.wide = wide;
+  problem.multi_slot = true;
+  return std::string(DefaultAlgorithm(*parsed, problem));
+}
+
 }  // namespace
 
 void DefineSchedules(py::module_& m) {
@@ -79,6 +95,8 @@ void DefineSchedules(py::module_& m) {
         py::arg("rank"), py::arg("ranks"), py::arg("root"), py::arg("block_bytes"),
         py::arg("chunk_bytes"), py::arg("coded"), py::arg("feedback"), py::arg("hosts"),
         py::arg("gpus"), py::arg("gpus_share_memory"));
+  m.def("default_algorithm", &DefaultName, py::arg("collective"), py::arg("hosts"),
+        py::arg("block_bytes"), py::arg("coded"), py::arg("wide"));
 }
 
 }  // namespace jaxccomp

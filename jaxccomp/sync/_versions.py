@@ -10,8 +10,8 @@ from typing import Any
 import jax
 
 from jaxccomp import errors
-from jaxccomp._sync.control import Header
-from jaxccomp._sync.transfer import Arrays
+from jaxccomp.sync._control import Header
+from jaxccomp.sync._transfer import Arrays
 
 
 @dataclasses.dataclass(frozen=True)

@@ -35,12 +35,13 @@ import jax.numpy as jnp
 
 from jaxccomp import codecs, errors
 from jaxccomp import comm as _comm
-from jaxccomp._sync import layout, replicas
-from jaxccomp._sync.control import own_settings
-from jaxccomp._sync.session import Session, meet
-from jaxccomp._sync.transfer import Arrays
-from jaxccomp._sync.versions import Incoming, Outgoing, Version
 from jaxccomp.comm import Communicator
+from jaxccomp.sync import _layout as layout
+from jaxccomp.sync import _replicas as replicas
+from jaxccomp.sync._control import own_settings
+from jaxccomp.sync._session import Session, meet
+from jaxccomp.sync._transfer import Arrays
+from jaxccomp.sync._versions import Incoming, Outgoing, Version
 
 __all__ = ["Publisher", "Receiver", "Weights", "replicate"]
 

@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 
 from jaxccomp import ops
-from jaxccomp._sync import layout
 from jaxccomp.comm import Communicator
+from jaxccomp.sync import _layout as layout
 
 # Whole arrays, in bytes: parts that are cut out of arrays take as much memory besides, for as long
 # as one bucket is under way.

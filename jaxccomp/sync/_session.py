@@ -19,11 +19,11 @@ from typing import Any, NamedTuple
 
 from jaxccomp import comm as _comm
 from jaxccomp import config, errors
-from jaxccomp._sync import layout
-from jaxccomp._sync.control import NO_PART, Control, Header, Kind, State, own_settings
-from jaxccomp._sync.transfer import Transfer
-from jaxccomp._sync.versions import Incoming, Outgoing
 from jaxccomp.comm import Communicator
+from jaxccomp.sync import _layout as layout
+from jaxccomp.sync._control import NO_PART, Control, Header, Kind, State, own_settings
+from jaxccomp.sync._transfer import Transfer
+from jaxccomp.sync._versions import Incoming, Outgoing
 
 # A sync that fails so often one after the other is given up.
 _MOST_FAILURES = 3

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxccomp import errors, ops
-from jaxccomp._sync.control import Control
 from jaxccomp.comm import Communicator
+from jaxccomp.sync._control import Control
 
 
 def replicate(tree: Any, root: int, comm: Communicator, codec: str) -> Any:

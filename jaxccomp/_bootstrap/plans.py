@@ -1,0 +1,51 @@
+"""The pinned plans that all ranks go by."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from jaxccomp import config, errors
+from jaxccomp._bootstrap import shared_files
+from jaxccomp._bootstrap.peer_info import Row, Share
+from jaxccomp._bootstrap.shared_files import Own
+from jaxccomp.schedules import Plans, parse_plans, read_plans
+
+_RECORD = "Record them anew in this world (jaxccomp.plan)"
+
+
+def own() -> Own:
+    """The file that the option names."""
+    return shared_files.own("plan", read_plans)
+
+
+def agree(share: Share, rows: Sequence[Row], mine: Own, hosts: Sequence[int]) -> Plans | None:
+    """The plans of process 0; None where no process names any.
+
+    Args:
+      share: gives all rows of integers for this process's own.
+      rows: of all processes.
+      mine: this process's plans.
+      hosts: by process, a number for its host.
+
+    Raises:
+      InitializationError: on all ranks, where they name different ones, or some that do not fit.
+    """
+    data = shared_files.agree("plan", share, [(row.plan, row.plan_hash) for row in rows], mine)
+    if data is None:
+        return None
+    try:
+        plans = parse_plans(data, "the plan of rank 0")
+    except errors.JaxccompError as error:
+        raise errors.InitializationError(f"{error} {_RECORD}.") from None
+    shared_files.check_world("plan", plans.world, hosts, _RECORD)
+    specs = dict.fromkeys(plan.codec for plan in plans.calls.values())
+    shared_files.check_codecs("plan", share, specs, _RECORD)
+    return plans
+
+
+def refuse(why: str) -> None:
+    """Raises where plans are named that cannot be agreed on: silence would be a plan not kept."""
+    if config.get("plan"):
+        raise errors.EngineUnavailableError(
+            f"the option plan names {config.get('plan')!r}, but {why}. Leave the option out there."
+        )

@@ -1,0 +1,138 @@
+"""Files that all ranks go by: the first one's, which they agree on when they join."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from jaxccomp import config, errors
+from jaxccomp._bootstrap.peer_info import Share, share_bytes
+from jaxccomp._native import engine
+from jaxccomp.schedules import MOST_FILE_BYTES, layout
+
+_UNREADABLE = -1
+
+
+class Own(NamedTuple):
+    """What this process names; the error, where it cannot be read, is told once all have met."""
+
+    data: bytes = b""
+    error: errors.InvalidArgumentError | None = None
+
+    def row(self) -> tuple[int, int]:
+        """As others are told of it: its bytes, and their hash."""
+        size = _UNREADABLE if self.error else len(self.data)
+        return size, _hash(self.data)
+
+
+def own(option: str, read: Callable[[str], bytes]) -> Own:
+    """The file that an option names.
+
+    Args:
+      option: its name.
+      read: gives the bytes of a file.
+    """
+    path = config.get(option)
+    if not path:
+        return Own()
+    try:
+        return Own(read(path))
+    except errors.InvalidArgumentError as error:
+        return Own(error=error)
+
+
+def agree(option: str, share: Share, rows: Sequence[tuple[int, int]], mine: Own) -> bytes | None:
+    """The bytes that the option of process 0 names; None where no process names any.
+
+    Args:
+      option: its name, which is that of the kind of file, too.
+      share: gives all rows of integers for this process's own.
+      rows: of all processes, as `Own.row` has them.
+      mine: this process's.
+
+    Raises:
+      InitializationError: on all ranks, where they name different ones.
+    """
+    if not any(size for size, _ in rows):
+        return None
+    _check_equal(option, rows, mine)
+    size, hashed = rows[0]
+    if not 0 < size <= MOST_FILE_BYTES:
+        raise errors.InitializationError(
+            f"the {option} of rank 0 cannot have {size} bytes, which it says; at most "
+            f"{MOST_FILE_BYTES} are shared."
+        )
+    data = share_bytes(share, mine.data or bytes(size))[0][:size]
+    if _hash(data) != hashed:
+        raise errors.InitializationError(
+            f"the {option} of rank 0 did not arrive as it was sent; start the program again."
+        )
+    return data
+
+
+def _check_equal(option: str, rows: Sequence[tuple[int, int]], mine: Own) -> None:
+    unreadable = [rank for rank, (size, _) in enumerate(rows) if size == _UNREADABLE]
+    if mine.error is not None:
+        raise errors.InitializationError(f"the option {option}: {mine.error}")
+    if unreadable:
+        raise errors.InitializationError(
+            f"ranks {unreadable} cannot read the file that their option {option} names; their "
+            "errors say why. Name a file that is there, or leave the option to rank 0, whose "
+            f"{option} all ranks get."
+        )
+    others = [rank for rank, each in enumerate(rows) if each[0] and each != rows[0]]
+    if others:
+        what = f"another {option} than rank 0" if rows[0][0] else f"a {option}, and rank 0 none"
+        raise errors.InitializationError(
+            f"ranks {others} name {what} by the option {option}. All ranks go by one: give all of "
+            "them the same file, or name it on rank 0 alone."
+        )
+
+
+def check_world(option: str, described: Sequence[int], hosts: Sequence[int], remedy: str) -> None:
+    """Raises where a file describes other hosts than those that are here.
+
+    Args:
+      option: that names the file.
+      described: how many processes each host has, as the file says.
+      hosts: by process, a number for its host.
+      remedy: how to get a file that fits.
+    """
+    here = list(Counter(hosts).values())
+    if list(described) != here:
+        raise errors.InitializationError(
+            f"the {option} of rank 0 describes {layout(described)}, but this world has "
+            f"{layout(here)}. {remedy}; or leave the option {option} out."
+        )
+
+
+def check_codecs(option: str, share: Share, specs: Iterable[str], remedy: str) -> None:
+    """Raises where a rank lacks one of a file's codecs: what runs must be one for all.
+
+    Args:
+      option: that names the file.
+      share: gives all rows of integers for this process's own.
+      specs: of the codecs.
+      remedy: how to get a file that fits.
+    """
+    missing = {}
+    for spec in specs:
+        try:
+            engine.load().describe_codec(spec)
+        except (ValueError, RuntimeError) as error:
+            missing[spec] = str(error)
+    lacking = [rank for rank, row in enumerate(share((len(missing),))) if row[0]]
+    if not lacking:
+        return
+    why = "; ".join(f"{spec!r}: {error}" for spec, error in missing.items())
+    raise errors.InitializationError(
+        f"the {option} of rank 0 has codecs that ranks {lacking} do not have"
+        + (f" ({why})" if why else "")
+        + f". {remedy}."
+    )
+
+
+def _hash(data: bytes) -> int:
+    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little", signed=True)

@@ -1,0 +1,424 @@
+"""How the calls of a program run, as a file: saved, pinned and compared (docs/planner.md).
+
+Nothing in a file is trusted: all that it may hold has a kind, a length and names that are known.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from jaxccomp import errors
+from jaxccomp._native import engine
+from jaxccomp._native.version import __version__
+from jaxccomp.schedules import _files
+
+VERSION = 1
+BACKENDS = ("native", "nccl", "xla")
+# What becomes of a call that the file does not have.
+MISSING = ("error", "auto")
+
+_KEYS = ("version", "jaxccomp", "world", "missing", "calls")
+_MOST_CALLS, _MOST_LINES, _MOST_TEXT = 4096, 8, 1000
+_SHOWN_TEXT = 300
+_MOST_RANKS = 1 << 13
+_WRITE = (
+    "`jaxccomp.plan.of(fn)(*args).save(FILE)`, or `with jaxccomp.plan.record() as plans:` around "
+    "what compiles the program, writes one that fits"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class PlannedCall:
+    """What a call is, and what the program leaves open about it; alike on all its ranks.
+
+    Attributes:
+      collective: "bcast", for instance.
+      reduce_op: "sum", for instance; empty where nothing is reduced.
+      root: of rooted collectives, else -1.
+      ranks: how many take part.
+      members: of a call along axes, the processes of its ranks, group by group; of one of a
+        communicator, which ranks share a host.
+      operands: shapes and dtypes of what is sent.
+      details: what else tells it apart, such as "feedback".
+      platform: of its devices, "cpu" for instance.
+      backend: as the program has it.
+      algorithm: as the program has it.
+      codec: as the program has it.
+    """
+
+    collective: str
+    reduce_op: str
+    root: int
+    ranks: int
+    members: str
+    operands: str
+    details: str
+    platform: str
+    backend: str
+    algorithm: str
+    codec: str
+
+    @classmethod
+    def of(cls, site: Mapping[str, Any]) -> PlannedCall:
+        """From its fields; texts that are long are cut, and told apart by their digest."""
+        texts = {name: _short(each) for name, each in site.items() if isinstance(each, str)}
+        return cls(**dict(site) | texts)
+
+    def __str__(self) -> str:
+        text = f"{self.collective} of {self.operands} on {self.ranks} ranks ({self.members})"
+        given = [self.reduce_op, f"root {self.root}" if self.root >= 0 else "", self.details]
+        given += [
+            f"{name}={value}"
+            for name, value, usual in (
+                ("platform", self.platform, "cpu"),
+                ("backend", self.backend, "auto"),
+                ("algorithm", self.algorithm, "auto"),
+                ("codec", self.codec, "raw"),
+            )
+            if value != usual
+        ]
+        return ", ".join([text, *filter(None, given)])
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """How a call runs.
+
+    Attributes:
+      backend: "native", "nccl" or "xla".
+      algorithm: as operations take it, with the chunk: "ring:chunk=524288".
+      codec: a spec; "raw" for none.
+    """
+
+    backend: str
+    algorithm: str
+    codec: str
+
+    def __str__(self) -> str:
+        return f"{self.backend}, {self.algorithm}, {self.codec}"
+
+
+@dataclasses.dataclass(eq=False)
+class Plans:
+    """The plans of a program's calls; ``str()`` is a table.
+
+    Attributes:
+      world: how many processes each host has, in the order of ranks.
+      missing: what becomes of calls that are not here, where the plans are pinned: "error", or
+        "auto": they are planned afresh.
+      calls: how each call runs.
+      lines: by call, the source lines that make it, up to 8.
+    """
+
+    world: tuple[int, ...]
+    missing: str = "error"
+    calls: dict[PlannedCall, Plan] = dataclasses.field(default_factory=dict)
+    lines: dict[PlannedCall, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+
+    def add(self, call: PlannedCall, plan: Plan, line: str) -> None:
+        """Adds a call.
+
+        Raises:
+          InvalidArgumentError: where it is here already, with another plan.
+        """
+        known = self.calls.setdefault(call, plan)
+        if known != plan:
+            raise errors.InvalidArgumentError(
+                f"{call} at {line} was planned in two ways, {known} (at "
+                f"{', '.join(self.lines[call])}) and {plan}: options such as chunk_bytes changed "
+                "in between, or communicators of different hosts made it. One file holds one plan "
+                "for a call: record them apart."
+            )
+        lines = self.lines.get(call, ())
+        if line not in lines:
+            self.lines[call] = (*lines, line)[:_MOST_LINES]
+
+    def find(self, site: Mapping[str, Any], line: str) -> Plan | None:
+        """How a call runs; None where it is to be planned afresh.
+
+        Args:
+          site: the arguments of its `PlannedCall`.
+          line: the source line that makes it.
+
+        Raises:
+          InvalidArgumentError: where it is not here, and has to be.
+        """
+        call = PlannedCall.of(site)
+        plan = self.calls.get(call)
+        if plan is not None or self.missing == "auto":
+            return plan
+        near = [str(each) for each in self.calls if each.collective == call.collective]
+        has = (
+            f"It has {call.collective} of other kinds, such as: {'; '.join(near[:3])}."
+            if near
+            else f"It has no {call.collective} at all."
+        )
+        raise errors.InvalidArgumentError(
+            f"the pinned plan (option plan) lacks a call of this program, which has outgrown it: "
+            f'{call}, at {line}. {has} {_WRITE}; or set its "missing" to "auto", and calls that '
+            "it lacks are planned afresh."
+        )
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes a file that the option ``plan`` can name; what was there stays until all is there.
+
+        Args:
+          path: of the file.
+
+        Raises:
+          InvalidArgumentError: for a file that cannot be written, or more than a file may hold.
+        """
+        content = {
+            "version": VERSION,
+            "jaxccomp": __version__,
+            "world": list(self.world),
+            "missing": self.missing,
+            "calls": [
+                dataclasses.asdict(call)
+                | {"plan": dataclasses.asdict(plan), "lines": list(self.lines.get(call, ()))}
+                for call, plan in self.calls.items()
+            ],
+        }
+        data = json.dumps(content, indent=1).encode() + b"\n"
+        if len(data) > _files.MOST_BYTES:
+            raise errors.InvalidArgumentError(
+                f"the plans of {len(self.calls)} calls take {len(data)} bytes, and ranks share at "
+                f"most {_files.MOST_BYTES}: record a part of the program, and write "
+                '"missing": "auto" into its file.'
+            )
+        parse(data, "what would be written")
+        _files.write(path, data)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Plans):
+            return NotImplemented
+        return not diff(self, other) and self.missing == other.missing
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __str__(self) -> str:
+        rows = [
+            (", ".join(self.lines.get(call, ())), str(call), str(plan))
+            for call, plan in self.calls.items()
+        ]
+        widths = [max(map(len, column), default=0) for column in zip(*rows, strict=True)]
+        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+        return "\n".join(lines) or "no calls"
+
+
+@dataclasses.dataclass(frozen=True)
+class Difference:
+    """A call that two files plan differently.
+
+    Attributes:
+      call: which.
+      lines: its source lines, as the newer file that has it says.
+      before: its plan in the first file; None where that does not have it.
+      after: in the second.
+    """
+
+    call: PlannedCall
+    lines: tuple[str, ...]
+    before: Plan | None
+    after: Plan | None
+
+    def __str__(self) -> str:
+        where = f"{', '.join(self.lines)}: {self.call}" if self.lines else str(self.call)
+        if self.before is None:
+            return f"+ {where}: {self.after}"
+        if self.after is None:
+            return f"- {where}: {self.before}"
+        changed = [
+            f"{name} {old} -> {getattr(self.after, name)}"
+            for name, old in dataclasses.asdict(self.before).items()
+            if old != getattr(self.after, name)
+        ]
+        return f"! {where}: {', '.join(changed)}"
+
+
+@dataclasses.dataclass(frozen=True)
+class PlanDiff:
+    """What differs between two files; false where nothing does, and ``str()`` has a line for each.
+
+    Attributes:
+      worlds: those of both files, where they differ; else None.
+      calls: that are in one of them only (+, -), or have different plans (!).
+    """
+
+    worlds: tuple[tuple[int, ...], tuple[int, ...]] | None
+    calls: tuple[Difference, ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.worlds or self.calls)
+
+    def __str__(self) -> str:
+        lines = [str(each) for each in self.calls]
+        if self.worlds:
+            old, new = map(_files.layout, self.worlds)
+            lines.insert(0, f"! world: {old} -> {new}")
+        return "\n".join(lines)
+
+
+def diff(before: Plans, after: Plans) -> PlanDiff:
+    """What differs, in the order of the first, and then of the second."""
+    both = dict.fromkeys((*before.calls, *after.calls))
+    found = [
+        Difference(
+            call,
+            after.lines.get(call) or before.lines.get(call, ()),
+            before.calls.get(call),
+            after.calls.get(call),
+        )
+        for call in both
+    ]
+    return PlanDiff(
+        (before.world, after.world) if before.world != after.world else None,
+        tuple(each for each in found if each.before != each.after),
+    )
+
+
+# --- files -----------------------------------------------------------------------------------
+
+
+def read(path: str | os.PathLike[str]) -> bytes:
+    """The bytes of a file, which are not yet checked.
+
+    Raises:
+      InvalidArgumentError: when there is no such file, or it is longer than ranks share.
+    """
+    return _files.read(path, "plan", _WRITE)
+
+
+def load(path: str | os.PathLike[str]) -> Plans:
+    """The plans of a file.
+
+    Raises:
+      InvalidArgumentError: where it cannot be read, or anything in it cannot be.
+      UnknownNameError: for a key or a name that does not exist.
+    """
+    return parse(read(path), os.path.basename(path))
+
+
+def parse(data: bytes, place: str) -> Plans:
+    """Plans from the bytes of a file.
+
+    Args:
+      data: of the file.
+      place: what errors call it.
+
+    Raises:
+      InvalidArgumentError: where it is no JSON, or anything in it cannot be.
+      UnknownNameError: for a key or a name that does not exist.
+    """
+    content = _object(_files.loads(data, place), place, _KEYS)
+    if content["version"] != VERSION:
+        raise errors.InvalidArgumentError(
+            f"{place} has version {content['version']!r:.40}; this release reads version "
+            f"{VERSION}: write it anew. {_WRITE}."
+        )
+    world = content["world"]
+    good = isinstance(world, list) and 1 <= len(world) <= _MOST_RANKS
+    if not good or not all(_is_whole(each, 1, _MOST_RANKS) for each in world):
+        raise errors.InvalidArgumentError(
+            f"{place}: world is a list with the processes of each host, such as [2, 2]."
+        )
+    if content["missing"] not in MISSING:
+        raise errors.unknown(f"missing of {place}:", f"{content['missing']!s:.40}", MISSING)
+    calls = content["calls"]
+    if not isinstance(calls, list) or len(calls) > _MOST_CALLS:
+        raise errors.InvalidArgumentError(f"{place}: calls is a list of at most {_MOST_CALLS}.")
+    made = Plans(tuple(world), content["missing"])
+    for i, each in enumerate(calls):
+        call, plan, lines = _call(each, f"{place}: calls[{i}]")
+        if call in made.calls:
+            raise errors.InvalidArgumentError(f"{place}: calls[{i}] is there twice: {call}.")
+        made.calls[call], made.lines[call] = plan, lines
+    return made
+
+
+def _short(text: str) -> str:
+    cut = text[: _SHOWN_TEXT // 2]
+    return text if len(text) <= _SHOWN_TEXT else f"{cut} ... #{_files.digest(text.encode())}"
+
+
+def _call(content: Any, place: str) -> tuple[PlannedCall, Plan, tuple[str, ...]]:
+    fields = [field.name for field in dataclasses.fields(PlannedCall)]
+    content = _object(content, place, (*fields, "plan", "lines"))
+    for name, least, most in (("root", -1, _MOST_RANKS - 1), ("ranks", 1, 1 << 20)):
+        if not _is_whole(content[name], least, most):
+            raise errors.InvalidArgumentError(
+                f"{place}: {name} must be a whole number from {least} to {most}, not "
+                f"{content[name]!r:.40}."
+            )
+    texts = [name for name in fields if name not in ("root", "ranks")]
+    _check_texts(content, texts, place)
+    lines = content["lines"]
+    if not isinstance(lines, list) or len(lines) > _MOST_LINES:
+        raise errors.InvalidArgumentError(f"{place}: lines is a list of at most {_MOST_LINES}.")
+    _check_texts(dict(enumerate(lines)), range(len(lines)), f"{place}: lines")
+    call = PlannedCall(**{name: content[name] for name in fields})
+    inside = f"{place}: plan"
+    names = tuple(field.name for field in dataclasses.fields(Plan))
+    given = _object(content["plan"], inside, names)
+    _check_texts(given, names, inside)
+    plan = Plan(**given)
+    _check_plan(call, plan, inside)
+    return call, plan, tuple(lines)
+
+
+def _check_plan(call: PlannedCall, plan: Plan, place: str) -> None:
+    """A plan fills in what the program leaves open, and changes nothing that it says."""
+    if plan.backend not in BACKENDS:
+        raise errors.unknown(f"backend of {place}:", plan.backend, BACKENDS)
+    allowed = ("native", "xla") if call.backend == "auto" else (call.backend,)
+    if plan.backend not in allowed:
+        raise errors.InvalidArgumentError(
+            f"{place}: the program has backend={call.backend!r}, which may be "
+            f"{errors.listed(allowed)}, not {plan.backend!r}."
+        )
+    if not engine.has_algorithm(call.collective, plan.algorithm):
+        raise errors.InvalidArgumentError(
+            f"{place}: {call.collective} has no algorithm {plan.algorithm!r}; "
+            "`python -m jaxccomp info` lists those that it has."
+        )
+    name = call.algorithm.partition(":")[0]
+    if name not in ("auto", plan.algorithm.partition(":")[0]):
+        raise errors.InvalidArgumentError(
+            f"{place}: the program has algorithm={call.algorithm!r}, so it cannot be "
+            f"{plan.algorithm!r}."
+        )
+
+
+def _check_texts(content: Mapping[Any, Any], names: Iterable[Any], place: str) -> None:
+    for name in names:
+        if not isinstance(content[name], str) or len(content[name]) > _MOST_TEXT:
+            raise errors.InvalidArgumentError(
+                f"{place}: {name} must be a text of at most {_MOST_TEXT} characters, not "
+                f"{content[name]!r:.40}."
+            )
+
+
+def _object(content: Any, place: str, keys: Sequence[str]) -> Mapping[str, Any]:
+    if not isinstance(content, Mapping):
+        raise errors.InvalidArgumentError(
+            f"{place} is an object with the keys {errors.listed(keys)}, not "
+            f"{type(content).__name__}."
+        )
+    for key in content:
+        if key not in keys:
+            raise errors.unknown(f"key of {place}:", f"{key:.40}", keys)
+    lacking = [key for key in keys if key not in content]
+    # Of what is none of ours, all is missing; its version says more.
+    if "version" in keys and content.get("version", VERSION) != VERSION:
+        return {key: content.get(key) for key in keys}
+    if lacking:
+        raise errors.InvalidArgumentError(f"{place} lacks {errors.listed(lacking)}.")
+    return content
+
+
+def _is_whole(value: Any, least: int, most: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most

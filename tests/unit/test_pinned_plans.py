@@ -1,0 +1,363 @@
+"""Plans as files, what ranks agree on, and what differs between two of them."""
+
+import copy
+import doctest
+import json
+import pathlib
+import re
+import threading
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import jaxccomp as jcc
+from jaxccomp import comm, config, errors, plan, schedules
+from jaxccomp._bootstrap import plans
+from jaxccomp._bootstrap.peer_info import Row
+from jaxccomp.cli import main
+
+CALL = {
+    "collective": "allreduce",
+    "reduce_op": "sum",
+    "root": -1,
+    "ranks": 4,
+    "members": "hosts 0*2 1*2",
+    "operands": "float32[1000]",
+    "details": "",
+    "platform": "cpu",
+    "backend": "auto",
+    "algorithm": "auto",
+    "codec": "auto",
+}
+PLAN = {"backend": "native", "algorithm": "ring:chunk=65536", "codec": "lossless"}
+
+
+def content(*calls, **changes):
+    rows = [CALL | {"lines": ["train.py:4"], "plan": PLAN} | each for each in calls or ({},)]
+    head = {"version": 1, "jaxccomp": "0.1.0", "world": [2, 2], "missing": "error"}
+    return head | {"calls": rows} | changes
+
+
+def parsed(*calls, **changes):
+    return schedules.parse_plans(json.dumps(content(*calls, **changes)).encode(), "the file")
+
+
+def site(**changes):
+    return CALL | changes
+
+
+# --- files -----------------------------------------------------------------------------------
+
+
+def test_what_is_saved_is_read(tmp_path):
+    path = tmp_path / "plan.json"
+    made = parsed({}, {"operands": "int8[3]", "plan": PLAN | {"codec": "raw"}})
+    made.save(path)
+    assert plan.load(path) == made and not plan.diff(path, made)
+    assert plan.load(path).lines == made.lines
+    assert [each.name for each in tmp_path.iterdir()] == ["plan.json"]
+    with pytest.raises(errors.InvalidArgumentError, match="cannot be written"):
+        made.save(tmp_path / "none" / "plan.json")
+
+
+def test_every_cut_is_refused():
+    data = json.dumps(content()).encode()
+    for end in range(len(data)):
+        with pytest.raises(errors.InvalidArgumentError, match="the file is not JSON|is an object"):
+            schedules.parse_plans(data[:end], "the file")
+
+
+def without(name):
+    def change(made):
+        del made["calls"][0][name]
+
+    return change
+
+
+def putting(name, value):
+    def change(made):
+        made["calls"][0][name] = value
+
+    return change
+
+
+def planning(**changes):
+    return putting("plan", PLAN | changes)
+
+
+@pytest.mark.parametrize(
+    "change,text",
+    [
+        (lambda made: made.update(version=2), "version 2; this release reads version 1"),
+        (lambda made: made.update(version=[1] * 99), "version \\[1, 1"),
+        (lambda made: made.update(world=[]), "world is a list"),
+        (lambda made: made.update(world=[True, 2]), "world is a list"),
+        (lambda made: made.update(world=[10**400]), "world is a list"),
+        (lambda made: made.update(missing="ignore"), "unknown missing.*'auto', 'error'"),
+        (lambda made: made.update(missing=[]), "unknown missing"),
+        (lambda made: made.update(calls={}), "calls is a list"),
+        (lambda made: made.update(calls=made["calls"] * 5000), "calls is a list of at most 4096"),
+        (lambda made: made.update(calls=made["calls"] * 2), "calls\\[1\\] is there twice"),
+        (lambda made: made.update(others=1), "unknown key of the file: 'others'"),
+        (lambda made: made.pop("world"), "the file lacks 'world'"),
+        (without("operands"), "calls\\[0\\] lacks 'operands'"),
+        (putting("ranks", 0), "ranks must be a whole number from 1"),
+        (putting("ranks", 4.0), "ranks must be a whole number"),
+        (putting("root", 10**99), "root must be a whole number"),
+        (putting("operands", "x" * 2000), "operands must be a text of at most 1000"),
+        (putting("operands", None), "operands must be a text"),
+        (putting("lines", ["a"] * 9), "lines is a list of at most 8"),
+        (putting("lines", [3]), "lines: 0 must be a text"),
+        (putting("plan", 3), "plan is an object"),
+        (planning(backend="gloo"), "unknown backend.*'native', 'nccl', 'xla'"),
+        (planning(backend="nccl"), "may be 'native', 'xla', not 'nccl'"),
+        (planning(algorithm="rings"), "allreduce has no algorithm 'rings'"),
+        (planning(algorithm="ring:chunk=0"), "allreduce has no algorithm"),
+        (putting("collective", "allreduces"), "allreduces has no algorithm"),
+        (putting("algorithm", "two_shot"), "algorithm='two_shot', so it cannot be 'ring"),
+    ],
+)
+def test_hostile_content(change, text):
+    made = copy.deepcopy(content())
+    change(made)
+    with pytest.raises(errors.InvalidArgumentError, match=text):
+        schedules.parse_plans(json.dumps(made).encode(), "the file")
+
+
+def test_files_of_other_lengths(tmp_path):
+    path = tmp_path / "plan.json"
+    for data, text in ((b"", "has no bytes"), (b" " * (1 << 20), "more than 262144 bytes")):
+        path.write_bytes(data)
+        with pytest.raises(errors.InvalidArgumentError, match=text):
+            plan.load(path)
+    with pytest.raises(errors.InvalidArgumentError, match="plan.record"):
+        plan.load(tmp_path / "none.json")
+    many = schedules.Plans((1,))
+    for n in range(2000):
+        call = schedules.PlannedCall.of(site(operands=f"float32[{n}]"))
+        many.add(call, schedules.Plan(**PLAN), "train.py:4")
+    with pytest.raises(errors.InvalidArgumentError, match="2000 calls take .* at most 262144"):
+        many.save(path)
+
+
+# --- calls -----------------------------------------------------------------------------------
+
+
+def test_a_call_that_is_lacking_is_named_with_the_nearest_ones():
+    made = parsed({}, {"operands": "float32[7]"})
+    assert made.find(site(), "a.py:1") == schedules.Plan(**PLAN)
+    for changes, text in (
+        ({"operands": "float32[8]"}, "float32\\[8\\].*, at a.py:1.*other kinds.*float32\\[1000\\]"),
+        ({"collective": "bcast"}, "It has no bcast at all"),
+        ({"codec": "raw"}, "has outgrown it.*plan.of.*plan.record.*missing"),
+    ):
+        with pytest.raises(errors.InvalidArgumentError, match=text):
+            made.find(site(**changes), "a.py:1")
+    assert parsed(missing="auto").find(site(ranks=3), "a.py:1") is None
+
+
+def test_long_trees_are_told_apart_by_a_digest():
+    shapes = [", ".join(f"float32[{n}]" for n in range(i, i + 500)) for i in (0, 1)]
+    first, second = (schedules.PlannedCall.of(site(operands=each)) for each in shapes)
+    assert first != second and len(first.operands) < 200
+    assert first.operands.startswith("float32[0], float32[1]")
+
+
+def test_a_call_that_is_planned_in_two_ways_is_refused():
+    made = parsed()
+    call = schedules.PlannedCall.of(site())
+    made.add(call, schedules.Plan(**PLAN), "b.py:1")
+    assert made.lines[call] == ("train.py:4", "b.py:1")
+    with pytest.raises(errors.InvalidArgumentError, match="two ways.*train.py:4, b.py:1.*apart"):
+        made.add(call, schedules.Plan("native", "ring:chunk=1024", "raw"), "c.py:1")
+
+
+# --- differences -----------------------------------------------------------------------------
+
+
+def test_differences_are_shown(tmp_path, capsys):
+    old, new = tmp_path / "old.json", tmp_path / "new.json"
+    parsed({}, {"operands": "int8[3]"}).save(old)
+    changed = {"plan": PLAN | {"codec": "raw", "algorithm": "two_shot:chunk=65536"}}
+    parsed(changed, {"operands": "int8[4]"}, world=[4]).save(new)
+    found = plan.diff(old, new)
+    assert [(d.before is None, d.after is None) for d in found.calls] == [
+        (False, False),
+        (False, True),
+        (True, False),
+    ]
+    assert main.main(["plan", "diff", str(old), str(new)]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "! world: 4 processes on 2 hosts (2, 2) -> 4 processes on 1 hosts (4)"
+    assert re.search(
+        r"^! train.py:4: allreduce of float32\[1000\] .* algorithm ring:chunk=65536 -> "
+        r"two_shot:chunk=65536, codec lossless -> raw$",
+        lines[1],
+    )
+    assert lines[2].startswith("- ") and "int8[3]" in lines[2]
+    assert lines[3].startswith("+ ") and "int8[4]" in lines[3]
+    assert main.main(["plan", "diff", str(old), str(old)]) == 0
+    assert capsys.readouterr().out == ""
+    assert main.main(["plan", "diff", str(old), str(tmp_path / "none")]) == 2
+    assert "cannot be read" in capsys.readouterr().err
+
+
+# --- programs --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def pin(monkeypatch):
+    comm.init()
+
+    def pinned(made):
+        monkeypatch.setattr(comm._state, "plans", made)
+        jax.clear_caches()
+
+    yield pinned
+    jax.clear_caches()
+
+
+def step(x):
+    return jcc.bcast(jcc.allreduce(x, codec="auto"), root=0)
+
+
+def test_a_program_is_recorded_once_for_each_kind_of_call():
+    x = jnp.ones(100, jnp.float32)
+    with plan.record() as plans:
+        jax.jit(lambda x: step(step(x))).lower(x)
+        assert not plans.calls  # until the block ends
+        inner = plan.of(step)(x)
+    assert plans == inner and plans.world == (1,)
+    assert [call.collective for call in plans.calls] == ["allreduce", "bcast"]
+    assert all(len(lines) == 1 for lines in plans.lines.values())
+    for each in plans.calls.values():
+        assert each.backend == "native" and each.algorithm.endswith(":chunk=524288")
+        assert not each.algorithm.startswith("auto")
+    assert len(str(plans).splitlines()) == 2
+
+
+def test_nothing_is_planned_for_what_leaves_nothing_open():
+    assert not plan.of(lambda x: jcc.sendrecv(x, dest=0, source=0))(jnp.ones(3)).calls
+    assert not plan.of(lambda x: jcc.barrier())(jnp.ones(3)).calls
+
+
+def test_calls_run_as_they_are_pinned(pin):
+    x = jnp.ones(100, jnp.float32)
+    made = plan.of(step)(x)
+    (call, _) = made.calls
+    made.calls[call] = schedules.Plan("native", "ring:chunk=4096", "lossless")
+    pin(made)
+    text = jax.jit(step).lower(x).as_text()
+    assert 'algorithm = "ring:chunk=4096"' in text and 'codec = "lossless"' in text
+    assert jnp.array_equal(jax.jit(step)(x), x)
+    assert plan.of(step)(x) == made  # what is recorded is what is pinned
+    with pytest.raises(errors.InvalidArgumentError, match=r"float32\[99\].*test_pinned_plans.py"):
+        jax.jit(step).lower(x[:99])
+    made.missing = "auto"
+    jax.jit(step).lower(x[:99])
+
+
+def test_a_pinned_codec_is_one_that_the_program_allows(pin):
+    x = jnp.ones(100, jnp.float32)
+    made = plan.of(step)(x)
+    (call, _) = made.calls
+    made.calls[call] = schedules.Plan("native", "ring", "int8")
+    pin(made)
+    with pytest.raises(
+        errors.InvalidArgumentError, match="'int8', but .* allows 'raw', 'lossless'"
+    ):
+        jax.jit(step).lower(x)
+
+
+# --- agreement -------------------------------------------------------------------------------
+
+
+def meet(owns, hosts):
+    """What each rank gets, or the text of its error."""
+    barrier, table = threading.Barrier(len(owns)), {}
+    found = [None] * len(owns)
+    rows = [
+        Row(0, 1, 0, 0, 0)._replace(plan=size, plan_hash=number)
+        for size, number in (each.row() for each in owns)
+    ]
+
+    def run(rank):
+        def share(row):
+            table[rank] = tuple(row)
+            barrier.wait(10)
+            got = [table[r] for r in range(len(owns))]
+            barrier.wait(10)
+            return got
+
+        try:
+            found[rank] = plans.agree(share, rows, owns[rank], hosts)
+        except errors.InitializationError as error:
+            found[rank] = str(error)
+
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(len(owns))]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join(20)
+    return found
+
+
+def own(*calls, **changes):
+    return plans.Own(json.dumps(content(*calls, **changes)).encode())
+
+
+def test_all_ranks_have_the_plans_of_the_first():
+    none = plans.Own()
+    assert meet([none, none], [0, 1]) == [None, None]
+    here = own(world=[1, 1])
+    for others in (none, here):
+        assert meet([here, others], [0, 1]) == [parsed(world=[1, 1])] * 2
+
+
+@pytest.mark.parametrize(
+    "owns,text",
+    [
+        ([own(world=[1, 1]), own(world=[1, 1], missing="auto")], "\\[1\\] name another plan"),
+        ([plans.Own(), own(world=[1, 1])], "ranks \\[1\\] name a plan, and rank 0 none"),
+        ([own(), own()], "describes 4 processes on 2 hosts \\(2, 2\\), but this world has 2"),
+        ([own(version=3)] * 2, "version 3; this release reads version 1"),
+        ([plans.Own(b"{" * 9)] * 2, "is not JSON"),
+        ([own({"plan": PLAN | {"codec": "int9"}}, world=[1, 1])] * 2, "(?s)has codecs that .*int9"),
+    ],
+)
+def test_plans_that_do_not_fit_are_refused_on_all_ranks(owns, text):
+    for said in meet(owns, [0, 1]):
+        assert isinstance(said, str) and re.search(text, said), said
+
+
+def test_a_file_that_is_not_there_is_told_on_all_ranks(tmp_path):
+    with config.override(plan=str(tmp_path / "none.json")):
+        lost = plans.own()
+        with pytest.raises(errors.EngineUnavailableError, match="none.json.*but why"):
+            plans.refuse("why")
+    first, second = meet([own(world=[1, 1]), lost], [0, 1])
+    assert "ranks [1] cannot read" in first and "none.json" in second
+
+
+@pytest.mark.parametrize("name", ["plan", "static_rule", "with_chunk"])
+def test_examples_in_docstrings(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shown = plan if name == "plan" else getattr(schedules, name)
+    found = doctest.DocTestFinder(recurse=name == "plan").find(shown, globs={"jaxccomp": jcc})
+    runner = doctest.DocTestRunner()
+    for each in found:
+        runner.run(each)
+    assert runner.tries and not runner.failures
+
+
+def test_the_page_of_plans(tmp_path, monkeypatch, capsys):
+    """Its programs, one after the other, as a reader would run them."""
+    monkeypatch.chdir(tmp_path)
+    page = pathlib.Path(__file__).parents[2] / "docs/planner.md"
+    blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    names = {}
+    for block in blocks:
+        exec(block, names)
+    assert len(blocks) == 3 and plan.load("plan.json") == names["plans"]
+    assert "allreduce of float" in capsys.readouterr().out
