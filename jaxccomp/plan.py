@@ -134,7 +134,7 @@ def diff(before: Plans | str | os.PathLike[str], after: Plans | str | os.PathLik
 
 
 def _plan(lowered: planning.Lowered, world: tuple[int, ...]) -> Plan:
-    call, backend = lowered.call, lowered.mover.removesuffix("_xla")
+    call, backend = lowered.call, lowered.mover
     algorithm = call.algorithm
     if backend == "native":
         if algorithm == "auto" and lowered.choice is not None:
