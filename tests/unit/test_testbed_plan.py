@@ -6,7 +6,16 @@ import pathlib
 
 import pytest
 from testbed import __main__ as command_line
-from testbed import collectives, exchanges, launchers, network, results, settings
+from testbed import (
+    collectives,
+    exchanges,
+    launchers,
+    network,
+    outer,
+    overlap,
+    results,
+    settings,
+)
 from testbed import plan as plans
 from testbed.training import report
 
@@ -122,7 +131,8 @@ def test_the_page_shows_what_is_set_and_what_was_measured():
 
 
 @pytest.mark.parametrize(
-    "name", ["docs/results/training.jsonl", "docs/results/training_int4.jsonl"]
+    "name",
+    [f"docs/results/training{part}.jsonl" for part in ("", "_int4", "_per_tensor")],
 )
 def test_the_page_of_training_shows_what_was_measured(name):
     page = (ROOT / "docs/training.md").read_text(encoding="utf-8")
@@ -154,3 +164,15 @@ def test_the_page_shows_what_exchanges_take():
     shown = page.partition(f"<!-- {command} -->\n")[2].partition("\n<!-- end -->")[0]
     lines = list(map(json.loads, (ROOT / name).read_text(encoding="utf-8").splitlines()))
     assert lines and shown == exchanges.table(lines)
+
+
+@pytest.mark.parametrize(
+    ("page", "scenario"), [("slow_links", outer), ("nonblocking", overlap)], ids=lambda x: str(x)
+)
+def test_pages_show_what_was_measured(page, scenario):
+    name = f"docs/results/{scenario.__name__.removeprefix('testbed.')}.jsonl"
+    text = (ROOT / f"docs/{page}.md").read_text(encoding="utf-8")
+    command = f"python -m {scenario.__name__} --table {name}"
+    shown = text.partition(f"<!-- {command} -->\n")[2].partition("<!-- end -->")[0]
+    lines = list(map(json.loads, (ROOT / name).read_text(encoding="utf-8").splitlines()))
+    assert lines and shown == scenario.markdown(lines)

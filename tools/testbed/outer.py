@@ -48,9 +48,35 @@ def main() -> int:
     parser.add_argument("--delay", type=int, default=5, help="of the streaming form, in steps")
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
     parser.add_argument("--json", type=pathlib.Path)
+    parser.add_argument("--table", metavar="FILE", help="measure nothing; print such a file")
     parser.add_argument("--way", choices=WAYS, help=argparse.SUPPRESS)  # of the worker
     given = parser.parse_args()
+    if given.table:
+        with open(given.table, encoding="utf-8") as file:
+            print(markdown([json.loads(line) for line in file]), end="")
+        return 0
     return _work(given) if given.way else _compare(given)
+
+
+def markdown(lines: list[dict[str, Any]]) -> str:
+    """A table of what a file holds."""
+    rows = [line for line in lines if "way" in line]
+    last = rows[0]["points"][-1]["step"]
+    heads = ["way", "a step", "of computing alone", "sent a step", f"loss after {last} steps"]
+    heads += [f"seconds until it is {rows[0]['loss_of_all']}", "exchange hidden"]
+    text = f"| {' | '.join(heads)} |\n|---{'|---:' * (len(heads) - 1)}|\n"
+    for row in rows:
+        cells = [
+            row["way"],
+            f"{row['seconds_per_step']:.3f} s",
+            f"{row['computing']:.0%}",
+            f"{row['sent_bytes_per_step'] / 1e3:.0f} kB",
+            f"{row['points'][-1]['loss']:.2f}",
+            f"{row['seconds_to_it']:.0f}" if row["seconds_to_it"] else "",
+            f"{row['hidden']:.0%}" if "hidden" in row else "",
+        ]
+        text += f"| {' | '.join(cells)} |\n"
+    return text
 
 
 def _compare(given: argparse.Namespace) -> int:
