@@ -82,6 +82,8 @@ class Launcher:
             stderr=subprocess.PIPE,
             text=True,
             env=self.env | env,
+            # Which a shell has its jobs in the background ignore, and they hand on.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
 
     def run(self, *arguments, **keywords):
