@@ -24,8 +24,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, ParamSpec
 
-import jax
-
 from jaxccomp import comm, schedules
 from jaxccomp._primitives import planning
 from jaxccomp.schedules import Difference, Plan, PlanDiff, PlannedCall, Plans
@@ -98,12 +96,8 @@ def of(function: Callable[P, Any]) -> Callable[P, Plans]:
     """
 
     def planned(*args: P.args, **kwargs: P.kwargs) -> Plans:
-        # A function of its own, of which JAX has kept nothing.
-        def program(*args: Any, **kwargs: Any) -> Any:
-            return function(*args, **kwargs)
-
         with record() as plans:
-            jax.jit(program).lower(*args, **kwargs)
+            planning.lower_anew(function, *args, **kwargs)
         return plans
 
     return planned

@@ -8,8 +8,10 @@ import itertools
 import math
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
+
+import jax
 
 from jaxccomp import codecs, comm, errors
 from jaxccomp._call import Call
@@ -59,6 +61,16 @@ def recorded() -> Iterator[list[Lowered]]:
         yield calls
     finally:
         _recorder.lists = outer
+
+
+def lower_anew(function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+    """Lowers a function, which may be jitted, for its arguments, and runs nothing."""
+
+    # A function of its own, of which JAX has kept nothing.
+    def program(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    jax.jit(program).lower(*args, **kwargs)
 
 
 def record(

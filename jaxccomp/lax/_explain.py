@@ -6,8 +6,6 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, ParamSpec
 
-import jax
-
 from jaxccomp._primitives import planning
 
 P = ParamSpec("P")
@@ -85,12 +83,8 @@ def explain(function: Callable[P, Any]) -> Callable[P, Explanation]:
     """
 
     def explained(*args: P.args, **kwargs: P.kwargs) -> Explanation:
-        # A function of its own, of which JAX has kept nothing.
-        def program(*args: Any, **kwargs: Any) -> Any:
-            return function(*args, **kwargs)
-
         with planning.recorded() as lowered:
-            jax.jit(program).lower(*args, **kwargs)
+            planning.lower_anew(function, *args, **kwargs)
         return Explanation(tuple(map(_call, lowered)))
 
     return explained

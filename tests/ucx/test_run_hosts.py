@@ -186,31 +186,28 @@ def test_a_host_that_cannot_be_used_is_named(launcher, host, status, said):
     assert list(launcher.pids.iterdir()) == []  # no rank has begun
 
 
-def test_a_host_that_does_not_answer_is_named(launcher):
-    main = "import sys; from jaxccomp.launch import ssh; ssh._ANSWER_SECONDS = 1.0; "
-    main += "sys.exit(ssh.main(*sys.argv[1:]))"
-    done = subprocess.run(
-        [sys.executable, "-c", main, "2", "a:1,silent:1", "", "MARK=1", sys.executable],
+def run_ssh(launcher, change, ranks, hosts):
+    """What stands in mpiexec's place, in a process that is changed so."""
+    program = f"import os, sys; from jaxccomp.launch import ssh; {change}; "
+    program += "sys.exit(ssh.main(*sys.argv[1:]))"
+    return subprocess.run(
+        [sys.executable, "-c", program, ranks, hosts, "", "MARK=1", sys.executable],
         capture_output=True,
         text=True,
         timeout=30,
         env=launcher.env,
     )
+
+
+def test_a_host_that_does_not_answer_is_named(launcher):
+    done = run_ssh(launcher, "ssh._ANSWER_SECONDS = 1.0", "2", "a:1,silent:1")
     assert done.returncode == 1
     assert "ssh has not reached host silent in 1 s" in done.stderr
 
 
 @pytest.mark.slow
 def test_a_folder_that_is_not_there(launcher):
-    main = "import os, sys; from jaxccomp.launch import ssh; os.getcwd = lambda: '/no/such/folder';"
-    main += "sys.exit(ssh.main(*sys.argv[1:]))"
-    done = subprocess.run(
-        [sys.executable, "-c", main, "1", "a:1", "", "MARK=1", sys.executable],
-        capture_output=True,
-        text=True,
-        timeout=30,
-        env=launcher.env,
-    )
+    done = run_ssh(launcher, "os.getcwd = lambda: '/no/such/folder'", "1", "a:1")
     assert done.returncode == 1
     assert "host a: the folder of the program is not there" in done.stderr
     assert "/no/such/folder" in done.stderr
