@@ -5,11 +5,11 @@ import doctest
 import json
 import pathlib
 import re
-import threading
 
 import jax
 import jax.numpy as jnp
 import pytest
+from contract import agreeing
 
 import jaxccomp as jcc
 from jaxccomp import comm, config, errors, plan, schedules
@@ -275,32 +275,13 @@ def test_a_pinned_codec_is_one_that_the_program_allows(pin):
 
 def meet(owns, hosts):
     """What each rank gets, or the text of its error."""
-    barrier, table = threading.Barrier(len(owns)), {}
-    found = [None] * len(owns)
     rows = [
         Row(0, 1, 0, 0, 0)._replace(plan=size, plan_hash=number)
         for size, number in (each.row() for each in owns)
     ]
-
-    def run(rank):
-        def share(row):
-            table[rank] = tuple(row)
-            barrier.wait(10)
-            got = [table[r] for r in range(len(owns))]
-            barrier.wait(10)
-            return got
-
-        try:
-            found[rank] = plans.agree(share, rows, owns[rank], hosts)
-        except errors.InitializationError as error:
-            found[rank] = str(error)
-
-    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(len(owns))]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join(20)
-    return found
+    return agreeing.on_ranks(
+        len(owns), lambda rank, share: plans.agree(share, rows, owns[rank], hosts)
+    )
 
 
 def own(*calls, **changes):

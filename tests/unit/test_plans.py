@@ -6,10 +6,10 @@ import random
 import re
 import subprocess
 import sys
-import threading
 
 import numpy as np
 import pytest
+from contract import agreeing
 
 from jaxccomp import codecs, config, errors, schedules
 from jaxccomp._bootstrap import profiles
@@ -356,31 +356,12 @@ def test_files_of_other_lengths(tmp_path):
 
 def meet(owns, hosts):
     """What each rank gets, or the text of its error."""
-    barrier, table = threading.Barrier(len(owns)), {}
-    found = [None] * len(owns)
     rows = [
         Row(0, 1, 0, 0, 0)._replace(profile=s, profile_hash=h) for s, h in (o.row() for o in owns)
     ]
-
-    def run(rank):
-        def share(row):
-            table[rank] = tuple(row)
-            barrier.wait(10)
-            got = [table[r] for r in range(len(owns))]
-            barrier.wait(10)
-            return got
-
-        try:
-            found[rank] = profiles.agree(share, rows, owns[rank], hosts)
-        except errors.InitializationError as error:
-            found[rank] = str(error)
-
-    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(len(owns))]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join(20)
-    return found
+    return agreeing.on_ranks(
+        len(owns), lambda rank, share: profiles.agree(share, rows, owns[rank], hosts)
+    )
 
 
 def own(**how):

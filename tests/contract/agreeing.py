@@ -1,0 +1,31 @@
+"""Ranks that agree when they join, as threads of one process."""
+
+import threading
+
+from jaxccomp import errors
+
+
+def on_ranks(ranks, agree):
+    """What ``agree(rank, share)`` gives on each rank, or the text of its error."""
+    barrier, table = threading.Barrier(ranks), {}
+    found = [None] * ranks
+
+    def run(rank):
+        def share(row):
+            table[rank] = tuple(row)
+            barrier.wait(10)
+            got = [table[r] for r in range(ranks)]
+            barrier.wait(10)
+            return got
+
+        try:
+            found[rank] = agree(rank, share)
+        except errors.InitializationError as error:
+            found[rank] = str(error)
+
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(ranks)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join(20)
+    return found
