@@ -39,6 +39,8 @@ Result<Collective> ParseCollective(std::string_view name);
 // What ranks may share, the widest first.
 enum class Level : uint8_t { kAuto, kHost, kGpu };
 
+struct RegisteredSchedules;   // registered.h
+
 // All that a schedule depends on. Sizes are bytes of a block (schedule.h).
 struct Problem {
   int rank = 0;
@@ -80,6 +82,8 @@ struct Problem {
   std::optional<Messages> messages = {};
   // kRaggedAlltoall, per peer in bytes of the one input and output block.
   std::vector<int64_t> send_offsets = {}, send_sizes = {}, recv_offsets = {}, recv_sizes = {};
+  // Those that the program has made for this problem; null: the algorithm makes its own.
+  const RegisteredSchedules* registered = nullptr;
 };
 
 // The tag of the message, from the rank to itself, that brings a receive its status.

@@ -21,9 +21,25 @@ int64_t Number(std::string_view text, int64_t least, int64_t most) {
   return whole && number >= least && number <= most ? number : -1;
 }
 
+Result<AlgorithmSpec> ParseRegistered(Collective c, std::string_view key) {
+  const RegisteredSchedules* const found = FindRegistered(key);
+  if (found == nullptr || found->algorithm.collective != c) {
+    return Wrong(key, "this process has made no such schedules of " + std::string(Info(c).name) +
+                          ": they are made where a program is lowered. Compile the program in this process");
+  }
+  return AlgorithmSpec{.name = found->name, .chunk_bytes = found->problem.chunk_bytes, .registered = found};
+}
+
+std::string Described(const Problem& p) {
+  return std::to_string(p.ranks) + " ranks, root " + std::to_string(p.root) + ", blocks of " +
+         std::to_string(p.block_bytes) + " bytes" + (p.coded ? ", coded" : "") +
+         (p.feedback ? ", with feedback" : "") + (p.reverse ? ", reversed" : "");
+}
+
 }  // namespace
 
 void AlgorithmSpec::ApplyTo(Problem* problem) const {
+  problem->registered = registered;
   if (chunk_bytes > 0) problem->chunk_bytes = chunk_bytes;
   problem->partitions = partitions;
   problem->level = level;
@@ -31,6 +47,7 @@ void AlgorithmSpec::ApplyTo(Problem* problem) const {
 
 Result<AlgorithmSpec> ParseAlgorithm(Collective c, std::string_view text) {
   AlgorithmSpec spec;
+  if (IsRegistered(text)) return ParseRegistered(c, text);
   const size_t colon = text.find(':');
   spec.name = text.substr(0, colon);
   Result<const Algorithm*> algorithm = SelectAlgorithm(c, spec.name, Problem());
@@ -72,6 +89,16 @@ Result<AlgorithmSpec> ParseAlgorithm(Collective c, std::string_view text) {
     }
   }
   return spec;
+}
+
+Result<const Algorithm*> SelectAlgorithm(Collective c, const AlgorithmSpec& spec, const Problem& problem) {
+  if (spec.registered == nullptr) return SelectAlgorithm(c, spec.name, problem);
+  const Problem& made_for = spec.registered->problem;
+  if (Described(made_for) != Described(problem)) {
+    return Wrong(spec.name, "its schedules were made for " + Described(made_for) + ", not for " +
+                                Described(problem));
+  }
+  return &spec.registered->algorithm;
 }
 
 }  // namespace jaxccomp

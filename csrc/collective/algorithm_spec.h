@@ -1,11 +1,12 @@
 // What a caller names: "ring", "two_shot:chunk=131072", "parameter_server:partitions=2",
-// "hierarchical:level=gpu".
+// "hierarchical:level=gpu"; or the key of schedules that the program has made (registered.h).
 #pragma once
 
 #include <cstdint>
 #include <string_view>
 
 #include "collective/algorithm.h"
+#include "collective/registered.h"
 #include "common/status.h"
 
 namespace jaxccomp {
@@ -15,6 +16,7 @@ struct AlgorithmSpec {
   int64_t chunk_bytes = 0;    // 0: as the options say
   int partitions = 0;         // 0: a sound number
   Level level = Level::kAuto;
+  const RegisteredSchedules* registered = nullptr;
 
   // Sets what was given.
   void ApplyTo(Problem* problem) const;
@@ -23,5 +25,9 @@ struct AlgorithmSpec {
 // kInvalidArgument that says what is allowed when there is no such algorithm, or it does not take
 // such an option.
 Result<AlgorithmSpec> ParseAlgorithm(Collective c, std::string_view text);
+
+// SelectAlgorithm, of what is named; `problem` has had the spec applied to it. Registered schedules were made
+// for one problem: kInvalidArgument for any other one.
+Result<const Algorithm*> SelectAlgorithm(Collective c, const AlgorithmSpec& spec, const Problem& problem);
 
 }  // namespace jaxccomp

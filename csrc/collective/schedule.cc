@@ -54,35 +54,37 @@ int Schedule::Peers() const {
 
 std::string Schedule::ToString() const {
   std::string text;
-  for (size_t i = 0; i < tasks.size(); ++i) {
-    const Task& task = tasks[i];
-    text += std::to_string(i);
+  for (size_t i = 0; i < tasks.size(); ++i) text += ToString(static_cast<TaskId>(i)) + '\n';
+  return text;
+}
+
+std::string Schedule::ToString(TaskId id) const {
+  const Task& task = tasks[static_cast<size_t>(id)];
+  std::string text = std::to_string(id);
+  text += ' ';
+  text += Name(task.kind);
+  if (task.final) text += " final";
+  const bool grouped_recv = task.kind == TaskKind::kRecv && task.source_count > 0;
+  if (task.kind != TaskKind::kSend && !grouped_recv) {
     text += ' ';
-    text += Name(task.kind);
-    if (task.final) text += " final";
-    const bool grouped_recv = task.kind == TaskKind::kRecv && task.source_count > 0;
-    if (task.kind != TaskKind::kSend && !grouped_recv) {
-      text += ' ';
-      Append(text, task.dst);
-    }
-    if (task.kind != TaskKind::kRecv) text += task.kind == TaskKind::kSend ? "" : " <-";
-    for (const Slot& slot : SourcesOf(task)) {
-      text += ' ';
-      Append(text, slot);
-    }
-    if (task.kind == TaskKind::kSend || task.kind == TaskKind::kRecv) {
-      text += task.kind == TaskKind::kSend ? " to " : " from ";
-      text += std::to_string(task.peer);
-      text += " tag ";
-      text += std::to_string(task.tag);
-    }
-    if (task.lane > 0) text += " lane " + std::to_string(task.lane);
-    if (task.dep_count > 0) text += " after";
-    for (TaskId dep : DepsOf(task)) {
-      text += ' ';
-      text += std::to_string(dep);
-    }
-    text += '\n';
+    Append(text, task.dst);
+  }
+  if (task.kind != TaskKind::kRecv) text += task.kind == TaskKind::kSend ? "" : " <-";
+  for (const Slot& slot : SourcesOf(task)) {
+    text += ' ';
+    Append(text, slot);
+  }
+  if (task.kind == TaskKind::kSend || task.kind == TaskKind::kRecv) {
+    text += task.kind == TaskKind::kSend ? " to " : " from ";
+    text += std::to_string(task.peer);
+    text += " tag ";
+    text += std::to_string(task.tag);
+  }
+  if (task.lane > 0) text += " lane " + std::to_string(task.lane);
+  if (task.dep_count > 0) text += " after";
+  for (TaskId dep : DepsOf(task)) {
+    text += ' ';
+    text += std::to_string(dep);
   }
   return text;
 }

@@ -109,6 +109,7 @@ struct Schedule {
   int32_t LaneCount() const;
   int Peers() const;                // members that it talks to
   std::string ToString() const;     // one line per task
+  std::string ToString(TaskId id) const;
 };
 
 // Adds tasks in topological order, lane by lane. Dependencies are given explicitly.

@@ -90,7 +90,7 @@ Result<std::shared_ptr<const Plan>> MakePlan(const CallSite& site, const Endpoin
   Result<AlgorithmSpec> wanted = ParseAlgorithm(spec.collective, spec.algorithm);
   if (!wanted.ok()) return wanted.status();
   wanted->ApplyTo(&problem);
-  Result<const Algorithm*> algorithm = SelectAlgorithm(spec.collective, wanted->name, problem);
+  Result<const Algorithm*> algorithm = SelectAlgorithm(spec.collective, *wanted, problem);
   if (!algorithm.ok()) return algorithm.status();
 
   auto plan = std::make_shared<Plan>();

@@ -53,7 +53,7 @@ Result<Price> PriceOf(Collective collective, const std::string& algorithm, Probl
   Result<AlgorithmSpec> spec = ParseAlgorithm(collective, algorithm);
   if (!spec.ok()) return spec.status();
   spec->ApplyTo(&problem);
-  Result<const Algorithm*> found = SelectAlgorithm(collective, spec->name, problem);
+  Result<const Algorithm*> found = SelectAlgorithm(collective, *spec, problem);
   if (!found.ok()) return found.status();
 
   Price price;

@@ -14,9 +14,9 @@
 #include "check.h"
 #include "collective/algorithm.h"
 #include "collective/carry.h"
-#include "collective/patterns/split.h"
+#include "collective/check/definition.h"
+#include "collective/check/hazards.h"
 #include "collective/schedule.h"
-#include "oracle.h"
 
 namespace jaxccomp::testing {
 
@@ -41,37 +41,6 @@ inline std::string Describe(const Algorithm& algorithm, const Problem& p, bool s
          (p.multi_slot ? " multi_slot" : "") + (shared_memory ? " shared memory" : "");
 }
 
-inline int64_t BytesBetween(const Problem& p, int source, int destination) {
-  return p.counts.empty() ? p.block_bytes : p.counts[source * p.ranks + destination];
-}
-
-inline int64_t BytesOf(const Problem& p, int block) {
-  return p.counts.empty() ? p.block_bytes : p.counts[block];
-}
-
-inline std::vector<int64_t> BlockSizes(Collective c, const Problem& p, int rank, bool output) {
-  const Blocks blocks = output ? Info(c).output : Info(c).input;
-  std::vector<int64_t> sizes;
-  for (int i = 0; i < (blocks == Blocks::kOne ? 1 : p.ranks); ++i) {
-    if (c == Collective::kAlltoallv) {
-      sizes.push_back(output ? BytesBetween(p, i, rank) : BytesBetween(p, rank, i));
-    } else {
-      sizes.push_back(BytesOf(p, blocks == Blocks::kOne ? rank : i));
-    }
-  }
-  return sizes;
-}
-
-// What the Output block `block` of `rank` must hold: whose operands in which order (any
-// rotation of it, where `rotated`), and which of their blocks. Empty: nothing is written.
-struct Expected {
-  std::vector<int> leaves;
-  int from_block = 0;
-  bool rotated = false;
-  bool exact = false;      // the operand itself, never through a codec
-  bool same = false;       // identical on all ranks
-};
-
 // By host, and by GPU on each: groups follow each other as their lowest ranks do.
 inline std::vector<int> InOrderOfGroups(const Problem& p) {
   const auto first_of = [&](const std::vector<int>& groups, int rank) {
@@ -90,67 +59,26 @@ inline std::vector<int> InOrderOfGroups(const Problem& p) {
   return order;
 }
 
-inline Expected Expect(const Algorithm& algorithm, const Problem& p, int rank, int block) {
-  std::vector<int> all(p.ranks);
-  std::iota(all.begin(), all.end(), 0);
-  const bool ring = algorithm.name == "ring";
-  const bool by_group = algorithm.name == "hierarchical";
-  const bool from_all = !Info(algorithm.collective).rooted || rank == p.root;
-  switch (algorithm.collective) {
-    case Collective::kBcast:
-      return {.leaves = {p.root}, .same = algorithm.name != "chain_recoded" || !p.coded};
-    case Collective::kAllreduce:
-      if (by_group) all = InOrderOfGroups(p);
-      return {.leaves = all, .rotated = ring, .same = true};
-    case Collective::kReduce:
-      if (algorithm.name == "binomial") std::rotate(all.begin(), all.begin() + p.root, all.end());
-      return {.leaves = from_all ? all : std::vector<int>()};
-    case Collective::kAllgather:
-    case Collective::kAllgatherv:
-    case Collective::kMeet:
-      return {.leaves = {block}, .same = true};
-    case Collective::kGather:
-    case Collective::kGatherv:
-      if (!from_all) return {};
-      return {.leaves = {block}, .exact = block == rank};
-    case Collective::kScatter:
-    case Collective::kScatterv:
-      return {.leaves = {p.root}, .from_block = rank, .exact = rank == p.root};
-    case Collective::kReduceScatter:
-    case Collective::kReduceScatterv:
-      return {.leaves = all, .from_block = rank, .rotated = ring};
-    case Collective::kAlltoall:
-    case Collective::kAlltoallv:
-      return {.leaves = {block}, .from_block = rank, .exact = block == rank};
-    case Collective::kScan:
-    case Collective::kExscan: {
-      const int place = p.reverse ? p.ranks - 1 - rank : rank;
-      if (p.reverse) std::reverse(all.begin(), all.end());
-      all.resize(place + (algorithm.collective == Collective::kScan ? 1 : 0));
-      return {.leaves = all};
-    }
-    case Collective::kPermute:
-      for (const auto& [source, destination] : p.pairs) {
-        if (destination == rank) return {.leaves = {source}, .exact = source == rank};
-      }
-      return {};
-    default:
-      return {};
+// What the definition leaves open, an algorithm of the table settles: the order in which it merges.
+inline Expected ExpectOf(const Algorithm& algorithm, const Problem& p, int rank, int block) {
+  Expected expected = Expect(algorithm.collective, p, rank, block);
+  expected.order = algorithm.name == "ring" ? MergeOrder::kRotated : MergeOrder::kAsListed;
+  if (algorithm.name == "hierarchical") expected.leaves = InOrderOfGroups(p);
+  if (algorithm.name == "chain_recoded" && p.coded) expected.same = false;
+  if (algorithm.collective == Collective::kReduce && algorithm.name == "binomial" && rank == p.root) {
+    std::rotate(expected.leaves.begin(), expected.leaves.begin() + p.root, expected.leaves.end());
   }
+  return expected;
 }
 
 inline World Build(const Algorithm& algorithm, const Problem& problem, bool shared_memory) {
-  World world;
-  world.shared_memory = shared_memory;
-  world.chunk_bytes = ChunkBytes(problem.block_bytes, problem.chunk_bytes);
+  std::vector<Schedule> schedules;
   for (int rank = 0; rank < problem.ranks; ++rank) {
     Problem p = problem;
     p.rank = rank;
-    world.schedules.push_back(algorithm.build(p));
-    world.input_bytes.push_back(BlockSizes(algorithm.collective, p, rank, false));
-    world.output_bytes.push_back(BlockSizes(algorithm.collective, p, rank, true));
+    schedules.push_back(algorithm.build(p));
   }
-  return world;
+  return WorldOf(algorithm.collective, problem, std::move(schedules), shared_memory);
 }
 
 inline bool CheckNoHazard(const World& world, const std::string& what) {
@@ -164,82 +92,16 @@ inline bool CheckNoHazard(const World& world, const std::string& what) {
   return ok;
 }
 
-inline bool SameOrder(std::vector<int> leaves, const Expected& expected) {
-  if (expected.rotated && leaves.size() == expected.leaves.size()) {
-    std::rotate(leaves.begin(), std::find(leaves.begin(), leaves.end(), 0), leaves.end());
-  }
-  return leaves == expected.leaves;
-}
-
-// Results are the reduction of the operands less all losses: whatever was encoded on the way to a
-// result was lost on one rank, once, in the block that the result is a reduction of.
-inline bool LossesAddUp(const Outcome& outcome, const Expressions& expressions) {
-  for (size_t block = 0; block < outcome.lost[0].size(); ++block) {
-    // Where each rank gets its own block, block i at rank i; else there is one, which all get.
-    const Block& result = outcome.output[block][0];
-    for (size_t i = 0; i < result.size(); ++i) {
-      std::vector<int> lost;
-      for (const auto& blocks : outcome.lost) {
-        lost.insert(lost.end(), blocks[block][i].begin(), blocks[block][i].end());
-      }
-      std::vector<int> encoded = expressions.Encoded(result[i].value);
-      std::sort(lost.begin(), lost.end());
-      std::sort(encoded.begin(), encoded.end());
-      if (lost != encoded) return false;
-    }
-  }
-  return true;
-}
-
-// Checks for hazards, runs and compares one problem; false after a failure.
+// Checks one problem; false after a failure.
 inline bool VerifyWorld(const Algorithm& algorithm, const Problem& problem, const World& world,
-                        Outcome* outcome_out) {
-  const bool shared_memory = world.shared_memory;
+                        Outcome* outcome) {
+  const std::string mistake = FindMistake(
+      algorithm.collective, problem, world,
+      [&](int rank, int block) { return ExpectOf(algorithm, problem, rank, block); }, outcome);
+  if (mistake.empty()) return true;
   const std::string what =
-      Describe(algorithm, problem, shared_memory) + (world.carries ? " carried" : "");
-  if (!CheckNoHazard(world, what)) return false;
-  Expressions expressions;
-  const Outcome outcome = Oracle(world, expressions, /*seed=*/problem.ranks + 7).Run();
-  if (!outcome.error.empty()) return CHECK_EQ(what + ": " + outcome.error, "");
-  for (int rank = 0; rank < problem.ranks; ++rank) {
-    for (size_t b = 0; b < outcome.output[rank].size(); ++b) {
-      const Expected expected = Expect(algorithm, problem, rank, b);
-      if (expected.leaves.empty() && shared_memory) continue;  // what the operand left there
-      const Block& cells = outcome.output[rank][b];
-      for (size_t i = 0; i < cells.size(); ++i) {
-        const Cell& cell = cells[i];
-        bool ok = true;
-        if (expected.leaves.empty()) {
-          ok = cell.value < 0;
-        } else if (cell.value < 0) {
-          ok = false;
-        } else {
-          ok = cell.block == expected.from_block && cell.place == static_cast<int>(i) &&
-               SameOrder(expressions.Leaves(cell.value), expected);
-          if (expected.exact) ok = ok && expressions.IsOperand(cell.value);
-          if (expected.same) ok = ok && cell == outcome.output[0][b][i];
-          const Collective c = algorithm.collective;
-          if (Info(c).reduces && c != Collective::kScan && c != Collective::kExscan &&
-              problem.ranks > 1) {
-            ok = ok && expressions.IsFinal(cell.value);
-          }
-          if (!problem.coded && expected.leaves.size() == 1) {
-            ok = ok && expressions.IsOperand(cell.value);
-          }
-        }
-        if (ok) continue;
-        return CHECK_EQ(what + ": rank " + std::to_string(rank) + " block " + std::to_string(b) +
-                            " is wrong at " + std::to_string(i * kBlockAlign) + "\n" +
-                            world.schedules[rank].ToString(),
-                        "");
-      }
-    }
-  }
-  if (problem.feedback && !LossesAddUp(outcome, expressions)) {
-    return CHECK_EQ(what + ": losses are not counted once each", "");
-  }
-  if (outcome_out != nullptr) *outcome_out = outcome;
-  return true;
+      Describe(algorithm, problem, world.shared_memory) + (world.carries ? " carried" : "");
+  return CHECK_EQ(what + ": " + mistake, "");
 }
 
 // The same of the schedules that an algorithm builds; with feedback also of those that carry residuals.
@@ -281,18 +143,9 @@ inline std::vector<int> Roots(const Algorithm& algorithm, int ranks) {
   return roots;
 }
 
-// At most 4 chunks per rank that one talks to, whatever the size of the values.
-// Where chunks can be cut into as many pieces as the algorithms want.
 inline void CheckMemory(const Algorithm& algorithm, const Problem& p, const Outcome& outcome) {
-  if (p.chunk_bytes < 4096) return;
-  for (int rank = 0; rank < p.ranks; ++rank) {
-    if (outcome.peak_bytes[rank] <= outcome.bound_bytes[rank]) continue;
-    CHECK_EQ(Describe(algorithm, p, false) + " rank " + std::to_string(rank) + " holds " +
-                 std::to_string(outcome.peak_bytes[rank]) + " of " +
-                 std::to_string(outcome.bound_bytes[rank]),
-             "");
-    return;
-  }
+  const std::string excess = FindExcess(p, outcome);
+  if (!excess.empty()) CHECK_EQ(Describe(algorithm, p, false) + " " + excess, "");
 }
 
 // One allreduce on every size, raw, coded and with feedback, and in place or not; false after a

@@ -2,13 +2,18 @@
 
 #include <pybind11/stl.h>
 
+#include <array>
+#include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "collective/algorithm_spec.h"
 #include "collective/carry.h"
+#include "collective/check/check.h"
 #include "collective/defaults.h"
+#include "collective/registered.h"
 #include "python/check.h"
 
 namespace py = pybind11;
@@ -57,7 +62,7 @@ py::dict MakeSchedule(const std::string& collective, const std::string& algorith
   problem.gpus = std::move(gpus);
   problem.gpus_share_memory = gpus_share_memory;
   spec->ApplyTo(&problem);
-  Result<const Algorithm*> found = SelectAlgorithm(*parsed, spec->name, problem);
+  Result<const Algorithm*> found = SelectAlgorithm(*parsed, *spec, problem);
   Check(found.status());
   Schedule schedule = (*found)->build(problem);
   if (feedback) schedule = CarryResiduals(schedule);
@@ -71,6 +76,72 @@ py::dict MakeSchedule(const std::string& collective, const std::string& algorith
   for (const Slot& slot : schedule.scratch) scratch.append(py::make_tuple(slot.begin, slot.end));
   row["scratch"] = scratch;
   return row;
+}
+
+// What the builder in jaxccomp/schedules/_builder.py writes: (space, block, begin, end).
+using SlotNumbers = std::array<int64_t, 4>;
+// (kind, final, lane, peer, tag, what it writes, what it reads, tasks before it).
+using TaskNumbers = std::tuple<int, bool, int32_t, int32_t, uint32_t, SlotNumbers, std::vector<SlotNumbers>,
+                               std::vector<TaskId>>;
+// (tasks, ranges of the scratch blocks, of the code blocks).
+using ScheduleNumbers = std::tuple<std::vector<TaskNumbers>, std::vector<std::pair<int64_t, int64_t>>,
+                                   std::vector<std::pair<int64_t, int64_t>>>;
+
+Slot SlotOf(const SlotNumbers& numbers) {
+  return {static_cast<Space>(numbers[0]), static_cast<int32_t>(numbers[1]), numbers[2], numbers[3]};
+}
+
+std::vector<Slot> BlocksOf(Space space, const std::vector<std::pair<int64_t, int64_t>>& ranges) {
+  std::vector<Slot> blocks;
+  for (const auto& [begin, end] : ranges) {
+    blocks.push_back({space, static_cast<int32_t>(blocks.size()), begin, end});
+  }
+  return blocks;
+}
+
+Schedule ScheduleOf(const ScheduleNumbers& numbers) {
+  Schedule schedule;
+  schedule.scratch = BlocksOf(Space::kScratch, std::get<1>(numbers));
+  schedule.code = BlocksOf(Space::kCode, std::get<2>(numbers));
+  for (const auto& [kind, final, lane, peer, tag, dst, sources, deps] : std::get<0>(numbers)) {
+    schedule.tasks.push_back({.kind = static_cast<TaskKind>(kind),
+                              .final = final,
+                              .lane = lane,
+                              .peer = peer,
+                              .tag = tag,
+                              .dst = SlotOf(dst),
+                              .first_source = static_cast<int32_t>(schedule.sources.size()),
+                              .source_count = static_cast<int32_t>(sources.size()),
+                              .first_dep = static_cast<int32_t>(schedule.deps.size()),
+                              .dep_count = static_cast<int32_t>(deps.size())});
+    for (const SlotNumbers& slot : sources) schedule.sources.push_back(SlotOf(slot));
+    schedule.deps.insert(schedule.deps.end(), deps.begin(), deps.end());
+  }
+  return schedule;
+}
+
+// Checks the schedules of all ranks, and keeps them under a key if one is given.
+void RegisterSchedules(const std::string& collective, const std::string& name,
+                       const std::optional<std::string>& key, int root, int64_t block_bytes,
+                       int64_t chunk_bytes, bool coded, bool feedback, bool reverse,
+                       const std::vector<ScheduleNumbers>& by_rank) {
+  Result<Collective> parsed = ParseCollective(collective);
+  Check(parsed.status());
+  Problem problem;
+  problem.ranks = static_cast<int>(by_rank.size());
+  problem.root = root;
+  problem.block_bytes = block_bytes;
+  problem.chunk_bytes = chunk_bytes;
+  problem.coded = coded;
+  problem.feedback = feedback;
+  problem.reverse = reverse;
+  std::vector<Schedule> schedules;
+  for (const ScheduleNumbers& numbers : by_rank) schedules.push_back(ScheduleOf(numbers));
+  Check([&] {
+    py::gil_scoped_release released;
+    return CheckSchedules(*parsed, problem, schedules);
+  }());
+  if (key.has_value()) KeepRegistered(*key, name, *parsed, std::move(problem), std::move(schedules));
 }
 
 // The static rule's algorithm of a call between hosts, as far as it does not depend on GPUs.
@@ -95,6 +166,9 @@ void DefineSchedules(py::module_& m) {
         py::arg("rank"), py::arg("ranks"), py::arg("root"), py::arg("block_bytes"),
         py::arg("chunk_bytes"), py::arg("coded"), py::arg("feedback"), py::arg("hosts"),
         py::arg("gpus"), py::arg("gpus_share_memory"));
+  m.def("register_schedules", &RegisterSchedules, py::arg("collective"), py::arg("name"), py::arg("key"),
+        py::arg("root"), py::arg("block_bytes"), py::arg("chunk_bytes"), py::arg("coded"),
+        py::arg("feedback"), py::arg("reverse"), py::arg("by_rank"));
   m.def("default_algorithm", &DefaultName, py::arg("collective"), py::arg("hosts"),
         py::arg("block_bytes"), py::arg("coded"), py::arg("wide"));
 }

@@ -1,118 +1,17 @@
-// Runs the schedules of all ranks of an operation without memory or network, on symbols.
-//
-// A value is an expression: a rank's operand, a merge of expressions in order, or what a codec
-// made of one. A cell is the expression of `unit` bytes together with the address (block and
-// place) it belongs to, so values that end up at a wrong place are noticed. Tasks run in random
-// order as their dependencies allow. A message passes when both ends are ready, and ends both: the
-// strictest transport there is, so what does not deadlock here deadlocks nowhere.
-#pragma once
+#include "collective/check/oracle.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <map>
 #include <random>
 #include <set>
-#include <string>
+#include <span>
 #include <tuple>
 #include <utility>
-#include <vector>
 
-#include "collective/algorithm.h"
 #include "collective/memory_limits.h"
 
-namespace jaxccomp::testing {
-
-// Interned expressions: equal ids, equal values bit for bit.
-class Expressions {
- public:
-  int Operand(int rank) { return Intern({0, rank}, {rank}); }
-  // With carried residuals (collective/carry.h) an operand is the sum of these two, which by themselves, like
-  // what a compression error has been written over, belong in no result.
-  int Unadded(int rank) { return Intern({4, rank}, {-1}); }
-  int Carried(int rank) { return Intern({5, rank}, {-1}); }
-  int Gone() { return Intern({6}, {-1}); }
-  int Coded(int of) { return Intern({1, of}, leaves_[of]); }
-  int Merged(const std::vector<int>& parts, bool final) {
-    if (parts == last_parts_ && final == last_final_) return last_id_;
-    if (parts.size() == 2 && keys_[parts[0]][0] == 4 && !final) {
-      const int rank = keys_[parts[0]][1];
-      if (parts[1] == Carried(rank)) return Operand(rank);
-    }
-    std::vector<int> key = {final ? 3 : 2};
-    std::vector<int> leaves;
-    for (int part : parts) {
-      key.push_back(part);
-      leaves.insert(leaves.end(), leaves_[part].begin(), leaves_[part].end());
-    }
-    last_parts_ = parts;
-    last_final_ = final;
-    return last_id_ = Intern(key, leaves);
-  }
-  // What was encoded on the way to a value, each as often as it adds to it.
-  std::vector<int> Encoded(int id) const {
-    std::vector<int> encoded;
-    std::vector<int> open = {id};
-    while (!open.empty()) {
-      const std::vector<int>& key = keys_[open.back()];
-      open.pop_back();
-      if (key[0] == 1) encoded.push_back(key[1]);
-      if (key[0] != 0) open.insert(open.end(), key.begin() + 1, key.end());
-    }
-    return encoded;
-  }
-  // The operands in the order in which they were merged.
-  const std::vector<int>& Leaves(int id) const { return leaves_[id]; }
-  bool IsFinal(int id) const {
-    while (keys_[id][0] == 1) id = keys_[id][1];
-    return keys_[id][0] == 3;
-  }
-  bool IsOperand(int id) const { return keys_[id][0] == 0; }
-
- private:
-  int Intern(const std::vector<int>& key, const std::vector<int>& leaves) {
-    const auto [at, fresh] = ids_.try_emplace(key, static_cast<int>(keys_.size()));
-    if (fresh) {
-      keys_.push_back(key);
-      leaves_.push_back(leaves);
-    }
-    return at->second;
-  }
-  std::map<std::vector<int>, int> ids_;
-  std::vector<std::vector<int>> keys_, leaves_;
-  std::vector<int> last_parts_;
-  bool last_final_ = false;
-  int last_id_ = -1;
-};
-
-struct Cell {
-  int32_t block = -1;
-  int32_t place = -1;
-  int32_t value = -1;  // -1: never written
-  friend bool operator==(const Cell&, const Cell&) = default;
-};
-using Block = std::vector<Cell>;
-
-struct World {
-  std::vector<Schedule> schedules;                // by rank
-  std::vector<std::vector<int64_t>> input_bytes;  // by rank and block
-  std::vector<std::vector<int64_t>> output_bytes;
-  int64_t unit = kBlockAlign;
-  int64_t chunk_bytes = int64_t{1} << 40;  // what memory is bounded by (memory_limits.h)
-  bool shared_memory = false;  // Input block 0 and Output block 0 are the same
-  bool carries = false;        // there are residuals of the call before, which lie where Residual does
-};
-
-struct Outcome {
-  std::string error;                          // empty: all tasks ran
-  std::vector<std::vector<Block>> output;     // by rank and block
-  // By rank, block and place: the values whose encoding's loss Residual holds.
-  std::vector<std::vector<std::vector<std::vector<int>>>> lost;
-  std::vector<char> finished;                 // by rank: whether all its tasks ran
-  int64_t encoded_bytes = 0;                  // over all ranks
-  std::vector<int64_t> peak_bytes;            // by rank, of Scratch and Code: from the start of the
-                                              // task that fills a block to the end of its last reader
-  std::vector<int64_t> bound_bytes;           // by rank: what peak_bytes must not exceed
-};
+namespace jaxccomp {
+namespace {
 
 class Oracle {
  public:
@@ -126,6 +25,7 @@ class Oracle {
     outcome_.lost.resize(ranks);
     memory_.resize(ranks);
     for (int rank = 0; rank < ranks && outcome_.error.empty(); ++rank) SetUp(rank);
+    MatchEnds();
     while (outcome_.error.empty() && !ready_.empty()) {
       const size_t pick = random_() % ready_.size();
       std::swap(ready_[pick], ready_.back());
@@ -137,12 +37,12 @@ class Oracle {
       const auto& done = memory_[rank].done;
       const auto stuck = std::find(done.begin(), done.end(), 0);
       outcome_.finished.push_back(stuck == done.end());
-      if (stuck != done.end()) Fail(rank, stuck - done.begin(), "never ran (deadlock)");
+      if (stuck != done.end()) Fail(rank, stuck - done.begin(), "never runs (deadlock)");
       outcome_.output.push_back(std::move(memory_[rank].spaces[1]));
       if (!world_.carries || !outcome_.error.empty()) continue;
       for (const Block& block : memory_[rank].spaces[4]) {
         for (const Cell& cell : block) {
-          if (cell.value != expressions_.Gone()) Fail(rank, 0, "leaves an operand in Residual");
+          if (cell.value != expressions_.Gone()) Fail(rank, 0, "an operand is left in Residual");
         }
       }
     }
@@ -167,29 +67,31 @@ class Oracle {
 
   void Fail(int rank, TaskId id, const std::string& what) {
     if (!outcome_.error.empty()) return;
-    outcome_.error = "rank " + std::to_string(rank) + " task " + std::to_string(id) + " " + what +
-                     "\n" + world_.schedules[rank].ToString();
+    outcome_.error =
+        "rank " + std::to_string(rank) + ", task " + world_.schedules[rank].ToString(id) + ": " + what;
   }
 
-  Block MakeBlock(int64_t bytes) const { return Block((bytes + world_.unit - 1) / world_.unit); }
+  Block MakeBlock(int64_t begin, int64_t end) const {
+    return Block(static_cast<size_t>(world_.CellsBefore(end) - world_.CellsBefore(begin)));
+  }
 
   void SetUp(int rank) {
     const Schedule& schedule = world_.schedules[rank];
     Memory& memory = memory_[rank];
     for (size_t b = 0; b < world_.input_bytes[rank].size(); ++b) {
-      Block block = MakeBlock(world_.input_bytes[rank][b]);
+      Block block = MakeBlock(0, world_.input_bytes[rank][b]);
       for (size_t i = 0; i < block.size(); ++i) {
         block[i] = {static_cast<int32_t>(b), static_cast<int32_t>(i),
                     world_.carries ? expressions_.Unadded(rank) : expressions_.Operand(rank)};
       }
       memory.spaces[0].push_back(std::move(block));
     }
-    for (int64_t bytes : world_.output_bytes[rank]) memory.spaces[1].push_back(MakeBlock(bytes));
+    for (int64_t bytes : world_.output_bytes[rank]) memory.spaces[1].push_back(MakeBlock(0, bytes));
     if (world_.shared_memory) memory.spaces[1][0] = memory.spaces[0][0];
-    for (const Slot& slot : schedule.scratch) memory.spaces[2].push_back(MakeBlock(slot.bytes()));
-    for (const Slot& slot : schedule.code) memory.spaces[3].push_back(MakeBlock(slot.bytes()));
+    for (const Slot& slot : schedule.scratch) memory.spaces[2].push_back(MakeBlock(slot.begin, slot.end));
+    for (const Slot& slot : schedule.code) memory.spaces[3].push_back(MakeBlock(slot.begin, slot.end));
     for (int64_t bytes : world_.input_bytes[rank]) {
-      memory.spaces[4].push_back(MakeBlock(bytes));
+      memory.spaces[4].push_back(MakeBlock(0, bytes));
       outcome_.lost[rank].emplace_back(memory.spaces[4].back().size());
     }
     if (world_.carries) {
@@ -226,13 +128,17 @@ class Oracle {
       ForBlocks(task, schedule, [&](size_t space, int32_t block) {
         ++memory.uses_left[space][block];
       });
+      if (task.lane < 0) {
+        Fail(rank, id, "has no lane");
+        return;
+      }
       ++memory.lane_left[task.lane];
       const bool send = task.kind == TaskKind::kSend;
       if (send || task.kind == TaskKind::kRecv) {
         if (!tags.insert({send, task.peer, task.tag}).second) Fail(rank, id, "reuses a tag");
         if (task.peer == rank || task.peer < 0 ||
             task.peer >= static_cast<int>(world_.schedules.size())) {
-          Fail(rank, id, "has no such peer");
+          Fail(rank, id, "there is no such peer");
         }
       }
     }
@@ -241,7 +147,47 @@ class Oracle {
     }
   }
 
+  // Each message has two ends, in one lane, of ranges that are alike.
+  void MatchEnds() {
+    std::map<std::tuple<int, int, uint32_t>, TaskId> receives;
+    const auto each = [&](TaskKind kind, auto&& f) {
+      for (size_t rank = 0; rank < world_.schedules.size(); ++rank) {
+        const auto& tasks = world_.schedules[rank].tasks;
+        for (size_t id = 0; id < tasks.size(); ++id) {
+          if (tasks[id].kind == kind) f(static_cast<int>(rank), static_cast<TaskId>(id), tasks[id]);
+        }
+      }
+    };
+    if (!outcome_.error.empty()) return;
+    each(TaskKind::kRecv, [&](int rank, TaskId id, const Task& task) {
+      receives[{task.peer, rank, task.tag}] = id;
+    });
+    each(TaskKind::kSend, [&](int rank, TaskId id, const Task& task) {
+      const auto found = receives.find({rank, task.peer, task.tag});
+      if (found == receives.end()) {
+        return Fail(rank, id, "rank " + std::to_string(task.peer) +
+                                  " has no receive of that tag from this rank");
+      }
+      const Task& receive = world_.schedules[task.peer].tasks[found->second];
+      if (receive.lane != task.lane) {
+        Fail(rank, id, "its receive is in lane " + std::to_string(receive.lane) + ", this is lane " +
+                           std::to_string(task.lane));
+      }
+      receives.erase(found);
+    });
+    for (const auto& [ends, id] : receives) {
+      Fail(std::get<1>(ends), id, "rank " + std::to_string(std::get<0>(ends)) +
+                                      " has no send of that tag to this rank");
+    }
+  }
+
   void MakeReady(int rank, TaskId id) { ready_.push_back({rank, id}); }
+
+  size_t CountLeaves(const std::vector<int>& values) const {
+    size_t count = 0;
+    for (int value : values) count += expressions_.Leaves(value).size();
+    return count;
+  }
 
   // Calls f(space, block) once for each Scratch and Code block that a task touches.
   template <typename F>
@@ -249,13 +195,19 @@ class Oracle {
     std::set<std::pair<size_t, int32_t>> blocks;
     auto add = [&](const Slot& slot) {
       if (slot.bytes() == 0) return;
-      if (slot.space == Space::kScratch || slot.space == Space::kCode) {
+      const bool temporary = slot.space == Space::kScratch || slot.space == Space::kCode;
+      if (temporary && IsBlock(schedule, slot)) {
         blocks.insert({static_cast<size_t>(slot.space), slot.block});
       }
     };
     add(task.dst);
     for (const Slot& slot : schedule.SourcesOf(task)) add(slot);
     for (const auto& [space, block] : blocks) f(space, block);
+  }
+
+  static bool IsBlock(const Schedule& schedule, const Slot& slot) {
+    const auto& blocks = slot.space == Space::kCode ? schedule.code : schedule.scratch;
+    return slot.block >= 0 && slot.block < static_cast<int32_t>(blocks.size());
   }
 
   // Takes the memory that a task needs; false when it has to wait for it.
@@ -289,7 +241,7 @@ class Oracle {
     auto& blocks = memory_[rank].spaces[static_cast<int>(slot.space)];
     if (slot.bytes() == 0) return &nothing_;
     if (slot.block < 0 || slot.block >= static_cast<int>(blocks.size())) {
-      Fail(rank, id, "names no block");
+      Fail(rank, id, "there is no such block");
       return nullptr;
     }
     int64_t base = 0, end = 0;
@@ -309,18 +261,20 @@ class Oracle {
         break;
     }
     if (slot.begin < base || slot.end > end || slot.begin > slot.end) {
-      Fail(rank, id, "is out of range");
+      Fail(rank, id, "a range is outside its block, which is [" + std::to_string(base) + "," +
+                         std::to_string(end) + ")");
       return nullptr;
     }
     if (slot.begin % world_.unit != 0 || (slot.end % world_.unit != 0 && slot.end != end)) {
-      Fail(rank, id, "is not aligned");
+      Fail(rank, id, "a range begins or ends inside " + std::to_string(world_.unit) +
+                         " bytes, elsewhere than where its block ends");
       return nullptr;
     }
-    return blocks[slot.block].data() + (slot.begin - base) / world_.unit;
+    return blocks[slot.block].data() + world_.CellsBefore(slot.begin) - world_.CellsBefore(base);
   }
 
   int64_t CountOf(const Slot& slot) const {
-    return (slot.bytes() + world_.unit - 1) / world_.unit;
+    return world_.CellsBefore(slot.end) - world_.CellsBefore(slot.begin);
   }
 
   std::vector<Cell> Read(int rank, TaskId id, const Slot& slot) {
@@ -328,7 +282,7 @@ class Oracle {
     if (cells == nullptr) return {};
     std::vector<Cell> copy(cells, cells + CountOf(slot));
     for (const Cell& cell : copy) {
-      if (cell.value < 0) Fail(rank, id, "reads what nobody wrote");
+      if (cell.value < 0) Fail(rank, id, "reads what nothing has written");
     }
     return copy;
   }
@@ -338,14 +292,20 @@ class Oracle {
     if (at == nullptr) return;
     const bool given = slot.space == Space::kInput || slot.space == Space::kCarried;
     if (given && slot.bytes() > 0) Fail(rank, id, "writes an operand");
-    if (static_cast<int64_t>(cells.size()) != CountOf(slot)) {
-      return Fail(rank, id, "has sizes that differ");
+    if (!outcome_.error.empty()) return;
+    const int64_t first = world_.CellsBefore(slot.begin);
+    bool stays = static_cast<int64_t>(cells.size()) == CountOf(slot);
+    if (!world_.cuts.empty()) {
+      for (size_t i = 0; stays && i < cells.size(); ++i) {
+        stays = cells[i].place == first + static_cast<int64_t>(i);
+      }
     }
+    if (!stays) return Fail(rank, id, "moves values to another address than theirs");
     std::copy(cells.begin(), cells.end(), at);
     if (world_.shared_memory && slot.space == Space::kOutput && slot.block == 0 &&
         slot.bytes() > 0) {
       std::copy(cells.begin(), cells.end(),
-                memory_[rank].spaces[0][0].data() + slot.begin / world_.unit);
+                memory_[rank].spaces[0][0].data() + first);
     }
   }
 
@@ -376,6 +336,11 @@ class Oracle {
     const Task& task = schedule.tasks[id];
     const auto sources = schedule.SourcesOf(task);
     if (!Admit(rank, id)) return;
+    if (task.kind != TaskKind::kSend && task.kind != TaskKind::kRecv) {
+      for (const Slot& slot : sources) {
+        if (slot.bytes() != task.dst.bytes()) return Fail(rank, id, "its ranges differ in size");
+      }
+    }
     switch (task.kind) {
       case TaskKind::kSend:
       case TaskKind::kRecv: {
@@ -401,17 +366,21 @@ class Oracle {
         for (const Slot& slot : sources) parts.push_back(Read(rank, id, slot));
         if (!outcome_.error.empty()) return;
         std::vector<Cell> merged = parts[0];
+        if (task.dst.space == Space::kCode) return Fail(rank, id, "merges into a code");
         std::vector<int> values(parts.size());
         for (size_t i = 0; i < merged.size(); ++i) {
           for (size_t p = 0; p < parts.size(); ++p) {
-            if (parts[p].size() != merged.size()) return Fail(rank, id, "has sizes that differ");
+            if (parts[p].size() != merged.size()) return Fail(rank, id, "merges other addresses");
             if (parts[p][i].block != merged[i].block || parts[p][i].place != merged[i].place) {
-              return Fail(rank, id, "merges what does not belong together");
+              return Fail(rank, id, "merges values of different addresses");
             }
             if (expressions_.IsFinal(parts[p][i].value)) {
-              return Fail(rank, id, "merges what was final");
+              return Fail(rank, id, "merges what a final merge has given");
             }
             values[p] = parts[p][i].value;
+          }
+          if (CountLeaves(values) > 2 * world_.schedules.size()) {
+            return Fail(rank, id, "merges some rank's values more than once");
           }
           merged[i].value = expressions_.Merged(values, task.final);
         }
@@ -427,17 +396,19 @@ class Oracle {
       case TaskKind::kEncode: {
         outcome_.encoded_bytes += sources[0].bytes();
         if (sources[0].space == Space::kCode || task.dst.space != Space::kCode) {
-          Fail(rank, id, "is no encoding");
+          Fail(rank, id, "encodes a code, or into something else than one");
         }
         std::vector<Cell> cells = Read(rank, id, sources[0]);
         if (!outcome_.error.empty()) return;
-        for (Cell& cell : cells) cell.value = expressions_.Coded(cell.value);
+        for (Cell& cell : cells) {
+          cell.value = expressions_.Coded(cell.value, task.peer, static_cast<int>(task.tag));
+        }
         Write(rank, id, task.dst, cells);
         break;
       }
       case TaskKind::kDecode:
         if (sources[0].space != Space::kCode || task.dst.space == Space::kCode) {
-          Fail(rank, id, "is no decoding");
+          Fail(rank, id, "decodes something else than a code, or into one");
         }
         Write(rank, id, task.dst, Read(rank, id, sources[0]));
         break;
@@ -450,25 +421,29 @@ class Oracle {
   void Lose(int rank, TaskId id, const Task& task, std::span<const Slot> sources) {
     const bool more = sources.size() > 2;
     if (task.dst.space != Space::kResidual || (more && sources[2] != task.dst)) {
-      return Fail(rank, id, "is no loss");
+      return Fail(rank, id, "writes no residual, or adds to another one");
     }
     if (sources.empty()) return LoseNothing(rank, id, task.dst);
     std::vector<Cell> values = Read(rank, id, sources[0]);
     const std::vector<Cell> decoded = Read(rank, id, sources[1]);
     if (more) Read(rank, id, sources[2]);
     if (!outcome_.error.empty()) return;
-    if (decoded.size() != values.size()) return Fail(rank, id, "has sizes that differ");
-    const int64_t first = task.dst.begin / world_.unit;
+    if (decoded.size() != values.size()) return Fail(rank, id, "compares with another code");
+    const int64_t first = world_.CellsBefore(task.dst.begin);
     for (size_t i = 0; i < values.size(); ++i) {
-      Cell coded = values[i];
-      coded.value = expressions_.Coded(coded.value);
-      if (coded != decoded[i]) return Fail(rank, id, "compares with another code");
-      if (coded.block != task.dst.block || coded.place != first + static_cast<int64_t>(i)) {
-        return Fail(rank, id, "is misplaced");
+      const Cell& coded = decoded[i];
+      if (coded.block != values[i].block || coded.place != values[i].place ||
+          !expressions_.IsCodeOf(coded.value, values[i].value)) {
+        return Fail(rank, id, "compares with another code");
       }
-      if (expressions_.IsFinal(coded.value) != task.final) return Fail(rank, id, "counts wrongly");
+      if (coded.block != task.dst.block || coded.place != first + static_cast<int64_t>(i)) {
+        return Fail(rank, id, "belongs to another range");
+      }
+      if (expressions_.IsFinal(coded.value) != task.final) {
+        return Fail(rank, id, "is final where its values come from a final merge, and only there");
+      }
       auto& lost = outcome_.lost[rank][static_cast<size_t>(coded.block)][static_cast<size_t>(coded.place)];
-      if (more == lost.empty()) return Fail(rank, id, "forgets what was lost before, or adds to nothing");
+      if (more == lost.empty()) return Fail(rank, id, "overwrites an earlier residual, or adds to none");
       lost.push_back(values[i].value);
     }
     EndOperands(rank, id, task.dst, std::move(values));
@@ -479,7 +454,7 @@ class Oracle {
     if (!outcome_.error.empty()) return;
     for (const Cell& cell : values) {
       if (!outcome_.lost[rank][static_cast<size_t>(cell.block)][static_cast<size_t>(cell.place)].empty()) {
-        return Fail(rank, id, "forgets what was lost before");
+        return Fail(rank, id, "overwrites an earlier residual");
       }
     }
     EndOperands(rank, id, dst, std::move(values));
@@ -496,16 +471,18 @@ class Oracle {
     const auto grouped = schedule.SourcesOf(schedule.tasks[recv]);
     const std::span<const Slot> to =
         grouped.empty() ? std::span<const Slot>(&schedule.tasks[recv].dst, 1) : grouped;
-    if (from.size() != to.size()) return Fail(sender, send, "is grouped at one end only");
+    if (from.size() != to.size()) return Fail(sender, send, "its receive has another number of ranges");
     for (size_t i = 0; i < from.size(); ++i) {
-      if (from[i].bytes() != to[i].bytes()) return Fail(sender, send, "has another size there");
+      if (from[i].bytes() != to[i].bytes()) return Fail(sender, send, "its receive has another size");
       if ((from[i].space == Space::kCode) != (to[i].space == Space::kCode)) {
-        return Fail(sender, send, "is coded at one end only");
+        return Fail(sender, send, "it is a code at one end only");
       }
       if (from.size() > 1 && from[i].space == Space::kCode) {
-        return Fail(sender, send, "groups codes");
+        return Fail(sender, send, "several codes in one message");
       }
-      Write(receiver, recv, to[i], Read(sender, send, from[i]));
+      std::vector<Cell> cells = Read(sender, send, from[i]);
+      if (!outcome_.error.empty()) return;
+      Write(receiver, recv, to[i], cells);
     }
     Complete(sender, send);
     Complete(receiver, recv);
@@ -521,51 +498,33 @@ class Oracle {
   std::map<std::tuple<int, int, uint32_t>, TaskId> posted_;
 };
 
-// Two tasks that no chain of dependencies orders, one of which writes what the other touches; the
-// empty string when there are none. With shared_memory, Input block 0 and Output block 0 are one,
-// and copies between equal ranges of them do nothing.
-inline std::string FindHazard(const Schedule& schedule, bool shared_memory) {
-  const size_t count = schedule.tasks.size();
-  const size_t words = (count + 63) / 64;
-  std::vector<uint64_t> before(count * words, 0);
-  struct Access { Slot slot; TaskId task; bool write; };
-  std::map<std::pair<int, int>, std::vector<Access>> accesses;
-  for (size_t id = 0; id < count; ++id) {
-    const Task& task = schedule.tasks[id];
-    for (TaskId dep : schedule.DepsOf(task)) {
-      for (size_t w = 0; w < words; ++w) before[id * words + w] |= before[dep * words + w];
-      before[id * words + dep / 64] |= uint64_t{1} << (dep % 64);
-    }
-    const auto sources = schedule.SourcesOf(task);
-    const auto touch = [&](Slot slot, bool write) {
-      if (slot.bytes() == 0) return;
-      if (shared_memory && slot.space == Space::kOutput && slot.block == 0) {
-        slot.space = Space::kInput;
-      }
-      if (slot.space == Space::kCarried) slot.space = Space::kResidual;
-      accesses[{static_cast<int>(slot.space), slot.block}].push_back(
-          {slot, static_cast<TaskId>(id), write});
-    };
-    if (shared_memory && task.kind == TaskKind::kCopy && task.dst.block == 0 &&
-        sources[0] == Slot{Space::kInput, 0, task.dst.begin, task.dst.end}) {
-      continue;
-    }
-    for (const Slot& slot : sources) touch(slot, task.kind == TaskKind::kRecv);
-    if (task.kind != TaskKind::kSend) touch(task.dst, true);
-  }
-  for (const auto& [block, list] : accesses) {
-    for (const Access& a : list) {
-      if (!a.write) continue;
-      for (const Access& b : list) {
-        if (a.task == b.task || a.slot.begin >= b.slot.end || b.slot.begin >= a.slot.end) continue;
-        const auto [first, second] = std::minmax(a.task, b.task);
-        if (before[second * words + first / 64] >> (first % 64) & 1) continue;
-        return "tasks " + std::to_string(first) + " and " + std::to_string(second) +
-               " are not ordered\n" + schedule.ToString();
-      }
-    }
-  }
-  return "";
+}  // namespace
+
+int64_t World::CellsBefore(int64_t address) const {
+  if (cuts.empty()) return (address + unit - 1) / unit;
+  return std::lower_bound(cuts.begin(), cuts.end(), address) - cuts.begin();
 }
 
-}  // namespace jaxccomp::testing
+void CutAtSlots(World* world) {
+  std::set<int64_t> cuts = {0};
+  for (const auto* blocks : {&world->input_bytes, &world->output_bytes}) {
+    for (const auto& bytes : *blocks) cuts.insert(bytes.begin(), bytes.end());
+  }
+  const auto cut_at = [&](const Slot& slot) {
+    cuts.insert(slot.begin);
+    cuts.insert(slot.end);
+  };
+  for (const Schedule& schedule : world->schedules) {
+    for (const auto* slots : {&schedule.sources, &schedule.scratch, &schedule.code}) {
+      for (const Slot& slot : *slots) cut_at(slot);
+    }
+    for (const Task& task : schedule.tasks) cut_at(task.dst);
+  }
+  world->cuts.assign(cuts.begin(), cuts.end());
+}
+
+Outcome RunSymbols(const World& world, Expressions& expressions, uint32_t seed) {
+  return Oracle(world, expressions, seed).Run();
+}
+
+}  // namespace jaxccomp
