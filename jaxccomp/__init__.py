@@ -28,6 +28,7 @@ from jaxccomp import (
 from jaxccomp._native.launch_places import step
 from jaxccomp._native.version import __version__
 from jaxccomp.comm import Communicator, check, init, is_initialized, world
+from jaxccomp.lax._backend import BackendCall, backend
 from jaxccomp.lax._compress import Compressed, CompressState, compress, compress_with_feedback
 from jaxccomp.lax._data_parallel import data_parallel
 from jaxccomp.lax._explain import ExplainedCall, Explanation, explain
@@ -77,11 +78,13 @@ from jaxccomp.ops import (
     sendrecv,
     sendrecv_start,
 )
+from jaxccomp.schedules import schedule
 from jaxccomp.toolkit import codec
 
 __all__ = [
     "ANY_SOURCE",
     "ANY_TAG",
+    "BackendCall",
     "CollectiveRule",
     "Communicator",
     "CompressState",
@@ -102,6 +105,7 @@ __all__ = [
     "alltoall_start",
     "alltoallv",
     "alltoallv_start",
+    "backend",
     "barrier",
     "bcast",
     "bcast_start",
@@ -145,6 +149,7 @@ __all__ = [
     "send_start",
     "sendrecv",
     "sendrecv_start",
+    "schedule",
     "schedules",
     "stats",
     "step",

@@ -116,6 +116,11 @@ def add_carried(call: Call, operands: Sequence[T]) -> tuple[Call, list[T]]:
     return call.replace(carries=False), sums
 
 
+def has_row_per_rank(call: Call) -> bool:
+    """Whether operands have a row for each rank: blocks are rows then."""
+    return call.collective in _PER_RANK_IN
+
+
 def reference_shape(call: Call, shape: Sequence[int]) -> tuple[int, ...]:
     """The shape of the references of an operand."""
     return result_shape(call, shape) if call.collective == "allgather" else tuple(shape)

@@ -38,6 +38,14 @@ class CodecError(InvalidArgumentError):
     """A codec that the program has registered does not do what codecs must (`jaxccomp.toolkit`)."""
 
 
+class ScheduleError(InvalidArgumentError):
+    """A schedule that the program has registered is not its collective (`jaxccomp.schedule`)."""
+
+
+class BackendError(InvalidArgumentError):
+    """A backend that the program has registered lacks an operation, or gives something else."""
+
+
 class CommunicatorError(InvalidArgumentError):
     """A communicator that cannot be used here: foreign, empty, or without this process."""
 

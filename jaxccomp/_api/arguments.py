@@ -17,7 +17,8 @@ from jaxccomp import _compat, codecs, config, errors
 from jaxccomp import comm as comm_lib
 from jaxccomp._api import nccl_support
 from jaxccomp._call import Call
-from jaxccomp._native import engine
+from jaxccomp._native import algorithms, engine
+from jaxccomp._primitives import backends
 from jaxccomp.comm import Communicator
 
 AxisName = Hashable | Sequence[Hashable]
@@ -54,6 +55,10 @@ def make_call(
         )
     backend = _backend(backend)
     codec = _codec(collective, codec, referenced)
+    if (registered := backends.find(backend)) is not None:
+        along_axis = axis_name is not None
+        moved = "permute" if collective == "sendrecv" and along_axis else collective
+        backends.check(registered, moved, codec, along_axis=along_axis)
     if cotangent_codec != "same":
         cotangent_codec = codecs.canonical_choice(cotangent_codec)
     if backend == "nccl":
@@ -76,7 +81,7 @@ def make_call(
                 f'{collective}: backend="xla" communicates along an axis; give axis_name=, or '
                 'leave backend="auto" to communicate between processes.'
             )
-        comm = comm_lib.resolve(comm, only_meets=backend == "nccl")
+        comm = comm_lib.resolve(comm, only_meets=backend not in ("auto", "native"))
         axes: tuple[Hashable, ...] = ()
         groups, size = None, comm.size
     else:
@@ -338,19 +343,9 @@ def _codec(collective: str, codec: codecs.CodecLike, referenced: bool) -> str:
 
 
 def _backend(backend: str) -> str:
-    valid = ("auto", "native", "nccl", "xla")
-    if backend not in valid:
-        raise errors.unknown("backend", backend, valid)
+    if backend not in backends.OWN and backends.find(backend) is None:
+        raise backends.unknown(backend)
     return config.get("backend") if backend == "auto" else backend
-
-
-def _checked_by_engine(collective: str, algorithm: str) -> str:
-    """An algorithm that exists, once the engine has found its options right."""
-    try:
-        engine.load().check_algorithm(collective, algorithm)
-    except ValueError as error:
-        raise errors.InvalidArgumentError(f"{collective}: {error}") from None
-    return algorithm
 
 
 def _algorithm(collective: str, algorithm: str, backend: str, codec: str) -> str:
@@ -361,17 +356,13 @@ def _algorithm(collective: str, algorithm: str, backend: str, codec: str) -> str
             f"{collective}: with codec={codec!r}, which the program has registered, the operation "
             f"is composed of others, and algorithm={algorithm!r} does not apply; leave it out."
         )
-    valid = ["auto"]
-    hint = ""
     if backend == "xla":
         hint = 'backend="xla" leaves the choice to XLA.'
-    elif engine.available():
-        table = engine.load().describe()["algorithms"]
-        valid += [row["name"] for row in table if row["collective"] == collective]
-        if algorithm.partition(":")[0] in valid:
-            return _checked_by_engine(collective, algorithm)
-    else:
+    elif backends.find(backend) is not None:
+        hint = f"backend={backend!r} has its own ways."
+    elif not engine.available():
         hint = "The others come with the native engine, which is not installed."
-    if algorithm not in valid:
-        raise errors.unknown(f"algorithm of {collective}:", algorithm, valid, hint)
-    return algorithm
+    else:
+        algorithms.check(collective, algorithm)
+        return algorithm
+    raise errors.unknown(f"algorithm of {collective}:", algorithm, ["auto"], hint)

@@ -11,7 +11,7 @@ from typing import Any
 from jaxccomp import errors
 from jaxccomp._codecs import custom
 from jaxccomp._codecs.table import TABLE, CodecInfo, OptionInfo, canonical_options
-from jaxccomp._native import engine
+from jaxccomp._native import engine, entry_points
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 # Before another codec: it may be left out where it does not pay.
@@ -317,8 +317,12 @@ def _check_names(each: Stage, text: str) -> None:
         raise _stands_alone(text)
     found = table().get(each.name)
     if found is None:
+        failed = entry_points.failures("jaxccomp.codecs")  # and with that all are registered
+        found = table().get(each.name)
+    if found is None:
         valid: Iterable[str] = [*table(), "auto"]
-        raise errors.unknown("codec", each.name, valid, hint=f"In {text!r}; {_GRAMMAR}.")
+        hint = f"In {text!r}; {_GRAMMAR}. {failed}".rstrip()
+        raise errors.unknown("codec", each.name, valid, hint)
     keys = [option.name for option in found.options]
     for key, _ in each.options:
         if key not in keys:

@@ -71,14 +71,3 @@ def load() -> ModuleType:
             'backend="xla", which needs nothing native.'
         )
     return module
-
-
-def has_algorithm(collective: str, algorithm: str) -> bool:
-    """Whether an algorithm, with the options that it is given, is one of that collective."""
-    if algorithm == "auto":
-        return True
-    try:
-        load().check_algorithm(collective, algorithm)
-    except ValueError:
-        return False
-    return True

@@ -9,7 +9,7 @@ from jaxccomp import _compat, codecs, comm, errors
 from jaxccomp._call import Call, add_carried, split_likes, split_references
 from jaxccomp._native import cuda, engine, ffi_targets, threads
 from jaxccomp._native.platforms import CPU, CUDA, TABLE, Platform
-from jaxccomp._primitives import composed, planning
+from jaxccomp._primitives import backends, composed, planning, registered
 from jaxccomp._primitives.binding import bind
 from jaxccomp._traced import codecs as traced_codecs
 from jaxccomp._traced import collectives, cuda_codecs
@@ -25,6 +25,8 @@ _ALIAS = {
 def lower(ctx: Any, *operands: Any, call: Call) -> Any:
     """The lowering rule of every collective's primitive."""
     asked, call = call, planning.settled(call)
+    if backends.find(call.backend) is not None:
+        return _lower_by_backend(ctx, call, operands)
     platform, groups = _place(ctx, call)
     custom = codecs.find_custom(call.codec) is not None
     sent, site, plan = _sent(call, ctx.avals_in), None, None
@@ -64,7 +66,7 @@ def lower(ctx: Any, *operands: Any, call: Call) -> Any:
         ctx,
         target,
         operands,
-        _attributes(call, numbers)
+        _attributes(call.replace(algorithm=registered.algorithm_of(call, sent)), numbers)
         | {
             "shapes": _shapes(sent, call),
             "recv_shapes": _shapes(ctx.avals_out, call) if call.collective == "sendrecv" else "",
@@ -76,6 +78,18 @@ def lower(ctx: Any, *operands: Any, call: Call) -> Any:
         alias=_ALIAS.get(call.collective, "never"),
         ordered=call.ordered,
     )
+
+
+def _lower_by_backend(ctx: Any, call: Call, operands: Sequence[Any]) -> Any:
+    """By a backend that the program has registered."""
+    if call.comm is not None:
+        _check_one_device(ctx, call)
+    if call.carries:  # whose sums are a call of their own
+        moved = lambda *xs: bind(*add_carried(call, xs))  # noqa: E731
+    else:
+        planning.record(_compat.where(ctx), call, call.backend, _sent(call, ctx.avals_in))
+        moved = lambda *xs: backends.run(call, xs)  # noqa: E731
+    return _compat.lower_traced(ctx, moved, operands, ordered=call.ordered)
 
 
 def _place(ctx: Any, call: Call) -> tuple[Platform | None, list[list[Any]] | None]:

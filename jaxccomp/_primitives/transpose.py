@@ -16,7 +16,7 @@ from jax import lax
 
 from jaxccomp import _compat
 from jaxccomp._call import Call, rows, split_likes, with_likes
-from jaxccomp._native import engine
+from jaxccomp._native import algorithms
 from jaxccomp._primitives.binding import bind
 from jaxccomp._traced import stacked
 
@@ -26,7 +26,7 @@ Cotangents = Sequence[Array]
 
 def _bind(call: Call, values: Cotangents, **changes: Any) -> list[Array]:
     back = call.of_cotangents().replace(invariant=False, **changes)
-    if not engine.has_algorithm(back.collective, back.algorithm):
+    if not algorithms.has(back.collective, back.algorithm):
         back = back.replace(algorithm="auto")  # it was chosen for the other one
     return bind(back, values)
 

@@ -13,7 +13,7 @@ import jaxlib
 
 from jaxccomp import codecs, config, errors
 from jaxccomp._bootstrap import cuda_aware_mpi, mpi, ucx
-from jaxccomp._native import engine
+from jaxccomp._native import algorithms, engine, entry_points
 from jaxccomp._native.version import __version__
 from jaxccomp.bench import launch
 
@@ -50,6 +50,8 @@ def sections() -> Iterator[tuple[str, list[str]]]:
     if described is not None:
         yield "transports", _rows(described["transports"])
         yield "algorithms", _algorithm_lines(described["algorithms"])
+    if added := _entry_point_lines():
+        yield "entry points", added
     yield "codecs", [_codec_line(info) for info in codecs.table().values()]
     yield "options", [_option_line(option) for option in config.options()]
 
@@ -122,10 +124,18 @@ def _row(row: dict[str, Any]) -> str:
 
 
 def _algorithm_lines(rows: list[dict[str, str]]) -> list[str]:
-    names: dict[str, list[str]] = {}
-    for row in rows:
-        names.setdefault(row["collective"], []).append(row["name"])
-    return [f"{collective}: {', '.join(names[collective])}" for collective in names]
+    collectives = dict.fromkeys(row["collective"] for row in rows)
+    return [f"{each}: {', '.join(algorithms.names(each))}" for each in collectives]
+
+
+def _entry_point_lines() -> list[str]:
+    """What other packages add, and what of it cannot be imported."""
+    return [
+        f"{each.value} of {each.package}, in {group}"
+        + (f" (missing: {each.error})" if each.error else "")
+        for group in entry_points.GROUPS
+        for each in entry_points.load(group)
+    ]
 
 
 def _codec_line(info: codecs.CodecInfo) -> str:

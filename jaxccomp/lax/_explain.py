@@ -21,7 +21,8 @@ class ExplainedCall:
       collective: "bcast", for instance.
       ranks: how many take part.
       size_bytes: what a rank passes in; None where the shapes are not known.
-      mover: "native" (the engine), "nccl" or "xla" (collectives of ``jax.lax``).
+      mover: "native" (the engine), "nccl", "xla" (collectives of ``jax.lax``), or the name of a
+        backend that is registered.
       algorithm: what runs; "auto" where it is not priced: what the engine's static rule says.
       codec: a spec; "raw" for none.
       seconds: what it takes by the profile; None where it is not priced.
@@ -123,11 +124,17 @@ def _texts(call: ExplainedCall) -> tuple[str, ...]:
         call.collective,
         str(call.ranks),
         "?" if call.size_bytes is None else str(call.size_bytes),
-        call.algorithm if call.mover != "xla" else "jax.lax",
+        _ways(call),
         call.codec,
         "not priced" if call.seconds is None else _time(call.seconds),
         second,
     )
+
+
+def _ways(call: ExplainedCall) -> str:
+    if call.mover in ("native", "nccl"):
+        return call.algorithm
+    return "jax.lax" if call.mover == "xla" else call.mover
 
 
 def _time(seconds: float) -> str:

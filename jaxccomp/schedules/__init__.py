@@ -2,11 +2,14 @@
 
 `make` gives a rank's tasks before anything runs; `simulate` runs those of all ranks event by event.
 A *profile* is a cluster's description that was measured, by which a `Planner` chooses algorithms
-and codecs; `Plans` are what was chosen for the calls of a program (docs/planner.md).
+and codecs; `Plans` are what was chosen for the calls of a program (docs/planner.md). `schedule`
+registers an algorithm of one's own, which is written with a `Builder` (docs/extending.md).
 Nothing here communicates.
 """
 
+from jaxccomp.schedules._builder import Builder
 from jaxccomp.schedules._cluster import parse as parse_profile
+from jaxccomp.schedules._custom import check, schedule
 from jaxccomp.schedules._description import Cluster
 from jaxccomp.schedules._files import MOST_BYTES as MOST_FILE_BYTES
 from jaxccomp.schedules._files import layout
@@ -32,6 +35,7 @@ from jaxccomp.schedules._profile import write as write_profile
 __all__ = [
     "COLLECTIVES",
     "MOST_FILE_BYTES",
+    "Builder",
     "Choice",
     "Cluster",
     "Difference",
@@ -46,6 +50,7 @@ __all__ = [
     "Slot",
     "Task",
     "algorithms",
+    "check",
     "diff_plans",
     "layout",
     "load_plans",
@@ -54,6 +59,7 @@ __all__ = [
     "parse_profile",
     "read_plans",
     "read_profile",
+    "schedule",
     "simulate",
     "simulate_all",
     "static_rule",

@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from jaxccomp import config, errors
-from jaxccomp._native import engine
+from jaxccomp._native import algorithms, engine
 
 # Collectives whose blocks all have one size: those that the arguments of `make` describe.
 COLLECTIVES = (
@@ -119,6 +119,7 @@ def make(
     Raises:
       InvalidArgumentError: for arguments that are out of range.
       UnknownNameError: for a collective or algorithm that does not exist.
+      ScheduleError: where a registered algorithm's schedules are wrong.
       EngineUnavailableError: without the native engine.
 
     Example:
@@ -145,6 +146,10 @@ def make(
             raise errors.InvalidArgumentError(
                 f"{name} has an entry for every rank, that is {ranks}, not {len(numbers)}."
             )
+    problem = algorithms.Problem(
+        ranks, block_bytes, root=root, chunk_bytes=chunk_bytes, coded=coded, feedback=feedback
+    )
+    algorithm = algorithms.for_engine(collective, algorithm, problem)
     try:
         made = engine.load().make_schedule(
             collective,

@@ -12,12 +12,12 @@ from collections import Counter
 from collections.abc import Sequence
 
 from jaxccomp import config, errors
-from jaxccomp._native import engine
+from jaxccomp._native import algorithms, engine
 from jaxccomp.schedules._description import Cluster, Codec
 from jaxccomp.schedules._floors import least_seconds
 from jaxccomp.schedules._layout import Groups, Layout
 from jaxccomp.schedules._make import COLLECTIVES
-from jaxccomp.schedules._prices import Prediction, algorithms, block_bytes, simulate
+from jaxccomp.schedules._prices import Prediction, block_bytes, simulate
 
 # What is chosen instead of the static rule, of a smaller chunk, or of raw values has to be so much
 # faster: less is within the errors of prices.
@@ -308,7 +308,7 @@ class _Pricing:
     def _allowed(self, codec: str, rule: str) -> list[str]:
         """Algorithms that round and encode no more often than ``rule``, the static rule's."""
         collective = self._question.collective
-        names = [name for name in algorithms(collective) if name not in _RECODED]
+        names = [name for name in algorithms.own_names(collective) if name not in _RECODED]
         lossy = codec != "raw" and not engine.load().describe_codec(codec)["lossless"]
         if collective in _MERGED_AT_ONCE and (lossy or self._dtype in _HALF_TYPES):
             names = [name for name in names if name in _MERGED_AT_ONCE[collective]]
@@ -349,7 +349,7 @@ class _Pricing:
         known = [e for e in self.options if (e.algorithm, e.codec) == (algorithm, codec)]
         if known:
             return known[0]
-        if not engine.has_algorithm(self._question.collective, algorithm):
+        if not algorithms.has(self._question.collective, algorithm):
             return None
         name = algorithm.partition(":")[0]
         most = self._most_bytes(

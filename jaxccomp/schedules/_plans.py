@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from jaxccomp import errors
-from jaxccomp._native import engine
+from jaxccomp._native import algorithms
 from jaxccomp._native.version import __version__
 from jaxccomp.schedules import _files
 
@@ -380,7 +380,7 @@ def _check_plan(call: PlannedCall, plan: Plan, place: str) -> None:
             f"{place}: the program has backend={call.backend!r}, which may be "
             f"{errors.listed(allowed)}, not {plan.backend!r}."
         )
-    if not engine.has_algorithm(call.collective, plan.algorithm):
+    if not algorithms.has(call.collective, plan.algorithm):
         raise errors.InvalidArgumentError(
             f"{place}: {call.collective} has no algorithm {plan.algorithm!r}; "
             "`python -m jaxccomp info` lists those that it has."

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jaxccomp import config, errors
+from jaxccomp._native import algorithms as known
 from jaxccomp._native import engine
 from jaxccomp.schedules import _cluster as clusters
 from jaxccomp.schedules._make import COLLECTIVES
@@ -58,10 +59,9 @@ class Prediction:
 
 
 def algorithms(collective: str) -> tuple[str, ...]:
-    """The names of a collective's algorithms."""
+    """The names of a collective's algorithms: the engine's own, then those that are registered."""
     _check_collective(collective)
-    table = engine.load().describe()["algorithms"]
-    return tuple(row["name"] for row in table if row["collective"] == collective)
+    return known.names(collective)
 
 
 def simulate(
@@ -81,7 +81,8 @@ def simulate(
 
     Args:
       collective: one of `jaxccomp.schedules.COLLECTIVES`.
-      algorithm: as in operations, such as "ring" or "two_shot:chunk=65536".
+      algorithm: as in operations, such as "ring" or "two_shot:chunk=65536"; also one that is
+        registered (`jaxccomp.schedule`).
       cluster: a JSON file, such a dict, or a text such as "4x1gbit" (docs/planner.md).
       size_bytes: what each rank passes in; what the root passes in for a scatter.
       codec: one of the cluster's codecs, or its ratio and rates as a dict; None or "raw": no codec.
@@ -94,6 +95,7 @@ def simulate(
     Raises:
       InvalidArgumentError: for what cannot be, or is too large to be simulated.
       UnknownNameError: for names that do not exist.
+      ScheduleError: where a registered algorithm's schedules are wrong.
       EngineUnavailableError: without the native engine.
 
     Example:
@@ -114,11 +116,19 @@ def simulate(
         if not least <= value < end:
             raise errors.InvalidArgumentError(f"{name} must be in {least}..{end - 1}, not {value}.")
     row = _codec(codec, described, dtype)
+    problem = known.Problem(
+        ranks,
+        block_bytes(collective, size_bytes, ranks),
+        root=root,
+        chunk_bytes=chunk_bytes,
+        coded=row is not None,
+    )
+    algorithm = known.for_engine(collective, algorithm, problem)
     try:
         found = engine.load().price(
             collective,
             algorithm,
-            block_bytes(collective, size_bytes, ranks),
+            problem.block_bytes,
             chunk_bytes or config.get("chunk_bytes"),
             root,
             dtype in _HALF_TYPES,

@@ -3,7 +3,6 @@
 #include <pybind11/stl.h>
 
 #include <array>
-#include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -120,9 +119,9 @@ Schedule ScheduleOf(const ScheduleNumbers& numbers) {
   return schedule;
 }
 
-// Checks the schedules of all ranks, and keeps them under a key if one is given.
+// Checks the schedules of all ranks, and keeps them under a key.
 void RegisterSchedules(const std::string& collective, const std::string& name,
-                       const std::optional<std::string>& key, int root, int64_t block_bytes,
+                       const std::string& key, int root, int64_t block_bytes,
                        int64_t chunk_bytes, bool coded, bool feedback, bool reverse,
                        const std::vector<ScheduleNumbers>& by_rank) {
   Result<Collective> parsed = ParseCollective(collective);
@@ -141,7 +140,7 @@ void RegisterSchedules(const std::string& collective, const std::string& name,
     py::gil_scoped_release released;
     return CheckSchedules(*parsed, problem, schedules);
   }());
-  if (key.has_value()) KeepRegistered(*key, name, *parsed, std::move(problem), std::move(schedules));
+  KeepRegistered(key, name, *parsed, std::move(problem), std::move(schedules));
 }
 
 // The static rule's algorithm of a call between hosts, as far as it does not depend on GPUs.

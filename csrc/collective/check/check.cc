@@ -33,6 +33,7 @@ std::string WrongShape(const Problem& problem, const Schedule& schedule, const T
   if (task.kind != TaskKind::kSend && !(task.kind == TaskKind::kRecv && !sources.empty())) {
     slots.push_back(task.dst);
   }
+  if (task.kind != TaskKind::kSend && slots.back().space == Space::kInput) return "writes an operand";
   for (const Slot& slot : slots) {
     if (slot.bytes() <= 0 && !transfer) return "a range is empty";
     if (slot.begin < 0 || slot.bytes() < 0) return "a range ends before it begins";

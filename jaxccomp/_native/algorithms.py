@@ -1,0 +1,155 @@
+"""The names of algorithms: the engine's own, and those that programs register (jaxccomp.schedule).
+
+Those of programs make schedules for the sizes of a call where it is lowered. The engine keeps these
+under a key, which then stands in the place of the name.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+
+from jaxccomp import errors
+from jaxccomp._native import engine, entry_points
+
+_GROUP = "jaxccomp.schedules"
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """What schedules are made for.
+
+    Attributes:
+      ranks: how many take part.
+      block_bytes: size of each block.
+      root: of rooted collectives, else 0.
+      chunk_bytes: None: the option of that name.
+      coded: whether a codec codes any of the values.
+      feedback: whether the compression errors are results.
+      reverse: of a scan, whether it begins at the last rank.
+    """
+
+    ranks: int
+    block_bytes: int
+    root: int = 0
+    chunk_bytes: int | None = None
+    coded: bool = False
+    feedback: bool = False
+    reverse: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class CustomAlgorithm:
+    """An algorithm that a program has registered.
+
+    Attributes:
+      collective: which it is one of.
+      name: what programs call it, without options.
+      description: one line.
+      source: where it is written: one of the same name from elsewhere is another one.
+      check: raises where the options of a text such as "my_chain:chunk=65536" are wrong.
+      key: of a text and a problem, the engine's key for schedules that are checked and kept.
+    """
+
+    collective: str
+    name: str
+    description: str
+    source: str
+    check: Callable[[str], None]
+    key: Callable[[str, Problem], str]
+
+
+_ALGORITHMS: dict[tuple[str, str], CustomAlgorithm] = {}
+
+
+def add(algorithm: CustomAlgorithm) -> bool:
+    """Registers an algorithm. True: in place of one that was the same source before.
+
+    Raises:
+      ScheduleError: where the name is taken.
+    """
+    place = algorithm.collective, algorithm.name
+    before = _ALGORITHMS.get(place)
+    if algorithm.name in ("auto", *own_names(algorithm.collective)):
+        taken = "this package"
+    elif before is not None and before.source != algorithm.source:
+        taken = before.source
+    else:
+        _ALGORITHMS[place] = algorithm
+        return before is not None
+    raise errors.ScheduleError(
+        f"algorithm {algorithm.name!r} of {algorithm.collective}: {taken} has one of that name; "
+        f"{algorithm.source} must take another."
+    )
+
+
+def own_names(collective: str) -> tuple[str, ...]:
+    """The engine's own; none where there is no engine."""
+    return _own_names(collective) if engine.available() else ()
+
+
+@functools.cache
+def _own_names(collective: str) -> tuple[str, ...]:
+    table = engine.load().describe()["algorithms"]
+    return tuple(row["name"] for row in table if row["collective"] == collective)
+
+
+def names(collective: str) -> tuple[str, ...]:
+    """The engine's own, then those of programs and of other packages."""
+    entry_points.load(_GROUP)
+    registered = tuple(name for place, name in _ALGORITHMS if place == collective)
+    return own_names(collective) + registered
+
+
+def find(collective: str, algorithm: str) -> CustomAlgorithm | None:
+    """The registered one that a text names; None where it names another one, or none."""
+    name = algorithm.partition(":")[0]
+    if name == "auto" or name in own_names(collective):
+        return None
+    if (collective, name) not in _ALGORITHMS:
+        entry_points.load(_GROUP)
+    return _ALGORITHMS.get((collective, name))
+
+
+def has(collective: str, algorithm: str) -> bool:
+    """Whether an algorithm, with the options that it is given, is one of that collective."""
+    try:
+        check(collective, algorithm)
+    except errors.InvalidArgumentError:
+        return False
+    return True
+
+
+def check(collective: str, algorithm: str) -> None:
+    """Raises unless an algorithm, with the options that it is given, is one of that collective.
+
+    Raises:
+      UnknownNameError: where there is none of that name; with what other packages lack.
+      InvalidArgumentError: where its options are wrong.
+    """
+    if algorithm == "auto":
+        return
+    registered = find(collective, algorithm)
+    name = algorithm.partition(":")[0]
+    if registered is not None:
+        registered.check(algorithm)
+    elif name not in ("auto", *own_names(collective)):
+        hint = entry_points.failures(_GROUP)
+        valid = ("auto", *names(collective))
+        raise errors.unknown(f"algorithm of {collective}:", algorithm, valid, hint)
+    else:
+        try:
+            engine.load().check_algorithm(collective, algorithm)
+        except ValueError as error:
+            raise errors.InvalidArgumentError(f"{collective}: {error}") from None
+
+
+def for_engine(collective: str, algorithm: str, problem: Problem) -> str:
+    """An algorithm as the engine takes it: for one that is registered, the key of its schedules.
+
+    Raises:
+      ScheduleError: where the schedules are wrong.
+    """
+    registered = find(collective, algorithm)
+    return algorithm if registered is None else registered.key(algorithm, problem)

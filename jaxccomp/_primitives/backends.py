@@ -1,0 +1,186 @@
+"""Backends that programs register, and the calls that name them (jaxccomp.backend)."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any
+
+from jaxccomp import codecs, errors
+from jaxccomp._call import Call, result_shape
+from jaxccomp._native import entry_points
+from jaxccomp._primitives import composed
+from jaxccomp.comm import Communicator
+
+Array = Any
+
+OWN = ("auto", "native", "nccl", "xla")
+# One operand, one result, and a shape that follows from the call. Messages between two ranks are
+# matched, and ragged blocks packed, by what only this package's own backends have.
+OPERATIONS = (
+    *("bcast", "allreduce", "reduce", "allgather", "gather", "scatter", "reduce_scatter"),
+    *("alltoall", "allgatherv", "gatherv", "scatterv", "reduce_scatterv", "alltoallv"),
+    *("permute", "scan", "exscan"),
+)
+_GROUP = "jaxccomp.backends"
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+
+
+@dataclasses.dataclass(frozen=True)
+class BackendCall:
+    """What a function of a backend is to do with its operand.
+
+    Attributes:
+      operation: "allreduce", for instance.
+      size: the number of ranks, of each group.
+      axis_names: of the surrounding shard_map, pmap or vmap; empty between processes.
+      axis_index_groups: as `jax.lax` takes them, or None.
+      comm: the communicator of processes, or None along axes.
+      op: "sum", "mean", "prod", "min", "max", "and", "or" or "xor"; empty where nothing is reduced.
+      root: of rooted operations, else -1.
+      counts: rows by rank of the v-variants, or source by destination, flat; else empty.
+      pairs: of "permute": (source, destination) by rank.
+      reverse: of a scan, whether it begins at the last rank.
+      result_shape: the shape that the result must have.
+    """
+
+    operation: str
+    size: int
+    axis_names: tuple[Hashable, ...]
+    axis_index_groups: tuple[tuple[int, ...], ...] | None
+    comm: Communicator | None
+    op: str
+    root: int
+    counts: tuple[int, ...]
+    pairs: tuple[tuple[int, int], ...]
+    reverse: bool
+    result_shape: tuple[int, ...]
+
+
+Function = Callable[[Array, BackendCall], Array]
+
+
+@dataclasses.dataclass(frozen=True)
+class Backend:
+    """A backend that a program has registered.
+
+    Attributes:
+      name: what ``backend=`` takes.
+      functions: by operation.
+      communicators: whether it takes calls between processes.
+      source: where it is written.
+    """
+
+    name: str
+    functions: Mapping[str, Function]
+    communicators: bool
+    source: str
+
+
+_BACKENDS: dict[str, Backend] = {}
+
+
+def add(backend: Backend) -> bool:
+    """Registers a backend. True: in place of one that was the same source before."""
+    before = _BACKENDS.get(backend.name)
+    taken = before is not None and before.source != backend.source
+    if backend.name in OWN or not _NAME.fullmatch(backend.name) or taken:
+        raise errors.BackendError(
+            f"backend {backend.name!r}: {backend.source} must take another name, of a-z, 0-9 and "
+            "_, "
+            f"that is not taken{f' ({before.source} has it)' if before and taken else ''}."
+        )
+    if not backend.functions:
+        raise errors.BackendError(
+            f"backend {backend.name!r}: {backend.source} has no operation; it may have "
+            f"{errors.listed(OPERATIONS)}."
+        )
+    _BACKENDS[backend.name] = backend
+    return before is not None
+
+
+def find(name: str) -> Backend | None:
+    """The registered backend of that name; None for this package's own, and for none."""
+    if name in OWN:
+        return None
+    if name not in _BACKENDS:
+        entry_points.load(_GROUP)
+    return _BACKENDS.get(name)
+
+
+def unknown(name: str) -> errors.UnknownNameError:
+    """The error for a name that no backend has."""
+    hint = entry_points.failures(_GROUP)  # and with that all are registered
+    return errors.unknown("backend", name, (*OWN, *_BACKENDS), hint)
+
+
+def check(backend: Backend, operation: str, codec: str, *, along_axis: bool) -> None:
+    """Raises where a backend does not have an operation.
+
+    Raises:
+      BackendError: with what it has.
+    """
+    if operation not in OPERATIONS:
+        raise errors.BackendError(
+            f"{operation} has no backend={backend.name!r}: registered backends may have "
+            f'{errors.listed(OPERATIONS)}. Leave backend="auto".'
+        )
+    if not along_axis and not backend.communicators:
+        raise errors.BackendError(
+            f"{operation}: backend={backend.name!r} communicates along an axis alone: give "
+            'axis_name=, or leave backend="auto" to communicate between processes.'
+        )
+    if codecs.is_raw(codec):
+        _function(backend, operation)
+
+
+def run(call: Call, operands: Sequence[Array]) -> list[Array]:
+    """Runs ``call`` by its backend; one that codes, composed of raw operations of the backend."""
+    if not codecs.is_raw(call.codec) or call.referenced or call.feedback:
+        return composed.run(call, operands)
+    backend = find(call.backend)
+    assert backend is not None
+    function = _function(backend, call.collective)
+    return [_checked(backend, call, x, function) for x in operands]
+
+
+def _function(backend: Backend, operation: str) -> Function:
+    function = backend.functions.get(operation)
+    if function is None:
+        raise errors.BackendError(
+            f"backend {backend.name!r} has no {operation}, which this call is, or which its codec "
+            "or "
+            f"its derivative needs; it has {errors.listed(backend.functions)}."
+        )
+    return function
+
+
+def _checked(backend: Backend, call: Call, x: Array, function: Function) -> Array:
+    shape = result_shape(call, x.shape)
+    result = function(x, _described(call, shape))
+    given = getattr(result, "shape", None), getattr(result, "dtype", None)
+    if given != (shape, x.dtype):
+        raise errors.BackendError(
+            f"backend {backend.name!r}: {call.collective} of {x.dtype}{list(x.shape)} gives an "
+            "array "
+            f"of shape {list(shape)} and of that dtype; {backend.source} gave {given[1]} of shape "
+            f"{given[0]}."
+        )
+    return result
+
+
+def _described(call: Call, shape: tuple[int, ...]) -> BackendCall:
+    return BackendCall(
+        operation=call.collective,
+        size=call.size,
+        axis_names=call.axes,
+        axis_index_groups=call.groups,
+        comm=call.comm,
+        op=call.reduce_op,
+        root=call.root,
+        counts=call.counts,
+        pairs=tuple(zip(call.pairs[::2], call.pairs[1::2], strict=True)),
+        reverse=call.reverse,
+        result_shape=shape,
+    )

@@ -1,0 +1,303 @@
+"""What a schedule of one's own is written with: the tasks of one rank, as the engine runs them."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Iterator, Sequence
+
+from jaxccomp import errors
+from jaxccomp._native.algorithms import Problem
+from jaxccomp.schedules._make import Slot
+
+# As the engine numbers them (csrc/collective/schedule.h).
+_KINDS = ("send", "recv", "copy", "merge", "encode", "decode", "residual")
+_SPACES = ("input", "output", "scratch", "code", "residual")
+_NOWHERE = (0, 0, 0, 0)
+_ALIGN = 64
+_MOST_CHUNKS = 1 << 16
+# Numbers that tasks are made of are 32 bits wide.
+_MOST = (1 << 31) - 1
+
+After = int | None | Iterable[int | None]
+
+
+class Builder:
+    """The tasks of one rank, added one by one; a task's number is what others wait for.
+
+    A collective's operands lie in ``input`` blocks and its results in ``output`` blocks: one, or
+    one per rank where the operand or the result has a row per rank. A block is `block_bytes` long,
+    with the tensors of a call one after the other, each at a multiple of 64 bytes. Ranges begin and
+    end at multiples of 64, or at the block's end, and values keep their address: what lies at [64,
+    128) of an operand travels, is merged and arrives at [64, 128) of some block.
+
+    Attributes:
+      rank: whose tasks these are.
+      ranks: how many take part.
+      root: of rooted collectives, else 0.
+      block_bytes: size of each block.
+      chunk_bytes: how many bytes are to be worked on at a time, a multiple of 64.
+      coded: whether there is a codec: values are then to be encoded before they travel.
+      feedback: whether each encoding's compression error is to be written to `residuals`.
+      reverse: of a scan, whether it begins at the last rank.
+      lane: of the tasks that are added next, from 0 on. Values are cut into chunks, and what
+        belongs to one chunk is a lane, on all ranks the same one: tasks wait for tasks of their own
+        lane or lower ones, and both ends of a message are in one. So the engine may work on several
+        at a time, as memory allows, and nothing deadlocks.
+    """
+
+    def __init__(self, rank: int, problem: Problem):
+        assert problem.chunk_bytes is not None
+        self.rank = rank
+        self.ranks = problem.ranks
+        self.root = problem.root
+        self.block_bytes = problem.block_bytes
+        self.chunk_bytes = problem.chunk_bytes
+        self.coded = problem.coded
+        self.feedback = problem.feedback
+        self.reverse = problem.reverse
+        self.lane = 0
+        self._tasks: list[tuple] = []
+        self._scratch: list[tuple[int, int]] = []
+        self._code: list[tuple[int, int]] = []
+        self._encoded = 0
+
+    # Ranges.
+
+    def input(self, like: Slot | None = None, block: int = 0) -> Slot:
+        """A range of an operand's block: that of another range, or all of it. It is only read."""
+        return self._of("input", like, block)
+
+    def output(self, like: Slot | None = None, block: int = 0) -> Slot:
+        """A range of a result's block: that of another range, or all of it."""
+        return self._of("output", like, block)
+
+    def residuals(self, like: Slot | None = None, block: int = 0) -> Slot:
+        """A range of the compression errors, which are a result like the operand; with feedback."""
+        return self._of("residual", like, block)
+
+    def scratch(self, like: Slot) -> Slot:
+        """New temporary memory for the values of a range."""
+        self._scratch.append((like.begin, like.end))
+        return Slot("scratch", len(self._scratch) - 1, like.begin, like.end)
+
+    def code(self, like: Slot) -> Slot:
+        """New memory for what the values of a range are encoded to. It is used as a whole."""
+        self._code.append((like.begin, like.end))
+        return Slot("code", len(self._code) - 1, like.begin, like.end)
+
+    def cut(self, slot: Slot) -> list[Slot]:
+        """The chunks of a range, in order; none where it is empty."""
+        size = slot.end - slot.begin
+        step = _up(max(self.chunk_bytes, -(-size // _MOST_CHUNKS), _ALIGN))
+        return [
+            Slot(slot.space, slot.block, begin, min(begin + step, slot.end))
+            for begin in range(slot.begin, slot.end, step)
+        ]
+
+    def lanes(self, slot: Slot) -> Iterator[Slot]:
+        """The chunks of a range, in order; what is added for each is a lane of its own."""
+        for lane, chunk in enumerate(self.cut(slot)):
+            self.lane = lane
+            yield chunk
+
+    def part(self, slot: Slot, index: int, parts: int) -> Slot:
+        """The ``index``-th of so many parts of a range, alike but for 64 bytes; it may be empty."""
+        size = slot.end - slot.begin
+        units = -(-size // _ALIGN)
+        ends = [min(size, (units * i // parts) * _ALIGN) for i in (index, index + 1)]
+        return Slot(slot.space, slot.block, slot.begin + ends[0], slot.begin + ends[1])
+
+    # Tasks.
+
+    def send(self, peer: int, tag: int, slot: Slot | Sequence[Slot], after: After = ()) -> int:
+        """Sends a range: raw values, or a code. Several ranges of raw values are one message.
+
+        Args:
+          peer: the rank that receives it.
+          tag: tells the messages from this rank to that one apart.
+          slot: what is sent.
+          after: numbers of the tasks that come before; None is nothing to wait for.
+
+        Returns:
+          The task's number; once it is done, what was sent may be overwritten.
+        """
+        sources = [slot] if isinstance(slot, Slot) else list(slot)
+        return self._add("send", _NOWHERE, sources, after, peer=self._peer(peer), tag=tag)
+
+    def recv(self, peer: int, tag: int, slot: Slot | Sequence[Slot], after: After = ()) -> int:
+        """Receives what ``peer`` sends to this rank under a tag: into a range, or several."""
+        peer = self._peer(peer)
+        if isinstance(slot, Slot):
+            return self._add("recv", self._row(slot), [], after, peer=peer, tag=tag)
+        return self._add("recv", _NOWHERE, list(slot), after, peer=peer, tag=tag)
+
+    def copy(self, dst: Slot, src: Slot, after: After = ()) -> int:
+        """``dst = src``."""
+        return self._add("copy", self._row(dst), [src], after)
+
+    def merge(
+        self, dst: Slot, sources: Sequence[Slot], final: bool = False, after: After = ()
+    ) -> int:
+        """``dst = sources[0] op sources[1] op ...``: the reduction that the call asks for.
+
+        Args:
+          dst: where it goes; it may be one of the sources.
+          sources: raw values, or codes, which are decoded and merged in one pass. All ranks that
+            get a result must merge in one order, or round differently.
+          final: whether this is the last merge of these values: it divides a mean.
+          after: numbers of the tasks that come before.
+        """
+        return self._add("merge", self._row(dst), list(sources), after, final=bool(final))
+
+    def encode(
+        self,
+        code: Slot,
+        src: Slot,
+        after: After = (),
+        *,
+        whose: int | None = None,
+        which: int | None = None,
+    ) -> int:
+        """Encodes a range, where there is a codec.
+
+        Args:
+          code: from `code`, of the same range.
+          src: raw values.
+          after: numbers of the tasks that come before.
+          whose: the rank whose random numbers a stochastic codec draws; default: this one's.
+          which: and which of them; default: others for each encoding of this rank. Ranks that
+            encode the same values, of which all are to get the same code, name the same rank and
+            number.
+        """
+        number = self._encoded if which is None else which
+        self._encoded += 1
+        peer = self.rank if whose is None else whose
+        if not 0 <= operator.index(peer) < self.ranks:
+            raise errors.ScheduleError(
+                f"encode: there is no rank {peer}, only 0 to {self.ranks - 1}."
+            )
+        return self._add("encode", self._row(code), [src], after, peer=peer, tag=number)
+
+    def decode(self, dst: Slot, code: Slot, after: After = ()) -> int:
+        """Puts what a code stands for in a range."""
+        return self._add("decode", self._row(dst), [code], after)
+
+    def residual(
+        self,
+        dst: Slot,
+        values: Slot,
+        code: Slot,
+        after: After = (),
+        *,
+        final: bool = False,
+        add: bool = False,
+    ) -> int:
+        """``dst = values - decode(code)``: what an encoding lost, with feedback.
+
+        Every encoding that a result is made of has one residual, on one rank, in the range that the
+        values belong to.
+
+        Args:
+          dst: from `residuals`.
+          values: what was encoded.
+          code: what it was encoded to.
+          after: numbers of the tasks that come before.
+          final: whether a final merge has given the values, so that a mean has divided them.
+          add: whether to add to what ``dst`` has.
+        """
+        sources = [values, code, dst] if add else [values, code]
+        return self._add("residual", self._row(dst), sources, after, final=bool(final))
+
+    # Values that travel raw or encoded, as `coded` says.
+
+    def pack(self, src: Slot, after: After = ()) -> tuple[Slot, list[int]]:
+        """Makes values fit to travel: encodes them, with a codec.
+
+        Returns:
+          What is to be sent, and the tasks to wait for.
+        """
+        if not self.coded:
+            return src, _numbers(after)
+        code = self.code(src)
+        return code, [self.encode(code, src, after)]
+
+    def room(self, dst: Slot) -> Slot:
+        """Where to receive what is to get to ``dst``: there, or with a codec in a new code."""
+        return self.code(dst) if self.coded else dst
+
+    def unpack(self, dst: Slot, came: Slot, after: After = ()) -> list[int]:
+        """Puts what was received, or packed, in its place: decodes, copies, or has nothing to do.
+
+        Returns:
+          The tasks after which it is there.
+        """
+        if came.space == "code":
+            return [self.decode(dst, came, after)]
+        return _numbers(after) if came == dst else [self.copy(dst, came, after)]
+
+    def rows(self) -> tuple[list[tuple], list[tuple[int, int]], list[tuple[int, int]]]:
+        """Tasks, scratch and code, as the engine takes them."""
+        return self._tasks, self._scratch, self._code
+
+    def _of(self, space: str, like: Slot | None, block: int) -> Slot:
+        if like is None:
+            return Slot(space, block, 0, self.block_bytes)
+        return Slot(space, block, like.begin, like.end)
+
+    def _peer(self, peer: int) -> int:
+        if not 0 <= operator.index(peer) < self.ranks or peer == self.rank:
+            raise errors.ScheduleError(
+                f"rank {self.rank} cannot exchange messages with rank {peer}: the others are "
+                "among 0 "
+                f"to {self.ranks - 1}."
+            )
+        return peer
+
+    def _row(self, slot: Slot) -> tuple[int, int, int, int]:
+        if not isinstance(slot, Slot) or slot.space not in _SPACES:
+            raise errors.ScheduleError(
+                f"a range is a jaxccomp.schedules.Slot in one of {errors.listed(_SPACES)}, not "
+                f"{slot!r:.80}."
+            )
+        numbers = tuple(map(operator.index, (slot.block, slot.begin, slot.end)))
+        if not 0 <= numbers[0] <= _MOST or not 0 <= numbers[1] <= numbers[2] < 1 << 62:
+            raise errors.ScheduleError(f"there can be no range {slot}.")
+        return (_SPACES.index(slot.space), *numbers)
+
+    def _add(
+        self,
+        kind: str,
+        dst: tuple[int, int, int, int],
+        sources: Sequence[Slot],
+        after: After,
+        *,
+        peer: int = -1,
+        tag: int = 0,
+        final: bool = False,
+    ) -> int:
+        number = len(self._tasks)
+        deps = _numbers(after)
+        for dep in deps:
+            if not 0 <= dep < number:
+                raise errors.ScheduleError(
+                    f"{kind}: a task waits for those before it, which are numbered 0 to "
+                    f"{number - 1}, not for {dep}."
+                )
+        for name, value, most in (("lane", self.lane, _MOST), ("tag", tag, (1 << 32) - 1)):
+            if not 0 <= operator.index(value) <= most:
+                raise errors.ScheduleError(f"{kind}: {name} must be in 0..{most}, not {value}.")
+        rows = [self._row(slot) for slot in sources]
+        place = (_KINDS.index(kind), final, operator.index(self.lane), operator.index(peer))
+        self._tasks.append((*place, operator.index(tag), dst, rows, deps))
+        return number
+
+
+def _numbers(after: After) -> list[int]:
+    if after is None:
+        return []
+    given = after if isinstance(after, Iterable) else (after,)
+    return [operator.index(each) for each in given if each is not None]
+
+
+def _up(size: int) -> int:
+    return -(-size // _ALIGN) * _ALIGN

@@ -1,0 +1,62 @@
+"""Algorithms."""
+
+import jaxccomp
+
+
+@jaxccomp.schedule("bcast", name="plugin_line", skip=1)
+def line(b, skip):
+    """Chunks down a line of ranks, which goes around by ``skip`` ranks at a time."""
+    order = [(b.root + i * skip) % b.ranks for i in range(b.ranks)]
+    place = order.index(b.rank)  # skip and the number of ranks have no common factor
+    for chunk in b.lanes(b.output()):
+        if place == 0:
+            values, ready = b.pack(b.input(chunk))
+        else:
+            values = b.room(chunk)
+            ready = [b.recv(order[place - 1], b.lane, values)]
+        if place + 1 < b.ranks:
+            b.send(order[place + 1], b.lane, values, ready)
+        b.unpack(chunk, values, ready)
+
+
+@jaxccomp.schedule("allreduce", name="plugin_sum")
+def total(b):
+    """Chunks to rank 0, which merges and returns them; each is coded on its way."""
+    for chunk in b.lanes(b.output()):
+        if b.ranks == 1:
+            b.copy(chunk, b.input(chunk))
+        elif b.rank == 0:
+            came = [b.code(chunk) if b.coded else b.scratch(chunk) for _ in range(1, b.ranks)]
+            tasks = [b.recv(i + 1, 2 * b.lane, slot) for i, slot in enumerate(came)]
+            merged = b.scratch(chunk)
+            ready = b.merge(merged, [b.input(chunk), *came], final=True, after=tasks)
+            values, coded = b.pack(merged, ready)
+            if b.feedback:
+                b.residual(b.residuals(chunk), merged, values, coded, final=True)
+            for peer in range(1, b.ranks):
+                b.send(peer, 2 * b.lane + 1, values, coded)
+            b.unpack(chunk, values, coded)
+        else:
+            values, ready = b.pack(b.input(chunk))
+            sent = [b.send(0, 2 * b.lane, values, ready)]
+            if b.feedback:
+                sent.append(b.residual(b.residuals(chunk), b.input(chunk), values, ready))
+            place = b.room(chunk)
+            came = b.recv(0, 2 * b.lane + 1, place, sent)
+            b.unpack(chunk, place, [came, *sent])
+
+
+@jaxccomp.schedule("alltoall", name="plugin_pairs")
+def pairs(b):
+    """Each row to its rank, whole."""
+    own = b.input(block=b.rank)
+    if b.block_bytes == 0:
+        return
+    b.copy(b.output(block=b.rank), own)
+    for distance in range(1, b.ranks):
+        b.lane = distance - 1
+        to, source = (b.rank + distance) % b.ranks, (b.rank - distance) % b.ranks
+        values, ready = b.pack(b.input(block=to))
+        b.send(to, 0, values, ready)
+        place = b.room(b.output(block=source))
+        b.unpack(b.output(block=source), place, b.recv(source, 0, place))

@@ -1,0 +1,120 @@
+"""Backends that programs register, along an axis of devices."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from contract import AxisPlace, plugin
+from jax import lax
+
+import jaxccomp as jcc
+from jaxccomp import errors
+
+N = 4
+HOW = {"backend": "plugin_gathering"}
+place = AxisPlace(N, "no_check_vma")
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_registered(monkeypatch):
+    plugin.install(monkeypatch)
+
+
+def run(function, x):
+    return place.run(lambda v, _: function(v, **(place.how | HOW)), x)
+
+
+X = np.random.default_rng(0).integers(-9, 9, (N, 6, 5)).astype(np.float32)
+
+
+def test_operations():
+    np.testing.assert_array_equal(run(jcc.allgather, X), np.stack([X] * N))
+    np.testing.assert_array_equal(run(jcc.allreduce, X), np.stack([X.sum(axis=0)] * N))
+    mean = run(lambda v, **how: jcc.allreduce(v, op="mean", **how), {"a": X, "b": X[:, 0]})
+    np.testing.assert_array_equal(mean["b"], np.stack([X[:, 0].mean(axis=0)] * N))
+    root = run(lambda v, **how: jcc.bcast(v, root=2, **how), X)
+    np.testing.assert_array_equal(root, np.stack([X[2]] * N))
+    same = run(lambda v, **how: jcc.lax.psum(v, how["axis_name"], **HOW), X)
+    np.testing.assert_array_equal(same, np.stack([X.sum(axis=0)] * N))
+
+
+def test_codecs_are_composed_of_raw_operations():
+    total = run(lambda v, **how: jcc.allreduce(v, codec="int8", **how), X)
+    np.testing.assert_allclose(total, np.stack([X.sum(axis=0)] * N), atol=1)
+    np.testing.assert_array_equal(total, np.stack([total[0]] * N))
+    total, lost = run(
+        lambda v, **how: jcc.allreduce_with_feedback(
+            v, jnp.zeros_like(v), op="sum", codec="int8", **how
+        ),
+        X,
+    )
+    np.testing.assert_allclose(total[0] + lost.sum(axis=0), X.sum(axis=0), atol=1e-4)
+    seen = run(lambda v, **how: jcc.bcast(v, root=1, ref=v, codec="bf16", **how), X)
+    np.testing.assert_allclose(seen, np.stack([X[1]] * N) * 0 + seen)
+
+
+def test_derivatives_and_batches():
+    def loss(v, **how):
+        return jax.grad(lambda w: jcc.bcast(w, root=1, **how).sum())(v)
+
+    expected = np.zeros_like(X)
+    expected[1] = N
+    np.testing.assert_array_equal(run(loss, X), expected)
+    batched = run(lambda v, **how: jax.vmap(lambda row: jcc.allreduce(row, **how))(v), X)
+    np.testing.assert_array_equal(batched, np.stack([X.sum(axis=0)] * N))
+
+
+def test_what_is_lacking_is_told_while_tracing():
+    lacks = r"backend 'plugin_gathering' has no scan, .* it has 'bcast', 'allreduce', 'reduce', "
+    with pytest.raises(errors.BackendError, match=lacks):
+        run(jcc.scan, X)
+    with pytest.raises(errors.BackendError, match="has no reduce_scatter"):
+        run(jcc.reduce_scatter, X[:, :N])
+    with pytest.raises(errors.BackendError, match="barrier has no backend='plugin_gathering'"):
+        run(lambda v, **how: jcc.barrier(**how) or v, X)
+    with pytest.raises(errors.BackendError, match="communicates along an axis alone"):
+        jcc.allreduce(X, **HOW)
+    with pytest.raises(errors.UnknownNameError, match="Did you mean 'plugin_gathering'"):
+        jcc.allreduce(X, backend="plugin_gatherin")
+    with pytest.raises(errors.UnknownNameError, match="has its own ways"):
+        run(lambda v, **how: jcc.allreduce(v, algorithm="ring", **how), X)
+
+
+def test_results_of_other_shapes_are_told():
+    @jcc.backend("crooked")
+    class Crooked:
+        def allreduce(x, call):
+            return lax.all_gather(x, call.axis_names)
+
+        def allgather(x, call):
+            return jnp.ones(call.result_shape, jnp.int8)
+
+    how = place.how | {"backend": "crooked"}
+    words = r"gives an array of shape \[6, 5\] and of that dtype; .*Crooked gave float32 of shape"
+    with pytest.raises(errors.BackendError, match=words):
+        place.run(lambda v, _: jcc.allreduce(v, **how), X)
+    with pytest.raises(errors.BackendError, match="Crooked gave int8"):
+        place.run(lambda v, _: jcc.allgather(v, **how), X)
+
+
+def test_between_processes():
+    @jcc.backend("alone")
+    class Alone:
+        communicators = True
+
+        def allreduce(x, call):
+            assert call.comm.size == call.size == 1 and call.axis_names == ()
+            return x + 1
+
+    np.testing.assert_array_equal(jcc.allreduce(X, backend="alone"), X + 1)
+
+
+def test_registering():
+    with pytest.raises(errors.BackendError, match="must take another name"):
+        jcc.backend("xla")(plugin)
+    with pytest.raises(errors.BackendError, match="has no operation; it may have 'bcast'"):
+        jcc.backend("empty")(plugin)
+    program = place.compiled(lambda v, _: jcc.allreduce(v, **(place.how | HOW)))
+    explained = jcc.explain(program)(place.spread(X))
+    assert [call.mover for call in explained.calls] == ["plugin_gathering"]
+    assert "plugin_gathering" in str(explained)
