@@ -1,6 +1,7 @@
 """Algorithms that programs register: what is refused, with which words, and who knows them."""
 
 import doctest
+import json
 
 import jax
 import jax.numpy as jnp
@@ -248,7 +249,10 @@ def test_simulate_prices_them():
 
 
 def test_auto_takes_none_of_them():
-    planner = schedules.Planner(schedules.parse_profile("4x1gbit"), [0, 1, 2, 3])
+    link = {"up_bytes_per_second": 1.2e8, "down_bytes_per_second": 1.2e8}
+    hosts = [{"count": 4, "ranks": 1, "cores": 8, **link}]
+    profile = json.dumps({"version": 1, "hosts": hosts, "codecs": {}}).encode()
+    planner = schedules.Planner(schedules.parse_profile(profile, "here"), [0, 1, 2, 3])
     how = {"sizes": (("float32", 8 << 20),), "groups": ((0, 1, 2, 3),), "every_option": True}
     choice = planner.choose("bcast", **how)
     assert "plugin_line" not in {each.runs for each in (choice.chosen, *choice.others)}
