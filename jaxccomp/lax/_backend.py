@@ -45,14 +45,21 @@ def backend(name: str) -> Callable[[T], T]:
 
     Example:
       >>> import jax, jax.numpy as jnp
+      >>> from jax.sharding import Mesh, PartitionSpec
       >>> @jaxccomp.backend("gathering")
       ... class Gathering:
       ...     '''Sums what all ranks have gathered.'''
       ...     def allreduce(x, call):
       ...         return jax.lax.all_gather(x, call.axis_names).sum(0).astype(x.dtype)
-      >>> total = lambda x: jaxccomp.allreduce(x, axis_name="i", backend="gathering")
-      >>> jax.vmap(total, axis_name="i")(jnp.arange(3))
-      Array([3, 3, 3], dtype=int64)
+      >>> total = jax.shard_map(
+      ...     lambda x: jaxccomp.allreduce(x, axis_name="i", backend="gathering"),
+      ...     mesh=Mesh(jax.devices()[:1], ("i",)),
+      ...     in_specs=PartitionSpec("i"),
+      ...     out_specs=PartitionSpec("i"),
+      ...     check_vma=False,
+      ... )
+      >>> total(jnp.arange(3.0)).tolist()
+      [0.0, 1.0, 2.0]
     """
 
     def register(functions: T) -> T:

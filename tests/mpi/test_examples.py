@@ -54,6 +54,16 @@ def test_toolkit_page(tmp_path):
 
 
 @pytest.mark.slow
+def test_extending_page(tmp_path):
+    schedule, backend = programs("docs/extending.md", tmp_path)
+    output = run(3, schedule)
+    sums = re.findall(r"rank \d: (-?[\d.]+)", output)
+    assert len(sums) == 3 and len(set(sums)) == 1
+    assert output.count("problems are right") == 3
+    assert "[0. 1. 2.]" in run(1, backend)
+
+
+@pytest.mark.slow
 def test_launch_page(tmp_path):
     (program,) = programs("docs/launch.md", tmp_path)
     assert run(2, program).count("jaxccomp-throughput: ") == 2

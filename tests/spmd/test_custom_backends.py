@@ -1,5 +1,7 @@
 """Backends that programs register, along an axis of devices."""
 
+import doctest
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -25,6 +27,13 @@ def run(function, x):
 
 
 X = np.random.default_rng(0).integers(-9, 9, (N, 6, 5)).astype(np.float32)
+
+
+@pytest.mark.parametrize("mode", ["check_vma", "pmap"])
+def test_types_and_pmap(mode):
+    own = AxisPlace(N, mode)
+    got = own.run(lambda v, _: jcc.allreduce(v, **(own.how | HOW)), X)
+    np.testing.assert_array_equal(got, np.stack([X.sum(axis=0)] * N))
 
 
 def test_operations():
@@ -107,6 +116,11 @@ def test_between_processes():
             return x + 1
 
     np.testing.assert_array_equal(jcc.allreduce(X, backend="alone"), X + 1)
+
+
+def test_example_in_docstring():
+    (found,) = doctest.DocTestFinder().find(jcc.backend, globs={"jaxccomp": jcc})
+    assert doctest.DocTestRunner().run(found).failed == 0
 
 
 def test_registering():

@@ -46,8 +46,8 @@ std::string WrongShape(const Problem& problem, const Schedule& schedule, const T
 
 std::string WrongShape(const Problem& problem, const Schedule& schedule) {
   if (schedule.tasks.size() > kMostTasks) {
-    return "has " + std::to_string(schedule.tasks.size()) + " tasks, and may have " +
-           std::to_string(kMostTasks) + ": take larger chunks";
+    return "all tasks: there are " + std::to_string(schedule.tasks.size()) + ", and " +
+           std::to_string(kMostTasks) + " at most can be checked: take larger chunks";
   }
   for (const auto* blocks : {&schedule.scratch, &schedule.code}) {
     for (const Slot& block : *blocks) {
