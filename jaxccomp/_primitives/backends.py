@@ -135,9 +135,14 @@ def check(backend: Backend, operation: str, codec: str, *, along_axis: bool) -> 
         _function(backend, operation)
 
 
+def is_composed(call: Call) -> bool:
+    """Whether a call is made of others, as backends know nothing of codecs."""
+    return not codecs.is_raw(call.codec) or call.referenced or call.feedback
+
+
 def run(call: Call, operands: Sequence[Array]) -> list[Array]:
-    """Runs ``call`` by its backend; one that codes, composed of raw operations of the backend."""
-    if not codecs.is_raw(call.codec) or call.referenced or call.feedback:
+    """Runs ``call`` by its backend, or composed of raw operations of the backend."""
+    if is_composed(call):
         return composed.run(call, operands)
     backend = find(call.backend)
     assert backend is not None

@@ -82,14 +82,15 @@ def lower(ctx: Any, *operands: Any, call: Call) -> Any:
 
 def _lower_by_backend(ctx: Any, call: Call, operands: Sequence[Any]) -> Any:
     """By a backend that the program has registered."""
+
+    def traced(*xs: Any) -> list[Any]:
+        return bind(*add_carried(call, xs)) if call.carries else backends.run(call, xs)
+
     if call.comm is not None:
         _check_one_device(ctx, call)
-    if call.carries:  # whose sums are a call of their own
-        moved = lambda *xs: bind(*add_carried(call, xs))  # noqa: E731
-    else:
+    if not backends.is_composed(call):  # whose parts are recorded
         planning.record(_compat.where(ctx), call, call.backend, _sent(call, ctx.avals_in))
-        moved = lambda *xs: backends.run(call, xs)  # noqa: E731
-    return _compat.lower_traced(ctx, moved, operands, ordered=call.ordered)
+    return _compat.lower_traced(ctx, traced, operands, ordered=call.ordered)
 
 
 def _place(ctx: Any, call: Call) -> tuple[Platform | None, list[list[Any]] | None]:
