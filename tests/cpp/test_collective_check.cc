@@ -24,10 +24,10 @@ Schedule Made(const std::function<void(ScheduleBuilder&)>& make) {
   return std::move(builder).Build();
 }
 
-// Of two ranks with blocks of 64 bytes.
+// Of two ranks.
 std::string MistakeOf(Collective collective, const std::function<void(ScheduleBuilder&, int rank)>& make,
-                      bool coded = false, bool feedback = false) {
-  Problem problem{.ranks = 2, .block_bytes = 64, .coded = coded, .feedback = feedback};
+                      bool coded = false, bool feedback = false, int64_t block_bytes = 64) {
+  Problem problem{.ranks = 2, .block_bytes = block_bytes, .coded = coded, .feedback = feedback};
   std::vector<Schedule> schedules;
   for (int rank = 0; rank < 2; ++rank) schedules.push_back(Made([&](ScheduleBuilder& b) { make(b, rank); }));
   return CheckSchedules(collective, problem, schedules).message();
@@ -87,7 +87,7 @@ TEST(CollectiveCheckSeesMessages) {
             }),
             "its receive is in lane 1, this is lane 0");
   CheckSays(bcast([](ScheduleBuilder& b) { b.RecvGroup(0, 0, {kOut, kOut}); }), "another number of ranges");
-  CheckSays(bcast([](ScheduleBuilder& b) { b.Recv(0, 0, b.Scratch(0, 128)); }), "another size");
+  CheckSays(bcast([](ScheduleBuilder& b) { b.Recv(0, 0, {Space::kOutput, 0, 0, 0}); }), "another size");
 }
 
 TEST(CollectiveCheckSeesDeadlocks) {
@@ -176,10 +176,21 @@ TEST(CollectiveCheckSeesRanges) {
   CheckSays(copies({Space::kCode, 0, 0, 64}, kIn), "there is no codec");
   CheckSays(MistakeOf(Collective::kBcast,
                       [](ScheduleBuilder& b, int rank) {
-                        const Slot moved = b.Scratch(64, 128);
+                        b.Scratch(0, 128);
                         Bcast(b, rank);
-                        b.Copy(moved, kIn);
                       }),
+            "stands for the values [0,128), and there are [0,64)");
+  // Of two tensors: the first one's values would be taken for the second one's.
+  CheckSays(MistakeOf(
+                Collective::kBcast,
+                [](ScheduleBuilder& b, int rank) {
+                  const Slot second = b.Scratch(64, 128), whole{Space::kOutput, 0, 0, 128};
+                  if (rank == 1) b.Recv(0, 0, whole);
+                  else b.Send(1, 0, {Space::kInput, 0, 0, 128});
+                  if (rank == 0) b.Copy(whole, {Space::kInput, 0, 0, 128});
+                  b.Copy(second, kIn);
+                },
+                false, false, 128),
             "moves values to another address");
   CheckSays(MistakeOf(Collective::kBcast,
                       [](ScheduleBuilder& b, int rank) {
@@ -234,7 +245,8 @@ TEST(CollectiveCheckSeesCodes) {
                 },
                 /*coded=*/true),
             "ranks get different values");
-  const auto sums = [](const std::function<void(ScheduleBuilder&, int block, Slot code, TaskId coded)>& counts) {
+  using Counts = std::function<void(ScheduleBuilder&, int block, Slot code, TaskId coded)>;
+  const auto sums = [](const Counts& counts) {
     return MistakeOf(
         Collective::kReduceScatter,
         [&](ScheduleBuilder& b, int rank) {
@@ -277,9 +289,11 @@ TEST(CollectiveCheckSeesMemory) {
       }
     }));
   }
-  const Problem p{.ranks = 2, .block_bytes = kBytes, .chunk_bytes = 4096};
+  Problem p{.ranks = 2, .block_bytes = kBytes, .chunk_bytes = 4096};
   CheckSays(CheckSchedules(Collective::kBcast, p, schedules).message(),
             "rank 1: holds 1048576 bytes of scratch and code at a time, 16384 are granted");
+  p.chunk_bytes = 64;
+  CheckSays(CheckSchedules(Collective::kBcast, p, schedules).message(), "16384 are granted");
 }
 
 TEST(CollectiveRegisteredSchedulesAreForOneProblem) {

@@ -267,6 +267,20 @@ def test_explain_shows_the_name():
     assert (call.mover, call.algorithm) == ("native", "plugin_line:chunk=4096")
 
 
+def test_plans_pin_them(tmp_path):
+    asked = jcc.plan.of(lambda x: jcc.bcast(x, root=0, algorithm="plugin_line:chunk=4096"))
+    asked(jnp.ones(1000)).save(tmp_path / "plan.json")
+    content = json.loads((tmp_path / "plan.json").read_text())
+    (row,) = content["calls"]
+    assert row["plan"]["algorithm"] == "plugin_line:chunk=4096"
+    schedules.parse_plans(json.dumps(content).encode(), "the file")
+    row["algorithm"], row["plan"]["algorithm"] = "auto", "plugin_line:skip=2"
+    schedules.parse_plans(json.dumps(content).encode(), "the file")
+    row["plan"]["algorithm"] = "plugin_lime"
+    with pytest.raises(errors.InvalidArgumentError, match="bcast has no algorithm 'plugin_lime'"):
+        schedules.parse_plans(json.dumps(content).encode(), "the file")
+
+
 def test_shapes_must_be_known():
     (n,) = jax.export.symbolic_shape("n")
     check = jax.export.DisabledSafetyCheck.custom_call("jaxccomp_collective")

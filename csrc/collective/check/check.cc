@@ -51,7 +51,9 @@ std::string WrongShape(const Problem& problem, const Schedule& schedule) {
   }
   for (const auto* blocks : {&schedule.scratch, &schedule.code}) {
     for (const Slot& block : *blocks) {
-      if (block.begin < 0 || block.bytes() <= 0) return "a block of scratch or code is empty";
+      if (block.begin >= 0 && block.bytes() > 0 && block.end <= problem.block_bytes) continue;
+      return "a block of scratch or code stands for the values [" + std::to_string(block.begin) + "," +
+             std::to_string(block.end) + "), and there are [0," + std::to_string(problem.block_bytes) + ")";
     }
   }
   for (size_t id = 0; id < schedule.tasks.size(); ++id) {
@@ -91,7 +93,9 @@ Status CheckSchedules(Collective collective, const Problem& problem, const std::
       std::string mistake = FindMistake(collective, problem, world, definition, &outcome);
       if (mistake.empty()) mistake = FindExcess(problem, outcome);
       if (mistake.empty()) continue;
-      if (shared_memory) mistake += ". Results may lie where operands do: this is found with both at one place";
+      if (shared_memory) {
+        mistake += ". Results may lie where operands do: this is found with both at one place";
+      }
       if (carries) mistake += ". This is found where residuals of the call before are added";
       return Wrong(mistake);
     }

@@ -188,11 +188,13 @@ std::string FindMistake(Collective collective, const Problem& problem, const Wor
 
 std::string FindExcess(const Problem& problem, const Outcome& outcome) {
   constexpr int64_t kLeastChunkBytes = 4096;
-  if (problem.chunk_bytes < kLeastChunkBytes) return "";
+  const int64_t chunk_bytes = ChunkBytes(problem.block_bytes, problem.chunk_bytes);
   for (int rank = 0; rank < problem.ranks; ++rank) {
-    if (outcome.peak_bytes[rank] <= outcome.bound_bytes[rank]) continue;
+    const int64_t chunks = outcome.bound_bytes[rank] / chunk_bytes;
+    const int64_t granted_bytes = chunks * std::max(chunk_bytes, kLeastChunkBytes);
+    if (outcome.peak_bytes[rank] <= granted_bytes) continue;
     return "rank " + std::to_string(rank) + ": holds " + std::to_string(outcome.peak_bytes[rank]) +
-           " bytes of scratch and code at a time, " + std::to_string(outcome.bound_bytes[rank]) +
+           " bytes of scratch and code at a time, " + std::to_string(granted_bytes) +
            " are granted: 4 chunks for each rank that it talks to. Cut values into chunks, one lane for each";
   }
   return "";

@@ -46,8 +46,8 @@ using Definition = std::function<Expected(int rank, int block)>;
 std::string FindMistake(Collective collective, const Problem& problem, const World& world,
                         const Definition& definition, Outcome* outcome = nullptr);
 
-// Temporary memory beyond what is granted (memory_limits.h), in words; empty where there is none, or chunks
-// are so small that they cannot be cut into as many pieces as algorithms want.
+// Temporary memory beyond what is granted (memory_limits.h), in words; empty where there is none. Chunks
+// count as 4 KiB at least: smaller ones cannot be cut into as many pieces as algorithms want.
 std::string FindExcess(const Problem& problem, const Outcome& outcome);
 
 }  // namespace jaxccomp

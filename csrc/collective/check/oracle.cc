@@ -147,7 +147,7 @@ class Oracle {
     }
   }
 
-  // Each message has two ends, in one lane, of ranges that are alike.
+  // Each message has two ends, in one lane.
   void MatchEnds() {
     std::map<std::tuple<int, int, uint32_t>, TaskId> receives;
     const auto each = [&](TaskKind kind, auto&& f) {
