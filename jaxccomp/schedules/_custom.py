@@ -49,7 +49,8 @@ def schedule(collective: str, *, name: str, **options: Value) -> Callable[[F], F
       different functions under one name get an error that shows both.
 
     On the wire the messages are those of the tasks; with a codec, codes as the function sends them.
-    Ranks may be processes or indices along an axis, of which the engine needs to know the shapes.
+    Calls may be between processes or along an axis; their shapes must be known when they are
+    lowered.
 
     Args:
       collective: one of `jaxccomp.schedules.COLLECTIVES`.

@@ -1,6 +1,8 @@
 // The check of schedules must see what is wrong, or its silence means nothing: each test makes one mistake.
 
 #include <functional>
+#include <initializer_list>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -294,6 +296,46 @@ TEST(CollectiveCheckSeesMemory) {
             "rank 1: holds 1048576 bytes of scratch and code at a time, 16384 are granted");
   p.chunk_bytes = 64;
   CheckSays(CheckSchedules(Collective::kBcast, p, schedules).message(), "16384 are granted");
+}
+
+// One number of one task is another one, mostly a wrong one. The check always comes to an end; what passes is
+// right nevertheless, such as another tag at both ends.
+TEST(CollectiveCheckEndsWhateverItIsGiven) {
+  std::mt19937 random(5);
+  const auto any = [&](std::initializer_list<int64_t> numbers) {
+    return numbers.begin()[random() % numbers.size()];
+  };
+  int passed = 0, tried = 0;
+  for (const Algorithm& algorithm : AlgorithmTable()) {
+    if (algorithm.collective > Collective::kAlltoall) break;
+    for (int i = 0; i < 60; ++i) {
+      Problem p{.ranks = 3, .block_bytes = 1000, .chunk_bytes = 256, .coded = i % 2 == 0};
+      p.feedback = i % 4 == 0 && algorithm.collective == Collective::kAllreduce;
+      std::vector<Schedule> schedules;
+      for (p.rank = 0; p.rank < p.ranks; ++p.rank) schedules.push_back(algorithm.build(p));
+      Schedule& schedule = schedules[random() % 3];
+      if (schedule.tasks.empty()) continue;
+      Task& task = schedule.tasks[random() % schedule.tasks.size()];
+      const bool of_source = task.source_count > 0 && random() % 2 == 0;
+      Slot& slot = of_source ? schedule.sources[task.first_source] : task.dst;
+      switch (random() % 9) {
+        case 0: task.kind = static_cast<TaskKind>(random() % 7); break;
+        case 1: task.lane = static_cast<int32_t>(any({-1, 0, 1, 7, INT32_MAX})); break;
+        case 2: task.peer = static_cast<int32_t>(any({-1, 0, 1, 2, 3, INT32_MAX})); break;
+        case 3: task.tag += 1; break;
+        case 4: task.final = !task.final; break;
+        case 5: slot.space = static_cast<Space>(random() % 6); break;
+        case 6: slot.block = static_cast<int32_t>(any({-1, 0, 1, 2, INT32_MAX})); break;
+        case 7: slot.begin = any({-64, 0, 64, 100, 256, 1000, INT64_MAX / 2}); break;
+        default:
+          if (task.dep_count > 0) schedule.deps[task.first_dep] = static_cast<TaskId>(any({-1, 0, 1, 99}));
+      }
+      ++tried;
+      passed += CheckSchedules(algorithm.collective, p, schedules).ok();
+    }
+  }
+  CHECK(tried > 1000);
+  CHECK(passed < tried / 2);
 }
 
 TEST(CollectiveRegisteredSchedulesAreForOneProblem) {
