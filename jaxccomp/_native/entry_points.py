@@ -59,8 +59,7 @@ def failures(group: str) -> str:
     """A sentence for each import of a group that failed; empty where there is none."""
     return " ".join(
         f"The package {each.package} could not be asked: its entry point {each.name!r} in "
-        f"{group!r} "
-        f"failed with {each.error}."
+        f"{group!r} failed with {each.error}."
         for each in load(group)
         if each.error
     )

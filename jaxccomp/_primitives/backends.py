@@ -88,8 +88,7 @@ def add(backend: Backend) -> bool:
     if backend.name in OWN or not _NAME.fullmatch(backend.name) or taken:
         raise errors.BackendError(
             f"backend {backend.name!r}: {backend.source} must take another name, of a-z, 0-9 and "
-            "_, "
-            f"that is not taken{f' ({before.source} has it)' if before and taken else ''}."
+            f"_, that is not taken{f' ({before.source} has it)' if before and taken else ''}."
         )
     if not backend.functions:
         raise errors.BackendError(
@@ -155,8 +154,7 @@ def _function(backend: Backend, operation: str) -> Function:
     if function is None:
         raise errors.BackendError(
             f"backend {backend.name!r} has no {operation}, which this call is, or which its codec "
-            "or "
-            f"its derivative needs; it has {errors.listed(backend.functions)}."
+            f"or its derivative needs; it has {errors.listed(backend.functions)}."
         )
     return function
 
@@ -168,9 +166,8 @@ def _checked(backend: Backend, call: Call, x: Array, function: Function) -> Arra
     if given != (shape, x.dtype):
         raise errors.BackendError(
             f"backend {backend.name!r}: {call.collective} of {x.dtype}{list(x.shape)} gives an "
-            "array "
-            f"of shape {list(shape)} and of that dtype; {backend.source} gave {given[1]} of shape "
-            f"{given[0]}."
+            f"array of shape {list(shape)} and of that dtype; {backend.source} gave {given[1]} of "
+            f"shape {given[0]}."
         )
     return result
 

@@ -32,10 +32,8 @@ def algorithm_of(call: Call, avals: Sequence[Any]) -> str:
         if not all(isinstance(size, int) for size in shape):
             raise errors.ScheduleError(
                 f"{call.collective}: algorithm={call.algorithm!r} is registered by the program, "
-                "and "
-                f"its schedules are made for shapes that are known, not for {aval.shape}. Export "
-                "the "
-                'program with shapes that are, or with algorithm="auto".'
+                f"and its schedules are made for shapes that are known, not for {aval.shape}. "
+                'Export the program with shapes that are, or with algorithm="auto".'
             )
         block_bytes = -(-block_bytes // _ALIGN) * _ALIGN + math.prod(shape) * aval.dtype.itemsize
     problem = algorithms.Problem(

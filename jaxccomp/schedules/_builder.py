@@ -248,8 +248,7 @@ class Builder:
         if not 0 <= operator.index(peer) < self.ranks or peer == self.rank:
             raise errors.ScheduleError(
                 f"rank {self.rank} cannot exchange messages with rank {peer}: the others are "
-                "among 0 "
-                f"to {self.ranks - 1}."
+                f"among 0 to {self.ranks - 1}."
             )
         return peer
 

@@ -227,13 +227,13 @@ class _Maker:
         options = self.options(text)
         chunk = options.pop("chunk", None) or problem.chunk_bytes or config.get("chunk_bytes")
         problem = Problem(
-            problem.ranks,
-            problem.block_bytes,
-            problem.root if self._collective in _ROOTED else 0,
+            int(problem.ranks),
+            int(problem.block_bytes),
+            int(problem.root) if self._collective in _ROOTED else 0,
             max(int(chunk) // _ALIGN, 1) * _ALIGN,
-            problem.coded,
-            problem.feedback,
-            problem.reverse,
+            bool(problem.coded),
+            bool(problem.feedback),
+            bool(problem.reverse),
         )
         with self._lock:
             known = self._keys.get((text, problem))
@@ -273,8 +273,7 @@ class _Maker:
         except errors.ScheduleError as error:
             raise errors.ScheduleError(
                 f"{self._collective} {self._name!r} is wrong for {_described(problem)}: rank "
-                f"{rank}: "
-                f"{error}"
+                f"{rank}: {error}"
             ) from error
         except Exception as error:
             error.add_note(
@@ -288,7 +287,6 @@ class _Maker:
 def _described(problem: Problem) -> str:
     return (
         f"{problem.ranks} ranks, root {problem.root}, blocks of {problem.block_bytes} bytes, "
-        "chunks "
-        f"of {problem.chunk_bytes}{', coded' if problem.coded else ''}"
+        f"chunks of {problem.chunk_bytes}{', coded' if problem.coded else ''}"
         f"{', with feedback' if problem.feedback else ''}{', reversed' if problem.reverse else ''}"
     )

@@ -61,6 +61,7 @@ class Prediction:
 def algorithms(collective: str) -> tuple[str, ...]:
     """The names of a collective's algorithms: the engine's own, then those that are registered."""
     _check_collective(collective)
+    engine.load()  # without which there are none
     return known.names(collective)
 
 
