@@ -58,8 +58,11 @@ def test_codecs_are_composed_of_raw_operations():
         X,
     )
     np.testing.assert_allclose(total[0] + lost.sum(axis=0), X.sum(axis=0), atol=1e-4)
-    seen = run(lambda v, **how: jcc.bcast(v, root=1, ref=v, codec="bf16", **how), X)
-    np.testing.assert_allclose(seen, np.stack([X[1]] * N) * 0 + seen)
+    twos = np.full_like(X, 2)
+    seen = place.run(
+        lambda v, _: jcc.bcast(v[0], root=1, ref=v[1], codec="bf16", **(place.how | HOW)), (X, twos)
+    )
+    np.testing.assert_array_equal(seen, np.stack([X[1]] * N))
 
 
 def test_derivatives_and_batches():

@@ -208,6 +208,7 @@ def test_those_of_other_packages_are_found_and_are_right():
     assert schedules.check("bcast", "plugin_line") > 200
     assert schedules.check("allreduce", "plugin_sum", ranks=(1, 2, 3, 5)) > 50
     assert schedules.check("alltoall", "plugin_pairs", ranks=(1, 2, 3), sizes=[(1000, 4096)]) > 5
+    assert schedules.check("bcast", "plugin_grouped") > 200
     with pytest.raises(errors.InvalidArgumentError, match="of this package's own"):
         schedules.check("bcast", "chain")
 
