@@ -222,10 +222,8 @@ def test_an_import_that_fails_is_told_and_stops_nothing():
         "'jaxccomp.schedules' failed with RuntimeError: this module is broken." in str(caught.value)
     )
     shown = dict(info.sections())
-    assert (
-        "bcast: chain, chain_recoded, binomial, scatter_allgather, plugin_line"
-        in (shown["algorithms"])
-    )
+    (line,) = (each for each in shown["algorithms"] if each.startswith("bcast: "))
+    assert {"chain", "plugin_line", "plugin_grouped"} < set(line[len("bcast: ") :].split(", "))
     assert (
         "jaxccomp_plugin.broken of jaxccomp-plugin 1.0, in jaxccomp.schedules "
         "(missing: RuntimeError: this module is broken)" in shown["entry points"]
