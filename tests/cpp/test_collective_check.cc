@@ -1,5 +1,6 @@
 // The check of schedules must see what is wrong, or its silence means nothing: each test makes one mistake.
 
+#include <cstdint>
 #include <functional>
 #include <initializer_list>
 #include <random>
