@@ -441,6 +441,7 @@ void Executor::RunLong(const Item& item, std::unique_lock<std::mutex>& lock) {
     lock.unlock();
     status = Compute(*op, task);
     lock.lock();
+    if (task.kind == TaskKind::kEncode) memory_.Trim(op, &op->code[task.dst_code]);
   }
   TransferDone(op, item.task, std::move(status));
 }

@@ -82,6 +82,7 @@ Result<std::shared_ptr<const Plan>> MakePlan(const CallSite& site, const Endpoin
   if (site.codec != nullptr) {
     const auto is_coded = [&](const Tensor& t) { return site.codec->Supports(t.dtype); };
     problem.coded = std::any_of(call.inputs.begin(), call.inputs.end(), is_coded);
+    problem.exact = site.codec->traits().lossless;
     if (problem.messages.has_value()) {
       const auto values_end = call.outputs.end() - (spec.status ? 1 : 0);
       problem.messages->received_coded = std::any_of(call.outputs.begin(), values_end, is_coded);

@@ -36,7 +36,7 @@ inline std::string Describe(const Algorithm& algorithm, const Problem& p, bool s
          std::to_string(p.block_bytes) + " chunk " + std::to_string(p.chunk_bytes) +
          Listed(" hosts", p.hosts) + Listed(" gpus", p.gpus) +
          (p.level == Level::kGpu ? " level gpu" : "") +
-         (p.coded ? " coded" : "") + (p.feedback ? " feedback" : "") +
+         (p.coded ? " coded" : "") + (p.exact ? " exact" : "") + (p.feedback ? " feedback" : "") +
          (p.reverse ? " reverse" : "") +
          (p.multi_slot ? " multi_slot" : "") + (shared_memory ? " shared memory" : "");
 }
@@ -142,6 +142,7 @@ inline Expected Expect(const Algorithm& algorithm, const Problem& p, int rank, i
 inline World Build(const Algorithm& algorithm, const Problem& problem, bool shared_memory) {
   World world;
   world.shared_memory = shared_memory;
+  world.exact = problem.exact;
   world.chunk_bytes = ChunkBytes(problem.block_bytes, problem.chunk_bytes);
   for (int rank = 0; rank < problem.ranks; ++rank) {
     Problem p = problem;
@@ -223,7 +224,7 @@ inline bool VerifyWorld(const Algorithm& algorithm, const Problem& problem, cons
               problem.ranks > 1) {
             ok = ok && expressions.IsFinal(cell.value);
           }
-          if (!problem.coded && expected.leaves.size() == 1) {
+          if ((!problem.coded || problem.exact) && expected.leaves.size() == 1) {
             ok = ok && expressions.IsOperand(cell.value);
           }
         }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import math
 import os
 import time
@@ -11,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 
@@ -44,11 +46,25 @@ def step(operation: str, x: np.ndarray, ref: np.ndarray | None, given: argparse.
     rows = (ranks, -1) if operation in ("alltoall", "reduce_scatter") else (-1,)
     value = jax.device_put(_floats(x).reshape(rows))
     if ref is not None:
-        previous = jax.device_put(_floats(ref))
-        call = jax.jit(lambda v, r: jcc.bcast(v, root=0, ref=r, **options))
-        return lambda: call(value, previous).block_until_ready()
+        update = jax.jit(lambda v, r: jcc.bcast(v, root=0, ref=r, **options), donate_argnums=1)
+        return _updates(update, (value, jax.device_put(_floats(ref))))
     call = jax.jit(functions[operation])
     return lambda: call(value).block_until_ready()
+
+
+def _updates(update: Callable[..., Any], states: tuple[Any, Any]) -> Callable[[], Any]:
+    """Calls that make of one state the other, and then that one again, as training goes on.
+
+    What a call gives is the next one's reference, whose memory it takes over.
+    """
+    held = [jnp.copy(states[1])]
+    turns = itertools.cycle(states)
+
+    def call() -> Any:
+        held.append(update(next(turns), held.pop()).block_until_ready())
+        return held[0]
+
+    return call
 
 
 def _index_value_zstd(x: np.ndarray, ref: np.ndarray, algorithm: str) -> Callable[[], Any]:
@@ -79,9 +95,9 @@ def _index_value_zstd(x: np.ndarray, ref: np.ndarray, algorithm: str) -> Callabl
 def coding_seconds(comm: Any, x: np.ndarray, ref: np.ndarray, codec: str) -> float:
     """What coding takes at least in a broadcast of ``x`` against ``ref`` by ranks of one machine.
 
-    The root encodes and all others decode, on as many cores as the machine has. How fast one core
-    does either is measured by the root, on values that come from memory, while the others sleep.
-    Checksums of references are left out.
+    The root encodes and all others decode, on as many cores as the machine has, each rank on one at
+    a time. How fast one core does either is measured by the root, on values that come from memory,
+    while the others sleep. Checksums of references are left out.
     """
     rates = None
     if comm.Get_rank() == 0:
@@ -94,8 +110,8 @@ def coding_seconds(comm: Any, x: np.ndarray, ref: np.ndarray, codec: str) -> flo
         time.sleep(0.05)
     rates = comm.bcast(rates)
     others = comm.Get_size() - 1
-    processor_seconds = x.nbytes * (1 / rates["encode_rate"] + others / rates["decode_rate"])
-    return processor_seconds / min(os.cpu_count() or 1, others + 1)
+    encode, decode = (x.nbytes / rates[f"{way}_rate"] for way in ("encode", "decode"))
+    return max((encode + others * decode) / (os.cpu_count() or 1), encode, decode)
 
 
 def check(
