@@ -163,6 +163,8 @@ Result<Operation*> Engine::Impl::Post(CallSite& site, Call call) {
   op->driven = true;
   op->plan = std::move(plan);
   op->call = std::move(call);
+  if (site.row == nullptr) site.row = state_.calls.RowOf(site.spec, *site.text);
+  op->row = site.row;
   op->begun = op->last_progress = op->asked_at = Clock::now();
   FillHeader(op, site);
   op->in_program_order = messages || site.spec.ordered;
@@ -321,12 +323,23 @@ void Engine::Impl::Recycle(Operation* op) {
   state_.operations.Remove(op);
 }
 
+void Engine::Impl::CountCall(Operation* op) {
+  for (const Tensor& t : op->call.inputs) op->cost.operand_bytes += t.bytes;
+  if (op->first_message != Clock::time_point()) {
+    op->cost.wait_seconds = duration<double>(op->first_message - op->begun).count();
+  }
+  op->row->algorithm = op->plan->algorithm == nullptr ? "" : op->plan->algorithm->name;
+  op->row->counts.Add(op->cost, op->failed);
+}
+
 void Engine::Impl::OnOver(Operation* op) {
   CollectiveStats& stats = state_.stats[op->header.collective];
   ++stats.calls;
   stats.value_bytes += op->plan->total_bytes;
   const auto now = Clock::now();
-  stats.seconds += duration<double>(now - op->begun).count();
+  op->cost.seconds = duration<double>(now - op->begun).count();
+  stats.seconds += op->cost.seconds;
+  CountCall(op);
   if (op->budget.peak_bytes() > stats.peak_bytes) {
     stats.peak_bytes = op->budget.peak_bytes();
     stats.bound_bytes = op->plan->limits.bound_bytes;
