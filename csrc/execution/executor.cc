@@ -179,7 +179,8 @@ void Executor::Arrived(Operation* op, const Header& header, std::span<const std:
   if (announced.ipc && device_path_->Refuses(*op, announced)) return;   // it comes as a payload
   const TaskId task = found->second;
   MessageKnown(op, task, header);
-  if (header.tag != kStatusMessage) op->cost.received_bytes += header.payload_bytes;
+  const bool is_status = op->ends.status && header.tag == kStatusMessage;   // its own
+  if (!is_status) op->cost.received_bytes += header.payload_bytes;
   if (header.source != op->endpoint->member && op->first_message == Operation::Clock::time_point()) {
     op->first_message = op->last_progress;
   }

@@ -27,7 +27,8 @@ class ClockOffset:
     Attributes:
       ranks: those that share this clock.
       hosts: the names of their machines.
-      seconds: was added to their times.
+      seconds: was added to what their ``CLOCK_MONOTONIC`` read. It counts from the start of a
+        machine, so this may be days.
       uncertainty_seconds: how far that may be off, either way; 0 for the lowest rank's clock, and
         None where it is not known.
       by: "reference" for the lowest rank's clock; "messages" where messages between hosts tell;

@@ -194,7 +194,7 @@ def _align(
             ClockOffset(
                 ranks=tuple(each.rank for each in members),
                 hosts=tuple(dict.fromkeys(each.host for each in members)),
-                seconds=shift.seconds,
+                seconds=shift.seconds + (base[clocks[0]] - base[clock]) * 1e-9,
                 uncertainty_seconds=shift.uncertainty,
                 by="reference" if clock == clocks[0] else by,
             )
