@@ -64,7 +64,7 @@ def test_a_row_for_each_call_site(comm):
         assert 0.2 * raw < measured < 0.4 * raw
     assert total.remote_bytes == total.sent_bytes
     assert (bcast.root, bcast.codec) == (1, "raw")
-    assert (bcast.sent_bytes > 0) == (comm.rank == 1 or comm.size > 2)
+    assert bcast.sent_bytes > 0 or comm.rank != 1
     assert (bcast.received_bytes == calls * x.nbytes) == (comm.rank != 1)
     for row in found.values():
         assert 0 < row.median_seconds <= row.most_seconds <= row.seconds
