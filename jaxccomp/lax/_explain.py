@@ -33,7 +33,8 @@ class ExplainedCall:
       measured_seconds: the median of the last 64 calls that ran here, waiting for other ranks
         included; None where there are none, and for what the engine does not time (`mover` "nccl"
         and "xla").
-      measured_calls: how many have run without an error, since the last `jaxccomp.stats.reset`.
+      measured_calls: how many have run without an error, each device's counted, since the last
+        `jaxccomp.stats.reset`.
     """
 
     where: str

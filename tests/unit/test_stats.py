@@ -1,11 +1,13 @@
 import csv
 import dataclasses
 import json
+import pathlib
+import re
 import types
 
 import pytest
 
-from jaxccomp import stats
+from jaxccomp import stats, trace
 from jaxccomp._native import engine
 
 
@@ -94,3 +96,18 @@ def test_logs_are_saved(log, tmp_path):
     assert rows[0]["seconds"] == "2.5" and rows[2]["seconds"] == ""
     with pytest.raises(OSError, match="No such file"):
         log.save(tmp_path / "no" / "log.csv")
+
+
+def test_the_page_of_what_operations_did(tmp_path, monkeypatch, capsys):
+    """Its programs, one after the other, as a reader would run them."""
+    monkeypatch.chdir(tmp_path)
+    page = pathlib.Path(__file__).parents[2] / "docs/observing.md"
+    blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    names = {}
+    for block in blocks:
+        exec(block, names)
+    assert len(blocks) == 3 and names["slowest"].calls == 10
+    assert "10 calls" in capsys.readouterr().out
+    with open("calls.csv", encoding="utf-8", newline="") as file:
+        assert [row["calls"] for row in csv.DictReader(file)][0] == "10"
+    assert trace.merge("all.json", "trace-0.json").ranks == (0,)
