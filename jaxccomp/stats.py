@@ -121,7 +121,8 @@ class LoggedCall:
       algorithm: what ran in the last call; "" for NCCL, which does not say.
       codec: a spec; "raw" for none.
       calls: how many are over, each device's counted.
-      failed: how many of these have raised an error. Their bytes count, and their seconds do not.
+      failed: how many of these have raised an error, or were refused after one of their
+        communicator. Their bytes count, and their seconds do not.
       operand_bytes: the size of the operands of all calls.
       sent_bytes: what this process has sent, encoded, without headers of messages; 0 for NCCL, as
         all that follows.

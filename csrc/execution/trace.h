@@ -54,7 +54,8 @@ class Trace {
   }
   int64_t NextOperation() { return operations_++; }
   void Add(TraceEvent event, const TraceStart& start) {
-    if (events_.size() >= kMostEvents) return;
+    // What began before the recording is left out.
+    if (events_.size() >= kMostEvents || start.begin < begun_) return;
     event.message = start.message;
     event.begin_ns = std::chrono::nanoseconds(start.begin - begun_).count();
     event.end_ns = std::chrono::nanoseconds(Clock::now() - begun_).count();
