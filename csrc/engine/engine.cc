@@ -281,9 +281,9 @@ double Engine::timeout_seconds() const {
   return impl_->state().options.timeout_seconds;
 }
 
-void Engine::StartTrace() {
+Trace::Clock::time_point Engine::StartTrace() {
   std::lock_guard<std::mutex> lock(impl_->state().mutex);
-  impl_->state().executor.trace().Start();
+  return impl_->state().executor.trace().Start();
 }
 
 std::vector<TraceEvent> Engine::StopTrace() {
@@ -296,9 +296,15 @@ Stats Engine::GetStats() const {
   return impl_->state().stats;
 }
 
+CallLog::Snapshot Engine::GetCallLog() const {
+  std::lock_guard<std::mutex> lock(impl_->state().mutex);
+  return impl_->state().calls.Take();
+}
+
 void Engine::ResetStats() {
   std::lock_guard<std::mutex> lock(impl_->state().mutex);
   impl_->state().stats = {};
+  impl_->state().calls.Reset();
 }
 
 void Engine::Shutdown() { impl_->Shutdown(); }

@@ -18,6 +18,7 @@
 #include "execution/stats.h"
 #include "execution/trace.h"
 #include "matching/call.h"
+#include "matching/call_log.h"
 #include "matching/placement.h"
 #include "matching/program.h"
 #include "transport/transport.h"
@@ -141,9 +142,12 @@ class Engine {
   void Forget(CallSite& site);
 
   // Records all tasks until StopTrace. Operations that run at the start are left out.
-  void StartTrace();
+  // Returns when that was.
+  Trace::Clock::time_point StartTrace();
   std::vector<TraceEvent> StopTrace();
   Stats GetStats() const;
+  CallLog::Snapshot GetCallLog() const;
+  // Both begin anew.
   void ResetStats();
   // Ends all operations with kAborted and stops the threads; nothing runs afterwards.
   void Shutdown();

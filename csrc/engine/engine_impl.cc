@@ -163,6 +163,7 @@ Result<Operation*> Engine::Impl::Post(CallSite& site, Call call) {
   op->driven = true;
   op->plan = std::move(plan);
   op->call = std::move(call);
+  op->row = RowOf(site);
   op->begun = op->last_progress = op->asked_at = Clock::now();
   FillHeader(op, site);
   op->in_program_order = messages || site.spec.ordered;
@@ -260,7 +261,10 @@ std::optional<Status> Engine::Impl::Start(CallSite& site, Call call,
     return Refuse(site, call, std::move(status));
   }
   Result<Operation*> posted = Post(site, std::move(call));
-  if (!posted.ok()) return posted.status();
+  if (!posted.ok()) {
+    RowOf(site)->counts.Add({}, true);
+    return posted.status();
+  }
   Operation* const op = *posted;
   if (op->remote) progress_.Ensure();
   // What had come early has been taken: its sender may wait to hear of it.
@@ -321,12 +325,28 @@ void Engine::Impl::Recycle(Operation* op) {
   state_.operations.Remove(op);
 }
 
+const std::shared_ptr<CallRow>& Engine::Impl::RowOf(CallSite& site) {
+  if (site.row == nullptr) site.row = state_.calls.RowOf(site.spec, *site.text);
+  return site.row;
+}
+
+void Engine::Impl::CountCall(Operation* op) {
+  for (const Tensor& t : op->call.inputs) op->cost.operand_bytes += t.bytes;
+  if (op->first_message != Clock::time_point()) {
+    op->cost.wait_seconds = duration<double>(op->first_message - op->begun).count();
+  }
+  op->row->algorithm = op->plan->algorithm == nullptr ? "" : op->plan->algorithm->name;
+  op->row->counts.Add(op->cost, op->failed);
+}
+
 void Engine::Impl::OnOver(Operation* op) {
   CollectiveStats& stats = state_.stats[op->header.collective];
   ++stats.calls;
   stats.value_bytes += op->plan->total_bytes;
   const auto now = Clock::now();
-  stats.seconds += duration<double>(now - op->begun).count();
+  op->cost.seconds = duration<double>(now - op->begun).count();
+  stats.seconds += op->cost.seconds;
+  CountCall(op);
   if (op->budget.peak_bytes() > stats.peak_bytes) {
     stats.peak_bytes = op->budget.peak_bytes();
     stats.bound_bytes = op->plan->limits.bound_bytes;
@@ -345,6 +365,7 @@ void Engine::Impl::OnOver(Operation* op) {
 }
 
 Status Engine::Impl::Refuse(CallSite& site, const Call& call, Status status) {
+  RowOf(site)->counts.Add({}, true);
   const Result<Endpoint*> endpoint = EndpointOf(site, call.device);
   if (endpoint.ok()) failures_.Break(*(*endpoint)->communicator, status, true);
   return status;

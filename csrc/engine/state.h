@@ -14,6 +14,7 @@
 #include "execution/operations.h"
 #include "execution/stats.h"
 #include "execution/workers.h"
+#include "matching/call_log.h"
 #include "matching/matcher.h"
 #include "matching/point_to_point_matching.h"
 #include "matching/registry.h"
@@ -45,6 +46,7 @@ struct EngineState {
   bool stopped = false;
   Options options;
   Stats stats{};
+  CallLog calls;
   Registry registry;
   Wire wire;
   Executor executor;

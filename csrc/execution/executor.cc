@@ -121,6 +121,7 @@ void Executor::StartSend(Operation* op, TaskId task) {
   header.destination = t.peer;
   header.tag = t.tag;
   header.lane = t.lane;
+  MessageKnown(op, task, header);
   const bool in_pieces = t.src_code >= 0 && op->code[t.src_code].in_pieces != nullptr;
   if (in_pieces && device_path_->SendDescriptor(op, task, header)) return;
   std::vector<Piece> pieces;
@@ -133,14 +134,21 @@ void Executor::StartSend(Operation* op, TaskId task) {
     pieces = PiecesOf(*op, t.sources[0]);
   }
   header.payload_bytes = TotalBytes(pieces);
-  CollectiveStats& stats = StatsOf(header);
-  stats.sent_bytes += header.payload_bytes;
-  if (process != wire_->process()) stats.remote_bytes += header.payload_bytes;
-  if (in_pieces) stats.cuda_aware_sent_bytes += header.payload_bytes;
+  CountSent(op, header.payload_bytes, process);
+  if (in_pieces) StatsOf(header).cuda_aware_sent_bytes += header.payload_bytes;
   if (t.peer == op->endpoint->member) return SendCopy(op, task, header, pieces);
   ++op->in_flight;
   op->waiting[task] = 1;
   transport->Send(process, header, pieces, &op->transfers[task]);
+}
+
+void Executor::CountSent(Operation* op, int64_t bytes, int process) {
+  const int64_t remote = process == wire_->process() ? 0 : bytes;
+  CollectiveStats& stats = StatsOf(op->header);
+  stats.sent_bytes += bytes;
+  stats.remote_bytes += remote;
+  op->cost.sent_bytes += bytes;
+  op->cost.remote_bytes += remote;
 }
 
 void Executor::SendCopy(Operation* op, TaskId task, Header header,
@@ -170,6 +178,12 @@ void Executor::Arrived(Operation* op, const Header& header, std::span<const std:
   op->last_progress = Operation::Clock::now();
   if (announced.ipc && device_path_->Refuses(*op, announced)) return;   // it comes as a payload
   const TaskId task = found->second;
+  MessageKnown(op, task, header);
+  const bool is_status = op->ends.status && header.tag == kStatusMessage;   // its own
+  if (!is_status) op->cost.received_bytes += header.payload_bytes;
+  if (header.source != op->endpoint->member && op->first_message == Operation::Clock::time_point()) {
+    op->first_message = op->last_progress;
+  }
   if (op->waiting[task] && memory_.Admit(op, task, header.payload_bytes)) {
     op->waiting[task] = 0;
     const PlannedTask& t = op->plan->tasks[task];

@@ -67,12 +67,13 @@ class Executor final {
   // For the DevicePath.
   void MakeReady(Operation* op, TaskId task);
   void TaskStarted(Operation* op, TaskId task) {   // for the record
-    if (!op->started.empty()) op->started[task] = Operation::Clock::now();
+    if (!op->started.empty()) op->started[task].begin = Operation::Clock::now();
   }
   void TaskDone(Operation* op, TaskId task);
   void CheckOver(Operation* op);
   TaskMemory& memory() { return memory_; }
   CollectiveStats& StatsOf(const Header& header) { return (*stats_)[header.collective]; }
+  void CountSent(Operation* op, int64_t bytes, int process);
 
  private:
   struct Item {
@@ -94,7 +95,9 @@ class Executor final {
   void CopyInPlace(const Item& item, std::unique_lock<std::mutex>& lock);
   void SendGathered(Operation* op, TaskId task, std::unique_lock<std::mutex>& lock);
   void Fill(Operation* op, std::unique_lock<std::mutex>& lock);
-  // For the record.
+  void MessageKnown(Operation* op, TaskId task, const Header& header) {
+    if (!op->started.empty()) op->started[task].message = MessageNumber(header);
+  }
   void Ended(Operation* op, TaskId task);
   std::vector<Piece> PiecesOf(const Operation& op, PartRange range) const;
 

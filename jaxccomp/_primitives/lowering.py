@@ -28,11 +28,13 @@ def lower(ctx: Any, *operands: Any, call: Call) -> Any:
     platform, groups = _place(ctx, call)
     custom = codecs.find_custom(call.codec) is not None
     sent, site, plan = _sent(call, ctx.avals_in), None, None
+    where = _compat.where(ctx)[-55:]  # of a long name the end, as messages have little room
+    shapes = _shapes(sent, call)
     if not (custom or _adds_carried(call, platform)):  # whose parts have plans
         if platform is not None:
             comm.init()
-        site = planning.site_of(asked, _shapes(sent, call), groups, _compat.platforms(ctx))
-        plan = planning.pinned(site, asked, _compat.where(ctx))
+        site = planning.site_of(asked, shapes, groups, _compat.platforms(ctx))
+        plan = planning.pinned(site, asked, where)
     if plan is not None:
         call = plan
         platform, groups = _place(ctx, call)
@@ -41,7 +43,7 @@ def lower(ctx: Any, *operands: Any, call: Call) -> Any:
             ctx, lambda *xs: bind(*add_carried(call, xs)), operands, ordered=call.ordered
         )
     if platform is None:
-        planning.record(_compat.where(ctx), call, "xla", sent, site=site, groups=groups)
+        planning.record(where, call, "xla", sent, operands=shapes, site=site, groups=groups)
         find = cuda_codecs.find if cuda_codecs.usable(ctx) else traced_codecs.find_for
         return _compat.lower_traced(
             ctx, lambda *xs: collectives.run(call, xs, find), operands, ordered=call.ordered
@@ -55,7 +57,7 @@ def lower(ctx: Any, *operands: Any, call: Call) -> Any:
     choice = planning.choice_of(plan or asked, sent, groups) if platform is CPU else None
     if choice is not None:
         call = call.replace(codec=choice.chosen.codec, algorithm=choice.chosen.algorithm)
-    planning.record(_compat.where(ctx), call, mover, sent, choice, site=site, groups=groups)
+    planning.record(where, call, mover, sent, choice, operands=shapes, site=site, groups=groups)
     target = ffi_targets.target(platform, mover)
     # The engine learns from the results what is received.
     operands, _ = split_likes(call, operands)
@@ -66,10 +68,10 @@ def lower(ctx: Any, *operands: Any, call: Call) -> Any:
         operands,
         _attributes(call, numbers)
         | {
-            "shapes": _shapes(sent, call),
+            "shapes": shapes,
             "recv_shapes": _shapes(ctx.avals_out, call) if call.collective == "sendrecv" else "",
             "site": _compat.call_site_number(ctx, call.comm or (call.axes, call.groups)),
-            "where": _compat.where(ctx)[-55:],
+            "where": where,
             "program": _compat.program_name(ctx),
             "thread": threads.current(),
         },

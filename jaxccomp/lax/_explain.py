@@ -1,15 +1,18 @@
-"""What the collectives of a program have become, and what they would take."""
+"""What the collectives of a program have become, and what they would take, or have taken."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec
 
-from jaxccomp._primitives import planning
+from jaxccomp._primitives import measured, planning
 
 P = ParamSpec("P")
-_COLUMNS = ("line", "operation", "ranks", "bytes", "algorithm", "codec", "time", "second best")
+_COLUMNS = (
+    *("line", "operation", "ranks", "bytes", "algorithm", "codec", "predicted", "measured"),
+    "second best",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,6 +30,11 @@ class ExplainedCall:
       seconds: what it takes by the profile; None where it is not priced.
       second_best: the fastest algorithm, codec and time of those that were not chosen; None where
         there are none. It may be faster by less than what a choice has to gain, 5 %.
+      measured_seconds: the median of the last 64 calls that ran here, waiting for other ranks
+        included; None where there are none, and for what the engine does not time (`mover` "nccl"
+        and "xla").
+      measured_calls: how many have run without an error, each device's counted, since the last
+        `jaxccomp.stats.reset`.
     """
 
     where: str
@@ -38,6 +46,8 @@ class ExplainedCall:
     codec: str
     seconds: float | None
     second_best: tuple[str, str, float] | None
+    measured_seconds: float | None
+    measured_calls: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +72,9 @@ def explain(function: Callable[P, Any]) -> Callable[P, Explanation]:
 
     The function is traced and lowered for the arguments' shapes; nothing is sent. Where ranks share
     a profile (docs/planner.md), each call that the engine runs on the host has its time by the
-    profile, and the next fastest way to run it. A loop's collectives stand here once.
+    profile, and the next fastest way to run it. A call that has run in this process, as it is and
+    at its line, has the time that it took (`jaxccomp.stats.log`). Nothing has to be done for that:
+    the function may have been jitted and run before. A loop's collectives stand here once.
 
     Args:
       function: as `jax.jit` takes it; it may be jitted.
@@ -85,13 +97,15 @@ def explain(function: Callable[P, Any]) -> Callable[P, Explanation]:
     def explained(*args: P.args, **kwargs: P.kwargs) -> Explanation:
         with planning.recorded() as lowered:
             planning.lower_anew(function, *args, **kwargs)
-        return Explanation(tuple(map(_call, lowered)))
+        rows = measured.rows()
+        return Explanation(tuple(_call(each, rows.get(measured.key_of(each))) for each in lowered))
 
     return explained
 
 
-def _call(lowered: planning.Lowered) -> ExplainedCall:
+def _call(lowered: planning.Lowered, row: Mapping[str, Any] | None) -> ExplainedCall:
     call, choice = lowered.call, lowered.choice
+    calls = 0 if row is None else row["calls"] - row["failed"]
     second = None
     if choice is not None and choice.others:
         option = choice.others[0]
@@ -106,6 +120,8 @@ def _call(lowered: planning.Lowered) -> ExplainedCall:
         codec=call.codec,
         seconds=None if choice is None else choice.chosen.seconds,
         second_best=second,
+        measured_seconds=row["median_seconds"] if row is not None and calls > 0 else None,
+        measured_calls=calls,
     )
 
 
@@ -126,8 +142,16 @@ def _texts(call: ExplainedCall) -> tuple[str, ...]:
         call.algorithm if call.mover != "xla" else "jax.lax",
         call.codec,
         "not priced" if call.seconds is None else _time(call.seconds),
+        _measured(call),
         second,
     )
+
+
+def _measured(call: ExplainedCall) -> str:
+    if call.measured_seconds is None:
+        return "not run"
+    times = f"{call.measured_calls} call{'s' * (call.measured_calls > 1)}"
+    return f"{_time(call.measured_seconds)} ({times})"
 
 
 def _time(seconds: float) -> str:

@@ -21,6 +21,7 @@ FILES = [
     "test_shared_gpus_mpi.py",
     "test_toolkit_mpi.py",
     "test_handles_mpi.py",
+    "test_observed_mpi.py",
 ]
 # They compile much, and what they test is the same on all numbers of ranks.
 ON_TWO_RANKS = ("test_outer_mpi.py", "test_toolkit_mpi.py")

@@ -24,6 +24,7 @@
 #include "python/program_threads.h"
 #include "python/python_threads.h"
 #include "python/planner.h"
+#include "python/records.h"
 #include "python/schedules.h"
 #include "python/store.h"
 #include "python/ucx.h"
@@ -112,44 +113,6 @@ py::dict Describe() {
   all["instruction_set"] = std::string(RunnableInstructionSets().best());
   all["ffi_api"] = std::to_string(XLA_FFI_API_MAJOR) + "." + std::to_string(XLA_FFI_API_MINOR);
   return all;
-}
-
-py::dict GetStats() {
-  const Stats stats = Engine::Find() != nullptr ? Engine::Find()->GetStats() : Stats{};
-  nccl::Backend* const nccl = nccl::Backend::Find();
-  const nccl::AllCounts queued = nccl != nullptr ? nccl->counts() : nccl::AllCounts{};
-  py::dict all;
-  for (const CollectiveInfo& info : CollectiveTable()) {
-    const CollectiveStats& s = stats[static_cast<size_t>(info.id)];
-    const nccl::Counts& by_nccl = queued[static_cast<size_t>(info.id)];
-    if (s.calls == 0 && by_nccl.calls == 0) continue;
-    py::dict row;
-    row["calls"] = s.calls;
-    row["value_bytes"] = s.value_bytes;
-    row["sent_bytes"] = s.sent_bytes;
-    row["remote_bytes"] = s.remote_bytes;
-    row["ipc_bytes"] = s.ipc_bytes;
-    row["cuda_aware_sent_bytes"] = s.cuda_aware_sent_bytes;
-    row["cuda_aware_received_bytes"] = s.cuda_aware_received_bytes;
-    row["peak_bytes"] = s.peak_bytes;
-    row["bound_bytes"] = s.bound_bytes;
-    row["seconds"] = s.seconds;
-    row["nccl_calls"] = by_nccl.calls;
-    row["nccl_bytes"] = by_nccl.value_bytes;
-    all[py::str(std::string(info.name))] = row;
-  }
-  return all;
-}
-
-// (begin_ns, end_ns, operation, collective, kind, peer, lane, bytes) of every task.
-py::list StopTrace() {
-  py::list rows;
-  for (const TraceEvent& e : Engine::Get().StopTrace()) {
-    rows.append(py::make_tuple(e.begin_ns, e.end_ns, e.operation,
-                               std::string(Info(e.collective).name), std::string(Name(e.kind)),
-                               e.peer, e.lane, e.bytes));
-  }
-  return rows;
 }
 
 }  // namespace
@@ -248,16 +211,10 @@ PYBIND11_MODULE(_core, m) {
   DefineCodecs(m);
   DefineGpus(m);
   DefinePlanner(m);
+  DefineRecords(m);
   DefineSchedules(m);
   DefineStore(m);
   DefineUcx(m);
-  m.def("stats", &GetStats);
-  m.def("start_trace", [] { Engine::Get().StartTrace(); });
-  m.def("stop_trace", &StopTrace);
-  m.def("reset_stats", [] {
-    if (Engine::Find() != nullptr) Engine::Find()->ResetStats();
-    if (nccl::Backend::Find() != nullptr) nccl::Backend::Find()->ResetCounts();
-  });
   // (version or "", why it cannot be used or "").
   m.def("nccl", [] {
     const nccl::Library& library = nccl::Library::Get();
