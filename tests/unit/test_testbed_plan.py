@@ -173,6 +173,6 @@ def test_pages_show_what_was_measured(page, scenario):
     name = f"docs/results/{scenario.__name__.removeprefix('testbed.')}.jsonl"
     text = (ROOT / f"docs/{page}.md").read_text(encoding="utf-8")
     command = f"python -m {scenario.__name__} --table {name}"
-    shown = text.partition(f"<!-- {command} -->\n")[2].partition("<!-- end -->")[0]
+    shown = text.partition(f"<!-- {command} -->\n")[2].partition("\n<!-- end -->")[0]
     lines = list(map(json.loads, (ROOT / name).read_text(encoding="utf-8").splitlines()))
     assert lines and shown == scenario.markdown(lines)

@@ -87,6 +87,20 @@ def python_path() -> str:
     return os.pathsep.join(filter(None, [_TOOLS, os.environ.get("PYTHONPATH")]))
 
 
+def join_distributed() -> None:
+    """Has ranks that MPI has started meet by `jax.distributed`, too; called before JAX is used."""
+    import socket
+
+    import jax
+    from mpi4py import MPI
+
+    world = MPI.COMM_WORLD
+    with socket.socket() as free:
+        free.bind(("", 0))
+        place = f"{socket.gethostbyname(socket.gethostname())}:{free.getsockname()[1]}"
+    jax.distributed.initialize(world.bcast(place), world.size, world.rank)
+
+
 def say(found: dict[str, Any]) -> None:
     """Prints a line that `said` finds among what others print."""
     sys.stdout.write(f"{_MARK}{json.dumps(found)}\n")
