@@ -1,6 +1,7 @@
 """Hosts with slow links: made, as slow as asked, used by MPI, and gone afterwards."""
 
 import contextlib
+import importlib
 import os
 import pathlib
 import signal
@@ -11,7 +12,7 @@ import time
 
 import pytest
 import testbed
-from testbed import cases, collectives, compare, launchers, network, results, settings
+from testbed import cases, collectives, compare, launchers, network, results, scenario, settings
 from testbed import plan as plans
 from testbed.bed import Testbed
 
@@ -235,3 +236,23 @@ def test_a_comparison(monkeypatch, tmp_path, capsys):
     assert all(
         line["of_best_mpi"] and line["of_default_mpi"] and line["of_floor"] for line in lines
     )
+
+
+@pytest.mark.slow
+def test_what_a_profile_chooses_beside_all_it_chooses_from(tmp_path, capsys):
+    """From the profile to the table; what the file has is not measured again."""
+    planner = importlib.import_module("testbed.planner.__main__")
+    out = tmp_path / "out.jsonl"
+    arguments = ["--hosts", "2", "--ops", "bcast", "--sizes", "1MiB", "--turns", "1"]
+    for links in (["100mbit"], ["100mbit", "memory"]):
+        assert planner.main([*arguments, "--links", *links, "--json", str(out)]) == 0
+        said = capsys.readouterr()
+        assert "no time" not in said.err and "Met: " in said.out, said
+    lines = scenario.read(out)
+    assert [sorted(line)[0] for line in lines] == ["facts", "hosts", "auto", "hosts", "auto"]
+    slow, fast = (line for line in lines if "auto" in line)
+    assert (slow["link"], fast["link"]) == ("100mbit", "memory")
+    names = {(plan["algorithm"], plan["codec"]) for plan in slow["plans"]}
+    assert len(names) == len(slow["plans"]) == 8 and ("binomial", "raw") in names
+    # On such a link bytes are what counts, whatever else the machine does.
+    assert slow["auto"]["codec"] == "lossless" and slow["auto"]["seconds"] > 0.05

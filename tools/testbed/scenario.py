@@ -19,7 +19,7 @@ Line = dict[str, Any]
 
 def run(
     parser: argparse.ArgumentParser,
-    measure: Callable[[argparse.Namespace], list[Line]],
+    measure: Callable[[argparse.Namespace], list[Line] | None],
     *,
     table: Callable[[list[Line]], str] | None = None,
     worker: str = "",
@@ -31,6 +31,7 @@ def run(
     Args:
       parser: with the scenario's own options.
       measure: what it does; what it returns is written to ``--json``, after a line on the machine.
+        None: it has written that itself.
       table: makes a Markdown table of such lines.
       worker: an option that its ranks are started with, and nobody else gives.
       work: what those do.
@@ -53,7 +54,7 @@ def run(
             print(table(read(given.table)).rstrip("\n"))
             return 0
         rows = measure(given)
-        if given.json:
+        if given.json and rows is not None:
             write(given.json, rows)
     except (errors.JaxccompError, OSError) as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
