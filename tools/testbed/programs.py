@@ -47,7 +47,7 @@ PROGRAMS = {
     "tensor_pipeline": Program(
         "dense transformer, in tensor and pipeline parallel: allgather, reduce_scatter, sendrecv, "
         "allreduce",
-        ("--features", "256", "--batch", "16", "--steps", "10"),
+        ("--features", "256", "--width", "1024", "--batch", "8", "--steps", "10"),
         on_meshes=True,
     ),
 }

@@ -38,7 +38,7 @@ def run(
       arguments: default: the process's.
 
     Returns:
-      The exit status: 1 when a launch failed, 2 when there is something to correct, 130 when
+      The exit status: 1 when a launch failed or a line has an "error", 2 when there is something to correct, 130 when
       interrupted.
     """
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write what is measured")
@@ -64,7 +64,7 @@ def run(
         return 1
     except KeyboardInterrupt:
         return 130
-    return 0
+    return int(any("error" in row for row in rows or ()))
 
 
 def read(path: str | pathlib.Path) -> list[Line]:
