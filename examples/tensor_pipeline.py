@@ -222,7 +222,7 @@ def train(world, data, options, codec):
         lambda *state: epoch(*state, place, data[0]),
         lambda params: accuracy(params, place, *data[1]),
         params,
-        optimizer,
+        optimizer.init(params),
     )
 
 
@@ -234,12 +234,12 @@ def train_on_mesh(world, data, options, codec):
     mesh = jax.make_mesh(shape, ("stage", "part"), (AxisType.Auto,) * 2)
     ranks = Ranks({"axis_name": "part"}, {"axis_name": "stage"}, {"axis_name": ("stage", "part")})
     optimizer = optax.adam(3e-3)
-    shardings = jax.tree.map(lambda spec: NamedSharding(mesh, spec), SPECS)
+    placed_as = functools.partial(jax.tree.map, functools.partial(NamedSharding, mesh))
     # Each process makes the parts that its devices have.
     params = jax.tree.map(
         lambda x, s: jax.make_array_from_callback(x.shape, s, lambda part: x[part]),
         init(options),
-        shardings,
+        placed_as(SPECS),
     )
     of_state = optax.tree.map_params(
         optimizer,
@@ -268,13 +268,12 @@ def train_on_mesh(world, data, options, codec):
         lambda *state: epoch(*state, [data[0]]),
         lambda params: accuracy(params, list(data[1])),
         params,
-        optimizer,
+        jax.jit(optimizer.init, out_shardings=placed_as(of_state))(params),
     )
 
 
-def epochs(epoch, accuracy, params, optimizer):
+def epochs(epoch, accuracy, params, state):
     """Yields what `digits.compare` takes."""
-    state = jax.jit(optimizer.init)(params)
     while True:
         params, state, loss = epoch(params, state)
         yield {"loss": loss, "accuracy": accuracy(params)}

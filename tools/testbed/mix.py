@@ -138,9 +138,10 @@ def _measure(given: argparse.Namespace) -> list[scenario.Line]:
                 if "said" in row and "error" not in row:
                     _say(f"round {number + 1} of {given.rounds}: {', '.join(case)}")
                     _run(given, bed, profile, case, row)
-    lines = [_line(given, *case, row) for case, row in rows.items()]
-    print(table(lines))
-    return lines
+                    if given.json:  # as far as it has come, should it be ended
+                        scenario.write(given.json, _lines(given, rows))
+    print(table(_lines(given, rows)))
+    return _lines(given, rows)
 
 
 def _run(
@@ -160,6 +161,13 @@ def _run(
     except workers.FailedError as error:
         _say(str(error))
         row["error"] = str(error)[-500:]
+
+
+def _lines(
+    given: argparse.Namespace, rows: Mapping[tuple[str, str], dict[str, Any]]
+) -> list[scenario.Line]:
+    """Of all that has run, or cannot."""
+    return [_line(given, *case, row) for case, row in rows.items() if row != {"said": []}]
 
 
 def _line(
