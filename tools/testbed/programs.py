@@ -12,7 +12,7 @@ from typing import Any
 
 from testbed import workers
 
-_EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
+EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
 
 # Each rank's computation on one thread: all hosts share the machine's cores.
 ENVIRONMENT = {
@@ -80,7 +80,7 @@ def work(name: str, codec: str | None, epochs: int, *, on_mesh: bool = False) ->
 def _training(name: str, codec: str | None, on_mesh: bool) -> tuple[Iterator[dict[str, Any]], int]:
     import jaxccomp as jcc
 
-    sys.path.insert(0, str(_EXAMPLES))
+    sys.path.insert(0, str(EXAMPLES))
     example = importlib.import_module(name)
     world = jcc.init()
     options = example.parser().parse_args(PROGRAMS[name].options)

@@ -38,8 +38,8 @@ def run(
       arguments: default: the process's.
 
     Returns:
-      The exit status: 1 when a launch failed or a line has an "error", 2 when there is something to correct, 130 when
-      interrupted.
+      The exit status: 1 when a launch failed or a line has an "error", 2 when there is something to
+      correct, 130 when interrupted.
     """
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write what is measured")
     if table:
