@@ -52,8 +52,10 @@ def test_points_travel_as_text():
 
 def test_places():
     assert points.places((4, 2), ("1gbit", "memory")) == [
-        *(points.Place(4, "1gbit"), points.Place(4, "memory")),
-        *(points.Place(2, "1gbit"), points.Place(2, "memory")),
+        points.Place(4, "1gbit"),
+        points.Place(4, "memory"),
+        points.Place(2, "1gbit"),
+        points.Place(2, "memory"),
     ]
     assert points.Place(2, "memory").burst_bytes == 0
     assert points.Place(2, "1gbit").burst_bytes == plans.Shape(10**9).burst
@@ -122,7 +124,12 @@ def test_a_file_is_gone_on_with(tmp_path):
     assert path.read_text() == whole and len(scenario.read(path)) == 2
     assert command._missing(path, place, wanted) == wanted[1:]
     assert command._missing(path, points.Place(4, "1gbit"), wanted) == wanted
-    for source, text in (("trained", whole), ("random", ""), ("random", '{"facts": {}}\n')):
+    for source, text in (
+        ("trained", whole),
+        ("random", ""),
+        ("random", '{"facts": {}}\n'),
+        ("random", "x\n"),
+    ):
         path.write_text(text)
         with pytest.raises(errors.InvalidArgumentError, match="name another file"):
             command._begin(path, source)

@@ -68,9 +68,19 @@ def run(
 
 
 def read(path: str | pathlib.Path) -> list[Line]:
-    """The lines of a file of results."""
+    """The lines of a file of results.
+
+    Raises:
+      InvalidArgumentError: for a file that is none.
+      OSError: when it cannot be read.
+    """
     with open(path, encoding="utf-8") as file:
-        return [json.loads(line) for line in file if line.strip()]
+        try:
+            return [json.loads(line) for line in file if line.strip()]
+        except ValueError as error:
+            raise errors.InvalidArgumentError(
+                f"{path} is not what --json writes, a line of JSON for each measurement: {error}."
+            ) from None
 
 
 def write(path: pathlib.Path, rows: Iterable[Line]) -> None:

@@ -142,14 +142,14 @@ class _Run:
 
 def _begin(path: pathlib.Path, source: str) -> None:
     """Begins the file, or sees to it that it can be gone on with."""
-    first = {"facts": machine.facts() | {"input": source}}
+    first = json.dumps({"facts": machine.facts() | {"input": source}}) + "\n"
     if not path.exists():
-        _append(path, first)
+        path.write_text(first, encoding="utf-8")
         return
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     # A process that was killed while it wrote has left a part of a line.
     whole = lines if not lines or lines[-1].endswith("\n") else lines[:-1]
-    if not whole or json.loads(whole[0]) != first:
+    if whole[:1] != [first]:
         raise errors.InvalidArgumentError(
             f"--json: {path} was not measured by this command on this machine, with this release "
             f"and {source} values, and is not gone on with; name another file."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from jaxccomp import errors
@@ -24,9 +24,9 @@ OPERATIONS = {
     "reduce": "float32",
 }
 SIZES = ("64KiB", "1MiB", "16MiB")
-# What shows most comes first, for there may be no time for all.
-LINKS = ("1gbit", "memory", "5gbit", "100mbit")
-HOSTS = (4, 2)
+# What needs least time comes first: what it leaves of its share is for the others.
+HOSTS = (2, 4)
+LINKS = ("memory", "5gbit", "1gbit", "100mbit")
 MEMORY = "memory"
 # A pass of the values over a link; larger ones are compared on faster links.
 _MOST_SECONDS = 1.0
@@ -72,22 +72,18 @@ class Point:
     size: int
 
 
-def places(hosts: Iterable[int], links: Iterable[str]) -> list[Place]:
+def places(hosts: Sequence[int], links: Sequence[str]) -> list[Place]:
     """All places.
 
     Raises:
       InvalidArgumentError: for a number of hosts, or a link, that there cannot be.
     """
-    found = [Place(count, link) for count in hosts for link in links]
-    for each in found:
-        if each.in_memory:
-            if not 2 <= each.hosts <= plan.MOST_HOSTS:
-                raise errors.InvalidArgumentError(
-                    f"--hosts takes 2 to {plan.MOST_HOSTS}, not {each.hosts}."
-                )
-        else:
-            plan.make(each.hosts, each.link, "")
-    return found
+    for count in hosts:
+        if not 2 <= count <= plan.MOST_HOSTS:
+            raise errors.InvalidArgumentError(f"--hosts takes 2 to {plan.MOST_HOSTS}, not {count}.")
+    for link in set(links) - {MEMORY}:
+        plan.parse_rate(link)
+    return [Place(count, link) for count in hosts for link in links]
 
 
 def points(place: Place, ops: Iterable[str], sizes: Iterable[int]) -> list[Point]:
