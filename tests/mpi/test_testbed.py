@@ -282,5 +282,5 @@ def test_a_program_as_a_profile_chooses_and_with_one_transport(tmp_path, capsys)
     assert [line["contender"] for line in lines] == contenders
     auto, alone, left_out = lines
     assert auto["loss"] == pytest.approx(alone["loss"], rel=0.05)  # sums of another order
-    assert auto["seconds"] > 0 and alone["sent_bytes_per_step"] > 1 << 20
+    assert auto["seconds"] > 0 and alone["received_bytes_per_step"] > 1 << 20
     assert "needs axes" in left_out["left_out"]

@@ -9,7 +9,7 @@ from testbed import mix, programs
 
 from jaxccomp import config
 
-LINE = {"program": "dlrm", "sent_bytes_per_step": 2_000_000, "loss": 0.25}
+LINE = {"program": "dlrm", "received_bytes_per_step": 2_000_000, "loss": 0.25}
 
 
 def test_a_table():
@@ -23,7 +23,7 @@ def test_a_table():
         LINE | {"program": "tensor_pipeline", "contender": "auto", "seconds": 0.5},
     ]
     assert mix.table(lines).splitlines() == [
-        "| program | contender | steps a second | of the best alone | sent a step | loss |",
+        "| program | contender | steps a second | of the best alone | received a step | loss |",
         "|---|---|---:|---:|---:|---:|",
         "| dlrm | auto | 12.50 | +25% | 2.00 MB | 0.2500 |",
         "| dlrm | engine over MPI | 8.00 | -20% | 2.00 MB | 0.2500 |",

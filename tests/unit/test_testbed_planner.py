@@ -60,7 +60,7 @@ def test_places():
     assert points.Place(2, "memory").burst_bytes == 0
     assert points.Place(2, "1gbit").burst_bytes == plans.Shape(10**9).burst
     for hosts, link, said in (
-        (9, "1gbit", "2 to 8 hosts, not 9"),
+        (9, "1gbit", "2 to 8, not 9"),
         (1, "memory", "2 to 8, not 1"),
         (2, "9gbit", "from 100mbit to 5gbit"),
     ):
@@ -124,12 +124,8 @@ def test_a_file_is_gone_on_with(tmp_path):
     assert path.read_text() == whole and len(scenario.read(path)) == 2
     assert command._missing(path, place, wanted) == wanted[1:]
     assert command._missing(path, points.Place(4, "1gbit"), wanted) == wanted
-    for source, text in (
-        ("trained", whole),
-        ("random", ""),
-        ("random", '{"facts": {}}\n'),
-        ("random", "x\n"),
-    ):
+    others = [("random", text) for text in ("", '{"facts": {}}\n', "x\n")]
+    for source, text in [("trained", whole), *others]:
         path.write_text(text)
         with pytest.raises(errors.InvalidArgumentError, match="name another file"):
             command._begin(path, source)
@@ -142,7 +138,7 @@ def test_a_file_is_gone_on_with(tmp_path):
         (["--turns", "0"], "--turns must be at least 1"),
         (["--within", "0"], "--within positive"),
         (["--sizes", "9x"], "a size reads like 64KiB"),
-        (["--hosts", "9"], "2 to 8 hosts"),
+        (["--hosts", "9"], "--hosts takes 2 to 8, not 9"),
     ],
 )
 def test_bad_arguments(arguments, said, capsys, monkeypatch):

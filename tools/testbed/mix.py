@@ -69,7 +69,14 @@ CONTENDERS = {
         on_mesh=True,
     ),
 }
-_COLUMNS = ("program", "contender", "steps a second", "of the best alone", "sent a step", "loss")
+_COLUMNS = (
+    "program",
+    "contender",
+    "steps a second",
+    "of the best alone",
+    "received a step",
+    "loss",
+)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -103,7 +110,7 @@ def table(lines: list[scenario.Line]) -> str:
             line["contender"],
             f"{1 / line['seconds']:.2f}",
             _gain(alone.get(line["program"]), line["seconds"]),
-            f"{line['sent_bytes_per_step'] / 1e6:.2f} MB",
+            f"{line['received_bytes_per_step'] / 1e6:.2f} MB",
             f"{line['loss']:.4f}",
         )
         for line in done
@@ -128,14 +135,14 @@ def _measure(given: argparse.Namespace) -> list[scenario.Line]:
     for program in given.programs:
         for name in given.contenders:
             reason = CONTENDERS[name].why_not(programs.PROGRAMS[program])
-            rows[program, name] = {"left_out": reason} if reason else {"said": []}
+            rows[program, name] = {"left_out": reason} if reason else {"found": []}
     with Testbed(given.hosts, given.link) as bed, tempfile.TemporaryDirectory() as folder:
         profile = pathlib.Path(folder, "profile.json")
         if any(CONTENDERS[name].has_profile for name in given.contenders):
             tuned.profile(bed, profile, ["random"], env=programs.ENVIRONMENT)
         for number in range(given.rounds):
             for case, row in rows.items():
-                if "said" in row and "error" not in row:
+                if "found" in row and "error" not in row:
                     _say(f"round {number + 1} of {given.rounds}: {', '.join(case)}")
                     _run(given, bed, profile, case, row)
                     if given.json:  # as far as it has come, should it be ended
@@ -157,7 +164,7 @@ def _run(
         env["JAXCCOMP_PROFILE"] = str(profile)
     program = [__file__, *scenario.options(given, "epochs"), "--worker", *case]
     try:
-        row["said"] += workers.run(program, bed, env=env, timeout_seconds=300).said
+        row["found"].append(workers.run(program, bed, env=env, timeout_seconds=600))
     except workers.FailedError as error:
         _say(str(error))
         row["error"] = str(error)[-500:]
@@ -167,7 +174,7 @@ def _lines(
     given: argparse.Namespace, rows: Mapping[tuple[str, str], dict[str, Any]]
 ) -> list[scenario.Line]:
     """Of all that has run, or cannot."""
-    return [_line(given, *case, row) for case, row in rows.items() if row != {"said": []}]
+    return [_line(given, *case, row) for case, row in rows.items() if row != {"found": []}]
 
 
 def _line(
@@ -184,11 +191,16 @@ def _line(
     for name in ("left_out", "error"):
         if name in row:
             return line | {name: row[name]}
-    said = row["said"]
+    found: list[workers.Found] = row["found"]
+    said = [each for one in found for each in one.said]
+    steps = sum(one.said[0]["steps"] for one in found)
     return line | {
         # All ranks wait for each other in every step.
         "seconds": scenario.rounded(statistics.median(s for each in said for s in each["seconds"])),
-        "sent_bytes_per_step": round(statistics.mean(each["sent"] for each in said)),
+        # Of a host, whoever has sent it; with what is compiled and tested beside.
+        "received_bytes_per_step": round(
+            sum(one.received_bytes for one in found) / given.hosts / steps
+        ),
         "loss": scenario.rounded(statistics.mean(each["loss"] for each in said)),
     }
 

@@ -54,7 +54,7 @@ PROGRAMS = {
 
 
 def work(name: str, codec: str | None, epochs: int, *, on_mesh: bool = False) -> None:
-    """Trains on one rank, and says what a step took, what it sent, and the last loss.
+    """Trains on one rank, and says what a step took and sent, the last loss, and all steps.
 
     Args:
       name: of the program.
@@ -74,7 +74,8 @@ def work(name: str, codec: str | None, epochs: int, *, on_mesh: bool = False) ->
         loss = float(next(training)["loss"])
         seconds.append((time.perf_counter() - begun) / steps)
     sent = jcc.stats.get().total.remote_bytes - before.remote_bytes
-    workers.say({"seconds": seconds, "sent": sent / len(seconds) / steps, "loss": loss})
+    found = {"seconds": seconds, "sent": sent / len(seconds) / steps, "loss": loss}
+    workers.say(found | {"steps": epochs * steps})
 
 
 def _training(name: str, codec: str | None, on_mesh: bool) -> tuple[Iterator[dict[str, Any]], int]:
