@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import itertools
 import math
 import os
@@ -28,27 +29,36 @@ _SAME_EVERYWHERE = ("bcast", "allreduce", "allgather")
 # rank.
 INDEX_VALUE_ZSTD = "index_value_zstd"
 
+# name: what runs it, and whether a rank passes in a row for each rank
+OPERATIONS: dict[str, tuple[Callable[..., Any], bool]] = {
+    "bcast": (functools.partial(jcc.bcast, root=0), False),
+    "allreduce": (functools.partial(jcc.allreduce, op="sum"), False),
+    "reduce_scatter": (functools.partial(jcc.reduce_scatter, op="sum"), True),
+    "allgather": (jcc.allgather, False),
+    "alltoall": (jcc.alltoall, True),
+    "gather": (functools.partial(jcc.gather, root=0), False),
+    "scatter": (functools.partial(jcc.scatter, root=0), True),
+    "reduce": (functools.partial(jcc.reduce, op="sum", root=0), False),
+}
+
+
+def operand(operation: str, x: np.ndarray) -> jax.Array:
+    """What a rank passes in, from flat values."""
+    rows = (jcc.init().size, -1) if OPERATIONS[operation][1] else (-1,)
+    return jax.device_put(_floats(x).reshape(rows))
+
 
 def step(operation: str, x: np.ndarray, ref: np.ndarray | None, given: argparse.Namespace) -> Any:
     """A function that runs the operation once, in a jitted call of its own, and waits."""
-    ranks = jcc.init().size
     if given.codec == INDEX_VALUE_ZSTD:
         assert operation == "bcast" and ref is not None
         return _index_value_zstd(x, ref, given.algorithm)
     options = {"codec": given.codec, "algorithm": given.algorithm}
-    functions = {
-        "bcast": lambda v: jcc.bcast(v, root=0, **options),
-        "allreduce": lambda v: jcc.allreduce(v, op="sum", **options),
-        "reduce_scatter": lambda v: jcc.reduce_scatter(v, op="sum", **options),
-        "allgather": lambda v: jcc.allgather(v, **options),
-        "alltoall": lambda v: jcc.alltoall(v, **options),
-    }
-    rows = (ranks, -1) if operation in ("alltoall", "reduce_scatter") else (-1,)
-    value = jax.device_put(_floats(x).reshape(rows))
+    value = operand(operation, x)
     if ref is not None:
         update = jax.jit(lambda v, r: jcc.bcast(v, root=0, ref=r, **options), donate_argnums=1)
         return _updates(update, (value, jax.device_put(_floats(ref))))
-    call = jax.jit(functions[operation])
+    call = jax.jit(functools.partial(OPERATIONS[operation][0], **options))
     return lambda: call(value).block_until_ready()
 
 
