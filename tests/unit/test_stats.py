@@ -101,6 +101,7 @@ def test_logs_are_saved(log, tmp_path):
 def test_the_page_of_what_operations_did(tmp_path, monkeypatch, capsys):
     """Its programs, one after the other, as a reader would run them."""
     monkeypatch.chdir(tmp_path)
+    stats.reset()
     page = pathlib.Path(__file__).parents[2] / "docs/observing.md"
     blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
     names = {}
