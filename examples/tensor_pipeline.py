@@ -36,18 +36,22 @@ OWN = {
     "up": P("stage", None, "part"),
     "down": P("stage", "part"),
 }
-SPECS = {"own": OWN, "shared": {"embed": P(), "place": P(), "readout": P()}}
+SPECS = {"own": OWN, "shared": {"embed": P(), "places": P(), "readout": P()}}
 
 
 class Ranks(typing.NamedTuple):
-    """How operations reach the ranks of a kind: keyword arguments.
+    """Who there is, and how operations reach them: keyword arguments.
 
     Attributes:
-      of_stage: those with the same layers.
+      stages: how many.
+      parts: into how many each layer is divided.
+      of_stage: the ranks with the same layers.
       of_part: those with the same heads, one of each stage, in the order of the stages.
       everyone: all.
     """
 
+    stages: int
+    parts: int
     of_stage: dict
     of_part: dict
     everyone: dict
@@ -71,7 +75,7 @@ def init(options):
         },
         "shared": {
             "embed": normal(0.5, 256, features),
-            "place": normal(0.1, options.length, features),
+            "places": normal(0.1, options.length, features),
             "readout": normal(of_features, features, 256),
         },
     }
@@ -92,9 +96,7 @@ def layer(x, weights, all_tokens, added_up):
       all_tokens: gives what all ranks of the stage have, (batch, tokens, features).
       added_up: of such values of all of them, gives this rank's tokens of the sum.
     """
-    query, key, value = jnp.einsum(
-        "bnf,fkhd->kbhnd", all_tokens(normalized(x)), weights["qkv"], optimize=True
-    )
+    query, key, value = jnp.einsum("bnf,fkhd->kbhnd", all_tokens(normalized(x)), weights["qkv"])
     scores = jnp.einsum("bhqd,bhkd->bhqk", query, key) * query.shape[-1] ** -0.5
     past = jnp.tril(jnp.ones(scores.shape[-2:], bool))
     mixed = jnp.einsum("bhqk,bhkd->bqhd", jax.nn.softmax(jnp.where(past, scores, -1e9)), value)
@@ -103,19 +105,18 @@ def layer(x, weights, all_tokens, added_up):
     return x + added_up(hidden @ weights["down"])
 
 
-def logits_of(params, text, part, first, parts, stages, ranks, codec):
+def logits_of(params, text, place, ranks, codec):
     """Logits of this rank's tokens of each micro-batch; they are of use in the last stage only.
 
     Args:
       params: this rank's.
       text: (micro-batches, batch, tokens of this rank), the same in all stages.
-      part: which of the parts is this rank's.
-      first: whether this rank is of the first stage.
-      parts: into how many a layer is divided.
-      stages: how many there are.
-      ranks: how they are reached.
+      place: the numbers of this rank's stage and part.
+      ranks: the others.
       codec: of all that travels.
     """
+    number, part = place
+    stages, parts = ranks.stages, ranks.parts
     batches, batch, mine = text.shape
 
     def all_tokens(x):
@@ -140,13 +141,13 @@ def logits_of(params, text, part, first, parts, stages, ranks, codec):
         **ranks.of_part,
     )
     shared = params["shared"]
-    place = jax.lax.dynamic_slice_in_dim(shared["place"], part * mine, mine)
-    begun = shared["embed"][text] + place
+    places = jax.lax.dynamic_slice_in_dim(shared["places"], part * mine, mine)
+    begun = shared["embed"][text] + places
     results = []
     arrived = jnp.zeros_like(begun[0])
     for tick in range(batches + stages - 1):
         # What the first stage begins after the last micro-batch does not come to an end.
-        x = stage(jnp.where(first, begun[min(tick, batches - 1)], arrived))
+        x = stage(jnp.where(number == 0, begun[min(tick, batches - 1)], arrived))
         if tick >= stages - 1:
             results.append(normalized(x) @ shared["readout"])
         if tick < batches + stages - 2 and stages > 1:
@@ -154,31 +155,30 @@ def logits_of(params, text, part, first, parts, stages, ranks, codec):
     return jnp.stack(results)
 
 
-def programs_of(options, ranks, optimizer, codec):
+def programs_of(ranks, optimizer, codec):
     """What each rank runs: an epoch, and a test.
 
-    Both take this rank's parameters and the numbers of its stage and its part. These have to be
-    values that the program is given: for what no rank could need because of its own number XLA
-    would leave out operations that others wait for.
+    Both take this rank's parameters and the numbers of its stage and its part. These are operands:
+    of a constant XLA would know that the first stage needs nothing from another one, and would
+    leave out an operation there that the others wait for.
     """
-    stages, parts = options.stages, options.tensor
-    mine = options.length // parts
 
     def seen_by_last(params, place, text, following, measure):
         """This rank's share of a mean over all tokens, nothing but in the last stage."""
         stage, part = place
+        mine = text.shape[2] // ranks.parts
         own = functools.partial(
             jax.lax.dynamic_slice_in_dim, start_index=part * mine, slice_size=mine, axis=2
         )
-        logits = logits_of(params, own(text), part, stage == 0, parts, stages, ranks, codec)
+        logits = logits_of(params, own(text), place, ranks, codec)
         values = measure(logits, own(following))
-        return jnp.where(stage == stages - 1, values.sum(), 0.0) / text.size
+        return jnp.where(stage == ranks.stages - 1, values.sum(), 0.0) / text.size
 
     def epoch(params, state, place, batches):
         def step(carry, batch):
             params, state = carry
-            # The objective is the sum of all ranks' shares. What travels brings the others' part of
-            # gradients; what all ranks have got is each one's part of them.
+            # The objective is the sum of all ranks' shares. Of own parameters this is the gradient:
+            # what travels brings the others' part. Of shared ones each rank has its own part.
             loss, grads = jax.value_and_grad(seen_by_last)(
                 params, place, *batch, optax.softmax_cross_entropy_with_integer_labels
             )
@@ -200,23 +200,22 @@ def programs_of(options, ranks, optimizer, codec):
 
 def train(world, data, options, codec):
     """Yields loss and accuracy after every epoch; between processes."""
-    divide(options, world.size)
-    stage, part = divmod(world.rank, options.tensor)
-    ranks = Ranks({"comm": world.split(stage)}, {"comm": world.split(part)}, {"comm": world})
+    stages, parts = divided(options, world.size)
+    stage, part = divmod(world.rank, parts)
+    of_stage, of_part = world.split(stage), world.split(part)
+    ranks = Ranks(stages, parts, {"comm": of_stage}, {"comm": of_part}, {"comm": world})
+    shares = {"stage": (stages, stage), "part": (parts, part)}
 
     def own(x, spec):
         for axis, name in enumerate(spec):
             if name:
-                count, number = {
-                    "stage": (options.stages, stage),
-                    "part": (options.tensor, part),
-                }[name]
+                count, number = shares[name]
                 x = np.split(x, count, axis)[number]
         return jnp.asarray(x)
 
     optimizer = optax.adam(3e-3)
     params = jax.tree.map(own, init(options), SPECS)
-    epoch, accuracy = map(jax.jit, programs_of(options, ranks, optimizer, codec))
+    epoch, accuracy = map(jax.jit, programs_of(ranks, optimizer, codec))
     place = jnp.asarray([stage, part])
     yield from epochs(
         lambda *state: epoch(*state, place, data[0]),
@@ -229,10 +228,12 @@ def train(world, data, options, codec):
 def train_on_mesh(world, data, options, codec):
     """The same along the axes of a mesh of all devices, of all processes."""
     del world
-    divide(options, jax.device_count())
-    shape = (options.stages, options.tensor)
-    mesh = jax.make_mesh(shape, ("stage", "part"), (AxisType.Auto,) * 2)
-    ranks = Ranks({"axis_name": "part"}, {"axis_name": "stage"}, {"axis_name": ("stage", "part")})
+    stages, parts = divided(options, jax.device_count())
+    mesh = jax.make_mesh((stages, parts), ("stage", "part"), (AxisType.Auto,) * 2)
+    of_stage, of_part, everyone = (
+        {"axis_name": name} for name in ("part", "stage", ("stage", "part"))
+    )
+    ranks = Ranks(stages, parts, of_stage, of_part, everyone)
     optimizer = optax.adam(3e-3)
     placed_as = functools.partial(jax.tree.map, functools.partial(NamedSharding, mesh))
     # Each process makes the parts that its devices have.
@@ -261,7 +262,7 @@ def train_on_mesh(world, data, options, codec):
             )
         )
 
-    epoch, accuracy = programs_of(options, ranks, optimizer, codec)
+    epoch, accuracy = programs_of(ranks, optimizer, codec)
     epoch = along(epoch, (SPECS, of_state, P()), (SPECS, of_state, P()))
     accuracy = along(accuracy, (SPECS, P()), P())
     yield from epochs(
@@ -279,19 +280,23 @@ def epochs(epoch, accuracy, params, state):
         yield {"loss": loss, "accuracy": accuracy(params)}
 
 
-def divide(options, size):
-    """Adds how many stages there are, or ends the program where they cannot be."""
-    options.tensor = options.tensor or (2 if size % 2 == 0 else 1)
-    options.stages = size // options.tensor
-    if options.stages * options.tensor != size:
-        parser().error(f"--tensor must divide the {size} ranks, {options.tensor} does not")
-    for name in ("heads", "width", "length"):
-        if getattr(options, name) % options.tensor:
-            parser().error(f"--{name} must be a multiple of {options.tensor}, the ranks of a stage")
-    if options.depth % options.stages:
-        parser().error(f"--depth must be a multiple of {options.stages}, the stages")
+def divided(options, size):
+    """How many stages there are of ``size`` ranks, and ranks of a stage.
+
+    The program ends where they cannot be.
+    """
+    parts = options.tensor or (2 if size % 2 == 0 else 1)
+    if parts < 1 or size % parts:
+        parser().error(f"--tensor must divide the {size} ranks, {parts} does not")
+    stages = size // parts
+    for name, count in (("heads", parts), ("width", parts), ("length", parts), ("depth", stages)):
+        if getattr(options, name) % count:
+            parser().error(
+                f"--{name} must be a multiple of {count}, with {stages} stages of {parts} ranks"
+            )
     if options.features % options.heads:
-        parser().error(f"--features must be a multiple of {options.heads}, the heads")
+        parser().error(f"--features must be a multiple of the {options.heads} heads")
+    return stages, parts
 
 
 def load(world, options):

@@ -198,6 +198,7 @@ def test_dlrm(ranks, options, ratio):
 def test_tensor_pipeline():
     """However layers, and products within them, are divided among ranks, they learn the same."""
     small = ["--epochs", "2", "--steps", "8", "--width", "64", "--features", "32"]
+    small += ["--depth", "2", "--micro-batches", "2"]
     program = ROOT / "examples/tensor_pipeline.py"
     whole = table(run(1, program, *small))["uncompressed"]
     for ranks, options in ((4, []), (2, ["--tensor", "1"]), (1, ["--mesh"])):

@@ -70,12 +70,8 @@ CONTENDERS = {
     ),
 }
 _COLUMNS = (
-    "program",
-    "contender",
-    "steps a second",
-    "of the best alone",
-    "received a step",
-    "loss",
+    *("program", "contender", "steps a second"),
+    *("of the best alone", "received a step", "loss"),
 )
 
 
