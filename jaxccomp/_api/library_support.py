@@ -82,6 +82,11 @@ def check(
     if op and op not in library.reduce_ops:
         what = f'op of {collective} with backend="{backend}":'
         raise errors.unknown(what, op, library.reduce_ops, _INSTEAD)
+    if referenced:
+        raise errors.InvalidArgumentError(
+            f'{collective}: {library.name} sends values as they are, so backend="{backend}" takes '
+            'no ref=. Differences need backend="native" or "auto".'
+        )
     for name, given in (("codec", codec), ("cotangent_codec", cotangent_codec)):
         if given != "same" and not codecs.is_raw(given):
             raise errors.InvalidArgumentError(
@@ -89,11 +94,6 @@ def check(
                 f'takes {name}=None (or "raw"), not {given!r}. Codecs need backend="native", "xla" '
                 'or "auto".'
             )
-    if referenced:
-        raise errors.InvalidArgumentError(
-            f'{collective}: {library.name} sends values as they are, so backend="{backend}" takes '
-            'no ref=. Differences need backend="native" or "auto".'
-        )
     if algorithm != "auto":
         raise errors.unknown(
             f"algorithm of {collective}:",

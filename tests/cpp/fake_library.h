@@ -28,8 +28,8 @@ class FakeLibraries {
   // Whoever waits in MakeCommunicator leaves it.
   ~FakeLibraries() { CHECK_EQ(waiting_, 0); }
 
-  // Communicators that cannot be made on that rank; -1: on none.
-  int refuses = -1;
+  // Communicators cannot be made.
+  bool refuses = false;
   // What has begun never ends.
   std::atomic<bool> stands_still{false};
 
@@ -75,7 +75,6 @@ class FakeLibrary final : public CollectiveLibrary {
 
   Result<Communicator> MakeCommunicator(const std::vector<int>& processes, uint64_t id) override {
     std::unique_lock<std::mutex> lock(all_->mutex_);
-    if (all_->refuses == process_) return Status(Code::kUnavailable, "no more communicators");
     FakeLibraries::Group& group = all_->groups_[id];
     group.processes = processes;
     group.next.resize(processes.size());
@@ -83,10 +82,11 @@ class FakeLibrary final : public CollectiveLibrary {
     ++all_->waiting_;
     all_->wake_.notify_all();
     const bool complete = all_->wake_.wait_for(lock, std::chrono::seconds(5), [&] {
-      return group.came == static_cast<int>(processes.size()) || all_->refuses >= 0;
+      return group.came == static_cast<int>(processes.size());
     });
     CHECK(complete);
     --all_->waiting_;
+    if (all_->refuses) return Status(Code::kUnavailable, "no more communicators");
     return id;
   }
 

@@ -253,7 +253,7 @@ TEST(mpi_engine_ends_meanwhile) {
 
 TEST(mpi_communicator_that_cannot_be_made) {
   MpiTeam team(3);
-  team.libraries->refuses = 1;
+  team.libraries->refuses = true;
   Team::Program program = team.Compile({ByMpi(Collective::kAllreduce, 1)});
   team.OnRanks([&](int rank) {
     const Status status = RunOne(team, program, rank, 1);
