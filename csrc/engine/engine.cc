@@ -59,6 +59,11 @@ Status Engine::UseRemote(const TransportFactory& make) {
   return Status::Ok();
 }
 
+void Engine::UseLibrary(std::unique_ptr<CollectiveLibrary> library) {
+  std::lock_guard<std::mutex> lock(impl_->state().mutex);
+  impl_->state().library.Use(std::move(library));
+}
+
 void Engine::SetCallsOneByOne(std::function<bool()> calls_one_by_one) {
   std::lock_guard<std::mutex> lock(impl_->state().mutex);
   impl_->deadlocks().SetCallsOneByOne(std::move(calls_one_by_one));

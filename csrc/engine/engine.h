@@ -15,6 +15,7 @@
 #include "common/status.h"
 #include "device/cuda_aware/cuda_aware_mpi.h"
 #include "engine/peers.h"
+#include "execution/collective_library.h"
 #include "execution/stats.h"
 #include "execution/trace.h"
 #include "matching/call.h"
@@ -48,6 +49,8 @@ class Engine {
   // Sends to other processes go through this from now on.
   using TransportFactory = std::function<Result<std::unique_ptr<Transport>>(Receiver*)>;
   Status UseRemote(const TransportFactory& make);
+  // Operations of OpSpec::mpi are done by this one. Before the first call.
+  void UseLibrary(std::unique_ptr<CollectiveLibrary> library);
   // What its transport calls itself; empty without one.
   std::string RemoteName() const;
   int process() const;

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstring>
 #include <set>
+#include <thread>
 #include <utility>
 
 #include "common/forks.h"
@@ -24,6 +25,8 @@ using std::chrono::milliseconds;
 constexpr auto kLongestInline = milliseconds(5);
 // How long a process that ends after an error waits for the others to end; others may be dead.
 constexpr double kPartingSecondsAfterAnError = 10;
+// How long it waits for operations of a library of collectives that have failed.
+constexpr auto kLibraryParts = milliseconds(1000);
 constexpr int64_t kHugePagesFromBytes = 4 << 20;
 
 void CopyTensor(const Tensor& from, const Tensor& to) {
@@ -113,6 +116,10 @@ Result<Operation*> Engine::Impl::Post(CallSite& site, Call call) {
   if (comm.remote && !site.spec.OnlyMeets() && state_.wire.remote() != nullptr &&
       !state_.wire.remote()->CarriesValues()) {
     return NoValuesTravel(*site.text);
+  }
+  if (Status status = state_.library.Check(site.spec, comm); !status.ok()) {
+    failures_.Break(comm, status, true);
+    return status;
   }
   if (site.program != nullptr) CloseProgram(*site.program);
 
@@ -371,6 +378,21 @@ Status Engine::Impl::Refuse(CallSite& site, const Call& call, Status status) {
   return status;
 }
 
+void Engine::Impl::LeaveLibrary(std::unique_lock<std::mutex>& lock) {
+  const auto deadline = Clock::now() + kLibraryParts;
+  while (state_.library.HasRunning() && Clock::now() < deadline) {
+    if (state_.Step(lock)) continue;
+    lock.unlock();
+    std::this_thread::sleep_for(microseconds(100));
+    lock.lock();
+  }
+  if (!state_.library.HasRunning()) return;
+  const Status why(Code::kUnavailable, "the process has ended while MPI did an operation");
+  // MPI must not go on with it: its memory is given back.
+  if (state_.wire.HasRemote()) state_.wire.remote()->Freeze(why);
+  state_.library.Freeze(why);
+}
+
 void Engine::Impl::Shutdown() {
   if (IsForkedChild()) return;
   std::unique_lock<std::mutex> lock(state_.mutex);
@@ -399,6 +421,7 @@ void Engine::Impl::Shutdown() {
   progress_.Join();
   coders_.Join();
   lock.lock();
+  LeaveLibrary(lock);
   const milliseconds patience(static_cast<int64_t>(patience_seconds * 1000));
   const bool devices_done = state_.devices.Drain(lock, patience);
   // Which ends the last transfers, and with them their operations.

@@ -74,6 +74,8 @@ class Engine::Impl final : private Executor::Listener, private DeviceExecution::
   void CountCall(Operation* op);
   // The call cannot be made. Its peers are told: they cannot do it without this rank.
   Status Refuse(CallSite& site, const Call& call, Status status);
+  // Before the transports are left: what a library of collectives does ends, or never goes on.
+  void LeaveLibrary(std::unique_lock<std::mutex>& lock);
 
   EngineState state_;
   Failures failures_;

@@ -9,6 +9,7 @@
 
 #include "common/options.h"
 #include "device_execution/device_execution.h"
+#include "engine/library_operations.h"
 #include "engine/wakeup.h"
 #include "execution/executor.h"
 #include "execution/operations.h"
@@ -36,6 +37,7 @@ struct EngineState {
   bool Step(std::unique_lock<std::mutex>& lock) {
     bool any = wire.Poll();
     any |= devices.Poll();
+    any |= library.Poll();
     return executor.Run(lock) || any;
   }
 
@@ -51,6 +53,7 @@ struct EngineState {
   Wire wire;
   Executor executor;
   DeviceExecution devices;
+  LibraryOperations library;
   Matcher matcher;
   PointToPointMatching messages;
   Operations operations;

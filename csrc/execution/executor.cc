@@ -52,7 +52,7 @@ void Executor::MakeReady(Operation* op, TaskId task) {
   const bool transfer = t.kind == TaskKind::kSend || t.kind == TaskKind::kRecv;
   const bool gathers = t.kind == TaskKind::kSend && memory_.StagedBytes(*op, t) > 0;
   const bool light =
-      (transfer && !gathers) || t.bytes <= kLightBytes || op->device != nullptr;
+      (transfer && !gathers) || IsOfLibrary(t.kind) || t.bytes <= kLightBytes || op->device != nullptr;
   if (light) {
     ready_.push_back({op, task, {}});
   } else if (gathers) {
@@ -103,6 +103,10 @@ void Executor::StartTask(Operation* op, TaskId task) {
   if (!status.ok()) return Fail(op, std::move(status));
   TaskStarted(op, task);
   if (t.kind == TaskKind::kSend) return StartSend(op, task);
+  if (IsOfLibrary(t.kind)) {
+    ++op->in_flight;
+    return library_path_->Start(op, task);
+  }
   if (op->device != nullptr) return device_path_->Start(op, task);
   status = Compute(*op, t);
   if (!status.ok()) return Fail(op, std::move(status));
@@ -323,6 +327,7 @@ void Executor::Fail(Operation* op, Status status) {
   op->arrivals.Clear();
   op->budget.Cancel();
   if (op->device != nullptr) device_path_->OnFailed(op);
+  if (op->plan->by_library) library_path_->OnFailed(op);
   for (Announced announced : unwanted) wire_->Discard(announced);
   listener_->OnFailed(op);
   --op->in_flight;
@@ -343,6 +348,14 @@ void Executor::WithdrawReceives(Operation* op) {
                            std::to_string(process) +
                            " into its memory, which cannot be taken back from MPI: this process "
                            "exchanges no more messages. Start the program again"});
+  }
+  if (op->plan->by_library && library_path_->IsRunning(*op)) {
+    const Status why(Code::kUnavailable,
+                     *op->text + " has failed while MPI did it, and MPI cannot be made to leave its "
+                                 "memory alone: this process exchanges no more messages. Start the "
+                                 "program again");
+    wire_->remote()->Freeze(why);
+    library_path_->Freeze(why);
   }
   --op->in_flight;
   CheckOver(op);

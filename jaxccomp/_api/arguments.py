@@ -15,7 +15,7 @@ import numpy as np
 
 from jaxccomp import _compat, codecs, config, errors
 from jaxccomp import comm as comm_lib
-from jaxccomp._api import nccl_support
+from jaxccomp._api import library_support
 from jaxccomp._call import Call
 from jaxccomp._native import engine
 from jaxccomp.comm import Communicator
@@ -56,15 +56,15 @@ def make_call(
     codec = _codec(collective, codec, referenced)
     if cotangent_codec != "same":
         cotangent_codec = codecs.canonical_choice(cotangent_codec)
-    if backend == "nccl":
-        nccl_support.check(
-            collective,
-            op=op,
-            codec=codec,
-            cotangent_codec=cotangent_codec,
-            algorithm=algorithm,
-            referenced=referenced,
-        )
+    library_support.check(
+        backend,
+        collective,
+        op=op,
+        codec=codec,
+        cotangent_codec=cotangent_codec,
+        algorithm=algorithm,
+        referenced=referenced,
+    )
     if axis_name is None:
         if axis_index_groups is not None:
             raise errors.InvalidArgumentError(
@@ -231,8 +231,7 @@ def check_dtype(call: Call, dtype: Any) -> None:
     op = call.reduce_op
     if not op:
         return
-    if call.backend == "nccl":
-        nccl_support.check_dtype(call.collective, op, dtype)
+    library_support.check_dtype(call.backend, call.collective, op, dtype)
     allowed = _reductions_of(dtype)
     if op not in allowed:
         hint = ""
@@ -338,7 +337,7 @@ def _codec(collective: str, codec: codecs.CodecLike, referenced: bool) -> str:
 
 
 def _backend(backend: str) -> str:
-    valid = ("auto", "native", "nccl", "xla")
+    valid = ("auto", "native", *library_support.LIBRARIES, "xla")
     if backend not in valid:
         raise errors.unknown("backend", backend, valid)
     return config.get("backend") if backend == "auto" else backend

@@ -29,7 +29,7 @@ def only_raw(name: str, how: How) -> None:
     """Raises when what is handed to jax.lax asks for more than it has."""
     back = how.get("cotangent_codec", "same")
     coded = not is_raw(how.get("codec")) or (back != "same" and not is_raw(back))
-    if coded or how.get("backend") in ("native", "nccl"):
+    if coded or how.get("backend") in ("native", "mpi", "nccl"):
         raise errors.InvalidArgumentError(
             f"{name}: values of a type that is unreduced or reduced over an axis are handed to "
             f"jax.lax, which has neither codecs nor backend={how.get('backend', 'native')!r}."

@@ -63,8 +63,9 @@ _OPTIONS = {
     "backend": (
         "auto",
         """``"native"`` (the engine), ``"xla"`` (collectives of ``jax.lax``; needs ``axis_name``),
-  ``"nccl"`` (NVIDIA's library, on GPUs; no codecs, not all operations: docs/nccl.md) or
-  ``"auto"``: the engine where it can.""",
+  ``"mpi"`` (MPI's own collectives, on the host) or ``"nccl"`` (NVIDIA's library, on GPUs), both
+  without codecs and for the operations that they have (docs/backends.md), or ``"auto"``: the engine
+  where it can.""",
     ),
     "algorithm": (
         "auto",

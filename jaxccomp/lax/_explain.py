@@ -9,6 +9,8 @@ from typing import Any, ParamSpec
 from jaxccomp._primitives import measured, planning
 
 P = ParamSpec("P")
+# What stands for the algorithm of what does not run one of the engine's.
+_MOVERS = {"mpi": "MPI", "nccl": "NCCL", "xla": "jax.lax"}
 _COLUMNS = (
     *("line", "operation", "ranks", "bytes", "algorithm", "codec", "predicted", "measured"),
     "second best",
@@ -24,7 +26,7 @@ class ExplainedCall:
       collective: "bcast", for instance.
       ranks: how many take part.
       size_bytes: what a rank passes in; None where the shapes are not known.
-      mover: "native" (the engine), "nccl" or "xla" (collectives of ``jax.lax``).
+      mover: "native" (the engine), "mpi", "nccl" or "xla" (collectives of ``jax.lax``).
       algorithm: what runs; "auto" where it is not priced: what the engine's static rule says.
       codec: a spec; "raw" for none.
       seconds: what it takes by the profile; None where it is not priced.
@@ -139,7 +141,7 @@ def _texts(call: ExplainedCall) -> tuple[str, ...]:
         call.collective,
         str(call.ranks),
         "?" if call.size_bytes is None else str(call.size_bytes),
-        call.algorithm if call.mover != "xla" else "jax.lax",
+        _MOVERS.get(call.mover, call.algorithm),
         call.codec,
         "not priced" if call.seconds is None else _time(call.seconds),
         _measured(call),

@@ -15,9 +15,9 @@ from typing import Any
 from jaxccomp import comm
 from jaxccomp._native import engine
 
-KINDS = ("encode", "send", "recv", "decode", "merge", "copy", "residual")
+KINDS = ("encode", "send", "recv", "decode", "merge", "copy", "residual", "number", "library")
 _CODING = ("encode", "decode", "merge", "copy", "residual")
-_WIRE = ("send", "recv")
+_WIRE = ("send", "recv", "library")
 _COLUMNS = 72
 _SHADES = " .:-=+*#"
 # Of the files, and their version.
@@ -35,7 +35,7 @@ class Task:
       end: likewise.
       operation: number of the operation since then.
       collective: "bcast", for instance.
-      kind: one of `KINDS`.
+      kind: one of `KINDS`; "number" and "library" with backend="mpi" (docs/backends.md).
       peer: the rank at the other end of a transfer; -1 for computations.
       lane: number of the chunk that it works on.
       value_bytes: size of the values behind it, not encoded.

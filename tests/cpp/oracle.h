@@ -447,6 +447,8 @@ class Oracle {
         Write(rank, id, task.dst, Read(rank, id, sources[0]));
         break;
       case TaskKind::kResidual: Lose(rank, id, task, sources); break;
+      case TaskKind::kNumber:
+      case TaskKind::kLibrary: return Fail(rank, id, "is of no schedule");
     }
     Complete(rank, id);
   }

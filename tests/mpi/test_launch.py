@@ -12,6 +12,7 @@ FILES = [
     "test_mpmd.py",
     "test_messages.py",
     "test_stress_mpi.py",
+    "test_mpi_backend.py",
     "test_reference.py",
     "test_device_ipc_mpi.py",
     "test_device_mpi.py",

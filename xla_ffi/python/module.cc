@@ -21,6 +21,7 @@
 #include "python/codecs.h"
 #include "python/ending.h"
 #include "python/gpus.h"
+#include "python/mpi.h"
 #include "python/program_threads.h"
 #include "python/python_threads.h"
 #include "python/planner.h"
@@ -28,7 +29,6 @@
 #include "python/schedules.h"
 #include "python/store.h"
 #include "python/ucx.h"
-#include "transport/mpi/mpi_transport.h"
 
 namespace py = pybind11;
 
@@ -75,22 +75,6 @@ py::dict Registrations() {
   return platforms;
 }
 
-void UseMpi(uint64_t comm, uint64_t byte_type, std::vector<int> hosts, int64_t remote_unit_bytes,
-            int64_t early_bytes, int64_t early_messages) {
-  Check(Engine::Get().UseRemote(
-      [&](Receiver* receiver) -> Result<std::unique_ptr<Transport>> {
-        MpiConfig config;
-        config.comm = comm;
-        config.byte_type = byte_type;
-        config.hosts = hosts;
-        config.remote_unit_bytes = remote_unit_bytes;
-        config.small_credit = {.bytes = early_bytes, .messages = early_messages};
-        auto made = MpiTransport::Create(config, receiver);
-        if (!made.ok()) return made.status();
-        return std::unique_ptr<Transport>(std::move(*made));
-      }));
-}
-
 py::dict Describe() {
   py::list algorithms;
   for (const Algorithm& a : AlgorithmTable()) {
@@ -125,13 +109,6 @@ PYBIND11_MODULE(_core, m) {
     Check(Engine::Configure(process, processes));
     Engine::Get().SetCallsOneByOne(&HasOneThread);
   }, py::arg("process"), py::arg("processes"));
-  m.def("use_mpi", &UseMpi, py::arg("comm_handle"), py::arg("byte_handle"), py::arg("hosts"),
-        py::arg("remote_unit_bytes"), py::arg("early_bytes"), py::arg("early_messages"));
-  // Why the MPI that is initialised here takes no memory of GPUs; "" when it does.
-  m.def("why_mpi_is_not_cuda_aware", [] {
-    const Result<const MpiLibrary*> library = MpiLibrary::Load();
-    return library.ok() ? (*library)->WhyNotCudaAware() : library.status().message();
-  });
   m.def("set_devices", [](const std::vector<std::pair<int64_t, int>>& devices) {
     Engine::Get().SetDevices(devices);
   });
@@ -210,6 +187,7 @@ PYBIND11_MODULE(_core, m) {
   m.def("describe", &Describe);
   DefineCodecs(m);
   DefineGpus(m);
+  DefineMpi(m);
   DefinePlanner(m);
   DefineRecords(m);
   DefineSchedules(m);
