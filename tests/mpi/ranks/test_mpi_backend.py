@@ -42,7 +42,7 @@ def same(found, expected):
 
 
 def test_every_operation(world):
-    for name, (operation, per_rank) in operations(world.size).items():
+    for operation, per_rank in operations(world.size).values():
         rows = (world.size,) if per_rank else ()
         # Several leaves are several collectives; one of them is empty, and one is large.
         tree = {
@@ -156,7 +156,7 @@ def test_loops_derivatives_and_batches(world):
 
     x = jnp.arange(4.0) + world.rank
     same(*(loop(x, each) for each in BACKENDS))
-    for name, (operation, per_rank) in operations(world.size).items():
+    for operation, per_rank in operations(world.size).values():
         y = values((world.size, 3) if per_rank else (3,), jnp.float64, world.rank)
 
         def loss(y, backend, operation=operation):
