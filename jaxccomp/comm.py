@@ -455,6 +455,11 @@ def why_unreachable() -> str:
     return _joined().unreachable
 
 
+def has_mpi() -> bool:
+    """Whether MPI has joined the processes, so that there are its own collectives."""
+    return _joined().mpi is not None
+
+
 def hosts() -> tuple[int, ...]:
     """By rank of the world, a number for its host: the lowest rank there.
 

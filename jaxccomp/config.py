@@ -232,7 +232,8 @@ _TABLE = (
         "chunk_bytes",
         int,
         512 << 10,
-        "Large blocks travel in chunks of this size.",
+        "Large blocks travel in chunks of this size, those with a reference in chunks of twice "
+        "that.",
         minimum=64,
         engine=True,
     ),

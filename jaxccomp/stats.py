@@ -1,12 +1,19 @@
-"""What the engine has done in this process: bytes sent, time spent, per operation."""
+"""What the engine has done in this process: bytes sent, time spent, per operation.
+
+`get` has a sum for each kind of operation, `log` a row for each call site. Both are of this process
+alone: neither talks to other ranks, nor waits for them.
+"""
 
 from __future__ import annotations
 
+import csv
 import dataclasses
+import datetime
+import json
 import operator
+import os
 from collections.abc import Mapping
 
-from jaxccomp import comm
 from jaxccomp._native import engine
 
 _COMBINE = {"peak_bytes": max, "bound_bytes": max}
@@ -95,9 +102,138 @@ class Stats:
         return "\n".join(lines)
 
 
+@dataclasses.dataclass(frozen=True)
+class LoggedCall:
+    """One call site, summed over its calls.
+
+    Call sites that look alike are one row: of a line that is compiled twice, of a loop that was
+    unrolled, and of all devices of this process.
+
+    Attributes:
+      operation: "allreduce", for instance; "others" of all call sites beyond 4096.
+      reduce_op: "sum" or another reduction; "" where nothing is reduced.
+      root: the rank that it begins or ends at; -1 where there is none.
+      operands: shapes and dtypes, such as "float32[8,4], int32[]".
+      where: the line of the program, such as "train.py:41".
+      communicator: its name; "" for a call along axes.
+      ranks: how many take part.
+      backend: "native" (the engine) or "nccl".
+      algorithm: what ran in the last call; "" for NCCL, which does not say.
+      codec: a spec; "raw" for none.
+      calls: how many are over, each device's counted.
+      failed: how many of these have raised an error, or were refused after one of their
+        communicator. Their bytes count, and their seconds do not.
+      operand_bytes: the size of the operands of all calls.
+      sent_bytes: what this process has sent, encoded, without headers of messages; 0 for NCCL, as
+        all that follows.
+      remote_bytes: the part of ``sent_bytes`` that left the process.
+      received_bytes: what came, likewise.
+      seconds: from the start of each call here to its end, summed. None for NCCL, as all that
+        follows: when it ran only the GPU knows.
+      wait_seconds: the part of ``seconds`` before the first message of another rank had come, so
+        at least what this rank has waited for those that came later; 0 where it receives nothing.
+      median_seconds: of the last 64 calls. The first call of a program takes longer: ranks
+        compare the program then.
+      most_seconds: of the slowest call.
+    """
+
+    operation: str
+    reduce_op: str
+    root: int
+    operands: str
+    where: str
+    communicator: str
+    ranks: int
+    backend: str
+    algorithm: str
+    codec: str
+    calls: int
+    failed: int
+    operand_bytes: int
+    sent_bytes: int
+    remote_bytes: int
+    received_bytes: int
+    seconds: float | None
+    wait_seconds: float | None
+    median_seconds: float | None
+    most_seconds: float | None
+
+
+_LOGGED = tuple(field.name for field in dataclasses.fields(LoggedCall))
+_TIMES = ("seconds", "wait_seconds", "median_seconds", "most_seconds")
+
+
+@dataclasses.dataclass(frozen=True)
+class CallLog:
+    """What each call site has done; ``str()`` is a table.
+
+    Attributes:
+      rows: the call sites, those that took the most time first.
+      since: when the counting began, in seconds of UNIX; 0 before the engine's start.
+    """
+
+    rows: tuple[LoggedCall, ...]
+    since: float
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the rows to a file.
+
+        Args:
+          path: ends with ``.csv`` for a line of names and a line for each row, where None is an
+            empty field. Any other file is JSON: an object with ``since`` and a list of ``rows``.
+
+        Raises:
+          OSError: where it cannot be written.
+        """
+        rows = [dataclasses.asdict(row) for row in self.rows]
+        with open(path, "w", encoding="utf-8", newline="") as file:
+            if os.fspath(path).endswith(".csv"):
+                writer = csv.DictWriter(file, _LOGGED, lineterminator="\n")
+                writer.writeheader()
+                writer.writerows(rows)
+            else:
+                json.dump({"since": self.since, "rows": rows}, file, indent=1)
+
+    def __str__(self) -> str:
+        if not self.rows:
+            return "no calls"
+        table = [_HEAD, *map(_cells, self.rows)]
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in table]
+        since = datetime.datetime.fromtimestamp(self.since).isoformat(" ", "seconds")
+        return "\n".join([*lines, f"since {since}"])
+
+
+_HEAD = (
+    *("line", "operation", "ranks", "communicator", "backend", "algorithm", "codec", "calls"),
+    *("operands", "sent", "received", "seconds", "waiting", "median", "most"),
+)
+
+
+def _cells(row: LoggedCall) -> tuple[str, ...]:
+    return (
+        row.where,
+        f"{row.operation} {row.reduce_op}".rstrip(),
+        str(row.ranks),
+        row.communicator or "axes",
+        row.backend,
+        row.algorithm,
+        row.codec,
+        str(row.calls) + (f" ({row.failed} failed)" if row.failed else ""),
+        *map(format_bytes, (row.operand_bytes, row.sent_bytes, row.received_bytes)),
+        *map(_time, (row.seconds, row.wait_seconds, row.median_seconds, row.most_seconds)),
+    )
+
+
+def _time(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    return f"{seconds:.3f} s" if seconds >= 1 else f"{seconds * 1e3:.3f} ms"
+
+
 def get() -> Stats:
     """The numbers so far; empty before the first operation and without the engine."""
-    if not comm.is_initialized() or not engine.available():
+    if not engine.available():
         return Stats({})
     fields = {field.name for field in dataclasses.fields(OperationStats)}
     return Stats(
@@ -108,9 +244,41 @@ def get() -> Stats:
     )
 
 
+def log() -> CallLog:
+    """A row for each call site that has run; empty before the first and without the engine.
+
+    Costs calls nothing that can be measured: the engine keeps a few numbers for each call site.
+    Collectives that run as those of ``jax.lax`` (``backend="xla"``) have no rows: the engine does
+    not see them.
+
+    Returns:
+      The `CallLog` of this process so far, or since the last :func:`reset`.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> jaxccomp.stats.reset()
+      >>> for _ in range(3):
+      ...     total = jaxccomp.allreduce(jnp.ones(1000, jnp.float32)).block_until_ready()
+      >>> (row,) = jaxccomp.stats.log().rows
+      >>> row.operation, row.operands, row.calls, row.operand_bytes
+      ('allreduce', 'float32[1000]', 3, 12000)
+      >>> jaxccomp.stats.log().save("calls.csv")
+    """
+    if not engine.available():
+        return CallLog((), 0.0)
+    rows, since = engine.load().call_log()
+    logged = [LoggedCall(**{name: row[name] for name in _LOGGED} | _unknown(row)) for row in rows]
+    logged.sort(key=lambda row: (-(row.seconds or 0.0), row.where, row.operation, row.operands))
+    return CallLog(tuple(logged), since)
+
+
+def _unknown(row: Mapping[str, object]) -> dict[str, None]:
+    return dict.fromkeys(_TIMES) if row["backend"] == "nccl" else {}
+
+
 def reset() -> None:
-    """Starts counting anew."""
-    if comm.is_initialized() and engine.available():
+    """Starts counting anew, for `get` and for `log`."""
+    if engine.available():
         engine.load().reset_stats()
 
 

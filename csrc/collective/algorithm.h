@@ -50,6 +50,8 @@ struct Problem {
   int64_t chunk_bytes = 512 << 10;
   bool coded = false;            // a codec stands behind encode and decode: travelling values
                                  // are encoded; false: no encode or decode task at all
+  bool exact = false;            // coded: decoding gives the very values that were encoded, so who has
+                                 // them takes those
   bool feedback = false;         // kAllreduce, kReduceScatter: Residual gets the compression errors,
                                  // each one's on one rank; ranges that a rank encodes nothing of are
                                  // not written

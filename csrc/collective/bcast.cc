@@ -1,6 +1,6 @@
 // Broadcast: one rank's block to all. Values travel unchanged, so with a codec each is encoded
-// once, at the root, and the code is forwarded as it is, decoded in overlap. The root too takes
-// what its code decodes to, so that a lossy codec leaves the same values on all ranks.
+// once, at the root, and the code is forwarded as it is, decoded in overlap. Of a lossy codec the root too
+// takes what its code decodes to, so that all ranks have the same values.
 
 #include <utility>
 #include <vector>

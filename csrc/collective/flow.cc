@@ -15,6 +15,7 @@ Flow::Flow(const Problem& problem, int pieces)
       coded(problem.coded),
       chunk_bytes_(problem.chunk_bytes / pieces),
       feedback_(problem.feedback),
+      exact_(problem.exact),
       multi_slot_(problem.multi_slot) {}
 
 std::vector<Slot> Flow::Cut(Slot whole, int64_t chunk_bytes) const {
@@ -64,7 +65,7 @@ Message Flow::PackShared(int whose, uint32_t which, Slot src, TaskId ready) {
 Message Flow::Encoded(int whose, uint32_t which, Slot code, Slot src, bool final, TaskId ready,
                       int block) {
   const TaskId encode = builder_.Encode(whose, which, code, src, {ready});
-  if (!feedback_ || whose != rank) return {code, encode, encode};
+  if (!feedback_ || whose != rank) return {code, encode, encode, exact_ ? src : Slot()};
   const auto [last, first] = residuals_.try_emplace({block, src.begin}, kNoTask);
   const Slot residual{Space::kResidual, block, src.begin, src.end};
   last->second = builder_.Residual(residual, src, code, final, /*more=*/!first, {encode, last->second});
@@ -87,9 +88,10 @@ Message Flow::RecvTemp(int peer, uint32_t tag, Slot range, std::vector<TaskId> b
 }
 
 TaskId Flow::Unpack(Slot dst, const Message& message, std::vector<TaskId> before) {
-  if (message.slot == dst) return message.ready;
+  if (message.slot == dst || message.values == dst) return message.ready;
   before.push_back(message.ready);
   if (message.reader != message.ready) before.push_back(message.reader);
+  if (message.values.bytes() > 0) return builder_.Copy(dst, message.values, std::move(before));
   if (message.slot.space == Space::kCode) {
     return builder_.Decode(dst, message.slot, std::move(before));
   }

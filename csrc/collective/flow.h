@@ -22,6 +22,7 @@ struct Message {
   Slot slot;
   TaskId ready = kNoTask;
   TaskId reader = kNoTask;  // the last task that reads the raw values, where they were encoded here
+  Slot values = {};         // those, where they are what the code decodes to; else empty
 };
 
 // Tags are unique per sender and receiver: `phase` numbers what travels between a pair of
@@ -133,6 +134,7 @@ class Flow {
 
   const int64_t chunk_bytes_;
   const bool feedback_;
+  const bool exact_;
   // By the block and the first byte of a range of Residual: what wrote it last.
   std::map<std::pair<int, int64_t>, TaskId> residuals_;
   const bool multi_slot_;

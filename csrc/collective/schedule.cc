@@ -9,7 +9,7 @@ namespace jaxccomp {
 namespace {
 
 constexpr std::string_view kKindNames[] = {"send", "recv", "copy", "merge", "encode", "decode",
-                                          "residual"};
+                                          "residual", "number", "library"};
 constexpr std::string_view kSpaceNames[] = {"input", "output", "scratch", "code", "residual",
                                            "carried"};
 

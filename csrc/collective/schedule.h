@@ -1,4 +1,4 @@
-// A collective as data: a dependency graph of seven kinds of task over slots.
+// A collective as data: a dependency graph of tasks over slots.
 //
 // Schedules are built by pure functions of rank arithmetic (algorithm.h), can be printed,
 // checked against an oracle without a network, priced, and run by the executor
@@ -51,7 +51,14 @@ enum class TaskKind : uint8_t {
   kResidual,    // dst (Residual) = sources[0] - decode(sources[1] (Code)), added to sources[2] if there is
             // one, which is dst; `final`: of values that were merged for good, whose loss counts
             // as often as a mean has divided them by. sources[0] may be dst. Without sources: dst = 0
+  // In no schedule, but in plans of operations that a library of collectives does (execution/library_path.h).
+  kNumber,      // gives the operation its issue number, at the communicator's first member
+  kLibrary,     // the library's collectives, one for each tensor
 };
+
+inline constexpr bool IsOfLibrary(TaskKind kind) {
+  return kind == TaskKind::kNumber || kind == TaskKind::kLibrary;
+}
 
 // Lanes. A schedule cuts its values into chunks and works on several at a time; what belongs to one
 // chunk (the same one on all ranks) is a lane. Tasks depend on tasks of their own lane or of lower

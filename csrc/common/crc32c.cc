@@ -54,6 +54,7 @@ uint32_t UpdateGeneric(uint32_t crc, const std::byte* at, size_t n) {
 // The instruction takes three cycles but can start every cycle: three strides at a time, whose
 // checksums are then brought together by moving each over the strides that follow it.
 constexpr size_t kStride = 2048;
+constexpr size_t kLine = 64;   // of the cache
 
 // What kStride zero bytes do to a checksum, by its bytes: the operation is linear.
 const std::array<Table, 4>& StrideTables() {
@@ -89,10 +90,17 @@ __attribute__((target("sse4.2"))) uint32_t UpdateSse42(uint32_t crc, const std::
     const std::array<Table, 4>& tables = StrideTables();
     for (; n >= 3 * kStride; at += 3 * kStride, n -= 3 * kStride) {
       uint64_t b = 0, c = 0;
-      for (size_t i = 0; i < kStride; i += 8) {
-        a = _mm_crc32_u64(a, Load64(at + i));
-        b = _mm_crc32_u64(b, Load64(at + kStride + i));
-        c = _mm_crc32_u64(c, Load64(at + 2 * kStride + i));
+      for (size_t i = 0; i < kStride; i += kLine) {
+        // Of the next three strides: the processor's own prefetching follows one stream for longer, and
+        // reads three short ones from memory at a third of the speed.
+        for (size_t line = 0; line < 3; ++line) {
+          _mm_prefetch(reinterpret_cast<const char*>(at + 3 * (kStride + i) + line * kLine), _MM_HINT_T0);
+        }
+        for (size_t j = i; j < i + kLine; j += 8) {
+          a = _mm_crc32_u64(a, Load64(at + j));
+          b = _mm_crc32_u64(b, Load64(at + kStride + j));
+          c = _mm_crc32_u64(c, Load64(at + 2 * kStride + j));
+        }
       }
       a = OverStride(tables, OverStride(tables, a) ^ b) ^ c;
     }

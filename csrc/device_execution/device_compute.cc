@@ -232,7 +232,9 @@ Result<bool> StartCompute(Operation& op, const PlannedTask& task, Completion* do
       return StartDecode(op, task, done);
     case TaskKind::kResidual: return StartResidual(op, task, done);
     case TaskKind::kSend:
-    case TaskKind::kRecv: break;
+    case TaskKind::kRecv:
+    case TaskKind::kNumber:
+    case TaskKind::kLibrary: break;
   }
   return Status(Code::kInternal, "a transfer was started as a computation");
 }

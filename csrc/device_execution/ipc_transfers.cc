@@ -50,10 +50,8 @@ bool IpcTransfers::SendDescriptor(Operation* op, TaskId task, Header header) {
   const int process = op->endpoint->communicator->processes[t.peer];
   const DeviceIpc::Exported& exported =
       ipc_.Export(*SharedIn(op->code[t.src_code]), process, header);
-  CollectiveStats& stats = executor_.StatsOf(header);
-  stats.sent_bytes += exported.header.payload_bytes;
-  stats.ipc_bytes += exported.header.payload_bytes;
-  if (process != wire_.process()) stats.remote_bytes += exported.header.payload_bytes;
+  executor_.CountSent(op, exported.header.payload_bytes, process);
+  executor_.StatsOf(header).ipc_bytes += exported.header.payload_bytes;
   header.type = MessageType::kDescriptor;
   // Held open: to send may end the operation.
   ++op->in_flight;

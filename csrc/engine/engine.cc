@@ -59,6 +59,11 @@ Status Engine::UseRemote(const TransportFactory& make) {
   return Status::Ok();
 }
 
+void Engine::UseLibrary(std::unique_ptr<CollectiveLibrary> library) {
+  std::lock_guard<std::mutex> lock(impl_->state().mutex);
+  impl_->state().library.Use(std::move(library));
+}
+
 void Engine::SetCallsOneByOne(std::function<bool()> calls_one_by_one) {
   std::lock_guard<std::mutex> lock(impl_->state().mutex);
   impl_->deadlocks().SetCallsOneByOne(std::move(calls_one_by_one));
@@ -281,9 +286,9 @@ double Engine::timeout_seconds() const {
   return impl_->state().options.timeout_seconds;
 }
 
-void Engine::StartTrace() {
+Trace::Clock::time_point Engine::StartTrace() {
   std::lock_guard<std::mutex> lock(impl_->state().mutex);
-  impl_->state().executor.trace().Start();
+  return impl_->state().executor.trace().Start();
 }
 
 std::vector<TraceEvent> Engine::StopTrace() {
@@ -296,9 +301,15 @@ Stats Engine::GetStats() const {
   return impl_->state().stats;
 }
 
+CallLog::Snapshot Engine::GetCallLog() const {
+  std::lock_guard<std::mutex> lock(impl_->state().mutex);
+  return impl_->state().calls.Take();
+}
+
 void Engine::ResetStats() {
   std::lock_guard<std::mutex> lock(impl_->state().mutex);
   impl_->state().stats = {};
+  impl_->state().calls.Reset();
 }
 
 void Engine::Shutdown() { impl_->Shutdown(); }

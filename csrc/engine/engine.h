@@ -15,9 +15,11 @@
 #include "common/status.h"
 #include "device/cuda_aware/cuda_aware_mpi.h"
 #include "engine/peers.h"
+#include "execution/collective_library.h"
 #include "execution/stats.h"
 #include "execution/trace.h"
 #include "matching/call.h"
+#include "matching/call_log.h"
 #include "matching/placement.h"
 #include "matching/program.h"
 #include "transport/transport.h"
@@ -47,6 +49,8 @@ class Engine {
   // Sends to other processes go through this from now on.
   using TransportFactory = std::function<Result<std::unique_ptr<Transport>>(Receiver*)>;
   Status UseRemote(const TransportFactory& make);
+  // Operations of OpSpec::mpi are done by this one. Before the first call.
+  void UseLibrary(std::unique_ptr<CollectiveLibrary> library);
   // What its transport calls itself; empty without one.
   std::string RemoteName() const;
   int process() const;
@@ -141,9 +145,12 @@ class Engine {
   void Forget(CallSite& site);
 
   // Records all tasks until StopTrace. Operations that run at the start are left out.
-  void StartTrace();
+  // Returns when that was.
+  Trace::Clock::time_point StartTrace();
   std::vector<TraceEvent> StopTrace();
   Stats GetStats() const;
+  CallLog::Snapshot GetCallLog() const;
+  // Both begin anew.
   void ResetStats();
   // Ends all operations with kAborted and stops the threads; nothing runs afterwards.
   void Shutdown();

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstring>
 #include <set>
+#include <thread>
 #include <utility>
 
 #include "common/forks.h"
@@ -24,6 +25,8 @@ using std::chrono::milliseconds;
 constexpr auto kLongestInline = milliseconds(5);
 // How long a process that ends after an error waits for the others to end; others may be dead.
 constexpr double kPartingSecondsAfterAnError = 10;
+// How long it waits for operations of a library of collectives that have failed.
+constexpr auto kLibraryParts = milliseconds(1000);
 constexpr int64_t kHugePagesFromBytes = 4 << 20;
 
 void CopyTensor(const Tensor& from, const Tensor& to) {
@@ -114,6 +117,10 @@ Result<Operation*> Engine::Impl::Post(CallSite& site, Call call) {
       !state_.wire.remote()->CarriesValues()) {
     return NoValuesTravel(*site.text);
   }
+  if (Status status = state_.library.Check(site.spec, comm); !status.ok()) {
+    failures_.Break(comm, status, true);
+    return status;
+  }
   if (site.program != nullptr) CloseProgram(*site.program);
 
   if (const Status* failed = comm.remote ? nullptr : failures_.FailedRun(call.run_id)) {
@@ -163,6 +170,7 @@ Result<Operation*> Engine::Impl::Post(CallSite& site, Call call) {
   op->driven = true;
   op->plan = std::move(plan);
   op->call = std::move(call);
+  op->row = RowOf(site);
   op->begun = op->last_progress = op->asked_at = Clock::now();
   FillHeader(op, site);
   op->in_program_order = messages || site.spec.ordered;
@@ -260,7 +268,10 @@ std::optional<Status> Engine::Impl::Start(CallSite& site, Call call,
     return Refuse(site, call, std::move(status));
   }
   Result<Operation*> posted = Post(site, std::move(call));
-  if (!posted.ok()) return posted.status();
+  if (!posted.ok()) {
+    RowOf(site)->counts.Add({}, true);
+    return posted.status();
+  }
   Operation* const op = *posted;
   if (op->remote) progress_.Ensure();
   // What had come early has been taken: its sender may wait to hear of it.
@@ -321,12 +332,28 @@ void Engine::Impl::Recycle(Operation* op) {
   state_.operations.Remove(op);
 }
 
+const std::shared_ptr<CallRow>& Engine::Impl::RowOf(CallSite& site) {
+  if (site.row == nullptr) site.row = state_.calls.RowOf(site.spec, *site.text);
+  return site.row;
+}
+
+void Engine::Impl::CountCall(Operation* op) {
+  for (const Tensor& t : op->call.inputs) op->cost.operand_bytes += t.bytes;
+  if (op->first_message != Clock::time_point()) {
+    op->cost.wait_seconds = duration<double>(op->first_message - op->begun).count();
+  }
+  op->row->algorithm = op->plan->algorithm == nullptr ? "" : op->plan->algorithm->name;
+  op->row->counts.Add(op->cost, op->failed);
+}
+
 void Engine::Impl::OnOver(Operation* op) {
   CollectiveStats& stats = state_.stats[op->header.collective];
   ++stats.calls;
   stats.value_bytes += op->plan->total_bytes;
   const auto now = Clock::now();
-  stats.seconds += duration<double>(now - op->begun).count();
+  op->cost.seconds = duration<double>(now - op->begun).count();
+  stats.seconds += op->cost.seconds;
+  CountCall(op);
   if (op->budget.peak_bytes() > stats.peak_bytes) {
     stats.peak_bytes = op->budget.peak_bytes();
     stats.bound_bytes = op->plan->limits.bound_bytes;
@@ -345,9 +372,25 @@ void Engine::Impl::OnOver(Operation* op) {
 }
 
 Status Engine::Impl::Refuse(CallSite& site, const Call& call, Status status) {
+  RowOf(site)->counts.Add({}, true);
   const Result<Endpoint*> endpoint = EndpointOf(site, call.device);
   if (endpoint.ok()) failures_.Break(*(*endpoint)->communicator, status, true);
   return status;
+}
+
+void Engine::Impl::LeaveLibrary(std::unique_lock<std::mutex>& lock) {
+  const auto deadline = Clock::now() + kLibraryParts;
+  while (state_.library.HasRunning() && Clock::now() < deadline) {
+    if (state_.Step(lock)) continue;
+    lock.unlock();
+    std::this_thread::sleep_for(microseconds(100));
+    lock.lock();
+  }
+  if (!state_.library.HasRunning()) return;
+  const Status why(Code::kUnavailable, "the process has ended while MPI did an operation");
+  // MPI must not go on with it: its memory is given back.
+  if (state_.wire.HasRemote()) state_.wire.remote()->Freeze(why);
+  state_.library.Freeze(why);
 }
 
 void Engine::Impl::Shutdown() {
@@ -378,6 +421,7 @@ void Engine::Impl::Shutdown() {
   progress_.Join();
   coders_.Join();
   lock.lock();
+  LeaveLibrary(lock);
   const milliseconds patience(static_cast<int64_t>(patience_seconds * 1000));
   const bool devices_done = state_.devices.Drain(lock, patience);
   // Which ends the last transfers, and with them their operations.

@@ -69,8 +69,13 @@ class Engine::Impl final : private Executor::Listener, private DeviceExecution::
   // other.
   void Drive(Operation* op, std::unique_lock<std::mutex>& lock);
   void Recycle(Operation* op);
+  const std::shared_ptr<CallRow>& RowOf(CallSite& site);
+  // In the row of its call site: it is over.
+  void CountCall(Operation* op);
   // The call cannot be made. Its peers are told: they cannot do it without this rank.
   Status Refuse(CallSite& site, const Call& call, Status status);
+  // Before the transports are left: what a library of collectives does ends, or never goes on.
+  void LeaveLibrary(std::unique_lock<std::mutex>& lock);
 
   EngineState state_;
   Failures failures_;

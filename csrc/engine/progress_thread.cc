@@ -81,7 +81,8 @@ void ProgressThread::Loop() {
       lock.lock();
     } else if (awaits_devices || !SleepUntilNews(lock, kWatchPause)) {
       // Some MPIs move a large message along only when they are called, many times for each.
-      const bool transfers = state_.wire.HasRemoteTransfers() || awaits_devices;
+      const bool transfers =
+          state_.wire.HasRemoteTransfers() || state_.library.HasRunning() || awaits_devices;
       state_.wake.wait_for(lock, microseconds(idle < 1000 || transfers ? 50 : 500));
     }
   }

@@ -20,6 +20,7 @@ EngineState::EngineState(int process, int process_count, Receiver* receiver,
       wire(process, std::make_unique<LocalTransport>(process, receiver)),
       executor(&wire, listener, &stats),
       devices(&executor, &wire, device_listener),
+      library(&executor),
       messages(&wire),
       workers(kMostWorkers) {}
 

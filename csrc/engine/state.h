@@ -9,11 +9,13 @@
 
 #include "common/options.h"
 #include "device_execution/device_execution.h"
+#include "engine/library_operations.h"
 #include "engine/wakeup.h"
 #include "execution/executor.h"
 #include "execution/operations.h"
 #include "execution/stats.h"
 #include "execution/workers.h"
+#include "matching/call_log.h"
 #include "matching/matcher.h"
 #include "matching/point_to_point_matching.h"
 #include "matching/registry.h"
@@ -35,6 +37,7 @@ struct EngineState {
   bool Step(std::unique_lock<std::mutex>& lock) {
     bool any = wire.Poll();
     any |= devices.Poll();
+    any |= library.Poll();
     return executor.Run(lock) || any;
   }
 
@@ -45,10 +48,12 @@ struct EngineState {
   bool stopped = false;
   Options options;
   Stats stats{};
+  CallLog calls;
   Registry registry;
   Wire wire;
   Executor executor;
   DeviceExecution devices;
+  LibraryOperations library;
   Matcher matcher;
   PointToPointMatching messages;
   Operations operations;

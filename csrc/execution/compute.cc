@@ -165,7 +165,9 @@ Status Compute(Operation& op, const PlannedTask& task) {
     case TaskKind::kDecode: return Decode(op, task);
     case TaskKind::kResidual: return Residual(op, task);
     case TaskKind::kSend:
-    case TaskKind::kRecv: break;
+    case TaskKind::kRecv:
+    case TaskKind::kNumber:
+    case TaskKind::kLibrary: break;
   }
   return {Code::kInternal, "a transfer was queued as a computation"};
 }

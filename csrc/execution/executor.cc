@@ -52,7 +52,7 @@ void Executor::MakeReady(Operation* op, TaskId task) {
   const bool transfer = t.kind == TaskKind::kSend || t.kind == TaskKind::kRecv;
   const bool gathers = t.kind == TaskKind::kSend && memory_.StagedBytes(*op, t) > 0;
   const bool light =
-      (transfer && !gathers) || t.bytes <= kLightBytes || op->device != nullptr;
+      (transfer && !gathers) || IsOfLibrary(t.kind) || t.bytes <= kLightBytes || op->device != nullptr;
   if (light) {
     ready_.push_back({op, task, {}});
   } else if (gathers) {
@@ -103,6 +103,10 @@ void Executor::StartTask(Operation* op, TaskId task) {
   if (!status.ok()) return Fail(op, std::move(status));
   TaskStarted(op, task);
   if (t.kind == TaskKind::kSend) return StartSend(op, task);
+  if (IsOfLibrary(t.kind)) {
+    ++op->in_flight;
+    return library_path_->Start(op, task);
+  }
   if (op->device != nullptr) return device_path_->Start(op, task);
   status = Compute(*op, t);
   if (!status.ok()) return Fail(op, std::move(status));
@@ -121,6 +125,7 @@ void Executor::StartSend(Operation* op, TaskId task) {
   header.destination = t.peer;
   header.tag = t.tag;
   header.lane = t.lane;
+  MessageKnown(op, task, header);
   const bool in_pieces = t.src_code >= 0 && op->code[t.src_code].in_pieces != nullptr;
   if (in_pieces && device_path_->SendDescriptor(op, task, header)) return;
   std::vector<Piece> pieces;
@@ -133,14 +138,21 @@ void Executor::StartSend(Operation* op, TaskId task) {
     pieces = PiecesOf(*op, t.sources[0]);
   }
   header.payload_bytes = TotalBytes(pieces);
-  CollectiveStats& stats = StatsOf(header);
-  stats.sent_bytes += header.payload_bytes;
-  if (process != wire_->process()) stats.remote_bytes += header.payload_bytes;
-  if (in_pieces) stats.cuda_aware_sent_bytes += header.payload_bytes;
+  CountSent(op, header.payload_bytes, process);
+  if (in_pieces) StatsOf(header).cuda_aware_sent_bytes += header.payload_bytes;
   if (t.peer == op->endpoint->member) return SendCopy(op, task, header, pieces);
   ++op->in_flight;
   op->waiting[task] = 1;
   transport->Send(process, header, pieces, &op->transfers[task]);
+}
+
+void Executor::CountSent(Operation* op, int64_t bytes, int process) {
+  const int64_t remote = process == wire_->process() ? 0 : bytes;
+  CollectiveStats& stats = StatsOf(op->header);
+  stats.sent_bytes += bytes;
+  stats.remote_bytes += remote;
+  op->cost.sent_bytes += bytes;
+  op->cost.remote_bytes += remote;
 }
 
 void Executor::SendCopy(Operation* op, TaskId task, Header header,
@@ -170,6 +182,12 @@ void Executor::Arrived(Operation* op, const Header& header, std::span<const std:
   op->last_progress = Operation::Clock::now();
   if (announced.ipc && device_path_->Refuses(*op, announced)) return;   // it comes as a payload
   const TaskId task = found->second;
+  MessageKnown(op, task, header);
+  const bool is_status = op->ends.status && header.tag == kStatusMessage;   // its own
+  if (!is_status) op->cost.received_bytes += header.payload_bytes;
+  if (header.source != op->endpoint->member && op->first_message == Operation::Clock::time_point()) {
+    op->first_message = op->last_progress;
+  }
   if (op->waiting[task] && memory_.Admit(op, task, header.payload_bytes)) {
     op->waiting[task] = 0;
     const PlannedTask& t = op->plan->tasks[task];
@@ -309,6 +327,7 @@ void Executor::Fail(Operation* op, Status status) {
   op->arrivals.Clear();
   op->budget.Cancel();
   if (op->device != nullptr) device_path_->OnFailed(op);
+  if (op->plan->by_library) library_path_->OnFailed(op);
   for (Announced announced : unwanted) wire_->Discard(announced);
   listener_->OnFailed(op);
   --op->in_flight;
@@ -329,6 +348,14 @@ void Executor::WithdrawReceives(Operation* op) {
                            std::to_string(process) +
                            " into its memory, which cannot be taken back from MPI: this process "
                            "exchanges no more messages. Start the program again"});
+  }
+  if (op->plan->by_library && library_path_->IsRunning(*op)) {
+    const Status why(Code::kUnavailable,
+                     *op->text + " has failed while MPI did it, and MPI cannot be made to leave its "
+                                 "memory alone: this process exchanges no more messages. Start the "
+                                 "program again");
+    wire_->remote()->Freeze(why);
+    library_path_->Freeze(why);
   }
   --op->in_flight;
   CheckOver(op);
@@ -441,6 +468,7 @@ void Executor::RunLong(const Item& item, std::unique_lock<std::mutex>& lock) {
     lock.unlock();
     status = Compute(*op, task);
     lock.lock();
+    if (task.kind == TaskKind::kEncode) memory_.Trim(op, &op->code[task.dst_code]);
   }
   TransferDone(op, item.task, std::move(status));
 }

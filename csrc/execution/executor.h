@@ -3,7 +3,7 @@
 // Sends, receives and small computations start under the engine's lock; larger computations
 // (copy, merge, encode, decode) are queued for whatever thread drives the engine and run
 // without the lock, so that several chunks are coded while others are on the wire. Those on values in
-// a device's memory are the DevicePath's.
+// a device's memory are the DevicePath's, what a library of collectives does the LibraryPath's.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "execution/device_path.h"
+#include "execution/library_path.h"
 #include "execution/operation.h"
 #include "execution/stats.h"
 #include "execution/task_memory.h"
@@ -44,6 +45,8 @@ class Executor final {
     device_path_ = path;
     memory_.SetDevicePath(path);
   }
+  // Before the first operation of a plan by a library.
+  void SetLibraryPath(LibraryPath* path) { library_path_ = path; }
 
   void Begin(Operation* op);
   // A message of `op` has come.
@@ -67,12 +70,13 @@ class Executor final {
   // For the DevicePath.
   void MakeReady(Operation* op, TaskId task);
   void TaskStarted(Operation* op, TaskId task) {   // for the record
-    if (!op->started.empty()) op->started[task] = Operation::Clock::now();
+    if (!op->started.empty()) op->started[task].begin = Operation::Clock::now();
   }
   void TaskDone(Operation* op, TaskId task);
   void CheckOver(Operation* op);
   TaskMemory& memory() { return memory_; }
   CollectiveStats& StatsOf(const Header& header) { return (*stats_)[header.collective]; }
+  void CountSent(Operation* op, int64_t bytes, int process);
 
  private:
   struct Item {
@@ -94,7 +98,9 @@ class Executor final {
   void CopyInPlace(const Item& item, std::unique_lock<std::mutex>& lock);
   void SendGathered(Operation* op, TaskId task, std::unique_lock<std::mutex>& lock);
   void Fill(Operation* op, std::unique_lock<std::mutex>& lock);
-  // For the record.
+  void MessageKnown(Operation* op, TaskId task, const Header& header) {
+    if (!op->started.empty()) op->started[task].message = MessageNumber(header);
+  }
   void Ended(Operation* op, TaskId task);
   std::vector<Piece> PiecesOf(const Operation& op, PartRange range) const;
 
@@ -102,6 +108,7 @@ class Executor final {
   Listener* const listener_;
   Stats* const stats_;
   DevicePath* device_path_ = nullptr;
+  LibraryPath* library_path_ = nullptr;
   TaskMemory memory_;
   Trace trace_;
   std::deque<Item> ready_;   // transfers and light computations

@@ -13,8 +13,10 @@
 #include "common/memory.h"
 #include "execution/memory_budget.h"
 #include "execution/plan.h"
+#include "execution/trace.h"
 #include "matching/arrival.h"
 #include "matching/call.h"
+#include "matching/call_log.h"
 #include "matching/communicator.h"
 #include "transport/transport.h"
 
@@ -100,8 +102,11 @@ struct Operation {
 
   std::unique_ptr<DeviceRun> device;   // null: its values are in the host's memory
 
-  std::vector<Clock::time_point> started;  // per task, while tasks are recorded (trace.h)
+  std::vector<TraceStart> started;     // per task, while tasks are recorded (trace.h)
   int64_t trace_number = 0;
+
+  std::shared_ptr<CallRow> row;        // which counts it when it is over
+  CallCost cost;                       // so far; its seconds are known when it is over
 
   int64_t open_tasks = 0;
   int64_t in_flight = 0;               // transfers and computations that touch our memory
@@ -120,6 +125,7 @@ struct Operation {
   bool remote = false;                 // some peer is in another process
   // Progress is also what those do that have not come here yet (engine/watchdog.h).
   Clock::time_point begun, last_progress, asked_at, failed_at;
+  Clock::time_point first_message;     // from another rank; the epoch as long as there is none
   std::function<void(Status)> on_done; // null while driven, and once it has been called
 
   int64_t computing() const { return device == nullptr ? 0 : device->computing; }

@@ -7,6 +7,7 @@
 #include "collective/algorithm_spec.h"
 #include "collective/carry.h"
 #include "common/stream_copy.h"
+#include "execution/library_plan.h"
 #include "execution/plan_tasks.h"
 #include "execution/reference.h"
 #include "execution/sizes.h"
@@ -82,6 +83,7 @@ Result<std::shared_ptr<const Plan>> MakePlan(const CallSite& site, const Endpoin
   if (site.codec != nullptr) {
     const auto is_coded = [&](const Tensor& t) { return site.codec->Supports(t.dtype); };
     problem.coded = std::any_of(call.inputs.begin(), call.inputs.end(), is_coded);
+    problem.exact = site.codec->traits().lossless;
     if (problem.messages.has_value()) {
       const auto values_end = call.outputs.end() - (spec.status ? 1 : 0);
       problem.messages->received_coded = std::any_of(call.outputs.begin(), values_end, is_coded);
@@ -104,11 +106,15 @@ Result<std::shared_ptr<const Plan>> MakePlan(const CallSite& site, const Endpoin
   plan->total_bytes = problem.block_bytes;
   plan->streams = TouchedBytes(call) * std::ssize(endpoint.communicator->endpoints) >=
                   StreamFromBytes();
-  Schedule schedule = plan->algorithm->build(problem);
-  if (spec.carries) schedule = CarryResiduals(schedule);
-  plan->lane_series = schedule.lane_series;
-  PlanTasks(endpoint, *sides, schedule, plan.get());
-  plan->limits = LimitsOf(schedule, problem.chunk_bytes);
+  if (spec.mpi && problem.ranks > 1) {
+    if (Status status = PlanForLibrary(spec, endpoint, call, plan.get()); !status.ok()) return status;
+  } else {
+    Schedule schedule = plan->algorithm->build(problem);
+    if (spec.carries) schedule = CarryResiduals(schedule);
+    plan->lane_series = schedule.lane_series;
+    PlanTasks(endpoint, *sides, schedule, plan.get());
+    plan->limits = LimitsOf(schedule, problem.chunk_bytes);
+  }
   // As much again for packed messages.
   if (plan->on_device) {
     plan->limits.bound_bytes *= 2;

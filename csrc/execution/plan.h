@@ -93,6 +93,7 @@ struct Plan {
   int64_t divisor = 1;
   bool on_device = false;              // for tensors in a device's memory
   bool starts_from_operands = false;   // OpSpec::StartsFromOperands
+  bool by_library = false;             // a library of collectives moves the values (library_path.h)
   bool streams = false;                // copies into results go past the caches
   int64_t total_bytes = 0;
   const Algorithm* algorithm = nullptr;

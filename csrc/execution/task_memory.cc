@@ -1,5 +1,6 @@
 #include "execution/task_memory.h"
 
+#include <cstring>
 #include <utility>
 
 namespace jaxccomp {
@@ -63,6 +64,19 @@ bool TaskMemory::Provide(Operation* op, Operation::Block* block, BufferPool* poo
   block->capacity_bytes = bytes;
   op->budget.Hold(BufferPool::TakenBytes(bytes));
   return true;
+}
+
+void TaskMemory::Trim(Operation* op, Operation::Block* block) {
+  constexpr int64_t kWorthwhile = 4;   // the copy is then nothing beside the encoding
+  if (block->buffer == nullptr || block->used_bytes > block->capacity_bytes / kWorthwhile) return;
+  BufferPool* const pool = CodePool(op);
+  BufferPool::Buffer fitting = pool->Take(block->used_bytes);
+  if (fitting == nullptr) return;
+  std::memcpy(fitting.get(), block->buffer.get(), static_cast<size_t>(block->used_bytes));
+  op->budget.Release(BufferPool::TakenBytes(block->capacity_bytes));
+  pool->Give(std::exchange(block->buffer, std::move(fitting)), block->capacity_bytes);
+  block->capacity_bytes = block->used_bytes;
+  op->budget.Hold(BufferPool::TakenBytes(block->capacity_bytes));
 }
 
 void TaskMemory::TaskDone(Operation* op, const PlannedTask& task) {

@@ -40,6 +40,9 @@ class TaskMemory {
   bool ProvideCode(Operation* op, Operation::Block* block, int64_t bytes) {
     return Provide(op, block, CodePool(op), bytes);
   }
+  // Of a code that is much shorter than it might have been: gives back what it does not take, so that later
+  // chunks need not wait for its sending.
+  void Trim(Operation* op, Operation::Block* block);
   void RecordPeak(Operation* op) { op->budget.RecordPeak(wire_->EarlyBytes()); }
 
  private:

@@ -8,6 +8,7 @@
 
 #include "collective/algorithm.h"
 #include "collective/schedule.h"
+#include "transport/transport.h"
 
 namespace jaxccomp {
 
@@ -16,11 +17,21 @@ struct TraceEvent {
   int64_t end_ns = 0;
   int64_t operation = 0;    // counted from the start of the recording
   int64_t bytes = 0;        // of the values, uncoded
+  uint64_t message = 0;     // of transfers: the same at both ends of one (MessageNumber)
   int32_t lane = 0;
   int32_t peer = -1;        // of transfers
   TaskKind kind = TaskKind::kCopy;
   Collective collective = Collective::kBarrier;
 };
+
+// Of a task that has begun while tasks are recorded.
+struct TraceStart {
+  std::chrono::steady_clock::time_point begin;
+  uint64_t message = 0;
+};
+
+// Tells a message from all others of a recording, on all ranks.
+uint64_t MessageNumber(const Header& header);
 
 // Used under the engine's lock.
 class Trace {
@@ -28,11 +39,13 @@ class Trace {
   using Clock = std::chrono::steady_clock;
 
   bool recording() const { return recording_; }
-  void Start() {
+  // When the recording starts: now.
+  Clock::time_point Start() {
     events_.clear();
     operations_ = 0;
     begun_ = Clock::now();
     recording_ = true;
+    return begun_;
   }
   // What was recorded; nothing is any more.
   std::vector<TraceEvent> Stop() {
@@ -40,9 +53,11 @@ class Trace {
     return std::exchange(events_, {});
   }
   int64_t NextOperation() { return operations_++; }
-  void Add(TraceEvent event, Clock::time_point begin) {
-    if (events_.size() >= kMostEvents) return;
-    event.begin_ns = std::chrono::nanoseconds(begin - begun_).count();
+  void Add(TraceEvent event, const TraceStart& start) {
+    // What began before the recording is left out.
+    if (events_.size() >= kMostEvents || start.begin < begun_) return;
+    event.message = start.message;
+    event.begin_ns = std::chrono::nanoseconds(start.begin - begun_).count();
     event.end_ns = std::chrono::nanoseconds(Clock::now() - begun_).count();
     events_.push_back(event);
   }

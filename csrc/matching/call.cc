@@ -34,6 +34,7 @@ uint64_t OpSpec::Signature() const {
   hash = Mix(hash, codec);
   hash = Mix(hash, algorithm);
   if (nccl) hash = Mix(hash, "nccl");
+  if (mpi) hash = Mix(hash, "mpi");
   hash = Mix(hash, shapes);
   hash = Mix(hash, static_cast<uint64_t>(tag) * 16 + feedback * 8 + referenced * 4 + reverse * 2 +
                        ordered);
@@ -88,6 +89,7 @@ std::string OpSpec::ToString() const {
   if (referenced) text += ", with ref";
   if (feedback) text += ", with feedback";
   if (nccl) text += ", backend=nccl";
+  if (mpi) text += ", backend=mpi";
   if (algorithm != "auto") text += ", algorithm=" + algorithm;
   text += ")";
   if (!where.empty()) text += " at " + where;

@@ -28,6 +28,7 @@ struct OpSpec {
   std::string codec = "raw";
   std::string algorithm = "auto";
   bool nccl = false;              // NCCL moves the values; the engine only lets the ranks meet
+  bool mpi = false;               // MPI's own collectives move them (execution/library_path.h)
   std::string communicator;       // name; empty: `groups` say who takes part
   std::vector<int64_t> groups;    // replica groups of global device ids, one after the other
   int64_t group_size = 0;

@@ -30,6 +30,7 @@
 
 namespace jaxccomp {
 
+struct CallRow;
 struct Communicator;
 struct Endpoint;
 struct Plan;
@@ -98,6 +99,7 @@ struct CallSite {
   // What they run; under the engine's lock.
   std::unordered_map<Endpoint*, std::shared_ptr<const Plan>> plans;
   std::vector<const Device*> prepared_on;   // for the codec; under the engine's lock
+  std::shared_ptr<CallRow> row;   // from its first run on; under the engine's lock
 };
 
 // As much of the text as fits, ended by 0.

@@ -247,7 +247,11 @@ Status Backend::Run(NcclCallSite& site, const Call& call) {
   ++submitted_;
   Counts& counts = counts_[static_cast<size_t>(spec.collective)];
   ++counts.calls;
-  for (const Tensor& input : call.inputs) counts.value_bytes += input.bytes;
+  CallCost cost;
+  for (const Tensor& input : call.inputs) cost.operand_bytes += input.bytes;
+  counts.value_bytes += cost.operand_bytes;
+  if (site.row_ == nullptr) site.row_ = calls_.RowOf(spec, spec.ToString());
+  site.row_->counts.Add(cost, false);
   if (!watch_.joinable() && !stopped_) watch_ = std::thread([this] { Watch(); });
   wake_.notify_all();
   return Status::Ok();
@@ -268,6 +272,12 @@ AllCounts Backend::counts() {
 void Backend::ResetCounts() {
   std::lock_guard lock(mutex_);
   counts_ = {};
+  calls_.Reset();
+}
+
+CallLog::Snapshot Backend::GetCallLog() {
+  std::lock_guard lock(mutex_);
+  return calls_.Take();
 }
 
 void Backend::Forget(NcclCallSite& site) { engine_->Forget(*site.site_); }

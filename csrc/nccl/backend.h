@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "matching/call_log.h"
 #include "nccl/driver.h"
 #include "nccl/library.h"
 #include "nccl/operation.h"
@@ -36,6 +37,7 @@ class NcclCallSite {
   std::unique_ptr<CallSite> site_;
   std::mutex mutex_;
   std::map<int64_t, Team*> joined_;   // by device
+  std::shared_ptr<CallRow> row_;      // from its first run on; under the backend's lock
 };
 
 // What has been queued, by collective; when it ran only the GPU knows.
@@ -69,6 +71,8 @@ class Backend {
   Status Run(NcclCallSite& site, const Call& call);
   void Forget(NcclCallSite& site);
   AllCounts counts();
+  // The same by call site: seconds and bytes on the wire are 0.
+  CallLog::Snapshot GetCallLog();
   void ResetCounts();
   // Operations that are queued end first, unless something has failed.
   void Shutdown();
@@ -99,6 +103,7 @@ class Backend {
   std::map<void*, std::unique_ptr<Lane>> lanes_;   // by context
   uint64_t submitted_ = 0;                         // operations, ever
   AllCounts counts_;
+  CallLog calls_;
   std::thread watch_;
   std::condition_variable wake_;
 };

@@ -23,6 +23,7 @@ struct CodecCost {
   double encode_rate = 0;
   double decode_rate = 0;
   double merge_rate = 0;                 // decode and reduce in one pass
+  bool lossless = false;
 };
 
 struct HostCost {

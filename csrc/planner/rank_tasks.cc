@@ -18,7 +18,9 @@ double SecondsOf(const Task& task, std::span<const Slot> sources, const Cluster&
   const auto bytes = static_cast<double>(task.dst.bytes());
   switch (task.kind) {
     case TaskKind::kSend:
-    case TaskKind::kRecv: return 0;
+    case TaskKind::kRecv:
+    case TaskKind::kNumber:
+    case TaskKind::kLibrary: return 0;
     case TaskKind::kCopy: return cluster.task_seconds + bytes / cluster.copy_rate;
     case TaskKind::kEncode: return cluster.task_seconds + bytes / cluster.codec.encode_rate;
     case TaskKind::kDecode: return cluster.task_seconds + bytes / cluster.codec.decode_rate;

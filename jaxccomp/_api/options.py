@@ -63,8 +63,9 @@ _OPTIONS = {
     "backend": (
         "auto",
         """``"native"`` (the engine), ``"xla"`` (collectives of ``jax.lax``; needs ``axis_name``),
-  ``"nccl"`` (NVIDIA's library, on GPUs; no codecs, not all operations: docs/nccl.md),
-  ``"auto"``: the engine where it can, or one that is registered (`jaxccomp.backend`).""",
+  ``"mpi"`` (MPI's own collectives, on the host) or ``"nccl"`` (NVIDIA's library, on GPUs), both
+  without codecs and for the operations that they have (docs/backends.md), ``"auto"``: the engine
+  where it can, or one that is registered (`jaxccomp.backend`).""",
     ),
     "algorithm": (
         "auto",

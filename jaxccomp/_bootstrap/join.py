@@ -16,6 +16,7 @@ from jaxccomp._bootstrap import (
     kv_store,
     leave,
     membership,
+    mpi_collectives,
     peer_info,
     plans,
     profiles,
@@ -157,7 +158,7 @@ def _with_mpi(mpi: Any, timeout_seconds: float) -> World:
     global _duplicates
     if _duplicates is None:
         _duplicates = _mpi.WorldDuplicates(mpi)
-    comms = _duplicates.make(2, timeout_seconds)
+    comms = _duplicates.make(3, timeout_seconds)
     return World(mpi.COMM_WORLD.Get_rank(), mpi.COMM_WORLD.Get_size(), mpi, comms)
 
 
@@ -187,6 +188,7 @@ def _tell_engine(state: World, distributed: bool, timeout_seconds: float) -> Non
         mpi = state.mpi
         comm, byte = _mpi.handle(mpi, state.engine_comm), _mpi.handle(mpi, mpi.BYTE)
         core.use_mpi(comm, byte, hosts, table[0].unit_bytes, *early)
+        mpi_collectives.use(core, mpi, state.collectives)
     if by_ucx:
         core.use_ucx(worker, *met, *early, 0.0, False)
     elif isinstance(state.out_of_band, kv_store.Store):

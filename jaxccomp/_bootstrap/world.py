@@ -77,8 +77,8 @@ class World:
         self.current: tuple[str, tuple[int, ...], str] = (NAME, tuple(range(processes)), "spmd")
         self.mpi = mpi  # mpi4py's MPI module, when joined
         # Duplicates of COMM_WORLD: one for the engine, whose thread receives whatever arrives
-        # there, and one for the Python side.
-        self.engine_comm, self.exchange = comms or (None, None)
+        # there, one for the Python side, and one for MPI's collectives (backend="mpi").
+        self.engine_comm, self.exchange, self.collectives = comms or (None, None, None)
         self.hosts = tuple(range(processes))  # by process, the lowest one of its host
         self.process_of = {each: each for each in range(processes)}  # by JAX's process index
         self.planner: Planner | None = None  # chooses by the profile that all ranks share

@@ -15,7 +15,7 @@ from jaxccomp.comm import Communicator
 
 Array = Any
 
-OWN = ("auto", "native", "nccl", "xla")
+OWN = ("auto", "native", "mpi", "nccl", "xla")
 # One operand, one result, and a shape that follows from the call. Messages between two ranks are
 # matched, and ragged blocks packed, by what only this package's own backends have.
 OPERATIONS = (

@@ -30,11 +30,13 @@ def lower(ctx: Any, *operands: Any, call: Call) -> Any:
     platform, groups = _place(ctx, call)
     custom = codecs.find_custom(call.codec) is not None
     sent, site, plan = _sent(call, ctx.avals_in), None, None
+    where = _compat.where(ctx)[-55:]  # of a long name the end, as messages have little room
+    shapes = _shapes(sent, call)
     if not (custom or _adds_carried(call, platform)):  # whose parts have plans
         if platform is not None:
             comm.init()
-        site = planning.site_of(asked, _shapes(sent, call), groups, _compat.platforms(ctx))
-        plan = planning.pinned(site, asked, _compat.where(ctx))
+        site = planning.site_of(asked, shapes, groups, _compat.platforms(ctx))
+        plan = planning.pinned(site, asked, where)
     if plan is not None:
         call = plan
         platform, groups = _place(ctx, call)
@@ -43,7 +45,7 @@ def lower(ctx: Any, *operands: Any, call: Call) -> Any:
             ctx, lambda *xs: bind(*add_carried(call, xs)), operands, ordered=call.ordered
         )
     if platform is None:
-        planning.record(_compat.where(ctx), call, "xla", sent, site=site, groups=groups)
+        planning.record(where, call, "xla", sent, operands=shapes, site=site, groups=groups)
         find = cuda_codecs.find if cuda_codecs.usable(ctx) else traced_codecs.find_for
         return _compat.lower_traced(
             ctx, lambda *xs: collectives.run(call, xs, find), operands, ordered=call.ordered
@@ -52,13 +54,15 @@ def lower(ctx: Any, *operands: Any, call: Call) -> Any:
         return _compat.lower_traced(
             ctx, lambda *xs: composed.run(call, xs), operands, ordered=call.ordered
         )
-    mover = "nccl" if call.backend == "nccl" else "native"
+    mover = call.backend if call.backend in ("mpi", "nccl") else "native"
     # A plan's time is priced, where somebody asks for it.
-    choice = planning.choice_of(plan or asked, sent, groups) if platform is CPU else None
+    priced = platform is CPU and mover == "native"
+    choice = planning.choice_of(plan or asked, sent, groups) if priced else None
     if choice is not None:
         call = call.replace(codec=choice.chosen.codec, algorithm=choice.chosen.algorithm)
-    planning.record(_compat.where(ctx), call, mover, sent, choice, site=site, groups=groups)
-    target = ffi_targets.target(platform, mover)
+    planning.record(where, call, mover, sent, choice, operands=shapes, site=site, groups=groups)
+    # MPI's collectives are called by the engine.
+    target = ffi_targets.target(platform, "nccl" if mover == "nccl" else "native")
     # The engine learns from the results what is received.
     operands, _ = split_likes(call, operands)
     numbers = [platform.number(device.id) for group in groups or [] for device in group]
@@ -68,10 +72,10 @@ def lower(ctx: Any, *operands: Any, call: Call) -> Any:
         operands,
         _attributes(call.replace(algorithm=registered.algorithm_of(call, sent)), numbers)
         | {
-            "shapes": _shapes(sent, call),
+            "shapes": shapes,
             "recv_shapes": _shapes(ctx.avals_out, call) if call.collective == "sendrecv" else "",
             "site": _compat.call_site_number(ctx, call.comm or (call.axes, call.groups)),
-            "where": _compat.where(ctx)[-55:],
+            "where": where,
             "program": _compat.program_name(ctx),
             "thread": threads.current(),
         },
@@ -98,6 +102,10 @@ def _place(ctx: Any, call: Call) -> tuple[Platform | None, list[list[Any]] | Non
     platform = _platform_of_engine(ctx, call)
     if call.comm is not None:
         _check_one_device(ctx, call)
+        if call.backend == "mpi" and (reason := _why_not_mpi(call, [])):
+            raise errors.EngineUnavailableError(
+                f'{call.collective} with backend="mpi" on comm={call.comm.name!r}: {reason}'
+            )
     elif platform is not None:
         groups = _compat.replica_groups(ctx, call.axes, call.groups)
         return (platform, groups) if _reaches(platform, call, groups) else (None, [])
@@ -166,7 +174,8 @@ def _platform_of_engine(ctx: Any, call: Call) -> Platform | None:
     elif not engine.available():
         reason = engine.why_missing()
     elif platform is CUDA:
-        reason = comm.why_no_cuda()
+        by_mpi = call.backend == "mpi"
+        reason = "MPI moves values of the host" if by_mpi else comm.why_no_cuda()
     else:
         reason = ""
     if not reason:
@@ -226,13 +235,33 @@ def _reaches(platform: Platform, call: Call, groups: list[list[Any]] | None) -> 
         reason = f"its groups differ in size ({[len(group) for group in groups]})"
     elif call.backend != "nccl" and _crosses_processes(groups) and comm.why_unreachable():
         reason = comm.why_unreachable()
+    elif call.backend == "mpi" and (why := _why_not_mpi(call, groups)):
+        reason = why
     else:
         return True
     if call.backend != "auto":
+        how = "by MPI" if call.backend == "mpi" else "on the native engine"
         raise errors.EngineUnavailableError(
-            f"{call.collective} over {call.axes} cannot run on the native engine: {reason}"
+            f"{call.collective} over {call.axes} cannot run {how}: {reason}"
         )
     return False
+
+
+def _why_not_mpi(call: Call, groups: list[list[Any]]) -> str:
+    """Why MPI's own collectives cannot run between these ranks; empty where they can."""
+    if call.size == 1:
+        return ""
+    if any(len({device.process_index for device in group}) < len(group) for group in groups):
+        return (
+            "MPI's ranks are processes, and a group of this axis has several devices of one. Run "
+            'one process per device, or leave backend="auto"'
+        )
+    if not comm.has_mpi():
+        return (
+            "MPI has not joined these processes. Start the program with mpiexec, or leave "
+            'backend="auto"'
+        )
+    return ""
 
 
 def _crosses_processes(groups: list[list[Any]]) -> bool:

@@ -24,11 +24,12 @@ class Lowered:
     Attributes:
       where: the source line.
       call: with the algorithm and the codec that run.
-      mover: "native", "nccl", "xla", or a backend that is registered.
+      mover: "native", "mpi", "nccl", "xla", or a backend that is registered.
       sizes: bytes that a rank passes in, by dtype; None where they are not known.
       choice: a `jaxccomp.schedules.Choice`, where prices are known.
       site: the arguments of its `jaxccomp.schedules.PlannedCall`; None where plans have none.
       groups: the processes of its ranks, by group.
+      operands: shapes and dtypes.
     """
 
     where: str
@@ -38,6 +39,7 @@ class Lowered:
     choice: Any | None
     site: Mapping[str, Any] | None
     groups: tuple[tuple[int, ...], ...]
+    operands: str
 
     @property
     def is_on_cpus(self) -> bool:
@@ -80,12 +82,14 @@ def record(
     avals: Sequence[Any],
     choice: Any = None,
     *,
+    operands: str,
     site: Mapping[str, Any] | None = None,
     groups: Sequence[Sequence[Any]] | None = None,
 ) -> None:
     """Notes a call, where somebody asks for it."""
     if _is_recording():
-        lowered = Lowered(where, call, mover, _sizes(avals), choice, site, _processes(call, groups))
+        sizes, processes = _sizes(avals), _processes(call, groups)
+        lowered = Lowered(where, call, mover, sizes, choice, site, processes, operands)
         for calls in _recorder.lists:
             calls.append(lowered)
 

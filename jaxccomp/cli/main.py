@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from jaxccomp import errors
-from jaxccomp.cli import bench, doctor, info, plan, run, schedule, simulate, tune
+from jaxccomp.cli import bench, doctor, info, plan, run, schedule, simulate, trace, tune
 
 _COMMANDS = {
     "info": info,
@@ -18,6 +18,7 @@ _COMMANDS = {
     "simulate": simulate,
     "plan": plan,
     "tune": tune,
+    "trace": trace,
 }
 
 

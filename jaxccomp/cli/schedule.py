@@ -18,6 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--bytes", default="1MiB", help="of a block (default: %(default)s)")
     parser.add_argument("--chunk", help="default: the option chunk_bytes")
     parser.add_argument("--coded", action="store_true", help="with a codec")
+    parser.add_argument("--lossless", action="store_true", help="which is a lossless one")
     parser.add_argument("--hosts", default="", help="by rank, a number for its host: 0,0,1,1")
     parser.add_argument("--gpus", default="", help="by rank, a number for its GPU: 0,0,1,1")
     parser.add_argument(
@@ -35,7 +36,8 @@ def run(arguments: argparse.Namespace) -> int:
         root=arguments.root,
         block_bytes=parse_size(arguments.bytes),
         chunk_bytes=parse_size(arguments.chunk) if arguments.chunk else None,
-        coded=arguments.coded,
+        coded=arguments.coded or arguments.lossless,
+        lossless=arguments.lossless,
         hosts=[int(host) for host in arguments.hosts.split(",") if host],
         gpus=[int(gpu) for gpu in arguments.gpus.split(",") if gpu],
         ipc=arguments.ipc,

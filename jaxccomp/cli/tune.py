@@ -7,6 +7,7 @@ import os
 import sys
 
 from jaxccomp import errors
+from jaxccomp._native.version import __version__
 from jaxccomp.cli import tune_links
 from jaxccomp.launch import gpus, mps, signals, tuning, tuning_report
 
@@ -82,7 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(missing)
     if arguments.json:
         with open(arguments.json, "w", encoding="utf-8") as file:
-            tuning_report.write(plan, results, file)
+            tuning_report.write(plan, results, __version__, file)
     return int(tuning_report.best(results) is None)
 
 

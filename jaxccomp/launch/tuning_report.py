@@ -6,7 +6,6 @@ import json
 from collections.abc import Sequence
 from typing import TextIO
 
-from jaxccomp._native.version import __version__
 from jaxccomp.launch.tuning import Plan, Result, device_name
 
 _HEADINGS = ("", "processes", "batch", "per device", "samples/s", "lowest", "highest", "ratio")
@@ -80,11 +79,11 @@ def left_out(results: Sequence[Result]) -> str:
     return f"left out for lack of time (--within): {', '.join(said)}" if said else ""
 
 
-def write(plan: Plan, results: Sequence[Result], file: TextIO) -> None:
-    """Writes all of it as one JSON object."""
+def write(plan: Plan, results: Sequence[Result], version: str, file: TextIO) -> None:
+    """Writes all of it as one JSON object; ``version`` is the package's."""
     winner = best(results)
     values = {
-        "jaxccomp": __version__,
+        "jaxccomp": version,
         "device": device_name(plan),
         "batch": plan.batch,
         "best": winner and winner.case.name,

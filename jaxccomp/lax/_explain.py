@@ -1,15 +1,20 @@
-"""What the collectives of a program have become, and what they would take."""
+"""What the collectives of a program have become, and what they would take, or have taken."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec
 
-from jaxccomp._primitives import planning
+from jaxccomp._primitives import measured, planning
 
 P = ParamSpec("P")
-_COLUMNS = ("line", "operation", "ranks", "bytes", "algorithm", "codec", "time", "second best")
+# What stands for the algorithm of what does not run one of the engine's.
+_MOVERS = {"mpi": "MPI", "nccl": "NCCL", "xla": "jax.lax"}
+_COLUMNS = (
+    *("line", "operation", "ranks", "bytes", "algorithm", "codec", "predicted", "measured"),
+    "second best",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,13 +26,18 @@ class ExplainedCall:
       collective: "bcast", for instance.
       ranks: how many take part.
       size_bytes: what a rank passes in; None where the shapes are not known.
-      mover: "native" (the engine), "nccl", "xla" (collectives of ``jax.lax``), or the name of a
-        backend that is registered.
+      mover: "native" (the engine), "mpi", "nccl", "xla" (collectives of ``jax.lax``), or the name of
+        a backend that is registered.
       algorithm: what runs; "auto" where it is not priced: what the engine's static rule says.
       codec: a spec; "raw" for none.
       seconds: what it takes by the profile; None where it is not priced.
       second_best: the fastest algorithm, codec and time of those that were not chosen; None where
         there are none. It may be faster by less than what a choice has to gain, 5 %.
+      measured_seconds: the median of the last 64 calls that ran here, waiting for other ranks
+        included; None where there are none, and for what the engine does not time (`mover` "nccl"
+        and "xla").
+      measured_calls: how many have run without an error, each device's counted, since the last
+        `jaxccomp.stats.reset`.
     """
 
     where: str
@@ -39,6 +49,8 @@ class ExplainedCall:
     codec: str
     seconds: float | None
     second_best: tuple[str, str, float] | None
+    measured_seconds: float | None
+    measured_calls: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +75,9 @@ def explain(function: Callable[P, Any]) -> Callable[P, Explanation]:
 
     The function is traced and lowered for the arguments' shapes; nothing is sent. Where ranks share
     a profile (docs/planner.md), each call that the engine runs on the host has its time by the
-    profile, and the next fastest way to run it. A loop's collectives stand here once.
+    profile, and the next fastest way to run it. A call that has run in this process, as it is and
+    at its line, has the time that it took (`jaxccomp.stats.log`). Nothing has to be done for that:
+    the function may have been jitted and run before. A loop's collectives stand here once.
 
     Args:
       function: as `jax.jit` takes it; it may be jitted.
@@ -86,13 +100,15 @@ def explain(function: Callable[P, Any]) -> Callable[P, Explanation]:
     def explained(*args: P.args, **kwargs: P.kwargs) -> Explanation:
         with planning.recorded() as lowered:
             planning.lower_anew(function, *args, **kwargs)
-        return Explanation(tuple(map(_call, lowered)))
+        rows = measured.rows()
+        return Explanation(tuple(_call(each, rows.get(measured.key_of(each))) for each in lowered))
 
     return explained
 
 
-def _call(lowered: planning.Lowered) -> ExplainedCall:
+def _call(lowered: planning.Lowered, row: Mapping[str, Any] | None) -> ExplainedCall:
     call, choice = lowered.call, lowered.choice
+    calls = 0 if row is None else row["calls"] - row["failed"]
     second = None
     if choice is not None and choice.others:
         option = choice.others[0]
@@ -107,6 +123,8 @@ def _call(lowered: planning.Lowered) -> ExplainedCall:
         codec=call.codec,
         seconds=None if choice is None else choice.chosen.seconds,
         second_best=second,
+        measured_seconds=row["median_seconds"] if row is not None and calls > 0 else None,
+        measured_calls=calls,
     )
 
 
@@ -127,14 +145,20 @@ def _texts(call: ExplainedCall) -> tuple[str, ...]:
         _ways(call),
         call.codec,
         "not priced" if call.seconds is None else _time(call.seconds),
+        _measured(call),
         second,
     )
 
 
 def _ways(call: ExplainedCall) -> str:
-    if call.mover in ("native", "nccl"):
-        return call.algorithm
-    return "jax.lax" if call.mover == "xla" else call.mover
+    return call.algorithm if call.mover == "native" else _MOVERS.get(call.mover, call.mover)
+
+
+def _measured(call: ExplainedCall) -> str:
+    if call.measured_seconds is None:
+        return "not run"
+    times = f"{call.measured_calls} call{'s' * (call.measured_calls > 1)}"
+    return f"{_time(call.measured_seconds)} ({times})"
 
 
 def _time(seconds: float) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from jaxccomp import errors
+from jaxccomp._native import engine
 from jaxccomp.schedules import _files
 from jaxccomp.schedules._description import Cluster, Codec, Hosts, Pair
 
@@ -159,7 +160,7 @@ def codec(content: Any, place: str) -> Codec:
     """A codec's row, from a dict."""
     names = tuple(field.name for field in dataclasses.fields(Codec))
     content = _object(content, place, names)
-    optional = ("most_code_bytes", "dtypes")
+    optional = ("most_code_bytes", "lossless", "dtypes")
     missing = [name for name in names if name not in content and name not in optional]
     if missing:
         raise errors.InvalidArgumentError(f"{place} lacks {errors.listed(missing)}.")
@@ -176,8 +177,9 @@ def codec(content: Any, place: str) -> Codec:
         **{
             name: _number(content, name, place, ranges.get(name, _RATE), 1.0)
             for name in names
-            if name != "dtypes"
+            if name not in ("lossless", "dtypes")
         },
+        lossless=_flag(content, "lossless", place),
         dtypes={name: codec(each, f"{place}: dtypes: {name}") for name, each in dtypes.items()},
     )
 
@@ -185,7 +187,22 @@ def codec(content: Any, place: str) -> Codec:
 def _codecs(content: Any, place: str) -> dict[str, Codec]:
     if not isinstance(content, Mapping) or len(content) > 1000:
         raise errors.InvalidArgumentError(f"{place} is an object of at most 1000 codecs.")
-    return {str(name): codec(each, f"{place}: {name}") for name, each in content.items()}
+    made = {str(name): codec(each, f"{place}: {name}") for name, each in content.items()}
+    return {name: _with_lossless(each, name) for name, each in made.items()}
+
+
+def _with_lossless(given: Codec, spec: str) -> Codec:
+    """Says of a codec that the engine knows whether it is lossless."""
+    if not engine.available():
+        return given
+    try:
+        known = engine.load().describe_codec(spec)["lossless"]
+    except ValueError:  # one that is only priced
+        return given
+    dtypes = {
+        name: dataclasses.replace(each, lossless=known) for name, each in given.dtypes.items()
+    }
+    return dataclasses.replace(given, lossless=known, dtypes=dtypes)
 
 
 def _fields(content: Any, place: str, ranges: Mapping[str, Any], default: Pair) -> Pair:

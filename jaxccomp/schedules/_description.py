@@ -53,6 +53,8 @@ class Codec:
       decode_bytes_per_second: decoding.
       merge_bytes_per_second: decoding and adding in one pass.
       most_code_bytes: the memory that a code is given, for each byte of its values.
+      lossless: whether decoding gives the very values that were encoded, so that who has them need
+        not decode.
       dtypes: the same for values of these dtypes, by name.
     """
 
@@ -61,13 +63,14 @@ class Codec:
     decode_bytes_per_second: float
     merge_bytes_per_second: float
     most_code_bytes: float = 1.0
+    lossless: bool = False
     dtypes: Mapping[str, Codec] = dataclasses.field(default_factory=dict)
 
     def of(self, dtype: str) -> Codec:
         """For values of a dtype."""
         return self.dtypes.get(dtype, self)
 
-    def row(self) -> tuple[float, ...]:
+    def row(self) -> tuple[float | bool, ...]:
         """As the engine takes it."""
         return (
             self.ratio,
@@ -75,6 +78,7 @@ class Codec:
             self.encode_bytes_per_second,
             self.decode_bytes_per_second,
             self.merge_bytes_per_second,
+            self.lossless,
         )
 
 

@@ -93,6 +93,7 @@ def make(
     root: int = 0,
     chunk_bytes: int | None = None,
     coded: bool = False,
+    lossless: bool = False,
     feedback: bool = False,
     hosts: Sequence[int] = (),
     gpus: Sequence[int] = (),
@@ -110,6 +111,8 @@ def make(
       root: of rooted collectives.
       chunk_bytes: default: the option of that name.
       coded: whether a codec stands behind "encode" and "decode".
+      lossless: with ``coded``, whether it is a lossless one: who has values then need not decode
+        them.
       feedback: as in `allreduce_with_feedback` and `reduce_scatter_with_feedback`; needs ``coded``.
       hosts: by rank, a number for its host; default: all differ.
       gpus: the same for GPUs, which have different numbers on different hosts.
@@ -160,6 +163,7 @@ def make(
             block_bytes,
             chunk_bytes or config.get("chunk_bytes"),
             coded,
+            lossless,
             feedback,
             list(hosts),
             list(gpus),

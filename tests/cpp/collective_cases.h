@@ -36,7 +36,7 @@ inline std::string Describe(const Algorithm& algorithm, const Problem& p, bool s
          std::to_string(p.block_bytes) + " chunk " + std::to_string(p.chunk_bytes) +
          Listed(" hosts", p.hosts) + Listed(" gpus", p.gpus) +
          (p.level == Level::kGpu ? " level gpu" : "") +
-         (p.coded ? " coded" : "") + (p.feedback ? " feedback" : "") +
+         (p.coded ? " coded" : "") + (p.exact ? " exact" : "") + (p.feedback ? " feedback" : "") +
          (p.reverse ? " reverse" : "") +
          (p.multi_slot ? " multi_slot" : "") + (shared_memory ? " shared memory" : "");
 }

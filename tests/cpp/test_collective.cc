@@ -51,13 +51,14 @@ void VerifyAll(Collective c,
         if (ranks > 8 && !size.many_ranks) continue;
         if (packs && ranks > 8 && size.block_bytes > 10000) continue;  // chunks by the hundred
         for (int root : Roots(algorithm, ranks)) {
-          for (int variant = 0; variant < 32; ++variant) {
+          for (int variant = 0; variant < 64; ++variant) {
             const bool shared_memory = variant & 2;
             Problem p{.ranks = ranks,
                       .root = root,
                       .block_bytes = size.block_bytes,
                       .chunk_bytes = size.chunk_bytes,
                       .coded = (variant & 1) != 0,
+                      .exact = (variant & 32) != 0,
                       .feedback = (variant & 16) != 0,
                       .reverse = (variant & 4) != 0,
                       .multi_slot = (variant & 8) != 0};
@@ -65,6 +66,7 @@ void VerifyAll(Collective c,
             if (p.reverse && !line) continue;
             if (p.feedback && !(p.coded && GivesResiduals(c))) continue;
             if (p.multi_slot && !packs) continue;
+            if (p.exact && (!p.coded || p.feedback || p.multi_slot)) continue;
             Outcome outcome;
             if (!Verify(algorithm, p, shared_memory, &outcome)) return;
             if (each != nullptr) each(algorithm, p, outcome);
@@ -101,8 +103,30 @@ void CheckEncodedBytes(const Algorithm& algorithm, const Problem& p, const Outco
   CHECK_EQ(outcome.encoded_bytes, expected_bytes);
 }
 
+// Who has values that travel unchanged does not decode them.
+void CheckDecodedBytes(const Algorithm& algorithm, const Problem& p, const Outcome& outcome) {
+  const int64_t others = p.ranks - 1;
+  int64_t expected_bytes = 0;
+  if (p.coded && p.ranks > 1) {
+    switch (algorithm.collective) {
+      case Collective::kBcast: expected_bytes = others * p.block_bytes; break;
+      case Collective::kAllgather: expected_bytes = p.ranks * others * p.block_bytes; break;
+      case Collective::kAllreduce:
+        if (algorithm.name != "ring" && algorithm.name != "two_shot") return;
+        expected_bytes = others * p.block_bytes;
+        break;
+      default: return;
+    }
+    const int64_t own_bytes =
+        algorithm.collective == Collective::kAllgather ? p.ranks * p.block_bytes : p.block_bytes;
+    if (!p.exact) expected_bytes += own_bytes;
+  }
+  CHECK_EQ(outcome.decoded_bytes, expected_bytes);
+}
+
 void CheckCosts(const Algorithm& algorithm, const Problem& p, const Outcome& outcome) {
   CheckEncodedBytes(algorithm, p, outcome);
+  CheckDecodedBytes(algorithm, p, outcome);
   CheckMemory(algorithm, p, outcome);
 }
 

@@ -1,9 +1,11 @@
 // Broadcasts of the difference to what all ranks hold already.
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <random>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -17,6 +19,7 @@ using testing::Array;
 using testing::ArrayOf;
 using testing::CallOf;
 using testing::Contains;
+using testing::Pending;
 using testing::Style;
 using testing::Team;
 using testing::ValuesOf;
@@ -245,6 +248,29 @@ TEST(engine_reference_that_differs) {
       }
     }
   }
+}
+
+// Short codes that nobody has taken yet do not keep the root from encoding what follows.
+TEST(engine_reference_root_runs_ahead) {
+  Team team(Style::kProcesses, 2);
+  const Tree reference = RandomTree({{DType::kFloat32, 4 << 20}}, 6), values = Changed(reference);
+  Team::Program program = team.Compile(std::vector<OpSpec>{SpecOf(0, "lossless", "chain")});
+  team.OnRanks([&](int rank) {   // which compares the program
+    Buffers buffers(values, reference, Place::kApart);
+    CHECK_OK(team.Run(rank, program.At(rank, 0), buffers.MakeCall(1, true)));
+  });
+  const int64_t all_bytes = SentBytes(team);
+  Buffers first(values, reference, Place::kApart), second(values, reference, Place::kApart);
+  const Pending pending = team.Start(0, program.At(0, 0), first.MakeCall(2, true));
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (SentBytes(team) < 2 * all_bytes && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  CHECK_EQ(SentBytes(team), 2 * all_bytes);
+  CHECK(!pending.IsOver());
+  CHECK_OK(team.Run(1, program.At(1, 0), second.MakeCall(2, true)));
+  CHECK_OK(pending.Get());
+  CHECK(first.out == values && second.out == values);
 }
 
 // Whether values are coded against a reference must agree.

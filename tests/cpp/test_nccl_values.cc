@@ -225,6 +225,19 @@ TEST(nccl_messages) {
     CHECK(arrays[1].outputs[0] == Moved(1, [&](int64_t, int64_t i) { return Value(1, i); }));
   });
   team.Forget(program);
+  // A row for each call site.
+  for (int rank = 0; rank < kRanks; ++rank) {
+    const std::vector<CallRow> rows = team.BackendOf(rank).GetCallLog().rows;
+    CHECK_EQ(rows.size(), specs[rank].size());
+    for (const CallRow& row : rows) {
+      CHECK(row.collective == Collective::kSendrecv || row.collective == specs[rank][1].collective);
+      CHECK_EQ(row.counts.calls, 1);
+      CHECK(row.counts.sum.operand_bytes > 0);
+      CHECK_EQ(row.counts.sum.seconds, 0.0);
+    }
+  }
+  team.BackendOf(0).ResetCounts();
+  CHECK(team.BackendOf(0).GetCallLog().rows.empty());
 }
 
 TEST(nccl_says_what_it_does_not_have) {

@@ -205,6 +205,27 @@ def test_dlrm(ranks, options, ratio):
 
 @pytest.mark.slow
 @needs_demo
+def test_tensor_pipeline():
+    """However layers, and products within them, are divided among ranks, they learn the same."""
+    small = ["--epochs", "2", "--steps", "8", "--width", "64", "--features", "32"]
+    small += ["--depth", "2", "--micro-batches", "2"]
+    program = ROOT / "examples/tensor_pipeline.py"
+    whole = table(run(1, program, *small))["uncompressed"]
+    for ranks, options in ((4, []), (1, ["--mesh"])):
+        env = READERS | ({"XLA_FLAGS": FOUR_DEVICES} if options else {})
+        done = launch.run(ranks, [str(program), *small, *options], env=env, timeout_seconds=240)
+        assert not done.error, done.output
+        rows = table(done.output)
+        for name, bound in (("uncompressed", 1e-3), ("bf16", 2e-2)):
+            assert abs(rows[name]["loss"] - whole["loss"]) < bound, done.output
+        if not options:
+            check(done.output, "bf16", (1.9, 2.1), accuracy=0.15)
+    refused = launch.run(1, [str(program), "--tensor", "2"], env=READERS, timeout_seconds=60)
+    assert "--tensor must divide the 1 ranks, 2 does not" in refused.output
+
+
+@pytest.mark.slow
+@needs_demo
 def test_byte_transformer():
     options = ["--epochs", "2", "--features", "32", "--steps", "40"]
     output = run(2, ROOT / "examples/byte_transformer.py", *options)

@@ -12,6 +12,7 @@ FILES = [
     "test_mpmd.py",
     "test_messages.py",
     "test_stress_mpi.py",
+    "test_mpi_backend.py",
     "test_reference.py",
     "test_device_ipc_mpi.py",
     "test_device_mpi.py",
@@ -22,6 +23,7 @@ FILES = [
     "test_toolkit_mpi.py",
     "test_handles_mpi.py",
     "test_custom_schedules_mpi.py",
+    "test_observed_mpi.py",
 ]
 # They compile much, and what they test is the same on all numbers of ranks.
 ON_TWO_RANKS = ("test_outer_mpi.py", "test_toolkit_mpi.py")

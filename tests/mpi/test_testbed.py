@@ -1,6 +1,8 @@
 """Hosts with slow links: made, as slow as asked, used by MPI, and gone afterwards."""
 
 import contextlib
+import importlib
+import importlib.util
 import os
 import pathlib
 import signal
@@ -11,7 +13,17 @@ import time
 
 import pytest
 import testbed
-from testbed import cases, collectives, compare, launchers, network, results, settings
+from testbed import (
+    cases,
+    collectives,
+    compare,
+    launchers,
+    mix,
+    network,
+    results,
+    scenario,
+    settings,
+)
 from testbed import plan as plans
 from testbed.bed import Testbed
 
@@ -235,3 +247,40 @@ def test_a_comparison(monkeypatch, tmp_path, capsys):
     assert all(
         line["of_best_mpi"] and line["of_default_mpi"] and line["of_floor"] for line in lines
     )
+
+
+@pytest.mark.slow
+def test_what_a_profile_chooses_beside_all_it_chooses_from(tmp_path, capsys):
+    """From the profile to the table; what the file has is not measured again."""
+    planner = importlib.import_module("testbed.planner.__main__")
+    out = tmp_path / "out.jsonl"
+    arguments = ["--hosts", "2", "--ops", "bcast", "--sizes", "1MiB", "--turns", "1"]
+    for links in (["100mbit"], ["100mbit", "memory"]):
+        assert planner.main([*arguments, "--links", *links, "--json", str(out)]) == 0
+        said = capsys.readouterr()
+        assert "no time" not in said.err, said
+        assert f"of {len(links)} points" in said.out, said
+    lines = scenario.read(out)
+    assert [sorted(line)[0] for line in lines] == ["facts", "hosts", "auto", "hosts", "auto"]
+    slow, fast = (line for line in lines if "auto" in line)
+    assert (slow["link"], fast["link"]) == ("100mbit", "memory")
+    names = {(plan["algorithm"], plan["codec"]) for plan in slow["plans"]}
+    assert len(names) == len(slow["plans"]) == 8 and ("binomial", "raw") in names
+    # On such a link bytes are what counts, whatever else the machine does.
+    assert slow["auto"]["codec"] == "lossless" and slow["auto"]["seconds"] > 0.05
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not importlib.util.find_spec("sklearn"), reason="needs the extra 'demo'")
+def test_a_program_as_a_profile_chooses_and_with_one_transport(tmp_path, capsys):
+    out = tmp_path / "out.jsonl"
+    contenders = ["auto", "engine over MPI", "xla over gloo"]
+    arguments = ["--hosts", "2", "--programs", "dlrm", "--rounds", "1", "--epochs", "2"]
+    assert mix.main([*arguments, "--contenders", *contenders, "--json", str(out)]) == 0
+    lines = scenario.read(out)[1:]
+    assert capsys.readouterr().out == mix.table(lines) + "\n"
+    assert [line["contender"] for line in lines] == contenders
+    auto, alone, left_out = lines
+    assert auto["loss"] == pytest.approx(alone["loss"], rel=0.05)  # sums of another order
+    assert auto["seconds"] > 0 and alone["received_bytes_per_step"] > 1 << 20
+    assert "needs axes" in left_out["left_out"]

@@ -89,6 +89,7 @@ def test_what_prices_do_not_know_keeps_its_codec(profile):
 
 def test_what_a_program_does_is_explained(profile):
     """Each call with its line, what runs, what it takes, and what would come next."""
+    jcc.stats.reset()
     x = jnp.ones((8, 1 << 17), jnp.float32)
 
     def step(v):
@@ -108,6 +109,13 @@ def test_what_a_program_does_is_explained(profile):
     assert (third.mover, third.seconds) == ("xla", None)
     lines = str(shown).splitlines()
     assert len(lines) == 4 and "not priced" in lines[3] and "ms" in lines[1]
+    # Once it has run, it shows what that took, on each device here.
+    assert all(each.measured_seconds is None for each in shown.calls)
+    jax.block_until_ready(over(step)(x))
+    first, second, third = jcc.explain(over(step))(x).calls
+    assert (first.measured_calls, second.measured_calls, third.measured_calls) == (8, 8, 0)
+    assert first.measured_seconds > 0 and second.measured_seconds > 0
+    assert third.measured_seconds is None
 
 
 def test_without_a_profile_nothing_is_priced():

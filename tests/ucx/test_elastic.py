@@ -75,6 +75,7 @@ def test_a_joiner_with_other_arrays_is_an_error_everywhere(started):
         assert each["total"] == 2.0  # they are still a group
 
 
+@pytest.mark.slow
 def test_an_actor_that_is_started_anew_catches_up(started):
     started += groups.start("actor", 3, **SILENCE)
     address = started[0].word("address")

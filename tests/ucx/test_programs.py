@@ -35,7 +35,7 @@ def test_mapped_programs_and_ranks_with_codecs():
 @pytest.mark.parametrize(
     "ranks, cma, what",
     [
-        (2, "auto", ""),
+        pytest.param(2, "auto", "", marks=pytest.mark.slow),
         # The system refuses rank 1 the memory of others once it knows that it may read it; before.
         (2, "auto", "later"),
         pytest.param(3, "auto", "refused", marks=pytest.mark.slow),

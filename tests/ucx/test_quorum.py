@@ -21,7 +21,7 @@ def started():
     ("case", "late"),
     [
         ("exact", 0),  # who decides
-        ("coded", 2),
+        pytest.param("coded", 2, marks=pytest.mark.slow),
         pytest.param("exact", 1, marks=pytest.mark.slow),
         pytest.param("sparse", 0, marks=pytest.mark.slow),
     ],

@@ -33,6 +33,7 @@ ROOMS = {
     },
     "engine": {"common", "transport", "matching", "execution", "device", "device_execution"},
     "nccl": {"common", "reduce", "collective", "matching", "engine"},
+    "mpi_collectives": {"common", "transport", "reduce", "collective", "execution"},
     "xla_ffi": {
         "common",
         "transport",
@@ -43,6 +44,7 @@ ROOMS = {
         "planner",
         "engine",
         "nccl",
+        "mpi_collectives",
     },
 }
 # What others see of these rooms.
@@ -54,13 +56,14 @@ FACES = {
     "device_execution": {"device_execution.h", "device_sizes.h"},
     "engine": {"engine.h"},
     "nccl": {"backend.h"},
+    "mpi_collectives": {"mpi_collectives.h"},
     "planner": {"price.h"},
 }
 # Implementations, and who beside themselves may see them: all others see the interface only.
 IMPLEMENTATIONS = {
     "transport/cma": {"csrc/transport/ucx", "xla_ffi/python"},
     "transport/local": {"csrc/engine"},
-    "transport/mpi": {"xla_ffi/python"},
+    "transport/mpi": {"xla_ffi/python", "csrc/mpi_collectives"},
     "transport/store": {"xla_ffi/python"},
     "transport/ucx": {"xla_ffi/python"},
     "codec/cast": {"csrc/codec"},

@@ -44,6 +44,16 @@ def test_examples_in_docstrings(module, monkeypatch):
     assert tried and not failed
 
 
+@pytest.mark.parametrize(
+    "shown", [jaxccomp.stats.log, jaxccomp.trace.merge], ids=lambda f: f.__module__
+)
+def test_examples_that_run_operations(shown, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # they write files
+    (example,) = doctest.DocTestFinder().find(shown, globs={"jaxccomp": jaxccomp})
+    failed, tried = doctest.DocTestRunner().run(example)
+    assert tried and not failed
+
+
 def test_what_to_open_is_there():
     """The table at the end of docs/architecture.md."""
     table = (ROOT / "docs/architecture.md").read_text().partition("## To change something")[2]

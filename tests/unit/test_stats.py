@@ -1,9 +1,13 @@
+import csv
+import dataclasses
+import json
+import pathlib
+import re
 import types
 
 import pytest
 
-from jaxccomp import comm, stats
-from jaxccomp._bootstrap import world
+from jaxccomp import stats, trace
 from jaxccomp._native import engine
 
 
@@ -20,7 +24,6 @@ def test_sums_and_table(monkeypatch):
         "alltoall": {"calls": 0, "nccl_calls": 7, "nccl_bytes": 3 << 20},
     }
     core = types.SimpleNamespace(stats=lambda: rows)
-    monkeypatch.setattr(comm, "_state", world.World(0, 1))
     monkeypatch.setattr(engine, "available", lambda: True)
     monkeypatch.setattr(engine, "load", lambda: core)
     found = stats.get()
@@ -41,3 +44,71 @@ def test_sums_and_table(monkeypatch):
 )
 def test_format_bytes(count, text):
     assert stats.format_bytes(count) == text
+
+
+def logged(**changes):
+    row = {field.name: 0 for field in dataclasses.fields(stats.LoggedCall)}
+    texts = ("reduce_op", "operands", "where", "communicator", "algorithm")
+    row |= dict.fromkeys(texts, "") | {"operation": "bcast", "backend": "native", "codec": "raw"}
+    return row | {"asked_algorithm": "auto", "new": 1} | changes
+
+
+@pytest.fixture
+def log(monkeypatch):
+    rows = [
+        logged(where="b.py:2", calls=3, seconds=0.5, median_seconds=0.001, sent_bytes=1 << 20),
+        logged(where="a.py:1", calls=2, failed=1, seconds=2.5, communicator="world"),
+        logged(where="c.py:3", calls=7, backend="nccl", operation="allreduce", reduce_op="sum"),
+    ]
+    core = types.SimpleNamespace(call_log=lambda: (rows, 1.5e9))
+    monkeypatch.setattr(engine, "available", lambda: True)
+    monkeypatch.setattr(engine, "load", lambda: core)
+    return stats.log()
+
+
+def test_the_log_without_the_engine(monkeypatch):
+    monkeypatch.setattr(engine, "available", lambda: False)
+    assert stats.log() == stats.CallLog((), 0.0)
+    assert str(stats.log()) == "no calls"
+
+
+def test_the_log_has_the_longest_first_and_no_times_of_nccl(log):
+    assert [row.where for row in log.rows] == ["a.py:1", "b.py:2", "c.py:3"]
+    nccl = log.rows[-1]
+    times = (nccl.seconds, nccl.wait_seconds, nccl.median_seconds, nccl.most_seconds)
+    assert times == (None,) * 4
+    _, first, second, third, since = str(log).splitlines()
+    assert "2 (1 failed)" in first and "2.500 s" in first and "world" in first
+    assert "1.000 ms" in second and "1 MiB" in second and "axes" in second
+    assert third.split()[:3] == ["c.py:3", "allreduce", "sum"] and "ms" not in third
+    assert since.startswith("since 2017-07-1")
+
+
+def test_logs_are_saved(log, tmp_path):
+    log.save(tmp_path / "log.json")
+    saved = json.loads((tmp_path / "log.json").read_text())
+    assert saved["since"] == 1.5e9
+    assert [stats.LoggedCall(**row) for row in saved["rows"]] == list(log.rows)
+    log.save(tmp_path / "log.csv")
+    with open(tmp_path / "log.csv", encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["where"] for row in rows] == ["a.py:1", "b.py:2", "c.py:3"]
+    assert rows[0]["seconds"] == "2.5" and rows[2]["seconds"] == ""
+    with pytest.raises(OSError, match="No such file"):
+        log.save(tmp_path / "no" / "log.csv")
+
+
+def test_the_page_of_what_operations_did(tmp_path, monkeypatch, capsys):
+    """Its programs, one after the other, as a reader would run them."""
+    monkeypatch.chdir(tmp_path)
+    stats.reset()
+    page = pathlib.Path(__file__).parents[2] / "docs/observing.md"
+    blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    names = {}
+    for block in blocks:
+        exec(block, names)
+    assert len(blocks) == 3 and names["slowest"].calls == 10
+    assert "10 calls" in capsys.readouterr().out
+    with open("calls.csv", encoding="utf-8", newline="") as file:
+        assert [row["calls"] for row in csv.DictReader(file)][0] == "10"
+    assert trace.merge("all.json", "trace-0.json").ranks == (0,)

@@ -1,5 +1,6 @@
 """The parts of the testbed that touch nothing: rates, names, addresses, command lines."""
 
+import argparse
 import ipaddress
 import json
 import pathlib
@@ -14,7 +15,9 @@ from testbed import (
     outer,
     overlap,
     results,
+    scenario,
     settings,
+    workers,
 )
 from testbed import plan as plans
 from testbed.training import report
@@ -173,6 +176,57 @@ def test_pages_show_what_was_measured(page, scenario):
     name = f"docs/results/{scenario.__name__.removeprefix('testbed.')}.jsonl"
     text = (ROOT / f"docs/{page}.md").read_text(encoding="utf-8")
     command = f"python -m {scenario.__name__} --table {name}"
-    shown = text.partition(f"<!-- {command} -->\n")[2].partition("<!-- end -->")[0]
+    shown = text.partition(f"<!-- {command} -->\n")[2].partition("\n<!-- end -->")[0]
     lines = list(map(json.loads, (ROOT / name).read_text(encoding="utf-8").splitlines()))
     assert lines and shown == scenario.markdown(lines)
+
+
+@pytest.mark.parametrize(
+    ("happens", "status"),
+    [
+        ([{"way": 1}], 0),
+        ([{"way": 1}, {"error": "x"}], 1),
+        (workers.FailedError("told"), 1),
+        (errors.InvalidArgumentError("told"), 2),
+        (OSError("told"), 2),
+        (KeyboardInterrupt(), 130),
+    ],
+)
+def test_how_a_scenario_ends(happens, status, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(command_line, "exit_on_signals", lambda: None)
+
+    def measure(given):
+        if isinstance(happens, BaseException):
+            raise happens
+        return happens
+
+    out = tmp_path / "out.jsonl"
+    parser = argparse.ArgumentParser(prog="python -m it")
+    assert scenario.run(parser, measure, arguments=["--json", str(out)]) == status
+    if isinstance(happens, list):
+        first, *rows = scenario.read(out)
+        assert first["facts"]["jax"] and rows == happens
+    else:
+        assert not out.exists()
+        said = "" if status == 130 else "python -m it: told\n"
+        assert capsys.readouterr().err == said
+
+
+def test_what_a_scenario_is_run_for(tmp_path, capsys, monkeypatch):
+    """As a rank it works, with a table it measures nothing, and a file of other things is told."""
+    monkeypatch.setattr(command_line, "exit_on_signals", lambda: None)
+    worked, file = [], tmp_path / "file"
+    file.write_text('{"way": 1}\n\n{"way": 2}\n')
+
+    def run(*arguments):
+        parser = argparse.ArgumentParser(prog="python -m it")
+        parser.add_argument("--way")
+        how = {"table": lambda lines: f"{lines}\n", "worker": "way", "work": worked.append}
+        return scenario.run(parser, pytest.fail, **how, arguments=arguments)
+
+    assert run("--way", "") == 0 and [each.way for each in worked] == [""]
+    assert run("--table", str(file)) == 0
+    assert capsys.readouterr().out == "[{'way': 1}, {'way': 2}]\n"
+    file.write_text("way 1")
+    assert run("--table", str(file)) == 2
+    assert "is not what --json writes" in capsys.readouterr().err

@@ -86,7 +86,7 @@ def test_the_verdict(two, four, larger, said):
     assert said in tuning_report.verdict(results)
     assert "1.00" in tuning_report.table(results).splitlines()[1]
     file = io.StringIO()
-    tuning_report.write(plan(), results, file)
+    tuning_report.write(plan(), results, "1.2", file)
     written = json.loads(file.getvalue())
     assert written["verdict"] == tuning_report.verdict(results)
     by_name = {row["name"]: row for row in written["cases"]}
@@ -188,7 +188,7 @@ def test_a_case_that_never_ran_says_that_it_was_left_out():
     assert used <= 50
     assert results["2 processes"].error == ("left out: 20 s were left, and runs take up to 30 s")
     written = io.StringIO()
-    tuning_report.write(plan(), list(results.values()), written)
+    tuning_report.write(plan(), list(results.values()), "1.2", written)
     row = json.loads(written.getvalue())["cases"][1]
     assert row["not_measured"].startswith("left out") and row["rounds_left_out"] == 1
     assert "2 processes" in json.loads(written.getvalue())["left_out"]

@@ -13,15 +13,13 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
-import pathlib
 import statistics
 import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
-from testbed import workers
+from testbed import scenario, workers
 from testbed.training import data, models
 
 TASK = "transformer"
@@ -39,7 +37,7 @@ WAYS: dict[str, tuple[str, dict[str, Any]]] = {
 
 def main() -> int:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(prog="python -m testbed.outer", description=__doc__)
     parser.add_argument("--hosts", type=int, default=4)
     parser.add_argument("--link", default="100mbit")
     parser.add_argument("--steps", type=int, default=300)
@@ -47,15 +45,8 @@ def main() -> int:
     parser.add_argument("--fragments", type=int, default=3, help="of the streaming form")
     parser.add_argument("--delay", type=int, default=5, help="of the streaming form, in steps")
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
-    parser.add_argument("--json", type=pathlib.Path)
-    parser.add_argument("--table", metavar="FILE", help="measure nothing; print such a file")
     parser.add_argument("--way", choices=WAYS, help=argparse.SUPPRESS)  # of the worker
-    given = parser.parse_args()
-    if given.table:
-        with open(given.table, encoding="utf-8") as file:
-            print(markdown([json.loads(line) for line in file]), end="")
-        return 0
-    return _work(given) if given.way else _compare(given)
+    return scenario.run(parser, _measure, table=markdown, worker="way", work=_work)
 
 
 def markdown(lines: list[dict[str, Any]]) -> str:
@@ -64,9 +55,8 @@ def markdown(lines: list[dict[str, Any]]) -> str:
     last = rows[0]["points"][-1]["step"]
     heads = ["way", "a step", "of computing alone", "sent a step", f"loss after {last} steps"]
     heads += [f"seconds until it is {rows[0]['loss_of_all']}", "exchange hidden"]
-    text = f"| {' | '.join(heads)} |\n|---{'|---:' * (len(heads) - 1)}|\n"
-    for row in rows:
-        cells = [
+    cells = (
+        (
             row["way"],
             f"{row['seconds_per_step']:.3f} s",
             f"{row['computing']:.0%}",
@@ -74,13 +64,13 @@ def markdown(lines: list[dict[str, Any]]) -> str:
             f"{row['points'][-1]['loss']:.2f}",
             f"{row['seconds_to_it']:.0f}" if row["seconds_to_it"] else "",
             f"{row['hidden']:.0%}" if "hidden" in row else "",
-        ]
-        text += f"| {' | '.join(cells)} |\n"
-    return text
+        )
+        for row in rows
+    )
+    return scenario.markdown(heads, cells)
 
 
-def _compare(given: argparse.Namespace) -> int:
-    from jaxccomp.bench import machine
+def _measure(given: argparse.Namespace) -> list[scenario.Line]:
     from testbed.bed import Testbed
 
     rows = []
@@ -88,31 +78,20 @@ def _compare(given: argparse.Namespace) -> int:
         goodput = statistics.median(bed.measure_goodput().values())
         for way in given.ways:
             program = [__file__, "--way", way]
-            for name in ("steps", "every", "fragments", "delay"):
-                program += [f"--{name}", str(getattr(given, name))]
+            program += scenario.options(given, "steps", "every", "fragments", "delay")
             env = {"XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
-            try:
-                found = workers.run(program, bed, env=env, timeout_seconds=3600)
-            except workers.FailedError as error:
-                print(error, file=sys.stderr)
-                return 1
+            found = workers.run(program, bed, env=env, timeout_seconds=3600)
             rows.append(_row(way, given, goodput, found))
             print(rows[-1], flush=True)
     _add_times_to_the_same_loss(rows)
-    if given.json:
-        lines = [{"facts": machine.facts()}, *rows]
-        given.json.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return 0
+    return rows
 
 
 def _row(
     way: str, given: argparse.Namespace, goodput: float, found: workers.Found
 ) -> dict[str, Any]:
     said = found.said
-
-    def rounded(x: float) -> float:
-        return float(f"{x:.4g}")
-
+    rounded = scenario.rounded
     points = [
         {
             "step": each[0]["step"],
@@ -151,10 +130,10 @@ def _add_times_to_the_same_loss(rows: list[dict[str, Any]]) -> None:
         there = (each["seconds"] for each in row["points"] if each["loss"] <= target)
         row["loss_of_all"], row["seconds_to_it"] = target, next(there, None)
         if alone is not None:
-            row["computing"] = float(f"{alone / row['seconds_per_step']:.4g}")
+            row["computing"] = scenario.rounded(alone / row["seconds_per_step"])
 
 
-def _work(given: argparse.Namespace) -> int:
+def _work(given: argparse.Namespace) -> None:
     import jax
     import jax.numpy as jnp
     import numpy as np
@@ -212,7 +191,6 @@ def _work(given: argparse.Namespace) -> int:
             "waited": streaming.waited_seconds if streaming else 0.0,
         }
     )
-    return 0
 
 
 def _outer(

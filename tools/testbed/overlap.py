@@ -11,16 +11,13 @@ an axis of `shard_map` under `jax.distributed`.
 from __future__ import annotations
 
 import argparse
-import json
-import pathlib
-import socket
 import statistics
 import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
-from testbed import workers
+from testbed import scenario, workers
 
 STYLES = ("comm", "axis")
 WAYS = ("computing", "operation", "together")
@@ -28,57 +25,43 @@ WAYS = ("computing", "operation", "together")
 
 def main() -> int:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(prog="python -m testbed.overlap", description=__doc__)
     parser.add_argument("--link", default="1gbit")
     parser.add_argument("--values", type=int, default=600_000, help="float32, of each host")
     parser.add_argument("--products", type=int, default=36, help="of two matrices, in a row")
     parser.add_argument("--side", type=int, default=320, help="of the matrices")
     parser.add_argument("--calls", type=int, default=40)
-    parser.add_argument("--json", type=pathlib.Path)
-    parser.add_argument("--table", metavar="FILE", help="measure nothing; print such a file")
     parser.add_argument("--style", choices=STYLES, help=argparse.SUPPRESS)  # of the worker
-    given = parser.parse_args()
-    if given.table:
-        with open(given.table, encoding="utf-8") as file:
-            print(markdown([json.loads(line) for line in file]), end="")
-        return 0
-    return _work(given) if given.style else _compare(given)
+    return scenario.run(parser, _measure, table=markdown, worker="style", work=_work)
 
 
 def markdown(lines: list[dict[str, Any]]) -> str:
     """A table of what a file holds."""
     rows = [line for line in lines if "style" in line]
-    text = (
-        "| style | computing | operation | together | of the longer |\n|---|---:|---:|---:|---:|\n"
+    cells = (
+        (
+            row["style"],
+            *(f"{row[f'{way}_ms']:.1f} ms" for way in WAYS),
+            f"{row['of_longer']:.2f} x",
+        )
+        for row in rows
     )
-    for row in rows:
-        times = " | ".join(f"{row[f'{way}_ms']:.1f} ms" for way in WAYS)
-        text += f"| {row['style']} | {times} | {row['of_longer']:.2f} x |\n"
-    return text
+    return scenario.markdown(("style", *WAYS, "of the longer"), cells)
 
 
-def _compare(given: argparse.Namespace) -> int:
-    from jaxccomp.bench import machine
+def _measure(given: argparse.Namespace) -> list[scenario.Line]:
     from testbed.bed import Testbed
 
     rows = []
     with Testbed(2, given.link) as bed:
         for style in STYLES:
             program = [__file__, "--style", style]
-            for name in ("values", "products", "side", "calls"):
-                program += [f"--{name}", str(getattr(given, name))]
+            program += scenario.options(given, "values", "products", "side", "calls")
             env = {"XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
-            try:
-                said = workers.run(program, bed, env=env, timeout_seconds=300).said
-            except workers.FailedError as error:
-                print(error, file=sys.stderr)
-                return 1
+            said = workers.run(program, bed, env=env, timeout_seconds=300).said
             rows.append({"style": style, "link": given.link, "values": given.values} | _row(said))
             print(rows[-1], flush=True)
-    if given.json:
-        lines = [{"facts": machine.facts()}, *rows]
-        given.json.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return 0
+    return rows
 
 
 def _row(said: list[dict[str, Any]]) -> dict[str, Any]:
@@ -92,12 +75,12 @@ def _row(said: list[dict[str, Any]]) -> dict[str, Any]:
     return row | {"of_longer": round(seconds["together"] / longer, 3)}
 
 
-def _work(given: argparse.Namespace) -> int:
+def _work(given: argparse.Namespace) -> None:
     import numpy as np
     from mpi4py import MPI
 
     world = MPI.COMM_WORLD
-    calls = _calls(given, world)
+    calls = _calls(given)
     found: dict[str, list[float]] = {way: [] for way in WAYS}
     for number in range(given.calls + 5):
         for way in WAYS:
@@ -111,19 +94,16 @@ def _work(given: argparse.Namespace) -> int:
                 found[way].append(time.perf_counter() - begun)
     assert np.isfinite(np.asarray(result[1])).all()
     workers.say(found)
-    return 0
 
 
-def _calls(given: argparse.Namespace, world: Any) -> dict[str, Callable[[], Any]]:
-    import jax
+def _calls(given: argparse.Namespace) -> dict[str, Callable[[], Any]]:
     import jax.numpy as jnp
 
     import jaxccomp as jcc
 
     how: dict[str, Any] = {}
     if given.style == "axis":
-        first = world.bcast(socket.gethostbyname(socket.gethostname()))
-        jax.distributed.initialize(f"{first}:29503", world.size, world.rank)
+        workers.join_distributed()
         jcc.config.set("transport", "ucx")
         how["axis_name"] = "i"
     jcc.init()

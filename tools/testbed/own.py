@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import functools
+import itertools
 import math
 import os
 import time
@@ -11,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 
@@ -26,29 +29,52 @@ _SAME_EVERYWHERE = ("bcast", "allreduce", "allgather")
 # rank.
 INDEX_VALUE_ZSTD = "index_value_zstd"
 
+# name: what runs it, and whether a rank passes in a row for each rank
+OPERATIONS: dict[str, tuple[Callable[..., Any], bool]] = {
+    "bcast": (functools.partial(jcc.bcast, root=0), False),
+    "allreduce": (functools.partial(jcc.allreduce, op="sum"), False),
+    "reduce_scatter": (functools.partial(jcc.reduce_scatter, op="sum"), True),
+    "allgather": (jcc.allgather, False),
+    "alltoall": (jcc.alltoall, True),
+    "gather": (functools.partial(jcc.gather, root=0), False),
+    "scatter": (functools.partial(jcc.scatter, root=0), True),
+    "reduce": (functools.partial(jcc.reduce, op="sum", root=0), False),
+}
+
+
+def operand(operation: str, x: np.ndarray) -> jax.Array:
+    """What a rank passes in, from flat values."""
+    rows = (jcc.init().size, -1) if OPERATIONS[operation][1] else (-1,)
+    return jax.device_put(_floats(x).reshape(rows))
+
 
 def step(operation: str, x: np.ndarray, ref: np.ndarray | None, given: argparse.Namespace) -> Any:
     """A function that runs the operation once, in a jitted call of its own, and waits."""
-    ranks = jcc.init().size
     if given.codec == INDEX_VALUE_ZSTD:
         assert operation == "bcast" and ref is not None
         return _index_value_zstd(x, ref, given.algorithm)
     options = {"codec": given.codec, "algorithm": given.algorithm}
-    functions = {
-        "bcast": lambda v: jcc.bcast(v, root=0, **options),
-        "allreduce": lambda v: jcc.allreduce(v, op="sum", **options),
-        "reduce_scatter": lambda v: jcc.reduce_scatter(v, op="sum", **options),
-        "allgather": lambda v: jcc.allgather(v, **options),
-        "alltoall": lambda v: jcc.alltoall(v, **options),
-    }
-    rows = (ranks, -1) if operation in ("alltoall", "reduce_scatter") else (-1,)
-    value = jax.device_put(_floats(x).reshape(rows))
+    value = operand(operation, x)
     if ref is not None:
-        previous = jax.device_put(_floats(ref))
-        call = jax.jit(lambda v, r: jcc.bcast(v, root=0, ref=r, **options))
-        return lambda: call(value, previous).block_until_ready()
-    call = jax.jit(functions[operation])
+        update = jax.jit(lambda v, r: jcc.bcast(v, root=0, ref=r, **options), donate_argnums=1)
+        return _updates(update, (value, jax.device_put(_floats(ref))))
+    call = jax.jit(functools.partial(OPERATIONS[operation][0], **options))
     return lambda: call(value).block_until_ready()
+
+
+def _updates(update: Callable[..., Any], states: tuple[Any, Any]) -> Callable[[], Any]:
+    """Calls that make of one state the other, and then that one again, as training goes on.
+
+    What a call gives is the next one's reference, whose memory it takes over.
+    """
+    held = [jnp.copy(states[1])]
+    turns = itertools.cycle(states)
+
+    def call() -> Any:
+        held.append(update(next(turns), held.pop()).block_until_ready())
+        return held[0]
+
+    return call
 
 
 def _index_value_zstd(x: np.ndarray, ref: np.ndarray, algorithm: str) -> Callable[[], Any]:
@@ -79,9 +105,9 @@ def _index_value_zstd(x: np.ndarray, ref: np.ndarray, algorithm: str) -> Callabl
 def coding_seconds(comm: Any, x: np.ndarray, ref: np.ndarray, codec: str) -> float:
     """What coding takes at least in a broadcast of ``x`` against ``ref`` by ranks of one machine.
 
-    The root encodes and all others decode, on as many cores as the machine has. How fast one core
-    does either is measured by the root, on values that come from memory, while the others sleep.
-    Checksums of references are left out.
+    The root encodes and all others decode, on as many cores as the machine has, each rank on one at
+    a time. How fast one core does either is measured by the root, on values that come from memory,
+    while the others sleep. Checksums of references are left out.
     """
     rates = None
     if comm.Get_rank() == 0:
@@ -94,8 +120,8 @@ def coding_seconds(comm: Any, x: np.ndarray, ref: np.ndarray, codec: str) -> flo
         time.sleep(0.05)
     rates = comm.bcast(rates)
     others = comm.Get_size() - 1
-    processor_seconds = x.nbytes * (1 / rates["encode_rate"] + others / rates["decode_rate"])
-    return processor_seconds / min(os.cpu_count() or 1, others + 1)
+    encode, decode = (x.nbytes / rates[f"{way}_rate"] for way in ("encode", "decode"))
+    return max((encode + others * decode) / (os.cpu_count() or 1), encode, decode)
 
 
 def check(

@@ -17,7 +17,7 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-from jaxccomp import schedules
+from jaxccomp import codecs, schedules
 
 Line = dict[str, Any]
 
@@ -133,6 +133,7 @@ def _codec(name: str, line: Line | None) -> Line | None:
         "encode_bytes_per_second": line["encode_GBps"] * 1e9,
         "decode_bytes_per_second": line["decode_GBps"] * 1e9,
         "merge_bytes_per_second": line["merge_GBps"] * 1e9,
+        "lossless": codecs.is_lossless(name),
     }
 
 

@@ -15,15 +15,13 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
-import pathlib
 import statistics
 import sys
 import threading
 import time
 from typing import Any
 
-from testbed import workers
+from testbed import scenario, workers
 
 WAYS = ("delta", "lossless", "broadcast")
 _ON_SECONDS = _OFF_SECONDS = 6.0
@@ -31,21 +29,18 @@ _ON_SECONDS = _OFF_SECONDS = 6.0
 
 def main() -> int:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(prog="python -m testbed.weight_sync", description=__doc__)
     parser.add_argument("--hosts", type=int, default=4)
     parser.add_argument("--link", default="100mbit")
     parser.add_argument("--values", type=int, default=20_000_000, help="of the weights")
     parser.add_argument("--versions", type=int, default=100, help="of a broadcast a tenth")
     parser.add_argument("--period", type=float, default=1.0, help="seconds between versions")
     parser.add_argument("--rate", type=float, default=1e-6, help="the size of a step")
-    parser.add_argument("--json", type=pathlib.Path)
     parser.add_argument("--way", choices=WAYS, help=argparse.SUPPRESS)  # of the worker
-    given = parser.parse_args()
-    return _work(given) if given.way else _compare(given)
+    return scenario.run(parser, _measure, worker="way", work=_work)
 
 
-def _compare(given: argparse.Namespace) -> int:
-    from jaxccomp.bench import machine
+def _measure(given: argparse.Namespace) -> list[scenario.Line]:
     from testbed.bed import Testbed
 
     rows = []
@@ -53,20 +48,12 @@ def _compare(given: argparse.Namespace) -> int:
         goodput = statistics.median(bed.measure_goodput().values())
         for way in WAYS:
             program = [__file__, "--way", way]
-            for name in ("values", "versions", "period", "rate"):
-                program += [f"--{name}", str(getattr(given, name))]
+            program += scenario.options(given, "values", "versions", "period", "rate")
             env = {"XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
-            try:
-                found = workers.run(program, bed, env=env, timeout_seconds=900)
-            except workers.FailedError as error:
-                print(error, file=sys.stderr)
-                return 1
+            found = workers.run(program, bed, env=env, timeout_seconds=900)
             rows.append(_row(way, given, goodput, found))
             print(rows[-1], flush=True)
-    if given.json:
-        lines = [{"facts": machine.facts()}, *rows]
-        given.json.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return 0
+    return rows
 
 
 def _row(
@@ -75,11 +62,7 @@ def _row(
     trainer = next(each for each in found.said if each["trains"])
     actors = [each for each in found.said if not each["trains"]]
     versions = trainer["versions"]
-    full = 2 * given.values
-
-    def rounded(x: float) -> float:
-        return float(f"{x:.4g}")
-
+    full, rounded = 2 * given.values, scenario.rounded
     row = {
         "way": way,
         "hosts": given.hosts,
@@ -104,7 +87,7 @@ def _row(
     return row
 
 
-def _work(given: argparse.Namespace) -> int:
+def _work(given: argparse.Namespace) -> None:
     import jaxccomp as jcc
 
     world = jcc.init()
@@ -112,7 +95,6 @@ def _work(given: argparse.Namespace) -> int:
     act = _broadcast if given.way == "broadcast" else _train if world.rank == 0 else _act
     found = act(given, world, versions)
     workers.say(found)
-    return 0
 
 
 def _updates(given: argparse.Namespace, versions: int) -> Any:

@@ -55,17 +55,38 @@ def run(
     Raises:
       FailedError: when the launch failed, took too long, or a rank said nothing.
     """
-    env = {"PYTHONPATH": python_path()} | dict(env or {})
+    how = {"python": python, "env": env, "timeout_seconds": timeout_seconds}
     received = 0
     if isinstance(where, int):
-        from jaxccomp.bench import launch  # which a worker of another system need not have
-
         ranks = where
-        done = launch.run(ranks, program, python=python, env=env, timeout_seconds=timeout_seconds)
-        output, error = done.output, done.error
+        output = output_of(program, where, **how)
     else:
         ranks = len(where.plan.hosts)
         before = where.received_bytes()
+        output = output_of(program, where, **how)
+        received = where.received_bytes() - before
+    found = said(output, ranks)
+    if found is None:
+        raise FailedError(f"not all of {ranks} ranks said something: {output}")
+    return Found(found, received)
+
+
+def output_of(
+    program: Sequence[str],
+    where: Testbed | int,
+    *,
+    python: str = sys.executable,
+    env: Mapping[str, str] | None = None,
+    timeout_seconds: float,
+) -> str:
+    """What the ranks of a program print; arguments and errors are those of `run`."""
+    env = {"PYTHONPATH": python_path()} | dict(env or {})
+    if isinstance(where, int):
+        from jaxccomp.bench import launch  # which a worker of another system need not have
+
+        done = launch.run(where, program, python=python, env=env, timeout_seconds=timeout_seconds)
+        output, error = done.output, done.error
+    else:
         ended = where.run(
             [python, *program],
             python=python,
@@ -73,18 +94,30 @@ def run(
             timeout_seconds=timeout_seconds,
             capture=True,
         )
-        received = where.received_bytes() - before
         output = ended.stdout
         error = f"exit status {ended.returncode}" if ended.returncode else ""
-    found = said(output, ranks)
-    if error or found is None:
-        raise FailedError(f"{error or f'not all of {ranks} ranks said something'}: {output}")
-    return Found(found, received)
+    if error:
+        raise FailedError(f"{error}: {output}")
+    return output
 
 
 def python_path() -> str:
     """PYTHONPATH of a worker: ``tools``, and then what this process has."""
     return os.pathsep.join(filter(None, [_TOOLS, os.environ.get("PYTHONPATH")]))
+
+
+def join_distributed() -> None:
+    """Has ranks that MPI has started meet by `jax.distributed`, too; called before JAX is used."""
+    import socket
+
+    import jax
+    from mpi4py import MPI
+
+    world = MPI.COMM_WORLD
+    with socket.socket() as free:
+        free.bind(("", 0))
+        place = f"{socket.gethostbyname(socket.gethostname())}:{free.getsockname()[1]}"
+    jax.distributed.initialize(world.bcast(place), world.size, world.rank)
 
 
 def say(found: dict[str, Any]) -> None:

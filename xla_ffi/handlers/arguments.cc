@@ -102,6 +102,7 @@ Result<OpSpec> SpecFromAttributes(const ffi::Dictionary& attributes) {
   }
   spec.root = Get<int64_t>(attributes, "root", &missing);
   spec.codec = Text(attributes, "codec", &missing);
+  spec.mpi = Text(attributes, "backend", &missing) == "mpi";
   spec.algorithm = Text(attributes, "algorithm", &missing);
   spec.communicator = Text(attributes, "communicator", &missing);
   spec.groups = Integers(attributes, "groups", &missing);

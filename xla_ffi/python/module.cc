@@ -21,13 +21,14 @@
 #include "python/codecs.h"
 #include "python/ending.h"
 #include "python/gpus.h"
+#include "python/mpi.h"
 #include "python/program_threads.h"
 #include "python/python_threads.h"
 #include "python/planner.h"
+#include "python/records.h"
 #include "python/schedules.h"
 #include "python/store.h"
 #include "python/ucx.h"
-#include "transport/mpi/mpi_transport.h"
 
 namespace py = pybind11;
 
@@ -74,22 +75,6 @@ py::dict Registrations() {
   return platforms;
 }
 
-void UseMpi(uint64_t comm, uint64_t byte_type, std::vector<int> hosts, int64_t remote_unit_bytes,
-            int64_t early_bytes, int64_t early_messages) {
-  Check(Engine::Get().UseRemote(
-      [&](Receiver* receiver) -> Result<std::unique_ptr<Transport>> {
-        MpiConfig config;
-        config.comm = comm;
-        config.byte_type = byte_type;
-        config.hosts = hosts;
-        config.remote_unit_bytes = remote_unit_bytes;
-        config.small_credit = {.bytes = early_bytes, .messages = early_messages};
-        auto made = MpiTransport::Create(config, receiver);
-        if (!made.ok()) return made.status();
-        return std::unique_ptr<Transport>(std::move(*made));
-      }));
-}
-
 py::dict Describe() {
   py::list algorithms;
   for (const Algorithm& a : AlgorithmTable()) {
@@ -114,44 +99,6 @@ py::dict Describe() {
   return all;
 }
 
-py::dict GetStats() {
-  const Stats stats = Engine::Find() != nullptr ? Engine::Find()->GetStats() : Stats{};
-  nccl::Backend* const nccl = nccl::Backend::Find();
-  const nccl::AllCounts queued = nccl != nullptr ? nccl->counts() : nccl::AllCounts{};
-  py::dict all;
-  for (const CollectiveInfo& info : CollectiveTable()) {
-    const CollectiveStats& s = stats[static_cast<size_t>(info.id)];
-    const nccl::Counts& by_nccl = queued[static_cast<size_t>(info.id)];
-    if (s.calls == 0 && by_nccl.calls == 0) continue;
-    py::dict row;
-    row["calls"] = s.calls;
-    row["value_bytes"] = s.value_bytes;
-    row["sent_bytes"] = s.sent_bytes;
-    row["remote_bytes"] = s.remote_bytes;
-    row["ipc_bytes"] = s.ipc_bytes;
-    row["cuda_aware_sent_bytes"] = s.cuda_aware_sent_bytes;
-    row["cuda_aware_received_bytes"] = s.cuda_aware_received_bytes;
-    row["peak_bytes"] = s.peak_bytes;
-    row["bound_bytes"] = s.bound_bytes;
-    row["seconds"] = s.seconds;
-    row["nccl_calls"] = by_nccl.calls;
-    row["nccl_bytes"] = by_nccl.value_bytes;
-    all[py::str(std::string(info.name))] = row;
-  }
-  return all;
-}
-
-// (begin_ns, end_ns, operation, collective, kind, peer, lane, bytes) of every task.
-py::list StopTrace() {
-  py::list rows;
-  for (const TraceEvent& e : Engine::Get().StopTrace()) {
-    rows.append(py::make_tuple(e.begin_ns, e.end_ns, e.operation,
-                               std::string(Info(e.collective).name), std::string(Name(e.kind)),
-                               e.peer, e.lane, e.bytes));
-  }
-  return rows;
-}
-
 }  // namespace
 
 PYBIND11_MODULE(_core, m) {
@@ -162,13 +109,6 @@ PYBIND11_MODULE(_core, m) {
     Check(Engine::Configure(process, processes));
     Engine::Get().SetCallsOneByOne(&HasOneThread);
   }, py::arg("process"), py::arg("processes"));
-  m.def("use_mpi", &UseMpi, py::arg("comm_handle"), py::arg("byte_handle"), py::arg("hosts"),
-        py::arg("remote_unit_bytes"), py::arg("early_bytes"), py::arg("early_messages"));
-  // Why the MPI that is initialised here takes no memory of GPUs; "" when it does.
-  m.def("why_mpi_is_not_cuda_aware", [] {
-    const Result<const MpiLibrary*> library = MpiLibrary::Load();
-    return library.ok() ? (*library)->WhyNotCudaAware() : library.status().message();
-  });
   m.def("set_devices", [](const std::vector<std::pair<int64_t, int>>& devices) {
     Engine::Get().SetDevices(devices);
   });
@@ -247,17 +187,12 @@ PYBIND11_MODULE(_core, m) {
   m.def("describe", &Describe);
   DefineCodecs(m);
   DefineGpus(m);
+  DefineMpi(m);
   DefinePlanner(m);
+  DefineRecords(m);
   DefineSchedules(m);
   DefineStore(m);
   DefineUcx(m);
-  m.def("stats", &GetStats);
-  m.def("start_trace", [] { Engine::Get().StartTrace(); });
-  m.def("stop_trace", &StopTrace);
-  m.def("reset_stats", [] {
-    if (Engine::Find() != nullptr) Engine::Find()->ResetStats();
-    if (nccl::Backend::Find() != nullptr) nccl::Backend::Find()->ResetCounts();
-  });
   // (version or "", why it cannot be used or "").
   m.def("nccl", [] {
     const nccl::Library& library = nccl::Library::Get();

@@ -44,13 +44,15 @@ Cluster ClusterOf(const py::dict& given) {
   return cluster;
 }
 
-// (ratio, most bytes of a code for each of its values, encode rate, decode rate, merge rate).
+// (ratio, most bytes of a code for each of its values, encode rate, decode rate, merge rate, whether it is
+// lossless).
 CodecCost CodecOf(const py::tuple& row) {
   return {.ratio = row[0].cast<double>(),
           .most_code_bytes = row[1].cast<double>(),
           .encode_rate = row[2].cast<double>(),
           .decode_rate = row[3].cast<double>(),
-          .merge_rate = row[4].cast<double>()};
+          .merge_rate = row[4].cast<double>(),
+          .lossless = row[5].cast<bool>()};
 }
 
 py::dict PriceRow(const std::string& collective, const std::string& algorithm, int64_t block_bytes,
@@ -66,6 +68,7 @@ py::dict PriceRow(const std::string& collective, const std::string& algorithm, i
   problem.wide = wide;
   problem.coded = codec.has_value();
   if (codec.has_value()) cluster.codec = CodecOf(*codec);
+  problem.exact = cluster.codec.lossless;
   const Result<Price> price = [&] {
     py::gil_scoped_release released;
     return PriceOf(*parsed, algorithm, std::move(problem), cluster,

@@ -43,7 +43,7 @@ py::dict TaskRow(const Schedule& schedule, const Task& task) {
 
 py::dict MakeSchedule(const std::string& collective, const std::string& algorithm, int rank,
                       int ranks, int root, int64_t block_bytes, int64_t chunk_bytes, bool coded,
-                      bool feedback, std::vector<int> hosts, std::vector<int> gpus,
+                      bool lossless, bool feedback, std::vector<int> hosts, std::vector<int> gpus,
                       bool gpus_share_memory) {
   Result<Collective> parsed = ParseCollective(collective);
   Check(parsed.status());
@@ -56,6 +56,7 @@ py::dict MakeSchedule(const std::string& collective, const std::string& algorith
   problem.block_bytes = block_bytes;
   problem.chunk_bytes = chunk_bytes;
   problem.coded = coded;
+  problem.exact = lossless;
   problem.feedback = feedback;
   problem.hosts = std::move(hosts);
   problem.gpus = std::move(gpus);
@@ -163,8 +164,8 @@ std::string DefaultName(const std::string& collective, std::vector<int> hosts, i
 void DefineSchedules(py::module_& m) {
   m.def("make_schedule", &MakeSchedule, py::arg("collective"), py::arg("algorithm"),
         py::arg("rank"), py::arg("ranks"), py::arg("root"), py::arg("block_bytes"),
-        py::arg("chunk_bytes"), py::arg("coded"), py::arg("feedback"), py::arg("hosts"),
-        py::arg("gpus"), py::arg("gpus_share_memory"));
+        py::arg("chunk_bytes"), py::arg("coded"), py::arg("lossless"), py::arg("feedback"),
+        py::arg("hosts"), py::arg("gpus"), py::arg("gpus_share_memory"));
   m.def("register_schedules", &RegisterSchedules, py::arg("collective"), py::arg("name"), py::arg("key"),
         py::arg("root"), py::arg("block_bytes"), py::arg("chunk_bytes"), py::arg("coded"),
         py::arg("feedback"), py::arg("reverse"), py::arg("by_rank"));

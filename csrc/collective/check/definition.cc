@@ -137,6 +137,7 @@ World WorldOf(Collective collective, const Problem& problem, std::vector<Schedul
               bool shared_memory) {
   World world;
   world.shared_memory = shared_memory;
+  world.exact = problem.exact;
   world.chunk_bytes = ChunkBytes(problem.block_bytes, problem.chunk_bytes);
   world.schedules = std::move(schedules);
   for (int rank = 0; rank < problem.ranks; ++rank) {
@@ -171,7 +172,7 @@ std::string FindMistake(Collective collective, const Problem& problem, const Wor
       for (size_t i = 0; i < cells.size(); ++i) {
         const std::string wrong =
             WrongCell(cells[i], static_cast<int32_t>(i), expected, outcome.output[0][b][i], must_be_final,
-                      problem.coded, expressions);
+                      problem.coded && !problem.exact, expressions);
         if (wrong.empty()) continue;
         const int64_t address = world.cuts.empty() ? static_cast<int64_t>(i) * world.unit : world.cuts[i];
         return "rank " + std::to_string(rank) + ": output" + std::to_string(b) + " at byte " +

@@ -401,18 +401,22 @@ class Oracle {
         std::vector<Cell> cells = Read(rank, id, sources[0]);
         if (!outcome_.error.empty()) return;
         for (Cell& cell : cells) {
+          if (world_.exact) continue;
           cell.value = expressions_.Coded(cell.value, task.peer, static_cast<int>(task.tag));
         }
         Write(rank, id, task.dst, cells);
         break;
       }
       case TaskKind::kDecode:
+        outcome_.decoded_bytes += task.dst.bytes();
         if (sources[0].space != Space::kCode || task.dst.space == Space::kCode) {
           Fail(rank, id, "decodes something else than a code, or into one");
         }
         Write(rank, id, task.dst, Read(rank, id, sources[0]));
         break;
       case TaskKind::kResidual: Lose(rank, id, task, sources); break;
+      case TaskKind::kNumber:
+      case TaskKind::kLibrary: return Fail(rank, id, "is of no schedule");
     }
     Complete(rank, id);
   }

@@ -24,6 +24,7 @@ struct World {
   std::vector<int64_t> cuts = {};
   int64_t chunk_bytes = int64_t{1} << 40;  // what memory is bounded by (memory_limits.h)
   bool shared_memory = false;  // Input block 0 and Output block 0 are the same
+  bool exact = false;          // a code stands for the very values that were encoded
   bool carries = false;        // there are residuals of the call before, which lie where Residual does
 
   // The number of cells before an address.
@@ -40,6 +41,7 @@ struct Outcome {
   std::vector<std::vector<std::vector<std::vector<int>>>> lost;
   std::vector<char> finished;                 // by rank: whether all its tasks ran
   int64_t encoded_bytes = 0;                  // over all ranks
+  int64_t decoded_bytes = 0;                  // likewise, of decode tasks
   std::vector<int64_t> peak_bytes;            // by rank, of Scratch and Code: from the start of the
                                               // task that fills a block to the end of its last reader
   std::vector<int64_t> bound_bytes;           // by rank: what peak_bytes must not exceed

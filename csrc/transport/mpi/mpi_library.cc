@@ -175,6 +175,8 @@ int MpiLibrary::TestSome(std::span<MpiHandle> requests, Tested* completed) const
   return std::max(done, 0);   // MPI_UNDEFINED: none of them is active
 }
 
+void* MpiLibrary::FindFunction(const char* name) const { return dlsym(object_, name); }
+
 bool MpiLibrary::Finalized() const {
   int finalized = 0;
   return finalized_(&finalized) == 0 && finalized != 0;
@@ -188,7 +190,7 @@ bool MpiLibrary::ThreadMultiple() const {
 
 std::string MpiLibrary::WhyNotCudaAware() const {
   const std::string why = jaxccomp::WhyNotCudaAware(
-      [&](const char* name) { return dlsym(object_, name); });
+      [&](const char* name) { return FindFunction(name); });
   return why.empty() ? why : std::string(Name(family_)) + " (" + path_ + "): " + why;
 }
 

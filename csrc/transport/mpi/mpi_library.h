@@ -66,6 +66,8 @@ class MpiLibrary {
   int RequestFree(MpiHandle* request) const { return request_free_(request); }
   int CommRank(MpiHandle comm, int* rank) const { return comm_rank_(comm, rank); }
   int CommSize(MpiHandle comm, int* size) const { return comm_size_(comm, size); }
+  // A function of MPI's by its name; null where it has none.
+  void* FindFunction(const char* name) const;
   bool Finalized() const;
   // Whether any thread may call MPI at any time (MPI_THREAD_MULTIPLE).
   bool ThreadMultiple() const;

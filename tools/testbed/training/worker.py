@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import functools
 import math
-import socket
 import time
 from collections.abc import Callable
 from typing import Any
@@ -39,11 +38,7 @@ def _init(way: Way) -> Any:
     import jaxccomp as jcc
 
     if way.transport == "ucx":
-        from mpi4py import MPI
-
-        world = MPI.COMM_WORLD
-        first = world.bcast(socket.gethostbyname(socket.gethostname()))
-        jax.distributed.initialize(f"{first}:29501", world.size, world.rank)
+        workers.join_distributed()
         jcc.config.set("transport", "ucx")
     return jcc.init()
 

@@ -1,26 +1,28 @@
-"""Timelines: when each task of the engine's schedules ran in this process.
-
->>> with jaxccomp.trace.record() as timeline:                          # doctest: +SKIP
-...     step(x).block_until_ready()
->>> print(timeline)  # how busy wire and codecs were                   # doctest: +SKIP
->>> timeline.save("timeline.json")  # for ui.perfetto.dev              # doctest: +SKIP
-"""
+"""When each task of the engine's schedules ran in this process."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import json
+import os
+import pathlib
+import platform
+import time
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from jaxccomp import comm
 from jaxccomp._native import engine
 
-KINDS = ("encode", "send", "recv", "decode", "merge", "copy", "residual")
+KINDS = ("encode", "send", "recv", "decode", "merge", "copy", "residual", "number", "library")
 _CODING = ("encode", "decode", "merge", "copy", "residual")
-_WIRE = ("send", "recv")
+_WIRE = ("send", "recv", "library")
 _COLUMNS = 72
 _SHADES = " .:-=+*#"
+# Of the files, and their version.
+FORMAT = "jaxccomp.trace"
+VERSION = 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,10 +35,12 @@ class Task:
       end: likewise.
       operation: number of the operation since then.
       collective: "bcast", for instance.
-      kind: one of `KINDS`.
+      kind: one of `KINDS`; "number" and "library" with backend="mpi" (docs/backends.md).
       peer: the rank at the other end of a transfer; -1 for computations.
       lane: number of the chunk that it works on.
       value_bytes: size of the values behind it, not encoded.
+      message: of a transfer: the same number at both ends of a message, and at no others while both
+        ranks record; 0 for computations.
     """
 
     begin: float
@@ -47,13 +51,41 @@ class Task:
     peer: int
     lane: int
     value_bytes: int
+    message: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Origin:
+    """Where and when something was recorded.
+
+    Attributes:
+      rank: of this process, in the world.
+      size: how many ranks the world has.
+      host: the name of the machine.
+      clock: processes that name the same one share ``CLOCK_MONOTONIC``.
+      begin_ns: the nanoseconds of that clock when the recording started.
+      unix_ns: those of UNIX time, which hosts set apart by milliseconds or more.
+    """
+
+    rank: int = 0
+    size: int = 1
+    host: str = ""
+    clock: str = ""
+    begin_ns: int = 0
+    unix_ns: int = 0
 
 
 @dataclasses.dataclass
 class Timeline:
-    """What was recorded; filled when the recording ends."""
+    """What was recorded; filled when the recording ends.
+
+    Attributes:
+      tasks: in the order in which they ended.
+      origin: where and when.
+    """
 
     tasks: list[Task] = dataclasses.field(default_factory=list)
+    origin: Origin = Origin()
 
     def busy(self, kinds: Sequence[str]) -> float:
         """Seconds in which at least one task of these kinds was under way."""
@@ -73,30 +105,21 @@ class Timeline:
         return max(both, 0.0) / coding if coding else 0.0  # differences of sums are not exact
 
     def save(self, path: str) -> None:
-        """Writes Chrome's trace event format: one row for each kind of task."""
-        events = [
-            {
-                "name": f"{task.kind} {task.lane}",
-                "cat": task.collective,
-                "ph": "X",
-                "ts": task.begin * 1e6,
-                "dur": (task.end - task.begin) * 1e6,
-                "pid": 0,
-                "tid": KINDS.index(task.kind),
-                "args": {
-                    "operation": task.operation,
-                    "peer": task.peer,
-                    "bytes": task.value_bytes,
-                },
-            }
-            for task in self.tasks
-        ]
-        names = [
-            {"name": "thread_name", "ph": "M", "pid": 0, "tid": i, "args": {"name": kind}}
-            for i, kind in enumerate(KINDS)
-        ]
+        """Writes Chrome's trace event format: one row for each kind of task.
+
+        Files of several ranks become one by `jaxccomp.trace.merge`.
+
+        Args:
+          path: of the file, which https://ui.perfetto.dev opens.
+
+        Raises:
+          OSError: where it cannot be written.
+        """
+        rank = self.origin.rank
+        events = [event_of(task, rank) for task in self.tasks]
+        about = {"format": FORMAT, "version": VERSION, **dataclasses.asdict(self.origin)}
         with open(path, "w", encoding="utf-8") as file:
-            json.dump({"traceEvents": names + events}, file)
+            json.dump({"otherData": about, "traceEvents": names_of(rank) + events}, file)
 
     def __str__(self) -> str:
         if not self.tasks:
@@ -133,14 +156,54 @@ def record() -> Iterator[Timeline]:
     """
     comm.init()
     core = engine.load()
-    timeline = Timeline()
-    core.start_trace()
+    world, host, clock = comm.world(), platform.node(), _clock()
+    begin_ns, unix_ns = core.start_trace(), time.time_ns()
+    timeline = Timeline(origin=Origin(world.rank, world.size, host, clock, begin_ns, unix_ns))
     try:
         yield timeline
     finally:
         timeline.tasks += [
             Task(begin * 1e-9, end * 1e-9, *rest) for begin, end, *rest in core.stop_trace()
         ]
+
+
+def names_of(rank: int) -> list[dict[str, Any]]:
+    """The names of a rank's rows, as events."""
+    return [
+        {"name": "thread_name", "ph": "M", "pid": rank, "tid": i, "args": {"name": kind}}
+        for i, kind in enumerate(KINDS)
+    ]
+
+
+def event_of(task: Task, rank: int) -> dict[str, Any]:
+    """A task, as an event."""
+    args: dict[str, Any] = {
+        "operation": task.operation,
+        "lane": task.lane,
+        "peer": task.peer,
+        "bytes": task.value_bytes,
+    }
+    if task.message:
+        args["message"] = f"{task.message:016x}"  # JSON has no such integers everywhere
+    return {
+        "name": f"{task.kind} {task.lane}",
+        "cat": task.collective,
+        "ph": "X",
+        "ts": task.begin * 1e6,
+        "dur": (task.end - task.begin) * 1e6,
+        "pid": rank,
+        "tid": KINDS.index(task.kind),
+        "args": args,
+    }
+
+
+def _clock() -> str:
+    """Names this run of the kernel and the time namespace, within which all see one clock."""
+    try:
+        boot = pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {os.readlink('/proc/self/ns/time')}"
+    except OSError:
+        return f"{platform.node()} process {os.getpid()}"
 
 
 def _union(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:

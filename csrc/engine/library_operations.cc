@@ -1,0 +1,167 @@
+#include "engine/library_operations.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace jaxccomp {
+namespace {
+
+void EndTask(Operation* op, TaskId task, Status status) {
+  op->transfers[task].Done(std::move(status));
+}
+
+// The number's block, which the plan has one of.
+std::byte* NumberOf(const Operation& op) { return op.scratch[0].buffer.get(); }
+
+std::vector<LibraryCall> CallsOf(const Operation& op) {
+  const auto collective = static_cast<Collective>(op.header.collective);
+  LibraryCall call;
+  call.collective = collective;
+  call.reduce_op = op.plan->reduce_op;
+  call.root = op.header.root;
+  if (collective == Collective::kBarrier) return {call};
+  const CollectiveInfo& info = Info(collective);
+  std::vector<LibraryCall> calls;
+  for (size_t i = 0; i < op.call.inputs.size(); ++i) {
+    const Tensor& in = op.call.inputs[i];
+    const int64_t blocks = info.input == Blocks::kPerRank ? op.endpoint->communicator->size() : 1;
+    call.dtype = in.dtype;
+    call.count = in.bytes / SizeBytes(in.dtype) / blocks;
+    call.in = in.data;
+    call.out = op.call.outputs[i].data;
+    // On all ranks alike: the shapes are the same.
+    if (call.count > 0) calls.push_back(call);
+  }
+  return calls;
+}
+
+}  // namespace
+
+Status LibraryOperations::Check(const OpSpec& spec, const Communicator& comm) const {
+  if (!spec.mpi || comm.size() == 1 || library_ != nullptr) return Status::Ok();
+  return {Code::kUnavailable, spec.ToString() + ": backend=\"mpi\" needs processes that MPI has joined: "
+                                                "start the program with mpiexec, or leave "
+                                                "backend=\"auto\""};
+}
+
+void LibraryOperations::Start(Operation* op, TaskId task) {
+  const Communicator& comm = *op->endpoint->communicator;
+  Team& team = teams_[&comm];
+  if (op->plan->tasks[task].kind == TaskKind::kNumber) {
+    const uint64_t number = team.numbered++;
+    std::memcpy(NumberOf(*op), &number, sizeof(number));
+    return EndTask(op, task, Status::Ok());
+  }
+  if (!frozen_.ok()) return EndTask(op, task, frozen_);
+  uint64_t number = 0;
+  std::memcpy(&number, NumberOf(*op), sizeof(number));
+  if (number < team.next || !team.due.emplace(number, Due{op, task}).second) {
+    return EndTask(op, task, {Code::kDataLoss, "issue number " + std::to_string(number) +
+                                                   " has come twice"});
+  }
+  Advance(comm, team);
+}
+
+void LibraryOperations::Advance(const Communicator& comm, Team& team) {
+  // An operation that ends or fails may take others out.
+  while (!team.due.empty() && team.due.begin()->first == team.next) {
+    if (!team.ready) {
+      if (team.making == nullptr) Make(comm, team);
+      return;
+    }
+    const Due due = team.due.begin()->second;
+    team.due.erase(team.due.begin());
+    ++team.next;
+    Begin(team, due);
+  }
+}
+
+void LibraryOperations::Make(const Communicator& comm, Team& team) {
+  team.making = std::make_shared<Making>();
+  ++making_;
+  // Not joined: where a rank has died meanwhile, it may never come back from the library.
+  std::thread([making = team.making, library = library_, processes = comm.processes, id = comm.id] {
+    auto made = library->MakeCommunicator(processes, id);
+    const std::lock_guard<std::mutex> lock(making->mutex);
+    making->made = std::move(made);
+    making->over = true;
+  }).detach();
+}
+
+bool LibraryOperations::Poll() {
+  if (library_ == nullptr) return false;
+  bool any = false;
+  if (making_ > 0) {
+    for (auto& [comm, team] : teams_) {
+      if (team.making == nullptr || team.ready) continue;
+      Status status;
+      {
+        const std::lock_guard<std::mutex> lock(team.making->mutex);
+        if (!team.making->over) continue;
+        status = team.making->made.status();
+        if (status.ok()) team.communicator = *team.making->made;
+      }
+      any = true;
+      --making_;
+      team.ready = true;
+      if (status.ok()) {
+        Advance(*comm, team);
+      } else if (!team.due.empty()) {   // which ends the communicator, and so the others
+        const Due due = team.due.begin()->second;
+        team.due.erase(team.due.begin());
+        EndTask(due.op, due.task, status);
+      }
+    }
+  }
+  if (!running_.empty()) any |= library_->Poll();
+  return any;
+}
+
+void LibraryOperations::Begin(Team& team, Due due) {
+  Running& running = running_.emplace_back();
+  running.owner = this;
+  running.what = due;
+  const std::vector<LibraryCall> calls = CallsOf(*due.op);
+  running.left = calls.size() + 1;   // held open: each may end at once
+  for (const LibraryCall& call : calls) library_->Start(team.communicator, call, &running);
+  running.Done(Status::Ok());
+}
+
+void LibraryOperations::Running::Done(Status s) {
+  if (status.ok()) status = std::move(s);
+  if (--left == 0) owner->End(this);
+}
+
+void LibraryOperations::End(Running* running) {
+  const Due due = running->what;
+  Status status = std::move(running->status);
+  running_.remove_if([&](const Running& each) { return &each == running; });
+  EndTask(due.op, due.task, std::move(status));
+}
+
+void LibraryOperations::OnFailed(Operation* op) {
+  const auto found = teams_.find(op->endpoint->communicator);
+  if (found == teams_.end()) return;
+  auto& due = found->second.due;
+  const auto mine = std::ranges::find_if(due, [&](const auto& each) { return each.second.op == op; });
+  if (mine == due.end()) return;
+  const TaskId task = mine->second.task;
+  due.erase(mine);
+  EndTask(op, task, {Code::kAborted, "the operation has failed"});
+}
+
+bool LibraryOperations::IsRunning(const Operation& op) const {
+  return std::ranges::any_of(running_, [&](const Running& each) { return each.what.op == &op; });
+}
+
+void LibraryOperations::Freeze(const Status& why) {
+  if (library_ == nullptr || !frozen_.ok()) return;
+  frozen_ = why;
+  library_->Freeze(why);
+}
+
+}  // namespace jaxccomp

@@ -1,0 +1,76 @@
+// MPI's own non-blocking collectives, through the libmpi that mpi4py has loaded: backend="mpi".
+//
+// Sum, product and bit operations are MPI's. Those of the half types, which MPI does not have, and minima and
+// maxima of floating values, where MPI may lose a NaN, are ours (reductions.h), and MPI calls them.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "execution/collective_library.h"
+#include "transport/mpi/mpi_library.h"
+#include "transport/mpi/mpi_world.h"
+
+namespace jaxccomp {
+
+// Handles of MPI, and constants that differ between MPIs.
+struct MpiCollectivesConfig {
+  MpiHandle comm = 0;             // a duplicate of the world for this alone, with MPI_ERRORS_RETURN set
+  MpiHandle errors_return = 0;    // MPI_ERRORS_RETURN
+  uint64_t in_place = 0;          // MPI_IN_PLACE
+  int64_t tag_ub = 0;             // MPI_TAG_UB
+  std::array<MpiHandle, kDTypeCount> types{};
+  std::array<MpiHandle, kReduceOpCount> ops{};   // of integers
+};
+
+class MpiCollectives final : public CollectiveLibrary {
+ public:
+  static Result<std::unique_ptr<MpiCollectives>> Create(const MpiCollectivesConfig& config);
+
+  Result<Communicator> MakeCommunicator(const std::vector<int>& processes, uint64_t id) override;
+  void Start(Communicator communicator, const LibraryCall& call, Completion* done) override;
+  bool Poll() override;
+  void Freeze(const Status& why) override;
+
+ private:
+  struct Functions {
+    int (*comm_group)(MpiHandle, MpiHandle*);
+    int (*group_incl)(MpiHandle, int, const int*, MpiHandle*);
+    int (*group_free)(MpiHandle*);
+    int (*comm_create_group)(MpiHandle, MpiHandle, int, MpiHandle*);
+    int (*comm_set_errhandler)(MpiHandle, MpiHandle);
+    int (*op_create)(void (*)(void*, void*, int*, void*), int, MpiHandle*);
+    int (*ibcast)(void*, int, MpiHandle, int, MpiHandle, MpiHandle*);
+    int (*iallreduce)(const void*, void*, int, MpiHandle, MpiHandle, MpiHandle, MpiHandle*);
+    int (*ireduce)(const void*, void*, int, MpiHandle, MpiHandle, int, MpiHandle, MpiHandle*);
+    int (*ireduce_scatter_block)(const void*, void*, int, MpiHandle, MpiHandle, MpiHandle, MpiHandle*);
+    int (*iallgather)(const void*, int, MpiHandle, void*, int, MpiHandle, MpiHandle, MpiHandle*);
+    int (*igather)(const void*, int, MpiHandle, void*, int, MpiHandle, int, MpiHandle, MpiHandle*);
+    int (*iscatter)(const void*, int, MpiHandle, void*, int, MpiHandle, int, MpiHandle, MpiHandle*);
+    int (*ialltoall)(const void*, int, MpiHandle, void*, int, MpiHandle, MpiHandle, MpiHandle*);
+  };
+  struct Running {
+    MpiRequest request;
+    Completion* done = nullptr;
+    Collective collective = Collective::kBarrier;
+  };
+
+  MpiCollectives(const MpiLibrary* mpi, const MpiCollectivesConfig& config) : mpi_(*mpi), config_(config) {}
+  Status Open();
+  MpiHandle OpFor(DType dtype, ReduceOp op) const;
+  int Call(Communicator comm, const LibraryCall& call, MpiHandle* request) const;
+  Status Error(const std::string& call, int error) const;
+
+  const MpiLibrary& mpi_;
+  const MpiCollectivesConfig config_;
+  Functions f_{};
+  MpiHandle world_group_ = 0;
+  std::array<std::array<MpiHandle, kReduceOpCount>, kDTypeCount> own_ops_{};   // 0: MPI's
+  std::vector<Running> running_;
+  size_t next_ = 0;   // to be tested
+};
+
+}  // namespace jaxccomp

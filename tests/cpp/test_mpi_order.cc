@@ -1,0 +1,312 @@
+// backend="mpi": operations that begin in any order, on each rank in another one, are handed to a library
+// that matches them by their order, and none of them waits for ever.
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <numeric>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "check.h"
+#include "fake_library.h"
+#include "team.h"
+
+namespace jaxccomp {
+namespace {
+
+using testing::Array;
+using testing::CallOf;
+using testing::Contains;
+using testing::FakeLibraries;
+using testing::FakeLibrary;
+using testing::Int32s;
+using testing::Pending;
+using testing::SpecOf;
+using testing::Style;
+using testing::Team;
+using testing::ValuesOf;
+
+constexpr Collective kAll[] = {Collective::kBcast,   Collective::kAllreduce,     Collective::kReduce,
+                               Collective::kGather,  Collective::kAllgather,     Collective::kScatter,
+                               Collective::kAlltoall, Collective::kReduceScatter, Collective::kBarrier};
+
+OpSpec ByMpi(Collective collective, int64_t count, int64_t root = -1) {
+  OpSpec spec = SpecOf(collective, count, Info(collective).rooted ? std::max<int64_t>(root, 0) : -1);
+  spec.mpi = true;
+  return spec;
+}
+
+struct MpiTeam : Team {
+  explicit MpiTeam(int ranks) : Team(Style::kProcesses, ranks) {
+    for (int rank = 0; rank < ranks; ++rank) {
+      EngineOf(rank).UseLibrary(std::make_unique<FakeLibrary>(libraries, rank));
+    }
+  }
+  const std::shared_ptr<FakeLibraries> libraries = std::make_shared<FakeLibraries>();
+};
+
+// Value i of block `block` of rank `rank` in an operation.
+int32_t Value(size_t operation, int rank, int block, int64_t i) {
+  return static_cast<int32_t>(operation * 1000 + static_cast<size_t>(rank * 100 + block * 10) +
+                              static_cast<size_t>(i));
+}
+
+struct Buffers {
+  Buffers(const OpSpec& spec, size_t operation, int rank, int ranks) {
+    const auto count = static_cast<int64_t>(std::stoll(spec.shapes.substr(6)));
+    const CollectiveInfo& info = Info(spec.collective);
+    const int in_blocks = info.input == Blocks::kPerRank ? ranks : 1;
+    in = Array(DType::kInt32, in_blocks, count);
+    out = Array(DType::kInt32, info.output == Blocks::kPerRank ? ranks : 1, count);
+    auto* const values = reinterpret_cast<int32_t*>(in.bytes.data());
+    for (int block = 0; block < in_blocks; ++block) {
+      for (int64_t i = 0; i < count; ++i) values[block * count + i] = Value(operation, rank, block, i);
+    }
+    const auto sum = [&](int block, int64_t i) {
+      int32_t total = 0;
+      for (int r = 0; r < ranks; ++r) total += Value(operation, r, block, i);
+      return total;
+    };
+    const int root = static_cast<int>(spec.root);
+    for (int block = 0; block < (info.output == Blocks::kPerRank ? ranks : 1); ++block) {
+      for (int64_t i = 0; i < count; ++i) {
+        int32_t value = 0;
+        switch (spec.collective) {
+          case Collective::kBcast: value = Value(operation, root, 0, i); break;
+          case Collective::kAllreduce: value = sum(0, i); break;
+          case Collective::kReduce: value = rank == root ? sum(0, i) : 0; break;
+          case Collective::kGather: value = rank == root ? Value(operation, block, 0, i) : 0; break;
+          case Collective::kAllgather: value = Value(operation, block, 0, i); break;
+          case Collective::kScatter: value = Value(operation, root, rank, i); break;
+          case Collective::kAlltoall: value = Value(operation, block, rank, i); break;
+          case Collective::kReduceScatter: value = sum(rank, i); break;
+          default: value = Value(operation, rank, block, i);   // a barrier passes its operand on
+        }
+        expected.push_back(value);
+      }
+    }
+  }
+  Array in, out;
+  std::vector<int32_t> expected;
+};
+
+TEST(mpi_order_is_one_on_all_ranks) {
+  for (int ranks : {2, 3, 5, 8}) {
+    MpiTeam team(ranks);
+    std::vector<OpSpec> specs;
+    for (const Collective collective : kAll) {
+      for (const int64_t count : {0, 3, 5000}) specs.push_back(ByMpi(collective, count, ranks - 1));
+    }
+    Team::Program program = team.Compile(specs);
+    for (int launch = 0; launch < 6; ++launch) {
+      const int64_t run_id = team.NextRunId();
+      team.OnRanks([&](int rank) {
+        std::minstd_rand random(static_cast<uint32_t>(100 * launch + rank));
+        std::vector<size_t> order(specs.size());
+        std::iota(order.begin(), order.end(), size_t{0});
+        std::shuffle(order.begin(), order.end(), random);
+        std::vector<Buffers> buffers;
+        for (size_t i = 0; i < specs.size(); ++i) buffers.emplace_back(specs[i], i, rank, ranks);
+        std::vector<Pending> pending(specs.size());
+        for (const size_t i : order) {
+          // Some ranks are late.
+          if (random() % 8 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 2000));
+          pending[i] = team.Start(rank, program.At(rank, i),
+                                  CallOf({&buffers[i].in}, {&buffers[i].out}, run_id));
+        }
+        for (size_t i = 0; i < specs.size(); ++i) {
+          CHECK_OK(pending[i].Get());
+          CHECK(ValuesOf<int32_t>(buffers[i].out) == buffers[i].expected);
+        }
+      });
+    }
+    CHECK_EQ(team.libraries->made(), 1);
+  }
+}
+
+// Several tensors are several collectives of the library, in their order; results may lie where operands do.
+TEST(mpi_tensors_of_one_operation) {
+  MpiTeam team(4);
+  OpSpec spec = ByMpi(Collective::kAllreduce, 3);
+  spec.shapes = "int32[3], int32[2]";
+  Team::Program program = team.Compile({spec});
+  team.OnRanks([&](int rank) {
+    Array a = Int32s({rank, 1, 2}), b = Int32s({10, rank});
+    CHECK_OK(team.Run(rank, program.At(rank, 0), CallOf({&a, &b}, {&a, &b}, 1)));
+    CHECK(ValuesOf<int32_t>(a) == (std::vector<int32_t>{6, 4, 8}));
+    CHECK(ValuesOf<int32_t>(b) == (std::vector<int32_t>{40, 6}));
+  });
+  CHECK_EQ(team.libraries->begun(), 8);
+}
+
+// Each communicator has an order of its own.
+TEST(mpi_order_of_several_communicators) {
+  MpiTeam team(4);
+  for (int rank = 0; rank < 4; ++rank) {
+    CHECK_OK(team.EngineOf(rank).AddCommunicator("others", {3, 2, 1, 0}));
+    CHECK_OK(team.EngineOf(rank).AddCommunicator(rank < 2 ? "low" : "high",
+                                                 rank < 2 ? std::vector<int>{0, 1} : std::vector<int>{2, 3}));
+  }
+  Team::Program program = team.Compile([&](int rank) {
+    std::vector<OpSpec> specs(3, ByMpi(Collective::kAllreduce, 2));
+    specs[1].communicator = "others";
+    specs[2].communicator = rank < 2 ? "low" : "high";
+    return specs;
+  });
+  for (int launch = 1; launch <= 5; ++launch) {
+    team.OnRanks([&](int rank) {
+      std::vector<Array> in, out;
+      for (int i = 0; i < 3; ++i) {
+        in.push_back(Int32s({rank, i}));
+        out.push_back(Int32s({-1, -1}));
+      }
+      std::vector<Pending> pending;
+      for (int k = 0; k < 3; ++k) {
+        const auto i = static_cast<size_t>((k + rank) % 3);
+        pending.push_back(team.Start(rank, program.At(rank, i), CallOf({&in[i]}, {&out[i]}, launch)));
+      }
+      for (const Pending& each : pending) CHECK_OK(each.Get());
+      CHECK(ValuesOf<int32_t>(out[0]) == (std::vector<int32_t>{6, 0}));
+      CHECK(ValuesOf<int32_t>(out[1]) == (std::vector<int32_t>{6, 4}));
+      CHECK(ValuesOf<int32_t>(out[2]) == (std::vector<int32_t>{rank < 2 ? 1 : 5, 4}));
+    });
+  }
+  CHECK_EQ(team.libraries->made(), 4);
+}
+
+Status RunOne(Team& team, Team::Program& program, int rank, int64_t run_id, size_t site = 0) {
+  Array in = Int32s({rank}), out = Int32s({-1});
+  return team.Run(rank, program.At(rank, site), CallOf({&in}, {&out}, run_id));
+}
+
+// Nothing is handed to the library before all have come, so nothing is left with it.
+TEST(mpi_member_that_never_comes) {
+  MpiTeam team(3);
+  team.SetOption("timeout_seconds", "0.5");
+  Team::Program program = team.Compile({ByMpi(Collective::kAllreduce, 1)});
+  team.OnRanks([&](int rank) { CHECK_OK(RunOne(team, program, rank, 1)); });
+  team.OnRanks([&](int rank) {
+    if (rank == 1) return;
+    const Status status = RunOne(team, program, rank, 2);
+    CHECK(status.code() == Code::kDeadlineExceeded || status.code() == Code::kAborted);
+    Contains(status, "rank 1 of 'world'");
+    Contains(status, "backend=mpi");
+  });
+  CHECK_EQ(team.libraries->begun(), 3);
+  for (int rank = 0; rank < 3; ++rank) CHECK(!team.libraries->is_frozen(rank));
+}
+
+// What differs between ranks is refused before the library hears of it, be it the backend alone.
+TEST(mpi_mismatch) {
+  for (const bool native : {false, true}) {
+    MpiTeam team(3);
+    Team::Program program = team.Compile([&](int rank) {
+      OpSpec spec = ByMpi(Collective::kAllreduce, 1);
+      if (rank == 2 && native) spec.mpi = false;
+      if (rank == 2 && !native) spec = ByMpi(Collective::kBcast, 1);
+      return std::vector<OpSpec>{spec};
+    });
+    team.OnRanks([&](int rank) {
+      const Status status = RunOne(team, program, rank, 1);
+      CHECK(status.code() == Code::kFailedPrecondition || status.code() == Code::kAborted);
+      Contains(status, "backend=mpi");
+      if (!native) Contains(status, "bcast");
+    });
+    CHECK_EQ(team.libraries->begun(), 0);
+  }
+}
+
+// The library cannot be made to stop: once an operation has failed meanwhile, its rank uses it no more, nor
+// any other way to other processes, and every rank is told.
+TEST(mpi_library_that_stands_still) {
+  MpiTeam team(2);
+  team.SetOption("timeout_seconds", "0.5");
+  team.libraries->stands_still = true;
+  Team::Program program = team.Compile({ByMpi(Collective::kAllreduce, 1)});
+  team.OnRanks([&](int rank) {
+    const Status status = RunOne(team, program, rank, 1);
+    CHECK(status.code() == Code::kDeadlineExceeded || status.code() == Code::kAborted);
+    CHECK(team.libraries->is_frozen(rank));
+    CHECK(!RunOne(team, program, rank, 2).ok());
+  });
+  CHECK_EQ(team.libraries->begun(), 2);
+}
+
+// The process ends while the library does an operation: its caller hears of it.
+TEST(mpi_engine_ends_meanwhile) {
+  MpiTeam team(2);
+  team.libraries->stands_still = true;
+  Team::Program program = team.Compile({ByMpi(Collective::kAllreduce, 1)});
+  Array in[2] = {Int32s({1}), Int32s({2})}, out[2] = {Int32s({0}), Int32s({0})};
+  Pending pending[2];
+  for (int rank = 0; rank < 2; ++rank) {
+    pending[rank] = team.Start(rank, program.At(rank, 0), CallOf({&in[rank]}, {&out[rank]}, 1));
+  }
+  while (team.libraries->begun() < 2) std::this_thread::yield();
+  team.OnRanks([&](int rank) { team.EngineOf(rank).Shutdown(); });
+  for (const Pending& each : pending) CHECK(!each.Get().ok());
+  for (int rank = 0; rank < 2; ++rank) CHECK(team.libraries->is_frozen(rank));
+}
+
+TEST(mpi_communicator_that_cannot_be_made) {
+  MpiTeam team(3);
+  team.libraries->refuses = true;
+  Team::Program program = team.Compile({ByMpi(Collective::kAllreduce, 1)});
+  team.OnRanks([&](int rank) {
+    const Status status = RunOne(team, program, rank, 1);
+    CHECK(!status.ok());
+    Contains(status, "no more communicators");
+  });
+  CHECK_EQ(team.libraries->begun(), 0);
+}
+
+// An operation that has come everywhere goes on, whatever others wait for.
+TEST(mpi_nobody_is_held_up) {
+  MpiTeam team(3);
+  Team::Program program =
+      team.Compile({ByMpi(Collective::kAllreduce, 1), ByMpi(Collective::kAllgather, 1)});
+  Array first_in[3] = {Int32s({1}), Int32s({2}), Int32s({3})}, first_out[3];
+  Pending first[3];
+  const auto start_first = [&](int rank) {
+    first_out[rank] = Int32s({0});
+    first[rank] = team.Start(rank, program.At(rank, 0), CallOf({&first_in[rank]}, {&first_out[rank]}, 1));
+  };
+  // The first member has it long before the second operation, the last one long after.
+  start_first(0);
+  start_first(1);
+  team.OnRanks([&](int rank) {
+    Array in = Int32s({rank}), out(DType::kInt32, 3, 1);
+    CHECK_OK(team.Run(rank, program.At(rank, 1), CallOf({&in}, {&out}, 1)));
+    CHECK(ValuesOf<int32_t>(out) == (std::vector<int32_t>{0, 1, 2}));
+  });
+  CHECK(!first[0].IsOver());
+  start_first(2);
+  for (int rank = 0; rank < 3; ++rank) {
+    CHECK_OK(first[rank].Get());
+    CHECK(ValuesOf<int32_t>(first_out[rank]) == (std::vector<int32_t>{6}));
+  }
+}
+
+TEST(mpi_what_it_lacks) {
+  MpiTeam team(2);
+  OpSpec scan = ByMpi(Collective::kScan, 1), coded = ByMpi(Collective::kAllreduce, 1);
+  coded.codec = "lossless";
+  for (const auto& [spec, text] : {std::pair{scan, "no such operation"}, std::pair{coded, "as they are"}}) {
+    MpiTeam apart(2);
+    Team::Program program = apart.Compile({spec});
+    apart.OnRanks([&, expected = text](int rank) { Contains(RunOne(apart, program, rank, 1), expected); });
+  }
+  Team without(Style::kProcesses, 2);
+  Team::Program program = without.Compile({ByMpi(Collective::kAllreduce, 1)});
+  without.OnRanks([&](int rank) { Contains(RunOne(without, program, rank, 1), "mpiexec"); });
+  Team devices(Style::kDevices, 2);
+  devices.EngineOf(0).UseLibrary(std::make_unique<FakeLibrary>(team.libraries, 0));
+  Team::Program on_devices = devices.Compile({ByMpi(Collective::kAllreduce, 1)});
+  devices.OnRanks([&](int rank) { Contains(RunOne(devices, on_devices, rank, 1), "one process"); });
+}
+
+}  // namespace
+}  // namespace jaxccomp

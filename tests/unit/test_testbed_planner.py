@@ -1,0 +1,153 @@
+"""What a profile chooses beside all fixed plans, without a testbed: points, results and bars."""
+
+import importlib
+import json
+import re
+
+import numpy as np
+import pytest
+from testbed import own, scenario
+from testbed import plan as plans
+from testbed.planner import points, report, worker
+
+from jaxccomp import errors, schedules
+from jaxccomp._native import engine
+
+# A package's __main__ is no attribute of it.
+command = importlib.import_module("testbed.planner.__main__")
+
+
+def plan(algorithm, codec, seconds, error=0.0):
+    return {"algorithm": algorithm, "codec": codec, "seconds": seconds, "error": error}
+
+
+def line(op="bcast", size=1 << 20, hosts=2, link="1gbit", codec="lossless", **changes):
+    auto, best = plan("chain", codec, 0.002), plan("chain", codec, 0.002)
+    made = {"hosts": hosts, "link": link, "op": op, "size": size, "input": points.OPERATIONS[op]}
+    made |= {"auto": auto, "best": best, "ratio": 1.0, "plans": [best]}
+    return made | changes
+
+
+@pytest.mark.skipif(not engine.available(), reason=engine.why_missing() or "-")
+def test_all_operations_can_be_run_and_have_algorithms():
+    assert set(points.OPERATIONS) == set(own.OPERATIONS) <= set(schedules.COLLECTIVES)
+    assert all(schedules.algorithms(op) for op in points.OPERATIONS)
+
+
+def test_values_that_a_link_is_too_slow_for_are_left_out():
+    sizes = (1 << 10, 16 << 20)
+    found = {
+        link: points.points(points.Place(2, link), ("bcast", "reduce"), sizes)
+        for link in ("100mbit", "1gbit", "memory")
+    }
+    assert [each.size for each in found["100mbit"]] == [1 << 10] * 2
+    assert found["1gbit"] == found["memory"]
+    assert [each.size for each in found["1gbit"]] == [1 << 10] * 2 + [16 << 20] * 2
+
+
+def test_points_travel_as_text():
+    these = points.points(points.Place(2, "1gbit"), points.OPERATIONS, (1, 2))
+    assert points.from_text(points.to_text(these)) == these and len(these) == 16
+
+
+def test_places():
+    assert points.places((4, 2), ("1gbit", "memory")) == [
+        points.Place(4, "1gbit"),
+        points.Place(4, "memory"),
+        points.Place(2, "1gbit"),
+        points.Place(2, "memory"),
+    ]
+    assert points.Place(2, "memory").burst_bytes == 0
+    assert points.Place(2, "1gbit").burst_bytes == plans.Shape(10**9).burst
+    for hosts, link, said in (
+        (9, "1gbit", "2 to 8, not 9"),
+        (1, "memory", "2 to 8, not 1"),
+        (2, "9gbit", "from 100mbit to 5gbit"),
+    ):
+        with pytest.raises(errors.InvalidArgumentError, match=said):
+            points.places([hosts], [link])
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"ratio": 1.11}, "Not met: what is chosen .* 0 of 1 points. At most 1.11 x: bcast"),
+        ({"auto": plan("chain", "raw", 1.0)}, "Not met: bfloat16 weights go lossless .* 0 of 1"),
+        ({"plans": [plan("a", "raw", 1.0, -0.41)]}, "Not met: prices .*: 20% and 41%"),
+        (
+            {"auto": plan("chain", "lossless", 1.0, 0.16), "plans": [plan("a", "raw", 1, 0.16)]},
+            "Not met: prices .*: 16% and 16%",
+        ),
+        ({"link": "memory"}, "Not met: bfloat16 weights go raw in memory: at 0 of 1"),
+    ],
+)
+def test_each_bar_is_missed_by_itself(changed, says):
+    bars = report.bars([line(**changed)])
+    missed = [bar for bar in bars if "Not met" in bar]
+    assert len(missed) == 1 and len(bars) == 3, bars
+    assert re.search(says, missed[0]), missed
+
+
+def test_bars_of_codecs_are_of_values_that_become_smaller():
+    """Sums are of float32; short values may go raw anywhere."""
+    those = [line(op="reduce", codec="raw"), line(size=1 << 16, codec="raw")]
+    assert len(report.bars(those)) == 2
+    assert report.bars([]) == ["- Nothing was measured."]
+
+
+def test_a_table():
+    other = line(
+        size=1 << 16,
+        auto=plan("chain", "raw", 0.0005, 0.5),
+        best=plan("binomial", "raw", 0.0004),
+        ratio=1.25,
+    )
+    text = report.table([{"facts": {}}, {"profile": {}}, other, line(), line(op="reduce")])
+    rows = text.splitlines()
+    heads = "| links | operation | 64 KiB | 1 MiB | prices off by, median | at most |"
+    assert rows[0] == heads and len(rows) == 4 + 1 + 3
+    cells = "chain, raw: 0.5 ms, 1.25 x of binomial, raw | chain, lossless: 2 ms, 1.00 x"
+    assert rows[2] == f"| 2 x 1gbit | bcast | {cells} | 0% | 50% |"
+    assert rows[3] == "| 2 x 1gbit | reduce |  | chain, lossless: 2 ms, 1.00 x | 0% | 0% |"
+
+
+def test_a_file_is_gone_on_with(tmp_path):
+    path, place = tmp_path / "lines.jsonl", points.Place(2, "1gbit")
+    wanted = [points.Point("bcast", 1 << 20), points.Point("reduce", 1 << 20)]
+    command._begin(path, "random")
+    assert command._missing(path, place, wanted) == wanted
+    command._append(path, line())
+    whole = path.read_text()
+    # A process was killed while it wrote.
+    path.write_text(whole + json.dumps(line(op="reduce"))[:-9])
+    command._begin(path, "random")
+    assert path.read_text() == whole and len(scenario.read(path)) == 2
+    assert command._missing(path, place, wanted) == wanted[1:]
+    assert command._missing(path, points.Place(4, "1gbit"), wanted) == wanted
+    others = [("random", text) for text in ("", '{"facts": {}}\n', "x\n")]
+    for source, text in [("trained", whole), *others]:
+        path.write_text(text)
+        with pytest.raises(errors.InvalidArgumentError, match="name another file"):
+            command._begin(path, source)
+        assert path.read_text() == text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--turns", "0"], "--turns must be at least 1"),
+        (["--within", "0"], "--within positive"),
+        (["--sizes", "9x"], "a size reads like 64KiB"),
+        (["--hosts", "9"], "--hosts takes 2 to 8, not 9"),
+    ],
+)
+def test_bad_arguments(arguments, said, capsys, monkeypatch):
+    monkeypatch.setattr(scenario.command_line, "exit_on_signals", lambda: None)
+    assert command.main(arguments) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_results_that_differ_are_seen():
+    sums, bits = np.ones(4, np.float32), np.ones(4, np.uint16)
+    assert worker._alike(sums * (1 + 1e-7), sums) and not worker._alike(sums * 1.01, sums)
+    assert worker._alike(bits, bits) and not worker._alike(bits + np.uint16(1), bits)

@@ -1,0 +1,218 @@
+"""Programs that mix operations: as a profile chooses for each, beside each backend alone.
+
+    python -m testbed.mix --json docs/results/mix.jsonl
+    python -m testbed.mix --table docs/results/mix.jsonl
+
+The programs are the repository's examples, larger than by default: a mixture of experts, a
+recommendation model, and a dense transformer in tensor and pipeline parallel. Contenders take
+turns, each started anew in every round. All but "auto" send values as they are, and have one
+backend and one transport for all operations.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import importlib.util
+import pathlib
+import statistics
+import sys
+import tempfile
+from collections.abc import Mapping
+from typing import Any
+
+from testbed import programs, scenario, tuned, workers
+from testbed.bed import Testbed
+
+
+@dataclasses.dataclass(frozen=True)
+class Contender:
+    """What chooses how values travel.
+
+    Attributes:
+      env: options of this package, as variables of all ranks.
+      codec: of all that a program exchanges.
+      has_profile: whether ranks share a profile, which is measured before.
+      is_distributed: whether ranks meet by `jax.distributed`, too.
+      on_mesh: whether programs run along axes, instead of between processes.
+      module: that has to be installed; "" for none.
+    """
+
+    env: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    codec: str = "raw"
+    has_profile: bool = False
+    is_distributed: bool = False
+    on_mesh: bool = False
+    module: str = ""
+
+    def why_not(self, program: programs.Program) -> str:
+        """Why it cannot run a program; "" where it can."""
+        if self.on_mesh and not program.on_meshes:
+            return "the program communicates between processes, and it needs axes"
+        if self.module and not importlib.util.find_spec(self.module):
+            return f"{self.module} is not installed"
+        return ""
+
+
+AUTO = "auto"
+CONTENDERS = {
+    AUTO: Contender(codec="auto", has_profile=True),
+    "engine over MPI": Contender({"JAXCCOMP_BACKEND": "native", "JAXCCOMP_TRANSPORT": "mpi"}),
+    "engine over UCX": Contender(
+        {"JAXCCOMP_BACKEND": "native", "JAXCCOMP_TRANSPORT": "ucx"},
+        is_distributed=True,
+        module="libucx",
+    ),
+    "xla over gloo": Contender(
+        {"JAXCCOMP_BACKEND": "xla", "JAX_CPU_COLLECTIVES_IMPLEMENTATION": "gloo"},
+        is_distributed=True,
+        on_mesh=True,
+    ),
+}
+_COLUMNS = (
+    *("program", "contender", "steps a second"),
+    *("of the best alone", "received a step", "loss"),
+)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command line; the exit status is that of `scenario.run`."""
+    parser = argparse.ArgumentParser(prog="python -m testbed.mix", description=__doc__)
+    add = parser.add_argument
+    add("--hosts", type=int, default=4, help="2 to 8 (%(default)s)")
+    add("--link", default="1gbit", help="100mbit to 5gbit (%(default)s)")
+    add("--programs", nargs="+", choices=programs.PROGRAMS, default=tuple(programs.PROGRAMS))
+    add("--contenders", nargs="+", choices=CONTENDERS, default=tuple(CONTENDERS))
+    add("--rounds", type=int, default=3)
+    add("--epochs", type=int, default=4, help="the first, in which all is compiled, does not count")
+    add("--worker", nargs=2, metavar=("PROGRAM", "CONTENDER"), help=argparse.SUPPRESS)
+    return scenario.run(
+        parser, _measure, table=table, worker="worker", work=_work, arguments=arguments
+    )
+
+
+def table(lines: list[scenario.Line]) -> str:
+    """A Markdown table of what a file holds, and below it what is missing there."""
+    lines = [line for line in lines if "contender" in line]
+    done = [line for line in lines if "seconds" in line]
+    alone: dict[str, float] = {}  # by program: of the fastest but "auto"
+    for line in done:
+        if line["contender"] != AUTO:
+            best = alone.get(line["program"], line["seconds"])
+            alone[line["program"]] = min(best, line["seconds"])
+    cells = (
+        (
+            line["program"],
+            line["contender"],
+            f"{1 / line['seconds']:.2f}",
+            _gain(alone.get(line["program"]), line["seconds"]),
+            f"{line['received_bytes_per_step'] / 1e6:.2f} MB",
+            f"{line['loss']:.4f}",
+        )
+        for line in done
+    )
+    notes = [
+        f"{what}: {line['program']}, {line['contender']}: {line[key]}."
+        for what, key in (("Left out", "left_out"), ("Failed", "error"))
+        for line in lines
+        if key in line
+    ]
+    return "\n".join(
+        [scenario.markdown(_COLUMNS, cells, texts=2), *([""] if notes else []), *notes]
+    )
+
+
+def _gain(alone: float | None, seconds: float) -> str:
+    return "" if alone is None else f"{alone / seconds - 1:+z.0%}"
+
+
+def _measure(given: argparse.Namespace) -> list[scenario.Line]:
+    rows: dict[tuple[str, str], dict[str, Any]] = {}
+    for program in given.programs:
+        for name in given.contenders:
+            reason = CONTENDERS[name].why_not(programs.PROGRAMS[program])
+            rows[program, name] = {"left_out": reason} if reason else {"found": []}
+    with Testbed(given.hosts, given.link) as bed, tempfile.TemporaryDirectory() as folder:
+        profile = pathlib.Path(folder, "profile.json")
+        if any(CONTENDERS[name].has_profile for name in given.contenders):
+            tuned.profile(bed, profile, ["random"], env=programs.ENVIRONMENT)
+        for number in range(given.rounds):
+            for case, row in rows.items():
+                if "found" in row and "error" not in row:
+                    _say(f"round {number + 1} of {given.rounds}: {', '.join(case)}")
+                    _run(given, bed, profile, case, row)
+                    if given.json:  # as far as it has come, should it be ended
+                        scenario.write(given.json, _lines(given, rows))
+    print(table(_lines(given, rows)))
+    return _lines(given, rows)
+
+
+def _run(
+    given: argparse.Namespace,
+    bed: Testbed,
+    profile: pathlib.Path,
+    case: tuple[str, str],
+    row: dict[str, Any],
+) -> None:
+    contender = CONTENDERS[case[1]]
+    env = programs.ENVIRONMENT | dict(contender.env)
+    if contender.has_profile:
+        env["JAXCCOMP_PROFILE"] = str(profile)
+    program = [__file__, *scenario.options(given, "epochs"), "--worker", *case]
+    try:
+        row["found"].append(workers.run(program, bed, env=env, timeout_seconds=600))
+    except workers.FailedError as error:
+        _say(str(error))
+        row["error"] = str(error)[-500:]
+
+
+def _lines(
+    given: argparse.Namespace, rows: Mapping[tuple[str, str], dict[str, Any]]
+) -> list[scenario.Line]:
+    """Of all that has run, or cannot."""
+    return [_line(given, *case, row) for case, row in rows.items() if row != {"found": []}]
+
+
+def _line(
+    given: argparse.Namespace, program: str, contender: str, row: dict[str, Any]
+) -> scenario.Line:
+    line = {
+        "program": program,
+        "options": " ".join(programs.PROGRAMS[program].options),
+        "hosts": given.hosts,
+        "link": given.link,
+        "contender": contender,
+        "codec": CONTENDERS[contender].codec,
+    }
+    for name in ("left_out", "error"):
+        if name in row:
+            return line | {name: row[name]}
+    found: list[workers.Found] = row["found"]
+    said = [each for one in found for each in one.said]
+    steps = sum(one.said[0]["steps"] for one in found)
+    return line | {
+        # All ranks wait for each other in every step.
+        "seconds": scenario.rounded(statistics.median(s for each in said for s in each["seconds"])),
+        # Of a host, whoever has sent it; with what is compiled and tested beside.
+        "received_bytes_per_step": round(
+            sum(one.received_bytes for one in found) / given.hosts / steps
+        ),
+        "loss": scenario.rounded(statistics.mean(each["loss"] for each in said)),
+    }
+
+
+def _work(given: argparse.Namespace) -> None:
+    program, name = given.worker
+    contender = CONTENDERS[name]
+    if contender.is_distributed:
+        workers.join_distributed()
+    codec = None if contender.codec == "raw" else contender.codec
+    programs.work(program, codec, given.epochs, on_mesh=contender.on_mesh)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""What a profile chooses, beside all that it chooses from."""

@@ -1,0 +1,105 @@
+"""What is made of the lines of a comparison: a table, and whether the bars are met."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from testbed import scenario
+from testbed.planner.points import MEMORY, place_of
+
+Line = dict[str, Any]
+
+OF_BEST = 1.1  # that what is chosen may take, of the fastest fixed plan
+MEDIAN_ERROR, WORST_ERROR = 0.15, 0.4  # of prices
+# Where lossless is to be chosen, of values that it makes smaller, and where it is not.
+SLOW, SLOW_BYTES = "1gbit", 1 << 20
+
+
+def points_of(lines: Iterable[Line]) -> list[Line]:
+    """The lines of points, without those on machines and profiles."""
+    return [line for line in lines if "plans" in line]
+
+
+def table(lines: Iterable[Line]) -> str:
+    """A Markdown table with a row for each operation at each place, and the bars below it."""
+    points = points_of(lines)
+    sizes = sorted({line["size"] for line in points})
+    heads = ["links", "operation", *map(_size, sizes), "prices off by, median", "at most"]
+    rows = []
+    for place, op in dict.fromkeys((place_of(line), line["op"]) for line in points):
+        here = [line for line in points if place_of(line) == place and line["op"] == op]
+        by_size = {line["size"]: _cell(line) for line in here}
+        median, worst = error_of(here)
+        row = [_place(here[0]), op, *(by_size.get(size, "") for size in sizes)]
+        rows.append([*row, f"{median:.0%}", f"{worst:.0%}"])
+    return "\n".join([scenario.markdown(heads, rows, texts=2), "", *bars(points)])
+
+
+def bars(points: Sequence[Line]) -> list[str]:
+    """A line of text for each bar: what is asked, and what was found."""
+    if not points:
+        return ["- Nothing was measured."]
+    beyond = [line for line in points if line["ratio"] > OF_BEST]
+    worst = max(points, key=lambda line: line["ratio"])
+    median, most = error_of(points)
+    found = [
+        (
+            not beyond,
+            f"what is chosen takes at most {OF_BEST:g} times the fastest fixed plan: at "
+            f"{len(points) - len(beyond)} of {len(points)} points. At most {worst['ratio']:.2f} x: "
+            f"{_point(worst)}",
+        ),
+        (
+            median <= MEDIAN_ERROR and most <= WORST_ERROR,
+            f"prices are off by {MEDIAN_ERROR:.0%} as a median and {WORST_ERROR:.0%} at most: "
+            f"{median:.0%} and {most:.0%}",
+        ),
+    ]
+    halves = [line for line in points if line["input"] == "bfloat16"]
+    slow = [line for line in halves if line["link"] == SLOW and line["size"] >= SLOW_BYTES]
+    fast = [line for line in halves if line["link"] == MEMORY]
+    for those, codec, where in (
+        (slow, "lossless", f"between hosts at {SLOW}, from {_size(SLOW_BYTES)}"),
+        (fast, "raw", "in memory"),
+    ):
+        if those:
+            right = sum(line["auto"]["codec"] == codec for line in those)
+            text = f"bfloat16 weights go {codec} {where}: at {right} of {len(those)} points"
+            found.append((right == len(those), text))
+    return [f"- {'Met' if met else 'Not met'}: {text}." for met, text in found]
+
+
+def error_of(points: Iterable[Line]) -> tuple[float, float]:
+    """The median and the greatest relative error of the prices of all plans."""
+    errors = [abs(plan["error"]) for line in points for plan in (line["auto"], *line["plans"])]
+    return statistics.median(errors), max(errors)
+
+
+def _cell(line: Line) -> str:
+    auto, best = line["auto"], line["best"]
+    text = f"{_plan(auto)}: {_time(auto['seconds'])}, {line['ratio']:.2f} x"
+    same = (auto["algorithm"], auto["codec"]) == (best["algorithm"], best["codec"])
+    return text if same else f"{text} of {_plan(best)}"
+
+
+def _plan(plan: Line) -> str:
+    return f"{plan['algorithm']}, {plan['codec']}"
+
+
+def _time(seconds: float) -> str:
+    return f"{1e3 * seconds:.3g} ms"
+
+
+def _size(count: int) -> str:
+    return f"{count >> 20} MiB" if count >= 1 << 20 else f"{count >> 10} KiB"
+
+
+def _place(line: Line) -> str:
+    hosts, link = line["hosts"], line["link"]
+    return f"{hosts} in memory" if link == MEMORY else f"{hosts} x {link}"
+
+
+def _point(line: Line) -> str:
+    return f"{line['op']} of {_size(line['size'])}, {_place(line)}"

@@ -1,0 +1,179 @@
+"""Times on each rank what the profile chooses, and all that it chooses from, in turns."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+import jaxccomp as jcc
+from jaxccomp import codecs, comm, schedules
+from testbed import collectives, own, workers
+from testbed.planner import points
+from testbed.scenario import rounded
+
+CODECS = ("raw", "lossless")
+AUTO = ("auto", "auto")  # algorithm and codec
+# After so many turns of all, those go on that are near the fastest.
+_TURNS_OF_ALL, _NEAR = 2, 1.5
+# Short calls take more turns, as many as there are in so many seconds.
+_MOST_TURNS, _SECONDS = 5, 1.0
+
+
+def main() -> None:
+    """The command line of a rank."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    add = parser.add_argument
+    add("--points", required=True, type=points.from_text)
+    add("--inputs", required=True, type=json.loads, help="files by kind of values")
+    add("--place", required=True, type=json.loads, help="what lines say of it")
+    add("--turns", required=True, type=int)
+    add("--within", required=True, type=float, help="seconds")
+    add("--out", required=True, help="a line is added to it for each point")
+    given = parser.parse_args()
+    until = time.monotonic() + given.within
+
+    from mpi4py import MPI
+
+    world = MPI.COMM_WORLD
+    jcc.init()
+    place = points.Place(**given.place)
+    for point in given.points:
+        compared = Comparison(world, place, point, given.inputs[points.OPERATIONS[point.op]])
+        # Rank 0 decides for all, as clocks differ.
+        if world.bcast(time.monotonic() + compared.least_seconds(given.turns) > until):
+            continue
+        line = given.place | compared.measured(given.turns)
+        if world.rank == 0:
+            with open(given.out, "a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
+    workers.say({"rank": world.rank})
+
+
+class Comparison:
+    """A point's plans: what is chosen, and every algorithm with every codec."""
+
+    def __init__(self, world: Any, place: points.Place, point: points.Point, file: str):
+        self._world, self._point = world, point
+        self._burst = tuple(np.zeros(2 * place.burst_bytes, np.uint8) for _ in range(2))
+        values = collectives.values(file, "", point.size, world.rank, world.size)
+        self._operand = own.operand(point.op, values)
+        self._plans = [AUTO] + [
+            (name, codec) for name in schedules.algorithms(point.op) for codec in CODECS
+        ]
+        self._options = {plan: self._option(*plan) for plan in self._plans}
+
+    def _option(self, algorithm: str, codec: str) -> schedules.Option:
+        """What runs, and its price: as lowering asks for it."""
+        choice = comm.planner().choose(
+            self._point.op,
+            algorithm=algorithm,
+            codecs=codecs.choices(codec),
+            sizes=((self._operand.dtype.name, self._operand.nbytes),),
+            groups=(jcc.world().processes,),
+        )
+        if choice is None:
+            raise RuntimeError(f"The profile has no price of {self._point}: {algorithm}, {codec}.")
+        return choice.chosen
+
+    def least_seconds(self, turns: int) -> float:
+        """What all turns take by the profile, if none but the chosen and the first ones go on."""
+        each = [option.seconds for option in self._options.values()]
+        return (1 + _TURNS_OF_ALL) * sum(each) + turns * each[0]
+
+    def measured(self, turns: int) -> dict[str, Any]:
+        """Times all; the line of the point, on every rank the same."""
+        steps = self._steps()
+        seconds: dict[tuple[str, str], list[float]] = {plan: [] for plan in steps}
+        begun = time.monotonic()
+        first = list(steps) * min(turns, _TURNS_OF_ALL)
+        for plan in first:
+            seconds[plan].append(self._seconds(steps[plan]))
+        each = max(self._world.allgather(time.monotonic() - begun)) / len(first)
+        least = {plan: min(took) for plan, took in seconds.items()}
+        limit = _NEAR * min(least.values())
+        going = [plan for plan in steps if plan == AUTO or least[plan] <= limit]
+        more = min(int(_SECONDS / (each * len(going))), _MOST_TURNS * turns)
+        for plan in going * max(turns - _TURNS_OF_ALL, more):
+            seconds[plan].append(self._seconds(steps[plan]))
+        plans = [self._plan(plan, took) for plan, took in seconds.items()]
+        chosen = self._options[AUTO]
+        best = min(plans[1:], key=lambda each: each["seconds"])
+        return {
+            "op": self._point.op,
+            "size": self._point.size,
+            "input": self._operand.dtype.name,
+            "auto": plans[0] | {"algorithm": _name(chosen), "codec": chosen.codec},
+            "best": best,
+            "ratio": rounded(plans[0]["seconds"] / best["seconds"]),
+            "plans": plans[1:],
+        }
+
+    def _seconds(self, step: Callable[[], Any]) -> float:
+        """What a call takes on the slowest rank, where links have just been busy.
+
+        After a pause they would let through a millisecond's bytes at full speed, which is all of a
+        short call, and nothing that other links do.
+        """
+        world = self._world
+        world.Barrier()
+        sent, received = self._burst
+        if sent.size:
+            right, left = (world.rank + 1) % world.size, (world.rank - 1) % world.size
+            world.Sendrecv(sent, right, recvbuf=received, source=left)
+        begun = time.perf_counter()
+        step()
+        return max(world.allgather(time.perf_counter() - begun))
+
+    def _plan(self, plan: tuple[str, str], took: list[float]) -> dict[str, Any]:
+        seconds = statistics.median(took)
+        predicted = self._options[plan].seconds
+        return {
+            "algorithm": plan[0],
+            "codec": plan[1],
+            "seconds": rounded(seconds),
+            "calls": len(took),
+            "predicted": rounded(predicted),
+            "error": rounded(predicted / seconds - 1),
+        }
+
+    def _steps(self) -> dict[tuple[str, str], Callable[[], Any]]:
+        """Calls of all plans, compiled and found to have equal results."""
+        steps, first = {}, None
+        for algorithm, codec in self._plans:
+            run = own.OPERATIONS[self._point.op][0]
+            call = jax.jit(functools.partial(run, algorithm=algorithm, codec=codec))
+            step = steps[algorithm, codec] = functools.partial(_run, call, self._operand)
+            result = np.asarray(step())
+            first = result if first is None else first
+            if not all(self._world.allgather(_alike(result, first))):
+                raise RuntimeError(
+                    f"{self._point} with {algorithm}, {codec} has another result than auto has."
+                )
+        return steps
+
+
+def _run(call: Callable[[Any], Any], operand: Any) -> Any:
+    return call(operand).block_until_ready()
+
+
+def _alike(result: np.ndarray, first: np.ndarray) -> bool:
+    """Sums but for their rounding."""
+    if result.dtype == np.float32:
+        return np.allclose(result, first, rtol=1e-5, atol=1e-6)
+    return np.array_equal(result.view(np.uint16), first.view(np.uint16))
+
+
+def _name(chosen: schedules.Option) -> str:
+    return chosen.runs if chosen.algorithm == "auto" else chosen.algorithm
+
+
+if __name__ == "__main__":
+    main()
