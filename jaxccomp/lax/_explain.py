@@ -26,8 +26,8 @@ class ExplainedCall:
       collective: "bcast", for instance.
       ranks: how many take part.
       size_bytes: what a rank passes in; None where the shapes are not known.
-      mover: "native" (the engine), "mpi", "nccl", "xla" (collectives of ``jax.lax``), or the name of
-        a backend that is registered.
+      mover: "native" (the engine), "mpi", "nccl", "xla" (collectives of ``jax.lax``), or the name
+        of a backend that is registered.
       algorithm: what runs; "auto" where it is not priced: what the engine's static rule says.
       codec: a spec; "raw" for none.
       seconds: what it takes by the profile; None where it is not priced.
