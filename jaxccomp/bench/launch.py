@@ -36,7 +36,10 @@ def run(
     env: Mapping[str, str] | None = None,
     timeout_seconds: float = 120.0,
 ) -> Outcome:
-    """Runs a program on several ranks and waits; nothing is left behind at the deadline."""
+    """Runs a program on several ranks and waits.
+
+    Nothing is left behind at the deadline, or where this process is told to end.
+    """
     process = subprocess.Popen(
         command(ranks, program, python=python, bind=bind),
         env=environment(env),
@@ -48,14 +51,22 @@ def run(
     try:
         output, _ = process.communicate(timeout=timeout_seconds)
     except subprocess.TimeoutExpired:
-        # The launcher ends its ranks when it is asked to, and only then is it killed.
-        os.killpg(process.pid, signal.SIGTERM)
-        try:
-            output, _ = process.communicate(timeout=10)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            output, _ = process.communicate()
-        return Outcome(output, f"not done after {timeout_seconds:g} s")
+        return Outcome(_ended(process), f"not done after {timeout_seconds:g} s")
+    except BaseException:  # an interrupt, for instance
+        _ended(process)
+        raise
     if process.returncode:
         return Outcome(output, f"exit status {process.returncode}")
     return Outcome(output)
+
+
+def _ended(process: subprocess.Popen[str]) -> str:
+    """Ends a launcher and its ranks; what they have printed."""
+    # It ends its ranks when it is asked to, and only then is it killed.
+    os.killpg(process.pid, signal.SIGTERM)
+    try:
+        output, _ = process.communicate(timeout=10)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        output, _ = process.communicate()
+    return output

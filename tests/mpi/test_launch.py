@@ -1,6 +1,8 @@
 """Runs the tests of `ranks` in every process of MPI jobs, one job for each number of ranks."""
 
+import os
 import pathlib
+import signal
 
 import pytest
 
@@ -88,6 +90,26 @@ def test_a_failure_on_one_rank_is_told_and_stops_all(tmp_path):
     error, output = run(2, tmp_path, [failing], timeout_seconds=60)
     assert "exit status" in error
     assert "told by rank 1" in output
+
+
+def test_an_interrupt_leaves_no_ranks_behind(tmp_path):
+    """The first rank interrupts who has started it, and would sleep on."""
+    script = tmp_path / "sleep.py"
+    script.write_text(
+        "import os, pathlib, signal, time\n"
+        f"pathlib.Path({str(tmp_path)!r}, str(os.getpid())).touch()\n"
+        f"os.kill({os.getpid()}, signal.SIGINT)\n"
+        "time.sleep(987)\n"
+    )
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            launch.run(1, [str(script)], timeout_seconds=60)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    (pid,) = (int(path.name) for path in tmp_path.iterdir() if path != script)
+    left = pathlib.Path(f"/proc/{pid}/stat")  # a dead one may wait for a parent to ask
+    assert not left.exists() or left.read_text().rpartition(")")[2].split()[0] in "ZX"
 
 
 def test_all_files_are_run():

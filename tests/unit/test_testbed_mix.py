@@ -5,7 +5,7 @@ import importlib.util
 import sys
 
 import pytest
-from testbed import mix, programs
+from testbed import mix, programs, scenario
 
 from jaxccomp import config
 
@@ -44,6 +44,13 @@ def test_contenders_are_options_that_there_are():
                     assert config.get(name) == value
         assert contender.codec == "raw" or contender.has_profile
     assert mix.CONTENDERS[mix.AUTO].env == {}
+
+
+@pytest.mark.parametrize("option", [["--rounds", "0"], ["--epochs", "1"]])
+def test_what_would_measure_nothing_is_refused(option, capsys, monkeypatch):
+    monkeypatch.setattr(scenario.command_line, "exit_on_signals", lambda: None)
+    assert mix.main(option) == 2
+    assert "--rounds must be at least 1, --epochs at least 2" in capsys.readouterr().err
 
 
 def test_who_cannot_run_what_is_told():

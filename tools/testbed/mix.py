@@ -21,6 +21,7 @@ import tempfile
 from collections.abc import Mapping
 from typing import Any
 
+from jaxccomp import errors
 from testbed import programs, scenario, tuned, workers
 from testbed.bed import Testbed
 
@@ -127,6 +128,8 @@ def _gain(alone: float | None, seconds: float) -> str:
 
 
 def _measure(given: argparse.Namespace) -> list[scenario.Line]:
+    if given.rounds < 1 or given.epochs < 2:
+        raise errors.InvalidArgumentError("--rounds must be at least 1, --epochs at least 2.")
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     for program in given.programs:
         for name in given.contenders:

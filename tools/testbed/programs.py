@@ -25,28 +25,22 @@ class Program:
     """An example, larger than by default: values that travel are some megabytes a step.
 
     Attributes:
-      about: what it is, in few words.
       options: its command line.
       on_meshes: whether it runs along axes, too, which ``backend="xla"`` needs.
     """
 
-    about: str
     options: tuple[str, ...]
     on_meshes: bool = False
 
 
 PROGRAMS = {
     "moe_alltoall": Program(
-        "mixture of experts: alltoall, allreduce",
         ("--features", "256", "--width", "512", "--batch", "32"),
     ),
     "dlrm": Program(
-        "recommendation: alltoallv, allreduce",
         ("--features", "64", "--tables", "26", "--batch", "128", "--width", "512"),
     ),
     "tensor_pipeline": Program(
-        "dense transformer, in tensor and pipeline parallel: allgather, reduce_scatter, sendrecv, "
-        "allreduce",
         ("--features", "256", "--width", "1024", "--batch", "8", "--steps", "10"),
         on_meshes=True,
     ),

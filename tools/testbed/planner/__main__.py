@@ -55,9 +55,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _measure(given: argparse.Namespace) -> None:
     if given.turns < 1 or not given.within > 0:
         raise errors.InvalidArgumentError("--turns must be at least 1, --within positive.")
-    sizes = sorted(map(terminal.parse_size, given.sizes))
+    sizes = sorted(set(map(terminal.parse_size, given.sizes)))
     wanted = {
-        place: points.points(place, given.ops, sizes)
+        place: points.points(place, dict.fromkeys(given.ops), sizes)
         for place in points.places(given.hosts, given.links)
     }
     until = time.monotonic() + given.within

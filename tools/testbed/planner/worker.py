@@ -21,6 +21,9 @@ from testbed.scenario import rounded
 
 CODECS = ("raw", "lossless")
 AUTO = ("auto", "auto")  # algorithm and codec
+# Calls that are not timed: memory that a process touches for the first time may cost several times
+# what an operation does.
+_WARMUPS = 6
 # After so many turns of all, those go on that are near the fastest.
 _TURNS_OF_ALL, _NEAR = 2, 1.5
 # Short calls take more turns, as many as there are in so many seconds.
@@ -86,11 +89,13 @@ class Comparison:
     def least_seconds(self, turns: int) -> float:
         """What all turns take by the profile, if none but the chosen and the first ones go on."""
         each = [option.seconds for option in self._options.values()]
-        return (1 + _TURNS_OF_ALL) * sum(each) + turns * each[0]
+        return (1 + _TURNS_OF_ALL) * sum(each) + (_WARMUPS + turns) * each[0]
 
     def measured(self, turns: int) -> dict[str, Any]:
         """Times all; the line of the point, on every rank the same."""
         steps = self._steps()
+        for _ in range(_WARMUPS):
+            self._seconds(steps[AUTO])
         seconds: dict[tuple[str, str], list[float]] = {plan: [] for plan in steps}
         begun = time.monotonic()
         first = list(steps) * min(turns, _TURNS_OF_ALL)
@@ -133,7 +138,7 @@ class Comparison:
         return max(world.allgather(time.perf_counter() - begun))
 
     def _plan(self, plan: tuple[str, str], took: list[float]) -> dict[str, Any]:
-        seconds = statistics.median(took)
+        seconds = statistics.median_low(took)  # of two the one that nothing has held up
         predicted = self._options[plan].seconds
         return {
             "algorithm": plan[0],
