@@ -78,9 +78,10 @@ _TABLE = (
         "backend",
         str,
         "auto",
-        "Who runs the collectives: the native engine, collectives of jax.lax, or the engine "
-        "where it can and jax.lax elsewhere.",
-        choices=("auto", "native", "xla"),
+        "Who runs the collectives that name no backend: the native engine, MPI's own collectives "
+        "(docs/backends.md says which there are), collectives of jax.lax, or the engine where it "
+        "can and jax.lax elsewhere.",
+        choices=("auto", "native", "mpi", "xla"),
     ),
     Option(
         "mpi",

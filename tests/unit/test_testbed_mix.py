@@ -54,12 +54,14 @@ def test_what_would_measure_nothing_is_refused(option, capsys, monkeypatch):
 
 
 def test_who_cannot_run_what_is_told():
-    dlrm, dense = programs.PROGRAMS["dlrm"], programs.PROGRAMS["tensor_pipeline"]
+    dlrm, dense = "dlrm", "tensor_pipeline"
     on_mesh = mix.CONTENDERS["xla over gloo"]
     assert "needs axes" in on_mesh.why_not(dlrm) and not on_mesh.why_not(dense)
     missing = dataclasses.replace(mix.CONTENDERS["engine over UCX"], module="not_there")
     assert missing.why_not(dense) == "not_there is not installed"
     assert not mix.CONTENDERS[mix.AUTO].why_not(dlrm)
+    by_mpi = mix.CONTENDERS["MPI's own"]
+    assert by_mpi.why_not(dlrm) == "there is no alltoallv" and not by_mpi.why_not("moe_alltoall")
 
 
 @pytest.mark.skipif(

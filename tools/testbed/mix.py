@@ -37,6 +37,7 @@ class Contender:
       is_distributed: whether ranks meet by `jax.distributed`, too.
       on_mesh: whether programs run along axes, instead of between processes.
       module: that has to be installed; "" for none.
+      lacks: by program, an operation that it needs and that this does not have.
     """
 
     env: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -45,11 +46,14 @@ class Contender:
     is_distributed: bool = False
     on_mesh: bool = False
     module: str = ""
+    lacks: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
-    def why_not(self, program: programs.Program) -> str:
+    def why_not(self, program: str) -> str:
         """Why it cannot run a program; "" where it can."""
-        if self.on_mesh and not program.on_meshes:
+        if self.on_mesh and not programs.PROGRAMS[program].on_meshes:
             return "the program communicates between processes, and it needs axes"
+        if program in self.lacks:
+            return f"there is no {self.lacks[program]}"
         if self.module and not importlib.util.find_spec(self.module):
             return f"{self.module} is not installed"
         return ""
@@ -59,6 +63,10 @@ AUTO = "auto"
 CONTENDERS = {
     AUTO: Contender(codec="auto", has_profile=True),
     "engine over MPI": Contender({"JAXCCOMP_BACKEND": "native", "JAXCCOMP_TRANSPORT": "mpi"}),
+    "MPI's own": Contender(
+        {"JAXCCOMP_BACKEND": "mpi", "JAXCCOMP_TRANSPORT": "mpi"},
+        lacks={"dlrm": "alltoallv", "tensor_pipeline": "sendrecv"},
+    ),
     "engine over UCX": Contender(
         {"JAXCCOMP_BACKEND": "native", "JAXCCOMP_TRANSPORT": "ucx"},
         is_distributed=True,
@@ -133,7 +141,7 @@ def _measure(given: argparse.Namespace) -> list[scenario.Line]:
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     for program in given.programs:
         for name in given.contenders:
-            reason = CONTENDERS[name].why_not(programs.PROGRAMS[program])
+            reason = CONTENDERS[name].why_not(program)
             rows[program, name] = {"left_out": reason} if reason else {"found": []}
     with Testbed(given.hosts, given.link) as bed, tempfile.TemporaryDirectory() as folder:
         profile = pathlib.Path(folder, "profile.json")
