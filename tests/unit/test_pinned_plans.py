@@ -110,7 +110,7 @@ def planning(**changes):
         (putting("lines", ["a"] * 9), "lines is a list of at most 8"),
         (putting("lines", [3]), "lines: 0 must be a text"),
         (putting("plan", 3), "plan is an object"),
-        (planning(backend="gloo"), "unknown backend.*'native', 'mpi', 'nccl', 'xla'"),
+        (planning(backend="gloo"), "unknown backend.*'mpi', 'native', 'nccl', 'xla'"),
         (planning(backend="nccl"), "may be 'native', 'xla', not 'nccl'"),
         (planning(algorithm="rings"), "allreduce has no algorithm 'rings'"),
         (planning(algorithm="ring:chunk=0"), "allreduce has no algorithm"),
