@@ -58,6 +58,7 @@ Attributes AllreduceAttributes(const std::string& codec, std::vector<int64_t> gr
   given.Add("collective", "allreduce");
   given.Add("reduce_op", "sum");
   given.Add("algorithm", "auto");
+  given.Add("backend", "auto");
   given.Add("communicator", "");
   given.Add("shapes", "float32[3000]");
   given.Add("where", "step.py:7");

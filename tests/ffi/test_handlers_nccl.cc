@@ -28,7 +28,7 @@ Attributes CallOf(const std::string& collective) {
   Attributes given;
   given.Add("collective", collective);
   given.Add("reduce_op", collective == "allreduce" ? "mean" : "");
-  for (const char* name : {"algorithm", "communicator", "shapes", "where", "codec"}) {
+  for (const char* name : {"algorithm", "backend", "communicator", "shapes", "where", "codec"}) {
     const std::string text = name;
     given.Add(name, text == "algorithm" ? "auto" : text == "codec" ? "raw"
                     : text == "where"   ? "step.py:7" : "");

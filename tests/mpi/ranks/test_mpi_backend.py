@@ -1,6 +1,7 @@
 """`backend="mpi"`: MPI's own collectives, against the engine's."""
 
 import threading
+import time
 from functools import partial
 
 import jax
@@ -156,7 +157,9 @@ def test_loops_derivatives_and_batches(world):
 
     x = jnp.arange(4.0) + world.rank
     same(*(loop(x, each) for each in BACKENDS))
-    for operation, per_rank in operations(world.size).values():
+    # Their transposes are the others.
+    for name in ("bcast", "reduce_scatter", "alltoall"):
+        operation, per_rank = operations(world.size)[name]
         y = values((world.size, 3) if per_rank else (3,), jnp.float64, world.rank)
 
         def loss(y, backend, operation=operation):
@@ -199,3 +202,17 @@ def test_ranks_that_differ(world):
     with pytest.raises(jax.errors.JaxRuntimeError, match="differs|float64"):
         jax.block_until_ready(jcc.allreduce(jnp.ones(3 + world.rank), comm=late, backend="mpi"))
     assert jcc.allreduce(jnp.asarray(1), backend="mpi") == world.size  # the world goes on
+
+
+def test_a_member_that_never_comes(world):
+    """Nothing has been handed to MPI, so nothing but that communicator ends."""
+    if world.size == 1:
+        pytest.skip("one rank waits for nobody")
+    lonely = world.duplicate("lonely")
+    last = world.size - 1
+    with jcc.config.override(timeout_seconds=1.0):
+        if world.rank == last:
+            time.sleep(2)
+        with pytest.raises(jax.errors.JaxRuntimeError, match=f"rank {last} of 'world/lonely'"):
+            jax.block_until_ready(jcc.allreduce(jnp.ones(3), comm=lonely, backend="mpi"))
+    assert jcc.allreduce(jnp.asarray(1), backend="mpi") == world.size
