@@ -13,15 +13,13 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
-import pathlib
 import statistics
 import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
-from testbed import workers
+from testbed import command, workers
 from testbed.training import data, models
 
 TASK = "transformer"
@@ -39,7 +37,7 @@ WAYS: dict[str, tuple[str, dict[str, Any]]] = {
 
 def main() -> int:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = command.parser(__doc__, WAYS)
     parser.add_argument("--hosts", type=int, default=4)
     parser.add_argument("--link", default="100mbit")
     parser.add_argument("--steps", type=int, default=300)
@@ -47,15 +45,7 @@ def main() -> int:
     parser.add_argument("--fragments", type=int, default=3, help="of the streaming form")
     parser.add_argument("--delay", type=int, default=5, help="of the streaming form, in steps")
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
-    parser.add_argument("--json", type=pathlib.Path)
-    parser.add_argument("--table", metavar="FILE", help="measure nothing; print such a file")
-    parser.add_argument("--way", choices=WAYS, help=argparse.SUPPRESS)  # of the worker
-    given = parser.parse_args()
-    if given.table:
-        with open(given.table, encoding="utf-8") as file:
-            print(markdown([json.loads(line) for line in file]), end="")
-        return 0
-    return _work(given) if given.way else _compare(given)
+    return command.run(parser.parse_args(), markdown=markdown, work=_work, compare=_compare)
 
 
 def markdown(lines: list[dict[str, Any]]) -> str:
@@ -80,14 +70,13 @@ def markdown(lines: list[dict[str, Any]]) -> str:
 
 
 def _compare(given: argparse.Namespace) -> int:
-    from jaxccomp.bench import machine
     from testbed.bed import Testbed
 
     rows = []
     with Testbed(given.hosts, given.link) as bed:
         goodput = statistics.median(bed.measure_goodput().values())
         for way in given.ways:
-            program = [__file__, "--way", way]
+            program = [__file__, "--worker", way]
             for name in ("steps", "every", "fragments", "delay"):
                 program += [f"--{name}", str(getattr(given, name))]
             env = {"XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
@@ -99,9 +88,7 @@ def _compare(given: argparse.Namespace) -> int:
             rows.append(_row(way, given, goodput, found))
             print(rows[-1], flush=True)
     _add_times_to_the_same_loss(rows)
-    if given.json:
-        lines = [{"facts": machine.facts()}, *rows]
-        given.json.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    command.write(rows, given)
     return 0
 
 
@@ -163,7 +150,7 @@ def _work(given: argparse.Namespace) -> int:
     import jaxccomp as jcc
 
     world = jcc.init()
-    kind, options = WAYS[given.way]
+    kind, options = WAYS[given.worker]
     optimizer = optax.adamw(1e-3)
     if kind == "every step":
         average = jcc.optim.allreduce_gradients(bucket_bytes=4 << 20, **options)

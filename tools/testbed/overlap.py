@@ -11,8 +11,6 @@ an axis of `shard_map` under `jax.distributed`.
 from __future__ import annotations
 
 import argparse
-import json
-import pathlib
 import socket
 import statistics
 import sys
@@ -20,7 +18,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from testbed import workers
+from testbed import command, workers
 
 STYLES = ("comm", "axis")
 WAYS = ("computing", "operation", "together")
@@ -28,21 +26,13 @@ WAYS = ("computing", "operation", "together")
 
 def main() -> int:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = command.parser(__doc__, STYLES)
     parser.add_argument("--link", default="1gbit")
     parser.add_argument("--values", type=int, default=600_000, help="float32, of each host")
     parser.add_argument("--products", type=int, default=36, help="of two matrices, in a row")
     parser.add_argument("--side", type=int, default=320, help="of the matrices")
     parser.add_argument("--calls", type=int, default=40)
-    parser.add_argument("--json", type=pathlib.Path)
-    parser.add_argument("--table", metavar="FILE", help="measure nothing; print such a file")
-    parser.add_argument("--style", choices=STYLES, help=argparse.SUPPRESS)  # of the worker
-    given = parser.parse_args()
-    if given.table:
-        with open(given.table, encoding="utf-8") as file:
-            print(markdown([json.loads(line) for line in file]), end="")
-        return 0
-    return _work(given) if given.style else _compare(given)
+    return command.run(parser.parse_args(), markdown=markdown, work=_work, compare=_compare)
 
 
 def markdown(lines: list[dict[str, Any]]) -> str:
@@ -58,13 +48,12 @@ def markdown(lines: list[dict[str, Any]]) -> str:
 
 
 def _compare(given: argparse.Namespace) -> int:
-    from jaxccomp.bench import machine
     from testbed.bed import Testbed
 
     rows = []
     with Testbed(2, given.link) as bed:
         for style in STYLES:
-            program = [__file__, "--style", style]
+            program = [__file__, "--worker", style]
             for name in ("values", "products", "side", "calls"):
                 program += [f"--{name}", str(getattr(given, name))]
             env = {"XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
@@ -75,9 +64,7 @@ def _compare(given: argparse.Namespace) -> int:
                 return 1
             rows.append({"style": style, "link": given.link, "values": given.values} | _row(said))
             print(rows[-1], flush=True)
-    if given.json:
-        lines = [{"facts": machine.facts()}, *rows]
-        given.json.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    command.write(rows, given)
     return 0
 
 
@@ -121,7 +108,7 @@ def _calls(given: argparse.Namespace, world: Any) -> dict[str, Callable[[], Any]
     import jaxccomp as jcc
 
     how: dict[str, Any] = {}
-    if given.style == "axis":
+    if given.worker == "axis":
         first = world.bcast(socket.gethostbyname(socket.gethostname()))
         jax.distributed.initialize(f"{first}:29503", world.size, world.rank)
         jcc.config.set("transport", "ucx")
@@ -145,7 +132,7 @@ def _calls(given: argparse.Namespace, world: Any) -> dict[str, Callable[[], Any]
         "together": together,
     }
     operands = (jnp.ones(given.values, jnp.float32), jnp.eye(given.side) / 2)
-    if given.style == "axis":
+    if given.worker == "axis":
         return {way: _along_axis(program, operands) for way, program in programs.items()}
     return {way: _alone(program, operands) for way, program in programs.items()}
 
