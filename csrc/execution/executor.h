@@ -98,6 +98,7 @@ class Executor final {
   void CopyInPlace(const Item& item, std::unique_lock<std::mutex>& lock);
   void SendGathered(Operation* op, TaskId task, std::unique_lock<std::mutex>& lock);
   void Fill(Operation* op, std::unique_lock<std::mutex>& lock);
+  // For the record: which message a task sends or has received; and that it has ended.
   void MessageKnown(Operation* op, TaskId task, const Header& header) {
     if (!op->started.empty()) op->started[task].message = MessageNumber(header);
   }

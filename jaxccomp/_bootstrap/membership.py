@@ -193,15 +193,8 @@ def admit(
         "joining": [each.message for each in waiting.values()],
     }
     try:
-        found = rendezvous.agree(
-            f"who joins {comm.name}",
-            comm.processes[0],
-            comm.rank,
-            proposal,
-            decide,
-            timeout,
-            lambda: state.why_gone(comm.processes),
-        )
+        name = f"who joins {comm.name}"
+        found = rendezvous.agree_in(comm, name, proposal, decide, timeout, state.why_gone)
     except NoDecision as error:
         raise errors.InitializationError(
             f"the members of {comm.name!r} (processes {list(comm.processes)}) must all call "

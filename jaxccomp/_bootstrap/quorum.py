@@ -87,15 +87,7 @@ def participants(
         "wait_for_all": wait_for_all,
     }
     try:
-        found = rendezvous.agree(
-            round_name,
-            comm.processes[0],
-            comm.rank,
-            proposal,
-            decide,
-            timeout,
-            lambda: state.why_gone(comm.processes),
-        )
+        found = rendezvous.agree_in(comm, round_name, proposal, decide, timeout, state.why_gone)
     except NoDecision as error:
         raise errors.InitializationError(
             f"{rule.least} of the {comm.size} members of {comm.name!r} (processes "

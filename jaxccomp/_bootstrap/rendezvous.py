@@ -34,6 +34,7 @@ from jaxccomp._bootstrap.connections import (
     time_limited,
 )
 from jaxccomp._bootstrap.wait_list import WaitList
+from jaxccomp._bootstrap.world import Group
 from jaxccomp._native.version import __version__
 
 _MOST_UNAUTHENTICATED = 64  # connections
@@ -186,6 +187,30 @@ class Rendezvous:
         if address == self.address:
             return self._rounds.lead(name, member, proposal, decide, deadline, abort_reason)
         return self._propose(address, name, member, proposal, deadline, abort_reason)
+
+    def agree_in(
+        self,
+        comm: Group,
+        name: str,
+        proposal: Any,
+        decide: Decide,
+        timeout: float,
+        why_gone: Callable[[Sequence[int]], str],
+    ) -> Any:
+        """As `agree`, by all members of a communicator, by their ranks; its first one leads.
+
+        Args:
+          comm: whose members.
+          name: as `agree` has it.
+          proposal: likewise.
+          decide: likewise.
+          timeout: likewise.
+          why_gone: why some of these processes will not come; empty as long as all may.
+        """
+        leader, members = comm.processes[0], comm.processes
+        return self.agree(
+            name, leader, comm.rank, proposal, decide, timeout, lambda: why_gone(members)
+        )
 
     def keep_deciding(self, name: str, make: Callable[[], Decide]) -> Decide:
         """As `Rounds.keep`, for `agree` with that name, where this process is the leader."""
