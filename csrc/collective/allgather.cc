@@ -1,5 +1,5 @@
 // All-gather: every rank's block on every rank. With a codec each block is encoded once, by
-// its owner, who decodes its own code as well: all ranks hold the same values.
+// its owner, who decodes its own code of a lossy codec as well: all ranks hold the same values.
 
 #include <algorithm>
 #include <bit>
