@@ -93,7 +93,8 @@ def _lower_by_backend(ctx: Any, call: Call, operands: Sequence[Any]) -> Any:
     if call.comm is not None:
         _check_one_device(ctx, call)
     if not backends.is_composed(call):  # whose parts are recorded
-        planning.record(_compat.where(ctx), call, call.backend, _sent(call, ctx.avals_in))
+        sent = _sent(call, ctx.avals_in)
+        planning.record(_compat.where(ctx), call, call.backend, sent, operands=_shapes(sent, call))
     return _compat.lower_traced(ctx, traced, operands, ordered=call.ordered)
 
 

@@ -195,7 +195,7 @@ BAD = {
     "infinite": (changed((*TASK, "dur"), float("inf")), "dur is a number of microseconds"),
     "not a number": (changed((*TASK, "ts"), float("nan")), "ts is a number of microseconds"),
     "negative": (changed((*TASK, "dur"), -1), "dur is a number of microseconds"),
-    "kind": (changed((*TASK, "tid"), 7), "tid is a whole number from 0 to 6, not 7"),
+    "kind": (changed((*TASK, "tid"), 9), "tid is a whole number from 0 to 8, not 9"),
     "peer": (changed((*TASK, "args", "peer"), -2), "peer is a whole number"),
     "bytes": (changed((*TASK, "args", "bytes"), None), "bytes is a whole number"),
     "message": (changed((*TASK, "args", "message"), "0x1"), "message is 16 hexadecimal digits"),
