@@ -126,7 +126,7 @@ def test_the_page_shows_what_is_set_and_what_was_measured():
     for row in launchers.TABLE.values():
         for name, value in (row.environment | row.alone).items():
             assert f"`{name}={value}`" in page
-    for name in ("testbed", "updates"):
+    for name in ("testbed", "updates", "updates_in_place"):
         command = f"python -m testbed.compare --table docs/results/{name}.jsonl"
         shown = page.partition(f"<!-- {command} -->\n")[2].partition("\n<!-- end -->")[0]
         with open(ROOT / f"docs/results/{name}.jsonl", encoding="utf-8") as file:
