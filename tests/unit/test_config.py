@@ -27,7 +27,7 @@ def test_override_restores():
     "name,value,says",
     [
         ("chunk_byte", 1, "'chunk_bytes'"),
-        ("backend", "cuda", "'auto', 'native', 'mpi', 'xla'"),
+        ("backend", "cuda", "'auto', 'mpi', 'native', 'xla'"),
         ("chunk_bytes", "many", "takes int"),
         ("chunk_bytes", 1.5, "takes int"),
         ("chunk_bytes", 1, "at least 64"),
