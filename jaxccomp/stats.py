@@ -117,7 +117,7 @@ class LoggedCall:
       where: the line of the program, such as "train.py:41".
       communicator: its name; "" for a call along axes.
       ranks: how many take part.
-      backend: "native" (the engine) or "nccl".
+      backend: "native" (the engine), "mpi" or "nccl".
       algorithm: what ran in the last call; "" for NCCL, which does not say.
       codec: a spec; "raw" for none.
       calls: how many are over, each device's counted.

@@ -48,6 +48,7 @@ struct CallRow {
   int64_t root = -1;
   std::string shapes, where, communicator, codec, asked_algorithm;
   int64_t ranks = 0;
+  bool mpi = false;             // by MPI's own collectives
   std::string text;             // OpSpec::ToString; empty: call sites beyond kMostRows
   // What runs: of the last call.
   std::string_view algorithm;

@@ -68,17 +68,19 @@ py::dict RowOf(const CallRow& r, const char* backend) {
 py::tuple GetCallLog() {
   py::list rows;
   double since = 0;
-  const auto add = [&](const CallLog::Snapshot& log, const char* backend) {
+  const auto add = [&](const CallLog::Snapshot& log, auto backend_of) {
     for (const CallRow& row : log.rows) {
-      if (!Info(row.collective).internal) rows.append(RowOf(row, backend));
+      if (!Info(row.collective).internal) rows.append(RowOf(row, backend_of(row)));
     }
   };
   if (Engine* const engine = Engine::Find()) {
     const CallLog::Snapshot log = engine->GetCallLog();
     since = std::chrono::duration<double>(log.since.time_since_epoch()).count();
-    add(log, "native");
+    add(log, [](const CallRow& row) { return row.mpi ? "mpi" : "native"; });
   }
-  if (nccl::Backend* const nccl = nccl::Backend::Find()) add(nccl->GetCallLog(), "nccl");
+  if (nccl::Backend* const nccl = nccl::Backend::Find()) {
+    add(nccl->GetCallLog(), [](const CallRow&) { return "nccl"; });
+  }
   return py::make_tuple(rows, since);
 }
 

@@ -204,6 +204,16 @@ def test_ranks_that_differ(world):
     assert jcc.allreduce(jnp.asarray(1), backend="mpi") == world.size  # the world goes on
 
 
+def test_the_log_and_explain_know_its_calls(world):
+    function = jax.jit(lambda x: jcc.allreduce(x, backend="mpi"))
+    for _ in range(2):
+        function(jnp.arange(77, dtype=jnp.int32)).block_until_ready()
+    (row,) = [each for each in jcc.stats.log().rows if each.operands == "int32[77]"]
+    (call,) = jcc.explain(function)(jnp.arange(77, dtype=jnp.int32)).calls
+    assert row.backend == call.mover == "mpi"
+    assert row.calls == call.measured_calls == 2
+
+
 def test_a_member_that_never_comes(world):
     """Nothing has been handed to MPI, so nothing but that communicator ends."""
     if world.size == 1:
