@@ -57,7 +57,7 @@ def test_groups_and_batches():
 
 
 def test_two_threads_lower_at_once():
-    """Schedules of one problem are made, checked and kept alike, whoever is first."""
+    """Schedules of one problem are made, checked and kept alike, by whichever thread is first."""
     import concurrent.futures
 
     place = AxisPlace(4, "no_check_vma")

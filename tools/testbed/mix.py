@@ -204,7 +204,7 @@ def _line(
     return line | {
         # All ranks wait for each other in every step.
         "seconds": scenario.rounded(statistics.median(s for each in said for s in each["seconds"])),
-        # Of a host, whoever has sent it; with what is compiled and tested beside.
+        # Of a host, from all others; with what is compiled and tested beside.
         "received_bytes_per_step": round(
             sum(one.received_bytes for one in found) / given.hosts / steps
         ),

@@ -41,6 +41,18 @@ py::dict TaskRow(const Schedule& schedule, const Task& task) {
   return row;
 }
 
+// What the bindings below say of a problem alike.
+Problem ProblemOf(int ranks, int root, int64_t block_bytes, int64_t chunk_bytes, bool coded, bool feedback) {
+  Problem problem;
+  problem.ranks = ranks;
+  problem.root = root;
+  problem.block_bytes = block_bytes;
+  problem.chunk_bytes = chunk_bytes;
+  problem.coded = coded;
+  problem.feedback = feedback;
+  return problem;
+}
+
 py::dict MakeSchedule(const std::string& collective, const std::string& algorithm, int rank,
                       int ranks, int root, int64_t block_bytes, int64_t chunk_bytes, bool coded,
                       bool lossless, bool feedback, std::vector<int> hosts, std::vector<int> gpus,
@@ -49,15 +61,9 @@ py::dict MakeSchedule(const std::string& collective, const std::string& algorith
   Check(parsed.status());
   Result<AlgorithmSpec> spec = ParseAlgorithm(*parsed, algorithm);
   Check(spec.status());
-  Problem problem;
+  Problem problem = ProblemOf(ranks, root, block_bytes, chunk_bytes, coded, feedback);
   problem.rank = rank;
-  problem.ranks = ranks;
-  problem.root = root;
-  problem.block_bytes = block_bytes;
-  problem.chunk_bytes = chunk_bytes;
-  problem.coded = coded;
   problem.exact = lossless;
-  problem.feedback = feedback;
   problem.hosts = std::move(hosts);
   problem.gpus = std::move(gpus);
   problem.gpus_share_memory = gpus_share_memory;
@@ -127,13 +133,8 @@ void RegisterSchedules(const std::string& collective, const std::string& name,
                        const std::vector<ScheduleNumbers>& by_rank) {
   Result<Collective> parsed = ParseCollective(collective);
   Check(parsed.status());
-  Problem problem;
-  problem.ranks = static_cast<int>(by_rank.size());
-  problem.root = root;
-  problem.block_bytes = block_bytes;
-  problem.chunk_bytes = chunk_bytes;
-  problem.coded = coded;
-  problem.feedback = feedback;
+  Problem problem =
+      ProblemOf(static_cast<int>(by_rank.size()), root, block_bytes, chunk_bytes, coded, feedback);
   problem.reverse = reverse;
   std::vector<Schedule> schedules;
   for (const ScheduleNumbers& numbers : by_rank) schedules.push_back(ScheduleOf(numbers));
