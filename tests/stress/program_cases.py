@@ -11,8 +11,9 @@ from stress import program_rows
 from stress.program_rows import Layout
 
 CONTEXTS = {row.name: row for row in TRANSFORMS}
-# Contexts that are not the contract's: plainly in the program, and in an inner jit called twice.
-SIMPLE = ("jit", "twice")
+# Contexts that are not the contract's: plainly in the program, in an inner jit called twice, and as
+# two handles.
+SIMPLE = ("jit", "twice", "handles")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,7 +27,7 @@ class Collective:
       values: "small" whole numbers, any "bits", or numbers with "nan".
       context: of the contract's transforms.
       operand: "argument", "temporary", through a "callback", or which earlier result (a number).
-      options: codec and algorithm.
+      options: codec and algorithm, or backend; bucket_bytes of handles.
     """
 
     row: str
@@ -111,7 +112,7 @@ def operands(collective: Collective, n: int, group: int, launch: int) -> list[np
     x = row.inputs(n, seed, collective.dtype)
     if collective.values == "nan":
         x.reshape(-1)[:: 3 + seed % 4] = np.nan
-    if collective.context in ("jit", "twice"):
+    if collective.context in SIMPLE:
         return [x]
     d = row.inputs(n, seed + 1, collective.dtype)
     shape = row.expected(x).shape

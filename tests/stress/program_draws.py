@@ -12,15 +12,18 @@ import jax.numpy as jnp
 import numpy as np
 from contract import Operation
 
-from jaxccomp._native import engine
+from jaxccomp._native import algorithms
 from stress import program_rows
-from stress.program_cases import CONTEXTS, Case, Collective, Function
+from stress.program_cases import CONTEXTS, SIMPLE, Case, Collective, Function
 from stress.program_rows import KEEPS_SHAPE, PLAIN, ROWS, Layout
 
 CODECS = (None, "lossless", "zstd", "lz4", "lossless|zstd", "auto")
 # In which contexts of the contract add and multiply without rounding.
 EXACT = ("float32", "float64", "int32", "int64")
 DERIVED_FROM = ("float32", "float64")
+# Along an axis other backends than the engine are jax.lax, between processes MPI's own collectives.
+BACKENDS = {"axis": "xla", "process": "mpi"}
+BUCKETS = ("1", "1000000")
 CHUNKS = (64, 1000, 4096, 65536)
 TEAMS = ("all", "turned", "low half", "every second")
 CALLBACKS = ("pure", "io", "debug")
@@ -145,7 +148,7 @@ class Draw:
             trailing = self._trailing(name, dtype, context, manner)
             values = self._values(ROWS[name], dtype, context, debug_nans)
             operand = self._operand(dtype, trailing, context, place)
-        options = self._options(name, dtype, trailing)
+        options = self._options(name, dtype, trailing, context)
         return Collective(
             *(name, parent, team, trailing, dtype, values, context, operand, options, layout),
             seed=self.integer(0, 2**31),
@@ -195,15 +198,20 @@ class Draw:
 
     def _context(self, row: Operation, dtype: str, manner: str) -> str:
         if manner == "op by op" or row.name in program_rows.MESSAGES or dtype not in EXACT:
-            return self.pick(("jit", "twice")) if manner != "op by op" else "jit"
-        if self.happens(78):
+            return self.pick(self._simple(row)) if manner != "op by op" else "jit"
+        if self.happens(70):
             return "jit"
+        if self.happens(30):
+            return self.pick(self._simple(row))
         usable = [
             name
             for name, each in CONTEXTS.items()
             if name not in PLAIN and (not each.derives or (row.linear and dtype in DERIVED_FROM))
         ]
         return self.pick(usable)
+
+    def _simple(self, row: Operation) -> list[str]:
+        return [each for each in SIMPLE if each != "handles" or row.name in program_rows.STARTED]
 
     def _trailing(self, name: str, dtype: str, context: str, manner: str) -> tuple[int, ...]:
         least = 1 if name.startswith("lax.all_gather") else 0
@@ -228,7 +236,7 @@ class Draw:
     def _values(self, row: Operation, dtype: str, context: str, debug_nans: bool) -> str:
         floating = jnp.issubdtype(jnp.dtype(dtype), jnp.floating)
         # XLA may move float8 values by way of a type that lacks some of them.
-        if context not in ("jit", "twice") or debug_nans or dtype.startswith("float8"):
+        if context not in SIMPLE or debug_nans or dtype.startswith("float8"):
             return "small"
         if row.moves:
             return self.pick(("small", "bits"))
@@ -264,20 +272,31 @@ class Draw:
         return self.pick(names), before.dtype, before.trailing
 
     def _options(
-        self, name: str, dtype: str, trailing: tuple[int, ...]
+        self, name: str, dtype: str, trailing: tuple[int, ...], context: str
     ) -> tuple[tuple[str, str], ...]:
         if name in program_rows.WITHOUT_OPTIONS:
             return ()
         options = {}
+        if context == "handles" and name in program_rows.BUCKETED and self.happens(50):
+            options["bucket_bytes"] = self.pick(BUCKETS)
+        if self._has_other_backend(name) and self.happens(12):
+            return tuple(options.items()) + (("backend", BACKENDS[self.style]),)
         codec = self.pick(CODECS, (50, 14, 9, 9, 9, 9))
         if codec is not None and name != "bcast-ref":
             options["codec"] = codec
-        algorithms = _algorithms().get(program_rows.collective(name), ())
-        if name == "bcast-ref":  # which chain_recoded refuses
-            algorithms = [each for each in algorithms if each != "chain_recoded"]
-        if len(algorithms) > 1 and self.happens(35):
-            options["algorithm"] = self._algorithm(algorithms, dtype, trailing)
+        names = _algorithms(program_rows.collective(name))
+        if name == "bcast-ref":  # which these refuse
+            names = [each for each in names if each != "chain_recoded" and "plugin" not in each]
+        if "codec" in options:  # which it does not use
+            names = [each for each in names if each != "plugin_grouped"]
+        if len(names) > 1 and self.happens(35):
+            options["algorithm"] = self._algorithm(names, dtype, trailing)
         return tuple(options.items())
+
+    def _has_other_backend(self, name: str) -> bool:
+        if name == "bcast-ref" or name.startswith("lax."):
+            return False
+        return self.style == "axis" or program_rows.collective(name) in program_rows.BY_MPI
 
     def _algorithm(self, names: Any, dtype: str, trailing: tuple[int, ...]) -> str:
         name, bytes_there = self.pick(names), int(np.prod(trailing)) * jnp.dtype(dtype).itemsize
@@ -296,8 +315,6 @@ def _is_large(collective: Collective) -> bool:
 
 
 @functools.cache
-def _algorithms() -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for row in engine.load().describe()["algorithms"]:
-        found.setdefault(row["collective"], []).append(row["name"])
-    return found
+def _algorithms(collective: str) -> list[str]:
+    """The engine's, and those of the tests' own package (tests/plugin)."""
+    return [*algorithms.names(collective)]

@@ -14,7 +14,7 @@ from contract import data
 from jax.experimental import io_callback
 
 from stress.program_cases import CONTEXTS, SIMPLE, Case, Collective, Function, operands
-from stress.program_rows import ROWS, laid_out
+from stress.program_rows import ROWS, laid_out, start
 
 Array = Any
 BATCH = 3
@@ -172,7 +172,7 @@ def _expected(collective: Collective, groups: list[list[int]], given: list[Any])
             stacked = [np.stack([values[p] for p in group]) for values in given]
             if collective.context in SIMPLE:
                 once = F(stacked[0])
-                blocks.append((once, once) if collective.context == "twice" else once)
+                blocks.append(once if collective.context == "jit" else (once, once))
             else:
                 blocks.append(CONTEXTS[collective.context].expected(F, T, *stacked))
     return _by_position(groups, blocks)
@@ -182,7 +182,9 @@ def _applied(
     field: Any, function: Function, collective: Collective, arrays: Any, results: Any, flag: Array
 ) -> Any:
     place = field.caller(function.place, collective.parent, collective.team)
-    place.how = place.how | dict(collective.options)
+    options: dict[str, Any] = dict(collective.options)
+    bucket_bytes = options.pop("bucket_bytes", "")
+    place.how = place.how | options
     row = collective.operation
 
     def call(x: Array) -> Array:
@@ -201,6 +203,12 @@ def _applied(
     if collective.context == "twice":
         inner = jax.jit(call)
         return inner(x), inner(x)
+    if collective.context == "handles":
+        more = {"bucket_bytes": int(bucket_bytes)} if bucket_bytes else {}
+        with laid_out(collective.layout):
+            first, second = (start(row.call, place, x, **more) for _ in range(2))
+            last = second(None)
+            return first(flag), last
     return CONTEXTS[collective.context].program(call, x, *arrays[1:], flag)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import dataclasses
+import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -65,6 +66,69 @@ def _choose(name: str, pick: Callable[[Layout, int], Any]) -> None:
 _choose("_root", lambda layout, n: layout.root % n)
 _choose("_rows", lambda layout, n: list(layout.rows[:n]))
 _choose("_matrix", lambda layout, n: np.array(layout.matrix)[:n, :n])
+
+
+# --- handles -------------------------------------------------------------------------------------
+
+Call = Callable[[Any, Any], Any]
+_instead: contextvars.ContextVar[Callable[..., Any] | None] = contextvars.ContextVar(
+    "instead", default=None
+)
+
+
+class _Operations:
+    """`jaxccomp` as the contract's calls see it: something may stand in place of an operation."""
+
+    def __getattr__(self, name: str) -> Any:
+        instead = _instead.get()
+        if instead is None or not hasattr(jcc, f"{name}_start"):
+            return getattr(jcc, name)
+        return lambda *args, **options: instead(name, *args, **options)
+
+
+operations.jcc = _Operations()
+
+
+class _Started(Exception):  # noqa: N818 - it only leaves the call
+    def __init__(self, handle: Any):
+        self.handle = handle
+
+
+@contextlib.contextmanager
+def _with(instead: Callable[..., Any]) -> Iterator[None]:
+    token = _instead.set(instead)
+    try:
+        yield
+    finally:
+        _instead.reset(token)
+
+
+def start(call: Call, place: Any, x: Any, **more: Any) -> Callable[[Any], Any]:
+    """Starts the operation of a row's call.
+
+    Args:
+      call: the row's.
+      place, x: what it is called with.
+      more: of the function that starts it.
+
+    Returns:
+      What waits for it, after something else, and gives the call's result.
+    """
+
+    def begin(name: str, *args: Any, **options: Any) -> Any:
+        raise _Started(getattr(jcc, f"{name}_start")(*args, **options, **more))
+
+    try:
+        with _with(begin):
+            call(place, x)
+    except _Started as started:
+        handle = started.handle
+
+    def finish(after: Any) -> Any:
+        with _with(lambda name, *args, **options: handle.wait(after=after)):
+            return call(place, x)
+
+    return finish
 
 
 # --- messages between two ranks ------------------------------------------------------------------
@@ -169,6 +233,10 @@ IN_PROGRAM_ORDER = ON_ORDERED | {"allgatherv", "gatherv", "scatterv", "alltoallv
 DIFFER_BY_RANK = IN_PROGRAM_ORDER - {"ordered-bcast", "ordered-allreduce"}
 # Receives from anybody need a message.
 NEVER_EMPTY = frozenset({"from-anybody"})
+# What MPI's own collectives do.
+BY_MPI = frozenset(
+    ("bcast", "allreduce", "reduce", "allgather", "gather", "scatter", "reduce_scatter", "alltoall")
+)
 _LAX = {
     "lax.psum": "allreduce",
     "lax.pmean": "allreduce",
@@ -199,6 +267,17 @@ def _kind_of_shape(row: Operation) -> str:
 
 
 SHAPES = {name: _kind_of_shape(row) for name, row in ROWS.items()}
+# Rows of one call, whose operation can be started, and those of them that become one with others.
+STARTED = frozenset(
+    name
+    for name in ROWS.keys() - WITHOUT_OPTIONS
+    if not name.startswith("lax.") and hasattr(jcc, f"{collective(name)}_start")
+)
+BUCKETED = frozenset(
+    name
+    for name in STARTED
+    if "bucket_bytes" in inspect.signature(getattr(jcc, f"{collective(name)}_start")).parameters
+)
 # Rows whose result has the shape of the operand, so that another row may go on with it.
 KEEPS_SHAPE = frozenset(
     name

@@ -8,13 +8,14 @@ of a known size. All others act: they run a step of their own again and again, a
 weights. Three ways to bring them there take turns: `jaxccomp.sync` with ``delta``; the same with
 ``lossless`` for the differences; and a broadcast of all values in every actor's way, after each
 step that the trainer says is one. Versions come for a while, and for a while they do not, so that
-steps can be compared.
+steps can be compared. Where there is a core for each host, its rank stays on it.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
+import os
 import statistics
 import sys
 import threading
@@ -48,7 +49,7 @@ def _measure(given: argparse.Namespace) -> list[scenario.Line]:
         goodput = statistics.median(bed.measure_goodput().values())
         for way in WAYS:
             program = [__file__, "--way", way]
-            program += scenario.options(given, "values", "versions", "period", "rate")
+            program += scenario.options(given, "hosts", "values", "versions", "period", "rate")
             env = {"XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
             found = workers.run(program, bed, env=env, timeout_seconds=900)
             rows.append(_row(way, given, goodput, found))
@@ -89,7 +90,11 @@ def _row(
 
 def _work(given: argparse.Namespace) -> None:
     import jaxccomp as jcc
+    from jaxccomp._bootstrap import mpi
 
+    if given.hosts <= len(cores := sorted(os.sched_getaffinity(0))):
+        # Before JAX makes its threads, or a step takes other hosts' cores as well.
+        os.sched_setaffinity(0, cores[mpi.launcher().rank :][:1])
     world = jcc.init()
     versions = given.versions if given.way != "broadcast" else max(3, given.versions // 10)
     act = _broadcast if given.way == "broadcast" else _train if world.rank == 0 else _act
