@@ -16,6 +16,10 @@ from jaxccomp import _compat, errors
 
 Operation = Callable[..., Any]
 
+# Arguments of operations that never become one with others: residuals, and those of operations whose
+# operands may have other sizes on other ranks, where buckets would be full after other calls.
+_ALONE = frozenset(("residual", "counts", "dest", "source"))
+
 
 @dataclasses.dataclass(frozen=True)
 class _Started:
@@ -170,7 +174,7 @@ def start_of(function: Operation) -> Callable[..., Handle]:
     """The function that starts ``function``, a public operation."""
     name = function.__name__
     signature = inspect.signature(function)
-    bucketed = next(iter(signature.parameters)) == "x" and "residual" not in signature.parameters
+    bucketed = next(iter(signature.parameters)) == "x" and not _ALONE & signature.parameters.keys()
 
     def start(*args: Any, **options: Any) -> Handle:
         most_bytes = options.pop("bucket_bytes", 0) if bucketed else 0
