@@ -16,8 +16,8 @@ from jaxccomp import _compat, errors
 
 Operation = Callable[..., Any]
 
-# Arguments of operations that never become one with others: residuals, and those of operations whose
-# operands may have other sizes on other ranks, where buckets would be full after other calls.
+# Arguments of operations that never become one with others: residuals, and those of operations
+# whose operands may have other sizes on other ranks, where buckets would be full after other calls.
 _ALONE = frozenset(("residual", "counts", "dest", "source"))
 
 
