@@ -17,6 +17,14 @@ void EndTask(Operation* op, TaskId task, Status status) {
 // The number's block, which the plan has one of.
 std::byte* NumberOf(const Operation& op) { return op.scratch[0].buffer.get(); }
 
+// How many values `rows` rows of a tensor are; a tensor without rows has none to give or take.
+std::vector<int> ValuesOf(const std::vector<int64_t>& rows, const Tensor& t) {
+  const int64_t row_values = t.rows > 0 ? t.bytes / SizeBytes(t.dtype) / t.rows : 0;
+  std::vector<int> values;
+  for (const int64_t each : rows) values.push_back(static_cast<int>(each * row_values));
+  return values;
+}
+
 std::vector<LibraryCall> CallsOf(const Operation& op) {
   const auto collective = static_cast<Collective>(op.header.collective);
   LibraryCall call;
@@ -33,8 +41,14 @@ std::vector<LibraryCall> CallsOf(const Operation& op) {
     call.count = in.bytes / SizeBytes(in.dtype) / blocks;
     call.in = in.data;
     call.out = op.call.outputs[i].data;
-    // On all ranks alike: the shapes are the same.
-    if (call.count > 0) calls.push_back(call);
+    const BlockRows& rows = op.plan->library_rows;
+    if (!rows.input.empty()) {
+      call.gives = ValuesOf(rows.input, in);
+      call.takes = ValuesOf(rows.output, op.call.outputs[i]);
+      calls.push_back(call);   // also without values: others may have some
+    } else if (call.count > 0) {   // on all ranks alike: the shapes are the same
+      calls.push_back(call);
+    }
   }
   return calls;
 }

@@ -20,6 +20,9 @@ struct LibraryCall {
   DType dtype = DType::kFloat32;
   int root = 0;
   int64_t count = 0;   // values in a block (CollectiveInfo), at most kMostCount
+  // Of a v-variant, in place of `count`: values in each block of `in` and of `out`, which lie one after the
+  // other there. One block where all of the side is this rank's own.
+  std::vector<int> gives, takes;
   const void* in = nullptr;
   void* out = nullptr;
 };

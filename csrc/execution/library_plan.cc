@@ -1,6 +1,8 @@
 #include "execution/library_plan.h"
 
 #include <algorithm>
+#include <numeric>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -15,7 +17,9 @@ namespace {
 constexpr Collective kCollectives[] = {
     Collective::kBcast,   Collective::kAllreduce,     Collective::kReduce,
     Collective::kGather,  Collective::kAllgather,     Collective::kScatter,
-    Collective::kAlltoall, Collective::kReduceScatter, Collective::kBarrier};
+    Collective::kAlltoall, Collective::kReduceScatter, Collective::kBarrier,
+    Collective::kGatherv, Collective::kAllgatherv,     Collective::kScatterv,
+    Collective::kAlltoallv, Collective::kReduceScatterv};
 // Of the empty messages up the tree, and of those with the issue number down.
 constexpr uint32_t kComing = 0, kNumbered = 1;
 // The block that the number lies in.
@@ -40,15 +44,17 @@ Status Check(const OpSpec& spec, const Communicator& comm, const Call& call) {
     return Refuse(spec, "MPI's ranks are processes, and several members of this communicator are "
                         "devices of one process");
   }
-  const bool in_rows = Info(spec.collective).input == Blocks::kPerRank;
-  for (const auto& [tensors, rows] : {std::pair{&call.inputs, in_rows},
-                                      std::pair{&call.outputs,
-                                                Info(spec.collective).output == Blocks::kPerRank}}) {
+  const CollectiveInfo& info = Info(spec.collective);
+  for (const auto& [tensors, blocks] :
+       {std::pair{&call.inputs, info.input}, std::pair{&call.outputs, info.output}}) {
+    // Of blocks that differ MPI also counts where each begins.
+    const bool all_alike = blocks == Blocks::kPerRank && !spec.VariableCounts();
     for (const Tensor& t : *tensors) {
-      const int64_t count = t.bytes / SizeBytes(t.dtype) / (rows ? comm.size() : 1);
+      const int64_t count = t.bytes / SizeBytes(t.dtype) / (all_alike ? comm.size() : 1);
       if (count <= CollectiveLibrary::kMostCount) continue;
       return Refuse(spec, "MPI counts up to " + std::to_string(CollectiveLibrary::kMostCount) +
-                              " values, and a block here has " + std::to_string(count));
+                              " values, and a " + (spec.VariableCounts() ? "tensor" : "block") +
+                              " here has " + std::to_string(count));
     }
   }
   return Status::Ok();
@@ -65,11 +71,13 @@ class Builder {
     plan_.parts.push_back({Space::kScratch, kNumberBlock, DType::kUInt64, 0, kNumberBytes});
   }
 
-  PartRange Whole(Space space, const std::vector<Tensor>& tensors) {
+  // The first `rows` rows of all of them, or all.
+  PartRange Rows(Space space, const std::vector<Tensor>& tensors, std::optional<int64_t> rows = {}) {
     const auto first = static_cast<int32_t>(plan_.parts.size());
     for (size_t i = 0; i < tensors.size(); ++i) {
-      if (tensors[i].bytes == 0) continue;
-      plan_.parts.push_back({space, static_cast<int32_t>(i), tensors[i].dtype, 0, tensors[i].bytes});
+      const Tensor& t = tensors[i];
+      const int64_t bytes = rows.has_value() && t.rows > 0 ? t.bytes / t.rows * *rows : t.bytes;
+      if (bytes > 0) plan_.parts.push_back({space, static_cast<int32_t>(i), t.dtype, 0, bytes});
     }
     return {first, static_cast<int32_t>(plan_.parts.size()) - first};
   }
@@ -169,16 +177,24 @@ Status PlanForLibrary(const OpSpec& spec, const Endpoint& endpoint, const Call& 
   }
 
   const bool is_root = endpoint.member == spec.root;
-  const bool gives_to_root =
-      spec.collective == Collective::kReduce || spec.collective == Collective::kGather;
+  static constexpr Collective kToRoot[] = {Collective::kReduce, Collective::kGather, Collective::kGatherv};
+  const bool gives_to_root = std::ranges::count(kToRoot, spec.collective) > 0;
   const bool copies = spec.collective == Collective::kBcast && is_root;   // it has them already
   const bool has_results = spec.collective != Collective::kBarrier && (!gives_to_root || is_root);
   int64_t bytes = 0;
   for (const Tensor& t : call.outputs) bytes += t.bytes;
-  const PartRange results = has_results ? builder.Whole(Space::kOutput, call.outputs) : PartRange{};
+  std::optional<int64_t> rows;
+  if (spec.VariableCounts()) {
+    Result<BlockRows> each = RowsOf(spec, endpoint.member, comm.size());
+    if (!each.ok()) return each.status();
+    rows = std::accumulate(each->output.begin(), each->output.end(), int64_t{0});
+    plan->library_rows = std::move(*each);
+  }
+  const PartRange results =
+      has_results ? builder.Rows(Space::kOutput, call.outputs, rows) : PartRange{};
   const TaskId moved = builder.CallLibrary(copies ? PartRange{} : results, bytes, numbered);
   if (copies) {
-    builder.Compute(TaskKind::kCopy, results, builder.Whole(Space::kInput, call.inputs), bytes, {});
+    builder.Compute(TaskKind::kCopy, results, builder.Rows(Space::kInput, call.inputs), bytes, {});
   }
   if (plan->divisor > 1 && has_results) {
     builder.Compute(TaskKind::kMerge, results, results, bytes, {moved});

@@ -18,6 +18,7 @@
 #include "collective/schedule.h"
 #include "common/options.h"
 #include "execution/layout.h"
+#include "execution/sizes.h"
 #include "matching/call.h"
 #include "matching/communicator.h"
 #include "matching/program.h"
@@ -93,7 +94,8 @@ struct Plan {
   int64_t divisor = 1;
   bool on_device = false;              // for tensors in a device's memory
   bool starts_from_operands = false;   // OpSpec::StartsFromOperands
-  bool by_library = false;             // a library of collectives moves the values (library_path.h)
+  bool by_library = false;             // a library of collectives moves the values (library_path.h),
+  BlockRows library_rows;              // of a v-variant so many in each block
   bool streams = false;                // copies into results go past the caches
   int64_t total_bytes = 0;
   const Algorithm* algorithm = nullptr;

@@ -13,42 +13,6 @@ Status Wrong(const OpSpec& spec, const std::string& what) {
   return {Code::kInvalidArgument, spec.ToString() + ": " + what};
 }
 
-// Rows per block of one side of a v-variant; empty when the side is one block of one rank.
-struct Rows {
-  std::vector<int64_t> input, output;
-};
-
-Result<Rows> RowsOf(const OpSpec& spec, int rank, int ranks) {
-  const auto& c = spec.counts;
-  const bool matrix = spec.collective == Collective::kAlltoallv;
-  const size_t expected = matrix ? static_cast<size_t>(ranks) * ranks : ranks;
-  if (c.size() != expected) {
-    return Wrong(spec, "counts has " + std::to_string(c.size()) + " entries, " +
-                           std::to_string(expected) + " are needed for " +
-                           std::to_string(ranks) + " ranks");
-  }
-  for (int64_t count : c) {
-    if (count < 0) return Wrong(spec, "a count is negative");
-  }
-  const std::vector<int64_t> own = {matrix ? 0 : c[rank]};
-  switch (spec.collective) {
-    case Collective::kAllgatherv:
-    case Collective::kGatherv:
-      return Rows{own, c};
-    case Collective::kScatterv:
-    case Collective::kReduceScatterv:
-      return Rows{c, own};
-    default: {
-      Rows rows;
-      for (int j = 0; j < ranks; ++j) {
-        rows.input.push_back(c[static_cast<size_t>(rank) * ranks + j]);
-        rows.output.push_back(c[static_cast<size_t>(j) * ranks + rank]);
-      }
-      return rows;
-    }
-  }
-}
-
 Status CheckRows(const OpSpec& spec, const std::vector<Tensor>& tensors,
                  const std::vector<int64_t>& rows_per_block, const char* side) {
   int64_t needed = 0;
@@ -155,6 +119,37 @@ Status FillMessages(const OpSpec& spec, const Call& call, const Sides& sides, Pr
 
 }  // namespace
 
+Result<BlockRows> RowsOf(const OpSpec& spec, int rank, int ranks) {
+  const auto& c = spec.counts;
+  const bool matrix = spec.collective == Collective::kAlltoallv;
+  const size_t expected = matrix ? static_cast<size_t>(ranks) * ranks : ranks;
+  if (c.size() != expected) {
+    return Wrong(spec, "counts has " + std::to_string(c.size()) + " entries, " +
+                           std::to_string(expected) + " are needed for " +
+                           std::to_string(ranks) + " ranks");
+  }
+  for (int64_t count : c) {
+    if (count < 0) return Wrong(spec, "a count is negative");
+  }
+  const std::vector<int64_t> own = {matrix ? 0 : c[rank]};
+  switch (spec.collective) {
+    case Collective::kAllgatherv:
+    case Collective::kGatherv:
+      return BlockRows{own, c};
+    case Collective::kScatterv:
+    case Collective::kReduceScatterv:
+      return BlockRows{c, own};
+    default: {
+      BlockRows rows;
+      for (int j = 0; j < ranks; ++j) {
+        rows.input.push_back(c[static_cast<size_t>(rank) * ranks + j]);
+        rows.output.push_back(c[static_cast<size_t>(j) * ranks + rank]);
+      }
+      return rows;
+    }
+  }
+}
+
 Result<Sides> MakeSides(const OpSpec& spec, const Endpoint& endpoint, const Call& call) {
   const CollectiveInfo& info = Info(spec.collective);
   const int ranks = endpoint.communicator->size();
@@ -181,7 +176,7 @@ Result<Sides> MakeSides(const OpSpec& spec, const Endpoint& endpoint, const Call
                            std::to_string(results.size()) + " results");
   }
   if (spec.VariableCounts()) {
-    Result<Rows> rows = RowsOf(spec, endpoint.member, ranks);
+    Result<BlockRows> rows = RowsOf(spec, endpoint.member, ranks);
     if (!rows.ok()) return rows.status();
     Status status = CheckRows(spec, call.inputs, rows->input, "the operand");
     if (status.ok()) status = CheckRows(spec, results, rows->output, "the result");

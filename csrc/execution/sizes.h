@@ -24,6 +24,12 @@ struct Sides {
   }
 };
 
+// Rows of the blocks of a v-variant, on each side; one block where all of the side is this rank's own.
+struct BlockRows {
+  std::vector<int64_t> input, output;
+};
+Result<BlockRows> RowsOf(const OpSpec& spec, int rank, int ranks);
+
 Result<Sides> MakeSides(const OpSpec& spec, const Endpoint& endpoint, const Call& call);
 
 Result<Problem> MakeProblem(const OpSpec& spec, const Endpoint& endpoint, const Call& call,

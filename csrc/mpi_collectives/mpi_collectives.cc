@@ -1,12 +1,25 @@
 #include "mpi_collectives/mpi_collectives.h"
 
+#include <memory>
+#include <numeric>
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "mpi_collectives/reductions.h"
 
 namespace jaxccomp {
+namespace {
+
+// Where each block begins, one after the other.
+std::vector<int> BeginsOf(const std::vector<int>& counts) {
+  std::vector<int> begins(counts.size());
+  std::exclusive_scan(counts.begin(), counts.end(), begins.begin(), 0);
+  return begins;
+}
+
+}  // namespace
 
 Result<std::unique_ptr<MpiCollectives>> MpiCollectives::Create(const MpiCollectivesConfig& config) {
   Result<const MpiLibrary*> mpi = MpiLibrary::Load();
@@ -36,6 +49,11 @@ Status MpiCollectives::Open() {
   find("MPI_Igather", &f_.igather);
   find("MPI_Iscatter", &f_.iscatter);
   find("MPI_Ialltoall", &f_.ialltoall);
+  find("MPI_Ireduce_scatter", &f_.ireduce_scatter);
+  find("MPI_Iallgatherv", &f_.iallgatherv);
+  find("MPI_Igatherv", &f_.igatherv);
+  find("MPI_Iscatterv", &f_.iscatterv);
+  find("MPI_Ialltoallv", &f_.ialltoallv);
   if (!missing.empty()) {
     return {Code::kUnavailable, "the MPI of " + mpi_.path() + " has no " + missing +
                                     ", which backend=\"mpi\" needs: use one of MPI 3 or newer"};
@@ -84,7 +102,8 @@ MpiHandle MpiCollectives::OpFor(DType dtype, ReduceOp op) const {
   return own != 0 ? own : config_.ops[static_cast<size_t>(op)];
 }
 
-int MpiCollectives::Call(Communicator comm, const LibraryCall& call, MpiHandle* request) const {
+int MpiCollectives::Call(Communicator comm, const LibraryCall& call, const Blocks* blocks,
+                         MpiHandle* request) const {
   const MpiHandle type = config_.types[static_cast<size_t>(call.dtype)];
   const MpiHandle op = OpFor(call.dtype, call.reduce_op);
   const auto count = static_cast<int>(call.count);
@@ -116,16 +135,35 @@ int MpiCollectives::Call(Communicator comm, const LibraryCall& call, MpiHandle* 
       return f_.iscatter(call.in, count, type, call.out, count, type, call.root, comm, request);
     case Collective::kAlltoall:
       return f_.ialltoall(call.in, count, type, call.out, count, type, comm, request);
+    case Collective::kReduceScatterv:
+      return f_.ireduce_scatter(call.in, call.out, blocks->gives.data(), type, op, comm, request);
+    case Collective::kAllgatherv:
+      return f_.iallgatherv(call.in, blocks->gives[0], type, call.out, blocks->takes.data(),
+                            blocks->takes_at.data(), type, comm, request);
+    case Collective::kGatherv:
+      return f_.igatherv(call.in, blocks->gives[0], type, call.out, blocks->takes.data(),
+                         blocks->takes_at.data(), type, call.root, comm, request);
+    case Collective::kScatterv:
+      return f_.iscatterv(call.in, blocks->gives.data(), blocks->gives_at.data(), type, call.out,
+                          blocks->takes[0], type, call.root, comm, request);
+    case Collective::kAlltoallv:
+      return f_.ialltoallv(call.in, blocks->gives.data(), blocks->gives_at.data(), type, call.out,
+                           blocks->takes.data(), blocks->takes_at.data(), type, comm, request);
     default: return mpi_.Ibarrier(comm, request);
   }
 }
 
 void MpiCollectives::Start(Communicator communicator, const LibraryCall& call, Completion* done) {
   MpiHandle request = 0;
-  if (const int error = Call(communicator, call, &request)) {
+  std::unique_ptr<const Blocks> blocks;
+  if (!call.gives.empty()) {
+    blocks = std::make_unique<const Blocks>(
+        Blocks{call.gives, BeginsOf(call.gives), call.takes, BeginsOf(call.takes)});
+  }
+  if (const int error = Call(communicator, call, blocks.get(), &request)) {
     return done->Done(Error("MPI's " + std::string(Info(call.collective).name), error));
   }
-  running_.push_back({{.handle = request}, done, call.collective});
+  running_.push_back({{.handle = request}, done, call.collective, std::move(blocks)});
 }
 
 bool MpiCollectives::Poll() {
@@ -137,7 +175,10 @@ bool MpiCollectives::Poll() {
 }
 
 void MpiCollectives::Freeze(const Status& why) {
-  for (const Running& running : std::exchange(running_, {})) running.done->Done(why);
+  for (Running& running : std::exchange(running_, {})) {
+    static_cast<void>(running.blocks.release());   // MPI may still read it
+    running.done->Done(why);
+  }
 }
 
 }  // namespace jaxccomp

@@ -51,17 +51,31 @@ class MpiCollectives final : public CollectiveLibrary {
     int (*igather)(const void*, int, MpiHandle, void*, int, MpiHandle, int, MpiHandle, MpiHandle*);
     int (*iscatter)(const void*, int, MpiHandle, void*, int, MpiHandle, int, MpiHandle, MpiHandle*);
     int (*ialltoall)(const void*, int, MpiHandle, void*, int, MpiHandle, MpiHandle, MpiHandle*);
+    int (*ireduce_scatter)(const void*, void*, const int*, MpiHandle, MpiHandle, MpiHandle, MpiHandle*);
+    int (*iallgatherv)(const void*, int, MpiHandle, void*, const int*, const int*, MpiHandle, MpiHandle,
+                       MpiHandle*);
+    int (*igatherv)(const void*, int, MpiHandle, void*, const int*, const int*, MpiHandle, int, MpiHandle,
+                    MpiHandle*);
+    int (*iscatterv)(const void*, const int*, const int*, MpiHandle, void*, int, MpiHandle, int, MpiHandle,
+                     MpiHandle*);
+    int (*ialltoallv)(const void*, const int*, const int*, MpiHandle, void*, const int*, const int*, MpiHandle,
+                      MpiHandle, MpiHandle*);
+  };
+  // Of a v-variant: how many values each block has and where it begins. MPI reads them until it is done.
+  struct Blocks {
+    std::vector<int> gives, gives_at, takes, takes_at;
   };
   struct Running {
     MpiRequest request;
     Completion* done = nullptr;
     Collective collective = Collective::kBarrier;
+    std::unique_ptr<const Blocks> blocks;   // of v-variants
   };
 
   MpiCollectives(const MpiLibrary* mpi, const MpiCollectivesConfig& config) : mpi_(*mpi), config_(config) {}
   Status Open();
   MpiHandle OpFor(DType dtype, ReduceOp op) const;
-  int Call(Communicator comm, const LibraryCall& call, MpiHandle* request) const;
+  int Call(Communicator comm, const LibraryCall& call, const Blocks* blocks, MpiHandle* request) const;
   Status Error(const std::string& call, int error) const;
 
   const MpiLibrary& mpi_;

@@ -135,7 +135,7 @@ class Draw:
         parent, team = self._team(manner, part, place)
         last = self.integer(0, len(earlier) - 1) if earlier else 0
         if earlier and self._may_go_on(earlier[last]) and self.happens(35):
-            name, dtype, trailing = self._continuation(manner, earlier[last])
+            name, dtype, trailing = self._continuation(manner, place, earlier[last])
             operand: str | int = last
             values, context = "result", "jit"
         else:
@@ -256,11 +256,16 @@ class Draw:
         small = ROWS[collective.row].moves or collective.dtype in EXACT
         return plain and small and depth == 0 and collective.row in KEEPS_SHAPE
 
-    def _continuation(self, manner: str, before: Collective) -> tuple[str, str, tuple[int, ...]]:
+    def _continuation(
+        self, manner: str, place: str, before: Collective
+    ) -> tuple[str, str, tuple[int, ...]]:
+        # What is the same on all ranks by its type is refused, where JAX looks at that.
+        alike = ROWS[before.row].same and "check_vma" in place.split("-")
         names = [
             name
             for name in self._rows(manner, before.team)
             if name in KEEPS_SHAPE
+            and not (alike and name.startswith("allreduce"))
             and before.dtype in ROWS[name].dtypes
             and (ROWS[name].moves or (before.values == "small" and before.dtype in EXACT))
             and not name.endswith(("-mean", "pmean", "-prod"))

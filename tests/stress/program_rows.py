@@ -235,7 +235,10 @@ DIFFER_BY_RANK = IN_PROGRAM_ORDER - {"ordered-bcast", "ordered-allreduce"}
 NEVER_EMPTY = frozenset({"from-anybody"})
 # What MPI's own collectives do.
 BY_MPI = frozenset(
-    ("bcast", "allreduce", "reduce", "allgather", "gather", "scatter", "reduce_scatter", "alltoall")
+    (
+        *("bcast", "allreduce", "reduce", "allgather", "gather", "scatter", "reduce_scatter"),
+        *("alltoall", "allgatherv", "gatherv", "scatterv", "alltoallv"),
+    )
 )
 _LAX = {
     "lax.psum": "allreduce",

@@ -61,6 +61,42 @@ def test_every_operation(world):
     jax.block_until_ready(jcc.barrier(backend="mpi"))
 
 
+def test_blocks_of_different_sizes(world):
+    n, root = world.size, world.size - 1
+    counts = [2, 0, 3, 1, 2, 0, 1, 4][:n]
+    matrix = [[(2 * i + 3 * j + 1) % 4 for j in range(n)] for i in range(n)]
+    rows = {
+        "allgatherv": (jcc.allgatherv, counts, {}, counts[world.rank]),
+        "gatherv": (jcc.gatherv, counts, {"root": root}, counts[world.rank]),
+        "scatterv": (jcc.scatterv, counts, {"root": root}, sum(counts)),
+        "alltoallv": (jcc.alltoallv, matrix, {}, sum(matrix[world.rank])),
+        "of nobody": (jcc.allgatherv, [0] * n, {}, 0),
+    }
+    for operation, given, how, own in rows.values():
+        tree = [
+            values((own, *shape), dtype, world.rank)
+            for shape, dtype in [
+                ((3, 5), "int32"),
+                ((), "bool"),
+                ((0,), "float32"),
+                ((7001,), "bfloat16"),
+            ]
+        ]
+        found, expected = (
+            jax.jit(partial(operation, counts=given, backend=each, **how))(tree)
+            for each in BACKENDS
+        )
+        same(found, expected)
+
+    def gathered(x, backend):
+        """Its derivative is a reduce_scatterv."""
+        return (jcc.allgatherv(x, counts, backend=backend) ** 2).sum()
+
+    x = values((counts[world.rank], 4), "float32", world.rank)
+    found, expected = (jax.jit(jax.grad(partial(gathered, backend=each)))(x) for each in BACKENDS)
+    same(found, expected)
+
+
 @pytest.mark.parametrize("op", ["sum", "mean", "prod", "min", "max", "and", "or", "xor"])
 def test_every_reduction(world, op):
     bits = op in ("and", "or", "xor")
@@ -180,7 +216,7 @@ def test_explained(world):
 
 
 def test_what_mpi_lacks_is_named(world):
-    with pytest.raises(errors.UnknownNameError, match="'alltoall', 'barrier', 'bcast'"):
+    with pytest.raises(errors.UnknownNameError, match="'alltoallv', 'barrier', 'bcast'"):
         jcc.scan(jnp.ones(3), backend="mpi")
     with pytest.raises(errors.InvalidArgumentError, match="MPI sends values as they are"):
         jcc.allreduce(jnp.ones(3), codec="int8", backend="mpi")
