@@ -71,12 +71,18 @@ def test_places():
 @pytest.mark.parametrize(
     ("changed", "says"),
     [
-        ({"ratio": 1.11}, "Not met: what is chosen .* 0 of 1 points. At most 1.11 x: bcast"),
+        (
+            {"ratio": 1.11},
+            "Not met: between hosts, what is chosen .* 0 of 1 points. At most 1.11 x: bcast",
+        ),
         ({"auto": plan("chain", "raw", 1.0)}, "Not met: bfloat16 weights go lossless .* 0 of 1"),
-        ({"plans": [plan("a", "raw", 1.0, -0.41)]}, "Not met: prices .*: 20% and 41%"),
+        (
+            {"plans": [plan("a", "raw", 1.0, -0.41)]},
+            "Not met: between hosts, prices .*: 20% and 41%",
+        ),
         (
             {"auto": plan("chain", "lossless", 1.0, 0.16), "plans": [plan("a", "raw", 1, 0.16)]},
-            "Not met: prices .*: 16% and 16%",
+            "Not met: between hosts, prices .*: 16% and 16%",
         ),
         ({"link": "memory"}, "Not met: bfloat16 weights go raw in memory: at 0 of 1"),
     ],
@@ -86,6 +92,14 @@ def test_each_bar_is_missed_by_itself(changed, says):
     missed = [bar for bar in bars if "Not met" in bar]
     assert len(missed) == 1 and len(bars) == 3, bars
     assert re.search(says, missed[0]), missed
+
+
+def test_hosts_and_memory_have_bars_of_their_own():
+    same = plan("chain", "raw", 1.0)
+    bars = report.bars([line(), line(link="memory", ratio=1.3, auto=same, best=same, plans=[same])])
+    between, within = bars[0], bars[2]
+    assert between.startswith("- Met: between hosts") and "at 1 of 1 points" in between
+    assert within.startswith("- Not met: in memory") and "at 0 of 1 points (at 1 of" in within
 
 
 def test_bars_of_codecs_are_of_values_that_become_smaller():

@@ -41,22 +41,10 @@ def bars(points: Sequence[Line]) -> list[str]:
     """A line of text for each bar: what is asked, and what was found."""
     if not points:
         return ["- Nothing was measured."]
-    beyond = [line for line in points if line["ratio"] > OF_BEST]
-    worst = max(points, key=lambda line: line["ratio"])
-    median, most = error_of(points)
-    found = [
-        (
-            not beyond,
-            f"what is chosen takes at most {OF_BEST:g} times the fastest fixed plan: at "
-            f"{len(points) - len(beyond)} of {len(points)} points. At most {worst['ratio']:.2f} x: "
-            f"{_point(worst)}",
-        ),
-        (
-            median <= MEDIAN_ERROR and most <= WORST_ERROR,
-            f"prices are off by {MEDIAN_ERROR:.0%} as a median and {WORST_ERROR:.0%} at most: "
-            f"{median:.0%} and {most:.0%}",
-        ),
-    ]
+    found = []
+    for where, in_memory in (("between hosts", False), ("in memory", True)):
+        if here := [line for line in points if (line["link"] == MEMORY) == in_memory]:
+            found += _of_choices(here, where)
     halves = [line for line in points if line["input"] == "bfloat16"]
     slow = [line for line in halves if line["link"] == SLOW and line["size"] >= SLOW_BYTES]
     fast = [line for line in halves if line["link"] == MEMORY]
@@ -71,6 +59,31 @@ def bars(points: Sequence[Line]) -> list[str]:
     return [f"- {'Met' if met else 'Not met'}: {text}." for met, text in found]
 
 
+def _of_choices(points: Sequence[Line], where: str) -> list[tuple[bool, str]]:
+    beyond = [line for line in points if line["ratio"] > OF_BEST]
+    same = sum(_is_same(line["auto"], line["best"]) for line in beyond)
+    worst = max(points, key=lambda line: line["ratio"])
+    median, most = error_of(points)
+    text = (
+        f"{where}, what is chosen takes at most {OF_BEST:g} times the fastest fixed plan: at "
+        f"{len(points) - len(beyond)} of {len(points)} points"
+    )
+    if same:
+        text += f" (at {same} of the others both are the same plan, measured twice)"
+    return [
+        (not beyond, f"{text}. At most {worst['ratio']:.2f} x: {_point(worst)}"),
+        (
+            median <= MEDIAN_ERROR and most <= WORST_ERROR,
+            f"{where}, prices are off by {MEDIAN_ERROR:.0%} as a median and {WORST_ERROR:.0%} at "
+            f"most: {median:.0%} and {most:.0%}",
+        ),
+    ]
+
+
+def _is_same(one: Line, other: Line) -> bool:
+    return (one["algorithm"], one["codec"]) == (other["algorithm"], other["codec"])
+
+
 def error_of(points: Iterable[Line]) -> tuple[float, float]:
     """The median and the greatest relative error of the prices of all plans."""
     errors = [abs(plan["error"]) for line in points for plan in (line["auto"], *line["plans"])]
@@ -80,8 +93,7 @@ def error_of(points: Iterable[Line]) -> tuple[float, float]:
 def _cell(line: Line) -> str:
     auto, best = line["auto"], line["best"]
     text = f"{_plan(auto)}: {_time(auto['seconds'])}, {line['ratio']:.2f} x"
-    same = (auto["algorithm"], auto["codec"]) == (best["algorithm"], best["codec"])
-    return text if same else f"{text} of {_plan(best)}"
+    return text if _is_same(auto, best) else f"{text} of {_plan(best)}"
 
 
 def _plan(plan: Line) -> str:
