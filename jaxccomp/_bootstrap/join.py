@@ -218,7 +218,7 @@ def _tell_place(core: Any, process_of: Mapping[int, int]) -> None:
     config.on_change(lambda option, value: _set_engine_option(core, option, value))
     core.nccl_share_gpus(config.get("nccl_share_gpus"))
     core.set_devices(devices)
-    cuda.tell_engine()
+    cuda.open_gpus()
     callbacks.watch(core)
     core.name_launching_threads(threads.current)
     if config.get("check_launches"):

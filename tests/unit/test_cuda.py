@@ -128,6 +128,31 @@ def test_without_the_library_xla_runs_what_it_can(monkeypatch):
         lowered(native)
 
 
+def test_gpus_are_opened_when_a_process_joins(monkeypatch):
+    class Core:
+        opened = []
+
+        def cuda(self):
+            return {"missing": ""}
+
+        def open_cuda_devices(self, numbers):
+            self.opened.append(numbers)
+            return "GPU 1 cannot be used: it is busy"
+
+    class Gpu:
+        local_hardware_id, id = 1, 5
+
+    core = Core()
+    monkeypatch.setattr(cuda.engine, "load", lambda: core)
+    monkeypatch.setattr(platforms.Platform, "local_devices", lambda self: [Gpu])
+    cuda.open_gpus.cache_clear(), cuda.why_missing.cache_clear()
+    try:
+        assert cuda.why_missing() == cuda.open_gpus() == "GPU 1 cannot be used: it is busy"
+    finally:
+        cuda.open_gpus.cache_clear(), cuda.why_missing.cache_clear()
+    assert core.opened == [[(1, platforms.CUDA.number(5))]]
+
+
 def test_ranks_decide_alike(monkeypatch):
     rows = [peer_info.Row(0, 1, 0, 1, lacks) for lacks in (0, 1, 0)]
     monkeypatch.setattr(cuda, "why_missing", lambda: "")
@@ -180,7 +205,9 @@ WITH_LIBRARY = """
 import sys
 from jaxccomp._native import cuda, engine
 engine.load().add_library_path("jaxccomp_cuda", sys.argv[1])
-print(cuda.why_missing() or [
+missing = cuda.why_missing()
+engine.load().open_cuda_devices([(0, 1000)])  # which JAX does not have
+print(missing or [
     cuda.runs(codec, dtype)
     for dtype in ("float32", "float64")
     for codec in ("raw", "int8", "ternary")
