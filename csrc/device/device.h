@@ -13,7 +13,7 @@
 // between IsReady and Leave only: were they queued behind the mark, they would hold up those of an
 // earlier call that the mark itself waits for.
 //
-// All members but Prepare are called with the engine's lock held. A device serves one engine, and
+// All members but Prepare and LetPass are called with the engine's lock held. A device serves one engine, and
 // outlives its Shutdown.
 #pragma once
 
@@ -64,6 +64,9 @@ class Device {
   virtual Result<bool> IsReady(CallId call) = 0;
   // The stream goes on, whether or not it had come to the mark. The call is forgotten.
   virtual void Leave(CallId call) = 0;
+  // The stream goes on before Leave, which comes as ever. Without the engine's lock, beside any other member, and
+  // without a call that could wait for the device. Of a call that has been left, nothing.
+  virtual void LetPass(CallId call) = 0;
 
   // Instead of a call, for copies between memory of the runtime's own: they wait for no caller.
   static constexpr CallId kNoCall = 0;

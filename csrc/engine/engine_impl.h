@@ -14,6 +14,7 @@
 #include "engine/device_preparation.h"
 #include "engine/engine.h"
 #include "engine/failures.h"
+#include "engine/lock_watch.h"
 #include "engine/peer_messages.h"
 #include "engine/point_to_point.h"
 #include "engine/program_comparison.h"
@@ -85,6 +86,7 @@ class Engine::Impl final : private Executor::Listener, private DeviceExecution::
   PeerMessages peer_messages_;
   Watchdog watchdog_;
   ProgressThread progress_;
+  LockWatch lock_watch_;
   CoderThreads coders_;
   DevicePreparation preparation_;
   int ranks_on_host_ = 1;

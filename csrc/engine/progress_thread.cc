@@ -47,6 +47,7 @@ void ProgressThread::Loop() {
   auto last_check = Clock::now();
   int64_t idle = 0;
   while (!state_.stopped) {
+    state_.turns.fetch_add(1, std::memory_order_relaxed);
     if (state_.operations.empty() && !state_.executor.HasWork() && !state_.devices.AwaitsDevices()) {
       if (state_.wire.HasRemote()) {
         IdlePoll(lock);

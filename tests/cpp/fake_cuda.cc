@@ -58,6 +58,7 @@ std::string FakeCuda::Describe(int error) const {
 }
 
 int FakeCuda::Begin() {
+  if (context_ != nullptr) context_->Lock().unlock();
   ++t_uses;
   t_current = this;
   return kSuccess;
@@ -228,6 +229,7 @@ int FakeCuda::Record(CUevent_st* event, CUstream_st* stream) {
   recorded->of_caller = !IsOwn(stream);
   if (!recorded->of_caller) return Enqueue(stream, pass);
   StreamOf(stream)->Push(pass);
+  ++marks_;
   return Now();
 }
 

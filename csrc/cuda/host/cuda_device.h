@@ -54,6 +54,7 @@ class CudaDevice final : public Device {
   Result<CallId> Enter(void* stream, bool holds) override;
   Result<bool> IsReady(CallId call) override;
   void Leave(CallId call) override;
+  void LetPass(CallId call) override { gates_.LetPass(call); }
 
   void Copy(CallId call, std::span<const CopyRun> runs, Completion* done) override;
   void Encode(CallId call, std::span<const EncodeRun> runs, Completion* done) override;

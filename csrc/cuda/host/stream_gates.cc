@@ -17,6 +17,7 @@ Result<uint64_t> StreamGates::Enter(CUstream_st* stream, bool holds) {
     if (gate.event != nullptr) free_.push_back(gate);
     return status;
   }
+  std::lock_guard lock(mutex_);
   entered_.emplace(next_, gate);
   return next_++;
 }
@@ -51,6 +52,7 @@ int StreamGates::Query(uint64_t call) {
 }
 
 void StreamGates::Leave(uint64_t call) {
+  std::lock_guard lock(mutex_);
   const auto found = entered_.find(call);
   StreamGate gate = found->second;
   entered_.erase(found);
@@ -58,6 +60,14 @@ void StreamGates::Leave(uint64_t call) {
     std::atomic_ref<uint32_t>(*gate.word).store(++gate.passed, std::memory_order_release);
   }
   free_.push_back(gate);
+}
+
+void StreamGates::LetPass(uint64_t call) {
+  std::lock_guard lock(mutex_);
+  const auto found = entered_.find(call);
+  if (found == entered_.end() || !found->second.holds) return;
+  const StreamGate& gate = found->second;
+  std::atomic_ref<uint32_t>(*gate.word).store(gate.passed + 1, std::memory_order_release);
 }
 
 }  // namespace jaxccomp::cuda

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <mutex>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -25,6 +26,8 @@ class StreamGates {
   // CUDA's verdict on the event.
   int Query(uint64_t call);
   void Leave(uint64_t call);
+  // By any thread, beside the others.
+  void LetPass(uint64_t call);
 
  private:
   struct StreamGate {
@@ -39,6 +42,7 @@ class StreamGates {
   CudaApi* const api_;
   MappedWords* const words_;
   const std::string device_;
+  std::mutex mutex_;   // between LetPass and those that change `entered_`
   std::unordered_map<uint64_t, StreamGate> entered_;
   std::vector<StreamGate> free_;
   uint64_t next_ = 1;
