@@ -25,6 +25,7 @@ from jaxccomp import (
     toolkit,
     trace,
 )
+from jaxccomp._native.cuda import follow_device_wait as _follow_device_wait
 from jaxccomp._native.launch_places import step
 from jaxccomp._native.version import __version__
 from jaxccomp.comm import Communicator, check, init, is_initialized, world
@@ -158,3 +159,5 @@ __all__ = [
     "trace",
     "world",
 ]
+
+_follow_device_wait()

@@ -1,8 +1,9 @@
 // The calls on devices that are not over, and that their callers wait for: a thread of the host, or a stream.
 //
-// It has a lock of its own. So callers can be let go also while whoever has the engine's lock does not come back
-// from a call of CUDA or MPI (engine/lock_watch.h). A caller is let go only if nothing is writing to its memory:
-// whatever is started for a call asks first, and nothing is started any more for one that has been let go.
+// It has a lock of its own. So callers can be let go also while whoever has the engine's lock does not come
+// back from a call of CUDA or MPI (engine/lock_watch.h). A caller is let go only if nothing is writing to its
+// memory: whatever is started for a call asks first, and nothing is started any more for one that has been
+// let go.
 #pragma once
 
 #include <cstdint>
@@ -31,8 +32,8 @@ class WaitingCalls {
   void SetEntered(Id id, Device::CallId call);
   // What tells the thread that waits for it: `done`, but only the first time that it is called.
   std::function<void(Status)> SetDone(Id id, const std::function<void(Status)>& done);
-  // Something is about to be started for the call, and `writes` to its caller's memory until End. False: the call
-  // has been let go, and nothing may be started.
+  // Something is about to be started for the call, and `writes` to its caller's memory until End. False: the
+  // call has been let go, and nothing may be started.
   bool Begin(Id id, bool writes);
   void End(Id id);
   void Remove(Id id);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <cstring>
 #include <set>
 #include <thread>
@@ -78,6 +79,16 @@ void Engine::Impl::OnOptions() {
   huge_pages_ = state_.options.huge_pages;
   retain_memory_ = state_.options.retain_memory;
   device_wait_ = static_cast<DeviceWait>(state_.options.device_wait);
+}
+
+bool Engine::Impl::HostWaits(const Call& call) {
+  if (device_wait_ == kHostWaits) return true;
+  const Status holds = call.memory->CheckHolds(call.stream);
+  if (!holds.ok() && !told_who_waits_.exchange(true)) {
+    std::fprintf(stderr, "jaxccomp: device_wait=\"stream\": the host waits instead. %s\n",
+                 holds.message().c_str());
+  }
+  return !holds.ok();
 }
 
 void Engine::Impl::CheckLaunches(std::function<std::string()> place) {

@@ -1,11 +1,11 @@
 // Deadlines for whoever has the engine's lock. The progress thread ends operations that wait for too long
 // (watchdog.h), and calls CUDA and MPI, with that lock. A call that does not return keeps all deadlines from
-// being seen: so a thread that needs no lock of the engine looks after the progress thread while operations on
-// devices are under way.
+// being seen: so a thread that needs no lock of the engine looks after the progress thread while operations
+// on devices are under way.
 //
-// When that has stood still for as long as operations may, callers that nothing writes for are let go, whereupon
-// the call may return: a stream that stood may be what it waited for. If it does not, the process ends, with the
-// reason: nothing could end it in order any more.
+// When that has stood still for as long as operations may, callers that nothing writes for are let go,
+// whereupon the call may return: a stream that stood may be what it waited for. If it does not, the process
+// ends, with the reason: nothing could end it in order any more.
 #pragma once
 
 #include <atomic>

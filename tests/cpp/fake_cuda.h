@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -113,6 +114,9 @@ class FakeCuda final : public cuda::CudaApi {
   std::set<std::pair<nvcomp::Format, DType>> nvcomp_;
   std::vector<std::pair<uint32_t*, uint32_t>> waits_;   // of callers' streams
   std::set<std::byte*> values_;   // taken on the first stream, which does nothing else
+  // The pool keeps what it has: more waits for the GPU.
+  std::map<std::byte*, int64_t> in_use_;
+  int64_t in_use_bytes_ = 0, pool_bytes_ = 0;
   std::vector<std::unique_ptr<Event>> events_;
   std::vector<std::unique_ptr<OwnStream>> streams_;
 };

@@ -1,5 +1,5 @@
-// Two ranks whose GPUs have CUDA's limits (fake_context.h), and what their programs queue behind a broadcast. Rank
-// 0 comes early; rank 1, the root, comes late.
+// Two ranks whose GPUs have CUDA's limits (fake_context.h), and what their programs queue behind a broadcast.
+// Rank 0 comes early; rank 1, the root, comes late.
 #pragma once
 
 #include <algorithm>
@@ -30,13 +30,15 @@ class LimitedTeam {
     kNothing,
     kKernels,    // many, in a queue
     kNewKernel,  // that CUDA loads, for which it waits for the GPU: a function that is jitted then
-    kGraph       // a kernel of NCCL, which waits for that of the other rank, and then the same for a CUDA graph
+    kGraph       // a kernel of NCCL, which waits for that of the other rank; then the same for a CUDA graph
   };
   struct Program {
     std::string wait;   // the option device_wait
     Behind early = Behind::kKernels, late = Behind::kKernels;
     double timeouts[2] = {60, 60};   // of each rank, in seconds
     bool root_comes = true;
+    int64_t reserved_bytes = 0;   // on each device, and as much pinned
+    int others = 0;               // streams of XLA that are made before the program's
     bool busy = false;   // the stream of rank 0 does not come to the call before GoOn
   };
 
@@ -50,7 +52,9 @@ class LimitedTeam {
                                        DeviceTeam::Place::kHost);
     for (int rank = 0; rank < kRanks; ++rank) {
       on_->devices[rank] = devices_[rank];
+      for (int i = 0; i < program_.others; ++i) FakeStream(contexts[rank].get());
       on_->streams[rank] = std::make_unique<FakeStream>(contexts[rank].get());
+      if (program_.reserved_bytes > 0) CHECK_OK(devices_[rank]->device().Reserve(program_.reserved_bytes));
     }
     on_->team->SetOption("device_wait", program_.wait);
     OpSpec bcast = Allreduce(kCount, "lossless");
@@ -62,7 +66,8 @@ class LimitedTeam {
     for (int rank = 0; rank < kRanks; ++rank) {
       placed_.push_back(std::make_unique<OnDevice>(devices_[rank].get(), on_->streams[rank].get(),
                                                    &arrays_[rank]));
-      CHECK_OK(on_->team->EngineOf(rank).SetOption("timeout_seconds", std::to_string(program_.timeouts[rank])));
+      const std::string timeout = std::to_string(program_.timeouts[rank]);
+      CHECK_OK(on_->team->EngineOf(rank).SetOption("timeout_seconds", timeout));
       placed_.back()->LeaveResults();   // where it is stopped, nobody knows when they are there
     }
     if (program_.busy) {
@@ -113,6 +118,8 @@ class LimitedTeam {
     call.run_id = ++runs_;
     return on_->team->EngineOf(rank).RunOnDevice(compiled_->At(rank, 0), std::move(call));
   }
+  // How often streams of callers were made to wait, on trial and for calls.
+  int64_t waits() const { return devices_[0]->held_streams() + devices_[1]->held_streams(); }
   // Whether that rank's call has been handed over to the engine.
   bool IsEntered(int rank) const { return devices_[rank]->api().marks() > 0; }
 

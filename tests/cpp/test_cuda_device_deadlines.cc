@@ -1,5 +1,5 @@
-// Deadlines while a call of CUDA does not return, and so nobody gets the engine's lock: callers are let go where
-// nothing writes to their memory, and otherwise the process ends with the reason.
+// Deadlines while a call of CUDA does not return, and so nobody gets the engine's lock: callers are let go
+// where nothing writes to their memory, and otherwise the process ends with the reason.
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -31,7 +31,10 @@ bool Has(const std::string& text, const char* part) {
 // The thread that waits for an operation hears of the deadline while another thread has CUDA's lock.
 TEST(cuda_device_deadline_of_a_thread) {
   LimitedTeam team({.launches = kRoom, .queues = 32},
-                   {.wait = "host", .early = Behind::kNothing, .timeouts = {kTimeout, 60}, .root_comes = false,
+                   {.wait = "host",
+                    .early = Behind::kNothing,
+                    .timeouts = {kTimeout, 60},
+                    .root_comes = false,
                     .busy = true});
   while (!team.IsEntered(0)) std::this_thread::sleep_for(milliseconds(1));
   {
@@ -86,7 +89,8 @@ TEST(cuda_device_deadline_that_ends_the_process) {
   int status = 0;
   CHECK_EQ(waitpid(child, &status, 0), child);
   CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 1);
-  Has(said, "rank 0 of the world ends: a call of CUDA or MPI that the engine has made has not returned for 4 s");
+  Has(said, "rank 0 of the world ends: a call of CUDA or MPI that the engine has made");
+  Has(said, "has not returned for 4 s");
   Has(said, "1 operations could not be ended, as a device may still write to memory of their callers");
 }
 

@@ -1,7 +1,10 @@
 // The limits of CUDA that a stream which waits for the host may deadlock at (docs/gpus.md, "Who waits"): with
-// device_wait="host" none of them stops an operation. With "stream" each does: should one of these not stop
-// it any more, the fake has lost the limit, or the engine's way of holding streams has changed.
+// device_wait="host" none of them stops an operation. With "stream" those do that nothing prevents: should
+// one of these not stop it any more, the fake has lost the limit, or the engine's way of holding streams has
+// changed.
 #include <chrono>
+#include <string_view>
+#include <tuple>
 
 #include "check.h"
 #include "limited_team.h"
@@ -37,12 +40,31 @@ TEST(cuda_device_limits_that_are_wide_stop_nobody) {
 // Kernels behind an early broadcast fill the launch queue, so that the engine cannot launch what ends it.
 TEST(cuda_device_limits_of_the_launch_queue) { CheckLimit({.launches = 1000, .queues = 32}); }
 
-// All streams share a hardware queue, as with CUDA_DEVICE_MAX_CONNECTIONS=1: the engine's stand behind the wait.
-TEST(cuda_device_limits_of_hardware_queues) { CheckLimit({.launches = kRoom, .queues = 1}); }
+// A caller's stream that shares a hardware queue with one of the engine's, which then stand behind the wait:
+// its trial finds that out, and the host waits instead.
+TEST(cuda_device_limits_of_hardware_queues) {
+  // The engine has four streams, and the caller's is the next one that is made.
+  for (const auto& [queues, others, shared] :
+       {std::tuple(1, 0, true), std::tuple(2, 0, true), std::tuple(4, 0, true),
+        std::tuple(4, 1, true), std::tuple(8, 0, false), std::tuple(8, 4, true),
+        std::tuple(8, 18, false), std::tuple(32, 18, false)}) {
+    for (const char* wait : {"host", "stream"}) {
+      LimitedTeam team({.launches = kRoom, .queues = queues}, {.wait = wait, .others = others});
+      CHECK(team.Ends(kLongest) && team.HasValues());
+      const int64_t each = std::string_view(wait) == "host" ? 0 : shared ? 1 : 2;
+      CHECK_EQ(team.waits(), each * LimitedTeam::kRanks);
+    }
+  }
+}
 
-// Taking pinned memory waits for the GPU, and so for the stream that waits for the engine.
+// Taking memory waits for the GPU, and so for the stream that waits for the engine: unless it was set aside.
 TEST(cuda_device_limits_of_allocation) {
-  CheckLimit({.launches = kRoom, .queues = 32, .allocations_wait = true});
+  const FakeContext::Limits limits = {.launches = kRoom, .queues = 32, .allocations_wait = true};
+  CheckLimit(limits);
+  LimitedTeam reserved(limits, {.wait = "stream", .reserved_bytes = 32 << 20});
+  CHECK(reserved.Ends(kLongest) && reserved.HasValues());
+  LimitedTeam too_little(limits, {.wait = "stream", .reserved_bytes = 1 << 10});
+  CHECK(!too_little.Ends(kSeemsStopped));
 }
 
 // XLA loads a new kernel behind the call: that waits for the GPU, and keeps CUDA's lock from the engine.
@@ -50,8 +72,8 @@ TEST(cuda_device_limits_of_loading_kernels) {
   CheckLimit({.launches = kRoom, .queues = 32}, Behind::kNewKernel);
 }
 
-// XLA instantiates a CUDA graph while a kernel of NCCL waits for another rank: where that rank's stands behind a
-// stream that waits for the engine, the engine cannot launch what ends it.
+// XLA instantiates a CUDA graph while a kernel of NCCL waits for another rank: where that rank's stands
+// behind a stream that waits for the engine, the engine cannot launch what ends it.
 TEST(cuda_device_limits_of_graphs_beside_nccl) {
   CheckLimit({.launches = kRoom, .queues = 32}, Behind::kGraph);
 }

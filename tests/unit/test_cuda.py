@@ -12,7 +12,7 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 import jaxccomp as jcc
-from jaxccomp import errors
+from jaxccomp import config, errors
 from jaxccomp._bootstrap import device_errors, peer_info
 from jaxccomp._native import cuda, platforms
 
@@ -151,6 +151,40 @@ def test_gpus_are_opened_when_a_process_joins(monkeypatch):
     finally:
         cuda.open_gpus.cache_clear(), cuda.why_missing.cache_clear()
     assert core.opened == [[(1, platforms.CUDA.number(5))]]
+
+
+@pytest.mark.parametrize(
+    "given,says", [(None, "32 stream"), ("8", "8 stream"), ("1", "CONNECTIONS=1")]
+)
+def test_waiting_streams_get_connections(given, says):
+    # In a process of its own: CUDA reads the variable when it starts.
+    environment = {**os.environ, "JAXCCOMP_DEVICE_WAIT": "stream"}
+    environment.pop("CUDA_DEVICE_MAX_CONNECTIONS", None)
+    if given:
+        environment["CUDA_DEVICE_MAX_CONNECTIONS"] = given
+    program = (
+        "import os, jaxccomp; "
+        "print(os.environ['CUDA_DEVICE_MAX_CONNECTIONS'], jaxccomp.config.get('device_wait'))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", program],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == (given == "1")
+    assert says in (done.stderr if given == "1" else done.stdout)
+
+
+def test_connections_are_left_alone_where_the_host_waits(monkeypatch):
+    monkeypatch.delenv("CUDA_DEVICE_MAX_CONNECTIONS", raising=False)
+    with config.override(device_wait="host"):
+        assert "CUDA_DEVICE_MAX_CONNECTIONS" not in os.environ
+    monkeypatch.setenv("CUDA_DEVICE_MAX_CONNECTIONS", "1")
+    with pytest.raises(errors.InvalidArgumentError, match="CUDA_DEVICE_MAX_CONNECTIONS=1"):
+        config.set("device_wait", "stream")
+    assert config.get("device_wait") == "host"
 
 
 def test_ranks_decide_alike(monkeypatch):

@@ -73,6 +73,11 @@ void DefineGpus(py::module_& m) {
     const py::gil_scoped_release released;
     return OpenCudaDevices(numbers).message();
   }, py::arg("numbers"));
+  // Sets aside what operations need with device_wait="stream".
+  m.def("reserve_device_memory", [] {
+    const py::gil_scoped_release released;
+    Check(Engine::Get().ReserveMemory(OwnDevices()));
+  });
   // (the engine's number, UUID) of each GPU of this process that can be used.
   m.def("cuda_uuids", [] {
     std::vector<std::pair<int64_t, py::bytes>> rows;

@@ -22,6 +22,8 @@ class StreamGates {
   StreamGates(CudaApi* api, MappedWords* words, std::string device)
       : api_(api), words_(words), device_(std::move(device)) {}
 
+  // What so many calls at a time need.
+  Status Reserve(size_t calls);
   Result<uint64_t> Enter(CUstream_st* stream, bool holds);
   // CUDA's verdict on the event.
   int Query(uint64_t call);
@@ -37,6 +39,8 @@ class StreamGates {
     bool holds = false;
     bool reached = false;
   };
+  Status Failed(const char* what, int error) const;
+  Status Make(StreamGate* gate);
   Status Place(StreamGate* gate, CUstream_st* stream);
 
   CudaApi* const api_;
