@@ -25,7 +25,6 @@ from jaxccomp import (
     toolkit,
     trace,
 )
-from jaxccomp._native.cuda import follow_device_wait as _follow_device_wait
 from jaxccomp._native.launch_places import step
 from jaxccomp._native.version import __version__
 from jaxccomp.comm import Communicator, check, init, is_initialized, world
@@ -159,5 +158,3 @@ __all__ = [
     "trace",
     "world",
 ]
-
-_follow_device_wait()

@@ -274,7 +274,7 @@ _TABLE = (
         int,
         256 << 20,
         'With device_wait="stream", the memory that init() sets aside on each GPU, and as much '
-        "pinned memory of the host. What operations take beyond that may wait for their own streams.",
+        "pinned memory of the host. What operations take beyond that may wait for their streams.",
         minimum=1,
         engine=True,
     ),

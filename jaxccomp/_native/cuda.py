@@ -3,35 +3,9 @@
 from __future__ import annotations
 
 import functools
-import os
-from typing import Any
 
-from jaxccomp import config, errors
 from jaxccomp._native import engine
 from jaxccomp._native.platforms import CUDA
-
-_CONNECTIONS = "CUDA_DEVICE_MAX_CONNECTIONS"
-_MOST_CONNECTIONS = "32"
-
-
-def follow_device_wait() -> None:
-    """Gives CUDA as many hardware queues as it can have where streams are to wait.
-
-    Called when the package is imported: CUDA reads their number when it starts.
-    """
-    config.on_change(_set_connections)
-
-
-def _set_connections(option: config.Option, value: Any) -> None:
-    if option.name != "device_wait" or value != "stream":
-        return
-    if os.environ.setdefault(_CONNECTIONS, _MOST_CONNECTIONS).strip() == "1":
-        raise errors.InvalidArgumentError(
-            f'device_wait="stream" does not go with {_CONNECTIONS}=1: behind a stream that waits, '
-            f"all others would stand still. Leave {_CONNECTIONS} unset, which makes it "
-            f"{_MOST_CONNECTIONS} where jaxccomp is imported before CUDA starts, or use "
-            'device_wait="host".'
-        )
 
 
 @functools.cache
