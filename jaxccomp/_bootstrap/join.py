@@ -249,5 +249,5 @@ def _set_engine_option(core: Any, option: config.Option, value: Any) -> None:
         core.nccl_share_gpus(value)
     if option.engine:
         core.set_option(option.name, option.text(value))
-    if option.name == "device_stream_memory_bytes" and config.get("device_wait") == "stream":
-        core.reserve_device_memory()
+    if option.name == "device_wait" and value == "stream":
+        core.reserve_device_memory()  # as much as an option says that stands before this one

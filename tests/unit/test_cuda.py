@@ -13,7 +13,7 @@ from jax.sharding import PartitionSpec as P
 
 import jaxccomp as jcc
 from jaxccomp import config, errors
-from jaxccomp._bootstrap import device_errors, peer_info
+from jaxccomp._bootstrap import device_errors, join, peer_info
 from jaxccomp._native import cuda, platforms
 
 HAS = ("raw", "lossless", "bf16", "int8")
@@ -175,6 +175,33 @@ def test_waiting_streams_get_connections(given, says):
     )
     assert done.returncode == (given == "1")
     assert says in (done.stderr if given == "1" else done.stdout)
+
+
+def test_memory_is_set_aside_where_streams_are_to_wait(monkeypatch):
+    class Core:
+        told = []
+
+        def set_option(self, name, value):
+            self.told.append((name, value))
+
+        def reserve_device_memory(self):
+            self.told.append("reserved")
+
+        def nccl_share_gpus(self, value):
+            pass
+
+    core = Core()
+    monkeypatch.setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32")
+    monkeypatch.setattr(config, "_listeners", [])
+    config.on_change(lambda option, value: join._set_engine_option(core, option, value))
+    assert "reserved" not in core.told
+    with config.override(device_stream_memory_bytes=1 << 20):
+        with config.override(device_wait="stream"):
+            assert core.told[-2:] == [("device_wait", "stream"), "reserved"]
+            core.told.clear()
+            config.on_change(lambda option, value: join._set_engine_option(core, option, value))
+            size, reserved = ("device_stream_memory_bytes", str(1 << 20)), "reserved"
+            assert core.told.index(size) < core.told.index(reserved)
 
 
 def test_connections_are_left_alone_where_the_host_waits(monkeypatch):
