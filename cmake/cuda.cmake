@@ -58,6 +58,7 @@ set_target_properties(jaxccomp_cuda PROPERTIES LINK_DEPENDS ${CUDA_EXPORTS})
 
 # Checks on a machine with a GPU.
 add_executable(jaxccomp_gpu_tests tests/gpu/main.cc tests/gpu/compute.cc tests/gpu/cuda_device.cc
-               tests/gpu/lossless.cc tests/gpu/nvcomp.cc tests/gpu/shared.cc tests/gpu/sparse.cc)
+               tests/gpu/lossless.cc tests/gpu/nvcomp.cc tests/gpu/probe.cc tests/gpu/shared.cc
+               tests/gpu/sparse.cc)
 target_include_directories(jaxccomp_gpu_tests PRIVATE tests/cpp tests/gpu)
 target_link_libraries(jaxccomp_gpu_tests PRIVATE jaxccomp_cuda jaxccomp_engine CUDA::cudart_static)

@@ -17,6 +17,7 @@ from typing import Any
 import jax
 
 from jaxccomp import config, errors
+from jaxccomp._bootstrap import hardware_queues as _hardware_queues
 from jaxccomp._bootstrap import join as _join
 from jaxccomp._bootstrap import membership as _membership
 from jaxccomp._bootstrap import mpi as _mpi
@@ -25,6 +26,8 @@ from jaxccomp._bootstrap import quorum as _quorum
 from jaxccomp._bootstrap import world as _world
 from jaxccomp._bootstrap.device_errors import check as check
 from jaxccomp._native import cuda
+
+_hardware_queues.follow_device_wait()
 
 
 @dataclasses.dataclass(frozen=True)

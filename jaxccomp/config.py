@@ -260,6 +260,15 @@ _TABLE = (
         engine=True,
     ),
     Option(
+        "device_stream_memory_bytes",
+        int,
+        256 << 20,
+        'With device_wait="stream", the memory that init() sets aside on each GPU, and as much '
+        "pinned memory of the host. What operations take beyond that may wait for their streams.",
+        minimum=1,
+        engine=True,
+    ),
+    Option(
         "device_wait",
         str,
         "host",

@@ -28,6 +28,7 @@ constexpr Row kRows[] = {
     {"retain_memory", &Options::retain_memory, nullptr, 0},
     {"huge_pages", &Options::huge_pages, nullptr, 0},
     {"device_wait", &Options::device_wait, nullptr, 0, kDeviceWaits},
+    {"device_stream_memory_bytes", &Options::device_stream_memory_bytes, nullptr, 1},
     {"device_ipc_bytes", &Options::device_ipc_bytes, nullptr, 0},
     {"device_mpi_bytes", &Options::device_mpi_bytes, nullptr, 0},
     {"device_ipc_memory_bytes", &Options::device_ipc_memory_bytes, nullptr, 1},

@@ -25,10 +25,12 @@ struct Options {
   int64_t retain_memory = 1;        // keep freed pages in the process (memory.h)
   int64_t huge_pages = 1;           // ask for huge pages behind large results
   int64_t device_wait = kHostWaits; // a DeviceWait
+  int64_t device_stream_memory_bytes = 256 << 20;   // that a device sets aside where streams wait
   int64_t device_ipc_bytes = 0;     // messages of at least so many bytes stay in their device's
                                     // memory (device/ipc/device_ipc.h); 0: none
   int64_t device_mpi_bytes = 0;     // messages of at least so many bytes between hosts are sent from and
-                                    // received into a device's memory (device/cuda_aware/cuda_aware_mpi.h); 0: none
+                                    // received into a device's memory (device/cuda_aware/cuda_aware_mpi.h);
+                                    // 0: none
   int64_t device_ipc_memory_bytes = 256 << 20;   // that a device sets aside for both
 };
 

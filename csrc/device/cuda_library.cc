@@ -76,12 +76,6 @@ Result<Device*> CudaLibrary::FindDevice(int ordinal) const {
   return Status(Code::kUnavailable, "GPU " + std::to_string(ordinal) + " cannot be used: " + reason);
 }
 
-Result<const StreamCodecs*> CudaLibrary::FindStreamCodecs(int ordinal) const {
-  const Result<Device*> device = FindDevice(ordinal);
-  if (!device.ok()) return device.status();
-  return stream_codecs_();
-}
-
 bool CudaLibrary::RunsOnStreams(const Codec& codec, DType dtype) const {
   return status_.ok() && stream_codecs_()->Runs(codec, dtype);
 }

@@ -30,8 +30,8 @@ class CudaLibrary {
   Result<int> CountDevices() const;
   // The GPU of that ordinal: the same device each time, which lives as long as the process.
   Result<Device*> FindDevice(int ordinal) const;
-  // Codecs for the streams of that GPU, whose kernels are ready.
-  Result<const StreamCodecs*> FindStreamCodecs(int ordinal) const;
+  // Codecs for the streams of GPUs that FindDevice has found.
+  const StreamCodecs* stream_codecs() const { return stream_codecs_(); }
   // Whether they have that codec for values of that type; false without the library.
   bool RunsOnStreams(const Codec& codec, DType dtype) const;
 

@@ -13,8 +13,8 @@
 // between IsReady and Leave only: were they queued behind the mark, they would hold up those of an
 // earlier call that the mark itself waits for.
 //
-// All members but Prepare are called with the engine's lock held. A device serves one engine, and
-// outlives its Shutdown.
+// All members but Prepare, CheckHolds and LetPass are called with the engine's lock held. A device serves one
+// engine, and outlives its Shutdown.
 #pragma once
 
 #include <array>
@@ -57,6 +57,20 @@ class Device {
   virtual std::byte* AllocateCodes(int64_t bytes) = 0;    // of the host, pinned: both reach it
   virtual void FreeCodes(std::byte* memory) = 0;
 
+  // Ok where `stream` can be held, or why it cannot. It may wait for the stream. Without the engine's lock,
+  // beside any other member.
+  virtual Status CheckHolds(void* stream) {
+    static_cast<void>(stream);
+    return Status::Ok();
+  }
+  // Sets aside, for calls whose streams are held, so much memory of the device, as much pinned memory, and
+  // whatever else would be taken then: to take it later may wait for the device. While no call holds its
+  // stream.
+  virtual Status Reserve(int64_t bytes) {
+    static_cast<void>(bytes);
+    return Status::Ok();
+  }
+
   // Records where `stream`, the caller's, has come to. If `holds`, it also makes the stream wait there for
   // Leave; if not, nothing is queued on it before Leave.
   virtual Result<CallId> Enter(void* stream, bool holds) = 0;
@@ -64,6 +78,9 @@ class Device {
   virtual Result<bool> IsReady(CallId call) = 0;
   // The stream goes on, whether or not it had come to the mark. The call is forgotten.
   virtual void Leave(CallId call) = 0;
+  // The stream goes on before Leave, which comes as ever. Without the engine's lock, beside any other member,
+  // and without a call that could wait for the device. Of a call that has been left, nothing.
+  virtual void LetPass(CallId call) = 0;
 
   // Instead of a call, for copies between memory of the runtime's own: they wait for no caller.
   static constexpr CallId kNoCall = 0;

@@ -12,6 +12,12 @@
 #include "device_execution/operation_on_device.h"
 
 namespace jaxccomp {
+namespace {
+
+// Codes are the engine's memory. All else may be the caller's.
+bool WritesForCaller(const PlannedTask& task) { return task.kind != TaskKind::kEncode; }
+
+}  // namespace
 
 void WholeDone::Done(Status status) { execution->WholeDone(operation, std::move(status)); }
 
@@ -48,9 +54,11 @@ Status DeviceExecution::Enter(Operation* op, const CallSite* awaits_sizes) {
   op->executor = &executor_;
   op->open_tasks = 1;   // until it begins
   op->device = std::move(run);
+  const WaitingCalls::Id waiting = OnDevice(*op).waiting = waiting_.Add(op, device);
   Result<Device::CallId> entered = device->Enter(op->call.stream, !op->call.host_waits);
   if (!entered.ok()) return entered.status();
   OnDevice(*op).call = *entered;
+  waiting_.SetEntered(waiting, *entered);
   ++UseOf(*op).entered;
   UseOf(*op).awaited.push_back(op);
   return Status::Ok();
@@ -67,8 +75,23 @@ bool DeviceExecution::AwaitsDevices() const {
   });
 }
 
-bool DeviceExecution::Poll() {
+std::function<void(Status)> DeviceExecution::SetDone(const Operation& op,
+                                                    const std::function<void(Status)>& done) {
+  return waiting_.SetDone(OnDevice(op).waiting, done);
+}
+
+bool DeviceExecution::FailLetGo() {
   bool any = false;
+  while (true) {
+    auto [op, why] = waiting_.NextLetGo();
+    if (op == nullptr) return any;
+    executor_.Fail(op, std::move(why));
+    any = true;
+  }
+}
+
+bool DeviceExecution::Poll() {
+  bool any = FailLetGo();
   for (const auto& use : devices_) {
     if (use->computing > 0) any |= use->device->Poll();
     // From the first: each of them may be the last of its communicator to fail.
@@ -145,35 +168,47 @@ void DeviceExecution::CallerReady(Operation* op) {
   OperationOnDevice& run = OnDevice(*op);
   run.ready = true;
   op->last_progress = Operation::Clock::now();
+  if (!waiting_.Begin(run.waiting, /*writes=*/true)) return;   // FailLetGo ends it
   if (run.awaits_sizes) {
     const Result<bool> started = StartFetchSizes(op, &run.whole);
-    if (!started.ok()) return executor_.Fail(op, started.status());
-    if (!*started) return listener_.OnSizes(op);
-    return CountStarted(op);
+    if (started.ok() && *started) return CountStarted(op);
+    waiting_.End(run.waiting);
+    return started.ok() ? listener_.OnSizes(op) : executor_.Fail(op, started.status());
   }
   if (op->plan->starts_from_operands && StartCopies(*op, OperandCopies(*op), &run.whole)) {
     CountStarted(op);
+  } else {
+    waiting_.End(run.waiting);
   }
   for (TaskId task : std::exchange(run.deferred, {})) executor_.MakeReady(op, task);
   executor_.CheckOver(op);
 }
 
 void DeviceExecution::Start(Operation* op, TaskId task) {
-  Result<bool> started = StartCompute(*op, op->plan->tasks[task], &op->transfers[task]);
-  if (!started.ok()) return executor_.Fail(op, started.status());
-  if (!*started) return executor_.TaskDone(op, task);
-  CountStarted(op);
+  const PlannedTask& t = op->plan->tasks[task];
+  const WaitingCalls::Id waiting = OnDevice(*op).waiting;
+  if (!waiting_.Begin(waiting, WritesForCaller(t))) return;   // FailLetGo ends it
+  Result<bool> started = StartCompute(*op, t, &op->transfers[task]);
+  if (started.ok() && *started) return CountStarted(op);
+  if (WritesForCaller(t)) waiting_.End(waiting);
+  return started.ok() ? executor_.TaskDone(op, task) : executor_.Fail(op, started.status());
 }
 
 Status DeviceExecution::End(Operation* op, const PlannedTask& task, Status status) {
   if (task.kind == TaskKind::kSend || task.kind == TaskKind::kRecv) return status;
   --op->device->computing;   // the executor has counted it out of in_flight
   --UseOf(*op).computing;
-  return op->failed ? status : FinishCompute(*op, task, std::move(status));
+  const WaitingCalls::Id waiting = OnDevice(*op).waiting;
+  if (WritesForCaller(task)) waiting_.End(waiting);
+  if (op->failed) return status;
+  // It may have read what its caller has overwritten since: nobody gets that.
+  if (waiting_.IsLetGo(waiting)) return {Code::kDeadlineExceeded, "its caller has gone on without it"};
+  return FinishCompute(*op, task, std::move(status));
 }
 
 void DeviceExecution::WholeDone(Operation* op, Status status) {
   CountOver(op);
+  waiting_.End(OnDevice(*op).waiting);
   op->last_progress = Operation::Clock::now();
   if (op->failed) return executor_.CheckOver(op);
   if (!status.ok()) return executor_.Fail(op, std::move(status));
@@ -194,9 +229,13 @@ bool DeviceExecution::IsSettled(Operation* op) {
     return true;
   }
   if (!run.ready || op->open_tasks > 0 || op->in_flight > 0) return false;
-  if (!std::exchange(run.filled, true) && StartFillUnwritten(*op, &run.whole)) {
-    CountStarted(op);
-    return false;
+  if (!std::exchange(run.filled, true)) {
+    if (!waiting_.Begin(run.waiting, /*writes=*/true)) return false;   // FailLetGo ends it
+    if (StartFillUnwritten(*op, &run.whole)) {
+      CountStarted(op);
+      return false;
+    }
+    waiting_.End(run.waiting);
   }
   LeaveCall(op);
   return true;
@@ -207,6 +246,7 @@ void DeviceExecution::OnFailed(Operation* op) { OnDevice(*op).deferred.clear(); 
 void DeviceExecution::LeaveCall(Operation* op) {
   DropSizes(op);
   OperationOnDevice& run = OnDevice(*op);
+  waiting_.Remove(std::exchange(run.waiting, 0));
   if (run.call == 0) return;
   std::erase(run.use->awaited, op);
   --run.use->entered;

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "device_execution/device_use.h"
 #include "device_execution/ipc_transfers.h"
 #include "device_execution/shared_codes.h"
+#include "device_execution/waiting_calls.h"
 #include "execution/device_path.h"
 #include "execution/executor.h"
 #include "execution/operation.h"
@@ -36,9 +38,13 @@ class DeviceExecution final : public DevicePath {
 
   DeviceExecution(Executor* executor, Wire* wire, Listener* listener);
 
+  // The thread that waits for the operation hears by `done`: what is to be called when that is over.
+  std::function<void(Status)> SetDone(const Operation& op, const std::function<void(Status)>& done);
   // A new operation's tensors lie on its call's device: joins the caller's stream. `awaits_sizes`: its
   // plan, for that call site, depends on sizes in the device's memory; null for others.
   Status Enter(Operation* op, const CallSite* awaits_sizes);
+  // Calls whose callers were let go fail; true when there were any.
+  bool FailLetGo();
   // Completes what devices are done with; true when anything happened.
   bool Poll();
   // Whether a caller's stream stands, or will, in front of a call.
@@ -58,6 +64,8 @@ class DeviceExecution final : public DevicePath {
     codes_.cuda_aware().Lose(process);
   }
 
+  // From its lock on: also without the engine's.
+  WaitingCalls& waiting() { return waiting_; }
   DeviceIpc& ipc() { return codes_.ipc(); }
   CudaAwareMpi& cuda_aware() { return codes_.cuda_aware(); }
   IpcTransfers& transfers() { return transfers_; }
@@ -103,6 +111,7 @@ class DeviceExecution final : public DevicePath {
   Executor& executor_;
   Wire& wire_;
   Listener& listener_;
+  WaitingCalls waiting_;
   std::vector<std::unique_ptr<DeviceUse>> devices_;
   SharedCodes codes_;
   IpcTransfers transfers_;

@@ -10,6 +10,7 @@
 #include "common/status.h"
 #include "device/ipc/shared_code.h"
 #include "device_execution/device_use.h"
+#include "device_execution/waiting_calls.h"
 #include "execution/operation.h"
 #include "matching/program.h"
 
@@ -40,6 +41,7 @@ class WholeDone final : public Completion {
 struct OperationOnDevice final : DeviceRun {
   DeviceUse* use = nullptr;
   uint64_t call = 0;                   // 0 once it has left
+  WaitingCalls::Id waiting = 0;        // as long as it has not left
   bool filled = false;                 // StartFillUnwritten's part is over, or under way
   std::vector<TaskId> deferred;        // tasks that wait until the caller's stream has come
   std::unique_ptr<AwaitedSizes> sizes; // null unless the plan waits for them

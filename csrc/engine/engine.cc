@@ -169,6 +169,15 @@ Status Engine::SetOption(std::string_view name, std::string_view value) {
   return status;
 }
 
+Status Engine::ReserveMemory(const std::vector<Device*>& devices) {
+  std::lock_guard<std::mutex> lock(impl_->state().mutex);
+  for (Device* device : devices) {
+    Status status = device->Reserve(impl_->state().options.device_stream_memory_bytes);
+    if (!status.ok()) return status;
+  }
+  return Status::Ok();
+}
+
 std::string Engine::OfferMemory(const std::vector<Device*>& devices) {
   std::lock_guard<std::mutex> lock(impl_->state().mutex);
   return impl_->state().devices.ipc().Offer(devices, impl_->state().options.device_ipc_memory_bytes);
@@ -220,7 +229,7 @@ std::optional<Status> Engine::Start(CallSite& site, Call call, const std::functi
 }
 
 Status Engine::RunOnDevice(CallSite& site, Call call) {
-  call.host_waits = impl_->device_wait() == kHostWaits;
+  call.host_waits = impl_->HostWaits(call);
   if (!call.host_waits) return Start(site, std::move(call), nullptr).value_or(Status::Ok());
   // The deadline is the operation's, and Shutdown ends it: somebody calls this in any case.
   const auto over = std::make_shared<std::promise<Status>>();

@@ -80,6 +80,8 @@ class Engine {
   // called on a thread that may wait. If so, operations that wait for a peer fail.
   void SetInterruptJudge(std::function<bool()> is_held_up);
   Status SetOption(std::string_view name, std::string_view value);
+  // Sets aside what calls need whose streams are held (device_stream_memory_bytes), before there are any.
+  Status ReserveMemory(const std::vector<Device*>& devices);
   // Device IPC between processes of a host (device/ipc/device_ipc.h), agreed upon once, when ranks join
   // and before the first call: what each says of its devices, which others each can import from (by
   // process; why not goes to `reasons`, which may be null), and all of these answers.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <cstring>
 #include <set>
 #include <thread>
@@ -63,6 +64,7 @@ Engine::Impl::Impl(int process, int processes)
       peer_messages_(&state_, &failures_, &point_to_point_, &deadlocks_, &comparison_),
       watchdog_(&state_, &failures_, &deadlocks_),
       progress_(&state_, &watchdog_),
+      lock_watch_(&state_),
       coders_(&state_),
       preparation_(&state_, [this] { progress_.Ensure(); }),
       huge_pages_(state_.options.huge_pages),
@@ -72,10 +74,21 @@ Engine::Impl::Impl(int process, int processes)
 }
 
 void Engine::Impl::OnOptions() {
+  lock_watch_.OnOptions();
   coders_.SetMost(state_.options.coder_threads, ranks_on_host_);
   huge_pages_ = state_.options.huge_pages;
   retain_memory_ = state_.options.retain_memory;
   device_wait_ = static_cast<DeviceWait>(state_.options.device_wait);
+}
+
+bool Engine::Impl::HostWaits(const Call& call) {
+  if (device_wait_ == kHostWaits) return true;
+  const Status holds = call.memory->CheckHolds(call.stream);
+  if (!holds.ok() && !told_who_waits_.exchange(true)) {
+    std::fprintf(stderr, "jaxccomp: device_wait=\"stream\": the host waits instead. %s\n",
+                 holds.message().c_str());
+  }
+  return !holds.ok();
 }
 
 void Engine::Impl::CheckLaunches(std::function<std::string()> place) {
@@ -176,6 +189,7 @@ Result<Operation*> Engine::Impl::Post(CallSite& site, Call call) {
   op->in_program_order = messages || site.spec.ordered;
   if (messages) point_to_point_.Join(op, site);
   if (op->call.memory != nullptr) {
+    lock_watch_.Ensure();
     Status entered = state_.devices.Enter(op, awaits_sizes ? &site : nullptr);
     if (!entered.ok()) {
       state_.executor.Fail(op, std::move(entered));
@@ -291,7 +305,10 @@ std::optional<Status> Engine::Impl::Start(CallSite& site, Call call,
     return status;
   }
   op->driven = false;
-  if (later != nullptr) op->on_done = later();
+  if (later != nullptr) {
+    op->on_done = later();
+    if (op->device != nullptr) op->on_done = state_.devices.SetDone(*op, op->on_done);
+  }
   if (state_.stopped) return std::nullopt;  // Shutdown ends it
   progress_.Ensure();
   state_.wake.notify_one();
@@ -419,6 +436,7 @@ void Engine::Impl::Shutdown() {
   while (state_.inline_drivers > 0) state_.wake.wait(lock);
   lock.unlock();
   progress_.Join();
+  lock_watch_.Stop();
   coders_.Join();
   lock.lock();
   LeaveLibrary(lock);

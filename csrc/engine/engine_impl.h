@@ -14,6 +14,7 @@
 #include "engine/device_preparation.h"
 #include "engine/engine.h"
 #include "engine/failures.h"
+#include "engine/lock_watch.h"
 #include "engine/peer_messages.h"
 #include "engine/point_to_point.h"
 #include "engine/program_comparison.h"
@@ -34,7 +35,9 @@ class Engine::Impl final : private Executor::Listener, private DeviceExecution::
   void Shutdown();
   // From now on each launch has the place that this returns.
   void CheckLaunches(std::function<std::string()> place);
-  DeviceWait device_wait() const { return device_wait_; }
+  // Whether the host waits for that call: as the option says, or as its stream cannot be held, which is said
+  // once.
+  bool HostWaits(const Call& call);
   // They may have changed. With the lock.
   void OnOptions();
   void SetRanksOnHost(int ranks) {
@@ -85,6 +88,7 @@ class Engine::Impl final : private Executor::Listener, private DeviceExecution::
   PeerMessages peer_messages_;
   Watchdog watchdog_;
   ProgressThread progress_;
+  LockWatch lock_watch_;
   CoderThreads coders_;
   DevicePreparation preparation_;
   int ranks_on_host_ = 1;
@@ -93,6 +97,7 @@ class Engine::Impl final : private Executor::Listener, private DeviceExecution::
   // As in the options, to be read without the lock.
   std::atomic<bool> huge_pages_, retain_memory_;
   std::atomic<DeviceWait> device_wait_;
+  std::atomic<bool> told_who_waits_ = false;
 };
 
 }  // namespace jaxccomp

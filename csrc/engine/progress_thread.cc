@@ -29,8 +29,8 @@ constexpr int kPausesPerQuietTime = 100;
 constexpr auto kLongestSleep = milliseconds(1'000);
 // How often operations that are under way are looked at (Watchdog).
 constexpr auto kWatchPause = milliseconds(20);
-// Between chunks on a slow link it looks a few times in a row, and then pauses: to look a hundred times cost up
-// to half of all the processor's time that a broadcast took, and brought nothing.
+// Between chunks on a slow link it looks a few times in a row, and then pauses: to look a hundred times cost
+// up to half of all the processor's time that a broadcast took, and brought nothing.
 constexpr int kLooksInARow = 10;
 
 }  // namespace
@@ -47,6 +47,7 @@ void ProgressThread::Loop() {
   auto last_check = Clock::now();
   int64_t idle = 0;
   while (!state_.stopped) {
+    state_.turns.fetch_add(1, std::memory_order_relaxed);
     if (state_.operations.empty() && !state_.executor.HasWork() && !state_.devices.AwaitsDevices()) {
       if (state_.wire.HasRemote()) {
         IdlePoll(lock);

@@ -1,7 +1,10 @@
-// What the parts of the engine share. Everything here needs the engine's lock.
+// What the parts of the engine share. Everything here needs the engine's lock, but for `turns` and
+// DeviceExecution::waiting.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <mutex>
 #include <span>
 #include <string>
@@ -43,6 +46,7 @@ struct EngineState {
 
   int processes;   // of the world; more come where the transport can add them
   std::mutex mutex;
+  std::atomic<uint64_t> turns = 0;   // of the progress thread, each with the lock
   Wakeup wake;   // of the progress thread
   int inline_drivers = 0;         // callers that drive their operation themselves
   bool stopped = false;

@@ -134,6 +134,8 @@ void Watchdog::EndStrandedRuns(Clock::time_point now) {
 }
 
 void Watchdog::CheckTimes(Clock::time_point now) {
+  // Theirs is the right reason: nobody was awaited.
+  state_.devices.FailLetGo();
   if (callback_failure_.has_value()) EndStrandedRuns(now);
   std::vector<MatchKey> quiet, late, stuck;  // what is done about them may end operations
   const auto most = std::chrono::duration_cast<Clock::duration>(

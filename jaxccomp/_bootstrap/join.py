@@ -215,10 +215,10 @@ def _tell_place(core: Any, process_of: Mapping[int, int]) -> None:
         for platform in platforms.TABLE.values()
         for device in platform.devices()
     ]
+    core.set_devices(devices)
+    cuda.open_gpus()
     config.on_change(lambda option, value: _set_engine_option(core, option, value))
     core.nccl_share_gpus(config.get("nccl_share_gpus"))
-    core.set_devices(devices)
-    cuda.tell_engine()
     callbacks.watch(core)
     core.name_launching_threads(threads.current)
     if config.get("check_launches"):
@@ -249,3 +249,5 @@ def _set_engine_option(core: Any, option: config.Option, value: Any) -> None:
         core.nccl_share_gpus(value)
     if option.engine:
         core.set_option(option.name, option.text(value))
+    if option.name == "device_wait" and value == "stream":
+        core.reserve_device_memory()  # as much as an option says that stands before this one

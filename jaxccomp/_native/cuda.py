@@ -10,10 +10,13 @@ from jaxccomp._native.platforms import CUDA
 
 @functools.cache
 def why_missing() -> str:
-    """Why the engine cannot use GPUs in this process, and the remedy; empty when it can."""
+    """Why the engine cannot use GPUs in this process, and the remedy; empty when it can.
+
+    Starts JAX's backend, and opens the GPUs.
+    """
     if not engine.available():
         return engine.why_missing()
-    return engine.load().cuda()["missing"]
+    return engine.load().cuda()["missing"] or open_gpus()
 
 
 @functools.cache
@@ -28,9 +31,13 @@ def runs_on_streams(codec: str, dtype: str) -> bool:
     return engine.load().cuda_runs_on_streams(codec, dtype)
 
 
-def tell_engine() -> None:
-    """Tells the engine which of CUDA's ordinals is which of JAX's devices."""
-    devices = CUDA.local_devices()
-    engine.load().set_cuda_devices(
-        [(each.local_hardware_id, CUDA.number(each.id)) for each in devices]
+@functools.cache
+def open_gpus() -> str:
+    """Opens all GPUs that JAX has in this process, once: XLA's threads only look them up.
+
+    Returns:
+      Why one of them cannot be opened; empty when all are open.
+    """
+    return engine.load().open_cuda_devices(
+        [(each.local_hardware_id, CUDA.number(each.id)) for each in CUDA.local_devices()]
     )

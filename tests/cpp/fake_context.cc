@@ -13,6 +13,7 @@ FakeContext::FakeContext(const Limits& limits) : limits_(limits) {
 FakeStream* FakeContext::TakeQueue() { return queues_[next_++ % queues_.size()].get(); }
 
 void FakeContext::Launch(FakeStream* queue, std::function<void()> work) {
+  Lock().unlock();
   {
     std::unique_lock<std::mutex> lock(mutex_);
     ran_.wait(lock, [&] { return unlimited_ || launched_ < limits_.launches; });
@@ -24,6 +25,12 @@ void FakeContext::Launch(FakeStream* queue, std::function<void()> work) {
     --launched_;
     ran_.notify_all();
   });
+}
+
+void FakeContext::Synchronise() {
+  const std::unique_lock<std::mutex> held = Lock();
+  std::unique_lock<std::mutex> lock(mutex_);
+  ran_.wait(lock, [&] { return unlimited_ || launched_ == 0; });
 }
 
 void FakeContext::RemoveLimit() {

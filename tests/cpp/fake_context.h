@@ -1,6 +1,7 @@
-// What the streams of one CUDA context share, as far as it can stop a program (docs/gpus.md, "Who waits"):
-// a launch queue of bounded room, which a launch waits for when it is full, and hardware queues, in which the work
-// of several streams runs in the order that it was launched in.
+// What the streams of one CUDA context share, as far as it can stop a program (docs/gpus.md, "Who waits"): a
+// launch queue of bounded room, which a launch waits for when it is full, hardware queues, in which the work
+// of several streams runs in the order that it was launched in, and a lock, which a call that waits for the
+// GPU keeps from all others.
 #pragma once
 
 #include <condition_variable>
@@ -20,7 +21,7 @@ class FakeContext {
   struct Limits {
     int64_t launches = 1000;         // that have not run yet
     int queues = 8;                  // CUDA_DEVICE_MAX_CONNECTIONS
-    bool allocations_wait = false;   // taking pinned memory waits for streams that stand
+    bool allocations_wait = false;   // taking memory waits for streams that stand
   };
   explicit FakeContext(const Limits& limits);
 
@@ -29,12 +30,19 @@ class FakeContext {
   FakeStream* TakeQueue();
   // Puts work on one of the hardware queues, once there is room.
   void Launch(FakeStream* queue, std::function<void()> work);
-  // From now on there is room for any number: for a test that has seen what stops without.
+  // A call of CUDA by a thread that waits for all of the GPU, and keeps the context's lock meanwhile: one
+  // that loads a kernel or instantiates a graph.
+  void Synchronise();
+  // The context's lock, which every call takes.
+  std::unique_lock<std::mutex> Lock() { return std::unique_lock(lock_); }
+  // From now on there is room for any number, and nobody waits for the GPU: for a test that has seen what
+  // stops without.
   void RemoveLimit();
 
  private:
   const Limits limits_;
-  std::mutex mutex_;
+  std::mutex lock_;    // the context's
+  std::mutex mutex_;   // of what follows
   std::condition_variable ran_;
   int64_t launched_ = 0;   // and not yet run
   bool unlimited_ = false;

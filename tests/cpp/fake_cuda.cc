@@ -58,6 +58,7 @@ std::string FakeCuda::Describe(int error) const {
 }
 
 int FakeCuda::Begin() {
+  if (context_ != nullptr) context_->Lock().unlock();
   ++t_uses;
   t_current = this;
   return kSuccess;
@@ -125,8 +126,20 @@ int FakeCuda::Allocate(std::byte** memory, int64_t bytes, CUstream_st* stream) {
   CHECK(t_uses > 0);
   if (broken_) return kIllegalAddress;
   if (Faults::Due(faults_.values_allocation)) return kOutOfMemory;
+  bool grows = false;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    in_use_bytes_ += bytes;
+    grows = in_use_bytes_ > pool_bytes_;
+    pool_bytes_ = std::max(pool_bytes_, in_use_bytes_);
+  }
+  if (grows) WaitForStreams();
   *memory = memory_.Take(bytes);
   if (*memory == nullptr) return kOutOfMemory;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    in_use_[*memory] = bytes;
+  }
   if (StreamOf(stream) == streams_[0].get()) values_.insert(*memory);
   return kSuccess;
 }
@@ -134,6 +147,10 @@ int FakeCuda::Allocate(std::byte** memory, int64_t bytes, CUstream_st* stream) {
 int FakeCuda::Free(std::byte* memory, CUstream_st* stream) {
   CHECK(t_uses > 0);
   if (StreamOf(stream) == streams_[0].get()) CHECK_EQ(values_.erase(memory), 1u);
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    in_use_bytes_ -= in_use_.extract(memory).mapped();
+  }
   StreamOf(stream)->Push([this, memory] { memory_.GiveBack(memory); });
   return Now();
 }
@@ -213,6 +230,7 @@ int FakeCuda::MakeStream(CUstream_st** stream) {
 
 int FakeCuda::MakeEvent(CUevent_st** event) {
   CHECK(t_uses > 0);
+  std::lock_guard<std::mutex> lock(mutex_);   // callers' threads make some, too
   events_.push_back(std::make_unique<Event>());
   *event = reinterpret_cast<CUevent_st*>(events_.back().get());
   return Now();
@@ -228,6 +246,7 @@ int FakeCuda::Record(CUevent_st* event, CUstream_st* stream) {
   recorded->of_caller = !IsOwn(stream);
   if (!recorded->of_caller) return Enqueue(stream, pass);
   StreamOf(stream)->Push(pass);
+  ++marks_;
   return Now();
 }
 
@@ -264,6 +283,7 @@ int FakeCuda::WaitAtLeast(CUstream_st* stream, uint32_t* word, uint32_t value) {
 
 int FakeCuda::Settle(CUstream_st* stream) {
   CHECK(StreamOf(stream) == streams_[0].get());
+  StreamOf(stream)->Finish();
   return Now();
 }
 

@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -52,6 +53,8 @@ class FakeCuda final : public cuda::CudaApi {
   bool HasPreparedNvcomp(nvcomp::Format format, DType dtype);
   int64_t held_streams() const { return held_streams_.load(); }
   int64_t preparations() const { return preparations_.load(); }
+  // How often callers' streams have been marked.
+  int64_t marks() const { return marks_.load(); }
   // Puts a kernel on one of the device's streams.
   Status Start(CUstream_st* stream, std::function<void()> work);
 
@@ -107,10 +110,13 @@ class FakeCuda final : public cuda::CudaApi {
   std::condition_variable released_;
   bool held_ = false;
   std::atomic<bool> broken_{false}, abandoned_{false};
-  std::atomic<int64_t> computations_{0}, preparations_{0}, held_streams_{0};
+  std::atomic<int64_t> computations_{0}, preparations_{0}, held_streams_{0}, marks_{0};
   std::set<std::pair<nvcomp::Format, DType>> nvcomp_;
   std::vector<std::pair<uint32_t*, uint32_t>> waits_;   // of callers' streams
   std::set<std::byte*> values_;   // taken on the first stream, which does nothing else
+  // The pool keeps what it has: more waits for the GPU.
+  std::map<std::byte*, int64_t> in_use_;
+  int64_t in_use_bytes_ = 0, pool_bytes_ = 0;
   std::vector<std::unique_ptr<Event>> events_;
   std::vector<std::unique_ptr<OwnStream>> streams_;
 };

@@ -56,6 +56,7 @@ class FakeDevice final : public TestedDevice, public Device {
   Result<CallId> Enter(void* stream, bool holds) override;
   Result<bool> IsReady(CallId call) override;
   void Leave(CallId call) override;
+  void LetPass(CallId call) override;
   void Copy(CallId call, std::span<const CopyRun> runs, Completion* done) override;
   void Encode(CallId call, std::span<const EncodeRun> runs, Completion* done) override;
   void Decode(CallId call, std::span<const DecodeRun> runs, Completion* done) override;

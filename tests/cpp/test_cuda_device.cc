@@ -51,6 +51,32 @@ TEST(cuda_device_knows_the_codecs) {
   }
 }
 
+// Blocks of threads that the last encoding with "lossless" was limited to; 0: not.
+int64_t most_blocks = -1;
+
+// To the host's memory a few encode, which keep up with PCIe; in the GPU's as many as there is room for.
+TEST(cuda_device_encodes_to_the_host_with_few_blocks) {
+  cuda::KernelTable kernels = CpuKernels();
+  kernels.lossless_encode = [](const cuda::LosslessEncodeCall& call, CUstream_st* stream) {
+    most_blocks = call.most_blocks;
+    return CpuKernels().lossless_encode(call, stream);
+  };
+  FakeCudaRig rig(kernels);
+  constexpr int64_t kCount = 70001;
+  const Codec* const codec = &FindCodec("lossless");
+  const std::byte* const values = rig.Values(Bytes(4 * kCount));
+  const auto most = static_cast<size_t>(codec->MaxEncodedBytes(DType::kFloat32, kCount));
+  const std::span<std::byte> pinned = rig.Pinned(most + 8);
+  std::byte* const shared = rig.device.AllocateShared(static_cast<int64_t>(most));
+  for (const bool to_host : {true, false}) {
+    const std::span<std::byte> code = to_host ? pinned.subspan(8) : std::span(shared, most);
+    CHECK_OK(rig.Encode({codec, DType::kFloat32, values, kCount, code,
+                         reinterpret_cast<int64_t*>(pinned.data()), nullptr, nullptr, {}, 0}));
+    CHECK(to_host ? most_blocks >= 16 && most_blocks <= 32 : most_blocks == 0);
+  }
+  rig.device.FreeShared(shared);
+}
+
 TEST(cuda_device_codes) {
   FakeCudaRig rig;
   CodeAll(rig, {0, 1, 777, 70001});

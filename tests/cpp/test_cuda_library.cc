@@ -52,15 +52,12 @@ TEST(CudaLibraryLooksForNvcompWhereTheEngineDoes) {
 
 TEST(CudaLibraryHandsOutCodecsForStreams) {
   const CudaLibrary library(JAXCCOMP_VERSION, kFake);
-  const Result<const StreamCodecs*> codecs = library.FindStreamCodecs(1);
   const auto int8 = LookupCodec("int8");
-  if (!CHECK_OK(codecs) || !CHECK_OK(int8)) return;
-  CHECK((*codecs)->Runs(**int8, DType::kFloat32));
+  if (!CHECK_OK(int8)) return;
+  CHECK(library.stream_codecs()->Runs(**int8, DType::kFloat32));
   CHECK(library.RunsOnStreams(**int8, DType::kBFloat16));
   CHECK(!library.RunsOnStreams(**int8, DType::kFloat64));
-  CHECK(Says(library.FindStreamCodecs(2).status(), "no GPU 2: CUDA finds 2"));
   const CudaLibrary missing("1.2.3", kNowhere);
-  CHECK_EQ(missing.FindStreamCodecs(0).status().code(), Code::kUnavailable);
   CHECK(!missing.RunsOnStreams(**int8, DType::kFloat32));
 }
 

@@ -54,7 +54,8 @@ bool DecodedByCpu(Layout layout, std::span<const std::byte> code, int64_t words,
   return status.ok();
 }
 
-Bytes EncodedByKernels(Layout layout, const Bytes& values, const Bytes* ref, int64_t offset = 0) {
+Bytes EncodedByKernels(Layout layout, const Bytes& values, const Bytes* ref, int64_t offset = 0,
+                       int64_t most_blocks = 0) {
   const int64_t words = static_cast<int64_t>(values.size()) / WordBytes(layout);
   Guarded src(values.size(), offset), other(ref == nullptr ? 0 : values.size(), offset);
   src.Fill(values);
@@ -74,8 +75,10 @@ Bytes EncodedByKernels(Layout layout, const Bytes& values, const Bytes* ref, int
                                                 .dst = dst.data(),
                                                 .size = &size,
                                                 .host_size = &host_size,
-                                                .workspace = workspace.data()}),
+                                                .workspace = workspace.data(),
+                                                .most_blocks = most_blocks}),
              0);
+    CHECK(most_blocks == 0 || launcher.last_blocks == std::min(most_blocks, cuda::SegmentsOf(words)));
     CHECK(workspace.Intact());
     return 0;
   });
@@ -172,6 +175,14 @@ TEST(cuda_lossless_segments) {
         }
       }
     }
+  });
+}
+
+TEST(cuda_lossless_on_few_blocks) {
+  ForEachLayout([](Layout layout) {
+    const Bytes values = Values(layout, 3 * lossless::kSegmentWords + 700, kKinds[0], 5);
+    const Bytes all = EncodedByKernels(layout, values, nullptr);
+    for (int64_t most : {1, 2}) CHECK(EncodedByKernels(layout, values, nullptr, 0, most) == all);
   });
 }
 

@@ -43,9 +43,10 @@ const CodecHandler& Handler(std::string_view name) {
 struct Gpu {
   Gpu() {
     AddLibraryPath(CudaLibrary::kName, JAXCCOMP_FAKE_CUDA);
-    const Result<Device*> found = CudaLibrary::Get().FindDevice(0);
+    CHECK_OK(OpenCudaDevices({{0, 1000}, {1, 1001}}));
+    const Result<CudaDevice> found = FindCudaDevice(0);
     CHECK_OK(found);
-    device = static_cast<FakeDevice*>(*found);
+    device = static_cast<FakeDevice*>(found->memory);
   }
   FakeDevice* device;
   FakeStream stream{3};
@@ -174,19 +175,6 @@ TEST(CodecHandlersAreFitForCommandBuffers) {
   }
 }
 
-TEST(CodecHandlersMakeTheGpuReadyFirst) {
-  for (const auto& [ordinal, says] : {std::pair(0, ""), std::pair(-1, ""),
-                                      std::pair(9, "no GPU 9: CUDA finds 2")}) {
-    XLA_FFI_ExecutionContext context;
-    context.ordinal = ordinal;
-    const Outcome outcome = testing::CallHandler(
-        Handler("jaxccomp_encode").initialize, XLA_FFI_ExecutionStage_INITIALIZE, &context,
-        Of("int8"), {}, {});
-    CHECK(outcome.message.find(says) != std::string::npos);
-    CHECK_EQ(outcome.message.empty(), std::string(says).empty());
-  }
-}
-
 TEST(CodecHandlersOnlyPutWorkOnTheStream) {
   const std::vector<float> values = Values();
   const OnGpu from(values.data(), 4 * values.size()), codes(Codes("int8").size());
@@ -230,8 +218,8 @@ TEST(CodecHandlersRefuseWhatDoesNotFit) {
   says(Call("jaxccomp_decode_sum", Of("int8"), u8({2, 3, 532}), f32({3, 500})),
        "2 rows of codes do not go with 3 of sums");
   const Outcome foreign = Call("jaxccomp_encode", Of("int8"), f32({500}), u8({532}), 7);
-  CHECK_EQ(foreign.code, XLA_FFI_Error_Code_INVALID_ARGUMENT);
-  says(foreign, "no GPU 7: CUDA finds 2");
+  CHECK_EQ(foreign.code, XLA_FFI_Error_Code_FAILED_PRECONDITION);
+  says(foreign, "GPU 7 has not been opened");
 }
 
 TEST(CudaRunsOnStreamsSaysWhichCodecsThereAre) {

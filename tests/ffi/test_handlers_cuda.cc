@@ -35,7 +35,7 @@ constexpr int64_t kCount = 3000;
 struct Gpus {
   Gpus() {
     AddLibraryPath(CudaLibrary::kName, JAXCCOMP_FAKE_CUDA);
-    SetCudaDevices({{0, kFirstNumber}, {1, kFirstNumber + 1}});
+    CHECK_OK(OpenCudaDevices({{0, kFirstNumber}, {1, kFirstNumber + 1}}));
     Engine::Get().SetDevices({{kFirstNumber, 0}, {kFirstNumber + 1, 0}});
     for (int ordinal = 0; ordinal < kGpus; ++ordinal) {
       Result<CudaDevice> found = FindCudaDevice(ordinal);
@@ -43,6 +43,8 @@ struct Gpus {
       devices.push_back(static_cast<FakeDevice*>(found->memory));
       streams.push_back(std::make_unique<FakeStream>(static_cast<uint32_t>(ordinal) + 5));
     }
+    // From now on the library opens none: handlers only look up what has been opened.
+    setenv("JAXCCOMP_FAKE_CUDA_BROKEN", "1", 1);
   }
   std::vector<FakeDevice*> devices;
   std::vector<std::unique_ptr<FakeStream>> streams;
@@ -231,9 +233,9 @@ TEST(CudaHandlerRefusesWhatItCannotRun) {
   Arrays arrays(0);
   Program program("raw");
   const Outcome foreign = program.Run(7, 21, arrays.operand, arrays.result);
-  CHECK_EQ(foreign.code, XLA_FFI_Error_Code_INVALID_ARGUMENT);
+  CHECK_EQ(foreign.code, XLA_FFI_Error_Code_FAILED_PRECONDITION);
   CHECK(foreign.message.find("allreduce") != std::string::npos);
-  CHECK(foreign.message.find("no GPU 7: CUDA finds 2") != std::string::npos);
+  CHECK(foreign.message.find("GPU 7 has not been opened") != std::string::npos);
   Program lacking("ternary", {kFirstNumber});   // which the fake device does not have
   const Outcome refused = lacking.Run(0, 22, arrays.operand, arrays.result);
   CHECK_EQ(refused.code, XLA_FFI_Error_Code_UNIMPLEMENTED);
@@ -247,6 +249,22 @@ TEST(CudaHandlerRefusesWhatItCannotRun) {
   CHECK(runs("ternary", DType::kInt32));   // which travel as they are
   CHECK(!CudaRuns("int9", DType::kFloat32).ok());
   Engine::Get().Shutdown();
+}
+
+// The last test: it opens others.
+TEST(CudaHandlerTellsWhichGpuCouldNotBeOpened) {
+  Own();
+  unsetenv("JAXCCOMP_FAKE_CUDA_BROKEN");
+  const Status opened = OpenCudaDevices({{1, kFirstNumber}, {9, kFirstNumber + 1}});
+  CHECK(opened.message().find("no GPU 9: CUDA finds 2") != std::string::npos);
+  CHECK_EQ(FindCudaDevices().size(), 1u);
+  CHECK_EQ(FindCudaDevice(9).status().message(), opened.message());
+  CHECK_EQ(*FindCudaNumber(9), kFirstNumber + 1);   // which NCCL needs
+  CHECK(!FindCudaStreamCodecs(9).ok() && FindCudaStreamCodecs(1).ok());
+  Arrays arrays(0);
+  Program program("raw");
+  const Outcome outcome = program.Run(9, 41, arrays.operand, arrays.result);
+  CHECK(outcome.message.find("no GPU 9: CUDA finds 2") != std::string::npos);
 }
 
 }  // namespace

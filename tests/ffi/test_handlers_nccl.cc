@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "check.h"
+#include "common/dynamic_library.h"
+#include "device/cuda_library.h"
 #include "engine/engine.h"
 #include "fake_xla.h"
 #include "handlers/cuda_devices.h"
@@ -47,7 +49,9 @@ Attributes CallOf(const std::string& collective) {
 }
 
 TEST(NcclHandlersJoinAndRun) {
-  SetCudaDevices({{0, kFirstNumber}, {1, kFirstNumber + 1}});
+  // For the tests of all files here: the library is opened once.
+  AddLibraryPath(CudaLibrary::kName, JAXCCOMP_FAKE_CUDA);
+  CHECK_OK(OpenCudaDevices({{0, kFirstNumber}, {1, kFirstNumber + 1}}));
   Engine::Get().SetDevices({{kFirstNumber, 0}, {kFirstNumber + 1, 0}});
   const PlatformHandlers& handlers = NcclHandlers();
   XLA_FFI_ExecutionContext compiled;

@@ -20,7 +20,7 @@ import os
 import pathlib
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import facts
 import process
@@ -85,13 +85,22 @@ def script(name: str, *arguments: str) -> Callable[[str], Commands]:
     return commands
 
 
+# In order of risk: what would stop all that comes after it, or make it worthless, is known first.
 PARTS = {
+    "probe": Part(
+        "what CUDA does while a stream waits for the host", 120, script("probe.py"), least=15
+    ),
+    "first": Part(
+        "lossless and int8: bits, rates",
+        100,
+        lambda program: [[program, "all", "lossless"], [program, "all", "int8"]],
+        least=30,
+    ),
+    "late": Part("two ranks, of which one comes late", 100, script("late.py"), least=60),
     "kernels": Part(
         "kernels and the device: bits, rates", 180, lambda program: [[program]], least=40
     ),
-    "nvcomp": Part("nvCOMP's codecs beside lossless: bits, rates", 120, nvcomp),
     "memcheck": Part("kernels under compute-sanitizer", 150, sanitized("memcheck"), least=40),
-    "racecheck": Part("kernels under compute-sanitizer", 150, sanitized("racecheck"), least=40),
     "collectives": Part(
         "jitted collectives of 1, 2 and 4 ranks on the GPU",
         500,
@@ -110,6 +119,8 @@ PARTS = {
         script("nccl.py"),
         least=60,
     ),
+    "nvcomp": Part("nvCOMP's codecs beside lossless: bits, rates", 120, nvcomp),
+    "racecheck": Part("kernels under compute-sanitizer", 150, sanitized("racecheck"), least=40),
     "broadcast": Part(
         "broadcast over a slow link: compressed, per hop, raw; overlap",
         300,
@@ -138,38 +149,71 @@ def share(name: str, waiting: Sequence[str], left: float) -> float:
     return min(part.seconds, given, left)
 
 
-def run(name: str, program: str, seconds: float) -> tuple[dict, int]:
-    """Runs a part: what goes into its file, and its exit status."""
+def run(
+    name: str,
+    program: str,
+    seconds: float,
+    before: Mapping = {},  # noqa: B006 - it is only read
+    keep: Callable[[dict], None] = lambda found: None,
+) -> tuple[dict, int]:
+    """Runs a part: what goes into its file, and its exit status.
+
+    Args:
+      name: of the part.
+      program: the C++ program.
+      seconds: that it has.
+      before: what its file says already; commands that were done then are left out.
+      keep: is given what is known after each line, so that it survives the end of this process.
+    """
     part, clock = PARTS[name], process.Clock(seconds)
     todo = part.commands(program)
     if isinstance(todo, str):
         return {"not_run": todo}, 0
     if seconds < part.least:
         return {"not_run": f"{seconds:.0f} s were left, and it takes at least {part.least}"}, 0
-    status, lines, failures, cut = 0, [], [], []
+    over = list(before.get("commands", ()))
+    # Of a command that did not end, its lines are printed once more.
+    lines = list(before.get("lines", ())[: before.get("lines_over", 0)])
+    lines_over, status, failures, cut = len(lines), 0, [], []
     library = facts.nvcomp()
     environment = os.environ | ({"JAXCCOMP_LIBNVCOMP": library} if library else {})
     for number, command in enumerate(todo):
-        given = clock.left
+        if _shown(command) in over:
+            continue
+        shown, given = _shown(command), clock.left
         if given <= 0:
             cut.append(f"{_shown(command)}: no time was left of {seconds:.0f} s")
             continue
         told = max(int(given) - _MARGIN_SECONDS, 1)
         command = [each.replace("{seconds}", str(told)) for each in command]
-        done = process.run(command, environment, given, "JAXCCOMP_GPU_CHECK")
+
+        def tell(line: str, shown: str = shown, lines_over: int = lines_over) -> None:
+            lines.extend(ranks.rows(line))
+            state = {"lines": lines, "commands": over, "lines_over": lines_over}
+            keep(state | {"not_done": [f"{shown}: was under way"]})
+
+        done = process.run(command, environment, given, "JAXCCOMP_GPU_CHECK", tell)
         if done.status == NO_DEVICE and not done.late:
             return {"not_run": done.said.strip()[-1500:], "lines": lines}, NO_DEVICE
-        lines += ranks.rows(done.output)
         if done.late and seconds < part.seconds:
             # Nothing hung: this run as a whole had no more time for it.
             cut.append(f"{_shown(command)}: not done in its {seconds:.0f} s")
         elif done.wrong:
             status = 1
             failures.append(f"{_shown(command)}: {done.wrong}")
+        else:
+            over.append(shown)
+            lines_over = len(lines)
         if done.late:
             cut += [f"{_shown(each)}: no time was left" for each in todo[number + 1 :]]
             break
-    found = {"seconds": round(clock.used, 1), "failures": failures, "lines": lines}
+    found = {
+        "seconds": round(clock.used, 1),
+        "failures": failures,
+        "lines": lines,
+        "commands": over,
+        "lines_over": lines_over,
+    }
     return found | ({"not_done": cut} if cut else {}), status
 
 
@@ -177,15 +221,30 @@ def _shown(command: Sequence[str]) -> str:
     return " ".join([pathlib.Path(command[0]).name, *command[1:]])
 
 
-def is_complete(path: pathlib.Path, device: dict, software: dict) -> bool:
-    """Whether a part's file needs no other run."""
+def earlier(path: pathlib.Path, device: dict, software: dict) -> dict:
+    """What a part's file says of this device and these sources; empty when nothing."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return False
+        return {}
     same = found.get("device") == device and found.get("software") == software
+    return found if same else {}
+
+
+def is_complete(found: dict) -> bool:
+    """Whether a part's file needs no other run."""
     gaps = ("failures", "not_run", "not_done")
-    return same and not any(found.get(each) for each in gaps)
+    return bool(found) and not any(found.get(each) for each in gaps)
+
+
+def _write(path: pathlib.Path, found: dict) -> None:
+    """Whenever this process is killed, the file is whole."""
+    partly = path.with_suffix(".partly")
+    with partly.open("w", encoding="utf-8") as file:
+        file.write(json.dumps(found, indent=1) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    partly.replace(path)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -206,22 +265,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
     device, software = facts.of_device(), facts.of_software()
     folder = pathlib.Path(asked.output)
     folder.mkdir(parents=True, exist_ok=True)
+    known: dict[str, dict] = {}
     if asked.resume:
-        done = [each for each in chosen if is_complete(folder / f"{each}.json", device, software)]
+        known = {each: earlier(folder / f"{each}.json", device, software) for each in chosen}
+        done = [each for each in chosen if is_complete(known[each])]
         chosen = [each for each in chosen if each not in done]
         for each in done:
             print(f"{each}: left out, its file is complete")
     statuses = []
     for number, name in enumerate(chosen):
         before = facts.of_moment()
-        found, status = run(name, program, share(name, chosen[number + 1 :], clock.left))
         row = {"part": name, "what": PARTS[name].what, "device": device, "software": software}
+        row |= {"moments": [before]}
+
+        def keep(
+            found: dict, row: dict = row, path: pathlib.Path = folder / f"{name}.json"
+        ) -> None:
+            _write(path, row | found)
+
+        seconds = share(name, chosen[number + 1 :], clock.left)
+        found, status = run(name, program, seconds, known.get(name, {}), keep)
         row |= {"moments": [before, facts.of_moment()]}
         if changed := _changed(device):
             found["failures"] = [*found.get("failures", []), changed]
             status = 1
-        text = json.dumps(row | found, indent=1) + "\n"
-        (folder / f"{name}.json").write_text(text, encoding="utf-8")
+        keep(found)
         print(f"{name}: {summary(found)}", flush=True)
         statuses.append(status)
     print(f"{clock.used:.0f} of {asked.seconds:g} s; written to {folder}")

@@ -4,6 +4,7 @@
 // each measurement.
 //
 //   jaxccomp_gpu_tests [compare | measure | all] [part of a spec, or of "compute"]
+//   jaxccomp_gpu_tests probe [case]      (probe.h; without a case: their names)
 //
 // Those of nvCOMP only when the part is "nvcomp", and beside "lossless".
 // Exits with 0 when all is equal, 1 when not, and 77 where there is no device.
@@ -22,6 +23,7 @@
 #include "fixed_rate_cases.h"
 #include "lossless.h"
 #include "nvcomp.h"
+#include "probe.h"
 #include "shared.h"
 #include "sparse.h"
 
@@ -250,6 +252,10 @@ int Main(std::string_view what, std::string_view filter) {
 }  // namespace jaxccomp
 
 int main(int argc, char** argv) {
+  // A line is out when it is printed, whatever ends the program then.
+  std::setvbuf(stdout, nullptr, _IOLBF, 1 << 12);
   const std::string_view what = argc > 1 ? argv[1] : "";
+  if (what == "probe" && argc > 2) jaxccomp::Probe(argv[2]);
+  if (what == "probe") return (jaxccomp::ListProbes(), 0);
   return what == "import" ? jaxccomp::Import() : jaxccomp::Main(what, argc > 2 ? argv[2] : "");
 }

@@ -9,9 +9,11 @@ import pathlib
 import signal
 import subprocess
 import sys
+import threading
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TextIO
 
 import sources
 
@@ -55,6 +57,7 @@ def run(
     env: Mapping[str, str] = os.environ,
     seconds: float = 60.0,
     name: str = "JAXCCOMP_GPU_RUN",
+    each: Callable[[str], None] = lambda line: None,
 ) -> Done:
     """Runs a command; at its end, however it comes, all that it has started ends, too.
 
@@ -63,6 +66,7 @@ def run(
       env: its environment.
       seconds: when it is asked to end (SIGTERM), and killed some seconds later.
       name: of the variable that marks what it has started; commands within commands need others.
+      each: is told each line of its output when it comes, in a thread of its own.
     """
     mark = f"{name}={uuid.uuid4().hex}"
     job = subprocess.Popen(
@@ -76,24 +80,46 @@ def run(
         start_new_session=True,
     )
     late = False
+    output: list[str] = []
+    said: list[str] = []
+
+    def put(line: str) -> None:
+        output.append(line)
+        each(line)
+
+    readers = [
+        threading.Thread(target=_read, args=(job.stdout, put)),
+        threading.Thread(target=_read, args=(job.stderr, said.append)),
+    ]
+    for reader in readers:
+        reader.start()
     try:
-        try:
-            output, said = job.communicate(timeout=max(seconds, 0.1))
-        except subprocess.TimeoutExpired:
+        if not _joined(readers, max(seconds, 0.1)):
             late = True
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(job.pid, signal.SIGTERM)
-            try:
-                output, said = job.communicate(timeout=_GRACE_SECONDS)
-            except subprocess.TimeoutExpired:
+            if not _joined(readers, _GRACE_SECONDS):
                 end(mark)
-                output, said = job.communicate()
+                _joined(readers, None)
     finally:
         # Launchers end a moment before the last of what they have launched.
         leftovers.wait(lambda: not leftovers.marked(mark), 0.0 if late else 2.0)
         left = end(mark)
         job.wait()
-    return Done(output, said, job.returncode, late, () if late else left)
+    return Done("".join(output), "".join(said), job.returncode, late, () if late else left)
+
+
+def _read(pipe: TextIO, put: Callable[[str], None]) -> None:
+    for line in pipe:
+        put(line)
+
+
+def _joined(readers: Sequence[threading.Thread], seconds: float | None) -> bool:
+    """Whether all that has the pipes has closed them before so many seconds were over."""
+    end = None if seconds is None else time.monotonic() + seconds
+    for reader in readers:
+        reader.join(None if end is None else max(end - time.monotonic(), 0))
+    return not any(reader.is_alive() for reader in readers)
 
 
 def end(mark: str) -> tuple[str, ...]:

@@ -39,6 +39,13 @@ def test_random_programs_of_the_engine_and_xla(tmp_path):
     assert {row["not_run"] for row in rows if "not_run" in row} >= {"nccl raw"}
 
 
+def test_a_rank_that_is_late(tmp_path):
+    rows = lines(tmp_path, "late")
+    assert len(rows) == 2 * 3 * 3 and all(row["equal"] for row in rows)
+    assert [row["device_wait"] for row in rows] == 9 * ["host"] + 9 * ["stream"]
+    assert all(row["seconds"] > 0.5 for row in rows)  # its root is a second late
+
+
 def test_a_launch_alone():
     rank = [str(GPU / "nccl_rank.py"), "cpu", "comm", "7", "8", "5", "60", "0"]
     done = launch.run(2, rank)

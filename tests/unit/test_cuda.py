@@ -12,8 +12,8 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 import jaxccomp as jcc
-from jaxccomp import errors
-from jaxccomp._bootstrap import device_errors, peer_info
+from jaxccomp import config, errors
+from jaxccomp._bootstrap import device_errors, join, peer_info
 from jaxccomp._native import cuda, platforms
 
 HAS = ("raw", "lossless", "bf16", "int8")
@@ -128,6 +128,92 @@ def test_without_the_library_xla_runs_what_it_can(monkeypatch):
         lowered(native)
 
 
+def test_gpus_are_opened_when_a_process_joins(monkeypatch):
+    class Core:
+        opened = []
+
+        def cuda(self):
+            return {"missing": ""}
+
+        def open_cuda_devices(self, numbers):
+            self.opened.append(numbers)
+            return "GPU 1 cannot be used: it is busy"
+
+    class Gpu:
+        local_hardware_id, id = 1, 5
+
+    core = Core()
+    monkeypatch.setattr(cuda.engine, "load", lambda: core)
+    monkeypatch.setattr(platforms.Platform, "local_devices", lambda self: [Gpu])
+    cuda.open_gpus.cache_clear(), cuda.why_missing.cache_clear()
+    try:
+        assert cuda.why_missing() == cuda.open_gpus() == "GPU 1 cannot be used: it is busy"
+    finally:
+        cuda.open_gpus.cache_clear(), cuda.why_missing.cache_clear()
+    assert core.opened == [[(1, platforms.CUDA.number(5))]]
+
+
+@pytest.mark.parametrize(
+    "given,says", [(None, "32 stream"), ("8", "8 stream"), ("1", "CONNECTIONS=1")]
+)
+def test_waiting_streams_get_connections(given, says):
+    # In a process of its own: CUDA reads the variable when it starts.
+    environment = {**os.environ, "JAXCCOMP_DEVICE_WAIT": "stream"}
+    environment.pop("CUDA_DEVICE_MAX_CONNECTIONS", None)
+    if given:
+        environment["CUDA_DEVICE_MAX_CONNECTIONS"] = given
+    program = (
+        "import os, jaxccomp; "
+        "print(os.environ['CUDA_DEVICE_MAX_CONNECTIONS'], jaxccomp.config.get('device_wait'))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", program],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == (given == "1")
+    assert says in (done.stderr if given == "1" else done.stdout)
+
+
+def test_memory_is_set_aside_where_streams_are_to_wait(monkeypatch):
+    class Core:
+        told = []
+
+        def set_option(self, name, value):
+            self.told.append((name, value))
+
+        def reserve_device_memory(self):
+            self.told.append("reserved")
+
+        def nccl_share_gpus(self, value):
+            pass
+
+    core = Core()
+    monkeypatch.setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32")
+    monkeypatch.setattr(config, "_listeners", [])
+    config.on_change(lambda option, value: join._set_engine_option(core, option, value))
+    assert "reserved" not in core.told
+    with config.override(device_stream_memory_bytes=1 << 20):
+        with config.override(device_wait="stream"):
+            assert core.told[-2:] == [("device_wait", "stream"), "reserved"]
+            core.told.clear()
+            config.on_change(lambda option, value: join._set_engine_option(core, option, value))
+            size, reserved = ("device_stream_memory_bytes", str(1 << 20)), "reserved"
+            assert core.told.index(size) < core.told.index(reserved)
+
+
+def test_connections_are_left_alone_where_the_host_waits(monkeypatch):
+    monkeypatch.delenv("CUDA_DEVICE_MAX_CONNECTIONS", raising=False)
+    with config.override(device_wait="host"):
+        assert "CUDA_DEVICE_MAX_CONNECTIONS" not in os.environ
+    monkeypatch.setenv("CUDA_DEVICE_MAX_CONNECTIONS", "1")
+    with pytest.raises(errors.InvalidArgumentError, match="CUDA_DEVICE_MAX_CONNECTIONS=1"):
+        config.set("device_wait", "stream")
+    assert config.get("device_wait") == "host"
+
+
 def test_ranks_decide_alike(monkeypatch):
     rows = [peer_info.Row(0, 1, 0, 1, lacks) for lacks in (0, 1, 0)]
     monkeypatch.setattr(cuda, "why_missing", lambda: "")
@@ -180,7 +266,9 @@ WITH_LIBRARY = """
 import sys
 from jaxccomp._native import cuda, engine
 engine.load().add_library_path("jaxccomp_cuda", sys.argv[1])
-print(cuda.why_missing() or [
+missing = cuda.why_missing()
+engine.load().open_cuda_devices([(0, 1000)])  # which JAX does not have
+print(missing or [
     cuda.runs(codec, dtype)
     for dtype in ("float32", "float64")
     for codec in ("raw", "int8", "ternary")

@@ -197,6 +197,44 @@ def test_scripts_are_told_their_time(gpu_machine, monkeypatch):
     assert files["a"]["lines"] == [{"told": 34}] or files["a"]["lines"] == [{"told": 35}]
 
 
+def test_what_is_killed_has_left_its_lines_and_goes_on(gpu_machine, monkeypatch):
+    say = "print('{{\"rate\": {0}}}', flush=True)"
+    commands = [
+        [PYTHON, "-c", say.format(1)],
+        [
+            PYTHON,
+            "-c",
+            f"{say.format(2)}; import os, time; time.sleep(60 * ('GO' not in os.environ))",
+        ],
+        [PYTHON, "-c", say.format(3)],
+    ]
+    parts = {"a": check.Part("", 60, lambda program: commands)}
+    run(gpu_machine, monkeypatch, parts, "--seconds", "0.001")  # makes the folder
+    monkeypatch.setattr(check, "PARTS", parts)
+    path = gpu_machine / "out/a.json"
+    program = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import check; "
+        f"check.PARTS = {{'a': check.Part('', 60, lambda program: {commands!r})}}; "
+        "check.main(sys.argv[2:])"
+    )
+    job = subprocess.Popen(
+        [PYTHON, "-c", program, str(GPU), str(gpu_machine / "build"), str(gpu_machine / "out")]
+    )
+    until = time.monotonic() + 60
+    while time.monotonic() < until and (
+        not path.exists() or len(json.loads(path.read_text()).get("lines", ())) < 2
+    ):
+        time.sleep(0.05)
+    job.kill()
+    job.wait()
+    found = json.loads(path.read_text())
+    assert found["lines"] == [{"rate": 1}, {"rate": 2}] and "under way" in found["not_done"][0]
+    monkeypatch.setenv("GO", "1")
+    status, files = run(gpu_machine, monkeypatch, parts, "--resume")
+    assert status == 0 and files["a"]["lines"] == [{"rate": 1}, {"rate": 2}, {"rate": 3}]
+    assert not files["a"].get("not_done") and len(files["a"]["commands"]) == 3
+
+
 def test_settings_that_a_part_changes_are_told(gpu_machine, monkeypatch, capsys):
     code = "import os; open(os.environ['STATE'], 'w').write('Exclusive_Process')"
     status, files = run(gpu_machine, monkeypatch, {"a": says(code)})
@@ -265,7 +303,9 @@ def test_what_ranks_are_started_with(tmp_path, monkeypatch):
     assert ranks.command(2, ["x"]) is None and ranks.command(1, ["x"]) == ["x"]
 
 
-@pytest.mark.parametrize("name", ["check", "collectives", "nccl", "broadcast", "accdp", "bundle"])
+@pytest.mark.parametrize(
+    "name", ["check", "probe", "late", "collectives", "nccl", "broadcast", "accdp", "bundle"]
+)
 def test_every_script_explains_itself(name):
     command = [PYTHON, str(GPU / f"{name}.py"), "--help"]
     done = subprocess.run(command, capture_output=True, text=True)
@@ -275,6 +315,8 @@ def test_every_script_explains_itself(name):
 @pytest.mark.parametrize(
     "name,said",
     [
+        ("probe", "all cases, 1 connections"),
+        ("late", "2 ranks, device_wait=stream"),
         ("nccl", "1000 programs, 2 ranks, axis"),
         ("broadcast", "8 ranks, 1gbit, 256 MiB"),
         ("accdp", "transformer-small"),
@@ -287,7 +329,7 @@ def test_dry_runs(name, said, tmp_path):
     assert done.returncode == 0 and said in [row["would_run"] for row in rows], done.stderr
 
 
-@pytest.mark.parametrize("name", ["collectives", "nccl", "broadcast", "accdp"])
+@pytest.mark.parametrize("name", ["probe", "late", "collectives", "nccl", "broadcast", "accdp"])
 def test_scripts_say_that_there_is_no_gpu(name, tmp_path):
     done = subprocess.run(
         [PYTHON, str(GPU / f"{name}.py"), str(tmp_path)],

@@ -1,17 +1,15 @@
 #include "handlers/codec_handlers.h"
 
 #include <cstdint>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 
 #include "codec/registry.h"
 #include "common/dtype.h"
-#include "device/cuda_library.h"
 #include "handlers/arguments.h"
 #include "handlers/call_sites.h"
+#include "handlers/cuda_devices.h"
 
 namespace jaxccomp {
 namespace {
@@ -20,17 +18,6 @@ namespace ffi = xla::ffi;
 
 using Bytes = ffi::Buffer<ffi::U8>;
 using Keys = ffi::Buffer<ffi::U32>;
-
-Result<const StreamCodecs*> FindCodecs(int32_t ordinal) {
-  // Those of GPUs that are ready: while a stream is captured CUDA is asked for nothing but kernels.
-  static std::mutex mutex;
-  static auto* const ready = new std::map<int32_t, const StreamCodecs*>;
-  std::lock_guard<std::mutex> lock(mutex);
-  if (const auto known = ready->find(ordinal); known != ready->end()) return known->second;
-  Result<const StreamCodecs*> found = CudaLibrary::Get().FindStreamCodecs(ordinal);
-  if (found.ok()) ready->emplace(ordinal, *found);
-  return found;
-}
 
 // The product of the first `count` dimensions.
 template <typename Dimensions>
@@ -98,7 +85,7 @@ Status Encode(void* stream, int32_t ordinal, const ffi::AnyBuffer& values,
               const ffi::RemainingArgs& others, ffi::Result<Bytes>& codes, std::string_view spec,
               std::string_view dtype) {
   constexpr std::string_view kName = "jaxccomp_encode";
-  const Result<const StreamCodecs*> on_gpu = FindCodecs(ordinal);
+  const Result<const StreamCodecs*> on_gpu = FindCudaStreamCodecs(ordinal);
   if (!on_gpu.ok()) return on_gpu.status();
   const Result<Coded> coded = Describe(kName, spec, dtype, values);
   if (!coded.ok()) return coded.status();
@@ -129,7 +116,7 @@ Status Decode(void* stream, int32_t ordinal, const Bytes& codes,
               ffi::Result<ffi::AnyBuffer>& values, std::string_view spec, std::string_view dtype,
               bool sums) {
   const std::string_view name = sums ? "jaxccomp_decode_sum" : "jaxccomp_decode";
-  const Result<const StreamCodecs*> on_gpu = FindCodecs(ordinal);
+  const Result<const StreamCodecs*> on_gpu = FindCudaStreamCodecs(ordinal);
   if (!on_gpu.ok()) return on_gpu.status();
   const Result<Coded> coded = Describe(name, spec, dtype, *values);
   if (!coded.ok()) return coded.status();
@@ -203,25 +190,10 @@ XLA_FFI_Error* DecodeHandler(XLA_FFI_CallFrame* frame) {
   return handler->Call(frame);
 }
 
-// Where XLA has allocated nothing there is no device yet, and nothing to be done on it.
-ffi::Error MakeReady(int32_t ordinal, ffi::RemainingArgs, ffi::RemainingRets) {
-  return ToError(ordinal < 0 ? Status::Ok() : FindCodecs(ordinal).status());
-}
-
-XLA_FFI_Error* Initialize(XLA_FFI_CallFrame* frame) {
-  static auto* handler = ffi::Ffi::BindInitialize()
-                             .Ctx<ffi::DeviceOrdinal>()
-                             .RemainingArgs()
-                             .RemainingRets()
-                             .To(MakeReady)
-                             .release();
-  return handler->Call(frame);
-}
-
 constexpr CodecHandler kHandlers[] = {
-    {"jaxccomp_encode", Initialize, EncodeHandler},
-    {"jaxccomp_decode", Initialize, DecodeHandler<false>},
-    {"jaxccomp_decode_sum", Initialize, DecodeHandler<true>},
+    {"jaxccomp_encode", EncodeHandler},
+    {"jaxccomp_decode", DecodeHandler<false>},
+    {"jaxccomp_decode_sum", DecodeHandler<true>},
 };
 
 }  // namespace

@@ -17,7 +17,6 @@ namespace jaxccomp {
 
 struct CodecHandler {
   const char* name;
-  XLA_FFI_Error* (*initialize)(XLA_FFI_CallFrame* frame);   // makes the GPU's kernels ready
   XLA_FFI_Error* (*execute)(XLA_FFI_CallFrame* frame);
 };
 

@@ -11,10 +11,15 @@
 namespace jaxccomp {
 namespace {
 
-// By CUDA's ordinal; `memory` is null until the GPU is first used.
+struct Opened {
+  int64_t number;
+  Result<Device*> memory;
+};
+
+// By CUDA's ordinal.
 struct Devices {
   std::mutex mutex;
-  std::map<int, CudaDevice> by_ordinal;
+  std::map<int, Opened> by_ordinal;
 };
 
 Devices& Own() {
@@ -22,69 +27,68 @@ Devices& Own() {
   return *devices;
 }
 
-Status UnknownToJax(int ordinal) {
-  return {Code::kFailedPrecondition,
-          "GPU " + std::to_string(ordinal) +
-              " is none that JAX had when jaxccomp.init() was called"};
+Result<Opened> Find(int ordinal) {
+  Devices& own = Own();
+  std::lock_guard lock(own.mutex);
+  const auto known = own.by_ordinal.find(ordinal);
+  if (known != own.by_ordinal.end()) return known->second;
+  return Status(Code::kFailedPrecondition,
+                "GPU " + std::to_string(ordinal) +
+                    " has not been opened: JAX did not have it when jaxccomp.init() was called, or that was "
+                    "not called");
 }
 
 }  // namespace
 
-void SetCudaDevices(const std::vector<std::pair<int, int64_t>>& numbers) {
+Status OpenCudaDevices(const std::vector<std::pair<int, int64_t>>& numbers) {
+  std::map<int, Opened> opened;
+  Status first;
+  for (const auto& [ordinal, number] : numbers) {
+    Result<Device*> memory = CudaLibrary::Get().FindDevice(ordinal);
+    if (first.ok()) first = memory.status();
+    opened.emplace(ordinal, Opened{number, std::move(memory)});
+  }
   Devices& own = Own();
   std::lock_guard lock(own.mutex);
-  own.by_ordinal.clear();
-  for (const auto& [ordinal, number] : numbers) own.by_ordinal[ordinal] = {number, nullptr};
+  own.by_ordinal = std::move(opened);
+  return first;
 }
 
 Result<CudaDevice> FindCudaDevice(int ordinal) {
-  Devices& own = Own();
-  std::lock_guard lock(own.mutex);
-  const auto known = own.by_ordinal.find(ordinal);
-  if (known != own.by_ordinal.end() && known->second.memory != nullptr) return known->second;
-  Result<Device*> device = CudaLibrary::Get().FindDevice(ordinal);
-  if (!device.ok()) return device.status();
-  if (known == own.by_ordinal.end()) return UnknownToJax(ordinal);
-  known->second.memory = *device;
-  return known->second;
+  const Result<Opened> found = Find(ordinal);
+  if (!found.ok()) return found.status();
+  if (!found->memory.ok()) return found->memory.status();
+  return CudaDevice{found->number, *found->memory};
 }
 
 Result<int64_t> FindCudaNumber(int ordinal) {
-  Devices& own = Own();
-  std::lock_guard lock(own.mutex);
-  const auto known = own.by_ordinal.find(ordinal);
-  if (known == own.by_ordinal.end()) return UnknownToJax(ordinal);
-  return known->second.number;
+  const Result<Opened> found = Find(ordinal);
+  if (!found.ok()) return found.status();
+  return found->number;
 }
 
 std::vector<CudaDevice> FindCudaDevices() {
-  std::vector<int> ordinals;
-  {
-    Devices& own = Own();
-    std::lock_guard lock(own.mutex);
-    for (const auto& [ordinal, device] : own.by_ordinal) ordinals.push_back(ordinal);
-  }
   std::vector<CudaDevice> devices;
-  for (int ordinal : ordinals) {
-    if (Result<CudaDevice> found = FindCudaDevice(ordinal); found.ok()) {
-      devices.push_back(*found);
-    }
+  Devices& own = Own();
+  std::lock_guard lock(own.mutex);
+  for (const auto& [ordinal, opened] : own.by_ordinal) {
+    if (opened.memory.ok()) devices.push_back({opened.number, *opened.memory});
   }
   return devices;
 }
 
-Result<bool> CudaRuns(std::string_view spec, DType dtype) {
-  int ordinal = 0;
-  {
-    Devices& own = Own();
-    std::lock_guard lock(own.mutex);
-    if (!own.by_ordinal.empty()) ordinal = own.by_ordinal.begin()->first;
-  }
-  Result<Device*> device = CudaLibrary::Get().FindDevice(ordinal);
+Result<const StreamCodecs*> FindCudaStreamCodecs(int ordinal) {
+  const Result<CudaDevice> device = FindCudaDevice(ordinal);
   if (!device.ok()) return device.status();
+  return CudaLibrary::Get().stream_codecs();
+}
+
+Result<bool> CudaRuns(std::string_view spec, DType dtype) {
+  const std::vector<CudaDevice> devices = FindCudaDevices();
+  if (devices.empty()) return Status(Code::kUnavailable, "no GPU has been opened");
   auto codec = LookupCodec(spec);
   if (!codec.ok()) return codec.status();
-  return *codec == nullptr || !(*codec)->Supports(dtype) || (*device)->Runs(**codec, dtype);
+  return *codec == nullptr || !(*codec)->Supports(dtype) || devices[0].memory->Runs(**codec, dtype);
 }
 
 Result<bool> CudaRunsOnStreams(std::string_view spec, std::string_view dtype) {

@@ -68,7 +68,16 @@ void DefineGpus(py::module_& m) {
   m.def("cuda", &DescribeLibrary);
   m.def("cuda_runs", &Runs, py::arg("codec"), py::arg("dtype"));
   m.def("cuda_runs_on_streams", &RunsOnStreams, py::arg("codec"), py::arg("dtype"));
-  m.def("set_cuda_devices", &SetCudaDevices, py::arg("numbers"));
+  // Why one of them cannot be opened, or "".
+  m.def("open_cuda_devices", [](const std::vector<std::pair<int, int64_t>>& numbers) {
+    const py::gil_scoped_release released;
+    return OpenCudaDevices(numbers).message();
+  }, py::arg("numbers"));
+  // Sets aside what operations need with device_wait="stream".
+  m.def("reserve_device_memory", [] {
+    const py::gil_scoped_release released;
+    Check(Engine::Get().ReserveMemory(OwnDevices()));
+  });
   // (the engine's number, UUID) of each GPU of this process that can be used.
   m.def("cuda_uuids", [] {
     std::vector<std::pair<int64_t, py::bytes>> rows;

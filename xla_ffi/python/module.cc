@@ -60,7 +60,6 @@ py::dict CodecRegistrations() {
   py::dict targets;
   for (const CodecHandler& handler : CodecHandlers()) {
     py::dict stages;
-    stages["initialize"] = Target(handler.initialize);
     stages["execute"] = Target(handler.execute);
     targets[handler.name] = stages;
   }

@@ -1,11 +1,16 @@
 #include "cuda/host/cuda_device.h"
 
 #include <algorithm>
+#include <chrono>
 
 namespace jaxccomp::cuda {
 namespace {
 
 constexpr int64_t kAlignment = 256;
+// How long a stream that is tried stands at most. Kernels and copies of some KiB take microseconds.
+constexpr auto kLongestTrial = std::chrono::milliseconds(1000);
+// What is made beforehand for so many calls and computations at a time.
+constexpr size_t kReservedEvents = 256;
 
 // While it lives, the thread uses the device's GPU.
 class Using {
@@ -27,7 +32,8 @@ class Using {
 }  // namespace
 
 CudaDevice::CudaDevice(CudaApi* api, const KernelTable* kernels, std::string name)
-    : context_(api, kernels, std::move(name)), gates_(api, &context_.words, context_.name) {}
+    : context_(api, kernels, std::move(name)), gates_(api, &context_.words, context_.name),
+      trial_(&context_, kLongestTrial) {}
 
 Result<std::unique_ptr<CudaDevice>> CudaDevice::Make(CudaApi* api, const KernelTable* kernels,
                                                      std::string name, int streams) {
@@ -47,7 +53,10 @@ Status CudaDevice::MakeStreams(int count) {
     if (!stream.ok()) return stream.status();
     streams_.push_back(std::move(*stream));
   }
-  return status;
+  if (!status.ok()) return status;
+  std::vector<CUstream_st*> own = {memory_stream_};
+  for (const auto& stream : streams_) own.push_back(stream->stream);
+  return trial_.Prepare(own);
 }
 
 Result<std::unique_ptr<CudaDevice::Stream>> CudaDevice::MakeStream() {
@@ -108,6 +117,11 @@ void CudaDevice::FreeValues(std::byte* memory) {
 std::byte* CudaDevice::AllocateCodes(int64_t bytes) {
   const int64_t size = (std::max<int64_t>(bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
   std::byte* memory = nullptr;
+  if (auto block = reserve_ == nullptr ? nullptr : reserve_->Take(size)) {
+    memory = block->memory();
+    reserved_.emplace(memory, std::move(block));
+    return memory;
+  }
   const auto kept = free_codes_.lower_bound(size);
   if (kept != free_codes_.end() && kept->first <= 2 * size) {
     memory = kept->second;
@@ -122,6 +136,7 @@ std::byte* CudaDevice::AllocateCodes(int64_t bytes) {
 }
 
 void CudaDevice::FreeCodes(std::byte* memory) {
+  if (reserved_.erase(memory) > 0) return;
   const auto taken = codes_.find(memory);
   free_codes_.emplace(taken->second, memory);
   codes_.erase(taken);
@@ -147,6 +162,37 @@ bool CudaDevice::Bind() { return context_.api.Begin() == CudaApi::kSuccess; }
 void CudaDevice::Unbind() { context_.api.End(); }
 
 // ---- Calls -------------------------------------------------------------------------------
+
+Status CudaDevice::CheckHolds(void* stream) {
+  const Using gpu(context_.api);
+  return trial_.Check(static_cast<CUstream_st*>(stream));
+}
+
+Status CudaDevice::Reserve(int64_t bytes) {
+  if (reserve_ != nullptr) return Status::Ok();
+  const Using gpu(context_.api);
+  std::byte *pinned = nullptr, *values = nullptr;
+  int error = context_.api.AllocatePinned(&pinned, bytes);
+  if (error != CudaApi::kSuccess) {
+    return OutOfMemory(context_.api, context_.name, "pinned memory to set aside", bytes, error);
+  }
+  reserve_ = std::make_unique<SharedArena>(this, pinned, bytes);
+  // The pool keeps what it once had.
+  error = context_.api.Allocate(&values, bytes, memory_stream_);
+  if (error == CudaApi::kSuccess) error = context_.api.Free(values, memory_stream_);
+  if (error == CudaApi::kSuccess) error = context_.api.Settle(memory_stream_);
+  if (error != CudaApi::kSuccess) {
+    return OutOfMemory(context_.api, context_.name, "memory to set aside", bytes, error);
+  }
+  for (size_t i = 0; i < kReservedEvents; ++i) {
+    CUevent_st* event = nullptr;
+    if (Status status = context_.Check(context_.api.MakeEvent(&event), "making an event"); !status.ok()) {
+      return status;
+    }
+    free_events_.push_back(event);
+  }
+  return gates_.Reserve(kReservedEvents);
+}
 
 Result<Device::CallId> CudaDevice::Enter(void* stream, bool holds) {
   if (!broken_.ok()) return broken_;

@@ -21,8 +21,10 @@
 #include "cuda/host/api.h"
 #include "cuda/host/scratch.h"
 #include "cuda/host/stream_gates.h"
+#include "cuda/host/stream_trial.h"
 #include "cuda/host/work.h"
 #include "device/device.h"
+#include "device/shared_arena.h"
 
 namespace jaxccomp::cuda {
 
@@ -51,9 +53,12 @@ class CudaDevice final : public Device {
   bool Bind() override;
   void Unbind() override;
 
+  Status CheckHolds(void* stream) override;
+  Status Reserve(int64_t bytes) override;
   Result<CallId> Enter(void* stream, bool holds) override;
   Result<bool> IsReady(CallId call) override;
   void Leave(CallId call) override;
+  void LetPass(CallId call) override { gates_.LetPass(call); }
 
   void Copy(CallId call, std::span<const CopyRun> runs, Completion* done) override;
   void Encode(CallId call, std::span<const EncodeRun> runs, Completion* done) override;
@@ -94,6 +99,7 @@ class CudaDevice final : public Device {
 
   DeviceContext context_;
   StreamGates gates_;
+  StreamTrial trial_;
   Status broken_;
   CUstream_st* memory_stream_ = nullptr;   // takes memory and gives it back
   std::vector<std::unique_ptr<Stream>> streams_;
@@ -101,7 +107,9 @@ class CudaDevice final : public Device {
   mutable std::mutex prepared_mutex_;
   std::set<std::pair<std::string, DType>> prepared_;
   std::vector<CUevent_st*> free_events_;
-  std::map<std::byte*, int64_t> codes_;             // pinned blocks that are taken, with their sizes
+  std::unique_ptr<SharedArena> reserve_;            // pinned memory that was set aside
+  std::map<std::byte*, std::shared_ptr<SharedArena::Block>> reserved_;   // blocks of it that are taken
+  std::map<std::byte*, int64_t> codes_;             // other pinned blocks that are taken, with their sizes
   std::multimap<int64_t, std::byte*> free_codes_;   // and those that are not, by size
 };
 

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <mutex>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -21,10 +22,14 @@ class StreamGates {
   StreamGates(CudaApi* api, MappedWords* words, std::string device)
       : api_(api), words_(words), device_(std::move(device)) {}
 
+  // What so many calls at a time need.
+  Status Reserve(size_t calls);
   Result<uint64_t> Enter(CUstream_st* stream, bool holds);
   // CUDA's verdict on the event.
   int Query(uint64_t call);
   void Leave(uint64_t call);
+  // By any thread, beside the others.
+  void LetPass(uint64_t call);
 
  private:
   struct StreamGate {
@@ -34,11 +39,14 @@ class StreamGates {
     bool holds = false;
     bool reached = false;
   };
+  Status Failed(const char* what, int error) const;
+  Status Make(StreamGate* gate);
   Status Place(StreamGate* gate, CUstream_st* stream);
 
   CudaApi* const api_;
   MappedWords* const words_;
   const std::string device_;
+  std::mutex mutex_;   // between LetPass and those that change `entered_`
   std::unordered_map<uint64_t, StreamGate> entered_;
   std::vector<StreamGate> free_;
   uint64_t next_ = 1;

@@ -10,6 +10,9 @@ namespace jaxccomp::cuda {
 namespace {
 
 constexpr uint32_t kChecksumOfNothing = 0;
+// Blocks of threads that encode to memory of the host. PCIe takes what a few of them make; more would only
+// wait there, and keep multiprocessors from the program for as long as the transfer takes.
+constexpr int64_t kMostBlocksToHost = 32;
 
 }  // namespace
 
@@ -142,6 +145,7 @@ Status Work::EncodeLossless(DType dtype, int64_t count, const void* values, cons
                             const Device::EncodeRun& run) {
   const auto [layout, words_each] = lossless::LayoutOf(dtype);
   const int64_t words = count * words_each;
+  const bool on_device = context_.shared.CanBeReadAt(run.code.data());
   Result<std::byte*> size = scratch_.Take(sizeof(int64_t));
   if (!size.ok()) return size.status();
   Result<std::byte*> workspace =
@@ -155,7 +159,8 @@ Status Work::EncodeLossless(DType dtype, int64_t count, const void* values, cons
                                         .dst = run.code.data(),
                                         .size = reinterpret_cast<int64_t*>(*size),
                                         .host_size = run.code_bytes,
-                                        .workspace = *workspace},
+                                        .workspace = *workspace,
+                                        .most_blocks = on_device ? 0 : kMostBlocksToHost},
                                        stream_),
       "encoding with 'lossless'");
 }

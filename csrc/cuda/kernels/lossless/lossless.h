@@ -31,6 +31,7 @@ struct LosslessEncodeCall {
   int64_t* size;                 // the bytes written
   int64_t* host_size = nullptr;  // the same into mapped host memory, or null
   void* workspace;
+  int64_t most_blocks = 0;       // of threads that write to dst; 0: as many as the device runs at a time
 };
 
 struct LosslessDecodeCall {

@@ -85,7 +85,8 @@ int EncodeWith(Launcher& launcher, const LosslessEncodeCall& call) {
   };
   const int shared_bytes = kEncodeSharedBytes<layout>;
   const int64_t resident = launcher.template Resident<EncodeKernel<layout>>(shared_bytes);
-  const int64_t most = kInShared<layout> ? resident : AtMost(resident, kMostSlots);
+  int64_t most = kInShared<layout> ? resident : AtMost(resident, kMostSlots);
+  if (call.most_blocks > 0) most = AtMost(most, call.most_blocks);
   return launcher.Launch(encode, AtMost(segments, most), shared_bytes);
 }
 
