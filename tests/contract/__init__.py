@@ -12,7 +12,7 @@ other (selection.py), so a new operation is one more row.
 from contract.batch import Batch
 from contract.operations import OPERATIONS, Operation
 from contract.places import AxisPlace, ProcessPlace
-from contract.selection import contexts_at, places_of
+from contract.selection import contexts_at, pairwise, places_of, together
 from contract.transforms import TRANSFORMS, Transform
 
 __all__ = [
@@ -24,5 +24,7 @@ __all__ = [
     "ProcessPlace",
     "Transform",
     "contexts_at",
+    "pairwise",
     "places_of",
+    "together",
 ]

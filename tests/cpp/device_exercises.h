@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <utility>
@@ -15,6 +17,13 @@
 #include "device_team.h"
 
 namespace jaxccomp::testing {
+
+// The styles in which a test of many values runs on a kind of device: both with JAXCCOMP_TEST_ALL
+// (`make test-all`), else one on each kind.
+inline std::vector<Style> StylesOf(DeviceKind kind) {
+  if (std::getenv("JAXCCOMP_TEST_ALL") != nullptr) return {std::begin(kStyles), std::end(kStyles)};
+  return {kind == DeviceKind::kCuda ? Style::kProcesses : Style::kDevices};
+}
 
 inline constexpr Collective kCollectives[] = {
     Collective::kBcast,      Collective::kAllreduce,     Collective::kReduce,

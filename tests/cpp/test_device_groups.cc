@@ -66,7 +66,7 @@ DEVICE_TEST(groups_have_the_values_of_the_host) {
   for (const auto& [hosts, gpus] : testing::SomeOf(kPlacements)) {
     const auto place = [&](DeviceTeam& on) { on.SetPlacement(hosts, gpus); };
     const int ranks = static_cast<int>(gpus.size());
-    for (Style style : testing::kStyles) {
+    for (Style style : testing::StylesOf(kind)) {
       if (style == Style::kDevices && ranks > 6) continue;
       const int64_t ipc_bytes =
           Compare(kind, style, ranks, 64 << 10, Exercises(ranks), 1000, 64 << 20, place);

@@ -48,7 +48,7 @@ constexpr int64_t kLarge = 60000;
 // ---- Values ------------------------------------------------------------------------------
 
 DEVICE_TEST(ipc_every_collective_and_codec) {
-  for (Style style : testing::kStyles) {
+  for (Style style : testing::StylesOf(kind)) {
     for (int ranks : SomeOf<int>({2, 5})) {
       std::vector<Exercise> exercises;
       for (Collective c : kCollectives) {
@@ -63,7 +63,7 @@ DEVICE_TEST(ipc_every_collective_and_codec) {
 }
 
 DEVICE_TEST(ipc_every_algorithm_in_chunks) {
-  for (Style style : testing::kStyles) {
+  for (Style style : testing::StylesOf(kind)) {
     for (int ranks : SomeOf<int>({2, 3, 5})) {
       CHECK(Compare(kind, style, ranks, 64 << 10, EveryAlgorithm(ranks), 16 << 10) > 1000000);
     }

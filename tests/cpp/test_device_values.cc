@@ -32,7 +32,7 @@ using testing::Team;
 using Place = DeviceTeam::Place;
 
 DEVICE_TEST(device_every_collective_and_codec) {
-  for (Style style : testing::kStyles) {
+  for (Style style : testing::StylesOf(kind)) {
     for (int ranks : SomeOf<int>({1, 2, 3, 4, 5})) {
       std::vector<Exercise> exercises;
       for (Collective c : kCollectives) {
@@ -46,7 +46,7 @@ DEVICE_TEST(device_every_collective_and_codec) {
 }
 
 DEVICE_TEST(device_every_algorithm_in_chunks) {
-  for (Style style : testing::kStyles) {
+  for (Style style : testing::StylesOf(kind)) {
     for (int ranks : SomeOf<int>({2, 3, 5})) {
       Compare(kind, style, ranks, 64 << 10, EveryAlgorithm(ranks));
     }
@@ -55,7 +55,7 @@ DEVICE_TEST(device_every_algorithm_in_chunks) {
 
 // nvCOMP's, which the device prepares.
 DEVICE_TEST(device_codecs_that_are_prepared) {
-  for (Style style : testing::kStyles) {
+  for (Style style : testing::StylesOf(kind)) {
     for (int ranks : {1, 3}) {
       std::vector<Exercise> exercises;
       for (Collective c : {Collective::kBcast, Collective::kAllreduce, Collective::kAllgather,
@@ -96,7 +96,7 @@ DEVICE_TEST(device_in_place) {
 }
 
 DEVICE_TEST(device_feedback_and_means) {
-  for (Style style : testing::kStyles) {
+  for (Style style : testing::StylesOf(kind)) {
     for (int ranks : {1, 3, 4}) {
       std::vector<Exercise> exercises;
       for (const char* codec : kExercisedCodecs) {
@@ -115,7 +115,7 @@ DEVICE_TEST(device_feedback_and_means) {
 }
 
 DEVICE_TEST(device_references) {
-  for (Style style : testing::kStyles) {
+  for (Style style : testing::StylesOf(kind)) {
     for (int ranks : {1, 2, 4}) {
       std::vector<Exercise> exercises;
       for (const char* codec : {"raw", "lossless", "int8", "bf16|lossless"}) {

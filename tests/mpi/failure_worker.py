@@ -1,4 +1,7 @@
-"""Ranks that fail, die, are interrupted or fork: `mpiexec -n 3 python failure_worker.py CASE`."""
+"""Ranks that fail, die, are interrupted or fork.
+
+`mpiexec -n 3 python failure_worker.py CASE,CASE...` runs cases one after the other.
+"""
 
 import os
 import signal
@@ -165,6 +168,7 @@ def interrupted_by_choice(world):
             time.sleep(2)
         assert total(world.duplicate(f"group{number}"))[0] == world.size
         assert len(came) == (world.rank == 1)  # the second one is ignored
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def forks(world):
@@ -208,4 +212,5 @@ def ends_late(world):
 
 
 if __name__ == "__main__":
-    globals()[sys.argv[1]](jcc.init(), *sys.argv[2:])
+    for case in sys.argv[1].split(","):
+        globals()[case](jcc.init(), *sys.argv[2:])

@@ -1,4 +1,4 @@
-"""Checks of joining, run on every rank: `mpiexec -n N python join_worker.py CASE`."""
+"""Checks of joining, run on every rank: `mpiexec -n N python join_worker.py CASE,CASE...`."""
 
 import os
 import sys
@@ -180,4 +180,5 @@ def disagreement(port):
 
 
 if __name__ == "__main__":
-    globals()[sys.argv[1]](*sys.argv[2:])
+    for case in sys.argv[1].split(","):
+        globals()[case](*sys.argv[2:])

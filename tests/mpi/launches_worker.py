@@ -1,4 +1,4 @@
-"""Programs whose launches come apart between ranks: `mpiexec -n 2 python launches_worker.py CASE`.
+"""Programs whose launches may come apart: `mpiexec -n 2 python launches_worker.py CASE...`.
 
 Each prints "right" where all values were right, or the error that it was told; a wrong value ends
 it with exit status 1.
@@ -304,16 +304,17 @@ def collectives_in_branches(rank):
         expect(step(k, jnp.float32(k)), 2 * k if k % 3 == 0 else 0)
 
 
-def main(case):
+def main(*cases):
     rank = jcc.init().rank
-    try:
-        globals()[case](rank)
-    except SystemExit:
-        raise
-    except Exception as error:
-        told(error)
-    else:
-        print(f"rank {rank}: right", flush=True)
+    for case in cases:
+        try:
+            globals()[case](rank)
+        except SystemExit:
+            raise
+        except Exception as error:
+            told(error)
+        else:
+            print(f"rank {rank}, {case}: right", flush=True)
 
 
 if __name__ == "__main__":

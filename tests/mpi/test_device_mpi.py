@@ -12,7 +12,7 @@ from jaxccomp.cli import main
 WORKER = str(pathlib.Path(__file__).with_name("device_mpi_worker.py"))
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("ranks", [pytest.param(2, marks=pytest.mark.slow), 3])
 def test_everything_works_as_before(ranks):
     done = launch.run(ranks, [WORKER], env={"JAXCCOMP_DEVICE_MPI_BYTES": "1"}, timeout_seconds=120)
     assert not done.error, done.output

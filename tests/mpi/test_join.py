@@ -4,6 +4,7 @@ import pathlib
 import socket
 
 import pytest
+from contract.selection import ALL
 
 from jaxccomp.bench import launch
 
@@ -16,22 +17,23 @@ def free_port():
         return str(probe.getsockname()[1])
 
 
+ALONE = [("groups", 1), ("groups", 4), ("spaces", 2), ("freed", 3), ("refusals", 3)]
+# One launch for what joins in the usual way.
+TOGETHER = [("groups,spaces,refusals,freed", 4)]
+
+
 @pytest.mark.parametrize(
-    "case,ranks",
+    "cases,ranks",
     [
-        ("groups", 1),
-        ("groups", 4),
-        ("spaces", 2),
-        ("freed", 3),
-        ("refusals", 3),
+        *(ALONE if ALL else TOGETHER),
         ("late", 2),
         ("distributed", 3),
-    ]
-    + [("disagreement", 4)],
+        ("disagreement", 4),
+    ],
 )
-def test_join(case, ranks):
-    ports = [free_port()] if case in ("distributed", "disagreement") else []
-    done = launch.run(ranks, [WORKER, case, *ports], timeout_seconds=120)
+def test_join(cases, ranks):
+    ports = [free_port()] if cases in ("distributed", "disagreement") else []
+    done = launch.run(ranks, [WORKER, cases, *ports], timeout_seconds=120)
     assert not done.error, done.output
 
 

@@ -5,6 +5,7 @@ import pathlib
 import signal
 
 import pytest
+from contract.selection import ALL
 
 from jaxccomp.bench import launch
 
@@ -29,6 +30,8 @@ FILES = [
 ]
 # They compile much, and what they test is the same on all numbers of ranks.
 ON_TWO_RANKS = ("test_outer_mpi.py", "test_toolkit_mpi.py")
+# These, too; `make test-all` has them on all.
+SELDOM_ON_OTHERS = ("test_optim_mpi.py", "test_custom_schedules_mpi.py")
 MOST_CHARACTERS = 12_000
 
 
@@ -66,7 +69,8 @@ def run(ranks, folder, files, *, timeout_seconds):
     [pytest.param(1, marks=pytest.mark.slow), 2, 3, pytest.param(4, marks=pytest.mark.slow)],
 )
 def test_every_rank(ranks, tmp_path):
-    left_out = () if ranks == 2 else ON_TWO_RANKS
+    left_out = ON_TWO_RANKS if ALL else ON_TWO_RANKS + SELDOM_ON_OTHERS
+    left_out = () if ranks == 2 else left_out
     files = [HERE / "ranks" / name for name in FILES if name not in left_out]
     error, output = run(ranks, tmp_path, files, timeout_seconds=400)
     assert not error, f"{error}\n{output}"

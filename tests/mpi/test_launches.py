@@ -4,6 +4,7 @@ import pathlib
 import time
 
 import pytest
+from contract import together
 
 from jaxccomp.bench import launch
 
@@ -13,9 +14,9 @@ LIMITS = {"JAXCCOMP_TIMEOUT_SECONDS": "120"}
 CHECKED = {"JAXCCOMP_CHECK_LAUNCHES": "1"}
 
 
-def run(case, env=None):
+def run(*cases, env=None):
     start = time.monotonic()
-    done = launch.run(2, [WORKER, case], env=LIMITS | (env or {}), timeout_seconds=100)
+    done = launch.run(2, [WORKER, *cases], env=LIMITS | (env or {}), timeout_seconds=100)
     assert not done.error, done.output
     assert "WRONG" not in done.output
     assert time.monotonic() - start < 60
@@ -23,23 +24,24 @@ def run(case, env=None):
 
 
 @pytest.mark.parametrize(
-    "case",
-    [
+    "cases",
+    together(
         "threads_of_one_communicator",
         "threads_that_compile",
         "threads_with_v_variants",
         "threads_that_compile_one_name",
         "uneven_batches",
         "collectives_in_branches",
-    ],
+    ),
 )
-def test_right(case):
-    output = run(case)
-    assert output.count(": right") == 2, output
+def test_right(cases):
+    output = run(*cases)
+    for case in cases:
+        assert output.count(f"{case}: right") == 2, output
 
 
 def test_programs_from_a_cache(tmp_path):
-    output = run("programs_from_a_cache", {"JAXCCOMP_TEST_FOLDER": str(tmp_path)})
+    output = run("programs_from_a_cache", env={"JAXCCOMP_TEST_FOLDER": str(tmp_path)})
     assert output.count(": right") == 2, output
 
 
@@ -74,7 +76,7 @@ def test_threads_with_one_program():
     ],
 )
 def test_checked_launches(case, words):
-    output = run(case, CHECKED)
+    output = run(case, env=CHECKED)
     assert output.count("was told") == 2, output
     for word in words:
         assert word in output, output

@@ -339,7 +339,9 @@ def asleep(process, ranks):
     raise AssertionError(process.stderr.read())
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.slow)]
+)
 def test_signals_reach_the_ranks(number, folder):
     process = start(folder, "run", "-n", 2, "program.py", "sleep")
     asleep(process, 2)
@@ -364,7 +366,7 @@ def test_ignored_signals_stay_ignored(folder):
     assert "ended by SIGTERM" in err
 
 
-@pytest.mark.parametrize("mpiexec", ["runs", "hangs"])
+@pytest.mark.parametrize("mpiexec", [pytest.param("runs", marks=pytest.mark.slow), "hangs"])
 def test_ranks_do_not_outlive_a_launcher_that_is_killed(folder, mpiexec):
     process = start(folder, "run", "-n", 2, "program.py", "sleep")
     asleep(process, 2)

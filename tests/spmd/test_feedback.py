@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from contract import AxisPlace
+from contract import AxisPlace, pairwise
 from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
@@ -48,9 +48,11 @@ def train(how):
     return program
 
 
-@pytest.mark.parametrize("op", ["sum", "mean"])
-@pytest.mark.parametrize("codec", ["int4:rounding=stochastic", "topk:density=0.05"])
-@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.get("algorithm", "xla"))
+@pytest.mark.parametrize(
+    "way,codec,op",
+    pairwise(WAYS, ["int4:rounding=stochastic", "topk:density=0.05"], ["sum", "mean"]),
+    ids=lambda value: value.get("algorithm", "xla") if isinstance(value, dict) else None,
+)
 def test_nothing_is_lost(way, codec, op):
     place = AxisPlace(N, "check_vma")
     grads = gradients()
@@ -231,9 +233,13 @@ def scattered(way, op, codec, check_vma, n=4):
     return rows, *on_axis(body, *rows.values(), n=n, check_vma=check_vma)
 
 
-@pytest.mark.parametrize("op", ["sum", "mean"])
-@pytest.mark.parametrize("codec", ["bf16:rounding=stochastic", "int4", "topk:density=0.05"])
-@pytest.mark.parametrize("way", SCATTER_WAYS, ids=lambda way: way.get("algorithm", "xla"))
+@pytest.mark.parametrize(
+    "way,codec,op",
+    pairwise(
+        SCATTER_WAYS, ["bf16:rounding=stochastic", "int4", "topk:density=0.05"], ["sum", "mean"]
+    ),
+    ids=lambda value: value.get("algorithm", "xla") if isinstance(value, dict) else None,
+)
 def test_reduce_scatter_loses_nothing(way, codec, op):
     rows, reduced, residual = scattered(way, op, codec, check_vma=op == "sum")
     merge = {"sum": np.sum, "mean": np.mean}[op]

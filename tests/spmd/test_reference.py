@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from contract import pairwise
 from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
@@ -42,9 +43,7 @@ def check(result, expected, codec):
     np.testing.assert_allclose(result, expected, rtol=0, atol=TOLERANCE[codec])
 
 
-@pytest.mark.parametrize("check_vma", [True, False])
-@pytest.mark.parametrize("codec", TOLERANCE)
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend,codec,check_vma", pairwise(BACKENDS, TOLERANCE, [True, False]))
 def test_trees(mesh, backend, codec, check_vma):
     """Leaves of several types, of which a codec may know some only; empty ones; PRNG keys."""
     x, ref = pair()
@@ -149,9 +148,10 @@ def test_derivatives_go_to_the_values_alone(mesh, backend, codec):
     np.testing.assert_array_equal(by_ref, 0 * w)
 
 
-@pytest.mark.parametrize("codec", TOLERANCE)
-@pytest.mark.parametrize("dims", [(0, 0), (1, 0), (None, 0), (1, None), (None, None)])
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    "backend,dims,codec",
+    pairwise(BACKENDS, [(0, 0), (1, 0), (None, 0), (1, None), (None, None)], TOLERANCE),
+)
 def test_vmap(mesh, backend, dims, codec):
     """A batch of values, of references, or of both, of values that are all near each other."""
     x, ref = pair((4,))
@@ -185,9 +185,7 @@ def test_along_an_axis_of_vmap(codec):
     np.testing.assert_array_equal(got, x[[1] * 4 + [7] * 4])
 
 
-@pytest.mark.parametrize("codec", TOLERANCE)
-@pytest.mark.parametrize("axes", [("v", "d"), ("d", "v")])
-@pytest.mark.parametrize("root", range(6))
+@pytest.mark.parametrize("root,axes,codec", pairwise(range(6), [("v", "d"), ("d", "v")], TOLERANCE))
 def test_axes_of_vmap_and_shard_map_together(axes, root, codec):
     """The difference travels between the devices that have the root's row."""
     mesh = jax.make_mesh((2,), ("d",), axis_types=(AxisType.Auto,))
@@ -288,10 +286,9 @@ def move(name, how):
     return program
 
 
-@pytest.mark.parametrize("check_vma", [True, False])
-@pytest.mark.parametrize("codec", TOLERANCE)
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("name", MOVES)
+@pytest.mark.parametrize(
+    "name,backend,codec,check_vma", pairwise(MOVES, BACKENDS, TOLERANCE, [True, False])
+)
 def test_other_operations(mesh, name, backend, codec, check_vma):
     x, old = rows()
     program = move(name, {"axis_name": "d", "codec": codec, "backend": backend})
@@ -299,9 +296,10 @@ def test_other_operations(mesh, name, backend, codec, check_vma):
     check(got, MOVES[name][1](x), codec)
 
 
-@pytest.mark.parametrize("dims", [(0, 0), (1, None), (None, 1), (2, 2), (None, None)])
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("name", MOVES)
+@pytest.mark.parametrize(
+    "name,backend,dims",
+    pairwise(MOVES, BACKENDS, [(0, 0), (1, None), (None, 1), (2, 2), (None, None)]),
+)
 def test_other_operations_in_vmap(mesh, name, backend, dims):
     """A batch of values, of references or of both: dimensions of x, and of old behind its first."""
     x, old = rows()

@@ -4,6 +4,7 @@ import importlib.util
 import pathlib
 
 import pytest
+from contract.selection import ALL
 from ucx import processes
 
 RANKS = pathlib.Path(__file__).parents[1] / "mpi" / "ranks"
@@ -16,8 +17,8 @@ FILES = {
         "test_messages.py",
         "test_reference.py",
         "test_errors.py",
-        "test_optim_mpi.py",
         "test_handles_mpi.py",
+        *(["test_optim_mpi.py"] if ALL else []),
     ],
     3: ["test_contract_mpi.py", "test_stress_mpi.py", "test_errors.py", "test_outer_mpi.py"],
 }

@@ -1,0 +1,18 @@
+"""Which part of a product of parameters `make test` takes (tests/contract/selection.py)."""
+
+import itertools
+
+from contract import pairwise
+
+PARAMETERS = (range(5), "abc", [True, False], [None, 0])
+
+
+def test_any_two_values_meet():
+    rows = pairwise(*PARAMETERS, everything=False)
+    for (i, one), (j, other) in itertools.combinations(enumerate(PARAMETERS), 2):
+        assert {(row[i], row[j]) for row in rows} == set(itertools.product(one, other))
+    assert len(rows) == len(set(rows)) < 20  # of 60
+
+
+def test_all_rows_where_they_are_asked_for():
+    assert pairwise(*PARAMETERS, everything=True) == list(itertools.product(*PARAMETERS))
