@@ -117,7 +117,7 @@ class Processes:
         summary.values, summary.wrong = np.asarray(jcc.allreduce(counts)).tolist()
 
     def __repr__(self) -> str:
-        return f"{self.n} processes"
+        return f"{self.n} processes" + " with a profile" * bool(jcc.config.get("profile"))
 
 
 class Devices:
