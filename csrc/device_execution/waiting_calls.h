@@ -1,7 +1,7 @@
 // The calls on devices that are not over, and that their callers wait for: a thread of the host, or a stream.
 //
-// It has a lock of its own. So callers can be let go also while whoever has the engine's lock does not come
-// back from a call of CUDA or MPI (engine/lock_watch.h). A caller is let go only if nothing is writing to its
+// It has a lock of its own. So callers can be let go also while the thread that holds the engine's lock is
+// blocked in a call of CUDA or MPI (engine/lock_watch.h). A caller is let go only if nothing is writing to its
 // memory: whatever is started for a call asks first, and nothing is started any more for one that has been
 // let go.
 #pragma once

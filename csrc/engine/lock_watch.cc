@@ -80,7 +80,7 @@ void LockWatch::EndProcess(Seconds stood) const {
             " operations could not be ended, as a device may still write to memory of their callers. ";
   }
   text += std::string(kAdvice) + "\n";
-  // Neither stdio nor Python: whoever does not come back may hold their locks.
+  // Neither stdio nor Python: the thread that is blocked may hold their locks.
   static_cast<void>(!write(STDERR_FILENO, text.data(), text.size()));
   _exit(kStatus);
 }

@@ -1,4 +1,4 @@
-// Deadlines for whoever has the engine's lock. The progress thread ends operations that wait for too long
+// A watchdog of the thread that holds the engine's lock. The progress thread ends operations that wait for too long
 // (watchdog.h), and calls CUDA and MPI, with that lock. A call that does not return keeps all deadlines from
 // being seen: so a thread that needs no lock of the engine looks after the progress thread while operations
 // on devices are under way.

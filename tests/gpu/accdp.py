@@ -112,9 +112,7 @@ def compare_algorithms(asked: argparse.Namespace, seconds: float) -> int:
 
 def main() -> int:
     """Runs what can be run, and says what cannot."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("build")
-    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser = ranks.parser(__doc__, 495.0)
     parser.add_argument(
         "--models", default="", help="rows of MODELS in models.py (default: all but tiny)"
     )
@@ -125,8 +123,6 @@ def main() -> int:
         "--allreduce-mib", default="4,64", help="timed alone; 0: none (default: %(default)s)"
     )
     parser.add_argument("--step-seconds", type=float, default=3.0, help="of training in a run")
-    parser.add_argument("--seconds", type=float, default=495.0, help="default: %(default)s")
-    parser.add_argument("--dry-run", action="store_true", help="only say what would be run")
     asked = parser.parse_args()
     clock = process.Clock(asked.seconds)
     if why := ranks.no_gpu(asked.device) if not asked.dry_run else "":

@@ -76,17 +76,13 @@ def measure(hosts: int, link: str, asked: argparse.Namespace, seconds: float) ->
 
 def main() -> int:
     """Runs what can be run, and says what cannot."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("build")
-    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser = ranks.parser(__doc__, 290.0)
     parser.add_argument("--mib", type=int, default=256, help="of bfloat16 (default: %(default)s)")
     parser.add_argument(
         "--cases",
         default="8@1gbit,2@5gbit,8@5gbit,2@1gbit",
         help="in order of importance (default: %(default)s)",
     )
-    parser.add_argument("--seconds", type=float, default=290.0, help="default: %(default)s")
-    parser.add_argument("--dry-run", action="store_true", help="only say what would be run")
     asked = parser.parse_args()
     todo, clock = cases(asked.cases), process.Clock(asked.seconds)
     if asked.dry_run:

@@ -178,11 +178,11 @@ def run(
     library = facts.nvcomp()
     environment = os.environ | ({"JAXCCOMP_LIBNVCOMP": library} if library else {})
     for number, command in enumerate(todo):
-        if _shown(command) in over:
-            continue
         shown, given = _shown(command), clock.left
+        if shown in over:
+            continue
         if given <= 0:
-            cut.append(f"{_shown(command)}: no time was left of {seconds:.0f} s")
+            cut.append(f"{shown}: no time was left of {seconds:.0f} s")
             continue
         told = max(int(given) - _MARGIN_SECONDS, 1)
         command = [each.replace("{seconds}", str(told)) for each in command]

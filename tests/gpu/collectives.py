@@ -9,7 +9,6 @@ Exits with 77 where there is no GPU. `--device cpu` runs the same on the CPU, to
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import pathlib
 import sys
@@ -39,12 +38,9 @@ RUNS = (
 
 def main() -> int:
     """Runs what can be run, and says what cannot."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("build")
-    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser = ranks.parser(__doc__, 495.0, dry_run=False)
     parser.add_argument("--ranks", default="1,2,4")
     parser.add_argument("--mib", default="64,256")
-    parser.add_argument("--seconds", type=float, default=495.0, help="default: %(default)s")
     asked = parser.parse_args()
     clock, build = process.Clock(asked.seconds), pathlib.Path(asked.build).resolve()
     if why := ranks.no_gpu(asked.device):

@@ -9,7 +9,6 @@ is no GPU.
 
 from __future__ import annotations
 
-import argparse
 import pathlib
 import sys
 
@@ -23,12 +22,7 @@ LEAST_SECONDS = 30
 
 def main() -> int:
     """Runs what there is time for."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("build")
-    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
-    parser.add_argument("--seconds", type=float, default=120.0, help="default: %(default)s")
-    parser.add_argument("--dry-run", action="store_true", help="only say what would be run")
-    asked = parser.parse_args()
+    asked = ranks.parser(__doc__, 120.0).parse_args()
     if asked.dry_run:
         for wait in WAITS:
             ranks.say(would_run=f"{RANKS} ranks, device_wait={wait}")

@@ -1,7 +1,7 @@
 """A rank of late.py: broadcasts to whose root the others come early, and queue many kernels behind.
 
 Rank 0 prints a line of JSON for each codec and number of kernels: `held` is how long it took to
-queue all of that, `seconds` how long until it was over. The root, rank 1, comes LATE seconds late.
+queue all of that, `seconds` how long until it was over. The root comes LATE seconds late.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from mpi4py import MPI
 
 import jaxccomp as jcc
 
+ROOT = 1
 LATE = 1.0
 COUNT = 1 << 22
 CODECS = (None, "lossless", "int8")
@@ -31,13 +32,16 @@ def main() -> int:
     small = add(jnp.zeros(256))
     wrong = 0
     for codec in CODECS:
-        step = jax.jit(lambda x, codec=codec: jcc.bcast(x, root=1, codec=codec))
-        # What int8 gives back as it was, too.
-        x = jnp.asarray(np.resize(np.arange(-127, 128, dtype=np.float32), COUNT) + world.rank * 0)
+        step = jax.jit(lambda x, codec=codec: jcc.bcast(x, root=ROOT, codec=codec))
+        root_has = np.resize(np.arange(-127, 128, dtype=np.float32), COUNT)
+        x = jnp.asarray(root_has if world.rank == ROOT else np.zeros_like(root_has))
         expected = np.asarray(jax.block_until_ready(step(x)))
+        if codec != "int8" and not np.array_equal(expected, root_has):
+            print(json.dumps({"codec": codec, "equal": False}), flush=True)
+            wrong = 1
         for kernels in KERNELS:
             MPI.COMM_WORLD.Barrier()
-            if world.rank == 1:
+            if world.rank == ROOT:
                 time.sleep(LATE)
             start = time.perf_counter()
             result, y = step(x), small

@@ -13,7 +13,6 @@ needs no GPU.
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import pathlib
 import socket
@@ -53,14 +52,10 @@ def free_port() -> int:
 
 def main() -> int:
     """Runs what can be run, and says what cannot."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("build")
-    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser = ranks.parser(__doc__, 295.0)
     parser.add_argument("--seed", type=int, default=7, help="default: %(default)s")
     parser.add_argument("--programs", type=int, default=1000, help="default: %(default)s")
     parser.add_argument("--launch", type=int, default=-1, help="only this one")
-    parser.add_argument("--seconds", type=float, default=295.0, help="default: %(default)s")
-    parser.add_argument("--dry-run", action="store_true", help="only say what would be run")
     asked = parser.parse_args()
     if asked.dry_run:
         for run in RUNS:

@@ -10,7 +10,6 @@ there is no GPU.
 
 from __future__ import annotations
 
-import argparse
 import os
 import pathlib
 import subprocess
@@ -26,11 +25,7 @@ MOST_SECONDS = 30.0
 
 def main() -> int:
     """Runs what there is time for."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("build")
-    parser.add_argument("--seconds", type=float, default=120.0, help="default: %(default)s")
-    parser.add_argument("--dry-run", action="store_true", help="only say what would be run")
-    asked = parser.parse_args()
+    asked = ranks.parser(__doc__, 120.0, device=False).parse_args()
     if asked.dry_run:
         for connections in CONNECTIONS:
             ranks.say(would_run=f"all cases, {connections or 'default'} connections")

@@ -6,6 +6,7 @@ such a line too, with the reason.
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import json
 import os
@@ -25,6 +26,27 @@ NEEDED = ("jax", "jaxlib", "numpy", "mpi4py")
 _FINDS_GPU = "import jax; print(jax.devices('cuda')[0].device_kind)"
 _FINDS_ENGINE = "from jaxccomp._native import cuda; print(cuda.why_missing())"
 _MOST_SECONDS = 120  # to ask for those
+
+
+def parser(
+    description: str, seconds: float, *, device: bool = True, dry_run: bool = True
+) -> argparse.ArgumentParser:
+    """The arguments that the scripts share; each adds its own.
+
+    Args:
+      description: the script's text, of which the first line is shown.
+      seconds: that it takes at most by default.
+      device: whether it also runs on the CPU, to try the script itself.
+      dry_run: whether it can say what it would run.
+    """
+    made = argparse.ArgumentParser(description=description.splitlines()[0])
+    made.add_argument("build")
+    if device:
+        made.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    made.add_argument("--seconds", type=float, default=seconds, help="default: %(default)s")
+    if dry_run:
+        made.add_argument("--dry-run", action="store_true", help="only say what would be run")
+    return made
 
 
 def environment(build: pathlib.Path, device: str, ranks: int = 1) -> dict[str, str]:

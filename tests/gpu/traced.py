@@ -8,7 +8,6 @@ where there is one, else with the installed one. Exits with 77 where there is no
 
 from __future__ import annotations
 
-import argparse
 import pathlib
 import sys
 
@@ -18,10 +17,7 @@ import ranks
 
 def main() -> int:
     """Runs it, or says why it cannot be run."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("build")
-    parser.add_argument("--seconds", type=float, default=235.0, help="default: %(default)s")
-    asked = parser.parse_args()
+    asked = ranks.parser(__doc__, 235.0, device=False, dry_run=False).parse_args()
     clock = process.Clock(asked.seconds)
     if why := ranks.no_gpu("cuda"):
         print(f"traced: {why}", file=sys.stderr)

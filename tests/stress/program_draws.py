@@ -5,7 +5,6 @@ All of a program follows from its seed, a pair of numbers. Nothing here communic
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import jax.numpy as jnp
@@ -292,7 +291,8 @@ class Draw:
         codec = self.pick(CODECS, (50, 14, 9, 9, 9, 9))
         if codec is not None and name != "bcast-ref":
             options["codec"] = codec
-        names = _algorithms(program_rows.collective(name))
+        # The engine's, and those of the tests' own package (tests/plugin).
+        names = list(algorithms.names(program_rows.collective(name)))
         if name == "bcast-ref":  # which these refuse
             names = [each for each in names if each != "chain_recoded" and "plugin" not in each]
         if "codec" in options:  # which it does not use
@@ -323,9 +323,3 @@ class Draw:
 def _is_large(collective: Collective) -> bool:
     size = int(np.prod(collective.trailing)) * jnp.dtype(collective.dtype).itemsize
     return size > 20_000
-
-
-@functools.cache
-def _algorithms(collective: str) -> list[str]:
-    """The engine's, and those of the tests' own package (tests/plugin)."""
-    return [*algorithms.names(collective)]

@@ -18,6 +18,7 @@ import numpy as np
 from contract import OPERATIONS, Operation, data, operations
 
 import jaxccomp as jcc
+from jaxccomp._api.library_support import LIBRARIES
 
 MOST_RANKS = 8
 SMALL_BYTES = 4096
@@ -233,13 +234,7 @@ IN_PROGRAM_ORDER = ON_ORDERED | {"allgatherv", "gatherv", "scatterv", "alltoallv
 DIFFER_BY_RANK = IN_PROGRAM_ORDER - {"ordered-bcast", "ordered-allreduce"}
 # Receives from anybody need a message.
 NEVER_EMPTY = frozenset({"from-anybody"})
-# What MPI's own collectives do.
-BY_MPI = frozenset(
-    (
-        *("bcast", "allreduce", "reduce", "allgather", "gather", "scatter", "reduce_scatter"),
-        *("alltoall", "allgatherv", "gatherv", "scatterv", "alltoallv"),
-    )
-)
+BY_MPI = frozenset(LIBRARIES["mpi"].collectives)
 _LAX = {
     "lax.psum": "allreduce",
     "lax.pmean": "allreduce",
