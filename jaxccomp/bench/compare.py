@@ -13,12 +13,12 @@ import json
 import math
 import os
 import pathlib
-import socket
 import statistics
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from jaxccomp.bench import contenders, launch
+from jaxccomp.launch import ports
 
 OPERATIONS = ("bcast", "allreduce", "allgather", "alltoall", "sendrecv")
 _WORKER = str(pathlib.Path(__file__).with_name("worker.py"))
@@ -131,7 +131,8 @@ def _add(results: Results, name: str, bind: str, outcomes: Mapping[Case, float |
 
 def _run_job(plan: Plan, name: str, cases: Sequence[Case], bind: str) -> dict[Case, float | str]:
     """One contender's job: for each case the slowest rank's median, or what went wrong."""
-    with tempfile.TemporaryDirectory() as folder:
+    kept, port = ports.reserve()
+    with kept, tempfile.TemporaryDirectory() as folder:
         outcome = launch.run(
             plan.ranks,
             ["-P", *_script(name), name, folder, *(f"{op}:{size}" for op, size in cases)],
@@ -139,7 +140,7 @@ def _run_job(plan: Plan, name: str, cases: Sequence[Case], bind: str) -> dict[Ca
             bind=bind,
             env={
                 **contenders.find(name).env,
-                "JAXCCOMP_BENCH_COORDINATOR": f"127.0.0.1:{_free_port()}",
+                "JAXCCOMP_BENCH_COORDINATOR": f"127.0.0.1:{port}",
             },
             timeout_seconds=plan.timeout_seconds,
         )
@@ -171,9 +172,3 @@ def _lines(folder: pathlib.Path) -> list[str]:
         for path in sorted(folder.glob("*.jsonl"))
         for line in path.read_text(encoding="utf-8").splitlines()
     ]
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]

@@ -16,12 +16,11 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import time
 from collections.abc import Iterator
 from typing import Any
 
-from jaxccomp.launch import leftovers, lines, signals
+from jaxccomp.launch import leftovers, lines, ports, signals
 from jaxccomp.launch.processes import Processes
 
 _GRACE_SECONDS = 5.0  # in which ranks end their programs
@@ -42,15 +41,17 @@ def main() -> int:
         _tell(first, trouble=f"the folder of the program is not there: {error}")
         return _USAGE_STATUS
     server, client = _ends_of_connection()
-    _tell(first, server=server, client=client, port=_free_port())
+    kept, port = ports.reserve("")
+    _tell(first, server=server, client=client, port=port)
     last = next(messages, None)
     if last is None or "environment" not in last:  # it has ended before it began
         return 0
     processes = Processes()
     environ = {**os.environ, **job["environment"], **last["environment"]}
-    processes.start(job["command"], environ, first, count, size)
-    signals.start_thread(_obey, messages, processes, job["mark"])
-    return processes.wait()
+    with kept:
+        processes.start(job["command"], environ, first, count, size)
+        signals.start_thread(_obey, messages, processes, job["mark"])
+        return processes.wait()
 
 
 def _obey(messages: Iterator[dict[str, Any]], processes: Processes, mark: str) -> None:
@@ -75,12 +76,6 @@ def _ends_of_connection() -> tuple[str, str]:
     """The addresses of this host and of the launcher's, as ssh has connected them; else empty."""
     client, _, server, _ = os.environ.get("SSH_CONNECTION", "").split() or ("", "", "", "")
     return server, client
-
-
-def _free_port() -> int:
-    with socket.create_server(("", 0)) as probe:
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _tell(first: int, **values: Any) -> None:

@@ -10,17 +10,16 @@ import pathlib
 import queue
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import IO
 
 from jaxccomp import errors
-from jaxccomp.launch import leftovers, lines, mpiexec, signals, ssh
+from jaxccomp.launch import leftovers, lines, mpiexec, ports, signals, ssh
 from jaxccomp.launch.placement import Settings
 from jaxccomp.launch.supervise import FROM_LAUNCHER
 
@@ -101,13 +100,16 @@ def run(job: Job, show: Show = print_line) -> Outcome:
     return _Run(job, show).outcome()
 
 
-def _rendezvous(job: Job) -> dict[str, str]:
+@contextlib.contextmanager
+def _rendezvous(job: Job) -> Iterator[dict[str, str]]:
     """What ranks that have no MPI need to meet (`jaxccomp.init`)."""
     found = {"JAXCCOMP_SECRET": secrets.token_hex(16), "JAXCCOMP_JOIN": "", ssh.COORDINATOR: ""}
-    if not job.hosts:  # else a port of the first one
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            found[ssh.COORDINATOR] = f"127.0.0.1:{probe.getsockname()[1]}"
-    return found | {name: job.environment[name] for name in found if name in job.environment}
+    with contextlib.ExitStack() as stack:
+        if not job.hosts:  # else a port of the first one
+            kept, port = ports.reserve()
+            stack.enter_context(kept)
+            found[ssh.COORDINATOR] = f"127.0.0.1:{port}"
+        yield found | {name: job.environment[name] for name in found if name in job.environment}
 
 
 class _Run:
@@ -130,16 +132,16 @@ class _Run:
         self.hung = False  # mpiexec, when it was killed
 
     def outcome(self) -> Outcome:
-        try:
-            environ = dict(os.environ) | mpiexec.allow_root() | dict(self.job.environment)
-            name, value = self.mark.split("=")
-            environ[name] = value
-            if self.job.transport == "ucx":
-                environ |= _rendezvous(self.job)
-            command = self._command(environ)
-        except RuntimeError as error:
-            raise errors.LaunchError(f"ranks are started by MPI's mpiexec: {error}.") from None
         with contextlib.ExitStack() as stack:
+            try:
+                environ = dict(os.environ) | mpiexec.allow_root() | dict(self.job.environment)
+                name, value = self.mark.split("=")
+                environ[name] = value
+                if self.job.transport == "ucx":
+                    environ |= stack.enter_context(_rendezvous(self.job))
+                command = self._command(environ)
+            except RuntimeError as error:
+                raise errors.LaunchError(f"ranks are started by MPI's mpiexec: {error}.") from None
             self.logs = [stack.enter_context(file) for file in self._open_logs()]
             # SimpleQueue.put may interrupt a SimpleQueue.get of the same thread.
             stack.enter_context(signals.handled(lambda n: self.events.put(("signal", n))))

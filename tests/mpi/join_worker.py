@@ -165,12 +165,12 @@ def distributed(port):
     assert jax.process_index() == size - 1 - rank
 
 
-def disagreement(port):
+def disagreement(*ports):
     """Two worlds of jax.distributed in one of MPI are refused on every rank."""
     from mpi4py import MPI
 
     half, rank = divmod(MPI.COMM_WORLD.rank, 2)
-    jax.distributed.initialize(f"127.0.0.1:{int(port) + half}", 2, rank)
+    jax.distributed.initialize(f"127.0.0.1:{ports[half]}", 2, rank)
     try:
         comm.init()
     except errors.InitializationError as error:

@@ -1,20 +1,15 @@
 """Joining the other processes under mpiexec."""
 
+import contextlib
 import pathlib
-import socket
 
 import pytest
 from contract.selection import ALL
 
 from jaxccomp.bench import launch
+from jaxccomp.launch import ports
 
 WORKER = str(pathlib.Path(__file__).with_name("join_worker.py"))
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return str(probe.getsockname()[1])
 
 
 ALONE = [("groups", 1), ("groups", 4), ("spaces", 2), ("freed", 3), ("refusals", 3)]
@@ -32,8 +27,13 @@ TOGETHER = [("groups,spaces,refusals,freed", 4)]
     ],
 )
 def test_join(cases, ranks):
-    ports = [free_port()] if cases in ("distributed", "disagreement") else []
-    done = launch.run(ranks, [WORKER, cases, *ports], timeout_seconds=120)
+    with contextlib.ExitStack() as stack:
+        numbers = []
+        for _ in range({"distributed": 1, "disagreement": 2}.get(cases, 0)):
+            kept, port = ports.reserve()
+            stack.enter_context(kept)
+            numbers.append(str(port))
+        done = launch.run(ranks, [WORKER, cases, *numbers], timeout_seconds=120)
     assert not done.error, done.output
 
 

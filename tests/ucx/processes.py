@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from jaxccomp.launch import ports
+
 # What is left of a program of which one process has failed.
 GRACE_SECONDS = 20
 
 
+_kept = []  # sockets, until this process ends
+
+
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """For processes to meet at."""
+    kept, port = ports.reserve()
+    _kept.append(kept)
+    return port
 
 
 def environment(rank: int, ranks: int, port: int) -> dict[str, str]:

@@ -7,12 +7,12 @@ import pathlib
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
 
 import pytest
+from ucx import processes
 
 from jaxccomp.launch import ssh
 
@@ -303,8 +303,7 @@ def test_a_real_sshd(tmp_path):
     for name in ("host_key", "user_key"):
         key = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / name)]
         subprocess.run(key, check=True, timeout=20)
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = processes.free_port()
     config = {
         "Port": port,
         "ListenAddress": "127.0.0.1",

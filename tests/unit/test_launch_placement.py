@@ -9,7 +9,7 @@ import pytest
 
 from jaxccomp import errors
 from jaxccomp._bootstrap import launchers
-from jaxccomp.launch import cores, gpus, lines, mpiexec, placement, throughput
+from jaxccomp.launch import cores, gpus, lines, mpiexec, placement, ports, throughput
 from jaxccomp.launch.gpus import Gpu
 
 NODES = {0: [0, 1, 2, 3, 8, 9, 10, 11], 1: [4, 5, 6, 7, 12, 13, 14, 15]}
@@ -252,7 +252,9 @@ def test_throughput_is_one_line(capsys):
             throughput.report_throughput(wrong)
 
 
-@pytest.mark.parametrize("module", [cores, lines, mpiexec, throughput], ids=lambda m: m.__name__)
+@pytest.mark.parametrize(
+    "module", [cores, lines, mpiexec, ports, throughput], ids=lambda m: m.__name__
+)
 def test_examples_in_docstrings(module):
     failed, tried = doctest.testmod(module)
     assert tried and not failed

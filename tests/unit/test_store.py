@@ -3,7 +3,6 @@
 import json
 import os
 import pathlib
-import socket
 import subprocess
 import sys
 
@@ -11,6 +10,7 @@ import pytest
 
 from jaxccomp import errors
 from jaxccomp._bootstrap import kv_store
+from jaxccomp.launch import ports
 
 WORKER = pathlib.Path(__file__).with_name("store_worker.py")
 LIBRARY = os.environ.get("JAXCCOMP_STORE_TESTS", "")
@@ -21,15 +21,13 @@ needs_library = pytest.mark.skipif(
 
 def run(case, ranks):
     """What each process printed; all end well, and in time."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
+    kept, port = ports.reserve()
     env = {k: v for k, v in os.environ.items() if not k.startswith(("PMI", "OMPI_COMM"))}
     # Also where UCX is installed.
     env |= {"JAX_PLATFORMS": "cpu", "JAXCCOMP_MPI": "never", "JAXCCOMP_TRANSPORT": "mpi"}
     started = [
         subprocess.Popen(
-            [sys.executable, "-P", str(WORKER), case, str(rank), str(ranks), port, LIBRARY],
+            [sys.executable, "-P", str(WORKER), case, str(rank), str(ranks), str(port), LIBRARY],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -40,6 +38,7 @@ def run(case, ranks):
     try:
         texts = [process.communicate(timeout=120) for process in started]
     finally:
+        kept.close()
         for process in started:
             process.kill()
     for process, (out, err) in zip(started, texts, strict=True):

@@ -113,11 +113,13 @@ def join_distributed() -> None:
     import jax
     from mpi4py import MPI
 
+    from jaxccomp.launch import ports
+
     world = MPI.COMM_WORLD
-    with socket.socket() as free:
-        free.bind(("", 0))
-        place = f"{socket.gethostbyname(socket.gethostname())}:{free.getsockname()[1]}"
-    jax.distributed.initialize(world.bcast(place), world.size, world.rank)
+    kept, port = ports.reserve("")
+    place = f"{socket.gethostbyname(socket.gethostname())}:{port}"
+    with kept:
+        jax.distributed.initialize(world.bcast(place), world.size, world.rank)
 
 
 def say(found: dict[str, Any]) -> None:
