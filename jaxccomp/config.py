@@ -348,6 +348,11 @@ def get(name: str) -> Any:
     return _values.get(name, option.default)
 
 
+def default(name: str) -> Any:
+    """What option ``name`` is when nobody sets it."""
+    return _lookup(name).default
+
+
 def set(name: str, value: Any) -> None:  # noqa: A001 - config.set reads as what it does
     """Sets option ``name``, for all later operations of this process."""
     option = _lookup(name)

@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from jaxccomp import schedules
 from jaxccomp._native import engine
 from jaxccomp._native.version import __version__
-from jaxccomp.bench import links, machine, rates
+from jaxccomp.bench import links, machine, operations, rates
 from jaxccomp.bench.files import Tensor
 from jaxccomp.bench.progress import Progress
 from jaxccomp.bench.team import Team, values
@@ -33,12 +34,14 @@ class Plan:
     Attributes:
       tensors: that codecs are measured on.
       specs: of codecs.
-      within_seconds: after which no further codec is measured.
+      within_seconds: after which no further codec or operation is measured.
+      operations: that are timed, with each algorithm.
     """
 
     tensors: Sequence[Tensor]
     specs: tuple[str, ...] = SPECS
     within_seconds: float = 120.0
+    operations: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +50,7 @@ class Measured:
 
     Attributes:
       profile: what is written as JSON, without its version.
-      left_out: codecs.
+      left_out: codecs and operations.
     """
 
     profile: dict[str, Any]
@@ -96,7 +99,16 @@ def measure(
         "instruction_set": engine.load().describe()["instruction_set"],
         "tensors": sorted({each.name for each in plan.tensors}),
     }
-    return Measured(_rounded(profile), left_out)
+    profile = _rounded(profile)
+    if plan.operations:
+        cluster = schedules.cluster_of(profile)
+        planner = schedules.Planner(cluster, team.host_of_ranks())
+        timed, no_time = operations.measure(
+            team, plan.operations, plan.tensors, planner, until, progress
+        )
+        profile["operations"] = _rounded(timed)
+        left_out += no_time
+    return Measured(profile, left_out)
 
 
 def _setup(team: Team, hosts: Sequence[Sequence[int]], plan: Plan) -> dict[str, Any]:

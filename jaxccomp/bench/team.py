@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -11,6 +13,10 @@ import jax
 import numpy as np
 
 _ROUNDS = 5
+# Of calls that are compared: after so many turns of all, those that are near the fastest go on, for
+# so many turns in all, and short ones for so many seconds.
+_TURNS_OF_ALL, _NEAR = 2, 1.5
+_TURNS, _MOST_TURNS, _SECONDS = 3, 30, 0.5
 PING_PONGS = 10  # in one jitted call, so that what dispatch costs is shared by many
 
 
@@ -32,6 +38,10 @@ class Team:
         for rank, host in enumerate(self._jcc.comm.hosts()):
             found.setdefault(host, []).append(rank)
         return list(found.values())
+
+    def host_of_ranks(self) -> tuple[int, ...]:
+        """By rank, a number for its host."""
+        return tuple(self._jcc.comm.hosts())
 
     def gather(self, values: Sequence[float]) -> np.ndarray:
         """All ranks' rows."""
@@ -55,6 +65,34 @@ class Team:
             jax.block_until_ready(call(x))
             times.append(time.perf_counter() - start)
         return statistics.median(times)
+
+    def time_in_turns(self, calls: Sequence[Callable[[Any], Any]], x: Any) -> list[float]:
+        """Of each the median of what a call takes on the slowest rank; the same on all ranks."""
+        x = _on_host(x)
+        for call in calls:
+            for _ in range(2):  # memory that is touched first costs several times as much
+                jax.block_until_ready(call(x))
+        took: list[list[float]] = [[] for _ in calls]
+        going = list(range(len(calls)))
+        begun = time.monotonic()
+        for turn in range(_MOST_TURNS):
+            if turn == _TURNS_OF_ALL:
+                least = min(map(min, took))
+                going = [i for i in going if min(took[i]) <= _NEAR * least]
+            late = turn >= _TURNS and time.monotonic() - begun > _SECONDS
+            if self.gather([late]).any():
+                break
+            for i in going:
+                start = time.perf_counter()
+                jax.block_until_ready(calls[i](x))
+                took[i].append(float(self.gather([time.perf_counter() - start]).max()))
+        return list(map(statistics.median_low, took))
+
+    def collective(self, name: str, algorithm: str, codec: str) -> Callable[[Any], Any]:
+        """A jitted collective of all ranks; rank 0 is the root."""
+        call = getattr(self._jcc, name)
+        rooted = {"root": 0} if "root" in inspect.signature(call).parameters else {}
+        return jax.jit(functools.partial(call, algorithm=algorithm, codec=codec, **rooted))
 
     def transfers(self, to: Mapping[int, int]) -> Callable[[Any], Any]:
         """A jitted function that sends from some ranks to others."""

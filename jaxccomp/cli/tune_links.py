@@ -11,8 +11,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from jaxccomp import codecs, config, errors, schedules
-from jaxccomp.bench import files, profile, progress
+from jaxccomp.bench import files, operations, profile, progress
 from jaxccomp.bench.team import Team
+
+ALL = "all"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,8 +30,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=120.0,
         metavar="S",
-        help="after so many seconds no further codec is measured, and those left out are told "
-        "(default: %(default)s)",
+        help="after so many seconds no further codec or operation is measured, and those left out "
+        "are told (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--operations",
+        default="",
+        metavar="NAMES",
+        help=f"also time these with each algorithm, which takes minutes: {ALL}, or names separated "
+        f"by spaces, of {' '.join(operations.NAMES)} (default: none, and prices decide alone)",
     )
     parser.add_argument(
         "--codecs",
@@ -58,6 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
     plan = _plan(arguments)
     for option in ("profile", "plan"):
         config.set(option, "")  # of other hosts, maybe, and with no say in what is measured
+    config.set("chunk_bytes", config.default("chunk_bytes"))  # which timings are for
     _join(arguments)
     team = Team()
     first = team.rank == 0
@@ -128,6 +138,11 @@ def table(made: Mapping[str, Any]) -> str:
                 for what in ("encode", "decode", "merge")
             )
             lines.append(f"{spec:<18}{dtype:<12}{each['ratio']:>8.2f}{rates}")
+    timed = made.get("operations", {})
+    for name, by_dtype in timed.items():
+        for dtype, by_codec in by_dtype.items():
+            for each in operations.fastest(by_codec):
+                lines.append(f"{name:<18}{dtype:<12}{each}")
     return "\n".join(lines)
 
 
@@ -137,7 +152,13 @@ def _plan(arguments: argparse.Namespace) -> profile.Plan:
     specs = tuple(dict.fromkeys(map(codecs.canonical, arguments.codecs.split())))
     sources = arguments.tensors or ["random"]
     tensors = [each for source in sources for each in files.load(source) if each.ref is None]
-    return profile.Plan(tensors, specs, arguments.within)
+    names = tuple(dict.fromkeys(arguments.operations.split()))
+    if names == (ALL,):
+        names = tuple(operations.NAMES)
+    for name in names:
+        if name not in operations.NAMES:
+            raise errors.unknown("operation that can be timed:", name, (ALL, *operations.NAMES))
+    return profile.Plan(tensors, specs, arguments.within, names)
 
 
 def _join(arguments: argparse.Namespace) -> None:

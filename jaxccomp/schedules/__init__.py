@@ -29,6 +29,7 @@ from jaxccomp.schedules._prices import (
     static_rule,
     with_chunk,
 )
+from jaxccomp.schedules._profile import cluster_of
 from jaxccomp.schedules._profile import read as read_profile
 from jaxccomp.schedules._profile import write as write_profile
 
@@ -51,6 +52,7 @@ __all__ = [
     "Task",
     "algorithms",
     "check",
+    "cluster_of",
     "diff_plans",
     "layout",
     "load_plans",

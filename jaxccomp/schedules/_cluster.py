@@ -14,7 +14,7 @@ from typing import Any
 
 from jaxccomp import errors
 from jaxccomp._native import engine
-from jaxccomp.schedules import _files
+from jaxccomp.schedules import _files, _timings
 from jaxccomp.schedules._description import Cluster, Codec, Hosts, Pair
 
 VERSION = 1
@@ -39,7 +39,7 @@ _MEMORY = {"copy_bytes_per_second": 10e9, "merge_bytes_per_second": 10e9}
 _TIMES = {"task_seconds": 2e-6, "call_seconds": 1e-4}
 _KEYS = (
     *("version", "hosts", "pairs", "memory", "codecs", "ranks_per_process", "one_machine"),
-    "measured",
+    *("operations", "measured"),
 )
 
 
@@ -134,6 +134,7 @@ def _cluster(content: Any, place: str) -> Cluster:
         ranks_per_process=_count(content, "ranks_per_process", place, 1),
         one_machine=_flag(content, "one_machine", place),
         codecs=_codecs(content.get("codecs", {}), f"{place}: codecs"),
+        operations=_timings.parse(content.get("operations", {}), f"{place}: operations"),
     )
     if cluster.ranks > _MOST_RANKS:
         raise errors.InvalidArgumentError(

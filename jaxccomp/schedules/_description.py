@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from jaxccomp.schedules._timings import Timings
+
 
 @dataclasses.dataclass(frozen=True)
 class Pair:
@@ -98,6 +100,7 @@ class Cluster:
       ranks_per_process: neighbours that are one process.
       one_machine: whether the hosts share the cores of the first one, as those of a testbed do.
       codecs: by spec.
+      operations: what they took, where that was measured.
     """
 
     hosts: tuple[Hosts, ...]
@@ -111,6 +114,7 @@ class Cluster:
     ranks_per_process: int
     one_machine: bool
     codecs: Mapping[str, Codec]
+    operations: Timings = dataclasses.field(default_factory=dict)
 
     @property
     def ranks(self) -> int:

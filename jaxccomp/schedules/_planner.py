@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from jaxccomp import config, errors
 from jaxccomp._native import algorithms, engine
@@ -18,6 +18,7 @@ from jaxccomp.schedules._floors import least_seconds
 from jaxccomp.schedules._layout import Groups, Layout
 from jaxccomp.schedules._make import COLLECTIVES
 from jaxccomp.schedules._prices import Prediction, block_bytes, simulate
+from jaxccomp.schedules._timings import Rows, seconds_of
 
 # What is chosen instead of the static rule, of a smaller chunk, or of raw values has to be so much
 # faster: less is within the errors of prices.
@@ -159,16 +160,25 @@ class Planner:
         if sum(size for _, size in question.sizes) == 0:
             return None
         pricing = _Pricing(question, cluster, chunk_bytes, every_option)
-        chosen: Option | None = None
-        for codec in question.codecs:
-            bar = (1 - GAIN) * chosen.seconds if chosen else math.inf
-            found = pricing.best(codec, bar)
-            if found and (chosen is None or found.seconds < (1 - GAIN) * chosen.seconds):
-                chosen = found
-        if chosen is None:
+        timings = self._timings(question, chunk_bytes)
+        timed = pricing.timed(timings) if timings else None
+        return timed or pricing.priced()
+
+    def _timings(
+        self, question: _Question, chunk_bytes: int
+    ) -> Mapping[str, Mapping[str, Rows]] | None:
+        """What was timed of such a call, by codec and algorithm; None where anything differs."""
+        whole = (tuple(range(self._cluster.ranks)),)
+        if question.groups != whole or chunk_bytes != config.default("chunk_bytes"):
             return None
-        others = sorted(set(pricing.options) - {chosen}, key=lambda each: each.seconds)
-        return Choice(chosen, tuple(others))
+        if self._cluster.ranks_per_process > 1 or len(question.sizes) > 1:
+            return None
+        by_dtype = self._cluster.operations.get(question.collective, {})
+        ((dtype, _),) = question.sizes
+        timings = by_dtype.get(dtype)
+        if timings is None and question.codecs == ("raw",):  # whose bytes are like any others
+            timings = next(iter(by_dtype.values()), None)
+        return timings if timings and set(question.codecs) <= set(timings) else None
 
 
 @dataclasses.dataclass
@@ -213,13 +223,52 @@ class _Pricing:
         # By algorithm: what its bytes take on the links without a codec. They grow with the size.
         self._raw_floors: dict[str, float] = {}
 
+    def priced(self) -> Choice | None:
+        """The choice by prices."""
+        chosen: Option | None = None
+        for codec in self._question.codecs:
+            bar = (1 - GAIN) * chosen.seconds if chosen else math.inf
+            found = self.best(codec, bar)
+            if found and (chosen is None or found.seconds < (1 - GAIN) * chosen.seconds):
+                chosen = found
+        return self._choice(chosen)
+
+    def timed(self, timings: Mapping[str, Mapping[str, Rows]]) -> Choice | None:
+        """The choice by what was timed; None where nothing that may run was, at such a size."""
+        asked = self._question.algorithm
+        for codec in self._question.codecs:
+            row = None if codec == "raw" else self._mixed(codec)
+            if codec != "raw" and row is None:
+                continue
+            rule = self._rule(row)
+            allowed = (rule, *self._allowed(codec, rule))
+            found = []
+            for name, seconds in seconds_of(timings[codec], self._bytes).items():
+                runs = name.partition(":")[0]
+                if name == asked or (asked == "auto" and runs in allowed):
+                    algorithm = asked if name == rule else name
+                    found.append(Option(algorithm, runs, codec, seconds))
+            # As with prices, the static rule first.
+            self.options += sorted(found, key=lambda each: (each.runs != rule, each.seconds))
+        return self._choice(_first_of_gain(self.options))
+
+    def _choice(self, chosen: Option | None) -> Choice | None:
+        if chosen is None:
+            return None
+        # No set: of equal ones the order has to be the same on all ranks.
+        others = [each for each in dict.fromkeys(self.options) if each != chosen]
+        others.sort(key=lambda each: each.seconds)
+        return Choice(chosen, tuple(others))
+
+    def _mixed(self, codec: str) -> Codec | None:
+        return mixed(codec, self._cluster.codecs[codec], self._question.sizes)
+
     def best(self, codec: str, bar_seconds: float) -> Option | None:
         """The fastest with this codec, where it codes any of the values.
 
         None where nothing is faster than ``bar_seconds``, as far as that is known early.
         """
-        sizes = self._question.sizes
-        row = None if codec == "raw" else mixed(codec, self._cluster.codecs[codec], sizes)
+        row = None if codec == "raw" else self._mixed(codec)
         if codec != "raw" and row is None:
             return None
         if self._question.algorithm != "auto":

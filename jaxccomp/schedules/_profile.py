@@ -14,6 +14,18 @@ from jaxccomp.schedules import _files
 _TUNE = "`python -m jaxccomp tune links --output FILE` writes one of some KiB"
 
 
+def cluster_of(content: Mapping[str, Any]) -> clusters.Cluster:
+    """The cluster that a profile's content describes.
+
+    Args:
+      content: of the profile, without its version.
+
+    Raises:
+      InvalidArgumentError: where anything in it cannot be.
+    """
+    return clusters.load(_with_version(content))
+
+
 def write(path: str | os.PathLike[str], content: Mapping[str, Any]) -> clusters.Cluster:
     """Writes a profile, so that a reader finds all of it or the file that was there before.
 
@@ -27,7 +39,7 @@ def write(path: str | os.PathLike[str], content: Mapping[str, Any]) -> clusters.
     Raises:
       InvalidArgumentError: for content that could not be read, or a file that cannot be written.
     """
-    data = json.dumps({"version": clusters.VERSION} | dict(content), indent=1).encode() + b"\n"
+    data = json.dumps(_with_version(content), indent=1).encode() + b"\n"
     cluster = clusters.parse(data, pathlib.Path(path).name)
     _files.write(path, data)
     return cluster
@@ -40,3 +52,7 @@ def read(path: str | os.PathLike[str]) -> bytes:
       InvalidArgumentError: when there is no such file, or it is longer than ranks share.
     """
     return _files.read(path, "profile", _TUNE)
+
+
+def _with_version(content: Mapping[str, Any]) -> dict[str, Any]:
+    return {"version": clusters.VERSION} | dict(content)

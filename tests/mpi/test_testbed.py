@@ -268,7 +268,7 @@ def test_what_a_profile_chooses_beside_all_it_chooses_from(tmp_path, capsys):
     slow, fast = (line for line in lines if "auto" in line)
     assert (slow["link"], fast["link"]) == ("100mbit", "memory")
     names = {(plan["algorithm"], plan["codec"]) for plan in slow["plans"]}
-    assert len(names) == len(slow["plans"]) == 8 and ("binomial", "raw") in names
+    assert len(names) == len(slow["plans"]) >= 8 and ("binomial", "raw") in names
     # On such a link bytes are what counts, whatever else the machine does.
     assert slow["auto"]["codec"] == "lossless" and slow["auto"]["seconds"] > 0.05
 

@@ -25,6 +25,7 @@ def line(op="bcast", size=1 << 20, hosts=2, link="1gbit", codec="lossless", **ch
     auto, best = plan("chain", codec, 0.002), plan("chain", codec, 0.002)
     made = {"hosts": hosts, "link": link, "op": op, "size": size, "input": points.OPERATIONS[op]}
     made |= {"auto": auto, "best": best, "ratio": 1.0, "plans": [best]}
+    made |= {"by_prices": best, "ratio_by_prices": 1.0}
     return made | changes
 
 
@@ -72,13 +73,14 @@ def test_places():
     ("changed", "says"),
     [
         (
-            {"ratio": 1.11},
-            "Not met: between hosts, what is chosen .* 0 of 1 points.* 1.11 x: bcast",
+            {"ratio": 1.11, "ratio_by_prices": 1.2},
+            "Not met: between hosts, what is chosen .* 0 of 1 points.* 1.11 x: bcast.*"
+            " By prices alone at 0 of 1, and at most 1.20 x",
         ),
         ({"auto": plan("chain", "raw", 1.0)}, "Not met: bfloat16 weights go lossless .* 0 of 1"),
         (
             {"plans": [plan("a", "raw", 1.0, -0.41)]},
-            "Not met: between hosts, prices .*: 20% and 41%",
+            "Not met: between hosts, prices .*: 41% and 41%",
         ),
         (
             {"auto": plan("chain", "lossless", 1.0, 0.16), "plans": [plan("a", "raw", 1, 0.16)]},
@@ -115,13 +117,14 @@ def test_a_table():
         auto=plan("chain", "raw", 0.0005, 0.5),
         best=plan("binomial", "raw", 0.0004),
         ratio=1.25,
+        plans=[plan("binomial", "raw", 0.0004, 0.5)],
     )
     text = report.table([{"facts": {}}, {"profile": {}}, other, line(), line(op="reduce")])
     rows = text.splitlines()
     heads = "| links | operation | 64 KiB | 1 MiB | prices off by, median | at most |"
     assert rows[0] == heads and len(rows) == 4 + 1 + 3
     cells = "chain, raw: 0.5 ms, 1.25 x of binomial, raw | chain, lossless: 2 ms, 1.00 x"
-    assert rows[2] == f"| 2 x 1gbit | bcast | {cells} | 0% | 50% |"
+    assert rows[2] == f"| 2 x 1gbit | bcast | {cells} | 25% | 50% |"
     assert rows[3] == "| 2 x 1gbit | reduce |  | chain, lossless: 2 ms, 1.00 x | 0% | 0% |"
 
 

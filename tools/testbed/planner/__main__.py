@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--sizes", nargs="+", default=points.SIZES, help="bytes of each rank (%(default)s)")
     add("--turns", type=int, default=6, help="of calls, at each point (%(default)s)")
     within = "begin no point that may not be done after so many seconds (%(default)s)"
-    add("--within", type=float, default=660.0, metavar="S", help=within)
+    add("--within", type=float, default=1800.0, metavar="S", help=within)
     add("--input", default="random", help="random, trained, a folder, .npy or .safetensors file")
     return scenario.run(parser, _measure, table=report.table, arguments=arguments)
 
@@ -133,7 +133,8 @@ class _Run:
                 schedules.write_profile(path, line["profile"])
                 return path
         _say(f"{place.hosts} hosts, {place.link}: measuring the profile")
-        tuned.profile(where, path, self._files.values(), env=_ENVIRONMENT)
+        operations = " ".join(dict.fromkeys(self._given.ops))
+        tuned.profile(where, path, self._files.values(), operations=operations, env=_ENVIRONMENT)
         _append(
             self._path, dataclasses.asdict(place) | {"profile": json.loads(path.read_text("utf-8"))}
         )

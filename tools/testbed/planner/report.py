@@ -63,6 +63,8 @@ def _of_choices(points: Sequence[Line], where: str) -> list[tuple[bool, str]]:
     beyond = [line for line in points if line["ratio"] > OF_BEST]
     same = sum(_is_same(line["auto"], line["best"]) for line in beyond)
     worst = max(points, key=lambda line: line["ratio"])
+    alone = [line["ratio_by_prices"] for line in points]
+    within = sum(ratio <= OF_BEST for ratio in alone)
     median, most = error_of(points)
     text = (
         f"{where}, what is chosen takes at most {OF_BEST:g} times the fastest fixed plan: at "
@@ -71,7 +73,11 @@ def _of_choices(points: Sequence[Line], where: str) -> list[tuple[bool, str]]:
     if same:
         text += f" (at {same} of the others both are the same plan, measured twice)"
     return [
-        (not beyond, f"{text}. At most {worst['ratio']:.2f} x: {_point(worst)}"),
+        (
+            not beyond,
+            f"{text}. At most {worst['ratio']:.2f} x: {_point(worst)}. By prices alone at {within} "
+            f"of {len(points)}, and at most {max(alone):.2f} x",
+        ),
         (
             median <= MEDIAN_ERROR and most <= WORST_ERROR,
             f"{where}, prices are off by {MEDIAN_ERROR:.0%} as a median and {WORST_ERROR:.0%} at "
@@ -86,7 +92,7 @@ def _is_same(one: Line, other: Line) -> bool:
 
 def error_of(points: Iterable[Line]) -> tuple[float, float]:
     """The median and the greatest relative error of the prices of all plans."""
-    errors = [abs(plan["error"]) for line in points for plan in (line["auto"], *line["plans"])]
+    errors = [abs(plan["error"]) for line in points for plan in line["plans"]]
     return statistics.median(errors), max(errors)
 
 

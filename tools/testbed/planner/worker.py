@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import functools
 import json
 import statistics
@@ -14,7 +15,7 @@ import jax
 import numpy as np
 
 import jaxccomp as jcc
-from jaxccomp import codecs, comm, schedules
+from jaxccomp import codecs, comm, config, schedules
 from testbed import collectives, own, workers
 from testbed.planner import points
 from testbed.scenario import rounded
@@ -47,9 +48,11 @@ def main() -> None:
 
     world = MPI.COMM_WORLD
     jcc.init()
+    prices = _by_prices_alone(config.get("profile"))
     place = points.Place(**given.place)
     for point in given.points:
-        compared = Comparison(world, place, point, given.inputs[points.OPERATIONS[point.op]])
+        values = given.inputs[points.OPERATIONS[point.op]]
+        compared = Comparison(world, place, point, values, prices)
         # Rank 0 decides for all, as clocks differ.
         if world.bcast(time.monotonic() + compared.least_seconds(given.turns) > until):
             continue
@@ -60,10 +63,31 @@ def main() -> None:
     workers.say({"rank": world.rank})
 
 
-class Comparison:
-    """A point's plans: what is chosen, and every algorithm with every codec."""
+def _by_prices_alone(path: str) -> schedules.Planner:
+    """What chooses by a profile without what it says of operations that were timed."""
+    cluster = schedules.parse_profile(schedules.read_profile(path), path)
+    return schedules.Planner(dataclasses.replace(cluster, operations={}), comm.hosts())
 
-    def __init__(self, world: Any, place: points.Place, point: points.Point, file: str):
+
+class Comparison:
+    """A point's plans: what is chosen, and every algorithm with every codec.
+
+    Args:
+      world: MPI's.
+      place: where they are timed.
+      point: what is timed.
+      file: of values.
+      prices: chooses by prices alone.
+    """
+
+    def __init__(
+        self,
+        world: Any,
+        place: points.Place,
+        point: points.Point,
+        file: str,
+        prices: schedules.Planner,
+    ):
         self._world, self._point = world, point
         self._burst = tuple(np.zeros(2 * place.burst_bytes, np.uint8) for _ in range(2))
         values = collectives.values(file, "", point.size, world.rank, world.size)
@@ -71,11 +95,16 @@ class Comparison:
         self._plans = [AUTO] + [
             (name, codec) for name in schedules.algorithms(point.op) for codec in CODECS
         ]
-        self._options = {plan: self._option(*plan) for plan in self._plans}
+        by_prices = self._option(*AUTO, prices)
+        self._by_prices = (_name(by_prices), by_prices.codec)
+        if self._by_prices not in self._plans:  # another chunk
+            self._plans.append(self._by_prices)
+        self._options = {plan: self._option(*plan, prices) for plan in self._plans}
+        self._options[AUTO] = self._option(*AUTO, comm.planner())
 
-    def _option(self, algorithm: str, codec: str) -> schedules.Option:
+    def _option(self, algorithm: str, codec: str, planner: schedules.Planner) -> schedules.Option:
         """What runs, and its price: as lowering asks for it."""
-        choice = comm.planner().choose(
+        choice = planner.choose(
             self._point.op,
             algorithm=algorithm,
             codecs=codecs.choices(codec),
@@ -111,6 +140,9 @@ class Comparison:
         plans = [self._plan(plan, took) for plan, took in seconds.items()]
         chosen = self._options[AUTO]
         best = min(plans[1:], key=lambda each: each["seconds"])
+        (by_prices,) = (
+            each for each in plans[1:] if (each["algorithm"], each["codec"]) == self._by_prices
+        )
         return {
             "op": self._point.op,
             "size": self._point.size,
@@ -118,6 +150,8 @@ class Comparison:
             "auto": plans[0] | {"algorithm": _name(chosen), "codec": chosen.codec},
             "best": best,
             "ratio": rounded(plans[0]["seconds"] / best["seconds"]),
+            "by_prices": by_prices,
+            "ratio_by_prices": rounded(by_prices["seconds"] / best["seconds"]),
             "plans": plans[1:],
         }
 
