@@ -31,6 +31,9 @@ SIZES = tuple(4096 << 3 * i for i in range(5))
 # take longer than so many seconds.
 _NEAR_PRICE, _MOST_SECONDS = 4.0, 0.5
 
+# So long links are busy before a call.
+_BUSY_SECONDS = 2e-3
+
 Timed = dict[str, dict[str, dict[str, dict[str, list[list[float]]]]]]
 
 
@@ -38,7 +41,7 @@ def measure(
     team: Team,
     names: Sequence[str],
     tensors: Sequence[Tensor],
-    planner: schedules.Planner,
+    cluster: schedules.Cluster,
     until: float,
     progress: Progress,
 ) -> tuple[Timed, tuple[str, ...]]:
@@ -48,7 +51,7 @@ def measure(
       team: who measures.
       names: of operations.
       tensors: of which the first one of each dtype is what ranks pass in.
-      planner: chooses by the rest of the profile: what it says is far slower is not timed.
+      cluster: the rest of the profile: what is far slower by its prices is not timed.
       until: when to stop, by ``time.monotonic`` of the rank that comes there first.
       progress: keeps what is measured.
 
@@ -57,6 +60,9 @@ def measure(
       time for.
     """
     found: Timed = {}
+    planner = schedules.Planner(cluster, team.host_of_ranks())
+    hosts = cluster.hosts if len(set(team.host_of_ranks())) > 1 else ()
+    before_bytes = int(_BUSY_SECONDS * max((each.up_bytes_per_second for each in hosts), default=0))
     left_out = []
     by_dtype = {each.values.dtype.name: each.values for each in reversed(tensors)}
     for size, name, dtype in _cases(names, by_dtype):
@@ -70,7 +76,7 @@ def measure(
             continue
         calls = [team.collective(name, *plan) for plan in plans]
         took = progress.step(
-            step, len(plans), functools.partial(team.time_in_turns, calls, operand)
+            step, len(plans), functools.partial(team.time_in_turns, calls, operand, before_bytes)
         )
         for (algorithm, codec), seconds in zip(plans, took, strict=True):
             by_algorithm = found.setdefault(name, {}).setdefault(dtype, {}).setdefault(codec, {})

@@ -102,9 +102,8 @@ def measure(
     profile = _rounded(profile)
     if plan.operations:
         cluster = schedules.cluster_of(profile)
-        planner = schedules.Planner(cluster, team.host_of_ranks())
         timed, no_time = operations.measure(
-            team, plan.operations, plan.tensors, planner, until, progress
+            team, plan.operations, plan.tensors, cluster, until, progress
         )
         profile["operations"] = _rounded(timed)
         left_out += no_time

@@ -66,9 +66,21 @@ class Team:
             times.append(time.perf_counter() - start)
         return statistics.median(times)
 
-    def time_in_turns(self, calls: Sequence[Callable[[Any], Any]], x: Any) -> list[float]:
-        """Of each the median of what a call takes on the slowest rank; the same on all ranks."""
-        x = _on_host(x)
+    def time_in_turns(
+        self, calls: Sequence[Callable[[Any], Any]], x: Any, before_bytes: int = 0
+    ) -> list[float]:
+        """Of each the median of what a call takes on the slowest rank; the same on all ranks.
+
+        Args:
+          calls: what is compared.
+          x: their operand.
+          before_bytes: what each rank sends the next one right before a call, so that links are as
+            busy ones are. After a pause some let bytes through faster than they do for long.
+        """
+        x, before = _on_host(x), values(before_bytes)
+        to_next = self.transfers({rank: (rank + 1) % self.size for rank in range(self.size)})
+        together = jax.jit(self._jcc.allreduce)  # as close to the call as can be
+        token = jax.block_until_ready(together(_on_host(np.zeros(1, np.float32))))
         for call in calls:
             for _ in range(2):  # memory that is touched first costs several times as much
                 jax.block_until_ready(call(x))
@@ -82,10 +94,16 @@ class Team:
             late = turn >= _TURNS and time.monotonic() - begun > _SECONDS
             if self.gather([late]).any():
                 break
+            seconds = []
             for i in going:
+                jax.block_until_ready(together(token))
+                if before_bytes:
+                    jax.block_until_ready(to_next(before))
                 start = time.perf_counter()
                 jax.block_until_ready(calls[i](x))
-                took[i].append(float(self.gather([time.perf_counter() - start]).max()))
+                seconds.append(time.perf_counter() - start)
+            for i, slowest in zip(going, self.gather(seconds).max(axis=0), strict=True):
+                took[i].append(float(slowest))
         return list(map(statistics.median_low, took))
 
     def collective(self, name: str, algorithm: str, codec: str) -> Callable[[Any], Any]:

@@ -23,6 +23,8 @@ from jaxccomp.schedules._timings import Rows, seconds_of
 # What is chosen instead of the static rule, of a smaller chunk, or of raw values has to be so much
 # faster: less is within the errors of prices.
 GAIN = 0.05
+# The same where operations were timed: by so much a call differs from itself, timed again.
+_TIMED_GAIN = 0.1
 # Of larger calls two parts are priced, and the rest goes on as from the smaller to the larger one:
 # of blocks of some chunks each, so that both are as long as their bytes take.
 _LEAST_CHUNKS, _CHUNKS_OF_A_RANK = 32, 2
@@ -250,7 +252,7 @@ class _Pricing:
                     found.append(Option(algorithm, runs, codec, seconds))
             # As with prices, the static rule first.
             self.options += sorted(found, key=lambda each: (each.runs != rule, each.seconds))
-        return self._choice(_first_of_gain(self.options))
+        return self._choice(_first_of_gain(self.options, _TIMED_GAIN))
 
     def _choice(self, chosen: Option | None) -> Choice | None:
         if chosen is None:
@@ -461,11 +463,11 @@ class _Pricing:
         return [name for name, each in found.items() if each.seconds <= _HOPELESS * least]
 
 
-def _first_of_gain(options: Sequence[Option]) -> Option | None:
+def _first_of_gain(options: Sequence[Option], gain: float = GAIN) -> Option | None:
     """The first one, or a later one that is faster by what a choice has to gain."""
     best: Option | None = None
     for each in options:
-        if best is None or each.seconds < (1 - GAIN) * best.seconds:
+        if best is None or each.seconds < (1 - gain) * best.seconds:
             best = each
     return best
 

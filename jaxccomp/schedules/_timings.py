@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import bisect
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -33,28 +32,27 @@ def parse(content: Any, place: str) -> Timings:
       InvalidArgumentError: where anything in it cannot be.
       UnknownNameError: for a collective or an algorithm that there is not.
     """
-    return {
-        collective: {
-            dtype: {
-                codec: {
-                    algorithm: _rows(rows, f"{place}: {collective}, {dtype}, {codec}, {algorithm}")
-                    for algorithm, rows in _named(by_algorithm, f"{place}: {codec}")
-                    if _is_known(collective, algorithm, place)
+    found: dict[str, dict[str, dict[str, dict[str, Rows]]]] = {}
+    for collective, by_dtype in _named(content, place):
+        if collective not in COLLECTIVES:
+            raise errors.unknown(f"collective of {place}:", collective, COLLECTIVES)
+        for dtype, by_codec in _named(by_dtype, f"{place}: {collective}"):
+            codecs = found.setdefault(collective, {}).setdefault(dtype, {})
+            for codec, by_algorithm in _named(by_codec, f"{place}: {collective}, {dtype}"):
+                here = f"{place}: {collective}, {dtype}, {codec}"
+                codecs[codec] = {
+                    _algorithm(collective, name, here): _rows(rows, f"{here}, {name}")
+                    for name, rows in _named(by_algorithm, here)
                 }
-                for codec, by_algorithm in _named(by_codec, f"{place}: {dtype}")
-            }
-            for dtype, by_codec in _named(by_dtype, f"{place}: {collective}")
-        }
-        for collective, by_dtype in _named(content, place)
-        if _is_collective(collective, place)
-    }
+    return found
 
 
 def seconds_of(timings: Mapping[str, Rows], size_bytes: int) -> dict[str, float]:
     """By algorithm what a call takes, between the sizes that were timed and beyond them.
 
-    Between two sizes it is interpolated in proportion; beyond the largest one it grows with the
-    bytes. An algorithm that was not timed at the sizes next to this one is left out: it was slow.
+    Between two sizes it grows evenly, as a latency and bytes over a bandwidth do; beyond the
+    largest one it grows with the bytes. An algorithm that was not timed at the sizes next to this
+    one is left out: it was slow.
 
     Args:
       timings: of algorithms.
@@ -77,8 +75,8 @@ def seconds_of(timings: Mapping[str, Rows], size_bytes: int) -> dict[str, float]
         if low == high:
             found[name] = known[high] * max(size_bytes / high, 1.0)
             continue
-        part = math.log(size_bytes / low) / math.log(high / low)
-        found[name] = known[low] ** (1 - part) * known[high] ** part
+        part = (size_bytes - low) / (high - low)
+        found[name] = (1 - part) * known[low] + part * known[high]
     return found
 
 
@@ -88,19 +86,11 @@ def _named(content: Any, place: str) -> list[tuple[str, Any]]:
     return [(str(name), each) for name, each in content.items()]
 
 
-def _is_collective(collective: str, place: str) -> bool:
-    if collective not in COLLECTIVES:
-        raise errors.unknown(f"collective of {place}:", collective, COLLECTIVES)
-    return True
-
-
-def _is_known(collective: str, algorithm: str, place: str) -> bool:
-    if not algorithms.has(collective, algorithm):
-        name = algorithm.partition(":")[0]
-        raise errors.unknown(
-            f"algorithm of {place}: {collective}:", name, algorithms.own_names(collective)
-        )
-    return True
+def _algorithm(collective: str, spec: str, place: str) -> str:
+    if not algorithms.has(collective, spec):
+        name = spec.partition(":")[0]
+        raise errors.unknown(f"algorithm of {place}:", name, algorithms.own_names(collective))
+    return spec
 
 
 def _rows(content: Any, place: str) -> Rows:

@@ -170,15 +170,19 @@ def test_the_page_shows_what_exchanges_take():
 
 
 @pytest.mark.parametrize(
-    ("page", "scenario"), [("slow_links", outer), ("nonblocking", overlap)], ids=lambda x: str(x)
+    ("page", "name", "table"),
+    [
+        ("slow_links", "outer", outer.markdown),
+        ("nonblocking", "overlap", overlap.markdown),
+    ],
 )
-def test_pages_show_what_was_measured(page, scenario):
-    name = f"docs/results/{scenario.__name__.removeprefix('testbed.')}.jsonl"
+def test_pages_show_what_was_measured(page, name, table):
+    path = f"docs/results/{name}.jsonl"
     text = (ROOT / f"docs/{page}.md").read_text(encoding="utf-8")
-    command = f"python -m {scenario.__name__} --table {name}"
+    command = f"python -m testbed.{name} --table {path}"
     shown = text.partition(f"<!-- {command} -->\n")[2].partition("\n<!-- end -->")[0]
-    lines = list(map(json.loads, (ROOT / name).read_text(encoding="utf-8").splitlines()))
-    assert lines and shown == scenario.markdown(lines)
+    lines = list(map(json.loads, (ROOT / path).read_text(encoding="utf-8").splitlines()))
+    assert lines and shown == table(lines)
 
 
 @pytest.mark.parametrize(
