@@ -128,6 +128,7 @@ def _plans(
     plans = [
         (each.runs if each.algorithm == "auto" else each.algorithm, each.codec)
         for each in options
-        if each.seconds <= limit
+        # Another chunk is judged by its price beside that of the usual one.
+        if each.seconds <= limit and ":" not in each.algorithm
     ]
     return list(dict.fromkeys(plans))

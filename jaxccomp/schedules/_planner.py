@@ -23,8 +23,6 @@ from jaxccomp.schedules._timings import Rows, seconds_of
 # What is chosen instead of the static rule, of a smaller chunk, or of raw values has to be so much
 # faster: less is within the errors of prices.
 GAIN = 0.05
-# The same where operations were timed: by so much a call differs from itself, timed again.
-_TIMED_GAIN = 0.1
 # Of larger calls two parts are priced, and the rest goes on as from the smaller to the larger one:
 # of blocks of some chunks each, so that both are as long as their bytes take.
 _LEAST_CHUNKS, _CHUNKS_OF_A_RANK = 32, 2
@@ -236,23 +234,48 @@ class _Pricing:
         return self._choice(chosen)
 
     def timed(self, timings: Mapping[str, Mapping[str, Rows]]) -> Choice | None:
-        """The choice by what was timed; None where nothing that may run was, at such a size."""
-        asked = self._question.algorithm
+        """The choice by times and prices; None where nothing that may run was timed at such a size.
+
+        Both are off, and by other things: times by what else the machine did, prices by what they
+        know nothing of. What counts is their geometric mean.
+        """
+        options: list[Option] = []
+        best: Option | None = None
         for codec in self._question.codecs:
             row = None if codec == "raw" else self._mixed(codec)
             if codec != "raw" and row is None:
                 continue
-            rule = self._rule(row)
-            allowed = (rule, *self._allowed(codec, rule))
-            found = []
-            for name, seconds in seconds_of(timings[codec], self._bytes).items():
-                runs = name.partition(":")[0]
-                if name == asked or (asked == "auto" and runs in allowed):
-                    algorithm = asked if name == rule else name
-                    found.append(Option(algorithm, runs, codec, seconds))
-            # As with prices, the static rule first.
-            self.options += sorted(found, key=lambda each: (each.runs != rule, each.seconds))
-        return self._choice(_first_of_gain(self.options, _TIMED_GAIN))
+            found = self._estimated(codec, row, seconds_of(timings[codec], self._bytes))
+            options += found
+            first = _first_of_gain(found)
+            if first and (best is None or first.seconds < (1 - GAIN) * best.seconds):
+                best = first
+        self.options = options
+        return self._choice(best)
+
+    def _estimated(self, codec: str, row: Codec | None, timed: Mapping[str, float]) -> list[Option]:
+        """What may run with a codec, the static rule first; of the fastest, another chunk too."""
+        asked, rule = self._question.algorithm, self._rule(row)
+        allowed = (rule, *self._allowed(codec, rule)) if asked == "auto" else (asked,)
+        limit = _NEAR * min(timed.values(), default=0.0)
+        prices: dict[Option, Option] = {}  # by estimate
+        for name, seconds in timed.items():
+            if name not in allowed or seconds > limit:
+                continue
+            price = self._priced(asked if name == rule else name, codec, row)
+            if price is not None:
+                mean = math.sqrt(seconds * price.seconds)
+                prices[dataclasses.replace(price, seconds=mean)] = price
+        ordered = sorted(prices, key=lambda each: (each.runs != rule, each.seconds))
+        best = _first_of_gain(ordered)
+        if best is None or asked != "auto":
+            return ordered
+        price = prices[best]
+        other = self._with_chunk(_Stage(codec, row), price)
+        if other is None or other == price:
+            return ordered
+        faster = best.seconds * other.seconds / price.seconds
+        return [*ordered, dataclasses.replace(other, seconds=faster)]
 
     def _choice(self, chosen: Option | None) -> Choice | None:
         if chosen is None:
@@ -463,11 +486,11 @@ class _Pricing:
         return [name for name, each in found.items() if each.seconds <= _HOPELESS * least]
 
 
-def _first_of_gain(options: Sequence[Option], gain: float = GAIN) -> Option | None:
+def _first_of_gain(options: Sequence[Option]) -> Option | None:
     """The first one, or a later one that is faster by what a choice has to gain."""
     best: Option | None = None
     for each in options:
-        if best is None or each.seconds < (1 - gain) * best.seconds:
+        if best is None or each.seconds < (1 - GAIN) * best.seconds:
             best = each
     return best
 

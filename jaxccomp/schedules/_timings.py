@@ -1,4 +1,4 @@
-"""What operations took where a profile was measured: it goes before prices (docs/planner.md)."""
+"""What operations took where a profile was measured, beside their prices (docs/planner.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What operations took where a profile was measured, which goes before prices."""
+"""What operations took where a profile was measured, beside prices."""
 
 import doctest
 import json
@@ -36,7 +36,7 @@ def chosen(made, size, collective="bcast", dtype="float32", **how):
     return choice.chosen.runs, choice.chosen.codec
 
 
-def test_what_was_timed_goes_before_prices():
+def test_what_was_timed_decides_with_prices():
     timed = planner(bcast={"float32": BCAST})
     assert chosen(timed, 1 << 20) == ("scatter_allgather", "lossless")
     assert chosen(planner(), 1 << 20) != ("scatter_allgather", "lossless")
