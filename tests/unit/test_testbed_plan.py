@@ -11,6 +11,7 @@ from testbed import (
     collectives,
     exchanges,
     launchers,
+    mix,
     network,
     outer,
     overlap,
@@ -20,6 +21,7 @@ from testbed import (
     workers,
 )
 from testbed import plan as plans
+from testbed.planner import report as planner_report
 from testbed.training import report
 
 from jaxccomp import errors
@@ -174,6 +176,8 @@ def test_the_page_shows_what_exchanges_take():
     [
         ("slow_links", "outer", outer.markdown),
         ("nonblocking", "overlap", overlap.markdown),
+        ("testbed", "planner", planner_report.table),
+        ("testbed", "mix", mix.table),
     ],
 )
 def test_pages_show_what_was_measured(page, name, table):
