@@ -131,8 +131,7 @@ def _add(results: Results, name: str, bind: str, outcomes: Mapping[Case, float |
 
 def _run_job(plan: Plan, name: str, cases: Sequence[Case], bind: str) -> dict[Case, float | str]:
     """One contender's job: for each case the slowest rank's median, or what went wrong."""
-    kept, port = ports.reserve()
-    with kept, tempfile.TemporaryDirectory() as folder:
+    with ports.reserved() as port, tempfile.TemporaryDirectory() as folder:
         outcome = launch.run(
             plan.ranks,
             ["-P", *_script(name), name, folder, *(f"{op}:{size}" for op, size in cases)],

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from jaxccomp import schedules
 from jaxccomp.bench.files import Tensor
 from jaxccomp.bench.progress import Progress
 from jaxccomp.bench.team import Team
@@ -24,16 +23,13 @@ NAMES = {
     "scatter": True,
     "reduce": False,
 }
-CODECS = ("raw", "lossless")
 # Each eight times the one before: between them, times are interpolated.
 SIZES = tuple(4096 << 3 * i for i in range(5))
-# What the profile's prices call so many times as slow as the fastest is not timed, nor what would
-# take longer than so many seconds.
-_NEAR_PRICE, _MOST_SECONDS = 4.0, 0.5
-
 # So long links are busy before a call.
 _BUSY_SECONDS = 2e-3
 
+# Algorithms and codecs that are worth being timed, for an operation, a dtype and bytes.
+Plans = Callable[[str, str, int], Sequence[tuple[str, str]]]
 Timed = dict[str, dict[str, dict[str, dict[str, list[list[float]]]]]]
 
 
@@ -41,7 +37,8 @@ def measure(
     team: Team,
     names: Sequence[str],
     tensors: Sequence[Tensor],
-    cluster: schedules.Cluster,
+    plans_of: Plans,
+    link_rate: float,
     until: float,
     progress: Progress,
 ) -> tuple[Timed, tuple[str, ...]]:
@@ -51,7 +48,8 @@ def measure(
       team: who measures.
       names: of operations.
       tensors: of which the first one of each dtype is what ranks pass in.
-      cluster: the rest of the profile: what is far slower by its prices is not timed.
+      plans_of: says what is timed, the same on all ranks.
+      link_rate: the bytes per second of the fastest link between hosts; 0 where there is one host.
       until: when to stop, by ``time.monotonic`` of the rank that comes there first.
       progress: keeps what is measured.
 
@@ -60,14 +58,12 @@ def measure(
       time for.
     """
     found: Timed = {}
-    planner = schedules.Planner(cluster, team.host_of_ranks())
-    hosts = cluster.hosts if len(set(team.host_of_ranks())) > 1 else ()
-    before_bytes = int(_BUSY_SECONDS * max((each.up_bytes_per_second for each in hosts), default=0))
+    before_bytes = int(_BUSY_SECONDS * link_rate)
     left_out = []
     by_dtype = {each.values.dtype.name: each.values for each in reversed(tensors)}
     for size, name, dtype in _cases(names, by_dtype):
         operand = _operand(by_dtype[dtype], size, team.size if NAMES[name] else 0)
-        plans = _plans(planner, name, operand, team.size)
+        plans = plans_of(name, dtype, operand.nbytes)
         if not plans:
             continue
         step = f"{name} of {size >> 10} KiB of {dtype}"
@@ -108,27 +104,3 @@ def _operand(values: np.ndarray, size: int, rows: int) -> np.ndarray:
     count = size // values.dtype.itemsize
     flat = np.resize(values, count // max(rows, 1) * max(rows, 1))
     return flat.reshape(rows, -1) if rows else flat
-
-
-def _plans(
-    planner: schedules.Planner, name: str, operand: np.ndarray, ranks: int
-) -> list[tuple[str, str]]:
-    """Algorithms and codecs that are worth being timed; the same on all ranks."""
-    choice = planner.choose(
-        name,
-        codecs=CODECS,
-        sizes=((operand.dtype.name, operand.nbytes),),
-        groups=(tuple(range(ranks)),),
-        every_option=True,
-    )
-    if choice is None:
-        return []
-    options = (choice.chosen, *choice.others)
-    limit = min(_NEAR_PRICE * min(each.seconds for each in options), _MOST_SECONDS)
-    plans = [
-        (each.runs if each.algorithm == "auto" else each.algorithm, each.codec)
-        for each in options
-        # Another chunk is judged by its price beside that of the usual one.
-        if each.seconds <= limit and ":" not in each.algorithm
-    ]
-    return list(dict.fromkeys(plans))

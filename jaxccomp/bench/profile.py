@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from jaxccomp import schedules
 from jaxccomp._native import engine
 from jaxccomp._native.version import __version__
 from jaxccomp.bench import links, machine, operations, rates
@@ -36,12 +35,15 @@ class Plan:
       specs: of codecs.
       within_seconds: after which no further codec or operation is measured.
       operations: that are timed, with each algorithm.
+      choices: for a profile without times of operations, and by rank a number for its host, what
+        says which algorithms and codecs are worth being timed; needed where operations are.
     """
 
     tensors: Sequence[Tensor]
     specs: tuple[str, ...] = SPECS
     within_seconds: float = 120.0
     operations: tuple[str, ...] = ()
+    choices: Callable[[dict[str, Any], Sequence[int]], operations.Plans] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,10 +102,11 @@ def measure(
         "tensors": sorted({each.name for each in plan.tensors}),
     }
     profile = _rounded(profile)
-    if plan.operations:
-        cluster = schedules.cluster_of(profile)
+    if plan.operations and plan.choices:
+        plans_of = plan.choices(profile, team.host_of_ranks())
+        link_rate = max((up for up, _ in between), default=0.0)
         timed, no_time = operations.measure(
-            team, plan.operations, plan.tensors, cluster, until, progress
+            team, plan.operations, plan.tensors, plans_of, link_rate, until, progress
         )
         profile["operations"] = _rounded(timed)
         left_out += no_time

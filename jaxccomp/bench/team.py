@@ -35,7 +35,7 @@ class Team:
     def hosts(self) -> list[list[int]]:
         """Ranks by host, in the order of the hosts' first ranks."""
         found: dict[int, list[int]] = {}
-        for rank, host in enumerate(self._jcc.comm.hosts()):
+        for rank, host in enumerate(self.host_of_ranks()):
             found.setdefault(host, []).append(rank)
         return list(found.values())
 

@@ -7,7 +7,7 @@ import functools
 import os
 import pathlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jaxccomp import codecs, config, errors, schedules
@@ -15,6 +15,11 @@ from jaxccomp.bench import files, operations, profile, progress
 from jaxccomp.bench.team import Team
 
 ALL = "all"
+# What operations are timed with, each algorithm.
+_CODECS = ("raw", "lossless")
+# What prices call so many times as slow as the fastest is not timed, nor what would take longer
+# than so many seconds.
+_NEAR_PRICE, _MOST_SECONDS = 4.0, 0.5
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -158,7 +163,33 @@ def _plan(arguments: argparse.Namespace) -> profile.Plan:
     for name in names:
         if name not in operations.NAMES:
             raise errors.unknown("operation that can be timed:", name, (ALL, *operations.NAMES))
-    return profile.Plan(tensors, specs, arguments.within, names)
+    return profile.Plan(tensors, specs, arguments.within, names, _choices)
+
+
+def _choices(made: Mapping[str, Any], hosts: Sequence[int]) -> operations.Plans:
+    """By prices of a profile, what is worth being timed."""
+    planner = schedules.Planner(schedules.cluster_of(made), hosts)
+
+    def plans(name: str, dtype: str, size_bytes: int) -> list[tuple[str, str]]:
+        choice = planner.choose(
+            name,
+            codecs=_CODECS,
+            sizes=((dtype, size_bytes),),
+            groups=(tuple(range(len(hosts))),),
+            every_option=True,
+        )
+        options = (choice.chosen, *choice.others) if choice else ()
+        least = min((each.seconds for each in options), default=0.0)
+        limit = min(_NEAR_PRICE * least, _MOST_SECONDS)
+        found = [
+            (each.runs if each.algorithm == "auto" else each.algorithm, each.codec)
+            for each in options
+            # Another chunk is judged by its price beside that of the usual one.
+            if each.seconds <= limit and ":" not in each.algorithm
+        ]
+        return list(dict.fromkeys(found))
+
+    return plans
 
 
 def _join(arguments: argparse.Namespace) -> None:

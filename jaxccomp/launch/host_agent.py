@@ -41,14 +41,13 @@ def main() -> int:
         _tell(first, trouble=f"the folder of the program is not there: {error}")
         return _USAGE_STATUS
     server, client = _ends_of_connection()
-    kept, port = ports.reserve("")
-    _tell(first, server=server, client=client, port=port)
-    last = next(messages, None)
-    if last is None or "environment" not in last:  # it has ended before it began
-        return 0
-    processes = Processes()
-    environ = {**os.environ, **job["environment"], **last["environment"]}
-    with kept:
+    with ports.reserved("") as port:
+        _tell(first, server=server, client=client, port=port)
+        last = next(messages, None)
+        if last is None or "environment" not in last:  # it has ended before it began
+            return 0
+        processes = Processes()
+        environ = {**os.environ, **job["environment"], **last["environment"]}
         processes.start(job["command"], environ, first, count, size)
         signals.start_thread(_obey, messages, processes, job["mark"])
         return processes.wait()

@@ -106,9 +106,7 @@ def _rendezvous(job: Job) -> Iterator[dict[str, str]]:
     found = {"JAXCCOMP_SECRET": secrets.token_hex(16), "JAXCCOMP_JOIN": "", ssh.COORDINATOR: ""}
     with contextlib.ExitStack() as stack:
         if not job.hosts:  # else a port of the first one
-            kept, port = ports.reserve()
-            stack.enter_context(kept)
-            found[ssh.COORDINATOR] = f"127.0.0.1:{port}"
+            found[ssh.COORDINATOR] = f"127.0.0.1:{stack.enter_context(ports.reserved())}"
         yield found | {name: job.environment[name] for name in found if name in job.environment}
 
 

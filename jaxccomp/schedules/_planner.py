@@ -240,18 +240,17 @@ class _Pricing:
         know nothing of. What counts is their geometric mean.
         """
         options: list[Option] = []
-        best: Option | None = None
+        fastest: list[Option] = []  # with each codec
         for codec in self._question.codecs:
             row = None if codec == "raw" else self._mixed(codec)
             if codec != "raw" and row is None:
                 continue
             found = self._estimated(codec, row, seconds_of(timings[codec], self._bytes))
             options += found
-            first = _first_of_gain(found)
-            if first and (best is None or first.seconds < (1 - GAIN) * best.seconds):
-                best = first
+            if best := _first_of_gain(found):
+                fastest.append(best)
         self.options = options
-        return self._choice(best)
+        return self._choice(_first_of_gain(fastest))
 
     def _estimated(self, codec: str, row: Codec | None, timed: Mapping[str, float]) -> list[Option]:
         """What may run with a codec, the static rule first; of the fastest, another chunk too."""

@@ -28,11 +28,8 @@ TOGETHER = [("groups,spaces,refusals,freed", 4)]
 )
 def test_join(cases, ranks):
     with contextlib.ExitStack() as stack:
-        numbers = []
-        for _ in range({"distributed": 1, "disagreement": 2}.get(cases, 0)):
-            kept, port = ports.reserve()
-            stack.enter_context(kept)
-            numbers.append(str(port))
+        needed = {"distributed": 1, "disagreement": 2}.get(cases, 0)
+        numbers = [str(stack.enter_context(ports.reserved())) for _ in range(needed)]
         done = launch.run(ranks, [WORKER, cases, *numbers], timeout_seconds=120)
     assert not done.error, done.output
 

@@ -267,8 +267,11 @@ def test_what_a_profile_chooses_beside_all_it_chooses_from(tmp_path, capsys):
     assert [sorted(line)[0] for line in lines] == ["facts", "hosts", "auto", "hosts", "auto"]
     slow, fast = (line for line in lines if "auto" in line)
     assert (slow["link"], fast["link"]) == ("100mbit", "memory")
-    names = {(plan["algorithm"], plan["codec"]) for plan in slow["plans"]}
-    assert len(names) == len(slow["plans"]) >= 8 and ("binomial", "raw") in names
+    # Beside these, prices may have chosen another chunk.
+    plans = [plan for plan in slow["plans"] if ":" not in plan["algorithm"]]
+    names = {(plan["algorithm"], plan["codec"]) for plan in plans}
+    assert len(names) == len(plans) == 8 and ("binomial", "raw") in names
+    assert len(slow["plans"]) - len(plans) in (0, 1)
     # On such a link bytes are what counts, whatever else the machine does.
     assert slow["auto"]["codec"] == "lossless" and slow["auto"]["seconds"] > 0.05
 

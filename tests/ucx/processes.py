@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -16,14 +17,12 @@ from jaxccomp.launch import ports
 GRACE_SECONDS = 20
 
 
-_kept = []  # sockets, until this process ends
+_reserved = contextlib.ExitStack()  # until this process ends
 
 
 def free_port() -> int:
     """For processes to meet at."""
-    kept, port = ports.reserve()
-    _kept.append(kept)
-    return port
+    return _reserved.enter_context(ports.reserved())
 
 
 def environment(rank: int, ranks: int, port: int) -> dict[str, str]:

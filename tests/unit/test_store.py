@@ -21,26 +21,25 @@ needs_library = pytest.mark.skipif(
 
 def run(case, ranks):
     """What each process printed; all end well, and in time."""
-    kept, port = ports.reserve()
     env = {k: v for k, v in os.environ.items() if not k.startswith(("PMI", "OMPI_COMM"))}
     # Also where UCX is installed.
     env |= {"JAX_PLATFORMS": "cpu", "JAXCCOMP_MPI": "never", "JAXCCOMP_TRANSPORT": "mpi"}
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-P", str(WORKER), case, str(rank), str(ranks), str(port), LIBRARY],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=env,
-        )
-        for rank in range(ranks)
-    ]
-    try:
-        texts = [process.communicate(timeout=120) for process in started]
-    finally:
-        kept.close()
-        for process in started:
-            process.kill()
+    with ports.reserved() as port:
+        started = [
+            subprocess.Popen(
+                [sys.executable, "-P", str(WORKER), case, *map(str, (rank, ranks, port)), LIBRARY],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                env=env,
+            )
+            for rank in range(ranks)
+        ]
+        try:
+            texts = [process.communicate(timeout=120) for process in started]
+        finally:
+            for process in started:
+                process.kill()
     for process, (out, err) in zip(started, texts, strict=True):
         assert process.returncode == 0, out + err
     # XLA prints, too.

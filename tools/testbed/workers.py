@@ -116,9 +116,8 @@ def join_distributed() -> None:
     from jaxccomp.launch import ports
 
     world = MPI.COMM_WORLD
-    kept, port = ports.reserve("")
-    place = f"{socket.gethostbyname(socket.gethostname())}:{port}"
-    with kept:
+    with ports.reserved("") as port:
+        place = f"{socket.gethostbyname(socket.gethostname())}:{port}"
         jax.distributed.initialize(world.bcast(place), world.size, world.rank)
 
 
