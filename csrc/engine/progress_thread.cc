@@ -80,7 +80,7 @@ void ProgressThread::Loop() {
       lock.unlock();
       sched_yield();
       lock.lock();
-    } else if (awaits_devices || !SleepUntilNews(lock, kWatchPause)) {
+    } else if (awaits_devices || state_.library.HasRunning() || !SleepUntilNews(lock, kWatchPause)) {
       // Some MPIs move a large message along only when they are called, many times for each.
       const bool transfers =
           state_.wire.HasRemoteTransfers() || state_.library.HasRunning() || awaits_devices;

@@ -65,7 +65,7 @@ def join(parameters: RendezvousParameters, worker: Any, timeout: float) -> World
         "id": secrets.token_hex(8),
         "worker": worker.address.hex(),
         "address": rendezvous.address,
-        "row": peer_info.own(False, has_ucx=True),
+        "row": peer_info.own(False),
     }
     answer = rendezvous.request_join(parameters.addresses, request, timeout)
     rows = [peer_info.Row(*map(int, row)) for row in answer["rows"]]
@@ -132,7 +132,7 @@ def _why_refused(request: dict[str, Any]) -> str:
         readable = False
     if not readable:
         return "what it says of itself cannot be read"
-    own = peer_info.own(False, has_ucx=True)
+    own = peer_info.own(False)
     if row.unit_bytes != own.unit_bytes:
         return f"the option mpi_unit_bytes is {own.unit_bytes} here, and {row.unit_bytes} there"
     return ""

@@ -21,6 +21,7 @@ from jaxccomp._bootstrap import (
     plans,
     profiles,
     shared_gpus,
+    transports,
     ucx,
 )
 from jaxccomp._bootstrap import mpi as _mpi
@@ -66,14 +67,7 @@ def _start_mpi(mode: str, distributed: bool) -> Any | None:
     if mode == "never":
         return None
     by = _mpi.launcher()
-    if config.get("transport") == "ucx":
-        if not distributed and by is not None and (by.size or 1) > 1:
-            raise errors.InitializationError(
-                f"the launcher ({by.name}) has started {by.size} processes, and the option "
-                'transport is "ucx", but processes that use UCX meet over jax.distributed: call '
-                "jax.distributed.initialize() before jaxccomp.init(), or leave transport at "
-                '"auto".'
-            )
+    if config.get("transport") == "ucx" and distributed:
         return None
     if mode == "auto" and _mpi.imported() is None and by is None:
         return None
@@ -110,7 +104,7 @@ def _with_coordinator(parameters: RendezvousParameters, timeout_seconds: float) 
     else:
         state = group.form(parameters, timeout_seconds)
         share = partial(state.share_with_all, timeout_seconds)
-        rows = peer_info.call(share, peer_info.own(False, has_ucx=True))
+        rows = peer_info.call(share, peer_info.own(False))
         pids = [pid for pid, _ in peer_info.system_processes(rows, state.process)]
         secret, addresses, readers = ucx.connect(share, state.process, worker, pids)
         state.peers = group.PeerTable(rows, addresses, secret)
@@ -139,19 +133,9 @@ def _without_mpi(distributed: bool) -> World:
     process, processes = jax.process_index(), jax.process_count()
     state = World(process, processes)
     state.out_of_band = kv_store.Store(_compat.distributed_client(), process, processes)
-    state.unreachable = _unreachable(processes, "the native engine is not installed")
+    why = "the native engine is not installed"
+    state.unreachable = transports.why_unreachable(processes, why)
     return state
-
-
-def _unreachable(processes: int, why: str) -> str:
-    return (
-        f"jax.distributed has joined {processes} processes, which meet over its store, but values "
-        f"of the engine do not travel between them: {why}. They travel through UCX, which "
-        "`pip install 'jaxccomp[ucx]'` brings to each of them and which needs no MPI; or through "
-        f"MPI, after `pip install 'jaxccomp[mpich]'` and a start with `mpiexec -n {processes} "
-        'python ...`. Or use backend="nccl" on GPUs, or axis_name= with backend="xla", which '
-        "need neither."
-    )
 
 
 def _with_mpi(mpi: Any, timeout_seconds: float) -> World:
@@ -166,11 +150,8 @@ def _tell_engine(state: World, distributed: bool, timeout_seconds: float) -> Non
     # All that may fail comes first: the engine takes its place once.
     open_mpi = state.mpi is not None and _mpi.vendor().startswith("Open MPI")
     share = partial(state.share_with_all, timeout_seconds)
-    worker, why_no_ucx = None, 'the option transport is "mpi"'
-    if state.out_of_band is not None and config.get("transport") != "mpi":
-        worker, why_no_ucx = ucx.open_worker()
     profile, plan = profiles.own(), plans.own()
-    own = peer_info.own(open_mpi, worker is not None, (*profile.row(), *plan.row()))
+    own = peer_info.own(open_mpi, (*profile.row(), *plan.row()))
     table = peer_info.call(share, own)
     process_of = peer_info.processes(table, state.process, distributed, state.mpi is not None)
     hosts = peer_info.hosts(table)
@@ -178,28 +159,28 @@ def _tell_engine(state: World, distributed: bool, timeout_seconds: float) -> Non
     state.planner = profiles.agree(share, table, profile, hosts)
     state.plans = plans.agree(share, table, plan, hosts)
     core = engine.load()
-    by_ucx = state.out_of_band is not None and _agree_on_ucx(state, table, why_no_ucx)
-    if by_ucx:
+    worker = transports.agree_on_ucx(state, share)
+    if worker is not None:
         pids = [pid for pid, _ in peer_info.system_processes(table, state.process)]
         met = ucx.connect(share, state.process, worker, pids)
     core.configure(state.process, state.processes)
-    early = _early()
-    if state.mpi is not None:
-        mpi = state.mpi
-        comm, byte = _mpi.handle(mpi, state.engine_comm), _mpi.handle(mpi, mpi.BYTE)
-        core.use_mpi(comm, byte, hosts, table[0].unit_bytes, *early)
-        mpi_collectives.use(core, mpi, state.collectives)
-    if by_ucx:
-        core.use_ucx(worker, *met, *early, 0.0, False)
+    if worker is not None:
+        core.use_ucx(worker, *met, *_early(), 0.0, False)
+    elif state.mpi is not None:
+        comm = _mpi.handle(state.mpi, state.engine_comm)
+        byte = _mpi.handle(state.mpi, state.mpi.BYTE)
+        core.use_mpi(comm, byte, hosts, table[0].unit_bytes, *_early())
     elif isinstance(state.out_of_band, kv_store.Store):
         state.out_of_band.carry(core.use_store())
+    if state.mpi is not None:
+        mpi_collectives.use(core, state.mpi, state.collectives)
     _tell_place(core, process_of)
     state.no_cuda = peer_info.who_lacks_cuda(table)
     core.set_hosts(hosts)
     if not state.unreachable:
         shared_gpus.agree(core, share, hosts, [row.gpus for row in table])
     # First, as device IPC tells the others of all memory that has been set aside.
-    if any(row.device_mpi for row in table) and state.mpi is not None:
+    if any(row.device_mpi for row in table) and state.mpi is not None and worker is None:
         state.no_device_mpi = cuda_aware_mpi.agree(
             core, share, state.process, hosts, timeout_seconds
         )
@@ -228,20 +209,6 @@ def _tell_place(core: Any, process_of: Mapping[int, int]) -> None:
 def _go_on() -> None:
     ffi_targets.register()
     leave.at_exit()
-
-
-def _agree_on_ucx(state: World, table: list[peer_info.Row], why_not_here: str) -> bool:
-    """Whether values travel by UCX, which all processes must have opened."""
-    lacking = ucx.who_lacks([row.ucx for row in table], why_not_here)
-    if not lacking:
-        state.unreachable = ""
-        return True
-    if config.get("transport") == "ucx":
-        raise errors.InitializationError(
-            f'the option transport is "ucx", but {lacking}. {ucx.INSTALL}.'
-        )
-    state.unreachable = _unreachable(state.processes, lacking)
-    return False
 
 
 def _set_engine_option(core: Any, option: config.Option, value: Any) -> None:

@@ -32,7 +32,7 @@ class Row(NamedTuple):
     pid: int = 0
     pid_space: int = 0  # processes of one host may see different pids (containers)
     start_time: int = 0  # tells it from a later process of that pid
-    ucx: int = 0  # 1: it has opened UCX
+    transport: int = 0  # the option, by its place among its choices
     profile: int = 0  # bytes of the profile that it names; below 0: it cannot be read
     profile_hash: int = 0
     plan: int = 0  # the same of the pinned plans that it names
@@ -51,12 +51,11 @@ def hosts(rows: Sequence[Row]) -> list[int]:
     return [names.index(name) for name in names]
 
 
-def own(open_mpi: bool, has_ucx: bool = False, files: Sequence[int] = ()) -> Row:
+def own(open_mpi: bool, files: Sequence[int] = ()) -> Row:
     """This process's row.
 
     Args:
       open_mpi: whether messages travel by Open MPI.
-      has_ucx: whether they can travel by UCX, as far as this process knows.
       files: of this process's profile, and then of its pinned plans, the bytes and the hash.
     """
     unit_bytes = config.get("mpi_unit_bytes")
@@ -76,7 +75,7 @@ def own(open_mpi: bool, has_ucx: bool = False, files: Sequence[int] = ()) -> Row
         int(config.get("device_mpi_bytes") > 0),
         usable,
         *_pid(),
-        int(has_ucx),
+        config.choices("transport").index(config.get("transport")),
         *files,
     )
 
@@ -93,6 +92,12 @@ def call(share: Share, own_row: Row) -> list[Row]:
         raise errors.InitializationError(
             "the option mpi_unit_bytes must be the same on all ranks; by rank it is "
             f"{[row.unit_bytes for row in rows]}."
+        )
+    if len({row.transport for row in rows}) > 1:
+        names = config.choices("transport")
+        raise errors.InitializationError(
+            "the option transport must be the same on all ranks; by rank it is "
+            f"{[names[row.transport] if 0 <= row.transport < len(names) else '?' for row in rows]}."
         )
     return rows
 

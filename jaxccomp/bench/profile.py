@@ -16,7 +16,7 @@ import numpy as np
 
 from jaxccomp._native import engine
 from jaxccomp._native.version import __version__
-from jaxccomp.bench import links, machine, operations, rates
+from jaxccomp.bench import links, machine, operations, rates, steps
 from jaxccomp.bench.files import Tensor
 from jaxccomp.bench.progress import Progress
 from jaxccomp.bench.team import Team, values
@@ -90,11 +90,16 @@ def measure(
     (memory["call_seconds"],) = progress.step("a call", 1, lambda: [_call_seconds(team)])
     profile = {
         "hosts": links.groups(hosts, cores, between),
+        "transport": _transport(),
         "pairs": pairs,
         "one_machine": one_machine,
         "memory": memory,
     }
     profile["codecs"], left_out = rates.coding(team, plan.specs, plan.tensors, until, progress)
+    if team.size > 1:
+        (profile["step_seconds"],) = progress.step(
+            "a training step", 1, lambda: [steps.measure(team)]
+        )
     profile["measured"] = {
         "jaxccomp": __version__,
         "processor": machine.processor(),
@@ -119,12 +124,19 @@ def _setup(team: Team, hosts: Sequence[Sequence[int]], plan: Plan) -> dict[str, 
         "jaxccomp": __version__,
         "hosts": [list(members) for members in hosts],
         "kernels": team.gather([machine.kernel()])[:, 0].tolist(),
+        "transport": _transport(),
         "processor": machine.processor(),
         "tensors": [
             [each.name, each.values.dtype.name, zlib.crc32(each.values.view(np.uint8))]
             for each in plan.tensors
         ],
     }
+
+
+def _transport() -> str:
+    """What carries values between the ranks; empty for one rank."""
+    found = {each.partition("+")[0] for each in engine.load().describe()["transports"]}
+    return "".join(found - {"local"})
 
 
 def _rounded(content: Any) -> Any:

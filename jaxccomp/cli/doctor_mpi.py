@@ -35,7 +35,7 @@ def findings() -> Iterator[Finding]:
     yield _ucx()
     if engine.available():
         ways = "threads of one process" + (", MPI" if vendor else "")
-        ways += ", UCX under jax.distributed" if ucx.version() else ""
+        ways += ", UCX" if ucx.version() else ""
         yield Finding("transports", "ok", f'{ways}; backend="xla" where JAX runs')
         yield Finding("store", "ok", _STORE)
     else:
@@ -50,8 +50,8 @@ def _ucx() -> Finding:
     return Finding(
         "UCX",
         "ok",
-        f"{ucx.version()}, for programs of jax.distributed without MPI; large values within a host "
-        f"go by {large}",
+        f"{ucx.version()}, for programs of jax.distributed without MPI, and others with "
+        f'transport="ucx"; large values within a host go by {large}',
     )
 
 

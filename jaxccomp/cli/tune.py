@@ -8,8 +8,10 @@ import sys
 
 from jaxccomp import errors
 from jaxccomp._native.version import __version__
-from jaxccomp.cli import tune_links
+from jaxccomp.cli import tune_links, tune_transport
 from jaxccomp.launch import gpus, mps, signals, tuning, tuning_report
+
+_OF_LINKS = {"links": tune_links, "transport": tune_transport}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,6 +27,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_ranks_per_gpu(what.add_parser("ranks-per-gpu", help=summary, description=summary))
     summary = tune_links.__doc__
     tune_links.add_arguments(what.add_parser("links", help=summary, description=summary))
+    summary = tune_transport.__doc__
+    tune_transport.add_arguments(what.add_parser("transport", help=summary, description=summary))
 
 
 def _add_ranks_per_gpu(parser: argparse.ArgumentParser) -> None:
@@ -67,8 +71,8 @@ def _add_ranks_per_gpu(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Measures, and shows the table; 1 when nothing could be measured."""
-    if arguments.what == "links":
-        return tune_links.run(arguments)
+    if arguments.what in _OF_LINKS:
+        return _OF_LINKS[arguments.what].run(arguments)
     plan = _plan(arguments)
     cases = plan.cases()
     _say(f"{len(cases)} cases on {tuning.device_name(plan)}, {plan.rounds} rounds")

@@ -114,7 +114,7 @@ def _kept(unfinished: pathlib.Path) -> bytes:
 
 def table(made: Mapping[str, Any]) -> str:
     """What was measured, as lines of text."""
-    lines = []
+    lines = [f"values travel over {made['transport'].upper()}"] if made["transport"] else []
     for host in made["hosts"]:
         text = f"hosts: {host['count']}; ranks of each: {host['ranks']}, cores: {host['cores']}"
         if "up_bytes_per_second" in host:
@@ -135,6 +135,8 @@ def table(made: Mapping[str, Any]) -> str:
         f"memory: copies {copy:.2f} GB/s, sums {merge:.2f} GB/s; a call "
         f"{memory['call_seconds'] * 1e6:.0f} us"
     )
+    if "step_seconds" in made:
+        lines.append(f"a training step: {made['step_seconds'] * 1e3:.1f} ms")
     lines.append(f"{'codec':<18}{'dtype':<12}{'ratio':>8}{'encode':>10}{'decode':>10}{'merge':>10}")
     for spec, row in made["codecs"].items():
         for dtype, each in row["dtypes"].items():

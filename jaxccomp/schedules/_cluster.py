@@ -39,8 +39,9 @@ _MEMORY = {"copy_bytes_per_second": 10e9, "merge_bytes_per_second": 10e9}
 _TIMES = {"task_seconds": 2e-6, "call_seconds": 1e-4}
 _KEYS = (
     *("version", "hosts", "pairs", "memory", "codecs", "ranks_per_process", "one_machine"),
-    *("operations", "measured"),
+    *("operations", "transport", "step_seconds", "measured"),
 )
+_TRANSPORTS = ("mpi", "ucx")
 
 
 def load(given: Cluster | Mapping[str, Any] | str | pathlib.Path) -> Cluster:
@@ -123,6 +124,9 @@ def _cluster(content: Any, place: str) -> Cluster:
             f"{place}: hosts is a list of 1 to {_MOST_RANKS} objects such as "
             '{"count": 4, "ranks": 1, "cores": 8}.'
         )
+    transport = content.get("transport", "")
+    if transport not in ("", *_TRANSPORTS):
+        raise errors.unknown(f"transport of {place}:", transport, _TRANSPORTS)
     measured = content.get("measured", {})
     if not isinstance(measured, Mapping) or len(measured) > 100:
         raise errors.InvalidArgumentError(f"{place}: measured is an object of at most 100 facts.")
@@ -135,6 +139,8 @@ def _cluster(content: Any, place: str) -> Cluster:
         one_machine=_flag(content, "one_machine", place),
         codecs=_codecs(content.get("codecs", {}), f"{place}: codecs"),
         operations=_timings.parse(content.get("operations", {}), f"{place}: operations"),
+        transport=transport,
+        step_seconds=_number(content, "step_seconds", place, _SECONDS, 0.0),
     )
     if cluster.ranks > _MOST_RANKS:
         raise errors.InvalidArgumentError(

@@ -101,6 +101,8 @@ class Cluster:
       one_machine: whether the hosts share the cores of the first one, as those of a testbed do.
       codecs: by spec.
       operations: what they took, where that was measured.
+      transport: what carried values then, "mpi" or "ucx"; empty where that is not known.
+      step_seconds: what a training step took then (`bench/steps.py`); 0 where that is not known.
     """
 
     hosts: tuple[Hosts, ...]
@@ -115,6 +117,8 @@ class Cluster:
     one_machine: bool
     codecs: Mapping[str, Codec]
     operations: Timings = dataclasses.field(default_factory=dict)
+    transport: str = ""
+    step_seconds: float = 0.0
 
     @property
     def ranks(self) -> int:

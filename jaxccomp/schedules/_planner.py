@@ -120,6 +120,11 @@ class Planner:
         self._layout = Layout(cluster, hosts)
         self._remembered = functools.lru_cache(_REMEMBERED)(self._choose)
 
+    @property
+    def transport(self) -> str:
+        """What carried values when the profile was measured; empty where it does not say."""
+        return self._cluster.transport
+
     def choose(
         self,
         collective: str,

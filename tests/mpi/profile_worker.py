@@ -12,6 +12,7 @@ import numpy as np
 
 from jaxccomp import comm, config, errors, ops, plan, schedules
 from jaxccomp._bootstrap import mpi, peer_info
+from jaxccomp._native import engine
 from jaxccomp.bench import links, operations, rates
 from jaxccomp.cli import main
 
@@ -164,6 +165,28 @@ def refused(text, option="profile"):
     # As it says: without the option they join.
     config.set(option, "")
     assert comm.init().size == 3 and comm.planner() is None and comm.plans() is None
+
+
+def measured(path):
+    """A profile says what carried values while it was measured."""
+    on_hosts_of(1)
+    config.set("transport", "ucx")
+    assert main.main(["tune", "links", "--output", path, "--codecs", "lossless"]) == 0
+    if RANK == 0:
+        assert json.loads(pathlib.Path(path).read_text())["transport"] == "ucx"
+
+
+def over_ucx(path):
+    """What the first rank's profile was measured over carries values; MPI's own can be called."""
+    on_hosts_of(1)
+    if RANK == 0:
+        config.set("profile", path)
+    world = comm.init()
+    assert engine.load().describe()["transports"][1].startswith("ucx")
+    x = jnp.arange(1 << 18, dtype=jnp.float32)
+    for backend in ("native", "mpi"):
+        total = jax.jit(lambda x, backend=backend: ops.allreduce(x, backend=backend))(x)
+        assert np.array_equal(total, world.size * np.asarray(x)), backend
 
 
 def differs(path):

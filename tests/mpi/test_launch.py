@@ -7,6 +7,7 @@ import signal
 import pytest
 from contract.selection import ALL
 
+from jaxccomp._bootstrap import ucx
 from jaxccomp.bench import launch
 
 HERE = pathlib.Path(__file__).parent
@@ -35,7 +36,7 @@ SELDOM_ON_OTHERS = ("test_optim_mpi.py", "test_custom_schedules_mpi.py")
 MOST_CHARACTERS = 12_000
 
 
-def run(ranks, folder, files, *, timeout_seconds):
+def run(ranks, folder, files, *, timeout_seconds, transport="auto"):
     """Starts pytest on ``ranks`` ranks.
 
     Returns:
@@ -49,6 +50,7 @@ def run(ranks, folder, files, *, timeout_seconds):
             "JAXCCOMP_TEST_RANKS": str(ranks),
             "JAXCCOMP_TEST_SLOW": "also",  # which of the jobs are slow has been decided here
             "JAXCCOMP_TIMEOUT_SECONDS": "60",
+            "JAXCCOMP_TRANSPORT": transport,
         },
         timeout_seconds=timeout_seconds,
     )
@@ -76,6 +78,25 @@ def test_every_rank(ranks, tmp_path):
     assert not error, f"{error}\n{output}"
     assert " passed" in output
     print(output.splitlines()[-1])
+
+
+@pytest.mark.skipif(
+    "JAXCCOMP_LIBUCP" not in os.environ and bool(ucx.why_missing()), reason="needs UCX"
+)
+@pytest.mark.parametrize(
+    "ranks,files",
+    [
+        (3, ("test_mpi_backend.py", "test_mpmd.py", "test_errors.py")),
+        pytest.param(2, tuple(FILES), marks=pytest.mark.slow),
+    ],
+)
+def test_ranks_over_ucx(ranks, files, tmp_path):
+    """MPI has started and joined them, and UCX carries what the engine moves."""
+    over_mpi = ("test_device_mpi.py",)
+    files = [HERE / "ranks" / name for name in files if name not in over_mpi]
+    error, output = run(ranks, tmp_path, files, timeout_seconds=400, transport="ucx")
+    assert not error, f"{error}\n{output}"
+    assert " passed" in output
 
 
 def test_a_failure_on_one_rank_is_told_and_stops_all(tmp_path):

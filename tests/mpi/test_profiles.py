@@ -1,9 +1,11 @@
 """Profiles under mpiexec: measured, agreed on, and chosen by."""
 
+import os
 import pathlib
 
 import pytest
 
+from jaxccomp._bootstrap import ucx
 from jaxccomp.bench import launch
 
 WORKER = str(pathlib.Path(__file__).with_name("profile_worker.py"))
@@ -22,6 +24,18 @@ WORKER = str(pathlib.Path(__file__).with_name("profile_worker.py"))
 def test_profiles(case, ranks, tmp_path):
     path = str(tmp_path / "profile.json")
     done = launch.run(ranks, [WORKER, case, path], timeout_seconds=120)
+    assert not done.error, done.output
+
+
+@pytest.mark.skipif(
+    "JAXCCOMP_LIBUCP" not in os.environ and bool(ucx.why_missing()), reason="needs UCX"
+)
+def test_a_profile_that_was_measured_over_ucx(tmp_path):
+    """By the command, which the ranks run over UCX; programs that name it then use UCX, too."""
+    path = str(tmp_path / "profile.json")
+    done = launch.run(2, [WORKER, "measured", path], timeout_seconds=120)
+    assert not done.error, done.output
+    done = launch.run(2, [WORKER, "over_ucx", path], timeout_seconds=120)
     assert not done.error, done.output
 
 

@@ -1,12 +1,13 @@
 """How processes without MPI choose a UCX and meet: no UCX is needed here."""
 
 import subprocess
+import types
 
 import numpy as np
 import pytest
 
 from jaxccomp import config, errors
-from jaxccomp._bootstrap import join, launchers, ucx
+from jaxccomp._bootstrap import join, launchers, peer_info, transports, ucx
 from jaxccomp._native import engine, libraries
 
 
@@ -148,13 +149,66 @@ def test_the_systems_ucx_is_taken_where_it_is_new(monkeypatch, version, wheel, n
     assert added == ([("ucp", "libucp.so.0")] if taken else [])
 
 
-def test_under_a_launcher_ucx_takes_jax_distributed(monkeypatch):
+def test_over_ucx_processes_that_mpi_has_started_meet_by_mpi(monkeypatch):
     by = launchers.Launcher("Some MPI", 0, 4)
     monkeypatch.setattr(join._mpi, "launcher", lambda: by)
+    monkeypatch.setattr(join._mpi, "start", lambda: ("MPI", False))
+    monkeypatch.setattr(join.leave, "at_exit", lambda **how: None)
     with config.override(transport="ucx"):
-        with pytest.raises(errors.InitializationError, match=r"jax\.distributed\.initialize\(\)"):
-            join._start_mpi("auto", distributed=False)
+        assert join._start_mpi("auto", distributed=False) == "MPI"
         assert join._start_mpi("auto", distributed=True) is None
+
+
+class Others:
+    """Three processes that MPI has joined, of which some have opened UCX."""
+
+    def __init__(self, opened, measured_over=None):
+        self.processes, self.mpi, self.unreachable = 3, "MPI", ""
+        self.planner = measured_over and types.SimpleNamespace(transport=measured_over)
+        self._opened = opened
+
+    def share(self, row):
+        return [row, *((each,) for each in self._opened)]
+
+
+@pytest.mark.parametrize(
+    "option,measured_over,by_ucx",
+    [
+        ("auto", None, False),
+        ("auto", "mpi", False),
+        ("auto", "ucx", True),
+        ("mpi", "ucx", False),
+        ("ucx", "mpi", True),
+        ("ucx", None, True),
+    ],
+)
+def test_a_profile_says_what_carries_values(monkeypatch, option, measured_over, by_ucx):
+    monkeypatch.setattr(ucx, "open_worker", lambda: ("worker", ""))
+    world = Others([1, 1], measured_over)
+    with config.override(transport=option):
+        found = transports.agree_on_ucx(world, world.share)
+        assert found == ("worker" if by_ucx else None)
+        world.processes = 1
+        assert transports.agree_on_ucx(world, None) is None
+
+
+@pytest.mark.parametrize(
+    "option,why", [("auto", "the profile was measured over UCX"), ("ucx", 'transport is "ucx"')]
+)
+def test_all_must_have_the_ucx_that_is_to_carry_values(monkeypatch, option, why):
+    monkeypatch.setattr(ucx, "open_worker", lambda: ("worker", ""))
+    world = Others([1, 0], "ucx")
+    with config.override(transport=option):
+        with pytest.raises(errors.InitializationError, match=f"{why}, but process 2 cannot use"):
+            transports.agree_on_ucx(world, world.share)
+
+
+def test_ranks_with_different_transports_are_refused():
+    own = peer_info.own(False)
+    with config.override(transport="ucx"):
+        other = peer_info.own(False)
+    with pytest.raises(errors.InitializationError, match=r"by rank it is \['auto', 'ucx', '\?'\]"):
+        peer_info.call(lambda row: [own, other, own._replace(transport=9)], own)
 
 
 def test_an_unknown_transport_is_refused():

@@ -4,15 +4,50 @@ from __future__ import annotations
 
 import json
 import pathlib
-from collections.abc import Iterable
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from jaxccomp._bootstrap import ucx
 from testbed import workers
 
 if TYPE_CHECKING:
     from testbed.bed import Testbed
 
 _WITHIN_SECONDS = 150.0
+
+
+def fastest_profile(
+    where: Testbed | int,
+    path: pathlib.Path,
+    tensors: Iterable[str],
+    operations: str,
+    env: Mapping[str, str],
+) -> str:
+    """Writes the profile over the transport on which operations are faster; over MPI without UCX.
+
+    Args:
+      where: as `workers.run` takes it.
+      path: of the profile.
+      tensors: files of what codecs are measured on.
+      operations: as `profile` takes them.
+      env: as `workers.run` takes it.
+
+    Returns:
+      What the commands say of the two transports.
+    """
+    if why := ucx.why_missing():
+        profile(where, path, tensors, operations=operations, env=env)
+        return f"over MPI, without UCX: {why}"
+    each = [path.with_name(f"{path.name}.{transport}") for transport in ("mpi", "ucx")]
+    for one in each:
+        over = {"JAXCCOMP_TRANSPORT": one.suffix[1:]}
+        profile(where, one, tensors, operations=operations, env=dict(env) | over)
+    command = [sys.executable, "-P", "-m", "jaxccomp", "tune", "transport", *map(str, each)]
+    return subprocess.run(
+        [*command, "--output", str(path)], check=True, capture_output=True, text=True
+    ).stdout
 
 
 def profile(

@@ -1,0 +1,85 @@
+"""`tune transport`: which of two profiles is taken, and what cannot be compared."""
+
+import json
+
+import pytest
+
+from jaxccomp import errors, schedules
+from jaxccomp.cli import main
+
+
+def described(transport, seconds, cores=4, hosts=({"count": 2},)):
+    """A profile in which a step took so long."""
+    return {
+        "hosts": [{"ranks": 1, "cores": cores} | each for each in hosts],
+        "transport": transport,
+        "step_seconds": seconds,
+    }
+
+
+@pytest.fixture
+def tune(tmp_path, capsys):
+    """Calls the command with profiles of these contents; its status, and what it wrote and said."""
+
+    def call(*profiles):
+        paths = [str(tmp_path / f"{i}.json") for i in range(len(profiles))]
+        for path, content in zip(paths, profiles, strict=True):
+            schedules.write_profile(path, content)
+        out = tmp_path / "out.json"
+        status = main.main(["tune", "transport", *paths, "--output", str(out)])
+        said = capsys.readouterr()
+        return status, json.loads(out.read_text()) if out.exists() else None, said.out + said.err
+
+    return call
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_the_faster_one_is_written_whole(tune, order):
+    profiles = [described("mpi", 3e-3), described("ucx", 2e-3)]
+    status, made, said = tune(*profiles[::order])
+    assert status == 0 and made == {"version": 1} | profiles[1]
+    assert "ucx: 2.000 ms a step; mpi: 3.000 ms, 1.50 times as long" in said
+
+
+def test_hosts_that_are_alike_may_be_grouped_otherwise(tune):
+    hosts = ({"up_bytes_per_second": 1e8}, {"up_bytes_per_second": 2e8})
+    status, made, _ = tune(described("ucx", 3e-3), described("mpi", 2e-3, hosts=hosts))
+    assert status == 0 and made["transport"] == "mpi"
+
+
+@pytest.mark.parametrize(
+    "other,why",
+    [
+        (described("mpi", 1e-3), "measured over mpi and one over ucx"),
+        (described("", 1e-3), "measured over mpi and one over ucx"),
+        (described("ucx", 1e-3, cores=8), "different hosts"),
+        (described("ucx", 1e-3, hosts=({"count": 3},)), "different hosts"),
+        (described("ucx", 0.0), "1.json does not say what a step takes"),
+    ],
+)
+def test_profiles_that_cannot_be_compared(tune, other, why):
+    status, made, said = tune(described("mpi", 1e-3), other)
+    assert status == 2 and made is None and why in said
+
+
+def test_files_that_are_none(tmp_path, capsys):
+    path = tmp_path / "cut.json"
+    path.write_text('{"version": 1, "ho')
+    assert main.main(["tune", "transport", str(path), str(path)]) == 2
+    assert "not JSON that can be read" in capsys.readouterr().err
+    assert main.main(["tune", "transport", str(tmp_path / "none"), str(path)]) == 2
+    assert "cannot be read" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("seconds", [-1, "1", float("nan"), 1e9, True])
+def test_a_step_that_cannot_be(seconds):
+    data = json.dumps({"version": 1, "hosts": [{}], "step_seconds": seconds}).encode()
+    with pytest.raises(errors.InvalidArgumentError, match="step_seconds must be a number from 0"):
+        schedules.parse_profile(data, "it")
+
+
+@pytest.mark.parametrize("transport", ["tcp", "MPI", 1, [], {}, None, True])
+def test_a_transport_that_there_is_not(transport):
+    data = json.dumps({"version": 1, "hosts": [{}], "transport": transport}).encode()
+    with pytest.raises(errors.UnknownNameError, match="transport of it: .*valid: '?mpi'?"):
+        schedules.parse_profile(data, "it")
