@@ -55,6 +55,7 @@ enum class MessageType : uint8_t {
   kLate = 12,      // a small payload that waited, along with this header
   kAlive = 17,     // its sender lives (transport/keepalive.h)
   kParting = 15,   // its sender has come to its end, in round payload_tag of the barrier there
+  kLeft = 18,      // its sender ends its connections
   kTaken = 16,     // its sender has read an announced payload where it lies, or does not want it
   // Between ranks that read each other's memory of devices (device/ipc/device_ipc.h):
   kDescriptor = 9,  // as kData, but the payload is an IpcDescriptor

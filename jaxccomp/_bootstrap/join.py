@@ -92,7 +92,7 @@ def _with_coordinator(parameters: RendezvousParameters, timeout_seconds: float) 
             "coordinator= and no join= then."
         )
     plans.refuse("processes that meet by coordinator= share no plans, as others may join them")
-    worker, why_not = ucx.open_worker()
+    worker, why_not = ucx.open_worker(shares_memory=False)
     if worker is None:
         raise errors.EngineUnavailableError(
             f"processes that meet by coordinator= exchange values through UCX, but {why_not}. "
@@ -132,7 +132,7 @@ def _without_mpi(distributed: bool) -> World:
         return World(0, 1)
     process, processes = jax.process_index(), jax.process_count()
     state = World(process, processes)
-    state.out_of_band = kv_store.Store(_compat.distributed_client(), process, processes)
+    state.out_of_band = kv_store.of(_compat.distributed_client(), process, processes)
     why = "the native engine is not installed"
     state.unreachable = transports.why_unreachable(processes, why)
     return state

@@ -11,6 +11,7 @@ come in its order.
 
 from __future__ import annotations
 
+import functools
 import queue
 import threading
 import time
@@ -180,6 +181,12 @@ class Store:
         except jax.errors.JaxRuntimeError:
             pass  # others were lost, or take longer: nobody waits any more
         mailbox.end_parting()
+
+
+@functools.cache
+def of(client: Any, process: int, processes: int) -> Store:
+    """The one `Store` of these: where joining fails and is tried again, rows get new keys."""
+    return Store(client, process, processes)
 
 
 def _unreadable(process: int) -> str:

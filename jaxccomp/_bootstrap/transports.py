@@ -27,7 +27,7 @@ def agree_on_ucx(state: World, share: Share) -> Any | None:
         return None
     worker, why_not = None, 'the option transport is "mpi"'
     if option != "mpi":
-        worker, why_not = ucx.open_worker()
+        worker, why_not = ucx.open_worker(shares_memory=True)
     opened = [int(row[0]) for row in share((int(worker is not None),))]
     lacking = ucx.who_lacks(opened, why_not)
     if not lacking:

@@ -85,12 +85,17 @@ def _prefer_the_systems() -> None:
         engine.load().add_library_path("ucp", system)
 
 
-def open_worker() -> tuple[Any | None, str]:
-    """This process's worker of UCX, or None and why there is none."""
+def open_worker(*, shares_memory: bool) -> tuple[Any | None, str]:
+    """This process's worker of UCX, or None and why there is none.
+
+    Args:
+      shares_memory: whether processes of a host send through shared memory; not where they are to
+        go on without one that has been killed (csrc/transport/ucx/ucx_worker.h).
+    """
     if why := why_missing():
         return None, why
     try:
-        return engine.load().UcxWorker(config.get("ucx_net_devices")), ""
+        return engine.load().UcxWorker(config.get("ucx_net_devices"), shares_memory), ""
     except RuntimeError as error:
         return None, str(error)
 

@@ -152,7 +152,7 @@ def _run_job(plan: Plan, name: str, cases: Sequence[Case], bind: str) -> dict[Ca
 
 def _script(name: str) -> list[str]:
     # Peers may live in environments without this package.
-    return ["-m", "jaxccomp.bench.worker"] if name == "jaxccomp" else [_WORKER]
+    return ["-m", "jaxccomp.bench.worker"] if name.startswith("jaxccomp") else [_WORKER]
 
 
 def _slowest(rows: Sequence[dict], ranks: int, outcome: launch.Outcome) -> float | str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes.util
 import dataclasses
 import functools
 import os
@@ -46,6 +47,11 @@ def _needs_wrapper(python: str) -> str:
     return "JAX reaches MPI through MPIwrapper; name its library in MPITRAMPOLINE_LIB"
 
 
+def _needs_ucx(python: str) -> str:
+    named = os.environ.get("JAXCCOMP_LIBUCP") or ctypes.util.find_library("ucp")
+    return "" if named or _has_module("libucx", python) else "`pip install 'jaxccomp[ucx]'` brings it"
+
+
 @dataclasses.dataclass(frozen=True)
 class Contender:
     """One row of the table: a name that worker.py knows, and how it is run at its best."""
@@ -70,12 +76,19 @@ TABLE = (
         _needs_mpi4jax,
         env=_KEEP_PAGES,
     ),
+    Contender(
+        "jaxccomp-ucx",
+        "this package, values over UCX instead of MPI",
+        _needs_ucx,
+        env={"JAXCCOMP_TRANSPORT": "ucx"},
+    ),
     Contender("jax-gloo", "jax.lax collectives over jax.distributed, gloo"),
     Contender("jax-mpi", "jax.lax collectives over jax.distributed, MPI", _needs_wrapper),
 )
 
 # What --peers may say: some names stand for several settings of one peer.
 PEERS: Mapping[str, tuple[str, ...]] = {
+    "jaxccomp-ucx": ("jaxccomp-ucx",),
     "mpi4py": ("mpi4py", "mpi4py-fresh"),
     "mpi4jax": ("mpi4jax", "mpi4jax-malloc"),
     "jax-gloo": ("jax-gloo",),

@@ -221,6 +221,7 @@ def nothing(rank: int, ranks: int) -> None:
 # name: (start-up, step)
 CONTENDERS: dict[str, tuple[Callable[[int, int], None], Callable[..., Step]]] = {
     "jaxccomp": (nothing, with_jaxccomp),
+    "jaxccomp-ucx": (nothing, with_jaxccomp),
     "empty": (nothing, with_empty),
     "mpi4py": (nothing, with_mpi4py),
     "mpi4py-fresh": (nothing, with_mpi4py_fresh),

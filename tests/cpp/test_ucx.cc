@@ -31,6 +31,7 @@ struct Settings {
   std::chrono::milliseconds peer_timeout = {};
   // Whose memory all believe that they read: that of this process, say; 0: nobody's.
   pid_t reads = 0;
+  bool shares_memory = false;
 };
 
 // The transports of `ranks` processes that know each other's addresses.
@@ -38,7 +39,7 @@ struct Team {
   explicit Team(int ranks, const Settings& settings = {}, const std::vector<Receiver*>& receivers = {}) {
     std::vector<std::unique_ptr<UcxWorker>> workers;
     for (int rank = 0; rank < ranks; ++rank) {
-      auto opened = UcxWorker::Open("lo");
+      auto opened = UcxWorker::Open("lo", settings.shares_memory);
       if (!CHECK_OK(opened)) return;
       addresses.push_back((*opened)->address());
       workers.push_back(std::move(*opened));
@@ -165,6 +166,11 @@ TEST(Ucx_KeepsTheInterfacesPromises) {
   CheckPromises(3, {.credit_bytes = 0, .small_credit = {.bytes = 0, .messages = 0}});
   CheckPromises(2, {.credit_bytes = 2 << 20, .small_credit = {.bytes = 4 * kKiB, .messages = 1}});
   CheckPromises(2, {.credit_bytes = 64 * kKiB, .small_credit = {.bytes = 160 * kKiB, .messages = 40}});
+}
+
+TEST(Ucx_KeepsThemThroughSharedMemory) {
+  CheckPromises(2, {.shares_memory = true});
+  CheckPromises(3, {.credit_bytes = 0, .reads = getpid(), .shares_memory = true});
 }
 
 TEST(Ucx_KeepsThemWhereMemoryIsRead) {
@@ -377,9 +383,9 @@ TEST(Ucx_LosesWhoSendsWhatCannotBe) {
   });
 }
 
-TEST(Ucx_TellsWhenAPeerHasGone) {
+void CheckGone(bool shares_memory) {
   Listener first, second;
-  Team team(2, {.credit_bytes = 0}, {&first, &second});
+  Team team(2, {.credit_bytes = 0, .shares_memory = shares_memory}, {&first, &second});
   if (!team.whole()) return;
   UcxTransport *const a = team.transports[0].get(), *const b = team.transports[1].get();
   Bytes payload(kKiB * kKiB), into(kKiB * kKiB);
@@ -406,6 +412,10 @@ TEST(Ucx_TellsWhenAPeerHasGone) {
   CHECK(!later.status.ok());
   CHECK(!a->HasTransfers());
   CHECK_EQ(a->EarlyBytes(), 0);
+}
+
+TEST(Ucx_TellsWhenAPeerHasGone) {
+  for (const bool shares_memory : {false, true}) CheckGone(shares_memory);
 }
 
 TEST(Ucx_GivesUpWhoIsSilent) {

@@ -15,6 +15,7 @@ namespace jaxccomp::ucx {
 static_assert(kApiMajor == UCP_API_MAJOR && kApiMinor <= UCP_API_MINOR);
 static_assert(sizeof(Status) == sizeof(ucs_status_t));
 static_assert(kOk == UCS_OK && kInProgress == UCS_INPROGRESS && kLastError == UCS_ERR_LAST);
+static_assert(kConnectionReset == UCS_ERR_CONNECTION_RESET);
 
 SAME(Params, field_mask, ucp_params_t, field_mask);
 SAME(Params, features, ucp_params_t, features);

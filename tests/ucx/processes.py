@@ -37,13 +37,16 @@ def environment(rank: int, ranks: int, port: int) -> dict[str, str]:
 
 
 def start(
-    ranks: int, arguments: Sequence[str], env: Mapping[str, str] | None = None
+    ranks: int,
+    arguments: Sequence[str],
+    env: Mapping[str, str] | None = None,
+    before: Sequence[str] = (),
 ) -> list[subprocess.Popen[str]]:
-    """Processes of this Python with these arguments."""
+    """Processes of this Python with these arguments; `before` is a command that runs each."""
     port = free_port()
     return [
         subprocess.Popen(
-            [sys.executable, "-P", *arguments],
+            [*before, sys.executable, "-P", *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

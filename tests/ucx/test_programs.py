@@ -52,6 +52,18 @@ def test_large_values_whether_or_not_memory_can_be_read(ranks, cma, what):
         assert found["alike"] == [True] * len(found["alike"])
 
 
+@pytest.mark.parametrize("free_mib", [16, 1 << 11])
+def test_shared_memory_is_used_where_there_is_enough(free_mib):
+    """UCX may crash where it comes to its end."""
+    if subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode:
+        pytest.skip("other mounts need root")
+    mount = f"mount -t tmpfs -o size={free_mib}m tmpfs /dev/shm"
+    own_shm = ["unshare", "-m", "sh", "-c", f'{mount} && exec "$@"', "sh"]
+    for found in answers(processes.start(2, [WORKER, "shares"], before=own_shm)):
+        assert found["alike"]
+        assert (found["mapped"] > 0) == (free_mib > 1 << 10)
+
+
 def test_the_documented_program():
     for found in answers(processes.start(2, [WORKER, "documented"])):
         assert found["mine"] == [2.0, 2.0, 2.0]

@@ -183,7 +183,7 @@ class Others:
     ],
 )
 def test_a_profile_says_what_carries_values(monkeypatch, option, measured_over, by_ucx):
-    monkeypatch.setattr(ucx, "open_worker", lambda: ("worker", ""))
+    monkeypatch.setattr(ucx, "open_worker", lambda **how: ("worker", ""))
     world = Others([1, 1], measured_over)
     with config.override(transport=option):
         found = transports.agree_on_ucx(world, world.share)
@@ -196,7 +196,7 @@ def test_a_profile_says_what_carries_values(monkeypatch, option, measured_over, 
     "option,why", [("auto", "the profile was measured over UCX"), ("ucx", 'transport is "ucx"')]
 )
 def test_all_must_have_the_ucx_that_is_to_carry_values(monkeypatch, option, why):
-    monkeypatch.setattr(ucx, "open_worker", lambda: ("worker", ""))
+    monkeypatch.setattr(ucx, "open_worker", lambda **how: ("worker", ""))
     world = Others([1, 0], "ucx")
     with config.override(transport=option):
         with pytest.raises(errors.InitializationError, match=f"{why}, but process 2 cannot use"):

@@ -127,10 +127,12 @@ def command(
 
 # As with Open MPI above: a host takes all cores for its own, and has none to spare.
 _SHARED_CORES = {"JAXCCOMP_CODER_THREADS": "0"}
+# UCX sees that the hosts are one machine, and would go through its shared memory.
+BY_LINKS = {"UCX_POSIX_ERROR_HANDLING": "n"}
 
 
 def environment(name: str, ranks_per_host: int) -> dict[str, str]:
     """What an MPI's ranks need in their environment."""
     settings = TABLE[name]
     alone = settings.alone if ranks_per_host == 1 else {}
-    return _SHARED_CORES | settings.environment | alone
+    return BY_LINKS | _SHARED_CORES | settings.environment | alone

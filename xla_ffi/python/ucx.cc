@@ -30,8 +30,8 @@ struct OpenWorker {
   UcxIncoming::Memories memories;   // of the processes that this one may read
 };
 
-std::unique_ptr<OpenWorker> Open(const std::string& net_devices) {
-  auto opened = UcxWorker::Open(net_devices);
+std::unique_ptr<OpenWorker> Open(const std::string& net_devices, bool shares_memory) {
+  auto opened = UcxWorker::Open(net_devices, shares_memory);
   Check(opened.status());
   auto own = std::make_unique<OpenWorker>();
   own->worker = std::move(*opened);
@@ -95,7 +95,8 @@ void Use(OpenWorker& open, const std::string& secret, const std::vector<py::byte
 
 void DefineUcx(py::module_& m) {
   py::class_<OpenWorker>(m, "UcxWorker")
-      .def(py::init(&Open), py::arg("net_devices"), py::call_guard<py::gil_scoped_release>())
+      .def(py::init(&Open), py::arg("net_devices"), py::arg("shares_memory"),
+           py::call_guard<py::gil_scoped_release>())
       .def_property_readonly("address", [](const OpenWorker& self) { return py::bytes(self.address); })
       .def("let_read", &LetRead)
       .def("find_readable", &FindReadable, py::arg("processes"));

@@ -10,7 +10,7 @@ namespace jaxccomp::ucx {
 inline constexpr unsigned kApiMajor = 1, kApiMinor = 17;
 
 using Status = int8_t;   // ucs_status_t, a packed enumeration
-inline constexpr Status kOk = 0, kInProgress = 1, kBusy = -15, kLastError = -100;
+inline constexpr Status kOk = 0, kInProgress = 1, kBusy = -15, kConnectionReset = -25, kLastError = -100;
 
 // What calls of one operation return: nothing (it is over), a request, or a status of failure.
 inline bool IsError(const void* request) {

@@ -94,6 +94,8 @@ void UcxChannel::Lose(int process, const Status& why) {
   listener_.OnLost(process, why);
 }
 
+void UcxChannel::OnLeft(int process) { Lose(process, BrokenError(process, ucx::kConnectionReset)); }
+
 void UcxChannel::DoLater() {
   for (int process : std::exchange(heard_, {})) {
     Peer& peer = PeerOf(process);
@@ -355,6 +357,10 @@ void UcxChannel::Close(Clock::time_point deadline) {
       if (!Poll()) std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
   };
+  // A connection through shared memory does not break before its process ends.
+  for (Peer& peer : peers_) {
+    if (peer.endpoint != nullptr && !peer.lost) Tell(peer.process, MessageType::kLeft, 0, 0);
+  }
   progress(deadline, [&] { return open_sends_ > 0; });
   // What UCX has copied counts as sent, and would be lost with the connection.
   const ucx::RequestParam none;

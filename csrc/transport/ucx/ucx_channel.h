@@ -75,6 +75,8 @@ class UcxChannel final : public ControlChannel {
   const Keepalive& keepalive() const { return keepalive_; }
   Status Send(int process, const Header& header, std::span<const Piece> payload) override;
   bool IsLost(int process) const override { return peers_[static_cast<size_t>(process)].lost; }
+  // It has told that it ends its connections.
+  void OnLeft(int process);
   void Lose(int process, const Status& why) override;
 
   // Sends part of a payload for `owner`. If that is over later, OnFragmentSent follows, and until then the

@@ -134,6 +134,9 @@ bool UcxTransport::Dispatch(const Header& header, std::span<const std::byte> pay
       if (header.payload_tag >= kMostRounds) return false;
       rounds_heard_ |= uint32_t{1} << header.payload_tag;
       return true;
+    case MessageType::kLeft:
+      channel_.OnLeft(process);
+      return true;
     case MessageType::kAlive:
       channel_.keepalive().OnAlive(process, Keepalive::IsQuestion(header));
       return true;

@@ -1,11 +1,28 @@
 #include "transport/ucx/ucx_worker.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <cstdlib>
 #include <filesystem>
+#include <system_error>
 #include <utility>
+#include <vector>
 
 namespace jaxccomp {
 namespace {
+
+// Of shared memory each process takes some 8 MiB. UCX 1.22 may crash where that comes to its end, as it soon
+// does in containers, which often have 64 MiB.
+constexpr uint64_t kLeastSharedMemory = uint64_t{1} << 30;
+
+// By which connections that tell when they break go through shared memory, within a host: files in /dev/shm
+// that no other user can open. Segments of System V are open to the user's group.
+std::vector<std::pair<const char*, const char*>> Settings(bool shares_memory) {
+  std::error_code error;
+  const std::filesystem::space_info space = std::filesystem::space("/dev/shm", error);
+  if (!shares_memory || error || space.available < kLeastSharedMemory) return {{"TLS", "^sm"}};
+  return {{"TLS", "^sysv"}, {"POSIX_ERROR_HANDLING", "y"}};
+}
 
 Status Failed(const UcxLibrary& ucx, const std::string& call, ucx::Status status) {
   return {Code::kUnavailable, call + " of UCX " + ucx.version() + " failed: " + ucx.Describe(status)};
@@ -33,20 +50,24 @@ Status CheckDevices(const std::string& names) {
 
 }  // namespace
 
-Result<std::unique_ptr<UcxWorker>> UcxWorker::Open(const std::string& net_devices) {
+Result<std::unique_ptr<UcxWorker>> UcxWorker::Open(const std::string& net_devices, bool shares_memory) {
   if (Status usable = UcxLibrary::Get().status(); !usable.ok()) return usable;
   if (Status known = CheckDevices(net_devices); !known.ok()) return known;
   std::unique_ptr<UcxWorker> worker(new UcxWorker);
-  if (Status started = worker->Start(net_devices); !started.ok()) return started;
+  if (Status started = worker->Start(net_devices, shares_memory); !started.ok()) return started;
   return worker;
 }
 
-Status UcxWorker::Start(const std::string& net_devices) {
+Status UcxWorker::Start(const std::string& net_devices, bool shares_memory) {
   ucx::Config* config = nullptr;
   ucx::Status status = ucx_.config_read(nullptr, nullptr, &config);
   if (status != ucx::kOk) return Failed(ucx_, "ucp_config_read", status);
   if (!net_devices.empty()) {
     status = ucx_.config_modify(config, "NET_DEVICES", net_devices.c_str());
+  }
+  for (const auto& [name, value] : Settings(shares_memory)) {
+    const bool theirs = std::getenv((std::string("UCX_") + name).c_str()) != nullptr;
+    if (status == ucx::kOk && !theirs) status = ucx_.config_modify(config, name, value);
   }
   if (status == ucx::kOk) {
     ucx::Params params;

@@ -13,8 +13,10 @@ namespace jaxccomp {
 class UcxWorker {
  public:
   // `net_devices`: the interfaces that it uses and listens on, as in UCX_NET_DEVICES ("eth0"); empty: UCX's
-  // own choice.
-  static Result<std::unique_ptr<UcxWorker>> Open(const std::string& net_devices);
+  // own choice. `shares_memory`: whether processes of a host may send through shared memory, where there is enough.
+  // There is one queue for each receiver: a process that is killed while it writes there may stop all others
+  // of the host from reaching that receiver.
+  static Result<std::unique_ptr<UcxWorker>> Open(const std::string& net_devices, bool shares_memory = false);
   // Ends all connections, unless it was left.
   ~UcxWorker();
   UcxWorker(const UcxWorker&) = delete;
@@ -32,7 +34,7 @@ class UcxWorker {
 
  private:
   UcxWorker() : ucx_(UcxLibrary::Get()) {}
-  Status Start(const std::string& net_devices);
+  Status Start(const std::string& net_devices, bool shares_memory);
 
   const UcxLibrary& ucx_;
   ucx::Context* context_ = nullptr;

@@ -21,7 +21,7 @@ import time
 from typing import Any
 
 from jaxccomp.bench import launch, machine
-from testbed import workers
+from testbed import launchers, workers
 from testbed.bed import Testbed
 from testbed.elastic import faults, report
 
@@ -53,6 +53,7 @@ class Hosts:
             "JAXCCOMP_PEER_TIMEOUT_SECONDS": str(given.silence),
             "JAXCCOMP_UCX_NET_DEVICES": "eth0",
             "JAXCCOMP_MPI": "never",
+            **launchers.BY_LINKS,
         }
         if joins:
             env |= {"JAXCCOMP_COORDINATOR": self.places, "JAXCCOMP_JOIN": "world"}
