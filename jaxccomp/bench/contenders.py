@@ -49,7 +49,9 @@ def _needs_wrapper(python: str) -> str:
 
 def _needs_ucx(python: str) -> str:
     named = os.environ.get("JAXCCOMP_LIBUCP") or ctypes.util.find_library("ucp")
-    return "" if named or _has_module("libucx", python) else "`pip install 'jaxccomp[ucx]'` brings it"
+    if named or _has_module("libucx", python):
+        return ""
+    return "there is no UCX; `pip install 'jaxccomp[ucx]'` brings it"
 
 
 @dataclasses.dataclass(frozen=True)
