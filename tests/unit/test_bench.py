@@ -57,11 +57,18 @@ def test_every_contender_has_a_worker():
     assert {name for names in contenders.PEERS.values() for name in names} < set(worker.CONTENDERS)
 
 
-def test_the_table_in_the_readme_is_the_one_that_was_measured():
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    command = "<!-- python -m jaxccomp bench --table docs/results/peers.json -->\n"
+@pytest.mark.parametrize(
+    "page,results",
+    [
+        ("README.md", "docs/results/peers.json"),
+        ("docs/jax_distributed.md", "docs/results/transports.jsonl"),
+    ],
+)
+def test_the_tables_are_what_was_measured(page, results):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    command = f"<!-- python -m jaxccomp bench --table {results} -->\n"
     shown = text[text.index(command) + len(command) : text.index("\n<!-- end -->")]
-    with open(ROOT / "docs/results/peers.json", encoding="utf-8") as file:
+    with open(ROOT / results, encoding="utf-8") as file:
         assert shown == report.markdown(report.read(file))
     assert shown.count("\n") > 10
 
