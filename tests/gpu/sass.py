@@ -620,7 +620,12 @@ def _vote(name: str, o: list[str]) -> Step:
 def _uniform_value(name: str, o: list[str]) -> Step:
     """R2UR and REDUX: one number of all lanes."""
     target, value = _register(o[0]), _value(o[1])
-    reduce = {"REDUX.MAX": np.max, "REDUX.MIN": np.min}.get(name, lambda lanes: lanes[0])
+    reduce = {
+        "R2UR": lambda lanes: lanes[0],
+        "REDUX.MAX": np.max,
+        "REDUX.MIN": np.min,
+        "REDUX.SUM": lambda lanes: lanes.sum(dtype=np.uint32),
+    }[name]
     return lambda w, _: w.r[target].fill(reduce(value(w)[w.mask]))
 
 

@@ -236,7 +236,7 @@ inline void Sync() {
   emulator.Meet(emulator.current().block->barrier, emulator.threads(), 0, 0, 0);
 }
 
-enum Exchange { kSyncWarp = 1, kBallot, kShuffle, kShuffleUp, kWarpMax };
+enum Exchange { kSyncWarp = 1, kBallot, kShuffle, kShuffleUp, kWarpMax, kWarpSum };
 
 // What every lane of the caller's warp has given.
 inline const uint64_t* MeetWarp(Exchange kind, uint64_t value) {
@@ -263,6 +263,16 @@ T ShuffleUp(T value, unsigned delta) {
   const unsigned lane = Thread() & 31;
   const uint64_t* const all = MeetWarp(kShuffleUp, static_cast<uint64_t>(value));
   return lane < delta ? value : static_cast<T>(all[lane - delta]);
+}
+inline uint32_t AddUp(uint32_t value, unsigned delta) {
+  const uint32_t below = ShuffleUp(value, delta);
+  return (Thread() & 31) < delta ? value : value + below;
+}
+inline uint32_t WarpSum(uint32_t value) {
+  const uint64_t* const all = MeetWarp(kWarpSum, value);
+  uint32_t sum = 0;
+  for (int l = 0; l < 32; ++l) sum += static_cast<uint32_t>(all[l]);
+  return sum;
 }
 inline uint32_t WarpMax(uint32_t value) {
   const uint64_t* const all = MeetWarp(kWarpMax, value);

@@ -36,7 +36,18 @@ template <typename T>
 JAXCCOMP_DEVICE T ShuffleUp(T value, unsigned delta) {
   return __shfl_up_sync(kAllLanes, value, delta);
 }
+// Together with that of the lane `delta` below, where there is one.
+JAXCCOMP_DEVICE uint32_t AddUp(uint32_t value, unsigned delta) {
+  uint32_t sum;   // the shuffle's predicate saves a selection
+  asm volatile(
+      "{ .reg .u32 r; .reg .pred p;"
+      " shfl.sync.up.b32 r|p, %1, %2, 0, 0xffffffff; @p add.u32 r, r, %1; mov.u32 %0, r; }"
+      : "=r"(sum)
+      : "r"(value), "r"(delta));
+  return sum;
+}
 JAXCCOMP_DEVICE uint32_t WarpMax(uint32_t value) { return __reduce_max_sync(kAllLanes, value); }
+JAXCCOMP_DEVICE uint32_t WarpSum(uint32_t value) { return __reduce_add_sync(kAllLanes, value); }
 
 JAXCCOMP_DEVICE uint32_t AtomicAdd(uint32_t* at, uint32_t value) { return atomicAdd(at, value); }
 JAXCCOMP_DEVICE uint32_t AtomicOr(uint32_t* at, uint32_t value) { return atomicOr(at, value); }
@@ -54,7 +65,8 @@ JAXCCOMP_DEVICE void Pause() { __nanosleep(40); }
 
 JAXCCOMP_DEVICE int Popcount(uint32_t x) { return __popc(x); }
 JAXCCOMP_DEVICE int TrailingZeros(uint32_t x) { return __ffs(static_cast<int>(x)) - 1; }
-// Nibble i of `selector`, below 8, picks byte i of the result out of the eight bytes b:a.
+// Nibble i of `selector`, below 8, picks byte i of the result out of the eight bytes b:a. Bits beyond
+// the four nibbles have no meaning.
 // (__byte_perm would first clear the bits that are 0 here.)
 JAXCCOMP_DEVICE uint32_t Permute(uint32_t a, uint32_t b, uint32_t selector) {
   uint32_t out;

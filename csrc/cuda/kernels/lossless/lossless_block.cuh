@@ -1,7 +1,6 @@
 // What the threads of a block do together: prefix sums over octets and copies.
 #pragma once
 
-#include "cuda/kernels/common/prefix_sum.cuh"
 #include "cuda/kernels/lossless/lossless_octet.cuh"
 
 namespace jaxccomp::cuda {
@@ -20,21 +19,82 @@ inline constexpr int kPad = 16;
 inline constexpr int kPlaneBytes = static_cast<int>(kBlockWords) + kPad;
 inline constexpr int kBitBytes = static_cast<int>(kBlockWords) / 8 + kPad;   // of one bit plane
 
-// Thread t has octets t, t + kThreads, ... so that neighbours lie next to each other.
-using Ranks = RowRanks<kOctets>;
-JAXCCOMP_DEVICE Ranks RankOctets(uint64_t counts, uint64_t* sums) {
-  return RankRows<kWarps, kOctets>(counts, sums);
+// Thread t has octets t, t + kThreads, ... so that neighbours lie next to each other. What is counted
+// in each row of octets, which come one after the other.
+struct Ranks {
+  uint32_t before[kOctets];   // in front of the thread's octet
+  uint32_t total;
+};
+
+// Whether the caller's warp has any of `octets` octets in row `row`; the same for all of its lanes.
+JAXCCOMP_DEVICE bool WarpHas(int octets, int row) {
+  return static_cast<int>(Warp() * 32) + row * kThreads < octets;
 }
 
-// Copies between any addresses; nothing but `bytes` bytes is read or written. Most of the target is
-// written in vectors.
-JAXCCOMP_OUT_OF_LINE void CopyBytes(uint8_t* dst, const uint8_t* src, int bytes) {
+// A row's count is a byte of `counts`, 8 at most and 0 where there is no octet. `sums` has kWarps
+// entries. The threads have met once when this returns; before `sums` is used again they must have
+// met once more. Within a warp four rows' sums fit a register: those in front are 31 * 8 at most.
+JAXCCOMP_DEVICE Ranks RankOctets(uint32_t counts, int octets, uint64_t* sums) {
+  uint32_t before = 0;
+  if (WarpHas(octets, 0)) {
+    before = ShuffleUp(counts, 1);
+    before = Lane() == 0 ? 0 : before;
+    JAXCCOMP_UNROLL
+    for (unsigned d = 1; d < 32; d *= 2) before = AddUp(before, d);
+  }
+  // Bytes 0 and 1, or 2 and 3, as 16 bits each.
+  uint32_t of_warp[2] = {Permute(before, 0, 0x4140), Permute(before, 0, 0x4342)};
+  if (Lane() == 31) {
+    const uint32_t all[2] = {of_warp[0] + Permute(counts, 0, 0x4140),
+                             of_warp[1] + Permute(counts, 0, 0x4342)};
+    StorePair(sums + Warp(), all);
+  }
+  Sync();
+  uint32_t warp[2] = {0, 0};
+  if (Lane() < kWarps) LoadPair(sums + Lane(), warp);
+  Ranks ranks;
+  ranks.total = 0;
+  JAXCCOMP_UNROLL
+  for (int h = 0; h < 2; ++h) {
+    // Most levels have no octets in the last two rows.
+    if (h == 1 && octets <= 2 * kThreads) {
+      ranks.before[2] = ranks.before[3] = 0;
+      break;
+    }
+    const uint32_t total = WarpSum(warp[h]);
+    const uint32_t earlier = WarpSum(Lane() < Warp() ? warp[h] : 0) + of_warp[h];
+    ranks.before[2 * h] = ranks.total + (earlier & 0xffff);
+    ranks.total += total & 0xffff;
+    ranks.before[2 * h + 1] = ranks.total + (earlier >> 16);
+    ranks.total += total >> 16;
+  }
+  return ranks;
+}
+
+// Vectors of the bytes that begin `bits` bits after word kWord of each vector of `src`.
+template <int kWord>
+JAXCCOMP_DEVICE void CopyVectors(uint8_t* dst, const uint8_t* src, int vectors, unsigned bits) {
+  JAXCCOMP_NO_UNROLL
+  for (int i = static_cast<int>(Thread()); i < vectors; i += kThreads) {
+    // In whole vectors, which no two lanes of a quarter warp have in the same bank.
+    const Vector a = LoadVector(src + 16 * i), b = LoadVector(src + 16 * i + 16);
+    const uint32_t w[8] = {a.x[0], a.x[1], a.x[2], a.x[3], b.x[0], b.x[1], b.x[2], b.x[3]};
+    Vector v;
+    JAXCCOMP_UNROLL
+    for (int k = 0; k < 4; ++k) v.x[k] = FunnelRight(w[kWord + k], w[kWord + k + 1], bits);
+    StoreVector(dst + 16 * i, v);
+  }
+}
+
+// Copies between any addresses; nothing but `bytes` bytes is read or written. Most of them are in
+// vectors.
+JAXCCOMP_DEVICE void CopyBytes(uint8_t* dst, const uint8_t* src, int bytes) {
   const int thread = static_cast<int>(Thread());
   int head = static_cast<int>(-reinterpret_cast<uintptr_t>(dst) & 15);
-  // The vectors' words begin up to three bytes early and end up to three late.
-  const int off = static_cast<int>((reinterpret_cast<uintptr_t>(src) + head) & 3);
+  // The vectors that are read begin as many bytes early, and end up to 16 late.
+  const int off = static_cast<int>((reinterpret_cast<uintptr_t>(src) + head) & 15);
   if (head < off) head += 16;
-  const int vectors = bytes < head + 20 ? 0 : (bytes - head - 4) / 16;
+  const int vectors = bytes < head + 32 ? 0 : (bytes - head - 16) / 16;
   if (vectors == 0) head = bytes;
   JAXCCOMP_NO_UNROLL
   for (int i = thread; i < head; i += kThreads) dst[i] = src[i];
@@ -42,16 +102,12 @@ JAXCCOMP_OUT_OF_LINE void CopyBytes(uint8_t* dst, const uint8_t* src, int bytes)
   for (int i = head + 16 * vectors + thread; i < bytes; i += kThreads) dst[i] = src[i];
   src += head - off;
   dst += head;
-  JAXCCOMP_NO_UNROLL
-  for (int i = thread; i < vectors; i += kThreads) {
-    uint32_t w[5];
-    JAXCCOMP_UNROLL
-    for (int k = 0; k < 4; ++k) w[k] = LoadAs<uint32_t>(src + 16 * i + 4 * k);
-    w[4] = off == 0 ? 0 : LoadAs<uint32_t>(src + 16 * i + 16);
-    Vector v;
-    JAXCCOMP_UNROLL
-    for (int k = 0; k < 4; ++k) v.x[k] = FunnelRight(w[k], w[k + 1], 8 * off);
-    StoreVector(dst + 16 * i, v);
+  const auto bits = static_cast<unsigned>(8 * (off & 3));
+  switch (off >> 2) {
+    case 0: return CopyVectors<0>(dst, src, vectors, bits);
+    case 1: return CopyVectors<1>(dst, src, vectors, bits);
+    case 2: return CopyVectors<2>(dst, src, vectors, bits);
+    default: return CopyVectors<3>(dst, src, vectors, bits);
   }
 }
 

@@ -175,38 +175,49 @@ struct DecodeKernel {
   JAXCCOMP_DEVICE static bool DecodeLevel(Shared& shared, const uint8_t* bits, int count,
                                           uint32_t symbols, int width, const uint8_t* escapes,
                                           uint8_t* out, int expected) {
+    return width == 1 ? DecodeCodes<1>(shared, bits, count, symbols, escapes, out, expected)
+                      : DecodeCodes<2>(shared, bits, count, symbols, escapes, out, expected);
+  }
+
+  template <int kWidth>
+  JAXCCOMP_DEVICE static bool DecodeCodes(Shared& shared, const uint8_t* bits, int count,
+                                          uint32_t symbols, const uint8_t* escapes, uint8_t* out,
+                                          int expected) {
     const int octets = (count + 7) / 8;
-    uint32_t codes[kOctets];   // low bits, high bits
-    uint64_t counts = 0;
-    JAXCCOMP_UNROLL
-    for (int j = 0; j < kOctets; ++j) {
-      const int o = static_cast<int>(Thread()) + j * kThreads;
-      codes[j] = 0;
-      if (o >= octets) continue;
-      const BitPlace place = PlaceOfBits(o, width, count);
-      const uint32_t existing = Existing(o, count);
-      const uint32_t low = bits[place.at] & existing;
-      const uint32_t high = width == 2 ? bits[place.at + place.step] & existing : low;
-      codes[j] = low | high << 8;
-      counts |= static_cast<uint64_t>(Popcount(low & high)) << (16 * j);
+    uint32_t low = 0, high = 0;   // bits, a byte for each octet
+    if (WarpHas(octets, 0)) {
+      JAXCCOMP_UNROLL
+      for (int j = 0; j < kOctets; ++j) {
+        const int o = static_cast<int>(Thread()) + j * kThreads;
+        if (o >= octets) break;
+        const uint32_t missing = Missing(o, count);
+        const uint8_t* const at = bits + (o & ~7) * kWidth + (o & 7);
+        low |= (*at & ~missing) << (8 * j);
+        if constexpr (kWidth == 2) high |= (at[StepOfBits(o, octets)] & ~missing) << (8 * j);
+      }
     }
-    const Ranks ranks = RankOctets(counts, shared.sums);
+    const Ranks ranks =
+        RankOctets(CountBits(kWidth == 2 ? low & high : low), octets, shared.sums);
     // Before any escape is read: there may be fewer than the codes ask for.
     if (static_cast<int>(ranks.total) != expected) return false;
     JAXCCOMP_UNROLL
     for (int j = 0; j < kOctets; ++j) {
       const int o = static_cast<int>(Thread()) + j * kThreads;
-      if (o >= octets) continue;
-      const uint32_t low = BitsToNibbles(codes[j] & 255), high = BitsToNibbles(codes[j] >> 8);
-      const uint32_t escaped = low & high, all = escaped * 15;
+      if (o >= octets) break;
+      uint32_t escaped = BitsToNibbles(low >> (8 * j) & 255), code = 0;
+      if constexpr (kWidth == 2) {
+        const uint32_t upper = BitsToNibbles(high >> (8 * j) & 255);
+        code = escaped | upper << 1;
+        escaped &= upper;
+      }
+      const uint32_t all = escaped * 15;
       // A nibble for each byte: its symbol, or 4 plus its place in its half of the octet.
-      const uint32_t code = width == 2 ? low | high << 1 : 0;
       const uint32_t pick = (code & ~all) | (all & 0x76547654u);
       // And which of the octet's escapes it would be.
       const uint32_t which = escaped * 0x11111110u;
       uint32_t next[2], v[2];
       LoadOctet(escapes + ranks.before[j], next);
-      v[0] = Permute(symbols, Permute(next[0], next[1], which & 0xffff), pick & 0xffff);
+      v[0] = Permute(symbols, Permute(next[0], next[1], which), pick);
       v[1] = Permute(symbols, Permute(next[0], next[1], which >> 16), pick >> 16);
       StorePair(out + 8 * o, v);
     }

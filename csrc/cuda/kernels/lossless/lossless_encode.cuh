@@ -35,11 +35,23 @@ struct alignas(16) EncodeShared {
   int32_t index_bytes;         // of a block
   int32_t bytes[kMaxBlocks];   // of each block
   PlanePlan plans[kMaxPlanes];
+  uint32_t selectors[256];     // Selector() of each set
   uint8_t head[kMaxHeadBytes];
   alignas(16) uint8_t bits[kBitBytes];   // of a sparse plane's first level
   alignas(16) uint8_t set[kBitBytes];    // those of its bytes that are not 0
   alignas(16) uint8_t plane[kPlaneBytes];    // and then its escapes
 };
+
+// What Permute() makes of an octet with its nibbles: the bytes of the set, one after the other.
+JAXCCOMP_DEVICE uint32_t Selector(uint32_t set) {
+  uint32_t selector = 0;
+  int shift = 0;
+  for (uint32_t i = 0; i < 8; ++i) {
+    selector |= (set >> i & 1) * i << shift;
+    shift += static_cast<int>(4 * (set >> i & 1));
+  }
+  return selector;
+}
 
 template <Layout layout>
 inline constexpr int kEncodeSharedBytes =
@@ -71,6 +83,7 @@ struct EncodeKernel {
                                : images + static_cast<int64_t>(Block()) * kImageBytes<layout>;
     const int64_t segments = (words + kSegmentWords - 1) / kSegmentWords;
     if (Block() == 0) WriteChunkHeader(segments);
+    if (Thread() < 256) shared.selectors[Thread()] = Selector(Thread());
     // In the order of tickets, so that all that a block may wait for runs already.
     for (;;) {
       if (Thread() == 0) shared.ticket = AtomicAdd(ticket, 1);
@@ -158,13 +171,16 @@ struct EncodeKernel {
     const auto offset = static_cast<int64_t>(shared.offset) + lossless::kChunkHeaderBytes;
     uint8_t* const out = dst + offset;
     if (Thread() == 0 && (segment + 1) * kSegmentWords >= words) WriteSize(offset + total);
-    if (stored) {
-      if (Thread() == 0) *out = static_cast<uint8_t>(lossless::SegmentKind::kStored);
-      CopyBytes(out + 1, src + segment * kSegmentWords * kBytes, value_bytes);
-    } else {
-      CopyBytes(out, shared.head, head_bytes);
-      CopyBytes(out + head_bytes, image, shared.bytes[0]);
-      CopyBytes(out + head_bytes + shared.bytes[0], image + SecondAt(shared), shared.bytes[1]);
+    if (stored && Thread() == 0) *out = static_cast<uint8_t>(lossless::SegmentKind::kStored);
+    // Headers and index, and each block: one place that copies, as it takes many instructions.
+    int at = stored ? 1 : 0;
+    JAXCCOMP_NO_UNROLL
+    for (int part = 0; part <= (stored ? 0 : kMaxBlocks); ++part) {
+      const uint8_t* from = image + (part < 2 ? 0 : SecondAt(shared));
+      if (part == 0) from = stored ? src + segment * kSegmentWords * kBytes : shared.head;
+      const int bytes = part > 0 ? shared.bytes[part - 1] : stored ? value_bytes : head_bytes;
+      CopyBytes(out + at, from, bytes);
+      at += bytes;
     }
   }
 
@@ -342,49 +358,75 @@ struct EncodeKernel {
   }
 
   // One level: codes of `count` bytes to the bit planes `bits`, the bytes without one to `escapes`,
-  // which may be `in`. Returns how many those are. The threads have met when it returns. A code of
-  // one bit is the lower of one of two bits whose symbols are all the same.
+  // which may be `in`. Returns how many those are. The threads have met when it returns.
   JAXCCOMP_DEVICE static int EncodeLevel(EncodeShared& shared, const uint8_t* in, int count,
                                          uint32_t symbols, int width, uint8_t* bits,
                                          uint8_t* escapes) {
     const int octets = (count + 7) / 8;
-    const uint32_t s0 = Splat(symbols & 255);
-    const uint32_t s1 = width == 1 ? s0 : Splat(symbols >> 8 & 255);
-    const uint32_t s2 = width == 1 ? s0 : Splat(symbols >> 16 & 255);
     uint32_t v[kOctets][2], left = 0;   // a byte for each octet
-    uint64_t counts = 0;
-    JAXCCOMP_UNROLL
-    for (int j = 0; j < kOctets; ++j) {
-      const int o = static_cast<int>(Thread()) + j * kThreads;
-      if (o >= octets) continue;
-      LoadPair(in + 8 * o, v[j]);
-      uint32_t low = 0, high = 0;
-      JAXCCOMP_UNROLL
-      for (int h = 0; h < 2; ++h) {
-        const uint32_t n0 = NotZero(v[j][h] ^ s0), n1 = NotZero(v[j][h] ^ s1);
-        const uint32_t n2 = NotZero(v[j][h] ^ s2);
-        low |= TopBits(n0 & (~n1 | n2)) << (4 * h);
-        high |= TopBits(n0 & (n1 | ~n2)) << (4 * h);
+    if (WarpHas(octets, 0)) {
+      if (width == 1) {
+        left = EncodeCodes<1>(in, count, octets, symbols, bits, v);
+      } else {
+        left = EncodeCodes<2>(in, count, octets, symbols, bits, v);
       }
-      const uint32_t existing = Existing(o, count);
-      const BitPlace place = PlaceOfBits(o, width, count);
-      bits[place.at] = static_cast<uint8_t>(low & existing);
-      if (width == 2) bits[place.at + place.step] = static_cast<uint8_t>(high & existing);
-      const uint32_t none = low & high & existing;
-      left |= none << (8 * j);
-      counts |= static_cast<uint64_t>(Popcount(none)) << (16 * j);
     }
-    const Ranks ranks = RankOctets(counts, shared.sums);
+    const uint32_t counts = CountBits(left);
+    const Ranks ranks = RankOctets(counts, octets, shared.sums);
     JAXCCOMP_UNROLL
     for (int j = 0; j < kOctets; ++j) {
-      uint8_t* at = escapes + ranks.before[j];
-      for (uint32_t rest = left >> (8 * j) & 255; rest != 0; rest &= rest - 1) {
-        const int i = TrailingZeros(rest);
-        *at++ = static_cast<uint8_t>(Permute(v[j][0], v[j][1], i));
+      if (!WarpHas(octets, j)) break;
+      const uint32_t selector = shared.selectors[left >> (8 * j) & 255];
+      const int n = static_cast<int>(counts >> (8 * j) & 15);
+      uint32_t w[2] = {Permute(v[j][0], v[j][1], selector),
+                       Permute(v[j][0], v[j][1], selector >> 16)};
+      uint8_t* const at = escapes + ranks.before[j];
+      JAXCCOMP_UNROLL
+      for (int i = 0; i < 8; ++i) {
+        if (i < n) at[i] = static_cast<uint8_t>(w[i / 4] >> (8 * (i % 4)));
       }
     }
     Sync();
     return static_cast<int>(ranks.total);
+  }
+
+  // The thread's octets to `v`, and their codes of kWidth bits to the bit planes `bits`. Returns which
+  // bytes have none, a byte for each octet.
+  template <int kWidth>
+  JAXCCOMP_DEVICE static uint32_t EncodeCodes(const uint8_t* in, int count, int octets,
+                                              uint32_t symbols, uint8_t* bits,
+                                              uint32_t (*v)[2]) {
+    const uint32_t s0 = Splat(symbols & 255), s1 = Splat(symbols >> 8 & 255);
+    const uint32_t s2 = Splat(symbols >> 16 & 255);
+    uint32_t left = 0;
+    JAXCCOMP_UNROLL
+    for (int j = 0; j < kOctets; ++j) {
+      const int o = static_cast<int>(Thread()) + j * kThreads;
+      if (o >= octets) break;
+      LoadPair(in + 8 * o, v[j]);
+      uint32_t low[2], high[2];
+      JAXCCOMP_UNROLL
+      for (int h = 0; h < 2; ++h) {
+        const uint32_t n0 = NotZero(v[j][h] ^ s0);
+        low[h] = high[h] = n0;
+        if constexpr (kWidth == 2) {
+          const uint32_t n1 = NotZero(v[j][h] ^ s1), n2 = NotZero(v[j][h] ^ s2);
+          low[h] = n0 & (~n1 | n2);
+          high[h] = n0 & (n1 | ~n2);
+        }
+      }
+      const uint32_t missing = Missing(o, count);
+      uint8_t* const at = bits + (o & ~7) * kWidth + (o & 7);
+      uint32_t none = TopBits(low[0], low[1]) & ~missing;
+      *at = static_cast<uint8_t>(none);
+      if constexpr (kWidth == 2) {
+        const uint32_t bit = TopBits(high[0], high[1]) & ~missing;
+        at[StepOfBits(o, octets)] = static_cast<uint8_t>(bit);
+        none &= bit;
+      }
+      left |= none << (8 * j);
+    }
+    return left;
   }
 };
 

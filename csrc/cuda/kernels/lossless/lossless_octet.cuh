@@ -63,6 +63,16 @@ JAXCCOMP_DEVICE BitPlace PlaceOfBits(int o, int width, int count) {
   const int step = group * 64 + 64 <= count ? 8 : ((count & 63) + 7) >> 3;
   return {group * 8 * width + (o & 7), step};
 }
+// As far as it is to the bits of the next bit plane, of which there are `octets` in each.
+JAXCCOMP_DEVICE int StepOfBits(int o, int octets) {
+  const int left = octets - (o & ~7);
+  return left < 8 ? left : 8;
+}
+// Bits of the octet's values that do not exist, and others beyond; `count` is more than 8 * o.
+JAXCCOMP_DEVICE uint32_t Missing(int o, int count) {
+  const int left = count - 8 * o;
+  return ~0u << (left < 8 ? left : 8);
+}
 // The octet's values that exist, a bit for each; `count` is more than 8 * o.
 JAXCCOMP_DEVICE uint32_t Existing(int o, int count) {
   const int left = count - 8 * o;
@@ -80,6 +90,16 @@ JAXCCOMP_DEVICE uint32_t Select(uint32_t set, uint32_t clear) {
 JAXCCOMP_DEVICE uint32_t NotZero(uint32_t x) { return ((x & 0x7f7f7f7fu) + 0x7f7f7f7fu) | x; }
 // Bits 7 of four bytes as a nibble.
 JAXCCOMP_DEVICE uint32_t TopBits(uint32_t x) { return ((x & 0x80808080u) * 0x00204081u) >> 28; }
+// Bits 7 of an octet's bytes, as a byte: the first half's are moved to where the product has no others.
+JAXCCOMP_DEVICE uint32_t TopBits(uint32_t low, uint32_t high) {
+  return ((Select<0x80808080u>(high, low >> 4) & 0x88888888u) * 0x00204081u) >> 24;
+}
+// How many bits each of four bytes has.
+JAXCCOMP_DEVICE uint32_t CountBits(uint32_t x) {
+  x -= x >> 1 & 0x55555555u;
+  x = (x & 0x33333333u) + (x >> 2 & 0x33333333u);
+  return (x + (x >> 4)) & 0x0f0f0f0fu;
+}
 // A nibble's bits as bits 0 of four bytes, and a byte's as bits 0 of eight nibbles.
 JAXCCOMP_DEVICE uint32_t BitsToBytes(uint32_t nibble) {
   return (nibble * 0x00204081u) & 0x01010101u;
@@ -346,7 +366,7 @@ JAXCCOMP_DEVICE void LoadDifference(const uint8_t* base, const uint8_t* ref, int
 
 // Bit `b` of an octet's bytes, as a byte, and back.
 JAXCCOMP_DEVICE uint32_t PackBit(const uint32_t* v, int b) {
-  return TopBits(v[0] << (7 - b)) | TopBits(v[1] << (7 - b)) << 4;
+  return TopBits(v[0] << (7 - b), v[1] << (7 - b));
 }
 JAXCCOMP_DEVICE void UnpackBit(uint32_t bits, int b, uint32_t* v) {
   v[0] |= BitsToBytes(bits & 15) << b;
