@@ -208,7 +208,7 @@ _KINDS = (
     ("memory", r"LD|ST|ATOM|SHFL|RED|MEMBAR|CCTL"),
     ("uniform", r"U[A-Z]|S2UR|R2UR|VOTEU|REDUX"),
     ("control", r"B(RA|SSY|SYNC|REAK|AR)|EXIT|CALL|RET|WARPSYNC|NOP|YIELD|ERRBAR|CGAERRBAR|NANO"),
-    ("fma", r"IMAD"),
+    ("fma", r"IMAD|IDP"),
     ("alu", r""),
 )
 
@@ -410,6 +410,22 @@ def _multiply(name: str, o: list[str]) -> Step:
         if carry is not None:
             total = total + carry(w).astype(_U64)
         w.put(target, (total & _LOW).astype(np.uint32))
+
+    return step
+
+
+def _dot(name: str, o: list[str]) -> Step:
+    """IDP.2A: two halves of a register times two bytes of another, and a sum."""
+    if ".2A." not in name or ".S" in name:
+        raise ValueError(f"not known: {name}")
+    target, a, b, c = _register(o[0]), _value(o[1]), _value(o[2]), _value(o[3])
+    first = np.uint32(0 if ".LO" in name else 16)
+
+    def step(w: Warp, _: Counts) -> None:
+        x, y = a(w), b(w) >> first
+        low = (x & np.uint32(0xFFFF)) * (y & np.uint32(0xFF))
+        high = (x >> np.uint32(16)) * (y >> np.uint32(8) & np.uint32(0xFF))
+        w.put(target, low + high + c(w))
 
     return step
 
@@ -782,6 +798,7 @@ def _control(code: Code, name: str, o: list[str]) -> Step:
 _FUNCTIONS = (
     (r"U?IADD3|VIADD$|U?LEA", _sum),
     (r"U?IMAD(?!\.HI)", _multiply),
+    (r"IDP", _dot),
     (r"U?SHF\.", _shift),
     (r"U?LOP3", _lop3),
     (r"U?PLOP3", _plop3),

@@ -313,6 +313,9 @@ inline uint32_t Permute(uint32_t a, uint32_t b, uint32_t selector) {
   }
   return out;
 }
+inline uint32_t Merge(uint32_t set, uint32_t clear, uint32_t mask) {
+  return (set & mask) | (clear & ~mask);
+}
 inline uint32_t FunnelRight(uint32_t low, uint32_t high, unsigned shift) {
   return static_cast<uint32_t>((static_cast<uint64_t>(high) << 32 | low) >> (shift & 31));
 }

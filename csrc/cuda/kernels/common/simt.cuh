@@ -73,6 +73,13 @@ JAXCCOMP_DEVICE uint32_t Permute(uint32_t a, uint32_t b, uint32_t selector) {
   asm("prmt.b32 %0, %1, %2, %3;" : "=r"(out) : "r"(a), "r"(b), "r"(selector));
   return out;
 }
+// The bits of `set` where `mask` has ones, those of `clear` where it has none. (The compiler takes two
+// instructions where `mask` is a constant.)
+JAXCCOMP_DEVICE uint32_t Merge(uint32_t set, uint32_t clear, uint32_t mask) {
+  uint32_t out;
+  asm("lop3.b32 %0, %1, %2, %3, 0xe4;" : "=r"(out) : "r"(set), "r"(clear), "r"(mask));
+  return out;
+}
 // The low half of high:low >> shift, 0 <= shift < 32.
 JAXCCOMP_DEVICE uint32_t FunnelRight(uint32_t low, uint32_t high, unsigned shift) {
   return __funnelshift_r(low, high, shift);

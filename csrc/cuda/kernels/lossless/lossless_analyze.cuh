@@ -76,7 +76,7 @@ struct AnalyzeKernel {
     if (8 * o >= count) return sampled;
     uint32_t w[Cutting<layout>::kRegisters], planes[kPlanes][2];
     const int64_t offset = (first + begin) * kBytes;
-    const uint8_t* const other = ref == nullptr ? nullptr : ref + offset;
+    const Reference other(ref, src);
     if (vectors && count == kRunWords) {
       LoadDifference<layout, true>(src + offset, other, o, count, w);
     } else {

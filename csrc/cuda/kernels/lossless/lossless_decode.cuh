@@ -103,19 +103,43 @@ struct DecodeKernel {
       }
       at += parsed.bytes[p];
     }
-    uint8_t* const to = dst + first * kBytes;
-    const uint8_t* const other = ref == nullptr ? nullptr : ref + first * kBytes;
+    int sources[kPlanes];
+    FindPlanes(parsed, static_cast<int>(staged - own), coded_at, sources);
+    uint8_t* to = dst + first * kBytes;
+    const Reference other(ref, dst);
     const int whole = vectors ? n / 64 * 8 : 0;   // octets in groups that are
     const int thread = static_cast<int>(Thread());
     JAXCCOMP_NO_UNROLL
-    for (int o = thread; o < whole; o += kThreads) {
-      JoinOctet<true>(parsed, staged, coded_at, planes, o, n, to, other);
-    }
-    JAXCCOMP_NO_UNROLL
     for (int o = whole + thread; 8 * o < n; o += kThreads) {
-      JoinOctet<false>(parsed, staged, coded_at, planes, o, n, to, other);
+      JoinOctet<false>(own, sources, o, n, to, other, o);
+    }
+    // A thread's octets are equally far from each other in memory.
+    JAXCCOMP_NO_UNROLL
+    for (int o = thread; o < whole; o += kThreads) {
+      JoinOctet<true>(own, sources, o, n, to, other, thread);
+      to += kThreads * 8 * kBytes;
     }
     return true;
+  }
+
+  // Where the planes' bytes are in `own`. Of a plane whose bytes are all the same 256 less than that byte.
+  JAXCCOMP_DEVICE static void FindPlanes(const ParsedBlock<layout>& parsed, int raw, int coded_at,
+                                         int* sources) {
+    int coded = raw + coded_at;
+    JAXCCOMP_UNROLL
+    for (int p = 0; p < kPlanes; ++p) {
+      const PlanePlan& plan = parsed.plans[p];
+      const int bytes = parsed.bytes[p];
+      if (plan.levels == 0) {
+        sources[p] = raw;
+        raw += bytes;
+        continue;
+      }
+      sources[p] = IsCoded(parsed.entries[p]) ? kStagedBytes<layout> + p * kPlaneBytes
+                   : bytes == 0               ? static_cast<int>(plan.symbols[0] & 255) - 256
+                                              : coded;
+      coded += bytes;
+    }
   }
 
   JAXCCOMP_DEVICE static bool IsCoded(const PlaneEntry& entry) {
@@ -183,7 +207,7 @@ struct DecodeKernel {
   JAXCCOMP_DEVICE static bool DecodeCodes(Shared& shared, const uint8_t* bits, int count,
                                           uint32_t symbols, const uint8_t* escapes, uint8_t* out,
                                           int expected) {
-    const int octets = (count + 7) / 8;
+    const int octets = (count + 7) >> 3;
     uint32_t low = 0, high = 0;   // bits, a byte for each octet
     if (WarpHas(octets, 0)) {
       JAXCCOMP_UNROLL
@@ -200,6 +224,7 @@ struct DecodeKernel {
         RankOctets(CountBits(kWidth == 2 ? low & high : low), octets, shared.sums);
     // Before any escape is read: there may be fewer than the codes ask for.
     if (static_cast<int>(ranks.total) != expected) return false;
+    const int off = static_cast<int>(reinterpret_cast<uintptr_t>(escapes) & 3);
     JAXCCOMP_UNROLL
     for (int j = 0; j < kOctets; ++j) {
       const int o = static_cast<int>(Thread()) + j * kThreads;
@@ -216,7 +241,7 @@ struct DecodeKernel {
       // And which of the octet's escapes it would be.
       const uint32_t which = escaped * 0x11111110u;
       uint32_t next[2], v[2];
-      LoadOctet(escapes + ranks.before[j], next);
+      LoadOctet(escapes - off, off + static_cast<int>(ranks.before[j]), next);
       v[0] = Permute(symbols, Permute(next[0], next[1], which), pick);
       v[1] = Permute(symbols, Permute(next[0], next[1], which >> 16), pick >> 16);
       StorePair(out + 8 * o, v);
@@ -225,48 +250,41 @@ struct DecodeKernel {
     return true;
   }
 
+  // Octet o, which is octet `place` of `to`.
   template <bool kVectors>
-  JAXCCOMP_DEVICE static void JoinOctet(const ParsedBlock<layout>& parsed, const uint8_t* raw,
-                                        int coded_at, const uint8_t* planes, int o, int n,
-                                        uint8_t* to, const uint8_t* other) {
+  JAXCCOMP_DEVICE static void JoinOctet(const uint8_t* own, const int* sources, int o, int n,
+                                        uint8_t* to, const Reference& other, int place) {
     uint32_t cut[kPlanes][2], w[Cutting<layout>::kRegisters];
-    const uint8_t* coded = raw + coded_at;
     JAXCCOMP_UNROLL
     for (int p = 0; p < kPlanes; ++p) {
-      const PlanePlan& plan = parsed.plans[p];
-      const int bytes = parsed.bytes[p];
-      if (plan.levels == 0) {
-        LoadRaw(raw, o, n, WidthOf<layout>(p), cut[p]);
-        raw += bytes;
-        continue;
-      }
-      if (IsCoded(parsed.entries[p])) {
-        LoadPair(planes + p * kPlaneBytes + 8 * o, cut[p]);
-      } else if (bytes == 0) {
-        cut[p][0] = cut[p][1] = Splat(plan.symbols[0] & 255);
+      const int at = sources[p], width = WidthOf<layout>(p);
+      if (at < 0) {
+        cut[p][0] = cut[p][1] = Splat(at & 255);
+      } else if (width == 8 ? (at & 7) == 0 : at >= kStagedBytes<layout>) {
+        LoadPair(own + at + 8 * o, cut[p]);
       } else {
-        LoadRaw(coded, o, n, WidthOf<layout>(p), cut[p]);
+        LoadRaw(own, at, o, n, width, cut[p]);
       }
-      coded += bytes;
     }
     Join<layout>(cut, w);
-    if (other != nullptr) {
+    if (other.exists) {
       uint32_t before[Cutting<layout>::kRegisters];
-      LoadWords<layout, kVectors>(other, o, n, before);
+      LoadWords<layout, kVectors>(other.Of(to), place, n, before);
       JAXCCOMP_UNROLL
       for (int i = 0; i < Cutting<layout>::kRegisters; ++i) w[i] ^= before[i];
     }
-    StoreWords<layout, kVectors>(to, o, n, w);
+    StoreWords<layout, kVectors>(to, place, n, w);
   }
 
-  JAXCCOMP_DEVICE static void LoadRaw(const uint8_t* at, int o, int n, int width, uint32_t* v) {
+  JAXCCOMP_DEVICE static void LoadRaw(const uint8_t* own, int at, int o, int n, int width,
+                                      uint32_t* v) {
     if (width == 8) {
-      LoadOctet(at + 8 * o, v);
+      LoadOctet(own + 8 * o, at, v);
       return;
     }
     const BitPlace place = PlaceOfBits(o, width, n);
     v[0] = v[1] = 0;
-    for (int b = 0; b < width; ++b) UnpackBit(at[place.at + b * place.step], b, v);
+    for (int b = 0; b < width; ++b) UnpackBit(own[at + place.at + b * place.step], b, v);
   }
 };
 

@@ -238,33 +238,51 @@ struct EncodeKernel {
                                   uint8_t* out) const {
     const int64_t begin = (shared.ticket * kSegmentWords + b * kBlockWords) * kBytes;
     const uint8_t* const from = src + begin;
-    const uint8_t* const other = ref == nullptr ? nullptr : ref + begin;
-    // As many loads at once as registers allow.
-    constexpr int kBatch = kBytes == 2 || kBytes == 4 ? 2 : 1;
-    const int thread = static_cast<int>(Thread());
+    const Reference other(ref, src);
     const int whole = vectors ? n / 64 * 8 : 0;   // octets in groups that are
+    // Raw planes have a multiple of 8 bytes where all groups are whole.
+    if (8 * whole == n && (reinterpret_cast<uintptr_t>(out) & 7) == 0) {
+      DistributeWhole<true>(shared, from, other, whole, n, raw, buffered, out);
+    } else {
+      DistributeWhole<false>(shared, from, other, whole, n, raw, buffered, out);
+    }
+    JAXCCOMP_NO_UNROLL
+    for (int o = whole + static_cast<int>(Thread()); 8 * o < n; o += kThreads) {
+      uint32_t w[Cutting<layout>::kRegisters];
+      LoadDifference<layout, false>(from, other, o, n, w);
+      Place<false>(shared, w, o, n, raw, buffered, out);
+    }
+  }
+
+  // The first `whole` octets of it. With kAligned that is all, and `out` is aligned to 8 bytes.
+  template <bool kAligned>
+  JAXCCOMP_DEVICE static void DistributeWhole(EncodeShared& shared, const uint8_t* from,
+                                              const Reference& other, int whole, int n,
+                                              uint32_t raw, int buffered, uint8_t* out) {
+    // As many loads at once as registers allow.
+    constexpr int kBatch = kAligned && (kBytes == 2 || kBytes == 4) ? 2 : 1;
+    // A thread's octets are equally far from each other in memory.
+    constexpr int kStep = kThreads * 8 * kBytes;
+    const int thread = static_cast<int>(Thread());
     JAXCCOMP_NO_UNROLL
     for (int first = thread; first < whole; first += kBatch * kThreads) {
       uint32_t w[kBatch][Cutting<layout>::kRegisters];
       JAXCCOMP_UNROLL
       for (int i = 0; i < kBatch; ++i) {
-        const int o = first + i * kThreads;
-        if (o < whole) LoadDifference<layout, true>(from, other, o, n, w[i]);
+        if (first + i * kThreads >= whole) break;
+        LoadDifference<layout, true>(from + i * kStep, other, thread, n, w[i]);
       }
       JAXCCOMP_UNROLL
       for (int i = 0; i < kBatch; ++i) {
         const int o = first + i * kThreads;
-        if (o < whole) Place(shared, w[i], o, n, raw, buffered, out);
+        if (o >= whole) break;
+        Place<kAligned>(shared, w[i], o, n, raw, buffered, out);
       }
-    }
-    JAXCCOMP_NO_UNROLL
-    for (int o = whole + thread; 8 * o < n; o += kThreads) {
-      uint32_t w[Cutting<layout>::kRegisters];
-      LoadDifference<layout, false>(from, other, o, n, w);
-      Place(shared, w, o, n, raw, buffered, out);
+      from += kBatch * kStep;
     }
   }
 
+  template <bool kAligned>
   JAXCCOMP_DEVICE static void Place(EncodeShared& shared, const uint32_t* w, int o, int n,
                                     uint32_t raw, int buffered, uint8_t* at) {
     uint32_t planes[kPlanes][2];
@@ -273,7 +291,11 @@ struct EncodeKernel {
     for (int p = 0; p < kPlanes; ++p) {
       if (p == buffered) StorePair(shared.plane + 8 * o, planes[p]);
       if ((raw >> p & 1) == 0) continue;
-      StoreRaw(planes[p], o, n, WidthOf<layout>(p), at);
+      if (kAligned && WidthOf<layout>(p) == 8) {
+        StorePair(at + 8 * o, planes[p]);
+      } else {
+        StoreRaw(planes[p], o, n, WidthOf<layout>(p), at);
+      }
       at += RawBytes(WidthOf<layout>(p), n);
     }
   }
@@ -362,7 +384,7 @@ struct EncodeKernel {
   JAXCCOMP_DEVICE static int EncodeLevel(EncodeShared& shared, const uint8_t* in, int count,
                                          uint32_t symbols, int width, uint8_t* bits,
                                          uint8_t* escapes) {
-    const int octets = (count + 7) / 8;
+    const int octets = (count + 7) >> 3;
     uint32_t v[kOctets][2], left = 0;   // a byte for each octet
     if (WarpHas(octets, 0)) {
       if (width == 1) {

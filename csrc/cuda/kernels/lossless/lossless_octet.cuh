@@ -46,7 +46,7 @@ JAXCCOMP_DEVICE int WidthOf(int p) {
 
 // As lossless::BitPlaneBytes and lossless::RawPlaneBytes, of one block.
 JAXCCOMP_DEVICE int BitBytes(int width, int count) {
-  return width * ((count >> 6 << 3) + (((count & 63) + 7) >> 3));
+  return width * ((count + 7) >> 3);
 }
 JAXCCOMP_DEVICE int RawBytes(int width, int count) {
   return width == 8 ? count : BitBytes(width, count);
@@ -81,18 +81,13 @@ JAXCCOMP_DEVICE uint32_t Existing(int o, int count) {
 
 JAXCCOMP_CONSTEXPR uint32_t Splat(uint32_t byte) { return byte * 0x01010101u; }
 
-template <uint32_t mask>
-JAXCCOMP_DEVICE uint32_t Select(uint32_t set, uint32_t clear) {
-  return (set & mask) | (clear & ~mask);
-}
-
 // Bit 7 of every byte of x that is not 0; the other bits are of no meaning.
 JAXCCOMP_DEVICE uint32_t NotZero(uint32_t x) { return ((x & 0x7f7f7f7fu) + 0x7f7f7f7fu) | x; }
 // Bits 7 of four bytes as a nibble.
 JAXCCOMP_DEVICE uint32_t TopBits(uint32_t x) { return ((x & 0x80808080u) * 0x00204081u) >> 28; }
 // Bits 7 of an octet's bytes, as a byte: the first half's are moved to where the product has no others.
 JAXCCOMP_DEVICE uint32_t TopBits(uint32_t low, uint32_t high) {
-  return ((Select<0x80808080u>(high, low >> 4) & 0x88888888u) * 0x00204081u) >> 24;
+  return ((Merge(high, low >> 4, 0x80808080u) & 0x88888888u) * 0x00204081u) >> 24;
 }
 // How many bits each of four bytes has.
 JAXCCOMP_DEVICE uint32_t CountBits(uint32_t x) {
@@ -110,14 +105,14 @@ JAXCCOMP_DEVICE uint32_t BitsToNibbles(uint32_t x) {
   return (x | x << 3) & 0x11111111u;
 }
 
-// Eight bytes at any address; up to four more are read.
-JAXCCOMP_DEVICE void LoadOctet(const uint8_t* at, uint32_t* v) {
-  const unsigned off = static_cast<unsigned>(reinterpret_cast<uintptr_t>(at) & 3);
-  const uint8_t* const base = at - off;
+// Eight bytes `at` bytes behind `base`, which is aligned to 4; up to four more are read.
+JAXCCOMP_DEVICE void LoadOctet(const uint8_t* base, int at, uint32_t* v) {
+  base += at & ~3;
   const uint32_t a = LoadAs<uint32_t>(base), b = LoadAs<uint32_t>(base + 4);
   const uint32_t c = LoadAs<uint32_t>(base + 8);
-  v[0] = FunnelRight(a, b, 8 * off);
-  v[1] = FunnelRight(b, c, 8 * off);
+  const auto bits = static_cast<unsigned>(8 * (at & 3));
+  v[0] = FunnelRight(a, b, bits);
+  v[1] = FunnelRight(b, c, bits);
 }
 
 // As many bytes of an octet as there are, to any address.
@@ -146,8 +141,8 @@ JAXCCOMP_DEVICE void CutTop(uint32_t* p) {
   constexpr int kTop = Cutting<layout>::kWordBytes - 1;
   if constexpr (Cutting<layout>::kSignedTop) {
     const uint32_t low = p[kTop - 1], high = p[kTop];
-    p[kTop - 1] = Select<Splat(0xfe)>(low << 1, high >> 7);
-    p[kTop] = Select<Splat(0xfe)>(high << 1, low >> 7);
+    p[kTop - 1] = Merge(low << 1, high >> 7, Splat(0xfe));
+    p[kTop] = Merge(high << 1, low >> 7, Splat(0xfe));
   } else if constexpr (layout == Layout::kFloat16) {
     const uint32_t top = p[1];
     p[1] = (top & Splat(3)) | (top >> 5 & Splat(4));
@@ -158,7 +153,7 @@ JAXCCOMP_DEVICE void CutTop(uint32_t* p) {
     const uint32_t biased = (top | Splat(0x80)) - Splat(896 >> 4);
     p[6] = (low & Splat(15)) | (top >> 3 & Splat(16));
     p[7] = biased >> 4 & Splat(7);
-    p[8] = Select<Splat(0xf0)>(biased << 4, low >> 4);
+    p[8] = Merge(biased << 4, low >> 4, Splat(0xf0));
   }
 }
 
@@ -167,16 +162,16 @@ JAXCCOMP_DEVICE void JoinTop(uint32_t* p) {
   constexpr int kTop = Cutting<layout>::kWordBytes - 1;
   if constexpr (Cutting<layout>::kSignedTop) {
     const uint32_t low = p[kTop - 1], exponent = p[kTop];
-    p[kTop - 1] = Select<Splat(0x7f)>(low >> 1, exponent << 7);
-    p[kTop] = Select<Splat(0x7f)>(exponent >> 1, low << 7);
+    p[kTop - 1] = Merge(low >> 1, exponent << 7, Splat(0x7f));
+    p[kTop] = Merge(exponent >> 1, low << 7, Splat(0x7f));
   } else if constexpr (layout == Layout::kFloat16) {
     const uint32_t high = p[1];
     p[1] = (high & Splat(3)) | (high << 5 & Splat(0x80)) | (p[2] << 2 & Splat(31 << 2));
   } else if constexpr (layout == Layout::kFloat64) {
     const uint32_t high = p[6];
     const uint32_t biased = (p[7] << 4 & Splat(0x70)) | (p[8] >> 4 & Splat(15));
-    p[6] = Select<Splat(15)>(high, p[8] << 4);
-    p[7] = Select<Splat(0x7f)>(biased + Splat(896 >> 4), high << 3);
+    p[6] = Merge(high, p[8] << 4, Splat(15));
+    p[7] = Merge(biased + Splat(896 >> 4), high << 3, Splat(0x7f));
   }
 }
 
@@ -352,14 +347,29 @@ JAXCCOMP_DEVICE void StoreWords(uint8_t* base, int o, int count, uint32_t* w) {
   }
 }
 
-// The words XORed with those of a reference, unless that is null.
+// Where a reference is, if there is one: as far from each value. A pointer of its own would take two
+// registers, and as many additions wherever the values' moves on.
+struct Reference {
+  bool exists;
+  intptr_t distance;
+
+  JAXCCOMP_DEVICE Reference(const uint8_t* ref, const uint8_t* values)
+      : exists(ref != nullptr),
+        distance(reinterpret_cast<intptr_t>(ref) - reinterpret_cast<intptr_t>(values)) {}
+
+  JAXCCOMP_DEVICE const uint8_t* Of(const uint8_t* value) const {
+    return reinterpret_cast<const uint8_t*>(reinterpret_cast<intptr_t>(value) + distance);
+  }
+};
+
+// The words XORed with those of the reference, if there is one.
 template <Layout layout, bool kVectors>
-JAXCCOMP_DEVICE void LoadDifference(const uint8_t* base, const uint8_t* ref, int o, int count,
+JAXCCOMP_DEVICE void LoadDifference(const uint8_t* base, const Reference& ref, int o, int count,
                                     uint32_t* w) {
   LoadWords<layout, kVectors>(base, o, count, w);
-  if (ref == nullptr) return;
+  if (!ref.exists) return;
   uint32_t other[Cutting<layout>::kRegisters];
-  LoadWords<layout, kVectors>(ref, o, count, other);
+  LoadWords<layout, kVectors>(ref.Of(base), o, count, other);
   JAXCCOMP_UNROLL
   for (int i = 0; i < Cutting<layout>::kRegisters; ++i) w[i] ^= other[i];
 }
