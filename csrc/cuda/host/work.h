@@ -91,6 +91,8 @@ class Work {
                      std::byte* code);
   Status PutChecksum(const Device::EncodeRun& run);
   Status ChecksumTo(const void* values, int64_t bytes, uint32_t* checksum);
+  // How many blocks of threads may write a code of unknown size to `code`; 0: any number.
+  int64_t MostBlocksTo(const std::byte* code) const;
   // By the coding's last stage.
   Status EncodePacked(const Coding& coding, DType dtype, int64_t count, const void* values,
                       const void* ref, const Device::EncodeRun& run);

@@ -10,8 +10,6 @@ namespace jaxccomp::cuda {
 namespace {
 
 constexpr uint32_t kChecksumOfNothing = 0;
-// Blocks of threads that encode to memory of the host. PCIe takes what a few of them make; more would only
-// wait there, and keep multiprocessors from the program for as long as the transfer takes.
 constexpr int64_t kMostBlocksToHost = 32;
 
 }  // namespace
@@ -118,6 +116,13 @@ Status Work::EncodeLossy(const Coding& coding, const void* values, const Device:
       stream_);
 }
 
+// What has a fixed rate is made in the device's memory and copied by its copy engines; other codecs write
+// their codes themselves. PCIe takes what a few blocks of threads make; more would only wait there, and keep
+// multiprocessors from the program for as long as the transfer takes.
+int64_t Work::MostBlocksTo(const std::byte* code) const {
+  return context_.shared.CanBeReadAt(code) ? 0 : kMostBlocksToHost;
+}
+
 Status Work::EncodePacked(const Coding& coding, DType dtype, int64_t count, const void* values,
                           const void* ref, const Device::EncodeRun& run) {
   return coding.nvcomp ? EncodeNvcomp(*coding.nvcomp, dtype, count, values, run)
@@ -137,7 +142,8 @@ Status Work::EncodeNvcomp(const nvcomp::Spec& spec, DType dtype, int64_t count, 
                                          .count = count,
                                          .code = run.code.data(),
                                          .size = run.code_bytes,
-                                         .workspace = *workspace},
+                                         .workspace = *workspace,
+                                         .most_blocks = MostBlocksTo(run.code.data())},
                                         stream_);
 }
 
@@ -145,7 +151,6 @@ Status Work::EncodeLossless(DType dtype, int64_t count, const void* values, cons
                             const Device::EncodeRun& run) {
   const auto [layout, words_each] = lossless::LayoutOf(dtype);
   const int64_t words = count * words_each;
-  const bool on_device = context_.shared.CanBeReadAt(run.code.data());
   Result<std::byte*> size = scratch_.Take(sizeof(int64_t));
   if (!size.ok()) return size.status();
   Result<std::byte*> workspace =
@@ -160,7 +165,7 @@ Status Work::EncodeLossless(DType dtype, int64_t count, const void* values, cons
                                         .size = reinterpret_cast<int64_t*>(*size),
                                         .host_size = run.code_bytes,
                                         .workspace = *workspace,
-                                        .most_blocks = on_device ? 0 : kMostBlocksToHost},
+                                        .most_blocks = MostBlocksTo(run.code.data())},
                                        stream_),
       "encoding with 'lossless'");
 }

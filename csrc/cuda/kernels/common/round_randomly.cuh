@@ -27,7 +27,7 @@ struct RoundRandomlyJob {
 struct RoundRandomly {
   using Job = RoundRandomlyJob;
   static constexpr int kRun = 8;
-  static constexpr int kSteps = 2;
+  static constexpr int kSteps = 1;
   static constexpr int64_t kValuesOfCta = int64_t{kThreads} * kSteps * kRun;
 
   JAXCCOMP_DEVICE static void Run(Lanes& lanes, const Job& job) {

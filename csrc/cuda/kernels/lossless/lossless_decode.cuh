@@ -98,7 +98,7 @@ struct DecodeKernel {
       const PlanePlan& plan = parsed.plans[p];
       if (plan.levels == 0) continue;
       if (IsCoded(parsed.entries[p]) &&
-          !DecodePlane(shared, plan, parsed.entries[p], n, at, planes + p * kPlaneBytes)) {
+          !DecodePlane(shared, plan, parsed.entries[p], n, own, at, planes + p * kPlaneBytes)) {
         return false;
       }
       at += parsed.bytes[p];
@@ -163,12 +163,13 @@ struct DecodeKernel {
   // Decodes the levels of a plane from the last to the first to `plane`; false when the counts of
   // its entry are not those of its bits. The threads have met when it returns true.
   JAXCCOMP_DEVICE static bool DecodePlane(Shared& shared, const PlanePlan& plan,
-                                          const PlaneEntry& entry, int n, const uint8_t* at,
-                                          uint8_t* plane) {
+                                          const PlaneEntry& entry, int n, const uint8_t* own,
+                                          const uint8_t* at, uint8_t* plane) {
     const uint8_t* first = at;
     if (entry.mode == static_cast<int>(BlockMode::kSparse)) {
       const int bits_bytes = BitBytes(1, n), map_bytes = BitBytes(1, bits_bytes);
-      if (!DecodeLevel(shared, at, bits_bytes, 0, 1, at + map_bytes, shared.bits,
+      if (!DecodeLevel(shared, at, bits_bytes, 0, 1, at + map_bytes,
+                       static_cast<int>(at + map_bytes - own) & 3, shared.bits,
                        entry.set_bytes)) {
         return false;
       }
@@ -180,33 +181,35 @@ struct DecodeKernel {
     const int levels = plan.levels;
     for (int l = 1; l < levels; ++l) at += BitBytes(plan.code_bits[l], entry.escapes[l - 1]);
     const uint8_t* escapes = at;
+    int off = static_cast<int>(at - own) & 3;
     JAXCCOMP_NO_UNROLL
     for (int l = levels - 1; l >= 0; --l) {
       const int count = l == 0 ? n : entry.escapes[l - 1];
       if (l > 0) at -= BitBytes(plan.code_bits[l], count);
       uint8_t* const out = (l & 1) != 0 ? shared.escapes : plane;
       if (!DecodeLevel(shared, l == 0 ? first : at, count, plan.symbols[l], plan.code_bits[l],
-                       escapes, out, entry.escapes[l])) {
+                       escapes, off, out, entry.escapes[l])) {
         return false;
       }
       escapes = out;
+      off = 0;
     }
     return true;
   }
 
-  // One level: `count` bytes to `out`, which are symbols or, one after the other, of `escapes`;
-  // false if the codes do not ask for `expected` of those.
+  // One level: `count` bytes to `out`, which are symbols or, one after the other, of `escapes`,
+  // whose address is `off` modulo 4; false if the codes do not ask for `expected` of those.
   JAXCCOMP_DEVICE static bool DecodeLevel(Shared& shared, const uint8_t* bits, int count,
                                           uint32_t symbols, int width, const uint8_t* escapes,
-                                          uint8_t* out, int expected) {
-    return width == 1 ? DecodeCodes<1>(shared, bits, count, symbols, escapes, out, expected)
-                      : DecodeCodes<2>(shared, bits, count, symbols, escapes, out, expected);
+                                          int off, uint8_t* out, int expected) {
+    return width == 1 ? DecodeCodes<1>(shared, bits, count, symbols, escapes - off, off, out, expected)
+                      : DecodeCodes<2>(shared, bits, count, symbols, escapes - off, off, out, expected);
   }
 
   template <int kWidth>
   JAXCCOMP_DEVICE static bool DecodeCodes(Shared& shared, const uint8_t* bits, int count,
-                                          uint32_t symbols, const uint8_t* escapes, uint8_t* out,
-                                          int expected) {
+                                          uint32_t symbols, const uint8_t* escapes, int off,
+                                          uint8_t* out, int expected) {
     const int octets = (count + 7) >> 3;
     uint32_t low = 0, high = 0;   // bits, a byte for each octet
     if (WarpHas(octets, 0)) {
@@ -224,7 +227,6 @@ struct DecodeKernel {
         RankOctets(CountBits(kWidth == 2 ? low & high : low), octets, shared.sums);
     // Before any escape is read: there may be fewer than the codes ask for.
     if (static_cast<int>(ranks.total) != expected) return false;
-    const int off = static_cast<int>(reinterpret_cast<uintptr_t>(escapes) & 3);
     JAXCCOMP_UNROLL
     for (int j = 0; j < kOctets; ++j) {
       const int o = static_cast<int>(Thread()) + j * kThreads;
@@ -241,7 +243,7 @@ struct DecodeKernel {
       // And which of the octet's escapes it would be.
       const uint32_t which = escaped * 0x11111110u;
       uint32_t next[2], v[2];
-      LoadOctet(escapes - off, off + static_cast<int>(ranks.before[j]), next);
+      LoadOctet(escapes, off + static_cast<int>(ranks.before[j]), next);
       v[0] = Permute(symbols, Permute(next[0], next[1], which), pick);
       v[1] = Permute(symbols, Permute(next[0], next[1], which >> 16), pick >> 16);
       StorePair(out + 8 * o, v);

@@ -49,6 +49,7 @@ struct NvcompEncodeCall {
   std::byte* code;   // nvcomp::MaxEncodedBytes
   int64_t* size;     // the bytes written
   void* workspace;
+  int64_t most_blocks = 0;   // of threads that write to `code`; 0: as many as there are pieces
 };
 
 struct NvcompDecodeCall {

@@ -43,7 +43,7 @@ struct Batch {
 
 inline constexpr nvcomp::Outcome kNotRun = -1;
 
-// CTAs of Pack and Unpack move a piece each.
+// What CTAs of Pack and Unpack move at a time.
 inline constexpr int64_t kPieceBytes = 32 << 10;
 inline int64_t PiecesOf(const Chunked& cut) { return (cut.chunk_bytes + kPieceBytes - 1) / kPieceBytes; }
 
@@ -51,8 +51,8 @@ struct Piece {
   int64_t chunk;
   int64_t begin;
 };
-JAXCCOMP_DEVICE Piece PieceOf(const Lanes& lanes, int64_t pieces) {
-  return {lanes.cta() / pieces, lanes.cta() % pieces * kPieceBytes};
+JAXCCOMP_DEVICE Piece PieceOf(int64_t index, int64_t pieces) {
+  return {index / pieces, index % pieces * kPieceBytes};
 }
 JAXCCOMP_DEVICE int64_t PieceBytes(int64_t chunk_bytes, int64_t begin) {
   const int64_t left = chunk_bytes - begin;
@@ -115,11 +115,12 @@ struct PlaceChunks {
   }
 };
 
-// A CTA per piece.
+// A CTA takes a piece after another: where the code is the host's, few CTAs do.
 struct PackChunks {
   struct Job {
     Chunked cut;
-    int64_t pieces;
+    int64_t pieces;   // of a chunk
+    int64_t ctas;
     const std::byte* values;
     const std::byte* slots;
     int64_t slot_bytes;
@@ -128,7 +129,14 @@ struct PackChunks {
     uint32_t* checksum;
   };
   JAXCCOMP_DEVICE static void Run(Lanes& lanes, const Job& job) {
-    const auto [chunk, begin] = PieceOf(lanes, job.pieces);
+    for (int64_t at = lanes.cta(); at < job.cut.chunks * job.pieces; at += job.ctas) {
+      RunPiece(lanes, job, PieceOf(at, job.pieces));
+    }
+  }
+
+ private:
+  JAXCCOMP_DEVICE static void RunPiece(Lanes& lanes, const Job& job, const Piece& piece) {
+    const auto [chunk, begin] = piece;
     const int64_t offset = job.offsets[chunk], bytes = job.offsets[chunk + 1] - offset;
     if (begin >= bytes) return;
     const bool stored = bytes == job.cut.Bytes(chunk);
@@ -232,7 +240,7 @@ struct UnpackChunks {
   };
   JAXCCOMP_DEVICE static void Run(Lanes& lanes, const Job& job) {
     if (job.verdict->invalid != 0) return;
-    const auto [chunk, begin] = PieceOf(lanes, job.pieces);
+    const auto [chunk, begin] = PieceOf(lanes.cta(), job.pieces);
     const int64_t offset = job.offsets[chunk], bytes = job.offsets[chunk + 1] - offset;
     if (begin >= bytes) return;
     const bool stored = bytes == job.cut.Bytes(chunk);

@@ -159,7 +159,8 @@ Status EncodeWith(Machine& machine, const nvcomp::Functions& functions,
   const bool aligned = IsAligned(call.values);
   const std::byte* const values =
       aligned ? static_cast<const std::byte*>(call.values) : memory.aligned;
-  const int64_t pieces = PiecesOf(cut);
+  const int64_t pieces = PiecesOf(cut), all = cut.chunks * pieces;
+  const int64_t packing = call.most_blocks > 0 && call.most_blocks < all ? call.most_blocks : all;
   const Batch& batch = memory.batch;
   return InTurn(
       [&] {
@@ -187,9 +188,9 @@ Status EncodeWith(Machine& machine, const nvcomp::Functions& functions,
       },
       [&] {
         return machine(TypeTag<PackChunks>{},
-                       {cut, pieces, values, memory.slots, needs->slot_bytes, memory.offsets,
-                        call.code, &memory.verdict->checksum},
-                       cut.chunks * pieces);
+                       {cut, pieces, packing, values, memory.slots, needs->slot_bytes,
+                        memory.offsets, call.code, &memory.verdict->checksum},
+                       packing);
       },
       [&] { return machine(TypeTag<SealCode>{}, seal, 1); });
 }
