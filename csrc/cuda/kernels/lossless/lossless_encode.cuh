@@ -122,6 +122,10 @@ struct EncodeKernel {
   JAXCCOMP_DEVICE int BlocksIn(const EncodeShared& shared) const {
     return (WordsIn(shared) + static_cast<int>(kBlockWords) - 1) / static_cast<int>(kBlockWords);
   }
+  JAXCCOMP_DEVICE int BlockWordsIn(const EncodeShared& shared, int b) const {
+    const int left = WordsIn(shared) - b * static_cast<int>(kBlockWords);
+    return left < kBlockWords ? left : static_cast<int>(kBlockWords);
+  }
   // Where the second block's bytes begin in memory.
   JAXCCOMP_DEVICE static int SecondAt(const EncodeShared& shared) {
     return (shared.bytes[0] + 15) / 16 * 16;
@@ -202,18 +206,17 @@ struct EncodeKernel {
   // Block b to its place in memory: its raw planes and then the coded ones. Its part of the index
   // goes behind the headers.
   JAXCCOMP_DEVICE void EncodeBlock(EncodeShared& shared, uint8_t* image, int b) const {
-    const int left = WordsIn(shared) - b * static_cast<int>(kBlockWords);
-    const int n = left < kBlockWords ? left : static_cast<int>(kBlockWords);
     uint8_t* const out = image + (b == 0 ? 0 : SecondAt(shared));
     int index = shared.header_bytes + b * shared.index_bytes;
     uint32_t coded = shared.coded, raw = ~coded;
     int at = 0, raw_at = 0;
     for (int p = 0; p < kPlanes; ++p) {
-      if ((coded >> p & 1) == 0) at += RawBytes(WidthOf<layout>(p), n);
+      if ((coded >> p & 1) == 0) at += RawBytes(WidthOf<layout>(p), BlockWordsIn(shared, b));
     }
     // Each plane that is to be coded, and with it what has turned out not to be worth it.
     JAXCCOMP_NO_UNROLL
     do {
+      const int n = BlockWordsIn(shared, b);
       const int p = coded == 0 ? -1 : TrailingZeros(coded);
       Distribute(shared, b, n, raw, p, out + raw_at);
       Sync();
