@@ -83,11 +83,11 @@ def round_trip(kernels: dict[str, str], layout: str) -> tuple[Runner, int]:
     run = Runner(kernels, layout)
     segments, blocks = WORDS // SEGMENT, WORDS // BLOCK
     src, dst, out = run.take(words), run.take(words.nbytes + 4096), run.take(words.nbytes)
-    plans, state, ticket = run.take(1 << 12), run.take(8 * segments), run.take(4)
+    plans, state, counter = run.take(1 << 12), run.take(8 * segments), run.take(4)
     size, status, parsed = run.take(8), run.take(4), run.take(1 << 14)
-    run.launch("13Analyze", [src, 0, WORDS, plans, state, ticket, 1], segments, ANALYZE_THREADS)
+    run.launch("13Analyze", [src, 0, WORDS, plans, state, counter, 1], segments, ANALYZE_THREADS)
     run.launch(
-        "12Encode", [src, 0, WORDS, dst, plans, state, ticket, size, 0, 0, 1], 1, CODE_THREADS
+        "12Encode", [src, 0, WORDS, dst, plans, state, counter, size, 0, 0, 1], 1, CODE_THREADS
     )
     (payload,) = run.read(size, 8, np.int64)
     ends = run.read(state, 8 * segments, np.int64) & ((1 << 62) - 1)
