@@ -282,7 +282,7 @@ class Rendezvous:
             if reason := abort_reason():
                 raise NoDecision(reason)
             try:
-                with connect(address, self._secret, deadline) as conn:
+                with connect(address, self._secret, deadline, abort_reason) as conn:
                     said = {"name": name, "member": member, "proposal": proposal}
                     send(conn, {"kind": "proposal", **said})
                     return receive_by(conn, deadline, abort_reason)["decision"]

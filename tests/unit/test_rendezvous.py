@@ -1,5 +1,6 @@
 """Rendezvous at a coordinator, and who is refused there: each a thread of this process."""
 
+import contextlib
 import re
 import socket
 import struct
@@ -10,6 +11,7 @@ import pytest
 
 from jaxccomp import errors
 from jaxccomp._bootstrap import membership, parameters
+from jaxccomp._bootstrap.agreement import NoDecision
 from jaxccomp._bootstrap.connections import connect, receive, send
 from jaxccomp._bootstrap.group import _check_reachable
 from jaxccomp._bootstrap.rendezvous import Rendezvous
@@ -102,6 +104,23 @@ def test_who_is_missing_is_named_and_who_is_gone_is_not_waited_for(make):
     with pytest.raises(errors.InitializationError, match="rank 2 has died"):
         made[0].share((0, 1, 2), 0, "some", [1], 30)
     assert time.monotonic() - begun < 10
+
+
+@pytest.mark.parametrize("full", [False, True], ids=["says nothing", "takes no connection"])
+def test_a_leader_that_is_silent_is_not_waited_for_once_it_is_gone(make, full):
+    # A pulled cable answers neither connections nor what is said on them, for as long as it takes.
+    made, _ = started(make, 1)
+    with socket.create_server((HOST, 0), backlog=0) as silent, contextlib.ExitStack() as others:
+        for _ in range(8 if full else 0):  # more are not taken, and not refused
+            other = others.enter_context(socket.socket())
+            other.setblocking(False)
+            other.connect_ex(silent.getsockname())
+        made[0].addresses.append(silent.getsockname()[:2])
+        begun = time.monotonic()
+        why = lambda: "it is gone" if time.monotonic() > begun + 0.5 else ""  # noqa: E731
+        with pytest.raises(NoDecision, match="it is gone"):
+            made[0].agree("some", 1, 0, None, lambda proposals: None, 20, why)
+        assert 0.5 < time.monotonic() - begun < 3
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <cstddef>
 #include <string>
 #include <thread>
 
@@ -47,13 +48,14 @@ Status StreamTrial::Prepare(std::span<CUstream_st* const> own) {
   CudaApi& api = context_.api;
   own_.assign(own.begin(), own.end());
   events_.resize(own_.size());
+  const int64_t bytes = std::ssize(own_) * kBytes;
   int error = api.MakeEvent(&come_);
   if (error == CudaApi::kSuccess) error = api.MakeEvent(&passed_);
   for (CUevent_st*& event : events_) {
     if (error == CudaApi::kSuccess) error = api.MakeEvent(&event);
   }
-  if (error == CudaApi::kSuccess) error = api.AllocatePinned(&here_, kBytes);
-  if (error == CudaApi::kSuccess) error = api.Allocate(&there_, kBytes, own_.back());
+  if (error == CudaApi::kSuccess) error = api.AllocatePinned(&here_, bytes);
+  if (error == CudaApi::kSuccess) error = api.Allocate(&there_, bytes, own_.back());
   if (error == CudaApi::kSuccess) {
     word_ = context_.words.Take(1, &error);
     if (word_ != nullptr) *word_ = 0;
@@ -68,12 +70,15 @@ Status StreamTrial::Check(CUstream_st* stream) {
   return known_.emplace(stream, Try(stream)).first->second;
 }
 
-Status StreamTrial::Start(CUstream_st* on, CUevent_st* over) {
+Status StreamTrial::Start(size_t i) {
   CudaApi& api = context_.api;
-  int error = api.SetZero(there_, kBytes, on);
-  if (error == CudaApi::kSuccess) error = api.Copy(here_, there_, kBytes, on);
-  if (error == CudaApi::kSuccess) error = api.Copy(there_, here_, kBytes, on);
-  if (error == CudaApi::kSuccess) error = api.Record(over, on);
+  CUstream_st* const on = own_[i];
+  std::byte* const here = here_ + static_cast<int64_t>(i) * kBytes;
+  std::byte* const there = there_ + static_cast<int64_t>(i) * kBytes;
+  int error = api.SetZero(there, kBytes, on);
+  if (error == CudaApi::kSuccess) error = api.Copy(here, there, kBytes, on);
+  if (error == CudaApi::kSuccess) error = api.Copy(there, here, kBytes, on);
+  if (error == CudaApi::kSuccess) error = api.Record(events_[i], on);
   return context_.Check(error, "trying a stream");
 }
 
@@ -100,7 +105,7 @@ Status StreamTrial::Try(CUstream_st* stream) {
     const auto until = Clock::now() + longest_;
     const Release release(word_, value_, longest_);
     if (status.ok()) status = context_.Check(api.Record(passed_, stream), "trying a stream");
-    for (size_t i = 0; i < own_.size() && status.ok(); ++i) status = Start(own_[i], events_[i]);
+    for (size_t i = 0; i < own_.size() && status.ok(); ++i) status = Start(i);
     for (size_t i = 0; i < own_.size() && status.ok() && ended; ++i) {
       Result<bool> over = IsOver(events_[i], until);
       if (!over.ok()) status = over.status();

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -28,10 +29,11 @@ class StreamTrial {
   Status Check(CUstream_st* stream);
 
  private:
-  static constexpr int64_t kBytes = 4096;
+  static constexpr int64_t kBytes = 4096;   // for each stream
 
   Status Try(CUstream_st* stream);
-  Status Start(CUstream_st* on, CUevent_st* over);
+  // What is computed on the engine's stream of that number.
+  Status Start(size_t i);
   // Until CUDA says that the event is over; false when it is not before `until`.
   Result<bool> IsOver(CUevent_st* event, std::chrono::steady_clock::time_point until);
 
@@ -44,7 +46,7 @@ class StreamTrial {
   CUevent_st *come_ = nullptr, *passed_ = nullptr;
   uint32_t* word_ = nullptr;
   uint32_t value_ = 0;
-  std::byte *here_ = nullptr, *there_ = nullptr;
+  std::byte *here_ = nullptr, *there_ = nullptr;   // kBytes for each of them
 };
 
 }  // namespace jaxccomp::cuda
