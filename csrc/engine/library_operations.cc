@@ -31,6 +31,7 @@ std::vector<LibraryCall> CallsOf(const Operation& op) {
   call.collective = collective;
   call.reduce_op = op.plan->reduce_op;
   call.root = op.header.root;
+  call.reverse = op.plan->reverse;
   if (collective == Collective::kBarrier) return {call};
   const CollectiveInfo& info = Info(collective);
   std::vector<LibraryCall> calls;
@@ -83,22 +84,27 @@ void LibraryOperations::Start(Operation* op, TaskId task) {
 void LibraryOperations::Advance(const Communicator& comm, Team& team) {
   // An operation that ends or fails may take others out.
   while (!team.due.empty() && team.due.begin()->first == team.next) {
-    if (!team.ready) {
-      if (team.making == nullptr) Make(comm, team);
+    const Due due = team.due.begin()->second;
+    const bool reverse = due.op->plan->reverse;
+    Side& side = team.sides[reverse];
+    if (!side.ready) {
+      if (side.making == nullptr) Make(comm, side, reverse);
       return;
     }
-    const Due due = team.due.begin()->second;
     team.due.erase(team.due.begin());
     ++team.next;
-    Begin(team, due);
+    Begin(side, due);
   }
 }
 
-void LibraryOperations::Make(const Communicator& comm, Team& team) {
-  team.making = std::make_shared<Making>();
+void LibraryOperations::Make(const Communicator& comm, Side& side, bool reverse) {
+  side.making = std::make_shared<Making>();
   ++making_;
+  std::vector<int> processes = comm.processes;
+  if (reverse) std::ranges::reverse(processes);
   // Not joined: where a rank has died meanwhile, it may never come back from the library.
-  std::thread([making = team.making, library = library_, processes = comm.processes, id = comm.id] {
+  std::thread([making = side.making, library = library_, processes = std::move(processes),
+               id = comm.id + reverse] {
     auto made = library->MakeCommunicator(processes, id);
     const std::lock_guard<std::mutex> lock(making->mutex);
     making->made = std::move(made);
@@ -111,37 +117,41 @@ bool LibraryOperations::Poll() {
   bool any = false;
   if (making_ > 0) {
     for (auto& [comm, team] : teams_) {
-      if (team.making == nullptr || team.ready) continue;
-      Status status;
-      {
-        const std::lock_guard<std::mutex> lock(team.making->mutex);
-        if (!team.making->over) continue;
-        status = team.making->made.status();
-        if (status.ok()) team.communicator = *team.making->made;
-      }
-      any = true;
-      --making_;
-      team.ready = true;
-      if (status.ok()) {
-        Advance(*comm, team);
-      } else if (!team.due.empty()) {   // which ends the communicator, and so the others
-        const Due due = team.due.begin()->second;
-        team.due.erase(team.due.begin());
-        EndTask(due.op, due.task, status);
-      }
+      for (Side& side : team.sides) any |= TakeMade(*comm, team, side);
     }
   }
   if (!running_.empty()) any |= library_->Poll();
   return any;
 }
 
-void LibraryOperations::Begin(Team& team, Due due) {
+bool LibraryOperations::TakeMade(const Communicator& comm, Team& team, Side& side) {
+  if (side.making == nullptr || side.ready) return false;
+  Status status;
+  {
+    const std::lock_guard<std::mutex> lock(side.making->mutex);
+    if (!side.making->over) return false;
+    status = side.making->made.status();
+    if (status.ok()) side.communicator = *side.making->made;
+  }
+  --making_;
+  side.ready = true;
+  if (status.ok()) {
+    Advance(comm, team);
+  } else if (!team.due.empty()) {   // which ends the communicator, and so the others
+    const Due due = team.due.begin()->second;
+    team.due.erase(team.due.begin());
+    EndTask(due.op, due.task, status);
+  }
+  return true;
+}
+
+void LibraryOperations::Begin(const Side& side, Due due) {
   Running& running = running_.emplace_back();
   running.owner = this;
   running.what = due;
   const std::vector<LibraryCall> calls = CallsOf(*due.op);
   running.left = calls.size() + 1;   // held open: each may end at once
-  for (const LibraryCall& call : calls) library_->Start(team.communicator, call, &running);
+  for (const LibraryCall& call : calls) library_->Start(side.communicator, call, &running);
   running.Done(Status::Ok());
 }
 

@@ -1,8 +1,9 @@
 // The order in which a library of collectives is called, and how its operations go on
 // (execution/library_path.h).
 //
-// Each communicator has one of the library's, of the same ranks, from its first such operation on. To make
-// one waits for the other ranks, which have all come to that operation; a thread of its own does it, so no
+// Each communicator has one of the library's, of the same ranks, from its first such operation on, and another
+// one, of the ranks in reverse order, from its first reversed scan on, which libraries do not have. To make one
+// waits for the other ranks, which have all come to that operation; a thread of its own does it, so no
 // thread of the engine or of XLA waits. Operations that have their numbers meanwhile wait for it.
 #pragma once
 
@@ -50,13 +51,17 @@ class LibraryOperations final : public LibraryPath {
     bool over = false;
     Result<CollectiveLibrary::Communicator> made{Status(Code::kInternal, "not made")};
   };
+  // One of the library's communicators.
+  struct Side {
+    std::shared_ptr<Making> making;      // null: not yet
+    bool ready = false;                  // `communicator` is
+    CollectiveLibrary::Communicator communicator = 0;
+  };
   struct Team {
     uint64_t numbered = 0;               // how many operations have a number, at the first member
     uint64_t next = 0;                   // to begin
     std::map<uint64_t, Due> due;         // by number
-    std::shared_ptr<Making> making;      // null: not yet
-    bool ready = false;                  // `communicator` is
-    CollectiveLibrary::Communicator communicator = 0;
+    Side sides[2];                       // of all members in order, and from the last one to the first
   };
   // An operation that the library has begun: told by it of each tensor.
   struct Running final : Completion {
@@ -68,14 +73,16 @@ class LibraryOperations final : public LibraryPath {
   };
 
   void Advance(const Communicator& comm, Team& team);
-  void Make(const Communicator& comm, Team& team);
-  void Begin(Team& team, Due due);
+  void Make(const Communicator& comm, Side& side, bool reverse);
+  // Goes on where a communicator has been made.
+  bool TakeMade(const Communicator& comm, Team& team, Side& side);
+  void Begin(const Side& side, Due due);
   void End(Running* running);
 
   std::shared_ptr<CollectiveLibrary> library_;   // null: there is none
   Status frozen_;
   std::map<const Communicator*, Team> teams_;
-  int making_ = 0;                               // teams whose communicator is being made
+  int making_ = 0;                               // communicators that are being made
   std::list<Running> running_;
 };
 

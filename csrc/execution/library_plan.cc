@@ -19,7 +19,7 @@ constexpr Collective kCollectives[] = {
     Collective::kGather,  Collective::kAllgather,     Collective::kScatter,
     Collective::kAlltoall, Collective::kReduceScatter, Collective::kBarrier,
     Collective::kGatherv, Collective::kAllgatherv,     Collective::kScatterv,
-    Collective::kAlltoallv, Collective::kReduceScatterv};
+    Collective::kAlltoallv, Collective::kReduceScatterv, Collective::kScan, Collective::kExscan};
 // Of the empty messages up the tree, and of those with the issue number down.
 constexpr uint32_t kComing = 0, kNumbered = 1;
 // The block that the number lies in.
@@ -180,7 +180,10 @@ Status PlanForLibrary(const OpSpec& spec, const Endpoint& endpoint, const Call& 
   static constexpr Collective kToRoot[] = {Collective::kReduce, Collective::kGather, Collective::kGatherv};
   const bool gives_to_root = std::ranges::count(kToRoot, spec.collective) > 0;
   const bool copies = spec.collective == Collective::kBcast && is_root;   // it has them already
-  const bool has_results = spec.collective != Collective::kBarrier && (!gives_to_root || is_root);
+  const int first = spec.reverse ? comm.size() - 1 : 0;
+  const bool has_prefix = spec.collective != Collective::kExscan || endpoint.member != first;
+  const bool has_results =
+      spec.collective != Collective::kBarrier && (!gives_to_root || is_root) && has_prefix;
   int64_t bytes = 0;
   for (const Tensor& t : call.outputs) bytes += t.bytes;
   std::optional<int64_t> rows;

@@ -101,6 +101,7 @@ Result<std::shared_ptr<const Plan>> MakePlan(const CallSite& site, const Endpoin
       problem.coded || (problem.messages.has_value() && problem.messages->received_coded);
   plan->codec = coded ? site.codec : nullptr;
   plan->reduce_op = spec.reduce_op;
+  plan->reverse = spec.reverse;
   plan->on_device = call.memory != nullptr;
   plan->divisor = spec.mean ? problem.ranks : 1;
   plan->total_bytes = problem.block_bytes;

@@ -91,6 +91,7 @@ struct Plan {
   bool fills_identity = false;
   std::shared_ptr<const Codec> codec;
   ReduceOp reduce_op = ReduceOp::kSum;
+  bool reverse = false;                // Problem::reverse
   int64_t divisor = 1;
   bool on_device = false;              // for tensors in a device's memory
   bool starts_from_operands = false;   // OpSpec::StartsFromOperands

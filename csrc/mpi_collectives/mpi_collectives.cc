@@ -49,6 +49,8 @@ Status MpiCollectives::Open() {
   find("MPI_Igather", &f_.igather);
   find("MPI_Iscatter", &f_.iscatter);
   find("MPI_Ialltoall", &f_.ialltoall);
+  find("MPI_Iscan", &f_.iscan);
+  find("MPI_Iexscan", &f_.iexscan);
   find("MPI_Ireduce_scatter", &f_.ireduce_scatter);
   find("MPI_Iallgatherv", &f_.iallgatherv);
   find("MPI_Igatherv", &f_.igatherv);
@@ -135,6 +137,10 @@ int MpiCollectives::Call(Communicator comm, const LibraryCall& call, const Block
       return f_.iscatter(call.in, count, type, call.out, count, type, call.root, comm, request);
     case Collective::kAlltoall:
       return f_.ialltoall(call.in, count, type, call.out, count, type, comm, request);
+    case Collective::kScan:
+      return f_.iscan(in_everywhere, call.out, count, type, op, comm, request);
+    case Collective::kExscan:
+      return f_.iexscan(in_everywhere, call.out, count, type, op, comm, request);
     case Collective::kReduceScatterv:
       return f_.ireduce_scatter(call.in, call.out, blocks->gives.data(), type, op, comm, request);
     case Collective::kAllgatherv:

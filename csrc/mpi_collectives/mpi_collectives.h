@@ -50,6 +50,8 @@ class MpiCollectives final : public CollectiveLibrary {
     int (*iallgather)(const void*, int, MpiHandle, void*, int, MpiHandle, MpiHandle, MpiHandle*);
     int (*igather)(const void*, int, MpiHandle, void*, int, MpiHandle, int, MpiHandle, MpiHandle*);
     int (*iscatter)(const void*, int, MpiHandle, void*, int, MpiHandle, int, MpiHandle, MpiHandle*);
+    int (*iscan)(const void*, void*, int, MpiHandle, MpiHandle, MpiHandle, MpiHandle*);
+    int (*iexscan)(const void*, void*, int, MpiHandle, MpiHandle, MpiHandle, MpiHandle*);
     int (*ialltoall)(const void*, int, MpiHandle, void*, int, MpiHandle, MpiHandle, MpiHandle*);
     int (*ireduce_scatter)(const void*, void*, const int*, MpiHandle, MpiHandle, MpiHandle, MpiHandle*);
     int (*iallgatherv)(const void*, int, MpiHandle, void*, const int*, const int*, MpiHandle, MpiHandle,

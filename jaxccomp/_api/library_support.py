@@ -37,7 +37,10 @@ _REDUCE_OPS = ("sum", "mean", "prod", "min", "max")
 LIBRARIES = {
     "mpi": _Library(
         "MPI",
-        (*_OF_ALL, "allgatherv", "gatherv", "scatterv", "alltoallv", "barrier"),
+        (
+            *(*_OF_ALL, "allgatherv", "gatherv", "scatterv", "alltoallv"),
+            *("scan", "exscan", "barrier"),
+        ),
         (*_REDUCE_OPS, "and", "or", "xor"),
         "MPI (with variables of its own)",
     ),

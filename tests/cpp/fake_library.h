@@ -163,10 +163,10 @@ class FakeLibrary final : public CollectiveLibrary {
     const auto copy = [&](size_t to, size_t from_rank, size_t from) {
       std::memcpy(out + to * count, slot.values[from_rank].data() + from * count, count * sizeof(int32_t));
     };
-    const auto add_up = [&](size_t from) {
+    const auto add_up = [&](size_t from, std::optional<size_t> end = {}) {
       for (size_t i = 0; i < count; ++i) {
         int32_t sum = 0;
-        for (const auto& values : slot.values) sum += values[from * count + i];
+        for (size_t r = 0; r < end.value_or(ranks); ++r) sum += slot.values[r][from * count + i];
         out[i] = sum;
       }
     };
@@ -179,6 +179,10 @@ class FakeLibrary final : public CollectiveLibrary {
         if (rank == root) add_up(0);
         return;
       case Collective::kReduceScatter: return add_up(rank);
+      case Collective::kScan: return add_up(0, rank + 1);
+      case Collective::kExscan:
+        if (rank > 0) add_up(0, rank);   // there is no result on the first
+        return;
       case Collective::kScatter: return copy(0, root, rank);
       case Collective::kAllgather:
       case Collective::kGather:

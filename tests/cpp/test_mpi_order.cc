@@ -31,7 +31,8 @@ using testing::ValuesOf;
 
 constexpr Collective kAll[] = {Collective::kBcast,   Collective::kAllreduce,     Collective::kReduce,
                                Collective::kGather,  Collective::kAllgather,     Collective::kScatter,
-                               Collective::kAlltoall, Collective::kReduceScatter, Collective::kBarrier};
+                               Collective::kAlltoall, Collective::kReduceScatter, Collective::kScan,
+                               Collective::kExscan,  Collective::kBarrier};
 
 OpSpec ByMpi(Collective collective, int64_t count, int64_t root = -1) {
   OpSpec spec = SpecOf(collective, count, Info(collective).rooted ? std::max<int64_t>(root, 0) : -1);
@@ -65,10 +66,14 @@ struct Buffers {
     for (int block = 0; block < in_blocks; ++block) {
       for (int64_t i = 0; i < count; ++i) values[block * count + i] = Value(operation, rank, block, i);
     }
-    const auto sum = [&](int block, int64_t i) {
+    const auto sum = [&](int block, int64_t i, int first, int end) {
       int32_t total = 0;
-      for (int r = 0; r < ranks; ++r) total += Value(operation, r, block, i);
+      for (int r = first; r < end; ++r) total += Value(operation, r, block, i);
       return total;
+    };
+    const bool reverse = spec.reverse;
+    const auto prefix = [&](int64_t i, int own) {
+      return reverse ? sum(0, i, rank + 1 - own, ranks) : sum(0, i, 0, rank + own);
     };
     const int root = static_cast<int>(spec.root);
     for (int block = 0; block < (info.output == Blocks::kPerRank ? ranks : 1); ++block) {
@@ -76,13 +81,15 @@ struct Buffers {
         int32_t value = 0;
         switch (spec.collective) {
           case Collective::kBcast: value = Value(operation, root, 0, i); break;
-          case Collective::kAllreduce: value = sum(0, i); break;
-          case Collective::kReduce: value = rank == root ? sum(0, i) : 0; break;
+          case Collective::kAllreduce: value = sum(0, i, 0, ranks); break;
+          case Collective::kReduce: value = rank == root ? sum(0, i, 0, ranks) : 0; break;
           case Collective::kGather: value = rank == root ? Value(operation, block, 0, i) : 0; break;
           case Collective::kAllgather: value = Value(operation, block, 0, i); break;
           case Collective::kScatter: value = Value(operation, root, rank, i); break;
           case Collective::kAlltoall: value = Value(operation, block, rank, i); break;
-          case Collective::kReduceScatter: value = sum(rank, i); break;
+          case Collective::kReduceScatter: value = sum(rank, i, 0, ranks); break;
+          case Collective::kScan: value = prefix(i, 1); break;
+          case Collective::kExscan: value = prefix(i, 0); break;
           default: value = Value(operation, rank, block, i);   // a barrier passes its operand on
         }
         expected.push_back(value);
@@ -99,6 +106,10 @@ TEST(mpi_order_is_one_on_all_ranks) {
     std::vector<OpSpec> specs;
     for (const Collective collective : kAll) {
       for (const int64_t count : {0, 3, 5000}) specs.push_back(ByMpi(collective, count, ranks - 1));
+    }
+    for (const Collective collective : {Collective::kScan, Collective::kExscan}) {
+      specs.push_back(ByMpi(collective, 4));
+      specs.back().reverse = true;
     }
     Team::Program program = team.Compile(specs);
     for (int launch = 0; launch < 6; ++launch) {
@@ -123,7 +134,7 @@ TEST(mpi_order_is_one_on_all_ranks) {
         }
       });
     }
-    CHECK_EQ(team.libraries->made(), 1);
+    CHECK_EQ(team.libraries->made(), 2);   // one of them of the ranks in reverse order
   }
 }
 
@@ -292,9 +303,10 @@ TEST(mpi_nobody_is_held_up) {
 
 TEST(mpi_what_it_lacks) {
   MpiTeam team(2);
-  OpSpec scan = ByMpi(Collective::kScan, 1), coded = ByMpi(Collective::kAllreduce, 1);
+  OpSpec permute = ByMpi(Collective::kPermute, 1), coded = ByMpi(Collective::kAllreduce, 1);
+  permute.pairs = {1, 0};
   coded.codec = "lossless";
-  for (const auto& [spec, text] : {std::pair{scan, "no such operation"}, std::pair{coded, "as they are"}}) {
+  for (const auto& [spec, text] : {std::pair{permute, "no such operation"}, std::pair{coded, "as they are"}}) {
     MpiTeam apart(2);
     Team::Program program = apart.Compile({spec});
     apart.OnRanks([&, expected = text](int rank) { Contains(RunOne(apart, program, rank, 1), expected); });

@@ -27,6 +27,8 @@ def operations(n):
         "scatter": (partial(jcc.scatter, root=root), True),
         "reduce_scatter": (jcc.reduce_scatter, True),
         "alltoall": (jcc.alltoall, True),
+        "scan": (jcc.scan, False),
+        "exscan": (jcc.exscan, False),
     }
 
 
@@ -194,7 +196,7 @@ def test_loops_derivatives_and_batches(world):
     x = jnp.arange(4.0) + world.rank
     same(*(loop(x, each) for each in BACKENDS))
     # Their transposes are the others.
-    for name in ("bcast", "reduce_scatter", "alltoall"):
+    for name in ("bcast", "reduce_scatter", "alltoall", "scan", "exscan"):
         operation, per_rank = operations(world.size)[name]
         y = values((world.size, 3) if per_rank else (3,), jnp.float64, world.rank)
 
@@ -217,7 +219,7 @@ def test_explained(world):
 
 def test_what_mpi_lacks_is_named(world):
     with pytest.raises(errors.UnknownNameError, match="'alltoallv', 'barrier', 'bcast'"):
-        jcc.scan(jnp.ones(3), backend="mpi")
+        jcc.send(jnp.ones(3), dest=0, backend="mpi")
     with pytest.raises(errors.InvalidArgumentError, match="MPI sends values as they are"):
         jcc.allreduce(jnp.ones(3), codec="int8", backend="mpi")
     with pytest.raises(errors.InvalidArgumentError, match="takes no ref="):
