@@ -15,6 +15,9 @@ from jaxccomp.bench.team import PING_PONGS, Team, values
 _MOST_PAIRS = 3  # of ranks of one host
 _SMALL_BYTES = 8
 _FIRST_BYTES, _MOST_BYTES = 1 << 20, 64 << 20
+# Within a host. Results that are larger come in memory that has not been touched, which takes as
+# long again as the message.
+_MOST_BYTES_IN_MEMORY = 16 << 20
 _LINK_SECONDS = 0.25  # that a transfer should take
 # Hosts whose links differ by no more have the median of all: then one can stand for all of them.
 _ALIKE = 0.15
@@ -32,7 +35,7 @@ def within_hosts(
     pairs = [(members[0], members[-1]) for members in several[:_MOST_PAIRS]]
 
     def measure() -> list[float]:
-        rates = [_rate(team, {a: b})[b] for a, b in pairs]
+        rates = [_rate(team, {a: b}, _MOST_BYTES_IN_MEMORY)[b] for a, b in pairs]
         return [_latency(team, pairs, "host"), statistics.median(rates)]
 
     latency, rate = progress.step("messages within a host", 2, measure)
@@ -95,7 +98,7 @@ def _latency(team: Team, pairs: Sequence[tuple[int, int]], kind: str) -> float:
     return max(statistics.median(found) - _MESSAGE_SECONDS[kind], _LEAST_LATENCY)
 
 
-def _rate(team: Team, to: Mapping[int, int]) -> dict[int, float]:
+def _rate(team: Team, to: Mapping[int, int], most_bytes: int = _MOST_BYTES) -> dict[int, float]:
     """By receiver, the bytes per second that come to it while all these send."""
     call = team.transfers(to)
     receivers = list(to.values())
@@ -106,7 +109,7 @@ def _rate(team: Team, to: Mapping[int, int]) -> dict[int, float]:
         return {r: size / max(taken[r] - empty[r], 1e-3 * taken[r]) for r in receivers}
 
     first = rates(_FIRST_BYTES)
-    size = int(min(max(min(first.values()) * _LINK_SECONDS, 1), _MOST_BYTES)) // 4 * 4
+    size = int(min(max(min(first.values()) * _LINK_SECONDS, 1), most_bytes)) // 4 * 4
     return first if size <= _FIRST_BYTES else rates(size)
 
 

@@ -287,3 +287,21 @@ def test_ratios_are_left_empty_without_an_mpi():
     row = Row(CASE, "jaxccomp lossless, mpich", "chain", "p", "jaxccomp", {}, [0.6], 1 << 20)
     (line,) = results.with_ratios([row.line(1e9, scenario="hops", size=1, hosts=8, link="1gbit")])
     assert line["of_best_mpi"] is None and line["of_default_mpi"] is None
+
+
+def test_what_ucx_carries_is_compared_with_what_mpi_carries():
+    scenario = dataclasses.replace(
+        SCENARIOS["transports"], cases=SCENARIOS["transports"].cases[2:4]
+    )
+    table = turns.rows(scenario.cases, scenario, turns.Pythons({"mpich": "p"}))
+    assert [row.contender for row in table] == [
+        "jaxccomp lossless, mpich",
+        "jaxccomp lossless, UCX",
+    ]
+    assert [row.env for row in table] == [{}, {"JAXCCOMP_TRANSPORT": "ucx"}]
+    for row, seconds in zip(table, (0.5, 0.51), strict=True):
+        row.calls.append(seconds)
+    place = {"size": 1 << 21, "hosts": 4, "link": "1gbit", "scenario": "transports"}
+    lines = results.with_ratios([row.line(1e9, **place) for row in table])
+    assert [line["of_mpi_transport"] for line in lines] == [None, 1.02]
+    assert "| 1.02 x |" in results.markdown(lines)

@@ -15,12 +15,14 @@ class Case:
       values: what it is given, one of ``inputs.KINDS``.
       codec: its spec.
       algorithm: its name, or "auto".
+      transport: what carries its values, "mpi" or "ucx".
     """
 
     op: str
     values: str
     codec: str = "raw"
     algorithm: str = "auto"
+    transport: str = "mpi"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,33 +69,46 @@ def _every_algorithm() -> Iterator[Case]:
                 yield Case(op, "float32" if op in _SUMS else "bfloat16", codec, name)
 
 
+_COLLECTIVES = (
+    Case("bcast", "bfloat16", "raw", "chain"),
+    Case("bcast", "bfloat16", "lossless", "chain"),
+    Case("bcast", "float32", "bf16", "chain"),
+    Case("bcast", "float32", "int8", "chain"),
+    Case("bcast", "float32", "zfp", "chain"),
+    Case("bcast", "update", "lossless", "chain"),
+    Case("bcast", "update", "delta", "chain"),
+    Case("allreduce", "float32", "raw", "ring"),
+    Case("allreduce", "float32", "raw", "two_shot"),
+    Case("allreduce", "float32", "bf16|lossless", "two_shot"),
+    Case("allreduce", "float32", "int8", "two_shot"),
+    Case("allreduce", "float32", "int8:block=256", "two_shot"),
+    Case("allreduce", "float32", "int4", "two_shot"),
+    Case("allreduce", "float32", "int4:block=256", "two_shot"),
+    Case("alltoall", "bfloat16", "raw"),
+    Case("alltoall", "bfloat16", "lossless"),
+    Case("allgather", "bfloat16", "raw"),
+    Case("allgather", "bfloat16", "lossless"),
+    Case("reduce_scatter", "bfloat16", "raw"),
+    Case("reduce_scatter", "bfloat16", "lossless"),
+)
+
 SCENARIOS = {
     "collectives": Scenario(
         "operations and codecs against the MPIs' own operations",
         hosts=4,
         link="1gbit",
-        cases=(
-            Case("bcast", "bfloat16", "raw", "chain"),
-            Case("bcast", "bfloat16", "lossless", "chain"),
-            Case("bcast", "float32", "bf16", "chain"),
-            Case("bcast", "float32", "int8", "chain"),
-            Case("bcast", "float32", "zfp", "chain"),
-            Case("bcast", "update", "lossless", "chain"),
-            Case("bcast", "update", "delta", "chain"),
-            Case("allreduce", "float32", "raw", "ring"),
-            Case("allreduce", "float32", "raw", "two_shot"),
-            Case("allreduce", "float32", "bf16|lossless", "two_shot"),
-            Case("allreduce", "float32", "int8", "two_shot"),
-            Case("allreduce", "float32", "int8:block=256", "two_shot"),
-            Case("allreduce", "float32", "int4", "two_shot"),
-            Case("allreduce", "float32", "int4:block=256", "two_shot"),
-            Case("alltoall", "bfloat16", "raw"),
-            Case("alltoall", "bfloat16", "lossless"),
-            Case("allgather", "bfloat16", "raw"),
-            Case("allgather", "bfloat16", "lossless"),
-            Case("reduce_scatter", "bfloat16", "raw"),
-            Case("reduce_scatter", "bfloat16", "lossless"),
+        cases=_COLLECTIVES,
+    ),
+    "transports": Scenario(
+        "the same operations and codecs, over MPI and over UCX",
+        hosts=4,
+        link="1gbit",
+        cases=tuple(
+            dataclasses.replace(case, transport=transport)
+            for case in _COLLECTIVES
+            for transport in ("mpi", "ucx")
         ),
+        peers=False,
     ),
     "updates": Scenario(
         "weights that hardly changed, where all ranks hold what they were before",

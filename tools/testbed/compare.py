@@ -22,6 +22,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jaxccomp import errors
+from jaxccomp._bootstrap import ucx
 from testbed import __main__ as command_line
 from testbed import collectives, inputs, results, turns
 from testbed.bed import Testbed
@@ -45,6 +46,10 @@ def run(
         for name, scenario in scenarios.items():
             for kind in {case.values for case in scenario.cases} - set(values):
                 _say(f"left out of {name}: {kind}, of which {given.input} has nothing")
+            if {case.transport for case in scenario.cases} > {"mpi"} and (why := ucx.why_missing()):
+                _say(f"left out of {name}: what UCX carries; {why}")
+                cases = tuple(case for case in scenario.cases if case.transport == "mpi")
+                scenario = dataclasses.replace(scenario, cases=cases)  # noqa: PLW2901
             lines += _run_one(given, name, scenario, values, pythons)
     return results.with_ratios(lines)
 

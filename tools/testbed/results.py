@@ -86,7 +86,8 @@ def with_ratios(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
     The floor is of their bytes on the wire; ``of_larger_floor`` is of that or of the coding's,
     where that was measured (own.coding_seconds).
     ``of_best_mpi`` is of the faster MPI at its fastest setting, ``of_default_mpi`` of the faster
-    one as its users get it; both are None without an MPI in the same place.
+    one as its users get it; both are None without an MPI in the same place. ``of_mpi_transport`` is
+    of this package's own time where MPI carries the values, for what UCX carries.
     """
     made = []
     for line in lines:
@@ -95,6 +96,8 @@ def with_ratios(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
         stream = line["goodput_GBps"] * 1e9
         floor = line["wire_bytes"] / stream if line["wire_bytes"] else None
         coding = line.get("coding_seconds")
+        by_mpi = [o for o in lines if _is_over_mpi(o) and _case(o) == _case(line)]
+        over_mpi = min(map(_seconds, by_mpi), default=None) if not _is_over_mpi(line) else None
         made.append(
             line
             | {
@@ -103,6 +106,7 @@ def with_ratios(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 "of_larger_floor": _ratio(line, max(floor, coding)) if floor and coding else None,
                 "of_best_mpi": _ratio(line, min(map(_seconds, peers), default=None)),
                 "of_default_mpi": _ratio(line, min(map(_seconds, defaults), default=None)),
+                "of_mpi_transport": _ratio(line, over_mpi),
             }
         )
     return made
@@ -111,6 +115,16 @@ def with_ratios(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def _place(line: dict[str, Any]) -> tuple[Any, ...]:
     # What was measured in another scenario was measured at another time.
     return tuple(line[name] for name in ("scenario", "op", "hosts", "link", "size"))
+
+
+def _case(line: dict[str, Any]) -> tuple[Any, ...]:
+    """What this package does in that line, whatever carries its values."""
+    what = line["contender"].rpartition(", ")[0]
+    return (*_place(line), what, line["input"], line["setting"])
+
+
+def _is_over_mpi(line: dict[str, Any]) -> bool:
+    return line["contender"].rpartition(", ")[2] in MPIS
 
 
 def _seconds(line: dict[str, Any]) -> float:
@@ -124,7 +138,7 @@ def _ratio(line: dict[str, Any], other: float | None) -> float | None:
 
 
 def _times(name: str) -> Any:
-    return lambda line: f"{line[name]:.2f} x" if line[name] else ""
+    return lambda line: f"{line[name]:.2f} x" if line.get(name) else ""
 
 
 def _milliseconds(name: str) -> Any:
@@ -150,6 +164,7 @@ _COLUMNS = (
     ("of wire or coding", "---:", _times("of_larger_floor")),
     ("of best MPI", "---:", _times("of_best_mpi")),
     ("of default MPI", "---:", _times("of_default_mpi")),
+    ("of MPI's transport", "---:", _times("of_mpi_transport")),
     ("checked", "---", lambda line: line.get("check", "")),
     ("held at most", "---:", _mebibytes("peak_bytes")),
     ("bound", "---:", _mebibytes("bound_bytes")),

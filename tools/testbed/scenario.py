@@ -22,6 +22,7 @@ def run(
     measure: Callable[[argparse.Namespace], list[Line] | None],
     *,
     table: Callable[[list[Line]], str] | None = None,
+    plot: Callable[[list[Line], str], None] | None = None,
     worker: str = "",
     work: Callable[[argparse.Namespace], None] | None = None,
     arguments: Sequence[str] | None = None,
@@ -33,6 +34,7 @@ def run(
       measure: what it does; what it returns is written to ``--json``, after a line on the machine.
         None: it has written that itself.
       table: makes a Markdown table of such lines.
+      plot: draws them into a file, for ``--plot FILE`` beside ``--table``.
       worker: an option that its ranks are started with, and nobody else gives.
       work: what those do.
       arguments: default: the process's.
@@ -44,6 +46,8 @@ def run(
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write what is measured")
     if table:
         parser.add_argument("--table", metavar="FILE", help="measure nothing; print such a file")
+    if plot:
+        parser.add_argument("--plot", metavar="FILE", help="with --table: draw it, too")
     given = parser.parse_args(arguments)
     if work and getattr(given, worker) is not None:
         work(given)
@@ -51,7 +55,10 @@ def run(
     command_line.exit_on_signals()
     try:
         if table and given.table:
-            print(table(read(given.table)).rstrip("\n"))
+            lines = read(given.table)
+            print(table(lines).rstrip("\n"))
+            if plot and given.plot:
+                plot(lines, given.plot)
             return 0
         rows = measure(given)
         if given.json and rows is not None:

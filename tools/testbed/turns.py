@@ -21,6 +21,8 @@ _WORKER = str(pathlib.Path(collectives.__file__))
 # A setting goes on into the next round while it is at most this much slower than the fastest.
 _HOPELESS = 1.1
 _MPI4JAX_LACKS = ("reduce_scatter",)
+# What carries values in place of the MPI, by transport: its name, and what the ranks are told.
+CARRIERS = {"ucx": ("UCX", {"JAXCCOMP_TRANSPORT": "ucx"})}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,8 +63,9 @@ def rows(cases: Sequence[Case], scenario: Scenario, pythons: Pythons) -> list[Ro
     for case in cases:
         if scenario.peers and case.op not in {row.case.op for row in table}:
             table += _peers(case, pythons)
-        name = f"jaxccomp {case.codec}, {own}"
-        table.append(Row(case, name, case.algorithm, sys.executable, "jaxccomp", {}))
+        carrier, env = CARRIERS.get(case.transport, (own, {}))
+        name = f"jaxccomp {case.codec}, {carrier}"
+        table.append(Row(case, name, case.algorithm, sys.executable, "jaxccomp", env))
     return table
 
 

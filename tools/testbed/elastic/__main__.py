@@ -1,18 +1,18 @@
 """A group that trains while its hosts fail: what it loses, and how soon it goes on.
 
-    python -m testbed.elastic --hosts 8 --minutes 30 --json docs/results/elastic.jsonl
+    python -m testbed.elastic --start 60 --json docs/results/elastic.jsonl
+    python -m testbed.elastic --table docs/results/elastic.jsonl [--plot FILE]
 
 One process runs on each host. Every so often a fault befalls one of them, each host and each kind
 of fault in turn: its process is killed or stopped, its cable is pulled, or its link is ten times as
 slow for a while. A process that ends is started anew, and joins. The same runs without faults
-before, for as long. Hashes of the parameters are compared after each outer step.
+before. Hashes of the parameters are compared after each outer step.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import pathlib
 import subprocess
 import sys
@@ -20,8 +20,8 @@ import tempfile
 import time
 from typing import Any
 
-from jaxccomp.bench import launch, machine
-from testbed import launchers, workers
+from jaxccomp.bench import launch
+from testbed import launchers, scenario, workers
 from testbed.bed import Testbed
 from testbed.elastic import faults, report
 
@@ -120,7 +120,8 @@ def _run(given: argparse.Namespace, kinds: list[str], seconds: float) -> dict[st
                     fault = faults.KINDS[kind]
                     befallen.append({"t": time.time(), "kind": kind, "host": host})
                     fault.begin(bed.plan, host, process.pid)
-                    ending = (time.time() + fault.seconds, fault, host, process.pid)
+                    lasts = given.lasting or fault.seconds
+                    ending = (time.time() + lasts, fault, host, process.pid)
                 due += given.every
             time.sleep(0.02)
         hangs = sum(process.poll() is None for process in hosts.running)
@@ -134,33 +135,39 @@ def _run(given: argparse.Namespace, kinds: list[str], seconds: float) -> dict[st
 
 def main() -> int:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(prog="python -m testbed.elastic", description=__doc__)
     parser.add_argument("--hosts", type=int, default=8)
     parser.add_argument("--link", default="1gbit")
-    parser.add_argument("--minutes", type=float, default=30.0, help="of each run")
+    parser.add_argument("--minutes", type=float, default=30.0, help="of the run with faults")
+    parser.add_argument("--minutes-without", type=float, default=10.0, help="of the one without")
     parser.add_argument("--every", type=float, default=30.0, help="seconds between faults")
+    parser.add_argument("--lasting", type=float, help="seconds of a fault; default: by its kind")
     parser.add_argument("--silence", type=float, default=1.5, help="peer_timeout_seconds")
     parser.add_argument("--pause", type=float, default=0.5, help="seconds of an outer step")
     parser.add_argument("--start", type=float, default=40.0, help="seconds until all have met")
     parser.add_argument("--patience", type=float, default=60.0, help="seconds for the end")
     parser.add_argument("--kind", action="append", choices=faults.KINDS, help="default: all")
     parser.add_argument("--keep", type=pathlib.Path, help="a folder for what members have said")
-    parser.add_argument("--json", type=pathlib.Path)
-    given = parser.parse_args()
+    return scenario.run(parser, _measure, table=report.table, plot=report.plot)
+
+
+def _measure(given: argparse.Namespace) -> list[scenario.Line]:
     facts = {
         "hosts": given.hosts,
         "link": given.link,
         "every_seconds": given.every,
+        **({"lasting_seconds": given.lasting} if given.lasting else {}),
         "peer_timeout_seconds": given.silence,
     }
     rows = []
-    for name, kinds in (("none", []), ("faults", given.kind or list(faults.KINDS))):
-        rows.append({"faults": name, **facts, **_run(given, kinds, 60 * given.minutes)})
-        print(json.dumps(rows[-1]), flush=True)
-    if given.json:
-        lines = [{"facts": machine.facts()}, *rows]
-        given.json.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return 0
+    runs = (
+        ("none", [], given.minutes_without),
+        ("faults", given.kind or list(faults.KINDS), given.minutes),
+    )
+    for name, kinds, minutes in runs:
+        rows.append({"faults": name, **facts, **_run(given, kinds, 60 * minutes)})
+        print(rows[-1], flush=True)
+    return rows
 
 
 if __name__ == "__main__":

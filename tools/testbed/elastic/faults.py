@@ -15,16 +15,16 @@ class Fault(NamedTuple):
     """A kind of fault.
 
     Attributes:
+      about: what it is called.
       begin: lets it befall a host, and the process that runs there.
       end: ends it.
       seconds: how long it lasts.
-      kills: whether the process is gone at once.
     """
 
+    about: str
     begin: Callable[[plans.Plan, int, int], None]
     end: Callable[[plans.Plan, int, int], None]
     seconds: float
-    kills: bool = False
 
 
 def _signal(number: signal.Signals) -> Callable[[plans.Plan, int, int], None]:
@@ -61,8 +61,8 @@ def _nothing(plan: plans.Plan, host: int, pid: int) -> None:
 
 
 KINDS = {
-    "kill": Fault(_signal(signal.SIGKILL), _nothing, 0.0, kills=True),
-    "stop": Fault(_signal(signal.SIGSTOP), _signal(signal.SIGCONT), 6.0),
-    "cable": Fault(_link("down"), _link("up"), 6.0),
-    "slow": Fault(_rate(0.1), _rate(1.0), 5.0),
+    "kill": Fault("process killed", _signal(signal.SIGKILL), _nothing, 0.0),
+    "stop": Fault("process stopped", _signal(signal.SIGSTOP), _signal(signal.SIGCONT), 6.0),
+    "cable": Fault("cable pulled", _link("down"), _link("up"), 6.0),
+    "slow": Fault("link ten times as slow", _rate(0.1), _rate(1.0), 5.0),
 }

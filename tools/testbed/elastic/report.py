@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 from typing import Any
 
+from testbed import scenario
+from testbed.elastic import faults
+
 # A fault that has been told of for so long without being noticed has not hurt anybody.
 _NOTICED_SECONDS = 30.0
 
+# Stretches of time in which steps are counted.
+STRETCH_SECONDS = 10
 Line = dict[str, Any]
 
 
@@ -42,6 +48,10 @@ def summary(
         "hangs": hangs,
         "processes": len(logs),
         "loss": statistics.median(losses) if losses else None,
+        "steps_by_time": _by_time([ends[step] - begin for step in counted], end - begin),
+        "befallen": [
+            [round(fault["t"] - begin, 1), fault["kind"], fault["host"]] for fault in befallen
+        ],
     }
     by_kind: dict[str, list[tuple[float | None, float | None]]] = {}
     for number, fault in enumerate(befallen):
@@ -51,6 +61,83 @@ def summary(
         by_kind.setdefault(fault["kind"], []).append(_seconds(others, fault["t"], until))
     row["by_kind"] = {kind: _kind(found) for kind, found in by_kind.items()}
     return row
+
+
+def _by_time(seconds: Sequence[float], all_seconds: float) -> list[int]:
+    """How many steps were done in each stretch of time."""
+    counts = [0] * math.ceil(all_seconds / STRETCH_SECONDS)
+    for each in seconds:
+        counts[int(each / STRETCH_SECONDS)] += 1
+    return counts
+
+
+def table(lines: Sequence[Line]) -> str:
+    """A Markdown table with a row for each kind of fault, and what the whole run lost below it."""
+    runs = {line["faults"]: line for line in lines if "faults" in line}
+    kinds = runs["faults"]["by_kind"]
+    rows = [
+        (
+            _called(kind, runs["faults"]),
+            str(found["count"]),
+            str(found["noticed"]),
+            _medians(found, "told_seconds"),
+            _medians(found, "next_step_seconds"),
+        )
+        for kind, found in kinds.items()
+    ]
+    heads = ("fault", "times", "members were lost", "all are told", "next step")
+    rates = {name: run["outer_steps"] / run["seconds"] for name, run in runs.items()}
+    minutes = {name: f"{run['seconds'] / 60:.0f} minutes" for name, run in runs.items()}
+    different = sum(run["steps_with_different_bits"] for run in runs.values())
+    return "\n".join(
+        [
+            scenario.markdown(heads, rows),
+            "",
+            f"- Outer steps: {runs['faults']['outer_steps']} in {minutes['faults']} with faults, "
+            f"{runs['none']['outer_steps']} in {minutes['none']} without: "
+            f"{rates['faults'] / rates['none']:.1%} a second.",
+            f"- Steps after which members had different bits: {different}. Processes that hung: "
+            f"{sum(run['hangs'] for run in runs.values())}.",
+            f"- The loss in the end: {runs['faults']['loss']:.7g} with faults, "
+            f"{runs['none']['loss']:.7g} without.",
+        ]
+    )
+
+
+def _called(kind: str, run: Line) -> str:
+    fault = faults.KINDS[kind]
+    seconds = fault.seconds and run.get("lasting_seconds", fault.seconds)
+    return f"{fault.about} for {seconds:g} s" if seconds else fault.about
+
+
+def _medians(found: Line, name: str) -> str:
+    if found[name] is None:
+        return ""
+    return f"{found[name]:.2f} s ({found[f'{name}_most']:.2f} s)"
+
+
+def plot(lines: Sequence[Line], path: str) -> None:
+    """Outer steps a second as time goes, and when which fault came."""
+    from matplotlib.figure import Figure
+
+    runs = {line["faults"]: line for line in lines if "faults" in line}
+    run, quiet = runs["faults"], runs["none"]
+    figure = Figure(figsize=(9, 3), layout="constrained")
+    axes = figure.subplots()
+    for number, kind in enumerate(run["by_kind"]):
+        at = [seconds / 60 for seconds, each, _ in run["befallen"] if each == kind]
+        colour, label = f"C{number + 1}", _called(kind, run)
+        axes.vlines(at, 0, 0.3, colors=colour, linewidth=1.5, label=label)
+    counts = run["steps_by_time"]
+    minutes = [(number + 0.5) * STRETCH_SECONDS / 60 for number in range(len(counts))]
+    axes.plot(minutes, [count / STRETCH_SECONDS for count in counts], label="with faults")
+    rate = quiet["outer_steps"] / quiet["seconds"]
+    axes.axhline(rate, color="black", linestyle="--", linewidth=1, label="without, on average")
+    axes.set_xlabel("minutes")
+    axes.set_ylabel("outer steps a second")
+    axes.set_ylim(0)
+    axes.legend(fontsize=7, ncols=3, loc="lower right")
+    figure.savefig(path, metadata={"Date": None})
 
 
 def _seconds(

@@ -1,0 +1,57 @@
+"""What is made of the lines of a group whose hosts fail, without a testbed."""
+
+import pytest
+from testbed.elastic import report
+
+
+def steps(begin, end, bits="same"):
+    """A step at each second."""
+    return [{"t": float(t), "step": t, "hash": bits} for t in range(begin, end)]
+
+
+def lost(t, told):
+    """A failure, which came to the member so late, and the group without who is lost."""
+    return [{"t": t + told, "failed": "rank 2"}, {"t": t + 2.0, "shrunk": [0, 1]}]
+
+
+@pytest.fixture
+def run():
+    """Two hosts that go on from second 100 to 150; the third is lost after 20 seconds."""
+    logs = [
+        (0, [*steps(95, 120), *lost(120.0, 0.5), *steps(123, 151), {"t": 151.0, "loss": 0.25}]),
+        (1, [*steps(95, 120), *lost(120.0, 1.5), *steps(123, 151), {"t": 151.0, "loss": 0.25}]),
+        (2, steps(95, 120)),
+    ]
+    befallen = [{"t": 120.0, "kind": "kill", "host": 2}, {"t": 140.0, "kind": "slow", "host": 1}]
+    return report.summary(logs, befallen, 100.0, 150.0, hangs=0)
+
+
+def test_a_run_is_summed_up(run):
+    assert run["seconds"] == 50 and run["outer_steps"] == 20 + 27
+    assert run["steps_by_time"] == [10, 10, 7, 10, 10]
+    assert run["befallen"] == [[20.0, "kill", 2], [40.0, "slow", 1]]
+    assert (run["steps_with_different_bits"], run["hangs"], run["loss"]) == (0, 0, 0.25)
+    killed = run["by_kind"]["kill"]
+    assert (killed["count"], killed["noticed"]) == (1, 1)
+    assert killed["told_seconds"] == killed["told_seconds_most"] == 1.5
+    assert killed["next_step_seconds"] == 3.0
+    slow = run["by_kind"]["slow"]
+    assert (slow["noticed"], slow["told_seconds"], slow["next_step_seconds"]) == (0, None, None)
+
+
+def test_bits_that_differ_are_counted():
+    logs = [(0, steps(0, 10)), (1, steps(0, 10, bits="others"))]
+    assert report.summary(logs, [], 0.0, 10.0, hangs=1)["steps_with_different_bits"] == 10
+
+
+def test_runs_are_shown(run, tmp_path):
+    quiet = {"faults": "none", "seconds": 100, "outer_steps": 100, "hangs": 0, "loss": 0.5}
+    lines = [{"facts": {}}, quiet | {"steps_with_different_bits": 0}, {"faults": "faults"} | run]
+    shown = report.table(lines)
+    assert "| process killed | 1 | 1 | 1.50 s (1.50 s) | 3.00 s (3.00 s) |" in shown
+    assert "| link ten times as slow for 5 s | 1 | 0 |  |  |" in shown
+    assert "47 in 1 minutes with faults, 100 in 2 minutes without: 94.0% a second" in shown
+    assert "0.25 with faults, 0.5 without" in shown
+    pytest.importorskip("matplotlib")
+    report.plot(lines, str(tmp_path / "runs.svg"))
+    assert (tmp_path / "runs.svg").stat().st_size > 1000
