@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import secrets
 import socket
+from collections.abc import Callable
 from typing import Any
 
 from jaxccomp import errors
@@ -51,23 +53,34 @@ def form(parameters: RendezvousParameters, timeout: float) -> World:
     return _world(parameters.rank, parameters.size, rendezvous)
 
 
-def join(parameters: RendezvousParameters, worker: Any, timeout: float) -> World:
+def join(
+    parameters: RendezvousParameters, open_worker: Callable[[], Any], timeout: float
+) -> tuple[World, Any]:
     """Joins a group that exists, once its members take this process in.
 
     Args:
       parameters: with the group's name.
-      worker: of UCX.
+      open_worker: opens one of UCX.
       timeout: seconds to wait for that.
+
+    Returns:
+      Its world, and the worker.
     """
     rendezvous = _listen(parameters.addresses[0], parameters.secret, may_replace_it=True)
-    request = {
-        "group": parameters.join,
-        "id": secrets.token_hex(8),
-        "worker": worker.address.hex(),
-        "address": rendezvous.address,
-        "row": peer_info.own(False),
-    }
-    answer = rendezvous.request_join(parameters.addresses, request, timeout)
+    # Not before a member is reached: UCX leaves out networks that are down when a worker is opened,
+    # and nobody would reach this process for as long as it runs.
+    worker_once = functools.cache(open_worker)
+    identity = secrets.token_hex(8)
+
+    def request() -> dict[str, Any]:
+        return {
+            "id": identity,
+            "worker": worker_once().address.hex(),
+            "address": rendezvous.address,
+            "row": peer_info.own(False),
+        }
+
+    answer = rendezvous.request_join(parameters.addresses, parameters.join, request, timeout)
     rows = [peer_info.Row(*map(int, row)) for row in answer["rows"]]
     workers = [bytes.fromhex(each) for each in answer["workers"]]
     rendezvous.addresses = [
@@ -80,7 +93,7 @@ def join(parameters: RendezvousParameters, worker: Any, timeout: float) -> World
     state.peers = peers
     state.current = (name, members, order)
     state.joined_group = parameters.join
-    return state
+    return state, worker_once()
 
 
 def _listen(coordinator: SocketAddress, secret: bytes, *, may_replace_it: bool) -> Rendezvous:

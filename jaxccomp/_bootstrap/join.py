@@ -92,16 +92,13 @@ def _with_coordinator(parameters: RendezvousParameters, timeout_seconds: float) 
             "coordinator= and no join= then."
         )
     plans.refuse("processes that meet by coordinator= share no plans, as others may join them")
-    worker, why_not = ucx.open_worker(shares_memory=False)
-    if worker is None:
-        raise errors.EngineUnavailableError(
-            f"processes that meet by coordinator= exchange values through UCX, but {why_not}. "
-            f"{ucx.INSTALL}."
-        )
+    if why := ucx.why_missing():
+        raise _no_ucx(why)
     readers: list[bool] = []  # who comes later is read by nobody, and reads nobody
     if parameters.join:
-        state = group.join(parameters, worker, timeout_seconds)
+        state, worker = group.join(parameters, _worker_of_group, timeout_seconds)
     else:
+        worker = _worker_of_group()
         state = group.form(parameters, timeout_seconds)
         share = partial(state.share_with_all, timeout_seconds)
         rows = peer_info.call(share, peer_info.own(False))
@@ -109,6 +106,7 @@ def _with_coordinator(parameters: RendezvousParameters, timeout_seconds: float) 
         secret, addresses, readers = ucx.connect(share, state.process, worker, pids)
         state.peers = group.PeerTable(rows, addresses, secret)
     state.regroup = partial(membership.shrink, state)
+    state.out_of_band.answer_alone = partial(membership.given_up, state)
     state.process_of = {jax.process_index(): state.process}
     peers = state.peers
     core = engine.load()
@@ -121,6 +119,20 @@ def _with_coordinator(parameters: RendezvousParameters, timeout_seconds: float) 
     state.no_cuda = peer_info.who_lacks_cuda(peers.rows)
     _go_on()
     return state
+
+
+def _worker_of_group() -> Any:
+    worker, why_not = ucx.open_worker(shares_memory=False)
+    if worker is None:
+        raise _no_ucx(why_not)
+    return worker
+
+
+def _no_ucx(why: str) -> errors.EngineUnavailableError:
+    return errors.EngineUnavailableError(
+        f"processes that meet by coordinator= exchange values through UCX, but {why}. "
+        f"{ucx.INSTALL}."
+    )
 
 
 def _early() -> tuple[int, int]:

@@ -18,6 +18,7 @@ from jaxccomp._bootstrap.wait_list import JoinRequest
 from jaxccomp._bootstrap.world import Gone, Group, World, original_name
 from jaxccomp._native import engine
 
+_SHRINK = "those left of "  # how rounds of shrink are called
 # In the place of a process that nobody here has seen: on a host of its own.
 _UNKNOWN = peer_info.Row(0, 1, -1, 0, 0)
 
@@ -63,7 +64,7 @@ def shrink(
         try:
             left = max(deadline - time.monotonic(), 0.0)
             found = rendezvous.agree(
-                f"those left of {before}",
+                f"{_SHRINK}{before}",
                 leader,
                 state.process,
                 {"known": list(processes), "lost": list(gone)},
@@ -86,6 +87,28 @@ def shrink(
             "it. Start it again, and let it join (jaxccomp.init(join=...))."
         )
     return name, chosen
+
+
+def given_up(state: World, name: str, member: int, proposal: Any) -> Any:
+    """What a process is told at once that wants to shrink with others that have given it up.
+
+    They go on without it, maybe for long, and agree anew only when they lose another one.
+
+    Args:
+      state: of this process, which leads what it proposes to.
+      name: of the round.
+      member: the process.
+      proposal: its own.
+
+    Returns:
+      The decision, for it alone; None where that is still to be made. It is for others, and where
+      this process may be the one that is cut off: where it has lost half of them.
+    """
+    gone = state.gone()
+    if not name.startswith(_SHRINK) or member not in gone:
+        return None
+    here = [each for each in proposal["known"] if each not in gone]
+    return ["", here] if 2 * len(here) > len(proposal["known"]) else None
 
 
 def _survivors(proposals: Mapping[int, Any], gone: Container[int]) -> list[int] | None:

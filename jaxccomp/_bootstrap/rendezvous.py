@@ -64,6 +64,8 @@ class Rendezvous:
         self.process: int | None = None  # this one's number, when it is known
         self.why_gone: Callable[[Sequence[int]], str] = lambda processes: ""  # World's
         self.why_refused: Callable[[dict[str, Any]], str] = lambda request: ""
+        # What a member hears at once that proposes this, by the round's name; None: the decision.
+        self.answer_alone: Callable[[str, int, Any], Any] = lambda name, member, proposal: None
         try:
             family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
             self._socket = socket.create_server((host, port), family=family, backlog=_BACKLOG)
@@ -217,14 +219,19 @@ class Rendezvous:
         return self._rounds.keep(_with_version(name), make)
 
     def request_join(
-        self, coordinators: Sequence[SocketAddress], request: dict[str, Any], timeout: float
+        self,
+        coordinators: Sequence[SocketAddress],
+        group: str,
+        request: Callable[[], dict[str, Any]],
+        timeout: float,
     ) -> dict[str, Any]:
         """Asks to be taken into a group that exists, and waits until it is.
 
         Args:
           coordinators: where members listen; the first that answers is asked, and when it ends
             another one.
-          request: what they need to know of this process.
+          group: its name.
+          request: what they need to know of this process; called once a member has been reached.
           timeout: seconds to wait.
 
         Returns:
@@ -237,7 +244,8 @@ class Rendezvous:
             for address in list(known):
                 try:
                     with connect(address, self._secret, deadline) as conn:
-                        send(conn, {"kind": "join", "version": __version__, **request})
+                        asked = {"kind": "join", "version": __version__, "group": group}
+                        send(conn, asked | request())
                         others = map(tuple, receive_by(conn, deadline, lambda: "")["addresses"])
                         known += [each for each in others if each not in (*known, self.address)]
                         return receive_by(conn, deadline, lambda: "")["accepted"]
@@ -247,7 +255,7 @@ class Rendezvous:
                     break
             time.sleep(RETRY_SECONDS)
         raise errors.InitializationError(
-            f"no member of group {request['group']!r} took this process in within {timeout:g} s "
+            f"no member of group {group!r} took this process in within {timeout:g} s "
             f"(asked at {', '.join(f'{host}:{port}' for host, port in known)}; {trouble}). Members "
             "take in whoever waits when they call Communicator.admit()."
         )
@@ -330,13 +338,14 @@ class Rendezvous:
                     self._serve_join(conn, request)
 
     def _serve_proposal(self, conn: connection.Connection, request: dict[str, Any]) -> None:
-        name = str(request["name"])
+        name, member, proposal = str(request["name"]), int(request["member"]), request["proposal"]
         try:
             decision = self._rounds.follow(
                 name,
-                int(request["member"]),
-                request["proposal"],
+                member,
+                proposal,
                 lambda: conn.poll(0),  # it says nothing more, so this is its end
+                answer_alone=lambda: self.answer_alone(name, member, proposal),
                 unique=name.startswith(_ADDRESSES),
             )
         except ProposalRejected as error:

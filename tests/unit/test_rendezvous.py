@@ -6,6 +6,7 @@ import socket
 import struct
 import threading
 import time
+import types
 
 import pytest
 
@@ -197,7 +198,7 @@ def test_another_version_is_not_taken_in(make):
 def test_who_waits_itself_takes_nobody_in(make):
     waiting = make()
     with pytest.raises(errors.InitializationError, match="no member of group 'world'"):
-        make().request_join([waiting.address], {"group": "world"}, 0.5)
+        make().request_join([waiting.address], "world", dict, 0.5)
     assert waiting.wait_list.of("world") == []
 
 
@@ -206,7 +207,7 @@ def test_who_waits_is_told_and_who_leaves_is_forgotten(make):
     answers = []
     waits = threading.Thread(
         target=lambda: answers.append(
-            make().request_join([("127.0.0.1", 9), made[0].address], {"group": "world"}, 20)
+            make().request_join([("127.0.0.1", 9), made[0].address], "world", dict, 20)
         )
     )
     waits.start()
@@ -218,7 +219,7 @@ def test_who_waits_is_told_and_who_leaves_is_forgotten(make):
     waits.join(20)
     assert answers == [{"process": 7}]
     with pytest.raises(errors.InitializationError, match="no member of group 'world'"):
-        make().request_join([made[0].address], {"group": "world"}, 0.5)
+        make().request_join([made[0].address], "world", dict, 0.5)
     while made[0].wait_list.of("world") and time.monotonic() < deadline:
         time.sleep(0.01)
     assert made[0].wait_list.of("world") == []
@@ -260,6 +261,51 @@ def test_a_process_is_dead_where_its_port_is_closed_or_anothers(make):
 def test_those_that_are_left_agree(proposals, gone, agreed):
     said = {process: {"known": known, "lost": lost} for process, (known, lost) in proposals.items()}
     assert membership._survivors(said, gone) == agreed
+
+
+@pytest.mark.parametrize(
+    ("gone", "known", "told"),
+    [
+        ({2}, [0, 1, 2], ["", [0, 1]]),
+        ({2, 3}, [0, 1, 2], ["", [0, 1]]),
+        (set(), [0, 1, 2], None),  # it is waited for
+        ({1}, [0, 1, 2], None),
+        ({2, 1}, [0, 1, 2], None),  # who is asked may be the one that is cut off
+        ({2}, [0, 2], None),
+    ],
+)
+def test_who_has_been_given_up_is_told_at_once(make, gone, known, told):
+    made, _ = started(make, 1)
+    state = types.SimpleNamespace(gone=lambda: dict.fromkeys(gone, ("lost", True)))
+    made[0].answer_alone = lambda *asked: membership.given_up(state, *asked)
+    other = make()
+    other.addresses = made[0].addresses
+
+    def propose(name):
+        proposal = {"known": known, "lost": []}
+        return other.agree(name, 0, 2, proposal, lambda proposals: None, 0.5, lambda: "")
+
+    if told is None:
+        with pytest.raises(NoDecision):
+            propose("those left of world")
+    else:
+        assert propose("those left of world") == told
+    with pytest.raises(NoDecision):
+        propose("another round")
+
+
+def test_what_a_joiner_says_of_itself_is_asked_for_when_a_member_is_reached(make):
+    """Its network may be down before."""
+    with socket.create_server((HOST, 0)) as free:
+        nobody = free.getsockname()[:2]
+    asked = []
+    with pytest.raises(errors.InitializationError, match="no member of group 'world'"):
+        make().request_join([nobody], "world", lambda: asked.append(1) or {}, 0.5)
+    assert asked == []
+    made, _ = started(make, 1)
+    with pytest.raises(errors.InitializationError):
+        make().request_join([made[0].address], "world", lambda: asked.append(1) or {}, 0.5)
+    assert asked
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from testbed import (
     workers,
 )
 from testbed import plan as plans
+from testbed.elastic import report as elastic_report
 from testbed.planner import report as planner_report
 from testbed.training import report
 
@@ -175,6 +176,7 @@ def test_the_page_shows_what_exchanges_take():
     ("page", "name", "table"),
     [
         ("slow_links", "outer", outer.markdown),
+        ("elastic", "elastic", elastic_report.table),
         ("nonblocking", "overlap", overlap.markdown),
         ("testbed", "planner", planner_report.table),
         ("testbed", "mix", mix.table),

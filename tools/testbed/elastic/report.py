@@ -136,7 +136,7 @@ def plot(lines: Sequence[Line], path: str) -> None:
     axes.set_xlabel("minutes")
     axes.set_ylabel("outer steps a second")
     axes.set_ylim(0)
-    axes.legend(fontsize=7, ncols=3, loc="lower right")
+    axes.legend(fontsize=7, ncols=3, loc="center")
     figure.savefig(path, metadata={"Date": None})
 
 
