@@ -110,7 +110,20 @@ void UcxOutgoing::Start(int process, Outgoing* outgoing, bool on_credit) {
   outgoing->started = true;
   outgoing->on_credit = on_credit;
   peer.active.emplace(outgoing->lane, outgoing->number);
-  Advance(process);
+  if (peer.open_bytes == 0) Advance(process);
+  else AdvanceLater(process);
+}
+
+void UcxOutgoing::AdvanceLater(int process) {
+  Peer& peer = PeerOf(process);
+  if (!std::exchange(peer.is_due, true)) due_.push_back(process);
+}
+
+void UcxOutgoing::AdvanceDue() {
+  for (int process : std::exchange(due_, {})) {
+    PeerOf(process).is_due = false;
+    Advance(process);
+  }
 }
 
 void UcxOutgoing::Advance(int process) {
@@ -184,7 +197,7 @@ void UcxOutgoing::OnFragmentSent(int process, void* owner, int64_t bytes, const 
     PeerOf(process).active.erase({outgoing->lane, outgoing->number});
   }
   FinishIfOver(process, outgoing);
-  Advance(process);
+  AdvanceLater(process);
 }
 
 bool UcxOutgoing::OnWant(int process, uint32_t number) {

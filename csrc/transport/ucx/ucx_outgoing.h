@@ -42,6 +42,10 @@ class UcxOutgoing {
   bool OnTaken(int process, uint32_t number);
   bool OnCredit(int process, int64_t bytes);
   void OnFragmentSent(int process, void* owner, int64_t bytes, const Status& status);
+  // Goes on where UCX has sent something. To be called when its progress has returned, not from within: it
+  // would be given more before it has sent what it could not send before, and each time that there is room for
+  // something that waits, what is new would take it.
+  void AdvanceDue();
   // Whoever waits for that process is told.
   void Lose(int process, const Status& why);
 
@@ -80,6 +84,7 @@ class UcxOutgoing {
     std::set<Turn> waiting;       // of those not started, the ones in turn for credit
     std::set<Turn> active;        // those started of which a part has not been handed to UCX
     int64_t open_bytes = 0;       // what UCX has not sent yet
+    bool is_due = false;          // in `due_`
     int64_t credit_bytes = 0;     // what may be sent to it at once
   };
 
@@ -95,6 +100,7 @@ class UcxOutgoing {
   void SendWaiting(int process);
   // Hands fragments to UCX, of the lowest lanes first, as long as it has not too much of them.
   void Advance(int process);
+  void AdvanceLater(int process);
   UcxChannel::Sent SendNext(int process, Outgoing* outgoing, int64_t* bytes);
   void FinishIfOver(int process, Outgoing* outgoing);
   void Finish(int process, Outgoing* outgoing);
@@ -104,6 +110,7 @@ class UcxOutgoing {
   UcxChannel& channel_;
   const int64_t credit_bytes_;
   std::vector<Peer> peers_;
+  std::vector<int> due_;   // processes for AdvanceDue
   Guards guards_;
   int64_t count_ = 0;   // over all peers
   bool closed_ = false;

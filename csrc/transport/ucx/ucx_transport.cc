@@ -97,8 +97,14 @@ void UcxTransport::Pull(Announced announced, std::span<const Piece> into, Comple
 
 bool UcxTransport::Poll() {
   if (closed_) return false;
-  const bool any = channel_.Poll();
+  const bool any = Progress();
   Settle();
+  return any;
+}
+
+bool UcxTransport::Progress() {
+  const bool any = channel_.Poll();
+  outgoing_.AdvanceDue();
   return any;
 }
 
@@ -246,7 +252,7 @@ void UcxTransport::Close(std::chrono::milliseconds patience) {
   delivers_ = false;
   const auto deadline = std::chrono::steady_clock::now() + patience;
   while (outgoing_.Sends() && std::chrono::steady_clock::now() < deadline) {
-    if (!channel_.Poll()) std::this_thread::sleep_for(std::chrono::microseconds(50));
+    if (!Progress()) std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
   closed_ = true;
   channel_.Close(deadline);

@@ -138,6 +138,8 @@ class UcxTransport final : public Transport, UcxChannel::Listener {
 
   UcxTransport(std::unique_ptr<UcxWorker> worker, const UcxConfig& config, Receiver* receiver);
 
+  // True when anything has come or gone.
+  bool Progress();
   void OnControlMessage(int source, const Header& header,
                         std::span<const std::byte> payload) override;
   void OnFragment(int source, const UcxFragment& fragment, std::span<const std::byte> data) override;
