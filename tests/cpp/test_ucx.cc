@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <functional>
 #include <limits>
 #include <memory>
@@ -500,6 +501,29 @@ TEST(Ucx_GivesMemoryBackInTheMiddleOfAPayload) {
   CHECK_OK(sent.status);
   CHECK(std::ranges::all_of(into, [](std::byte each) { return each == std::byte{2}; }));
   CHECK_EQ(pulled.calls, 1);
+}
+
+// What UCX could not send at once is not overtaken by what it is given later.
+TEST(Ucx_SendsInOrderWhereItHasToWait) {
+  setenv("UCX_TCP_SNDBUF", "64k", 1);
+  setenv("UCX_TCP_RCVBUF", "64k", 1);
+  Listener first, second;
+  Team team(2, {.credit_bytes = 0}, {&first, &second});
+  unsetenv("UCX_TCP_SNDBUF");
+  unsetenv("UCX_TCP_RCVBUF");
+  if (!team.whole()) return;
+  UcxTransport *const a = team.transports[0].get(), *const b = team.transports[1].get();
+  Bytes payload = Pattern(0, 1, 3, 32 * kKiB * kKiB), into(payload.size());
+  const Piece piece{payload.data(), std::ssize(payload)}, place{into.data(), std::ssize(into)};
+  Header header;
+  header.payload_bytes = piece.bytes;
+  Waiter sent, pulled;
+  a->Send(1, header, {&piece, 1}, &sent);
+  CHECK(PollAll({a, b}, [&] { return second.messages == 1; }));
+  b->Pull(second.announcements[0], {&place, 1}, &pulled);
+  CHECK(PollAll({a, b}, [&] { return pulled.calls == 1 && sent.calls == 1; }));
+  CHECK(into == payload);
+  CHECK(b->MostHeldBytes() <= UcxOutgoing::kFragmentBytes);
 }
 
 TEST(Ucx_FreezesWithTransfersUnderWay) {

@@ -129,7 +129,7 @@ def test_the_page_shows_what_is_set_and_what_was_measured():
     for row in launchers.TABLE.values():
         for name, value in (row.environment | row.alone).items():
             assert f"`{name}={value}`" in page
-    for name in ("testbed", "updates", "updates_in_place"):
+    for name in ("testbed", "testbed_transports", "updates", "updates_in_place"):
         command = f"python -m testbed.compare --table docs/results/{name}.jsonl"
         shown = page.partition(f"<!-- {command} -->\n")[2].partition("\n<!-- end -->")[0]
         with open(ROOT / f"docs/results/{name}.jsonl", encoding="utf-8") as file:
@@ -176,6 +176,7 @@ def test_the_page_shows_what_exchanges_take():
     ("page", "name", "table"),
     [
         ("slow_links", "outer", outer.markdown),
+        ("slow_links", "outer_delay", outer.markdown),
         ("elastic", "elastic", elastic_report.table),
         ("nonblocking", "overlap", overlap.markdown),
         ("testbed", "planner", planner_report.table),
@@ -185,7 +186,7 @@ def test_the_page_shows_what_exchanges_take():
 def test_pages_show_what_was_measured(page, name, table):
     path = f"docs/results/{name}.jsonl"
     text = (ROOT / f"docs/{page}.md").read_text(encoding="utf-8")
-    command = f"python -m testbed.{name} --table {path}"
+    command = f"python -m testbed.{name.partition('_')[0]} --table {path}"
     shown = text.partition(f"<!-- {command} -->\n")[2].partition("\n<!-- end -->")[0]
     lines = list(map(json.loads, (ROOT / path).read_text(encoding="utf-8").splitlines()))
     assert lines and shown == table(lines)

@@ -310,6 +310,7 @@ void UcxChannel::Receive(const Envelope& envelope, std::span<const std::byte> da
   if (peer.endpoint == nullptr && !std::exchange(peer.heard, true)) heard_.push_back(peer.process);
   if (envelope.sequence != peer.received) {
     peer.held_bytes += std::ssize(data);
+    most_held_bytes_ = std::max(most_held_bytes_, peer.held_bytes);
     if (envelope.sequence < peer.received || peer.held.size() >= kMostHeld ||
         peer.held_bytes > kMostHeldBytes) {
       return Lose(peer.process, {Code::kDataLoss, "process " + std::to_string(process_) +

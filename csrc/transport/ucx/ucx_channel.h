@@ -99,6 +99,9 @@ class UcxChannel final : public ControlChannel {
   // UCX is called no more, and keeps what it has.
   void Leave();
 
+  // The most bytes of messages ahead of their turn that it has held of one process.
+  int64_t most_held_bytes() const { return most_held_bytes_; }
+
  private:
   static constexpr unsigned kMessageId = 0;
   static constexpr size_t kMostSpare = 256;
@@ -171,6 +174,7 @@ class UcxChannel final : public ControlChannel {
   const Secret secret_;
   Listener& listener_;
   std::deque<Peer> peers_;               // UCX keeps pointers to them
+  int64_t most_held_bytes_ = 0;
   Keepalive keepalive_;
   std::vector<int> heard_;               // processes to connect to, as something has come from them
   std::vector<int> broken_;              // those whose connection is to be ended

@@ -117,6 +117,7 @@ class UcxTransport final : public Transport, UcxChannel::Listener {
   }
   bool HasTransfers() const override { return outgoing_.Any() || incoming_.Any() || small_.Any(); }
   int64_t EarlyBytes() const override { return incoming_.early_bytes(); }
+  int64_t MostHeldBytes() const { return channel_.most_held_bytes(); }
   // A dissemination barrier of those that live. Afterwards a connection that breaks is no loss: all have come to
   // their end.
   void ShutdownBarrier(std::chrono::milliseconds patience) override;
