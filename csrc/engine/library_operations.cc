@@ -31,7 +31,6 @@ std::vector<LibraryCall> CallsOf(const Operation& op) {
   call.collective = collective;
   call.reduce_op = op.plan->reduce_op;
   call.root = op.header.root;
-  call.reverse = op.plan->reverse;
   if (collective == Collective::kBarrier) return {call};
   const CollectiveInfo& info = Info(collective);
   std::vector<LibraryCall> calls;

@@ -19,7 +19,6 @@ struct LibraryCall {
   ReduceOp reduce_op = ReduceOp::kSum;
   DType dtype = DType::kFloat32;
   int root = 0;
-  bool reverse = false;   // a prefix reduction that begins at the last rank
   int64_t count = 0;   // values in a block (CollectiveInfo), at most kMostCount
   // Of a v-variant, in place of `count`: values in each block of `in` and of `out`, which lie one after the
   // other there. One block where all of the side is this rank's own.

@@ -38,7 +38,8 @@ LIBRARIES = {
     "mpi": _Library(
         "MPI",
         (
-            *(*_OF_ALL, "allgatherv", "gatherv", "scatterv", "alltoallv"),
+            *_OF_ALL,
+            *("allgatherv", "gatherv", "scatterv", "alltoallv"),
             *("scan", "exscan", "barrier"),
         ),
         (*_REDUCE_OPS, "and", "or", "xor"),

@@ -104,8 +104,10 @@ def given_up(state: World, name: str, member: int, proposal: Any) -> Any:
       The decision, for it alone; None where that is still to be made. It is for others, and where
       this process may be the one that is cut off: where it has lost half of them.
     """
+    if not name.startswith(_SHRINK):
+        return None
     gone = state.gone()
-    if not name.startswith(_SHRINK) or member not in gone:
+    if member not in gone:
         return None
     here = [each for each in proposal["known"] if each not in gone]
     return ["", here] if 2 * len(here) > len(proposal["known"]) else None

@@ -479,51 +479,59 @@ TEST(Ucx_TakesInAProcessLater) {
   CHECK(into == payload);
 }
 
-TEST(Ucx_GivesMemoryBackInTheMiddleOfAPayload) {
-  Listener first, second;
-  Team team(2, {.credit_bytes = 0}, {&first, &second});
-  if (!team.whole()) return;
-  UcxTransport *const a = team.transports[0].get(), *const b = team.transports[1].get();
-  Bytes payload(32 * kKiB * kKiB, std::byte{1}), into(32 * kKiB * kKiB);
-  const Piece piece{payload.data(), std::ssize(payload)}, place{into.data(), std::ssize(into)};
-  Header header;
-  header.payload_bytes = piece.bytes;
+// A payload that process 0 sends process 1, which pulls it.
+struct Transfer {
+  Transfer(Bytes values, const Settings& settings)
+      : payload(std::move(values)), into(payload.size()), team(2, settings, {&first, &second}) {}
+  // Until the other one has begun to pull.
+  bool Begin() {
+    if (!team.whole()) return false;
+    const Piece piece{payload.data(), std::ssize(payload)}, place{into.data(), std::ssize(into)};
+    Header header;
+    header.payload_bytes = piece.bytes;
+    team.transports[0]->Send(1, header, {&piece, 1}, &sent);
+    if (!CHECK(Poll([&] { return second.messages == 1; }))) return false;
+    receiver().Pull(second.announcements[0], {&place, 1}, &pulled);
+    return true;
+  }
+  template <typename F>
+  bool Poll(F&& ready) {
+    return PollAll({team.transports[0].get(), team.transports[1].get()}, ready);
+  }
+  UcxTransport& receiver() { return *team.transports[1]; }
+
+  Bytes payload, into;
   Waiter sent, pulled;
-  a->Send(1, header, {&piece, 1}, &sent);
-  CHECK(PollAll({a, b}, [&] { return second.messages == 1; }));
-  b->Pull(second.announcements[0], {&place, 1}, &pulled);
-  CHECK(PollAll({a, b}, [&] { return into.front() == std::byte{1}; }));
-  CHECK_EQ(pulled.calls, 0);
-  CHECK(b->Withdraw(&pulled));
-  CHECK(pulled.status.code() == Code::kAborted);
+  Listener first, second;
+  Team team;
+};
+
+TEST(Ucx_GivesMemoryBackInTheMiddleOfAPayload) {
+  Transfer transfer(Bytes(32 * kKiB * kKiB, std::byte{1}), {.credit_bytes = 0});
+  if (!transfer.Begin()) return;
+  Bytes& into = transfer.into;
+  CHECK(transfer.Poll([&] { return into.front() == std::byte{1}; }));
+  CHECK_EQ(transfer.pulled.calls, 0);
+  CHECK(transfer.receiver().Withdraw(&transfer.pulled));
+  CHECK(transfer.pulled.status.code() == Code::kAborted);
   std::ranges::fill(into, std::byte{2});
-  CHECK(PollAll({a, b}, [&] { return sent.calls == 1 && !b->HasTransfers(); }));
-  CHECK_OK(sent.status);
+  CHECK(transfer.Poll([&] { return transfer.sent.calls == 1 && !transfer.receiver().HasTransfers(); }));
+  CHECK_OK(transfer.sent.status);
   CHECK(std::ranges::all_of(into, [](std::byte each) { return each == std::byte{2}; }));
-  CHECK_EQ(pulled.calls, 1);
+  CHECK_EQ(transfer.pulled.calls, 1);
 }
 
 // What UCX could not send at once is not overtaken by what it is given later.
 TEST(Ucx_SendsInOrderWhereItHasToWait) {
   setenv("UCX_TCP_SNDBUF", "64k", 1);
   setenv("UCX_TCP_RCVBUF", "64k", 1);
-  Listener first, second;
-  Team team(2, {.credit_bytes = 0}, {&first, &second});
+  Transfer transfer(Pattern(0, 1, 3, 32 * kKiB * kKiB), {.credit_bytes = 0});
   unsetenv("UCX_TCP_SNDBUF");
   unsetenv("UCX_TCP_RCVBUF");
-  if (!team.whole()) return;
-  UcxTransport *const a = team.transports[0].get(), *const b = team.transports[1].get();
-  Bytes payload = Pattern(0, 1, 3, 32 * kKiB * kKiB), into(payload.size());
-  const Piece piece{payload.data(), std::ssize(payload)}, place{into.data(), std::ssize(into)};
-  Header header;
-  header.payload_bytes = piece.bytes;
-  Waiter sent, pulled;
-  a->Send(1, header, {&piece, 1}, &sent);
-  CHECK(PollAll({a, b}, [&] { return second.messages == 1; }));
-  b->Pull(second.announcements[0], {&place, 1}, &pulled);
-  CHECK(PollAll({a, b}, [&] { return pulled.calls == 1 && sent.calls == 1; }));
-  CHECK(into == payload);
-  CHECK(b->MostHeldBytes() <= UcxOutgoing::kFragmentBytes);
+  if (!transfer.Begin()) return;
+  CHECK(transfer.Poll([&] { return transfer.pulled.calls == 1 && transfer.sent.calls == 1; }));
+  CHECK(transfer.into == transfer.payload);
+  CHECK(transfer.receiver().MostHeldBytes() <= UcxOutgoing::kFragmentBytes);
 }
 
 TEST(Ucx_FreezesWithTransfersUnderWay) {

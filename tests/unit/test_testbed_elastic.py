@@ -50,7 +50,7 @@ def test_runs_are_shown(run, tmp_path):
     shown = report.table(lines)
     assert "| process killed | 1 | 1 | 1.50 s (1.50 s) | 3.00 s (3.00 s) |" in shown
     assert "| link ten times as slow for 5 s | 1 | 0 |  |  |" in shown
-    assert "47 in 1 minutes with faults, 100 in 2 minutes without: 94.0% a second" in shown
+    assert "47 in 50 s with faults, 100 in 100 s without: 94.0% a second" in shown
     assert "0.25 with faults, 0.5 without" in shown
     pytest.importorskip("matplotlib")
     report.plot(lines, str(tmp_path / "runs.svg"))

@@ -46,10 +46,6 @@ def run(
         for name, scenario in scenarios.items():
             for kind in {case.values for case in scenario.cases} - set(values):
                 _say(f"left out of {name}: {kind}, of which {given.input} has nothing")
-            if {case.transport for case in scenario.cases} > {"mpi"} and (why := ucx.why_missing()):
-                _say(f"left out of {name}: what UCX carries; {why}")
-                cases = tuple(case for case in scenario.cases if case.transport == "mpi")
-                scenario = dataclasses.replace(scenario, cases=cases)  # noqa: PLW2901
             lines += _run_one(given, name, scenario, values, pythons)
     return results.with_ratios(lines)
 
@@ -133,12 +129,18 @@ def _check(given: argparse.Namespace) -> dict[str, Scenario]:
         if op not in collectives.OPERATIONS:
             raise errors.unknown("operation", op, collectives.OPERATIONS)
     chosen = SCENARIOS if given.scenario == "all" else {given.scenario: SCENARIOS[given.scenario]}
+    transports = {case.transport for each in chosen.values() for case in each.cases}
+    if "ucx" in transports and (why := ucx.why_missing()):
+        _say(f"left out: what UCX carries; {why}")
+        transports.remove("ucx")
     return {
         name: dataclasses.replace(
             scenario,
             hosts=given.hosts or scenario.hosts,
             link=given.link or scenario.link,
-            cases=tuple(case for case in scenario.cases if case.op in ops),
+            cases=tuple(
+                case for case in scenario.cases if case.op in ops and case.transport in transports
+            ),
         )
         for name, scenario in chosen.items()
     }

@@ -3,7 +3,7 @@
     python -m testbed.overlap --json docs/results/overlap.jsonl
 
 Two hosts with a core each sum values, which takes the wire some 20 ms, and multiply matrices, which
-takes a core some 30 ms: each alone, and together in one jitted function, started by
+takes a core 15 to 30 ms: each alone, and together in one jitted function, started by
 ``allreduce_start`` and waited for after the product. In both styles: between processes, over MPI
 and over UCX, and along an axis of `shard_map` under `jax.distributed`.
 
@@ -47,7 +47,7 @@ def markdown(lines: list[dict[str, Any]]) -> str:
             *(f"{row[f'{way}_ms']:.1f} ms" for way in WAYS),
             f"{row['of_longer']:.2f} x",
             f"{row['adds_processor_ms']:.1f} ms",
-            f"{row['together_ms'] / (row['computing_ms'] + row['adds_processor_ms']):.2f} x",
+            f"{row['together_ms'] / _least_ms(row):.2f} x",
         )
         for row in rows
     )
@@ -56,9 +56,14 @@ def markdown(lines: list[dict[str, Any]]) -> str:
         *WAYS,
         "of the longer",
         "processor time that it adds",
-        "of computing and that",
+        "of the longer with that",
     )
     return scenario.markdown(heads, cells)
+
+
+def _least_ms(row: dict[str, Any]) -> float:
+    """What both take together at least."""
+    return max(row["operation_ms"], row["computing_ms"] + row["adds_processor_ms"])
 
 
 def _measure(given: argparse.Namespace) -> list[scenario.Line]:

@@ -138,7 +138,7 @@ def _ratio(line: dict[str, Any], other: float | None) -> float | None:
 
 
 def _times(name: str) -> Any:
-    return lambda line: f"{line[name]:.2f} x" if line.get(name) else ""
+    return lambda line: f"{line[name]:.2f} x" if line[name] else ""
 
 
 def _milliseconds(name: str) -> Any:

@@ -22,7 +22,7 @@ _WORKER = str(pathlib.Path(collectives.__file__))
 _HOPELESS = 1.1
 _MPI4JAX_LACKS = ("reduce_scatter",)
 # What carries values in place of the MPI, by transport: its name, and what the ranks are told.
-CARRIERS = {"ucx": ("UCX", {"JAXCCOMP_TRANSPORT": "ucx"})}
+_CARRIERS = {"ucx": ("UCX", {"JAXCCOMP_TRANSPORT": "ucx"})}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +63,7 @@ def rows(cases: Sequence[Case], scenario: Scenario, pythons: Pythons) -> list[Ro
     for case in cases:
         if scenario.peers and case.op not in {row.case.op for row in table}:
             table += _peers(case, pythons)
-        carrier, env = CARRIERS.get(case.transport, (own, {}))
+        carrier, env = _CARRIERS.get(case.transport, (own, {}))
         name = f"jaxccomp {case.codec}, {carrier}"
         table.append(Row(case, name, case.algorithm, sys.executable, "jaxccomp", env))
     return table

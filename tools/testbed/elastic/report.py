@@ -14,7 +14,8 @@ from testbed.elastic import faults
 _NOTICED_SECONDS = 30.0
 
 # Stretches of time in which steps are counted.
-STRETCH_SECONDS = 10
+_STRETCH_SECONDS = 10
+
 Line = dict[str, Any]
 
 
@@ -65,9 +66,9 @@ def summary(
 
 def _by_time(seconds: Sequence[float], all_seconds: float) -> list[int]:
     """How many steps were done in each stretch of time."""
-    counts = [0] * math.ceil(all_seconds / STRETCH_SECONDS)
+    counts = [0] * math.ceil(all_seconds / _STRETCH_SECONDS)
     for each in seconds:
-        counts[int(each / STRETCH_SECONDS)] += 1
+        counts[int(each / _STRETCH_SECONDS)] += 1
     return counts
 
 
@@ -87,14 +88,13 @@ def table(lines: Sequence[Line]) -> str:
     ]
     heads = ("fault", "times", "members were lost", "all are told", "next step")
     rates = {name: run["outer_steps"] / run["seconds"] for name, run in runs.items()}
-    minutes = {name: f"{run['seconds'] / 60:.0f} minutes" for name, run in runs.items()}
+    steps = {name: f"{run['outer_steps']} in {run['seconds']:.0f} s" for name, run in runs.items()}
     different = sum(run["steps_with_different_bits"] for run in runs.values())
     return "\n".join(
         [
             scenario.markdown(heads, rows),
             "",
-            f"- Outer steps: {runs['faults']['outer_steps']} in {minutes['faults']} with faults, "
-            f"{runs['none']['outer_steps']} in {minutes['none']} without: "
+            f"- Outer steps: {steps['faults']} with faults, {steps['none']} without: "
             f"{rates['faults'] / rates['none']:.1%} a second.",
             f"- Steps after which members had different bits: {different}. Processes that hung: "
             f"{sum(run['hangs'] for run in runs.values())}.",
@@ -129,8 +129,8 @@ def plot(lines: Sequence[Line], path: str) -> None:
         colour, label = f"C{number + 1}", _called(kind, run)
         axes.vlines(at, 0, 0.3, colors=colour, linewidth=1.5, label=label)
     counts = run["steps_by_time"]
-    minutes = [(number + 0.5) * STRETCH_SECONDS / 60 for number in range(len(counts))]
-    axes.plot(minutes, [count / STRETCH_SECONDS for count in counts], label="with faults")
+    minutes = [(number + 0.5) * _STRETCH_SECONDS / 60 for number in range(len(counts))]
+    axes.plot(minutes, [count / _STRETCH_SECONDS for count in counts], label="with faults")
     rate = quiet["outer_steps"] / quiet["seconds"]
     axes.axhline(rate, color="black", linestyle="--", linewidth=1, label="without, on average")
     axes.set_xlabel("minutes")
