@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import ipaddress
 import secrets
 import socket
 from collections.abc import Callable
@@ -44,8 +45,8 @@ def form(parameters: RendezvousParameters, timeout: float) -> World:
     """This process's world, of all processes that begin together."""
     assert parameters.rank is not None
     coordinator = parameters.addresses[0]
+    _check_reachable(coordinator, parameters.size)
     if parameters.rank == 0:
-        _check_reachable(coordinator, parameters.size)
         rendezvous = Rendezvous(*coordinator, parameters.secret)
     else:
         rendezvous = _listen(coordinator, parameters.secret, may_replace_it=False)
@@ -112,7 +113,12 @@ def _listen(coordinator: SocketAddress, secret: bytes, *, may_replace_it: bool) 
 
 
 def _address(host: str) -> str:
-    return str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])
+    try:
+        return str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])
+    except OSError as error:
+        raise errors.InitializationError(
+            f"the coordinator's host name {host!r} has no address here ({error})."
+        ) from None
 
 
 def _world(process: int, processes: int, rendezvous: Rendezvous) -> World:
@@ -169,6 +175,11 @@ def tell_hosts(core: Any, state: World) -> None:
 def _check_reachable(coordinator: SocketAddress, size: int) -> None:
     host, _ = coordinator
     address = _address(host)
+    if ":" in address and ipaddress.ip_address(address.partition("%")[0]).is_link_local:
+        raise errors.InitializationError(
+            f"the coordinator's address {address} is of one link alone, and each host calls that "
+            "link by a name of its own: give another address of it."
+        )
     named = host == "localhost" or host.startswith("127.") or host == "::1"
     if not named and (address.startswith("127.") or address == "::1") and size > 1:
         raise errors.InitializationError(

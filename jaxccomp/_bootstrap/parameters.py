@@ -107,7 +107,7 @@ def _address(text: str) -> SocketAddress:
     host = host.removeprefix("[").removesuffix("]")
     if not host or not port.isdigit() or not 0 < int(port) < 1 << 16:
         raise errors.InvalidArgumentError(
-            f"coordinator must be 'host:port', such as '10.0.0.1:1234' or '[fe80::1]:1234', not "
-            f"{text!r}."
+            "coordinator must be 'host:port', such as '10.0.0.1:1234' or '[2001:db8::1]:1234', "
+            f"not {text!r}."
         )
     return host, int(port)

@@ -20,7 +20,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from jaxccomp.bench import contenders, launch
 from jaxccomp.launch import ports
 
-OPERATIONS = ("bcast", "allreduce", "allgather", "alltoall", "sendrecv")
+OPERATIONS = (
+    "bcast",
+    "allreduce",
+    "allgather",
+    "alltoall",
+    "reduce_scatter",
+    "reduce",
+    "gather",
+    "scatter",
+    "sendrecv",
+)
 _WORKER = str(pathlib.Path(__file__).with_name("worker.py"))
 
 Case = tuple[str, int]  # operation, bytes
@@ -41,10 +51,10 @@ class Plan:
 
     def cases(self, name: str, operation: str) -> list[Case]:
         """What a contender is measured at when it is ``operation``'s turn."""
-        only = contenders.find(name).only
-        if only:
-            return [(each, 1024) for each in only if operation == self.operations[0]]
-        return [(operation, size) for size in self.sizes]
+        contender = contenders.find(name)
+        if contender.only:
+            return [(each, 1024) for each in contender.only if operation == self.operations[0]]
+        return [(operation, size) for size in self.sizes if operation not in contender.lacks]
 
 
 @dataclasses.dataclass

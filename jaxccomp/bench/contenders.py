@@ -63,20 +63,28 @@ class Contender:
     missing: Callable[[str], str] = _always
     env: Mapping[str, str] = dataclasses.field(default_factory=dict)
     only: tuple[str, ...] = ()  # operations; empty: all
+    lacks: tuple[str, ...] = ()  # operations
 
 
 # The first three are always run: the subject, and what its limits are stated against.
 TABLE = (
     Contender("jaxccomp", "this package, one operation per jitted call"),
     Contender("empty", "a jitted call of x + 1: what JAX itself costs", only=("empty",)),
+    Contender("memory", "what an operation reads and writes at least, in NumPy: memory's limit"),
     Contender("mpi4py", "MPI on NumPy buffers, no JAX: the floor"),
     Contender("mpi4py-fresh", "the same into new memory, as XLA's results are"),
-    Contender("mpi4jax", "mpi4jax, one operation per jitted call", _needs_mpi4jax),
+    Contender(
+        "mpi4jax",
+        "mpi4jax, one operation per jitted call",
+        _needs_mpi4jax,
+        lacks=("reduce_scatter",),
+    ),
     Contender(
         "mpi4jax-malloc",
         "mpi4jax with glibc told to keep its pages",
         _needs_mpi4jax,
         env=_KEEP_PAGES,
+        lacks=("reduce_scatter",),
     ),
     Contender(
         "jaxccomp-ucx",

@@ -49,8 +49,9 @@ def show(plan: Plan, results: Results, missing: Mapping[str, str]) -> None:
             floor = floor_us(results, operation, size) if size <= _SMALL_BYTES else None
             cells = [_time(own) if subject.rounds_us else "failed", _ratio(floor, own)]
             for peer in peers:
-                row = results[(peer, operation, size)]
-                cells.append(_ratio(row.median_us if row.rounds_us else None, own, row.error))
+                row = results.get((peer, operation, size))
+                other = row.median_us if row and row.rounds_us else None
+                cells.append(_ratio(other, own, row.error if row else ""))
             table.add_row(operation, stats.format_bytes(size), *cells)
         table.add_section()
     console.print(table)

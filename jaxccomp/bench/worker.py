@@ -24,6 +24,11 @@ import numpy as np
 
 Step = Callable[[], Any]
 
+# Of these a rank passes in a row for each rank.
+OF_ROWS = ("scatter", "reduce_scatter", "alltoall")
+
+_BLOCK = 64 << 10  # values
+
 
 def repetitions(size_bytes: int) -> int:
     """Calls to take the median of: equal on all ranks, about a second's worth."""
@@ -39,26 +44,33 @@ def rank_and_size() -> tuple[int, int]:
 
 
 def operand(operation: str, size_bytes: int, rank: int, ranks: int) -> np.ndarray:
-    """The values that ``rank`` passes in; alltoall's have one row per rank."""
+    """The values that ``rank`` passes in."""
     count = max(size_bytes // 4 // ranks, 1) * ranks
     values = (np.arange(count) % 1000 + rank).astype(np.float32)
-    return values.reshape(ranks, -1) if operation == "alltoall" else values
+    return values.reshape(ranks, -1) if operation in OF_ROWS else values
 
 
-def expected(operation: str, size_bytes: int, rank: int, ranks: int) -> np.ndarray:
-    """What NumPy says the operation gives on ``rank``."""
-    rows = [operand(operation, size_bytes, r, ranks) for r in range(ranks)]
-    if operation == "bcast":
-        return rows[0]
-    if operation == "allreduce":
-        return np.sum(rows, axis=0)
-    if operation == "allgather":
-        return np.stack(rows)
-    if operation == "alltoall":
-        return np.stack([row[rank] for row in rows])
-    if operation == "sendrecv":
-        return rows[(rank - 1) % ranks]
-    return rows[rank] + 1  # empty
+def expected(operation: str, size_bytes: int, rank: int, ranks: int) -> np.ndarray | None:
+    """What NumPy says the operation gives on ``rank``; None where contenders differ in it."""
+    if operation in ("reduce", "gather") and rank != 0:
+        return None
+    each = [operand(operation, size_bytes, r, ranks) for r in range(ranks)]
+    match operation:
+        case "bcast":
+            return each[0]
+        case "allreduce" | "reduce":
+            return np.sum(each, axis=0)
+        case "reduce_scatter":
+            return np.sum([rows[rank] for rows in each], axis=0)
+        case "allgather" | "gather":
+            return np.stack(each)
+        case "scatter":
+            return each[0][rank]
+        case "alltoall":
+            return np.stack([rows[rank] for rows in each])
+        case "sendrecv":
+            return each[(rank - 1) % ranks]
+    return each[rank] + 1  # empty
 
 
 def time_calls(step: Step, count: int) -> float:
@@ -93,7 +105,11 @@ def with_jaxccomp(operation: str, x: np.ndarray, rank: int, ranks: int) -> Step:
     functions = {
         "bcast": lambda v: jcc.bcast(v, root=0),
         "allreduce": lambda v: jcc.allreduce(v, op="sum"),
+        "reduce": lambda v: jcc.reduce(v, op="sum", root=0),
+        "reduce_scatter": lambda v: jcc.reduce_scatter(v, op="sum"),
         "allgather": jcc.allgather,
+        "gather": lambda v: jcc.gather(v, root=0),
+        "scatter": lambda v: jcc.scatter(v, root=0),
         "alltoall": jcc.alltoall,
         "sendrecv": lambda v: jcc.sendrecv(v, dest=following, source=before),
         "empty": lambda v: v + 1,
@@ -107,6 +123,42 @@ def with_empty(operation: str, x: np.ndarray, rank: int, ranks: int) -> Step:
     return jitted(lambda v: v + 1, x)
 
 
+def with_memory(operation: str, x: np.ndarray, rank: int, ranks: int) -> Step:
+    """What a rank has to read and write at least, in memory of its own.
+
+    Sums are shared out: each rank adds a part of all operands, and copies the other parts.
+    """
+    operands = [x.reshape(-1).copy() for _ in range(ranks)]
+    count = x.size // ranks
+    root = rank == 0
+    added = operation in ("allreduce", "reduce", "reduce_scatter")
+    copied = {  # how many values, of each operand
+        "bcast": [0 if root else x.size],
+        "allreduce": [x.size - count],
+        "reduce": [x.size - count if root else 0],
+        "allgather": [x.size] * ranks,
+        "gather": [x.size if root else 0] * ranks,
+        "scatter": [count],
+        "alltoall": [x.size],
+        "sendrecv": [x.size],
+    }.get(operation, [])
+    result = np.empty((ranks, x.size), x.dtype)
+
+    def step() -> None:
+        # Block by block, so that sums stay in the cache until all is added.
+        for first in range(0, count if added else 0, _BLOCK):
+            block = slice(first, min(first + _BLOCK, count))
+            total = result[0, block]
+            np.add(operands[0][block], operands[-1][block], out=total)
+            for each in operands[1:-1]:
+                np.add(total, each[block], out=total)
+        for row, each, size in zip(result, operands, copied, strict=False):
+            if size:
+                np.copyto(row[-size:], each[-size:])
+
+    return step
+
+
 def with_mpi4py(
     operation: str, x: np.ndarray, rank: int, ranks: int, *, fresh: bool = False
 ) -> Step:
@@ -114,7 +166,7 @@ def with_mpi4py(
     from mpi4py import MPI
 
     comm = MPI.COMM_WORLD
-    shape = (ranks, *x.shape) if operation == "allgather" else x.shape
+    shape = _result_shape(operation, x, ranks)
     following, before = (rank + 1) % ranks, (rank - 1) % ranks
     kept = np.empty(shape, x.dtype)
 
@@ -137,11 +189,21 @@ def with_mpi4py(
     steps = {
         "bcast": bcast,
         "allreduce": into(comm.Allreduce),
+        "reduce": into(comm.Reduce),
+        "reduce_scatter": into(comm.Reduce_scatter_block),
         "allgather": into(comm.Allgather),
+        "gather": into(comm.Gather),
+        "scatter": into(comm.Scatter),
         "alltoall": into(comm.Alltoall),
         "sendrecv": into(lambda a, b: comm.Sendrecv(a, following, 0, b, before, 0)),
     }
     return steps[operation]
+
+
+def _result_shape(operation: str, x: np.ndarray, ranks: int) -> tuple[int, ...]:
+    if operation in ("allgather", "gather"):
+        return (ranks, *x.shape)
+    return x.shape[1:] if operation in ("scatter", "reduce_scatter") else x.shape
 
 
 def with_mpi4py_fresh(operation: str, x: np.ndarray, rank: int, ranks: int) -> Step:
@@ -158,7 +220,10 @@ def with_mpi4jax(operation: str, x: np.ndarray, rank: int, ranks: int) -> Step:
     functions = {
         "bcast": lambda v: mpi4jax.bcast(v, 0),
         "allreduce": lambda v: mpi4jax.allreduce(v, op=MPI.SUM),
+        "reduce": lambda v: mpi4jax.reduce(v, MPI.SUM, 0),
         "allgather": mpi4jax.allgather,
+        "gather": lambda v: mpi4jax.gather(v, 0),
+        "scatter": lambda v: mpi4jax.scatter(v if rank == 0 else v[0], 0),
         "alltoall": mpi4jax.alltoall,
         "sendrecv": lambda v: mpi4jax.sendrecv(v, v, before, following),
     }
@@ -181,11 +246,19 @@ def with_lax(operation: str, x: np.ndarray, rank: int, ranks: int) -> Step:
     mesh = Mesh(np.array(jax.devices("cpu")), ("i",))
     sharding = NamedSharding(mesh, PartitionSpec("i"))
     ring = [(i, (i + 1) % ranks) for i in range(ranks)]
+
+    def of_root(v: Any) -> Any:
+        """Broadcasts and scatters are sums here, of which only the root's term is not zero."""
+        return jnp.where(lax.axis_index("i") == 0, v, 0)
+
     functions = {
-        # There is no broadcast on the CPU: a sum of which only the root's term is not zero.
-        "bcast": lambda v: lax.psum(jnp.where(lax.axis_index("i") == 0, v, 0), "i"),
+        "bcast": lambda v: lax.psum(of_root(v), "i"),
         "allreduce": lambda v: lax.psum(v, "i"),
+        "reduce": lambda v: lax.psum(v, "i"),
+        "reduce_scatter": lambda v: lax.psum_scatter(v, "i"),
         "allgather": lambda v: lax.all_gather(v, "i"),
+        "gather": lambda v: lax.all_gather(v, "i"),
+        "scatter": lambda v: lax.psum_scatter(of_root(v), "i"),
         "alltoall": lambda v: lax.all_to_all(v, "i", 0, 0, tiled=True),
         "sendrecv": lambda v: lax.ppermute(v, "i", ring),
     }
@@ -223,6 +296,7 @@ CONTENDERS: dict[str, tuple[Callable[[int, int], None], Callable[..., Step]]] = 
     "jaxccomp": (nothing, with_jaxccomp),
     "jaxccomp-ucx": (nothing, with_jaxccomp),
     "empty": (nothing, with_empty),
+    "memory": (nothing, with_memory),
     "mpi4py": (nothing, with_mpi4py),
     "mpi4py-fresh": (nothing, with_mpi4py_fresh),
     "mpi4jax": (nothing, with_mpi4jax),
@@ -236,12 +310,12 @@ def measure(make: Callable[..., Step], operation: str, size: int, rank: int, ran
     """Checks and times one operation at one size."""
     row: dict[str, Any] = {"op": operation, "size_bytes": size, "rank": rank}
     step = make(operation, operand(operation, size, rank, ranks), rank, ranks)
-    result = step()
-    if not isinstance(result, np.ndarray):
-        result = np.asarray(result.addressable_data(0))
-    want = expected(operation, size, rank, ranks)
-    if not np.array_equal(result.reshape(-1), want.reshape(-1)):
-        return row | {"error": "wrong result"}
+    result, want = step(), expected(operation, size, rank, ranks)
+    if result is not None and want is not None:
+        if not isinstance(result, np.ndarray):
+            result = np.asarray(result.addressable_data(0))
+        if not np.array_equal(result.reshape(-1), want.reshape(-1)):
+            return row | {"error": "wrong result"}
     return row | {"median_us": time_calls(step, repetitions(size))}
 
 

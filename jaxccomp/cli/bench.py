@@ -24,8 +24,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--ops",
-        default=",".join(compare.OPERATIONS[:4]),
-        help=f"of {', '.join(compare.OPERATIONS)} (default: %(default)s)",
+        default=",".join(compare.OPERATIONS),
+        help="operations (default: %(default)s)",
     )
     parser.add_argument(
         "--sizes",
@@ -69,7 +69,8 @@ def run(arguments: argparse.Namespace) -> int:
     operations = _names(arguments.ops, "operation", compare.OPERATIONS)
     sizes = tuple(parse_size(text) for text in arguments.sizes.split(","))
     pythons = _pythons(arguments.python)
-    wanted = ["jaxccomp", "empty", *(name for peer in peers for name in contenders.PEERS[peer])]
+    always = ("jaxccomp", "empty", "memory")
+    wanted = [*always, *(name for peer in peers for name in contenders.PEERS[peer])]
     missing = {}
     for name in wanted:
         reason = contenders.why_missing(contenders.find(name), pythons[name])

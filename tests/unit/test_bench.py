@@ -22,8 +22,36 @@ def test_operands_and_results_have_the_sizes_that_are_reported(operation, ranks)
     x = worker.operand(operation, 1536, 0, ranks)
     assert x.nbytes == 1536
     result = worker.expected(operation, 1536, 0, ranks)
-    assert result.nbytes == 1536 * (ranks if operation == "allgather" else 1)
+    rows = {"allgather": ranks, "gather": ranks, "scatter": 1 / ranks, "reduce_scatter": 1 / ranks}
+    assert result.nbytes == 1536 * rows.get(operation, 1)
     assert result.dtype == np.float32
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_the_limit_of_memory_is_what_an_operation_reads_and_writes(operation, monkeypatch):
+    """Values copied, and values added, by each of three ranks."""
+    moved = []
+    monkeypatch.setattr(worker.np, "copyto", lambda to, of: moved.append(("copied", of.size)))
+    monkeypatch.setattr(worker.np, "add", lambda a, b, out: moved.append(("added", out.size)))
+    of_ranks = []
+    for rank in range(3):
+        moved.clear()
+        worker.with_memory(operation, worker.operand(operation, 1200, rank, 3), rank, 3)()
+        of_ranks.append([sum(n for what, n in moved if what == of) for of in ("copied", "added")])
+    assert (
+        of_ranks
+        == {
+            "bcast": [[0, 0], [300, 0], [300, 0]],
+            "allreduce": [[200, 200]] * 3,
+            "reduce": [[200, 200], [0, 200], [0, 200]],
+            "reduce_scatter": [[0, 200]] * 3,
+            "allgather": [[900, 0]] * 3,
+            "gather": [[900, 0], [0, 0], [0, 0]],
+            "scatter": [[100, 0]] * 3,
+            "alltoall": [[300, 0]] * 3,
+            "sendrecv": [[300, 0]] * 3,
+        }[operation]
+    )
 
 
 def test_alltoall_is_a_transpose():

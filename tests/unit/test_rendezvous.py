@@ -1,6 +1,7 @@
 """Rendezvous at a coordinator, and who is refused there: each a thread of this process."""
 
 import contextlib
+import os
 import re
 import socket
 import struct
@@ -26,8 +27,8 @@ SECRET = b"a secret of tests"
 def make():
     made = []
 
-    def make_one(secret=SECRET, port=0):
-        made.append(Rendezvous(HOST, port, secret))
+    def make_one(secret=SECRET, port=0, host=HOST):
+        made.append(Rendezvous(host, port, secret))
         return made[-1]
 
     yield make_one
@@ -54,9 +55,9 @@ def in_threads(functions):
     return found
 
 
-def started(make, size, ranks=None, sizes=None, timeout=20):
+def started(make, size, ranks=None, sizes=None, timeout=20, host=HOST):
     """Processes that have met, or why not."""
-    made = [make() for _ in range(size)]
+    made = [make(host=host) for _ in range(size)]
     at = made[0].address
     ranks, sizes = ranks or range(size), sizes or [size] * size
     found = in_threads(
@@ -70,8 +71,11 @@ def started(make, size, ranks=None, sizes=None, timeout=20):
     return made, found
 
 
-def test_all_learn_where_all_are_and_share_rows(make):
-    made, found = started(make, 4)
+@pytest.mark.parametrize("host", [HOST, "::1"], ids=["IPv4", "IPv6"])
+def test_all_learn_where_all_are_and_share_rows(make, host):
+    if host == "::1" and not os.path.exists("/proc/net/if_inet6"):
+        pytest.skip("this system has no IPv6")
+    made, found = started(make, 4, host=host)
     assert found == [None] * 4
     assert all(each.addresses == [other.address for other in made] for each in made)
     members = (3, 0, 2)  # of which the first one leads
@@ -380,6 +384,17 @@ def test_a_coordinator_that_others_cannot_reach(monkeypatch):
         _check_reachable(("head", 1), 2)
     _check_reachable(("localhost", 1), 2)
     _check_reachable(("head", 1), 1)
+
+
+@pytest.mark.parametrize("address", ["fe80::1", "fe80::1%lo"])
+def test_a_coordinator_whose_address_is_of_one_link(address):
+    with pytest.raises(errors.InitializationError, match="of one link alone"):
+        _check_reachable((address, 1), 2)
+
+
+def test_a_coordinator_without_an_address():
+    with pytest.raises(errors.InitializationError, match=r"nobody\.invalid' has no address here"):
+        _check_reachable(("nobody.invalid", 1), 2)
 
 
 def test_messages_are_json(make):

@@ -4,9 +4,10 @@ import pytest
 from testbed.elastic import report
 
 
-def steps(begin, end, bits="same"):
+def steps(begin, end, bits="same", members=(0, 1, 2)):
     """A step at each second."""
-    return [{"t": float(t), "step": t, "hash": bits} for t in range(begin, end)]
+    line = {"hash": bits, "members": list(members)}
+    return [{"t": float(t), "step": t} | line for t in range(begin, end)]
 
 
 def lost(t, told):
@@ -42,6 +43,22 @@ def test_a_run_is_summed_up(run):
 def test_bits_that_differ_are_counted():
     logs = [(0, steps(0, 10)), (1, steps(0, 10, bits="others"))]
     assert report.summary(logs, [], 0.0, 10.0, hangs=1)["steps_with_different_bits"] == 10
+
+
+@pytest.mark.parametrize(
+    "stopped,different",
+    [
+        ([*steps(0, 6), *steps(6, 7, bits="of three"), {"t": 8.0, "cut_off": "without it"}], 0),
+        ([*steps(0, 6), *steps(6, 7, bits="of three")], 1),  # it went on
+        ([*steps(0, 5), *steps(5, 7, bits="of three"), {"t": 8.0, "cut_off": "without it"}], 1),
+    ],
+)
+def test_what_a_process_did_last_before_it_was_cut_off_does_not_count(stopped, different):
+    """The others did it again, without that one."""
+    others = [*steps(0, 6), *steps(6, 10, bits="of two", members=(0, 1))]
+    assert report.steps_with_different_bits([others, others, stopped]) == different
+    alone = [*others[:-1], *steps(9, 10, bits="wrong", members=(0, 1)), {"t": 9.5, "cut_off": ""}]
+    assert report.steps_with_different_bits([others, alone, stopped]) == different + 1
 
 
 def test_runs_are_shown(run, tmp_path):

@@ -35,17 +35,15 @@ def summary(
       end: of it.
       hangs: how many processes had to be killed in the end.
     """
-    steps: dict[int, set[str]] = {}
     ends: dict[int, float] = {}
     for line in (line for _, log in logs for line in log if "hash" in line):
-        steps.setdefault(line["step"], set()).add(line["hash"])
         ends[line["step"]] = min(ends.get(line["step"], line["t"]), line["t"])
     counted = [step for step, t in ends.items() if begin <= t < end]
     losses = [line["loss"] for _, log in logs for line in log if "loss" in line]
     row: dict[str, Any] = {
         "seconds": round(end - begin, 1),
         "outer_steps": len(counted),
-        "steps_with_different_bits": sum(len(hashes) > 1 for hashes in steps.values()),
+        "steps_with_different_bits": steps_with_different_bits([log for _, log in logs]),
         "hangs": hangs,
         "processes": len(logs),
         "loss": statistics.median(losses) if losses else None,
@@ -62,6 +60,24 @@ def summary(
         by_kind.setdefault(fault["kind"], []).append(_seconds(others, fault["t"], until))
     row["by_kind"] = {kind: _kind(found) for kind, found in by_kind.items()}
     return row
+
+
+def steps_with_different_bits(logs: Sequence[Sequence[Line]]) -> int:
+    """How many steps have left members with different bits.
+
+    Those that did a step together must have the same, and so must all that go on from it. A process
+    that was stopped in the midst of a step may end it with what had come, while the others do it
+    again without it; it is cut off then, and its bits are replaced when it joins again.
+    """
+    hashes: dict[tuple[int, str], set[str]] = {}
+    for log in logs:
+        done = [line for line in log if "hash" in line]
+        cut_off = any("cut_off" in line for line in log)
+        for line in done:
+            hashes.setdefault((line["step"], str(line["members"])), set()).add(line["hash"])
+        for line in done[: len(done) - cut_off]:
+            hashes.setdefault((line["step"], "all that go on"), set()).add(line["hash"])
+    return len({step for (step, _), found in hashes.items() if len(found) > 1})
 
 
 def _by_time(seconds: Sequence[float], all_seconds: float) -> list[int]:

@@ -11,7 +11,7 @@ from testbed.planner.points import MEMORY, place_of
 
 Line = dict[str, Any]
 
-OF_BEST = 1.1  # that what is chosen may take, of the fastest fixed plan
+OF_BEST, OF_BEST_IN_MEMORY = 1.1, 1.05  # that what is chosen may take, of the fastest fixed plan
 MEDIAN_ERROR, WORST_ERROR = 0.15, 0.4  # of prices
 # Where lossless is to be chosen, of values that it makes smaller, and where it is not.
 SLOW, SLOW_BYTES = "1gbit", 1 << 20
@@ -42,9 +42,12 @@ def bars(points: Sequence[Line]) -> list[str]:
     if not points:
         return ["- Nothing was measured."]
     found = []
-    for where, in_memory in (("between hosts", False), ("in memory", True)):
+    for where, in_memory, of_best in (
+        ("between hosts", False, OF_BEST),
+        ("in memory", True, OF_BEST_IN_MEMORY),
+    ):
         if here := [line for line in points if (line["link"] == MEMORY) == in_memory]:
-            found += _of_choices(here, where)
+            found += _of_choices(here, where, of_best)
     halves = [line for line in points if line["input"] == "bfloat16"]
     slow = [line for line in halves if line["link"] == SLOW and line["size"] >= SLOW_BYTES]
     fast = [line for line in halves if line["link"] == MEMORY]
@@ -59,15 +62,15 @@ def bars(points: Sequence[Line]) -> list[str]:
     return [f"- {'Met' if met else 'Not met'}: {text}." for met, text in found]
 
 
-def _of_choices(points: Sequence[Line], where: str) -> list[tuple[bool, str]]:
-    beyond = [line for line in points if line["ratio"] > OF_BEST]
+def _of_choices(points: Sequence[Line], where: str, of_best: float) -> list[tuple[bool, str]]:
+    beyond = [line for line in points if line["ratio"] > of_best]
     same = sum(_is_same(line["auto"], line["best"]) for line in beyond)
     worst = max(points, key=lambda line: line["ratio"])
     alone = [line["ratio_by_prices"] for line in points]
-    within = sum(ratio <= OF_BEST for ratio in alone)
+    within = sum(ratio <= of_best for ratio in alone)
     median, most = error_of(points)
     text = (
-        f"{where}, what is chosen takes at most {OF_BEST:g} times the fastest fixed plan: at "
+        f"{where}, what is chosen takes at most {of_best:g} times the fastest fixed plan: at "
         f"{len(points) - len(beyond)} of {len(points)} points"
     )
     if same:

@@ -27,8 +27,8 @@ AUTO = ("auto", "auto")  # algorithm and codec
 _WARMUPS = 6
 # After so many turns of all, those go on that are near the fastest.
 _TURNS_OF_ALL, _NEAR = 2, 1.5
-# Short calls take more turns, as many as there are in so many seconds.
-_MOST_TURNS, _SECONDS = 5, 1.0
+# Short calls take more turns: as many as there are in so many seconds, but no more than these.
+_MOST_TURNS, _SECONDS = 300, 1.0
 
 
 def main() -> None:
@@ -134,9 +134,11 @@ class Comparison:
         least = {plan: min(took) for plan, took in seconds.items()}
         limit = _NEAR * min(least.values())
         going = [plan for plan in steps if plan == AUTO or least[plan] <= limit]
-        more = min(int(_SECONDS / (each * len(going))), _MOST_TURNS * turns)
-        for plan in going * max(turns - _TURNS_OF_ALL, more):
-            seconds[plan].append(self._seconds(steps[plan]))
+        more = min(int(_SECONDS / (each * len(going))), _MOST_TURNS)
+        for turn in range(max(turns - _TURNS_OF_ALL, more)):
+            begin = turn % len(going)  # nobody always follows the same one
+            for plan in going[begin:] + going[:begin]:
+                seconds[plan].append(self._seconds(steps[plan]))
         plans = [self._plan(plan, took) for plan, took in seconds.items()]
         chosen = self._options[AUTO]
         best = min(plans[1:], key=lambda each: each["seconds"])
