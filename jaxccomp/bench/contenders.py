@@ -64,6 +64,7 @@ class Contender:
     env: Mapping[str, str] = dataclasses.field(default_factory=dict)
     only: tuple[str, ...] = ()  # operations; empty: all
     lacks: tuple[str, ...] = ()  # operations
+    jitted_peer: bool = False  # of others, and called from jitted functions
 
 
 # The first three are always run: the subject, and what its limits are stated against.
@@ -78,6 +79,7 @@ TABLE = (
         "mpi4jax, one operation per jitted call",
         _needs_mpi4jax,
         lacks=("reduce_scatter",),
+        jitted_peer=True,
     ),
     Contender(
         "mpi4jax-malloc",
@@ -85,6 +87,7 @@ TABLE = (
         _needs_mpi4jax,
         env=_KEEP_PAGES,
         lacks=("reduce_scatter",),
+        jitted_peer=True,
     ),
     Contender(
         "jaxccomp-ucx",
@@ -92,8 +95,10 @@ TABLE = (
         _needs_ucx,
         env={"JAXCCOMP_TRANSPORT": "ucx"},
     ),
-    Contender("jax-gloo", "jax.lax collectives over jax.distributed, gloo"),
-    Contender("jax-mpi", "jax.lax collectives over jax.distributed, MPI", _needs_wrapper),
+    Contender("jax-gloo", "jax.lax collectives over jax.distributed, gloo", jitted_peer=True),
+    Contender(
+        "jax-mpi", "jax.lax collectives over jax.distributed, MPI", _needs_wrapper, jitted_peer=True
+    ),
 )
 
 # What --peers may say: some names stand for several settings of one peer.

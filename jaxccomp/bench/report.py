@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TextIO
 
 from jaxccomp import stats
-from jaxccomp.bench import machine
+from jaxccomp.bench import bars, machine
 from jaxccomp.bench.compare import Measurement, Plan, Results
 
-_SUBJECT = "jaxccomp"
 _SMALL_BYTES = 64 << 10
 
 
@@ -32,7 +31,7 @@ def show(plan: Plan, results: Results, missing: Mapping[str, str]) -> None:
     from rich.table import Table
 
     console = Console(width=None if os.isatty(1) else 140)
-    peers = [name for name in plan.names if name not in (_SUBJECT, "empty")]
+    peers = [name for name in plan.names if name not in (bars.SUBJECT, "empty")]
     table = Table(
         box=box.SIMPLE_HEAD,
         title=f"microseconds per call, {plan.ranks} ranks, median of {plan.rounds} rounds "
@@ -40,11 +39,11 @@ def show(plan: Plan, results: Results, missing: Mapping[str, str]) -> None:
     )
     for heading in ("operation", "size"):
         table.add_column(heading)
-    for heading in (_SUBJECT, "empty + mpi4py", *peers):
+    for heading in (bars.SUBJECT, "empty + mpi4py", *peers):
         table.add_column(heading, justify="right")
     for operation in plan.operations:
         for size in plan.sizes:
-            subject = results[(_SUBJECT, operation, size)]
+            subject = results[(bars.SUBJECT, operation, size)]
             own = subject.median_us
             floor = floor_us(results, operation, size) if size <= _SMALL_BYTES else None
             cells = [_time(own) if subject.rounds_us else "failed", _ratio(floor, own)]
@@ -58,6 +57,8 @@ def show(plan: Plan, results: Results, missing: Mapping[str, str]) -> None:
     empty = results.get(("empty", "empty", 1024))
     if empty and empty.rounds_us:
         console.print(f"empty jitted call: {_time(empty.median_us)} us")
+    for line in bars.lines(results):
+        console.print(line, markup=False)
     for row in results.values():
         if row.error:
             size = stats.format_bytes(row.size_bytes)
@@ -66,29 +67,29 @@ def show(plan: Plan, results: Results, missing: Mapping[str, str]) -> None:
         console.print(f"not measured: {name}: {reason}", markup=False)
 
 
-def read(lines: Iterable[str]) -> Results:
-    """The measurements of a file that ``write`` wrote."""
+def read(lines: Iterable[str], operations: Sequence[str]) -> Results:
+    """The measurements of ``operations`` in a file that ``write`` wrote."""
     results: Results = {}
     for row in map(json.loads, lines):
-        if "op" in row:
+        if "op" in row and row["op"] in ("empty", *operations):
             key = (row["contender"], row["op"], row["size_bytes"])
             results[key] = Measurement(*key, row["rounds_us"], row["bind"], row.get("error", ""))
     return results
 
 
 def markdown(results: Results) -> str:
-    """The measurements as a table for a page: how many times jaxccomp's the others take."""
+    """The measurements for a page: how many times jaxccomp's the others take, and the bars."""
     peers = [
         name
         for name in dict.fromkeys(row.contender for row in results.values())
-        if name not in (_SUBJECT, "empty")
+        if name not in (bars.SUBJECT, "empty")
     ]
     table = [
-        f"| operation | size | {_SUBJECT} | empty jit + mpi4py | " + " | ".join(peers) + " |",
+        f"| operation | size | {bars.SUBJECT} | empty jit + mpi4py | " + " | ".join(peers) + " |",
         "|---|---|" + "---:|" * (len(peers) + 2),
     ]
     for row in results.values():
-        if row.contender != _SUBJECT:
+        if row.contender != bars.SUBJECT:
             continue
         case = (row.operation, row.size_bytes)
         floor = floor_us(results, *case) if row.size_bytes <= _SMALL_BYTES else None
@@ -100,7 +101,8 @@ def markdown(results: Results) -> str:
         cells = [row.operation, stats.format_bytes(row.size_bytes), f"{_time(row.median_us)} us"]
         cells += ["" if other is None else f"{other / row.median_us:.2f}" for other in others]
         table.append("| " + " | ".join(cells) + " |")
-    return "\n".join(table)
+    said = bars.lines(results)
+    return "\n".join([*table, *(["", *said] if said else [])])
 
 
 def _time(microseconds: float) -> str:
@@ -116,7 +118,7 @@ def _ratio(microseconds: float | None, own: float, error: str = "") -> str:
 
 def write(plan: Plan, results: Results, missing: Mapping[str, str], file: TextIO) -> None:
     """Writes one line for the machine, one per measurement, one per contender left out."""
-    lines: list[dict[str, Any]] = [{"machine": machine.facts(plan.pythons[_SUBJECT])}]
+    lines: list[dict[str, Any]] = [{"machine": machine.facts(plan.pythons[bars.SUBJECT])}]
     lines += [
         {
             "contender": row.contender,

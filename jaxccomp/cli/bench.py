@@ -49,7 +49,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--json", metavar="FILE", help="also write the measurements there")
     parser.add_argument(
-        "--table", metavar="FILE", help="measure nothing; print such a file as a Markdown table"
+        "--table",
+        metavar="FILE",
+        help="measure nothing; print the operations (--ops) of such a file as a Markdown table",
     )
 
 
@@ -57,16 +59,16 @@ def run(arguments: argparse.Namespace) -> int:
     """Runs the comparison and shows it."""
     if arguments.what == "codecs":
         return bench_codecs.run(arguments)
+    operations = _names(arguments.ops, "operation", compare.OPERATIONS)
     if arguments.table:
         with open(arguments.table, encoding="utf-8") as file:
-            print(report.markdown(report.read(file)))
+            print(report.markdown(report.read(file, operations)))
         return 0
     if importlib.util.find_spec("rich") is None:
         raise errors.EngineUnavailableError("bench needs rich: `pip install 'jaxccomp[bench]'`.")
     if arguments.ranks < 1 or arguments.rounds < 1:
         raise errors.InvalidArgumentError("--ranks and --rounds must be at least 1.")
     peers = _names(arguments.peers, "peer", contenders.PEERS)
-    operations = _names(arguments.ops, "operation", compare.OPERATIONS)
     sizes = tuple(parse_size(text) for text in arguments.sizes.split(","))
     pythons = _pythons(arguments.python)
     always = ("jaxccomp", "empty", "memory")

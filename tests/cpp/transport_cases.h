@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <map>
@@ -12,6 +13,7 @@
 #include <random>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "check.h"
@@ -131,14 +133,44 @@ struct Node final : Receiver {
   static constexpr uint64_t kKept = 1;
 };
 
-template <typename F>
-bool PollUntil(Transport* transport, F&& ready) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-  while (!ready()) {
-    transport->Poll();
-    if (std::chrono::steady_clock::now() > deadline) return CHECK(!"timed out");
+// Ends the program, and says what this process waits for: what UCX or MPI still reads and writes would be freed
+// with the case. Others that wait for the same have time to say so.
+[[noreturn]] inline void Stuck(const Node& node, const std::deque<Waiter>& sent) {
+  std::string said = "process " + std::to_string(node.self) + " of " + std::to_string(node.ranks) + ", phase " +
+                     std::to_string(node.phase) + ": stuck for two minutes; ";
+  const auto count = [&](const char* what, size_t ready, size_t all) {
+    said += std::to_string(ready) + " of " + std::to_string(all) + " " + what + ", ";
+  };
+  count("sends are over", std::ranges::count_if(sent, [](const Waiter& w) { return w.calls > 0; }), sent.size());
+  for (const auto& [phase, arrivals] : node.phases) {
+    size_t pulled = 0, over = 0;
+    for (const auto& a : arrivals) {
+      pulled += a->pulled != nullptr;
+      over += a->pulled != nullptr && a->pulled->calls > 0;
+    }
+    said += "of phase " + std::to_string(phase) + " " + std::to_string(arrivals.size()) + " have come and ";
+    count("pulls are over", over, pulled);
   }
-  return true;
+  said += node.transport->HasTransfers() ? "transfers are under way, " : "no transfers are under way, ";
+  said += std::to_string(node.transport->EarlyBytes()) + " bytes have come early";
+  testing::Report(false, __FILE__, __LINE__, said);
+  std::this_thread::sleep_for(std::chrono::seconds(3));
+  std::_Exit(1);
+}
+
+// Two minutes are too long, without pauses in which this thread does not run.
+template <typename F>
+void PollUntil(const Node& node, const std::deque<Waiter>& sent, F&& ready) {
+  using Clock = std::chrono::steady_clock;
+  constexpr Clock::duration kPatience = std::chrono::minutes(2), kMostPause = std::chrono::seconds(1);
+  Clock::duration waited{};
+  for (Clock::time_point before = Clock::now(); !ready();) {
+    node.transport->Poll();
+    const Clock::time_point now = Clock::now();
+    waited += std::min(now - before, kMostPause);
+    before = now;
+    if (waited > kPatience) Stuck(node, sent);
+  }
 }
 
 inline bool AllPulled(const std::vector<std::unique_ptr<Node::Arrival>>& arrivals) {
@@ -173,7 +205,7 @@ inline void CheckExchange(Node* node, const std::vector<int64_t>& sizes,
   }
   const int sources = ranks - (node->to_itself ? 0 : 1);
   const size_t expected = static_cast<size_t>(sources * repeats) * sizes.size();
-  PollUntil(transport, [&] {
+  PollUntil(*node, sent, [&] {
     if (arrivals.size() < expected || !AllPulled(arrivals)) return false;
     for (const Waiter& w : sent) {
       if (w.calls == 0) return false;
@@ -226,7 +258,7 @@ inline void CheckLatePulls(Node* node, int count, int early, bool reads = false)
     transport->Poll();
   }
   int in_place_count = 0;
-  PollUntil(transport, [&] {
+  PollUntil(*node, sent, [&] {
     return arrivals.size() == static_cast<size_t>(count) &&
            std::ranges::count_if(arrivals, [&](const auto& a) {
              return !transport->InPlace(a->announced).empty();
@@ -251,7 +283,7 @@ inline void CheckLatePulls(Node* node, int count, int early, bool reads = false)
       node->Pull(arrival, 1 + i % 2);
     }
   }
-  PollUntil(transport, [&] {
+  PollUntil(*node, sent, [&] {
     if (!AllPulled(arrivals)) return false;
     for (const Waiter& w : sent) {
       if (w.calls == 0) return false;
@@ -301,7 +333,7 @@ inline void CheckBacklog(Node* node, Credit::Amount limit) {
   };
   std::vector<bool> sent_before;
   for (const Waiter& w : sent) sent_before.push_back(w.calls > 0);
-  PollUntil(transport, [&] { return arrivals.size() == kMessages; });
+  PollUntil(*node, sent, [&] { return arrivals.size() == kMessages; });
   std::vector<Node::Arrival*> along, announced;
   int64_t along_bytes = 0;
   for (const auto& a : arrivals) {
@@ -316,7 +348,7 @@ inline void CheckBacklog(Node* node, Credit::Amount limit) {
   if (CHECK(last->announced.process >= 0)) {
     CHECK(transport->InPlace(last->announced).empty());
     node->Pull(last, 2);
-    PollUntil(transport, [&] { return last->pulled->calls > 0; });
+    PollUntil(*node, sent, [&] { return last->pulled->calls > 0; });
     CHECK(last->payload == Pattern(from, self, last->header.tag, last->header.payload_bytes));
   }
   // Credit that comes back sends others, whatever nobody wants, and those of the lowest lane first.
@@ -331,7 +363,7 @@ inline void CheckBacklog(Node* node, Credit::Amount limit) {
       }
       return highest;
     };
-    PollUntil(transport, [&] { return highest_lane() > 0; });
+    PollUntil(*node, sent, [&] { return highest_lane() > 0; });
     const int highest = highest_lane();
     for (int i = 0; i < kMessages; ++i) {
       if (lane_of(i) < highest) CHECK_EQ(sent[i].calls, 1);
@@ -343,7 +375,7 @@ inline void CheckBacklog(Node* node, Credit::Amount limit) {
   go.sequence = node->phase + kGo;
   Waiter gone;
   transport->Send(to, go, {}, &gone);
-  PollUntil(transport, [&] { return !node->phases[node->phase + kGo].empty(); });
+  PollUntil(*node, sent, [&] { return !node->phases[node->phase + kGo].empty(); });
   // Some are dropped, and all come.
   for (int i = static_cast<int>(announced.size()) - 2; i >= 0; --i) {
     Node::Arrival* const a = announced[static_cast<size_t>(i)];
@@ -355,7 +387,7 @@ inline void CheckBacklog(Node* node, Credit::Amount limit) {
     }
     if (i % 16 == 0) transport->Poll();
   }
-  PollUntil(transport, [&] { return AllPulled(arrivals) && count_sent() == kMessages; });
+  PollUntil(*node, sent, [&] { return AllPulled(arrivals) && count_sent() == kMessages; });
   for (const Node::Arrival* a : announced) {
     if (!a->pulled) continue;
     CHECK_OK(a->pulled->status);

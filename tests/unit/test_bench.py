@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from jaxccomp import errors
-from jaxccomp.bench import compare, contenders, launch, report, worker
+from jaxccomp.bench import bars, compare, contenders, launch, report, worker
 from jaxccomp.cli import main, terminal
 
 OPERATIONS = compare.OPERATIONS
@@ -86,19 +86,70 @@ def test_every_contender_has_a_worker():
 
 
 @pytest.mark.parametrize(
-    "page,results",
+    ("page", "arguments"),
     [
-        ("README.md", "docs/results/peers.json"),
+        ("README.md", "docs/results/peers.json --ops bcast,allreduce,allgather,alltoall"),
+        ("docs/peers.md", "docs/results/peers.json"),
+        ("docs/peers.md", "docs/results/peers_4.json"),
         ("docs/jax_distributed.md", "docs/results/transports.jsonl"),
     ],
 )
-def test_the_tables_are_what_was_measured(page, results):
+def test_the_tables_are_what_was_measured(page, arguments, monkeypatch, capsys):
     text = (ROOT / page).read_text(encoding="utf-8")
-    command = f"<!-- python -m jaxccomp bench --table {results} -->\n"
-    shown = text[text.index(command) + len(command) : text.index("\n<!-- end -->")]
-    with open(ROOT / results, encoding="utf-8") as file:
-        assert shown == report.markdown(report.read(file))
+    command = f"<!-- python -m jaxccomp bench --table {arguments} -->\n"
+    shown = text[text.index(command) + len(command) :].partition("<!-- end -->")[0]
+    monkeypatch.chdir(ROOT)
+    assert main.main(["bench", "--table", *arguments.split()]) == 0
+    assert shown == capsys.readouterr().out
     assert shown.count("\n") > 10
+
+
+def measured(contender, operation, size_bytes, microseconds):
+    key = (contender, operation, size_bytes)
+    return key, compare.Measurement(*key, [microseconds])
+
+
+def test_bars_that_are_met():
+    """A peer need not take 1.5 times as long where memory is the limit."""
+    results = dict(
+        [
+            measured("jaxccomp", "bcast", 16 << 20, 110.0),
+            measured("memory", "bcast", 16 << 20, 100.0),
+            measured("mpi4py", "bcast", 16 << 20, 200.0),
+            measured("jax-mpi", "bcast", 16 << 20, 120.0),
+            measured("jaxccomp", "allreduce", 16 << 20, 300.0),
+            measured("mpi4jax", "allreduce", 16 << 20, 450.0),
+        ]
+    )
+    assert [line.partition(":")[0] for line in bars.lines(results)[:2]] == ["- Met", "- Met"]
+    assert bars.lines(results)[2].endswith("is faster above 64 KiB at: none.")
+
+
+def test_bars_that_are_not_met_name_who_is_faster():
+    results = dict(
+        [
+            measured("jaxccomp", "allgather", 16 << 20, 125.0),
+            measured("memory", "allgather", 16 << 20, 100.0),
+            measured("mpi4py", "allgather", 16 << 20, 62.5),
+            measured("jax-mpi", "allgather", 16 << 20, 150.0),
+            measured("jaxccomp", "gather", 1024, 10.0),
+            measured("jax-gloo", "gather", 1024, 20.0),
+            measured("mpi4jax", "gather", 1024, 9.0),
+        ]
+    )
+    assert bars.lines(results) == [
+        "- Not met: no jitted peer is faster: at 1 of 2 points. But: gather of 1 KiB (mpi4jax, "
+        "0.90 x).",
+        "- Not met: from 4 MiB on bcast, allreduce, allgather take the fastest jitted peer 1.5 "
+        "times as long, or this package at most 1.2 times what memory takes: at 0 of 1 points. "
+        "But: allgather of 16 MiB (jax-mpi 1.20 x, memory 0.80 x).",
+        "- mpi4py, on buffers that are used again and without JAX, is faster above 64 KiB at: "
+        "allgather of 16 MiB (0.50 x).",
+    ]
+
+
+def test_a_comparison_without_peers_meets_no_bar():
+    assert bars.lines(dict([measured("jaxccomp", "bcast", 1024, 5.0)])) == []
 
 
 def plan(names):

@@ -127,6 +127,7 @@ def _run(given: argparse.Namespace, kinds: list[str], seconds: float) -> dict[st
         hangs = sum(process.poll() is None for process in hosts.running)
         hosts.stop()
         if given.keep:
+            given.keep.mkdir(parents=True, exist_ok=True)
             for _, path in hosts.files:
                 (given.keep / path.name).write_text(path.read_text())
         logs = [(host, workers.lines(path.read_text())) for host, path in hosts.files]
