@@ -40,6 +40,15 @@ def test_a_run_is_summed_up(run):
     assert (slow["noticed"], slow["told_seconds"], slow["next_step_seconds"]) == (0, None, None)
 
 
+def test_who_was_stopped_before_and_is_cut_off_now_is_not_waited_for():
+    members = [*steps(95, 120), *lost(120.0, 0.5), *steps(123, 151)]
+    stopped_before = [*steps(95, 111), {"t": 123.5, "failed": "reset"}, {"t": 123.6, "cut_off": ""}]
+    logs = [(0, members), (1, members), (2, steps(95, 120)), (3, stopped_before)]
+    befallen = [{"t": 120.0, "kind": "stop", "host": 2}]
+    stop = report.summary(logs, befallen, 100.0, 150.0, hangs=0)["by_kind"]["stop"]
+    assert (stop["noticed"], stop["told_seconds"], stop["next_step_seconds"]) == (1, 0.5, 3.0)
+
+
 def test_bits_that_differ_are_counted():
     logs = [(0, steps(0, 10)), (1, steps(0, 10, bits="others"))]
     assert report.summary(logs, [], 0.0, 10.0, hangs=1)["steps_with_different_bits"] == 10
@@ -69,6 +78,9 @@ def test_runs_are_shown(run, tmp_path):
     assert "| link ten times as slow for 5 s | 1 | 0 |  |  |" in shown
     assert "47 in 50 s with faults, 100 in 100 s without: 94.0% a second" in shown
     assert "0.25 with faults, 0.5 without" in shown
+    alone = report.table([lines[0], lines[2]])
+    assert "- Outer steps: 47 in 50 s with faults.\n" in alone
+    assert alone.endswith("- The loss in the end: 0.25 with faults.")
     pytest.importorskip("matplotlib")
     report.plot(lines, str(tmp_path / "runs.svg"))
     assert (tmp_path / "runs.svg").stat().st_size > 1000

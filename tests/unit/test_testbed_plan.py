@@ -179,6 +179,7 @@ def test_the_page_shows_what_exchanges_take():
         ("slow_links", "outer_delay", outer.markdown),
         ("elastic", "elastic", elastic_report.table),
         ("elastic", "elastic_often", elastic_report.table),
+        ("elastic", "elastic_stops", elastic_report.table),
         ("nonblocking", "overlap", overlap.markdown),
         ("testbed", "planner", planner_report.table),
         ("testbed", "mix", mix.table),

@@ -140,7 +140,9 @@ def main() -> int:
     parser.add_argument("--hosts", type=int, default=8)
     parser.add_argument("--link", default="1gbit")
     parser.add_argument("--minutes", type=float, default=30.0, help="of the run with faults")
-    parser.add_argument("--minutes-without", type=float, default=10.0, help="of the one without")
+    parser.add_argument(
+        "--minutes-without", type=float, default=10.0, help="of the one without; 0: none"
+    )
     parser.add_argument("--every", type=float, default=30.0, help="seconds between faults")
     parser.add_argument("--lasting", type=float, help="seconds of a fault; default: by its kind")
     parser.add_argument("--silence", type=float, default=1.5, help="peer_timeout_seconds")
@@ -166,6 +168,8 @@ def _measure(given: argparse.Namespace) -> list[scenario.Line]:
         ("faults", given.kind or list(faults.KINDS), given.minutes),
     )
     for name, kinds, minutes in runs:
+        if not minutes:
+            continue
         rows.append({"faults": name, **facts, **_run(given, kinds, 60 * minutes)})
         print(rows[-1], flush=True)
     return rows

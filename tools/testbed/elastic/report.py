@@ -91,33 +91,42 @@ def _by_time(seconds: Sequence[float], all_seconds: float) -> list[int]:
 def table(lines: Sequence[Line]) -> str:
     """A Markdown table with a row for each kind of fault, and what the whole run lost below it."""
     runs = {line["faults"]: line for line in lines if "faults" in line}
-    kinds = runs["faults"]["by_kind"]
+    run, quiet = runs["faults"], runs.get("none")
     rows = [
         (
-            _called(kind, runs["faults"]),
+            _called(kind, run),
             str(found["count"]),
             str(found["noticed"]),
             _medians(found, "told_seconds"),
             _medians(found, "next_step_seconds"),
         )
-        for kind, found in kinds.items()
+        for kind, found in run["by_kind"].items()
     ]
     heads = ("fault", "times", "members were lost", "all are told", "next step")
-    rates = {name: run["outer_steps"] / run["seconds"] for name, run in runs.items()}
-    steps = {name: f"{run['outer_steps']} in {run['seconds']:.0f} s" for name, run in runs.items()}
-    different = sum(run["steps_with_different_bits"] for run in runs.values())
+    steps, loss = [_steps(run) + " with faults"], [f"{run['loss']:.7g} with faults"]
+    if quiet:
+        rate = _rate(run) / _rate(quiet)
+        steps.append(f"{_steps(quiet)} without: {rate:.1%} a second")
+        loss.append(f"{quiet['loss']:.7g} without")
+    different = sum(each["steps_with_different_bits"] for each in runs.values())
     return "\n".join(
         [
             scenario.markdown(heads, rows),
             "",
-            f"- Outer steps: {steps['faults']} with faults, {steps['none']} without: "
-            f"{rates['faults'] / rates['none']:.1%} a second.",
+            f"- Outer steps: {', '.join(steps)}.",
             f"- Steps after which members had different bits: {different}. Processes that hung: "
-            f"{sum(run['hangs'] for run in runs.values())}.",
-            f"- The loss in the end: {runs['faults']['loss']:.7g} with faults, "
-            f"{runs['none']['loss']:.7g} without.",
+            f"{sum(each['hangs'] for each in runs.values())}.",
+            f"- The loss in the end: {', '.join(loss)}.",
         ]
     )
+
+
+def _steps(run: Line) -> str:
+    return f"{run['outer_steps']} in {run['seconds']:.0f} s"
+
+
+def _rate(run: Line) -> float:
+    return float(run["outer_steps"] / run["seconds"])
 
 
 def _called(kind: str, run: Line) -> str:
@@ -137,7 +146,7 @@ def plot(lines: Sequence[Line], path: str) -> None:
     from matplotlib.figure import Figure
 
     runs = {line["faults"]: line for line in lines if "faults" in line}
-    run, quiet = runs["faults"], runs["none"]
+    run, quiet = runs["faults"], runs.get("none")
     figure = Figure(figsize=(9, 3), layout="constrained")
     axes = figure.subplots()
     for number, kind in enumerate(run["by_kind"]):
@@ -147,8 +156,9 @@ def plot(lines: Sequence[Line], path: str) -> None:
     counts = run["steps_by_time"]
     minutes = [(number + 0.5) * _STRETCH_SECONDS / 60 for number in range(len(counts))]
     axes.plot(minutes, [count / _STRETCH_SECONDS for count in counts], label="with faults")
-    rate = quiet["outer_steps"] / quiet["seconds"]
-    axes.axhline(rate, color="black", linestyle="--", linewidth=1, label="without, on average")
+    if quiet:
+        without = {"color": "black", "linestyle": "--", "linewidth": 1}
+        axes.axhline(_rate(quiet), label="without, on average", **without)
     axes.set_xlabel("minutes")
     axes.set_ylabel("outer steps a second")
     axes.set_ylim(0)
@@ -159,16 +169,19 @@ def plot(lines: Sequence[Line], path: str) -> None:
 def _seconds(
     logs: Sequence[Sequence[Line]], begun: float, until: float
 ) -> tuple[float | None, float | None]:
-    """From a fault until all that go on have heard of it, and until a step of theirs is done."""
-    lines = [line for log in logs for line in log if begun <= line["t"] < until]
-    shrunk = [line for line in lines if "shrunk" in line]
-    if not shrunk:
+    """From a fault until all that go on have heard of it, and until a step of theirs is done.
+
+    Who was stopped by the fault before may hear later that it has been cut off. It does not go on.
+    """
+    during = [[line for line in log if begun <= line["t"] < until] for log in logs]
+    go_on = [
+        log for log in during if all(any(key in x for x in log) for key in ("failed", "shrunk"))
+    ]
+    if not go_on:
         return None, None
-    told = max(
-        min((x["t"] for x in log if begun <= x["t"] < until and "failed" in x), default=begun)
-        for log in logs
-    )
-    after = [line["t"] for line in lines if "hash" in line and line["t"] > shrunk[-1]["t"]]
+    told = max(next(line["t"] for line in log if "failed" in line) for log in go_on)
+    shrunk = max(next(line["t"] for line in log if "shrunk" in line) for log in go_on)
+    after = [line["t"] for log in go_on for line in log if "hash" in line and line["t"] > shrunk]
     return told - begun, min(after) - begun if after else None
 
 
