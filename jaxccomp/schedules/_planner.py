@@ -242,23 +242,34 @@ class _Pricing:
         """The choice by times and prices; None where nothing that may run was timed at such a size.
 
         Both are off, and by other things: times by what else the machine did, prices by what they
-        know nothing of. What counts is their geometric mean.
+        know nothing of. What counts is their geometric mean. A codec has to be faster than raw
+        values by its price too: short times on more ranks than cores scatter by more than that.
         """
         options: list[Option] = []
         fastest: list[Option] = []  # with each codec
+        raw_price = math.inf
         for codec in self._question.codecs:
             row = None if codec == "raw" else self._mixed(codec)
             if codec != "raw" and row is None:
                 continue
             found = self._estimated(codec, row, seconds_of(timings[codec], self._bytes))
             options += found
-            if best := _first_of_gain(found):
-                fastest.append(best)
+            best = _first_of_gain(list(found))
+            if best is None or found[best] >= raw_price:
+                continue
+            fastest.append(best)
+            if codec == "raw":
+                raw_price = found[best]
         self.options = options
         return self._choice(_first_of_gain(fastest))
 
-    def _estimated(self, codec: str, row: Codec | None, timed: Mapping[str, float]) -> list[Option]:
-        """What may run with a codec, the static rule first; of the fastest, another chunk too."""
+    def _estimated(
+        self, codec: str, row: Codec | None, timed: Mapping[str, float]
+    ) -> dict[Option, float]:
+        """What may run with a codec, and its price in seconds.
+
+        The static rule comes first; of the fastest, another chunk too.
+        """
         asked, rule = self._question.algorithm, self._rule(row)
         allowed = (rule, *self._allowed(codec, rule)) if asked == "auto" else (asked,)
         limit = _NEAR * min(timed.values(), default=0.0)
@@ -271,15 +282,16 @@ class _Pricing:
                 mean = math.sqrt(seconds * price.seconds)
                 prices[dataclasses.replace(price, seconds=mean)] = price
         ordered = sorted(prices, key=lambda each: (each.runs != rule, each.seconds))
+        found = {each: prices[each].seconds for each in ordered}
         best = _first_of_gain(ordered)
         if best is None or asked != "auto":
-            return ordered
+            return found
         price = prices[best]
         other = self._with_chunk(_Stage(codec, row), price)
         if other is None or other == price:
-            return ordered
+            return found
         faster = best.seconds * other.seconds / price.seconds
-        return [*ordered, dataclasses.replace(other, seconds=faster)]
+        return found | {dataclasses.replace(other, seconds=faster): other.seconds}
 
     def _choice(self, chosen: Option | None) -> Choice | None:
         if chosen is None:

@@ -21,10 +21,10 @@ BCAST = {
 }
 
 
-def planner(**operations):
+def planner(coder=CODER, **operations):
     content = {
         "hosts": [{"count": 4, "ranks": 1, "cores": 8} | LINKS],
-        "codecs": {"lossless": {"ratio": 1.5} | CODER, "int8": {"ratio": 3.8} | CODER},
+        "codecs": {"lossless": {"ratio": 1.5} | coder, "int8": {"ratio": 3.8} | coder},
         "operations": operations,
     }
     return schedules.Planner(schedules.cluster_of(content), [0, 1, 2, 3])
@@ -48,6 +48,14 @@ def test_what_was_timed_decides_with_prices():
     assert chosen(timed, 1 << 15, codecs=("raw",)) == ("chain", "raw")
     # Of a named algorithm the codec is chosen.
     assert chosen(timed, 1 << 20, algorithm="chain") == ("chain", "raw")
+
+
+def test_a_codec_has_to_be_faster_by_its_price_too():
+    slower_than_links = dict.fromkeys(CODER, 1e7)
+    rows = {"raw": {"chain": [[1 << 24, 2e-2]]}, "lossless": {"chain": [[1 << 24, 1e-3]]}}
+    operations = {"bcast": {"float32": rows}}
+    assert chosen(planner(**operations), 1 << 24) == ("chain", "lossless")
+    assert chosen(planner(slower_than_links, **operations), 1 << 24) == ("chain", "raw")
 
 
 @pytest.mark.parametrize(
