@@ -15,8 +15,7 @@ from jaxccomp.bench.team import PING_PONGS, Team, values
 _MOST_PAIRS = 3  # of ranks of one host
 _SMALL_BYTES = 8
 _FIRST_BYTES, _MOST_BYTES = 1 << 20, 64 << 20
-# Within a host. Results that are larger come in memory that has not been touched, which takes as
-# long again as the message.
+# Within a host. Results that are larger come in memory whose pages are made while they come.
 _MOST_BYTES_IN_MEMORY = 16 << 20
 _LINK_SECONDS = 0.25  # that a transfer should take
 # Hosts whose links differ by no more have the median of all: then one can stand for all of them.
