@@ -23,8 +23,8 @@ NAMES = {
     "scatter": True,
     "reduce": False,
 }
-# Each eight times the one before: between them, times are interpolated.
-SIZES = tuple(4096 << 3 * i for i in range(5))
+# Each four times the one before: between them, times are interpolated.
+SIZES = tuple(2048 << 2 * i for i in range(8))
 # So long links are busy before a call.
 _BUSY_SECONDS = 2e-3
 

@@ -186,8 +186,7 @@ def _choices(made: Mapping[str, Any], hosts: Sequence[int]) -> operations.Plans:
         found = [
             (each.runs if each.algorithm == "auto" else each.algorithm, each.codec)
             for each in options
-            # Another chunk is judged by its price beside that of the usual one.
-            if each.seconds <= limit and ":" not in each.algorithm
+            if each.seconds <= limit
         ]
         return list(dict.fromkeys(found))
 

@@ -15,7 +15,8 @@ from jaxccomp.schedules._files import MOST_BYTES as MOST_FILE_BYTES
 from jaxccomp.schedules._files import layout
 from jaxccomp.schedules._files import write as write_file
 from jaxccomp.schedules._make import COLLECTIVES, Schedule, Slot, Task, make
-from jaxccomp.schedules._planner import Choice, Option, Planner
+from jaxccomp.schedules._options import Choice, Option
+from jaxccomp.schedules._planner import Planner
 from jaxccomp.schedules._plans import Difference, Plan, PlanDiff, PlannedCall, Plans
 from jaxccomp.schedules._plans import diff as diff_plans
 from jaxccomp.schedules._plans import load as load_plans

@@ -16,7 +16,7 @@ from jaxccomp._bootstrap import profiles
 from jaxccomp._bootstrap.peer_info import Row
 from jaxccomp.bench import rates
 from jaxccomp.cli import main
-from jaxccomp.schedules import _planner
+from jaxccomp.schedules import _ways
 from jaxccomp.schedules._floors import least_seconds
 
 CODER = {
@@ -196,7 +196,7 @@ def test_what_is_as_fast_as_its_bytes_is_compared_with_nothing(monkeypatch):
         simulated.append(algorithm)
         return simulate(collective, algorithm, **how)
 
-    monkeypatch.setattr(_planner, "simulate", noted)
+    monkeypatch.setattr(_ways, "simulate", noted)
     everybody = (tuple(range(64)),)
     plan = choose(planner(64), "gather", 16 << 20, codec="auto", groups=everybody)
     assert plan.chosen.codec == "lossless" and set(simulated) == {"direct"}

@@ -58,6 +58,24 @@ def test_a_codec_has_to_be_faster_by_its_price_too():
     assert chosen(planner(slower_than_links, **operations), 1 << 24) == ("chain", "raw")
 
 
+def test_another_chunk_is_chosen_where_it_was_timed():
+    rows = {"chain": [[1 << 19, 8e-3], [1 << 21, 2e-2]]}
+    smaller = {"chain:chunk=131072": [[1 << 19, 5e-3], [1 << 21, 1.5e-2]]}
+
+    def algorithm(made, codecs=("raw",)):
+        how = {"codecs": codecs, "sizes": (("float32", 1 << 20),), "groups": WORLD}
+        return made.choose("bcast", **how).chosen.algorithm
+
+    # Prices alone choose it; where the usual one was timed and this one not, it is slow.
+    assert algorithm(planner()) == "chain:chunk=131072"
+    assert algorithm(planner(bcast={"float32": {"raw": rows}})) != "chain:chunk=131072"
+    both = planner(bcast={"float32": {"raw": rows | smaller}})
+    assert algorithm(both) == "chain:chunk=131072"
+    # A program that names an algorithm has its chunk.
+    named = both.choose("bcast", algorithm="chain", sizes=(("float32", 1 << 20),), groups=WORLD)
+    assert named.chosen.algorithm == "chain"
+
+
 @pytest.mark.parametrize(
     "how",
     [

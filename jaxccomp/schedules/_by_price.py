@@ -1,0 +1,169 @@
+"""The choice by prices: of the ways to run a call, those are priced that may be the fastest."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from jaxccomp.schedules._options import (
+    GAIN,
+    RAW,
+    Choice,
+    Option,
+    Question,
+    choice_of,
+    first_of_gain,
+)
+from jaxccomp.schedules._ways import Ways
+
+# What is so many times as slow at a size that is priced quickly is not asked again.
+_HOPELESS = 8.0
+# Parts of blocks are rounded to whole elements.
+_ROUNDED = 0.98
+# With the next codecs, algorithms are tried that were not so much slower with the one before.
+_NEAR = 1.5
+# Another chunk has to be so much faster. On the testbed those that were to gain 5 to 25 % gained
+# nothing as a median; of seven that were to gain more, five gained 17 to 60 %.
+_CHUNK_GAIN = 0.2
+
+
+def choose(question: Question, ways: Ways, every_option: bool) -> Choice | None:
+    """The choice by prices.
+
+    What cannot be chosen is left out, or ended early, unless ``every_option``: what is slower than
+    `_NEAR` times another one is neither chosen nor tried with the next codec, and nothing is
+    faster than what the bytes of its collective take on the links.
+    """
+    search = _Search(ways, every_option)
+    chosen: Option | None = None
+    for codec in ways.codecs():
+        bar = (1 - GAIN) * chosen.seconds if chosen else math.inf
+        if question.algorithm == "auto":
+            found = search.best(codec, bar)
+        else:
+            found = ways.price(question.algorithm, codec)
+        if found and (chosen is None or found.seconds < (1 - GAIN) * chosen.seconds):
+            chosen = found
+    return choice_of(chosen, ways.options)
+
+
+@dataclasses.dataclass
+class _Stage:
+    """The ways to run a call with one codec.
+
+    Attributes:
+      codec: a spec.
+      seconds: by algorithm what was priced; infinite where that was ended early.
+      best: the fastest.
+    """
+
+    codec: str
+    seconds: dict[str, float] = dataclasses.field(default_factory=dict)
+    best: Option | None = None
+
+    def near(self) -> set[str]:
+        """Algorithms that are to be tried with the next codec."""
+        least = min(self.seconds.values(), default=math.inf)
+        return {name for name, each in self.seconds.items() if each <= _NEAR * least}
+
+
+class _Search:
+    """Prices what may be chosen, codec by codec."""
+
+    def __init__(self, ways: Ways, every_option: bool):
+        self._ways, self._every_option = ways, every_option
+        self._stages: list[_Stage] = []
+        self._rule_is_at_floor = True  # as it seems
+        # By algorithm: what its bytes take on the links without a codec. They grow with the size.
+        self._raw_floors: dict[str, float] = {}
+
+    def best(self, codec: str, bar_seconds: float) -> Option | None:
+        """The fastest with this codec.
+
+        None where nothing is faster than ``bar_seconds``, as far as that is known early.
+        """
+        self._stages.append(_Stage(codec))
+        if not self._every_option:
+            floor = self._ways.floor_seconds(codec)
+            if floor >= bar_seconds:
+                return None
+            if self._rule_is_at_floor:
+                rule = self._ways.price("auto", codec)
+                self._rule_is_at_floor = rule is not None and floor >= (1 - GAIN) * rule.seconds
+                if self._rule_is_at_floor:
+                    return rule
+        return self._compared(len(self._stages) - 1).best
+
+    def _compared(self, number: int) -> _Stage:
+        """A stage whose algorithms are priced."""
+        stage = self._stages[number]
+        if stage.seconds:
+            return stage
+        before = self._compared(number - 1) if number else None
+        rule, names = self._ways.rule(stage.codec), self._ways.others(stage.codec)
+        if before is not None:
+            near = before.near()
+            names = [name for name in names if name in near]
+        known: dict[str, float] = before.seconds if before is not None else {rule: 0.0}
+        if before is None and not self._every_option:
+            self._ways.price("auto", stage.codec)  # what others are measured by
+        names = self._hopeful(names, stage)
+        found: dict[str, Option] = {}
+        # Those first that were fast before, as what comes later is then ended the earlier.
+        for name in sorted((rule, *names), key=lambda each: known.get(each, math.inf)):
+            limit = self._limit(_NEAR * min(stage.seconds.values(), default=math.inf))
+            if self._raw_floors.get(name, 0.0) / self._ways.ratio(stage.codec) >= limit:
+                stage.seconds[name] = math.inf
+                continue
+            asked = "auto" if name == rule else name
+            option = self._ways.price(asked, stage.codec, limit)
+            if option is not None:
+                found[name] = option
+            stage.seconds[name] = option.seconds if option else math.inf
+        ordered = [found[name] for name in (rule, *names) if name in found]
+        stage.best = self._with_chunks(stage.codec, ordered)
+        return stage
+
+    def _with_chunks(self, codec: str, options: list[Option]) -> Option | None:
+        """The fastest of some options, or another one, a pipeline maybe, with another chunk."""
+        usual = best = first_of_gain(options)
+        if usual is None or best is None:
+            return None
+        for each in options:
+            asked = self._ways.with_another_chunk(each.runs)
+            may_gain = each is usual or self._ways.is_pipeline(each.runs)
+            if asked is None or not may_gain or each.seconds > _NEAR * usual.seconds:
+                continue
+            bar = min((1 - _CHUNK_GAIN) * each.seconds, (1 - GAIN) * best.seconds)
+            limit = self._limit(bar)
+            if self._ways.floor_seconds(codec) >= limit:
+                continue
+            found = self._ways.price(asked, codec, limit)
+            if found and found.seconds < bar:
+                best = found
+        return best
+
+    def _limit(self, seconds: float) -> float:
+        return math.inf if self._every_option else seconds
+
+    def _hopeful(self, names: list[str], stage: _Stage) -> list[str]:
+        """Without those that take many times as long at a smaller size."""
+        size = self._ways.sketch_bytes()
+        if self._ways.bytes <= size or len(names) < 3:
+            return names
+        priced = (each.seconds for each in self._ways.options if each.codec == stage.codec)
+        rule = next(priced, math.inf)
+        found = {}
+        for name in names:
+            least = min((each.seconds for each in found.values()), default=math.inf)
+            # Of the whole, nothing takes less time than of a part.
+            limit = self._limit(min(_HOPELESS * least, _NEAR * rule))
+            sketch = self._ways.sketch(name, stage.codec, limit)
+            if sketch is None:
+                continue
+            found[name] = sketch
+            if stage.codec == RAW and not self._every_option:
+                part = self._ways.bytes / size
+                self._raw_floors[name] = _ROUNDED * sketch.floor_seconds * part
+        least = min((each.seconds for each in found.values()), default=0.0)
+        return [name for name, each in found.items() if each.seconds <= _HOPELESS * least]
