@@ -12,7 +12,10 @@ from typing import Any
 import jax
 import numpy as np
 
-_ROUNDS = 5
+_ROUNDS = 7
+# Before those that count come so many calls, or seconds: until a process has been through all the
+# memory that it uses again, results lie in new pages, which cost several times what a message does.
+_WARMUPS, _WARM_SECONDS = 8, 0.1
 # Of calls that are compared: after so many turns of all, those that are near the fastest go on, for
 # so many turns in all, and short ones for so many seconds.
 _TURNS_OF_ALL, _NEAR = 2, 1.5
@@ -57,14 +60,18 @@ class Team:
 
     def time(self, call: Callable[[Any], Any], x: Any) -> float:
         """The median of what a call takes here, all ranks beginning together."""
-        jax.block_until_ready(call(x))
-        times = []
-        for _ in range(_ROUNDS):
+
+        def seconds() -> float:
             self.gather([0.0])
             start = time.perf_counter()
             jax.block_until_ready(call(x))
-            times.append(time.perf_counter() - start)
-        return statistics.median(times)
+            return time.perf_counter() - start
+
+        jax.block_until_ready(call(x))  # compiled
+        slowest = float(self.gather([seconds()]).max())
+        for _ in range(min(_WARMUPS, int(_WARM_SECONDS / slowest))):
+            jax.block_until_ready(call(x))
+        return statistics.median(seconds() for _ in range(_ROUNDS))
 
     def time_in_turns(
         self, calls: Sequence[Callable[[Any], Any]], x: Any, before_bytes: int = 0

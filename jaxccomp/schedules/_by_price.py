@@ -141,6 +141,8 @@ class _Search:
             found = self._ways.price(asked, codec, limit)
             if found and found.seconds < bar:
                 best = found
+            elif found:
+                self._ways.options.remove(found)  # it gains too little to be one
         return best
 
     def _limit(self, seconds: float) -> float:
