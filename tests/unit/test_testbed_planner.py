@@ -87,6 +87,14 @@ def test_places():
             "Not met: between hosts, prices .*: 16% and 16%",
         ),
         ({"link": "memory"}, "Not met: bfloat16 weights go raw in memory: at 0 of 1"),
+        (
+            {"link": "memory", "size": 1024, "ratio": 1.21, "auto": plan("chain", "raw", 1.0)},
+            "Not met: in memory, below 4 KiB, .* at most 1.2 times",
+        ),
+        (
+            {"link": "memory", "size": 4096, "ratio": 1.06, "auto": plan("chain", "raw", 1.0)},
+            "Not met: in memory, what is chosen takes at most 1.05 times",
+        ),
     ],
 )
 def test_each_bar_is_missed_by_itself(changed, says):

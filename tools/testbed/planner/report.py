@@ -11,7 +11,9 @@ from testbed.planner.points import MEMORY, place_of
 
 Line = dict[str, Any]
 
-OF_BEST, OF_BEST_IN_MEMORY = 1.1, 1.05  # that what is chosen may take, of the fastest fixed plan
+# What is chosen may take so many times as long as the fastest fixed plan.
+OF_BEST, OF_BEST_IN_MEMORY, OF_BEST_OF_SMALL = 1.1, 1.05, 1.2
+SMALL_BYTES = 4 << 10
 MEDIAN_ERROR, WORST_ERROR = 0.15, 0.4  # of prices
 # Where lossless is to be chosen, of values that it makes smaller, and where it is not.
 SLOW, SLOW_BYTES = "1gbit", 1 << 20
@@ -42,11 +44,17 @@ def bars(points: Sequence[Line]) -> list[str]:
     if not points:
         return ["- Nothing was measured."]
     found = []
-    for where, in_memory, of_best in (
-        ("between hosts", False, OF_BEST),
-        ("in memory", True, OF_BEST_IN_MEMORY),
+    memory = [line for line in points if line["link"] == MEMORY]
+    for where, here, of_best in (
+        ("between hosts", [line for line in points if line["link"] != MEMORY], OF_BEST),
+        ("in memory", [e for e in memory if e["size"] >= SMALL_BYTES], OF_BEST_IN_MEMORY),
+        (
+            f"in memory, below {_size(SMALL_BYTES)}",
+            [line for line in memory if line["size"] < SMALL_BYTES],
+            OF_BEST_OF_SMALL,
+        ),
     ):
-        if here := [line for line in points if (line["link"] == MEMORY) == in_memory]:
+        if here:
             found += _of_choices(here, where, of_best)
     halves = [line for line in points if line["input"] == "bfloat16"]
     slow = [line for line in halves if line["link"] == SLOW and line["size"] >= SLOW_BYTES]
