@@ -42,7 +42,7 @@ def choose(question: Question, ways: Ways, every_option: bool) -> Choice | None:
             found = search.best(codec, bar)
         else:
             found = ways.price(question.algorithm, codec)
-        if found and (chosen is None or found.seconds < (1 - GAIN) * chosen.seconds):
+        if found and found.seconds < bar:
             chosen = found
     return choice_of(chosen, ways.options)
 
@@ -126,9 +126,10 @@ class _Search:
 
     def _with_chunks(self, codec: str, options: list[Option]) -> Option | None:
         """The fastest of some options, or another one, a pipeline maybe, with another chunk."""
-        usual = best = first_of_gain(options)
-        if usual is None or best is None:
+        usual = first_of_gain(options)
+        if usual is None:
             return None
+        best = usual
         for each in options:
             asked = self._ways.with_another_chunk(each.runs)
             may_gain = each is usual or self._ways.is_pipeline(each.runs)

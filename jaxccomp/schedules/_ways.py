@@ -68,6 +68,7 @@ class Ways:
             codec: None if codec == RAW else _mixed(codec, cluster.codecs[codec], question.sizes)
             for codec in question.codecs
         }
+        self._rules: dict[bool, str] = {}  # by whether values are coded
 
     def codecs(self) -> list[str]:
         """Of those that are asked for, what codes any of the values, and "raw"."""
@@ -90,12 +91,18 @@ class Ways:
 
     def rule(self, codec: str) -> str:
         """The static rule's algorithm."""
+        coded = codec != RAW
+        if coded not in self._rules:
+            self._rules[coded] = self._rule(coded)
+        return self._rules[coded]
+
+    def _rule(self, coded: bool) -> str:
         hosts = [i for i, host in enumerate(self._cluster.hosts) for _ in range(host.ranks)]
         return engine.load().default_algorithm(
             self._question.collective,
             hosts,
             block_bytes(self._question.collective, self.bytes, len(hosts)),
-            codec != RAW,
+            coded,
             self._dtype in _HALF_TYPES,
         )
 

@@ -62,9 +62,9 @@ def test_another_chunk_is_chosen_where_it_was_timed():
     rows = {"chain": [[1 << 19, 8e-3], [1 << 21, 2e-2]]}
     smaller = {"chain:chunk=131072": [[1 << 19, 5e-3], [1 << 21, 1.5e-2]]}
 
-    def algorithm(made, codecs=("raw",)):
-        how = {"codecs": codecs, "sizes": (("float32", 1 << 20),), "groups": WORLD}
-        return made.choose("bcast", **how).chosen.algorithm
+    def algorithm(made, **how):
+        sizes = (("float32", 1 << 20),)
+        return made.choose("bcast", sizes=sizes, groups=WORLD, **how).chosen.algorithm
 
     # Prices alone choose it; where the usual one was timed and this one not, it is slow.
     assert algorithm(planner()) == "chain:chunk=131072"
@@ -72,8 +72,7 @@ def test_another_chunk_is_chosen_where_it_was_timed():
     both = planner(bcast={"float32": {"raw": rows | smaller}})
     assert algorithm(both) == "chain:chunk=131072"
     # A program that names an algorithm has its chunk.
-    named = both.choose("bcast", algorithm="chain", sizes=(("float32", 1 << 20),), groups=WORLD)
-    assert named.chosen.algorithm == "chain"
+    assert algorithm(both, algorithm="chain") == "chain"
 
 
 @pytest.mark.parametrize(
