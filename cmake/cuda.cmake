@@ -3,14 +3,11 @@
 
 # A row for each file.
 set(CUDA_KERNEL_SOURCES
-    csrc/cuda/kernels/compute/checksum.cu
-    csrc/cuda/kernels/compute/compute.cu
     csrc/cuda/kernels/fixed_rate/fixed_rate_decode.cu
     csrc/cuda/kernels/fixed_rate/fixed_rate_encode.cu
     csrc/cuda/kernels/fixed_rate/fixed_rate_sum.cu
     csrc/cuda/kernels/lossless/lossless.cu
-    csrc/cuda/kernels/nvcomp/nvcomp.cu
-    csrc/cuda/kernels/sparse/sparse.cu)
+    csrc/cuda/kernels/nvcomp/nvcomp.cu)
 # What needs CUDA's headers beside them; CUDA_LOGIC_SOURCES do not.
 set(CUDA_DEVICE_SOURCES
     csrc/cuda/host/library.cu
@@ -57,8 +54,7 @@ target_link_options(jaxccomp_cuda PRIVATE -Wl,--exclude-libs,ALL -Wl,--version-s
 set_target_properties(jaxccomp_cuda PROPERTIES LINK_DEPENDS ${CUDA_EXPORTS})
 
 # Checks on a machine with a GPU.
-add_executable(jaxccomp_gpu_tests tests/gpu/main.cc tests/gpu/compute.cc tests/gpu/cuda_device.cc
-               tests/gpu/lossless.cc tests/gpu/nvcomp.cc tests/gpu/probe.cc tests/gpu/shared.cc
-               tests/gpu/sparse.cc)
+add_executable(jaxccomp_gpu_tests tests/gpu/main.cc tests/gpu/fixed_rate.cc tests/gpu/lossless.cc
+               tests/gpu/nvcomp.cc tests/gpu/stage.cc)
 target_include_directories(jaxccomp_gpu_tests PRIVATE tests/cpp tests/gpu)
 target_link_libraries(jaxccomp_gpu_tests PRIVATE jaxccomp_cuda jaxccomp_engine CUDA::cudart_static)

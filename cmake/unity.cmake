@@ -2,7 +2,7 @@
 # standard library, which each would instantiate anew. Two files of such a folder must not give one name to two
 # things. Off (`make sanitize`, `make fuzz`) each is compiled alone, so they include what they need.
 option(JAXCCOMP_UNITY_BUILD "Compile small files of a folder together" ON)
-set(UNITY_FOLDERS csrc/codec csrc/codec/delta csrc/codec/lossless csrc/collective csrc/common csrc/device_execution csrc/engine
+set(UNITY_FOLDERS csrc/codec csrc/codec/delta csrc/codec/lossless csrc/collective csrc/common csrc/cuda/stage csrc/engine
     csrc/execution csrc/matching csrc/planner csrc/transport/mpi xla_ffi/handlers xla_ffi/python)
 
 function(compile_together target files_together)

@@ -33,7 +33,6 @@ constexpr CollectiveInfo kCollectives[kCollectiveCount] = {
     {Collective::kRecv, "recv", kOne, kOne, false, false},
     {Collective::kSendrecv, "sendrecv", kOne, kOne, false, false},
     {Collective::kPermute, "permute", kOne, kOne, false, false},
-    {Collective::kMeet, "meet", kOne, kEach, false, false, /*internal=*/true},
 };
 
 // B: bytes of a block, n: ranks. Sent: by the busiest rank.
@@ -65,8 +64,7 @@ constexpr Algorithm kAlgorithms[] = {
      AllreduceParameterServer},
     {Collective::kAllreduce, "hierarchical",
      "to the leader of each group, between g leaders as two_shot, coded, and back; leaders "
-     "send each other 2B(g-1)/g; level=host: groups are hosts, with GPUs that ranks share "
-     "within; level=gpu: they are GPUs",
+     "send each other 2B(g-1)/g; groups are the ranks of a host",
      AllreduceHierarchical},
     {Collective::kAllreduce, "ring",
      "chunks twice around a ring, 2(n-1) steps, sends 2B(n-1)/n to one neighbour",
@@ -135,7 +133,6 @@ constexpr Algorithm kAlgorithms[] = {
     {Collective::kRecv, "direct", "the block from its source", PairsDirect},
     {Collective::kSendrecv, "direct", "a block out, a block in, 1 step", PairsDirect},
     {Collective::kPermute, "direct", "every pair at once, 1 step", PairsDirect},
-    {Collective::kMeet, "direct", "a row to all, 1 step", AllgatherDirect},
 };
 
 }  // namespace
@@ -147,7 +144,6 @@ const CollectiveInfo& Info(Collective c) { return kCollectives[static_cast<int>(
 Result<Collective> ParseCollective(std::string_view name) {
   std::string known;
   for (const CollectiveInfo& info : kCollectives) {
-    if (info.internal) continue;
     if (info.name == name) return info.id;
     known += known.empty() ? "" : ", ";
     known += info.name;

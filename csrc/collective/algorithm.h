@@ -17,9 +17,8 @@ enum class Collective : uint8_t {
   kBcast, kAllreduce, kReduce, kAllgather, kGather, kScatter, kReduceScatter, kAlltoall,
   kAllgatherv, kGatherv, kScatterv, kReduceScatterv, kAlltoallv, kRaggedAlltoall,
   kScan, kExscan, kBarrier, kSend, kRecv, kSendrecv, kPermute,
-  kMeet,   // the engine's own: what ranks tell each other before NCCL moves their values (nccl/meeting.h)
 };
-inline constexpr int kCollectiveCount = 22;
+inline constexpr int kCollectiveCount = 21;
 
 // How many blocks an operation's input and output have: one, or one per rank.
 enum class Blocks : uint8_t { kOne, kPerRank };
@@ -30,14 +29,10 @@ struct CollectiveInfo {
   Blocks input, output;
   bool reduces;
   bool rooted;
-  bool internal = false;   // no program asks for it by name
 };
 std::span<const CollectiveInfo> CollectiveTable();
 const CollectiveInfo& Info(Collective c);
 Result<Collective> ParseCollective(std::string_view name);
-
-// What ranks may share, the widest first.
-enum class Level : uint8_t { kAuto, kHost, kGpu };
 
 struct RegisteredSchedules;   // registered.h
 
@@ -61,10 +56,6 @@ struct Problem {
                                  // sound number
   int rotation = 0;              // parameter_server: which rank serves the first part
   std::vector<int> hosts = {};   // by rank: a number for its host; empty: each has its own
-  std::vector<int> gpus = {};    // and for its GPU, another one on each host
-  bool gpus_share_memory = false;        // ranks of a GPU read each other's messages there: none of their bytes
-                                 // leaves it
-  Level level = Level::kAuto;    // hierarchical: whose leaders send each other codes
   bool multi_slot = false;       // the executor sends and receives grouped messages (schedule.h)
   // v-variants: bytes from rank s to rank d at [s * ranks + d] (alltoallv); for allgatherv,
   // gatherv, scatterv and reduce_scatterv the size of rank i's block at [i].

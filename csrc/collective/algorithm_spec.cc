@@ -42,7 +42,6 @@ void AlgorithmSpec::ApplyTo(Problem* problem) const {
   problem->registered = registered;
   if (chunk_bytes > 0) problem->chunk_bytes = chunk_bytes;
   problem->partitions = partitions;
-  problem->level = level;
 }
 
 Result<AlgorithmSpec> ParseAlgorithm(Collective c, std::string_view text) {
@@ -77,15 +76,10 @@ Result<AlgorithmSpec> ParseAlgorithm(Collective c, std::string_view text) {
         return Wrong(text, "partitions is a number from 1 to " + std::to_string(kMostPartitions) +
                                ", not \"" + std::string(value) + "\"");
       }
-    } else if (key == "level" && spec.name == "hierarchical") {
-      if (value != "host" && value != "gpu") {
-        return Wrong(text, "level is host or gpu, not \"" + std::string(value) + "\"");
-      }
-      spec.level = value == "gpu" ? Level::kGpu : Level::kHost;
     } else {
       return Wrong(text, "there is no option \"" + std::string(key) +
                              "\": every algorithm takes chunk=BYTES, parameter_server also "
-                             "partitions=K, hierarchical also level=host or level=gpu");
+                             "partitions=K");
     }
   }
   return spec;

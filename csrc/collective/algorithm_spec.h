@@ -1,5 +1,4 @@
-// What a caller names: "ring", "two_shot:chunk=131072", "parameter_server:partitions=2",
-// "hierarchical:level=gpu"; or the key of schedules that the program has made (registered.h).
+// What a caller names: "ring", "two_shot:chunk=131072", "parameter_server:partitions=2"; or the key of schedules that the program has made (registered.h).
 #pragma once
 
 #include <cstdint>
@@ -15,7 +14,6 @@ struct AlgorithmSpec {
   std::string_view name;      // part of the text; "auto" leaves the choice to the table
   int64_t chunk_bytes = 0;    // 0: as the options say
   int partitions = 0;         // 0: a sound number
-  Level level = Level::kAuto;
   const RegisteredSchedules* registered = nullptr;
 
   // Sets what was given.

@@ -72,18 +72,12 @@ constexpr DefaultRow kDefaults[] = {
     {.collective = kRecv, .algorithm = "direct"},
     {.collective = kSendrecv, .algorithm = "direct"},
     {.collective = kPermute, .algorithm = "direct"},
-    {.collective = kMeet, .algorithm = "direct"},
 };
 
 std::string Bytes(int64_t bytes) {
   if (bytes % kMiB == 0) return std::to_string(bytes / kMiB) + " MiB";
   if (bytes % kKiB == 0) return std::to_string(bytes / kKiB) + " KiB";
   return std::to_string(bytes) + " bytes";
-}
-
-bool ShareLinks(const Problem& problem) {
-  return ComeInGroups(problem.hosts, problem.ranks) ||
-         (problem.gpus_share_memory && ComeInGroups(problem.gpus, problem.ranks));
 }
 
 }  // namespace
@@ -93,7 +87,7 @@ bool DefaultRow::Holds(const Problem& problem) const {
   if (problem.ranks < least_ranks || problem.ranks > most_ranks) return false;
   if (bytes <= above_bytes || bytes > most_bytes) return false;
   if (most_bytes_of_all != kAny && bytes > most_bytes_of_all / problem.ranks) return false;
-  if (in_groups && !ShareLinks(problem)) return false;
+  if (in_groups && !ComeInGroups(problem.hosts, problem.ranks)) return false;
   switch (values) {
     case kAll: return true;
     case kCoded: return problem.coded;
@@ -126,7 +120,7 @@ std::string DefaultRow::ToString() const {
   const bool also = !text.empty() && !from;
   if (most_bytes != kAny) add((also ? "and " : "up to ") + Bytes(most_bytes));
   if (most_bytes_of_all != kAny) add((also ? "and nB = " : "up to nB = ") + Bytes(most_bytes_of_all));
-  if (in_groups) add("where ranks share hosts, or, on one host with device IPC, GPUs");
+  if (in_groups) add("where ranks share hosts");
   return text.empty() ? "otherwise" : text;
 }
 

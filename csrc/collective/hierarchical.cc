@@ -1,4 +1,4 @@
-// Allreduce level by level: in the tree of each host, or GPU, up to its root, between roots as in the
+// Allreduce level by level: in the tree of each host up to its root, between roots as in the
 // two-shot algorithm, and down again. Only what goes between roots is encoded.
 //
 // One leader per group, rather than all members for a part each: the bytes are the same, over each link
@@ -153,24 +153,13 @@ int PiecesFor(const Forest& forest, bool coded) {
   return pieces;
 }
 
-// Between hosts, where ranks share them and there are several, else between GPUs that ranks share.
-Forest ForestOf(const Problem& problem) {
-  const bool share_gpus =
-      static_cast<int>(GroupsOf(problem.gpus, problem.ranks).size()) < problem.ranks;
-  const bool by_gpu = problem.level == Level::kAuto
-                          ? share_gpus && !ComeInGroups(problem.hosts, problem.ranks)
-                          : problem.level == Level::kGpu;
-  if (by_gpu) return Forest({problem.gpus}, problem.ranks);
-  return Forest({problem.hosts, problem.gpus}, problem.ranks);
-}
-
 }  // namespace
 
 // With r roots, 2 (r - 1) / r blocks leave each of them for others. Below them a block goes up and
 // down for every other rank. The merge order is that of roots, and below each one of trees of children.
 Schedule AllreduceHierarchical(const Problem& problem) {
   if (problem.ranks == 1) return CopyOnly(problem);
-  const Forest forest = ForestOf(problem);
+  const Forest forest(problem.hosts, problem.ranks);
   const auto roots = static_cast<int>(forest.roots.size());
   Flow flow(problem, PiecesFor(forest, problem.coded));
   const Slot out = OutputSlot(0, 0, problem.block_bytes);

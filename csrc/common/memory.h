@@ -6,8 +6,6 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
-#include <utility>
 #include <vector>
 
 namespace jaxccomp {
@@ -25,16 +23,6 @@ void UseHugePagesInHeap();
 
 // Asks for huge pages behind [data, data + bytes), before its first write; a hint.
 void AdviseHugePages(void* data, int64_t bytes);
-
-// Owns what must not be freed, since a device that has stopped may still write there. Any thread may
-// call it.
-template <typename T>
-void KeepForEver(std::unique_ptr<T> object) {
-  static auto* const mutex = new std::mutex;
-  static auto* const kept = new std::vector<std::unique_ptr<T>>;
-  std::lock_guard lock(*mutex);
-  kept->push_back(std::move(object));
-}
 
 // Buffers by size class, page-aligned in the host's memory. Not thread-safe: used under the engine's
 // lock.

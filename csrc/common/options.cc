@@ -1,9 +1,7 @@
 #include "common/options.h"
 
-#include <algorithm>
 #include <charconv>
 #include <cstdlib>
-#include <span>
 #include <string>
 
 namespace jaxccomp {
@@ -14,10 +12,7 @@ struct Row {
   int64_t Options::*integer;
   double Options::*real;
   double smallest;
-  std::span<const std::string_view> choices = {};   // where not empty: what the numbers are called, from 0
 };
-
-constexpr std::string_view kDeviceWaits[] = {"host", "stream"};   // by DeviceWait
 
 constexpr Row kRows[] = {
     {"timeout_seconds", nullptr, &Options::timeout_seconds, 0.001},
@@ -27,11 +22,7 @@ constexpr Row kRows[] = {
     {"check_programs", &Options::check_programs, nullptr, 0},
     {"retain_memory", &Options::retain_memory, nullptr, 0},
     {"huge_pages", &Options::huge_pages, nullptr, 0},
-    {"device_wait", &Options::device_wait, nullptr, 0, kDeviceWaits},
-    {"device_stream_memory_bytes", &Options::device_stream_memory_bytes, nullptr, 1},
-    {"device_ipc_bytes", &Options::device_ipc_bytes, nullptr, 0},
-    {"device_mpi_bytes", &Options::device_mpi_bytes, nullptr, 0},
-    {"device_ipc_memory_bytes", &Options::device_ipc_memory_bytes, nullptr, 1},
+    {"device_part_bytes", &Options::device_part_bytes, nullptr, 4096},
 };
 
 }  // namespace
@@ -42,19 +33,6 @@ Status SetOption(Options* options, std::string_view name, std::string_view value
     known += (known.empty() ? "" : ", ") + std::string(row.name);
     if (row.name != name) continue;
     const std::string text(value);
-    if (!row.choices.empty()) {
-      const auto chosen = std::find(row.choices.begin(), row.choices.end(), value);
-      if (chosen == row.choices.end()) {
-        std::string choices;
-        for (const std::string_view each : row.choices) {
-          choices += (choices.empty() ? "'" : ", '") + std::string(each) + "'";
-        }
-        return {Code::kInvalidArgument,
-                "option " + std::string(name) + " takes one of " + choices + ", not '" + text + "'"};
-      }
-      options->*row.integer = chosen - row.choices.begin();
-      return Status::Ok();
-    }
     char* end = nullptr;
     const double number = std::strtod(text.c_str(), &end);
     if (text.empty() || *end != '\0' || !(number >= row.smallest)) {

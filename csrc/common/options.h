@@ -8,12 +8,6 @@
 
 namespace jaxccomp {
 
-// Who waits for an operation on values in a device's memory.
-enum DeviceWait : int64_t {
-  kHostWaits,     // the thread that calls it
-  kStreamWaits,   // the caller's stream: the thread goes on at once
-};
-
 struct Options {
   double timeout_seconds = 300;     // how long an operation may wait for its peers
   int64_t spin_microseconds = 100;  // how long a caller drives its operation itself without
@@ -24,14 +18,7 @@ struct Options {
   int64_t check_programs = 1;       // compare the collectives of a program between ranks
   int64_t retain_memory = 1;        // keep freed pages in the process (memory.h)
   int64_t huge_pages = 1;           // ask for huge pages behind large results
-  int64_t device_wait = kHostWaits; // a DeviceWait
-  int64_t device_stream_memory_bytes = 256 << 20;   // that a device sets aside where streams wait
-  int64_t device_ipc_bytes = 0;     // messages of at least so many bytes stay in their device's
-                                    // memory (device/ipc/device_ipc.h); 0: none
-  int64_t device_mpi_bytes = 0;     // messages of at least so many bytes between hosts are sent from and
-                                    // received into a device's memory (device/cuda_aware/cuda_aware_mpi.h);
-                                    // 0: none
-  int64_t device_ipc_memory_bytes = 256 << 20;   // that a device sets aside for both
+  int64_t device_part_bytes = 4 << 20;   // of operands on a GPU, moved at a time (cuda/stage/stage.h)
 };
 
 // kInvalidArgument that lists the options when `name` is unknown or `value` does not parse.

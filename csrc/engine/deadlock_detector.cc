@@ -9,7 +9,7 @@
 namespace jaxccomp {
 
 bool DeadlockDetector::IsAlone(const Operation& op) const {
-  if (!calls_one_by_one_ || op.device != nullptr) return false;
+  if (!calls_one_by_one_) return false;
   const auto others = [&](const Operation& other) {
     return &other != &op && !other.over && other.in_program_order;
   };
@@ -37,7 +37,7 @@ Standing DeadlockDetector::StandingTowards(const Operation& op, int peer) const 
   }
   if (ends.AwaitsMessage() && (ends.source == peer || ends.source == OpSpec::kAnySource)) {
     standing.receives = ends.source == peer;
-    standing.arrived = state_.messages.Arrived(*op.endpoint, peer, ends.tag);
+    standing.arrived = state_.messages.Arrived(*op.endpoint, peer);
     standing.receive_tag = ends.tag;
   }
   return standing;
@@ -75,17 +75,17 @@ void DeadlockDetector::SendProbes(const Operation& op, bool alone) {
 
 bool DeadlockDetector::HasServed(const Endpoint& endpoint, int peer, const Standing& standing) const {
   const bool took = standing.sent == 0 ||
-                    state_.messages.IsTaken(endpoint, peer, standing.sent_tag, standing.sent);
+                    state_.messages.IsTaken(endpoint, peer, standing.sent);
   const bool sent = standing.sent != 0 ||
-                    state_.messages.Sent(endpoint, peer, standing.receive_tag) > standing.arrived;
+                    state_.messages.Sent(endpoint, peer) > standing.arrived;
   return took && sent;
 }
 
 bool DeadlockDetector::HoldsUp(const Endpoint& endpoint, int peer, const Standing& standing) const {
   const bool untaken = standing.sent != 0 &&
-                       state_.messages.IsUntaken(endpoint, peer, standing.sent_tag, standing.sent);
+                       state_.messages.IsUntaken(endpoint, peer, standing.sent);
   const bool unsent = standing.receives != 0 &&
-                      state_.messages.Sent(endpoint, peer, standing.receive_tag) == standing.arrived;
+                      state_.messages.Sent(endpoint, peer) == standing.arrived;
   return untaken || unsent;
 }
 
@@ -155,12 +155,8 @@ void DeadlockDetector::OnBlocked(const Header& header, std::span<const std::byte
 }
 
 void DeadlockDetector::CheckOwnMessages(Operation* op) {
-  const MessageEnds& ends = op->ends;
   const int self = op->endpoint->member;
-  if (state_.messages.Sent(*op->endpoint, self, ends.tag) !=
-      state_.messages.Arrived(*op->endpoint, self, ends.tag)) {
-    return;
-  }
+  if (state_.messages.Sent(*op->endpoint, self) != state_.messages.Arrived(*op->endpoint, self)) return;
   state_.executor.Fail(op, {Code::kFailedPrecondition,
                       "deadlock: " + op->endpoint->communicator->MemberName(self) +
                           " waits for a message of its own that it has not sent. Send it before, or "

@@ -36,7 +36,7 @@ class DeadlockDetector {
 
  private:
   // Whether no operation but this one is under way that the program calls in order. If one thread calls
-  // all of them, none can come before it is over. On a device calls are made ahead.
+  // all of them, none can come before it is over.
   bool IsAlone(const Operation& op) const;
   // Does what has to be certain: if one thread of the program calls all operations, which takes a while
   // to find out.

@@ -1,7 +1,6 @@
 #include "engine/engine.h"
 
 #include <algorithm>
-#include <future>
 #include <utility>
 
 #include "common/forks.h"
@@ -107,13 +106,7 @@ void Engine::SetHosts(std::vector<int> hosts) {
   const auto together =
       own < hosts.size() ? std::count(hosts.begin(), hosts.end(), hosts[own]) : 1;
   impl_->SetRanksOnHost(static_cast<int>(together));
-  impl_->state().registry.ChangePlacement(
-      [&](Placement& placement) { placement.SetHosts(std::move(hosts)); });
-}
-
-void Engine::SetGpus(const std::vector<GpuOfDevice>& gpus) {
-  std::lock_guard<std::mutex> lock(impl_->state().mutex);
-  impl_->state().registry.ChangePlacement([&](Placement& placement) { placement.SetGpus(gpus); });
+  impl_->state().registry.SetHosts(std::move(hosts));
 }
 
 Status Engine::AddCommunicator(const std::string& name, std::vector<int> processes) {
@@ -156,12 +149,6 @@ Status Engine::SetOption(std::string_view name, std::string_view value) {
   std::lock_guard<std::mutex> lock(impl_->state().mutex);
   Status status = jaxccomp::SetOption(&impl_->state().options, name, value);
   impl_->OnOptions();
-  if (name == "device_mpi_bytes") {
-    impl_->state().devices.cuda_aware().SetLeastBytes(impl_->state().options.device_mpi_bytes);
-  }
-  if (name == "device_ipc_bytes") {
-    impl_->state().devices.ipc().SetLeastBytes(impl_->state().options.device_ipc_bytes);
-  }
   if (status.ok() && name == "retain_memory" && impl_->state().options.retain_memory &&
       RetainFreedMemory() && impl_->state().options.huge_pages) {
     UseHugePagesInHeap();
@@ -169,74 +156,8 @@ Status Engine::SetOption(std::string_view name, std::string_view value) {
   return status;
 }
 
-Status Engine::ReserveMemory(const std::vector<Device*>& devices) {
-  std::lock_guard<std::mutex> lock(impl_->state().mutex);
-  for (Device* device : devices) {
-    Status status = device->Reserve(impl_->state().options.device_stream_memory_bytes);
-    if (!status.ok()) return status;
-  }
-  return Status::Ok();
-}
-
-std::string Engine::OfferMemory(const std::vector<Device*>& devices) {
-  std::lock_guard<std::mutex> lock(impl_->state().mutex);
-  return impl_->state().devices.ipc().Offer(devices, impl_->state().options.device_ipc_memory_bytes);
-}
-
-std::vector<uint8_t> Engine::OpenMemory(const std::vector<std::string>& offers,
-                                       std::vector<std::string>* reasons) {
-  std::lock_guard<std::mutex> lock(impl_->state().mutex);
-  return impl_->state().devices.ipc().Open(offers, reasons);
-}
-
-void Engine::AgreeOnIpc(const std::vector<std::vector<uint8_t>>& opened) {
-  std::lock_guard<std::mutex> lock(impl_->state().mutex);
-  impl_->state().devices.ipc().Agree(opened);
-  impl_->state().registry.ChangePlacement([&](Placement& placement) { placement.SetIpc(opened); });
-}
-
-Result<int> Engine::PrepareCudaAware(const std::vector<Device*>& devices) {
-  std::lock_guard<std::mutex> lock(impl_->state().mutex);
-  EngineState& state = impl_->state();
-  return state.devices.cuda_aware().Prepare(devices, state.options.device_ipc_memory_bytes,
-                                            impl_->state().wire.remote());
-}
-
-Result<CudaAwareMpi::Warmed> Engine::WarmUpCudaAware(const std::vector<int>& takes_part,
-                                                    const std::vector<uint8_t>& partners,
-                                                    double timeout_seconds) {
-  std::lock_guard<std::mutex> lock(impl_->state().mutex);
-  const auto deadline = std::chrono::steady_clock::now() +
-                        std::chrono::duration_cast<std::chrono::steady_clock::duration>(
-                            std::chrono::duration<double>(timeout_seconds));
-  EngineState& state = impl_->state();
-  return state.devices.cuda_aware().WarmUp(takes_part, partners, state.wire.remote(), deadline);
-}
-
-void Engine::AgreeOnCudaAware(const std::vector<std::vector<uint8_t>>& works) {
-  std::lock_guard<std::mutex> lock(impl_->state().mutex);
-  impl_->state().devices.cuda_aware().Agree(works);
-  impl_->state().devices.BindRemote();
-}
-
-int64_t Engine::CountExported() const {
-  std::lock_guard<std::mutex> lock(impl_->state().mutex);
-  return impl_->state().devices.ipc().exported_count();
-}
-
 std::optional<Status> Engine::Start(CallSite& site, Call call, const std::function<Done()>& later) {
   return impl_->Start(site, std::move(call), later);
-}
-
-Status Engine::RunOnDevice(CallSite& site, Call call) {
-  call.host_waits = impl_->HostWaits(call);
-  if (!call.host_waits) return Start(site, std::move(call), nullptr).value_or(Status::Ok());
-  // The deadline is the operation's, and Shutdown ends it: somebody calls this in any case.
-  const auto over = std::make_shared<std::promise<Status>>();
-  std::optional<Status> now = Start(site, std::move(call), [&]() -> Done {
-    return [over](Status status) { over->set_value(std::move(status)); };
-  });
-  return now.has_value() ? *std::move(now) : over->get_future().get();
 }
 
 void Engine::Forget(CallSite& site) {
@@ -253,46 +174,22 @@ void Engine::CallbackFailed(const std::string& what) {
   impl_->watchdog().CallbackFailed(what);
 }
 
-Status Engine::FirstError() const {
+Result<int> Engine::FindMember(CallSite& site, int64_t device) const {
   std::lock_guard<std::mutex> lock(impl_->state().mutex);
-  return impl_->failures().first_error();
-}
-
-Result<Engine::Place> Engine::FindPlace(CallSite& site, int64_t device) {
-  std::lock_guard<std::mutex> lock(impl_->state().mutex);
-  Result<Endpoint*> endpoint = impl_->state().registry.FindEndpoint(site.spec, device);
+  const Result<Endpoint*> endpoint = impl_->state().registry.FindEndpoint(site.spec, device);
   if (!endpoint.ok()) return endpoint.status();
-  Communicator& comm = *(*endpoint)->communicator;
-  comm.outside = true;
-  Place place;
-  place.communicator = comm.id;
-  place.member = (*endpoint)->member;
-  for (int i = 0; i < comm.size(); ++i) place.members.push_back(comm.MemberName(i));
-  if (site.program != nullptr) place.program_hash = site.program->HashOf(comm);
-  return place;
+  return (*endpoint)->member;
 }
 
-Status Engine::StatusOf(uint64_t communicator) const {
+void Engine::Break(CallSite& site, int64_t device, const Status& why) {
   std::lock_guard<std::mutex> lock(impl_->state().mutex);
-  const Communicator* comm = impl_->state().registry.Find(communicator);
-  return comm == nullptr ? Status::Ok() : comm->broken;
+  const Result<Endpoint*> endpoint = impl_->state().registry.FindEndpoint(site.spec, device);
+  if (endpoint.ok()) impl_->failures().Break(*(*endpoint)->communicator, why, true);
 }
 
-void Engine::Ask(uint64_t communicator) {
+int64_t Engine::device_part_bytes() const {
   std::lock_guard<std::mutex> lock(impl_->state().mutex);
-  const Communicator* comm = impl_->state().registry.Find(communicator);
-  if (comm != nullptr) impl_->failures().AskWhetherBroken(*comm);
-}
-
-void Engine::Break(uint64_t communicator, const Status& why) {
-  std::lock_guard<std::mutex> lock(impl_->state().mutex);
-  Communicator* const comm = impl_->state().registry.Find(communicator);
-  if (comm != nullptr) impl_->failures().Break(*comm, why, true);
-}
-
-double Engine::timeout_seconds() const {
-  std::lock_guard<std::mutex> lock(impl_->state().mutex);
-  return impl_->state().options.timeout_seconds;
+  return impl_->state().options.device_part_bytes;
 }
 
 Trace::Clock::time_point Engine::StartTrace() {

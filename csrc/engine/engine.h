@@ -13,14 +13,12 @@
 
 #include "common/options.h"
 #include "common/status.h"
-#include "device/cuda_aware/cuda_aware_mpi.h"
 #include "engine/peers.h"
 #include "execution/collective_library.h"
 #include "execution/stats.h"
 #include "execution/trace.h"
 #include "matching/call.h"
 #include "matching/call_log.h"
-#include "matching/placement.h"
 #include "matching/program.h"
 #include "transport/transport.h"
 
@@ -58,9 +56,8 @@ class Engine {
 
   // Global device ids and the process that each belongs to.
   void SetDevices(const std::vector<std::pair<int64_t, int>>& devices);
-  // Where all processes are, the same on each of them (placement.h). Before the first call.
+  // By process a number for its host, the same on each of them. Before the first call.
   void SetHosts(std::vector<int> hosts);
-  void SetGpus(const std::vector<GpuOfDevice>& gpus);
   // Processes after those of the world, by their addresses on the transport (Transport::AddProcesses).
   Status AddProcesses(const std::vector<std::string>& addresses);
   // That process had gone before this one joined.
@@ -80,28 +77,6 @@ class Engine {
   // called on a thread that may wait. If so, operations that wait for a peer fail.
   void SetInterruptJudge(std::function<bool()> is_held_up);
   Status SetOption(std::string_view name, std::string_view value);
-  // Sets aside what calls need whose streams are held (device_stream_memory_bytes), before there are any.
-  Status ReserveMemory(const std::vector<Device*>& devices);
-  // Device IPC between processes of a host (device/ipc/device_ipc.h), agreed upon once, when ranks join
-  // and before the first call: what each says of its devices, which others each can import from (by
-  // process; why not goes to `reasons`, which may be null), and all of these answers.
-  std::string OfferMemory(const std::vector<Device*>& devices);
-  std::vector<uint8_t> OpenMemory(const std::vector<std::string>& offers,
-                                 std::vector<std::string>* reasons);
-  void AgreeOnIpc(const std::vector<std::vector<uint8_t>>& opened);
-  // DeviceIpc that have not come back.
-  int64_t CountExported() const;
-
-  // Messages in device memory by a CUDA-aware MPI (device/cuda_aware/cuda_aware_mpi.h), agreed upon in the
-  // same way, before device IPC: on how many devices this process takes part; how it went with each
-  // partner, by process (`takes_part` is what each has returned from PrepareCudaAware, 0 for none;
-  // `partners` has 1 for those); and all of these answers.
-  Result<int> PrepareCudaAware(const std::vector<Device*>& devices);
-  Result<CudaAwareMpi::Warmed> WarmUpCudaAware(const std::vector<int>& takes_part,
-                                              const std::vector<uint8_t>& partners,
-                                              double timeout_seconds);
-  void AgreeOnCudaAware(const std::vector<std::vector<uint8_t>>& works);
-
   // Tells whether one thread of the program calls all operations in program order, each when the one
   // before it is over. Only then it can be certain that ranks wait for each other for ever. Called on a
   // thread of the engine, and may take its time. Before the first call of Start; without it, nothing is
@@ -111,33 +86,15 @@ class Engine {
   // Runs one operation. Returns its status when it is over by the time of return; else it has asked
   // `later` for what to call when it is, on a thread of the engine. The tensors stay valid until then.
   // Never waits for a peer longer than the spin_microseconds option.
-  //
-  // Of tensors on a device (Call::memory) only what is queued on the call's stream afterwards may
-  // touch them. The stream goes on when the operation is over, also when it failed: whoever passes no
-  // `later` hears of that from the next operation on the communicator, and from FirstError.
   using Done = std::function<void(Status)>;
   std::optional<Status> Start(CallSite& site, Call call, const std::function<Done()>& later);
-  // Runs one operation of tensors on a device, as the option device_wait says: until it is over, with its
-  // status, or as Start does without `later`.
-  Status RunOnDevice(CallSite& site, Call call);
-  // For who moves values in its own way, outside of operations of the engine (nccl/).
-  // Where a call of `site` on that device takes place. Its communicator is watched from now on.
-  struct Place {
-    uint64_t communicator = 0;
-    int member = 0;
-    std::vector<std::string> members;   // what errors call them
-    uint64_t program_hash = 0;          // of the site's program, on this communicator; 0: in no program
-  };
-  Result<Place> FindPlace(CallSite& site, int64_t device);
-  // Why that communicator can no longer be used; Ok while it can.
-  Status StatusOf(uint64_t communicator) const;
-  // Asks its members whether it is usable there: who has ended says so, and then it is not here.
-  void Ask(uint64_t communicator);
-  // Makes it unusable on all ranks, which are told why.
-  void Break(uint64_t communicator, const Status& why);
-  double timeout_seconds() const;
-  // Why a communicator can no longer be used, the first that broke; Ok as long as none did.
-  Status FirstError() const;
+  // Which member of its communicator a call of `site` on that device is.
+  Result<int> FindMember(CallSite& site, int64_t device) const;
+  // Ends all operations on the communicator that a call of `site` on that device uses, on all ranks, which are
+  // told why: this rank cannot go on with what the others wait for.
+  void Break(CallSite& site, int64_t device, const Status& why);
+  // Of the stage, which cuts operands before their calls begin.
+  int64_t device_part_bytes() const;
   // From now on each launch has the place that this returns (Call::place). It is called without a lock.
   void CheckLaunches(std::function<std::string()> place);
   // A callback of a program has raised that exception, and so ended the program on some device of this

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 #include <cstring>
 #include <set>
 #include <thread>
@@ -12,7 +11,6 @@
 
 #include "common/forks.h"
 #include "common/memory.h"
-#include "device_execution/device_sizes.h"
 #include "matching/matcher.h"
 
 namespace jaxccomp {
@@ -56,7 +54,7 @@ void PrepareResults(const OpSpec& spec, const Call& call, bool huge_pages, bool 
 }  // namespace
 
 Engine::Impl::Impl(int process, int processes)
-    : state_(process, processes, &peer_messages_, this, this),
+    : state_(process, processes, &peer_messages_, this),
       failures_(&state_),
       point_to_point_(&state_),
       deadlocks_(&state_, &failures_),
@@ -64,31 +62,16 @@ Engine::Impl::Impl(int process, int processes)
       peer_messages_(&state_, &failures_, &point_to_point_, &deadlocks_, &comparison_),
       watchdog_(&state_, &failures_, &deadlocks_),
       progress_(&state_, &watchdog_),
-      lock_watch_(&state_),
       coders_(&state_),
-      preparation_(&state_, [this] { progress_.Ensure(); }),
       huge_pages_(state_.options.huge_pages),
-      retain_memory_(state_.options.retain_memory),
-      device_wait_(static_cast<DeviceWait>(state_.options.device_wait)) {
+      retain_memory_(state_.options.retain_memory) {
   WatchForks();
 }
 
 void Engine::Impl::OnOptions() {
-  lock_watch_.OnOptions();
   coders_.SetMost(state_.options.coder_threads, ranks_on_host_);
   huge_pages_ = state_.options.huge_pages;
   retain_memory_ = state_.options.retain_memory;
-  device_wait_ = static_cast<DeviceWait>(state_.options.device_wait);
-}
-
-bool Engine::Impl::HostWaits(const Call& call) {
-  if (device_wait_ == kHostWaits) return true;
-  const Status holds = call.memory->CheckHolds(call.stream);
-  if (!holds.ok() && !told_who_waits_.exchange(true)) {
-    std::fprintf(stderr, "jaxccomp: device_wait=\"stream\": the host waits instead. %s\n",
-                 holds.message().c_str());
-  }
-  return !holds.ok();
 }
 
 void Engine::Impl::CheckLaunches(std::function<std::string()> place) {
@@ -126,10 +109,6 @@ Result<Operation*> Engine::Impl::Post(CallSite& site, Call call) {
     return Status(comm.broken.code(), *site.text + ": the communicator cannot be used "
                                           "after an earlier error: " + comm.broken.message());
   }
-  if (comm.remote && !site.spec.OnlyMeets() && state_.wire.remote() != nullptr &&
-      !state_.wire.remote()->CarriesValues()) {
-    return NoValuesTravel(*site.text);
-  }
   if (Status status = state_.library.Check(site.spec, comm); !status.ok()) {
     failures_.Break(comm, status, true);
     return status;
@@ -141,16 +120,13 @@ Result<Operation*> Engine::Impl::Post(CallSite& site, Call call) {
                                       failed->message());
   }
 
-  std::shared_ptr<const Plan>& known_plan = site.plans[&endpoint];
+  std::shared_ptr<const Plan>& known_plan = site.plans[{&endpoint, call.part}];
   std::shared_ptr<const Plan> plan = known_plan;
   const bool ragged = site.spec.collective == Collective::kRaggedAlltoall;
-  const bool awaits_sizes = ragged && call.memory != nullptr;
   const bool messages = site.spec.PointToPoint();
   if (messages && site.spec.Source() == OpSpec::kAnySource) {
-    plan = PointToPoint::PlanOfUnmatched(call.memory != nullptr);
-  } else if (awaits_sizes) {
-    plan = PlanWithoutSizes();
-  } else if (plan == nullptr || ragged || plan->on_device != (call.memory != nullptr)) {
+    plan = PointToPoint::PlanOfUnmatched();
+  } else if (plan == nullptr || ragged) {
     Result<std::shared_ptr<const Plan>> made = MakePlan(site, endpoint, call, state_.options);
     if (!made.ok()) {
       failures_.Break(comm, made.status(), true);
@@ -178,7 +154,7 @@ Result<Operation*> Engine::Impl::Post(CallSite& site, Call call) {
   }
   op->endpoint = &endpoint;
   op->launch = posted.launch;
-  if (op->launch != nullptr && call.memory == nullptr) ++op->launch->open_operations;
+  if (op->launch != nullptr) ++op->launch->open_operations;
   op->text = site.text;
   op->driven = true;
   op->plan = std::move(plan);
@@ -188,14 +164,6 @@ Result<Operation*> Engine::Impl::Post(CallSite& site, Call call) {
   FillHeader(op, site);
   op->in_program_order = messages || site.spec.ordered;
   if (messages) point_to_point_.Join(op, site);
-  if (op->call.memory != nullptr) {
-    lock_watch_.Ensure();
-    Status entered = state_.devices.Enter(op, awaits_sizes ? &site : nullptr);
-    if (!entered.ok()) {
-      state_.executor.Fail(op, std::move(entered));
-      return op;
-    }
-  }
 
   Comparison* const comparison =
       posted.launch == nullptr ? nullptr : comparison_.Pending(endpoint, *posted.launch);
@@ -239,10 +207,7 @@ void Engine::Impl::FillHeader(Operation* op, const CallSite& site) const {
 
 void Engine::Impl::Begin(Operation* op) {
   op->comparing = false;
-  const bool was_held = op->held;
-  op->held = op->device != nullptr && op->device->awaits_sizes;
-  if (op->held) return;   // OnSizes goes on
-  if (was_held) op->last_progress = Clock::now();
+  if (std::exchange(op->held, false)) op->last_progress = Clock::now();
   if (op->ends.used) return point_to_point_.Begin(op);
   std::vector<Arrival> arrivals = state_.matcher.early().Take(op->key);
   state_.executor.Begin(op);
@@ -253,15 +218,6 @@ void Engine::Impl::Begin(Operation* op) {
     }
     peer_messages_.OnMessage(a.header, a.payload, a.announced);
   }
-}
-
-void Engine::Impl::OnSizes(Operation* op) {
-  Result<std::shared_ptr<const Plan>> made = PlanWithSizes(*op, state_.options);
-  DropSizes(op);
-  if (!made.ok()) return state_.executor.Fail(op, made.status());
-  op->plan = std::move(*made);
-  op->header.total_bytes = op->plan->total_bytes;
-  if (!op->comparing) Begin(op);
 }
 
 std::optional<Status> Engine::Impl::Start(CallSite& site, Call call,
@@ -276,11 +232,8 @@ std::optional<Status> Engine::Impl::Start(CallSite& site, Call call,
   // Without the lock: it takes Python's.
   if (checks_launches_) call.place = place_of_launch_();
   // Nor does that need it, and it may take long.
-  if (call.memory == nullptr) PrepareResults(site.spec, call, huge_pages_, retain_memory_);
+  PrepareResults(site.spec, call, huge_pages_, retain_memory_);
   std::unique_lock<std::mutex> lock(state_.mutex);
-  if (Status status = preparation_.Prepare(site, call, lock); !status.ok()) {
-    return Refuse(site, call, std::move(status));
-  }
   Result<Operation*> posted = Post(site, std::move(call));
   if (!posted.ok()) {
     RowOf(site)->counts.Add({}, true);
@@ -290,8 +243,7 @@ std::optional<Status> Engine::Impl::Start(CallSite& site, Call call,
   if (op->remote) progress_.Ensure();
   // What had come early has been taken: its sender may wait to hear of it.
   state_.wire.Settle();
-  // On a device nothing ends that soon, and its caller's thread has more to queue.
-  if (!op->over && op->device == nullptr) {
+  if (!op->over) {
     Drive(op, lock);
     if (op->remote) progress_.OnPolledElsewhere();
   }
@@ -305,10 +257,7 @@ std::optional<Status> Engine::Impl::Start(CallSite& site, Call call,
     return status;
   }
   op->driven = false;
-  if (later != nullptr) {
-    op->on_done = later();
-    if (op->device != nullptr) op->on_done = state_.devices.SetDone(*op, op->on_done);
-  }
+  if (later != nullptr) op->on_done = later();
   if (state_.stopped) return std::nullopt;  // Shutdown ends it
   progress_.Ensure();
   state_.wake.notify_one();
@@ -377,7 +326,7 @@ void Engine::Impl::OnOver(Operation* op) {
   }
   if (op->remote && op->plan->total_bytes > kAlongBytes) progress_.OnRemoteOver(now);
   if (op->launch != nullptr) {
-    if (op->call.memory == nullptr) --op->launch->open_operations;
+    --op->launch->open_operations;
     if (op->comparing) std::erase(op->launch->comparison->held, op);
   }
   if (!op->failed) op->endpoint->recent.Add(op->key, op->text);
@@ -386,13 +335,6 @@ void Engine::Impl::OnOver(Operation* op) {
     state_.workers.Run([done = std::move(op->on_done), status = std::move(op->status)] { done(status); });
   }
   Recycle(op);
-}
-
-Status Engine::Impl::Refuse(CallSite& site, const Call& call, Status status) {
-  RowOf(site)->counts.Add({}, true);
-  const Result<Endpoint*> endpoint = EndpointOf(site, call.device);
-  if (endpoint.ok()) failures_.Break(*(*endpoint)->communicator, status, true);
-  return status;
 }
 
 void Engine::Impl::LeaveLibrary(std::unique_lock<std::mutex>& lock) {
@@ -436,24 +378,12 @@ void Engine::Impl::Shutdown() {
   while (state_.inline_drivers > 0) state_.wake.wait(lock);
   lock.unlock();
   progress_.Join();
-  lock_watch_.Stop();
   coders_.Join();
   lock.lock();
   LeaveLibrary(lock);
   const milliseconds patience(static_cast<int64_t>(patience_seconds * 1000));
-  const bool devices_done = state_.devices.Drain(lock, patience);
   // Which ends the last transfers, and with them their operations.
   state_.wire.Close(patience);
-  state_.devices.Forget();
-  // What a device may still touch.
-  const std::vector<MatchKey> computing = state_.operations.KeysOf(
-      [&](const Operation& op) { return !devices_done && op.computing() > 0; });
-  state_.operations.EachOf(computing, [&](Operation& op) {
-    if (op.on_done != nullptr) {
-      state_.workers.Run([done = std::move(op.on_done), status = op.status] { done(status); });
-    }
-    KeepForEver(state_.operations.Release(&op));
-  });
   lock.unlock();
   state_.workers.Stop();
 }

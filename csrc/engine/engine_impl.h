@@ -11,10 +11,8 @@
 
 #include "engine/coder_threads.h"
 #include "engine/deadlock_detector.h"
-#include "engine/device_preparation.h"
 #include "engine/engine.h"
 #include "engine/failures.h"
-#include "engine/lock_watch.h"
 #include "engine/peer_messages.h"
 #include "engine/point_to_point.h"
 #include "engine/program_comparison.h"
@@ -24,7 +22,7 @@
 
 namespace jaxccomp {
 
-class Engine::Impl final : private Executor::Listener, private DeviceExecution::Listener {
+class Engine::Impl final : private Executor::Listener {
  public:
   using Clock = EngineState::Clock;
 
@@ -35,9 +33,6 @@ class Engine::Impl final : private Executor::Listener, private DeviceExecution::
   void Shutdown();
   // From now on each launch has the place that this returns.
   void CheckLaunches(std::function<std::string()> place);
-  // Whether the host waits for that call: as the option says, or as its stream cannot be held, which is said
-  // once.
-  bool HostWaits(const Call& call);
   // They may have changed. With the lock.
   void OnOptions();
   void SetRanksOnHost(int ranks) {
@@ -57,11 +52,6 @@ class Engine::Impl final : private Executor::Listener, private DeviceExecution::
   void OnOver(Operation* op) override;
   void OnFailed(Operation* op) override { failures_.OnFailed(op); }
   void OnBacklog() override { coders_.OnBacklog(); }
-  // DeviceExecution::Listener
-  void OnSizes(Operation* op) override;
-  void OnExportFailed(const Header& header, const Status& why) override {
-    peer_messages_.OnExportFailed(header, why);
-  }
 
   Result<Operation*> Post(CallSite& site, Call call);
   Result<Endpoint*> EndpointOf(CallSite& site, int64_t device);
@@ -75,8 +65,6 @@ class Engine::Impl final : private Executor::Listener, private DeviceExecution::
   const std::shared_ptr<CallRow>& RowOf(CallSite& site);
   // In the row of its call site: it is over.
   void CountCall(Operation* op);
-  // The call cannot be made. Its peers are told: they cannot do it without this rank.
-  Status Refuse(CallSite& site, const Call& call, Status status);
   // Before the transports are left: what a library of collectives does ends, or never goes on.
   void LeaveLibrary(std::unique_lock<std::mutex>& lock);
 
@@ -88,16 +76,12 @@ class Engine::Impl final : private Executor::Listener, private DeviceExecution::
   PeerMessages peer_messages_;
   Watchdog watchdog_;
   ProgressThread progress_;
-  LockWatch lock_watch_;
   CoderThreads coders_;
-  DevicePreparation preparation_;
   int ranks_on_host_ = 1;
   std::function<std::string()> place_of_launch_;   // set once, before checks_launches_
   std::atomic<bool> checks_launches_ = false;
   // As in the options, to be read without the lock.
   std::atomic<bool> huge_pages_, retain_memory_;
-  std::atomic<DeviceWait> device_wait_;
-  std::atomic<bool> told_who_waits_ = false;
 };
 
 }  // namespace jaxccomp

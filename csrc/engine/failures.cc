@@ -26,8 +26,7 @@ void Failures::OnFailed(Operation* op) {
   const int64_t run_id = op->call.run_id;
   if (!comm.remote && failed_runs_.Find(run_id) != nullptr) return;
   const Status why = op->status = {op->status.code(), *op->text + ": " + op->status.message()};
-  // On a device the caller hears of it from the next operation on the communicator.
-  if (comm.remote || op->device != nullptr || op->launch == nullptr) Break(comm, why, true);
+  if (comm.remote || op->launch == nullptr) Break(comm, why, true);
   FailRun(run_id, why);
 }
 
@@ -49,7 +48,6 @@ void Failures::FailRun(int64_t run_id, const Status& why) {
 void Failures::Break(Communicator& comm, const Status& why, bool tell) {
   if (!comm.broken.ok()) return;
   comm.broken = why;
-  if (first_error_.ok()) first_error_ = why;
   for (const auto& endpoint : comm.endpoints) {
     for (auto& [hash, comparison] : endpoint->comparisons) comparison->held.clear();
   }
@@ -94,22 +92,6 @@ void Failures::TellWhyBroken(const Communicator& comm, const Header& asked) {
   if (process != state_.wire.process()) state_.wire.Notify(process, AbortHeader(comm), AbortText(comm));
 }
 
-void Failures::AskWhetherBroken(const Communicator& comm) {
-  // A probe of what nobody comes to: only who cannot come any more has an answer.
-  Header header;
-  header.type = MessageType::kProbe;
-  header.communicator = comm.id;
-  header.sequence = kNoSequence;
-  header.source_process = state_.wire.process();
-  if (comm.endpoints.empty()) return;
-  header.source = comm.endpoints.front()->member;
-  for (int member = 0; member < comm.size(); ++member) {
-    if (comm.processes[member] == state_.wire.process()) continue;
-    header.destination = member;
-    state_.wire.Notify(comm.processes[member], header);
-  }
-}
-
 void Failures::OnAbort(const Header& header, std::span<const std::byte> payload) {
   const Status why(Code::kAborted, std::string(TextOf(payload)));
   if (Communicator* const comm = state_.registry.Find(header.communicator)) {
@@ -142,9 +124,6 @@ void Failures::OnPeerLost(int process, const Status& why) {
   // A message was broken so badly that its sender is unknown.
   std::set<Communicator*> affected;
   state_.operations.Each([&](const Operation& op) { affected.insert(op.endpoint->communicator); });
-  for (Communicator* comm : state_.registry.All()) {
-    if (comm->outside) affected.insert(comm);
-  }
   for (Communicator* comm : affected) Break(*comm, why, true);
 }
 
@@ -160,7 +139,6 @@ void Failures::OnGone(const Header& header, std::span<const std::byte> payload) 
 
 void Failures::Lose(int process, const Status& why, bool dead, bool first_hand) {
   if (process == state_.wire.process()) return;
-  if (dead) state_.devices.Lose(process);
   if (!peers_.Lose(process, why, dead)) return;
   if (first_hand) TellGone(process, why.message());
   for (Communicator* comm : state_.registry.All()) BreakIfLost(*comm);

@@ -19,9 +19,6 @@ namespace jaxccomp {
 // All members need the engine's lock.
 class Failures {
  public:
-  // Of a probe of what nobody comes to (Header::sequence).
-  static constexpr uint64_t kNoSequence = ~uint64_t{0};
-
   explicit Failures(EngineState* state) : state_(*state) {}
 
   // An operation has failed first.
@@ -34,11 +31,8 @@ class Failures {
   bool HasFailedRun(uint32_t run) const { return failed_runs_.Has(run); }
   // Answers one who waits for an operation that will not come.
   void TellWhyBroken(const Communicator& comm, const Header& asked);
-  // Asks the other members.
-  void AskWhetherBroken(const Communicator& comm);
   // An error while an operation on it is under way.
   Status Free(Communicator& comm);
-  const Status& first_error() const { return first_error_; }   // of any communicator
 
   // A message says that a communicator has failed, or that a process has.
   void OnAbort(const Header& header, std::span<const std::byte> payload);
@@ -71,7 +65,6 @@ class Failures {
   EngineState& state_;
   Peers peers_;
   FailedRuns failed_runs_;
-  Status first_error_;
   bool announced_ = false;
 };
 

@@ -18,9 +18,6 @@ void PeerMessages::OnMessage(const Header& header, std::span<const std::byte> pa
     state_.Discard(announced);
     return failures_.OnGone(header, payload);
   }
-  // Whatever has become of the operation.
-  if (header.type == MessageType::kRelease) return state_.devices.transfers().OnRelease(header);
-  if (header.type == MessageType::kDescriptor) return OnDescriptor(header, payload, announced);
   Communicator* const comm = state_.registry.Find(header.communicator);
   Endpoint* const endpoint = comm == nullptr ? nullptr : comm->Find(header.destination);
   if (comm != nullptr ? !comm->broken.ok() : state_.registry.IsBrokenUnborn(header.communicator)) {
@@ -83,27 +80,6 @@ void PeerMessages::OnMessage(const Header& header, std::span<const std::byte> pa
   if (compared != endpoint->comparisons.end()) comparison_.Compare(*endpoint, *compared->second);
 }
 
-void PeerMessages::OnDescriptor(const Header& header, std::span<const std::byte> payload,
-                                Announced announced) {
-  const bool known = header.source_process >= 0 && header.source_process < state_.processes;
-  IpcTransfers& transfers = state_.devices.transfers();
-  const Result<Announced> accepted =
-      known ? transfers.Accept(header, payload)
-            : Result<Announced>(Status(Code::kDataLoss, "an IPC descriptor arrived from nowhere"));
-  if (accepted.ok()) {
-    const Header as_data = transfers.HeaderOf(*accepted);
-    return OnMessage(as_data, {}, *accepted);
-  }
-  state_.Discard(announced);
-  OnExportFailed(header, accepted.status());
-}
-
-void PeerMessages::OnExportFailed(const Header& header, const Status& why) {
-  Communicator* const comm = state_.registry.Find(header.communicator);
-  if (comm == nullptr) return;
-  failures_.Break(*comm, {why.code(), Describe(header) + ": " + why.message()}, true);
-}
-
 void PeerMessages::RefuseOtherLaunch(Endpoint& endpoint, const Launch& launch,
                                      const Header& header, std::span<const std::byte> payload) {
   switch (endpoint.launches.FindDifference(header).value_or(Launches::Difference::kProgram)) {
@@ -127,7 +103,6 @@ void PeerMessages::RefuseOtherLaunch(Endpoint& endpoint, const Launch& launch,
 void PeerMessages::OnProbe(const Endpoint& endpoint, const Header& header, bool here) {
   const Communicator& comm = *endpoint.communicator;
   if (header.source < 0 || header.source >= comm.size()) return;
-  if (header.sequence == Failures::kNoSequence) return;
   // Who compares programs asks for the launch, not for an operation of it.
   const bool came = here || (header.tag != 0 || !IsOfLaunch(header)
                                  ? HasComeTo(endpoint, header)

@@ -29,8 +29,6 @@ class PeerMessages final : public Receiver {
                  Announced announced) override;
   void OnPeerLost(int process, const Status& why) override { failures_.OnPeerLost(process, why); }
 
-  // A message that was exported cannot be sent after all.
-  void OnExportFailed(const Header& header, const Status& why);
   // The message is of another launch than that one, which has its number here.
   void RefuseOtherLaunch(Endpoint& endpoint, const Launch& launch, const Header& header,
                          std::span<const std::byte> payload);
@@ -38,7 +36,6 @@ class PeerMessages final : public Receiver {
  private:
   using Clock = EngineState::Clock;
 
-  void OnDescriptor(const Header& header, std::span<const std::byte> payload, Announced announced);
   void OnProbe(const Endpoint& endpoint, const Header& header, bool here);
   void OnPresent(const Header& header);
   void OnBehind(const Header& header);

@@ -22,11 +22,7 @@ Status MessageMismatch(const Operation& receive, const Header& header) {
 
 }  // namespace
 
-std::shared_ptr<const Plan> PointToPoint::PlanOfUnmatched(bool on_device) {
-  auto plan = std::make_shared<Plan>();
-  plan->on_device = on_device;
-  return plan;
-}
+std::shared_ptr<const Plan> PointToPoint::PlanOfUnmatched() { return std::make_shared<Plan>(); }
 
 void PointToPoint::Join(Operation* op, const CallSite& site) {
   const OpSpec& spec = site.spec;
@@ -48,7 +44,7 @@ void PointToPoint::Join(Operation* op, const CallSite& site) {
   h.sequence = 0;
   h.iteration = static_cast<uint64_t>(spec.tag);
   if (ends.destination == OpSpec::kNobody) return;
-  ends.sent = h.sequence = state_.messages.NumberMessage(*op->endpoint, ends.destination, spec.tag);
+  ends.sent = h.sequence = state_.messages.NumberMessage(*op->endpoint, ends.destination);
 }
 
 void PointToPoint::Begin(Operation* op) {
@@ -124,7 +120,7 @@ void PointToPoint::Take(Operation* op, const Header& header) {
 void PointToPoint::End(const Operation& op) {
   const MessageEnds& ends = op.ends;
   if (ends.number != 0) {
-    state_.messages.End(*op.endpoint, ends.from, ends.from_tag, ends.number);
+    state_.messages.End(*op.endpoint, ends.from, ends.number);
   }
 }
 

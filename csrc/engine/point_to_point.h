@@ -16,7 +16,7 @@ class PointToPoint {
   explicit PointToPoint(EngineState* state) : state_(*state) {}
 
   // Of a receive from anybody, until it is matched.
-  static std::shared_ptr<const Plan> PlanOfUnmatched(bool on_device);
+  static std::shared_ptr<const Plan> PlanOfUnmatched();
   // Numbers what the operation sends, and fills its header.
   void Join(Operation* op, const CallSite& site);
   void Begin(Operation* op);

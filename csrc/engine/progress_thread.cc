@@ -47,8 +47,7 @@ void ProgressThread::Loop() {
   auto last_check = Clock::now();
   int64_t idle = 0;
   while (!state_.stopped) {
-    state_.turns.fetch_add(1, std::memory_order_relaxed);
-    if (state_.operations.empty() && !state_.executor.HasWork() && !state_.devices.AwaitsDevices()) {
+    if (state_.operations.empty() && !state_.executor.HasWork()) {
       if (state_.wire.HasRemote()) {
         IdlePoll(lock);
       } else {
@@ -73,17 +72,15 @@ void ProgressThread::Loop() {
       continue;
     }
     ++idle;
-    const bool awaits_devices = state_.devices.AwaitsDevices();
-    if (state_.operations.remote_count() == 0 && !awaits_devices) {
+    if (state_.operations.remote_count() == 0) {
       state_.wake.wait_for(lock, kWatchPause);  // only callers can bring news
     } else if (idle < kLooksInARow) {
       lock.unlock();
       sched_yield();
       lock.lock();
-    } else if (awaits_devices || state_.library.HasRunning() || !SleepUntilNews(lock, kWatchPause)) {
+    } else if (state_.library.HasRunning() || !SleepUntilNews(lock, kWatchPause)) {
       // Some MPIs move a large message along only when they are called, many times for each.
-      const bool transfers =
-          state_.wire.HasRemoteTransfers() || state_.library.HasRunning() || awaits_devices;
+      const bool transfers = state_.wire.HasRemoteTransfers() || state_.library.HasRunning();
       state_.wake.wait_for(lock, microseconds(idle < 1000 || transfers ? 50 : 500));
     }
   }

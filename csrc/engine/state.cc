@@ -14,12 +14,11 @@ constexpr size_t kMostWorkers = 256;
 }  // namespace
 
 EngineState::EngineState(int process, int process_count, Receiver* receiver,
-                         Executor::Listener* listener, DeviceExecution::Listener* device_listener)
+                         Executor::Listener* listener)
     : processes(process_count),
       registry(process, process_count),
       wire(process, std::make_unique<LocalTransport>(process, receiver)),
       executor(&wire, listener, &stats),
-      devices(&executor, &wire, device_listener),
       library(&executor),
       messages(&wire),
       workers(kMostWorkers) {}

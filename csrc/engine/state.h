@@ -1,8 +1,6 @@
-// What the parts of the engine share. Everything here needs the engine's lock, but for `turns` and
-// DeviceExecution::waiting.
+// What the parts of the engine share. Everything here needs the engine's lock.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
@@ -11,7 +9,6 @@
 #include <string_view>
 
 #include "common/options.h"
-#include "device_execution/device_execution.h"
 #include "engine/library_operations.h"
 #include "engine/wakeup.h"
 #include "execution/executor.h"
@@ -30,8 +27,7 @@ namespace jaxccomp {
 struct EngineState {
   using Clock = Operation::Clock;
 
-  EngineState(int process, int processes, Receiver* receiver, Executor::Listener* listener,
-              DeviceExecution::Listener* device_listener);
+  EngineState(int process, int processes, Receiver* receiver, Executor::Listener* listener);
 
   void Discard(Announced announced) {
     if (announced.process >= 0) wire.Discard(announced);
@@ -39,14 +35,12 @@ struct EngineState {
   // Goes on with whatever can. True when anything was done.
   bool Step(std::unique_lock<std::mutex>& lock) {
     bool any = wire.Poll();
-    any |= devices.Poll();
     any |= library.Poll();
     return executor.Run(lock) || any;
   }
 
   int processes;   // of the world; more come where the transport can add them
   std::mutex mutex;
-  std::atomic<uint64_t> turns = 0;   // of the progress thread, each with the lock
   Wakeup wake;   // of the progress thread
   int inline_drivers = 0;         // callers that drive their operation themselves
   bool stopped = false;
@@ -56,7 +50,6 @@ struct EngineState {
   Registry registry;
   Wire wire;
   Executor executor;
-  DeviceExecution devices;
   LibraryOperations library;
   Matcher matcher;
   PointToPointMatching messages;

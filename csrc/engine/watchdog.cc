@@ -120,7 +120,7 @@ void Watchdog::EndStrandedRuns(Clock::time_point now) {
   const std::string what = callback_failure_->what;
   if (now - callback_failure_->at > kForgetsCallbackAfter) callback_failure_.reset();
   const std::vector<MatchKey> stranded = state_.operations.KeysOf([&](const Operation& op) {
-    return !op.over && !op.failed && op.device == nullptr &&
+    return !op.over && !op.failed &&
            !op.endpoint->communicator->remote && now - op.last_progress > kStrandedAfter;
   });
   state_.operations.EachOf(stranded, [&](Operation& op) {
@@ -134,8 +134,6 @@ void Watchdog::EndStrandedRuns(Clock::time_point now) {
 }
 
 void Watchdog::CheckTimes(Clock::time_point now) {
-  // Theirs is the right reason: nobody was awaited.
-  state_.devices.FailLetGo();
   if (callback_failure_.has_value()) EndStrandedRuns(now);
   std::vector<MatchKey> quiet, late, stuck;  // what is done about them may end operations
   const auto most = std::chrono::duration_cast<Clock::duration>(
@@ -144,16 +142,10 @@ void Watchdog::CheckTimes(Clock::time_point now) {
   state_.operations.Each([&](Operation& op) {
     if (op.over) return;
     if (op.failed) {
-      // The caller must hear of it even if a dead peer holds a transfer open. That of tensors on a
-      // device touches none of them.
-      const auto grace = op.device != nullptr ? std::chrono::seconds(0) : kFailureGrace;
-      if (op.on_done != nullptr && op.computing() == 0 && now - op.failed_at > grace) {
-        stuck.push_back(op.key);
-      }
+      // The caller must hear of it even if a dead peer holds a transfer open.
+      if (op.on_done != nullptr && now - op.failed_at > kFailureGrace) stuck.push_back(op.key);
       return;
     }
-    // A call is made long before the device comes to it.
-    if (op.device != nullptr && !op.device->ready) op.last_progress = now;
     const auto waited = now - op.last_progress;
     const double seconds = duration<double>(waited).count();
     // Again and again: a peer that was only late to come may have ended its program since.
@@ -165,9 +157,7 @@ void Watchdog::CheckTimes(Clock::time_point now) {
     if (seconds > state_.options.timeout_seconds) late.push_back(op.key);
   });
   // What comes late must not be written into memory that is given back. May end them.
-  state_.operations.EachOf(stuck, [&](Operation& op) {
-    if (op.device == nullptr) state_.executor.WithdrawReceives(&op);
-  });
+  state_.operations.EachOf(stuck, [&](Operation& op) { state_.executor.WithdrawReceives(&op); });
   state_.operations.EachOf(stuck, [&](Operation& op) {
     if (!op.failed || op.on_done == nullptr) return;
     state_.workers.Run([done = std::move(op.on_done), status = op.status] { done(status); });

@@ -1,7 +1,5 @@
 #include "execution/code_block.h"
 
-#include "execution/reference.h"
-
 namespace jaxccomp {
 
 int64_t MostCodeBytes(const Codec* codec, DType dtype, int64_t bytes) {
@@ -12,12 +10,6 @@ int64_t MostCodeBytes(const Codec* codec, DType dtype, int64_t bytes) {
 }
 
 Status CodeReader::Next(std::span<const std::byte>* code) {
-  if (in_pieces_ != nullptr) {
-    if (pieces_.empty()) return Broken();
-    *code = {in_pieces_->memory + pieces_[0].offset, static_cast<size_t>(pieces_[0].bytes)};
-    pieces_ = pieces_.subspan(1);
-    return Status::Ok();
-  }
   int64_t code_bytes = 0;
   if (rest_.size() < sizeof(code_bytes)) return Broken();
   std::memcpy(&code_bytes, rest_.data(), sizeof(code_bytes));
@@ -26,12 +18,6 @@ Status CodeReader::Next(std::span<const std::byte>* code) {
   *code = rest_.first(static_cast<size_t>(code_bytes));
   rest_ = rest_.subspan(static_cast<size_t>(code_bytes));
   return Status::Ok();
-}
-
-Status CodeReader::NextReferenced(std::span<const std::byte>* code, uint32_t* ref_checksum) {
-  if (in_pieces_ != nullptr && !pieces_.empty()) *ref_checksum = pieces_[0].ref_checksum;
-  Status status = Next(code);
-  return status.ok() && in_pieces_ == nullptr ? SplitChecksum(code, ref_checksum) : status;
 }
 
 Status CodeReader::Broken() {

@@ -145,12 +145,7 @@ std::byte* AddressOf(const Operation& op, const Part& part) {
     case Space::kInput: base = op.call.inputs[part.index].data; break;
     case Space::kCarried: base = op.call.carried[part.index].data; break;
     case Space::kOutput: base = op.call.outputs[part.index].data; break;
-    case Space::kScratch: {
-      const Operation::Block& block = op.scratch[part.index];
-      base = block.elsewhere == nullptr ? block.buffer.get()
-                                        : const_cast<std::byte*>(block.elsewhere);
-      break;
-    }
+    case Space::kScratch: base = op.scratch[part.index].buffer.get(); break;
     case Space::kCode: base = op.code[part.index].buffer.get(); break;
     case Space::kResidual: break;  // results, for a plan
   }

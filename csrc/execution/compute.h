@@ -1,5 +1,5 @@
-// The tasks that only touch memory: copy, merge, encode, decode, residual. Here they run at once, on values
-// in host memory; device_execution/device_compute.h has those in a device's memory.
+// The tasks that only touch memory: copy, merge, encode, decode, residual. They run at once, on the thread
+// that calls.
 #pragma once
 
 #include <algorithm>

@@ -51,8 +51,7 @@ void Executor::MakeReady(Operation* op, TaskId task) {
   const PlannedTask& t = op->plan->tasks[task];
   const bool transfer = t.kind == TaskKind::kSend || t.kind == TaskKind::kRecv;
   const bool gathers = t.kind == TaskKind::kSend && memory_.StagedBytes(*op, t) > 0;
-  const bool light =
-      (transfer && !gathers) || IsOfLibrary(t.kind) || t.bytes <= kLightBytes || op->device != nullptr;
+  const bool light = (transfer && !gathers) || IsOfLibrary(t.kind) || t.bytes <= kLightBytes;
   if (light) {
     ready_.push_back({op, task, {}});
   } else if (gathers) {
@@ -97,7 +96,6 @@ void Executor::StartTask(Operation* op, TaskId task) {
     StartReceive(op, task, arrival);
     return;
   }
-  if (op->device != nullptr && device_path_->Defers(op, task)) return;
   if (!memory_.Admit(op, task, 0)) return;
   Status status = memory_.Prepare(op, task, 0);
   if (!status.ok()) return Fail(op, std::move(status));
@@ -107,7 +105,6 @@ void Executor::StartTask(Operation* op, TaskId task) {
     ++op->in_flight;
     return library_path_->Start(op, task);
   }
-  if (op->device != nullptr) return device_path_->Start(op, task);
   status = Compute(*op, t);
   if (!status.ok()) return Fail(op, std::move(status));
   TaskDone(op, task);
@@ -126,12 +123,10 @@ void Executor::StartSend(Operation* op, TaskId task) {
   header.tag = t.tag;
   header.lane = t.lane;
   MessageKnown(op, task, header);
-  const bool in_pieces = t.src_code >= 0 && op->code[t.src_code].in_pieces != nullptr;
-  if (in_pieces && device_path_->SendDescriptor(op, task, header)) return;
   std::vector<Piece> pieces;
   if (t.src_code >= 0) {
     const Operation::Block& block = op->code[t.src_code];
-    pieces = {{block.payload(), block.used_bytes}};
+    pieces = {{block.buffer.get(), block.used_bytes}};
   } else if (op->transfers[task].staging != nullptr) {
     pieces = {{op->transfers[task].staging.get(), op->transfers[task].staging_bytes}};
   } else {
@@ -139,7 +134,6 @@ void Executor::StartSend(Operation* op, TaskId task) {
   }
   header.payload_bytes = TotalBytes(pieces);
   CountSent(op, header.payload_bytes, process);
-  if (in_pieces) StatsOf(header).cuda_aware_sent_bytes += header.payload_bytes;
   if (t.peer == op->endpoint->member) return SendCopy(op, task, header, pieces);
   ++op->in_flight;
   op->waiting[task] = 1;
@@ -148,7 +142,7 @@ void Executor::StartSend(Operation* op, TaskId task) {
 
 void Executor::CountSent(Operation* op, int64_t bytes, int process) {
   const int64_t remote = process == wire_->process() ? 0 : bytes;
-  CollectiveStats& stats = StatsOf(op->header);
+  CollectiveStats& stats = (*stats_)[op->header.collective];
   stats.sent_bytes += bytes;
   stats.remote_bytes += remote;
   op->cost.sent_bytes += bytes;
@@ -180,7 +174,6 @@ void Executor::Arrived(Operation* op, const Header& header, std::span<const std:
                          "must use the same options and the same build"});
   }
   op->last_progress = Operation::Clock::now();
-  if (announced.ipc && device_path_->Refuses(*op, announced)) return;   // it comes as a payload
   const TaskId task = found->second;
   MessageKnown(op, task, header);
   const bool is_status = op->ends.status && header.tag == kStatusMessage;   // its own
@@ -228,23 +221,16 @@ void Executor::StartReceive(Operation* op, TaskId task, Arrival& arrival) {
                 " bytes where " + std::to_string(expected_bytes) +
                 " are expected: the shapes or sizes differ between the ranks"});
   };
-  if (t.packed && bytes != op->plan->code_bytes[t.dst_code]) {
-    return refuse_other_size(op->plan->code_bytes[t.dst_code]);
-  }
   if (t.dst_code >= 0 && (bytes < 0 || bytes > op->plan->code_bytes[t.dst_code])) {
     return refuse({Code::kDataLoss, "an encoded message of " + std::to_string(bytes) +
                                         " bytes is too long for its values"});
   }
-  if (arrival.announced.ipc) return device_path_->StartImport(op, task, arrival.announced);
   TaskStarted(op, task);
-  if (transport != nullptr && op->device != nullptr) {
-    device_path_->ProvideForReceive(op, task, arrival.announced, bytes);
-  }
   Status status = memory_.Prepare(op, task, bytes);
   if (!status.ok()) return refuse(std::move(status));
   std::vector<Piece> pieces;
   if (t.dst_code >= 0) {
-    pieces = {{op->code[t.dst_code].payload(), bytes}};
+    pieces = {{op->code[t.dst_code].buffer.get(), bytes}};
   } else {
     pieces = PiecesOf(*op, t.dst);
     if (TotalBytes(pieces) != bytes) return refuse_other_size(TotalBytes(pieces));
@@ -268,13 +254,10 @@ void Executor::TransferDone(Operation* op, TaskId task, Status status) {
   if (BufferPool::Buffer staging = std::move(op->transfers[task].staging)) {
     memory_.GiveStaging(std::move(staging), op->transfers[task].staging_bytes);
   }
-  if (op->device != nullptr) {
-    status = device_path_->End(op, op->plan->tasks[task], std::move(status));
-  }
   if (op->failed) return CheckOver(op);
   if (!status.ok()) return Fail(op, std::move(status));
   op->last_progress = Operation::Clock::now();
-  if (op->device == nullptr || !device_path_->StartRest(op, task)) TaskDone(op, task);
+  TaskDone(op, task);
 }
 
 void Executor::Ended(Operation* op, TaskId task) {
@@ -326,7 +309,6 @@ void Executor::Fail(Operation* op, Status status) {
   }
   op->arrivals.Clear();
   op->budget.Cancel();
-  if (op->device != nullptr) device_path_->OnFailed(op);
   if (op->plan->by_library) library_path_->OnFailed(op);
   for (Announced announced : unwanted) wire_->Discard(announced);
   listener_->OnFailed(op);
@@ -362,9 +344,9 @@ void Executor::WithdrawReceives(Operation* op) {
 }
 
 void Executor::CheckOver(Operation* op) {
-  if (op->over || (op->device != nullptr && !device_path_->IsSettled(op))) return;
+  if (op->over) return;
   if (op->in_flight > 0 || (!op->failed && op->open_tasks > 0)) return;
-  if (!op->failed && op->device == nullptr && !op->filled && !op->plan->unwritten.empty()) {
+  if (!op->failed && !op->filled && !op->plan->unwritten.empty()) {
     int64_t bytes = 0;
     for (const Part& part : op->plan->unwritten) bytes += part.bytes;
     if (bytes > kLightBytes) {
@@ -380,7 +362,7 @@ void Executor::CheckOver(Operation* op) {
 }
 
 bool Executor::Run(std::unique_lock<std::mutex>& lock) {
-  bool any = device_path_ != nullptr && device_path_->Flush();
+  bool any = false;
   while (!ready_.empty()) {
     const Item item = ready_.front();
     ready_.pop_front();
@@ -438,7 +420,7 @@ void Executor::CopyInPlace(const Item& item, std::unique_lock<std::mutex>& lock)
   const Transport::Reader read = from.empty() ? transport->ReaderOf(item.in_place) : nullptr;
   const std::vector<Piece> into =
       task.dst_code >= 0
-          ? std::vector<Piece>{{op->code[task.dst_code].payload(), op->code[task.dst_code].used_bytes}}
+          ? std::vector<Piece>{{op->code[task.dst_code].buffer.get(), op->code[task.dst_code].used_bytes}}
           : PiecesOf(*op, task.dst);
   bool here = !from.empty();
   lock.unlock();

@@ -2,8 +2,8 @@
 //
 // Sends, receives and small computations start under the engine's lock; larger computations
 // (copy, merge, encode, decode) are queued for whatever thread drives the engine and run
-// without the lock, so that several chunks are coded while others are on the wire. Those on values in
-// a device's memory are the DevicePath's, what a library of collectives does the LibraryPath's.
+// without the lock, so that several chunks are coded while others are on the wire. What a library of
+// collectives does is the LibraryPath's.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,6 @@
 #include <span>
 #include <vector>
 
-#include "execution/device_path.h"
 #include "execution/library_path.h"
 #include "execution/operation.h"
 #include "execution/stats.h"
@@ -40,11 +39,6 @@ class Executor final {
 
   Executor(Wire* wire, Listener* listener, Stats* stats)
       : wire_(wire), listener_(listener), stats_(stats), memory_(wire) {}
-  // Before the first operation on values in a device's memory.
-  void SetDevicePath(DevicePath* path) {
-    device_path_ = path;
-    memory_.SetDevicePath(path);
-  }
   // Before the first operation of a plan by a library.
   void SetLibraryPath(LibraryPath* path) { library_path_ = path; }
 
@@ -62,21 +56,8 @@ class Executor final {
   // when anything was done.
   bool Run(std::unique_lock<std::mutex>& lock);
   bool HasComputations() const { return !heavy_.empty(); }
-  bool HasWork() const {
-    return !ready_.empty() || !heavy_.empty() || (device_path_ != nullptr && device_path_->HasUnsent());
-  }
+  bool HasWork() const { return !ready_.empty() || !heavy_.empty(); }
   Trace& trace() { return trace_; }
-
-  // For the DevicePath.
-  void MakeReady(Operation* op, TaskId task);
-  void TaskStarted(Operation* op, TaskId task) {   // for the record
-    if (!op->started.empty()) op->started[task].begin = Operation::Clock::now();
-  }
-  void TaskDone(Operation* op, TaskId task);
-  void CheckOver(Operation* op);
-  TaskMemory& memory() { return memory_; }
-  CollectiveStats& StatsOf(const Header& header) { return (*stats_)[header.collective]; }
-  void CountSent(Operation* op, int64_t bytes, int process);
 
  private:
   struct Item {
@@ -87,6 +68,13 @@ class Executor final {
   static constexpr TaskId kFill = -1;   // in place of a task: FillUnwritten
   static constexpr int64_t kLightBytes = 8 << 10;
 
+  void MakeReady(Operation* op, TaskId task);
+  void TaskStarted(Operation* op, TaskId task) {   // for the record
+    if (!op->started.empty()) op->started[task].begin = Operation::Clock::now();
+  }
+  void TaskDone(Operation* op, TaskId task);
+  void CheckOver(Operation* op);
+  void CountSent(Operation* op, int64_t bytes, int process);
   void StartTask(Operation* op, TaskId task);
   void StartSend(Operation* op, TaskId task);
   // Of a rank to itself: a copy waits for the receive, which may follow in the program.
@@ -108,7 +96,6 @@ class Executor final {
   Wire* const wire_;
   Listener* const listener_;
   Stats* const stats_;
-  DevicePath* device_path_ = nullptr;
   LibraryPath* library_path_ = nullptr;
   TaskMemory memory_;
   Trace trace_;

@@ -37,9 +37,6 @@ Status Check(const OpSpec& spec, const Communicator& comm, const Call& call) {
   if (spec.codec != "raw" || spec.referenced || spec.feedback) {
     return Refuse(spec, "MPI sends values as they are, without codec, reference or feedback");
   }
-  if (call.memory != nullptr) {
-    return Refuse(spec, "backend=\"mpi\" moves values in the host's memory only");
-  }
   if (std::set<int>(comm.processes.begin(), comm.processes.end()).size() != comm.processes.size()) {
     return Refuse(spec, "MPI's ranks are processes, and several members of this communicator are "
                         "devices of one process");

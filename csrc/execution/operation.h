@@ -8,7 +8,6 @@
 #include <memory>
 #include <vector>
 
-#include "codec/code_pieces.h"
 #include "common/completion.h"
 #include "common/memory.h"
 #include "execution/memory_budget.h"
@@ -42,7 +41,7 @@ struct MessageEnds {
   bool AwaitsMessage() const { return source != OpSpec::kNobody && from == OpSpec::kNobody; }
 };
 
-// Told by the transport that a task's bytes are through, or by the device that it has computed it.
+// Told by the transport that a task's bytes are through.
 class TransferDone final : public Completion {
  public:
   Operation* operation = nullptr;
@@ -53,15 +52,6 @@ class TransferDone final : public Completion {
 };
 
 class Executor;
-
-// What an operation on values in a device's memory has besides; more of it in device_execution/.
-struct DeviceRun {
-  virtual ~DeviceRun() = default;
-
-  bool ready = false;          // the caller's stream has come to the call
-  bool awaits_sizes = false;   // its plan is made when they are here
-  int64_t computing = 0;       // of Operation::in_flight: computations on the device
-};
 
 struct Operation {
   using Clock = std::chrono::steady_clock;
@@ -86,21 +76,10 @@ struct Operation {
     int64_t capacity_bytes = 0;
     int64_t used_bytes = 0;            // encoded bytes in a code block
     int32_t uses_left = 0;
-    std::unique_ptr<CodeInPieces> in_pieces;  // of a code block: in place of the buffer
-    const std::byte* elsewhere = nullptr;     // of a scratch block: values that are merged from there
-
-    // Of a block that holds a packed message.
-    std::byte* memory() const {
-      return in_pieces == nullptr ? buffer.get() : in_pieces->memory + in_pieces->pieces[0].offset;
-    }
-    // What travels, in one; null where it does not lie so.
-    std::byte* payload() const { return in_pieces == nullptr ? buffer.get() : in_pieces->payload; }
   };
   std::vector<Block> scratch, code;
 
   MemoryBudget budget;
-
-  std::unique_ptr<DeviceRun> device;   // null: its values are in the host's memory
 
   std::vector<TraceStart> started;     // per task, while tasks are recorded (trace.h)
   int64_t trace_number = 0;
@@ -114,8 +93,8 @@ struct Operation {
   bool failed = false;
   bool over = false;                   // nothing touches the buffers any more
   bool filled = false;                 // FillUnwritten has run
-  bool held = false;                   // has not begun: waits for the comparison of its program or
-                                       // for its sizes
+  bool held = false;                   // has not begun: waits for the comparison of its program, or
+                                       // for the message that it takes from anybody
   bool comparing = false;              // for the former
   uint32_t asks = 0;                   // how often all members have been asked whether they have come
   // By member: 0, or, when it last answered that it has come, one more than so many asks.
@@ -127,8 +106,6 @@ struct Operation {
   Clock::time_point begun, last_progress, asked_at, failed_at;
   Clock::time_point first_message;     // from another rank; the epoch as long as there is none
   std::function<void(Status)> on_done; // null while driven, and once it has been called
-
-  int64_t computing() const { return device == nullptr ? 0 : device->computing; }
 
   // Makes it a new one, which computes in the same memory.
   void Renew();

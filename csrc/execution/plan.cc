@@ -64,10 +64,7 @@ Status CheckHost(const OpSpec& spec, const Codec* codec) {
 Result<std::shared_ptr<const Plan>> MakePlan(const CallSite& site, const Endpoint& endpoint,
                                              const Call& call, const Options& options) {
   const OpSpec& spec = site.spec;
-  if (call.memory == nullptr) {
-    Status runs = CheckHost(spec, site.codec.get());
-    if (!runs.ok()) return runs;
-  }
+  if (Status runs = CheckHost(spec, site.codec.get()); !runs.ok()) return runs;
   Result<Sides> sides = MakeSides(spec, endpoint, call);
   if (!sides.ok()) return sides.status();
   Result<Problem> made = MakeProblem(spec, endpoint, call, *sides, options);
@@ -89,6 +86,12 @@ Result<std::shared_ptr<const Plan>> MakePlan(const CallSite& site, const Endpoin
       problem.messages->received_coded = std::any_of(call.outputs.begin(), values_end, is_coded);
     }
   }
+  // Each code is whole in its buffer (cuda/stage/packed_codec.h).
+  if (spec.staged && site.codec != nullptr) {
+    const int64_t received = problem.messages.has_value() ? problem.messages->received_bytes : 0;
+    problem.chunk_bytes = std::max({problem.chunk_bytes, problem.block_bytes, received});
+    problem.chunk_bytes = (problem.chunk_bytes + kBlockAlign - 1) / kBlockAlign * kBlockAlign;
+  }
   Result<AlgorithmSpec> wanted = ParseAlgorithm(spec.collective, spec.algorithm);
   if (!wanted.ok()) return wanted.status();
   wanted->ApplyTo(&problem);
@@ -102,7 +105,6 @@ Result<std::shared_ptr<const Plan>> MakePlan(const CallSite& site, const Endpoin
   plan->codec = coded ? site.codec : nullptr;
   plan->reduce_op = spec.reduce_op;
   plan->reverse = spec.reverse;
-  plan->on_device = call.memory != nullptr;
   plan->divisor = spec.mean ? problem.ranks : 1;
   plan->total_bytes = problem.block_bytes;
   plan->streams = TouchedBytes(call) * std::ssize(endpoint.communicator->endpoints) >=
@@ -113,13 +115,8 @@ Result<std::shared_ptr<const Plan>> MakePlan(const CallSite& site, const Endpoin
     Schedule schedule = plan->algorithm->build(problem);
     if (spec.carries) schedule = CarryResiduals(schedule);
     plan->lane_series = schedule.lane_series;
-    PlanTasks(endpoint, *sides, schedule, plan.get());
+    PlanTasks(*sides, schedule, plan.get());
     plan->limits = LimitsOf(schedule, problem.chunk_bytes);
-  }
-  // As much again for packed messages.
-  if (plan->on_device) {
-    plan->limits.bound_bytes *= 2;
-    plan->limits.early_bytes *= 2;
   }
   if (spec.referenced) {
     plan->references = PlacesOfReferences(spec, endpoint.member, call);

@@ -1,10 +1,5 @@
 // A schedule made ready to run: each slot resolved to parts of tensors, each task with the tasks
 // that wait for it. A call site has one plan per endpoint, made on its first run.
-//
-// Transports do not see tensors on a device. Raw values of theirs that travel are packed into a block,
-// pinned or in shared memory (shared_code.h), before they are sent, and unpacked from one after they
-// have come: two tasks stand for one of the schedule. Messages are the same as those of values in the
-// host's memory, so both kinds of rank work together.
 #pragma once
 
 #include <cstdint>
@@ -44,10 +39,6 @@ struct PartRange {
 struct PlannedTask {
   TaskKind kind;
   bool final;
-  bool packed = false;            // on a device: values on their way between a raw message and
-                                  // their place, packed in a code block (kEncode, kRecv, kDecode)
-  bool mergeable = false;         // kDecode: only merges read the values, which lie in the block as
-                                  // they do in scratch memory
   int32_t lane;
   int32_t peer;
   uint32_t tag;
@@ -79,8 +70,6 @@ struct Plan {
   std::vector<int32_t> scratch_uses;   // tasks that touch the block
   std::vector<int32_t> code_uses;
   std::vector<int64_t> code_bytes;     // the most encoded bytes of each
-  std::vector<int32_t> code_parts;     // how many are in each; 0: not known, it is only passed on
-  std::vector<std::vector<int32_t>> code_peers;   // on a device: to whom each is sent
   std::vector<int32_t> lane_tasks;     // tasks by lane
   int32_t lane_series = 1;             // Schedule::lane_series
   MemoryLimits limits;
@@ -93,7 +82,6 @@ struct Plan {
   ReduceOp reduce_op = ReduceOp::kSum;
   bool reverse = false;                // Problem::reverse
   int64_t divisor = 1;
-  bool on_device = false;              // for tensors in a device's memory
   bool starts_from_operands = false;   // OpSpec::StartsFromOperands
   bool by_library = false;             // a library of collectives moves the values (library_path.h),
   BlockRows library_rows;              // of a v-variant so many in each block

@@ -7,8 +7,7 @@
 
 namespace jaxccomp {
 
-// Fills the plan's tasks and all that is counted by them. It knows its codec and whether it is for
-// tensors on a device already.
-void PlanTasks(const Endpoint& endpoint, const Sides& sides, const Schedule& schedule, Plan* plan);
+// Fills the plan's tasks and all that is counted by them. The plan has its codec already.
+void PlanTasks(const Sides& sides, const Schedule& schedule, Plan* plan);
 
 }  // namespace jaxccomp

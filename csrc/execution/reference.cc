@@ -23,6 +23,24 @@ int SenderOf(const Operation& op, const Part& part) {
   return op.ends.from;
 }
 
+// The error of a part whose reference is another one than the sender's.
+Status OtherReference(const Operation& op, const Part& part) {
+  const Communicator& comm = *op.endpoint->communicator;
+  const int64_t first = part.offset / SizeBytes(part.dtype);
+  const int64_t last = first + part.bytes / SizeBytes(part.dtype) - 1;
+  const int sender = SenderOf(op, part);
+  return {Code::kFailedPrecondition,
+          "the reference of tensor " + std::to_string(part.index + 1) + " of " +
+              std::to_string(op.call.inputs.size()) + " (" + std::string(Name(part.dtype)) +
+              ", somewhere in values " + std::to_string(first) + " to " + std::to_string(last) +
+              ") differs between " +
+              (sender < 0 ? "the rank that" : comm.MemberName(sender) + ", which") + " sends, and " +
+              comm.MemberName(op.endpoint->member) +
+              ". What ref= is given must be the same on all ranks that send or receive it, bit for bit: "
+              "pass what an earlier operation returned, and leave ref= out where there was none, such "
+              "as after a checkpoint was loaded"};
+}
+
 }  // namespace
 
 const std::byte* ReferenceOf(const Operation& op, const Part& part) {
@@ -51,36 +69,13 @@ std::byte* PutChecksum(const Operation& op, const Part& part, std::byte* at) {
   return at + sizeof(checksum);
 }
 
-Status OtherReference(const Operation& op, const Part& part) {
-  const Communicator& comm = *op.endpoint->communicator;
-  const int64_t first = part.offset / SizeBytes(part.dtype);
-  const int64_t last = first + part.bytes / SizeBytes(part.dtype) - 1;
-  const int sender = SenderOf(op, part);
-  return {Code::kFailedPrecondition,
-          "the reference of tensor " + std::to_string(part.index + 1) + " of " +
-              std::to_string(op.call.inputs.size()) + " (" + std::string(Name(part.dtype)) +
-              ", somewhere in values " + std::to_string(first) + " to " + std::to_string(last) +
-              ") differs between " +
-              (sender < 0 ? "the rank that" : comm.MemberName(sender) + ", which") + " sends, and " +
-              comm.MemberName(op.endpoint->member) +
-              ". What ref= is given must be the same on all ranks that send or receive it, bit for bit: "
-              "pass what an earlier operation returned, and leave ref= out where there was none, such "
-              "as after a checkpoint was loaded"};
-}
-
-Status SplitChecksum(std::span<const std::byte>* code, uint32_t* checksum) {
-  if (code->size() < sizeof(*checksum)) {
-    return {Code::kDataLoss, "an encoded message is too short for the checksum of its reference"};
-  }
-  std::memcpy(checksum, code->data(), sizeof(*checksum));
-  *code = code->subspan(sizeof(*checksum));
-  return Status::Ok();
-}
-
 Status TakeChecksum(const Operation& op, const Part& part, std::span<const std::byte>* code) {
   uint32_t sent = 0;
-  Status status = SplitChecksum(code, &sent);
-  if (!status.ok()) return status;
+  if (code->size() < sizeof(sent)) {
+    return {Code::kDataLoss, "an encoded message is too short for the checksum of its reference"};
+  }
+  std::memcpy(&sent, code->data(), sizeof(sent));
+  *code = code->subspan(sizeof(sent));
   return sent == ChecksumOf(op, part) ? Status::Ok() : OtherReference(op, part);
 }
 
@@ -91,7 +86,6 @@ Status CheckCodesHaveReferences(const Plan& plan) {
                        [&](const Part& part) { return part.space == space; });
   };
   for (const PlannedTask& task : plan.tasks) {
-    if (task.packed) continue;
     const bool merges = task.kind == TaskKind::kMerge;
     // A result may have taken the place of its reference: it cannot be encoded anew.
     const bool encodes =

@@ -8,8 +8,8 @@
 #include <cstdint>
 #include <span>
 
-#include "codec/code_pieces.h"
 #include "common/status.h"
+#include "execution/code_block.h"
 #include "execution/operation.h"
 
 namespace jaxccomp {
@@ -19,12 +19,6 @@ const std::byte* ReferenceOf(const Operation& op, const Part& part);
 
 // Writes the checksum of the part's reference and returns where the code goes on.
 std::byte* PutChecksum(const Operation& op, const Part& part, std::byte* at);
-
-// Takes the sender's checksum off `code`.
-Status SplitChecksum(std::span<const std::byte>* code, uint32_t* checksum);
-
-// The error of a part whose reference is another one than the sender's.
-Status OtherReference(const Operation& op, const Part& part);
 
 // Takes the sender's checksum off `code` and compares. kFailedPrecondition when this rank's is another one.
 Status TakeChecksum(const Operation& op, const Part& part, std::span<const std::byte>* code);

@@ -53,8 +53,7 @@ Status CheckCarried(const OpSpec& spec, const Call& call) {
   if (!spec.feedback || !spec.carries || !std::ranges::equal(call.carried, call.inputs, alike)) {
     return Wrong(spec, "each operand needs a residual of its type and size, and feedback");
   }
-  if (call.memory == nullptr) return Status::Ok();
-  return Wrong(spec, "adds residuals in the memory of the host only");
+  return Status::Ok();
 }
 
 Status CheckFeedback(const OpSpec& spec, const Call& call) {
@@ -218,8 +217,6 @@ Result<Problem> MakeProblem(const OpSpec& spec, const Endpoint& endpoint, const 
   problem.chunk_bytes = options.chunk_bytes * (spec.referenced ? 2 : 1);
   problem.feedback = spec.feedback;
   problem.hosts = endpoint.communicator->hosts;
-  problem.gpus = endpoint.communicator->gpus;
-  problem.gpus_share_memory = endpoint.communicator->gpus_share_memory;
   problem.rotation = static_cast<int>(spec.site & INT32_MAX);
   problem.reverse = spec.reverse;
   problem.multi_slot = true;

@@ -13,9 +13,6 @@ struct CollectiveStats {
   int64_t value_bytes = 0;   // of the operands' blocks
   int64_t sent_bytes = 0;    // payload given to a transport, as coded
   int64_t remote_bytes = 0;  // the part of sent_bytes that left the process
-  int64_t ipc_bytes = 0;     // the part that its receiver read in a device's memory (device/ipc)
-  int64_t cuda_aware_sent_bytes = 0;      // the part that MPI took from a device's memory
-  int64_t cuda_aware_received_bytes = 0;  // payload that MPI put there (device/cuda_aware)
   int64_t peak_bytes = 0;    // the most temporary memory that one call held, and what it might
   int64_t bound_bytes = 0;   // have held (collective/memory_limits.h)
   double seconds = 0;        // from the call to its end, summed over calls

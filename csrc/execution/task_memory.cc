@@ -11,16 +11,11 @@ int64_t TaskMemory::StagedBytes(const Operation& op, const PlannedTask& task) co
   return process == wire_->process() ? 0 : task.staged_bytes;
 }
 
-bool TaskMemory::NeedsScratch(const Operation& op, const PlannedTask& task, int32_t block) const {
-  return op.scratch[block].elsewhere == nullptr &&
-         (op.device == nullptr || !device_path_->ReadsInPlace(op, task));
-}
-
 bool TaskMemory::Admit(Operation* op, TaskId task, int64_t arriving_bytes) {
   const PlannedTask& t = op->plan->tasks[task];
   int64_t needed_bytes = StagedBytes(*op, t);
   for (int32_t i : t.touched_scratch) {
-    if (op->scratch[i].buffer == nullptr && NeedsScratch(*op, t, i)) {
+    if (op->scratch[i].buffer == nullptr) {
       needed_bytes += BufferPool::TakenBytes(op->plan->scratch_bytes[i]);
     }
   }
@@ -37,17 +32,12 @@ Status TaskMemory::Prepare(Operation* op, TaskId task, int64_t arriving_bytes) {
   const PlannedTask& t = op->plan->tasks[task];
   bool provided = true;
   for (int32_t i : t.touched_scratch) {
-    if (!NeedsScratch(*op, t, i)) continue;
-    provided &= Provide(op, &op->scratch[i], ScratchPool(op), op->plan->scratch_bytes[i]);
+    provided &= Provide(op, &op->scratch[i], op->plan->scratch_bytes[i]);
   }
   if (t.dst_code >= 0) {
     const bool arrives = t.kind == TaskKind::kRecv;
     Operation::Block& block = op->code[t.dst_code];
-    const bool in_pieces =
-        block.in_pieces != nullptr || (t.kind == TaskKind::kEncode && op->device != nullptr &&
-                                       device_path_->ProvideForEncode(op, t));
-    provided &= in_pieces || ProvideCode(op, &block,
-                                         arrives ? arriving_bytes : op->plan->code_bytes[t.dst_code]);
+    provided &= Provide(op, &block, arrives ? arriving_bytes : op->plan->code_bytes[t.dst_code]);
     if (arrives) block.used_bytes = arriving_bytes;
   }
   op->budget.Hold(StagedBytes(*op, t));
@@ -57,9 +47,9 @@ Status TaskMemory::Prepare(Operation* op, TaskId task, int64_t arriving_bytes) {
                               "chunk_bytes option needs less"};
 }
 
-bool TaskMemory::Provide(Operation* op, Operation::Block* block, BufferPool* pool, int64_t bytes) {
+bool TaskMemory::Provide(Operation* op, Operation::Block* block, int64_t bytes) {
   if (block->buffer != nullptr) return true;
-  block->buffer = pool->Take(bytes);
+  block->buffer = pool_.Take(bytes);
   if (block->buffer == nullptr) return false;
   block->capacity_bytes = bytes;
   op->budget.Hold(BufferPool::TakenBytes(bytes));
@@ -69,39 +59,34 @@ bool TaskMemory::Provide(Operation* op, Operation::Block* block, BufferPool* poo
 void TaskMemory::Trim(Operation* op, Operation::Block* block) {
   constexpr int64_t kWorthwhile = 4;   // the copy is then nothing beside the encoding
   if (block->buffer == nullptr || block->used_bytes > block->capacity_bytes / kWorthwhile) return;
-  BufferPool* const pool = CodePool(op);
-  BufferPool::Buffer fitting = pool->Take(block->used_bytes);
+  BufferPool::Buffer fitting = pool_.Take(block->used_bytes);
   if (fitting == nullptr) return;
   std::memcpy(fitting.get(), block->buffer.get(), static_cast<size_t>(block->used_bytes));
   op->budget.Release(BufferPool::TakenBytes(block->capacity_bytes));
-  pool->Give(std::exchange(block->buffer, std::move(fitting)), block->capacity_bytes);
+  pool_.Give(std::exchange(block->buffer, std::move(fitting)), block->capacity_bytes);
   block->capacity_bytes = block->used_bytes;
   op->budget.Hold(BufferPool::TakenBytes(block->capacity_bytes));
 }
 
 void TaskMemory::TaskDone(Operation* op, const PlannedTask& task) {
-  for (int32_t i : task.touched_scratch) Release(op, &op->scratch[i], ScratchPool(op));
-  for (int32_t i : task.touched_codes) Release(op, &op->code[i], CodePool(op));
+  for (int32_t i : task.touched_scratch) Release(op, &op->scratch[i]);
+  for (int32_t i : task.touched_codes) Release(op, &op->code[i]);
   op->budget.Release(StagedBytes(*op, task));
 }
 
-void TaskMemory::Release(Operation* op, Operation::Block* block, BufferPool* pool) {
+void TaskMemory::Release(Operation* op, Operation::Block* block) {
   if (--block->uses_left > 0) return;
-  block->elsewhere = nullptr;
-  if (block->in_pieces != nullptr) device_path_->Drop(op, block);
   if (block->buffer != nullptr) {
     op->budget.Release(BufferPool::TakenBytes(block->capacity_bytes));
-    pool->Give(std::move(block->buffer), block->capacity_bytes);
+    pool_.Give(std::move(block->buffer), block->capacity_bytes);
     block->buffer = nullptr;
   }
 }
 
 void TaskMemory::Clear(Operation* op) {
-  for (auto [blocks, pool] :
-       {std::pair{&op->scratch, ScratchPool(op)}, std::pair{&op->code, CodePool(op)}}) {
+  for (auto* blocks : {&op->scratch, &op->code}) {
     for (Operation::Block& block : *blocks) {
-      if (block.in_pieces != nullptr) device_path_->Drop(op, &block);
-      if (block.buffer != nullptr) pool->Give(std::move(block.buffer), block.capacity_bytes);
+      if (block.buffer != nullptr) pool_.Give(std::move(block.buffer), block.capacity_bytes);
     }
     blocks->clear();
   }

@@ -7,7 +7,6 @@
 
 #include "common/memory.h"
 #include "common/status.h"
-#include "execution/device_path.h"
 #include "execution/operation.h"
 #include "transport/wire.h"
 
@@ -17,7 +16,6 @@ namespace jaxccomp {
 class TaskMemory {
  public:
   explicit TaskMemory(Wire* wire) : wire_(wire) {}
-  void SetDevicePath(DevicePath* path) { device_path_ = path; }
 
   // Whether the task may take what it needs now; if not, it is parked. `arriving_bytes`: of the message
   // that a receive is for.
@@ -36,30 +34,17 @@ class TaskMemory {
   // Of memory in several pieces a copy is sent to another process.
   int64_t StagedBytes(const Operation& op, const PlannedTask& task) const;
 
-  // A buffer for a code block, unless it has one. False: there is no memory.
-  bool ProvideCode(Operation* op, Operation::Block* block, int64_t bytes) {
-    return Provide(op, block, CodePool(op), bytes);
-  }
   // Of a code that is much shorter than it might have been: gives back what it does not take, so that later
   // chunks need not wait for its sending.
   void Trim(Operation* op, Operation::Block* block);
   void RecordPeak(Operation* op) { op->budget.RecordPeak(wire_->EarlyBytes()); }
 
  private:
-  // Whether a task that touches a scratch block needs memory for it: not where values are read from where
-  // another process has them.
-  bool NeedsScratch(const Operation& op, const PlannedTask& task, int32_t block) const;
-  bool Provide(Operation* op, Operation::Block* block, BufferPool* pool, int64_t bytes);
-  void Release(Operation* op, Operation::Block* block, BufferPool* pool);
-  BufferPool* ScratchPool(Operation* op) {
-    return op->device != nullptr ? device_path_->ScratchPool(op) : &pool_;
-  }
-  BufferPool* CodePool(Operation* op) {
-    return op->device != nullptr ? device_path_->CodePool(op) : &pool_;
-  }
+  // A buffer for a block, unless it has one. False: there is no memory.
+  bool Provide(Operation* op, Operation::Block* block, int64_t bytes);
+  void Release(Operation* op, Operation::Block* block);
 
   Wire* const wire_;
-  DevicePath* device_path_ = nullptr;
   BufferPool pool_;
 };
 

@@ -19,6 +19,7 @@ uint64_t OpSpec::MessageSignature(const std::string& message_shapes) const {
   uint64_t hash = Mix(0, static_cast<uint64_t>(Collective::kSend) * 2 + referenced);
   hash = Mix(hash, codec);
   hash = Mix(hash, algorithm);
+  if (staged) hash = Mix(hash, "staged");
   return Mix(hash, message_shapes);
 }
 
@@ -33,8 +34,8 @@ uint64_t OpSpec::Signature() const {
   hash = Mix(hash, static_cast<uint64_t>(root));
   hash = Mix(hash, codec);
   hash = Mix(hash, algorithm);
-  if (nccl) hash = Mix(hash, "nccl");
   if (mpi) hash = Mix(hash, "mpi");
+  if (staged) hash = Mix(hash, "staged");
   hash = Mix(hash, shapes);
   hash = Mix(hash, static_cast<uint64_t>(tag) * 16 + feedback * 8 + referenced * 4 + reverse * 2 +
                        ordered);
@@ -88,8 +89,8 @@ std::string OpSpec::ToString() const {
   if (codec != "raw") text += ", codec=" + codec;
   if (referenced) text += ", with ref";
   if (feedback) text += ", with feedback";
-  if (nccl) text += ", backend=nccl";
   if (mpi) text += ", backend=mpi";
+  if (staged) text += ", on GPUs";
   if (algorithm != "auto") text += ", algorithm=" + algorithm;
   text += ")";
   if (!where.empty()) text += " at " + where;

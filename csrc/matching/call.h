@@ -12,11 +12,7 @@
 
 namespace jaxccomp {
 
-class Device;
-
 struct OpSpec {
-  // Of the messages by which two ranks meet (kMeet is all ranks' way): below all tags of programs.
-  static constexpr int64_t kMeetingTag = -1;
   static constexpr int kNobody = -1;           // in place of a partner
   // Of a receive that takes what comes first, whoever sent it or whatever its tag.
   static constexpr int kAnySource = -2;
@@ -27,8 +23,8 @@ struct OpSpec {
   int64_t root = -1;
   std::string codec = "raw";
   std::string algorithm = "auto";
-  bool nccl = false;              // NCCL moves the values; the engine only lets the ranks meet
   bool mpi = false;               // MPI's own collectives move them (execution/library_path.h)
+  bool staged = false;            // values lie on GPUs: one operation for each part (cuda/stage/stage.h)
   std::string communicator;       // name; empty: `groups` say who takes part
   std::vector<int64_t> groups;    // replica groups of global device ids, one after the other
   int64_t group_size = 0;
@@ -55,7 +51,7 @@ struct OpSpec {
   // ranks is matched by its place in them.
   bool PointToPoint() const {
     return collective == Collective::kSend || collective == Collective::kRecv ||
-           (collective == Collective::kSendrecv && ordered && !nccl);
+           (collective == Collective::kSendrecv && ordered);
   }
   // Of point to point: whom it sends to and receives from, kNobody for neither.
   int Destination() const;
@@ -66,8 +62,6 @@ struct OpSpec {
     return collective == Collective::kSend || collective == Collective::kBarrier ||
            collective == Collective::kRaggedAlltoall;
   }
-  // Whether ranks only meet by it, to go on without the engine.
-  bool OnlyMeets() const { return collective == Collective::kMeet || tag == kMeetingTag; }
   bool VariableCounts() const { return !counts.empty(); }
   // How many references go with each operand: where a rank sends and receives with it, first all of what
   // is sent, then all of what is received.
@@ -107,13 +101,7 @@ struct Call {
   std::string place;
   uint32_t launched_by = 0;       // hash of the name of the Python thread that launches; 0: unknown
   int64_t device = 0;             // global device id
-  // Where the tensors, all of them, lie, and the stream that orders the caller's work on them
-  // (device/device.h). Null: in the host's memory.
-  Device* memory = nullptr;
-  void* stream = nullptr;
-  // Whether the caller waits until the operation is over before it queues anything more on the stream,
-  // which then need not be held there.
-  bool host_waits = false;
+  int64_t part = 0;               // which part of a call on a GPU (cuda/stage/parts.h): each has sizes of its own
 };
 
 }  // namespace jaxccomp

@@ -21,12 +21,4 @@ Status NoTransportTo(const Communicator& comm, int member) {
                                   ": it lives in another process, and no MPI is in use"};
 }
 
-Status NoValuesTravel(const std::string& operation) {
-  return {Code::kUnavailable,
-          operation + ": these processes meet over the store of jax.distributed, which carries no "
-                      "values. Install UCX on all of them (pip install 'jaxccomp[ucx]'), start the "
-                      "program under an MPI launcher, or use backend=\"nccl\" on GPUs, or "
-                      "axis_name= with backend=\"xla\""};
-}
-
 }  // namespace jaxccomp

@@ -39,11 +39,8 @@ struct Communicator {
   std::vector<int> processes;        // by member
   std::vector<int64_t> devices;      // by member; empty when members are processes
   std::vector<int> hosts;            // by member: a number for its host
-  std::vector<int> gpus;             // and for its GPU; below 0 where that is not known
-  bool gpus_share_memory = false;    // members of a GPU export its memory to each other
   std::vector<std::unique_ptr<Endpoint>> endpoints;   // of this process
   bool remote = false;               // some members are in other processes
-  bool outside = false;              // its members also wait for each other outside of the engine
   Status broken;                     // why it can no longer be used
   bool lost = false;                 // a member has failed or died: broken for that reason
   bool freed = false;                // by the program: broken for that reason
@@ -57,8 +54,5 @@ struct Communicator {
 
 // When nothing leads to the process of that member.
 Status NoTransportTo(const Communicator& comm, int member);
-
-// When ranks can meet, but the engine moves no values between their processes.
-Status NoValuesTravel(const std::string& operation);
 
 }  // namespace jaxccomp

@@ -24,10 +24,6 @@ void DiscardParts(const std::vector<Arrival>& parts,
 
 }  // namespace
 
-PointToPointMatching::Line PointToPointMatching::LineOf(int peer, int64_t tag) {
-  return {peer, tag == OpSpec::kMeetingTag};
-}
-
 bool PointToPointMatching::Receive::Fits(const Channel& channel) const {
   if (source != OpSpec::kAnySource && source != channel.first) return false;
   return tag == OpSpec::kAnyTag ? channel.second >= 0 : tag == channel.second;
@@ -55,9 +51,8 @@ MatchKey PointToPointMatching::NewOperation(const Endpoint& endpoint) {
   return key;
 }
 
-uint64_t PointToPointMatching::NumberMessage(const Endpoint& endpoint, int destination,
-                                             int64_t tag) {
-  return ++BoxOf(endpoint).sent[LineOf(destination, tag)];
+uint64_t PointToPointMatching::NumberMessage(const Endpoint& endpoint, int destination) {
+  return ++BoxOf(endpoint).sent[destination];
 }
 
 std::vector<Arrival> PointToPointMatching::PostReceive(const Endpoint& endpoint, int source,
@@ -124,7 +119,7 @@ std::optional<MatchKey> PointToPointMatching::Deliver(const Header& header,
                                                       Announced announced) {
   Box& box = boxes_[{header.communicator, header.destination}];
   const Channel channel{header.source, TagOf(header)};
-  const Name name{LineOf(header.source, channel.second), header.sequence};
+  const Name name{header.source, header.sequence};
   uint64_t& arrived = box.arrived[name.first];
   const auto part = [&] {
     return Arrival(wire_, header, payload, announced);
@@ -174,9 +169,9 @@ std::optional<PointToPointMatching::Match> PointToPointMatching::NextMatch() {
   return match;
 }
 
-void PointToPointMatching::End(const Endpoint& endpoint, int source, int64_t tag,
+void PointToPointMatching::End(const Endpoint& endpoint, int source,
                                uint64_t number) {
-  BoxOf(endpoint).taken.erase({LineOf(source, tag), number});
+  BoxOf(endpoint).taken.erase({source, number});
 }
 
 void PointToPointMatching::Drop(uint64_t communicator,
@@ -210,31 +205,31 @@ void PointToPointMatching::Drop(uint64_t communicator,
   for (const Parts& parts : dropped) DiscardParts(parts, discard);
 }
 
-uint64_t PointToPointMatching::Sent(const Endpoint& endpoint, int peer, int64_t tag) const {
+uint64_t PointToPointMatching::Sent(const Endpoint& endpoint, int peer) const {
   const Box* const box = FindBox(endpoint);
   if (box == nullptr) return 0;
-  const auto found = box->sent.find(LineOf(peer, tag));
+  const auto found = box->sent.find(peer);
   return found == box->sent.end() ? 0 : found->second;
 }
 
-uint64_t PointToPointMatching::Arrived(const Endpoint& endpoint, int peer, int64_t tag) const {
+uint64_t PointToPointMatching::Arrived(const Endpoint& endpoint, int peer) const {
   const Box* const box = FindBox(endpoint);
   if (box == nullptr) return 0;
-  const auto found = box->arrived.find(LineOf(peer, tag));
+  const auto found = box->arrived.find(peer);
   return found == box->arrived.end() ? 0 : found->second;
 }
 
-bool PointToPointMatching::IsUntaken(const Endpoint& endpoint, int source, int64_t tag,
+bool PointToPointMatching::IsUntaken(const Endpoint& endpoint, int source,
                                      uint64_t number) const {
   const Box* const box = FindBox(endpoint);
-  return box != nullptr && box->waiting_places.contains({LineOf(source, tag), number});
+  return box != nullptr && box->waiting_places.contains({source, number});
 }
 
-bool PointToPointMatching::IsTaken(const Endpoint& endpoint, int source, int64_t tag,
+bool PointToPointMatching::IsTaken(const Endpoint& endpoint, int source,
                                    uint64_t number) const {
   const Box* const box = FindBox(endpoint);
-  const Name name{LineOf(source, tag), number};
-  return box != nullptr && number <= Arrived(endpoint, source, tag) &&
+  const Name name{source, number};
+  return box != nullptr && number <= Arrived(endpoint, source) &&
          !box->waiting_places.contains(name) && !box->dropped.contains(name);
 }
 

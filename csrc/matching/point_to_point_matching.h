@@ -8,12 +8,8 @@
 // one number per pair of members and direction; all else lasts as long as a message or a receive
 // waits. To match costs a search in ordered maps, however many wait; a receive that leaves the source
 // or the tag open looks through those that wait.
-//
-// What ranks tell each other to meet (OpSpec::kMeetingTag) is numbered apart from the messages of
-// programs, so that neither waits for the other.
 #pragma once
 
-#include <compare>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -51,7 +47,7 @@ class PointToPointMatching {
   // The key of a new operation of that member.
   MatchKey NewOperation(const Endpoint& endpoint);
   // The number of the next message that it sends to `destination`, from 1.
-  uint64_t NumberMessage(const Endpoint& endpoint, int destination, int64_t tag);
+  uint64_t NumberMessage(const Endpoint& endpoint, int destination);
   // `receiver` waits from now on. OpSpec::kAnySource, kAnyTag: whatever comes first. The parts that
   // have come of the message that it takes, if that is here.
   std::vector<Arrival> PostReceive(const Endpoint& endpoint, int source, int64_t tag,
@@ -63,27 +59,20 @@ class PointToPointMatching {
   // sender has come.
   std::optional<Match> NextMatch();
   // A receive is over, which took that message.
-  void End(const Endpoint& endpoint, int source, int64_t tag, uint64_t number);
+  void End(const Endpoint& endpoint, int source, uint64_t number);
   // Drops what waits for that communicator, handing it to `discard`.
   void Drop(uint64_t communicator, const std::function<void(Announced)>& discard);
 
   // How many messages the member has sent to `peer`, and how many of its messages have come here.
-  uint64_t Sent(const Endpoint& endpoint, int peer, int64_t tag) const;
-  uint64_t Arrived(const Endpoint& endpoint, int peer, int64_t tag) const;
+  uint64_t Sent(const Endpoint& endpoint, int peer) const;
+  uint64_t Arrived(const Endpoint& endpoint, int peer) const;
   // Whether that message has come and no receive has taken it.
-  bool IsUntaken(const Endpoint& endpoint, int source, int64_t tag, uint64_t number) const;
+  bool IsUntaken(const Endpoint& endpoint, int source, uint64_t number) const;
   // Whether a receive has taken it.
-  bool IsTaken(const Endpoint& endpoint, int source, int64_t tag, uint64_t number) const;
+  bool IsTaken(const Endpoint& endpoint, int source, uint64_t number) const;
 
  private:
-  // The messages from or to one other member that are numbered together.
-  struct Line {
-    int peer;
-    bool meets;
-    auto operator<=>(const Line&) const = default;
-  };
-  static Line LineOf(int peer, int64_t tag);
-  using Name = std::pair<Line, uint64_t>;        // of a message: its line and number
+  using Name = std::pair<int, uint64_t>;         // of a message: its sender and number
   using Channel = std::pair<int, int64_t>;       // source and tag
   using Parts = std::vector<Arrival>;
   // In the order of arrival, or of posting.
@@ -102,7 +91,7 @@ class PointToPointMatching {
   // What one member knows.
   struct Box {
     uint64_t operations = 0;
-    std::map<Line, uint64_t> sent, arrived;
+    std::map<int, uint64_t> sent, arrived;       // by the other member
     std::map<Name, Parts> early;                 // a message before them has not come
     uint64_t next_place = 0;                     // in the two orders below
     std::map<uint64_t, Message> waiting;

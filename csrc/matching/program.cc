@@ -53,7 +53,7 @@ uint64_t Program::Add(const OpSpec& spec, uint64_t signature,
       }));
   uint64_t id = Mix(Mix(identity, ordinal), group.communicator);
   for (int64_t device : group.devices) id = Mix(id, static_cast<uint64_t>(device));
-  members_.push_back({identity, index, spec.nccl, id, std::move(text)});
+  members_.push_back({identity, index, id, std::move(text)});
   return id;
 }
 
@@ -92,13 +92,6 @@ void Program::ForEachIn(const Communicator& comm, Visit visit) const {
 uint64_t Program::HashOf(const Communicator& comm) const {
   uint64_t sum = Mix(Mix(1, name_), thread_);
   ForEachIn(comm, [&](const Member& m) { sum += m.id; });
-  if (std::any_of(members_.begin(), members_.end(), [](const Member& m) { return m.nccl; })) {
-    const bool mesh = !comm.devices.empty();
-    for (const Member& m : members_) {
-      const Group& group = groups_[m.group];
-      if (mesh ? !group.devices.empty() : TakesPart(comm, group)) sum = Mix(sum, m.id);
-    }
-  }
   return sum == 0 ? 1 : sum;
 }
 
@@ -151,13 +144,6 @@ Result<std::unique_ptr<CallSite>> MakeCallSite(OpSpec spec) {
     site->index = program->site_count();
     site->id = program->Add(spec, site->header.signature, site->text);
     site->program = program;
-  }
-  // All that the engine does for it is to let its ranks meet: a row of bytes from each, for all.
-  if (spec.nccl) {
-    spec.collective = Collective::kMeet;
-    spec.algorithm = "auto";
-    spec.counts.clear();
-    spec.pairs.clear();
   }
   site->spec = std::move(spec);
   return site;

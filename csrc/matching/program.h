@@ -16,12 +16,14 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "codec/codec.h"
@@ -52,8 +54,7 @@ class Program {
   // Of the call site with that id, in the order in which they were added.
   std::optional<size_t> IndexOf(uint64_t site) const;
   // Hash of the name, the thread, and the call sites in which that communicator takes part; the same
-  // whatever their order. Only NCCL's need an order (docs/nccl.md): with any in the program, that of
-  // the call sites counts as well, for devices of a mesh that of all call sites of the mesh.
+  // whatever their order.
   uint64_t HashOf(const Communicator& comm) const;
   // No call site is added from now on. False when that was so before.
   bool Close() { return !closed_.exchange(true, std::memory_order_relaxed); }
@@ -71,7 +72,6 @@ class Program {
   struct Member {
     uint64_t identity;   // its signature and its place in the program's text
     size_t group;        // in groups_
-    bool nccl;
     uint64_t id;         // unique: identity, group, and its ordinal where these are equal
     std::shared_ptr<const std::string> text;
   };
@@ -97,8 +97,7 @@ struct CallSite {
   size_t index = 0;                     // in the program
   std::unordered_map<int64_t, Endpoint*> endpoints;   // by device; under the engine's lock
   // What they run; under the engine's lock.
-  std::unordered_map<Endpoint*, std::shared_ptr<const Plan>> plans;
-  std::vector<const Device*> prepared_on;   // for the codec; under the engine's lock
+  std::map<std::pair<const Endpoint*, int64_t>, std::shared_ptr<const Plan>> plans;   // by Call::part as well
   std::shared_ptr<CallRow> row;   // from its first run on; under the engine's lock
 };
 

@@ -10,9 +10,22 @@ void Registry::SetDevices(const std::vector<std::pair<int64_t, int>>& devices) {
   for (const auto& [device, process] : devices) process_of_device_[device] = process;
 }
 
+void Registry::SetHosts(std::vector<int> hosts) {
+  host_of_process_ = std::move(hosts);
+  for (const auto& [id, comm] : communicators_) Place(comm.get());
+}
+
+void Registry::Place(Communicator* comm) const {
+  comm->hosts.clear();
+  for (const int process : comm->processes) {
+    const bool known = static_cast<size_t>(process) < host_of_process_.size();
+    comm->hosts.push_back(known ? host_of_process_[static_cast<size_t>(process)] : process);
+  }
+}
+
 Communicator* Registry::Insert(std::unique_ptr<Communicator> communicator) {
   Communicator* const comm = communicator.get();
-  placement_.Place(comm);
+  Place(comm);
   for (int member = 0; member < comm->size(); ++member) {
     if (comm->processes[member] != process_) {
       comm->remote = true;
@@ -62,7 +75,6 @@ void Registry::Free(Communicator& communicator) {
   id_of_name_.erase(communicator.name);
   communicator.freed = true;
   communicator.hosts = {};
-  communicator.gpus = {};
   for (const auto& endpoint : communicator.endpoints) {
     // What is counted stays: it tells who has been here from who will not come.
     endpoint->launches.Forget();

@@ -11,7 +11,6 @@
 #include "common/status.h"
 #include "matching/call.h"
 #include "matching/communicator.h"
-#include "matching/placement.h"
 
 namespace jaxccomp {
 
@@ -21,12 +20,8 @@ class Registry {
   Registry(int process, int processes) : process_(process), processes_(processes) {}
 
   void SetDevices(const std::vector<std::pair<int64_t, int>>& devices);
-  // Changes what is known of where ranks are: `change(Placement&)`.
-  template <typename F>
-  void ChangePlacement(F change) {
-    change(placement_);
-    for (const auto& [id, comm] : communicators_) placement_.Place(comm.get());
-  }
+  // By process: a number for its host, the same on all ranks. Until told, every process has a host of its own.
+  void SetHosts(std::vector<int> hosts);
   // There are more of them now.
   void SetProcesses(int processes) { processes_ = processes; }
   Status AddCommunicator(const std::string& name, std::vector<int> processes);
@@ -47,12 +42,13 @@ class Registry {
 
  private:
   Communicator* Insert(std::unique_ptr<Communicator> communicator);
+  void Place(Communicator* communicator) const;   // on hosts
   Result<Communicator*> GroupOf(const OpSpec& spec, int64_t device);
 
   const int process_;
   int processes_;
   std::unordered_map<int64_t, int> process_of_device_;
-  Placement placement_;
+  std::vector<int> host_of_process_;
   std::unordered_map<std::string, uint64_t> id_of_name_;
   std::unordered_map<uint64_t, std::unique_ptr<Communicator>> communicators_;
   std::unordered_map<uint64_t, Status> unborn_;

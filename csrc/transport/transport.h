@@ -12,12 +12,6 @@
 // credit bounds what comes unasked, and nothing else: what a receive waits for comes whatever else
 // is kept. All other messages (errors, probes, answers, comparisons) go at once.
 //
-// Memory. Payloads lie in the host's memory, on both sides. A transport that reaches devices
-// (CheckReachesDevices) also sends from a device's memory, to any process, and pulls into it
-// (PullsIntoDevices): one piece of more than kMostAlongBytes, of memory that an Exchange has been made
-// from and to. A sender need not know where its receiver wants a payload, nor a receiver where it came
-// from. All other memory that a transport sees is read and written by the CPU.
-//
 // Calls. All members are called with the engine's lock held and never block. Callbacks are
 // made from inside Send, Pull or Poll, with the lock held.
 #pragma once
@@ -57,9 +51,6 @@ enum class MessageType : uint8_t {
   kParting = 15,   // its sender has come to its end, in round payload_tag of the barrier there
   kLeft = 18,      // its sender ends its connections
   kTaken = 16,     // its sender has read an announced payload where it lies, or does not want it
-  // Between ranks that read each other's memory of devices (device/ipc/device_ipc.h):
-  kDescriptor = 9,  // as kData, but the payload is an IpcDescriptor
-  kRelease = 10,    // its receiver has read what a descriptor stands for, or does not take it
   // Between ranks that send each other messages:
   kBlocked = 14,   // the answer to a probe by one who waits for the prober itself; the payload is its
                    // Standing (matching/standing.h)
@@ -114,7 +105,6 @@ inline constexpr int64_t kMostAlongBytes = 8 << 10;
 struct Announced {
   int process = -1;
   uint64_t id = 0;
-  bool ipc = false;   // by a descriptor: of the engine's own, and unknown to transports
 };
 
 class Receiver {
@@ -134,8 +124,6 @@ class Transport {
  public:
   virtual ~Transport() = default;
   virtual std::string_view name() const = 0;
-  // Whether operations may move values this way; if not, only what ranks tell each other to meet.
-  virtual bool CarriesValues() const { return true; }
   // A Completion is told when a send's buffers may be reused, or a pull's are filled.
   // Sends to `process`. header.payload_bytes equals the sum of the pieces, which stay valid and
   // unchanged until `done` is called (maybe before Send returns).
@@ -199,31 +187,6 @@ class Transport {
   virtual bool HasTransfers() const { return false; }
   // Memory of the transport's own that payloads lie in which nobody has pulled yet.
   virtual int64_t EarlyBytes() const { return 0; }
-
-  // Why payloads cannot lie in a device's memory (see above); Ok where they can.
-  virtual Status CheckReachesDevices() const {
-    return {Code::kUnimplemented,
-            "transport '" + std::string(name()) + "' moves memory of the host only"};
-  }
-  // Whether that payload may be pulled into a device's memory. Not once it lies in memory of the
-  // transport's own.
-  virtual bool PullsIntoDevices(Announced announced) const {
-    static_cast<void>(announced);
-    return false;
-  }
-  // Before the first message: sends these pieces to `to` and receives those from `from`, all at once;
-  // either process may be -1, for none. The other sides call it with pieces of the same sizes. Waits
-  // until `deadline`; then (kDeadlineExceeded) the memory may be touched for ever.
-  struct Exchanged {
-    Status sent, received;
-  };
-  virtual Exchanged Exchange(int to, std::span<const Piece> sent, int from,
-                             std::span<const Piece> received,
-                             std::chrono::steady_clock::time_point deadline) {
-    static_cast<void>(to), static_cast<void>(sent), static_cast<void>(from);
-    static_cast<void>(received), static_cast<void>(deadline);
-    return {CheckReachesDevices(), CheckReachesDevices()};
-  }
 
   // At the end of the program: serves the other processes until all of them end too, or for
   // `patience`. Messages are delivered meanwhile. Called once, before the destructor.

@@ -11,33 +11,17 @@
 
 namespace jaxccomp {
 
-// Who has what is announced by a descriptor (Announced::ipc).
-class DescriptorOwner {
- public:
-  virtual void Discard(Announced descriptor) = 0;
-
- protected:
-  ~DescriptorOwner() = default;
-};
-
 class Wire {
  public:
   Wire(int process, std::unique_ptr<Transport> local)
       : process_(process), local_(std::move(local)) {}
 
-  void SetDescriptorOwner(DescriptorOwner* owner) { descriptor_owner_ = owner; }
-  // As a transport's; also of descriptors.
-  void Discard(Announced announced) {
-    if (announced.ipc) descriptor_owner_->Discard(announced);
-    else To(announced.process)->Discard(announced);
-  }
+  void Discard(Announced announced) { To(announced.process)->Discard(announced); }
 
   void SetRemote(std::unique_ptr<Transport> remote) { remote_ = std::move(remote); }
   bool HasRemote() const { return remote_ != nullptr; }
   // What leads to other processes; null when nothing does.
   Transport* remote() const { return remote_.get(); }
-  // For one that is called in its place, and owns it.
-  std::unique_ptr<Transport> TakeRemote() { return std::move(remote_); }
   int process() const { return process_; }
 
   // Null when nothing leads to that process.
@@ -76,7 +60,6 @@ class Wire {
  private:
   const int process_;
   std::unique_ptr<Transport> local_, remote_;
-  DescriptorOwner* descriptor_owner_ = nullptr;
 };
 
 }  // namespace jaxccomp

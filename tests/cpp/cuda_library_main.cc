@@ -1,18 +1,18 @@
-// A library as csrc/device/cuda_interface.h describes it, with devices that need no GPU. What it says of
+// A library as csrc/cuda/cuda_interface.h describes it, with GPUs that need no hardware. What it says of
 // itself is in the environment: JAXCCOMP_FAKE_CUDA_VERSION and JAXCCOMP_FAKE_CUDA_DEVICES (2).
 #include <cstdlib>
 #include <map>
 
-#include "device/cuda_interface.h"
-#include "fake_device.h"
+#include "cuda/cuda_interface.h"
+#include "fake_gpu.h"
 #include "fake_stream_codecs.h"
 
 namespace {
 
 // By ordinal. They live as long as the process, which ends with whatever is under way on them.
-std::map<int, jaxccomp::testing::FakeDevice*>& Devices() {
-  static auto* devices = new std::map<int, jaxccomp::testing::FakeDevice*>;
-  return *devices;
+std::map<int, jaxccomp::testing::FakeGpu*>& Gpus() {
+  static auto* gpus = new std::map<int, jaxccomp::testing::FakeGpu*>;
+  return *gpus;
 }
 
 }  // namespace
@@ -34,22 +34,20 @@ int jaxccomp_cuda_device_count(std::string* reason) {
   return std::atoi(count);
 }
 
-jaxccomp::Device* jaxccomp_cuda_device(int ordinal, std::string* reason) {
+jaxccomp::Gpu* jaxccomp_cuda_gpu(int ordinal, std::string* reason) {
   if (std::getenv("JAXCCOMP_FAKE_CUDA_BROKEN") != nullptr) {
     *reason = "the fake GPU is in use";
     return nullptr;
   }
-  auto& device = Devices()[ordinal];
-  if (device == nullptr) {
-    device = new jaxccomp::testing::FakeDevice(static_cast<uint32_t>(ordinal) + 1);
-  }
-  return device;
+  auto& gpu = Gpus()[ordinal];
+  if (gpu == nullptr) gpu = new jaxccomp::testing::FakeGpu("fake:" + std::to_string(ordinal));
+  return gpu;
 }
 
 const jaxccomp::StreamCodecs* jaxccomp_cuda_stream_codecs() {
   static const auto* const codecs = new jaxccomp::testing::FakeStreamCodecs([](const void* address) {
-    for (const auto& [ordinal, device] : Devices()) {
-      if (device->memory.Covers(address)) return device->memory.Shadow(address);
+    for (const auto& [ordinal, gpu] : Gpus()) {
+      if (gpu->memory.Covers(address)) return gpu->memory.Shadow(address);
     }
     return static_cast<std::byte*>(const_cast<void*>(address));
   });

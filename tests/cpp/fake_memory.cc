@@ -3,10 +3,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <vector>
+#include <iterator>
 
 #include "check.h"
 
@@ -14,16 +13,6 @@ namespace jaxccomp::testing {
 namespace {
 
 constexpr int64_t kMemoryBytes = int64_t{1} << 30;   // addresses; pages come with their first write
-
-// All that there are.
-std::mutex& AllMutex() {
-  static std::mutex mutex;
-  return mutex;
-}
-std::vector<FakeMemory*>& All() {
-  static std::vector<FakeMemory*> all;
-  return all;
-}
 
 }  // namespace
 
@@ -38,15 +27,9 @@ FakeMemory::FakeMemory() {
   base_ = map(PROT_NONE);
   shadow_ = map(PROT_READ | PROT_WRITE);
   close(file);
-  std::lock_guard<std::mutex> lock(AllMutex());
-  All().push_back(this);
 }
 
 FakeMemory::~FakeMemory() {
-  {
-    std::lock_guard<std::mutex> lock(AllMutex());
-    std::erase(All(), this);
-  }
   for (const auto& [memory, bytes] : pinned_) std::free(const_cast<std::byte*>(memory));
   munmap(base_, kMemoryBytes);
   munmap(shadow_, kMemoryBytes);
@@ -54,7 +37,7 @@ FakeMemory::~FakeMemory() {
 
 bool FakeMemory::AllGivenBack() const {
   std::lock_guard<std::mutex> lock(mutex_);
-  return taken_.empty() && pinned_.empty() && shared_.empty() && imports_.empty();
+  return taken_.empty() && pinned_.empty();
 }
 
 std::byte* FakeMemory::Shadow(const void* device_memory) const {
@@ -64,99 +47,13 @@ std::byte* FakeMemory::Shadow(const void* device_memory) const {
 }
 
 std::byte* FakeMemory::Reach(const void* address) const {
-  const auto at = reinterpret_cast<uintptr_t>(address);
-  const auto first = reinterpret_cast<uintptr_t>(base_);
-  if (at >= first && at < first + kMemoryBytes) return shadow_ + (at - first);
-  {
-    std::lock_guard<std::mutex> lock(AllMutex());
-    for (const FakeMemory* other : All()) {
-      if (!other->Covers(address)) continue;
-      std::lock_guard<std::mutex> own(mutex_);
-      CHECK(IsIn(imported_, address, 1));
-      return other->Shadow(address);
-    }
-  }
+  if (Covers(address)) return Shadow(address);
   return static_cast<std::byte*>(const_cast<void*>(address));
 }
 
-std::byte* FakeMemory::Open(void* address, int64_t bytes) {
-  std::lock_guard<std::mutex> lock(AllMutex());
-  for (const FakeMemory* each : All()) {
-    if (!each->Covers(address)) continue;
-    std::lock_guard<std::mutex> own(each->mutex_);
-    CHECK(IsIn(each->shared_, address, bytes));
-    return each->Shadow(address);
-  }
-  return static_cast<std::byte*>(address);
-}
-
 bool FakeMemory::Covers(const void* address) const {
-  return address >= base_ && address < base_ + kMemoryBytes;
-}
-
-bool FakeMemory::IsIn(const Sizes& all, const void* memory, int64_t bytes) {
-  const auto* const at = static_cast<const std::byte*>(memory);
-  auto block = all.upper_bound(at);
-  if (block == all.begin()) return false;
-  --block;
-  return at + bytes <= block->first + block->second;
-}
-
-std::byte* FakeMemory::TakeShared(int64_t bytes) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  bytes = (bytes + 255) / 256 * 256 + 256;
-  if (next_offset_ + bytes > kMemoryBytes) return nullptr;
-  std::byte* const memory = base_ + next_offset_;
-  next_offset_ += bytes;
-  shared_[memory] = bytes - 256;
-  return memory;
-}
-
-void FakeMemory::GiveSharedBack(std::byte* memory) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  CHECK_EQ(shared_.erase(memory), 1u);
-}
-
-int64_t FakeMemory::SharedBytes(const std::byte* memory) const {
-  std::lock_guard<std::mutex> lock(mutex_);
-  const auto found = shared_.find(memory);
-  return found == shared_.end() ? 0 : found->second;
-}
-
-bool FakeMemory::Import(const std::byte* memory, int64_t bytes) {
-  {
-    std::lock_guard<std::mutex> lock(AllMutex());
-    if (std::none_of(All().begin(), All().end(), [&](const FakeMemory* other) {
-          return other->SharedBytes(memory) >= bytes && bytes > 0;
-        })) {
-      return false;
-    }
-  }
-  std::lock_guard<std::mutex> lock(mutex_);
-  ++imports_[memory];
-  imported_[memory] = bytes;
-  return true;
-}
-
-int64_t FakeMemory::AnySharedBytes(const std::byte* memory) {
-  std::lock_guard<std::mutex> lock(AllMutex());
-  int64_t bytes = 0;
-  for (const FakeMemory* other : All()) bytes = std::max(bytes, other->SharedBytes(memory));
-  return bytes;
-}
-
-void FakeMemory::ImportAll() {
-  std::lock_guard<std::mutex> lock(AllMutex());
-  for (const FakeMemory* other : All()) {
-    if (other == this) continue;
-    std::scoped_lock both(mutex_, other->mutex_);
-    imported_.insert(other->shared_.begin(), other->shared_.end());
-  }
-}
-
-void FakeMemory::Release(const std::byte* memory) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  if (CHECK(imports_.contains(memory)) && --imports_[memory] == 0) imports_.erase(memory);
+  const auto at = reinterpret_cast<uintptr_t>(address), first = reinterpret_cast<uintptr_t>(base_);
+  return at >= first && at < first + kMemoryBytes;
 }
 
 std::byte* FakeMemory::Take(int64_t bytes) {
@@ -200,20 +97,13 @@ void FakeMemory::GivePinnedBack(std::byte* memory) {
   std::free(memory);
 }
 
-void FakeMemory::CheckPinned(const void* code, int64_t bytes) const {
+void FakeMemory::CheckPinned(const void* memory, int64_t bytes) const {
   std::lock_guard<std::mutex> lock(mutex_);
-  CHECK(IsIn(pinned_, code, bytes));
-}
-
-void FakeMemory::CheckValues(const void* values, int64_t bytes) const {
-  std::lock_guard<std::mutex> lock(mutex_);
-  CHECK(Covers(values) || IsIn(imported_, values, bytes));
-}
-
-void FakeMemory::CheckCode(const void* code, int64_t bytes, bool read) const {
-  std::lock_guard<std::mutex> lock(mutex_);
-  CHECK(IsIn(pinned_, code, bytes) || IsIn(shared_, code, bytes) ||
-        (read && IsIn(imported_, code, bytes)));
+  const auto* const at = static_cast<const std::byte*>(memory);
+  const auto after = pinned_.upper_bound(at);
+  if (!CHECK(after != pinned_.begin())) return;
+  const auto& [block, size] = *std::prev(after);
+  CHECK(at + bytes <= block + size);
 }
 
 }  // namespace jaxccomp::testing

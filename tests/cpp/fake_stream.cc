@@ -5,21 +5,12 @@
 #include <cstdlib>
 #include <utility>
 
-#include "fake_context.h"
-
 namespace jaxccomp::testing {
 
 FakeStream::FakeStream(uint32_t seed, int longest_delay_us)
     : random_(seed), longest_delay_us_(longest_delay_us), thread_([this] { Loop(); }) {}
 
-FakeStream::FakeStream(FakeContext* context)
-    : context_(context), queue_of_context_(context->TakeQueue()), longest_delay_us_(0) {}
-
 FakeStream::~FakeStream() {
-  if (context_ != nullptr) {
-    Finish();
-    return;
-  }
   {
     std::lock_guard<std::mutex> lock(mutex_);
     ended_ = true;
@@ -29,14 +20,12 @@ FakeStream::~FakeStream() {
 }
 
 void FakeStream::Push(std::function<void()> work) {
-  if (context_ != nullptr) return context_->Launch(queue_of_context_, std::move(work));
   std::lock_guard<std::mutex> lock(mutex_);
   queue_.push_back(std::move(work));
   wake_.notify_all();
 }
 
 void FakeStream::Finish() {
-  if (context_ != nullptr) return queue_of_context_->Finish();
   std::unique_lock<std::mutex> lock(mutex_);
   const bool finished = idle_.wait_for(lock, std::chrono::seconds(60),
                                        [&] { return queue_.empty() && !busy_; });

@@ -1,5 +1,4 @@
-// A stream of a fake device: does what it is given in order, after random delays, on a thread of its own, or
-// as one of several in a hardware queue of a context.
+// A stream of a fake GPU: does what it is given in order, after random delays, on a thread of its own.
 #pragma once
 
 #include <condition_variable>
@@ -12,12 +11,9 @@
 
 namespace jaxccomp::testing {
 
-class FakeContext;
-
 class FakeStream {
  public:
   explicit FakeStream(uint32_t seed, int longest_delay_us = 100);
-  explicit FakeStream(FakeContext* context);
   ~FakeStream();   // does what is left
   void Push(std::function<void()> work);
   // Waits until all that was pushed is done.
@@ -26,8 +22,6 @@ class FakeStream {
  private:
   void Loop();
 
-  FakeContext* const context_ = nullptr;
-  FakeStream* const queue_of_context_ = nullptr;
   std::minstd_rand random_;
   const int longest_delay_us_;
   std::mutex mutex_;

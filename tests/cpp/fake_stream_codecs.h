@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "check.h"
-#include "device/stream_codecs.h"
+#include "cuda/stream_codecs.h"
 #include "fake_stream.h"
 
 namespace jaxccomp::testing {

@@ -6,7 +6,7 @@
 #include "codec/registry.h"
 #include "common/dynamic_library.h"
 #include "cuda/host/no_gpus.h"
-#include "device/cuda_library.h"
+#include "cuda/library.h"
 
 namespace jaxccomp {
 namespace {
@@ -29,15 +29,15 @@ bool Says(const Status& status, const char* text) {
   return status.message().find(text) != std::string::npos;
 }
 
-TEST(CudaLibraryHandsOutItsDevices) {
+TEST(CudaLibraryHandsOutItsGpus) {
   const CudaLibrary library(JAXCCOMP_VERSION, kFake);
   CHECK_OK(library.status());
   CHECK_EQ(library.version(), JAXCCOMP_VERSION);
   const Result<int> count = library.CountDevices();
   if (!CHECK_OK(count)) return;
   CHECK_EQ(*count, 2);
-  const Result<Device*> first = library.FindDevice(0), again = library.FindDevice(0),
-                        second = library.FindDevice(1);
+  const Result<Gpu*> first = library.FindGpu(0), again = library.FindGpu(0),
+                        second = library.FindGpu(1);
   if (!CHECK_OK(first) || !CHECK_OK(again) || !CHECK_OK(second)) return;
   CHECK(*first == *again && *first != *second);
   CHECK_EQ((*first)->name(), "fake:0");
@@ -67,7 +67,7 @@ TEST(CudaLibraryThatIsMissingIsNamedWithTheRemedy) {
   CHECK(Says(library.status(), "libjaxccomp_that_is_not_there.so"));
   CHECK(Says(library.status(), "pip install 'jaxccomp[cuda13]==1.2.3' (or cuda12)"));
   CHECK(!library.CountDevices().ok());
-  CHECK(!library.FindDevice(0).ok());
+  CHECK(!library.FindGpu(0).ok());
 }
 
 TEST(CudaLibraryOfAnotherVersionIsNotCalled) {
@@ -76,7 +76,7 @@ TEST(CudaLibraryOfAnotherVersionIsNotCalled) {
   CHECK_EQ(library.status().code(), Code::kFailedPrecondition);
   CHECK(Says(library.status(), "of jaxccomp 0.0.9"));
   CHECK(Says(library.status(), "pip install"));
-  CHECK_EQ(library.FindDevice(0).status().code(), Code::kFailedPrecondition);
+  CHECK_EQ(library.FindGpu(0).status().code(), Code::kFailedPrecondition);
 }
 
 TEST(CudaLibraryThatIsAnotherOneIsRefused) {
@@ -90,7 +90,7 @@ TEST(CudaLibraryWithoutGpusSaysWhy) {
   const CudaLibrary library(JAXCCOMP_VERSION, kFake);
   CHECK_OK(library.status());
   CHECK_EQ(library.CountDevices().status().code(), Code::kUnavailable);
-  CHECK(Says(library.FindDevice(0).status(), "the fake driver is too old"));
+  CHECK(Says(library.FindGpu(0).status(), "the fake driver is too old"));
 }
 
 TEST(CudaLibraryTellsWhatToDoAboutDrivers) {
@@ -110,11 +110,11 @@ TEST(CudaLibraryTellsWhatToDoAboutDrivers) {
 TEST(CudaLibraryRefusesOrdinalsThatAreNotThere) {
   const CudaLibrary library(JAXCCOMP_VERSION, kFake);
   for (const int ordinal : {-1, 2}) {
-    CHECK_EQ(library.FindDevice(ordinal).status().code(), Code::kInvalidArgument);
+    CHECK_EQ(library.FindGpu(ordinal).status().code(), Code::kInvalidArgument);
   }
-  CHECK(Says(library.FindDevice(2).status(), "no GPU 2: CUDA finds 2"));
+  CHECK(Says(library.FindGpu(2).status(), "no GPU 2: CUDA finds 2"));
   const Setting broken("JAXCCOMP_FAKE_CUDA_BROKEN", "1");
-  CHECK(Says(library.FindDevice(0).status(), "the fake GPU is in use"));
+  CHECK(Says(library.FindGpu(0).status(), "the fake GPU is in use"));
 }
 
 }  // namespace

@@ -11,7 +11,7 @@ namespace jaxccomp {
 
 xla::ffi::Error ToError(const Status& status);
 
-// What platforms share (make_handlers.h) on which the engine moves the values.
+// Of platforms (make_handlers.h) whose values lie in the host's memory.
 struct EnginePlatform {
   using Site = CallSite;
   static Result<std::unique_ptr<CallSite>> Make(const xla::ffi::Dictionary& attributes);

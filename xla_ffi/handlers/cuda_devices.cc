@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "codec/registry.h"
-#include "device/cuda_library.h"
+#include "cuda/library.h"
 #include "handlers/arguments.h"
 
 namespace jaxccomp {
@@ -13,7 +13,7 @@ namespace {
 
 struct Opened {
   int64_t number;
-  Result<Device*> memory;
+  Result<Stage*> stage;
 };
 
 // By CUDA's ordinal.
@@ -44,9 +44,11 @@ Status OpenCudaDevices(const std::vector<std::pair<int, int64_t>>& numbers) {
   std::map<int, Opened> opened;
   Status first;
   for (const auto& [ordinal, number] : numbers) {
-    Result<Device*> memory = CudaLibrary::Get().FindDevice(ordinal);
-    if (first.ok()) first = memory.status();
-    opened.emplace(ordinal, Opened{number, std::move(memory)});
+    const Result<Gpu*> gpu = CudaLibrary::Get().FindGpu(ordinal);
+    if (first.ok()) first = gpu.status();
+    // Until the end of the process, as XLA's threads may use it so long.
+    Result<Stage*> stage = gpu.ok() ? Result<Stage*>(new Stage(*gpu)) : Result<Stage*>(gpu.status());
+    opened.emplace(ordinal, Opened{number, std::move(stage)});
   }
   Devices& own = Own();
   std::lock_guard lock(own.mutex);
@@ -57,14 +59,8 @@ Status OpenCudaDevices(const std::vector<std::pair<int, int64_t>>& numbers) {
 Result<CudaDevice> FindCudaDevice(int ordinal) {
   const Result<Opened> found = Find(ordinal);
   if (!found.ok()) return found.status();
-  if (!found->memory.ok()) return found->memory.status();
-  return CudaDevice{found->number, *found->memory};
-}
-
-Result<int64_t> FindCudaNumber(int ordinal) {
-  const Result<Opened> found = Find(ordinal);
-  if (!found.ok()) return found.status();
-  return found->number;
+  if (!found->stage.ok()) return found->stage.status();
+  return CudaDevice{found->number, *found->stage};
 }
 
 std::vector<CudaDevice> FindCudaDevices() {
@@ -72,7 +68,7 @@ std::vector<CudaDevice> FindCudaDevices() {
   Devices& own = Own();
   std::lock_guard lock(own.mutex);
   for (const auto& [ordinal, opened] : own.by_ordinal) {
-    if (opened.memory.ok()) devices.push_back({opened.number, *opened.memory});
+    if (opened.stage.ok()) devices.push_back({opened.number, *opened.stage});
   }
   return devices;
 }
@@ -88,7 +84,7 @@ Result<bool> CudaRuns(std::string_view spec, DType dtype) {
   if (devices.empty()) return Status(Code::kUnavailable, "no GPU has been opened");
   auto codec = LookupCodec(spec);
   if (!codec.ok()) return codec.status();
-  return *codec == nullptr || !(*codec)->Supports(dtype) || devices[0].memory->Runs(**codec, dtype);
+  return StageRuns(*devices[0].stage->gpu(), codec->get(), dtype);
 }
 
 Result<bool> CudaRunsOnStreams(std::string_view spec, std::string_view dtype) {

@@ -7,30 +7,27 @@
 #include <utility>
 #include <vector>
 
-#include "device/device.h"
-#include "device/stream_codecs.h"
+#include "cuda/stage/stage.h"
+#include "cuda/stream_codecs.h"
 
 namespace jaxccomp {
 
 struct CudaDevice {
   int64_t number;      // the engine's
-  Device* memory;
+  Stage* stage;
 };
 
 // Opens the process's GPUs, of which CUDA's ordinal and the engine's number are given. That makes contexts,
 // takes memory and loads kernels, so it is done when the process joins, and never where XLA runs a program.
 // Ok, or why the first that cannot be opened cannot.
 Status OpenCudaDevices(const std::vector<std::pair<int, int64_t>>& numbers);
-// The engine's number of the GPU of that ordinal.
-Result<int64_t> FindCudaNumber(int ordinal);
 // The GPU of that ordinal, or why it could not be opened. Opens nothing.
 Result<CudaDevice> FindCudaDevice(int ordinal);
 // Those that could be opened.
 std::vector<CudaDevice> FindCudaDevices();
 // The codecs for streams of that GPU.
 Result<const StreamCodecs*> FindCudaStreamCodecs(int ordinal);
-// Whether the GPUs can send values of that dtype with that codec: they have its kernels, or it leaves
-// such values as they are. An error without a GPU.
+// Whether the stage carries values of that dtype with that codec. An error without a GPU.
 Result<bool> CudaRuns(std::string_view codec, DType dtype);
 // Whether there are kernels that the traced plane may call for that codec and dtype (JAX's name).
 Result<bool> CudaRunsOnStreams(std::string_view codec, std::string_view dtype);

@@ -1,11 +1,11 @@
-// On a GPU a call comes behind what its stream has to do. The handler returns when it is over, or, with
-// device_wait="stream", at once: neither the host nor XLA waits then, and what goes wrong later breaks the
-// communicator, whose next call tells.
+// On a GPU a call goes through the stage (cuda/stage/stage.h): its handler returns when it is over.
+#include <memory>
 #include <utility>
 
+#include "cuda/stage/stage.h"
+#include "handlers/arguments.h"
 #include "handlers/call_sites.h"
 #include "handlers/cuda_devices.h"
-#include "handlers/device_errors.h"
 #include "handlers/make_handlers.h"
 
 namespace jaxccomp {
@@ -13,26 +13,29 @@ namespace {
 
 namespace ffi = xla::ffi;
 
-Status Start(CallSite& site, void* stream, ffi::RunId run, int32_t ordinal,
-             const ffi::RemainingArgs& arguments, const ffi::RemainingRets& results) {
-  Result<CudaDevice> device = FindCudaDevice(ordinal);
-  if (!device.ok()) {
-    return {device.status().code(), site.spec.ToString() + ": " + device.status().message()};
+struct CudaPlatform {
+  using Site = StageSite;
+  static Result<std::unique_ptr<StageSite>> Make(const ffi::Dictionary& attributes) {
+    Result<OpSpec> spec = SpecFromAttributes(attributes);
+    if (!spec.ok()) return spec.status();
+    return MakeStageSite(std::move(*spec));
   }
-  Result<Call> call = CallFrom(site, run, device->number, arguments, results);
-  if (!call.ok()) return call.status();
-  call->memory = device->memory;
-  call->stream = stream;
-  return Engine::Get().RunOnDevice(site, std::move(*call));
-}
+  static void Forget(StageSite& site) { Engine::Get().Forget(*site.site); }
 
-struct CudaPlatform : EnginePlatform {
+  static Status Run(StageSite& site, void* stream, ffi::RunId run, int32_t ordinal,
+                    const ffi::RemainingArgs& arguments, const ffi::RemainingRets& results) {
+    const Result<CudaDevice> device = FindCudaDevice(ordinal);
+    if (!device.ok()) {
+      return {device.status().code(), *site.site->text + ": " + device.status().message()};
+    }
+    const Result<Call> call = CallFrom(*site.site, run, device->number, arguments, results);
+    if (!call.ok()) return call.status();
+    return device->stage->Run(Engine::Get(), site, *call, stream);
+  }
   static ffi::Error Execute(FfiState<CudaPlatform>* state, void* stream, ffi::RunId run,
                             int32_t ordinal, ffi::RemainingArgs arguments,
                             ffi::RemainingRets results) {
-    const Status status = Start(*state->site, stream, run, ordinal, arguments, results);
-    NoteDeviceCall(status);
-    return ToError(status);
+    return ToError(Run(*state->site, stream, run, ordinal, arguments, results));
   }
 };
 

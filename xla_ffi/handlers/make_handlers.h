@@ -5,7 +5,7 @@
 //   static void Forget(Site& site);
 //   static ... Execute(State* state, [void* stream,] RunId, int32_t ordinal, RemainingArgs, RemainingRets);
 //
-// and, where XLA shall call it before each launch, Initialize, with the same arguments. A handler that takes a stream gets the one that its call is queued on.
+// A handler that takes a stream gets the one that its call is queued on.
 #pragma once
 
 #include <cstdint>
@@ -43,15 +43,14 @@ struct FfiStages {
     return std::make_unique<State>(std::move(*site));
   }
 
-  // `binding`: of the stage that `function` is for.
-  template <typename Binding, typename Function>
-  static auto* Bind(Binding&& binding, Function function) {
+  template <typename Function>
+  static auto* Bind(Function function) {
     namespace ffi = xla::ffi;
     constexpr bool kOnStream =
         std::is_invocable_v<Function, State*, void*, ffi::RunId, int32_t, ffi::RemainingArgs,
                             ffi::RemainingRets>;
     if constexpr (kOnStream) {
-      return std::move(binding)
+      return ffi::Ffi::Bind()
           .template Ctx<ffi::State<State>>()
           .template Ctx<ffi::PlatformStream<void*>>()
           .template Ctx<ffi::RunId>()
@@ -61,7 +60,7 @@ struct FfiStages {
           .To(function)
           .release();
     } else {
-      return std::move(binding)
+      return ffi::Ffi::Bind()
           .template Ctx<ffi::State<State>>()
           .template Ctx<ffi::RunId>()
           .template Ctx<ffi::DeviceOrdinal>()
@@ -75,12 +74,8 @@ struct FfiStages {
     static auto* handler = xla::ffi::Ffi::BindInstantiate().Attrs().To(Make).release();
     return handler->Call(frame);
   }
-  static XLA_FFI_Error* Initialize(XLA_FFI_CallFrame* frame) {
-    static auto* handler = Bind(xla::ffi::Ffi::BindInitialize(), &Platform::Initialize);
-    return handler->Call(frame);
-  }
   static XLA_FFI_Error* Execute(XLA_FFI_CallFrame* frame) {
-    static auto* handler = Bind(xla::ffi::Ffi::Bind(), &Platform::Execute);
+    static auto* handler = Bind(&Platform::Execute);
     return handler->Call(frame);
   }
 };
@@ -89,14 +84,10 @@ template <typename Platform>
 const PlatformHandlers& MakeHandlers() {
   using Stages = FfiStages<Platform>;
   static constexpr xla::ffi::TypeInfo kTypeInfo = xla::ffi::MakeTypeInfo<FfiState<Platform>>();
-  static const PlatformHandlers handlers = [] {
-    PlatformHandlers made = {.instantiate = Stages::Instantiate,
-                             .execute = Stages::Execute,
-                             .type_id = &FfiState<Platform>::id,
-                             .type_info = &kTypeInfo};
-    if constexpr (requires { &Platform::Initialize; }) made.initialize = Stages::Initialize;
-    return made;
-  }();
+  static const PlatformHandlers handlers = {.instantiate = Stages::Instantiate,
+                                            .execute = Stages::Execute,
+                                            .type_id = &FfiState<Platform>::id,
+                                            .type_info = &kTypeInfo};
   return handlers;
 }
 

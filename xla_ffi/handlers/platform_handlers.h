@@ -12,12 +12,9 @@ struct PlatformHandlers {
   XLA_FFI_Error* (*execute)(XLA_FFI_CallFrame* frame);
   xla::ffi::TypeId* type_id;              // of what XLA keeps for each call site
   const xla::ffi::TypeInfo* type_info;
-  XLA_FFI_Error* (*initialize)(XLA_FFI_CallFrame* frame) = nullptr;   // before each launch
 };
 
 const PlatformHandlers& CpuHandlers();
-// On the platform CUDA: the engine moves the values, or NCCL does.
 const PlatformHandlers& CudaHandlers();
-const PlatformHandlers& NcclHandlers();
 
 }  // namespace jaxccomp

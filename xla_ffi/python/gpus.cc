@@ -9,10 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "device/cuda_library.h"
-#include "engine/engine.h"
+#include "cuda/library.h"
 #include "handlers/cuda_devices.h"
-#include "handlers/device_errors.h"
 #include "python/check.h"
 
 namespace py = pybind11;
@@ -38,12 +36,6 @@ py::dict DescribeLibrary() {
   return row;
 }
 
-std::vector<std::vector<uint8_t>> RowsOf(const std::vector<std::vector<int>>& all) {
-  std::vector<std::vector<uint8_t>> rows;
-  for (const auto& row : all) rows.emplace_back(row.begin(), row.end());
-  return rows;
-}
-
 bool Runs(const std::string& spec, const std::string& dtype) {
   Result<bool> runs = CudaRuns(spec, DTypeOf(dtype));
   Check(runs.status());
@@ -54,12 +46,6 @@ bool RunsOnStreams(const std::string& spec, const std::string& dtype) {
   const Result<bool> runs = CudaRunsOnStreams(spec, dtype);
   Check(runs.status());
   return *runs;
-}
-
-std::vector<Device*> OwnDevices() {
-  std::vector<Device*> devices;
-  for (const CudaDevice& each : FindCudaDevices()) devices.push_back(each.memory);
-  return devices;
 }
 
 }  // namespace
@@ -73,53 +59,14 @@ void DefineGpus(py::module_& m) {
     const py::gil_scoped_release released;
     return OpenCudaDevices(numbers).message();
   }, py::arg("numbers"));
-  // Sets aside what operations need with device_wait="stream".
-  m.def("reserve_device_memory", [] {
-    const py::gil_scoped_release released;
-    Check(Engine::Get().ReserveMemory(OwnDevices()));
-  });
   // (the engine's number, UUID) of each GPU of this process that can be used.
   m.def("cuda_uuids", [] {
     std::vector<std::pair<int64_t, py::bytes>> rows;
     for (const CudaDevice& each : FindCudaDevices()) {
-      const Device::Uuid uuid = each.memory->uuid();
+      const Gpu::Uuid uuid = each.stage->gpu()->uuid();
       rows.emplace_back(each.number, py::bytes(reinterpret_cast<const char*>(uuid.data()), uuid.size()));
     }
     return rows;
-  });
-  // Device IPC: this process's offer, what it can import of all processes' (1 or 0, and
-  // why not, of each), and the agreement that follows from what each can.
-  m.def("offer_ipc", [] { return py::bytes(Engine::Get().OfferMemory(OwnDevices())); });
-  m.def("open_ipc", [](const std::vector<py::bytes>& offers) {
-    std::vector<std::string> texts(offers.begin(), offers.end()), reasons;
-    const std::vector<uint8_t> opened = Engine::Get().OpenMemory(texts, &reasons);
-    return std::pair(std::vector<int>(opened.begin(), opened.end()), reasons);
-  }, py::arg("offers"));
-  m.def("agree_on_ipc", [](const std::vector<std::vector<int>>& opened) {
-    Engine::Get().AgreeOnIpc(RowsOf(opened));
-  }, py::arg("opened"));
-  // Messages of device memory by MPI: on how many GPUs this process takes part (0: none, and why), with
-  // whom it works (1 or 0, and why not, by process), and the agreement that follows.
-  m.def("prepare_device_mpi", [] {
-    const Result<int> taken = Engine::Get().PrepareCudaAware(OwnDevices());
-    return std::pair(taken.ok() ? *taken : 0, taken.status().message());
-  });
-  m.def("warm_up_device_mpi", [](const std::vector<int>& takes_part, const std::vector<int>& partners,
-                                 double timeout_seconds) {
-    const std::vector<uint8_t> with(partners.begin(), partners.end());
-    const py::gil_scoped_release released;
-    Result<CudaAwareMpi::Warmed> warmed =
-        Engine::Get().WarmUpCudaAware(takes_part, with, timeout_seconds);
-    Check(warmed.status());
-    return std::pair(std::vector<int>(warmed->works.begin(), warmed->works.end()), warmed->reasons);
-  }, py::arg("takes_part"), py::arg("partners"), py::arg("timeout_seconds"));
-  m.def("agree_on_device_mpi", [](const std::vector<std::vector<int>>& works) {
-    Engine::Get().AgreeOnCudaAware(RowsOf(works));
-  }, py::arg("works"));
-  // (text of the error or "", whether a handler has returned it).
-  m.def("device_error", [] {
-    const DeviceError error = FindDeviceError();
-    return std::pair(error.status.message(), error.returned);
   });
 }
 

@@ -4,7 +4,6 @@
 
 #include <map>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -16,7 +15,6 @@
 #include "engine/engine.h"
 #include "handlers/codec_handlers.h"
 #include "handlers/platform_handlers.h"
-#include "nccl/backend.h"
 #include "python/check.h"
 #include "python/codecs.h"
 #include "python/ending.h"
@@ -27,7 +25,6 @@
 #include "python/planner.h"
 #include "python/records.h"
 #include "python/schedules.h"
-#include "python/store.h"
 #include "python/ucx.h"
 
 namespace py = pybind11;
@@ -40,12 +37,11 @@ py::capsule Target(F* function) {
   return py::capsule(reinterpret_cast<void*>(function), "xla._CUSTOM_CALL_TARGET");
 }
 
-// What JAX registers for one of XLA's platforms, or for a way of communicating on it.
+// What JAX registers for one of XLA's platforms.
 py::dict Registration(const PlatformHandlers& handlers) {
   py::dict stages;
   stages["instantiate"] = Target(handlers.instantiate);
   stages["execute"] = Target(handlers.execute);
-  if (handlers.initialize != nullptr) stages["initialize"] = Target(handlers.initialize);
   py::dict type;
   type["type_id"] = py::capsule(handlers.type_id);
   type["type_info"] = py::capsule(const_cast<xla::ffi::TypeInfo*>(handlers.type_info));
@@ -70,14 +66,12 @@ py::dict Registrations() {
   py::dict platforms;
   platforms["cpu"] = Registration(CpuHandlers());
   platforms["cuda"] = Registration(CudaHandlers());
-  platforms["nccl"] = Registration(NcclHandlers());
   return platforms;
 }
 
 py::dict Describe() {
   py::list algorithms;
   for (const Algorithm& a : AlgorithmTable()) {
-    if (Info(a.collective).internal) continue;
     py::dict row;
     row["collective"] = std::string(Info(a.collective).name);
     row["name"] = std::string(a.name);
@@ -113,12 +107,6 @@ PYBIND11_MODULE(_core, m) {
   });
   m.def("set_hosts", [](std::vector<int> hosts) { Engine::Get().SetHosts(std::move(hosts)); },
         py::arg("hosts"));
-  // (process, device, number of its GPU) of all processes' devices.
-  m.def("set_gpus", [](const std::vector<std::tuple<int, int64_t, int>>& gpus) {
-    std::vector<GpuOfDevice> all;
-    for (const auto& [process, device, gpu] : gpus) all.push_back({process, device, gpu});
-    Engine::Get().SetGpus(all);
-  }, py::arg("gpus"));
   m.def("check_algorithm", [](const std::string& collective, const std::string& algorithm) {
     Result<Collective> parsed = ParseCollective(collective);
     Check(parsed.status());
@@ -190,18 +178,9 @@ PYBIND11_MODULE(_core, m) {
   DefinePlanner(m);
   DefineRecords(m);
   DefineSchedules(m);
-  DefineStore(m);
   DefineUcx(m);
-  // (version or "", why it cannot be used or "").
-  m.def("nccl", [] {
-    const nccl::Library& library = nccl::Library::Get();
-    return std::pair(library.version() == 0 ? "" : nccl::VersionText(library.version()),
-                     library.status().message());
-  });
-  m.def("nccl_share_gpus", &nccl::Backend::SetSharesGpus, py::arg("shares"));
   m.def("shutdown", [] {
     if (IsForkedChild()) return;
-    if (nccl::Backend::Find() != nullptr) nccl::Backend::Find()->Shutdown();
     if (Engine::Find() != nullptr) Engine::Find()->Shutdown();
   }, py::call_guard<py::gil_scoped_release>());
 }

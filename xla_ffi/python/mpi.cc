@@ -63,11 +63,6 @@ void DefineMpi(py::module_& m) {
   m.def("use_mpi_collectives", &UseMpiCollectives, py::arg("comm_handle"),
         py::arg("errors_return_handle"), py::arg("in_place"), py::arg("tag_ub"), py::arg("types"),
         py::arg("ops"));
-  // Why the MPI that is initialised here takes no memory of GPUs; "" when it does.
-  m.def("why_mpi_is_not_cuda_aware", [] {
-    const Result<const MpiLibrary*> library = MpiLibrary::Load();
-    return library.ok() ? (*library)->WhyNotCudaAware() : library.status().message();
-  });
 }
 
 }  // namespace jaxccomp

@@ -55,8 +55,7 @@ Problem ProblemOf(int ranks, int root, int64_t block_bytes, int64_t chunk_bytes,
 
 py::dict MakeSchedule(const std::string& collective, const std::string& algorithm, int rank,
                       int ranks, int root, int64_t block_bytes, int64_t chunk_bytes, bool coded,
-                      bool lossless, bool feedback, std::vector<int> hosts, std::vector<int> gpus,
-                      bool gpus_share_memory) {
+                      bool lossless, bool feedback, std::vector<int> hosts) {
   Result<Collective> parsed = ParseCollective(collective);
   Check(parsed.status());
   Result<AlgorithmSpec> spec = ParseAlgorithm(*parsed, algorithm);
@@ -65,8 +64,6 @@ py::dict MakeSchedule(const std::string& collective, const std::string& algorith
   problem.rank = rank;
   problem.exact = lossless;
   problem.hosts = std::move(hosts);
-  problem.gpus = std::move(gpus);
-  problem.gpus_share_memory = gpus_share_memory;
   spec->ApplyTo(&problem);
   Result<const Algorithm*> found = SelectAlgorithm(*parsed, *spec, problem);
   Check(found.status());
@@ -166,7 +163,7 @@ void DefineSchedules(py::module_& m) {
   m.def("make_schedule", &MakeSchedule, py::arg("collective"), py::arg("algorithm"),
         py::arg("rank"), py::arg("ranks"), py::arg("root"), py::arg("block_bytes"),
         py::arg("chunk_bytes"), py::arg("coded"), py::arg("lossless"), py::arg("feedback"),
-        py::arg("hosts"), py::arg("gpus"), py::arg("gpus_share_memory"));
+        py::arg("hosts"));
   m.def("register_schedules", &RegisterSchedules, py::arg("collective"), py::arg("name"), py::arg("key"),
         py::arg("root"), py::arg("block_bytes"), py::arg("chunk_bytes"), py::arg("coded"),
         py::arg("feedback"), py::arg("reverse"), py::arg("by_rank"));

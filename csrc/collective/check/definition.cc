@@ -93,7 +93,6 @@ Expected Expect(Collective collective, const Problem& p, int rank, int block) {
     case Collective::kReduce: return {.leaves = from_all ? all : std::vector<int>()};
     case Collective::kAllgather:
     case Collective::kAllgatherv:
-    case Collective::kMeet: return {.leaves = {block}, .same = true};
     case Collective::kGather:
     case Collective::kGatherv:
       if (!from_all) return {};

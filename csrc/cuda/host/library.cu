@@ -1,4 +1,4 @@
-#include "device/cuda_interface.h"
+#include "cuda/cuda_interface.h"
 
 #include <map>
 #include <memory>
@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "common/dynamic_library.h"
-#include "cuda/host/cuda_device.h"
+#include "cuda/host/cuda_gpu.h"
 #include "cuda/host/runtime_api.h"
 #include "cuda/host/stream_codecs.h"
 
@@ -14,14 +14,6 @@ namespace jaxccomp::cuda {
 namespace {
 
 constexpr KernelTable kKernels = {
-    .encode = &Encode,
-    .decode = &Decode,
-    .decode_sum = &DecodeSum,
-    .sparse_encode_workspace_bytes = &SparseEncodeWorkspaceBytes,
-    .sparse_decode_workspace_bytes = &SparseDecodeWorkspaceBytes,
-    .sparse_encode = &SparseEncode,
-    .sparse_decode = &SparseDecode,
-    .sparse_decode_sum = &SparseDecodeSum,
     .lossless_encode_workspace_bytes = &LosslessEncodeWorkspaceBytes,
     .lossless_decode_workspace_bytes = &LosslessDecodeWorkspaceBytes,
     .lossless_encode = &LosslessEncode,
@@ -31,17 +23,6 @@ constexpr KernelTable kKernels = {
     .nvcomp_decode_workspace_bytes = &NvcompDecodeWorkspaceBytes,
     .nvcomp_encode = &NvcompEncode,
     .nvcomp_decode = &NvcompDecode,
-    .max_reduce_sources = &MaxReduceSources,
-    .reduce = &Reduce,
-    .merge_values = &MergeValues,
-    .round_to_half = &RoundToHalf,
-    .add_lost = &AddResidual,
-    .subtract = &Subtract,
-    .add = &Add,
-    .fill = &Fill,
-    .copy_runs = &CopyRuns,
-    .checksum_workspace_bytes = &ChecksumWorkspaceBytes,
-    .checksum = &Checksum,
 };
 
 constexpr StreamKernels kStreamKernels = {
@@ -51,7 +32,7 @@ constexpr StreamKernels kStreamKernels = {
     .decode_sum = &DecodeSum,
 };
 
-Result<CudaDevice*> MakeDevice(int ordinal) {
+Result<CudaGpu*> MakeGpu(int ordinal) {
   const std::string name = "cuda:" + std::to_string(ordinal);
   std::string reason;
   const int count = CountGpus(&reason);
@@ -65,9 +46,7 @@ Result<CudaDevice*> MakeDevice(int ordinal) {
   }
   // Until the end of the process, as CUDA is taken down in an order of its own.
   CudaApi* const kept = (*api).release();
-  Result<std::unique_ptr<CudaDevice>> device = CudaDevice::Make(kept, &kKernels, name);
-  if (!device.ok()) return device.status();
-  return (*device).release();
+  return new CudaGpu(kept, &kKernels, name);
 }
 
 }  // namespace
@@ -83,17 +62,17 @@ void jaxccomp_cuda_add_library_path(const char* name, const char* path) {
 
 int jaxccomp_cuda_device_count(std::string* reason) { return jaxccomp::cuda::CountGpus(reason); }
 
-jaxccomp::Device* jaxccomp_cuda_device(int ordinal, std::string* reason) {
+jaxccomp::Gpu* jaxccomp_cuda_gpu(int ordinal, std::string* reason) {
   static std::mutex mutex;
-  static auto* const devices = new std::map<int, jaxccomp::Device*>;
+  static auto* const gpus = new std::map<int, jaxccomp::Gpu*>;
   std::lock_guard<std::mutex> lock(mutex);
-  if (const auto known = devices->find(ordinal); known != devices->end()) return known->second;
-  const jaxccomp::Result<jaxccomp::cuda::CudaDevice*> made = jaxccomp::cuda::MakeDevice(ordinal);
+  if (const auto known = gpus->find(ordinal); known != gpus->end()) return known->second;
+  const jaxccomp::Result<jaxccomp::cuda::CudaGpu*> made = jaxccomp::cuda::MakeGpu(ordinal);
   if (!made.ok()) {
     *reason = made.status().message();
     return nullptr;
   }
-  return devices->emplace(ordinal, *made).first->second;
+  return gpus->emplace(ordinal, *made).first->second;
 }
 
 const jaxccomp::StreamCodecs* jaxccomp_cuda_stream_codecs() {

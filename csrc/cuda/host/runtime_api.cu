@@ -2,12 +2,9 @@
 
 #include <cuda.h>
 #include <cuda_runtime.h>
-#include <unistd.h>
 
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <limits>
 #include <utility>
 
@@ -18,8 +15,6 @@ namespace jaxccomp::cuda {
 namespace {
 
 static_assert(CudaApi::kSuccess == cudaSuccess);
-static_assert(CudaApi::kOutOfMemory == cudaErrorMemoryAllocation);
-static_assert(CudaApi::kNotReady == cudaErrorNotReady);
 
 // Of the calling thread CUDA remembers its last error, which is nobody's afterwards.
 int Seen(cudaError_t error) {
@@ -40,8 +35,6 @@ struct Driver {
   decltype(&cuDevicePrimaryCtxRetain) retain_context = nullptr;
   decltype(&cuCtxPushCurrent) push_context = nullptr;
   decltype(&cuCtxPopCurrent) pop_context = nullptr;
-  decltype(&cuStreamWaitValue32) wait_value = nullptr;
-  decltype(&cuMemGetAddressRange) address_range = nullptr;
 };
 
 template <typename F>
@@ -90,48 +83,17 @@ class RuntimeApi final : public CudaApi {
                               cudaHostAllocMapped | cudaHostAllocPortable));
   }
 
-  int AllocateShared(std::byte** memory, int64_t bytes) override {
-    return Seen(cudaMalloc(reinterpret_cast<void**>(memory), static_cast<size_t>(bytes)));
-  }
-  int Export(IpcKey* key, std::byte* memory) override {
-    cudaIpcMemHandle_t handle;
-    static_assert(sizeof(handle) == sizeof(*key));
-    const int error = Seen(cudaIpcGetMemHandle(&handle, memory));
-    std::memcpy(key->data(), &handle, sizeof(handle));
-    return error;
-  }
-  int Import(std::byte** memory, int64_t* bytes, const IpcKey& key) override {
-    cudaIpcMemHandle_t handle;
-    std::memcpy(&handle, key.data(), sizeof(handle));
-    const int error = Seen(cudaIpcOpenMemHandle(reinterpret_cast<void**>(memory), handle,
-                                                cudaIpcMemLazyEnablePeerAccess));
-    if (error != cudaSuccess) return error;
-    CUdeviceptr base = 0;
-    size_t size = 0;
-    const int known =
-        Seen(driver_.address_range(&base, &size, reinterpret_cast<CUdeviceptr>(*memory)));
-    *bytes = static_cast<int64_t>(base + size - reinterpret_cast<CUdeviceptr>(*memory));
-    return known;
-  }
-  int ReachPeer(const Uuid& gpu) override;
-  Uuid OwnUuid() const override { return uuid_; }
-  uint64_t ProcessNumber() const override { return process_; }
+  int FreePinned(std::byte* memory) override { return Seen(cudaFreeHost(memory)); }
+  Gpu::Uuid OwnUuid() const override { return uuid_; }
 
-  int MakeStream(CUstream_st** stream) override {
-    return Seen(cudaStreamCreateWithPriority(stream, cudaStreamNonBlocking, priority_));
-  }
   int MakeEvent(CUevent_st** event) override {
-    return Seen(cudaEventCreateWithFlags(event, cudaEventDisableTiming));
+    return Seen(cudaEventCreateWithFlags(event, cudaEventDisableTiming | cudaEventBlockingSync));
   }
   int Record(CUevent_st* event, CUstream_st* stream) override {
     return Seen(cudaEventRecord(event, stream));
   }
-  int Query(CUevent_st* event) override { return Seen(cudaEventQuery(event)); }
-  int WaitAtLeast(CUstream_st* stream, uint32_t* word, uint32_t value) override {
-    return Seen(driver_.wait_value(stream, reinterpret_cast<CUdeviceptr>(word), value,
-                                   CU_STREAM_WAIT_VALUE_GEQ));
-  }
-  int Settle(CUstream_st* stream) override { return Seen(cudaStreamSynchronize(stream)); }
+  int Wait(CUevent_st* event) override { return Seen(cudaEventSynchronize(event)); }
+  int FreeEvent(CUevent_st* event) override { return Seen(cudaEventDestroy(event)); }
 
   int Copy(void* to, const void* from, int64_t bytes, CUstream_st* stream) override {
     return Seen(
@@ -148,15 +110,12 @@ class RuntimeApi final : public CudaApi {
   int LoadAll();
 
   Driver driver_;
-  int ordinal_ = 0;
-  Uuid uuid_ = {};
-  uint64_t process_ = 0;
+  Gpu::Uuid uuid_ = {};
   CUcontext context_ = nullptr;
   cudaMemPool_t pool_ = nullptr;
-  int priority_ = 0;
 };
 
-int UuidOf(int ordinal, CudaApi::Uuid* uuid) {
+int UuidOf(int ordinal, Gpu::Uuid* uuid) {
   cudaDeviceProp properties;
   const int error = Seen(cudaGetDeviceProperties(&properties, ordinal));
   static_assert(sizeof(properties.uuid) == sizeof(*uuid));
@@ -164,40 +123,11 @@ int UuidOf(int ordinal, CudaApi::Uuid* uuid) {
   return error;
 }
 
-int RuntimeApi::ReachPeer(const Uuid& gpu) {
-  int count = 0;
-  int error = Seen(cudaGetDeviceCount(&count));
-  for (int other = 0; error == cudaSuccess && other < count; ++other) {
-    Uuid uuid;
-    error = UuidOf(other, &uuid);
-    if (error != cudaSuccess || uuid != gpu) continue;
-    if (other == ordinal_) return cudaSuccess;
-    error = Seen(cudaDeviceEnablePeerAccess(other, 0));
-    return error == cudaErrorPeerAccessAlreadyEnabled ? cudaSuccess : error;
-  }
-  return error == cudaSuccess ? cudaErrorInvalidDevice : error;
-}
-
-// A process's number says who it is until the kernel gives it to another one, and when it began says
-// which of them.
-uint64_t NumberOfProcess() {
-  std::ifstream stat("/proc/self/stat");
-  std::string text;
-  std::getline(stat, text, ')');
-  uint64_t began = 0;
-  for (int field = 3; field <= 22 && stat >> text; ++field) {
-    if (field == 22) began = std::strtoull(text.c_str(), nullptr, 10);
-  }
-  return static_cast<uint64_t>(getpid()) << 40 ^ began;
-}
-
 Status RuntimeApi::FindDriver() {
   const Status all[] = {Find("cuDeviceGet", &driver_.device_get),
                         Find("cuDevicePrimaryCtxRetain", &driver_.retain_context),
                         Find("cuCtxPushCurrent", &driver_.push_context),
-                        Find("cuCtxPopCurrent", &driver_.pop_context),
-                        Find("cuStreamWaitValue32", &driver_.wait_value),
-                        Find("cuMemGetAddressRange", &driver_.address_range)};
+                        Find("cuCtxPopCurrent", &driver_.pop_context)};
   for (const Status& found : all) {
     if (!found.ok()) return found;
   }
@@ -243,9 +173,9 @@ int RuntimeApi::LoadAll() {
     }
   }
   constexpr int64_t kBytes = 4096;
-  CUstream_st* stream = nullptr;
+  cudaStream_t stream = nullptr;
   std::byte *here = nullptr, *there = nullptr;
-  int error = MakeStream(&stream);
+  int error = Seen(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   if (error == cudaSuccess) error = AllocatePinned(&here, kBytes);
   if (error == cudaSuccess) error = Allocate(&there, 2 * kBytes, stream);
   if (error == cudaSuccess) error = SetZero(there, 2 * kBytes, stream);
@@ -264,8 +194,6 @@ Status RuntimeApi::Open(int ordinal) {
   };
   if (Status status = FindDriver(); !status.ok()) return status;
   if (Status status = CheckAbilities(ordinal); !status.ok()) return status;
-  ordinal_ = ordinal;
-  process_ = NumberOfProcess();
   CUdevice device = 0;
   int error = UuidOf(ordinal, &uuid_);
   if (error != cudaSuccess) return failed("reading what it is", error);
@@ -273,9 +201,7 @@ Status RuntimeApi::Open(int ordinal) {
   if (error == cudaSuccess) error = Seen(driver_.retain_context(&context_, device));
   if (error == cudaSuccess) error = Begin();
   if (error != cudaSuccess) return failed("taking its context", error);
-  int least = 0;
-  error = Seen(cudaDeviceGetStreamPriorityRange(&least, &priority_));
-  if (error == cudaSuccess) error = MakePool(ordinal);
+  error = MakePool(ordinal);
   const char* what = "making a memory pool";
   if (error == cudaSuccess) {
     what = "loading the kernels";

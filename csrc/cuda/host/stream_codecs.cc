@@ -13,12 +13,7 @@ std::optional<FixedRate> CudaStreamCodecs::Find(const Codec& codec) const {
   const std::string& spec = codec.traits().spec;
   std::lock_guard<std::mutex> lock(mutex_);
   auto known = known_.find(spec);
-  if (known == known_.end()) {
-    const std::optional<Coding> coding = FindCoding(codec);
-    std::optional<FixedRate> fixed;
-    if (coding && !coding->lossless) fixed = coding->fixed;
-    known = known_.emplace(spec, fixed).first;
-  }
+  if (known == known_.end()) known = known_.emplace(spec, FindFixedRate(codec)).first;
   return known->second;
 }
 

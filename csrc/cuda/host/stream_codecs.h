@@ -6,9 +6,9 @@
 #include <optional>
 #include <string>
 
-#include "cuda/host/coding.h"
+#include "cuda/host/codings.h"
 #include "cuda/kernels/fixed_rate/fixed_rate.h"
-#include "device/stream_codecs.h"
+#include "cuda/stream_codecs.h"
 
 namespace jaxccomp::cuda {
 

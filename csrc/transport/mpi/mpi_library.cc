@@ -188,36 +188,4 @@ bool MpiLibrary::ThreadMultiple() const {
   return query_thread_(&provided) == 0 && provided >= multiple;
 }
 
-std::string MpiLibrary::WhyNotCudaAware() const {
-  const std::string why = jaxccomp::WhyNotCudaAware(
-      [&](const char* name) { return FindFunction(name); });
-  return why.empty() ? why : std::string(Name(family_)) + " (" + path_ + "): " + why;
-}
-
-std::string WhyNotCudaAware(const std::function<void*(const char*)>& find) {
-  // Of MPICH and its relatives; the other one is made of it there, and was wrong in some versions.
-  constexpr int kCuda = 0;
-  constexpr const char *kGpuQuery = "MPIX_GPU_query_support", *kCudaQuery = "MPIX_Query_cuda_support";
-  if (auto* const query = reinterpret_cast<int (*)(int, int*)>(find(kGpuQuery))) {
-    int supported = 0;
-    if (query(kCuda, &supported) == 0) {
-      return supported != 0 ? "" : std::string("it is not CUDA-aware, says ") + kGpuQuery;
-    }
-  }
-  if (auto* const query = reinterpret_cast<int (*)()>(find(kCudaQuery))) {
-    return query() == 1 ? "" : std::string("it is not CUDA-aware, says ") + kCudaQuery;
-  }
-  return std::string("it has neither ") + kGpuQuery + " nor " + kCudaQuery +
-         " to say whether it is CUDA-aware";
-}
-
-std::string MpiLibrary::ErrorText(int error) const {
-  char text[1024] = {};  // MPI_MAX_ERROR_STRING is at most 512
-  int length = 0;
-  if (error_string_(error, text, &length) != 0 || text[0] == '\0') {
-    return "MPI error " + std::to_string(error);
-  }
-  return text;
-}
-
 }  // namespace jaxccomp

@@ -72,8 +72,6 @@ class MpiLibrary {
   // Whether any thread may call MPI at any time (MPI_THREAD_MULTIPLE).
   bool ThreadMultiple() const;
   std::string ErrorText(int error) const;
-  // Why it takes no memory of CUDA devices; empty when it does.
-  std::string WhyNotCudaAware() const;
 
   int any_source() const { return family_ == MpiFamily::kMpich ? -2 : -1; }
 
@@ -106,9 +104,5 @@ class MpiLibrary {
   int (*error_string_)(int, char*, int*) = nullptr;
   int (*library_version_)(char*, int*) = nullptr;
 };
-
-// The same for any library, which is initialised: `find` gives its functions by name, null where there
-// is none.
-std::string WhyNotCudaAware(const std::function<void*(const char*)>& find);
 
 }  // namespace jaxccomp

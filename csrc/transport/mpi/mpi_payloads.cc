@@ -198,11 +198,6 @@ std::span<const Piece> MpiPayloads::InPlace(Announced announced) const {
   return {&incoming->whole, 1};
 }
 
-bool MpiPayloads::PullsIntoDevices(Announced announced) const {
-  const Incoming* const incoming = Find(announced);
-  return incoming != nullptr && incoming->early == nullptr && incoming->bytes > kMostAlongBytes;
-}
-
 void MpiPayloads::Pull(Announced announced, std::span<const Piece> into, Completion* done) {
   const uint32_t number = NumberOf(announced);
   if (Find(announced) == nullptr) {

@@ -26,7 +26,6 @@ class MpiPayloads final : MpiTransfers::Listener {
   void Pull(Announced announced, std::span<const Piece> into, Completion* done);
   std::span<const Piece> InPlace(Announced announced) const;
   bool Withdraw(Completion* done, const Status& why);
-  bool PullsIntoDevices(Announced announced) const;
 
   // Messages of other processes. False: that cannot be.
   bool OnAnnounced(const Header& header, Announced announced);

@@ -90,18 +90,6 @@ void MpiTransport::Pull(Announced announced, std::span<const Piece> into, Comple
   }
 }
 
-Status MpiTransport::CheckReachesDevices() const {
-  const std::string why = world_.mpi->WhyNotCudaAware();
-  return why.empty() ? Status::Ok() : Status(Code::kUnavailable, why);
-}
-
-Transport::Exchanged MpiTransport::Exchange(int to, std::span<const Piece> sent, int from,
-                                            std::span<const Piece> received,
-                                            std::chrono::steady_clock::time_point deadline) {
-  if (world_.closed) return {ClosedError(), ClosedError()};
-  return ExchangeByMpi(world_, to, sent, from, received, deadline);
-}
-
 // --- Receiving and progress -------------------------------------------------------------------
 
 bool MpiTransport::Poll() {

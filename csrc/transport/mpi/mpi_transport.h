@@ -40,10 +40,6 @@
 // MPI tags repeat after payload_tags payloads. Receives for payloads of the same tag are
 // therefore posted in the order of their numbers, which is the order in which MPI matches them.
 //
-// A CUDA-aware MPI reads and writes payloads in memory of devices, where they are one piece: nothing
-// here touches them. A payload that has come early lies in the host's memory, and is copied from there
-// by the CPU, so it is pulled into the host's memory alone.
-//
 // OnPeerLost is told of a process to or from which MPI reports an error (kUnavailable), of a
 // process that sent a header which cannot be (kDataLoss), and of process -1 where it is unknown
 // whose header that was.
@@ -57,7 +53,6 @@
 #include <string_view>
 
 #include "transport/mpi/mpi_control.h"
-#include "transport/mpi/mpi_exchange.h"
 #include "transport/mpi/mpi_payloads.h"
 #include "transport/mpi/mpi_world.h"
 #include "transport/small_messages.h"
@@ -107,12 +102,6 @@ class MpiTransport final : public Transport, MpiControl::Listener {
   }
   bool HasTransfers() const override { return payloads_.Any() || small_.Any(); }
   int64_t EarlyBytes() const override { return payloads_.early_bytes(); }
-  Status CheckReachesDevices() const override;
-  bool PullsIntoDevices(Announced announced) const override {
-    return !world_.closed && !IsSmall(announced) && payloads_.PullsIntoDevices(announced);
-  }
-  Exchanged Exchange(int to, std::span<const Piece> sent, int from, std::span<const Piece> received,
-                     std::chrono::steady_clock::time_point deadline) override;
   // MPI may end another process's send only while it is called in this one, so nobody stops
   // calling it before everybody is done.
   void ShutdownBarrier(std::chrono::milliseconds patience) override;

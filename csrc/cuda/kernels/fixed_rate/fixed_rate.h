@@ -48,11 +48,8 @@ JAXCCOMP_CUDA_EXPORT Status EncodeDrawing(const FixedRate& codec, DType dtype, c
                                           int64_t count, void* code, const uint32_t* step_dev,
                                           CUstream_st* stream);
 
-// Decodes exactly `count` values. Every code of the right size decodes to something.
-JAXCCOMP_CUDA_EXPORT Status Decode(const FixedRate& codec, DType dtype, const void* code,
-                                   void* values, int64_t count, CUstream_st* stream);
-
-// As values of `into`: `dtype`, or float32 for half types, which are then not rounded.
+// Decodes exactly `count` values, as values of `into`: `dtype`, or float32 for half types, which are then
+// not rounded. Every code of the right size decodes to something.
 JAXCCOMP_CUDA_EXPORT Status DecodeInto(const FixedRate& codec, DType dtype, const void* code,
                                        DType into, void* values, int64_t count,
                                        CUstream_st* stream);

@@ -4,11 +4,6 @@
 
 namespace jaxccomp::cuda {
 
-Status Decode(const FixedRate& codec, DType dtype, const void* code, void* values, int64_t count,
-              CUstream_st* stream) {
-  return DecodeInto(codec, dtype, code, dtype, values, count, stream);
-}
-
 Status DecodeInto(const FixedRate& codec, DType dtype, const void* code, DType into, void* values,
                   int64_t count, CUstream_st* stream) {
   return DispatchDecode<false>(codec, dtype, code, into, values, count, LaunchOn{stream});

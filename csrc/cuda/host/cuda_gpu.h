@@ -1,0 +1,58 @@
+// Gpu by CUDA's functions and our kernels.
+//
+// "lossless" and nvCOMP write their codes straight into pinned memory, as they know their sizes only when they
+// are made. Codes that have come are copied to the GPU and decoded there.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "cuda/gpu.h"
+#include "cuda/host/api.h"
+#include "cuda/host/codings.h"
+
+namespace jaxccomp::cuda {
+
+class CudaGpu final : public Gpu {
+ public:
+  // `api` and `kernels` outlive it.
+  CudaGpu(CudaApi* api, const KernelTable* kernels, std::string name)
+      : api_(*api), kernels_(*kernels), name_(std::move(name)) {}
+
+  std::string_view name() const override { return name_; }
+  Uuid uuid() const override { return api_.OwnUuid(); }
+  bool Runs(const Codec& codec, DType dtype) const override;
+  Status Prepare(const Codec& codec, DType dtype) override;
+  std::byte* AllocatePinned(int64_t bytes) override;
+  void FreePinned(std::byte* memory) override;
+  Status Copy(std::span<const CopyRun> runs, void* stream) override;
+  Status Zero(std::byte* memory, int64_t bytes, void* stream) override;
+  Status Encode(std::span<const EncodeRun> runs, void* stream) override;
+  Status Decode(std::span<const DecodeRun> runs, void* stream) override;
+  Result<std::unique_ptr<Event>> MakeEvent() override;
+
+ private:
+  class CudaEvent;
+  class Scratch;
+  class Current;
+
+  // None where the codec has no kernels here.
+  std::optional<Packing> Find(const Codec& codec) const;
+  Status EncodeOne(const EncodeRun& run, Scratch* scratch);
+  Status DecodeOne(const DecodeRun& run, const std::byte* code, int32_t* verdict, Scratch* scratch);
+  // Ok, or what CUDA says of what was tried.
+  Status Check(int error, const std::string& what) const;
+
+  CudaApi& api_;
+  const KernelTable& kernels_;
+  const std::string name_;
+  mutable std::mutex mutex_;
+  mutable std::map<std::string, std::optional<Packing>, std::less<>> known_;   // by spec
+};
+
+}  // namespace jaxccomp::cuda
