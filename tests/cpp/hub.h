@@ -42,12 +42,6 @@ class Hub {
   // A process that has stopped: it takes nothing that is sent to it, and what it sends is lost.
   std::atomic<int> stopped{-1};
 
-  // Says where memory of a payload between two processes may be touched, in memory of devices too.
-  // Null: the hub moves the host's only. Set before anything is sent.
-  std::function<std::byte*(void*, int64_t, int from, int to)> open;
-  // What Exchange carries may change, or get lost (false).
-  std::function<bool(int from, int to, std::vector<std::byte>*)> exchange;
-
   // How many small messages of kData a process may have sent another one that have not been taken;
   // those beyond them are announced. Set before anything is sent.
   int64_t early_messages = INT64_MAX;
@@ -91,7 +85,6 @@ class Hub {
   uint64_t next_id_ = 1;
   std::map<std::pair<int, int>, int64_t> early_;   // by from, to
   int64_t most_early_ = 0;
-  std::map<std::pair<int, int>, std::deque<std::vector<std::byte>>> exchanged_;   // by from, to
 };
 
 class HubTransport final : public Transport {
@@ -170,10 +163,7 @@ class HubTransport final : public Transport {
       return;
     }
     CHECK_EQ(TotalBytes(offer->second.pieces), TotalBytes(into));
-    const int from = offer->second.sender;
-    const bool early = IsEarly(announced);   // a copy by the CPU
-    CopyPieces(Open(offer->second.pieces, from, process_),
-               early ? std::vector(into.begin(), into.end()) : Open(into, from, process_));
+    CopyPieces(offer->second.pieces, into);
     Release(announced.id);
     hub_->inboxes_[process_].push_back({.done = done});
   }
@@ -242,43 +232,6 @@ class HubTransport final : public Transport {
     --hub_->early_[{process, process_}];
   }
 
-  Status CheckReachesDevices() const override {
-    return hub_->open ? Status::Ok() : Transport::CheckReachesDevices();
-  }
-  // Some come early, into memory of the transport's own.
-  bool PullsIntoDevices(Announced announced) const override {
-    std::lock_guard<std::mutex> lock(hub_->mutex_);
-    return hub_->open && hub_->offers_.contains(announced.id) && !IsEarly(announced);
-  }
-  Exchanged Exchange(int to, std::span<const Piece> sent, int from, std::span<const Piece> received,
-                     std::chrono::steady_clock::time_point deadline) override {
-    if (to >= 0) {
-      std::vector<std::byte> bytes(static_cast<size_t>(TotalBytes(sent)));
-      Gather(Open(sent, process_, to), bytes.data());
-      std::lock_guard<std::mutex> lock(hub_->mutex_);
-      if (!hub_->exchange || hub_->exchange(process_, to, &bytes)) {
-        hub_->exchanged_[{process_, to}].push_back(std::move(bytes));
-      }
-    }
-    while (from >= 0) {
-      {
-        std::lock_guard<std::mutex> lock(hub_->mutex_);
-        auto& queue = hub_->exchanged_[{from, process_}];
-        if (!queue.empty()) {
-          CHECK_EQ(std::ssize(queue.front()), TotalBytes(received));
-          Scatter(queue.front().data(), Open(received, from, process_));
-          queue.pop_front();
-          break;
-        }
-      }
-      if (std::chrono::steady_clock::now() > deadline) {
-        return {Status::Ok(), Status(Code::kDeadlineExceeded, "nothing has come")};
-      }
-      std::this_thread::sleep_for(std::chrono::microseconds(100));
-    }
-    return {};
-  }
-
   void ShutdownBarrier(std::chrono::milliseconds) override {
     const auto until = std::chrono::steady_clock::now() + hub_->serves_at_end.load();
     while (std::chrono::steady_clock::now() < until) {
@@ -287,15 +240,6 @@ class HubTransport final : public Transport {
   }
 
  private:
-  static bool IsEarly(Announced announced) { return announced.id % 5 == 0; }
-  std::vector<Piece> Open(std::span<const Piece> pieces, int from, int to) const {
-    std::vector<Piece> opened(pieces.begin(), pieces.end());
-    for (Piece& piece : opened) {
-      if (!hub_->open || piece.bytes <= kMostAlongBytes) continue;
-      piece.data = hub_->open(piece.data, piece.bytes, from, to);
-    }
-    return opened;
-  }
   // With the hub's lock: the sender completes.
   void Release(uint64_t id) {
     const auto offer = hub_->offers_.find(id);

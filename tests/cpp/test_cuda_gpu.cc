@@ -10,6 +10,7 @@
 #include "codec/registry.h"
 #include "cuda/host/cuda_gpu.h"
 #include "cuda/kernels/lossless/lossless_plan.cuh"
+#include "fixed_rate_cases.h"
 #include "host_nvcomp.h"
 #include "lossless_grid.h"
 #include "lossy_codecs.h"

@@ -10,6 +10,7 @@
 #include "cuda/stage/parts.h"
 #include "cuda/stage/stage.h"
 #include "fake_gpu.h"
+#include "lossy_codecs.h"
 #include "team.h"
 
 namespace jaxccomp {

@@ -81,14 +81,11 @@ struct Node final : Receiver {
     arrival->header = header;
     arrival->payload.assign(payload.begin(), payload.end());
     arrival->announced = announced;
-    const bool small = header.payload_bytes <= kEagerBytes;
     if (announced.process < 0) {
-      CHECK(small);   // and beyond its credit a small one is announced
+      CHECK(header.payload_bytes <= kEagerBytes);   // and beyond its credit a small one is announced
       CHECK_EQ(payload.size(), header.payload_bytes);
       if (header.iteration == kKept) transport->Keep(header.source_process, header.payload_bytes);
     }
-    // As long as it has no place.
-    CHECK_EQ(transport->PullsIntoDevices(announced), to_devices && announced.process >= 0 && !small);
     auto& arrivals = phases[header.sequence];
     arrivals.push_back(std::move(arrival));
     if (header.sequence == phase) PullAtOnce(arrivals.back().get());
@@ -125,7 +122,6 @@ struct Node final : Receiver {
   Transport* transport = nullptr;
   int self = 0, ranks = 1;     // this process, of so many
   bool to_itself = true;       // whether it may send to itself
-  bool to_devices = false;     // whether payloads may be pulled into memory of devices
   std::map<uint64_t, std::vector<std::unique_ptr<Arrival>>> phases;
   uint64_t phase = 0;
   int pull_pieces = 1;  // 0: not at once
@@ -270,7 +266,6 @@ inline void CheckLatePulls(Node* node, int count, int early, bool reads = false)
     const auto in_place = transport->InPlace(arrival->announced);
     if (!in_place.empty()) {
       ++in_place_count;
-      CHECK(!transport->PullsIntoDevices(arrival->announced));
       arrival->payload.resize(static_cast<size_t>(bytes_of(i)));
       CopyPieces(in_place, Cut(&arrival->payload, 2, 5));
       CHECK(arrival->payload == Pattern(arrival->header.source_process, self,

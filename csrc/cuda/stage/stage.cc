@@ -294,6 +294,7 @@ class StageRun {
     std::vector<Gpu::CopyRun> raw;
     std::vector<Gpu::EncodeRun> coded;
     for (const Staged& staged : slot.inputs) {
+      if (staged.slice->bytes == 0) continue;
       for (int64_t block = 0; block < staged.slice->blocks; ++block) {
         if (!staged.packed) {
           raw.push_back({staged.at(block), staged.values(block), staged.slice->bytes});
@@ -354,6 +355,7 @@ class StageRun {
     std::vector<Gpu::CopyRun> raw;
     std::vector<Gpu::DecodeRun> coded;
     for (const Staged& staged : slot.outputs) {
+      if (staged.slice->bytes == 0) continue;
       for (int64_t block = 0; block < staged.slice->blocks; ++block) {
         if (!staged.packed) {
           raw.push_back({staged.values(block), staged.at(block), staged.slice->bytes});
