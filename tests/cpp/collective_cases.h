@@ -34,28 +34,23 @@ inline std::string Describe(const Algorithm& algorithm, const Problem& p, bool s
   return std::string(Info(algorithm.collective).name) + " " + std::string(algorithm.name) +
          " ranks " + std::to_string(p.ranks) + " root " + std::to_string(p.root) + " bytes " +
          std::to_string(p.block_bytes) + " chunk " + std::to_string(p.chunk_bytes) +
-         Listed(" hosts", p.hosts) + Listed(" gpus", p.gpus) +
-         (p.level == Level::kGpu ? " level gpu" : "") +
+         Listed(" hosts", p.hosts) +
          (p.coded ? " coded" : "") + (p.exact ? " exact" : "") + (p.feedback ? " feedback" : "") +
          (p.reverse ? " reverse" : "") +
          (p.multi_slot ? " multi_slot" : "") + (shared_memory ? " shared memory" : "");
 }
 
-// By host, and by GPU on each: groups follow each other as their lowest ranks do.
+// By host: groups follow each other as their lowest ranks do.
 inline std::vector<int> InOrderOfGroups(const Problem& p) {
-  const auto first_of = [&](const std::vector<int>& groups, int rank) {
-    const auto lowest = groups.empty() ? groups.end()
-                                       : std::find(groups.begin(), groups.end(), groups[rank]);
-    return groups.empty() ? rank : static_cast<int>(lowest - groups.begin());
-  };
-  std::vector<std::tuple<int, int, int>> places;
+  std::vector<std::pair<int, int>> places;
   for (int rank = 0; rank < p.ranks; ++rank) {
-    const int host = p.level == Level::kGpu ? 0 : first_of(p.hosts, rank);
-    places.emplace_back(host, first_of(p.gpus, rank), rank);
+    const auto lowest = p.hosts.empty() ? p.hosts.end()
+                                        : std::find(p.hosts.begin(), p.hosts.end(), p.hosts[rank]);
+    places.emplace_back(p.hosts.empty() ? rank : static_cast<int>(lowest - p.hosts.begin()), rank);
   }
   std::sort(places.begin(), places.end());
   std::vector<int> order;
-  for (const auto& place : places) order.push_back(std::get<2>(place));
+  for (const auto& [host, rank] : places) order.push_back(rank);
   return order;
 }
 

@@ -21,21 +21,12 @@ TEST(algorithm_specs) {
   CHECK_EQ(problem.chunk_bytes, chunk_bytes);
   spec->ApplyTo(&problem);
   CHECK_EQ(problem.chunk_bytes, 960);
-  CHECK(problem.level == Level::kAuto);
-  for (const auto& [text, level] : {std::pair{"hierarchical:level=gpu,chunk=64", Level::kGpu},
-                                    {"hierarchical:level=host", Level::kHost}}) {
-    const auto levels = ParseAlgorithm(Collective::kAllreduce, text);
-    if (!CHECK_OK(levels)) return;
-    levels->ApplyTo(&problem);
-    CHECK(problem.level == level);
-  }
 }
 
 TEST(algorithm_specs_that_are_wrong) {
   for (const char* text : {"", "rong", "ring:", "ring:chunk", "ring:chunk=", "ring:chunk=-5",
                            "ring:chunk=12", "ring:chunk=64KiB", "ring:partitions=2", "ring:depth=2",
-                           "ring:level=gpu",
-                           "hierarchical:level=", "hierarchical:level=node",
+                           "hierarchical:level=host",
                            "parameter_server:partitions=0", "parameter_server:partitions=99999",
                            "ring:chunk=99999999999999999999"}) {
     const auto spec = ParseAlgorithm(Collective::kAllreduce, text);

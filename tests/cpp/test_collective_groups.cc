@@ -1,4 +1,4 @@
-// Allreduce `hierarchical` where ranks share hosts and GPUs: values, memory, and who sends how much where.
+// Allreduce `hierarchical` where ranks share hosts: values, memory, and who sends how much where.
 
 #include <cstdint>
 #include <map>
@@ -22,8 +22,6 @@ using testing::InOrderOfGroups;
 using testing::Ranks;
 using testing::VerifyAllreduce;
 
-constexpr Level kLevels[] = {Level::kAuto, Level::kHost, Level::kGpu};
-
 const Algorithm& Hierarchical() { return Find(Collective::kAllreduce, "hierarchical"); }
 
 TEST(CollectiveHosts) {
@@ -41,48 +39,28 @@ TEST(CollectiveHosts) {
   }
 }
 
-struct Placed {
-  std::vector<int> hosts, gpus;
-};
-
-const std::vector<Placed>& Placements() {
-  static const std::vector<Placed> placements = {
-      {{7, 7, 7, 7}, {0, 0, 1, 1}},                            // 4 on 2 GPUs
-      {{7, 7, 7, 7}, {0, 1, 0, 1}},                            // by turns
-      {{0, 0, 0, 0, 1, 1, 1, 1}, {0, 0, 1, 1, 2, 2, 3, 3}},    // 2 x 2 x 2
-      {{0, 0, 0, 0, 0, 0}, {0, 0, 0, 1, 2, 2}},                // 3 + 1 + 2
-      {{0, 0, 0, 1, 1, 1}, {9, 9, 9, 4, 5, 5}},                // 3, and 1 + 2
-      {{0, 0, 0, 0, 0}, {3, 3, 3, 3, 3}},                      // one for all
-      {{0, 0, 1, 1}, {0, 1, 2, 3}},                            // one each
-      {{}, {0, 0, 1, 1}},
-      {{0, 1, 0, 1, 0, 1, 0, 1, 0}, {2, 0, 2, 1, 3, 1, 3, 0, 2}},
+const std::vector<std::vector<int>>& Placements() {
+  static const std::vector<std::vector<int>> placements = {
+      {7, 7, 7, 7},
+      {0, 0, 1, 1},
+      {0, 1, 0, 1},                            // by turns
+      {0, 0, 0, 0, 1, 1, 1, 1},
+      {0, 0, 0, 1, 2, 2},                      // 3 + 1 + 2
+      {2, 0, 2, 1, 3, 1, 3, 0, 2},
+      {0, 1, 2, 3},                            // one each
       // Between a root and a single leaf, of many parts.
-      {{0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, {0, 0, 1, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10}},
+      {0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9},
   };
   return placements;
 }
 
-TEST(CollectiveGpus) {
-  for (const auto& [hosts, gpus] : Placements()) {
-    for (Level level : kLevels) {
-      const Problem p{.ranks = static_cast<int>(gpus.size()), .hosts = hosts, .gpus = gpus,
-                      .level = level};
-      if (!VerifyAllreduce(Hierarchical(), p)) return;
-    }
-  }
-}
-
-TEST(CollectiveGpusAtRandom) {
+TEST(CollectiveHostsAtRandom) {
   std::mt19937 random(3);
   for (int ranks : Ranks()) {
     for (int i = 0; i < 4; ++i) {
-      Problem p{.ranks = ranks, .level = kLevels[random() % 3]};
-      const int gpus_each = 1 + static_cast<int>(random() % 3);
-      const int gpus = gpus_each * (1 + static_cast<int>(random() % 3));
-      for (int rank = 0; rank < ranks; ++rank) {
-        p.gpus.push_back(static_cast<int>(random() % gpus));
-        p.hosts.push_back(p.gpus.back() / gpus_each);
-      }
+      Problem p{.ranks = ranks};
+      const int hosts = 1 + static_cast<int>(random() % 5);
+      for (int rank = 0; rank < ranks; ++rank) p.hosts.push_back(static_cast<int>(random() % hosts));
       if (!VerifyAllreduce(Hierarchical(), p)) return;
     }
   }
@@ -104,52 +82,42 @@ std::map<std::pair<int, int>, int64_t> SentBytes(const Problem& problem) {
   return sent;
 }
 
-// One leader per group goes out: 2B(g-1)/g leave each of g groups, and B goes up and down for every
-// other member.
+// One leader per host goes out: 2B(g-1)/g leave each of g hosts, and B goes up and down for every other
+// rank.
 TEST(CollectiveGroupsSpareLinks) {
   constexpr int64_t kBytes = 27720 * 128;   // so many equal parts as there are groups
-  for (const auto& [hosts, gpus] : Placements()) {
-    for (Level level : {Level::kHost, Level::kGpu}) {
-      if (level == Level::kHost && hosts.empty()) continue;
-      const Problem p{.ranks = static_cast<int>(gpus.size()), .block_bytes = kBytes,
-                      .hosts = hosts, .gpus = gpus, .level = level};
-      const std::vector<int>& group_of = level == Level::kGpu ? gpus : hosts;
-      const auto groups = GroupsOf(group_of, p.ranks);
-      const auto count = static_cast<int64_t>(groups.size());
-      std::vector<int> leader(p.ranks);
-      for (const auto& group : groups) {
-        for (int rank : group) leader[rank] = group[0];
-      }
-      std::map<int, int64_t> out;
-      int64_t within_bytes = 0, between_gpus = 0;
-      for (const auto& [pair, bytes] : SentBytes(p)) {
-        const auto [from, to] = pair;
-        if (leader[from] == leader[to]) {
-          within_bytes += bytes;
-          if (gpus[from] != gpus[to]) between_gpus += bytes;
-          continue;
-        }
-        CHECK_EQ(from, leader[from]);
-        CHECK_EQ(to, leader[to]);
-        out[from] += bytes;
-      }
-      for (const auto& group : groups) CHECK_EQ(out[group[0]], 2 * kBytes * (count - 1) / count);
-      CHECK_EQ(within_bytes, 2 * kBytes * (p.ranks - count));
-      // In a host each of its GPUs but one sends and gets one sum.
-      const auto gpu_count = static_cast<int64_t>(GroupsOf(gpus, p.ranks).size());
-      CHECK_EQ(between_gpus, level == Level::kGpu ? 0 : 2 * kBytes * (gpu_count - count));
+  for (const std::vector<int>& hosts : Placements()) {
+    const Problem p{.ranks = static_cast<int>(hosts.size()), .block_bytes = kBytes, .hosts = hosts};
+    const auto groups = GroupsOf(hosts, p.ranks);
+    const auto count = static_cast<int64_t>(groups.size());
+    std::vector<int> leader(p.ranks);
+    for (const auto& group : groups) {
+      for (int rank : group) leader[rank] = group[0];
     }
+    std::map<int, int64_t> out;
+    int64_t within_bytes = 0;
+    for (const auto& [pair, bytes] : SentBytes(p)) {
+      const auto [from, to] = pair;
+      if (leader[from] == leader[to]) {
+        within_bytes += bytes;
+        continue;
+      }
+      CHECK_EQ(from, leader[from]);
+      CHECK_EQ(to, leader[to]);
+      out[from] += bytes;
+    }
+    for (const auto& group : groups) CHECK_EQ(out[group[0]], 2 * kBytes * (count - 1) / count);
+    CHECK_EQ(within_bytes, 2 * kBytes * (p.ranks - count));
   }
 }
 
 // All that one lane ever holds is half of what may be held (memory_limits.h), in whatever order it runs.
 TEST(CollectiveGroupsHaveRoomForALane) {
   constexpr int64_t kChunkBytes = 1 << 20;
-  for (const auto& [hosts, gpus] : Placements()) {
-    for (int variant = 0; variant < 6; ++variant) {
-      Problem p{.ranks = static_cast<int>(gpus.size()), .block_bytes = 64 << 20,
-                .chunk_bytes = kChunkBytes, .coded = variant >= 3, .hosts = hosts, .gpus = gpus,
-                .level = kLevels[variant % 3]};
+  for (const std::vector<int>& hosts : Placements()) {
+    for (const bool coded : {false, true}) {
+      Problem p{.ranks = static_cast<int>(hosts.size()), .block_bytes = 64 << 20,
+                .chunk_bytes = kChunkBytes, .coded = coded, .hosts = hosts};
       for (p.rank = 0; p.rank < p.ranks; ++p.rank) {
         const Schedule schedule = Hierarchical().build(p);
         std::map<int32_t, int64_t> held;
@@ -168,43 +136,23 @@ TEST(CollectiveGroupsHaveRoomForALane) {
   }
 }
 
-TEST(CollectiveGroupsOfOneGpuEncodeNothing) {
+TEST(CollectiveGroupsOfOneHostEncodeNothing) {
   const Schedule schedule = Hierarchical().build(
-      {.rank = 0, .ranks = 3, .block_bytes = 1 << 20, .coded = true, .hosts = {0, 0, 0},
-       .gpus = {1, 1, 1}});
+      {.rank = 0, .ranks = 3, .block_bytes = 1 << 20, .coded = true, .hosts = {0, 0, 0}});
   CHECK(schedule.code.empty());
   CHECK_EQ(schedule.SentBytes(), 2 << 20);
 }
 
-// Whatever is not said follows from the placement.
-TEST(CollectiveLevels) {
-  const auto text = [](Problem p, Level level) {
-    p.block_bytes = 1 << 20;
-    p.level = level;
-    return Hierarchical().build(p).ToString();
-  };
-  const Problem one_host{.ranks = 4, .hosts = {0, 0, 0, 0}, .gpus = {0, 0, 1, 1}};
-  CHECK_EQ(text(one_host, Level::kAuto), text(one_host, Level::kGpu));
-  CHECK(text(one_host, Level::kAuto) != text(one_host, Level::kHost));
-  const Problem two_hosts{.ranks = 4, .hosts = {0, 0, 1, 1}, .gpus = {0, 0, 1, 2}};
-  CHECK_EQ(text(two_hosts, Level::kAuto), text(two_hosts, Level::kHost));
-  CHECK(text(two_hosts, Level::kAuto) != text(two_hosts, Level::kGpu));
-  const Problem no_gpus{.ranks = 4, .hosts = {0, 0, 0, 0}};
-  CHECK_EQ(text(no_gpus, Level::kAuto), text(no_gpus, Level::kHost));
-}
-
 TEST(CollectiveForests) {
-  // Hosts of 5 and 2 ranks, the first with GPUs of 3 and 2.
-  const std::vector<int> hosts = {0, 0, 1, 0, 0, 1, 0}, gpus = {0, 1, 2, 1, 0, 2, 0};
-  const Forest forest({hosts, gpus}, 7);
+  const std::vector<int> hosts = {0, 0, 1, 0, 0, 1, 0};
+  const Forest forest(hosts, 7);
   CHECK(forest.roots == std::vector<int>({0, 2}));
-  CHECK(forest.children[0] == std::vector<int>({4, 6, 1}));
-  CHECK(forest.children[1] == std::vector<int>({3}));
+  CHECK(forest.children[0] == std::vector<int>({1, 3, 4, 6}));
   CHECK(forest.children[2] == std::vector<int>({5}));
-  CHECK(forest.parents == std::vector<int>({-1, 0, -1, 1, 0, 2, 0}));
-  const std::vector<int> order = InOrderOfGroups({.ranks = 7, .hosts = hosts, .gpus = gpus});
-  CHECK(order == std::vector<int>({0, 4, 6, 1, 3, 2, 5}));
-  CHECK_EQ(Forest({{}, {}}, 3).roots.size(), 3);
+  CHECK(forest.parents == std::vector<int>({-1, 0, -1, 0, 0, 2, 0}));
+  const std::vector<int> order = InOrderOfGroups({.ranks = 7, .hosts = hosts});
+  CHECK(order == std::vector<int>({0, 1, 3, 4, 6, 2, 5}));
+  CHECK_EQ(Forest({}, 3).roots.size(), 3);
 }
 
 }  // namespace

@@ -468,13 +468,6 @@ TEST(engine_options) {
   for (const char* value : {"", "many", "-1", "1x", "nan"}) {
     CHECK_EQ(engine.SetOption("timeout_seconds", value).code(), Code::kInvalidArgument);
   }
-  for (const char* value : {"", "gpu", "0", "Host"}) {
-    const Status refused = engine.SetOption("device_wait", value);
-    CHECK_EQ(refused.code(), Code::kInvalidArgument);
-    CHECK(refused.message().find("device_wait takes one of 'host', 'stream', not '") != std::string::npos);
-  }
-  CHECK_OK(engine.SetOption("device_wait", "stream"));
-  CHECK_OK(engine.SetOption("device_wait", "host"));
   CHECK_OK(engine.SetOption("timeout_seconds", "1e3"));
 }
 

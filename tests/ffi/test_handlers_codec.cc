@@ -11,8 +11,8 @@
 
 #include "check.h"
 #include "common/dynamic_library.h"
-#include "device/cuda_library.h"
-#include "fake_device.h"
+#include "cuda/library.h"
+#include "fake_gpu.h"
 #include "fake_xla.h"
 #include "handlers/codec_handlers.h"
 #include "handlers/cuda_devices.h"
@@ -24,7 +24,7 @@ namespace {
 using testing::Attributes;
 using testing::Buffers;
 using testing::Bytes;
-using testing::FakeDevice;
+using testing::FakeGpu;
 using testing::FakeStream;
 using testing::Outcome;
 
@@ -40,21 +40,21 @@ const CodecHandler& Handler(std::string_view name) {
 }
 
 // A GPU and the stream of a program.
-struct Gpu {
-  Gpu() {
+struct OneGpu {
+  OneGpu() {
     AddLibraryPath(CudaLibrary::kName, JAXCCOMP_FAKE_CUDA);
     CHECK_OK(OpenCudaDevices({{0, 1000}, {1, 1001}}));
     const Result<CudaDevice> found = FindCudaDevice(0);
     CHECK_OK(found);
-    device = static_cast<FakeDevice*>(found->memory);
+    gpu = static_cast<FakeGpu*>(found->stage->gpu());
   }
-  FakeDevice* device;
+  FakeGpu* gpu;
   FakeStream stream{3};
 };
 
-Gpu& Own() {
-  static auto* gpu = new Gpu;
-  return *gpu;
+OneGpu& Own() {
+  static auto* one = new OneGpu;
+  return *one;
 }
 
 // Bytes in the GPU's memory.
@@ -76,7 +76,7 @@ class OnGpu {
   }
 
  private:
-  static testing::FakeMemory& memory() { return Own().device->memory; }
+  static testing::FakeMemory& memory() { return Own().gpu->memory; }
   const size_t bytes_;
   std::byte* const at_;
 };

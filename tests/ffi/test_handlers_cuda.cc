@@ -1,4 +1,4 @@
-// The handlers of the platform CUDA, called as XLA calls them, on the fake library's devices.
+// The handlers of the platform CUDA, called as XLA calls them, on the fake library's GPUs.
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
@@ -11,19 +11,18 @@
 
 #include "check.h"
 #include "common/dynamic_library.h"
-#include "device/cuda_library.h"
+#include "cuda/library.h"
 #include "engine/engine.h"
-#include "fake_device.h"
+#include "fake_gpu.h"
 #include "fake_xla.h"
 #include "handlers/cuda_devices.h"
-#include "handlers/device_errors.h"
 
 namespace jaxccomp {
 namespace {
 
 using testing::Attributes;
 using testing::Buffers;
-using testing::FakeDevice;
+using testing::FakeGpu;
 using testing::FakeStream;
 using testing::Outcome;
 
@@ -40,13 +39,13 @@ struct Gpus {
     for (int ordinal = 0; ordinal < kGpus; ++ordinal) {
       Result<CudaDevice> found = FindCudaDevice(ordinal);
       CHECK_OK(found);
-      devices.push_back(static_cast<FakeDevice*>(found->memory));
+      gpus.push_back(static_cast<FakeGpu*>(found->stage->gpu()));
       streams.push_back(std::make_unique<FakeStream>(static_cast<uint32_t>(ordinal) + 5));
     }
     // From now on the library opens none: handlers only look up what has been opened.
     setenv("JAXCCOMP_FAKE_CUDA_BROKEN", "1", 1);
   }
-  std::vector<FakeDevice*> devices;
+  std::vector<FakeGpu*> gpus;
   std::vector<std::unique_ptr<FakeStream>> streams;
 };
 
@@ -55,10 +54,10 @@ Gpus& Own() {
   return *gpus;
 }
 
-Attributes AllreduceAttributes(const std::string& codec, std::vector<int64_t> group) {
+Attributes AttributesOf(const char* collective, const std::string& codec, std::vector<int64_t> group) {
   Attributes given;
-  given.Add("collective", "allreduce");
-  given.Add("reduce_op", "sum");
+  given.Add("collective", collective);
+  given.Add("reduce_op", std::strcmp(collective, "allreduce") == 0 ? "sum" : "");
   given.Add("algorithm", "auto");
   given.Add("backend", "auto");
   given.Add("communicator", "");
@@ -67,7 +66,7 @@ Attributes AllreduceAttributes(const std::string& codec, std::vector<int64_t> gr
   given.Add("codec", codec);
   given.Add("group_size", static_cast<int64_t>(group.size()));
   given.Add("groups", std::move(group));
-  given.Add("root", -1);
+  given.Add("root", std::strcmp(collective, "bcast") == 0 ? 0 : -1);
   given.Add("counts", std::vector<int64_t>{});
   given.Add("pairs", std::vector<int64_t>{});
   for (const char* text : {"recv_shapes", "program", "thread"}) given.Add(text, "");
@@ -81,11 +80,11 @@ Attributes AllreduceAttributes(const std::string& codec, std::vector<int64_t> gr
 // A compiled call, as XLA keeps it.
 class Program {
  public:
-  explicit Program(const std::string& codec,
-                   std::vector<int64_t> group = {kFirstNumber, kFirstNumber + 1}) {
+  Program(const char* collective, const std::string& codec,
+          std::vector<int64_t> group = {kFirstNumber, kFirstNumber + 1}) {
     XLA_FFI_ExecutionContext context;
     outcome = testing::CallHandler(CudaHandlers().instantiate, XLA_FFI_ExecutionStage_INSTANTIATE,
-                                   &context, AllreduceAttributes(codec, std::move(group)), {}, {});
+                                   &context, AttributesOf(collective, codec, std::move(group)), {}, {});
     state_ = context.state;
     CloseProgram("");
   }
@@ -116,138 +115,89 @@ class Program {
 
 // Operand and result of a rank in its GPU's memory.
 struct Arrays {
-  explicit Arrays(int ordinal) : device(Own().devices[static_cast<size_t>(ordinal)]) {
-    operand = device->memory.Take(kCount * 4);
-    result = device->memory.Take(kCount * 4);
-    auto* const values = reinterpret_cast<float*>(device->memory.Shadow(operand));
+  explicit Arrays(int ordinal) : gpu(Own().gpus[static_cast<size_t>(ordinal)]) {
+    operand = gpu->memory.Take(kCount * 4);
+    result = gpu->memory.Take(kCount * 4);
+    auto* const values = reinterpret_cast<float*>(gpu->memory.Shadow(operand));
     for (int64_t i = 0; i < kCount; ++i) values[i] = static_cast<float>(i % 50 + ordinal);
   }
   ~Arrays() {
-    device->memory.GiveBack(operand);
-    device->memory.GiveBack(result);
+    gpu->memory.GiveBack(operand);
+    gpu->memory.GiveBack(result);
   }
-  FakeDevice* const device;
+  FakeGpu* const gpu;
   std::byte* operand;
   std::byte* result;
 };
 
-bool IsSum(const Arrays& arrays) {
-  const auto* const values = reinterpret_cast<const float*>(arrays.device->memory.Shadow(arrays.result));
+// The sum of both ranks' operands, or the first one's.
+bool Holds(const Arrays& arrays, bool sum) {
+  const auto* const values = reinterpret_cast<const float*>(arrays.gpu->memory.Shadow(arrays.result));
   for (int64_t i = 0; i < kCount; ++i) {
-    if (values[i] != static_cast<float>(2 * (i % 50) + 1)) return false;
+    if (values[i] != static_cast<float>(sum ? 2 * (i % 50) + 1 : i % 50)) return false;
   }
   return true;
 }
 
-void FinishStreams() {
-  for (auto& stream : Own().streams) stream->Finish();
-}
-
-// By default the host waits: the handlers of both GPUs are called at the same time, on a thread each, and
-// when they return the results are there.
+// The handlers of both GPUs are called at the same time, on a thread each, and when they return the results
+// are there.
 TEST(CudaHandlerReturnsWhenItIsOver) {
-  Gpus& own = Own();
-  for (const char* codec : {"raw", "lossless"}) {
-    Program program(codec);
+  Own();
+  for (const bool sum : {true, false}) {
+    Program program(sum ? "allreduce" : "bcast", sum ? "raw" : "lossless");
     if (!CHECK_EQ(program.outcome.message, "")) return;
     Arrays first(0), second(1);
     for (int64_t run_id = 101; run_id <= 103; ++run_id) {
-      std::memset(first.device->memory.Shadow(first.result), 0, kCount * 4);
-      std::memset(second.device->memory.Shadow(second.result), 0, kCount * 4);
+      std::memset(first.gpu->memory.Shadow(first.result), 0, kCount * 4);
+      std::memset(second.gpu->memory.Shadow(second.result), 0, kCount * 4);
       std::thread other([&] {
         std::this_thread::sleep_for(std::chrono::milliseconds(5));
         CHECK_EQ(program.Run(1, run_id, second.operand, second.result).message, "");
-        CHECK(IsSum(second));
+        CHECK(Holds(second, sum));
       });
       CHECK_EQ(program.Run(0, run_id, first.operand, first.result).message, "");
-      CHECK(IsSum(first));
+      CHECK(Holds(first, sum));
       other.join();
     }
   }
-  CHECK_EQ(FindDeviceError().status.message(), "");
-  for (FakeDevice* device : own.devices) CHECK_EQ(device->held_streams(), 0);
-}
-
-// From here on the stream waits, until a test says otherwise.
-TEST(CudaHandlerRunsACollectiveInStreamOrder) {
-  Own();
-  CHECK_OK(Engine::Get().SetOption("device_wait", "stream"));
-  for (const char* codec : {"raw", "lossless"}) {
-    Program program(codec);
-    if (!CHECK_EQ(program.outcome.message, "")) return;
-    Arrays first(0), second(1);
-    int64_t seen = 0;
-    for (int64_t run_id = 1; run_id <= 3; ++run_id) {
-      std::memset(first.device->memory.Shadow(first.result), 0, kCount * 4);
-      std::memset(second.device->memory.Shadow(second.result), 0, kCount * 4);
-      CHECK_EQ(program.Run(0, run_id, first.operand, first.result).message, "");
-      CHECK_EQ(program.Run(1, run_id, second.operand, second.result).message, "");
-      // What the program queues behind the call sees its results.
-      Own().streams[0]->Push([&] { seen += IsSum(first); });
-      FinishStreams();
-      CHECK(IsSum(second));
-    }
-    CHECK_EQ(seen, 3);
-  }
-  CHECK_EQ(FindDeviceError().status.message(), "");
-}
-
-TEST(CudaHandlerReturnsBeforeItsPeersHaveCome) {
-  Program program("raw");
-  Arrays first(0), second(1);
-  // The stream is still busy, and no other rank is there: the host goes on all the same.
-  Own().streams[0]->Push([] { std::this_thread::sleep_for(std::chrono::milliseconds(50)); });
-  const auto begun = std::chrono::steady_clock::now();
-  for (int64_t run_id = 11; run_id <= 13; ++run_id) {
-    CHECK_EQ(program.Run(0, run_id, first.operand, first.result).message, "");
-  }
-  CHECK(std::chrono::steady_clock::now() - begun < std::chrono::milliseconds(40));
-  for (int64_t run_id = 11; run_id <= 13; ++run_id) {
-    CHECK_EQ(program.Run(1, run_id, second.operand, second.result).message, "");
-  }
-  FinishStreams();
-  CHECK(IsSum(first) && IsSum(second));
-}
-
-// What fails here breaks the communicator of both GPUs for those that come after: also for a call that
-// waits.
-TEST(CudaHandlersNextCallTellsWhatFailedAfterTheLast) {
-  Program program("raw");
-  Arrays first(0), second(1);
-  first.device->faults.computation = 1;
-  CHECK_EQ(program.Run(0, 31, first.operand, first.result).message, "");
-  CHECK_EQ(program.Run(1, 31, second.operand, second.result).message, "");
-  FinishStreams();   // both go on
-  const DeviceError error = FindDeviceError();
-  CHECK(error.status.message().find("injected: a kernel failed") != std::string::npos);
-  const Outcome next = program.Run(1, 32, second.operand, second.result);
-  CHECK(next.code != XLA_FFI_Error_Code_OK);
-  CHECK(next.message.find("injected: a kernel failed") != std::string::npos);
-  CHECK(FindDeviceError().returned);
-  CHECK_OK(Engine::Get().SetOption("device_wait", "host"));
-  const Outcome waits = program.Run(0, 33, first.operand, first.result);
-  CHECK(waits.message.find("injected: a kernel failed") != std::string::npos);
 }
 
 TEST(CudaHandlerRefusesWhatItCannotRun) {
   Arrays arrays(0);
-  Program program("raw");
+  Program program("bcast", "raw");
   const Outcome foreign = program.Run(7, 21, arrays.operand, arrays.result);
   CHECK_EQ(foreign.code, XLA_FFI_Error_Code_FAILED_PRECONDITION);
-  CHECK(foreign.message.find("allreduce") != std::string::npos);
+  CHECK(foreign.message.find("bcast") != std::string::npos);
   CHECK(foreign.message.find("GPU 7 has not been opened") != std::string::npos);
-  Program lacking("ternary", {kFirstNumber});   // which the fake device does not have
+  // A reduction of codes, when the program is compiled; a codec without kernels, when it runs.
+  Program reduces("allreduce", "lossless");
+  CHECK_EQ(reduces.outcome.code, XLA_FFI_Error_Code_UNIMPLEMENTED);
+  Program lacking("bcast", "int8", {kFirstNumber});
   const Outcome refused = lacking.Run(0, 22, arrays.operand, arrays.result);
   CHECK_EQ(refused.code, XLA_FFI_Error_Code_UNIMPLEMENTED);
-  CHECK(refused.message.find("'ternary' of float32 does not run on fake:0") != std::string::npos);
+  CHECK(refused.message.find("fake:0 has no kernels of this codec for float32") != std::string::npos);
   const auto runs = [](const char* codec, DType dtype) {
     const Result<bool> found = CudaRuns(codec, dtype);
     return CHECK_OK(found) && *found;
   };
-  CHECK(runs("int8", DType::kFloat32) && runs("raw", DType::kFloat32));
-  CHECK(!runs("ternary", DType::kFloat32) && !runs("int8", DType::kFloat64));
-  CHECK(runs("ternary", DType::kInt32));   // which travel as they are
+  CHECK(runs("lossless", DType::kFloat32) && runs("raw", DType::kFloat32));
+  CHECK(!runs("int8", DType::kFloat32));
+  CHECK(runs("int8", DType::kInt32));   // which travel as they are
   CHECK(!CudaRuns("int9", DType::kFloat32).ok());
+}
+
+// What fails on one GPU is raised on both.
+TEST(CudaHandlerRaisesWhatFails) {
+  Program program("bcast", "lossless");
+  Arrays first(0), second(1);
+  first.gpu->faults.encode = 1;
+  Outcome on_second;
+  std::thread other([&] { on_second = program.Run(1, 31, second.operand, second.result); });
+  const Outcome on_first = program.Run(0, 31, first.operand, first.result);
+  other.join();
+  for (const Outcome* outcome : std::initializer_list<const Outcome*>{&on_first, &on_second}) {
+    CHECK(outcome->message.find("injected: a kernel failed") != std::string::npos);
+  }
   Engine::Get().Shutdown();
 }
 
@@ -259,10 +209,9 @@ TEST(CudaHandlerTellsWhichGpuCouldNotBeOpened) {
   CHECK(opened.message().find("no GPU 9: CUDA finds 2") != std::string::npos);
   CHECK_EQ(FindCudaDevices().size(), 1u);
   CHECK_EQ(FindCudaDevice(9).status().message(), opened.message());
-  CHECK_EQ(*FindCudaNumber(9), kFirstNumber + 1);   // which NCCL needs
   CHECK(!FindCudaStreamCodecs(9).ok() && FindCudaStreamCodecs(1).ok());
   Arrays arrays(0);
-  Program program("raw");
+  Program program("bcast", "raw");
   const Outcome outcome = program.Run(9, 41, arrays.operand, arrays.result);
   CHECK(outcome.message.find("no GPU 9: CUDA finds 2") != std::string::npos);
 }

@@ -92,7 +92,7 @@ Expected Expect(Collective collective, const Problem& p, int rank, int block) {
     case Collective::kAllreduce: return {.leaves = all, .same = true};
     case Collective::kReduce: return {.leaves = from_all ? all : std::vector<int>()};
     case Collective::kAllgather:
-    case Collective::kAllgatherv:
+    case Collective::kAllgatherv: return {.leaves = {block}, .same = true};
     case Collective::kGather:
     case Collective::kGatherv:
       if (!from_all) return {};

@@ -78,7 +78,8 @@ Result<std::unique_ptr<StageSite>> MakeStageSite(OpSpec spec) {
 }
 
 bool StageRuns(const Gpu& gpu, const Codec* codec, DType dtype) {
-  return codec == nullptr || !codec->Supports(dtype) || gpu.Runs(*codec, dtype);
+  const bool raw = codec == nullptr || codec->traits().spec == "raw";
+  return raw || !codec->Supports(dtype) || gpu.Runs(*codec, dtype);
 }
 
 Result<BufferPool::Buffer> Stage::Take(int64_t bytes) {

@@ -188,4 +188,13 @@ bool MpiLibrary::ThreadMultiple() const {
   return query_thread_(&provided) == 0 && provided >= multiple;
 }
 
+std::string MpiLibrary::ErrorText(int error) const {
+  char text[1024] = {};  // MPI_MAX_ERROR_STRING is at most 512
+  int length = 0;
+  if (error_string_(error, text, &length) != 0 || text[0] == '\0') {
+    return "MPI error " + std::to_string(error);
+  }
+  return text;
+}
+
 }  // namespace jaxccomp
