@@ -9,13 +9,15 @@
 #include <vector>
 
 #include "check.h"
-#include "codec/registry.h"
 #include "codec/sparse/kernels.h"
+#include "lossy_codecs.h"
 
 namespace jaxccomp {
 namespace {
 
-using Bytes = std::vector<std::byte>;
+using testing::Bytes;
+using testing::FindCodec;
+using testing::Hex;
 
 CodingContext Context(uint64_t step = 7, int64_t first = 0) {
   static Workspace workspace;
@@ -24,8 +26,6 @@ CodingContext Context(uint64_t step = 7, int64_t first = 0) {
   context.first = first;
   return context;
 }
-
-const Codec& Find(std::string_view spec) { return **LookupCodec(spec); }
 
 Bytes Encode(const Codec& codec, const std::vector<float>& values,
              const CodingContext& context = Context()) {
@@ -47,15 +47,6 @@ bool Refused(const Codec& codec, const Bytes& code, int64_t count) {
   std::vector<float> values(count);
   return codec.Decode(DType::kFloat32, code, values.data(), count, Context()).code() ==
          Code::kDataLoss;
-}
-
-std::string Hex(const Bytes& bytes) {
-  std::string hex;
-  for (std::byte b : bytes) {
-    hex += "0123456789abcdef"[static_cast<int>(b) >> 4];
-    hex += "0123456789abcdef"[static_cast<int>(b) & 15];
-  }
-  return hex;
 }
 
 enum class Kind { kGaussian, kHeavyTailed, kConstant, kZero, kFewNotZero, kFewValues, kPeriodic };
@@ -127,7 +118,7 @@ TEST(codec_sparse_kernels_agree) {
 TEST(codec_topk_against_sorting) {
   for (std::string_view spec : {"topk", "topk:density=1e-06", "topk:density=0.3",
                                 "topk:density=1"}) {
-    const Codec& codec = Find(spec);
+    const Codec& codec = FindCodec(spec);
     const double density =
         spec == "topk" ? 0.01 : std::stod(std::string(spec.substr(spec.find('=') + 1)));
     for (Kind kind : kKinds) {
@@ -148,11 +139,11 @@ TEST(codec_topk_against_sorting) {
 
 TEST(codec_sparse_golden) {
   const std::vector<float> values = {1, -3, 0.5f, 3, -2, 0, 3, 1};
-  CHECK_EQ(Hex(Encode(Find("topk:density=0.25"), values)),
+  CHECK_EQ(Hex(Encode(FindCodec("topk:density=0.25"), values)),
            "00" "02000000" "01000300" "000040c0" "00004040");
-  CHECK_EQ(Hex(Encode(Find("dgc:density=0.25"), values)),
+  CHECK_EQ(Hex(Encode(FindCodec("dgc:density=0.25"), values)),
            "00" "0300000000000000" "03000000" "010003000600" "000040c0" "00004040" "00004040");
-  CHECK_EQ(Hex(Encode(Find("randomk:density=0.25"), values, Context(7, 16))),
+  CHECK_EQ(Hex(Encode(FindCodec("randomk:density=0.25"), values, Context(7, 16))),
            "00" "0700000000000000" "03000000" "01000000" "1000000000000000"
            "000040c0" "00000000");
   // Not finite: NaN all over.
@@ -160,14 +151,14 @@ TEST(codec_sparse_golden) {
   for (std::string_view spec : {"topk", "dgc", "randomk"}) {
     std::vector<float> bad(70000, 1.0f);
     bad[69000] = -infinity;
-    const Bytes code = Encode(Find(spec), bad);
+    const Bytes code = Encode(FindCodec(spec), bad);
     CHECK(code[0] == std::byte{1});
-    const std::vector<float> decoded = Decode(Find(spec), code, 70000);
+    const std::vector<float> decoded = Decode(FindCodec(spec), code, 70000);
     CHECK(std::all_of(decoded.begin(), decoded.end(), [](float v) { return std::isnan(v); }));
     for (size_t at : {size_t{1}, code.size() - 1}) {
       Bytes changed = code;
       changed[at] = std::byte{1};
-      CHECK(Refused(Find(spec), changed, 70000));
+      CHECK(Refused(FindCodec(spec), changed, 70000));
     }
   }
 }
@@ -175,7 +166,7 @@ TEST(codec_sparse_golden) {
 TEST(codec_sparse_hostile) {
   const std::vector<float> values = {1, -3, 0.5f, 3, -2, 0, 3, 1};
   for (std::string_view spec : {"topk:density=0.25", "dgc:density=0.25"}) {
-    const Codec& codec = Find(spec);
+    const Codec& codec = FindCodec(spec);
     const Bytes code = Encode(codec, values);
     const size_t counts = spec[0] == 't' ? 1 : 9, offsets = counts + 4;
     const auto with = [&](size_t at, int byte) {
@@ -197,17 +188,17 @@ TEST(codec_sparse_hostile) {
     }
   }
   // More in a sub-block than it has, where the sum is right.
-  Bytes code = Encode(Find("topk:density=1"), std::vector<float>(65537, 1.0f));
+  Bytes code = Encode(FindCodec("topk:density=1"), std::vector<float>(65537, 1.0f));
   code[1] = std::byte{255};
   code[2] = std::byte{255};
   code[3] = std::byte{0};
   code[5] = std::byte{2};
-  CHECK(Refused(Find("topk:density=1"), code, 65537));
+  CHECK(Refused(FindCodec("topk:density=1"), code, 65537));
 }
 
 TEST(codec_dgc_count_within_limits) {
   for (double density : {0.001, 0.01, 0.1}) {
-    const Codec& codec = Find("dgc:density=" + std::to_string(density));
+    const Codec& codec = FindCodec("dgc:density=" + std::to_string(density));
     for (Kind kind : kKinds) {
       for (int64_t count : {1000, 70000, 300000}) {
         const auto k = static_cast<int64_t>(std::ceil(density * static_cast<double>(count)));
@@ -237,7 +228,7 @@ TEST(codec_dgc_count_within_limits) {
 }
 
 TEST(codec_randomk_places) {
-  const Codec& codec = Find("randomk");
+  const Codec& codec = FindCodec("randomk");
   const std::vector<float> ones(1000, 1.0f);
   const auto places = [&](uint64_t step, int64_t first) {
     return Decode(codec, Encode(codec, ones, Context(step, first)), 1000);
@@ -263,7 +254,7 @@ TEST(codec_randomk_places) {
 }
 
 TEST(codec_randomk_unbiased) {
-  const Codec& codec = Find("randomk:density=0.1,unbiased=true");
+  const Codec& codec = FindCodec("randomk:density=0.1,unbiased=true");
   const std::vector<float> values = Make(Kind::kGaussian, 105);   // parts of 9 and 10
   std::vector<double> mean(105);
   constexpr int kSteps = 40000;

@@ -1,7 +1,5 @@
 // The rows of codecs that use a library found at run time.
-#include "codec/library/lz4.h"
-#include "codec/library/zfp.h"
-#include "codec/library/zstd.h"
+#include "codec/library/rows.h"
 #include "codec/rows.h"
 
 namespace jaxccomp {

@@ -1,7 +1,6 @@
-#include "codec/library/lz4.h"
-
 #include "codec/library/byte_codec.h"
 #include "codec/library/found.h"
+#include "codec/library/rows.h"
 #include "common/dynamic_library.h"
 
 namespace jaxccomp::library {

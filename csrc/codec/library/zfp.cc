@@ -1,13 +1,12 @@
 // Wire format: a byte, 0 = the values as they are follow, 1 = a zfp stream without a header, of a
 // field of one dimension.
-#include "codec/library/zfp.h"
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <memory>
 
+#include "codec/library/rows.h"
 #include "codec/library/zfp_library.h"
 
 namespace jaxccomp::library {

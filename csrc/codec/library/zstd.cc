@@ -1,9 +1,8 @@
-#include "codec/library/zstd.h"
-
 #include <memory>
 
 #include "codec/library/byte_codec.h"
 #include "codec/library/found.h"
+#include "codec/library/rows.h"
 #include "common/dynamic_library.h"
 
 namespace jaxccomp::library {

@@ -21,7 +21,7 @@ inline T Load(const void* base, int64_t i = 0) {
 }
 
 template <typename T>
-inline void Store(void* base, int64_t i, T value) {
+inline void Store(void* base, T value, int64_t i = 0) {
   static_cast<typename InMemory<T>::Type*>(base)[i] = value;
 }
 
@@ -126,7 +126,7 @@ void MergeFrom(int64_t begin, void* dst, const void* ref, int64_t count,
   for (int64_t i = begin; i < count; ++i) {
     auto w = static_cast<Word<layout>>(JoinWord<layout>(planes, PlaceOf<layout>(i, count)));
     if (ref != nullptr) w ^= Load<Word<layout>>(ref, i);
-    Store<Word<layout>>(dst, i, w);
+    Store(dst, w, i);
   }
 }
 

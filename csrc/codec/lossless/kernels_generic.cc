@@ -35,8 +35,8 @@ int64_t EncodeLevel(const uint8_t* in, int64_t count, const uint8_t* symbols, ui
       escapes += code == (kCodeBits == 2 ? 3 : 1);
     }
     const int64_t piece_bytes = PieceBytes(group);
-    Store<uint64_t>(bits, 0, low);
-    if (kCodeBits == 2) Store<uint64_t>(bits + piece_bytes, 0, high);
+    Store(bits, low);
+    if (kCodeBits == 2) Store(bits + piece_bytes, high);
     bits += kCodeBits * piece_bytes;
   }
   return escapes - first;
@@ -77,7 +77,7 @@ void Pack(const uint8_t* in, int64_t count, int width, uint8_t* bits) {
       for (int64_t j = 0; j < group; ++j) {
         piece |= static_cast<uint64_t>(in[i + j] >> b & 1) << j;
       }
-      Store<uint64_t>(bits, 0, piece);
+      Store(bits, piece);
       bits += PieceBytes(group);
     }
   }
@@ -99,8 +99,8 @@ void Unpack(const uint8_t* bits, int64_t count, int width, uint8_t* out) {
 
 }  // namespace
 
-#define JAXCCOMP_LOSSLESS_KERNELS kGenericKernels
-#define JAXCCOMP_LOSSLESS_NAME "generic"
+#define JAXCCOMP_KERNELS kGenericKernels
+#define JAXCCOMP_KERNELS_NAME "generic"
 #include "codec/lossless/table.inl"
 
 }  // namespace jaxccomp::lossless

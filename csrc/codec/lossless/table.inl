@@ -1,10 +1,9 @@
-// Defines JAXCCOMP_LOSSLESS_KERNELS out of the functions that its includer has defined under the
-// names of the table's members, the fused ones if JAXCCOMP_LOSSLESS_FUSED says so. Included
-// inside namespace jaxccomp::lossless.
+// Defines JAXCCOMP_KERNELS out of the functions that its includer has defined under the names of the table's
+// members, the fused ones if JAXCCOMP_LOSSLESS_FUSED says so. Included inside namespace jaxccomp::lossless.
 
-extern const Kernels JAXCCOMP_LOSSLESS_KERNELS;
-constinit const Kernels JAXCCOMP_LOSSLESS_KERNELS = {
-    .name = JAXCCOMP_LOSSLESS_NAME,
+extern const Kernels JAXCCOMP_KERNELS;
+constinit const Kernels JAXCCOMP_KERNELS = {
+    .name = JAXCCOMP_KERNELS_NAME,
     .split = {&Split<Layout::kBytes1>, &Split<Layout::kBytes2>, &Split<Layout::kBytes4>,
               &Split<Layout::kBytes8>, &Split<Layout::kBFloat16>, &Split<Layout::kFloat16>,
               &Split<Layout::kFloat32>, &Split<Layout::kFloat64>},

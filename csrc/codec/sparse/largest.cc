@@ -3,8 +3,6 @@
 //
 // Wire format: the flag of sparse_codec.h; in "dgc" the number of values, 64 bits; the number of
 // values in each sub-block, 32 bits each; their offsets in it, 16 bits each; the values.
-#include "codec/sparse/largest.h"
-
 #include <algorithm>
 #include <memory>
 

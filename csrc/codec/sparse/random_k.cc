@@ -1,7 +1,5 @@
 // Wire format: the flag of sparse_codec.h; step (64 bits), tensor, rank (32 bits each) and the
 // chunk's position in the tensor (64 bits), which the places are drawn from; the values.
-#include "codec/sparse/random_k.h"
-
 #include <cmath>
 #include <limits>
 #include <memory>

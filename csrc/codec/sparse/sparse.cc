@@ -1,7 +1,6 @@
 // The rows of codecs that send a part of the values; the others decode to zero.
 #include "codec/rows.h"
-#include "codec/sparse/largest.h"
-#include "codec/sparse/random_k.h"
+#include "codec/sparse/sparse_codec.h"
 
 namespace jaxccomp {
 

@@ -57,4 +57,6 @@ class SparseCodec : public Codec {
   const double density_;
 };
 
+extern const CodecInfo kTopKRow, kDgcRow, kRandomKRow;
+
 }  // namespace jaxccomp::sparse

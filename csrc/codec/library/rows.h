@@ -1,0 +1,12 @@
+// The rows of codecs by a library that is found at run time.
+#pragma once
+
+#include "codec/registry.h"
+
+namespace jaxccomp::library {
+
+extern const CodecInfo kZstdRow;   // Zstandard (RFC 8878), by libzstd
+extern const CodecInfo kLz4Row;    // LZ4 blocks, by liblz4
+extern const CodecInfo kZfpRow;    // the compressor of floats of that name, by libzfp
+
+}  // namespace jaxccomp::library
