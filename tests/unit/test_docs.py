@@ -9,7 +9,7 @@ import pytest
 import jaxccomp
 from jaxccomp._codecs import custom, frames, specs
 from jaxccomp.bench import codec_report
-from jaxccomp.cli import info
+from jaxccomp.cli import doctor
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -23,8 +23,8 @@ def between(path, command):
 
 
 def test_the_table_of_codecs():
-    shown = between("docs/codecs.md", "python -m jaxccomp info --codecs")
-    assert shown == info.codec_table()
+    shown = between("docs/codecs.md", "python -m jaxccomp doctor --codecs")
+    assert shown == doctor.codec_table()
 
 
 @pytest.mark.parametrize("name", ["codecs", "codecs_256KiB", "codecs_avx2"])
