@@ -1,6 +1,6 @@
 """What a small call costs beside its floor, and what the engine's checks add to it.
 
-    python -m jaxccomp.bench.call_cost --rounds 5 --json FILE
+    PYTHONPATH=tools python -m bench.call_cost --rounds 5 --json FILE
 
 The floor is an empty jitted call and the same operation through mpi4py: the sum of both, each timed
 by itself (``times_floor``), and one after the other in the same loop, as a program without this
@@ -13,14 +13,15 @@ processes, which take turns.
 from __future__ import annotations
 
 import argparse
-import json
-import pathlib
 import statistics
 import sys
 from collections.abc import Mapping
 from typing import Any
 
-from jaxccomp.bench import launch, machine, worker
+from testbed import scenario, workers
+
+from bench import worker
+from jaxccomp.bench import launch
 
 RANKS = 2
 OPERATIONS = ("bcast", "allreduce", "alltoall")
@@ -70,46 +71,35 @@ def measure(operation: str, size: int, rank: int, comm: Any) -> dict[str, Any]:
     }
 
 
-def run_rank(path: pathlib.Path) -> None:
-    """One rank of a job; the first one writes a line for each operation and size."""
+def work(given: argparse.Namespace) -> None:
+    """One rank of a job; the first one says a line for each operation and size."""
     from mpi4py import MPI
 
     comm = MPI.COMM_WORLD
-    rows = [measure(op, size, comm.rank, comm) for size in SIZES for op in OPERATIONS]
-    if comm.rank == 0:
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    for size in SIZES:
+        for operation in OPERATIONS:
+            row = measure(operation, size, comm.rank, comm)
+            if comm.rank == 0:
+                workers.say(row)
 
 
-def run_round(bind: str, path: pathlib.Path, setting: str) -> list[dict[str, Any]]:
-    """A job's rows."""
-    outcome = launch.run(
-        RANKS,
-        ["-P", "-m", "jaxccomp.bench.call_cost", "--rank", str(path)],
-        bind=bind,
-        env=SETTINGS[setting],
-        timeout_seconds=300,
-    )
-    if outcome.error:
-        raise RuntimeError(f"{setting}: {outcome.error}\n{outcome.output}")
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-
-
-def main() -> None:
-    """Measures all settings in turns, prints and writes medians over the rounds."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--bind", choices=("core", "none"), default="core")
-    parser.add_argument("--json", type=pathlib.Path, required=True)
-    parser.add_argument("--rank", type=pathlib.Path, help=argparse.SUPPRESS)
-    if sys.argv[1:2] == ["--rank"]:
-        return run_rank(pathlib.Path(sys.argv[2]))
-    arguments = parser.parse_args()
-    rounds: dict[tuple[str, int, str], list[dict[str, Any]]] = {}
-    for _ in range(arguments.rounds):
-        for setting in SETTINGS:
-            for row in run_round(arguments.bind, arguments.json, setting):
+def measure_settings(given: argparse.Namespace) -> list[scenario.Line]:
+    """Measures all settings in turns, and prints medians over the rounds."""
+    rounds: dict[tuple[str, int, str], list[scenario.Line]] = {}
+    for _ in range(given.rounds):
+        for setting, variables in SETTINGS.items():
+            outcome = launch.run(
+                RANKS,
+                ["-P", __file__, "--rank", "all"],
+                bind=given.bind,
+                env={"PYTHONPATH": workers.python_path(), **variables},
+                timeout_seconds=300,
+            )
+            if outcome.error:
+                raise workers.FailedError(f"{setting}: {outcome.error}\n{outcome.output}")
+            for row in workers.lines(outcome.output):
                 rounds.setdefault((row["op"], row["size_bytes"], setting), []).append(row)
-    lines = [{"machine": machine.facts(), "bind": arguments.bind}]
+    lines: list[scenario.Line] = [{"bind": given.bind}]
     for (operation, size, setting), rows in rounds.items():
         values = {
             key: round(statistics.median(row[key] for row in rows), 3)
@@ -118,8 +108,17 @@ def main() -> None:
         }
         lines.append({"op": operation, "size_bytes": size, "setting": setting, **values})
         print(lines[-1], flush=True)
-    arguments.json.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    return lines
+
+
+def main() -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--bind", choices=("core", "none"), default="core")
+    parser.add_argument("--rank", help=argparse.SUPPRESS)
+    return scenario.run(parser, measure_settings, worker="rank", work=work)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
