@@ -1,7 +1,6 @@
 """The parts of the benchmark that need no ranks."""
 
 import json
-import pathlib
 import sys
 
 import numpy as np
@@ -14,7 +13,6 @@ from jaxccomp.bench import launch
 from jaxccomp.cli import main, terminal
 
 OPERATIONS = compare.OPERATIONS
-ROOT = pathlib.Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])
@@ -102,25 +100,6 @@ def test_ranks_are_started_to_measure_operations(tmp_path, capsys):
 def test_every_contender_has_a_worker():
     assert {row.name for row in contenders.TABLE} == set(worker.CONTENDERS)
     assert {name for names in contenders.PEERS.values() for name in names} < set(worker.CONTENDERS)
-
-
-@pytest.mark.parametrize(
-    ("page", "arguments"),
-    [
-        ("README.md", "docs/results/peers.json --ops bcast,allreduce,allgather,alltoall"),
-        ("docs/peers.md", "docs/results/peers.json"),
-        ("docs/peers.md", "docs/results/peers_4.json"),
-        ("docs/jax_distributed.md", "docs/results/transports.jsonl"),
-    ],
-)
-def test_the_tables_are_what_was_measured(page, arguments, monkeypatch, capsys):
-    text = (ROOT / page).read_text(encoding="utf-8")
-    command = f"<!-- python -m bench --table {arguments} -->\n"
-    shown = text[text.index(command) + len(command) :].partition("<!-- end -->")[0]
-    monkeypatch.chdir(ROOT)
-    assert beside_peers.main(["--table", *arguments.split()]) == 0
-    assert shown == capsys.readouterr().out
-    assert shown.count("\n") > 10
 
 
 def measured(contender, operation, size_bytes, microseconds):

@@ -1,11 +1,15 @@
 """What the documentation shows is what there is."""
 
 import doctest
+import importlib
+import importlib.util
 import pathlib
 import re
+import shlex
+import sys
 
 import pytest
-from bench import codecs as of_results
+from testbed import __main__ as command_line
 
 import jaxccomp
 from jaxccomp._codecs import custom, frames, specs
@@ -27,12 +31,30 @@ def test_the_table_of_codecs():
     assert shown == doctor.codec_table()
 
 
-@pytest.mark.parametrize("name", ["codecs", "codecs_256KiB", "codecs_avx2"])
-def test_the_tables_of_speeds(name, capsys):
-    path = f"docs/results/{name}.jsonl"
-    assert of_results.main(["--table", str(ROOT / path)]) == 0
-    shown = between("docs/codecs.md", f"python -m bench.codecs --table {path}")
-    assert shown == capsys.readouterr().out
+TABLES = [
+    (module, arguments, shown)
+    for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    for module, arguments, shown in re.findall(
+        r"<!-- python -m (\S+) (--table .*?) -->\n(.*?)<!-- end -->",
+        path.read_text(encoding="utf-8"),
+        re.DOTALL,
+    )
+]
+
+
+def test_tables_are_found():
+    assert len(TABLES) > 20
+
+
+@pytest.mark.parametrize(("module", "arguments", "shown"), TABLES)
+def test_tables_show_what_was_measured(module, arguments, shown, monkeypatch, capsys):
+    monkeypatch.setattr(command_line, "exit_on_signals", lambda: None)
+    monkeypatch.setattr(sys, "argv", [module, *shlex.split(arguments)])
+    monkeypatch.chdir(ROOT)
+    spec = importlib.util.find_spec(module)
+    name = f"{module}.__main__" if spec.submodule_search_locations else module
+    assert importlib.import_module(name).main() == 0
+    assert shown == capsys.readouterr().out and shown.count("\n") > 2
 
 
 @pytest.mark.parametrize("module", [frames, specs], ids=lambda m: m.__name__)

@@ -67,7 +67,7 @@ def _measure(given: argparse.Namespace) -> list[scenario.Line]:
         pythons=pythons,
         bind=given.bind,
     )
-    results = compare.run(plan, lambda line: print(line, file=sys.stderr, flush=True))
+    results = compare.run(plan, scenario.say)
     print(report.markdown(results))
     lines = report.lines(plan, results, missing)
     for line in lines:
