@@ -59,13 +59,6 @@ def test_rows_have_what_was_measured():
     assert "**x, float32** (memcpy: cached " in text and "| `int8\\|lossless` |" in text
 
 
-def test_plot(tmp_path):
-    pytest.importorskip("matplotlib")
-    rows = list(bench.run(QUICK, [files.Tensor("x", gaussian(np.float32))], lambda line: None))
-    of_results.plot(rows, str(tmp_path / "codecs.svg"))
-    assert b"lossless" in (tmp_path / "codecs.svg").read_bytes()
-
-
 def test_npy_files_and_folders(tmp_path):
     x = gaussian(ml_dtypes.bfloat16)
     np.save(tmp_path / "weights_bfloat16.npy", x.view(np.uint16))

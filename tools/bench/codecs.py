@@ -1,4 +1,4 @@
-"""Measures codecs beside memcpy and ZipNN, and makes tables and a plot of it."""
+"""Measures codecs beside memcpy and ZipNN, and makes tables of it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser,
         _measure,
         table=lambda lines: bench.markdown(parse(lines)),
-        plot=lambda lines, path: plot(parse(lines), path),
         arguments=arguments,
     )
 
@@ -97,34 +96,6 @@ def _measure_zipnn_at(length: int, plan: bench.Plan, tensor: Tensor) -> bench.Ro
         tensor.name, "peer: zipnn", dtype, "cached", length, length / len(packed),
         rates["encode"], rates["decode"], 0.0, rates["copy"], 0.0, 0.0,
     )  # fmt: skip
-
-
-def plot(rows: Sequence[bench.Row], path: str) -> None:
-    """Ratio against the speed of encoding and decoding, cached where that was measured."""
-    from matplotlib.figure import Figure
-
-    kinds = list(dict.fromkeys((row.tensor, row.dtype) for row in rows))
-    figure = Figure(figsize=(7, 4.5 * len(kinds)), layout="constrained")
-    for axes, kind in zip(figure.subplots(len(kinds), 1, squeeze=False)[:, 0], kinds, strict=True):
-        chosen = [row for row in rows if (row.tensor, row.dtype) == kind]
-        cached = any(row.working_set == "cached" for row in chosen)
-        working_set = "cached" if cached else "streaming"
-        for row in chosen:
-            if row.working_set != working_set:
-                continue
-            speeds = (row.encode_GBps, row.decode_GBps)
-            (line,) = axes.plot([row.ratio] * 2, speeds, "-", linewidth=1)
-            axes.plot(row.ratio, speeds[0], "o", row.ratio, speeds[1], "^", color=line.get_color())
-            axes.annotate(row.codec, (row.ratio, max(speeds)), fontsize=7, rotation=30)
-        axes.axhline(bench.copy_rate(chosen, working_set), linestyle=":", color="gray")
-        axes.set(
-            title=f"{kind[0]}, {kind[1]}, {working_set} (o: encode, ^: decode, dots: memcpy)",
-            xlabel="ratio",
-            ylabel="GB/s of values, one core",
-            xscale="log",
-            yscale="log",
-        )
-    figure.savefig(path)
 
 
 if __name__ == "__main__":
