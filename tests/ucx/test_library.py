@@ -41,9 +41,7 @@ def test_commands_tell_of_it():
 def test_commands_tell_whether_memory_is_read(monkeypatch):
     assert libraries_found()["UCX"]["note"] == ""
     with config.override(ucx_cma="off"):
-        assert (
-            'memory: the option ucx_cma is "off"' in libraries_found()["UCX"]["note"]
-        )
+        assert 'memory: the option ucx_cma is "off"' in libraries_found()["UCX"]["note"]
     monkeypatch.setattr(pathlib.Path, "read_text", lambda path, encoding: "3\n")
     assert ucx.why_no_reads() == "kernel.yama.ptrace_scope is 3"
 
