@@ -1,6 +1,6 @@
 """Measures what bfloat16 weights that hardly change take, by codec, beside what can be had at all.
 
-    python tools/weight_updates.py --output docs/results/delta.jsonl [--plot FILE]
+    python tools/weight_updates.py --output docs/results/delta.jsonl
 
 Pairs of weights, before and after an update: synthetic ones (normal, 0.02, after steps of a known
 size), and those of a transformer, trained on the spot at several learning rates. Of each:
@@ -11,7 +11,7 @@ size), and those of a transformer, trained on the spot at several learning rates
 * two bounds: the entropy of the XOR, and of the step given the exponent of the reference;
 * speeds of one core, of a chunk that stays in the cache.
 
-Needs `pip install zstandard`, and matplotlib for the plot.
+Needs `pip install zstandard`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import pathlib
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -203,44 +203,19 @@ def measure(pair: Pair, seconds: float) -> dict[str, object]:
     } | {name: float(f"{value:.4g}") for name, value in figures.items()}
 
 
-def plot(rows: list[dict[str, Any]], path: str) -> None:
-    """Ratios by how much has changed."""
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(1, 2, figsize=(12, 5), sharey=True)
-    names = ("delta", "lossless", "zstd19_of_xor", "index_value_zstd3", "gaps_differences_zstd19",
-             "bound_given_exponent")  # fmt: skip
-    for axis, kind in zip(axes, ("synthetic, gamma", "trained"), strict=True):
-        some = sorted((r for r in rows if r["update"].startswith(kind)), key=lambda r: r["changed"])
-        for name in names:
-            style = "k--" if name.startswith("bound") else "o-"
-            axis.plot(
-                [100 * r["changed"] for r in some], [r[name] for r in some], style, label=name
-            )
-        axis.set(title=kind, xscale="log", yscale="log", xlabel="% of values changed")
-    axes[0].set_ylabel("ratio")
-    axes[0].legend()
-    figure.tight_layout()
-    figure.savefig(path)
-
-
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--output", type=pathlib.Path, required=True)
-    parser.add_argument("--plot")
     parser.add_argument("--seconds", type=float, default=0.5, help="for each speed")
     arguments = parser.parse_args()
-    rows = []
     with arguments.output.open("w", encoding="utf-8") as file:
         print(json.dumps({"facts": bench.facts() | {"chunk_bytes": CHUNK_BYTES}}), file=file)
         for pairs in (synthetic(), trained()):
             for pair in pairs:
-                rows.append(measure(pair, arguments.seconds))
-                print(json.dumps(rows[-1]), file=file, flush=True)
-                print(rows[-1], flush=True)
-    if arguments.plot:
-        plot(rows, arguments.plot)
+                row = measure(pair, arguments.seconds)
+                print(json.dumps(row), file=file, flush=True)
+                print(row, flush=True)
 
 
 if __name__ == "__main__":

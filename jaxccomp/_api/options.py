@@ -69,8 +69,8 @@ _OPTIONS = {
     ),
     "algorithm": (
         "auto",
-        """a name that ``python -m jaxccomp info`` lists, or ``"auto"``: the one that is fastest by
-  a profile (the option ``profile``), else one by a static rule. Names may have options after a
+        """a name that ``python -m jaxccomp doctor`` lists, or ``"auto"``: the one that is fastest
+  by a profile (the option ``profile``), else one by a static rule. Names may have options after a
   colon, such as ``"ring:chunk=131072"`` (bytes worked on at a time) or
   ``"parameter_server:partitions=2"``, or ``"hierarchical:level=gpu"``. `jaxccomp.schedule`
   registers others.""",

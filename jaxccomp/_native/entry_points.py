@@ -6,7 +6,7 @@ A package names modules that register schedules, codecs or backends, in its meta
     anything = "its.module"
 
 Nothing is imported before a name is looked up that this process does not know. An import that fails
-is told where that name is refused, and in ``python -m jaxccomp info``; it stops nothing else.
+is told where that name is refused, and in ``python -m jaxccomp doctor``; it stops nothing else.
 """
 
 from __future__ import annotations

@@ -108,6 +108,12 @@ def find(name: str) -> Backend | None:
     return _BACKENDS.get(name)
 
 
+def registered() -> tuple[Backend, ...]:
+    """Those of programs and of other packages."""
+    entry_points.load(_GROUP)
+    return tuple(_BACKENDS.values())
+
+
 def unknown(name: str) -> errors.UnknownNameError:
     """The error for a name that no backend has."""
     hint = entry_points.failures(_GROUP)  # and with that all are registered

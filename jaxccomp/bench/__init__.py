@@ -1,1 +1,1 @@
-"""Side-by-side measurements of jaxccomp and its peers (``python -m jaxccomp bench``)."""
+"""Measurements of operations, codecs and links (``python -m jaxccomp bench`` and ``tune``)."""

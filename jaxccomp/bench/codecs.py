@@ -1,4 +1,4 @@
-"""Ratio, speed and error of codecs, beside memcpy and peers in the same run.
+"""Ratio, speed and error of codecs, beside memcpy in the same run.
 
 Speeds are bytes of values per second on one core, medians of rounds in which encode, decode,
 decode_merge and memcpy take turns. ``cached``: a chunk again and again, as a pipelined collective
@@ -8,11 +8,10 @@ sees it; ``streaming``: one pass after the other over more than the caches hold.
 from __future__ import annotations
 
 import dataclasses
-import importlib
+import json
 import statistics
-import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 
@@ -73,9 +72,6 @@ def run(plan: Plan, tensors: list[Tensor], tell: Callable[[str], None]) -> Itera
             for working_set in plan.working_sets:
                 tell(f"{tensor.name} {dtype}: {spec}, {working_set}")
                 yield _measure(plan, tensor, spec, working_set)
-        if why_no_zipnn() == "" and tensor.ref is None and dtype in _ZIPNN:
-            tell(f"{tensor.name} {dtype}: zipnn")
-            yield _measure_zipnn(plan, tensor)
 
 
 def _measure(plan: Plan, tensor: Tensor, spec: str, working_set: str) -> Row:
@@ -122,57 +118,6 @@ def _errors(spec: str, tensor: Tensor) -> tuple[float, float]:
     )
 
 
-# The peer ZipNN, where it is installed: its own names of dtypes.
-_ZIPNN = {"bfloat16": "bfloat16", "float16": "float16", "float32": "float32"}
-
-
-def why_no_zipnn() -> str:
-    """Why ZipNN cannot be measured; empty when it can."""
-    try:
-        importlib.import_module("zipnn")
-    except ImportError as error:
-        return f"zipnn: {error}"
-    return ""
-
-
-def _measure_zipnn(plan: Plan, tensor: Tensor) -> Row:
-    """One thread, as all others, at the length of input that it is fastest with."""
-    lengths = {min(tensor.values.nbytes, 1 << shift) for shift in (18, 20, 22, 24)}
-    rows = [_measure_zipnn_at(length, plan, tensor) for length in sorted(lengths)]
-    best = max(rows, key=lambda row: row.encode_GBps)
-    return dataclasses.replace(best, decode_GBps=max(row.decode_GBps for row in rows))
-
-
-def _measure_zipnn_at(length: int, plan: Plan, tensor: Tensor) -> Row:
-    zipnn = importlib.import_module("zipnn")
-    dtype = tensor.values.dtype.name
-    coder = zipnn.ZipNN(
-        input_format="byte", bytearray_dtype=_ZIPNN[dtype], threads=1, is_streaming=False
-    )
-    raw = bytearray(tensor.values.view(np.uint8)[:length].tobytes())
-    packed = coder.compress(bytearray(raw))
-    if bytes(coder.decompress(packed)) != bytes(raw):
-        raise RuntimeError("zipnn did not give back what it was given")
-    times: dict[str, list[float]] = {"encode": [], "decode": [], "copy": []}
-    target = bytearray(length)
-    end = time.perf_counter() + plan.seconds
-    while time.perf_counter() < end or len(times["copy"]) < 3:
-        given = bytearray(raw)  # compress may write into its argument
-        for name, call in (
-            ("encode", lambda given=given: coder.compress(given)),
-            ("decode", lambda: coder.decompress(packed)),
-            ("copy", lambda: target.__setitem__(slice(None), raw)),
-        ):
-            begun = time.perf_counter()
-            call()
-            times[name].append(time.perf_counter() - begun)
-    rates = {name: length / statistics.median(taken) / 1e9 for name, taken in times.items()}
-    return Row(
-        tensor.name, "peer: zipnn", dtype, "cached", length, length / len(packed),
-        rates["encode"], rates["decode"], 0.0, rates["copy"], 0.0, 0.0,
-    )  # fmt: skip
-
-
 def facts() -> dict[str, Any]:
     """What the measurements were made with."""
     described = engine.load().describe()
@@ -181,5 +126,67 @@ def facts() -> dict[str, Any]:
         "numpy": np.__version__,
         "processor": machine.processor(),
         "instruction_set": described["instruction_set"],
-        "why_no_zipnn": why_no_zipnn(),
     }
+
+
+def write(rows: list[Row], file: TextIO) -> None:
+    """One JSON object per line; the first says what was measured with."""
+    for each in ({"facts": facts()}, *map(line, rows)):
+        print(json.dumps(each), file=file)
+
+
+def line(row: Row) -> dict[str, Any]:
+    """A measurement with five digits."""
+    return {
+        key: float(f"{value:.5g}") if isinstance(value, float) else value
+        for key, value in dataclasses.asdict(row).items()
+    }
+
+
+def markdown(rows: list[Row]) -> str:
+    """Tables as Markdown: one per tensor, cached and streaming side by side."""
+    lines = []
+    for kind in dict.fromkeys((row.tensor, row.dtype) for row in rows):
+        chosen = [row for row in rows if (row.tensor, row.dtype) == kind]
+        limits = ", ".join(
+            f"{name} {copy_rate(chosen, name):.3g}"
+            for name in WORKING_SETS
+            if any(row.working_set == name for row in chosen)
+        )
+        lines += [
+            f"**{kind[0]}, {kind[1]}** (memcpy: {limits} GB/s)",
+            "",
+            "| codec | ratio | encode | decode | merge | streaming encode | decode | rel. L2 |",
+            "|---|---|---|---|---|---|---|---|",
+        ]
+        for codec in dict.fromkeys(row.codec for row in chosen):
+            sets = {row.working_set: row for row in chosen if row.codec == codec}
+            cached, streaming = (sets.get(name) for name in WORKING_SETS)
+            some = next(iter(sets.values()))
+            cells = [
+                f"`{codec}`".replace("|", "\\|"),
+                f"{some.ratio:.3f}",
+                *_rates(cached, "encode", "decode", "merge"),
+                *_rates(streaming, "encode", "decode"),
+                _short(some.rel_l2),
+            ]
+            lines.append(f"| {' | '.join(cells)} |")
+        lines.append("")
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def copy_rate(rows: list[Row], working_set: str) -> float:
+    """Of memcpy, as measured beside our own codecs: peers have working sets of their own."""
+    return statistics.median(
+        row.memcpy_GBps
+        for row in rows
+        if row.working_set == working_set and not row.codec.startswith("peer")
+    )
+
+
+def _rates(row: Row | None, *names: str) -> list[str]:
+    return ["" if row is None else _short(getattr(row, f"{name}_GBps")) for name in names]
+
+
+def _short(value: float) -> str:
+    return "" if value == 0 else f"{value:.3g}"

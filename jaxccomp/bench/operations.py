@@ -62,8 +62,8 @@ def measure(
     left_out = []
     by_dtype = {each.values.dtype.name: each.values for each in reversed(tensors)}
     for size, name, dtype in _cases(names, by_dtype):
-        operand = _operand(by_dtype[dtype], size, team.size if NAMES[name] else 0)
-        plans = plans_of(name, dtype, operand.nbytes)
+        x = operand(by_dtype[dtype], size, team.size if NAMES[name] else 0)
+        plans = plans_of(name, dtype, x.nbytes)
         if not plans:
             continue
         step = f"{name} of {size >> 10} KiB of {dtype}"
@@ -72,11 +72,11 @@ def measure(
             continue
         calls = [team.collective(name, *plan) for plan in plans]
         took = progress.step(
-            step, len(plans), functools.partial(team.time_in_turns, calls, operand, before_bytes)
+            step, len(plans), functools.partial(team.time_in_turns, calls, x, before_bytes)
         )
         for (algorithm, codec), seconds in zip(plans, took, strict=True):
             by_algorithm = found.setdefault(name, {}).setdefault(dtype, {}).setdefault(codec, {})
-            by_algorithm.setdefault(algorithm, []).append([operand.nbytes, seconds])
+            by_algorithm.setdefault(algorithm, []).append([x.nbytes, seconds])
     return found, tuple(left_out)
 
 
@@ -100,7 +100,8 @@ def _cases(names: Sequence[str], dtypes: Sequence[str]) -> Iterator[tuple[int, s
                 yield size, name, dtype
 
 
-def _operand(values: np.ndarray, size: int, rows: int) -> np.ndarray:
+def operand(values: np.ndarray, size: int, rows: int) -> np.ndarray:
+    """So many bytes of the values, over and over, as so many rows; flat where there are none."""
     count = size // values.dtype.itemsize
     flat = np.resize(values, count // max(rows, 1) * max(rows, 1))
     return flat.reshape(rows, -1) if rows else flat

@@ -1,1 +1,1 @@
-"""The command line: ``python -m jaxccomp info``, ``bench``, ``run`` and others."""
+"""The command line: ``python -m jaxccomp doctor``, ``bench``, ``run`` and others."""

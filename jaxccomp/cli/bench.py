@@ -1,15 +1,19 @@
-"""Measures collectives of jaxccomp and its peers side by side, or codecs (bench codecs)."""
+"""Measures operations on ranks of this machine, or codecs (bench codecs)."""
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
+import json
+import os
+import pathlib
 import sys
 
-from jaxccomp import errors
-from jaxccomp.bench import compare, contenders, report
+from jaxccomp import codecs, errors
+from jaxccomp._bootstrap.launchers import launcher
+from jaxccomp.bench import calls, launch, machine, operations
+from jaxccomp.bench.team import Team
 from jaxccomp.cli import bench_codecs
-from jaxccomp.cli.terminal import parse_size, progress
+from jaxccomp.cli.terminal import names, parse_size
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -17,101 +21,57 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     others = parser.add_subparsers(dest="what", metavar="[codecs]")
     summary = bench_codecs.__doc__.splitlines()[0]
     bench_codecs.add_arguments(others.add_parser("codecs", help=summary, description=summary))
-    parser.add_argument(
-        "--peers",
-        default=",".join(contenders.PEERS),
-        help=f"who to compare with, of {', '.join(contenders.PEERS)} (default: all)",
-    )
-    parser.add_argument(
-        "--ops",
-        default=",".join(compare.OPERATIONS),
-        help="operations (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--sizes",
-        default="1KiB,64KiB,1MiB,16MiB,64MiB",
-        help="bytes that each rank passes in (default: %(default)s)",
-    )
-    parser.add_argument("-n", "--ranks", type=int, default=2, help="default: %(default)s")
-    parser.add_argument("--rounds", type=int, default=5, help="default: %(default)s")
-    parser.add_argument(
-        "--bind",
-        choices=("auto", "core", "none"),
-        default="auto",
-        help="bind ranks to cores; auto takes what is best for each contender",
-    )
-    parser.add_argument(
-        "--python",
-        action="append",
-        default=[],
-        metavar="PEER=PATH",
-        help="the interpreter of another environment, for a peer installed there",
-    )
-    parser.add_argument("--json", metavar="FILE", help="also write the measurements there")
-    parser.add_argument(
-        "--table",
-        metavar="FILE",
-        help="measure nothing; print the operations (--ops) of such a file as a Markdown table",
-    )
+    add = parser.add_argument
+    every = ",".join(operations.NAMES)
+    add("--ops", default=every, help="operations (default: %(default)s)")
+    sizes = "1KiB,64KiB,1MiB,16MiB"
+    add("--sizes", default=sizes, help="bytes that each rank passes in (default: %(default)s)")
+    add("--codecs", default="raw", help="specs, separated by spaces (default: %(default)s)")
+    add("-n", "--ranks", type=int, default=2, help="here, by MPI, if this is no rank (default: 2)")
+    add("--json", metavar="FILE", help="also write the measurements there")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Runs the comparison and shows it."""
+    """Measures on the ranks, which it starts unless it is one, and shows the table."""
     if arguments.what == "codecs":
         return bench_codecs.run(arguments)
-    operations = _names(arguments.ops, "operation", compare.OPERATIONS)
-    if arguments.table:
-        with open(arguments.table, encoding="utf-8") as file:
-            print(report.markdown(report.read(file, operations)))
+    chosen = names(arguments.ops, "operation", operations.NAMES)
+    sizes = [parse_size(text) for text in arguments.sizes.split(",")]
+    specs = [codecs.canonical(spec) for spec in arguments.codecs.split()]
+    if arguments.ranks < 1:
+        raise errors.InvalidArgumentError(f"--ranks must be at least 1, not {arguments.ranks}.")
+    if launcher() is None and arguments.ranks > 1:
+        return _start(arguments)
+    team = Team()
+    rows = []
+    for name in chosen:
+        for spec in specs:
+            for size, each in zip(sizes, calls.measure(team, name, spec, sizes), strict=True):
+                rows.append({"op": name, "codec": spec, "size_bytes": size, "median_us": each})
+    if team.rank:
         return 0
-    if importlib.util.find_spec("rich") is None:
-        raise errors.EngineUnavailableError("bench needs rich: `pip install 'jaxccomp[bench]'`.")
-    if arguments.ranks < 1 or arguments.rounds < 1:
-        raise errors.InvalidArgumentError("--ranks and --rounds must be at least 1.")
-    peers = _names(arguments.peers, "peer", contenders.PEERS)
-    sizes = tuple(parse_size(text) for text in arguments.sizes.split(","))
-    pythons = _pythons(arguments.python)
-    always = ("jaxccomp", "empty", "memory")
-    wanted = [*always, *(name for peer in peers for name in contenders.PEERS[peer])]
-    missing = {}
-    for name in wanted:
-        reason = contenders.why_missing(contenders.find(name), pythons[name])
-        if reason:
-            missing[name] = reason
-    if "jaxccomp" in missing:
-        raise errors.EngineUnavailableError(f"bench: {missing['jaxccomp']}")
-    plan = compare.Plan(
-        names=tuple(name for name in wanted if name not in missing),
-        operations=operations,
-        sizes=sizes,
-        ranks=arguments.ranks,
-        rounds=arguments.rounds,
-        pythons=pythons,
-        bind=arguments.bind,
-    )
-    with progress() as tell:
-        results = compare.run(plan, tell)
-    report.show(plan, results, missing)
+    print(f"{team.size} ranks, microseconds of a call")
+    for row in rows:
+        print(f"{row['op']:<16}{row['size_bytes']:>12} {row['median_us']:>12.1f}  {row['codec']}")
     if arguments.json:
-        with open(arguments.json, "w", encoding="utf-8") as file:
-            report.write(plan, results, missing, file)
-    return int(any(row.error for row in results.values() if row.contender == "jaxccomp"))
+        lines = [{"machine": machine.facts(), "ranks": team.size}, *rows]
+        text = "".join(json.dumps(line) + "\n" for line in lines)
+        pathlib.Path(arguments.json).write_text(text, encoding="utf-8")
+    return 0
 
 
-def _names(text: str, kind: str, valid: object) -> tuple[str, ...]:
-    names = tuple(name.strip() for name in text.split(",") if name.strip())
-    for name in names:
-        if name not in valid:
-            raise errors.unknown(kind, name, valid)
-    return names
-
-
-def _pythons(given: list[str]) -> dict[str, str]:
-    pythons = {row.name: sys.executable for row in contenders.TABLE}
-    for text in given:
-        peer, equals, path = text.partition("=")
-        if not equals or peer not in contenders.PEERS:
-            raise errors.unknown("peer in --python PEER=PATH:", text, contenders.PEERS)
-        for name in contenders.PEERS[peer]:
-            pythons[name] = path
-    return pythons
+def _start(arguments: argparse.Namespace) -> int:
+    """Runs the same command on ranks of this machine."""
+    program = ["-P", "-m", "jaxccomp", "bench"]
+    for name in ("ops", "sizes", "codecs", "json"):
+        if given := getattr(arguments, name):
+            program += [f"--{name}", given]
+    bind = "core" if arguments.ranks <= (os.cpu_count() or 1) else "none"
+    try:
+        done = launch.run(arguments.ranks, program, bind=bind, timeout_seconds=3600)
+    except RuntimeError as error:
+        raise errors.EngineUnavailableError(str(error)) from None
+    print(done.output, end="")
+    if done.error:
+        print(f"python -m jaxccomp bench: {done.error}", file=sys.stderr)
+    return int(bool(done.error))

@@ -1,18 +1,24 @@
-"""Measures codecs beside memcpy and their peers: ratio, speed, error."""
+"""Measures codecs beside memcpy: ratio, speed, error."""
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
+import sys
 
 from jaxccomp import codecs, errors
-from jaxccomp.bench import codec_report, files
 from jaxccomp.bench import codecs as bench
-from jaxccomp.cli.terminal import parse_size, progress
+from jaxccomp.bench import files
+from jaxccomp.cli.terminal import names, parse_size
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
+    add_plan(parser)
+    parser.add_argument("--json", metavar="FILE", help="also write the measurements there")
+
+
+def add_plan(parser: argparse.ArgumentParser) -> None:
+    """Those that `plan_of` reads."""
     parser.add_argument(
         "--file",
         action="append",
@@ -37,49 +43,39 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seconds", type=float, default=0.25, help="for each measurement (default: %(default)s)"
     )
-    parser.add_argument("--json", metavar="FILE", help="also write the measurements there")
-    parser.add_argument(
-        "--table", metavar="FILE", help="measure nothing; print such a file as Markdown tables"
-    )
-    parser.add_argument("--plot", metavar="FILE", help="also draw ratio against speed (.svg, .png)")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Measures, and shows the tables."""
-    if arguments.table:
-        with open(arguments.table, encoding="utf-8") as file:
-            print(codec_report.markdown(codec_report.read(file)[1]), end="")
-        return 0
-    for needed, wanted in (("rich", True), ("matplotlib", bool(arguments.plot))):
-        if wanted and importlib.util.find_spec(needed) is None:
-            raise errors.EngineUnavailableError(
-                f"bench codecs needs {needed}: `pip install 'jaxccomp[bench]'`."
-            )
-    working_sets = tuple(arguments.working_sets.split(","))
-    for name in working_sets:
-        if name not in bench.WORKING_SETS:
-            raise errors.unknown("working set", name, bench.WORKING_SETS)
+    plan, tensors = plan_of(arguments)
+    rows = list(bench.run(plan, tensors, say))
+    print(bench.markdown(rows), end="")
+    for name, info in codecs.table().items():
+        if info.missing:
+            say(f"left out: {name}: {info.missing}")
+    if arguments.json:
+        with open(arguments.json, "w", encoding="utf-8") as file:
+            bench.write(rows, file)
+    return 0
+
+
+def plan_of(arguments: argparse.Namespace) -> tuple[bench.Plan, list[files.Tensor]]:
+    """What to measure, and on which tensors."""
     if arguments.seconds <= 0:
         raise errors.InvalidArgumentError("--seconds must be positive.")
     plan = bench.Plan(
         specs=tuple(dict.fromkeys(_specs(arguments.codecs))),
-        working_sets=working_sets,
+        working_sets=names(arguments.working_sets, "working set", bench.WORKING_SETS),
         chunk_bytes=parse_size(arguments.chunk),
         streaming_bytes=parse_size(arguments.streaming),
         seconds=arguments.seconds,
     )
-    tensors = [row for source in arguments.file or ["random"] for row in files.load(source)]
-    with progress() as tell:
-        rows = list(bench.run(plan, tensors, tell))
-    codec_report.show(rows)
-    for missing in _missing():
-        print(missing)
-    if arguments.json:
-        with open(arguments.json, "w", encoding="utf-8") as file:
-            codec_report.write(rows, file)
-    if arguments.plot:
-        codec_report.plot(rows, arguments.plot)
-    return 0
+    return plan, [row for source in arguments.file or ["random"] for row in files.load(source)]
+
+
+def say(line: str) -> None:
+    """Says what goes on."""
+    print(line, file=sys.stderr, flush=True)
 
 
 def _specs(text: str) -> list[str]:
@@ -92,10 +88,3 @@ def _specs(text: str) -> list[str]:
             continue
         found.append(spec)
     return found
-
-
-def _missing() -> list[str]:
-    lines = [f"left out: {n}: {row.missing}" for n, row in codecs.table().items() if row.missing]
-    if reason := bench.why_no_zipnn():
-        lines.append(f"left out: {reason}")
-    return lines

@@ -1,81 +1,158 @@
-"""Says what is found here and what is missing, with the reason and the remedy of each."""
+"""Says what is wrong with this installation and what to do about it, then all that it has."""
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
-import platform
-import shutil
-from collections.abc import Iterator
-
-import jax
-import jaxlib
+import textwrap
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from jaxccomp import codecs
-from jaxccomp._native import engine
-from jaxccomp._native.version import __version__
-from jaxccomp.cli import doctor_gpu, doctor_mpi
-from jaxccomp.cli.finding import Finding
+from jaxccomp.cli.doctor_facts import facts, option_texts
 
-_REMEDY_OF_ENGINE = "pip install . in jaxccomp's folder; it takes a C++20 compiler"
+_WIDTH = 100
+_OLDEST_JAX, _UNTESTED_JAX = (0, 10), (0, 13)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser.add_argument(
+        "--codecs", action="store_true", help="print the table of codecs alone, as Markdown"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints the findings; 0 whatever they are."""
-    found = list(findings())
-    if arguments.json:
-        print(json.dumps({"findings": [dataclasses.asdict(each) for each in found]}, indent=1))
+    """Prints the page; 1 where a finding is an error."""
+    if arguments.codecs:
+        print(codec_table(), end="")
         return 0
-    width = shutil.get_terminal_size((100, 24)).columns
-    for each in found:
-        for line in each.lines(width):
-            print(line)
-    return 0
+    document = examine()
+    print(json.dumps(document, indent=1) if arguments.json else "\n".join(_lines(document)))
+    return int(any(each["severity"] == "error" for each in document["findings"]))
 
 
-def findings() -> Iterator[Finding]:
-    """All findings, in the order of the page."""
-    yield Finding("jaxccomp", "ok", f"{__version__}, Python {platform.python_version()}")
-    yield _jax()
-    yield _engine_finding()
-    yield from doctor_mpi.findings()
-    yield from _codecs()
-    yield from doctor_gpu.findings()
+def examine() -> dict[str, Any]:
+    """The facts, and before them what is wrong: errors, then warnings."""
+    known = facts()
+    found = sorted(_findings(known), key=lambda each: each["severity"])
+    return {"findings": found} | known
 
 
-def _jax() -> Finding:
-    versions = f"jax {jax.__version__}, jaxlib {jaxlib.__version__}"
-    numbers = tuple(int(each) for each in jax.__version__.split(".")[:2])
-    if (0, 10) <= numbers < (0, 13):
-        return Finding("JAX", "ok", versions)
-    return Finding("JAX", "missing", f"{versions}: not tested", "pip install 'jax>=0.10.2,<0.13'")
+def codec_table() -> str:
+    """The codecs as a Markdown table (docs/codecs.md)."""
+    lines = ["| codec | what | ratio | error | options |", "|---|---|---|---|---|"]
+    for info in codecs.table().values():
+        cells = (info.description, info.ratio, info.error or "none", ", ".join(option_texts(info)))
+        text = " | ".join(cell.replace("|", "\\|") for cell in cells)
+        lines.append(f"| `{info.name}` | {text} |")
+    return "\n".join(lines) + "\n"
 
 
-def _engine_finding() -> Finding:
-    if not engine.available():
-        return Finding("engine", "missing", engine.why_missing(), _REMEDY_OF_ENGINE)
-    described = engine.load().describe()
-    detail = f"{described['instruction_set']}, XLA FFI {described['ffi_api']}"
-    return Finding("engine", "ok", f"{detail}, {engine.load().__file__}")
+def _findings(known: Mapping[str, Any]) -> Iterator[dict[str, str]]:
+    environment = known["environment"]
+    libraries = {each["name"]: each for each in known["libraries"]}
+
+    def of(name: str, severity: str, effect: str) -> Iterator[dict[str, str]]:
+        library = libraries.get(name, {})
+        if library.get("missing"):
+            problem = f"{library['missing'].rstrip('.')}. {effect}"
+            yield _finding(severity, name, problem, library["remedy"])
+
+    yield from of("engine", "error", 'Only backend="xla" can be used.')
+    jax = environment["jax"]
+    if not _OLDEST_JAX <= tuple(map(int, jax.split(".")[:2])) < _UNTESTED_JAX:
+        problem = f"jax {jax} is not tested with this package."
+        yield _finding("warning", "JAX", problem, "pip install 'jax>=0.10.2,<0.13'")
+    launcher = environment["launcher"]
+    if launcher and launcher["name"] != "jaxccomp" and (launcher["size"] or 2) > 1:
+        yield from of("MPI", "error", f"{launcher['name']} has started this process as a rank.")
+    elif libraries["UCX"]["missing"]:
+        yield from of("MPI", "warning", "Without it and UCX, processes cannot exchange values.")
+    yield from of("mpiexec", "warning", "Programs cannot be started as ranks of MPI.")
+    if environment["gpus"]["names"]:
+        yield from of("libjaxccomp_cuda", "warning", "The engine cannot use the GPUs.")
+        if note := libraries["libjaxccomp_cuda"]["note"]:
+            remedy = "install NVIDIA's driver; a container needs `--gpus all`"
+            yield _finding("warning", "libjaxccomp_cuda", note, remedy)
+    for each in known["entry_points"]:
+        if each["error"]:
+            problem = f"{each['value']}, in {each['group']}, cannot be imported: {each['error']}"
+            yield _finding("error", each["package"], problem, "update or remove that package")
 
 
-def _codecs() -> Iterator[Finding]:
-    table = codecs.table().values()
-    yield Finding("codecs", "ok", " ".join(info.name for info in table if not info.missing))
-    of_nvcomp = [info for info in table if info.name.startswith("nvcomp.")]
-    for info in table:
-        if info.missing and info not in of_nvcomp:
-            remedy = f"install the system's lib{info.name}"
-            if info.name == "zfp":
-                remedy = "pip install 'jaxccomp[zfp]'"
-            yield Finding(f"codec {info.name}", "missing", info.missing, remedy)
-    # They come and go together, with what `doctor_gpu` finds, and say themselves what to do.
-    for why in dict.fromkeys(info.missing for info in of_nvcomp if info.missing):
-        names = " ".join(info.name for info in of_nvcomp if info.missing == why)
-        yield Finding("codecs", "none", f"{names}: {why}")
+def _finding(severity: str, name: str, problem: str, remedy: str) -> dict[str, str]:
+    return {"severity": severity, "name": name, "problem": problem, "remedy": remedy}
+
+
+def _lines(document: Mapping[str, Any]) -> Iterator[str]:
+    for each in document["findings"]:
+        yield from _row(f"{each['severity']:<9}{each['name']}", each["problem"], 24)
+        yield from _row("", f"-> {each['remedy']}", 24)
+    if not document["findings"]:
+        yield "nothing is wrong"
+    for title, rows in _sections(document):
+        yield ""
+        yield title
+        for name, text in rows:
+            yield from _row(f"  {name}", text, 24)
+
+
+def _sections(document: Mapping[str, Any]) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    """Titles, and rows of a name and what is said of it."""
+    environment = dict(document["environment"])
+    by, gpus = environment["launcher"], environment["gpus"]
+    environment["launcher"] = (
+        f"{by['name']}, rank {by['rank']} of {by['size'] or 'unknown'}"
+        if by
+        else "none: one process alone"
+    )
+    environment["gpus"] = ", ".join([*gpus["names"], gpus["how"]])
+    yield "environment", [(name, str(value)) for name, value in environment.items()]
+    yield "libraries", [(each["name"], _library(each)) for each in document["libraries"]]
+    yield "backends", [(each["name"], _or_missing(each)) for each in document["backends"]]
+    algorithms = document["collectives"].items()
+    yield "algorithms", [(name, ", ".join(each)) for name, each in algorithms]
+    yield "codecs", [(each["name"], _codec(each)) for each in document["codecs"]]
+    if added := document["entry_points"]:
+        yield "entry points", [(each["package"], _entry_point(each)) for each in added]
+    yield "options", [(each["name"], _option(each)) for each in document["options"]]
+
+
+def _or_missing(each: Mapping[str, Any]) -> str:
+    return each["what"] + (f" (missing: {each['missing']})" if each["missing"] else "")
+
+
+def _library(each: Mapping[str, str]) -> str:
+    if each["missing"]:
+        remedy = f" -> {each['remedy']}" if each["remedy"] else ""
+        return f"missing: {each['missing']}{remedy}"
+    parts = (each["version"], each["path"], each["note"])
+    return ", ".join(filter(None, parts)) or "found"
+
+
+def _codec(each: Mapping[str, Any]) -> str:
+    error = "lossless" if each["lossless"] else f"error {each['error']}"
+    described = "; ".join([each["what"], error, f"ratio {each['ratio']}", *each["options"]])
+    return _or_missing(dict(each) | {"what": described})
+
+
+def _entry_point(each: Mapping[str, str]) -> str:
+    return f"{each['value']}, in {each['group']}" + (
+        f" (missing: {each['error']})" if each["error"] else ""
+    )
+
+
+def _option(each: Mapping[str, Any]) -> str:
+    return f"{each['value']!r} ({each['source']}; {each['variable']}): {each['what']}"
+
+
+def _row(name: str, text: str, indent: int) -> list[str]:
+    return textwrap.wrap(
+        text,
+        _WIDTH,
+        initial_indent=f"{name} ".ljust(indent),
+        subsequent_indent=" " * indent,
+        break_on_hyphens=False,
+    )

@@ -7,10 +7,9 @@ import sys
 from collections.abc import Sequence
 
 from jaxccomp import errors
-from jaxccomp.cli import bench, doctor, info, plan, run, schedule, simulate, trace, tune
+from jaxccomp.cli import bench, doctor, plan, run, schedule, simulate, trace, tune
 
 _COMMANDS = {
-    "info": info,
     "doctor": doctor,
     "bench": bench,
     "run": run,
@@ -34,7 +33,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         summary = module.__doc__.splitlines()[0]
         command = commands.add_parser(name, help=summary, description=summary)
         module.add_arguments(command)
-    parsed = parser.parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else arguments
+    if "info" in given[:1]:
+        parser.error("there is no command 'info': 'doctor' prints what it did")
+    parsed = parser.parse_args(given)
     try:
         return _COMMANDS[parsed.command].run(parsed)
     except errors.JaxccompError as error:

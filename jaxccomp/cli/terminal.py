@@ -1,11 +1,9 @@
-"""What commands share: sizes as people write them, and a line that says what goes on."""
+"""What commands share: sizes and lists of names as people write them."""
 
 from __future__ import annotations
 
-import contextlib
 import re
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable
 
 from jaxccomp import errors
 
@@ -20,14 +18,10 @@ def parse_size(text: str) -> int:
     return int(match[1]) * _UNITS[match[2]]
 
 
-@contextlib.contextmanager
-def progress() -> Iterator[Callable[[str], None]]:
-    """Gives a function that shows one line on the terminal, replacing the last."""
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield lambda line: print(line, file=sys.stderr, flush=True)
-        return
-    with console.status("starting") as status:
-        yield status.update
+def names(text: str, kind: str, valid: Iterable[str]) -> tuple[str, ...]:
+    """The names in a text such as "bcast,allreduce", each of them a valid one."""
+    given = tuple(name.strip() for name in text.split(",") if name.strip())
+    for name in given:
+        if name not in valid:
+            raise errors.unknown(kind, name, valid)
+    return given

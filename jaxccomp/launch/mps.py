@@ -55,6 +55,20 @@ def why_not(environ: Mapping[str, str] = os.environ) -> str:
     )
 
 
+def state(environ: Mapping[str, str] = os.environ) -> str:
+    """What there is of MPS here, in words."""
+    if reason := why_not(environ):
+        return f"cannot be used: {reason}"
+    pipes = _answering(environ)
+    return f"a daemon runs, pipes in {pipes}" if pipes else "can be used; no daemon runs"
+
+
+def _answering(environ: Mapping[str, str]) -> str:
+    """The folder of pipes of a daemon that runs already; empty where none answers."""
+    there = environ.get(PIPES, _DEFAULT_PIPES)
+    return there if os.path.isdir(there) and _ask("get_server_list", environ) == 0 else ""
+
+
 @contextlib.contextmanager
 def running(gpus: Sequence[Gpu], environ: Mapping[str, str] = os.environ) -> Iterator[Service]:
     """Gives an MPS that serves ``gpus``, and stops it afterwards if it was started here.
@@ -70,8 +84,7 @@ def running(gpus: Sequence[Gpu], environ: Mapping[str, str] = os.environ) -> Ite
         raise errors.LaunchError(
             f"MPS cannot be used: {reason}. Leave --mps out to let the ranks take turns on a GPU."
         )
-    there = environ.get(PIPES, _DEFAULT_PIPES)
-    if os.path.isdir(there) and _ask("get_server_list", dict(environ)) == 0:
+    if there := _answering(environ):
         yield Service(tuple(gpus), {PIPES: there}, there, own=False)
         return
     folder = tempfile.mkdtemp(prefix="jaxccomp-mps-")  # sockets have short names: not under $HOME

@@ -7,7 +7,6 @@ import pytest
 
 from jaxccomp._bootstrap import cuda_aware_mpi
 from jaxccomp.bench import launch
-from jaxccomp.cli import main
 
 WORKER = str(pathlib.Path(__file__).with_name("device_mpi_worker.py"))
 
@@ -22,18 +21,6 @@ def test_everything_works_as_before(ranks):
         others = [each for rank, each in enumerate(row["reasons"]) if rank != row["rank"]]
         assert len(others) == ranks - 1
         assert all("takes no part" in reason for reason in others)
-
-
-def test_doctor_and_info_say_whether_mpi_is_cuda_aware(capsys):
-    assert main.main(["doctor", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)["findings"]
-    (row,) = [each for each in found if each["name"] == "MPI on GPUs"]
-    assert main.main(["info"]) == 0
-    (line,) = [each for each in capsys.readouterr().out.splitlines() if "  CUDA-aware: " in each]
-    if row["state"] == "ok":
-        assert line.endswith("CUDA-aware: yes")
-    else:
-        assert "CUDA-aware, says MPIX_" in row["detail"] and row["detail"] in line
 
 
 def test_a_library_that_does_not_start_is_a_reason(monkeypatch):

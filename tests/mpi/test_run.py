@@ -16,7 +16,7 @@ import time
 
 import pytest
 
-from jaxccomp.launch import gpus, leftovers, signals
+from jaxccomp.launch import gpus, leftovers, mps, signals
 
 ROOT = pathlib.Path(__file__).parents[2]
 STEP_SECONDS = 60
@@ -236,7 +236,9 @@ def daemon(folder, env):
 
 @pytest.mark.slow
 def test_a_daemon_that_runs_already_is_used_and_left_alone(folder, gpu_machine):
+    assert mps.state(gpu_machine) == "can be used; no daemon runs"
     with daemon(folder, gpu_machine):
+        assert mps.state(gpu_machine).startswith("a daemon runs, pipes in ")
         (folder / "asked").write_text("")
         status, out, err = run(folder, "run", "-n", 2, "--mps", "program.py", env=gpu_machine)
         assert status == 0, err

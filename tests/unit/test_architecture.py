@@ -87,9 +87,9 @@ LAYERS = (
     {"comm", "codecs", "launch"},
     {"_call", "stats", "trace"},
     {"_traced", "bench"},
-    {"_primitives", "toolkit", "cli"},
-    {"_api", "__main__"},
-    {"ops", "lax"},
+    {"_primitives", "toolkit"},
+    {"_api", "cli"},
+    {"ops", "lax", "__main__"},
     {"optim", "plan", "sync"},
     {"__init__"},
 )

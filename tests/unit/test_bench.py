@@ -1,19 +1,18 @@
 """The parts of the benchmark that need no ranks."""
 
-import io
 import json
-import pathlib
 import sys
 
 import numpy as np
 import pytest
+from bench import __main__ as beside_peers
+from bench import bars, compare, contenders, report, worker
 
 from jaxccomp import errors
-from jaxccomp.bench import bars, compare, contenders, launch, report, worker
+from jaxccomp.bench import launch
 from jaxccomp.cli import main, terminal
 
 OPERATIONS = compare.OPERATIONS
-ROOT = pathlib.Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])
@@ -76,32 +75,31 @@ def test_bad_sizes(text):
 
 @pytest.mark.parametrize("arguments", [["--ops", "gossip"], ["--peers", "nccl"], ["--rounds", "0"]])
 def test_bad_arguments_end_with_status_2(arguments, capsys):
-    assert main.main(["bench", *arguments]) == 2
-    assert "python -m jaxccomp bench: " in capsys.readouterr().err
+    assert beside_peers.main(arguments) == 2
+    assert "python -m bench: " in capsys.readouterr().err
+    if "--ops" in arguments:
+        assert main.main(["bench", *arguments]) == 2
+        assert "python -m jaxccomp bench: " in capsys.readouterr().err
+
+
+def test_ranks_are_started_to_measure_operations(tmp_path, capsys):
+    pytest.importorskip("mpi4py")
+    path = tmp_path / "out.jsonl"
+    arguments = ["--ops", "bcast,alltoall", "--sizes", "1KiB", "--codecs", "raw int8"]
+    assert main.main(["bench", *arguments, "--json", str(path)]) == 0
+    assert "2 ranks" in capsys.readouterr().out
+    first, *rows = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    assert first["ranks"] == 2
+    assert [(row["op"], row["codec"], row["size_bytes"]) for row in rows] == [
+        *(("bcast", "raw", 1024), ("bcast", "int8", 1024)),
+        *(("alltoall", "raw", 1024), ("alltoall", "int8", 1024)),
+    ]
+    assert all(row["median_us"] > 0 for row in rows)
 
 
 def test_every_contender_has_a_worker():
     assert {row.name for row in contenders.TABLE} == set(worker.CONTENDERS)
     assert {name for names in contenders.PEERS.values() for name in names} < set(worker.CONTENDERS)
-
-
-@pytest.mark.parametrize(
-    ("page", "arguments"),
-    [
-        ("README.md", "docs/results/peers.json --ops bcast,allreduce,allgather,alltoall"),
-        ("docs/peers.md", "docs/results/peers.json"),
-        ("docs/peers.md", "docs/results/peers_4.json"),
-        ("docs/jax_distributed.md", "docs/results/transports.jsonl"),
-    ],
-)
-def test_the_tables_are_what_was_measured(page, arguments, monkeypatch, capsys):
-    text = (ROOT / page).read_text(encoding="utf-8")
-    command = f"<!-- python -m jaxccomp bench --table {arguments} -->\n"
-    shown = text[text.index(command) + len(command) :].partition("<!-- end -->")[0]
-    monkeypatch.chdir(ROOT)
-    assert main.main(["bench", "--table", *arguments.split()]) == 0
-    assert shown == capsys.readouterr().out
-    assert shown.count("\n") > 10
 
 
 def measured(contender, operation, size_bytes, microseconds):
@@ -189,8 +187,6 @@ def test_failures_are_told(monkeypatch):
     chosen = plan(("jaxccomp",))
     results = compare.run(chosen, lambda line: None)
     assert results["jaxccomp", "bcast", 1024].error == "exit status 1: ValueError: broken"
-    file = io.StringIO()
-    report.write(chosen, results, {"jax-mpi": "no wrapper"}, file)
-    lines = [json.loads(line) for line in file.getvalue().splitlines()]
-    assert lines[1]["error"] and lines[1]["median_us"] is None
-    assert lines[2] == {"contender": "jax-mpi", "missing": "no wrapper"}
+    failed, missing = report.lines(chosen, results, {"jax-mpi": "no wrapper"})
+    assert failed["error"] and failed["median_us"] is None
+    assert missing == {"contender": "jax-mpi", "missing": "no wrapper"}

@@ -1,29 +1,14 @@
+"""The command line, and what `doctor` says of an installation."""
+
 import json
 
 import pytest
 
 from jaxccomp import config, errors
+from jaxccomp._bootstrap.launchers import Launcher
 from jaxccomp._native import engine
-from jaxccomp.cli import main
+from jaxccomp.cli import doctor, doctor_facts, main
 from jaxccomp.launch import gpus
-
-
-def test_info_shows_all_sections(capsys):
-    assert main.main(["info"]) == 0
-    out = capsys.readouterr().out
-    for word in ("versions", "engine", "MPI", "codecs", "options", "JAXCCOMP_BACKEND"):
-        assert word in out
-
-
-def test_info_gives_reasons_for_what_is_missing(monkeypatch, capsys):
-    from jaxccomp.cli import info
-
-    monkeypatch.setattr(engine, "_find", lambda: (None, "no such file"))
-    monkeypatch.setattr(info.mpi, "installed", lambda: False)
-    assert main.main(["info"]) == 0
-    out = capsys.readouterr().out
-    assert "missing: no such file" in out
-    assert "pip install 'jaxccomp[mpich]'" in out
 
 
 def test_the_engine_says_how_to_get_it(monkeypatch):
@@ -32,56 +17,81 @@ def test_the_engine_says_how_to_get_it(monkeypatch):
         engine.load()
 
 
-def test_unknown_commands(capsys):
+@pytest.mark.parametrize("name, said", [("infos", "invalid choice"), ("info", "'doctor' prints")])
+def test_unknown_commands(name, said, capsys):
     with pytest.raises(SystemExit):
-        main.main(["infos"])
-    assert "invalid choice" in capsys.readouterr().err
+        main.main([name])
+    assert said in capsys.readouterr().err
 
 
-def doctor(capsys):
-    assert main.main(["doctor", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)["findings"]
-    return {row["name"]: row for row in found}
-
-
-def test_doctor_fits_on_a_screen(capsys):
-    assert main.main(["doctor"]) == 0
+def test_doctor_prints_findings_then_facts(monkeypatch, capsys):
+    monkeypatch.setattr(doctor_facts.jax, "__version__", "0.99.0")
+    assert main.main(["doctor"]) == 0  # a warning
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) <= 40 and all(len(line) <= 132 for line in lines)
-    found = doctor(capsys)
-    for name in ("JAX", "engine", "MPI", "transports", "codecs", "CUDA library", "driver", "NCCL"):
-        assert name in found
-    assert "meet over its key-value store" in found["store"]["detail"]
-    assert found["engine"]["state"] == "ok"
+    assert all(len(line) <= 100 for line in lines)
+    assert lines[0] == "warning  JAX            jax 0.99.0 is not tested with this package."
+    assert lines[1].strip() == "-> pip install 'jax>=0.10.2,<0.13'"
+    titles = [line for line in lines if line and not line.startswith((" ", "warning"))]
+    sections = ["environment", "libraries", "backends", "algorithms", "codecs", "options"]
+    assert [each for each in titles if each != "entry points"] == sections
 
 
-def test_doctor_says_what_to_do(monkeypatch, capsys):
-    from jaxccomp.cli import doctor_gpu, doctor_mpi
+def test_doctor_prints_one_document(monkeypatch, capsys):
+    monkeypatch.setenv("JAXCCOMP_CHUNK_BYTES", str(config.get("chunk_bytes")))
+    with config.override(spin_microseconds=7):
+        assert main.main(["doctor", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert list(found) == [
+        *("findings", "environment", "libraries", "backends", "collectives", "codecs", "options"),
+        "entry_points",
+    ]
+    libraries = {each["name"]: each for each in found["libraries"]}
+    assert libraries["engine"]["path"].endswith(".so") and not libraries["engine"]["missing"]
+    assert {"native", "mpi", "xla"} <= {each["name"] for each in found["backends"]}
+    assert "chain" in found["collectives"]["bcast"]
+    assert {"lossless", "int8"} <= {each["name"] for each in found["codecs"]}
+    options = {each["name"]: each for each in found["options"]}
+    assert options["chunk_bytes"]["source"] == "JAXCCOMP_CHUNK_BYTES"
+    assert (options["spin_microseconds"]["value"], options["spin_microseconds"]["source"]) == (
+        *(7, "program"),
+    )
+    assert options["backend"]["source"] == "default"
 
-    gpu = gpus.Found((gpus.Gpu("GPU-1"),), "nvidia-smi lists 1 GPU(s)")
+
+def findings(monkeypatch, **changes):
+    """What `doctor` finds on a machine without GPUs or MPI, and with changes."""
+    usual = {
+        "gpus": gpus.Found((), "none here"),
+        "installed": False,
+        "no_ucx": "no UCX",
+        "launcher": None,
+    }
+    known = usual | changes
+    monkeypatch.setattr(doctor_facts.gpus, "find", lambda: known["gpus"])
+    monkeypatch.setattr(doctor_facts.mpi, "installed", lambda: known["installed"])
+    monkeypatch.setattr(doctor_facts.mpi, "launcher", lambda: known["launcher"])
+    monkeypatch.setattr(doctor_facts.ucx, "_found", lambda: ("1.20.1", known["no_ucx"]))
+    return {each["name"]: each for each in doctor.examine()["findings"]}
+
+
+def test_doctor_exits_with_1_without_the_engine(monkeypatch, capsys):
     monkeypatch.setattr(engine, "_find", lambda: (None, "no such file"))
-    monkeypatch.setattr(doctor_mpi.mpi, "installed", lambda: False)
-    monkeypatch.setattr(doctor_gpu.gpus, "find", lambda: gpu)
-    monkeypatch.setattr(doctor_gpu, "driver_version", lambda: "")
-    found = doctor(capsys)
-    assert found["engine"]["state"] == "missing" and "no such file" in found["engine"]["detail"]
-    assert "jaxccomp[mpich]" in found["MPI"]["remedy"]
-    assert found["GPUs"]["state"] == "ok" and found["driver"]["state"] == "missing"
-    assert "driver" in found["driver"]["remedy"]
-    assert found["CUDA library"]["state"] == "missing"
-    assert found["device IPC"]["state"] == "none"
-    with config.override(device_ipc_bytes=4096):
-        device_ipc = doctor(capsys)["device IPC"]
-    assert device_ipc["state"] == "ok" and "why_no_ipc()" in device_ipc["detail"]
+    found = findings(monkeypatch)
+    assert list(found)[0] == "engine" and found["engine"]["severity"] == "error"
+    assert "no such file" in found["engine"]["problem"] and found["engine"]["remedy"]
+    assert main.main(["doctor"]) == 1
+    assert capsys.readouterr().out.startswith("error    engine")
 
 
-def test_doctor_does_not_ask_for_gpu_libraries_where_there_is_no_gpu(monkeypatch, capsys):
-    from jaxccomp.cli import doctor_gpu
+def test_doctor_asks_for_mpi_where_processes_need_it(monkeypatch):
+    assert findings(monkeypatch, no_ucx="") == {}
+    found = findings(monkeypatch)["MPI"]
+    assert found["severity"] == "warning" and "jaxccomp[mpich]" in found["remedy"]
+    found = findings(monkeypatch, no_ucx="", launcher=Launcher("Open MPI", 0, 2))["MPI"]
+    assert found["severity"] == "error" and "Open MPI has started" in found["problem"]
 
-    monkeypatch.setattr(doctor_gpu.gpus, "find", lambda: gpus.Found((), "none here"))
-    monkeypatch.setattr(doctor_gpu, "driver_version", lambda: "")
-    found = doctor(capsys)
-    assert found["GPUs"] == {"name": "GPUs", "state": "none", "detail": "none here", "remedy": ""}
-    assert found["driver"]["state"] == "none"
-    monkeypatch.setattr(doctor_gpu, "driver_version", lambda: "13.0")
-    assert doctor(capsys)["driver"]["detail"] == "up to CUDA 13.0"
+
+def test_doctor_asks_for_gpu_libraries_where_there_is_a_gpu(monkeypatch):
+    one = gpus.Found((gpus.Gpu("GPU-1"),), "nvidia-smi lists 1 GPU(s)")
+    found = findings(monkeypatch, no_ucx="", gpus=one)["libjaxccomp_cuda"]
+    assert found["severity"] == "warning" and "jaxccomp[cuda13]" in found["remedy"]

@@ -12,7 +12,7 @@ from contract import plugin
 import jaxccomp as jcc
 from jaxccomp import errors, schedules
 from jaxccomp._native import algorithms
-from jaxccomp.cli import info
+from jaxccomp.cli import doctor
 
 
 @pytest.fixture(autouse=True)
@@ -221,13 +221,13 @@ def test_an_import_that_fails_is_told_and_stops_nothing():
         "The package jaxccomp-plugin 1.0 could not be asked: its entry point 'broken' in "
         "'jaxccomp.schedules' failed with RuntimeError: this module is broken." in str(caught.value)
     )
-    shown = dict(info.sections())
-    (line,) = (each for each in shown["algorithms"] if each.startswith("bcast: "))
-    assert {"chain", "plugin_line", "plugin_grouped"} < set(line[len("bcast: ") :].split(", "))
-    assert (
-        "jaxccomp_plugin.broken of jaxccomp-plugin 1.0, in jaxccomp.schedules "
-        "(missing: RuntimeError: this module is broken)" in shown["entry points"]
-    )
+    shown = doctor.examine()
+    assert {"chain", "plugin_line", "plugin_grouped"} < set(shown["collectives"]["bcast"])
+    assert {"error": "RuntimeError: this module is broken", "value": "jaxccomp_plugin.broken"} in [
+        {name: each[name] for name in ("error", "value")} for each in shown["entry_points"]
+    ]
+    (finding,) = (each for each in shown["findings"] if each["name"] == "jaxccomp-plugin 1.0")
+    assert finding["severity"] == "error" and "jaxccomp_plugin.broken" in finding["problem"]
 
 
 def test_codecs_of_other_packages_are_found():

@@ -1,15 +1,19 @@
 """What the documentation shows is what there is."""
 
 import doctest
+import importlib
+import importlib.util
 import pathlib
 import re
+import shlex
+import sys
 
 import pytest
+from testbed import __main__ as command_line
 
 import jaxccomp
 from jaxccomp._codecs import custom, frames, specs
-from jaxccomp.bench import codec_report
-from jaxccomp.cli import info
+from jaxccomp.cli import doctor
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -23,18 +27,34 @@ def between(path, command):
 
 
 def test_the_table_of_codecs():
-    shown = between("docs/codecs.md", "python -m jaxccomp info --codecs")
-    assert shown == info.codec_table()
+    shown = between("docs/codecs.md", "python -m jaxccomp doctor --codecs")
+    assert shown == doctor.codec_table()
 
 
-@pytest.mark.parametrize("name", ["codecs", "codecs_256KiB", "codecs_avx2"])
-def test_the_tables_of_speeds(name):
-    path = f"docs/results/{name}.jsonl"
-    command = f"python -m jaxccomp bench codecs --table {path}"
-    with open(ROOT / path, encoding="utf-8") as file:
-        assert between("docs/codecs.md", command) == codec_report.markdown(
-            codec_report.read(file)[1]
-        )
+TABLES = [
+    (module, arguments, shown)
+    for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    for module, arguments, shown in re.findall(
+        r"<!-- python -m (\S+) (--table .*?) -->\n(.*?)<!-- end -->",
+        path.read_text(encoding="utf-8"),
+        re.DOTALL,
+    )
+]
+
+
+def test_tables_are_found():
+    assert len(TABLES) > 20
+
+
+@pytest.mark.parametrize(("module", "arguments", "shown"), TABLES)
+def test_tables_show_what_was_measured(module, arguments, shown, monkeypatch, capsys):
+    monkeypatch.setattr(command_line, "exit_on_signals", lambda: None)
+    monkeypatch.setattr(sys, "argv", [module, *shlex.split(arguments)])
+    monkeypatch.chdir(ROOT)
+    spec = importlib.util.find_spec(module)
+    name = f"{module}.__main__" if spec.submodule_search_locations else module
+    assert importlib.import_module(name).main() == 0
+    assert shown == capsys.readouterr().out and shown.count("\n") > 2
 
 
 @pytest.mark.parametrize("module", [frames, specs], ids=lambda m: m.__name__)

@@ -181,6 +181,7 @@ def test_settings_travel_as_text():
     settings = placement.Settings(FOUR, 2, 0.4, 50, False, {"A": "b"})
     assert placement.Settings.from_json(settings.to_json()) == settings
     assert placement.Settings.from_json(placement.Settings(None).to_json()).gpus is None
+    assert json.loads(placement.Settings().to_json())["gpus"] == []
 
 
 @pytest.mark.parametrize(
@@ -258,7 +259,3 @@ def test_throughput_is_one_line(capsys):
 def test_examples_in_docstrings(module):
     failed, tried = doctest.testmod(module)
     assert tried and not failed
-
-
-def test_settings_are_json():
-    assert json.loads(placement.Settings().to_json())["gpus"] == []

@@ -26,7 +26,7 @@ needs_engine = pytest.mark.skipif(not engine.available(), reason=engine.why_miss
     "arguments,said",
     [
         (["--ops", "gossip"], "valid: 'allgather', 'allreduce', 'alltoall', 'bcast'"),
-        (["--size", "64"], "--size reads like 64MiB"),
+        (["--size", "64MB"], "a size reads like 64KiB"),
         (["--rounds", "0"], "at least 1"),
         (["--python", "lam=python"], "valid: 'mpich', 'openmpi'"),
     ],

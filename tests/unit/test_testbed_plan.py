@@ -2,27 +2,19 @@
 
 import argparse
 import ipaddress
-import json
 import pathlib
 
 import pytest
 from testbed import __main__ as command_line
 from testbed import (
     collectives,
-    exchanges,
     launchers,
-    mix,
     network,
-    outer,
-    overlap,
-    results,
     scenario,
     settings,
     workers,
 )
 from testbed import plan as plans
-from testbed.elastic import report as elastic_report
-from testbed.planner import report as planner_report
 from testbed.training import report
 
 from jaxccomp import errors
@@ -124,28 +116,11 @@ def test_bad_arguments_end_with_status_2(arguments, said, capsys, monkeypatch):
     assert said in capsys.readouterr().err
 
 
-def test_the_page_shows_what_is_set_and_what_was_measured():
+def test_the_page_shows_what_is_set():
     page = (ROOT / "docs/testbed.md").read_text(encoding="utf-8")
     for row in launchers.TABLE.values():
         for name, value in (row.environment | row.alone).items():
             assert f"`{name}={value}`" in page
-    for name in ("testbed", "testbed_transports", "updates", "updates_in_place"):
-        command = f"python -m testbed.compare --table docs/results/{name}.jsonl"
-        shown = page.partition(f"<!-- {command} -->\n")[2].partition("\n<!-- end -->")[0]
-        with open(ROOT / f"docs/results/{name}.jsonl", encoding="utf-8") as file:
-            assert shown == results.markdown(results.read(file))
-
-
-@pytest.mark.parametrize(
-    "name",
-    [f"docs/results/training{part}.jsonl" for part in ("", "_int4", "_per_tensor")],
-)
-def test_the_page_of_training_shows_what_was_measured(name):
-    page = (ROOT / "docs/training.md").read_text(encoding="utf-8")
-    command = f"python -m testbed.training --table {name}"
-    shown = page.partition(f"<!-- {command} -->\n")[2].partition("\n<!-- end -->")[0]
-    lines = report.read((ROOT / name).read_text(encoding="utf-8").splitlines())
-    assert lines and shown == report.table(lines)
 
 
 def test_a_table_of_training_has_losses_beside_that_without_compression():
@@ -161,37 +136,6 @@ def test_a_table_of_training_has_losses_beside_that_without_compression():
     assert [row.count(" |") for row in rows] == [8, 8, 8]
     assert rows[0].endswith("| 2.0000 |") and rows[1].endswith("|  |")
     assert rows[2].startswith("| a\\|b |  |") and rows[2].endswith("| 2.0500 (+2.5 %) |")
-
-
-def test_the_page_shows_what_exchanges_take():
-    page = (ROOT / "docs/training.md").read_text(encoding="utf-8")
-    name = "docs/results/exchanges.jsonl"
-    command = f"python -m testbed.exchanges --table {name}"
-    shown = page.partition(f"<!-- {command} -->\n")[2].partition("\n<!-- end -->")[0]
-    lines = list(map(json.loads, (ROOT / name).read_text(encoding="utf-8").splitlines()))
-    assert lines and shown == exchanges.table(lines)
-
-
-@pytest.mark.parametrize(
-    ("page", "name", "table"),
-    [
-        ("slow_links", "outer", outer.markdown),
-        ("slow_links", "outer_delay", outer.markdown),
-        ("elastic", "elastic", elastic_report.table),
-        ("elastic", "elastic_often", elastic_report.table),
-        ("elastic", "elastic_stops", elastic_report.table),
-        ("nonblocking", "overlap", overlap.markdown),
-        ("testbed", "planner", planner_report.table),
-        ("testbed", "mix", mix.table),
-    ],
-)
-def test_pages_show_what_was_measured(page, name, table):
-    path = f"docs/results/{name}.jsonl"
-    text = (ROOT / f"docs/{page}.md").read_text(encoding="utf-8")
-    command = f"python -m testbed.{name.partition('_')[0]} --table {path}"
-    shown = text.partition(f"<!-- {command} -->\n")[2].partition("\n<!-- end -->")[0]
-    lines = list(map(json.loads, (ROOT / path).read_text(encoding="utf-8").splitlines()))
-    assert lines and shown == table(lines)
 
 
 @pytest.mark.parametrize(

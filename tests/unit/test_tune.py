@@ -144,6 +144,7 @@ def test_bad_arguments_end_with_status_2(arguments, said, no_gpu, capsys):
 
 
 def test_a_missing_mps_is_told(no_gpu):
+    assert mps.state().startswith("cannot be used: nvidia-cuda-mps-control is not on PATH")
     with pytest.raises(errors.LaunchError, match="nvidia-cuda-mps-control is not on PATH"):
         with mps.running(GPU):
             raise AssertionError

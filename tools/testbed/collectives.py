@@ -21,6 +21,10 @@ from typing import Any
 
 import numpy as np
 
+# Run as a script, where tools is not on the path.
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
+from bench import worker  # noqa: E402
+
 OPERATIONS = ("bcast", "allreduce", "reduce_scatter", "allgather", "alltoall")
 SUMS = ("allreduce", "reduce_scatter")
 
@@ -77,46 +81,15 @@ def expected(operation: str, make: Make, rank: int, ranks: int) -> Any:
 def with_mpi(comm: Any, x: np.ndarray, ref: Any, given: argparse.Namespace) -> Step:
     """The MPI library itself, on buffers that are kept."""
     del ref
-    rank, ranks = comm.Get_rank(), comm.Get_size()
-    sizes = {"allgather": x.size * ranks, "reduce_scatter": x.size // ranks}
-    out = np.empty(sizes.get(given.op, x.size), x.dtype)
-    calls = {
-        "bcast": lambda: comm.Bcast(x if rank == 0 else out, 0),
-        "allreduce": lambda: comm.Allreduce(x, out),
-        "reduce_scatter": lambda: comm.Reduce_scatter_block(x, out),
-        "allgather": lambda: comm.Allgather(x, out),
-        "alltoall": lambda: comm.Alltoall(x, out),
-    }
-
-    def step() -> np.ndarray:
-        calls[given.op]()
-        return x if given.op == "bcast" and rank == 0 else out
-
-    return step
+    rows = x.reshape(comm.Get_size(), -1) if given.op in worker.OF_ROWS else x
+    return worker.with_mpi4py(given.op, rows, comm.Get_rank(), comm.Get_size())
 
 
 def with_mpi4jax(comm: Any, x: np.ndarray, ref: Any, given: argparse.Namespace) -> Step:
     """Operations of mpi4jax, one per jitted call."""
-    import jax
-    import mpi4jax
-    from mpi4py import MPI
-
     del ref
-    functions = {
-        "bcast": lambda v: mpi4jax.bcast(v, 0),
-        "allreduce": lambda v: mpi4jax.allreduce(v, op=MPI.SUM),
-        "allgather": mpi4jax.allgather,
-        "alltoall": mpi4jax.alltoall,
-    }
-
-    def value_alone(v: Any) -> Any:
-        # Older releases return (value, token).
-        result = functions[given.op](v)
-        return result[0] if isinstance(result, (tuple, list)) else result
-
-    x = x.reshape(comm.Get_size(), -1) if given.op == "alltoall" else x
-    call, value = jax.jit(value_alone), jax.device_put(x)
-    return lambda: call(value).block_until_ready()
+    rows = x.reshape(comm.Get_size(), -1) if given.op in worker.OF_ROWS else x
+    return worker.with_mpi4jax(given.op, rows, comm.Get_rank(), comm.Get_size())
 
 
 def with_jaxccomp(comm: Any, x: np.ndarray, ref: Any, given: argparse.Namespace) -> Step:
@@ -284,5 +257,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
     main()

@@ -143,11 +143,13 @@ def _measure(given: argparse.Namespace) -> list[scenario.Line]:
     with Testbed(given.hosts, given.link) as bed, tempfile.TemporaryDirectory() as folder:
         profile = pathlib.Path(folder, "profile.json")
         if any(CONTENDERS[name].has_profile for name in given.contenders):
-            _say(tuned.fastest_profile(bed, profile, ["random"], _TIMED, programs.ENVIRONMENT))
+            scenario.say(
+                tuned.fastest_profile(bed, profile, ["random"], _TIMED, programs.ENVIRONMENT)
+            )
         for number in range(given.rounds):
             for case, row in rows.items():
                 if "found" in row and "error" not in row:
-                    _say(f"round {number + 1} of {given.rounds}: {', '.join(case)}")
+                    scenario.say(f"round {number + 1} of {given.rounds}: {', '.join(case)}")
                     _run(given, bed, profile, case, row)
                     if given.json:  # as far as it has come, should it be ended
                         scenario.write(given.json, _lines(given, rows))
@@ -170,7 +172,7 @@ def _run(
     try:
         row["found"].append(workers.run(program, bed, env=env, timeout_seconds=600))
     except workers.FailedError as error:
-        _say(str(error))
+        scenario.say(str(error))
         row["error"] = str(error)[-500:]
 
 
@@ -216,10 +218,6 @@ def _work(given: argparse.Namespace) -> None:
         workers.join_distributed()
     codec = None if contender.codec == "raw" else contender.codec
     programs.work(program, codec, given.epochs, on_mesh=contender.on_mesh)
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

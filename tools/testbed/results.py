@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import statistics
 from collections.abc import Iterable
 from typing import Any
@@ -61,11 +60,6 @@ class Row:
             **self.found,
         }
         return line | ({"error": self.error} if self.error else {})
-
-
-def read(lines: Iterable[str]) -> list[dict[str, Any]]:
-    """The lines of a file that ``compare --json`` wrote."""
-    return [json.loads(line) for line in lines if line.strip()]
 
 
 def best(lines: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -173,6 +167,7 @@ _COLUMNS = (
 
 def markdown(lines: list[dict[str, Any]]) -> str:
     """A table of the best of each contender, and what failed; columns nobody fills are left out."""
+    lines = [line for line in lines if "op" in line]  # others say what was measured with
     shown = best(with_ratios(lines))
     columns = [(head, how, [cell(line) for line in shown]) for head, how, cell in _COLUMNS]
     columns = [column for column in columns if any(column[2])] or columns

@@ -96,6 +96,11 @@ def write(path: pathlib.Path, rows: Iterable[Line]) -> None:
     path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
 
 
+def say(text: str) -> None:
+    """Says what goes on."""
+    print(text, file=sys.stderr, flush=True)
+
+
 def options(given: argparse.Namespace, *names: str) -> list[str]:
     """Options of a scenario as its ranks are given them."""
     return [text for name in names for text in (f"--{name}", str(getattr(given, name)))]

@@ -10,7 +10,8 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 
-from jaxccomp.bench import contenders
+from bench import contenders
+
 from testbed import collectives, launchers, settings
 from testbed.bed import Testbed
 from testbed.cases import Case, Scenario

@@ -84,7 +84,7 @@ def _measure(given: argparse.Namespace) -> None:
         for place, those in wanted.items():
             if left := _missing(path, place, those):
                 names = ", ".join(f"{point.op} of {point.size} bytes" for point in left)
-                _say(f"no time for: {place.hosts} hosts, {place.link}: {names}")
+                scenario.say(f"no time for: {place.hosts} hosts, {place.link}: {names}")
 
 
 class _Run:
@@ -113,7 +113,9 @@ class _Run:
             within = until - time.monotonic()
             if within <= 0:
                 return
-            _say(f"{place.hosts} hosts, {place.link}: {len(missing)} points, {within:.0f} s")
+            scenario.say(
+                f"{place.hosts} hosts, {place.link}: {len(missing)} points, {within:.0f} s"
+            )
             program = ["-P", "-m", "testbed.planner.worker", "--points", points.to_text(missing)]
             program += ["--inputs", json.dumps(self._files), "--turns", str(self._given.turns)]
             program += ["--place", json.dumps(dataclasses.asdict(place))]
@@ -132,7 +134,7 @@ class _Run:
             if "profile" in line and points.place_of(line) == place:
                 schedules.write_profile(path, line["profile"])
                 return path
-        _say(f"{place.hosts} hosts, {place.link}: measuring the profile")
+        scenario.say(f"{place.hosts} hosts, {place.link}: measuring the profile")
         operations = " ".join(dict.fromkeys(self._given.ops))
         tuned.profile(where, path, self._files.values(), operations=operations, env=_ENVIRONMENT)
         _append(
@@ -172,10 +174,6 @@ def _missing(path: pathlib.Path, place: Place, wanted: list[Point]) -> list[Poin
         if points.place_of(line) == place
     }
     return [point for point in wanted if point not in done]
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Compares ways to reduce gradients by what a step of training takes on slow links.
 
     python -m testbed.training --json docs/results/training.jsonl --python torch=PATH
-    python -m testbed.training --table docs/results/training.jsonl [--plot FILE]
+    python -m testbed.training --table docs/results/training.jsonl
 
 Ways take turns, each started anew in every round. Rates are of the same run; losses come from
 launches of their own, without links, over several seeds, with as many steps for all.
@@ -20,8 +20,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from jaxccomp.bench import machine
-from testbed import __main__ as command_line
-from testbed import workers
+from testbed import scenario, workers
 from testbed.bed import Testbed
 from testbed.training import data, report
 from testbed.training.ways import WAYS, Way
@@ -48,25 +47,19 @@ def main() -> int:
     add("--loss-steps", type=int, default=300)
     add("--ways", action="append", help="only those whose names contain this, or one of these")
     add("--python", action="append", default=[], metavar="torch=PATH")
-    add("--json", type=pathlib.Path, help="lines are added to it")
-    add("--table", metavar="FILE", help="measure nothing; print such a file as a Markdown table")
-    add("--plot", metavar="FILE", help="with --table: draw it, too")
-    given = parser.parse_args()
-    if given.table:
-        lines = report.read(pathlib.Path(given.table).read_text(encoding="utf-8").splitlines())
-        print(report.table(lines))
-        if given.plot:
-            report.plot(lines, given.plot)
-        return 0
-    command_line.exit_on_signals()
+    return scenario.run(parser, _measure, table=report.table)
+
+
+def _measure(given: argparse.Namespace) -> None:
+    """Adds lines to the file."""
     pythons = dict(text.partition("=")[::2] for text in given.python)
     ways = [way for way in WAYS if any(part in way.name for part in given.ways or [""])]
     if "torch" not in pythons:
         ways = [way for way in ways if way.worker != "torch"]
-        print("left out: torch; name its interpreter with --python torch=PATH", file=sys.stderr)
+        scenario.say("left out: torch; name its interpreter with --python torch=PATH")
     if not importlib.util.find_spec("libucx"):
         ways = [way for way in ways if way.transport != "ucx"]
-        print("left out: UCX; pip install 'jaxccomp[ucx]'", file=sys.stderr)
+        scenario.say("left out: UCX; pip install 'jaxccomp[ucx]'")
     rows = _time(given, ways, pythons)
     _losses(given, rows, pythons)
     lines = [_line(given, way, row) for way, row in rows.items()]
@@ -76,7 +69,8 @@ def main() -> int:
         text = "".join(json.dumps(line) + "\n" for line in [{"facts": machine.facts()}, *lines])
         with open(given.json, "a", encoding="utf-8") as file:
             file.write(text)
-    return int(any("error" in row for row in rows.values()))
+    if failed := [way.name for way, row in rows.items() if "error" in row]:
+        raise workers.FailedError(f"failed: {', '.join(failed)}")
 
 
 def _time(
@@ -90,7 +84,7 @@ def _time(
             for way, row in rows.items():
                 if "error" in row:
                     continue
-                _say(f"{given.task}, round {number + 1} of {given.rounds}: {way.name}")
+                scenario.say(f"{given.task}, round {number + 1} of {given.rounds}: {way.name}")
                 python = pythons.get(way.worker, sys.executable)
                 program = _program(way, given, given.steps, given.warmups)
                 try:
@@ -130,7 +124,7 @@ def _losses(
         if kind not in found:
             found[kind] = []
             for seed in range(given.seeds):
-                _say(f"{given.task}, loss {seed + 1} of {given.seeds}: {way.name}")
+                scenario.say(f"{given.task}, loss {seed + 1} of {given.seeds}: {way.name}")
                 try:
                     found[kind].append(_loss(given, way, seed, pythons))
                 except workers.FailedError as error:
@@ -141,7 +135,7 @@ def _losses(
 
 def _fail(row: dict[str, Any], error: workers.FailedError) -> None:
     row["error"] = str(error)[-500:]
-    _say(row["error"])
+    scenario.say(row["error"])
 
 
 def _loss(given: argparse.Namespace, way: Way, seed: int, pythons: dict[str, str]) -> float:
@@ -193,10 +187,6 @@ def _line(given: argparse.Namespace, way: Way, row: dict[str, Any]) -> dict[str,
     if row.get("losses"):
         line["losses"] = [round(loss, 4) for loss in row["losses"]]
     return line
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

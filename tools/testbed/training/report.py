@@ -1,13 +1,13 @@
-"""What is done with the lines that a comparison of ways has written: a table, and a plot."""
+"""What is done with the lines that a comparison of ways has written: a table."""
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-Line = dict[str, Any]
+from testbed import scenario
+from testbed.scenario import Line
 
 _COLUMNS = (
     "way",
@@ -21,13 +21,13 @@ _COLUMNS = (
 )
 
 
-def read(lines: Iterable[str]) -> list[Line]:
-    """The ways of a results file, without what it says of machines.
+def _latest(lines: Iterable[Line]) -> list[Line]:
+    """The ways, without what a file says of machines.
 
     Of what several lines say of one way, its times and its losses for instance, the last counts.
     """
     latest: dict[tuple[Any, ...], Line] = {}
-    for line in map(json.loads, lines):
+    for line in lines:
         if "way" in line:
             key = *_place(line), line["way"]
             latest[key] = latest.get(key, {}) | line
@@ -38,20 +38,11 @@ def _place(line: Line) -> tuple[Any, ...]:
     return line["task"], line["hosts"], line["link"]
 
 
-def _places(lines: Sequence[Line]) -> list[list[Line]]:
-    return [
-        [line for line in lines if _place(line) == place]
-        for place in dict.fromkeys(map(_place, lines))
-    ]
-
-
-def table(lines: Sequence[Line]) -> str:
+def table(lines: Iterable[Line]) -> str:
     """A Markdown table for each task on each testbed, the fastest way first."""
-    return "\n\n".join(map(_table, _places(lines)))
-
-
-def _title(line: Line) -> str:
-    return "{}, {} x {}".format(*_place(line))
+    found = _latest(lines)
+    places = dict.fromkeys(map(_place, found))
+    return "\n\n".join(_table([each for each in found if _place(each) == p]) for p in places)
 
 
 def _table(lines: Sequence[Line]) -> str:
@@ -61,15 +52,10 @@ def _table(lines: Sequence[Line]) -> str:
     raw = next((line for line in lines if line.get("losses") and line["codec"] == "raw"), None)
     peers = [line["seconds"] for line in done if line["worker"] == "torch"]
     alone = [line["seconds"] for line in done if line["worker"] == "alone"]
-    rows = [
-        f"**{_title(done[0])}**",
-        "",
-        f"| {' | '.join(_COLUMNS)} |",
-        "|---|" + "---:|" * (len(_COLUMNS) - 1),
-    ]
+    rows = []
     for line in done:
         cells = [
-            _way(line),
+            line["way"],
             f"{line['seconds']:.3f} s",
             f"{min(peers) / line['seconds']:.2f} x" if peers else "",
             _milliseconds(line["seconds"] - alone[0]) if alone else "",
@@ -80,16 +66,11 @@ def _table(lines: Sequence[Line]) -> str:
         ]
         if not line["identical"]:
             cells[0] += " (parameters differ)"
-        rows.append(f"| {' | '.join(cells)} |")
-    for line in losses:
-        cells = [_way(line), *[""] * (len(_COLUMNS) - 2), _loss(line, raw)]
-        rows.append(f"| {' | '.join(cells)} |")
+        rows.append(cells)
+    rows += [[line["way"], *[""] * (len(_COLUMNS) - 2), _loss(line, raw)] for line in losses]
     failed = [f"Failed: {line['way']}." for line in lines if "error" in line]
-    return "\n".join([*rows, *failed])
-
-
-def _way(line: Line) -> str:
-    return line["way"].replace("|", "\\|")
+    title = "**{}, {} x {}**".format(*_place(done[0]))
+    return "\n".join([title, "", scenario.markdown(_COLUMNS, rows), *failed])
 
 
 def _loss(line: Line, raw: Line | None) -> str:
@@ -104,23 +85,3 @@ def _loss(line: Line, raw: Line | None) -> str:
 
 def _milliseconds(seconds: float) -> str:
     return f"{1e3 * seconds:.0f} ms" if seconds else ""
-
-
-def plot(lines: Sequence[Line], path: str) -> None:
-    """Bars of seconds a step, by worker."""
-    from matplotlib.figure import Figure
-
-    places = _places([line for line in lines if "seconds" in line])
-    figure = Figure(figsize=(9, 1 + 0.24 * len(lines)), layout="constrained")
-    axes = figure.subplots(len(places), 1, squeeze=False, height_ratios=list(map(len, places)))
-    colours = {"jaxccomp": "tab:blue", "torch": "tab:orange", "mpi": "tab:gray", "alone": "black"}
-    for each, place in zip(axes[:, 0], places, strict=True):
-        done = sorted(place, key=lambda line: -line["seconds"])
-        each.barh(
-            [line["way"] for line in done],
-            [line["seconds"] for line in done],
-            color=[colours[line["worker"]] for line in done],
-        )
-        each.set_xlabel(f"{_title(done[0])}: seconds a step")
-        each.tick_params(labelsize=7)
-    figure.savefig(path, metadata={"Date": None})

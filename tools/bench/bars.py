@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from bench import contenders
+from bench.compare import Measurement, Results
 from jaxccomp import stats
-from jaxccomp.bench import contenders
-from jaxccomp.bench.compare import Measurement, Results
 
 SUBJECT = "jaxccomp"
 # From so many bytes on a jitted peer has to take so many times as long, or this package at most so

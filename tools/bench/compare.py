@@ -17,7 +17,8 @@ import statistics
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from jaxccomp.bench import contenders, launch
+from bench import contenders
+from jaxccomp.bench import launch
 from jaxccomp.launch import ports
 
 OPERATIONS = (
@@ -144,7 +145,7 @@ def _run_job(plan: Plan, name: str, cases: Sequence[Case], bind: str) -> dict[Ca
     with ports.reserved() as port, tempfile.TemporaryDirectory() as folder:
         outcome = launch.run(
             plan.ranks,
-            ["-P", *_script(name), name, folder, *(f"{op}:{size}" for op, size in cases)],
+            ["-P", _WORKER, name, folder, *(f"{op}:{size}" for op, size in cases)],
             python=plan.pythons[name],
             bind=bind,
             env={
@@ -158,11 +159,6 @@ def _run_job(plan: Plan, name: str, cases: Sequence[Case], bind: str) -> dict[Ca
     for row in rows:
         by_case.setdefault((row["op"], row["size_bytes"]), []).append(row)
     return {case: _slowest(by_case.get(case, []), plan.ranks, outcome) for case in cases}
-
-
-def _script(name: str) -> list[str]:
-    # Peers may live in environments without this package.
-    return ["-m", "jaxccomp.bench.worker"] if name.startswith("jaxccomp") else [_WORKER]
 
 
 def _slowest(rows: Sequence[dict], ranks: int, outcome: launch.Outcome) -> float | str:

@@ -1,0 +1,50 @@
+"""Times operations of this package, on the ranks that run this."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxccomp.bench import operations
+from jaxccomp.bench.team import Team
+
+
+def measure(
+    team: Team, name: str, codec: str, sizes: Sequence[int], algorithm: str = "auto"
+) -> list[float]:
+    """For each size, the microseconds of a call: the median on the slowest rank.
+
+    Args:
+      team: all ranks, which call this together.
+      name: of an operation, one of `operations.NAMES`.
+      codec: of the values, which are Gaussian float32.
+      sizes: bytes that each rank passes in.
+      algorithm: of the operation.
+    """
+    call = team.collective(name, algorithm, codec)
+    normal = np.random.default_rng(team.rank).normal(0, 0.02, 1 << 20).astype(np.float32)
+    found = []
+    for size in sizes:
+        x = operations.operand(normal, size, team.size if operations.NAMES[name] else 0)
+        x = jax.device_put(x, jax.local_devices(backend="cpu")[0])
+        team.gather([0.0])  # all begin together
+        median = _time(lambda x=x: call(x), max(10, min(1000, (256 << 20) // size)))
+        found.append(float(team.gather([median]).max()))
+    return found
+
+
+def _time(call: Callable[[], Any], count: int) -> float:
+    """The median time of a call in microseconds."""
+    for _ in range(max(3, count // 10)):
+        jax.block_until_ready(call())
+    times = []
+    for _ in range(count):
+        start = time.perf_counter_ns()
+        jax.block_until_ready(call())
+        times.append(time.perf_counter_ns() - start)
+    return statistics.median(times) / 1000
