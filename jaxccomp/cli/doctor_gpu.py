@@ -7,13 +7,12 @@ import ctypes.util
 from collections.abc import Iterator
 from importlib import metadata
 
-from jaxccomp import config
 from jaxccomp._native import engine
 from jaxccomp.cli.finding import Finding
 from jaxccomp.launch import gpus
 
 _EXTRAS = "pip install 'jaxccomp[cuda13]' (or cuda12, for older drivers)"
-# Libraries that one way or the other come with the extras: name, packages, the system's name.
+# Libraries that come with the extras, NCCL for JAX: name, packages, the system's name.
 _LIBRARIES = (
     ("nvCOMP", ("nvidia-libnvcomp-cu13", "nvidia-libnvcomp-cu12"), "nvcomp"),
     ("NCCL", ("nvidia-nccl-cu13", "nvidia-nccl-cu12"), "nccl"),
@@ -47,20 +46,6 @@ def findings() -> Iterator[Finding]:
         where = _installed(packages) or ctypes.util.find_library(library)
         reason = f"neither {' nor '.join(packages)} nor lib{library} is found"
         yield Finding(name, "ok", where) if where else Finding(name, state, reason, _EXTRAS)
-    yield _device_ipc(bool(found))
-
-
-def _device_ipc(has_gpus: bool) -> Finding:
-    """Between which ranks, only `init` finds out."""
-    name, least_bytes = "device IPC", config.get("device_ipc_bytes")
-    if not least_bytes:
-        detail = "the option device_ipc_bytes is 0: messages go through the host's memory"
-        return Finding(name, "none", detail)
-    detail = (
-        f"for messages from {least_bytes} bytes on; after jaxccomp.init(), "
-        "jaxccomp.comm.why_no_ipc() says between which ranks not, and why"
-    )
-    return Finding(name, "ok", detail) if has_gpus else Finding(name, "none", "there is no GPU")
 
 
 def driver_version() -> str:

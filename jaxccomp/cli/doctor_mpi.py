@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from importlib import metadata
 
 from jaxccomp import errors
-from jaxccomp._bootstrap import cuda_aware_mpi, mpi, ucx
+from jaxccomp._bootstrap import mpi, ucx
 from jaxccomp._native import engine
 from jaxccomp.cli.finding import Finding
 from jaxccomp.launch import mpiexec
@@ -17,7 +17,7 @@ _REMEDY_OF_UCX = "pip install 'jaxccomp[ucx]', or the system's package of UCX 1.
 
 _STORE = (
     "processes of jax.distributed without MPI meet over its key-value store; UCX moves their "
-    'values, or backend="nccl" or "xla"'
+    'values, or JAX with backend="xla"'
 )
 
 
@@ -27,9 +27,6 @@ def findings() -> Iterator[Finding]:
     if vendor:
         yield Finding("MPI", "ok", f"{vendor}, mpi4py {metadata.version('mpi4py')}, {_where()}")
         yield _launcher()
-        why_not = cuda_aware_mpi.why_not_cuda_aware()
-        aware = "CUDA-aware, for the option device_mpi_bytes"
-        yield Finding("MPI on GPUs", "none" if why_not else "ok", why_not or aware)
     else:
         yield Finding("MPI", "missing", why, _REMEDY)
     yield _ucx()

@@ -12,7 +12,7 @@ import jax
 import jaxlib
 
 from jaxccomp import codecs, config, errors
-from jaxccomp._bootstrap import cuda_aware_mpi, mpi, ucx
+from jaxccomp._bootstrap import mpi, ucx
 from jaxccomp._native import algorithms, engine, entry_points
 from jaxccomp._native.version import __version__
 from jaxccomp.bench import launch
@@ -89,7 +89,6 @@ def _mpi_lines() -> list[str]:
         lines.append(f"mpiexec {launch.mpiexec()}")
     except RuntimeError as error:
         lines.append(f"mpiexec missing: {error}")
-    lines.append(f"CUDA-aware: {cuda_aware_mpi.why_not_cuda_aware() or 'yes'}")
     by = mpi.launcher()
     lines.append(
         f"started by {by.name}, rank {by.rank} of {by.size or 'unknown'}"

@@ -69,10 +69,6 @@ def test_doctor_says_what_to_do(monkeypatch, capsys):
     assert found["GPUs"]["state"] == "ok" and found["driver"]["state"] == "missing"
     assert "driver" in found["driver"]["remedy"]
     assert found["CUDA library"]["state"] == "missing"
-    assert found["device IPC"]["state"] == "none"
-    with config.override(device_ipc_bytes=4096):
-        device_ipc = doctor(capsys)["device IPC"]
-    assert device_ipc["state"] == "ok" and "why_no_ipc()" in device_ipc["detail"]
 
 
 def test_doctor_does_not_ask_for_gpu_libraries_where_there_is_no_gpu(monkeypatch, capsys):

@@ -12,8 +12,8 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 import jaxccomp as jcc
-from jaxccomp import config, errors
-from jaxccomp._bootstrap import device_errors, join, peer_info
+from jaxccomp import errors
+from jaxccomp._bootstrap import peer_info
 from jaxccomp._native import cuda, platforms
 
 HAS = ("raw", "lossless", "bf16", "int8")
@@ -153,67 +153,6 @@ def test_gpus_are_opened_when_a_process_joins(monkeypatch):
     assert core.opened == [[(1, platforms.CUDA.number(5))]]
 
 
-@pytest.mark.parametrize(
-    "given,says", [(None, "32 stream"), ("8", "8 stream"), ("1", "CONNECTIONS=1")]
-)
-def test_waiting_streams_get_connections(given, says):
-    # In a process of its own: CUDA reads the variable when it starts.
-    environment = {**os.environ, "JAXCCOMP_DEVICE_WAIT": "stream"}
-    environment.pop("CUDA_DEVICE_MAX_CONNECTIONS", None)
-    if given:
-        environment["CUDA_DEVICE_MAX_CONNECTIONS"] = given
-    program = (
-        "import os, jaxccomp; "
-        "print(os.environ['CUDA_DEVICE_MAX_CONNECTIONS'], jaxccomp.config.get('device_wait'))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", program],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == (given == "1")
-    assert says in (done.stderr if given == "1" else done.stdout)
-
-
-def test_memory_is_set_aside_where_streams_are_to_wait(monkeypatch):
-    class Core:
-        told = []
-
-        def set_option(self, name, value):
-            self.told.append((name, value))
-
-        def reserve_device_memory(self):
-            self.told.append("reserved")
-
-        def nccl_share_gpus(self, value):
-            pass
-
-    core = Core()
-    monkeypatch.setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32")
-    monkeypatch.setattr(config, "_listeners", [])
-    config.on_change(lambda option, value: join._set_engine_option(core, option, value))
-    assert "reserved" not in core.told
-    with config.override(device_stream_memory_bytes=1 << 20):
-        with config.override(device_wait="stream"):
-            assert core.told[-2:] == [("device_wait", "stream"), "reserved"]
-            core.told.clear()
-            config.on_change(lambda option, value: join._set_engine_option(core, option, value))
-            size, reserved = ("device_stream_memory_bytes", str(1 << 20)), "reserved"
-            assert core.told.index(size) < core.told.index(reserved)
-
-
-def test_connections_are_left_alone_where_the_host_waits(monkeypatch):
-    monkeypatch.delenv("CUDA_DEVICE_MAX_CONNECTIONS", raising=False)
-    with config.override(device_wait="host"):
-        assert "CUDA_DEVICE_MAX_CONNECTIONS" not in os.environ
-    monkeypatch.setenv("CUDA_DEVICE_MAX_CONNECTIONS", "1")
-    with pytest.raises(errors.InvalidArgumentError, match="CUDA_DEVICE_MAX_CONNECTIONS=1"):
-        config.set("device_wait", "stream")
-    assert config.get("device_wait") == "host"
-
-
 def test_ranks_decide_alike(monkeypatch):
     rows = [peer_info.Row(0, 1, 0, 1, lacks) for lacks in (0, 1, 0)]
     monkeypatch.setattr(cuda, "why_missing", lambda: "")
@@ -222,44 +161,6 @@ def test_ranks_decide_alike(monkeypatch):
     monkeypatch.setattr(cuda, "why_missing", lambda: "no library")
     assert "no library" in peer_info.who_lacks_cuda(rows)
     assert peer_info.who_lacks_cuda(rows[:1]) == ""
-
-
-def test_check_raises_what_nobody_was_told(monkeypatch, capsys):
-    monkeypatch.setattr(device_errors, "_raised", False)
-    monkeypatch.setattr(device_errors, "_failed", False)
-    jcc.check()
-    device_errors.tell_at_exit()
-    monkeypatch.setattr(device_errors, "_find", lambda: ("allreduce: a peer is gone", True))
-    device_errors.tell_at_exit()  # XLA has raised it
-    assert not device_errors._failed and capsys.readouterr().err == ""
-    monkeypatch.setattr(device_errors, "_find", lambda: ("allreduce: a peer is gone", False))
-    device_errors.tell_at_exit()
-    assert device_errors._failed and "a peer is gone" in capsys.readouterr().err
-    device_errors._failed = False
-    for _ in range(2):
-        with pytest.raises(errors.OperationFailedError, match="a peer is gone"):
-            jcc.check()
-    device_errors.tell_at_exit()
-    assert not device_errors._failed
-
-
-FAILS_LATE = """
-import atexit
-atexit.register(lambda: print("registered before"))
-import jaxccomp as jcc
-from jaxccomp._bootstrap import device_errors
-jcc.init()
-device_errors._find = lambda: ("bcast: lost", False)
-print("done")
-"""
-
-
-def test_a_program_that_was_never_told_fails():
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", FAILS_LATE], capture_output=True, text=True, timeout=100
-    )
-    assert done.returncode == 1 and done.stdout.splitlines()[0] == "done"
-    assert "bcast: lost" in done.stderr
 
 
 WITH_LIBRARY = """
