@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from jaxccomp import config, errors
+from jaxccomp import errors
 from jaxccomp._native import engine
 from jaxccomp.cli import main
 from jaxccomp.launch import gpus

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tomllib
@@ -12,19 +13,26 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 import jaxccomp as jcc
-from jaxccomp import errors
+from jaxccomp import codecs, errors
 from jaxccomp._bootstrap import peer_info
 from jaxccomp._native import cuda, platforms
 
-HAS = ("raw", "lossless", "bf16", "int8")
+# What the stage takes.
+STAGE = ("raw", "lossless")
+
+
+def runs(codec, dtype):
+    first = codecs.parse(codec).stages[0].name
+    return codec in STAGE or dtype not in codecs.table()[first].dtypes
 
 
 @pytest.fixture
 def on_gpus(monkeypatch):
-    """The CUDA library, with some codecs, and the CPU's devices as GPUs."""
+    """The CUDA library, without kernels of the traced plane, and the CPU's devices as GPUs."""
     jcc.init()
     monkeypatch.setattr(cuda, "why_missing", lambda: "")
-    monkeypatch.setattr(cuda, "runs", lambda codec, dtype: codec.partition(":")[0] in HAS)
+    monkeypatch.setattr(cuda, "runs", runs)
+    monkeypatch.setattr(cuda, "runs_on_streams", lambda codec, dtype: False)
     gpus = jax.devices("cpu")
     monkeypatch.setattr(platforms.Platform, "devices", lambda self: gpus)
 
@@ -40,6 +48,13 @@ def on_axis(function):
     return jax.shard_map(function, mesh=mesh, in_specs=P(), out_specs=P(), check_vma=False)
 
 
+def calls_in(text):
+    """Collective and codec of each call of the engine."""
+    lines = [line for line in text.splitlines() if "@jaxccomp_collective" in line]
+    names = ("collective", "codec")
+    return [tuple(re.search(f' {name} = "([^"]*)"', line)[1] for name in names) for line in lines]
+
+
 def call_in(text):
     lines = [line for line in text.splitlines() if "@jaxccomp_collective" in line]
     assert len(lines) == 1, text
@@ -47,10 +62,10 @@ def call_in(text):
 
 
 def test_a_communicators_operation_is_one_call(on_gpus):
-    line = call_in(lowered(lambda x: jcc.bcast(x, root=0, codec="int8:block=64")))
+    line = call_in(lowered(lambda x: jcc.bcast(x, root=0, codec="lossless")))
     for part in (
         'collective = "bcast"',
-        'codec = "int8:block=64"',
+        'codec = "lossless"',
         'communicator = "world"',
         "groups = array<i64>,",
         "root = 0 : i64",
@@ -89,26 +104,124 @@ def test_export_for_cuda(on_gpus):
     assert "@jaxccomp_collective" in exported.mlir_module()
 
 
-LACKS_TERNARY = "'ternary' of float32 on GPUs.* 'raw', 'lossless'"
+def by_rank(x):
+    return x.reshape(1, -1)
 
 
-def test_codecs_that_gpus_lack(on_gpus):
-    for function in (
-        lambda x: jcc.bcast(x, root=0, codec="ternary"),
-        on_axis(lambda x: jcc.bcast(x, root=0, codec="ternary", axis_name="i")),
-    ):
-        with pytest.raises(errors.UnknownNameError, match=LACKS_TERNARY):
-            lowered(function)
-    xla = on_axis(lambda x: jcc.bcast(x, root=0, codec="ternary", axis_name="i", backend="xla"))
-    assert "@jaxccomp_collective" not in lowered(xla)
+LOSSLESS = ("alltoall", "lossless"), ("allgather", "lossless")
+LOWERED = {
+    "raw sum": (lambda x, **how: jcc.allreduce(x, **how), [("allreduce", "raw")]),
+    "lossless bcast": (
+        lambda x, **how: jcc.bcast(x, root=0, codec="lossless", **how),
+        [("bcast", "lossless")],
+    ),
+    "lossless alltoall": (
+        lambda x, **how: jcc.alltoall(by_rank(x), codec="lossless", **how),
+        [("alltoall", "lossless")],
+    ),
+    "lossless sum": (lambda x, **how: jcc.allreduce(x, codec="lossless", **how), LOSSLESS),
+    "lossless reduce": (
+        lambda x, **how: jcc.reduce(x, root=0, op="max", codec="lossless", **how),
+        LOSSLESS,
+    ),
+    "lossless reduce_scatter": (
+        lambda x, **how: jcc.reduce_scatter(by_rank(x), codec="lossless", **how),
+        LOSSLESS[:1],
+    ),
+    "lossless scan": (lambda x, **how: jcc.scan(x, codec="lossless", **how), LOSSLESS[1:]),
+    "int8 bcast": (
+        lambda x, **how: jcc.bcast(x, root=0, codec="int8", **how),
+        [("bcast", "raw")],
+    ),
+    "int8 mean": (
+        lambda x, **how: jcc.allreduce(x, op="mean", codec="int8", **how),
+        [("alltoall", "raw"), ("allgather", "raw")],
+    ),
+    "two stages": (lambda x, **how: jcc.allreduce(x, codec="int8|lossless", **how), LOSSLESS),
+    "sparse": (
+        lambda x, **how: jcc.allgather(x, codec="topk|lossless", **how),
+        LOSSLESS[1:],
+    ),
+    "integers with int8": (
+        lambda x, **how: jcc.allreduce(x.astype(jnp.int32), codec="int8", **how),
+        [("allreduce", "raw")],
+    ),
+    "a difference with int8": (
+        lambda x, **how: jcc.bcast(x, root=0, ref=x, codec="int8", **how),
+        [("bcast", "raw")],
+    ),
+    "feedback of raw": (
+        lambda x, **how: jcc.allreduce_with_feedback(x, x, **how)[0],
+        [("allreduce", "raw")],
+    ),
+    "feedback of int8": (
+        lambda x, **how: jcc.allreduce_with_feedback(x, x, codec="int8", **how)[0],
+        [("alltoall", "raw"), ("allgather", "raw")],
+    ),
+}
 
 
-def test_dtypes_that_a_codecs_kernels_lack(on_gpus, monkeypatch):
-    monkeypatch.setattr(cuda, "runs", lambda codec, dtype: (codec, dtype) != ("int8", "float16"))
-    with pytest.raises(errors.UnknownNameError, match="'int8' of float16 on GPUs") as raised:
-        lowered(lambda x: jcc.allreduce((x, x.astype(jnp.float16)), codec="int8"))
-    assert "'lossless'" in str(raised.value) and "'int8'," not in str(raised.value)
-    call_in(lowered(lambda x: jcc.allreduce(x, codec="int8")))
+@pytest.mark.parametrize("style", ["comm", "axis"])
+@pytest.mark.parametrize("name", LOWERED)
+def test_what_the_stage_does_not_take_is_composed(name, style, on_gpus):
+    function, expected = LOWERED[name]
+    if style == "comm":
+        found = calls_in(lowered(function))
+    else:
+        found = calls_in(lowered(on_axis(lambda x: function(x, axis_name="i"))))
+    assert found == list(expected)
+
+
+def test_large_arrays_are_not_cut(on_gpus):
+    """The stage itself moves arrays in parts."""
+    operand = jax.ShapeDtypeStruct((1 << 24,), jnp.float32)
+    traced = jax.jit(lambda x: jcc.bcast(x, root=0, codec="int8")).trace(operand)
+    call_in(traced.lower(lowering_platforms=("cuda",)).as_text())
+
+
+def test_messages_are_composed(on_gpus):
+    ordered = jcc.world().ordered()
+
+    def function(x):
+        x = jcc.send(x, 0, codec="int8|lossless", comm=ordered)
+        return jcc.recv(x, 0, codec="int8|lossless", comm=ordered)
+
+    assert calls_in(lowered(function)) == [("send", "lossless"), ("recv", "lossless")]
+    lossless = lowered(lambda x: jcc.recv(x, 0, codec="lossless", comm=ordered))
+    assert calls_in(lossless) == [("recv", "lossless")]
+
+
+def test_kernels_encode_before_the_stage_where_there_are_any(on_gpus, monkeypatch):
+    monkeypatch.setattr(cuda, "runs_on_streams", lambda codec, dtype: codec == "int8:block=64")
+    function = on_axis(lambda x: jcc.allreduce(x, axis_name="i", codec="int8:block=64|lossless"))
+    text = lowered(function)
+    found = re.findall(r"custom_call @(jaxccomp_\w+)", text)
+    assert found == [
+        *("jaxccomp_encode", "jaxccomp_collective", "jaxccomp_decode_sum"),
+        *("jaxccomp_encode", "jaxccomp_collective", "jaxccomp_decode"),
+    ]
+    assert calls_in(text) == list(LOSSLESS)
+
+
+@pytest.mark.parametrize(
+    "function,says",
+    [
+        (lambda x, **how: jcc.bcast(x, root=0, codec="dgc", **how), "'dgc' of float32 on GPUs"),
+        (lambda x, **how: jcc.bcast(x, root=0, codec="delta", ref=x, **how), "with ref=.* 'delta'"),
+        (lambda x, **how: jcc.bcast(x, root=0, codec="lossless", ref=x, **how), "bcast with ref="),
+        (lambda x, **how: jcc.allreduce(x, codec="lz4", **how), "'lz4' of float32 on GPUs"),
+        (lambda x, **how: jcc.allreduce(x, codec="int8|lz4", **how), "'int8|lz4' of float32"),
+    ],
+)
+def test_what_gpus_lack_is_an_error_that_lists_what_they_have(on_gpus, function, says):
+    along = on_axis(lambda x: function(x, axis_name="i"))
+    for each in (function, along):
+        with pytest.raises(errors.UnknownNameError, match=says) as raised:
+            lowered(each)
+        has = str(raised.value).partition("those that it has: ")[2].partition(". Take one")[0]
+        assert "'int8'" in has and "'ternary'" in has
+        assert not {"'dgc'", "'delta'", "'lz4'"}.intersection(has.split(", "))
+        assert ("'lossless'" in has) == ("ref=" not in says)
 
 
 def test_devices_of_another_platform_are_left_to_xla(on_gpus, monkeypatch):
