@@ -56,6 +56,8 @@ def lower(ctx: Any, *operands: Any, call: Call) -> Any:
         return _compat.lower_traced(
             ctx, lambda *xs: composed.run(call, xs, composition), operands, ordered=call.ordered
         )
+    if platform is CUDA and not codecs.is_raw(call.codec):
+        call = call.replace(algorithm="auto")  # without the chunk that a pinned plan may have
     mover = "mpi" if call.backend == "mpi" else "native"
     # A plan's time is priced, where somebody asks for it.
     priced = platform is CPU and mover == "native"

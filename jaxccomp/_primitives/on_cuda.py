@@ -18,13 +18,10 @@ from jaxccomp._traced import codecs as traced_codecs
 from jaxccomp._traced import cuda_codecs
 from jaxccomp._traced.codecs import Codec, Unchanged
 
-# The operations that only move values.
+# The operations that the stage also takes with a codec, beside sendrecv in program order. Those of
+# blocks of several sizes, which only move values, too, are composed.
 _MOVES = frozenset(
-    {
-        *("bcast", "allgather", "gather", "scatter", "alltoall"),
-        *("allgatherv", "gatherv", "scatterv", "alltoallv"),
-        *("permute", "sendrecv", "send", "recv"),
-    }
+    {"bcast", "allgather", "gather", "scatter", "alltoall", "permute", "send", "recv"}
 )
 _UNCHANGED = Unchanged()
 
@@ -34,8 +31,14 @@ def check(ctx: Any, call: Call) -> None:
 
     Raises:
       UnknownNameError: with the codecs that can.
+      InvalidArgumentError: for an algorithm of encoded values.
     """
     dtypes = _dtypes(ctx, call)
+    if not codecs.is_raw(call.codec) and call.algorithm.partition(":")[0] != "auto":
+        raise errors.InvalidArgumentError(
+            f"{call.collective}: on GPUs algorithm= is for operations without a codec, not for "
+            f"algorithm={call.algorithm!r} with codec={call.codec!r}; leave one of them out."
+        )
     if _is_carried(call, dtypes):
         return
     refused = next((dtype for dtype in dtypes if not _is_composed(call, dtype)), None)
@@ -62,9 +65,13 @@ def composition(ctx: Any, call: Call) -> Composition | None:
             return find_lossy(spec, dtype)
         return None if codecs.is_raw(spec) else _UNCHANGED
 
-    on_the_way = call.codec if codecs.is_lossless(call.codec) else following(call.codec)
     # The stage itself encodes a part of an array while another one travels.
-    return Composition(find, on_the_way, uncoded="raw", pieces=1)
+    return Composition(find, _on_the_way(call.codec), uncoded="raw", pieces=1)
+
+
+def _on_the_way(spec: str) -> str:
+    """What the stage encodes with: all of a bit-exact spec, else what follows the first stage."""
+    return spec if codecs.is_lossless(spec) else following(spec)
 
 
 def _dtypes(ctx: Any, call: Call) -> list[str]:
@@ -76,8 +83,13 @@ def _is_carried(call: Call, dtypes: Iterable[str]) -> bool:
     """Whether the stage takes the call as it is."""
     if call.referenced or call.feedback:
         return False
-    moves = codecs.is_raw(call.codec) or call.collective in _MOVES
+    moves = codecs.is_raw(call.codec) or call.collective in _MOVES or _is_message(call)
     return moves and all(cuda.runs(call.codec, dtype) for dtype in dtypes)
+
+
+def _is_message(call: Call) -> bool:
+    """Whether a sendrecv is matched as in MPI, and not by its place in the program."""
+    return call.collective == "sendrecv" and call.ordered
 
 
 def _is_composed(call: Call, dtype: str) -> bool:
@@ -85,9 +97,12 @@ def _is_composed(call: Call, dtype: str) -> bool:
     first = codecs.parse(call.codec).stages[0]
     if dtype not in codecs.table()[first.name].dtypes:
         return cuda.runs("raw", dtype)
+    on_the_way = _on_the_way(call.codec)
+    if call.collective == "sendrecv" and not (_is_message(call) or codecs.is_raw(on_the_way)):
+        return False
     if codecs.is_lossless(call.codec):
         return not call.referenced and cuda.runs(call.codec, dtype)
-    return first.name in traced_codecs.CODECS and cuda.runs(following(call.codec), "uint8")
+    return first.name in traced_codecs.CODECS and cuda.runs(on_the_way, "uint8")
 
 
 def _can_run(call: Call, dtype: str) -> bool:

@@ -26,6 +26,7 @@ WITH_INTEGERS = (None, "lossless")
 TOLERANCE = 0.1  # of the largest result
 REDUCTIONS = ("sum", "max", "mean", "reduce", "reduce_scatter", "scan", "exscan", "feedback")
 world = jcc.init()
+ORDERED = world.ordered()
 N, RANK = world.size, world.rank
 ROOT = N - 1
 ROWS = [rank + 1 for rank in range(N)]  # of the v-variants
@@ -48,7 +49,6 @@ def operations(x, codec, *, is_integer):
         "alltoall": jcc.alltoall(x, **how),
         "scan": jcc.scan(one, op="sum", **how),
         "exscan": jcc.exscan(one, op="sum", **how),
-        "sendrecv": jcc.sendrecv(one, dest=(RANK + 1) % N, source=(RANK - 1) % N, **how),
     }
     if not is_integer:
         results["mean"] = jcc.allreduce(one, op="mean", **how)
@@ -60,9 +60,11 @@ def operations(x, codec, *, is_integer):
 def in_program_order(x, codec):
     """Those that carry an ordered effect."""
     how = {"codec": codec}
+    neighbours = {"dest": (RANK + 1) % N, "source": (RANK - 1) % N, "comm": ORDERED}
     rows = jnp.broadcast_to(x[0], (sum(ROWS), x.shape[1]))
     return {
         "barrier": jcc.barrier(x[0]),
+        "sendrecv": jcc.sendrecv(x[0], **neighbours, **how),
         "allgatherv": jcc.allgatherv(rows[: ROWS[RANK]], ROWS, **how),
         "gatherv": jcc.gatherv(rows[: ROWS[RANK]], ROWS, root=ROOT, **how),
         "scatterv": jcc.scatterv(rows, ROWS, root=ROOT, **how),

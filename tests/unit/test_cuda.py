@@ -115,6 +115,10 @@ LOWERED = {
         lambda x, **how: jcc.bcast(x, root=0, codec="lossless", **how),
         [("bcast", "lossless")],
     ),
+    "lossless allgatherv": (
+        lambda x, **how: jcc.allgatherv(x, [4], codec="lossless", **how),
+        LOSSLESS[1:],
+    ),
     "lossless alltoall": (
         lambda x, **how: jcc.alltoall(by_rank(x), codec="lossless", **how),
         [("alltoall", "lossless")],
@@ -203,6 +207,25 @@ def test_kernels_encode_before_the_stage_where_there_are_any(on_gpus, monkeypatc
     assert calls_in(text) == list(LOSSLESS)
 
 
+def test_algorithms_are_for_raw_values(on_gpus):
+    call_in(lowered(lambda x: jcc.allreduce(x, algorithm="ring:chunk=65536")))
+    line = call_in(lowered(lambda x: jcc.bcast(x, codec="lossless", algorithm="auto:chunk=65536")))
+    assert 'algorithm = "auto"' in line
+    for codec in ("lossless", "int8"):
+        with pytest.raises(errors.InvalidArgumentError, match="without a codec"):
+            lowered(lambda x, codec=codec: jcc.bcast(x, codec=codec, algorithm="chain"))
+
+
+def test_a_sendrecv_of_one_program_takes_codecs_of_a_fixed_size(on_gpus):
+    def sendrecv(codec):
+        return lambda x: jcc.sendrecv(x, dest=0, source=0, codec=codec)
+
+    assert calls_in(lowered(sendrecv("int8"))) == [("sendrecv", "raw")]
+    for codec in ("lossless", "int8|lossless"):
+        with pytest.raises(errors.UnknownNameError, match="sendrecv: the engine has no codec"):
+            lowered(sendrecv(codec))
+
+
 @pytest.mark.parametrize(
     "function,says",
     [
@@ -284,8 +307,8 @@ missing = cuda.why_missing()
 engine.load().open_cuda_devices([(0, 1000)])  # which JAX does not have
 print(missing or [
     cuda.runs(codec, dtype)
-    for dtype in ("float32", "float64")
-    for codec in ("raw", "int8", "ternary")
+    for dtype in ("float32", "int8")
+    for codec in ("raw", "lossless", "int8")
 ])
 """
 
@@ -294,7 +317,7 @@ print(missing or [
 @pytest.mark.parametrize(
     "setting,says",
     [
-        ({}, "[True, True, False, True, False, False]"),
+        ({}, "[True, True, False, True, False, True]"),
         ({"JAXCCOMP_FAKE_CUDA_VERSION": "0.0.1"}, "the CUDA library is of jaxccomp 0.0.1"),
         ({"JAXCCOMP_FAKE_CUDA_DEVICES": "0"}, "the fake driver is too old"),
     ],
