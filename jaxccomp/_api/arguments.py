@@ -331,7 +331,7 @@ def _codec(collective: str, codec: codecs.CodecLike, referenced: bool) -> str:
     if not codecs.is_raw(text):
         return codecs.canonical(text)
     if text == "auto":
-        # Exact, and what a reference is there for. GPUs have no "delta".
+        # Exact, and what a reference is there for. "delta" is the engine's, on the CPU.
         return "delta" if jax.default_backend() == "cpu" else "lossless"
     raise errors.InvalidArgumentError(
         f"{collective}: ref= needs a codec, such as codec='lossless'; with codec={codec!r} the "
