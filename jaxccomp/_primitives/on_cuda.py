@@ -1,8 +1,8 @@
 """What the engine runs on GPUs: what its stage takes, and what is composed of that (docs/gpus.md).
 
 The stage (csrc/cuda/stage/) moves raw values by every collective. With a bit-exact codec that has
-kernels it moves values by the collectives that only move them. All else is composed in JAX: values
-are encoded on XLA's stream, codes go through the stage, results are decoded and reduced in JAX.
+kernels it takes messages and the collectives that move blocks of one size. All else is composed in
+JAX: values are encoded on XLA's stream, codes go through the stage, and are decoded and reduced.
 """
 
 from __future__ import annotations
