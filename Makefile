@@ -38,9 +38,6 @@ export JAXCCOMP_MPI_TESTS ?= $(CURDIR)/build/$(VENV)/libjaxccomp_mpi_tests.so
 # A CUDA library that needs no GPU, which some tests have the engine open.
 export JAXCCOMP_FAKE_CUDA ?= $(CURDIR)/build/$(VENV)/libjaxccomp_fake_cuda.so
 
-# NCCL's meeting over jax.distributed's store, which processes of some tests load.
-export JAXCCOMP_STORE_TESTS ?= $(CURDIR)/build/$(VENV)/libjaxccomp_store_tests.so
-
 .PHONY: demo install test test-slow test-slow-cpp test-slow-spmd test-slow-newest test-all test-cpp \
 	test-gpu-host test-unit test-spmd test-mpi test-openmpi \
 	test-ucx test-newest-unit test-newest-mpi test-newest-spmd fuzz sanitize cuda cuda-wheel cuda-report gpu-check \
@@ -158,7 +155,7 @@ test-ucx: $(VENV_UCX)/.installed build/$(VENV)/.tests
 	$(VENV_UCX)/$(PYTEST) tests/ucx
 
 # What JAX has a part in; the other files, and what slow tests these have, run in `make test-slow`.
-UNIT_OF_JAX := $(addprefix tests/unit/test_,comm.py engine_loading.py export.py nccl.py optim.py recompile.py \
+UNIT_OF_JAX := $(addprefix tests/unit/test_,comm.py cuda.py engine_loading.py export.py optim.py recompile.py \
 	reference.py) $(UNIT_OF_NEWEST)
 ifeq ($(PYTHON312),)
 test-newest-unit test-newest-mpi test-newest-spmd:

@@ -27,7 +27,7 @@ from jaxccomp import (
 )
 from jaxccomp._native.launch_places import step
 from jaxccomp._native.version import __version__
-from jaxccomp.comm import Communicator, check, init, is_initialized, world
+from jaxccomp.comm import Communicator, init, is_initialized, world
 from jaxccomp.lax._backend import BackendCall, backend
 from jaxccomp.lax._compress import Compressed, CompressState, compress, compress_with_feedback
 from jaxccomp.lax._data_parallel import data_parallel
@@ -109,7 +109,6 @@ __all__ = [
     "barrier",
     "bcast",
     "bcast_start",
-    "check",
     "codec",
     "codecs",
     "compress",

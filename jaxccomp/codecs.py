@@ -8,11 +8,11 @@ operation takes::
 
 as in ``"bf16"``, ``"int8:block=64,rounding=stochastic"`` or ``"bf16|lossless"``; a second stage
 codes the bytes of the first. ``None`` and ``"raw"`` send values as they are; ``"auto"`` is
-bit-exact: the same as ``"raw"``, and in operations with a reference ``"delta"``, on GPUs
-``"lossless"``. With a profile it is ``"raw"`` or ``"lossless"``, call by call, and ``"auto:int8"``
-leaves ``"int8"`` (or any other codec) out where it is not faster than they are; without one it is
-``"int8"`` (docs/planner.md). A :class:`Stage` or a :class:`CodecSpec` may be given instead of a
-string.
+bit-exact: the same as ``"raw"``, and in operations with a reference ``"delta"``, on other platforms
+than the CPU ``"lossless"``. With a profile it is ``"raw"`` or ``"lossless"``, call by call, and
+``"auto:int8"`` leaves ``"int8"`` (or any other codec) out where it is not faster than they are;
+without one it is ``"int8"`` (docs/planner.md). A :class:`Stage` or a :class:`CodecSpec` may be
+given instead of a string.
 
 :func:`table` has every codec with its options, dtypes, ratio and error; :func:`error_bound` the
 bound as numbers. :func:`encode` and :func:`decode` use codecs on tensors that go into files or

@@ -17,17 +17,13 @@ from typing import Any
 import jax
 
 from jaxccomp import config, errors
-from jaxccomp._bootstrap import hardware_queues as _hardware_queues
 from jaxccomp._bootstrap import join as _join
 from jaxccomp._bootstrap import membership as _membership
 from jaxccomp._bootstrap import mpi as _mpi
 from jaxccomp._bootstrap import parameters as _parameters
 from jaxccomp._bootstrap import quorum as _quorum
 from jaxccomp._bootstrap import world as _world
-from jaxccomp._bootstrap.device_errors import check as check
 from jaxccomp._native import cuda
-
-_hardware_queues.follow_device_wait()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -487,26 +483,6 @@ def plans() -> _world.Plans | None:
 def process_numbers() -> dict[int, int]:
     """Ranks in the world by JAX's process index."""
     return _joined().process_of
-
-
-def why_no_ipc() -> list[str]:
-    """By rank: why messages from its GPUs come through the host's memory; "" where they need not.
-
-    Returns:
-      A text for each rank of the world; an empty list where no rank has asked for anything else, by
-      the option device_ipc_bytes.
-    """
-    return list(_joined().no_ipc)
-
-
-def why_no_device_mpi() -> list[str]:
-    """By rank: why MPI does not send messages between its GPUs and this rank's from their memory.
-
-    Returns:
-      A text for each rank of the world, "" where it does; an empty list where no rank has asked for
-      it, by the option device_mpi_bytes.
-    """
-    return list(_joined().no_device_mpi)
 
 
 def why_no_cuda() -> str:

@@ -197,13 +197,6 @@ _TABLE = (
         engine=True,
     ),
     Option(
-        "nccl_share_gpus",
-        bool,
-        True,
-        'Where ranks of backend="nccl" share a GPU, tell NCCL by its environment to accept that '
-        "(NCCL_MULTI_RANK_GPU_ENABLE, or NCCL_HOSTID before 2.30), unless the program has set it.",
-    ),
-    Option(
         "coder_threads",
         int,
         -1,
@@ -239,52 +232,12 @@ _TABLE = (
         engine=True,
     ),
     Option(
-        "device_ipc_bytes",
+        "device_part_bytes",
         int,
-        0,
-        "Between ranks of one host whose GPUs reach each other, messages of at least so many "
-        "bytes stay in the sender's GPU, and the receiver reads them there. 0: none do, and all go "
-        "through the host's memory. Not yet measured on a GPU. Read by init(), where ranks of "
-        "another value are left out; set later, it changes what this rank exports.",
-        minimum=0,
-        engine=True,
-    ),
-    Option(
-        "device_mpi_bytes",
-        int,
-        0,
-        "Where MPI is CUDA-aware, messages between hosts of at least so many bytes (and more than "
-        "8 KiB) are sent from the GPU's memory and received there. 0: all go through the host's "
-        "memory. Not yet measured on a GPU. Read by init(), which tries it.",
-        minimum=0,
-        engine=True,
-    ),
-    Option(
-        "device_stream_memory_bytes",
-        int,
-        256 << 20,
-        'With device_wait="stream", the memory that init() sets aside on each GPU, and as much '
-        "pinned memory of the host. What operations take beyond that may wait for their streams.",
-        minimum=1,
-        engine=True,
-    ),
-    Option(
-        "device_wait",
-        str,
-        "host",
-        "Who waits for an operation of the engine on a GPU. host: the thread of XLA that calls it, "
-        "until it is over. stream: the program's stream, at a word of memory, while the thread "
-        "goes on; CUDA may deadlock then (docs/gpus.md). Neither is yet measured on a GPU.",
-        choices=("host", "stream"),
-        engine=True,
-    ),
-    Option(
-        "device_ipc_memory_bytes",
-        int,
-        256 << 20,
-        "With device_ipc_bytes or device_mpi_bytes, the memory that init() sets aside for such "
-        "messages on each GPU. What finds no room there goes through the host's memory.",
-        minimum=1,
+        4 << 20,
+        "On GPUs, values are coded and cross to the host's memory in parts of this size, while the "
+        "part before travels between ranks. The same on all ranks. Not yet measured on a GPU.",
+        minimum=4096,
         engine=True,
     ),
     Option(

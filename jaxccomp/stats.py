@@ -36,16 +36,6 @@ class OperationStats:
         host, for all operations together.
       seconds: from the start of each call to its end, summed; calls in flight together count
         each for itself.
-      ipc_bytes: the part of ``sent_bytes`` that stayed in a GPU's memory, where the receiver read
-        it (the option ``device_ipc_bytes``). It lies in memory set aside for that, and is not in
-        ``peak_bytes`` once it has been sent.
-      cuda_aware_sent_bytes: the part of ``sent_bytes`` that MPI took from a GPU's memory (the
-        option ``device_mpi_bytes``).
-      cuda_aware_received_bytes: what MPI put into a GPU's memory, whether or not it was sent from
-        one.
-      nccl_calls: how often it was queued with ``backend="nccl"``. That is in no other count: when
-        NCCL ran, and what it sent, only the GPU knows.
-      nccl_bytes: the size of the operands of those calls.
     """
 
     calls: int = 0
@@ -55,11 +45,6 @@ class OperationStats:
     seconds: float = 0.0
     peak_bytes: int = 0
     bound_bytes: int = 0
-    ipc_bytes: int = 0
-    cuda_aware_sent_bytes: int = 0
-    cuda_aware_received_bytes: int = 0
-    nccl_calls: int = 0
-    nccl_bytes: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,11 +79,6 @@ class Stats:
                 f"{format_bytes(each.sent_bytes):>12}{format_bytes(each.peak_bytes):>12}"
                 f"{each.seconds:>10.3f}"
             )
-        lines += [
-            f"{name + ' (nccl)':<16}{each.nccl_calls:>9}{format_bytes(each.nccl_bytes):>12}"
-            for name, each in rows
-            if each.nccl_calls
-        ]
         return "\n".join(lines)
 
 
@@ -117,19 +97,17 @@ class LoggedCall:
       where: the line of the program, such as "train.py:41".
       communicator: its name; "" for a call along axes.
       ranks: how many take part.
-      backend: "native" (the engine), "mpi" or "nccl".
-      algorithm: what ran in the last call; "" for NCCL, which does not say.
+      backend: "native" (the engine) or "mpi".
+      algorithm: what ran in the last call.
       codec: a spec; "raw" for none.
       calls: how many are over, each device's counted.
       failed: how many of these have raised an error, or were refused after one of their
         communicator. Their bytes count, and their seconds do not.
       operand_bytes: the size of the operands of all calls.
-      sent_bytes: what this process has sent, encoded, without headers of messages; 0 for NCCL, as
-        all that follows.
+      sent_bytes: what this process has sent, encoded, without headers of messages.
       remote_bytes: the part of ``sent_bytes`` that left the process.
       received_bytes: what came, likewise.
-      seconds: from the start of each call here to its end, summed. None for NCCL, as all that
-        follows: when it ran only the GPU knows.
+      seconds: from the start of each call here to its end, summed.
       wait_seconds: the part of ``seconds`` before the first message of another rank had come, so
         at least what this rank has waited for those that came later; 0 where it receives nothing.
       median_seconds: of the last 64 calls. The first call of a program takes longer: ranks
@@ -153,14 +131,13 @@ class LoggedCall:
     sent_bytes: int
     remote_bytes: int
     received_bytes: int
-    seconds: float | None
-    wait_seconds: float | None
-    median_seconds: float | None
-    most_seconds: float | None
+    seconds: float
+    wait_seconds: float
+    median_seconds: float
+    most_seconds: float
 
 
 _LOGGED = tuple(field.name for field in dataclasses.fields(LoggedCall))
-_TIMES = ("seconds", "wait_seconds", "median_seconds", "most_seconds")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -179,8 +156,8 @@ class CallLog:
         """Writes the rows to a file.
 
         Args:
-          path: ends with ``.csv`` for a line of names and a line for each row, where None is an
-            empty field. Any other file is JSON: an object with ``since`` and a list of ``rows``.
+          path: ends with ``.csv`` for a line of names and a line for each row. Any other file is
+            JSON: an object with ``since`` and a list of ``rows``.
 
         Raises:
           OSError: where it cannot be written.
@@ -225,9 +202,7 @@ def _cells(row: LoggedCall) -> tuple[str, ...]:
     )
 
 
-def _time(seconds: float | None) -> str:
-    if seconds is None:
-        return ""
+def _time(seconds: float) -> str:
     return f"{seconds:.3f} s" if seconds >= 1 else f"{seconds * 1e3:.3f} ms"
 
 
@@ -267,13 +242,9 @@ def log() -> CallLog:
     if not engine.available():
         return CallLog((), 0.0)
     rows, since = engine.load().call_log()
-    logged = [LoggedCall(**{name: row[name] for name in _LOGGED} | _unknown(row)) for row in rows]
-    logged.sort(key=lambda row: (-(row.seconds or 0.0), row.where, row.operation, row.operands))
+    logged = [LoggedCall(**{name: row[name] for name in _LOGGED}) for row in rows]
+    logged.sort(key=lambda row: (-row.seconds, row.where, row.operation, row.operands))
     return CallLog(tuple(logged), since)
-
-
-def _unknown(row: Mapping[str, object]) -> dict[str, None]:
-    return dict.fromkeys(_TIMES) if row["backend"] == "nccl" else {}
 
 
 def reset() -> None:

@@ -15,7 +15,7 @@ import numpy as np
 
 from jaxccomp import _compat, codecs, config, errors
 from jaxccomp import comm as comm_lib
-from jaxccomp._api import library_support
+from jaxccomp._api import mpi_support
 from jaxccomp._call import Call
 from jaxccomp._native import algorithms, engine
 from jaxccomp._primitives import backends
@@ -61,15 +61,14 @@ def make_call(
         backends.check(registered, moved, codec, along_axis=along_axis)
     if cotangent_codec != "same":
         cotangent_codec = codecs.canonical_choice(cotangent_codec)
-    library_support.check(
-        backend,
-        collective,
-        op=op,
-        codec=codec,
-        cotangent_codec=cotangent_codec,
-        algorithm=algorithm,
-        referenced=referenced,
-    )
+    if backend == "mpi":
+        mpi_support.check(
+            collective,
+            codec=codec,
+            cotangent_codec=cotangent_codec,
+            algorithm=algorithm,
+            referenced=referenced,
+        )
     if axis_name is None:
         if axis_index_groups is not None:
             raise errors.InvalidArgumentError(
@@ -236,7 +235,6 @@ def check_dtype(call: Call, dtype: Any) -> None:
     op = call.reduce_op
     if not op:
         return
-    library_support.check_dtype(call.backend, call.collective, op, dtype)
     allowed = _reductions_of(dtype)
     if op not in allowed:
         hint = ""
@@ -333,7 +331,7 @@ def _codec(collective: str, codec: codecs.CodecLike, referenced: bool) -> str:
     if not codecs.is_raw(text):
         return codecs.canonical(text)
     if text == "auto":
-        # Exact, and what a reference is there for. GPUs have no "delta".
+        # Exact, and what a reference is there for. "delta" is the engine's, on the CPU.
         return "delta" if jax.default_backend() == "cpu" else "lossless"
     raise errors.InvalidArgumentError(
         f"{collective}: ref= needs a codec, such as codec='lossless'; with codec={codec!r} the "

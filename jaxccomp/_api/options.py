@@ -63,17 +63,16 @@ _OPTIONS = {
     "backend": (
         "auto",
         """``"native"`` (the engine), ``"xla"`` (collectives of ``jax.lax``; needs ``axis_name``),
-  ``"mpi"`` (MPI's own collectives, on the host) or ``"nccl"`` (NVIDIA's library, on GPUs), both
-  without codecs and for the operations that they have (docs/backends.md), ``"auto"``: the engine
-  where it can, or one that is registered (`jaxccomp.backend`).""",
+  ``"mpi"`` (MPI's own collectives, on the host, without codecs and for the operations that MPI has:
+  docs/backends.md), ``"auto"``: the engine where it can, or one that is registered
+  (`jaxccomp.backend`).""",
     ),
     "algorithm": (
         "auto",
         """a name that ``python -m jaxccomp doctor`` lists, or ``"auto"``: the one that is fastest
   by a profile (the option ``profile``), else one by a static rule. Names may have options after a
   colon, such as ``"ring:chunk=131072"`` (bytes worked on at a time) or
-  ``"parameter_server:partitions=2"``, or ``"hierarchical:level=gpu"``. `jaxccomp.schedule`
-  registers others.""",
+  ``"parameter_server:partitions=2"``. `jaxccomp.schedule` registers others.""",
     ),
 }
 

@@ -205,11 +205,6 @@ def _one_way_call(
     if rank == -1:
         raise errors.InvalidArgumentError(f"{collective}: {what} must be a rank, not {other!r}.")
     tag = tag if receives and _is_any_tag(tag) else _tag(collective, tag)
-    if call.backend == "nccl" and (rank == ANY_SOURCE or tag == ANY_TAG):
-        raise errors.InvalidArgumentError(
-            'recv: NCCL receives from a rank that is named; leave backend="auto" for ANY_SOURCE '
-            "and ANY_TAG."
-        )
     return call.replace(pairs=(rank,), tag=tag, ordered=True)
 
 
@@ -225,11 +220,6 @@ def _check_two_messages(call: Call, what: str) -> None:
             f"sendrecv: {what} needs a communicator in program order, comm=comm.ordered(): on "
             f"{call.comm.name!r} all ranks run the same program, and what is received is like what "
             "is sent."
-        )
-    if call.backend == "nccl":
-        raise errors.InvalidArgumentError(
-            f'sendrecv: {what} does not go with backend="nccl", where what is received is like '
-            'what is sent; leave backend="auto".'
         )
 
 

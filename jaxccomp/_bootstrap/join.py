@@ -10,8 +10,6 @@ import jax
 
 from jaxccomp import _compat, config, errors
 from jaxccomp._bootstrap import (
-    cuda_aware_mpi,
-    device_ipc,
     group,
     kv_store,
     leave,
@@ -20,7 +18,6 @@ from jaxccomp._bootstrap import (
     peer_info,
     plans,
     profiles,
-    shared_gpus,
     transports,
     ucx,
 )
@@ -144,7 +141,7 @@ def _without_mpi(distributed: bool) -> World:
         return World(0, 1)
     process, processes = jax.process_index(), jax.process_count()
     state = World(process, processes)
-    state.out_of_band = kv_store.of(_compat.distributed_client(), process, processes)
+    state.out_of_band = kv_store.of(_compat.distributed_client())
     why = "the native engine is not installed"
     state.unreachable = transports.why_unreachable(processes, why)
     return state
@@ -182,22 +179,11 @@ def _tell_engine(state: World, distributed: bool, timeout_seconds: float) -> Non
         comm = _mpi.handle(state.mpi, state.engine_comm)
         byte = _mpi.handle(state.mpi, state.mpi.BYTE)
         core.use_mpi(comm, byte, hosts, table[0].unit_bytes, *_early())
-    elif isinstance(state.out_of_band, kv_store.Store):
-        state.out_of_band.carry(core.use_store())
     if state.mpi is not None:
         mpi_collectives.use(core, state.mpi, state.collectives)
     _tell_place(core, process_of)
     state.no_cuda = peer_info.who_lacks_cuda(table)
     core.set_hosts(hosts)
-    if not state.unreachable:
-        shared_gpus.agree(core, share, hosts, [row.gpus for row in table])
-    # First, as device IPC tells the others of all memory that has been set aside.
-    if any(row.device_mpi for row in table) and state.mpi is not None and worker is None:
-        state.no_device_mpi = cuda_aware_mpi.agree(
-            core, share, state.process, hosts, timeout_seconds
-        )
-    if any(row.ipc for row in table) and not state.unreachable:
-        state.no_ipc = device_ipc.agree(core, share, state.process)
     core.set_system_processes(peer_info.system_processes(table, state.process))
     _go_on()
 
@@ -211,7 +197,6 @@ def _tell_place(core: Any, process_of: Mapping[int, int]) -> None:
     core.set_devices(devices)
     cuda.open_gpus()
     config.on_change(lambda option, value: _set_engine_option(core, option, value))
-    core.nccl_share_gpus(config.get("nccl_share_gpus"))
     callbacks.watch(core)
     core.name_launching_threads(threads.current)
     if config.get("check_launches"):
@@ -224,9 +209,5 @@ def _go_on() -> None:
 
 
 def _set_engine_option(core: Any, option: config.Option, value: Any) -> None:
-    if option.name == "nccl_share_gpus":
-        core.nccl_share_gpus(value)
     if option.engine:
         core.set_option(option.name, option.text(value))
-    if option.name == "device_wait" and value == "stream":
-        core.reserve_device_memory()  # as much as an option says that stands before this one

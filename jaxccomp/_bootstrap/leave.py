@@ -11,7 +11,7 @@ import traceback
 from typing import Any
 
 from jaxccomp import config
-from jaxccomp._bootstrap import device_errors, drain
+from jaxccomp._bootstrap import drain
 from jaxccomp._bootstrap import mpi as _mpi
 from jaxccomp._bootstrap.world import World
 from jaxccomp._native import engine
@@ -74,8 +74,6 @@ def _leave() -> None:
             _announce_failure()
         elif _joined is not None and _joined.processes > 1:
             drain.wait()
-        if not failure:
-            device_errors.tell_at_exit()
     finally:
         dead = _dead()
         stop_engine()

@@ -26,9 +26,6 @@ class Row(NamedTuple):
     host: int
     unit_bytes: int
     lacks_cuda: int  # 1: JAX has GPUs there, and the engine cannot use them
-    ipc: int = 0  # 1: it has GPUs, and messages may stay in their memory
-    device_mpi: int = 0  # 1: MPI may move messages from and to memory of GPUs
-    gpus: int = 0  # how many the engine uses there
     pid: int = 0
     pid_space: int = 0  # processes of one host may see different pids (containers)
     start_time: int = 0  # tells it from a later process of that pid
@@ -62,18 +59,13 @@ def own(open_mpi: bool, files: Sequence[int] = ()) -> Row:
     if unit_bytes == 0:
         # Below the eager limit: the rendezvous of Open MPI stands still between our calls.
         unit_bytes = 48 << 10 if open_mpi else 1 << 30
-    gpus = len(platforms.CUDA.local_devices())
-    lacks_cuda = gpus > 0 and bool(cuda.why_missing())
-    usable = 0 if lacks_cuda else gpus
+    lacks_cuda = bool(platforms.CUDA.local_devices()) and bool(cuda.why_missing())
     return Row(
         jax.process_index(),
         jax.process_count(),
         _host_number(),
         unit_bytes,
         int(lacks_cuda),
-        int(usable > 0 and config.get("device_ipc_bytes") > 0),
-        int(config.get("device_mpi_bytes") > 0),
-        usable,
         *_pid(),
         config.choices("transport").index(config.get("transport")),
         *files,

@@ -60,6 +60,5 @@ def why_unreachable(processes: int, why: str) -> str:
         f"of the engine do not travel between them: {why}. They travel through UCX, which "
         "`pip install 'jaxccomp[ucx]'` brings to each of them and which needs no MPI; or through "
         f"MPI, after `pip install 'jaxccomp[mpich]'` and a start with `mpiexec -n {processes} "
-        'python ...`. Or use backend="nccl" on GPUs, or axis_name= with backend="xla", which '
-        "need neither."
+        'python ...`. Or use axis_name= with backend="xla", which needs neither.'
     )

@@ -84,8 +84,6 @@ class World:
         self.planner: Planner | None = None  # chooses by the profile that all ranks share
         self.plans: Plans | None = None  # pinned, the same on all ranks
         self.unreachable = ""  # why the engine cannot move values to the other processes
-        self.no_ipc: list[str] = []  # by process: why it exports no memory of its GPUs to this one
-        self.no_device_mpi: list[str] = []  # by process: why MPI moves no memory of GPUs there
         self.no_cuda = ""  # why the engine is not used on GPUs, if another process is the reason
         self._lock = threading.Lock()
         self._known: dict[str, tuple[int, ...]] = {}

@@ -15,36 +15,33 @@ from jaxccomp import _compat
 from jaxccomp._native import engine, platforms, threads
 from jaxccomp._native.platforms import Platform
 
-# By who moves the values: the FFI target, and the type of what XLA keeps for a call site.
-_NAMES = {
-    "native": ("jaxccomp_collective", "jaxccomp_call_site"),
-    "nccl": ("jaxccomp_nccl_collective", "jaxccomp_nccl_call_site"),
-}
+# The FFI target, and the type of what XLA keeps for a call site.
+_TARGET = "jaxccomp_collective"
+_STATE_TYPE = "jaxccomp_call_site"
 _COMPILED = "/jax/core/compile/backend_compile_duration"
 
 _lock = threading.Lock()
-_registered: set[tuple[Platform, str]] = set()
+_registered: set[Platform] = set()
 
 
-def target(platform: Platform, backend: str = "native") -> str:
-    """The FFI target of ``backend``: "native" or "nccl".
+def target(platform: Platform) -> str:
+    """The FFI target of a platform.
 
     Registers type and target, and follows XLA's compilations.
 
     Raises:
       EngineUnavailableError: without the extension.
     """
-    name, state_type = _NAMES[backend]
-    if (platform, backend) in _registered:
-        return name
+    if platform in _registered:
+        return _TARGET
     core = engine.load()
     platform.devices()
     with _lock:
-        if (platform, backend) in _registered:
-            return name
-        row = core.registrations()[platform.name if backend == "native" else backend]
-        jax.ffi.register_ffi_type(state_type, row["state_type"], platform=platform.xla)
-        jax.ffi.register_ffi_target(name, row["stages"], platform=platform.xla)
+        if platform in _registered:
+            return _TARGET
+        row = core.registrations()[platform.name]
+        jax.ffi.register_ffi_type(_STATE_TYPE, row["state_type"], platform=platform.xla)
+        jax.ffi.register_ffi_target(_TARGET, row["stages"], platform=platform.xla)
         if not _registered:
             # The engine groups the call sites of a program until its compilation ends.
             jax.monitoring.register_event_duration_secs_listener(
@@ -52,12 +49,12 @@ def target(platform: Platform, backend: str = "native") -> str:
             )
             # Of executables that are loaded no event tells.
             _compat.after_loading(core.close_program)
-        _registered.add((platform, backend))
-    return name
+        _registered.add(platform)
+    return _TARGET
 
 
 def register() -> None:
-    """Registers the engine's own targets on the platforms that there are."""
+    """Registers the engine's target on the platforms that there are."""
     for platform in platforms.TABLE.values():
         if platform.devices():
             target(platform)

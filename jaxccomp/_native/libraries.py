@@ -17,7 +17,6 @@ from collections.abc import Iterator
 _IN_WHEELS = (
     ("zfp", "zfpy", "zfpy.libs/libzfp*.so*"),
     ("ucp", "libucx", "lib/libucp.so.0"),
-    ("nccl", "nvidia", "nccl/lib/libnccl.so.2"),
     ("nvcomp", "nvidia", "libnvcomp/lib64/libnvcomp.so.6"),
     ("jaxccomp_cuda", "jaxccomp_cuda12", "libjaxccomp_cuda.so"),
     ("jaxccomp_cuda", "jaxccomp_cuda13", "libjaxccomp_cuda.so"),

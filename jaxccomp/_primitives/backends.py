@@ -15,7 +15,7 @@ from jaxccomp.comm import Communicator
 
 Array = Any
 
-OWN = ("auto", "native", "mpi", "nccl", "xla")
+OWN = ("auto", "native", "mpi", "xla")
 # One operand, one result, and a shape that follows from the call. Messages between two ranks are
 # matched, and ragged blocks packed, by what only this package's own backends have.
 OPERATIONS = (
@@ -148,7 +148,7 @@ def is_composed(call: Call) -> bool:
 def run(call: Call, operands: Sequence[Array]) -> list[Array]:
     """Runs ``call`` by its backend, or composed of raw operations of the backend."""
     if is_composed(call):
-        return composed.run(call, operands)
+        return composed.run(call, operands, composed.by_first_stage(call.codec))
     backend = find(call.backend)
     assert backend is not None
     function = _function(backend, call.collective)

@@ -1,10 +1,13 @@
-"""Operations whose codec is written in JAX: composed of those of the engine, which send its codes.
+"""Operations that are composed of others of the engine, or of a backend that is registered.
 
-The composition is the traced plane's (jaxccomp/_traced/collectives.py); what it moves by differs.
+They are those whose codec is written in JAX and, on GPUs, those that the stage does not take as
+they are (on_cuda.py). The composition is the traced plane's (jaxccomp/_traced/collectives.py); what
+it moves by differs.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -33,77 +36,170 @@ _PIECE_MULTIPLE = 4096
 _CUT = ("allreduce", "reduce", "bcast")
 
 
-def run(call: Call, operands: Sequence[Array]) -> list[Array]:
-    """Runs ``call``, whose codec the program has registered, on the engine."""
-    call = call.replace(invariant=False)
-    if call.collective == "barrier":
-        return bind(_raw(call), operands)
-    if call.collective in _MESSAGES:
-        return _message(call, operands)
-    results: list[Array] = []
-    lost: list[Array] = []
-    if call.collective == "ragged_alltoall":
-        return _run_together(call, operands)
-    values, refs = split_references(call, operands)
-    for number, x in enumerate(values):
-        own_refs = refs[number :: len(values)]
-        if traced_codecs.find_for(call.codec, x.dtype.name) is None:
-            results += _run_raw(call, x, own_refs)
-            lost += [jnp.zeros_like(x)] * call.feedback
-            continue
-        moved = _run_in_pieces(call, number, x, own_refs)
-        results.append(moved[0])
-        lost += moved[1:]
-    return results + lost
+def following(spec: str) -> str:
+    """What follows the first stage of a spec: it codes bytes."""
+    stages = codecs.parse(spec).stages[1:]
+    return str(codecs.CodecSpec(stages)) if stages else "raw"
 
 
-def _run_raw(call: Call, x: Array, refs: Sequence[Array]) -> list[Array]:
-    raw = _raw(call)
-    if raw.codec == "raw":  # which has no use for references
-        return bind(raw.replace(referenced=False), [x])
-    return bind(raw, [x, *refs])
+@dataclasses.dataclass(frozen=True)
+class Composition:
+    """How a call is composed.
+
+    Attributes:
+      find: what encodes values before they are moved.
+      moved: the codec of the operations that move encoded values.
+      uncoded: the codec of those that move values which `find` has no codec for.
+      pieces: in how many an array is cut.
+    """
+
+    find: collectives.FindCodec
+    moved: str
+    uncoded: str
+    pieces: int = _PIECES
 
 
-def _run_together(call: Call, operands: Sequence[Array], first: int = 0) -> list[Array]:
-    return collectives.run(call, operands, traced_codecs.find_for, EngineMover(call), first)
+def by_first_stage(spec: str) -> Composition:
+    """The first stage of a spec encodes in JAX, what follows it on the way."""
+    rest = following(spec)
+    return Composition(traced_codecs.find_for, rest, rest)
 
 
-def _run_in_pieces(call: Call, number: int, x: Array, refs: Sequence[Array]) -> list[Array]:
-    codec = traced_codecs.find_for(call.codec, x.dtype.name)
-    assert codec is not None
-    length = _piece_length(call, codec, x)
-    first = number * _PIECES
-    if length >= x.size:
-        return _run_together(call, [x, *refs], first)
-    flat = [each.reshape(-1) for each in (x, *refs)]
-    pieces = [
-        _run_together(call, [each[begin : begin + length] for each in flat], first + piece)
-        for piece, begin in enumerate(range(0, x.size, length))
-    ]
-    return [jnp.concatenate(column).reshape(x.shape) for column in zip(*pieces, strict=True)]
+def run(call: Call, operands: Sequence[Array], composition: Composition) -> list[Array]:
+    """Runs ``call`` by other operations."""
+    return _Composed(call.replace(invariant=False), composition).run(operands)
 
 
-def _piece_length(call: Call, codec: Codec, x: Array) -> int:
-    if codec.whole or call.collective not in _CUT:
-        return x.size
-    least = max(-(-x.size // _PIECES), _LEAST_PIECE_BYTES // x.dtype.itemsize)
-    multiple = _PIECE_MULTIPLE * call.size
-    return -(-least // multiple) * multiple
+class _Composed:
+    """One call."""
+
+    def __init__(self, call: Call, how: Composition):
+        self.call = call
+        self.how = how
+
+    def run(self, operands: Sequence[Array]) -> list[Array]:
+        call = self.call
+        if call.collective == "barrier":
+            return bind(_with_codec(call, self.how.moved), operands)
+        if call.collective in _MESSAGES:
+            return self._message(operands)
+        if call.collective == "ragged_alltoall":
+            return self._run_together(operands)
+        results: list[Array] = []
+        lost: list[Array] = []
+        values, refs = split_references(call, operands)
+        for number, x in enumerate(values):
+            own_refs = refs[number :: len(values)]
+            codec = self._codec_of(x)
+            if codec is None:
+                results += self._run_uncoded(x, own_refs)
+                lost += [jnp.zeros_like(x)] * call.feedback
+                continue
+            moved = self._run_in_pieces(codec, number, x, own_refs)
+            results.append(moved[0])
+            lost += moved[1:]
+        return results + lost
+
+    def _codec_of(self, x: Array) -> Codec | None:
+        return self.how.find(self.call.codec, x.dtype.name)
+
+    def _run_uncoded(self, x: Array, refs: Sequence[Array]) -> list[Array]:
+        call = _with_codec(self.call, self.how.uncoded)
+        if call.codec == "raw":  # which has no use for references
+            return bind(call.replace(referenced=False), [x])
+        return bind(call, [x, *refs])
+
+    def _run_together(self, operands: Sequence[Array], first: int = 0) -> list[Array]:
+        mover = EngineMover(self.call, self.how.moved)
+        return collectives.run(self.call, operands, self.how.find, mover, first)
+
+    def _run_in_pieces(
+        self, codec: Codec, number: int, x: Array, refs: Sequence[Array]
+    ) -> list[Array]:
+        length = self._piece_length(codec, x)
+        first = number * self.how.pieces
+        if length >= x.size:
+            return self._run_together([x, *refs], first)
+        flat = [each.reshape(-1) for each in (x, *refs)]
+        pieces = [
+            self._run_together([each[begin : begin + length] for each in flat], first + piece)
+            for piece, begin in enumerate(range(0, x.size, length))
+        ]
+        return [jnp.concatenate(column).reshape(x.shape) for column in zip(*pieces, strict=True)]
+
+    def _piece_length(self, codec: Codec, x: Array) -> int:
+        if codec.whole or self.call.collective not in _CUT:
+            return x.size
+        least = max(-(-x.size // self.how.pieces), _LEAST_PIECE_BYTES // x.dtype.itemsize)
+        multiple = _PIECE_MULTIPLE * self.call.size
+        return -(-least // multiple) * multiple
+
+    # --- Messages between two ranks --------------------------------------------------------------
+
+    def _message(self, operands: Sequence[Array]) -> list[Array]:
+        """All that a rank sends is one message, of the codes of all operands."""
+        call = self.call
+        values, refs = split_references(call, operands)
+        sent, likes = split_likes(call, values)
+        # What is sent has the first references, what is received the last.
+        before, after = list(refs[: len(sent)]), list(refs[-len(likes) :])
+        codes: list[Tree] = []
+        if call.collective != "recv":
+            codes = [self._encode(i, x, before) for i, x in enumerate(sent)]
+        expected = [self._encoded_like(x) for x in likes] if call.collective != "send" else []
+        moving = _with_codec(call, self.how.moved).replace(referenced=False)
+        leaves, like_leaves = jax.tree.leaves(codes), jax.tree.leaves(expected)
+        if call.likes >= 0:
+            moving = with_likes(moving, len(leaves), len(like_leaves))
+            leaves += like_leaves
+        elif call.collective == "recv":
+            leaves = like_leaves
+        moved = bind(moving, leaves)
+        if call.collective == "send":  # whose results are its operands, once they are sent
+            return list(lax.optimization_barrier((*sent, *moved)))[: len(sent)]
+        status = [moved.pop()] if call.status else []
+        if call.collective == "sendrecv" and call.pairs[1] == -1:
+            return [jnp.zeros_like(x) for x in likes]
+        arrived = jax.tree.unflatten(jax.tree.structure(expected), moved)
+        return [self._decode(i, x, arrived[i], after) for i, x in enumerate(likes)] + status
+
+    def _encode(self, number: int, x: Array, refs: Sequence[Array]) -> Tree:
+        codec = self._codec_of(x)
+        if codec is None:
+            return x
+        key = None
+        if codec.random:
+            assert self.call.comm is not None
+            key = traced_codecs.key_for(x, f"{self.call} {number}", self.call.comm.rank)
+        return codec.encode(x - refs[number] if refs else x, key)
+
+    def _encoded_like(self, x: Array) -> Tree:
+        """Zeros of the shapes that a code of values like ``x`` has."""
+        codec = self._codec_of(x)
+        if codec is None:
+            return x
+        key = traced_codecs.key_for(x, "", 0) if codec.random else None
+        shapes = jax.eval_shape(codec.encode, x, key)
+        return jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), shapes)
+
+    def _decode(self, number: int, like: Array, code: Tree, refs: Sequence[Array]) -> Array:
+        codec = self._codec_of(like)
+        if codec is None:
+            return code
+        x = codec.decode(code, like.shape, like.dtype)
+        return refs[number] + x if refs else x
 
 
-def _raw(call: Call) -> Call:
-    """``call`` without the program's codec; a stage that follows it codes bytes, and stays."""
-    stages = codecs.parse(call.codec).stages[1:]
-    codec = str(codecs.CodecSpec(stages)) if stages else "raw"
+def _with_codec(call: Call, codec: str) -> Call:
     return call.replace(codec=codec, cotangent_codec="same", feedback=False)
 
 
 class EngineMover(LaxMover):
     """Moves blocks by the engine: between processes, and along axes that it reaches."""
 
-    def __init__(self, call: Call):
+    def __init__(self, call: Call, codec: str):
         super().__init__(call)
-        self._how = _raw(call).replace(
+        self._how = _with_codec(call, codec).replace(
             algorithm="auto", reduce_op="", counts=(), pairs=(), root=-1, referenced=False
         )
 
@@ -135,62 +231,3 @@ class EngineMover(LaxMover):
             for leaf in leaves
         ]
         return jax.tree.unflatten(treedef, arrived)
-
-
-# --- Messages between two ranks ------------------------------------------------------------------
-
-
-def _message(call: Call, operands: Sequence[Array]) -> list[Array]:
-    """All that a rank sends is one message, of the codes of all operands."""
-    values, refs = split_references(call, operands)
-    sent, likes = split_likes(call, values)
-    # What is sent has the first references, what is received the last.
-    before, after = list(refs[: len(sent)]), list(refs[-len(likes) :])
-    codes: list[Tree] = []
-    if call.collective != "recv":
-        codes = [_encode(call, i, x, before) for i, x in enumerate(sent)]
-    expected = [_encoded_like(call, x) for x in likes] if call.collective != "send" else []
-    raw = _raw(call).replace(referenced=False)
-    leaves, like_leaves = jax.tree.leaves(codes), jax.tree.leaves(expected)
-    if call.likes >= 0:
-        raw = with_likes(raw, len(leaves), len(like_leaves))
-        leaves += like_leaves
-    elif call.collective == "recv":
-        leaves = like_leaves
-    moved = bind(raw, leaves)
-    if call.collective == "send":  # whose results are its operands, once they are sent
-        return list(lax.optimization_barrier((*sent, *moved)))[: len(sent)]
-    status = [moved.pop()] if call.status else []
-    if call.collective == "sendrecv" and call.pairs[1] == -1:
-        return [jnp.zeros_like(x) for x in likes]
-    arrived = jax.tree.unflatten(jax.tree.structure(expected), moved)
-    return [_decode(call, i, x, arrived[i], after) for i, x in enumerate(likes)] + status
-
-
-def _encode(call: Call, number: int, x: Array, refs: Sequence[Array]) -> Tree:
-    codec = traced_codecs.find_for(call.codec, x.dtype.name)
-    if codec is None:
-        return x
-    key = None
-    if codec.random:
-        assert call.comm is not None
-        key = traced_codecs.key_for(x, f"{call} {number}", call.comm.rank)
-    return codec.encode(x - refs[number] if refs else x, key)
-
-
-def _encoded_like(call: Call, x: Array) -> Tree:
-    """Zeros of the shapes that a code of values like ``x`` has."""
-    codec = traced_codecs.find_for(call.codec, x.dtype.name)
-    if codec is None:
-        return x
-    key = traced_codecs.key_for(x, "", 0) if codec.random else None
-    shapes = jax.eval_shape(codec.encode, x, key)
-    return jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), shapes)
-
-
-def _decode(call: Call, number: int, like: Array, code: Tree, refs: Sequence[Array]) -> Array:
-    codec = traced_codecs.find_for(call.codec, like.dtype.name)
-    if codec is None:
-        return code
-    x = codec.decode(code, like.shape, like.dtype)
-    return refs[number] + x if refs else x

@@ -7,9 +7,9 @@ from typing import Any
 
 from jaxccomp import _compat, codecs, comm, errors
 from jaxccomp._call import Call, add_carried, split_likes, split_references
-from jaxccomp._native import cuda, engine, ffi_targets, threads
+from jaxccomp._native import engine, ffi_targets, threads
 from jaxccomp._native.platforms import CPU, CUDA, TABLE, Platform
-from jaxccomp._primitives import backends, composed, planning, registered
+from jaxccomp._primitives import backends, composed, on_cuda, planning, registered
 from jaxccomp._primitives.binding import bind
 from jaxccomp._traced import codecs as traced_codecs
 from jaxccomp._traced import collectives, cuda_codecs
@@ -32,7 +32,8 @@ def lower(ctx: Any, *operands: Any, call: Call) -> Any:
     sent, site, plan = _sent(call, ctx.avals_in), None, None
     where = _compat.where(ctx)[-55:]  # of a long name the end, as messages have little room
     shapes = _shapes(sent, call)
-    if not (custom or _adds_carried(call, platform)):  # whose parts have plans
+    composition = _composition(ctx, call, platform)
+    if not (custom or composition or _adds_carried(call, platform)):  # whose parts have plans
         if platform is not None:
             comm.init()
         site = planning.site_of(asked, shapes, groups, _compat.platforms(ctx))
@@ -40,7 +41,8 @@ def lower(ctx: Any, *operands: Any, call: Call) -> Any:
     if plan is not None:
         call = plan
         platform, groups = _place(ctx, call)
-    if _adds_carried(call, platform) or (custom and call.carries):
+        composition = _composition(ctx, call, platform)
+    if _adds_carried(call, platform) or (composition and call.carries):
         return _compat.lower_traced(
             ctx, lambda *xs: bind(*add_carried(call, xs)), operands, ordered=call.ordered
         )
@@ -50,25 +52,25 @@ def lower(ctx: Any, *operands: Any, call: Call) -> Any:
         return _compat.lower_traced(
             ctx, lambda *xs: collectives.run(call, xs, find), operands, ordered=call.ordered
         )
-    if custom:
+    if composition is not None:
         return _compat.lower_traced(
-            ctx, lambda *xs: composed.run(call, xs), operands, ordered=call.ordered
+            ctx, lambda *xs: composed.run(call, xs, composition), operands, ordered=call.ordered
         )
-    mover = call.backend if call.backend in ("mpi", "nccl") else "native"
+    if platform is CUDA and not codecs.is_raw(call.codec):
+        call = call.replace(algorithm="auto")  # without the chunk that a pinned plan may have
+    mover = "mpi" if call.backend == "mpi" else "native"
     # A plan's time is priced, where somebody asks for it.
     priced = platform is CPU and mover == "native"
     choice = planning.choice_of(plan or asked, sent, groups) if priced else None
     if choice is not None:
         call = call.replace(codec=choice.chosen.codec, algorithm=choice.chosen.algorithm)
     planning.record(where, call, mover, sent, choice, operands=shapes, site=site, groups=groups)
-    # MPI's collectives are called by the engine.
-    target = ffi_targets.target(platform, "nccl" if mover == "nccl" else "native")
     # The engine learns from the results what is received.
     operands, _ = split_likes(call, operands)
     numbers = [platform.number(device.id) for group in groups or [] for device in group]
     return _compat.lower_ffi(
         ctx,
-        target,
+        ffi_targets.target(platform),  # MPI's collectives are called by the engine, too
         operands,
         _attributes(call.replace(algorithm=registered.algorithm_of(call, sent)), numbers)
         | {
@@ -116,6 +118,15 @@ def _place(ctx: Any, call: Call) -> tuple[Platform | None, list[list[Any]] | Non
 def _adds_carried(call: Call, platform: Platform | None) -> bool:
     """Whether residuals of the call before are added here, as the engine does not add them."""
     return call.carries and platform is not CPU
+
+
+def _composition(ctx: Any, call: Call, platform: Platform | None) -> composed.Composition | None:
+    """How a call is composed of others that the engine runs; None where it is not."""
+    if platform is None:
+        return None
+    if codecs.find_custom(call.codec) is not None:
+        return composed.by_first_stage(call.codec)
+    return on_cuda.composition(ctx, call) if platform is CUDA else None
 
 
 def _shapes(avals: Sequence[Any], call: Call) -> str:
@@ -166,8 +177,6 @@ def _platform_of_engine(ctx: Any, call: Call) -> Platform | None:
     """Where the engine should run ``call``; raises when only it could and it cannot."""
     if call.backend == "xla":
         return None
-    if call.backend == "nccl":
-        return _platform_of_nccl(ctx, call)
     names = _compat.platforms(ctx)
     platform = TABLE.get(names[0]) if len(names) == 1 else None
     if platform is None:
@@ -181,7 +190,7 @@ def _platform_of_engine(ctx: Any, call: Call) -> Platform | None:
         reason = ""
     if not reason:
         if platform is CUDA and codecs.find_custom(call.codec) is None:
-            _check_codec_on_cuda(ctx, call)
+            on_cuda.check(ctx, call)
         return platform
     # Messages of a rank to itself wait for their receives, in the engine.
     waits = call.collective in ("send", "recv") or call.likes >= 0
@@ -195,37 +204,6 @@ def _platform_of_engine(ctx: Any, call: Call) -> Platform | None:
     return None
 
 
-def _platform_of_nccl(ctx: Any, call: Call) -> Platform:
-    """CUDA, where the engine lets the ranks meet. Whether they have NCCL they find out together."""
-    names = _compat.platforms(ctx)
-    reason = ""
-    if names != (CUDA.name,):
-        reason = f"this program is for platform {'/'.join(names)!r}"
-    elif not engine.available():
-        reason = engine.why_missing()
-    if reason:
-        raise errors.EngineUnavailableError(
-            f'{call.collective} with backend="nccl" needs NVIDIA GPUs and the native engine, and '
-            f'{reason}. Use backend="auto", which takes what is there.'
-        )
-    return CUDA
-
-
-def _check_codec_on_cuda(ctx: Any, call: Call) -> None:
-    sent, _ = split_references(call, ctx.avals_in)
-    dtypes = dict.fromkeys(aval.dtype.name for aval in sent if hasattr(aval, "dtype"))
-    refused = next((dtype for dtype in dtypes if not cuda.runs(call.codec, dtype)), None)
-    if refused is None:
-        return
-    here = (name for name, row in codecs.table().items() if not row.missing)
-    has = errors.listed(name for name in here if cuda.runs(name, refused))
-    raise errors.UnknownNameError(
-        f"{call.collective}: the engine has no codec {call.codec!r} of {refused} on GPUs; those "
-        f"that it has: {has}. Take one of them, run on CPU devices, or leave it to JAX with "
-        'axis_name= and backend="xla".'
-    )
-
-
 def _reaches(platform: Platform, call: Call, groups: list[list[Any]] | None) -> bool:
     """Whether the engine can run ``call`` between the devices of ``groups``."""
     if groups is None:
@@ -234,7 +212,7 @@ def _reaches(platform: Platform, call: Call, groups: list[list[Any]] | None) -> 
         reason = f"the mesh's devices are not those of platform {platform.name!r} that are here"
     elif any(len(group) != call.size for group in groups):
         reason = f"its groups differ in size ({[len(group) for group in groups]})"
-    elif call.backend != "nccl" and _crosses_processes(groups) and comm.why_unreachable():
+    elif _crosses_processes(groups) and comm.why_unreachable():
         reason = comm.why_unreachable()
     elif call.backend == "mpi" and (why := _why_not_mpi(call, groups)):
         reason = why

@@ -1,7 +1,4 @@
-"""What calls of a program have taken in this process, by what the engine has counted of them.
-
-NCCL's calls are not among them: when they ran only the GPU knows.
-"""
+"""What calls of a program have taken in this process, by what the engine has counted of them."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ def rows() -> Mapping[Hashable, Mapping[str, Any]]:
     """The rows of call sites that the engine has timed, by what `key_of` gives for a call."""
     if not engine.available():
         return {}
-    found = [row for row in engine.load().call_log()[0] if row["backend"] != "nccl"]
+    found = engine.load().call_log()[0]
     # Where several look alike, the one that ran most often.
     return {_key(row): row for row in sorted(found, key=lambda row: row["calls"])}
 

@@ -24,7 +24,7 @@ class Lowered:
     Attributes:
       where: the source line.
       call: with the algorithm and the codec that run.
-      mover: "native", "mpi", "nccl", "xla", or a backend that is registered.
+      mover: "native", "mpi", "xla", or a backend that is registered.
       sizes: bytes that a rank passes in, by dtype; None where they are not known.
       choice: a `jaxccomp.schedules.Choice`, where prices are known.
       site: the arguments of its `jaxccomp.schedules.PlannedCall`; None where plans have none.

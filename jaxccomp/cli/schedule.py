@@ -20,10 +20,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--coded", action="store_true", help="with a codec")
     parser.add_argument("--lossless", action="store_true", help="which is a lossless one")
     parser.add_argument("--hosts", default="", help="by rank, a number for its host: 0,0,1,1")
-    parser.add_argument("--gpus", default="", help="by rank, a number for its GPU: 0,0,1,1")
-    parser.add_argument(
-        "--ipc", action="store_true", help="ranks of a GPU export its memory to each other"
-    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -39,8 +35,6 @@ def run(arguments: argparse.Namespace) -> int:
         coded=arguments.coded or arguments.lossless,
         lossless=arguments.lossless,
         hosts=[int(host) for host in arguments.hosts.split(",") if host],
-        gpus=[int(gpu) for gpu in arguments.gpus.split(",") if gpu],
-        ipc=arguments.ipc,
     )
     print(f"{arguments.collective} {made.algorithm}, rank {arguments.rank} of {arguments.ranks}")
     print(made, end="")

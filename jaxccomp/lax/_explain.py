@@ -10,7 +10,7 @@ from jaxccomp._primitives import measured, planning
 
 P = ParamSpec("P")
 # What stands for the algorithm of what does not run one of the engine's.
-_MOVERS = {"mpi": "MPI", "nccl": "NCCL", "xla": "jax.lax"}
+_MOVERS = {"mpi": "MPI", "xla": "jax.lax"}
 _COLUMNS = (
     *("line", "operation", "ranks", "bytes", "algorithm", "codec", "predicted", "measured"),
     "second best",
@@ -26,16 +26,15 @@ class ExplainedCall:
       collective: "bcast", for instance.
       ranks: how many take part.
       size_bytes: what a rank passes in; None where the shapes are not known.
-      mover: "native" (the engine), "mpi", "nccl", "xla" (collectives of ``jax.lax``), or the name
-        of a backend that is registered.
+      mover: "native" (the engine), "mpi", "xla" (collectives of ``jax.lax``), or the name of a
+        backend that is registered.
       algorithm: what runs; "auto" where it is not priced: what the engine's static rule says.
       codec: a spec; "raw" for none.
       seconds: what it takes by the profile; None where it is not priced.
       second_best: the fastest algorithm, codec and time of those that were not chosen; None where
         there are none. It may be faster by less than what a choice has to gain, 5 %.
       measured_seconds: the median of the last 64 calls that ran here, waiting for other ranks
-        included; None where there are none, and for what the engine does not time (`mover` "nccl"
-        and "xla").
+        included; None where there are none, and for what the engine does not time (`mover` "xla").
       measured_calls: how many have run without an error, each device's counted, since the last
         `jaxccomp.stats.reset`.
     """

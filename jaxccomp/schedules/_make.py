@@ -96,8 +96,6 @@ def make(
     lossless: bool = False,
     feedback: bool = False,
     hosts: Sequence[int] = (),
-    gpus: Sequence[int] = (),
-    ipc: bool = False,
 ) -> Schedule:
     """The schedule of ``rank``.
 
@@ -115,9 +113,6 @@ def make(
         them.
       feedback: as in `allreduce_with_feedback` and `reduce_scatter_with_feedback`; needs ``coded``.
       hosts: by rank, a number for its host; default: all differ.
-      gpus: the same for GPUs, which have different numbers on different hosts.
-      ipc: whether ranks of a GPU export its memory to each other, as with the option
-        device_ipc_bytes; "auto" depends on it.
 
     Raises:
       InvalidArgumentError: for arguments that are out of range.
@@ -144,11 +139,10 @@ def make(
             raise errors.InvalidArgumentError(f"{name} must be in {least}..{end - 1}, not {value}.")
     if feedback and not (coded and collective in ("allreduce", "reduce_scatter")):
         raise errors.InvalidArgumentError("feedback is of a coded allreduce or reduce_scatter.")
-    for name, numbers in (("hosts", hosts), ("gpus", gpus)):
-        if len(numbers) not in (0, ranks):
-            raise errors.InvalidArgumentError(
-                f"{name} has an entry for every rank, that is {ranks}, not {len(numbers)}."
-            )
+    if len(hosts) not in (0, ranks):
+        raise errors.InvalidArgumentError(
+            f"hosts has an entry for every rank, that is {ranks}, not {len(hosts)}."
+        )
     problem = algorithms.Problem(
         ranks, block_bytes, root=root, chunk_bytes=chunk_bytes, coded=coded, feedback=feedback
     )
@@ -166,8 +160,6 @@ def make(
             lossless,
             feedback,
             list(hosts),
-            list(gpus),
-            ipc,
         )
     except ValueError as error:
         raise errors.InvalidArgumentError(str(error)) from None

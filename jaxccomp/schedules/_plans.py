@@ -17,7 +17,7 @@ from jaxccomp._native.version import __version__
 from jaxccomp.schedules import _files
 
 VERSION = 1
-BACKENDS = ("native", "mpi", "nccl", "xla")
+BACKENDS = ("native", "mpi", "xla")
 # What becomes of a call that the file does not have.
 MISSING = ("error", "auto")
 
@@ -89,7 +89,7 @@ class Plan:
     """How a call runs.
 
     Attributes:
-      backend: "native", "mpi", "nccl" or "xla".
+      backend: "native", "mpi" or "xla".
       algorithm: as operations take it, with the chunk: "ring:chunk=524288".
       codec: a spec; "raw" for none.
     """

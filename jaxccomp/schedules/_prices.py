@@ -173,7 +173,7 @@ def static_rule(
     sizes: Sequence[tuple[str, int]],
     codec: str = "raw",
 ) -> str:
-    """The algorithm that "auto" is without a profile, as far as that does not depend on GPUs.
+    """The algorithm that "auto" is without a profile.
 
     Args:
       collective: also one with blocks of several sizes.

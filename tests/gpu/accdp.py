@@ -5,11 +5,11 @@
 
 For each model (models.py) runs `python -m jaxccomp tune ranks-per-gpu` on accdp_train.py, at equal
 batch: K processes with MPS and without, `vmap` over K replicas, and a larger batch. Before that the
-allreduce of the most processes is timed alone (accdp_allreduce.py), by algorithm, with device IPC
-and without. Prints one JSON object per line: the times of an algorithm; the
-measurements of a model, what is best, and where processes lose. MPS daemons that run are left
-alone, none is left behind, and the GPU's compute mode is not touched. Exits with 77 where there is
-no GPU. `--device cpu` runs the same on the CPU, to check this program.
+allreduce of the most processes is timed alone (accdp_allreduce.py), by codec and algorithm. Prints
+one JSON object per line: the times of an allreduce; the measurements of a model, what is best, and
+where processes lose. MPS daemons that run are left alone, none is left behind, and the GPU's
+compute mode is not touched. Exits with 77 where there is no GPU. `--device cpu` runs the same on
+the CPU, to check this program.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ import ranks
 import sources
 
 LEAST_SECONDS = 40  # for a model
-IPC_BYTES = (0, 1 << 16)  # device_ipc_bytes: none, and large messages
 
 
 def table() -> dict[str, Any]:
@@ -86,28 +85,23 @@ def compare_algorithms(asked: argparse.Namespace, seconds: float) -> int:
     clock, build = process.Clock(seconds), pathlib.Path(asked.build).resolve()
     count = max(map(int, asked.counts.split(",")))
     program = pathlib.Path(__file__).with_name("accdp_allreduce.py")
-    on_gpu = asked.device != "cpu"
-    worst = 0
-    for number, least_bytes in enumerate(IPC_BYTES):
-        limit = clock.left / (len(IPC_BYTES) - number)
-        env = ranks.environment(build, asked.device)
-        env.pop("XLA_PYTHON_CLIENT_MEM_FRACTION")  # `run` shares the memory out
-        env["JAXCCOMP_DEVICE_IPC_BYTES"] = str(least_bytes)
-        with tempfile.TemporaryDirectory() as folder:
-            command = [sys.executable, "-P", "-m", "jaxccomp", "run", "-n", str(count)]
-            command += ["--log-dir", folder, "--timeout", str(max(limit - 10, 1))]
-            if on_gpu:
-                command += ["--ranks-per-gpu", str(count)]
-                command += [] if sources.module("launch.mps").why_not() else ["--mps"]
-            command += [str(program), "--mib", asked.allreduce_mib, "--seconds", str(limit / 2)]
-            done = process.run(command, env, limit, "JAXCCOMP_GPU_RANKS")
-            log = pathlib.Path(folder, "rank-0.txt")
-            for row in ranks.rows(log.read_text(encoding="utf-8") if log.exists() else ""):
-                ranks.say(**row)
-        if done.wrong:
-            ranks.say(wrong=f"allreduce, device IPC from {least_bytes} bytes", reason=done.wrong)
-        worst |= int(bool(done.wrong))
-    return worst
+    limit = clock.left
+    env = ranks.environment(build, asked.device)
+    env.pop("XLA_PYTHON_CLIENT_MEM_FRACTION")  # `run` shares the memory out
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-P", "-m", "jaxccomp", "run", "-n", str(count)]
+        command += ["--log-dir", folder, "--timeout", str(max(limit - 10, 1))]
+        if asked.device != "cpu":
+            command += ["--ranks-per-gpu", str(count)]
+            command += [] if sources.module("launch.mps").why_not() else ["--mps"]
+        command += [str(program), "--mib", asked.allreduce_mib, "--seconds", str(limit / 2)]
+        done = process.run(command, env, limit, "JAXCCOMP_GPU_RANKS")
+        log = pathlib.Path(folder, "rank-0.txt")
+        for row in ranks.rows(log.read_text(encoding="utf-8") if log.exists() else ""):
+            ranks.say(**row)
+    if done.wrong:
+        ranks.say(wrong="allreduce", reason=done.wrong)
+    return int(bool(done.wrong))
 
 
 def main() -> int:

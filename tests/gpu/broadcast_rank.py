@@ -4,12 +4,11 @@
 
 Each row of CASES is one line, printed by rank 0. `seconds` is the median over rounds, each from a
 barrier to the end of the slowest rank. `dispatch_us` is how long the call held the host's thread,
-and `held` which part of the whole that is, both of the rank that was held longest; more than a
-twentieth is `host_blocked`, as it is unless `device_wait` is "stream". `both_seconds` is for the
-broadcast and, dispatched right after it, a program of matrix products on the main stream that reads
-nothing of it; they are sized to take as long as the broadcast. `overlap` is the part of the shorter
-one that the longer one hid. `trace` says, for each rank, how long its wire and its codecs were busy
-in one call, and how much of the coding something was on the wire meanwhile.
+and `held` which part of the whole that is, both of the rank that was held longest: on a GPU the
+stage holds a thread until it is over. `both_seconds` is for the broadcast and, dispatched right
+after it, a program of matrix products on the main stream that reads nothing of it; they are sized
+to take as long as the broadcast. `overlap` is the part of the shorter one that the longer one hid.
+`trace` says, for each rank, how long its wire was busy in one call.
 """
 
 from __future__ import annotations
@@ -31,7 +30,6 @@ from jaxccomp._native import cuda
 
 world = jcc.init()
 ROUNDS = 3
-BLOCKED = 0.05  # of a broadcast's time, in which the call holds the host's thread
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,13 +38,11 @@ class Case:
 
     name: str
     codec: str | None
-    algorithm: str = "chain"
 
 
 CASES = (
     Case("raw", None),
     Case("lossless", "lossless"),
-    Case("per hop", "lossless", "chain_recoded"),
     Case("nvcomp.ans", "nvcomp.ans"),
 )
 
@@ -79,7 +75,7 @@ def sized(w: jax.Array, seconds: float) -> tuple[int, Timed]:
 
 
 def spans(function, x: jax.Array) -> dict:
-    """When tasks of the engine ran in one call, and whether the host's thread waited for them."""
+    """How long messages of the engine took in one call, and whether the host's thread waited."""
     MPI.COMM_WORLD.Barrier()
     with jcc.trace.record() as timeline:
         start = time.perf_counter()
@@ -89,8 +85,6 @@ def spans(function, x: jax.Array) -> dict:
         whole = time.perf_counter() - start
     return {
         "wire_seconds": round(timeline.busy(("send", "recv")), 4),
-        "coding_seconds": round(timeline.busy(("encode", "decode", "merge")), 4),
-        "coding_on_the_wire_too": round(timeline.overlapped(), 2),
         "call_seconds": round(whole, 4),
         "held_seconds": round(held, 6),
     }
@@ -98,12 +92,12 @@ def spans(function, x: jax.Array) -> dict:
 
 def measure(case: Case, x: jax.Array, w: jax.Array, want: np.ndarray) -> dict:
     """One line."""
-    function = jax.jit(lambda v: jcc.bcast(v, codec=case.codec, algorithm=case.algorithm))
+    function = jax.jit(lambda v: jcc.bcast(v, codec=case.codec))
     got = np.asarray(function(x)).view(np.uint16)
     equal = MPI.COMM_WORLD.allgather(bool(np.array_equal(got, want.view(np.uint16))))
     del got
     row = {"name": case.name, "ranks": world.size, "codec": case.codec or "raw"}
-    row |= {"algorithm": case.algorithm, "mib": want.nbytes >> 20}
+    row |= {"mib": want.nbytes >> 20}
     if not all(equal):
         wrong = [rank for rank, each in enumerate(equal) if not each]
         return row | {"wrong": f"ranks {wrong} have other values than the root"}
@@ -117,7 +111,6 @@ def measure(case: Case, x: jax.Array, w: jax.Array, want: np.ndarray) -> dict:
         "bytes_per_second": round(want.nbytes / alone.seconds),
         "dispatch_us": round(held * 1e6, 1),
         "held": round(held / alone.seconds, 4),
-        "host_blocked": held > BLOCKED * alone.seconds,
         "computed_seconds": round(computed.seconds, 5),
         "both_seconds": round(both.seconds, 5),
         "overlap": overlap(alone.seconds, computed.seconds, both.seconds),

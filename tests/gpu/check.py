@@ -29,7 +29,7 @@ import ranks
 NO_DEVICE = ranks.NO_DEVICE
 SECONDS = 540
 # What the sanitizers run: they slow kernels down a hundredfold.
-SANITIZED = ("int8", "onebit", "compute", "lossless", "topk:density=0.01")
+SANITIZED = ("int8", "onebit", "lossless", "stage")
 # Left to a script of the time that it is given, so that it ends by itself.
 _MARGIN_SECONDS = 5
 
@@ -87,42 +87,36 @@ def script(name: str, *arguments: str) -> Callable[[str], Commands]:
 
 # In order of risk: what would stop all that comes after it, or make it worthless, is known first.
 PARTS = {
-    "probe": Part(
-        "what CUDA does while a stream waits for the host", 120, script("probe.py"), least=15
-    ),
     "first": Part(
         "lossless and int8: bits, rates",
         100,
         lambda program: [[program, "all", "lossless"], [program, "all", "int8"]],
         least=30,
     ),
-    "late": Part("two ranks, of which one comes late", 100, script("late.py"), least=60),
-    "kernels": Part(
-        "kernels and the device: bits, rates", 180, lambda program: [[program]], least=40
+    "stage": Part(
+        "the stage: parts through pinned memory, bits, rates",
+        100,
+        lambda program: [[program, "all", "stage"]],
+        least=20,
     ),
-    "memcheck": Part("kernels under compute-sanitizer", 150, sanitized("memcheck"), least=40),
     "collectives": Part(
         "jitted collectives of 1, 2 and 4 ranks on the GPU",
         500,
         script("collectives.py"),
         least=60,
     ),
+    "memcheck": Part("kernels under compute-sanitizer", 150, sanitized("memcheck"), least=40),
+    "kernels": Part("all kernels: bits, rates", 180, lambda program: [[program]], least=40),
     "traced": Part(
         "the traced plane's codecs: bits, CUDA graphs, rates",
         240,
         script("traced.py"),
         least=30,
     ),
-    "nccl": Part(
-        "random programs of NCCL's, the engine's and XLA's operations",
-        300,
-        script("nccl.py"),
-        least=60,
-    ),
     "nvcomp": Part("nvCOMP's codecs beside lossless: bits, rates", 120, nvcomp),
     "racecheck": Part("kernels under compute-sanitizer", 150, sanitized("racecheck"), least=40),
     "broadcast": Part(
-        "broadcast over a slow link: compressed, per hop, raw; overlap",
+        "broadcast over a slow link: compressed, raw; overlap",
         300,
         script("broadcast.py"),
         least=60,

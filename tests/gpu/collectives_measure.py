@@ -3,7 +3,7 @@
 Seconds are medians over rounds, each from a barrier to the end of the slowest rank. `both` runs the
 collective and products of matrices that do not depend on it in one program; `overlap` is the part
 of the shorter one that the longer one hid. `dispatch_us` is how long the host's thread was held by
-the call. `sent_mib` and `ipc_mib` are this rank's per call.
+the call. `sent_mib` is this rank's per call.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 
 import jax
 import numpy as np
-from timing import overlap, products, timed
+from timing import ROUNDS, overlap, products, timed
 
 import jaxccomp as jcc
 
@@ -25,33 +25,31 @@ COLLECTIVES = {
 }
 
 
-def measure(way, name, codec, x, w):
+def measure(name, codec, x, w):
     """One line: the case and its medians."""
     collective = COLLECTIVES[name]
     jcc.stats.reset()
     alone, held = timed(jax.jit(lambda x: collective(x, codec)), x)
-    done = jcc.stats.get().total
+    sent_bytes = jcc.stats.get().total.sent_bytes / (ROUNDS + 2)  # and two to warm up
     computed, _ = timed(jax.jit(products), w)
     mib = x.nbytes >> 20
     both, _ = timed(jax.jit(lambda x, w: (collective(x, codec), products(w))), x, w)
     return {
         "ranks": world.size,
-        "way": way,
         "op": name,
         "codec": codec or "raw",
         "mib": mib,
         "seconds": round(alone, 6),
         "gib_per_s": round(mib / 1024 / alone, 3),
         "dispatch_us": round(held * 1e6, 1),
-        "sent_mib": round(done.sent_bytes / done.calls / 2**20, 3),
-        "ipc_mib": round(done.ipc_bytes / done.calls / 2**20, 3),
+        "sent_mib": round(sent_bytes / 2**20, 3),
         "computed_seconds": round(computed, 6),
         "both_seconds": round(both, 6),
         "overlap": overlap(alone, computed, both),
     }
 
 
-def main(platform, way, sizes):
+def main(platform, sizes):
     device = jax.local_devices(backend=platform)[0]
     random = np.random.default_rng(world.rank)
     side = 256 if platform == "cpu" else 4096
@@ -61,7 +59,7 @@ def main(platform, way, sizes):
         x = jax.device_put(random.standard_normal(mib << 18, np.float32) * np.float32(0.02), device)
         for name in COLLECTIVES:
             for codec in CODECS:
-                row = measure(way, name, codec, x, w)
+                row = measure(name, codec, x, w)
                 if world.rank == 0:
                     print(json.dumps(row), flush=True)
 

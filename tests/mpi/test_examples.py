@@ -28,6 +28,13 @@ def test_hello_bcast():
     assert output.count("now has [42. 42. 42.]") == 3
 
 
+def test_jax_collectives_under_mpiexec():
+    output = run(2, ROOT / "examples/jax_collectives.py")
+    found = re.findall(r"2 devices, (\w+): loss ([\d.]+) -> ([\d.]+)", output)
+    assert [codec for codec, *_ in found] == ["raw", "int8"]
+    assert all(float(after) < 0.9 * float(before) for _, before, after in found)
+
+
 def programs(path, folder):
     """The programs that a page shows, as files."""
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / path).read_text(), re.DOTALL)

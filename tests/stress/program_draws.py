@@ -315,8 +315,6 @@ class Draw:
         options = [f"chunk={self.pick(chunks)}"] if chunks and self.happens(60) else []
         if name == "parameter_server" and self.happens(50):
             options.append(f"partitions={self.integer(1, 5)}")
-        if name == "hierarchical" and self.happens(50):
-            options.append(f"level={self.pick(('host', 'gpu'))}")
         return name + ":" * bool(options) + ",".join(options)
 
 

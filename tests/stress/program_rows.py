@@ -18,7 +18,7 @@ import numpy as np
 from contract import OPERATIONS, Operation, data, operations
 
 import jaxccomp as jcc
-from jaxccomp._api.library_support import LIBRARIES
+from jaxccomp._api import mpi_support
 
 MOST_RANKS = 8
 SMALL_BYTES = 4096
@@ -234,7 +234,7 @@ IN_PROGRAM_ORDER = ON_ORDERED | {"allgatherv", "gatherv", "scatterv", "alltoallv
 DIFFER_BY_RANK = IN_PROGRAM_ORDER - {"ordered-bcast", "ordered-allreduce"}
 # Receives from anybody need a message.
 NEVER_EMPTY = frozenset({"from-anybody"})
-BY_MPI = frozenset(LIBRARIES["mpi"].collectives)
+BY_MPI = frozenset(mpi_support.COLLECTIVES)
 _LAX = {
     "lax.psum": "allreduce",
     "lax.pmean": "allreduce",

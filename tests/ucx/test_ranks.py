@@ -9,7 +9,7 @@ from ucx import processes
 
 RANKS = pathlib.Path(__file__).parents[1] / "mpi" / "ranks"
 IN_RANK = RANKS.parent / "in_rank.py"
-# What the others test depends on MPI, or on GPUs.
+# What the others test depends on MPI.
 FILES = {
     2: [
         "test_contract_mpi.py",

@@ -16,46 +16,29 @@ ROOMS = {
     "transport": {"common"},
     "reduce": {"common"},
     "codec": {"common", "reduce"},
-    "device": {"common", "codec", "reduce", "transport"},
-    "cuda": {"common", "codec", "reduce", "device"},
     "collective": {"common", "transport", "codec", "reduce"},
     "planner": {"common", "collective"},
     "matching": {"common", "transport", "codec", "reduce", "collective"},
     "execution": {"common", "transport", "codec", "reduce", "collective", "matching"},
-    "device_execution": {
-        "common",
-        "transport",
-        "codec",
-        "reduce",
-        "matching",
-        "execution",
-        "device",
-    },
-    "engine": {"common", "transport", "matching", "execution", "device", "device_execution"},
-    "nccl": {"common", "reduce", "collective", "matching", "engine"},
+    "engine": {"common", "transport", "matching", "execution"},
+    "cuda": {"common", "codec", "reduce", "collective", "matching", "engine"},
     "mpi_collectives": {"common", "transport", "reduce", "collective", "execution"},
     "xla_ffi": {
         "common",
         "transport",
         "codec",
         "collective",
-        "device",
         "matching",
         "planner",
         "engine",
-        "nccl",
+        "cuda",
         "mpi_collectives",
     },
 }
 # What others see of these rooms.
 FACES = {
-    "device": {
-        *("device.h", "shared_handle.h", "shared_arena.h"),
-        *("cuda_interface.h", "cuda_library.h", "stream_codecs.h"),
-    },
-    "device_execution": {"device_execution.h", "device_sizes.h"},
+    "cuda": {"library.h", "stream_codecs.h", "stage/stage.h"},
     "engine": {"engine.h"},
-    "nccl": {"backend.h"},
     "mpi_collectives": {"mpi_collectives.h"},
     "planner": {"price.h"},
 }
@@ -64,7 +47,6 @@ IMPLEMENTATIONS = {
     "transport/cma": {"csrc/transport/ucx", "xla_ffi/python"},
     "transport/local": {"csrc/engine"},
     "transport/mpi": {"xla_ffi/python", "csrc/mpi_collectives"},
-    "transport/store": {"xla_ffi/python"},
     "transport/ucx": {"xla_ffi/python"},
     "codec/cast": {"csrc/codec"},
     "codec/delta": {"csrc/codec"},
@@ -73,9 +55,7 @@ IMPLEMENTATIONS = {
     "codec/nvcomp": {"csrc/codec", "csrc/cuda"},
     "codec/quantize": {"csrc/codec"},
     "codec/sign": {"csrc/codec"},
-    "codec/sparse": {"csrc/codec", "csrc/cuda"},
-    "device/ipc": {"csrc/device_execution"},
-    "device/cuda_aware": {"csrc/device_execution", "csrc/engine"},
+    "codec/sparse": {"csrc/codec"},
 }
 
 # Python's rooms and public modules, lowest first: each imports from lower layers, and from itself.
@@ -142,17 +122,16 @@ def test_implementations_are_not_seen_from_outside():
                     )
 
 
-def test_devices_are_not_seen_where_messages_are_matched_and_tasks_run():
+def test_only_the_stage_joins_gpus_to_the_engine():
     for name, below in CPP.items():
-        if structure.room_of(name) in ("matching", "execution"):
-            assert not any(each.startswith(("device", "cuda")) for each in below), name
+        if structure.room_of(name) == "cuda" and not name.startswith("cuda/stage/"):
+            seen = {structure.room_of(each) for each in below}
+            assert not seen & {"collective", "matching", "engine"}, name
+        if name.startswith(("cuda/kernels/", "cuda/host/")):  # a library of its own
+            assert not any(each.startswith("cuda/stage/") for each in below), name
 
 
-def test_a_device_knows_none_of_its_implementations():
-    found = {path.name for path in (ROOT / "csrc/device").iterdir()}
-    assert found == FACES["device"] | {
-        *("shared_handle.cc", "shared_arena.cc", "cuda_library.cc", "ipc", "cuda_aware")
-    }
+def test_no_source_knows_a_fake():
     for path in [*cpp_files("csrc"), *cpp_files("xla_ffi")]:
         assert not any("fake" in name for name in structure.includes(path)), path
 

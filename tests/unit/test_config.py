@@ -32,7 +32,7 @@ def test_override_restores():
         ("chunk_bytes", 1.5, "takes int"),
         ("chunk_bytes", 1, "at least 64"),
         ("retain_memory", "perhaps", "'true'"),
-        ("device_wait", "gpu", "'host', 'stream'"),
+        ("device_part_bytes", 4095, "at least 4096"),
     ],
 )
 def test_bad_values_say_what_is_allowed(name, value, says):

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tomllib
@@ -12,19 +13,26 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 import jaxccomp as jcc
-from jaxccomp import config, errors
-from jaxccomp._bootstrap import device_errors, join, peer_info
+from jaxccomp import codecs, errors
+from jaxccomp._bootstrap import peer_info
 from jaxccomp._native import cuda, platforms
 
-HAS = ("raw", "lossless", "bf16", "int8")
+# What the stage takes.
+STAGE = ("raw", "lossless")
+
+
+def runs(codec, dtype):
+    first = codecs.parse(codec).stages[0].name
+    return codec in STAGE or dtype not in codecs.table()[first].dtypes
 
 
 @pytest.fixture
 def on_gpus(monkeypatch):
-    """The CUDA library, with some codecs, and the CPU's devices as GPUs."""
+    """The CUDA library, without kernels of the traced plane, and the CPU's devices as GPUs."""
     jcc.init()
     monkeypatch.setattr(cuda, "why_missing", lambda: "")
-    monkeypatch.setattr(cuda, "runs", lambda codec, dtype: codec.partition(":")[0] in HAS)
+    monkeypatch.setattr(cuda, "runs", runs)
+    monkeypatch.setattr(cuda, "runs_on_streams", lambda codec, dtype: False)
     gpus = jax.devices("cpu")
     monkeypatch.setattr(platforms.Platform, "devices", lambda self: gpus)
 
@@ -40,6 +48,13 @@ def on_axis(function):
     return jax.shard_map(function, mesh=mesh, in_specs=P(), out_specs=P(), check_vma=False)
 
 
+def calls_in(text):
+    """Collective and codec of each call of the engine."""
+    lines = [line for line in text.splitlines() if "@jaxccomp_collective" in line]
+    names = ("collective", "codec")
+    return [tuple(re.search(f' {name} = "([^"]*)"', line)[1] for name in names) for line in lines]
+
+
 def call_in(text):
     lines = [line for line in text.splitlines() if "@jaxccomp_collective" in line]
     assert len(lines) == 1, text
@@ -47,10 +62,10 @@ def call_in(text):
 
 
 def test_a_communicators_operation_is_one_call(on_gpus):
-    line = call_in(lowered(lambda x: jcc.bcast(x, root=0, codec="int8:block=64")))
+    line = call_in(lowered(lambda x: jcc.bcast(x, root=0, codec="lossless")))
     for part in (
         'collective = "bcast"',
-        'codec = "int8:block=64"',
+        'codec = "lossless"',
         'communicator = "world"',
         "groups = array<i64>,",
         "root = 0 : i64",
@@ -89,26 +104,147 @@ def test_export_for_cuda(on_gpus):
     assert "@jaxccomp_collective" in exported.mlir_module()
 
 
-LACKS_TERNARY = "'ternary' of float32 on GPUs.* 'raw', 'lossless'"
+def by_rank(x):
+    return x.reshape(1, -1)
 
 
-def test_codecs_that_gpus_lack(on_gpus):
-    for function in (
-        lambda x: jcc.bcast(x, root=0, codec="ternary"),
-        on_axis(lambda x: jcc.bcast(x, root=0, codec="ternary", axis_name="i")),
-    ):
-        with pytest.raises(errors.UnknownNameError, match=LACKS_TERNARY):
-            lowered(function)
-    xla = on_axis(lambda x: jcc.bcast(x, root=0, codec="ternary", axis_name="i", backend="xla"))
-    assert "@jaxccomp_collective" not in lowered(xla)
+LOSSLESS = ("alltoall", "lossless"), ("allgather", "lossless")
+LOWERED = {
+    "raw sum": (lambda x, **how: jcc.allreduce(x, **how), [("allreduce", "raw")]),
+    "lossless bcast": (
+        lambda x, **how: jcc.bcast(x, root=0, codec="lossless", **how),
+        [("bcast", "lossless")],
+    ),
+    "lossless allgatherv": (
+        lambda x, **how: jcc.allgatherv(x, [4], codec="lossless", **how),
+        LOSSLESS[1:],
+    ),
+    "lossless alltoall": (
+        lambda x, **how: jcc.alltoall(by_rank(x), codec="lossless", **how),
+        [("alltoall", "lossless")],
+    ),
+    "lossless sum": (lambda x, **how: jcc.allreduce(x, codec="lossless", **how), LOSSLESS),
+    "lossless reduce": (
+        lambda x, **how: jcc.reduce(x, root=0, op="max", codec="lossless", **how),
+        LOSSLESS,
+    ),
+    "lossless reduce_scatter": (
+        lambda x, **how: jcc.reduce_scatter(by_rank(x), codec="lossless", **how),
+        LOSSLESS[:1],
+    ),
+    "lossless scan": (lambda x, **how: jcc.scan(x, codec="lossless", **how), LOSSLESS[1:]),
+    "int8 bcast": (
+        lambda x, **how: jcc.bcast(x, root=0, codec="int8", **how),
+        [("bcast", "raw")],
+    ),
+    "int8 mean": (
+        lambda x, **how: jcc.allreduce(x, op="mean", codec="int8", **how),
+        [("alltoall", "raw"), ("allgather", "raw")],
+    ),
+    "two stages": (lambda x, **how: jcc.allreduce(x, codec="int8|lossless", **how), LOSSLESS),
+    "sparse": (
+        lambda x, **how: jcc.allgather(x, codec="topk|lossless", **how),
+        LOSSLESS[1:],
+    ),
+    "integers with int8": (
+        lambda x, **how: jcc.allreduce(x.astype(jnp.int32), codec="int8", **how),
+        [("allreduce", "raw")],
+    ),
+    "a difference with int8": (
+        lambda x, **how: jcc.bcast(x, root=0, ref=x, codec="int8", **how),
+        [("bcast", "raw")],
+    ),
+    "feedback of raw": (
+        lambda x, **how: jcc.allreduce_with_feedback(x, x, **how)[0],
+        [("allreduce", "raw")],
+    ),
+    "feedback of int8": (
+        lambda x, **how: jcc.allreduce_with_feedback(x, x, codec="int8", **how)[0],
+        [("alltoall", "raw"), ("allgather", "raw")],
+    ),
+}
 
 
-def test_dtypes_that_a_codecs_kernels_lack(on_gpus, monkeypatch):
-    monkeypatch.setattr(cuda, "runs", lambda codec, dtype: (codec, dtype) != ("int8", "float16"))
-    with pytest.raises(errors.UnknownNameError, match="'int8' of float16 on GPUs") as raised:
-        lowered(lambda x: jcc.allreduce((x, x.astype(jnp.float16)), codec="int8"))
-    assert "'lossless'" in str(raised.value) and "'int8'," not in str(raised.value)
-    call_in(lowered(lambda x: jcc.allreduce(x, codec="int8")))
+@pytest.mark.parametrize("style", ["comm", "axis"])
+@pytest.mark.parametrize("name", LOWERED)
+def test_what_the_stage_does_not_take_is_composed(name, style, on_gpus):
+    function, expected = LOWERED[name]
+    if style == "comm":
+        found = calls_in(lowered(function))
+    else:
+        found = calls_in(lowered(on_axis(lambda x: function(x, axis_name="i"))))
+    assert found == list(expected)
+
+
+def test_large_arrays_are_not_cut(on_gpus):
+    """The stage itself moves arrays in parts."""
+    operand = jax.ShapeDtypeStruct((1 << 24,), jnp.float32)
+    traced = jax.jit(lambda x: jcc.bcast(x, root=0, codec="int8")).trace(operand)
+    call_in(traced.lower(lowering_platforms=("cuda",)).as_text())
+
+
+def test_messages_are_composed(on_gpus):
+    ordered = jcc.world().ordered()
+
+    def function(x):
+        x = jcc.send(x, 0, codec="int8|lossless", comm=ordered)
+        return jcc.recv(x, 0, codec="int8|lossless", comm=ordered)
+
+    assert calls_in(lowered(function)) == [("send", "lossless"), ("recv", "lossless")]
+    lossless = lowered(lambda x: jcc.recv(x, 0, codec="lossless", comm=ordered))
+    assert calls_in(lossless) == [("recv", "lossless")]
+
+
+def test_kernels_encode_before_the_stage_where_there_are_any(on_gpus, monkeypatch):
+    monkeypatch.setattr(cuda, "runs_on_streams", lambda codec, dtype: codec == "int8:block=64")
+    function = on_axis(lambda x: jcc.allreduce(x, axis_name="i", codec="int8:block=64|lossless"))
+    text = lowered(function)
+    found = re.findall(r"custom_call @(jaxccomp_\w+)", text)
+    assert found == [
+        *("jaxccomp_encode", "jaxccomp_collective", "jaxccomp_decode_sum"),
+        *("jaxccomp_encode", "jaxccomp_collective", "jaxccomp_decode"),
+    ]
+    assert calls_in(text) == list(LOSSLESS)
+
+
+def test_algorithms_are_for_raw_values(on_gpus):
+    call_in(lowered(lambda x: jcc.allreduce(x, algorithm="ring:chunk=65536")))
+    line = call_in(lowered(lambda x: jcc.bcast(x, codec="lossless", algorithm="auto:chunk=65536")))
+    assert 'algorithm = "auto"' in line
+    for codec in ("lossless", "int8"):
+        with pytest.raises(errors.InvalidArgumentError, match="without a codec"):
+            lowered(lambda x, codec=codec: jcc.bcast(x, codec=codec, algorithm="chain"))
+
+
+def test_a_sendrecv_of_one_program_takes_codecs_of_a_fixed_size(on_gpus):
+    def sendrecv(codec):
+        return lambda x: jcc.sendrecv(x, dest=0, source=0, codec=codec)
+
+    assert calls_in(lowered(sendrecv("int8"))) == [("sendrecv", "raw")]
+    for codec in ("lossless", "int8|lossless"):
+        with pytest.raises(errors.UnknownNameError, match="sendrecv: the engine has no codec"):
+            lowered(sendrecv(codec))
+
+
+@pytest.mark.parametrize(
+    "function,says",
+    [
+        (lambda x, **how: jcc.bcast(x, root=0, codec="dgc", **how), "'dgc' of float32 on GPUs"),
+        (lambda x, **how: jcc.bcast(x, root=0, codec="delta", ref=x, **how), "with ref=.* 'delta'"),
+        (lambda x, **how: jcc.bcast(x, root=0, codec="lossless", ref=x, **how), "bcast with ref="),
+        (lambda x, **how: jcc.allreduce(x, codec="lz4", **how), "'lz4' of float32 on GPUs"),
+        (lambda x, **how: jcc.allreduce(x, codec="int8|lz4", **how), "'int8|lz4' of float32"),
+    ],
+)
+def test_what_gpus_lack_is_an_error_that_lists_what_they_have(on_gpus, function, says):
+    along = on_axis(lambda x: function(x, axis_name="i"))
+    for each in (function, along):
+        with pytest.raises(errors.UnknownNameError, match=says) as raised:
+            lowered(each)
+        has = str(raised.value).partition("those that it has: ")[2].partition(". Take one")[0]
+        assert "'int8'" in has and "'ternary'" in has
+        assert not {"'dgc'", "'delta'", "'lz4'"}.intersection(has.split(", "))
+        assert ("'lossless'" in has) == ("ref=" not in says)
 
 
 def test_devices_of_another_platform_are_left_to_xla(on_gpus, monkeypatch):
@@ -153,67 +289,6 @@ def test_gpus_are_opened_when_a_process_joins(monkeypatch):
     assert core.opened == [[(1, platforms.CUDA.number(5))]]
 
 
-@pytest.mark.parametrize(
-    "given,says", [(None, "32 stream"), ("8", "8 stream"), ("1", "CONNECTIONS=1")]
-)
-def test_waiting_streams_get_connections(given, says):
-    # In a process of its own: CUDA reads the variable when it starts.
-    environment = {**os.environ, "JAXCCOMP_DEVICE_WAIT": "stream"}
-    environment.pop("CUDA_DEVICE_MAX_CONNECTIONS", None)
-    if given:
-        environment["CUDA_DEVICE_MAX_CONNECTIONS"] = given
-    program = (
-        "import os, jaxccomp; "
-        "print(os.environ['CUDA_DEVICE_MAX_CONNECTIONS'], jaxccomp.config.get('device_wait'))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", program],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == (given == "1")
-    assert says in (done.stderr if given == "1" else done.stdout)
-
-
-def test_memory_is_set_aside_where_streams_are_to_wait(monkeypatch):
-    class Core:
-        told = []
-
-        def set_option(self, name, value):
-            self.told.append((name, value))
-
-        def reserve_device_memory(self):
-            self.told.append("reserved")
-
-        def nccl_share_gpus(self, value):
-            pass
-
-    core = Core()
-    monkeypatch.setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32")
-    monkeypatch.setattr(config, "_listeners", [])
-    config.on_change(lambda option, value: join._set_engine_option(core, option, value))
-    assert "reserved" not in core.told
-    with config.override(device_stream_memory_bytes=1 << 20):
-        with config.override(device_wait="stream"):
-            assert core.told[-2:] == [("device_wait", "stream"), "reserved"]
-            core.told.clear()
-            config.on_change(lambda option, value: join._set_engine_option(core, option, value))
-            size, reserved = ("device_stream_memory_bytes", str(1 << 20)), "reserved"
-            assert core.told.index(size) < core.told.index(reserved)
-
-
-def test_connections_are_left_alone_where_the_host_waits(monkeypatch):
-    monkeypatch.delenv("CUDA_DEVICE_MAX_CONNECTIONS", raising=False)
-    with config.override(device_wait="host"):
-        assert "CUDA_DEVICE_MAX_CONNECTIONS" not in os.environ
-    monkeypatch.setenv("CUDA_DEVICE_MAX_CONNECTIONS", "1")
-    with pytest.raises(errors.InvalidArgumentError, match="CUDA_DEVICE_MAX_CONNECTIONS=1"):
-        config.set("device_wait", "stream")
-    assert config.get("device_wait") == "host"
-
-
 def test_ranks_decide_alike(monkeypatch):
     rows = [peer_info.Row(0, 1, 0, 1, lacks) for lacks in (0, 1, 0)]
     monkeypatch.setattr(cuda, "why_missing", lambda: "")
@@ -224,44 +299,6 @@ def test_ranks_decide_alike(monkeypatch):
     assert peer_info.who_lacks_cuda(rows[:1]) == ""
 
 
-def test_check_raises_what_nobody_was_told(monkeypatch, capsys):
-    monkeypatch.setattr(device_errors, "_raised", False)
-    monkeypatch.setattr(device_errors, "_failed", False)
-    jcc.check()
-    device_errors.tell_at_exit()
-    monkeypatch.setattr(device_errors, "_find", lambda: ("allreduce: a peer is gone", True))
-    device_errors.tell_at_exit()  # XLA has raised it
-    assert not device_errors._failed and capsys.readouterr().err == ""
-    monkeypatch.setattr(device_errors, "_find", lambda: ("allreduce: a peer is gone", False))
-    device_errors.tell_at_exit()
-    assert device_errors._failed and "a peer is gone" in capsys.readouterr().err
-    device_errors._failed = False
-    for _ in range(2):
-        with pytest.raises(errors.OperationFailedError, match="a peer is gone"):
-            jcc.check()
-    device_errors.tell_at_exit()
-    assert not device_errors._failed
-
-
-FAILS_LATE = """
-import atexit
-atexit.register(lambda: print("registered before"))
-import jaxccomp as jcc
-from jaxccomp._bootstrap import device_errors
-jcc.init()
-device_errors._find = lambda: ("bcast: lost", False)
-print("done")
-"""
-
-
-def test_a_program_that_was_never_told_fails():
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", FAILS_LATE], capture_output=True, text=True, timeout=100
-    )
-    assert done.returncode == 1 and done.stdout.splitlines()[0] == "done"
-    assert "bcast: lost" in done.stderr
-
-
 WITH_LIBRARY = """
 import sys
 from jaxccomp._native import cuda, engine
@@ -270,8 +307,8 @@ missing = cuda.why_missing()
 engine.load().open_cuda_devices([(0, 1000)])  # which JAX does not have
 print(missing or [
     cuda.runs(codec, dtype)
-    for dtype in ("float32", "float64")
-    for codec in ("raw", "int8", "ternary")
+    for dtype in ("float32", "int8")
+    for codec in ("raw", "lossless", "int8")
 ])
 """
 
@@ -280,7 +317,7 @@ print(missing or [
 @pytest.mark.parametrize(
     "setting,says",
     [
-        ({}, "[True, True, False, True, False, False]"),
+        ({}, "[True, True, False, True, False, True]"),
         ({"JAXCCOMP_FAKE_CUDA_VERSION": "0.0.1"}, "the CUDA library is of jaxccomp 0.0.1"),
         ({"JAXCCOMP_FAKE_CUDA_DEVICES": "0"}, "the fake driver is too old"),
     ],

@@ -114,12 +114,7 @@ def test_every_algorithm_is_its_collective(collective, algorithm, coded, sizes):
     check(collective, algorithm, coded, sizes)
 
 
-@pytest.mark.parametrize("level", ["host", "gpu"])
-def test_groups_of_gpus(level):
-    check("allreduce", f"hierarchical:level={level}", True, gpus_each=2)
-
-
-def check(collective, algorithm, coded, sizes=SIZES, gpus_each=1):
+def check(collective, algorithm, coded, sizes):
     for ranks in sizes:
         # Odd sizes, none, less than a chunk, several chunks; two segments of hosts.
         for count in (0, 1, 37, 333) if ranks < 9 else (333,):
@@ -137,7 +132,6 @@ def check(collective, algorithm, coded, sizes=SIZES, gpus_each=1):
                 chunk_bytes=256,
                 coded=coded,
                 hosts=[rank // 3 for rank in range(ranks)],
-                gpus=[rank // 3 * gpus_each + rank % gpus_each for rank in range(ranks)],
             )
             world.run()
             for rank in range(ranks):
@@ -157,11 +151,10 @@ def test_a_code_is_made_once_and_forwarded():
     assert sum(task.kind == "decode" for each in made for task in each.tasks) == 8
 
 
-def test_auto_spares_links_between_gpus():
+def test_auto_spares_links_between_hosts():
     given = {"rank": 1, "ranks": 4, "block_bytes": 4 << 20}
-    given |= {"hosts": [0] * 4, "gpus": [0, 0, 1, 1]}
-    assert schedules.make("allreduce", **given).algorithm == "two_shot"
-    made = schedules.make("allreduce", ipc=True, **given)
+    assert schedules.make("allreduce", hosts=[0] * 4, **given).algorithm == "two_shot"
+    made = schedules.make("allreduce", hosts=[0, 0, 1, 1], **given)
     assert made.algorithm == "hierarchical"
     assert {task.peer for task in made.tasks if task.kind in ("send", "recv")} == {0}
 
@@ -190,8 +183,7 @@ def test_options_of_an_algorithm():
         ({"rank": 4}, r"0\.\.3"),
         ({"block_bytes": -1}, "block_bytes"),
         ({"hosts": [1, 2]}, "every rank"),
-        ({"gpus": [1, 2, 3]}, "gpus has an entry for every rank"),
-        ({"algorithm": "hierarchical:level=node"}, "host or gpu"),
+        ({"algorithm": "hierarchical:level=gpu"}, "chunk=BYTES"),
         ({"feedback": True}, "coded"),
     ],
 )

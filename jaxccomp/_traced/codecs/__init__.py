@@ -22,8 +22,19 @@ from jaxccomp._traced.codecs.keys import key_for, words_of
 from jaxccomp._traced.codecs.quantize import Integers, SmallFloats
 from jaxccomp._traced.codecs.sign import OneBit, Ternary, Threshold
 from jaxccomp._traced.codecs.sparse import RandomK, TopK
+from jaxccomp._traced.codecs.unchanged import Unchanged
 
-__all__ = ["CODECS", "Codec", "Options", "Wire", "find", "find_for", "key_for", "words_of"]
+__all__ = [
+    "CODECS",
+    "Codec",
+    "Options",
+    "Unchanged",
+    "Wire",
+    "find",
+    "find_for",
+    "key_for",
+    "words_of",
+]
 
 CODECS: dict[str, Callable[[Options], Codec]] = {
     "bf16": lambda options: (

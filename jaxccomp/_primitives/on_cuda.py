@@ -1,0 +1,109 @@
+"""What the engine runs on GPUs: what its stage takes, and what is composed of that (docs/gpus.md).
+
+The stage (csrc/cuda/stage/) moves raw values by every collective. With a bit-exact codec that has
+kernels it takes messages and the collectives that move blocks of one size. All else is composed in
+JAX: values are encoded on XLA's stream, codes go through the stage, and are decoded and reduced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from jaxccomp import codecs, errors
+from jaxccomp._call import Call, split_references
+from jaxccomp._native import cuda
+from jaxccomp._primitives.composed import Composition, following
+from jaxccomp._traced import codecs as traced_codecs
+from jaxccomp._traced import cuda_codecs
+from jaxccomp._traced.codecs import Codec, Unchanged
+
+# The operations that the stage also takes with a codec, beside sendrecv in program order. Those of
+# blocks of several sizes, which only move values, too, are composed.
+_MOVES = frozenset(
+    {"bcast", "allgather", "gather", "scatter", "alltoall", "permute", "send", "recv"}
+)
+_UNCHANGED = Unchanged()
+
+
+def check(ctx: Any, call: Call) -> None:
+    """Raises unless a call of a codec of ours can run on GPUs.
+
+    Raises:
+      UnknownNameError: with the codecs that can.
+      InvalidArgumentError: for an algorithm of encoded values.
+    """
+    dtypes = _dtypes(ctx, call)
+    if not codecs.is_raw(call.codec) and call.algorithm.partition(":")[0] != "auto":
+        raise errors.InvalidArgumentError(
+            f"{call.collective}: on GPUs algorithm= is for operations without a codec, not for "
+            f"algorithm={call.algorithm!r} with codec={call.codec!r}; leave one of them out."
+        )
+    if _is_carried(call, dtypes):
+        return
+    refused = next((dtype for dtype in dtypes if not _is_composed(call, dtype)), None)
+    if refused is None:
+        return
+    here = (name for name, row in codecs.table().items() if not row.missing)
+    has = errors.listed(name for name in here if _can_run(call.replace(codec=name), refused))
+    ref = " with ref=" if call.referenced else ""
+    raise errors.UnknownNameError(
+        f"{call.collective}{ref}: the engine has no codec {call.codec!r} of {refused} on GPUs; "
+        f"those that it has: {has}. Take one of them, run on CPU devices, or leave it to JAX with "
+        'axis_name= and backend="xla".'
+    )
+
+
+def composition(ctx: Any, call: Call) -> Composition | None:
+    """How a call that `check` lets through is composed; None where the stage takes it as it is."""
+    if _is_carried(call, _dtypes(ctx, call)):
+        return None
+    find_lossy = cuda_codecs.find if cuda_codecs.usable(ctx) else traced_codecs.find_for
+
+    def find(spec: str, dtype: str) -> Codec | None:
+        if not codecs.is_lossless(spec):
+            return find_lossy(spec, dtype)
+        return None if codecs.is_raw(spec) else _UNCHANGED
+
+    # The stage itself encodes a part of an array while another one travels.
+    return Composition(find, _on_the_way(call.codec), uncoded="raw", pieces=1)
+
+
+def _on_the_way(spec: str) -> str:
+    """What the stage encodes with: all of a bit-exact spec, else what follows the first stage."""
+    return spec if codecs.is_lossless(spec) else following(spec)
+
+
+def _dtypes(ctx: Any, call: Call) -> list[str]:
+    values, _ = split_references(call, ctx.avals_in)
+    return list(dict.fromkeys(aval.dtype.name for aval in values if hasattr(aval, "dtype")))
+
+
+def _is_carried(call: Call, dtypes: Iterable[str]) -> bool:
+    """Whether the stage takes the call as it is."""
+    if call.referenced or call.feedback:
+        return False
+    moves = codecs.is_raw(call.codec) or call.collective in _MOVES or _is_message(call)
+    return moves and all(cuda.runs(call.codec, dtype) for dtype in dtypes)
+
+
+def _is_message(call: Call) -> bool:
+    """Whether a sendrecv is matched as in MPI, and not by its place in the program."""
+    return call.collective == "sendrecv" and call.ordered
+
+
+def _is_composed(call: Call, dtype: str) -> bool:
+    """Whether values of a dtype can go by operations that the stage takes."""
+    first = codecs.parse(call.codec).stages[0]
+    if dtype not in codecs.table()[first.name].dtypes:
+        return cuda.runs("raw", dtype)
+    on_the_way = _on_the_way(call.codec)
+    if call.collective == "sendrecv" and not (_is_message(call) or codecs.is_raw(on_the_way)):
+        return False
+    if codecs.is_lossless(call.codec):
+        return not call.referenced and cuda.runs(call.codec, dtype)
+    return first.name in traced_codecs.CODECS and cuda.runs(on_the_way, "uint8")
+
+
+def _can_run(call: Call, dtype: str) -> bool:
+    return _is_carried(call, [dtype]) or _is_composed(call, dtype)
