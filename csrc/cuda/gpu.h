@@ -5,7 +5,6 @@
 // Event::Wait may wait. Several threads may call it.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -23,9 +22,6 @@ class Gpu {
   virtual ~Gpu() = default;
   // For errors: "cuda:0".
   virtual std::string_view name() const = 0;
-  // The same for all processes that use this GPU, and for no other one; zeros: not known.
-  using Uuid = std::array<std::byte, 16>;
-  virtual Uuid uuid() const = 0;
 
   // Whether it has the kernels of that codec, of variable size, for that dtype.
   virtual bool Runs(const Codec& codec, DType dtype) const = 0;

@@ -27,7 +27,6 @@ class FakeGpu final : public Gpu {
   explicit FakeGpu(std::string name) : name_(std::move(name)) {}
 
   std::string_view name() const override { return name_; }
-  Uuid uuid() const override { return {}; }
   bool Runs(const Codec& codec, DType dtype) const override;
   Status Prepare(const Codec&, DType) override { return Status::Ok(); }
   std::byte* AllocatePinned(int64_t bytes) override;

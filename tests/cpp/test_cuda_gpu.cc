@@ -27,7 +27,6 @@ class AtOnce final : public cuda::CudaApi {
   ~AtOnce() override { CHECK(taken_.empty() && users_ == 0 && events_ == 0); }
 
   std::string Describe(int error) const override { return "error " + std::to_string(error); }
-  Gpu::Uuid OwnUuid() const override { return {std::byte{7}}; }
   int Begin() override { return ++users_, kSuccess; }
   void End() override { --users_; }
   int Allocate(std::byte** memory, int64_t bytes, CUstream_st*) override {
@@ -123,7 +122,6 @@ struct Rig {
 TEST(cuda_gpu_has_kernels_for_codecs_whose_size_varies) {
   Rig rig;
   CHECK_EQ(rig.gpu.name(), "cuda:0");
-  CHECK(rig.gpu.uuid()[0] == std::byte{7});
   CHECK(rig.gpu.Runs(FindCodec("lossless"), DType::kBFloat16));
   CHECK(rig.gpu.Runs(*HostNvcomp("nvcomp.ans"), DType::kComplex128));
   for (const char* other : {"int8", "bf16|lossless", "zstd", "delta"}) {

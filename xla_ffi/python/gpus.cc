@@ -59,15 +59,6 @@ void DefineGpus(py::module_& m) {
     const py::gil_scoped_release released;
     return OpenCudaDevices(numbers).message();
   }, py::arg("numbers"));
-  // (the engine's number, UUID) of each GPU of this process that can be used.
-  m.def("cuda_uuids", [] {
-    std::vector<std::pair<int64_t, py::bytes>> rows;
-    for (const CudaDevice& each : FindCudaDevices()) {
-      const Gpu::Uuid uuid = each.stage->gpu()->uuid();
-      rows.emplace_back(each.number, py::bytes(reinterpret_cast<const char*>(uuid.data()), uuid.size()));
-    }
-    return rows;
-  });
 }
 
 }  // namespace jaxccomp

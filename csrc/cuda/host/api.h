@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <string>
 
-#include "cuda/gpu.h"
 #include "cuda/kernels/lossless/lossless.h"
 #include "cuda/kernels/nvcomp/nvcomp.h"
 
@@ -22,7 +21,6 @@ class CudaApi {
 
   virtual ~CudaApi() = default;
   virtual std::string Describe(int error) const = 0;
-  virtual Gpu::Uuid OwnUuid() const = 0;
 
   // The calling thread uses this GPU from Begin to End, and what it used before then.
   virtual int Begin() = 0;

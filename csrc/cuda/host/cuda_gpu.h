@@ -25,7 +25,6 @@ class CudaGpu final : public Gpu {
       : api_(*api), kernels_(*kernels), name_(std::move(name)) {}
 
   std::string_view name() const override { return name_; }
-  Uuid uuid() const override { return api_.OwnUuid(); }
   bool Runs(const Codec& codec, DType dtype) const override;
   Status Prepare(const Codec& codec, DType dtype) override;
   std::byte* AllocatePinned(int64_t bytes) override;

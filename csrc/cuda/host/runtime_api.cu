@@ -84,7 +84,6 @@ class RuntimeApi final : public CudaApi {
   }
 
   int FreePinned(std::byte* memory) override { return Seen(cudaFreeHost(memory)); }
-  Gpu::Uuid OwnUuid() const override { return uuid_; }
 
   int MakeEvent(CUevent_st** event) override {
     return Seen(cudaEventCreateWithFlags(event, cudaEventDisableTiming | cudaEventBlockingSync));
@@ -110,18 +109,9 @@ class RuntimeApi final : public CudaApi {
   int LoadAll();
 
   Driver driver_;
-  Gpu::Uuid uuid_ = {};
   CUcontext context_ = nullptr;
   cudaMemPool_t pool_ = nullptr;
 };
-
-int UuidOf(int ordinal, Gpu::Uuid* uuid) {
-  cudaDeviceProp properties;
-  const int error = Seen(cudaGetDeviceProperties(&properties, ordinal));
-  static_assert(sizeof(properties.uuid) == sizeof(*uuid));
-  if (error == cudaSuccess) std::memcpy(uuid->data(), &properties.uuid, sizeof(*uuid));
-  return error;
-}
 
 Status RuntimeApi::FindDriver() {
   const Status all[] = {Find("cuDeviceGet", &driver_.device_get),
@@ -195,9 +185,7 @@ Status RuntimeApi::Open(int ordinal) {
   if (Status status = FindDriver(); !status.ok()) return status;
   if (Status status = CheckAbilities(ordinal); !status.ok()) return status;
   CUdevice device = 0;
-  int error = UuidOf(ordinal, &uuid_);
-  if (error != cudaSuccess) return failed("reading what it is", error);
-  error = Seen(driver_.device_get(&device, ordinal));
+  int error = Seen(driver_.device_get(&device, ordinal));
   if (error == cudaSuccess) error = Seen(driver_.retain_context(&context_, device));
   if (error == cudaSuccess) error = Begin();
   if (error != cudaSuccess) return failed("taking its context", error);
