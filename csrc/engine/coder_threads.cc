@@ -7,16 +7,16 @@
 namespace jaxccomp {
 
 void CoderThreads::Loop() {
-  std::unique_lock<std::mutex> lock(state_.mutex);
+  std::unique_lock<std::mutex> lock(lock_.mutex);
   while (true) {
-    wake_.wait(lock, [&] { return state_.stopped || state_.executor.HasComputations(); });
-    if (state_.stopped) return;
-    state_.executor.Run(lock);
+    wake_.wait(lock, [&] { return lock_.stopped || executor_.HasComputations(); });
+    if (lock_.stopped) return;
+    executor_.Run(lock);
   }
 }
 
 void CoderThreads::OnBacklog() {
-  if (state_.stopped || most_ == 0) return;
+  if (lock_.stopped || most_ == 0) return;
   if (threads_.size() < most_) threads_.emplace_back([this] { Loop(); });
   wake_.notify_one();
 }
@@ -27,7 +27,7 @@ void CoderThreads::SetMost(int64_t asked, int ranks_on_host) {
   CPU_ZERO(&cores);
   const int count = sched_getaffinity(0, sizeof(cores), &cores) == 0 ? CPU_COUNT(&cores) : 1;
   // The ranks of a lone process are threads, each of which computes.
-  const int left_over = state_.processes == 1 ? 0 : count / std::max(ranks_on_host, 1) - 1;
+  const int left_over = registry_.processes() == 1 ? 0 : count / std::max(ranks_on_host, 1) - 1;
   most_ = static_cast<size_t>(asked >= 0 ? asked : std::clamp(left_over, 0, kMostLeftOver));
 }
 

@@ -8,13 +8,16 @@
 #include <thread>
 #include <vector>
 
-#include "engine/state.h"
+#include "engine/engine_lock.h"
+#include "execution/executor.h"
+#include "matching/registry.h"
 
 namespace jaxccomp {
 
 class CoderThreads {
  public:
-  explicit CoderThreads(EngineState* state) : state_(*state) {}
+  CoderThreads(EngineLock* lock, Registry* registry, Executor* executor)
+      : lock_(*lock), registry_(*registry), executor_(*executor) {}
 
   // How many there may be: `asked`, or, for -1, the cores that no rank needs. With the engine's lock.
   void SetMost(int64_t asked, int ranks_on_host);
@@ -26,7 +29,9 @@ class CoderThreads {
  private:
   void Loop();
 
-  EngineState& state_;
+  EngineLock& lock_;
+  Registry& registry_;
+  Executor& executor_;
   std::vector<std::thread> threads_;   // started when there is a backlog
   size_t most_ = 0;
   std::condition_variable wake_;

@@ -13,16 +13,16 @@ bool DeadlockDetector::IsAlone(const Operation& op) const {
   const auto others = [&](const Operation& other) {
     return &other != &op && !other.over && other.in_program_order;
   };
-  return state_.operations.FindIf(others) == nullptr;
+  return operations_.FindIf(others) == nullptr;
 }
 
 void DeadlockDetector::IfOneByOne(std::function<void()> then) {
-  state_.workers.Run([this, calls = calls_one_by_one_, then = std::move(then)] {
+  workers_.Run([this, calls = calls_one_by_one_, then = std::move(then)] {
     if (!calls()) return;
-    const std::lock_guard<std::mutex> lock(state_.mutex);
-    if (state_.stopped) return;
+    const std::lock_guard<std::mutex> lock(lock_.mutex);
+    if (lock_.stopped) return;
     then();
-    state_.wake.notify_all();
+    lock_.wake.notify_all();
   });
 }
 
@@ -37,7 +37,7 @@ Standing DeadlockDetector::StandingTowards(const Operation& op, int peer) const 
   }
   if (ends.AwaitsMessage() && (ends.source == peer || ends.source == OpSpec::kAnySource)) {
     standing.receives = ends.source == peer;
-    standing.arrived = state_.messages.Arrived(*op.endpoint, peer);
+    standing.arrived = messages_.Arrived(*op.endpoint, peer);
     standing.receive_tag = ends.tag;
   }
   return standing;
@@ -47,7 +47,7 @@ void DeadlockDetector::Ask(const Operation& op) {
   SendProbes(op, /*alone=*/false);
   if (!IsAlone(op)) return;
   IfOneByOne([this, key = op.key] {
-    Operation* const op = state_.operations.Find(key);
+    Operation* const op = operations_.Find(key);
     if (op == nullptr || op->failed || op->over || !IsAlone(*op)) return;
     if (op->ends.AwaitsMessage() && op->ends.source == op->endpoint->member) {
       return CheckOwnMessages(op);
@@ -69,23 +69,23 @@ void DeadlockDetector::SendProbes(const Operation& op, bool alone) {
     header.tag = 0;
     Standing standing = StandingTowards(op, member);
     standing.alone = alone;
-    state_.wire.Notify(comm.processes[member], header, standing.ToBytes());
+    wire_.Notify(comm.processes[member], header, standing.ToBytes());
   }
 }
 
 bool DeadlockDetector::HasServed(const Endpoint& endpoint, int peer, const Standing& standing) const {
   const bool took = standing.sent == 0 ||
-                    state_.messages.IsTaken(endpoint, peer, standing.sent);
+                    messages_.IsTaken(endpoint, peer, standing.sent);
   const bool sent = standing.sent != 0 ||
-                    state_.messages.Sent(endpoint, peer) > standing.arrived;
+                    messages_.Sent(endpoint, peer) > standing.arrived;
   return took && sent;
 }
 
 bool DeadlockDetector::HoldsUp(const Endpoint& endpoint, int peer, const Standing& standing) const {
   const bool untaken = standing.sent != 0 &&
-                       state_.messages.IsUntaken(endpoint, peer, standing.sent);
+                       messages_.IsUntaken(endpoint, peer, standing.sent);
   const bool unsent = standing.receives != 0 &&
-                      state_.messages.Sent(endpoint, peer) == standing.arrived;
+                      messages_.Sent(endpoint, peer) == standing.arrived;
   return untaken || unsent;
 }
 
@@ -105,13 +105,13 @@ void DeadlockDetector::OnProbe(const Endpoint& endpoint, const Header& header,
   std::swap(answer.source, answer.destination);
   if (HasServed(endpoint, header.source, *standing)) {
     answer.type = MessageType::kPresent;
-    state_.wire.Notify(comm.processes[header.source], answer);
+    wire_.Notify(comm.processes[header.source], answer);
     return;
   }
   // How far this rank is: as long as it goes on, it is waited for.
   answer.type = MessageType::kBehind;
   answer.total_bytes = static_cast<int64_t>(endpoint.recent.count());
-  state_.wire.Notify(comm.processes[header.source], answer);
+  wire_.Notify(comm.processes[header.source], answer);
   if (!standing->alone || WhoWaitsFor(endpoint, header.source, *standing) == nullptr) return;
   IfOneByOne([this, &endpoint, answer, peer = header.source, theirs = *standing]() mutable {
     const Operation* const op = WhoWaitsFor(endpoint, peer, theirs);
@@ -120,14 +120,14 @@ void DeadlockDetector::OnProbe(const Endpoint& endpoint, const Header& header,
     mine.alone = 1;
     answer.type = MessageType::kBlocked;
     std::copy(std::begin(op->header.text), std::end(op->header.text), std::begin(answer.text));
-    state_.wire.Notify(endpoint.communicator->processes[peer], answer, mine.ToBytes());
+    wire_.Notify(endpoint.communicator->processes[peer], answer, mine.ToBytes());
   });
 }
 
 const Operation* DeadlockDetector::WhoWaitsFor(const Endpoint& endpoint, int peer,
                                            const Standing& standing) const {
   if (!HoldsUp(endpoint, peer, standing)) return nullptr;
-  return state_.operations.FindIf([&](const Operation& op) {
+  return operations_.FindIf([&](const Operation& op) {
     return !op.over && !op.failed && op.endpoint == &endpoint && op.ends.used && IsAlone(op) &&
            StandingTowards(op, peer).Waits();
   });
@@ -137,7 +137,7 @@ void DeadlockDetector::OnBlocked(const Header& header, std::span<const std::byte
   const std::optional<Standing> theirs = Standing::FromBytes(payload);
   if (!theirs || !theirs->alone || !calls_one_by_one_) return;
   IfOneByOne([this, header, standing = *theirs] {
-    const Operation* const op = state_.operations.Find(MatchKey::Of(header));
+    const Operation* const op = operations_.Find(MatchKey::Of(header));
     if (op == nullptr) return;
     Communicator& comm = *op->endpoint->communicator;
     const bool known = header.source >= 0 && header.source < comm.size();
@@ -156,8 +156,8 @@ void DeadlockDetector::OnBlocked(const Header& header, std::span<const std::byte
 
 void DeadlockDetector::CheckOwnMessages(Operation* op) {
   const int self = op->endpoint->member;
-  if (state_.messages.Sent(*op->endpoint, self) != state_.messages.Arrived(*op->endpoint, self)) return;
-  state_.executor.Fail(op, {Code::kFailedPrecondition,
+  if (messages_.Sent(*op->endpoint, self) != messages_.Arrived(*op->endpoint, self)) return;
+  executor_.Fail(op, {Code::kFailedPrecondition,
                       "deadlock: " + op->endpoint->communicator->MemberName(self) +
                           " waits for a message of its own that it has not sent. Send it before, or "
                           "use sendrecv, which sends and receives at the same time"});

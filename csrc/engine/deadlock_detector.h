@@ -13,16 +13,24 @@
 #include <span>
 #include <utility>
 
+#include "engine/engine_lock.h"
 #include "engine/failures.h"
-#include "engine/state.h"
+#include "execution/executor.h"
+#include "execution/operations.h"
+#include "execution/workers.h"
+#include "matching/point_to_point_matching.h"
 #include "matching/standing.h"
+#include "transport/wire.h"
 
 namespace jaxccomp {
 
 // All members need the engine's lock.
 class DeadlockDetector {
  public:
-  DeadlockDetector(EngineState* state, Failures* failures) : state_(*state), failures_(*failures) {}
+  DeadlockDetector(EngineLock* lock, Wire* wire, Executor* executor, PointToPointMatching* messages,
+                   Operations* operations, Workers* workers, Failures* failures)
+      : lock_(*lock), wire_(*wire), executor_(*executor), messages_(*messages), operations_(*operations),
+        workers_(*workers), failures_(*failures) {}
 
   // Engine::SetCallsOneByOne.
   void SetCallsOneByOne(std::function<bool()> calls) { calls_one_by_one_ = std::move(calls); }
@@ -55,7 +63,12 @@ class DeadlockDetector {
   // Ends a receive from the rank itself that nothing can come for.
   void CheckOwnMessages(Operation* op);
 
-  EngineState& state_;
+  EngineLock& lock_;
+  Wire& wire_;
+  Executor& executor_;
+  PointToPointMatching& messages_;
+  Operations& operations_;
+  Workers& workers_;
   Failures& failures_;
   std::function<bool()> calls_one_by_one_;
 };

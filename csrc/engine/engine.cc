@@ -49,108 +49,106 @@ Status Engine::Configure(int process, int processes) {
 }
 
 Status Engine::UseRemote(const TransportFactory& make) {
-  std::lock_guard<std::mutex> lock(impl_->state().mutex);
-  if (impl_->state().wire.HasRemote()) return Status::Ok();
-  Result<std::unique_ptr<Transport>> made = make(impl_->receiver());
+  std::lock_guard<std::mutex> lock(impl_->lock_.mutex);
+  if (impl_->wire_.HasRemote()) return Status::Ok();
+  Result<std::unique_ptr<Transport>> made = make(&impl_->peer_messages_);
   if (!made.ok()) return made.status();
-  impl_->state().wire.SetRemote(std::move(*made));
-  if (impl_->state().wire.remote()->PollsEvery() != Transport::kNever) impl_->progress().Ensure();
+  impl_->wire_.SetRemote(std::move(*made));
+  if (impl_->wire_.remote()->PollsEvery() != Transport::kNever) impl_->progress_.Ensure();
   return Status::Ok();
 }
 
 void Engine::UseLibrary(std::unique_ptr<CollectiveLibrary> library) {
-  std::lock_guard<std::mutex> lock(impl_->state().mutex);
-  impl_->state().library.Use(std::move(library));
+  std::lock_guard<std::mutex> lock(impl_->lock_.mutex);
+  impl_->library_.Use(std::move(library));
 }
 
 void Engine::SetCallsOneByOne(std::function<bool()> calls_one_by_one) {
-  std::lock_guard<std::mutex> lock(impl_->state().mutex);
-  impl_->deadlocks().SetCallsOneByOne(std::move(calls_one_by_one));
+  std::lock_guard<std::mutex> lock(impl_->lock_.mutex);
+  impl_->deadlocks_.SetCallsOneByOne(std::move(calls_one_by_one));
 }
 
 std::string Engine::RemoteName() const {
-  std::lock_guard<std::mutex> lock(impl_->state().mutex);
-  const Transport* const remote = impl_->state().wire.remote();
+  std::lock_guard<std::mutex> lock(impl_->lock_.mutex);
+  const Transport* const remote = impl_->wire_.remote();
   return remote == nullptr ? "" : std::string(remote->name());
 }
-int Engine::process() const { return impl_->state().wire.process(); }
+int Engine::process() const { return impl_->wire_.process(); }
 int Engine::processes() const {
-  std::lock_guard<std::mutex> lock(impl_->state().mutex);
-  return impl_->state().processes;
+  std::lock_guard<std::mutex> lock(impl_->lock_.mutex);
+  return impl_->registry_.processes();
 }
 
 Status Engine::AddProcesses(const std::vector<std::string>& addresses) {
-  EngineState& state = impl_->state();
-  std::lock_guard<std::mutex> lock(state.mutex);
-  if (!state.wire.HasRemote()) return {Code::kFailedPrecondition, "no transport leads to other processes"};
-  Status added = state.wire.remote()->AddProcesses(addresses);
+  std::lock_guard<std::mutex> lock(impl_->lock_.mutex);
+  if (!impl_->wire_.HasRemote()) return {Code::kFailedPrecondition, "no transport leads to other processes"};
+  Status added = impl_->wire_.remote()->AddProcesses(addresses);
   if (!added.ok()) return added;
-  state.processes += static_cast<int>(addresses.size());
-  state.registry.SetProcesses(state.processes);
+  impl_->registry_.SetProcesses(impl_->registry_.processes() + static_cast<int>(addresses.size()));
   return Status::Ok();
 }
 
 void Engine::SetGone(int process, const std::string& why) {
-  std::lock_guard<std::mutex> lock(impl_->state().mutex);
-  impl_->failures().SetGone(process, why);
+  std::lock_guard<std::mutex> lock(impl_->lock_.mutex);
+  impl_->failures_.SetGone(process, why);
 }
 
 void Engine::SetDevices(const std::vector<std::pair<int64_t, int>>& devices) {
-  std::lock_guard<std::mutex> lock(impl_->state().mutex);
-  impl_->state().registry.SetDevices(devices);
+  std::lock_guard<std::mutex> lock(impl_->lock_.mutex);
+  impl_->registry_.SetDevices(devices);
 }
 
 void Engine::SetHosts(std::vector<int> hosts) {
-  std::lock_guard<std::mutex> lock(impl_->state().mutex);
+  std::lock_guard<std::mutex> lock(impl_->lock_.mutex);
   const auto own = static_cast<size_t>(process());
   const auto together =
       own < hosts.size() ? std::count(hosts.begin(), hosts.end(), hosts[own]) : 1;
   impl_->SetRanksOnHost(static_cast<int>(together));
-  impl_->state().registry.SetHosts(std::move(hosts));
+  impl_->registry_.SetHosts(std::move(hosts));
 }
 
 Status Engine::AddCommunicator(const std::string& name, std::vector<int> processes) {
-  std::lock_guard<std::mutex> lock(impl_->state().mutex);
-  return impl_->state().registry.AddCommunicator(name, std::move(processes));
+  std::lock_guard<std::mutex> lock(impl_->lock_.mutex);
+  return impl_->registry_.AddCommunicator(name, std::move(processes));
 }
 
 Status Engine::FreeCommunicator(const std::string& name) {
-  std::lock_guard<std::mutex> lock(impl_->state().mutex);
-  Communicator* const comm = impl_->state().registry.FindByName(name);
-  return comm == nullptr ? Status::Ok() : impl_->failures().Free(*comm);
+  std::lock_guard<std::mutex> lock(impl_->lock_.mutex);
+  Communicator* const comm = impl_->registry_.FindByName(name);
+  return comm == nullptr ? Status::Ok() : impl_->failures_.Free(*comm);
 }
 
 void Engine::SetSystemProcesses(std::vector<SystemProcess> processes) {
-  std::lock_guard<std::mutex> lock(impl_->state().mutex);
-  impl_->failures().SetProcesses(std::move(processes));
+  std::lock_guard<std::mutex> lock(impl_->lock_.mutex);
+  impl_->failures_.SetProcesses(std::move(processes));
 }
 
 void Engine::Announce(const std::string& how) {
   if (IsForkedChild()) return;
-  std::lock_guard<std::mutex> lock(impl_->state().mutex);
-  impl_->failures().Announce(how);
-  if (impl_->failures().announced() && impl_->state().wire.HasRemote()) impl_->progress().Ensure();
+  std::lock_guard<std::mutex> lock(impl_->lock_.mutex);
+  impl_->failures_.Announce(how);
+  if (impl_->failures_.announced() && impl_->wire_.HasRemote()) impl_->progress_.Ensure();
 }
 
 std::map<int, Peers::Gone> Engine::FindGone() {
   if (IsForkedChild()) return {};
-  std::lock_guard<std::mutex> lock(impl_->state().mutex);
-  impl_->failures().LookForDead();
-  impl_->progress().OnPolledElsewhere();
-  return impl_->failures().peers().gone();
+  std::lock_guard<std::mutex> lock(impl_->lock_.mutex);
+  impl_->failures_.LookForDead();
+  impl_->progress_.OnPolledElsewhere();
+  return impl_->failures_.peers().gone();
 }
 
 void Engine::SetInterruptJudge(std::function<bool()> is_held_up) {
-  std::lock_guard<std::mutex> lock(impl_->state().mutex);
-  impl_->watchdog().SetInterruptJudge(std::move(is_held_up));
+  std::lock_guard<std::mutex> lock(impl_->lock_.mutex);
+  impl_->watchdog_.SetInterruptJudge(std::move(is_held_up));
 }
 
 Status Engine::SetOption(std::string_view name, std::string_view value) {
-  std::lock_guard<std::mutex> lock(impl_->state().mutex);
-  Status status = jaxccomp::SetOption(&impl_->state().options, name, value);
+  std::lock_guard<std::mutex> lock(impl_->lock_.mutex);
+  Status status = jaxccomp::SetOption(&impl_->options_, name, value);
   impl_->OnOptions();
-  if (status.ok() && name == "retain_memory" && impl_->state().options.retain_memory &&
-      RetainFreedMemory() && impl_->state().options.huge_pages) {
+  if (status.ok() && name == "retain_memory" && impl_->options_.retain_memory &&
+      RetainFreedMemory() && impl_->options_.huge_pages) {
     UseHugePagesInHeap();
   }
   return status;
@@ -161,7 +159,7 @@ std::optional<Status> Engine::Start(CallSite& site, Call call, const std::functi
 }
 
 void Engine::Forget(CallSite& site) {
-  std::lock_guard<std::mutex> lock(impl_->state().mutex);
+  std::lock_guard<std::mutex> lock(impl_->lock_.mutex);
   site.plans.clear();
 }
 
@@ -170,52 +168,52 @@ void Engine::CheckLaunches(std::function<std::string()> place) {
 }
 
 void Engine::CallbackFailed(const std::string& what) {
-  std::lock_guard<std::mutex> lock(impl_->state().mutex);
-  impl_->watchdog().CallbackFailed(what);
+  std::lock_guard<std::mutex> lock(impl_->lock_.mutex);
+  impl_->watchdog_.CallbackFailed(what);
 }
 
 Result<int> Engine::FindMember(CallSite& site, int64_t device) const {
-  std::lock_guard<std::mutex> lock(impl_->state().mutex);
-  const Result<Endpoint*> endpoint = impl_->state().registry.FindEndpoint(site.spec, device);
+  std::lock_guard<std::mutex> lock(impl_->lock_.mutex);
+  const Result<Endpoint*> endpoint = impl_->registry_.FindEndpoint(site.spec, device);
   if (!endpoint.ok()) return endpoint.status();
   return (*endpoint)->member;
 }
 
 void Engine::Break(CallSite& site, int64_t device, const Status& why) {
-  std::lock_guard<std::mutex> lock(impl_->state().mutex);
-  const Result<Endpoint*> endpoint = impl_->state().registry.FindEndpoint(site.spec, device);
-  if (endpoint.ok()) impl_->failures().Break(*(*endpoint)->communicator, why, true);
+  std::lock_guard<std::mutex> lock(impl_->lock_.mutex);
+  const Result<Endpoint*> endpoint = impl_->registry_.FindEndpoint(site.spec, device);
+  if (endpoint.ok()) impl_->failures_.Break(*(*endpoint)->communicator, why, true);
 }
 
 int64_t Engine::device_part_bytes() const {
-  std::lock_guard<std::mutex> lock(impl_->state().mutex);
-  return impl_->state().options.device_part_bytes;
+  std::lock_guard<std::mutex> lock(impl_->lock_.mutex);
+  return impl_->options_.device_part_bytes;
 }
 
 Trace::Clock::time_point Engine::StartTrace() {
-  std::lock_guard<std::mutex> lock(impl_->state().mutex);
-  return impl_->state().executor.trace().Start();
+  std::lock_guard<std::mutex> lock(impl_->lock_.mutex);
+  return impl_->executor_.trace().Start();
 }
 
 std::vector<TraceEvent> Engine::StopTrace() {
-  std::lock_guard<std::mutex> lock(impl_->state().mutex);
-  return impl_->state().executor.trace().Stop();
+  std::lock_guard<std::mutex> lock(impl_->lock_.mutex);
+  return impl_->executor_.trace().Stop();
 }
 
 Stats Engine::GetStats() const {
-  std::lock_guard<std::mutex> lock(impl_->state().mutex);
-  return impl_->state().stats;
+  std::lock_guard<std::mutex> lock(impl_->lock_.mutex);
+  return impl_->stats_;
 }
 
 CallLog::Snapshot Engine::GetCallLog() const {
-  std::lock_guard<std::mutex> lock(impl_->state().mutex);
-  return impl_->state().calls.Take();
+  std::lock_guard<std::mutex> lock(impl_->lock_.mutex);
+  return impl_->calls_.Take();
 }
 
 void Engine::ResetStats() {
-  std::lock_guard<std::mutex> lock(impl_->state().mutex);
-  impl_->state().stats = {};
-  impl_->state().calls.Reset();
+  std::lock_guard<std::mutex> lock(impl_->lock_.mutex);
+  impl_->stats_ = {};
+  impl_->calls_.Reset();
 }
 
 void Engine::Shutdown() { impl_->Shutdown(); }

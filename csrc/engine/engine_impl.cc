@@ -11,7 +11,7 @@
 
 #include "common/forks.h"
 #include "common/memory.h"
-#include "matching/matcher.h"
+#include "transport/local/local_transport.h"
 
 namespace jaxccomp {
 namespace {
@@ -27,6 +27,9 @@ constexpr double kPartingSecondsAfterAnError = 10;
 // How long it waits for operations of a library of collectives that have failed.
 constexpr auto kLibraryParts = milliseconds(1000);
 constexpr int64_t kHugePagesFromBytes = 4 << 20;
+// A continuation of an XLA program may block until all devices of the process have come as far
+// (in-process collectives of XLA do), so there must be a thread for each; they start on demand.
+constexpr size_t kMostWorkers = 256;
 
 void CopyTensor(const Tensor& from, const Tensor& to) {
   if (from.data != to.data) {
@@ -54,24 +57,31 @@ void PrepareResults(const OpSpec& spec, const Call& call, bool huge_pages, bool 
 }  // namespace
 
 Engine::Impl::Impl(int process, int processes)
-    : state_(process, processes, &peer_messages_, this),
-      failures_(&state_),
-      point_to_point_(&state_),
-      deadlocks_(&state_, &failures_),
-      comparison_(&state_, &failures_, [this](Operation* op) { Begin(op); }),
-      peer_messages_(&state_, &failures_, &point_to_point_, &deadlocks_, &comparison_),
-      watchdog_(&state_, &failures_, &deadlocks_),
-      progress_(&state_, &watchdog_),
-      coders_(&state_),
-      huge_pages_(state_.options.huge_pages),
-      retain_memory_(state_.options.retain_memory) {
+    : registry_(process, processes),
+      wire_(process, std::make_unique<LocalTransport>(process, &peer_messages_)),
+      executor_(&wire_, this, &stats_),
+      library_(&executor_),
+      messages_(&wire_),
+      workers_(kMostWorkers),
+      step_(&wire_, &library_, &executor_),
+      failures_(&lock_, &registry_, &wire_, &executor_, &matcher_, &messages_, &operations_),
+      point_to_point_(&options_, &wire_, &executor_, &messages_, &operations_),
+      deadlocks_(&lock_, &wire_, &executor_, &messages_, &operations_, &workers_, &failures_),
+      comparison_(&options_, &wire_, &matcher_, &failures_, [this](Operation* op) { Begin(op); }),
+      peer_messages_(&options_, &registry_, &wire_, &executor_, &matcher_, &operations_, &failures_,
+                     &point_to_point_, &deadlocks_, &comparison_),
+      watchdog_(&lock_, &options_, &wire_, &executor_, &matcher_, &operations_, &workers_, &failures_, &deadlocks_),
+      progress_(&lock_, &wire_, &executor_, &library_, &operations_, &step_, &watchdog_),
+      coders_(&lock_, &registry_, &executor_),
+      huge_pages_(options_.huge_pages),
+      retain_memory_(options_.retain_memory) {
   WatchForks();
 }
 
 void Engine::Impl::OnOptions() {
-  coders_.SetMost(state_.options.coder_threads, ranks_on_host_);
-  huge_pages_ = state_.options.huge_pages;
-  retain_memory_ = state_.options.retain_memory;
+  coders_.SetMost(options_.coder_threads, ranks_on_host_);
+  huge_pages_ = options_.huge_pages;
+  retain_memory_ = options_.retain_memory;
 }
 
 void Engine::Impl::CheckLaunches(std::function<std::string()> place) {
@@ -86,7 +96,7 @@ Result<Endpoint*> Engine::Impl::EndpointOf(CallSite& site, int64_t device) {
   if (auto known = site.endpoints.find(device); known != site.endpoints.end()) {
     return known->second;
   }
-  Result<Endpoint*> endpoint = state_.registry.FindEndpoint(site.spec, device);
+  Result<Endpoint*> endpoint = registry_.FindEndpoint(site.spec, device);
   if (endpoint.ok()) {
     site.endpoints[device] = *endpoint;
     failures_.BreakIfLost(*(*endpoint)->communicator);
@@ -95,7 +105,7 @@ Result<Endpoint*> Engine::Impl::EndpointOf(CallSite& site, int64_t device) {
 }
 
 Result<Operation*> Engine::Impl::Post(CallSite& site, Call call) {
-  if (state_.stopped) return Status(Code::kAborted, "jaxccomp has been shut down");
+  if (lock_.stopped) return Status(Code::kAborted, "jaxccomp has been shut down");
   Result<Endpoint*> found = EndpointOf(site, call.device);
   if (!found.ok()) return found.status();
   Endpoint& endpoint = **found;
@@ -109,7 +119,7 @@ Result<Operation*> Engine::Impl::Post(CallSite& site, Call call) {
     return Status(comm.broken.code(), *site.text + ": the communicator cannot be used "
                                           "after an earlier error: " + comm.broken.message());
   }
-  if (Status status = state_.library.Check(site.spec, comm); !status.ok()) {
+  if (Status status = library_.Check(site.spec, comm); !status.ok()) {
     failures_.Break(comm, status, true);
     return status;
   }
@@ -127,7 +137,7 @@ Result<Operation*> Engine::Impl::Post(CallSite& site, Call call) {
   if (messages && site.spec.Source() == OpSpec::kAnySource) {
     plan = PointToPoint::PlanOfUnmatched();
   } else if (plan == nullptr || ragged) {
-    Result<std::shared_ptr<const Plan>> made = MakePlan(site, endpoint, call, state_.options);
+    Result<std::shared_ptr<const Plan>> made = MakePlan(site, endpoint, call, options_);
     if (!made.ok()) {
       failures_.Break(comm, made.status(), true);
       return made.status();
@@ -136,14 +146,14 @@ Result<Operation*> Engine::Impl::Post(CallSite& site, Call call) {
   }
 
   Matcher::Posted posted;
-  if (messages) posted.key = state_.messages.NewOperation(endpoint);
-  else posted = state_.matcher.Post(site, endpoint, call);
+  if (messages) posted.key = messages_.NewOperation(endpoint);
+  else posted = matcher_.Post(site, endpoint, call);
   if (posted.overlaps) {
     const Status overlaps = OverlapError(endpoint, *site.text);
     failures_.Break(comm, overlaps, true);
     return overlaps;
   }
-  Operation* const op = state_.operations.Insert(posted.key, comm.remote);
+  Operation* const op = operations_.Insert(posted.key, comm.remote);
   if (op == nullptr) {
     const Status twice(Code::kInternal,
                        site.spec.ToString() + ": two operations of one launch have the same "
@@ -173,8 +183,8 @@ Result<Operation*> Engine::Impl::Post(CallSite& site, Call call) {
     op->held = op->comparing = true;
     comparison->held.push_back(op);
   }
-  if (posted.new_launch && state_.options.check_programs && comm.broken.ok()) {
-    if (const Arrival* arrival = state_.matcher.FindOtherLaunch(endpoint, *posted.launch)) {
+  if (posted.new_launch && options_.check_programs && comm.broken.ok()) {
+    if (const Arrival* arrival = matcher_.FindOtherLaunch(endpoint, *posted.launch)) {
       const Header header = arrival->header;  // it is dropped on the way
       const std::vector<std::byte> payload = arrival->payload;
       peer_messages_.RefuseOtherLaunch(endpoint, *posted.launch, header, payload);
@@ -195,13 +205,13 @@ void Engine::Impl::FillHeader(Operation* op, const CallSite& site) const {
   h.iteration = op->key.iteration;
   if (op->launch != nullptr) {
     op->launch->Describe(&h);
-    if (!state_.options.check_programs) h.program_hash = 0;
+    if (!options_.check_programs) h.program_hash = 0;
     if (h.place != 0) CopyText(op->launch->place, h.text);
   } else {
     h.place = StepOf(op->call.place);
   }
   h.source = op->endpoint->member;
-  h.source_process = state_.wire.process();
+  h.source_process = wire_.process();
   h.total_bytes = op->plan->total_bytes;
 }
 
@@ -209,11 +219,11 @@ void Engine::Impl::Begin(Operation* op) {
   op->comparing = false;
   if (std::exchange(op->held, false)) op->last_progress = Clock::now();
   if (op->ends.used) return point_to_point_.Begin(op);
-  std::vector<Arrival> arrivals = state_.matcher.early().Take(op->key);
-  state_.executor.Begin(op);
+  std::vector<Arrival> arrivals = matcher_.early().Take(op->key);
+  executor_.Begin(op);
   for (Arrival& a : arrivals) {
     if (op->failed || op->over) {
-      state_.Discard(a.announced);
+      wire_.Discard(a.announced);
       continue;
     }
     peer_messages_.OnMessage(a.header, a.payload, a.announced);
@@ -233,7 +243,7 @@ std::optional<Status> Engine::Impl::Start(CallSite& site, Call call,
   if (checks_launches_) call.place = place_of_launch_();
   // Nor does that need it, and it may take long.
   PrepareResults(site.spec, call, huge_pages_, retain_memory_);
-  std::unique_lock<std::mutex> lock(state_.mutex);
+  std::unique_lock<std::mutex> lock(lock_.mutex);
   Result<Operation*> posted = Post(site, std::move(call));
   if (!posted.ok()) {
     RowOf(site)->counts.Add({}, true);
@@ -242,7 +252,7 @@ std::optional<Status> Engine::Impl::Start(CallSite& site, Call call,
   Operation* const op = *posted;
   if (op->remote) progress_.Ensure();
   // What had come early has been taken: its sender may wait to hear of it.
-  state_.wire.Settle();
+  wire_.Settle();
   if (!op->over) {
     Drive(op, lock);
     if (op->remote) progress_.OnPolledElsewhere();
@@ -251,16 +261,16 @@ std::optional<Status> Engine::Impl::Start(CallSite& site, Call call,
     Status status = std::move(op->status);
     Recycle(op);
     // Its last messages may be what others here wait for.
-    if (!state_.operations.empty() && (state_.executor.HasWork() || state_.wire.HasLocalMessages())) {
-      state_.wake.notify_one();
+    if (!operations_.empty() && (executor_.HasWork() || wire_.HasLocalMessages())) {
+      lock_.wake.notify_one();
     }
     return status;
   }
   op->driven = false;
   if (later != nullptr) op->on_done = later();
-  if (state_.stopped) return std::nullopt;  // Shutdown ends it
+  if (lock_.stopped) return std::nullopt;  // Shutdown ends it
   progress_.Ensure();
-  state_.wake.notify_one();
+  lock_.wake.notify_one();
   return std::nullopt;
 }
 
@@ -271,12 +281,12 @@ void Engine::Impl::Drive(Operation* op, std::unique_lock<std::mutex>& lock) {
   // With several endpoints in one process the peers are other threads of it, which need this
   // core: whoever comes last finishes the operation.
   const bool spins = op->remote && op->endpoint->communicator->endpoints.size() == 1;
-  const auto patience = microseconds(state_.options.spin_microseconds);
+  const auto patience = microseconds(options_.spin_microseconds);
   const auto begun = op->begun;
   auto last = begun;
-  ++state_.inline_drivers;
-  for (int idle = 0; !op->over && !state_.stopped;) {
-    if (state_.Step(lock)) {
+  ++lock_.polling_callers;
+  for (int idle = 0; !op->over && !lock_.stopped;) {
+    if (step_.Step(lock)) {
       idle = 0;
       last = Clock::now();
       if (last - begun > kLongestInline) break;
@@ -290,16 +300,16 @@ void Engine::Impl::Drive(Operation* op, std::unique_lock<std::mutex>& lock) {
       lock.lock();
     }
   }
-  if (--state_.inline_drivers == 0 && state_.stopped) state_.wake.notify_all();
+  if (--lock_.polling_callers == 0 && lock_.stopped) lock_.wake.notify_all();
 }
 
 void Engine::Impl::Recycle(Operation* op) {
   point_to_point_.End(*op);
-  state_.operations.Remove(op);
+  operations_.Remove(op);
 }
 
 const std::shared_ptr<CallRow>& Engine::Impl::RowOf(CallSite& site) {
-  if (site.row == nullptr) site.row = state_.calls.RowOf(site.spec, *site.text);
+  if (site.row == nullptr) site.row = calls_.RowOf(site.spec, *site.text);
   return site.row;
 }
 
@@ -313,7 +323,7 @@ void Engine::Impl::CountCall(Operation* op) {
 }
 
 void Engine::Impl::OnOver(Operation* op) {
-  CollectiveStats& stats = state_.stats[op->header.collective];
+  CollectiveStats& stats = stats_[op->header.collective];
   ++stats.calls;
   stats.value_bytes += op->plan->total_bytes;
   const auto now = Clock::now();
@@ -332,50 +342,50 @@ void Engine::Impl::OnOver(Operation* op) {
   if (!op->failed) op->endpoint->recent.Add(op->key, op->text);
   if (op->driven) return;
   if (op->on_done != nullptr) {
-    state_.workers.Run([done = std::move(op->on_done), status = std::move(op->status)] { done(status); });
+    workers_.Run([done = std::move(op->on_done), status = std::move(op->status)] { done(status); });
   }
   Recycle(op);
 }
 
 void Engine::Impl::LeaveLibrary(std::unique_lock<std::mutex>& lock) {
   const auto deadline = Clock::now() + kLibraryParts;
-  while (state_.library.HasRunning() && Clock::now() < deadline) {
-    if (state_.Step(lock)) continue;
+  while (library_.HasRunning() && Clock::now() < deadline) {
+    if (step_.Step(lock)) continue;
     lock.unlock();
     std::this_thread::sleep_for(microseconds(100));
     lock.lock();
   }
-  if (!state_.library.HasRunning()) return;
+  if (!library_.HasRunning()) return;
   const Status why(Code::kUnavailable, "the process has ended while MPI did an operation");
   // MPI must not go on with it: its memory is given back.
-  if (state_.wire.HasRemote()) state_.wire.remote()->Freeze(why);
-  state_.library.Freeze(why);
+  if (wire_.HasRemote()) wire_.remote()->Freeze(why);
+  library_.Freeze(why);
 }
 
 void Engine::Impl::Shutdown() {
   if (IsForkedChild()) return;
-  std::unique_lock<std::mutex> lock(state_.mutex);
-  if (state_.stopped) return;
-  state_.stopped = true;
+  std::unique_lock<std::mutex> lock(lock_.mutex);
+  if (lock_.stopped) return;
+  lock_.stopped = true;
   // Who waits for this rank is told, at once or when it asks.
   std::set<const Communicator*> busy;
-  double patience_seconds = state_.options.timeout_seconds;
+  double patience_seconds = options_.timeout_seconds;
   if (failures_.announced() || !failures_.peers().gone().empty()) {
     patience_seconds = std::min(patience_seconds, kPartingSecondsAfterAnError);
   }
-  const std::string me = "rank " + std::to_string(state_.wire.process()) + " of the world";
-  state_.operations.Each([&](const Operation& op) {
+  const std::string me = "rank " + std::to_string(wire_.process()) + " of the world";
+  operations_.Each([&](const Operation& op) {
     if (!op.over) busy.insert(op.endpoint->communicator);
   });
-  for (Communicator* comm : state_.registry.All()) {
+  for (Communicator* comm : registry_.All()) {
     if (!comm->broken.ok()) {
       patience_seconds = std::min(patience_seconds, kPartingSecondsAfterAnError);
     }
     failures_.Break(*comm, {Code::kAborted, me + " has ended its program"},
           busy.contains(comm) && !failures_.announced());
   }
-  state_.wake.notify_all();
-  while (state_.inline_drivers > 0) state_.wake.wait(lock);
+  lock_.wake.notify_all();
+  while (lock_.polling_callers > 0) lock_.wake.wait(lock);
   lock.unlock();
   progress_.Join();
   coders_.Join();
@@ -383,9 +393,9 @@ void Engine::Impl::Shutdown() {
   LeaveLibrary(lock);
   const milliseconds patience(static_cast<int64_t>(patience_seconds * 1000));
   // Which ends the last transfers, and with them their operations.
-  state_.wire.Close(patience);
+  wire_.Close(patience);
   lock.unlock();
-  state_.workers.Stop();
+  workers_.Stop();
 }
 
 }  // namespace jaxccomp

@@ -9,22 +9,34 @@
 #include <optional>
 #include <string>
 
+#include "common/options.h"
 #include "engine/coder_threads.h"
 #include "engine/deadlock_detector.h"
 #include "engine/engine.h"
+#include "engine/engine_lock.h"
 #include "engine/failures.h"
+#include "engine/library_operations.h"
 #include "engine/peer_messages.h"
 #include "engine/point_to_point.h"
 #include "engine/program_comparison.h"
+#include "engine/progress.h"
 #include "engine/progress_thread.h"
-#include "engine/state.h"
 #include "engine/watchdog.h"
+#include "execution/executor.h"
+#include "execution/operations.h"
+#include "execution/stats.h"
+#include "execution/workers.h"
+#include "matching/call_log.h"
+#include "matching/matcher.h"
+#include "matching/point_to_point_matching.h"
+#include "matching/registry.h"
+#include "transport/wire.h"
 
 namespace jaxccomp {
 
 class Engine::Impl final : private Executor::Listener {
  public:
-  using Clock = EngineState::Clock;
+  using Clock = Operation::Clock;
 
   Impl(int process, int processes);
   ~Impl() { Shutdown(); }
@@ -40,14 +52,9 @@ class Engine::Impl final : private Executor::Listener {
     OnOptions();
   }
 
-  EngineState& state() { return state_; }
-  Failures& failures() { return failures_; }
-  DeadlockDetector& deadlocks() { return deadlocks_; }
-  Watchdog& watchdog() { return watchdog_; }
-  ProgressThread& progress() { return progress_; }
-  Receiver* receiver() { return &peer_messages_; }
-
  private:
+  friend class Engine;
+
   // Executor::Listener
   void OnOver(Operation* op) override;
   void OnFailed(Operation* op) override { failures_.OnFailed(op); }
@@ -68,7 +75,19 @@ class Engine::Impl final : private Executor::Listener {
   // Before the transports are left: what a library of collectives does ends, or never goes on.
   void LeaveLibrary(std::unique_lock<std::mutex>& lock);
 
-  EngineState state_;
+  EngineLock lock_;
+  Options options_;
+  Stats stats_{};
+  CallLog calls_;
+  Registry registry_;
+  Wire wire_;
+  Executor executor_;
+  LibraryOperations library_;
+  Matcher matcher_;
+  PointToPointMatching messages_;
+  Operations operations_;
+  Workers workers_;
+  Progress step_;
   Failures failures_;
   PointToPoint point_to_point_;
   DeadlockDetector deadlocks_;

@@ -32,17 +32,17 @@ void Failures::OnFailed(Operation* op) {
 
 void Failures::FailRun(int64_t run_id, const Status& why) {
   if (!failed_runs_.Add(run_id, why)) return;
-  const std::vector<MatchKey> hit = state_.operations.KeysOf([&](const Operation& op) {
+  const std::vector<MatchKey> hit = operations_.KeysOf([&](const Operation& op) {
     return !op.endpoint->communicator->remote && op.call.run_id == run_id && !op.over;
   });
-  state_.operations.EachOf(hit, [&](Operation& op) { state_.executor.Fail(&op, why); });
+  operations_.EachOf(hit, [&](Operation& op) { executor_.Fail(&op, why); });
   const auto run = static_cast<uint32_t>(run_id);
-  state_.matcher.early().Drop(
+  matcher_.early().Drop(
       [&](const Header& kept) {
-        const Communicator* const comm = state_.registry.Find(kept.communicator);
+        const Communicator* const comm = registry_.Find(kept.communicator);
         return comm != nullptr && !comm->remote && kept.run == run;
       },
-      [this](Announced announced) { state_.Discard(announced); });
+      [this](Announced announced) { wire_.Discard(announced); });
 }
 
 void Failures::Break(Communicator& comm, const Status& why, bool tell) {
@@ -55,25 +55,25 @@ void Failures::Break(Communicator& comm, const Status& why, bool tell) {
     const Header header = AbortHeader(comm);
     const std::string text = AbortText(comm);
     for (int process : std::set<int>(comm.processes.begin(), comm.processes.end())) {
-      if (process != state_.wire.process()) state_.wire.Notify(process, header, text);
+      if (process != wire_.process()) wire_.Notify(process, header, text);
     }
   }
-  const std::vector<MatchKey> hit = state_.operations.KeysOf([&](const Operation& op) {
+  const std::vector<MatchKey> hit = operations_.KeysOf([&](const Operation& op) {
     return op.endpoint->communicator == &comm && !op.over;
   });
-  state_.operations.EachOf(hit, [&](Operation& op) {
+  operations_.EachOf(hit, [&](Operation& op) {
     // Where no operation has failed first, each says what it is.
-    state_.executor.Fail(&op, comm.lost ? Status(why.code(), *op.text + ": " + why.message()) : why);
+    executor_.Fail(&op, comm.lost ? Status(why.code(), *op.text + ": " + why.message()) : why);
   });
   // Afterwards: a payload that is discarded looks delivered to an operation that has not failed.
   DropMessages(comm.id);
 }
 
 void Failures::DropMessages(uint64_t communicator) {
-  const auto discard = [this](Announced announced) { state_.Discard(announced); };
-  state_.matcher.early().Drop(
+  const auto discard = [this](Announced announced) { wire_.Discard(announced); };
+  matcher_.early().Drop(
       [&](const Header& kept) { return kept.communicator == communicator; }, discard);
-  state_.messages.Drop(communicator, discard);
+  messages_.Drop(communicator, discard);
 }
 
 Header Failures::AbortHeader(const Communicator& comm) const {
@@ -82,27 +82,27 @@ Header Failures::AbortHeader(const Communicator& comm) const {
   header.communicator = comm.id;
   header.destination = -1;
   header.source = -1;
-  header.source_process = state_.wire.process();
+  header.source_process = wire_.process();
   return header;
 }
 
 void Failures::TellWhyBroken(const Communicator& comm, const Header& asked) {
   if (asked.source < 0 || asked.source >= comm.size()) return;
   const int process = comm.processes[asked.source];
-  if (process != state_.wire.process()) state_.wire.Notify(process, AbortHeader(comm), AbortText(comm));
+  if (process != wire_.process()) wire_.Notify(process, AbortHeader(comm), AbortText(comm));
 }
 
 void Failures::OnAbort(const Header& header, std::span<const std::byte> payload) {
   const Status why(Code::kAborted, std::string(TextOf(payload)));
-  if (Communicator* const comm = state_.registry.Find(header.communicator)) {
+  if (Communicator* const comm = registry_.Find(header.communicator)) {
     return Break(*comm, why, false);
   }
-  state_.registry.BreakUnborn(header.communicator, why);
+  registry_.BreakUnborn(header.communicator, why);
   DropMessages(header.communicator);
 }
 
 Status Failures::Free(Communicator& comm) {
-  const Operation* const op = state_.operations.FindIf(
+  const Operation* const op = operations_.FindIf(
       [&](const Operation& each) { return !each.over && each.endpoint->communicator == &comm; });
   if (op != nullptr) {
     return {Code::kFailedPrecondition,
@@ -114,7 +114,7 @@ Status Failures::Free(Communicator& comm) {
     comm.broken = {Code::kAborted, (own < 0 ? "a rank" : comm.MemberName(own)) +
                                        " has freed the communicator (Communicator.free)"};
   }
-  state_.registry.Free(comm);
+  registry_.Free(comm);
   DropMessages(comm.id);
   return Status::Ok();
 }
@@ -123,13 +123,13 @@ void Failures::OnPeerLost(int process, const Status& why) {
   if (process >= 0) return Lose(process, why, true, true);
   // A message was broken so badly that its sender is unknown.
   std::set<Communicator*> affected;
-  state_.operations.Each([&](const Operation& op) { affected.insert(op.endpoint->communicator); });
+  operations_.Each([&](const Operation& op) { affected.insert(op.endpoint->communicator); });
   for (Communicator* comm : affected) Break(*comm, why, true);
 }
 
 void Failures::OnGone(const Header& header, std::span<const std::byte> payload) {
   const int process = header.root;
-  if (process < 0 || process >= state_.processes) return;
+  if (process < 0 || process >= registry_.processes()) return;
   // Who is gone knows nothing of the others: it may have been stopped, and have lost them all since.
   const Peers::Gone* const teller = peers_.Find(header.source_process);
   if (teller != nullptr && teller->dead) return;
@@ -138,10 +138,10 @@ void Failures::OnGone(const Header& header, std::span<const std::byte> payload) 
 }
 
 void Failures::Lose(int process, const Status& why, bool dead, bool first_hand) {
-  if (process == state_.wire.process()) return;
+  if (process == wire_.process()) return;
   if (!peers_.Lose(process, why, dead)) return;
   if (first_hand) TellGone(process, why.message());
-  for (Communicator* comm : state_.registry.All()) BreakIfLost(*comm);
+  for (Communicator* comm : registry_.All()) BreakIfLost(*comm);
 }
 
 void Failures::TellGone(int process, const std::string& why) {
@@ -149,18 +149,18 @@ void Failures::TellGone(int process, const std::string& why) {
   header.type = MessageType::kGone;
   header.root = process;
   header.source = header.destination = -1;
-  const int own = header.source_process = state_.wire.process();
-  for (int other = 0; other < state_.processes; ++other) {
+  const int own = header.source_process = wire_.process();
+  for (int other = 0; other < registry_.processes(); ++other) {
     const Peers::Gone* const gone = peers_.Find(other);
     if (other == own || other == process || (gone != nullptr && gone->dead)) continue;
-    state_.wire.Notify(other, header, why.substr(0, kLongestAbortText));
+    wire_.Notify(other, header, why.substr(0, kLongestAbortText));
   }
 }
 
 void Failures::Announce(const std::string& how) {
-  if (state_.stopped || announced_ || state_.processes == 1) return;
+  if (lock_.stopped || announced_ || registry_.processes() == 1) return;
   announced_ = true;
-  const int own = state_.wire.process();
+  const int own = wire_.process();
   TellGone(own, "rank " + std::to_string(own) + " of the world " + how);
 }
 
@@ -177,8 +177,8 @@ void Failures::BreakIfLost(Communicator& comm) {
 
 void Failures::LookForDead() {
   // Its last words may have come.
-  if (state_.inline_drivers == 0 && !state_.stopped) state_.wire.Poll();
-  if (state_.stopped) return;
+  if (lock_.polling_callers == 0 && !lock_.stopped) wire_.Poll();
+  if (lock_.stopped) return;
   for (int process : peers_.FindDead()) {
     Lose(process,
          {Code::kUnavailable, "rank " + std::to_string(process) +

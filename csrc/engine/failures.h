@@ -10,16 +10,25 @@
 #include <vector>
 
 #include "common/status.h"
+#include "engine/engine_lock.h"
 #include "engine/peers.h"
-#include "engine/state.h"
+#include "execution/executor.h"
+#include "execution/operations.h"
 #include "matching/failed_runs.h"
+#include "matching/matcher.h"
+#include "matching/point_to_point_matching.h"
+#include "matching/registry.h"
+#include "transport/wire.h"
 
 namespace jaxccomp {
 
 // All members need the engine's lock.
 class Failures {
  public:
-  explicit Failures(EngineState* state) : state_(*state) {}
+  Failures(EngineLock* lock, Registry* registry, Wire* wire, Executor* executor, Matcher* matcher,
+           PointToPointMatching* messages, Operations* operations)
+      : lock_(*lock), registry_(*registry), wire_(*wire), executor_(*executor), matcher_(*matcher),
+        messages_(*messages), operations_(*operations) {}
 
   // An operation has failed first.
   void OnFailed(Operation* op);
@@ -62,7 +71,13 @@ class Failures {
   void Lose(int process, const Status& why, bool dead, bool first_hand);
   void TellGone(int process, const std::string& why);
 
-  EngineState& state_;
+  EngineLock& lock_;
+  Registry& registry_;
+  Wire& wire_;
+  Executor& executor_;
+  Matcher& matcher_;
+  PointToPointMatching& messages_;
+  Operations& operations_;
   Peers peers_;
   FailedRuns failed_runs_;
   bool announced_ = false;

@@ -11,17 +11,17 @@ namespace jaxccomp {
 void PeerMessages::OnMessage(const Header& header, std::span<const std::byte> payload,
                              Announced announced) {
   if (header.type == MessageType::kAbort) {
-    state_.Discard(announced);
+    wire_.Discard(announced);
     return failures_.OnAbort(header, payload);
   }
   if (header.type == MessageType::kGone) {
-    state_.Discard(announced);
+    wire_.Discard(announced);
     return failures_.OnGone(header, payload);
   }
-  Communicator* const comm = state_.registry.Find(header.communicator);
+  Communicator* const comm = registry_.Find(header.communicator);
   Endpoint* const endpoint = comm == nullptr ? nullptr : comm->Find(header.destination);
-  if (comm != nullptr ? !comm->broken.ok() : state_.registry.IsBrokenUnborn(header.communicator)) {
-    state_.Discard(announced);
+  if (comm != nullptr ? !comm->broken.ok() : registry_.IsBrokenUnborn(header.communicator)) {
+    wire_.Discard(announced);
     const bool asks = header.type == MessageType::kProbe || header.type == MessageType::kCheck;
     if (asks && endpoint != nullptr && !deadlocks_.HasCome(*endpoint, header, payload)) {
       failures_.TellWhyBroken(*comm, header);
@@ -37,44 +37,44 @@ void PeerMessages::OnMessage(const Header& header, std::span<const std::byte> pa
     return;
   }
   if (comm != nullptr && !comm->remote && failures_.HasFailedRun(header.run)) {
-    return state_.Discard(announced);
+    return wire_.Discard(announced);
   }
   if (header.type == MessageType::kPresent) return OnPresent(header);
   if (header.type == MessageType::kBehind) return OnBehind(header);
-  Operation* const op = state_.operations.Find(MatchKey::Of(header));
+  Operation* const op = operations_.Find(MatchKey::Of(header));
   const bool here = op != nullptr && !op->over;
   const bool same_launch = op != nullptr && op->header.program_hash == header.program_hash &&
                            op->header.skipped == header.skipped && op->header.run == header.run &&
                            op->header.place == header.place &&
                            op->header.launched_by == header.launched_by;
-  if (!same_launch && endpoint != nullptr && state_.options.check_programs &&
+  if (!same_launch && endpoint != nullptr && options_.check_programs &&
       endpoint->launches.FindDifference(header)) {
-    state_.Discard(announced);
+    wire_.Discard(announced);
     return RefuseOtherLaunch(*endpoint, *endpoint->launches.Find(header), header, payload);
   }
   if (here && header.signature != op->header.signature) {
-    state_.Discard(announced);
-    return state_.executor.Fail(op, MismatchError(*op->endpoint, *op->text, header));
+    wire_.Discard(announced);
+    return executor_.Fail(op, MismatchError(*op->endpoint, *op->text, header));
   }
   if (here && op->launch == nullptr && IsOfAnotherStep(op->header, header)) {
-    state_.Discard(announced);
-    return state_.executor.Fail(op, StepError(*op->endpoint, *op->text, op->header, header));
+    wire_.Discard(announced);
+    return executor_.Fail(op, StepError(*op->endpoint, *op->text, op->header, header));
   }
   if (header.type == MessageType::kProbe) {
     if (endpoint == nullptr) return;
     if (endpoint->launches.HasLeft(header)) return failures_.Break(*comm, LeftError(*endpoint, header), true);
     return OnProbe(*endpoint, header, here);
   }
-  if (here && !op->held) return state_.executor.Arrived(op, header, payload, announced);
+  if (here && !op->held) return executor_.Arrived(op, header, payload, announced);
   if (!here && endpoint != nullptr && ComesTooLate(*endpoint, header)) {
-    state_.Discard(announced);
+    wire_.Discard(announced);
     const std::string* mine = endpoint->recent.Find(MatchKey::Of(header));
     return failures_.Break(*comm,
                  MismatchError(*endpoint, mine != nullptr ? *mine : "what is over long since",
                                header),
                  true);
   }
-  state_.matcher.early().Keep(Arrival(&state_.wire, header, payload, announced));
+  matcher_.early().Keep(Arrival(&wire_, header, payload, announced));
   if (header.type != MessageType::kCheck || endpoint == nullptr) return;
   const auto compared = endpoint->comparisons.find(header.program_hash);
   if (compared != endpoint->comparisons.end()) comparison_.Compare(*endpoint, *compared->second);
@@ -111,11 +111,11 @@ void PeerMessages::OnProbe(const Endpoint& endpoint, const Header& header, bool 
   answer.type = came ? MessageType::kPresent : MessageType::kBehind;
   answer.total_bytes = static_cast<int64_t>(endpoint.recent.count());
   std::swap(answer.source, answer.destination);
-  state_.wire.Notify(comm.processes[header.source], answer);
+  wire_.Notify(comm.processes[header.source], answer);
 }
 
 Operation* PeerMessages::FindAsker(const Header& answer) const {
-  Operation* const op = state_.operations.Find(MatchKey::Of(answer));
+  Operation* const op = operations_.Find(MatchKey::Of(answer));
   if (op == nullptr) return nullptr;
   const bool known = answer.source >= 0 && answer.source < op->endpoint->communicator->size();
   return known && !op->over && !op->failed ? op : nullptr;

@@ -5,24 +5,28 @@
 #include <cstddef>
 #include <span>
 
+#include "common/options.h"
 #include "engine/deadlock_detector.h"
 #include "engine/failures.h"
 #include "engine/point_to_point.h"
 #include "engine/program_comparison.h"
-#include "engine/state.h"
+#include "execution/executor.h"
+#include "execution/operations.h"
+#include "matching/matcher.h"
+#include "matching/registry.h"
+#include "transport/wire.h"
 
 namespace jaxccomp {
 
 // All members need the engine's lock.
 class PeerMessages final : public Receiver {
  public:
-  PeerMessages(EngineState* state, Failures* failures, PointToPoint* point_to_point,
+  PeerMessages(const Options* options, Registry* registry, Wire* wire, Executor* executor, Matcher* matcher,
+               Operations* operations, Failures* failures, PointToPoint* point_to_point,
                DeadlockDetector* deadlocks, ProgramComparison* comparison)
-      : state_(*state),
-        failures_(*failures),
-        point_to_point_(*point_to_point),
-        deadlocks_(*deadlocks),
-        comparison_(*comparison) {}
+      : options_(*options), registry_(*registry), wire_(*wire), executor_(*executor), matcher_(*matcher),
+        operations_(*operations), failures_(*failures), point_to_point_(*point_to_point),
+        deadlocks_(*deadlocks), comparison_(*comparison) {}
 
   // Receiver
   void OnMessage(const Header& header, std::span<const std::byte> payload,
@@ -34,7 +38,7 @@ class PeerMessages final : public Receiver {
                          std::span<const std::byte> payload);
 
  private:
-  using Clock = EngineState::Clock;
+  using Clock = Operation::Clock;
 
   void OnProbe(const Endpoint& endpoint, const Header& header, bool here);
   void OnPresent(const Header& header);
@@ -42,7 +46,12 @@ class PeerMessages final : public Receiver {
   // The operation that an answer is for, while it goes on; null when there is none.
   Operation* FindAsker(const Header& answer) const;
 
-  EngineState& state_;
+  const Options& options_;
+  Registry& registry_;
+  Wire& wire_;
+  Executor& executor_;
+  Matcher& matcher_;
+  Operations& operations_;
   Failures& failures_;
   PointToPoint& point_to_point_;
   DeadlockDetector& deadlocks_;

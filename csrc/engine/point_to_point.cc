@@ -44,26 +44,26 @@ void PointToPoint::Join(Operation* op, const CallSite& site) {
   h.sequence = 0;
   h.iteration = static_cast<uint64_t>(spec.tag);
   if (ends.destination == OpSpec::kNobody) return;
-  ends.sent = h.sequence = state_.messages.NumberMessage(*op->endpoint, ends.destination);
+  ends.sent = h.sequence = messages_.NumberMessage(*op->endpoint, ends.destination);
 }
 
 void PointToPoint::Begin(Operation* op) {
   const MessageEnds& ends = op->ends;
   op->held = ends.source == OpSpec::kAnySource;
-  if (!op->held) state_.executor.Begin(op);
+  if (!op->held) executor_.Begin(op);
   // The start of its sends may have ended it.
   if (op->failed || op->over || ends.source == OpSpec::kNobody) return;
   const MatchKey receiver = op->key;
-  for (Arrival& part : state_.messages.PostReceive(*op->endpoint, ends.source, ends.tag, receiver)) {
+  for (Arrival& part : messages_.PostReceive(*op->endpoint, ends.source, ends.tag, receiver)) {
     Give(receiver, part.header, part.payload, part.announced);
   }
 }
 
 void PointToPoint::OnMessage(const Header& header, std::span<const std::byte> payload,
                                   Announced announced) {
-  const std::optional<MatchKey> receiver = state_.messages.Deliver(header, payload, announced);
+  const std::optional<MatchKey> receiver = messages_.Deliver(header, payload, announced);
   if (receiver) Give(*receiver, header, payload, announced);
-  while (const auto match = state_.messages.NextMatch()) {
+  while (const auto match = messages_.NextMatch()) {
     const Arrival& part = match->part;
     Give(match->receiver, part.header, part.payload, part.announced);
   }
@@ -71,23 +71,23 @@ void PointToPoint::OnMessage(const Header& header, std::span<const std::byte> pa
 
 void PointToPoint::Give(const MatchKey& receiver, const Header& header,
                                std::span<const std::byte> payload, Announced announced) {
-  Operation* const op = state_.operations.Find(receiver);
-  if (op == nullptr || op->failed || op->over) return state_.Discard(announced);
+  Operation* const op = operations_.Find(receiver);
+  if (op == nullptr || op->failed || op->over) return wire_.Discard(announced);
   if (header.signature != op->ends.receive_signature) {
-    state_.executor.Fail(op, MessageMismatch(*op, header));
-    return state_.Discard(announced);   // afterwards: it looks delivered to its sender
+    executor_.Fail(op, MessageMismatch(*op, header));
+    return wire_.Discard(announced);   // afterwards: it looks delivered to its sender
   }
   if (IsOfAnotherStep(op->header, header)) {
-    state_.executor.Fail(op, StepError(*op->endpoint, *op->text, op->header, header));
-    return state_.Discard(announced);
+    executor_.Fail(op, StepError(*op->endpoint, *op->text, op->header, header));
+    return wire_.Discard(announced);
   }
   if (op->ends.AwaitsMessage()) {
     Take(op, header);
     // What fails there is over, and may be another operation by now.
-    const Operation* const still = state_.operations.Find(receiver);
-    if (still == nullptr || still->failed) return state_.Discard(announced);
+    const Operation* const still = operations_.Find(receiver);
+    if (still == nullptr || still->failed) return wire_.Discard(announced);
   }
-  state_.executor.Arrived(op, header, payload, announced);
+  executor_.Arrived(op, header, payload, announced);
 }
 
 void PointToPoint::Take(Operation* op, const Header& header) {
@@ -100,27 +100,27 @@ void PointToPoint::Take(Operation* op, const Header& header) {
     site.spec = ends.site->spec;
     site.codec = ends.site->codec;
     site.spec.pairs = {header.source};
-    Result<std::shared_ptr<const Plan>> made = MakePlan(site, *op->endpoint, op->call, state_.options);
-    if (!made.ok()) return state_.executor.Fail(op, made.status());
+    Result<std::shared_ptr<const Plan>> made = MakePlan(site, *op->endpoint, op->call, options_);
+    if (!made.ok()) return executor_.Fail(op, made.status());
     op->plan = std::move(*made);
     op->held = false;
     op->last_progress = Operation::Clock::now();
-    state_.executor.Begin(op);
+    executor_.Begin(op);
   }
   if (!ends.status) return;
   const std::array<int32_t, 2> status = {header.source, static_cast<int32_t>(ends.from_tag)};
   Header word = header;
   word.source = op->endpoint->member;
-  word.source_process = state_.wire.process();
+  word.source_process = wire_.process();
   word.tag = kStatusMessage;
   word.payload_bytes = sizeof(status);
-  state_.executor.Arrived(op, word, std::as_bytes(std::span(status)), {});
+  executor_.Arrived(op, word, std::as_bytes(std::span(status)), {});
 }
 
 void PointToPoint::End(const Operation& op) {
   const MessageEnds& ends = op.ends;
   if (ends.number != 0) {
-    state_.messages.End(*op.endpoint, ends.from, ends.number);
+    messages_.End(*op.endpoint, ends.from, ends.number);
   }
 }
 

@@ -5,15 +5,22 @@
 #include <memory>
 #include <span>
 
-#include "engine/state.h"
+#include "common/options.h"
+#include "execution/executor.h"
+#include "execution/operations.h"
+#include "matching/point_to_point_matching.h"
 #include "matching/program.h"
+#include "transport/wire.h"
 
 namespace jaxccomp {
 
 // All members need the engine's lock.
 class PointToPoint {
  public:
-  explicit PointToPoint(EngineState* state) : state_(*state) {}
+  PointToPoint(const Options* options, Wire* wire, Executor* executor, PointToPointMatching* messages,
+               Operations* operations)
+      : options_(*options), wire_(*wire), executor_(*executor), messages_(*messages), operations_(*operations)
+        {}
 
   // Of a receive from anybody, until it is matched.
   static std::shared_ptr<const Plan> PlanOfUnmatched();
@@ -30,7 +37,11 @@ class PointToPoint {
   // The first part of its message has come.
   void Take(Operation* op, const Header& header);
 
-  EngineState& state_;
+  const Options& options_;
+  Wire& wire_;
+  Executor& executor_;
+  PointToPointMatching& messages_;
+  Operations& operations_;
 };
 
 }  // namespace jaxccomp

@@ -5,9 +5,11 @@
 #include <functional>
 #include <utility>
 
+#include "common/options.h"
 #include "engine/failures.h"
-#include "engine/state.h"
 #include "matching/comparison.h"
+#include "matching/matcher.h"
+#include "transport/wire.h"
 
 namespace jaxccomp {
 
@@ -15,8 +17,9 @@ namespace jaxccomp {
 class ProgramComparison {
  public:
   // `begin`: is called with each operation that waits when its comparison has passed.
-  ProgramComparison(EngineState* state, Failures* failures, std::function<void(Operation*)> begin)
-      : state_(*state), failures_(*failures), begin_(std::move(begin)) {}
+  ProgramComparison(const Options* options, Wire* wire, Matcher* matcher, Failures* failures,
+                    std::function<void(Operation*)> begin)
+      : options_(*options), wire_(*wire), matcher_(*matcher), failures_(*failures), begin_(std::move(begin)) {}
 
   // The comparison that operations of that launch wait for; null when it is over.
   Comparison* Pending(Endpoint& endpoint, Launch& launch);
@@ -24,7 +27,9 @@ class ProgramComparison {
   void Compare(Endpoint& endpoint, Comparison& comparison);
 
  private:
-  EngineState& state_;
+  const Options& options_;
+  Wire& wire_;
+  Matcher& matcher_;
   Failures& failures_;
   const std::function<void(Operation*)> begin_;
 };

@@ -36,22 +36,22 @@ constexpr int kLooksInARow = 10;
 }  // namespace
 
 void ProgressThread::Ensure() {
-  if (thread_.joinable() || state_.stopped) return;
+  if (thread_.joinable() || lock_.stopped) return;
   WatchInterrupts();
   thread_ = std::thread([this] { Loop(); });
 }
 
 void ProgressThread::Loop() {
   pthread_setname_np(pthread_self(), "jaxccomp");
-  std::unique_lock<std::mutex> lock(state_.mutex);
+  std::unique_lock<std::mutex> lock(lock_.mutex);
   auto last_check = Clock::now();
   int64_t idle = 0;
-  while (!state_.stopped) {
-    if (state_.operations.empty() && !state_.executor.HasWork()) {
-      if (state_.wire.HasRemote()) {
+  while (!lock_.stopped) {
+    if (operations_.empty() && !executor_.HasWork()) {
+      if (wire_.HasRemote()) {
         IdlePoll(lock);
       } else {
-        state_.wake.wait(lock);
+        lock_.wake.wait(lock);
       }
       idle = 0;
       continue;
@@ -61,44 +61,44 @@ void ProgressThread::Loop() {
       last_check = now;
       watchdog_.Check(now);
     }
-    if (state_.inline_drivers > 0 && !state_.executor.HasWork()) {
-      state_.wake.wait_for(lock, microseconds(200));
+    if (lock_.polling_callers > 0 && !executor_.HasWork()) {
+      lock_.wake.wait_for(lock, microseconds(200));
       continue;
     }
-    if (state_.Step(lock)) {
+    if (progress_.Step(lock)) {
       idle = 0;
       lock.unlock();  // callers come first
       lock.lock();
       continue;
     }
     ++idle;
-    if (state_.operations.remote_count() == 0) {
-      state_.wake.wait_for(lock, kWatchPause);  // only callers can bring news
+    if (operations_.remote_count() == 0) {
+      lock_.wake.wait_for(lock, kWatchPause);  // only callers can bring news
     } else if (idle < kLooksInARow) {
       lock.unlock();
       sched_yield();
       lock.lock();
-    } else if (state_.library.HasRunning() || !SleepUntilNews(lock, kWatchPause)) {
+    } else if (library_.HasRunning() || !SleepUntilNews(lock, kWatchPause)) {
       // Some MPIs move a large message along only when they are called, many times for each.
-      const bool transfers = state_.wire.HasRemoteTransfers() || state_.library.HasRunning();
-      state_.wake.wait_for(lock, microseconds(idle < 1000 || transfers ? 50 : 500));
+      const bool transfers = wire_.HasRemoteTransfers() || library_.HasRunning();
+      lock_.wake.wait_for(lock, microseconds(idle < 1000 || transfers ? 50 : 500));
     }
   }
 }
 
 bool ProgressThread::SleepUntilNews(std::unique_lock<std::mutex>& lock, milliseconds most) {
-  Transport* const remote = state_.wire.remote();
+  Transport* const remote = wire_.remote();
   const int descriptor = remote == nullptr ? -1 : remote->EventDescriptor();
   if (descriptor < 0 || !remote->Arm()) return false;
   sleeps_ = true;
   sleeps_long_ = most > kWatchPause;
-  state_.wake.WaitFor(lock, most, descriptor);
+  lock_.wake.WaitFor(lock, most, descriptor);
   sleeps_ = sleeps_long_ = false;
   return true;
 }
 
 void ProgressThread::IdlePoll(std::unique_lock<std::mutex>& lock) {
-  if (state_.inline_drivers == 0) state_.wire.Poll();
+  if (lock_.polling_callers == 0) wire_.Poll();
   const auto now = Clock::now();
   const auto quiet = now - last_remote_;
   const bool callers_poll = last_remote_ > last_idle_;
@@ -106,10 +106,10 @@ void ProgressThread::IdlePoll(std::unique_lock<std::mutex>& lock) {
   // Callers that make one call after another look for messages themselves, and each time that this thread
   // wakes costs them time. So it is woken by what comes only when they have left off.
   const bool among_calls = std::exchange(polled_elsewhere_, false) || callers_poll;
-  const auto most = std::min(kLongestSleep, state_.wire.remote()->PollsEvery());
+  const auto most = std::min(kLongestSleep, wire_.remote()->PollsEvery());
   if (!among_calls && SleepUntilNews(lock, most)) return;
   const auto pause = std::chrono::duration_cast<microseconds>(quiet / kPausesPerQuietTime);
-  state_.wake.wait_for(lock, quiet >= kAttentive ? std::clamp(pause, kShortestPause, kLongestPause)
+  lock_.wake.wait_for(lock, quiet >= kAttentive ? std::clamp(pause, kShortestPause, kLongestPause)
                              : callers_poll      ? kPauseAmongCalls
                                                  : kAttentivePause);
 }

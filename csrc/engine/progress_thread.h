@@ -4,23 +4,31 @@
 #include <mutex>
 #include <thread>
 
-#include "engine/state.h"
+#include "engine/engine_lock.h"
+#include "engine/library_operations.h"
+#include "engine/progress.h"
 #include "engine/watchdog.h"
+#include "execution/executor.h"
+#include "execution/operations.h"
+#include "transport/wire.h"
 
 namespace jaxccomp {
 
 class ProgressThread {
  public:
-  ProgressThread(EngineState* state, Watchdog* watchdog) : state_(*state), watchdog_(*watchdog) {}
+  ProgressThread(EngineLock* lock, Wire* wire, Executor* executor, LibraryOperations* library, Operations*
+                 operations, Progress* progress, Watchdog* watchdog)
+      : lock_(*lock), wire_(*wire), executor_(*executor), library_(*library), operations_(*operations),
+        progress_(*progress), watchdog_(*watchdog) {}
 
   // Starts it, unless it runs. With the engine's lock.
   void Ensure();
   // A large operation with another process has ended: messages of it may be under way still.
-  void OnRemoteOver(EngineState::Clock::time_point now) { last_remote_ = now; }
+  void OnRemoteOver(Operation::Clock::time_point now) { last_remote_ = now; }
   // A caller has polled the transports: what this thread sleeps on may tell of nothing any more.
   void OnPolledElsewhere() {
     polled_elsewhere_ = true;
-    if (sleeps_ && (sleeps_long_ || !state_.operations.empty())) state_.wake.notify_one();
+    if (sleeps_ && (sleeps_long_ || !operations_.empty())) lock_.wake.notify_one();
   }
   // The engine has stopped. Without the lock.
   void Join() {
@@ -28,7 +36,7 @@ class ProgressThread {
   }
 
  private:
-  using Clock = EngineState::Clock;
+  using Clock = Operation::Clock;
 
   void Loop();
   // While this process has nothing to do. Others may need it all the same: MPI ends a send only when
@@ -39,7 +47,12 @@ class ProgressThread {
   // cannot tell of them, or has some.
   bool SleepUntilNews(std::unique_lock<std::mutex>& lock, std::chrono::milliseconds most);
 
-  EngineState& state_;
+  EngineLock& lock_;
+  Wire& wire_;
+  Executor& executor_;
+  LibraryOperations& library_;
+  Operations& operations_;
+  Progress& progress_;
   Watchdog& watchdog_;
   std::thread thread_;
   bool sleeps_ = false, sleeps_long_ = false;   // in SleepUntilNews

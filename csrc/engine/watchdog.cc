@@ -60,7 +60,7 @@ void Watchdog::Ask(Operation& op, bool everybody) {
     header.type = MessageType::kProbe;
     header.destination = member;
     header.tag = op.comparing;
-    state_.wire.Notify(comm.processes[member], header);
+    wire_.Notify(comm.processes[member], header);
   }
 }
 
@@ -98,7 +98,7 @@ std::string Watchdog::Blame(const Operation& op) const {
           (others_missing.empty() ? "" : ", nor did " + Names(comm, others_missing)) + ": ";
   for (const int member : missing) {
     const Header* const other =
-        state_.matcher.early().FindFrom(op.key.communicator, op.key.member, member);
+        matcher_.early().FindFrom(op.key.communicator, op.key.member, member);
     if (other == nullptr) continue;
     const bool named = other->type != MessageType::kCheck;
     return text + comm.MemberName(member) + " runs " +
@@ -112,20 +112,20 @@ std::string Watchdog::Blame(const Operation& op) const {
 
 void Watchdog::CallbackFailed(const std::string& what) {
   callback_failure_ = {Clock::now(), what};
-  state_.wake.notify_one();
+  lock_.wake.notify_one();
 }
 
 void Watchdog::EndStrandedRuns(Clock::time_point now) {
   if (now - callback_failure_->at < kStrandedAfter) return;
   const std::string what = callback_failure_->what;
   if (now - callback_failure_->at > kForgetsCallbackAfter) callback_failure_.reset();
-  const std::vector<MatchKey> stranded = state_.operations.KeysOf([&](const Operation& op) {
+  const std::vector<MatchKey> stranded = operations_.KeysOf([&](const Operation& op) {
     return !op.over && !op.failed &&
            !op.endpoint->communicator->remote && now - op.last_progress > kStrandedAfter;
   });
-  state_.operations.EachOf(stranded, [&](Operation& op) {
+  operations_.EachOf(stranded, [&](Operation& op) {
     if (op.failed) return;   // with its launch
-    state_.executor.Fail(&op, {Code::kAborted,
+    executor_.Fail(&op, {Code::kAborted,
                          "a callback has raised an exception and so ended the program on one device "
                          "(" + what + "); " +
                              op.endpoint->communicator->MemberName(op.endpoint->member) +
@@ -137,9 +137,9 @@ void Watchdog::CheckTimes(Clock::time_point now) {
   if (callback_failure_.has_value()) EndStrandedRuns(now);
   std::vector<MatchKey> quiet, late, stuck;  // what is done about them may end operations
   const auto most = std::chrono::duration_cast<Clock::duration>(
-      duration<double>(kAsksAllFrom * state_.options.timeout_seconds));
+      duration<double>(kAsksAllFrom * options_.timeout_seconds));
   const auto least = std::min<Clock::duration>(kAsksAfter, most);
-  state_.operations.Each([&](Operation& op) {
+  operations_.Each([&](Operation& op) {
     if (op.over) return;
     if (op.failed) {
       // The caller must hear of it even if a dead peer holds a transfer open.
@@ -154,21 +154,21 @@ void Watchdog::CheckTimes(Clock::time_point now) {
       op.asked_at = now;
       quiet.push_back(op.key);
     }
-    if (seconds > state_.options.timeout_seconds) late.push_back(op.key);
+    if (seconds > options_.timeout_seconds) late.push_back(op.key);
   });
   // What comes late must not be written into memory that is given back. May end them.
-  state_.operations.EachOf(stuck, [&](Operation& op) { state_.executor.WithdrawReceives(&op); });
-  state_.operations.EachOf(stuck, [&](Operation& op) {
+  operations_.EachOf(stuck, [&](Operation& op) { executor_.WithdrawReceives(&op); });
+  operations_.EachOf(stuck, [&](Operation& op) {
     if (!op.failed || op.on_done == nullptr) return;
-    state_.workers.Run([done = std::move(op.on_done), status = op.status] { done(status); });
+    workers_.Run([done = std::move(op.on_done), status = op.status] { done(status); });
     op.on_done = nullptr;
   });
-  state_.operations.EachOf(quiet, [&](Operation& op) {
+  operations_.EachOf(quiet, [&](Operation& op) {
     Ask(op, now - op.last_progress >= most);
   });
-  state_.operations.EachOf(late, [&](Operation& op) {
-    state_.executor.Fail(&op, {Code::kDeadlineExceeded,
-                         "no progress for " + std::to_string(state_.options.timeout_seconds) + " s; " +
+  operations_.EachOf(late, [&](Operation& op) {
+    executor_.Fail(&op, {Code::kDeadlineExceeded,
+                         "no progress for " + std::to_string(options_.timeout_seconds) + " s; " +
                              op.endpoint->communicator->MemberName(op.endpoint->member) +
                              " waits for " + Blame(op) +
                              ", or raise the timeout_seconds option"});
@@ -176,38 +176,38 @@ void Watchdog::CheckTimes(Clock::time_point now) {
 }
 
 void Watchdog::CheckPeers(Clock::time_point now) {
-  if (state_.operations.remote_count() == 0 || now - peers_checked_ < kChecksPeersEvery) return;
+  if (operations_.remote_count() == 0 || now - peers_checked_ < kChecksPeersEvery) return;
   peers_checked_ = now;
   // A program may have installed its handler since.
   WatchInterrupts();
   const uint64_t interrupts = InterruptCount();
   if (interrupts != std::exchange(interrupts_, interrupts) && is_held_up_ != nullptr) {
     // Not here: it may take a while.
-    state_.workers.Run([this, is_held_up = is_held_up_] {
+    workers_.Run([this, is_held_up = is_held_up_] {
       if (!is_held_up()) return;
-      const std::lock_guard<std::mutex> lock(state_.mutex);
-      if (!state_.stopped) Interrupt();
+      const std::lock_guard<std::mutex> lock(lock_.mutex);
+      if (!lock_.stopped) Interrupt();
     });
   }
   const auto waits = [&](const Operation& op) {
     return !op.over && !op.failed && op.remote && now - op.last_progress > kChecksPeersEvery;
   };
-  if (state_.operations.FindIf(waits) != nullptr) failures_.LookForDead();
+  if (operations_.FindIf(waits) != nullptr) failures_.LookForDead();
 }
 
 void Watchdog::Interrupt() {
   const auto now = Clock::now();
-  const std::vector<MatchKey> waiting = state_.operations.KeysOf([&](const Operation& op) {
+  const std::vector<MatchKey> waiting = operations_.KeysOf([&](const Operation& op) {
     return !op.over && now - op.last_progress > kChecksPeersEvery;
   });
-  state_.operations.EachOf(waiting, [&](Operation& op) {
+  operations_.EachOf(waiting, [&](Operation& op) {
     const Communicator& comm = *op.endpoint->communicator;
     std::string peers;
     for (int member : AwaitedMembers(op)) {
       peers += (peers.empty() ? " while it waited for " : ", ") + comm.MemberName(member);
       if (peers.size() > kLongestPeers) break;
     }
-    state_.executor.Fail(&op, {Code::kAborted, comm.MemberName(op.endpoint->member) +
+    executor_.Fail(&op, {Code::kAborted, comm.MemberName(op.endpoint->member) +
                                              " was interrupted (SIGINT)" + peers});
   });
 }

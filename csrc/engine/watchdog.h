@@ -13,19 +13,27 @@
 #include <string>
 #include <utility>
 
+#include "common/options.h"
 #include "engine/deadlock_detector.h"
+#include "engine/engine_lock.h"
 #include "engine/failures.h"
-#include "engine/state.h"
+#include "execution/executor.h"
+#include "execution/operations.h"
+#include "execution/workers.h"
+#include "matching/matcher.h"
+#include "transport/wire.h"
 
 namespace jaxccomp {
 
 // All members need the engine's lock.
 class Watchdog {
  public:
-  using Clock = EngineState::Clock;
+  using Clock = Operation::Clock;
 
-  Watchdog(EngineState* state, Failures* failures, DeadlockDetector* deadlocks)
-      : state_(*state), failures_(*failures), deadlocks_(*deadlocks) {}
+  Watchdog(EngineLock* lock, const Options* options, Wire* wire, Executor* executor, Matcher* matcher,
+           Operations* operations, Workers* workers, Failures* failures, DeadlockDetector* deadlocks)
+      : lock_(*lock), options_(*options), wire_(*wire), executor_(*executor), matcher_(*matcher),
+        operations_(*operations), workers_(*workers), failures_(*failures), deadlocks_(*deadlocks) {}
 
   // Engine::SetInterruptJudge.
   void SetInterruptJudge(std::function<bool()> is_held_up) { is_held_up_ = std::move(is_held_up); }
@@ -54,7 +62,13 @@ class Watchdog {
   std::string Blame(const Operation& op) const;
   void EndStrandedRuns(Clock::time_point now);
 
-  EngineState& state_;
+  EngineLock& lock_;
+  const Options& options_;
+  Wire& wire_;
+  Executor& executor_;
+  Matcher& matcher_;
+  Operations& operations_;
+  Workers& workers_;
   Failures& failures_;
   DeadlockDetector& deadlocks_;
   std::function<bool()> is_held_up_;

@@ -22,7 +22,8 @@ class Registry {
   void SetDevices(const std::vector<std::pair<int64_t, int>>& devices);
   // By process: a number for its host, the same on all ranks. Until told, every process has a host of its own.
   void SetHosts(std::vector<int> hosts);
-  // There are more of them now.
+  // Of the world; more come where the transport can add them.
+  int processes() const { return processes_; }
   void SetProcesses(int processes) { processes_ = processes; }
   Status AddCommunicator(const std::string& name, std::vector<int> processes);
   // Forgets the name and all that its endpoints remember of programs. Communicator and endpoints

@@ -2,21 +2,31 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "transport/transport.h"
 
 namespace jaxccomp {
 
+// Of a message that Wire::Notify has sent.
+inline std::string_view TextOf(std::span<const std::byte> payload) {
+  return {reinterpret_cast<const char*>(payload.data()), payload.size()};
+}
+
 class Wire {
  public:
   Wire(int process, std::unique_ptr<Transport> local)
       : process_(process), local_(std::move(local)) {}
 
-  void Discard(Announced announced) { To(announced.process)->Discard(announced); }
+  // As a transport's; nothing where no payload is announced.
+  void Discard(Announced announced) {
+    if (announced.process >= 0) To(announced.process)->Discard(announced);
+  }
 
   void SetRemote(std::unique_ptr<Transport> remote) { remote_ = std::move(remote); }
   bool HasRemote() const { return remote_ != nullptr; }

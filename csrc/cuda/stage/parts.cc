@@ -11,6 +11,10 @@ constexpr int64_t kMostParts = 256;
 // Where elements of all types end, and blocks of codecs mostly.
 constexpr int64_t kPartMultiple = 4096;
 
+int64_t RoundUp(int64_t bytes) {
+  return (bytes + kPartMultiple - 1) / kPartMultiple * kPartMultiple;
+}
+
 int64_t BlocksOf(Blocks blocks, const Tensor& tensor) {
   return blocks == Blocks::kPerRank ? std::max<int64_t>(tensor.rows, 1) : 1;
 }
@@ -49,7 +53,7 @@ std::vector<StagePart> CutIntoParts(const OpSpec& spec, const Call& call, int64_
   int64_t all_bytes = 0;
   for (const Tensor& t : call.inputs) all_bytes += t.bytes / BlocksOf(info.input, t);
   part_bytes = std::max(part_bytes, all_bytes / kMostParts);
-  part_bytes = (part_bytes + kPartMultiple - 1) / kPartMultiple * kPartMultiple;
+  part_bytes = RoundUp(part_bytes);
 
   int64_t room = part_bytes;   // in the last part
   for (size_t i = 0; i < call.inputs.size(); ++i) {
@@ -67,7 +71,7 @@ std::vector<StagePart> CutIntoParts(const OpSpec& spec, const Call& call, int64_
       parts.back().outputs.push_back({i, out_blocks, block_bytes, offset, bytes, out.rows});
       offset += bytes;
       // The next tensor begins where elements of its own type do.
-      room = offset < block_bytes ? 0 : room - std::min(room, (bytes + kPartMultiple - 1) / kPartMultiple * kPartMultiple);
+      room = offset < block_bytes ? 0 : room - std::min(room, RoundUp(bytes));
     } while (offset < block_bytes);
   }
   return parts;
