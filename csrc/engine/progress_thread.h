@@ -16,8 +16,8 @@ namespace jaxccomp {
 
 class ProgressThread {
  public:
-  ProgressThread(EngineLock* lock, Wire* wire, Executor* executor, LibraryOperations* library, Operations*
-                 operations, Progress* progress, Watchdog* watchdog)
+  ProgressThread(EngineLock* lock, Wire* wire, Executor* executor, LibraryOperations* library,
+                 Operations* operations, Progress* progress, Watchdog* watchdog)
       : lock_(*lock), wire_(*wire), executor_(*executor), library_(*library), operations_(*operations),
         progress_(*progress), watchdog_(*watchdog) {}
 
