@@ -1,7 +1,8 @@
 """Prints what pip installs besides this package: `python packaging/requirements.py [EXTRA]...`.
 
-That are the dependencies in pyproject.toml and those of the extras; "build" names what a build requires. So pip
-installs them before anything is compiled, and not again when only sources have changed.
+They are the dependencies in pyproject.toml, and those of the extras; the extra "build" stands for
+what a build requires. pip installs them before anything is compiled, and not again when only
+sources have changed.
 """
 
 import pathlib
@@ -13,7 +14,7 @@ PROJECT = tomllib.loads(pathlib.Path(__file__).parents[1].joinpath("pyproject.to
 
 
 def requirements(extra: str) -> list[str]:
-    """The requirements of an extra, which may name extras of this package ("jaxccomp[optim,zfp]")."""
+    """The requirements of an extra, which may name others ("jaxccomp[optim,zfp]")."""
     if extra == "build":
         return PROJECT["build-system"]["requires"]
     found = []

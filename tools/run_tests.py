@@ -1,13 +1,15 @@
 """Runs parts of the test suite, several at the same time, and sums up what failed.
 
-    python tools/run_tests.py [PART or GROUP]... [--at-once N] [--share K/N] [--took NAME=SECONDS]...
+    python tools/run_tests.py [PART or GROUP]... [--at-once N] [--share K/N] [--took NAME=SECONDS]
 
-`make test` is the group "test", `make test-slow` the group "slow", `make test-mpi` the part "mpi", and so on
-(--list prints all). This file alone says what a part runs; the Makefile installs what a part needs. Each part runs to
-its end, whichever others fail. Its output is printed when it has ended, and kept in build/logs/PART.log. The last
-lines are a table of times, a line that names the failed tests of each part, and "N passed, N failed".
+`make test` is the group "test", `make test-slow` the group "slow", `make test-mpi` the part "mpi"
+(--list prints all names). This file alone states what a part runs; the Makefile installs what it
+needs. Each part runs to its end, whichever others fail. Its output is printed when it has ended,
+and kept in build/logs/PART.log. The last lines are a table of times, a line that names the failed
+tests of each part, and "N passed, N failed".
 
-With --share K/N the parts of the group "slow" run the K-th of N shares of their tests (tests/conftest.py).
+With --share K/N the parts of the group "slow" run the K-th of N shares of their tests
+(tests/conftest.py).
 """
 
 from __future__ import annotations
@@ -34,11 +36,12 @@ LIMIT_SECONDS = 3600
 MPICH, OPENMPI, UCX, NEWEST = ".venv", ".venv-openmpi", ".venv-ucx", ".venv-newest"
 # Without Python 3.12 there is no environment with the newest JAX.
 HAS_NEWEST = (ROOT / NEWEST / ".installed").exists()
+NO_NEWEST = "left out, no Python 3.12 here (name one with PYTHON312=...)"
 ALL = bool(os.environ.get("JAXCCOMP_TEST_ALL"))
 
 
 def _library(venv: str, pattern: str) -> str:
-    """A shared library in the wheel of a package, where Python finds it by itself and C++ does not."""
+    """A shared library in a package's wheel, where Python finds it by itself and C++ does not."""
     found = sorted((ROOT / venv).glob(f"lib/python*/site-packages/{pattern}"))
     return str(found[0]) if found else ""
 
@@ -49,7 +52,8 @@ ENVIRONMENT = {
     # Open MPI refuses root, which containers are, unless told twice.
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-    # Libraries that tests load into Python: checks of the MPI transport, a CUDA that needs no GPU, NCCL's meeting.
+    # Libraries that tests load into Python: checks of the MPI transport, a CUDA that needs no GPU,
+    # NCCL's meeting.
     "JAXCCOMP_MPI_TESTS": str(BUILD / "libjaxccomp_mpi_tests.so"),
     "JAXCCOMP_FAKE_CUDA": str(BUILD / "libjaxccomp_fake_cuda.so"),
     "JAXCCOMP_STORE_TESTS": str(BUILD / "libjaxccomp_store_tests.so"),
@@ -64,10 +68,11 @@ class Command(NamedTuple):
 
 
 class Part(NamedTuple):
-    """Commands that run one after the other, or some of them at the same time.
+    """Commands that run one after the other, or several of them at the same time.
 
     Attributes:
-      seconds: how long the part takes, about, on two cores beside another part. The longest part starts first.
+      seconds: how long the part takes on two quiet cores beside another part. The longest part of a
+        group starts first.
       commands: what it runs.
       at_once: how many of the commands run at the same time.
     """
@@ -77,22 +82,28 @@ class Part(NamedTuple):
     at_once: int = 1
 
 
-def pytest(venv: str, *arguments: str, slow: str = "", **environment: str) -> Command:
+def pytest(
+    venv: str, *paths: str, k: str = "", slow: str = "", env: Mapping[str, str] = {}
+) -> Command:
+    """Pytest on files or folders, with its option -k and JAXCCOMP_TEST_SLOW (tests/conftest.py)."""
     # -P: the installed package is tested, not the sources in the folder where pytest starts.
-    start = [
-        f"{venv}/bin/python",
-        "-P",
-        "-m",
-        "pytest",
-        "-q",
-        "--durations=15",
-        "--durations-min=2",
-    ]
-    return Command([*start, *arguments], {"JAXCCOMP_TEST_SLOW": slow} | environment)
+    start = f"{venv}/bin/python -P -m pytest -q --durations=15 --durations-min=2"
+    return Command([*start.split(), *paths, "-k", k], {"JAXCCOMP_TEST_SLOW": slow, **env})
+
+
+def program(name: str, *arguments: str, env: Mapping[str, str] = LIBZFP) -> Command:
+    """A program of the tests in C++."""
+    return Command([str(BUILD / name), *arguments], env)
+
+
+def shards(name: str, count: int = 6) -> list[Command]:
+    """Such a program, which runs a share of its tests in each of several processes."""
+    shares = [{"JAXCCOMP_TEST_SHARE": f"{i}/{count}"} for i in range(1, count + 1)]
+    return [program(name, env=LIBZFP | share) for share in shares]
 
 
 def compiled(part: str) -> dict[str, str]:
-    """Where JAX keeps what it has compiled for this part, and loads it in the next run (tests/conftest.py)."""
+    """Where JAX keeps what it compiles for a part; the next run loads it (tests/conftest.py)."""
     return {"JAXCCOMP_TEST_COMPILED": str(ROOT / "build" / "compiled" / part)}
 
 
@@ -103,95 +114,90 @@ def unit(letters: str) -> list[str]:
     return [path for path in paths if not (HAS_NEWEST and path in UNIT_OF_NEWEST)]
 
 
-def shards(program: str, count: int) -> list[Command]:
-    return [
-        Command([str(BUILD / program)], LIBZFP | {"JAXCCOMP_TEST_SHARE": f"{i}/{count}"})
-        for i in range(1, count + 1)
-    ]
+def files(folder: str, names: str) -> list[str]:
+    """Files of tests in a folder."""
+    return [f"tests/{folder}/test_{name}.py" for name in names.split()]
 
 
 # The codecs in JAX run with the newest one, where there is one.
-UNIT_OF_NEWEST = ["tests/unit/test_traced_codecs.py"]
+UNIT_OF_NEWEST = files("unit", "traced_codecs")
 # Files that JAX has a part in. The others run with the newest JAX in "slow".
-UNIT_OF_JAX = [
-    *(
-        f"tests/unit/test_{name}.py"
-        for name in ("comm", "engine_loading", "export", "nccl", "optim")
-    ),
-    *(f"tests/unit/test_{name}.py" for name in ("recompile", "reference")),
-    *UNIT_OF_NEWEST,
-]
-SPMD_OF_NEWEST = [
-    f"tests/spmd/test_{name}.py" for name in ("contract", "lax", "meshes", "optim", "surroundings")
-]
-PLACES_OF_NEWEST = os.environ.get("JAXCCOMP_TEST_PLACES", "3-check_vma,8-no_check_vma")
+UNIT_OF_JAX = files("unit", "comm engine_loading export nccl optim recompile reference")
+UNIT_OF_JAX += UNIT_OF_NEWEST
+SPMD_OF_NEWEST = files("spmd", "contract lax meshes optim surroundings")
+PLACES_OF_NEWEST = {
+    "JAXCCOMP_TEST_PLACES": os.environ.get("JAXCCOMP_TEST_PLACES", "3-check_vma,8-no_check_vma")
+}
+# What both planes offer is tested on one plane with each JAX: the operations with the oldest JAX
+# on the native plane and with the newest one on the other, those of jaxccomp.lax the other way.
+SPMD_HERE = (
+    "not (xla and test_ops or test_lax)" if HAS_NEWEST else "not (xla and (test_ops or test_lax))"
+)
+# The contract on 3 ranks runs with Open MPI; on 2 ranks, and ends of programs, with the newest JAX.
+MPI_HERE = "not (every_rank and (2 or 3) or test_end)" if HAS_NEWEST else "not (every_rank and 3)"
+MPI_OF_NEWEST = "every_rank and 2 or test_end"
 # Tests that depend on the MPI.
 OF_AN_MPI = "test_join or test_end or test_transport"
 
 TEST = {
     # C++ tests wait half of the time, so three shards run in the place of one part.
-    "cpp": Part(60, shards("jaxccomp_tests", 6), at_once=3),
+    "cpp": Part(60, shards("jaxccomp_tests"), at_once=3),
     # What GPUs need, on fakes of them.
     "gpu-host": Part(
-        180,
-        [*shards("jaxccomp_gpu_host_tests", 6), Command([str(BUILD / "jaxccomp_ffi_tests")])],
-        at_once=3,
+        180, [*shards("jaxccomp_gpu_host_tests"), program("jaxccomp_ffi_tests")], at_once=3
     ),
-    "unit-a-m": Part(33, [pytest(MPICH, *unit("a-m"), **compiled("unit-a-m"))]),
-    "unit-n-z": Part(124, [pytest(MPICH, *unit("n-z"), **compiled("unit-n-z"))]),
-    # What both planes offer is tested on one plane with each JAX: the operations here and on the native plane, those
-    # of jaxccomp.lax with the newest JAX and on the other plane.
-    "spmd": Part(
-        259,
-        [
-            pytest(
-                MPICH,
-                "tests/spmd",
-                f"-knot (xla and test_ops or {'' if HAS_NEWEST else 'xla and '}test_lax)",
-                **compiled("spmd"),
-            )
-        ],
-    ),
-    # The contract on 3 ranks runs with Open MPI, on 2 ranks and ends of programs with the newest JAX.
-    "mpi": Part(
-        203,
-        [
-            pytest(
-                MPICH,
-                "tests/mpi",
-                "-knot (every_rank and (2 or 3) or test_end)"
-                if HAS_NEWEST
-                else "-knot (every_rank and 3)",
-                **LIBUCP,
-            )
-        ],
-    ),
+    "unit-a-m": Part(33, [pytest(MPICH, *unit("a-m"), env=compiled("unit-a-m"))]),
+    "unit-n-z": Part(124, [pytest(MPICH, *unit("n-z"), env=compiled("unit-n-z"))]),
+    "spmd": Part(259, [pytest(MPICH, "tests/spmd", k=SPMD_HERE, env=compiled("spmd"))]),
+    "mpi": Part(203, [pytest(MPICH, "tests/mpi", k=MPI_HERE, env=LIBUCP)]),
     "openmpi": Part(
         139,
         [
             pytest(
-                OPENMPI, "tests/mpi", f"-k(every_rank and 3) or {OF_AN_MPI}", **compiled("openmpi")
+                OPENMPI,
+                "tests/mpi",
+                k=f"every_rank and 3 or {OF_AN_MPI}",
+                env=compiled("openmpi"),
             )
         ],
     ),
-    # Processes of jax.distributed, which have no MPI: the transport itself, the contract, processes that die.
-    "ucx": Part(
-        104, [Command([str(BUILD / "jaxccomp_ucx_tests")], LIBUCP), pytest(UCX, "tests/ucx")]
+    # Processes of jax.distributed, which have no MPI: the transport itself, the contract, processes
+    # that die.
+    "ucx": Part(104, [program("jaxccomp_ucx_tests", env=LIBUCP), pytest(UCX, "tests/ucx")]),
+}
+# The rest of the suite: slow tests, and what the group "test" runs with one MPI or one JAX only.
+SLOW = {
+    "slow-spmd": Part(
+        900,
+        [
+            pytest(MPICH, "tests/spmd", slow="only"),
+            pytest(MPICH, "tests/spmd", k="test_lax or xla and test_ops", slow="also"),
+        ],
+    ),
+    "slow-mpi": Part(900, [pytest(MPICH, "tests/mpi", slow="only", env=LIBUCP)]),
+    "slow-openmpi": Part(
+        600,
+        [
+            pytest(
+                OPENMPI,
+                "tests/mpi",
+                k=f"not (every_rank or gpu_scripts or {OF_AN_MPI})",
+                slow="also",
+                env=LIBUCP,
+            )
+        ],
+    ),
+    "slow-ucx": Part(200, [pytest(UCX, "tests/ucx", slow="only")]),
+    # Schedules for all sizes of teams.
+    "slow-cpp": Part(
+        200, [program("jaxccomp_tests", "Collective", env=LIBZFP | {"JAXCCOMP_TEST_SLOW": "only"})]
     ),
 }
 if HAS_NEWEST:
     TEST |= {
-        "newest-unit": Part(72, [pytest(NEWEST, *UNIT_OF_JAX, **compiled("newest-unit"))]),
+        "newest-unit": Part(72, [pytest(NEWEST, *UNIT_OF_JAX, env=compiled("newest-unit"))]),
         "newest-mpi": Part(
-            81,
-            [
-                pytest(
-                    NEWEST,
-                    "tests/mpi",
-                    "-k(every_rank and 2) or test_end",
-                    **compiled("newest-mpi"),
-                )
-            ],
+            81, [pytest(NEWEST, "tests/mpi", k=MPI_OF_NEWEST, env=compiled("newest-mpi"))]
         ),
         "newest-spmd": Part(
             77,
@@ -199,64 +205,25 @@ if HAS_NEWEST:
                 pytest(
                     NEWEST,
                     *(["tests/spmd"] if ALL else SPMD_OF_NEWEST),
-                    "-knot (test_ops or native and test_lax)",
-                    JAXCCOMP_TEST_PLACES=PLACES_OF_NEWEST,
-                    **compiled("newest-spmd"),
+                    k="not (test_ops or native and test_lax)",
+                    env=PLACES_OF_NEWEST | compiled("newest-spmd"),
                 )
             ],
         ),
     }
-
-# The rest of the suite: slow tests, and what the group "test" runs with one MPI or one JAX only.
-SLOW = {
-    "slow-spmd": Part(
-        900,
-        [
-            pytest(MPICH, "tests/spmd", slow="only"),
-            pytest(MPICH, "tests/spmd", "-ktest_lax or xla and test_ops", slow="also"),
-        ],
-    ),
-    "slow-mpi": Part(900, [pytest(MPICH, "tests/mpi", slow="only", **LIBUCP)]),
-    "slow-openmpi": Part(
-        600,
-        [
-            pytest(
-                OPENMPI,
-                "tests/mpi",
-                f"-knot (every_rank or gpu_scripts or {OF_AN_MPI})",
-                slow="also",
-                **LIBUCP,
-            )
-        ],
-    ),
-    "slow-ucx": Part(200, [pytest(UCX, "tests/ucx", slow="only")]),
-    # Schedules for all sizes of teams.
-    "slow-cpp": Part(
-        200,
-        [
-            Command(
-                [str(BUILD / "jaxccomp_tests"), "Collective"],
-                LIBZFP | {"JAXCCOMP_TEST_SLOW": "only"},
-            )
-        ],
-    ),
-}
-if HAS_NEWEST:
     SLOW |= {
         "slow-oldest": Part(
-            200,
-            [
-                pytest(MPICH, *UNIT_OF_NEWEST),
-                pytest(MPICH, "tests/mpi", "-k(every_rank and 2) or test_end"),
-            ],
+            200, [pytest(MPICH, *UNIT_OF_NEWEST), pytest(MPICH, "tests/mpi", k=MPI_OF_NEWEST)]
         ),
         "slow-newest": Part(
             600,
             [
                 pytest(
-                    NEWEST, "tests/unit", *(f"--ignore={path}" for path in UNIT_OF_JAX), slow="also"
+                    NEWEST,
+                    *("tests/unit", *(f"--ignore={path}" for path in UNIT_OF_JAX)),
+                    slow="also",
                 ),
-                pytest(NEWEST, "tests/spmd", "-ktest_ops or native and test_lax", slow="also"),
+                pytest(NEWEST, "tests/spmd", k="test_ops or native and test_lax", slow="also"),
             ],
         ),
     }
@@ -289,7 +256,6 @@ def run_command(command: Command, log: pathlib.Path) -> Outcome:
     """Runs it to its end, with its output in a file."""
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     environment = ENVIRONMENT | environment | dict(command.environment)
-    share = environment.get("JAXCCOMP_TEST_SHARE", "")
     if _interrupted.is_set():
         raise InterruptedError
     begun = time.monotonic()
@@ -315,33 +281,30 @@ def run_command(command: Command, log: pathlib.Path) -> Outcome:
         file.seek(0)
         output = file.read()
     passed, failed, skipped, names = read_results(output)
-    # 5: pytest found no test; a share of few tests may have none.
-    if status and failed == 0 and not (status == 5 and share):
+    found_none = status == 5 and "JAXCCOMP_TEST_SHARE" in environment  # in a share of few tests
+    if status and failed == 0 and not found_none:
         last = (output.strip().splitlines() or ["no output"])[-1]
-        names, failed = (
-            [f"{' '.join(command.arguments[:4])}: exit status {status} after {last!r}"],
-            1,
-        )
+        names, failed = [f"exit status {status} after {last!r}"], 1
     names += ["a test without a name"] * (failed - len(names))
-    seconds = time.monotonic() - begun
-    return Outcome(output, passed, names, skipped, seconds, usage.ru_utime + usage.ru_stime)
+    cpu_seconds = usage.ru_utime + usage.ru_stime
+    return Outcome(output, passed, names, skipped, time.monotonic() - begun, cpu_seconds)
 
 
 def read_results(output: str) -> tuple[int, int, int, list[str]]:
     """How many tests passed, failed and were skipped, and the names of those that failed.
 
-    Reads the closing lines of pytest ("3 failed, 12 passed in 4.50s") and of the programs in C++ ("12 passed, 3
-    failed"), and the lines that name a failed test.
+    Reads the closing line of pytest ("3 failed, 12 passed in 4.50s") or of a program in C++ ("12
+    passed, 3 failed"), and the lines that name a failed test.
     """
     counts = {"passed": 0, "failed": 0, "error": 0, "skipped": 0}
     closing = r"^(?:=+ )?((?:\d+ [a-z]+(?:, )?)+)(?: in [\d.]+s.*)?$"
-    for line in re.findall(closing, output, re.MULTILINE):
+    for line in re.findall(closing, output, re.MULTILINE)[-1:]:
         for number, word in re.findall(r"(\d+) (passed|failed|error|skipped)", line):
             counts[word] += int(number)
-    names = re.findall(
-        r"^(?:FAILED|ERROR) (\S+?::.*?|\w+)(?: - .*| \([\d.]+ s\))?$", output, re.MULTILINE
-    )
-    return counts["passed"], counts["failed"] + counts["error"], counts["skipped"], names
+    failed = counts["failed"] + counts["error"]
+    named = r"^(?:FAILED|ERROR) (\S.*?)(?: - .*| \([\d.]+ s\))?$"
+    names = re.findall(named, output, re.MULTILINE)[-failed:] if failed else []
+    return counts["passed"], failed, counts["skipped"], names
 
 
 def run_part(name: str, share: str) -> Outcome:
@@ -368,7 +331,7 @@ def run_part(name: str, share: str) -> Outcome:
 
 
 def run_parts(names: list[str], at_once: int, share: str) -> Iterator[tuple[str, Outcome]]:
-    """Yields each part when it has ended. Groups in the order given, in a group the longest part first."""
+    """Yields each part when it has ended; parts start in the order given."""
     with ThreadPoolExecutor(at_once) as pool:
         started = {pool.submit(run_part, name, share): name for name in names}
         try:
@@ -391,32 +354,38 @@ def _kill(pid: int) -> None:
     killer.start()
 
 
-def print_summary(
-    ended: Mapping[str, Outcome], took: Mapping[str, float], wall_seconds: float
-) -> None:
-    """The last lines: times, the failed tests of each part, and how many tests passed and failed."""
-    print(
-        f"\n{'part':<14} {'seconds':>8} {'CPU seconds':>12} {'passed':>7} {'failed':>7} {'skipped':>8}"
-    )
-    for name, seconds in took.items():
-        print(f"{name:<14} {seconds:8.0f}")
+def print_summary(ended: Mapping[str, Outcome], took: Mapping[str, float], seconds: float) -> None:
+    """The last lines: times, the failed tests of each part, and how many passed and failed."""
+    print("\npart            seconds  CPU seconds   passed   failed  skipped")
+    for name, each in took.items():
+        print(f"{name:<14} {each:8.0f}")
     for name, each in ended.items():
-        print(
-            f"{name:<14} {each.seconds:8.0f} {each.cpu_seconds:12.0f} {each.passed:7} {len(each.failures):7}"
-            f" {each.skipped:8}"
-        )
+        counts = f"{each.passed:8} {len(each.failures):8} {each.skipped:8}"
+        print(f"{name:<14} {each.seconds:8.0f} {each.cpu_seconds:12.0f} {counts}")
     cpu_seconds = sum(each.cpu_seconds for each in ended.values())
-    load = ", ".join(f"{each:.1f}" for each in os.getloadavg())
-    print(
-        f"{'all parts':<14} {wall_seconds:8.0f} {cpu_seconds:12.0f}   load of 1, 5 and 15 minutes: {load}"
-    )
+    print(f"{'all parts':<14} {seconds:8.0f} {cpu_seconds:12.0f}")
+    print("load of 1, 5 and 15 minutes: {:.1f}, {:.1f}, {:.1f}".format(*os.getloadavg()))
     failed = {name: each.failures for name, each in ended.items() if each.failures}
     if failed:
-        print(
-            "FAILED: " + "; ".join(f"{name}: {', '.join(tests)}" for name, tests in failed.items())
-        )
+        print("FAILED:", "; ".join(f"{name}: {', '.join(each)}" for name, each in failed.items()))
     passed = sum(each.passed for each in ended.values())
     print(f"{passed} passed, {sum(map(len, failed.values()))} failed")
+
+
+def chosen(names: list[str]) -> list[str]:
+    """The parts that names of parts and groups stand for, the longest part of a group first."""
+    found: dict[str, None] = {}
+    for name in names:
+        if name.startswith(("newest", "slow-newest", "slow-oldest")) and not HAS_NEWEST:
+            print(f"{name}: {NO_NEWEST}")
+            continue
+        if name not in PARTS and name not in GROUPS:
+            raise SystemExit(f"no part {name!r}: {', '.join(PARTS)}; groups: {', '.join(GROUPS)}")
+        group = GROUPS.get(name, [name])
+        found |= dict.fromkeys(sorted(group, key=lambda each: -PARTS[each].seconds))
+        if name in ("test", "slow") and not HAS_NEWEST:
+            print(f"Parts with the newest JAX: {NO_NEWEST}")
+    return list(found)
 
 
 def main() -> int:
@@ -438,32 +407,14 @@ def main() -> int:
         print("parts:", *PARTS)
         print("groups:", *GROUPS)
         return 0
-    names: list[str] = []
-    for name in arguments.names:
-        if name not in PARTS and name not in GROUPS:
-            if name.startswith(("newest", "slow-newest", "slow-oldest")) and not HAS_NEWEST:
-                print(f"{name}: left out, no Python 3.12 here (name one with PYTHON312=...)")
-                continue
-            parser.error(
-                f"{name}: the parts are {', '.join(PARTS)}; the groups are {', '.join(GROUPS)}"
-            )
-        names += sorted(GROUPS.get(name, [name]), key=lambda each: -PARTS[each].seconds)
-    if not HAS_NEWEST and "test" in arguments.names:
-        print(
-            "The parts with the newest JAX are left out, no Python 3.12 here (name one with PYTHON312=...)"
-        )
+    names = chosen(arguments.names)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     LOGS.mkdir(parents=True, exist_ok=True)
     begun, ended = time.monotonic(), {}
-    for name, outcome in run_parts(
-        list(dict.fromkeys(names)), max(arguments.at_once, 1), arguments.share
-    ):
+    for name, outcome in run_parts(names, max(arguments.at_once, 1), arguments.share):
         ended[name] = outcome
         print(f"===== {name}\n{outcome.output.rstrip()}", flush=True)
-    took = {
-        name: float(seconds)
-        for name, _, seconds in (each.partition("=") for each in arguments.took)
-    }
+    took = {name: float(each) for name, _, each in (row.partition("=") for row in arguments.took)}
     print_summary(ended, took, time.monotonic() - begun)
     return int(any(each.failures for each in ended.values()))
 

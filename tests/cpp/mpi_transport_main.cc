@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "check.h"
+#include "patience.h"
 #include "transport/mpi/mpi_transport.h"
 #include "transport_cases.h"
 
@@ -27,7 +28,7 @@ namespace {
 // One message each way with every other process, of sizes that are cut and such as are not.
 void CheckSwaps(MpiTransport* transport) {
   const int ranks = transport->process_count(), self = transport->process();
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  const auto deadline = std::chrono::steady_clock::now() + testing::Scaled(std::chrono::seconds(120));
   const std::vector<int64_t> sizes = {16 << 10, 128 << 10, 1 << 20, 1};
   for (int step = 0; step < ranks; ++step) {
     const int to = (self + step) % ranks, from = (self + ranks - step) % ranks;
@@ -82,8 +83,8 @@ void CheckTestSome(MpiHandle comm, MpiHandle byte_type) {
     std::vector<MpiHandle> left(all.begin(), all.end());
     std::vector<int> numbers = {0, 1, 2};
     // The other rank may still be on its way here.
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
-    while (!left.empty() && std::chrono::steady_clock::now() < deadline) {
+    const testing::Stopwatch watch;
+    while (!left.empty() && watch.Seconds() < 30) {
       MpiLibrary::Tested completed[kMessages];
       const int done = (*mpi)->TestSome(left, completed);
       std::sort(completed, completed + done, [](auto& x, auto& y) { return x.index > y.index; });
@@ -190,8 +191,8 @@ extern "C" int JaxccompCheckFreeze(uint64_t comm, uint64_t byte_type) {
   header.payload_bytes = piece.bytes;
   Waiter sent;
   transport->Send((transport->process() + 1) % processes, header, {&piece, 1}, &sent);
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
-  while (!transport->HasTransfers() && std::chrono::steady_clock::now() < deadline) {
+  const testing::Stopwatch watch;
+  while (!transport->HasTransfers() && watch.Seconds() < 30) {
     transport->Poll();
   }
   CHECK(transport->HasTransfers());
