@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 
-_TICK_SECONDS = 0.05
+_TICK_SECONDS = 0.02
 _CPUS = len(os.sched_getaffinity(0))
 
 
@@ -49,42 +49,54 @@ def seconds(quiet: float) -> float:
 
 
 class _Clock:
-    """Counts quiet seconds by ticks of a thread. A late tick counts as two at most."""
+    """Counts quiet seconds by ticks. A late tick counts as two at most."""
 
     def __init__(self) -> None:
         self.now = 0.0
-        threading.Thread(target=self._tick, daemon=True).start()
+        self._before = time.monotonic()
 
-    def _tick(self) -> None:
-        before = time.monotonic()
+    def tick(self) -> None:
+        time.sleep(_TICK_SECONDS)
+        now = time.monotonic()
+        self.now += min(now - self._before, 2 * _TICK_SECONDS) / slowdown()
+        self._before = now
+
+    def run(self) -> None:
         while True:
-            time.sleep(_TICK_SECONDS)
-            now = time.monotonic()
-            self.now += min(now - before, 2 * _TICK_SECONDS) / slowdown()
-            before = now
+            self.tick()
 
 
-_clocks: list[_Clock] = []
+_threads: list[_Clock] = []
 
 
 class Stopwatch:
-    """Quiet seconds since it was made."""
+    """Quiet seconds since it was made, which a thread counts.
+
+    Not for ranks: in a process with several threads the engine cannot tell that ranks wait for each
+    other. An error there says whether it came at a deadline (`at_deadline`).
+    """
 
     def __init__(self) -> None:
-        if not _clocks:
-            _clocks.append(_Clock())
-        self._begun = _clocks[0].now
+        if not _threads:
+            _threads.append(_Clock())
+            threading.Thread(target=_threads[0].run, daemon=True).start()
+        self._begun = _threads[0].now
 
     def seconds(self) -> float:
         """Never more than what has really passed."""
-        return _clocks[0].now - self._begun
+        return _threads[0].now - self._begun
 
 
 def wait_for(condition: Callable[[], object], quiet: float) -> bool:
     """Whether a condition comes to hold; gives up after so many quiet seconds."""
-    watch = Stopwatch()
+    clock = _Clock()
     while not condition():
-        if watch.seconds() > quiet:
+        if clock.now > quiet:
             return False
-        time.sleep(0.01)
+        clock.tick()
     return True
+
+
+def at_deadline(error: str) -> bool:
+    """Whether an error of an operation came when its deadline had passed, and not at once."""
+    return "no progress for" in error

@@ -347,8 +347,7 @@ def run_parts(names: list[str], at_once: int, share: str) -> Iterator[tuple[str,
 
 
 def _kill(pid: int) -> None:
-    # pytest has to end what its tests have started.
-    os.killpg(pid, signal.SIGTERM)
+    os.killpg(pid, signal.SIGINT)  # on which pytest ends what its tests have started
     killer = threading.Timer(20, lambda: pid in _running and os.killpg(pid, signal.SIGKILL))
     killer.daemon = True
     killer.start()

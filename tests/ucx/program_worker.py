@@ -99,14 +99,13 @@ def killed(rank, ranks):
     step(x).block_until_ready()
     if rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
-    watch = patience.Stopwatch()
     found = {"error": "none"}
     try:
         for _ in range(1000):
             step(x).block_until_ready()
     except Exception as error:  # noqa: BLE001 - its text is what counts
         found["error"] = str(error)
-    found["seconds"] = watch.seconds()
+    found["at_deadline"] = patience.at_deadline(found["error"])
     alive = world.shrink()
     found["survivors"] = list(alive.processes)
     found["sum"] = float(jcc.allreduce(np.float32(1), comm=alive))
@@ -121,14 +120,13 @@ def stopped(rank, ranks):
         print("ready", flush=True)
         time.sleep(60)
         return {}
-    watch = patience.Stopwatch()
     try:
         with jcc.config.override(timeout_seconds=3.0):
             jax.block_until_ready(jcc.allreduce(np.float32(1), comm=world))
         error = "none"
     except Exception as caught:  # noqa: BLE001 - its text is what counts
         error = str(caught)
-    return {"error": error, "seconds": watch.seconds()}
+    return {"error": error, "at_deadline": patience.at_deadline(error)}
 
 
 def forbid_reads():

@@ -35,7 +35,6 @@ def test_the_coordinator_is_killed_and_another_one_joins(started):
     for each in found[:2]:
         assert "rank 0" in each["error"]
         assert each["shrunk"] == [1, 2] and each["of_two"] == 2.0
-        assert each["seconds"] < SLACK_SECONDS
 
 
 def test_who_is_stopped_is_given_up_and_does_not_go_on_alone(started):

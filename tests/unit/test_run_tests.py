@@ -34,7 +34,9 @@ def test_all_parts_run_and_the_last_lines_name_failures(tmp_path, monkeypatch, c
     monkeypatch.setattr(run_tests, "PARTS", parts)
     monkeypatch.setattr(run_tests, "GROUPS", {"test": list(parts)})
     monkeypatch.setattr(run_tests, "LOGS", tmp_path)
-    monkeypatch.setattr("sys.argv", ["run_tests.py", "test", "--at-once", "1", "--took", "install=7"])
+    monkeypatch.setattr(
+        "sys.argv", ["run_tests.py", "test", "--at-once", "1", "--took", "install=7"]
+    )
     assert run_tests.main() == 1
     *before, failures, closing = capsys.readouterr().out.splitlines()
     assert failures == "FAILED: bad: one; crash: exit status -11 after 'begun'"

@@ -98,13 +98,12 @@ def test_ranks_that_differ_are_told_apart(world):
             b.send(peer, comm.rank, b.input())
         b.copy(b.output(), b.input())
 
-    watch = patience.Stopwatch()
     with pytest.raises((jax.errors.JaxRuntimeError, jcc.errors.JaxccompError)) as caught:
         jax.block_until_ready(
             jax.jit(lambda: jcc.bcast(jnp.ones(4), root=0, algorithm="differs", comm=comm))()
         )
-    assert watch.seconds() < 20
     text = str(caught.value)
+    assert not patience.at_deadline(text), text
     keys = {word.partition(")")[0] for word in text.split("algorithm=")[1:]}
     assert len(keys) >= 2 and all(key.startswith("differs#") for key in keys), text
 
