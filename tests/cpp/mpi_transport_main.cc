@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "check.h"
+#include "patience.h"
 #include "transport/mpi/mpi_transport.h"
 #include "transport_cases.h"
 
@@ -49,8 +50,8 @@ void CheckTestSome(MpiHandle comm, MpiHandle byte_type) {
     std::vector<MpiHandle> left(all.begin(), all.end());
     std::vector<int> numbers = {0, 1, 2};
     // The other rank may still be on its way here.
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
-    while (!left.empty() && std::chrono::steady_clock::now() < deadline) {
+    const testing::Stopwatch watch;
+    while (!left.empty() && watch.Seconds() < 30) {
       MpiLibrary::Tested completed[kMessages];
       const int done = (*mpi)->TestSome(left, completed);
       std::sort(completed, completed + done, [](auto& x, auto& y) { return x.index > y.index; });
@@ -155,8 +156,8 @@ extern "C" int JaxccompCheckFreeze(uint64_t comm, uint64_t byte_type) {
   header.payload_bytes = piece.bytes;
   Waiter sent;
   transport->Send((transport->process() + 1) % processes, header, {&piece, 1}, &sent);
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
-  while (!transport->HasTransfers() && std::chrono::steady_clock::now() < deadline) {
+  const testing::Stopwatch watch;
+  while (!transport->HasTransfers() && watch.Seconds() < 30) {
     transport->Poll();
   }
   CHECK(transport->HasTransfers());

@@ -24,6 +24,7 @@
 #include "check.h"
 #include "engine/engine.h"
 #include "hub.h"
+#include "patience.h"
 #include "transport/pieces.h"
 
 namespace jaxccomp::testing {
@@ -49,8 +50,7 @@ class Pending {
   }
   Status Get() const {
     std::unique_lock<std::mutex> lock(shared_->mutex);
-    // Second by second: a virtual machine that is stopped meanwhile has waited for one of them only.
-    for (int second = 0; second < kPatienceSeconds; ++second) {
+    for (const testing::Stopwatch watch; watch.Seconds() < kPatienceSeconds;) {
       if (shared_->wake.wait_for(lock, std::chrono::seconds(1),
                                  [&] { return shared_->status.has_value(); })) {
         return *shared_->status;

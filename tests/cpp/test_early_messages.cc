@@ -1,5 +1,5 @@
 // Messages that come before their operation or their receive, also very many of them.
-#include <chrono>
+#include <ctime>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -127,14 +127,14 @@ TEST(early_messages_cost_the_same_however_many_are_kept) {
   Rig rig;
   EarlyMessages early;
   constexpr uint64_t kMessages = 40000;
-  const auto begun = std::chrono::steady_clock::now();
+  const std::clock_t begun = std::clock();
   for (uint64_t i = 1; i <= kMessages; ++i) early.Keep(rig.Make(HeaderOf(i, 2, 9), 4));
   for (uint64_t i = 1; i <= kMessages; ++i) {
     CHECK(FindOther(early, 3, i, 9) == nullptr);
     CHECK_EQ(early.Take(MatchKey::Of(HeaderOf(i, 2, 0))).size(), 1);
   }
   // To look at all of them each time takes a hundred times as long.
-  CHECK(std::chrono::steady_clock::now() - begun < std::chrono::seconds(5));
+  CHECK((std::clock() - begun) / CLOCKS_PER_SEC < 5);
   CHECK(early.empty());
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "check.h"
+#include "patience.h"
 #include "team.h"
 
 namespace jaxccomp {
@@ -49,17 +50,17 @@ OpSpec Allreduce(int64_t count) { return SpecOf(Collective::kAllreduce, count); 
 
 TEST(engine_memory_that_a_transport_may_still_write_into) {
   Team team(Style::kProcesses, 2);
-  team.SetOption("timeout_seconds", "0.5");
+  team.SetOption("timeout_seconds", testing::ScaledSeconds(0.5));
   Team::Program program = team.Compile(std::vector<OpSpec>{Allreduce(3), Allreduce(kLarge)});
   team.OnRanks([&](int rank) { CHECK_OK(Run(team, program, rank, 0, 1)); });
   team.hub().holds_pulls = true;
-  const auto begun = std::chrono::steady_clock::now();
+  const testing::Stopwatch watch;
   team.OnRanks([&](int rank) {
     // The caller gets its memory back, soon, and nothing is under way into it then.
     const Status status = Run(team, program, rank, 1, 2);
     CHECK(status.code() == Code::kDeadlineExceeded || status.code() == Code::kAborted);
   });
-  CHECK(std::chrono::steady_clock::now() - begun < std::chrono::seconds(5));
+  CHECK(watch.Seconds() < 5);
   team.hub().holds_pulls = false;
   // A communicator that was in order needs the same transport.
   for (const int rank : {0, 1}) CHECK_OK(team.EngineOf(rank).AddCommunicator("next", {0, 1}));
@@ -77,7 +78,8 @@ TEST(engine_memory_that_a_transport_may_still_write_into) {
 TEST(engine_rank_that_has_come_and_stops_is_named) {
   constexpr int kStopped = 1;
   Team team(Style::kProcesses, 4);
-  team.SetOption("timeout_seconds", "1.6");
+  const double slowdown = testing::Slowdown();
+  team.SetOption("timeout_seconds", testing::ScaledSeconds(1.6, slowdown));
   Team::Program program = team.Compile(std::vector<OpSpec>{Allreduce(3), Allreduce(kLarge)});
   team.OnRanks([&](int rank) { CHECK_OK(Run(team, program, rank, 0, 1)); });
   team.hub().holds_pulls = true;
@@ -86,7 +88,7 @@ TEST(engine_rank_that_has_come_and_stops_is_named) {
     Enter(team, program, rank, 1, 2, &visit);
     if (rank == kStopped) {
       // When all have told each other that they are there.
-      std::this_thread::sleep_for(std::chrono::milliseconds(500));
+      std::this_thread::sleep_for(testing::Scaled(std::chrono::milliseconds(500), slowdown));
       team.hub().stopped = kStopped;
     }
     const Status status = visit.pending.Get();
@@ -130,10 +132,10 @@ TEST(engine_communicator_that_one_rank_has_freed) {
   Team::Program program = team.Compile(std::vector<OpSpec>{spec});
   team.OnRanks([&](int rank) { CHECK_OK(Run(team, program, rank, 0, 1)); });
   CHECK_OK(team.EngineOf(1).FreeCommunicator("step"));
-  const auto begun = std::chrono::steady_clock::now();
+  const testing::Stopwatch watch;
   const Status status = Run(team, program, 0, 0, 2);
   Contains(status, "rank 1 of 'step' has freed the communicator");
-  CHECK(std::chrono::steady_clock::now() - begun < std::chrono::seconds(10));
+  CHECK(watch.Seconds() < 10);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "check.h"
+#include "patience.h"
 #include "team.h"
 
 namespace jaxccomp {
@@ -254,7 +255,7 @@ void OneNeverComes(Style style, Collective collective, int64_t count, int missin
   const int ranks = 4;
   const bool bcast = collective == Collective::kBcast;
   Team team(style, ranks);
-  team.SetOption("timeout_seconds", "1.5");
+  team.SetOption("timeout_seconds", testing::ScaledSeconds(1.5));
   Team::Program program = team.Compile(std::vector<OpSpec>{
       SpecOf(collective, count, bcast ? 0 : -1), Allreduce(3), Allreduce(3)});
   if (!at_first) {
@@ -306,7 +307,7 @@ TEST(engine_rank_that_never_comes) {
 TEST(engine_slow_rank_is_waited_for) {
   for (Style style : testing::kStyles) {
     Team team(style, 3);
-    team.SetOption("timeout_seconds", "5");
+    team.SetOption("timeout_seconds", testing::ScaledSeconds(5));
     Team::Program program = team.Compile(std::vector<OpSpec>{Allreduce(3), Allreduce(30000)});
     team.OnRanks([&](int rank) {
       // Long enough to be asked what it does.

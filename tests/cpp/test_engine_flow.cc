@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "check.h"
+#include "patience.h"
 #include "team.h"
 
 namespace jaxccomp {
@@ -173,7 +174,7 @@ TEST(engine_backlog_that_nobody_takes_ends_with_an_error) {
   const int ranks = 2;
   Team team(Style::kProcesses, ranks);
   team.hub().early_messages = 2;
-  team.SetOption("timeout_seconds", "1");
+  team.SetOption("timeout_seconds", testing::ScaledSeconds(1));
   Team::Program program = team.Compile(std::vector<OpSpec>{
       SpecOf(Collective::kBcast, kCount, 0), SpecOf(Collective::kAllreduce, kCount)});
   std::deque<Visit> visits(20);
@@ -197,7 +198,8 @@ void GoesOnSlowly(Style style, Collective collective) {
   const int ranks = 3, launches = 10;
   Team team(style, ranks);
   if (style == Style::kProcesses) team.hub().early_messages = 1;
-  team.SetOption("timeout_seconds", "1.2");
+  const double slowdown = testing::Slowdown();
+  team.SetOption("timeout_seconds", testing::ScaledSeconds(1.2, slowdown));
   OpSpec spec = SpecOf(collective, kCount, collective == Collective::kBcast ? 0 : -1);
   spec.ordered = true;   // launches do not overlap, operations in program order may
   Team::Program program = team.Compile(std::vector<OpSpec>{spec});
@@ -205,7 +207,7 @@ void GoesOnSlowly(Style style, Collective collective) {
     std::deque<Visit> visits;
     for (int launch = 1; launch <= launches; ++launch) {
       visits.emplace_back();
-      if (rank == 1) std::this_thread::sleep_for(milliseconds(300));
+      if (rank == 1) std::this_thread::sleep_for(testing::Scaled(milliseconds(300), slowdown));
       Enter(team, program, rank, 0, launch, launch, &visits.back(), kCount);
       if (rank == 1) CHECK_OK(visits.back().pending.Get());
     }
@@ -228,7 +230,8 @@ TEST(engine_slow_rank_that_stops_is_reported) {
   for (Style style : testing::kStyles) {
     const int ranks = 3, launches = 12, comes_to = 6;
     Team team(style, ranks);
-    team.SetOption("timeout_seconds", "1.2");
+    const double slowdown = testing::Slowdown();
+    team.SetOption("timeout_seconds", testing::ScaledSeconds(1.2, slowdown));
     OpSpec spec = SpecOf(Collective::kAllreduce, kCount);
     spec.ordered = true;
     Team::Program program = team.Compile(std::vector<OpSpec>{spec});
@@ -237,7 +240,7 @@ TEST(engine_slow_rank_that_stops_is_reported) {
       std::deque<Visit> visits;
       for (int launch = 1; launch <= (rank == 1 ? comes_to : launches); ++launch) {
         visits.emplace_back();
-        if (rank == 1) std::this_thread::sleep_for(milliseconds(300));
+        if (rank == 1) std::this_thread::sleep_for(testing::Scaled(milliseconds(300), slowdown));
         Enter(team, program, rank, 0, launch, launch, &visits.back(), kCount);
         if (rank == 1) CHECK_OK(visits.back().pending.Get());
       }
@@ -254,7 +257,7 @@ TEST(engine_slow_rank_that_stops_is_reported) {
       }
       const std::chrono::duration<double> took =
           std::chrono::steady_clock::now() - stopped.load();
-      CHECK(took.count() > 0.5 && took.count() < 10);
+      CHECK(took.count() > 0.5 && took.count() < 10 * testing::Slowdown());
     });
   }
 }

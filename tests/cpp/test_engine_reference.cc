@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "check.h"
+#include "patience.h"
 #include "team.h"
 
 namespace jaxccomp {
@@ -262,8 +263,8 @@ TEST(engine_reference_root_runs_ahead) {
   const int64_t all_bytes = SentBytes(team);
   Buffers first(values, reference, Place::kApart), second(values, reference, Place::kApart);
   const Pending pending = team.Start(0, program.At(0, 0), first.MakeCall(2, true));
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
-  while (SentBytes(team) < 2 * all_bytes && std::chrono::steady_clock::now() < deadline) {
+  const testing::Stopwatch watch;
+  while (SentBytes(team) < 2 * all_bytes && watch.Seconds() < 30) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   CHECK_EQ(SentBytes(team), 2 * all_bytes);

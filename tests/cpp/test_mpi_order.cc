@@ -12,6 +12,7 @@
 
 #include "check.h"
 #include "fake_library.h"
+#include "patience.h"
 #include "team.h"
 
 namespace jaxccomp {
@@ -196,7 +197,7 @@ Status RunOne(Team& team, Team::Program& program, int rank, int64_t run_id, size
 // Nothing is handed to the library before all have come, so nothing is left with it.
 TEST(mpi_member_that_never_comes) {
   MpiTeam team(3);
-  team.SetOption("timeout_seconds", "0.5");
+  team.SetOption("timeout_seconds", testing::ScaledSeconds(0.5));
   Team::Program program = team.Compile({ByMpi(Collective::kAllreduce, 1)});
   team.OnRanks([&](int rank) { CHECK_OK(RunOne(team, program, rank, 1)); });
   team.OnRanks([&](int rank) {
@@ -234,7 +235,7 @@ TEST(mpi_mismatch) {
 // any other way to other processes, and every rank is told.
 TEST(mpi_library_that_stands_still) {
   MpiTeam team(2);
-  team.SetOption("timeout_seconds", "0.5");
+  team.SetOption("timeout_seconds", testing::ScaledSeconds(0.5));
   team.libraries->stands_still = true;
   Team::Program program = team.Compile({ByMpi(Collective::kAllreduce, 1)});
   team.OnRanks([&](int rank) {

@@ -13,6 +13,7 @@
 
 #include "check.h"
 #include "matching/point_to_point_matching.h"
+#include "patience.h"
 #include "team.h"
 #include "transport/wire.h"
 
@@ -254,10 +255,10 @@ void CheckDeadlock(const OpSpec& first, const OpSpec& second) {
   });
   team.OnRanks([&](int rank) {
     Called called;
-    const auto begun = std::chrono::steady_clock::now();
+    const testing::Stopwatch watch;
     Begin(team, program, rank, 0, 0, &called);
     const Status status = called.pending.Get();
-    CHECK(std::chrono::steady_clock::now() - begun < std::chrono::seconds(10));
+    CHECK(watch.Seconds() < 10);
     if (MayBeDone(program.At(rank, 0).spec, status)) return;
     const std::string text = status.message();
     for (const std::string& part : {std::string("deadlock"), first.where, second.where}) {
@@ -315,7 +316,8 @@ TEST(point_to_point_who_goes_on_slowly_is_waited_for) {
   // of them well beyond it.
   constexpr int kMessages = 8;
   Team team(Style::kProcesses, 2);
-  team.SetOption("timeout_seconds", "1.2");
+  const double slowdown = testing::Slowdown();
+  team.SetOption("timeout_seconds", testing::ScaledSeconds(1.2, slowdown));
   Team::Program program = team.Compile([&](int rank) {
     std::vector<OpSpec> calls;
     for (int i = 0; i < kMessages; ++i) calls.push_back(rank == 0 ? Recv(1, 3, i) : Send(0, 3, i));
@@ -324,7 +326,7 @@ TEST(point_to_point_who_goes_on_slowly_is_waited_for) {
   team.OnRanks([&](int rank) {
     std::deque<Called> calls;
     for (int i = 0; i < kMessages; ++i) {
-      if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      if (rank == 1) std::this_thread::sleep_for(testing::Scaled(std::chrono::milliseconds(300), slowdown));
       Begin(team, program, rank, static_cast<size_t>(i), 10 * i, &calls.emplace_back());
     }
     for (int i = 0; i < kMessages; ++i) {

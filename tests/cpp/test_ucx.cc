@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "check.h"
+#include "patience.h"
 #include "transport/ucx/ucx_transport.h"
 #include "transport_cases.h"
 
@@ -108,11 +109,11 @@ struct Listener final : Receiver {
 // Polls all of them until that is so.
 template <typename F>
 bool PollAll(const std::vector<UcxTransport*>& all, F&& ready, int seconds = 30) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
+  const testing::Stopwatch watch;
   while (!ready()) {
     bool any = false;
     for (UcxTransport* each : all) any |= each->Poll();
-    if (std::chrono::steady_clock::now() > deadline) return CHECK(!"timed out");
+    if (watch.Seconds() > seconds) return CHECK(!"timed out");
     if (!any) std::this_thread::yield();
   }
   return true;
@@ -420,13 +421,13 @@ TEST(Ucx_TellsWhenAPeerHasGone) {
 }
 
 TEST(Ucx_GivesUpWhoIsSilent) {
-  constexpr auto kTimeout = std::chrono::milliseconds(200);
+  const auto timeout = testing::Scaled(std::chrono::milliseconds(200));
   Listener first, second, third;
-  Team team(3, {.peer_timeout = kTimeout}, {&first, &second, &third});
+  Team team(3, {.peer_timeout = timeout}, {&first, &second, &third});
   if (!team.whole()) return;
   UcxTransport *const a = team.transports[0].get(), *const b = team.transports[1].get(),
                       *const c = team.transports[2].get();
-  CHECK(a->PollsEvery() == kTimeout / 5);
+  CHECK(a->PollsEvery() == timeout / 5);
   const auto poll_for = [](const std::vector<UcxTransport*>& all, std::chrono::milliseconds length) {
     const auto end = std::chrono::steady_clock::now() + length;
     while (std::chrono::steady_clock::now() < end) {
@@ -435,7 +436,7 @@ TEST(Ucx_GivesUpWhoIsSilent) {
     }
   };
   // Nobody is lost who only has nothing to say.
-  poll_for({a, b, c}, 3 * kTimeout);
+  poll_for({a, b, c}, 3 * timeout);
   CHECK(first.lost.empty() && second.lost.empty() && third.lost.empty());
   CHECK(PollAll({a, b}, [&] { return !first.lost.empty() && !second.lost.empty(); }));
   CHECK(first.lost == std::set<int>{2} && second.lost == std::set<int>{2});

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "check.h"
+#include "patience.h"
 #include "transport/credit.h"
 #include "transport/pieces.h"
 #include "transport/transport.h"
@@ -154,18 +155,12 @@ struct Node final : Receiver {
   std::_Exit(1);
 }
 
-// Two minutes are too long, without pauses in which this thread does not run.
+// Two minutes are too long.
 template <typename F>
 void PollUntil(const Node& node, const std::deque<Waiter>& sent, F&& ready) {
-  using Clock = std::chrono::steady_clock;
-  constexpr Clock::duration kPatience = std::chrono::minutes(2), kMostPause = std::chrono::seconds(1);
-  Clock::duration waited{};
-  for (Clock::time_point before = Clock::now(); !ready();) {
+  for (const testing::Stopwatch watch; !ready();) {
     node.transport->Poll();
-    const Clock::time_point now = Clock::now();
-    waited += std::min(now - before, kMostPause);
-    before = now;
-    if (waited > kPatience) Stuck(node, sent);
+    if (watch.Seconds() > 120) Stuck(node, sent);
   }
 }
 

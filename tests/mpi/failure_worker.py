@@ -4,6 +4,7 @@
 """
 
 import os
+import pathlib
 import signal
 import sys
 import threading
@@ -16,17 +17,16 @@ import jaxccomp as jcc
 from jaxccomp import errors
 from jaxccomp._bootstrap import leave
 
-SOON = 10.0
+sys.path.append(str(pathlib.Path(__file__).parents[1]))
+import patience  # noqa: E402
 
 
-def refused(call, seconds=SOON):
-    """What the error of a call says, which has to come soon."""
-    begun = time.monotonic()
+def refused(call):
+    """What the error of a call says, which has to come before the deadline."""
     try:
         jax.block_until_ready(call())
     except Exception as error:  # noqa: BLE001 - its type is JAX's business
-        took = time.monotonic() - begun
-        assert took < seconds, (took, error)
+        assert not patience.at_deadline(str(error)), error
         return str(error)
     raise AssertionError("not refused")
 
@@ -90,12 +90,14 @@ def raises_with_a_thread(world):
 
 def split_alone(world):
     """Who is missing has a name, on all members."""
-    with jcc.config.override(init_timeout_seconds=1.0):
-        if world.rank == 2:
-            time.sleep(4)
-            return
-        assert "processes [2] have not come" in refused(lambda: world.split(0))
-    tell("was told")
+    from mpi4py import MPI
+
+    total(world)
+    if world.rank < 2:
+        with jcc.config.override(init_timeout_seconds=patience.seconds(0.5)):
+            assert "processes [2] have not come" in refused(lambda: world.split(0))
+        tell("was told")
+    MPI.COMM_WORLD.Barrier()
 
 
 def vanishes(world, how):
@@ -131,11 +133,12 @@ def survives_twice(world):
 
 def interrupted(world):
     """Ctrl-C ends a wait for a peer, and others hear who was interrupted."""
+    from mpi4py import MPI
+
     group = world.duplicate("group")
     total(world)
     if world.rank == 1:
-        threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT)).start()
-        begun = time.monotonic()
+        threading.Timer(patience.seconds(0.5), os.kill, (os.getpid(), signal.SIGINT)).start()
         try:
             try:
                 jax.block_until_ready(total(group))
@@ -145,27 +148,34 @@ def interrupted(world):
                 raise AssertionError("no KeyboardInterrupt") from None
         except KeyboardInterrupt:
             tell("was interrupted")
-        assert time.monotonic() - begun < 1.0 + SOON
+        MPI.COMM_WORLD.send(None, dest=0)
     elif world.rank == 0:
-        time.sleep(4)
+        MPI.COMM_WORLD.recv(source=1)
         said = refused(lambda: total(group))
         assert "rank 1 of 'world/group' was interrupted" in said, said
         tell("was told")
     else:
-        said = refused(lambda: total(group), 10)
+        said = refused(lambda: total(group))
         assert "rank 1 of 'world/group' was interrupted" in said, said
     assert total(world)[0] == world.size
 
 
 def interrupted_by_choice(world):
     """A program that handles SIGINT, or ignores it, is not disturbed."""
+    from mpi4py import MPI
+
+    def interrupt():
+        os.kill(os.getpid(), signal.SIGINT)
+        for other in (0, 2):
+            MPI.COMM_WORLD.send(None, dest=other)
+
     came = []
     for number, handler in enumerate((lambda *_: came.append(1), signal.SIG_IGN)):
         signal.signal(signal.SIGINT, handler)
         if world.rank == 1:
-            threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+            threading.Timer(0.5, interrupt).start()
         else:
-            time.sleep(2)
+            MPI.COMM_WORLD.recv(source=1)
         assert total(world.duplicate(f"group{number}"))[0] == world.size
         assert len(came) == (world.rank == 1)  # the second one is ignored
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -190,13 +200,18 @@ def forks(world):
             os._exit(2)
         leave._leave()  # at its end; JAX's own part may wait for threads that are not there
         os._exit(5)
-    deadline = time.monotonic() + 10
-    while (ended := os.waitpid(child, os.WNOHANG))[0] == 0:
-        assert time.monotonic() < deadline, "the child hangs"
-        time.sleep(0.05)
-    assert os.waitstatus_to_exitcode(ended[1]) == 5, ended
+    ended = []
+    assert patience.wait_for(lambda: is_over(child, ended), 10), "the child hangs"
+    assert ended == [5]
     assert jcc.allreduce(x)[0] == world.size
     tell("goes on")
+
+
+def is_over(child, status):
+    """Whether a child has ended; then its exit status is added to a list."""
+    pid, raw = os.waitpid(child, os.WNOHANG)
+    status += [os.waitstatus_to_exitcode(raw)] if pid else []
+    return pid != 0
 
 
 def ends_late(world):

@@ -1,6 +1,7 @@
 """Checks of joining, run on every rank: `mpiexec -n N python join_worker.py CASE,CASE...`."""
 
 import os
+import pathlib
 import sys
 import threading
 import time
@@ -8,6 +9,9 @@ import time
 import jax
 
 from jaxccomp import comm, config, errors, ops
+
+sys.path.append(str(pathlib.Path(__file__).parents[1]))
+import patience  # noqa: E402
 
 
 def groups():
@@ -97,7 +101,7 @@ def freed():
     if world.rank == 0:
         waits = threading.Thread(target=lambda: ops.recv(x, source=1, comm=busy))
         waits.start()
-        time.sleep(1)
+        time.sleep(patience.seconds(0.5))  # it begins
         assert "under way" in refused(busy.free)
     MPI.COMM_WORLD.Barrier()
     if world.rank == 1:
@@ -149,8 +153,9 @@ def late():
         else:
             raise AssertionError("init did not wait for the others")
         assert not comm.is_initialized()
+        MPI.COMM_WORLD.send(None, dest=1)
     else:
-        time.sleep(4)
+        MPI.COMM_WORLD.recv(source=0)
     assert comm.init().size == MPI.COMM_WORLD.size
 
 

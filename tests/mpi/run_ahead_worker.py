@@ -61,7 +61,8 @@ def main(operation, count):
     throttled = jcc.config.get("early_messages") < count // 2
     if throttled and memory[-1] - memory[0] > 16:
         wrong.append(f"memory has grown from {memory[0]} to {memory[-1]} MiB")
-    if slow and max(seconds) > 6 * min(seconds):
+    # Other work on the machine lengthens some parts of the run; a cost that grows, the last ones.
+    if slow and min(seconds[-3:]) > 6 * min(seconds):
         wrong.append("calls do not cost the same with whatever waits")
     others = jcc.allgather(jnp.float32(elapsed))
     if throttled and min(others) < max(others) / 2:

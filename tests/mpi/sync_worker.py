@@ -5,6 +5,7 @@ Rank 0 trains, or ranks 0 and 1 do; all others act.
 
 import ctypes
 import os
+import pathlib
 import signal
 import sys
 import threading
@@ -18,6 +19,9 @@ from jax.sharding import PartitionSpec
 import jaxccomp as jcc
 from jaxccomp import errors, sync
 from jaxccomp.sync._transfer import Transfer
+
+sys.path.append(str(pathlib.Path(__file__).parents[1]))
+import patience  # noqa: E402
 
 VERSIONS = 10
 SHAPE = (96, 80)
@@ -64,7 +68,7 @@ def receive(receiver, until=VERSIONS):
     """Takes versions as they come, each of them whole and right."""
     version = 0
     while version < until:
-        found = receiver.wait(version, timeout=60)
+        found = receiver.wait(version, timeout=patience.seconds(60))
         assert found.version > version
         version = found.version
         assert bits(found.params) == bits(weights(version)), version
@@ -119,7 +123,7 @@ def checked(world):
                 publisher.publish(plain(version))
         return
     receiver = sync.Receiver(plain(0))
-    found = receiver.wait(VERSIONS - 1, timeout=60)
+    found = receiver.wait(VERSIONS - 1, timeout=patience.seconds(60))
     with jax.transfer_guard("allow"):
         assert bits(found.params) == bits(plain(VERSIONS))
     tell("is right")
@@ -165,7 +169,7 @@ def sharded(world):
     with sync.Receiver(mine(0), specs=specs, mesh=mesh) as receiver:
         version = 0
         while version < VERSIONS:
-            found = receiver.wait(version, timeout=60)
+            found = receiver.wait(version, timeout=patience.seconds(60))
             version = found.version
             assert bits(found.params) == bits(mine(version)), version
     tell("is right")
@@ -184,7 +188,7 @@ def rounded(world):
     receiver = sync.Receiver({"x": jax.ShapeDtypeStruct((1000,), jnp.bfloat16)})
     if world.rank == 1:
         time.sleep(2)
-    found = receiver.wait(8, timeout=60)
+    found = receiver.wait(8, timeout=patience.seconds(60))
     assert found.version == 9 and found.params["x"].dtype == jnp.bfloat16
     assert set(np.asarray(found.params["x"], np.float32)) == {3.0}
     tell("is right")
@@ -248,7 +252,7 @@ def publisher_raises(world):
         raise RuntimeError("boom")
     receiver = sync.Receiver(weights(0))
     receive(receiver, until=4)
-    said = refused(errors.SyncError, lambda: receiver.wait(4, timeout=30))
+    said = refused(errors.SyncError, lambda: receiver.wait(4, timeout=patience.seconds(30)))
     # An orderly end comes before the exception's news where the sync has been closed in time.
     assert "boom" in said or "closed" in said, said
     assert receiver.last.version == 4 and bits(receiver.last.params) == bits(weights(4))
@@ -265,7 +269,7 @@ def publisher_dies(world):
     version = 0
     try:
         while True:
-            found = receiver.wait(version, timeout=30)
+            found = receiver.wait(version, timeout=patience.seconds(30))
             version = found.version
             assert bits(found.params) == bits(weights(version))
     except errors.SyncError as error:
@@ -289,7 +293,7 @@ def corrupted(world):
         assert bits(receiver.last.params) != bits(weights(receiver.last.version))
     version = receiver.latest().version
     while version < VERSIONS:
-        found = receiver.wait(version, timeout=60)
+        found = receiver.wait(version, timeout=patience.seconds(60))
         version = found.version
         assert bits(found.params) == bits(weights(version)), version
     tell("is right")
@@ -397,7 +401,7 @@ def refusals(world):
             )
             assert said in told, told
     else:
-        assert side.wait(timeout=30).version == 7
+        assert side.wait(timeout=patience.seconds(30)).version == 7
         told = refused(TimeoutError, lambda: side.wait(7, timeout=0.2))
         assert "no version newer than 7 has come in 0.2 s" in told, told
     jcc.barrier()  # before the publisher ends the sync
@@ -414,7 +418,7 @@ def apart(world):
         said = refused(errors.SyncError, publisher.flush)
     else:
         receiver = sync.Receiver(weights(0))
-        said = refused(errors.SyncError, lambda: receiver.wait(timeout=60))
+        said = refused(errors.SyncError, lambda: receiver.wait(timeout=patience.seconds(60)))
         assert receiver.last is None
     assert "rank 1 of the world: version 2 is published here, and 1 by the first" in said, said
     tell("was told")

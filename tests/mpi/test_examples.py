@@ -5,6 +5,7 @@ import pathlib
 import re
 import sys
 
+import patience
 import pytest
 from testbed import network
 from testbed.bed import Testbed
@@ -18,7 +19,9 @@ FOUR_DEVICES = "--xla_force_host_platform_device_count=4"
 
 
 def run(ranks, program, *arguments):
-    done = launch.run(ranks, [str(program), *arguments], env=READERS, timeout_seconds=240)
+    done = launch.run(
+        ranks, [str(program), *arguments], env=READERS, timeout_seconds=patience.seconds(240)
+    )
     assert not done.error, done.output
     return done.output
 
@@ -220,14 +223,18 @@ def test_tensor_pipeline():
     whole = table(run(1, program, *small))["uncompressed"]
     for ranks, options in ((4, []), (1, ["--mesh"])):
         env = READERS | ({"XLA_FLAGS": FOUR_DEVICES} if options else {})
-        done = launch.run(ranks, [str(program), *small, *options], env=env, timeout_seconds=240)
+        done = launch.run(
+            ranks, [str(program), *small, *options], env=env, timeout_seconds=patience.seconds(240)
+        )
         assert not done.error, done.output
         rows = table(done.output)
         for name, bound in (("uncompressed", 1e-3), ("bf16", 2e-2)):
             assert abs(rows[name]["loss"] - whole["loss"]) < bound, done.output
         if not options:
             check(done.output, "bf16", (1.9, 2.1), accuracy=0.15)
-    refused = launch.run(1, [str(program), "--tensor", "2"], env=READERS, timeout_seconds=60)
+    refused = launch.run(
+        1, [str(program), "--tensor", "2"], env=READERS, timeout_seconds=patience.seconds(60)
+    )
     assert "--tensor must divide the 1 ranks, 2 does not" in refused.output
 
 
@@ -295,7 +302,7 @@ def run_on(bed, program, *arguments):
     """The example on the testbed's hosts, and what their links have carried meanwhile."""
     before = bed.received_bytes()
     command = [sys.executable, str(ROOT / "examples" / program), *arguments]
-    done = bed.run(command, env=READERS, timeout_seconds=300, capture=True)
+    done = bed.run(command, env=READERS, timeout_seconds=patience.seconds(300), capture=True)
     assert done.returncode == 0, done.stdout
     return done.stdout, bed.received_bytes() - before
 

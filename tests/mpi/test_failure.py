@@ -1,8 +1,8 @@
 """Ranks that fail: what others hear of it, how soon, and how programs end then."""
 
 import pathlib
-import time
 
+import patience
 import pytest
 from contract import together
 from stress import survivors
@@ -11,7 +11,7 @@ from jaxccomp.bench import launch
 
 WORKER = str(pathlib.Path(__file__).with_name("failure_worker.py"))
 # Nobody waits for a deadline here; who ends after an exception gives MPI_Finalize as long.
-LIMITS = {"JAXCCOMP_TIMEOUT_SECONDS": "40"}
+LIMITS = {"JAXCCOMP_TIMEOUT_SECONDS": f"{patience.seconds(40):g}"}
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ LIMITS = {"JAXCCOMP_TIMEOUT_SECONDS": "40"}
     ],
 )
 def test_an_exception_is_told_to_all(case):
-    done = launch.run(3, [WORKER, case], env=LIMITS, timeout_seconds=80)
+    done = launch.run(3, [WORKER, case], env=LIMITS, timeout_seconds=patience.seconds(80))
     assert done.error == "exit status 1", done.output
     assert done.output.count("was told") == 2, done.output
 
@@ -34,14 +34,16 @@ GOING_ON = {"interrupted": 0, "interrupted_by_choice": 0, "forks": 3, "ends_late
 
 @pytest.mark.parametrize("cases", together(*GOING_ON))
 def test_others_go_on(cases):
-    done = launch.run(3, [WORKER, ",".join(cases)], env=LIMITS, timeout_seconds=80)
+    done = launch.run(
+        3, [WORKER, ",".join(cases)], env=LIMITS, timeout_seconds=patience.seconds(80)
+    )
     assert not done.error, done.output
     assert done.output.count("was interrupted") == cases.count("interrupted"), done.output
     assert done.output.count("goes on") == sum(map(GOING_ON.get, cases)), done.output
 
 
 def test_who_is_missing_in_a_split_is_named():
-    done = launch.run(3, [WORKER, "split_alone"], env=LIMITS, timeout_seconds=80)
+    done = launch.run(3, [WORKER, "split_alone"], env=LIMITS, timeout_seconds=patience.seconds(80))
     assert not done.error, done.output
     assert done.output.count("was told") == 2, done.output
 
@@ -50,9 +52,11 @@ def run_with_survivors(arguments, *, ranks=3, shell=False):
     """Under an mpiexec that lets ranks live when one has died; only MPICH's does."""
     if reason := survivors.why_not():
         pytest.skip(reason)
-    begun = time.monotonic()
-    output = survivors.run(ranks, arguments, LIMITS, timeout_seconds=80, shell=shell)
-    return output, time.monotonic() - begun
+    watch = patience.Stopwatch()
+    output = survivors.run(
+        ranks, arguments, LIMITS, timeout_seconds=patience.seconds(80), shell=shell
+    )
+    return output, watch.seconds()
 
 
 @pytest.mark.slow

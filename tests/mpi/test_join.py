@@ -3,6 +3,7 @@
 import contextlib
 import pathlib
 
+import patience
 import pytest
 from contract.selection import ALL
 
@@ -30,7 +31,7 @@ def test_join(cases, ranks):
     with contextlib.ExitStack() as stack:
         needed = {"distributed": 1, "disagreement": 2}.get(cases, 0)
         numbers = [str(stack.enter_context(ports.reserved())) for _ in range(needed)]
-        done = launch.run(ranks, [WORKER, cases, *numbers], timeout_seconds=120)
+        done = launch.run(ranks, [WORKER, cases, *numbers], timeout_seconds=patience.seconds(120))
     assert not done.error, done.output
 
 

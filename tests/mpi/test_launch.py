@@ -4,6 +4,7 @@ import os
 import pathlib
 import signal
 
+import patience
 import pytest
 from contract.selection import ALL
 
@@ -39,14 +40,21 @@ def run(ranks, folder, files, *, timeout_seconds, transport="auto"):
     Returns:
       What went wrong, and the end of each rank's output, as text; "" and rank 0's when nothing did.
     """
-    arguments = ["-q", "-x", "-p", "no:cacheprovider", "-o", "faulthandler_timeout=100"]
+    arguments = [
+        "-q",
+        "-x",
+        "-p",
+        "no:cacheprovider",
+        "-o",
+        f"faulthandler_timeout={patience.seconds(50):g}",
+    ]
     done = launch.run(
         ranks,
         ["-P", str(HERE / "in_rank.py"), str(folder), *arguments, *map(str, files)],
         env={
             "JAXCCOMP_TEST_RANKS": str(ranks),
             "JAXCCOMP_TEST_SLOW": "also",  # which of the jobs are slow has been decided here
-            "JAXCCOMP_TIMEOUT_SECONDS": "60",
+            "JAXCCOMP_TIMEOUT_SECONDS": f"{patience.seconds(60):g}",
             "JAXCCOMP_TRANSPORT": transport,
         },
         timeout_seconds=timeout_seconds,
@@ -71,7 +79,7 @@ def test_every_rank(ranks, tmp_path):
     left_out = ON_TWO_RANKS if ALL else ON_TWO_RANKS + SELDOM_ON_OTHERS
     left_out = () if ranks == 2 else left_out
     files = [HERE / "ranks" / name for name in FILES if name not in left_out]
-    error, output = run(ranks, tmp_path, files, timeout_seconds=400)
+    error, output = run(ranks, tmp_path, files, timeout_seconds=patience.seconds(400))
     assert not error, f"{error}\n{output}"
     assert " passed" in output
     print(output.splitlines()[-1])
@@ -91,7 +99,9 @@ def test_ranks_over_ucx(ranks, files, tmp_path):
     """MPI has started and joined them, and UCX carries what the engine moves."""
     over_mpi = ("test_device_mpi.py",)
     files = [HERE / "ranks" / name for name in files if name not in over_mpi]
-    error, output = run(ranks, tmp_path, files, timeout_seconds=400, transport="ucx")
+    error, output = run(
+        ranks, tmp_path, files, timeout_seconds=patience.seconds(400), transport="ucx"
+    )
     assert not error, f"{error}\n{output}"
     assert " passed" in output
 
@@ -109,7 +119,7 @@ def test_a_failure_on_one_rank_is_told_and_stops_all(tmp_path):
     conftest = HERE / "ranks" / "conftest.py"
     path = f"import sys\nsys.path.append({str(HERE.parent)!r})\n"
     (tmp_path / "conftest.py").write_text(path + conftest.read_text())
-    error, output = run(2, tmp_path, [failing], timeout_seconds=60)
+    error, output = run(2, tmp_path, [failing], timeout_seconds=patience.seconds(60))
     assert "exit status" in error
     assert "told by rank 1" in output
 
@@ -126,7 +136,7 @@ def test_an_interrupt_leaves_no_ranks_behind(tmp_path):
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt):
-            launch.run(1, [str(script)], timeout_seconds=60)
+            launch.run(1, [str(script)], timeout_seconds=patience.seconds(60))
     finally:
         signal.signal(signal.SIGINT, before)
     (pid,) = (int(path.name) for path in tmp_path.iterdir() if path != script)

@@ -3,6 +3,7 @@
 import os
 import pathlib
 
+import patience
 import pytest
 
 from jaxccomp._bootstrap import ucx
@@ -23,7 +24,7 @@ WORKER = str(pathlib.Path(__file__).with_name("profile_worker.py"))
 )
 def test_profiles(case, ranks, tmp_path):
     path = str(tmp_path / "profile.json")
-    done = launch.run(ranks, [WORKER, case, path], timeout_seconds=120)
+    done = launch.run(ranks, [WORKER, case, path], timeout_seconds=patience.seconds(120))
     assert not done.error, done.output
 
 
@@ -33,9 +34,9 @@ def test_profiles(case, ranks, tmp_path):
 def test_a_profile_that_was_measured_over_ucx(tmp_path):
     """By the command, which the ranks run over UCX; programs that name it then use UCX, too."""
     path = str(tmp_path / "profile.json")
-    done = launch.run(2, [WORKER, "measured", path], timeout_seconds=120)
+    done = launch.run(2, [WORKER, "measured", path], timeout_seconds=patience.seconds(120))
     assert not done.error, done.output
-    done = launch.run(2, [WORKER, "over_ucx", path], timeout_seconds=120)
+    done = launch.run(2, [WORKER, "over_ucx", path], timeout_seconds=patience.seconds(120))
     assert not done.error, done.output
 
 
@@ -43,5 +44,5 @@ def test_pinned_plans(tmp_path):
     """Recorded with a profile, and pinned without it; then on ranks that name another file."""
     path = str(tmp_path / "plan.json")
     for case in ("records", "pinned", "unlike_plans"):
-        done = launch.run(3, [WORKER, case, path], timeout_seconds=120)
+        done = launch.run(3, [WORKER, case, path], timeout_seconds=patience.seconds(120))
         assert not done.error, (case, done.output)

@@ -2,6 +2,7 @@
 
 import pathlib
 
+import patience
 import pytest
 
 from jaxccomp.bench import launch
@@ -17,6 +18,6 @@ SCRIPT = str(pathlib.Path(__file__).parents[1] / "stress" / "random_programs.py"
     ],
 )
 def test_random_programs(arguments):
-    done = launch.run(4, [SCRIPT, "--seed=1", *arguments], timeout_seconds=300)
+    done = launch.run(4, [SCRIPT, "--seed=1", *arguments], timeout_seconds=patience.seconds(300))
     assert not done.error, done.output
     assert " 0 wrong, 0 errors, 0 hangs" in done.output, done.output

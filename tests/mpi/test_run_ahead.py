@@ -2,6 +2,7 @@
 
 import pathlib
 
+import patience
 import pytest
 
 from jaxccomp.bench import launch
@@ -21,7 +22,9 @@ WORKER = str(pathlib.Path(__file__).with_name("run_ahead_worker.py"))
 )
 def test_run_ahead(operation, early_messages):
     env = {"JAXCCOMP_EARLY_MESSAGES": str(early_messages)}
-    done = launch.run(2, [WORKER, operation, "4000"], env=env, timeout_seconds=240)
+    done = launch.run(
+        2, [WORKER, operation, "4000"], env=env, timeout_seconds=patience.seconds(240)
+    )
     assert not done.error, done.output
 
 
@@ -33,5 +36,7 @@ def test_run_ahead_beyond_the_deadline():
         "JAXCCOMP_EARLY_MESSAGES": "100000",
         "JAXCCOMP_EARLY_BYTES": str(1 << 30),
     }
-    done = launch.run(2, [WORKER, "reduce", "10000"], env=env, timeout_seconds=240)
+    done = launch.run(
+        2, [WORKER, "reduce", "10000"], env=env, timeout_seconds=patience.seconds(240)
+    )
     assert not done.error, done.output

@@ -2,6 +2,8 @@
 
 import pathlib
 
+import patience
+
 from jaxccomp.bench import launch
 
 WORKER = str(pathlib.Path(__file__).with_name("saved_worker.py"))
@@ -9,5 +11,5 @@ WORKER = str(pathlib.Path(__file__).with_name("saved_worker.py"))
 
 def test_loaded_executables(tmp_path):
     for what in ("save", "load"):
-        done = launch.run(2, [WORKER, what, str(tmp_path)], timeout_seconds=100)
+        done = launch.run(2, [WORKER, what, str(tmp_path)], timeout_seconds=patience.seconds(100))
         assert not done.error, done.output

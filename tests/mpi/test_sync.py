@@ -2,13 +2,17 @@
 
 import pathlib
 
+import patience
 import pytest
 from stress import survivors
 
 from jaxccomp.bench import launch
 
 WORKER = str(pathlib.Path(__file__).with_name("sync_worker.py"))
-LIMITS = {"JAXCCOMP_TIMEOUT_SECONDS": "40", "JAXCCOMP_INIT_TIMEOUT_SECONDS": "40"}
+LIMITS = {
+    f"JAXCCOMP_{name}": f"{patience.seconds(40):g}"
+    for name in ("TIMEOUT_SECONDS", "INIT_TIMEOUT_SECONDS")
+}
 slow = pytest.mark.slow
 
 
@@ -29,7 +33,7 @@ slow = pytest.mark.slow
     ],
 )
 def test_sync(case, text, count, error):
-    done = launch.run(4, [WORKER, case], env=LIMITS, timeout_seconds=120)
+    done = launch.run(4, [WORKER, case], env=LIMITS, timeout_seconds=patience.seconds(120))
     assert done.error == error, done.output
     assert done.output.count(text) == count, done.output
 
@@ -44,7 +48,9 @@ def test_sync(case, text, count, error):
     ],
 )
 def test_settings_of_the_program(case, settings):
-    done = launch.run(4, [WORKER, case], env=LIMITS | settings, timeout_seconds=120)
+    done = launch.run(
+        4, [WORKER, case], env=LIMITS | settings, timeout_seconds=patience.seconds(120)
+    )
     assert not done.error and "is right" in done.output, done.output
 
 
@@ -53,5 +59,5 @@ def test_settings_of_the_program(case, settings):
 def test_a_death(case, text):
     if reason := survivors.why_not():
         pytest.skip(reason)
-    output = survivors.run(4, [WORKER, case], LIMITS, timeout_seconds=120)
+    output = survivors.run(4, [WORKER, case], LIMITS, timeout_seconds=patience.seconds(120))
     assert output.count(text) == 3, output

@@ -5,6 +5,7 @@ import json
 import pathlib
 import re
 
+import patience
 import pytest
 import testbed
 from testbed import workers
@@ -33,7 +34,7 @@ def test_every_way_trains(way):
     """After some steps what no rank has seen is known better than by chance."""
     worker = TESTBED / "training/worker.py"
     told = [json.dumps(dataclasses.asdict(way)), "--task", "mlp", "--steps", "12", "--loss"]
-    found = workers.run([str(worker), *told], 2, timeout_seconds=240).said
+    found = workers.run([str(worker), *told], 2, timeout_seconds=patience.seconds(240)).said
     assert all(len(each["seconds"]) == 12 and each["loss"] < 2.3 for each in found), found
 
 
@@ -53,7 +54,7 @@ def script(folder, condition, then=""):
 
 
 def test_what_workers_say_is_collected(tmp_path):
-    found = workers.run(script(tmp_path, "True"), 3, timeout_seconds=60)
+    found = workers.run(script(tmp_path, "True"), 3, timeout_seconds=patience.seconds(60))
     assert sorted(each["rank"] for each in found.said) == [0, 1, 2]
     assert found.received_bytes == 0
 
@@ -67,7 +68,7 @@ def test_what_workers_say_is_collected(tmp_path):
 )
 def test_a_worker_that_says_nothing_or_fails_is_an_error(tmp_path, condition, then, text):
     with pytest.raises(workers.FailedError, match=re.compile(text, re.DOTALL)):
-        workers.run(script(tmp_path, condition, then), 2, timeout_seconds=60)
+        workers.run(script(tmp_path, condition, then), 2, timeout_seconds=patience.seconds(60))
 
 
 def test_names_of_ways_are_their_own():

@@ -3,6 +3,7 @@
 import os
 import pathlib
 
+import patience
 import pytest
 
 from jaxccomp.bench import launch
@@ -16,5 +17,5 @@ LIBRARY = os.environ.get("JAXCCOMP_MPI_TESTS", "")
 )
 @pytest.mark.parametrize("ranks", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_transport(ranks):
-    done = launch.run(ranks, [WORKER, LIBRARY], timeout_seconds=240)
+    done = launch.run(ranks, [WORKER, LIBRARY], timeout_seconds=patience.seconds(240))
     assert not done.error, done.output

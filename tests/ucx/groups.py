@@ -10,6 +10,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
+import patience
 from ucx import processes
 
 FOLDER = pathlib.Path(__file__).parent
@@ -46,7 +47,7 @@ class Member:
             return [line for line in self.lines if line.startswith(first + " ")]
 
         with self._came:
-            assert self._came.wait_for(found, seconds), "\n".join(self.lines)
+            assert self._came.wait_for(found, patience.seconds(seconds)), "\n".join(self.lines)
             return found()[0].removeprefix(first + " ")
 
     def go_on(self) -> None:
@@ -57,7 +58,7 @@ class Member:
     def answer(self, seconds: float = 90) -> Any:
         """The object that it has printed last, when it has ended well."""
         try:
-            self.process.wait(seconds)
+            self.process.wait(patience.seconds(seconds))
         except subprocess.TimeoutExpired:
             self.process.kill()
             raise AssertionError("it has not ended\n" + "\n".join(self.lines)) from None

@@ -7,9 +7,10 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+import patience
 
 from jaxccomp.launch import ports
 
@@ -58,20 +59,22 @@ def start(
 
 def finish(started: Sequence[subprocess.Popen[str]], timeout_seconds: float) -> list[str]:
     """What each printed, once all have ended or are killed; see their `returncode`."""
-    deadline = time.monotonic() + timeout_seconds
-    while any(each.poll() is None for each in started) and time.monotonic() < deadline:
-        if any(each.poll() for each in started):
-            deadline = min(deadline, time.monotonic() + GRACE_SECONDS)
-            break
-        time.sleep(0.1)
+    patience.wait_for(
+        lambda: any(each.poll() for each in started) or all_ended(started), timeout_seconds
+    )
+    patience.wait_for(lambda: all_ended(started), GRACE_SECONDS)
     texts = []
     for each in started:
-        try:
-            texts.append(each.communicate(timeout=max(deadline - time.monotonic(), 0.1))[0])
-        except subprocess.TimeoutExpired:
+        if each.poll() is None:
             each.kill()
             texts.append(each.communicate()[0] + "\n(killed: it did not end in time)")
+        else:
+            texts.append(each.communicate()[0])
     return texts
+
+
+def all_ended(started: Sequence[subprocess.Popen[str]]) -> bool:
+    return all(each.poll() is not None for each in started)
 
 
 def answer(text: str) -> Any:

@@ -45,7 +45,7 @@ def late(outer, learn):
             sys.stdin.readline()
             what = "third"  # noqa: PLW2901 - it has missed the second one
         begun = time.monotonic()
-        params, state = quorum.step(moved, state, wait_for_all=what == "third")
+        params, state = quorum.step(moved, state, wait_for_all=what != "second")
         tell(what, quorum, params, state, begun)
         if what == "third":
             return {"done": True}

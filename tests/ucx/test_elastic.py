@@ -2,12 +2,12 @@
 
 import os
 import signal
-import time
 
+import patience
 import pytest
 from ucx import groups
 
-SILENCE_SECONDS = 2.0
+SILENCE_SECONDS = patience.seconds(1)
 SILENCE = {"peer_timeout_seconds": str(SILENCE_SECONDS)}
 # Beside what else the machine does.
 SLACK_SECONDS = 20
@@ -25,7 +25,7 @@ def test_the_coordinator_is_killed_and_another_one_joins(started):
     started += groups.start("lost_and_joined", 3, **SILENCE)
     started.append(groups.join("lost_and_joined", started[1].word("address"), **SILENCE))
     found = [member.answer() for member in started[1:]]
-    assert started[0].process.wait(10) == -signal.SIGKILL
+    assert started[0].process.wait(patience.seconds(10)) == -signal.SIGKILL
     for rank, each in enumerate(found):
         assert (each["process"], each["rank"]) == (rank + 1, rank)
         assert each["members"] == [1, 2, 3]
@@ -35,7 +35,6 @@ def test_the_coordinator_is_killed_and_another_one_joins(started):
     for each in found[:2]:
         assert "rank 0" in each["error"]
         assert each["shrunk"] == [1, 2] and each["of_two"] == 2.0
-        assert each["seconds"] < SLACK_SECONDS
 
 
 def test_who_is_stopped_is_given_up_and_does_not_go_on_alone(started):
@@ -43,10 +42,10 @@ def test_who_is_stopped_is_given_up_and_does_not_go_on_alone(started):
     for member in started:
         member.word("ready")
     started[2].process.send_signal(signal.SIGSTOP)
-    begun = time.monotonic()
+    watch = patience.Stopwatch()
     for member in started[:2]:
         member.word("total")
-    assert time.monotonic() - begun < SILENCE_SECONDS + SLACK_SECONDS
+    assert watch.seconds() < SILENCE_SECONDS + SLACK_SECONDS
     os.kill(started[2].process.pid, signal.SIGCONT)
     alone = started[2].answer()
     for member in started[:2]:

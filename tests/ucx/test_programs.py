@@ -4,14 +4,12 @@ import pathlib
 import signal
 import subprocess
 import sys
-import time
 
+import patience
 import pytest
 from ucx import processes
 
 WORKER = str(pathlib.Path(__file__).with_name("program_worker.py"))
-# Far less than the deadline of operations (300 s), and enough for a busy machine.
-SOON_SECONDS = 30
 
 
 def answers(started, timeout_seconds=120):
@@ -75,26 +73,22 @@ def test_the_readmes_lines():
         assert all(abs(each - 2) < 0.1 for each in found["total"])
 
 
-def test_survivors_of_a_kill_hear_of_it_soon():
+def test_survivors_of_a_kill_hear_of_it_before_the_deadline():
     started = processes.start(3, [WORKER, "killed"])
     texts = processes.finish(started, 120)
     assert started[1].returncode == -signal.SIGKILL, texts[1]
     for rank in (0, 2):
         found = processes.answer(texts[rank])
         assert "rank 1" in found["error"], found
-        assert found["seconds"] < SOON_SECONDS
+        assert not found["at_deadline"], found
         assert found["survivors"] == [0, 2]
         assert found["sum"] == 2.0
 
 
 def test_a_stopped_process_is_named_at_the_deadline_and_can_go_on():
     started = processes.start(2, [WORKER, "stopped"])
-    deadline = time.monotonic() + 90
     # It says when it is ready to be stopped.
-    for line in started[1].stdout:
-        if line.startswith("ready"):
-            break
-        assert time.monotonic() < deadline
+    assert any(line.startswith("ready") for line in started[1].stdout)
     started[1].send_signal(signal.SIGSTOP)
     try:
         first = processes.answer(processes.finish(started[:1], 90)[0])
@@ -102,7 +96,7 @@ def test_a_stopped_process_is_named_at_the_deadline_and_can_go_on():
         started[1].send_signal(signal.SIGCONT)
     processes.finish(started[1:], 60)
     assert "rank 1 of 'world'" in first["error"]
-    assert first["seconds"] < SOON_SECONDS
+    assert first["at_deadline"], first
 
 
 def test_an_idle_process_sleeps():
@@ -133,7 +127,10 @@ def test_run_starts_ranks_without_mpiexec(tmp_path):
     def run(*arguments):
         command = [sys.executable, "-m", "jaxccomp", "run", "-n", "2", "--transport", "ucx"]
         return subprocess.run(
-            [*command, str(script), *arguments], capture_output=True, text=True, timeout=120
+            [*command, str(script), *arguments],
+            capture_output=True,
+            text=True,
+            timeout=patience.seconds(120),
         )
 
     done = run()

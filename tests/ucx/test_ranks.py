@@ -3,6 +3,7 @@
 import importlib.util
 import pathlib
 
+import patience
 import pytest
 from contract.selection import ALL
 from ucx import processes
@@ -31,12 +32,19 @@ def test_there_is_no_mpi():
 
 @pytest.mark.parametrize("ranks", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_every_rank(ranks, tmp_path):
-    arguments = ["-q", "-x", "-p", "no:cacheprovider", "-o", "faulthandler_timeout=100"]
+    arguments = [
+        "-q",
+        "-x",
+        "-p",
+        "no:cacheprovider",
+        "-o",
+        f"faulthandler_timeout={patience.seconds(50):g}",
+    ]
     files = [str(RANKS / name) for name in FILES[ranks]]
     started = processes.start(
         ranks,
         [str(IN_RANK), str(tmp_path), *arguments, *files],
-        {"JAXCCOMP_TEST_SLOW": "also", "JAXCCOMP_TIMEOUT_SECONDS": "60"},
+        {"JAXCCOMP_TEST_SLOW": "also", "JAXCCOMP_TIMEOUT_SECONDS": f"{patience.seconds(60):g}"},
     )
     processes.finish(started, 400)
     logs = {log.stem: log.read_text(errors="replace") for log in sorted(tmp_path.glob("rank-*"))}

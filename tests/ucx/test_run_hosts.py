@@ -9,8 +9,8 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 
+import patience
 import pytest
 from ucx import processes
 
@@ -88,7 +88,7 @@ class Launcher:
 
     def run(self, *arguments, **keywords):
         process = self.start(*arguments, **keywords)
-        out, err = process.communicate(timeout=100)
+        out, err = process.communicate(timeout=patience.seconds(100))
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
     def start_waiting(self, hosts, ranks):
@@ -104,9 +104,7 @@ class Launcher:
         """Whether so many have run, and all end within that time."""
         pids = [int(path.read_text()) for path in self.pids.iterdir()]
         assert len(pids) == ranks
-        deadline = time.monotonic() + seconds
-        while not all(map(gone, pids)) and time.monotonic() < deadline:
-            time.sleep(0.1)
+        patience.wait_for(lambda: all(map(gone, pids)), seconds)
         left = [pid for pid in pids if not gone(pid)]
         for pid in left:
             os.kill(pid, signal.SIGKILL)
@@ -194,15 +192,16 @@ def run_ssh(launcher, change, ranks, hosts):
         [sys.executable, "-c", program, ranks, hosts, "", "MARK=1", sys.executable],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=patience.seconds(30),
         env=launcher.env,
     )
 
 
 def test_a_host_that_does_not_answer_is_named(launcher):
-    done = run_ssh(launcher, "ssh._ANSWER_SECONDS = 1.0", "2", "a:1,silent:1")
+    seconds = patience.seconds(1)  # in which another host does
+    done = run_ssh(launcher, f"ssh._ANSWER_SECONDS = {seconds}", "2", "a:1,silent:1")
     assert done.returncode == 1
-    assert "ssh has not reached host silent in 1 s" in done.stderr
+    assert f"ssh has not reached host silent in {seconds:g} s" in done.stderr
 
 
 @pytest.mark.slow
@@ -219,7 +218,7 @@ def test_a_folder_that_is_not_there(launcher):
 def test_no_rank_outlives_the_launcher(launcher, number):
     process = launcher.start_waiting("a:1,b:2", 3)
     process.send_signal(number)
-    process.communicate(timeout=60)
+    process.communicate(timeout=patience.seconds(60))
     if number == signal.SIGKILL:
         assert process.returncode == -number
     else:
@@ -236,7 +235,7 @@ def test_ranks_end_with_their_connection(launcher):
         os.kill(pid, signal.SIGKILL)
     ended = launcher.all_gone(3)
     process.kill()
-    process.communicate(timeout=60)
+    process.communicate(timeout=patience.seconds(60))
     assert ended
 
 
@@ -302,7 +301,7 @@ def test_a_real_sshd(tmp_path):
         pytest.skip("sshd started by root needs the folder /run/sshd")
     for name in ("host_key", "user_key"):
         key = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / name)]
-        subprocess.run(key, check=True, timeout=20)
+        subprocess.run(key, check=True, timeout=patience.seconds(20))
     port = processes.free_port()
     config = {
         "Port": port,
@@ -331,19 +330,17 @@ def test_a_real_sshd(tmp_path):
     server = subprocess.Popen([sshd, "-D", "-f", tmp_path / "sshd_config", "-E", log])
     try:
         launcher = Launcher(tmp_path, f"{client} -F {tmp_path / 'config'}")
-        deadline = time.monotonic() + 20
-        while not log.exists() or "listening" not in log.read_text():
-            if server.poll() is not None:
-                pytest.skip(f"this sshd does not start here: {log.read_text()}")
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        listens = lambda: log.exists() and "listening" in log.read_text()  # noqa: E731
+        assert patience.wait_for(lambda: listens() or server.poll() is not None, 20)
+        if not listens():
+            pytest.skip(f"this sshd does not start here: {log.read_text()}")
         done = launcher.run(SUMS, "one,two", 2)
         assert done.returncode == 0, done.stderr + log.read_text()
         found = [line.split(" ")[1:3] for line in done.stdout.splitlines() if line[0] == "["]
         assert found == [["2", "3.0"]] * 2
         process = launcher.start_waiting("one,two", 2)
         process.kill()
-        process.communicate(timeout=30)
+        process.communicate(timeout=patience.seconds(30))
         assert launcher.all_gone(2)
     finally:
         server.terminate()

@@ -5,6 +5,7 @@ import time
 
 import jax.numpy as jnp
 import numpy as np
+import patience
 import pytest
 
 from jaxccomp import errors, optim
@@ -182,14 +183,16 @@ def test_who_leads_decides_while_it_is_late():
     rounds.keep("steps", lambda: lambda values: sorted(values) if len(values) == 2 else None)
     threads[1].start()
     for each in threads:
-        each.join(20)
+        each.join(patience.seconds(20))
     assert found == {1: [1, 2], 2: [1, 2]}
     # Who has not heard of it, as its connection has ended, asks again, and another one does not.
     assert rounds.follow("steps", 1, "call 1", lambda: False) == [1, 2]
     late = threading.Thread(target=follow, args=(3,), daemon=True)
     late.start()
-    assert rounds.lead("steps", 0, "call 0", lambda values: None, time.monotonic() + 20) == [0, 3]
-    late.join(20)
+    assert rounds.lead(
+        "steps", 0, "call 0", lambda values: None, time.monotonic() + patience.seconds(20)
+    ) == [0, 3]
+    late.join(patience.seconds(20))
     assert found[3] == [0, 3]
 
 

@@ -1,11 +1,11 @@
 """Algorithms that programs register, between processes: values, and ranks that differ."""
 
 import itertools
-import time
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import patience
 import pytest
 from contract import plugin
 
@@ -98,13 +98,12 @@ def test_ranks_that_differ_are_told_apart(world):
             b.send(peer, comm.rank, b.input())
         b.copy(b.output(), b.input())
 
-    start = time.monotonic()
     with pytest.raises((jax.errors.JaxRuntimeError, jcc.errors.JaxccompError)) as caught:
         jax.block_until_ready(
             jax.jit(lambda: jcc.bcast(jnp.ones(4), root=0, algorithm="differs", comm=comm))()
         )
-    assert time.monotonic() - start < 20
     text = str(caught.value)
+    assert not patience.at_deadline(text), text
     keys = {word.partition(")")[0] for word in text.split("algorithm=")[1:]}
     assert len(keys) >= 2 and all(key.startswith("differs#") for key in keys), text
 

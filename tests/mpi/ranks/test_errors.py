@@ -5,39 +5,42 @@ Each test has a communicator of its own, since one that has failed may not be us
 
 import contextlib
 import itertools
-import time
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import patience
 import pytest
 
 import jaxccomp as jcc
 
 colors = itertools.count(100)
-TIMEOUT_SECONDS = 1.5
-# Long enough for a busy machine, far less than a hang.
-AT_MOST_SECONDS = TIMEOUT_SECONDS + 15.0
 
 
 @pytest.fixture
 def comm(world):
     if world.size == 1:
         pytest.skip("needs more than one rank")
-    with jcc.config.override(timeout_seconds=TIMEOUT_SECONDS):
+    with jcc.config.override(timeout_seconds=patience.seconds(30)):
         yield world.split(next(colors))
 
 
-def failure(function, *arguments):
-    """The text of the error that ``function`` raises, which must come in time."""
-    start = time.monotonic()
+def failure(function, *arguments, may_be_late=False):
+    """The text of the error that ``function`` raises, before its deadline has passed."""
     with pytest.raises(Exception) as caught:  # noqa: B017, PT011 - any: the text is what counts
         jax.block_until_ready(function(*arguments))
-    assert time.monotonic() - start < AT_MOST_SECONDS
     # A ValueError: what jit's C++ path makes of an error of a program that has run before.
     kinds = (jax.errors.JaxRuntimeError, jcc.errors.JaxccompError, ValueError)
     assert isinstance(caught.value, kinds)
-    return str(caught.value)
+    text = str(caught.value)
+    assert may_be_late or not patience.at_deadline(text), text
+    return text
+
+
+def failure_at_a_deadline(function):
+    """The text of an error that comes when a short deadline has passed, or before."""
+    with jcc.config.override(timeout_seconds=1.0):
+        return failure(function, may_be_late=True)
 
 
 @contextlib.contextmanager
@@ -181,7 +184,7 @@ def test_mismatch_of_unchecked_programs(comm, name):
         jax.block_until_ready(jcc.allgather(x(), comm=comm))
 
     with jcc.config.override(check_programs=False):
-        text = failure(both)
+        text = failure_at_a_deadline(both)
     if "waits for" not in text:
         check_text(text, words)
     assert "test_errors.py:" in text and "rank" in text, text
@@ -201,18 +204,20 @@ def test_a_rank_that_never_comes(comm, ranks):
     late = comm.size - 1
     with everybody_after(ranks):
         if comm.rank != late:
-            text = failure(jax.jit(lambda: jcc.allreduce(x(), comm=comm)))
+            text = failure_at_a_deadline(jax.jit(lambda: jcc.allreduce(x(), comm=comm)))
             assert "allreduce" in text and "test_errors.py:" in text, text
             assert f"rank {late}" in text, text
     if comm.rank == late:
-        text = failure(jax.jit(lambda: jcc.allreduce(x(), comm=comm)))
+        again = jax.jit(lambda: jcc.allreduce(x(), comm=comm))
+        text = failure(again, may_be_late=True)
         assert "allreduce" in text, text
 
 
 def test_a_message_that_never_comes(comm, ranks):
     with everybody_after(ranks):
         if comm.rank == 0:
-            text = failure(lambda: jcc.recv(x(), source=1, comm=comm.ordered()))
+            receive = lambda: jcc.recv(x(), source=1, comm=comm.ordered())  # noqa: E731
+            text = failure_at_a_deadline(receive)
             assert "recv" in text and "rank 1" in text, text
 
 
@@ -289,10 +294,7 @@ def test_a_failed_communicator_stays_failed(comm):
     """The next operation raises at once, with the reason."""
     program = MISMATCHES["dtype"][0 if comm.rank == 0 else 1]
     failure(jax.jit(lambda: program(comm)))
-    start = time.monotonic()
-    text = failure(jax.jit(lambda: jcc.allgather(x(), comm=comm)))
-    assert time.monotonic() - start < AT_MOST_SECONDS
-    assert text
+    assert failure(jax.jit(lambda: jcc.allgather(x(), comm=comm)))
 
 
 @pytest.mark.parametrize(

@@ -342,11 +342,9 @@ DEADLOCKS = {
 def test_ranks_that_wait_for_each_other_are_told(ordered, ranks, name):
     if ordered.rank < 2:
         call = DEADLOCKS[name][ordered.rank]
-        start = time.monotonic()
         with pytest.raises(jax.errors.JaxRuntimeError) as caught:
             jax.block_until_ready(call(jnp.ones(3), source=1 - ordered.rank, comm=ordered))
         text = str(caught.value)
-        assert time.monotonic() - start < 10, text
         assert "deadlock" in text and "swap the two operations" in text, text
         assert "rank 0" in text and "rank 1" in text, text
         assert text.count("test_messages.py:") >= 2, text

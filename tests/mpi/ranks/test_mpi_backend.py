@@ -1,12 +1,12 @@
 """`backend="mpi"`: MPI's own collectives, against the engine's."""
 
 import threading
-import time
 from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import patience
 import pytest
 
 import jaxccomp as jcc
@@ -252,15 +252,24 @@ def test_the_log_and_explain_know_its_calls(world):
     assert row.calls == call.measured_calls == 2
 
 
-def test_a_member_that_never_comes(world):
+def test_a_member_that_never_comes(world, ranks):
     """Nothing has been handed to MPI, so nothing but that communicator ends."""
     if world.size == 1:
         pytest.skip("one rank waits for nobody")
     lonely = world.duplicate("lonely")
     last = world.size - 1
-    with jcc.config.override(timeout_seconds=1.0):
-        if world.rank == last:
-            time.sleep(2)
-        with pytest.raises(jax.errors.JaxRuntimeError, match=f"rank {last} of 'world/lonely'"):
-            jax.block_until_ready(jcc.allreduce(jnp.ones(3), comm=lonely, backend="mpi"))
+    step = jax.jit(lambda x: jcc.allreduce(x, comm=lonely, backend="mpi"))
+    compiled = step.lower(jnp.ones(3)).compile()
+    ranks.barrier()
+    if world.rank == last:
+        ranks.barrier()  # the others have been told
+    try:
+        with (
+            jcc.config.override(timeout_seconds=patience.seconds(0.5)),
+            pytest.raises(jax.errors.JaxRuntimeError, match=f"rank {last} of 'world/lonely'"),
+        ):
+            jax.block_until_ready(compiled(jnp.ones(3)))
+    finally:
+        if world.rank != last:
+            ranks.barrier()
     assert jcc.allreduce(jnp.asarray(1), backend="mpi") == world.size
