@@ -88,13 +88,13 @@ def raises_with_a_thread(world):
     tell("was told")
 
 
-def split_alone(world):
-    """Who is missing has a name, on all members."""
+def split_alone(world, patience_seconds):
+    """Who is missing has a name, on all members, which give up at the same time."""
     from mpi4py import MPI
 
     total(world)
     if world.rank < 2:
-        with jcc.config.override(init_timeout_seconds=patience.seconds(0.5)):
+        with jcc.config.override(init_timeout_seconds=float(patience_seconds)):
             assert "processes [2] have not come" in refused(lambda: world.split(0))
         tell("was told")
     MPI.COMM_WORLD.Barrier()

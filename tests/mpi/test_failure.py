@@ -43,7 +43,8 @@ def test_others_go_on(cases):
 
 
 def test_who_is_missing_in_a_split_is_named():
-    done = launch.run(3, [WORKER, "split_alone"], env=LIMITS, timeout_seconds=patience.seconds(80))
+    arguments = [WORKER, "split_alone", f"{patience.seconds(0.5):g}"]
+    done = launch.run(3, arguments, env=LIMITS, timeout_seconds=patience.seconds(80))
     assert not done.error, done.output
     assert done.output.count("was told") == 2, done.output
 

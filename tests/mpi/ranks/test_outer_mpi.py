@@ -104,7 +104,7 @@ def test_an_exchange_runs_while_inner_steps_compute(world):
     """An exchange that only ends when three more inner steps have begun does end."""
     outer = optim.local_sgd()
     steps, in_time = itertools.count(), []
-    begun = 0
+    begun = entered = 0
 
     def step_begins(x):
         nonlocal begun
@@ -112,7 +112,8 @@ def test_an_exchange_runs_while_inner_steps_compute(world):
         return np.asarray(x)
 
     def wait_for_steps(x):
-        before = begun
+        nonlocal entered
+        before, entered = begun, entered + 1
         in_time.append(patience.wait_for(lambda: begun >= before + 3, 20))
         return jax.tree.map(np.asarray, x)
 
@@ -127,9 +128,11 @@ def test_an_exchange_runs_while_inner_steps_compute(world):
     inner = jax.jit(lambda x: calling(step_begins, x) + 1)
     params = jnp.zeros(1000, "float32")
     state = streaming.init(params)
-    for _ in range(23):  # ends where a result is due
+    for number in range(1, 24):  # ends where a result is due
         params = jax.block_until_ready(inner(params))
         params, state = streaming.step(params, state)
+        # Else all steps before the result may be over before the exchange has begun.
+        assert patience.wait_for(lambda: entered >= number // 6, 20), (entered, number)  # noqa: B023
     jax.block_until_ready(params)
     assert len(in_time) >= 3 and all(in_time), in_time
     assert streaming.exchange_seconds > 0
