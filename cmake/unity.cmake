@@ -12,7 +12,7 @@ function(compile_together target files_together)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
   foreach(folder IN LISTS UNITY_FOLDERS)
     set(files ${ARGN})
-    list(FILTER files INCLUDE REGEX "/${folder}/[^/]*$")
+    list(FILTER files INCLUDE REGEX "^${folder}/[^/]*$")
     # Kernels have flags of their own.
     list(FILTER files EXCLUDE REGEX "/kernels_[^/]*$")
     set(count 0)

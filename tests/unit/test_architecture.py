@@ -160,6 +160,12 @@ def test_handlers_know_no_python():
 PYTHON = structure.python_graph()
 
 
+def test_every_source_is_compiled_once():
+    listed = re.findall(r"^ {4}(\S+\.cc)\)?$", (ROOT / "cmake/sources.cmake").read_text(), re.M)
+    there = [path for room in ("csrc", "xla_ffi") for path in (ROOT / room).rglob("*.cc")]
+    assert sorted(listed) == sorted(str(path.relative_to(ROOT)) for path in there)
+
+
 @pytest.mark.parametrize("name", PYTHON)
 def test_python_imports_only_what_lies_below(name):
     room = structure.room_of(name)
