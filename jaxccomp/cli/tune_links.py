@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jaxccomp import codecs, config, errors, schedules
+from jaxccomp._native import json_files
 from jaxccomp.bench import files, operations, profile, progress
 from jaxccomp.bench.team import Team
 
@@ -86,7 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
     kept, keep = b"", None
     if arguments.output and first:
         kept = _kept(unfinished)
-        keep = functools.partial(schedules.write_file, unfinished)
+        keep = functools.partial(json_files.write, unfinished)
     measured = profile.measure(team, plan, _say if first else lambda line: None, kept, keep)
     if not first:
         return 0

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from jaxccomp import errors
-from jaxccomp._native import engine
-from jaxccomp.schedules import _files, _timings
+from jaxccomp._native import engine, json_files
+from jaxccomp.schedules import _timings
 from jaxccomp.schedules._description import Cluster, Codec, Hosts, Pair
 
 VERSION = 1
@@ -90,7 +90,7 @@ def parse(data: bytes, place: str) -> Cluster:
       InvalidArgumentError: where it is no JSON, or anything in it cannot be.
       UnknownNameError: for a key that does not exist, with the nearest that does.
     """
-    return _cluster(_files.loads(data, place), place)
+    return _cluster(json_files.loads(data, place), place)
 
 
 def _cluster(content: Any, place: str) -> Cluster:

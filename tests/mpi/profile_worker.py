@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+import jaxccomp as jcc
 from jaxccomp import comm, config, errors, ops, plan, schedules
 from jaxccomp._bootstrap import mpi, peer_info
 from jaxccomp._native import engine
@@ -219,7 +220,7 @@ def records(path):
     on_hosts_of(1)
     if RANK == 0:
         named(f"{path}.profile", described(3))
-    made = plan.of(step)(jnp.ones(1 << 18))
+    made = jcc.explain(step)(jnp.ones(1 << 18)).plans
     assert made.world == (1, 1, 1)
     codecs = [each.codec for each in made.calls.values()]
     assert codecs[0] == "lossless" and "sendrecv" not in {each.collective for each in made.calls}

@@ -13,6 +13,7 @@ import jaxccomp as jcc
 from jaxccomp import errors, schedules
 from jaxccomp._native import algorithms
 from jaxccomp.cli import info
+from jaxccomp.schedules import _plans
 
 
 @pytest.fixture(autouse=True)
@@ -267,17 +268,17 @@ def test_explain_shows_the_name():
 
 
 def test_plans_pin_them(tmp_path):
-    asked = jcc.plan.of(lambda x: jcc.bcast(x, root=0, algorithm="plugin_line:chunk=4096"))
-    asked(jnp.ones(1000)).save(tmp_path / "plan.json")
+    asked = jcc.explain(lambda x: jcc.bcast(x, root=0, algorithm="plugin_line:chunk=4096"))
+    asked(jnp.ones(1000)).plans.save(tmp_path / "plan.json")
     content = json.loads((tmp_path / "plan.json").read_text())
     (row,) = content["calls"]
     assert row["plan"]["algorithm"] == "plugin_line:chunk=4096"
-    schedules.parse_plans(json.dumps(content).encode(), "the file")
+    _plans.parse(json.dumps(content).encode(), "the file")
     row["algorithm"], row["plan"]["algorithm"] = "auto", "plugin_line:skip=2"
-    schedules.parse_plans(json.dumps(content).encode(), "the file")
+    _plans.parse(json.dumps(content).encode(), "the file")
     row["plan"]["algorithm"] = "plugin_lime"
     with pytest.raises(errors.InvalidArgumentError, match="bcast has no algorithm 'plugin_lime'"):
-        schedules.parse_plans(json.dumps(content).encode(), "the file")
+        _plans.parse(json.dumps(content).encode(), "the file")
 
 
 def test_shapes_must_be_known():

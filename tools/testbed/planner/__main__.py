@@ -23,6 +23,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from jaxccomp import errors, schedules
+from jaxccomp._native import json_files
 from jaxccomp.bench import machine
 from jaxccomp.cli import terminal
 from testbed import inputs, scenario, tuned, workers
@@ -156,7 +157,7 @@ def _begin(path: pathlib.Path, source: str) -> None:
             f"and {source} values, and is not gone on with; name another file."
         )
     if whole != lines:
-        schedules.write_file(path, "".join(whole).encode())
+        json_files.write(path, "".join(whole).encode())
 
 
 def _append(path: pathlib.Path, line: dict[str, Any]) -> None:
