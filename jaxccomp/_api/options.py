@@ -65,15 +65,15 @@ _OPTIONS = {
         """``"native"`` (the engine), ``"xla"`` (collectives of ``jax.lax``; needs ``axis_name``),
   ``"mpi"`` (MPI's own collectives, on the host) or ``"nccl"`` (NVIDIA's library, on GPUs), both
   without codecs and for the operations that they have (docs/backends.md), ``"auto"``: the engine
-  where it can, or one that is registered (`jaxccomp.backend`).""",
+  where it can, or one that is registered (`jaxccomp.register_backend`).""",
     ),
     "algorithm": (
         "auto",
         """a name that ``python -m jaxccomp info`` lists, or ``"auto"``: the one that is fastest by
   a profile (the option ``profile``), else one by a static rule. Names may have options after a
   colon, such as ``"ring:chunk=131072"`` (bytes worked on at a time) or
-  ``"parameter_server:partitions=2"``, or ``"hierarchical:level=gpu"``. `jaxccomp.schedule`
-  registers others.""",
+  ``"parameter_server:partitions=2"``, or ``"hierarchical:level=gpu"``.
+  `jaxccomp.register_algorithm` registers others.""",
     ),
 }
 

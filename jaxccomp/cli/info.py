@@ -13,7 +13,7 @@ import jaxlib
 
 from jaxccomp import codecs, config, errors
 from jaxccomp._bootstrap import cuda_aware_mpi, mpi, ucx
-from jaxccomp._native import algorithms, engine, entry_points
+from jaxccomp._native import algorithms, engine, registry
 from jaxccomp._native.version import __version__
 from jaxccomp.bench import launch
 
@@ -131,10 +131,9 @@ def _algorithm_lines(rows: list[dict[str, str]]) -> list[str]:
 def _entry_point_lines() -> list[str]:
     """What other packages add, and what of it cannot be imported."""
     return [
-        f"{each.value} of {each.package}, in {group}"
+        f"{each.value} of {each.package}, in {each.group}"
         + (f" (missing: {each.error})" if each.error else "")
-        for group in entry_points.GROUPS
-        for each in entry_points.load(group)
+        for each in registry.loaded()
     ]
 
 

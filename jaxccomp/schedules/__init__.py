@@ -2,14 +2,14 @@
 
 `make` gives a rank's tasks before anything runs; `simulate` runs those of all ranks event by event.
 A *profile* is a cluster's description that was measured, by which a `Planner` chooses algorithms
-and codecs (docs/planner.md). `schedule`
-registers an algorithm of one's own, which is written with a `Builder` (docs/extending.md).
+and codecs (docs/planner.md). An algorithm of
+one's own (`jaxccomp.register_algorithm`) is written with a `Builder` (docs/extending.md).
 Nothing here communicates.
 """
 
 from jaxccomp.schedules._builder import Builder
 from jaxccomp.schedules._cluster import parse as parse_profile
-from jaxccomp.schedules._custom import check, schedule
+from jaxccomp.schedules._custom import check
 from jaxccomp.schedules._description import Cluster
 from jaxccomp.schedules._make import COLLECTIVES, Schedule, Slot, Task, make
 from jaxccomp.schedules._options import Choice, Option
@@ -43,7 +43,6 @@ __all__ = [
     "make",
     "parse_profile",
     "read_profile",
-    "schedule",
     "simulate",
     "simulate_all",
     "static_rule",
