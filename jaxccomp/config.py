@@ -223,11 +223,10 @@ _TABLE = (
         "check_launches",
         bool,
         False,
-        "Compare at each launch where in the Python program it is made: source lines, integer and "
-        "text variables of the for loops around it, and jaxccomp.step(). Finds a rank that leaves "
-        "out one of many equal launches. For debugging: it makes JAX's dispatch on CPUs "
-        "synchronous, and costs some ten microseconds a call. Read by init(), before JAX's backend "
-        "starts.",
+        "Compare at each launch where in the Python program it is made: source lines, and the "
+        "number of jaxccomp.step(). Finds a rank that leaves out one of many equal launches. For "
+        "debugging: it makes JAX's dispatch on CPUs synchronous, and costs some ten microseconds a "
+        "call. Read by init(), before JAX's backend starts.",
     ),
     Option(
         "chunk_bytes",
