@@ -347,11 +347,6 @@ def get(name: str) -> Any:
     return _values.get(name, option.default)
 
 
-def default(name: str) -> Any:
-    """What option ``name`` is when nobody sets it."""
-    return _lookup(name).default
-
-
 def choices(name: str) -> tuple[Any, ...]:
     """What option ``name`` may be; empty where it is not one of a few."""
     return _lookup(name).choices

@@ -14,7 +14,6 @@ from typing import Any
 
 from jaxccomp import errors
 from jaxccomp._native import engine, json_files
-from jaxccomp.schedules import _timings
 from jaxccomp.schedules._description import Cluster, Codec, Hosts, Pair
 
 VERSION = 1
@@ -39,7 +38,8 @@ _MEMORY = {"copy_bytes_per_second": 10e9, "merge_bytes_per_second": 10e9}
 _TIMES = {"task_seconds": 2e-6, "call_seconds": 1e-4}
 _KEYS = (
     *("version", "hosts", "pairs", "memory", "codecs", "ranks_per_process", "one_machine"),
-    *("operations", "transport", "step_seconds", "measured"),
+    *("transport", "step_seconds", "measured"),
+    "operations",  # times of operations, which profiles had once; not read
 )
 _TRANSPORTS = ("mpi", "ucx")
 
@@ -138,7 +138,6 @@ def _cluster(content: Any, place: str) -> Cluster:
         ranks_per_process=_count(content, "ranks_per_process", place, 1),
         one_machine=_flag(content, "one_machine", place),
         codecs=_codecs(content.get("codecs", {}), f"{place}: codecs"),
-        operations=_timings.parse(content.get("operations", {}), f"{place}: operations"),
         transport=transport,
         step_seconds=_number(content, "step_seconds", place, _SECONDS, 0.0),
     )

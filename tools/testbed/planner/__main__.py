@@ -134,8 +134,7 @@ class _Run:
                 schedules.write_profile(path, line["profile"])
                 return path
         _say(f"{place.hosts} hosts, {place.link}: measuring the profile")
-        operations = " ".join(dict.fromkeys(self._given.ops))
-        tuned.profile(where, path, self._files.values(), operations=operations, env=_ENVIRONMENT)
+        tuned.profile(where, path, self._files.values(), env=_ENVIRONMENT)
         _append(
             self._path, dataclasses.asdict(place) | {"profile": json.loads(path.read_text("utf-8"))}
         )
