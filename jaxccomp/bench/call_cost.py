@@ -20,6 +20,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from jaxccomp._native import json_files
 from jaxccomp.bench import launch, machine, worker
 
 RANKS = 2
@@ -91,7 +92,7 @@ def run_round(bind: str, path: pathlib.Path, setting: str) -> list[dict[str, Any
     )
     if outcome.error:
         raise RuntimeError(f"{setting}: {outcome.error}\n{outcome.output}")
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return json_files.lines(path)
 
 
 def main() -> None:

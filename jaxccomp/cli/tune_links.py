@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from jaxccomp import codecs, config, errors, schedules
-from jaxccomp._native import json_files
+from jaxccomp._native import json_files, tables
 from jaxccomp.bench import files, profile, progress
 from jaxccomp.bench.team import Team
 
@@ -123,14 +123,13 @@ def table(made: Mapping[str, Any]) -> str:
     )
     if "step_seconds" in made:
         lines.append(f"a training step: {made['step_seconds'] * 1e3:.1f} ms")
-    lines.append(f"{'codec':<18}{'dtype':<12}{'ratio':>8}{'encode':>10}{'decode':>10}{'merge':>10}")
+    rates = ("encode", "decode", "merge")
+    rows = [("codec", "dtype", "ratio", *rates)]
     for spec, row in made["codecs"].items():
         for dtype, each in row["dtypes"].items():
-            rates = "".join(
-                f"{each[f'{what}_bytes_per_second'] / 1e9:>10.2f}"
-                for what in ("encode", "decode", "merge")
-            )
-            lines.append(f"{spec:<18}{dtype:<12}{each['ratio']:>8.2f}{rates}")
+            speeds = (f"{each[f'{what}_bytes_per_second'] / 1e9:.2f}" for what in rates)
+            rows.append((spec, dtype, f"{each['ratio']:.2f}", *speeds))
+    lines += tables.lines(rows, "<<>>>>")
     return "\n".join(lines)
 
 

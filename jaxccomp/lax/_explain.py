@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec
 
+from jaxccomp._native import tables
 from jaxccomp._primitives import measured, planning
 
 P = ParamSpec("P")
@@ -78,10 +79,7 @@ class Explanation:
         return plans
 
     def __str__(self) -> str:
-        rows = [_COLUMNS, *map(_texts, self.calls)]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
-        return "\n".join(lines)
+        return "\n".join(tables.lines([_COLUMNS, *map(_texts, self.calls)]))
 
 
 def explain(function: Callable[P, Any]) -> Callable[P, Explanation]:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from jaxccomp import errors
-from jaxccomp._native import algorithms, json_files
+from jaxccomp._native import algorithms, json_files, tables
 from jaxccomp._native.version import __version__
 
 VERSION = 1
@@ -204,9 +204,7 @@ class Plans:
             (", ".join(self.lines.get(call, ())), str(call), str(plan))
             for call, plan in self.calls.items()
         ]
-        widths = [max(map(len, column), default=0) for column in zip(*rows, strict=True)]
-        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
-        return "\n".join(lines) or "no calls"
+        return "\n".join(tables.lines(rows)) or "no calls"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -402,14 +400,7 @@ def _check_texts(content: Mapping[Any, Any], names: Iterable[Any], place: str) -
 
 
 def _object(content: Any, place: str, keys: Sequence[str]) -> Mapping[str, Any]:
-    if not isinstance(content, Mapping):
-        raise errors.InvalidArgumentError(
-            f"{place} is an object with the keys {errors.listed(keys)}, not "
-            f"{type(content).__name__}."
-        )
-    for key in content:
-        if key not in keys:
-            raise errors.unknown(f"key of {place}:", f"{key:.40}", keys)
+    content = json_files.keys_of(content, place, keys)
     lacking = [key for key in keys if key not in content]
     # Of what is none of ours, all is missing; its version says more.
     if "version" in keys and content.get("version", VERSION) != VERSION:

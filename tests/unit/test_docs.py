@@ -8,6 +8,7 @@ import pytest
 
 import jaxccomp
 from jaxccomp._codecs import custom, frames, specs
+from jaxccomp._native import tables
 from jaxccomp.bench import codec_report
 from jaxccomp.cli import info
 
@@ -37,7 +38,7 @@ def test_the_tables_of_speeds(name):
         )
 
 
-@pytest.mark.parametrize("module", [frames, specs], ids=lambda m: m.__name__)
+@pytest.mark.parametrize("module", [frames, specs, tables], ids=lambda m: m.__name__)
 def test_examples_in_docstrings(module, monkeypatch):
     monkeypatch.setattr(custom.CODECS, "_entries", {})  # an example registers one
     failed, tried = doctest.testmod(module)

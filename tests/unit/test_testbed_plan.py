@@ -26,6 +26,7 @@ from testbed.planner import report as planner_report
 from testbed.training import report
 
 from jaxccomp import errors
+from jaxccomp._native import json_files
 from jaxccomp.bench import launch
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -132,8 +133,8 @@ def test_the_page_shows_what_is_set_and_what_was_measured():
     for name in ("testbed", "testbed_transports", "updates", "updates_in_place"):
         command = f"python -m testbed.compare --table docs/results/{name}.jsonl"
         shown = page.partition(f"<!-- {command} -->\n")[2].partition("\n<!-- end -->")[0]
-        with open(ROOT / f"docs/results/{name}.jsonl", encoding="utf-8") as file:
-            assert shown == results.markdown(results.read(file))
+        lines = json_files.lines(ROOT / f"docs/results/{name}.jsonl")
+        assert shown == results.markdown(lines)
 
 
 @pytest.mark.parametrize(
@@ -242,4 +243,4 @@ def test_what_a_scenario_is_run_for(tmp_path, capsys, monkeypatch):
     assert capsys.readouterr().out == "[{'way': 1}, {'way': 2}]\n"
     file.write_text("way 1")
     assert run("--table", str(file)) == 2
-    assert "is not what --json writes" in capsys.readouterr().err
+    assert f"line 1 of {str(file)!r} is not JSON" in capsys.readouterr().err

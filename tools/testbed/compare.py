@@ -23,6 +23,7 @@ from typing import Any
 
 from jaxccomp import errors
 from jaxccomp._bootstrap import ucx
+from jaxccomp._native import json_files
 from testbed import __main__ as command_line
 from testbed import collectives, inputs, results, turns
 from testbed.bed import Testbed
@@ -94,8 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command_line.exit_on_signals()
     try:
         if given.table:
-            with open(given.table, encoding="utf-8") as file:
-                print(results.markdown(results.read(file)))
+            print(results.markdown(json_files.lines(given.table)))
             return 0
         scenarios = _check(given)
         pythons, missing = turns.find_pythons(given.python)
