@@ -49,19 +49,23 @@ def read(
     Raises:
       InvalidArgumentError: when there is no such file, or it is empty, or longer.
     """
-    try:
-        with pathlib.Path(path).open("rb") as file:
-            data = file.read() if most_bytes is None else file.read(most_bytes + 1)
-    except (OSError, ValueError) as error:
-        raise errors.InvalidArgumentError(
-            f"the {kind} {str(path)!r} cannot be read: {error}. {remedy}."
-        ) from None
+    data = _read(path, kind, remedy, -1 if most_bytes is None else most_bytes + 1)
     if not data or (most_bytes is not None and len(data) > most_bytes):
         raise errors.InvalidArgumentError(
             f"the {kind} {str(path)!r} has {'no' if not data else f'more than {most_bytes}'} "
             f"bytes; {remedy}."
         )
     return data
+
+
+def _read(path: str | os.PathLike[str], kind: str, remedy: str, count: int) -> bytes:
+    try:
+        with pathlib.Path(path).open("rb") as file:
+            return file.read(count)
+    except (OSError, ValueError) as error:
+        raise errors.InvalidArgumentError(
+            f"the {kind} {str(path)!r} cannot be read: {error}. {remedy}."
+        ) from None
 
 
 def loads(data: bytes, place: str) -> Any:
@@ -85,7 +89,7 @@ def lines(path: str | os.PathLike[str]) -> list[Any]:
       InvalidArgumentError: where it cannot be read, or a line is no JSON.
     """
     remedy = "`--json` writes one, with a line of JSON for each measurement"
-    data = read(path, "results", remedy, None)
+    data = _read(path, "file of results", remedy, -1)
     return [
         loads(line, f"line {number} of {str(path)!r}")
         for number, line in enumerate(data.splitlines(), 1)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import statistics
 from typing import Any, TextIO
 
+from jaxccomp._native import json_files, tables
 from jaxccomp.bench.codecs import WORKING_SETS, Row, facts
 
 
@@ -21,42 +23,37 @@ def write(rows: list[Row], file: TextIO) -> None:
         print(json.dumps(fields), file=file)
 
 
-def read(file: TextIO) -> tuple[dict[str, Any], list[Row]]:
+def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], list[Row]]:
     """What :func:`write` wrote."""
-    first, *lines = (json.loads(line) for line in file)
+    first, *lines = json_files.lines(path)
     return first["facts"], [Row(**line) for line in lines]
 
 
 def show(rows: list[Row]) -> None:
     """Tables on the terminal: one per tensor and working set."""
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console()
-    for tensor, dtype, working_set in dict.fromkeys(
-        (row.tensor, row.dtype, row.working_set) for row in rows
-    ):
-        table = Table(title=f"{tensor}, {dtype}, {working_set}, GB/s of values on one core")
-        table.add_column("codec")
-        for title in ("ratio", "encode", "decode", "merge", "memcpy", "rel. L2", "max error"):
-            table.add_column(title, justify="right")
-        for row in rows:
-            if (row.tensor, row.dtype, row.working_set) == (tensor, dtype, working_set):
-                table.add_row(
-                    row.codec,
-                    f"{row.ratio:.3f}",
-                    _short(row.encode_GBps),
-                    _short(row.decode_GBps),
-                    _short(row.merge_GBps),
-                    _short(row.memcpy_GBps),
-                    _short(row.rel_l2),
-                    _short(row.max_abs_error),
-                )
-        console.print(table)
+    heads = ("codec", "ratio", "encode", "decode", "merge", "memcpy", "rel. L2", "max error")
+    for kind in dict.fromkeys((row.tensor, row.dtype, row.working_set) for row in rows):
+        cells = [
+            (
+                row.codec,
+                f"{row.ratio:.3f}",
+                _short(row.encode_GBps),
+                _short(row.decode_GBps),
+                _short(row.merge_GBps),
+                _short(row.memcpy_GBps),
+                _short(row.rel_l2),
+                _short(row.max_abs_error),
+            )
+            for row in rows
+            if (row.tensor, row.dtype, row.working_set) == kind
+        ]
+        print(f"{', '.join(kind)}, GB/s of values on one core")
+        print("\n".join([*tables.lines([heads, *cells], "<>>>>>>>"), ""]))
 
 
 def markdown(rows: list[Row]) -> str:
     """Tables as Markdown: one per tensor, cached and streaming side by side."""
+    heads = ("codec", "ratio", "encode", "decode", "merge", "streaming encode", "decode", "rel. L2")
     lines = []
     for kind in dict.fromkeys((row.tensor, row.dtype) for row in rows):
         chosen = [row for row in rows if (row.tensor, row.dtype) == kind]
@@ -65,25 +62,21 @@ def markdown(rows: list[Row]) -> str:
             for name in WORKING_SETS
             if any(row.working_set == name for row in chosen)
         )
-        lines += [
-            f"**{kind[0]}, {kind[1]}** (memcpy: {limits} GB/s)",
-            "",
-            "| codec | ratio | encode | decode | merge | streaming encode | decode | rel. L2 |",
-            "|---|---|---|---|---|---|---|---|",
-        ]
+        table = []
         for codec in dict.fromkeys(row.codec for row in chosen):
             sets = {row.working_set: row for row in chosen if row.codec == codec}
             cached, streaming = (sets.get(name) for name in WORKING_SETS)
             some = next(iter(sets.values()))
             cells = [
-                f"`{codec}`".replace("|", "\\|"),
+                f"`{codec}`",
                 f"{some.ratio:.3f}",
                 *_rates(cached, "encode", "decode", "merge"),
                 *_rates(streaming, "encode", "decode"),
                 _short(some.rel_l2),
             ]
-            lines.append(f"| {' | '.join(cells)} |")
-        lines.append("")
+            table.append(cells)
+        lines += [f"**{kind[0]}, {kind[1]}** (memcpy: {limits} GB/s)", ""]
+        lines += [tables.markdown(heads, table), ""]
     return "\n".join(lines).rstrip() + "\n"
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
 from jaxccomp import stats
+from jaxccomp._native import json_files, tables
 from jaxccomp.bench import bars, machine
 from jaxccomp.bench.compare import Measurement, Plan, Results
 
@@ -26,21 +26,8 @@ def floor_us(results: Results, operation: str, size_bytes: int) -> float | None:
 
 def show(plan: Plan, results: Results, missing: Mapping[str, str]) -> None:
     """Prints the table: microseconds, and how many times jaxccomp's each contender takes."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console(width=None if os.isatty(1) else 140)
     peers = [name for name in plan.names if name not in (bars.SUBJECT, "empty")]
-    table = Table(
-        box=box.SIMPLE_HEAD,
-        title=f"microseconds per call, {plan.ranks} ranks, median of {plan.rounds} rounds "
-        "(in brackets: times jaxccomp's)",
-    )
-    for heading in ("operation", "size"):
-        table.add_column(heading)
-    for heading in (bars.SUBJECT, "empty + mpi4py", *peers):
-        table.add_column(heading, justify="right")
+    rows = [("operation", "size", bars.SUBJECT, "empty + mpi4py", *peers)]
     for operation in plan.operations:
         for size in plan.sizes:
             subject = results[(bars.SUBJECT, operation, size)]
@@ -51,26 +38,30 @@ def show(plan: Plan, results: Results, missing: Mapping[str, str]) -> None:
                 row = results.get((peer, operation, size))
                 other = row.median_us if row and row.rounds_us else None
                 cells.append(_ratio(other, own, row.error if row else ""))
-            table.add_row(operation, stats.format_bytes(size), *cells)
-        table.add_section()
-    console.print(table)
+            rows.append((operation, stats.format_bytes(size), *cells))
+    print(
+        f"microseconds per call, {plan.ranks} ranks, median of {plan.rounds} rounds "
+        "(in brackets: times jaxccomp's)"
+    )
+    for line in tables.lines(rows, "<<" + ">" * (len(peers) + 2)):
+        print(line)
     empty = results.get(("empty", "empty", 1024))
     if empty and empty.rounds_us:
-        console.print(f"empty jitted call: {_time(empty.median_us)} us")
+        print(f"empty jitted call: {_time(empty.median_us)} us")
     for line in bars.lines(results):
-        console.print(line, markup=False)
+        print(line)
     for row in results.values():
         if row.error:
             size = stats.format_bytes(row.size_bytes)
-            console.print(f"{row.contender} {row.operation} {size}: {row.error}", markup=False)
+            print(f"{row.contender} {row.operation} {size}: {row.error}")
     for name, reason in missing.items():
-        console.print(f"not measured: {name}: {reason}", markup=False)
+        print(f"not measured: {name}: {reason}")
 
 
-def read(lines: Iterable[str], operations: Sequence[str]) -> Results:
+def read(path: str, operations: Sequence[str]) -> Results:
     """The measurements of ``operations`` in a file that ``write`` wrote."""
     results: Results = {}
-    for row in map(json.loads, lines):
+    for row in json_files.lines(path):
         if "op" in row and row["op"] in ("empty", *operations):
             key = (row["contender"], row["op"], row["size_bytes"])
             results[key] = Measurement(*key, row["rounds_us"], row["bind"], row.get("error", ""))
@@ -84,10 +75,7 @@ def markdown(results: Results) -> str:
         for name in dict.fromkeys(row.contender for row in results.values())
         if name not in (bars.SUBJECT, "empty")
     ]
-    table = [
-        f"| operation | size | {bars.SUBJECT} | empty jit + mpi4py | " + " | ".join(peers) + " |",
-        "|---|---|" + "---:|" * (len(peers) + 2),
-    ]
+    rows = []
     for row in results.values():
         if row.contender != bars.SUBJECT:
             continue
@@ -100,9 +88,11 @@ def markdown(results: Results) -> str:
         ]
         cells = [row.operation, stats.format_bytes(row.size_bytes), f"{_time(row.median_us)} us"]
         cells += ["" if other is None else f"{other / row.median_us:.2f}" for other in others]
-        table.append("| " + " | ".join(cells) + " |")
+        rows.append(cells)
+    heads = ("operation", "size", bars.SUBJECT, "empty jit + mpi4py", *peers)
+    table = tables.markdown(heads, rows, "<<" + ">" * (len(peers) + 2))
     said = bars.lines(results)
-    return "\n".join([*table, *(["", *said] if said else [])])
+    return "\n".join([table, *(["", *said] if said else [])])
 
 
 def _time(microseconds: float) -> str:

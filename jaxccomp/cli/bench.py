@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import sys
 
 from jaxccomp import errors
@@ -61,11 +60,8 @@ def run(arguments: argparse.Namespace) -> int:
         return bench_codecs.run(arguments)
     operations = _names(arguments.ops, "operation", compare.OPERATIONS)
     if arguments.table:
-        with open(arguments.table, encoding="utf-8") as file:
-            print(report.markdown(report.read(file, operations)))
+        print(report.markdown(report.read(arguments.table, operations)))
         return 0
-    if importlib.util.find_spec("rich") is None:
-        raise errors.EngineUnavailableError("bench needs rich: `pip install 'jaxccomp[bench]'`.")
     if arguments.ranks < 1 or arguments.rounds < 1:
         raise errors.InvalidArgumentError("--ranks and --rounds must be at least 1.")
     peers = _names(arguments.peers, "peer", contenders.PEERS)

@@ -47,14 +47,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Measures, and shows the tables."""
     if arguments.table:
-        with open(arguments.table, encoding="utf-8") as file:
-            print(codec_report.markdown(codec_report.read(file)[1]), end="")
+        print(codec_report.markdown(codec_report.read(arguments.table)[1]), end="")
         return 0
-    for needed, wanted in (("rich", True), ("matplotlib", bool(arguments.plot))):
-        if wanted and importlib.util.find_spec(needed) is None:
-            raise errors.EngineUnavailableError(
-                f"bench codecs needs {needed}: `pip install 'jaxccomp[bench]'`."
-            )
+    if arguments.plot and importlib.util.find_spec("matplotlib") is None:
+        raise errors.EngineUnavailableError(
+            "bench codecs --plot needs matplotlib: `pip install 'jaxccomp[bench]'`."
+        )
     working_sets = tuple(arguments.working_sets.split(","))
     for name in working_sets:
         if name not in bench.WORKING_SETS:

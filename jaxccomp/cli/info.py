@@ -13,7 +13,7 @@ import jaxlib
 
 from jaxccomp import codecs, config, errors
 from jaxccomp._bootstrap import cuda_aware_mpi, mpi, ucx
-from jaxccomp._native import algorithms, engine, registry
+from jaxccomp._native import algorithms, engine, registry, tables
 from jaxccomp._native.version import __version__
 from jaxccomp.bench import launch
 
@@ -146,12 +146,17 @@ def _codec_line(info: codecs.CodecInfo) -> str:
 
 def codec_table() -> str:
     """The codecs as a Markdown table (docs/codecs.md)."""
-    lines = ["| codec | what | ratio | error | options |", "|---|---|---|---|---|"]
-    for info in codecs.table().values():
-        cells = (info.description, info.ratio, info.error or "none", ", ".join(_options(info)))
-        text = " | ".join(cell.replace("|", "\\|") for cell in cells)
-        lines.append(f"| `{info.name}` | {text} |")
-    return "\n".join(lines) + "\n"
+    rows = [
+        (
+            f"`{info.name}`",
+            info.description,
+            info.ratio,
+            info.error or "none",
+            ", ".join(_options(info)),
+        )
+        for info in codecs.table().values()
+    ]
+    return tables.markdown(("codec", "what", "ratio", "error", "options"), rows) + "\n"
 
 
 def _options(info: codecs.CodecInfo) -> list[str]:

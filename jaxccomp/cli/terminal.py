@@ -23,11 +23,11 @@ def parse_size(text: str) -> int:
 @contextlib.contextmanager
 def progress() -> Iterator[Callable[[str], None]]:
     """Gives a function that shows one line on the terminal, replacing the last."""
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    if not console.is_terminal:
+    if not sys.stderr.isatty():
         yield lambda line: print(line, file=sys.stderr, flush=True)
         return
-    with console.status("starting") as status:
-        yield status.update
+    clear = "\r\x1b[2K"
+    try:
+        yield lambda line: print(f"{clear}{line}", end="", file=sys.stderr, flush=True)
+    finally:
+        print(clear, end="", file=sys.stderr, flush=True)

@@ -32,10 +32,8 @@ def test_the_table_of_codecs():
 def test_the_tables_of_speeds(name):
     path = f"docs/results/{name}.jsonl"
     command = f"python -m jaxccomp bench codecs --table {path}"
-    with open(ROOT / path, encoding="utf-8") as file:
-        assert between("docs/codecs.md", command) == codec_report.markdown(
-            codec_report.read(file)[1]
-        )
+    rows = codec_report.read(ROOT / path)[1]
+    assert between("docs/codecs.md", command) == codec_report.markdown(rows)
 
 
 @pytest.mark.parametrize("module", [frames, specs, tables], ids=lambda m: m.__name__)
