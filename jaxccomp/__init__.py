@@ -4,7 +4,7 @@
 * :mod:`jaxccomp.lax`: the parallel operations of ``jax.lax``, under their names;
 * :mod:`jaxccomp.optim`: for the optimisers of optax;
 * :mod:`jaxccomp.sync`: weights from ranks that train to ranks that use them;
-* :mod:`jaxccomp.toolkit`: codecs of one's own;
+* :mod:`jaxccomp.toolkit`: what codecs of one's own are made of;
 * :mod:`jaxccomp.comm`: joining the other processes, communicators;
 * :mod:`jaxccomp.launch`: several processes per GPU, and how many are best;
 * :mod:`jaxccomp.codecs`, :mod:`jaxccomp.config`, :mod:`jaxccomp.stats`, :mod:`jaxccomp.trace`,
@@ -27,8 +27,9 @@ from jaxccomp import (
 )
 from jaxccomp._native.launch_places import step
 from jaxccomp._native.version import __version__
+from jaxccomp._traced.codecs.define import register_codec
 from jaxccomp.comm import Communicator, init, is_initialized, world
-from jaxccomp.lax._backend import BackendCall, backend
+from jaxccomp.lax._backend import BackendCall, register_backend
 from jaxccomp.lax._compress import Compressed, CompressState, compress, compress_with_feedback
 from jaxccomp.lax._data_parallel import data_parallel
 from jaxccomp.lax._explain import ExplainedCall, Explanation, explain
@@ -78,8 +79,7 @@ from jaxccomp.ops import (
     sendrecv,
     sendrecv_start,
 )
-from jaxccomp.schedules import schedule
-from jaxccomp.toolkit import codec
+from jaxccomp.schedules._custom import register_algorithm
 
 __all__ = [
     "ANY_SOURCE",
@@ -105,11 +105,9 @@ __all__ = [
     "alltoall_start",
     "alltoallv",
     "alltoallv_start",
-    "backend",
     "barrier",
     "bcast",
     "bcast_start",
-    "codec",
     "codecs",
     "compress",
     "compress_with_feedback",
@@ -138,6 +136,9 @@ __all__ = [
     "reduce_scatter_start",
     "reduce_scatter_with_feedback",
     "reduce_scatter_with_feedback_start",
+    "register_algorithm",
+    "register_backend",
+    "register_codec",
     "scan",
     "scan_start",
     "scatter",
@@ -148,7 +149,6 @@ __all__ = [
     "send_start",
     "sendrecv",
     "sendrecv_start",
-    "schedule",
     "schedules",
     "stats",
     "step",

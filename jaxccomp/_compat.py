@@ -357,11 +357,6 @@ def this_line() -> str:
     return _line(source_info_util.current().traceback)
 
 
-def trace_state() -> object:
-    """Equal while the same function is being traced, or none is."""
-    return jax.extend.core.get_opaque_trace_state()
-
-
 def at_this_line(function: Callable[..., Any]) -> Callable[..., Any]:
     """``function``, with operations that are told to be where this is called.
 

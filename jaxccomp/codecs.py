@@ -28,7 +28,6 @@ from jaxccomp._codecs.specs import (
     CodecLike,
     CodecSpec,
     ErrorBound,
-    OptionInfo,
     Stage,
     canonical,
     canonical_choice,
@@ -41,6 +40,7 @@ from jaxccomp._codecs.specs import (
     stage,
     table,
 )
+from jaxccomp._codecs.table import OptionInfo
 
 __all__ = [
     "BF16",

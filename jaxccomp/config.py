@@ -216,11 +216,10 @@ _TABLE = (
         "check_launches",
         bool,
         False,
-        "Compare at each launch where in the Python program it is made: source lines, integer and "
-        "text variables of the for loops around it, and jaxccomp.step(). Finds a rank that leaves "
-        "out one of many equal launches. For debugging: it makes JAX's dispatch on CPUs "
-        "synchronous, and costs some ten microseconds a call. Read by init(), before JAX's backend "
-        "starts.",
+        "Compare at each launch where in the Python program it is made: source lines, and the "
+        "number of jaxccomp.step(). Finds a rank that leaves out one of many equal launches. For "
+        "debugging: it makes JAX's dispatch on CPUs synchronous, and costs some ten microseconds a "
+        "call. Read by init(), before JAX's backend starts.",
     ),
     Option(
         "chunk_bytes",
@@ -299,11 +298,6 @@ def get(name: str) -> Any:
     """The value of option ``name``."""
     option = _lookup(name)
     return _values.get(name, option.default)
-
-
-def default(name: str) -> Any:
-    """What option ``name`` is when nobody sets it."""
-    return _lookup(name).default
 
 
 def choices(name: str) -> tuple[Any, ...]:

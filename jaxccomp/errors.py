@@ -30,6 +30,10 @@ class UnknownAxisError(UnknownNameError, NameError):
     """An ``axis_name`` that no surrounding shard_map, pmap or vmap has."""
 
 
+class NameTakenError(InvalidArgumentError):
+    """A codec, algorithm or backend is registered under a name that is taken, or no name."""
+
+
 class UnsupportedDTypeError(JaxccompError, TypeError):
     """An operation that is not defined for the dtype given."""
 
@@ -39,7 +43,7 @@ class CodecError(InvalidArgumentError):
 
 
 class ScheduleError(InvalidArgumentError):
-    """A schedule that the program has registered is not its collective (`jaxccomp.schedule`)."""
+    """A schedule that the program has registered is not its collective (docs/extending.md)."""
 
 
 class BackendError(InvalidArgumentError):

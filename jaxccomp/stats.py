@@ -14,7 +14,7 @@ import operator
 import os
 from collections.abc import Mapping
 
-from jaxccomp._native import engine
+from jaxccomp._native import engine, tables
 
 _COMBINE = {"peak_bytes": max, "bound_bytes": max}
 
@@ -174,9 +174,7 @@ class CallLog:
     def __str__(self) -> str:
         if not self.rows:
             return "no calls"
-        table = [_HEAD, *map(_cells, self.rows)]
-        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in table]
+        lines = tables.lines([_HEAD, *map(_cells, self.rows)])
         since = datetime.datetime.fromtimestamp(self.since).isoformat(" ", "seconds")
         return "\n".join([*lines, f"since {since}"])
 

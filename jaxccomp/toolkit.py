@@ -1,11 +1,11 @@
 """Codecs of one's own: two functions in JAX, and every operation takes them.
 
-`codec` registers them, `check` tries whether they are what operations need, and the operators are
-what codecs are made of. docs/toolkit.md has an example in twenty lines, and what is sent.
+`jaxccomp.register_codec` registers them, `check` tries whether they are what operations need, and
+the operators are what codecs are made of. docs/toolkit.md has an example in twenty lines, and what
+is sent.
 """
 
 from jaxccomp._traced.codecs.check import Report, check
-from jaxccomp._traced.codecs.define import codec
 from jaxccomp._traced.codecs.operators import (
     filter_top,
     filter_where,
@@ -24,7 +24,6 @@ from jaxccomp._traced.codecs.operators import (
 __all__ = [
     "Report",
     "check",
-    "codec",
     "filter_top",
     "filter_where",
     "greatest",

@@ -107,7 +107,6 @@ BREAKS = (
     Break("matching knows the engine", "test-unit", "csrc/matching/registry.cc",
           '#include "matching/registry.h"\n',
           '#include "matching/registry.h"\n#include "engine/awaited.h"\n'),
-    Break("a retired word", "test-unit", "docs/architecture.md", "# ", "# Lo" "ans: "),
     Break("an API is not exported", "test-unit", "jaxccomp/__init__.py", '"barrier",', ""),
 )  # fmt: skip
 

@@ -9,8 +9,8 @@
 //  * launches that never came to the communicator, since an exception ended them before: XLA's RunId
 //    counts the launches of each executable (of all that have one fingerprint), and a gap in it
 //    (Launch::skipped) must be the same on all ranks.
-//  * with the option check_launches, the place in the user's Python program, with the variables of the
-//    loops around it (Call::place): nothing else tells that a rank has left out one of equal launches.
+//  * with the option check_launches, the place in the user's Python program, source lines and step
+//    (Call::place): nothing else tells that a rank has left out one of equal launches.
 //  * the name of the Python thread that launches, where the launch takes place on it (XLA runs programs
 //    of little work on the thread that dispatches them).
 // Launches that overlap have been dispatched by several threads, in an order that only this process

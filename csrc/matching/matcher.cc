@@ -114,7 +114,7 @@ Status PlaceError(const Endpoint& endpoint, const Launch& launch, const Header& 
 }
 
 uint64_t StepOf(std::string_view place) {
-  constexpr std::string_view kStep = "step ";   // what current() in _launch_places.py begins with
+  constexpr std::string_view kStep = "step ";   // what current() in launch_places.py begins with
   if (!place.starts_with(kStep)) return 0;
   place.remove_prefix(kStep.size());
   int64_t step = 0;

@@ -19,6 +19,7 @@ from jaxccomp._api import mpi_support
 from jaxccomp._call import Call
 from jaxccomp._native import algorithms, engine
 from jaxccomp._primitives import backends
+from jaxccomp._primitives.backends import BACKENDS
 from jaxccomp.comm import Communicator
 
 AxisName = Hashable | Sequence[Hashable]
@@ -55,7 +56,7 @@ def make_call(
         )
     backend = _backend(backend)
     codec = _codec(collective, codec, referenced)
-    if (registered := backends.find(backend)) is not None:
+    if (registered := BACKENDS.find(backend)) is not None:
         along_axis = axis_name is not None
         moved = "permute" if collective == "sendrecv" and along_axis else collective
         backends.check(registered, moved, codec, along_axis=along_axis)
@@ -340,8 +341,8 @@ def _codec(collective: str, codec: codecs.CodecLike, referenced: bool) -> str:
 
 
 def _backend(backend: str) -> str:
-    if backend not in backends.OWN and backends.find(backend) is None:
-        raise backends.unknown(backend)
+    if backend not in backends.OWN and BACKENDS.find(backend) is None:
+        raise BACKENDS.unknown(backend)
     return config.get("backend") if backend == "auto" else backend
 
 
@@ -355,7 +356,7 @@ def _algorithm(collective: str, algorithm: str, backend: str, codec: str) -> str
         )
     if backend == "xla":
         hint = 'backend="xla" leaves the choice to XLA.'
-    elif backends.find(backend) is not None:
+    elif BACKENDS.find(backend) is not None:
         hint = f"backend={backend!r} has its own ways."
     elif not engine.available():
         hint = "The others come with the native engine, which is not installed."

@@ -65,14 +65,14 @@ _OPTIONS = {
         """``"native"`` (the engine), ``"xla"`` (collectives of ``jax.lax``; needs ``axis_name``),
   ``"mpi"`` (MPI's own collectives, on the host, without codecs and for the operations that MPI has:
   docs/backends.md), ``"auto"``: the engine where it can, or one that is registered
-  (`jaxccomp.backend`).""",
+  (`jaxccomp.register_backend`).""",
     ),
     "algorithm": (
         "auto",
         """a name that ``python -m jaxccomp doctor`` lists, or ``"auto"``: the one that is fastest
   by a profile (the option ``profile``), else one by a static rule. Names may have options after a
   colon, such as ``"ring:chunk=131072"`` (bytes worked on at a time) or
-  ``"parameter_server:partitions=2"``. `jaxccomp.schedule` registers others.""",
+  ``"parameter_server:partitions=2"``. `jaxccomp.register_algorithm` registers others.""",
     ),
 }
 

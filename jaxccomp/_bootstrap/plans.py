@@ -8,14 +8,15 @@ from jaxccomp import config, errors
 from jaxccomp._bootstrap import shared_files
 from jaxccomp._bootstrap.peer_info import Row, Share
 from jaxccomp._bootstrap.shared_files import Own
-from jaxccomp.schedules import Plans, parse_plans, read_plans
+from jaxccomp.schedules import _plans
+from jaxccomp.schedules._plans import Plans
 
 _RECORD = "Record them anew in this world (jaxccomp.plan)"
 
 
 def own() -> Own:
     """The file that the option names."""
-    return shared_files.own("plan", read_plans)
+    return shared_files.own("plan", _plans.read)
 
 
 def agree(share: Share, rows: Sequence[Row], mine: Own, hosts: Sequence[int]) -> Plans | None:
@@ -34,7 +35,7 @@ def agree(share: Share, rows: Sequence[Row], mine: Own, hosts: Sequence[int]) ->
     if data is None:
         return None
     try:
-        plans = parse_plans(data, "the plan of rank 0")
+        plans = _plans.parse(data, "the plan of rank 0")
     except errors.JaxccompError as error:
         raise errors.InitializationError(f"{error} {_RECORD}.") from None
     shared_files.check_world("plan", plans.world, hosts, _RECORD)

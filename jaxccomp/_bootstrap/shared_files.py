@@ -10,7 +10,7 @@ from typing import NamedTuple
 from jaxccomp import config, errors
 from jaxccomp._bootstrap.peer_info import Share, share_bytes
 from jaxccomp._native import engine
-from jaxccomp.schedules import MOST_FILE_BYTES, layout
+from jaxccomp._native.json_files import MOST_BYTES, layout
 
 _UNREADABLE = -1
 
@@ -59,10 +59,10 @@ def agree(option: str, share: Share, rows: Sequence[tuple[int, int]], mine: Own)
         return None
     _check_equal(option, rows, mine)
     size, hashed = rows[0]
-    if not 0 < size <= MOST_FILE_BYTES:
+    if not 0 < size <= MOST_BYTES:
         raise errors.InitializationError(
             f"the {option} of rank 0 cannot have {size} bytes, which it says; at most "
-            f"{MOST_FILE_BYTES} are shared."
+            f"{MOST_BYTES} are shared."
         )
     data = share_bytes(share, mine.data or bytes(size))[0][:size]
     if _hash(data) != hashed:

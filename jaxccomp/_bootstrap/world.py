@@ -14,7 +14,8 @@ from typing import Any, Protocol, TypeVar
 from jaxccomp import config, errors
 from jaxccomp._bootstrap import mpi as _mpi
 from jaxccomp._native import engine
-from jaxccomp.schedules import Planner, Plans
+from jaxccomp.schedules import Planner
+from jaxccomp.schedules._plans import Plans
 
 NAME = "world"
 # Groups made by split() that are found again when the same split is made once more, for each

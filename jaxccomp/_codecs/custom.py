@@ -1,4 +1,4 @@
-"""Codecs that are not ours: those that programs register (jaxccomp.toolkit), by name."""
+"""Codecs that are not ours: those that programs register (`jaxccomp.register_codec`)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from jaxccomp import errors
-from jaxccomp._codecs.table import CodecInfo, OptionInfo
+from jaxccomp._codecs.table import CodecInfo, OptionInfo, own_table
+from jaxccomp._native.registry import Registry
 
 Value = bool | int | float
 
@@ -34,6 +35,11 @@ class CustomCodec:
     random: bool
     whole: bool
     source: str
+
+    @property
+    def name(self) -> str:
+        """As specs have it."""
+        return self.info.name
 
     def options(self, given: Mapping[str, str]) -> types.SimpleNamespace:
         """The options as `encode` and `decode` get them: attributes of the defaults' types."""
@@ -65,30 +71,4 @@ def option_info(name: str, default: Value) -> OptionInfo:
     )
 
 
-_CODECS: dict[str, CustomCodec] = {}
-
-
-def add(codec: CustomCodec) -> bool:
-    """Registers a codec. True: in place of one that was the same source before.
-
-    Raises:
-      CodecError: when another one has its name.
-    """
-    before = _CODECS.get(codec.info.name)
-    if before is not None and before.source != codec.source:
-        raise errors.CodecError(
-            f"codec {codec.info.name!r}: {before.source} has registered one of that name; "
-            f"{codec.source} must take another."
-        )
-    _CODECS[codec.info.name] = codec
-    return before is not None
-
-
-def find(name: str) -> CustomCodec | None:
-    """The codec of that name; None where it is one of ours, or none."""
-    return _CODECS.get(name)
-
-
-def infos() -> Mapping[str, CodecInfo]:
-    """The rows of all that are registered."""
-    return {name: codec.info for name, codec in _CODECS.items()}
+CODECS: Registry[CustomCodec] = Registry("codec", lambda scope: ("auto", *own_table()))

@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from jaxccomp import errors
 from jaxccomp._codecs import custom
-from jaxccomp._codecs.table import TABLE, CodecInfo, OptionInfo, canonical_options
-from jaxccomp._native import engine, entry_points
+from jaxccomp._codecs.custom import CODECS
+from jaxccomp._codecs.table import CodecInfo, canonical_options, own_table
+from jaxccomp._native import engine
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 # Before another codec: it may be left out where it does not pay.
@@ -82,39 +83,18 @@ def table() -> Mapping[str, CodecInfo]:
       >>> jaxccomp.codecs.table()["bf16"].lossless
       False
     """
-    return {**_own_table(), **custom.infos()}
+    return {**own_table(), **{name: each.info for name, each in CODECS.registered().items()}}
 
 
-@functools.cache
-def _own_table() -> Mapping[str, CodecInfo]:
-    if not engine.available():
-        return TABLE
-    return {row["name"]: _info(row) for row in engine.load().codecs()}
-
-
-def _info(row: dict[str, Any]) -> CodecInfo:
-    options = tuple(
-        OptionInfo(**{**option, "choices": tuple(option["choices"])}) for option in row["options"]
-    )
-    return CodecInfo(**{**row, "dtypes": tuple(row["dtypes"]), "options": options})
-
-
-def register(codec: custom.CustomCodec) -> bool:
-    """Adds a codec to the table; see `custom.add`."""
-    name = codec.info.name
-    if not _NAME.fullmatch(name) or name in ("auto", *_own_table()):
-        raise errors.CodecError(
-            f"codec {name!r}: {codec.source} must take another name, "
-            + ("of a-z, 0-9 and _." if not _NAME.fullmatch(name) else "this is taken.")
-        )
-    replaced = custom.add(codec)
+def register(codec: custom.CustomCodec) -> None:
+    """Adds a codec to the table."""
+    CODECS.add(codec)
     _parse_text.cache_clear()
-    return replaced
 
 
 def find_custom(codec: CodecLike) -> custom.CustomCodec | None:
     """The first stage of a spec, where the program has registered it; None for one of ours."""
-    return custom.find(parse(codec).stages[0].name)
+    return CODECS.find(parse(codec).stages[0].name)
 
 
 def stage(name: str, **options: Any) -> Stage:
@@ -173,7 +153,7 @@ def canonical_choice(codec: CodecLike) -> str:
     text = canonical(codec)
     if not _leaves_a_choice(str(codec)):
         return text
-    if custom.find(_split(text)[0].name) is not None:
+    if CODECS.find(_split(text)[0].name) is not None:
         raise errors.InvalidArgumentError(
             f'codec {str(codec)!r}: {text!r} is of the program, and "auto:" chooses between codecs '
             "of a profile; leave one of them out."
@@ -255,7 +235,7 @@ def _parse_text(text: str) -> CodecSpec:
     stages = _split(text)
     for each in stages:
         _check_names(each, text)
-    if not engine.available() or any(custom.find(each.name) for each in stages):
+    if not engine.available() or any(CODECS.find(each.name) for each in stages):
         return _without_engine(stages, text)
     try:
         return CodecSpec(_split(engine.load().describe_codec(text)["spec"]))
@@ -276,7 +256,7 @@ def _without_engine(stages: tuple[Stage, ...], text: str) -> CodecSpec:
     if len(coding) > 2:
         raise errors.InvalidArgumentError(f"codec {text!r}: two stages at most.")
     for each in coding[1:]:
-        own = custom.find(each.name)
+        own = CODECS.find(each.name)
         if own is not None or not table()[each.name].lossless:
             raise errors.InvalidArgumentError(
                 f"codec {text!r}: {each.name!r} {'codes arrays' if own else 'is lossy'} and can "
@@ -287,7 +267,7 @@ def _without_engine(stages: tuple[Stage, ...], text: str) -> CodecSpec:
 
 def _canonical_stage(given: Stage) -> Stage:
     options = canonical_options(table()[given.name], given.options)
-    if (own := custom.find(given.name)) is not None:
+    if (own := CODECS.find(given.name)) is not None:
         own.options(dict(options))  # of their types
     return Stage(given.name, options)
 
@@ -315,14 +295,10 @@ def _parse_stage(part: str, text: str) -> Stage:
 def _check_names(each: Stage, text: str) -> None:
     if each.name == "auto":
         raise _stands_alone(text)
-    found = table().get(each.name)
+    own = CODECS.find(each.name)
+    found = own.info if own is not None else own_table().get(each.name)
     if found is None:
-        failed = entry_points.failures("jaxccomp.codecs")  # and with that all are registered
-        found = table().get(each.name)
-    if found is None:
-        valid: Iterable[str] = [*table(), "auto"]
-        hint = f"In {text!r}; {_GRAMMAR}. {failed}".rstrip()
-        raise errors.unknown("codec", each.name, valid, hint)
+        raise CODECS.unknown(each.name, hint=f"In {text!r}; {_GRAMMAR}.")
     keys = [option.name for option in found.options]
     for key, _ in each.options:
         if key not in keys:

@@ -6,8 +6,12 @@ With the engine its own table counts; a test holds the rows here to that.
 from __future__ import annotations
 
 import dataclasses
+import functools
+from collections.abc import Mapping
+from typing import Any
 
 from jaxccomp import errors
+from jaxccomp._native import engine
 
 
 @dataclasses.dataclass(frozen=True)
@@ -231,3 +235,18 @@ def _checked(name: str, option: OptionInfo, value: str) -> str:
     raise errors.InvalidArgumentError(
         f"codec {name!r}: {option.name}={value} is not valid, it must be {valid}."
     )
+
+
+@functools.cache
+def own_table() -> Mapping[str, CodecInfo]:
+    """This package's codecs, by name."""
+    if not engine.available():
+        return TABLE
+    return {row["name"]: _info(row) for row in engine.load().codecs()}
+
+
+def _info(row: dict[str, Any]) -> CodecInfo:
+    options = tuple(
+        OptionInfo(**{**option, "choices": tuple(option["choices"])}) for option in row["options"]
+    )
+    return CodecInfo(**{**row, "dtypes": tuple(row["dtypes"]), "options": options})

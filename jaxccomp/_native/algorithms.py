@@ -1,4 +1,4 @@
-"""The names of algorithms: the engine's own, and those that programs register (jaxccomp.schedule).
+"""The names of algorithms: the engine's own, and those that programs register.
 
 Those of programs make schedules for the sizes of a call where it is lowered. The engine keeps these
 under a key, which then stands in the place of the name.
@@ -11,9 +11,8 @@ import functools
 from collections.abc import Callable
 
 from jaxccomp import errors
-from jaxccomp._native import engine, entry_points
-
-_GROUP = "jaxccomp.schedules"
+from jaxccomp._native import engine
+from jaxccomp._native.registry import Registry
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,30 +59,6 @@ class CustomAlgorithm:
     key: Callable[[str, Problem], str]
 
 
-_ALGORITHMS: dict[tuple[str, str], CustomAlgorithm] = {}
-
-
-def add(algorithm: CustomAlgorithm) -> bool:
-    """Registers an algorithm. True: in place of one that was the same source before.
-
-    Raises:
-      ScheduleError: where the name is taken.
-    """
-    place = algorithm.collective, algorithm.name
-    before = _ALGORITHMS.get(place)
-    if algorithm.name in ("auto", *own_names(algorithm.collective)):
-        taken = "this package"
-    elif before is not None and before.source != algorithm.source:
-        taken = before.source
-    else:
-        _ALGORITHMS[place] = algorithm
-        return before is not None
-    raise errors.ScheduleError(
-        f"algorithm {algorithm.name!r} of {algorithm.collective}: {taken} has one of that name; "
-        f"{algorithm.source} must take another."
-    )
-
-
 def own_names(collective: str) -> tuple[str, ...]:
     """The engine's own; none where there is no engine."""
     return _own_names(collective) if engine.available() else ()
@@ -95,21 +70,20 @@ def _own_names(collective: str) -> tuple[str, ...]:
     return tuple(row["name"] for row in table if row["collective"] == collective)
 
 
+ALGORITHMS: Registry[CustomAlgorithm] = Registry(
+    "algorithm", lambda collective: ("auto", *own_names(collective))
+)
+
+
 def names(collective: str) -> tuple[str, ...]:
     """The engine's own, then those of programs and of other packages."""
-    entry_points.load(_GROUP)
-    registered = tuple(name for place, name in _ALGORITHMS if place == collective)
-    return own_names(collective) + registered
+    ALGORITHMS.load()
+    return own_names(collective) + tuple(ALGORITHMS.registered(collective))
 
 
 def find(collective: str, algorithm: str) -> CustomAlgorithm | None:
     """The registered one that a text names; None where it names another one, or none."""
-    name = algorithm.partition(":")[0]
-    if name == "auto" or name in own_names(collective):
-        return None
-    if (collective, name) not in _ALGORITHMS:
-        entry_points.load(_GROUP)
-    return _ALGORITHMS.get((collective, name))
+    return ALGORITHMS.find(algorithm.partition(":")[0], collective)
 
 
 def has(collective: str, algorithm: str) -> bool:
@@ -135,9 +109,7 @@ def check(collective: str, algorithm: str) -> None:
     if registered is not None:
         registered.check(algorithm)
     elif name not in ("auto", *own_names(collective)):
-        hint = entry_points.failures(_GROUP)
-        valid = ("auto", *names(collective))
-        raise errors.unknown(f"algorithm of {collective}:", algorithm, valid, hint)
+        raise ALGORITHMS.unknown(algorithm, collective)
     else:
         try:
             engine.load().check_algorithm(collective, algorithm)

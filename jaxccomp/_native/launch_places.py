@@ -1,20 +1,19 @@
 """Where in the Python program a launch is made: what the option ``check_launches`` compares.
 
 A rank that leaves out one of many equal launches looks to the engine like one that is a launch
-behind. The Python program knows better: the launches of a loop differ in the value of its variable.
+behind. The Python program knows better: its lines, and the steps that it counts with `step`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import dis
+import functools
 import os
 import sys
 import threading
 import types
 import weakref
 from collections.abc import Iterator
-from typing import Any, NamedTuple
 
 import jax
 
@@ -22,8 +21,6 @@ _PACKAGES = tuple(
     os.path.dirname(os.path.abspath(path)) + os.sep for path in (__file__, jax.__file__)
 )
 _STDLIB = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
-# Numbers and names tell iterations apart; arrays and objects may be each rank's own.
-_COMPARED = (int, str)
 
 # By thread: each has a loop of its own.
 _steps: weakref.WeakKeyDictionary[threading.Thread, int] = weakref.WeakKeyDictionary()
@@ -36,9 +33,8 @@ def step(number: int) -> None:
 
     With that option on, launches of programs with collectives must carry the same number on all
     ranks, or all get an error that names both. It tells apart what the engine cannot see: a rank
-    that leaves out one of many equal launches, in a ``while`` loop or over batches without a
-    number. So do operations and messages on an ordered communicator. Without the option it does
-    nothing.
+    that leaves out one of the equal launches of a loop. So do operations and messages on an ordered
+    communicator. Without the option it does nothing.
 
     Args:
       number: any integer, the same on all ranks at the same step.
@@ -79,7 +75,7 @@ def own_settings() -> Iterator[None]:
 
 
 def current() -> str:
-    """The place of the launch under way: source lines, innermost first, with loop variables.
+    """The place of the launch under way: the step, and source lines, innermost first.
 
     Frames of JAX, of this package and of Python's library are left out. Launches that XLA runs on a
     thread of its own are made by the main thread, which waits for them while the option is on.
@@ -108,80 +104,15 @@ def _this_thread() -> threading.Thread | None:
 def _places(frame: types.FrameType | None) -> list[str]:
     places = []
     while frame is not None:
-        code, at = frame.f_code, frame.f_lasti
-        site = _sites.get((id(code), at)) or _learn(frame)
-        if site.where:
-            loops = [
-                f"{name}={value!r}"
-                for name in site.loop_variables
-                if isinstance(value := _value(frame, name), _COMPARED)
-            ]
-            places.append(f"{site.where} ({', '.join(loops)})" if loops else site.where)
+        if name := _shown(frame.f_code.co_filename):
+            places.append(f"{name}:{frame.f_lineno}")
         frame = frame.f_back
     return places
 
 
-class _Site(NamedTuple):
-    """An instruction of the program."""
-
-    code: types.CodeType  # kept, so that no other one gets its id
-    where: str  # empty for those that are left out
-    loop_variables: tuple[str, ...]
-
-
-# By the id of the code, whose hash takes longer than all else here, and the instruction's offset.
-_sites: dict[tuple[int, int], _Site] = {}
-_MOST_SITES = 4096
-
-
-def _learn(frame: types.FrameType) -> _Site:
-    code = frame.f_code
-    name = code.co_filename
-    packaged = name.startswith((*_PACKAGES, "<frozen")) or (
-        name.startswith(_STDLIB) and "site-packages" not in name
-    )
-    if len(_sites) >= _MOST_SITES:
-        _sites.clear()
-    site = _Site(
-        code,
-        "" if packaged else f"{os.path.basename(name)}:{frame.f_lineno}",
-        () if packaged else _loop_variables(code, frame.f_lasti),
-    )
-    _sites[id(code), frame.f_lasti] = site
-    return site
-
-
-def _value(frame: types.FrameType, name: str) -> Any:
-    return frame.f_locals.get(name, frame.f_globals.get(name))
-
-
-def _loop_variables(code: types.CodeType, at: int) -> tuple[str, ...]:
-    """The variables of the ``for`` loops around an instruction."""
-    names: list[str] = []
-    instructions = list(dis.get_instructions(code))
-    for i, instruction in enumerate(instructions):
-        if instruction.opname != "FOR_ITER":
-            continue
-        if instruction.offset < at < instruction.argval:
-            names.extend(_targets(instructions[i + 1 :]))
-    return tuple(names)
-
-
-def _targets(instructions: list[dis.Instruction]) -> Iterator[str]:
-    """What the value on the stack is stored to."""
-    open_values = 1
-    for instruction in instructions:
-        if instruction.opname in ("UNPACK_SEQUENCE", "UNPACK_EX"):
-            open_values += instruction.arg or 0
-        elif instruction.opname == "STORE_FAST_STORE_FAST":
-            yield from instruction.argval
-            open_values -= 1
-        elif instruction.opname.startswith("STORE_"):
-            yield instruction.argval
-        elif instruction.opname not in ("CACHE", "EXTENDED_ARG", "NOP"):
-            return
-        else:
-            continue
-        open_values -= 1
-        if open_values <= 0:
-            return
+@functools.lru_cache(4096)
+def _shown(path: str) -> str:
+    """A file's name; empty for those that are left out."""
+    is_library = path.startswith(_STDLIB) and "site-packages" not in path
+    is_left_out = is_library or path.startswith((*_PACKAGES, "<frozen"))
+    return "" if is_left_out else os.path.basename(path)

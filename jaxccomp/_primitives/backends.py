@@ -1,15 +1,14 @@
-"""Backends that programs register, and the calls that name them (jaxccomp.backend)."""
+"""Backends that programs register, and the calls that name them (`jaxccomp.register_backend`)."""
 
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 from jaxccomp import codecs, errors
 from jaxccomp._call import Call, result_shape
-from jaxccomp._native import entry_points
+from jaxccomp._native.registry import Registry
 from jaxccomp._primitives import composed
 from jaxccomp.comm import Communicator
 
@@ -23,8 +22,6 @@ OPERATIONS = (
     *("alltoall", "allgatherv", "gatherv", "scatterv", "reduce_scatterv", "alltoallv"),
     *("permute", "scan", "exscan"),
 )
-_GROUP = "jaxccomp.backends"
-_NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,46 +75,22 @@ class Backend:
     source: str
 
 
-_BACKENDS: dict[str, Backend] = {}
+BACKENDS: Registry[Backend] = Registry("backend", lambda scope: OWN)
 
 
-def add(backend: Backend) -> bool:
-    """Registers a backend. True: in place of one that was the same source before."""
-    before = _BACKENDS.get(backend.name)
-    taken = before is not None and before.source != backend.source
-    if backend.name in OWN or not _NAME.fullmatch(backend.name) or taken:
-        raise errors.BackendError(
-            f"backend {backend.name!r}: {backend.source} must take another name, of a-z, 0-9 and "
-            f"_, that is not taken{f' ({before.source} has it)' if before and taken else ''}."
-        )
+def add(backend: Backend) -> None:
+    """Registers a backend.
+
+    Raises:
+      NameTakenError: where the name is taken, or none.
+      BackendError: where it has no operation.
+    """
     if not backend.functions:
         raise errors.BackendError(
             f"backend {backend.name!r}: {backend.source} has no operation; it may have "
             f"{errors.listed(OPERATIONS)}."
         )
-    _BACKENDS[backend.name] = backend
-    return before is not None
-
-
-def find(name: str) -> Backend | None:
-    """The registered backend of that name; None for this package's own, and for none."""
-    if name in OWN:
-        return None
-    if name not in _BACKENDS:
-        entry_points.load(_GROUP)
-    return _BACKENDS.get(name)
-
-
-def registered() -> tuple[Backend, ...]:
-    """Those of programs and of other packages."""
-    entry_points.load(_GROUP)
-    return tuple(_BACKENDS.values())
-
-
-def unknown(name: str) -> errors.UnknownNameError:
-    """The error for a name that no backend has."""
-    hint = entry_points.failures(_GROUP)  # and with that all are registered
-    return errors.unknown("backend", name, (*OWN, *_BACKENDS), hint)
+    BACKENDS.add(backend)
 
 
 def check(backend: Backend, operation: str, codec: str, *, along_axis: bool) -> None:
@@ -149,7 +122,7 @@ def run(call: Call, operands: Sequence[Array]) -> list[Array]:
     """Runs ``call`` by its backend, or composed of raw operations of the backend."""
     if is_composed(call):
         return composed.run(call, operands, composed.by_first_stage(call.codec))
-    backend = find(call.backend)
+    backend = BACKENDS.find(call.backend)
     assert backend is not None
     function = _function(backend, call.collective)
     return [_checked(backend, call, x, function) for x in operands]

@@ -25,7 +25,7 @@ _ALIAS = {
 def lower(ctx: Any, *operands: Any, call: Call) -> Any:
     """The lowering rule of every collective's primitive."""
     asked, call = call, planning.settled(call)
-    if backends.find(call.backend) is not None:
+    if backends.BACKENDS.find(call.backend) is not None:
         return _lower_by_backend(ctx, call, operands)
     platform, groups = _place(ctx, call)
     custom = codecs.find_custom(call.codec) is not None

@@ -8,13 +8,14 @@ import itertools
 import math
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
 
-from jaxccomp import codecs, comm, errors
+from jaxccomp import codecs, comm, errors, schedules
 from jaxccomp._call import Call
+from jaxccomp.schedules._plans import Plan, PlannedCall, Plans
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Lowered:
       mover: "native", "mpi", "xla", or a backend that is registered.
       sizes: bytes that a rank passes in, by dtype; None where they are not known.
       choice: a `jaxccomp.schedules.Choice`, where prices are known.
-      site: the arguments of its `jaxccomp.schedules.PlannedCall`; None where plans have none.
+      site: the arguments of its `jaxccomp.plan.PlannedCall`; None where plans have none.
       groups: the processes of its ranks, by group.
       operands: shapes and dtypes.
     """
@@ -92,6 +93,36 @@ def record(
         lowered = Lowered(where, call, mover, sizes, choice, site, processes, operands)
         for calls in _recorder.lists:
             calls.append(lowered)
+
+
+def no_plans() -> Plans:
+    """Plans of this world, to which `add_plans` adds calls."""
+    return Plans(tuple(Counter(comm.hosts()).values()))
+
+
+def add_plans(plans: Plans, calls: Iterable[Lowered]) -> None:
+    """Adds how calls run.
+
+    Raises:
+      InvalidArgumentError: where one call was planned in two ways.
+    """
+    for each in calls:
+        if each.site is not None:
+            plans.add(PlannedCall.of(each.site), _plan(each), each.where)
+
+
+def _plan(lowered: Lowered) -> Plan:
+    call, backend = lowered.call, lowered.mover
+    algorithm = call.algorithm
+    if backend == "native":
+        if algorithm == "auto" and lowered.choice is not None:
+            algorithm = lowered.choice.chosen.runs
+        elif algorithm == "auto" and lowered.is_on_cpus and lowered.sizes is not None:
+            world = comm.hosts()
+            hosts = [[world[process] for process in group] for group in lowered.groups]
+            algorithm = schedules.static_rule(call.collective, hosts, lowered.sizes, call.codec)
+        algorithm = schedules.with_chunk(algorithm)
+    return Plan(backend, algorithm, call.codec)
 
 
 def _is_recording() -> bool:

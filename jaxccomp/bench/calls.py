@@ -10,8 +10,19 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxccomp.bench import operations
 from jaxccomp.bench.team import Team
+
+# What can be timed, and whether a rank passes in a row for each rank.
+NAMES = {
+    "bcast": False,
+    "allreduce": False,
+    "allgather": False,
+    "reduce_scatter": True,
+    "alltoall": True,
+    "gather": False,
+    "scatter": True,
+    "reduce": False,
+}
 
 
 def measure(
@@ -21,7 +32,7 @@ def measure(
 
     Args:
       team: all ranks, which call this together.
-      name: of an operation, one of `operations.NAMES`.
+      name: of an operation, one of `NAMES`.
       codec: of the values, which are Gaussian float32.
       sizes: bytes that each rank passes in.
       algorithm: of the operation.
@@ -30,12 +41,19 @@ def measure(
     normal = np.random.default_rng(team.rank).normal(0, 0.02, 1 << 20).astype(np.float32)
     found = []
     for size in sizes:
-        x = operations.operand(normal, size, team.size if operations.NAMES[name] else 0)
+        x = _operand(normal, size, team.size if NAMES[name] else 0)
         x = jax.device_put(x, jax.local_devices(backend="cpu")[0])
         team.gather([0.0])  # all begin together
         median = _time(lambda x=x: call(x), max(10, min(1000, (256 << 20) // size)))
         found.append(float(team.gather([median]).max()))
     return found
+
+
+def _operand(values: np.ndarray, size: int, rows: int) -> np.ndarray:
+    """So many bytes of the values, over and over, as so many rows; flat where there are none."""
+    count = size // values.dtype.itemsize
+    flat = np.resize(values, count // max(rows, 1) * max(rows, 1))
+    return flat.reshape(rows, -1) if rows else flat
 
 
 def _time(call: Callable[[], Any], count: int) -> float:

@@ -16,7 +16,7 @@ import numpy as np
 
 from jaxccomp._native import engine
 from jaxccomp._native.version import __version__
-from jaxccomp.bench import links, machine, operations, rates, steps
+from jaxccomp.bench import links, machine, rates, steps
 from jaxccomp.bench.files import Tensor
 from jaxccomp.bench.progress import Progress
 from jaxccomp.bench.team import Team, values
@@ -33,17 +33,12 @@ class Plan:
     Attributes:
       tensors: that codecs are measured on.
       specs: of codecs.
-      within_seconds: after which no further codec or operation is measured.
-      operations: that are timed, with each algorithm.
-      choices: for a profile without times of operations, and by rank a number for its host, what
-        says which algorithms and codecs are worth being timed; needed where operations are.
+      within_seconds: after which no further codec is measured.
     """
 
     tensors: Sequence[Tensor]
     specs: tuple[str, ...] = SPECS
     within_seconds: float = 120.0
-    operations: tuple[str, ...] = ()
-    choices: Callable[[dict[str, Any], Sequence[int]], operations.Plans] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +47,7 @@ class Measured:
 
     Attributes:
       profile: what is written as JSON, without its version.
-      left_out: codecs and operations.
+      left_out: codecs.
     """
 
     profile: dict[str, Any]
@@ -106,16 +101,7 @@ def measure(
         "instruction_set": engine.load().describe()["instruction_set"],
         "tensors": sorted({each.name for each in plan.tensors}),
     }
-    profile = _rounded(profile)
-    if plan.operations and plan.choices:
-        plans_of = plan.choices(profile, team.host_of_ranks())
-        link_rate = max((up for up, _ in between), default=0.0)
-        timed, no_time = operations.measure(
-            team, plan.operations, plan.tensors, plans_of, link_rate, until, progress
-        )
-        profile["operations"] = _rounded(timed)
-        left_out += no_time
-    return Measured(profile, left_out)
+    return Measured(_rounded(profile), left_out)
 
 
 def _setup(team: Team, hosts: Sequence[Sequence[int]], plan: Plan) -> dict[str, Any]:

@@ -10,6 +10,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from jaxccomp import errors
+from jaxccomp._native import json_files
 from jaxccomp.bench.team import Team
 
 VERSION = 1
@@ -77,8 +79,8 @@ class Progress:
         if not kept:
             return {}, ""
         try:
-            content = json.loads(kept.decode("utf-8")) if len(kept) <= MOST_BYTES else None
-        except (ValueError, RecursionError):
+            content = json_files.loads(kept, "it") if len(kept) <= MOST_BYTES else None
+        except errors.InvalidArgumentError:
             content = None
         known = isinstance(content, dict) and content.get("unfinished") == VERSION
         if not known or not isinstance(content.get("steps"), dict):

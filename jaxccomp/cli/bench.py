@@ -10,7 +10,7 @@ import sys
 
 from jaxccomp import codecs, errors
 from jaxccomp._bootstrap.launchers import launcher
-from jaxccomp.bench import calls, launch, machine, operations
+from jaxccomp.bench import calls, launch, machine
 from jaxccomp.bench.team import Team
 from jaxccomp.cli import bench_codecs
 from jaxccomp.cli.terminal import names, parse_size
@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     summary = bench_codecs.__doc__.splitlines()[0]
     bench_codecs.add_arguments(others.add_parser("codecs", help=summary, description=summary))
     add = parser.add_argument
-    every = ",".join(operations.NAMES)
+    every = ",".join(calls.NAMES)
     add("--ops", default=every, help="operations (default: %(default)s)")
     sizes = "1KiB,64KiB,1MiB,16MiB"
     add("--sizes", default=sizes, help="bytes that each rank passes in (default: %(default)s)")
@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Measures on the ranks, which it starts unless it is one, and shows the table."""
     if arguments.what == "codecs":
         return bench_codecs.run(arguments)
-    chosen = names(arguments.ops, "operation", operations.NAMES)
+    chosen = names(arguments.ops, "operation", calls.NAMES)
     sizes = [parse_size(text) for text in arguments.sizes.split(",")]
     specs = [codecs.canonical(spec) for spec in arguments.codecs.split()]
     if arguments.ranks < 1:

@@ -17,7 +17,7 @@ import jaxlib
 
 from jaxccomp import codecs, config, errors
 from jaxccomp._bootstrap import mpi, ucx
-from jaxccomp._native import algorithms, engine, entry_points
+from jaxccomp._native import algorithms, engine, registry
 from jaxccomp._native.version import __version__
 from jaxccomp._primitives import backends
 from jaxccomp.launch import gpus, mpiexec, mps
@@ -63,11 +63,7 @@ def facts() -> dict[str, Any]:
         "collectives": _collectives(),
         "codecs": [_codec(info) for info in codecs.table().values()],
         "options": [_option(each) for each in config.options()],
-        "entry_points": [
-            {"group": group} | dataclasses.asdict(each)
-            for group in entry_points.GROUPS
-            for each in entry_points.load(group)
-        ],
+        "entry_points": [dataclasses.asdict(each) for each in registry.loaded()],
     }
 
 
@@ -178,7 +174,7 @@ def _backends() -> Iterator[dict[str, str]]:
     yield {"name": "native", "what": "the engine", "missing": no_engine}
     yield {"name": "mpi", "what": "MPI's own collectives", "missing": no_engine or no_mpi}
     yield {"name": "xla", "what": "collectives of jax.lax", "missing": ""}
-    for each in backends.registered():
+    for each in backends.BACKENDS.registered().values():
         yield {"name": each.name, "what": f"of {each.source}", "missing": ""}
 
 

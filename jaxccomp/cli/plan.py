@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from jaxccomp import schedules
+from jaxccomp.schedules import _plans
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints the differences; 0 where there are none, else 1."""
-    found = schedules.diff_plans(*map(schedules.load_plans, (arguments.before, arguments.after)))
+    found = _plans.diff(*map(_plans.load, (arguments.before, arguments.after)))
     if found:
         print(found)
     return int(bool(found))

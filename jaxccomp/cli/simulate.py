@@ -7,6 +7,7 @@ import dataclasses
 import json
 
 from jaxccomp import schedules
+from jaxccomp._native import tables
 from jaxccomp.cli.terminal import parse_size
 
 
@@ -59,10 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _table(rows: list[schedules.Prediction]) -> list[str]:
     """Lines of a table of predictions."""
-    lines = [
-        f"{'algorithm':<20}{'time':>12}{'link':>12}{'of floor':>10}  "
-        "where the time goes (cores busy)"
-    ]
+    lines = [("algorithm", "time", "link", "of floor", "where the time goes (cores busy)")]
     for row in rows:
         floor = f"{row.seconds / row.floor_seconds:.2f} x" if row.floor_seconds else "-"
         total = sum(row.busy_seconds.values())
@@ -71,8 +69,6 @@ def _table(rows: list[schedules.Prediction]) -> list[str]:
             for name, seconds in sorted(row.busy_seconds.items(), key=lambda item: -item[1])
             if total and seconds >= 0.005 * total
         )
-        lines.append(
-            f"{row.algorithm:<20}{row.seconds * 1e3:>9.3f} ms{row.link_bytes / (1 << 20):>8.1f} MiB"
-            f"{floor:>10}  {row.busy_cores:.0%}: {parts or '-'}"
-        )
-    return lines
+        times = (f"{row.seconds * 1e3:.3f} ms", f"{row.link_bytes / (1 << 20):.1f} MiB", floor)
+        lines.append((row.algorithm, *times, f"{row.busy_cores:.0%}: {parts or '-'}"))
+    return tables.lines(lines, "<>>><")

@@ -8,8 +8,8 @@ import sys
 
 from jaxccomp import errors
 from jaxccomp._native.version import __version__
-from jaxccomp.cli import tune_links, tune_transport
-from jaxccomp.launch import gpus, mps, signals, tuning, tuning_report
+from jaxccomp.cli import tune_links, tune_transport, tuning_report
+from jaxccomp.launch import gpus, mps, signals, tuning
 
 _OF_LINKS = {"links": tune_links, "transport": tune_transport}
 

@@ -7,19 +7,13 @@ import functools
 import os
 import pathlib
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from jaxccomp import codecs, config, errors, schedules
-from jaxccomp.bench import files, operations, profile, progress
+from jaxccomp._native import json_files, tables
+from jaxccomp.bench import files, profile, progress
 from jaxccomp.bench.team import Team
-
-ALL = "all"
-# What operations are timed with, each algorithm.
-_CODECS = ("raw", "lossless")
-# What prices call so many times as slow as the fastest is not timed, nor what would take longer
-# than so many seconds.
-_NEAR_PRICE, _MOST_SECONDS = 4.0, 0.5
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,15 +29,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=120.0,
         metavar="S",
-        help="after so many seconds no further codec or operation is measured, and those left out "
-        "are told (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--operations",
-        default="",
-        metavar="NAMES",
-        help=f"also time these with each algorithm, which takes minutes: {ALL}, or names separated "
-        f"by spaces, of {' '.join(operations.NAMES)} (default: none, and prices decide alone)",
+        help="after so many seconds no further codec is measured, and those left out are told "
+        "(default: %(default)s)",
     )
     parser.add_argument(
         "--codecs",
@@ -72,7 +59,6 @@ def run(arguments: argparse.Namespace) -> int:
     plan = _plan(arguments)
     for option in ("profile", "plan"):
         config.set(option, "")  # of other hosts, maybe, and with no say in what is measured
-    config.set("chunk_bytes", config.default("chunk_bytes"))  # which timings are for
     _join(arguments)
     team = Team()
     first = team.rank == 0
@@ -86,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
     kept, keep = b"", None
     if arguments.output and first:
         kept = _kept(unfinished)
-        keep = functools.partial(schedules.write_file, unfinished)
+        keep = functools.partial(json_files.write, unfinished)
     measured = profile.measure(team, plan, _say if first else lambda line: None, kept, keep)
     if not first:
         return 0
@@ -137,19 +123,13 @@ def table(made: Mapping[str, Any]) -> str:
     )
     if "step_seconds" in made:
         lines.append(f"a training step: {made['step_seconds'] * 1e3:.1f} ms")
-    lines.append(f"{'codec':<18}{'dtype':<12}{'ratio':>8}{'encode':>10}{'decode':>10}{'merge':>10}")
+    rates = ("encode", "decode", "merge")
+    rows = [("codec", "dtype", "ratio", *rates)]
     for spec, row in made["codecs"].items():
         for dtype, each in row["dtypes"].items():
-            rates = "".join(
-                f"{each[f'{what}_bytes_per_second'] / 1e9:>10.2f}"
-                for what in ("encode", "decode", "merge")
-            )
-            lines.append(f"{spec:<18}{dtype:<12}{each['ratio']:>8.2f}{rates}")
-    timed = made.get("operations", {})
-    for name, by_dtype in timed.items():
-        for dtype, by_codec in by_dtype.items():
-            for each in operations.fastest(by_codec):
-                lines.append(f"{name:<18}{dtype:<12}{each}")
+            speeds = (f"{each[f'{what}_bytes_per_second'] / 1e9:.2f}" for what in rates)
+            rows.append((spec, dtype, f"{each['ratio']:.2f}", *speeds))
+    lines += tables.lines(rows, "<<>>>>")
     return "\n".join(lines)
 
 
@@ -159,38 +139,7 @@ def _plan(arguments: argparse.Namespace) -> profile.Plan:
     specs = tuple(dict.fromkeys(map(codecs.canonical, arguments.codecs.split())))
     sources = arguments.tensors or ["random"]
     tensors = [each for source in sources for each in files.load(source) if each.ref is None]
-    names = tuple(dict.fromkeys(arguments.operations.split()))
-    if names == (ALL,):
-        names = tuple(operations.NAMES)
-    for name in names:
-        if name not in operations.NAMES:
-            raise errors.unknown("operation that can be timed:", name, (ALL, *operations.NAMES))
-    return profile.Plan(tensors, specs, arguments.within, names, _choices)
-
-
-def _choices(made: Mapping[str, Any], hosts: Sequence[int]) -> operations.Plans:
-    """By prices of a profile, what is worth being timed."""
-    planner = schedules.Planner(schedules.cluster_of(made), hosts)
-
-    def plans(name: str, dtype: str, size_bytes: int) -> list[tuple[str, str]]:
-        choice = planner.choose(
-            name,
-            codecs=_CODECS,
-            sizes=((dtype, size_bytes),),
-            groups=(tuple(range(len(hosts))),),
-            every_option=True,
-        )
-        options = (choice.chosen, *choice.others) if choice else ()
-        least = min((each.seconds for each in options), default=0.0)
-        limit = min(_NEAR_PRICE * least, _MOST_SECONDS)
-        found = [
-            (each.runs if each.algorithm == "auto" else each.algorithm, each.codec)
-            for each in options
-            if each.seconds <= limit
-        ]
-        return list(dict.fromkeys(found))
-
-    return plans
+    return profile.Plan(tensors, specs, arguments.within)
 
 
 def _join(arguments: argparse.Namespace) -> None:

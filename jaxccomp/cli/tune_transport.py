@@ -7,6 +7,7 @@ import pathlib
 from collections.abc import Sequence
 
 from jaxccomp import errors, schedules
+from jaxccomp._native import json_files
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
         "long"
     )
     if arguments.output:
-        schedules.write_file(pathlib.Path(arguments.output), data[clusters.index(fast)])
+        json_files.write(pathlib.Path(arguments.output), data[clusters.index(fast)])
         print(f"written to {arguments.output}; the option profile (JAXCCOMP_PROFILE) names it")
     return 0
 

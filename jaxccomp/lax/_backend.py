@@ -1,21 +1,19 @@
-"""`jaxccomp.backend`: operations that a program moves by means of its own."""
+"""`jaxccomp.register_backend`: operations that a program moves by means of its own."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TypeVar
 
-import jax
-
 from jaxccomp._primitives import backends
 from jaxccomp._primitives.backends import BackendCall
 
-__all__ = ["BackendCall", "backend"]
+__all__ = ["BackendCall", "register_backend"]
 
 T = TypeVar("T")
 
 
-def backend(name: str) -> Callable[[T], T]:
+def register_backend(name: str) -> Callable[[T], T]:
     """Registers an object whose functions run operations: ``backend=name`` then takes them.
 
     The object, a class or a module for instance, has a function for each operation that it offers,
@@ -40,13 +38,14 @@ def backend(name: str) -> Callable[[T], T]:
         object also takes calls between processes, whose communicator is ``call.comm``.
 
     Raises:
-      BackendError: where the name is taken, or the object has no operation; from operations, where
-        it lacks one, or gives another shape or dtype.
+      NameTakenError: where the name is taken, or none.
+      BackendError: where the object has no operation; from operations, where it lacks one, or gives
+        another shape or dtype.
 
     Example:
       >>> import jax, jax.numpy as jnp
       >>> from jax.sharding import Mesh, PartitionSpec
-      >>> @jaxccomp.backend("gathering")
+      >>> @jaxccomp.register_backend("gathering")
       ... class Gathering:
       ...     '''Sums what all ranks have gathered.'''
       ...     def allreduce(x, call):
@@ -65,7 +64,7 @@ def backend(name: str) -> Callable[[T], T]:
     def register(functions: T) -> T:
         own = getattr(functions, "__qualname__", getattr(functions, "__name__", repr(functions)))
         found = {each: getattr(functions, each, None) for each in backends.OPERATIONS}
-        replaced = backends.add(
+        backends.add(
             backends.Backend(
                 name,
                 {each: function for each, function in found.items() if callable(function)},
@@ -73,8 +72,6 @@ def backend(name: str) -> Callable[[T], T]:
                 f"{getattr(functions, '__module__', '')}.{own}".lstrip("."),
             )
         )
-        if replaced:
-            jax.clear_caches()
         return functions
 
     return register

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec
 
+from jaxccomp._native import tables
 from jaxccomp._primitives import measured, planning
 
 P = ParamSpec("P")
@@ -61,12 +62,23 @@ class Explanation:
     """
 
     calls: tuple[ExplainedCall, ...]
+    _lowered: tuple[planning.Lowered, ...] = dataclasses.field(
+        default=(), repr=False, compare=False
+    )
+
+    @property
+    def plans(self) -> planning.Plans:
+        """How the calls run, as `jaxccomp.plan` saves and compares it.
+
+        Raises:
+          InvalidArgumentError: where one call was planned in two ways.
+        """
+        plans = planning.no_plans()
+        planning.add_plans(plans, self._lowered)
+        return plans
 
     def __str__(self) -> str:
-        rows = [_COLUMNS, *map(_texts, self.calls)]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
-        return "\n".join(lines)
+        return "\n".join(tables.lines([_COLUMNS, *map(_texts, self.calls)]))
 
 
 def explain(function: Callable[P, Any]) -> Callable[P, Explanation]:
@@ -82,7 +94,8 @@ def explain(function: Callable[P, Any]) -> Callable[P, Explanation]:
       function: as `jax.jit` takes it; it may be jitted.
 
     Returns:
-      A function of the same arguments that gives the `Explanation`.
+      A function of the same arguments that gives the `Explanation`, whose `Explanation.plans` can
+      be saved and pinned.
 
     Raises:
       Whatever tracing the function raises.
@@ -100,7 +113,8 @@ def explain(function: Callable[P, Any]) -> Callable[P, Explanation]:
         with planning.recorded() as lowered:
             planning.lower_anew(function, *args, **kwargs)
         rows = measured.rows()
-        return Explanation(tuple(_call(each, rows.get(measured.key_of(each))) for each in lowered))
+        calls = tuple(_call(each, rows.get(measured.key_of(each))) for each in lowered)
+        return Explanation(calls, tuple(lowered))
 
     return explained
 

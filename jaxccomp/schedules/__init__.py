@@ -2,26 +2,18 @@
 
 `make` gives a rank's tasks before anything runs; `simulate` runs those of all ranks event by event.
 A *profile* is a cluster's description that was measured, by which a `Planner` chooses algorithms
-and codecs; `Plans` are what was chosen for the calls of a program (docs/planner.md). `schedule`
-registers an algorithm of one's own, which is written with a `Builder` (docs/extending.md).
+and codecs (docs/planner.md). An algorithm of
+one's own (`jaxccomp.register_algorithm`) is written with a `Builder` (docs/extending.md).
 Nothing here communicates.
 """
 
 from jaxccomp.schedules._builder import Builder
 from jaxccomp.schedules._cluster import parse as parse_profile
-from jaxccomp.schedules._custom import check, schedule
+from jaxccomp.schedules._custom import check
 from jaxccomp.schedules._description import Cluster
-from jaxccomp.schedules._files import MOST_BYTES as MOST_FILE_BYTES
-from jaxccomp.schedules._files import layout
-from jaxccomp.schedules._files import write as write_file
 from jaxccomp.schedules._make import COLLECTIVES, Schedule, Slot, Task, make
 from jaxccomp.schedules._options import Choice, Option
 from jaxccomp.schedules._planner import Planner
-from jaxccomp.schedules._plans import Difference, Plan, PlanDiff, PlannedCall, Plans
-from jaxccomp.schedules._plans import diff as diff_plans
-from jaxccomp.schedules._plans import load as load_plans
-from jaxccomp.schedules._plans import parse as parse_plans
-from jaxccomp.schedules._plans import read as read_plans
 from jaxccomp.schedules._prices import (
     Prediction,
     algorithms,
@@ -36,17 +28,11 @@ from jaxccomp.schedules._profile import write as write_profile
 
 __all__ = [
     "COLLECTIVES",
-    "MOST_FILE_BYTES",
     "Builder",
     "Choice",
     "Cluster",
-    "Difference",
     "Option",
-    "Plan",
-    "PlanDiff",
-    "PlannedCall",
     "Planner",
-    "Plans",
     "Prediction",
     "Schedule",
     "Slot",
@@ -54,19 +40,12 @@ __all__ = [
     "algorithms",
     "check",
     "cluster_of",
-    "diff_plans",
-    "layout",
-    "load_plans",
     "make",
-    "parse_plans",
     "parse_profile",
-    "read_plans",
     "read_profile",
-    "schedule",
     "simulate",
     "simulate_all",
     "static_rule",
     "with_chunk",
-    "write_file",
     "write_profile",
 ]

@@ -13,8 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from jaxccomp import errors
-from jaxccomp._native import engine
-from jaxccomp.schedules import _files, _timings
+from jaxccomp._native import engine, json_files
 from jaxccomp.schedules._description import Cluster, Codec, Hosts, Pair
 
 VERSION = 1
@@ -39,7 +38,8 @@ _MEMORY = {"copy_bytes_per_second": 10e9, "merge_bytes_per_second": 10e9}
 _TIMES = {"task_seconds": 2e-6, "call_seconds": 1e-4}
 _KEYS = (
     *("version", "hosts", "pairs", "memory", "codecs", "ranks_per_process", "one_machine"),
-    *("operations", "transport", "step_seconds", "measured"),
+    *("transport", "step_seconds", "measured"),
+    "operations",  # times of operations, which profiles had once; not read
 )
 _TRANSPORTS = ("mpi", "ucx")
 
@@ -64,19 +64,10 @@ def load(given: Cluster | Mapping[str, Any] | str | pathlib.Path) -> Cluster:
         hosts = {"count": int(match[1]), "ranks": int(match[2] or 1)}
         links = {"up_bytes_per_second": rate, "down_bytes_per_second": rate}
         return _cluster({"version": VERSION, "hosts": [hosts | links]}, f"{given!r}")
-    path = pathlib.Path(given)
-    try:
-        if path.stat().st_size > _MOST_FILE_BYTES:
-            raise errors.InvalidArgumentError(
-                f"{path.name} is longer than any profile, {_MOST_FILE_BYTES >> 20} MiB."
-            )
-        data = path.read_bytes()
-    except (OSError, ValueError) as error:
-        raise errors.InvalidArgumentError(
-            f"{str(given)!r} is neither a text such as '4x1gbit' nor a JSON file that can be read: "
-            f"{error}"
-        ) from None
-    return parse(data, path.name)
+    remedy = "A cluster is a JSON file, or a text such as '4x1gbit'"
+    return parse(
+        json_files.read(given, "cluster", remedy, _MOST_FILE_BYTES), pathlib.Path(given).name
+    )
 
 
 def parse(data: bytes, place: str) -> Cluster:
@@ -90,7 +81,7 @@ def parse(data: bytes, place: str) -> Cluster:
       InvalidArgumentError: where it is no JSON, or anything in it cannot be.
       UnknownNameError: for a key that does not exist, with the nearest that does.
     """
-    return _cluster(_files.loads(data, place), place)
+    return _cluster(json_files.loads(data, place), place)
 
 
 def _cluster(content: Any, place: str) -> Cluster:
@@ -99,19 +90,19 @@ def _cluster(content: Any, place: str) -> Cluster:
             f"{place} is what `python -m jaxccomp tune links` has measured until it was ended, and "
             "no profile yet: run the same command again, which goes on with it."
         )
-    content = _object(content, place, _KEYS)
+    content = json_files.keys_of(content, place, _KEYS)
     if content.get("version") != VERSION:
         raise errors.InvalidArgumentError(
             f"{place} has version {content.get('version')!r}; this release reads version "
             f"{VERSION}: write it anew."
         )
-    pairs = _object(content.get("pairs", {}), f"{place}: pairs", tuple(_PAIRS))
+    pairs = json_files.keys_of(content.get("pairs", {}), f"{place}: pairs", tuple(_PAIRS))
     ranges = {"latency_seconds": _LATENCY, "bytes_per_second": _RATE}
     made = {
         name: _fields(pairs.get(name, {}), f"{place}: pairs: {name}", ranges, default)
         for name, default in _PAIRS.items()
     }
-    memory = _object(content.get("memory", {}), f"{place}: memory", (*_MEMORY, *_TIMES))
+    memory = json_files.keys_of(content.get("memory", {}), f"{place}: memory", (*_MEMORY, *_TIMES))
     numbers = {
         name: _number(
             memory, name, f"{place}: memory", _RATE if name in _MEMORY else _SECONDS, default
@@ -138,7 +129,6 @@ def _cluster(content: Any, place: str) -> Cluster:
         ranks_per_process=_count(content, "ranks_per_process", place, 1),
         one_machine=_flag(content, "one_machine", place),
         codecs=_codecs(content.get("codecs", {}), f"{place}: codecs"),
-        operations=_timings.parse(content.get("operations", {}), f"{place}: operations"),
         transport=transport,
         step_seconds=_number(content, "step_seconds", place, _SECONDS, 0.0),
     )
@@ -151,7 +141,7 @@ def _cluster(content: Any, place: str) -> Cluster:
 
 def _hosts(content: Any, place: str) -> Hosts:
     names = tuple(field.name for field in dataclasses.fields(Hosts))
-    content = _object(content, place, names)
+    content = json_files.keys_of(content, place, names)
     counts = {
         name: _count(content, name, place, getattr(_HOSTS, name))
         for name in ("count", "ranks", "cores")
@@ -166,7 +156,7 @@ def _hosts(content: Any, place: str) -> Hosts:
 def codec(content: Any, place: str) -> Codec:
     """A codec's row, from a dict."""
     names = tuple(field.name for field in dataclasses.fields(Codec))
-    content = _object(content, place, names)
+    content = json_files.keys_of(content, place, names)
     optional = ("most_code_bytes", "lossless", "dtypes")
     missing = [name for name in names if name not in content and name not in optional]
     if missing:
@@ -214,25 +204,13 @@ def _with_lossless(given: Codec, spec: str) -> Codec:
 
 def _fields(content: Any, place: str, ranges: Mapping[str, Any], default: Pair) -> Pair:
     names = tuple(field.name for field in dataclasses.fields(Pair))
-    content = _object(content, place, names)
+    content = json_files.keys_of(content, place, names)
     return Pair(
         **{
             name: _number(content, name, place, ranges.get(name, _SECONDS), getattr(default, name))
             for name in names
         }
     )
-
-
-def _object(content: Any, place: str, keys: tuple[str, ...]) -> Mapping[str, Any]:
-    if not isinstance(content, Mapping):
-        raise errors.InvalidArgumentError(
-            f"{place} is an object with the keys {errors.listed(keys)}, not "
-            f"{type(content).__name__}."
-        )
-    for key in content:
-        if key not in keys:
-            raise errors.unknown(f"key of {place}:", key, keys)
-    return content
 
 
 def _number(

@@ -1,15 +1,12 @@
-"""`jaxccomp.schedule`: algorithms of one's own, checked before anything is sent."""
+"""`jaxccomp.register_algorithm`: algorithms of one's own, checked before anything is sent."""
 
 from __future__ import annotations
 
 import hashlib
 import inspect
-import re
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
-
-import jax
 
 from jaxccomp import config, errors
 from jaxccomp._native import algorithms, engine
@@ -20,7 +17,6 @@ from jaxccomp.schedules._make import COLLECTIVES
 F = TypeVar("F", bound=Callable[..., None])
 Value = bool | int | float
 
-_NAME = re.compile(r"[a-z][a-z0-9_]*")
 _ALIGN = 64
 _MOST_CHUNK = 1 << 40
 _ROOTED = ("bcast", "reduce", "gather", "scatter")
@@ -29,7 +25,7 @@ _ROOTED = ("bcast", "reduce", "gather", "scatter")
 _SIZES = ((0, 64), (4, 64), (1000, 4096), (20_000, 4096), (100_032, 8192))
 
 
-def schedule(collective: str, *, name: str, **options: Value) -> Callable[[F], F]:
+def register_algorithm(name: str, collective: str, /, **options: Value) -> Callable[[F], F]:
     """Registers a function as an algorithm of a collective: ``algorithm=name`` then takes it.
 
     The function says what one rank does. It gets a `jaxccomp.schedules.Builder`, which has the
@@ -53,21 +49,22 @@ def schedule(collective: str, *, name: str, **options: Value) -> Callable[[F], F
     lowered.
 
     Args:
-      collective: one of `jaxccomp.schedules.COLLECTIVES`.
       name: what operations call it: of a to z, 0 to 9 and ``_``.
+      collective: one of `jaxccomp.schedules.COLLECTIVES`.
       **options: what can be set behind a colon, with defaults: numbers and bools, which the
         function gets as keyword arguments. ``chunk`` is an option of every algorithm: bytes that
         are worked on at a time, `Builder.chunk_bytes`.
 
     Raises:
-      ScheduleError: for a name that is taken or none, a function that does not take its options, an
-        option that is neither number nor bool; from operations, where the schedule is wrong, with
-        the rank, the task and what is wrong. A function that is defined again, as in a notebook,
-        replaces the one before; what was compiled with it is forgotten.
+      NameTakenError: where the name is taken, or none.
+      ScheduleError: for a function that does not take its options, an option that is neither number
+        nor bool; from operations, where the schedule is wrong, with the rank, the task and what is
+        wrong. A function that is defined again, as in a notebook, replaces the one before; what was
+        compiled with it is forgotten.
       UnknownNameError: for a collective that there is not.
 
     Example:
-      >>> @jaxccomp.schedule("bcast", name="line")
+      >>> @jaxccomp.register_algorithm("line", "bcast")
       ... def line(b):
       ...     '''Chunks down a line of ranks.'''
       ...     place = (b.rank - b.root) % b.ranks
@@ -85,8 +82,6 @@ def schedule(collective: str, *, name: str, **options: Value) -> Callable[[F], F
     """
     if collective not in COLLECTIVES:
         raise errors.unknown("collective with blocks of one size:", collective, COLLECTIVES)
-    if not _NAME.fullmatch(name):
-        raise errors.ScheduleError(f"algorithm {name!r}: a name is of a-z, 0-9 and _.")
     for key, value in options.items():
         if not isinstance(value, (bool, int, float)) or key == "chunk":
             raise errors.ScheduleError(
@@ -105,11 +100,10 @@ def schedule(collective: str, *, name: str, **options: Value) -> Callable[[F], F
             ) from None
         maker = _Maker(collective, name, function, options)
         described = (inspect.getdoc(function) or source).splitlines()[0]
-        replaced = algorithms.add(
-            CustomAlgorithm(collective, name, described, source, maker.options, maker.key)
+        algorithms.ALGORITHMS.add(
+            CustomAlgorithm(collective, name, described, source, maker.options, maker.key),
+            collective,
         )
-        if replaced:
-            jax.clear_caches()
         return function
 
     return register

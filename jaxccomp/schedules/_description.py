@@ -6,8 +6,6 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from jaxccomp.schedules._timings import Timings
-
 
 @dataclasses.dataclass(frozen=True)
 class Pair:
@@ -100,7 +98,6 @@ class Cluster:
       ranks_per_process: neighbours that are one process.
       one_machine: whether the hosts share the cores of the first one, as those of a testbed do.
       codecs: by spec.
-      operations: what they took, where that was measured.
       transport: what carried values then, "mpi" or "ucx"; empty where that is not known.
       step_seconds: what a training step took then (`bench/steps.py`); 0 where that is not known.
     """
@@ -116,7 +113,6 @@ class Cluster:
     ranks_per_process: int
     one_machine: bool
     codecs: Mapping[str, Codec]
-    operations: Timings = dataclasses.field(default_factory=dict)
     transport: str = ""
     step_seconds: float = 0.0
 

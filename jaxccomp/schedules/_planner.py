@@ -6,15 +6,14 @@ A choice depends on the call, the profile, and who shares a host; so all ranks c
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from jaxccomp import config
-from jaxccomp.schedules import _by_price, _by_time
+from jaxccomp.schedules import _by_price
 from jaxccomp.schedules._description import Cluster
 from jaxccomp.schedules._layout import Groups, Layout
 from jaxccomp.schedules._make import COLLECTIVES
 from jaxccomp.schedules._options import RAW, Choice, Question, Sizes
-from jaxccomp.schedules._timings import Rows
 from jaxccomp.schedules._ways import Ways
 
 # What more ranks take to be priced is felt.
@@ -79,23 +78,4 @@ class Planner:
             return None
         if sum(size for _, size in question.sizes) == 0:
             return None
-        ways = Ways(question, cluster, chunk_bytes)
-        timings = self._timings(question, chunk_bytes)
-        timed = _by_time.choose(question, ways, timings) if timings else None
-        return timed or _by_price.choose(question, ways, every_option)
-
-    def _timings(
-        self, question: Question, chunk_bytes: int
-    ) -> Mapping[str, Mapping[str, Rows]] | None:
-        """What was timed of such a call, by codec and algorithm; None where anything differs."""
-        whole = (tuple(range(self._cluster.ranks)),)
-        if question.groups != whole or chunk_bytes != config.default("chunk_bytes"):
-            return None
-        if self._cluster.ranks_per_process > 1 or len(question.sizes) > 1:
-            return None
-        by_dtype = self._cluster.operations.get(question.collective, {})
-        ((dtype, _),) = question.sizes
-        timings = by_dtype.get(dtype)
-        if timings is None and question.codecs == (RAW,):  # whose bytes are like any others
-            timings = next(iter(by_dtype.values()), None)
-        return timings if timings and set(question.codecs) <= set(timings) else None
+        return _by_price.choose(question, Ways(question, cluster, chunk_bytes), every_option)

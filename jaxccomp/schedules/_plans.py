@@ -12,9 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from jaxccomp import errors
-from jaxccomp._native import algorithms
+from jaxccomp._native import algorithms, json_files, tables
 from jaxccomp._native.version import __version__
-from jaxccomp.schedules import _files
 
 VERSION = 1
 BACKENDS = ("native", "mpi", "xla")
@@ -26,8 +25,8 @@ _MOST_CALLS, _MOST_LINES, _MOST_TEXT = 4096, 8, 1000
 _SHOWN_TEXT = 300
 _MOST_RANKS = 1 << 13
 _WRITE = (
-    "`jaxccomp.plan.of(fn)(*args).save(FILE)`, or `with jaxccomp.plan.record() as plans:` around "
-    "what compiles the program, writes one that fits"
+    "`jaxccomp.explain(fn)(*args).plans.save(FILE)`, or `with jaxccomp.plan.record() as plans:` "
+    "around what compiles the program, writes one that fits"
 )
 
 
@@ -184,14 +183,14 @@ class Plans:
             ],
         }
         data = json.dumps(content, indent=1).encode() + b"\n"
-        if len(data) > _files.MOST_BYTES:
+        if len(data) > json_files.MOST_BYTES:
             raise errors.InvalidArgumentError(
                 f"the plans of {len(self.calls)} calls take {len(data)} bytes, and ranks share at "
-                f"most {_files.MOST_BYTES}: record a part of the program, and write "
+                f"most {json_files.MOST_BYTES}: record a part of the program, and write "
                 '"missing": "auto" into its file.'
             )
         parse(data, "what would be written")
-        _files.write(path, data)
+        json_files.write(path, data)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Plans):
@@ -205,9 +204,7 @@ class Plans:
             (", ".join(self.lines.get(call, ())), str(call), str(plan))
             for call, plan in self.calls.items()
         ]
-        widths = [max(map(len, column), default=0) for column in zip(*rows, strict=True)]
-        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
-        return "\n".join(lines) or "no calls"
+        return "\n".join(tables.lines(rows)) or "no calls"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -258,7 +255,7 @@ class PlanDiff:
     def __str__(self) -> str:
         lines = [str(each) for each in self.calls]
         if self.worlds:
-            old, new = map(_files.layout, self.worlds)
+            old, new = map(json_files.layout, self.worlds)
             lines.insert(0, f"! world: {old} -> {new}")
         return "\n".join(lines)
 
@@ -290,7 +287,7 @@ def read(path: str | os.PathLike[str]) -> bytes:
     Raises:
       InvalidArgumentError: when there is no such file, or it is longer than ranks share.
     """
-    return _files.read(path, "plan", _WRITE)
+    return json_files.read(path, "plan", _WRITE)
 
 
 def load(path: str | os.PathLike[str]) -> Plans:
@@ -314,7 +311,7 @@ def parse(data: bytes, place: str) -> Plans:
       InvalidArgumentError: where it is no JSON, or anything in it cannot be.
       UnknownNameError: for a key or a name that does not exist.
     """
-    content = _object(_files.loads(data, place), place, _KEYS)
+    content = _object(json_files.loads(data, place), place, _KEYS)
     if content["version"] != VERSION:
         raise errors.InvalidArgumentError(
             f"{place} has version {content['version']!r:.40}; this release reads version "
@@ -342,7 +339,7 @@ def parse(data: bytes, place: str) -> Plans:
 
 def _short(text: str) -> str:
     cut = text[: _SHOWN_TEXT // 2]
-    return text if len(text) <= _SHOWN_TEXT else f"{cut} ... #{_files.digest(text.encode())}"
+    return text if len(text) <= _SHOWN_TEXT else f"{cut} ... #{json_files.digest(text.encode())}"
 
 
 def _call(content: Any, place: str) -> tuple[PlannedCall, Plan, tuple[str, ...]]:
@@ -403,14 +400,7 @@ def _check_texts(content: Mapping[Any, Any], names: Iterable[Any], place: str) -
 
 
 def _object(content: Any, place: str, keys: Sequence[str]) -> Mapping[str, Any]:
-    if not isinstance(content, Mapping):
-        raise errors.InvalidArgumentError(
-            f"{place} is an object with the keys {errors.listed(keys)}, not "
-            f"{type(content).__name__}."
-        )
-    for key in content:
-        if key not in keys:
-            raise errors.unknown(f"key of {place}:", f"{key:.40}", keys)
+    content = json_files.keys_of(content, place, keys)
     lacking = [key for key in keys if key not in content]
     # Of what is none of ours, all is missing; its version says more.
     if "version" in keys and content.get("version", VERSION) != VERSION:

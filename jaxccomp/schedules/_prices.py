@@ -83,7 +83,7 @@ def simulate(
     Args:
       collective: one of `jaxccomp.schedules.COLLECTIVES`.
       algorithm: as in operations, such as "ring" or "two_shot:chunk=65536"; also one that is
-        registered (`jaxccomp.schedule`).
+        registered (`jaxccomp.register_algorithm`).
       cluster: a JSON file, such a dict, or a text such as "4x1gbit" (docs/planner.md).
       size_bytes: what each rank passes in; what the root passes in for a scatter.
       codec: one of the cluster's codecs, or its ratio and rates as a dict; None or "raw": no codec.

@@ -8,8 +8,8 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
+from jaxccomp._native import json_files
 from jaxccomp.schedules import _cluster as clusters
-from jaxccomp.schedules import _files
 
 _TUNE = "`python -m jaxccomp tune links --output FILE` writes one of some KiB"
 
@@ -41,7 +41,7 @@ def write(path: str | os.PathLike[str], content: Mapping[str, Any]) -> clusters.
     """
     data = json.dumps(_with_version(content), indent=1).encode() + b"\n"
     cluster = clusters.parse(data, pathlib.Path(path).name)
-    _files.write(path, data)
+    json_files.write(path, data)
     return cluster
 
 
@@ -51,7 +51,7 @@ def read(path: str | os.PathLike[str]) -> bytes:
     Raises:
       InvalidArgumentError: when there is no such file, or it is longer than ranks share.
     """
-    return _files.read(path, "profile", _TUNE)
+    return json_files.read(path, "profile", _TUNE)
 
 
 def _with_version(content: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import os
 import re
@@ -11,8 +10,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from jaxccomp import errors
+from jaxccomp._native import json_files
 from jaxccomp.trace._timeline import FORMAT, KINDS, VERSION, Origin, Task, Timeline
 
+_SAVE = (
+    "Give files that `Timeline.save` has written, within "
+    "`with jaxccomp.trace.record() as timeline:`"
+)
 _MOST = 1 << 62  # of whole numbers: nanoseconds, bytes
 _MOST_TEXT = 4096
 _MOST_RANKS = 1 << 24
@@ -26,23 +30,12 @@ def read(path: str | os.PathLike[str]) -> Timeline:
       InvalidArgumentError: where there is no such file, or it is cut, altered or another program's.
     """
     place = f"the trace {os.fspath(path)!r}"
-    try:
-        with open(path, encoding="utf-8") as file:
-            content = json.load(file)
-    except OSError as error:
-        raise errors.InvalidArgumentError(f"{place} cannot be read: {error}.") from None
-    except (ValueError, RecursionError) as error:
-        raise errors.InvalidArgumentError(
-            f"{place} is not JSON that can be read: {error}. It may have been cut; save it anew."
-        ) from None
+    content = json_files.loads(json_files.read(path, "trace", _SAVE, None), place)
     about = content.get("otherData") if isinstance(content, dict) else None
     if not isinstance(about, dict) or about.get("format") != FORMAT:
         found = about.get("format") if isinstance(about, dict) else None
         what = f", but of format {found!r:.40}" if found else ""
-        raise errors.InvalidArgumentError(
-            f"{place} is no trace of one rank{what}. Give files that `Timeline.save` has written, "
-            "within `with jaxccomp.trace.record() as timeline:`."
-        )
+        raise errors.InvalidArgumentError(f"{place} is no trace of one rank{what}. {_SAVE}.")
     if about.get("version") != VERSION:
         raise errors.InvalidArgumentError(
             f"{place} has version {about.get('version')!r:.20}, and this release reads {VERSION}; "

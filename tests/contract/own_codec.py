@@ -28,5 +28,5 @@ class Scaled:
 
 def register() -> str:
     """Registers it, and gives its name."""
-    jaxccomp.codec("test_scaled", block=64, levels=7)(Scaled)
+    jaxccomp.register_codec("test_scaled", block=64, levels=7)(Scaled)
     return "test_scaled"

@@ -3,9 +3,8 @@
 import pathlib
 import sys
 
-from jaxccomp._codecs import custom, specs
-from jaxccomp._native import algorithms, entry_points
-from jaxccomp._primitives import backends
+from jaxccomp._codecs import specs
+from jaxccomp._native import registry
 
 FOLDER = pathlib.Path(__file__).parents[1] / "plugin"
 
@@ -15,9 +14,8 @@ def install(monkeypatch) -> None:
     monkeypatch.syspath_prepend(str(FOLDER))
     for name in [name for name in sys.modules if name.partition(".")[0] == "jaxccomp_plugin"]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setattr(entry_points, "_outcomes", {})
-    monkeypatch.setattr(algorithms, "_ALGORITHMS", {})
-    monkeypatch.setattr(custom, "_CODECS", {})
-    monkeypatch.setattr(backends, "_BACKENDS", {})
-    entry_points._points.cache_clear()
+    for each in registry.Registry.all:
+        monkeypatch.setattr(each, "_outcomes", {})
+        monkeypatch.setattr(each, "_entries", {})
+    registry._points.cache_clear()
     specs._parse_text.cache_clear()

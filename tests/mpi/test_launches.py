@@ -12,6 +12,8 @@ WORKER = str(pathlib.Path(__file__).with_name("launches_worker.py"))
 # Nobody is to wait for it.
 LIMITS = {"JAXCCOMP_TIMEOUT_SECONDS": f"{patience.seconds(120):g}"}
 CHECKED = {"JAXCCOMP_CHECK_LAUNCHES": "1"}
+_LINES = pathlib.Path(WORKER).read_text(encoding="utf-8").splitlines()
+_FIRST = _LINES.index("def left_out_of_lines(rank):") + 1
 
 
 def run(*cases, env=None):
@@ -72,7 +74,7 @@ def test_threads_with_one_program():
 @pytest.mark.parametrize(
     "case,words",
     [
-        ("left_out", ["k=3", "k=4"]),
+        ("left_out_of_lines", [f"launches_worker.py:{_FIRST + n}" for n in (5, 6)]),
         ("left_out_of_steps", ["step 3", "step 4"]),
         ("left_out_of_ordered_steps", ["in step 3 would take", "in step 4, in send"]),
     ],

@@ -76,7 +76,7 @@ def test_two_threads_lower_at_once():
 def test_a_wrong_schedule_is_refused():
     place = AxisPlace(3, "no_check_vma")
 
-    @jcc.schedule("allgather", name="half")
+    @jcc.register_algorithm("half", "allgather")
     def half(b):
         b.copy(b.output(block=b.rank), b.input())
 

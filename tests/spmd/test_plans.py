@@ -140,7 +140,7 @@ def runs(text):
 
 def test_what_was_chosen_by_a_profile_stays_without_it(profile, monkeypatch, tmp_path):
     x = jnp.asarray(np.random.default_rng(0).integers(-8, 8, (8, 1 << 15)), jnp.float32)
-    plans = jcc.plan.of(over(step))(x)
+    plans = jcc.explain(over(step))(x).plans
     assert [call.collective for call in plans.calls] == [
         *("allreduce", "allgather", "reduce_scatter", "allreduce")
     ]
@@ -157,14 +157,14 @@ def test_what_was_chosen_by_a_profile_stays_without_it(profile, monkeypatch, tmp
     ]
     assert runs(call.lower(x).as_text()) == want
     with jcc.config.override(chunk_bytes=1 << 12):
-        assert jcc.plan.of(over(step))(x) == plans
+        assert jcc.explain(over(step))(x).plans == plans
     assert np.asarray(call(x)).shape == x.shape
 
 
 def test_what_the_static_rule_takes_is_pinned_by_name(monkeypatch):
     """As a release with another rule would otherwise take another algorithm."""
     x = jnp.ones((8, 1 << 18), jnp.float32)
-    plans = jcc.plan.of(over(step))(x)
+    plans = jcc.explain(over(step))(x).plans
     by_size = {call.ranks: each.algorithm for call, each in plans.calls.items()}
     # One process of one host: the ranks of an axis share it.
     assert by_size[4] == by_size[8] == "two_shot:chunk=524288"
@@ -183,7 +183,7 @@ def test_a_call_can_be_pinned_to_the_collectives_of_jax(monkeypatch):
     def total(v):
         return jcc.allreduce(v, axis_name="b")
 
-    plans = jcc.plan.of(over(total))(x)
+    plans = jcc.explain(over(total))(x).plans
     (call,) = plans.calls
     plans.calls[call] = jcc.plan.Plan("xla", "auto", "raw")
     monkeypatch.setattr(comm._state, "plans", plans)
@@ -199,7 +199,7 @@ def test_groups_that_share_links_otherwise_are_other_calls(monkeypatch):
     def total(groups):
         return over(lambda v: jcc.allreduce(v, axis_name=("a", "b"), axis_index_groups=groups))
 
-    plans = jcc.plan.of(total([[0, 1, 2, 3], [4, 5, 6, 7]]))(x)
+    plans = jcc.explain(total([[0, 1, 2, 3], [4, 5, 6, 7]]))(x).plans
     (call,) = plans.calls
     assert call.members == "processes 0*4 | 0*4"
     monkeypatch.setattr(comm._state, "plans", plans)
@@ -219,7 +219,7 @@ def test_calls_with_residuals_have_plans_too(monkeypatch):
         return jcc.allgather(first + residual, axis_name="a")[0]
 
     free = np.asarray(over(total)(x))
-    plans = jcc.plan.of(over(total))(x)
+    plans = jcc.explain(over(total))(x).plans
     assert [call.details for call in plans.calls] == ["feedback carries", ""]
     monkeypatch.setattr(comm._state, "plans", plans)
     assert np.asarray(over(lambda v: total(v))(x)).tobytes() == free.tobytes()

@@ -19,7 +19,7 @@ if engine.available():
 
 @pytest.fixture(autouse=True)
 def registered(monkeypatch):
-    monkeypatch.setattr(custom, "_CODECS", {})
+    monkeypatch.setattr(custom.CODECS, "_entries", {})
     own_codec.register()
 
 
@@ -141,7 +141,7 @@ def test_errors_while_tracing(way):
         def encode(x, options, key):
             return x[x > 0]
 
-    jcc.codec("test_ragged", block=64, levels=7)(Ragged)
+    jcc.register_codec("test_ragged", block=64, levels=7)(Ragged)
     how = place.how | way
     with pytest.raises(errors.CodecError, match=r"'test_ragged': the shape of what encode gives"):
         place.run(lambda v, _: jcc.bcast(v, root=0, codec="test_ragged", **how), values(20))
@@ -150,7 +150,7 @@ def test_errors_while_tracing(way):
         def decode(payload, shape, dtype, options):
             return own_codec.Scaled.decode(payload, shape, dtype, options).astype(jnp.bfloat16)
 
-    jcc.codec("test_narrowed", block=64, levels=7)(Narrowed)
+    jcc.register_codec("test_narrowed", block=64, levels=7)(Narrowed)
     for collective in (jcc.allreduce, jcc.allgather):
         with pytest.raises(errors.CodecError, match=r"'test_narrowed': decode must give float32"):
             place.run(lambda v, _, c=collective: c(v, codec="test_narrowed", **how), values(20))

@@ -27,7 +27,7 @@ class Collective:
       values: "small" whole numbers, any "bits", or numbers with "nan".
       context: of the contract's transforms.
       operand: "argument", "temporary", through a "callback", or which earlier result (a number).
-      options: codec and algorithm, or backend; bucket_bytes of handles.
+      options: codec and algorithm, or backend.
     """
 
     row: str

@@ -22,7 +22,6 @@ EXACT = ("float32", "float64", "int32", "int64")
 DERIVED_FROM = ("float32", "float64")
 # Along an axis other backends than the engine are jax.lax, between processes MPI's own collectives.
 BACKENDS = {"axis": "xla", "process": "mpi"}
-BUCKETS = ("1", "1000000")
 CHUNKS = (64, 1000, 4096, 65536)
 TEAMS = ("all", "turned", "low half", "every second")
 CALLBACKS = ("pure", "io", "debug")
@@ -147,7 +146,7 @@ class Draw:
             trailing = self._trailing(name, dtype, context, manner)
             values = self._values(ROWS[name], dtype, context, debug_nans)
             operand = self._operand(dtype, trailing, context, place)
-        options = self._options(name, dtype, trailing, context, values)
+        options = self._options(name, dtype, trailing, values)
         return Collective(
             *(name, parent, team, trailing, dtype, values, context, operand, options, layout),
             seed=self.integer(0, 2**31),
@@ -279,15 +278,13 @@ class Draw:
         return self.pick(names), before.dtype, before.trailing
 
     def _options(
-        self, name: str, dtype: str, trailing: tuple[int, ...], context: str, values: str
+        self, name: str, dtype: str, trailing: tuple[int, ...], values: str
     ) -> tuple[tuple[str, str], ...]:
         if name in program_rows.WITHOUT_OPTIONS:
             return ()
         options = {}
-        if context == "handles" and name in program_rows.BUCKETED and self.happens(50):
-            options["bucket_bytes"] = self.pick(BUCKETS)
         if self._has_other_backend(name, values) and self.happens(12):
-            return tuple(options.items()) + (("backend", BACKENDS[self.style]),)
+            return (("backend", BACKENDS[self.style]),)
         codec = self.pick(CODECS, (50, 14, 9, 9, 9, 9))
         if codec is not None and name != "bcast-ref":
             options["codec"] = codec

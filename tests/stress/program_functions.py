@@ -183,7 +183,6 @@ def _applied(
 ) -> Any:
     place = field.caller(function.place, collective.parent, collective.team)
     options: dict[str, Any] = dict(collective.options)
-    bucket_bytes = options.pop("bucket_bytes", "")
     place.how = place.how | options
     row = collective.operation
 
@@ -204,9 +203,8 @@ def _applied(
         inner = jax.jit(call)
         return inner(x), inner(x)
     if collective.context == "handles":
-        more = {"bucket_bytes": int(bucket_bytes)} if bucket_bytes else {}
         with laid_out(collective.layout):
-            first, second = (start(row.call, place, x, **more) for _ in range(2))
+            first, second = (start(row.call, place, x) for _ in range(2))
             last = second(None)
             return first(flag), last
     return CONTEXTS[collective.context].program(call, x, *arrays[1:], flag)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import dataclasses
-import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -104,20 +103,19 @@ def _with(instead: Callable[..., Any]) -> Iterator[None]:
         _instead.reset(token)
 
 
-def start(call: Call, place: Any, x: Any, **more: Any) -> Callable[[Any], Any]:
+def start(call: Call, place: Any, x: Any) -> Callable[[Any], Any]:
     """Starts the operation of a row's call.
 
     Args:
       call: the row's.
       place, x: what it is called with.
-      more: of the function that starts it.
 
     Returns:
       What waits for it, after something else, and gives the call's result.
     """
 
     def begin(name: str, *args: Any, **options: Any) -> Any:
-        raise _Started(getattr(jcc, f"{name}_start")(*args, **options, **more))
+        raise _Started(getattr(jcc, f"{name}_start")(*args, **options))
 
     try:
         with _with(begin):
@@ -265,16 +263,11 @@ def _kind_of_shape(row: Operation) -> str:
 
 
 SHAPES = {name: _kind_of_shape(row) for name, row in ROWS.items()}
-# Rows of one call, whose operation can be started, and those of them that become one with others.
+# Rows of one call, whose operation can be started.
 STARTED = frozenset(
     name
     for name in ROWS.keys() - WITHOUT_OPTIONS
     if not name.startswith("lax.") and hasattr(jcc, f"{collective(name)}_start")
-)
-BUCKETED = frozenset(
-    name
-    for name in STARTED
-    if "bucket_bytes" in inspect.signature(getattr(jcc, f"{collective(name)}_start")).parameters
 )
 # Rows whose result has the shape of the operand, so that another row may go on with it.
 KEEPS_SHAPE = frozenset(

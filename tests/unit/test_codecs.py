@@ -131,7 +131,7 @@ def test_without_the_engine_the_traced_plane_has_its_codecs(monkeypatch):
         raise errors.EngineUnavailableError("not here")
 
     monkeypatch.setattr(engine, "load", load)
-    specs._own_table.cache_clear()
+    table.own_table.cache_clear()
     specs._parse_text.cache_clear()
     try:
         assert codecs.canonical("raw|bf16") == "bf16"
@@ -156,5 +156,5 @@ def test_without_the_engine_the_traced_plane_has_its_codecs(monkeypatch):
             with pytest.raises(errors.InvalidArgumentError, match=says):
                 codecs.parse(spec)
     finally:
-        specs._own_table.cache_clear()
+        table.own_table.cache_clear()
         specs._parse_text.cache_clear()

@@ -13,6 +13,7 @@ import jaxccomp as jcc
 from jaxccomp import errors, schedules
 from jaxccomp._native import algorithms
 from jaxccomp.cli import doctor
+from jaxccomp.schedules import _plans
 
 
 @pytest.fixture(autouse=True)
@@ -101,7 +102,7 @@ WRONG = {
 def test_what_is_wrong_is_told(name):
     changes, words = WRONG[name]
 
-    @jcc.schedule("bcast", name="wrong")
+    @jcc.register_algorithm("wrong", "bcast")
     def wrong(b):
         bcast(b, **{key: (lambda make=make: make(b)) for key, make in changes.items()})
 
@@ -111,7 +112,7 @@ def test_what_is_wrong_is_told(name):
 
 
 def test_a_deadlock_is_told():
-    @jcc.schedule("allreduce", name="waits")
+    @jcc.register_algorithm("waits", "allreduce")
     def waits(b):
         other = b.scratch(b.output())
         came = b.recv(1 - b.rank, 0, other)
@@ -122,7 +123,7 @@ def test_a_deadlock_is_told():
 
 
 def test_a_sum_that_forgets_a_rank_is_told():
-    @jcc.schedule("allreduce", name="forgets")
+    @jcc.register_algorithm("forgets", "allreduce")
     def forgets(b):
         b.copy(b.output(), b.input())
 
@@ -131,7 +132,7 @@ def test_a_sum_that_forgets_a_rank_is_told():
 
 
 def test_too_much_memory_is_told():
-    @jcc.schedule("bcast", name="greedy")
+    @jcc.register_algorithm("greedy", "bcast")
     def greedy(b):
         if b.rank == b.root:
             return bcast(b)
@@ -145,7 +146,7 @@ def test_too_much_memory_is_told():
 
 
 def test_an_exception_in_the_function_is_its_own():
-    @jcc.schedule("bcast", name="raises")
+    @jcc.register_algorithm("raises", "bcast")
     def raises(b):
         raise KeyError("mine")
 
@@ -156,19 +157,19 @@ def test_an_exception_in_the_function_is_its_own():
 
 def test_names_and_options():
     with pytest.raises(errors.UnknownNameError, match="unknown collective"):
-        jcc.schedule("broadcast", name="mine")
-    with pytest.raises(errors.ScheduleError, match="a name is of a-z"):
-        jcc.schedule("bcast", name="My own")
+        jcc.register_algorithm("mine", "broadcast")
+    with pytest.raises(errors.NameTakenError, match="a name is of a-z"):
+        jcc.register_algorithm("My own", "bcast")(bcast)
     with pytest.raises(errors.ScheduleError, match="must have a number or a bool"):
-        jcc.schedule("bcast", name="mine", way="left")
+        jcc.register_algorithm("mine", "bcast", way="left")
     with pytest.raises(errors.ScheduleError, match="another name than chunk"):
-        jcc.schedule("bcast", name="mine", chunk=3)
-    with pytest.raises(errors.ScheduleError, match="this package has one of that name"):
-        jcc.schedule("bcast", name="chain")(bcast)
+        jcc.register_algorithm("mine", "bcast", chunk=3)
+    with pytest.raises(errors.NameTakenError, match="this package has one of that name"):
+        jcc.register_algorithm("chain", "bcast")(bcast)
     with pytest.raises(errors.ScheduleError, match="does not take them"):
-        jcc.schedule("bcast", name="mine", width=2)(lambda b: None)
-    jcc.schedule("allreduce", name="chain")(bcast)  # which is none of allreduce
-    jcc.schedule("bcast", name="mine", width=2, fast=False)(lambda b, width, fast: bcast(b))
+        jcc.register_algorithm("mine", "bcast", width=2)(lambda b: None)
+    jcc.register_algorithm("chain", "allreduce")(bcast)  # which is none of allreduce
+    jcc.register_algorithm("mine", "bcast", width=2, fast=False)(lambda b, width, fast: bcast(b))
     for algorithm, words in {
         "mine:": "an option must follow the colon",
         "mine:chunk=1": "chunk is a number of bytes from 64, not '1'",
@@ -181,15 +182,15 @@ def test_names_and_options():
 
 
 def test_a_name_of_another_source_is_taken():
-    jcc.schedule("bcast", name="mine")(bcast)
-    jcc.schedule("bcast", name="mine")(bcast)  # the same, once more
-    with pytest.raises(errors.ScheduleError, match="bcast has one of that name"):
-        jcc.schedule("bcast", name="mine")(lambda b: bcast(b))
+    jcc.register_algorithm("mine", "bcast")(bcast)
+    jcc.register_algorithm("mine", "bcast")(bcast)  # the same, once more
+    with pytest.raises(errors.NameTakenError, match="bcast has registered one of that name"):
+        jcc.register_algorithm("mine", "bcast")(lambda b: bcast(b))
 
 
 def test_a_function_that_is_defined_again_counts():
     def define(with_copy):
-        @jcc.schedule("bcast", name="again")
+        @jcc.register_algorithm("again", "bcast")
         def again(b):
             if with_copy:
                 b.copy(b.output(), b.input())
@@ -219,7 +220,8 @@ def test_an_import_that_fails_is_told_and_stops_nothing():
     assert "Did you mean 'plugin_line'?" in str(caught.value)
     assert (
         "The package jaxccomp-plugin 1.0 could not be asked: its entry point 'broken' in "
-        "'jaxccomp.schedules' failed with RuntimeError: this module is broken." in str(caught.value)
+        "'jaxccomp.algorithms' failed with RuntimeError: this module is broken."
+        in str(caught.value)
     )
     shown = doctor.examine()
     assert {"chain", "plugin_line", "plugin_grouped"} < set(shown["collectives"]["bcast"])
@@ -267,17 +269,17 @@ def test_explain_shows_the_name():
 
 
 def test_plans_pin_them(tmp_path):
-    asked = jcc.plan.of(lambda x: jcc.bcast(x, root=0, algorithm="plugin_line:chunk=4096"))
-    asked(jnp.ones(1000)).save(tmp_path / "plan.json")
+    asked = jcc.explain(lambda x: jcc.bcast(x, root=0, algorithm="plugin_line:chunk=4096"))
+    asked(jnp.ones(1000)).plans.save(tmp_path / "plan.json")
     content = json.loads((tmp_path / "plan.json").read_text())
     (row,) = content["calls"]
     assert row["plan"]["algorithm"] == "plugin_line:chunk=4096"
-    schedules.parse_plans(json.dumps(content).encode(), "the file")
+    _plans.parse(json.dumps(content).encode(), "the file")
     row["algorithm"], row["plan"]["algorithm"] = "auto", "plugin_line:skip=2"
-    schedules.parse_plans(json.dumps(content).encode(), "the file")
+    _plans.parse(json.dumps(content).encode(), "the file")
     row["plan"]["algorithm"] = "plugin_lime"
     with pytest.raises(errors.InvalidArgumentError, match="bcast has no algorithm 'plugin_lime'"):
-        schedules.parse_plans(json.dumps(content).encode(), "the file")
+        _plans.parse(json.dumps(content).encode(), "the file")
 
 
 def test_shapes_must_be_known():
@@ -291,7 +293,7 @@ def test_shapes_must_be_known():
 def test_schedules_are_made_once(monkeypatch):
     made = []
 
-    @jcc.schedule("bcast", name="counted")
+    @jcc.register_algorithm("counted", "bcast")
     def counted(b):
         made.append(b.rank)
         bcast(b)
@@ -305,7 +307,7 @@ def test_schedules_are_made_once(monkeypatch):
 
 
 def test_examples_in_docstrings():
-    for shown in (schedules.schedule, schedules.check):
+    for shown in (jcc.register_algorithm, schedules.check):
         for found in doctest.DocTestFinder().find(shown, globs={"jaxccomp": jcc}):
             flags = doctest.ELLIPSIS | doctest.IGNORE_EXCEPTION_DETAIL
             assert doctest.DocTestRunner(optionflags=flags).run(found).failed == 0

@@ -13,6 +13,7 @@ from testbed import __main__ as command_line
 
 import jaxccomp
 from jaxccomp._codecs import custom, frames, specs
+from jaxccomp._native import tables
 from jaxccomp.cli import doctor
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -57,9 +58,9 @@ def test_tables_show_what_was_measured(module, arguments, shown, monkeypatch, ca
     assert shown == capsys.readouterr().out and shown.count("\n") > 2
 
 
-@pytest.mark.parametrize("module", [frames, specs], ids=lambda m: m.__name__)
+@pytest.mark.parametrize("module", [frames, specs, tables], ids=lambda m: m.__name__)
 def test_examples_in_docstrings(module, monkeypatch):
-    monkeypatch.setattr(custom, "_CODECS", {})  # an example registers one
+    monkeypatch.setattr(custom.CODECS, "_entries", {})  # an example registers one
     failed, tried = doctest.testmod(module)
     assert tried and not failed
 
@@ -88,26 +89,6 @@ def test_what_to_open_is_there():
 
 GLOSSARY = (ROOT / "docs/glossary.md").read_text(encoding="utf-8")
 
-# Words that were used for what has a standard term, and the term. "Ticket" and "borrow" are also
-# terms of what kernels do: of atomic counters, and of subtraction.
-RETIRED = {
-    r"[Ll]oans?": "device IPC, exported message",
-    r"[Ll]end(s|er|ers|ing)?|[Ll]ent": "export, exporter",
-    r"[Bb]orrow(s|ed|er|ers|ing)?": "import, importer",
-    r"[Tt]ickets?": "descriptor",
-    r"[Ll]etters?": "message",
-    r"[Pp]arcels?": "message",
-    r"roll call": "liveness query",
-    r"LosePart|LoseRun|kLose|kLoss": "residual",
-    r"direct[ _]messages?|DirectMessages": "CUDA-aware MPI",
-    r"[Ll]ineage|[Mm]eeting[_ ]?[Pp]lace|MeetsOthers|[Aa]pplicants?|[Rr]oster": "original name, "
-    "rendezvous, out-of-band exchange, join request, peer table",
-    r"deaf_|Attend|kNap|Marks|Starter|LandAll": "receive failed, idle poll, poll interval, stream "
-    "gates, receive into",
-}
-RETIRED_WORDS = re.compile("|".join(rf"(?<![A-Za-z])({word})(?![A-Za-z])" for word in RETIRED))
-STANDARD_USES = re.compile(r"reinterpret_borrow|letters and digits|so many letters|by ticket")
-
 
 def test_each_term_is_in_the_glossary_once():
     rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \| (.+) \|$", GLOSSARY, re.MULTILINE)[1:]
@@ -120,19 +101,6 @@ def test_each_term_is_in_the_glossary_once():
             assert (ROOT / path).exists(), path
         for path in re.findall(r"\]\(([^)]+)\)", where):
             assert (ROOT / "docs" / path).exists(), path
-
-
-def test_retired_words_are_gone():
-    own = pathlib.Path(__file__)
-    for folder in ("csrc", "xla_ffi", "jaxccomp", "tests", "docs", "examples", "tools"):
-        for path in (ROOT / folder).rglob("*"):
-            of_kernels = path.is_relative_to(ROOT / "csrc/cuda/kernels")
-            texts = (".h", ".cc", ".cu", ".cuh", ".inl", ".py", ".md")
-            if path.suffix not in texts or path == own or of_kernels or "results" in path.parts:
-                continue
-            for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-                found = RETIRED_WORDS.search(STANDARD_USES.sub("", line))
-                assert not found, f"{path}:{number}: {found[0]!r} is retired (docs/glossary.md)"
 
 
 def test_what_is_imported_for_users_is_exported():

@@ -16,6 +16,7 @@ from jaxccomp import comm, config, errors, plan, schedules
 from jaxccomp._bootstrap import plans
 from jaxccomp._bootstrap.peer_info import Row
 from jaxccomp.cli import main
+from jaxccomp.schedules import _plans
 
 CALL = {
     "collective": "allreduce",
@@ -40,7 +41,7 @@ def content(*calls, **changes):
 
 
 def parsed(*calls, **changes):
-    return schedules.parse_plans(json.dumps(content(*calls, **changes)).encode(), "the file")
+    return _plans.parse(json.dumps(content(*calls, **changes)).encode(), "the file")
 
 
 def site(**changes):
@@ -65,7 +66,7 @@ def test_every_cut_is_refused():
     data = json.dumps(content()).encode()
     for end in range(len(data)):
         with pytest.raises(errors.InvalidArgumentError, match="the file is not JSON|is an object"):
-            schedules.parse_plans(data[:end], "the file")
+            _plans.parse(data[:end], "the file")
 
 
 def without(name):
@@ -122,7 +123,7 @@ def test_hostile_content(change, text):
     made = copy.deepcopy(content())
     change(made)
     with pytest.raises(errors.InvalidArgumentError, match=text):
-        schedules.parse_plans(json.dumps(made).encode(), "the file")
+        _plans.parse(json.dumps(made).encode(), "the file")
 
 
 def test_files_of_other_lengths(tmp_path):
@@ -133,10 +134,10 @@ def test_files_of_other_lengths(tmp_path):
             plan.load(path)
     with pytest.raises(errors.InvalidArgumentError, match="plan.record"):
         plan.load(tmp_path / "none.json")
-    many = schedules.Plans((1,))
+    many = plan.Plans((1,))
     for n in range(2000):
-        call = schedules.PlannedCall.of(site(operands=f"float32[{n}]"))
-        many.add(call, schedules.Plan(**PLAN), "train.py:4")
+        call = plan.PlannedCall.of(site(operands=f"float32[{n}]"))
+        many.add(call, plan.Plan(**PLAN), "train.py:4")
     with pytest.raises(errors.InvalidArgumentError, match="2000 calls take .* at most 262144"):
         many.save(path)
 
@@ -146,11 +147,11 @@ def test_files_of_other_lengths(tmp_path):
 
 def test_a_call_that_is_lacking_is_named_with_the_nearest_ones():
     made = parsed({}, {"operands": "float32[7]"})
-    assert made.find(site(), "a.py:1") == schedules.Plan(**PLAN)
+    assert made.find(site(), "a.py:1") == plan.Plan(**PLAN)
     for changes, text in (
         ({"operands": "float32[8]"}, "float32\\[8\\].*, at a.py:1.*other kinds.*float32\\[1000\\]"),
         ({"collective": "bcast"}, "It has no bcast at all"),
-        ({"codec": "raw"}, "has outgrown it.*plan.of.*plan.record.*missing"),
+        ({"codec": "raw"}, "has outgrown it.*explain.*plan.record.*missing"),
     ):
         with pytest.raises(errors.InvalidArgumentError, match=text):
             made.find(site(**changes), "a.py:1")
@@ -159,18 +160,18 @@ def test_a_call_that_is_lacking_is_named_with_the_nearest_ones():
 
 def test_long_trees_are_told_apart_by_a_digest():
     shapes = [", ".join(f"float32[{n}]" for n in range(i, i + 500)) for i in (0, 1)]
-    first, second = (schedules.PlannedCall.of(site(operands=each)) for each in shapes)
+    first, second = (plan.PlannedCall.of(site(operands=each)) for each in shapes)
     assert first != second and len(first.operands) < 200
     assert first.operands.startswith("float32[0], float32[1]")
 
 
 def test_a_call_that_is_planned_in_two_ways_is_refused():
     made = parsed()
-    call = schedules.PlannedCall.of(site())
-    made.add(call, schedules.Plan(**PLAN), "b.py:1")
+    call = plan.PlannedCall.of(site())
+    made.add(call, plan.Plan(**PLAN), "b.py:1")
     assert made.lines[call] == ("train.py:4", "b.py:1")
     with pytest.raises(errors.InvalidArgumentError, match="two ways.*train.py:4, b.py:1.*apart"):
-        made.add(call, schedules.Plan("native", "ring:chunk=1024", "raw"), "c.py:1")
+        made.add(call, plan.Plan("native", "ring:chunk=1024", "raw"), "c.py:1")
 
 
 # --- differences -----------------------------------------------------------------------------
@@ -227,7 +228,7 @@ def test_a_program_is_recorded_once_for_each_kind_of_call():
     with plan.record() as plans:
         jax.jit(lambda x: step(step(x))).lower(x)
         assert not plans.calls  # until the block ends
-        inner = plan.of(step)(x)
+        inner = jcc.explain(step)(x).plans
     assert plans == inner and plans.world == (1,)
     assert [call.collective for call in plans.calls] == ["allreduce", "bcast"]
     assert all(len(lines) == 1 for lines in plans.lines.values())
@@ -238,20 +239,20 @@ def test_a_program_is_recorded_once_for_each_kind_of_call():
 
 
 def test_nothing_is_planned_for_what_leaves_nothing_open():
-    assert not plan.of(lambda x: jcc.sendrecv(x, dest=0, source=0))(jnp.ones(3)).calls
-    assert not plan.of(lambda x: jcc.barrier())(jnp.ones(3)).calls
+    assert not jcc.explain(lambda x: jcc.sendrecv(x, dest=0, source=0))(jnp.ones(3)).plans.calls
+    assert not jcc.explain(lambda x: jcc.barrier())(jnp.ones(3)).plans.calls
 
 
 def test_calls_run_as_they_are_pinned(pin):
     x = jnp.ones(100, jnp.float32)
-    made = plan.of(step)(x)
+    made = jcc.explain(step)(x).plans
     (call, _) = made.calls
-    made.calls[call] = schedules.Plan("native", "ring:chunk=4096", "lossless")
+    made.calls[call] = plan.Plan("native", "ring:chunk=4096", "lossless")
     pin(made)
     text = jax.jit(step).lower(x).as_text()
     assert 'algorithm = "ring:chunk=4096"' in text and 'codec = "lossless"' in text
     assert jnp.array_equal(jax.jit(step)(x), x)
-    assert plan.of(step)(x) == made  # what is recorded is what is pinned
+    assert jcc.explain(step)(x).plans == made  # what is recorded is what is pinned
     with pytest.raises(errors.InvalidArgumentError, match=r"float32\[99\].*test_pinned_plans.py"):
         jax.jit(step).lower(x[:99])
     made.missing = "auto"
@@ -260,9 +261,9 @@ def test_calls_run_as_they_are_pinned(pin):
 
 def test_a_pinned_codec_is_one_that_the_program_allows(pin):
     x = jnp.ones(100, jnp.float32)
-    made = plan.of(step)(x)
+    made = jcc.explain(step)(x).plans
     (call, _) = made.calls
-    made.calls[call] = schedules.Plan("native", "ring", "int8")
+    made.calls[call] = plan.Plan("native", "ring", "int8")
     pin(made)
     with pytest.raises(
         errors.InvalidArgumentError, match="'int8', but .* allows 'raw', 'lossless'"

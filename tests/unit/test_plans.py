@@ -214,6 +214,13 @@ def test_a_simulation_ends_at_its_limit():
     assert schedules.simulate("allreduce", "ring", limit_seconds=limit, **how) == whole
 
 
+def test_another_chunk_is_chosen_where_it_gains():
+    made = planner()
+    assert choose(made, "bcast", 1 << 20).chosen.algorithm == "chain:chunk=131072"
+    # A program that names an algorithm has its chunk.
+    assert choose(made, "bcast", 1 << 20, algorithm="chain").chosen.algorithm == "chain"
+
+
 def test_what_is_not_priced_stays_as_it_is():
     made = planner(2, 2)
     assert choose(made, "alltoallv", 1 << 20) is None
@@ -309,6 +316,34 @@ def test_a_profile_is_written_and_read(tmp_path):
     assert schedules.parse_profile(schedules.read_profile(path), "it") == cluster
     with pytest.raises(errors.InvalidArgumentError, match="cannot be written"):
         schedules.write_profile(tmp_path / "none" / "profile.json", content)
+
+
+def test_the_order_of_what_was_not_chosen_is_the_same_in_every_process():
+    """Hashes of texts differ between processes."""
+    code = (
+        f"import sys; sys.path[:0] = {sys.path!r}\n"
+        "from jaxccomp import schedules\n"
+        "made = schedules.Planner(schedules.cluster_of({'hosts': [{'ranks': 2}]}), [0, 0])\n"
+        "how = {'sizes': (('float32', 4096),), 'groups': ((0, 1),), 'every_option': True}\n"
+        "print([each.runs for each in made.choose('allreduce', **how).others])\n"
+    )
+    said = {
+        subprocess.run(
+            [sys.executable, "-P", "-c", code],
+            env={"PYTHONHASHSEED": str(seed), "JAX_PLATFORMS": "cpu"},
+            capture_output=True,
+            check=True,
+        ).stdout
+        for seed in (1, 2, 3)
+    }
+    assert len(said) == 1 and b"ring" in said.pop()
+
+
+def test_profiles_that_had_times_of_operations_are_read():
+    """What they took is not read."""
+    timed = {"bcast": {"float32": {"raw": {"chain": [[1024, 1e-4]]}}}}
+    data = json.dumps(profile() | {"version": 1, "operations": timed}).encode()
+    assert schedules.parse_profile(data, "it") == schedules.cluster_of(profile())
 
 
 def test_every_cut_of_a_profile_is_refused():

@@ -78,8 +78,8 @@ def profile(**changes):
         (profile(pairs={"link": {"latency_seconds": -1}}), "latency_seconds must be a number"),
         (profile(one_machine=1), "true or false"),
         (profile(codecs={"int8": {"ratio": 4}}), "lacks"),
-        ("4x1", "neither a text such as '4x1gbit'"),
-        ("no_such_file.json", "neither a text"),
+        ("4x1", "cannot be read.*or a text such as '4x1gbit'"),
+        ("no_such_file.json", "or a text"),
         ([1], "is an object"),
     ],
 )

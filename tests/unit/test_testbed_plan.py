@@ -186,4 +186,4 @@ def test_what_a_scenario_is_run_for(tmp_path, capsys, monkeypatch):
     assert capsys.readouterr().out == "[{'way': 1}, {'way': 2}]\n"
     file.write_text("way 1")
     assert run("--table", str(file)) == 2
-    assert "is not what --json writes" in capsys.readouterr().err
+    assert f"line 1 of {str(file)!r} is not JSON" in capsys.readouterr().err

@@ -14,7 +14,7 @@ from jaxccomp._codecs import custom
 @pytest.fixture(autouse=True)
 def registered(monkeypatch):
     """Each test registers its own codecs, which other tests do not see."""
-    monkeypatch.setattr(custom, "_CODECS", {})
+    monkeypatch.setattr(custom.CODECS, "_entries", {})
     own_codec.register()
 
 
@@ -28,7 +28,7 @@ def unplain(payload, shape, dtype, options):
 
 def register(name, encode=plain, decode=unplain, options=None, **attributes):
     made = type(f"Codec_{name}", (), {"encode": encode, "decode": decode, **attributes})
-    return jcc.codec(name, **(options or {}))(made)
+    return jcc.register_codec(name, **(options or {}))(made)
 
 
 def test_specs_have_it_as_any_other():
@@ -51,11 +51,11 @@ def test_specs_have_it_as_any_other():
 
 
 def test_names():
-    with pytest.raises(errors.CodecError, match="'int8'.*this is taken"):
+    with pytest.raises(errors.NameTakenError, match="'int8'.*this package has one"):
         register("int8")
-    with pytest.raises(errors.CodecError, match="of a-z, 0-9"):
+    with pytest.raises(errors.NameTakenError, match="of a-z, 0-9"):
         register("Int-8")
-    with pytest.raises(errors.CodecError, match=r"own_codec.Scaled has registered one"):
+    with pytest.raises(errors.NameTakenError, match=r"own_codec.Scaled has registered one"):
         register("test_scaled")
 
 

@@ -221,7 +221,7 @@ def test_every_prefix_of_a_file_is_refused(tmp_path):
     cut = tmp_path / "cut.json"
     for length in range(len(whole)):
         cut.write_bytes(whole[:length])
-        with pytest.raises(errors.InvalidArgumentError, match="may have been cut"):
+        with pytest.raises(errors.InvalidArgumentError, match="may have been cut|has no bytes"):
             merge(tmp_path / "all.json", cut)
     merge(tmp_path / "all.json", tmp_path / "whole.json")
 

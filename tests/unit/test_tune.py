@@ -7,8 +7,8 @@ import pathlib
 import pytest
 
 from jaxccomp import errors
-from jaxccomp.cli import main
-from jaxccomp.launch import mps, tuning, tuning_report
+from jaxccomp.cli import main, tuning_report
+from jaxccomp.launch import mps, tuning
 from jaxccomp.launch.gpus import Gpu
 
 HERE = str(pathlib.Path(__file__))

@@ -9,7 +9,6 @@ cores and with free ranks; the better setting is kept for the other rounds.
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import os
 import pathlib
@@ -18,6 +17,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from bench import contenders
+from jaxccomp._native import json_files
 from jaxccomp.bench import launch
 from jaxccomp.launch import ports
 
@@ -154,7 +154,8 @@ def _run_job(plan: Plan, name: str, cases: Sequence[Case], bind: str) -> dict[Ca
             },
             timeout_seconds=plan.timeout_seconds,
         )
-        rows = [json.loads(line) for line in _lines(pathlib.Path(folder))]
+        files = sorted(pathlib.Path(folder).glob("*.jsonl"))
+        rows = [row for path in files for row in json_files.lines(path)]
     by_case: dict[Case, list[dict]] = {}
     for row in rows:
         by_case.setdefault((row["op"], row["size_bytes"]), []).append(row)
@@ -169,11 +170,3 @@ def _slowest(rows: Sequence[dict], ranks: int, outcome: launch.Outcome) -> float
         lines = [line for line in outcome.output.splitlines() if "Error" in line]
         return f"{outcome.error or 'no result'}: {lines[-1].strip() if lines else 'no message'}"
     return max(float(row["median_us"]) for row in rows)
-
-
-def _lines(folder: pathlib.Path) -> list[str]:
-    return [
-        line
-        for path in sorted(folder.glob("*.jsonl"))
-        for line in path.read_text(encoding="utf-8").splitlines()
-    ]

@@ -58,7 +58,6 @@ class Contender:
 
 
 AUTO = "auto"
-_TIMED = "allreduce alltoall allgather reduce_scatter"  # what programs call most, on all ranks
 CONTENDERS = {
     AUTO: Contender(codec="auto", has_profile=True),
     "engine over MPI": Contender({"JAXCCOMP_BACKEND": "native", "JAXCCOMP_TRANSPORT": "mpi"}),
@@ -143,9 +142,7 @@ def _measure(given: argparse.Namespace) -> list[scenario.Line]:
     with Testbed(given.hosts, given.link) as bed, tempfile.TemporaryDirectory() as folder:
         profile = pathlib.Path(folder, "profile.json")
         if any(CONTENDERS[name].has_profile for name in given.contenders):
-            scenario.say(
-                tuned.fastest_profile(bed, profile, ["random"], _TIMED, programs.ENVIRONMENT)
-            )
+            scenario.say(tuned.fastest_profile(bed, profile, ["random"], programs.ENVIRONMENT))
         for number in range(given.rounds):
             for case, row in rows.items():
                 if "found" in row and "error" not in row:

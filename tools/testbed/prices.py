@@ -18,6 +18,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from jaxccomp import codecs, schedules
+from jaxccomp._native import json_files
 
 Line = dict[str, Any]
 
@@ -52,7 +53,7 @@ def main() -> int:
 
 def read(path: pathlib.Path) -> list[Line]:
     """The lines of a results file."""
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return json_files.lines(path)
 
 
 def prices(measured: Iterable[Line], codecs: Iterable[Line]) -> list[Line]:

@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Iterable
 from typing import Any
 
+from jaxccomp._native import tables
 from testbed.cases import Case
 
 MPIS = ("mpich", "openmpi")
@@ -145,23 +146,23 @@ def _mebibytes(name: str) -> Any:
 
 # Columns: heading, alignment, and what stands in a cell.
 _COLUMNS = (
-    ("operation", "---", lambda line: line["op"]),
-    ("links", "---", lambda line: f"{line['hosts']} x {line['link']}"),
-    ("size", "---", lambda line: f"{line['size'] / (1 << 20):g} MiB"),
-    ("values", "---", lambda line: line["input"]),
-    ("contender", "---", lambda line: line["contender"]),
-    ("setting", "---", lambda line: line["setting"]),
-    ("time", "---:", lambda line: f"{line['seconds']:.3f} s" if line["seconds"] else "failed"),
-    ("on the wire", "---:", _mebibytes("wire_bytes")),
-    ("of its floor", "---:", _times("of_floor")),
-    ("coding at least", "---:", _milliseconds("coding_seconds")),
-    ("of wire or coding", "---:", _times("of_larger_floor")),
-    ("of best MPI", "---:", _times("of_best_mpi")),
-    ("of default MPI", "---:", _times("of_default_mpi")),
-    ("of MPI's transport", "---:", _times("of_mpi_transport")),
-    ("checked", "---", lambda line: line.get("check", "")),
-    ("held at most", "---:", _mebibytes("peak_bytes")),
-    ("bound", "---:", _mebibytes("bound_bytes")),
+    ("operation", "<", lambda line: line["op"]),
+    ("links", "<", lambda line: f"{line['hosts']} x {line['link']}"),
+    ("size", "<", lambda line: f"{line['size'] / (1 << 20):g} MiB"),
+    ("values", "<", lambda line: line["input"]),
+    ("contender", "<", lambda line: line["contender"]),
+    ("setting", "<", lambda line: line["setting"]),
+    ("time", ">", lambda line: f"{line['seconds']:.3f} s" if line["seconds"] else "failed"),
+    ("on the wire", ">", _mebibytes("wire_bytes")),
+    ("of its floor", ">", _times("of_floor")),
+    ("coding at least", ">", _milliseconds("coding_seconds")),
+    ("of wire or coding", ">", _times("of_larger_floor")),
+    ("of best MPI", ">", _times("of_best_mpi")),
+    ("of default MPI", ">", _times("of_default_mpi")),
+    ("of MPI's transport", ">", _times("of_mpi_transport")),
+    ("checked", "<", lambda line: line.get("check", "")),
+    ("held at most", ">", _mebibytes("peak_bytes")),
+    ("bound", ">", _mebibytes("bound_bytes")),
 )
 
 
@@ -171,13 +172,11 @@ def markdown(lines: list[dict[str, Any]]) -> str:
     shown = best(with_ratios(lines))
     columns = [(head, how, [cell(line) for line in shown]) for head, how, cell in _COLUMNS]
     columns = [column for column in columns if any(column[2])] or columns
-    rows = [[head for head, _, _ in columns], *zip(*(cells for *_, cells in columns), strict=True)]
-    # A bar in a codec's spec is no column's end.
-    table = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
-    table.insert(1, "|" + "|".join(how for _, how, _ in columns) + "|")
+    heads, align, cells = zip(*columns, strict=True)
+    table = tables.markdown(heads, zip(*cells, strict=True), "".join(align))
     failed = [
         f"{line['op']}, {line['contender']}, {line['setting']}: {line['error']}"
         for line in lines
         if "error" in line
     ]
-    return "\n".join([*table, *failed])
+    return "\n".join([table, *failed])

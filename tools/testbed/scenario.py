@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from jaxccomp import errors
+from jaxccomp._native import json_files, tables
 from jaxccomp.bench import machine
 from testbed import __main__ as command_line
 from testbed import workers
@@ -78,16 +79,9 @@ def read(path: str | pathlib.Path) -> list[Line]:
     """The lines of a file of results.
 
     Raises:
-      InvalidArgumentError: for a file that is none.
-      OSError: when it cannot be read.
+      InvalidArgumentError: for a file that is none, or cannot be read.
     """
-    with open(path, encoding="utf-8") as file:
-        try:
-            return [json.loads(line) for line in file if line.strip()]
-        except ValueError as error:
-            raise errors.InvalidArgumentError(
-                f"{path} is not what --json writes, a line of JSON for each measurement: {error}."
-            ) from None
+    return json_files.lines(path)
 
 
 def write(path: pathlib.Path, rows: Iterable[Line]) -> None:
@@ -108,10 +102,7 @@ def options(given: argparse.Namespace, *names: str) -> list[str]:
 
 def markdown(heads: Sequence[str], rows: Iterable[Sequence[str]], texts: int = 1) -> str:
     """A table, whose first columns, ``texts`` of them, are aligned to the left."""
-    lines = [f"| {' | '.join(heads)} |", "|" + "---|" * texts + "---:|" * (len(heads) - texts)]
-    # A bar in a codec's spec is no column's end.
-    lines += [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in rows]
-    return "\n".join(lines)
+    return tables.markdown(heads, rows, "<" * texts + ">" * (len(heads) - texts))
 
 
 def rounded(x: float) -> float:

@@ -22,28 +22,26 @@ def fastest_profile(
     where: Testbed | int,
     path: pathlib.Path,
     tensors: Iterable[str],
-    operations: str,
     env: Mapping[str, str],
 ) -> str:
-    """Writes the profile over the transport on which operations are faster; over MPI without UCX.
+    """Writes the profile over the transport with the faster training step; over MPI without UCX.
 
     Args:
       where: as `workers.run` takes it.
       path: of the profile.
       tensors: files of what codecs are measured on.
-      operations: as `profile` takes them.
       env: as `workers.run` takes it.
 
     Returns:
       What the commands say of the two transports.
     """
     if why := ucx.why_missing():
-        profile(where, path, tensors, operations=operations, env=env)
+        profile(where, path, tensors, env=env)
         return f"over MPI, without UCX: {why}"
     each = [path.with_name(f"{path.name}.{transport}") for transport in ("mpi", "ucx")]
     for one in each:
         over = {"JAXCCOMP_TRANSPORT": one.suffix[1:]}
-        profile(where, one, tensors, operations=operations, env=dict(env) | over)
+        profile(where, one, tensors, env=dict(env) | over)
     command = [sys.executable, "-P", "-m", "jaxccomp", "tune", "transport", *map(str, each)]
     return subprocess.run(
         [*command, "--output", str(path)], check=True, capture_output=True, text=True
@@ -55,7 +53,6 @@ def profile(
     path: pathlib.Path,
     tensors: Iterable[str],
     codecs: str = "lossless",
-    operations: str = "",
     env: dict[str, str] | None = None,
 ) -> None:
     """Writes the profile of the ranks that run there, by ``python -m jaxccomp tune links``.
@@ -65,14 +62,13 @@ def profile(
       path: of the profile.
       tensors: files of what codecs are measured on.
       codecs: specs, separated by spaces.
-      operations: what is timed with each algorithm: names, separated by spaces, or "all".
       env: as `workers.run` takes it.
 
     Raises:
       FailedError: with the command's output, when it failed, or had no time for a codec.
     """
     program = ["-P", "-m", "jaxccomp", "tune", "links", "--output", str(path), "--codecs", codecs]
-    program += ["--within", str(_WITHIN_SECONDS), "--operations", operations]
+    program += ["--within", str(_WITHIN_SECONDS)]
     for each in tensors:
         program += ["--tensors", each]
     said = workers.output_of(program, where, env=env, timeout_seconds=_WITHIN_SECONDS + 200)

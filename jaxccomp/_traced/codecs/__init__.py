@@ -61,7 +61,7 @@ def find(spec: str) -> Codec | None:
       UnknownNameError: for a codec whose rate is not fixed.
     """
     first = specs.parse(spec).stages[0]  # only a lossless one can follow
-    if (codec := custom.find(first.name)) is not None:
+    if (codec := custom.CODECS.find(first.name)) is not None:
         return Custom(codec, dict(first.options))
     return _find_own(first)
 

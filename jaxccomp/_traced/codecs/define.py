@@ -1,12 +1,10 @@
-"""`jaxccomp.codec`: makes a codec of two functions."""
+"""`jaxccomp.register_codec`: makes a codec of two functions."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
 from typing import TypeVar
-
-import jax
 
 from jaxccomp import errors
 from jaxccomp._codecs import custom, specs
@@ -21,7 +19,7 @@ _SIGNATURES = {
 }
 
 
-def codec(name: str, **options: custom.Value) -> Callable[[C], C]:
+def register_codec(name: str, **options: custom.Value) -> Callable[[C], C]:
     """Registers a class with two functions as a codec, which every operation then takes.
 
     The class is only what holds them; it is never instantiated::
@@ -55,13 +53,14 @@ def codec(name: str, **options: custom.Value) -> Callable[[C], C]:
       **options: what can be set in a spec, with defaults: numbers and bools.
 
     Raises:
-      CodecError: where the name is taken, a function is missing or takes other arguments, or an
-        option is neither number nor bool. A class that is defined again, as in a notebook, replaces
+      NameTakenError: where the name is taken, or none.
+      CodecError: where a function is missing or takes other arguments, or an option is neither
+        number nor bool. A class that is defined again, as in a notebook, replaces
         the one before; what was compiled with it is forgotten.
 
     Example:
       >>> import jax.numpy as jnp, jaxccomp
-      >>> @jaxccomp.codec("halves", steps=100)
+      >>> @jaxccomp.register_codec("halves", steps=100)
       ... class Halves:
       ...     '''One scale for all.'''
       ...     def encode(x, options, key):
@@ -87,7 +86,7 @@ def codec(name: str, **options: custom.Value) -> Callable[[C], C]:
             dtypes=tuple(getattr(functions, "dtypes", REAL_FLOATS)),
             options=tuple(custom.option_info(*item) for item in options.items()),
         )
-        replaced = specs.register(
+        specs.register(
             custom.CustomCodec(
                 info,
                 options,
@@ -98,8 +97,6 @@ def codec(name: str, **options: custom.Value) -> Callable[[C], C]:
                 source=source,
             )
         )
-        if replaced:
-            jax.clear_caches()
         return functions
 
     return register

@@ -89,7 +89,7 @@ def test_ranks_that_differ_are_told_apart(world):
         pytest.skip("needs more than one rank")
     comm = world.split(next(colors))
 
-    @jcc.schedule("bcast", name="differs")
+    @jcc.register_algorithm("differs", "bcast")
     def differs(b):
         if b.rank != b.root:
             b.recv(b.root, comm.rank, b.output())
@@ -111,7 +111,7 @@ def test_ranks_that_differ_are_told_apart(world):
 def test_a_wrong_schedule_sends_nothing(world):
     """An error on each rank, while the communicator stays as it was."""
 
-    @jcc.schedule("bcast", name="wrong")
+    @jcc.register_algorithm("wrong", "bcast")
     def wrong(b):
         if b.rank == b.root and b.ranks > 1:
             b.send((b.rank + 1) % b.ranks, 0, b.input())

@@ -24,20 +24,6 @@ def test_in_another_order_than_they_were_started(world):
     np.testing.assert_array_equal(total, each.sum(axis=0))
 
 
-def test_small_ones_travel_together(world):
-    def calls(bucket_bytes):
-        before = jcc.stats.get().operations.get("allreduce", jcc.stats.OperationStats()).calls
-        xs = [jnp.full(3, world.rank + k) for k in range(4)]
-        handles = [jcc.allreduce_start(x, bucket_bytes=bucket_bytes) for x in xs]
-        for k, handle in enumerate(handles):
-            want = sum(rank + k for rank in range(world.size))
-            np.testing.assert_array_equal(handle.wait(), np.full(3, want))
-        return jcc.stats.get().operations["allreduce"].calls - before
-
-    assert calls(0) == 4
-    assert calls(1 << 20) == 1
-
-
 def test_messages(world):
     following, before = (world.rank + 1) % world.size, (world.rank - 1) % world.size
     comm = world.ordered()

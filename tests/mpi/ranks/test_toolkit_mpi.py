@@ -12,7 +12,7 @@ from jaxccomp._codecs import custom
 
 @pytest.fixture(autouse=True)
 def registered(monkeypatch):
-    monkeypatch.setattr(custom, "_CODECS", {})
+    monkeypatch.setattr(custom.CODECS, "_entries", {})
     own_codec.register()
 
 

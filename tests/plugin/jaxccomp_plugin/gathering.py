@@ -6,7 +6,7 @@ from jax import lax
 import jaxccomp
 
 
-@jaxccomp.backend("plugin_gathering")
+@jaxccomp.register_backend("plugin_gathering")
 class Gathering:
     """All is made of gathered values."""
 

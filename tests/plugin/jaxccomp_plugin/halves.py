@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import jaxccomp
 
 
-@jaxccomp.codec("plugin_half")
+@jaxccomp.register_codec("plugin_half")
 class Half:
     """The nearest float16."""
 

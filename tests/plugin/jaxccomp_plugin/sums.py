@@ -3,7 +3,7 @@
 import jaxccomp
 
 
-@jaxccomp.schedule("bcast", name="plugin_line", skip=1)
+@jaxccomp.register_algorithm("plugin_line", "bcast", skip=1)
 def line(b, skip):
     """Chunks down a line of ranks, which goes around by ``skip`` ranks at a time."""
     order = [(b.root + i * skip) % b.ranks for i in range(b.ranks)]
@@ -19,7 +19,7 @@ def line(b, skip):
         b.unpack(chunk, values, ready)
 
 
-@jaxccomp.schedule("allreduce", name="plugin_sum")
+@jaxccomp.register_algorithm("plugin_sum", "allreduce")
 def total(b):
     """Chunks to rank 0, which merges and returns them; each is coded on its way."""
     for chunk in b.lanes(b.output()):
@@ -46,7 +46,7 @@ def total(b):
             b.unpack(chunk, place, [came, *sent])
 
 
-@jaxccomp.schedule("bcast", name="plugin_grouped")
+@jaxccomp.register_algorithm("plugin_grouped", "bcast")
 def grouped(b):
     """To all at once: an empty message, then both halves in one."""
     halves = [b.part(b.output(), i, 2) for i in (0, 1)]
@@ -64,7 +64,7 @@ def grouped(b):
     b.copy(b.output(), b.input())
 
 
-@jaxccomp.schedule("alltoall", name="plugin_pairs")
+@jaxccomp.register_algorithm("plugin_pairs", "alltoall")
 def pairs(b):
     """Each row to its rank, whole."""
     own = b.input(block=b.rank)

@@ -23,6 +23,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from jaxccomp import errors, schedules
+from jaxccomp._native import json_files
 from jaxccomp.bench import machine
 from jaxccomp.cli import terminal
 from testbed import inputs, scenario, tuned, workers
@@ -135,8 +136,7 @@ class _Run:
                 schedules.write_profile(path, line["profile"])
                 return path
         scenario.say(f"{place.hosts} hosts, {place.link}: measuring the profile")
-        operations = " ".join(dict.fromkeys(self._given.ops))
-        tuned.profile(where, path, self._files.values(), operations=operations, env=_ENVIRONMENT)
+        tuned.profile(where, path, self._files.values(), env=_ENVIRONMENT)
         _append(
             self._path, dataclasses.asdict(place) | {"profile": json.loads(path.read_text("utf-8"))}
         )
@@ -158,7 +158,7 @@ def _begin(path: pathlib.Path, source: str) -> None:
             f"and {source} values, and is not gone on with; name another file."
         )
     if whole != lines:
-        schedules.write_file(path, "".join(whole).encode())
+        json_files.write(path, "".join(whole).encode())
 
 
 def _append(path: pathlib.Path, line: dict[str, Any]) -> None:

@@ -21,7 +21,23 @@ SLOW, SLOW_BYTES = "1gbit", 1 << 20
 
 def points_of(lines: Iterable[Line]) -> list[Line]:
     """The lines of points, without those on machines and profiles."""
-    return [line for line in lines if "plans" in line]
+    return [_by_prices(line) for line in lines if "plans" in line]
+
+
+def _by_prices(line: Line) -> Line:
+    """A point with the choice by prices.
+
+    Profiles once had times of operations. In a line from then `auto` is the choice by times and
+    prices, and `by_prices` is the choice by prices alone, which ran beside it as a fixed plan.
+    """
+    if "by_prices" not in line:
+        return line
+    (with_times,) = (plan for plan in line["plans"] if _is_same(plan, line["auto"]))
+    return line | {
+        "auto": line["by_prices"],
+        "ratio": line["ratio_by_prices"],
+        "ratio_with_times": with_times["seconds"] / line["best"]["seconds"],
+    }
 
 
 def table(lines: Iterable[Line]) -> str:
@@ -74,8 +90,6 @@ def _of_choices(points: Sequence[Line], where: str, of_best: float) -> list[tupl
     beyond = [line for line in points if line["ratio"] > of_best]
     same = sum(_is_same(line["auto"], line["best"]) for line in beyond)
     worst = max(points, key=lambda line: line["ratio"])
-    alone = [line["ratio_by_prices"] for line in points]
-    within = sum(ratio <= of_best for ratio in alone)
     median, most = error_of(points)
     text = (
         f"{where}, what is chosen takes at most {of_best:g} times the fastest fixed plan: at "
@@ -83,12 +97,15 @@ def _of_choices(points: Sequence[Line], where: str, of_best: float) -> list[tupl
     )
     if same:
         text += f" (at {same} of the others both are the same plan, measured twice)"
+    text += f". At most {worst['ratio']:.2f} x: {_point(worst)}"
+    if with_times := [line["ratio_with_times"] for line in points if "ratio_with_times" in line]:
+        within = sum(ratio <= of_best for ratio in with_times)
+        text += (
+            f". By times of operations and prices at {within} of {len(with_times)}, and at most "
+            f"{max(with_times):.2f} x"
+        )
     return [
-        (
-            not beyond,
-            f"{text}. At most {worst['ratio']:.2f} x: {_point(worst)}. By prices alone at {within} "
-            f"of {len(points)}, and at most {max(alone):.2f} x",
-        ),
+        (not beyond, text),
         (
             median <= MEDIAN_ERROR and most <= WORST_ERROR,
             f"{where}, prices are off by {MEDIAN_ERROR:.0%} as a median and {WORST_ERROR:.0%} at "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import functools
 import json
 import statistics
@@ -15,7 +14,7 @@ import jax
 import numpy as np
 
 import jaxccomp as jcc
-from jaxccomp import codecs, comm, config, schedules
+from jaxccomp import codecs, comm, schedules
 from testbed import collectives, own, workers
 from testbed.planner import points
 from testbed.scenario import rounded
@@ -48,11 +47,10 @@ def main() -> None:
 
     world = MPI.COMM_WORLD
     jcc.init()
-    prices = _by_prices_alone(config.get("profile"))
     place = points.Place(**given.place)
     for point in given.points:
         values = given.inputs[points.OPERATIONS[point.op]]
-        compared = Comparison(world, place, point, values, prices)
+        compared = Comparison(world, place, point, values)
         # Rank 0 decides for all, as clocks differ.
         if world.bcast(time.monotonic() + compared.least_seconds(given.turns) > until):
             continue
@@ -63,12 +61,6 @@ def main() -> None:
     workers.say({"rank": world.rank})
 
 
-def _by_prices_alone(path: str) -> schedules.Planner:
-    """What chooses by a profile without what it says of operations that were timed."""
-    cluster = schedules.parse_profile(schedules.read_profile(path), path)
-    return schedules.Planner(dataclasses.replace(cluster, operations={}), comm.hosts())
-
-
 class Comparison:
     """A point's plans: what is chosen, and every algorithm with every codec.
 
@@ -77,7 +69,6 @@ class Comparison:
       place: where they are timed.
       point: what is timed.
       file: of values.
-      prices: chooses by prices alone.
     """
 
     def __init__(
@@ -86,7 +77,6 @@ class Comparison:
         place: points.Place,
         point: points.Point,
         file: str,
-        prices: schedules.Planner,
     ):
         self._world, self._point = world, point
         self._burst = tuple(np.zeros(2 * place.burst_bytes, np.uint8) for _ in range(2))
@@ -95,16 +85,14 @@ class Comparison:
         self._plans = [AUTO] + [
             (name, codec) for name in schedules.algorithms(point.op) for codec in CODECS
         ]
-        by_prices = self._option(*AUTO, prices)
-        self._by_prices = (_name(by_prices), by_prices.codec)
-        if self._by_prices not in self._plans:  # another chunk
-            self._plans.append(self._by_prices)
-        self._options = {plan: self._option(*plan, prices) for plan in self._plans}
-        self._options[AUTO] = self._option(*AUTO, comm.planner())
+        chosen = self._option(*AUTO)
+        if (plan := (_name(chosen), chosen.codec)) not in self._plans:  # another chunk
+            self._plans.append(plan)
+        self._options = {plan: self._option(*plan) for plan in self._plans}
 
-    def _option(self, algorithm: str, codec: str, planner: schedules.Planner) -> schedules.Option:
+    def _option(self, algorithm: str, codec: str) -> schedules.Option:
         """What runs, and its price: as lowering asks for it."""
-        choice = planner.choose(
+        choice = comm.planner().choose(
             self._point.op,
             algorithm=algorithm,
             codecs=codecs.choices(codec),
@@ -142,9 +130,6 @@ class Comparison:
         plans = [self._plan(plan, took) for plan, took in seconds.items()]
         chosen = self._options[AUTO]
         best = min(plans[1:], key=lambda each: each["seconds"])
-        (by_prices,) = (
-            each for each in plans[1:] if (each["algorithm"], each["codec"]) == self._by_prices
-        )
         return {
             "op": self._point.op,
             "size": self._point.size,
@@ -152,8 +137,6 @@ class Comparison:
             "auto": plans[0] | {"algorithm": _name(chosen), "codec": chosen.codec},
             "best": best,
             "ratio": rounded(plans[0]["seconds"] / best["seconds"]),
-            "by_prices": by_prices,
-            "ratio_by_prices": rounded(by_prices["seconds"] / best["seconds"]),
             "plans": plans[1:],
         }
 

@@ -90,7 +90,7 @@ def _register_onebit() -> None:
     import jaxccomp as jcc
     from jaxccomp import toolkit
 
-    @jcc.codec(ONEBIT_IN_JAX)
+    @jcc.register_codec(ONEBIT_IN_JAX)
     class Onebit:
         """A bit for each value, and the means of the positive and the negative ones."""
 

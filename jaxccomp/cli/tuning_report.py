@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import TextIO
 
+from jaxccomp._native import tables
 from jaxccomp.launch.tuning import Plan, Result, device_name
 
 _HEADINGS = ("", "processes", "batch", "per device", "samples/s", "lowest", "highest", "ratio")
@@ -14,16 +15,11 @@ _HEADINGS = ("", "processes", "batch", "per device", "samples/s", "lowest", "hig
 def table(results: Sequence[Result]) -> str:
     """A row for each case, with its ratio to one process, or why it was not measured."""
     base = results[0].median
-    rows = [_HEADINGS] + [_cells(result, base) for result in results]
-    widths = [max(len(row[i]) for row in rows if i < len(row)) for i in range(len(_HEADINGS))]
-    lines = []
-    for row, result in zip(rows, [None, *results], strict=True):
-        cells = [row[0].ljust(widths[0])]
-        cells += [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=False)]
-        if result is not None and result.median is None:
-            cells.append(f"not measured: {result.error.splitlines()[0]}")
-        lines.append("  ".join(cells).rstrip())
-    return "\n".join(lines)
+    head, *lines = tables.lines([_HEADINGS, *(_cells(each, base) for each in results)], "<>>>>>>>")
+    for i, result in enumerate(results):
+        if result.median is None:
+            lines[i] += f"  not measured: {result.error.splitlines()[0]}"
+    return "\n".join([head, *lines])
 
 
 def _cells(result: Result, base: float | None) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Files that ranks share when they join: read and written whole, and of bounded length."""
+"""Files of JSON: read with their errors, and written whole; some are shared between ranks."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import json
 import os
 import pathlib
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jaxccomp import errors
 
-# Of one that ranks share; measured profiles have some KiB.
+# Of a file that ranks share when they join; measured profiles have some KiB.
 MOST_BYTES = 1 << 18
 
 
@@ -35,30 +35,37 @@ def write(path: str | os.PathLike[str], data: bytes) -> None:
         raise errors.InvalidArgumentError(f"{target} cannot be written: {error}.") from None
 
 
-def read(path: str | os.PathLike[str], kind: str, remedy: str) -> bytes:
+def read(
+    path: str | os.PathLike[str], kind: str, remedy: str, most_bytes: int | None = MOST_BYTES
+) -> bytes:
     """The bytes of a file, which are not yet checked.
 
     Args:
       path: of the file.
       kind: what errors call it.
       remedy: what writes such a file.
+      most_bytes: that it may have; None for any number.
 
     Raises:
-      InvalidArgumentError: when there is no such file, or it is longer than ranks share.
+      InvalidArgumentError: when there is no such file, or it is empty, or longer.
     """
+    data = _read(path, kind, remedy, -1 if most_bytes is None else most_bytes + 1)
+    if not data or (most_bytes is not None and len(data) > most_bytes):
+        raise errors.InvalidArgumentError(
+            f"the {kind} {str(path)!r} has {'no' if not data else f'more than {most_bytes}'} "
+            f"bytes; {remedy}."
+        )
+    return data
+
+
+def _read(path: str | os.PathLike[str], kind: str, remedy: str, count: int) -> bytes:
     try:
         with pathlib.Path(path).open("rb") as file:
-            data = file.read(MOST_BYTES + 1)
+            return file.read(count)
     except (OSError, ValueError) as error:
         raise errors.InvalidArgumentError(
             f"the {kind} {str(path)!r} cannot be read: {error}. {remedy}."
         ) from None
-    if not 0 < len(data) <= MOST_BYTES:
-        raise errors.InvalidArgumentError(
-            f"the {kind} {str(path)!r} has {'no' if not data else f'more than {MOST_BYTES}'} "
-            f"bytes; {remedy}."
-        )
-    return data
 
 
 def loads(data: bytes, place: str) -> Any:
@@ -73,6 +80,39 @@ def loads(data: bytes, place: str) -> Any:
         raise errors.InvalidArgumentError(
             f"{place} is not JSON that can be read: {error}. It may have been cut; write it anew."
         ) from None
+
+
+def lines(path: str | os.PathLike[str]) -> list[Any]:
+    """What a file has on each of its lines, as ``--json`` writes results.
+
+    Raises:
+      InvalidArgumentError: where it cannot be read, or a line is no JSON.
+    """
+    remedy = "`--json` writes one, with a line of JSON for each measurement"
+    data = _read(path, "file of results", remedy, -1)
+    return [
+        loads(line, f"line {number} of {str(path)!r}")
+        for number, line in enumerate(data.splitlines(), 1)
+        if line.strip()
+    ]
+
+
+def keys_of(content: Any, place: str, keys: Sequence[str]) -> Mapping[str, Any]:
+    """An object, whose keys are known.
+
+    Raises:
+      InvalidArgumentError: where it is no object.
+      UnknownNameError: for another key.
+    """
+    if not isinstance(content, Mapping):
+        raise errors.InvalidArgumentError(
+            f"{place} is an object with the keys {errors.listed(keys)}, not "
+            f"{type(content).__name__}."
+        )
+    for key in content:
+        if key not in keys:
+            raise errors.unknown(f"key of {place}:", f"{key:.40}", keys)
+    return content
 
 
 def layout(counts: Sequence[int]) -> str:

@@ -1,0 +1,165 @@
+"""Codecs, algorithms and backends that programs register, and packages bring, by name.
+
+A package names modules that register something, in its metadata::
+
+    [project.entry-points."jaxccomp.algorithms"]
+    anything = "its.module"
+
+Nothing is imported before a name is looked up that this process does not know. An import that fails
+is told where that name is refused, and in ``python -m jaxccomp doctor``; it stops nothing else.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import re
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from importlib import metadata
+from typing import Generic, Protocol, TypeVar
+
+import jax
+
+from jaxccomp import errors
+
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+
+
+class Entry(Protocol):
+    """What is registered."""
+
+    @property
+    def name(self) -> str:
+        """What operations call it."""
+
+    @property
+    def source(self) -> str:
+        """Where it is written: an entry of the same name from elsewhere is another one."""
+
+
+E = TypeVar("E", bound=Entry)
+
+
+@dataclasses.dataclass(frozen=True)
+class Loaded:
+    """An entry point, once its module has been imported.
+
+    Attributes:
+      group: "jaxccomp.codecs", for instance.
+      name: as its package calls it.
+      value: the module.
+      package: and its version.
+      error: why the import failed; empty when it did not.
+    """
+
+    group: str
+    name: str
+    value: str
+    package: str
+    error: str
+
+
+class Registry(Generic[E]):
+    """The names of one kind.
+
+    Args:
+      kind: "codec", for instance; the group of entry points is "jaxccomp.codecs".
+      own: this package's names in a scope. The scope of an algorithm is its collective; other kinds
+        have one, "".
+    """
+
+    all: list[Registry] = []
+
+    def __init__(self, kind: str, own: Callable[[str], Iterable[str]]):
+        self.group = f"jaxccomp.{kind}s"
+        self._kind, self._own = kind, own
+        self._entries: dict[tuple[str, str], E] = {}
+        self._outcomes: dict[metadata.EntryPoint, Loaded] = {}
+        self._here = threading.local()
+        Registry.all.append(self)
+
+    def add(self, entry: E, scope: str = "") -> None:
+        """Registers an entry, maybe in place of the one of the same source.
+
+        Raises:
+          NameTakenError: where the name is another one's, or no name.
+        """
+        name, before = entry.name, self._entries.get((scope, entry.name))
+        if not _NAME.fullmatch(name):
+            why = "a name is of a-z, 0-9 and _"
+        elif name in self._own(scope):
+            why = "this package has one of that name"
+        elif before is not None and before.source != entry.source:
+            why = f"{before.source} has registered one of that name"
+        else:
+            self._entries[scope, name] = entry
+            if before is not None:
+                jax.clear_caches()  # of what was compiled with the one before
+            return
+        raise errors.NameTakenError(
+            f"{self._described(scope)} {name!r}: {why}; {entry.source} must take another."
+        )
+
+    def find(self, name: str, scope: str = "") -> E | None:
+        """The registered entry of that name; None for this package's own, and for none."""
+        found = self._entries.get((scope, name))
+        if found is None and name not in self._own(scope):
+            self.load()
+            found = self._entries.get((scope, name))
+        return found
+
+    def registered(self, scope: str = "") -> Mapping[str, E]:
+        """The entries by name, without those of packages that no name has been looked up of."""
+        return {name: each for (where, name), each in self._entries.items() if where == scope}
+
+    def unknown(self, given: str, scope: str = "", hint: str = "") -> errors.UnknownNameError:
+        """The error for a name that there is not, with those that there are."""
+        failed = [
+            f"The package {each.package} could not be asked: its entry point {each.name!r} in "
+            f"{each.group!r} failed with {each.error}."
+            for each in self.load()
+            if each.error
+        ]
+        valid = (*self._own(scope), *self.registered(scope))
+        kind = self._described(scope) + (":" if scope else "")
+        return errors.unknown(kind, given, valid, " ".join(filter(None, (hint, *failed))))
+
+    def load(self) -> tuple[Loaded, ...]:
+        """Imports the modules of packages that have not been imported yet."""
+        # No lock is held: a module that another thread imports may look names up itself.
+        under_way = self._here.__dict__.setdefault("under_way", set())
+        points = _points(self.group)
+        for point in points:
+            if point in self._outcomes or point in under_way:
+                continue
+            under_way.add(point)
+            try:
+                self._outcomes[point] = _load(point)
+            finally:
+                under_way.discard(point)
+        return tuple(self._outcomes[point] for point in points if point in self._outcomes)
+
+    def _described(self, scope: str) -> str:
+        return f"{self._kind} of {scope}" if scope else self._kind
+
+
+def loaded() -> Iterator[Loaded]:
+    """Imports what all packages bring."""
+    for each in Registry.all:
+        yield from each.load()
+
+
+@functools.cache
+def _points(group: str) -> tuple[metadata.EntryPoint, ...]:
+    return tuple(metadata.entry_points(group=group))
+
+
+def _load(point: metadata.EntryPoint) -> Loaded:
+    package = f"{point.dist.name} {point.dist.version}" if point.dist is not None else "(unknown)"
+    error = ""
+    try:
+        point.load()
+    except Exception as raised:  # a package of somebody else's, which may raise anything
+        error = f"{type(raised).__name__}: {raised}"
+    return Loaded(point.group, point.name, point.value, package, error)
