@@ -1,10 +1,9 @@
-// Checks and measures the CUDA kernels, and the device around them, on a GPU: bytes are compared with
+// Checks and measures the CUDA kernels, and the stage around them, on a GPU: bytes are compared with
 // those of the CPU's functions, rates with that of a copy from device to device in the same run.
 // Prints a line of JSON for the device, one for each codec and dtype that was compared, and one for
 // each measurement.
 //
-//   jaxccomp_gpu_tests [compare | measure | all] [part of a spec, or of "compute"]
-//   jaxccomp_gpu_tests probe [case]      (probe.h; without a case: their names)
+//   jaxccomp_gpu_tests [compare | measure | all] [part of a spec, or of "stage"]
 //
 // Those of nvCOMP only when the part is "nvcomp", and beside "lossless".
 // Exits with 0 when all is equal, 1 when not, and 77 where there is no device.
@@ -16,16 +15,12 @@
 #include <string_view>
 
 #include "check.h"
-#include "compute.h"
 #include "cuda/kernels/fixed_rate/fixed_rate.h"
-#include "cuda_device.h"
 #include "device.h"
 #include "fixed_rate_cases.h"
 #include "lossless.h"
 #include "nvcomp.h"
-#include "probe.h"
-#include "shared.h"
-#include "sparse.h"
+#include "stage.h"
 
 namespace jaxccomp {
 namespace {
@@ -69,7 +64,7 @@ class Comparison {
     Bytes decoded(static_cast<size_t>(count * SizeBytes(dtype_)));
     CHECK_OK(codec.Decode(dtype_, code, decoded.data(), count, context));
     const DeviceBytes out(decoded.size());
-    CHECK_OK(cuda::Decode(case_.codec, dtype_, encoded.data(), out.data(), count, stream_));
+    CHECK_OK(cuda::DecodeInto(case_.codec, dtype_, encoded.data(), dtype_, out.data(), count, stream_));
     Note(out.Take() == decoded, "values");
 
     for (DType acc_dtype : {dtype_, DType::kFloat32}) {
@@ -166,8 +161,6 @@ class Measurement {
     std::printf("{\"copy_gbps\": %.1f, \"bytes\": %zu}\n", copy_rate_ * 1e-9, kBytes);
   }
 
-  double copy_rate() const { return copy_rate_; }   // bytes a second, read and written
-
   void Run(const FixedRateCase& c, DType dtype) {
     const int64_t count = static_cast<int64_t>(kBytes) / SizeBytes(dtype);
     const int64_t code_bytes = *cuda::EncodedBytes(c.codec, count);
@@ -184,7 +177,7 @@ class Measurement {
       return cuda::Encode(c.codec, dtype, values_.data(), count, code_.data(), kKey, 0, stream_);
     });
     time("decode", value_bytes + code_bytes, [&] {
-      return cuda::Decode(c.codec, dtype, code_.data(), acc_.data(), count, stream_);
+      return cuda::DecodeInto(c.codec, dtype, code_.data(), dtype, acc_.data(), count, stream_);
     });
     time("decode_sum", 2 * value_bytes + code_bytes, [&] {
       return cuda::DecodeSum(c.codec, dtype, code_.data(), dtype, acc_.data(), count, stream_);
@@ -222,27 +215,22 @@ int Main(std::string_view what, std::string_view filter) {
       }
     }
   };
-  const bool shows_compute = std::string_view("compute").find(filter) != std::string_view::npos;
   const bool shows_lossless = std::string_view("lossless").find(filter) != std::string_view::npos;
-  const bool shows_device = std::string_view("device").find(filter) != std::string_view::npos;
+  const bool shows_stage = std::string_view("stage").find(filter) != std::string_view::npos;
   const bool shows_nvcomp = filter == "nvcomp" && FindNvcomp();
   bool equal = true;
   if (what != "measure") {
     each([&](const FixedRateCase& c, DType dtype) { equal &= Compare(c, dtype, stream); });
     if (filter != "nvcomp") equal &= CompareCaptured(stream);
-    if (shows_compute) equal &= CompareCompute(stream);
     if (shows_lossless) equal &= CompareLossless(stream);
-    equal &= CompareSparse(stream, filter);
-    if (shows_device) equal &= CompareDevice();
-    if (shows_device) equal &= CompareShared();
+    if (shows_stage) equal &= CompareStage();
     if (shows_nvcomp) equal &= CompareNvcomp(stream);
   }
   if (what != "compare") {
     Measurement measurement(stream);
     each([&](const FixedRateCase& c, DType dtype) { measurement.Run(c, dtype); });
-    if (shows_compute) MeasureCompute(stream, measurement.copy_rate());
     if (shows_lossless) MeasureLossless(stream);
-    MeasureSparse(stream, measurement.copy_rate(), filter);
+    if (shows_stage) MeasureStage();
     if (shows_nvcomp) MeasureNvcomp(stream, MeasureLossless(stream));
   }
   return equal && FailedChecks() == 0 ? 0 : 1;
@@ -255,7 +243,5 @@ int main(int argc, char** argv) {
   // A line is out when it is printed, whatever ends the program then.
   std::setvbuf(stdout, nullptr, _IOLBF, 1 << 12);
   const std::string_view what = argc > 1 ? argv[1] : "";
-  if (what == "probe" && argc > 2) jaxccomp::Probe(argv[2]);
-  if (what == "probe") return (jaxccomp::ListProbes(), 0);
-  return what == "import" ? jaxccomp::Import() : jaxccomp::Main(what, argc > 2 ? argv[2] : "");
+  return jaxccomp::Main(what, argc > 2 ? argv[2] : "");
 }

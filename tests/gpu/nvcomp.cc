@@ -10,9 +10,9 @@
 #include "check.h"
 #include "codec/nvcomp/library.h"
 #include "common/dynamic_library.h"
+#include "cuda/cuda_interface.h"
 #include "cuda/kernels/nvcomp/nvcomp.h"
 #include "device.h"
-#include "device/cuda_interface.h"
 #include "fixed_rate_cases.h"
 
 namespace jaxccomp {
