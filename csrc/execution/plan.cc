@@ -89,8 +89,9 @@ Result<std::shared_ptr<const Plan>> MakePlan(const CallSite& site, const Endpoin
   // Each code is whole in its buffer (cuda/stage/packed_codec.h).
   if (spec.staged && site.codec != nullptr) {
     const int64_t received = problem.messages.has_value() ? problem.messages->received_bytes : 0;
-    problem.chunk_bytes = std::max({problem.chunk_bytes, problem.block_bytes, received});
-    problem.chunk_bytes = (problem.chunk_bytes + kBlockAlign - 1) / kBlockAlign * kBlockAlign;
+    const int64_t whole = std::max({problem.chunk_bytes, problem.block_bytes, received});
+    // An allgather cuts at half of it, as a lane holds a chunk and its code.
+    problem.chunk_bytes = 2 * ((whole + kBlockAlign - 1) / kBlockAlign * kBlockAlign);
   }
   Result<AlgorithmSpec> wanted = ParseAlgorithm(spec.collective, spec.algorithm);
   if (!wanted.ok()) return wanted.status();

@@ -83,6 +83,8 @@ class GpuTeam {
       streams.push_back(std::make_unique<FakeStream>(static_cast<uint32_t>(rank) + 3, 20));
     }
     team.SetOption("device_part_bytes", std::to_string(part_bytes));
+    // Algorithms that cut what they move do so here.
+    team.SetOption("chunk_bytes", "4096");
   }
 
   // A program of one call, on each rank.
