@@ -54,7 +54,7 @@ target_link_options(jaxccomp_cuda PRIVATE -Wl,--exclude-libs,ALL -Wl,--version-s
 set_target_properties(jaxccomp_cuda PROPERTIES LINK_DEPENDS ${CUDA_EXPORTS})
 
 # Checks on a machine with a GPU.
-add_executable(jaxccomp_gpu_tests tests/gpu/main.cc tests/gpu/lossless.cc tests/gpu/nvcomp.cc
-               tests/gpu/stage.cc)
+add_executable(jaxccomp_gpu_tests tests/gpu/main.cc tests/gpu/fixed_rate.cc tests/gpu/lossless.cc
+               tests/gpu/nvcomp.cc tests/gpu/stage.cc)
 target_include_directories(jaxccomp_gpu_tests PRIVATE tests/cpp tests/gpu)
 target_link_libraries(jaxccomp_gpu_tests PRIVATE jaxccomp_cuda jaxccomp_engine CUDA::cudart_static)

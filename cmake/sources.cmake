@@ -87,12 +87,13 @@ set(ENGINE_SOURCES
     csrc/collective/registered.cc
     csrc/collective/scan.cc
     csrc/collective/schedule.cc
+    csrc/common/buffer_pool.cc
     csrc/common/crc32c.cc
     csrc/common/dynamic_library.cc
     csrc/common/forks.cc
     csrc/common/interrupts.cc
-    csrc/common/memory.cc
     csrc/common/options.cc
+    csrc/common/pages.cc
     csrc/common/stream_copy.cc
     csrc/cuda/library.cc
     csrc/cuda/stage/packed_codec.cc
@@ -135,6 +136,7 @@ set(ENGINE_SOURCES
     csrc/matching/early_messages.cc
     csrc/matching/launches.cc
     csrc/matching/matcher.cc
+    csrc/matching/mismatch.cc
     csrc/matching/point_to_point_matching.cc
     csrc/matching/program.cc
     csrc/matching/registry.cc

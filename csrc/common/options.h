@@ -16,7 +16,7 @@ struct Options {
   int64_t coder_threads = -1;       // threads that help with coding and merging; -1: the cores that
                                     // are left over, 4 at most
   int64_t check_programs = 1;       // compare the collectives of a program between ranks
-  int64_t retain_memory = 1;        // keep freed pages in the process (memory.h)
+  int64_t retain_memory = 1;        // keep freed pages in the process (pages.h)
   int64_t huge_pages = 1;           // ask for huge pages behind large results
   int64_t device_part_bytes = 4 << 20;   // of operands on a GPU, moved at a time (cuda/stage/stage.h)
 };

@@ -5,6 +5,7 @@
 
 #include "engine/awaited.h"
 #include "matching/matcher.h"
+#include "matching/mismatch.h"
 
 namespace jaxccomp {
 

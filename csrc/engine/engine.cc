@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "common/forks.h"
-#include "common/memory.h"
+#include "common/pages.h"
 #include "engine/engine_impl.h"
 
 namespace jaxccomp {

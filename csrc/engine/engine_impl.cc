@@ -10,7 +10,8 @@
 #include <utility>
 
 #include "common/forks.h"
-#include "common/memory.h"
+#include "common/pages.h"
+#include "matching/mismatch.h"
 #include "transport/local/local_transport.h"
 
 namespace jaxccomp {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "matching/matcher.h"
+#include "matching/mismatch.h"
 
 namespace jaxccomp {
 namespace {

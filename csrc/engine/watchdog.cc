@@ -6,6 +6,7 @@
 #include "common/interrupts.h"
 #include "engine/awaited.h"
 #include "matching/matcher.h"
+#include "matching/mismatch.h"
 
 namespace jaxccomp {
 namespace {

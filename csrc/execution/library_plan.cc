@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "collective/patterns/binomial.h"
-#include "common/memory.h"
+#include "common/buffer_pool.h"
 #include "execution/collective_library.h"
 
 namespace jaxccomp {

@@ -8,8 +8,8 @@
 #include <memory>
 #include <vector>
 
+#include "common/buffer_pool.h"
 #include "common/completion.h"
-#include "common/memory.h"
 #include "execution/memory_budget.h"
 #include "execution/plan.h"
 #include "execution/trace.h"

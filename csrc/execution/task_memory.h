@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "common/memory.h"
+#include "common/buffer_pool.h"
 #include "common/status.h"
 #include "execution/operation.h"
 #include "transport/wire.h"

@@ -4,7 +4,7 @@
 #include <iterator>
 #include <utility>
 
-#include "matching/matcher.h"
+#include "matching/mismatch.h"
 
 namespace jaxccomp {
 namespace {

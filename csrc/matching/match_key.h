@@ -13,6 +13,9 @@
 
 namespace jaxccomp {
 
+// MatchKey::site of all operations in program order.
+inline constexpr uint64_t kOrderedSite = 0x6f72;
+
 // What a message names, and the member it is for.
 struct MatchKey {
   uint64_t communicator = 0;

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "common/memory.h"
+#include "common/buffer_pool.h"
 
 namespace jaxccomp {
 namespace {

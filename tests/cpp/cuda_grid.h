@@ -19,7 +19,7 @@ struct LaunchHere {
       Body::Run(lanes, job);
     };
     simt::Emulator::Get().Launch(kernel, static_cast<unsigned>(ctas), cuda::kThreads,
-                                 cuda::SharedWordsOf<Body>() * sizeof(uint32_t));
+                                 cuda::kSharedWords * sizeof(uint32_t));
     return Status::Ok();
   }
 };

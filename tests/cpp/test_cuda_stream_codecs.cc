@@ -20,12 +20,8 @@ using cuda::FixedRate;
 
 constexpr cuda::StreamKernels kHere = {
     .encode = [](const FixedRate& codec, DType dtype, const void* values, int64_t count, void* code,
-                 const RandomKey& key, int64_t first, CUstream_st*) {
-      return cuda::DispatchEncode(codec, dtype, values, count, code, key, first, LaunchHere{});
-    },
-    .encode_drawing = [](const FixedRate& codec, DType dtype, const void* values, int64_t count,
-                         void* code, const uint32_t* step, CUstream_st*) {
-      return cuda::DispatchEncode(codec, dtype, values, count, code, {}, 0, LaunchHere{}, step);
+                 const uint32_t* step, CUstream_st*) {
+      return cuda::DispatchEncode(codec, dtype, values, count, code, step, LaunchHere{});
     },
     .decode_into = [](const FixedRate& codec, DType dtype, const void* code, DType into,
                       void* values, int64_t count, CUstream_st*) {

@@ -43,33 +43,24 @@ class OnGpu {
 
   const DeviceBytes& values() const { return values_; }
   void PutValues(const Bytes& values) { values_.Put(values); }
-  void PutCode(const Bytes& code) {
-    code_.Put(code);
-    const auto size = static_cast<int64_t>(code.size());
-    Bytes bytes(sizeof(size));
-    std::memcpy(bytes.data(), &size, sizeof(size));
-    size_.Put(bytes);
-  }
+  void PutCode(const Bytes& code) { code_.Put(code); }
 
   cudaError_t Encode(cudaStream_t stream) const {
     return static_cast<cudaError_t>(cuda::LosslessEncode(
         {.layout = layout_,
          .words = words_,
          .src = values_.data(),
-         .ref = nullptr,
          .dst = code_.data(),
          .size = reinterpret_cast<int64_t*>(size_.data()),
          .workspace = workspace_.data()},
         stream));
   }
-  cudaError_t Decode(cudaStream_t stream) const {
+  cudaError_t Decode(int64_t code_bytes, cudaStream_t stream) const {
     return static_cast<cudaError_t>(cuda::LosslessDecode(
         {.layout = layout_,
          .words = words_,
          .payload = code_.data(),
-         .payload_bytes = cuda::LosslessBoundBytes(layout_, words_),
-         .payload_size = reinterpret_cast<const int64_t*>(size_.data()),
-         .ref = nullptr,
+         .payload_bytes = code_bytes,
          .dst = values_.data(),
          .status = reinterpret_cast<int32_t*>(status_.data()),
          .workspace = workspace_.data()},
@@ -106,7 +97,7 @@ bool Equal(DType dtype, const Bytes& values, int64_t count, cudaStream_t stream)
   bool equal = gpu.Code() == code;
   gpu.PutValues(Bytes(values.size()));
   gpu.PutCode(code);
-  Cuda(gpu.Decode(stream), "LosslessDecode");
+  Cuda(gpu.Decode(std::ssize(code), stream), "LosslessDecode");
   equal &= gpu.valid() && gpu.Values() == values;
   return equal;
 }
@@ -155,12 +146,13 @@ std::vector<Rates> MeasureLossless(cudaStream_t stream) {
       PutWeights(some, bytes, gpu.values().data());
       const double encode =
           MedianSeconds(stream, [&] { Cuda(gpu.Encode(stream), "LosslessEncode"); });
+      const int64_t code_bytes = gpu.size();
       const double decode =
-          MedianSeconds(stream, [&] { Cuda(gpu.Decode(stream), "LosslessDecode"); });
+          MedianSeconds(stream, [&] { Cuda(gpu.Decode(code_bytes, stream), "LosslessDecode"); });
       std::printf("{\"codec\": \"lossless\", \"dtype\": \"%s\", \"bytes\": %lld, \"ratio\": %.4f, "
                   "\"encode_gbps\": %.1f, \"decode_gbps\": %.1f}\n",
                   std::string(Name(dtype)).c_str(), static_cast<long long>(bytes),
-                  static_cast<double>(bytes) / static_cast<double>(gpu.size()),
+                  static_cast<double>(bytes) / static_cast<double>(code_bytes),
                   static_cast<double>(bytes) / encode * 1e-9,
                   static_cast<double>(bytes) / decode * 1e-9);
       measured.push_back({dtype, bytes, static_cast<double>(bytes) / encode,

@@ -14,6 +14,7 @@
 #include "cuda/kernels/nvcomp/nvcomp.h"
 #include "device.h"
 #include "fixed_rate_cases.h"
+#include "stage.h"
 
 namespace jaxccomp {
 namespace {
@@ -303,14 +304,17 @@ bool FindNvcomp() {
     std::printf("{\"nvcomp_version\": %u}\n", nvcomp::Library::Get().version());
     return true;
   }
-  std::printf("{\"codec\": \"nvcomp\", \"not_run\": \"nvCOMP is not found: install "
+  std::printf("{\"not_run\": \"nvcomp\", \"reason\": \"nvCOMP is not found: install "
               "nvidia-libnvcomp-cu13, or set JAXCCOMP_LIBNVCOMP\"}\n");
   return false;
 }
 
 bool CompareNvcomp(cudaStream_t stream) {
   bool all = true;
-  for (const FormatRow& row : nvcomp::Formats()) all &= CompareFormat(row, stream);
+  for (const FormatRow& row : nvcomp::Formats()) {
+    all &= CompareFormat(row, stream);
+    all &= CompareStagedCodes(std::string(row.name), stream);
+  }
   return all;
 }
 

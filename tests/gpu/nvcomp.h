@@ -12,8 +12,8 @@ namespace jaxccomp {
 // Opens the library, at JAXCCOMP_LIBNVCOMP if that is set; prints a line that says why not.
 bool FindNvcomp();
 
-// Whether values of many kinds come back, wherever they and their codes lie, and whatever has been
-// changed in a code is refused. Prints a line for each format.
+// Whether values of many kinds come back, wherever they and their codes lie, also as the stage codes
+// them, and whatever has been changed in a code is refused. Prints lines for each format.
 bool CompareNvcomp(cudaStream_t stream);
 
 // Prints a line for each format, dtype, size and chunk: the rates of the codec, and those of nvCOMP's

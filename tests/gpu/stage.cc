@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "check.h"
-#include "codec/registry.h"
 #include "cuda/cuda_interface.h"
 #include "cuda/stage/stage.h"
 #include "device.h"
@@ -39,17 +38,6 @@ Gpu& OwnGpu() {
 }
 
 double Seconds(Clock::time_point since) { return std::chrono::duration<double>(Clock::now() - since).count(); }
-
-// The codecs that there are here.
-std::vector<std::shared_ptr<const Codec>> Codecs() {
-  std::vector<std::shared_ptr<const Codec>> codecs;
-  for (const char* spec : {"lossless", "nvcomp.ans", "nvcomp.lz4", "nvcomp.zstd"}) {
-    const auto codec = LookupCodec(spec);
-    if (codec.ok()) codecs.push_back(*codec);
-    else std::printf("{\"stage\": \"%s\", \"left_out\": true}\n", spec);
-  }
-  return codecs;
-}
 
 // Pinned memory of the GPU's.
 class Pinned {
@@ -103,31 +91,33 @@ class StagedCode {
   const Pinned code_, words_;
 };
 
-bool CompareCodes(const Codec& codec, cudaStream_t stream) {
-  int compared = 0, differ = 0;
-  for (DType dtype : {DType::kFloat32, DType::kBFloat16}) {
-    for (int64_t count : {1, 1000, 100003, 1 << 20}) {
-      const Bytes values = Weights(dtype, count);
-      const StagedCode trip(codec, dtype, count, stream);
-      trip.values().Put(values);
-      trip.Encode();
-      bool equal = true;
-      if (codec.traits().runs_on_host) {
-        Workspace workspace;
-        Bytes expected(static_cast<size_t>(codec.MaxEncodedBytes(dtype, count)));
-        const auto bytes = codec.Encode(dtype, values.data(), count, expected, CodingContext(workspace));
-        if (CHECK_OK(bytes)) expected.resize(static_cast<size_t>(*bytes));
-        equal = trip.Code() == expected;
-      }
-      trip.values().Put(Bytes(values.size()));
-      trip.Decode();
-      equal &= trip.verdict() == 0 && trip.values().Take() == values;
-      ++compared;
-      differ += !equal;
-    }
+// Bytes to the GPU and back, in the order of a stream whose end an event tells; some of them cleared.
+bool CompareCopies(cudaStream_t stream) {
+  constexpr int64_t kBytes = (5 << 20) + 13, kCut = 1001;
+  Gpu& gpu = OwnGpu();
+  const DeviceBytes on_gpu(kBytes);
+  const Pinned to(kBytes), from(kBytes);
+  Bytes values = Weights(DType::kFloat32, kBytes / 4 + 1);
+  values.resize(kBytes);
+  const auto event = gpu.MakeEvent();
+  if (!CHECK_OK(event)) return false;
+  bool equal = true;
+  for (int64_t clear : {int64_t{0}, 3 * kCut}) {
+    std::memcpy(to.data(), values.data(), values.size());
+    const Gpu::CopyRun in[] = {{on_gpu.data(), to.data(), kCut},
+                               {on_gpu.data() + kCut, to.data() + kCut, kBytes - kCut}};
+    const Gpu::CopyRun out = {from.data(), on_gpu.data(), kBytes};
+    CHECK_OK(gpu.Copy(in, stream));
+    CHECK_OK(gpu.Zero(on_gpu.data() + kCut, clear, stream));
+    CHECK_OK(gpu.Copy({&out, 1}, stream));
+    CHECK_OK((*event)->Record(stream));
+    CHECK_OK((*event)->Wait());
+    Bytes expected = values;
+    std::fill_n(expected.begin() + kCut, clear, std::byte{0});
+    equal &= std::memcmp(from.data(), expected.data(), expected.size()) == 0;
   }
-  std::printf("{\"stage\": \"%s\", \"compared\": %d, \"differ\": %d}\n", codec.traits().spec.c_str(), compared, differ);
-  return differ == 0;
+  std::printf("{\"stage\": \"copies\", \"equal\": %s}\n", equal ? "true" : "false");
+  return equal;
 }
 
 // Two ranks, each with a stage and a stream on the same GPU.
@@ -181,15 +171,15 @@ class Ranks {
 Tensor On(const DeviceBytes& bytes, int64_t rows, int64_t size) { return {bytes.data(), DType::kFloat32, rows, size}; }
 
 bool CompareOperation(Ranks* ranks, Collective collective, const std::string& codec, int64_t part_bytes) {
-  constexpr int64_t kCount = 300001;
-  const int64_t row = kCount * 4;
+  // More parts than are under way at a time, of which the last one is not full.
+  const int64_t count = 11 * part_bytes / 8 + 1, row = 4 * count;
   const int64_t in_rows = Info(collective).input == Blocks::kPerRank ? kRanks : 1;
   const int64_t out_rows = Info(collective).output == Blocks::kPerRank ? kRanks : 1;
   std::vector<Bytes> operands;
   std::vector<std::unique_ptr<DeviceBytes>> in, out;
   std::vector<Call> calls(kRanks);
   for (int rank = 0; rank < kRanks; ++rank) {
-    operands.push_back(Weights(DType::kFloat32, in_rows * kCount));
+    operands.push_back(Weights(DType::kFloat32, in_rows * count));
     operands.back()[5] = static_cast<std::byte>(rank);
     in.push_back(std::make_unique<DeviceBytes>(operands.back(), 0));
     out.push_back(std::make_unique<DeviceBytes>(static_cast<size_t>(out_rows * row)));
@@ -214,11 +204,37 @@ bool CompareOperation(Ranks* ranks, Collective collective, const std::string& co
 
 }  // namespace
 
-bool CompareStage() {
-  cudaStream_t stream;
-  Cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
-  bool equal = true;
-  for (const auto& codec : Codecs()) equal &= CompareCodes(*codec, stream);
+bool CompareStagedCodes(const std::string& spec, cudaStream_t stream) {
+  const Codec& codec = FindCodec(spec);
+  int compared = 0, differ = 0;
+  for (DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+    for (int64_t count : {1, 1000, 100003, 1 << 20}) {
+      const Bytes values = Weights(dtype, count);
+      const StagedCode trip(codec, dtype, count, stream);
+      trip.values().Put(values);
+      trip.Encode();
+      bool equal = true;
+      if (codec.traits().runs_on_host) {
+        Workspace workspace;
+        Bytes expected(static_cast<size_t>(codec.MaxEncodedBytes(dtype, count)));
+        const auto bytes = codec.Encode(dtype, values.data(), count, expected, CodingContext(workspace));
+        if (CHECK_OK(bytes)) expected.resize(static_cast<size_t>(*bytes));
+        equal = trip.Code() == expected;
+      }
+      trip.values().Put(Bytes(values.size()));
+      trip.Decode();
+      equal &= trip.verdict() == 0 && trip.values().Take() == values;
+      ++compared;
+      differ += !equal;
+    }
+  }
+  std::printf("{\"stage\": \"%s\", \"compared\": %d, \"differ\": %d}\n", spec.c_str(), compared, differ);
+  return differ == 0;
+}
+
+bool CompareStage(cudaStream_t stream) {
+  bool equal = CompareCopies(stream);
+  equal &= CompareStagedCodes("lossless", stream);
   for (const int64_t part_bytes : {64 << 10, 4 << 20}) {
     Ranks ranks(part_bytes);
     for (const Collective collective : {Collective::kBcast, Collective::kAllgather, Collective::kAlltoall}) {
@@ -228,10 +244,8 @@ bool CompareStage() {
   return equal;
 }
 
-void MeasureStage() {
+void MeasureStage(cudaStream_t stream) {
   constexpr int kRepeats = 7;
-  cudaStream_t stream;
-  Cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
   const auto median = [](auto&& seconds_of) {
     std::vector<double> all;
     for (int i = 0; i < kRepeats; ++i) all.push_back(seconds_of());

@@ -1,14 +1,23 @@
-// Checks and measures the stage (csrc/cuda/stage) on GPU 0, where two ranks of one process share it.
+// Checks and measures what the stage does on a GPU: copies and codes through pinned memory, and
+// operations of two ranks that share the GPU.
 #pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <string>
 
 namespace jaxccomp {
 
-// Whether codes in pinned memory are the CPU's, and operations of two ranks give what they should. Prints a line
-// for each codec, and for each operation.
-bool CompareStage();
+// Whether copies and events work, codes of "lossless" in pinned memory are the CPU's, and two ranks get
+// what they should. Prints a line for each check.
+bool CompareStage(cudaStream_t stream);
 
-// Prints a line for each size: the rates of copies and codes between the GPU and pinned memory, and of a
-// broadcast, in bytes of values a second.
-void MeasureStage();
+// Whether values come back from that codec's codes in pinned memory, and the codes are the CPU's where
+// the codec runs there. Prints a line.
+bool CompareStagedCodes(const std::string& spec, cudaStream_t stream);
+
+// Prints a line for each size: bytes of values a second of a copy into pinned memory, of "lossless" into
+// it and out of it, and of a broadcast to a second rank on the same GPU, raw and with "lossless".
+void MeasureStage(cudaStream_t stream);
 
 }  // namespace jaxccomp

@@ -182,18 +182,14 @@ Status CudaGpu::EncodeOne(const EncodeRun& run, Scratch* scratch) {
   }
   const auto [layout, words_each] = lossless::LayoutOf(run.dtype);
   const int64_t words = run.count * words_each;
-  const Result<std::byte*> size = scratch->Take(sizeof(int64_t));
-  if (!size.ok()) return size.status();
   const Result<std::byte*> workspace =
       scratch->Take(kernels_.lossless_encode_workspace_bytes(layout, words));
   if (!workspace.ok()) return workspace.status();
   return Check(kernels_.lossless_encode({.layout = layout,
                                          .words = words,
                                          .src = run.values,
-                                         .ref = nullptr,
                                          .dst = run.code.data(),
-                                         .size = reinterpret_cast<int64_t*>(*size),
-                                         .host_size = run.code_bytes,
+                                         .size = run.code_bytes,
                                          .workspace = *workspace,
                                          .most_blocks = kMostBlocksToHost},
                                         scratch->stream),
@@ -254,8 +250,6 @@ Status CudaGpu::DecodeOne(const DecodeRun& run, const std::byte* code, int32_t* 
                                          .words = words,
                                          .payload = code,
                                          .payload_bytes = std::ssize(run.code),
-                                         .payload_size = nullptr,
-                                         .ref = nullptr,
                                          .dst = run.values,
                                          .status = verdict,
                                          .workspace = *workspace},

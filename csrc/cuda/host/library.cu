@@ -27,7 +27,6 @@ constexpr KernelTable kKernels = {
 
 constexpr StreamKernels kStreamKernels = {
     .encode = &Encode,
-    .encode_drawing = &EncodeDrawing,
     .decode_into = &DecodeInto,
     .decode_sum = &DecodeSum,
 };

@@ -4,7 +4,6 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
-#include <cstring>
 #include <limits>
 #include <utility>
 
@@ -138,8 +137,9 @@ Status RuntimeApi::CheckAbilities(int ordinal) const {
   return Status::Ok();
 }
 
-// A pool of the device's own, which keeps what it has: to give memory back to the driver may wait for
-// all of the device. And memory that a stream gave back goes to another one only when it is free.
+// A pool of the library's own, which keeps the memory that it has: giving memory back to the driver may
+// wait for the whole device. Memory that one stream gave back goes to another stream only when it is
+// free, so that no stream waits for another.
 int RuntimeApi::MakePool(int ordinal) {
   cudaMemPoolProps properties = {};
   properties.allocType = cudaMemAllocationTypePinned;
@@ -154,7 +154,7 @@ int RuntimeApi::MakePool(int ordinal) {
   return Seen(cudaMemPoolSetAttribute(pool_, cudaMemPoolReuseAllowInternalDependencies, &no));
 }
 
-// The kernels, and those of CUDA that copies and clearing use.
+// Loads all kernels (loaded.h).
 int RuntimeApi::LoadAll() {
   for (const void* kernel : AllKernels()) {
     cudaFuncAttributes attributes;
@@ -162,20 +162,7 @@ int RuntimeApi::LoadAll() {
       return error;
     }
   }
-  constexpr int64_t kBytes = 4096;
-  cudaStream_t stream = nullptr;
-  std::byte *here = nullptr, *there = nullptr;
-  int error = Seen(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-  if (error == cudaSuccess) error = AllocatePinned(&here, kBytes);
-  if (error == cudaSuccess) error = Allocate(&there, 2 * kBytes, stream);
-  if (error == cudaSuccess) error = SetZero(there, 2 * kBytes, stream);
-  if (error == cudaSuccess) error = Copy(there + kBytes, there, kBytes, stream);
-  if (error == cudaSuccess) error = Copy(here, there, kBytes, stream);
-  if (error == cudaSuccess) error = Copy(there, here, kBytes, stream);
-  if (error == cudaSuccess) error = Free(there, stream);
-  if (error == cudaSuccess) error = Seen(cudaStreamSynchronize(stream));
-  if (error == cudaSuccess) error = Seen(cudaStreamDestroy(stream));
-  return error;
+  return cudaSuccess;
 }
 
 Status RuntimeApi::Open(int ordinal) {

@@ -37,19 +37,14 @@ Status CudaStreamCodecs::Encode(const CodedRows& rows, const std::byte* values,
                                 const uint32_t* keys, std::byte* codes, void* stream) const {
   const Result<FixedRate> fixed = FindFor(rows);
   if (!fixed.ok()) return fixed.status();
-  if (fixed->stochastic && keys == nullptr) {
-    return WrongCall(*fixed, Code::kInvalidArgument, "stochastic rounding needs a random key");
-  }
   const int64_t value_bytes = rows.count * SizeBytes(rows.dtype);
   const int64_t code_bytes = HeaderBytes(*fixed, rows.count) + CodeBytes(*fixed, rows.count);
   for (int64_t row = 0; row < rows.rows; ++row) {
     const std::byte* const from = values + row * value_bytes;
     std::byte* const to = codes + row * code_bytes;
+    const uint32_t* const key = keys == nullptr ? nullptr : keys + 2 * row;
     const Status status =
-        fixed->stochastic
-            ? kernels_.encode_drawing(*fixed, rows.dtype, from, rows.count, to, keys + 2 * row,
-                                      Own(stream))
-            : kernels_.encode(*fixed, rows.dtype, from, rows.count, to, {}, 0, Own(stream));
+        kernels_.encode(*fixed, rows.dtype, from, rows.count, to, key, Own(stream));
     if (!status.ok()) return status;
   }
   return Status::Ok();

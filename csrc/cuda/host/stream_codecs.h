@@ -15,7 +15,6 @@ namespace jaxccomp::cuda {
 // What it starts. Tests give it functions that run where there is no GPU.
 struct StreamKernels {
   decltype(&Encode) encode;
-  decltype(&EncodeDrawing) encode_drawing;
   decltype(&DecodeInto) decode_into;
   decltype(&DecodeSum) decode_sum;
 };

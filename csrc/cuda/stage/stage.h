@@ -17,7 +17,7 @@
 #include <mutex>
 #include <vector>
 
-#include "common/memory.h"
+#include "common/buffer_pool.h"
 #include "common/status.h"
 #include "cuda/gpu.h"
 #include "cuda/stage/parts.h"

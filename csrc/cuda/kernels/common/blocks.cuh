@@ -10,7 +10,6 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "codec/codec.h"
 #include "common/host_device.h"
 #include "cuda/kernels/common/lanes.cuh"
 #include "cuda/kernels/common/random.cuh"
@@ -38,8 +37,7 @@ struct EncodeBlocksJob {
   std::byte* headers;
   std::byte* codes;
   float threshold;
-  RandomKey key;
-  uint64_t first;
+  const uint32_t* step_dev;   // LoadStep's; not read unless the coder is random
 };
 
 struct DecodeBlocksJob {
@@ -103,11 +101,10 @@ struct EncodeBlocks : BlockShape<Coder, T> {
   using Shape = BlockShape<Coder, T>;
   using Shape::kParts, Shape::kRun, Shape::kSteps;
 
-  JAXCCOMP_DEVICE static void Run(Lanes& lanes, const Job& job) { Run(lanes, job, job.key); }
-  // With another key than the job's.
-  JAXCCOMP_DEVICE static void Run(Lanes& lanes, const Job& job, RandomKey key) {
+  JAXCCOMP_DEVICE static void Run(Lanes& lanes, const Job& job) {
     const BlockPlan& plan = job.plan;
-    if (lanes.cta() == plan.full_ctas) return EncodeRest(lanes, job, key);
+    const uint64_t random_step = Coder::kRandom ? LoadStep(job.step_dev) : 0;
+    if (lanes.cta() == plan.full_ctas) return EncodeRest(lanes, job, random_step);
     cuda::Run<T, kRun> values[kSteps][kParts] = {};
     JAXCCOMP_UNROLL
     for (int step = 0; step < kSteps; ++step) {
@@ -139,14 +136,14 @@ struct EncodeBlocks : BlockShape<Coder, T> {
     for (int step = 0; step < kSteps; ++step) {
       const int64_t column = Shape::Column(lanes, step);
       if (column < plan.columns) {
-        EncodeColumn(job, key, column, greatest[step], values[step]);
+        EncodeColumn(job, random_step, column, greatest[step], values[step]);
       }
     }
   }
 
  private:
-  JAXCCOMP_HOST_DEVICE static void EncodeColumn(const Job& job, RandomKey key, int64_t column,
-                                                uint32_t greatest,
+  JAXCCOMP_HOST_DEVICE static void EncodeColumn(const Job& job, uint64_t random_step,
+                                                int64_t column, uint32_t greatest,
                                                 const cuda::Run<T, kRun> (&values)[kParts]) {
     const BlockPlan& plan = job.plan;
     const auto encoder = Coder::MakeEncoder(greatest, job.threshold);
@@ -162,8 +159,8 @@ struct EncodeBlocks : BlockShape<Coder, T> {
     for (int part = 0; part < kParts; ++part) {
       RandomEight random = {};
       if constexpr (Coder::kRandom) {
-        const int64_t index = Shape::Value(plan, column, part);
-        random = DrawEight(key, job.first + static_cast<uint64_t>(index));
+        static_assert(kRun == 8);
+        random = DrawEight(random_step, Shape::Value(plan, column, part));
       }
       JAXCCOMP_UNROLL
       for (int i = 0; i < kRun; i += 4) {
@@ -180,7 +177,7 @@ struct EncodeBlocks : BlockShape<Coder, T> {
     Store(job.codes + column * kRun, bytes, plan.codes_alignment);
   }
 
-  JAXCCOMP_DEVICE static void EncodeRest(Lanes& lanes, const Job& job, RandomKey key) {
+  JAXCCOMP_DEVICE static void EncodeRest(Lanes& lanes, const Job& job, uint64_t random_step) {
     const BlockPlan& plan = job.plan;
     const int64_t begin = Shape::RestValue(plan), bytes = Shape::RestBytes(plan);
     const auto bits_of = [&](int64_t i) {
@@ -206,7 +203,7 @@ struct EncodeBlocks : BlockShape<Coder, T> {
         const int64_t i = at + part * bytes;
         uint32_t random = 0;
         if constexpr (Coder::kRandom) {
-          random = DrawOne(key, job.first + static_cast<uint64_t>(begin + i));
+          random = DrawOne(random_step, begin + i);
         }
         byte |= (Coder::Code(encoder, bits_of(i), random) & Shape::kCodeMask)
                 << (part * Coder::kBits);

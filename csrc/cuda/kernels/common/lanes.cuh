@@ -26,19 +26,9 @@ struct Lanes {
   JAXCCOMP_DEVICE uint32_t Ballot(bool vote) const { return simt::Ballot(vote); }
   // All threads of the CTA are here.
   JAXCCOMP_DEVICE void Sync() const { simt::Sync(); }
-  // SharedWordsOf the body, for the whole CTA, aligned to 16 bytes.
+  // kSharedWords for the whole CTA, aligned to 16 bytes.
   JAXCCOMP_DEVICE uint32_t* shared() const { return words; }
 };
-
-// How much memory the threads of a body share: what it says, or that which Greatest needs.
-template <typename Body>
-JAXCCOMP_CONSTEXPR int SharedWordsOf() {
-  if constexpr (requires { Body::kSharedWords; }) {
-    return Body::kSharedWords;
-  } else {
-    return kSharedWords;
-  }
-}
 
 // Each of kCount numbers becomes the greatest among `threads` consecutive threads, a power of two.
 // Once in a kernel, as it does not wait until the shared memory has been read.
@@ -75,7 +65,7 @@ JAXCCOMP_DEVICE void Greatest(Lanes& lanes, uint32_t (&values)[kCount], int thre
 // A body is a class with a Job, what it needs to know, and Run(lanes, job).
 template <typename Body>
 __global__ void __launch_bounds__(kThreads) Kernel(const __grid_constant__ typename Body::Job job) {
-  __shared__ __align__(16) uint32_t words[SharedWordsOf<Body>()];
+  __shared__ __align__(16) uint32_t words[kSharedWords];
   Lanes lanes{words};
   Body::Run(lanes, job);
 }

@@ -1,6 +1,6 @@
-// The kernels of the library. CUDA loads a kernel when it is first started, and may wait for all of
-// the device then: for callers' streams, which wait for the kernel. So a device loads all of them
-// before it is used.
+// The kernels of the library. CUDA loads a kernel when it is first launched, and may wait for all of
+// the device's work to do so. RuntimeApi::Open loads all of them, so that no program waits, and no
+// stream that is being captured meets a load.
 #pragma once
 
 #include <vector>

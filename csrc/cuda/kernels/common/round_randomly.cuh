@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "codec/codec.h"
 #include "common/half.h"
 #include "common/host_device.h"
 #include "cuda/kernels/common/lanes.cuh"
@@ -18,9 +17,7 @@ struct RoundRandomlyJob {
   std::byte* to;
   int64_t count;
   int from_alignment, to_alignment;
-  RandomKey key;
-  uint64_t first;             // position in the tensor of the first value
-  const uint32_t* step_dev;   // null, or in device memory the step of a key that has no more than that
+  const uint32_t* step_dev;   // LoadStep's
 };
 
 // A thread has kSteps runs of eight values, for which random bits are drawn at once.
@@ -31,10 +28,7 @@ struct RoundRandomly {
   static constexpr int64_t kValuesOfCta = int64_t{kThreads} * kSteps * kRun;
 
   JAXCCOMP_DEVICE static void Run(Lanes& lanes, const Job& job) {
-    RandomKey key = job.key;
-    if (job.step_dev != nullptr) {
-      key = {job.step_dev[0] | static_cast<uint64_t>(job.step_dev[1]) << 32, 0, 0};
-    }
+    const uint64_t random_step = LoadStep(job.step_dev);
     cuda::Run<float, kRun> values[kSteps] = {};
     JAXCCOMP_UNROLL
     for (int step = 0; step < kSteps; ++step) {
@@ -46,7 +40,7 @@ struct RoundRandomly {
     for (int step = 0; step < kSteps; ++step) {
       const int64_t at = First(lanes, step);
       if (at + kRun <= job.count) {
-        const RandomEight random = DrawEight(key, job.first + static_cast<uint64_t>(at));
+        const RandomEight random = DrawEight(random_step, at);
         cuda::Run<BFloat16, kRun> result;
         JAXCCOMP_UNROLL
         for (int i = 0; i < kRun; ++i) result.Set(i, Rounded(values[step].Get(i), random.Get(i)));
@@ -55,7 +49,7 @@ struct RoundRandomly {
         for (int64_t i = at; i < job.count; ++i) {
           const uint32_t bits =
               LoadNumber<kFromBytes>(job.from + i * kFromBytes, job.from_alignment);
-          const uint32_t random = DrawOne(key, job.first + static_cast<uint64_t>(i));
+          const uint32_t random = DrawOne(random_step, i);
           StoreNumber<kToBytes>(job.to + i * kToBytes, Rounded(bits, random), job.to_alignment);
         }
       }

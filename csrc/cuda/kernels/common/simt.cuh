@@ -13,7 +13,6 @@
 
 #define JAXCCOMP_DEVICE __device__ __forceinline__
 #define JAXCCOMP_CONSTEXPR __host__ __device__ constexpr
-#define JAXCCOMP_OUT_OF_LINE static __device__ __noinline__
 #define JAXCCOMP_NO_UNROLL _Pragma("unroll 1")
 
 namespace jaxccomp::simt {
@@ -118,7 +117,6 @@ JAXCCOMP_DEVICE void StorePair(void* at, const uint32_t* pair) {
 
 #define JAXCCOMP_DEVICE inline
 #define JAXCCOMP_CONSTEXPR constexpr
-#define JAXCCOMP_OUT_OF_LINE inline
 #define JAXCCOMP_NO_UNROLL
 #include "cuda/emulator/simt_emulator.h"
 

@@ -13,7 +13,6 @@
 #include "cuda/kernels/common/cast.cuh"
 #include "cuda/kernels/common/round_randomly.cuh"
 #include "cuda/kernels/fixed_rate/coders.cuh"
-#include "cuda/kernels/fixed_rate/device_seed.cuh"
 #include "cuda/kernels/fixed_rate/fixed_rate.h"
 #include "cuda/kernels/fixed_rate/formats.h"
 #include "cuda/kernels/fixed_rate/onebit.cuh"
@@ -76,22 +75,22 @@ Status LaunchCast(const void* from, void* to, int64_t count, Launch& launch) {
   return launch(TypeTag<Body>{}, job, CeilDiv(count, Body::kValuesOfCta));
 }
 
-// With `step_dev` what is drawn is that of the key whose step lies there, in place of `key`.
 template <typename Launch>
 Status DispatchEncode(const FixedRate& codec, DType dtype, const void* values, int64_t count,
-                      void* code, const RandomKey& key, int64_t first, Launch launch,
-                      const uint32_t* step_dev = nullptr) {
+                      void* code, const uint32_t* step_dev, Launch launch) {
   if (Status status = CheckCall(codec, count); !status.ok()) return status;
   if (Status status = CheckDType(codec, dtype); !status.ok()) return status;
   if (Status status = CheckAligned(codec, dtype, values); !status.ok()) return status;
+  if (codec.stochastic && step_dev == nullptr) {
+    return WrongCall(codec, Code::kInvalidArgument, "stochastic rounding needs a random key");
+  }
   if (count == 0) return Status::Ok();
   auto* const from = static_cast<const std::byte*>(values);
   auto* const to = static_cast<std::byte*>(code);
   std::byte* const codes = to + HeaderBytes(codec, count);
 
   if (codec.format == Format::kBf16 && codec.stochastic) {
-    const RoundRandomlyJob job = {from, to, count, Alignment(from), Alignment(to), key,
-                                  static_cast<uint64_t>(first), step_dev};
+    const RoundRandomlyJob job = {from, to, count, Alignment(from), Alignment(to), step_dev};
     return launch(TypeTag<RoundRandomly>{}, job, CeilDiv(count, RoundRandomly::kValuesOfCta));
   }
   if (codec.format == Format::kBf16) {
@@ -112,13 +111,7 @@ Status DispatchEncode(const FixedRate& codec, DType dtype, const void* values, i
     const auto encode = [&]<typename Coder>(TypeTag<Coder>) {
       const EncodeBlocksJob job = {
           PlanBlocks<BlockShape<Coder, T>>(codec, count, values, to), from, to, codes,
-          codec.threshold, key, static_cast<uint64_t>(first)};
-      if constexpr (Coder::kRandom) {
-        if (step_dev != nullptr) {
-          return launch(TypeTag<EncodeWithDeviceSeed<Coder, T>>{}, EncodeWithDeviceSeedJob{job, step_dev},
-                        job.plan.full_ctas + (job.plan.rest > 0));
-        }
-      }
+          codec.threshold, step_dev};
       return LaunchBlocks<EncodeBlocks<Coder, T>>(job, launch);
     };
     return codec.stochastic ? WithCoder<true>(codec, encode) : WithCoder<false>(codec, encode);

@@ -2,7 +2,7 @@
 // name (codec/cast, quantize, sign). Sums differ from theirs at most in which NaN two NaNs make.
 //
 // Each function starts one kernel on a stream of the current device and returns. Nothing is
-// allocated, copied or waited for, so that a stream that is being captured takes it as well. Chunks
+// allocated, copied or waited for, so that a stream that is being captured takes it as well. Values
 // of float16, bfloat16 and float32 are coded; "bf16" and "fp16" code float32 only.
 //
 // Pointers are to device memory: values are aligned to their size, codes need no alignment. Where
@@ -11,7 +11,6 @@
 
 #include <cstdint>
 
-#include "codec/codec.h"
 #include "common/dtype.h"
 #include "common/host_device.h"
 #include "common/status.h"
@@ -32,21 +31,12 @@ struct FixedRate {
   float threshold = 0;       // of tbq
 };
 
-// The bytes that `count` values take; the codec's MaxEncodedBytes. kInvalidArgument for options or
-// counts that the codec does not have.
-JAXCCOMP_CUDA_EXPORT Result<int64_t> EncodedBytes(const FixedRate& codec, int64_t count);
-
-// Encodes `count` values. `key` and `first`, the position in the tensor of the first value, say which
-// random numbers are drawn.
+// Encodes `count` values, a whole tensor. Stochastic rounding draws the random numbers of the key
+// {step, 0, 0}: `step_dev` is device memory with the step, two words, the lower first, which an earlier
+// kernel of the stream may write. Other codecs do not read it, and it may be null.
 JAXCCOMP_CUDA_EXPORT Status Encode(const FixedRate& codec, DType dtype, const void* values,
-                                   int64_t count, void* code, const RandomKey& key, int64_t first,
+                                   int64_t count, void* code, const uint32_t* step_dev,
                                    CUstream_st* stream);
-
-// The same, of a whole tensor, with the key {step, 0, 0} whose step an earlier kernel makes: two words
-// in device memory, the lower first. Codecs that draw nothing do not read it.
-JAXCCOMP_CUDA_EXPORT Status EncodeDrawing(const FixedRate& codec, DType dtype, const void* values,
-                                          int64_t count, void* code, const uint32_t* step_dev,
-                                          CUstream_st* stream);
 
 // Decodes exactly `count` values, as values of `into`: `dtype`, or float32 for half types, which are then
 // not rounded. Every code of the right size decodes to something.

@@ -20,29 +20,25 @@ JAXCCOMP_CUDA_EXPORT int64_t LosslessBoundBytes(lossless::Layout layout, int64_t
 JAXCCOMP_CUDA_EXPORT int64_t LosslessEncodeWorkspaceBytes(lossless::Layout layout, int64_t words);
 JAXCCOMP_CUDA_EXPORT int64_t LosslessDecodeWorkspaceBytes(lossless::Layout layout, int64_t words);
 
-// All pointers are to memory that the device can reach; src, ref and dst of values are aligned to
-// words (16 bytes make it fast), the rest as its type says.
+// All pointers are to memory that the device can reach, of its own or pinned on the host. Values are
+// aligned to words (16 bytes make it fast), the rest as its type says.
 struct LosslessEncodeCall {
   lossless::Layout layout;
   int64_t words;
   const void* src;
-  const void* ref;               // as large as src, or null
-  std::byte* dst;                // LosslessBoundBytes
-  int64_t* size;                 // the bytes written
-  int64_t* host_size = nullptr;  // the same into mapped host memory, or null
+  std::byte* dst;            // LosslessBoundBytes
+  int64_t* size;             // the bytes written
   void* workspace;
-  int64_t most_blocks = 0;       // of threads that write to dst; 0: as many as the device runs at a time
+  int64_t most_blocks = 0;   // of threads that write to dst; 0: as many as the device runs at a time
 };
 
 struct LosslessDecodeCall {
   lossless::Layout layout;
   int64_t words;
   const std::byte* payload;
-  int64_t payload_bytes;             // how many there are, or may be read
-  const int64_t* payload_size;       // how many there are, in device memory; null: payload_bytes
-  const void* ref;                   // as large as dst, and may be dst; null for whole values
+  int64_t payload_bytes;
   void* dst;
-  int32_t* status;                   // 0: decoded; 1: not a valid encoding, and dst holds anything
+  int32_t* status;   // 0: decoded; 1: not a valid encoding, and dst holds anything
   void* workspace;
 };
 

@@ -31,7 +31,6 @@ struct AnalyzeKernel {
   static constexpr int kLaunchThreads = kAnalyzeThreads;
   static constexpr int kMinBlocks = 1;
   const uint8_t* src;
-  const uint8_t* ref;
   int64_t words;
   PlanePlan* plans;      // a row of planes for each segment
   uint64_t* state;       // for each segment, and what EncodeKernel expects to be 0
@@ -76,11 +75,10 @@ struct AnalyzeKernel {
     if (8 * o >= count) return sampled;
     uint32_t w[Cutting<layout>::kRegisters], planes[kPlanes][2];
     const int64_t offset = (first + begin) * kBytes;
-    const Reference other(ref, src);
     if (vectors && count == kRunWords) {
-      LoadDifference<layout, true>(src + offset, other, o, count, w);
+      LoadWords<layout, true>(src + offset, o, count, w);
     } else {
-      LoadDifference<layout, false>(src + offset, other, o, count, w);
+      LoadWords<layout, false>(src + offset, o, count, w);
     }
     Cut<layout>(w, planes);
     const uint32_t existing = Existing(o, count);

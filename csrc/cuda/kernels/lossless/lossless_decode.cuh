@@ -39,7 +39,6 @@ struct DecodeKernel {
   int64_t words;
   const ParsedBlock<layout>* parsed;
   uint8_t* dst;
-  const uint8_t* ref;
   int32_t* status;
   uint8_t* scratch;   // for each block of threads, where shared memory has no room for it
   bool vectors;
@@ -106,17 +105,16 @@ struct DecodeKernel {
     int sources[kPlanes];
     FindPlanes(parsed, static_cast<int>(staged - own), coded_at, sources);
     uint8_t* to = dst + first * kBytes;
-    const Reference other(ref, dst);
     const int whole = vectors ? n / 64 * 8 : 0;   // octets in groups that are
     const int thread = static_cast<int>(Thread());
     JAXCCOMP_NO_UNROLL
     for (int o = whole + thread; 8 * o < n; o += kThreads) {
-      JoinOctet<false>(own, sources, o, n, to, other, o);
+      JoinOctet<false>(own, sources, o, n, to, o);
     }
     // A thread's octets are equally far from each other in memory.
     JAXCCOMP_NO_UNROLL
     for (int o = thread; o < whole; o += kThreads) {
-      JoinOctet<true>(own, sources, o, n, to, other, thread);
+      JoinOctet<true>(own, sources, o, n, to, thread);
       to += kThreads * 8 * kBytes;
     }
     return true;
@@ -255,7 +253,7 @@ struct DecodeKernel {
   // Octet o, which is octet `place` of `to`.
   template <bool kVectors>
   JAXCCOMP_DEVICE static void JoinOctet(const uint8_t* own, const int* sources, int o, int n,
-                                        uint8_t* to, const Reference& other, int place) {
+                                        uint8_t* to, int place) {
     uint32_t cut[kPlanes][2], w[Cutting<layout>::kRegisters];
     JAXCCOMP_UNROLL
     for (int p = 0; p < kPlanes; ++p) {
@@ -269,12 +267,6 @@ struct DecodeKernel {
       }
     }
     Join<layout>(cut, w);
-    if (other.exists) {
-      uint32_t before[Cutting<layout>::kRegisters];
-      LoadWords<layout, kVectors>(other.Of(to), place, n, before);
-      JAXCCOMP_UNROLL
-      for (int i = 0; i < Cutting<layout>::kRegisters; ++i) w[i] ^= before[i];
-    }
     StoreWords<layout, kVectors>(to, place, n, w);
   }
 

@@ -11,7 +11,6 @@ namespace jaxccomp::cuda {
 
 using lossless::BlockMode;
 
-
 // Kind, headers and index.
 inline constexpr int kMaxHeadBytes =
     1 + kMaxPlanes * (2 + kMaxSymbols + kMaxBlocks * (2 + 2 * kMaxLevels));
@@ -62,15 +61,13 @@ struct EncodeKernel {
   static constexpr int kLaunchThreads = kThreads;
   static constexpr int kMinBlocks = kInShared<layout> && Cutting<layout>::kWordBytes <= 2 ? 2 : 1;
   const uint8_t* src;
-  const uint8_t* ref;
   int64_t words;
   uint8_t* dst;
   const PlanePlan* plans;
   uint64_t* state;
   uint32_t* ticket;
   int64_t* size;
-  int64_t* host_size;   // or null
-  uint8_t* images;      // one for each block of threads, where shared memory has no room for it
+  uint8_t* images;   // one for each block of threads, where shared memory has no room for it
   bool vectors;
 
   static constexpr int kBytes = Cutting<layout>::kWordBytes;
@@ -103,16 +100,10 @@ struct EncodeKernel {
   JAXCCOMP_DEVICE void WriteChunkHeader(int64_t segments) const {
     if (Thread() < 8) {
       const uint64_t header = lossless::kVersion | static_cast<uint64_t>(layout) << 8 |
-                              static_cast<uint64_t>(ref != nullptr) << 16 |
                               static_cast<uint64_t>(words) << 32;
       dst[Thread()] = static_cast<uint8_t>(header >> (8 * Thread()));
     }
-    if (segments == 0 && Thread() == 0) WriteSize(lossless::kChunkHeaderBytes);
-  }
-
-  JAXCCOMP_DEVICE void WriteSize(int64_t bytes) const {
-    *size = bytes;
-    if (host_size != nullptr) *host_size = bytes;
+    if (segments == 0 && Thread() == 0) *size = lossless::kChunkHeaderBytes;
   }
 
   JAXCCOMP_DEVICE int WordsIn(const EncodeShared& shared) const {
@@ -174,7 +165,7 @@ struct EncodeKernel {
     Sync();
     const auto offset = static_cast<int64_t>(shared.offset) + lossless::kChunkHeaderBytes;
     uint8_t* const out = dst + offset;
-    if (Thread() == 0 && (segment + 1) * kSegmentWords >= words) WriteSize(offset + total);
+    if (Thread() == 0 && (segment + 1) * kSegmentWords >= words) *size = offset + total;
     if (stored && Thread() == 0) *out = static_cast<uint8_t>(lossless::SegmentKind::kStored);
     // Headers and index, and each block: one place that copies, as it takes many instructions.
     int at = stored ? 1 : 0;
@@ -241,18 +232,17 @@ struct EncodeKernel {
                                   uint8_t* out) const {
     const int64_t begin = (shared.ticket * kSegmentWords + b * kBlockWords) * kBytes;
     const uint8_t* const from = src + begin;
-    const Reference other(ref, src);
     const int whole = vectors ? n / 64 * 8 : 0;   // octets in groups that are
     // Raw planes have a multiple of 8 bytes where all groups are whole.
     if (8 * whole == n && (reinterpret_cast<uintptr_t>(out) & 7) == 0) {
-      DistributeWhole<true>(shared, from, other, whole, n, raw, buffered, out);
+      DistributeWhole<true>(shared, from, whole, n, raw, buffered, out);
     } else {
-      DistributeWhole<false>(shared, from, other, whole, n, raw, buffered, out);
+      DistributeWhole<false>(shared, from, whole, n, raw, buffered, out);
     }
     JAXCCOMP_NO_UNROLL
     for (int o = whole + static_cast<int>(Thread()); 8 * o < n; o += kThreads) {
       uint32_t w[Cutting<layout>::kRegisters];
-      LoadDifference<layout, false>(from, other, o, n, w);
+      LoadWords<layout, false>(from, o, n, w);
       Place<false>(shared, w, o, n, raw, buffered, out);
     }
   }
@@ -260,8 +250,8 @@ struct EncodeKernel {
   // The first `whole` octets of it. With kAligned that is all, and `out` is aligned to 8 bytes.
   template <bool kAligned>
   JAXCCOMP_DEVICE static void DistributeWhole(EncodeShared& shared, const uint8_t* from,
-                                              const Reference& other, int whole, int n,
-                                              uint32_t raw, int buffered, uint8_t* out) {
+                                              int whole, int n, uint32_t raw, int buffered,
+                                              uint8_t* out) {
     // As many loads at once as registers allow.
     constexpr int kBatch = kAligned && (kBytes == 2 || kBytes == 4) ? 2 : 1;
     // A thread's octets are equally far from each other in memory.
@@ -273,7 +263,7 @@ struct EncodeKernel {
       JAXCCOMP_UNROLL
       for (int i = 0; i < kBatch; ++i) {
         if (first + i * kThreads >= whole) break;
-        LoadDifference<layout, true>(from + i * kStep, other, thread, n, w[i]);
+        LoadWords<layout, true>(from + i * kStep, thread, n, w[i]);
       }
       JAXCCOMP_UNROLL
       for (int i = 0; i < kBatch; ++i) {

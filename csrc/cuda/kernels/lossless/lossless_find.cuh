@@ -47,7 +47,7 @@ struct SearchKernel {
 
   JAXCCOMP_DEVICE void operator()(void* memory) const {
     if (Block() == 0 && Thread() == 0) *status = 0;
-    const int64_t size = payload.Size();
+    const int64_t size = payload.size;
     const int64_t width = RegionBytes(size);
     const int64_t begin = lossless::kChunkHeaderBytes + Block() * width;
     const int64_t end = begin + width < size ? begin + width : size;
@@ -154,7 +154,6 @@ struct JoinKernel {
 
   Payload payload;
   int64_t words;
-  bool delta;
   const Region* regions;
   int searched;       // how many of them there are
   const int64_t* chains;
@@ -163,7 +162,7 @@ struct JoinKernel {
 
   JAXCCOMP_DEVICE void operator()(void* memory) const {
     auto& shared = *static_cast<JoinShared*>(memory);
-    const int64_t size = payload.Size();
+    const int64_t size = payload.size;
     const int r = static_cast<int>(Thread());
     const Region region = r < searched ? regions[r] : Region{kInvalid, kInvalid, 0};
     shared.start[r] = region.start;
@@ -204,7 +203,6 @@ struct JoinKernel {
     JAXCCOMP_UNROLL
     for (int i = 0; i < 8; ++i) header |= static_cast<uint64_t>(payload.bytes[i]) << (8 * i);
     return header == (lossless::kVersion | static_cast<uint64_t>(layout) << 8 |
-                      static_cast<uint64_t>(delta ? lossless::kFlagDelta : 0) << 16 |
                       static_cast<uint64_t>(words) << 32);
   }
 

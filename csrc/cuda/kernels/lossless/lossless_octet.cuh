@@ -347,33 +347,6 @@ JAXCCOMP_DEVICE void StoreWords(uint8_t* base, int o, int count, uint32_t* w) {
   }
 }
 
-// Where a reference is, if there is one: as far from each value. A pointer of its own would take two
-// registers, and as many additions wherever the values' moves on.
-struct Reference {
-  bool exists;
-  intptr_t distance;
-
-  JAXCCOMP_DEVICE Reference(const uint8_t* ref, const uint8_t* values)
-      : exists(ref != nullptr),
-        distance(reinterpret_cast<intptr_t>(ref) - reinterpret_cast<intptr_t>(values)) {}
-
-  JAXCCOMP_DEVICE const uint8_t* Of(const uint8_t* value) const {
-    return reinterpret_cast<const uint8_t*>(reinterpret_cast<intptr_t>(value) + distance);
-  }
-};
-
-// The words XORed with those of the reference, if there is one.
-template <Layout layout, bool kVectors>
-JAXCCOMP_DEVICE void LoadDifference(const uint8_t* base, const Reference& ref, int o, int count,
-                                    uint32_t* w) {
-  LoadWords<layout, kVectors>(base, o, count, w);
-  if (!ref.exists) return;
-  uint32_t other[Cutting<layout>::kRegisters];
-  LoadWords<layout, kVectors>(ref.Of(base), o, count, other);
-  JAXCCOMP_UNROLL
-  for (int i = 0; i < Cutting<layout>::kRegisters; ++i) w[i] ^= other[i];
-}
-
 // Bit `b` of an octet's bytes, as a byte, and back.
 JAXCCOMP_DEVICE uint32_t PackBit(const uint32_t* v, int b) {
   return TopBits(v[0] << (7 - b), v[1] << (7 - b));

@@ -10,14 +10,7 @@ using lossless::BlockMode;
 
 struct Payload {
   const uint8_t* bytes;
-  int64_t most;              // the bytes that may be read
-  const int64_t* size;       // how many there are, in device memory; null: `most`
-
-  // Out of range is as bad as too short.
-  JAXCCOMP_DEVICE int64_t Size() const {
-    const int64_t n = size == nullptr ? most : *size;
-    return n < 0 || n > most ? 0 : n;
-  }
+  int64_t size;
 };
 
 // What the index says of a plane in a block.
@@ -183,7 +176,7 @@ struct ParseKernel {
     if (block * kBlockWords >= words || *status != 0) return;
     const int64_t segment = block / kMaxBlocks;
     const int64_t left = words - segment * kSegmentWords;
-    ParseSegment<layout>(payload.bytes, offsets[segment], payload.Size(),
+    ParseSegment<layout>(payload.bytes, offsets[segment], payload.size,
                          static_cast<int>(left < kSegmentWords ? left : kSegmentWords),
                          static_cast<int>(block % kMaxBlocks), parsed + block);
   }

@@ -55,31 +55,28 @@ struct DecodeMemory {
   uint8_t* scratch;
 };
 
-inline bool AreVectors(const void* a, const void* b) {
-  return ((reinterpret_cast<uintptr_t>(a) | reinterpret_cast<uintptr_t>(b)) & 15) == 0;
+inline bool AreVectors(const void* values) {
+  return (reinterpret_cast<uintptr_t>(values) & 15) == 0;
 }
 
 template <Layout layout, typename Launcher>
 int EncodeWith(Launcher& launcher, const LosslessEncodeCall& call) {
   const EncodeMemory<layout> memory(call.workspace, call.words);
-  const bool vectors = AreVectors(call.src, call.ref);
+  const bool vectors = AreVectors(call.src);
   const int64_t segments = AtLeastOne(SegmentsOf(call.words));
   auto* const src = static_cast<const uint8_t*>(call.src);
-  auto* const ref = static_cast<const uint8_t*>(call.ref);
-  const AnalyzeKernel<layout> analyze = {src,          ref,           call.words, memory.plans,
+  const AnalyzeKernel<layout> analyze = {src,          call.words,    memory.plans,
                                          memory.state, memory.ticket, vectors};
   const int error = launcher.Launch(analyze, segments, sizeof(AnalyzeShared<layout>));
   if (error != 0) return error;
   const EncodeKernel<layout> encode = {
       .src = src,
-      .ref = ref,
       .words = call.words,
       .dst = reinterpret_cast<uint8_t*>(call.dst),
       .plans = memory.plans,
       .state = memory.state,
       .ticket = memory.ticket,
       .size = call.size,
-      .host_size = call.host_size,
       .images = memory.images,
       .vectors = vectors,
   };
@@ -93,8 +90,7 @@ int EncodeWith(Launcher& launcher, const LosslessEncodeCall& call) {
 template <Layout layout, typename Launcher>
 int DecodeWith(Launcher& launcher, const LosslessDecodeCall& call) {
   const DecodeMemory<layout> memory(call.workspace, call.words);
-  const Payload payload = {reinterpret_cast<const uint8_t*>(call.payload), call.payload_bytes,
-                           call.payload_size};
+  const Payload payload = {reinterpret_cast<const uint8_t*>(call.payload), call.payload_bytes};
   const SearchKernel<layout> search = {payload, call.words, memory.regions, memory.chains,
                                        call.status};
   const int64_t regions = AtLeastOne(
@@ -104,7 +100,6 @@ int DecodeWith(Launcher& launcher, const LosslessDecodeCall& call) {
   const JoinKernel<layout> join = {
       .payload = payload,
       .words = call.words,
-      .delta = call.ref != nullptr,
       .regions = memory.regions,
       .searched = static_cast<int>(regions),
       .chains = memory.chains,
@@ -122,10 +117,9 @@ int DecodeWith(Launcher& launcher, const LosslessDecodeCall& call) {
       .words = call.words,
       .parsed = memory.parsed,
       .dst = static_cast<uint8_t*>(call.dst),
-      .ref = static_cast<const uint8_t*>(call.ref),
       .status = call.status,
       .scratch = memory.scratch,
-      .vectors = AreVectors(call.dst, call.ref),
+      .vectors = AreVectors(call.dst),
   };
   const int shared_bytes = kDecodeSharedBytes<layout>;
   const int64_t resident = launcher.template Resident<DecodeKernel<layout>>(shared_bytes);

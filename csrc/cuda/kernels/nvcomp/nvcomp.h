@@ -28,7 +28,7 @@ namespace jaxccomp::cuda {
 JAXCCOMP_CUDA_EXPORT std::optional<nvcomp::Spec> NvcompRuns(std::string_view spec);
 
 // Makes what decoding on the current device needs, loads nvCOMP's kernels, and codes some values to
-// and fro. Allocates and waits: to be called while no stream of the device waits for the caller.
+// and fro. Allocates memory and waits for the device.
 // Further calls with the same spec and dtype return at once.
 JAXCCOMP_CUDA_EXPORT Status NvcompPrepare(const nvcomp::Spec& spec, DType dtype);
 

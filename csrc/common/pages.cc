@@ -1,11 +1,11 @@
-#include "common/memory.h"
+#include "common/pages.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
-#include <bit>
+#include <cstddef>
 #include <cstdlib>
 #if defined(__GLIBC__)
 #include <malloc.h>
@@ -15,7 +15,6 @@ namespace jaxccomp {
 namespace {
 
 constexpr int64_t kHugePageBytes = 2 << 20;
-constexpr int64_t kSmallestClassBytes = 4096;
 constexpr size_t kReservedBytes = size_t{8} << 30;
 
 }  // namespace
@@ -56,42 +55,6 @@ void AdviseHugePages(void* data, int64_t bytes) {
   const uintptr_t end = (first + bytes) / kHugePageBytes * kHugePageBytes;
   if (end > begin) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
 #endif
-}
-
-void BufferPool::Free::operator()(std::byte* p) const {
-  if (source == nullptr) {
-    std::free(p);
-  } else {
-    source->Free(p);
-  }
-}
-
-int64_t BufferPool::TakenBytes(int64_t bytes) {
-  if (bytes <= kSmallestClassBytes) return kSmallestClassBytes;
-  // Whole pages, sixteen steps between powers of two.
-  const auto power = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(bytes)));
-  const int64_t step = std::max(power / 32, kSmallestClassBytes);
-  return (bytes + step - 1) / step * step;
-}
-
-BufferPool::Buffer BufferPool::Take(int64_t bytes) {
-  const int64_t size = TakenBytes(bytes);
-  auto& list = kept_[size];
-  if (!list.empty()) {
-    Buffer buffer = std::move(list.back());
-    list.pop_back();
-    kept_bytes_ -= size;
-    return buffer;
-  }
-  if (source_ != nullptr) return Buffer(source_->Allocate(size), {source_});
-  return Buffer(static_cast<std::byte*>(std::aligned_alloc(kSmallestClassBytes, size)));
-}
-
-void BufferPool::Give(Buffer buffer, int64_t bytes) {
-  const int64_t size = TakenBytes(bytes);
-  if (buffer == nullptr || kept_bytes_ + size > kKeptBytes) return;
-  kept_bytes_ += size;
-  kept_[size].push_back(std::move(buffer));
 }
 
 }  // namespace jaxccomp
