@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxccomp import codecs
+from jaxccomp._native import tables
 from jaxccomp.optim import _sparse_loco
 
 EVERY = 30
@@ -50,12 +51,12 @@ def table() -> str:
     """In Markdown."""
     head = ["", *(f"bytes, {ranks} ranks" for ranks in RANKS)]
     head += [f"seconds, {ranks} ranks" for ranks in RANKS]
-    lines = ["| " + " | ".join(head) + " |", "|---|" + "---:|" * (len(head) - 1)]
+    rows = []
     for name, codec, every in ROWS:
         sent = [sent_bytes(codec, every, ranks) for ranks in RANKS]
         seconds = [each * PARAMETERS * 8 / LINK_BITS for each in sent]
-        lines.append("| " + " | ".join([name, *(f"{x:.3g}" for x in sent + seconds)]) + " |")
-    return "\n".join(lines) + "\n"
+        rows.append([name, *(f"{x:.3g}" for x in sent + seconds)])
+    return tables.markdown(head, rows, "<" + ">" * (len(head) - 1)) + "\n"
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from jaxccomp import codecs
-from jaxccomp._native import engine
+from jaxccomp._native import engine, tables
 from jaxccomp._native.version import __version__
 from jaxccomp.bench import machine
 from jaxccomp.bench.files import Tensor
@@ -145,6 +145,7 @@ def line(row: Row) -> dict[str, Any]:
 
 def markdown(rows: list[Row]) -> str:
     """Tables as Markdown: one per tensor, cached and streaming side by side."""
+    heads = ("codec", "ratio", "encode", "decode", "merge", "streaming encode", "decode", "rel. L2")
     lines = []
     for kind in dict.fromkeys((row.tensor, row.dtype) for row in rows):
         chosen = [row for row in rows if (row.tensor, row.dtype) == kind]
@@ -153,25 +154,21 @@ def markdown(rows: list[Row]) -> str:
             for name in WORKING_SETS
             if any(row.working_set == name for row in chosen)
         )
-        lines += [
-            f"**{kind[0]}, {kind[1]}** (memcpy: {limits} GB/s)",
-            "",
-            "| codec | ratio | encode | decode | merge | streaming encode | decode | rel. L2 |",
-            "|---|---|---|---|---|---|---|---|",
-        ]
+        table = []
         for codec in dict.fromkeys(row.codec for row in chosen):
             sets = {row.working_set: row for row in chosen if row.codec == codec}
             cached, streaming = (sets.get(name) for name in WORKING_SETS)
             some = next(iter(sets.values()))
             cells = [
-                f"`{codec}`".replace("|", "\\|"),
+                f"`{codec}`",
                 f"{some.ratio:.3f}",
                 *_rates(cached, "encode", "decode", "merge"),
                 *_rates(streaming, "encode", "decode"),
                 _short(some.rel_l2),
             ]
-            lines.append(f"| {' | '.join(cells)} |")
-        lines.append("")
+            table.append(cells)
+        lines += [f"**{kind[0]}, {kind[1]}** (memcpy: {limits} GB/s)", ""]
+        lines += [tables.markdown(heads, table), ""]
     return "\n".join(lines).rstrip() + "\n"
 
 

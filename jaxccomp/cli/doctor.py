@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from jaxccomp import codecs
+from jaxccomp._native import tables
 from jaxccomp.cli.doctor_facts import facts, option_texts
 
 _WIDTH = 100
@@ -42,12 +43,17 @@ def examine() -> dict[str, Any]:
 
 def codec_table() -> str:
     """The codecs as a Markdown table (docs/codecs.md)."""
-    lines = ["| codec | what | ratio | error | options |", "|---|---|---|---|---|"]
-    for info in codecs.table().values():
-        cells = (info.description, info.ratio, info.error or "none", ", ".join(option_texts(info)))
-        text = " | ".join(cell.replace("|", "\\|") for cell in cells)
-        lines.append(f"| `{info.name}` | {text} |")
-    return "\n".join(lines) + "\n"
+    rows = [
+        (
+            f"`{info.name}`",
+            info.description,
+            info.ratio,
+            info.error or "none",
+            ", ".join(option_texts(info)),
+        )
+        for info in codecs.table().values()
+    ]
+    return tables.markdown(("codec", "what", "ratio", "error", "options"), rows) + "\n"
 
 
 def _findings(known: Mapping[str, Any]) -> Iterator[dict[str, str]]:

@@ -56,6 +56,8 @@ class Library:
 
 def facts() -> dict[str, Any]:
     """All facts as one JSON document: dictionaries and lists of numbers and texts."""
+    # First, as these imports register codecs, algorithms and backends.
+    loaded = [dataclasses.asdict(each) for each in registry.loaded()]
     return {
         "environment": _environment(),
         "libraries": [dataclasses.asdict(each) for each in _libraries()],
@@ -63,7 +65,7 @@ def facts() -> dict[str, Any]:
         "collectives": _collectives(),
         "codecs": [_codec(info) for info in codecs.table().values()],
         "options": [_option(each) for each in config.options()],
-        "entry_points": [dataclasses.asdict(each) for each in registry.loaded()],
+        "entry_points": loaded,
     }
 
 

@@ -1,5 +1,6 @@
 """A package of somebody else's (tests/plugin), as if it had been installed."""
 
+import functools
 import pathlib
 import sys
 
@@ -17,5 +18,5 @@ def install(monkeypatch) -> None:
     for each in registry.Registry.all:
         monkeypatch.setattr(each, "_outcomes", {})
         monkeypatch.setattr(each, "_entries", {})
-    registry._points.cache_clear()
+    monkeypatch.setattr(registry, "_points", functools.cache(registry._points.__wrapped__))
     specs._parse_text.cache_clear()

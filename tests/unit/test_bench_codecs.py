@@ -25,7 +25,7 @@ def gaussian(dtype, count=8000):
     return np.random.default_rng(0).normal(0, 0.02, count).astype(dtype)
 
 
-def test_rows_have_what_was_measured(tmp_path):
+def test_rows_have_what_was_measured():
     x, brain = gaussian(np.float32), gaussian(ml_dtypes.bfloat16)
     tensors = [
         files.Tensor("x", x),

@@ -224,6 +224,8 @@ def test_an_import_that_fails_is_told_and_stops_nothing():
         in str(caught.value)
     )
     shown = doctor.examine()
+    assert "plugin_gathering" in {each["name"] for each in shown["backends"]}
+    assert "plugin_half" in {each["name"] for each in shown["codecs"]}
     assert {"chain", "plugin_line", "plugin_grouped"} < set(shown["collectives"]["bcast"])
     assert {"error": "RuntimeError: this module is broken", "value": "jaxccomp_plugin.broken"} in [
         {name: each[name] for name in ("error", "value")} for each in shown["entry_points"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from testbed import scenario
 from testbed.scenario import Line
 
 from bench import bars
@@ -48,10 +49,8 @@ def markdown(results: Results) -> str:
         for name in dict.fromkeys(row.contender for row in results.values())
         if name not in (bars.SUBJECT, "empty")
     ]
-    table = [
-        f"| operation | size | {bars.SUBJECT} | empty jit + mpi4py | " + " | ".join(peers) + " |",
-        "|---|---|" + "---:|" * (len(peers) + 2),
-    ]
+    heads = ("operation", "size", bars.SUBJECT, "empty jit + mpi4py", *peers)
+    rows = []
     for row in results.values():
         if row.contender != bars.SUBJECT:
             continue
@@ -63,9 +62,10 @@ def markdown(results: Results) -> str:
         ]
         cells = [row.operation, stats.format_bytes(row.size_bytes), f"{_time(row.median_us)} us"]
         cells += ["" if other is None else f"{other / row.median_us:.2f}" for other in others]
-        table.append("| " + " | ".join(cells) + " |")
+        rows.append(cells)
+    table = scenario.markdown(heads, rows, texts=2)
     said = bars.lines(results)
-    return "\n".join([*table, *(["", *said] if said else [])])
+    return "\n".join([table, *(["", *said] if said else [])])
 
 
 def _floor_us(results: Results, operation: str, size_bytes: int) -> float | None:
