@@ -78,15 +78,13 @@ struct EncodeKernel {
     uint8_t* const image = kInShared<layout>
                                ? static_cast<uint8_t*>(memory) + sizeof(EncodeShared)
                                : images + static_cast<int64_t>(Block()) * kImageBytes<layout>;
-    const int64_t segments = (words + kSegmentWords - 1) / kSegmentWords;
-    if (Block() == 0) WriteChunkHeader(segments);
+    if (Block() == 0) WriteChunkHeader();
     if (Thread() < 256) shared.selectors[Thread()] = Selector(Thread());
     // In the order of tickets, so that all that a block may wait for runs already.
     for (;;) {
       if (Thread() == 0) shared.ticket = AtomicAdd(ticket, 1);
       Sync();
-      const int64_t segment = shared.ticket;
-      if (segment >= segments) return;
+      if (shared.ticket * kSegmentWords >= words) return;
       ReadPlans(shared);
       if (shared.coded != 0) {
         JAXCCOMP_NO_UNROLL
@@ -97,13 +95,13 @@ struct EncodeKernel {
   }
 
  private:
-  JAXCCOMP_DEVICE void WriteChunkHeader(int64_t segments) const {
+  JAXCCOMP_DEVICE void WriteChunkHeader() const {
     if (Thread() < 8) {
       const uint64_t header = lossless::kVersion | static_cast<uint64_t>(layout) << 8 |
                               static_cast<uint64_t>(words) << 32;
       dst[Thread()] = static_cast<uint8_t>(header >> (8 * Thread()));
     }
-    if (segments == 0 && Thread() == 0) *size = lossless::kChunkHeaderBytes;
+    if (words == 0 && Thread() == 0) *size = lossless::kChunkHeaderBytes;
   }
 
   JAXCCOMP_DEVICE int WordsIn(const EncodeShared& shared) const {
@@ -233,11 +231,16 @@ struct EncodeKernel {
     const int64_t begin = (shared.ticket * kSegmentWords + b * kBlockWords) * kBytes;
     const uint8_t* const from = src + begin;
     const int whole = vectors ? n / 64 * 8 : 0;   // octets in groups that are
-    // Raw planes have a multiple of 8 bytes where all groups are whole.
-    if (8 * whole == n && (reinterpret_cast<uintptr_t>(out) & 7) == 0) {
-      DistributeWhole<true>(shared, from, whole, n, raw, buffered, out);
-    } else {
-      DistributeWhole<false>(shared, from, whole, n, raw, buffered, out);
+    // All blocks but the last; then raw planes have a multiple of 8 bytes.
+    if (8 * whole == kBlockWords && (reinterpret_cast<uintptr_t>(out) & 7) == 0) {
+      DistributeFull(shared, from, raw, buffered, out);
+      return;
+    }
+    JAXCCOMP_NO_UNROLL
+    for (int o = static_cast<int>(Thread()); o < whole; o += kThreads) {
+      uint32_t w[Cutting<layout>::kRegisters];
+      LoadWords<layout, true>(from, o, n, w);
+      Place<false>(shared, w, o, n, raw, buffered, out);
     }
     JAXCCOMP_NO_UNROLL
     for (int o = whole + static_cast<int>(Thread()); 8 * o < n; o += kThreads) {
@@ -247,29 +250,24 @@ struct EncodeKernel {
     }
   }
 
-  // The first `whole` octets of it. With kAligned that is all, and `out` is aligned to 8 bytes.
-  template <bool kAligned>
-  JAXCCOMP_DEVICE static void DistributeWhole(EncodeShared& shared, const uint8_t* from,
-                                              int whole, int n, uint32_t raw, int buffered,
-                                              uint8_t* out) {
+  // The same of a full block, where both sides are aligned.
+  JAXCCOMP_DEVICE static void DistributeFull(EncodeShared& shared, const uint8_t* from, uint32_t raw,
+                                             int buffered, uint8_t* out) {
     // As many loads at once as registers allow.
-    constexpr int kBatch = kAligned && (kBytes == 2 || kBytes == 4) ? 2 : 1;
+    constexpr int kBatch = kBytes == 2 || kBytes == 4 ? 2 : 1;
+    static_assert(kOctets % kBatch == 0);
     // A thread's octets are equally far from each other in memory.
-    constexpr int kStep = kThreads * 8 * kBytes;
-    const int thread = static_cast<int>(Thread());
+    constexpr int n = static_cast<int>(kBlockWords), kStep = kThreads * 8 * kBytes;
     JAXCCOMP_NO_UNROLL
-    for (int first = thread; first < whole; first += kBatch * kThreads) {
+    for (int first = static_cast<int>(Thread()); 8 * first < n; first += kBatch * kThreads) {
       uint32_t w[kBatch][Cutting<layout>::kRegisters];
       JAXCCOMP_UNROLL
       for (int i = 0; i < kBatch; ++i) {
-        if (first + i * kThreads >= whole) break;
-        LoadWords<layout, true>(from + i * kStep, thread, n, w[i]);
+        LoadWords<layout, true>(from + i * kStep, static_cast<int>(Thread()), n, w[i]);
       }
       JAXCCOMP_UNROLL
       for (int i = 0; i < kBatch; ++i) {
-        const int o = first + i * kThreads;
-        if (o >= whole) break;
-        Place<kAligned>(shared, w[i], o, n, raw, buffered, out);
+        Place<true>(shared, w[i], first + i * kThreads, n, raw, buffered, out);
       }
       from += kBatch * kStep;
     }
