@@ -1,4 +1,5 @@
-// What a caller names: "ring", "two_shot:chunk=131072", "parameter_server:partitions=2"; or the key of schedules that the program has made (registered.h).
+// Parses the argument algorithm=: a name with options, such as "two_shot:chunk=131072" or
+// "parameter_server:partitions=2", or the key of schedules that the program has made (registered.h).
 #pragma once
 
 #include <cstdint>

@@ -5,6 +5,8 @@
 #include <cstdlib>
 #include <utility>
 
+#include "common/round_up.h"
+
 namespace jaxccomp {
 namespace {
 
@@ -25,7 +27,7 @@ int64_t BufferPool::TakenBytes(int64_t bytes) {
   // Whole pages, sixteen steps between powers of two.
   const auto power = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(bytes)));
   const int64_t step = std::max(power / 32, kSmallestClassBytes);
-  return (bytes + step - 1) / step * step;
+  return RoundUp(bytes, step);
 }
 
 BufferPool::Buffer BufferPool::Take(int64_t bytes) {

@@ -9,11 +9,10 @@
 
 namespace jaxccomp {
 
-// Buffers by size class, page-aligned in the host's memory. Not thread-safe: used under the engine's
-// lock.
+// Keeps buffers for later calls, by size class. Buffers of the host's memory are page-aligned. Not thread-safe.
 class BufferPool {
  public:
-  // Where memory that is not the host's comes from.
+  // Allocates other memory than the host's pageable memory: pinned memory.
   class Source {
    public:
     virtual std::byte* Allocate(int64_t bytes) = 0;  // null when there is none
@@ -28,14 +27,14 @@ class BufferPool {
   };
   using Buffer = std::unique_ptr<std::byte[], Free>;
 
-  // Without a source, of the host's. The source outlives the pool's buffers.
+  // Without a source, buffers are of the host's pageable memory. The source outlives them.
   explicit BufferPool(Source* source = nullptr) : source_(source) {}
 
-  // What Take(bytes) takes.
+  // The size of the buffer that Take(bytes) returns.
   static int64_t TakenBytes(int64_t bytes);
-  // At least `bytes`, contents unspecified.
+  // A buffer of at least `bytes`, its contents unspecified; null when there is no memory.
   Buffer Take(int64_t bytes);
-  // `bytes` as given to Take. Kept for the next Take unless too much is kept already.
+  // Keeps a buffer for the next Take, or frees it when the pool is full. `bytes` is what Take was given.
   void Give(Buffer buffer, int64_t bytes);
 
  private:

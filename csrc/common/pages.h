@@ -1,4 +1,4 @@
-// The pages that communication touches: they stay with the process, and are huge where that is possible.
+// Settings of memory pages: keep freed pages in the process, and use huge pages.
 #pragma once
 
 #include <cstdint>

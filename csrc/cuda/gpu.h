@@ -1,8 +1,9 @@
-// A GPU as the stage (cuda/stage/stage.h) sees it: pinned memory of the host, and copies and codes between that
-// and a program's arrays. libjaxccomp_cuda.so implements it (cuda/host/cuda_gpu.h).
+// The interface between the stage (cuda/stage/stage.h) and a GPU: pinned memory of the host, and copies, encoding
+// and decoding between pinned memory and a program's arrays. libjaxccomp_cuda.so implements it
+// (cuda/host/cuda_gpu.h).
 //
-// All work is queued on the program's own stream, in its order: only Prepare, AllocatePinned, FreePinned and
-// Event::Wait may wait. Several threads may call it.
+// Functions queue work on the program's stream and return. Prepare, AllocatePinned, FreePinned and Event::Wait may
+// block. Several threads may call it.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +29,7 @@ class Gpu {
   // Makes ready what coding needs, on the first call with that codec and dtype.
   virtual Status Prepare(const Codec& codec, DType dtype) = 0;
 
-  // Memory of the host that both reach at one address, aligned to 256; null when there is none.
+  // Pinned memory of the host, at one address for host and GPU, aligned to 256 bytes; null when there is none.
   virtual std::byte* AllocatePinned(int64_t bytes) = 0;
   virtual void FreePinned(std::byte* memory) = 0;
 
@@ -41,14 +42,14 @@ class Gpu {
   virtual Status Copy(std::span<const CopyRun> runs, void* stream) = 0;
   virtual Status Zero(std::byte* memory, int64_t bytes, void* stream) = 0;
 
-  // Values lie on the GPU, codes and what is said of them in pinned memory.
+  // Values lie on the GPU; codes, their lengths and verdicts in pinned memory.
   struct EncodeRun {
     const Codec* codec;
     DType dtype;
     const std::byte* values;
     int64_t count;
     std::span<std::byte> code;   // MaxEncodedBytes, or more
-    int64_t* code_bytes;         // the bytes written
+    int64_t* code_bytes;         // out: the length of the code
   };
   virtual Status Encode(std::span<const EncodeRun> runs, void* stream) = 0;
 
@@ -58,16 +59,16 @@ class Gpu {
     std::span<const std::byte> code;   // from the wire, not trusted
     std::byte* values;
     int64_t count;
-    int32_t* verdict;                  // 0: decoded; else it is no code of `count` values, which hold anything
+    int32_t* verdict;                  // out: 0: decoded; else not a code of `count` values; values are undefined
   };
   virtual Status Decode(std::span<const DecodeRun> runs, void* stream) = 0;
 
-  // A place in a stream.
+  // A point in a stream.
   class Event {
    public:
     virtual ~Event() = default;
     virtual Status Record(void* stream) = 0;
-    // Until the stream has come there.
+    // Blocks until the stream has reached it.
     virtual Status Wait() = 0;
   };
   virtual Result<std::unique_ptr<Event>> MakeEvent() = 0;

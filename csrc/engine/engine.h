@@ -90,10 +90,10 @@ class Engine {
   std::optional<Status> Start(CallSite& site, Call call, const std::function<Done()>& later);
   // Which member of its communicator a call of `site` on that device is.
   Result<int> FindMember(CallSite& site, int64_t device) const;
-  // Ends all operations on the communicator that a call of `site` on that device uses, on all ranks, which are
-  // told why: this rank cannot go on with what the others wait for.
+  // Fails all operations on the communicator that a call of `site` on that device uses, on all ranks, with the error
+  // `why`: this rank cannot run an operation that the other ranks wait for.
   void Break(CallSite& site, int64_t device, const Status& why);
-  // Of the stage, which cuts operands before their calls begin.
+  // The option of that name, for the stage.
   int64_t device_part_bytes() const;
   // From now on each launch has the place that this returns (Call::place). It is called without a lock.
   void CheckLaunches(std::function<std::string()> place);

@@ -136,7 +136,7 @@ Result<Operation*> Engine::Impl::Post(CallSite& site, Call call) {
   const bool ragged = site.spec.collective == Collective::kRaggedAlltoall;
   const bool messages = site.spec.PointToPoint();
   if (messages && site.spec.Source() == OpSpec::kAnySource) {
-    plan = PointToPoint::PlanOfUnmatched();
+    plan = std::make_shared<Plan>();  // PointToPoint::Take makes it once the sender is known
   } else if (plan == nullptr || ragged) {
     Result<std::shared_ptr<const Plan>> made = MakePlan(site, endpoint, call, options_);
     if (!made.ok()) {

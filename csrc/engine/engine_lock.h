@@ -1,4 +1,4 @@
-// The engine's lock, and who holds or awaits it.
+// The engine's lock, and the state of the threads that use it.
 #pragma once
 
 #include <mutex>
@@ -7,11 +7,11 @@
 
 namespace jaxccomp {
 
-// What follows the mutex needs it.
+// Hold the mutex to read or write the members below it.
 struct EngineLock {
   std::mutex mutex;
   Wakeup wake;              // of the progress thread
-  int polling_callers = 0;  // callers that drive their operation themselves
+  int polling_callers = 0;  // callers that make progress themselves
   bool stopped = false;     // by Engine::Shutdown
 };
 

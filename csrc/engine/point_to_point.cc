@@ -23,8 +23,6 @@ Status MessageMismatch(const Operation& receive, const Header& header) {
 
 }  // namespace
 
-std::shared_ptr<const Plan> PointToPoint::PlanOfUnmatched() { return std::make_shared<Plan>(); }
-
 void PointToPoint::Join(Operation* op, const CallSite& site) {
   const OpSpec& spec = site.spec;
   MessageEnds& ends = op->ends;

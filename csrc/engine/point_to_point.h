@@ -22,8 +22,6 @@ class PointToPoint {
       : options_(*options), wire_(*wire), executor_(*executor), messages_(*messages), operations_(*operations)
         {}
 
-  // Of a receive from anybody, until it is matched.
-  static std::shared_ptr<const Plan> PlanOfUnmatched();
   // Numbers what the operation sends, and fills its header.
   void Join(Operation* op, const CallSite& site);
   void Begin(Operation* op);

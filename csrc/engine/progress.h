@@ -1,4 +1,4 @@
-// One step of all that an engine has under way.
+// One step of progress for all operations of an engine.
 #pragma once
 
 #include <mutex>
@@ -14,7 +14,8 @@ class Progress {
   Progress(Wire* wire, LibraryOperations* library, Executor* executor)
       : wire_(*wire), library_(*library), executor_(*executor) {}
 
-  // Goes on with whatever can, giving up `lock` during a large computation. True when anything was done.
+  // Polls transports and libraries, and runs ready tasks. Releases `lock` during a large computation. Returns
+  // whether it has done anything.
   bool Step(std::unique_lock<std::mutex>& lock) {
     bool any = wire_.Poll();
     any |= library_.Poll();

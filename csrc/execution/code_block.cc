@@ -1,12 +1,14 @@
 #include "execution/code_block.h"
 
+#include "common/round_up.h"
+
 namespace jaxccomp {
 
 int64_t MostCodeBytes(const Codec* codec, DType dtype, int64_t bytes) {
   const int64_t most_bytes =
       kCodeLengthBytes + kReferenceChecksumBytes +
       (codec != nullptr ? codec->MaxEncodedBytes(dtype, bytes / SizeBytes(dtype)) : bytes);
-  return (most_bytes + kCodeLengthBytes - 1) / kCodeLengthBytes * kCodeLengthBytes;
+  return RoundUp(most_bytes, kCodeLengthBytes);
 }
 
 Status CodeReader::Next(std::span<const std::byte>* code) {

@@ -2,8 +2,8 @@
 //
 // Sends, receives and small computations start under the engine's lock; larger computations
 // (copy, merge, encode, decode) are queued for whatever thread drives the engine and run
-// without the lock, so that several chunks are coded while others are on the wire. What a library of
-// collectives does is the LibraryPath's.
+// without the lock, so that several chunks are coded while others are on the wire. The LibraryPath starts the
+// tasks of a library of collectives.
 #pragma once
 
 #include <cstdint>

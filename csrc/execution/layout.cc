@@ -27,7 +27,7 @@ Layout Layout::Rows(const std::vector<Tensor>& tensors, std::vector<int64_t> row
 
 int64_t Layout::BlockBytes(int block) const {
   int64_t end = 0;
-  for (const Entry& t : tensors_) end = Aligned(end) + t.row_bytes * rows_[block];
+  for (const Entry& t : tensors_) end = AlignUp(end) + t.row_bytes * rows_[block];
   return end;
 }
 
@@ -42,7 +42,7 @@ void Layout::Resolve(int block, int64_t begin, int64_t end, std::vector<TensorPa
       parts->push_back({static_cast<int32_t>(i), t.dtype,
                         first_row_[block] * t.row_bytes + from - start, to - from});
     }
-    start = Aligned(stop);
+    start = AlignUp(stop);
     if (start >= end) break;
   }
 }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "collective/patterns/split.h"
 #include "collective/schedule.h"
 #include "common/dtype.h"
 #include "matching/call.h"
@@ -41,15 +42,11 @@ class Layout {
       const int64_t from = std::max(begin, start);
       const int64_t to = std::min(end, stop);
       if (from < to) f(t.dtype, from, to - from);
-      start = Aligned(stop);
+      start = AlignUp(stop);
     }
   }
 
  private:
-  static int64_t Aligned(int64_t bytes) {
-    return (bytes + kBlockAlign - 1) / kBlockAlign * kBlockAlign;
-  }
-
   struct Entry {
     DType dtype;
     int64_t row_bytes;

@@ -6,6 +6,7 @@
 
 #include "collective/algorithm_spec.h"
 #include "collective/carry.h"
+#include "collective/patterns/split.h"
 #include "common/stream_copy.h"
 #include "execution/library_plan.h"
 #include "execution/plan_tasks.h"
@@ -86,12 +87,12 @@ Result<std::shared_ptr<const Plan>> MakePlan(const CallSite& site, const Endpoin
       problem.messages->received_coded = std::any_of(call.outputs.begin(), values_end, is_coded);
     }
   }
-  // Each code is whole in its buffer (cuda/stage/packed_codec.h).
+  // No algorithm may cut the buffer of a code (cuda/stage/packed_codec.h).
   if (spec.staged && site.codec != nullptr) {
     const int64_t received = problem.messages.has_value() ? problem.messages->received_bytes : 0;
     const int64_t whole = std::max({problem.chunk_bytes, problem.block_bytes, received});
-    // An allgather cuts at half of it, as a lane holds a chunk and its code.
-    problem.chunk_bytes = 2 * ((whole + kBlockAlign - 1) / kBlockAlign * kBlockAlign);
+    // Algorithms of which a pipeline stage holds a chunk and its code cut at half of chunk_bytes (allgather).
+    problem.chunk_bytes = 2 * AlignUp(whole);
   }
   Result<AlgorithmSpec> wanted = ParseAlgorithm(spec.collective, spec.algorithm);
   if (!wanted.ok()) return wanted.status();

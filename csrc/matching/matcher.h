@@ -1,5 +1,5 @@
-// Decides what belongs together: gives each operation the key that it has on all ranks, and keeps messages
-// that came before their operation.
+// Matching: gives each operation the key that it has on all ranks, and keeps unexpected messages, which came before
+// their operation.
 #pragma once
 
 #include <cstdint>

@@ -14,11 +14,16 @@ constexpr std::string_view kThreadAdvice =
     "jitted function of its own. Threads that launch need the same names on all ranks: "
     "threading.Thread(name=...)";
 
-std::string TextOf(const char* field, size_t size) { return {field, strnlen(field, size)}; }
+// The advice where operations match by program order already.
+constexpr std::string_view kOrderedMismatchAdvice =
+    "On a communicator in program order the n-th collective of one member belongs to the n-th of "
+    "every other, so all members must call the same collectives in the same order, with the same "
+    "shapes, types, root and codec. Only send, recv and sendrecv concern two ranks alone; for "
+    "collectives of some members use communicator.split().";
 
 }  // namespace
 
-std::string TextOf(const Header& header) { return TextOf(header.text, sizeof(header.text)); }
+std::string TextOf(const Header& header) { return {header.text, strnlen(header.text, sizeof(header.text))}; }
 
 std::string Describe(const Header& header) {
   std::string text = TextOf(header);
@@ -51,7 +56,7 @@ Status PlaceError(const Endpoint& endpoint, const Launch& launch, const Header& 
           "launch " + std::to_string(launch.number) + " on '" + comm.name +
               "' is made at different places of the program: by " + comm.MemberName(endpoint.member) +
               " at " + launch.place + ", by " + comm.MemberName(header.source) + " at " +
-              TextOf(header.text, sizeof(header.text)) +
+              TextOf(header) +
               ". A rank has left out a launch, or made one more (option check_launches)"};
 }
 

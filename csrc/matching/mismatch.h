@@ -1,4 +1,4 @@
-// What to say where ranks run different things: all errors of matching.
+// Error texts for ranks that run different operations or launches.
 #pragma once
 
 #include <string>
@@ -10,44 +10,37 @@
 
 namespace jaxccomp {
 
-// "bcast(float32[4], root=0) at train.py:9 (16 bytes)".
+// The operation of a header: "bcast(float32[4], root=0) at train.py:9 (16 bytes)".
 std::string Describe(const Header& header);
-// The same without the bytes.
+// The operation without the bytes: "bcast(float32[4], root=0) at train.py:9".
 std::string TextOf(const Header& header);
 
-// What a mismatch error ends with.
+// The advice at the end of a mismatch error.
 inline constexpr std::string_view kMismatchAdvice =
     "All ranks must run the same collectives with the same shapes, types, root and codec. If "
     "programs differ between ranks on purpose, use communicator.ordered(), which matches "
     "operations by program order.";
 
-// The same where operations match by program order already.
-inline constexpr std::string_view kOrderedMismatchAdvice =
-    "On a communicator in program order the n-th collective of one member belongs to the n-th of "
-    "every other, so all members must call the same collectives in the same order, with the same "
-    "shapes, types, root and codec. Only send, recv and sendrecv concern two ranks alone; for "
-    "collectives of some members use communicator.split().";
-
-// What to say when this rank runs `mine` and another sent `header`.
+// This rank runs `mine`; the sender of `header` runs another operation.
 Status MismatchError(const Endpoint& endpoint, const std::string& mine, const Header& header);
 
-// What to say when threads of different names have made the launches of one number.
+// On two ranks, threads of different names have made the launch of that number.
 Status ThreadError(const Endpoint& endpoint, const Launch& launch, const Header& header);
 
-// What to say when two launches of one number are made at different places of the Python program.
+// On two ranks, different lines of the Python program have made the launch of that number.
 Status PlaceError(const Endpoint& endpoint, const Launch& launch, const Header& header);
 
-// What to say when two steps that both sides have named differ, in program order.
+// In program order, this rank and the sender are in different steps (jaxccomp.step).
 Status StepError(const Endpoint& endpoint, const std::string& text, const Header& mine,
                  const Header& header);
 
-// What to say when launches of one program have come apart: the one here is not the sender's.
+// This rank and the sender have launched one program a different number of times.
 Status SkippedError(const Endpoint& endpoint, const Launch& launch, const Header& header);
 
-// What to say when that launch, of a thread, begins while another one of the endpoint goes on.
+// A thread launches `text` while another launch on the same communicator is running.
 Status OverlapError(const Endpoint& endpoint, const std::string& text);
 
-// What to say to one who waits for an operation that this rank has left out.
+// The sender of `header` waits in an operation that this rank has skipped.
 Status LeftError(const Endpoint& endpoint, const Header& header);
 
 }  // namespace jaxccomp

@@ -1,5 +1,5 @@
 // How an operation that waits stands towards the rank that it asks (MessageType::kProbe). From two of
-// these it follows whether two ranks wait for each other for ever (engine_point_to_point.cc).
+// these it follows whether two ranks wait for each other for ever (engine/deadlock_detector.cc).
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-"""Files of JSON: read with their errors, and written whole; some are shared between ranks."""
+"""JSON files: reading with errors that name the file, and atomic writing."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any
 
 from jaxccomp import errors
 
-# Of a file that ranks share when they join; measured profiles have some KiB.
+# The largest file that ranks share when they join; measured profiles have a few KiB.
 MOST_BYTES = 1 << 18
 
 
 def write(path: str | os.PathLike[str], data: bytes) -> None:
-    """Writes a file so that a reader finds all of it, or the one that was there before.
+    """Writes a file atomically: a reader finds the old file or the whole new one.
 
     Raises:
       InvalidArgumentError: where it cannot be written.
@@ -26,7 +26,7 @@ def write(path: str | os.PathLike[str], data: bytes) -> None:
     try:
         with tempfile.NamedTemporaryFile(dir=target.parent, delete=False) as file:
             file.write(data)
-        # Temporary files are for their owner alone; this one is as others that a program makes.
+        # Temporary files are readable by their owner alone; give this one the usual permissions.
         umask = os.umask(0)
         os.umask(umask)
         os.chmod(file.name, 0o666 & ~umask)
@@ -38,13 +38,13 @@ def write(path: str | os.PathLike[str], data: bytes) -> None:
 def read(
     path: str | os.PathLike[str], kind: str, remedy: str, most_bytes: int | None = MOST_BYTES
 ) -> bytes:
-    """The bytes of a file, which are not yet checked.
+    """Returns the bytes of a file, without checking them.
 
     Args:
       path: of the file.
-      kind: what errors call it.
-      remedy: what writes such a file.
-      most_bytes: that it may have; None for any number.
+      kind: what kind of file it is, for errors.
+      remedy: how to write such a file, for errors.
+      most_bytes: the largest size allowed; None for any.
 
     Raises:
       InvalidArgumentError: when there is no such file, or it is empty, or longer.
@@ -69,10 +69,10 @@ def _read(path: str | os.PathLike[str], kind: str, remedy: str, count: int) -> b
 
 
 def loads(data: bytes, place: str) -> Any:
-    """What JSON holds; ``place`` is what errors call the file.
+    """Parses JSON; ``place`` names the file in errors.
 
     Raises:
-      InvalidArgumentError: where it is none.
+      InvalidArgumentError: where it is not JSON.
     """
     try:
         return json.loads(data.decode("utf-8"))
@@ -83,7 +83,7 @@ def loads(data: bytes, place: str) -> Any:
 
 
 def lines(path: str | os.PathLike[str]) -> list[Any]:
-    """What a file has on each of its lines, as ``--json`` writes results.
+    """Parses a file of one JSON value per line, as ``--json`` writes results.
 
     Raises:
       InvalidArgumentError: where it cannot be read, or a line is no JSON.
@@ -98,7 +98,7 @@ def lines(path: str | os.PathLike[str]) -> list[Any]:
 
 
 def keys_of(content: Any, place: str, keys: Sequence[str]) -> Mapping[str, Any]:
-    """An object, whose keys are known.
+    """Returns ``content`` if it is an object with known keys alone.
 
     Raises:
       InvalidArgumentError: where it is no object.

@@ -1,12 +1,12 @@
-"""Codecs, algorithms and backends that programs register, and packages bring, by name.
+"""The registry of codecs, algorithms and backends of programs and of other packages.
 
-A package names modules that register something, in its metadata::
+A package lists modules that register something in its metadata::
 
     [project.entry-points."jaxccomp.algorithms"]
     anything = "its.module"
 
-Nothing is imported before a name is looked up that this process does not know. An import that fails
-is told where that name is refused, and in ``python -m jaxccomp doctor``; it stops nothing else.
+A module is imported when a name is looked up that this process does not know. Errors of an import
+are in the error for an unknown name, and in ``python -m jaxccomp doctor``. Other names stay usable.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
 class Entry(Protocol):
-    """What is registered."""
+    """A registered codec, algorithm or backend."""
 
     @property
     def name(self) -> str:
-        """What operations call it."""
+        """The name that operations take."""
 
     @property
     def source(self) -> str:
-        """Where it is written: an entry of the same name from elsewhere is another one."""
+        """Where it is defined. An entry of the same name and source replaces this one."""
 
 
 E = TypeVar("E", bound=Entry)
@@ -80,10 +80,10 @@ class Registry(Generic[E]):
         Registry.all.append(self)
 
     def add(self, entry: E, scope: str = "") -> None:
-        """Registers an entry, maybe in place of the one of the same source.
+        """Registers an entry. It replaces an entry of the same name and source.
 
         Raises:
-          NameTakenError: where the name is another one's, or no name.
+          NameTakenError: where another entry has the name, or the name is not of a-z, 0-9 and _.
         """
         name, before = entry.name, self._entries.get((scope, entry.name))
         if not _NAME.fullmatch(name):
@@ -102,7 +102,7 @@ class Registry(Generic[E]):
         )
 
     def find(self, name: str, scope: str = "") -> E | None:
-        """The registered entry of that name; None for this package's own, and for none."""
+        """The entry of that name; None for this package's own names and for unknown names."""
         found = self._entries.get((scope, name))
         if found is None and name not in self._own(scope):
             self.load()
@@ -110,11 +110,11 @@ class Registry(Generic[E]):
         return found
 
     def registered(self, scope: str = "") -> Mapping[str, E]:
-        """The entries by name, without those of packages that no name has been looked up of."""
+        """The entries by name. Entries of packages are missing until `load` has imported them."""
         return {name: each for (where, name), each in self._entries.items() if where == scope}
 
     def unknown(self, given: str, scope: str = "", hint: str = "") -> errors.UnknownNameError:
-        """The error for a name that there is not, with those that there are."""
+        """The error for an unknown name, which lists the valid ones."""
         failed = [
             f"The package {each.package} could not be asked: its entry point {each.name!r} in "
             f"{each.group!r} failed with {each.error}."
@@ -145,7 +145,7 @@ class Registry(Generic[E]):
 
 
 def loaded() -> Iterator[Loaded]:
-    """Imports what all packages bring."""
+    """Imports the modules of all packages, of all kinds."""
     for each in Registry.all:
         yield from each.load()
 

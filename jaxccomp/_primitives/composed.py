@@ -1,8 +1,8 @@
-"""Operations that are composed of others of the engine, or of a backend that is registered.
+"""Operations that are composed of other operations of the engine, or of a registered backend.
 
-They are those whose codec is written in JAX and, on GPUs, those that the stage does not take as
-they are (on_cuda.py). The composition is the traced plane's (jaxccomp/_traced/collectives.py); what
-it moves by differs.
+An operation is composed where its codec is written in JAX, and on GPUs where the stage does not run
+it directly (on_cuda.py). The composition is that of jaxccomp/_traced/collectives.py. There,
+collectives of jax.lax move the values; here, the engine or the backend does.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _CUT = ("allreduce", "reduce", "bcast")
 
 
 def following(spec: str) -> str:
-    """What follows the first stage of a spec: it codes bytes."""
+    """The codecs behind the first one of a spec, which encode bytes; "raw" where there are none."""
     stages = codecs.parse(spec).stages[1:]
     return str(codecs.CodecSpec(stages)) if stages else "raw"
 
@@ -47,10 +47,10 @@ class Composition:
     """How a call is composed.
 
     Attributes:
-      find: what encodes values before they are moved.
-      moved: the codec of the operations that move encoded values.
-      uncoded: the codec of those that move values which `find` has no codec for.
-      pieces: in how many an array is cut.
+      find: finds the codec in JAX that encodes values before they are moved.
+      moved: the codec of operations that move encoded values.
+      uncoded: the codec of operations that move values for which `find` finds none.
+      pieces: into how many an array is cut.
     """
 
     find: collectives.FindCodec
@@ -60,13 +60,13 @@ class Composition:
 
 
 def by_first_stage(spec: str) -> Composition:
-    """The first stage of a spec encodes in JAX, what follows it on the way."""
+    """The first codec of a spec encodes in JAX, and the engine applies the ones behind it."""
     rest = following(spec)
     return Composition(traced_codecs.find_for, rest, rest)
 
 
 def run(call: Call, operands: Sequence[Array], composition: Composition) -> list[Array]:
-    """Runs ``call`` by other operations."""
+    """Runs ``call`` as a composition of other operations."""
     return _Composed(call.replace(invariant=False), composition).run(operands)
 
 
@@ -137,11 +137,11 @@ class _Composed:
     # --- Messages between two ranks --------------------------------------------------------------
 
     def _message(self, operands: Sequence[Array]) -> list[Array]:
-        """All that a rank sends is one message, of the codes of all operands."""
+        """A rank sends one message, which has the encoded values of all operands."""
         call = self.call
         values, refs = split_references(call, operands)
         sent, likes = split_likes(call, values)
-        # What is sent has the first references, what is received the last.
+        # References of the values to send come first, those of the values to receive last.
         before, after = list(refs[: len(sent)]), list(refs[-len(likes) :])
         codes: list[Tree] = []
         if call.collective != "recv":

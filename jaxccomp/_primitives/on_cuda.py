@@ -1,8 +1,9 @@
-"""What the engine runs on GPUs: what its stage takes, and what is composed of that (docs/gpus.md).
+"""How the engine runs operations on GPUs: by its stage, or as compositions (docs/gpus.md).
 
-The stage (csrc/cuda/stage/) moves raw values by every collective. With a bit-exact codec that has
-kernels it takes messages and the collectives that move blocks of one size. All else is composed in
-JAX: values are encoded on XLA's stream, codes go through the stage, and are decoded and reduced.
+The stage (csrc/cuda/stage/) runs every collective on raw values. With a lossless codec that has
+kernels it runs messages, and collectives that move blocks of one size. Other calls are composed in
+JAX: XLA's stream encodes values, the stage moves the encoded values, and XLA's stream decodes and
+reduces them.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from jaxccomp._traced import codecs as traced_codecs
 from jaxccomp._traced import cuda_codecs
 from jaxccomp._traced.codecs import Codec, Unchanged
 
-# The operations that the stage also takes with a codec, beside sendrecv in program order. Those of
-# blocks of several sizes, which only move values, too, are composed.
+# The operations that the stage runs with a codec, as MovesOnly in csrc/cuda/stage/stage.cc has them;
+# sendrecv in program order is another one.
 _MOVES = frozenset(
     {"bcast", "allgather", "gather", "scatter", "alltoall", "permute", "send", "recv"}
 )
@@ -27,11 +28,11 @@ _UNCHANGED = Unchanged()
 
 
 def check(ctx: Any, call: Call) -> None:
-    """Raises unless a call of a codec of ours can run on GPUs.
+    """Raises unless a call with one of this package's codecs can run on GPUs.
 
     Raises:
-      UnknownNameError: with the codecs that can.
-      InvalidArgumentError: for an algorithm of encoded values.
+      UnknownNameError: where the codec cannot; names the codecs that can.
+      InvalidArgumentError: for algorithm= with a codec.
     """
     dtypes = _dtypes(ctx, call)
     if not codecs.is_raw(call.codec) and call.algorithm.partition(":")[0] != "auto":
@@ -55,7 +56,7 @@ def check(ctx: Any, call: Call) -> None:
 
 
 def composition(ctx: Any, call: Call) -> Composition | None:
-    """How a call that `check` lets through is composed; None where the stage takes it as it is."""
+    """How a call that passes `check` is composed; None where the stage runs it directly."""
     if _is_carried(call, _dtypes(ctx, call)):
         return None
     find_lossy = cuda_codecs.find if cuda_codecs.usable(ctx) else traced_codecs.find_for
@@ -65,12 +66,12 @@ def composition(ctx: Any, call: Call) -> Composition | None:
             return find_lossy(spec, dtype)
         return None if codecs.is_raw(spec) else _UNCHANGED
 
-    # The stage itself encodes a part of an array while another one travels.
+    # One piece: the stage has a pipeline of its own.
     return Composition(find, _on_the_way(call.codec), uncoded="raw", pieces=1)
 
 
 def _on_the_way(spec: str) -> str:
-    """What the stage encodes with: all of a bit-exact spec, else what follows the first stage."""
+    """The stage's codec: a whole lossless spec, else the codecs behind the first one."""
     return spec if codecs.is_lossless(spec) else following(spec)
 
 
@@ -80,7 +81,7 @@ def _dtypes(ctx: Any, call: Call) -> list[str]:
 
 
 def _is_carried(call: Call, dtypes: Iterable[str]) -> bool:
-    """Whether the stage takes the call as it is."""
+    """Whether the stage runs the call directly."""
     if call.referenced or call.feedback:
         return False
     moves = codecs.is_raw(call.codec) or call.collective in _MOVES or _is_message(call)
@@ -88,12 +89,12 @@ def _is_carried(call: Call, dtypes: Iterable[str]) -> bool:
 
 
 def _is_message(call: Call) -> bool:
-    """Whether a sendrecv is matched as in MPI, and not by its place in the program."""
+    """Whether the call is a sendrecv that is matched in program order, as in MPI."""
     return call.collective == "sendrecv" and call.ordered
 
 
 def _is_composed(call: Call, dtype: str) -> bool:
-    """Whether values of a dtype can go by operations that the stage takes."""
+    """Whether the call can be composed for values of a dtype."""
     first = codecs.parse(call.codec).stages[0]
     if dtype not in codecs.table()[first.name].dtypes:
         return cuda.runs("raw", dtype)

@@ -10,6 +10,7 @@ import sys
 
 from jaxccomp import codecs, errors
 from jaxccomp._bootstrap.launchers import launcher
+from jaxccomp._native import tables
 from jaxccomp.bench import calls, launch, machine
 from jaxccomp.bench.team import Team
 from jaxccomp.cli import bench_codecs
@@ -51,8 +52,10 @@ def run(arguments: argparse.Namespace) -> int:
     if team.rank:
         return 0
     print(f"{team.size} ranks, microseconds of a call")
-    for row in rows:
-        print(f"{row['op']:<16}{row['size_bytes']:>12} {row['median_us']:>12.1f}  {row['codec']}")
+    cells = [
+        (row["op"], str(row["size_bytes"]), f"{row['median_us']:.1f}", row["codec"]) for row in rows
+    ]
+    print(*tables.lines([("operation", "bytes", "us", "codec"), *cells], "<>><"), sep="\n")
     if arguments.json:
         lines = [{"machine": machine.facts(), "ranks": team.size}, *rows]
         text = "".join(json.dumps(line) + "\n" for line in lines)

@@ -56,7 +56,7 @@ def why_not(environ: Mapping[str, str] = os.environ) -> str:
 
 
 def state(environ: Mapping[str, str] = os.environ) -> str:
-    """What there is of MPS here, in words."""
+    """Describes MPS on this machine: whether it can be used, and the pipes of a running daemon."""
     if reason := why_not(environ):
         return f"cannot be used: {reason}"
     pipes = _answering(environ)

@@ -1,7 +1,7 @@
 """Runs pytest in one rank of a job: `python in_rank.py FOLDER PYTEST_ARGUMENT...`.
 
-What the rank prints goes to FOLDER/rank-N.txt, since the output of several ranks on one terminal
-cannot be read.
+It stops at the first failure. The output of rank N goes to FOLDER/rank-N.txt, as the output of several
+ranks on one terminal cannot be read.
 """
 
 import os
@@ -18,7 +18,7 @@ def main(folder: str, *arguments: str) -> int:
         os.dup2(log, stream.fileno())
     import pytest  # only now: it keeps the streams it finds
 
-    return pytest.main(list(arguments))
+    return pytest.main(["-q", "-x", "-p", "no:cacheprovider", *arguments])
 
 
 if __name__ == "__main__":

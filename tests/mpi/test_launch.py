@@ -40,14 +40,7 @@ def run(ranks, folder, files, *, timeout_seconds, transport="auto"):
     Returns:
       What went wrong, and the end of each rank's output, as text; "" and rank 0's when nothing did.
     """
-    arguments = [
-        "-q",
-        "-x",
-        "-p",
-        "no:cacheprovider",
-        "-o",
-        f"faulthandler_timeout={patience.seconds(50):g}",
-    ]
+    arguments = ["-o", f"faulthandler_timeout={patience.seconds(50):g}"]
     done = launch.run(
         ranks,
         ["-P", str(HERE / "in_rank.py"), str(folder), *arguments, *map(str, files)],
@@ -97,8 +90,7 @@ def test_every_rank(ranks, tmp_path):
 )
 def test_ranks_over_ucx(ranks, files, tmp_path):
     """MPI has started and joined them, and UCX carries what the engine moves."""
-    over_mpi = ("test_device_mpi.py",)
-    files = [HERE / "ranks" / name for name in files if name not in over_mpi]
+    files = [HERE / "ranks" / name for name in files]
     error, output = run(
         ranks, tmp_path, files, timeout_seconds=patience.seconds(400), transport="ucx"
     )

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from contract.stage import runs
 from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
@@ -19,13 +20,7 @@ pytestmark = pytest.mark.skipif(not engine.available(), reason="it moves what is
 
 N = 4
 COUNT = 1003  # no multiple of N
-STAGE = ("raw", "lossless")
 DTYPES = ("float32", "bfloat16")
-
-
-def runs(codec, dtype):
-    first = codecs.parse(codec).stages[0].name
-    return codec in STAGE or dtype not in codecs.table()[first].dtypes
 
 
 @pytest.fixture

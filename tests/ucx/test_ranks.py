@@ -32,14 +32,7 @@ def test_there_is_no_mpi():
 
 @pytest.mark.parametrize("ranks", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_every_rank(ranks, tmp_path):
-    arguments = [
-        "-q",
-        "-x",
-        "-p",
-        "no:cacheprovider",
-        "-o",
-        f"faulthandler_timeout={patience.seconds(50):g}",
-    ]
+    arguments = ["-o", f"faulthandler_timeout={patience.seconds(50):g}"]
     files = [str(RANKS / name) for name in FILES[ranks]]
     started = processes.start(
         ranks,

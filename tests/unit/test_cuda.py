@@ -10,20 +10,13 @@ import tomllib
 import jax
 import jax.numpy as jnp
 import pytest
+from contract.stage import runs
 from jax.sharding import PartitionSpec as P
 
 import jaxccomp as jcc
-from jaxccomp import codecs, errors
+from jaxccomp import errors
 from jaxccomp._bootstrap import peer_info
 from jaxccomp._native import cuda, platforms
-
-# What the stage takes.
-STAGE = ("raw", "lossless")
-
-
-def runs(codec, dtype):
-    first = codecs.parse(codec).stages[0].name
-    return codec in STAGE or dtype not in codecs.table()[first].dtypes
 
 
 @pytest.fixture
@@ -338,9 +331,6 @@ def test_the_extras_bring_the_librarys_own_version():
     extras = tomllib.loads(text)["project"]["optional-dependencies"]
     for extra in ("cuda12", "cuda13"):
         assert f"jaxccomp-{extra}=={jcc.__version__}" in extras[extra]
-
-
-ASKS = "from jaxccomp._native import cuda; print(cuda.why_missing())"
 
 
 def test_without_a_library_the_remedy_is_said():

@@ -129,8 +129,8 @@ inline int CountOf(const uint8_t* in, int64_t count, int byte) {
   return static_cast<int>(count - others);
 }
 
-// Exponents lie close together, below the greatest, but for 0: those bytes are counted one by one
-// with compares, if vectors are long. A table of counters is for what is left over.
+// Bytes of exponents are 0 or close to the greatest one. With long vectors, count each such byte by compares. A
+// table of counters takes the other bytes.
 void Histogram(const uint8_t* in, int64_t count, uint16_t* counts) {
   if (kVectorBytes < 64) return CountEach(in, count, counts);
   constexpr int kTries = 40;

@@ -1,5 +1,5 @@
 // The functions of nvCOMP 6's batched low-level interface that are called here, and the options that
-// they take: facts of its binary interface, which tests/unit/test_nvcomp_abi.py compares with its
+// they take: facts of its binary interface, which tests/unit/test_nvcomp.py compares with its
 // headers. All formats have functions of the same shape, with 64 bytes of options.
 #pragma once
 

@@ -5,12 +5,11 @@
 #include <cstdint>
 
 #include "collective/schedule.h"
+#include "common/round_up.h"
 
 namespace jaxccomp {
 
-inline constexpr int64_t AlignUp(int64_t bytes) {
-  return (bytes + kBlockAlign - 1) / kBlockAlign * kBlockAlign;
-}
+inline constexpr int64_t AlignUp(int64_t bytes) { return RoundUp(bytes, kBlockAlign); }
 
 // Start of part `index` of `parts` of `bytes` bytes; parts differ by one kBlockAlign at most.
 // index == parts gives the end.

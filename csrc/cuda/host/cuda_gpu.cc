@@ -8,8 +8,8 @@
 namespace jaxccomp::cuda {
 namespace {
 
-// PCIe takes what a few blocks of threads make; more would only wait there, and keep multiprocessors from the
-// program for as long as the transfer takes.
+// A few blocks of threads produce codes as fast as PCIe carries them. More blocks would wait for PCIe, and take
+// multiprocessors from the program.
 constexpr int64_t kMostBlocksToHost = 32;
 constexpr int64_t kVerdictBytes = sizeof(int32_t);
 
@@ -17,7 +17,7 @@ CUstream_st* Own(void* stream) { return static_cast<CUstream_st*>(stream); }
 
 }  // namespace
 
-// The thread uses the GPU while it lives.
+// Makes the GPU the calling thread's current device.
 class CudaGpu::Current {
  public:
   explicit Current(CudaApi* api) : api_(*api), error_(api->Begin()) {}
@@ -33,20 +33,21 @@ class CudaGpu::Current {
   const int error_;
 };
 
-// Temporary memory of what one call queues, given back in the stream's order at its end.
+// Temporary memory of one call, allocated and freed in the stream's order.
 class CudaGpu::Scratch {
  public:
-  Scratch(CudaGpu* gpu, void* stream) : gpu_(*gpu), stream(Own(stream)) {}
+  Scratch(CudaGpu* gpu, void* stream) : gpu_(*gpu), stream_(Own(stream)) {}
   ~Scratch() {
-    // Where this fails, the GPU does, and whatever comes next says so.
-    for (std::byte* memory : taken_) static_cast<void>(gpu_.api_.Free(memory, stream));
+    // A failure here is one of the GPU: the next call reports it.
+    for (std::byte* memory : taken_) static_cast<void>(gpu_.api_.Free(memory, stream_));
   }
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;
 
+  CUstream_st* stream() const { return stream_; }
   Result<std::byte*> Take(int64_t bytes) {
     std::byte* memory = nullptr;
-    const int error = gpu_.api_.Allocate(&memory, std::max<int64_t>(bytes, 1), stream);
+    const int error = gpu_.api_.Allocate(&memory, std::max<int64_t>(bytes, 1), stream_);
     if (error == CudaApi::kSuccess) {
       taken_.push_back(memory);
       return memory;
@@ -66,11 +67,7 @@ class CudaGpu::Scratch {
 
  private:
   CudaGpu& gpu_;
-
- public:
-  CUstream_st* const stream;
-
- private:
+  CUstream_st* const stream_;
   std::vector<std::byte*> taken_;
 };
 
@@ -100,20 +97,12 @@ Status CudaGpu::Check(int error, const std::string& what) const {
   return {Code::kUnavailable, name_ + ": " + what + " failed: " + api_.Describe(error)};
 }
 
-std::optional<Packing> CudaGpu::Find(const Codec& codec) const {
-  const std::string& spec = codec.traits().spec;
-  std::lock_guard lock(mutex_);
-  auto known = known_.find(spec);
-  if (known == known_.end()) known = known_.emplace(spec, FindPacking(codec)).first;
-  return known->second;
-}
-
 bool CudaGpu::Runs(const Codec& codec, DType dtype) const {
-  return codec.Supports(dtype) && Find(codec).has_value();
+  return codec.Supports(dtype) && packings_.Find(codec).has_value();
 }
 
 Status CudaGpu::Prepare(const Codec& codec, DType dtype) {
-  const std::optional<Packing> packing = Find(codec);
+  const std::optional<Packing> packing = packings_.Find(codec);
   if (!packing || !packing->nvcomp) return Status::Ok();
   const Current current(&api_);
   if (Status status = Check(current.error(), "using it"); !status.ok()) return status;
@@ -158,7 +147,7 @@ Status CudaGpu::Encode(std::span<const EncodeRun> runs, void* stream) {
 }
 
 Status CudaGpu::EncodeOne(const EncodeRun& run, Scratch* scratch) {
-  const std::optional<Packing> packing = Find(*run.codec);
+  const std::optional<Packing> packing = packings_.Find(*run.codec);
   const int64_t most = run.codec->MaxEncodedBytes(run.dtype, run.count);
   if (!packing || std::ssize(run.code) < most) {
     return {Code::kInternal, name_ + ": codec '" + run.codec->traits().spec + "' with room for " +
@@ -178,7 +167,7 @@ Status CudaGpu::EncodeOne(const EncodeRun& run, Scratch* scratch) {
                                    .size = run.code_bytes,
                                    .workspace = *workspace,
                                    .most_blocks = kMostBlocksToHost},
-                                  scratch->stream);
+                                  scratch->stream());
   }
   const auto [layout, words_each] = lossless::LayoutOf(run.dtype);
   const int64_t words = run.count * words_each;
@@ -192,7 +181,7 @@ Status CudaGpu::EncodeOne(const EncodeRun& run, Scratch* scratch) {
                                          .size = run.code_bytes,
                                          .workspace = *workspace,
                                          .most_blocks = kMostBlocksToHost},
-                                        scratch->stream),
+                                        scratch->stream()),
                "encoding with 'lossless'");
 }
 
@@ -211,10 +200,10 @@ Status CudaGpu::Decode(std::span<const DecodeRun> runs, void* stream) {
     }
     const Result<std::byte*> code = scratch.Take(bytes);
     if (!code.ok()) return code.status();
-    Status status = Check(api_.Copy(*code, run.code.data(), bytes, scratch.stream), "a copy of a code");
+    Status status = Check(api_.Copy(*code, run.code.data(), bytes, scratch.stream()), "a copy of a code");
     if (status.ok()) status = DecodeOne(run, *code, verdict, &scratch);
     if (status.ok()) {
-      status = Check(api_.Copy(run.verdict, verdict, kVerdictBytes, scratch.stream), "a copy of a verdict");
+      status = Check(api_.Copy(run.verdict, verdict, kVerdictBytes, scratch.stream()), "a copy of a verdict");
     }
     if (!status.ok()) return status;
     ++verdict;
@@ -223,7 +212,7 @@ Status CudaGpu::Decode(std::span<const DecodeRun> runs, void* stream) {
 }
 
 Status CudaGpu::DecodeOne(const DecodeRun& run, const std::byte* code, int32_t* verdict, Scratch* scratch) {
-  const std::optional<Packing> packing = Find(*run.codec);
+  const std::optional<Packing> packing = packings_.Find(*run.codec);
   if (!packing) return {Code::kInternal, name_ + " has no codec '" + run.codec->traits().spec + "'"};
   if (packing->nvcomp) {
     const Result<int64_t> bytes =
@@ -239,7 +228,7 @@ Status CudaGpu::DecodeOne(const DecodeRun& run, const std::byte* code, int32_t* 
                                    .count = run.count,
                                    .status = verdict,
                                    .workspace = *workspace},
-                                  scratch->stream);
+                                  scratch->stream());
   }
   const auto [layout, words_each] = lossless::LayoutOf(run.dtype);
   const int64_t words = run.count * words_each;
@@ -253,7 +242,7 @@ Status CudaGpu::DecodeOne(const DecodeRun& run, const std::byte* code, int32_t* 
                                          .dst = run.values,
                                          .status = verdict,
                                          .workspace = *workspace},
-                                        scratch->stream),
+                                        scratch->stream()),
                "decoding with 'lossless'");
 }
 

@@ -1,14 +1,10 @@
-// Gpu by CUDA's functions and our kernels.
+// Implements Gpu by CUDA's runtime and our kernels.
 //
-// "lossless" and nvCOMP write their codes straight into pinned memory, as they know their sizes only when they
-// are made. Codes that have come are copied to the GPU and decoded there.
+// The kernels of "lossless" and nvCOMP write codes straight into pinned memory, as the length of a code is known
+// only when it is made. Codes that arrive are copied to the GPU and decoded there.
 #pragma once
 
-#include <map>
 #include <memory>
-#include <mutex>
-#include <optional>
-#include <set>
 #include <string>
 #include <utility>
 
@@ -40,8 +36,6 @@ class CudaGpu final : public Gpu {
   class Scratch;
   class Current;
 
-  // None where the codec has no kernels here.
-  std::optional<Packing> Find(const Codec& codec) const;
   Status EncodeOne(const EncodeRun& run, Scratch* scratch);
   Status DecodeOne(const DecodeRun& run, const std::byte* code, int32_t* verdict, Scratch* scratch);
   // Ok, or what CUDA says of what was tried.
@@ -50,8 +44,7 @@ class CudaGpu final : public Gpu {
   CudaApi& api_;
   const KernelTable& kernels_;
   const std::string name_;
-  mutable std::mutex mutex_;
-  mutable std::map<std::string, std::optional<Packing>, std::less<>> known_;   // by spec
+  const CodecCache<Packing> packings_{FindPacking};
 };
 
 }  // namespace jaxccomp::cuda

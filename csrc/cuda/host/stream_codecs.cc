@@ -1,5 +1,7 @@
 #include "cuda/host/stream_codecs.h"
 
+#include <optional>
+
 #include "cuda/kernels/fixed_rate/formats.h"
 
 namespace jaxccomp::cuda {
@@ -9,21 +11,13 @@ CUstream_st* Own(void* stream) { return static_cast<CUstream_st*>(stream); }
 
 }  // namespace
 
-std::optional<FixedRate> CudaStreamCodecs::Find(const Codec& codec) const {
-  const std::string& spec = codec.traits().spec;
-  std::lock_guard<std::mutex> lock(mutex_);
-  auto known = known_.find(spec);
-  if (known == known_.end()) known = known_.emplace(spec, FindFixedRate(codec)).first;
-  return known->second;
-}
-
 bool CudaStreamCodecs::Runs(const Codec& codec, DType dtype) const {
-  const std::optional<FixedRate> fixed = Find(codec);
+  const std::optional<FixedRate> fixed = formats_.Find(codec);
   return fixed && CheckDType(*fixed, dtype).ok();
 }
 
 Result<FixedRate> CudaStreamCodecs::FindFor(const CodedRows& rows) const {
-  const std::optional<FixedRate> fixed = Find(*rows.codec);
+  const std::optional<FixedRate> fixed = formats_.Find(*rows.codec);
   if (!fixed) {
     return Status(Code::kUnimplemented, "codec '" + rows.codec->traits().spec +
                                             "' has no kernels of a fixed rate on the GPU");

@@ -1,11 +1,6 @@
 // The codecs of fixed_rate.h on the streams of callers: a kernel for each row.
 #pragma once
 
-#include <map>
-#include <mutex>
-#include <optional>
-#include <string>
-
 #include "cuda/host/codings.h"
 #include "cuda/kernels/fixed_rate/fixed_rate.h"
 #include "cuda/stream_codecs.h"
@@ -32,13 +27,10 @@ class CudaStreamCodecs final : public StreamCodecs {
                    void* stream) const override;
 
  private:
-  // None where the codec is not one format of a fixed rate.
-  std::optional<FixedRate> Find(const Codec& codec) const;
   Result<FixedRate> FindFor(const CodedRows& rows) const;
 
   const StreamKernels& kernels_;
-  mutable std::mutex mutex_;
-  mutable std::map<std::string, std::optional<FixedRate>, std::less<>> known_;   // by spec
+  const CodecCache<FixedRate> formats_{FindFixedRate};
 };
 
 }  // namespace jaxccomp::cuda

@@ -2,10 +2,12 @@
 
 #include <cstring>
 
+#include "common/round_up.h"
+
 namespace jaxccomp {
 namespace {
 
-// What codes begin with, and what a kernel writes its bytes to, are aligned to this.
+// The alignment of each buffer: a kernel writes the length to its first bytes.
 constexpr int64_t kAlignment = 16;
 
 class PackedCodec final : public Codec {
@@ -52,7 +54,7 @@ class PackedCodec final : public Codec {
 int64_t PackedBytes(const Codec& codec, DType dtype, int64_t count) {
   const int64_t most = codec.MaxEncodedBytes(dtype, count);
   if (most < 0) return -1;
-  return (kPackedLengthBytes + most + kAlignment - 1) / kAlignment * kAlignment;
+  return RoundUp(kPackedLengthBytes + most, kAlignment);
 }
 
 std::shared_ptr<const Codec> MakePackedCodec(const Codec& codec) {

@@ -3,17 +3,14 @@
 #include <algorithm>
 
 #include "collective/algorithm.h"
+#include "common/round_up.h"
 
 namespace jaxccomp {
 namespace {
 
 constexpr int64_t kMostParts = 256;
-// Where elements of all types end, and blocks of codecs mostly.
+// Parts end at a multiple of this: no part ends inside an element, and few end inside a block of a codec.
 constexpr int64_t kPartMultiple = 4096;
-
-int64_t RoundUp(int64_t bytes) {
-  return (bytes + kPartMultiple - 1) / kPartMultiple * kPartMultiple;
-}
 
 int64_t BlocksOf(Blocks blocks, const Tensor& tensor) {
   return blocks == Blocks::kPerRank ? std::max<int64_t>(tensor.rows, 1) : 1;
@@ -53,7 +50,7 @@ std::vector<StagePart> CutIntoParts(const OpSpec& spec, const Call& call, int64_
   int64_t all_bytes = 0;
   for (const Tensor& t : call.inputs) all_bytes += t.bytes / BlocksOf(info.input, t);
   part_bytes = std::max(part_bytes, all_bytes / kMostParts);
-  part_bytes = RoundUp(part_bytes);
+  part_bytes = RoundUp(part_bytes, kPartMultiple);
 
   int64_t room = part_bytes;   // in the last part
   for (size_t i = 0; i < call.inputs.size(); ++i) {
@@ -71,7 +68,7 @@ std::vector<StagePart> CutIntoParts(const OpSpec& spec, const Call& call, int64_
       parts.back().outputs.push_back({i, out_blocks, block_bytes, offset, bytes, out.rows});
       offset += bytes;
       // The next tensor begins where elements of its own type do.
-      room = offset < block_bytes ? 0 : room - std::min(room, RoundUp(bytes));
+      room = offset < block_bytes ? 0 : room - std::min(room, RoundUp(bytes, kPartMultiple));
     } while (offset < block_bytes);
   }
   return parts;

@@ -9,8 +9,8 @@
 
 namespace jaxccomp {
 
-// The same range of each block of a tensor: `blocks` ranges of `bytes`, the first one at `offset`, which are
-// `stride` apart.
+// The same range of each block of a tensor: `blocks` ranges of `bytes`. The first one begins at `offset`, the next
+// `stride` behind it.
 struct Slice {
   size_t tensor = 0;     // of the call's inputs, or outputs
   int64_t blocks = 1;
@@ -24,12 +24,12 @@ struct StagePart {
   std::vector<Slice> inputs, outputs;
 };
 
-// Whether an operation on ranges of the blocks gives the ranges of its results: of what has one size on all
-// ranks. Others, such as messages, are one part.
+// Whether an operation can run range by range: its operands have one size on all ranks, and a range of each result
+// depends on the same range of the operands. Other operations, such as messages, are one part.
 bool IsCutIntoParts(const OpSpec& spec);
 
-// Parts of about `part_bytes` of a block, in the order of the tensors; at least one, and not so many that
-// their plans would take much memory. The same on all ranks.
+// Cuts a call into parts of about `part_bytes` of a block, in the order of the tensors; the same on all ranks. There
+// is at least one part. Parts of large calls are larger, as each part has a plan of its own in memory.
 std::vector<StagePart> CutIntoParts(const OpSpec& spec, const Call& call, int64_t part_bytes);
 
 }  // namespace jaxccomp

@@ -4,26 +4,29 @@
 #include <array>
 #include <cstring>
 #include <future>
+#include <memory>
+#include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "codec/registry.h"
+#include "common/round_up.h"
 #include "cuda/stage/packed_codec.h"
 
 namespace jaxccomp {
 namespace {
 
-// Parts that are under way at a time: one is encoded, one decoded, and the others are on the wire.
+// How many parts are in the pipeline at a time: one is encoded, one is decoded, two are sent.
 constexpr size_t kSlots = 4;
-constexpr int64_t kSlotAlignment = 256;   // of what lies in a slot, as the largest that a kernel needs
-
-int64_t Aligned(int64_t bytes) { return (bytes + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment; }
+// The alignment of each slice in a slot: the largest that a kernel needs.
+constexpr int64_t kSlotAlignment = 256;
 
 Status Unimplemented(const OpSpec& spec, const std::string& why) {
   return {Code::kUnimplemented, spec.ToString() + ": " + why};
 }
 
-// Whether results may lie where operands do.
+// Whether results and operands of a part may share pinned memory.
 bool MayShareMemory(Collective collective) {
   return collective == Collective::kBcast || collective == Collective::kAllreduce ||
          collective == Collective::kReduce || collective == Collective::kScan ||
@@ -31,6 +34,7 @@ bool MayShareMemory(Collective collective) {
          collective == Collective::kBarrier;
 }
 
+// Whether results are copies of operands, in blocks of one size. The host can run no other operation on codes.
 bool MovesOnly(const OpSpec& spec) {
   switch (spec.collective) {
     case Collective::kBcast:
@@ -67,7 +71,7 @@ Result<std::unique_ptr<StageSite>> MakeStageSite(OpSpec spec) {
                     spec.ToString() + ": on GPUs algorithm= is for operations without a codec: codes of a "
                                       "size that varies are sent whole");
     }
-    // That of small values would cut what it sends.
+    // The default for small values, scatter_allgather, cuts each block into a part for each rank.
     if (spec.collective == Collective::kBcast) spec.algorithm = "chain";
   }
   Result<std::unique_ptr<CallSite>> site = MakeCallSite(std::move(spec));
@@ -96,7 +100,7 @@ void Stage::Give(BufferPool::Buffer buffer, int64_t bytes) {
   pinned_.Give(std::move(buffer), bytes);
 }
 
-// One call.
+// One call of Stage::Run.
 class StageRun {
  public:
   StageRun(Stage* stage, Engine* engine, StageSite* site, const Call& call, void* stream)
@@ -112,12 +116,12 @@ class StageRun {
       return status;
     }
     status = {status.code(), WithName(status.message())};
-    // The others cannot go on without this rank; of an operation that failed they know.
+    // Other ranks wait for this one. The engine has told them already of an operation that failed in it.
     if (!failed_in_engine_) engine_.Break(*site_.site, call_.device, status);
     for (Slot& slot : slots_) {
       if (slot.over.valid()) static_cast<void>(slot.over.get());
     }
-    // Memory that the stream may still touch is leaked on purpose.
+    // Where the stream cannot be awaited, kernels may still use the memory: leak it on purpose.
     if (Settle().ok()) GiveMemory();
     else LeakMemory();
     return status;
@@ -131,7 +135,7 @@ class StageRun {
       for (; filled < parts_.size() && filled < ended + kSlots; ++filled) {
         if (Status status = Fill(filled); !status.ok()) return status;
       }
-      // All that are filled go to the engine before this thread waits for one.
+      // Start all parts that are filled before waiting for the oldest one.
       if (Status status = started < filled ? Start(started++) : End(ended++); !status.ok()) return status;
     }
     return Status::Ok();
@@ -147,12 +151,12 @@ class StageRun {
     static_cast<void>(verdicts_.release());
   }
 
-  // What a slice is in pinned memory: its blocks one after the other, as they are or each as a packed code.
+  // A slice in pinned memory. Its blocks lie one after the other: raw values, or each block a packed code.
   struct Staged {
     const Slice* slice;
     const Tensor* tensor;   // on the GPU
     bool packed;
-    int64_t block_bytes;    // in pinned memory
+    int64_t block_bytes;    // of a block in pinned memory
     std::byte* memory = nullptr;
     int64_t bytes() const { return block_bytes * slice->blocks; }
     int64_t count() const { return slice->bytes / SizeBytes(tensor->dtype); }
@@ -177,13 +181,16 @@ class StageRun {
   bool IsPacked(const Tensor& tensor) const {
     return site_.codec != nullptr && site_.codec->Supports(tensor.dtype) && !IsStatus(tensor);
   }
-  // The last result of a receive, which says who has sent.
+  // Whether this is a receive's last result: the rank and the tag of the sender.
   bool IsStatus(const Tensor& tensor) const {
     return spec_.status && !call_.outputs.empty() && &tensor == &call_.outputs.back();
   }
   // Whether any rank reads this rank's operands.
-  bool Sends() const { return !only_root_sends_ || is_root_; }
-  // The root of a broadcast, whose results are its operands, like what is sent.
+  bool Sends() const {
+    const bool only_root = spec_.collective == Collective::kBcast || spec_.collective == Collective::kScatter;
+    return !only_root || is_root_;
+  }
+  // Whether this rank's results are its own operands: of a send, and at the root of a broadcast.
   bool PassesOn() const {
     return spec_.collective == Collective::kSend || spec_.collective == Collective::kBarrier ||
            (spec_.collective == Collective::kBcast && is_root_);
@@ -193,8 +200,6 @@ class StageRun {
     Result<int> member = engine_.FindMember(*site_.site, call_.device);
     if (!member.ok()) return member.status();
     is_root_ = *member == spec_.root;
-    only_root_sends_ =
-        spec_.collective == Collective::kBcast || spec_.collective == Collective::kScatter;
     parts_ = CutIntoParts(spec_, call_, engine_.device_part_bytes());
     int64_t verdicts = 0;
     for (const auto* tensors : {&call_.inputs, &call_.outputs}) {
@@ -222,7 +227,7 @@ class StageRun {
     return PassOn();
   }
 
-  // On the GPU: the results that are operands.
+  // Queues copies of the operands to the results, on the GPU.
   Status PassOn() {
     if (!PassesOn()) return Status::Ok();
     std::vector<Gpu::CopyRun> runs;
@@ -243,7 +248,7 @@ class StageRun {
             packed ? PackedBytes(*site_.codec, tensor.dtype, count) : slice.bytes};
   }
 
-  // Takes memory for a part, and queues what brings its operands there.
+  // Takes pinned memory for a part, and queues the copies and kernels that write its operands there.
   Status Fill(size_t number) {
     const StagePart& part = parts_[number];
     Slot& slot = SlotOf(number);
@@ -251,34 +256,14 @@ class StageRun {
     slot.outputs.clear();
     for (const Slice& slice : part.inputs) slot.inputs.push_back(StagedOf(slice, call_.inputs));
     for (const Slice& slice : part.outputs) slot.outputs.push_back(StagedOf(slice, call_.outputs));
-    int64_t bytes = 0;
-    const auto place = [&](std::vector<Staged>* all) {
-      for (Staged& staged : *all) {
-        staged.memory = reinterpret_cast<std::byte*>(bytes);   // from the slot's begin, for now
-        bytes += Aligned(staged.bytes());
-      }
-    };
-    place(&slot.inputs);
-    if (MayShareMemory(spec_.collective)) {
+    const bool shared = MayShareMemory(spec_.collective);
+    const int64_t bytes = BytesOf(slot.inputs) + (shared ? 0 : BytesOf(slot.outputs));
+    if (Status status = Reserve(&slot, bytes); !status.ok()) return status;
+    std::byte* const end = Place(&slot.inputs, slot.memory.get());
+    if (shared) {
       for (size_t i = 0; i < slot.outputs.size(); ++i) slot.outputs[i].memory = slot.inputs[i].memory;
     } else {
-      place(&slot.outputs);
-    }
-    // What the slot held has been read when the copies and kernels are over that were queued for it.
-    if (bytes > slot.bytes) {
-      if (slot.memory != nullptr) {
-        if (Status status = Settle(); !status.ok()) return status;
-        stage_.Give(std::move(slot.memory), std::exchange(slot.bytes, 0));
-      }
-      Result<BufferPool::Buffer> memory = stage_.Take(bytes);
-      if (!memory.ok()) return memory.status();
-      slot.memory = std::move(*memory);
-      slot.bytes = bytes;
-    }
-    for (auto* all : {&slot.inputs, &slot.outputs}) {
-      for (Staged& staged : *all) {
-        staged.memory = slot.memory.get() + reinterpret_cast<intptr_t>(staged.memory);
-      }
+      Place(&slot.outputs, end);
     }
     if (Sends() && spec_.collective != Collective::kBarrier) {
       if (Status status = BringIn(slot); !status.ok()) return status;
@@ -291,6 +276,35 @@ class StageRun {
     return slot.filled->Record(stream_);
   }
 
+  static int64_t BytesOf(const std::vector<Staged>& slices) {
+    int64_t bytes = 0;
+    for (const Staged& staged : slices) bytes += RoundUp(staged.bytes(), kSlotAlignment);
+    return bytes;
+  }
+  // Returns the end of the memory that the slices take.
+  static std::byte* Place(std::vector<Staged>* slices, std::byte* memory) {
+    for (Staged& staged : *slices) {
+      staged.memory = memory;
+      memory += RoundUp(staged.bytes(), kSlotAlignment);
+    }
+    return memory;
+  }
+
+  Status Reserve(Slot* slot, int64_t bytes) {
+    if (bytes <= slot->bytes) return Status::Ok();
+    if (slot->memory != nullptr) {
+      // Kernels and copies of the part before may still read the memory.
+      if (Status status = Settle(); !status.ok()) return status;
+      stage_.Give(std::move(slot->memory), std::exchange(slot->bytes, 0));
+    }
+    Result<BufferPool::Buffer> memory = stage_.Take(bytes);
+    if (!memory.ok()) return memory.status();
+    slot->memory = std::move(*memory);
+    slot->bytes = bytes;
+    return Status::Ok();
+  }
+
+  // Queues what writes a part's operands to pinned memory.
   Status BringIn(const Slot& slot) {
     std::vector<Gpu::CopyRun> raw;
     std::vector<Gpu::EncodeRun> coded;
@@ -314,7 +328,7 @@ class StageRun {
     return status.ok() && !coded.empty() ? gpu_.Encode(coded, stream_) : status;
   }
 
-  // Gives the part to the engine once its operands are in pinned memory.
+  // Waits until a part's operands are in pinned memory, and starts its operation in the engine.
   Status Start(size_t number) {
     Slot& slot = SlotOf(number);
     if (Status status = slot.filled->Wait(); !status.ok()) return status;
@@ -342,12 +356,12 @@ class StageRun {
     tensor.bytes = staged.bytes();
     tensor.rows = staged.slice->rows;
     if (staged.packed) tensor.dtype = kPackedDType;
-    // As it is, whatever the codec of the operation: as bytes of another name.
+    // The operation's codec encodes kPackedDType. Raw bytes travel as another dtype, so it leaves them alone.
     else if (tensor.dtype == kPackedDType) tensor.dtype = DType::kUInt8;
     return tensor;
   }
 
-  // Waits until the engine has moved the part, and queues what brings its results to their place.
+  // Waits until a part's operation is over, and queues what writes its results to the GPU.
   Status End(size_t number) {
     Slot& slot = SlotOf(number);
     Status moved = slot.over.get();
@@ -365,7 +379,7 @@ class StageRun {
         const std::byte* const at = staged.at(block);
         int64_t bytes = 0;
         std::memcpy(&bytes, at, sizeof(bytes));
-        if (bytes == 0) {   // nothing comes to this rank
+        if (bytes == 0) {   // no rank has sent to this one
           Status status = gpu_.Zero(staged.values(block), staged.slice->bytes, stream_);
           if (!status.ok()) return status;
           continue;
@@ -382,7 +396,7 @@ class StageRun {
     return status.ok() && !coded.empty() ? gpu_.Decode(coded, stream_) : status;
   }
 
-  // Until the stream has done all that was queued here.
+  // Waits until the stream has run all that this call has queued.
   Status Settle() {
     Result<std::unique_ptr<Gpu::Event>> event = gpu_.MakeEvent();
     if (!event.ok()) return event.status();
@@ -390,11 +404,12 @@ class StageRun {
     return status.ok() ? (*event)->Wait() : status;
   }
 
+  // Whether all codes were valid.
   Status Verdict() const {
     const auto* const verdicts = reinterpret_cast<const int32_t*>(verdicts_.get());
     for (int64_t i = 0; i < next_verdict_; ++i) {
       if (verdicts[i] == 0) continue;
-      return {Code::kDataLoss, *site_.site->text + ": " + std::string(gpu_.name()) +
+      return {Code::kDataLoss, std::string(gpu_.name()) +
                                    ": bytes arrived that codec '" + site_.codec->traits().spec +
                                    "' has not made of so many values"};
     }
@@ -409,7 +424,7 @@ class StageRun {
   const Call& call_;
   void* const stream_;
 
-  bool is_root_ = false, only_root_sends_ = false;
+  bool is_root_ = false;
   std::vector<StagePart> parts_;
   std::array<Slot, kSlots> slots_;
   BufferPool::Buffer verdicts_;

@@ -1,15 +1,15 @@
-// Operations on values that lie on a GPU: the stage between a program's stream and the engine, which knows the
-// host's memory alone.
+// The stage runs operations on values in a GPU's memory. The engine itself works on the host's memory alone.
 //
-// Operands are cut into parts. A kernel encodes part k + 1 into pinned memory (or a copy brings it there) while
-// the engine moves part k, and a kernel decodes what has come (or a copy brings it back). The thread that calls
-// waits until all is over, so errors are those of any other call, and the stream stands nowhere: all that is
-// queued on it can run at once. A GPU encodes tens of times faster than a link carries the codes, so the first
-// part's encoding and the last one's decoding are all that parts add to the time on the wire (docs/gpus.md).
+// The stage cuts operands into parts. While the engine sends part k from pinned memory, a kernel encodes part k + 1
+// into pinned memory, and a kernel decodes the parts that have arrived. Without a codec, copies take the place of
+// the kernels. Run blocks its caller until the call is over. The stream never waits for the engine: kernels and
+// copies are queued only when they can run. A GPU encodes tens of times faster than a link carries the encoded
+// bytes. The pipeline therefore adds the encoding of the first part and the decoding of the last one to the time on
+// the wire (docs/gpus.md).
 //
-// What the engine sees are operations of one call site, one for each part: of raw values, or of codes in buffers of
-// a known size (packed_codec.h). Codes are never decoded on the host, so an operation with a codec is one that
-// only moves values; a reduction with a codec is composed of such operations (jaxccomp/_primitives/composed.py).
+// The engine runs one operation for each part, all of one call site. An operation moves raw values, or codes in
+// buffers of a size that all ranks know (packed_codec.h). The host never decodes, so an operation with a codec only
+// moves values. A reduction with a codec is composed of such operations (jaxccomp/_primitives/composed.py).
 #pragma once
 
 #include <cstdint>
@@ -30,14 +30,14 @@ namespace jaxccomp {
 // A collective that was compiled into a program for a GPU.
 struct StageSite {
   std::unique_ptr<CallSite> site;       // of the operations on parts
-  std::shared_ptr<const Codec> codec;   // that the GPU encodes with; null: none
+  std::shared_ptr<const Codec> codec;   // the GPU's; null: raw values
 };
 
-// kUnimplemented where no operation of the stage is that call.
+// kUnimplemented where the stage does not run such a call.
 Result<std::unique_ptr<StageSite>> MakeStageSite(OpSpec spec);
 
-// Whether the stage carries values of that dtype with that codec (null: none): it has kernels for them on that GPU,
-// or the codec leaves such values as they are.
+// Whether the stage moves values of that dtype with that codec (null: none): the GPU has kernels for them, or the
+// codec does not encode that dtype.
 bool StageRuns(const Gpu& gpu, const Codec* codec, DType dtype);
 
 class Stage {
@@ -46,7 +46,7 @@ class Stage {
   Stage(const Stage&) = delete;
   Stage& operator=(const Stage&) = delete;
 
-  // Runs one call, whose tensors lie on the GPU, in the order of `stream`. Returns when it is over.
+  // Runs one call, whose tensors lie on the GPU, in the order of `stream`. Blocks until it is over.
   Status Run(Engine& engine, StageSite& site, const Call& call, void* stream);
   Gpu* gpu() const { return gpu_; }
 
