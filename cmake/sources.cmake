@@ -105,12 +105,15 @@ set(ENGINE_SOURCES
     csrc/engine/engine.cc
     csrc/engine/engine_impl.cc
     csrc/engine/failures.cc
+    csrc/engine/interrupt_watch.cc
     csrc/engine/library_operations.cc
+    csrc/engine/membership.cc
     csrc/engine/peer_messages.cc
     csrc/engine/peers.cc
     csrc/engine/point_to_point.cc
     csrc/engine/program_comparison.cc
     csrc/engine/progress_thread.cc
+    csrc/engine/stranded_runs.cc
     csrc/engine/wakeup.cc
     csrc/engine/watchdog.cc
     csrc/execution/code_block.cc

@@ -1,11 +1,19 @@
 #include "engine/awaited.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
 
 #include "matching/comparison.h"
+#include "matching/mismatch.h"
 
 namespace jaxccomp {
 namespace {
+
+constexpr size_t kMostNames = 8;
+// Who has answered that it has come, and then leaves so many questions open, has stopped.
+constexpr uint32_t kUnansweredAsks = 2;
 
 // The members whose message an operation between two ranks has not begun to take.
 std::vector<int> PartnersAwaited(const Operation& op) {
@@ -20,6 +28,17 @@ std::vector<int> PartnersAwaited(const Operation& op) {
     }
   }
   return members;
+}
+
+std::string Names(const Communicator& comm, const std::vector<int>& members) {
+  std::string text;
+  for (size_t i = 0; i < std::min(members.size(), kMostNames); ++i) {
+    text += (i == 0 ? "" : ", ") + comm.MemberName(members[i]);
+  }
+  if (members.size() > kMostNames) {
+    text += " and " + std::to_string(members.size() - kMostNames) + " more";
+  }
+  return text;
 }
 
 }  // namespace
@@ -37,6 +56,52 @@ std::vector<int> AwaitedMembers(const Operation& op) {
   std::sort(members.begin(), members.end());
   members.erase(std::unique(members.begin(), members.end()), members.end());
   return members;
+}
+
+std::string Blame(const Operation& op, const EarlyMessages& early) {
+  const Communicator& comm = *op.endpoint->communicator;
+  const std::vector<int> awaited = AwaitedMembers(op);
+  std::vector<int> silent, missing, others_missing;
+  for (int member = 0; member < comm.size(); ++member) {
+    if (member == op.endpoint->member) continue;
+    const uint32_t answered =
+        static_cast<size_t>(member) < op.present.size() ? op.present[member] : 0;
+    if (answered == 0) {
+      const bool is_awaited = std::find(awaited.begin(), awaited.end(), member) != awaited.end();
+      (is_awaited ? missing : others_missing).push_back(member);
+    } else if (op.asks + 1 - answered >= kUnansweredAsks) {
+      silent.push_back(member);
+    }
+  }
+  if (!silent.empty()) {
+    return Names(comm, silent) + ". Of those that have come to this operation, this is who does not "
+                                 "answer any more: look for what stopped it";
+  }
+  if (missing.empty() && !op.ends.used) missing = std::exchange(others_missing, {});
+  const bool all_came = missing.empty();
+  if (all_came) missing = awaited;
+  std::string text = missing.empty() ? "its own transfers" : Names(comm, missing);
+  if (op.ends.used) {
+    return text + (all_came ? ", which has come to its end of the message: look for one that stopped"
+                            : ", which has not come to its end of the message: look for a rank that "
+                              "stopped, or for a send or receive that is missing there");
+  }
+  if (all_came) return text + ". All ranks have come to this operation: look for one that stopped";
+  // They may wait for one of the others in an operation before this one.
+  text += ". They did not come to this operation" +
+          (others_missing.empty() ? "" : ", nor did " + Names(comm, others_missing)) + ": ";
+  for (const int member : missing) {
+    const Header* const other =
+        early.FindFrom(op.key.communicator, op.key.member, member);
+    if (other == nullptr) continue;
+    const bool named = other->type != MessageType::kCheck;
+    return text + comm.MemberName(member) + " runs " +
+           (named ? Describe(*other) : "another collective, maybe of the same program") +
+           ", which has not begun here. Where both are in one program and do not depend on each "
+           "other, XLA may run them in different orders if the ranks' programs differ, be it in a "
+           "constant: make one depend on the other (jax.lax.optimization_barrier)";
+  }
+  return text + "look for a rank that stopped, or that skips it";
 }
 
 }  // namespace jaxccomp

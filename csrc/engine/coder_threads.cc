@@ -21,14 +21,24 @@ void CoderThreads::OnBacklog() {
   wake_.notify_one();
 }
 
-void CoderThreads::SetMost(int64_t asked, int ranks_on_host) {
+void CoderThreads::SetMost(int64_t asked) {
+  asked_ = asked;
+  Count();
+}
+
+void CoderThreads::SetRanksOnHost(int ranks) {
+  ranks_on_host_ = ranks;
+  Count();
+}
+
+void CoderThreads::Count() {
   constexpr int kMostLeftOver = 4;
   cpu_set_t cores;
   CPU_ZERO(&cores);
   const int count = sched_getaffinity(0, sizeof(cores), &cores) == 0 ? CPU_COUNT(&cores) : 1;
   // The ranks of a lone process are threads, each of which computes.
-  const int left_over = registry_.processes() == 1 ? 0 : count / std::max(ranks_on_host, 1) - 1;
-  most_ = static_cast<size_t>(asked >= 0 ? asked : std::clamp(left_over, 0, kMostLeftOver));
+  const int left_over = registry_.processes() == 1 ? 0 : count / std::max(ranks_on_host_, 1) - 1;
+  most_ = static_cast<size_t>(asked_ >= 0 ? asked_ : std::clamp(left_over, 0, kMostLeftOver));
 }
 
 void CoderThreads::Join() {

@@ -20,7 +20,8 @@ class CoderThreads {
       : lock_(*lock), registry_(*registry), executor_(*executor) {}
 
   // How many there may be: `asked`, or, for -1, the cores that no rank needs. With the engine's lock.
-  void SetMost(int64_t asked, int ranks_on_host);
+  void SetMost(int64_t asked);
+  void SetRanksOnHost(int ranks);
   // More computations wait than one thread can run. With the engine's lock.
   void OnBacklog();
   // The engine has stopped. Without the lock.
@@ -28,11 +29,14 @@ class CoderThreads {
 
  private:
   void Loop();
+  void Count();
 
   EngineLock& lock_;
   Registry& registry_;
   Executor& executor_;
   std::vector<std::thread> threads_;   // started when there is a backlog
+  int64_t asked_ = -1;
+  int ranks_on_host_ = 1;
   size_t most_ = 0;
   std::condition_variable wake_;
 };

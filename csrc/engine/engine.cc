@@ -1,9 +1,7 @@
 #include "engine/engine.h"
 
-#include <algorithm>
 #include <utility>
 
-#include "common/forks.h"
 #include "common/pages.h"
 #include "engine/engine_impl.h"
 
@@ -21,6 +19,9 @@ std::unique_ptr<Engine>& Own() {
 
 Engine::Engine(int process, int processes) : impl_(new Impl(process, processes)) {}
 Engine::~Engine() = default;
+
+Membership& Engine::membership() { return impl_->membership_; }
+Measurements& Engine::measurements() { return impl_->measurements_; }
 
 Engine& Engine::Get() {
   std::lock_guard<std::mutex> lock(own_mutex);
@@ -41,7 +42,8 @@ Status Engine::Configure(int process, int processes) {
   }
   if (Own() == nullptr) {
     Own() = std::make_unique<Engine>(process, processes);
-  } else if (Own()->process() != process || Own()->processes() != processes) {
+  } else if (Own()->membership().process() != process ||
+             Own()->membership().processes() != processes) {
     return {Code::kFailedPrecondition,
             "the engine has been configured for another world; call jaxccomp.init() once, first"};
   }
@@ -73,74 +75,9 @@ std::string Engine::RemoteName() const {
   const Transport* const remote = impl_->wire_.remote();
   return remote == nullptr ? "" : std::string(remote->name());
 }
-int Engine::process() const { return impl_->wire_.process(); }
-int Engine::processes() const {
-  std::lock_guard<std::mutex> lock(impl_->lock_.mutex);
-  return impl_->registry_.processes();
-}
-
-Status Engine::AddProcesses(const std::vector<std::string>& addresses) {
-  std::lock_guard<std::mutex> lock(impl_->lock_.mutex);
-  if (!impl_->wire_.HasRemote()) return {Code::kFailedPrecondition, "no transport leads to other processes"};
-  Status added = impl_->wire_.remote()->AddProcesses(addresses);
-  if (!added.ok()) return added;
-  impl_->registry_.SetProcesses(impl_->registry_.processes() + static_cast<int>(addresses.size()));
-  return Status::Ok();
-}
-
-void Engine::SetGone(int process, const std::string& why) {
-  std::lock_guard<std::mutex> lock(impl_->lock_.mutex);
-  impl_->failures_.SetGone(process, why);
-}
-
-void Engine::SetDevices(const std::vector<std::pair<int64_t, int>>& devices) {
-  std::lock_guard<std::mutex> lock(impl_->lock_.mutex);
-  impl_->registry_.SetDevices(devices);
-}
-
-void Engine::SetHosts(std::vector<int> hosts) {
-  std::lock_guard<std::mutex> lock(impl_->lock_.mutex);
-  const auto own = static_cast<size_t>(process());
-  const auto together =
-      own < hosts.size() ? std::count(hosts.begin(), hosts.end(), hosts[own]) : 1;
-  impl_->SetRanksOnHost(static_cast<int>(together));
-  impl_->registry_.SetHosts(std::move(hosts));
-}
-
-Status Engine::AddCommunicator(const std::string& name, std::vector<int> processes) {
-  std::lock_guard<std::mutex> lock(impl_->lock_.mutex);
-  return impl_->registry_.AddCommunicator(name, std::move(processes));
-}
-
-Status Engine::FreeCommunicator(const std::string& name) {
-  std::lock_guard<std::mutex> lock(impl_->lock_.mutex);
-  Communicator* const comm = impl_->registry_.FindByName(name);
-  return comm == nullptr ? Status::Ok() : impl_->failures_.Free(*comm);
-}
-
-void Engine::SetSystemProcesses(std::vector<SystemProcess> processes) {
-  std::lock_guard<std::mutex> lock(impl_->lock_.mutex);
-  impl_->failures_.SetProcesses(std::move(processes));
-}
-
-void Engine::Announce(const std::string& how) {
-  if (IsForkedChild()) return;
-  std::lock_guard<std::mutex> lock(impl_->lock_.mutex);
-  impl_->failures_.Announce(how);
-  if (impl_->failures_.announced() && impl_->wire_.HasRemote()) impl_->progress_.Ensure();
-}
-
-std::map<int, Peers::Gone> Engine::FindGone() {
-  if (IsForkedChild()) return {};
-  std::lock_guard<std::mutex> lock(impl_->lock_.mutex);
-  impl_->failures_.LookForDead();
-  impl_->progress_.OnPolledElsewhere();
-  return impl_->failures_.peers().gone();
-}
-
 void Engine::SetInterruptJudge(std::function<bool()> is_held_up) {
   std::lock_guard<std::mutex> lock(impl_->lock_.mutex);
-  impl_->watchdog_.SetInterruptJudge(std::move(is_held_up));
+  impl_->interrupts_.SetJudge(std::move(is_held_up));
 }
 
 Status Engine::SetOption(std::string_view name, std::string_view value) {
@@ -169,7 +106,7 @@ void Engine::CheckLaunches(std::function<std::string()> place) {
 
 void Engine::CallbackFailed(const std::string& what) {
   std::lock_guard<std::mutex> lock(impl_->lock_.mutex);
-  impl_->watchdog_.CallbackFailed(what);
+  impl_->stranded_.CallbackFailed(what);
 }
 
 Result<int> Engine::FindMember(CallSite& site, int64_t device) const {
@@ -188,32 +125,6 @@ void Engine::Break(CallSite& site, int64_t device, const Status& why) {
 int64_t Engine::device_part_bytes() const {
   std::lock_guard<std::mutex> lock(impl_->lock_.mutex);
   return impl_->options_.device_part_bytes;
-}
-
-Trace::Clock::time_point Engine::StartTrace() {
-  std::lock_guard<std::mutex> lock(impl_->lock_.mutex);
-  return impl_->executor_.trace().Start();
-}
-
-std::vector<TraceEvent> Engine::StopTrace() {
-  std::lock_guard<std::mutex> lock(impl_->lock_.mutex);
-  return impl_->executor_.trace().Stop();
-}
-
-Stats Engine::GetStats() const {
-  std::lock_guard<std::mutex> lock(impl_->lock_.mutex);
-  return impl_->stats_;
-}
-
-CallLog::Snapshot Engine::GetCallLog() const {
-  std::lock_guard<std::mutex> lock(impl_->lock_.mutex);
-  return impl_->calls_.Take();
-}
-
-void Engine::ResetStats() {
-  std::lock_guard<std::mutex> lock(impl_->lock_.mutex);
-  impl_->stats_ = {};
-  impl_->calls_.Reset();
 }
 
 void Engine::Shutdown() { impl_->Shutdown(); }

@@ -1,33 +1,23 @@
-// The engine: what XLA's handlers and Python see of it. One per process.
+// The engine, which runs operations: what XLA's handlers and Python see of it. One per process.
 #pragma once
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
-#include <vector>
 
-#include "common/options.h"
 #include "common/status.h"
-#include "engine/peers.h"
 #include "execution/collective_library.h"
-#include "execution/stats.h"
-#include "execution/trace.h"
 #include "matching/call.h"
-#include "matching/call_log.h"
 #include "matching/program.h"
 #include "transport/transport.h"
 
 namespace jaxccomp {
 
-// A collective that was compiled into a program; see program.h.
-Result<std::unique_ptr<CallSite>> MakeCallSite(OpSpec spec);
-void CloseProgram(std::string_view name);
-void CloseProgram(std::string_view name, const std::string& thread);
+class Measurements;
+class Membership;
 
 class Engine {
  public:
@@ -44,35 +34,18 @@ class Engine {
   static Engine* Find();
   static Status Configure(int process, int processes);
 
+  // Who takes part, and who has gone.
+  Membership& membership();
+  // What has been counted and recorded.
+  Measurements& measurements();
+
   // Sends to other processes go through this from now on.
   using TransportFactory = std::function<Result<std::unique_ptr<Transport>>(Receiver*)>;
   Status UseRemote(const TransportFactory& make);
+  // What that transport calls itself; empty without one.
+  std::string RemoteName() const;
   // Operations of OpSpec::mpi are done by this one. Before the first call.
   void UseLibrary(std::unique_ptr<CollectiveLibrary> library);
-  // What its transport calls itself; empty without one.
-  std::string RemoteName() const;
-  int process() const;
-  int processes() const;
-
-  // Global device ids and the process that each belongs to.
-  void SetDevices(const std::vector<std::pair<int64_t, int>>& devices);
-  // By process a number for its host, the same on each of them. Before the first call.
-  void SetHosts(std::vector<int> hosts);
-  // Processes after those of the world, by their addresses on the transport (Transport::AddProcesses).
-  Status AddProcesses(const std::vector<std::string>& addresses);
-  // That process had gone before this one joined.
-  void SetGone(int process, const std::string& why);
-  Status AddCommunicator(const std::string& name, std::vector<int> processes);
-  // Forgets it; members that wait for this one are told. An error while an operation on it is under way.
-  Status FreeCommunicator(const std::string& name);
-  // Which processes of the world run on this host, by number; others have pid 0. One that dies without
-  // a word is noticed while something waits.
-  void SetSystemProcesses(std::vector<SystemProcess> processes);
-  // This process ends by a failure: all others are told why, "has ended with ValueError: no", and what
-  // they wait for with it fails at once.
-  void Announce(const std::string& how);
-  // Who has failed or died, as far as is known, after having looked at what has come.
-  std::map<int, Peers::Gone> FindGone();
   // Whether the program's main thread is held up so that it cannot handle a SIGINT that has come;
   // called on a thread that may wait. If so, operations that wait for a peer fail.
   void SetInterruptJudge(std::function<bool()> is_held_up);
@@ -103,14 +76,6 @@ class Engine {
   // XLA frees a program: forgets its call site.
   void Forget(CallSite& site);
 
-  // Records all tasks until StopTrace. Operations that run at the start are left out.
-  // Returns when that was.
-  Trace::Clock::time_point StartTrace();
-  std::vector<TraceEvent> StopTrace();
-  Stats GetStats() const;
-  CallLog::Snapshot GetCallLog() const;
-  // Both begin anew.
-  void ResetStats();
   // Ends all operations with kAborted and stops the threads; nothing runs afterwards.
   void Shutdown();
 

@@ -71,16 +71,21 @@ Engine::Impl::Impl(int process, int processes)
       comparison_(&options_, &wire_, &matcher_, &failures_, [this](Operation* op) { Begin(op); }),
       peer_messages_(&options_, &registry_, &wire_, &executor_, &matcher_, &operations_, &failures_,
                      &point_to_point_, &deadlocks_, &comparison_),
-      watchdog_(&lock_, &options_, &wire_, &executor_, &matcher_, &operations_, &workers_, &failures_, &deadlocks_),
+      stranded_(&lock_, &executor_, &matcher_, &operations_),
+      interrupts_(&lock_, &executor_, &operations_, &workers_),
+      watchdog_(&options_, &wire_, &executor_, &matcher_, &operations_, &workers_, &failures_, &deadlocks_,
+                &stranded_, &interrupts_),
       progress_(&lock_, &wire_, &executor_, &library_, &operations_, &step_, &watchdog_),
       coders_(&lock_, &registry_, &executor_),
+      membership_(&lock_, &registry_, &wire_, &failures_, &progress_, &coders_),
+      measurements_(&lock_, &stats_, &calls_, &executor_.trace()),
       huge_pages_(options_.huge_pages),
       retain_memory_(options_.retain_memory) {
   WatchForks();
 }
 
 void Engine::Impl::OnOptions() {
-  coders_.SetMost(options_.coder_threads, ranks_on_host_);
+  coders_.SetMost(options_.coder_threads);
   huge_pages_ = options_.huge_pages;
   retain_memory_ = options_.retain_memory;
 }

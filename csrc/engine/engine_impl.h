@@ -15,12 +15,16 @@
 #include "engine/engine.h"
 #include "engine/engine_lock.h"
 #include "engine/failures.h"
+#include "engine/interrupt_watch.h"
 #include "engine/library_operations.h"
+#include "engine/measurements.h"
+#include "engine/membership.h"
 #include "engine/peer_messages.h"
 #include "engine/point_to_point.h"
 #include "engine/program_comparison.h"
 #include "engine/progress.h"
 #include "engine/progress_thread.h"
+#include "engine/stranded_runs.h"
 #include "engine/watchdog.h"
 #include "execution/executor.h"
 #include "execution/operations.h"
@@ -47,10 +51,6 @@ class Engine::Impl final : private Executor::Listener {
   void CheckLaunches(std::function<std::string()> place);
   // They may have changed. With the lock.
   void OnOptions();
-  void SetRanksOnHost(int ranks) {
-    ranks_on_host_ = ranks;
-    OnOptions();
-  }
 
  private:
   friend class Engine;
@@ -93,10 +93,13 @@ class Engine::Impl final : private Executor::Listener {
   DeadlockDetector deadlocks_;
   ProgramComparison comparison_;
   PeerMessages peer_messages_;
+  StrandedRuns stranded_;
+  InterruptWatch interrupts_;
   Watchdog watchdog_;
   ProgressThread progress_;
   CoderThreads coders_;
-  int ranks_on_host_ = 1;
+  Membership membership_;
+  Measurements measurements_;
   std::function<std::string()> place_of_launch_;   // set once, before checks_launches_
   std::atomic<bool> checks_launches_ = false;
   // As in the options, to be read without the lock.

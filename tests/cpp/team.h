@@ -23,6 +23,8 @@
 
 #include "check.h"
 #include "engine/engine.h"
+#include "engine/measurements.h"
+#include "engine/membership.h"
 #include "hub.h"
 #include "patience.h"
 #include "transport/pieces.h"
@@ -98,7 +100,7 @@ class Team {
       engines_.push_back(std::make_unique<Engine>(0, 1));
       std::vector<std::pair<int64_t, int>> devices;
       for (int rank = 0; rank < ranks; ++rank) devices.emplace_back(DeviceOf(rank), 0);
-      engines_[0]->SetDevices(devices);
+      engines_[0]->membership().SetDevices(devices);
       return;
     }
     hub_ = std::make_shared<Hub>(ranks);
@@ -109,7 +111,7 @@ class Team {
             return std::unique_ptr<Transport>(
                 std::make_unique<HubTransport>(hub_, rank, receiver));
           }));
-      CHECK_OK(engines_[rank]->AddCommunicator("world", members));
+      CHECK_OK(engines_[rank]->membership().AddCommunicator("world", members));
     }
   }
 

@@ -63,7 +63,7 @@ TEST(engine_memory_that_a_transport_may_still_write_into) {
   CHECK(watch.Seconds() < 5);
   team.hub().holds_pulls = false;
   // A communicator that was in order needs the same transport.
-  for (const int rank : {0, 1}) CHECK_OK(team.EngineOf(rank).AddCommunicator("next", {0, 1}));
+  for (const int rank : {0, 1}) CHECK_OK(team.EngineOf(rank).membership().AddCommunicator("next", {0, 1}));
   OpSpec next = Allreduce(3);
   next.communicator = "next";
   Team::Program later = team.Compile(std::vector<OpSpec>{next});
@@ -101,13 +101,13 @@ TEST(engine_rank_that_has_come_and_stops_is_named) {
 
 TEST(engine_freed_communicator) {
   Team team(Style::kProcesses, 3);
-  for (const int rank : {0, 1, 2}) CHECK_OK(team.EngineOf(rank).AddCommunicator("step", {0, 1, 2}));
+  for (const int rank : {0, 1, 2}) CHECK_OK(team.EngineOf(rank).membership().AddCommunicator("step", {0, 1, 2}));
   OpSpec spec = Allreduce(3);
   spec.communicator = "step";
   Team::Program program = team.Compile(std::vector<OpSpec>{spec, Allreduce(3)});
   Visit early;
   Enter(team, program, 0, 0, 1, &early);
-  const Status busy = team.EngineOf(0).FreeCommunicator("step");
+  const Status busy = team.EngineOf(0).membership().FreeCommunicator("step");
   CHECK_EQ(busy.code(), Code::kFailedPrecondition);
   Contains(busy, "under way");
   Visit late[2];
@@ -115,8 +115,8 @@ TEST(engine_freed_communicator) {
   for (const Visit& visit : late) CHECK_OK(visit.pending.Get());
   CHECK_OK(early.pending.Get());
   team.OnRanks([&](int rank) {
-    CHECK_OK(team.EngineOf(rank).FreeCommunicator("step"));
-    CHECK_OK(team.EngineOf(rank).FreeCommunicator("step"));   // there is none of that name now
+    CHECK_OK(team.EngineOf(rank).membership().FreeCommunicator("step"));
+    CHECK_OK(team.EngineOf(rank).membership().FreeCommunicator("step"));   // there is none of that name now
     const Status status = Run(team, program, rank, 0, 2);
     CHECK(!status.ok());
     Contains(status, "'step'");
@@ -126,12 +126,12 @@ TEST(engine_freed_communicator) {
 
 TEST(engine_communicator_that_one_rank_has_freed) {
   Team team(Style::kProcesses, 2);
-  for (const int rank : {0, 1}) CHECK_OK(team.EngineOf(rank).AddCommunicator("step", {0, 1}));
+  for (const int rank : {0, 1}) CHECK_OK(team.EngineOf(rank).membership().AddCommunicator("step", {0, 1}));
   OpSpec spec = Allreduce(3);
   spec.communicator = "step";
   Team::Program program = team.Compile(std::vector<OpSpec>{spec});
   team.OnRanks([&](int rank) { CHECK_OK(Run(team, program, rank, 0, 1)); });
-  CHECK_OK(team.EngineOf(1).FreeCommunicator("step"));
+  CHECK_OK(team.EngineOf(1).membership().FreeCommunicator("step"));
   const testing::Stopwatch watch;
   const Status status = Run(team, program, 0, 0, 2);
   Contains(status, "rank 1 of 'step' has freed the communicator");

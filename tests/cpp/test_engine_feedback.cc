@@ -107,7 +107,7 @@ int64_t SentBytes(Team& team, Collective collective) {
   int64_t bytes = 0;
   for (int rank = 0; rank < team.ranks; ++rank) {
     if (rank > 0 && team.style() == Style::kDevices) break;
-    bytes += team.EngineOf(rank).GetStats()[static_cast<size_t>(collective)].sent_bytes;
+    bytes += team.EngineOf(rank).measurements().GetStats()[static_cast<size_t>(collective)].sent_bytes;
   }
   return bytes;
 }

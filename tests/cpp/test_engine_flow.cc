@@ -95,8 +95,8 @@ TEST(engine_backlog_of_one_communicator_is_in_nobodys_way) {
     first.communicator = "first";
     second.communicator = "second";
     for (int rank = 0; rank < ranks; ++rank) {
-      CHECK_OK(team.EngineOf(rank).AddCommunicator("first", {0, 1, 2}));
-      CHECK_OK(team.EngineOf(rank).AddCommunicator("second", {2, 1, 0}));
+      CHECK_OK(team.EngineOf(rank).membership().AddCommunicator("first", {0, 1, 2}));
+      CHECK_OK(team.EngineOf(rank).membership().AddCommunicator("second", {2, 1, 0}));
     }
     second.root = 2;   // process 0 as well
     Team::Program one = team.Compile(std::vector<OpSpec>{first});

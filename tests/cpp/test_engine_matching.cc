@@ -288,8 +288,8 @@ TEST(engine_groups) {
     };
     if (style == Style::kProcesses) {
       for (int rank = 0; rank < 6; ++rank) {
-        CHECK_OK(team.EngineOf(rank).AddCommunicator("row", in_group(rows, rank)));
-        CHECK_OK(team.EngineOf(rank).AddCommunicator("column", in_group(columns, rank)));
+        CHECK_OK(team.EngineOf(rank).membership().AddCommunicator("row", in_group(rows, rank)));
+        CHECK_OK(team.EngineOf(rank).membership().AddCommunicator("column", in_group(columns, rank)));
       }
     }
     auto over = [&](const std::vector<std::vector<int>>& groups, const char* name) {

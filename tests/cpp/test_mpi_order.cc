@@ -158,8 +158,8 @@ TEST(mpi_tensors_of_one_operation) {
 TEST(mpi_order_of_several_communicators) {
   MpiTeam team(4);
   for (int rank = 0; rank < 4; ++rank) {
-    CHECK_OK(team.EngineOf(rank).AddCommunicator("others", {3, 2, 1, 0}));
-    CHECK_OK(team.EngineOf(rank).AddCommunicator(rank < 2 ? "low" : "high",
+    CHECK_OK(team.EngineOf(rank).membership().AddCommunicator("others", {3, 2, 1, 0}));
+    CHECK_OK(team.EngineOf(rank).membership().AddCommunicator(rank < 2 ? "low" : "high",
                                                  rank < 2 ? std::vector<int>{0, 1} : std::vector<int>{2, 3}));
   }
   Team::Program program = team.Compile([&](int rank) {

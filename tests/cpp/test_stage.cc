@@ -293,7 +293,7 @@ TEST(stage_sends_codes_and_not_their_room) {
   }
   for (const Status& status : on.RunAll(&arrays)) CHECK_OK(status);
   CHECK(arrays[0].outputs == arrays[1].inputs);
-  const Stats stats = on.team.EngineOf(1).GetStats();
+  const Stats stats = on.team.EngineOf(1).measurements().GetStats();
   const CollectiveStats& bcast = stats[static_cast<size_t>(Collective::kBcast)];
   CHECK_EQ(bcast.calls, 4);   // parts
   // What kernels have made, with the two lengths of each part, and no more.

@@ -13,6 +13,7 @@
 #include "common/dynamic_library.h"
 #include "cuda/library.h"
 #include "engine/engine.h"
+#include "engine/membership.h"
 #include "fake_gpu.h"
 #include "fake_xla.h"
 #include "handlers/cuda_devices.h"
@@ -35,7 +36,7 @@ struct Gpus {
   Gpus() {
     AddLibraryPath(CudaLibrary::kName, JAXCCOMP_FAKE_CUDA);
     CHECK_OK(OpenCudaDevices({{0, kFirstNumber}, {1, kFirstNumber + 1}}));
-    Engine::Get().SetDevices({{kFirstNumber, 0}, {kFirstNumber + 1, 0}});
+    Engine::Get().membership().SetDevices({{kFirstNumber, 0}, {kFirstNumber + 1, 0}});
     for (int ordinal = 0; ordinal < kGpus; ++ordinal) {
       Result<CudaDevice> found = FindCudaDevice(ordinal);
       CHECK_OK(found);

@@ -13,6 +13,7 @@
 #include "common/instruction_sets.h"
 #include "common/interrupts.h"
 #include "engine/engine.h"
+#include "engine/membership.h"
 #include "handlers/codec_handlers.h"
 #include "handlers/platform_handlers.h"
 #include "python/check.h"
@@ -103,9 +104,9 @@ PYBIND11_MODULE(_core, m) {
     Engine::Get().SetCallsOneByOne(&HasOneThread);
   }, py::arg("process"), py::arg("processes"));
   m.def("set_devices", [](const std::vector<std::pair<int64_t, int>>& devices) {
-    Engine::Get().SetDevices(devices);
+    Engine::Get().membership().SetDevices(devices);
   });
-  m.def("set_hosts", [](std::vector<int> hosts) { Engine::Get().SetHosts(std::move(hosts)); },
+  m.def("set_hosts", [](std::vector<int> hosts) { Engine::Get().membership().SetHosts(std::move(hosts)); },
         py::arg("hosts"));
   m.def("check_algorithm", [](const std::string& collective, const std::string& algorithm) {
     Result<Collective> parsed = ParseCollective(collective);
@@ -113,38 +114,38 @@ PYBIND11_MODULE(_core, m) {
     Check(ParseAlgorithm(*parsed, algorithm).status());
   }, py::arg("collective"), py::arg("algorithm"));
   m.def("add_communicator", [](const std::string& name, std::vector<int> processes) {
-    Check(Engine::Get().AddCommunicator(name, std::move(processes)));
+    Check(Engine::Get().membership().AddCommunicator(name, std::move(processes)));
   }, py::arg("name"), py::arg("processes"));
   // Processes after those of the world, by their addresses on the transport.
   m.def("add_processes", [](const std::vector<py::bytes>& addresses) {
-    Check(Engine::Get().AddProcesses({addresses.begin(), addresses.end()}));
+    Check(Engine::Get().membership().AddProcesses({addresses.begin(), addresses.end()}));
   }, py::arg("addresses"));
-  m.def("set_gone", [](int process, const std::string& why) { Engine::Get().SetGone(process, why); },
+  m.def("set_gone", [](int process, const std::string& why) { Engine::Get().membership().SetGone(process, why); },
         py::arg("process"), py::arg("why"));
   m.def("close_program", [](const std::string& name) { CloseProgram(name); }, py::arg("name"));
   m.def("close_program",
         [](const std::string& name, const std::string& thread) { CloseProgram(name, thread); },
         py::arg("name"), py::arg("thread"));
   m.def("free_communicator", [](const std::string& name) {
-    if (Engine::Find() != nullptr) Check(Engine::Find()->FreeCommunicator(name));
+    if (Engine::Find() != nullptr) Check(Engine::Find()->membership().FreeCommunicator(name));
   }, py::arg("name"));
   // (pid, start time) of each process of the world; pid 0 for those of other hosts.
   m.def("set_system_processes", [](const std::vector<std::pair<int64_t, uint64_t>>& all) {
     std::vector<SystemProcess> processes;
     for (const auto& [pid, start_time] : all) processes.push_back({pid, start_time});
-    Engine::Get().SetSystemProcesses(std::move(processes));
+    Engine::Get().membership().SetSystemProcesses(std::move(processes));
     Engine::Get().SetInterruptJudge(&IsHeldUp);
     JoinLastExit();
   }, py::arg("processes"));
   m.def("start_time", &StartTimeOf, py::arg("pid"));
   m.def("announce", [](const std::string& how) {
-    if (Engine::Find() != nullptr) Engine::Find()->Announce(how);
+    if (Engine::Find() != nullptr) Engine::Find()->membership().Announce(how);
   }, py::arg("how"), py::call_guard<py::gil_scoped_release>());
   // By process that has failed or died: why, and whether it is dead.
   m.def("find_gone", [] {
     std::map<int, std::pair<std::string, bool>> all;
     if (Engine::Find() == nullptr) return all;
-    for (const auto& [process, gone] : Engine::Find()->FindGone()) {
+    for (const auto& [process, gone] : Engine::Find()->membership().FindGone()) {
       all[process] = {gone.why.message(), gone.dead};
     }
     return all;

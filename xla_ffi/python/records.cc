@@ -4,6 +4,7 @@
 #include <string>
 
 #include "engine/engine.h"
+#include "engine/measurements.h"
 
 namespace py = pybind11;
 
@@ -11,7 +12,7 @@ namespace jaxccomp {
 namespace {
 
 py::dict GetStats() {
-  const Stats stats = Engine::Find() != nullptr ? Engine::Find()->GetStats() : Stats{};
+  const Stats stats = Engine::Find() != nullptr ? Engine::Find()->measurements().GetStats() : Stats{};
   py::dict all;
   for (const CollectiveInfo& info : CollectiveTable()) {
     const CollectiveStats& s = stats[static_cast<size_t>(info.id)];
@@ -60,7 +61,7 @@ py::tuple GetCallLog() {
   py::list rows;
   double since = 0;
   if (Engine* const engine = Engine::Find()) {
-    const CallLog::Snapshot log = engine->GetCallLog();
+    const CallLog::Snapshot log = engine->measurements().GetCallLog();
     since = std::chrono::duration<double>(log.since.time_since_epoch()).count();
     for (const CallRow& row : log.rows) rows.append(RowOf(row));
   }
@@ -70,7 +71,7 @@ py::tuple GetCallLog() {
 // (begin_ns, end_ns, operation, collective, kind, peer, lane, bytes, message) of every task.
 py::list StopTrace() {
   py::list rows;
-  for (const TraceEvent& e : Engine::Get().StopTrace()) {
+  for (const TraceEvent& e : Engine::Get().measurements().StopTrace()) {
     rows.append(py::make_tuple(e.begin_ns, e.end_ns, e.operation,
                                std::string(Info(e.collective).name), std::string(Name(e.kind)),
                                e.peer, e.lane, e.bytes, e.message));
@@ -84,11 +85,11 @@ void DefineRecords(py::module_& m) {
   m.def("stats", &GetStats);
   m.def("call_log", &GetCallLog);
   m.def("reset_stats", [] {
-    if (Engine::Find() != nullptr) Engine::Find()->ResetStats();
+    if (Engine::Find() != nullptr) Engine::Find()->measurements().ResetStats();
   });
   // Nanoseconds of CLOCK_MONOTONIC when the recording starts.
   m.def("start_trace", [] {
-    return std::chrono::nanoseconds(Engine::Get().StartTrace().time_since_epoch()).count();
+    return std::chrono::nanoseconds(Engine::Get().measurements().StartTrace().time_since_epoch()).count();
   });
   m.def("stop_trace", &StopTrace);
 }

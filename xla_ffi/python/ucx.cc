@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "engine/membership.h"
 #include "python/check.h"
 #include "transport/cma/guards.h"
 #include "transport/cma/peer_memory.h"
@@ -83,7 +84,7 @@ void Use(OpenWorker& open, const std::string& secret, const std::vector<py::byte
   config.grows = grows;
   config.peer_timeout = std::chrono::milliseconds(static_cast<int64_t>(1000 * peer_timeout_seconds));
   Engine& engine = Engine::Get();
-  config.process = engine.process();
+  config.process = engine.membership().process();
   Check(engine.UseRemote([&](Receiver* receiver) -> Result<std::unique_ptr<Transport>> {
     auto made = UcxTransport::Create(std::move(open.worker), config, receiver);
     if (!made.ok()) return made.status();

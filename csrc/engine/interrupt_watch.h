@@ -1,0 +1,37 @@
+// Ends operations that hold up the program's main thread when a SIGINT (Ctrl-C) has come.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <utility>
+
+#include "engine/engine_lock.h"
+#include "execution/executor.h"
+#include "execution/operations.h"
+#include "execution/workers.h"
+
+namespace jaxccomp {
+
+// All members need the engine's lock.
+class InterruptWatch {
+ public:
+  InterruptWatch(EngineLock* lock, Executor* executor, Operations* operations, Workers* workers)
+      : lock_(*lock), executor_(*executor), operations_(*operations), workers_(*workers) {}
+
+  // Engine::SetInterruptJudge.
+  void SetJudge(std::function<bool()> is_held_up) { is_held_up_ = std::move(is_held_up); }
+  // To be called while operations with other processes are under way.
+  void Check();
+
+ private:
+  void Interrupt();
+
+  EngineLock& lock_;
+  Executor& executor_;
+  Operations& operations_;
+  Workers& workers_;
+  std::function<bool()> is_held_up_;
+  uint64_t interrupts_ = 0;
+};
+
+}  // namespace jaxccomp

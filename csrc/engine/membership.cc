@@ -1,0 +1,75 @@
+#include "engine/membership.h"
+
+#include <algorithm>
+#include <mutex>
+#include <utility>
+
+#include "common/forks.h"
+
+namespace jaxccomp {
+
+using Lock = std::lock_guard<std::mutex>;
+
+int Membership::processes() const {
+  const Lock lock(lock_.mutex);
+  return registry_.processes();
+}
+
+void Membership::SetDevices(const std::vector<std::pair<int64_t, int>>& devices) {
+  const Lock lock(lock_.mutex);
+  registry_.SetDevices(devices);
+}
+
+void Membership::SetHosts(std::vector<int> hosts) {
+  const Lock lock(lock_.mutex);
+  const auto own = static_cast<size_t>(process());
+  const auto together = own < hosts.size() ? std::count(hosts.begin(), hosts.end(), hosts[own]) : 1;
+  coders_.SetRanksOnHost(static_cast<int>(together));
+  registry_.SetHosts(std::move(hosts));
+}
+
+Status Membership::AddProcesses(const std::vector<std::string>& addresses) {
+  const Lock lock(lock_.mutex);
+  if (!wire_.HasRemote()) return {Code::kFailedPrecondition, "no transport leads to other processes"};
+  Status added = wire_.remote()->AddProcesses(addresses);
+  if (added.ok()) registry_.SetProcesses(registry_.processes() + static_cast<int>(addresses.size()));
+  return added;
+}
+
+Status Membership::AddCommunicator(const std::string& name, std::vector<int> processes) {
+  const Lock lock(lock_.mutex);
+  return registry_.AddCommunicator(name, std::move(processes));
+}
+
+Status Membership::FreeCommunicator(const std::string& name) {
+  const Lock lock(lock_.mutex);
+  Communicator* const comm = registry_.FindByName(name);
+  return comm == nullptr ? Status::Ok() : failures_.Free(*comm);
+}
+
+void Membership::SetSystemProcesses(std::vector<SystemProcess> processes) {
+  const Lock lock(lock_.mutex);
+  failures_.SetProcesses(std::move(processes));
+}
+
+void Membership::SetGone(int process, const std::string& why) {
+  const Lock lock(lock_.mutex);
+  failures_.SetGone(process, why);
+}
+
+std::map<int, Peers::Gone> Membership::FindGone() {
+  if (IsForkedChild()) return {};
+  const Lock lock(lock_.mutex);
+  failures_.LookForDead();
+  progress_.OnPolledElsewhere();
+  return failures_.peers().gone();
+}
+
+void Membership::Announce(const std::string& how) {
+  if (IsForkedChild()) return;
+  const Lock lock(lock_.mutex);
+  failures_.Announce(how);
+  if (failures_.announced() && wire_.HasRemote()) progress_.Ensure();
+}
+
+}  // namespace jaxccomp

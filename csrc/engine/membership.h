@@ -1,0 +1,61 @@
+// Who takes part: the world's processes, their hosts and devices, communicators, and who has gone.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/status.h"
+#include "engine/coder_threads.h"
+#include "engine/engine_lock.h"
+#include "engine/failures.h"
+#include "engine/peers.h"
+#include "engine/progress_thread.h"
+#include "matching/registry.h"
+#include "transport/wire.h"
+
+namespace jaxccomp {
+
+// All members take the engine's lock.
+class Membership {
+ public:
+  Membership(EngineLock* lock, Registry* registry, Wire* wire, Failures* failures, ProgressThread* progress,
+             CoderThreads* coders)
+      : lock_(*lock), registry_(*registry), wire_(*wire), failures_(*failures), progress_(*progress),
+        coders_(*coders) {}
+
+  int process() const { return wire_.process(); }
+  int processes() const;
+  // Global device ids and the process that each belongs to.
+  void SetDevices(const std::vector<std::pair<int64_t, int>>& devices);
+  // By process a number for its host, the same on each of them. Before the first call.
+  void SetHosts(std::vector<int> hosts);
+  // Processes after those of the world, by their addresses on the transport (Transport::AddProcesses).
+  Status AddProcesses(const std::vector<std::string>& addresses);
+  Status AddCommunicator(const std::string& name, std::vector<int> processes);
+  // Forgets it; members that wait for this one are told. An error while an operation on it is under way.
+  Status FreeCommunicator(const std::string& name);
+
+  // Which processes of the world run on this host, by number; others have pid 0. One that dies without
+  // a word is noticed while something waits.
+  void SetSystemProcesses(std::vector<SystemProcess> processes);
+  // That process had gone before this one joined.
+  void SetGone(int process, const std::string& why);
+  // Who has failed or died, as far as is known, after having looked at what has come.
+  std::map<int, Peers::Gone> FindGone();
+  // This process ends by a failure: all others are told why, "has ended with ValueError: no", and what
+  // they wait for with it fails at once.
+  void Announce(const std::string& how);
+
+ private:
+  EngineLock& lock_;
+  Registry& registry_;
+  Wire& wire_;
+  Failures& failures_;
+  ProgressThread& progress_;
+  CoderThreads& coders_;
+};
+
+}  // namespace jaxccomp

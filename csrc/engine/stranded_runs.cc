@@ -1,0 +1,42 @@
+#include "engine/stranded_runs.h"
+
+#include <chrono>
+#include <vector>
+
+#include "engine/awaited.h"
+
+namespace jaxccomp {
+namespace {
+
+// How long an operation within the process stands still after an exception in a callback before it counts
+// as stranded by it. Devices of a process come to an operation within milliseconds, as long as their
+// program runs at all; one that computes for longer in between may be ended for another's exception.
+constexpr auto kStrandedAfter = std::chrono::milliseconds(600);
+constexpr auto kForgetsCallbackAfter = std::chrono::seconds(5);
+
+}  // namespace
+
+void StrandedRuns::CallbackFailed(const std::string& what) {
+  callback_failure_ = {Clock::now(), what};
+  lock_.wake.notify_one();
+}
+
+void StrandedRuns::Check(Clock::time_point now) {
+  if (!callback_failure_.has_value() || now - callback_failure_->at < kStrandedAfter) return;
+  const std::string what = callback_failure_->what;
+  if (now - callback_failure_->at > kForgetsCallbackAfter) callback_failure_.reset();
+  const std::vector<MatchKey> stranded = operations_.KeysOf([&](const Operation& op) {
+    return !op.over && !op.failed &&
+           !op.endpoint->communicator->remote && now - op.last_progress > kStrandedAfter;
+  });
+  operations_.EachOf(stranded, [&](Operation& op) {
+    if (op.failed) return;   // with its launch
+    executor_.Fail(&op, {Code::kAborted,
+                         "a callback has raised an exception and so ended the program on one device "
+                         "(" + what + "); " +
+                             op.endpoint->communicator->MemberName(op.endpoint->member) +
+                             " waits for " + Blame(op, matcher_.early())});
+  });
+}
+
+}  // namespace jaxccomp
