@@ -42,13 +42,13 @@ const Peers::Gone* Peers::Find(int process) const {
   return found == gone_.end() ? nullptr : &found->second;
 }
 
-std::vector<int> Peers::FindDead() const {
+std::vector<int> Peers::FindDead() {
   std::vector<int> dead;
   for (size_t process = 0; process < processes_.size(); ++process) {
-    const SystemProcess& each = processes_[process];
-    const Gone* const known = Find(static_cast<int>(process));
-    if (each.pid == 0 || (known != nullptr && known->dead)) continue;
-    if (StartTimeOf(each.pid) != each.start_time) dead.push_back(static_cast<int>(process));
+    SystemProcess& each = processes_[process];
+    if (each.pid == 0 || StartTimeOf(each.pid) == each.start_time) continue;
+    each.pid = 0;
+    dead.push_back(static_cast<int>(process));
   }
   return dead;
 }

@@ -34,9 +34,8 @@ class Peers {
   // Null for who has, as far as is known, not gone.
   const Gone* Find(int process) const;
   const std::map<int, Gone>& gone() const { return gone_; }
-  // Those of this host that have died and are not known to. Looks at the system, some microseconds a
-  // process.
-  std::vector<int> FindDead() const;
+  // Those of this host that have died, each once. Looks at the system, some microseconds a process.
+  std::vector<int> FindDead();
 
  private:
   std::vector<SystemProcess> processes_;   // by number in the world

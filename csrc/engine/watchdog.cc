@@ -2,7 +2,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
+#include <cstdlib>
 #include <string>
+#include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -18,10 +22,25 @@ constexpr auto kAsksAfter = std::chrono::milliseconds(500);
 // From this part of the deadline on all members are asked, as often, so that their progress is seen,
 // and so that the error can name those that did not come and not those that wait as well.
 constexpr double kAsksAllFrom = 1.0 / 8;
-// How long a failed operation waits for transfers that still touch its memory.
+// How long a failed operation waits for transfers that still touch its memory before their peer is lost over it.
 constexpr auto kFailureGrace = std::chrono::seconds(1);
 // How often it is looked whether peers that an operation waits for have died, and whether a SIGINT has come.
 constexpr auto kChecksPeersEvery = std::chrono::milliseconds(200);
+
+// How long the others have to hear why this process ends.
+constexpr auto kAnnounced = std::chrono::milliseconds(500);
+
+std::string HeldError(const Operation& op, std::string_view transport) {
+  return op.status.message() + "; " + std::string(transport) +
+         " still holds the memory of this operation, which a peer that has stopped keeps it from giving back. The "
+         "program may not use that memory again, nor wait for ever: the process ends";
+}
+
+[[noreturn]] void EndProcess(const std::string& why) {
+  std::fprintf(stderr, "jaxccomp: %s\n", why.c_str());
+  std::fflush(stderr);
+  std::_Exit(EXIT_FAILURE);
+}
 
 }  // namespace
 
@@ -45,6 +64,13 @@ void Watchdog::Ask(Operation& op, bool everybody) {
   }
 }
 
+Watchdog::Watchdog(const Options* options, Wire* wire, Executor* executor, Matcher* matcher, Operations* operations,
+                   Workers* workers, Failures* failures, DeadlockDetector* deadlocks, StrandedRuns* stranded,
+                   InterruptWatch* interrupts)
+    : options_(*options), wire_(*wire), executor_(*executor), matcher_(*matcher), operations_(*operations),
+      workers_(*workers), failures_(*failures), deadlocks_(*deadlocks), stranded_(*stranded),
+      interrupts_(*interrupts), give_up_(&EndProcess) {}
+
 void Watchdog::CheckTimes(Clock::time_point now) {
   std::vector<MatchKey> quiet, late, stuck;  // what is done about them may end operations
   const auto most = std::chrono::duration_cast<Clock::duration>(
@@ -53,8 +79,7 @@ void Watchdog::CheckTimes(Clock::time_point now) {
   operations_.Each([&](Operation& op) {
     if (op.over) return;
     if (op.failed) {
-      // The caller must hear of it even if a dead peer holds a transfer open.
-      if (op.on_done != nullptr && now - op.failed_at > kFailureGrace) stuck.push_back(op.key);
+      if (now - op.failed_at > kFailureGrace) stuck.push_back(op.key);
       return;
     }
     const auto waited = now - op.last_progress;
@@ -67,12 +92,11 @@ void Watchdog::CheckTimes(Clock::time_point now) {
     }
     if (seconds > options_.timeout_seconds) late.push_back(op.key);
   });
-  // What comes late must not be written into memory that is given back. May end them.
-  operations_.EachOf(stuck, [&](Operation& op) { executor_.WithdrawReceives(&op); });
+  // Nobody hears of its end before its memory is free: XLA would use it for something else.
   operations_.EachOf(stuck, [&](Operation& op) {
-    if (!op.failed || op.on_done == nullptr) return;
-    workers_.Run([done = std::move(op.on_done), status = op.status] { done(status); });
-    op.on_done = nullptr;
+    const bool gives_up = wire_.HasRemote() && now - op.failed_at > longest_held_;
+    const std::string what = gives_up ? HeldError(op, wire_.remote()->name()) : "";   // it may be over and gone below
+    if (executor_.CancelTransfers(&op, /*force=*/true) && gives_up) GiveUp(what);
   });
   operations_.EachOf(quiet, [&](Operation& op) {
     Ask(op, now - op.last_progress >= most);
@@ -86,12 +110,22 @@ void Watchdog::CheckTimes(Clock::time_point now) {
   });
 }
 
+void Watchdog::GiveUp(const std::string& why) {
+  if (std::exchange(gives_up_, true)) return;
+  failures_.Announce("has ended: " + why);
+  // Not here: what was announced has to be sent.
+  workers_.Run([this, why] {
+    std::this_thread::sleep_for(kAnnounced);
+    give_up_(why);
+  });
+}
+
 void Watchdog::CheckPeers(Clock::time_point now) {
   if (operations_.remote_count() == 0 || now - peers_checked_ < kChecksPeersEvery) return;
   peers_checked_ = now;
   interrupts_.Check();
   const auto waits = [&](const Operation& op) {
-    return !op.over && !op.failed && op.remote && now - op.last_progress > kChecksPeersEvery;
+    return !op.over && op.remote && now - op.last_progress > kChecksPeersEvery;
   };
   if (operations_.FindIf(waits) != nullptr) failures_.LookForDead();
 }

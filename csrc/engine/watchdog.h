@@ -1,4 +1,5 @@
-// Operations that wait for too long: who is asked, and when it is an error.
+// Operations that wait for too long: who is asked, and when it is an error; and failed ones whose memory is not
+// given back: when that is forced.
 //
 // A rank that is behind is waited for as long as it goes on. Whoever is asked for an operation that it has
 // not come to answers how many operations on that communicator it has ended (kBehind), and the deadline
@@ -6,6 +7,11 @@
 // since those that have come may all be waiting for it, one after the other. A member that has come, or
 // that has left the operation behind, prolongs nothing, nor does one that stands still.
 #pragma once
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <utility>
 
 #include "common/options.h"
 #include "engine/deadlock_detector.h"
@@ -27,11 +33,13 @@ class Watchdog {
 
   Watchdog(const Options* options, Wire* wire, Executor* executor, Matcher* matcher, Operations* operations,
            Workers* workers, Failures* failures, DeadlockDetector* deadlocks, StrandedRuns* stranded,
-           InterruptWatch* interrupts)
-      : options_(*options), wire_(*wire), executor_(*executor), matcher_(*matcher), operations_(*operations),
-        workers_(*workers), failures_(*failures), deadlocks_(*deadlocks), stranded_(*stranded),
-        interrupts_(*interrupts) {}
+           InterruptWatch* interrupts);
 
+  // Engine::SetGiveUp.
+  void SetGiveUp(std::function<void(const std::string&)> give_up, std::chrono::milliseconds after) {
+    give_up_ = std::move(give_up);
+    longest_held_ = after;
+  }
   // To be called often while operations are under way.
   void Check(Clock::time_point now) {
     stranded_.Check(now);
@@ -43,6 +51,8 @@ class Watchdog {
   void CheckTimes(Clock::time_point now);
   void CheckPeers(Clock::time_point now);
   void Ask(Operation& op, bool everybody);
+  // The process ends, and all others are told why.
+  void GiveUp(const std::string& why);
 
   const Options& options_;
   Wire& wire_;
@@ -55,6 +65,9 @@ class Watchdog {
   StrandedRuns& stranded_;
   InterruptWatch& interrupts_;
   Clock::time_point peers_checked_{};
+  std::function<void(const std::string&)> give_up_;
+  std::chrono::milliseconds longest_held_{10'000};   // Engine::SetGiveUp
+  bool gives_up_ = false;
 };
 
 }  // namespace jaxccomp

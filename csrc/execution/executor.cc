@@ -53,15 +53,15 @@ void Executor::MakeReady(Operation* op, TaskId task) {
   const bool gathers = t.kind == TaskKind::kSend && memory_.StagedBytes(*op, t) > 0;
   const bool light = (transfer && !gathers) || IsOfLibrary(t.kind) || t.bytes <= kLightBytes;
   if (light) {
-    ready_.push_back({op, task, {}});
+    ready_.push_back({op, task});
   } else if (gathers) {
     // Others wait for it: before computations, behind those that have come before it.
     const auto computation = std::find_if(heavy_.begin(), heavy_.end(), [](const Item& item) {
       return item.task == kFill || item.op->plan->tasks[item.task].kind != TaskKind::kSend;
     });
-    heavy_.insert(computation, {op, task, {}});
+    heavy_.insert(computation, {op, task});
   } else {
-    heavy_.push_back({op, task, {}});
+    heavy_.push_back({op, task});
   }
   if (heavy_.size() > 1) listener_->OnBacklog();
 }
@@ -137,6 +137,7 @@ void Executor::StartSend(Operation* op, TaskId task) {
   if (t.peer == op->endpoint->member) return SendCopy(op, task, header, pieces);
   ++op->in_flight;
   op->waiting[task] = 1;
+  op->transfers[task].under_way = true;
   transport->Send(process, header, pieces, &op->transfers[task]);
 }
 
@@ -240,17 +241,23 @@ void Executor::StartReceive(Operation* op, TaskId task, Arrival& arrival) {
     return TaskDone(op, task);
   }
   ++op->in_flight;
-  if (transport->InPlace(arrival.announced).empty() && !transport->ReaderOf(arrival.announced)) {
-    transport->Pull(arrival.announced, pieces, &op->transfers[task]);
-  } else {
-    heavy_.push_back({op, task, arrival.announced});
+  if (Transport::Reader read = transport->StartRead(arrival.announced)) {
+    heavy_.push_back({op, task, std::move(read), arrival.announced});
     if (heavy_.size() > 1) listener_->OnBacklog();
+  } else {
+    Pull(op, task, arrival.announced, pieces);
   }
+}
+
+void Executor::Pull(Operation* op, TaskId task, Announced announced, std::span<const Piece> into) {
+  op->transfers[task].under_way = true;
+  wire_->To(announced.process)->Pull(announced, into, &op->transfers[task]);
 }
 
 void Executor::TransferDone(Operation* op, TaskId task, Status status) {
   --op->in_flight;
   op->waiting[task] = 0;
+  op->transfers[task].under_way = false;
   if (BufferPool::Buffer staging = std::move(op->transfers[task].staging)) {
     memory_.GiveStaging(std::move(staging), op->transfers[task].staging_bytes);
   }
@@ -297,8 +304,8 @@ void Executor::Fail(Operation* op, Status status) {
     std::erase_if(*queue, [&](const Item& item) {
       if (item.op != op) return false;
       if (item.task == kFill) --op->in_flight;
-      if (item.in_place.process >= 0) {
-        unwanted.push_back(item.in_place);
+      if (item.read) {
+        unwanted.push_back(item.announced);
         --op->in_flight;
       }
       return true;
@@ -312,26 +319,22 @@ void Executor::Fail(Operation* op, Status status) {
   if (op->plan->by_library) library_path_->OnFailed(op);
   for (Announced announced : unwanted) wire_->Discard(announced);
   listener_->OnFailed(op);
-  --op->in_flight;
+  if (--op->in_flight > 0) failed_.push_back(op);
   CheckOver(op);
 }
 
-void Executor::WithdrawReceives(Operation* op) {
+bool Executor::CancelTransfers(Operation* op, bool force) {
   const std::vector<PlannedTask>& tasks = op->plan->tasks;
+  bool held = false;
   // By index, and held open: each may end the operation.
   ++op->in_flight;
-  for (size_t i = 0; i < tasks.size() && i < op->transfers.size(); ++i) {
-    if (tasks[i].kind != TaskKind::kRecv) continue;
-    const int process = op->endpoint->communicator->processes[tasks[i].peer];
-    Transport* const transport = wire_->To(process);
-    if (transport == nullptr || transport->Withdraw(&op->transfers[i])) continue;
-    transport->Freeze({Code::kUnavailable,
-                       *op->text + " has failed while MPI received a message of process " +
-                           std::to_string(process) +
-                           " into its memory, which cannot be taken back from MPI: this process "
-                           "exchanges no more messages. Start the program again"});
+  for (size_t i = 0; i < op->transfers.size(); ++i) {
+    auto& transfer = op->transfers[i];
+    if (!transfer.under_way) continue;
+    Transport* const transport = wire_->To(op->endpoint->communicator->processes[tasks[i].peer]);
+    held |= transport->Cancel(&transfer, op->status, force) == Cancelled::kHeld;
   }
-  if (op->plan->by_library && library_path_->IsRunning(*op)) {
+  if (force && op->plan->by_library && library_path_->IsRunning(*op)) {
     const Status why(Code::kUnavailable,
                      *op->text + " has failed while MPI did it, and MPI cannot be made to leave its "
                                  "memory alone: this process exchanges no more messages. Start the "
@@ -341,6 +344,7 @@ void Executor::WithdrawReceives(Operation* op) {
   }
   --op->in_flight;
   CheckOver(op);
+  return held;
 }
 
 void Executor::CheckOver(Operation* op) {
@@ -351,18 +355,25 @@ void Executor::CheckOver(Operation* op) {
     for (const Part& part : op->plan->unwritten) bytes += part.bytes;
     if (bytes > kLightBytes) {
       ++op->in_flight;
-      heavy_.push_back({op, kFill, {}});
+      heavy_.push_back({op, kFill});
       return;
     }
     FillUnwritten(*op);
   }
   op->over = true;
+  if (op->failed) std::erase(failed_, op);
   memory_.Clear(op);
   listener_->OnOver(op);
 }
 
 bool Executor::Run(std::unique_lock<std::mutex>& lock) {
   bool any = false;
+  while (!failed_.empty()) {   // here, and not when it fails: that may be within a transport's callback
+    Operation* const op = failed_.back();
+    failed_.pop_back();
+    CancelTransfers(op, /*force=*/false);
+    any = true;
+  }
   while (!ready_.empty()) {
     const Item item = ready_.front();
     ready_.pop_front();
@@ -415,31 +426,23 @@ void Executor::SendGathered(Operation* op, TaskId task, std::unique_lock<std::mu
 void Executor::CopyInPlace(const Item& item, std::unique_lock<std::mutex>& lock) {
   Operation* const op = item.op;
   const PlannedTask& task = op->plan->tasks[item.task];
-  Transport* const transport = wire_->To(item.in_place.process);
-  const auto from = transport->InPlace(item.in_place);
-  const Transport::Reader read = from.empty() ? transport->ReaderOf(item.in_place) : nullptr;
   const std::vector<Piece> into =
       task.dst_code >= 0
           ? std::vector<Piece>{{op->code[task.dst_code].buffer.get(), op->code[task.dst_code].used_bytes}}
           : PiecesOf(*op, task.dst);
-  bool here = !from.empty();
   lock.unlock();
-  if (here) {
-    CopyPieces(from, into, op->plan->streams && task.dst_code < 0);
-  } else if (read) {
-    here = read(into);
-  }
+  const bool read = item.read(into, op->plan->streams && task.dst_code < 0);
   lock.lock();
-  // An operation that has failed meanwhile may have withdrawn its receives: this one must not begin then.
-  if (!here && !op->failed) return transport->Pull(item.in_place, into, &op->transfers[item.task]);
-  transport->Discard(item.in_place);
+  // One that has failed meanwhile begins nothing.
+  if (!read && !op->failed) return Pull(op, item.task, item.announced, into);
+  wire_->Discard(item.announced);
   TransferDone(op, item.task, Status::Ok());
 }
 
 void Executor::RunLong(const Item& item, std::unique_lock<std::mutex>& lock) {
   Operation* const op = item.op;
   if (item.task == kFill) return Fill(op, lock);
-  if (item.in_place.process >= 0) return CopyInPlace(item, lock);
+  if (item.read) return CopyInPlace(item, lock);
   if (!memory_.Admit(op, item.task, 0)) return;
   const PlannedTask& task = op->plan->tasks[item.task];
   if (task.kind == TaskKind::kSend) return SendGathered(op, item.task, lock);

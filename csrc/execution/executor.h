@@ -48,22 +48,24 @@ class Executor final {
                Announced announced);
   void TransferDone(Operation* op, TaskId task, Status status);
   void Fail(Operation* op, Status status);
-  // Has what is under way into the memory of an operation that has failed end. Where MPI may write there
-  // all the same, all traffic with other processes ends.
-  void WithdrawReceives(Operation* op);
+  // Ends what is under way from and into the memory of an operation that has failed, as far as it can be ended.
+  // Whatever cannot holds the operation open. `force`: at any price (Transport::Cancel). Returns whether it may take
+  // a peer to end the rest.
+  bool CancelTransfers(Operation* op, bool force);
 
   // Starts what is ready; runs at most one large computation, giving up `lock` meanwhile. True
   // when anything was done.
   bool Run(std::unique_lock<std::mutex>& lock);
   bool HasComputations() const { return !heavy_.empty(); }
-  bool HasWork() const { return !ready_.empty() || !heavy_.empty(); }
+  bool HasWork() const { return !ready_.empty() || !heavy_.empty() || !failed_.empty(); }
   Trace& trace() { return trace_; }
 
  private:
   struct Item {
     Operation* op;
     TaskId task;
-    Announced in_place;   // a receive whose payload can be read where it lies; process -1: none
+    Transport::Reader read = {};   // of a receive whose payload is read where it lies
+    Announced announced = {};      // which is this one
   };
   static constexpr TaskId kFill = -1;   // in place of a task: FillUnwritten
   static constexpr int64_t kLightBytes = 8 << 10;
@@ -84,6 +86,7 @@ class Executor final {
   // host has it, the pieces of a message gathered, results filled.
   void RunLong(const Item& item, std::unique_lock<std::mutex>& lock);
   void CopyInPlace(const Item& item, std::unique_lock<std::mutex>& lock);
+  void Pull(Operation* op, TaskId task, Announced announced, std::span<const Piece> into);
   void SendGathered(Operation* op, TaskId task, std::unique_lock<std::mutex>& lock);
   void Fill(Operation* op, std::unique_lock<std::mutex>& lock);
   // For the record: which message a task sends or has received; and that it has ended.
@@ -101,6 +104,7 @@ class Executor final {
   Trace trace_;
   std::deque<Item> ready_;   // transfers and light computations
   std::deque<Item> heavy_;
+  std::vector<Operation*> failed_;   // whose transfers are to be cancelled
 };
 
 }  // namespace jaxccomp

@@ -48,6 +48,7 @@ class TransferDone final : public Completion {
   TaskId task = 0;
   BufferPool::Buffer staging;   // of a send of several pieces of memory: all of them
   int64_t staging_bytes = 0;
+  bool under_way = false;       // the transport has it
   void Done(Status status) override;
 };
 
@@ -88,7 +89,7 @@ struct Operation {
   CallCost cost;                       // so far; its seconds are known when it is over
 
   int64_t open_tasks = 0;
-  int64_t in_flight = 0;               // transfers and computations that touch our memory
+  int64_t in_flight = 0;               // pins: transfers and computations that touch our memory
   Status status;
   bool failed = false;
   bool over = false;                   // nothing touches the buffers any more

@@ -80,7 +80,7 @@ void SmallMessages::SendOutgoing(int process, uint32_t number, bool on_credit) {
   header.total_bytes = on_credit;
   Status status = control_.Send(process, header, outgoing.pieces);
   if (!status.ok()) control_.Lose(process, status);
-  outgoing.done->Done(std::move(status));
+  if (outgoing.done != nullptr) outgoing.done->Done(std::move(status));
 }
 
 bool SmallMessages::OnWant(int process, uint32_t number) {
@@ -162,9 +162,7 @@ void SmallMessages::Pull(Announced announced, std::span<const Piece> into, Compl
   const auto number = static_cast<uint32_t>(announced.id);
   const int process = announced.process;
   if (process < 0 || process >= control_.processes() || !PeerOf(process).incoming.contains(number)) {
-    if (done != nullptr) {
-      done->Done({Code::kInternal, "pulled a payload that is not announced (any more)"});
-    }
+    if (done != nullptr) done->Done(WithdrawnError());
     return;
   }
   Peer& peer = PeerOf(process);
@@ -201,16 +199,27 @@ void SmallMessages::Pull(Announced announced, std::span<const Piece> into, Compl
 
 // --- The end ------------------------------------------------------------------------------------
 
-bool SmallMessages::Withdraw(Completion* done, const Status& why) {
-  return std::ranges::any_of(
-      peers_, [&](Peer& peer) { return WithdrawFrom(&peer.incoming, done, why); });
+bool SmallMessages::Cancel(Completion* done, const Status& why) {
+  for (Peer& peer : peers_) {
+    if (WithdrawFrom(&peer.incoming, done, why)) return true;
+    for (auto& [number, outgoing] : peer.outgoing) {
+      if (outgoing.done != done) continue;
+      outgoing.own = std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(outgoing.bytes));
+      Gather(outgoing.pieces, outgoing.own.get());
+      outgoing.pieces = {{outgoing.own.get(), outgoing.bytes}};
+      outgoing.done = nullptr;
+      done->Done(why);
+      return true;
+    }
+  }
+  return false;
 }
 
 void SmallMessages::EndOutgoing(Peer* peer, const Status& why) {
   peer->waiting.clear();
   for (auto& [number, outgoing] : std::exchange(peer->outgoing, {})) {
     --outgoing_count_;
-    outgoing.done->Done(why);
+    if (outgoing.done != nullptr) outgoing.done->Done(why);
   }
 }
 

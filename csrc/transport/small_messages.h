@@ -31,8 +31,8 @@ class SmallMessages {
   void Send(int process, const Header& header, std::span<const Piece> payload, Completion* done);
   // As Transport's; a null `done` drops it.
   void Pull(Announced announced, std::span<const Piece> into, Completion* done);
-  // True when something was under way for it.
-  bool Withdraw(Completion* done, const Status& why);
+  // Ends what is under way for it, at once: what waits here goes from a copy. True when there was something.
+  bool Cancel(Completion* done, const Status& why);
 
   // Messages of other processes. False: that cannot be.
   bool OnAnnounced(const Header& header);
@@ -66,7 +66,8 @@ class SmallMessages {
     std::vector<Piece> pieces;
     int64_t bytes = 0;
     int32_t lane = 0;
-    Completion* done = nullptr;
+    Completion* done = nullptr;          // null: cancelled
+    std::unique_ptr<std::byte[]> own{};  // of one that was cancelled
   };
   struct Peer {
     bool due = false;             // it is in due_

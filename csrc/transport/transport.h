@@ -51,6 +51,7 @@ enum class MessageType : uint8_t {
   kParting = 15,   // its sender has come to its end, in round payload_tag of the barrier there
   kLeft = 18,      // its sender ends its connections
   kTaken = 16,     // its sender has read an announced payload where it lies, or does not want it
+  kWithdrawn = 19, // an announced payload does not come: its sender's operation has failed
   // Between ranks that send each other messages:
   kBlocked = 14,   // the answer to a probe by one who waits for the prober itself; the payload is its
                    // Standing (matching/standing.h)
@@ -120,6 +121,13 @@ class Receiver {
   ~Receiver() = default;
 };
 
+// What has become of a transfer that Transport::Cancel has been asked to end.
+enum class Cancelled : uint8_t {
+  kOver,       // nothing touches its memory any more, and its completion has been told; or there was none
+  kEndsSoon,   // something still does, and ends whatever the peer does: the completion is told then
+  kHeld,       // the same, but it may take the peer to end it
+};
+
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -131,29 +139,23 @@ class Transport {
                     Completion* done) = 0;
   // Fetches an announced payload into `into` (same total size), then calls `done`.
   virtual void Pull(Announced announced, std::span<const Piece> into, Completion* done) = 0;
-  // The payload in place, when this process can read it where it lies (empty when not): the
-  // runtime then copies it itself, without the lock, and calls Discard afterwards.
-  virtual std::span<const Piece> InPlace(Announced announced) const = 0;
-  // Copies a payload out of another process's memory into pieces of the same total size. False: it could not
-  // be read, and what is in them means nothing.
-  using Reader = std::function<bool(std::span<const Piece> into)>;
-  // What reads the payload where another process has it, when this process can (empty when not): the
-  // runtime then calls it, without the lock, and Discard afterwards, or Pull where it could not be read.
-  virtual Reader ReaderOf(Announced announced) const {
-    static_cast<void>(announced);
-    return {};
-  }
-  // Done with an announced payload without pulling it: read in place, or wanted by nobody
+  // Copies a payload from where it lies into pieces of the same total size; called once, without the lock.
+  // `streams`: past the caches. False: it could not be read, and what is in them means nothing.
+  using Reader = std::function<bool(std::span<const Piece> into, bool streams)>;
+  // What reads the payload where it lies, here or in another process; empty where only Pull fetches it. The
+  // runtime calls it and then Discard, or Pull where it could not be read; or Discard alone. Until then the
+  // payload stays where it is, if it lies in this process.
+  virtual Reader StartRead(Announced announced) = 0;
+  // Done with an announced payload without pulling it: read where it lies, or wanted by nobody
   // (after an error). Its sender completes.
   virtual void Discard(Announced announced) = 0;
-  // An operation has failed and gives its memory back. What was pulled into it for `done` ends now, with an
-  // error, and the rest of the payload goes elsewhere and is dropped. False where that cannot be, since
-  // something may still write into that memory. A completion that nothing is under way for: true.
-  virtual bool Withdraw(Completion* done) {
-    static_cast<void>(done);
-    return true;
-  }
-  // Ends everything with `why`, for good, so that nothing is written into memory that is given back.
+  // An operation has failed and wants its memory back: what is sent from it or pulled into it for `done` ends, if it
+  // can, with `why`, and what comes of it afterwards is dropped. Not from within a callback. May be asked again while
+  // it is not over. `force`: even if that takes to lose the peer.
+  virtual Cancelled Cancel(Completion* done, const Status& why, bool force) = 0;
+  // That process has died, and so touches no memory of this one any more.
+  virtual void OnDead(int process) { static_cast<void>(process); }
+  // Ends everything with `why`, for good, with no regard to memory: at the end of the process.
   virtual void Freeze(const Status& why) { static_cast<void>(why); }
   // Advances everything; true when anything happened.
   virtual bool Poll() = 0;

@@ -1,10 +1,15 @@
-// How transports between processes give an operation its memory back (Transport::Withdraw).
+// How transports give an operation its memory back (Transport::Cancel).
 #pragma once
 
 #include "common/completion.h"
 #include "common/status.h"
 
 namespace jaxccomp {
+
+// Who pulls a payload that is not announced (any more) is told this.
+inline Status WithdrawnError() {
+  return {Code::kAborted, "the payload does not come any more: its sender's operation has failed"};
+}
 
 // Of payloads that are being received, by number: the one for `done` ends with `why`, and what comes of it
 // afterwards is dropped. False: there is none.

@@ -36,7 +36,7 @@ class Hub {
   // What comes along with messages may change on its way. Set before anything is sent.
   std::function<void(const Header&, std::vector<std::byte>*)> tamper;
 
-  // Pulls stay under way, as of a peer that has stopped in the middle, and cannot be withdrawn.
+  // Pulls stay under way as long as this is so, as of a peer that has stopped in the middle, and nothing ends them.
   std::atomic<bool> holds_pulls{false};
 
   // A process that has stopped: it takes nothing that is sent to it, and what it sends is lost.
@@ -155,20 +155,24 @@ class HubTransport final : public Transport {
 
   void Pull(Announced announced, std::span<const Piece> into, Completion* done) override {
     std::lock_guard<std::mutex> lock(hub_->mutex_);
-    if (hub_->holds_pulls) return held_.push_back(done);
-    const auto offer = hub_->offers_.find(announced.id);
-    if (offer == hub_->offers_.end()) {
-      hub_->inboxes_[process_].push_back(
-          {.done = done, .status = Status(Code::kUnavailable, "the sender has left the hub")});
-      return;
-    }
-    CHECK_EQ(TotalBytes(offer->second.pieces), TotalBytes(into));
-    CopyPieces(offer->second.pieces, into);
-    Release(announced.id);
-    hub_->inboxes_[process_].push_back({.done = done});
+    if (hub_->holds_pulls) return held_.push_back({announced, {into.begin(), into.end()}, done});
+    Take(announced, into, done);
   }
 
-  std::span<const Piece> InPlace(Announced) const override { return {}; }
+  Reader StartRead(Announced) override { return {}; }
+
+  Cancelled Cancel(Completion* done, const Status& why, bool) override {
+    {
+      std::lock_guard<std::mutex> lock(hub_->mutex_);
+      if (std::ranges::find(held_, done, &Held::done) != held_.end()) return Cancelled::kHeld;
+      const auto offer = std::ranges::find_if(
+          hub_->offers_, [&](const auto& entry) { return entry.second.done == done; });
+      if (offer == hub_->offers_.end()) return Cancelled::kEndsSoon;   // it is told by the next poll
+      hub_->offers_.erase(offer);
+    }
+    done->Done(why);
+    return Cancelled::kOver;
+  }
 
   void Discard(Announced announced) override {
     std::lock_guard<std::mutex> lock(hub_->mutex_);
@@ -180,6 +184,9 @@ class HubTransport final : public Transport {
     std::vector<Hub::Event> events;
     {
       std::lock_guard<std::mutex> lock(hub_->mutex_);
+      if (!hub_->holds_pulls) {
+        for (const Held& each : std::exchange(held_, {})) Take(each.announced, each.into, each.done);
+      }
       auto& inbox = hub_->inboxes_[process_];
       if (inbox.empty()) return false;
       std::shuffle(inbox.begin(), inbox.end(), random_);
@@ -205,17 +212,13 @@ class HubTransport final : public Transport {
     return true;
   }
 
-  bool Withdraw(Completion* done) override {
-    std::lock_guard<std::mutex> lock(hub_->mutex_);
-    return std::ranges::find(held_, done) == held_.end();
-  }
   void Freeze(const Status& why) override {
-    std::vector<Completion*> held;
+    std::vector<Held> held;
     {
       std::lock_guard<std::mutex> lock(hub_->mutex_);
       held = std::exchange(held_, {});
     }
-    for (Completion* done : held) done->Done(why);
+    for (const Held& each : held) each.done->Done(why);
     for (int process = 0; process < std::ssize(hub_->inboxes_); ++process) {
       if (process != process_) receiver_->OnPeerLost(process, why);
     }
@@ -240,7 +243,28 @@ class HubTransport final : public Transport {
   }
 
  private:
-  // With the hub's lock: the sender completes.
+  // A pull that stays under way.
+  struct Held {
+    Announced announced;
+    std::vector<Piece> into;
+    Completion* done;
+  };
+
+  // With the hub's lock, as the following.
+  void Take(Announced announced, std::span<const Piece> into, Completion* done) {
+    const auto offer = hub_->offers_.find(announced.id);
+    if (offer == hub_->offers_.end()) {
+      hub_->inboxes_[process_].push_back(
+          {.done = done, .status = Status(Code::kUnavailable, "the sender has left the hub")});
+      return;
+    }
+    CHECK_EQ(TotalBytes(offer->second.pieces), TotalBytes(into));
+    CopyPieces(offer->second.pieces, into);
+    Release(announced.id);
+    hub_->inboxes_[process_].push_back({.done = done});
+  }
+
+  // The sender completes.
   void Release(uint64_t id) {
     const auto offer = hub_->offers_.find(id);
     if (offer == hub_->offers_.end()) return;
@@ -252,7 +276,7 @@ class HubTransport final : public Transport {
   const int process_;
   Receiver* const receiver_;
   std::minstd_rand random_;
-  std::vector<Completion*> held_;
+  std::vector<Held> held_;
 };
 
 }  // namespace jaxccomp::testing

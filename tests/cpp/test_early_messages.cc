@@ -20,8 +20,9 @@ struct Counter final : Transport {
     done->Done(Status::Ok());
   }
   void Pull(Announced, std::span<const Piece>, Completion* done) override { done->Done(Status::Ok()); }
-  std::span<const Piece> InPlace(Announced) const override { return {}; }
+  Reader StartRead(Announced) override { return {}; }
   void Discard(Announced) override {}
+  Cancelled Cancel(Completion*, const Status&, bool) override { return Cancelled::kOver; }
   bool Poll() override { return false; }
   bool NeedsPolling() const override { return false; }
   void Keep(int process, int64_t bytes) override {

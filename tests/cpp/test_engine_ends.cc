@@ -1,5 +1,4 @@
-// What ends before the program does: a transport that cannot give memory back, a communicator that is
-// freed.
+// What ends before the program does: a rank that stops, a communicator that is freed.
 #include <chrono>
 #include <cstdint>
 #include <string>
@@ -47,33 +46,6 @@ Status Run(Team& team, Team::Program& program, int rank, size_t site, int64_t ru
 }
 
 OpSpec Allreduce(int64_t count) { return SpecOf(Collective::kAllreduce, count); }
-
-TEST(engine_memory_that_a_transport_may_still_write_into) {
-  Team team(Style::kProcesses, 2);
-  team.SetOption("timeout_seconds", testing::ScaledSeconds(0.5));
-  Team::Program program = team.Compile(std::vector<OpSpec>{Allreduce(3), Allreduce(kLarge)});
-  team.OnRanks([&](int rank) { CHECK_OK(Run(team, program, rank, 0, 1)); });
-  team.hub().holds_pulls = true;
-  const testing::Stopwatch watch;
-  team.OnRanks([&](int rank) {
-    // The caller gets its memory back, soon, and nothing is under way into it then.
-    const Status status = Run(team, program, rank, 1, 2);
-    CHECK(status.code() == Code::kDeadlineExceeded || status.code() == Code::kAborted);
-  });
-  CHECK(watch.Seconds() < 5);
-  team.hub().holds_pulls = false;
-  // A communicator that was in order needs the same transport.
-  for (const int rank : {0, 1}) CHECK_OK(team.EngineOf(rank).membership().AddCommunicator("next", {0, 1}));
-  OpSpec next = Allreduce(3);
-  next.communicator = "next";
-  Team::Program later = team.Compile(std::vector<OpSpec>{next});
-  team.OnRanks([&](int rank) {
-    const Status status = Run(team, later, rank, 0, 3);
-    Contains(status, "cannot be taken back from MPI");
-    Contains(status, "Start the program again");
-    Contains(status, "allreduce");
-  });
-}
 
 TEST(engine_rank_that_has_come_and_stops_is_named) {
   constexpr int kStopped = 1;

@@ -19,6 +19,7 @@
 #include "patience.h"
 #include "transport/ucx/ucx_transport.h"
 #include "transport_cases.h"
+#include "watched_memory.h"
 
 namespace jaxccomp {
 namespace {
@@ -214,29 +215,29 @@ TEST(Ucx_ReadsAPayloadWhereItLies) {
   if (case_.b == nullptr) return;
   CHECK_EQ(case_.b->name(), "ucx+cma");
   CHECK(case_.second.last.type == MessageType::kData);
-  const Transport::Reader read = case_.b->ReaderOf(case_.announced());
+  const Transport::Reader read = case_.b->StartRead(case_.announced());
   if (!CHECK(read != nullptr)) return;
-  CHECK(read({&case_.place, 1}));
+  CHECK(read({&case_.place, 1}, false));
   CHECK(case_.into == case_.payload);
   PollAll({case_.a, case_.b}, [&] { return !case_.b->Poll(); });
   CHECK_EQ(case_.sent.calls, 0);   // until it is told
   CHECK(case_.a->HasTransfers());
   case_.b->Discard(case_.announced());
-  CHECK(!case_.b->ReaderOf(case_.announced()));
+  CHECK(!case_.b->StartRead(case_.announced()));
   CHECK(PollAll({case_.a, case_.b}, [&] { return case_.sent.calls == 1; }));
   CHECK_OK(case_.sent.status);
   CHECK(!case_.a->HasTransfers());
   // From then on the memory is its owner's again.
-  CHECK(!read({&case_.place, 1}));
+  CHECK(!read({&case_.place, 1}, false));
 }
 
 TEST(Ucx_SendsWhatCannotBeReadAfterAll) {
   Located case_{std::numeric_limits<pid_t>::max()};   // no process has that number
   if (case_.b == nullptr) return;
   for (int times = 0; times < 2; ++times) {
-    const Transport::Reader read = case_.b->ReaderOf(case_.announced());
+    const Transport::Reader read = case_.b->StartRead(case_.announced());
     CHECK_EQ(read != nullptr, times == 0);
-    if (read) CHECK(!read({&case_.place, 1}));
+    if (read) CHECK(!read({&case_.place, 1}, false));
     std::ranges::fill(case_.into, std::byte{0});
     Waiter pulled;
     case_.b->Pull(case_.announced(), {&case_.place, 1}, &pulled);
@@ -256,12 +257,12 @@ TEST(Ucx_ReadsNothingThatItsSenderHasGivenUp) {
   const auto check = [](const std::function<void(UcxTransport*)>& give_up, bool ends) {
     Located case_{getpid()};
     if (case_.b == nullptr) return;
-    const Transport::Reader read = case_.b->ReaderOf(case_.announced());
+    const Transport::Reader read = case_.b->StartRead(case_.announced());
     if (!CHECK(read != nullptr)) return;
     give_up(case_.a);
     CHECK_EQ(case_.sent.calls, 1);
     CHECK(!case_.sent.status.ok());
-    CHECK(!read({&case_.place, 1}));
+    CHECK(!read({&case_.place, 1}, false));
     // Its connection says what has become of it.
     Waiter pulled;
     case_.b->Pull(case_.announced(), {&case_.place, 1}, &pulled);
@@ -275,11 +276,11 @@ TEST(Ucx_ReadsNothingThatItsSenderHasGivenUp) {
 TEST(Ucx_EndsAReadThatWasPulledInstead) {
   Located case_{getpid()};
   if (case_.b == nullptr) return;
-  const Transport::Reader read = case_.b->ReaderOf(case_.announced());
+  const Transport::Reader read = case_.b->StartRead(case_.announced());
   Waiter pulled;
   case_.b->Pull(case_.announced(), {&case_.place, 1}, &pulled);
-  CHECK(!case_.b->ReaderOf(case_.announced()));
-  CHECK(case_.b->Withdraw(&pulled));
+  CHECK(!case_.b->StartRead(case_.announced()));
+  CHECK(case_.b->Cancel(&pulled, {Code::kAborted, "cancelled"}, false) == Cancelled::kOver);
   CHECK(pulled.status.code() == Code::kAborted);
   CHECK(PollAll({case_.a, case_.b}, [&] { return case_.sent.calls == 1 && !case_.b->HasTransfers(); }));
   CHECK(std::ranges::all_of(case_.into, [](std::byte each) { return each == std::byte{0}; }));
@@ -485,9 +486,10 @@ struct Transfer {
   Transfer(Bytes values, const Settings& settings)
       : payload(std::move(values)), into(payload.size()), team(2, settings, {&first, &second}) {}
   // Until the other one has begun to pull.
-  bool Begin() {
+  bool Begin() { return Begin({payload.data(), std::ssize(payload)}); }
+  bool Begin(const Piece& piece) {
     if (!team.whole()) return false;
-    const Piece piece{payload.data(), std::ssize(payload)}, place{into.data(), std::ssize(into)};
+    const Piece place{into.data(), std::ssize(into)};
     Header header;
     header.payload_bytes = piece.bytes;
     team.transports[0]->Send(1, header, {&piece, 1}, &sent);
@@ -513,13 +515,96 @@ TEST(Ucx_GivesMemoryBackInTheMiddleOfAPayload) {
   Bytes& into = transfer.into;
   CHECK(transfer.Poll([&] { return into.front() == std::byte{1}; }));
   CHECK_EQ(transfer.pulled.calls, 0);
-  CHECK(transfer.receiver().Withdraw(&transfer.pulled));
+  CHECK(transfer.receiver().Cancel(&transfer.pulled, {Code::kAborted, "cancelled"}, false) == Cancelled::kOver);
   CHECK(transfer.pulled.status.code() == Code::kAborted);
   std::ranges::fill(into, std::byte{2});
   CHECK(transfer.Poll([&] { return transfer.sent.calls == 1 && !transfer.receiver().HasTransfers(); }));
   CHECK_OK(transfer.sent.status);
   CHECK(std::ranges::all_of(into, [](std::byte each) { return each == std::byte{2}; }));
   CHECK_EQ(transfer.pulled.calls, 1);
+}
+
+// --- Memory that an operation wants back ----------------------------------------------------------
+
+const Status kFailed(Code::kAborted, "its operation has failed");
+
+TEST(Ucx_WithdrawsAPayloadThatNobodyHasAskedFor) {
+  for (const pid_t reads : {pid_t{0}, getpid()}) {   // announced alone, and read where it lies
+    Located case_{reads};
+    if (case_.b == nullptr) return;
+    const Transport::Reader read = case_.b->StartRead(case_.announced());
+    CHECK_EQ(read != nullptr, reads != 0);
+    CHECK(case_.a->Cancel(&case_.sent, kFailed, false) == Cancelled::kOver);
+    CHECK_EQ(case_.sent.calls, 1);
+    // The program uses its memory for something else.
+    std::ranges::fill(case_.payload, std::byte{66});
+    if (read) CHECK(!read({&case_.place, 1}, false));
+    Waiter pulled;
+    case_.b->Pull(case_.announced(), {&case_.place, 1}, &pulled);   // which crosses with what withdraws it
+    CHECK(PollAll({case_.a, case_.b}, [&] { return pulled.calls == 1; }));
+    CHECK(pulled.status.code() == Code::kAborted);
+    Waiter late;
+    case_.b->Pull(case_.announced(), {&case_.place, 1}, &late);
+    CHECK(late.calls == 1 && late.status.code() == Code::kAborted);
+    case_.b->Discard(case_.announced());
+    CHECK(!case_.a->HasTransfers() && !case_.b->HasTransfers());
+    // Others go on.
+    case_.Announce();
+    Waiter next;
+    case_.b->Pull(case_.announced(), {&case_.place, 1}, &next);
+    CHECK(PollAll({case_.a, case_.b}, [&] { return next.calls == 1 && case_.sent.calls == 1; }));
+    CHECK_OK(next.status);
+    CHECK(case_.into == case_.payload);
+    CHECK(case_.first.lost.empty() && case_.second.lost.empty());
+  }
+}
+
+TEST(Ucx_AcceptsWhatHasBeenReadAndIsWithdrawn) {
+  Located case_{getpid()};
+  if (case_.b == nullptr) return;
+  const Transport::Reader read = case_.b->StartRead(case_.announced());
+  CHECK(read({&case_.place, 1}, false));
+  case_.b->Discard(case_.announced());   // crosses with what withdraws it
+  CHECK(case_.a->Cancel(&case_.sent, kFailed, false) == Cancelled::kOver);
+  CHECK_EQ(case_.sent.calls, 1);
+  case_.Announce();   // after which all that was on its way has come
+  case_.b->Discard(case_.announced());
+  CHECK(PollAll({case_.a, case_.b}, [&] { return case_.sent.calls == 1; }));
+  CHECK(case_.first.lost.empty() && case_.second.lost.empty());
+}
+
+TEST(Ucx_HoldsMemoryUntilItsFragmentsAreSent) {
+  for (const bool resumes : {true, false}) {
+    setenv("UCX_TCP_SNDBUF", "64k", 1);
+    setenv("UCX_TCP_RCVBUF", "64k", 1);
+    Transfer transfer(Bytes(1), {.credit_bytes = 0});
+    unsetenv("UCX_TCP_SNDBUF");
+    unsetenv("UCX_TCP_RCVBUF");
+    const int64_t bytes = 8 * kKiB * kKiB;
+    testing::WatchedMemory memory(static_cast<size_t>(bytes));
+    std::fill_n(memory.data(), bytes, std::byte{7});
+    transfer.into = Bytes(static_cast<size_t>(bytes));
+    if (!transfer.Begin({memory.data(), bytes})) return;
+    UcxTransport& sender = *transfer.team.transports[0];
+    // The receiver has stopped: the sender sends all that goes.
+    const testing::Stopwatch watch;
+    while (watch.Seconds() < 1) sender.Poll();
+    CHECK(sender.Cancel(&transfer.sent, kFailed, false) == Cancelled::kHeld);
+    CHECK_EQ(transfer.sent.calls, 0);
+    if (resumes) {
+      CHECK(transfer.Poll([&] { return transfer.sent.calls == 1 && transfer.pulled.calls == 1; }));
+      CHECK(transfer.second.lost.empty());
+    } else {
+      while (sender.Cancel(&transfer.sent, kFailed, true) == Cancelled::kHeld) sender.Poll();
+      CHECK(PollAll({&sender}, [&] { return transfer.sent.calls == 1; }));
+      CHECK(transfer.first.lost == std::set<int>{1});
+    }
+    memory.GiveBack();
+    // It resumes, or has: what it has of it is not taken as good.
+    CHECK(transfer.Poll([&] { return transfer.pulled.calls == 1; }));
+    CHECK(!transfer.pulled.status.ok());
+    CHECK(!memory.touched());
+  }
 }
 
 // What UCX could not send at once is not overtaken by what it is given later.

@@ -1,9 +1,11 @@
 #include "transport/local/local_transport.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
 #include "transport/pieces.h"
+#include "transport/withdraw.h"
 
 namespace jaxccomp {
 
@@ -53,8 +55,7 @@ void LocalTransport::Send(int process, const Header& header, std::span<const Pie
 void LocalTransport::Pull(Announced announced, std::span<const Piece> into, Completion* done) {
   auto it = offers_.find(announced.id);
   if (it == offers_.end()) {
-    done->Done({Code::kInternal, "pulled a payload that is not announced (any more)"});
-    return;
+    return done->Done(WithdrawnError());
   }
   // The callbacks below may send and so change offers_.
   const Offer offer = std::move(it->second);
@@ -70,10 +71,14 @@ void LocalTransport::Pull(Announced announced, std::span<const Piece> into, Comp
   done->Done(std::move(status));
 }
 
-std::span<const Piece> LocalTransport::InPlace(Announced announced) const {
+Transport::Reader LocalTransport::StartRead(Announced announced) {
   auto it = offers_.find(announced.id);
   if (it == offers_.end()) return {};
-  return it->second.pieces;
+  it->second.being_read = true;
+  return [from = &it->second.pieces](std::span<const Piece> into, bool streams) {
+    CopyPieces(*from, into, streams);
+    return true;
+  };
 }
 
 void LocalTransport::Discard(Announced announced) {
@@ -82,6 +87,16 @@ void LocalTransport::Discard(Announced announced) {
   Completion* sender = it->second.sender;
   offers_.erase(it);
   sender->Done(Status::Ok());
+}
+
+Cancelled LocalTransport::Cancel(Completion* done, const Status& why, bool) {
+  // What is pulled is there at once, so this is a send.
+  const auto it = std::ranges::find_if(offers_, [&](const auto& entry) { return entry.second.sender == done; });
+  if (it == offers_.end()) return Cancelled::kOver;
+  if (it->second.being_read) return Cancelled::kEndsSoon;
+  offers_.erase(it);
+  done->Done(why);
+  return Cancelled::kOver;
 }
 
 bool LocalTransport::Poll() {

@@ -31,9 +31,9 @@ class LocalTransport final : public Transport {
   void Send(int process, const Header& header, std::span<const Piece> payload,
             Completion* done) override;
   void Pull(Announced announced, std::span<const Piece> into, Completion* done) override;
-  // Stays readable without the lock until Pull or Discard.
-  std::span<const Piece> InPlace(Announced announced) const override;
+  Reader StartRead(Announced announced) override;
   void Discard(Announced announced) override;
+  Cancelled Cancel(Completion* done, const Status& why, bool force) override;
   bool Poll() override;
   // Only while messages are queued.
   bool NeedsPolling() const override { return !queue_.empty(); }
@@ -47,6 +47,7 @@ class LocalTransport final : public Transport {
   struct Offer {
     std::vector<Piece> pieces;
     Completion* sender;
+    bool being_read = false;   // from StartRead on
   };
 
   std::unique_ptr<std::byte[]> TakeBuffer();

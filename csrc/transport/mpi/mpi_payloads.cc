@@ -13,6 +13,8 @@ namespace {
 
 // Credit is given back in portions of this part of it: few messages, and never late.
 constexpr int64_t kPortions = 16;
+// Of payloads that go on after their operation has failed.
+constexpr int64_t kMostCopiedBytes = 256 << 20;
 
 uint32_t NumberOf(Announced announced) { return static_cast<uint32_t>(announced.id); }
 bool OnRequest(Announced announced) { return announced.id >> 32 != 0; }
@@ -132,7 +134,7 @@ bool MpiPayloads::OnCredit(int process, int64_t bytes) {
 void MpiPayloads::Lose(int process, const Status& why) {
   for (auto& [number, outgoing] : std::exchange(PeerOf(process).outgoing, {})) {
     --outgoing_count_;
-    outgoing.transfer->done->Done(why);
+    if (outgoing.transfer->done != nullptr) outgoing.transfer->done->Done(why);
   }
 }
 
@@ -190,19 +192,22 @@ const MpiPayloads::Incoming* MpiPayloads::Find(Announced announced) const {
   return found == all.end() ? nullptr : &found->second;
 }
 
-std::span<const Piece> MpiPayloads::InPlace(Announced announced) const {
+Transport::Reader MpiPayloads::StartRead(Announced announced) const {
   const Incoming* const incoming = Find(announced);
   if (incoming == nullptr || incoming->early == nullptr) return {};
   const MpiTransfer& transfer = *incoming->early;
   if (transfer.units_open > 0 || !transfer.status.ok()) return {};
-  return {&incoming->whole, 1};
+  return [whole = incoming->whole](std::span<const Piece> into, bool streams) {
+    CopyPieces({&whole, 1}, into, streams);
+    return true;
+  };
 }
 
 void MpiPayloads::Pull(Announced announced, std::span<const Piece> into, Completion* done) {
   const uint32_t number = NumberOf(announced);
   if (Find(announced) == nullptr) {
     if (done != nullptr) {
-      done->Done({Code::kInternal, "pulled a payload that is not announced (any more)"});
+      done->Done(WithdrawnError());
     }
     return;
   }
@@ -285,6 +290,7 @@ void MpiPayloads::OnTransferOver(MpiTransfer* transfer) {
   if (transfer->status.ok() && !transfer->scatter.empty()) {
     Scatter(transfer->staging.get(), transfer->scatter);
   }
+  copied_bytes_ -= std::exchange(transfer->copied_bytes, 0);
   if (transfer->early_bytes > 0) {
     early_bytes_ -= transfer->early_bytes;
     transfer->staging.reset();
@@ -315,13 +321,33 @@ void MpiPayloads::ReturnCredit(int process, int64_t bytes) {
 
 // --- The end ------------------------------------------------------------------------------------
 
-bool MpiPayloads::Withdraw(Completion* done, const Status& why) {
+Cancelled MpiPayloads::Cancel(Completion* done, const Status& why, bool force) {
   for (Peer& peer : peers_) {
     for (auto& kind : peer.incoming) {
-      if (WithdrawFrom(&kind, done, why)) return true;
+      if (WithdrawFrom(&kind, done, why)) return Cancelled::kOver;
+    }
+    for (auto& [number, outgoing] : peer.outgoing) {
+      if (outgoing.transfer->done == done) return GoOnFromCopy(&outgoing, why, force);
     }
   }
-  return transfers_.Withdraw(done, why);
+  return transfers_.Cancel(done, why, force);
+}
+
+// It cannot be withdrawn: its receiver may have posted the receive, which would take a later payload of the same tag.
+Cancelled MpiPayloads::GoOnFromCopy(Outgoing* outgoing, const Status& why, bool force) {
+  MpiTransfer& transfer = *outgoing->transfer;
+  if (transfer.staging == nullptr) {
+    // As a rule its receiver asks for it now, to drop it.
+    if (!force || outgoing->bytes > kMostCopiedBytes - copied_bytes_) return Cancelled::kHeld;
+    MpiBuffer copy(new (std::nothrow) std::byte[static_cast<size_t>(outgoing->bytes)]);
+    if (copy == nullptr) return Cancelled::kHeld;
+    CopyBytes(copy.get(), outgoing->data, outgoing->bytes);
+    copied_bytes_ += transfer.copied_bytes = outgoing->bytes;
+    outgoing->data = copy.get();
+    transfer.staging = std::move(copy);
+  }
+  std::exchange(transfer.done, nullptr)->Done(why);
+  return Cancelled::kOver;
 }
 
 void MpiPayloads::EndAnnounced(const Status& why) {

@@ -24,8 +24,8 @@ class MpiPayloads final : MpiTransfers::Listener {
   void Send(int process, const Header& header, std::span<const Piece> payload, Completion* done);
   // As Transport's; a null `done` receives and drops.
   void Pull(Announced announced, std::span<const Piece> into, Completion* done);
-  std::span<const Piece> InPlace(Announced announced) const;
-  bool Withdraw(Completion* done, const Status& why);
+  Transport::Reader StartRead(Announced announced) const;
+  Cancelled Cancel(Completion* done, const Status& why, bool force);
 
   // Messages of other processes. False: that cannot be.
   bool OnAnnounced(const Header& header, Announced announced);
@@ -90,6 +90,8 @@ class MpiPayloads final : MpiTransfers::Listener {
   void ReturnCredit(int process, int64_t bytes);
   void EndAnnounced(const Status& why);
   void OnTransferOver(MpiTransfer* transfer) override;
+  // Of a payload that waits here, for an operation that has failed.
+  Cancelled GoOnFromCopy(Outgoing* outgoing, const Status& why, bool force);
 
   MpiWorld& world_;
   MpiControl& control_;
@@ -97,6 +99,7 @@ class MpiPayloads final : MpiTransfers::Listener {
   std::vector<Peer> peers_;
   int64_t outgoing_count_ = 0;   // over all peers
   int64_t early_bytes_ = 0;      // payloads that came before they were pulled
+  int64_t copied_bytes_ = 0;     // payloads of operations that have failed (GoOnFromCopy)
 };
 
 }  // namespace jaxccomp

@@ -77,16 +77,33 @@ bool MpiTransfers::OthersWait() const {
   });
 }
 
-bool MpiTransfers::Withdraw(Completion* done, const Status& why) {
-  const auto unit = std::ranges::find_if(
-      units_[1], [&](const Unit& each) { return each.transfer->done == done; });
-  if (unit == units_[1].end()) return true;
-  const std::shared_ptr<MpiTransfer> transfer = unit->transfer;
-  if (transfer->staging == nullptr && !ReceiveElsewhere(transfer)) return false;
+Cancelled MpiTransfers::Cancel(Completion* done, const Status& why, bool force) {
+  std::shared_ptr<MpiTransfer> transfer;
+  for (const std::vector<Unit>& units : units_) {
+    const auto unit = std::ranges::find_if(units, [&](const Unit& each) { return each.transfer->done == done; });
+    if (unit != units.end()) transfer = unit->transfer;
+  }
+  if (transfer == nullptr) return Cancelled::kOver;
+  if (transfer->staging == nullptr) {   // MPI has been given the operation's own memory
+    transfer->begun = transfer->begun || !transfer->receives || !ReceiveElsewhere(transfer);
+    if (transfer->begun) {
+      if (!force || !world_.dead[static_cast<size_t>(transfer->process)]) return Cancelled::kHeld;
+      Bury(transfer);
+    }
+  }
   transfer->scatter.clear();
   transfer->done = nullptr;
   done->Done(why);
-  return true;
+  return Cancelled::kOver;
+}
+
+void MpiTransfers::Bury(const std::shared_ptr<MpiTransfer>& transfer) {
+  auto* const left = new std::vector<Unit>;   // never destroyed
+  std::erase_if(units_[transfer->receives], [&](Unit& unit) {
+    if (unit.transfer != transfer) return false;
+    left->push_back(std::move(unit));
+    return true;
+  });
 }
 
 // A payload that nobody received would be taken for a later one of the same tag, so what was cancelled is

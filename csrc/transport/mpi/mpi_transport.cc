@@ -47,6 +47,7 @@ Result<std::unique_ptr<MpiTransport>> MpiTransport::Create(const MpiConfig& conf
   if (error == 0) error = mpi->CommRank(config.comm, &world.process);
   if (error != 0) return world.Error("MPI_Comm_rank", -1, error);
   world.lost.resize(static_cast<size_t>(world.processes));
+  world.dead.resize(static_cast<size_t>(world.processes));
   if (config.credit_bytes < 0) world.config.credit_bytes = CreditBytes(world.processes);
 
   Credit::Amount small = Credit::Share(config.small_credit, world.processes);
@@ -178,10 +179,9 @@ bool MpiTransport::Deliver(Header header, std::span<const std::byte> payload) {
 
 // --- The end ------------------------------------------------------------------------------------
 
-bool MpiTransport::Withdraw(Completion* done) {
-  if (world_.closed) return true;
-  const Status why{Code::kAborted, "the payload came after its operation had failed"};
-  return small_.Withdraw(done, why) || payloads_.Withdraw(done, why);
+Cancelled MpiTransport::Cancel(Completion* done, const Status& why, bool force) {
+  if (world_.closed || small_.Cancel(done, why)) return Cancelled::kOver;
+  return payloads_.Cancel(done, why, force);
 }
 
 void MpiTransport::Freeze(const Status& why) {

@@ -37,6 +37,11 @@
 // program, the first that is not done everywhere has begun everywhere, or will, as nothing before it is
 // open; its lowest lane that is not done everywhere has both ends of its messages; it goes on.
 //
+// Cancel. A receive that MPI has not begun with is cancelled and posted again into other memory, since its message
+// would be taken for a later one of the same tag. A payload that waits at its sender goes on from a copy. Whatever MPI
+// has begun with stays where it is until MPI is done: nothing takes it back. Of a process of this host that has
+// died nothing more comes, once this one has polled for a while.
+//
 // MPI tags repeat after payload_tags payloads. Receives for payloads of the same tag are
 // therefore posted in the order of their numbers, which is the order in which MPI matches them.
 //
@@ -82,11 +87,12 @@ class MpiTransport final : public Transport, MpiControl::Listener {
   void Send(int process, const Header& header, std::span<const Piece> payload,
             Completion* done) override;
   void Pull(Announced announced, std::span<const Piece> into, Completion* done) override;
-  std::span<const Piece> InPlace(Announced announced) const override {
-    return IsSmall(announced) ? std::span<const Piece>{} : payloads_.InPlace(announced);
+  Reader StartRead(Announced announced) override {
+    return IsSmall(announced) ? Reader() : payloads_.StartRead(announced);
   }
   void Discard(Announced announced) override { Pull(announced, {}, nullptr); }
-  bool Withdraw(Completion* done) override;
+  Cancelled Cancel(Completion* done, const Status& why, bool force) override;
+  void OnDead(int process) override { world_.dead[static_cast<size_t>(process)] = true; }
   // MPI moves payloads only while it is called here, so it is not called any more.
   void Freeze(const Status& why) override;
   bool Poll() override;

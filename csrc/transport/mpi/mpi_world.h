@@ -59,6 +59,7 @@ struct MpiWorld {
   int processes = 0;
   bool closed = false;
   std::vector<bool> lost = {};
+  std::vector<bool> dead = {};   // these are known to have ended
   std::function<void(int peer, const Status& why)> on_lost = {};
 };
 

@@ -66,18 +66,19 @@ const UcxIncoming::Incoming* UcxIncoming::Find(Announced announced) const {
   return found == all.end() ? nullptr : &found->second;
 }
 
-std::span<const Piece> UcxIncoming::InPlace(Announced announced) const {
+Transport::Reader UcxIncoming::StartRead(Announced announced) const {
   const Incoming* const incoming = Find(announced);
-  if (incoming == nullptr || incoming->wanted || incoming->whole.bytes == 0) return {};
-  return {&incoming->whole, 1};
-}
-
-Transport::Reader UcxIncoming::ReaderOf(Announced announced) const {
-  const Incoming* const incoming = Find(announced);
-  if (incoming == nullptr || incoming->wanted || incoming->located == nullptr) return {};
+  if (incoming == nullptr || incoming->wanted) return {};
+  if (incoming->whole.bytes > 0) {
+    return [whole = incoming->whole](std::span<const Piece> into, bool streams) {
+      CopyPieces({&whole, 1}, into, streams);
+      return true;
+    };
+  }
+  if (incoming->located == nullptr) return {};
   const auto& memory = peers_[static_cast<size_t>(announced.process)].memory;
   if (!memory->usable()) return {};
-  return [memory, located = incoming->located](std::span<const Piece> into) {
+  return [memory, located = incoming->located](std::span<const Piece> into, bool) {
     return memory->Read(*located, into);
   };
 }
@@ -87,7 +88,7 @@ void UcxIncoming::Pull(Announced announced, std::span<const Piece> into, Complet
   const int process = announced.process;
   Status status;
   if (Find(announced) == nullptr) {
-    status = {Code::kInternal, "pulled a payload that is not announced (any more)"};
+    status = WithdrawnError();
   } else if (Find(announced)->wanted) {
     status = {Code::kInternal, "pulled a payload twice"};
   }
@@ -163,6 +164,21 @@ bool UcxIncoming::OnFragment(int process, const UcxFragment& fragment,
   if (incoming.received_bytes < incoming.bytes) return true;
   if (incoming.early != nullptr) incoming.whole = {incoming.early.get(), incoming.bytes};
   if (incoming.wanted) Complete(process, fragment.number);
+  return true;
+}
+
+bool UcxIncoming::OnWithdrawn(int process, uint32_t number) {
+  auto& all = PeerOf(process).incoming;
+  const auto found = all.find(number);
+  if (found == all.end()) return true;   // it has been read where it lies, or is not wanted
+  // One that is here has been sent, and somebody may read it now.
+  if (found->second.whole.bytes > 0) return false;
+  Incoming incoming = std::move(found->second);
+  all.erase(found);
+  if (incoming.on_credit && (!incoming.wanted || incoming.early != nullptr)) ReturnCredit(process, incoming.bytes);
+  DropEarly(&incoming);
+  if (incoming.wanted) --pulled_count_;
+  if (incoming.done != nullptr) incoming.done->Done(WithdrawnError());
   return true;
 }
 

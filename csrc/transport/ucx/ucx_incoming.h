@@ -29,8 +29,7 @@ class UcxIncoming {
 
   // As Transport's; a null `done` receives and drops.
   void Pull(Announced announced, std::span<const Piece> into, Completion* done);
-  std::span<const Piece> InPlace(Announced announced) const;
-  Transport::Reader ReaderOf(Announced announced) const;
+  Transport::Reader StartRead(Announced announced) const;
   // True when something was under way for it.
   bool Withdraw(Completion* done, const Status& why);
 
@@ -39,6 +38,7 @@ class UcxIncoming {
 
   // Messages of other processes. False: that cannot be. `located`: where the payload lies (LocatedPayload).
   bool OnAnnounced(const Header& header, bool on_request, std::span<const std::byte> located);
+  bool OnWithdrawn(int process, uint32_t number);
   bool OnFragment(int process, const UcxFragment& fragment, std::span<const std::byte> data);
   // Whoever waits for that process is told. What has come whole is still here.
   void Lose(int process, const Status& why);

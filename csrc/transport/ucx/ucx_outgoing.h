@@ -3,9 +3,11 @@
 // The others go in fragments, on credit or when they are wanted.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <set>
 #include <span>
 #include <unordered_map>
@@ -46,6 +48,8 @@ class UcxOutgoing {
   // would be given more before it has sent what it could not send before, and each time that there is room for
   // something that waits, what is new would take it.
   void AdvanceDue();
+  // As Transport's; null where no payload is sent for `done`.
+  std::optional<Cancelled> Cancel(Completion* done, const Status& why, bool force);
   // Whoever waits for that process is told.
   void Lose(int process, const Status& why);
 
@@ -70,12 +74,14 @@ class UcxOutgoing {
     int64_t piece_offset = 0;
     int64_t handed_bytes = 0;     // which is after so many
     int fragments_open = 0;
+    bool withdrawn = false;       // the rest does not come
     Status status;
 
     bool over() const {
       return fragments_open == 0 && (handed_bytes == bytes || !status.ok());
     }
   };
+  using Clock = std::chrono::steady_clock;
   using Turn = std::pair<int32_t, uint32_t>;   // lane and number
   struct Peer {
     bool reads = false;           // this process's memory
@@ -84,6 +90,7 @@ class UcxOutgoing {
     std::set<Turn> waiting;       // of those not started, the ones in turn for credit
     std::set<Turn> active;        // those started of which a part has not been handed to UCX
     int64_t open_bytes = 0;       // what UCX has not sent yet
+    Clock::time_point last_sent;  // when it has sent something last
     bool is_due = false;          // in `due_`
     int64_t credit_bytes = 0;     // what may be sent to it at once
   };
@@ -103,6 +110,7 @@ class UcxOutgoing {
   void AdvanceLater(int process);
   UcxChannel::Sent SendNext(int process, Outgoing* outgoing, int64_t* bytes);
   void FinishIfOver(int process, Outgoing* outgoing);
+  Outgoing* FindBy(Completion* done, int* process);
   void Finish(int process, Outgoing* outgoing);
   // From now on nobody takes for it what lies there.
   void Revoke(Outgoing* outgoing);

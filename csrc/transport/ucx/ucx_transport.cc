@@ -131,6 +131,8 @@ bool UcxTransport::Dispatch(const Header& header, std::span<const std::byte> pay
                                                : outgoing_.OnWant(process, header.payload_tag);
     case MessageType::kTaken:
       return outgoing_.OnTaken(process, header.payload_tag);
+    case MessageType::kWithdrawn:
+      return incoming_.OnWithdrawn(process, header.payload_tag);
     case MessageType::kLate:
       return comes_along && small_.OnLate(header, payload);
     case MessageType::kCredit:
@@ -191,12 +193,11 @@ void UcxTransport::OnInvalid(int source, const std::string& what) {
 
 // --- The end ------------------------------------------------------------------------------------
 
-bool UcxTransport::Withdraw(Completion* done) {
-  if (closed_) return true;
-  const Status why{Code::kAborted, "the payload came after its operation had failed"};
-  // What nothing is under way for here is a send, or has ended.
-  static_cast<void>(small_.Withdraw(done, why) || incoming_.Withdraw(done, why));
-  return true;
+Cancelled UcxTransport::Cancel(Completion* done, const Status& why, bool force) {
+  if (closed_ || small_.Cancel(done, why)) return Cancelled::kOver;
+  if (const std::optional<Cancelled> sent = outgoing_.Cancel(done, why, force)) return *sent;
+  static_cast<void>(incoming_.Withdraw(done, why));
+  return Cancelled::kOver;
 }
 
 void UcxTransport::Freeze(const Status& why) {

@@ -5,7 +5,7 @@
 //  * Control messages: a header and, when it is no longer than kEagerBytes, the payload.
 //  * Fragments of announced payloads, which name their payload and their place in it. The receiver copies
 //    each to where the runtime has pulled the payload to, so what UCX has been given to write into is never
-//    memory of an operation, and an operation that has failed gets its memory back at once (Withdraw).
+//    memory of an operation.
 //
 // A payload of more than kEagerBytes is announced and sent at once while there is credit (CreditBytes): it
 // lies in memory of the transport's own where the runtime has not pulled it by then. Credit comes back
@@ -16,13 +16,17 @@
 //
 // Where two processes share a host and the receiver may read the sender's memory, a payload of at least
 // UcxOutgoing::kLeastLocatedBytes stays where it lies: its announcement (kOnRequest) says where that is
-// (LocatedPayload), and the runtime copies it from there (ReaderOf), without the lock. The sender is told
+// (LocatedPayload), and the runtime copies it from there (StartRead), without the lock. The sender is told
 // then (kTaken). That takes no credit, as nothing comes unasked. Where it cannot be read, after all, it is
 // pulled as any other. A guard that its sender revokes before its memory is used for anything else tells a
 // reader that comes too late, and one that reads another process by mistake. What is to be known of a
 // process, and that it has died, still comes over its connection.
 //
 // Of one payload only so much is with UCX at a time that control messages do not wait long behind it.
+//
+// Cancel. What is received ends at once. What is sent is withdrawn (kWithdrawn) at once, after its guard has been
+// revoked, unless UCX has fragments of it, which it reads until they are sent. Where the peer takes nothing more,
+// they are given back once its connection has been given up.
 //
 // OnPeerLost is told of a process whose connection breaks (kUnavailable), which UCX notices when the other
 // process dies, and of one that sent something that cannot be (kDataLoss). What comes without the job's secret
@@ -88,14 +92,11 @@ class UcxTransport final : public Transport, UcxChannel::Listener {
   void Send(int process, const Header& header, std::span<const Piece> payload,
             Completion* done) override;
   void Pull(Announced announced, std::span<const Piece> into, Completion* done) override;
-  std::span<const Piece> InPlace(Announced announced) const override {
-    return IsSmall(announced) ? std::span<const Piece>{} : incoming_.InPlace(announced);
-  }
-  Reader ReaderOf(Announced announced) const override {
-    return closed_ || IsSmall(announced) ? Reader() : incoming_.ReaderOf(announced);
+  Reader StartRead(Announced announced) override {
+    return closed_ || IsSmall(announced) ? Reader() : incoming_.StartRead(announced);
   }
   void Discard(Announced announced) override { Pull(announced, {}, nullptr); }
-  bool Withdraw(Completion* done) override;
+  Cancelled Cancel(Completion* done, const Status& why, bool force) override;
   // Only this transport writes into an operation's memory, while UCX is called here.
   void Freeze(const Status& why) override;
   bool Poll() override;
