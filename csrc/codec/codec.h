@@ -66,6 +66,7 @@ class Codec {
     bool fixed_rate = false;           // the encoded size depends on dtype and count only
     bool one_pass_merge = false;       // DecodeMerge decodes a few values at a time
     bool takes_reference = false;      // forms the difference to a reference by itself
+    bool slow = false;                 // a few MB/s, maybe: a chunk takes tens of milliseconds
     bool runs_on_host = true;          // else values must lie on a device that has it
     DTypeSet dtypes = 0;               // values of others travel raw
   };

@@ -74,6 +74,7 @@ class Pipeline final : public Codec {
             .fixed_rate = a.fixed_rate && b.fixed_rate,
             .one_pass_merge = false,
             .takes_reference = a.takes_reference,
+            .slow = a.slow || b.slow,
             .runs_on_host = a.runs_on_host && b.runs_on_host,
             .dtypes = a.dtypes};
   }

@@ -3,21 +3,32 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <system_error>
 
 namespace jaxccomp {
 
 void CoderThreads::Loop() {
   std::unique_lock<std::mutex> lock(lock_.mutex);
   while (true) {
-    wake_.wait(lock, [&] { return lock_.stopped || executor_.HasComputations(); });
+    // Without cores of their own these threads leave to others what is not large.
+    wake_.wait(lock, [&] {
+      return lock_.stopped || (most_ > 0 ? executor_.HasComputations() : executor_.HasLarge());
+    });
     if (lock_.stopped) return;
-    executor_.Run(lock);
+    executor_.RunComputation(lock);
+    lock_.wake.notify_one();   // what it has sent may have to be polled for
   }
 }
 
-void CoderThreads::OnBacklog() {
-  if (lock_.stopped || most_ == 0) return;
-  if (threads_.size() < most_) threads_.emplace_back([this] { Loop(); });
+void CoderThreads::OnBacklog(bool large) {
+  if (lock_.stopped || (most_ == 0 && !large)) return;
+  if (threads_.size() < std::max<size_t>(most_, 1)) {
+    try {
+      threads_.emplace_back([this] { Loop(); });
+    } catch (const std::system_error&) {   // the system gives no more threads
+      if (threads_.empty()) return executor_.TakeLarge();
+    }
+  }
   wake_.notify_one();
 }
 

@@ -1,5 +1,5 @@
-// Threads that help with large computations: large chunks of several peers are coded on several cores while
-// the progress thread tends the wire.
+// Threads that compute: large computations, at which nobody else stays so long, and chunks of several peers on
+// several cores while the progress thread tends the wire.
 #pragma once
 
 #include <condition_variable>
@@ -22,8 +22,8 @@ class CoderThreads {
   // How many there may be: `asked`, or, for -1, the cores that no rank needs. With the engine's lock.
   void SetMost(int64_t asked);
   void SetRanksOnHost(int ranks);
-  // More computations wait than one thread can run. With the engine's lock.
-  void OnBacklog();
+  // As Executor::Listener's. With the engine's lock.
+  void OnBacklog(bool large);
   // The engine has stopped. Without the lock.
   void Join();
 

@@ -58,7 +58,7 @@ class Engine::Impl final : private Executor::Listener {
   // Executor::Listener
   void OnOver(Operation* op) override;
   void OnFailed(Operation* op) override { failures_.OnFailed(op); }
-  void OnBacklog() override { coders_.OnBacklog(); }
+  void OnBacklog(bool large) override { coders_.OnBacklog(large); }
 
   Result<Operation*> Post(CallSite& site, Call call);
   Result<Endpoint*> EndpointOf(CallSite& site, int64_t device);

@@ -1,5 +1,7 @@
 #include "execution/compute.h"
 
+#include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <vector>
 
@@ -19,14 +21,27 @@ Workspace& ThreadWorkspace() {
   return workspace;
 }
 
-void Copy(const Operation& op, const PlannedTask& task) {
+// Calls f(offset, bytes) for one slice after the other, until the operation fails.
+template <typename F>
+void InSlices(Operation& op, int64_t bytes, F&& f) {
+  constexpr int64_t kSliceBytes = 4 << 20;
+  for (int64_t offset = 0; offset < bytes; offset += kSliceBytes) {
+    if (std::atomic_ref(op.stops).load(std::memory_order_relaxed)) return;
+    f(offset, std::min(kSliceBytes, bytes - offset));
+  }
+}
+
+void Copy(Operation& op, const PlannedTask& task) {
   ForEachRun(op, task.dst, task.sources[0],
              [&](std::byte* to, const std::byte* from, int64_t bytes) {
-               if (to != from) CopyBytes(to, from, bytes, op.plan->streams);
+               if (to == from) return;
+               InSlices(op, bytes, [&](int64_t offset, int64_t slice) {
+                 CopyBytes(to + offset, from + offset, slice, op.plan->streams);
+               });
              });
 }
 
-Status Merge(const Operation& op, const PlannedTask& task) {
+Status Merge(Operation& op, const PlannedTask& task) {
   const Plan& plan = *op.plan;
   struct Scratch {
     std::vector<CodeReader> readers;   // by source, for those that are codes
@@ -49,9 +64,22 @@ Status Merge(const Operation& op, const PlannedTask& task) {
       Status status = (reader++)->Next(&scratch.sources[s].code);
       if (!status.ok()) return status;
     }
-    Status status = MergePart(CodecFor(plan, part.dtype), part.dtype, plan.reduce_op,
-                              task.final ? plan.divisor : 1, AddressOf(op, part), CountOf(part),
-                              scratch.sources, ThreadWorkspace());
+    const auto merge = [&](std::byte* at, int64_t count) {
+      return MergePart(CodecFor(plan, part.dtype), part.dtype, plan.reduce_op, task.final ? plan.divisor : 1, at,
+                       count, scratch.sources, ThreadWorkspace());
+    };
+    Status status;
+    if (!scratch.readers.empty()) {   // a code is decoded as a whole
+      status = merge(AddressOf(op, part), CountOf(part));
+    } else {
+      InSlices(op, part.bytes, [&](int64_t offset, int64_t bytes) {
+        if (!status.ok()) return;
+        status = merge(AddressOf(op, part) + offset, bytes / SizeBytes(part.dtype));
+        for (MergeSource& source : scratch.sources) {
+          source.values = static_cast<const std::byte*>(source.values) + bytes;
+        }
+      });
+    }
     if (!status.ok()) return status;
   }
   for (const CodeReader& reader : scratch.readers) {
@@ -167,14 +195,16 @@ Status Compute(Operation& op, const PlannedTask& task) {
   return {Code::kInternal, "a transfer was queued as a computation"};
 }
 
-void FillUnwritten(const Operation& op) {
+void FillUnwritten(Operation& op) {
   for (const Part& part : op.plan->unwritten) {
-    std::byte* const at = AddressOf(op, part);
-    if (op.plan->fills_identity) {
-      FillIdentity(part.dtype, op.plan->reduce_op, at, CountOf(part));
-    } else {
-      std::memset(at, 0, static_cast<size_t>(part.bytes));
-    }
+    InSlices(op, part.bytes, [&](int64_t offset, int64_t bytes) {
+      std::byte* const at = AddressOf(op, part) + offset;
+      if (op.plan->fills_identity) {
+        FillIdentity(part.dtype, op.plan->reduce_op, at, bytes / SizeBytes(part.dtype));
+      } else {
+        std::memset(at, 0, static_cast<size_t>(bytes));
+      }
+    });
   }
 }
 

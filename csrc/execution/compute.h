@@ -48,10 +48,11 @@ void ForEachRun(const Operation& op, PartRange dst, PartRange src, F&& f) {
   }
 }
 
-// Runs the task. kEncode sets the code block's used_bytes.
+// Runs the task. kEncode sets the code block's used_bytes. If the operation fails meanwhile, what moves or adds
+// values leaves off within a millisecond or so, and what it has written means nothing.
 Status Compute(Operation& op, const PlannedTask& task);
 
 // Sets the results that no task writes.
-void FillUnwritten(const Operation& op);
+void FillUnwritten(Operation& op);
 
 }  // namespace jaxccomp

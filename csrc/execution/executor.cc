@@ -1,6 +1,7 @@
 #include "execution/executor.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -9,6 +10,14 @@
 #include "transport/pieces.h"
 
 namespace jaxccomp {
+namespace {
+
+bool UsesCodec(const PlannedTask& task) {
+  return (task.kind == TaskKind::kEncode || task.kind == TaskKind::kDecode || task.kind == TaskKind::kMerge ||
+          task.kind == TaskKind::kResidual);
+}
+
+}  // namespace
 
 void TransferDone::Done(Status status) {
   operation->executor->TransferDone(operation, task, std::move(status));
@@ -54,16 +63,29 @@ void Executor::MakeReady(Operation* op, TaskId task) {
   const bool light = (transfer && !gathers) || IsOfLibrary(t.kind) || t.bytes <= kLightBytes;
   if (light) {
     ready_.push_back({op, task});
-  } else if (gathers) {
-    // Others wait for it: before computations, behind those that have come before it.
-    const auto computation = std::find_if(heavy_.begin(), heavy_.end(), [](const Item& item) {
-      return item.task == kFill || item.op->plan->tasks[item.task].kind != TaskKind::kSend;
-    });
-    heavy_.insert(computation, {op, task});
   } else {
-    heavy_.push_back({op, task});
+    Queue({op, task}, t.bytes);
   }
-  if (heavy_.size() > 1) listener_->OnBacklog();
+}
+
+void Executor::Queue(Item item, int64_t bytes) {
+  const auto sends = [](const Item& each) {
+    return each.task != kFill && each.op->plan->tasks[each.task].kind == TaskKind::kSend;
+  };
+  const Plan& plan = *item.op->plan;
+  const bool is_slow = plan.codec != nullptr && plan.codec->traits().slow && item.task != kFill &&
+                       UsesCodec(plan.tasks[item.task]);
+  const bool large = (bytes > kLargeBytes || is_slow) && !takes_large_;
+  std::deque<Item>& queue = large ? large_ : heavy_;
+  // Others wait for what is sent: before computations, behind those that have come before it.
+  const auto place = sends(item) ? std::find_if_not(queue.begin(), queue.end(), sends) : queue.end();
+  queue.insert(place, std::move(item));
+  if (large || heavy_.size() > 1) listener_->OnBacklog(large);
+}
+
+void Executor::TakeLarge() {
+  takes_large_ = true;
+  for (Item& item : std::exchange(large_, {})) heavy_.push_back(std::move(item));
 }
 
 std::vector<Piece> Executor::PiecesOf(const Operation& op, PartRange range) const {
@@ -242,8 +264,7 @@ void Executor::StartReceive(Operation* op, TaskId task, Arrival& arrival) {
   }
   ++op->in_flight;
   if (Transport::Reader read = transport->StartRead(arrival.announced)) {
-    heavy_.push_back({op, task, std::move(read), arrival.announced});
-    if (heavy_.size() > 1) listener_->OnBacklog();
+    Queue({op, task, std::move(read), arrival.announced}, bytes);
   } else {
     Pull(op, task, arrival.announced, pieces);
   }
@@ -296,11 +317,12 @@ void Executor::Fail(Operation* op, Status status) {
   // Held open: what follows may end the transfers of this operation and of others.
   ++op->in_flight;
   op->failed = true;
+  std::atomic_ref(op->stops).store(true, std::memory_order_relaxed);
   op->failed_at = Operation::Clock::now();
   op->status = std::move(status);
   // To discard a payload completes its sender, which may queue more.
   std::vector<Announced> unwanted;
-  for (auto* queue : {&ready_, &heavy_}) {
+  for (auto* queue : {&ready_, &heavy_, &large_}) {
     std::erase_if(*queue, [&](const Item& item) {
       if (item.op != op) return false;
       if (item.task == kFill) --op->in_flight;
@@ -355,8 +377,7 @@ void Executor::CheckOver(Operation* op) {
     for (const Part& part : op->plan->unwritten) bytes += part.bytes;
     if (bytes > kLightBytes) {
       ++op->in_flight;
-      heavy_.push_back({op, kFill});
-      return;
+      return Queue({op, kFill}, bytes);
     }
     FillUnwritten(*op);
   }
@@ -366,7 +387,7 @@ void Executor::CheckOver(Operation* op) {
   listener_->OnOver(op);
 }
 
-bool Executor::Run(std::unique_lock<std::mutex>& lock) {
+bool Executor::StartReady() {
   bool any = false;
   while (!failed_.empty()) {   // here, and not when it fails: that may be within a transport's callback
     Operation* const op = failed_.back();
@@ -380,11 +401,24 @@ bool Executor::Run(std::unique_lock<std::mutex>& lock) {
     StartTask(item.op, item.task);
     any = true;
   }
+  return any;
+}
+
+bool Executor::Run(std::unique_lock<std::mutex>& lock) {
+  const bool any = StartReady();
   if (heavy_.empty()) return any;
-  const Item item = heavy_.front();
+  const Item item = std::move(heavy_.front());
   heavy_.pop_front();
   RunLong(item, lock);
   return true;
+}
+
+void Executor::RunComputation(std::unique_lock<std::mutex>& lock) {
+  std::deque<Item>& queue = large_.empty() ? heavy_ : large_;
+  const Item item = std::move(queue.front());
+  queue.pop_front();
+  RunLong(item, lock);
+  StartReady();
 }
 
 void Executor::Fill(Operation* op, std::unique_lock<std::mutex>& lock) {

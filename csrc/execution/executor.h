@@ -2,8 +2,9 @@
 //
 // Sends, receives and small computations start under the engine's lock; larger computations
 // (copy, merge, encode, decode) are queued for whatever thread drives the engine and run
-// without the lock, so that several chunks are coded while others are on the wire. The LibraryPath starts the
-// tasks of a library of collectives.
+// without the lock, so that several chunks are coded while others are on the wire. Those that take long are left
+// to threads that do nothing else (engine/coder_threads.h), since who drives the engine also tends the wire, answers
+// probes and looks at deadlines. The LibraryPath starts the tasks of a library of collectives.
 #pragma once
 
 #include <cstdint>
@@ -30,8 +31,8 @@ class Executor final {
     virtual void OnOver(Operation* op) = 0;
     // One fails first.
     virtual void OnFailed(Operation* op) = 0;
-    // More large computations wait than one thread can run.
-    virtual void OnBacklog() = 0;
+    // More computations wait than one thread can run; or one that is `large`, and waits for a thread of its own.
+    virtual void OnBacklog(bool large) = 0;
 
    protected:
     ~Listener() = default;
@@ -53,10 +54,15 @@ class Executor final {
   // a peer to end the rest.
   bool CancelTransfers(Operation* op, bool force);
 
-  // Starts what is ready; runs at most one large computation, giving up `lock` meanwhile. True
+  // Starts what is ready; runs at most one computation that is not large, giving up `lock` meanwhile. True
   // when anything was done.
   bool Run(std::unique_lock<std::mutex>& lock);
-  bool HasComputations() const { return !heavy_.empty(); }
+  // Runs a computation, a large one if there is any, and starts what is ready then. There must be one.
+  void RunComputation(std::unique_lock<std::mutex>& lock);
+  bool HasComputations() const { return !heavy_.empty() || !large_.empty(); }
+  bool HasLarge() const { return !large_.empty(); }
+  // No thread takes large computations: whoever drives the engine has to.
+  void TakeLarge();
   bool HasWork() const { return !ready_.empty() || !heavy_.empty() || !failed_.empty(); }
   Trace& trace() { return trace_; }
 
@@ -69,8 +75,13 @@ class Executor final {
   };
   static constexpr TaskId kFill = -1;   // in place of a task: FillUnwritten
   static constexpr int64_t kLightBytes = 8 << 10;
+  // Some hundred microseconds; also what a handler may spend of the time of XLA's thread.
+  static constexpr int64_t kLargeBytes = 512 << 10;
 
+  bool StartReady();
   void MakeReady(Operation* op, TaskId task);
+  // A computation of so many bytes.
+  void Queue(Item item, int64_t bytes);
   void TaskStarted(Operation* op, TaskId task) {   // for the record
     if (!op->started.empty()) op->started[task].begin = Operation::Clock::now();
   }
@@ -103,7 +114,8 @@ class Executor final {
   TaskMemory memory_;
   Trace trace_;
   std::deque<Item> ready_;   // transfers and light computations
-  std::deque<Item> heavy_;
+  std::deque<Item> heavy_, large_;   // the other computations
+  bool takes_large_ = false;         // TakeLarge
   std::vector<Operation*> failed_;   // whose transfers are to be cancelled
 };
 

@@ -225,3 +225,83 @@ extern "C" double JaxccompMpiPingPong(uint64_t comm, uint64_t byte_type, int64_t
   while (sent.calls < warm_rounds + rounds && !player.lost) transport->Poll();
   return player.lost ? -1 : taken.count() / (2 * rounds);
 }
+
+// What becomes of transfers whose operations want their memory back (Transport::Cancel). Collective; nothing is under
+// way on `comm` when all ranks have returned.
+extern "C" int JaxccompCheckCancel(uint64_t comm, uint64_t byte_type, int all_remote) {
+  using namespace jaxccomp;
+  struct Neighbour final : Receiver {
+    void OnMessage(const Header&, std::span<const std::byte>, Announced each) override { announced = each; }
+    void OnPeerLost(int, const Status& why) override { CHECK_EQ(why.message(), "nobody is lost"); }
+    Announced announced;
+  } node;
+  const int64_t failed_before = testing::FailedChecks().load();
+  auto created = MpiTransport::Create(
+      {.comm = comm, .byte_type = byte_type, .all_remote = all_remote != 0, .credit_bytes = all_remote ? 0 : -1}, &node);
+  if (!CHECK_OK(created)) return 1;
+  MpiTransport* const transport = created->get();
+  const int self = transport->process(), ranks = transport->process_count();
+  const int next = (self + 1) % ranks, previous = (self + ranks - 1) % ranks;
+  const auto poll_until = [&](const auto& ready) {
+    const testing::Stopwatch watch;
+    while (!ready() && watch.Seconds() < 30) transport->Poll();
+    CHECK(ready());
+  };
+  // Of MPI alone: the transport does nothing meanwhile.
+  const auto barrier = [&] {
+    const Result<const MpiLibrary*> mpi = MpiLibrary::Load();
+    MpiHandle request = 0;
+    CHECK_EQ((*mpi)->Ibarrier(comm, &request), 0);
+    for (int over = 0; over == 0;) CHECK_EQ((*mpi)->Test(&request, &over), 0);
+  };
+  const Status why(Code::kAborted, "its operation has failed");
+  constexpr int64_t kBytes = 8 << 20;
+  Bytes payload, into(kBytes);
+  const Piece place{into.data(), kBytes};
+  Waiter sent;
+  const auto send = [&](int number) {
+    payload = Pattern(self, next, number, kBytes);
+    const Piece piece{payload.data(), kBytes};
+    node.announced = {};
+    sent = {};
+    Header header;
+    header.payload_bytes = kBytes;
+    transport->Send(next, header, {&piece, 1}, &sent);
+    poll_until([&] { return node.announced.process == previous; });
+    barrier();
+  };
+
+  // What is sent. MPI has begun with it, or it waits until it is wanted and can go on from a copy.
+  send(1);
+  CHECK(transport->Cancel(&sent, why, false) == Cancelled::kHeld);
+  CHECK(transport->Cancel(&sent, why, true) == (all_remote ? Cancelled::kOver : Cancelled::kHeld));
+  CHECK_EQ(sent.calls, all_remote ? 1 : 0);
+  if (all_remote) std::ranges::fill(payload, std::byte{66});
+  barrier();
+  Waiter pulled;
+  transport->Pull(node.announced, {&place, 1}, &pulled);
+  poll_until([&] { return pulled.calls == 1 && sent.calls == 1; });
+  CHECK_OK(pulled.status);
+  CHECK(into == Pattern(previous, self, 1, kBytes));   // never what the memory has been used for since
+  barrier();
+
+  // What is received, and has not begun to come.
+  send(2);
+  if (all_remote) {
+    std::ranges::fill(into, std::byte{5});
+    pulled = {};
+    transport->Pull(node.announced, {&place, 1}, &pulled);
+    CHECK(transport->Cancel(&pulled, why, false) == Cancelled::kOver);
+    CHECK_EQ(pulled.calls, 1);
+    CHECK(pulled.status.code() == Code::kAborted);
+  } else {
+    transport->Discard(node.announced);
+  }
+  poll_until([&] { return sent.calls == 1 && !transport->HasTransfers(); });
+  CHECK(!all_remote || std::ranges::all_of(into, [](std::byte each) { return each == std::byte{5}; }));
+  CHECK(transport->Cancel(&pulled, why, true) == Cancelled::kOver);   // nothing is under way
+  CHECK_EQ(pulled.calls, 1);
+  barrier();
+  transport->Close();
+  return static_cast<int>(testing::FailedChecks().load() - failed_before);
+}

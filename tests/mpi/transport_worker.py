@@ -33,6 +33,9 @@ def main(library):
         pieces = ctypes.c_int64(unit_bytes), ctypes.c_uint32(tags)
         failed += check(handle, byte, *pieces, ctypes.c_int64(credit), ctypes.c_int64(small), 0)
         MPI.COMM_WORLD.Barrier()
+    for all_remote in (0, 1):
+        failed += ctypes.CDLL(library).JaxccompCheckCancel(handle, byte, all_remote)
+        MPI.COMM_WORLD.Barrier()
     failed += ctypes.CDLL(library).JaxccompCheckFreeze(handle, byte)
     MPI.COMM_WORLD.Barrier()
     return failed

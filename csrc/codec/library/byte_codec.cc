@@ -17,8 +17,8 @@ struct Planes {};   // use of the workspace
 
 }  // namespace
 
-ByteCodec::ByteCodec(const CodecOptions& options)
-    : Codec({.spec = options.spec(), .lossless = true, .dtypes = kAllDTypes}),
+ByteCodec::ByteCodec(const CodecOptions& options, bool slow)
+    : Codec({.spec = options.spec(), .lossless = true, .slow = slow, .dtypes = kAllDTypes}),
       shuffle_(options.Text("shuffle") == "byte") {}
 
 int64_t ByteCodec::MaxEncodedBytes(DType dtype, int64_t count) const {

@@ -23,7 +23,7 @@ class ByteCodec : public Codec {
   int64_t MinEncodedBytes(DType dtype, int64_t count) const final;
 
  protected:
-  explicit ByteCodec(const CodecOptions& options);
+  ByteCodec(const CodecOptions& options, bool slow);
 
   // Fewer than this no compressed `bytes` bytes have.
   virtual int64_t MinCompressedBytes(int64_t bytes) const = 0;

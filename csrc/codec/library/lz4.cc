@@ -33,7 +33,7 @@ struct State {};   // use of the workspace
 class Lz4Codec final : public ByteCodec {
  public:
   explicit Lz4Codec(const CodecOptions& options)
-      : ByteCodec(options), acceleration_(static_cast<int>(options.Integer("acceleration"))) {}
+      : ByteCodec(options, /*slow=*/false), acceleration_(static_cast<int>(options.Integer("acceleration"))) {}
 
  protected:
   // No byte of a block stands for more than 255 bytes.

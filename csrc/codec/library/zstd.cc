@@ -66,7 +66,7 @@ struct Decompressor {
 class ZstdCodec final : public ByteCodec {
  public:
   explicit ZstdCodec(const CodecOptions& options)
-      : ByteCodec(options), level_(static_cast<int>(options.Integer("level"))) {}
+      : ByteCodec(options, /*slow=*/true), level_(static_cast<int>(options.Integer("level"))) {}
 
  protected:
   // A frame's header and for each block, of at most 128 KiB, a header and a byte.
