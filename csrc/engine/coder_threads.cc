@@ -10,13 +10,13 @@ namespace jaxccomp {
 void CoderThreads::Loop() {
   std::unique_lock<std::mutex> lock(lock_.mutex);
   while (true) {
-    // Without cores of their own these threads leave to others what is not large.
+    // Without a free core this thread runs large computations only.
     wake_.wait(lock, [&] {
       return lock_.stopped || (most_ > 0 ? executor_.HasComputations() : executor_.HasLarge());
     });
     if (lock_.stopped) return;
     executor_.RunComputation(lock);
-    lock_.wake.notify_one();   // what it has sent may have to be polled for
+    lock_.wake.notify_one();   // the computation may have started sends that need polling
   }
 }
 
@@ -25,8 +25,8 @@ void CoderThreads::OnBacklog(bool large) {
   if (threads_.size() < std::max<size_t>(most_, 1)) {
     try {
       threads_.emplace_back([this] { Loop(); });
-    } catch (const std::system_error&) {   // the system gives no more threads
-      if (threads_.empty()) return executor_.TakeLarge();
+    } catch (const std::system_error&) {   // the process limit is reached
+      if (threads_.empty()) return executor_.RunLargeInline();
     }
   }
   wake_.notify_one();

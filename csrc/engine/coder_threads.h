@@ -1,5 +1,5 @@
-// Threads that compute: large computations, at which nobody else stays so long, and chunks of several peers on
-// several cores while the progress thread tends the wire.
+// Threads for computations. At least one thread runs large computations. Where cores are free, more threads code
+// chunks of several peers in parallel while the progress thread polls the transports.
 #pragma once
 
 #include <condition_variable>

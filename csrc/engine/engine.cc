@@ -80,9 +80,9 @@ void Engine::SetInterruptJudge(std::function<bool()> is_held_up) {
   impl_->interrupts_.SetJudge(std::move(is_held_up));
 }
 
-void Engine::SetGiveUp(std::function<void(const std::string&)> give_up, std::chrono::milliseconds after) {
+void Engine::SetAbortHandler(std::function<void(const std::string&)> abort, std::chrono::milliseconds after) {
   std::lock_guard<std::mutex> lock(impl_->lock_.mutex);
-  impl_->watchdog_.SetGiveUp(std::move(give_up), after);
+  impl_->watchdog_.SetAbortHandler(std::move(abort), after);
 }
 
 Status Engine::SetOption(std::string_view name, std::string_view value) {

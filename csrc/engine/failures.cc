@@ -180,7 +180,7 @@ void Failures::LookForDead() {
   if (lock_.polling_callers == 0 && !lock_.stopped) wire_.Poll();
   if (lock_.stopped) return;
   for (int process : peers_.FindDead()) {
-    if (wire_.HasRemote()) wire_.remote()->OnDead(process);
+    if (wire_.HasRemote()) wire_.remote()->OnProcessDied(process);
     Lose(process,
          {Code::kUnavailable, "rank " + std::to_string(process) +
                                   " of the world has died: its process was killed, or ended "

@@ -22,18 +22,18 @@ constexpr auto kAsksAfter = std::chrono::milliseconds(500);
 // From this part of the deadline on all members are asked, as often, so that their progress is seen,
 // and so that the error can name those that did not come and not those that wait as well.
 constexpr double kAsksAllFrom = 1.0 / 8;
-// How long a failed operation waits for transfers that still touch its memory before their peer is lost over it.
+// How long a failed operation waits for its transfers to end before it forces them (Transport::Cancel).
 constexpr auto kFailureGrace = std::chrono::seconds(1);
 // How often it is looked whether peers that an operation waits for have died, and whether a SIGINT has come.
 constexpr auto kChecksPeersEvery = std::chrono::milliseconds(200);
 
-// How long the others have to hear why this process ends.
+// Time to send the reason to the other ranks before the process ends.
 constexpr auto kAnnounced = std::chrono::milliseconds(500);
 
-std::string HeldError(const Operation& op, std::string_view transport) {
+std::string PinnedError(const Operation& op, std::string_view transport) {
   return op.status.message() + "; " + std::string(transport) +
-         " still holds the memory of this operation, which a peer that has stopped keeps it from giving back. The "
-         "program may not use that memory again, nor wait for ever: the process ends";
+         " still accesses the memory of this operation, because a peer has stopped in the middle of a transfer. The "
+         "memory can be neither freed nor used again, so this process ends";
 }
 
 [[noreturn]] void EndProcess(const std::string& why) {
@@ -69,7 +69,7 @@ Watchdog::Watchdog(const Options* options, Wire* wire, Executor* executor, Match
                    InterruptWatch* interrupts)
     : options_(*options), wire_(*wire), executor_(*executor), matcher_(*matcher), operations_(*operations),
       workers_(*workers), failures_(*failures), deadlocks_(*deadlocks), stranded_(*stranded),
-      interrupts_(*interrupts), give_up_(&EndProcess) {}
+      interrupts_(*interrupts), abort_(&EndProcess) {}
 
 void Watchdog::CheckTimes(Clock::time_point now) {
   std::vector<MatchKey> quiet, late, stuck;  // what is done about them may end operations
@@ -92,11 +92,11 @@ void Watchdog::CheckTimes(Clock::time_point now) {
     }
     if (seconds > options_.timeout_seconds) late.push_back(op.key);
   });
-  // Nobody hears of its end before its memory is free: XLA would use it for something else.
+  // XLA frees the memory when the operation is over, so a failed operation stays open until its transfers have ended.
   operations_.EachOf(stuck, [&](Operation& op) {
-    const bool gives_up = wire_.HasRemote() && now - op.failed_at > longest_held_;
-    const std::string what = gives_up ? HeldError(op, wire_.remote()->name()) : "";   // it may be over and gone below
-    if (executor_.CancelTransfers(&op, /*force=*/true) && gives_up) GiveUp(what);
+    const bool aborts = wire_.HasRemote() && now - op.failed_at > max_pinned_;
+    const std::string what = aborts ? PinnedError(op, wire_.remote()->name()) : "";   // CancelTransfers may delete it
+    if (executor_.CancelTransfers(&op, /*force=*/true) && aborts) AbortProcess(what);
   });
   operations_.EachOf(quiet, [&](Operation& op) {
     Ask(op, now - op.last_progress >= most);
@@ -110,13 +110,13 @@ void Watchdog::CheckTimes(Clock::time_point now) {
   });
 }
 
-void Watchdog::GiveUp(const std::string& why) {
-  if (std::exchange(gives_up_, true)) return;
+void Watchdog::AbortProcess(const std::string& why) {
+  if (std::exchange(aborting_, true)) return;
   failures_.Announce("has ended: " + why);
-  // Not here: what was announced has to be sent.
+  // On another thread: this one has to send the announcement.
   workers_.Run([this, why] {
     std::this_thread::sleep_for(kAnnounced);
-    give_up_(why);
+    abort_(why);
   });
 }
 

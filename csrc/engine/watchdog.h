@@ -1,5 +1,5 @@
-// Operations that wait for too long: who is asked, and when it is an error; and failed ones whose memory is not
-// given back: when that is forced.
+// Deadlines. The watchdog probes the ranks that an operation waits for, fails the operation at its deadline, and
+// forces the end of transfers that keep a failed operation open.
 //
 // A rank that is behind is waited for as long as it goes on. Whoever is asked for an operation that it has
 // not come to answers how many operations on that communicator it has ended (kBehind), and the deadline
@@ -35,10 +35,10 @@ class Watchdog {
            Workers* workers, Failures* failures, DeadlockDetector* deadlocks, StrandedRuns* stranded,
            InterruptWatch* interrupts);
 
-  // Engine::SetGiveUp.
-  void SetGiveUp(std::function<void(const std::string&)> give_up, std::chrono::milliseconds after) {
-    give_up_ = std::move(give_up);
-    longest_held_ = after;
+  // Engine::SetAbortHandler.
+  void SetAbortHandler(std::function<void(const std::string&)> abort, std::chrono::milliseconds after) {
+    abort_ = std::move(abort);
+    max_pinned_ = after;
   }
   // To be called often while operations are under way.
   void Check(Clock::time_point now) {
@@ -51,8 +51,8 @@ class Watchdog {
   void CheckTimes(Clock::time_point now);
   void CheckPeers(Clock::time_point now);
   void Ask(Operation& op, bool everybody);
-  // The process ends, and all others are told why.
-  void GiveUp(const std::string& why);
+  // Reports `why` to all other ranks and ends the process.
+  void AbortProcess(const std::string& why);
 
   const Options& options_;
   Wire& wire_;
@@ -65,9 +65,9 @@ class Watchdog {
   StrandedRuns& stranded_;
   InterruptWatch& interrupts_;
   Clock::time_point peers_checked_{};
-  std::function<void(const std::string&)> give_up_;
-  std::chrono::milliseconds longest_held_{10'000};   // Engine::SetGiveUp
-  bool gives_up_ = false;
+  std::function<void(const std::string&)> abort_;
+  std::chrono::milliseconds max_pinned_{10'000};   // Engine::SetAbortHandler
+  bool aborting_ = false;
 };
 
 }  // namespace jaxccomp

@@ -21,12 +21,12 @@ Workspace& ThreadWorkspace() {
   return workspace;
 }
 
-// Calls f(offset, bytes) for one slice after the other, until the operation fails.
+// Calls f(offset, bytes) for each slice until the operation fails. A slice takes about a millisecond.
 template <typename F>
 void InSlices(Operation& op, int64_t bytes, F&& f) {
   constexpr int64_t kSliceBytes = 4 << 20;
   for (int64_t offset = 0; offset < bytes; offset += kSliceBytes) {
-    if (std::atomic_ref(op.stops).load(std::memory_order_relaxed)) return;
+    if (std::atomic_ref(op.cancelled).load(std::memory_order_relaxed)) return;
     f(offset, std::min(kSliceBytes, bytes - offset));
   }
 }

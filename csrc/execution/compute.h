@@ -48,8 +48,8 @@ void ForEachRun(const Operation& op, PartRange dst, PartRange src, F&& f) {
   }
 }
 
-// Runs the task. kEncode sets the code block's used_bytes. If the operation fails meanwhile, what moves or adds
-// values leaves off within a millisecond or so, and what it has written means nothing.
+// Runs the task. kEncode sets the code block's used_bytes. If the operation fails meanwhile, copies and merges of
+// raw values stop after the current slice; their results are then undefined.
 Status Compute(Operation& op, const PlannedTask& task);
 
 // Sets the results that no task writes.

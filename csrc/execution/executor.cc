@@ -75,16 +75,16 @@ void Executor::Queue(Item item, int64_t bytes) {
   const Plan& plan = *item.op->plan;
   const bool is_slow = plan.codec != nullptr && plan.codec->traits().slow && item.task != kFill &&
                        UsesCodec(plan.tasks[item.task]);
-  const bool large = (bytes > kLargeBytes || is_slow) && !takes_large_;
+  const bool large = (bytes > kLargeBytes || is_slow) && !runs_large_inline_;
   std::deque<Item>& queue = large ? large_ : heavy_;
-  // Others wait for what is sent: before computations, behind those that have come before it.
+  // Peers wait for sends: a send goes before all computations and after earlier sends.
   const auto place = sends(item) ? std::find_if_not(queue.begin(), queue.end(), sends) : queue.end();
   queue.insert(place, std::move(item));
   if (large || heavy_.size() > 1) listener_->OnBacklog(large);
 }
 
-void Executor::TakeLarge() {
-  takes_large_ = true;
+void Executor::RunLargeInline() {
+  runs_large_inline_ = true;
   for (Item& item : std::exchange(large_, {})) heavy_.push_back(std::move(item));
 }
 
@@ -317,7 +317,7 @@ void Executor::Fail(Operation* op, Status status) {
   // Held open: what follows may end the transfers of this operation and of others.
   ++op->in_flight;
   op->failed = true;
-  std::atomic_ref(op->stops).store(true, std::memory_order_relaxed);
+  std::atomic_ref(op->cancelled).store(true, std::memory_order_relaxed);
   op->failed_at = Operation::Clock::now();
   op->status = std::move(status);
   // To discard a payload completes its sender, which may queue more.
@@ -354,7 +354,7 @@ bool Executor::CancelTransfers(Operation* op, bool force) {
     auto& transfer = op->transfers[i];
     if (!transfer.under_way) continue;
     Transport* const transport = wire_->To(op->endpoint->communicator->processes[tasks[i].peer]);
-    held |= transport->Cancel(&transfer, op->status, force) == Cancelled::kHeld;
+    held |= transport->Cancel(&transfer, op->status, force) == CancelResult::kPinned;
   }
   if (force && op->plan->by_library && library_path_->IsRunning(*op)) {
     const Status why(Code::kUnavailable,
@@ -389,7 +389,7 @@ void Executor::CheckOver(Operation* op) {
 
 bool Executor::StartReady() {
   bool any = false;
-  while (!failed_.empty()) {   // here, and not when it fails: that may be within a transport's callback
+  while (!failed_.empty()) {   // not in Fail, which a transport's callback may have called
     Operation* const op = failed_.back();
     failed_.pop_back();
     CancelTransfers(op, /*force=*/false);

@@ -2,9 +2,9 @@
 //
 // Sends, receives and small computations start under the engine's lock; larger computations
 // (copy, merge, encode, decode) are queued for whatever thread drives the engine and run
-// without the lock, so that several chunks are coded while others are on the wire. Those that take long are left
-// to threads that do nothing else (engine/coder_threads.h), since who drives the engine also tends the wire, answers
-// probes and looks at deadlines. The LibraryPath starts the tasks of a library of collectives.
+// without the lock, so that several chunks are coded while others are on the wire. Large computations run on
+// threads of their own (engine/coder_threads.h), because the thread that drives the engine also polls transports,
+// answers probes and checks deadlines. The LibraryPath starts the tasks of a library of collectives.
 #pragma once
 
 #include <cstdint>
@@ -49,9 +49,8 @@ class Executor final {
                Announced announced);
   void TransferDone(Operation* op, TaskId task, Status status);
   void Fail(Operation* op, Status status);
-  // Ends what is under way from and into the memory of an operation that has failed, as far as it can be ended.
-  // Whatever cannot holds the operation open. `force`: at any price (Transport::Cancel). Returns whether it may take
-  // a peer to end the rest.
+  // Cancels the transfers of a failed operation (Transport::Cancel). Transfers that cannot be cancelled keep the
+  // operation open. Returns whether only a peer can end one of them.
   bool CancelTransfers(Operation* op, bool force);
 
   // Starts what is ready; runs at most one computation that is not large, giving up `lock` meanwhile. True
@@ -61,8 +60,8 @@ class Executor final {
   void RunComputation(std::unique_lock<std::mutex>& lock);
   bool HasComputations() const { return !heavy_.empty() || !large_.empty(); }
   bool HasLarge() const { return !large_.empty(); }
-  // No thread takes large computations: whoever drives the engine has to.
-  void TakeLarge();
+  // The process could not start a thread for large computations: Run executes them as well.
+  void RunLargeInline();
   bool HasWork() const { return !ready_.empty() || !heavy_.empty() || !failed_.empty(); }
   Trace& trace() { return trace_; }
 
@@ -70,12 +69,12 @@ class Executor final {
   struct Item {
     Operation* op;
     TaskId task;
-    Transport::Reader read = {};   // of a receive whose payload is read where it lies
-    Announced announced = {};      // which is this one
+    Transport::Reader read = {};   // of a receive whose payload is read in place
+    Announced announced = {};      // that payload
   };
   static constexpr TaskId kFill = -1;   // in place of a task: FillUnwritten
   static constexpr int64_t kLightBytes = 8 << 10;
-  // Some hundred microseconds; also what a handler may spend of the time of XLA's thread.
+  // The most that a handler computes on XLA's thread: some hundred microseconds.
   static constexpr int64_t kLargeBytes = 512 << 10;
 
   bool StartReady();
@@ -115,8 +114,8 @@ class Executor final {
   Trace trace_;
   std::deque<Item> ready_;   // transfers and light computations
   std::deque<Item> heavy_, large_;   // the other computations
-  bool takes_large_ = false;         // TakeLarge
-  std::vector<Operation*> failed_;   // whose transfers are to be cancelled
+  bool runs_large_inline_ = false;         // RunLargeInline
+  std::vector<Operation*> failed_;   // operations whose transfers StartReady cancels
 };
 
 }  // namespace jaxccomp

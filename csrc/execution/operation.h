@@ -93,7 +93,7 @@ struct Operation {
   Status status;
   bool failed = false;
   bool over = false;                   // nothing touches the buffers any more
-  bool stops = false;                  // as failed, for computations without the lock (std::atomic_ref)
+  bool cancelled = false;              // as failed, for computations without the lock (std::atomic_ref)
   bool filled = false;                 // FillUnwritten has run
   bool held = false;                   // has not begun: waits for the comparison of its program, or
                                        // for the message that it takes from anybody

@@ -162,7 +162,7 @@ void SmallMessages::Pull(Announced announced, std::span<const Piece> into, Compl
   const auto number = static_cast<uint32_t>(announced.id);
   const int process = announced.process;
   if (process < 0 || process >= control_.processes() || !PeerOf(process).incoming.contains(number)) {
-    if (done != nullptr) done->Done(WithdrawnError());
+    if (done != nullptr) done->Done(CancelledError());
     return;
   }
   Peer& peer = PeerOf(process);

@@ -31,7 +31,7 @@ class SmallMessages {
   void Send(int process, const Header& header, std::span<const Piece> payload, Completion* done);
   // As Transport's; a null `done` drops it.
   void Pull(Announced announced, std::span<const Piece> into, Completion* done);
-  // Ends what is under way for it, at once: what waits here goes from a copy. True when there was something.
+  // Ends the transfer of `done` at once; a send that waits for credit continues from a copy. False: there is none.
   bool Cancel(Completion* done, const Status& why);
 
   // Messages of other processes. False: that cannot be.

@@ -51,7 +51,7 @@ enum class MessageType : uint8_t {
   kParting = 15,   // its sender has come to its end, in round payload_tag of the barrier there
   kLeft = 18,      // its sender ends its connections
   kTaken = 16,     // its sender has read an announced payload where it lies, or does not want it
-  kWithdrawn = 19, // an announced payload does not come: its sender's operation has failed
+  kCancelled = 19, // the sender has cancelled an announced payload: its operation has failed
   // Between ranks that send each other messages:
   kBlocked = 14,   // the answer to a probe by one who waits for the prober itself; the payload is its
                    // Standing (matching/standing.h)
@@ -121,11 +121,11 @@ class Receiver {
   ~Receiver() = default;
 };
 
-// What has become of a transfer that Transport::Cancel has been asked to end.
-enum class Cancelled : uint8_t {
-  kOver,       // nothing touches its memory any more, and its completion has been told; or there was none
-  kEndsSoon,   // something still does, and ends whatever the peer does: the completion is told then
-  kHeld,       // the same, but it may take the peer to end it
+// The state of a transfer after Transport::Cancel.
+enum class CancelResult : uint8_t {
+  kDone,      // the transport no longer uses the memory; the completion has been called, or there was no such transfer
+  kPending,   // the transport still uses the memory and will call the completion, without the peer's help
+  kPinned,    // the transport still uses the memory, and only the peer can end the transfer
 };
 
 class Transport {
@@ -139,23 +139,23 @@ class Transport {
                     Completion* done) = 0;
   // Fetches an announced payload into `into` (same total size), then calls `done`.
   virtual void Pull(Announced announced, std::span<const Piece> into, Completion* done) = 0;
-  // Copies a payload from where it lies into pieces of the same total size; called once, without the lock.
-  // `streams`: past the caches. False: it could not be read, and what is in them means nothing.
+  // Copies a payload from the sender's memory into pieces of the same total size. Called at most once, without the
+  // lock. `streams`: with non-temporal stores. Returns false if the read failed; the pieces are then undefined.
   using Reader = std::function<bool(std::span<const Piece> into, bool streams)>;
-  // What reads the payload where it lies, here or in another process; empty where only Pull fetches it. The
-  // runtime calls it and then Discard, or Pull where it could not be read; or Discard alone. Until then the
-  // payload stays where it is, if it lies in this process.
+  // Returns a reader if the payload can be read in place, in this process or in another one; empty if only Pull
+  // fetches it. The runtime calls the reader and then Discard, or Pull if the read failed. It may also call Discard
+  // alone. A payload in this process stays in place until then.
   virtual Reader StartRead(Announced announced) = 0;
   // Done with an announced payload without pulling it: read where it lies, or wanted by nobody
   // (after an error). Its sender completes.
   virtual void Discard(Announced announced) = 0;
-  // An operation has failed and wants its memory back: what is sent from it or pulled into it for `done` ends, if it
-  // can, with `why`, and what comes of it afterwards is dropped. Not from within a callback. May be asked again while
-  // it is not over. `force`: even if that takes to lose the peer.
-  virtual Cancelled Cancel(Completion* done, const Status& why, bool force) = 0;
-  // That process has died, and so touches no memory of this one any more.
-  virtual void OnDead(int process) { static_cast<void>(process); }
-  // Ends everything with `why`, for good, with no regard to memory: at the end of the process.
+  // Cancels the send or pull of `done`, whose operation has failed, with the error `why`. Bytes that arrive later are
+  // dropped. Must not be called from a callback. The caller repeats the call until the transfer has ended. `force`:
+  // close the connection to the peer if that ends the transfer.
+  virtual CancelResult Cancel(Completion* done, const Status& why, bool force) = 0;
+  // `process` has died, so it no longer accesses memory of this process.
+  virtual void OnProcessDied(int process) { static_cast<void>(process); }
+  // Ends all transfers with `why`, for good, even if MPI still uses their memory. For the end of the process.
   virtual void Freeze(const Status& why) { static_cast<void>(why); }
   // Advances everything; true when anything happened.
   virtual bool Poll() = 0;

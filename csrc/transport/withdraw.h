@@ -6,9 +6,9 @@
 
 namespace jaxccomp {
 
-// Who pulls a payload that is not announced (any more) is told this.
-inline Status WithdrawnError() {
-  return {Code::kAborted, "the payload does not come any more: its sender's operation has failed"};
+// The error of a pull whose payload has been cancelled, or was never announced.
+inline Status CancelledError() {
+  return {Code::kAborted, "the sender has cancelled the payload: its operation has failed"};
 }
 
 // Of payloads that are being received, by number: the one for `done` ends with `why`, and what comes of it

@@ -161,17 +161,17 @@ class HubTransport final : public Transport {
 
   Reader StartRead(Announced) override { return {}; }
 
-  Cancelled Cancel(Completion* done, const Status& why, bool) override {
+  CancelResult Cancel(Completion* done, const Status& why, bool) override {
     {
       std::lock_guard<std::mutex> lock(hub_->mutex_);
-      if (std::ranges::find(held_, done, &Held::done) != held_.end()) return Cancelled::kHeld;
+      if (std::ranges::find(held_, done, &Held::done) != held_.end()) return CancelResult::kPinned;
       const auto offer = std::ranges::find_if(
           hub_->offers_, [&](const auto& entry) { return entry.second.done == done; });
-      if (offer == hub_->offers_.end()) return Cancelled::kEndsSoon;   // it is told by the next poll
+      if (offer == hub_->offers_.end()) return CancelResult::kPending;   // it is told by the next poll
       hub_->offers_.erase(offer);
     }
     done->Done(why);
-    return Cancelled::kOver;
+    return CancelResult::kDone;
   }
 
   void Discard(Announced announced) override {

@@ -181,7 +181,7 @@ TEST(engine_memory_that_a_transport_holds) {
   std::condition_variable wake;
   std::string given_up;
   for (int rank : {0, 1}) {
-    team.EngineOf(rank).SetGiveUp(
+    team.EngineOf(rank).SetAbortHandler(
         [&](const std::string& why) {
           const std::lock_guard<std::mutex> lock(mutex);
           given_up = why;

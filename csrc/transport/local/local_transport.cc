@@ -55,7 +55,7 @@ void LocalTransport::Send(int process, const Header& header, std::span<const Pie
 void LocalTransport::Pull(Announced announced, std::span<const Piece> into, Completion* done) {
   auto it = offers_.find(announced.id);
   if (it == offers_.end()) {
-    return done->Done(WithdrawnError());
+    return done->Done(CancelledError());
   }
   // The callbacks below may send and so change offers_.
   const Offer offer = std::move(it->second);
@@ -89,14 +89,14 @@ void LocalTransport::Discard(Announced announced) {
   sender->Done(Status::Ok());
 }
 
-Cancelled LocalTransport::Cancel(Completion* done, const Status& why, bool) {
-  // What is pulled is there at once, so this is a send.
+CancelResult LocalTransport::Cancel(Completion* done, const Status& why, bool) {
+  // Pull completes at once, so only sends can be cancelled.
   const auto it = std::ranges::find_if(offers_, [&](const auto& entry) { return entry.second.sender == done; });
-  if (it == offers_.end()) return Cancelled::kOver;
-  if (it->second.being_read) return Cancelled::kEndsSoon;
+  if (it == offers_.end()) return CancelResult::kDone;
+  if (it->second.being_read) return CancelResult::kPending;
   offers_.erase(it);
   done->Done(why);
-  return Cancelled::kOver;
+  return CancelResult::kDone;
 }
 
 bool LocalTransport::Poll() {

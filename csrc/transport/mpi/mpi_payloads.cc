@@ -13,7 +13,7 @@ namespace {
 
 // Credit is given back in portions of this part of it: few messages, and never late.
 constexpr int64_t kPortions = 16;
-// Of payloads that go on after their operation has failed.
+// Memory for copies of payloads whose operations have failed.
 constexpr int64_t kMostCopiedBytes = 256 << 20;
 
 uint32_t NumberOf(Announced announced) { return static_cast<uint32_t>(announced.id); }
@@ -207,7 +207,7 @@ void MpiPayloads::Pull(Announced announced, std::span<const Piece> into, Complet
   const uint32_t number = NumberOf(announced);
   if (Find(announced) == nullptr) {
     if (done != nullptr) {
-      done->Done(WithdrawnError());
+      done->Done(CancelledError());
     }
     return;
   }
@@ -321,33 +321,34 @@ void MpiPayloads::ReturnCredit(int process, int64_t bytes) {
 
 // --- The end ------------------------------------------------------------------------------------
 
-Cancelled MpiPayloads::Cancel(Completion* done, const Status& why, bool force) {
+CancelResult MpiPayloads::Cancel(Completion* done, const Status& why, bool force) {
   for (Peer& peer : peers_) {
     for (auto& kind : peer.incoming) {
-      if (WithdrawFrom(&kind, done, why)) return Cancelled::kOver;
+      if (WithdrawFrom(&kind, done, why)) return CancelResult::kDone;
     }
     for (auto& [number, outgoing] : peer.outgoing) {
-      if (outgoing.transfer->done == done) return GoOnFromCopy(&outgoing, why, force);
+      if (outgoing.transfer->done == done) return SendFromCopy(&outgoing, why, force);
     }
   }
   return transfers_.Cancel(done, why, force);
 }
 
-// It cannot be withdrawn: its receiver may have posted the receive, which would take a later payload of the same tag.
-Cancelled MpiPayloads::GoOnFromCopy(Outgoing* outgoing, const Status& why, bool force) {
+// The payload must still be sent: the receiver may have posted its receive, which would match a later payload of the
+// same tag.
+CancelResult MpiPayloads::SendFromCopy(Outgoing* outgoing, const Status& why, bool force) {
   MpiTransfer& transfer = *outgoing->transfer;
   if (transfer.staging == nullptr) {
-    // As a rule its receiver asks for it now, to drop it.
-    if (!force || outgoing->bytes > kMostCopiedBytes - copied_bytes_) return Cancelled::kHeld;
+    // Normally the receiver requests the payload soon, in order to drop it.
+    if (!force || outgoing->bytes > kMostCopiedBytes - copied_bytes_) return CancelResult::kPinned;
     MpiBuffer copy(new (std::nothrow) std::byte[static_cast<size_t>(outgoing->bytes)]);
-    if (copy == nullptr) return Cancelled::kHeld;
+    if (copy == nullptr) return CancelResult::kPinned;
     CopyBytes(copy.get(), outgoing->data, outgoing->bytes);
     copied_bytes_ += transfer.copied_bytes = outgoing->bytes;
     outgoing->data = copy.get();
     transfer.staging = std::move(copy);
   }
   std::exchange(transfer.done, nullptr)->Done(why);
-  return Cancelled::kOver;
+  return CancelResult::kDone;
 }
 
 void MpiPayloads::EndAnnounced(const Status& why) {

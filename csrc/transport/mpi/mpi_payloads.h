@@ -25,7 +25,7 @@ class MpiPayloads final : MpiTransfers::Listener {
   // As Transport's; a null `done` receives and drops.
   void Pull(Announced announced, std::span<const Piece> into, Completion* done);
   Transport::Reader StartRead(Announced announced) const;
-  Cancelled Cancel(Completion* done, const Status& why, bool force);
+  CancelResult Cancel(Completion* done, const Status& why, bool force);
 
   // Messages of other processes. False: that cannot be.
   bool OnAnnounced(const Header& header, Announced announced);
@@ -90,8 +90,8 @@ class MpiPayloads final : MpiTransfers::Listener {
   void ReturnCredit(int process, int64_t bytes);
   void EndAnnounced(const Status& why);
   void OnTransferOver(MpiTransfer* transfer) override;
-  // Of a payload that waits here, for an operation that has failed.
-  Cancelled GoOnFromCopy(Outgoing* outgoing, const Status& why, bool force);
+  // Cancels a payload that waits for credit.
+  CancelResult SendFromCopy(Outgoing* outgoing, const Status& why, bool force);
 
   MpiWorld& world_;
   MpiControl& control_;
@@ -99,7 +99,7 @@ class MpiPayloads final : MpiTransfers::Listener {
   std::vector<Peer> peers_;
   int64_t outgoing_count_ = 0;   // over all peers
   int64_t early_bytes_ = 0;      // payloads that came before they were pulled
-  int64_t copied_bytes_ = 0;     // payloads of operations that have failed (GoOnFromCopy)
+  int64_t copied_bytes_ = 0;     // of cancelled payloads (SendFromCopy)
 };
 
 }  // namespace jaxccomp

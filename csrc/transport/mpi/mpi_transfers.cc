@@ -77,27 +77,27 @@ bool MpiTransfers::OthersWait() const {
   });
 }
 
-Cancelled MpiTransfers::Cancel(Completion* done, const Status& why, bool force) {
+CancelResult MpiTransfers::Cancel(Completion* done, const Status& why, bool force) {
   std::shared_ptr<MpiTransfer> transfer;
   for (const std::vector<Unit>& units : units_) {
     const auto unit = std::ranges::find_if(units, [&](const Unit& each) { return each.transfer->done == done; });
     if (unit != units.end()) transfer = unit->transfer;
   }
-  if (transfer == nullptr) return Cancelled::kOver;
-  if (transfer->staging == nullptr) {   // MPI has been given the operation's own memory
-    transfer->begun = transfer->begun || !transfer->receives || !ReceiveElsewhere(transfer);
-    if (transfer->begun) {
-      if (!force || !world_.dead[static_cast<size_t>(transfer->process)]) return Cancelled::kHeld;
-      Bury(transfer);
+  if (transfer == nullptr) return CancelResult::kDone;
+  if (transfer->staging == nullptr) {   // MPI uses the memory of the operation itself
+    transfer->started = transfer->started || !transfer->receives || !ReceiveElsewhere(transfer);
+    if (transfer->started) {
+      if (!force || !world_.dead[static_cast<size_t>(transfer->process)]) return CancelResult::kPinned;
+      LeakOnPurpose(transfer);
     }
   }
   transfer->scatter.clear();
   transfer->done = nullptr;
   done->Done(why);
-  return Cancelled::kOver;
+  return CancelResult::kDone;
 }
 
-void MpiTransfers::Bury(const std::shared_ptr<MpiTransfer>& transfer) {
+void MpiTransfers::LeakOnPurpose(const std::shared_ptr<MpiTransfer>& transfer) {
   auto* const left = new std::vector<Unit>;   // never destroyed
   std::erase_if(units_[transfer->receives], [&](Unit& unit) {
     if (unit.transfer != transfer) return false;

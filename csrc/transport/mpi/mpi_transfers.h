@@ -24,9 +24,9 @@ struct MpiTransfer {
                                // pieces or not known yet
   std::vector<Piece> scatter;  // where a staged receive belongs
   MpiBuffer kept;              // where what has been cancelled is received
-  bool begun = false;          // MPI has begun with what was to be cancelled
+  bool started = false;        // MPI has started it, so it cannot be cancelled
   int64_t early_bytes = 0;     // of a receive that began before it was pulled
-  int64_t copied_bytes = 0;    // of a send that goes on from a copy (MpiPayloads)
+  int64_t copied_bytes = 0;    // of a send that continues from a copy (MpiPayloads)
   bool awaits_pull = false;
 
   bool over() const { return units_open == 0 && !awaits_pull; }
@@ -52,7 +52,7 @@ class MpiTransfers {
   // Sends, and receives that nobody waits for here but whose senders do.
   bool OthersWait() const;
   // As Transport::Cancel.
-  Cancelled Cancel(Completion* done, const Status& why, bool force);
+  CancelResult Cancel(Completion* done, const Status& why, bool force);
   // Ends all, and leaves to MPI what it may still touch.
   void Close(const Status& why, MpiWorld::Clock::time_point deadline);
   // The same without a call of MPI, which keeps all memory of them.
@@ -71,8 +71,8 @@ class MpiTransfers {
 
   bool Poll(bool receives);
   void FinishUnit(MpiTransfer* transfer, Status status);
-  // Leaves the transfer to MPI for good, with all that it keeps.
-  void Bury(const std::shared_ptr<MpiTransfer>& transfer);
+  // Never frees the requests and buffers of the transfer.
+  void LeakOnPurpose(const std::shared_ptr<MpiTransfer>& transfer);
   // Has what was to be received into the caller's memory received into other memory. False when MPI has
   // begun with it.
   bool ReceiveElsewhere(const std::shared_ptr<MpiTransfer>& transfer);

@@ -179,8 +179,8 @@ bool MpiTransport::Deliver(Header header, std::span<const std::byte> payload) {
 
 // --- The end ------------------------------------------------------------------------------------
 
-Cancelled MpiTransport::Cancel(Completion* done, const Status& why, bool force) {
-  if (world_.closed || small_.Cancel(done, why)) return Cancelled::kOver;
+CancelResult MpiTransport::Cancel(Completion* done, const Status& why, bool force) {
+  if (world_.closed || small_.Cancel(done, why)) return CancelResult::kDone;
   return payloads_.Cancel(done, why, force);
 }
 

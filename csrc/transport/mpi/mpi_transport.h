@@ -37,10 +37,10 @@
 // program, the first that is not done everywhere has begun everywhere, or will, as nothing before it is
 // open; its lowest lane that is not done everywhere has both ends of its messages; it goes on.
 //
-// Cancel. A receive that MPI has not begun with is cancelled and posted again into other memory, since its message
-// would be taken for a later one of the same tag. A payload that waits at its sender goes on from a copy. Whatever MPI
-// has begun with stays where it is until MPI is done: nothing takes it back. Of a process of this host that has
-// died nothing more comes, once this one has polled for a while.
+// Cancel. A receive that has not matched is cancelled with MPI_Cancel and posted again into other memory: otherwise its
+// message would match a later receive of the same tag. A payload that waits for credit continues from a copy. A
+// request that MPI has started stays pinned until MPI completes it; no call ends it earlier. If the peer has died on
+// this host, the transport stops waiting for the request after it has polled for a while.
 //
 // MPI tags repeat after payload_tags payloads. Receives for payloads of the same tag are
 // therefore posted in the order of their numbers, which is the order in which MPI matches them.
@@ -91,8 +91,8 @@ class MpiTransport final : public Transport, MpiControl::Listener {
     return IsSmall(announced) ? Reader() : payloads_.StartRead(announced);
   }
   void Discard(Announced announced) override { Pull(announced, {}, nullptr); }
-  Cancelled Cancel(Completion* done, const Status& why, bool force) override;
-  void OnDead(int process) override { world_.dead[static_cast<size_t>(process)] = true; }
+  CancelResult Cancel(Completion* done, const Status& why, bool force) override;
+  void OnProcessDied(int process) override { world_.dead[static_cast<size_t>(process)] = true; }
   // MPI moves payloads only while it is called here, so it is not called any more.
   void Freeze(const Status& why) override;
   bool Poll() override;

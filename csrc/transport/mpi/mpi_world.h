@@ -59,7 +59,7 @@ struct MpiWorld {
   int processes = 0;
   bool closed = false;
   std::vector<bool> lost = {};
-  std::vector<bool> dead = {};   // these are known to have ended
+  std::vector<bool> dead = {};   // by process: it has died (Transport::OnProcessDied)
   std::function<void(int peer, const Status& why)> on_lost = {};
 };
 

@@ -88,7 +88,7 @@ void UcxIncoming::Pull(Announced announced, std::span<const Piece> into, Complet
   const int process = announced.process;
   Status status;
   if (Find(announced) == nullptr) {
-    status = WithdrawnError();
+    status = CancelledError();
   } else if (Find(announced)->wanted) {
     status = {Code::kInternal, "pulled a payload twice"};
   }
@@ -167,18 +167,18 @@ bool UcxIncoming::OnFragment(int process, const UcxFragment& fragment,
   return true;
 }
 
-bool UcxIncoming::OnWithdrawn(int process, uint32_t number) {
+bool UcxIncoming::OnCancelled(int process, uint32_t number) {
   auto& all = PeerOf(process).incoming;
   const auto found = all.find(number);
-  if (found == all.end()) return true;   // it has been read where it lies, or is not wanted
-  // One that is here has been sent, and somebody may read it now.
+  if (found == all.end()) return true;   // already read in place, or discarded
+  // A whole payload has been sent, so its sender cannot cancel it; a thread may be reading it.
   if (found->second.whole.bytes > 0) return false;
   Incoming incoming = std::move(found->second);
   all.erase(found);
   if (incoming.on_credit && (!incoming.wanted || incoming.early != nullptr)) ReturnCredit(process, incoming.bytes);
   DropEarly(&incoming);
   if (incoming.wanted) --pulled_count_;
-  if (incoming.done != nullptr) incoming.done->Done(WithdrawnError());
+  if (incoming.done != nullptr) incoming.done->Done(CancelledError());
   return true;
 }
 

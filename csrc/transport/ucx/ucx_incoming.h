@@ -38,7 +38,7 @@ class UcxIncoming {
 
   // Messages of other processes. False: that cannot be. `located`: where the payload lies (LocatedPayload).
   bool OnAnnounced(const Header& header, bool on_request, std::span<const std::byte> located);
-  bool OnWithdrawn(int process, uint32_t number);
+  bool OnCancelled(int process, uint32_t number);
   bool OnFragment(int process, const UcxFragment& fragment, std::span<const std::byte> data);
   // Whoever waits for that process is told. What has come whole is still here.
   void Lose(int process, const Status& why);

@@ -11,8 +11,8 @@ namespace {
 // What UCX has of payloads to one process and has not sent: enough to keep a link busy, and so little that a
 // control message does not wait long behind it.
 constexpr int64_t kMostOpenBytes = 512 << 10;
-// A connection on which UCX has sent something so lately is slow, and not stuck.
-constexpr auto kSendsStill = std::chrono::seconds(2);
+// If UCX has completed a fragment within this time, the connection is slow, not stuck.
+constexpr auto kStuckAfter = std::chrono::seconds(2);
 // A piece of less is copied into a message, together with those that follow it.
 constexpr int64_t kDirectBytes = UcxChannel::kEagerBytes;
 
@@ -186,7 +186,7 @@ void UcxOutgoing::Finish(int process, Outgoing* outgoing) {
   const std::unique_ptr<Outgoing> own = std::move(found->second);
   peer.outgoing.erase(found);
   --count_;
-  if (own->withdrawn && !channel_.IsLost(process)) channel_.Tell(process, MessageType::kWithdrawn, own->number, 0);
+  if (own->cancelled && !channel_.IsLost(process)) channel_.Tell(process, MessageType::kCancelled, own->number, 0);
   own->done->Done(own->status);
 }
 
@@ -219,7 +219,7 @@ bool UcxOutgoing::OnWant(int process, uint32_t number) {
 bool UcxOutgoing::OnTaken(int process, uint32_t number) {
   const auto& all = PeerOf(process).outgoing;
   const auto found = all.find(number);
-  // It may have been withdrawn meanwhile.
+  // The send may have been cancelled meanwhile.
   if (found == all.end()) return static_cast<int32_t>(PeerOf(process).next - number) > 0;
   if (found->second->guard.value == 0) return false;
   Revoke(found->second.get());
@@ -256,28 +256,28 @@ UcxOutgoing::Outgoing* UcxOutgoing::FindBy(Completion* done, int* process) {
   return nullptr;
 }
 
-std::optional<Cancelled> UcxOutgoing::Cancel(Completion* done, const Status& why, bool force) {
+std::optional<CancelResult> UcxOutgoing::Cancel(Completion* done, const Status& why, bool force) {
   int process = 0;
   Outgoing* const outgoing = FindBy(done, &process);
   if (outgoing == nullptr) return std::nullopt;
   Peer& peer = PeerOf(process);
-  // First, so that nobody who reads after this takes what is there then.
+  // First: a receiver that reads later must not accept the bytes.
   Revoke(outgoing);
   peer.waiting.erase({outgoing->lane, outgoing->number});
   peer.active.erase({outgoing->lane, outgoing->number});
   if (outgoing->status.ok()) outgoing->status = why;
-  outgoing->withdrawn = outgoing->handed_bytes < outgoing->bytes;
+  outgoing->cancelled = outgoing->handed_bytes < outgoing->bytes;
   if (outgoing->fragments_open == 0) {
     FinishIfOver(process, outgoing);
-    return Cancelled::kOver;
+    return CancelResult::kDone;
   }
-  // UCX reads what it has of it until it has sent that, or until the connection has ended.
-  if (channel_.IsLost(process)) return Cancelled::kEndsSoon;
-  if (!force || Clock::now() - peer.last_sent < kSendsStill) return Cancelled::kHeld;
+  // UCX reads these fragments until it has sent them, or until the connection is closed.
+  if (channel_.IsLost(process)) return CancelResult::kPending;
+  if (!force || Clock::now() - peer.last_sent < kStuckAfter) return CancelResult::kPinned;
   channel_.Lose(process, {Code::kUnavailable, "process " + std::to_string(process) +
-                                                  " has taken nothing of what was sent to it since the operation "
-                                                  "failed, so its connection is given up"});
-  return Cancelled::kEndsSoon;
+                                                  " has accepted no bytes since the operation failed; the connection "
+                                                  "is closed, so that the memory of the operation can be freed"});
+  return CancelResult::kPending;
 }
 
 void UcxOutgoing::Lose(int process, const Status& why) {

@@ -48,8 +48,8 @@ class UcxOutgoing {
   // would be given more before it has sent what it could not send before, and each time that there is room for
   // something that waits, what is new would take it.
   void AdvanceDue();
-  // As Transport's; null where no payload is sent for `done`.
-  std::optional<Cancelled> Cancel(Completion* done, const Status& why, bool force);
+  // As Transport::Cancel; empty if `done` belongs to no send.
+  std::optional<CancelResult> Cancel(Completion* done, const Status& why, bool force);
   // Whoever waits for that process is told.
   void Lose(int process, const Status& why);
 
@@ -74,7 +74,7 @@ class UcxOutgoing {
     int64_t piece_offset = 0;
     int64_t handed_bytes = 0;     // which is after so many
     int fragments_open = 0;
-    bool withdrawn = false;       // the rest does not come
+    bool cancelled = false;       // the rest will not be sent
     Status status;
 
     bool over() const {
@@ -90,7 +90,7 @@ class UcxOutgoing {
     std::set<Turn> waiting;       // of those not started, the ones in turn for credit
     std::set<Turn> active;        // those started of which a part has not been handed to UCX
     int64_t open_bytes = 0;       // what UCX has not sent yet
-    Clock::time_point last_sent;  // when it has sent something last
+    Clock::time_point last_sent;  // when UCX last completed a fragment
     bool is_due = false;          // in `due_`
     int64_t credit_bytes = 0;     // what may be sent to it at once
   };

@@ -131,8 +131,8 @@ bool UcxTransport::Dispatch(const Header& header, std::span<const std::byte> pay
                                                : outgoing_.OnWant(process, header.payload_tag);
     case MessageType::kTaken:
       return outgoing_.OnTaken(process, header.payload_tag);
-    case MessageType::kWithdrawn:
-      return incoming_.OnWithdrawn(process, header.payload_tag);
+    case MessageType::kCancelled:
+      return incoming_.OnCancelled(process, header.payload_tag);
     case MessageType::kLate:
       return comes_along && small_.OnLate(header, payload);
     case MessageType::kCredit:
@@ -193,11 +193,11 @@ void UcxTransport::OnInvalid(int source, const std::string& what) {
 
 // --- The end ------------------------------------------------------------------------------------
 
-Cancelled UcxTransport::Cancel(Completion* done, const Status& why, bool force) {
-  if (closed_ || small_.Cancel(done, why)) return Cancelled::kOver;
-  if (const std::optional<Cancelled> sent = outgoing_.Cancel(done, why, force)) return *sent;
+CancelResult UcxTransport::Cancel(Completion* done, const Status& why, bool force) {
+  if (closed_ || small_.Cancel(done, why)) return CancelResult::kDone;
+  if (const std::optional<CancelResult> sent = outgoing_.Cancel(done, why, force)) return *sent;
   static_cast<void>(incoming_.Withdraw(done, why));
-  return Cancelled::kOver;
+  return CancelResult::kDone;
 }
 
 void UcxTransport::Freeze(const Status& why) {

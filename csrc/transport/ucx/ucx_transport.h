@@ -24,9 +24,9 @@
 //
 // Of one payload only so much is with UCX at a time that control messages do not wait long behind it.
 //
-// Cancel. What is received ends at once. What is sent is withdrawn (kWithdrawn) at once, after its guard has been
-// revoked, unless UCX has fragments of it, which it reads until they are sent. Where the peer takes nothing more,
-// they are given back once its connection has been given up.
+// Cancel. A pull ends at once. For a send, the transport first revokes the guard and then tells the receiver
+// (kCancelled). UCX reads fragments that it has not sent yet; the send stays pinned until UCX has sent them. If the peer
+// accepts no more bytes, the transport closes the connection, and UCX then completes the fragments.
 //
 // OnPeerLost is told of a process whose connection breaks (kUnavailable), which UCX notices when the other
 // process dies, and of one that sent something that cannot be (kDataLoss). What comes without the job's secret
@@ -96,7 +96,7 @@ class UcxTransport final : public Transport, UcxChannel::Listener {
     return closed_ || IsSmall(announced) ? Reader() : incoming_.StartRead(announced);
   }
   void Discard(Announced announced) override { Pull(announced, {}, nullptr); }
-  Cancelled Cancel(Completion* done, const Status& why, bool force) override;
+  CancelResult Cancel(Completion* done, const Status& why, bool force) override;
   // Only this transport writes into an operation's memory, while UCX is called here.
   void Freeze(const Status& why) override;
   bool Poll() override;
