@@ -118,14 +118,9 @@ def files(folder: str, names: str) -> list[str]:
 
 
 # The codecs in JAX run with the newest one, where there is one.
-UNIT_OF_NEWEST = files("unit", "traced_codecs")
-# Files that JAX has a part in. The others run with the newest JAX in "slow".
-UNIT_OF_JAX = files("unit", "comm cuda engine_loading export optim recompile reference")
-UNIT_OF_JAX += UNIT_OF_NEWEST
+UNIT_OF_NEWEST = files("unit", "traced_codecs export")
 SPMD_OF_NEWEST = files("spmd", "contract lax surroundings")
-PLACES_OF_NEWEST = {
-    "JAXCCOMP_TEST_PLACES": os.environ.get("JAXCCOMP_TEST_PLACES", "3-check_vma,8-no_check_vma")
-}
+PLACES_OF_NEWEST = {"JAXCCOMP_TEST_PLACES": os.environ.get("JAXCCOMP_TEST_PLACES", "3-check_vma")}
 # What both planes offer is tested on one plane with each JAX: the operations with the oldest JAX
 # on the native plane and with the newest one on the other, those of jaxccomp.lax the other way.
 SPMD_HERE = (
@@ -193,7 +188,7 @@ SLOW = {
 }
 if HAS_NEWEST:
     TEST |= {
-        "newest-unit": Part(72, [pytest(NEWEST, *UNIT_OF_JAX, env=compiled("newest-unit"))]),
+        "newest-unit": Part(50, [pytest(NEWEST, *UNIT_OF_NEWEST, env=compiled("newest-unit"))]),
         "newest-mpi": Part(
             81, [pytest(NEWEST, "tests/mpi", k=MPI_OF_NEWEST, env=compiled("newest-mpi"))]
         ),
@@ -218,7 +213,7 @@ if HAS_NEWEST:
             [
                 pytest(
                     NEWEST,
-                    *("tests/unit", *(f"--ignore={path}" for path in UNIT_OF_JAX)),
+                    *("tests/unit", *(f"--ignore={path}" for path in UNIT_OF_NEWEST)),
                     slow="also",
                 ),
                 pytest(
