@@ -107,6 +107,7 @@ set(ENGINE_SOURCES
     csrc/engine/failures.cc
     csrc/engine/interrupt_watch.cc
     csrc/engine/library_operations.cc
+    csrc/engine/measurements.cc
     csrc/engine/membership.cc
     csrc/engine/peer_messages.cc
     csrc/engine/peers.cc

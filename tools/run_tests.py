@@ -118,24 +118,19 @@ def files(folder: str, names: str) -> list[str]:
 
 
 # The codecs in JAX run with the newest one, where there is one.
-UNIT_OF_NEWEST = files("unit", "traced_codecs")
-# Files that JAX has a part in. The others run with the newest JAX in "slow".
-UNIT_OF_JAX = files("unit", "comm cuda engine_loading export optim recompile reference")
-UNIT_OF_JAX += UNIT_OF_NEWEST
-SPMD_OF_NEWEST = files("spmd", "contract lax meshes optim surroundings")
-PLACES_OF_NEWEST = {
-    "JAXCCOMP_TEST_PLACES": os.environ.get("JAXCCOMP_TEST_PLACES", "3-check_vma,8-no_check_vma")
-}
+UNIT_OF_NEWEST = files("unit", "traced_codecs export")
+SPMD_OF_NEWEST = files("spmd", "contract lax surroundings")
+PLACES_OF_NEWEST = {"JAXCCOMP_TEST_PLACES": os.environ.get("JAXCCOMP_TEST_PLACES", "3-check_vma")}
 # What both planes offer is tested on one plane with each JAX: the operations with the oldest JAX
 # on the native plane and with the newest one on the other, those of jaxccomp.lax the other way.
 SPMD_HERE = (
     "not (xla and test_ops or test_lax)" if HAS_NEWEST else "not (xla and (test_ops or test_lax))"
 )
-# The contract on 3 ranks runs with Open MPI; on 2 ranks, and ends of programs, with the newest JAX.
-MPI_HERE = "not (every_rank and (2 or 3) or test_end)" if HAS_NEWEST else "not (every_rank and 3)"
-MPI_OF_NEWEST = "every_rank and 2 or test_end"
+# The contract on 3 ranks runs with Open MPI; on 2 ranks with the newest JAX.
+MPI_HERE = "not (every_rank and (2 or 3))" if HAS_NEWEST else "not (every_rank and 3)"
+MPI_OF_NEWEST = "every_rank and 2"
 # Tests that depend on the MPI.
-OF_AN_MPI = "test_join or test_end or test_transport"
+OF_AN_MPI = "test_join or test_transport"
 
 TEST = {
     # C++ tests wait half of the time, so three shards run in the place of one part.
@@ -193,7 +188,7 @@ SLOW = {
 }
 if HAS_NEWEST:
     TEST |= {
-        "newest-unit": Part(72, [pytest(NEWEST, *UNIT_OF_JAX, env=compiled("newest-unit"))]),
+        "newest-unit": Part(50, [pytest(NEWEST, *UNIT_OF_NEWEST, env=compiled("newest-unit"))]),
         "newest-mpi": Part(
             81, [pytest(NEWEST, "tests/mpi", k=MPI_OF_NEWEST, env=compiled("newest-mpi"))]
         ),
@@ -218,10 +213,16 @@ if HAS_NEWEST:
             [
                 pytest(
                     NEWEST,
-                    *("tests/unit", *(f"--ignore={path}" for path in UNIT_OF_JAX)),
+                    *("tests/unit", *(f"--ignore={path}" for path in UNIT_OF_NEWEST)),
                     slow="also",
                 ),
-                pytest(NEWEST, "tests/spmd", k="test_ops or native and test_lax", slow="also"),
+                pytest(
+                    NEWEST,
+                    "tests/spmd",
+                    k="test_ops or native and test_lax or test_meshes or test_optim",
+                    slow="also",
+                ),
+                pytest(NEWEST, "tests/mpi", k="test_end", slow="also"),
             ],
         ),
     }

@@ -5,10 +5,18 @@
 #include <utility>
 
 #include "common/forks.h"
+#include "engine/coder_threads.h"
+#include "engine/engine_lock.h"
+#include "engine/failures.h"
+#include "engine/progress_thread.h"
+#include "matching/registry.h"
+#include "transport/wire.h"
 
 namespace jaxccomp {
 
 using Lock = std::lock_guard<std::mutex>;
+
+int Membership::process() const { return wire_.process(); }
 
 int Membership::processes() const {
   const Lock lock(lock_.mutex);

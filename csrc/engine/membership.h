@@ -8,15 +8,16 @@
 #include <vector>
 
 #include "common/status.h"
-#include "engine/coder_threads.h"
-#include "engine/engine_lock.h"
-#include "engine/failures.h"
 #include "engine/peers.h"
-#include "engine/progress_thread.h"
-#include "matching/registry.h"
-#include "transport/wire.h"
 
 namespace jaxccomp {
+
+class CoderThreads;
+class Failures;
+class ProgressThread;
+class Registry;
+class Wire;
+struct EngineLock;
 
 // All members take the engine's lock.
 class Membership {
@@ -26,7 +27,7 @@ class Membership {
       : lock_(*lock), registry_(*registry), wire_(*wire), failures_(*failures), progress_(*progress),
         coders_(*coders) {}
 
-  int process() const { return wire_.process(); }
+  int process() const;
   int processes() const;
   // Global device ids and the process that each belongs to.
   void SetDevices(const std::vector<std::pair<int64_t, int>>& devices);

@@ -1,7 +1,7 @@
 """Runs pytest in one rank of a job: `python in_rank.py FOLDER PYTEST_ARGUMENT...`.
 
-It stops at the first failure. The output of rank N goes to FOLDER/rank-N.txt, as the output of several
-ranks on one terminal cannot be read.
+It stops at the first failure. The output of rank N goes to FOLDER/rank-N.txt, as the output of
+several ranks on one terminal cannot be read.
 """
 
 import os

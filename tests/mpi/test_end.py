@@ -23,9 +23,9 @@ TWO_DEVICES = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
         pytest.param("leave", {}, marks=pytest.mark.slow),
         ("finalize", {}),
         ("leave_early", {}),
-        ("leave_queued", {}),
+        pytest.param("leave_queued", {}, marks=pytest.mark.slow),
         ("leave_dropped", {}),
-        ("leave_dropped", TWO_DEVICES),
+        pytest.param("leave_dropped", TWO_DEVICES, marks=pytest.mark.slow),
     ],
 )
 def test_end(case, env, tmp_path):

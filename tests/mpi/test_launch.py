@@ -31,6 +31,11 @@ FILES = [
 ON_TWO_RANKS = ("test_outer_mpi.py", "test_toolkit_mpi.py")
 # These, too; `make test-all` has them on all.
 SELDOM_ON_OTHERS = ("test_optim_mpi.py", "test_custom_schedules_mpi.py")
+# What depends on how many ranks there are.
+ON_THREE_RANKS = (
+    *("test_contract_mpi.py", "test_messages.py"),
+    *("test_mpi_backend.py", "test_errors.py"),
+)
 MOST_CHARACTERS = 12_000
 
 
@@ -71,7 +76,8 @@ def run(ranks, folder, files, *, timeout_seconds, transport="auto"):
 def test_every_rank(ranks, tmp_path):
     left_out = ON_TWO_RANKS if ALL else ON_TWO_RANKS + SELDOM_ON_OTHERS
     left_out = () if ranks == 2 else left_out
-    files = [HERE / "ranks" / name for name in FILES if name not in left_out]
+    names = ON_THREE_RANKS if ranks == 3 and not ALL else FILES
+    files = [HERE / "ranks" / name for name in names if name not in left_out]
     error, output = run(ranks, tmp_path, files, timeout_seconds=patience.seconds(400))
     assert not error, f"{error}\n{output}"
     assert " passed" in output
@@ -85,9 +91,10 @@ def test_every_rank(ranks, tmp_path):
     "ranks,files",
     [
         (3, ("test_mpi_backend.py", "test_mpmd.py", "test_errors.py")),
-        pytest.param(2, tuple(FILES), marks=pytest.mark.slow),
+        (2, tuple(FILES)),
     ],
 )
+@pytest.mark.slow
 def test_ranks_over_ucx(ranks, files, tmp_path):
     """MPI has started and joined them, and UCX carries what the engine moves."""
     files = [HERE / "ranks" / name for name in files]

@@ -16,7 +16,7 @@ WORKER = str(pathlib.Path(__file__).with_name("profile_worker.py"))
     "case,ranks",
     [
         pytest.param("tuned", 4, marks=pytest.mark.slow),
-        ("planned", 3),
+        pytest.param("planned", 3, marks=pytest.mark.slow),
         ("resumed", 2),
         ("differs", 3),
         ("misfits", 3),
@@ -28,6 +28,7 @@ def test_profiles(case, ranks, tmp_path):
     assert not done.error, done.output
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     "JAXCCOMP_LIBUCP" not in os.environ and bool(ucx.why_missing()), reason="needs UCX"
 )
@@ -40,6 +41,7 @@ def test_a_profile_that_was_measured_over_ucx(tmp_path):
     assert not done.error, done.output
 
 
+@pytest.mark.slow
 def test_pinned_plans(tmp_path):
     """Recorded with a profile, and pinned without it; then on ranks that name another file."""
     path = str(tmp_path / "plan.json")

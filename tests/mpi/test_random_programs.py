@@ -10,13 +10,8 @@ from jaxccomp.bench import launch
 SCRIPT = str(pathlib.Path(__file__).parents[1] / "stress" / "random_programs.py")
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        pytest.param(["--programs=50"], marks=pytest.mark.slow),
-        ["--programs=15", "--faults"],
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("arguments", [["--programs=50"], ["--programs=15", "--faults"]])
 def test_random_programs(arguments):
     done = launch.run(4, [SCRIPT, "--seed=1", *arguments], timeout_seconds=patience.seconds(300))
     assert not done.error, done.output

@@ -14,19 +14,16 @@ from testbed.training.ways import WAYS, Way
 TESTBED = pathlib.Path(testbed.__file__).parent
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "way",
     [
         Way("mpi"),
         Way("jaxccomp", "onebit", feedback=True, bucket_bytes=4 << 20),
-        pytest.param(Way("jaxccomp", "int8", per_tensor=True), marks=pytest.mark.slow),
-        pytest.param(
-            Way("jaxccomp", "int4", feedback=True, per_tensor=True), marks=pytest.mark.slow
-        ),
-        pytest.param(Way("jaxccomp", "dgc:density=0.01", warmup=8), marks=pytest.mark.slow),
-        pytest.param(
-            Way("jaxccomp", "bf16", algorithm="chain", broadcasts=True), marks=pytest.mark.slow
-        ),
+        Way("jaxccomp", "int8", per_tensor=True),
+        Way("jaxccomp", "int4", feedback=True, per_tensor=True),
+        Way("jaxccomp", "dgc:density=0.01", warmup=8),
+        Way("jaxccomp", "bf16", algorithm="chain", broadcasts=True),
     ],
     ids=lambda way: way.name,
 )

@@ -16,8 +16,8 @@ ALL_PLACES = [(n, mode) for n in (2, 3, 8) for mode in ("check_vma", "no_check_v
     (8, "pmap")
 ]
 # Compiling takes a minute for each place. JAXCCOMP_TEST_PLACES names some ("3-check_vma,8-pmap"),
-# or "all" of them; without it each size and each mode comes once. The newest JAX has the others
-# (Makefile).
+# or "all" of them; without it each size and each mode comes once. With the newest JAX another one
+# runs (tools/run_tests.py).
 USUAL = "2-check_vma,3-no_check_vma,8-pmap"
 CHOSEN = os.environ.get("JAXCCOMP_TEST_PLACES", USUAL).split(",")
 PLACES = [(n, mode) for n, mode in ALL_PLACES if f"{n}-{mode}" in CHOSEN or CHOSEN == ["all"]]

@@ -6,6 +6,7 @@ from stress import random_programs
 pytestmark = pytest.mark.filterwarnings("ignore:Some donated buffers were not usable")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [["--programs=25"], ["--programs=10", "--faults"]])
 def test_random_programs(arguments):
     summary = random_programs.check([*arguments, "--devices=8", "--seed=1"])

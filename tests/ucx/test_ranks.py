@@ -14,14 +14,19 @@ IN_RANK = RANKS.parent / "in_rank.py"
 FILES = {
     2: [
         "test_contract_mpi.py",
-        "test_mpmd.py",
         "test_messages.py",
-        "test_reference.py",
         "test_errors.py",
-        "test_handles_mpi.py",
         *(["test_optim_mpi.py"] if ALL else []),
     ],
-    3: ["test_contract_mpi.py", "test_stress_mpi.py", "test_errors.py", "test_outer_mpi.py"],
+    3: [
+        "test_contract_mpi.py",
+        "test_mpmd.py",
+        "test_reference.py",
+        "test_stress_mpi.py",
+        "test_errors.py",
+        "test_handles_mpi.py",
+        "test_outer_mpi.py",
+    ],
 }
 MOST_CHARACTERS = 12_000
 

@@ -38,7 +38,7 @@ ROOMS = {
 # What others see of these rooms.
 FACES = {
     "cuda": {"library.h", "stream_codecs.h", "stage/stage.h"},
-    "engine": {"engine.h"},
+    "engine": {"engine.h", "measurements.h", "membership.h"},
     "mpi_collectives": {"mpi_collectives.h"},
     "planner": {"price.h"},
 }
