@@ -164,11 +164,16 @@ class HubTransport final : public Transport {
   CancelResult Cancel(Completion* done, const Status& why, bool) override {
     {
       std::lock_guard<std::mutex> lock(hub_->mutex_);
-      if (std::ranges::find(held_, done, &Held::done) != held_.end()) return CancelResult::kPinned;
-      const auto offer = std::ranges::find_if(
-          hub_->offers_, [&](const auto& entry) { return entry.second.done == done; });
-      if (offer == hub_->offers_.end()) return CancelResult::kPending;   // it is told by the next poll
-      hub_->offers_.erase(offer);
+      const auto held = std::ranges::find(held_, done, &Held::done);
+      if (held != held_.end() && hub_->holds_pulls) return CancelResult::kPinned;
+      if (held != held_.end()) {
+        held_.erase(held);
+      } else {
+        const auto offer = std::ranges::find_if(
+            hub_->offers_, [&](const auto& entry) { return entry.second.done == done; });
+        if (offer == hub_->offers_.end()) return CancelResult::kPending;   // the next poll completes it
+        hub_->offers_.erase(offer);
+      }
     }
     done->Done(why);
     return CancelResult::kDone;

@@ -280,7 +280,7 @@ extern "C" int JaxccompCheckCancel(uint64_t comm, uint64_t byte_type, int all_re
   barrier();
   Waiter pulled;
   transport->Pull(node.announced, {&place, 1}, &pulled);
-  poll_until([&] { return pulled.calls == 1 && sent.calls == 1; });
+  poll_until([&] { return pulled.calls == 1 && sent.calls == 1 && !transport->HasTransfers(); });
   CHECK_OK(pulled.status);
   CHECK(into == Pattern(previous, self, 1, kBytes));   // never what the memory has been used for since
   barrier();
@@ -294,6 +294,7 @@ extern "C" int JaxccompCheckCancel(uint64_t comm, uint64_t byte_type, int all_re
     CHECK(transport->Cancel(&pulled, why, false) == CancelResult::kDone);
     CHECK_EQ(pulled.calls, 1);
     CHECK(pulled.status.code() == Code::kAborted);
+    barrier();   // before that no rank sends
   } else {
     transport->Discard(node.announced);
   }

@@ -55,6 +55,11 @@ TEST(engine_rank_that_has_come_and_stops_is_named) {
   Team::Program program = team.Compile(std::vector<OpSpec>{Allreduce(3), Allreduce(kLarge)});
   team.OnRanks([&](int rank) { CHECK_OK(Run(team, program, rank, 0, 1)); });
   team.hub().holds_pulls = true;
+  // The operations have failed by then, and get their memory back.
+  for (int rank = 0; rank < 4; ++rank) {
+    team.EngineOf(rank).SetAbortHandler([&](const std::string&) { team.hub().holds_pulls = false; },
+                                        std::chrono::milliseconds(1100));
+  }
   team.OnRanks([&](int rank) {
     Visit visit;
     Enter(team, program, rank, 1, 2, &visit);

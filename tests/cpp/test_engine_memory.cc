@@ -25,7 +25,7 @@ using testing::Style;
 using testing::Team;
 using testing::WatchedMemory;
 
-constexpr int64_t kCount = 256 << 10;   // int32: large computations
+constexpr int64_t kCount = 1 << 20;   // int32: large computations
 constexpr int64_t kBytes = kCount * 4;
 
 // One rank's call of one operation, whose memory nobody may touch once it is over.
@@ -196,8 +196,8 @@ TEST(engine_memory_that_a_transport_holds) {
   {
     std::unique_lock<std::mutex> lock(mutex);
     CHECK(wake.wait_for(lock, std::chrono::duration<double>(kPatience), [&] { return !given_up.empty(); }));
-    CHECK(given_up.find("bcast(int32[262144]") != std::string::npos);
-    CHECK(given_up.find("still holds the memory") != std::string::npos);
+    CHECK(given_up.find("bcast(int32[1048576]") != std::string::npos);
+    CHECK(given_up.find("still accesses the memory") != std::string::npos);
   }
   CHECK(!receiver.WaitFor(0));
   CHECK(sender.WaitFor(kPatience));   // its payload can be withdrawn

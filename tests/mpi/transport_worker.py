@@ -23,22 +23,25 @@ SETTINGS = [
 
 def main(library):
     """Returns how many checks failed."""
-    check = ctypes.CDLL(library).JaxccompCheckMpiTransport
-    byte = HANDLE(MPI._handleof(MPI.BYTE) & LAST)
-    failed = 0
-    for unit_bytes, tags, credit, small in SETTINGS:
+    checks = ctypes.CDLL(library)
+
+    def check(name, *arguments):
+        # A communicator for each, since a transport leaves messages of its own behind.
         comm = MPI.COMM_WORLD.Dup()
         comm.Set_errhandler(MPI.ERRORS_RETURN)
-        handle = HANDLE(MPI._handleof(comm) & LAST)
+        handles = [HANDLE(MPI._handleof(each) & LAST) for each in (comm, MPI.BYTE)]
+        failed = getattr(checks, name)(*handles, *arguments)
+        MPI.COMM_WORLD.Barrier()
+        return failed
+
+    failed = 0
+    for unit_bytes, tags, credit, small in SETTINGS:
         pieces = ctypes.c_int64(unit_bytes), ctypes.c_uint32(tags)
-        failed += check(handle, byte, *pieces, ctypes.c_int64(credit), ctypes.c_int64(small), 0)
-        MPI.COMM_WORLD.Barrier()
+        credits = ctypes.c_int64(credit), ctypes.c_int64(small)
+        failed += check("JaxccompCheckMpiTransport", *pieces, *credits, 0)
     for all_remote in (0, 1):
-        failed += ctypes.CDLL(library).JaxccompCheckCancel(handle, byte, all_remote)
-        MPI.COMM_WORLD.Barrier()
-    failed += ctypes.CDLL(library).JaxccompCheckFreeze(handle, byte)
-    MPI.COMM_WORLD.Barrier()
-    return failed
+        failed += check("JaxccompCheckCancel", all_remote)
+    return failed + check("JaxccompCheckFreeze")
 
 
 if __name__ == "__main__":
