@@ -72,9 +72,9 @@ BREAKS = (
     # execution/ and engine/
     Break("tasks wait for no memory", "test-cpp", "csrc/execution/memory_budget.cc",
           "return bytes == 0 ||", "return bytes >= 0 ||"),
-    Break("a failed operation waits for its transfers for a minute", "test-cpp",
+    Break("a failed operation never forces its transfers to end", "test-cpp",
           "csrc/engine/watchdog.cc", "kFailureGrace = std::chrono::seconds(1)",
-          "kFailureGrace = std::chrono::seconds(60)"),
+          "kFailureGrace = std::chrono::seconds(600)"),
     Break("nobody asks whether a message is missing", "test-cpp",
           "csrc/engine/deadlock_detector.cc", "  SendProbes(op, /*alone=*/false);\n", ""),
     Break("memory is given back while somebody is in it", "test-cpp", "csrc/execution/executor.cc",
@@ -91,8 +91,8 @@ BREAKS = (
           "static_cast<int>(first + (number + transfer->receives * (number == 40)) % "
           "config.payload_tags)"),
     # GPUs
-    Break("operands of a part overlap in pinned memory", "test-gpu-host", "csrc/cuda/stage/stage.cc",
-          "memory += RoundUp(staged.bytes(), kSlotAlignment);", "memory += staged.bytes() / 2;"),
+    Break("operands of a part overlap in pinned memory", "test-gpu-host",
+          "csrc/cuda/stage/stage.cc", "memory += RoundUp(staged.bytes(), kSlotAlignment);", "memory += staged.bytes() / 2;"),
     Break("reductions on GPUs are not composed", "test-unit", "jaxccomp/_primitives/on_cuda.py",
           "moves = codecs.is_raw(call.codec) or call.collective in _MOVES", "moves = True"),
     # Python
