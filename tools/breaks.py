@@ -92,7 +92,8 @@ BREAKS = (
           "config.payload_tags)"),
     # GPUs
     Break("operands of a part overlap in pinned memory", "test-gpu-host",
-          "csrc/cuda/stage/stage.cc", "memory += RoundUp(staged.bytes(), kSlotAlignment);", "memory += staged.bytes() / 2;"),
+          "csrc/cuda/stage/stage.cc",
+          "memory += RoundUp(staged.bytes(), kSlotAlignment);", "memory += staged.bytes() / 2;"),
     Break("reductions on GPUs are not composed", "test-unit", "jaxccomp/_primitives/on_cuda.py",
           "moves = codecs.is_raw(call.codec) or call.collective in _MOVES", "moves = True"),
     # Python

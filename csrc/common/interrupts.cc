@@ -45,17 +45,28 @@ void WatchInterrupts() {
   if (!informed && (now.sa_handler == SIG_DFL || now.sa_handler == SIG_IGN)) return;
   static std::mutex mutex;
   const std::lock_guard<std::mutex> lock(mutex);
-  struct sigaction& mine = kept[previous.load() == &kept[0] ? 1 : 0];
-  mine = now;
   if (first.load() == nullptr) {
     kept_first = now;
     first = &kept_first;
   }
-  previous = &mine;
-  struct sigaction own = now;
-  own.sa_flags |= SA_SIGINFO;
-  own.sa_sigaction = OnInterrupt;
-  sigaction(SIGINT, &own, nullptr);
+  // The program may install another handler meanwhile: the one that sigaction returns is the one to call.
+  for (bool same = false; !same;) {
+    struct sigaction& mine = kept[previous.load() == &kept[0] ? 1 : 0];
+    mine = now;
+    previous = &mine;
+    struct sigaction own = now, replaced;
+    own.sa_flags |= SA_SIGINFO;
+    own.sa_sigaction = OnInterrupt;
+    if (sigaction(SIGINT, &own, &replaced) != 0) return;
+    const bool by_this = (replaced.sa_flags & SA_SIGINFO) != 0 && replaced.sa_sigaction == OnInterrupt;
+    same = by_this || (replaced.sa_handler == now.sa_handler && replaced.sa_flags == now.sa_flags);
+    if (same) continue;
+    now = replaced;
+    if (now.sa_handler == SIG_DFL || now.sa_handler == SIG_IGN) {   // as above: it is left alone
+      sigaction(SIGINT, &now, nullptr);
+      return;
+    }
+  }
 }
 
 uint64_t InterruptCount() { return count.load(std::memory_order_relaxed); }

@@ -1,6 +1,6 @@
 #include "common/options.h"
 
-#include <charconv>
+#include <algorithm>
 #include <cstdlib>
 #include <string>
 
@@ -13,6 +13,9 @@ struct Row {
   double Options::*real;
   double smallest;
 };
+
+// Larger numbers, infinity among them, mean this one: 30 years of seconds, and what fits an integer.
+constexpr double kLargestReal = 1e9, kLargestInteger = 1e18;
 
 constexpr Row kRows[] = {
     {"timeout_seconds", nullptr, &Options::timeout_seconds, 0.001},
@@ -41,11 +44,11 @@ Status SetOption(Options* options, std::string_view name, std::string_view value
                   std::to_string(row.smallest) + ", not '" + text + "'"};
     }
     if (row.integer != nullptr) {
-      options->*row.integer = static_cast<int64_t>(number);
+      options->*row.integer = static_cast<int64_t>(std::min(number, kLargestInteger));
       // Chunks end where elements end.
       if (row.integer == &Options::chunk_bytes) options->chunk_bytes &= ~int64_t{63};
     } else {
-      options->*row.real = number;
+      options->*row.real = std::min(number, kLargestReal);
     }
     return Status::Ok();
   }

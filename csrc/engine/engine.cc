@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "common/forks.h"
 #include "common/pages.h"
 #include "engine/engine_impl.h"
 
@@ -24,12 +25,17 @@ Membership& Engine::membership() { return impl_->membership_; }
 Measurements& Engine::measurements() { return impl_->measurements_; }
 
 Engine& Engine::Get() {
+  if (IsForkedChild()) {
+    static auto* const of_child = new Engine(0, 1);
+    return *of_child;
+  }
   std::lock_guard<std::mutex> lock(own_mutex);
   if (Own() == nullptr) Own() = std::make_unique<Engine>(0, 1);
   return *Own();
 }
 
 Engine* Engine::Find() {
+  if (IsForkedChild()) return nullptr;
   std::lock_guard<std::mutex> lock(own_mutex);
   return Own().get();
 }

@@ -29,9 +29,10 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   // The process's own engine; made by the first call, for a world of one, unless Configure
-  // came before.
+  // came before. A forked child must not touch the parent's engine, whose locks other threads may have held: it gets
+  // an engine of its own, which refuses all operations.
   static Engine& Get();
-  // Null as long as there is none.
+  // Null as long as there is none, and in a forked child.
   static Engine* Find();
   static Status Configure(int process, int processes);
 

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstring>
 #include <set>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -250,13 +251,13 @@ std::optional<Status> Engine::Impl::Start(CallSite& site, Call call,
   // Nor does that need it, and it may take long.
   PrepareResults(site.spec, call, huge_pages_, retain_memory_);
   std::unique_lock<std::mutex> lock(lock_.mutex);
+  if (Status status = StartThreads(); !status.ok()) return status;
   Result<Operation*> posted = Post(site, std::move(call));
   if (!posted.ok()) {
     RowOf(site)->counts.Add({}, true);
     return posted.status();
   }
   Operation* const op = *posted;
-  if (op->remote) progress_.Ensure();
   // What had come early has been taken: its sender may wait to hear of it.
   wire_.Settle();
   if (!op->over) {
@@ -275,9 +276,22 @@ std::optional<Status> Engine::Impl::Start(CallSite& site, Call call,
   op->driven = false;
   if (later != nullptr) op->on_done = later();
   if (lock_.stopped) return std::nullopt;  // Shutdown ends it
-  progress_.Ensure();
   lock_.wake.notify_one();
   return std::nullopt;
+}
+
+Status Engine::Impl::StartThreads() {
+  if (has_threads_ || lock_.stopped) return Status::Ok();
+  try {
+    progress_.Ensure();
+    workers_.Ensure();
+  } catch (const std::system_error& error) {
+    return {Code::kUnavailable, std::string("jaxccomp cannot start a thread (") + error.what() +
+                                    "): raise the limit of processes and threads (ulimit -u, or pids.max of the "
+                                    "container), or start fewer ranks"};
+  }
+  has_threads_ = true;
+  return Status::Ok();
 }
 
 // Does the caller's operation on the caller's thread while that goes well. It never waits for
@@ -369,7 +383,6 @@ void Engine::Impl::LeaveLibrary(std::unique_lock<std::mutex>& lock) {
 }
 
 void Engine::Impl::Shutdown() {
-  if (IsForkedChild()) return;
   std::unique_lock<std::mutex> lock(lock_.mutex);
   if (lock_.stopped) return;
   lock_.stopped = true;

@@ -72,6 +72,8 @@ class Engine::Impl final : private Executor::Listener {
   const std::shared_ptr<CallRow>& RowOf(CallSite& site);
   // In the row of its call site: it is over.
   void CountCall(Operation* op);
+  // The threads that every operation may need. An error where the system starts none.
+  Status StartThreads();
   // Before the transports are left: what a library of collectives does ends, or never goes on.
   void LeaveLibrary(std::unique_lock<std::mutex>& lock);
 
@@ -100,6 +102,7 @@ class Engine::Impl final : private Executor::Listener {
   CoderThreads coders_;
   Membership membership_;
   Measurements measurements_;
+  bool has_threads_ = false;   // StartThreads
   std::function<std::string()> place_of_launch_;   // set once, before checks_launches_
   std::atomic<bool> checks_launches_ = false;
   // As in the options, to be read without the lock.

@@ -4,7 +4,6 @@
 #include <mutex>
 #include <utility>
 
-#include "common/forks.h"
 #include "engine/coder_threads.h"
 #include "engine/engine_lock.h"
 #include "engine/failures.h"
@@ -66,7 +65,6 @@ void Membership::SetGone(int process, const std::string& why) {
 }
 
 std::map<int, Peers::Gone> Membership::FindGone() {
-  if (IsForkedChild()) return {};
   const Lock lock(lock_.mutex);
   failures_.LookForDead();
   progress_.OnPolledElsewhere();
@@ -74,7 +72,6 @@ std::map<int, Peers::Gone> Membership::FindGone() {
 }
 
 void Membership::Announce(const std::string& how) {
-  if (IsForkedChild()) return;
   const Lock lock(lock_.mutex);
   failures_.Announce(how);
   if (failures_.announced() && wire_.HasRemote()) progress_.Ensure();

@@ -55,10 +55,12 @@ void ProgramComparison::Compare(Endpoint& endpoint, Comparison& comparison) {
     comparison.passed = comparison.LastRoundIsOver(members);
   }
   comparison.list.clear();   // launches that are remembered still have the comparison
-  const std::vector<Operation*> held = std::exchange(comparison.held, {});
   endpoint.compared.insert(comparison.program_hash);
-  endpoint.comparisons.erase(comparison.program_hash);
-  for (Operation* op : held) {
+  const auto own = endpoint.comparisons.extract(comparison.program_hash);   // keeps it until this returns
+  // One at a time: to begin an operation may end others, which leave the list then.
+  while (!comparison.held.empty()) {
+    Operation* const op = comparison.held.front();
+    comparison.held.erase(comparison.held.begin());
     if (op->held) begin_(op);
   }
 }

@@ -21,7 +21,7 @@ class ProgressThread {
       : lock_(*lock), wire_(*wire), executor_(*executor), library_(*library), operations_(*operations),
         progress_(*progress), watchdog_(*watchdog) {}
 
-  // Starts it, unless it runs. With the engine's lock.
+  // Starts it, unless it runs. Throws std::system_error. With the engine's lock.
   void Ensure();
   // A large operation with another process has ended: messages of it may be under way still.
   void OnRemoteOver(Operation::Clock::time_point now) { last_remote_ = now; }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <memory>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -175,13 +177,18 @@ void Executor::CountSent(Operation* op, int64_t bytes, int process) {
 void Executor::SendCopy(Operation* op, TaskId task, Header header,
                         const std::vector<Piece>& pieces) {
   struct Copy final : Completion {
-    std::vector<std::byte> bytes;
+    std::unique_ptr<std::byte[]> bytes;
     void Done(Status) override { delete this; }
   };
   auto* copy = new Copy;
-  copy->bytes.resize(static_cast<size_t>(header.payload_bytes));
-  Gather(pieces, copy->bytes.data());
-  const Piece piece{copy->bytes.data(), header.payload_bytes};
+  copy->bytes.reset(new (std::nothrow) std::byte[static_cast<size_t>(header.payload_bytes)]);
+  if (copy->bytes == nullptr) {
+    delete copy;
+    return Fail(op, {Code::kUnavailable, "no memory for a message of " + std::to_string(header.payload_bytes) +
+                                             " bytes of this rank to itself"});
+  }
+  Gather(pieces, copy->bytes.get());
+  const Piece piece{copy->bytes.get(), header.payload_bytes};
   wire_->To(wire_->process())->Send(wire_->process(), header, {&piece, 1}, copy);
   TaskDone(op, task);
 }

@@ -1,14 +1,24 @@
 #include "execution/workers.h"
 
+#include <system_error>
 #include <utility>
 
 namespace jaxccomp {
+
+void Workers::Ensure() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (threads_.empty()) threads_.emplace_back([this] { Loop(); });
+}
 
 void Workers::Run(std::function<void()> work) {
   std::lock_guard<std::mutex> lock(mutex_);
   queue_.push_back(std::move(work));
   if (idle_ < queue_.size() && threads_.size() < most_) {
-    threads_.emplace_back([this] { Loop(); });
+    try {
+      threads_.emplace_back([this] { Loop(); });
+    } catch (const std::system_error&) {
+      // The process limit is reached: a thread that runs takes it later.
+    }
   }
   wake_.notify_one();
 }

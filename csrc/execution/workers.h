@@ -16,7 +16,9 @@ class Workers {
   explicit Workers(size_t most) : most_(most) {}
   ~Workers() { Stop(); }
 
-  // Runs `work` on a thread that is idle, or on a new one while there are fewer than `most`.
+  // Starts the first thread, unless it runs. Throws std::system_error. Run needs it.
+  void Ensure();
+  // Runs `work` on a thread that is idle, or on a new one while there are fewer than `most` and the system starts one.
   void Run(std::function<void()> work);
   // Finishes what was given and ends the threads.
   void Stop();

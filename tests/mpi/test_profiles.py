@@ -17,7 +17,7 @@ WORKER = str(pathlib.Path(__file__).with_name("profile_worker.py"))
     [
         pytest.param("tuned", 4, marks=pytest.mark.slow),
         pytest.param("planned", 3, marks=pytest.mark.slow),
-        ("resumed", 2),
+        pytest.param("resumed", 2, marks=pytest.mark.slow),
         ("differs", 3),
         ("misfits", 3),
     ],

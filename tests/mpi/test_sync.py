@@ -28,7 +28,7 @@ slow = pytest.mark.slow
         ("corrupted", "is right", 3, ""),
         pytest.param("fails_once", "is right", 3, "", marks=slow),
         pytest.param("stopped", "is right", 3, "", marks=slow),
-        ("refusals", "is right", 4, ""),
+        pytest.param("refusals", "is right", 4, "", marks=pytest.mark.slow),
         pytest.param("apart", "was told", 4, "", marks=slow),
     ],
 )

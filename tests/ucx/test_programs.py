@@ -50,6 +50,7 @@ def test_large_values_whether_or_not_memory_can_be_read(ranks, cma, what):
         assert found["alike"] == [True] * len(found["alike"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("free_mib", [16, 1 << 11])
 def test_shared_memory_is_used_where_there_is_enough(free_mib):
     """UCX may crash where it comes to its end."""
@@ -99,12 +100,14 @@ def test_a_stopped_process_is_named_at_the_deadline_and_can_go_on():
     assert first["at_deadline"], first
 
 
+@pytest.mark.slow
 def test_an_idle_process_sleeps():
     for found in answers(processes.start(2, [WORKER, "idle"])):
         # In these five seconds. To poll, as under MPI, is to wake a hundred times a second.
         assert found["woken"] < 100, found
 
 
+@pytest.mark.slow
 def test_all_processes_need_ucx():
     lacking = {"JAXCCOMP_UCX_NET_DEVICES": "no_such_device"}
     for found in answers(processes.start(2, [WORKER, "lacking"], lacking)):

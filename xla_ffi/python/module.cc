@@ -9,7 +9,6 @@
 
 #include "collective/algorithm_spec.h"
 #include "collective/defaults.h"
-#include "common/forks.h"
 #include "common/instruction_sets.h"
 #include "common/interrupts.h"
 #include "engine/engine.h"
@@ -181,7 +180,6 @@ PYBIND11_MODULE(_core, m) {
   DefineSchedules(m);
   DefineUcx(m);
   m.def("shutdown", [] {
-    if (IsForkedChild()) return;
     if (Engine::Find() != nullptr) Engine::Find()->Shutdown();
   }, py::call_guard<py::gil_scoped_release>());
 }
