@@ -118,7 +118,7 @@ BREAKS = (
 
 def run(command: str, folder: pathlib.Path) -> tuple[bool, str]:
     """Whether it found something, and the first line that says so."""
-    environment = os.environ | {"PYTEST_ADDOPTS": "-x"}
+    environment = os.environ | {"PYTEST_ADDOPTS": "-x", "JAXCCOMP_TEST_FAIL_FAST": "1"}
     done = subprocess.run(
         ["make", command], cwd=folder, env=environment, text=True, capture_output=True
     )

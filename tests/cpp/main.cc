@@ -1,5 +1,5 @@
 // Runs every registered test, or those whose name contains argv[1]; with JAXCCOMP_TEST_SHARE=k/n every n-th of
-// them from the k-th on. JAXCCOMP_LIBZFP, JAXCCOMP_LIBNVCOMP and JAXCCOMP_LIBUCP are where these libraries lie, if not on the
+// them from the k-th on; with JAXCCOMP_TEST_FAIL_FAST none after one that fails. JAXCCOMP_LIBZFP, JAXCCOMP_LIBNVCOMP and JAXCCOMP_LIBUCP are where these libraries lie, if not on the
 // loader's path.
 #include <chrono>
 #include <cstdio>
@@ -22,6 +22,7 @@ int main(int argc, char** argv) {
   if (const char* path = std::getenv("JAXCCOMP_LIBZFP")) jaxccomp::AddLibraryPath("zfp", path);
   if (const char* path = std::getenv("JAXCCOMP_LIBNVCOMP")) jaxccomp::AddLibraryPath("nvcomp", path);
   if (const char* path = std::getenv("JAXCCOMP_LIBUCP")) jaxccomp::AddLibraryPath("ucp", path);
+  const bool fail_fast = std::getenv("JAXCCOMP_TEST_FAIL_FAST") != nullptr;
   int passed = 0, failed = 0, number = 0;
   for (const TestCase& test : Tests()) {
     if (std::string_view(test.name).find(filter) == std::string_view::npos) continue;
@@ -34,6 +35,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "%s %s", ok ? "ok    " : "FAILED", test.name);
     std::fprintf(stderr, took.count() > 2 ? " (%.1f s)\n" : "\n", took.count());
     ++(ok ? passed : failed);
+    if (!ok && fail_fast) break;
   }
   std::printf("%d passed, %d failed\n", passed, failed);
   return failed == 0 && passed > 0 ? 0 : 1;

@@ -50,7 +50,10 @@ Status MpiControl::Send(int process, const Header& header, std::span<const Piece
   // Most control messages have left by now, and their buffer can serve the next one.
   int completed = 0;
   error = world_.mpi->Test(&send.request.handle, &completed);
-  if (error != 0) return world_.Error("MPI_Test (send)", process, error);
+  if (error != 0) {
+    static_cast<void>(send.buffer.release());   // leaked on purpose: MPI may still read it
+    return world_.Error("MPI_Test (send)", process, error);
+  }
   if (completed != 0) {
     GiveBuffer(std::move(send.buffer));
   } else {
@@ -103,9 +106,9 @@ bool MpiControl::PollReceives() {
 
 bool MpiControl::PollSends() {
   return TakeCompleted(*world_.mpi, &sends_, &next_test_, [&](ControlSend finished) {
-    GiveBuffer(std::move(finished.buffer));
     const int error = finished.request.error;
-    if (error == 0) return;
+    if (error == 0) return GiveBuffer(std::move(finished.buffer));
+    static_cast<void>(finished.buffer.release());   // leaked on purpose: MPI may still read it
     world_.Lose(finished.process, world_.Error("MPI_Testsome (send)", finished.process, error));
   });
 }

@@ -92,16 +92,48 @@ void UcxChannel::Lose(int process, const Status& why) {
   peer.lost = true;
   if (peer.endpoint != nullptr) broken_.push_back(process);
   listener_.OnLost(process, why);
+  FailUnsent(&peer, why);
+}
+
+void UcxChannel::ConnectLater(Peer* peer) {
+  if (!std::exchange(peer->due, true)) due_.push_back(peer->process);
+}
+
+void UcxChannel::SendUnsent(Peer* peer) {
+  while (!peer->unsent.empty() && !peer->lost) {
+    Unsent next = std::move(peer->unsent.front());
+    peer->unsent.pop_front();
+    --open_sends_;
+    void* const owner = next.message->owner;
+    const int64_t bytes = next.message->bytes;
+    Status status;
+    const Sent sent = StartNow(next.message.release(), next.data, next.bytes, &status);
+    if (sent == Sent::kLater) continue;
+    if (sent == Sent::kFailed) Lose(peer->process, status);
+    if (owner != nullptr) listener_.OnFragmentSent(peer->process, owner, bytes, status);
+  }
+}
+
+void UcxChannel::FailUnsent(Peer* peer, const Status& why) {
+  for (Unsent& each : std::exchange(peer->unsent, {})) {
+    --open_sends_;
+    void* const owner = each.message->owner;
+    const int64_t bytes = each.message->bytes;
+    GiveMessage(each.message.release());
+    if (owner != nullptr) listener_.OnFragmentSent(peer->process, owner, bytes, why);
+  }
 }
 
 void UcxChannel::OnLeft(int process) { Lose(process, BrokenError(process, ucx::kConnectionReset)); }
 
 void UcxChannel::DoLater() {
-  for (int process : std::exchange(heard_, {})) {
+  for (int process : std::exchange(due_, {})) {
     Peer& peer = PeerOf(process);
+    peer.due = false;
     if (peer.lost) continue;
     Status status = Connect(&peer);
     if (!status.ok()) Lose(process, status);
+    SendUnsent(&peer);
   }
   for (int process : std::exchange(broken_, {})) {
     Peer& peer = PeerOf(process);
@@ -166,6 +198,17 @@ void UcxChannel::GiveMessage(Message* message) {
 
 UcxChannel::Sent UcxChannel::Start(Message* message, const void* data, int64_t bytes,
                                    Status* status) {
+  Peer& peer = PeerOf(message->process);
+  // UCX must not be asked for a connection while it calls back. What is sent later keeps the order.
+  const bool waits = !peer.unsent.empty() || (in_progress_ && peer.endpoint == nullptr);
+  if (!waits || left_ || peer.lost) return StartNow(message, data, bytes, status);
+  peer.unsent.push_back({std::unique_ptr<Message>(message), data, bytes});
+  ++open_sends_;
+  ConnectLater(&peer);
+  return Sent::kLater;
+}
+
+UcxChannel::Sent UcxChannel::StartNow(Message* message, const void* data, int64_t bytes, Status* status) {
   Peer& peer = PeerOf(message->process);
   *status = Connect(&peer);
   if (!status->ok()) {
@@ -268,7 +311,9 @@ UcxChannel::Sent UcxChannel::SendCopied(int process, const UcxFragment& fragment
 bool UcxChannel::Poll() {
   if (left_) return false;
   bool any = false;
+  in_progress_ = true;
   for (int i = 0; i < kMostProgress && !left_ && worker_->Progress(); ++i) any = true;
+  in_progress_ = false;
   if (!left_) keepalive_.Poll();
   if (!left_) DoLater();
   return any;
@@ -307,7 +352,7 @@ void UcxChannel::Receive(const Envelope& envelope, std::span<const std::byte> da
   Peer& peer = PeerOf(envelope.source);
   if (peer.lost) return;
   keepalive_.OnHeard(peer.process);
-  if (peer.endpoint == nullptr && !std::exchange(peer.heard, true)) heard_.push_back(peer.process);
+  if (peer.endpoint == nullptr) ConnectLater(&peer);
   if (envelope.sequence != peer.received) {
     peer.held_bytes += std::ssize(data);
     most_held_bytes_ = std::max(most_held_bytes_, peer.held_bytes);

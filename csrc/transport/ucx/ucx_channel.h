@@ -129,6 +129,12 @@ class UcxChannel final : public ControlChannel {
     void* owner = nullptr;
     int64_t bytes = 0;
   };
+  // A message that waits for a connection.
+  struct Unsent {
+    std::unique_ptr<Message> message;
+    const void* data = nullptr;
+    int64_t bytes = 0;
+  };
   struct Held {
     Envelope envelope;
     std::vector<std::byte> data;
@@ -139,7 +145,8 @@ class UcxChannel final : public ControlChannel {
     std::string address;       // of its worker
     ucx::Endpoint* endpoint = nullptr;
     bool lost = false;
-    bool heard = false;        // in heard_
+    bool due = false;          // in due_
+    std::deque<Unsent> unsent;
     uint64_t sent = 0;         // messages
     uint64_t received = 0;
     std::map<uint64_t, Held> held;   // those ahead of the next one, by sequence
@@ -156,8 +163,13 @@ class UcxChannel final : public ControlChannel {
   Status Connect(Peer* peer);
   Message* TakeMessage(int process, Kind kind);
   void GiveMessage(Message* message);
-  // Hands it to UCX; where that fails `*status` says why.
+  // Hands it to UCX, at once or when there is a connection. `*status` says why it fails.
   Sent Start(Message* message, const void* data, int64_t bytes, Status* status);
+  Sent StartNow(Message* message, const void* data, int64_t bytes, Status* status);
+  // Has DoLater connect to the process.
+  void ConnectLater(Peer* peer);
+  void SendUnsent(Peer* peer);
+  void FailUnsent(Peer* peer, const Status& why);
   void Receive(const Envelope& envelope, std::span<const std::byte> data);
   void Deliver(const Peer& peer, const Envelope& envelope, std::span<const std::byte> data);
   bool IsAuthentic(const Envelope& envelope) const;
@@ -176,7 +188,8 @@ class UcxChannel final : public ControlChannel {
   std::deque<Peer> peers_;               // UCX keeps pointers to them
   int64_t most_held_bytes_ = 0;
   Keepalive keepalive_;
-  std::vector<int> heard_;               // processes to connect to, as something has come from them
+  std::vector<int> due_;                 // processes to connect to
+  bool in_progress_ = false;             // UCX may be calling back
   std::vector<int> broken_;              // those whose connection is to be ended
   std::vector<void*> closing_;           // requests of connections that are being ended
   std::vector<std::unique_ptr<Message>> spare_;
