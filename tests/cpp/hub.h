@@ -38,6 +38,7 @@ class Hub {
 
   // Pulls stay under way as long as this is so, as of a peer that has stopped in the middle, and nothing ends them.
   std::atomic<bool> holds_pulls{false};
+  std::atomic<int> held_pulls{0};   // so far
 
   // A process that has stopped: it takes nothing that is sent to it, and what it sends is lost.
   std::atomic<int> stopped{-1};
@@ -155,6 +156,7 @@ class HubTransport final : public Transport {
 
   void Pull(Announced announced, std::span<const Piece> into, Completion* done) override {
     std::lock_guard<std::mutex> lock(hub_->mutex_);
+    hub_->held_pulls += hub_->holds_pulls;
     if (hub_->holds_pulls) return held_.push_back({announced, {into.begin(), into.end()}, done});
     Take(announced, into, done);
   }

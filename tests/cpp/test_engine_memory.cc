@@ -112,7 +112,7 @@ std::vector<Touch> Touches() {
 // Rank 0 is held up in its own memory while the operation fails.
 void FailWhileTouched(const Touch& touch, Fault fault) {
   Team team(touch.style, 2);
-  team.SetOption("timeout_seconds", fault == Fault::kDeadline ? "0.5" : "60");
+  team.SetOption("timeout_seconds", "60");
   team.SetOption("check_programs", "0");
   team.SetOption("chunk_bytes", std::to_string(kBytes));
   Team::Program program = team.Compile(std::vector<OpSpec>{touch.spec});
@@ -128,6 +128,7 @@ void FailWhileTouched(const Touch& touch, Fault fault) {
   const Status why(Code::kInternal, "a peer has failed");
   if (fault == Fault::kPeerError) team.EngineOf(0).Break(program.At(0, 0), team.DeviceOf(0), why);
   if (fault == Fault::kPeerLost) team.hub().Lose(1);
+  if (fault == Fault::kDeadline) team.SetOption("timeout_seconds", "0.5");
   // Nor is the thread that looks at deadlines and hears of errors.
   if (fault != Fault::kPeerLost && touch.style == Style::kProcesses) CHECK(visits[1]->WaitFor(kPatience));
   std::this_thread::sleep_for(kForceful);
@@ -174,7 +175,6 @@ TEST(engine_memory_of_a_send_that_nobody_takes) {
 // What cannot be ended holds the operation open, and in the end the process gives up.
 TEST(engine_memory_that_a_transport_holds) {
   Team team(Style::kProcesses, 2);
-  team.SetOption("timeout_seconds", "0.5");
   team.SetOption("check_programs", "0");
   Team::Program program = team.Compile(std::vector<OpSpec>{SpecOf(Collective::kBcast, kCount, 0)});
   std::mutex mutex;
@@ -193,6 +193,11 @@ TEST(engine_memory_that_a_transport_holds) {
   Visit sender, receiver;
   sender.Start(team, 0, program.At(0, 0), 1);
   receiver.Start(team, 1, program.At(1, 0), 1);
+  const testing::Stopwatch watch;
+  while (team.hub().held_pulls == 0 && watch.Seconds() < kPatience) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  team.SetOption("timeout_seconds", "0.5");
   {
     std::unique_lock<std::mutex> lock(mutex);
     CHECK(wake.wait_for(lock, std::chrono::duration<double>(kPatience), [&] { return !given_up.empty(); }));

@@ -1,5 +1,8 @@
 #include "watched_memory.h"
 
+#include <sys/mman.h>
+
+#include <atomic>
 #include <csignal>
 #include <cstdint>
 #include <ctime>
@@ -7,76 +10,87 @@
 #include "check.h"
 
 namespace jaxccomp::testing {
-namespace {
 
-// All that there are: a signal handler may take no lock. One that has gone leaves its place free.
-constexpr size_t kMost = 256;
-std::atomic<WatchedMemory*> all[kMost];
-struct sigaction before;
-
-}  // namespace
+// Read by a signal handler on any thread: regions are never freed, but used again.
+struct WatchedMemory::Region {
+  std::atomic<bool> taken{false};
+  std::atomic<std::byte*> data{nullptr};   // null: it has no memory now
+  std::atomic<size_t> bytes{0};
+  std::atomic<std::byte*> stalling{nullptr};   // the page
+  std::atomic<bool> stalls{false}, given_back{false}, touched{false};
+};
 
 struct FaultHandler {
+  static constexpr size_t kMost = 256;
+  static inline WatchedMemory::Region regions[kMost];
+  static inline struct sigaction before;
+
   static void OnFault(int, siginfo_t* info, void*) {
     auto* const at = static_cast<std::byte*>(info->si_addr);
-    for (std::atomic<WatchedMemory*>& each : all) {
-      WatchedMemory* const memory = each.load();
-      if (memory == nullptr || at < memory->data_ || at >= memory->data_ + memory->bytes_) continue;
-      if (memory->given_back_) {
-        memory->touched_ = true;
-        static_cast<void>(mprotect(memory->data_, memory->bytes_, PROT_READ | PROT_WRITE));
+    for (WatchedMemory::Region& region : regions) {
+      std::byte* const data = region.data;
+      if (data == nullptr || at < data || at >= data + region.bytes) continue;
+      if (region.given_back) {
+        region.touched = true;
+        static_cast<void>(mprotect(data, region.bytes, PROT_READ | PROT_WRITE));
         return;
       }
-      memory->stalls_ = true;
+      region.stalls = true;
       const timespec pause{.tv_sec = 0, .tv_nsec = 1'000'000};
-      while (memory->stalling_ != nullptr && !memory->given_back_) nanosleep(&pause, nullptr);
+      while (region.stalling != nullptr && !region.given_back) nanosleep(&pause, nullptr);
       return;
     }
     sigaction(SIGSEGV, &before, nullptr);   // which gets it next, from the same instruction
   }
 };
 
-WatchedMemory::WatchedMemory(size_t bytes) : bytes_((bytes + kPage - 1) / kPage * kPage) {
+WatchedMemory::WatchedMemory(size_t bytes) {
   static const bool installed = [] {
     struct sigaction action = {};
     action.sa_sigaction = &FaultHandler::OnFault;
     action.sa_flags = SA_SIGINFO | SA_NODEFER;   // several threads may wait in it
-    return sigaction(SIGSEGV, &action, &before) == 0;
+    return sigaction(SIGSEGV, &action, &FaultHandler::before) == 0;
   }();
   CHECK(installed);
-  void* const made = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  bytes = (bytes + kPage - 1) / kPage * kPage;
+  void* const made = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   CHECK(made != MAP_FAILED);
-  data_ = static_cast<std::byte*>(made);
-  for (std::atomic<WatchedMemory*>& each : all) {
-    WatchedMemory* none = nullptr;
-    if (each.compare_exchange_strong(none, this)) return;
+  for (Region& region : FaultHandler::regions) {
+    if (region.taken.exchange(true)) continue;
+    region.stalling = nullptr;
+    region.stalls = region.given_back = region.touched = false;
+    region.bytes = bytes;
+    region.data = static_cast<std::byte*>(made);
+    region_ = &region;
+    return;
   }
   CHECK(false);   // too many
 }
 
 WatchedMemory::~WatchedMemory() {
-  for (std::atomic<WatchedMemory*>& each : all) {
-    WatchedMemory* own = this;
-    if (each.compare_exchange_strong(own, nullptr)) break;
-  }
-  munmap(data_, bytes_);
+  munmap(region_->data.exchange(nullptr), region_->bytes);
+  region_->taken = false;
 }
 
+std::byte* WatchedMemory::data() const { return region_->data; }
+bool WatchedMemory::stalls() const { return region_->stalls; }
+bool WatchedMemory::touched() const { return region_->touched; }
+
 void WatchedMemory::Stall(size_t offset) {
-  std::byte* const page = data_ + offset / kPage * kPage;
-  stalling_ = page;
+  std::byte* const page = data() + offset / kPage * kPage;
+  region_->stalling = page;
   CHECK_EQ(mprotect(page, kPage, PROT_NONE), 0);
 }
 
 void WatchedMemory::Release() {
-  std::byte* const page = stalling_;
+  std::byte* const page = region_->stalling;
   CHECK_EQ(mprotect(page, kPage, PROT_READ | PROT_WRITE), 0);
-  stalling_ = nullptr;
+  region_->stalling = nullptr;
 }
 
 void WatchedMemory::GiveBack() {
-  given_back_ = true;
-  CHECK_EQ(mprotect(data_, bytes_, PROT_NONE), 0);
+  region_->given_back = true;
+  CHECK_EQ(mprotect(data(), region_->bytes, PROT_NONE), 0);
 }
 
 }  // namespace jaxccomp::testing
