@@ -197,7 +197,8 @@ Transport::Reader MpiPayloads::StartRead(Announced announced) const {
   if (incoming == nullptr || incoming->early == nullptr) return {};
   const MpiTransfer& transfer = *incoming->early;
   if (transfer.units_open > 0 || !transfer.status.ok()) return {};
-  return [whole = incoming->whole](std::span<const Piece> into, bool streams) {
+  // The reader keeps the payload's memory, whatever becomes of the transport meanwhile.
+  return [kept = incoming->early, whole = incoming->whole](std::span<const Piece> into, bool streams) {
     CopyPieces({&whole, 1}, into, streams);
     return true;
   };

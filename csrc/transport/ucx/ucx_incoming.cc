@@ -70,7 +70,8 @@ Transport::Reader UcxIncoming::StartRead(Announced announced) const {
   const Incoming* const incoming = Find(announced);
   if (incoming == nullptr || incoming->wanted) return {};
   if (incoming->whole.bytes > 0) {
-    return [whole = incoming->whole](std::span<const Piece> into, bool streams) {
+    // The reader keeps the payload's memory, whatever becomes of the transport meanwhile.
+    return [kept = incoming->early, whole = incoming->whole](std::span<const Piece> into, bool streams) {
       CopyPieces({&whole, 1}, into, streams);
       return true;
     };

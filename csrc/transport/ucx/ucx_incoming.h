@@ -61,7 +61,7 @@ class UcxIncoming {
     bool on_credit = false;
     std::vector<Piece> into{};    // empty: discarded
     Completion* done = nullptr;
-    std::unique_ptr<std::byte[]> early{};   // holds all of it, as it began to come before it was wanted
+    std::shared_ptr<std::byte[]> early{};   // holds all of it, as it began to come before it was wanted
     Piece whole{};                // all of `early`, once it is here
     std::shared_ptr<const LocatedPayload> located{};   // null: it does not lie where it can be read
   };
