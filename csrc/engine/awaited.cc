@@ -12,7 +12,7 @@ namespace jaxccomp {
 namespace {
 
 constexpr size_t kMostNames = 8;
-// Who has answered that it has come, and then leaves so many questions open, has stopped.
+// A member that answered one probe and then leaves this many probes unanswered has stopped.
 constexpr uint32_t kUnansweredAsks = 2;
 
 // The members whose message an operation between two ranks has not begun to take.

@@ -1,4 +1,4 @@
-// Whom an operation waits for, and how an error says it.
+// The members that an operation waits for, and the error text that names them.
 #pragma once
 
 #include <string>
@@ -9,11 +9,12 @@
 
 namespace jaxccomp {
 
-// The members whose message it waits for.
+// Returns the members whose messages the operation waits for.
 std::vector<int> AwaitedMembers(const Operation& op);
 
-// The members that it waits for and that have not come; where all of these have come and wait
-// themselves, all that have not come. `early`: which other operations these run.
+// Returns the text that names the members to blame. These are awaited members that have not started the operation. If
+// all awaited members have started it, the text names every member that has not. `early` tells which other
+// operations those members run.
 std::string Blame(const Operation& op, const EarlyMessages& early);
 
 }  // namespace jaxccomp

@@ -36,15 +36,15 @@ class Engine {
   static Engine* Find();
   static Status Configure(int process, int processes);
 
-  // Who takes part, and who has gone.
+  // Processes, devices and communicators, and failed processes.
   Membership& membership();
-  // What has been counted and recorded.
+  // Statistics, the call log and the trace.
   Measurements& measurements();
 
   // Sends to other processes go through this from now on.
   using TransportFactory = std::function<Result<std::unique_ptr<Transport>>(Receiver*)>;
   Status UseRemote(const TransportFactory& make);
-  // What that transport calls itself; empty without one.
+  // Returns the name of that transport; empty if there is none.
   std::string RemoteName() const;
   // Operations of OpSpec::mpi are done by this one. Before the first call.
   void UseLibrary(std::unique_ptr<CollectiveLibrary> library);

@@ -1,4 +1,4 @@
-// What an engine has counted and recorded.
+// Statistics, the call log and the trace of an engine.
 #pragma once
 
 #include <vector>
@@ -19,9 +19,9 @@ class Measurements {
 
   Stats GetStats() const;
   CallLog::Snapshot GetCallLog() const;
-  // Both begin anew.
+  // Resets the statistics and the call log.
   void ResetStats();
-  // Records all tasks until StopTrace. Operations that run at the start are left out. Returns when that was.
+  // Records all tasks until StopTrace, except those of operations that already run. Returns the start time.
   Trace::Clock::time_point StartTrace();
   std::vector<TraceEvent> StopTrace();
 

@@ -1,4 +1,4 @@
-// Who takes part: the world's processes, their hosts and devices, communicators, and who has gone.
+// The processes of the world, their hosts and devices, the communicators, and failed processes.
 #pragma once
 
 #include <cstdint>
@@ -44,7 +44,7 @@ class Membership {
   void SetSystemProcesses(std::vector<SystemProcess> processes);
   // That process had gone before this one joined.
   void SetGone(int process, const std::string& why);
-  // Who has failed or died, as far as is known, after having looked at what has come.
+  // Polls the transports, then returns the processes that are known to have failed or died.
   std::map<int, Peers::Gone> FindGone();
   // This process ends by a failure: all others are told why, "has ended with ValueError: no", and what
   // they wait for with it fails at once.

@@ -146,8 +146,8 @@ class Transport {
   // fetches it. The runtime calls the reader and then Discard, or Pull if the read failed. It may also call Discard
   // alone. A payload in this process stays in place until then.
   virtual Reader StartRead(Announced announced) = 0;
-  // Done with an announced payload without pulling it: read where it lies, or wanted by nobody
-  // (after an error). Its sender completes.
+  // Ends an announced payload without a pull: the runtime has read it in place, or does not want it
+  // (after an error). The sender completes.
   virtual void Discard(Announced announced) = 0;
   // Cancels the send or pull of `done`, whose operation has failed, with the error `why`. Bytes that arrive later are
   // dropped. Must not be called from a callback. The caller repeats the call until the transfer has ended. `force`:

@@ -226,8 +226,8 @@ extern "C" double JaxccompMpiPingPong(uint64_t comm, uint64_t byte_type, int64_t
   return player.lost ? -1 : taken.count() / (2 * rounds);
 }
 
-// What becomes of transfers whose operations want their memory back (Transport::Cancel). Collective; nothing is under
-// way on `comm` when all ranks have returned.
+// Checks Transport::Cancel on sends and receives. Collective; no message is in flight on `comm` when all ranks have
+// returned.
 extern "C" int JaxccompCheckCancel(uint64_t comm, uint64_t byte_type, int all_remote) {
   using namespace jaxccomp;
   struct Neighbour final : Receiver {
@@ -271,7 +271,7 @@ extern "C" int JaxccompCheckCancel(uint64_t comm, uint64_t byte_type, int all_re
     barrier();
   };
 
-  // What is sent. MPI has begun with it, or it waits until it is wanted and can go on from a copy.
+  // A send. Within a host MPI has started it. Between hosts it waits for the receiver and can continue from a copy.
   send(1);
   CHECK(transport->Cancel(&sent, why, false) == CancelResult::kPinned);
   CHECK(transport->Cancel(&sent, why, true) == (all_remote ? CancelResult::kDone : CancelResult::kPinned));
@@ -285,7 +285,7 @@ extern "C" int JaxccompCheckCancel(uint64_t comm, uint64_t byte_type, int all_re
   CHECK(into == Pattern(previous, self, 1, kBytes));   // never what the memory has been used for since
   barrier();
 
-  // What is received, and has not begun to come.
+  // A receive that has not matched.
   send(2);
   if (all_remote) {
     std::ranges::fill(into, std::byte{5});

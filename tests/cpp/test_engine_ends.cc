@@ -1,4 +1,4 @@
-// What ends before the program does: a rank that stops, a communicator that is freed.
+// A rank that stops, and a communicator that is freed, before the program ends.
 #include <chrono>
 #include <cstdint>
 #include <string>

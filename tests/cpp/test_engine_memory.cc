@@ -1,5 +1,4 @@
-// An operation that fails gives its memory back when nothing touches it any more, and not before. Whoever touches it
-// afterwards is found out (watched_memory.h).
+// A failed operation frees its memory after the last access, never earlier. watched_memory.h detects a later access.
 #include <atomic>
 #include <chrono>
 #include <condition_variable>

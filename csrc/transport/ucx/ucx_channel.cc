@@ -199,7 +199,7 @@ void UcxChannel::GiveMessage(Message* message) {
 UcxChannel::Sent UcxChannel::Start(Message* message, const void* data, int64_t bytes,
                                    Status* status) {
   Peer& peer = PeerOf(message->process);
-  // UCX must not be asked for a connection while it calls back. What is sent later keeps the order.
+  // UCX must not create an endpoint in its own callbacks. Later messages wait as well, so that the order holds.
   const bool waits = !peer.unsent.empty() || (in_progress_ && peer.endpoint == nullptr);
   if (!waits || left_ || peer.lost) return StartNow(message, data, bytes, status);
   peer.unsent.push_back({std::unique_ptr<Message>(message), data, bytes});
