@@ -130,7 +130,7 @@ SPMD_HERE = (
 MPI_HERE = "not (every_rank and (2 or 3))" if HAS_NEWEST else "not (every_rank and 3)"
 MPI_OF_NEWEST = "every_rank and 2"
 # Tests that depend on the MPI.
-OF_AN_MPI = "test_join or test_transport"
+OF_AN_MPI = "test_join or test_transport or test_memory"
 
 TEST = {
     # C++ tests wait half of the time, so three shards run in the place of one part.

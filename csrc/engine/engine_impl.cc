@@ -33,26 +33,12 @@ constexpr int64_t kHugePagesFromBytes = 4 << 20;
 // (in-process collectives of XLA do), so there must be a thread for each; they start on demand.
 constexpr size_t kMostWorkers = 256;
 
-void CopyTensor(const Tensor& from, const Tensor& to) {
-  if (from.data != to.data) {
-    std::memcpy(to.data, from.data, static_cast<size_t>(std::min(from.bytes, to.bytes)));
-  }
-}
-
-// What results in the host's memory hold before anything comes, and the pages that they lie in.
-void PrepareResults(const OpSpec& spec, const Call& call, bool huge_pages, bool retain_memory) {
-  if (huge_pages) {
-    for (const Tensor& t : call.outputs) {
-      if (t.bytes < kHugePagesFromBytes) continue;
-      AdviseHugePages(t.data, t.bytes);
-      if (retain_memory) UseHugePagesInHeap();
-    }
-  }
-  if (!spec.StartsFromOperands()) return;
-  // A ragged exchange writes into a copy of its second operand; others pass theirs on.
-  const size_t first = spec.collective == Collective::kRaggedAlltoall ? 1 : 0;
-  for (size_t i = 0; i < call.outputs.size() && first + i < call.inputs.size(); ++i) {
-    CopyTensor(call.inputs[first + i], call.outputs[i]);
+// Of results in the host's memory.
+void UseHugePages(const std::vector<Tensor>& results, bool retain_memory) {
+  for (const Tensor& t : results) {
+    if (t.bytes < kHugePagesFromBytes) continue;
+    AdviseHugePages(t.data, t.bytes);
+    if (retain_memory) UseHugePagesInHeap();
   }
 }
 
@@ -248,8 +234,7 @@ std::optional<Status> Engine::Impl::Start(CallSite& site, Call call,
   }
   // Without the lock: it takes Python's.
   if (checks_launches_) call.place = place_of_launch_();
-  // Nor does that need it, and it may take long.
-  PrepareResults(site.spec, call, huge_pages_, retain_memory_);
+  if (huge_pages_) UseHugePages(call.outputs, retain_memory_);
   std::unique_lock<std::mutex> lock(lock_.mutex);
   if (Status status = StartThreads(); !status.ok()) return status;
   Result<Operation*> posted = Post(site, std::move(call));

@@ -159,7 +159,36 @@ Status Residual(const Operation& op, const PlannedTask& task) {
   return reader.Finish();
 }
 
+// Calls f(from, to, bytes) for each result that begins with the values of an operand elsewhere in memory.
+template <typename F>
+void ForEachOperandCopy(const Operation& op, F&& f) {
+  if (!op.plan->starts_from_operands) return;
+  const Call& call = op.call;
+  // A ragged exchange writes into a copy of its second operand; others pass theirs on.
+  const size_t first = op.plan->algorithm->collective == Collective::kRaggedAlltoall ? 1 : 0;
+  for (size_t i = 0; i < call.outputs.size() && first + i < call.inputs.size(); ++i) {
+    const Tensor& from = call.inputs[first + i];
+    const Tensor& to = call.outputs[i];
+    if (from.data == to.data) continue;
+    f(static_cast<const std::byte*>(from.data), static_cast<std::byte*>(to.data), std::min(from.bytes, to.bytes));
+  }
+}
+
 }  // namespace
+
+int64_t OperandBytes(const Operation& op) {
+  int64_t total_bytes = 0;
+  ForEachOperandCopy(op, [&](const std::byte*, std::byte*, int64_t bytes) { total_bytes += bytes; });
+  return total_bytes;
+}
+
+void CopyOperands(Operation& op) {
+  ForEachOperandCopy(op, [&](const std::byte* from, std::byte* to, int64_t bytes) {
+    InSlices(op, bytes, [&](int64_t offset, int64_t slice) {
+      CopyBytes(to + offset, from + offset, slice, op.plan->streams);
+    });
+  });
+}
 
 RandomKey KeyOf(const Operation& op, const PlannedTask& task, const Part& part) {
   return {.step = Mix(Mix(Mix(op.key.sequence, op.key.iteration), op.key.site), task.tag),

@@ -55,4 +55,9 @@ Status Compute(Operation& op, const PlannedTask& task);
 // Sets the results that no task writes.
 void FillUnwritten(Operation& op);
 
+// Of a plan that starts_from_operands: the bytes of the operands that the results begin with, 0 if they lie there
+// already; and the copy.
+int64_t OperandBytes(const Operation& op);
+void CopyOperands(Operation& op);
+
 }  // namespace jaxccomp

@@ -48,10 +48,20 @@ void Executor::Begin(Operation* op) {
     op->transfers[i].operation = op;
     op->transfers[i].task = static_cast<TaskId>(i);
   }
+  if (const int64_t bytes = OperandBytes(*op); bytes > kLightBytes) {
+    ++op->in_flight;
+    return Queue({op, kCopyOperands}, bytes);
+  }
+  CopyOperands(*op);
+  StartTasks(op);
+}
+
+void Executor::StartTasks(Operation* op) {
+  const std::vector<PlannedTask>& tasks = op->plan->tasks;
   // Sends first: others wait for them.
   for (const bool sends : {true, false}) {
-    for (size_t i = 0; i < count; ++i) {
-      const bool is_send = plan.tasks[i].kind == TaskKind::kSend;
+    for (size_t i = 0; i < tasks.size(); ++i) {
+      const bool is_send = tasks[i].kind == TaskKind::kSend;
       if (op->open_deps[i] == 0 && is_send == sends) MakeReady(op, static_cast<TaskId>(i));
     }
   }
@@ -72,10 +82,10 @@ void Executor::MakeReady(Operation* op, TaskId task) {
 
 void Executor::Queue(Item item, int64_t bytes) {
   const auto sends = [](const Item& each) {
-    return each.task != kFill && each.op->plan->tasks[each.task].kind == TaskKind::kSend;
+    return each.task >= 0 && each.op->plan->tasks[each.task].kind == TaskKind::kSend;
   };
   const Plan& plan = *item.op->plan;
-  const bool is_slow = plan.codec != nullptr && plan.codec->traits().slow && item.task != kFill &&
+  const bool is_slow = plan.codec != nullptr && plan.codec->traits().slow && item.task >= 0 &&
                        UsesCodec(plan.tasks[item.task]);
   const bool large = (bytes > kLargeBytes || is_slow) && !runs_large_inline_;
   std::deque<Item>& queue = large ? large_ : heavy_;
@@ -290,6 +300,12 @@ void Executor::TransferDone(Operation* op, TaskId task, Status status) {
     memory_.GiveStaging(std::move(staging), op->transfers[task].staging_bytes);
   }
   if (op->failed) return CheckOver(op);
+  if (status.code() == Code::kAborted && op->plan->tasks[task].kind == TaskKind::kRecv) {
+    // The sender has cancelled the payload because its operation failed. The reason comes in another message, maybe from
+    // another rank; if that is lost, the sender tells it when it is probed.
+    op->waiting[task] = 1;
+    return;
+  }
   if (!status.ok()) return Fail(op, std::move(status));
   op->last_progress = Operation::Clock::now();
   TaskDone(op, task);
@@ -332,7 +348,7 @@ void Executor::Fail(Operation* op, Status status) {
   for (auto* queue : {&ready_, &heavy_, &large_}) {
     std::erase_if(*queue, [&](const Item& item) {
       if (item.op != op) return false;
-      if (item.task == kFill) --op->in_flight;
+      if (item.task < 0) --op->in_flight;
       if (item.read) {
         unwanted.push_back(item.announced);
         --op->in_flight;
@@ -437,6 +453,15 @@ void Executor::Fill(Operation* op, std::unique_lock<std::mutex>& lock) {
   CheckOver(op);
 }
 
+void Executor::CopyThenStart(Operation* op, std::unique_lock<std::mutex>& lock) {
+  lock.unlock();
+  CopyOperands(*op);
+  lock.lock();
+  --op->in_flight;
+  if (op->failed) return CheckOver(op);
+  StartTasks(op);
+}
+
 void Executor::SendGathered(Operation* op, TaskId task, std::unique_lock<std::mutex>& lock) {
   const PlannedTask& t = op->plan->tasks[task];
   TaskStarted(op, task);
@@ -483,6 +508,7 @@ void Executor::CopyInPlace(const Item& item, std::unique_lock<std::mutex>& lock)
 void Executor::RunLong(const Item& item, std::unique_lock<std::mutex>& lock) {
   Operation* const op = item.op;
   if (item.task == kFill) return Fill(op, lock);
+  if (item.task == kCopyOperands) return CopyThenStart(op, lock);
   if (item.read) return CopyInPlace(item, lock);
   if (!memory_.Admit(op, item.task, 0)) return;
   const PlannedTask& task = op->plan->tasks[item.task];

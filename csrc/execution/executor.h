@@ -72,7 +72,8 @@ class Executor final {
     Transport::Reader read = {};   // of a receive whose payload is read in place
     Announced announced = {};      // that payload
   };
-  static constexpr TaskId kFill = -1;   // in place of a task: FillUnwritten
+  // In place of a task: FillUnwritten, CopyOperands.
+  static constexpr TaskId kFill = -1, kCopyOperands = -2;
   static constexpr int64_t kLightBytes = 8 << 10;
   // The most that a handler computes on XLA's thread: some hundred microseconds.
   static constexpr int64_t kLargeBytes = 512 << 10;
@@ -93,12 +94,15 @@ class Executor final {
   void SendCopy(Operation* op, TaskId task, Header header, const std::vector<Piece>& pieces);
   void StartReceive(Operation* op, TaskId task, Arrival& arrival);
   // What takes long, without the lock meanwhile: a computation, a copy from where another process of the
-  // host has it, the pieces of a message gathered, results filled.
+  // host has it, the pieces of a message gathered, results filled, operands copied.
   void RunLong(const Item& item, std::unique_lock<std::mutex>& lock);
   void CopyInPlace(const Item& item, std::unique_lock<std::mutex>& lock);
   void Pull(Operation* op, TaskId task, Announced announced, std::span<const Piece> into);
   void SendGathered(Operation* op, TaskId task, std::unique_lock<std::mutex>& lock);
   void Fill(Operation* op, std::unique_lock<std::mutex>& lock);
+  void CopyThenStart(Operation* op, std::unique_lock<std::mutex>& lock);
+  // Starts the tasks that depend on no other.
+  void StartTasks(Operation* op);
   // For the record: which message a task sends or has received; and that it has ended.
   void MessageKnown(Operation* op, TaskId task, const Header& header) {
     if (!op->started.empty()) op->started[task].message = MessageNumber(header);

@@ -5,7 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <span>
+#include <utility>
 
 #include "common/stream_copy.h"
 #include "transport/transport.h"
@@ -63,6 +65,14 @@ inline void CopyPieces(std::span<const Piece> from, std::span<const Piece> to,
       }
     }
   }
+}
+
+// Transport::StartRead of a payload that this process holds at `whole`. The reader keeps the memory alive.
+inline Transport::Reader ReaderOf(std::shared_ptr<const void> memory, Piece whole) {
+  return [memory = std::move(memory), whole](std::span<const Piece> into, bool streams) {
+    CopyPieces({&whole, 1}, into, streams);
+    return true;
+  };
 }
 
 }  // namespace jaxccomp

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "transport/pieces.h"
-#include "transport/withdraw.h"
+#include "transport/cancel.h"
 
 namespace jaxccomp {
 namespace {
@@ -201,7 +201,7 @@ void SmallMessages::Pull(Announced announced, std::span<const Piece> into, Compl
 
 bool SmallMessages::Cancel(Completion* done, const Status& why) {
   for (Peer& peer : peers_) {
-    if (WithdrawFrom(&peer.incoming, done, why)) return true;
+    if (CancelPull(&peer.incoming, done, why)) return true;
     for (auto& [number, outgoing] : peer.outgoing) {
       if (outgoing.done != done) continue;
       outgoing.own = std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(outgoing.bytes));

@@ -137,7 +137,8 @@ class Transport {
   // unchanged until `done` is called (maybe before Send returns).
   virtual void Send(int process, const Header& header, std::span<const Piece> payload,
                     Completion* done) = 0;
-  // Fetches an announced payload into `into` (same total size), then calls `done`.
+  // Fetches an announced payload into `into` (same total size), then calls `done`: with kAborted if the sender has
+  // cancelled the payload.
   virtual void Pull(Announced announced, std::span<const Piece> into, Completion* done) = 0;
   // Copies a payload from the sender's memory into pieces of the same total size. Called at most once, without the
   // lock. `streams`: with non-temporal stores. Returns false if the read failed; the pieces are then undefined.

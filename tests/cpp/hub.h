@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "check.h"
+#include "transport/cancel.h"
 #include "transport/pieces.h"
 #include "transport/transport.h"
 
@@ -261,8 +262,7 @@ class HubTransport final : public Transport {
   void Take(Announced announced, std::span<const Piece> into, Completion* done) {
     const auto offer = hub_->offers_.find(announced.id);
     if (offer == hub_->offers_.end()) {
-      hub_->inboxes_[process_].push_back(
-          {.done = done, .status = Status(Code::kUnavailable, "the sender has left the hub")});
+      hub_->inboxes_[process_].push_back({.done = done, .status = CancelledError()});
       return;
     }
     CHECK_EQ(TotalBytes(offer->second.pieces), TotalBytes(into));

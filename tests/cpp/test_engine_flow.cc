@@ -84,6 +84,35 @@ TEST(engine_root_that_runs_ahead) {
   }
 }
 
+// A rank whose peers come late codes no more than may wait for them.
+TEST(engine_temporary_memory_stays_within_its_bound) {
+  constexpr int64_t kChunkBytes = 4 << 10, kValues = 64 * kChunkBytes / 4;
+  for (Collective collective : {Collective::kBcast, Collective::kReduce, Collective::kAllreduce}) {
+    Team team(Style::kProcesses, 2);
+    team.SetOption("chunk_bytes", std::to_string(kChunkBytes));
+    OpSpec spec = SpecOf(collective, kValues, collective == Collective::kAllreduce ? -1 : 0);
+    spec.codec = "lossless";
+    Team::Program program = team.Compile(std::vector<OpSpec>{spec});
+    Visit visits[2];
+    for (int rank : {0, 1}) {
+      Enter(team, program, rank, 0, 1, 0x12345678, &visits[rank], kValues);
+      for (int i = 0; rank == 0 && i < 100 && !visits[0].pending.IsOver(); ++i) {
+        std::this_thread::sleep_for(milliseconds(1));
+      }
+    }
+    for (int rank : {0, 1}) {
+      CHECK_OK(visits[rank].pending.Get());
+      const Stats all = team.EngineOf(rank).measurements().GetStats();
+      const CollectiveStats& stats = all[static_cast<size_t>(collective)];
+      CHECK(stats.peak_bytes > 0);
+      if (!CHECK(stats.peak_bytes <= stats.bound_bytes)) {
+        std::fprintf(stderr, "rank %d held %d of %d bytes\n", rank, static_cast<int>(stats.peak_bytes),
+                     static_cast<int>(stats.bound_bytes));
+      }
+    }
+  }
+}
+
 TEST(engine_backlog_of_one_communicator_is_in_nobodys_way) {
   for (int64_t credit : {0, 1, 5}) {
     const int ranks = 3;

@@ -96,6 +96,7 @@ OpSpec Lossless(OpSpec spec) {
 std::vector<Touch> Touches() {
   const OpSpec allreduce = SpecOf(Collective::kAllreduce, kCount), allgather = SpecOf(Collective::kAllgather, kCount);
   const OpSpec bcast = SpecOf(Collective::kBcast, kCount, 1), reduce = SpecOf(Collective::kReduce, kCount, 1);
+  const OpSpec barrier = SpecOf(Collective::kBarrier, kCount);   // passes its operand on
   return {
       {"an encoder", Style::kProcesses, Lossless(allreduce), false, 0},
       {"a decoder", Style::kProcesses, Lossless(bcast), true, 0},
@@ -105,6 +106,7 @@ std::vector<Touch> Touches() {
       {"a copy", Style::kDevices, allgather, true, 0, 2 * kBytes},
       {"a copy of what a peer has", Style::kDevices, bcast, true, 0},
       {"zeros", Style::kProcesses, reduce, true, kBytes / 2},
+      {"a copy of an operand", Style::kProcesses, barrier, true, 0},
   };
 }
 
@@ -155,7 +157,7 @@ TEST(engine_memory_is_given_back_when_nobody_touches_it) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// A payload that nobody takes is withdrawn at once, and whoever wants it later is told.
+// A payload that nobody takes is cancelled at once, and whoever wants it later is told.
 TEST(engine_memory_of_a_send_that_nobody_takes) {
   Team team(Style::kProcesses, 2);
   team.SetOption("timeout_seconds", "0.5");
@@ -204,7 +206,7 @@ TEST(engine_memory_that_a_transport_holds) {
     CHECK(given_up.find("still accesses the memory") != std::string::npos);
   }
   CHECK(!receiver.WaitFor(0));
-  CHECK(sender.WaitFor(kPatience));   // its payload can be withdrawn
+  CHECK(sender.WaitFor(kPatience));   // its payload can be cancelled
   team.hub().holds_pulls = false;
   CHECK(receiver.WaitFor(kPatience));
   CHECK(!sender.touched() && !receiver.touched());

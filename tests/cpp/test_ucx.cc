@@ -528,7 +528,7 @@ TEST(Ucx_GivesMemoryBackInTheMiddleOfAPayload) {
 
 const Status kFailed(Code::kAborted, "its operation has failed");
 
-TEST(Ucx_WithdrawsAPayloadThatNobodyHasAskedFor) {
+TEST(Ucx_CancelsAPayloadThatNobodyHasAskedFor) {
   for (const pid_t reads : {pid_t{0}, getpid()}) {   // announced alone, and read where it lies
     Located case_{reads};
     if (case_.b == nullptr) return;
@@ -540,7 +540,7 @@ TEST(Ucx_WithdrawsAPayloadThatNobodyHasAskedFor) {
     std::ranges::fill(case_.payload, std::byte{66});
     if (read) CHECK(!read({&case_.place, 1}, false));
     Waiter pulled;
-    case_.b->Pull(case_.announced(), {&case_.place, 1}, &pulled);   // which crosses with what withdraws it
+    case_.b->Pull(case_.announced(), {&case_.place, 1}, &pulled);   // which crosses with the cancellation
     CHECK(PollAll({case_.a, case_.b}, [&] { return pulled.calls == 1; }));
     CHECK(pulled.status.code() == Code::kAborted);
     Waiter late;
@@ -559,12 +559,12 @@ TEST(Ucx_WithdrawsAPayloadThatNobodyHasAskedFor) {
   }
 }
 
-TEST(Ucx_AcceptsWhatHasBeenReadAndIsWithdrawn) {
+TEST(Ucx_AcceptsWhatHasBeenReadAndIsCancelled) {
   Located case_{getpid()};
   if (case_.b == nullptr) return;
   const Transport::Reader read = case_.b->StartRead(case_.announced());
   CHECK(read({&case_.place, 1}, false));
-  case_.b->Discard(case_.announced());   // crosses with what withdraws it
+  case_.b->Discard(case_.announced());   // crosses with the cancellation
   CHECK(case_.a->Cancel(&case_.sent, kFailed, false) == CancelResult::kDone);
   CHECK_EQ(case_.sent.calls, 1);
   case_.Announce();   // after which all that was on its way has come

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "transport/pieces.h"
-#include "transport/withdraw.h"
+#include "transport/cancel.h"
 
 namespace jaxccomp {
 

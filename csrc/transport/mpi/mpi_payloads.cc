@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "transport/pieces.h"
-#include "transport/withdraw.h"
+#include "transport/cancel.h"
 
 namespace jaxccomp {
 namespace {
@@ -197,11 +197,7 @@ Transport::Reader MpiPayloads::StartRead(Announced announced) const {
   if (incoming == nullptr || incoming->early == nullptr) return {};
   const MpiTransfer& transfer = *incoming->early;
   if (transfer.units_open > 0 || !transfer.status.ok()) return {};
-  // The reader keeps the payload's memory, whatever becomes of the transport meanwhile.
-  return [kept = incoming->early, whole = incoming->whole](std::span<const Piece> into, bool streams) {
-    CopyPieces({&whole, 1}, into, streams);
-    return true;
-  };
+  return ReaderOf(incoming->early, incoming->whole);
 }
 
 void MpiPayloads::Pull(Announced announced, std::span<const Piece> into, Completion* done) {
@@ -325,7 +321,7 @@ void MpiPayloads::ReturnCredit(int process, int64_t bytes) {
 CancelResult MpiPayloads::Cancel(Completion* done, const Status& why, bool force) {
   for (Peer& peer : peers_) {
     for (auto& kind : peer.incoming) {
-      if (WithdrawFrom(&kind, done, why)) return CancelResult::kDone;
+      if (CancelPull(&kind, done, why)) return CancelResult::kDone;
     }
     for (auto& [number, outgoing] : peer.outgoing) {
       if (outgoing.transfer->done == done) return SendFromCopy(&outgoing, why, force);

@@ -112,7 +112,7 @@ class MpiTransport final : public Transport, MpiControl::Listener {
   // calling it before everybody is done.
   void ShutdownBarrier(std::chrono::milliseconds patience) override;
 
-  // Waits up to `patience` for sends under way, withdraws the receives, and tells what is still
+  // Waits up to `patience` for sends under way, cancels the receives, and tells what is still
   // open kUnavailable. Nothing is delivered any more. Call it before MPI_Finalize, which
   // may otherwise warn of the posted receives; afterwards it calls no MPI. Memory that MPI may
   // still touch, because a peer never received or sent, is left to it.

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "transport/pieces.h"
-#include "transport/withdraw.h"
+#include "transport/cancel.h"
 
 namespace jaxccomp {
 namespace {
@@ -70,11 +70,7 @@ Transport::Reader UcxIncoming::StartRead(Announced announced) const {
   const Incoming* const incoming = Find(announced);
   if (incoming == nullptr || incoming->wanted) return {};
   if (incoming->whole.bytes > 0) {
-    // The reader keeps the payload's memory, whatever becomes of the transport meanwhile.
-    return [kept = incoming->early, whole = incoming->whole](std::span<const Piece> into, bool streams) {
-      CopyPieces({&whole, 1}, into, streams);
-      return true;
-    };
+    return ReaderOf(incoming->early, incoming->whole);
   }
   if (incoming->located == nullptr) return {};
   const auto& memory = peers_[static_cast<size_t>(announced.process)].memory;
@@ -221,9 +217,9 @@ void UcxIncoming::ReturnCredit(int process, int64_t bytes) {
 
 // --- The end ------------------------------------------------------------------------------------
 
-bool UcxIncoming::Withdraw(Completion* done, const Status& why) {
+bool UcxIncoming::Cancel(Completion* done, const Status& why) {
   return std::ranges::any_of(
-      peers_, [&](Peer& peer) { return WithdrawFrom(&peer.incoming, done, why); });
+      peers_, [&](Peer& peer) { return CancelPull(&peer.incoming, done, why); });
 }
 
 void UcxIncoming::Lose(int process, const Status& why) {

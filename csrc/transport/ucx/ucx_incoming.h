@@ -30,8 +30,8 @@ class UcxIncoming {
   // As Transport's; a null `done` receives and drops.
   void Pull(Announced announced, std::span<const Piece> into, Completion* done);
   Transport::Reader StartRead(Announced announced) const;
-  // True when something was under way for it.
-  bool Withdraw(Completion* done, const Status& why);
+  // Returns false if `done` belongs to no pull.
+  bool Cancel(Completion* done, const Status& why);
 
   // The channel has processes that it had not. Of those it reads no memory.
   void Grow() { peers_.resize(static_cast<size_t>(channel_.processes())); }

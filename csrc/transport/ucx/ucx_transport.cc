@@ -196,7 +196,7 @@ void UcxTransport::OnInvalid(int source, const std::string& what) {
 CancelResult UcxTransport::Cancel(Completion* done, const Status& why, bool force) {
   if (closed_ || small_.Cancel(done, why)) return CancelResult::kDone;
   if (const std::optional<CancelResult> sent = outgoing_.Cancel(done, why, force)) return *sent;
-  static_cast<void>(incoming_.Withdraw(done, why));
+  static_cast<void>(incoming_.Cancel(done, why));
   return CancelResult::kDone;
 }
 

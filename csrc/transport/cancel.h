@@ -11,10 +11,10 @@ inline Status CancelledError() {
   return {Code::kAborted, "the sender has cancelled the payload: its operation has failed"};
 }
 
-// Of payloads that are being received, by number: the one for `done` ends with `why`, and what comes of it
-// afterwards is dropped. False: there is none.
+// Cancels the pull of `done` with the error `why`. `all`: the payloads that are being received, by number. Bytes that
+// arrive later are dropped. Returns false if `done` pulls none of them.
 template <typename Incoming>
-bool WithdrawFrom(Incoming* all, Completion* done, const Status& why) {
+bool CancelPull(Incoming* all, Completion* done, const Status& why) {
   for (auto& [number, incoming] : *all) {
     if (incoming.done != done) continue;
     incoming.into.clear();

@@ -1,0 +1,353 @@
+// Memory of operations that fail, between two processes over MPI or UCX (tests/stress/memory). Each case runs one
+// operation on rank 0, the one that is watched, and on rank 1, which fails it. Once the operation is over on a rank,
+// its memory is protected, or used for other values: from then on nobody may read or write it, and no rank may accept
+// the other values.
+//
+// A shared library that Python loads, because the launcher, MPI and the exchange of addresses belong to Python.
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <csignal>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <iterator>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "check.h"
+#include "common/dynamic_library.h"
+#include "engine/engine.h"
+#include "engine/membership.h"
+#include "patience.h"
+#include "transport/mpi/mpi_transport.h"
+#include "transport/ucx/ucx_transport.h"
+#include "watched_memory.h"
+
+namespace jaxccomp {
+namespace {
+
+using testing::WatchedMemory;
+using std::chrono::milliseconds;
+
+constexpr double kPatience = 60;
+constexpr int32_t kValue = 7, kLater = 666;
+constexpr int64_t kKiB = 1 << 10, kMiB = 1 << 20;
+
+// What uses the memory of rank 0 when the operation fails.
+struct Row {
+  const char* what;
+  Collective collective;
+  int root;
+  const char* codec;
+  int64_t bytes;          // of an operand
+  int tensors;
+  bool of_result;         // whether a thread of rank 0 can be held up in a result or in an operand,
+  int64_t held_at;        // at that byte; -1: nobody uses the memory in a computation
+};
+
+constexpr Row kRows[] = {
+    {"encode", Collective::kAllreduce, -1, "lossless", 4 * kMiB, 1, false, 0},
+    {"decode", Collective::kBcast, 1, "lossless", 4 * kMiB, 1, true, 0},
+    {"merge", Collective::kAllreduce, -1, "raw", 4 * kMiB, 1, true, 0},
+    {"fill", Collective::kReduce, 1, "raw", 4 * kMiB, 1, true, 2 * kMiB},
+    {"gather", Collective::kAlltoall, -1, "raw", 4 * kMiB, 2, false, 2 * kMiB},
+    {"staging copy", Collective::kBcast, 1, "raw", 4 * kMiB, 2, true, -1},
+    {"operand copy", Collective::kBarrier, -1, "raw", 4 * kMiB, 1, true, 0},
+    {"small send", Collective::kBcast, 0, "raw", kKiB, 1, false, -1},
+    {"announced send", Collective::kBcast, 0, "raw", 4 * kMiB, 1, false, -1},
+    {"send in flight", Collective::kBcast, 0, "raw", 32 * kMiB, 1, false, -1},
+    {"announced receive", Collective::kBcast, 1, "raw", 64 * kKiB, 1, true, -1},
+    {"receive in flight", Collective::kBcast, 1, "raw", 32 * kMiB, 1, true, -1},
+    {"single-copy read", Collective::kBcast, 1, "raw", 8 * kMiB, 1, true, -1},
+};
+
+enum class Fault { kDeadline, kSigint, kPeerKilled, kPeerStopped, kPeerError };
+constexpr const char* kFaults[] = {"deadline", "SIGINT", "peer killed", "peer stopped and continued", "peer error"};
+
+struct World {
+  int rank = 0;
+  std::unique_ptr<Engine> engine;
+};
+
+// What becomes of a case, for the table.
+struct Outcome {
+  int32_t failed_checks = 0;
+  int32_t failed = 0;   // the operation, on rank 0
+  int32_t held = 0;     // a thread was in the memory when it failed
+};
+
+struct Visit {
+  Visit(const Row& row, bool overwrites) : overwrites(overwrites) {
+    for (int i = 0; i < row.tensors; ++i) {
+      in.push_back(std::make_unique<WatchedMemory>(static_cast<size_t>(row.bytes)));
+      out.push_back(std::make_unique<WatchedMemory>(static_cast<size_t>(row.bytes)));
+      std::fill_n(reinterpret_cast<int32_t*>(in.back()->data()), row.bytes / 4, kValue);
+    }
+  }
+
+  // `expected`: each value of the results; 0: not known.
+  void Start(Engine& engine, CallSite& site, const Row& row, int32_t expected, int64_t run_id) {
+    Call call;
+    const int64_t values = row.bytes / 4;
+    for (int i = 0; i < row.tensors; ++i) {
+      const int64_t rows = row.collective == Collective::kAlltoall ? 2 : values;
+      call.inputs.push_back({in[static_cast<size_t>(i)]->data(), DType::kInt32, rows, row.bytes});
+      call.outputs.push_back({out[static_cast<size_t>(i)]->data(), DType::kInt32, rows, row.bytes});
+    }
+    call.run_id = run_id;
+    count = values;
+    expects = expected;
+    std::optional<Status> now = engine.Start(
+        site, std::move(call), [&] { return [this](Status end) { Told(std::move(end)); }; });
+    if (now.has_value()) Told(std::move(*now));
+  }
+  bool WaitFor(double seconds) {
+    std::unique_lock<std::mutex> lock(mutex);
+    return wake.wait_for(lock, std::chrono::duration<double>(seconds), [&] { return told; });
+  }
+  bool touched() const {
+    const auto touched = [&](const auto& memory) {
+      if (!overwrites) return memory->touched();
+      const auto* const values = reinterpret_cast<const int32_t*>(memory->data());
+      return !std::all_of(values, values + count, [](int32_t each) { return each == kLater; });
+    };
+    return std::ranges::any_of(in, touched) || std::ranges::any_of(out, touched);
+  }
+
+  std::vector<std::unique_ptr<WatchedMemory>> in, out;
+  const bool overwrites;
+  int64_t count = 0;
+  int32_t expects = 0;
+  std::mutex mutex;
+  std::condition_variable wake;
+  bool told = false;
+  Status status;
+
+ private:
+  void Told(Status end) {
+    if (end.ok() && expects != 0) {
+      for (const auto& memory : out) {
+        const auto* const values = reinterpret_cast<const int32_t*>(memory->data());
+        const auto* const other = std::find_if(values, values + count, [&](int32_t each) { return each != expects; });
+        if (!CHECK(other == values + count)) std::fprintf(stderr, "value %d is %d\n", static_cast<int>(other - values), *other);
+      }
+    }
+    for (auto* memories : {&in, &out}) {
+      for (auto& memory : *memories) {
+        if (overwrites) {
+          std::fill_n(reinterpret_cast<int32_t*>(memory->data()), count, kLater);
+        } else {
+          memory->GiveBack();
+        }
+      }
+    }
+    const std::lock_guard<std::mutex> lock(mutex);
+    CHECK(!told);
+    told = true;
+    status = std::move(end);
+    wake.notify_all();
+  }
+};
+
+// What a result of that rank holds; 0: it has no values of its own.
+int32_t Expected(const Row& row, int rank) {
+  if (row.collective == Collective::kAllreduce) return 2 * kValue;
+  if (row.collective == Collective::kReduce) return rank == row.root ? 2 * kValue : 0;
+  return kValue;
+}
+
+// Until a shell in the background continues it.
+void StopThisProcess() {
+  const std::string later = "(sleep 0.8; kill -CONT " + std::to_string(getpid()) + ") >/dev/null 2>&1 &";
+  CHECK_EQ(std::system(later.c_str()), 0);
+  CHECK_EQ(kill(getpid(), SIGSTOP), 0);
+}
+
+Outcome RunCase(World& world, const Row& row, Fault fault, int number) {
+  const int64_t failed_before = testing::FailedChecks();
+  Outcome outcome;
+  Engine& engine = *world.engine;
+  const bool watched = world.rank == 0;
+  // The same on both ranks.
+  std::mt19937 random(static_cast<uint32_t>(number * 64 + (&row - kRows) * 8 + static_cast<int>(fault)));
+  const auto draw = [&](int most) { return milliseconds(std::uniform_int_distribution<int>(0, most)(random)); };
+  const bool holds = row.held_at >= 0 && number % 3 != 2;
+  const bool overwrites = number % 2 == 0;
+  const milliseconds late = holds ? milliseconds(0) : draw(fault == Fault::kDeadline || fault == Fault::kSigint ? 450 : 3);
+  // A transfer takes about so long.
+  const std::chrono::microseconds until_fault(draw(500).count() * std::max<int64_t>(row.bytes / kMiB, 1));
+
+  const std::string name = "case " + std::to_string(number) + " of " + row.what + ", " + kFaults[static_cast<int>(fault)];
+  CHECK_OK(engine.membership().AddCommunicator(name, {0, 1}));
+  const bool expires = watched && (fault == Fault::kDeadline || fault == Fault::kPeerStopped);
+  CHECK_OK(engine.SetOption("timeout_seconds", expires ? "0.25" : "60"));
+  OpSpec spec;
+  spec.collective = row.collective;
+  spec.root = row.root;
+  spec.codec = row.codec;
+  spec.communicator = name;
+  for (int i = 0; i < row.tensors; ++i) {
+    spec.shapes += (i > 0 ? ", int32[" : "int32[") + std::to_string(row.bytes / 4) + "]";
+  }
+  spec.where = "memory.py:1";
+  Result<std::unique_ptr<CallSite>> made = MakeCallSite(std::move(spec));
+  if (!CHECK_OK(made)) return {1, 0, 0};
+  CallSite& site = **made;
+  CloseProgram("");
+  const Status why(Code::kInternal, "the peer has failed");
+  {
+    Visit visit(row, overwrites);
+    WatchedMemory& memory = row.of_result ? *visit.out[0] : *visit.in[0];
+    if (watched) {
+      if (holds) memory.Stall(static_cast<size_t>(row.held_at));
+      visit.Start(engine, site, row, Expected(row, 0), number + 1);
+      const testing::Stopwatch watch;
+      while (holds && !memory.stalls() && !visit.WaitFor(0.001) && watch.Seconds() < kPatience) {
+      }
+      outcome.held = memory.stalls();
+      if (fault == Fault::kSigint) {
+        std::this_thread::sleep_for(milliseconds(250));
+        raise(SIGINT);
+      }
+      if (holds) {
+        // Sometimes longer than an engine waits before it uses force.
+        std::this_thread::sleep_for(milliseconds(number % 4 == 0 ? 1800 : 600));
+        CHECK(!memory.stalls() || !visit.WaitFor(0));   // never over while a thread is in its memory
+        memory.Release();
+      }
+    } else {
+      std::this_thread::sleep_for(late);
+      // Also while the operation is being started.
+      std::thread failing([&] {
+        std::this_thread::sleep_for(holds ? milliseconds(150) : until_fault);
+        if (fault == Fault::kPeerKilled) kill(getpid(), SIGKILL);
+        if (fault == Fault::kPeerStopped) StopThisProcess();
+        if (fault == Fault::kPeerError) engine.Break(site, 0, why);
+      });
+      visit.Start(engine, site, row, Expected(row, 1), number + 1);
+      failing.join();
+    }
+    if (!CHECK(visit.WaitFor(kPatience))) {
+      std::fprintf(stderr, "not over: %s\n", name.c_str());
+      std::fflush(stderr);
+      _exit(1);
+    }
+    outcome.failed = watched && !visit.status.ok();
+    // Longer than the other rank stops.
+    std::this_thread::sleep_for(milliseconds(fault == Fault::kPeerStopped ? 1000 : 100));
+    if (!CHECK(!visit.touched())) {
+      std::fprintf(stderr, "used after the operation was over (%s): %s: %s\n", overwrites ? "values" : "pages",
+                   name.c_str(), visit.status.message().c_str());
+    }
+  }
+  engine.Forget(site);
+  outcome.failed_checks = static_cast<int32_t>(testing::FailedChecks() - failed_before);
+  if (outcome.failed_checks > 0) std::fprintf(stderr, "rank %d: %s\n", world.rank, name.c_str());
+  return outcome;
+}
+
+World* Join(int rank, const int64_t* pids, const Engine::TransportFactory& make) {
+  auto world = std::make_unique<World>();
+  world->rank = rank;
+  world->engine = std::make_unique<Engine>(rank, 2);
+  Engine& engine = *world->engine;
+  if (!CHECK_OK(engine.UseRemote(make))) return nullptr;
+  engine.membership().SetSystemProcesses({{pids[0], StartTimeOf(pids[0])}, {pids[1], StartTimeOf(pids[1])}});
+  engine.SetInterruptJudge([] { return true; });
+  engine.SetAbortHandler(
+      [](const std::string& pinned) {
+        std::fprintf(stderr, "given up: %s\n", pinned.c_str());
+        CHECK(pinned.empty());
+      },
+      std::chrono::seconds(10));
+  CHECK_OK(engine.SetOption("check_programs", "0"));
+  CHECK_OK(engine.SetOption("chunk_bytes", std::to_string(4 * kMiB)));
+  return world.release();
+}
+
+Credit::Amount SmallCredit(int messages) { return {.bytes = messages * 4 * kKiB, .messages = messages}; }
+
+std::unique_ptr<UcxWorker> g_worker;
+
+}  // namespace
+}  // namespace jaxccomp
+
+extern "C" {
+
+int JaxccompMemoryRows(const char** names, int most) {
+  for (int i = 0; i < most && i < std::ssize(jaxccomp::kRows); ++i) names[i] = jaxccomp::kRows[i].what;
+  return static_cast<int>(std::ssize(jaxccomp::kRows));
+}
+
+int JaxccompMemoryFaults(const char** names, int most) {
+  for (int i = 0; i < most && i < std::ssize(jaxccomp::kFaults); ++i) names[i] = jaxccomp::kFaults[i];
+  return static_cast<int>(std::ssize(jaxccomp::kFaults));
+}
+
+// `small_messages`: the credit of small messages.
+void* JaxccompMemoryJoinMpi(int rank, const int64_t* pids, int small_messages, uint64_t comm, uint64_t byte_type,
+                            int all_remote) {
+  using namespace jaxccomp;
+  return Join(rank, pids, [&](Receiver* receiver) -> Result<std::unique_ptr<Transport>> {
+    auto made = MpiTransport::Create({.comm = comm,
+                                      .byte_type = byte_type,
+                                      .all_remote = all_remote != 0,
+                                      .small_credit = SmallCredit(small_messages)},
+                                     receiver);
+    if (!made.ok()) return made.status();
+    return std::unique_ptr<Transport>(std::move(*made));
+  });
+}
+
+// Writes this rank's address, and returns its length; -1: there is no UCX.
+int JaxccompMemoryOpenUcx(char* address, int room) {
+  using namespace jaxccomp;
+  if (const char* path = std::getenv("JAXCCOMP_LIBUCP")) AddLibraryPath("ucp", path);
+  auto opened = UcxWorker::Open("lo");
+  if (!CHECK_OK(opened) || std::ssize((*opened)->address()) > room) return -1;
+  g_worker = std::move(*opened);
+  std::memcpy(address, g_worker->address().data(), g_worker->address().size());
+  return static_cast<int>(g_worker->address().size());
+}
+
+// `reads`: the ranks read each other's memory.
+void* JaxccompMemoryJoinUcx(int rank, const int64_t* pids, int small_messages, const char* const* addresses,
+                            const int* bytes, int reads) {
+  using namespace jaxccomp;
+  UcxConfig config{.process = rank, .secret = {std::byte{7}}, .small_credit = SmallCredit(small_messages)};
+  for (int i = 0; i < 2; ++i) config.addresses.emplace_back(addresses[i], static_cast<size_t>(bytes[i]));
+  if (reads != 0) {
+    config.memories.resize(2);
+    config.readers.resize(2);
+    config.memories[static_cast<size_t>(1 - rank)] = std::make_shared<PeerMemory>(static_cast<pid_t>(pids[1 - rank]));
+    config.readers[static_cast<size_t>(1 - rank)] = true;
+  }
+  return Join(rank, pids, [&](Receiver* receiver) -> Result<std::unique_ptr<Transport>> {
+    auto made = UcxTransport::Create(std::move(g_worker), config, receiver);
+    if (!made.ok()) return made.status();
+    return std::unique_ptr<Transport>(std::move(*made));
+  });
+}
+
+// outcome: Outcome's members.
+void JaxccompMemoryCase(void* world, int row, int fault, int number, int32_t* outcome) {
+  using namespace jaxccomp;
+  const Outcome of = RunCase(*static_cast<World*>(world), kRows[row], static_cast<Fault>(fault), number);
+  outcome[0] = of.failed_checks;
+  outcome[1] = of.failed;
+  outcome[2] = of.held;
+}
+
+void JaxccompMemoryLeave(void* world) { delete static_cast<jaxccomp::World*>(world); }
+
+}  // extern "C"
