@@ -45,7 +45,7 @@ std::string Names(const Communicator& comm, const std::vector<int>& members) {
 
 std::vector<int> AwaitedMembers(const Operation& op) {
   std::vector<int> members = PartnersAwaited(op);
-  if (op.comparing) {
+  if (op.comparing()) {
     members.push_back(op.launch->comparison->From(op.endpoint->member,
                                                   op.endpoint->communicator->size()));
     return members;
@@ -65,11 +65,11 @@ std::string Blame(const Operation& op, const EarlyMessages& early) {
   for (int member = 0; member < comm.size(); ++member) {
     if (member == op.endpoint->member) continue;
     const uint32_t answered =
-        static_cast<size_t>(member) < op.present.size() ? op.present[member] : 0;
+        static_cast<size_t>(member) < op.liveness.present.size() ? op.liveness.present[member] : 0;
     if (answered == 0) {
       const bool is_awaited = std::find(awaited.begin(), awaited.end(), member) != awaited.end();
       (is_awaited ? missing : others_missing).push_back(member);
-    } else if (op.asks + 1 - answered >= kUnansweredAsks) {
+    } else if (op.liveness.asks + 1 - answered >= kUnansweredAsks) {
       silent.push_back(member);
     }
   }

@@ -12,7 +12,7 @@ namespace jaxccomp {
 bool DeadlockDetector::IsAlone(const Operation& op) const {
   if (!calls_one_by_one_) return false;
   const auto others = [&](const Operation& other) {
-    return &other != &op && !other.over && other.in_program_order;
+    return &other != &op && !other.over() && other.in_program_order;
   };
   return operations_.FindIf(others) == nullptr;
 }
@@ -49,7 +49,7 @@ void DeadlockDetector::Ask(const Operation& op) {
   if (!IsAlone(op)) return;
   IfOneByOne([this, key = op.key] {
     Operation* const op = operations_.Find(key);
-    if (op == nullptr || op->failed || op->over || !IsAlone(*op)) return;
+    if (op == nullptr || op->failed() || op->over() || !IsAlone(*op)) return;
     if (op->ends.AwaitsMessage() && op->ends.source == op->endpoint->member) {
       return CheckOwnMessages(op);
     }
@@ -129,7 +129,7 @@ const Operation* DeadlockDetector::WhoWaitsFor(const Endpoint& endpoint, int pee
                                            const Standing& standing) const {
   if (!HoldsUp(endpoint, peer, standing)) return nullptr;
   return operations_.FindIf([&](const Operation& op) {
-    return !op.over && !op.failed && op.endpoint == &endpoint && op.ends.used && IsAlone(op) &&
+    return !op.over() && !op.failed() && op.endpoint == &endpoint && op.ends.used && IsAlone(op) &&
            StandingTowards(op, peer).Waits();
   });
 }

@@ -68,7 +68,7 @@ Status Engine::UseRemote(const TransportFactory& make) {
 
 void Engine::UseLibrary(std::unique_ptr<CollectiveLibrary> library) {
   std::lock_guard<std::mutex> lock(impl_->lock_.mutex);
-  impl_->library_.Use(std::move(library));
+  impl_->library_.Use(std::move(library), impl_->wire_.process(), impl_->registry_.processes());
 }
 
 void Engine::SetCallsOneByOne(std::function<bool()> calls_one_by_one) {

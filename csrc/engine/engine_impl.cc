@@ -159,11 +159,11 @@ Result<Operation*> Engine::Impl::Post(CallSite& site, Call call) {
   op->launch = posted.launch;
   if (op->launch != nullptr) ++op->launch->open_operations;
   op->text = site.text;
-  op->driven = true;
+  op->caller.driven = true;
   op->plan = std::move(plan);
   op->call = std::move(call);
-  op->row = RowOf(site);
-  op->begun = op->last_progress = op->asked_at = Clock::now();
+  op->caller.row = RowOf(site);
+  op->liveness.begun = op->liveness.last_progress = op->liveness.asked_at = Clock::now();
   FillHeader(op, site);
   op->in_program_order = messages || site.spec.ordered;
   if (messages) point_to_point_.Join(op, site);
@@ -173,7 +173,7 @@ Result<Operation*> Engine::Impl::Post(CallSite& site, Call call) {
   if (comparison == nullptr) {
     Begin(op);
   } else {
-    op->held = op->comparing = true;
+    op->phase = Operation::Phase::kComparing;
     comparison->held.push_back(op);
   }
   if (posted.new_launch && options_.check_programs && comm.broken.ok()) {
@@ -209,13 +209,13 @@ void Engine::Impl::FillHeader(Operation* op, const CallSite& site) const {
 }
 
 void Engine::Impl::Begin(Operation* op) {
-  op->comparing = false;
-  if (std::exchange(op->held, false)) op->last_progress = Clock::now();
+  if (op->held()) op->liveness.last_progress = Clock::now();
+  op->phase = Operation::Phase::kRunning;
   if (op->ends.used) return point_to_point_.Begin(op);
   std::vector<Arrival> arrivals = matcher_.early().Take(op->key);
   executor_.Begin(op);
   for (Arrival& a : arrivals) {
-    if (op->failed || op->over) {
+    if (op->failed() || op->over()) {
       wire_.Discard(a.announced);
       continue;
     }
@@ -245,11 +245,11 @@ std::optional<Status> Engine::Impl::Start(CallSite& site, Call call,
   Operation* const op = *posted;
   // What had come early has been taken: its sender may wait to hear of it.
   wire_.Settle();
-  if (!op->over) {
+  if (!op->over()) {
     Drive(op, lock);
     if (op->remote) progress_.OnPolledElsewhere();
   }
-  if (op->over) {
+  if (op->over()) {
     Status status = std::move(op->status);
     Recycle(op);
     // Its last messages may be what others here wait for.
@@ -258,8 +258,8 @@ std::optional<Status> Engine::Impl::Start(CallSite& site, Call call,
     }
     return status;
   }
-  op->driven = false;
-  if (later != nullptr) op->on_done = later();
+  op->caller.driven = false;
+  if (later != nullptr) op->caller.on_done = later();
   if (lock_.stopped) return std::nullopt;  // Shutdown ends it
   lock_.wake.notify_one();
   return std::nullopt;
@@ -287,17 +287,17 @@ void Engine::Impl::Drive(Operation* op, std::unique_lock<std::mutex>& lock) {
   // core: whoever comes last finishes the operation.
   const bool spins = op->remote && op->endpoint->communicator->endpoints.size() == 1;
   const auto patience = microseconds(options_.spin_microseconds);
-  const auto begun = op->begun;
+  const auto begun = op->liveness.begun;
   auto last = begun;
   ++lock_.polling_callers;
-  for (int idle = 0; !op->over && !lock_.stopped;) {
+  for (int idle = 0; !op->over() && !lock_.stopped;) {
     if (step_.Step(lock)) {
       idle = 0;
       last = Clock::now();
       if (last - begun > kLongestInline) break;
       continue;
     }
-    if (!spins || op->over) break;
+    if (!spins || op->over()) break;
     if (++idle % 8 == 0) {
       if (Clock::now() - last > patience) break;
       lock.unlock();
@@ -319,12 +319,12 @@ const std::shared_ptr<CallRow>& Engine::Impl::RowOf(CallSite& site) {
 }
 
 void Engine::Impl::CountCall(Operation* op) {
-  for (const Tensor& t : op->call.inputs) op->cost.operand_bytes += t.bytes;
-  if (op->first_message != Clock::time_point()) {
-    op->cost.wait_seconds = duration<double>(op->first_message - op->begun).count();
+  for (const Tensor& t : op->call.inputs) op->caller.cost.operand_bytes += t.bytes;
+  if (op->liveness.first_message != Clock::time_point()) {
+    op->caller.cost.wait_seconds = duration<double>(op->liveness.first_message - op->liveness.begun).count();
   }
-  op->row->algorithm = op->plan->algorithm == nullptr ? "" : op->plan->algorithm->name;
-  op->row->counts.Add(op->cost, op->failed);
+  op->caller.row->algorithm = op->plan->algorithm == nullptr ? "" : op->plan->algorithm->name;
+  op->caller.row->counts.Add(op->caller.cost, op->failed());
 }
 
 void Engine::Impl::OnOver(Operation* op) {
@@ -332,8 +332,8 @@ void Engine::Impl::OnOver(Operation* op) {
   ++stats.calls;
   stats.value_bytes += op->plan->total_bytes;
   const auto now = Clock::now();
-  op->cost.seconds = duration<double>(now - op->begun).count();
-  stats.seconds += op->cost.seconds;
+  op->caller.cost.seconds = duration<double>(now - op->liveness.begun).count();
+  stats.seconds += op->caller.cost.seconds;
   CountCall(op);
   if (op->budget.peak_bytes() > stats.peak_bytes) {
     stats.peak_bytes = op->budget.peak_bytes();
@@ -342,12 +342,12 @@ void Engine::Impl::OnOver(Operation* op) {
   if (op->remote && op->plan->total_bytes > kAlongBytes) progress_.OnRemoteOver(now);
   if (op->launch != nullptr) {
     --op->launch->open_operations;
-    if (op->comparing) std::erase(op->launch->comparison->held, op);
+    if (op->comparing()) std::erase(op->launch->comparison->held, op);
   }
-  if (!op->failed) op->endpoint->recent.Add(op->key, op->text);
-  if (op->driven) return;
-  if (op->on_done != nullptr) {
-    workers_.Run([done = std::move(op->on_done), status = std::move(op->status)] { done(status); });
+  if (!op->failed()) op->endpoint->recent.Add(op->key, op->text);
+  if (op->caller.driven) return;
+  if (op->caller.on_done != nullptr) {
+    workers_.Run([done = std::move(op->caller.on_done), status = std::move(op->status)] { done(status); });
   }
   Recycle(op);
 }
@@ -379,7 +379,7 @@ void Engine::Impl::Shutdown() {
   }
   const std::string me = "rank " + std::to_string(wire_.process()) + " of the world";
   operations_.Each([&](const Operation& op) {
-    if (!op.over) busy.insert(op.endpoint->communicator);
+    if (!op.over()) busy.insert(op.endpoint->communicator);
   });
   for (Communicator* comm : registry_.All()) {
     if (!comm->broken.ok()) {

@@ -33,7 +33,7 @@ void Failures::OnFailed(Operation* op) {
 void Failures::FailRun(int64_t run_id, const Status& why) {
   if (!failed_runs_.Add(run_id, why)) return;
   const std::vector<MatchKey> hit = operations_.KeysOf([&](const Operation& op) {
-    return !op.endpoint->communicator->remote && op.call.run_id == run_id && !op.over;
+    return !op.endpoint->communicator->remote && op.call.run_id == run_id && !op.over();
   });
   operations_.EachOf(hit, [&](Operation& op) { executor_.Fail(&op, why); });
   const auto run = static_cast<uint32_t>(run_id);
@@ -59,7 +59,7 @@ void Failures::Break(Communicator& comm, const Status& why, bool tell) {
     }
   }
   const std::vector<MatchKey> hit = operations_.KeysOf([&](const Operation& op) {
-    return op.endpoint->communicator == &comm && !op.over;
+    return op.endpoint->communicator == &comm && !op.over();
   });
   operations_.EachOf(hit, [&](Operation& op) {
     // Where no operation has failed first, each says what it is.
@@ -103,7 +103,7 @@ void Failures::OnAbort(const Header& header, std::span<const std::byte> payload)
 
 Status Failures::Free(Communicator& comm) {
   const Operation* const op = operations_.FindIf(
-      [&](const Operation& each) { return !each.over && each.endpoint->communicator == &comm; });
+      [&](const Operation& each) { return !each.over() && each.endpoint->communicator == &comm; });
   if (op != nullptr) {
     return {Code::kFailedPrecondition,
             "communicator '" + comm.name + "' cannot be freed while " + *op->text +

@@ -34,7 +34,7 @@ void InterruptWatch::Check() {
 void InterruptWatch::Interrupt() {
   const auto now = Operation::Clock::now();
   const std::vector<MatchKey> waiting = operations_.KeysOf([&](const Operation& op) {
-    return !op.over && now - op.last_progress > kStandsStill;
+    return !op.over() && now - op.liveness.last_progress > kStandsStill;
   });
   operations_.EachOf(waiting, [&](Operation& op) {
     const Communicator& comm = *op.endpoint->communicator;

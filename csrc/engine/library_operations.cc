@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -16,6 +17,12 @@ void EndTask(Operation* op, TaskId task, Status status) {
 
 // The number's block, which the plan has one of.
 std::byte* NumberOf(const Operation& op) { return op.scratch[0].buffer.get(); }
+
+IssueNumber ReadNumber(const Operation& op) {
+  IssueNumber number;
+  std::memcpy(&number, NumberOf(op), sizeof(number));
+  return number;
+}
 
 // How many values `rows` rows of a tensor are; a tensor without rows has none to give or take.
 std::vector<int> ValuesOf(const std::vector<int64_t>& rows, const Tensor& t) {
@@ -66,13 +73,18 @@ void LibraryOperations::Start(Operation* op, TaskId task) {
   const Communicator& comm = *op->endpoint->communicator;
   Team& team = teams_[&comm];
   if (op->plan->tasks[task].kind == TaskKind::kNumber) {
-    const uint64_t number = team.numbered++;
+    if (!team.id) team.id = NextId();
+    const IssueNumber number{.number = team.numbered++, .communicator = *team.id};
     std::memcpy(NumberOf(*op), &number, sizeof(number));
     return EndTask(op, task, Status::Ok());
   }
   if (!frozen_.ok()) return EndTask(op, task, frozen_);
-  uint64_t number = 0;
-  std::memcpy(&number, NumberOf(*op), sizeof(number));
+  const auto [number, id] = ReadNumber(*op);
+  if (!team.id) team.id = id;
+  if (id != *team.id) {
+    return EndTask(op, task, {Code::kDataLoss, "the first member names another MPI communicator (" + std::to_string(id) +
+                                                   ") than before (" + std::to_string(*team.id) + ")"});
+  }
   if (number < team.next || !team.due.emplace(number, Due{op, task}).second) {
     return EndTask(op, task, {Code::kDataLoss, "issue number " + std::to_string(number) +
                                                    " has come twice"});
@@ -87,7 +99,7 @@ void LibraryOperations::Advance(const Communicator& comm, Team& team) {
     const bool reverse = due.op->plan->reverse;
     Side& side = team.sides[reverse];
     if (!side.ready) {
-      if (side.making == nullptr) Make(comm, side, reverse);
+      if (side.making == nullptr) Make(comm, team, reverse);
       return;
     }
     team.due.erase(team.due.begin());
@@ -96,19 +108,30 @@ void LibraryOperations::Advance(const Communicator& comm, Team& team) {
   }
 }
 
-void LibraryOperations::Make(const Communicator& comm, Side& side, bool reverse) {
+uint64_t LibraryOperations::NextId() {
+  const auto process = static_cast<uint64_t>(process_), processes = static_cast<uint64_t>(processes_);
+  return 2 * (ids_++ * processes + process);
+}
+
+void LibraryOperations::Make(const Communicator& comm, Team& team, bool reverse) {
+  Side& side = team.sides[reverse];
   side.making = std::make_shared<Making>();
   ++making_;
   std::vector<int> processes = comm.processes;
   if (reverse) std::ranges::reverse(processes);
-  // Not joined: where a rank has died meanwhile, it may never come back from the library.
-  std::thread([making = side.making, library = library_, processes = std::move(processes),
-               id = comm.id + reverse] {
-    auto made = library->MakeCommunicator(processes, id);
-    const std::lock_guard<std::mutex> lock(making->mutex);
-    making->made = std::move(made);
-    making->over = true;
-  }).detach();
+  try {
+    // Not joined: where a rank has died meanwhile, it may never come back from the library.
+    std::thread([making = side.making, library = library_, processes = std::move(processes), id = *team.id + reverse] {
+      auto made = library->MakeCommunicator(processes, id);
+      const std::lock_guard<std::mutex> lock(making->mutex);
+      making->made = std::move(made);
+      making->over = true;
+    }).detach();
+  } catch (const std::system_error&) {   // TakeMade passes it on
+    side.making->made = Status(Code::kUnavailable, "no thread can be started to make an MPI communicator: the limit of "
+                                                   "processes and threads is reached (ulimit -u, pids.max)");
+    side.making->over = true;
+  }
 }
 
 bool LibraryOperations::Poll() {

@@ -12,6 +12,8 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <utility>
 
 #include "execution/collective_library.h"
 #include "execution/executor.h"
@@ -24,7 +26,12 @@ class LibraryOperations final : public LibraryPath {
  public:
   explicit LibraryOperations(Executor* executor) { executor->SetLibraryPath(this); }
 
-  void Use(std::unique_ptr<CollectiveLibrary> library) { library_ = std::move(library); }
+  // `process` of a world of `processes`.
+  void Use(std::unique_ptr<CollectiveLibrary> library, int process, int processes) {
+    library_ = std::move(library);
+    process_ = process;
+    processes_ = processes;
+  }
   // Why that call cannot be made; Ok when it can, as far as the library is concerned.
   Status Check(const OpSpec& spec, const Communicator& comm) const;
 
@@ -58,6 +65,7 @@ class LibraryOperations final : public LibraryPath {
     CollectiveLibrary::Communicator communicator = 0;
   };
   struct Team {
+    std::optional<uint64_t> id;          // IssueNumber::communicator
     uint64_t numbered = 0;               // how many operations have a number, at the first member
     uint64_t next = 0;                   // to begin
     std::map<uint64_t, Due> due;         // by number
@@ -73,13 +81,18 @@ class LibraryOperations final : public LibraryPath {
   };
 
   void Advance(const Communicator& comm, Team& team);
-  void Make(const Communicator& comm, Side& side, bool reverse);
+  // Starts to make one of its communicators.
+  void Make(const Communicator& comm, Team& team, bool reverse);
+  // Another one at each first member: two for the two sides.
+  uint64_t NextId();
   // Goes on where a communicator has been made.
   bool TakeMade(const Communicator& comm, Team& team, Side& side);
   void Begin(const Side& side, Due due);
   void End(Running* running);
 
   std::shared_ptr<CollectiveLibrary> library_;   // null: there is none
+  int process_ = 0, processes_ = 1;
+  uint64_t ids_ = 0;                             // that NextId has given
   Status frozen_;
   std::map<const Communicator*, Team> teams_;
   int making_ = 0;                               // communicators that are being made

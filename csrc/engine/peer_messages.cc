@@ -43,7 +43,7 @@ void PeerMessages::OnMessage(const Header& header, std::span<const std::byte> pa
   if (header.type == MessageType::kPresent) return OnPresent(header);
   if (header.type == MessageType::kBehind) return OnBehind(header);
   Operation* const op = operations_.Find(MatchKey::Of(header));
-  const bool here = op != nullptr && !op->over;
+  const bool here = op != nullptr && !op->over();
   const bool same_launch = op != nullptr && op->header.program_hash == header.program_hash &&
                            op->header.skipped == header.skipped && op->header.run == header.run &&
                            op->header.place == header.place &&
@@ -66,7 +66,7 @@ void PeerMessages::OnMessage(const Header& header, std::span<const std::byte> pa
     if (endpoint->launches.HasLeft(header)) return failures_.Break(*comm, LeftError(*endpoint, header), true);
     return OnProbe(*endpoint, header, here);
   }
-  if (here && !op->held) return executor_.Arrived(op, header, payload, announced);
+  if (here && !op->held()) return executor_.Arrived(op, header, payload, announced);
   if (!here && endpoint != nullptr && ComesTooLate(*endpoint, header)) {
     wire_.Discard(announced);
     const std::string* mine = endpoint->recent.Find(MatchKey::Of(header));
@@ -119,26 +119,26 @@ Operation* PeerMessages::FindAsker(const Header& answer) const {
   Operation* const op = operations_.Find(MatchKey::Of(answer));
   if (op == nullptr) return nullptr;
   const bool known = answer.source >= 0 && answer.source < op->endpoint->communicator->size();
-  return known && !op->over && !op->failed ? op : nullptr;
+  return known && !op->over() && !op->failed() ? op : nullptr;
 }
 
 void PeerMessages::OnPresent(const Header& header) {
   Operation* const op = FindAsker(header);
   if (op == nullptr) return;
-  op->present.resize(static_cast<size_t>(op->endpoint->communicator->size()));
-  op->present[header.source] = 1 + op->asks;
+  op->liveness.present.resize(static_cast<size_t>(op->endpoint->communicator->size()));
+  op->liveness.present[header.source] = 1 + op->liveness.asks;
   // That it has come since is progress.
-  if (!op->heard.empty() && std::exchange(op->heard[header.source], 0) != 0) {
-    op->last_progress = Clock::now();
+  if (!op->liveness.heard.empty() && std::exchange(op->liveness.heard[header.source], 0) != 0) {
+    op->liveness.last_progress = Clock::now();
   }
 }
 
 void PeerMessages::OnBehind(const Header& header) {
   Operation* const op = FindAsker(header);
   if (op == nullptr) return;
-  op->heard.resize(static_cast<size_t>(op->endpoint->communicator->size()));
+  op->liveness.heard.resize(static_cast<size_t>(op->endpoint->communicator->size()));
   const uint64_t now = 1 + static_cast<uint64_t>(header.total_bytes);
-  const uint64_t before = std::exchange(op->heard[header.source], now);
+  const uint64_t before = std::exchange(op->liveness.heard[header.source], now);
   if (before == 0 || before == now) return;
   // The two ends of a message wait for each other alone. In a collective, whoever has not come may be
   // the one that all others wait for, one after the other.
@@ -146,7 +146,7 @@ void PeerMessages::OnBehind(const Header& header) {
     const std::vector<int> awaited = AwaitedMembers(*op);
     if (std::find(awaited.begin(), awaited.end(), header.source) == awaited.end()) return;
   }
-  op->last_progress = Clock::now();
+  op->liveness.last_progress = Clock::now();
 }
 
 }  // namespace jaxccomp

@@ -48,10 +48,13 @@ void PointToPoint::Join(Operation* op, const CallSite& site) {
 
 void PointToPoint::Begin(Operation* op) {
   const MessageEnds& ends = op->ends;
-  op->held = ends.source == OpSpec::kAnySource;
-  if (!op->held) executor_.Begin(op);
+  if (ends.source == OpSpec::kAnySource) {
+    op->phase = Operation::Phase::kAwaitsAnySource;
+  } else {
+    executor_.Begin(op);
+  }
   // The start of its sends may have ended it.
-  if (op->failed || op->over || ends.source == OpSpec::kNobody) return;
+  if (op->failed() || op->over() || ends.source == OpSpec::kNobody) return;
   const MatchKey receiver = op->key;
   for (Arrival& part : messages_.PostReceive(*op->endpoint, ends.source, ends.tag, receiver)) {
     Give(receiver, part.header, part.payload, part.announced);
@@ -71,7 +74,7 @@ void PointToPoint::OnMessage(const Header& header, std::span<const std::byte> pa
 void PointToPoint::Give(const MatchKey& receiver, const Header& header,
                                std::span<const std::byte> payload, Announced announced) {
   Operation* const op = operations_.Find(receiver);
-  if (op == nullptr || op->failed || op->over) return wire_.Discard(announced);
+  if (op == nullptr || op->failed() || op->over()) return wire_.Discard(announced);
   if (header.signature != op->ends.receive_signature) {
     executor_.Fail(op, MessageMismatch(*op, header));
     return wire_.Discard(announced);   // afterwards: it looks delivered to its sender
@@ -84,7 +87,7 @@ void PointToPoint::Give(const MatchKey& receiver, const Header& header,
     Take(op, header);
     // What fails there is over, and may be another operation by now.
     const Operation* const still = operations_.Find(receiver);
-    if (still == nullptr || still->failed) return wire_.Discard(announced);
+    if (still == nullptr || still->failed()) return wire_.Discard(announced);
   }
   executor_.Arrived(op, header, payload, announced);
 }
@@ -94,7 +97,7 @@ void PointToPoint::Take(Operation* op, const Header& header) {
   ends.from = header.source;
   ends.from_tag = static_cast<int64_t>(header.iteration);
   ends.number = header.sequence;
-  if (op->held) {
+  if (op->held()) {
     CallSite site;
     site.spec = ends.site->spec;
     site.codec = ends.site->codec;
@@ -102,8 +105,8 @@ void PointToPoint::Take(Operation* op, const Header& header) {
     Result<std::shared_ptr<const Plan>> made = MakePlan(site, *op->endpoint, op->call, options_);
     if (!made.ok()) return executor_.Fail(op, made.status());
     op->plan = std::move(*made);
-    op->held = false;
-    op->last_progress = Operation::Clock::now();
+    op->phase = Operation::Phase::kRunning;
+    op->liveness.last_progress = Operation::Clock::now();
     executor_.Begin(op);
   }
   if (!ends.status) return;

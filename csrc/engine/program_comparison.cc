@@ -61,7 +61,7 @@ void ProgramComparison::Compare(Endpoint& endpoint, Comparison& comparison) {
   while (!comparison.held.empty()) {
     Operation* const op = comparison.held.front();
     comparison.held.erase(comparison.held.begin());
-    if (op->held) begin_(op);
+    if (op->held()) begin_(op);
   }
 }
 

@@ -26,11 +26,11 @@ void StrandedRuns::Check(Clock::time_point now) {
   const std::string what = callback_failure_->what;
   if (now - callback_failure_->at > kForgetsCallbackAfter) callback_failure_.reset();
   const std::vector<MatchKey> stranded = operations_.KeysOf([&](const Operation& op) {
-    return !op.over && !op.failed &&
-           !op.endpoint->communicator->remote && now - op.last_progress > kStrandedAfter;
+    return !op.over() && !op.failed() &&
+           !op.endpoint->communicator->remote && now - op.liveness.last_progress > kStrandedAfter;
   });
   operations_.EachOf(stranded, [&](Operation& op) {
-    if (op.failed) return;   // with its launch
+    if (op.failed()) return;   // with its launch
     executor_.Fail(&op, {Code::kAborted,
                          "a callback has raised an exception and so ended the program on one device "
                          "(" + what + "); " +

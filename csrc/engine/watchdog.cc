@@ -46,7 +46,7 @@ std::string PinnedError(const Operation& op, std::string_view transport) {
 
 void Watchdog::Ask(Operation& op, bool everybody) {
   if (op.ends.used) return deadlocks_.Ask(op);   // it concerns nobody else
-  op.asks += everybody;
+  op.liveness.asks += everybody;
   const Communicator& comm = *op.endpoint->communicator;
   std::vector<int> asked;
   if (everybody) {
@@ -59,7 +59,7 @@ void Watchdog::Ask(Operation& op, bool everybody) {
     Header header = op.header;
     header.type = MessageType::kProbe;
     header.destination = member;
-    header.tag = op.comparing;
+    header.tag = op.comparing();
     wire_.Notify(comm.processes[member], header);
   }
 }
@@ -77,29 +77,29 @@ void Watchdog::CheckTimes(Clock::time_point now) {
       duration<double>(kAsksAllFrom * options_.timeout_seconds));
   const auto least = std::min<Clock::duration>(kAsksAfter, most);
   operations_.Each([&](Operation& op) {
-    if (op.over) return;
-    if (op.failed) {
-      if (now - op.failed_at > kFailureGrace) stuck.push_back(op.key);
+    if (op.over()) return;
+    if (op.failed()) {
+      if (now - op.liveness.failed_at > kFailureGrace) stuck.push_back(op.key);
       return;
     }
-    const auto waited = now - op.last_progress;
+    const auto waited = now - op.liveness.last_progress;
     const double seconds = duration<double>(waited).count();
     // Again and again: a peer that was only late to come may have ended its program since.
     const auto rests = std::clamp<Clock::duration>(waited / 2, least, most);
-    if (waited > least && now - op.asked_at > rests) {
-      op.asked_at = now;
+    if (waited > least && now - op.liveness.asked_at > rests) {
+      op.liveness.asked_at = now;
       quiet.push_back(op.key);
     }
     if (seconds > options_.timeout_seconds) late.push_back(op.key);
   });
   // XLA frees the memory when the operation is over, so a failed operation stays open until its transfers have ended.
   operations_.EachOf(stuck, [&](Operation& op) {
-    const bool aborts = wire_.HasRemote() && now - op.failed_at > max_pinned_;
+    const bool aborts = wire_.HasRemote() && now - op.liveness.failed_at > max_pinned_;
     const std::string what = aborts ? PinnedError(op, wire_.remote()->name()) : "";   // CancelTransfers may delete it
     if (executor_.CancelTransfers(&op, /*force=*/true) && aborts) AbortProcess(what);
   });
   operations_.EachOf(quiet, [&](Operation& op) {
-    Ask(op, now - op.last_progress >= most);
+    Ask(op, now - op.liveness.last_progress >= most);
   });
   operations_.EachOf(late, [&](Operation& op) {
     executor_.Fail(&op, {Code::kDeadlineExceeded,
@@ -125,7 +125,7 @@ void Watchdog::CheckPeers(Clock::time_point now) {
   peers_checked_ = now;
   interrupts_.Check();
   const auto waits = [&](const Operation& op) {
-    return !op.over && op.remote && now - op.last_progress > kChecksPeersEvery;
+    return !op.over() && op.remote && now - op.liveness.last_progress > kChecksPeersEvery;
   };
   if (operations_.FindIf(waits) != nullptr) failures_.LookForDead();
 }

@@ -33,8 +33,8 @@ class CollectiveLibrary {
   using Communicator = uint64_t;
 
   virtual ~CollectiveLibrary() = default;
-  // A communicator of these processes, whose ranks are their places here. All of them call it; `id` is one
-  // number for all, and another one for each communicator. Waits for the others: it is called without the
+  // A communicator of these processes, whose ranks are their places here. All of them call it with the same `id`, which
+  // no other communicator has that some of them are making. Ids are small and grow. Waits for the others: it is called without the
   // engine's lock, on a thread of its own.
   virtual Result<Communicator> MakeCommunicator(const std::vector<int>& processes, uint64_t id) = 0;
   // Begins a collective, of which all ranks begin the same ones in the same order. `done` is told when it is

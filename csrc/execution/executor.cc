@@ -180,8 +180,8 @@ void Executor::CountSent(Operation* op, int64_t bytes, int process) {
   CollectiveStats& stats = (*stats_)[op->header.collective];
   stats.sent_bytes += bytes;
   stats.remote_bytes += remote;
-  op->cost.sent_bytes += bytes;
-  op->cost.remote_bytes += remote;
+  op->caller.cost.sent_bytes += bytes;
+  op->caller.cost.remote_bytes += remote;
 }
 
 void Executor::SendCopy(Operation* op, TaskId task, Header header,
@@ -213,13 +213,13 @@ void Executor::Arrived(Operation* op, const Header& header, std::span<const std:
                          " runs another algorithm or other sizes for this operation; all ranks "
                          "must use the same options and the same build"});
   }
-  op->last_progress = Operation::Clock::now();
+  op->liveness.last_progress = Operation::Clock::now();
   const TaskId task = found->second;
   MessageKnown(op, task, header);
   const bool is_status = op->ends.status && header.tag == kStatusMessage;   // its own
-  if (!is_status) op->cost.received_bytes += header.payload_bytes;
-  if (header.source != op->endpoint->member && op->first_message == Operation::Clock::time_point()) {
-    op->first_message = op->last_progress;
+  if (!is_status) op->caller.cost.received_bytes += header.payload_bytes;
+  if (header.source != op->endpoint->member && op->liveness.first_message == Operation::Clock::time_point()) {
+    op->liveness.first_message = op->liveness.last_progress;
   }
   if (op->waiting[task] && memory_.Admit(op, task, header.payload_bytes)) {
     op->waiting[task] = 0;
@@ -299,7 +299,7 @@ void Executor::TransferDone(Operation* op, TaskId task, Status status) {
   if (BufferPool::Buffer staging = std::move(op->transfers[task].staging)) {
     memory_.GiveStaging(std::move(staging), op->transfers[task].staging_bytes);
   }
-  if (op->failed) return CheckOver(op);
+  if (op->failed()) return CheckOver(op);
   if (status.code() == Code::kAborted && op->plan->tasks[task].kind == TaskKind::kRecv) {
     // The sender has cancelled the payload because its operation failed. The reason comes in another message, maybe from
     // another rank; if that is lost, the sender tells it when it is probed.
@@ -307,7 +307,7 @@ void Executor::TransferDone(Operation* op, TaskId task, Status status) {
     return;
   }
   if (!status.ok()) return Fail(op, std::move(status));
-  op->last_progress = Operation::Clock::now();
+  op->liveness.last_progress = Operation::Clock::now();
   TaskDone(op, task);
 }
 
@@ -336,12 +336,11 @@ void Executor::TaskDone(Operation* op, TaskId task) {
 }
 
 void Executor::Fail(Operation* op, Status status) {
-  if (op->failed || op->over) return;
+  if (op->failed() || op->over()) return;
   // Held open: what follows may end the transfers of this operation and of others.
   ++op->in_flight;
-  op->failed = true;
   std::atomic_ref(op->cancelled).store(true, std::memory_order_relaxed);
-  op->failed_at = Operation::Clock::now();
+  op->liveness.failed_at = Operation::Clock::now();
   op->status = std::move(status);
   // To discard a payload completes its sender, which may queue more.
   std::vector<Announced> unwanted;
@@ -376,8 +375,8 @@ bool Executor::CancelTransfers(Operation* op, bool force) {
   for (size_t i = 0; i < op->transfers.size(); ++i) {
     auto& transfer = op->transfers[i];
     if (!transfer.under_way) continue;
-    Transport* const transport = wire_->To(op->endpoint->communicator->processes[tasks[i].peer]);
-    held |= transport->Cancel(&transfer, op->status, force) == CancelResult::kPinned;
+    const int process = op->endpoint->communicator->processes[tasks[i].peer];
+    held |= wire_->To(process)->Cancel(process, &transfer, op->status, force) == CancelResult::kPinned;
   }
   if (force && op->plan->by_library && library_path_->IsRunning(*op)) {
     const Status why(Code::kUnavailable,
@@ -393,9 +392,9 @@ bool Executor::CancelTransfers(Operation* op, bool force) {
 }
 
 void Executor::CheckOver(Operation* op) {
-  if (op->over) return;
-  if (op->in_flight > 0 || (!op->failed && op->open_tasks > 0)) return;
-  if (!op->failed && !op->filled && !op->plan->unwritten.empty()) {
+  if (op->over()) return;
+  if (op->in_flight > 0 || (!op->failed() && op->open_tasks > 0)) return;
+  if (!op->failed() && !op->filled && !op->plan->unwritten.empty()) {
     int64_t bytes = 0;
     for (const Part& part : op->plan->unwritten) bytes += part.bytes;
     if (bytes > kLightBytes) {
@@ -404,8 +403,8 @@ void Executor::CheckOver(Operation* op) {
     }
     FillUnwritten(*op);
   }
-  op->over = true;
-  if (op->failed) std::erase(failed_, op);
+  op->phase = Operation::Phase::kOver;
+  if (op->failed()) std::erase(failed_, op);
   memory_.Clear(op);
   listener_->OnOver(op);
 }
@@ -458,7 +457,7 @@ void Executor::CopyThenStart(Operation* op, std::unique_lock<std::mutex>& lock) 
   CopyOperands(*op);
   lock.lock();
   --op->in_flight;
-  if (op->failed) return CheckOver(op);
+  if (op->failed()) return CheckOver(op);
   StartTasks(op);
 }
 
@@ -480,7 +479,7 @@ void Executor::SendGathered(Operation* op, TaskId task, std::unique_lock<std::mu
   Gather(pieces, staging.get());
   lock.lock();
   --op->in_flight;
-  if (op->failed) {
+  if (op->failed()) {
     memory_.GiveStaging(std::move(staging), bytes);
     return CheckOver(op);
   }
@@ -500,7 +499,7 @@ void Executor::CopyInPlace(const Item& item, std::unique_lock<std::mutex>& lock)
   const bool read = item.read(into, op->plan->streams && task.dst_code < 0);
   lock.lock();
   // One that has failed meanwhile begins nothing.
-  if (!read && !op->failed) return Pull(op, item.task, item.announced, into);
+  if (!read && !op->failed()) return Pull(op, item.task, item.announced, into);
   wire_->Discard(item.announced);
   TransferDone(op, item.task, Status::Ok());
 }

@@ -9,10 +9,18 @@
 // the order holds nobody up. engine/library_operations.h implements it.
 #pragma once
 
+#include <cstdint>
+
 #include "common/status.h"
 #include "execution/operation.h"
 
 namespace jaxccomp {
+
+// What the first member gives an operation.
+struct IssueNumber {
+  uint64_t number = 0;          // its place among the operations that the library does on the communicator
+  uint64_t communicator = 0;    // CollectiveLibrary::MakeCommunicator's id; all operations have the same one
+};
 
 // All members need the engine's lock.
 class LibraryPath {

@@ -24,7 +24,7 @@ constexpr Collective kCollectives[] = {
 constexpr uint32_t kComing = 0, kNumbered = 1;
 // The block that the number lies in.
 constexpr int32_t kNumberBlock = 0;
-constexpr int64_t kNumberBytes = sizeof(uint64_t);
+constexpr int64_t kNumberBytes = sizeof(IssueNumber);
 
 Status Refuse(const OpSpec& spec, const std::string& why) {
   return {Code::kUnimplemented, spec.ToString() + ": " + why + "; leave backend=\"auto\" for it"};

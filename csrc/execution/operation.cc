@@ -16,8 +16,8 @@ void Operation::Renew() {
   keep(fresh.scratch, scratch);
   keep(fresh.code, code);
   keep(fresh.started, started);
-  keep(fresh.present, present);
-  keep(fresh.heard, heard);
+  keep(fresh.liveness.present, liveness.present);
+  keep(fresh.liveness.heard, liveness.heard);
   arrivals.Clear();
   fresh.arrivals = std::move(arrivals);
   fresh.budget = MemoryBudget::Renewed(std::move(budget));

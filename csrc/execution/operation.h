@@ -56,6 +56,7 @@ class Executor;
 
 struct Operation {
   using Clock = std::chrono::steady_clock;
+  // What it is: set before it begins.
   Executor* executor = nullptr;
   MatchKey key;
   Endpoint* endpoint = nullptr;
@@ -66,7 +67,9 @@ struct Operation {
   Header header;                       // of its messages, but for peer, tag and size
   MessageEnds ends;
   bool in_program_order = false;
+  bool remote = false;                 // some peer is in another process
 
+  // How far it is: the executor's.
   std::vector<int32_t> open_deps;      // per task
   std::vector<uint8_t> waiting;        // per task: a receive that can start when its message
                                        // comes, a send that its receiver has not taken
@@ -85,29 +88,43 @@ struct Operation {
   std::vector<TraceStart> started;     // per task, while tasks are recorded (trace.h)
   int64_t trace_number = 0;
 
-  std::shared_ptr<CallRow> row;        // which counts it when it is over
-  CallCost cost;                       // so far; its seconds are known when it is over
-
   int64_t open_tasks = 0;
   int64_t in_flight = 0;               // pins: transfers and computations that touch our memory
-  Status status;
-  bool failed = false;
-  bool over = false;                   // nothing touches the buffers any more
-  bool cancelled = false;              // as failed, for computations without the lock (std::atomic_ref)
   bool filled = false;                 // FillUnwritten has run
-  bool held = false;                   // has not begun: waits for the comparison of its program, or
-                                       // for the message that it takes from anybody
-  bool comparing = false;              // for the former
-  uint32_t asks = 0;                   // how often all members have been asked whether they have come
-  // By member: 0, or, when it last answered that it has come, one more than so many asks.
-  std::vector<uint32_t> present;
-  std::vector<uint64_t> heard;         // by member that has not: from 1 on, how far it has come
-  bool driven = false;                 // a caller still waits in Engine::Start
-  bool remote = false;                 // some peer is in another process
-  // Progress is also what those do that have not come here yet (engine/watchdog.h).
-  Clock::time_point begun, last_progress, asked_at, failed_at;
-  Clock::time_point first_message;     // from another rank; the epoch as long as there is none
-  std::function<void(Status)> on_done; // null while driven, and once it has been called
+
+  enum class Phase : uint8_t {
+    kComparing,         // has not begun: its program is being compared with the other members'
+    kAwaitsAnySource,   // has not begun: no message has come that it could take from anybody
+    kRunning,           // also after a failure, while a pin remains
+    kOver,              // nothing uses the buffers any more
+  };
+  Phase phase = Phase::kRunning;
+  Status status;                       // not ok: it has failed
+  bool cancelled = false;              // it has failed, for computations without the lock (std::atomic_ref)
+  bool comparing() const { return phase == Phase::kComparing; }
+  bool held() const { return phase < Phase::kRunning; }
+  bool over() const { return phase == Phase::kOver; }
+  bool failed() const { return !status.ok(); }
+
+  // Whether it goes on, and who has answered (engine/watchdog.h).
+  struct Liveness {
+    // Progress is also what those do that have not come here yet.
+    Clock::time_point begun, last_progress, asked_at, failed_at;
+    Clock::time_point first_message;   // from another rank; the epoch as long as there is none
+    uint32_t asks = 0;                 // how often all members have been asked whether they have come
+    // By member: 0, or, when it last answered that it has come, one more than so many asks.
+    std::vector<uint32_t> present;
+    std::vector<uint64_t> heard;       // by member that has not: from 1 on, how far it has come
+  };
+  Liveness liveness;
+  // Whom the engine tells.
+  struct Caller {
+    bool driven = false;                 // still waits in Engine::Start
+    std::function<void(Status)> on_done; // null while driven, and once it has been called
+    std::shared_ptr<CallRow> row;        // counts the operation when it is over
+    CallCost cost;                       // so far; its seconds are known when it is over
+  };
+  Caller caller;
 
   // Makes it a new one, which computes in the same memory.
   void Renew();

@@ -40,7 +40,7 @@ Communicator* Registry::Insert(std::unique_ptr<Communicator> communicator) {
     comm->broken = std::move(broken->second);
     unborn_.erase(broken);
   }
-  communicators_[comm->id] = std::move(communicator);
+  communicators_.emplace(comm->id, std::move(communicator));
   return comm;
 }
 
@@ -57,8 +57,13 @@ Status Registry::AddCommunicator(const std::string& name, std::vector<int> proce
     return {Code::kInvalidArgument,
             "there is a communicator '" + name + "' with other members already"};
   }
+  const uint64_t id = Mix(1, name);
+  if (communicators_.contains(id)) {   // call sites point to it, and messages of it may be under way
+    return {Code::kInvalidArgument,
+            "communicator '" + name + "' has been freed, and its name is not used again: take another name"};
+  }
   auto comm = std::make_unique<Communicator>();
-  comm->id = Mix(1, name);
+  comm->id = id;
   comm->name = name;
   comm->processes = std::move(processes);
   id_of_name_[name] = comm->id;

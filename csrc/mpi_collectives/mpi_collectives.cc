@@ -85,7 +85,7 @@ Result<CollectiveLibrary::Communicator> MpiCollectives::MakeCommunicator(
   if (const int error = f_.group_incl(world_group_, count, processes.data(), &group)) {
     return Error("MPI_Group_incl", error);
   }
-  // Under a tag of its own, so that several can be made at a time.
+  // Each has a tag of its own, so that several can be made at a time. Tags repeat after many communicators.
   const auto tag = static_cast<int>(id % static_cast<uint64_t>(config_.tag_ub));
   const int error = f_.comm_create_group(config_.comm, group, tag, &comm);
   f_.group_free(&group);

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "common/status.h"
@@ -11,6 +12,10 @@
 #include "transport/transport.h"
 
 namespace jaxccomp {
+
+inline Status LostError(int process) {
+  return {Code::kUnavailable, "process " + std::to_string(process) + " has been lost"};
+}
 
 class ControlChannel {
  public:

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 
 namespace jaxccomp {
 
@@ -77,6 +78,45 @@ class Credit {
 
  private:
   Amount limit_, spent_, owed_;
+};
+
+// The same of large payloads, which are counted in bytes alone. The receiver checks that its sender keeps to its credit,
+// since the payloads lie in the receiver's memory.
+class PayloadCredit {
+ public:
+  explicit PayloadCredit(int64_t granted_bytes) : granted_bytes_(granted_bytes), left_bytes_(granted_bytes) {}
+
+  // ---- As the sender. Whether a payload may go unasked now, or may at all.
+  bool Covers(int64_t bytes) const { return bytes <= left_bytes_; }
+  bool MayCover(int64_t bytes) const { return bytes <= granted_bytes_; }
+  void Spend(int64_t bytes) { left_bytes_ -= bytes; }
+  // False: the receiver gives back more than was spent.
+  bool Regain(int64_t bytes) {
+    if (bytes <= 0 || bytes > granted_bytes_ - left_bytes_) return false;
+    left_bytes_ += bytes;
+    return true;
+  }
+
+  // ---- As the receiver. False: the sender has used more than it was granted.
+  bool Use(int64_t bytes) {
+    if (bytes > granted_bytes_ - used_bytes_) return false;
+    used_bytes_ += bytes;
+    return true;
+  }
+  // A payload needs no memory here, or no more. Returns how much credit to give back now: 0 until a portion is owed.
+  int64_t Return(int64_t bytes) {
+    constexpr int64_t kPortions = 16;   // few messages, and never late
+    owed_bytes_ += bytes;
+    if (owed_bytes_ < granted_bytes_ / kPortions) return 0;
+    used_bytes_ -= owed_bytes_;
+    return std::exchange(owed_bytes_, 0);
+  }
+
+ private:
+  int64_t granted_bytes_;
+  int64_t left_bytes_;       // of the sender
+  int64_t used_bytes_ = 0;   // of the receiver: what has come on credit that has not been given back,
+  int64_t owed_bytes_ = 0;   // and the part of it that needs no memory here
 };
 
 }  // namespace jaxccomp

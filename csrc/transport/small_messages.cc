@@ -6,16 +6,8 @@
 #include <utility>
 
 #include "transport/pieces.h"
-#include "transport/cancel.h"
 
 namespace jaxccomp {
-namespace {
-
-Status LostError(int process) {
-  return {Code::kUnavailable, "process " + std::to_string(process) + " has been lost"};
-}
-
-}  // namespace
 
 // --- As the sender ----------------------------------------------------------------------------
 
@@ -129,29 +121,25 @@ void SmallMessages::Settle() {
 // --- As the receiver: what was announced ---------------------------------------------------------
 
 bool SmallMessages::OnAnnounced(const Header& header) {
-  return PeerOf(header.source_process)
-      .incoming.try_emplace(header.payload_tag, Incoming{.bytes = header.payload_bytes})
-      .second;
+  return PeerOf(header.source_process).incoming.Add(header.payload_tag, {{.bytes = header.payload_bytes}, {}, false});
 }
 
 bool SmallMessages::OnLate(const Header& header, std::span<const std::byte> payload) {
   auto& all = PeerOf(header.source_process).incoming;
-  const auto found = all.find(header.payload_tag);
+  Incoming* const found = all.Find(header.payload_tag);
   const bool on_credit = header.total_bytes != 0;
-  if (found == all.end() || found->second.bytes != header.payload_bytes ||
-      found->second.has_come || (!on_credit && !found->second.wanted)) {
+  if (found == nullptr || found->bytes != header.payload_bytes || found->has_come || (!on_credit && !found->wanted)) {
     return false;
   }
-  if (!found->second.wanted) {
-    found->second.has_come = true;
-    found->second.here = std::make_unique_for_overwrite<std::byte[]>(payload.size());
-    CopyBytes(found->second.here.get(), payload.data(), header.payload_bytes);
+  if (!found->wanted) {
+    found->has_come = true;
+    found->here = std::make_unique_for_overwrite<std::byte[]>(payload.size());
+    CopyBytes(found->here.get(), payload.data(), header.payload_bytes);
     return true;
   }
   // It was sent on credit while the want was on its way.
   if (on_credit) Take(header.source_process, header.payload_bytes);
-  const Incoming incoming = std::move(found->second);
-  all.erase(found);
+  const Incoming incoming = all.Take(header.payload_tag);
   if (incoming.done == nullptr) return true;
   Scatter(payload.data(), incoming.into);
   incoming.done->Done(Status::Ok());
@@ -161,56 +149,42 @@ bool SmallMessages::OnLate(const Header& header, std::span<const std::byte> payl
 void SmallMessages::Pull(Announced announced, std::span<const Piece> into, Completion* done) {
   const auto number = static_cast<uint32_t>(announced.id);
   const int process = announced.process;
-  if (process < 0 || process >= control_.processes() || !PeerOf(process).incoming.contains(number)) {
+  if (process < 0 || process >= control_.processes()) {
     if (done != nullptr) done->Done(CancelledError());
     return;
   }
-  Peer& peer = PeerOf(process);
-  Incoming& incoming = peer.incoming[number];
-  const int64_t bytes = incoming.bytes;
-  if (incoming.wanted) {
-    if (done != nullptr) done->Done({Code::kInternal, "pulled a payload twice"});
-    return;
-  }
-  Status status;
-  if (done != nullptr && TotalBytes(into) != bytes) {
-    status = {Code::kInternal, "pulled " + std::to_string(TotalBytes(into)) + " bytes of a " +
-                                   std::to_string(bytes) + "-byte payload"};
-  } else if (control_.IsLost(process) && !incoming.has_come) {
-    status = LostError(process);
-  }
-  if (incoming.has_come) {
-    const Incoming here = std::move(incoming);
-    peer.incoming.erase(number);
-    if (status.ok() && done != nullptr) Scatter(here.here.get(), into);
-    Take(process, bytes);
-  } else if (control_.IsLost(process)) {
-    peer.incoming.erase(number);
-  } else {
-    incoming.wanted = true;
-    if (status.ok() && done != nullptr) {
-      incoming.into.assign(into.begin(), into.end());
-      incoming.done = std::exchange(done, nullptr);
+  auto& all = PeerOf(process).incoming;
+  auto [incoming, status] = all.Pull(number, into, done);
+  if (incoming != nullptr) {
+    const int64_t bytes = incoming->bytes;
+    if (incoming->has_come) {
+      const Incoming here = all.Take(number);
+      if (here.done != nullptr) Scatter(here.here.get(), here.into);
+      Take(process, bytes);
+    } else if (control_.IsLost(process)) {
+      static_cast<void>(all.Take(number));
+      if (status.ok()) status = LostError(process);
+    } else {
+      if (status.ok()) done = nullptr;   // it is told when the payload has come
+      control_.Tell(process, MessageType::kWant, number, bytes);
     }
-    control_.Tell(process, MessageType::kWant, number, bytes);
   }
   if (done != nullptr) done->Done(std::move(status));
 }
 
 // --- The end ------------------------------------------------------------------------------------
 
-bool SmallMessages::Cancel(Completion* done, const Status& why) {
-  for (Peer& peer : peers_) {
-    if (CancelPull(&peer.incoming, done, why)) return true;
-    for (auto& [number, outgoing] : peer.outgoing) {
-      if (outgoing.done != done) continue;
-      outgoing.own = std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(outgoing.bytes));
-      Gather(outgoing.pieces, outgoing.own.get());
-      outgoing.pieces = {{outgoing.own.get(), outgoing.bytes}};
-      outgoing.done = nullptr;
-      done->Done(why);
-      return true;
-    }
+bool SmallMessages::Cancel(int process, Completion* done, const Status& why) {
+  Peer& peer = PeerOf(process);
+  if (peer.incoming.Cancel(done, why)) return true;
+  for (auto& [number, outgoing] : peer.outgoing) {
+    if (outgoing.done != done) continue;
+    outgoing.own = std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(outgoing.bytes));
+    Gather(outgoing.pieces, outgoing.own.get());
+    outgoing.pieces = {{outgoing.own.get(), outgoing.bytes}};
+    outgoing.done = nullptr;
+    done->Done(why);
+    return true;
   }
   return false;
 }
@@ -226,22 +200,14 @@ void SmallMessages::EndOutgoing(Peer* peer, const Status& why) {
 void SmallMessages::Lose(int process, const Status& why) {
   Peer& peer = PeerOf(process);
   EndOutgoing(&peer, why);
-  std::vector<Completion*> waiting;
-  std::erase_if(peer.incoming, [&](const auto& entry) {
-    const Incoming& incoming = entry.second;
-    if (incoming.has_come) return false;
-    if (incoming.done != nullptr) waiting.push_back(incoming.done);
-    return incoming.wanted;
-  });
-  for (Completion* done : waiting) done->Done(why);
+  // Who pulls one later is told then.
+  TellAll(peer.incoming.End([](const Incoming& each) { return each.wanted; }), why);
 }
 
 void SmallMessages::Close(const Status& why) {
   for (Peer& peer : peers_) {
     EndOutgoing(&peer, why);
-    for (auto& [number, incoming] : std::exchange(peer.incoming, {})) {
-      if (incoming.done != nullptr) incoming.done->Done(why);
-    }
+    TellAll(peer.incoming.End([](const Incoming&) { return true; }), why);
   }
 }
 

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "transport/announced.h"
 #include "transport/control_channel.h"
 #include "transport/pieces.h"
 #include "transport/transport.h"
@@ -32,7 +33,7 @@ class SmallMessages {
   // As Transport's; a null `done` drops it.
   void Pull(Announced announced, std::span<const Piece> into, Completion* done);
   // Ends the transfer of `done` at once; a send that waits for credit continues from a copy. False: there is none.
-  bool Cancel(Completion* done, const Status& why);
+  bool Cancel(int process, Completion* done, const Status& why);
 
   // Messages of other processes. False: that cannot be.
   bool OnAnnounced(const Header& header);
@@ -54,11 +55,7 @@ class SmallMessages {
 
  private:
   // One that was announced and has not been taken, and one that waits here.
-  struct Incoming {
-    int64_t bytes = 0;
-    bool wanted = false;
-    std::vector<Piece> into{};    // empty: discarded
-    Completion* done = nullptr;
+  struct Incoming : AnnouncedPayload {
     std::unique_ptr<std::byte[]> here{}; // it has come on credit, and lies here
     bool has_come = false;
   };
@@ -72,7 +69,7 @@ class SmallMessages {
   struct Peer {
     bool due = false;             // it is in due_
     uint32_t next = 0;            // the number of the next one announced to it
-    std::unordered_map<uint32_t, Incoming> incoming;
+    AnnouncedPayloads<Incoming> incoming;
     std::unordered_map<uint32_t, Outgoing> outgoing;
     std::set<std::pair<int32_t, uint32_t>> waiting;   // all of these, by lane and number
   };

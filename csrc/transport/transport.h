@@ -150,10 +150,10 @@ class Transport {
   // Ends an announced payload without a pull: the runtime has read it in place, or does not want it
   // (after an error). The sender completes.
   virtual void Discard(Announced announced) = 0;
-  // Cancels the send or pull of `done`, whose operation has failed, with the error `why`. Bytes that arrive later are
+  // Cancels the send to `process`, or the pull from it, of `done`, whose operation has failed, with the error `why`. Bytes that arrive later are
   // dropped. Must not be called from a callback. The caller repeats the call until the transfer has ended. `force`:
   // close the connection to the peer if that ends the transfer.
-  virtual CancelResult Cancel(Completion* done, const Status& why, bool force) = 0;
+  virtual CancelResult Cancel(int process, Completion* done, const Status& why, bool force) = 0;
   // `process` has died, so it no longer accesses memory of this process.
   virtual void OnProcessDied(int process) { static_cast<void>(process); }
   // Ends all transfers with `why`, for good, even if MPI still uses their memory. For the end of the process.

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "check.h"
-#include "transport/cancel.h"
+#include "transport/announced.h"
 #include "transport/pieces.h"
 #include "transport/transport.h"
 
@@ -164,7 +164,7 @@ class HubTransport final : public Transport {
 
   Reader StartRead(Announced) override { return {}; }
 
-  CancelResult Cancel(Completion* done, const Status& why, bool) override {
+  CancelResult Cancel(int, Completion* done, const Status& why, bool) override {
     {
       std::lock_guard<std::mutex> lock(hub_->mutex_);
       const auto held = std::ranges::find(held_, done, &Held::done);

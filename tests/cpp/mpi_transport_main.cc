@@ -273,8 +273,8 @@ extern "C" int JaxccompCheckCancel(uint64_t comm, uint64_t byte_type, int all_re
 
   // A send. Within a host MPI has started it. Between hosts it waits for the receiver and can continue from a copy.
   send(1);
-  CHECK(transport->Cancel(&sent, why, false) == CancelResult::kPinned);
-  CHECK(transport->Cancel(&sent, why, true) == (all_remote ? CancelResult::kDone : CancelResult::kPinned));
+  CHECK(transport->Cancel(next, &sent, why, false) == CancelResult::kPinned);
+  CHECK(transport->Cancel(next, &sent, why, true) == (all_remote ? CancelResult::kDone : CancelResult::kPinned));
   CHECK_EQ(sent.calls, all_remote ? 1 : 0);
   if (all_remote) std::ranges::fill(payload, std::byte{66});
   barrier();
@@ -291,7 +291,7 @@ extern "C" int JaxccompCheckCancel(uint64_t comm, uint64_t byte_type, int all_re
     std::ranges::fill(into, std::byte{5});
     pulled = {};
     transport->Pull(node.announced, {&place, 1}, &pulled);
-    CHECK(transport->Cancel(&pulled, why, false) == CancelResult::kDone);
+    CHECK(transport->Cancel(previous, &pulled, why, false) == CancelResult::kDone);
     CHECK_EQ(pulled.calls, 1);
     CHECK(pulled.status.code() == Code::kAborted);
     barrier();   // before that no rank sends
@@ -300,7 +300,7 @@ extern "C" int JaxccompCheckCancel(uint64_t comm, uint64_t byte_type, int all_re
   }
   poll_until([&] { return sent.calls == 1 && !transport->HasTransfers(); });
   CHECK(!all_remote || std::ranges::all_of(into, [](std::byte each) { return each == std::byte{5}; }));
-  CHECK(transport->Cancel(&pulled, why, true) == CancelResult::kDone);   // nothing is under way
+  CHECK(transport->Cancel(previous, &pulled, why, true) == CancelResult::kDone);   // nothing is under way
   CHECK_EQ(pulled.calls, 1);
   barrier();
   transport->Close();

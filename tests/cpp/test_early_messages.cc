@@ -22,7 +22,7 @@ struct Counter final : Transport {
   void Pull(Announced, std::span<const Piece>, Completion* done) override { done->Done(Status::Ok()); }
   Reader StartRead(Announced) override { return {}; }
   void Discard(Announced) override {}
-  CancelResult Cancel(Completion*, const Status&, bool) override { return CancelResult::kDone; }
+  CancelResult Cancel(int, Completion*, const Status&, bool) override { return CancelResult::kDone; }
   bool Poll() override { return false; }
   bool NeedsPolling() const override { return false; }
   void Keep(int process, int64_t bytes) override {

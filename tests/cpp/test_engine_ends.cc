@@ -98,6 +98,10 @@ TEST(engine_freed_communicator) {
     CHECK(!status.ok());
     Contains(status, "'step'");
     CHECK_OK(Run(team, program, rank, 1, 2));   // others are left alone
+    // Call sites point to it, so no other takes its place.
+    const Status again = team.EngineOf(rank).membership().AddCommunicator("step", {0, 1, 2});
+    CHECK_EQ(again.code(), Code::kInvalidArgument);
+    Contains(again, "its name is not used again");
   });
 }
 

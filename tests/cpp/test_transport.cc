@@ -134,7 +134,7 @@ TEST(local_large_payload_is_read_in_place_and_discarded) {
   // It stays where it is, whatever else is sent, and although its sender wants its memory back.
   std::vector<Waiter> others(100);
   for (Waiter& w : others) local.Send(0, HeaderFor(bytes), Cut(&data, {bytes}), &w);
-  CHECK(local.Cancel(&sent, {Code::kAborted, "cancelled"}, true) == CancelResult::kPending);
+  CHECK(local.Cancel(0, &sent, {Code::kAborted, "cancelled"}, true) == CancelResult::kPending);
   Bytes into(static_cast<size_t>(bytes));
   CHECK(read(Cut(&into, {77, bytes - 77}), true));
   CHECK(into == data);

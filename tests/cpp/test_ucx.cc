@@ -280,7 +280,7 @@ TEST(Ucx_EndsAReadThatWasPulledInstead) {
   Waiter pulled;
   case_.b->Pull(case_.announced(), {&case_.place, 1}, &pulled);
   CHECK(!case_.b->StartRead(case_.announced()));
-  CHECK(case_.b->Cancel(&pulled, {Code::kAborted, "cancelled"}, false) == CancelResult::kDone);
+  CHECK(case_.b->Cancel(0, &pulled, {Code::kAborted, "cancelled"}, false) == CancelResult::kDone);
   CHECK(pulled.status.code() == Code::kAborted);
   CHECK(PollAll({case_.a, case_.b}, [&] { return case_.sent.calls == 1 && !case_.b->HasTransfers(); }));
   CHECK(std::ranges::all_of(case_.into, [](std::byte each) { return each == std::byte{0}; }));
@@ -515,7 +515,7 @@ TEST(Ucx_GivesMemoryBackInTheMiddleOfAPayload) {
   Bytes& into = transfer.into;
   CHECK(transfer.Poll([&] { return into.front() == std::byte{1}; }));
   CHECK_EQ(transfer.pulled.calls, 0);
-  CHECK(transfer.receiver().Cancel(&transfer.pulled, {Code::kAborted, "cancelled"}, false) == CancelResult::kDone);
+  CHECK(transfer.receiver().Cancel(0, &transfer.pulled, {Code::kAborted, "cancelled"}, false) == CancelResult::kDone);
   CHECK(transfer.pulled.status.code() == Code::kAborted);
   std::ranges::fill(into, std::byte{2});
   CHECK(transfer.Poll([&] { return transfer.sent.calls == 1 && !transfer.receiver().HasTransfers(); }));
@@ -534,7 +534,7 @@ TEST(Ucx_CancelsAPayloadThatNobodyHasAskedFor) {
     if (case_.b == nullptr) return;
     const Transport::Reader read = case_.b->StartRead(case_.announced());
     CHECK_EQ(read != nullptr, reads != 0);
-    CHECK(case_.a->Cancel(&case_.sent, kFailed, false) == CancelResult::kDone);
+    CHECK(case_.a->Cancel(1, &case_.sent, kFailed, false) == CancelResult::kDone);
     CHECK_EQ(case_.sent.calls, 1);
     // The program uses its memory for something else.
     std::ranges::fill(case_.payload, std::byte{66});
@@ -565,7 +565,7 @@ TEST(Ucx_AcceptsWhatHasBeenReadAndIsCancelled) {
   const Transport::Reader read = case_.b->StartRead(case_.announced());
   CHECK(read({&case_.place, 1}, false));
   case_.b->Discard(case_.announced());   // crosses with the cancellation
-  CHECK(case_.a->Cancel(&case_.sent, kFailed, false) == CancelResult::kDone);
+  CHECK(case_.a->Cancel(1, &case_.sent, kFailed, false) == CancelResult::kDone);
   CHECK_EQ(case_.sent.calls, 1);
   case_.Announce();   // after which all that was on its way has come
   case_.b->Discard(case_.announced());
@@ -589,13 +589,13 @@ TEST(Ucx_HoldsMemoryUntilItsFragmentsAreSent) {
     // The receiver has stopped: the sender sends all that goes.
     const testing::Stopwatch watch;
     while (watch.Seconds() < 1) sender.Poll();
-    CHECK(sender.Cancel(&transfer.sent, kFailed, false) == CancelResult::kPinned);
+    CHECK(sender.Cancel(1, &transfer.sent, kFailed, false) == CancelResult::kPinned);
     CHECK_EQ(transfer.sent.calls, 0);
     if (resumes) {
       CHECK(transfer.Poll([&] { return transfer.sent.calls == 1 && transfer.pulled.calls == 1; }));
       CHECK(transfer.second.lost.empty());
     } else {
-      while (sender.Cancel(&transfer.sent, kFailed, true) == CancelResult::kPinned) sender.Poll();
+      while (sender.Cancel(1, &transfer.sent, kFailed, true) == CancelResult::kPinned) sender.Poll();
       CHECK(PollAll({&sender}, [&] { return transfer.sent.calls == 1; }));
       CHECK(transfer.first.lost == std::set<int>{1});
     }

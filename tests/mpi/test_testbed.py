@@ -195,7 +195,7 @@ def test_nothing_is_left_behind_after_a_signal(number, status):
     process = started()
     pids = network.processes(namespaces(process.pid))
     process.send_signal(number)
-    assert process.wait(20) == status
+    assert process.wait(patience.seconds(20)) == status
     assert not namespaces(process.pid) and not folders(process.pid)
     assert not alive(pids)
 
@@ -204,7 +204,7 @@ def test_what_a_killed_one_left_behind_goes_with_the_next():
     process = started()
     pids = network.processes(namespaces(process.pid))
     process.kill()
-    process.wait(20)
+    process.wait(patience.seconds(20))
     assert namespaces(process.pid) and folders(process.pid)
     with Testbed(hosts=2, link=LINK):
         assert not namespaces(process.pid) and not folders(process.pid)

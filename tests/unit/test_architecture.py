@@ -199,3 +199,12 @@ def test_circles_are_found():
 def test_every_module_says_what_it_is():
     for path in structure.python_files().values():
         assert ast.get_docstring(ast.parse(path.read_text())), path
+
+
+def test_deadlines_of_processes_grow_with_the_load():
+    """A process takes longer on a busy machine: tests/patience.py says how long."""
+    fixed = re.compile(r"(?:\.wait\(|\.communicate\(|\btimeout=)(?:timeout=)?(\d+)(?:\.\d+)?[,)]")
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            found = fixed.search(line)
+            assert found is None or int(found[1]) < 5, f"{path}:{number}: {line.strip()}"

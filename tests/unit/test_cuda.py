@@ -9,6 +9,7 @@ import tomllib
 
 import jax
 import jax.numpy as jnp
+import patience
 import pytest
 from contract.stage import runs
 from jax.sharding import PartitionSpec as P
@@ -320,7 +321,7 @@ def test_the_library_is_found_where_python_says(setting, says):
         [sys.executable, "-P", "-c", WITH_LIBRARY, os.environ["JAXCCOMP_FAKE_CUDA"]],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=patience.seconds(100),
         env=os.environ | setting,
     )
     assert says in done.stdout, done.stderr
@@ -343,7 +344,7 @@ def test_without_a_library_the_remedy_is_said():
         ],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=patience.seconds(100),
     )
     if "pip install" not in done.stdout:
         pytest.skip("a CUDA library is installed here")

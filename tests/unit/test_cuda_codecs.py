@@ -7,6 +7,7 @@ import sys
 
 import jax
 import jax.numpy as jnp
+import patience
 import pytest
 from jax.sharding import PartitionSpec as P
 
@@ -192,6 +193,6 @@ def test_the_library_says_what_it_has():
         [sys.executable, "-P", "-c", WITH_LIBRARY, os.environ["JAXCCOMP_FAKE_CUDA"]],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=patience.seconds(100),
     )
     assert "[True, True, False, False]" in done.stdout, done.stderr

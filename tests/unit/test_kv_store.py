@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import jax
+import patience
 import pytest
 
 from jaxccomp import errors
@@ -33,7 +34,7 @@ def run(case, ranks):
             for rank in range(ranks)
         ]
         try:
-            texts = [process.communicate(timeout=120) for process in started]
+            texts = [process.communicate(timeout=patience.seconds(120)) for process in started]
         finally:
             for process in started:
                 process.kill()

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 
+import patience
 import pytest
 
 from jaxccomp import codecs, errors
@@ -94,7 +95,9 @@ def with_a_gpu(tmp_path):
             f"engine.load().add_library_path('nvcomp', {str(tmp_path / 'nvcomp.so')!r})\n"
         )
         command = [sys.executable, "-P", "-c", begin + script]
-        return subprocess.run(command, capture_output=True, text=True, timeout=120)
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=patience.seconds(120)
+        )
 
     return run
 

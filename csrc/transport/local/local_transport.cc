@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "transport/pieces.h"
-#include "transport/cancel.h"
+#include "transport/announced.h"
 
 namespace jaxccomp {
 
@@ -89,7 +89,7 @@ void LocalTransport::Discard(Announced announced) {
   sender->Done(Status::Ok());
 }
 
-CancelResult LocalTransport::Cancel(Completion* done, const Status& why, bool) {
+CancelResult LocalTransport::Cancel(int, Completion* done, const Status& why, bool) {
   // Pull completes at once, so only sends can be cancelled.
   const auto it = std::ranges::find_if(offers_, [&](const auto& entry) { return entry.second.sender == done; });
   if (it == offers_.end()) return CancelResult::kDone;

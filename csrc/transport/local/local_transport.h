@@ -33,7 +33,7 @@ class LocalTransport final : public Transport {
   void Pull(Announced announced, std::span<const Piece> into, Completion* done) override;
   Reader StartRead(Announced announced) override;
   void Discard(Announced announced) override;
-  CancelResult Cancel(Completion* done, const Status& why, bool force) override;
+  CancelResult Cancel(int process, Completion* done, const Status& why, bool force) override;
   bool Poll() override;
   // Only while messages are queued.
   bool NeedsPolling() const override { return !queue_.empty(); }

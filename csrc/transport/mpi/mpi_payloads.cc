@@ -6,13 +6,10 @@
 #include <utility>
 
 #include "transport/pieces.h"
-#include "transport/cancel.h"
 
 namespace jaxccomp {
 namespace {
 
-// Credit is given back in portions of this part of it: few messages, and never late.
-constexpr int64_t kPortions = 16;
 // Memory for copies of payloads whose operations have failed.
 constexpr int64_t kMostCopiedBytes = 256 << 20;
 
@@ -30,9 +27,7 @@ MpiPayloads::MpiPayloads(MpiWorld* world, MpiControl* control)
     : world_(*world),
       control_(*control),
       transfers_(world, this),
-      peers_(static_cast<size_t>(world->processes)) {
-  for (Peer& peer : peers_) peer.credit_bytes = world->config.credit_bytes;
-}
+      peers_(static_cast<size_t>(world->processes), Peer(world->config.credit_bytes)) {}
 
 // --- As the sender ----------------------------------------------------------------------------
 
@@ -56,7 +51,7 @@ void MpiPayloads::Send(int process, const Header& header, std::span<const Piece>
   Peer& peer = PeerOf(process);
   const bool remote = world_.IsRemote(process);
   const bool on_request =
-      remote && (!peer.waiting.empty() || header.payload_bytes > peer.credit_bytes);
+      remote && (!peer.waiting.empty() || !peer.credit.Covers(header.payload_bytes));
   const uint32_t number = peer.next_payload[on_request]++;
   Header announcement = header;
   announcement.payload_tag = number;
@@ -69,18 +64,18 @@ void MpiPayloads::Send(int process, const Header& header, std::span<const Piece>
   }
   if (on_request) {
     if (world_.IsLost(process)) {
-      done->Done({Code::kUnavailable, "process " + std::to_string(process) + " has been lost"});
+      done->Done(LostError(process));
       return;
     }
     peer.outgoing[number] = {
         .transfer = std::move(transfer), .data = data, .bytes = header.payload_bytes};
     ++outgoing_count_;
-    if (header.payload_bytes <= world_.config.credit_bytes) {
+    if (peer.credit.MayCover(header.payload_bytes)) {
       peer.waiting.emplace(header.lane, number);
     }
     return SendWaiting(process);
   }
-  if (remote) peer.credit_bytes -= header.payload_bytes;
+  if (remote) peer.credit.Spend(header.payload_bytes);
   transfers_.Start(std::move(transfer), on_request, number, data, header.payload_bytes);
 }
 
@@ -99,9 +94,9 @@ void MpiPayloads::SendWaiting(int process) {
       continue;
     }
     const int64_t bytes = found->second.bytes;
-    if (bytes > peer.credit_bytes) return;
+    if (!peer.credit.Covers(bytes)) return;
     peer.waiting.erase(it);
-    peer.credit_bytes -= bytes;
+    peer.credit.Spend(bytes);
     control_.Tell(process, MessageType::kComing, number, bytes);
     StartOutgoing(process, number);
     it = peer.waiting.begin();   // much may have changed meanwhile
@@ -124,9 +119,7 @@ bool MpiPayloads::StartOutgoing(int process, uint32_t number) {
 bool MpiPayloads::OnWant(int process, uint32_t number) { return StartOutgoing(process, number); }
 
 bool MpiPayloads::OnCredit(int process, int64_t bytes) {
-  Peer& peer = PeerOf(process);
-  if (bytes <= 0 || bytes > world_.config.credit_bytes - peer.credit_bytes) return false;
-  peer.credit_bytes += bytes;
+  if (!PeerOf(process).credit.Regain(bytes)) return false;
   SendWaiting(process);
   return true;
 }
@@ -144,8 +137,7 @@ bool MpiPayloads::OnAnnounced(const Header& header, Announced announced) {
   return (OnRequest(announced) || UseCredit(announced.process, header.payload_bytes)) &&
          PeerOf(announced.process)
              .incoming[OnRequest(announced)]
-             .try_emplace(NumberOf(announced), Incoming{.bytes = header.payload_bytes})
-             .second;
+             .Add(NumberOf(announced), {{.bytes = header.payload_bytes}, nullptr, {}});
 }
 
 bool MpiPayloads::OnComing(int process, uint32_t number, int64_t bytes) {
@@ -165,10 +157,9 @@ bool MpiPayloads::OnComing(int process, uint32_t number, int64_t bytes) {
 void MpiPayloads::ReceiveEarly(Announced announced) {
   const int process = announced.process;
   if (!world_.IsRemote(process)) return;
-  auto& all = PeerOf(process).incoming[OnRequest(announced)];
-  const auto it = all.find(NumberOf(announced));
-  if (it == all.end() || it->second.wanted) return;
-  Incoming& incoming = it->second;
+  Incoming* const found = PeerOf(process).incoming[OnRequest(announced)].Find(NumberOf(announced));
+  if (found == nullptr || found->wanted) return;
+  Incoming& incoming = *found;
   auto transfer = std::make_shared<MpiTransfer>();
   transfer->process = process;
   transfer->receives = true;
@@ -185,14 +176,12 @@ void MpiPayloads::ReceiveEarly(Announced announced) {
   StartReceives(process, OnRequest(announced), NumberOf(announced) + world_.config.payload_tags);
 }
 
-const MpiPayloads::Incoming* MpiPayloads::Find(Announced announced) const {
+const MpiPayloads::Incoming* MpiPayloads::Find(Announced announced) {
   if (announced.process < 0 || announced.process >= world_.processes) return nullptr;
-  const auto& all = peers_[static_cast<size_t>(announced.process)].incoming[OnRequest(announced)];
-  const auto found = all.find(NumberOf(announced));
-  return found == all.end() ? nullptr : &found->second;
+  return PeerOf(announced.process).incoming[OnRequest(announced)].Find(NumberOf(announced));
 }
 
-Transport::Reader MpiPayloads::StartRead(Announced announced) const {
+Transport::Reader MpiPayloads::StartRead(Announced announced) {
   const Incoming* const incoming = Find(announced);
   if (incoming == nullptr || incoming->early == nullptr) return {};
   const MpiTransfer& transfer = *incoming->early;
@@ -201,54 +190,37 @@ Transport::Reader MpiPayloads::StartRead(Announced announced) const {
 }
 
 void MpiPayloads::Pull(Announced announced, std::span<const Piece> into, Completion* done) {
-  const uint32_t number = NumberOf(announced);
   if (Find(announced) == nullptr) {
-    if (done != nullptr) {
-      done->Done(CancelledError());
-    }
+    if (done != nullptr) done->Done(CancelledError());
     return;
   }
+  const uint32_t number = NumberOf(announced);
   auto& all = PeerOf(announced.process).incoming[OnRequest(announced)];
-  Incoming& incoming = all[number];
-  if (incoming.wanted) {
-    if (done != nullptr) done->Done({Code::kInternal, "pulled a payload twice"});
-    return;
-  }
-  Status status;
-  if (done != nullptr && TotalBytes(into) != incoming.bytes) {
-    status = {Code::kInternal, "pulled " + std::to_string(TotalBytes(into)) + " bytes of a " +
-                                   std::to_string(incoming.bytes) + "-byte payload"};
-  } else {
-    incoming.into.assign(into.begin(), into.end());
-    incoming.done = done;
-  }
-  incoming.wanted = true;
-  if (incoming.early != nullptr) {
-    const Incoming pulled = std::move(incoming);
-    all.erase(number);
+  auto [incoming, status] = all.Pull(number, into, done);
+  if (incoming != nullptr && incoming->early != nullptr) {
+    const Incoming pulled = all.Take(number);
     MpiTransfer* transfer = pulled.early.get();
     transfer->done = pulled.done;
     transfer->scatter = pulled.into;
     transfer->awaits_pull = false;
     if (transfer->over()) OnTransferOver(transfer);
-  } else {
+  } else if (incoming != nullptr) {
     StartReceives(announced.process, OnRequest(announced), number);
   }
-  if (!status.ok()) done->Done(std::move(status));
+  if (!status.ok() && done != nullptr) done->Done(std::move(status));
 }
 
 void MpiPayloads::StartReceives(int process, bool on_request, uint32_t first) {
   auto& all = PeerOf(process).incoming[on_request];
   const uint32_t payload_tags = world_.config.payload_tags;
-  auto started = [&all](uint32_t of) {
-    const auto it = all.find(of);
-    return it == all.end() || it->second.early != nullptr;
+  const auto started = [&all](uint32_t of) {
+    const Incoming* const each = all.Find(of);
+    return each == nullptr || each->early != nullptr;
   };
   for (uint32_t next = first; started(next - payload_tags); next += payload_tags) {
-    const auto it = all.find(next);
-    if (it == all.end() || !it->second.wanted) return;
-    Incoming ready = std::move(it->second);
-    all.erase(it);
+    const Incoming* const found = all.Find(next);
+    if (found == nullptr || !found->wanted) return;
+    Incoming ready = all.Take(next);
     const int64_t bytes = ready.bytes;
     StartReceive(process, on_request, next, std::move(ready));
     if (on_request) {
@@ -298,34 +270,24 @@ void MpiPayloads::OnTransferOver(MpiTransfer* transfer) {
 
 bool MpiPayloads::UseCredit(int process, int64_t bytes) {
   if (!world_.IsRemote(process)) return true;
-  Peer& peer = PeerOf(process);
-  if (bytes > world_.config.credit_bytes - peer.used_bytes) return false;
-  peer.used_bytes += bytes;
-  return true;
+  return PeerOf(process).credit.Use(bytes);
 }
 
 void MpiPayloads::ReturnCredit(int process, int64_t bytes) {
-  Peer& peer = PeerOf(process);
-  peer.owed_bytes += bytes;
-  if (world_.closed || world_.IsLost(process) ||
-      peer.owed_bytes < world_.config.credit_bytes / kPortions) {
-    return;
-  }
-  const int64_t returned_bytes = std::exchange(peer.owed_bytes, 0);
-  peer.used_bytes -= returned_bytes;
+  const int64_t returned_bytes = PeerOf(process).credit.Return(bytes);
+  if (returned_bytes == 0 || world_.closed || world_.IsLost(process)) return;
   control_.Tell(process, MessageType::kCredit, 0, returned_bytes);
 }
 
 // --- The end ------------------------------------------------------------------------------------
 
-CancelResult MpiPayloads::Cancel(Completion* done, const Status& why, bool force) {
-  for (Peer& peer : peers_) {
-    for (auto& kind : peer.incoming) {
-      if (CancelPull(&kind, done, why)) return CancelResult::kDone;
-    }
-    for (auto& [number, outgoing] : peer.outgoing) {
-      if (outgoing.transfer->done == done) return SendFromCopy(&outgoing, why, force);
-    }
+CancelResult MpiPayloads::Cancel(int process, Completion* done, const Status& why, bool force) {
+  Peer& peer = PeerOf(process);
+  for (auto& kind : peer.incoming) {
+    if (kind.Cancel(done, why)) return CancelResult::kDone;
+  }
+  for (auto& [number, outgoing] : peer.outgoing) {
+    if (outgoing.transfer->done == done) return SendFromCopy(&outgoing, why, force);
   }
   return transfers_.Cancel(done, why, force);
 }
@@ -351,9 +313,7 @@ CancelResult MpiPayloads::SendFromCopy(Outgoing* outgoing, const Status& why, bo
 void MpiPayloads::EndAnnounced(const Status& why) {
   for (Peer& peer : peers_) {
     for (auto& kind : peer.incoming) {
-      for (auto& [number, incoming] : std::exchange(kind, {})) {
-        if (incoming.done != nullptr) incoming.done->Done(why);
-      }
+      TellAll(kind.End([](const Incoming&) { return true; }), why);
     }
     for (auto& [number, outgoing] : std::exchange(peer.outgoing, {})) {
       --outgoing_count_;

@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "transport/announced.h"
+#include "transport/credit.h"
 #include "transport/mpi/mpi_control.h"
 #include "transport/mpi/mpi_transfers.h"
 #include "transport/mpi/mpi_world.h"
@@ -24,8 +26,8 @@ class MpiPayloads final : MpiTransfers::Listener {
   void Send(int process, const Header& header, std::span<const Piece> payload, Completion* done);
   // As Transport's; a null `done` receives and drops.
   void Pull(Announced announced, std::span<const Piece> into, Completion* done);
-  Transport::Reader StartRead(Announced announced) const;
-  CancelResult Cancel(Completion* done, const Status& why, bool force);
+  Transport::Reader StartRead(Announced announced);
+  CancelResult Cancel(int process, Completion* done, const Status& why, bool force);
 
   // Messages of other processes. False: that cannot be.
   bool OnAnnounced(const Header& header, Announced announced);
@@ -47,11 +49,7 @@ class MpiPayloads final : MpiTransfers::Listener {
 
  private:
   // An announced payload that has not been pulled, or whose pull waits its turn.
-  struct Incoming {
-    int64_t bytes = 0;
-    bool wanted = false;
-    std::vector<Piece> into{};    // empty: discarded
-    Completion* done = nullptr;
+  struct Incoming : AnnouncedPayload {
     std::shared_ptr<MpiTransfer> early{};  // it is received already
     Piece whole{};                         // where it lies, when all of it is here
   };
@@ -62,21 +60,20 @@ class MpiPayloads final : MpiTransfers::Listener {
     int64_t bytes = 0;
   };
   struct Peer {
+    explicit Peer(int64_t credit_bytes) : credit(credit_bytes) {}
     // By kind, at once or on request: the number of the next payload announced to it, and what
     // it has announced.
     uint32_t next_payload[2] = {0, 0};
-    std::unordered_map<uint32_t, Incoming> incoming[2];
+    AnnouncedPayloads<Incoming> incoming[2];
     std::unordered_map<uint32_t, Outgoing> outgoing;
     // Those in turn for credit, by lane and number; some may be gone.
     std::set<std::pair<int32_t, uint32_t>> waiting;
-    int64_t credit_bytes = 0;    // what may be sent to it at once
-    int64_t used_bytes = 0;      // what it has sent on credit that it has not been given back
-    int64_t owed_bytes = 0;      // the part of it that needs no memory here (any more)
+    PayloadCredit credit;         // in both directions
   };
 
   Peer& PeerOf(int process) { return peers_[static_cast<size_t>(process)]; }
   // Null when it has been pulled, or never was announced.
-  const Incoming* Find(Announced announced) const;
+  const Incoming* Find(Announced announced);
   // Sends what has waited, unless it has gone. False when no such payload was announced.
   bool StartOutgoing(int process, uint32_t number);
   // What has waited goes in turn while there is credit for it.

@@ -179,9 +179,9 @@ bool MpiTransport::Deliver(Header header, std::span<const std::byte> payload) {
 
 // --- The end ------------------------------------------------------------------------------------
 
-CancelResult MpiTransport::Cancel(Completion* done, const Status& why, bool force) {
-  if (world_.closed || small_.Cancel(done, why)) return CancelResult::kDone;
-  return payloads_.Cancel(done, why, force);
+CancelResult MpiTransport::Cancel(int process, Completion* done, const Status& why, bool force) {
+  if (world_.closed || small_.Cancel(process, done, why)) return CancelResult::kDone;
+  return payloads_.Cancel(process, done, why, force);
 }
 
 void MpiTransport::Freeze(const Status& why) {

@@ -91,7 +91,7 @@ class MpiTransport final : public Transport, MpiControl::Listener {
     return IsSmall(announced) ? Reader() : payloads_.StartRead(announced);
   }
   void Discard(Announced announced) override { Pull(announced, {}, nullptr); }
-  CancelResult Cancel(Completion* done, const Status& why, bool force) override;
+  CancelResult Cancel(int process, Completion* done, const Status& why, bool force) override;
   void OnProcessDied(int process) override { world_.dead[static_cast<size_t>(process)] = true; }
   // MPI moves payloads only while it is called here, so it is not called any more.
   void Freeze(const Status& why) override;

@@ -165,10 +165,6 @@ Status UcxChannel::BrokenError(int process, ucx::Status status) const {
                                   "rank " + std::to_string(process_) + " has failed"};
 }
 
-Status UcxChannel::LostError(int process) const {
-  return {Code::kUnavailable, "process " + std::to_string(process) + " has been lost"};
-}
-
 // --- Sending ------------------------------------------------------------------------------------
 
 UcxChannel::Message* UcxChannel::TakeMessage(int process, Kind kind) {

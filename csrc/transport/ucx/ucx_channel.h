@@ -174,7 +174,6 @@ class UcxChannel final : public ControlChannel {
   void Deliver(const Peer& peer, const Envelope& envelope, std::span<const std::byte> data);
   bool IsAuthentic(const Envelope& envelope) const;
   Status BrokenError(int process, ucx::Status status) const;
-  Status LostError(int process) const;
   // What may not be done while UCX calls back.
   void DoLater();
   // What is still to be sent there ends with an error.

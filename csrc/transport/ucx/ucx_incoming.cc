@@ -6,19 +6,11 @@
 #include <utility>
 
 #include "transport/pieces.h"
-#include "transport/cancel.h"
 
 namespace jaxccomp {
 namespace {
 
-// Credit is given back in portions of this part of it: few messages, and never late.
-constexpr int64_t kPortions = 16;
-
 uint32_t NumberOf(Announced announced) { return static_cast<uint32_t>(announced.id); }
-
-Status LostError(int process) {
-  return {Code::kUnavailable, "process " + std::to_string(process) + " has been lost"};
-}
 
 // Copies to where byte `offset` of all pieces together belongs.
 void CopyInto(std::span<const Piece> into, int64_t offset, std::span<const std::byte> data) {
@@ -39,8 +31,8 @@ void CopyInto(std::span<const Piece> into, int64_t offset, std::span<const std::
 
 UcxIncoming::UcxIncoming(UcxChannel* channel, int64_t credit_bytes, Memories memories)
     : channel_(*channel),
-      credit_bytes_(credit_bytes),
-      peers_(static_cast<size_t>(channel->processes())) {
+      credit_bytes_(credit_bytes) {
+  Grow();
   for (size_t i = 0; i < memories.size() && i < peers_.size(); ++i) {
     peers_[i].memory = std::move(memories[i]);
   }
@@ -48,25 +40,24 @@ UcxIncoming::UcxIncoming(UcxChannel* channel, int64_t credit_bytes, Memories mem
 
 bool UcxIncoming::OnAnnounced(const Header& header, bool on_request, std::span<const std::byte> located) {
   const int process = header.source_process;
-  Incoming incoming{.bytes = header.payload_bytes, .on_credit = !on_request};
+  Incoming incoming{{.bytes = header.payload_bytes}};
+  incoming.on_credit = !on_request;
   if (!located.empty()) {
     // Of a process that knows it can be read, and never one that goes on credit.
     auto found = LocatedPayload::Unpack(located, header.payload_bytes);
     if (!on_request || !found || PeerOf(process).memory == nullptr) return false;
     incoming.located = std::make_shared<const LocatedPayload>(std::move(*found));
   }
-  if (!on_request && !UseCredit(process, header.payload_bytes)) return false;
-  return PeerOf(process).incoming.try_emplace(header.payload_tag, std::move(incoming)).second;
+  if (!on_request && !PeerOf(process).credit.Use(header.payload_bytes)) return false;
+  return PeerOf(process).incoming.Add(header.payload_tag, std::move(incoming));
 }
 
-const UcxIncoming::Incoming* UcxIncoming::Find(Announced announced) const {
+const UcxIncoming::Incoming* UcxIncoming::Find(Announced announced) {
   if (announced.process < 0 || announced.process >= channel_.processes()) return nullptr;
-  const auto& all = peers_[static_cast<size_t>(announced.process)].incoming;
-  const auto found = all.find(NumberOf(announced));
-  return found == all.end() ? nullptr : &found->second;
+  return PeerOf(announced.process).incoming.Find(NumberOf(announced));
 }
 
-Transport::Reader UcxIncoming::StartRead(Announced announced) const {
+Transport::Reader UcxIncoming::StartRead(Announced announced) {
   const Incoming* const incoming = Find(announced);
   if (incoming == nullptr || incoming->wanted) return {};
   if (incoming->whole.bytes > 0) {
@@ -81,64 +72,49 @@ Transport::Reader UcxIncoming::StartRead(Announced announced) const {
 }
 
 void UcxIncoming::Pull(Announced announced, std::span<const Piece> into, Completion* done) {
+  if (Find(announced) == nullptr) {
+    if (done != nullptr) done->Done(CancelledError());
+    return;
+  }
   const uint32_t number = NumberOf(announced);
   const int process = announced.process;
-  Status status;
-  if (Find(announced) == nullptr) {
-    status = CancelledError();
-  } else if (Find(announced)->wanted) {
-    status = {Code::kInternal, "pulled a payload twice"};
+  auto& all = PeerOf(process).incoming;
+  auto [incoming, status] = all.Pull(number, into, done);
+  if (incoming != nullptr) {
+    const bool whole = incoming->whole.bytes > 0;
+    if (!whole && channel_.IsLost(process)) {
+      Incoming lost = all.Take(number);
+      DropEarly(&lost);
+      status = LostError(process);
+    } else if (done == nullptr && incoming->located != nullptr) {   // it has been read, or nobody wants it
+      static_cast<void>(all.Take(number));
+      channel_.Tell(process, MessageType::kTaken, number, 0);
+    } else {
+      ++pulled_count_;
+      if (whole) {
+        Complete(process, number);
+      } else if (!incoming->on_credit) {
+        channel_.Tell(process, MessageType::kWant, number, incoming->bytes);
+      } else if (incoming->early == nullptr) {
+        ReturnCredit(process, incoming->bytes);   // it needs no memory here
+      }
+    }
   }
-  if (!status.ok()) {
-    if (done != nullptr) done->Done(std::move(status));
-    return;
-  }
-  Peer& peer = PeerOf(process);
-  Incoming& incoming = peer.incoming[number];
-  const bool whole = incoming.whole.bytes > 0;
-  if (!whole && channel_.IsLost(process)) {
-    DropEarly(&incoming);
-    peer.incoming.erase(number);
-    if (done != nullptr) done->Done(LostError(process));
-    return;
-  }
-  if (done == nullptr && incoming.located != nullptr) {   // it has been read, or nobody wants it
-    peer.incoming.erase(number);
-    return channel_.Tell(process, MessageType::kTaken, number, 0);
-  }
-  if (done != nullptr && TotalBytes(into) != incoming.bytes) {
-    // What is announced has to come all the same, and is dropped.
-    status = {Code::kInternal, "pulled " + std::to_string(TotalBytes(into)) + " bytes of a " +
-                                   std::to_string(incoming.bytes) + "-byte payload"};
-  } else {
-    incoming.into.assign(into.begin(), into.end());
-    incoming.done = std::exchange(done, nullptr);
-  }
-  incoming.wanted = true;
-  ++pulled_count_;
-  if (whole) {
-    Complete(process, number);
-  } else if (!incoming.on_credit) {
-    channel_.Tell(process, MessageType::kWant, number, incoming.bytes);
-  } else if (incoming.early == nullptr) {
-    ReturnCredit(process, incoming.bytes);   // it needs no memory here
-  }
-  if (done != nullptr) done->Done(std::move(status));
+  if (!status.ok() && done != nullptr) done->Done(std::move(status));
 }
 
 bool UcxIncoming::OnFragment(int process, const UcxFragment& fragment,
                              std::span<const std::byte> data) {
-  auto& all = PeerOf(process).incoming;
-  const auto found = all.find(fragment.number);
-  if (found == all.end()) return false;
-  Incoming& incoming = found->second;
+  Incoming* const found = PeerOf(process).incoming.Find(fragment.number);
+  if (found == nullptr) return false;
+  Incoming& incoming = *found;
   // They come in their order, and so none twice.
   if (data.empty() || fragment.offset != incoming.received_bytes ||
       std::ssize(data) > incoming.bytes - incoming.received_bytes) {
     return false;
   }
   if (fragment.on_credit && !incoming.on_credit) {   // it was sent before it was wanted
-    if (!UseCredit(process, incoming.bytes)) return false;
+    if (!PeerOf(process).credit.Use(incoming.bytes)) return false;
     incoming.on_credit = true;
     if (incoming.wanted) ReturnCredit(process, incoming.bytes);
   }
@@ -166,12 +142,11 @@ bool UcxIncoming::OnFragment(int process, const UcxFragment& fragment,
 
 bool UcxIncoming::OnCancelled(int process, uint32_t number) {
   auto& all = PeerOf(process).incoming;
-  const auto found = all.find(number);
-  if (found == all.end()) return true;   // already read in place, or discarded
+  const Incoming* const found = all.Find(number);
+  if (found == nullptr) return true;   // already read in place, or discarded
   // A whole payload has been sent, so its sender cannot cancel it; a thread may be reading it.
-  if (found->second.whole.bytes > 0) return false;
-  Incoming incoming = std::move(found->second);
-  all.erase(found);
+  if (found->whole.bytes > 0) return false;
+  Incoming incoming = all.Take(number);
   if (incoming.on_credit && (!incoming.wanted || incoming.early != nullptr)) ReturnCredit(process, incoming.bytes);
   DropEarly(&incoming);
   if (incoming.wanted) --pulled_count_;
@@ -180,10 +155,7 @@ bool UcxIncoming::OnCancelled(int process, uint32_t number) {
 }
 
 void UcxIncoming::Complete(int process, uint32_t number) {
-  auto& all = PeerOf(process).incoming;
-  const auto found = all.find(number);
-  Incoming incoming = std::move(found->second);
-  all.erase(found);
+  Incoming incoming = PeerOf(process).incoming.Take(number);
   --pulled_count_;
   if (incoming.early != nullptr) {
     if (!incoming.into.empty()) Scatter(incoming.early.get(), incoming.into);
@@ -199,58 +171,36 @@ void UcxIncoming::DropEarly(Incoming* incoming) {
   incoming->early.reset();
 }
 
-bool UcxIncoming::UseCredit(int process, int64_t bytes) {
-  Peer& peer = PeerOf(process);
-  if (bytes > credit_bytes_ - peer.used_bytes) return false;
-  peer.used_bytes += bytes;
-  return true;
-}
-
 void UcxIncoming::ReturnCredit(int process, int64_t bytes) {
-  Peer& peer = PeerOf(process);
-  peer.owed_bytes += bytes;
-  if (closed_ || channel_.IsLost(process) || peer.owed_bytes < credit_bytes_ / kPortions) return;
-  const int64_t returned_bytes = std::exchange(peer.owed_bytes, 0);
-  peer.used_bytes -= returned_bytes;
+  const int64_t returned_bytes = PeerOf(process).credit.Return(bytes);
+  if (returned_bytes == 0 || closed_ || channel_.IsLost(process)) return;
   channel_.Tell(process, MessageType::kCredit, 0, returned_bytes);
 }
 
 // --- The end ------------------------------------------------------------------------------------
 
-bool UcxIncoming::Cancel(Completion* done, const Status& why) {
-  return std::ranges::any_of(
-      peers_, [&](Peer& peer) { return CancelPull(&peer.incoming, done, why); });
+bool UcxIncoming::Cancel(int process, Completion* done, const Status& why) {
+  return PeerOf(process).incoming.Cancel(done, why);
 }
 
 void UcxIncoming::Lose(int process, const Status& why) {
-  Peer& peer = PeerOf(process);
-  std::vector<Completion*> waiting;
-  for (auto it = peer.incoming.begin(); it != peer.incoming.end();) {
-    Incoming& incoming = it->second;
-    if (!incoming.wanted) {   // who pulls it is told then
-      ++it;
-      continue;
-    }
+  TellAll(PeerOf(process).incoming.End([this](Incoming& incoming) {
+    if (!incoming.wanted) return false;   // who pulls it is told then
     --pulled_count_;
     DropEarly(&incoming);
-    if (incoming.done != nullptr) waiting.push_back(incoming.done);
-    it = peer.incoming.erase(it);
-  }
-  for (Completion* done : waiting) done->Done(why);
+    return true;
+  }), why);
 }
 
 void UcxIncoming::Close(const Status& why) {
   closed_ = true;
-  std::vector<Completion*> waiting;
-  for (Peer& peer : peers_) {
-    for (auto& [number, incoming] : peer.incoming) {
-      DropEarly(&incoming);
-      if (incoming.done != nullptr) waiting.push_back(incoming.done);
-    }
-    peer.incoming.clear();
-  }
   pulled_count_ = 0;
-  for (Completion* done : waiting) done->Done(why);
+  for (Peer& peer : peers_) {
+    TellAll(peer.incoming.End([this](Incoming& incoming) {
+      DropEarly(&incoming);
+      return true;
+    }), why);
+  }
 }
 
 }  // namespace jaxccomp

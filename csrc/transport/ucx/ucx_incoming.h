@@ -13,7 +13,9 @@
 
 #include "common/completion.h"
 #include "common/status.h"
+#include "transport/announced.h"
 #include "transport/cma/peer_memory.h"
+#include "transport/credit.h"
 #include "transport/transport.h"
 #include "transport/ucx/ucx_channel.h"
 
@@ -29,12 +31,14 @@ class UcxIncoming {
 
   // As Transport's; a null `done` receives and drops.
   void Pull(Announced announced, std::span<const Piece> into, Completion* done);
-  Transport::Reader StartRead(Announced announced) const;
+  Transport::Reader StartRead(Announced announced);
   // Returns false if `done` belongs to no pull.
-  bool Cancel(Completion* done, const Status& why);
+  bool Cancel(int process, Completion* done, const Status& why);
 
   // The channel has processes that it had not. Of those it reads no memory.
-  void Grow() { peers_.resize(static_cast<size_t>(channel_.processes())); }
+  void Grow() {
+    while (std::ssize(peers_) < channel_.processes()) peers_.emplace_back(credit_bytes_);
+  }
 
   // Messages of other processes. False: that cannot be. `located`: where the payload lies (LocatedPayload).
   bool OnAnnounced(const Header& header, bool on_request, std::span<const std::byte> located);
@@ -54,27 +58,22 @@ class UcxIncoming {
   void Close(const Status& why);
 
  private:
-  struct Incoming {
-    int64_t bytes = 0;
+  struct Incoming : AnnouncedPayload {
     int64_t received_bytes = 0;
-    bool wanted = false;
     bool on_credit = false;
-    std::vector<Piece> into{};    // empty: discarded
-    Completion* done = nullptr;
     std::shared_ptr<std::byte[]> early{};   // holds all of it, as it began to come before it was wanted
     Piece whole{};                // all of `early`, once it is here
     std::shared_ptr<const LocatedPayload> located{};   // null: it does not lie where it can be read
   };
   struct Peer {
+    explicit Peer(int64_t credit_bytes) : credit(credit_bytes) {}
     std::shared_ptr<PeerMemory> memory;   // null: it cannot be read
-    std::unordered_map<uint32_t, Incoming> incoming;
-    int64_t used_bytes = 0;       // what it has sent on credit that it has not been given back
-    int64_t owed_bytes = 0;       // the part of it that needs no memory here (any more)
+    AnnouncedPayloads<Incoming> incoming;
+    PayloadCredit credit;         // of its payloads
   };
 
   Peer& PeerOf(int process) { return peers_[static_cast<size_t>(process)]; }
-  const Incoming* Find(Announced announced) const;
-  bool UseCredit(int process, int64_t bytes);
+  const Incoming* Find(Announced announced);
   void ReturnCredit(int process, int64_t bytes);
   // All of it has come.
   void Complete(int process, uint32_t number);

@@ -16,10 +16,6 @@ constexpr auto kStuckAfter = std::chrono::seconds(2);
 // A piece of less is copied into a message, together with those that follow it.
 constexpr int64_t kDirectBytes = UcxChannel::kEagerBytes;
 
-Status LostError(int process) {
-  return {Code::kUnavailable, "process " + std::to_string(process) + " has been lost"};
-}
-
 }  // namespace
 
 UcxOutgoing::UcxOutgoing(UcxChannel* channel, int64_t credit_bytes, const std::vector<bool>& readers)
@@ -29,7 +25,7 @@ UcxOutgoing::UcxOutgoing(UcxChannel* channel, int64_t credit_bytes, const std::v
 }
 
 void UcxOutgoing::Grow() {
-  while (std::ssize(peers_) < channel_.processes()) peers_.emplace_back().credit_bytes = credit_bytes_;
+  while (std::ssize(peers_) < channel_.processes()) peers_.emplace_back(credit_bytes_);
 }
 
 // --- Announcements ------------------------------------------------------------------------------
@@ -41,16 +37,16 @@ void UcxOutgoing::Send(int process, const Header& header, std::span<const Piece>
       SendLocated(process, header, payload, done)) {
     return;
   }
-  const bool at_once = peer.waiting.empty() && header.payload_bytes <= peer.credit_bytes;
+  const bool at_once = peer.waiting.empty() && peer.credit.Covers(header.payload_bytes);
   Header announcement = header;
   if (!at_once) announcement.type = MessageType::kOnRequest;
   Outgoing* const outgoing = Announce(process, announcement, nullptr, payload, done);
   if (outgoing == nullptr) return;
   if (at_once) {
-    peer.credit_bytes -= header.payload_bytes;
+    peer.credit.Spend(header.payload_bytes);
     return Start(process, outgoing, /*on_credit=*/true);
   }
-  if (header.payload_bytes <= credit_bytes_) peer.waiting.emplace(header.lane, outgoing->number);
+  if (peer.credit.MayCover(header.payload_bytes)) peer.waiting.emplace(header.lane, outgoing->number);
   SendWaiting(process);   // it may be the lowest, and small enough
 }
 
@@ -100,8 +96,8 @@ void UcxOutgoing::SendWaiting(int process) {
   Peer& peer = PeerOf(process);
   while (!peer.waiting.empty()) {
     Outgoing* const first = peer.outgoing.find(peer.waiting.begin()->second)->second.get();
-    if (first->bytes > peer.credit_bytes) return;
-    peer.credit_bytes -= first->bytes;
+    if (!peer.credit.Covers(first->bytes)) return;
+    peer.credit.Spend(first->bytes);
     Start(process, first, /*on_credit=*/true);
   }
 }
@@ -232,9 +228,7 @@ void UcxOutgoing::Revoke(Outgoing* outgoing) {
 }
 
 bool UcxOutgoing::OnCredit(int process, int64_t bytes) {
-  Peer& peer = PeerOf(process);
-  if (bytes <= 0 || bytes > credit_bytes_ - peer.credit_bytes) return false;
-  peer.credit_bytes += bytes;
+  if (!PeerOf(process).credit.Regain(bytes)) return false;
   SendWaiting(process);
   return true;
 }
@@ -247,18 +241,15 @@ bool UcxOutgoing::Sends() const {
 
 // --- The end ------------------------------------------------------------------------------------
 
-UcxOutgoing::Outgoing* UcxOutgoing::FindBy(Completion* done, int* process) {
-  for (*process = 0; *process < channel_.processes(); ++*process) {
-    for (const auto& [number, outgoing] : PeerOf(*process).outgoing) {
-      if (outgoing->done == done) return outgoing.get();
-    }
+UcxOutgoing::Outgoing* UcxOutgoing::FindBy(int process, Completion* done) {
+  for (const auto& [number, outgoing] : PeerOf(process).outgoing) {
+    if (outgoing->done == done) return outgoing.get();
   }
   return nullptr;
 }
 
-std::optional<CancelResult> UcxOutgoing::Cancel(Completion* done, const Status& why, bool force) {
-  int process = 0;
-  Outgoing* const outgoing = FindBy(done, &process);
+std::optional<CancelResult> UcxOutgoing::Cancel(int process, Completion* done, const Status& why, bool force) {
+  Outgoing* const outgoing = FindBy(process, done);
   if (outgoing == nullptr) return std::nullopt;
   Peer& peer = PeerOf(process);
   // First: a receiver that reads later must not accept the bytes.

@@ -18,6 +18,7 @@
 #include "common/status.h"
 #include "transport/cma/guards.h"
 #include "transport/cma/peer_memory.h"
+#include "transport/credit.h"
 #include "transport/transport.h"
 #include "transport/ucx/ucx_channel.h"
 
@@ -49,7 +50,7 @@ class UcxOutgoing {
   // something that waits, what is new would take it.
   void AdvanceDue();
   // As Transport::Cancel; empty if `done` belongs to no send.
-  std::optional<CancelResult> Cancel(Completion* done, const Status& why, bool force);
+  std::optional<CancelResult> Cancel(int process, Completion* done, const Status& why, bool force);
   // Whoever waits for that process is told.
   void Lose(int process, const Status& why);
 
@@ -84,6 +85,7 @@ class UcxOutgoing {
   using Clock = std::chrono::steady_clock;
   using Turn = std::pair<int32_t, uint32_t>;   // lane and number
   struct Peer {
+    explicit Peer(int64_t credit_bytes) : credit(credit_bytes) {}
     bool reads = false;           // this process's memory
     uint32_t next = 0;            // the number of the next one announced to it
     std::unordered_map<uint32_t, std::unique_ptr<Outgoing>> outgoing;
@@ -92,7 +94,7 @@ class UcxOutgoing {
     int64_t open_bytes = 0;       // what UCX has not sent yet
     Clock::time_point last_sent;  // when UCX last completed a fragment
     bool is_due = false;          // in `due_`
-    int64_t credit_bytes = 0;     // what may be sent to it at once
+    PayloadCredit credit;         // of what may be sent to it at once
   };
 
   Peer& PeerOf(int process) { return peers_[static_cast<size_t>(process)]; }
@@ -110,7 +112,7 @@ class UcxOutgoing {
   void AdvanceLater(int process);
   UcxChannel::Sent SendNext(int process, Outgoing* outgoing, int64_t* bytes);
   void FinishIfOver(int process, Outgoing* outgoing);
-  Outgoing* FindBy(Completion* done, int* process);
+  Outgoing* FindBy(int process, Completion* done);
   void Finish(int process, Outgoing* outgoing);
   // From now on nobody takes for it what lies there.
   void Revoke(Outgoing* outgoing);

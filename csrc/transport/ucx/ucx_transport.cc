@@ -193,10 +193,10 @@ void UcxTransport::OnInvalid(int source, const std::string& what) {
 
 // --- The end ------------------------------------------------------------------------------------
 
-CancelResult UcxTransport::Cancel(Completion* done, const Status& why, bool force) {
-  if (closed_ || small_.Cancel(done, why)) return CancelResult::kDone;
-  if (const std::optional<CancelResult> sent = outgoing_.Cancel(done, why, force)) return *sent;
-  static_cast<void>(incoming_.Cancel(done, why));
+CancelResult UcxTransport::Cancel(int process, Completion* done, const Status& why, bool force) {
+  if (closed_ || small_.Cancel(process, done, why)) return CancelResult::kDone;
+  if (const std::optional<CancelResult> sent = outgoing_.Cancel(process, done, why, force)) return *sent;
+  static_cast<void>(incoming_.Cancel(process, done, why));
   return CancelResult::kDone;
 }
 

@@ -96,7 +96,7 @@ class UcxTransport final : public Transport, UcxChannel::Listener {
     return closed_ || IsSmall(announced) ? Reader() : incoming_.StartRead(announced);
   }
   void Discard(Announced announced) override { Pull(announced, {}, nullptr); }
-  CancelResult Cancel(Completion* done, const Status& why, bool force) override;
+  CancelResult Cancel(int process, Completion* done, const Status& why, bool force) override;
   // Only this transport writes into an operation's memory, while UCX is called here.
   void Freeze(const Status& why) override;
   bool Poll() override;
