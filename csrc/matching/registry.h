@@ -37,11 +37,16 @@ class Registry {
   // Null when this process has not heard of it.
   Communicator* Find(uint64_t id);
   std::vector<Communicator*> All() const;
-  // The communicator made under that id, later, is born broken.
-  void BreakUnborn(uint64_t id, Status why) { unborn_[id] = std::move(why); }
+  // The communicator made under that id, later, is born broken. Ids come from the wire: beyond kMostUnborn of them none is
+  // remembered, and who uses such a communicator hears from its members.
+  void BreakUnborn(uint64_t id, Status why) {
+    if (unborn_.size() < kMostUnborn) unborn_[id] = std::move(why);
+  }
   bool IsBrokenUnborn(uint64_t id) const { return unborn_.contains(id); }
 
  private:
+  static constexpr size_t kMostUnborn = 1 << 12;
+
   Communicator* Insert(std::unique_ptr<Communicator> communicator);
   void Place(Communicator* communicator) const;   // on hosts
   Result<Communicator*> GroupOf(const OpSpec& spec, int64_t device);

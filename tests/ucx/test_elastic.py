@@ -53,7 +53,9 @@ def test_who_is_stopped_is_given_up_and_does_not_go_on_alone(started):
     for each in [member.answer() for member in started[:2]]:
         assert "rank 2" in each["error"]
         assert each["total"] == 2.0
-    assert "processes [0, 1]" in alone["cut_off"] and "may live" in alone["cut_off"]
+    # Either is true: it may have heard of what the others did, or only that it does not reach them.
+    assert "processes [0, 1]" in alone["cut_off"]
+    assert "may live" in alone["cut_off"] or "given this one (2) up" in alone["cut_off"]
 
 
 @pytest.mark.slow
