@@ -51,8 +51,8 @@ class Engine {
   // Whether the program's main thread is held up so that it cannot handle a SIGINT that has come;
   // called on a thread that may wait. If so, operations that wait for a peer fail.
   void SetInterruptJudge(std::function<bool()> is_held_up);
-  // Called with the reason if a transport still accesses the memory of an operation this long after it has failed, and
-  // only a peer can end the transfer. Default: after 10 s, print the reason on stderr and end the process.
+  // Called with the reason if a transport accesses the memory of a failed operation, only a peer can end the transfers,
+  // and none has ended for this long. Default: after 10 s, print the reason on stderr and end the process.
   void SetAbortHandler(std::function<void(const std::string&)> abort, std::chrono::milliseconds after);
   Status SetOption(std::string_view name, std::string_view value);
   // Tells whether one thread of the program calls all operations in program order, each when the one

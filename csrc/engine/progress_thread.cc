@@ -20,6 +20,11 @@ constexpr auto kAttentivePause = microseconds(200);
 // While one operation follows another their callers look for messages, and each time that this thread
 // wakes costs one of them some 40 us where both share a core.
 constexpr auto kPauseAmongCalls = microseconds(1'000);
+// Some MPIs move a large message along only when they are called, many times for each.
+constexpr auto kTransferPause = microseconds(50);
+// How long an idle process calls them so often without any news, to receive and drop what a failed operation has left:
+// the peer's memory is pinned meanwhile. After that the peer has given up (Watchdog).
+constexpr auto kDropping = std::chrono::seconds(10);
 // How often an idle process looks for messages: the longer nothing came the less often, so that it
 // costs nearly nothing, and yet nobody who needs it waits long.
 constexpr auto kShortestPause = microseconds(10'000);
@@ -79,9 +84,8 @@ void ProgressThread::Loop() {
       sched_yield();
       lock.lock();
     } else if (library_.HasRunning() || !SleepUntilNews(lock, kWatchPause)) {
-      // Some MPIs move a large message along only when they are called, many times for each.
       const bool transfers = wire_.HasRemoteTransfers() || library_.HasRunning();
-      lock_.wake.wait_for(lock, microseconds(idle < 1000 || transfers ? 50 : 500));
+      lock_.wake.wait_for(lock, idle < 1000 || transfers ? kTransferPause : 10 * kTransferPause);
     }
   }
 }
@@ -98,7 +102,13 @@ bool ProgressThread::SleepUntilNews(std::unique_lock<std::mutex>& lock, millisec
 }
 
 void ProgressThread::IdlePoll(std::unique_lock<std::mutex>& lock) {
-  if (lock_.polling_callers == 0) wire_.Poll();
+  if (lock_.polling_callers == 0 && wire_.Poll()) {
+    // More may have come, an error behind hundreds of announcements among it.
+    last_news_ = Clock::now();
+    lock.unlock();
+    lock.lock();
+    return;
+  }
   const auto now = Clock::now();
   const auto quiet = now - last_remote_;
   const bool callers_poll = last_remote_ > last_idle_;
@@ -108,6 +118,17 @@ void ProgressThread::IdlePoll(std::unique_lock<std::mutex>& lock) {
   const bool among_calls = std::exchange(polled_elsewhere_, false) || callers_poll;
   const auto most = std::min(kLongestSleep, wire_.remote()->PollsEvery());
   if (!among_calls && SleepUntilNews(lock, most)) return;
+  if (!wire_.HasRemoteTransfers()) {
+    drops_since_ = {};
+  } else if (drops_since_ == Clock::time_point()) {
+    drops_since_ = now;
+  }
+  // MPI takes in one packet at a time, and many of them are no message of ours.
+  const bool drops = drops_since_ != Clock::time_point() && now - std::max(drops_since_, last_news_) < kDropping;
+  if (drops || (!among_calls && now - last_news_ < kAttentive)) {
+    lock_.wake.wait_for(lock, kTransferPause);
+    return;
+  }
   const auto pause = std::chrono::duration_cast<microseconds>(quiet / kPausesPerQuietTime);
   lock_.wake.wait_for(lock, quiet >= kAttentive ? std::clamp(pause, kShortestPause, kLongestPause)
                              : callers_poll      ? kPauseAmongCalls

@@ -57,7 +57,8 @@ class ProgressThread {
   std::thread thread_;
   bool sleeps_ = false, sleeps_long_ = false;   // in SleepUntilNews
   bool polled_elsewhere_ = false;               // since IdlePoll
-  Clock::time_point last_remote_{}, last_idle_{};
+  Clock::time_point last_remote_{}, last_idle_{}, last_news_{};
+  Clock::time_point drops_since_{};             // payloads are under way without an operation; zero: there are none
 };
 
 }  // namespace jaxccomp

@@ -94,7 +94,9 @@ void Watchdog::CheckTimes(Clock::time_point now) {
   });
   // XLA frees the memory when the operation is over, so a failed operation stays open until its transfers have ended.
   operations_.EachOf(stuck, [&](Operation& op) {
-    const bool aborts = wire_.HasRemote() && now - op.liveness.failed_at > max_pinned_;
+    // A peer that receives and drops what was sent is waited for.
+    const auto since = std::max(op.liveness.failed_at, op.liveness.last_progress);
+    const bool aborts = wire_.HasRemote() && now - since > max_pinned_;
     const std::string what = aborts ? PinnedError(op, wire_.remote()->name()) : "";   // CancelTransfers may delete it
     if (executor_.CancelTransfers(&op, /*force=*/true) && aborts) AbortProcess(what);
   });

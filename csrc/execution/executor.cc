@@ -299,6 +299,7 @@ void Executor::TransferDone(Operation* op, TaskId task, Status status) {
   if (BufferPool::Buffer staging = std::move(op->transfers[task].staging)) {
     memory_.GiveStaging(std::move(staging), op->transfers[task].staging_bytes);
   }
+  op->liveness.last_progress = Operation::Clock::now();
   if (op->failed()) return CheckOver(op);
   if (status.code() == Code::kAborted && op->plan->tasks[task].kind == TaskKind::kRecv) {
     // The sender has cancelled the payload because its operation failed. The reason comes in another message, maybe from
@@ -307,7 +308,6 @@ void Executor::TransferDone(Operation* op, TaskId task, Status status) {
     return;
   }
   if (!status.ok()) return Fail(op, std::move(status));
-  op->liveness.last_progress = Operation::Clock::now();
   TaskDone(op, task);
 }
 
