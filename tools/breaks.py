@@ -78,7 +78,8 @@ BREAKS = (
     Break("nobody asks whether a message is missing", "test-cpp",
           "csrc/engine/deadlock_detector.cc", "  SendProbes(op, /*alone=*/false);\n", ""),
     Break("memory is given back while somebody is in it", "test-cpp", "csrc/execution/executor.cc",
-          "if (op->in_flight > 0 || (!op->failed() &&", "if (!op->failed() && (op->in_flight > 0 ||"),
+          "if (op->in_flight > 0 || (!op->failed() &&",
+          "if (!op->failed() && (op->in_flight > 0 ||"),
     # transport/
     Break("small messages need no credit", "test-openmpi", "csrc/transport/credit.h",
           "return spent_.messages < limit_.messages &&", "return spent_.messages >= 0 || "),
