@@ -51,13 +51,7 @@ void Failures::Break(Communicator& comm, const Status& why, bool tell) {
   for (const auto& endpoint : comm.endpoints) {
     for (auto& [hash, comparison] : endpoint->comparisons) comparison->held.clear();
   }
-  if (tell) {
-    const Header header = AbortHeader(comm);
-    const std::string text = AbortText(comm);
-    for (int process : std::set<int>(comm.processes.begin(), comm.processes.end())) {
-      if (process != wire_.process()) wire_.Notify(process, header, text);
-    }
-  }
+  if (tell) TellBroken(comm);
   const std::vector<MatchKey> hit = operations_.KeysOf([&](const Operation& op) {
     return op.endpoint->communicator == &comm && !op.over();
   });
@@ -67,6 +61,14 @@ void Failures::Break(Communicator& comm, const Status& why, bool tell) {
   });
   // Afterwards: a payload that is discarded looks delivered to an operation that has not failed.
   DropMessages(comm.id);
+}
+
+void Failures::TellBroken(const Communicator& comm) {
+  const Header header = AbortHeader(comm);
+  const std::string text = AbortText(comm);
+  for (int process : std::set<int>(comm.processes.begin(), comm.processes.end())) {
+    if (process != wire_.process()) wire_.Notify(process, header, text);
+  }
 }
 
 void Failures::DropMessages(uint64_t communicator) {

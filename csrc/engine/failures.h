@@ -34,6 +34,8 @@ class Failures {
   void OnFailed(Operation* op);
   // Ends all operations on the communicator, now and later. `tell`: on its other members as well.
   void Break(Communicator& comm, const Status& why, bool tell);
+  // Tells its other members why it is broken.
+  void TellBroken(const Communicator& comm);
   void BreakIfLost(Communicator& comm);
   // Why a launch within this process has failed; null when it has not.
   const Status* FailedRun(int64_t run_id) const { return failed_runs_.Find(run_id); }

@@ -25,6 +25,9 @@ constexpr auto kTransferPause = microseconds(50);
 // How long an idle process calls them so often without any news, to receive and drop what a failed operation has left:
 // the peer's memory is pinned meanwhile. After that the peer has given up (Watchdog).
 constexpr auto kDropping = std::chrono::seconds(10);
+// How long after news it looks often: MPI may still have to tell a peer that its payload has come, and takes in or gives
+// out one packet at a time.
+constexpr auto kAfterNews = std::chrono::seconds(1);
 // How often an idle process looks for messages: the longer nothing came the less often, so that it
 // costs nearly nothing, and yet nobody who needs it waits long.
 constexpr auto kShortestPause = microseconds(10'000);
@@ -120,13 +123,15 @@ void ProgressThread::IdlePoll(std::unique_lock<std::mutex>& lock) {
   if (!among_calls && SleepUntilNews(lock, most)) return;
   if (!wire_.HasRemoteTransfers()) {
     drops_since_ = {};
-  } else if (drops_since_ == Clock::time_point()) {
-    drops_since_ = now;
+  } else {
+    if (drops_since_ == Clock::time_point()) drops_since_ = now;
+    if (now - std::max(drops_since_, last_news_) < kDropping) {
+      lock_.wake.wait_for(lock, kTransferPause);
+      return;
+    }
   }
-  // MPI takes in one packet at a time, and many of them are no message of ours.
-  const bool drops = drops_since_ != Clock::time_point() && now - std::max(drops_since_, last_news_) < kDropping;
-  if (drops || (!among_calls && now - last_news_ < kAttentive)) {
-    lock_.wake.wait_for(lock, kTransferPause);
+  if (!among_calls && now - last_news_ < kAfterNews) {
+    lock_.wake.wait_for(lock, kAttentivePause);
     return;
   }
   const auto pause = std::chrono::duration_cast<microseconds>(quiet / kPausesPerQuietTime);

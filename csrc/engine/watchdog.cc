@@ -24,6 +24,8 @@ constexpr auto kAsksAfter = std::chrono::milliseconds(500);
 constexpr double kAsksAllFrom = 1.0 / 8;
 // How long a failed operation waits for its transfers to end before it forces them (Transport::Cancel).
 constexpr auto kFailureGrace = std::chrono::seconds(1);
+// How often transfers of a failed operation are forced to end, and its peers told again that it has failed.
+constexpr auto kForcesEvery = std::chrono::milliseconds(500);
 // How often it is looked whether peers that an operation waits for have died, and whether a SIGINT has come.
 constexpr auto kChecksPeersEvery = std::chrono::milliseconds(200);
 
@@ -79,7 +81,10 @@ void Watchdog::CheckTimes(Clock::time_point now) {
   operations_.Each([&](Operation& op) {
     if (op.over()) return;
     if (op.failed()) {
-      if (now - op.liveness.failed_at > kFailureGrace) stuck.push_back(op.key);
+      if (now - op.liveness.failed_at > kFailureGrace && now - op.liveness.asked_at > kForcesEvery) {
+        op.liveness.asked_at = now;
+        stuck.push_back(op.key);
+      }
       return;
     }
     const auto waited = now - op.liveness.last_progress;
@@ -94,11 +99,15 @@ void Watchdog::CheckTimes(Clock::time_point now) {
   });
   // XLA frees the memory when the operation is over, so a failed operation stays open until its transfers have ended.
   operations_.EachOf(stuck, [&](Operation& op) {
+    const Communicator& comm = *op.endpoint->communicator;
     // A peer that receives and drops what was sent is waited for.
     const auto since = std::max(op.liveness.failed_at, op.liveness.last_progress);
     const bool aborts = wire_.HasRemote() && now - since > max_pinned_;
     const std::string what = aborts ? PinnedError(op, wire_.remote()->name()) : "";   // CancelTransfers may delete it
-    if (executor_.CancelTransfers(&op, /*force=*/true) && aborts) AbortProcess(what);
+    const bool pinned = executor_.CancelTransfers(&op, /*force=*/true);
+    if (pinned && aborts) AbortProcess(what);
+    // To receive and drop what was sent, the peers have to call MPI often, and do so for a while after each message.
+    if (pinned && comm.remote && !comm.broken.ok()) failures_.TellBroken(comm);
   });
   operations_.EachOf(quiet, [&](Operation& op) {
     Ask(op, now - op.liveness.last_progress >= most);
