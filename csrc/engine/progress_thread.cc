@@ -25,8 +25,8 @@ constexpr auto kTransferPause = microseconds(50);
 // How long an idle process calls them so often without any news, to receive and drop what a failed operation has left:
 // the peer's memory is pinned meanwhile. After that the peer has given up (Watchdog).
 constexpr auto kDropping = std::chrono::seconds(10);
-// How long after news it looks often: MPI may still have to tell a peer that its payload has come, and takes in or gives
-// out one packet at a time.
+// How long after news it looks often, if no large operation has ended within that time: MPI may still have to tell a peer
+// that its payload has come, and takes in or gives out one packet at a time.
 constexpr auto kAfterNews = std::chrono::seconds(1);
 // How often an idle process looks for messages: the longer nothing came the less often, so that it
 // costs nearly nothing, and yet nobody who needs it waits long.
@@ -130,7 +130,7 @@ void ProgressThread::IdlePoll(std::unique_lock<std::mutex>& lock) {
       return;
     }
   }
-  if (!among_calls && now - last_news_ < kAfterNews) {
+  if (!among_calls && quiet > kAfterNews && now - last_news_ < kAfterNews) {
     lock_.wake.wait_for(lock, kAttentivePause);
     return;
   }
