@@ -16,7 +16,7 @@
 
 namespace jaxccomp {
 
-// What the first member gives an operation.
+// The first member gives one to each operation.
 struct IssueNumber {
   uint64_t number = 0;          // its place among the operations that the library does on the communicator
   uint64_t communicator = 0;    // CollectiveLibrary::MakeCommunicator's id; all operations have the same one

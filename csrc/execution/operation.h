@@ -56,7 +56,7 @@ class Executor;
 
 struct Operation {
   using Clock = std::chrono::steady_clock;
-  // What it is: set before it begins.
+  // Identity, set before the operation begins.
   Executor* executor = nullptr;
   MatchKey key;
   Endpoint* endpoint = nullptr;
@@ -69,7 +69,7 @@ struct Operation {
   bool in_program_order = false;
   bool remote = false;                 // some peer is in another process
 
-  // How far it is: the executor's.
+  // Progress, which the executor changes.
   std::vector<int32_t> open_deps;      // per task
   std::vector<uint8_t> waiting;        // per task: a receive that can start when its message
                                        // comes, a send that its receiver has not taken

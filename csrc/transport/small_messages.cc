@@ -200,7 +200,7 @@ void SmallMessages::EndOutgoing(Peer* peer, const Status& why) {
 void SmallMessages::Lose(int process, const Status& why) {
   Peer& peer = PeerOf(process);
   EndOutgoing(&peer, why);
-  // Who pulls one later is told then.
+  // A later pull of another one ends with the error.
   TellAll(peer.incoming.End([](const Incoming& each) { return each.wanted; }), why);
 }
 

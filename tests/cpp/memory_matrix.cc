@@ -1,6 +1,6 @@
 // Memory of operations that fail, between two processes over MPI or UCX (tests/stress/memory). Each case runs one
 // operation on rank 0, the one that is watched, and on rank 1, which fails it. Once the operation is over on a rank,
-// its memory is protected, or used for other values: from then on nobody may read or write it, and no rank may accept
+// the test protects its memory or overwrites it. From then on nobody may read or write it, and no rank may accept
 // the other values.
 //
 // A shared library that Python loads, because the launcher, MPI and the exchange of addresses belong to Python.
@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
@@ -17,7 +16,6 @@
 #include <cstring>
 #include <iterator>
 #include <memory>
-#include <mutex>
 #include <random>
 #include <string>
 #include <thread>
@@ -26,6 +24,7 @@
 
 #include "check.h"
 #include "common/dynamic_library.h"
+#include "ending.h"
 #include "engine/engine.h"
 #include "engine/membership.h"
 #include "patience.h"
@@ -43,7 +42,7 @@ constexpr double kPatience = 60;
 constexpr int32_t kValue = 7, kLater = 666;
 constexpr int64_t kKiB = 1 << 10, kMiB = 1 << 20;
 
-// What uses the memory of rank 0 when the operation fails.
+// A use of the memory of rank 0 at the time when the operation fails.
 struct Row {
   const char* what;
   Collective collective;
@@ -52,7 +51,7 @@ struct Row {
   int64_t bytes;          // of an operand
   int tensors;
   bool of_result;         // whether a thread of rank 0 can be held up in a result or in an operand,
-  int64_t held_at;        // at that byte; -1: nobody uses the memory in a computation
+  int64_t held_at;        // at that byte; -1: no computation uses the memory
 };
 
 constexpr Row kRows[] = {
@@ -79,14 +78,14 @@ struct World {
   std::unique_ptr<Engine> engine;
 };
 
-// What becomes of a case, for the table.
+// The result of a case, for the table.
 struct Outcome {
   int32_t failed_checks = 0;
   int32_t failed = 0;   // the operation, on rank 0
   int32_t held = 0;     // a thread was in the memory when it failed
 };
 
-struct Visit {
+struct Visit : testing::Ending {
   Visit(const Row& row, bool overwrites) : overwrites(overwrites) {
     for (int i = 0; i < row.tensors; ++i) {
       in.push_back(std::make_unique<WatchedMemory>(static_cast<size_t>(row.bytes)));
@@ -111,10 +110,6 @@ struct Visit {
         site, std::move(call), [&] { return [this](Status end) { Told(std::move(end)); }; });
     if (now.has_value()) Told(std::move(*now));
   }
-  bool WaitFor(double seconds) {
-    std::unique_lock<std::mutex> lock(mutex);
-    return wake.wait_for(lock, std::chrono::duration<double>(seconds), [&] { return told; });
-  }
   bool touched() const {
     const auto touched = [&](const auto& memory) {
       if (!overwrites) return memory->touched();
@@ -128,10 +123,6 @@ struct Visit {
   const bool overwrites;
   int64_t count = 0;
   int32_t expects = 0;
-  std::mutex mutex;
-  std::condition_variable wake;
-  bool told = false;
-  Status status;
 
  private:
   void Told(Status end) {
@@ -151,15 +142,11 @@ struct Visit {
         }
       }
     }
-    const std::lock_guard<std::mutex> lock(mutex);
-    CHECK(!told);
-    told = true;
-    status = std::move(end);
-    wake.notify_all();
+    Tell(std::move(end));
   }
 };
 
-// What a result of that rank holds; 0: it has no values of its own.
+// The value that each result of that rank holds; 0: not checked.
 int32_t Expected(const Row& row, int rank) {
   if (row.collective == Collective::kAllreduce) return 2 * kValue;
   if (row.collective == Collective::kReduce) return rank == row.root ? 2 * kValue : 0;

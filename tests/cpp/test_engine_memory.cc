@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "check.h"
+#include "ending.h"
 #include "patience.h"
 #include "team.h"
 #include "watched_memory.h"
@@ -28,7 +29,7 @@ constexpr int64_t kCount = 1 << 20;   // int32: large computations
 constexpr int64_t kBytes = kCount * 4;
 
 // One rank's call of one operation, whose memory nobody may touch once it is over.
-struct Visit {
+struct Visit : testing::Ending {
   explicit Visit(int64_t in_bytes = kBytes, int64_t out_bytes = kBytes)
       : in(static_cast<size_t>(in_bytes)), out(static_cast<size_t>(out_bytes)), in_bytes(in_bytes), out_bytes(out_bytes) {}
 
@@ -47,28 +48,16 @@ struct Visit {
         site, std::move(call), [&] { return [this](Status end) { Told(std::move(end)); }; });
     if (now.has_value()) Told(std::move(*now));
   }
-  bool WaitFor(double seconds) {
-    std::unique_lock<std::mutex> lock(mutex);
-    return wake.wait_for(lock, std::chrono::duration<double>(seconds), [&] { return told; });
-  }
   bool touched() const { return in.touched() || out.touched(); }
 
   WatchedMemory in, out;
   const int64_t in_bytes, out_bytes;
-  std::mutex mutex;
-  std::condition_variable wake;
-  bool told = false;
-  Status status;
 
  private:
   void Told(Status end) {
     in.GiveBack();
     out.GiveBack();
-    const std::lock_guard<std::mutex> lock(mutex);
-    CHECK(!told);
-    told = true;
-    status = std::move(end);
-    wake.notify_all();
+    Tell(std::move(end));
   }
 };
 
@@ -157,7 +146,7 @@ TEST(engine_memory_is_given_back_when_nobody_touches_it) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// A payload that nobody takes is cancelled at once, and whoever wants it later is told.
+// The engine cancels a send that nobody receives at once. A later receive ends with an error.
 TEST(engine_memory_of_a_send_that_nobody_takes) {
   Team team(Style::kProcesses, 2);
   team.SetOption("timeout_seconds", "0.5");

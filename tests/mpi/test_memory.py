@@ -36,7 +36,7 @@ def cells(place):
 @pytest.mark.parametrize(("place", "row"), [each for p in memory.PLACES for each in cells(p)])
 def test_memory(place, row):
     if place.startswith("ucx") and "JAXCCOMP_LIBUCP" not in os.environ:
-        pytest.skip("JAXCCOMP_LIBUCP names no UCX")
+        pytest.skip("JAXCCOMP_LIBUCP is not set (make test sets it where UCX is needed)")
     faults = [
         fault
         for fault in FAULTS

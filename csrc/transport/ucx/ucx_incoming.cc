@@ -86,7 +86,7 @@ void UcxIncoming::Pull(Announced announced, std::span<const Piece> into, Complet
       Incoming lost = all.Take(number);
       DropEarly(&lost);
       status = LostError(process);
-    } else if (done == nullptr && incoming->located != nullptr) {   // it has been read, or nobody wants it
+    } else if (done == nullptr && incoming->located != nullptr) {   // read in place, or discarded
       static_cast<void>(all.Take(number));
       channel_.Tell(process, MessageType::kTaken, number, 0);
     } else {

@@ -1,4 +1,4 @@
-"""Users of memory x faults x places: nobody uses the memory of an operation that is over.
+"""Memory uses x faults x places: nobody uses the memory of an operation that is over.
 
     python -m stress.memory --library build/.venv/libjaxccomp_mpi_tests.so --runs 100 \\
         --places mpich ucx --output docs/results/memory.json
@@ -45,7 +45,7 @@ def commands(place: str, arguments: list[str], folder: str) -> list[list[str]]:
 
 
 def finish(process: subprocess.Popen[str], seconds: float) -> str:
-    """What a process prints until it ends, or is killed after so long."""
+    """Waits for a process, kills it after so long, and returns its output."""
     try:
         return process.communicate(timeout=seconds)[0]
     except subprocess.TimeoutExpired:

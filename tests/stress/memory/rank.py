@@ -79,7 +79,7 @@ def main(library, place, row, fault, first, runs, rank="", socket=""):
     library = ctypes.CDLL(library)
     for join in (library.JaxccompMemoryJoinMpi, library.JaxccompMemoryJoinUcx):
         join.restype = ctypes.c_void_p
-    # What Python would do about it has no place here.
+    # The default handler would raise KeyboardInterrupt in this script.
     signal.signal(signal.SIGINT, lambda *_: None)
     ranks = SocketRanks(int(rank), socket) if socket else MpiRanks()
     pids = (ctypes.c_int64 * 2)(*ranks.exchange(os.getpid()))
