@@ -1,9 +1,11 @@
-// The payloads that another process has announced and that have not been received yet: which of them have been pulled,
-// where they go, and who waits for them. Shared by the transports between processes.
+// The payloads that have been announced and not been sent whole, by number: those of another process, and those for it.
+// Shared by the transports between processes.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -29,21 +31,53 @@ struct AnnouncedPayload {
   Completion* done = nullptr;   // of the pull; null: discarded, or cancelled
 };
 
-// Of one process, by number. Payload: an AnnouncedPayload and what else a transport knows of it.
+// What both sides have. Payload has a `done`.
 template <typename Payload>
-class AnnouncedPayloads {
+class PayloadTable {
  public:
-  // Numbers come from the wire: a process that announces more at a time is broken or hostile.
+  // Numbers come from the wire: a process that announces more at a time, or answers for fewer, is broken or hostile.
   static constexpr size_t kMost = 1 << 20;
+
+  // Null: it has been received or sent, or cancelled, or was never announced.
+  Payload* Find(uint32_t number) {
+    const auto found = payloads_.find(number);
+    return found == payloads_.end() ? nullptr : &found->second;
+  }
+  // The number of the one whose transfer tells `done`.
+  std::optional<uint32_t> NumberOf(const Completion* done) const {
+    for (const auto& [number, payload] : payloads_) {
+      if (payload.done == done) return number;
+    }
+    return std::nullopt;
+  }
+  // Forgets those for which f(payload) holds, and returns whom to tell.
+  template <typename F>
+  std::vector<Completion*> End(const F& f) {
+    std::vector<Completion*> waiting;
+    for (auto it = payloads_.begin(); it != payloads_.end();) {
+      if (!f(it->second)) {
+        ++it;
+        continue;
+      }
+      if (it->second.done != nullptr) waiting.push_back(it->second.done);
+      it = payloads_.erase(it);
+    }
+    return waiting;
+  }
+
+ protected:
+  std::unordered_map<uint32_t, Payload> payloads_;
+};
+
+// Of one process. Payload: an AnnouncedPayload and what else a transport knows of it.
+template <typename Payload>
+class AnnouncedPayloads : public PayloadTable<Payload> {
+ public:
+  using PayloadTable<Payload>::Find, PayloadTable<Payload>::kMost;
 
   // False: there is one of that number, or there are too many.
   bool Add(uint32_t number, Payload payload) {
     return payloads_.size() < kMost && payloads_.try_emplace(number, std::move(payload)).second;
-  }
-  // Null: it has been received, or cancelled, or was never announced.
-  Payload* Find(uint32_t number) {
-    const auto found = payloads_.find(number);
-    return found == payloads_.end() ? nullptr : &found->second;
   }
   // Takes out one that is there.
   Payload Take(uint32_t number) { return std::move(payloads_.extract(number).mapped()); }
@@ -70,32 +104,72 @@ class AnnouncedPayloads {
   // Cancels the pull of `done` with the error `why`. Bytes that arrive later are dropped. Returns false if `done` pulls
   // none of them.
   bool Cancel(Completion* done, const Status& why) {
-    for (auto& [number, payload] : payloads_) {
-      if (payload.done != done) continue;
-      payload.into.clear();
-      payload.done = nullptr;
-      done->Done(why);
-      return true;
-    }
-    return false;
-  }
-  // Forgets those for which f(payload) holds, and returns whom to tell.
-  template <typename F>
-  std::vector<Completion*> End(const F& f) {
-    std::vector<Completion*> waiting;
-    for (auto it = payloads_.begin(); it != payloads_.end();) {
-      if (!f(it->second)) {
-        ++it;
-        continue;
-      }
-      if (it->second.done != nullptr) waiting.push_back(it->second.done);
-      it = payloads_.erase(it);
-    }
-    return waiting;
+    const std::optional<uint32_t> number = this->NumberOf(done);
+    if (!number) return false;
+    Payload* const payload = Find(*number);
+    payload->into.clear();
+    payload->done = nullptr;
+    done->Done(why);
+    return true;
   }
 
  private:
-  std::unordered_map<uint32_t, Payload> payloads_;
+  using PayloadTable<Payload>::payloads_;
+};
+
+struct OutgoingPayload {
+  int64_t bytes = 0;
+  int32_t lane = 0;
+  Completion* done = nullptr;   // of the send; null: nobody waits for it any more
+};
+
+// For one process. Some wait in turn for credit, the lowest lanes first. Payload: an OutgoingPayload and what else a
+// transport knows of it; it stays at its address.
+template <typename Payload>
+class OutgoingPayloads : public PayloadTable<Payload> {
+ public:
+  using PayloadTable<Payload>::Find, PayloadTable<Payload>::kMost;
+
+  // For the next one that is announced.
+  uint32_t NextNumber() { return next_++; }
+  // Whether that number has been announced. Without such a payload here, it has been sent or cancelled.
+  bool WasAnnounced(uint32_t number) const { return static_cast<int32_t>(next_ - number) > 0; }
+  bool full() const { return payloads_.size() >= kMost; }
+  Payload* Add(uint32_t number, Payload payload) { return &(payloads_[number] = std::move(payload)); }
+  // Takes out one that is there.
+  Payload Take(uint32_t number) {
+    LeaveTurn(number);
+    return std::move(payloads_.extract(number).mapped());
+  }
+
+  void WaitTurn(uint32_t number) { turns_.emplace(Find(number)->lane, number); }
+  void LeaveTurn(uint32_t number) { turns_.erase({Find(number)->lane, number}); }
+  bool HasTurns() const { return !turns_.empty(); }
+  // The one whose turn it is and which the credit covers. Those for which held(number) stand aside.
+  template <typename AnyCredit, typename F>
+  std::optional<uint32_t> NextTurn(const AnyCredit& credit, const F& held) {
+    for (const auto& [lane, number] : turns_) {
+      if (held(number)) continue;
+      if (credit.Covers(Find(number)->bytes)) return number;
+      break;
+    }
+    return std::nullopt;
+  }
+  template <typename AnyCredit>
+  std::optional<uint32_t> NextTurn(const AnyCredit& credit) {
+    return NextTurn(credit, [](uint32_t) { return false; });
+  }
+  // As PayloadTable's; nobody's turn comes any more.
+  template <typename F>
+  std::vector<Completion*> End(const F& f) {
+    turns_.clear();
+    return PayloadTable<Payload>::End(f);
+  }
+
+ private:
+  using PayloadTable<Payload>::payloads_;
+  uint32_t next_ = 0;
+  std::set<std::pair<int32_t, uint32_t>> turns_;   // lane and number
 };
 
 // Tells all of them why their transfers have ended. They may be new transfers by then.

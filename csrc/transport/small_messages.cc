@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -14,7 +15,7 @@ namespace jaxccomp {
 void SmallMessages::Send(int process, const Header& header, std::span<const Piece> payload,
                     Completion* done) {
   Credit& credit = control_.SmallCredit(process);
-  if (!PeerOf(process).waiting.empty() || !credit.Covers(header.payload_bytes)) {
+  if (PeerOf(process).outgoing.HasTurns() || !credit.Covers(header.payload_bytes)) {
     return SendLater(process, header, payload, done);
   }
   credit.Spend(header.payload_bytes);
@@ -26,7 +27,7 @@ void SmallMessages::Send(int process, const Header& header, std::span<const Piec
 void SmallMessages::SendLater(int process, const Header& header, std::span<const Piece> payload,
                          Completion* done) {
   Peer& peer = PeerOf(process);
-  const uint32_t number = peer.next++;
+  const uint32_t number = peer.outgoing.NextNumber();
   Header announcement = header;
   announcement.type = MessageType::kOnRequest;
   announcement.payload_tag = number;
@@ -37,11 +38,9 @@ void SmallMessages::SendLater(int process, const Header& header, std::span<const
     done->Done(std::move(status));
     return;
   }
-  peer.outgoing[number] = {.pieces = {payload.begin(), payload.end()},
-                           .bytes = header.payload_bytes,
-                           .lane = header.lane,
-                           .done = done};
-  peer.waiting.emplace(header.lane, number);
+  peer.outgoing.Add(number, {{.bytes = header.payload_bytes, .lane = header.lane, .done = done},
+                             {payload.begin(), payload.end()}});
+  peer.outgoing.WaitTurn(number);
   ++outgoing_count_;
   SendWaiting(process);   // it may be the lowest, and small enough
 }
@@ -49,21 +48,14 @@ void SmallMessages::SendLater(int process, const Header& header, std::span<const
 void SmallMessages::SendWaiting(int process) {
   Peer& peer = PeerOf(process);
   Credit& credit = control_.SmallCredit(process);
-  while (!peer.waiting.empty()) {
-    const uint32_t number = peer.waiting.begin()->second;
-    const int64_t bytes = peer.outgoing.find(number)->second.bytes;
-    if (!credit.Covers(bytes)) return;
-    credit.Spend(bytes);
-    SendOutgoing(process, number, /*on_credit=*/true);
+  while (const auto number = peer.outgoing.NextTurn(credit)) {
+    credit.Spend(peer.outgoing.Find(*number)->bytes);
+    SendOutgoing(process, *number, /*on_credit=*/true);
   }
 }
 
 void SmallMessages::SendOutgoing(int process, uint32_t number, bool on_credit) {
-  Peer& peer = PeerOf(process);
-  const auto found = peer.outgoing.find(number);
-  const Outgoing outgoing = std::move(found->second);
-  peer.outgoing.erase(found);
-  peer.waiting.erase({outgoing.lane, number});
+  const Outgoing outgoing = PeerOf(process).outgoing.Take(number);
   --outgoing_count_;
   Header header;
   header.type = MessageType::kLate;
@@ -76,13 +68,10 @@ void SmallMessages::SendOutgoing(int process, uint32_t number, bool on_credit) {
 }
 
 bool SmallMessages::OnWant(int process, uint32_t number) {
-  const Peer& peer = PeerOf(process);
-  if (peer.outgoing.contains(number)) {
-    SendOutgoing(process, number, /*on_credit=*/false);
-    return true;
-  }
-  // It may have gone on credit meanwhile.
-  return static_cast<int32_t>(peer.next - number) > 0;
+  auto& all = PeerOf(process).outgoing;
+  if (all.Find(number) == nullptr) return all.WasAnnounced(number);   // it has gone on credit meanwhile
+  SendOutgoing(process, number, /*on_credit=*/false);
+  return true;
 }
 
 bool SmallMessages::Regain(const Header& header) {
@@ -177,24 +166,22 @@ void SmallMessages::Pull(Announced announced, std::span<const Piece> into, Compl
 bool SmallMessages::Cancel(int process, Completion* done, const Status& why) {
   Peer& peer = PeerOf(process);
   if (peer.incoming.Cancel(done, why)) return true;
-  for (auto& [number, outgoing] : peer.outgoing) {
-    if (outgoing.done != done) continue;
-    outgoing.own = std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(outgoing.bytes));
-    Gather(outgoing.pieces, outgoing.own.get());
-    outgoing.pieces = {{outgoing.own.get(), outgoing.bytes}};
-    outgoing.done = nullptr;
-    done->Done(why);
-    return true;
-  }
-  return false;
+  const std::optional<uint32_t> number = peer.outgoing.NumberOf(done);
+  if (!number) return false;
+  Outgoing& outgoing = *peer.outgoing.Find(*number);
+  outgoing.own = std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(outgoing.bytes));
+  Gather(outgoing.pieces, outgoing.own.get());
+  outgoing.pieces = {{outgoing.own.get(), outgoing.bytes}};
+  outgoing.done = nullptr;
+  done->Done(why);
+  return true;
 }
 
 void SmallMessages::EndOutgoing(Peer* peer, const Status& why) {
-  peer->waiting.clear();
-  for (auto& [number, outgoing] : std::exchange(peer->outgoing, {})) {
+  TellAll(peer->outgoing.End([this](const Outgoing&) {
     --outgoing_count_;
-    if (outgoing.done != nullptr) outgoing.done->Done(why);
-  }
+    return true;
+  }), why);
 }
 
 void SmallMessages::Lose(int process, const Status& why) {

@@ -8,10 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <set>
 #include <span>
 #include <string>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -59,19 +57,14 @@ class SmallMessages {
     std::unique_ptr<std::byte[]> here{}; // it has come on credit, and lies here
     bool has_come = false;
   };
-  struct Outgoing {
-    std::vector<Piece> pieces;
-    int64_t bytes = 0;
-    int32_t lane = 0;
-    Completion* done = nullptr;          // null: cancelled
+  struct Outgoing : OutgoingPayload {
+    std::vector<Piece> pieces{};
     std::unique_ptr<std::byte[]> own{};  // of one that was cancelled
   };
   struct Peer {
     bool due = false;             // it is in due_
-    uint32_t next = 0;            // the number of the next one announced to it
     AnnouncedPayloads<Incoming> incoming;
-    std::unordered_map<uint32_t, Outgoing> outgoing;
-    std::set<std::pair<int32_t, uint32_t>> waiting;   // all of these, by lane and number
+    OutgoingPayloads<Outgoing> outgoing;   // all of these wait in turn
   };
 
   Peer& PeerOf(int process) { return peers_[static_cast<size_t>(process)]; }

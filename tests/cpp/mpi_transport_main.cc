@@ -9,8 +9,10 @@
 //                                          c_int64(credit_bytes), c_int64(small_messages), c_int(full))
 //
 // Every rank returns how many of its checks failed.
+#include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <deque>
 #include <map>
 #include <set>
 #include <span>
@@ -226,18 +228,24 @@ extern "C" double JaxccompMpiPingPong(uint64_t comm, uint64_t byte_type, int64_t
   return player.lost ? -1 : taken.count() / (2 * rounds);
 }
 
-// Checks Transport::Cancel on sends and receives. Collective; no message is in flight on `comm` when all ranks have
-// returned.
-extern "C" int JaxccompCheckCancel(uint64_t comm, uint64_t byte_type, int all_remote) {
+// Checks Transport::Cancel and Discard on sends and receives of 8 MiB. `on_request`: without credit and with one tag, so
+// that each payload waits until it is wanted. Otherwise MPI starts each at once. Collective; no message is in flight on
+// `comm` when all ranks have returned.
+extern "C" int JaxccompCheckCancel(uint64_t comm, uint64_t byte_type, int all_remote, int on_request) {
   using namespace jaxccomp;
   struct Neighbour final : Receiver {
-    void OnMessage(const Header&, std::span<const std::byte>, Announced each) override { announced = each; }
+    void OnMessage(const Header&, std::span<const std::byte>, Announced each) override { announced.push_back(each); }
     void OnPeerLost(int, const Status& why) override { CHECK_EQ(why.message(), "nobody is lost"); }
-    Announced announced;
+    std::vector<Announced> announced;
   } node;
   const int64_t failed_before = testing::FailedChecks().load();
-  auto created = MpiTransport::Create(
-      {.comm = comm, .byte_type = byte_type, .all_remote = all_remote != 0, .credit_bytes = all_remote ? 0 : -1}, &node);
+  const auto failed = [&] { return static_cast<int>(testing::FailedChecks().load() - failed_before); };
+  auto created = MpiTransport::Create({.comm = comm,
+                                       .byte_type = byte_type,
+                                       .all_remote = all_remote != 0,
+                                       .payload_tags = on_request ? 1U : 8192U,
+                                       .credit_bytes = on_request ? 0 : -1},
+                                      &node);
   if (!CHECK_OK(created)) return 1;
   MpiTransport* const transport = created->get();
   const int self = transport->process(), ranks = transport->process_count();
@@ -256,53 +264,117 @@ extern "C" int JaxccompCheckCancel(uint64_t comm, uint64_t byte_type, int all_re
   };
   const Status why(Code::kAborted, "its operation has failed");
   constexpr int64_t kBytes = 8 << 20;
-  Bytes payload, into(kBytes);
-  const Piece place{into.data(), kBytes};
-  Waiter sent;
-  const auto send = [&](int number) {
-    payload = Pattern(self, next, number, kBytes);
-    const Piece piece{payload.data(), kBytes};
-    node.announced = {};
-    sent = {};
-    Header header;
-    header.payload_bytes = kBytes;
-    transport->Send(next, header, {&piece, 1}, &sent);
-    poll_until([&] { return node.announced.process == previous; });
+  struct Send { Bytes payload; Waiter sent; };
+  struct Pull { Bytes into = Bytes(kBytes, std::byte{5}); Waiter pulled; };
+  const auto untouched = [](const Pull& pull) {
+    return std::ranges::all_of(pull.into, [](std::byte each) { return each == std::byte{5}; });
+  };
+  // All ranks have been told of so many sends.
+  std::deque<Send> sends;
+  const auto send = [&](int count) {
+    node.announced.clear();
+    sends.clear();
+    for (int number = 0; number < count; ++number) {
+      Send& each = sends.emplace_back();
+      each.payload = Pattern(self, next, number, kBytes);
+      const Piece piece{each.payload.data(), kBytes};
+      Header header;
+      header.payload_bytes = kBytes;
+      transport->Send(next, header, {&piece, 1}, &each.sent);
+    }
+    poll_until([&] { return std::ssize(node.announced) == count; });
     barrier();
   };
+  const auto pull = [&](int number, Pull* into) {
+    const Piece place{into->into.data(), kBytes};
+    transport->Pull(node.announced[static_cast<size_t>(number)], {&place, 1}, &into->pulled);
+  };
+  const auto cancel = [&](Send* each, bool force = false) {
+    const CancelResult result = transport->Cancel(next, &each->sent, why, force);
+    if (result == CancelResult::kDone) {
+      CHECK_EQ(each->sent.calls, 1);
+      CHECK(each->sent.status.code() == Code::kAborted);
+      std::ranges::fill(each->payload, std::byte{66});   // nobody ever receives this
+    }
+    return result;
+  };
+  const auto settled = [&] {
+    return !transport->HasTransfers() && std::ranges::all_of(sends, [](const Send& each) { return each.sent.calls == 1; });
+  };
 
-  // A send. Within a host MPI has started it. Between hosts it waits for the receiver and can continue from a copy.
-  send(1);
-  CHECK(transport->Cancel(next, &sent, why, false) == CancelResult::kPinned);
-  CHECK(transport->Cancel(next, &sent, why, true) == (all_remote ? CancelResult::kDone : CancelResult::kPinned));
-  CHECK_EQ(sent.calls, all_remote ? 1 : 0);
-  if (all_remote) std::ranges::fill(payload, std::byte{66});
-  barrier();
-  Waiter pulled;
-  transport->Pull(node.announced, {&place, 1}, &pulled);
-  poll_until([&] { return pulled.calls == 1 && sent.calls == 1 && !transport->HasTransfers(); });
-  CHECK_OK(pulled.status);
-  CHECK(into == Pattern(previous, self, 1, kBytes));   // never what the memory has been used for since
-  barrier();
-
-  // A receive that has not matched.
-  send(2);
-  if (all_remote) {
-    std::ranges::fill(into, std::byte{5});
-    pulled = {};
-    transport->Pull(node.announced, {&place, 1}, &pulled);
-    CHECK(transport->Cancel(previous, &pulled, why, false) == CancelResult::kDone);
-    CHECK_EQ(pulled.calls, 1);
-    CHECK(pulled.status.code() == Code::kAborted);
-    barrier();   // before that no rank sends
-  } else {
-    transport->Discard(node.announced);
+  if (!on_request) {
+    {   // A send that MPI has started.
+      send(1);
+      CHECK(cancel(&sends[0]) == CancelResult::kPinned);
+      CHECK(cancel(&sends[0], true) == CancelResult::kPinned);
+      CHECK_EQ(sends[0].sent.calls, 0);
+      barrier();
+      Pull first;
+      pull(0, &first);
+      poll_until([&] { return first.pulled.calls == 1 && settled(); });
+      CHECK_OK(first.pulled.status);
+      CHECK(first.into == Pattern(previous, self, 0, kBytes));
+      barrier();
+    }
+    send(1);
+    transport->Discard(node.announced[0]);
+    poll_until(settled);
+    CHECK_OK(sends[0].sent.status);
+    barrier();
+    transport->Close();
+    return failed();
   }
-  poll_until([&] { return sent.calls == 1 && !transport->HasTransfers(); });
-  CHECK(!all_remote || std::ranges::all_of(into, [](std::byte each) { return each == std::byte{5}; }));
-  CHECK(transport->Cancel(previous, &pulled, why, true) == CancelResult::kDone);   // nothing is under way
-  CHECK_EQ(pulled.calls, 1);
-  barrier();
+
+  {   // Before it is pulled.
+    send(1);
+    CHECK(cancel(&sends[0]) == CancelResult::kDone);
+    Pull first;
+    pull(0, &first);
+    poll_until([&] { return first.pulled.calls == 1 && settled(); });
+    CHECK(first.pulled.status.code() == Code::kAborted);
+    CHECK(untouched(first));
+    barrier();
+  }
+  {   // After its receive has been posted. The next payload has the same tag.
+    send(2);
+    Pull first, second;
+    pull(0, &first);
+    pull(1, &second);
+    CHECK(cancel(&sends[0]) == CancelResult::kDone);
+    poll_until([&] { return first.pulled.calls == 1 && second.pulled.calls == 1 && settled(); });
+    CHECK(first.pulled.status.code() == Code::kAborted);
+    CHECK(untouched(first));
+    CHECK_OK(second.pulled.status);
+    CHECK(second.into == Pattern(previous, self, 1, kBytes));
+    barrier();
+  }
+  {   // A receiver that does not want one, and another one that is cancelled at the same time.
+    send(3);
+    transport->Discard(node.announced[0]);
+    transport->Discard(node.announced[1]);
+    CHECK(cancel(&sends[1]) == CancelResult::kDone);
+    Pull third;
+    pull(2, &third);
+    poll_until([&] { return third.pulled.calls == 1 && settled(); });
+    CHECK_OK(sends[0].sent.status);
+    CHECK_OK(third.pulled.status);
+    CHECK(third.into == Pattern(previous, self, 2, kBytes));
+    barrier();
+  }
+  {   // A receive that has not matched.
+    send(1);
+    Pull first;
+    pull(0, &first);
+    CHECK(transport->Cancel(previous, &first.pulled, why, false) == CancelResult::kDone);
+    CHECK_EQ(first.pulled.calls, 1);
+    CHECK(first.pulled.status.code() == Code::kAborted);
+    barrier();   // before that no rank sends
+    poll_until(settled);
+    CHECK(untouched(first));
+    CHECK(transport->Cancel(previous, &first.pulled, why, true) == CancelResult::kDone);   // nothing is under way
+    CHECK_EQ(first.pulled.calls, 1);
+    barrier();
+  }
   transport->Close();
-  return static_cast<int>(testing::FailedChecks().load() - failed_before);
+  return failed();
 }

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <new>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -9,9 +10,6 @@
 
 namespace jaxccomp {
 namespace {
-
-// Memory for copies of payloads whose operations have failed.
-constexpr int64_t kMostCopiedBytes = 256 << 20;
 
 uint32_t NumberOf(Announced announced) { return static_cast<uint32_t>(announced.id); }
 bool OnRequest(Announced announced) { return announced.id >> 32 != 0; }
@@ -21,13 +19,17 @@ Status NoMemoryToReceive(int64_t bytes) {
           "no memory to receive a payload of " + std::to_string(bytes) + " bytes"};
 }
 
+Status NeverAnswers(int process, size_t payloads) {
+  return {Code::kUnavailable, "process " + std::to_string(process) + " has not answered " + std::to_string(payloads) +
+                                  " announcements of payloads: it neither takes them nor says that it dropped them"};
+}
+
 }  // namespace
 
 MpiPayloads::MpiPayloads(MpiWorld* world, MpiControl* control)
-    : world_(*world),
-      control_(*control),
-      transfers_(world, this),
-      peers_(static_cast<size_t>(world->processes), Peer(world->config.credit_bytes)) {}
+    : world_(*world), control_(*control), transfers_(world, this) {
+  for (int process = 0; process < world->processes; ++process) peers_.emplace_back(world->CreditBytes(process));
+}
 
 // --- As the sender ----------------------------------------------------------------------------
 
@@ -35,7 +37,6 @@ void MpiPayloads::Send(int process, const Header& header, std::span<const Piece>
                        Completion* done) {
   auto transfer = std::make_shared<MpiTransfer>();
   transfer->process = process;
-  transfer->done = done;
   std::byte* data = static_cast<std::byte*>(payload[0].data);
   if (payload.size() > 1) {
     transfer->staging.reset(new (std::nothrow)
@@ -49,10 +50,13 @@ void MpiPayloads::Send(int process, const Header& header, std::span<const Piece>
     Gather(payload, data);
   }
   Peer& peer = PeerOf(process);
-  const bool remote = world_.IsRemote(process);
-  const bool on_request =
-      remote && (!peer.waiting.empty() || !peer.credit.Covers(header.payload_bytes));
-  const uint32_t number = peer.next_payload[on_request]++;
+  const bool on_request = peer.outgoing.HasTurns() || !peer.credit.Covers(header.payload_bytes);
+  if (on_request && peer.outgoing.full()) {
+    const Status status = NeverAnswers(process, peer.outgoing.kMost);
+    world_.Lose(process, status);
+    return done->Done(status);
+  }
+  const uint32_t number = on_request ? peer.outgoing.NextNumber() : peer.next_at_once++;
   Header announcement = header;
   announcement.payload_tag = number;
   if (on_request) announcement.type = MessageType::kOnRequest;
@@ -62,61 +66,70 @@ void MpiPayloads::Send(int process, const Header& header, std::span<const Piece>
     done->Done(std::move(status));
     return;
   }
-  if (on_request) {
-    if (world_.IsLost(process)) {
-      done->Done(LostError(process));
-      return;
-    }
-    peer.outgoing[number] = {
-        .transfer = std::move(transfer), .data = data, .bytes = header.payload_bytes};
-    ++outgoing_count_;
-    if (peer.credit.MayCover(header.payload_bytes)) {
-      peer.waiting.emplace(header.lane, number);
-    }
-    return SendWaiting(process);
+  if (!on_request) {
+    peer.credit.Spend(header.payload_bytes);
+    transfer->done = done;
+    return transfers_.Start(std::move(transfer), /*on_request=*/false, number, data, header.payload_bytes);
   }
-  if (remote) peer.credit.Spend(header.payload_bytes);
-  transfers_.Start(std::move(transfer), on_request, number, data, header.payload_bytes);
+  if (world_.IsLost(process)) {
+    done->Done(LostError(process));
+    return;
+  }
+  peer.outgoing.Add(number, {{.bytes = header.payload_bytes, .lane = header.lane, .done = done},
+                             std::move(transfer), data});
+  ++outgoing_count_;
+  if (peer.credit.MayCover(header.payload_bytes)) peer.outgoing.WaitTurn(number);
+  SendWaiting(process);
 }
 
 void MpiPayloads::SendWaiting(int process) {
   Peer& peer = PeerOf(process);
-  for (auto it = peer.waiting.begin(); it != peer.waiting.end();) {
-    const uint32_t number = it->second;
-    const auto found = peer.outgoing.find(number);
-    if (found == peer.outgoing.end()) {   // it was wanted
-      it = peer.waiting.erase(it);
-      continue;
-    }
-    // One of the same tag goes first: its receive may have been posted already.
-    if (peer.outgoing.contains(number - world_.config.payload_tags)) {
-      ++it;
-      continue;
-    }
-    const int64_t bytes = found->second.bytes;
-    if (!peer.credit.Covers(bytes)) return;
-    peer.waiting.erase(it);
+  // The receive of an older one of the same tag may have been posted already, so that one goes first.
+  const auto held = [&](uint32_t number) { return IsHeld(process, number); };
+  while (const std::optional<uint32_t> number = peer.outgoing.NextTurn(peer.credit, held)) {
+    const int64_t bytes = peer.outgoing.Find(*number)->bytes;
     peer.credit.Spend(bytes);
-    control_.Tell(process, MessageType::kComing, number, bytes);
-    StartOutgoing(process, number);
-    it = peer.waiting.begin();   // much may have changed meanwhile
+    control_.Tell(process, MessageType::kComing, *number, bytes);
+    if (world_.IsLost(process)) return;
+    StartOutgoing(process, *number);
   }
 }
 
-bool MpiPayloads::StartOutgoing(int process, uint32_t number) {
-  Peer& peer = PeerOf(process);
-  const auto found = peer.outgoing.find(number);
-  // It may have gone on credit meanwhile.
-  if (found == peer.outgoing.end()) return static_cast<int32_t>(peer.next_payload[1] - number) > 0;
-  Outgoing outgoing = std::move(found->second);
-  peer.outgoing.erase(found);
+void MpiPayloads::StartOutgoing(int process, uint32_t number) {
+  Outgoing outgoing = PeerOf(process).outgoing.Take(number);
   --outgoing_count_;
-  transfers_.Start(std::move(outgoing.transfer), /*on_request=*/true, number, outgoing.data,
-                   outgoing.bytes);
+  outgoing.transfer->done = outgoing.done;
+  transfers_.Start(std::move(outgoing.transfer), /*on_request=*/true, number, outgoing.data, outgoing.bytes);
+  StartIfWanted(process, number + world_.config.payload_tags);
+}
+
+void MpiPayloads::StartIfWanted(int process, uint32_t number) {
+  const Outgoing* const found = PeerOf(process).outgoing.Find(number);
+  if (found != nullptr && found->wanted && found->transfer != nullptr) StartOutgoing(process, number);
+}
+
+bool MpiPayloads::OnWant(int process, uint32_t number) {
+  auto& all = PeerOf(process).outgoing;
+  Outgoing* const found = all.Find(number);
+  if (found == nullptr) return all.WasAnnounced(number);   // it has gone on credit meanwhile
+  found->wanted = true;
+  if (!IsHeld(process, number)) StartIfWanted(process, number);
   return true;
 }
 
-bool MpiPayloads::OnWant(int process, uint32_t number) { return StartOutgoing(process, number); }
+bool MpiPayloads::OnTaken(int process, uint32_t number) {
+  auto& all = PeerOf(process).outgoing;
+  if (all.Find(number) == nullptr) return all.WasAnnounced(number);   // it has gone on credit meanwhile
+  const Outgoing outgoing = all.Take(number);
+  if (outgoing.transfer != nullptr) {   // the receiver does not want it, and waits for the answer
+    --outgoing_count_;
+    control_.Tell(process, MessageType::kCancelled, number, 0);
+    outgoing.done->Done(Status::Ok());
+  }
+  StartIfWanted(process, number + world_.config.payload_tags);
+  SendWaiting(process);
+  return true;
+}
 
 bool MpiPayloads::OnCredit(int process, int64_t bytes) {
   if (!PeerOf(process).credit.Regain(bytes)) return false;
@@ -125,32 +138,57 @@ bool MpiPayloads::OnCredit(int process, int64_t bytes) {
 }
 
 void MpiPayloads::Lose(int process, const Status& why) {
-  for (auto& [number, outgoing] : std::exchange(PeerOf(process).outgoing, {})) {
-    --outgoing_count_;
-    if (outgoing.transfer->done != nullptr) outgoing.transfer->done->Done(why);
-  }
+  EndOutgoing(process, why);
+}
+
+void MpiPayloads::EndOutgoing(int process, const Status& why) {
+  TellAll(PeerOf(process).outgoing.End([this](const Outgoing& outgoing) {
+    outgoing_count_ -= outgoing.transfer != nullptr;
+    return true;
+  }), why);
 }
 
 // --- As the receiver ----------------------------------------------------------------------------
 
 bool MpiPayloads::OnAnnounced(const Header& header, Announced announced) {
-  return (OnRequest(announced) || UseCredit(announced.process, header.payload_bytes)) &&
-         PeerOf(announced.process)
-             .incoming[OnRequest(announced)]
-             .Add(NumberOf(announced), {{.bytes = header.payload_bytes}, nullptr, {}});
+  Peer& peer = PeerOf(announced.process);
+  Incoming incoming{{.bytes = header.payload_bytes}};
+  incoming.on_credit = !OnRequest(announced);
+  return (!incoming.on_credit || peer.credit.Use(header.payload_bytes)) &&
+         peer.incoming[OnRequest(announced)].Add(NumberOf(announced), std::move(incoming));
 }
 
 bool MpiPayloads::OnComing(int process, uint32_t number, int64_t bytes) {
-  if (bytes <= 0 || !world_.IsRemote(process) || !UseCredit(process, bytes)) return false;
-  const Announced announced{.process = process, .id = uint64_t{1} << 32 | number};
-  const Incoming* const incoming = Find(announced);
+  Peer& peer = PeerOf(process);
+  if (bytes <= 0 || !peer.credit.Use(bytes)) return false;
+  Incoming* const incoming = peer.incoming[1].Find(number);
   if (incoming == nullptr) {   // its receive has been posted
     ReturnCredit(process, bytes);
     return true;
   }
-  // One that waits for an older one of its tag is not sent before that.
-  if (incoming->bytes != bytes || incoming->wanted) return false;
-  ReceiveEarly(announced);
+  if (incoming->bytes != bytes || incoming->on_credit) return false;
+  incoming->on_credit = true;
+  if (std::exchange(incoming->declined, false)) {
+    StartReceives(process, /*on_request=*/true, number);
+  } else {
+    ReceiveEarly({.process = process, .id = uint64_t{1} << 32 | number});
+  }
+  return true;
+}
+
+bool MpiPayloads::OnCancelled(int process, uint32_t number) {
+  auto& all = PeerOf(process).incoming[1];
+  if (const Incoming* const found = all.Find(number); found != nullptr) {
+    if (found->on_credit) return false;   // it has been sent
+    const Incoming incoming = all.Take(number);
+    if (!incoming.declined) control_.Tell(process, MessageType::kTaken, number, 0);
+    if (incoming.done != nullptr) incoming.done->Done(CancelledError());
+    StartReceives(process, /*on_request=*/true, number + world_.config.payload_tags);
+    return true;
+  }
+  // Its receive has been posted, and would match a later payload of the same tag.
+  if (!transfers_.EndReceive(process, number, CancelledError())) return false;
+  control_.Tell(process, MessageType::kTaken, number, 0);
   return true;
 }
 
@@ -218,15 +256,20 @@ void MpiPayloads::StartReceives(int process, bool on_request, uint32_t first) {
     return each == nullptr || each->early != nullptr;
   };
   for (uint32_t next = first; started(next - payload_tags); next += payload_tags) {
-    const Incoming* const found = all.Find(next);
-    if (found == nullptr || !found->wanted) return;
+    Incoming* const found = all.Find(next);
+    if (found == nullptr || !found->wanted || found->declined) return;
+    if (found->done == nullptr && !found->on_credit) {
+      found->declined = true;
+      return control_.Tell(process, MessageType::kTaken, next, 0);
+    }
     Incoming ready = all.Take(next);
     const int64_t bytes = ready.bytes;
+    const bool on_credit = ready.on_credit;
     StartReceive(process, on_request, next, std::move(ready));
-    if (on_request) {
-      control_.Tell(process, MessageType::kWant, next, bytes);
-    } else if (world_.IsRemote(process)) {
+    if (on_credit) {
       ReturnCredit(process, bytes);
+    } else {
+      control_.Tell(process, MessageType::kWant, next, bytes);
     }
   }
 }
@@ -240,7 +283,7 @@ void MpiPayloads::StartReceive(int process, bool on_request, uint32_t number, In
   if (incoming.into.size() == 1) {
     data = static_cast<std::byte*>(incoming.into[0].data);
   } else {
-    // Also for a payload that is dropped: its sender completes only when it is received.
+    // Also for a payload that is dropped after MPI has started it: its sender completes only when it is received.
     transfer->staging.reset(new (std::nothrow) std::byte[static_cast<size_t>(incoming.bytes)]);
     data = transfer->staging.get();
     transfer->scatter = std::move(incoming.into);
@@ -259,18 +302,12 @@ void MpiPayloads::OnTransferOver(MpiTransfer* transfer) {
   if (transfer->status.ok() && !transfer->scatter.empty()) {
     Scatter(transfer->staging.get(), transfer->scatter);
   }
-  copied_bytes_ -= std::exchange(transfer->copied_bytes, 0);
   if (transfer->early_bytes > 0) {
     early_bytes_ -= transfer->early_bytes;
     transfer->staging.reset();
     ReturnCredit(transfer->process, transfer->early_bytes);
   }
   if (transfer->done != nullptr) transfer->done->Done(transfer->status);
-}
-
-bool MpiPayloads::UseCredit(int process, int64_t bytes) {
-  if (!world_.IsRemote(process)) return true;
-  return PeerOf(process).credit.Use(bytes);
 }
 
 void MpiPayloads::ReturnCredit(int process, int64_t bytes) {
@@ -286,39 +323,24 @@ CancelResult MpiPayloads::Cancel(int process, Completion* done, const Status& wh
   for (auto& kind : peer.incoming) {
     if (kind.Cancel(done, why)) return CancelResult::kDone;
   }
-  for (auto& [number, outgoing] : peer.outgoing) {
-    if (outgoing.transfer->done == done) return SendFromCopy(&outgoing, why, force);
-  }
-  return transfers_.Cancel(done, why, force);
-}
-
-// The payload must still be sent: the receiver may have posted its receive, which would match a later payload of the
-// same tag.
-CancelResult MpiPayloads::SendFromCopy(Outgoing* outgoing, const Status& why, bool force) {
-  MpiTransfer& transfer = *outgoing->transfer;
-  if (transfer.staging == nullptr) {
-    // Normally the receiver requests the payload soon, in order to drop it.
-    if (!force || outgoing->bytes > kMostCopiedBytes - copied_bytes_) return CancelResult::kPinned;
-    MpiBuffer copy(new (std::nothrow) std::byte[static_cast<size_t>(outgoing->bytes)]);
-    if (copy == nullptr) return CancelResult::kPinned;
-    CopyBytes(copy.get(), outgoing->data, outgoing->bytes);
-    copied_bytes_ += transfer.copied_bytes = outgoing->bytes;
-    outgoing->data = copy.get();
-    transfer.staging = std::move(copy);
-  }
-  std::exchange(transfer.done, nullptr)->Done(why);
+  const std::optional<uint32_t> number = peer.outgoing.NumberOf(done);
+  if (!number) return transfers_.Cancel(done, why, force);
+  // It stays until the receiver answers. Until then no payload of the same tag is sent: a receive that has been posted
+  // for this one would match it.
+  peer.outgoing.LeaveTurn(*number);
+  Outgoing* const outgoing = peer.outgoing.Find(*number);
+  outgoing->transfer.reset();
+  outgoing->done = nullptr;
+  --outgoing_count_;
+  control_.Tell(process, MessageType::kCancelled, *number, 0);
+  done->Done(why);
   return CancelResult::kDone;
 }
 
 void MpiPayloads::EndAnnounced(const Status& why) {
-  for (Peer& peer : peers_) {
-    for (auto& kind : peer.incoming) {
-      TellAll(kind.End([](const Incoming&) { return true; }), why);
-    }
-    for (auto& [number, outgoing] : std::exchange(peer.outgoing, {})) {
-      --outgoing_count_;
-      if (outgoing.transfer->done != nullptr) outgoing.transfer->done->Done(why);
-    }
+  for (int process = 0; process < world_.processes; ++process) {
+    for (auto& kind : PeerOf(process).incoming) TellAll(kind.End([](const Incoming&) { return true; }), why);
+    EndOutgoing(process, why);
   }
 }
 

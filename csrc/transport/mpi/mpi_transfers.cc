@@ -20,6 +20,8 @@ void MpiTransfers::Start(std::shared_ptr<MpiTransfer> transfer, bool on_request,
   const uint32_t first = on_request ? config.payload_tags : 0;
   const int tag = kFirstTag + static_cast<int>(first + number % config.payload_tags);
   const bool receives = transfer->receives;
+  transfer->on_request = on_request;
+  transfer->number = number;
   // Held open while units are started, so that it finishes once, at the end.
   transfer->units_open = 1;
   Status status;
@@ -95,6 +97,23 @@ CancelResult MpiTransfers::Cancel(Completion* done, const Status& why, bool forc
   transfer->done = nullptr;
   done->Done(why);
   return CancelResult::kDone;
+}
+
+bool MpiTransfers::EndReceive(int process, uint32_t number, const Status& why) {
+  std::shared_ptr<MpiTransfer> transfer;
+  bool all = true;
+  std::erase_if(units_[1], [&](Unit& unit) {
+    const MpiTransfer& each = *unit.transfer;
+    if (each.process != process || !each.on_request || each.number != number) return false;
+    transfer = unit.transfer;
+    if (!all || !CancelReceive(&unit)) return all = false;
+    --transfer->units_open;
+    return true;
+  });
+  if (transfer == nullptr || !all) return false;
+  transfer->status = why;
+  listener_.OnTransferOver(transfer.get());
+  return true;
 }
 
 void MpiTransfers::LeakOnPurpose(const std::shared_ptr<MpiTransfer>& transfer) {

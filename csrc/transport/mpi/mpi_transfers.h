@@ -17,6 +17,8 @@ namespace jaxccomp {
 struct MpiTransfer {
   int process = -1;
   bool receives = false;
+  bool on_request = false;     // numbered apart from those sent at once
+  uint32_t number = 0;
   int units_open = 0;
   Completion* done = nullptr;  // null: nobody wants to know
   Status status;
@@ -26,7 +28,6 @@ struct MpiTransfer {
   MpiBuffer kept;              // where what has been cancelled is received
   bool started = false;        // MPI has started it, so it cannot be cancelled
   int64_t early_bytes = 0;     // of a receive that began before it was pulled
-  int64_t copied_bytes = 0;    // of a send that continues from a copy (MpiPayloads)
   bool awaits_pull = false;
 
   bool over() const { return units_open == 0 && !awaits_pull; }
@@ -51,6 +52,9 @@ class MpiTransfers {
   bool Any() const { return !units_[0].empty() || !units_[1].empty(); }
   // Sends, and receives that nobody waits for here but whose senders do.
   bool OthersWait() const;
+  // The process will not send that payload: ends its receive with the error `why`. False: there is no such receive, or
+  // MPI cannot cancel it.
+  bool EndReceive(int process, uint32_t number, const Status& why);
   // As Transport::Cancel.
   CancelResult Cancel(Completion* done, const Status& why, bool force);
   // Ends all, and leaves to MPI what it may still touch.

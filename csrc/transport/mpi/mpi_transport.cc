@@ -48,7 +48,6 @@ Result<std::unique_ptr<MpiTransport>> MpiTransport::Create(const MpiConfig& conf
   if (error != 0) return world.Error("MPI_Comm_rank", -1, error);
   world.lost.resize(static_cast<size_t>(world.processes));
   world.dead.resize(static_cast<size_t>(world.processes));
-  if (config.credit_bytes < 0) world.config.credit_bytes = CreditBytes(world.processes);
 
   Credit::Amount small = Credit::Share(config.small_credit, world.processes);
   small.bytes = std::min<int64_t>(small.bytes, 1 << 30);   // as a header can give back
@@ -119,6 +118,8 @@ void MpiTransport::OnControlMessage(const std::byte* message) {
       case MessageType::kLate:
       case MessageType::kCredit:
       case MessageType::kComing:
+      case MessageType::kCancelled:
+      case MessageType::kTaken:
         good = OnOwnMessage(header, payload);
         break;
       default:
@@ -152,8 +153,12 @@ bool MpiTransport::OnOwnMessage(const Header& header, std::span<const std::byte>
     case MessageType::kCredit:
       // That of small messages has been regained.
       return header.total_bytes == 0 || payloads_.OnCredit(process, header.total_bytes);
-    default:
+    case MessageType::kComing:
       return payloads_.OnComing(process, header.payload_tag, header.total_bytes);
+    case MessageType::kCancelled:
+      return payloads_.OnCancelled(process, header.payload_tag);
+    default:
+      return payloads_.OnTaken(process, header.payload_tag);
   }
 }
 

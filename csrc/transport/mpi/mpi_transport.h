@@ -11,16 +11,22 @@
 //    runtime pulls, straight into place when that is one piece. Both sides cut the bytes into
 //    units of unit_bytes, since MPI counts are int.
 //
-// An MPI may read the stream of messages from another host in order only: a payload that the
-// runtime has no place for yet would be in the way of what it waits for, for ever. So payloads
-// between hosts go on credit. Each process may have sent each other one so many bytes that are
-// not taken yet (kData): they are received as soon as they are announced, into memory of the
-// transport's own where the runtime has not pulled them by then. Credit comes back (kCredit)
-// when that memory is free again, or was not needed. A payload beyond the credit waits at its
-// sender (kOnRequest) until there is credit again (kComing) or the receiver, which has posted its
-// receives by then, wants it (kWant): then it goes whatever the credit. The two kinds are counted,
-// and have tags, apart from each other.
-// Within a host every payload goes at once.
+// Payloads go on credit: each process may have sent each other one so many bytes that are not taken yet
+// (MpiWorld::CreditBytes). Credit comes back (kCredit) when the receiver has a place for them. A payload
+// beyond the credit waits at its sender (kOnRequest) until there is credit again (kComing) or the
+// receiver, which has posted its receives by then, wants it (kWant): then it goes whatever the credit.
+// The two kinds are counted, and have tags, apart from each other.
+//
+// An MPI may read the stream of messages from another host in order only: a payload that the runtime has
+// no place for yet would be in the way of what it waits for, for ever. So what comes from another host on
+// credit is received as soon as it is announced, into memory of the transport's own where the runtime has
+// not pulled it by then. Its credit comes back when that memory is free again.
+//
+// What MPI has not started can be cancelled. The sender says so (kCancelled), and the receiver answers
+// (kTaken) when it has cancelled its receive, if it had posted one; until then no other payload of the same tag goes. A
+// receiver that does not want a payload says so (kTaken) in place of receiving it, and the sender answers
+// (kCancelled), unless it has sent the payload meanwhile (kComing). Each side says its word once, so two that cross
+// answer each other.
 //
 // Small messages of kData go on credit to every process, also within a host (transport/credit.h): what
 // has come and waits for its operation is bounded, in bytes and in messages. One beyond the credit is
@@ -38,7 +44,7 @@
 // open; its lowest lane that is not done everywhere has both ends of its messages; it goes on.
 //
 // Cancel. A receive that has not matched is cancelled with MPI_Cancel and posted again into other memory: otherwise its
-// message would match a later receive of the same tag. A payload that waits for credit continues from a copy. A
+// message would match a later receive of the same tag. A send that MPI has not started is cancelled at once (above). A
 // request that MPI has started stays pinned until MPI completes it; no call ends it earlier. If the peer has died on
 // this host, the transport stops waiting for the request after it has polled for a while.
 //
@@ -50,7 +56,6 @@
 // whose header that was.
 #pragma once
 
-#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -69,12 +74,6 @@ class MpiTransport final : public Transport, MpiControl::Listener {
  public:
   // The longest payload that comes along with its header.
   static constexpr int64_t kEagerBytes = MpiControl::kEagerBytes;
-
-  // Two chunks of the usual size: some milliseconds at 1 Gbit/s. From all processes together not
-  // more than 64 MiB.
-  static constexpr int64_t CreditBytes(int processes) {
-    return std::min<int64_t>(1 << 20, (64 << 20) / std::max(processes, 1));
-  }
 
   static Result<std::unique_ptr<MpiTransport>> Create(const MpiConfig& config,
                                                       Receiver* receiver);

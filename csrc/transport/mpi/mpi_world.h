@@ -29,7 +29,7 @@ struct MpiConfig {
   bool all_remote = false;        // to test: treats every process as one of another host
   // MPI tags for announced payloads, of each of the two kinds: a power of two, at most this.
   uint32_t payload_tags = 8192;
-  int64_t credit_bytes = -1;      // of each process with each other one; -1: MpiTransport::CreditBytes
+  int64_t credit_bytes = -1;      // of each process with each other one; -1: MpiWorld::CreditBytes
   // The same of small messages, with up to 64 processes (Credit::Share).
   Credit::Amount small_credit = {.bytes = 1 << 20, .messages = 512};
 };
@@ -45,6 +45,14 @@ struct MpiWorld {
     return IsRemote(peer) ? config.remote_unit_bytes : config.unit_bytes;
   }
   bool IsRemote(int peer) const;   // on another host
+  // How much may be sent to that process, or from it, before it is wanted. From another host it lies in memory here:
+  // two chunks of the usual size (some milliseconds at 1 Gbit/s), and not more than 64 MiB from all processes together.
+  // Within a host it stays where it is until the receiver copies it. MPI cannot cancel it, so a failed operation waits
+  // for what is under way.
+  int64_t CreditBytes(int peer) const {
+    if (config.credit_bytes >= 0) return config.credit_bytes;
+    return IsRemote(peer) ? std::min<int64_t>(1 << 20, (64 << 20) / std::max(processes, 1)) : 16 << 20;
+  }
   bool IsLost(int peer) const { return lost[static_cast<size_t>(peer)]; }
   // Nothing goes to or comes from that process any more: whoever waits for it is told, once.
   void Lose(int peer, const Status& why);

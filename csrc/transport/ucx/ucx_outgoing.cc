@@ -37,7 +37,7 @@ void UcxOutgoing::Send(int process, const Header& header, std::span<const Piece>
       SendLocated(process, header, payload, done)) {
     return;
   }
-  const bool at_once = peer.waiting.empty() && peer.credit.Covers(header.payload_bytes);
+  const bool at_once = !peer.outgoing.HasTurns() && peer.credit.Covers(header.payload_bytes);
   Header announcement = header;
   if (!at_once) announcement.type = MessageType::kOnRequest;
   Outgoing* const outgoing = Announce(process, announcement, nullptr, payload, done);
@@ -46,7 +46,7 @@ void UcxOutgoing::Send(int process, const Header& header, std::span<const Piece>
     peer.credit.Spend(header.payload_bytes);
     return Start(process, outgoing, /*on_credit=*/true);
   }
-  if (peer.credit.MayCover(header.payload_bytes)) peer.waiting.emplace(header.lane, outgoing->number);
+  if (peer.credit.MayCover(header.payload_bytes)) peer.outgoing.WaitTurn(outgoing->number);
   SendWaiting(process);   // it may be the lowest, and small enough
 }
 
@@ -65,7 +65,7 @@ UcxOutgoing::Outgoing* UcxOutgoing::Announce(int process, const Header& announce
                                              const LocatedPayload* located,
                                              std::span<const Piece> payload, Completion* done) {
   Peer& peer = PeerOf(process);
-  const uint32_t number = peer.next++;
+  const uint32_t number = peer.outgoing.NextNumber();
   Header header = announcement;
   header.payload_tag = number;
   std::vector<std::byte> place = located == nullptr ? std::vector<std::byte>() : located->Packed();
@@ -79,24 +79,21 @@ UcxOutgoing::Outgoing* UcxOutgoing::Announce(int process, const Header& announce
     done->Done(std::move(status));
     return nullptr;
   }
-  auto outgoing = std::make_unique<Outgoing>();
-  outgoing->pieces.assign(payload.begin(), payload.end());
-  outgoing->bytes = header.payload_bytes;
-  outgoing->lane = header.lane;
-  outgoing->number = number;
-  outgoing->done = done;
+  Outgoing* const outgoing =
+      peer.outgoing.Add(number, {{.bytes = header.payload_bytes, .lane = header.lane, .done = done},
+                                 {payload.begin(), payload.end()},
+                                 number});
   if (located != nullptr) outgoing->guard = located->guard;
   ++count_;
-  return (peer.outgoing[number] = std::move(outgoing)).get();
+  return outgoing;
 }
 
 // --- Fragments ----------------------------------------------------------------------------------
 
 void UcxOutgoing::SendWaiting(int process) {
   Peer& peer = PeerOf(process);
-  while (!peer.waiting.empty()) {
-    Outgoing* const first = peer.outgoing.find(peer.waiting.begin()->second)->second.get();
-    if (!peer.credit.Covers(first->bytes)) return;
+  while (const auto number = peer.outgoing.NextTurn(peer.credit)) {
+    Outgoing* const first = peer.outgoing.Find(*number);
     peer.credit.Spend(first->bytes);
     Start(process, first, /*on_credit=*/true);
   }
@@ -104,7 +101,7 @@ void UcxOutgoing::SendWaiting(int process) {
 
 void UcxOutgoing::Start(int process, Outgoing* outgoing, bool on_credit) {
   Peer& peer = PeerOf(process);
-  peer.waiting.erase({outgoing->lane, outgoing->number});
+  peer.outgoing.LeaveTurn(outgoing->number);
   outgoing->started = true;
   outgoing->on_credit = on_credit;
   peer.active.emplace(outgoing->lane, outgoing->number);
@@ -129,7 +126,7 @@ void UcxOutgoing::Advance(int process) {
   // Each fragment may end payloads, and the callers that hear of it send others.
   while (!peer.active.empty() && peer.open_bytes < kMostOpenBytes) {
     const Turn turn = *peer.active.begin();
-    Outgoing* const outgoing = peer.outgoing.find(turn.second)->second.get();
+    Outgoing* const outgoing = peer.outgoing.Find(turn.second);
     int64_t bytes = 0;
     const UcxChannel::Sent sent = SendNext(process, outgoing, &bytes);
     if (sent == UcxChannel::Sent::kFailed) return;   // that process is lost, and all this is over
@@ -177,13 +174,10 @@ void UcxOutgoing::FinishIfOver(int process, Outgoing* outgoing) {
 }
 
 void UcxOutgoing::Finish(int process, Outgoing* outgoing) {
-  Peer& peer = PeerOf(process);
-  const auto found = peer.outgoing.find(outgoing->number);
-  const std::unique_ptr<Outgoing> own = std::move(found->second);
-  peer.outgoing.erase(found);
+  const Outgoing own = PeerOf(process).outgoing.Take(outgoing->number);
   --count_;
-  if (own->cancelled && !channel_.IsLost(process)) channel_.Tell(process, MessageType::kCancelled, own->number, 0);
-  own->done->Done(own->status);
+  if (own.cancelled && !channel_.IsLost(process)) channel_.Tell(process, MessageType::kCancelled, own.number, 0);
+  own.done->Done(own.status);
 }
 
 void UcxOutgoing::OnFragmentSent(int process, void* owner, int64_t bytes, const Status& status) {
@@ -201,11 +195,9 @@ void UcxOutgoing::OnFragmentSent(int process, void* owner, int64_t bytes, const 
 }
 
 bool UcxOutgoing::OnWant(int process, uint32_t number) {
-  Peer& peer = PeerOf(process);
-  const auto found = peer.outgoing.find(number);
-  // It may have gone on credit meanwhile.
-  if (found == peer.outgoing.end()) return static_cast<int32_t>(peer.next - number) > 0;
-  Outgoing* const outgoing = found->second.get();
+  auto& all = PeerOf(process).outgoing;
+  Outgoing* const outgoing = all.Find(number);
+  if (outgoing == nullptr) return all.WasAnnounced(number);   // it has gone on credit meanwhile
   // One that could be read where it lies could not, after all.
   Revoke(outgoing);
   if (!outgoing->started) Start(process, outgoing, /*on_credit=*/false);
@@ -213,13 +205,12 @@ bool UcxOutgoing::OnWant(int process, uint32_t number) {
 }
 
 bool UcxOutgoing::OnTaken(int process, uint32_t number) {
-  const auto& all = PeerOf(process).outgoing;
-  const auto found = all.find(number);
-  // The send may have been cancelled meanwhile.
-  if (found == all.end()) return static_cast<int32_t>(PeerOf(process).next - number) > 0;
-  if (found->second->guard.value == 0) return false;
-  Revoke(found->second.get());
-  Finish(process, found->second.get());
+  auto& all = PeerOf(process).outgoing;
+  Outgoing* const outgoing = all.Find(number);
+  if (outgoing == nullptr) return all.WasAnnounced(number);   // it has been cancelled meanwhile
+  if (outgoing->guard.value == 0) return false;
+  Revoke(outgoing);
+  Finish(process, outgoing);
   return true;
 }
 
@@ -241,20 +232,14 @@ bool UcxOutgoing::Sends() const {
 
 // --- The end ------------------------------------------------------------------------------------
 
-UcxOutgoing::Outgoing* UcxOutgoing::FindBy(int process, Completion* done) {
-  for (const auto& [number, outgoing] : PeerOf(process).outgoing) {
-    if (outgoing->done == done) return outgoing.get();
-  }
-  return nullptr;
-}
-
 std::optional<CancelResult> UcxOutgoing::Cancel(int process, Completion* done, const Status& why, bool force) {
-  Outgoing* const outgoing = FindBy(process, done);
-  if (outgoing == nullptr) return std::nullopt;
   Peer& peer = PeerOf(process);
+  const std::optional<uint32_t> number = peer.outgoing.NumberOf(done);
+  if (!number) return std::nullopt;
+  Outgoing* const outgoing = peer.outgoing.Find(*number);
   // First: a receiver that reads later must not accept the bytes.
   Revoke(outgoing);
-  peer.waiting.erase({outgoing->lane, outgoing->number});
+  peer.outgoing.LeaveTurn(*number);
   peer.active.erase({outgoing->lane, outgoing->number});
   if (outgoing->status.ok()) outgoing->status = why;
   outgoing->cancelled = outgoing->handed_bytes < outgoing->bytes;
@@ -273,37 +258,28 @@ std::optional<CancelResult> UcxOutgoing::Cancel(int process, Completion* done, c
 
 void UcxOutgoing::Lose(int process, const Status& why) {
   Peer& peer = PeerOf(process);
-  peer.waiting.clear();
   peer.active.clear();
-  std::vector<Completion*> waiting;
   // UCX still reads what it has fragments of; it gives them back when their connection has ended.
-  std::erase_if(peer.outgoing, [&](const auto& entry) {
-    Outgoing& outgoing = *entry.second;
+  TellAll(peer.outgoing.End([this, &why](Outgoing& outgoing) {
     Revoke(&outgoing);
     if (outgoing.status.ok()) outgoing.status = why;
     if (outgoing.fragments_open > 0) return false;
     --count_;
-    waiting.push_back(outgoing.done);
     return true;
-  });
-  for (Completion* done : waiting) done->Done(why);
+  }), why);
 }
 
 void UcxOutgoing::Close(const Status& why) {
   closed_ = true;
-  std::vector<Completion*> waiting;
+  count_ = 0;
   for (Peer& peer : peers_) {
-    for (auto& [number, outgoing] : peer.outgoing) {
-      Revoke(outgoing.get());
-      waiting.push_back(outgoing->done);
-    }
-    peer.outgoing.clear();
-    peer.waiting.clear();
     peer.active.clear();
     peer.open_bytes = 0;
+    TellAll(peer.outgoing.End([this](Outgoing& outgoing) {
+      Revoke(&outgoing);
+      return true;
+    }), why);
   }
-  count_ = 0;
-  for (Completion* done : waiting) done->Done(why);
 }
 
 }  // namespace jaxccomp

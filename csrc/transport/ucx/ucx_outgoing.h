@@ -6,16 +6,15 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <set>
 #include <span>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "common/completion.h"
 #include "common/status.h"
+#include "transport/announced.h"
 #include "transport/cma/guards.h"
 #include "transport/cma/peer_memory.h"
 #include "transport/credit.h"
@@ -62,12 +61,9 @@ class UcxOutgoing {
 
  private:
   // Sent in the order of their pieces.
-  struct Outgoing {
-    std::vector<Piece> pieces;
-    int64_t bytes = 0;
-    int32_t lane = 0;
+  struct Outgoing : OutgoingPayload {
+    std::vector<Piece> pieces{};
     uint32_t number = 0;
-    Completion* done = nullptr;
     GuardMark guard{};            // of one that is read where it lies
     bool started = false;
     bool on_credit = false;
@@ -76,7 +72,7 @@ class UcxOutgoing {
     int64_t handed_bytes = 0;     // which is after so many
     int fragments_open = 0;
     bool cancelled = false;       // the rest will not be sent
-    Status status;
+    Status status{};
 
     bool over() const {
       return fragments_open == 0 && (handed_bytes == bytes || !status.ok());
@@ -87,9 +83,7 @@ class UcxOutgoing {
   struct Peer {
     explicit Peer(int64_t credit_bytes) : credit(credit_bytes) {}
     bool reads = false;           // this process's memory
-    uint32_t next = 0;            // the number of the next one announced to it
-    std::unordered_map<uint32_t, std::unique_ptr<Outgoing>> outgoing;
-    std::set<Turn> waiting;       // of those not started, the ones in turn for credit
+    OutgoingPayloads<Outgoing> outgoing;
     std::set<Turn> active;        // those started of which a part has not been handed to UCX
     int64_t open_bytes = 0;       // what UCX has not sent yet
     Clock::time_point last_sent;  // when UCX last completed a fragment
@@ -112,7 +106,6 @@ class UcxOutgoing {
   void AdvanceLater(int process);
   UcxChannel::Sent SendNext(int process, Outgoing* outgoing, int64_t* bytes);
   void FinishIfOver(int process, Outgoing* outgoing);
-  Outgoing* FindBy(int process, Completion* done);
   void Finish(int process, Outgoing* outgoing);
   // From now on nobody takes for it what lies there.
   void Revoke(Outgoing* outgoing);
