@@ -36,8 +36,10 @@ class Keepalive {
   }
   // A message of kAlive has come: a question is answered.
   void OnAlive(int process, bool is_question) const {
-    if (is_question) channel_.Tell(process, MessageType::kAlive, kAnswer, 0);
+    if (is_question) Greet(process);
   }
+  // Lets the process know that this one lives.
+  void Greet(int process) const { channel_.Tell(process, MessageType::kAlive, kAnswer, 0); }
   static bool IsQuestion(const Header& header) { return header.payload_tag == kQuestion; }
   // Asks those that it watches, and tells the channel whom it has lost.
   void Poll();

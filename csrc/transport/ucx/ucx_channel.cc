@@ -1,6 +1,8 @@
 #include "transport/ucx/ucx_channel.h"
 
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <new>
 #include <thread>
@@ -163,6 +165,22 @@ Status UcxChannel::BrokenError(int process, ucx::Status status) const {
                                   ucx_.Describe(status) +
                                   "): it has died or ended, or the network between it and "
                                   "rank " + std::to_string(process_) + " has failed"};
+}
+
+std::string UcxChannel::Describe(int process) const {
+  const Peer& peer = peers_[static_cast<size_t>(process)];
+  std::string text = std::to_string(peer.sent) + " messages sent to it, " + std::to_string(peer.received) +
+                     " received, " + std::to_string(peer.unsent.size()) + " wait for the connection";
+  if (peer.endpoint == nullptr) return text;
+  char* said = nullptr;
+  size_t bytes = 0;
+  std::FILE* const stream = open_memstream(&said, &bytes);
+  if (stream == nullptr) return text;
+  ucx_.ep_print_info(peer.endpoint, stream);
+  std::fclose(stream);
+  text += "; UCX says of its endpoint:\n" + std::string(said, bytes);
+  std::free(said);
+  return text;
 }
 
 // --- Sending ------------------------------------------------------------------------------------
@@ -348,7 +366,11 @@ void UcxChannel::Receive(const Envelope& envelope, std::span<const std::byte> da
   Peer& peer = PeerOf(envelope.source);
   if (peer.lost) return;
   keepalive_.OnHeard(peer.process);
-  if (peer.endpoint == nullptr) ConnectLater(&peer);
+  if (!std::exchange(peer.heard, true)) {
+    // It waits to hear of this process before it sends fragments.
+    if (peer.sent == 0 && peer.unsent.empty()) keepalive_.Greet(peer.process);
+    listener_.OnHeard(peer.process);
+  }
   if (envelope.sequence != peer.received) {
     peer.held_bytes += std::ssize(data);
     most_held_bytes_ = std::max(most_held_bytes_, peer.held_bytes);

@@ -54,6 +54,8 @@ class UcxChannel final : public ControlChannel {
                             std::span<const std::byte> data) = 0;
     // UCX is done with a fragment that was sent for `owner`.
     virtual void OnFragmentSent(int process, void* owner, int64_t bytes, const Status& status) = 0;
+    // The first message of that process has come (UcxChannel::HasHeard).
+    virtual void OnHeard(int process) = 0;
     virtual void OnLost(int process, const Status& why) = 0;
 
    protected:
@@ -75,6 +77,11 @@ class UcxChannel final : public ControlChannel {
   const Keepalive& keepalive() const { return keepalive_; }
   Status Send(int process, const Header& header, std::span<const Piece> payload) override;
   bool IsLost(int process) const override { return peers_[static_cast<size_t>(process)].lost; }
+  // Whether a message of that process has come. Before that UCX may still be connecting the two, and a fragment that it
+  // is given then may stay with it for ever (openucx/ucx issue 7825).
+  bool HasHeard(int process) const { return peers_[static_cast<size_t>(process)].heard; }
+  // The state of the connection, and what UCX says of it, for error texts.
+  std::string Describe(int process) const;
   // It has told that it ends its connections.
   void OnLeft(int process);
   void Lose(int process, const Status& why) override;
@@ -145,6 +152,7 @@ class UcxChannel final : public ControlChannel {
     std::string address;       // of its worker
     ucx::Endpoint* endpoint = nullptr;
     bool lost = false;
+    bool heard = false;
     bool due = false;          // in due_
     std::deque<Unsent> unsent;
     uint64_t sent = 0;         // messages

@@ -25,6 +25,7 @@ UcxLibrary::UcxLibrary() : library_("ucp", kSonames) {
   library_.Find("ucp_worker_progress", &worker_progress);
   library_.Find("ucp_worker_set_am_recv_handler", &worker_set_am_recv_handler);
   library_.Find("ucp_ep_create", &ep_create);
+  library_.Find("ucp_ep_print_info", &ep_print_info);
   library_.Find("ucp_ep_close_nbx", &ep_close_nbx);
   library_.Find("ucp_am_send_nbx", &am_send_nbx);
   library_.Find("ucp_request_check_status", &request_check_status);

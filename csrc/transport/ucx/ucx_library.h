@@ -1,6 +1,7 @@
 // UCX's library, opened at run time: the one that AddLibraryPath has named last ("ucp"), or the system's.
 #pragma once
 
+#include <cstdio>
 #include <string>
 
 #include "common/dynamic_library.h"
@@ -39,6 +40,7 @@ class UcxLibrary {
                                             const ucx::HandlerParam* param) = nullptr;
   ucx::Status (*ep_create)(ucx::Worker* worker, const ucx::EndpointParams* params,
                            ucx::Endpoint** endpoint) = nullptr;
+  void (*ep_print_info)(ucx::Endpoint* endpoint, std::FILE* stream) = nullptr;
   void* (*ep_close_nbx)(ucx::Endpoint* endpoint, const ucx::RequestParam* param) = nullptr;
   void* (*am_send_nbx)(ucx::Endpoint* endpoint, unsigned id, const void* header, size_t header_bytes,
                        const void* data, size_t bytes, const ucx::RequestParam* param) = nullptr;

@@ -123,6 +123,7 @@ void UcxOutgoing::AdvanceDue() {
 
 void UcxOutgoing::Advance(int process) {
   Peer& peer = PeerOf(process);
+  if (!channel_.HasHeard(process)) return;
   // Each fragment may end payloads, and the callers that hear of it send others.
   while (!peer.active.empty() && peer.open_bytes < kMostOpenBytes) {
     const Turn turn = *peer.active.begin();
@@ -252,7 +253,8 @@ std::optional<CancelResult> UcxOutgoing::Cancel(int process, Completion* done, c
   if (!force || Clock::now() - peer.last_sent < kStuckAfter) return CancelResult::kPinned;
   channel_.Lose(process, {Code::kUnavailable, "process " + std::to_string(process) +
                                                   " has accepted no bytes since the operation failed; the connection "
-                                                  "is closed, so that the memory of the operation can be freed"});
+                                                  "is closed, so that the memory of the operation can be freed (" +
+                                                  channel_.Describe(process) + ")"});
   return CancelResult::kPending;
 }
 

@@ -44,6 +44,7 @@ class UcxOutgoing {
   bool OnTaken(int process, uint32_t number);
   bool OnCredit(int process, int64_t bytes);
   void OnFragmentSent(int process, void* owner, int64_t bytes, const Status& status);
+  void OnHeard(int process) { AdvanceLater(process); }
   // Goes on where UCX has sent something. To be called when its progress has returned, not from within: it
   // would be given more before it has sent what it could not send before, and each time that there is room for
   // something that waits, what is new would take it.

@@ -145,6 +145,7 @@ class UcxTransport final : public Transport, UcxChannel::Listener {
   void OnControlMessage(int source, const Header& header,
                         std::span<const std::byte> payload) override;
   void OnFragment(int source, const UcxFragment& fragment, std::span<const std::byte> data) override;
+  void OnHeard(int process) override { outgoing_.OnHeard(process); }
   void OnFragmentSent(int process, void* owner, int64_t bytes, const Status& status) override {
     outgoing_.OnFragmentSent(process, owner, bytes, status);
   }
