@@ -10,6 +10,7 @@
 #include "collective/patterns/binomial.h"
 #include "common/buffer_pool.h"
 #include "execution/collective_library.h"
+#include "execution/library_path.h"
 
 namespace jaxccomp {
 namespace {

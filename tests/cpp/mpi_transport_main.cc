@@ -378,3 +378,35 @@ extern "C" int JaxccompCheckCancel(uint64_t comm, uint64_t byte_type, int all_re
   transport->Close();
   return failed();
 }
+
+// A message of the transport's own that concerns nothing: its receiver loses the sender, and says why. Collective;
+// nothing is in flight on `comm` when all ranks have returned.
+extern "C" int JaxccompCheckStrayMessage(uint64_t comm, uint64_t byte_type, int type) {
+  using namespace jaxccomp;
+  struct Victim final : Receiver {
+    void OnMessage(const Header&, std::span<const std::byte>, Announced) override { CHECK(!"delivered"); }
+    void OnPeerLost(int process, const Status& why) override {
+      lost.insert(process);
+      reason = why;
+    }
+    std::set<int> lost;
+    Status reason;
+  } node;
+  const int64_t failed_before = testing::FailedChecks().load();
+  auto created = MpiTransport::Create({.comm = comm, .byte_type = byte_type}, &node);
+  if (!CHECK_OK(created)) return 1;
+  MpiTransport* const transport = created->get();
+  const int ranks = transport->process_count(), next = (transport->process() + 1) % ranks;
+  Header stray;
+  stray.type = static_cast<MessageType>(type);
+  stray.payload_tag = 1000;
+  stray.total_bytes = 1 << 20;
+  Waiter sent;
+  transport->Send(next, stray, {}, &sent);
+  const testing::Stopwatch watch;
+  while (node.lost.empty() && watch.Seconds() < 30) transport->Poll();
+  CHECK(node.lost == std::set<int>({(transport->process() + ranks - 1) % ranks}));
+  CHECK(node.reason.code() == Code::kDataLoss);
+  transport->Close();
+  return static_cast<int>(testing::FailedChecks().load() - failed_before);
+}
