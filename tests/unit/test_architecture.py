@@ -3,6 +3,8 @@
 import ast
 import pathlib
 import re
+import shutil
+import subprocess
 
 import pytest
 import structure
@@ -164,6 +166,23 @@ def test_every_source_is_compiled_once():
     listed = re.findall(r"^ {4}(\S+\.cc)\)?$", (ROOT / "cmake/sources.cmake").read_text(), re.M)
     there = [path for room in ("csrc", "xla_ffi") for path in (ROOT / room).rglob("*.cc")]
     assert sorted(listed) == sorted(str(path.relative_to(ROOT)) for path in there)
+
+
+UNITY = (ROOT / "cmake/unity.cmake").read_text()
+UNITY_FOLDERS = re.search(r"set\(UNITY_FOLDERS ([^)]*)\)", UNITY)[1].split()
+COMPILER = shutil.which("c++") or shutil.which("g++")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(COMPILER is None, reason="no C++ compiler is installed")
+@pytest.mark.parametrize("folder", [each for each in UNITY_FOLDERS if each.startswith("csrc/")])
+def test_each_source_includes_what_it_uses(folder):
+    """As if compiled alone: what is compiled together hides a missing include."""
+    sources = sorted((ROOT / folder).glob("*.cc"))
+    assert sources
+    arguments = ["-std=c++20", "-fsyntax-only", f"-I{ROOT / 'csrc'}"]
+    done = subprocess.run([COMPILER, *arguments, *sources], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("name", PYTHON)
