@@ -96,7 +96,10 @@ def test_all_learn_where_all_are_and_share_rows(make, host):
 def test_rows_that_do_not_fit_are_an_error_of_all(make):
     made, _ = started(make, 2)
     found = in_threads(
-        [lambda r=r: made[r].share((0, 1), r, "uneven", [0] * (1 + r), 20) for r in range(2)]
+        [
+            lambda r=r: made[r].share((0, 1), r, "uneven", [0] * (1 + r), patience.seconds(20))
+            for r in range(2)
+        ]
     )
     assert all("same functions" in str(each) for each in found)
 
@@ -148,7 +151,9 @@ def test_another_secret_is_refused_and_disturbs_nobody(make):
     made, _ = started(make, 2)
     with pytest.raises(errors.InitializationError, match="another secret"):
         make(b"another secret of 16").exchange_addresses(1, 2, made[0].address, 5)
-    rows = in_threads([lambda r=r: made[r].share((0, 1), r, "some", [r], 20) for r in range(2)])
+    rows = in_threads(
+        [lambda r=r: made[r].share((0, 1), r, "some", [r], patience.seconds(20)) for r in range(2)]
+    )
     assert [row.tolist() for row in rows] == [[[0], [1]]] * 2
 
 
@@ -166,7 +171,12 @@ def test_unauthenticated_connections_are_not_heard(make, sent):
     made, _ = started(make, 2)
     with socket.create_connection(made[0].address, 10) as stranger:
         stranger.sendall(sent)
-        rows = in_threads([lambda r=r: made[r].share((0, 1), r, "some", [r], 20) for r in range(2)])
+        rows = in_threads(
+            [
+                lambda r=r: made[r].share((0, 1), r, "some", [r], patience.seconds(20))
+                for r in range(2)
+            ]
+        )
     assert [row.tolist() for row in rows] == [[[0], [1]]] * 2
 
 
@@ -189,7 +199,9 @@ def test_hostile_messages_of_who_has_the_secret(make, message):
             assert "refused" in receive(conn)
         except (EOFError, OSError):
             pass  # it has been hung up on
-    rows = in_threads([lambda r=r: made[r].share((0, 1), r, "some", [r], 20) for r in range(2)])
+    rows = in_threads(
+        [lambda r=r: made[r].share((0, 1), r, "some", [r], patience.seconds(20)) for r in range(2)]
+    )
     assert [row.tolist() for row in rows] == [[[0], [1]]] * 2
 
 
@@ -282,17 +294,17 @@ def test_who_has_been_given_up_is_told_at_once(make, gone, known, told):
     other = make()
     other.addresses = made[0].addresses
 
-    def propose(name):
+    def propose(name, seconds):
         proposal = {"known": known, "lost": []}
-        return other.agree(name, 0, 2, proposal, lambda proposals: None, 0.5, lambda: "")
+        return other.agree(name, 0, 2, proposal, lambda proposals: None, seconds, lambda: "")
 
     if told is None:
         with pytest.raises(NoDecision):
-            propose("those left of world")
+            propose("those left of world", 0.5)
     else:
-        assert propose("those left of world") == told
+        assert propose("those left of world", patience.seconds(30)) == told
     with pytest.raises(NoDecision):
-        propose("another round")
+        propose("another round", 0.5)
 
 
 def test_what_a_joiner_says_of_itself_is_asked_for_when_a_member_is_reached(make):
@@ -305,7 +317,9 @@ def test_what_a_joiner_says_of_itself_is_asked_for_when_a_member_is_reached(make
     assert asked == []
     made, _ = started(make, 1)
     with pytest.raises(errors.InitializationError):
-        make().request_join([made[0].address], "world", lambda: asked.append(1) or {}, 0.5)
+        make().request_join(
+            [made[0].address], "world", lambda: asked.append(1) or {}, patience.seconds(1)
+        )
     assert asked
 
 
