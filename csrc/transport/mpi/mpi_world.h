@@ -51,7 +51,7 @@ struct MpiWorld {
   // for what is under way.
   int64_t CreditBytes(int peer) const {
     if (config.credit_bytes >= 0) return config.credit_bytes;
-    return IsRemote(peer) ? std::min<int64_t>(1 << 20, (64 << 20) / std::max(processes, 1)) : 16 << 20;
+    return IsRemote(peer) ? std::min<int64_t>(1 << 20, (64 << 20) / std::max(processes, 1)) : 64 << 20;
   }
   bool IsLost(int peer) const { return lost[static_cast<size_t>(peer)]; }
   // Nothing goes to or comes from that process any more: whoever waits for it is told, once.
