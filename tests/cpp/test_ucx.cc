@@ -340,6 +340,8 @@ TEST(Ucx_DropsWhatLacksTheSecret) {
   CHECK_OK(good.status);
   CHECK_EQ(stranger.messages, 0);
   CHECK(first.lost.empty() && second.lost.empty());
+  c->Close(std::chrono::milliseconds(0));
+  CHECK_EQ(large.calls, 1);
 }
 
 TEST(Ucx_LosesWhoSendsWhatCannotBe) {
