@@ -32,19 +32,22 @@ bool RetainFreedMemory() {
 // glibc can do it by itself, but only when the environment says so before the program starts
 // (GLIBC_TUNABLES=glibc.malloc.hugetlb=1).
 void UseHugePagesInHeap() {
-#if defined(__GLIBC__)
+#if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__)   // whose malloc takes memory for what nobody has written to
   // Of all engines of the process, each of which calls this under a lock of its own.
   static std::atomic<const std::byte*> reserved_end = nullptr;
+  static std::atomic<bool> reserving = false;
   if (static_cast<const std::byte*>(sbrk(0)) <= reserved_end.load(std::memory_order_relaxed)) return;
+  if (reserving.exchange(true)) return;   // once is enough
   // Addresses only: no memory is taken before it is written to.
   const auto physical_bytes = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) *
                               static_cast<size_t>(sysconf(_SC_PAGESIZE));
   const size_t bytes = std::min(kReservedBytes, physical_bytes / 4);
-  void* const block = std::malloc(bytes);
-  if (block == nullptr) return;
-  AdviseHugePages(block, static_cast<int64_t>(bytes));
-  std::free(block);
-  reserved_end.store(static_cast<const std::byte*>(sbrk(0)), std::memory_order_relaxed);
+  if (void* const block = std::malloc(bytes); block != nullptr) {
+    AdviseHugePages(block, static_cast<int64_t>(bytes));
+    std::free(block);
+    reserved_end.store(static_cast<const std::byte*>(sbrk(0)), std::memory_order_relaxed);
+  }
+  reserving = false;
 #endif
 }
 

@@ -202,12 +202,12 @@ struct Located {
   }
   Announced announced() const { return second.announcements.back(); }
 
+  Waiter sent;   // told at the latest when the transport ends
   Listener first, second;
   Team team;
   Bytes payload, into;
   Piece piece{payload.data(), std::ssize(payload)}, place{into.data(), std::ssize(into)};
   UcxTransport *a = nullptr, *b = nullptr;
-  Waiter sent;
 };
 
 TEST(Ucx_ReadsAPayloadWhereItLies) {
@@ -255,6 +255,7 @@ TEST(Ucx_SendsWhatCannotBeReadAfterAll) {
 
 TEST(Ucx_ReadsNothingThatItsSenderHasGivenUp) {
   const auto check = [](const std::function<void(UcxTransport*)>& give_up, bool ends) {
+    Waiter pulled;   // told at the latest when the transport ends
     Located case_{getpid()};
     if (case_.b == nullptr) return;
     const Transport::Reader read = case_.b->StartRead(case_.announced());
@@ -264,7 +265,6 @@ TEST(Ucx_ReadsNothingThatItsSenderHasGivenUp) {
     CHECK(!case_.sent.status.ok());
     CHECK(!read({&case_.place, 1}, false));
     // Its connection says what has become of it.
-    Waiter pulled;
     case_.b->Pull(case_.announced(), {&case_.place, 1}, &pulled);
     case_.team.transports[0].reset();
     if (ends) CHECK(PollAll({case_.b}, [&] { return pulled.calls == 1 && !pulled.status.ok(); }));
@@ -624,6 +624,7 @@ TEST(Ucx_SendsInOrderWhereItHasToWait) {
 }
 
 TEST(Ucx_FreezesWithTransfersUnderWay) {
+  Waiter sent, pulled;   // told at the latest when their transports end
   Listener first, second;
   Team team(2, {}, {&first, &second});
   if (!team.whole()) return;
@@ -632,7 +633,6 @@ TEST(Ucx_FreezesWithTransfersUnderWay) {
   const Piece piece{payload.data(), std::ssize(payload)}, place{into.data(), std::ssize(into)};
   Header header;
   header.payload_bytes = piece.bytes;
-  Waiter sent, pulled;
   b->Send(0, header, {&piece, 1}, &sent);
   CHECK(PollAll({a, b}, [&] { return first.messages == 1; }));
   a->Pull(first.announcements[0], {&place, 1}, &pulled);
