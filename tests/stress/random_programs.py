@@ -25,12 +25,19 @@ import time
 import warnings
 from typing import Any
 
-HANG_SECONDS = 120.0
 # How often ranks agree on whether the time is up, in programs.
 AGREE_EVERY = 20
 # JAX keeps what it has compiled; thousands of programs would fill the memory.
 FORGET_EVERY = 500
+# Of operations, on a quiet machine: a rank may have to compile while the others wait.
 DEADLINE_SECONDS = 10.0
+# A program that takes so many deadlines hangs.
+HANG_DEADLINES = 12
+
+
+def _hang_seconds() -> float:
+    deadline = float(os.environ.get("JAXCCOMP_TIMEOUT_SECONDS", DEADLINE_SECONDS))
+    return HANG_DEADLINES * max(deadline, DEADLINE_SECONDS)
 
 
 @dataclasses.dataclass
@@ -80,12 +87,12 @@ class Watch:
         self._program, self._begun = program, time.monotonic()
         # Where the interpreter's lock is held for ever, the thread cannot say anything.
         if program:
-            faulthandler.dump_traceback_later(HANG_SECONDS + 15, exit=True)
+            faulthandler.dump_traceback_later(_hang_seconds() + 15, exit=True)
         else:
             faulthandler.cancel_dump_traceback_later()
 
     def _look(self) -> None:
-        while not self._program or time.monotonic() - self._begun < HANG_SECONDS:
+        while not self._program or time.monotonic() - self._begun < _hang_seconds():
             time.sleep(1)
         say(f"HANG in {self._program}")
         self._summary.hangs += 1
@@ -185,9 +192,15 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 
 def prepare(devices: int) -> None:
     """What has to be known before JAX is imported."""
+    tests = pathlib.Path(__file__).parents[1]
+    # A package with algorithms of its own is found by its metadata.
+    sys.path[:0] = [str(tests), str(tests / "plugin")]
+    import patience
+
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("JAX_ENABLE_X64", "1")
-    os.environ.setdefault("JAXCCOMP_TIMEOUT_SECONDS", str(DEADLINE_SECONDS))
+    deadline = patience.seconds(DEADLINE_SECONDS)
+    os.environ.setdefault("JAXCCOMP_TIMEOUT_SECONDS", str(deadline))
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
     # What LLVM makes of fusions is what costs most, and decides nothing about collectives.
     flags = [os.environ.get("XLA_FLAGS", ""), "--xla_backend_optimization_level=0"]
@@ -196,9 +209,6 @@ def prepare(devices: int) -> None:
     if devices:
         flags.append(f"--xla_force_host_platform_device_count={devices}")
     os.environ["XLA_FLAGS"] = " ".join(flags)
-    tests = pathlib.Path(__file__).parents[1]
-    # A package with algorithms of its own is found by its metadata.
-    sys.path[:0] = [str(tests), str(tests / "plugin")]
 
 
 def check(arguments: list[str]) -> Summary:
