@@ -31,11 +31,11 @@ struct AnnouncedPayload {
   Completion* done = nullptr;   // of the pull; null: discarded, or cancelled
 };
 
-// What both sides have. Payload has a `done`.
+// Payloads by number, of the sender or of the receiver. The type Payload has a member `done`.
 template <typename Payload>
 class PayloadTable {
  public:
-  // Numbers come from the wire: a process that announces more at a time, or answers for fewer, is broken or hostile.
+  // The bound on payloads that are open at a time. A process that exceeds it is broken or hostile.
   static constexpr size_t kMost = 1 << 20;
 
   // Null: it has been received or sent, or cancelled, or was never announced.
@@ -120,7 +120,7 @@ class AnnouncedPayloads : public PayloadTable<Payload> {
 struct OutgoingPayload {
   int64_t bytes = 0;
   int32_t lane = 0;
-  Completion* done = nullptr;   // of the send; null: nobody waits for it any more
+  Completion* done = nullptr;   // of the send; null: the send was cancelled
 };
 
 // For one process. Some wait in turn for credit, the lowest lanes first. Payload: an OutgoingPayload and what else a
@@ -159,7 +159,7 @@ class OutgoingPayloads : public PayloadTable<Payload> {
   std::optional<uint32_t> NextTurn(const AnyCredit& credit) {
     return NextTurn(credit, [](uint32_t) { return false; });
   }
-  // As PayloadTable's; nobody's turn comes any more.
+  // As PayloadTable's. All turns end.
   template <typename F>
   std::vector<Completion*> End(const F& f) {
     turns_.clear();

@@ -1,7 +1,7 @@
 // Memory of operations that fail, between two processes over MPI or UCX (tests/stress/memory). Each case runs one
 // operation on rank 0, the one that is watched, and on rank 1, which fails it. Once the operation is over on a rank,
-// the test protects its memory or overwrites it. From then on nobody may read or write it, and no rank may accept
-// the other values.
+// the test protects its memory or overwrites it. From then on no access to it is allowed, and no rank may
+// accept the other values.
 //
 // A shared library that Python loads, because the launcher, MPI and the exchange of addresses belong to Python.
 #include <sys/types.h>

@@ -294,7 +294,7 @@ extern "C" int JaxccompCheckCancel(uint64_t comm, uint64_t byte_type, int all_re
     if (result == CancelResult::kDone) {
       CHECK_EQ(each->sent.calls, 1);
       CHECK(each->sent.status.code() == Code::kAborted);
-      std::ranges::fill(each->payload, std::byte{66});   // nobody ever receives this
+      std::ranges::fill(each->payload, std::byte{66});   // no receiver may see this value
     }
     return result;
   };

@@ -146,7 +146,7 @@ TEST(engine_memory_is_given_back_when_nobody_touches_it) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// The engine cancels a send that nobody receives at once. A later receive ends with an error.
+// A send without a receive fails at its deadline, and the engine cancels it at once. A later receive ends with an error.
 TEST(engine_memory_of_a_send_that_nobody_takes) {
   Team team(Style::kProcesses, 2);
   team.SetOption("timeout_seconds", "0.5");

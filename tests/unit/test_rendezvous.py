@@ -72,6 +72,13 @@ def started(make, size, ranks=None, sizes=None, timeout=None, host=HOST):
     return made, found
 
 
+def check_that_two_share(made):
+    rows = in_threads(
+        [lambda r=r: made[r].share((0, 1), r, "some", [r], patience.seconds(20)) for r in range(2)]
+    )
+    assert [row.tolist() for row in rows] == [[[0], [1]]] * 2
+
+
 @pytest.mark.parametrize("host", [HOST, "::1"], ids=["IPv4", "IPv6"])
 def test_all_learn_where_all_are_and_share_rows(make, host):
     if host == "::1" and not os.path.exists("/proc/net/if_inet6"):
@@ -151,10 +158,7 @@ def test_another_secret_is_refused_and_disturbs_nobody(make):
     made, _ = started(make, 2)
     with pytest.raises(errors.InitializationError, match="another secret"):
         make(b"another secret of 16").exchange_addresses(1, 2, made[0].address, 5)
-    rows = in_threads(
-        [lambda r=r: made[r].share((0, 1), r, "some", [r], patience.seconds(20)) for r in range(2)]
-    )
-    assert [row.tolist() for row in rows] == [[[0], [1]]] * 2
+    check_that_two_share(made)
 
 
 @pytest.mark.parametrize(
@@ -171,13 +175,7 @@ def test_unauthenticated_connections_are_not_heard(make, sent):
     made, _ = started(make, 2)
     with socket.create_connection(made[0].address, 10) as stranger:
         stranger.sendall(sent)
-        rows = in_threads(
-            [
-                lambda r=r: made[r].share((0, 1), r, "some", [r], patience.seconds(20))
-                for r in range(2)
-            ]
-        )
-    assert [row.tolist() for row in rows] == [[[0], [1]]] * 2
+        check_that_two_share(made)
 
 
 @pytest.mark.parametrize(
@@ -199,10 +197,7 @@ def test_hostile_messages_of_who_has_the_secret(make, message):
             assert "refused" in receive(conn)
         except (EOFError, OSError):
             pass  # it has been hung up on
-    rows = in_threads(
-        [lambda r=r: made[r].share((0, 1), r, "some", [r], patience.seconds(20)) for r in range(2)]
-    )
-    assert [row.tolist() for row in rows] == [[[0], [1]]] * 2
+    check_that_two_share(made)
 
 
 def test_another_version_is_not_taken_in(make):

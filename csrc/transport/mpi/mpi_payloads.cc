@@ -138,10 +138,6 @@ bool MpiPayloads::OnCredit(int process, int64_t bytes) {
 }
 
 void MpiPayloads::Lose(int process, const Status& why) {
-  EndOutgoing(process, why);
-}
-
-void MpiPayloads::EndOutgoing(int process, const Status& why) {
   TellAll(PeerOf(process).outgoing.End([this](const Outgoing& outgoing) {
     outgoing_count_ -= outgoing.transfer != nullptr;
     return true;
@@ -340,7 +336,7 @@ CancelResult MpiPayloads::Cancel(int process, Completion* done, const Status& wh
 void MpiPayloads::EndAnnounced(const Status& why) {
   for (int process = 0; process < world_.processes; ++process) {
     for (auto& kind : PeerOf(process).incoming) TellAll(kind.End([](const Incoming&) { return true; }), why);
-    EndOutgoing(process, why);
+    Lose(process, why);
   }
 }
 

@@ -33,7 +33,7 @@ class MpiPayloads final : MpiTransfers::Listener {
   bool OnComing(int process, uint32_t number, int64_t bytes);
   bool OnCancelled(int process, uint32_t number);
   bool OnTaken(int process, uint32_t number);
-  // Receives a payload from another host that comes on credit and that nobody has pulled.
+  // Receives a payload that comes from another host on credit, if it has not been pulled.
   void ReceiveEarly(Announced announced);
   // What waits for that process will not be wanted.
   void Lose(int process, const Status& why);
@@ -50,7 +50,7 @@ class MpiPayloads final : MpiTransfers::Listener {
   // An announced payload that has not been pulled, or whose pull waits its turn.
   struct Incoming : AnnouncedPayload {
     bool on_credit = false;                // its sender has sent it, or does now
-    bool declined = false;                 // the sender has been told that nobody wants it, and has not answered
+    bool declined = false;                 // the sender has been told that it is not wanted, and has not answered
     std::shared_ptr<MpiTransfer> early{};  // it is received already
     Piece whole{};                         // where it lies, when all of it is here
   };
@@ -86,7 +86,6 @@ class MpiPayloads final : MpiTransfers::Listener {
   void StartReceives(int process, bool on_request, uint32_t first);
   void StartReceive(int process, bool on_request, uint32_t number, Incoming incoming);
   void ReturnCredit(int process, int64_t bytes);
-  void EndOutgoing(int process, const Status& why);
   void EndAnnounced(const Status& why);
   void OnTransferOver(MpiTransfer* transfer) override;
 

@@ -22,11 +22,10 @@
 // credit is received as soon as it is announced, into memory of the transport's own where the runtime has
 // not pulled it by then. Its credit comes back when that memory is free again.
 //
-// What MPI has not started can be cancelled. The sender says so (kCancelled), and the receiver answers
-// (kTaken) when it has cancelled its receive, if it had posted one; until then no other payload of the same tag goes. A
-// receiver that does not want a payload says so (kTaken) in place of receiving it, and the sender answers
-// (kCancelled), unless it has sent the payload meanwhile (kComing). Each side says its word once, so two that cross
-// answer each other.
+// A payload that MPI has not started can be cancelled. The sender sends kCancelled. The receiver cancels its receive, if
+// it has posted one, and answers with kTaken. Until the answer comes, the sender starts no payload with the same tag.
+// A receiver that does not want a payload sends kTaken. The sender answers with kCancelled, or with kComing if it has
+// sent the payload meanwhile. Each side sends one such message for a payload, so two that cross answer each other.
 //
 // Small messages of kData go on credit to every process, also within a host (transport/credit.h): what
 // has come and waits for its operation is bounded, in bytes and in messages. One beyond the credit is

@@ -1,4 +1,4 @@
-"""Memory uses x faults x places: nobody uses the memory of an operation that is over.
+"""Checks that the memory of an operation is not used after its end: uses x faults x places.
 
     python -m stress.memory --library build/.venv/libjaxccomp_mpi_tests.so --runs 100 \\
         --places mpich ucx --output docs/results/memory.json
