@@ -177,8 +177,11 @@ COMPILER = shutil.which("c++") or shutil.which("g++")
 @pytest.mark.skipif(COMPILER is None, reason="no C++ compiler is installed")
 @pytest.mark.parametrize("folder", [each for each in UNITY_FOLDERS if each.startswith("csrc/")])
 def test_each_source_includes_what_it_uses(folder):
-    """As if compiled alone: what is compiled together hides a missing include."""
-    sources = sorted((ROOT / folder).glob("*.cc"))
+    """As if compiled alone: what is compiled together hides a missing include.
+
+    The build compiles the kernels of one instruction set alone, with flags of their own.
+    """
+    sources = sorted(each for each in (ROOT / folder).glob("*.cc") if "_avx" not in each.name)
     assert sources
     arguments = ["-std=c++20", "-fsyntax-only", f"-I{ROOT / 'csrc'}"]
     done = subprocess.run([COMPILER, *arguments, *sources], capture_output=True, text=True)
