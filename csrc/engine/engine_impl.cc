@@ -219,7 +219,7 @@ void Engine::Impl::Begin(Operation* op) {
       wire_.Discard(a.announced);
       continue;
     }
-    peer_messages_.OnMessage(a.header, a.payload, a.announced);
+    peer_messages_.Deliver(IncomingMessage(a));
   }
 }
 

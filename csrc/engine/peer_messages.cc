@@ -9,8 +9,10 @@
 
 namespace jaxccomp {
 
-void PeerMessages::OnMessage(const Header& header, std::span<const std::byte> payload,
-                             Announced announced) {
+void PeerMessages::Deliver(const IncomingMessage& message) {
+  const Header& header = message.header;
+  const std::span<const std::byte> payload = message.payload;
+  const Announced announced = message.announced;
   if (header.type == MessageType::kAbort) {
     wire_.Discard(announced);
     return failures_.OnAbort(header, payload);
@@ -31,7 +33,7 @@ void PeerMessages::OnMessage(const Header& header, std::span<const std::byte> pa
   }
   if (header.type == MessageType::kBlocked) return deadlocks_.OnBlocked(header, payload);
   if (header.site == PointToPointMatching::kMessageSite) {
-    return point_to_point_.OnMessage(header, payload, announced);
+    return point_to_point_.OnMessage(message);
   }
   if (header.type == MessageType::kProbe && header.site == PointToPointMatching::kOperationSite) {
     if (endpoint != nullptr) deadlocks_.OnProbe(*endpoint, header, payload);
@@ -66,7 +68,7 @@ void PeerMessages::OnMessage(const Header& header, std::span<const std::byte> pa
     if (endpoint->launches.HasLeft(header)) return failures_.Break(*comm, LeftError(*endpoint, header), true);
     return OnProbe(*endpoint, header, here);
   }
-  if (here && !op->held()) return executor_.Arrived(op, header, payload, announced);
+  if (here && !op->held()) return executor_.Arrived(op, message);
   if (!here && endpoint != nullptr && ComesTooLate(*endpoint, header)) {
     wire_.Discard(announced);
     const std::string* mine = endpoint->recent.Find(MatchKey::Of(header));
@@ -75,7 +77,7 @@ void PeerMessages::OnMessage(const Header& header, std::span<const std::byte> pa
                                header),
                  true);
   }
-  matcher_.early().Keep(Arrival(&wire_, header, payload, announced));
+  matcher_.early().Keep(message.Keep(&wire_));
   if (header.type != MessageType::kCheck || endpoint == nullptr) return;
   const auto compared = endpoint->comparisons.find(header.program_hash);
   if (compared != endpoint->comparisons.end()) comparison_.Compare(*endpoint, *compared->second);

@@ -30,9 +30,12 @@ class PeerMessages final : public Receiver {
 
   // Receiver
   void OnMessage(const Header& header, std::span<const std::byte> payload,
-                 Announced announced) override;
+                 Announced announced) override {
+    Deliver(IncomingMessage(header, payload, announced));
+  }
   void OnPeerLost(int process, const Status& why) override { failures_.OnPeerLost(process, why); }
 
+  void Deliver(const IncomingMessage& message);
   // The message is of another launch than that one, which has its number here.
   void RefuseOtherLaunch(Endpoint& endpoint, const Launch& launch, const Header& header,
                          std::span<const std::byte> payload);

@@ -57,22 +57,18 @@ void PointToPoint::Begin(Operation* op) {
   if (op->failed() || op->over() || ends.source == OpSpec::kNobody) return;
   const MatchKey receiver = op->key;
   for (Arrival& part : messages_.PostReceive(*op->endpoint, ends.source, ends.tag, receiver)) {
-    Give(receiver, part.header, part.payload, part.announced);
+    Give(receiver, IncomingMessage(part));
   }
 }
 
-void PointToPoint::OnMessage(const Header& header, std::span<const std::byte> payload,
-                                  Announced announced) {
-  const std::optional<MatchKey> receiver = messages_.Deliver(header, payload, announced);
-  if (receiver) Give(*receiver, header, payload, announced);
-  while (const auto match = messages_.NextMatch()) {
-    const Arrival& part = match->part;
-    Give(match->receiver, part.header, part.payload, part.announced);
-  }
+void PointToPoint::OnMessage(const IncomingMessage& message) {
+  if (const std::optional<MatchKey> receiver = messages_.Deliver(message)) Give(*receiver, message);
+  while (auto match = messages_.NextMatch()) Give(match->receiver, IncomingMessage(match->part));
 }
 
-void PointToPoint::Give(const MatchKey& receiver, const Header& header,
-                               std::span<const std::byte> payload, Announced announced) {
+void PointToPoint::Give(const MatchKey& receiver, const IncomingMessage& message) {
+  const Header& header = message.header;
+  const Announced announced = message.announced;
   Operation* const op = operations_.Find(receiver);
   if (op == nullptr || op->failed() || op->over()) return wire_.Discard(announced);
   if (header.signature != op->ends.receive_signature) {
@@ -89,7 +85,7 @@ void PointToPoint::Give(const MatchKey& receiver, const Header& header,
     const Operation* const still = operations_.Find(receiver);
     if (still == nullptr || still->failed()) return wire_.Discard(announced);
   }
-  executor_.Arrived(op, header, payload, announced);
+  executor_.Arrived(op, message);
 }
 
 void PointToPoint::Take(Operation* op, const Header& header) {
@@ -116,7 +112,7 @@ void PointToPoint::Take(Operation* op, const Header& header) {
   word.source_process = wire_.process();
   word.tag = kStatusMessage;
   word.payload_bytes = sizeof(status);
-  executor_.Arrived(op, word, std::as_bytes(std::span(status)), {});
+  executor_.Arrived(op, IncomingMessage(word, std::as_bytes(std::span(status)), {}));
 }
 
 void PointToPoint::End(const Operation& op) {

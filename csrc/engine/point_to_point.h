@@ -25,13 +25,12 @@ class PointToPoint {
   // Numbers what the operation sends, and fills its header.
   void Join(Operation* op, const CallSite& site);
   void Begin(Operation* op);
-  void OnMessage(const Header& header, std::span<const std::byte> payload, Announced announced);
+  void OnMessage(const IncomingMessage& message);
   void End(const Operation& op);
 
  private:
   // A part of a message has come for that receive.
-  void Give(const MatchKey& receiver, const Header& header, std::span<const std::byte> payload,
-            Announced announced);
+  void Give(const MatchKey& receiver, const IncomingMessage& message);
   // The first part of its message has come.
   void Take(Operation* op, const Header& header);
 

@@ -127,7 +127,7 @@ void Executor::StartTask(Operation* op, TaskId task) {
     }
     if (!memory_.Admit(op, task, found->header.payload_bytes)) return;
     Arrival arrival = op->arrivals.Take(task);
-    StartReceive(op, task, arrival);
+    StartReceive(op, task, IncomingMessage(arrival));
     return;
   }
   if (!memory_.Admit(op, task, 0)) return;
@@ -203,11 +203,11 @@ void Executor::SendCopy(Operation* op, TaskId task, Header header,
   TaskDone(op, task);
 }
 
-void Executor::Arrived(Operation* op, const Header& header, std::span<const std::byte> payload,
-                       Announced announced) {
+void Executor::Arrived(Operation* op, const IncomingMessage& message) {
+  const Header& header = message.header;
   const auto found = op->plan->receives.find(Plan::ReceiveKey(header.source, header.tag));
   if (found == op->plan->receives.end()) {
-    if (announced.process >= 0) wire_->Discard(announced);
+    wire_->Discard(message.announced);
     return Fail(op, {Code::kFailedPrecondition,
                      op->endpoint->communicator->MemberName(header.source) +
                          " runs another algorithm or other sizes for this operation; all ranks "
@@ -223,35 +223,21 @@ void Executor::Arrived(Operation* op, const Header& header, std::span<const std:
   }
   if (op->waiting[task] && memory_.Admit(op, task, header.payload_bytes)) {
     op->waiting[task] = 0;
-    const PlannedTask& t = op->plan->tasks[task];
-    // The payload lies in the transport's buffer: put it in its place without a second copy.
-    if (announced.process < 0 && t.dst_code < 0) {
-      TaskStarted(op, task);
-      Status status = memory_.Prepare(op, task, header.payload_bytes);
-      if (!status.ok()) return Fail(op, std::move(status));
-      const std::vector<Piece> pieces = PiecesOf(*op, t.dst);
-      if (TotalBytes(pieces) == header.payload_bytes) {
-        Scatter(payload.data(), pieces);
-        return TaskDone(op, task);
-      }
-    }
-    Arrival arrival(wire_, header, payload, announced);
-    return StartReceive(op, task, arrival);
+    return StartReceive(op, task, message);
   }
   op->waiting[task] = 0;
-  if (op->arrivals.Put(task, Arrival(wire_, header, payload, announced))) return;
-  if (announced.process >= 0) wire_->Discard(announced);
+  if (op->arrivals.Put(task, message.Keep(wire_))) return;
+  wire_->Discard(message.announced);
   Fail(op, {Code::kDataLoss, "a message of " + op->endpoint->communicator->MemberName(header.source) +
                                  " has come twice"});
 }
 
-void Executor::StartReceive(Operation* op, TaskId task, Arrival& arrival) {
+void Executor::StartReceive(Operation* op, TaskId task, const IncomingMessage& message) {
   const PlannedTask& t = op->plan->tasks[task];
-  const int64_t bytes = arrival.header.payload_bytes;
-  Transport* const transport =
-      arrival.announced.process < 0 ? nullptr : wire_->To(arrival.announced.process);
+  const int64_t bytes = message.header.payload_bytes;
+  const Announced announced = message.announced;
   auto refuse = [&](Status status) {
-    if (arrival.announced.process >= 0) wire_->Discard(arrival.announced);
+    wire_->Discard(announced);
     Fail(op, std::move(status));
   };
 
@@ -275,15 +261,15 @@ void Executor::StartReceive(Operation* op, TaskId task, Arrival& arrival) {
     pieces = PiecesOf(*op, t.dst);
     if (TotalBytes(pieces) != bytes) return refuse_other_size(TotalBytes(pieces));
   }
-  if (transport == nullptr) {
-    Scatter(arrival.payload.data(), pieces);
+  if (announced.process < 0) {
+    Scatter(message.payload.data(), pieces);
     return TaskDone(op, task);
   }
   ++op->in_flight;
-  if (Transport::Reader read = transport->StartRead(arrival.announced)) {
-    Queue({op, task, std::move(read), arrival.announced}, bytes);
+  if (Transport::Reader read = wire_->To(announced.process)->StartRead(announced)) {
+    Queue({op, task, std::move(read), announced}, bytes);
   } else {
-    Pull(op, task, arrival.announced, pieces);
+    Pull(op, task, announced, pieces);
   }
 }
 

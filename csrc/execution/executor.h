@@ -45,8 +45,7 @@ class Executor final {
 
   void Begin(Operation* op);
   // A message of `op` has come.
-  void Arrived(Operation* op, const Header& header, std::span<const std::byte> payload,
-               Announced announced);
+  void Arrived(Operation* op, const IncomingMessage& message);
   void TransferDone(Operation* op, TaskId task, Status status);
   void Fail(Operation* op, Status status);
   // Cancels the transfers of a failed operation (Transport::Cancel). Transfers that cannot be cancelled keep the
@@ -92,7 +91,7 @@ class Executor final {
   void StartSend(Operation* op, TaskId task);
   // Of a rank to itself: a copy waits for the receive, which may follow in the program.
   void SendCopy(Operation* op, TaskId task, Header header, const std::vector<Piece>& pieces);
-  void StartReceive(Operation* op, TaskId task, Arrival& arrival);
+  void StartReceive(Operation* op, TaskId task, const IncomingMessage& message);
   // What takes long, without the lock meanwhile: a computation, a copy from where another process of the
   // host has it, the pieces of a message gathered, results filled, operands copied.
   void RunLong(const Item& item, std::unique_lock<std::mutex>& lock);

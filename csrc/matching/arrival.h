@@ -59,6 +59,25 @@ struct Arrival {
   HeldCredit credit;
 };
 
+// A message that is handed on. Its payload is valid during the call.
+struct IncomingMessage {
+  IncomingMessage(const Header& h, std::span<const std::byte> bytes, Announced later)
+      : header(h), payload(bytes), announced(later) {}
+  // The receiver of this may take `arrival`.
+  explicit IncomingMessage(Arrival& arrival)
+      : header(arrival.header), payload(arrival.payload), announced(arrival.announced), kept(&arrival) {}
+
+  // Once. Without a second copy of a payload that has been kept before; `header` stays valid.
+  Arrival Keep(Wire* wire) const {
+    return kept != nullptr ? std::move(*kept) : Arrival(wire, header, payload, announced);
+  }
+
+  const Header& header;
+  std::span<const std::byte> payload;   // when it came along
+  Announced announced;                  // else
+  Arrival* kept = nullptr;
+};
+
 // Those of one operation, by the task that receives them: found in constant time, however many wait.
 class Arrivals {
  public:

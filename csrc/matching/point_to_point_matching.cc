@@ -114,25 +114,21 @@ void PointToPointMatching::AddWaiting(Box& box, const Name& name, const Channel&
   box.waiting_by_channel[channel].push_back(place);
 }
 
-std::optional<MatchKey> PointToPointMatching::Deliver(const Header& header,
-                                                      std::span<const std::byte> payload,
-                                                      Announced announced) {
+std::optional<MatchKey> PointToPointMatching::Deliver(const IncomingMessage& message) {
+  const Header& header = message.header;
   Box& box = boxes_[{header.communicator, header.destination}];
   const Channel channel{header.source, TagOf(header)};
   const Name name{header.source, header.sequence};
   uint64_t& arrived = box.arrived[name.first];
-  const auto part = [&] {
-    return Arrival(wire_, header, payload, announced);
-  };
   if (name.second <= arrived) {
     if (const auto taken = box.taken.find(name); taken != box.taken.end()) return taken->second;
     if (const auto place = box.waiting_places.find(name); place != box.waiting_places.end()) {
-      box.waiting.at(place->second).parts.push_back(part());
+      box.waiting.at(place->second).parts.push_back(message.Keep(wire_));
     }
     return std::nullopt;
   }
   if (name.second > arrived + 1) {
-    box.early[name].push_back(part());
+    box.early[name].push_back(message.Keep(wire_));
     return std::nullopt;
   }
   ++arrived;
@@ -141,7 +137,7 @@ std::optional<MatchKey> PointToPointMatching::Deliver(const Header& header,
     box.taken[name] = *receiver;
   } else {
     Parts parts;
-    parts.push_back(part());
+    parts.push_back(message.Keep(wire_));
     AddWaiting(box, name, channel, std::move(parts));
   }
   // Those behind it that came before it.

@@ -53,8 +53,7 @@ class PointToPointMatching {
   std::vector<Arrival> PostReceive(const Endpoint& endpoint, int source, int64_t tag,
                                    const MatchKey& receiver);
   // A part of a message has come. The receive that takes it; none: it is kept.
-  std::optional<MatchKey> Deliver(const Header& header, std::span<const std::byte> payload,
-                                  Announced announced);
+  std::optional<MatchKey> Deliver(const IncomingMessage& message);
   // The next part that has been matched since, because a message before it in the order of its
   // sender has come.
   std::optional<Match> NextMatch();

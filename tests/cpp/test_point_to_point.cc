@@ -379,7 +379,7 @@ TEST(point_to_point_matching_in_any_order) {
       if (next_receive == wanted.size() ||
           (next_message < messages.size() && random() % 2 == 0)) {
         const Header& header = messages[next_message++];
-        if (const auto key = matching.Deliver(header, {}, {})) take(*key, header);
+        if (const auto key = matching.Deliver(IncomingMessage(header, {}, {}))) take(*key, header);
         while (const auto match = matching.NextMatch()) take(match->receiver, match->part.header);
       } else {
         const Expected& receive = wanted[next_receive++];
