@@ -17,6 +17,7 @@
 #include "cuda/stage/stage.h"
 #include "device.h"
 #include "engine/engine.h"
+#include "engine/membership.h"
 #include "lossless.h"
 #include "lossy_codecs.h"
 
@@ -124,7 +125,7 @@ bool CompareCopies(cudaStream_t stream) {
 class Ranks {
  public:
   explicit Ranks(int64_t part_bytes) : engine_(0, 1) {
-    engine_.SetDevices({{kFirstNumber, 0}, {kFirstNumber + 1, 0}});
+    engine_.membership().SetDevices({{kFirstNumber, 0}, {kFirstNumber + 1, 0}});
     CHECK_OK(engine_.SetOption("device_part_bytes", std::to_string(part_bytes)));
     for (int rank = 0; rank < kRanks; ++rank) {
       stages_.push_back(std::make_unique<Stage>(&OwnGpu()));

@@ -1,6 +1,7 @@
 """Who may include whom (docs/architecture.md)."""
 
 import ast
+import os
 import pathlib
 import re
 import shutil
@@ -185,6 +186,24 @@ def test_each_source_includes_what_it_uses(folder):
     assert sources
     arguments = ["-std=c++20", "-fsyntax-only", f"-I{ROOT / 'csrc'}"]
     done = subprocess.run([COMPILER, *arguments, *sources], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+CUDA = pathlib.Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")) / "include"
+
+
+@pytest.mark.skipif(COMPILER is None, reason="no C++ compiler is installed")
+@pytest.mark.skipif(
+    not (CUDA / "cuda_runtime_api.h").exists(), reason="no CUDA headers (CUDA_HOME)"
+)
+@pytest.mark.parametrize("source", sorted(path.name for path in (ROOT / "tests/gpu").glob("*.cc")))
+def test_gpu_tests_compile(source):
+    """No test runs them where there is no GPU, so this is the only one that compiles them there."""
+    folders = [f"-I{ROOT / folder}" for folder in ("csrc", "tests/cpp", "tests/gpu")]
+    arguments = ["-std=c++20", "-fsyntax-only", *folders, "-isystem", CUDA]
+    done = subprocess.run(
+        [COMPILER, *arguments, ROOT / "tests/gpu" / source], capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
 
 
