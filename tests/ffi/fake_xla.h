@@ -149,7 +149,7 @@ struct Outcome {
   std::string message;
 };
 
-// Calls a stage of a handler like XLA does. The frame is invalid after the return.
+// Calls a stage of a handler as XLA does. The frame is invalid after the return.
 inline Outcome CallHandler(XLA_FFI_Error* (*handler)(XLA_FFI_CallFrame*),
                            XLA_FFI_ExecutionStage stage, XLA_FFI_ExecutionContext* context,
                            Attributes attributes, Buffers arguments, Buffers results) {

@@ -1,4 +1,4 @@
-// The handlers of codecs, called like XLA calls them, with the fake library's codecs on its
+// The handlers of codecs, called as XLA calls them, with the fake library's codecs on its
 // streams.
 #include <chrono>
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The handlers of the platform CUDA, called like XLA calls them, on the fake library's GPUs.
+// The handlers of the platform CUDA, called as XLA calls them, on the fake library's GPUs.
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
