@@ -9,8 +9,7 @@
 
 namespace jaxccomp::testing {
 
-// All codecs that run on this host: with their defaults, with each option at each choice or limit, and in pipelines of
-// two.
+// All codecs that run on this host: with defaults, with each option at each choice or limit, and in pipelines of two.
 std::vector<std::string> SpecsToTest();
 
 // `spec` names a codec. check.h reports failures.

@@ -110,8 +110,7 @@ inline bool Verify(const Algorithm& algorithm, const Problem& problem, bool shar
   return VerifyWorld(algorithm, problem, world, outcome_out);
 }
 
-// Team sizes: all up to 17 in `make test-slow`, otherwise a selection of odd and even numbers, powers of two and
-// primes.
+// Team sizes: all up to 17 in `make test-slow`, otherwise some odd and even numbers, powers of two and primes.
 inline std::span<const int> Ranks() {
   static constexpr int kAll[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17};
   static constexpr int kSome[] = {1, 2, 3, 5, 8, 11};

@@ -24,8 +24,7 @@ class FakeMemory {
   bool Covers(const void* address) const;
   // The accessible address of GPU memory.
   std::byte* Shadow(const void* address) const;
-  // The accessible address, if `address` is GPU memory of either mapping; otherwise `address` itself (pinned or host
-  // memory).
+  // The accessible address of GPU memory in either mapping; pinned and host memory: `address` itself.
   std::byte* Reach(const void* address) const;
   void CheckPinned(const void* memory, int64_t bytes) const;
 

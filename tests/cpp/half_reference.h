@@ -1,5 +1,4 @@
-// Float16 and bfloat16 computed from their definition, slowly: the reference for the fast
-// conversions.
+// Slow float16 and bfloat16 by definition: the reference for the fast conversions.
 #pragma once
 
 #include <cmath>

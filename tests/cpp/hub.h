@@ -37,8 +37,7 @@ class Hub {
   // Modifies eager payloads in flight. Set before the first send.
   std::function<void(const Header&, std::vector<std::byte>*)> tamper;
 
-  // While true, pulls do not complete and cannot be cancelled, as with a peer that has stopped in the middle of a
-  // transfer.
+  // While true, pulls neither complete nor can be cancelled, as with a peer that has stopped during a transfer.
   std::atomic<bool> holds_pulls{false};
   std::atomic<int> held_pulls{0};   // total so far
 

@@ -107,8 +107,8 @@ inline Floats Tiny(int64_t count) {
   return values;
 }
 
-// Flushes subnormals on this thread while it lives, as XLA's threads do. No effect on unsupported
-// processors.
+// Flushes subnormals on this thread while it lives, as XLA's threads do; only on
+// processors that support it.
 class FlushSubnormals {
  public:
 #if defined(__SSE2__)

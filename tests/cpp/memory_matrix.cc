@@ -50,8 +50,8 @@ struct Row {
   const char* codec;
   int64_t bytes;          // per operand
   int tensors;
-  bool of_result;         // whether a thread of rank 0 can be blocked in a result (or in an operand),
-  int64_t held_at;        // at that byte; -1: no computation uses the memory
+  bool of_result;         // whether `held_at` is in a result, not in an operand
+  int64_t held_at;        // byte at which a thread of rank 0 can be blocked; -1: no computation uses the memory
 };
 
 constexpr Row kRows[] = {

@@ -74,9 +74,9 @@ void CheckTestSome(MpiHandle comm, MpiHandle byte_type) {
 }  // namespace
 }  // namespace jaxccomp
 
-// `unit_bytes` and `payload_tags` are members of MpiConfig. `credit_bytes`: credit for processes on different hosts;
-// -1: all on one host. `small_messages`: credit of small messages, with 4 KiB for each. `full`: also sends payloads of
-// 64 MiB.
+// `unit_bytes` and `payload_tags` are members of MpiConfig. `credit_bytes`: treats each process as on its own host, with
+// this credit; -1: all on one host. `small_messages`: credit of small messages, with 4 KiB for each. `full`: also sends
+// payloads of 64 MiB.
 // No message is in flight on `comm` when all ranks have returned.
 extern "C" int JaxccompCheckMpiTransport(uint64_t comm, uint64_t byte_type, int64_t unit_bytes,
                                          uint32_t payload_tags, int64_t credit_bytes,
@@ -129,8 +129,8 @@ extern "C" int JaxccompCheckMpiTransport(uint64_t comm, uint64_t byte_type, int6
   return failed();
 }
 
-// Freezes the transport with a payload in flight in each direction, which MPI cannot cancel. Each completion runs
-// exactly once, and all other processes are lost. Collective; `comm` is unusable afterwards.
+// Freezes the transport with a payload in flight in each direction, which MPI cannot cancel. Each started
+// transfer completes exactly once, and all other processes are lost. Collective; `comm` is unusable afterwards.
 extern "C" int JaxccompCheckFreeze(uint64_t comm, uint64_t byte_type) {
   using namespace jaxccomp;
   struct Frozen final : Receiver {

@@ -48,7 +48,7 @@ const std::vector<std::vector<int>>& Placements() {
       {0, 0, 0, 1, 2, 2},                      // 3 + 1 + 2
       {2, 0, 2, 1, 3, 1, 3, 0, 2},
       {0, 1, 2, 3},                            // one each
-      // One large host and many single leaves.
+      // One host of four ranks and nine of one: ten parts.
       {0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9},
   };
   return placements;

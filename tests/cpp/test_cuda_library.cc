@@ -15,7 +15,7 @@ constexpr const char* kFake[] = {JAXCCOMP_FAKE_CUDA};
 constexpr const char* kNowhere[] = {"libjaxccomp_that_is_not_there.so"};
 constexpr const char* kForeign[] = {"libm.so.6"};
 
-// An environment variable of the fake library, for one test.
+// Sets an environment variable of the fake library for one test.
 class Setting {
  public:
   Setting(const char* name, const char* value) : name_(name) { setenv(name, value, 1); }

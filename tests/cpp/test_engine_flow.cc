@@ -41,7 +41,7 @@ void Enter(Team& team, Team::Program& program, int rank, size_t site, int64_t la
 // A message of a bcast of 200 int32 is 800 bytes.
 constexpr int64_t kCount = 200;
 
-// Checks that all credit has returned. Waits, because engines' threads also send.
+// Checks that no credit is in use. Waits, because the hub also counts messages of the engines' threads.
 void CheckNoneEarly(Team& team) {
   for (int i = 0; i < 2000 && team.hub().CountEarly() != 0; ++i) {
     std::this_thread::sleep_for(milliseconds(1));

@@ -1,5 +1,4 @@
-// send, recv, sendrecv and ragged_alltoall through the whole engine: operations that differ by
-// rank.
+// Operations that differ by rank, through the whole engine: send, recv, sendrecv, ragged_alltoall.
 #include <algorithm>
 #include <cstdint>
 #include <numeric>

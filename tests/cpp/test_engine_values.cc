@@ -1,5 +1,4 @@
-// Every collective with every algorithm through the whole engine, compared with directly computed
-// values.
+// Every collective and algorithm through the whole engine, compared with directly computed values.
 #include <algorithm>
 #include <atomic>
 #include <cmath>

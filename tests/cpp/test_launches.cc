@@ -123,7 +123,7 @@ TEST(launches_are_ended_when_a_callback_fails_on_a_device) {
   });
 }
 
-// Launches of ranks 0 and 1, by RunId, and the error that all ranks get. No value of one launch reaches another.
+// Launches of ranks 0 and 1, by RunId, and the error of all ranks; "": none. No value of one launch reaches another.
 void ComeApart(const std::vector<std::vector<int64_t>>& run_ids, const std::string& text) {
   Team team(Style::kProcesses, 2);
   Team::Program program = team.Compile(std::vector<OpSpec>{Allreduce(2)});

@@ -1,5 +1,4 @@
-// The codec "lossless": round trips, equal bytes from every kernel table, truncated or altered frames, and golden
-// bytes.
+// The codec "lossless": round trips, equal bytes from every kernel table, damaged frames, and golden bytes.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -277,7 +276,7 @@ TEST(lossless_mutations) {
       for (int64_t count : {70, 700, 4500}) {
         const std::vector<std::byte> values = Values(dtype, count, kind, 13);
         const auto code = Encoded(*RunnableKernels()[0], dtype, values.data(), nullptr, count);
-        // Stored frames only have a header that can be invalid.
+        // Only the header of a stored frame can be invalid.
         if (kind == Kind::kNoise && count > 70) continue;
         if (count < 4500 || code.size() < 8000) originals.push_back({dtype, count, code});
       }

@@ -282,7 +282,7 @@ TEST(nvcomp_what_fails_is_stored_or_refused) {
   for (bool* what : {&FakeNvcomp::fails_to_decode, &FakeNvcomp::decodes_too_little}) {
     *what = true;
     CHECK(!Decoded(kSmall, DType::kFloat32, code, count, &back));
-    // The library decodes only the seed for stored chunks.
+    // Stored chunks still decode: only the seed passes through the library.
     CHECK(Decoded(kSmall, DType::kFloat32, stored, count, &back));
     CHECK(back == values);
     *what = false;

@@ -244,7 +244,7 @@ TEST(point_to_point_mismatch_names_both) {
   }
 }
 
-// ---- Deadlocks --------------------------------------------------------------------------
+// ---- Deadlocks ---------------------------------------------------------------------------
 
 // The first calls of two ranks, of which none can complete.
 void CheckDeadlock(const OpSpec& first, const OpSpec& second) {

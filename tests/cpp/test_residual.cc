@@ -39,7 +39,7 @@ TEST(lost_of_half_types) {
   std::vector<Float16> lost(3);
   AddResidual(DType::kFloat16, lost.data(), nullptr, values.data(), decoded.data(), 3, 2);
   CHECK_EQ(ToFloat(lost[0]), 1.0f);
-  CHECK_EQ(ToFloat(lost[1]), 0.0f);  // not representable as float16
+  CHECK_EQ(ToFloat(lost[1]), 0.0f);  // the loss exceeds float16's range
   CHECK_EQ(ToFloat(lost[2]), 0.0f);
   const std::vector<BFloat16> x = {ToBFloat16(3.0f), ToBFloat16(kNan)};
   const std::vector<BFloat16> y = {ToBFloat16(1.0f), ToBFloat16(1.0f)};

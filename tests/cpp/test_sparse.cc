@@ -236,8 +236,7 @@ TEST(codec_randomk_places) {
   CHECK(places(1, 0) == places(1, 0));
   CHECK(places(1, 0) != places(2, 0));
   CHECK(places(1, 0) != places(1, 1000));
-  // One value from each of ten parts, all places about equally often: 4000 draws over 100 places of
-  // a part.
+  // 4000 draws, each of one value in each of ten parts: all 100 places of a part about equally often.
   std::vector<int> drawn(1000);
   for (uint64_t step = 0; step < 4000; ++step) {
     const std::vector<float> decoded = places(step, 0);
