@@ -69,7 +69,7 @@ def descend(optimizer, steps, rate=None):
 
 
 def fading(number):
-    """Delayed values leave an error proportional to the step (Stich and Karimireddy 2020)."""
+    """Decays: delayed values leave an error proportional to it (Stich and Karimireddy 2020)."""
     return jnp.float32(1 / (1 + number / 20))
 
 
@@ -339,7 +339,7 @@ def test_bad_arguments():
         optim.powersgd(axis_name="d"),
         optim.dgc(density=0.1, axis_name="d"),
         optim.onebit_adam(1e-3, 2, axis_name="d"),
-        optim.ecq(codec="int4", axis_name="d"),  # random numbers depend on the step
+        optim.ecq(codec="int4", axis_name="d"),  # a stochastic codec would draw others
         optim.adacomp(axis_name="d"),
     ],
     ids=["powersgd", "dgc", "onebit_adam", "ecq", "adacomp"],

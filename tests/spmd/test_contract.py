@@ -104,7 +104,7 @@ def test_half_types_are_rounded_once(n):
     place = AxisPlace(n, "no_check_vma")
     x = {}
     for dtype, large in (("float16", 2048), ("bfloat16", 256)):
-        # In the type itself, adding single ones has no effect; adding their sum has.
+        # Adding single ones to the large value has no effect in the type itself; their sum has.
         column = np.ones((n, 5), np.float64)
         column[0] = large
         x[dtype] = column.astype(jax.numpy.dtype(dtype))

@@ -112,7 +112,7 @@ def test_carried_through_a_loop():
 
     totals, last = run(program, X)
     for k in range(3):
-        # The initial operation and the first step send the same x; then x + 1, x + 2, ...
+        # The operation before the loop sends x, and the steps send x + 1, x + 2, ...
         np.testing.assert_array_equal(totals[0, k], (X + k).sum(axis=0))
     np.testing.assert_array_equal(last[0], (X + 3).sum(axis=0))
 

@@ -48,7 +48,7 @@ def package(rank, ranks):
 
 
 def alone(rank, ranks):
-    """Checks the error of a process whose peer does not call init."""
+    """Returns the error of a process whose peer does not call init."""
     jax.devices()  # JAX waits here for all processes
     if rank == 1:
         time.sleep(4)

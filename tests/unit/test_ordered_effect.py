@@ -6,7 +6,7 @@ import pytest
 from jax._src import core, dispatch
 from jax.experimental import io_callback
 
-import jaxccomp  # noqa: F401  (has JAX renew tokens) - makes JAX renew tokens
+import jaxccomp  # noqa: F401  (makes JAX renew tokens)
 
 
 class FailedBuffer:

@@ -49,7 +49,7 @@ def style(request):
 
 @functools.cache
 def shard_map_itself():
-    """Returns the number of compilations in each eager shard_map, which JAX repeats."""
+    """Returns the number of programs that JAX recompiles in each eager shard_map."""
     x = jnp.ones((1, 3))
 
     def call():

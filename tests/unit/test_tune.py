@@ -151,7 +151,7 @@ def test_a_missing_mps_is_told(no_gpu):
 
 
 def within(seconds, takes, **changes):
-    """Returns the results and the cases run, with given durations on a fake clock."""
+    """Returns the results, the cases run and the elapsed seconds of a fake clock."""
     clock, ran = [100.0], []
 
     def run(limited, case):
