@@ -294,7 +294,7 @@ def test_streaming_is_its_definition():
             np.testing.assert_allclose(params[name], own[name], atol=1e-5, err_msg=f"{count}")
     params, state = streaming.finish(params, state)
     same_on_all_ranks(params)
-    # The first leaf's exchanges began after steps 6, 12 and 18; the second's last one after step 20.
+    # The first leaf's exchanges began after steps 6, 12 and 18, the second's last one after 20.
     assert state.exchanges.tolist() == [3, 4, 3]
     np.testing.assert_allclose(params["kernel"][0], anchor["kernel"], atol=1e-5)
 

@@ -20,7 +20,7 @@ def command(ranks: int, program: Sequence[str], *, shell: bool = True) -> list[s
     """
     found = launch.command(ranks, program)
     found[1:1] = ["-disable-auto-cleanup"]
-    # MPICH sends the others SIGUSR1, which would kill them or their shells.
+    # MPICH sends the others SIGUSR1, which would kill them or their shells: ignore it.
     at = found.index(sys.executable)
     start = '"$@"; exit $?' if shell else 'exec "$@"'
     found[at:at] = ["sh", "-c", f"trap '' USR1; {start}", "sh"]
