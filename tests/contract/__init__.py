@@ -1,12 +1,12 @@
-"""What every operation promises, as tables.
+"""The contract of every operation, as tables.
 
-A row of `operations.OPERATIONS` is an operation with its definition in NumPy; a row of
-`transforms.TRANSFORMS` is a context in which JAX may put it, with what must come out. The suites in
-tests/spmd (forced host devices) and tests/mpi (processes) check rows of the one in rows of the
-other (selection.py), so a new operation is one more row.
+A row of `operations.OPERATIONS` is an operation with its definition in NumPy. A row of
+`transforms.TRANSFORMS` is a context of JAX, with the expected result. The suites in tests/spmd
+(forced host devices) and tests/mpi (processes) test operations in contexts (selection.py), so a new
+operation needs one new row.
 
-`JAXCCOMP_TEST_BACKEND` picks the backend of operations along an axis: "auto" (default), "native" or
-"xla".
+`JAXCCOMP_TEST_BACKEND` selects the backend of operations along an axis: "auto" (default), "native"
+or "xla".
 """
 
 from contract.batch import Batch

@@ -1,4 +1,4 @@
-"""Ranks that agree when they join, as threads of one process."""
+"""The exchange of ranks when they join, with threads of one process as ranks."""
 
 import threading
 
@@ -8,7 +8,7 @@ from jaxccomp import errors
 
 
 def on_ranks(ranks, agree):
-    """What ``agree(rank, share)`` gives on each rank, or the text of its error."""
+    """Returns the result of ``agree(rank, share)`` on each rank, or the text of its error."""
     barrier, table = threading.Barrier(ranks), {}
     found = [None] * ranks
 

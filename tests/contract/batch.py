@@ -1,8 +1,8 @@
-"""Runs an operation in all contexts, in as few compiled programs as can be.
+"""Runs an operation in all contexts, in few compiled programs.
 
-Compiling is what costs time here, so contexts share a program, which also means that many
-operations are in flight at once. When that program fails, each context runs by itself, so that a
-test fails only for what is wrong in its own.
+Compilation dominates the time, so contexts share a program. That also puts many operations in
+flight at once. If that program fails, each context runs alone, so that a test fails only for errors
+of its own context.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from contract.transforms import TRANSFORMS, Transform
 
 
 def contexts(operation: Operation, n: int) -> list[Transform]:
-    """The contexts to test an operation in, on n ranks."""
+    """Returns the contexts in which to test an operation on n ranks."""
     differentiable = jnp.issubdtype(jnp.dtype(operation.dtype), jnp.inexact)
     return [
         row
@@ -42,7 +42,7 @@ class Batch:
         self._one_by_one = False
 
     def check(self, transform: Transform) -> None:
-        """Asserts what `transform` promises for the operation."""
+        """Asserts the results of the operation in the context of `transform`."""
         if transform.derives and not self.operation.linear:
             self._check_refusal(transform)
             return
@@ -112,7 +112,7 @@ class Batch:
         return self.operation.call(self.place, x)
 
     def _inputs(self, transform: Transform) -> list[np.ndarray]:
-        """x and d like the operand, w like the result; others for each context."""
+        """Returns x and d like the operand and w like the result, different in each context."""
         seed = zlib.crc32(transform.name.encode())
         n, operation = self.place.n, self.operation
         x, d = operation.inputs(n, seed), operation.inputs(n, seed + 1)

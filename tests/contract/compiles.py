@@ -1,4 +1,4 @@
-"""Counts what JAX compiles."""
+"""Counts compilations of JAX."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ def _listen(event: str, *_: object, **__: object) -> None:
         _events.append(event)
 
 
-# For good: a listener cannot be taken out again without all others.
+# Permanent: JAX can only remove all listeners together.
 jax.monitoring.register_event_duration_secs_listener(_listen)
 
 
 class Count:
-    """How many programs XLA compiled within a `counted` block."""
+    """The number of programs that XLA compiled within a `counted` block."""
 
     programs = 0
 
 
 @contextlib.contextmanager
 def counted() -> Iterator[Count]:
-    """Counts the programs compiled in the block; the count stands after it."""
+    """Counts the programs compiled in the block; the count is valid after it."""
     count, before = Count(), len(_events)
     yield count
     count.programs = len(_events) - before

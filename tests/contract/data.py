@@ -1,4 +1,4 @@
-"""Inputs whose results are exact, and comparison bit by bit."""
+"""Inputs with exact results, and bitwise comparison."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ BITS = ("bool",)
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 COMPLEX = ("complex64", "complex128")
-# Only moved, never added. (float8_e8m0fnu has no zero, which gather and others fill up with.)
+# Types that are only moved, never added. (float8_e8m0fnu has no zero, which gather and others pad
+# with.)
 SMALL = (
     "float8_e3m4",
     "float8_e4m3",
@@ -36,7 +37,7 @@ BITWISE = BITS + INTEGERS
 def small_integers(
     shape: tuple[int, ...], dtype: Any, seed: int, *, low: int = -3, high: int = 3, step: int = 1
 ) -> np.ndarray:
-    """Multiples of ``step``, so small that sums and products of them are exact in any type."""
+    """Returns multiples of ``step``, so small that sums and products are exact in any type."""
     dtype = jnp.dtype(dtype)
     rng = np.random.default_rng(seed)
     if not jnp.issubdtype(dtype, jnp.signedinteger) and not jnp.issubdtype(dtype, jnp.inexact):
@@ -48,7 +49,7 @@ def small_integers(
 
 
 def any_bits(shape: tuple[int, ...], dtype: Any, seed: int) -> np.ndarray:
-    """Values with random bits: infinities, NaN, -0.0 and the extremes of integers among them."""
+    """Returns values with random bits, including infinities, NaN, -0.0 and extreme integers."""
     dtype = jnp.dtype(dtype)
     if dtype == jnp.bool_ or dtype in (ml_dtypes.int4, ml_dtypes.uint4):
         return small_integers(shape, dtype, seed)
@@ -63,13 +64,13 @@ def any_bits(shape: tuple[int, ...], dtype: Any, seed: int) -> np.ndarray:
 
 
 def assert_same(actual: Any, expected: Any, *, bits: bool = False, ulps: int = 0) -> None:
-    """Equal trees of arrays: dtypes, shapes and values, where NaN equals NaN.
+    """Asserts equal trees of arrays: dtypes, shapes and values, with NaN equal to NaN.
 
     Args:
-      actual: what was computed.
-      expected: what it should be.
-      bits: whether 0.0 and -0.0 differ; they do where values are only moved.
-      ulps: how many units in the last place values may differ by; 0: not at all.
+      actual: the computed values.
+      expected: the correct values.
+      bits: whether 0.0 and -0.0 differ, as for values that are only moved.
+      ulps: the allowed difference in units in the last place.
     """
     assert jax.tree.structure(actual) == jax.tree.structure(expected)
     for one, two in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
@@ -92,12 +93,12 @@ def _same_bits(one: np.ndarray, two: np.ndarray) -> bool:
     as_bits = f"uint{one.dtype.itemsize * 8}"
     same = np.ascontiguousarray(one).view(as_bits) == np.ascontiguousarray(two).view(as_bits)
     if jnp.issubdtype(one.dtype, jnp.floating):
-        with np.errstate(invalid="ignore"):  # some types complain about their own NaN
+        with np.errstate(invalid="ignore"):  # some types warn about their own NaN
             same |= np.isnan(one) & np.isnan(two)
     return bool(np.all(same))
 
 
 def _visible(x: np.ndarray) -> np.ndarray:
-    """In a type that NumPy can compare and print."""
+    """Converts to a type that NumPy can compare and print."""
     known = x.dtype.kind in "biufc" and x.dtype.name in np.sctypeDict
     return x if known else x.astype(np.float64)

@@ -1,4 +1,4 @@
-"""What an exact codec promises: every operation gives the bits that it gives without."""
+"""Lossless codecs: every operation gives the same bits with and without the codec."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ EXACT = ("lossless",)
 
 
 def coded(place: Place, codec: str) -> Place:
-    """The place, with every operation coded."""
+    """Returns the place with ``codec`` for every operation."""
     place.how = place.how | {"codec": codec}
     return place
 
 
 def check_dtypes(place: Place, operation: Operation, codec: str) -> None:
-    """Every dtype of the operation's row, values of any bits among them."""
+    """Checks every dtype of the operation's row, including random bits."""
     Batch(coded(place, codec), operation).check_dtypes()
 
 
 def check_long(place: Place, codec: str) -> None:
-    """Values as weights have them, which compress, over several chunks and a rest."""
+    """Checks compressible values like weights, with several chunks and a partial one."""
     coded(place, codec)
     n, count = place.n, 400_003
     rng = np.random.default_rng(7)

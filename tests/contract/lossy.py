@@ -1,4 +1,4 @@
-"""What a lossy codec promises: results are off by no more than its bound allows."""
+"""The contract of lossy codecs: errors stay within the codec's bound."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from contract.places import Place
 
 
 def check_bounds(place: Place, operations: Sequence[Operation], codec: str) -> None:
-    """Every linear operation that is not like another, all of them in one program."""
+    """Checks every linear operation that is not `alike` another, all in one program."""
     coded(place, codec)
     rng = np.random.default_rng(3)
     rows = {row.name: row for row in operations if row.linear and not row.alike}
@@ -34,7 +34,7 @@ def check_bounds(place: Place, operations: Sequence[Operation], codec: str) -> N
     for name, row in rows.items():
         x = inputs[name]
         greatest = np.abs(x).reshape(place.n, -1).max(axis=1)
-        # Moved values are coded once; those of sums, and partial sums, n times at most.
+        # Moved values are encoded once; terms of sums and partial sums at most n times.
         most = part * greatest.max() if row.moves else (1 + part) * part * place.n * greatest.sum()
         error = np.abs(results[name] - row.expected(x)[place.seen]).max()
         if not error <= most + bound.absolute * place.n:
@@ -45,7 +45,7 @@ def check_bounds(place: Place, operations: Sequence[Operation], codec: str) -> N
 
 
 def check_cotangents(place: Place) -> None:
-    """``cotangent_codec=None`` sends them as they are, in all orders; the default is coded."""
+    """Checks ``cotangent_codec`` in first and second derivatives: None sends cotangents raw."""
     n = place.n
     rng = np.random.default_rng(5)
     x, w = (rng.standard_normal((n, n, 40)).astype(np.float32) for _ in range(2))

@@ -1,6 +1,6 @@
-"""How the ranks of a test keep together by other ways than what is tested: MPI, or JAX's store.
+"""Communication of test ranks independent of jaxccomp: by MPI, or by JAX's store.
 
-With JAXCCOMP_TEST_COORDINATOR the processes are those of ``jax.distributed``, which this joins.
+With JAXCCOMP_TEST_COORDINATOR the processes belong to ``jax.distributed``, which this joins.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _TIMEOUT_SECONDS = 300
 
 
 class StoreRanks:
-    """What tests use of a communicator of mpi4py, over the store of ``jax.distributed``."""
+    """The part of a mpi4py communicator that tests use, on the store of ``jax.distributed``."""
 
     def __init__(self, client: Any, rank: int, size: int):
         self._client, self.rank, self.size = client, rank, size
@@ -37,7 +37,7 @@ class StoreRanks:
 
 
 def ranks() -> Any:
-    """All ranks of this job."""
+    """Returns a communicator of all ranks of this job."""
     coordinator = os.environ.get("JAXCCOMP_TEST_COORDINATOR")
     if coordinator is None:
         from mpi4py import MPI

@@ -1,7 +1,7 @@
-"""The table of operations: how each is called, and what it means, in NumPy.
+"""The table of operations: calls, and definitions in NumPy.
 
-Definitions take what all ranks hold, stacked along axis 0, and give what all ranks get, stacked. A
-new operation is a new row.
+Definitions map the values of all ranks, stacked along axis 0, to the results of all ranks, stacked.
+A new operation needs a new row.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ class Operation:
     """One row.
 
     Attributes:
-      name: of the row, in the names of tests.
-      call: the operation, on what the calling rank holds.
-      definition: what all ranks get, of what all ranks hold (first argument: how many there are).
-      shape: what a rank holds, for n ranks.
-      dtypes: what must work; ``dtype`` is the one that transforms are tested with.
-      linear: whether it has derivatives. If not, asking for one is an error that names it.
-      moves: whether values are only moved, so that every bit must arrive.
-      same: whether all ranks get the same; then the type is invariant under ``check_vma``.
+      name: of the row, used in names of tests.
+      call: the operation, with the calling rank's operand.
+      definition: maps the number of ranks and all operands to all results.
+      shape: of a rank's operand, for n ranks.
+      dtypes: the supported ones; ``dtype`` is used to test transforms.
+      linear: whether it has derivatives. Otherwise differentiation raises an error with its name.
+      moves: whether values are only moved, so that every bit must be kept.
+      same: whether all ranks get the same result; then its type is invariant under ``check_vma``.
       values: keyword arguments of `data.small_integers`, for n ranks.
-      ulps: how far results may be off; 0: not at all.
+      ulps: the allowed error; 0: none.
       styles: "axis" (inside shard_map and pmap) and "process" (between processes).
-      alike: whether another row differs only in the kernel that reduces, so that this one need not
-        be put in every context.
+      alike: whether another row differs only in the reduction kernel, so that this one is not
+        tested in every context.
     """
 
     name: str
@@ -57,12 +57,12 @@ class Operation:
     alike: bool = False
 
     def inputs(self, n: int, seed: int, dtype: str | None = None) -> np.ndarray:
-        """What n ranks hold, stacked."""
+        """Returns the stacked operands of n ranks."""
         shape = (n, *self.shape(n))
         return data.small_integers(shape, dtype or self.dtype, seed, **self.values(n))
 
     def expected(self, x: np.ndarray) -> np.ndarray:
-        """What all ranks get, in the type of ``x``; worked out in a wide one."""
+        """Returns the stacked results in the type of ``x``, computed in a wider type."""
         wide = x
         if not self.moves and jnp.issubdtype(x.dtype, jnp.floating):
             wide = x.astype(np.float64)
@@ -70,7 +70,7 @@ class Operation:
         return result if self.moves else result.astype(x.dtype)
 
     def transposed(self, w: np.ndarray) -> np.ndarray:
-        """The transpose of the definition, found by trying unit vectors."""
+        """Returns the transpose of the definition, computed with unit vectors."""
         n = w.shape[0]
         shape = (n, *self.shape(n))
         result = np.zeros(int(np.prod(shape)))
@@ -81,7 +81,7 @@ class Operation:
         return result.reshape(shape).astype(w.dtype)
 
 
-# --- what definitions and calls are made of ------------------------------------------------------
+# --- parts of definitions and calls --------------------------------------------------------------
 
 
 def _root(n: int) -> int:
@@ -89,12 +89,12 @@ def _root(n: int) -> int:
 
 
 def _rows(n: int) -> list[int]:
-    """Rows of each rank, for the v-variants; some have none."""
+    """Returns the rows of each rank, for the v-variants; some ranks have none."""
     return [2, 0, 3, 1, 1, 0, 2, 1][:n]
 
 
 def _matrix(n: int) -> np.ndarray:
-    """Rows from each rank to each, for alltoallv; some are none."""
+    """Returns the rows from each rank to each rank, for alltoallv; some are 0."""
     source, destination = np.indices((n, n))
     return (2 * source + 3 * destination + 1) % 4
 
@@ -163,7 +163,7 @@ def _sources(destinations: list[Any]) -> list[int | None]:
 def _prefix(
     reduce: np.ufunc, *, identity: int | float | None = None
 ) -> Callable[[int, np.ndarray], np.ndarray]:
-    """Inclusive; exclusive when ``identity`` is given."""
+    """Returns an inclusive scan, or an exclusive one if ``identity`` is given."""
 
     def definition(n: int, x: np.ndarray) -> np.ndarray:
         result = reduce.accumulate(x, axis=0, dtype=x.dtype)
@@ -198,7 +198,7 @@ def _ragged(place: Place, x: Array) -> Array:
 
 
 def _send_and_recv(place: Place, x: Array) -> Array:
-    """Every rank sends to the next and adds what it receives, in an order that cannot block."""
+    """Every rank sends to the next and adds the received values, in an order without deadlock."""
     how = {"comm": place.how["comm"].ordered()}
     y = x
     if place.rank + 1 < place.n:
@@ -214,7 +214,7 @@ def _in_program_order(operation: Callable[..., Array], **arguments: Any) -> Call
 
 
 def _named(operation: Callable[..., Array], *positional: Any, **arguments: Any) -> Callable:
-    """A function of `jaxccomp.lax`, whose second argument is the axis."""
+    """Returns the call of a function of `jaxccomp.lax`, whose second argument is the axis."""
 
     def call(place: Place, x: Array) -> Array:
         how = dict(place.how)
@@ -226,8 +226,8 @@ def _named(operation: Callable[..., Array], *positional: Any, **arguments: Any) 
 def _reductions(
     make: Callable[[str, np.ufunc], dict[str, Any]], *, alike: tuple[str, ...] = ()
 ) -> list[Operation]:
-    """A row per reduction."""
-    multiples = {"values": lambda n: {"step": n}}  # so that a mean of n of them is exact
+    """Returns a row per reduction."""
+    multiples = {"values": lambda n: {"step": n}}  # makes the mean of n values exact
     signs = {"values": lambda n: {"low": -1, "high": 1}}
     rows = [
         ("sum", np.add, data.SUMMED, {}),
@@ -442,7 +442,7 @@ OPERATIONS: tuple[Operation, ...] = (
         moves=True,
         alike=True,
     ),
-    # Programs that differ between ranks, matched in program order.
+    # Programs that differ by rank, matched in program order.
     Operation(
         "send-recv",
         _send_and_recv,
@@ -464,7 +464,7 @@ OPERATIONS: tuple[Operation, ...] = (
         **_SUM,
         **_PROCESS,
     ),
-    # The names of jax.lax.
+    # Functions with the names of jax.lax.
     Operation(
         "lax.psum",
         _named(jcc.lax.psum),
@@ -580,5 +580,5 @@ OPERATIONS: tuple[Operation, ...] = (
 
 
 def of_style(style: str) -> tuple[Operation, ...]:
-    """The rows that work in a calling style."""
+    """Returns the rows of a calling style."""
     return tuple(row for row in OPERATIONS if style in row.styles)

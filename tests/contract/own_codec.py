@@ -1,4 +1,4 @@
-"""A codec as a program would write it, for tests on all planes."""
+"""A codec like a user's, for tests on all planes."""
 
 import jax.numpy as jnp
 
@@ -7,7 +7,7 @@ from jaxccomp import toolkit
 
 
 class Scaled:
-    """Blocks of 4-bit integers times the greatest value, rounded up or down at random."""
+    """Blocks of 4-bit integers times the largest value, rounded stochastically."""
 
     random = True
     error = "1/7 of the block's greatest value"
@@ -27,6 +27,6 @@ class Scaled:
 
 
 def register() -> str:
-    """Registers it, and gives its name."""
+    """Registers the codec, and returns its name."""
     jaxccomp.register_codec("test_scaled", block=64, levels=7)(Scaled)
     return "test_scaled"

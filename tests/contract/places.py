@@ -1,4 +1,4 @@
-"""Where a test runs: devices along an axis of one process, or one process per rank."""
+"""The ranks of a test: devices along an axis of one process, or one process per rank."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ AXIS = "ranks"
 ON_AXIS = P(AXIS)
 
 Array = Any
-# What a rank runs: of its own inputs and a flag that is the same everywhere.
+# The program of a rank: a function of its inputs and a flag that is equal on all ranks.
 Program = Callable[[Any, Array], Any]
 
 
@@ -25,10 +25,10 @@ class Place:
     """n ranks.
 
     Attributes:
-      n: how many.
-      rank: the calling rank, where programs differ between ranks; None along an axis.
-      how: keyword arguments that every operation takes here.
-      seen: the ranks whose results this process gets to see.
+      n: their number.
+      rank: the calling rank, if programs differ by rank; None along an axis.
+      how: keyword arguments of every operation here.
+      seen: the ranks whose results this process has.
     """
 
     n: int
@@ -38,42 +38,42 @@ class Place:
     style: str
 
     def run(self, program: Program, inputs: Any, *, jit: bool = True, donate: bool = False) -> Any:
-        """Runs ``program`` on every rank, once.
+        """Runs ``program`` once on every rank.
 
         Args:
-          program: what each rank runs.
+          program: the program of each rank.
           inputs: tree of arrays whose row i along axis 0 is rank i's.
           jit: whether it is compiled as a whole.
           donate: whether it may overwrite its inputs.
 
         Returns:
-          The results of the ranks seen, stacked along axis 0, as NumPy arrays.
+          The stacked results of the ranks in ``seen``, as NumPy arrays.
         """
         function = self.compiled(program, donate=donate) if jit else self.eager(program)
         return jax.tree.map(self.stacked, function(self.spread(inputs, donate=donate)))
 
     def compiled(self, program: Program, *, donate: bool = False) -> Callable[[Any], Any]:
-        """``program`` as a compiled function of inputs that `spread` has laid out."""
+        """Returns ``program`` as a compiled function of inputs from `spread`."""
         raise NotImplementedError
 
     def eager(self, program: Program) -> Callable[[Any], Any]:
-        """``program``, run operation by operation."""
+        """Returns ``program`` as a function that runs operation by operation."""
         raise NotImplementedError
 
     def spread(self, inputs: Any, *, donate: bool = False) -> Any:
-        """Each rank's inputs where it runs; to donate them, in memory that is JAX's own."""
+        """Distributes the inputs to the ranks; to be donated, in memory of JAX."""
         raise NotImplementedError
 
     def stacked(self, y: Array) -> np.ndarray:
-        """A result, as rows of the ranks seen."""
+        """Returns a result as rows of the ranks in ``seen``."""
         raise NotImplementedError
 
     def own_rows(self, x: Array, counts: Sequence[int]) -> Array:
-        """The rows of a v-variant's operand that count: exact shapes between processes."""
+        """Returns the valid rows of a v-variant's operand: exact shapes between processes."""
         return x if self.rank is None else x[: int(counts[self.rank])]
 
     def filled(self, y: Array, length: int) -> Array:
-        """The result of a v-variant with zero rows up to ``length``."""
+        """Returns the result of a v-variant padded with zero rows to ``length``."""
         return jnp.pad(y, [(0, length - y.shape[0])] + [(0, 0)] * (y.ndim - 1))
 
 
@@ -83,7 +83,7 @@ class AxisPlace(Place):
     style = "axis"
 
     def __init__(self, n: int, mode: str):
-        """Mode: "check_vma", "no_check_vma" or "pmap"."""
+        """`mode` is "check_vma", "no_check_vma" or "pmap"."""
         self.n, self.mode, self.rank = n, mode, None
         self.how = {"axis_name": AXIS, "backend": BACKEND}
         self.seen = slice(None)
@@ -104,7 +104,7 @@ class AxisPlace(Place):
         return lambda inputs: self.mapped(program)(inputs, jnp.asarray(True))
 
     def mapped(self, program: Program, out_specs: Any = ON_AXIS) -> Callable[..., Any]:
-        """``program`` under shard_map, on inputs as `spread` lays them out."""
+        """Returns ``program`` under shard_map, for inputs from `spread`."""
         return jax.shard_map(
             program,
             mesh=self.mesh,
@@ -114,10 +114,10 @@ class AxisPlace(Place):
         )
 
     def spread(self, inputs: Any, *, donate: bool = False) -> Any:
-        """For shard_map, the ranks' arrays lie one after the other along axis 0.
+        """For shard_map, concatenates the ranks' arrays along axis 0.
 
-        So the program of a rank needs no operation to get at its own, which would have to be
-        compiled as well.
+        So a rank's program needs no operation to select its own values, which would also be
+        compiled.
         """
         if self.mode == "pmap":
             return jax.tree.map(jnp.array, inputs) if donate else inputs

@@ -1,4 +1,4 @@
-"""A package of somebody else's (tests/plugin), as if it had been installed."""
+"""Simulates the installation of a third-party package (tests/plugin)."""
 
 import functools
 import pathlib
@@ -11,7 +11,7 @@ FOLDER = pathlib.Path(__file__).parents[1] / "plugin"
 
 
 def install(monkeypatch) -> None:
-    """Until the test ends; nothing of it has been imported, and nothing is registered."""
+    """Installs the package until the test ends, without importing or registering anything."""
     monkeypatch.syspath_prepend(str(FOLDER))
     for name in [name for name in sys.modules if name.partition(".")[0] == "jaxccomp_plugin"]:
         monkeypatch.delitem(sys.modules, name)

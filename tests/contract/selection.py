@@ -1,9 +1,8 @@
-"""Which part of a product is tested: of operations, contexts and places, or of other parameters.
+"""Selects the tested part of a product of operations, contexts and places, or of other parameters.
 
-With the environment variable JAXCCOMP_TEST_ALL (`make test-all`) all of it. Without it, some rows
-that stand for all kinds of operations are tested in every context at every place; each of the
-others is tested at one place, in the contexts from which the others are built. Of other parameters
-each pair of values is tested (`pairwise`).
+With the environment variable JAXCCOMP_TEST_ALL (`make test-all`) everything is tested. Without it,
+representative operations are tested in every context at every place, and each other operation at
+one place, in the basic contexts. For other parameters, each pair of values is tested (`pairwise`).
 """
 
 from __future__ import annotations
@@ -21,8 +20,9 @@ from contract.transforms import Transform
 T = TypeVar("T")
 
 ALL = bool(os.environ.get("JAXCCOMP_TEST_ALL"))
-# One that only moves, one that reduces, one of each shape of results, one whose blocks differ in
-# size, one with neighbours, one in program order, one that is called as JAX calls it.
+# One operation that only moves values, one reduction, one for each shape of results, one with
+# blocks of different sizes, one with neighbours, one in program order, and one with the signature
+# of jax.lax.
 REPRESENTATIVE = frozenset(
     (
         *("bcast", "allreduce-sum", "reduce_scatter-mean", "alltoall", "allgatherv", "sendrecv"),
@@ -33,18 +33,18 @@ BASIC = frozenset(("jit", "vmap", "grad"))
 
 
 def turn_of(operation: Operation, places: Sequence[T]) -> T:
-    """The place at which an operation is tested that is not tested at all of them."""
+    """Returns the place of an operation that is tested at only one."""
     return places[zlib.crc32(operation.name.encode()) % len(places)]
 
 
 def places_of(operation: Operation, places: Sequence[T]) -> Sequence[T]:
-    """Where an operation is tested."""
+    """Returns the places of an operation."""
     everywhere = ALL or operation.name in REPRESENTATIVE
     return places if everywhere else [turn_of(operation, places)]
 
 
 def contexts_at(operation: Operation, n: int, place: T, places: Sequence[T]) -> Sequence[Transform]:
-    """The contexts in which it is tested there, on n ranks."""
+    """Returns the contexts of an operation at a place, on n ranks."""
     found = contexts(operation, n)
     if ALL or operation.name in REPRESENTATIVE:
         return found
@@ -56,17 +56,17 @@ def contexts_at(operation: Operation, n: int, place: T, places: Sequence[T]) -> 
 def pairwise(
     first: Iterable[Any], second: Iterable[Any], *more: Iterable[Any], everything: bool = ALL
 ) -> list[tuple[Any, ...]]:
-    """Rows of a product of parameters, for ``pytest.mark.parametrize``.
+    """Returns rows of a product of parameters, for ``pytest.mark.parametrize``.
 
     Args:
       first: the values of a parameter.
-      second: those of another.
-      *more: and so on.
-      everything: whether all rows are wanted.
+      second: the values of another parameter.
+      *more: the values of further parameters.
+      everything: whether to return all rows.
 
     Returns:
-      All rows, or a few in which any two values of different parameters meet: most of what a row
-      can find is the matter of one value, or of two.
+      All rows, or a few that contain each pair of values of two parameters: most errors depend on
+      one value, or on two.
     """
     values = [list(each) for each in (first, second, *more)]
     rows = list(itertools.product(*(range(len(each)) for each in values)))
@@ -80,8 +80,8 @@ def pairwise(
 
 
 def together(*cases: str) -> list[tuple[str, ...]]:
-    """Cases that one launch of ranks runs one after the other; with `ALL` each has its own launch.
+    """Returns cases that one launch of ranks runs in sequence; with `ALL` each has its own launch.
 
-    To start ranks takes seconds, most of them to import JAX.
+    Starting ranks takes seconds, mostly to import JAX.
     """
     return [(case,) for case in cases] if ALL else [cases]

@@ -1,4 +1,4 @@
-"""The stage of GPUs (csrc/cuda/stage/), as tests on machines without a GPU have it."""
+"""The stage of GPUs (csrc/cuda/stage/), for tests on machines without a GPU."""
 
 from jaxccomp import codecs
 
@@ -6,6 +6,6 @@ _SPECS = ("raw", "lossless")
 
 
 def runs(codec: str, dtype: str) -> bool:
-    """In place of `jaxccomp._native.cuda.runs`: of codecs with kernels the stage has "lossless"."""
+    """Replaces `jaxccomp._native.cuda.runs`: the only codec with kernels is "lossless"."""
     first = codecs.parse(codec).stages[0].name
     return codec in _SPECS or dtype not in codecs.table()[first].dtypes

@@ -1,9 +1,9 @@
-"""The table of contexts that JAX may put an operation in.
+"""The table of contexts of JAX for operations.
 
-Programs take the operation ``f``, three arrays of the calling rank - ``x`` and ``d`` of the shape
-of the operand, ``w`` of that of the result - and a flag that is true. What they must give follows
-from the definition ``F`` of the operation and its transpose ``T``, on the stacked arrays ``X``,
-``D``, ``W``. A new context is a new row."""
+Programs take the operation ``f``, three arrays of the calling rank (``x`` and ``d`` with the
+operand's shape, ``w`` with the result's) and a flag that is true. Their expected results follow
+from the operation's definition ``F`` and its transpose ``T``, applied to the stacked arrays
+``X``, ``D``, ``W``. A new context needs a new row."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class Transform:
     """One row.
 
     Attributes:
-      name: of the row, in the names of tests.
+      name: of the row, used in names of tests.
       program: ``(f, x, d, w, flag) -> results``.
       expected: ``(F, T, X, D, W) -> results``.
-      derives: whether a derivative is taken; then operations without one must say so.
-      once: whether one number of ranks is enough, since it only combines other rows.
-      alone: how it runs: with other contexts in one compiled program (""), or by itself "eager" or
-        compiled with "donated" inputs.
+      derives: whether it differentiates; operations without a derivative must then raise an error.
+      once: whether one number of ranks suffices, because it only combines other rows.
+      alone: "": together with other contexts in one compiled program; "eager": alone; "donated":
+        alone, compiled with donated inputs.
     """
 
     name: str
@@ -70,7 +70,7 @@ def _cond(f: Function, x: Array, d: Array, flag: Array) -> tuple[Array, Array]:
 
 
 def _grad_of_remat(f: Function, x: Array, w: Array) -> Array:
-    # The square needs f(x) again on the way back.
+    # The square needs f(x) again in the backward pass.
     return jax.grad(lambda x: jnp.sum(jax.checkpoint(lambda x: w * f(x) ** 2)(x)))(x)
 
 
@@ -114,7 +114,7 @@ def _twice(f: Function, x: Array, d: Array) -> tuple[Array, Array]:
 
 
 def _several(f: Function, x: Array, d: Array) -> list[Array]:
-    """Independent of each other: nothing orders them but the matching."""
+    """Runs independent operations: only matching orders them."""
     return [f(x), f(d), f(x + d), f(x)]
 
 

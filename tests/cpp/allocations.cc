@@ -9,7 +9,7 @@ thread_local int64_t allocations = 0;
 
 void* TryAllocate(std::size_t bytes, std::size_t alignment) {
   ++allocations;
-  // aligned_alloc wants whole multiples.
+  // aligned_alloc needs a multiple of the alignment.
   return alignment <= alignof(std::max_align_t)
              ? std::malloc(bytes)
              : std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);

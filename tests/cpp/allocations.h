@@ -1,4 +1,4 @@
-// How often this thread has asked for memory: operator new is counted in the tests.
+// Counts this thread's allocations: the tests replace operator new.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
-// A small test harness: TEST registers, CHECK counts. A failed check is printed with file, line
-// and values and the test goes on; each check is also an expression that yields its outcome, so
-// that a test may leave: `if (!CHECK_OK(result)) return;`. Checks may run on any thread.
+// A small test harness: TEST registers a test, CHECK counts. A failed check prints file, line and
+// values, and the test goes on. Each check is an expression with its outcome, so that a test can
+// return: `if (!CHECK_OK(result)) return;`. Checks may run on any thread.
 #pragma once
 
 #include <atomic>
@@ -63,7 +63,7 @@ template <typename T>
 inline constexpr bool kPlainInteger = std::is_integral_v<T> && !std::is_same_v<T, bool> &&
                                       !std::is_same_v<T, char> && !std::is_same_v<T, wchar_t>;
 
-// Equality that does not trip over comparing signed with unsigned integers.
+// Equality that also compares signed with unsigned integers correctly.
 template <typename A, typename B>
 bool Equal(const A& a, const B& b) {
   if constexpr (kPlainInteger<A> && kPlainInteger<B>) {

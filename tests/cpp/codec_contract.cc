@@ -46,7 +46,7 @@ void StoreValue(DType dtype, double value, std::byte* at) {
 
 bool IsReal(DType dtype) { return (kRealFloats & SetOf(dtype)) != 0; }
 
-// Greatest finite and least positive values.
+// The largest finite and the smallest positive values.
 double Greatest(DType dtype) {
   switch (dtype) {
     case DType::kFloat16: return 65504;
@@ -124,7 +124,7 @@ struct Case {
   std::string_view input;
   int64_t count;
 
-  // One line for all of a case's checks.
+  // Reports a failure: one line for all checks of a case.
   bool Fail(const std::string& what, int line) const {
     return Report(false, __FILE__, line,
                   "codec '" + codec.traits().spec + "', " + std::to_string(count) + " of " +
@@ -135,7 +135,7 @@ struct Case {
 #define REQUIRE(condition, what) \
   do { if (!(condition)) { c.Fail(std::string(#condition) + " " + (what), __LINE__); return; } } while (0)
 
-// |decoded - value| within the declared bound, and what is not finite never hidden.
+// |decoded - value| is within the declared bound, and NaN and infinities stay visible.
 void CheckBound(const Case& c, const Bytes& values, const Bytes& decoded) {
   if (c.codec.traits().lossless) {
     REQUIRE(values == decoded, "");
@@ -176,7 +176,7 @@ void CheckBound(const Case& c, const Bytes& values, const Bytes& decoded) {
   }
 }
 
-// DecodeMerge gives what Decode and Reduce give.
+// DecodeMerge equals Decode followed by Reduce.
 void CheckMerge(const Case& c, std::span<const std::byte> code, const Bytes& decoded,
                 CodingContext& context) {
   if (!CheckReducible(c.dtype, ReduceOp::kSum, false).ok()) return;
@@ -188,7 +188,7 @@ void CheckMerge(const Case& c, std::span<const std::byte> code, const Bytes& dec
   const Status status = c.codec.DecodeMerge(c.dtype, code, ReduceOp::kSum, c.dtype, merged.data(),
                                             c.count, context);
   REQUIRE(status.ok(), status.message());
-  // Which NaN comes out may differ.
+  // NaN payloads may differ.
   if (merged != expected) {
     REQUIRE(IsReal(c.dtype), "merged values differ");
     const int64_t size = SizeBytes(c.dtype);
@@ -201,7 +201,7 @@ void CheckMerge(const Case& c, std::span<const std::byte> code, const Bytes& dec
   }
 }
 
-// KeepLost leaves what AddResidual gives of values and decoded values.
+// KeepLost equals AddResidual of the values and the decoded values.
 void CheckLost(const Case& c, std::span<const std::byte> code, const Bytes& values, const Bytes& decoded,
                CodingContext& context) {
   if (!IsFloating(c.dtype)) return;
@@ -225,7 +225,7 @@ void CheckRoundTrip(const Case& c, const Bytes& values, Workspace& workspace) {
   const int64_t most = c.codec.MaxEncodedBytes(c.dtype, c.count);
   const int64_t least = c.codec.MinEncodedBytes(c.dtype, c.count);
   REQUIRE(least >= 0 && least <= most, "");
-  // Unaligned everywhere, with guards around.
+  // Everything unaligned, with guards around.
   Bytes source(values.size() + 1);
   std::copy(values.begin(), values.end(), source.begin() + 1);
   Bytes code(most + 65, kGuard);
@@ -238,7 +238,7 @@ void CheckRoundTrip(const Case& c, const Bytes& values, Workspace& workspace) {
   REQUIRE(code[0] == kGuard && std::all_of(code.begin() + 1 + most, code.end(),
                                            [](std::byte b) { return b == kGuard; }),
           "guard overwritten");
-  // The same bytes again, whatever the buffer held.
+  // Encoding again gives the same bytes, independent of the buffer's old content.
   Bytes again(most, std::byte{0});
   const auto second = c.codec.Encode(c.dtype, values.data(), c.count, again, context);
   REQUIRE(second.ok() && *second == bytes && std::equal(again.begin(), again.begin() + bytes,
@@ -254,7 +254,7 @@ void CheckRoundTrip(const Case& c, const Bytes& values, Workspace& workspace) {
   CheckMerge(c, wire, decoded, context);
   CheckLost(c, wire, values, decoded, context);
 
-  // Whole or not at all: prefixes, and bytes too many.
+  // Prefixes of a code, and codes with extra bytes, are rejected.
   Bytes scratch(values.size());
   for (int64_t n : {int64_t{0}, int64_t{1}, bytes / 3, bytes / 2, bytes - 1}) {
     if (n < 0 || n >= bytes) continue;
@@ -273,7 +273,7 @@ void CheckRoundTrip(const Case& c, const Bytes& values, Workspace& workspace) {
   }
 }
 
-// Once a workspace has seen a chunk, nothing is allocated for another like it.
+// A second chunk of the same size allocates nothing.
 void CheckAllocations(const Case& c, const Bytes& values, Workspace& workspace) {
   Bytes ref = values, code(c.codec.MaxEncodedBytes(c.dtype, c.count)), out(values.size());
   const bool merges = CheckReducible(c.dtype, ReduceOp::kSum, false).ok();
@@ -297,8 +297,8 @@ void CheckAllocations(const Case& c, const Bytes& values, Workspace& workspace) 
   }
 }
 
-// A difference to a reference: exact if lossless, else within the bound of the difference and the
-// roundings of subtraction and addition; and in place of the reference.
+// A difference to a reference: exact for lossless codecs, otherwise within the bound of the difference and the rounding
+// of subtraction and addition. Decoding may overwrite the reference.
 void CheckReference(const Case& c, const Bytes& values, Workspace& workspace) {
   CodingContext context(workspace);
   Bytes ref = values;
@@ -347,7 +347,7 @@ void CheckReference(const Case& c, const Bytes& values, Workspace& workspace) {
   }
 }
 
-// Changed bytes give an error or other values, and never touch memory outside.
+// Changed bytes give an error or other values, and never an access out of bounds.
 void CheckMutations(const Case& c, const Bytes& values, Workspace& workspace) {
   const CodingContext context(workspace);
   Bytes code(c.codec.MaxEncodedBytes(c.dtype, c.count));

@@ -1,5 +1,5 @@
-// What every codec must do, whatever it is: CheckCodecContract tries it on all its dtypes, on
-// ordinary values and on those that codecs fail on, at all lengths around block and vector sizes.
+// The contract of every codec. CheckCodecContract tests it with all dtypes of a codec, on ordinary and on difficult
+// values, at all lengths around block and vector sizes.
 #pragma once
 
 #include <string_view>
@@ -9,11 +9,10 @@
 
 namespace jaxccomp::testing {
 
-// Every codec that can be used on the host here, with its defaults and with each option at each of its choices
-// or limits; and pipelines of two.
+// All codecs that run on this host: with defaults, with each option at each choice or limit, and in pipelines of two.
 std::vector<std::string> SpecsToTest();
 
-// `spec` names a codec; failures are reported through check.h.
+// `spec` names a codec. check.h reports failures.
 void CheckCodecContract(std::string_view spec);
 
 }  // namespace jaxccomp::testing

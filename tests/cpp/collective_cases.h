@@ -1,4 +1,4 @@
-// One algorithm on one shape of world, against the definition of its collective.
+// Checks one algorithm for one set of ranks against the definition of its collective.
 #pragma once
 
 #include <algorithm>
@@ -40,7 +40,7 @@ inline std::string Describe(const Algorithm& algorithm, const Problem& p, bool s
          (p.multi_slot ? " multi_slot" : "") + (shared_memory ? " shared memory" : "");
 }
 
-// By host: groups follow each other as their lowest ranks do.
+// Ranks by host. Hosts are in the order of their lowest ranks.
 inline std::vector<int> InOrderOfGroups(const Problem& p) {
   std::vector<std::pair<int, int>> places;
   for (int rank = 0; rank < p.ranks; ++rank) {
@@ -54,7 +54,7 @@ inline std::vector<int> InOrderOfGroups(const Problem& p) {
   return order;
 }
 
-// What the definition leaves open, an algorithm of the table settles: the order in which it merges.
+// The expected result, with the merge order of the algorithm: the collective's definition does not fix it.
 inline Expected ExpectOf(const Algorithm& algorithm, const Problem& p, int rank, int block) {
   Expected expected = Expect(algorithm.collective, p, rank, block);
   expected.order = algorithm.name == "ring" ? MergeOrder::kRotated : MergeOrder::kAsListed;
@@ -87,7 +87,7 @@ inline bool CheckNoHazard(const World& world, const std::string& what) {
   return ok;
 }
 
-// Checks one problem; false after a failure.
+// Checks one problem. Returns false after a failure.
 inline bool VerifyWorld(const Algorithm& algorithm, const Problem& problem, const World& world,
                         Outcome* outcome) {
   const std::string mistake = FindMistake(
@@ -99,7 +99,7 @@ inline bool VerifyWorld(const Algorithm& algorithm, const Problem& problem, cons
   return CHECK_EQ(what + ": " + mistake, "");
 }
 
-// The same of the schedules that an algorithm builds; with feedback also of those that carry residuals.
+// Checks the schedules that an algorithm builds; with feedback also their variants that add incoming residuals.
 inline bool Verify(const Algorithm& algorithm, const Problem& problem, bool shared_memory,
                    Outcome* outcome_out = nullptr) {
   World world = Build(algorithm, problem, shared_memory);
@@ -110,8 +110,7 @@ inline bool Verify(const Algorithm& algorithm, const Problem& problem, bool shar
   return VerifyWorld(algorithm, problem, world, outcome_out);
 }
 
-// Team sizes: all up to 17 in `make test-slow`; else those that stand for them, odd and even, powers of
-// two and primes.
+// Team sizes: all up to 17 in `make test-slow`, otherwise some odd and even numbers, powers of two and primes.
 inline std::span<const int> Ranks() {
   static constexpr int kAll[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17};
   static constexpr int kSome[] = {1, 2, 3, 5, 8, 11};
@@ -123,7 +122,7 @@ inline std::span<const int> Ranks() {
 
 struct Size {
   int64_t block_bytes, chunk_bytes;
-  bool many_ranks;  // also tried with more than 8 ranks
+  bool many_ranks;  // also tested with more than 8 ranks
 };
 inline constexpr Size kSizes[] = {
     {0, 64, true},     {64, 64, false},      {100, 64, true},          {4096, 256, true},
@@ -143,8 +142,7 @@ inline void CheckMemory(const Algorithm& algorithm, const Problem& p, const Outc
   if (!excess.empty()) CHECK_EQ(Describe(algorithm, p, false) + " " + excess, "");
 }
 
-// One allreduce on every size, raw, coded and with feedback, and in place or not; false after a
-// failure.
+// Checks one allreduce at every size, raw, coded and with feedback, in place and not. Returns false after a failure.
 inline bool VerifyAllreduce(const Algorithm& algorithm, Problem p) {
   for (const Size& size : kSizes) {
     p.block_bytes = size.block_bytes;

@@ -1,4 +1,4 @@
-// Launches the bodies of CUDA kernels (csrc/cuda) on the host: a fiber for each thread.
+// Runs the bodies of CUDA kernels (csrc/cuda) on the host, with a fiber for each thread.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace jaxccomp::testing {
 
-// In place of cuda::LaunchOn.
+// Replaces cuda::LaunchOn.
 struct LaunchHere {
   template <typename Body>
   Status operator()(TypeTag<Body>, const typename Body::Job& job, int64_t ctas) const {

@@ -1,5 +1,5 @@
-// A library as csrc/cuda/cuda_interface.h describes it, with GPUs that need no hardware. What it says of
-// itself is in the environment: JAXCCOMP_FAKE_CUDA_VERSION and JAXCCOMP_FAKE_CUDA_DEVICES (2).
+// A library with the interface of csrc/cuda/cuda_interface.h, whose GPUs need no hardware. The environment sets its
+// version, JAXCCOMP_FAKE_CUDA_VERSION, and its device count, JAXCCOMP_FAKE_CUDA_DEVICES (2).
 #include <cstdlib>
 #include <map>
 
@@ -9,7 +9,7 @@
 
 namespace {
 
-// By ordinal. They live as long as the process, which ends with whatever is under way on them.
+// By ordinal. Never freed, because work may still run on them when the process ends.
 std::map<int, jaxccomp::testing::FakeGpu*>& Gpus() {
   static auto* gpus = new std::map<int, jaxccomp::testing::FakeGpu*>;
   return *gpus;
@@ -22,7 +22,7 @@ const char* jaxccomp_cuda_version() {
   return version != nullptr ? version : JAXCCOMP_VERSION;
 }
 
-// The last one that it was told, in its environment.
+// Stores the last path in the environment.
 void jaxccomp_cuda_add_library_path(const char* name, const char* path) {
   setenv("JAXCCOMP_FAKE_CUDA_TOLD", (std::string(name) + "=" + path).c_str(), 1);
 }

@@ -1,4 +1,4 @@
-// The end of an operation, which a test waits for.
+// The result of an operation, for which a test can wait.
 #pragma once
 
 #include <chrono>
@@ -13,12 +13,12 @@ namespace jaxccomp::testing {
 
 class Ending {
  public:
-  // Returns false if the operation is not over within that time.
+  // Returns false if the operation does not end within `seconds`.
   bool WaitFor(double seconds) {
     std::unique_lock<std::mutex> lock(mutex_);
     return wake_.wait_for(lock, std::chrono::duration<double>(seconds), [&] { return told_; });
   }
-  // For the engine, which tells once.
+  // The engine calls this once.
   void Tell(Status end) {
     const std::lock_guard<std::mutex> lock(mutex_);
     CHECK(!told_);
@@ -27,7 +27,7 @@ class Ending {
     wake_.notify_all();
   }
 
-  Status status;   // once it is over
+  Status status;   // valid after the end
 
  private:
   std::mutex mutex_;

@@ -81,7 +81,7 @@ Status FakeGpu::Encode(std::span<const EncodeRun> runs, void* stream) {
                                                       CodingContext(workspace));
       if (!CHECK_OK(bytes)) return;
       *run.code_bytes = *bytes;
-      // A code that no decoder takes: of the right length, with other bytes.
+      // Keeps the length and overwrites the bytes, so that every decoder rejects them.
       if (Faults::Due(faults.code)) std::memset(run.code.data(), 0xff, static_cast<size_t>(*bytes));
       encoded_bytes += *bytes;
     });

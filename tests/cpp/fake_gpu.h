@@ -1,5 +1,4 @@
-// A GPU without hardware: what is queued on a FakeStream is done by the CPU's codecs, in memory that host code
-// cannot touch.
+// A GPU without hardware: the CPU's codecs run the work of a FakeStream, in memory that host code cannot touch.
 #pragma once
 
 #include <atomic>
@@ -15,13 +14,13 @@
 
 namespace jaxccomp::testing {
 
-// What goes wrong, and when: the n-th from now on, from 1; 0: never.
+// Injected failures: the n-th call from now on fails, counted from 1; 0: none.
 struct Faults {
   std::atomic<int> copy{0}, encode{0}, decode{0}, pinned{0}, code{0};
   static bool Due(std::atomic<int>& fault) { return fault.load() > 0 && --fault == 0; }
 };
 
-// It has the kernels of "lossless", but not for int8.
+// Has kernels of "lossless" for all its dtypes except int8.
 class FakeGpu final : public Gpu {
  public:
   explicit FakeGpu(std::string name) : name_(std::move(name)) {}
@@ -37,7 +36,7 @@ class FakeGpu final : public Gpu {
   Status Decode(std::span<const DecodeRun> runs, void* stream) override;
   Result<std::unique_ptr<Event>> MakeEvent() override;
 
-  // Bytes that were copied, and made as codes.
+  // Totals of copied bytes and of encoded output.
   std::atomic<int64_t> copied_bytes{0}, encoded_bytes{0};
   Faults faults;
   FakeMemory memory;

@@ -1,6 +1,5 @@
-// A library of collectives between engines of one process, as MPI is one: it matches collectives by the
-// order in which they begin on a communicator, and has no other way to tell that ranks mean different ones.
-// Values are int32, and added up.
+// A collective library between engines of one process. Like MPI it matches collectives only by their order on a
+// communicator. Values are int32, and reductions are sums.
 #pragma once
 
 #include <algorithm>
@@ -25,15 +24,15 @@ namespace jaxccomp::testing {
 
 class FakeLibraries {
  public:
-  // Whoever waits in MakeCommunicator leaves it.
+  // All waiting callers must have returned from MakeCommunicator.
   ~FakeLibraries() { CHECK_EQ(waiting_, 0); }
 
-  // Communicators cannot be made.
+  // MakeCommunicator fails.
   bool refuses = false;
-  // What has begun never ends.
+  // Collectives never complete.
   std::atomic<bool> stands_still{false};
 
-  // How many collectives began, over all ranks, and how many communicators were made.
+  // The number of collectives that have begun, over all ranks, and of communicators.
   int64_t begun() {
     const std::lock_guard<std::mutex> lock(mutex_);
     return begun_;
@@ -56,7 +55,7 @@ class FakeLibraries {
   struct Group {
     std::vector<int> processes;
     int came = 0;
-    std::vector<size_t> next;   // by rank: the slot that it begins next
+    std::vector<size_t> next;   // by rank: the slot of its next collective
     std::vector<Slot> slots;
   };
 
@@ -109,7 +108,7 @@ class FakeLibrary final : public CollectiveLibrary {
       const auto* const from = static_cast<const int32_t*>(call.in);
       slot.values[rank].assign(from, from + given);
     }
-    // What differs here MPI would not notice.
+    // MPI would not detect these differences.
     for (const auto& other : slot.calls) {
       if (!other.has_value()) continue;
       CHECK(other->collective == call.collective);
@@ -154,7 +153,7 @@ class FakeLibrary final : public CollectiveLibrary {
     Completion* done;
   };
 
-  // The result of that rank.
+  // Writes the result of `rank`.
   static void Write(const FakeLibraries::Slot& slot, size_t rank) {
     const LibraryCall& call = *slot.calls[rank];
     const auto count = static_cast<size_t>(call.count), ranks = slot.calls.size();
@@ -181,7 +180,7 @@ class FakeLibrary final : public CollectiveLibrary {
       case Collective::kReduceScatter: return add_up(rank);
       case Collective::kScan: return add_up(0, rank + 1);
       case Collective::kExscan:
-        if (rank > 0) add_up(0, rank);   // there is no result on the first
+        if (rank > 0) add_up(0, rank);   // rank 0 has no result
         return;
       case Collective::kScatter: return copy(0, root, rank);
       case Collective::kAllgather:

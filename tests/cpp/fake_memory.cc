@@ -12,7 +12,7 @@
 namespace jaxccomp::testing {
 namespace {
 
-constexpr int64_t kMemoryBytes = int64_t{1} << 30;   // addresses; pages come with their first write
+constexpr int64_t kMemoryBytes = int64_t{1} << 30;   // address space; pages come with writes
 
 }  // namespace
 

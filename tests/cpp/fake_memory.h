@@ -1,5 +1,5 @@
-// Memory of a fake GPU. It is mapped twice: at the addresses that programs get nobody may read or write, so
-// that any touch by host code ends the test. Beside it, pinned memory of the host.
+// Memory of a fake GPU, mapped twice. The addresses that programs get are protected, so that any access by host code
+// ends the test. Also allocates pinned host memory.
 #pragma once
 
 #include <cstddef>
@@ -20,16 +20,16 @@ class FakeMemory {
   void GivePinnedBack(std::byte* memory);
   bool AllGivenBack() const;
 
-  // Whether it is this GPU's own.
+  // Whether `address` lies in this GPU's memory.
   bool Covers(const void* address) const;
-  // Where memory of the GPU may be touched.
+  // The accessible address of GPU memory.
   std::byte* Shadow(const void* address) const;
-  // An address in the GPU's memory, of either mapping; others (pinned, the host's) as they are.
+  // The accessible address of GPU memory in either mapping; pinned and host memory: `address` itself.
   std::byte* Reach(const void* address) const;
   void CheckPinned(const void* memory, int64_t bytes) const;
 
  private:
-  std::byte* base_ = nullptr;     // what programs see
+  std::byte* base_ = nullptr;     // the protected mapping
   std::byte* shadow_ = nullptr;
   mutable std::mutex mutex_;
   int64_t next_offset_ = 0;

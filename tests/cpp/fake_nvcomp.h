@@ -1,5 +1,5 @@
-// An nvCOMP for tests, on the host: run lengths, with the manners of the real one. It decodes what it
-// has made itself and nothing else: anything different that it is given fails the test.
+// An nvCOMP for tests on the host: a run-length code behind the interface of the real library. It decodes only its own
+// output: other input fails the test.
 #pragma once
 
 #include <cstddef>
@@ -27,9 +27,9 @@ class FakeNvcomp {
             .decode = &Decode};
   }
 
-  // What happens to chunks from now on.
+  // Faults of all later chunks.
   static inline bool fails_to_encode = false, fails_to_decode = false, decodes_too_little = false;
-  // Chunks that it has been told to decode.
+  // The number of chunks passed to decode.
   static inline int64_t decoded = 0;
 
  private:
@@ -69,7 +69,7 @@ class FakeNvcomp {
       CheckAligned(values[i]);
       CheckAligned(codes[i]);
       CHECK(value_bytes[i] > 0 && value_bytes[i] <= most);
-      std::memset(codes[i], 0x33, BoundOf(most));   // all of it is there
+      std::memset(codes[i], 0x33, BoundOf(most));   // touches the whole buffer
       if (fails_to_encode) {
         outcomes[i] = kFailed;
         continue;
@@ -84,7 +84,7 @@ class FakeNvcomp {
     return nvcomp::kSuccess;
   }
 
-  // Pairs of a length and a byte.
+  // Encodes to pairs of a run length and a byte.
   static Bytes Runs(std::span<const std::byte> values) {
     Bytes code;
     for (size_t i = 0; i < values.size();) {

@@ -1,4 +1,4 @@
-// A stream of a fake GPU: does what it is given in order, after random delays, on a thread of its own.
+// A stream of a fake GPU: runs work in order, after random delays, on its own thread.
 #pragma once
 
 #include <condition_variable>
@@ -14,9 +14,9 @@ namespace jaxccomp::testing {
 class FakeStream {
  public:
   explicit FakeStream(uint32_t seed, int longest_delay_us = 100);
-  ~FakeStream();   // does what is left
+  ~FakeStream();   // runs the remaining work
   void Push(std::function<void()> work);
-  // Waits until all that was pushed is done.
+  // Waits until all work pushed so far is done.
   void Finish();
 
  private:

@@ -1,4 +1,4 @@
-// Codecs of a fixed rate on a FakeStream, by the CPU's codecs.
+// Fixed-rate codecs on a FakeStream, implemented by the CPU's codecs.
 #pragma once
 
 #include <algorithm>
@@ -17,11 +17,11 @@ namespace jaxccomp::testing {
 
 class FakeStreamCodecs final : public StreamCodecs {
  public:
-  // `reach` gives the address at which memory of a device may be touched.
+  // `reach` maps device memory to an address that the host can access.
   explicit FakeStreamCodecs(std::function<std::byte*(const void*)> reach)
       : reach_(std::move(reach)) {}
 
-  // "onebit" is the one that it lacks.
+  // "onebit" is left out, as an example of a missing kernel.
   bool Runs(const Codec& codec, DType dtype) const override {
     return codec.traits().fixed_rate && !codec.traits().lossless && codec.traits().spec.rfind("onebit", 0) != 0 &&
            codec.Supports(dtype) && dtype != DType::kFloat64;
@@ -78,7 +78,7 @@ class FakeStreamCodecs final : public StreamCodecs {
     return Status::Ok();
   }
 
-  // Into float32 without a rounding: as a sum with -0, which changes nothing.
+  // Decodes into float32 without rounding, by adding to -0, which changes no value.
   static void DecodeRow(const CodedRows& rows, const std::byte* code, int64_t bytes, DType to,
                         std::byte* values, const CodingContext& context) {
     const std::span<const std::byte> from(code, static_cast<size_t>(bytes));

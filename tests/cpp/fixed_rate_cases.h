@@ -1,5 +1,5 @@
-// What the kernels of csrc/cuda are compared on, by the tests that run them on the host and by those
-// on a GPU: codecs with the specs of their counterparts, values, and what counts as equal.
+// Cases that the tests of csrc/cuda share on the host and on a GPU: codecs with the specs of their CPU counterparts,
+// values, and the comparison of results.
 #pragma once
 
 #include <cstring>
@@ -47,7 +47,7 @@ inline std::vector<FixedRateCase> FixedRateCases() {
   return cases;
 }
 
-// As values of `dtype`: those of a half type are rounded, and keep what is not finite.
+// Converts to `dtype`. Half types are rounded and keep NaN and infinities.
 inline Bytes AsDType(DType dtype, const Floats& values) {
   Bytes bytes(values.size() * static_cast<size_t>(SizeBytes(dtype)));
   if (dtype == DType::kFloat32 && !values.empty()) {
@@ -74,8 +74,7 @@ inline uint32_t FloatBits(DType dtype, const std::byte* values, int64_t i) {
   return __builtin_bit_cast(uint32_t, value);
 }
 
-// Values of a chunk: ordinary ones, those that codecs fail on, and some with NaN and infinities of
-// both signs in every block or in few.
+// Values of a chunk: ordinary ones, difficult ones, and NaN and infinities of both signs in every block or in a few.
 inline Floats CaseValues(int kind, int64_t count) {
   Floats values = kind == 0 ? Gaussian(count) : kind == 1 ? Tiny(count) : Awkward(count);
   for (int64_t i = 0; i < count; ++i) {
@@ -88,7 +87,7 @@ inline Floats CaseValues(int kind, int64_t count) {
 }
 inline constexpr int kValueKinds = 5;
 
-// The first of `count` sums that differs, or -1. Of two NaNs any NaN may become.
+// The index of the first of `count` sums that differs, or -1. The sum of two NaNs may be any NaN.
 inline int64_t FirstOtherSum(DType dtype, const Bytes& before, const Bytes& added,
                              const Bytes& expected, const Bytes& actual, int64_t count) {
   const auto is_nan = [&](const Bytes& values, int64_t i) {

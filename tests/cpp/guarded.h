@@ -1,4 +1,4 @@
-// Memory for kernels that run on the host, in which writes beyond what they were given are seen.
+// Memory for kernels that run on the host, with guards that detect writes outside it.
 #pragma once
 
 #include <algorithm>
@@ -9,8 +9,7 @@
 
 namespace jaxccomp::testing {
 
-// Memory of so many bytes at an address that is `offset` past a multiple of 64, guarded on both
-// sides.
+// `bytes` of memory at an address `offset` past a multiple of 64, with guards on both sides.
 class Guarded {
  public:
   explicit Guarded(int64_t bytes, int64_t offset = 0)

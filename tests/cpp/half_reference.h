@@ -1,4 +1,4 @@
-// Float16 and bfloat16 by their definition, slowly: what the fast conversions are held against.
+// Slow float16 and bfloat16 by definition: the reference for the fast conversions.
 #pragma once
 
 #include <cmath>
@@ -8,7 +8,7 @@
 namespace jaxccomp::testing {
 
 struct HalfFormat {
-  int mantissa_bits;   // stored ones
+  int mantissa_bits;   // stored bits
   int exponent_bits;
   int bias() const { return (1 << (exponent_bits - 1)) - 1; }
   uint16_t infinity() const { return ((1 << exponent_bits) - 1) << mantissa_bits; }
@@ -31,7 +31,7 @@ inline double HalfValue(uint16_t bits, HalfFormat f) {
   return bits & 0x8000 ? -value : value;
 }
 
-// The bits of `value` rounded to nearest even; any NaN becomes one particular quiet NaN.
+// The bits of `value` rounded to nearest even; every NaN becomes one quiet NaN.
 inline uint16_t HalfBits(double value, HalfFormat f) {
   if (std::isnan(value)) return f.infinity() | (1 << (f.mantissa_bits - 1));
   const uint16_t sign = std::signbit(value) ? 0x8000 : 0;
@@ -41,7 +41,7 @@ inline uint16_t HalfBits(double value, HalfFormat f) {
   int exponent = std::ilogb(magnitude);
   if (exponent > f.bias()) return sign | f.infinity();
   if (exponent < 1 - f.bias()) exponent = 1 - f.bias();
-  // In units of the last place; carries into the exponent, and up to infinity, by itself.
+  // In units of the last place. A carry goes into the exponent, up to infinity.
   const auto units = static_cast<uint32_t>(
       std::nearbyint(std::ldexp(magnitude, f.mantissa_bits - exponent)));
   const uint32_t base = static_cast<uint32_t>(exponent + f.bias() - 1) << f.mantissa_bits;

@@ -21,7 +21,7 @@ using cuda::NvcompEncodeCall;
 using cuda::NvcompSeed;
 using nvcomp::Spec;
 
-std::mutex emulator;   // there is one
+std::mutex emulator;   // there is only one emulator
 
 struct HereMachine : LaunchHere {
   Status Copy(void* to, const void* from, int64_t bytes) const {
@@ -34,7 +34,7 @@ struct HereMachine : LaunchHere {
 struct alignas(16) Block {
   std::byte bytes[16];
 };
-// Aligned to 16.
+// Memory aligned to 16 bytes.
 class Aligned {
  public:
   explicit Aligned(int64_t bytes) : blocks_(static_cast<size_t>(bytes / 16 + 1)) {}
@@ -53,7 +53,7 @@ int64_t DecodeRoom(const Spec& spec, DType dtype, const void* values, int64_t co
   return cuda::NvcompMemoryBytes(cuda::CutOf(spec, dtype, count), *needs, values);
 }
 
-// A chunk of zeros that FakeNvcomp has made; the caller has the emulator.
+// A chunk of zeros encoded by FakeNvcomp. The caller holds `emulator`.
 NvcompSeed Seed() {
   static Aligned code(cuda::kSeedCodeAt + cuda::kSeedValueBytes + 100);
   static const NvcompSeed seed = [] {

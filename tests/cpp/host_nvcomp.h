@@ -1,5 +1,5 @@
-// The codecs "nvcomp.*" without a GPU: the kernels around nvCOMP in the emulator, and the tests' own nvCOMP
-// (fake_nvcomp.h). All memory is the host's.
+// The codecs "nvcomp.*" without a GPU: the kernels around nvCOMP run in the emulator, with the nvCOMP of fake_nvcomp.h.
+// All memory is host memory.
 #pragma once
 
 #include <memory>
@@ -10,13 +10,13 @@
 
 namespace jaxccomp::testing {
 
-// At once.
+// These calls are synchronous.
 Status EncodeByFakeNvcomp(const cuda::NvcompEncodeCall& call);
 Status DecodeByFakeNvcomp(const cuda::NvcompDecodeCall& call);
 Result<int64_t> NvcompEncodeRoom(const nvcomp::Spec& spec, DType dtype, const void* values, int64_t count);
 Result<int64_t> NvcompDecodeRoom(const nvcomp::Spec& spec, DType dtype, const void* values, int64_t count);
 
-// The codec of such a spec, made to run on the host: what a GPU should give. The registry's needs a GPU.
+// The codec of `spec` on the host, as reference for a GPU. The registry's codec needs a GPU.
 std::shared_ptr<const Codec> HostNvcomp(std::string_view spec);
 
 }  // namespace jaxccomp::testing

@@ -1,4 +1,4 @@
-// A transport in memory that joins several engines of one process.
+// An in-memory transport between engines of one process.
 #pragma once
 
 #include <algorithm>
@@ -24,30 +24,30 @@
 
 namespace jaxccomp::testing {
 
-// What joins the transports of several engines. Delivers in random order, as transport.h allows.
+// The shared state of the transports of several engines. Delivers in random order, as transport.h allows.
 class Hub {
  public:
   static constexpr int64_t kEagerBytes = kAlongBytes;
 
   explicit Hub(int processes) : inboxes_(static_cast<size_t>(processes)) {}
 
-  // How long who ends serves the others.
+  // How long a process that ends keeps serving the others.
   std::atomic<std::chrono::milliseconds> serves_at_end{std::chrono::milliseconds(0)};
 
-  // What comes along with messages may change on its way. Set before anything is sent.
+  // Modifies eager payloads in flight. Set before the first send.
   std::function<void(const Header&, std::vector<std::byte>*)> tamper;
 
-  // Pulls stay under way as long as this is so, as of a peer that has stopped in the middle, and nothing ends them.
+  // While true, pulls neither complete nor can be cancelled, as with a peer that has stopped during a transfer.
   std::atomic<bool> holds_pulls{false};
-  std::atomic<int> held_pulls{0};   // so far
+  std::atomic<int> held_pulls{0};   // total so far
 
-  // A process that has stopped: it takes nothing that is sent to it, and what it sends is lost.
+  // A stopped process: it receives nothing, and messages that it sends are lost.
   std::atomic<int> stopped{-1};
 
-  // How many small messages of kData a process may have sent another one that have not been taken;
-  // those beyond them are announced. Set before anything is sent.
+  // The limit of small kData messages that a process may have sent to another before they are taken. Further ones are
+  // announced. Set before the first send.
   int64_t early_messages = INT64_MAX;
-  // How many are not taken, over all pairs of processes, and the most that there were of one pair.
+  // The number of early messages that are not taken, over all pairs of processes, and the maximum of one pair so far.
   int64_t CountEarly() {
     std::lock_guard<std::mutex> lock(mutex_);
     int64_t count = 0;
@@ -59,7 +59,7 @@ class Hub {
     return most_early_;
   }
 
-  // Every engine of the hub hears, when it polls next, that `process` is lost.
+  // Reports `process` as lost to every engine, at its next poll.
   void Lose(int process) {
     std::lock_guard<std::mutex> lock(mutex_);
     for (auto& inbox : inboxes_) inbox.push_back({.lost = process});
@@ -71,7 +71,7 @@ class Hub {
     Header header = {};
     std::vector<std::byte> payload = {};
     Announced announced = {};
-    Completion* done = nullptr;  // else a message
+    Completion* done = nullptr;  // null: a message
     Status status = {};
     int lost = -1;
   };
@@ -97,7 +97,7 @@ class HubTransport final : public Transport {
         receiver_(receiver),
         random_(static_cast<uint32_t>(process)) {}
 
-  // Whoever still waits is told, and nothing in the hub leads here any more.
+  // Completes all waiting sends, and removes all references to this transport from the hub.
   ~HubTransport() override {
     std::vector<Completion*> waiting;
     {
@@ -136,10 +136,10 @@ class HubTransport final : public Transport {
         int64_t& early = hub_->early_[{process_, process}];
         eager = early < hub_->early_messages;
         early += eager;
-        // One that is being kept counts twice for a moment, until it counts as taken.
+        // A message that is being kept counts twice until it counts as taken.
         if (eager) hub_->most_early_ = std::max(hub_->most_early_, early);
       }
-      // Both are allowed: to be done at once, and to be done in a later poll.
+      // A send may complete at once or in a later poll: test both.
       at_once = eager && random_() % 2 == 0;
       if (eager) {
         message.payload.resize(static_cast<size_t>(header.payload_bytes));
@@ -251,14 +251,14 @@ class HubTransport final : public Transport {
   }
 
  private:
-  // A pull that stays under way.
+  // A pull that does not complete.
   struct Held {
     Announced announced;
     std::vector<Piece> into;
     Completion* done;
   };
 
-  // With the hub's lock, as the following.
+  // The caller holds the hub's lock, also for the following functions.
   void Take(Announced announced, std::span<const Piece> into, Completion* done) {
     const auto offer = hub_->offers_.find(announced.id);
     if (offer == hub_->offers_.end()) {
@@ -271,7 +271,7 @@ class HubTransport final : public Transport {
     hub_->inboxes_[process_].push_back({.done = done});
   }
 
-  // The sender completes.
+  // Completes the sender.
   void Release(uint64_t id) {
     const auto offer = hub_->offers_.find(id);
     if (offer == hub_->offers_.end()) return;

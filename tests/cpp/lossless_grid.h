@@ -1,4 +1,4 @@
-// Launches the kernels of "lossless" (csrc/cuda) on the host.
+// Runs the kernels of "lossless" (csrc/cuda) on the host.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace jaxccomp::testing {
 
-// In place of the launcher of cuda/kernels/lossless/lossless.cu.
+// Replaces the launcher of cuda/kernels/lossless/lossless.cu.
 struct EmulatedLauncher {
   template <typename Kernel>
   int Launch(const Kernel& kernel, int64_t blocks, int shared_bytes) {

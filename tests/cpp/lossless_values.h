@@ -1,4 +1,4 @@
-// Values that the codec "lossless" is tested with, on the CPU and as kernels.
+// Test values for the codec "lossless", for the CPU and for kernels.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@ enum class Kind {
   kConstant, kNoise, kGaussian, kSpecial, kSmall, kSparse, kChanging, kZeroSegments
 };
 
-// A word that holds about `value`.
+// A word whose value is close to `value`.
 inline uint64_t Pattern(lossless::Layout layout, double value) {
   const auto single = static_cast<float>(value);
   uint32_t bits;
@@ -70,7 +70,7 @@ inline std::vector<std::byte> LosslessValues(lossless::Layout layout, int64_t wo
       case Kind::kSpecial: word = SpecialPattern(layout, random); break;
       case Kind::kSmall: word = random() % 5; break;
       case Kind::kSparse: word = random() % 50 == 0 ? random() & 3 : 0; break;
-      // What a sample of a segment says of it does not hold for its blocks.
+      // The blocks of a segment differ, so a sample of the segment does not describe them.
       case Kind::kChanging:
         word = at / 5000 % 3 == 0   ? random()
                : at / 5000 % 3 == 1 ? 0

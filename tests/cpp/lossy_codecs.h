@@ -1,4 +1,4 @@
-// What the tests of lossy codecs share.
+// Helpers of the tests of lossy codecs.
 #pragma once
 
 #include <cmath>
@@ -59,7 +59,7 @@ inline Floats RoundTrip(std::string_view spec, const Floats& values) {
   return DecodeFloats(spec, EncodeFloats(spec, values), values.size());
 }
 
-// NaN equals itself, and zeros with different signs differ.
+// Compares bits: NaN equals itself, and zeros with different signs differ.
 inline bool SameBits(const Floats& a, const Floats& b) {
   return a.size() == b.size() &&
          (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
@@ -83,8 +83,7 @@ inline Floats Gaussian(int64_t count, uint32_t seed = 1) {
   return values;
 }
 
-// Values that codecs fail on: of all magnitudes with subnormal ones, ties, zeros, and rarely some
-// that are not finite.
+// Difficult values: all magnitudes including subnormals, ties, zeros, and rarely NaN or infinities.
 inline Floats Awkward(int64_t count, uint32_t seed = 1) {
   std::mt19937 random(seed);
   Floats values = Gaussian(count, seed);
@@ -101,14 +100,15 @@ inline Floats Awkward(int64_t count, uint32_t seed = 1) {
   return values;
 }
 
-// Values around the least scales, with subnormal ones.
+// Values around the smallest scales, including subnormals.
 inline Floats Tiny(int64_t count) {
   Floats values = Gaussian(count);
   for (int64_t i = 0; i < count; ++i) values[i] *= i % 3 == 0 ? 0x1p-122f : 0x1p-95f;
   return values;
 }
 
-// Makes the thread flush subnormals, as XLA's do, while it lives; does nothing where it cannot.
+// Flushes subnormals on this thread while it lives, as XLA's threads do; only on
+// processors that support it.
 class FlushSubnormals {
  public:
 #if defined(__SSE2__)
@@ -122,8 +122,8 @@ class FlushSubnormals {
 #endif
 };
 
-// The encodings of `spec` in one piece and in two, cut where blocks of `block` end, have the same
-// codes, that is decode to the same values.
+// Checks that `spec` encodes values in one piece and in two, cut at multiples of `block`, so that
+// both decode to the same values.
 inline void CheckCutting(std::string_view spec, int64_t block) {
   const RandomKey key = {5, 6, 7};
   const Floats values = Gaussian(4 * block + 3);
@@ -138,7 +138,7 @@ inline void CheckCutting(std::string_view spec, int64_t block) {
   }
 }
 
-// The same key gives the same bytes, any other key others.
+// The same key gives the same bytes; other keys give others.
 inline void CheckKeys(std::string_view spec) {
   const Floats values = Gaussian(1000);
   const Bytes code = EncodeFloats(spec, values, {1, 2, 3}, 4);
@@ -150,8 +150,8 @@ inline void CheckKeys(std::string_view spec) {
   CHECK(code != EncodeFloats(spec, values, {1, 2, 3}, 5));
 }
 
-// The mean over many keys is the value. `step` is the greatest error of one rounding: the mean's
-// standard deviation is at most half of that over the root of the keys, and five are allowed.
+// The mean over many keys is the value. `step` is the largest rounding error. The mean's standard
+// deviation is at most step / (2 * sqrt(keys)), and five of them are allowed.
 inline void CheckUnbiased(std::string_view spec, const Floats& values, double step) {
   constexpr int kKeys = 4000;
   std::vector<double> sums(values.size());
@@ -165,7 +165,7 @@ inline void CheckUnbiased(std::string_view spec, const Floats& values, double st
   }
 }
 
-// Bytes, and decoded values, do not depend on whether subnormals are flushed.
+// Encoded bytes and decoded values do not depend on flushing of subnormals.
 inline void CheckFlushing(std::string_view spec) {
   for (int64_t count : {31, 256, 4099}) {
     for (const Floats& values : {Awkward(count, 3), Tiny(count)}) {

@@ -1,6 +1,6 @@
-// Runs every registered test, or those whose name contains argv[1]; with JAXCCOMP_TEST_SHARE=k/n every n-th of
-// them from the k-th on; with JAXCCOMP_TEST_FAIL_FAST none after one that fails. JAXCCOMP_LIBZFP, JAXCCOMP_LIBNVCOMP and JAXCCOMP_LIBUCP are where these libraries lie, if not on the
-// loader's path.
+// Runs all registered tests, or the ones whose name contains argv[1]. JAXCCOMP_TEST_SHARE=k/n runs every n-th test from
+// the k-th on; JAXCCOMP_TEST_FAIL_FAST stops at the first failure. JAXCCOMP_LIBZFP, JAXCCOMP_LIBNVCOMP and
+// JAXCCOMP_LIBUCP are paths of libraries that are not on the loader's path.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>

@@ -1,9 +1,9 @@
-// Memory of operations that fail, between two processes over MPI or UCX (tests/stress/memory). Each case runs one
-// operation on rank 0, the one that is watched, and on rank 1, which fails it. Once the operation is over on a rank,
-// the test protects its memory or overwrites it. From then on no access to it is allowed, and no rank may
-// accept the other values.
+// Memory of failed operations between two processes over MPI or UCX (tests/stress/memory). Each case runs one operation
+// on rank 0, which is watched, and on rank 1, which causes the failure. When the operation has ended on a rank, the
+// test protects its memory or overwrites it. After that any access is an error, and no rank may accept the overwritten
+// values.
 //
-// A shared library that Python loads, because the launcher, MPI and the exchange of addresses belong to Python.
+// This is a shared library that Python loads, because Python owns the launcher, MPI and the exchange of addresses.
 #include <sys/types.h>
 #include <unistd.h>
 
@@ -42,16 +42,16 @@ constexpr double kPatience = 60;
 constexpr int32_t kValue = 7, kLater = 666;
 constexpr int64_t kKiB = 1 << 10, kMiB = 1 << 20;
 
-// A use of the memory of rank 0 at the time when the operation fails.
+// How rank 0 uses its memory when the operation fails.
 struct Row {
   const char* what;
   Collective collective;
   int root;
   const char* codec;
-  int64_t bytes;          // of an operand
+  int64_t bytes;          // per operand
   int tensors;
-  bool of_result;         // whether a thread of rank 0 can be held up in a result or in an operand,
-  int64_t held_at;        // at that byte; -1: no computation uses the memory
+  bool of_result;         // whether `held_at` is in a result, not in an operand
+  int64_t held_at;        // byte at which a thread of rank 0 can be blocked; -1: no computation uses the memory
 };
 
 constexpr Row kRows[] = {
@@ -81,8 +81,8 @@ struct World {
 // The result of a case, for the table.
 struct Outcome {
   int32_t failed_checks = 0;
-  int32_t failed = 0;   // the operation, on rank 0
-  int32_t held = 0;     // a thread was in the memory when it failed
+  int32_t failed = 0;   // whether the operation failed on rank 0
+  int32_t held = 0;     // whether a thread was blocked in the memory when it failed
 };
 
 struct Visit : testing::Ending {
@@ -94,7 +94,7 @@ struct Visit : testing::Ending {
     }
   }
 
-  // `expected`: each value of the results; 0: not known.
+  // `expected`: the value of all results; 0: unknown.
   void Start(Engine& engine, CallSite& site, const Row& row, int32_t expected, int64_t run_id) {
     Call call;
     const int64_t values = row.bytes / 4;
@@ -146,14 +146,14 @@ struct Visit : testing::Ending {
   }
 };
 
-// The value that each result of that rank holds; 0: not checked.
+// The value of each result of `rank`; 0: not checked.
 int32_t Expected(const Row& row, int rank) {
   if (row.collective == Collective::kAllreduce) return 2 * kValue;
   if (row.collective == Collective::kReduce) return rank == row.root ? 2 * kValue : 0;
   return kValue;
 }
 
-// Until a shell in the background continues it.
+// Stops this process until a background shell continues it.
 void StopThisProcess() {
   const std::string later = "(sleep 0.8; kill -CONT " + std::to_string(getpid()) + ") >/dev/null 2>&1 &";
   CHECK_EQ(std::system(later.c_str()), 0);
@@ -165,13 +165,13 @@ Outcome RunCase(World& world, const Row& row, Fault fault, int number) {
   Outcome outcome;
   Engine& engine = *world.engine;
   const bool watched = world.rank == 0;
-  // The same on both ranks.
+  // Both ranks draw the same numbers.
   std::mt19937 random(static_cast<uint32_t>(number * 64 + (&row - kRows) * 8 + static_cast<int>(fault)));
   const auto draw = [&](int most) { return milliseconds(std::uniform_int_distribution<int>(0, most)(random)); };
   const bool holds = row.held_at >= 0 && number % 3 != 2;
   const bool overwrites = number % 2 == 0;
   const milliseconds late = holds ? milliseconds(0) : draw(fault == Fault::kDeadline || fault == Fault::kSigint ? 450 : 3);
-  // A transfer takes about so long.
+  // About the duration of a transfer.
   const std::chrono::microseconds until_fault(draw(500).count() * std::max<int64_t>(row.bytes / kMiB, 1));
 
   const std::string name = "case " + std::to_string(number) + " of " + row.what + ", " + kFaults[static_cast<int>(fault)];
@@ -207,14 +207,14 @@ Outcome RunCase(World& world, const Row& row, Fault fault, int number) {
         raise(SIGINT);
       }
       if (holds) {
-        // Sometimes longer than an engine waits before it uses force.
+        // In some cases longer than an engine waits before it uses force.
         std::this_thread::sleep_for(milliseconds(number % 4 == 0 ? 1800 : 600));
         CHECK(!memory.stalls() || !visit.WaitFor(0));   // never over while a thread is in its memory
         memory.Release();
       }
     } else {
       std::this_thread::sleep_for(late);
-      // Also while the operation is being started.
+      // A failure may also come while the operation starts.
       std::thread failing([&] {
         std::this_thread::sleep_for(holds ? milliseconds(150) : until_fault);
         if (fault == Fault::kPeerKilled) kill(getpid(), SIGKILL);
@@ -230,7 +230,7 @@ Outcome RunCase(World& world, const Row& row, Fault fault, int number) {
       _exit(1);
     }
     outcome.failed = watched && !visit.status.ok();
-    // Longer than the other rank stops.
+    // Longer than the other rank is stopped.
     std::this_thread::sleep_for(milliseconds(fault == Fault::kPeerStopped ? 1000 : 100));
     if (!CHECK(!visit.touched())) {
       std::fprintf(stderr, "used after the operation was over (%s): %s: %s\n", overwrites ? "values" : "pages",
@@ -296,7 +296,7 @@ void* JaxccompMemoryJoinMpi(int rank, const int64_t* pids, int small_messages, u
   });
 }
 
-// Writes this rank's address, and returns its length; -1: there is no UCX.
+// Writes this rank's address and returns its length; -1: UCX is not available.
 int JaxccompMemoryOpenUcx(char* address, int room) {
   using namespace jaxccomp;
   if (const char* path = std::getenv("JAXCCOMP_LIBUCP")) AddLibraryPath("ucp", path);
@@ -326,7 +326,7 @@ void* JaxccompMemoryJoinUcx(int rank, const int64_t* pids, int small_messages, c
   });
 }
 
-// outcome: Outcome's members.
+// outcome: the members of Outcome.
 void JaxccompMemoryCase(void* world, int row, int fault, int number, int32_t* outcome) {
   using namespace jaxccomp;
   const Outcome of = RunCase(*static_cast<World*>(world), kRows[row], static_cast<Fault>(fault), number);

@@ -1,5 +1,5 @@
-// Checks of MpiTransport between processes. Built as a shared library that a Python script
-// loads on every rank after mpi4py, which initialises MPI:
+// Checks of MpiTransport between processes: a shared library that a Python script loads on every rank after mpi4py,
+// which initialises MPI:
 //
 //   comm = MPI.COMM_WORLD.Dup(); comm.Set_errhandler(MPI.ERRORS_RETURN)
 //   lib = ctypes.CDLL("libtransport_test.so")
@@ -8,7 +8,7 @@
 //                                          c_int64(unit_bytes), c_uint32(payload_tags),
 //                                          c_int64(credit_bytes), c_int64(small_messages), c_int(full))
 //
-// Every rank returns how many of its checks failed.
+// Every rank returns the number of its failed checks.
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -27,11 +27,11 @@
 namespace jaxccomp {
 namespace {
 
-// Of messages that come together, the one that does not fit its memory is the one that has failed.
+// Among messages that complete together, the truncated one is the one reported as failed.
 void CheckTestSome(MpiHandle comm, MpiHandle byte_type) {
   const Result<const MpiLibrary*> mpi = MpiLibrary::Load();
   if (!CHECK_OK(mpi)) return;
-  // Around a ring: Open MPI does not say of a message to oneself that it was cut.
+  // Around a ring: Open MPI does not report truncation of a message to oneself.
   int rank = 0, ranks = 0;
   CHECK_EQ((*mpi)->CommRank(comm, &rank), 0);
   CHECK_EQ((*mpi)->CommSize(comm, &ranks), 0);
@@ -51,7 +51,7 @@ void CheckTestSome(MpiHandle comm, MpiHandle byte_type) {
   for (const std::span<MpiHandle> all : {std::span(receives), std::span(sends)}) {
     std::vector<MpiHandle> left(all.begin(), all.end());
     std::vector<int> numbers = {0, 1, 2};
-    // The other rank may still be on its way here.
+    // The other rank may not have started yet.
     const testing::Stopwatch watch;
     while (!left.empty() && watch.Seconds() < 30) {
       MpiLibrary::Tested completed[kMessages];
@@ -74,10 +74,10 @@ void CheckTestSome(MpiHandle comm, MpiHandle byte_type) {
 }  // namespace
 }  // namespace jaxccomp
 
-// `unit_bytes` and `payload_tags` are MpiConfig's. `credit_bytes`: as if each process were on a
-// host of its own, with so much credit; -1: as on one host. `small_messages`: the credit of small ones,
-// and 4 KiB for each of them. `full`: also payloads of 64 MiB.
-// Nothing is under way on `comm` when all ranks have returned.
+// `unit_bytes` and `payload_tags` are members of MpiConfig. `credit_bytes`: treats each process as on its own host, with
+// this credit; -1: all on one host. `small_messages`: credit of small messages, with 4 KiB for each. `full`: also sends
+// payloads of 64 MiB.
+// No message is in flight on `comm` when all ranks have returned.
 extern "C" int JaxccompCheckMpiTransport(uint64_t comm, uint64_t byte_type, int64_t unit_bytes,
                                          uint32_t payload_tags, int64_t credit_bytes,
                                          int64_t small_messages, int full) {
@@ -113,7 +113,7 @@ extern "C" int JaxccompCheckMpiTransport(uint64_t comm, uint64_t byte_type, int6
   CheckExchange(&node, sizes, 2, 1, 3);
   CheckExchange(&node, sizes, 2, 5, 3);
   CheckExchange(&node, {0, 8, 200, 20 * kKiB}, 300, 1, 1);
-  // Credit comes back in portions, so that a little of it may be missing.
+  // Credit returns in portions, so a small part of it may be missing.
   constexpr int kPulled = 40;
   const int64_t whole = credit_bytes < 0 ? 0 : credit_bytes / (kEager + 1);
   CheckLatePulls(&node, kPulled, static_cast<int>(std::min<int64_t>(whole, kPulled)));
@@ -129,8 +129,8 @@ extern "C" int JaxccompCheckMpiTransport(uint64_t comm, uint64_t byte_type, int6
   return failed();
 }
 
-// Freezes the transport with a payload under way each way, which MPI cannot give back: nothing is told
-// twice or never, and all other processes are lost. Collective; `comm` is of no use afterwards.
+// Freezes the transport with a payload in flight in each direction, which MPI cannot cancel. Each started
+// transfer completes exactly once, and all other processes are lost. Collective; `comm` is unusable afterwards.
 extern "C" int JaxccompCheckFreeze(uint64_t comm, uint64_t byte_type) {
   using namespace jaxccomp;
   struct Frozen final : Receiver {
@@ -146,7 +146,7 @@ extern "C" int JaxccompCheckFreeze(uint64_t comm, uint64_t byte_type) {
     Waiter pulled;
     std::set<int> lost;
   } node;
-  static Bytes incoming(8 << 20), outgoing(8 << 20);   // for as long as MPI lives
+  static Bytes incoming(8 << 20), outgoing(8 << 20);   // static: MPI may use them until it is finalised
   const int64_t failed_before = testing::FailedChecks().load();
   auto created = MpiTransport::Create({.comm = comm, .byte_type = byte_type}, &node);
   if (!CHECK_OK(created)) return 1;
@@ -176,12 +176,12 @@ extern "C" int JaxccompCheckFreeze(uint64_t comm, uint64_t byte_type) {
     CHECK(later.status.code() == Code::kUnavailable);
     static_cast<void>(times);
   }
-  // Nothing that is under way is waited for at the end, either.
+  // Shutdown does not wait for these transfers either.
   transport->ShutdownBarrier(std::chrono::seconds(60));
   return static_cast<int>(testing::FailedChecks().load() - failed_before);
 }
 
-// Half a round trip between ranks 0 and 1 in microseconds, the mean of `rounds`; -1 on failure.
+// Half a round trip between ranks 0 and 1 in microseconds, mean of `rounds`; -1 on failure.
 extern "C" double JaxccompMpiPingPong(uint64_t comm, uint64_t byte_type, int64_t bytes,
                                       int rounds) {
   using namespace jaxccomp;
@@ -228,9 +228,9 @@ extern "C" double JaxccompMpiPingPong(uint64_t comm, uint64_t byte_type, int64_t
   return player.lost ? -1 : taken.count() / (2 * rounds);
 }
 
-// Checks Transport::Cancel and Discard on sends and receives of 8 MiB. `on_request`: without credit and with one tag, so
-// that each payload waits until it is wanted. Otherwise MPI starts each at once. Collective; no message is in flight on
-// `comm` when all ranks have returned.
+// Checks Transport::Cancel and Discard on sends and receives of 8 MiB. `on_request`: without credit and with one tag,
+// so that each payload waits until it is requested. Otherwise MPI starts each at once. Collective; no message is in
+// flight on `comm` when all ranks have returned.
 extern "C" int JaxccompCheckCancel(uint64_t comm, uint64_t byte_type, int all_remote, int on_request) {
   using namespace jaxccomp;
   struct Neighbour final : Receiver {
@@ -255,7 +255,7 @@ extern "C" int JaxccompCheckCancel(uint64_t comm, uint64_t byte_type, int all_re
     while (!ready() && watch.Seconds() < 30) transport->Poll();
     CHECK(ready());
   };
-  // Of MPI alone: the transport does nothing meanwhile.
+  // A barrier by MPI: the transport does not progress meanwhile.
   const auto barrier = [&] {
     const Result<const MpiLibrary*> mpi = MpiLibrary::Load();
     MpiHandle request = 0;
@@ -269,7 +269,7 @@ extern "C" int JaxccompCheckCancel(uint64_t comm, uint64_t byte_type, int all_re
   const auto untouched = [](const Pull& pull) {
     return std::ranges::all_of(pull.into, [](std::byte each) { return each == std::byte{5}; });
   };
-  // All ranks have been told of so many sends.
+  // Sends, and waits until all ranks have received `count` announcements.
   std::deque<Send> sends;
   const auto send = [&](int count) {
     node.announced.clear();
@@ -325,7 +325,7 @@ extern "C" int JaxccompCheckCancel(uint64_t comm, uint64_t byte_type, int all_re
     return failed();
   }
 
-  {   // Before it is pulled.
+  {   // Cancelled before it is pulled.
     send(1);
     CHECK(cancel(&sends[0]) == CancelResult::kDone);
     Pull first;
@@ -335,7 +335,7 @@ extern "C" int JaxccompCheckCancel(uint64_t comm, uint64_t byte_type, int all_re
     CHECK(untouched(first));
     barrier();
   }
-  {   // After its receive has been posted. The next payload has the same tag.
+  {   // Cancelled after its receive has been posted. The next payload has the same tag.
     send(2);
     Pull first, second;
     pull(0, &first);
@@ -348,7 +348,7 @@ extern "C" int JaxccompCheckCancel(uint64_t comm, uint64_t byte_type, int all_re
     CHECK(second.into == Pattern(previous, self, 1, kBytes));
     barrier();
   }
-  {   // A receiver that does not want one, and another one that is cancelled at the same time.
+  {   // Discarded at the receiver; another one is cancelled by its sender at the same time.
     send(3);
     transport->Discard(node.announced[0]);
     transport->Discard(node.announced[1]);
@@ -368,10 +368,10 @@ extern "C" int JaxccompCheckCancel(uint64_t comm, uint64_t byte_type, int all_re
     CHECK(transport->Cancel(previous, &first.pulled, why, false) == CancelResult::kDone);
     CHECK_EQ(first.pulled.calls, 1);
     CHECK(first.pulled.status.code() == Code::kAborted);
-    barrier();   // before that no rank sends
+    barrier();   // no rank sends before this
     poll_until(settled);
     CHECK(untouched(first));
-    CHECK(transport->Cancel(previous, &first.pulled, why, true) == CancelResult::kDone);   // nothing is under way
+    CHECK(transport->Cancel(previous, &first.pulled, why, true) == CancelResult::kDone);   // nothing is in flight
     CHECK_EQ(first.pulled.calls, 1);
     barrier();
   }
@@ -379,8 +379,8 @@ extern "C" int JaxccompCheckCancel(uint64_t comm, uint64_t byte_type, int all_re
   return failed();
 }
 
-// A message of the transport's own that concerns nothing: its receiver loses the sender, and says why. Collective;
-// nothing is in flight on `comm` when all ranks have returned.
+// A control message of the transport without a matching operation: the receiver marks the sender as lost, with the
+// reason. Collective; no message is in flight on `comm` when all ranks have returned.
 extern "C" int JaxccompCheckStrayMessage(uint64_t comm, uint64_t byte_type, int type) {
   using namespace jaxccomp;
   struct Victim final : Receiver {

@@ -1,5 +1,5 @@
-// Compiles where what csrc/codec/nvcomp/abi.h says is what nvCOMP's headers say. Only
-// tests/unit/test_nvcomp.py compiles it, against the headers that it finds.
+// Compiles only if csrc/codec/nvcomp/abi.h agrees with nvCOMP's headers. Only tests/unit/test_nvcomp.py compiles it,
+// with the headers that it finds.
 #include <nvcomp.h>
 
 #include <cstddef>
@@ -58,8 +58,8 @@ SAME(Lz4DecodeOptions, bit_shuffle, TheirLz4Decode, bitshuffle_mode);
 SAME_SIZE(ZstdDecodeOptions, nvcompBatchedZstdDecompressOpts_t);
 SAME(ZstdDecodeOptions, backend, nvcompBatchedZstdDecompressOpts_t, backend);
 
-// Their functions' types with ours in the place of options, outcomes and streams. Options of 64 bytes
-// are passed alike, whatever they hold.
+// The types of nvCOMP's functions with our types of options, outcomes and streams. All options of 64 bytes are passed
+// in the same way.
 template <typename T>
 struct AsOurs {
   using type = T;

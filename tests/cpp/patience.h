@@ -1,5 +1,4 @@
-// Deadlines of tests that hold on a busy machine, as in tests/patience.py: tests state how long something takes
-// at most on a quiet machine.
+// Deadlines for busy machines, as in tests/patience.py: tests state the maximum duration on a quiet machine.
 #pragma once
 
 #include <algorithm>
@@ -11,8 +10,8 @@
 
 namespace jaxccomp::testing {
 
-// How many times longer than on a quiet machine a thread takes here and now; at least 1. The threads of the
-// machine that are ready to run, now or on average of the last minute, for each processor.
+// The factor by which a thread is slower now than on a quiet machine, at least 1: runnable threads per processor, now
+// or on average over the last minute.
 inline double Slowdown() {
   double average = 0, last[2];
   int running = 0;
@@ -24,7 +23,7 @@ inline double Slowdown() {
   return std::max({1.0, average / processors, running / processors});
 }
 
-// A duration for what takes at most so long on a quiet machine.
+// Scales the maximum duration on a quiet machine.
 inline std::chrono::milliseconds Scaled(std::chrono::milliseconds quiet, double slowdown = Slowdown()) {
   return std::chrono::milliseconds(static_cast<int64_t>(slowdown * static_cast<double>(quiet.count())));
 }
@@ -34,8 +33,8 @@ inline std::string ScaledSeconds(double quiet, double slowdown = Slowdown()) {
   return std::to_string(quiet * slowdown);
 }
 
-// Quiet seconds since it was made: time divided by the slowdown, by ticks of a thread. A late tick counts as two at
-// most, so time in which the machine stood still does not count.
+// Measures quiet seconds since construction: a thread divides each tick by the slowdown. A late tick counts as at most
+// two, so time in which the machine stood still does not count.
 class Stopwatch {
  public:
   double Seconds() const { return Now() - begun_; }
@@ -43,7 +42,7 @@ class Stopwatch {
  private:
   static double Now() {
     static std::atomic<double>& now = *[] {
-      auto* const clock = new std::atomic<double>(0);   // never deleted: its thread runs to the end of the process
+      auto* const clock = new std::atomic<double>(0);   // never deleted: its thread runs until the process ends
       std::thread([clock] {
         using std::chrono::steady_clock;
         constexpr std::chrono::duration<double> kTick(0.05);

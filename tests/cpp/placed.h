@@ -1,4 +1,4 @@
-// Bytes at a chosen distance from an aligned address, with guards around them.
+// Bytes at a chosen offset from an aligned address, with guards around them.
 #pragma once
 
 #include <cstddef>
@@ -10,11 +10,11 @@
 
 namespace jaxccomp::testing {
 
-// What lies before and after must stay.
+// Guard bytes before and after the values must not change.
 inline constexpr std::byte kGuard{0xa5};
 inline constexpr size_t kGuardBytes = 64;
 
-// Bytes at `offset` from an address that is aligned for any access.
+// Bytes at `offset` from an address with the strictest alignment.
 class Placed {
  public:
   Placed(const Bytes& bytes, size_t offset)

@@ -1,5 +1,5 @@
-// Ranks of a team in one process, for tests of the whole engine: either one engine with a device
-// per rank, or an engine per rank, joined by a transport in memory.
+// Ranks of a team in one process, for tests of the whole engine: either one engine with a device per rank, or an engine
+// per rank with an in-memory transport.
 #pragma once
 
 #include <algorithm>
@@ -31,7 +31,7 @@
 
 namespace jaxccomp::testing {
 
-// Bits that depend on all of x.
+// A hash of x.
 inline uint32_t Scramble(uint32_t x) {
   x ^= x >> 15;
   x *= 0x2c1b3c6d;
@@ -40,8 +40,8 @@ inline uint32_t Scramble(uint32_t x) {
   return x ^ (x >> 15);
 }
 
-// The end of an operation. Get never waits for ever: a callback that does not come ends the test,
-// since the engine may still write to the test's memory.
+// The result of an operation. Get never waits for ever: a missing callback ends the test, because the engine may still
+// write to the test's memory.
 class Pending {
  public:
   static constexpr int kPatienceSeconds = 60;
@@ -71,7 +71,7 @@ class Pending {
     std::string what;
     void Set(Status s) {
       std::lock_guard<std::mutex> lock(mutex);
-      CHECK(!status.has_value());  // told once
+      CHECK(!status.has_value());  // called once
       status = std::move(s);
       wake.notify_all();
     }
@@ -79,8 +79,7 @@ class Pending {
   std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
 };
 
-// What a test goes through that takes long: all of it with JAXCCOMP_TEST_ALL (`make test-all`), else
-// what lies in the middle.
+// Reduces a list of slow cases to the middle one, unless JAXCCOMP_TEST_ALL is set (`make test-all`).
 template <typename T>
 std::vector<T> SomeOf(std::vector<T> all) {
   if (std::getenv("JAXCCOMP_TEST_ALL") != nullptr || all.empty()) return all;
@@ -118,9 +117,9 @@ class Team {
   Engine& EngineOf(int rank) { return *engines_[style_ == Style::kDevices ? 0 : rank]; }
   Hub& hub() { return *hub_; }
   Style style() const { return style_; }
-  // Of rank i; ids have nothing to do with ranks.
+  // The device of `rank`. Device ids differ from ranks on purpose.
   int64_t DeviceOf(int rank) const { return style_ == Style::kDevices ? 70 - 3 * rank : 0; }
-  // As errors call it.
+  // The name of `rank` in errors.
   std::string NameOf(int rank) const {
     return style_ == Style::kDevices ? "device " + std::to_string(DeviceOf(rank)) + " "
                                      : "rank " + std::to_string(rank) + " of 'world'";
@@ -147,7 +146,7 @@ class Team {
     std::vector<std::vector<CallSite*>> by_rank_;
   };
 
-  // The same program on all ranks.
+  // Compiles the same program for all ranks.
   Program Compile(const std::vector<OpSpec>& specs) {
     Program program;
     program.by_rank_.resize(ranks);
@@ -159,14 +158,14 @@ class Team {
     }
     return program;
   }
-  // Each rank its own, with call sites of its own.
+  // Compiles a program per rank, with separate call sites.
   Program Compile(const std::function<std::vector<OpSpec>(int rank)>& specs) {
     Program program;
     program.by_rank_.resize(ranks);
     for (int rank = 0; rank < ranks; ++rank) AddSites(&program, rank, specs(rank));
     return program;
   }
-  // Replaces one rank's call sites, as after a second compilation there.
+  // Replaces one rank's call sites, as a second compilation there does.
   void Recompile(Program* program, int rank, const std::vector<OpSpec>& specs) {
     program->by_rank_[rank].clear();
     AddSites(program, rank, specs);
@@ -224,7 +223,7 @@ class Team {
   std::atomic<int64_t> run_id_{0};
 };
 
-// Of int32[count] on each rank.
+// An operation on int32[count] on each rank.
 inline OpSpec SpecOf(Collective collective, int64_t count, int64_t root = -1) {
   OpSpec spec;
   spec.collective = collective;
@@ -242,7 +241,7 @@ inline bool Contains(const Status& status, const std::string& text) {
 
 // ---- Tensors -----------------------------------------------------------------------------
 
-// Owns exactly its bytes, so that a sanitizer sees who leaves them.
+// Owns exactly its bytes, so that a sanitizer detects accesses outside them.
 struct Array {
   DType dtype = DType::kInt32;
   int64_t rows = 1;
@@ -253,7 +252,7 @@ struct Array {
       : dtype(type),
         rows(row_count),
         bytes(static_cast<size_t>(row_count * row_elements * SizeBytes(type)), fill) {}
-  // Without memory of its own a test's vector has no address; tensors of XLA may have none either.
+  // The vector of an empty array may have no address, like an empty tensor of XLA.
   Tensor View() {
     return {bytes.data(), dtype, rows, static_cast<int64_t>(bytes.size())};
   }

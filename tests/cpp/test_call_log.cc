@@ -66,12 +66,12 @@ TEST(call_log_begins_anew) {
   CallLog log;
   const auto kept = RowOf(log, At("a.py:1"));
   kept->counts.Add({.seconds = 1}, false);
-  RowOf(log, At("a.py:2"))->counts.Add({.seconds = 1}, false);   // which no call site has any more
+  RowOf(log, At("a.py:2"))->counts.Add({.seconds = 1}, false);   // no call site refers to this row any more
   const auto since = log.Take().since;
   log.Reset();
   CHECK(log.Take().rows.empty());
   CHECK(log.Take().since >= since);
-  CHECK(RowOf(log, At("a.py:1")) == kept);   // call sites go on with the rows that they have
+  CHECK(RowOf(log, At("a.py:1")) == kept);   // existing call sites keep their rows
   kept->counts.Add({.seconds = 1}, false);
   CHECK_EQ(log.Take().rows.size(), size_t{1});
 }

@@ -1,4 +1,4 @@
-// "bf16:rounding=stochastic": how often values go up, what never changes, and where numbers come from.
+// "bf16:rounding=stochastic": how often values round up, values that never change, and the source of random numbers.
 #include <cstring>
 #include <limits>
 #include <vector>
@@ -26,8 +26,8 @@ TEST(cast_stochastic_golden_bytes) {
            "90bf40bfc0be0000c03e403f903fc03ff03f1040");
 }
 
-// Of the 2^16 random numbers as many lead up as the value is 2^-16 of the way from one bfloat16 to the
-// next: so the mean is the value, exactly.
+// A value that lies a fraction k / 2^16 of the way to the next bfloat16 rounds up for k of the 2^16 random numbers. The
+// mean is therefore exact.
 TEST(cast_stochastic_mean_is_exact) {
   for (uint32_t upper : {0x0000u, 0x0001u, 0x007fu, 0x0080u, 0x3f80u, 0x3fffu, 0x7f7eu}) {
     for (uint32_t lower : {0x0000u, 0x0001u, 0x7fffu, 0x8000u, 0xbeefu, 0xffffu}) {
@@ -49,7 +49,7 @@ TEST(cast_stochastic_mean_is_exact) {
 TEST(cast_stochastic_keeps_what_bfloat16_has) {
   for (uint32_t bits = 0; bits < 0x10000; ++bits) {
     const float value = ToFloat(BFloat16{static_cast<uint16_t>(bits)});
-    const uint16_t nearest = ToBFloat16(value).bits;   // which makes NaN quiet
+    const uint16_t nearest = ToBFloat16(value).bits;   // this makes NaN quiet
     for (uint32_t random : {0u, 1u, 0x8000u, 0xffffu}) {
       if (!CHECK_EQ(ToBFloat16(value, random).bits, nearest)) return;
     }
@@ -58,17 +58,17 @@ TEST(cast_stochastic_keeps_what_bfloat16_has) {
 
 TEST(cast_stochastic_specials) {
   for (uint32_t random : {0u, 0xffffu}) {
-    // Above the greatest finite bfloat16 there is none to go up to.
+    // No finite bfloat16 lies above the largest one.
     for (uint32_t bits : {0x7f7f0000u, 0x7f7f0001u, 0x7f7f8000u, 0x7f7fffffu}) {
       CHECK_EQ(ToBFloat16(OfBits(bits), random).bits, 0x7f7f);
       CHECK_EQ(ToBFloat16(OfBits(bits | 0x80000000), random).bits, 0xff7f);
     }
-    // NaN keeps its sign and the top of its payload, quiet, as when rounded to nearest.
+    // NaN keeps its sign and the upper bits of its payload, and becomes quiet, as in rounding to nearest.
     for (uint32_t bits : {0x7f800001u, 0xff800001u, 0x7fa0ffffu, 0xffffffffu, 0x7fc12345u}) {
       CHECK_EQ(ToBFloat16(OfBits(bits), random).bits, ToBFloat16(OfBits(bits)).bits);
     }
   }
-  // Of doubles what is beyond float becomes infinite, as in all codecs that code floats.
+  // Doubles beyond float's range become infinite, as in all codecs that encode floats.
   const std::vector<double> doubles = {1e39, -1e300, std::numeric_limits<float>::max(), -0.0};
   const Bytes code = EncodeValues(kSpec, DType::kFloat64, doubles.data(), 4, {1, 2, 3}, 0);
   std::vector<uint16_t> bits(4);
@@ -79,7 +79,7 @@ TEST(cast_stochastic_specials) {
 TEST(cast_stochastic_draws_by_key_and_position) {
   CheckKeys(kSpec);
   for (int64_t cut : {1, 4096}) CheckCutting(kSpec, cut);
-  // Within [-0.07, 0.07] bfloat16 has steps of 2^-11 at most.
+  // Within [-0.07, 0.07] bfloat16 has steps of at most 2^-11.
   CheckUnbiased(kSpec, Gaussian(64), 0x1p-11);
 }
 
@@ -91,7 +91,7 @@ std::vector<uint16_t> Rounded(cast::Kernels::Round round, const void* values,
   return out;
 }
 
-// Floats whatever the thread does with subnormal ones.
+// Results do not depend on the thread's mode for subnormals.
 TEST(cast_all_instruction_sets_agree) {
   const auto tables = cast::RunnableKernels();
   std::vector<uint16_t> room(4097 + kRandomRoom);

@@ -1,4 +1,4 @@
-// Codecs: what every codec must do, and what "bf16" does with particular values.
+// The contract of all codecs, and "bf16" with particular values.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -14,7 +14,7 @@
 namespace jaxccomp {
 namespace {
 
-// Scratch memory of all tests here, one at a time.
+// All tests here share this scratch memory, one at a time.
 CodingContext Context() {
   static Workspace workspace;
   return CodingContext(workspace);
@@ -86,7 +86,7 @@ std::vector<uint16_t> Bf16Bits(const std::vector<T>& values, DType dtype) {
 TEST(codec_bf16_specials) {
   using FloatLimits = std::numeric_limits<float>;
   const float inf = FloatLimits::infinity();
-  // 1 + 2^-8 is a tie and goes to the even 1; 1 + 3 * 2^-8 goes up to 1 + 2^-6.
+  // 1 + 2^-8 is a tie and rounds to the even 1; 1 + 3 * 2^-8 rounds up to 1 + 2^-6.
   const std::vector<float> values = {0.0f, -0.0f, inf, -inf, 1.00390625f, 1.01171875f,
                                      FloatLimits::max(), 0x1.fep127f, FloatLimits::denorm_min()};
   const std::vector<uint16_t> bits = {0x0000, 0x8000, 0x7f80, 0xff80, 0x3f80, 0x3f82,
@@ -95,7 +95,7 @@ TEST(codec_bf16_specials) {
   CHECK(Bf16Bits(std::vector<double>(values.begin(), values.end()), DType::kFloat64) == bits);
 
   const std::vector<double> large = {1e39, -1e300, std::numeric_limits<double>::denorm_min(),
-                                     // above the tie by less than a float can tell
+                                     // above the tie, by less than a float's resolution
                                      1.00390625 + 0x1p-40};
   CHECK(Bf16Bits(large, DType::kFloat64) ==
         (std::vector<uint16_t>{0x7f80, 0xff80, 0x0000, 0x3f81}));
@@ -121,7 +121,7 @@ TEST(codec_bf16_nan_stays_nan) {
   }
 }
 
-// What came off the wire decodes to exactly the bfloat16 value, for all of them.
+// Every 16-bit pattern decodes to exactly its bfloat16 value.
 TEST(codec_bf16_decodes_every_value) {
   std::vector<uint16_t> bits(0x10000);
   for (size_t i = 0; i < bits.size(); ++i) bits[i] = static_cast<uint16_t>(i);

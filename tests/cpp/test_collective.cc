@@ -1,4 +1,4 @@
-// Every algorithm of the table, on every size of world, against the definition of its collective.
+// Every algorithm of the table, on many team sizes, against the definition of its collective.
 
 #include <algorithm>
 #include <functional>
@@ -36,7 +36,7 @@ bool HasUniformBlocks(Collective c) {
   return c <= Collective::kAlltoall || c == Collective::kScan || c == Collective::kExscan;
 }
 
-// All algorithms of one collective over all worlds; `each` sees every outcome.
+// Checks all algorithms of one collective on all team sizes. `each` is called with every outcome.
 void VerifyAll(Collective c,
                const std::function<void(const Algorithm&, const Problem&, const Outcome&)>& each =
                    nullptr) {
@@ -49,7 +49,7 @@ void VerifyAll(Collective c,
     for (int ranks : Ranks()) {
       for (const Size& size : kSizes) {
         if (ranks > 8 && !size.many_ranks) continue;
-        if (packs && ranks > 8 && size.block_bytes > 10000) continue;  // chunks by the hundred
+        if (packs && ranks > 8 && size.block_bytes > 10000) continue;  // hundreds of chunks
         for (int root : Roots(algorithm, ranks)) {
           for (int variant = 0; variant < 64; ++variant) {
             const bool shared_memory = variant & 2;
@@ -77,7 +77,7 @@ void VerifyAll(Collective c,
   }
 }
 
-// Codec work: each byte that travels unchanged is encoded once over all ranks.
+// Over all ranks, each byte that is forwarded unchanged is encoded once.
 void CheckEncodedBytes(const Algorithm& algorithm, const Problem& p, const Outcome& outcome) {
   int64_t expected_bytes = 0;
   if (p.coded && p.ranks > 1) {
@@ -103,7 +103,7 @@ void CheckEncodedBytes(const Algorithm& algorithm, const Problem& p, const Outco
   CHECK_EQ(outcome.encoded_bytes, expected_bytes);
 }
 
-// Who has values that travel unchanged does not decode them.
+// A rank does not decode its own values if they are sent unchanged.
 void CheckDecodedBytes(const Algorithm& algorithm, const Problem& p, const Outcome& outcome) {
   const int64_t others = p.ranks - 1;
   int64_t expected_bytes = 0;
@@ -148,7 +148,7 @@ TEST(CollectivePartitions) {
       if (!VerifyAllreduce(algorithm, p)) return;
     }
   }
-  // Small blocks in one piece, to another server from operation to operation.
+  // Small blocks are not cut; the server changes from operation to operation.
   for (int rotation : {0, 1, 2, 3}) {
     const Schedule schedule = algorithm.build(
         {.rank = 1, .ranks = 3, .block_bytes = 1000, .rotation = rotation});
@@ -188,7 +188,7 @@ TEST(CollectiveRaggedAlltoall) {
       for (auto& row : bytes) {
         for (int64_t& size : row) size = random() % 3 == 0 ? 0 : random() % 200 * 4;
       }
-      // Packed by peer in Input, and in Output with a gap of 12 bytes that nobody writes.
+      // Packed by peer in Input. Output has a gap of 12 bytes that must not be written.
       World world;
       world.unit = 4;
       std::vector<Problem> problems;
@@ -236,7 +236,7 @@ TEST(CollectivePermute) {
     std::vector<std::vector<std::pair<int, int>>> cases(5);
     for (int rank = 0; rank < ranks; ++rank) {
       cases[1].push_back({rank, (rank + 1) % ranks});      // a ring; on one rank, to itself
-      cases[2].push_back({rank, ranks - 1 - rank});        // pairs, the middle one to itself
+      cases[2].push_back({rank, ranks - 1 - rank});        // pairs; the middle rank with itself
       if (rank % 3 == 0) cases[3].push_back({rank, (rank + 2) % ranks});  // holes
       cases[4].push_back({0, rank});                       // one source
     }
@@ -257,7 +257,7 @@ TEST(CollectivePermute) {
 
 TEST(CollectiveSendrecv) {
   constexpr int kRankCount = 5;
-  // A shift without wrap-around: the ends have nobody.
+  // A shift without wrap-around: the end ranks have only one peer.
   World world;
   for (int rank = 0; rank < kRankCount; ++rank) {
     const int destination = rank + 1 < kRankCount ? rank + 1 : -1;
@@ -281,7 +281,7 @@ TEST(CollectiveSendrecv) {
 }
 
 TEST(CollectiveSendAndRecv) {
-  // Rank 0 sends to rank 1, which receives; rank 2 sends to itself in one sendrecv.
+  // Rank 0 sends to rank 1; rank 2 sends to itself in one sendrecv.
   Problem p{.ranks = 3, .block_bytes = 128, .coded = true};
   World world;
   p.pairs = {{0, 1}};
@@ -307,7 +307,7 @@ TEST(CollectiveBarrier) {
     const World world = Build(algorithm, Problem{.ranks = ranks}, false);
     Expressions expressions;
     CHECK_EQ(RunSymbols(world, expressions, 1).error, "");
-    // No rank gets through while another has not come.
+    // No rank finishes while another is missing.
     for (int missing = 0; missing < ranks; ++missing) {
       World partial = world;
       partial.schedules[missing] = Schedule();

@@ -1,4 +1,4 @@
-// The check of schedules must see what is wrong, or its silence means nothing: each test makes one mistake.
+// The check of schedules must detect each kind of error: each test makes one mistake.
 
 #include <cstdint>
 #include <functional>
@@ -27,7 +27,7 @@ Schedule Made(const std::function<void(ScheduleBuilder&)>& make) {
   return std::move(builder).Build();
 }
 
-// Of two ranks.
+// The error of a schedule of two ranks.
 std::string MistakeOf(Collective collective, const std::function<void(ScheduleBuilder&, int rank)>& make,
                       bool coded = false, bool feedback = false, int64_t block_bytes = 64) {
   Problem problem{.ranks = 2, .block_bytes = block_bytes, .coded = coded, .feedback = feedback};
@@ -94,7 +94,7 @@ TEST(CollectiveCheckSeesMessages) {
 }
 
 TEST(CollectiveCheckSeesDeadlocks) {
-  // Both send only when they have received.
+  // Each sends only after it has received.
   CheckSays(MistakeOf(Collective::kAllreduce,
                       [](ScheduleBuilder& b, int rank) {
                         const Slot other = b.Scratch(0, 64);
@@ -131,7 +131,7 @@ TEST(CollectiveCheckSeesOrders) {
             "rank 0, task 1 send scratch0[0,64) to 1 tag 0: is not ordered after task 0 copy");
 }
 
-// Hazards of results that lie where the operands do.
+// Hazards of results that share the operands' memory.
 TEST(CollectiveCheckSeesSharedMemory) {
   const Schedule exchange = Made([](ScheduleBuilder& b) {
     b.Send(1, 0, kIn);
@@ -139,7 +139,7 @@ TEST(CollectiveCheckSeesSharedMemory) {
   });
   CHECK_EQ(FindHazard(exchange, false), "");
   CHECK(FindHazard(exchange, true) != "");
-  // The values that a code is compared with must still be there.
+  // The residual needs the values until their encoding has been compared with them.
   const Schedule compares = Made([](ScheduleBuilder& b) {
     const Slot code = b.Code(0, 64), loss{Space::kResidual, 0, 0, 64};
     const TaskId encode = b.Encode(0, 0, code, kIn);
@@ -183,7 +183,7 @@ TEST(CollectiveCheckSeesRanges) {
                         Bcast(b, rank);
                       }),
             "stands for the values [0,128), and there are [0,64)");
-  // Of two tensors: the first one's values would be taken for the second one's.
+  // Values of the first tensor would be used as values of the second.
   CheckSays(MistakeOf(
                 Collective::kBcast,
                 [](ScheduleBuilder& b, int rank) {
@@ -209,7 +209,7 @@ TEST(CollectiveCheckSeesResults) {
             "output0 at byte 0 is never written");
   CheckSays(MistakeOf(Collective::kReduce, [](ScheduleBuilder& b, int) { b.Copy(kOut, kIn); }),
             "rank 0: output0 at byte 0 is made of the operands of ranks 0, not of 0 1");
-  // Each rank keeps the sum to itself, which is what a scan does not give to rank 0.
+  // Each rank computes the sum of both, but a scan gives rank 0 only its own value.
   const auto sums = [](bool final, bool twice) {
     return [=](ScheduleBuilder& b, int rank) {
       const Slot other = b.Scratch(0, 64);
@@ -235,7 +235,7 @@ TEST(CollectiveCheckSeesResults) {
 }
 
 TEST(CollectiveCheckSeesCodes) {
-  // Each rank encodes for itself what it has got: lossy codecs give other values then.
+  // Each rank encodes the values that it received: with lossy codecs the results differ.
   CheckSays(MistakeOf(
                 Collective::kBcast,
                 [](ScheduleBuilder& b, int rank) {
@@ -299,8 +299,8 @@ TEST(CollectiveCheckSeesMemory) {
   CheckSays(CheckSchedules(Collective::kBcast, p, schedules).message(), "16384 are granted");
 }
 
-// One number of one task is another one, mostly a wrong one. The check always comes to an end; what passes is
-// right nevertheless, such as another tag at both ends.
+// Changes one number of one task, mostly to a wrong one. The check always ends. A schedule that passes is still
+// correct: for example the same new tag at both ends.
 TEST(CollectiveCheckEndsWhateverItIsGiven) {
   std::mt19937 random(5);
   const auto any = [&](std::initializer_list<int64_t> numbers) {

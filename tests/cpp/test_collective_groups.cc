@@ -1,4 +1,4 @@
-// Allreduce `hierarchical` where ranks share hosts: values, memory, and who sends how much where.
+// Allreduce `hierarchical` with ranks that share hosts: values, memory, and bytes sent between ranks.
 
 #include <cstdint>
 #include <map>
@@ -29,7 +29,7 @@ TEST(CollectiveHosts) {
     std::vector<std::vector<int>> layouts(4, std::vector<int>(ranks));
     for (int rank = 0; rank < ranks; ++rank) {
       layouts[0][rank] = 7;                    // one host
-      layouts[1][rank] = rank / 2;             // two each
+      layouts[1][rank] = rank / 2;             // two ranks each
       layouts[2][rank] = rank % 3;             // round robin
       layouts[3][rank] = rank == 1 ? 5 : 1000 - rank / 4;  // uneven
     }
@@ -43,12 +43,12 @@ const std::vector<std::vector<int>>& Placements() {
   static const std::vector<std::vector<int>> placements = {
       {7, 7, 7, 7},
       {0, 0, 1, 1},
-      {0, 1, 0, 1},                            // by turns
+      {0, 1, 0, 1},                            // alternating
       {0, 0, 0, 0, 1, 1, 1, 1},
       {0, 0, 0, 1, 2, 2},                      // 3 + 1 + 2
       {2, 0, 2, 1, 3, 1, 3, 0, 2},
       {0, 1, 2, 3},                            // one each
-      // Between a root and a single leaf, of many parts.
+      // One host of four ranks and nine of one: ten parts.
       {0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9},
   };
   return placements;
@@ -66,7 +66,7 @@ TEST(CollectiveHostsAtRandom) {
   }
 }
 
-// What ranks send each other, by pair.
+// Bytes sent between ranks, by pair.
 std::map<std::pair<int, int>, int64_t> SentBytes(const Problem& problem) {
   std::map<std::pair<int, int>, int64_t> sent;
   for (int rank = 0; rank < problem.ranks; ++rank) {
@@ -82,10 +82,10 @@ std::map<std::pair<int, int>, int64_t> SentBytes(const Problem& problem) {
   return sent;
 }
 
-// One leader per host goes out: 2B(g-1)/g leave each of g hosts, and B goes up and down for every other
-// rank.
+// One leader per host communicates with other hosts: 2B(g-1)/g leave each of g hosts, and each other rank sends B to
+// its leader and receives B.
 TEST(CollectiveGroupsSpareLinks) {
-  constexpr int64_t kBytes = 27720 * 128;   // so many equal parts as there are groups
+  constexpr int64_t kBytes = 27720 * 128;   // divisible by all numbers of groups
   for (const std::vector<int>& hosts : Placements()) {
     const Problem p{.ranks = static_cast<int>(hosts.size()), .block_bytes = kBytes, .hosts = hosts};
     const auto groups = GroupsOf(hosts, p.ranks);
@@ -111,7 +111,7 @@ TEST(CollectiveGroupsSpareLinks) {
   }
 }
 
-// All that one lane ever holds is half of what may be held (memory_limits.h), in whatever order it runs.
+// One lane holds at most half of the limit (memory_limits.h), in any order of execution.
 TEST(CollectiveGroupsHaveRoomForALane) {
   constexpr int64_t kChunkBytes = 1 << 20;
   for (const std::vector<int>& hosts : Placements()) {
@@ -127,7 +127,7 @@ TEST(CollectiveGroupsHaveRoomForALane) {
           if (task.kind != TaskKind::kSend && temporary) held[task.lane] += task.dst.bytes();
         }
         const int64_t room = LimitsOf(schedule, kChunkBytes).bound_bytes / 2;
-        // Chunks are aligned.
+        // The tolerance covers the alignment of chunks.
         for (const auto& [lane, bytes] : held) {
           if (!CHECK(bytes <= room + room / 100)) return;
         }

@@ -1,4 +1,4 @@
-// The table of algorithms, what "auto" chooses, what schedules cost, and their rank arithmetic.
+// The table of algorithms, the choice of "auto", the cost of schedules, and their rank arithmetic.
 
 #include <string>
 #include <string_view>
@@ -18,8 +18,8 @@ namespace {
 using testing::Find;
 using testing::Ranks;
 
-// Each row names an algorithm that there is, and is the first that holds somewhere; the last row of each
-// collective holds everywhere.
+// Each row names an existing algorithm and is the first match for some problem. The last row of each collective matches
+// all problems.
 TEST(CollectiveDefaults) {
   std::vector<int> chosen(DefaultTable().size());
   const std::vector<int> pairs = {0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7, 8, 8};
@@ -71,7 +71,7 @@ TEST(CollectiveTables) {
     CHECK_EQ(static_cast<int>(info.id), i);
     const Result<Collective> parsed = ParseCollective(info.name);
     if (CHECK_OK(parsed)) CHECK(parsed.value() == info.id);
-    // Whatever the problem, "auto" finds an algorithm.
+    // "auto" finds an algorithm for every problem.
     for (int ranks : Ranks()) {
       for (int64_t bytes : {int64_t{0}, int64_t{5000}, int64_t{1} << 20, int64_t{1} << 40}) {
         for (int flags = 0; flags < 8; ++flags) {
@@ -140,7 +140,7 @@ TEST(CollectiveSentBytes) {
 }
 
 TEST(CollectiveHugeBlocksStaySmallSchedules) {
-  // A chunk size that would cut 1 TiB into 2^34 pieces is raised; sizes stay 64-bit.
+  // A chunk size that would cut 1 TiB into 2^34 pieces is raised. Sizes are 64-bit.
   const Problem p{.rank = 1, .ranks = 3, .block_bytes = (int64_t{1} << 40) + 100,
                   .chunk_bytes = 64};
   const Schedule schedule = Find(Collective::kBcast, "chain").build(p);

@@ -1,4 +1,4 @@
-// The kernels of csrc/cuda, run on the host: their bytes and values are those of the codecs.
+// The kernels of csrc/cuda, run on the host: they give the bytes and values of the CPU's codecs.
 #include <algorithm>
 #include <cstring>
 #include <string>
@@ -19,7 +19,7 @@ constexpr RandomKey kKey = {0x0123456789abcdef, 0, 0};
 constexpr DType kDTypes[] = {DType::kFloat32, DType::kFloat16, DType::kBFloat16};
 
 struct Where {
-  size_t values;   // how far from an address that is a multiple of 16
+  size_t values;   // offset from a multiple of 16
   size_t code;
 };
 
@@ -52,7 +52,7 @@ void Compare(const FixedRateCase& c, DType dtype, int64_t count, int kind, Where
     Bytes sums = before;
     CHECK_OK(FindCodec(c.spec).DecodeMerge(dtype, code, ReduceOp::kSum, acc_dtype, sums.data(),
                                            count, context));
-    // The decoded values as a sum sees them: as NaN, or not.
+    // Decoded values as float32, from which FirstOtherSum detects NaN.
     Floats added(static_cast<size_t>(count));
     for (int64_t i = 0; i < count; ++i) {
       added[i] = __builtin_bit_cast(float, FloatBits(dtype, decoded.data(), i));
@@ -79,7 +79,7 @@ TEST(cuda_fixed_rate_gives_the_bytes_of_the_codecs) {
   }
 }
 
-// The last block, or run, is not full in every way that matters.
+// The last block, or run, is partly filled, in all relevant ways.
 TEST(cuda_fixed_rate_of_odd_counts) {
   for (const FixedRateCase& c : FixedRateCases()) {
     const int64_t block = std::max<int64_t>(cuda::BlockValues(c.codec), 32);

@@ -1,4 +1,4 @@
-// cuda::CudaGpu, on a CUDA that does at once what is put on a stream, with the bodies of the kernels.
+// cuda::CudaGpu with a CUDA that runs stream work immediately, with the bodies of the kernels.
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -173,7 +173,7 @@ TEST(cuda_gpu_refuses_bytes_that_are_no_code) {
     CHECK(verdicts[0] != 0);
     CHECK_EQ(verdicts[1], 0);
   }
-  // Room for less than the most.
+  // The output buffer is smaller than the maximum encoded size.
   Bytes room(16);
   int64_t bytes = 0;
   const Gpu::EncodeRun small = {&codec, DType::kFloat32, decoded.data(), kCount, room, &bytes};

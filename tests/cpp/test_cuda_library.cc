@@ -1,4 +1,4 @@
-// How the engine finds the CUDA library, and what it says when that is not there or another one.
+// How the engine finds the CUDA library, and its errors for a missing or different one.
 #include <cstdlib>
 #include <string>
 
@@ -15,7 +15,7 @@ constexpr const char* kFake[] = {JAXCCOMP_FAKE_CUDA};
 constexpr const char* kNowhere[] = {"libjaxccomp_that_is_not_there.so"};
 constexpr const char* kForeign[] = {"libm.so.6"};
 
-// What the fake library says of itself, for one test.
+// Sets an environment variable of the fake library for one test.
 class Setting {
  public:
   Setting(const char* name, const char* value) : name_(name) { setenv(name, value, 1); }

@@ -1,5 +1,5 @@
-// The CUDA kernels of the codec "lossless", run by the emulator of csrc/cuda/emulator/simt_emulator.h:
-// the CPU codec's bytes, its values back, and its verdict on bytes that are not valid.
+// The CUDA kernels of the codec "lossless" in the emulator of csrc/cuda/emulator/simt_emulator.h: their bytes and
+// values equal the CPU codec's, and they reject the same invalid bytes.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -58,7 +58,7 @@ Bytes EncodedByKernels(Layout layout, const Bytes& values, int64_t offset = 0,
   const int64_t words = static_cast<int64_t>(values.size()) / WordBytes(layout);
   Guarded src(values.size(), offset);
   src.Fill(values);
-  // Every alignment of the target.
+  // Test all alignments of the output.
   static int64_t turn = 0;
   const int64_t bound = 8 + cuda::SegmentsOf(words) + words * WordBytes(layout);
   Guarded dst(bound, turn++ % 16);
@@ -211,7 +211,7 @@ TEST(cuda_lossless_prefixes) {
   }
 }
 
-// JAXCCOMP_MUTATIONS sets how many altered frames there are.
+// JAXCCOMP_MUTATIONS sets the number of altered frames.
 TEST(cuda_lossless_mutations) {
   const char* const text = std::getenv("JAXCCOMP_MUTATIONS");
   const int64_t mutations = text != nullptr ? std::atoll(text) : 500;
@@ -248,7 +248,7 @@ TEST(cuda_lossless_mutations) {
   }
 }
 
-// More segments than a region's chain holds, and regions that are cut anywhere.
+// More segments than a region's chain holds, and regions that end anywhere.
 TEST(cuda_lossless_many_segments) {
   for (Kind kind : {Kind::kGaussian, Kind::kConstant, Kind::kZeroSegments, Kind::kNoise}) {
     const int64_t words = 40 * lossless::kSegmentWords + 77;

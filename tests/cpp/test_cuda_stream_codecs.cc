@@ -1,4 +1,4 @@
-// Codecs on the streams of programs: rows as the CPU's codecs code them, by the kernels' own bodies.
+// Codecs on the streams of programs: the kernels' bodies encode rows as the CPU's codecs do.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -78,7 +78,7 @@ void Compare(const FixedRateCase& c, DType dtype, int64_t count) {
       std::byte* const at = decoded.data() + row * out_bytes;
       if (out == dtype) {
         CHECK_OK(codec.Decode(dtype, code_of(row), at, count, context));
-      } else {   // a sum with -0 changes nothing, and does not round
+      } else {   // adding to -0 changes no value and does not round
         std::fill_n(reinterpret_cast<float*>(at), count, -0.0f);
         CHECK_OK(codec.DecodeMerge(dtype, code_of(row), ReduceOp::kSum, out, at, count, context));
       }
@@ -108,7 +108,7 @@ TEST(cuda_stream_codecs_code_rows_as_the_codecs_do) {
   for (const FixedRateCase& c : FixedRateCases()) {
     for (DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16}) {
       if (!FindCodec(c.spec).Supports(dtype)) continue;
-      // Of halves an odd count leaves rows that are aligned to two bytes only.
+      // Rows of an odd count of halves are aligned to two bytes only.
       for (int64_t count : {1, 301, 2 * 1024 + 44}) Compare(c, dtype, count);
     }
   }

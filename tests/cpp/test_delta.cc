@@ -1,5 +1,5 @@
-// The codec "delta": round trips of everything, the same bytes from every kernel table, how near it comes to
-// what can be had, and bytes that are cut off or altered.
+// The codec "delta": round trips, equal bytes from every kernel table, size compared with the entropy bound, and
+// truncated or altered bytes.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -37,7 +37,7 @@ std::vector<std::byte> BytesOf(const std::vector<Word>& words) {
   return bytes;
 }
 
-// Weights as bfloat16, and after a step of that size (with a heavy tail).
+// Weights as bfloat16, before and after an update of size `step` with a heavy tail.
 Values Updated(int64_t count, double step, uint32_t seed) {
   std::mt19937 random(seed);
   std::normal_distribution<float> normal(0, 0.02f);
@@ -57,7 +57,7 @@ Values Updated(int64_t count, double step, uint32_t seed) {
   return {DType::kBFloat16, BytesOf(before), BytesOf(after)};
 }
 
-// Any bits, changed in some way with that probability.
+// Random bits; each value changes with probability `changed`, in the way `how`.
 Values Anything(DType dtype, int64_t count, double changed, int how, uint32_t seed) {
   std::mt19937_64 random(seed);
   const int64_t size = SizeBytes(dtype);
@@ -100,7 +100,7 @@ void CheckRoundTrip(const Values& v) {
   const std::vector<std::byte> code = Encoded(TheCodec(), v);
   std::vector<std::byte> back;
   if (CHECK_OK(Decoded(v, code, &back))) CHECK(back == v.values);
-  // Onto the reference itself.
+  // Into the memory of the reference.
   Workspace workspace;
   CodingContext context(workspace);
   back = v.ref;
@@ -123,7 +123,7 @@ TEST(delta_round_trips) {
 }
 
 TEST(delta_special_values) {
-  // NaN of all kinds, infinity, denormals, both zeros, from and to each other.
+  // All kinds of NaN, infinity, denormals and both zeros, from and to each other.
   const std::vector<uint16_t> special = {0x0000, 0x8000, 0x0001, 0x8001, 0x007f, 0x0080, 0x7f7f,
                                          0x7f80, 0xff80, 0x7fc0, 0xffc1, 0x7f81, 0xffff, 0x3f80};
   std::vector<uint16_t> before, after;
@@ -145,7 +145,7 @@ TEST(delta_of_nothing_is_bytes) {
   CHECK(std::ssize(Encoded(TheCodec(), one)) < 40);
 }
 
-// Bits that the changes take when each class's own frequencies are known.
+// The entropy of the changes, if the frequencies of each class are known.
 double EntropyBits(const Values& v) {
   std::map<int, std::map<uint16_t, double>> seen;
   for (int64_t i = 0; i < v.count(); ++i) {
@@ -184,7 +184,7 @@ TEST(delta_is_not_behind_lossless) {
   }
 }
 
-// Everything that a table of kernels makes of some values.
+// All outputs of a kernel table for one input.
 struct KernelResults {
   std::vector<uint64_t> map, above, away, sides;
   std::vector<uint8_t> classes, kept, climbed, symbols, differences;
@@ -193,7 +193,7 @@ struct KernelResults {
   bool operator==(const KernelResults&) const = default;
 };
 
-// Bits into a code and back, twice, as states go on.
+// Encodes and decodes bits twice, with the same states.
 void RunLanes(decltype(Kernels::encode_few) encode, decltype(Kernels::decode_few) decode, int lanes,
               const std::vector<uint64_t>& bits, int64_t count, const LaneModel& model,
               KernelResults* r) {
@@ -217,7 +217,7 @@ void RunLanes(decltype(Kernels::encode_few) encode, decltype(Kernels::decode_few
   std::vector<uint32_t> again = states;
   for (int times = 0; times < 2 && CHECK(take(end, &again)); ++times) CHECK(decoded == bits);
   CHECK(at == end && again == first);
-  // One word less is found out.
+  // A code that lacks one word is detected.
   if (begin == end) return;
   at = begin;
   CHECK(!take(end - 2, &states) || !take(end - 2, &states));
@@ -238,7 +238,7 @@ KernelResults RunAll(const Kernels& kernels, const Values& v, const LaneModel& l
    : v.dtype == DType::kFloat16 ? kernels.float16_classes
                                 : kernels.float32_classes)(
       v.ref.data(), count, v.dtype == DType::kFloat16 ? 20 : 130, r.classes.data());
-  r.classes.resize(static_cast<size_t>(count));   // what is behind is left to the kernels
+  r.classes.resize(static_cast<size_t>(count));   // the kernels may write beyond `count`
   r.classes.resize(room);
   r.sums.resize(words);
   kernels.sums(r.classes.data(), count, weights, r.sums.data());
@@ -289,18 +289,18 @@ KernelResults RunAll(const Kernels& kernels, const Values& v, const LaneModel& l
   kernels.take_low(r.symbols.data(), changes, &reader, r.taken.data());
   CHECK(reader.AllTaken());
   CHECK(std::equal(r.taken.begin(), r.taken.begin() + changes, r.lengths.begin()));
-  BitReader cut(std::span(r.low).first(low_bytes / 2));   // what is not there is not given out
+  BitReader cut(std::span(r.low).first(low_bytes / 2));   // must not return bits beyond the end
   kernels.take_low(r.symbols.data(), changes, &cut, r.taken.data());
   CHECK(low_bytes < 2 || !cut.AllTaken());
 
-  // Where a class never has a 1, none may be there.
+  // No bit may be set in a class that never has a 1.
   std::vector<uint64_t> bits = r.map;
   for (int64_t i = 0; i < count; ++i) {
     if (r.classes[static_cast<size_t>(i)] == 3) bits[i / 64] &= ~(uint64_t{1} << (i % 64));
   }
   RunLanes(kernels.encode_few, kernels.decode_few, kFewLanes, bits, count, lanes, &r);
   RunLanes(kernels.encode_most, kernels.decode_most, kMostLanes, bits, count, lanes, &r);
-  // What lies behind the last one is anything.
+  // Contents beyond the last element are undefined.
   r.kept.resize(changes_size);
   r.lengths.resize(changes_size);
   r.symbols.resize(changes_size);
@@ -388,7 +388,7 @@ TEST(delta_hostile_bytes) {
     longer.push_back(std::byte{0});
     CHECK(!Decoded(v, longer, &back).ok());
   }
-  // Nothing breaks, and what is altered seldom decodes.
+  // Must not crash; most altered codes are rejected.
   CHECK(refused > tried * 9 / 10);
 }
 

@@ -1,4 +1,4 @@
-// Messages that come before their operation or their receive, also very many of them.
+// Messages that arrive before their operation or their receive, also in very large numbers.
 #include <ctime>
 #include <cstdint>
 #include <memory>
@@ -13,7 +13,7 @@
 namespace jaxccomp {
 namespace {
 
-// Counts what is kept and released.
+// Counts kept and released messages.
 struct Counter final : Transport {
   std::string_view name() const override { return "counter"; }
   void Send(int, const Header&, std::span<const Piece>, Completion* done) override {
@@ -62,7 +62,7 @@ Header HeaderOf(uint64_t launch, uint64_t site, uint64_t program_hash, int sourc
   return header;
 }
 
-// One for that member and launch of communicator 5 that is of another program.
+// A message for that member and launch of communicator 5 from a program with another hash.
 const Arrival* FindOther(const EarlyMessages& early, int member, uint64_t launch, uint64_t hash) {
   return early.FindOfLaunch({.communicator = 5, .sequence = launch, .member = member},
                             [&](const Header& header) { return header.program_hash != hash; });
@@ -74,7 +74,7 @@ TEST(early_messages_hold_credit_until_they_are_taken_or_dropped) {
   early.Keep(rig.Make(HeaderOf(1, 2, 9), 100));
   early.Keep(rig.Make(HeaderOf(1, 2, 9, 2), 10));
   early.Keep(rig.Make(HeaderOf(2, 2, 9), 1000));
-  // Neither what is announced, nor from this process, nor of another type.
+  // Announced messages, messages of this process and other types use no credit.
   early.Keep(rig.Make(HeaderOf(2, 2, 9), 0, {.process = 1, .id = 4}));
   early.Keep(rig.Make(HeaderOf(2, 2, 9, 0), 50));
   Header check = HeaderOf(2, 3, 9);
@@ -87,7 +87,7 @@ TEST(early_messages_hold_credit_until_they_are_taken_or_dropped) {
   {
     const std::vector<Arrival> taken = early.Take(MatchKey::Of(HeaderOf(1, 2, 0)));
     if (!CHECK_EQ(taken.size(), 2)) return;
-    CHECK_EQ(taken[0].payload.size(), 100);   // in the order in which they came
+    CHECK_EQ(taken[0].payload.size(), 100);   // in order of arrival
     CHECK_EQ(rig.counter->messages[1], 2);
   }
   CHECK_EQ(rig.counter->messages[1], 1);
@@ -109,12 +109,12 @@ TEST(early_messages_of_another_program_are_found) {
   early.Keep(rig.Make(HeaderOf(1, 3, 9), 1));
   early.Keep(rig.Make(HeaderOf(2, 2, 0), 1));
   CHECK(FindOther(early, 3, 1, 9) == nullptr);
-  CHECK(FindOther(early, 2, 1, 8) == nullptr);   // another member's
-  CHECK(FindOther(early, 3, 2, 8) == nullptr);   // which names none
+  CHECK(FindOther(early, 2, 1, 8) == nullptr);   // of another member
+  CHECK(FindOther(early, 3, 2, 8) == nullptr);   // names no program
   CHECK(FindOther(early, 3, 7, 8) == nullptr);
   const Arrival* other = FindOther(early, 3, 1, 8);
   if (CHECK(other != nullptr)) CHECK_EQ(other->header.program_hash, 9);
-  // Both: the other one is found, whichever came first.
+  // With messages of both programs, the other one is found in either order.
   early.Keep(rig.Make(HeaderOf(1, 4, 8), 1));
   for (uint64_t hash : {8, 9}) {
     other = FindOther(early, 3, 1, hash);
@@ -134,7 +134,7 @@ TEST(early_messages_cost_the_same_however_many_are_kept) {
     CHECK(FindOther(early, 3, i, 9) == nullptr);
     CHECK_EQ(early.Take(MatchKey::Of(HeaderOf(i, 2, 0))).size(), 1);
   }
-  // To look at all of them each time takes a hundred times as long.
+  // A search through all messages each time would take a hundred times as long.
   CHECK((std::clock() - begun) / CLOCKS_PER_SEC < 5);
   CHECK(early.empty());
 }

@@ -22,7 +22,7 @@ using testing::Style;
 using testing::Team;
 using testing::ValuesOf;
 
-constexpr int64_t kLarge = 30000;   // int32: is pulled
+constexpr int64_t kLarge = 30000;   // int32 values: pulled
 
 struct Visit {
   Array in, out;
@@ -55,7 +55,7 @@ TEST(engine_rank_that_has_come_and_stops_is_named) {
   Team::Program program = team.Compile(std::vector<OpSpec>{Allreduce(3), Allreduce(kLarge)});
   team.OnRanks([&](int rank) { CHECK_OK(Run(team, program, rank, 0, 1)); });
   team.hub().holds_pulls = true;
-  // The operations have failed by then, and get their memory back.
+  // The operations have failed by then, and their memory is released.
   for (int rank = 0; rank < 4; ++rank) {
     team.EngineOf(rank).SetAbortHandler([&](const std::string&) { team.hub().holds_pulls = false; },
                                         std::chrono::milliseconds(1100));
@@ -64,7 +64,7 @@ TEST(engine_rank_that_has_come_and_stops_is_named) {
     Visit visit;
     Enter(team, program, rank, 1, 2, &visit);
     if (rank == kStopped) {
-      // When all have told each other that they are there.
+      // When all ranks have announced themselves to each other.
       std::this_thread::sleep_for(testing::Scaled(std::chrono::milliseconds(500), slowdown));
       team.hub().stopped = kStopped;
     }
@@ -93,12 +93,12 @@ TEST(engine_freed_communicator) {
   CHECK_OK(early.pending.Get());
   team.OnRanks([&](int rank) {
     CHECK_OK(team.EngineOf(rank).membership().FreeCommunicator("step"));
-    CHECK_OK(team.EngineOf(rank).membership().FreeCommunicator("step"));   // there is none of that name now
+    CHECK_OK(team.EngineOf(rank).membership().FreeCommunicator("step"));   // the name no longer exists
     const Status status = Run(team, program, rank, 0, 2);
     CHECK(!status.ok());
     Contains(status, "'step'");
-    CHECK_OK(Run(team, program, rank, 1, 2));   // others are left alone
-    // Call sites point to it, so no other takes its place.
+    CHECK_OK(Run(team, program, rank, 1, 2));   // other call sites still work
+    // Call sites refer to the name, so it cannot be reused.
     const Status again = team.EngineOf(rank).membership().AddCommunicator("step", {0, 1, 2});
     CHECK_EQ(again.code(), Code::kInvalidArgument);
     Contains(again, "its name is not used again");

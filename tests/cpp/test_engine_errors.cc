@@ -1,4 +1,4 @@
-// What goes wrong is told on every rank, names who and what, and never hangs.
+// Errors reach every rank, name the rank and the cause, and no rank hangs.
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -47,11 +47,11 @@ Status Run(Team& team, Team::Program& program, int rank, size_t site, int64_t ru
   return Enter(team, program, rank, site, run_id, &buffers).Get();
 }
 
-// Where ranks can run different programs: the devices of a process always run the same one.
+// Style in which ranks can run different programs: the devices of one process always run the same one.
 constexpr Style kApart[] = {Style::kProcesses};
 
-// Rank `odd` runs another program than the others; each rank runs its own until something fails.
-// Returns what each rank was told.
+// Rank `odd` runs another program than the others; each rank runs its own until a call fails. Returns the status of
+// each rank.
 std::vector<Status> RunApart(Team& team, int odd, const std::vector<OpSpec>& usual,
                              const std::vector<OpSpec>& other) {
   Team::Program program =
@@ -64,7 +64,7 @@ std::vector<Status> RunApart(Team& team, int odd, const std::vector<OpSpec>& usu
         told[rank] = Run(team, program, rank, site, launch);
       }
     }
-    // And nothing works from then on.
+    // All later calls fail.
     const Status later = Run(team, program, rank, 0, 4);
     CHECK(!later.ok());
     Contains(later, "after an earlier error");
@@ -138,7 +138,7 @@ TEST(engine_mismatch_of_programs) {
     for (int ranks : {2, 4}) {
       for (int odd : {0, ranks - 1}) {
         Team team(style, ranks);
-        // One rank leaves out the second operation.
+        // One rank omits the second operation.
         for (const Status& status :
              RunApart(team, odd, {Allreduce(100), SpecOf(Collective::kAllgather, 7)},
                       {Allreduce(100)})) {
@@ -155,7 +155,7 @@ TEST(engine_programs_are_compared_before_they_run) {
     for (int ranks : {2, 3, 4, 5, 8}) {
       for (int odd : {0, ranks / 2}) {
         Team team(style, ranks);
-        // The root of a bcast waits for nobody; no rank would miss the last operation.
+        // The root of a bcast waits for no rank, and no rank needs the last operation.
         const std::vector<OpSpec> usual = {SpecOf(Collective::kBcast, 7, odd), Allreduce(5)};
         std::vector<OpSpec> other = usual;
         other.push_back(Allreduce(9));
@@ -179,7 +179,7 @@ TEST(engine_programs_are_compared_before_they_run) {
 }
 
 TEST(engine_long_programs_are_compared) {
-  // Their lists are longer than what is told of them.
+  // These programs are longer than the list that is sent.
   for (Style style : kApart) {
     for (bool differ : {false, true}) {
       Team team(style, 3);
@@ -217,7 +217,7 @@ TEST(engine_known_program_against_a_new_one) {
 }
 
 TEST(engine_message_for_what_is_over) {
-  // Each of two takes itself for the root: both are done before they hear of the other.
+  // Both ranks act as root, so both finish before they receive each other's message.
   for (Style style : kApart) {
     Team team(style, 2);
     Team::Program program = team.Compile([&](int rank) {
@@ -252,7 +252,7 @@ TEST(engine_mismatch_in_program_order) {
   }
 }
 
-// Either never, or not to the second launch.
+// The missing rank never comes, or only to the first launch.
 void OneNeverComes(Style style, Collective collective, int64_t count, int missing, bool at_first) {
   const int ranks = 4;
   const bool bcast = collective == Collective::kBcast;
@@ -267,7 +267,7 @@ void OneNeverComes(Style style, Collective collective, int64_t count, int missin
   }
   team.OnRanks([&](int rank) {
     if (rank == missing) return;
-    // Several operations run out of time at once; a bcast is over for some ranks.
+    // Several operations time out at once; a bcast has already completed on some ranks.
     std::vector<Buffers> buffers;
     std::vector<Pending> pending;
     for (size_t i = 0; i < 3; ++i) buffers.emplace_back(program.At(rank, i).spec, ranks);
@@ -278,14 +278,14 @@ void OneNeverComes(Style style, Collective collective, int64_t count, int missin
       const Status status = pending[i].Get();
       if (i == 0 && bcast && status.ok()) continue;
       CHECK(status.code() == Code::kDeadlineExceeded || status.code() == Code::kAborted);
-      // Also where one waits for another one that waits.
+      // Also if the rank waits for another waiting rank.
       Contains(status, "waits for " + team.NameOf(missing));
       Contains(status, "They did not come");
       Contains(status, "timeout_seconds");
     }
     CHECK(!Run(team, program, rank, 1, 3).ok());
   });
-  // It comes too late.
+  // The missing rank comes too late.
   CHECK(!Run(team, program, missing, 0, 2).ok() || bcast);
   CHECK(!Run(team, program, missing, 1, 2).ok());
 }
@@ -297,11 +297,11 @@ TEST(engine_rank_that_never_comes) {
   };
   const std::vector<Absence> absences = {{0, false}, {2, true}, {0, true}, {2, false}};
   const bool all = std::getenv("JAXCCOMP_TEST_ALL") != nullptr;
-  std::vector<std::thread> threads;  // at the same time: each mostly waits
+  std::vector<std::thread> threads;  // run concurrently: each mostly waits
   for (Style style : testing::kStyles) {
     for (Collective c : {Collective::kAllreduce, Collective::kBcast, Collective::kAlltoall}) {
       for (int64_t count : {10, 30000}) {
-        // One after the other, so that each occurs with each style and size.
+        // In turn, so that each absence occurs with each style and size.
         const size_t turn = threads.size() % absences.size();
         for (size_t i = 0; i < absences.size(); ++i) {
           if (!all && i != turn) continue;
@@ -319,7 +319,7 @@ TEST(engine_slow_rank_is_waited_for) {
     team.SetOption("timeout_seconds", testing::ScaledSeconds(5));
     Team::Program program = team.Compile(std::vector<OpSpec>{Allreduce(3), Allreduce(30000)});
     team.OnRanks([&](int rank) {
-      // Long enough to be asked what it does.
+      // Long enough to receive a probe.
       if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(700));
       for (size_t site : {0, 1}) CHECK_OK(Run(team, program, rank, site, 1));
     });
@@ -389,7 +389,7 @@ TEST(engine_unknown_devices) {
   });
 }
 
-// Calls whose arguments cannot be right; the text must say what is wrong.
+// Calls with invalid arguments; the text must name the error.
 TEST(engine_wrong_arguments) {
   auto with = [](Collective collective, auto change) {
     OpSpec spec = SpecOf(collective, 4, Info(collective).rooted ? 0 : -1);
@@ -457,7 +457,7 @@ TEST(engine_wrong_on_one_rank_only) {
 }
 
 TEST(engine_sizes_that_shapes_do_not_tell) {
-  // The shapes' text agrees, the tensors do not.
+  // The shapes' texts agree, the tensors do not.
   for (Style style : testing::kStyles) {
     Team team(style, 2);
     Team::Program program = team.Compile([&](int) { return std::vector<OpSpec>{Allreduce(4)}; });
@@ -500,13 +500,13 @@ TEST(engine_shutdown) {
         }
         for (int rank : {1, 0}) team.EngineOf(rank).Shutdown();
         for (int i = 0; i < 4; ++i) {
-          CHECK(pending[i].IsOver());  // nothing runs afterwards
+          CHECK(pending[i].IsOver());  // no callback runs afterwards
           const Status status = pending[i].Get();
           if (i % 2 == 0 && collective == Collective::kBcast && status.ok()) continue;
           CHECK_EQ(status.code(), Code::kAborted);
         }
         CHECK_EQ(Run(team, program, 0, 1, 2).code(), Code::kAborted);
-        team.EngineOf(0).Shutdown();  // once more does nothing
+        team.EngineOf(0).Shutdown();  // a second call has no effect
       }
     }
   }

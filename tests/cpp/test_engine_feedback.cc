@@ -1,4 +1,4 @@
-// Reductions that also give what their encodings lost: over a sequence of steps nothing is lost.
+// Reductions with error feedback: over a sequence of steps no value is lost.
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -24,7 +24,7 @@ using testing::ValuesOf;
 using Tree = std::vector<Array>;
 using Values = std::vector<double>;
 
-// Several chunks, a leaf that ends within one, one value alone, none.
+// Several chunks, a leaf that ends within a chunk, a single value, and an empty leaf.
 constexpr int64_t kCounts[] = {5003, 1, 0, 129};
 
 std::vector<std::string> Algorithms(Collective collective = Collective::kAllreduce) {
@@ -77,7 +77,7 @@ OpSpec ScatterSpecOf(const std::string& codec, const std::string& algorithm, boo
   return spec;
 }
 
-// With kCounts values in each of `rows` rows.
+// kCounts values in each of `rows` rows.
 Tree RandomTree(DType dtype, uint32_t seed, int rows = 1) {
   std::mt19937 random(seed);
   std::normal_distribution<double> normal;
@@ -116,8 +116,8 @@ struct Outcome {
   Tree reduced, lost;
 };
 
-// Runs call site `site` on all ranks. In place, results take the memory of operands of their size, and
-// residuals that of those of the call before, if there are any.
+// Runs call site `site` on all ranks. In place, results use the memory of operands of their size, and residuals the
+// memory of the previous call's residuals, if there are any.
 std::vector<Outcome> RunOnAll(Team& team, Team::Program& program, size_t site,
                               const std::vector<Tree>& operands, bool in_place,
                               const std::vector<Tree>& carried = {}) {
@@ -151,7 +151,7 @@ std::vector<Outcome> RunOnAll(Team& team, Team::Program& program, size_t site,
   return outcomes;
 }
 
-// The greatest difference between what some steps gave and what they should have given.
+// The largest difference between the sum of the steps' results and the exact sum.
 double WorstError(Team& team, DType dtype, const OpSpec& spec, int steps, bool compare) {
   OpSpec plain = spec;
   plain.feedback = false;
@@ -160,7 +160,7 @@ double WorstError(Team& team, DType dtype, const OpSpec& spec, int steps, bool c
   const bool scatters = spec.collective == Collective::kReduceScatter;
   const int rows = scatters ? team.ranks : 1;
   std::vector<Tree> residuals(static_cast<size_t>(team.ranks));
-  std::vector<Values> missing;  // what should have come, less what came
+  std::vector<Values> missing;  // expected minus received
   for (int64_t count : kCounts) missing.emplace_back(static_cast<size_t>(count * rows));
   auto add = [&](const Tree& tree, double times, int row = 0) {
     for (size_t i = 0; i < tree.size(); ++i) {
@@ -193,7 +193,7 @@ double WorstError(Team& team, DType dtype, const OpSpec& spec, int steps, bool c
   double worst = 0;
   for (const Values& values : missing) {
     for (double value : values) {
-      // What is no number is worse than all else.
+      // NaN counts as the largest error.
       worst = std::fabs(value) <= worst ? worst : std::fabs(value);
     }
   }
@@ -223,7 +223,7 @@ TEST(engine_feedback_adds_up) {
   }
 }
 
-// Each rank keeps what it lost of the blocks of all, around a ring of partial sums as well.
+// Each rank keeps the residuals of its contributions to all blocks, also for partial sums around a ring.
 TEST(engine_feedback_of_reduce_scatter_adds_up) {
   for (int ranks : {1, 2, 3, 8}) {
     for (Style style : testing::kStyles) {
@@ -268,7 +268,7 @@ TEST(engine_feedback_of_all_floats) {
   }
 }
 
-// Operands and residuals that the engine adds up give what their sums give.
+// The engine's sum of operands and residuals gives the same result as operands that are already summed.
 void CheckCarries(Team& team, DType dtype, const OpSpec& plain) {
   OpSpec carries = plain;
   carries.carries = true;

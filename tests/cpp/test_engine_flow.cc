@@ -1,5 +1,5 @@
-// Ranks that run ahead of others: what waits for them is bounded, whatever they wait for comes, and a rank
-// that is slow is no rank that stands still.
+// Ranks that run ahead of others: unexpected messages are bounded, awaited messages still arrive, and a slow rank is
+// not reported as stopped.
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -41,7 +41,7 @@ void Enter(Team& team, Team::Program& program, int rank, size_t site, int64_t la
 // A message of a bcast of 200 int32 is 800 bytes.
 constexpr int64_t kCount = 200;
 
-// Nobody holds credit: the hub counts what has been sent in the engines' threads too.
+// Checks that no credit is in use. Waits, because the hub also counts messages of the engines' threads.
 void CheckNoneEarly(Team& team) {
   for (int i = 0; i < 2000 && team.hub().CountEarly() != 0; ++i) {
     std::this_thread::sleep_for(milliseconds(1));
@@ -56,10 +56,10 @@ TEST(engine_root_that_runs_ahead) {
       Team team(Style::kProcesses, ranks);
       team.hub().early_messages = credit;
       OpSpec spec = SpecOf(collective, kCount, 0);
-      spec.ordered = true;   // launches do not overlap, operations in program order may
+      spec.ordered = true;   // launches do not overlap; operations in program order may
       Team::Program program = team.Compile(std::vector<OpSpec>{spec});
       team.OnRanks([&](int rank) {
-        // Those that only send start everything at once; who receives waits for each, and a little longer.
+        // Ranks that only send start all launches at once. Receivers wait for each launch, and then a little longer.
         const bool waits = (rank == 0) == (collective == Collective::kReduce);
         std::deque<Visit> visits;
         for (int launch = 1; launch <= launches; ++launch) {
@@ -84,7 +84,7 @@ TEST(engine_root_that_runs_ahead) {
   }
 }
 
-// A rank whose peers come late codes no more than may wait for them.
+// A rank with late peers encodes at most the amount that may wait for them.
 TEST(engine_temporary_memory_stays_within_its_bound) {
   constexpr int64_t kChunkBytes = 4 << 10, kValues = 64 * kChunkBytes / 4;
   for (Collective collective : {Collective::kBcast, Collective::kReduce, Collective::kAllreduce}) {
@@ -127,12 +127,12 @@ TEST(engine_backlog_of_one_communicator_is_in_nobodys_way) {
       CHECK_OK(team.EngineOf(rank).membership().AddCommunicator("first", {0, 1, 2}));
       CHECK_OK(team.EngineOf(rank).membership().AddCommunicator("second", {2, 1, 0}));
     }
-    second.root = 2;   // process 0 as well
+    second.root = 2;   // also on process 0
     Team::Program one = team.Compile(std::vector<OpSpec>{first});
     Team::Program other = team.Compile(std::vector<OpSpec>{second});
     const int launches = 40;
     team.OnRanks([&](int rank) {
-      auto warm_up = [&](Team::Program& program) {   // programs are compared
+      auto warm_up = [&](Team::Program& program) {   // the first run compares programs
         Visit visit;
         Enter(team, program, rank, 0, team.NextRunId(), 5, &visit, kCount);
         CHECK_OK(visit.pending.Get());
@@ -147,7 +147,7 @@ TEST(engine_backlog_of_one_communicator_is_in_nobodys_way) {
       };
       if (rank == 0) enter_backlog();
       Enter(team, other, rank, 0, 2000000, 99, &crossing, kCount);
-      // The others have not come to any of the backlog when they need this.
+      // The other ranks need this before they have entered any of the backlog.
       CHECK_OK(crossing.pending.Get());
       CHECK_EQ(ValuesOf<int32_t>(crossing.out)[3], 99);
       if (rank != 0) enter_backlog();
@@ -161,8 +161,7 @@ TEST(engine_backlog_of_one_communicator_is_in_nobodys_way) {
 }
 
 TEST(engine_backlog_of_one_launch_in_any_order) {
-  // The root comes to the call sites in one order; the others take them in the opposite one, each after
-  // the other.
+  // The root enters the call sites in one order; the other ranks enter them one at a time in the opposite order.
   for (int64_t credit : {0, 1, 5}) {
     const int ranks = 4;
     const size_t sites = 24;
@@ -219,10 +218,10 @@ TEST(engine_backlog_that_nobody_takes_ends_with_an_error) {
   Visit last;
   Enter(team, program, 0, 1, 29, 1, &last, kCount);
   CHECK(!last.pending.Get().ok());
-  for (Visit& visit : visits) static_cast<void>(visit.pending.Get());   // in whatever way
+  for (Visit& visit : visits) static_cast<void>(visit.pending.Get());   // any status
 }
 
-// Rank 1 comes to one launch after the other, each well within the deadline, all of them well beyond it.
+// Rank 1 enters one launch after the other, each well within the deadline, but all together take much longer than it.
 void GoesOnSlowly(Style style, Collective collective) {
   const int ranks = 3, launches = 10;
   Team team(style, ranks);
@@ -230,7 +229,7 @@ void GoesOnSlowly(Style style, Collective collective) {
   const double slowdown = testing::Slowdown();
   team.SetOption("timeout_seconds", testing::ScaledSeconds(1.2, slowdown));
   OpSpec spec = SpecOf(collective, kCount, collective == Collective::kBcast ? 0 : -1);
-  spec.ordered = true;   // launches do not overlap, operations in program order may
+  spec.ordered = true;   // launches do not overlap; operations in program order may
   Team::Program program = team.Compile(std::vector<OpSpec>{spec});
   team.OnRanks([&](int rank) {
     std::deque<Visit> visits;
@@ -245,7 +244,7 @@ void GoesOnSlowly(Style style, Collective collective) {
 }
 
 TEST(engine_slow_rank_that_goes_on_is_waited_for) {
-  std::vector<std::thread> threads;   // at the same time: each mostly waits
+  std::vector<std::thread> threads;   // run concurrently: each mostly waits
   for (Style style : testing::kStyles) {
     for (Collective collective : {Collective::kAllreduce, Collective::kBcast}) {
       threads.emplace_back(GoesOnSlowly, style, collective);
@@ -254,7 +253,7 @@ TEST(engine_slow_rank_that_goes_on_is_waited_for) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// And then it stands still.
+// The slow rank stops in the middle.
 TEST(engine_slow_rank_that_stops_is_reported) {
   for (Style style : testing::kStyles) {
     const int ranks = 3, launches = 12, comes_to = 6;

@@ -1,4 +1,4 @@
-// What belongs together finds together, in whatever order each rank runs a program's call sites.
+// Operations match independently of the order in which each rank runs a program's call sites.
 #include <algorithm>
 #include <cstdint>
 #include <mutex>
@@ -27,7 +27,7 @@ OpSpec Allreduce(int64_t count) { return SpecOf(Collective::kAllreduce, count); 
 
 int64_t CountOf(const OpSpec& spec) { return std::stoll(spec.shapes.substr(6)); }
 
-// A run of a call site on a rank, whose values tell that site, launch and iteration apart.
+// A run of a call site on a rank. Its values identify site, launch and iteration.
 struct Visit {
   Array in, out;
   Pending pending;
@@ -68,7 +68,7 @@ void Leave(Team& team, Team::Program& program, int rank, size_t site, int64_t la
   CHECK(ValuesOf<int32_t>(visit->out) == expected);
 }
 
-// 64 call sites of which many are alike.
+// 64 call sites; many of them are equal.
 std::vector<OpSpec> ManySites(int ranks) {
   std::vector<OpSpec> specs;
   for (int i = 0; i < 64; ++i) {
@@ -82,7 +82,7 @@ std::vector<OpSpec> ManySites(int ranks) {
   return specs;
 }
 
-// One launch on a rank: every site once, from `threads` threads, in an order of its own.
+// Runs one launch on a rank: every site once, from `threads` threads, in random order.
 void RunInRandomOrder(Team& team, Team::Program& program, int rank, int64_t run_id, int64_t launch,
                       int threads, uint32_t seed) {
   std::vector<size_t> order(program.size());
@@ -112,7 +112,7 @@ TEST(engine_any_order) {
       const int launches = 8;
       team.OnRanks([&](int rank) {
         for (int64_t launch = 1; launch <= launches; ++launch) {
-          // The run ids of ranks have nothing to do with each other.
+          // Ranks have unrelated run ids.
           const int64_t run_id = launch * 17 + rank * (style == Style::kProcesses ? 1000 : 0);
           RunInRandomOrder(team, program, rank, run_id, launch, 3,
                            static_cast<uint32_t>(launch * 32 + rank));
@@ -139,7 +139,7 @@ TEST(engine_recompiled_on_one_rank) {
 }
 
 TEST(engine_compiled_in_any_order) {
-  // Alike, but for their place in the program's text; each rank makes them in another order.
+  // Call sites are equal except for their position in the source; each rank compiles them in a different order.
   for (Style style : testing::kStyles) {
     const int ranks = 3;
     Team team(style, ranks);
@@ -199,12 +199,12 @@ TEST(engine_loops) {
   for (Style style : testing::kStyles) {
     for (int ranks : {2, 5}) {
       Team team(style, ranks);
-      // The first three are alike.
+      // The first three are equal.
       Team::Program program = team.Compile(std::vector<OpSpec>{
           Allreduce(5), Allreduce(5), Allreduce(5), SpecOf(Collective::kBcast, 3000, 1)});
       for (int64_t launch = 1; launch <= 3; ++launch) {
         team.OnRanks([&](int rank) {
-          // Each site loops on a thread of its own.
+          // Each site loops on its own thread.
           std::vector<std::thread> threads;
           for (size_t site = 0; site < program.size(); ++site) {
             threads.emplace_back([&, site] {
@@ -223,14 +223,14 @@ TEST(engine_loops) {
 }
 
 TEST(engine_launch_ahead) {
-  // A root that is far ahead: what it sent waits for the others.
+  // A root far ahead: its messages wait for the other ranks.
   for (Style style : testing::kStyles) {
     const int ranks = 3;
     Team team(style, ranks);
     Team::Program program = team.Compile(std::vector<OpSpec>{
         SpecOf(Collective::kBcast, 5, 0), SpecOf(Collective::kBcast, 5, 0)});
     const int launches = 30;
-    // Nobody is ahead in a program's first run, in which its collectives are compared.
+    // No rank runs ahead in a program's first run, because its collectives are compared there.
     team.OnRanks([&](int rank) { RunInRandomOrder(team, program, rank, 1, 1, 1, 1); });
     for (int rank = 0; rank < ranks; ++rank) {
       for (int64_t launch = 2; launch <= launches; ++launch) {
@@ -242,7 +242,7 @@ TEST(engine_launch_ahead) {
 }
 
 TEST(engine_program_order) {
-  // Programs that differ: operations are matched by when they run.
+  // Programs differ by rank: operations match by the order in which they run.
   for (Style style : testing::kStyles) {
     const int ranks = 3;
     Team team(style, ranks);
@@ -259,7 +259,7 @@ TEST(engine_program_order) {
     team.OnRanks([&](int rank) {
       const size_t bcast = rank == 1 ? 4 : 1;
       for (int launch = 1; launch <= 20; ++launch) {
-        // Rank 1 unrolled what the others do in a loop.
+        // Rank 1 unrolls the loop of the others.
         for (size_t i = 0; i < 4; ++i) {
           Array in = Int32s(std::vector<int32_t>(7, launch * 10 + rank)), out = in;
           CHECK_OK(team.Run(rank, program.At(rank, rank == 1 ? i : 0),
@@ -275,7 +275,7 @@ TEST(engine_program_order) {
 }
 
 TEST(engine_groups) {
-  // Rows, columns and all of a 2 x 3 mesh in one program.
+  // Rows, columns and all ranks of a 2 x 3 mesh in one program.
   for (Style style : testing::kStyles) {
     Team team(style, 6);
     const std::vector<std::vector<int>> rows = {{0, 1, 2}, {3, 4, 5}};
@@ -326,8 +326,8 @@ TEST(engine_groups) {
 }
 
 TEST(engine_groups_told_in_another_order) {
-  // The same pairs of devices, but the second call site tells its groups the other way round. The
-  // ranks run the two in different orders.
+  // Both call sites use the same pairs of devices, but the second lists its groups in reverse. Ranks run the two in
+  // different orders.
   const int ranks = 4;
   Team team(Style::kDevices, ranks);
   auto over = [&](const std::vector<int>& order) {

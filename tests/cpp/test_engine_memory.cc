@@ -25,17 +25,17 @@ using testing::Style;
 using testing::Team;
 using testing::WatchedMemory;
 
-constexpr int64_t kCount = 1 << 20;   // int32: large computations
+constexpr int64_t kCount = 1 << 20;   // int32 values: large computations
 constexpr int64_t kBytes = kCount * 4;
 
-// One rank's call of one operation, whose memory nobody may touch once it is over.
+// One rank's call of one operation. Its memory must not be accessed after the call is over.
 struct Visit : testing::Ending {
   explicit Visit(int64_t in_bytes = kBytes, int64_t out_bytes = kBytes)
       : in(static_cast<size_t>(in_bytes)), out(static_cast<size_t>(out_bytes)), in_bytes(in_bytes), out_bytes(out_bytes) {}
 
   void Start(Team& team, int rank, CallSite& site, int64_t run_id) {
     const auto tensor = [&](const WatchedMemory& memory, int64_t bytes) {
-      // One row for each rank, or one value.
+      // One row for each rank, or one value per row.
       const bool gathered = site.spec.collective == Collective::kAllgather && bytes > in_bytes;
       return Tensor{memory.data(), DType::kInt32, gathered ? bytes / in_bytes : bytes / 4, bytes};
     };
@@ -67,7 +67,7 @@ constexpr auto kForceful = std::chrono::milliseconds(1500);
 
 enum class Fault { kDeadline, kPeerError, kPeerLost };
 
-// What touches memory without the engine's lock, and where: who comes to that byte is held up.
+// An access to memory without the engine's lock. The test blocks the thread that accesses the byte at `offset`.
 struct Touch {
   const char* what;
   Style style;
@@ -85,7 +85,7 @@ OpSpec Lossless(OpSpec spec) {
 std::vector<Touch> Touches() {
   const OpSpec allreduce = SpecOf(Collective::kAllreduce, kCount), allgather = SpecOf(Collective::kAllgather, kCount);
   const OpSpec bcast = SpecOf(Collective::kBcast, kCount, 1), reduce = SpecOf(Collective::kReduce, kCount, 1);
-  const OpSpec barrier = SpecOf(Collective::kBarrier, kCount);   // passes its operand on
+  const OpSpec barrier = SpecOf(Collective::kBarrier, kCount);   // copies its operand to its result
   return {
       {"an encoder", Style::kProcesses, Lossless(allreduce), false, 0},
       {"a decoder", Style::kProcesses, Lossless(bcast), true, 0},
@@ -99,7 +99,7 @@ std::vector<Touch> Touches() {
   };
 }
 
-// Rank 0 is held up in its own memory while the operation fails.
+// Blocks rank 0 in its own memory while the operation fails.
 void FailWhileTouched(const Touch& touch, Fault fault) {
   Team team(touch.style, 2);
   team.SetOption("timeout_seconds", "60");
@@ -111,7 +111,7 @@ void FailWhileTouched(const Touch& touch, Fault fault) {
   WatchedMemory& watched = touch.of_result ? visits[0]->out : visits[0]->in;
   watched.Stall(static_cast<size_t>(touch.offset));
   visits[1]->Start(team, 1, program.At(1, 0), 1);
-  visits[0]->Start(team, 0, program.At(0, 0), 1);   // XLA's thread is not held up
+  visits[0]->Start(team, 0, program.At(0, 0), 1);   // does not block XLA's thread
   const testing::Stopwatch watch;
   while (!watched.stalls() && watch.Seconds() < kPatience) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   if (!CHECK(watched.stalls())) std::fprintf(stderr, "nobody came to it: %s\n", touch.what);
@@ -119,7 +119,7 @@ void FailWhileTouched(const Touch& touch, Fault fault) {
   if (fault == Fault::kPeerError) team.EngineOf(0).Break(program.At(0, 0), team.DeviceOf(0), why);
   if (fault == Fault::kPeerLost) team.hub().Lose(1);
   if (fault == Fault::kDeadline) team.SetOption("timeout_seconds", "0.5");
-  // Nor is the thread that looks at deadlines and hears of errors.
+  // The thread that handles deadlines and errors is not blocked either.
   if (fault != Fault::kPeerLost && touch.style == Style::kProcesses) CHECK(visits[1]->WaitFor(kPatience));
   std::this_thread::sleep_for(kForceful);
   const bool early = visits[0]->WaitFor(0);
@@ -136,7 +136,7 @@ void FailWhileTouched(const Touch& touch, Fault fault) {
 }
 
 TEST(engine_memory_is_given_back_when_nobody_touches_it) {
-  std::vector<std::thread> threads;   // at the same time: each mostly waits
+  std::vector<std::thread> threads;   // run concurrently: each mostly waits
   for (const Touch& touch : Touches()) {
     for (Fault fault : {Fault::kDeadline, Fault::kPeerError, Fault::kPeerLost}) {
       if (fault == Fault::kPeerLost && touch.style == Style::kDevices) continue;
@@ -162,7 +162,7 @@ TEST(engine_memory_of_a_send_that_nobody_takes) {
   CHECK(!sender.touched() && !receiver.touched());
 }
 
-// What cannot be ended holds the operation open, and in the end the process gives up.
+// A pull that cannot be cancelled keeps the operation open, until the process aborts.
 TEST(engine_memory_that_a_transport_holds) {
   Team team(Style::kProcesses, 2);
   team.SetOption("check_programs", "0");

@@ -1,5 +1,4 @@
-// send, recv, sendrecv and ragged_alltoall through the whole engine: operations that differ from
-// rank to rank.
+// Operations that differ by rank, through the whole engine: send, recv, sendrecv, ragged_alltoall.
 #include <algorithm>
 #include <cstdint>
 #include <numeric>
@@ -43,7 +42,7 @@ TEST(engine_send_recv) {
     for (int ranks : {2, 3, 8}) {
       Team team(style, ranks);
       team.SetOption("chunk_bytes", "4096");
-      // Round a ring, in both directions and under two tags; large messages wait to be taken.
+      // A ring in both directions and with two tags. Large messages wait until they are pulled.
       const std::vector<int64_t> counts = {0, 1, 700, 20001};
       auto specs = [&](int rank) {
         const int next = (rank + 1) % ranks, previous = (rank + ranks - 1) % ranks;
@@ -62,7 +61,7 @@ TEST(engine_send_recv) {
       for (int launch = 1; launch <= 6; ++launch) {
         team.OnRanks([&](int rank) {
           const std::vector<OpSpec> mine = specs(rank);
-          // Sites of one channel (peer, direction, tag) keep their order, others need none.
+          // Sites of one channel (peer, direction, tag) keep their order; the others are shuffled.
           std::vector<size_t> order;
           std::mt19937 random(static_cast<uint32_t>(launch * 64 + rank));
           std::vector<size_t> next_of(6, 0);
@@ -98,7 +97,7 @@ TEST(engine_send_recv) {
 }
 
 TEST(engine_pipeline_of_different_programs) {
-  // The first only sends, the last only receives, and all of them then meet.
+  // The first rank only sends, the last only receives, and then all take part in an allreduce.
   for (testing::Style style : testing::kStyles) {
     const int ranks = 5;
     Team team(style, ranks);
@@ -139,7 +138,7 @@ TEST(engine_sendrecv) {
       auto partners = [&](int rank, size_t i) -> std::vector<int64_t> {
         const int64_t next = rank + 1 < ranks ? rank + 1 : -1, previous = rank - 1;
         if (i < counts.size()) return {(rank + 1) % ranks, (rank + ranks - 1) % ranks};
-        return {previous, next};   // -1: nobody
+        return {previous, next};   // -1: no peer
       };
       Team::Program program = team.Compile([&](int rank) {
         std::vector<OpSpec> all;
@@ -167,7 +166,7 @@ TEST(engine_sendrecv) {
   }
 }
 
-// Rows of three int32 that say whence, whither and which.
+// Rows of three int32: source, destination and number.
 std::vector<int32_t> Row(int from, int to, int64_t number) {
   return {from, to, static_cast<int32_t>(number)};
 }
@@ -182,7 +181,7 @@ TEST(engine_ragged_alltoall) {
       spec.shapes = "int32[?,3]";
       Team::Program program = team.Compile(std::vector<OpSpec>{spec});
       for (int launch = 1; launch <= 6; ++launch) {
-        // Other sizes each time; large ones at times.
+        // Sizes change each time, and are sometimes large.
         std::mt19937 random(static_cast<uint32_t>(launch * 100 + ranks));
         std::vector<std::vector<int64_t>> sizes(ranks, std::vector<int64_t>(ranks));
         for (auto& of_rank : sizes) {
@@ -198,7 +197,7 @@ TEST(engine_ragged_alltoall) {
               operand.insert(operand.end(), row.begin(), row.end());
             }
           }
-          // Blocks arrive in reverse order of ranks, with a row between them that stays.
+          // Blocks arrive in reverse order of ranks, with a row between them that must not change.
           int64_t rows = 1;
           places.resize(ranks);
           for (int peer = ranks - 1; peer >= 0; --peer) {

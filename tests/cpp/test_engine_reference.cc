@@ -1,4 +1,4 @@
-// Broadcasts of the difference to what all ranks hold already.
+// Broadcasts with a delta base: only the difference to values that all ranks hold is sent.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -50,7 +50,7 @@ Tree RandomTree(const std::vector<Leaf>& leaves, uint32_t seed) {
   return tree;
 }
 
-// `tree` with the lowest bit of every 16th value, and of the first, another one.
+// `tree` with the lowest bit flipped in the first and every further 16th value.
 Tree Changed(Tree tree) {
   for (Array& array : tree) {
     const auto step = static_cast<size_t>(16 * SizeBytes(array.dtype));
@@ -62,7 +62,7 @@ Tree Changed(Tree tree) {
 enum class Place { kApart, kOnOperand, kOnReference };
 constexpr Place kPlaces[] = {Place::kApart, Place::kOnOperand, Place::kOnReference};
 
-// What one rank runs with: memory of its own, results where they are wanted.
+// One rank's own buffers, and its results at `place`.
 struct Buffers {
   Buffers(Tree operand, Tree reference, Place place)
       : in(std::move(operand)), ref(std::move(reference)), out(in) {
@@ -97,7 +97,7 @@ OpSpec SpecOf(int root, const std::string& codec, const std::string& algorithm =
   return spec;
 }
 
-// chain_recoded encodes results, where references may have lain, and refuses them.
+// chain_recoded encodes results, which may have overwritten references, so it refuses references.
 std::vector<std::string> Algorithms() {
   std::vector<std::string> names = {"auto"};
   for (const Algorithm& a : AlgorithmTable()) {
@@ -115,7 +115,7 @@ int64_t SentBytes(Team& team) {
   return bytes;
 }
 
-// Runs the one site of `program` on all ranks; the results by rank.
+// Runs the one site of `program` on all ranks. Returns the results by rank.
 std::vector<Tree> RunOnAll(Team& team, const OpSpec& spec, const Tree& values,
                            const Tree& reference, Place place) {
   Team::Program program = team.Compile(std::vector<OpSpec>{spec});
@@ -179,7 +179,7 @@ TEST(engine_reference_saves_bytes) {
   }
 }
 
-// A lossy codec's error is one of the difference, not of the values; all ranks have the same bits.
+// The error of a lossy codec is relative to the difference, not to the values. All ranks have the same bits.
 TEST(engine_reference_of_lossy_codecs) {
   std::vector<float> old_values(5001), new_values(5001);
   for (size_t i = 0; i < old_values.size(); ++i) {
@@ -212,8 +212,8 @@ TEST(engine_reference_of_lossy_codecs) {
   }
 }
 
-// Every rank is told, at the latest in its next operation; the one with the other reference has
-// decoded nothing.
+// Every rank gets an error, in its next operation at the latest. The rank with the different reference has decoded
+// nothing.
 TEST(engine_reference_that_differs) {
   const std::vector<Leaf> leaves = {{DType::kInt32, 0}, {DType::kFloat32, 20000}};
   for (Style style : testing::kStyles) {
@@ -222,14 +222,14 @@ TEST(engine_reference_that_differs) {
         for (const std::string codec : {"lossless", "int8"}) {
           const int odd = ranks - 1;
           Team team(style, ranks);
-          OpSpec meeting;  // who sends waits for nobody before
+          OpSpec meeting;  // a sender waits for no rank before this
           meeting.collective = Collective::kAllreduce;
           Team::Program program =
               team.Compile(std::vector<OpSpec>{SpecOf(0, codec, algorithm), meeting});
           const Tree reference = RandomTree(leaves, 4), values = Changed(reference);
           team.OnRanks([&](int rank) {
             Tree mine = reference;
-            // One bit of one value in every chunk that an algorithm may make.
+            // One bit of one value in every chunk of any algorithm.
             for (size_t i = 0; rank == odd && i < mine[1].bytes.size(); i += 64) {
               mine[1].bytes[i] ^= std::byte{1};
             }
@@ -251,12 +251,12 @@ TEST(engine_reference_that_differs) {
   }
 }
 
-// Short codes that nobody has taken yet do not keep the root from encoding what follows.
+// Small codes that have not been received yet do not stop the root from encoding the next chunks.
 TEST(engine_reference_root_runs_ahead) {
   Team team(Style::kProcesses, 2);
   const Tree reference = RandomTree({{DType::kFloat32, 4 << 20}}, 6), values = Changed(reference);
   Team::Program program = team.Compile(std::vector<OpSpec>{SpecOf(0, "lossless", "chain")});
-  team.OnRanks([&](int rank) {   // which compares the program
+  team.OnRanks([&](int rank) {   // this run compares the program
     Buffers buffers(values, reference, Place::kApart);
     CHECK_OK(team.Run(rank, program.At(rank, 0), buffers.MakeCall(1, true)));
   });
@@ -274,7 +274,7 @@ TEST(engine_reference_root_runs_ahead) {
   CHECK(first.out == values && second.out == values);
 }
 
-// Whether values are coded against a reference must agree.
+// All ranks must agree on the use of a reference.
 TEST(engine_reference_on_some_ranks_only) {
   // The devices of a process always run one program.
   Team team(Style::kProcesses, 2);

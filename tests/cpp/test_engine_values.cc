@@ -1,4 +1,4 @@
-// Every collective with every algorithm through the whole engine, against values computed directly.
+// Every collective and algorithm through the whole engine, compared with directly computed values.
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -34,19 +34,19 @@ struct Leaf {
   int64_t count;  // elements of a block, or of a row for the v-variants
 };
 
-// What an operation computes, however it is done.
+// The definition of an operation, independent of the algorithm.
 struct Exercise {
   OpSpec spec;  // without algorithm, codec and addresses
   int ranks = 1;
   std::vector<Leaf> leaves;
-  // Values below 20, whose sums over 11 ranks every type holds exactly, bfloat16 too.
+  // Values below 20: every type, including bfloat16, holds their sums over 11 ranks exactly.
   bool small = false;
-  int64_t padded_rows = -1;  // v-variants: rows of all ranks' tensors; -1: as many as they need
+  int64_t padded_rows = -1;  // v-variants: rows of all ranks' tensors; -1: exactly the rows needed
 };
 
 const CollectiveInfo& InfoOf(const Exercise& p) { return Info(p.spec.collective); }
 
-// Rank `rank`'s operand: block `block` of leaf `leaf`.
+// The operand of `rank`: block `block` of leaf `leaf`.
 Values Operand(const Exercise& p, int rank, int block, int leaf, int64_t count) {
   const DType dtype = p.leaves[leaf].dtype;
   const bool small = p.small || dtype == DType::kBFloat16;
@@ -55,7 +55,7 @@ Values Operand(const Exercise& p, int rank, int block, int leaf, int64_t count) 
   Values values(static_cast<size_t>(count));
   for (size_t i = 0; i < values.size(); ++i) {
     values[i] = Scramble(static_cast<uint32_t>(i) + seed) % modulus;
-    if (p.spec.mean) values[i] *= p.ranks;  // so that the mean is exact
+    if (p.spec.mean) values[i] *= p.ranks;  // makes the mean exact
   }
   return values;
 }
@@ -73,7 +73,7 @@ int64_t Reduce(ReduceOp op, int64_t a, int64_t b) {
   return 0;
 }
 
-// Reductions of block `block` over ranks [first, last), remembered.
+// Reductions of a block over ranks [first, last), cached.
 class Reductions {
  public:
   explicit Reductions(const Exercise& p) : p_(p) {}
@@ -96,7 +96,7 @@ class Reductions {
   std::map<std::tuple<int, int, int, int>, Values> known_;
 };
 
-// Stand for the largest and the smallest value of a type, infinities where there are any.
+// Placeholders for the largest and the smallest value of a type, or infinities.
 constexpr int64_t kLargest = std::numeric_limits<int64_t>::max();
 constexpr int64_t kSmallest = std::numeric_limits<int64_t>::min();
 
@@ -108,7 +108,7 @@ T Convert(int64_t value) {
   return static_cast<T>(value);
 }
 
-// What a reduction of nothing gives.
+// The result of an empty reduction.
 int64_t Nothing(ReduceOp op) {
   switch (op) {
     case ReduceOp::kProd: return 1;
@@ -139,8 +139,7 @@ void Store(const Values& values, Array* array, int64_t first_element) {
   });
 }
 
-// Rows of each block that this side of the operation has; one block of -1 rows when it is no
-// v-variant and not cut by rank.
+// The rows of each block on this side of the operation: one row per block without `counts`.
 std::vector<int64_t> RowsOf(const Exercise& p, int rank, bool input) {
   const auto& c = p.spec.counts;
   const Blocks blocks = input ? InfoOf(p).input : InfoOf(p).output;
@@ -191,7 +190,7 @@ class Computation {
     const std::vector<int64_t> rows = RowsOf(p_, rank, input);
     const bool pads = p_.padded_rows >= 0 && !p_.spec.counts.empty();
     const int64_t all_rows = pads ? std::max(p_.padded_rows, Total(rows)) : Total(rows);
-    // Padding of an operand is rubbish, of a result zero.
+    // Padding contains garbage in an operand and zeros in a result.
     Array array(l.dtype, all_rows, l.count, input ? std::byte{0x5a} : std::byte{0});
     int64_t row = 0;
     for (size_t block = 0; block < rows.size(); ++block) {
@@ -285,7 +284,7 @@ std::string ShapesOf(const Exercise& p) {
   return text;
 }
 
-// Runs the exercise in all ways, as one program, on both styles of team.
+// Runs all variants of the exercise in one program, on both styles of team.
 void RunAll(const std::vector<Team*>& teams, Exercise p) {
   p.spec.shapes = ShapesOf(p);
   const Data data = Computation(p).Run();
@@ -329,7 +328,7 @@ void RunAll(const std::vector<Team*>& teams, Exercise p) {
   }
 }
 
-// Both styles of team of that size.
+// Teams of `ranks` ranks in both styles.
 struct Teams {
   explicit Teams(int ranks, int64_t chunk_bytes)
       : devices(Style::kDevices, ranks), processes(Style::kProcesses, ranks) {
@@ -390,7 +389,7 @@ TEST(engine_chunks) {
   for (int ranks : testing::kTeamSizes) {
     Teams teams(ranks, 4096);
     for (Collective c : kUniform) {
-      // Large enough for announced payloads and work without the lock, too.
+      // Large enough for announced payloads and for work without the lock.
       RunAll(teams.both(), Of(c, ranks, {{DType::kInt32, 33}, {DType::kFloat32, 13001}}, true));
     }
   }
@@ -401,7 +400,8 @@ TEST(engine_megabytes) {
     Teams teams(ranks, 64 << 10);
     for (Collective c : kUniform) {
       const bool each = Info(c).input == Blocks::kPerRank || Info(c).output == Blocks::kPerRank;
-      // 3 MiB for three ranks, less for more and fewer; a side with a block per rank is as large.
+      // 3 MiB for three ranks, less for other numbers; the same total for a side with a block per
+      // rank.
       const int64_t count = (ranks == 3 ? 3 << 18 : 1 << 17) / (each ? ranks : 1);
       RunAll(teams.both(),
              Of(c, ranks, {{DType::kFloat32, count - 100}, {DType::kInt32, 101}}, false));
@@ -409,7 +409,7 @@ TEST(engine_megabytes) {
   }
 }
 
-// With threads that help; which of them computes what is left to chance.
+// With coder threads: the thread that computes each chunk is left to chance.
 TEST(engine_coder_threads) {
   for (const char* count : {"1", "3"}) {
     Teams teams(4, 64 << 10);
@@ -467,9 +467,9 @@ TEST(engine_permute) {
     std::vector<std::vector<int64_t>> all(4);
     for (int r = 0; r < ranks; ++r) {
       all[0].insert(all[0].end(), {r, (r + 1) % ranks});
-      all[1].insert(all[1].end(), {r, ranks - 1 - r});         // some to themselves
-      if (r % 2 == 1) all[2].insert(all[2].end(), {r, r - 1});  // some to nobody
-      all[3].insert(all[3].end(), {ranks / 2, r});              // one to all
+      all[1].insert(all[1].end(), {r, ranks - 1 - r});         // some send to themselves
+      if (r % 2 == 1) all[2].insert(all[2].end(), {r, r - 1});  // some send to no rank
+      all[3].insert(all[3].end(), {ranks / 2, r});              // one sends to all
     }
     for (const auto& pairs : all) {
       for (const std::vector<Leaf>& leaves :
@@ -492,7 +492,7 @@ TEST(engine_rows_by_counts) {
         Exercise p = Of(c, ranks, {{DType::kInt32, 3}, {DType::kBFloat16, 5}, {DType::kFloat32, 7}},
                        /*small=*/true);
         for (int i = 0; i < (matrix ? ranks * ranks : ranks); ++i) {
-          // Some rows; many; none at some ranks, at the first one too; none at all.
+          // A few rows; many; none on some ranks, including the first; none at all.
           const int64_t counts[] = {1 + (i * 5) % 4, 20 + (i * 7) % 11, i * 3 % 4, 0};
           p.spec.counts.push_back(counts[kind]);
         }
@@ -510,7 +510,7 @@ TEST(engine_rows_by_counts) {
 }
 
 TEST(engine_lossy_sums_agree) {
-  // Whatever a codec loses, all ranks hold the same bits.
+  // All ranks hold the same bits, even with lossy codecs.
   constexpr int64_t kCount = 2001;
   for (int ranks : {2, 3, 5, 8}) {
     Teams teams(ranks, 512);
@@ -552,8 +552,8 @@ TEST(engine_lossy_sums_agree) {
         }
         const std::vector<float> result = testing::ValuesOf<float>(results[0]);
         for (int64_t i = 0; i < kCount; ++i) {
-          // For each rank that a value passes, a rounding of at most 2^-8 of it, or with int8 of
-          // 1/127 (and its scale's 2^-7) of the greatest of its block.
+          // On each rank that it passes, a value is rounded by at most 2^-8 of itself; with int8,
+          // by 1/127 (and the scale's 2^-7) of the largest value of its block.
           const double size = specs[site].codec.starts_with("int8") ? 2.1 * most : sizes[i];
           if (!CHECK(std::fabs(result[i] - sums[i]) <= size * ranks / 256)) break;
         }
@@ -562,7 +562,7 @@ TEST(engine_lossy_sums_agree) {
   }
 }
 
-// Half types: what was decoded is added in float and rounded once, not before as well.
+// Half types: decoded values are added in float and rounded only once.
 TEST(engine_lossy_half_types_round_once) {
   constexpr int kRankCount = 5, kRoot = 2;
   constexpr int64_t kCount = 2000;
@@ -577,7 +577,7 @@ TEST(engine_lossy_half_types_round_once) {
       const uint32_t bits = Scramble(static_cast<uint32_t>(i * 16 + rank));
       values[rank].push_back(ToBFloat16((static_cast<float>(bits) - 0x1p31f) * 0x1p-24f));
     }
-    if (rank == kRoot) {  // its own values are not coded
+    if (rank == kRoot) {  // its own values are not encoded
       for (int64_t i = 0; i < kCount; ++i) wanted[i] += ToFloat(values[rank][i]);
       continue;
     }
@@ -623,7 +623,7 @@ TEST(engine_barrier) {
       for (int launch = 1; launch <= 20; ++launch) {
         team->OnRanks([&](int rank) {
           ++arrived;
-          // It may hold values up, of other shapes on each rank.
+          // A barrier may take operands, with different shapes on each rank.
           Array in(DType::kInt32, 1, rank, static_cast<std::byte>(rank));
           Array out(DType::kInt32, 1, rank);
           const bool holds = launch % 2 == 0;

@@ -1,5 +1,5 @@
-// Frames that are whole, cut, altered or made up. The Python tests have dtypes, shapes and golden
-// files; here is what has to run millions of times, under sanitizers.
+// Valid, truncated, altered and random frames. The Python tests cover dtypes, shapes and golden
+// files; these tests run millions of times, under sanitizers.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -46,25 +46,25 @@ Bytes FrameOf(const std::string& spec, int64_t count, int64_t chunk_values, bool
   return frame;
 }
 
-// What decoding says; the memory that it takes is the values'.
+// The status of decoding a frame. The memory is allocated from the header's size.
 Status DecodeAll(std::span<const std::byte> frame, Workspace& workspace) {
   const auto header = ReadFrameHeader(frame);
   if (!header.ok()) return header.status();
-  if (header->value_bytes() > 1 << 24) return Status::Ok();   // could be so large, and is not ours
+  if (header->value_bytes() > 1 << 24) return Status::Ok();   // valid, but too large to decode here
   Bytes values(header->value_bytes());
   const Bytes ref(header->delta ? values.size() : 0);
   return DecodeFrame(*header, frame, header->delta ? ref.data() : nullptr, values.data(),
                      workspace);
 }
 
-// JAXCCOMP_MUTATIONS: how many to try in all.
+// JAXCCOMP_MUTATIONS: the number of altered frames.
 int64_t Mutations() {
   const char* text = std::getenv("JAXCCOMP_MUTATIONS");
   return text != nullptr ? std::atoll(text) : 100000;
 }
 
 TEST(frame_crc32c) {
-  // The check value of the polynomial's definition, and those of RFC 3720, B.4.
+  // The check value of the polynomial, and the test vectors of RFC 3720, B.4.
   const std::string digits = "123456789";
   const auto bytes = std::as_bytes(std::span(digits));
   CHECK_EQ(Crc32c(bytes), 0xe3069283u);
@@ -112,7 +112,7 @@ TEST(frame_mutations) {
     const auto places = i % 3 == 0 ? std::min<size_t>(frame.size(), 64) : frame.size();
     for (auto n = 1 + random() % 4; n > 0; --n) {
       std::byte& at = frame[random() % places];
-      // A bit, a byte, or a byte of another place.
+      // A flipped bit, a random byte, or a byte from another place.
       switch (random() % 3) {
         case 0: at ^= std::byte{1} << (random() % 8); break;
         case 1: at = static_cast<std::byte>(random()); break;
@@ -125,7 +125,7 @@ TEST(frame_mutations) {
           code == Code::kUnavailable);
     ++(code == Code::kOk ? decoded : refused);
   }
-  // Payloads were reached, and not only those that anything decodes.
+  // Both results must be frequent: otherwise payloads were not reached, or always decoded.
   std::printf("frames: %lld mutations, %lld decoded, %lld refused\n",
               static_cast<long long>(mutations), static_cast<long long>(decoded),
               static_cast<long long>(refused));

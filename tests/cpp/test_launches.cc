@@ -1,4 +1,4 @@
-// Which launch is which: what ranks leave out, run again, interleave or give up.
+// Matching of launches that ranks skip, repeat, interleave or abandon.
 #include <chrono>
 #include <cstdint>
 #include <string>
@@ -54,8 +54,8 @@ Status Run(Team& team, Team::Program& program, int rank, size_t site, int64_t ru
 }
 
 TEST(launches_within_a_process_need_no_order) {
-  // Two launches of one program and one of another are under way at once, and devices begin them in
-  // different orders, as where several Python threads launch.
+  // Two launches of one program and one of another run at once. Devices begin them in different orders, as if several
+  // Python threads launch.
   for (int ranks : {2, 3, 8}) {
     Team team(Style::kDevices, ranks);
     Team::Program first = team.Compile(std::vector<OpSpec>{Allreduce(2), Allreduce(2)});
@@ -118,12 +118,12 @@ TEST(launches_are_ended_when_a_callback_fails_on_a_device) {
   });
   CHECK(watch.Seconds() < 10);
   team.OnRanks([&](int rank) {
-    // One that is only slow is not ended for it once what had been stranded is.
+    // Ending the stranded launch must not end a slow one.
     for (size_t site : {0, 1}) CHECK_OK(Run(team, program, rank, site, 2, 1));
   });
 }
 
-// Launches of ranks 0 and 1, by RunId, and what all are told; nothing of one launch reaches another.
+// Launches of ranks 0 and 1, by RunId, and the error of all ranks; "": none. No value of one launch reaches another.
 void ComeApart(const std::vector<std::vector<int64_t>>& run_ids, const std::string& text) {
   Team team(Style::kProcesses, 2);
   Team::Program program = team.Compile(std::vector<OpSpec>{Allreduce(2)});
@@ -140,7 +140,7 @@ void ComeApart(const std::vector<std::vector<int64_t>>& run_ids, const std::stri
 }
 
 TEST(launches_of_more_programs_than_are_counted) {
-  // Nothing is known of the launches of a program after that, and the counts of ranks need not agree.
+  // After that the gaps of a program's launches are unknown, and the ranks' counts need not agree.
   Team team(Style::kProcesses, 2);
   Team::Program first = team.Compile(std::vector<OpSpec>{Allreduce(2)});
   team.OnRanks([&](int rank) { CHECK_OK(Run(team, first, rank, 0, 1, 3)); });
@@ -155,21 +155,21 @@ TEST(launches_of_more_programs_than_are_counted) {
 TEST(launches_that_never_came) {
   ComeApart({{1, 2, 3}, {1, 2, 4}}, "1 launch of it on rank 1 of 'world'");
   ComeApart({{1, 2, 7}, {1, 2, 4}}, "4 launches of it on rank 0 of 'world'");
-  // Before the first that came. Equal executables count from equal numbers.
+  // Gap before the first common launch. Equal executables start at equal run ids.
   ComeApart({{1, 2, 3}, {2, 3, 4}}, "have not launched it equally often");
-  // Where constants differ by rank, they do not.
+  // With constants that differ by rank, start ids differ.
   ComeApart({{1, 2, 3}, {100001, 100002, 100003}}, "");
   ComeApart({{1, 2, 3}, {100001, 100003, 100004}}, "1 launch of it on rank 1");
-  // A condition, on all ranks alike, left the collectives out; and the numbers wrap.
+  // A condition, equal on all ranks, skipped the collectives; and run ids wrap around.
   ComeApart({{1, 5, 6}, {1, 5, 6}}, "");
   ComeApart({{2147483647, -2147483648, -2147483647}, {7000000, 7000001, 7000002}}, "");
-  // Programs without parameters share a count with all others of the process.
+  // Programs without parameters share a count with all other such programs of the process.
   const int64_t shared = 0x2f90404f;
   ComeApart({{shared, shared + 1, shared + 9}, {shared + 3, shared + 4, shared + 5}}, "");
 }
 
 TEST(launches_of_recompiled_programs) {
-  // One rank has compiled anew for another shape of its own: it counts from somewhere else.
+  // One rank has recompiled for a different shape, so its run ids start elsewhere.
   Team team(Style::kProcesses, 2);
   const std::vector<OpSpec> specs = {Allreduce(2)};
   Team::Program whole = team.Compile(specs), rest = team.Compile(specs);
@@ -196,7 +196,7 @@ TEST(launches_of_another_name) {
 }
 
 TEST(launches_that_a_rank_left) {
-  // Rank 1 gives up its second launch between two collectives, and goes on.
+  // Rank 1 abandons its second launch between two collectives, and continues.
   for (int ranks : {2, 3}) {
     Team team(Style::kProcesses, ranks);
     Team::Program program = team.Compile(std::vector<OpSpec>{Allreduce(2), Allreduce(2)});
@@ -217,7 +217,7 @@ TEST(launches_that_overlap) {
   Team team(Style::kProcesses, 2);
   Team::Program program = team.Compile(std::vector<OpSpec>{Allreduce(2)});
   team.OnRanks([&](int rank) { CHECK_OK(Run(team, program, rank, 0, 1, 1)); });
-  // Rank 0 launches twice from two threads before rank 1 has come to the first.
+  // Rank 0 launches twice from two threads before rank 1 enters the first launch.
   Visit visits[2];
   Enter(team, program, 0, 0, 2, 1, &visits[0]);
   Enter(team, program, 0, 0, 3, 1, &visits[1]);
@@ -230,7 +230,7 @@ TEST(launches_that_overlap) {
 }
 
 TEST(launches_of_several_threads) {
-  // Each thread has compiled a program of its own; ranks interleave them as chance has it.
+  // Each thread has compiled its own program; ranks interleave them randomly.
   for (Style style : testing::kStyles) {
     Team team(style, 3);
     std::vector<Team::Program> programs;

@@ -1,5 +1,5 @@
-// The codecs "zstd", "lz4" and "zfp", each where its library is found. JAXCCOMP_LIBZFP may say
-// where libzfp is.
+// The codecs "zstd", "lz4" and "zfp", each if its library is found. JAXCCOMP_LIBZFP may give the
+// path of libzfp.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -25,7 +25,7 @@ CodingContext Context() {
   return CodingContext(workspace);
 }
 
-// Null, and a line that says so, where the library is not found.
+// Null, with a printed reason, if the library is not found.
 std::shared_ptr<const Codec> Find(std::string_view spec) {
   auto found = LookupCodec(spec);
   if (found.ok()) return *found;
@@ -102,7 +102,7 @@ TEST(codec_library_missing_says_why) {
   CHECK(function == nullptr);
 
   constexpr const char* kC[] = {"libc.so.6"};
-  AddLibraryPath("c", "/nowhere/libc.so.6");   // then the next is tried
+  AddLibraryPath("c", "/nowhere/libc.so.6");   // the next name is tried
   DynamicLibrary c("c", kC);
   CHECK(c.is_open() && c.missing().empty());
   c.Find("abs", &function);
@@ -111,7 +111,7 @@ TEST(codec_library_missing_says_why) {
   CHECK_EQ(c.missing(), "libc.so.6 does not offer jaxccomp_none");
 }
 
-// Never longer than the values and a byte, shorter where anything repeats, and all modes decode.
+// At most one byte longer than the values, shorter if anything repeats; codes of all modes decode.
 TEST(codec_library_sizes) {
   for (std::string_view spec : {"zstd", "lz4"}) {
     const auto codec = Find(spec);
@@ -132,7 +132,7 @@ TEST(codec_library_sizes) {
   }
 }
 
-// A float16 word 64 times over in byte planes, made by the libraries' own encoders.
+// Byte planes of 64 equal float16 words, made by the libraries' own encoders.
 TEST(codec_library_golden) {
   const std::vector<uint16_t> values(64, 0x3c12);
   struct Golden {
@@ -159,7 +159,7 @@ TEST(codec_library_hostile) {
     const Bytes code = Encode(*codec, DType::kFloat16, std::vector<uint16_t>(64, 0x3c12));
     CHECK(code[0] == std::byte{1});
     CHECK(!refused(*codec, code));
-    // Another number of values; twice the stream; another mode; compressed to no less.
+    // Another number of values; the stream twice; another mode; a code as long as the values.
     CHECK(refused(*codec, code, 63));
     Bytes twice = code;
     twice.insert(twice.end(), code.begin() + 1, code.end());
@@ -170,11 +170,11 @@ TEST(codec_library_hostile) {
     Bytes longer = code;
     longer.resize(1 + 128);
     CHECK(refused(*codec, longer));
-    // A few bytes cannot claim much memory.
+    // A short code must not allocate much memory.
     CHECK_EQ(codec->Decode(DType::kFloat64, code, out.data(), int64_t{1} << 40, Context()).code(),
              Code::kDataLoss);
   }
-  // A frame after which there is one that is skipped.
+  // A frame followed by a skippable frame.
   if (const auto zstd = Find("zstd")) {
     Bytes code = Encode(*zstd, DType::kFloat16, std::vector<uint16_t>(64, 0x3c12));
     const Bytes skipped = FromHex("502a4d1800000000");
@@ -242,7 +242,7 @@ TEST(codec_zfp_golden_and_hostile) {
   Bytes mode = golden;
   mode[0] = std::byte{2};
   CHECK(refused(mode));
-  // What is not finite is stored.
+  // Values with NaN are stored.
   values[3] = std::numeric_limits<float>::quiet_NaN();
   const Bytes stored = Encode(*codec, DType::kFloat32, values);
   CHECK_EQ(stored.size(), 65);

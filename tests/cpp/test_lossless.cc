@@ -1,5 +1,4 @@
-// The codec "lossless": round trips of everything, the same bytes from every kernel table, frames
-// that are cut off or altered, and bytes that must never change.
+// The codec "lossless": round trips, equal bytes from every kernel table, damaged frames, and golden bytes.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -69,8 +68,8 @@ Status Decoded(const Kernels& kernels, DType dtype, std::span<const std::byte> c
   return status;
 }
 
-// Every table encodes `values` to the same bytes, no more than the words and the headers, and
-// decodes them. Returns the encoding.
+// Checks that every table encodes `values` to the same bytes, at most the size of words and headers, and decodes them.
+// Returns the encoding.
 std::vector<std::byte> CheckRoundTrip(DType dtype, const std::vector<std::byte>& values,
                                       const std::vector<std::byte>* ref = nullptr) {
   const int64_t count = static_cast<int64_t>(values.size()) / SizeBytes(dtype);
@@ -134,7 +133,7 @@ TEST(lossless_round_trip_segments) {
   });
 }
 
-// A block of noise in a segment that codes well: it is sent raw, alone, or the segment is stored.
+// A block of noise in a compressible segment: the block is sent raw, or the whole segment is stored.
 TEST(lossless_block_of_noise) {
   for (DType dtype : {DType::kBFloat16, DType::kFloat16, DType::kFloat32, DType::kFloat64,
                       DType::kComplex64, DType::kInt16}) {
@@ -152,8 +151,8 @@ TEST(lossless_block_of_noise) {
   }
 }
 
-// A plane that is constant, raw and narrow, and constant again with the same symbol, from segment to
-// segment: nothing of the second may be left in the third.
+// A plane that is constant in one segment, raw and narrow in the next, and constant with the same symbol in the third:
+// no state of the second may remain in the third.
 TEST(lossless_constant_after_raw_segment) {
   for (DType dtype : {DType::kFloat16, DType::kFloat64}) {
     const int64_t words = lossless::kSegmentWords;
@@ -170,7 +169,7 @@ TEST(lossless_delta) {
     for (int64_t count : {0, 1, 63, 64, 1000, 4096, 9001}) {
       const std::vector<std::byte> ref = Values(dtype, count, Kind::kGaussian, 3);
       CheckRoundTrip(dtype, Values(dtype, count, Kind::kNoise, 4), &ref);
-      // One byte in twenty differs in its last bits.
+      // The last bits of one byte in twenty differ.
       std::vector<std::byte> values = ref;
       for (std::byte& b : values) {
         if (random() % 20 == 0) b ^= static_cast<std::byte>(random() & 3);
@@ -178,7 +177,7 @@ TEST(lossless_delta) {
       const std::vector<std::byte> code = CheckRoundTrip(dtype, values, &ref);
       if (count >= 1000) CHECK(code.size() < values.size() / 2);
 
-      // The reference may be overwritten by what is decoded.
+      // Decoding may overwrite the reference.
       Workspace workspace;
       CodingContext context(workspace);
       std::vector<std::byte> in_place = ref;
@@ -234,7 +233,7 @@ TEST(lossless_ratios) {
   CHECK(ratio(DType::kInt32, Kind::kSmall) > 10);
   CHECK(ratio(DType::kInt64, Kind::kSparse) > 50);
 
-  // float32 whose low halves are zero, as casts from bfloat16 are.
+  // float32 with zero low halves, as in casts from bfloat16.
   std::vector<std::byte> values = Values(DType::kFloat32, 1 << 17, Kind::kGaussian, 11);
   for (size_t i = 0; i < values.size(); i += 4) values[i] = values[i + 1] = std::byte{0};
   CHECK(CheckRoundTrip(DType::kFloat32, values).size() * 2.9 < values.size());
@@ -249,7 +248,7 @@ TEST(lossless_every_prefix_fails) {
           Encoded(*RunnableKernels()[0], dtype, values.data(), nullptr, count);
       std::vector<std::byte> decoded;
       for (size_t n = 0; n < code.size(); ++n) {
-        // A copy of its own, so that a sanitizer sees the first byte past it.
+        // A copy, so that a sanitizer detects a read past the prefix.
         const std::vector<std::byte> prefix(code.begin(), code.begin() + n);
         const Kernels& kernels = *RunnableKernels()[n % RunnableKernels().size()];
         if (!CHECK_EQ(Decoded(kernels, dtype, prefix, nullptr, count, decoded).code(),
@@ -261,8 +260,8 @@ TEST(lossless_every_prefix_fails) {
   });
 }
 
-// Altered frames give an error or other values, the same with every table, and touch nothing
-// outside of their memory. JAXCCOMP_MUTATIONS sets how many.
+// Altered frames give an error or other values, the same with every table, and no access out of bounds.
+// JAXCCOMP_MUTATIONS sets their number.
 TEST(lossless_mutations) {
   const char* const text = std::getenv("JAXCCOMP_MUTATIONS");
   const int64_t mutations = text != nullptr ? std::atoll(text) : 100000;
@@ -277,7 +276,7 @@ TEST(lossless_mutations) {
       for (int64_t count : {70, 700, 4500}) {
         const std::vector<std::byte> values = Values(dtype, count, kind, 13);
         const auto code = Encoded(*RunnableKernels()[0], dtype, values.data(), nullptr, count);
-        // Stored frames have nothing to get wrong but their header.
+        // Only the header of a stored frame can be invalid.
         if (kind == Kind::kNoise && count > 70) continue;
         if (count < 4500 || code.size() < 8000) originals.push_back({dtype, count, code});
       }
@@ -291,7 +290,7 @@ TEST(lossless_mutations) {
     const Original& original = originals[random() % originals.size()];
     std::vector<std::byte> code = original.code;
     for (uint64_t changes = 1 + random() % 3; changes > 0 && !code.empty(); --changes) {
-      // Headers and indices stand in front: most changes go there.
+      // Most changes go to headers and indices, at the front.
       const uint64_t reach = random() % 4 == 0 ? code.size() : std::min<uint64_t>(code.size(), 80);
       const uint64_t at = random() % reach;
       switch (random() % 5) {
@@ -317,7 +316,7 @@ TEST(lossless_mutations) {
   CHECK(mutations < 1000 || (refused > mutations / 4 && accepted > mutations / 100));
 }
 
-// What was written once is read for ever: these bytes are version 1 and are never made anew.
+// Encodings of version 1, never regenerated: all later versions must decode them.
 struct Golden {
   DType dtype;
   int64_t count;
@@ -325,8 +324,7 @@ struct Golden {
   std::string_view hex;
 };
 
-// Words of a kind that codes well: a float's exponent falls off geometrically, of the rest little
-// is set.
+// Compressible words: exponents fall off geometrically, and few other bits are set.
 std::vector<std::byte> GoldenValues(DType dtype, int64_t count) {
   std::vector<std::byte> values(count * SizeBytes(dtype));
   const int64_t word_bytes = lossless::Info(lossless::LayoutOf(dtype).layout).word_bytes;

@@ -1,5 +1,5 @@
-// backend="mpi": operations that begin in any order, on each rank in another one, are handed to a library
-// that matches them by their order, and none of them waits for ever.
+// backend="mpi": operations that begin in a different order on each rank are passed to a library that matches them by
+// order, and none of them deadlocks.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -135,11 +135,11 @@ TEST(mpi_order_is_one_on_all_ranks) {
         }
       });
     }
-    CHECK_EQ(team.libraries->made(), 2);   // one of them of the ranks in reverse order
+    CHECK_EQ(team.libraries->made(), 2);   // one of them for the ranks in reverse order
   }
 }
 
-// Several tensors are several collectives of the library, in their order; results may lie where operands do.
+// Several tensors are several collectives of the library, in their order. Results may share the operands' memory.
 TEST(mpi_tensors_of_one_operation) {
   MpiTeam team(4);
   OpSpec spec = ByMpi(Collective::kAllreduce, 3);
@@ -154,7 +154,7 @@ TEST(mpi_tensors_of_one_operation) {
   CHECK_EQ(team.libraries->begun(), 8);
 }
 
-// Each communicator has an order of its own.
+// Each communicator has its own order.
 TEST(mpi_order_of_several_communicators) {
   MpiTeam team(4);
   for (int rank = 0; rank < 4; ++rank) {
@@ -194,7 +194,7 @@ Status RunOne(Team& team, Team::Program& program, int rank, int64_t run_id, size
   return team.Run(rank, program.At(rank, site), CallOf({&in}, {&out}, run_id));
 }
 
-// Nothing is handed to the library before all have come, so nothing is left with it.
+// An operation is passed to the library only after all ranks have entered it, so a missing rank leaves no work there.
 TEST(mpi_member_that_never_comes) {
   MpiTeam team(3);
   team.SetOption("timeout_seconds", testing::ScaledSeconds(0.5));
@@ -211,7 +211,7 @@ TEST(mpi_member_that_never_comes) {
   for (int rank = 0; rank < 3; ++rank) CHECK(!team.libraries->is_frozen(rank));
 }
 
-// What differs between ranks is refused before the library hears of it, be it the backend alone.
+// Differences between ranks, even in the backend alone, are rejected before the library is called.
 TEST(mpi_mismatch) {
   for (const bool native : {false, true}) {
     MpiTeam team(3);
@@ -231,8 +231,8 @@ TEST(mpi_mismatch) {
   }
 }
 
-// The library cannot be made to stop: once an operation has failed meanwhile, its rank uses it no more, nor
-// any other way to other processes, and every rank is told.
+// A library call cannot be cancelled. After an operation has failed during one, its rank stops using the library and
+// every other transport, and every rank gets an error.
 TEST(mpi_library_that_stands_still) {
   MpiTeam team(2);
   team.SetOption("timeout_seconds", testing::ScaledSeconds(0.5));
@@ -247,7 +247,7 @@ TEST(mpi_library_that_stands_still) {
   CHECK_EQ(team.libraries->begun(), 2);
 }
 
-// The process ends while the library does an operation: its caller hears of it.
+// The engine shuts down while the library runs an operation: the caller gets an error.
 TEST(mpi_engine_ends_meanwhile) {
   MpiTeam team(2);
   team.libraries->stands_still = true;
@@ -275,7 +275,7 @@ TEST(mpi_communicator_that_cannot_be_made) {
   CHECK_EQ(team.libraries->begun(), 0);
 }
 
-// An operation that has come everywhere goes on, whatever others wait for.
+// An operation that all ranks have entered completes, independent of other waiting operations.
 TEST(mpi_nobody_is_held_up) {
   MpiTeam team(3);
   Team::Program program =
@@ -286,7 +286,7 @@ TEST(mpi_nobody_is_held_up) {
     first_out[rank] = Int32s({0});
     first[rank] = team.Start(rank, program.At(rank, 0), CallOf({&first_in[rank]}, {&first_out[rank]}, 1));
   };
-  // The first member has it long before the second operation, the last one long after.
+  // The first ranks enter it long before the second operation, the last rank long after.
   start_first(0);
   start_first(1);
   team.OnRanks([&](int rank) {

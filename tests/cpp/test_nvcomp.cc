@@ -1,5 +1,5 @@
-// The codecs "nvcomp.*" without a GPU: the kernels around nvCOMP in the emulator, with an nvCOMP that
-// is made for tests; sizes and specs; and the functions of the real library, where it is found.
+// The codecs "nvcomp.*" without a GPU: the kernels around nvCOMP in the emulator, with an nvCOMP for tests; sizes and
+// specs; and the functions of the real library, if it is found.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -35,7 +35,7 @@ struct HostMachine : testing::LaunchHere {
   CUstream_st* stream = nullptr;
 };
 
-// Memory `offset` bytes behind an aligned address, with guards around it.
+// Memory `offset` bytes after an aligned address, with guards around it.
 class Guarded {
  public:
   explicit Guarded(int64_t bytes, int64_t offset = 0)
@@ -98,7 +98,7 @@ const cuda::NvcompSeed& TheSeed() {
   return seed;
 }
 
-// Whether it is a code; its values then.
+// Whether `code` is valid; decodes it into `values`.
 bool Decoded(const Spec& spec, DType dtype, const Bytes& code, int64_t count, Bytes* values,
              int64_t value_offset = 0, int64_t code_offset = 0) {
   const nvcomp::Functions functions = FakeNvcomp::Functions();
@@ -139,7 +139,7 @@ Bytes RunsOfBytes(int64_t bytes) {
   return values;
 }
 
-// Noise, but for every other piece of `each` bytes.
+// Alternating pieces of `each` bytes: compressible ones and noise.
 Bytes Mixed(int64_t bytes, int64_t each) {
   Bytes values = Noise(bytes, 5);
   for (int64_t i = 0; i < bytes; ++i) {
@@ -154,7 +154,7 @@ uint32_t WordAt(const Bytes& code, size_t at) {
   return word;
 }
 
-// docs/wire_format_nvcomp.md, read once more.
+// An independent implementation of docs/wire_format_nvcomp.md.
 uint32_t ChecksumOf(const Bytes& code, int64_t chunks) {
   uint32_t sum = 0;
   auto at = static_cast<size_t>(8 + 4 * chunks);
@@ -224,10 +224,10 @@ TEST(nvcomp_layout_of_a_code) {
   const Bytes noise = Noise(1001 * 2, 3);
   values.insert(values.end(), noise.begin(), noise.end());
   const Bytes code = Encoded(kSmall, DType::kFloat16, values);
-  // Runs of 255 equal bytes take two.
+  // Each run of up to 255 equal bytes takes two bytes.
   const uint32_t packed = 2 * ((16384 + 254) / 255);
   if (!CHECK_EQ(code.size(), size_t{8 + 2 * 4} + packed + noise.size())) return;
-  CHECK_EQ(WordAt(code, 0), 0x060a014eu);   // 'N', ANS, of half types, of nvCOMP 6
+  CHECK_EQ(WordAt(code, 0), 0x060a014eu);   // 'N', ANS, half types, nvCOMP 6
   CHECK_EQ(WordAt(code, 4), ChecksumOf(code, 2));
   CHECK_EQ(WordAt(code, 8), packed);
   CHECK_EQ(WordAt(code, 12), 0x80000000u | 2002);
@@ -241,7 +241,7 @@ TEST(nvcomp_never_gets_bytes_that_it_has_not_made) {
   Random random(11);
   for (int i = 0; i < 250; ++i) {
     Bytes mutated = code;
-    // The header and the sizes as often as all the rest.
+    // Half of the mutations hit the header and the sizes.
     const size_t at = random() % (i % 2 == 0 ? 24 : mutated.size());
     mutated[at] ^= static_cast<std::byte>(1 + random() % 255);
     CHECK(!Decoded(kSmall, DType::kUInt8, mutated, count, &back, 0, i % 3));
@@ -254,12 +254,12 @@ TEST(nvcomp_never_gets_bytes_that_it_has_not_made) {
   Bytes longer = code;
   longer.push_back(std::byte{0});
   CHECK(!Decoded(kSmall, DType::kUInt8, longer, count, &back));
-  // The end of a chunk moves by one byte, and the sum stays the same.
+  // The end of a chunk moves by one byte while the total stays the same.
   Bytes moved = code;
   moved[8] = static_cast<std::byte>(static_cast<int>(moved[8]) + 1);
   moved[16] = static_cast<std::byte>(static_cast<int>(moved[16]) - 1);
   CHECK(!Decoded(kSmall, DType::kUInt8, moved, count, &back));
-  // Another count, dtype, or format.
+  // Another count, dtype or format.
   CHECK(!Decoded(kSmall, DType::kUInt8, code, count - 1, &back));
   CHECK(!Decoded(kSmall, DType::kFloat16, code, count / 2, &back));
   Spec other = kSmall;
@@ -282,7 +282,7 @@ TEST(nvcomp_what_fails_is_stored_or_refused) {
   for (bool* what : {&FakeNvcomp::fails_to_decode, &FakeNvcomp::decodes_too_little}) {
     *what = true;
     CHECK(!Decoded(kSmall, DType::kFloat32, code, count, &back));
-    // It has decoded nothing of these but the seed.
+    // Stored chunks still decode: only the seed passes through the library.
     CHECK(Decoded(kSmall, DType::kFloat32, stored, count, &back));
     CHECK(back == values);
     *what = false;
@@ -310,7 +310,7 @@ TEST(nvcomp_sizes_need_neither_library_nor_gpu) {
   }
 }
 
-// The host's functions of the library need no GPU, but for those of zstd.
+// The library's host functions need no GPU, except for zstd.
 TEST(nvcomp_the_library) {
   const std::string missing = nvcomp::Library::Missing();
   if (!missing.empty()) {

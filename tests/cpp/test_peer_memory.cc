@@ -1,4 +1,4 @@
-// Reading the memory of another process: values, guards, what cannot be read.
+// Reads of another process's memory: values, guards, and failed reads.
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -23,7 +23,7 @@ Piece PieceOf(std::vector<int>& values, size_t first, size_t count) {
   return {values.data() + first, static_cast<int64_t>(count * sizeof(int))};
 }
 
-// A process that holds other values than this one at the same addresses, and waits to be killed.
+// A process with different values at the same addresses. It waits until it is killed.
 class Other {
  public:
   explicit Other(std::vector<int>* values) {
@@ -65,7 +65,7 @@ TEST(PeerMemory_ReadsAnotherProcess) {
   Other other(&values);
   PeerMemory memory(other.pid());
   if (!CHECK(memory.Has(other.mark()))) return;
-  // Both sides in pieces of their own, of which more than one call takes, some of them empty.
+  // Source and destination are cut differently, need several system calls, and contain empty pieces.
   LocatedPayload payload{.guard = other.mark(), .parts = {}};
   std::vector<Piece> pieces;
   for (size_t at = 0; at < kCount; at += 1500) {
@@ -99,17 +99,17 @@ TEST(PeerMemory_TakesNothingForWhatItIsNot) {
   const Part part = PartOf(values);
   CHECK(read(other.pid(), other.mark(), part));
   CHECK_EQ(into[0], 36);
-  // A process that has been given that number since.
+  // Another process that has since got the same pid.
   CHECK(!read(getpid(), other.mark(), part));
   CHECK(!PeerMemory(getpid()).Has(other.mark()));
-  // What is not there.
+  // Unmapped addresses.
   CHECK(!read(other.pid(), other.mark(), {8, part.bytes}));
   CHECK(!read(other.pid(), other.mark(), {std::numeric_limits<uint64_t>::max() - 4096, part.bytes}));
   CHECK(!read(other.pid(), {8, other.mark().value}, part));
   CHECK(!read(other.pid(), {}, part));
-  // Less than there is room for.
+  // A source shorter than the destination.
   CHECK(!read(other.pid(), other.mark(), {part.address, part.bytes - 1}));
-  // One of no process: 0 and below name none.
+  // A pid that no process has (0 and below have another meaning).
   CHECK(!read(std::numeric_limits<pid_t>::max(), other.mark(), part));
 }
 
@@ -124,7 +124,7 @@ TEST(PeerMemory_GuardsAreNeverAlike) {
   CHECK(!own.Has(first));
   CHECK(own.Has(second));
   const GuardMark third = guards.Take();
-  CHECK_EQ(third.address, first.address);   // words are used again, values are not
+  CHECK_EQ(third.address, first.address);   // words are reused, values are not
   CHECK(third.value != first.value);
   CHECK(!own.Has(first));
   CHECK(Guards().Take().value != Guards().Take().value);

@@ -1,4 +1,4 @@
-// Prices: tiny cases against numbers worked out by hand, and what must hold whatever the numbers are.
+// Predicted costs: small cases against results computed by hand, and properties that hold for all inputs.
 
 #include <cmath>
 #include <numeric>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kMiB = 1 << 20;
 
-// Links of 1 MiB per millisecond, and everything else so fast that it costs nothing to speak of.
+// Links of 1 MiB per millisecond; all other costs are negligible.
 Cluster FastHosts(int hosts, int ranks = 1) {
   Cluster cluster;
   const double link = 1000.0 * kMiB;
@@ -30,7 +30,7 @@ Cluster FastHosts(int hosts, int ranks = 1) {
   return cluster;
 }
 
-// Nothing is free.
+// All resources have a cost.
 Cluster SlowHosts(int hosts, int ranks = 1) {
   Cluster cluster = FastHosts(hosts, ranks);
   cluster.between_hosts = {.latency_seconds = 20e-6, .bytes_per_second = 1e9,
@@ -62,22 +62,22 @@ double SecondsOf(const Result<Price>& price) {
 bool Near(double a, double b) { return std::abs(a - b) <= 1e-3 * std::abs(b); }
 
 TEST(PlannerPricesByHand) {
-  // 8 chunks of half a MiB down a chain of 4: 8 + 2 of half a millisecond.
+  // 8 chunks of half a MiB along a chain of 4 take 8 + 2 steps of half a millisecond.
   auto price = PriceOf(Collective::kBcast, "chain", Of(4 * kMiB), FastHosts(4));
   if (!CHECK_OK(price)) return;
   CHECK(Near(SecondsOf(price), 5e-3));
-  CHECK(Near(price->run.rank_seconds[1], 4.5e-3));   // its last chunk goes on
+  CHECK(Near(price->run.rank_seconds[1], 4.5e-3));   // it still has to forward its last chunk
   CHECK_EQ(price->run.up_bytes, (std::vector<int64_t>{4 * kMiB, 4 * kMiB, 4 * kMiB, 0}));
   CHECK_EQ(price->run.down_bytes, (std::vector<int64_t>{0, 4 * kMiB, 4 * kMiB, 4 * kMiB}));
   // The root sends the block twice, one copy after the other.
   price = PriceOf(Collective::kBcast, "binomial", Of(kMiB / 2), FastHosts(4));
   if (!CHECK_OK(price)) return;
   CHECK(Near(SecondsOf(price), 1e-3));
-  // A code of half the bytes.
+  // Encoded to half the bytes.
   price = PriceOf(Collective::kBcast, "chain", Of(4 * kMiB, true), FastHosts(4));
   if (!CHECK_OK(price)) return;
   CHECK(Near(SecondsOf(price), 2.5e-3));
-  // A reduction without a codec, of which nothing is known: two parts of a half, one after the other.
+  // A reduction with no known codec costs: two parts of half a MiB, one after the other.
   Cluster without = FastHosts(2);
   without.codec = CodecCost();
   price = PriceOf(Collective::kAllreduce, "ring", Of(kMiB), without);
@@ -90,16 +90,16 @@ TEST(PlannerPricesByHand) {
 }
 
 TEST(PlannerPricesProcessors) {
-  // Four ranks encode and decode a MiB each, on cores of 1 MiB per millisecond. The root, whose chunks are
-  // encoded one after the other on its one thread, is not held up by others.
+  // Four ranks encode and decode a MiB each, on cores of 1 MiB per millisecond. The root encodes its chunks one after
+  // the other on one thread, and other ranks do not delay it.
   Cluster cluster = FastHosts(2);
   for (HostCost& host : cluster.hosts) host.cores = 1;
   cluster.codec.encode_rate = 1000.0 * kMiB;
   auto price = PriceOf(Collective::kBcast, "chain", Of(4 * kMiB, true), cluster);
   if (!CHECK_OK(price)) return;
-  CHECK(Near(SecondsOf(price), 4.25e-3));   // and the last code, half a chunk, on its way
+  CHECK(Near(SecondsOf(price), 4.25e-3));   // includes the transfer of the last code, half a chunk
   CHECK(Near(price->run.busy.encode, 4e-3));
-  // A machine of one core, for both of them: what one encodes the other cannot.
+  // Two ranks share a machine of one core: while one encodes, the other cannot.
   cluster.one_machine = true;
   cluster.codec.ratio = 1e6;
   price = PriceOf(Collective::kAllgather, "direct", Of(2 * kMiB, true), cluster);
@@ -120,11 +120,11 @@ TEST(PlannerSharesCoresEvenly) {
   CHECK_EQ(two.Take(1.5).task, 0);
   CHECK_EQ(two.NextEnd(), 1.5);
   CHECK_EQ(two.Take(1.5).task, 1);
-  CHECK_EQ(two.NextEnd(), 2.5);   // alone, no faster than one core
+  CHECK_EQ(two.NextEnd(), 2.5);   // alone, and not faster than on one core
   CHECK_EQ(two.busy_seconds(), 4.0);
 }
 
-// What goes up comes down, and as many bytes as the algorithm is known to send.
+// Bytes sent equal bytes received, and equal the algorithm's known total.
 TEST(PlannerKeepsBytes) {
   for (const Algorithm& algorithm : AlgorithmTable()) {
     if (algorithm.collective > Collective::kAlltoall) continue;
@@ -163,7 +163,7 @@ TEST(PlannerMoreBandwidthIsNeverSlower) {
   }
 }
 
-// The first host for all gives, to the last bit, what all of them give.
+// The simulation of one host for all gives exactly the times of the full simulation.
 void CompareReduced(int hosts, int ranks, int64_t block_bytes, bool coded, bool one_machine,
                     int* reduced_count) {
   for (const Algorithm& algorithm : AlgorithmTable()) {
@@ -219,7 +219,7 @@ TEST(CollectivePricesOfOneHostForAllUpTo64) {
   CHECK(reduced > 150);
 }
 
-// Where some hosts are found to do as the first one does, all of them do.
+// If hosts are found equivalent to the first, all of them are.
 TEST(PlannerFindsWhoIsAlike) {
   int found = 0;
   for (const Algorithm& algorithm : AlgorithmTable()) {
@@ -268,7 +268,7 @@ TEST(PlannerRefusesWhatItCannotPrice) {
   cluster = FastHosts(2);
   cluster.codec.encode_rate = 0;
   CHECK(refused(cluster, "encode rate"));
-  // Too many tasks for one by one, with a way out.
+  // Too many tasks to simulate one by one; the error names an alternative.
   cluster = FastHosts(4096);
   const auto price = PriceOf(Collective::kAllreduce, "two_shot", Of(64 * kMiB + 64), cluster);
   CHECK(!price.ok());

@@ -1,4 +1,4 @@
-// Messages of programs that differ between ranks: who receives what, and who waits for whom for ever.
+// Messages of programs that differ between ranks: matching, and detection of deadlocks.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -28,7 +28,7 @@ using testing::Style;
 using testing::Team;
 using testing::ValuesOf;
 
-constexpr int64_t kLarge = 20001;   // int32: is waited for
+constexpr int64_t kLarge = 20001;   // int32 values: announced
 
 std::string Shape(int64_t count) { return "int32[" + std::to_string(count) + "]"; }
 
@@ -65,7 +65,7 @@ Array Numbers(int64_t count, int32_t first) {
 
 int64_t CountOf(const std::string& shape) { return std::stoll(shape.substr(6)); }
 
-// A call of an operation: its tensors live as long as it does.
+// A call of an operation, and its tensors.
 struct Called {
   Array in, out, status;
   Pending pending;
@@ -139,8 +139,8 @@ TEST(point_to_point_exchange_of_other_sizes_meets_messages) {
 }
 
 TEST(point_to_point_around_a_ring_one_after_the_other) {
-  // Each passes on what it has only when the one before has sent all of its own: coded, in more
-  // chunks than may be held.
+  // Each rank sends its data on only after the previous one has sent all of its own: encoded, in more chunks than may
+  // be held.
   for (Style style : testing::kStyles) {
     const int ranks = 3;
     Team team(style, ranks);
@@ -219,7 +219,7 @@ TEST(point_to_point_from_anybody) {
   }
 }
 
-// What a receiver discards looks delivered to its sender, which may hear of that before it hears why.
+// A send may succeed if its receiver discards the payload, because the sender can see that before the error.
 bool MayBeDone(const OpSpec& spec, const Status& status) {
   return status.ok() && spec.collective == Collective::kSend;
 }
@@ -244,9 +244,9 @@ TEST(point_to_point_mismatch_names_both) {
   }
 }
 
-// ---- Who waits for whom ------------------------------------------------------------------
+// ---- Deadlocks ---------------------------------------------------------------------------
 
-// What each of two ranks calls first, which neither can end.
+// The first calls of two ranks, of which none can complete.
 void CheckDeadlock(const OpSpec& first, const OpSpec& second) {
   Team team(Style::kProcesses, 2);
   for (int rank : {0, 1}) team.EngineOf(rank).SetCallsOneByOne([] { return true; });
@@ -275,7 +275,7 @@ TEST(point_to_point_deadlocks_are_named) {
 }
 
 TEST(point_to_point_nothing_is_certain_with_several_threads) {
-  // Both receive for longer than a probe takes, then each sends what the other waits for.
+  // Both receive for longer than a probe takes; then each sends the message that the other waits for.
   Team team(Style::kProcesses, 2);
   for (int rank : {0, 1}) {
     team.EngineOf(rank).SetCallsOneByOne([rank] { return rank == 0; });
@@ -297,7 +297,7 @@ TEST(point_to_point_nothing_is_certain_with_several_threads) {
 TEST(point_to_point_who_is_only_slow_is_waited_for) {
   Team team(Style::kProcesses, 3);
   for (int rank : {0, 1, 2}) team.EngineOf(rank).SetCallsOneByOne([] { return true; });
-  // 0 waits for 1, 1 for 2, and 2 comes late.
+  // Rank 0 waits for 1, 1 for 2, and 2 comes late.
   Team::Program program = team.Compile([&](int rank) {
     if (rank == 0) return std::vector<OpSpec>{Recv(1, 3), Send(1, 3)};
     if (rank == 1) return std::vector<OpSpec>{Recv(2, 3), Send(0, 3), Recv(0, 3)};
@@ -312,8 +312,8 @@ TEST(point_to_point_who_is_only_slow_is_waited_for) {
 }
 
 TEST(point_to_point_who_goes_on_slowly_is_waited_for) {
-  // Rank 0 has called all receives; each message comes well within the deadline of the last one, all
-  // of them well beyond it.
+  // Rank 0 has called all receives. Each message comes well within the deadline of the last one, but all together take
+  // much longer than it.
   constexpr int kMessages = 8;
   Team team(Style::kProcesses, 2);
   const double slowdown = testing::Slowdown();
@@ -339,7 +339,8 @@ TEST(point_to_point_who_goes_on_slowly_is_waited_for) {
 // ---- The matching itself -----------------------------------------------------------------
 
 TEST(point_to_point_matching_in_any_order) {
-  // Messages in random order, receives before and after them: each gets its own, as MPI has it.
+  // Messages arrive in random order, before and after their receives are posted: each receive gets its own message,
+  // with the matching rules of MPI.
   std::mt19937 random(7);
   Communicator comm;
   comm.id = 5;
@@ -347,7 +348,7 @@ TEST(point_to_point_matching_in_any_order) {
   me.communicator = &comm;
   me.member = 0;
   for (int round = 0; round < 200; ++round) {
-    Wire wire(0, nullptr);   // all is from process 0, so no credit is held
+    Wire wire(0, nullptr);   // all messages are from process 0, so no credit is used
     PointToPointMatching matching(&wire);
     struct Expected {
       int source;
@@ -368,7 +369,7 @@ TEST(point_to_point_matching_in_any_order) {
     }
     std::shuffle(messages.begin(), messages.end(), random);
     std::shuffle(wanted.begin(), wanted.end(), random);
-    // What each receive got, in the order in which receives of its channel were posted.
+    // The message of each receive, in the order in which receives of its channel were posted.
     std::map<uint64_t, Header> got;
     std::vector<std::pair<uint64_t, Expected>> posted;
     size_t next_message = 0, next_receive = 0;

@@ -1,4 +1,4 @@
-// What is known of processes: which are alive, which were forked off, and who was interrupted.
+// Detection of dead processes, of forked children, and of interrupts.
 #include <csignal>
 #include <cstdint>
 #include <string>
@@ -24,7 +24,7 @@ pid_t Fork() {
   return pid;
 }
 
-// Without `ask` its parent has not asked for its status yet.
+// Kills a process. Without `ask` it stays a zombie: its parent does not read its status.
 void End(pid_t pid, bool ask) {
   kill(pid, SIGKILL);
   siginfo_t info;
@@ -37,7 +37,7 @@ TEST(peers_of_this_host_that_die) {
   std::vector<SystemProcess> processes = {{getpid(), StartTimeOf(getpid())}, {}};
   for (const pid_t pid : pids) processes.push_back({pid, StartTimeOf(pid)});
   for (const SystemProcess& each : processes) CHECK((each.start_time != 0) == (each.pid != 0));
-  // A later process with the number of an earlier one.
+  // A later process with the pid of an earlier one.
   processes.push_back({pids[2], processes.back().start_time - 1});
   peers.SetProcesses(processes);
   CHECK(peers.FindDead() == std::vector<int>({5}));
@@ -45,7 +45,7 @@ TEST(peers_of_this_host_that_die) {
   End(pids[1], false);
   CHECK_EQ(StartTimeOf(pids[0]), 0);
   CHECK_EQ(StartTimeOf(pids[1]), 0);
-  CHECK(peers.FindDead() == std::vector<int>({2, 3}));   // each once
+  CHECK(peers.FindDead() == std::vector<int>({2, 3}));   // reported once each
   CHECK(peers.FindDead().empty());
   End(pids[1], true);
   End(pids[2], true);
@@ -54,12 +54,12 @@ TEST(peers_of_this_host_that_die) {
 
 TEST(peers_that_say_why_they_end) {
   Peers peers;
-  peers.SetProcesses({{}, {getpid(), 1}});   // of another one, which had that number
+  peers.SetProcesses({{}, {getpid(), 1}});   // an earlier process that had this pid
   const Status boom(Code::kUnavailable, "RuntimeError: boom");
   CHECK(peers.Find(1) == nullptr);
   CHECK(peers.Lose(1, boom, false));
   CHECK(peers.FindDead() == std::vector<int>({1}));
-  // Its death adds no reason.
+  // Its death does not replace the first reason.
   CHECK(!peers.Lose(1, {Code::kUnavailable, "it has died"}, true));
   if (!CHECK(peers.Find(1) != nullptr)) return;
   CHECK_EQ(peers.Find(1)->why.message(), boom.message());
@@ -99,7 +99,7 @@ TEST(interrupts_are_counted_beside_their_handlers) {
   informed.sa_sigaction = HandleLater;
   const struct sigaction before = Install(ignored);
   const uint64_t counted = InterruptCount();
-  // What is ignored stays ignored.
+  // An ignored signal stays ignored.
   WatchInterrupts();
   raise(SIGINT);
   CHECK_EQ(InterruptCount(), counted);
@@ -109,7 +109,7 @@ TEST(interrupts_are_counted_beside_their_handlers) {
   raise(SIGINT);
   CHECK_EQ(InterruptCount(), counted + 1);
   CHECK_EQ(handled, 1);
-  // A program that installs its own later on is heard too, and so is one that puts the first one back.
+  // A handler that the program installs later is also observed, as is the first one when reinstalled.
   Install(informed);
   WatchInterrupts();
   raise(SIGINT);

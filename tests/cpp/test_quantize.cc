@@ -1,4 +1,4 @@
-// The codecs that quantise blocks: their bytes and their rounding.
+// The codecs that quantise blocks: encoded bytes and rounding.
 #include <cmath>
 #include <vector>
 
@@ -21,7 +21,7 @@ Floats Ramp(int64_t count) {
   return values;
 }
 
-// Encodings that must not change: ten values, and a block with three more, that rounds at random.
+// Golden encodings: ten values, and stochastic rounding of one block and three more values.
 TEST(quantize_golden_bytes) {
   const char* const few[] = {"923cc1d6eb00152a3f54697e", "a53e2d3e5f6071", "1040401010",
                              "78f1ece400646c71747779", "71f4f2ee006e7274767878"};
@@ -89,7 +89,7 @@ TEST(quantize_all_instruction_sets_agree) {
                           : count % 3 == 1 ? Awkward(count)
                                            : Tiny(count);
     for (int format = 0; format < quantize::kFormats; ++format) {
-      // All block sizes in turn, and all of them at most lengths that are special to any.
+      // All block sizes in turn, or all at once for lengths at the ends of blocks.
       const int step = count % 32 <= 1 ? 1 : quantize::kBlockSizes;
       for (int block = static_cast<int>(count) % step; block < quantize::kBlockSizes;
            block += step) {
@@ -113,12 +113,12 @@ TEST(quantize_all_instruction_sets_agree) {
 }
 
 TEST(quantize_rounds_to_nearest_even) {
-  // A greatest value of 127 makes the scale 1.
+  // A largest value of 127 makes the scale 1.
   CHECK(RoundTrip("int8", {127, 0.5f, 1.5f, -0.5f, -2.5f, 3.4999f, -126.6f}) ==
         (Floats{127, 0, 2, 0, -2, 3, -127}));
   CHECK(RoundTrip("int4", {7, 0.5f, 1.5f, -6.5f, -7}) == (Floats{7, 0, 2, -6, -7}));
   CHECK(RoundTrip("int2", {1, 0.5f, -0.5f, 0.51f, -0.75f}) == (Floats{1, 0, 0, 1, -1}));
-  // Steps of 2^-9 below 2^-6, and 1.0625 and 1.1875 between multiples of 1/8.
+  // Steps of 2^-9 below 2^-6; 1.0625 and 1.1875 lie between multiples of 1/8.
   CHECK(RoundTrip("fp8_e4m3", {448, 1.0625f, 1.1875f, 0x1p-9f, 0x1p-10f, 0x3p-10f, -0x7.8p-9f}) ==
         (Floats{448, 1, 1.25f, 0x1p-9f, 0, 0x1p-8f, -0x1p-6f}));
   CHECK(RoundTrip("fp8_e5m2", {57344, 1.125f, 1.375f, 0x1p-16f, 0x1p-17f, -0x3p-17f}) ==
@@ -150,7 +150,7 @@ TEST(quantize_stochastic_rounding) {
     const Floats values = Gaussian(64);
     const double most = name[3] == '8' ? 127 : name[3] == '4' ? 7 : 1;
     CheckUnbiased(spec, values, 0.07 * (1 + 0x1p-7) / most);
-    // Whole steps stay.
+    // Multiples of the scale are exact.
     const Floats whole = {static_cast<float>(most), 0, -1, 1, 0};
     CHECK(RoundTrip(spec, whole) == whole);
   }
@@ -178,7 +178,7 @@ TEST(quantize_greatest_values_stay_finite) {
 TEST(quantize_merges_without_rounding_to_half_types) {
   Workspace workspace;
   const CodingContext context(workspace);
-  const std::vector<uint16_t> ones(40, 0x3f80);   // of bfloat16
+  const std::vector<uint16_t> ones(40, 0x3f80);   // 1.0 as bfloat16
   Floats values(40, 1.0f), accumulated(40, 100);
   values[3] = 0.3f;
   std::vector<uint16_t> halves = ones;

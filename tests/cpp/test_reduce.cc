@@ -40,7 +40,7 @@ uint64_t Random(uint64_t& state) {   // splitmix64
   return z ^ (z >> 31);
 }
 
-// Between 1/2 and 2 in magnitude, so that products of a few stay in range; a float16 value.
+// A float16 value between 1/2 and 2 in magnitude, so that products of a few stay in range.
 double RandomReal(uint64_t& state) {
   const uint64_t r = Random(state);
   const double magnitude = std::ldexp(1024 + static_cast<double>(r & 1023), -10 - (r >> 20) % 2);
@@ -138,7 +138,7 @@ T ReferenceAll(ReduceOp op, const std::vector<std::vector<T>>& sources, int64_t 
   }
 }
 
-// The same bits, or both NaN.
+// Equal bits, or both NaN.
 template <typename T>
 bool Same(const T& a, const T& b) {
   if (std::memcmp(&a, &b, sizeof(T)) == 0) return true;
@@ -174,8 +174,8 @@ std::string Where(const Kernels& k, DType dtype, ReduceOp op, size_t sources, in
 
 enum class Target { kApart, kFirst, kSecond, kLast };
 
-// Reduces copies of `sources` that start `shift_bytes` after an aligned address, into memory of
-// its own or into one of them, and compares every element and the bytes around the result.
+// Reduces copies of `sources` at `shift_bytes` after an aligned address, into separate memory or
+// into one of them. Compares every element and the bytes around the result.
 template <typename T>
 void CheckAgainstReference(const Kernels& kernels, DType dtype, ReduceOp op,
                            const std::vector<std::vector<T>>& sources, int64_t divisor,
@@ -274,7 +274,7 @@ TEST(reduce_check_reducible) {
 
 TEST(reduce_instruction_set) {
   CHECK_EQ(std::string_view(RunnableKernels().back()->name), "generic");
-  // float16 is combined as floats; all else that is allowed has a kernel.
+  // float16 is combined as float; each other valid combination has a kernel.
   for (const Kernels* k : RunnableKernels()) {
     ForEachReducible([&](auto tag, DType dtype, ReduceOp op) {
       using T = typename decltype(tag)::type;
@@ -406,7 +406,7 @@ TEST(reduce_special_values) {
   }
 }
 
-// Arbitrary bit patterns: NaNs of all kinds, infinities and subnormals among them.
+// Random bit patterns, including NaNs of all kinds, infinities and subnormals.
 TEST(reduce_identical_bits_on_all_instruction_sets) {
   ForEachReducible([&](auto tag, DType dtype, ReduceOp op) {
     using T = typename decltype(tag)::type;
@@ -437,14 +437,14 @@ TEST(reduce_identical_bits_on_all_instruction_sets) {
 }
 
 TEST(reduce_rounds_half_types_once) {
-  // 256 + 64 ones in bfloat16: added one by one the sum would stay at 256.
+  // 256 + 64 ones in bfloat16: added one by one, the sum would stay at 256.
   std::vector<BFloat16> big(1, {0x4380}), one(1, {0x3f80});
   std::vector<const void*> sources(65, one.data());
   sources[0] = big.data();
   BFloat16 sum;
   Reduce(DType::kBFloat16, ReduceOp::kSum, &sum, sources, 1);
   CHECK_EQ(ToFloat(sum), 320.0f);
-  // Float16 sums above 65504 come back into range when divided before rounding.
+  // Float16 sums above 65504 return into range if divided before rounding.
   std::vector<Float16> large(1, {0x7bff});
   const void* two[] = {large.data(), large.data()};
   Float16 mean;
@@ -495,7 +495,7 @@ TEST(half_narrowing_rounds_to_nearest_even) {
     k->float_to_float16(got.data(), values.data(), count);
     CheckNarrowed(*k, "float16", got, exact, kFloat16Format);
     RunnableKernels().back()->float_to_float16(generic.data(), values.data(), count);
-    CHECK(got == generic);   // NaN payloads too
+    CHECK(got == generic);   // including NaN payloads
     k->float_to_bfloat16(got.data(), values.data(), count);
     CheckNarrowed(*k, "bfloat16", got, exact, kBFloat16Format);
     RunnableKernels().back()->float_to_bfloat16(generic.data(), values.data(), count);
@@ -536,7 +536,7 @@ TEST(bfloat16_from_double_rounds_once) {
     const double high = (next & 0x7fff) == kBFloat16Format.infinity()
                             ? std::copysign(std::ldexp(1, 128), low)
                             : HalfValue(next, kBFloat16Format);
-    // Nearer to the tie than a float can tell: going through float would round these wrongly.
+    // Closer to the tie than float resolution: rounding to float first would be wrong.
     const double tie = (low + high) / 2;
     for (double v : {low, tie, std::nextafter(tie, low), std::nextafter(tie, high),
                      std::nextafter(low, high)}) {

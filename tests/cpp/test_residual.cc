@@ -1,4 +1,4 @@
-// What an encoding lost, value by value.
+// The loss of an encoding, value by value.
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -27,7 +27,7 @@ TEST(lost_of_floats) {
   CHECK(lost == std::vector<float>({0.5, -2, 0, 0, 0, kMost, 0, kMost, 0}));
   AddResidual(DType::kFloat32, lost.data(), before.data(), values.data(), decoded.data(), count, 4);
   CHECK(lost == std::vector<float>({12, 2, 10, 10, 10, 10, 10, kMost, 0}));
-  // In place, where the sum is too large.
+  // In place; one sum overflows.
   lost = before;
   AddResidual(DType::kFloat32, lost.data(), lost.data(), values.data(), decoded.data(), count, 1);
   CHECK(lost == std::vector<float>({10.5, 8, 10, 10, 10, kMost, 10, 0, 0}));
@@ -39,7 +39,7 @@ TEST(lost_of_half_types) {
   std::vector<Float16> lost(3);
   AddResidual(DType::kFloat16, lost.data(), nullptr, values.data(), decoded.data(), 3, 2);
   CHECK_EQ(ToFloat(lost[0]), 1.0f);
-  CHECK_EQ(ToFloat(lost[1]), 0.0f);  // what is no float16
+  CHECK_EQ(ToFloat(lost[1]), 0.0f);  // the loss exceeds float16's range
   CHECK_EQ(ToFloat(lost[2]), 0.0f);
   const std::vector<BFloat16> x = {ToBFloat16(3.0f), ToBFloat16(kNan)};
   const std::vector<BFloat16> y = {ToBFloat16(1.0f), ToBFloat16(1.0f)};

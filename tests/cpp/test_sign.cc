@@ -1,4 +1,4 @@
-// The codecs that keep signs: their bytes and their sums.
+// The codecs that keep signs: encoded bytes and sums.
 #include <cmath>
 #include <vector>
 
@@ -18,7 +18,7 @@ Floats Ramp(int64_t count) {
   return values;
 }
 
-// Encodings that must not change.
+// Golden encodings.
 TEST(sign_golden_bytes) {
   CHECK_EQ(Hex(EncodeFloats("onebit", Ramp(21))), "cdcc9c3f000040bf073800");
   CHECK_EQ(Hex(EncodeFloats("ternary", Ramp(21), {1, 2, 3}, 5)), "0000284000304004151c");
@@ -67,7 +67,7 @@ TEST(sign_all_instruction_sets_agree) {
     Floats values = count % 3 == 0   ? Gaussian(count)
                     : count % 5 == 0 ? Tiny(count)
                                      : Awkward(count);
-    if (count % 3 == 1) {   // else most blocks have something that is not finite
+    if (count % 3 == 1) {   // otherwise most blocks contain NaN or infinities
       for (float& v : values) v = std::isfinite(v) && std::fabs(v) < 0x1p100f ? v : 0x1p-99f;
     }
     const Coded expected = Code(*tables.back(), values, random);

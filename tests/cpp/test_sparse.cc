@@ -72,7 +72,7 @@ std::vector<float> Make(Kind kind, int64_t count) {
   return values;
 }
 
-// The indices of the k largest, of equal ones the first, by sorting.
+// The indices of the k largest by sorting; the first of equal ones.
 std::vector<int64_t> PlainTopK(const std::vector<float>& values, int64_t k) {
   std::vector<int64_t> order(values.size());
   std::iota(order.begin(), order.end(), 0);
@@ -108,7 +108,7 @@ TEST(codec_sparse_kernels_agree) {
       }
     }
   };
-  for (int part : {0, 40, 99}) {   // in percent of all magnitudes; 0: above none but 0
+  for (int part : {0, 40, 99}) {   // percent of all magnitudes; 0: only zeros below
     check(static_cast<uint16_t>(1 + 0x7ffe * part / 100));
     check(static_cast<uint32_t>(1 + 0x7ffffffell * part / 100));
     check(static_cast<uint64_t>(1 + 0x7ffffffffffffffeull / 100 * part));
@@ -130,7 +130,7 @@ TEST(codec_topk_against_sorting) {
         std::vector<float> expected(count);
         for (int64_t i : PlainTopK(values, k)) expected[i] = values[i];
         const std::vector<float> decoded = Decode(codec, code, count);
-        // Bit for bit: zeros have signs.
+        // Bitwise, because zeros have signs.
         CHECK(std::memcmp(decoded.data(), expected.data(), count * sizeof(float)) == 0);
       }
     }
@@ -146,7 +146,7 @@ TEST(codec_sparse_golden) {
   CHECK_EQ(Hex(Encode(FindCodec("randomk:density=0.25"), values, Context(7, 16))),
            "00" "0700000000000000" "03000000" "01000000" "1000000000000000"
            "000040c0" "00000000");
-  // Not finite: NaN all over.
+  // Infinite input: all NaN.
   const float infinity = std::numeric_limits<float>::infinity();
   for (std::string_view spec : {"topk", "dgc", "randomk"}) {
     std::vector<float> bad(70000, 1.0f);
@@ -187,7 +187,7 @@ TEST(codec_sparse_hostile) {
       CHECK(Refused(codec, with(8, 255), 8));
     }
   }
-  // More in a sub-block than it has, where the sum is right.
+  // The count of a sub-block exceeds its size, while the sum is right.
   Bytes code = Encode(FindCodec("topk:density=1"), std::vector<float>(65537, 1.0f));
   code[1] = std::byte{255};
   code[2] = std::byte{255};
@@ -210,7 +210,7 @@ TEST(codec_dgc_count_within_limits) {
         if (kind == Kind::kGaussian || kind == Kind::kHeavyTailed) CHECK(kept >= k / 3);
         if (kind == Kind::kConstant) CHECK_EQ(kept, k);
         if (kind == Kind::kZero) CHECK_EQ(kept, 0);
-        // What travels is what is largest.
+        // The largest values are sent.
         const std::vector<float> decoded = Decode(codec, code, count);
         float least = std::numeric_limits<float>::max(), most = 0;
         for (int64_t i = 0; i < count; ++i) {
@@ -236,7 +236,7 @@ TEST(codec_randomk_places) {
   CHECK(places(1, 0) == places(1, 0));
   CHECK(places(1, 0) != places(2, 0));
   CHECK(places(1, 0) != places(1, 1000));
-  // One of each ten parts, each place about as often: 4000 draws of 100 places.
+  // 4000 draws, each of one value in each of ten parts: all 100 places of a part about equally often.
   std::vector<int> drawn(1000);
   for (uint64_t step = 0; step < 4000; ++step) {
     const std::vector<float> decoded = places(step, 0);
@@ -250,7 +250,7 @@ TEST(codec_randomk_places) {
     }
   }
   const auto [least, most] = std::minmax_element(drawn.begin(), drawn.end());
-  CHECK(*least > 40 - 5 * 7 && *most < 40 + 5 * 7);   // of 40; the deviation is 6.3
+  CHECK(*least > 40 - 5 * 7 && *most < 40 + 5 * 7);   // mean 40, standard deviation 6.3
 }
 
 TEST(codec_randomk_unbiased) {
@@ -263,7 +263,7 @@ TEST(codec_randomk_unbiased) {
     for (int i = 0; i < 105; ++i) mean[i] += decoded[i] / kSteps;
   }
   for (int i = 0; i < 105; ++i) CHECK(std::fabs(mean[i] - values[i]) < 0.1 * std::fabs(values[i]));
-  // Not beyond what a float can hold.
+  // Scaled values stay within float's range.
   const float most = std::numeric_limits<float>::max();
   for (float v : Decode(codec, Encode(codec, std::vector<float>(100, -most)), 100)) {
     CHECK(v == 0 || v == -most);

@@ -1,4 +1,4 @@
-// The stage: every collective on GPUs, in parts, beside the same on the host; and what goes wrong.
+// The stage: every collective on GPUs, in parts, compared with the host; and its errors.
 #include <cstring>
 #include <memory>
 #include <string>
@@ -83,11 +83,11 @@ class GpuTeam {
       streams.push_back(std::make_unique<FakeStream>(static_cast<uint32_t>(rank) + 3, 20));
     }
     team.SetOption("device_part_bytes", std::to_string(part_bytes));
-    // Algorithms that cut what they move do so here.
+    // Algorithms that cut their operands do so here.
     team.SetOption("chunk_bytes", "4096");
   }
 
-  // A program of one call, on each rank.
+  // Compiles a program of one call on each rank.
   Status Compile(OpSpec spec) {
     sites.clear();
     for (int rank = 0; rank < team.ranks; ++rank) {
@@ -116,7 +116,7 @@ class GpuTeam {
   }
   StageSite& SiteOf(int rank) { return *sites[team.style() == Style::kDevices ? 0 : static_cast<size_t>(rank)]; }
 
-  // Runs the call on arrays in the GPU's memory, and brings the results back.
+  // Runs the call on arrays in the GPU's memory, and copies the results back.
   Status Run(int rank, RankArrays* arrays, int64_t run_id, bool in_place = false) {
     FakeGpu& gpu = *gpus[static_cast<size_t>(rank)];
     FakeStream& stream = *streams[static_cast<size_t>(rank)];
@@ -162,7 +162,7 @@ class GpuTeam {
   std::vector<std::unique_ptr<StageSite>> sites;
 };
 
-// What the engine gives on the host, without a codec.
+// The engine's results on the host, without a codec.
 std::vector<RankArrays> OnHost(Style style, const Exercise& e) {
   Team team(style, e.ranks);
   OpSpec spec = e.spec;
@@ -201,7 +201,7 @@ void Compare(Style style, const Exercise& e, int64_t part_bytes, bool in_place =
   }
 }
 
-// Floats of one size and another, bytes that the GPU has no kernels for, and a leaf without values.
+// Float leaves of different sizes, a dtype without GPU kernels, and an empty leaf.
 std::vector<std::pair<DType, int64_t>> Leaves() {
   return {{DType::kFloat32, 3001}, {DType::kBFloat16, 4099}, {DType::kFloat32, 0}, {DType::kFloat32, 5}};
 }
@@ -222,7 +222,7 @@ OpSpec Spec(Collective collective, int ranks, const std::string& codec) {
     default: spec.counts.clear();
   }
   if (collective == Collective::kPermute) {
-    for (int i = 0; i + 1 < ranks; ++i) spec.pairs.insert(spec.pairs.end(), {i, i + 1});   // 0 receives nothing
+    for (int i = 0; i + 1 < ranks; ++i) spec.pairs.insert(spec.pairs.end(), {i, i + 1});   // rank 0 receives no values
   }
   return spec;
 }
@@ -259,7 +259,7 @@ TEST(stage_sends_codes_of_a_size_that_varies) {
       }
     }
   }
-  // As many ranks as have another algorithm by default.
+  // Enough ranks for another default algorithm.
   for (Collective collective : kMoves) {
     Compare(Style::kProcesses, {Spec(collective, 11, "lossless"), 11, Leaves()}, 4096);
   }
@@ -296,7 +296,7 @@ TEST(stage_sends_codes_and_not_their_room) {
   const Stats stats = on.team.EngineOf(1).measurements().GetStats();
   const CollectiveStats& bcast = stats[static_cast<size_t>(Collective::kBcast)];
   CHECK_EQ(bcast.calls, 4);   // parts
-  // What kernels have made, with the two lengths of each part, and no more.
+  // Exactly the kernels' output and two lengths for each part.
   CHECK_EQ(bcast.sent_bytes, on.gpus[1]->encoded_bytes + 4 * 2 * 8);
   CHECK_EQ(on.gpus[0]->encoded_bytes, 0);   // only the root's operand is read
   CHECK_EQ(on.gpus[0]->copied_bytes, 0);
@@ -353,7 +353,7 @@ TEST(stage_refuses_what_it_does_not_do) {
   spec.mpi = false;
   spec.codec = "int9";
   CHECK_EQ(refused(spec).code(), Code::kInvalidArgument);
-  // No kernels: on each rank that call fails, with what is missing.
+  // Without kernels the call fails on each rank, and the error names the missing part.
   for (const char* codec : {"int8", "zstd"}) {
     GpuTeam on(Style::kProcesses, 2);
     CHECK_OK(on.Compile(Spec(Collective::kBcast, 2, codec)));
@@ -366,7 +366,7 @@ TEST(stage_refuses_what_it_does_not_do) {
   }
 }
 
-// Whatever fails on one rank, all ranks hear of it, and memory comes back.
+// A failure on one rank is reported on all ranks, and all memory is released.
 TEST(stage_fails_on_all_ranks) {
   using Fault = std::atomic<int> Faults::*;
   for (Style style : kStyles) {
@@ -385,7 +385,7 @@ TEST(stage_fails_on_all_ranks) {
           failed += !status.ok();
           if (!status.ok()) CHECK(Contains(status, "allgather"));
         }
-        // A code that is none is found where it is decoded: on all ranks but the one that has its own values.
+        // Decoding detects an invalid code: on all ranks except the one that has its own values.
         CHECK(failed >= 2);
         if (fault != &Faults::code) CHECK(!all[1].ok());
       }

@@ -1,4 +1,4 @@
-// LocalTransport, pieces, and what MpiLibrary and MpiTransport say where no MPI is loaded.
+// LocalTransport, pieces, and the errors of MpiLibrary and MpiTransport if no MPI is loaded.
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -99,7 +99,7 @@ TEST(local_small_payloads_come_along) {
     Bytes data = Pattern(bytes, 7);
     Waiter sent;
     local.Send(3, HeaderFor(bytes, tag), Cut(&data, {bytes / 3, 0, bytes - bytes / 3}), &sent);
-    // The sender is done at once, and what it does to its buffer now matters to nobody.
+    // The send completes at once; later changes of the sender's buffer have no effect.
     CHECK_EQ(sent.calls, 1);
     CHECK_OK(sent.status);
     std::fill(data.begin(), data.end(), std::byte{0xee});
@@ -131,7 +131,7 @@ TEST(local_large_payload_is_read_in_place_and_discarded) {
   CHECK(inbox.arrivals[0].payload.empty());
   const Transport::Reader read = local.StartRead(announced);
   if (!CHECK(read != nullptr)) return;
-  // It stays where it is, whatever else is sent, and although its sender wants its memory back.
+  // The payload stays in place although other messages are sent and its sender cancels it.
   std::vector<Waiter> others(100);
   for (Waiter& w : others) local.Send(0, HeaderFor(bytes), Cut(&data, {bytes}), &w);
   CHECK(local.Cancel(0, &sent, {Code::kAborted, "cancelled"}, true) == CancelResult::kPending);
@@ -222,7 +222,7 @@ TEST(credit_is_spent_taken_and_given_back) {
     sender.Spend(10);
   }
   CHECK(!sender.Covers(0));
-  // What is kept is not owed.
+  // A kept message is not owed.
   receiver.Take(10);
   CHECK(!receiver.IsDue());
   receiver.Keep(10);
@@ -237,15 +237,15 @@ TEST(credit_is_spent_taken_and_given_back) {
   CHECK(sender.Covers(0));
   CHECK(!sender.Regain({.bytes = 0, .messages = 3}));   // more than was spent
   CHECK(!sender.Regain({.bytes = -1, .messages = 0}));
-  // While a message is being kept less than nothing may be owed.
+  // While a message is being kept, the owed credit may be negative.
   receiver.Keep(10);
   CHECK(receiver.Settle() == Credit::Amount{});
   receiver.Take(10);
   CHECK(receiver.Settle() == Credit::Amount{});
-  // Half of the bytes is enough.
+  // Half of the bytes makes credit due.
   receiver.Take(50);
   CHECK(receiver.IsDue());
-  // No credit at all.
+  // Without credit.
   Credit none;
   CHECK(!none.Covers(0));
   CHECK(!none.IsDue());

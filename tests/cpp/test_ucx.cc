@@ -1,5 +1,5 @@
-// UcxTransport between threads of this process, each with a worker of its own, over TCP on the loopback. It
-// takes UCX: a program of its own (`make test-ucx`).
+// UcxTransport between threads of this process, each with its own worker, over TCP on the loopback. Needs UCX, so it is
+// a separate program (`make test-ucx`).
 #include <poll.h>
 #include <unistd.h>
 
@@ -32,7 +32,7 @@ struct Settings {
   Credit::Amount small_credit = {.bytes = 1 << 20, .messages = 512};
   bool grows = false;
   std::chrono::milliseconds peer_timeout = {};
-  // Whose memory all believe that they read: that of this process, say; 0: nobody's.
+  // Process whose memory all ranks read as if it were their peer's, for example this one; 0: none.
   pid_t reads = 0;
   bool shares_memory = false;
 };
@@ -76,7 +76,7 @@ struct Team {
     }
   }
   bool whole() const { return !nodes.empty() && transports.size() == nodes.size(); }
-  // On a thread for each rank, to its end.
+  // Runs `program` on a thread for each rank until all return.
   void Run(const std::function<void(UcxTransport*, Node*)>& program) {
     std::vector<std::jthread> threads;
     for (size_t rank = 0; rank < transports.size(); ++rank) {
@@ -89,7 +89,7 @@ struct Team {
   std::vector<std::unique_ptr<UcxTransport>> transports;
 };
 
-// Who tells what it is told.
+// Records all messages and losses.
 struct Listener final : Receiver {
   void OnMessage(const Header& header, std::span<const std::byte>, Announced announced) override {
     ++messages;
@@ -107,7 +107,7 @@ struct Listener final : Receiver {
   Status reason;
 };
 
-// Polls all of them until that is so.
+// Polls all transports until `ready`.
 template <typename F>
 bool PollAll(const std::vector<UcxTransport*>& all, F&& ready, int seconds = 30) {
   const testing::Stopwatch watch;
@@ -140,7 +140,7 @@ void CheckPromises(int ranks, const Settings& settings) {
     CheckExchange(node, sizes, 2, 4, 1);
     CheckExchange(node, sizes, 2, 1, 3);
     CheckExchange(node, sizes, 2, 5, 3);
-    // More pieces than are told of.
+    // More pieces than a descriptor lists.
     CheckExchange(node, {200 * kKiB}, 2, static_cast<int>(LocatedPayload::kMostParts) + 3, 300);
     CheckExchange(node, {0, 8, 200, 20 * kKiB}, 100, 1, 1);
     constexpr int kPulled = 40;
@@ -181,7 +181,7 @@ TEST(Ucx_KeepsThemWhereMemoryIsRead) {
   CheckPromises(3, {.credit_bytes = 0, .reads = getpid()});
 }
 
-// A payload that its sender has told the place of, and its receiver has heard of.
+// A payload whose sender has sent its descriptor, and whose receiver has received that.
 struct Located {
   explicit Located(pid_t reads, int64_t bytes = 512 * kKiB)
       : team(2, {.credit_bytes = 0, .reads = reads}, {&first, &second}),
@@ -202,7 +202,7 @@ struct Located {
   }
   Announced announced() const { return second.announcements.back(); }
 
-  Waiter sent;   // told at the latest when the transport ends
+  Waiter sent;   // completes at the latest when the transport ends
   Listener first, second;
   Team team;
   Bytes payload, into;
@@ -220,19 +220,19 @@ TEST(Ucx_ReadsAPayloadWhereItLies) {
   CHECK(read({&case_.place, 1}, false));
   CHECK(case_.into == case_.payload);
   PollAll({case_.a, case_.b}, [&] { return !case_.b->Poll(); });
-  CHECK_EQ(case_.sent.calls, 0);   // until it is told
+  CHECK_EQ(case_.sent.calls, 0);   // completes only at the receiver's Discard
   CHECK(case_.a->HasTransfers());
   case_.b->Discard(case_.announced());
   CHECK(!case_.b->StartRead(case_.announced()));
   CHECK(PollAll({case_.a, case_.b}, [&] { return case_.sent.calls == 1; }));
   CHECK_OK(case_.sent.status);
   CHECK(!case_.a->HasTransfers());
-  // From then on the memory is its owner's again.
+  // From then on the memory belongs to its owner again.
   CHECK(!read({&case_.place, 1}, false));
 }
 
 TEST(Ucx_SendsWhatCannotBeReadAfterAll) {
-  Located case_{std::numeric_limits<pid_t>::max()};   // no process has that number
+  Located case_{std::numeric_limits<pid_t>::max()};   // no process has that pid
   if (case_.b == nullptr) return;
   for (int times = 0; times < 2; ++times) {
     const Transport::Reader read = case_.b->StartRead(case_.announced());
@@ -247,7 +247,7 @@ TEST(Ucx_SendsWhatCannotBeReadAfterAll) {
     CHECK(case_.into == case_.payload);
     case_.Announce();
   }
-  // Nobody wants the last one.
+  // The last one is discarded.
   case_.b->Discard(case_.announced());
   CHECK(PollAll({case_.a, case_.b}, [&] { return case_.sent.calls == 1; }));
   CHECK(case_.first.lost.empty() && case_.second.lost.empty());
@@ -255,7 +255,7 @@ TEST(Ucx_SendsWhatCannotBeReadAfterAll) {
 
 TEST(Ucx_ReadsNothingThatItsSenderHasGivenUp) {
   const auto check = [](const std::function<void(UcxTransport*)>& give_up, bool ends) {
-    Waiter pulled;   // told at the latest when the transport ends
+    Waiter pulled;   // completes at the latest when the transport ends
     Located case_{getpid()};
     if (case_.b == nullptr) return;
     const Transport::Reader read = case_.b->StartRead(case_.announced());
@@ -264,7 +264,7 @@ TEST(Ucx_ReadsNothingThatItsSenderHasGivenUp) {
     CHECK_EQ(case_.sent.calls, 1);
     CHECK(!case_.sent.status.ok());
     CHECK(!read({&case_.place, 1}, false));
-    // Its connection says what has become of it.
+    // The connection reports the result of the transfer.
     case_.b->Pull(case_.announced(), {&case_.place, 1}, &pulled);
     case_.team.transports[0].reset();
     if (ends) CHECK(PollAll({case_.b}, [&] { return pulled.calls == 1 && !pulled.status.ok(); }));
@@ -294,7 +294,7 @@ TEST(Ucx_TellsOfNewsByItsDescriptor) {
   Waiter sent;
   a->Send(1, Header{}, {}, &sent);
   CHECK(PollAll({a, b}, [&] { return second.messages == 1; }));
-  // Nothing is under way: it can be armed, and then keeps still.
+  // No transfer is in flight: Arm succeeds, and the event descriptor stays quiet.
   const auto arms = [&] {
     for (int i = 0; i < 10'000; ++i) {
       if (b->Arm()) return true;
@@ -316,7 +316,7 @@ TEST(Ucx_DropsWhatLacksTheSecret) {
   Team team(2, {}, {&first, &second});
   if (!team.whole()) return;
   UcxTransport *const a = team.transports[0].get(), *const b = team.transports[1].get();
-  // Somebody who knows the addresses, and says that it is process 0.
+  // A stranger that knows the addresses and claims to be process 0.
   auto worker = UcxWorker::Open("lo");
   if (!CHECK_OK(worker)) return;
   UcxChannel::Secret guess = kSecret;
@@ -334,7 +334,7 @@ TEST(Ucx_DropsWhatLacksTheSecret) {
   header.payload_bytes = piece.bytes;
   c->Send(1, header, {&piece, 1}, &large);
   CHECK(PollAll({a, b, c}, [&] { return b->refused_count() >= 2; }));
-  CHECK_EQ(large.calls, 0);   // its fragments wait for an answer
+  CHECK_EQ(large.calls, 0);   // its fragments wait for a reply
   a->Send(1, Header{}, {}, &good);
   CHECK(PollAll({a, b, c}, [&] { return second.messages == 1; }));
   CHECK_OK(good.status);
@@ -356,7 +356,7 @@ TEST(Ucx_LosesWhoSendsWhatCannotBe) {
     CHECK(second.reason.message().find("from process 0") != std::string::npos);
     CHECK_EQ(second.messages, 0);
   };
-  static Waiter sent;   // each is told at once
+  static Waiter sent;   // each completes at once
   check([](UcxTransport* a) {
     Header header;
     header.magic = 5;
@@ -373,7 +373,7 @@ TEST(Ucx_LosesWhoSendsWhatCannotBe) {
       a->Send(1, header, {}, &sent);
     });
   }
-  check([](UcxTransport* a) {   // one that waits at its sender, and has come
+  check([](UcxTransport* a) {   // a deferred message with an eager payload
     Header header;
     header.type = MessageType::kOnRequest;
     std::byte along{};
@@ -411,7 +411,7 @@ void CheckGone(bool shares_memory) {
   CHECK(first.reason.message().find("rank 1") != std::string::npos);
   CHECK(!pulled.status.ok());
   CHECK(!unwanted.status.ok());
-  // What is sent there later ends at once.
+  // Later sends to that process fail at once.
   Waiter later;
   a->Send(1, header, {&piece, 1}, &later);
   CHECK_EQ(later.calls, 1);
@@ -439,7 +439,7 @@ TEST(Ucx_GivesUpWhoIsSilent) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   };
-  // Nobody is lost who only has nothing to say.
+  // A process that only has no messages to send is not lost.
   poll_for({a, b, c}, 3 * timeout);
   CHECK(first.lost.empty() && second.lost.empty() && third.lost.empty());
   CHECK(PollAll({a, b}, [&] { return !first.lost.empty() && !second.lost.empty(); }));
@@ -447,7 +447,7 @@ TEST(Ucx_GivesUpWhoIsSilent) {
   CHECK(first.reason.code() == Code::kDeadlineExceeded);
   CHECK(first.reason.message().find("rank 2 of the world has not been heard by rank 0") !=
         std::string::npos);
-  // Who was away itself hears of it by its connections.
+  // The silent process learns of it when its connections close.
   CHECK(PollAll({a, b, c}, [&] { return third.lost == std::set<int>{0, 1}; }));
 }
 
@@ -462,7 +462,7 @@ TEST(Ucx_TakesInAProcessLater) {
   CHECK_OK(a->AddProcesses({address}));
   CHECK_OK(b->AddProcesses({address}));
   CHECK_EQ(a->process_count(), 3);
-  // Process 1 has gone by the time that it begins.
+  // Process 1 has left when process 2 starts.
   auto made = UcxTransport::Create(
       std::move(*worker),
       {.process = 2, .addresses = {team.addresses[0], "", address}, .secret = kSecret, .grows = true}, &third);
@@ -484,11 +484,11 @@ TEST(Ucx_TakesInAProcessLater) {
   CHECK(into == payload);
 }
 
-// A payload that process 0 sends process 1, which pulls it.
+// A payload from process 0 to process 1, which pulls it.
 struct Transfer {
   Transfer(Bytes values, const Settings& settings)
       : payload(std::move(values)), into(payload.size()), team(2, settings, {&first, &second}) {}
-  // Until the other one has begun to pull.
+  // Runs until the receiver has begun to pull.
   bool Begin() { return Begin({payload.data(), std::ssize(payload)}); }
   bool Begin(const Piece& piece) {
     if (!team.whole()) return false;
@@ -527,23 +527,23 @@ TEST(Ucx_GivesMemoryBackInTheMiddleOfAPayload) {
   CHECK_EQ(transfer.pulled.calls, 1);
 }
 
-// --- Memory that an operation wants back ----------------------------------------------------------
+// --- Cancelled sends ------------------------------------------------------------------------------
 
 const Status kFailed(Code::kAborted, "its operation has failed");
 
 TEST(Ucx_CancelsAPayloadThatNobodyHasAskedFor) {
-  for (const pid_t reads : {pid_t{0}, getpid()}) {   // announced alone, and read where it lies
+  for (const pid_t reads : {pid_t{0}, getpid()}) {   // only announced, and readable in place
     Located case_{reads};
     if (case_.b == nullptr) return;
     const Transport::Reader read = case_.b->StartRead(case_.announced());
     CHECK_EQ(read != nullptr, reads != 0);
     CHECK(case_.a->Cancel(1, &case_.sent, kFailed, false) == CancelResult::kDone);
     CHECK_EQ(case_.sent.calls, 1);
-    // The program uses its memory for something else.
+    // The program reuses its memory.
     std::ranges::fill(case_.payload, std::byte{66});
     if (read) CHECK(!read({&case_.place, 1}, false));
     Waiter pulled;
-    case_.b->Pull(case_.announced(), {&case_.place, 1}, &pulled);   // which crosses with the cancellation
+    case_.b->Pull(case_.announced(), {&case_.place, 1}, &pulled);   // crosses with the cancellation
     CHECK(PollAll({case_.a, case_.b}, [&] { return pulled.calls == 1; }));
     CHECK(pulled.status.code() == Code::kAborted);
     Waiter late;
@@ -551,7 +551,7 @@ TEST(Ucx_CancelsAPayloadThatNobodyHasAskedFor) {
     CHECK(late.calls == 1 && late.status.code() == Code::kAborted);
     case_.b->Discard(case_.announced());
     CHECK(!case_.a->HasTransfers() && !case_.b->HasTransfers());
-    // Others go on.
+    // Other payloads are not affected.
     case_.Announce();
     Waiter next;
     case_.b->Pull(case_.announced(), {&case_.place, 1}, &next);
@@ -570,7 +570,7 @@ TEST(Ucx_AcceptsWhatHasBeenReadAndIsCancelled) {
   case_.b->Discard(case_.announced());   // crosses with the cancellation
   CHECK(case_.a->Cancel(1, &case_.sent, kFailed, false) == CancelResult::kDone);
   CHECK_EQ(case_.sent.calls, 1);
-  case_.Announce();   // after which all that was on its way has come
+  case_.Announce();   // after this, all earlier messages have arrived
   case_.b->Discard(case_.announced());
   CHECK(PollAll({case_.a, case_.b}, [&] { return case_.sent.calls == 1; }));
   CHECK(case_.first.lost.empty() && case_.second.lost.empty());
@@ -589,7 +589,7 @@ TEST(Ucx_HoldsMemoryUntilItsFragmentsAreSent) {
     transfer.into = Bytes(static_cast<size_t>(bytes));
     if (!transfer.Begin({memory.data(), bytes})) return;
     UcxTransport& sender = *transfer.team.transports[0];
-    // The receiver has stopped: the sender sends all that goes.
+    // The receiver has stopped: the sender fills the sockets' buffers.
     const testing::Stopwatch watch;
     while (watch.Seconds() < 1) sender.Poll();
     CHECK(sender.Cancel(1, &transfer.sent, kFailed, false) == CancelResult::kPinned);
@@ -603,14 +603,14 @@ TEST(Ucx_HoldsMemoryUntilItsFragmentsAreSent) {
       CHECK(transfer.first.lost == std::set<int>{1});
     }
     memory.GiveBack();
-    // It resumes, or has: what it has of it is not taken as good.
+    // If the receiver resumes, it must not accept the partial payload.
     CHECK(transfer.Poll([&] { return transfer.pulled.calls == 1; }));
     CHECK(!transfer.pulled.status.ok());
     CHECK(!memory.touched());
   }
 }
 
-// What UCX could not send at once is not overtaken by what it is given later.
+// Later sends must not overtake messages in UCX's pending queue.
 TEST(Ucx_SendsInOrderWhereItHasToWait) {
   setenv("UCX_TCP_SNDBUF", "64k", 1);
   setenv("UCX_TCP_RCVBUF", "64k", 1);
@@ -624,7 +624,7 @@ TEST(Ucx_SendsInOrderWhereItHasToWait) {
 }
 
 TEST(Ucx_FreezesWithTransfersUnderWay) {
-  Waiter sent, pulled;   // told at the latest when their transports end
+  Waiter sent, pulled;   // completed at the latest when their transports end
   Listener first, second;
   Team team(2, {}, {&first, &second});
   if (!team.whole()) return;

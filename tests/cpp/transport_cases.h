@@ -1,5 +1,5 @@
-// What every transport between processes promises (transport.h), checked on each of its processes at once.
-// The cases are run in the same order everywhere.
+// The contract of every transport between processes (transport.h), checked on all processes at once. All processes run
+// the cases in the same order.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +24,7 @@
 
 namespace jaxccomp {
 
-// The longest payload that comes along.
+// The longest eager payload.
 inline constexpr int64_t kEagerBytes = kMostAlongBytes;
 
 using Bytes = std::vector<std::byte>;
@@ -38,7 +38,7 @@ struct Waiter final : Completion {
   Status status;
 };
 
-// What payload `index` from one process to another holds, so that any mix-up shows.
+// The values of payload `index` from one process to another, so that a mix-up is detected.
 inline Bytes Pattern(int source, int destination, uint32_t index, int64_t bytes) {
   Bytes out(static_cast<size_t>(bytes));
   uint64_t x = 0x9e3779b97f4a7c15u * (1 + index + 1000003u * static_cast<uint64_t>(source) +
@@ -50,7 +50,7 @@ inline Bytes Pattern(int source, int destination, uint32_t index, int64_t bytes)
   return out;
 }
 
-// `data` cut into `count` pieces of uneven sizes, one of them empty when there are three or more.
+// Cuts `data` into `count` pieces of uneven sizes, one of them empty if there are three or more.
 inline std::vector<Piece> Cut(Bytes* data, int count, uint32_t seed) {
   std::mt19937 random(seed);
   std::vector<int64_t> ends;
@@ -83,7 +83,7 @@ struct Node final : Receiver {
     arrival->payload.assign(payload.begin(), payload.end());
     arrival->announced = announced;
     if (announced.process < 0) {
-      CHECK(header.payload_bytes <= kEagerBytes);   // and beyond its credit a small one is announced
+      CHECK(header.payload_bytes <= kEagerBytes);   // a small message beyond the credit is announced
       CHECK_EQ(payload.size(), header.payload_bytes);
       if (header.iteration == kKept) transport->Keep(header.source_process, header.payload_bytes);
     }
@@ -99,7 +99,7 @@ struct Node final : Receiver {
     arrival->payload.resize(static_cast<size_t>(arrival->header.payload_bytes));
     arrival->pulled = std::make_unique<Waiter>();
     const auto into = Cut(&arrival->payload, pieces, arrival->header.tag + 77);
-    // Most that can be read where they lie are, and some are pulled all the same.
+    // Most payloads that can be read in place are read; some are pulled instead.
     const Transport::Reader read = transport->StartRead(arrival->announced);
     if (read && arrival->header.tag % 4 != 0) {
       CHECK(read(into, false));
@@ -112,7 +112,7 @@ struct Node final : Receiver {
   void PullAtOnce(Arrival* arrival) {
     if (pull_pieces > 0 && arrival->announced.process >= 0) Pull(arrival, pull_pieces);
   }
-  // Other ranks may be a phase ahead: what they sent has waited.
+  // Other ranks may be a phase ahead: messages that they sent are already here.
   std::vector<std::unique_ptr<Arrival>>& StartPhase(int pieces) {
     phases.erase(phase++);
     pull_pieces = pieces;
@@ -121,17 +121,17 @@ struct Node final : Receiver {
   }
 
   Transport* transport = nullptr;
-  int self = 0, ranks = 1;     // this process, of so many
+  int self = 0, ranks = 1;     // the index of this process, and their number
   bool to_itself = true;       // whether it may send to itself
   std::map<uint64_t, std::vector<std::unique_ptr<Arrival>>> phases;
   uint64_t phase = 0;
-  int pull_pieces = 1;  // 0: not at once
-  // Of a message that takes up credit until it is released. Other ranks may be a phase ahead.
+  int pull_pieces = 1;  // 0: do not pull on arrival
+  // Marks a message that uses credit until it is released. Other ranks may be a phase ahead.
   static constexpr uint64_t kKept = 1;
 };
 
-// Ends the program, and says what this process waits for: what UCX or MPI still reads and writes would be freed
-// with the case. Others that wait for the same have time to say so.
+// Ends the program, because UCX or MPI would otherwise still access memory that the case frees. Prints the state of
+// this process first, and leaves other stuck processes time to do the same.
 [[noreturn]] inline void Stuck(const Node& node, const std::deque<Waiter>& sent) {
   std::string said = "process " + std::to_string(node.self) + " of " + std::to_string(node.ranks) + ", phase " +
                      std::to_string(node.phase) + ": stuck for two minutes; ";
@@ -155,7 +155,7 @@ struct Node final : Receiver {
   std::_Exit(1);
 }
 
-// Two minutes are too long.
+// Polls until `ready` or for two minutes.
 template <typename F>
 void PollUntil(const Node& node, const std::deque<Waiter>& sent, F&& ready) {
   for (const testing::Stopwatch watch; !ready();) {
@@ -171,7 +171,7 @@ inline bool AllPulled(const std::vector<std::unique_ptr<Node::Arrival>>& arrival
   return true;
 }
 
-// Everyone sends `repeats` messages of each size to everyone, itself included, all in flight.
+// Each process sends `repeats` messages of each size to every process, itself included, all in flight.
 inline void CheckExchange(Node* node, const std::vector<int64_t>& sizes,
                    int repeats, int send_pieces, int pull_pieces) {
   Transport* const transport = node->transport;
@@ -204,7 +204,7 @@ inline void CheckExchange(Node* node, const std::vector<int64_t>& sizes,
     return true;
   });
   CHECK_EQ(arrivals.size(), expected);
-  std::map<int, uint32_t> next;  // messages of one source come in order
+  std::map<int, uint32_t> next;  // messages of one source arrive in order
   for (const auto& a : arrivals) {
     CHECK_EQ(a->header.tag, next[a->header.source_process]++);
     CHECK_EQ(a->header.destination, self);
@@ -221,16 +221,16 @@ inline void CheckExchange(Node* node, const std::vector<int64_t>& sizes,
   }
 }
 
-// Announced payloads that are pulled last first, or dropped. With more of them than there are
-// MPI tags, some share a tag and must not be mixed up. As many as `early` of them come on credit, and
-// those of kLongBytes can be read where they lie, if `reads`.
+// Announced payloads that are pulled last first, or discarded. If there are more of them than MPI tags, some share a
+// tag and must not be mixed up. `early` of them are sent on credit. With `reads`, payloads of kLongBytes can be read in
+// place.
 inline void CheckLatePulls(Node* node, int count, int early, bool reads = false) {
   constexpr int64_t kLongBytes = 100 << 10;
   Transport* const transport = node->transport;
   const int ranks = node->ranks, self = node->self;
   const int to = (self + 1) % ranks;
   const auto& arrivals = node->StartPhase(0);
-  // Some are more than there is credit for.
+  // Some exceed the credit.
   auto bytes_of = [](int i) -> int64_t {
     return i % 7 == 3 ? kLongBytes : kEagerBytes + 1;
   };
@@ -249,7 +249,7 @@ inline void CheckLatePulls(Node* node, int count, int early, bool reads = false)
     transport->Poll();
   }
   int in_place_count = 0;
-  // What has come before it was pulled, and is not read in another process's memory.
+  // Payloads that arrived before they were pulled, without the ones that are read in the sender's memory.
   const auto reads_here = [&](const Node::Arrival& a) {
     return transport->StartRead(a.announced) != nullptr &&
            !(reads && a.header.payload_bytes == kLongBytes);
@@ -295,8 +295,8 @@ inline void CheckLatePulls(Node* node, int count, int early, bool reads = false)
   for (const Waiter& w : sent) CHECK_OK(w.status);
 }
 
-// Small messages that nobody takes. What comes along is bounded; the others wait at their sender, and
-// yet each of them comes as soon as somebody wants it, the last one first.
+// Small messages that are not taken. Credit limits the eager ones; the others wait at their sender, and each is sent as
+// soon as its receiver pulls it, the last one first.
 inline void CheckBacklog(Node* node, Credit::Amount limit) {
   constexpr int kMessages = 600, kLanes = 5;
   constexpr uint64_t kGo = 1000000;   // added to the phase
@@ -338,7 +338,7 @@ inline void CheckBacklog(Node* node, Credit::Amount limit) {
   }
   CHECK(std::ssize(along) <= limit.messages);
   CHECK(along_bytes <= limit.bytes);
-  // The last one of all, while everything else is kept.
+  // Pull the last message while all others are kept.
   Node::Arrival* const last = arrivals.back().get();
   if (CHECK(last->announced.process >= 0)) {
     CHECK(!transport->StartRead(last->announced));
@@ -346,10 +346,10 @@ inline void CheckBacklog(Node* node, Credit::Amount limit) {
     PollUntil(*node, sent, [&] { return last->pulled->calls > 0; });
     CHECK(last->payload == Pattern(from, self, last->header.tag, last->header.payload_bytes));
   }
-  // Credit that comes back sends others, whatever nobody wants, and those of the lowest lane first.
+  // Returned credit sends further messages although none is pulled, from the lowest lane first.
   for (Node::Arrival* a : along) transport->Release(from, a->header.payload_bytes);
   transport->Settle();
-  // (Some of it may have been on its way here, and it comes back in bulk.)
+  // (A part of it may be in flight, and credit returns in bulk.)
   if (at_once > 0 && 2 * at_once >= limit.messages) {
     auto highest_lane = [&] {
       int highest = 0;
@@ -364,14 +364,14 @@ inline void CheckBacklog(Node* node, Credit::Amount limit) {
       if (lane_of(i) < highest) CHECK_EQ(sent[i].calls, 1);
     }
   }
-  // Until then nobody pulls what waits here.
+  // No process pulls its waiting messages before this.
   Header go;
   go.type = MessageType::kProbe;
   go.sequence = node->phase + kGo;
   Waiter gone;
   transport->Send(to, go, {}, &gone);
   PollUntil(*node, sent, [&] { return !node->phases[node->phase + kGo].empty(); });
-  // Some are dropped, and all come.
+  // Some are discarded; all arrive.
   for (int i = static_cast<int>(announced.size()) - 2; i >= 0; --i) {
     Node::Arrival* const a = announced[static_cast<size_t>(i)];
     if (i % 7 == 6) {

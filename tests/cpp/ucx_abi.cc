@@ -1,5 +1,5 @@
-// Compiles where what csrc/transport/ucx/ucx_abi.h says is what UCX's headers say. Only
-// tests/ucx/test_library.py compiles it, against the headers that it finds.
+// Compiles only if csrc/transport/ucx/ucx_abi.h agrees with UCX's headers. Only tests/ucx/test_library.py compiles it,
+// with the headers that it finds.
 #include <ucp/api/ucp.h>
 
 #include <cstddef>

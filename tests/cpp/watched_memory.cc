@@ -11,12 +11,12 @@
 
 namespace jaxccomp::testing {
 
-// Read by a signal handler on any thread: regions are never freed, but used again.
+// Signal handlers of any thread read regions, so they are reused and never freed.
 struct WatchedMemory::Region {
   std::atomic<bool> taken{false};
-  std::atomic<std::byte*> data{nullptr};   // null: it has no memory now
+  std::atomic<std::byte*> data{nullptr};   // null: unused
   std::atomic<size_t> bytes{0};
-  std::atomic<std::byte*> stalling{nullptr};   // the page
+  std::atomic<std::byte*> stalling{nullptr};   // the blocked page
   std::atomic<bool> stalls{false}, given_back{false}, touched{false};
 };
 
@@ -40,7 +40,7 @@ struct FaultHandler {
       while (region.stalling != nullptr && !region.given_back) nanosleep(&pause, nullptr);
       return;
     }
-    sigaction(SIGSEGV, &before, nullptr);   // which gets it next, from the same instruction
+    sigaction(SIGSEGV, &before, nullptr);   // the instruction faults again, for the previous handler
   }
 };
 
@@ -48,7 +48,7 @@ WatchedMemory::WatchedMemory(size_t bytes) {
   static const bool installed = [] {
     struct sigaction action = {};
     action.sa_sigaction = &FaultHandler::OnFault;
-    action.sa_flags = SA_SIGINFO | SA_NODEFER;   // several threads may wait in it
+    action.sa_flags = SA_SIGINFO | SA_NODEFER;   // several threads may wait in the handler
     return sigaction(SIGSEGV, &action, &FaultHandler::before) == 0;
   }();
   CHECK(installed);
@@ -64,7 +64,7 @@ WatchedMemory::WatchedMemory(size_t bytes) {
     region_ = &region;
     return;
   }
-  CHECK(false);   // too many
+  CHECK(false);   // more regions than kMost
 }
 
 WatchedMemory::~WatchedMemory() {

@@ -1,5 +1,5 @@
-// Memory of which a test knows who touches it: pages that hold up whoever comes to them until the test lets them go
-// on, and memory that nobody may touch any more since it has been given back.
+// Memory whose accesses a test controls: an access to a stalled page waits until the test releases it, and accesses
+// after GiveBack are detected.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@ class WatchedMemory {
  public:
   static constexpr size_t kPage = 4096;
 
-  // Zeros.
+  // Filled with zeros.
   explicit WatchedMemory(size_t bytes);
   ~WatchedMemory();
   WatchedMemory(const WatchedMemory&) = delete;
@@ -18,15 +18,15 @@ class WatchedMemory {
 
   std::byte* data() const;
 
-  // Who touches the page with that byte waits there for Release.
+  // Blocks accesses to the page with that byte until Release.
   void Stall(size_t offset);
-  // Whether somebody does.
+  // Whether a thread is blocked.
   bool stalls() const;
   void Release();
 
-  // To be called when the engine says that it is done with it.
+  // Call this when the engine reports that it is done with the memory.
   void GiveBack();
-  // Whether anybody has touched it since.
+  // Whether the memory was accessed after that.
   bool touched() const;
 
  private:

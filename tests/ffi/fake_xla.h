@@ -1,4 +1,4 @@
-// Enough of XLA to call a handler: the functions that the FFI's headers call, and call frames.
+// The part of XLA that calls a handler: the functions that the FFI's headers need, and call frames.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@ struct XLA_FFI_Error {
   std::string message;
 };
 
-// Of one run of one call site.
+// One run of one call site.
 struct XLA_FFI_ExecutionContext {
   void* stream = nullptr;
   int32_t ordinal = 0;
@@ -101,7 +101,7 @@ class Attributes {
 };
 
 inline XLA_FFI_Attrs Attributes::View() {
-  // As XLA passes them: by name.
+  // XLA passes attributes sorted by name.
   std::sort(rows_.begin(), rows_.end(), [](auto& a, auto& b) { return a->name < b->name; });
   for (auto& row : rows_) {
     row->name_span = {row->name.data(), row->name.size()};
@@ -118,7 +118,7 @@ inline XLA_FFI_Attrs Attributes::View() {
           names_.data(), values_.data()};
 }
 
-// Arrays, of one dimension or of a shape.
+// Arrays of one dimension or of a given shape.
 class Buffers {
  public:
   void Add(XLA_FFI_DataType dtype, void* data, int64_t count) {
@@ -149,7 +149,7 @@ struct Outcome {
   std::string message;
 };
 
-// Calls a stage of a handler as XLA does; the frame is gone when it returns.
+// Calls a stage of a handler as XLA does. The frame is invalid after the return.
 inline Outcome CallHandler(XLA_FFI_Error* (*handler)(XLA_FFI_CallFrame*),
                            XLA_FFI_ExecutionStage stage, XLA_FFI_ExecutionContext* context,
                            Attributes attributes, Buffers arguments, Buffers results) {

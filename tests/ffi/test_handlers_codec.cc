@@ -1,4 +1,5 @@
-// The handlers of codecs, called as XLA calls them, with the fake library's codecs on its streams.
+// The handlers of codecs, called as XLA calls them, with the fake library's codecs on its
+// streams.
 #include <chrono>
 #include <cstdint>
 #include <cstring>
@@ -68,7 +69,7 @@ class OnGpu {
   OnGpu(const OnGpu&) = delete;
   OnGpu& operator=(const OnGpu&) = delete;
   void* at() const { return at_; }
-  // What the stream has left there.
+  // The content after all work of the stream.
   Bytes Take() const {
     Own().stream.Finish();
     const std::byte* const from = memory().Shadow(at_);
@@ -109,7 +110,7 @@ std::vector<float> Values() {
   return values;
 }
 
-// The codes of all rows, by the CPU's codec.
+// The encoded rows, one after the other, by the CPU's codec.
 Bytes Codes(const std::string& spec) {
   const std::vector<float> values = Values();
   Bytes all;

@@ -27,11 +27,11 @@ using testing::FakeGpu;
 using testing::FakeStream;
 using testing::Outcome;
 
-constexpr int64_t kFirstNumber = 1000;   // the engine's number of GPU 0
+constexpr int64_t kFirstNumber = 1000;   // the engine's device id of GPU 0
 constexpr int kGpus = 2;
 constexpr int64_t kCount = 3000;
 
-// Two GPUs of one process, each a rank, with the stream that a program runs on.
+// Two GPUs of one process, each a rank, with the stream of its program.
 struct Gpus {
   Gpus() {
     AddLibraryPath(CudaLibrary::kName, JAXCCOMP_FAKE_CUDA);
@@ -43,7 +43,7 @@ struct Gpus {
       gpus.push_back(static_cast<FakeGpu*>(found->stage->gpu()));
       streams.push_back(std::make_unique<FakeStream>(static_cast<uint32_t>(ordinal) + 5));
     }
-    // From now on the library opens none: handlers only look up what has been opened.
+    // From now on the library opens no GPU: handlers must only look up opened ones.
     setenv("JAXCCOMP_FAKE_CUDA_BROKEN", "1", 1);
   }
   std::vector<FakeGpu*> gpus;
@@ -78,7 +78,7 @@ Attributes AttributesOf(const char* collective, const std::string& codec, std::v
   return given;
 }
 
-// A compiled call, as XLA keeps it.
+// A compiled call.
 class Program {
  public:
   Program(const char* collective, const std::string& codec,
@@ -131,7 +131,7 @@ struct Arrays {
   std::byte* result;
 };
 
-// The sum of both ranks' operands, or the first one's.
+// Whether the result is the sum of both ranks' operands, or the first one's operand.
 bool Holds(const Arrays& arrays, bool sum) {
   const auto* const values = reinterpret_cast<const float*>(arrays.gpu->memory.Shadow(arrays.result));
   for (int64_t i = 0; i < kCount; ++i) {
@@ -140,8 +140,7 @@ bool Holds(const Arrays& arrays, bool sum) {
   return true;
 }
 
-// The handlers of both GPUs are called at the same time, on a thread each, and when they return the results
-// are there.
+// The handlers of both GPUs run at the same time, on a thread each. When they return, the results are complete.
 TEST(CudaHandlerReturnsWhenItIsOver) {
   Own();
   for (const bool sum : {true, false}) {
@@ -170,7 +169,7 @@ TEST(CudaHandlerRefusesWhatItCannotRun) {
   CHECK_EQ(foreign.code, XLA_FFI_Error_Code_FAILED_PRECONDITION);
   CHECK(foreign.message.find("bcast") != std::string::npos);
   CHECK(foreign.message.find("GPU 7 has not been opened") != std::string::npos);
-  // A reduction of codes, when the program is compiled; a codec without kernels, when it runs.
+  // An encoded reduction fails when the program is compiled, a codec without kernels when it runs.
   Program reduces("allreduce", "lossless");
   CHECK_EQ(reduces.outcome.code, XLA_FFI_Error_Code_UNIMPLEMENTED);
   Program lacking("bcast", "int8", {kFirstNumber});
@@ -183,11 +182,11 @@ TEST(CudaHandlerRefusesWhatItCannotRun) {
   };
   CHECK(runs("lossless", DType::kFloat32) && runs("raw", DType::kFloat32));
   CHECK(!runs("int8", DType::kFloat32));
-  CHECK(runs("int8", DType::kInt32));   // which travel as they are
+  CHECK(runs("int8", DType::kInt32));   // sent unencoded
   CHECK(!CudaRuns("int9", DType::kFloat32).ok());
 }
 
-// What fails on one GPU is raised on both.
+// A failure on one GPU is raised on both.
 TEST(CudaHandlerRaisesWhatFails) {
   Program program("bcast", "lossless");
   Arrays first(0), second(1);
@@ -202,7 +201,7 @@ TEST(CudaHandlerRaisesWhatFails) {
   Engine::Get().Shutdown();
 }
 
-// The last test: it opens others.
+// Must be the last test: it opens other GPUs.
 TEST(CudaHandlerTellsWhichGpuCouldNotBeOpened) {
   Own();
   unsetenv("JAXCCOMP_FAKE_CUDA_BROKEN");

@@ -9,10 +9,10 @@
 namespace jaxccomp::testing {
 namespace {
 
-// Enough for several segments of "lossless" and several blocks of all others.
+// Several segments of "lossless", or several blocks of any other codec.
 constexpr int64_t kMostValueBytes = 1 << 20;
 
-// Every codec by itself and before a second stage.
+// Every codec alone and before a second stage.
 const std::vector<std::shared_ptr<const Codec>>& Codecs() {
   static const auto codecs = [] {
     std::vector<std::shared_ptr<const Codec>> found;
@@ -26,7 +26,7 @@ const std::vector<std::shared_ptr<const Codec>>& Codecs() {
   return codecs;
 }
 
-// Always the same, of many exponents: as bfloat16 they are like weights.
+// Constant references with many exponents: as bfloat16 they resemble weights.
 std::vector<std::byte> References(size_t bytes) {
   std::vector<std::byte> made(bytes);
   for (size_t i = 0; i < bytes; ++i) {
@@ -50,7 +50,7 @@ void DecodeChunk(const uint8_t* choice, std::span<const std::byte> bytes) {
   const Codec& codec = *Codecs()[choice[0] % Codecs().size()];
   const auto dtype = static_cast<DType>(choice[1] % kDTypeCount);
   if (!codec.Supports(dtype)) return;
-  // Some of them around a block, some long.
+  // Small counts around a block's size, and large ones.
   const int64_t count = choice[2] < 192 ? choice[2] : (choice[2] - 191) * 1031;
   Workspace workspace;
   CodingContext context(workspace);

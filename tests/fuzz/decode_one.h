@@ -1,5 +1,5 @@
-// Decodes bytes that may be anything, in every way that there is: what fuzzing calls, and what the
-// tests call with the inputs that fuzzing found worth keeping.
+// Decodes arbitrary bytes with all decoders. The fuzzer calls this, and the tests call it with the
+// inputs of the corpus.
 #pragma once
 
 #include <cstddef>
@@ -7,8 +7,8 @@
 
 namespace jaxccomp::testing {
 
-// The first byte says how: 0, a frame; else a chunk, of a codec, dtype and count that the next
-// three bytes choose.
+// The first byte is the kind of input: 0, a frame; otherwise a chunk, with codec, dtype and count
+// in the next three bytes.
 void DecodeOne(const uint8_t* data, size_t size);
 
 }  // namespace jaxccomp::testing

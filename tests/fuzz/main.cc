@@ -1,4 +1,4 @@
-// The fuzzer: libFuzzer drives this (make fuzz). JAXCCOMP_LIBZFP is where libzfp lies, if not on the
+// The fuzzer's entry point for libFuzzer (make fuzz). JAXCCOMP_LIBZFP is the path of libzfp, if it is not on the
 // loader's path.
 #include <cstdlib>
 

@@ -1,4 +1,4 @@
-"""Algorithms of training: against their definitions, and to the optimum of a convex problem."""
+"""Training algorithms: comparison with their definitions, and convergence on a convex problem."""
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +20,7 @@ MATRIX = jnp.zeros((40, 60), "float32")
 
 
 def on_ranks(function, *operands, check_vma=True):
-    """``function`` of row r of the operands on rank r; results as rows."""
+    """Runs ``function`` with row r of the operands on rank r; returns results as rows."""
     devices = np.array(jax.devices()[:N])
     mesh = jax.make_mesh((N,), ("d",), (AxisType.Auto,), devices=devices)
 
@@ -38,7 +38,7 @@ def on_ranks(function, *operands, check_vma=True):
 
 
 def problem(seed=0):
-    """Quadratics, one for each rank: the optimum of their mean is not that of any."""
+    """A quadratic for each rank: the optimum of their mean differs from the optimum of each."""
     random = np.random.default_rng(seed)
     scale = 1 + random.random((N, 12, 300)).astype(np.float32)
     target = random.standard_normal((N, 12, 300)).astype(np.float32)
@@ -46,7 +46,7 @@ def problem(seed=0):
 
 
 def descend(optimizer, steps, rate=None):
-    """The distance from the optimum, relative to that at the start, on each rank."""
+    """Returns the distance from the optimum on each rank, relative to the start."""
     scale, target, optimum = problem()
 
     def train(scale, target):
@@ -69,7 +69,7 @@ def descend(optimizer, steps, rate=None):
 
 
 def fading(number):
-    """What is late leaves a distance that goes with the step (Stich and Karimireddy 2020)."""
+    """Decays: delayed values leave an error proportional to it (Stich and Karimireddy 2020)."""
     return jnp.float32(1 / (1 + number / 20))
 
 
@@ -118,7 +118,7 @@ def test_every_algorithm_comes_to_the_optimum(optimizer, off):
 
 
 def run_steps(optimizer, gradients, params):
-    """The updates of each step, and the last state."""
+    """Returns the updates of each step, and the last state."""
 
     def body(gradients):
         def step(state, grads):
@@ -148,7 +148,7 @@ def test_powersgd_is_its_definition():
         left = np.linalg.qr((matrices @ basis).mean(0))[0]
         basis = np.stack([m.T @ left for m in matrices]).mean(0)
         decoded = left @ basis.T
-        # The old error is in it: what is not sent in one step is not lost in the next.
+        # The matrices include the previous residual, so unsent values are sent later.
         residual = matrices - decoded
         got = updates["kernel"][0, step].reshape(60, 50)
         np.testing.assert_allclose(got, decoded, rtol=1e-3, atol=1e-4)
@@ -172,7 +172,7 @@ def test_powersgd_of_a_matrix_of_that_rank_is_exact():
     gradients = np.stack([left * (r + 1) @ right for r in range(N)]).astype(np.float32)[:, None]
     updates, state = run_steps(optim.powersgd(rank=3, axis_name="d"), gradients, MATRIX)
     np.testing.assert_allclose(updates[0, 0], gradients.mean(0)[0], rtol=1e-3, atol=1e-3)
-    assert np.isfinite(state.basis).all()  # its third column depends on the others
+    assert np.isfinite(state.basis).all()  # its third column is linearly dependent
 
 
 # --- DGC ---
@@ -188,7 +188,7 @@ def test_dgc_is_its_definition():
         u = np.float32(0.9) * u + gradients[:, step]
         v = v + u
         sent = np.zeros_like(v, bool)
-        for rank in range(N):  # by what v is before anything in it becomes zero
+        for rank in range(N):  # selects by v, before sent elements are zeroed
             sent[rank, np.argsort(-np.abs(v[rank]))[:100]] = True
         np.testing.assert_allclose(
             updates[0, step], np.where(sent, v, 0).mean(0), rtol=1e-5, atol=1e-6
@@ -220,7 +220,7 @@ def test_dgc_warms_up_and_clips():
 
 @pytest.mark.parametrize("codec", ["int4", "int4:rounding=stochastic"])
 def test_ecq_remembers_its_errors_with_their_sign(codec):
-    """By the definition: what arrived and the new memory make the gradient and the old memory."""
+    """By definition: update + new residual = gradient + decayed old residual."""
     gradients = np.random.default_rng(9).standard_normal((N, 5, 3000)).astype(np.float32)
     optimizer = optim.ecq(0.25, 0.75, codec=codec, axis_name="d")
 
@@ -297,20 +297,20 @@ def test_onebit_adam_is_adam_in_its_warm_up():
 
 def test_onebit_adam_keeps_its_variance_and_loses_nothing():
     gradients = np.random.default_rng(7).standard_normal((N, 8, 300)).astype(np.float32)
-    gradients[..., :10] = 0  # no gradient, no step, though one bit says there is
+    gradients[..., :10] = 0  # no gradient, so no step, although one-bit encoding has no zero
     optimizer = optim.onebit_adam(1e-2, warmup_steps=3, axis_name="d")
     updates, state = run_steps(optimizer, gradients, jnp.zeros(300, "float32"))
     _, early = run_steps(optimizer, gradients[:, :3], jnp.zeros(300, "float32"))
     np.testing.assert_array_equal(state.nu, early.nu)
     assert not np.any(updates[..., :10])
     mean = np.zeros(300)
-    for step in range(8):  # the first moment, but for what residuals hold of it
+    for step in range(8):  # the exact first moment, without the effect of residuals
         mean = 0.9 * mean + 0.1 * gradients[:, step].mean(0)
     assert np.any(state.residual)
     assert np.corrcoef(state.mu[0][10:], mean[10:])[0, 1] > 0.3
 
 
-# --- what they refuse ---
+# --- errors ---
 
 
 def test_bad_arguments():
@@ -339,13 +339,13 @@ def test_bad_arguments():
         optim.powersgd(axis_name="d"),
         optim.dgc(density=0.1, axis_name="d"),
         optim.onebit_adam(1e-3, 2, axis_name="d"),
-        optim.ecq(codec="int4", axis_name="d"),  # what draws numbers draws others elsewhere
+        optim.ecq(codec="int4", axis_name="d"),  # a stochastic codec would draw others
         optim.adacomp(axis_name="d"),
     ],
     ids=["powersgd", "dgc", "onebit_adam", "ecq", "adacomp"],
 )
 def test_states_travel_between_steps_of_a_python_loop(optimizer):
-    """As rows where they differ between devices: the bits are those of a scan."""
+    """Per-device states are carried as rows: the bits equal the results of a scan."""
     gradients = np.random.default_rng(8).standard_normal((N, 4, 40, 60)).astype(np.float32)
     params = jnp.zeros((40, 60), "float32")
     mesh = jax.make_mesh((N,), ("d",), (AxisType.Auto,), devices=np.array(jax.devices()[:N]))
@@ -367,7 +367,7 @@ def test_states_travel_between_steps_of_a_python_loop(optimizer):
 
 
 def test_they_need_no_axis():
-    """Between processes, here one: the same functions without axis_name."""
+    """The same functions without axis_name, between processes (here one)."""
     jcc.init()
     grads = {"w": jnp.ones((40, 60))}
     made = [optim.powersgd(), optim.dgc(density=1.0), optim.onebit_adam(1e-3, 5)]

@@ -1,4 +1,4 @@
-"""States with residuals, saved and restored, on as many devices or on others."""
+"""States with residuals, saved and restored, on the same or another number of devices."""
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +22,7 @@ OPTIMIZER = optax.chain(
 
 
 class Run:
-    """Steps on so many devices, from a state or from the start."""
+    """Training steps on ``ranks`` devices, from a given state or from the start."""
 
     def __init__(self, ranks):
         devices = np.array(jax.devices()[:ranks])
@@ -103,7 +103,7 @@ def test_on_another_number_of_devices(tmp_path, ranks):
     for name in PARAMS:
         assert after[name].shape == (ranks, *PARAMS[name].shape)
         np.testing.assert_allclose(after[name].mean(0), before[name].mean(0), atol=1e-6)
-    # What was late comes with gradients of zeros.
+    # With zero gradients, the delayed values still arrive.
     zeros = jax.tree.map(jnp.zeros_like, other.gradients(0))
     start = np.asarray(params["w"])
     for _ in range(60):

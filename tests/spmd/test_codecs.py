@@ -1,4 +1,4 @@
-"""Lossy codecs on both planes: bounds, what travels, and what cotangents travel with."""
+"""Lossy codecs on both planes: bounds, sent arrays, and codecs of cotangents."""
 
 import re
 
@@ -61,13 +61,13 @@ def mapped(mesh, call, codec):
 
 
 def moved(function, x):
-    """(operation, shape, dtype) of all that travels."""
+    """Returns (operation, shape, dtype) of each sent array."""
     kinds = "all_gather|all_to_all|all_reduce|reduce_scatter|collective_permute"
     found = []
     for line in function.lower(x).as_text().splitlines():
         if match := re.search(rf'"?stablehlo\.({kinds})"?.*: \(tensor<([^>]*)>\)', line):
             *shape, dtype = match[2].split("x")
-            shape = shape[1:] if match[1] == "all_gather" else shape  # one more, of size 1
+            shape = shape[1:] if match[1] == "all_gather" else shape  # drops a dimension of 1
             found.append((match[1], tuple(map(int, shape)), dtype))
     return sorted(found)
 
@@ -118,7 +118,7 @@ def test_ranks_draw_different_numbers_and_equal_calls_the_same(mesh):
     assert len({row.tobytes() for row in rows[0]}) == N
     np.testing.assert_array_equal(function(x), rows)
     other = np.asarray(function(x.copy() * np.float32(2))) / 2
-    assert (other != rows).any()  # values of another step draw others
+    assert (other != rows).any()  # other values get other random numbers
     assert np.abs(rows[0].mean(axis=0) - x[0]).mean() < 0.25
 
 

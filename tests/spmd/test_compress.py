@@ -1,4 +1,4 @@
-"""Programs of jax.lax whose collectives are replaced by ours, wherever they are in them."""
+"""Programs of jax.lax whose collectives `compress` replaces, at any depth."""
 
 import functools
 
@@ -35,7 +35,7 @@ def varying(x, check_vma):
 
 
 def mapped(function, check_vma=True):
-    """``function`` of each device's row; results as rows."""
+    """Runs ``function`` on each device's row; returns results as rows."""
 
     def body(*rows):
         results = function(*(row[0] for row in rows))
@@ -57,17 +57,17 @@ def equal(got, expected):
 
 
 def ours(function, *args):
-    """The codecs of our operations in a program, in its order."""
+    """Returns the codecs of our operations in a program, in program order."""
     program = str(jax.make_jaxpr(function)(*args))
     return [part.split("'")[1] for part in program.split(" codec=")[1:]]
 
 
-# --- every collective, in everything that calls functions ---
+# --- every collective, in every higher-order function ---
 
 
 @jax.custom_vjp
 def summed_behind(x):
-    """Nothing forward, a sum backward."""
+    """The identity forward, a sum backward."""
     return x
 
 
@@ -163,8 +163,8 @@ def test_the_same_bits_and_nothing_of_jax_left(name, check_vma):
         return
     expected = jax.jit(plain)(x)
     policy = [CollectiveRule("lossless", least_bytes=0)]
-    # Each program in each way once, every other one with types in those that the next one is
-    # without them.
+    # Each program runs once in each way, with check_vma in one of them; the ways alternate between
+    # programs.
     everything = ALL or name in REFUSED_BY_TYPES
     around_shard_map = check_vma == (list(PROGRAMS).index(name) % 2 == 0)
     if everything or around_shard_map:
@@ -173,7 +173,7 @@ def test_the_same_bits_and_nothing_of_jax_left(name, check_vma):
         equal(jcc.compress(jax.jit(plain), policy)(x), expected)
         inside = mapped(jcc.compress(program, policy), check_vma)
         equal(jax.jit(inside)(x), expected)
-    if name != "custom_vjp":  # whose forward pass has none
+    if name != "custom_vjp":  # its forward pass has no collective
         left = str(jax.make_jaxpr(jcc.compress(plain, policy))(x))
         assert not any(f" {each}" in left for each in OF_JAX), left
         assert "lossless" in left
@@ -181,7 +181,7 @@ def test_the_same_bits_and_nothing_of_jax_left(name, check_vma):
 
 @pytest.mark.parametrize("check_vma", [True, False], ids=["check_vma", "no_check_vma"])
 def test_ragged_all_to_all(check_vma):
-    """XLA has none on CPUs."""
+    """XLA does not support it on CPUs."""
     x = rows(1024)
     program = mapped(jcc.compress(lambda row: _ragged(row, check_vma), "lossless"), check_vma)
     tables = x[:, : 2 * N * 64].reshape(N, N, 2, 64)
@@ -199,7 +199,7 @@ def test_derivatives_of_what_compress_gives():
 
     compressed = jcc.compress(program, "lossless")
     equal(jax.jit(gradient(compressed))(x), jax.jit(gradient(program))(x))
-    assert ours(gradient(compressed), x).count("lossless") >= 3  # forward, its own, the rule's
+    assert ours(gradient(compressed), x).count("lossless") >= 3  # forward, gradient, custom rule
 
 
 # --- whole programs ---
@@ -253,7 +253,7 @@ def test_an_optax_loop_under_scan():
 
 def test_ring_attention():
     def attention(q, k, v):
-        """Each device's queries meet all keys and values, which go round (Liu et al. 2023)."""
+        """Ring attention: keys and values circulate among devices (Liu et al. 2023)."""
         ring = [(i, (i + 1) % N) for i in range(N)]
 
         def turn(carry, _):
@@ -284,7 +284,7 @@ def test_ring_attention():
     equal(jax.jit(loss(compressed))(*operands), jax.jit(loss(plain))(*operands))
 
 
-# --- which codec ---
+# --- choice of codec ---
 
 
 def two_of_each(x):
@@ -427,7 +427,7 @@ def test_nothing_leaks_and_every_mesh_has_a_program():
 
 
 def averaged(state, gradients):
-    """A state that takes the mean of gradients off, step by step."""
+    """Subtracts the mean of gradients from a state, step by step."""
 
     def step(w, g):
         return w - lax.pmean(g, "d"), None
@@ -506,7 +506,7 @@ def test_feedback_in_branches_and_loops():
 
 @pytest.mark.parametrize(("dimension", "tiled"), [(0, False), (0, True), (1, True), (1, False)])
 def test_feedback_of_psum_scatter(dimension, tiled):
-    """Residuals have the operands' shape, whichever dimension is divided, and how."""
+    """Residuals have the operands' shape for any scattered dimension."""
     shape = [300, 80]
     shape[dimension] = 2 * N if tiled else N
     x = rows(3, *shape)

@@ -15,9 +15,9 @@ from jaxccomp._native import engine
 ALL_PLACES = [(n, mode) for n in (2, 3, 8) for mode in ("check_vma", "no_check_vma")] + [
     (8, "pmap")
 ]
-# Compiling takes a minute for each place. JAXCCOMP_TEST_PLACES names some ("3-check_vma,8-pmap"),
-# or "all" of them; without it each size and each mode comes once. With the newest JAX another one
-# runs (tools/run_tests.py).
+# Compilation takes a minute per place. JAXCCOMP_TEST_PLACES lists places ("3-check_vma,8-pmap"), or
+# "all". Without it each size and each mode is tested once. With the newest JAX another place runs
+# (tools/run_tests.py).
 USUAL = "2-check_vma,3-no_check_vma,8-pmap"
 CHOSEN = os.environ.get("JAXCCOMP_TEST_PLACES", USUAL).split(",")
 PLACES = [(n, mode) for n, mode in ALL_PLACES if f"{n}-{mode}" in CHOSEN or CHOSEN == ["all"]]
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Some donated buffers were not us
 OPERATIONS = of_style("axis")
 
 
-@functools.lru_cache(maxsize=1)  # tests of one batch follow each other
+@functools.lru_cache(maxsize=1)  # tests of one batch are consecutive
 def batch(n, mode, operation):
     return Batch(AxisPlace(n, mode), operation)
 
@@ -36,7 +36,7 @@ def each(rows):
 
 
 def runs_eagerly(n, mode):
-    """Not pmap, which always compiles; with and without types on one number of devices."""
+    """Excludes pmap, which always compiles. With and without check_vma on one number of devices."""
     return mode == "check_vma" or (mode == "no_check_vma" and n == 3)
 
 
@@ -55,7 +55,7 @@ def test_transform(n, mode, row, transform):
 
 
 def sized(rows, sizes):
-    """Rows on numbers of devices."""
+    """Parametrises a test by rows and their numbers of devices."""
     pairs = [(n, row) for row in rows for n in places_of(row, sizes)]
     ids = [f"{n}-{row.name}" for n, row in pairs]
     return pytest.mark.parametrize("n,row", pairs, ids=ids)
@@ -80,7 +80,7 @@ def test_exact_codecs_of_long_arrays(n, codec):
 
 @sized([row for row in OPERATIONS if row.same], [1, 3, 8])
 def test_results_are_invariant(n, row):
-    """`out_specs=P()` is accepted, and each device has the same."""
+    """`out_specs=P()` is accepted, and each device has the same result."""
     place = AxisPlace(n, "check_vma")
     x = row.inputs(n, 5)
     mapped = jax.jit(place.mapped(lambda x, flag: row.call(place, x), out_specs=P()))
@@ -98,13 +98,13 @@ def test_one_rank(row):
 
 @pytest.mark.parametrize("n", [2, 3, 8])
 def test_half_types_are_rounded_once(n):
-    """Sums of float16 and bfloat16 are made in float32."""
+    """Sums of float16 and bfloat16 are computed in float32."""
     import jaxccomp as jcc
 
     place = AxisPlace(n, "no_check_vma")
     x = {}
     for dtype, large in (("float16", 2048), ("bfloat16", 256)):
-        # Adding 1 to the large value changes nothing in the type itself, adding them all does.
+        # Adding single ones to the large value has no effect in the type itself; their sum has.
         column = np.ones((n, 5), np.float64)
         column[0] = large
         x[dtype] = column.astype(jax.numpy.dtype(dtype))

@@ -1,7 +1,7 @@
-"""Collectives by calls of codecs, the engine's on the host in the place of the GPU's.
+"""Collectives that call codecs as on GPUs, with the engine's codecs on the host instead.
 
-The calls are those that GPUs get; what they compute is what the kernels are tested against
-(tests/cpp/test_cuda_stream_codecs.cc). Results are those of the codecs in jax.numpy, bit for bit.
+The calls are the ones that GPUs get, and their results are the reference for the kernels
+(tests/cpp/test_cuda_stream_codecs.cc). They equal the codecs in jax.numpy bit for bit.
 """
 
 import jax
@@ -27,7 +27,7 @@ CODECS = ["bf16", "fp8_e5m2", "int8", "int4:rounding=stochastic", "ternary", "tb
 
 
 def coded(target, codec, dtype, result, operands):
-    """What a handler writes, in NumPy: rows of the leading dimensions."""
+    """Returns the output of a handler, in NumPy: rows of the leading dimensions."""
     dtype = jnp.dtype(dtype)
     if target == "jaxccomp_encode":
         rows = np.asarray(operands[0]).reshape(-1, operands[0].shape[-1])
@@ -56,7 +56,7 @@ def coded(target, codec, dtype, result, operands):
 
 @pytest.fixture
 def calls(monkeypatch):
-    """Makes callbacks of the calls; gives the targets that were called."""
+    """Replaces the calls by callbacks; returns the targets called."""
     seen = []
 
     def ffi_call(target, result, *, vmap_method):
@@ -97,7 +97,7 @@ COLLECTIVES = {
 
 
 def both(name, codec, x, monkeypatch, wrap=lambda f: f, **how):
-    """Results by calls, and by jax.numpy."""
+    """Returns the results of the calls, and of jax.numpy."""
 
     def function(x):
         return wrap(COLLECTIVES[name])(x, codec=codec, axis_name="d", backend="xla")

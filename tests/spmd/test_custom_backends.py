@@ -1,4 +1,4 @@
-"""Backends that programs register, along an axis of devices."""
+"""User-registered backends along an axis of devices."""
 
 import doctest
 

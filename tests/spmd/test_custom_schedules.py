@@ -1,4 +1,4 @@
-"""Algorithms that programs register, along an axis of devices."""
+"""User-registered algorithms along an axis of devices."""
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,7 @@ def nothing_is_registered(monkeypatch):
 @pytest.mark.parametrize("n", [2, 3, 4, 7])
 @pytest.mark.parametrize("codec", [None, "bf16"])
 def test_values(n, codec):
-    """Bit for bit what NumPy gives of whole numbers."""
+    """Results on whole numbers equal NumPy's bit for bit."""
     place = AxisPlace(n, "no_check_vma")
     x = np.random.default_rng(n).integers(-20, 20, (n, 5000)).astype(np.float32)
     rows = np.random.default_rng(n).integers(-20, 20, (n, n, 300)).astype(np.float32)
@@ -40,7 +40,7 @@ def test_values(n, codec):
 
 
 def test_groups_and_batches():
-    """Each size of group has schedules of its own; vmap makes them of larger blocks."""
+    """Each group size has its own schedules; vmap enlarges their blocks."""
     place = AxisPlace(4, "no_check_vma")
     x = np.arange(4 * 3 * 7, dtype=np.float32).reshape(4, 3, 7)
 
@@ -57,7 +57,7 @@ def test_groups_and_batches():
 
 
 def test_two_threads_lower_at_once():
-    """Schedules of one problem are made, checked and kept alike, by whichever thread is first."""
+    """Schedules are created, checked and cached correctly, by either thread."""
     import concurrent.futures
 
     place = AxisPlace(4, "no_check_vma")

@@ -24,7 +24,7 @@ needs_engine = pytest.mark.skipif(not engine.available(), reason="needs the nati
 
 
 def gradients(n=N, dtype="float32"):
-    """Some steps of each rank, which have a part in common."""
+    """Returns gradients of a few steps for each rank, with a common part."""
     rng = np.random.default_rng(7)
     shapes = {"kernel": (STEPS, 40, 130), "bias": (STEPS, 3)}
     return {
@@ -34,7 +34,7 @@ def gradients(n=N, dtype="float32"):
 
 
 def train(how):
-    """A program that takes all steps and gives the sum of their results, and the last residual."""
+    """Returns a program for all steps. It returns the sum of results and the last residual."""
 
     def program(grads, _):
         start = jax.tree.map(lambda g: jnp.zeros_like(g[0]), grads)
@@ -56,7 +56,7 @@ def train(how):
 def test_nothing_is_lost(way, codec, op):
     place = AxisPlace(N, "check_vma")
     grads = gradients()
-    # A leading axis of one, along which the place joins the ranks.
+    # A leading axis of size 1, along which the place concatenates the ranks.
     program = train(place.how | way | {"codec": codec, "op": op})
     reduced, residual = place.run(
         lambda grads, flag: jax.tree.map(
@@ -70,7 +70,7 @@ def test_nothing_is_lost(way, codec, op):
         for rank in range(N):
             np.testing.assert_allclose(reduced[name][rank, 0], expected, rtol=1e-4, atol=1e-4)
             np.testing.assert_array_equal(reduced[name][rank], reduced[name][0])
-    # All ranks are on one host, within which `hierarchical` encodes nothing.
+    # All ranks are on one host, where `hierarchical` does not encode.
     loses = way.get("algorithm") != "hierarchical"
     assert (np.abs(residual["kernel"]).max() > 1e-3) == loses
 
@@ -164,7 +164,7 @@ def test_along_a_vmap_axis_nothing_is_lost():
 
 @pytest.mark.parametrize("way", [WAYS[0], WAYS[-1]], ids=["xla", "last"])
 def test_batched_over_another_axis(way):
-    x = jnp.asarray(gradients(4)["kernel"])  # of which the steps are a batch here
+    x = jnp.asarray(gradients(4)["kernel"])  # the steps are a batch here
 
     def one(x):
         how = {"codec": "int4:block=32", "axis_name": "d"}
@@ -212,7 +212,7 @@ def test_all_algorithms_of_reduce_scatter_are_tested():
 
 
 def scattered(way, op, codec, check_vma, n=4):
-    """Results and residuals of a few steps of reduce_scatter_with_feedback, and what went in."""
+    """Returns results and residuals of steps of reduce_scatter_with_feedback, and the operands."""
     rng = np.random.default_rng(3)
     rows = {
         "kernel": rng.standard_normal((n, STEPS, n, 41, 70)).astype("float32"),
@@ -244,7 +244,7 @@ def test_reduce_scatter_loses_nothing(way, codec, op):
     rows, reduced, residual = scattered(way, op, codec, check_vma=op == "sum")
     merge = {"sum": np.sum, "mean": np.mean}[op]
     for name, x in rows.items():
-        expected = merge(x.sum(axis=1) - residual[name], axis=0)  # row j is rank j's
+        expected = merge(x.sum(axis=1) - residual[name], axis=0)  # row j belongs to rank j
         np.testing.assert_allclose(reduced[name], expected, rtol=1e-4, atol=1e-4)
         assert residual[name].shape == x[:, 0].shape
     assert np.abs(residual["kernel"]).max() > 1e-3
@@ -252,7 +252,7 @@ def test_reduce_scatter_loses_nothing(way, codec, op):
 
 @pytest.mark.parametrize("way", SCATTER_WAYS, ids=lambda way: way.get("algorithm", "xla"))
 def test_reduce_scatter_gives_what_it_gives_without_feedback(way):
-    x = jnp.asarray(gradients(4)["kernel"])  # of which the steps are the rows
+    x = jnp.asarray(gradients(4)["kernel"])  # the steps are the rows here
 
     def body(x):
         how = {"codec": "int4", "axis_name": "d", "op": "mean", **way}

@@ -1,4 +1,4 @@
-"""Operations that are started here and waited for there."""
+"""Operations with separate start and wait."""
 
 import gc
 import inspect
@@ -43,7 +43,7 @@ ARGUMENTS = {
 
 
 def on_ranks(program, *operands):
-    """What each rank gets, one behind the other."""
+    """Returns the results of all ranks, concatenated."""
     mesh = jax.make_mesh((N,), ("i",), (AxisType.Auto,), devices=jax.devices()[:N])
     mapped = jax.shard_map(
         lambda *rows: jax.tree.map(lambda y: y[None], program(*(row[0] for row in rows))),
@@ -98,7 +98,7 @@ def test_what_comes_after():
 
 
 def test_carried_through_a_loop():
-    """What one step sends is waited for in the next one."""
+    """Each step waits for the previous step's operation."""
 
     def program(x):
         def step(carry, _):
@@ -112,7 +112,7 @@ def test_carried_through_a_loop():
 
     totals, last = run(program, X)
     for k in range(3):
-        # The first step sends what the loop began with once more: x + 1, x + 2, ...
+        # The operation before the loop sends x, and the steps send x + 1, x + 2, ...
         np.testing.assert_array_equal(totals[0, k], (X + k).sum(axis=0))
     np.testing.assert_array_equal(last[0], (X + 3).sum(axis=0))
 

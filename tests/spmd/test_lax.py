@@ -1,4 +1,4 @@
-"""jaxccomp.lax against jax.lax: values and derivatives, in every context."""
+"""jaxccomp.lax compared with jax.lax: values and derivatives, in every context."""
 
 import inspect
 
@@ -18,7 +18,7 @@ PERM = [(0, 3), (3, 1), (1, 0), (5, 6)]
 GROUPS = [[0, 2, 4, 6], [7, 5, 3, 1]]
 BACKENDS = ["xla"] + (["native"] if engine.available() else [])
 
-# name: the call, on an operand of shape (8, 16) per device
+# name: the call, with an operand of shape (8, 16) per device
 CASES = {
     "psum": lambda ops, x, **k: ops.psum(x, "d", **k),
     "psum_tree": lambda ops, x, **k: ops.psum({"a": x, "b": [x[0], x[:, 1]]}, "d", **k)["b"][1],
@@ -46,7 +46,7 @@ CASES = {
     "ppermute": lambda ops, x, **k: ops.ppermute(x, "d", PERM, **k),
 }
 NO_DERIVATIVE = {"pmax", "pmin"}
-WRONG_IN_JAX = {"all_to_all", "all_to_all_back"}  # derivatives of jax.lax's raise
+WRONG_IN_JAX = {"all_to_all", "all_to_all_back"}  # their derivatives fail in jax.lax
 NO_VMA_IN_JAX = {"psum_groups"}
 
 
@@ -61,7 +61,7 @@ def x():
 
 
 def mapped(mesh, function, check_vma):
-    """`function` on each device's (8, 16) block; results side by side."""
+    """Runs `function` on each device's (8, 16) block; concatenates the results."""
 
     def body(x):
         y = function(x)
@@ -74,7 +74,7 @@ def mapped(mesh, function, check_vma):
 
 
 def check_transpose(linear, x):
-    """<J x, w> = <x, J^T w>."""
+    """Checks <J x, w> = <x, J^T w>."""
     y, back = jax.vjp(jax.jit(linear), x)
     w = jnp.asarray(np.random.default_rng(5).normal(size=y.shape), y.dtype)
     np.testing.assert_allclose((y * w).sum(), (x * back(w)[0]).sum(), rtol=1e-3)
@@ -94,7 +94,7 @@ def test_values_and_derivatives(mesh, x, name, backend, check_vma):
     np.testing.assert_allclose(jax.jit(ours)(x), expected, **close)
     np.testing.assert_allclose(ours(x), expected, **close)
     result = jax.jit(jax.vmap(ours, in_axes=2, out_axes=1))(jnp.stack([x, -2 * x, x + 1], axis=2))
-    # One at a time: jax.lax's own batching fails for some.
+    # One at a time: jax.lax cannot batch some of them.
     each = jnp.stack([expected, jitted(-2 * x), jitted(x + 1)], 1)
     np.testing.assert_allclose(result, each, **close)
     if name in NO_DERIVATIVE:
@@ -110,7 +110,7 @@ def test_values_and_derivatives(mesh, x, name, backend, check_vma):
         @jax.jit
         def run(x):
             gradient = jax.grad(lambda x: (weight * jnp.sin(function(x * x))).sum())
-            # The second is twice through the transpose.
+            # The second transposes twice.
             return jax.jvp(function, (x,), (x * x,))[1], *jax.jvp(gradient, (x,), (x,))
 
         return run(x)
@@ -122,7 +122,7 @@ def test_values_and_derivatives(mesh, x, name, backend, check_vma):
 @pytest.mark.parametrize("name", [n for n in CASES if "groups" not in n])
 def test_along_an_axis_of_vmap(name, x):
     x = x.reshape(N, 8, 16)
-    if name == "ppermute":  # jax.lax wants a full permutation there
+    if name == "ppermute":  # jax.lax requires a full permutation there
         CASE = lambda ops, x: ops.ppermute(x, "d", [(i, (i + 3) % N) for i in range(N)])  # noqa: E731
     else:
         CASE = CASES[name]
@@ -294,7 +294,7 @@ def test_ragged_all_to_all(mesh, backend, check_vma):
         data = jnp.stack([operands[0], 2 * operands[0]], 3)
         result = batched(data, *operands[1:])
         np.testing.assert_array_equal(result[..., 0], expected)
-        shifted = jnp.stack([operands[2]] * 2)  # batched offsets go one after the other
+        shifted = jnp.stack([operands[2]] * 2)  # batched offsets run one after the other
         result = jax.vmap(f, in_axes=(None, None, 0, None, None, None))(
             operands[0], operands[1], shifted, *operands[3:]
         )

@@ -1,4 +1,4 @@
-"""Meshes of every kind: of some devices, permuted, of several axes, Explicit, partly manual."""
+"""All kinds of meshes: a subset of devices, permuted, several axes, Explicit, partly manual."""
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ HOW = {"backend": BACKEND}
 
 
 def everything(x, axes):
-    """Several operations at once, on a row per rank; told apart by shape and by rank."""
+    """Runs several operations at once, on a row per rank; results differ by shape and rank."""
     how = {"axis_name": axes, **HOW}
     return {
         "bcast": jcc.bcast(x, root=1, **how)[None],
@@ -75,7 +75,7 @@ def test_disjoint_meshes_in_flight_together():
 
 
 def test_the_same_devices_in_two_orders():
-    """Programs on overlapping devices, one after the other, without waiting between."""
+    """Programs on overlapping devices run one after the other, without waiting."""
     orders = [[0, 1, 2, 3], [3, 1, 0, 2], [4, 3, 2, 1]]
     functions = [jax.jit(mapped(Mesh(np.array(jax.devices())[o], ("d",)), "d")) for o in orders]
     rows = rows_of(4)
@@ -86,7 +86,7 @@ def test_the_same_devices_in_two_orders():
 
 @pytest.mark.parametrize("axes", [("a", "b"), ("b", "a"), ("a", "c"), ("c", "b", "a")], ids=str)
 def test_tuples_of_axes(axes):
-    """Ranks are numbered as P(axes) lays them out; other axes make independent groups."""
+    """Ranks are numbered in the order of P(axes); other axes form independent groups."""
     mesh = Mesh(np.array(jax.devices()).reshape(2, 2, 2), ("a", "b", "c"))
     n = 2 ** len(axes)
     rows = rows_of(n)
@@ -116,7 +116,7 @@ def test_explicit_axes():
 
 
 def test_partly_manual():
-    """shard_map over one axis of two; the other is left to the compiler."""
+    """shard_map over one of two axes; the compiler handles the other."""
     mesh = jax.make_mesh((4, 2), ("d", "m"), axis_types=(AxisType.Auto,) * 2)
     rows = rows_of(4)
     f = jax.shard_map(
@@ -130,7 +130,7 @@ def test_partly_manual():
 
 
 def test_inside_a_larger_program():
-    """Sharded arrays in, computation before and after, gradient through all of it."""
+    """Sharded operands, computation before and after, and the gradient of all of it."""
     mesh = Mesh(np.array(jax.devices()), ("d",))
     total = jax.shard_map(
         lambda x: jcc.allreduce(x * x, axis_name="d", **HOW),

@@ -1,4 +1,4 @@
-"""`backend="mpi"` where MPI has joined nobody: what it is lowered to, and what is refused."""
+"""`backend="mpi"` in a single process without MPI: its lowering, and its errors."""
 
 import jax
 import jax.numpy as jnp

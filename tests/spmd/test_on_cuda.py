@@ -1,6 +1,6 @@
-"""What is composed on GPUs, on the devices of the CPU, whose engine stands for the stage.
+"""The composition of operations for GPUs, run on CPU devices with the engine instead of the stage.
 
-Results are those of the native plane: bit for bit with `lossless`, else within the codec's bounds.
+Results equal the native plane's: bit for bit with `lossless`, otherwise within the codec's bounds.
 """
 
 import jax
@@ -19,13 +19,13 @@ from jaxccomp._primitives import lowering
 pytestmark = pytest.mark.skipif(not engine.available(), reason="it moves what is composed")
 
 N = 4
-COUNT = 1003  # no multiple of N
+COUNT = 1003  # not a multiple of N
 DTYPES = ("float32", "bfloat16")
 
 
 @pytest.fixture
 def as_on_gpus(monkeypatch):
-    """Lets calls be lowered for the CPU as for GPUs; gives the calls that reach the engine."""
+    """Lowers calls for the CPU as for GPUs; returns the calls that reach the engine."""
     seen = []
     attributes = lowering._attributes
 
@@ -44,7 +44,7 @@ def as_on_gpus(monkeypatch):
 
 
 def run(function, x):
-    """Of each device, what a function gives for its row."""
+    """Returns the result of a function on each device's row."""
     mesh = jax.make_mesh((N,), ("d",), axis_types=(AxisType.Auto,), devices=jax.devices()[:N])
     mapped = jax.shard_map(
         lambda row: jax.tree.map(lambda y: y[None], function(row[0])),
@@ -74,7 +74,7 @@ REDUCTIONS = {
 def test_lossless_reductions_are_those_of_the_engine(name, op, dtype, as_on_gpus):
     operation, shape = REDUCTIONS[name]
     x = values(dtype, shape)
-    if op != "max":  # the order of sums may differ: all of these are exact
+    if op != "max":  # orders of summation may differ: these sums are exact
         x = jnp.round(x * 8)
 
     def function(x):
@@ -106,7 +106,7 @@ def test_lossy_reductions_keep_the_codecs_bounds(name, op, dtype, codec, as_on_g
     reduced = {"sum": np.sum, "mean": np.mean, "max": np.max}[op](exact, axis=0)
     bound = codecs.error_bound(codec, dtype)
     each = bound.relative + bound.block
-    # Of N operands each is encoded once, and their reduction once more; results are rounded.
+    # Each of N operands is encoded once, and their reduction once more; results are rounded.
     parts = {"sum": N, "mean": 1, "max": 1}[op] * np.abs(exact).max()
     rounded = 2.0**-8 if dtype == "bfloat16" else 2.0**-22
     most = each * parts + (each + rounded) * (np.abs(reduced).max() + each * parts)
@@ -139,7 +139,7 @@ MOVES = {
 @pytest.mark.parametrize("codec", ["int8|lossless", "topk:density=0.1"])
 @pytest.mark.parametrize("name", MOVES)
 def test_moved_values_are_those_of_the_codec(name, codec, as_on_gpus):
-    """One encoding: what arrives decodes to what the same codec makes of it on the native plane."""
+    """Values are encoded once, and decode to the same as on the native plane."""
     operation, shape = MOVES[name]
     x = values("float32", shape)
 
@@ -150,7 +150,7 @@ def test_moved_values_are_those_of_the_codec(name, codec, as_on_gpus):
     seen = as_on_gpus()
     got = run(lambda x: function(x), x)
     assert seen and not {"alltoallv", "allreduce"}.intersection(dict(seen))
-    if codec.startswith("topk"):  # of another number of values: chunks differ
+    if codec.startswith("topk"):  # chunks have other numbers of values
         assert np.count_nonzero(got) > 0
         kept = got != 0
         np.testing.assert_array_equal(got[kept], run(raw(operation), x)[kept])
@@ -179,7 +179,7 @@ def test_trees_of_several_dtypes(as_on_gpus):
 
 @pytest.mark.parametrize("codec", [None, "lossless", "int8"])
 def test_feedback(codec, as_on_gpus):
-    """What was lost is what is missing in the sum."""
+    """The residuals are the missing part of the sum."""
     x = jnp.round(values("float32") * 8)
 
     def function(x):

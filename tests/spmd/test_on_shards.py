@@ -1,4 +1,4 @@
-"""`on_shards`: what other axes shard is reduced and compressed shard by shard, and not gathered."""
+"""`on_shards` reduces and compresses each shard of other axes, without gathering."""
 
 import functools
 import re
@@ -40,7 +40,7 @@ def problem(mesh):
 
 
 def gradients(params, batch):
-    """Each device's own along "d"."""
+    """Returns each device's own gradients along "d"."""
     x, y = batch
 
     def loss(params):
@@ -62,7 +62,7 @@ def mean(backend, codec):
 
 
 def collectives(function, *args):
-    """(operation, shape) of all that travels in the compiled program."""
+    """Returns (operation, shape) of each collective in the compiled program."""
     kinds = r"all-gather|all-reduce|reduce-scatter|all-to-all|collective-permute|custom-call"
     text = function.lower(*args).compile().as_text()
     found = re.findall(rf"= (.*?) ({kinds})(?:-start)?\(", text)
@@ -89,7 +89,7 @@ def test_nothing_is_gathered_and_nothing_changes(backend, order):
 
 @pytest.mark.skipif(not engine.available(), reason="needs the native engine")
 def test_without_it_xla_gathers():
-    """What it is there for; when XLA no longer gathers, on_shards has nothing left to do."""
+    """The reason for on_shards: it is unnecessary once XLA no longer gathers here."""
     mesh = mesh_of()
     params, batch = problem(mesh)
     step = jax.jit(jcc.data_parallel(stepping(mean("native", "lossless")), "d", mesh=mesh))
@@ -100,7 +100,7 @@ def test_without_it_xla_gathers():
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_the_codec_sees_shards_and_so_does_the_residual(backend):
-    """The same bits as in a shard_map over both axes."""
+    """Gives the same bits as a shard_map over both axes."""
     mesh = mesh_of()
     params, batch = problem(mesh)
     average = jcc.optim.allreduce_gradients(
@@ -136,7 +136,7 @@ def test_the_codec_sees_shards_and_so_does_the_residual(backend):
     for number in range(2):
         for name in SPECS:
             np.testing.assert_array_equal(got[number][name], expected[number][name])
-    assert not np.array_equal(got[0]["w"], got[1]["w"])  # what was lost came
+    assert not np.array_equal(got[0]["w"], got[1]["w"])  # the residual was added
 
 
 @pytest.mark.skipif(not engine.available(), reason="needs the native engine")

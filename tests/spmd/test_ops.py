@@ -1,4 +1,4 @@
-"""jaxccomp.ops along a named axis, against what the definition says in NumPy."""
+"""jaxccomp.ops along a named axis, compared with definitions in NumPy."""
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ from jaxccomp._native import engine
 N = 8
 BACKENDS = ["xla"] + (["native"] if engine.available() else [])
 ROOT = 3
-ROWS = [2, 0, 3, 1, 2, 0, 1, 4]  # v-variants
+ROWS = [2, 0, 3, 1, 2, 0, 1, 4]  # rows of each rank in v-variants
 MATRIX = np.random.default_rng(1).integers(0, 3, size=(N, N))
 RING = [(r + 1) % N if r != 6 else None for r in range(N)]
 REDUCE = {
@@ -63,7 +63,7 @@ def exclusive(x):
     return np.concatenate([np.zeros_like(x[:1]), np.cumsum(x, 0)[:-1]])
 
 
-# name: (operand's shape on a rank, the call, what all ranks get given all ranks' operands)
+# name: (operand's shape on a rank, call, function from all operands to all results)
 V = (max(ROWS), 3)
 CASES = {
     "bcast": ((5, 3), lambda x, **k: jcc.bcast(x, ROOT, **k), lambda x: np.stack([x[ROOT]] * N)),
@@ -121,7 +121,7 @@ def operand(shape, dtype=np.float32, seed=0):
 
 
 def mapped(mesh, function, check_vma, axis="d"):
-    """`function` of what each rank holds, for rows of the operands; rows of results."""
+    """Runs `function` on each rank's row of the operands; returns rows of results."""
 
     def body(x):
         y = function(jax.tree.map(lambda leaf: leaf[0], x))
@@ -138,7 +138,7 @@ def mapped(mesh, function, check_vma, axis="d"):
 
 
 def run(mesh, call, x, **how):
-    """What all ranks get, jitted, with types checked."""
+    """Returns the results of all ranks, jitted, with check_vma."""
     return jax.jit(mapped(mesh, lambda x: call(x, axis_name="d", **how), True))(x)
 
 
@@ -275,7 +275,7 @@ def test_lossy_codecs_of_the_engine(mesh, codec):
         shape, call, expected = CASES[name]
         x = operand(shape)
         result = np.asarray(run(mesh, call, x, backend="native", codec=codec))
-        # Each rank that a value passes may code it once more.
+        # Each rank that a value passes may encode it once more.
         bound = jcc.codecs.error_bound(codec, x.dtype)
         once = (bound.relative + bound.block) * np.abs(np.asarray(x)).sum(0).max() + bound.absolute
         assert np.abs(result - expected(np.asarray(x))).max() <= (N + 1) * once

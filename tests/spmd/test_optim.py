@@ -1,4 +1,4 @@
-"""Gradients reduced with error feedback, and what optimisers of optax make of them."""
+"""Gradients reduced with error feedback, with optimisers of optax."""
 
 import functools
 
@@ -21,7 +21,7 @@ CODECS = ["onebit", "topk:density=0.05", "randomk:density=0.1", "int4", "int8:ro
 
 
 def on_ranks(function, *operands, n=N, check_vma=True):
-    """`function` on `n` ranks: of row r of the operands on rank r; results as rows."""
+    """Runs `function` on `n` ranks with row r of the operands; returns results as rows."""
     mesh = jax.make_mesh(
         (n,), ("d",), axis_types=(AxisType.Auto,), devices=np.array(jax.devices()[:n])
     )
@@ -35,7 +35,7 @@ def on_ranks(function, *operands, n=N, check_vma=True):
 
 
 def gradients(steps, dtype="float32"):
-    """Of N ranks and some steps: a pytree with leaves of many and of few values."""
+    """Returns gradients of N ranks and some steps: a pytree with large and small leaves."""
     keys = jax.random.split(jax.random.key(3), 3)
     shapes = {"kernel": (3000,), "bias": (7,), "scale": ()}
     return {
@@ -51,7 +51,7 @@ def zeros(grads):
 @pytest.mark.parametrize("op", ["sum", "mean"])
 @pytest.mark.parametrize("codec", CODECS)
 def test_nothing_is_lost_over_the_steps(codec, op):
-    """The sum of what was reduced is that of the gradients, less what the residuals hold."""
+    """The sum of reduced values equals the sum of gradients minus the residuals."""
     grads = gradients(steps=6)
 
     def body(grads):
@@ -168,10 +168,10 @@ def test_what_does_not_fit_is_named(residual, op, text):
 
 
 def descend(loss, start, data, optimizer, steps):
-    """Gradient descent on N ranks, each with its row of data; parameters of each rank."""
+    """Gradient descent on N ranks, each with its row of data; returns each rank's parameters."""
 
     def body(data):
-        # Each rank's own gradients: those of parameters that vary.
+        # Gradients of varying parameters are each rank's own.
         params = jax.lax.pcast(start, "d", to="varying")
 
         def step(state, _):
@@ -195,7 +195,7 @@ def chain(codec, error_feedback, optimizer):
 
 @pytest.mark.parametrize("codec", ["onebit", "topk:density=0.05"])
 def test_quadratic(codec):
-    """Each rank has another minimum, so that no rank's gradient vanishes at the common one."""
+    """Each rank has another minimum, so no rank's gradient is zero at the common one."""
     centers = jax.random.normal(jax.random.key(1), (N, 600), "float32")
     best = centers.mean(axis=0)
 
@@ -216,7 +216,7 @@ def test_quadratic(codec):
 
 @pytest.mark.parametrize("codec", ["onebit", "topk:density=0.02"])
 def test_logistic_regression(codec):
-    """The ranks' data differ in where they lie, as data of different sources do."""
+    """The ranks' data have different centres, like data of different sources."""
     rng = np.random.default_rng(5)
     x = rng.standard_normal((N, 50, 400)) + rng.standard_normal((N, 1, 400))
     y = np.sign(x @ rng.standard_normal(400) + rng.standard_normal((N, 50)))
@@ -252,7 +252,7 @@ def test_without_feedback_there_is_no_state():
 
 
 def test_some_leaves_only():
-    """As `optax.masked` has it: the others are not sent."""
+    """`optax.masked` excludes the other leaves from the reduction."""
     inner = jcc.optim.allreduce_gradients(codec="onebit", error_feedback=True, axis_name="d")
     optimizer = optax.masked(inner, {"shared": True, "own": False})
     x = {"shared": jnp.arange(N * 9.0).reshape(N, 9), "own": jnp.arange(N * 9.0).reshape(N, 9)}
@@ -267,7 +267,7 @@ def test_mistakes_are_told_when_it_is_made():
 
 
 def test_a_residual_is_no_array_that_all_devices_share():
-    """By its type it differs from device to device: ``P()`` is no spec for it."""
+    """Its type varies by device, so ``P()`` is not a valid spec."""
     optimizer = jcc.optim.allreduce_gradients(codec="onebit", error_feedback=True, axis_name="d")
     mesh = jax.make_mesh((N,), ("d",), (AxisType.Auto,), devices=np.array(jax.devices()[:N]))
     on_mesh = functools.partial(jax.shard_map, mesh=mesh, out_specs=P())
@@ -275,7 +275,7 @@ def test_a_residual_is_no_array_that_all_devices_share():
     with pytest.raises(ValueError, match=r"out_specs is P\(\)"):
         jax.jit(on_mesh(optimizer.init, in_specs=P()))(params)
 
-    def step(state, grads):  # nor is one that was shared taken
+    def step(state, grads):  # an invariant residual is rejected, too
         return optimizer.update(grads[0], state)[0]
 
     zeros = jcc.optim.FeedbackState(params)
@@ -299,7 +299,7 @@ def layers(count=12, dtype="float32"):
 
 
 def updated(optimizer, grads, steps=1):
-    """What each of some equal steps makes of the gradients."""
+    """Returns the updates of equal steps."""
 
     def body(grads):
         def step(state, _):
@@ -341,7 +341,7 @@ def test_the_last_layers_travel_first():
 
 
 def test_a_policy_says_which_codec():
-    """The first rule that takes a leaf; the others have that of all."""
+    """The first matching rule applies; other leaves use the default."""
     grads = layers(3)
     rules = [
         jcc.optim.Rule(None, pattern="*bias"),
@@ -380,7 +380,7 @@ def test_a_warm_up_ends_on_all_ranks_at_once(feedback):
 
 
 def test_an_error_in_a_phase_names_the_line():
-    """JAX traces branches without the frames of who calls."""
+    """JAX traces branches without the callers' frames."""
     optimizer = jcc.optim.allreduce_gradients(
         codec="int8", axis_name="d", policy=[jcc.optim.Rule("onebit", from_step=3)]
     )
@@ -404,7 +404,7 @@ def test_a_rule_with_a_lossy_codec_that_takes_integers_alone():
 
     with pytest.raises(jcc.errors.UnsupportedDTypeError, match=r"takes 'steps', of 'int32'.*lossy"):
         init("int8", "st*")
-    init("int8", "*")  # it takes w, too
+    init("int8", "*")  # it also matches w
     init("lossless", "st*")
 
 
@@ -446,7 +446,7 @@ REDUCTIONS = {
 @pytest.mark.parametrize("name", REDUCTIONS)
 @pytest.mark.parametrize("codec", [None, "int8"])
 def test_a_gradient_that_is_summed_already_is_refused(name, codec):
-    """It would be as many times too large as there are ranks, and not compressed."""
+    """It would be too large by a factor of the number of ranks, and not compressed."""
     how = {} if codec is None else {"codec": codec}
 
     def body(x, cast):
@@ -476,7 +476,7 @@ def test_what_is_the_same_everywhere_may_be_counted():
 
 @pytest.mark.parametrize("rules", [[], [jcc.optim.Rule("int4", from_step=3)]])
 def test_a_loop_carries_residuals_as_sharded_arrays(rules):
-    """It comes to what a scan inside of shard_map comes to, and residuals stay where they are."""
+    """Gives the same results as a scan inside shard_map, and residuals keep their sharding."""
     optimizer = optax.chain(
         jcc.optim.allreduce_gradients(
             "sum", codec="onebit", error_feedback=True, axis_name="d", policy=rules

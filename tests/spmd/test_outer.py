@@ -1,4 +1,4 @@
-"""Outer steps: against their published definitions, and what is promised of parameters."""
+"""Outer steps: compared with their published definitions, and their effect on parameters."""
 
 import functools
 
@@ -31,13 +31,13 @@ def start():
 
 
 def rows(params):
-    """The same parameters on each rank."""
+    """Returns the same parameters on each rank."""
     sharding = NamedSharding(MESH, P("d"))
     return jax.tree.map(lambda x: jax.device_put(np.stack([x] * N), sharding), params)
 
 
 def drift(seed):
-    """What each rank learns by itself: a row each."""
+    """Returns each rank's local updates, a row each."""
     random = np.random.default_rng(seed)
     return {
         name: 0.1 * np.asarray(random.standard_normal((N, *shape)), np.float32)
@@ -46,7 +46,7 @@ def drift(seed):
 
 
 def learnt(params, seed):
-    """The parameters after each rank has trained by itself, as single precision has them."""
+    """Returns the parameters after local training on each rank, in single precision."""
     return jax.tree.map(jnp.add, params, drift(seed))
 
 
@@ -67,7 +67,7 @@ def nesterov(anchor, momentum, gradient):
     [
         ({}, 1e-6),
         ({"codec": "lossless"}, 1e-6),
-        # Of differences of about 0.5 at most, coded twice.
+        # Of differences up to about 0.5, encoded twice.
         ({"codec": "int8"}, 0.02),
         ({"codec": "int4", "error_feedback": True}, 0.3),
     ],
@@ -104,7 +104,7 @@ def test_any_outer_optimizer():
 
 
 def test_local_sgd_every_step_is_data_parallel_training():
-    """With H = 1 and plain SGD the mean of parameters is the step with the mean of gradients."""
+    """With H = 1 and plain SGD, the mean of parameters equals a step with the mean gradient."""
     target = drift(1)["kernel"]
     outer = optim.local_sgd(**ON_MESH)
     step = jax.jit(outer.step)
@@ -122,7 +122,7 @@ def test_local_sgd_every_step_is_data_parallel_training():
     "make", [optim.diloco, pytest.param(optim.sparse_loco, marks=pytest.mark.slow)]
 )
 def test_inside_shard_map(make):
-    """The functions themselves, in a loop that is one program, beside those on a mesh."""
+    """The functions inside one program, compared with the ones on a mesh."""
     outer = make(axis_name="d")
     drifts = jax.tree.map(lambda *x: np.stack(x, axis=1), *map(drift, range(3)))
 
@@ -149,7 +149,7 @@ def test_inside_shard_map(make):
 
 
 def two_bits(values):
-    """Of the values sent of a chunk: signs, and the means of the large and of the small ones."""
+    """Quantises sent values of a chunk: signs, and the means of the large and the small ones."""
     sizes = np.abs(values)
     large = sizes > sizes.mean()
     levels = np.zeros_like(values)
@@ -164,7 +164,7 @@ def sent_of(x, density, quantize):
     flat, result = x.reshape(-1), np.zeros(x.size, np.float32)
     for begin in range(0, x.size, 4096):
         chunk = flat[begin : begin + 4096]
-        # A last chunk that is not full is filled up.
+        # A partial last chunk is padded.
         count = int(np.ceil(density * min(4096, x.size)))
         places = np.argsort(-np.abs(np.pad(chunk, (0, count))), kind="stable")[:count]
         values = two_bits(np.pad(chunk, (0, count))[places]) if quantize else None
@@ -191,8 +191,8 @@ def test_sparse_loco_is_its_definition(quantize):
             sent = np.stack([sent_of(e, 0.05, quantize) for e in error[name]])
             error[name] = error[name] - sent
             expected = np.asarray(before[name])[0] - sent.mean(0)
-            # A value at the border between levels, or a level between two of bfloat16, may round
-            # to the other one.
+            # A value at a threshold, or a level between two bfloat16 values, may round the other
+            # way.
             off = np.abs(np.asarray(params[name])[0] - expected)
             assert (off > 1e-5).mean() < 0.01, (name, number)
             error[name] = np.asarray(state.exchange.residual[name])
@@ -237,7 +237,7 @@ def test_sparse_loco_shows_what_is_not_finite_once():
     ids=["local_sgd", "diloco", "sparse_loco"],
 )
 def test_to_the_optimum_of_a_convex_problem(make, off):
-    """Quadratics of the same curvature: local steps do not change where the optimum is."""
+    """Quadratics of equal curvature: local steps do not move the optimum."""
     random = np.random.default_rng(7)
     target = random.standard_normal((N, 12, 300)).astype(np.float32)
     outer = make(axis_name="d")
@@ -268,7 +268,7 @@ def test_to_the_optimum_of_a_convex_problem(make, off):
 
 
 def test_streaming_is_its_definition():
-    """Against algorithm 2 of Douillard et al. 2025, step by step."""
+    """Compared with algorithm 2 of Douillard et al. 2025, step by step."""
     every, delay, mixing = 6, 2, 0.25
     outer = optim.diloco(**ON_MESH)
     streaming = optim.Streaming(outer, every, 3, delay, mixing, name="definition")
@@ -294,14 +294,14 @@ def test_streaming_is_its_definition():
             np.testing.assert_allclose(params[name], own[name], atol=1e-5, err_msg=f"{count}")
     params, state = streaming.finish(params, state)
     same_on_all_ranks(params)
-    # Those of the first began after steps 6, 12 and 18; that of the second after 20 is under way.
+    # The first leaf's exchanges began after steps 6, 12 and 18, the second's last one after 20.
     assert state.exchanges.tolist() == [3, 4, 3]
     np.testing.assert_allclose(params["kernel"][0], anchor["kernel"], atol=1e-5)
 
 
 @pytest.mark.parametrize("at", [9, pytest.param(8, marks=pytest.mark.slow)])
 def test_streaming_goes_on_from_what_was_saved(tmp_path, at):
-    """Also in the middle of exchanges, which then are over."""
+    """Also with pending exchanges, which saving completes."""
     orbax = pytest.importorskip("orbax.checkpoint")
     outer = optim.diloco(codec="int4", error_feedback=True, **ON_MESH)
 
@@ -339,7 +339,7 @@ def test_streaming_says_what_was_saved_too_early():
 
 
 def test_streaming_may_be_given_parameters_to_overwrite():
-    """What a program donates to its next step is in no exchange and in no state."""
+    """Neither exchanges nor the state use the parameters' memory."""
     streaming = optim.Streaming(optim.local_sgd(**ON_MESH), 2, 1, 1, 0.0, name="donated")
     step = jax.jit(lambda p: jax.tree.map(lambda x: x + 1, p), donate_argnums=0)
     params, state = rows(start()), streaming.init(start())

@@ -1,4 +1,4 @@
-"""What "auto" becomes along axes, where a profile is known; values are those without one."""
+"""The choice of "auto" along axes with a profile; values equal the results without one."""
 
 import json
 import re
@@ -27,7 +27,7 @@ CODER = {
 
 @pytest.fixture(params=[1e8, 1e12], ids=["slow", "fast"])
 def profile(request, monkeypatch):
-    """Messages within this process take that many bytes per second."""
+    """A profile with that bandwidth of messages within the process, in bytes per second."""
     content = {
         "version": 1,
         "hosts": [{"count": 1, "ranks": 1, "cores": 4}],
@@ -59,7 +59,7 @@ def test_exact_where_links_are_slow_and_raw_where_not(profile, axis):
 
 
 def test_a_lossy_codec_in_derivatives_too(profile):
-    """The cotangents' call is one of its own."""
+    """Cotangents use a separate call."""
     x = jnp.ones((8, 1 << 17), jnp.float32)
 
     def loss(v):
@@ -72,7 +72,7 @@ def test_a_lossy_codec_in_derivatives_too(profile):
 
 
 def test_what_prices_do_not_know_keeps_its_codec(profile):
-    """Error feedback, the traced plane, and algorithms that the program names."""
+    """This covers error feedback, the traced plane, and algorithms named by the program."""
     x = jnp.ones((8, 1 << 17), jnp.float32)
     with_feedback = over(
         lambda v: jcc.allreduce_with_feedback(
@@ -88,7 +88,7 @@ def test_what_prices_do_not_know_keeps_its_codec(profile):
 
 
 def test_what_a_program_does_is_explained(profile):
-    """Each call with its line, what runs, what it takes, and what would come next."""
+    """Each call with its line, choice, predicted cost, and second best choice."""
     jcc.stats.reset()
     x = jnp.ones((8, 1 << 17), jnp.float32)
 
@@ -103,13 +103,13 @@ def test_what_a_program_does_is_explained(profile):
     assert (first.collective, first.ranks, first.size_bytes) == ("allreduce", 4, 1 << 19)
     assert first.codec == ("int8" if profile else "raw") and first.mover == "native"
     assert 0 < first.seconds and first.second_best[2] > 0
-    # What the program names is priced, too, and nothing beside it.
+    # A choice named by the program is priced, without alternatives.
     assert (second.algorithm, second.codec, second.second_best) == ("ring", "lossless", None)
     assert second.seconds > 0
     assert (third.mover, third.seconds) == ("xla", None)
     lines = str(shown).splitlines()
     assert len(lines) == 4 and "not priced" in lines[3] and "ms" in lines[1]
-    # Once it has run, it shows what that took, on each device here.
+    # After a run, the measured time on each device is shown.
     assert all(each.measured_seconds is None for each in shown.calls)
     jax.block_until_ready(over(step)(x))
     first, second, third = jcc.explain(over(step))(x).calls
@@ -162,11 +162,11 @@ def test_what_was_chosen_by_a_profile_stays_without_it(profile, monkeypatch, tmp
 
 
 def test_what_the_static_rule_takes_is_pinned_by_name(monkeypatch):
-    """As a release with another rule would otherwise take another algorithm."""
+    """Another release may have another rule, and would choose another algorithm."""
     x = jnp.ones((8, 1 << 18), jnp.float32)
     plans = jcc.explain(over(step))(x).plans
     by_size = {call.ranks: each.algorithm for call, each in plans.calls.items()}
-    # One process of one host: the ranks of an axis share it.
+    # The ranks of an axis share one process and one host.
     assert by_size[4] == by_size[8] == "two_shot:chunk=524288"
     text = jax.jit(over(step)).lower(x).as_text()
     assert 'algorithm = "auto"' in text
@@ -203,7 +203,7 @@ def test_groups_that_share_links_otherwise_are_other_calls(monkeypatch):
     (call,) = plans.calls
     assert call.members == "processes 0*4 | 0*4"
     monkeypatch.setattr(comm._state, "plans", plans)
-    total([[0, 2, 4, 6], [1, 3, 5, 7]]).lower(x)  # the same, as all ranks are of one process
+    total([[0, 2, 4, 6], [1, 3, 5, 7]]).lower(x)  # the same, because all ranks are in one process
     with pytest.raises(jcc.errors.InvalidArgumentError, match="0\\*2 | 0\\*2"):
         total([[0, 1], [2, 3], [4, 5], [6, 7]]).lower(x)
     jax.clear_caches()

@@ -1,4 +1,4 @@
-"""A process that may start no more threads gets an error, and does not end."""
+"""A process that cannot start more threads gets an error, and does not terminate."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""jaxccomp.bcast of the difference to a reference, along named axes."""
+"""jaxccomp.bcast of the difference to a delta base, along named axes."""
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,8 @@ from jaxccomp._native import engine
 N = 8
 ROOT = 5
 BACKENDS = ["xla"] + (["native"] if engine.available() else [])
-# Of a difference of 1e-3; what bf16 makes of values around 1 is far more.
+# Tolerances for differences of 1e-3; bf16 of the values themselves (about 1) has a far larger
+# error.
 TOLERANCE = {"lossless": 0.0, "delta": 0.0, "auto": 0.0, "bf16": 1e-3 * 2**-8 * 4}
 
 needs_engine = pytest.mark.skipif(not engine.available(), reason="needs the engine")
@@ -33,7 +34,7 @@ def on(mesh, program, in_specs, out_specs=None, check_vma=True, **options):
 
 
 def pair(shape=(33, 5), ranks=N):
-    """All ranks' values, and the reference that they are near."""
+    """Returns all ranks' values, and a reference close to them."""
     rng = np.random.default_rng(3)
     ref = rng.standard_normal(shape).astype(np.float32)
     return ref + (1e-3 * rng.uniform(-1, 1, (ranks, *shape))).astype(np.float32), ref
@@ -45,7 +46,7 @@ def check(result, expected, codec):
 
 @pytest.mark.parametrize("backend,codec,check_vma", pairwise(BACKENDS, TOLERANCE, [True, False]))
 def test_trees(mesh, backend, codec, check_vma):
-    """Leaves of several types, of which a codec may know some only; empty ones; PRNG keys."""
+    """Leaves of several types, some not supported by the codec; empty ones; PRNG keys."""
     x, ref = pair()
     more = {
         "bfloat16": ref.astype(jnp.bfloat16),
@@ -102,7 +103,7 @@ def test_carried_by_scan_and_donated(mesh, backend):
 @pytest.mark.parametrize("which", ["x", "ref", "both", "the same"])
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_results_in_the_memory_of_operands(mesh, backend, which):
-    """And what is not donated keeps its values."""
+    """Also checks that operands that are not donated keep their values."""
     how = {"axis_name": "d", "codec": "lossless", "backend": backend}
     x, ref = pair()
     donated = {"x": 0, "ref": 1, "both": (0, 1), "the same": 0}[which]
@@ -113,7 +114,7 @@ def test_results_in_the_memory_of_operands(mesh, backend, which):
         return jcc.bcast(x, ROOT, ref=x if which == "the same" else ref, **how)
 
     spread = jax.NamedSharding(mesh, P("d"))
-    # Each rank's own copies, so that there is memory of the result's shape to take over.
+    # Separate copies on each rank, so that memory of the result's shape can be reused.
     rows = [jax.device_put(jnp.array(v.reshape(-1, 5)), spread) for v in (x, np.stack([ref] * N))]
     result = on(mesh, program, (P("d"), P("d")), donate_argnums=donated)(*rows)
     np.testing.assert_array_equal(result, x[ROOT])
@@ -153,7 +154,7 @@ def test_derivatives_go_to_the_values_alone(mesh, backend, codec):
     pairwise(BACKENDS, [(0, 0), (1, 0), (None, 0), (1, None), (None, None)], TOLERANCE),
 )
 def test_vmap(mesh, backend, dims, codec):
-    """A batch of values, of references, or of both, of values that are all near each other."""
+    """Batches of values, of references, or of both, with values close to each other."""
     x, ref = pair((4,))
     refs, _ = pair((4,), ranks=3)
     near = np.linspace(0, 1e-3, 3, dtype=np.float32)
@@ -187,7 +188,7 @@ def test_along_an_axis_of_vmap(codec):
 
 @pytest.mark.parametrize("root,axes,codec", pairwise(range(6), [("v", "d"), ("d", "v")], TOLERANCE))
 def test_axes_of_vmap_and_shard_map_together(axes, root, codec):
-    """The difference travels between the devices that have the root's row."""
+    """Devices exchange the difference for the row that the root has."""
     mesh = jax.make_mesh((2,), ("d",), axis_types=(AxisType.Auto,))
     x, ref = pair(ranks=6)
 
@@ -216,7 +217,7 @@ def test_pbroadcast(mesh, backend):
 
 @needs_engine
 def test_fewer_bytes_travel(mesh):
-    """Weights of bfloat16 of which one in eight has changed by a step."""
+    """bfloat16 weights, of which one in eight has changed in the last bit."""
     weights = (0.02 * np.random.default_rng(4).standard_normal(1 << 16)).astype(jnp.bfloat16)
     bits = weights.view(np.uint16).copy()
     bits[::8] ^= 1
@@ -233,7 +234,7 @@ def test_fewer_bytes_travel(mesh):
 
 
 def rows(seed=5, shape=(40, 3)):
-    """Every rank's values and what they were before; those of each rank differ from all others."""
+    """Returns every rank's new and old values, which differ between ranks."""
     old = np.random.default_rng(seed).standard_normal((N, *shape)).astype(np.float32)
     return old + np.float32(1e-3) * np.roll(old, 1), old
 
@@ -243,12 +244,12 @@ TO_FEW = [3, None, 0, None, None, None, 7, None]
 
 
 def previous(array, pairs, rank):
-    """What the rank has received of ``array``, of which each rank sends its row."""
+    """Returns the row of ``array`` that the rank has received."""
     source = [pairs.index(r) if r in pairs else r for r in range(N)]
     return jnp.asarray(array)[jnp.asarray(source)[rank]]
 
 
-# By name: the operation on a rank's row of x and all old rows, and what all ranks get of x.
+# By name: the operation on a rank's row of x and all old rows, and the results of all ranks.
 MOVES = {
     "allgather": (
         lambda x, old, rank, how: jcc.allgather(x, ref=old, **how),
@@ -276,7 +277,7 @@ MOVES = {
 
 
 def move(name, how):
-    """The program of a rank: of its row of x, of all of x and of old."""
+    """Returns the program of a rank: a function of its row of x, all of x, and old."""
     run = MOVES[name][0]
 
     def program(x, everything, old):
@@ -301,7 +302,7 @@ def test_other_operations(mesh, name, backend, codec, check_vma):
     pairwise(MOVES, BACKENDS, [(0, 0), (1, None), (None, 1), (2, 2), (None, None)]),
 )
 def test_other_operations_in_vmap(mesh, name, backend, dims):
-    """A batch of values, of references or of both: dimensions of x, and of old behind its first."""
+    """Batches of values, of references or of both: dimensions of x, and of old after its first."""
     x, old = rows()
     near = np.linspace(0, 1e-3, 3, dtype=np.float32)
     how = {"axis_name": "d", "codec": "delta", "backend": backend}
@@ -329,7 +330,7 @@ def test_other_operations_in_vmap(mesh, name, backend, dims):
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", ["allgather", "sendrecv", "sendrecv of few"])
 def test_derivatives_of_other_operations(mesh, name, backend):
-    """They are those of the same operation without a reference."""
+    """They equal the derivatives without a reference."""
     x, old = rows()
     how = {"axis_name": "d", "codec": "delta", "backend": backend}
 

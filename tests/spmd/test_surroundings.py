@@ -1,4 +1,4 @@
-"""Meshes, pytrees, errors, effects, compilations: what surrounds the operations."""
+"""Meshes, pytrees, errors, effects and compilations around the operations."""
 
 import functools
 
@@ -26,12 +26,12 @@ def mesh():
 
 
 def along(mesh, function, **options):
-    """`function` in shard_map, on rows of the operands."""
+    """Runs `function` in shard_map, on rows of the operands."""
     return jax.shard_map(function, mesh=mesh, in_specs=P("d"), out_specs=P("d"), **options)
 
 
 def shifted(x, backend):
-    """Something of every kind of exchange; the first term tells ranks apart."""
+    """Uses all kinds of exchange; the first term differs by rank."""
     how = {"axis_name": "d", "backend": backend}
     rank = lax.axis_index("d").astype(x.dtype)
     x = jcc.bcast(x * (rank + 1), 2, **how) + x
@@ -88,7 +88,7 @@ def test_two_axes_and_replicated_operands(backend, check_vma):
         "sum": lambda x, a: jcc.allreduce(x, axis_name=a, backend=backend),
     }
 
-    def psum(x, axes):  # jax.lax.psum takes no operand that varies over some of the axes only
+    def psum(x, axes):  # jax.lax.psum rejects operands that vary over only some of the axes
         missing = tuple(a for a in axes if check_vma and a not in jax.typeof(x).mat.varying)
         return lax.psum(lax.pcast(x, missing, to="varying") if missing else x, axes)
 

@@ -1,4 +1,4 @@
-"""A codec of the program's along an axis: on the engine and on the traced plane."""
+"""A user's codec along an axis: on the engine and on the traced plane."""
 
 import jax
 import jax.numpy as jnp
@@ -29,7 +29,7 @@ def values(*shape, n=N, dtype="float32"):
 
 
 def steps_of(x):
-    """How far a decoded value may be off: a step of the whole array's greatest value."""
+    """Returns the allowed error: one step of the whole array's largest value."""
     return np.abs(np.float32(x)).max() / 7 + 1e-6
 
 
@@ -101,7 +101,7 @@ def test_large_arrays_are_cut_and_the_same_on_all_ranks():
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way["backend"])
 def test_error_feedback_brings_everything_through(way):
-    """Results add up to the reductions of all gradients, less what the last residuals hold."""
+    """Results sum to the reductions of all gradients minus the last residuals."""
     place = AxisPlace(N, "check_vma")
     how = place.how | way | {"codec": "test_scaled", "op": "sum"}
     steps = values(6, 1000)
@@ -130,7 +130,7 @@ def test_derivatives_and_batches(way):
 
     got, gradient = place.run(program, x)
     np.testing.assert_allclose(got[0], x.sum(axis=0), atol=(N + 2) * steps_of(x))
-    np.testing.assert_array_equal(gradient, 2)  # of a sum that all ranks have, once
+    np.testing.assert_array_equal(gradient, 2)  # all ranks have the sum; it counts once
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way["backend"])

@@ -1,4 +1,4 @@
-"""Timelines: what is recorded, and what is said of it."""
+"""Timelines: recorded tasks, and their report."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Training steps in one call, of linen's and nnx's models, along an axis."""
+"""Training steps in one call, with models of linen and nnx, along an axis."""
 
 import jax
 import jax.numpy as jnp

@@ -1,13 +1,13 @@
-"""64 collectives in one program, with nothing that orders them, again and again.
+"""Runs one program of 64 independent collectives repeatedly.
 
-A quarter of them work on donated arguments, a quarter on temporaries, and half come from inner
-jits that are called twice. Several launches are in flight at once, on other values each. Every
-value that comes out is compared with the definition.
+A quarter of them use donated arguments, a quarter temporaries, and half are in inner jits that are
+called twice. Several launches with different values are in flight at once. All results are compared
+with the definition.
 
     python tests/stress/independent_collectives.py --runs 1000 --devices 8
     mpiexec -n 4 python tests/stress/independent_collectives.py --runs 1000
 
---wide makes the values so many times longer, so that they travel in announced payloads and chunks.
+--wide multiplies the size of values, so that they are announced and sent in chunks.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ KINDS = (
 )
 IN_FLIGHT = 3
 VARIANTS = 5
-# Last dimension of: operands that are arguments, temporaries, and given to inner jits (twice).
+# Last dimension of operands: arguments, temporaries, and operands of inner jits (called twice).
 WIDTHS = (3, 1500, 40, 40)
 
 
 def make_program(place: Any, wide: int = 1) -> tuple[Callable[..., Any], list[Any]]:
-    """The program of a rank, and the rows of the contract's table that it runs, in its order."""
+    """Returns the program of a rank, and the contract's rows that it runs, in order."""
     import jax
     import jax.numpy as jnp
     from contract import OPERATIONS
@@ -81,7 +81,7 @@ def check(place: Any, runs: int, *, wide: int = 1, progress: bool = False) -> li
     """Runs the program ``runs`` times.
 
     Returns:
-      What was wrong: run, collective, first values.
+      One text for each wrong result: run, collective, first values.
     """
     from contract import data
 

@@ -1,4 +1,4 @@
-"""What a random program is, as data; and the operands of its collectives."""
+"""The data that describes a random program, and the operands of its collectives."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from stress import program_rows
 from stress.program_rows import Layout
 
 CONTEXTS = {row.name: row for row in TRANSFORMS}
-# Contexts that are not the contract's: plainly in the program, in an inner jit called twice, and as
-# two handles.
+# Contexts beside the contract's: directly in the program, in an inner jit called twice, and as two
+# handles.
 SIMPLE = ("jit", "twice", "handles")
 
 
@@ -21,12 +21,12 @@ class Collective:
     """One collective of a function.
 
     Attributes:
-      row: of `program_rows.ROWS`.
-      parent, team: which communicator, or group of devices.
-      trailing: dimensions that the row leaves open.
-      values: "small" whole numbers, any "bits", or numbers with "nan".
-      context: of the contract's transforms.
-      operand: "argument", "temporary", through a "callback", or which earlier result (a number).
+      row: name in `program_rows.ROWS`.
+      parent, team: the communicator, or group of devices.
+      trailing: the dimensions that the row does not fix.
+      values: "small" integers, random "bits", or values with "nan".
+      context: one of the contract's transforms, or of `SIMPLE`.
+      operand: "argument", "temporary", through a "callback", or the index of an earlier result.
       options: codec and algorithm, or backend.
     """
 
@@ -56,7 +56,7 @@ class Collective:
 
 @dataclasses.dataclass(frozen=True)
 class Function:
-    """A jitted function: collectives, a callback beside them, and how it is called."""
+    """A jitted function: its collectives, a callback beside them, and its options."""
 
     place: str
     collectives: tuple[Collective, ...]
@@ -74,13 +74,13 @@ class Case:
     """A program.
 
     Attributes:
-      launches: of each function.
-      slow: whether ranks sleep now and then.
+      launches: the number of launches of each function.
+      slow: whether ranks sleep at random.
       other_batch: whether the last launch has operands of another shape.
-      uneven: whether one rank compiles once more, for a batch of its own.
+      uneven: whether one rank compiles again, for a batch of another shape.
       debug_nans: whether JAX looks for NaN in results.
-      chosen: a rank, for what only one rank does.
-      fault: what goes wrong; "" for nothing.
+      chosen: the rank for actions of a single rank.
+      fault: the kind of fault, or "".
     """
 
     seed: tuple[int, int]
@@ -105,7 +105,7 @@ class Case:
 
 
 def operands(collective: Collective, n: int, group: int, launch: int) -> list[np.ndarray]:
-    """What a group of n ranks holds: x, and d and w for contexts other than the plain ones."""
+    """Returns the operands of n ranks: x, and d and w for contexts outside `SIMPLE`."""
     row, seed = collective.operation, collective.seed + 101 * group + 10_007 * launch
     if collective.values == "bits":
         return [data.any_bits((n, *row.shape(n)), collective.dtype, seed)]

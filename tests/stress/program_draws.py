@@ -1,6 +1,6 @@
-"""Draws random programs: what they compute, on whom, and how they are launched.
+"""Draws random programs: collectives, teams, and launches.
 
-All of a program follows from its seed, a pair of numbers. Nothing here communicates or compiles.
+The seed, a pair of numbers, determines the program. This module does not communicate or compile.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from stress.program_cases import CONTEXTS, SIMPLE, Case, Collective, Function
 from stress.program_rows import KEEPS_SHAPE, PLAIN, ROWS, Layout
 
 CODECS = (None, "lossless", "zstd", "lz4", "lossless|zstd", "auto")
-# In which contexts of the contract add and multiply without rounding.
+# Dtypes whose sums and products of small integers are exact in the contract's contexts.
 EXACT = ("float32", "float64", "int32", "int64")
 DERIVED_FROM = ("float32", "float64")
-# Along an axis other backends than the engine are jax.lax, between processes MPI's own collectives.
+# The backend other than the engine: jax.lax along an axis, MPI's collectives between processes.
 BACKENDS = {"axis": "xla", "process": "mpi"}
 CHUNKS = (64, 1000, 4096, 65536)
 TEAMS = ("all", "turned", "low half", "every second")
 CALLBACKS = ("pure", "io", "debug")
-# How often: under 100.
+# Relative frequency of each manner.
 MANNERS = {
     "process": {
         "in flight": 57,
@@ -53,9 +53,9 @@ MANNERS = {
         "persistent cache": 3,
     },
 }
-# In the latter, threads of one communicator compile functions that have one name.
+# In the second manner, threads of one communicator compile functions of equal names.
 SHARED = ("threads of one communicator", "threads with equal names")
-# JAX loses the tokens of ordered effects when what was compiled so is called for the second time.
+# With such a compilation, JAX loses the tokens of ordered effects in the second call.
 AHEAD = ("ahead of time", "compiled in another thread")
 OF_SEVERAL = ("interleaved", "threads", "threads with own communicators", *SHARED)
 
@@ -64,7 +64,7 @@ class Draw:
     """The random choices of one program for n ranks or devices."""
 
     def __init__(self, seed: tuple[int, int], n: int, style: str, mixed: bool = False):
-        """Mixed: whether what differs by rank may stand beside other collectives."""
+        """`mixed`: whether rows that differ by rank may be combined with other collectives."""
         self.seed, self.n, self.style, self.mixed = seed, n, style, mixed
         self.rng = np.random.default_rng(seed)
         self.names = [name for name, row in ROWS.items() if style in row.styles]
@@ -79,7 +79,7 @@ class Draw:
         return bool(self.rng.random() * 100 < percent)
 
     def integer(self, low: int, high: int) -> int:
-        """From ``low`` to ``high``, which is included."""
+        """Returns a random integer from ``low`` to ``high``, inclusive."""
         return int(self.rng.integers(low, high + 1))
 
     def case(self) -> Case:
@@ -95,7 +95,7 @@ class Draw:
         )
         large = any(_is_large(c) for function in functions for c in function.collectives)
         single = manner == "in flight"
-        # A batch of another shape on one rank is another program there, too.
+        # A batch of another shape on one rank is also a program that differs by rank.
         alone = self.mixed or [c.context for c in functions[0].collectives] == ["jit"]
         return Case(
             self.seed,
@@ -174,7 +174,7 @@ class Draw:
         return parent, self.pick(TEAMS, (60, 14, 13, 13))
 
     def _rows(self, manner: str, team: str) -> list[str]:
-        """Those that may stand here."""
+        """Returns the rows that are valid in this manner and team."""
         names = self.names
         if manner in AHEAD:
             names = [name for name in names if name not in program_rows.IN_PROGRAM_ORDER]
@@ -190,7 +190,7 @@ class Draw:
     def _dtype(self, row: Operation, manner: str) -> str:
         if self.happens(35):
             return row.dtype
-        # JAX takes arrays of 4 bits for others when a function was compiled ahead of time.
+        # JAX confuses 4-bit arrays with others if a function was compiled ahead of time.
         ahead = manner in AHEAD
         return self.pick(name for name in row.dtypes if not (ahead and name.endswith("int4")))
 
@@ -233,7 +233,7 @@ class Draw:
 
     def _values(self, row: Operation, dtype: str, context: str, debug_nans: bool) -> str:
         floating = jnp.issubdtype(jnp.dtype(dtype), jnp.floating)
-        # XLA may move float8 values by way of a type that lacks some of them.
+        # XLA may convert float8 values through a type that lacks some of them.
         if context not in SIMPLE or debug_nans or dtype.startswith("float8"):
             return "small"
         if row.moves:
@@ -248,19 +248,19 @@ class Draw:
         return self.pick(kinds, (55, 40, 5)[: len(kinds)])
 
     def _may_go_on(self, collective: Collective) -> bool:
-        """Whether another row may take its result: whole numbers that stay small."""
+        """Whether another row may use its result: small integers."""
         plain = collective.context == "jit" and collective.values != "nan"
         depth = 0 if isinstance(collective.operand, str) else 1
         small = ROWS[collective.row].moves or collective.dtype in EXACT
-        # What moves its result is compared bit by bit, and products by jax.lax may lose a zero's
-        # sign.
+        # Results of rows that only move values are compared bit by bit, and jax.lax products may
+        # lose the sign of a zero.
         small &= not (collective.row.endswith("-prod") and ("backend", "xla") in collective.options)
         return plain and small and depth == 0 and collective.row in KEEPS_SHAPE
 
     def _continuation(
         self, manner: str, place: str, before: Collective
     ) -> tuple[str, str, tuple[int, ...]]:
-        # What is the same on all ranks by its type is refused, where JAX looks at that.
+        # With check_vma JAX rejects a reduction of values whose type is the same on all ranks.
         alike = ROWS[before.row].same and "check_vma" in place.split("-")
         names = [
             name
@@ -288,11 +288,11 @@ class Draw:
         codec = self.pick(CODECS, (50, 14, 9, 9, 9, 9))
         if codec is not None and name != "bcast-ref":
             options["codec"] = codec
-        # The engine's, and those of the tests' own package (tests/plugin).
+        # Algorithms of the engine, and of the tests' own package (tests/plugin).
         names = list(algorithms.names(program_rows.collective(name)))
-        if name == "bcast-ref":  # which these refuse
+        if name == "bcast-ref":  # these refuse ref=
             names = [each for each in names if each != "chain_recoded" and "plugin" not in each]
-        if "codec" in options:  # which it does not use
+        if "codec" in options:  # this one ignores codecs
             names = [each for each in names if each != "plugin_grouped"]
         if len(names) > 1 and self.happens(35):
             options["algorithm"] = self._algorithm(names, dtype, trailing)
@@ -303,7 +303,7 @@ class Draw:
             return False
         if self.style == "process":
             return program_rows.collective(name) in program_rows.BY_MPI
-        # jax.lax loses a NaN in minima and maxima on CPUs.
+        # jax.lax loses NaN in minima and maxima on CPUs.
         return not (values == "nan" and name.endswith(("-min", "-max")))
 
     def _algorithm(self, names: Any, dtype: str, trailing: tuple[int, ...]) -> str:

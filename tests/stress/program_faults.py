@@ -1,8 +1,7 @@
-"""Programs in which something goes wrong on one rank, and what must follow.
+"""Programs with a fault on one rank, and the check of its consequences.
 
-Every rank gets an error in time, one of them names the rank or the exception, and a communicator
-made afterwards gives right values. Along an axis only callbacks can fail, and the launches that
-follow must be right.
+Every rank gets an error in time, one error names the rank or the exception, and a new communicator
+works. Along an axis only callbacks can fail, and later launches must be right.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ LAUNCHES = 4
 RAISES = ("callback before", "callback between")
 MISMATCHES = ("shape", "dtype", "codec", "operation", "root")
 FAULTS = {"process": (*RAISES, "callback and gone", *MISMATCHES, "nan"), "axis": RAISES}
-# The one that is left for ever is found at the deadline alone, which takes long.
+# Only the deadline detects this fault, which takes long.
 WEIGHTS = {"callback and gone": 0.15}
 
 
 def maybe_with_fault(case: Case, field: Any) -> Case:
-    """The program, or one of its seed that goes wrong."""
+    """Returns the program, or, at random, one with a fault drawn from its seed."""
     rng = np.random.default_rng((*case.seed, 1))
     if rng.random() * 100 >= PERCENT:
         return case
@@ -70,12 +69,12 @@ def run(field: Any, case: Case) -> Outcome:
 
 
 def _fails_at(case: Case) -> int:
-    """The launch: a callback may raise in any but the last, a mismatch is there from the first."""
+    """Returns the faulty launch: any but the last. Mismatches begin there."""
     return case.seed[1] % (LAUNCHES - 1)
 
 
 def _raising(field: Any, case: Case) -> Callable[..., Any]:
-    """Puts a callback before a collective that raises once, on the chosen rank."""
+    """Puts a callback before a collective. It raises once, on the chosen rank."""
     at = 1 if case.fault == "callback between" else 0
 
     def same(x: Any, launch: Any, rank: Any) -> np.ndarray:
@@ -104,7 +103,7 @@ def _along_an_axis(field: Any, case: Case) -> Outcome:
         begun, text = time.monotonic(), ""
         try:
             result = jax.block_until_ready(prepared.launch(*prepared.inputs(launch)))
-        except Exception as error:  # noqa: BLE001 - its type is JAX's business
+        except Exception as error:  # noqa: BLE001 - JAX decides its type
             text = str(error)
         seconds = time.monotonic() - begun
         if seconds > _deadline():
@@ -128,17 +127,17 @@ def _deadline() -> float:
 
 @dataclasses.dataclass
 class Told:
-    """What this rank was told."""
+    """The errors on this rank."""
 
     texts: list[str] = dataclasses.field(default_factory=list)
     longest: float = 0.0
 
     def attempt(self, call: Callable[[], Any]) -> Any:
-        """The result of the call; None, and a text more, where it raises."""
+        """Returns the result of the call, or records its error and returns None."""
         begun = time.monotonic()
         try:
             return jax.block_until_ready(call())
-        except Exception as error:  # noqa: BLE001 - its type is JAX's business
+        except Exception as error:  # noqa: BLE001 - JAX decides its type
             self.texts.append(f"{type(error).__name__}: {error}")
             return None
         finally:
@@ -152,7 +151,7 @@ def _between(field: Any, case: Case) -> Outcome:
     jax.config.update("jax_debug_nans", case.debug_nans)
     try:
         _launches(field, case, outcome, told)
-        if not told.texts:  # a rank that only gives is not held up by others: this one holds it up
+        if not told.texts:  # a rank that only sends sees no error before this
             comm = field.comm(parent, "all")
             told.attempt(lambda: jax.jit(lambda x: jcc.allreduce(x, comm=comm))(jnp.ones(3)))
     finally:
@@ -163,7 +162,7 @@ def _between(field: Any, case: Case) -> Outcome:
 
 
 def _launches(field: Any, case: Case, outcome: Outcome, told: Told) -> None:
-    """Until the first error that this rank has not made itself."""
+    """Launches until the first error that another rank caused."""
     culprit = field.rank == case.chosen
     alter = _raising(field, case) if case.fault.startswith("callback") else None
     right = Prepared(field, case, case.functions[0], alter)
@@ -184,7 +183,7 @@ def _launches(field: Any, case: Case, outcome: Outcome, told: Told) -> None:
 def _call(case: Case, prepared: Prepared, launch: int, culprit: bool) -> Any:
     result = prepared.launch(*prepared.inputs(launch))
     if case.fault == "nan" and culprit and launch == _fails_at(case):
-        # JAX finds the NaN in a jitted step, and runs that again, operation by operation.
+        # JAX finds the NaN in a jitted step, and reruns the step operation by operation.
         comm = case.functions[0].collectives[0].parent
         named = jcc.world().duplicate(comm)
         jax.jit(lambda x: (jcc.allreduce(x, comm=named), jnp.log(x)))(jnp.float32(-1))
@@ -199,7 +198,7 @@ def _differs(case: Case) -> bool:
 
 
 def _other(case: Case) -> Function:
-    """What the culprit runs instead."""
+    """Returns the function that the culprit runs instead."""
     function = case.functions[0]
     first = function.collectives[0]
     changes: dict[str, dict[str, Any]] = {
@@ -214,7 +213,7 @@ def _other(case: Case) -> Function:
 
 
 def _judge(field: Any, case: Case, outcome: Outcome, told: Told) -> None:
-    """On a new communicator, whose values must be right, ranks tell each other what they heard."""
+    """Compares the errors of all ranks by a new communicator, which must work."""
     named = any(f"rank {case.chosen} " in text or INJECTED in text for text in told.texts)
     late = told.longest > _deadline()
     fresh = field.world.split(0, field.rank) if case.seed[1] % 2 else None

@@ -1,4 +1,4 @@
-"""A function of a random program: traced, called, and compared with its definition."""
+"""A function of a random program: tracing, calls, and comparison with its definition."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BATCH = 3
 
 @dataclasses.dataclass
 class Outcome:
-    """What has run, and what was wrong: one text for each wrong result."""
+    """Counts of launches and values, and one text for each wrong result."""
 
     launches: int = 0
     values: int = 0
@@ -33,13 +33,13 @@ class Prepared:
     """A function of a program on these ranks: traced, called and checked.
 
     Attributes:
-      launch: the function, to be called with what `inputs` gives.
+      launch: the function; call it with the result of `inputs`.
     """
 
     def __init__(
         self, field: Any, case: Case, function: Function, alter: Any = None, number: int = 0
     ):
-        """Alter: changes what the program of this rank computes with. Number: for its name."""
+        """`alter` changes this rank's operands in the program; `number` is part of its name."""
         self.field, self.case, self.function = field, case, function
         self._name = "program" if case.manner == "threads with equal names" else f"program{number}"
         self._positions = sum(map(len, field.groups(function.place, "all")))
@@ -54,10 +54,10 @@ class Prepared:
         )
 
     def fresh(self) -> Callable[..., Any]:
-        """The same, to be traced and compiled anew."""
+        """Returns the same function, to be traced and compiled again."""
         return self.field.compiled(self.function.place, self._program(None), self.function.donated)
 
-    # --- what it computes ------------------------------------------------------------------------
+    # --- the program -----------------------------------------------------------------------------
 
     def _program(self, alter: Any) -> Callable[..., Any]:
         function, field = self.function, self.field
@@ -77,7 +77,7 @@ class Prepared:
         program.__name__ = self._name
         return program
 
-    # --- what it is called with ------------------------------------------------------------------
+    # --- operands --------------------------------------------------------------------------------
 
     def inputs(self, launch: int) -> tuple[Any, Array]:
         function, field, case = self._function(launch), self.field, self.case
@@ -92,7 +92,7 @@ class Prepared:
         return values, field.flag()
 
     def _function(self, launch: int) -> Function:
-        """Of another batch size in the last launch, where the program is one of these."""
+        """Returns the function, with larger operands in the last launch of an other_batch case."""
         if not (self.case.other_batch and launch == self.case.launches - 1):
             return self.function
         longer = tuple(
@@ -104,7 +104,7 @@ class Prepared:
         return dataclasses.replace(self.function, collectives=longer)
 
     def _operands(self, function: Function, launch: int) -> list[list[list[np.ndarray]]]:
-        """By collective and operand: the value of each position."""
+        """Returns the operands by collective, operand and position."""
         found = []
         for collective in function.collectives:
             if isinstance(collective.operand, int):
@@ -116,7 +116,7 @@ class Prepared:
             found.append([_by_position(groups, arrays) for arrays in zip(*each, strict=True)])
         return found
 
-    # --- what must come out ----------------------------------------------------------------------
+    # --- results ---------------------------------------------------------------------------------
 
     def check(self, launch: int, result: Any, outcome: Outcome) -> None:
         function = self._function(launch)
@@ -145,7 +145,7 @@ class Prepared:
             wanted = jax.tree.leaves(right[position])
             try:
                 for each, want in zip(rows, wanted, strict=True):
-                    # Along an axis scalars come in arrays of one.
+                    # Along an axis, scalars are arrays of one element.
                     own = each[at].reshape(()) if want.ndim == 0 else each[at]
                     outcome.values += own.size
                     data.assert_same(own, want, bits=bits)
@@ -155,7 +155,7 @@ class Prepared:
 
 
 def _by_position(groups: list[list[int]], blocks: Any) -> list[Any]:
-    """What groups hold, stacked by rank, as one value for each position."""
+    """Converts values of groups, stacked by rank, to one value for each position."""
     found: dict[int, Any] = {}
     for group, block in zip(groups, blocks, strict=True):
         for rank, position in enumerate(group):
@@ -211,7 +211,7 @@ def _applied(
 
 
 def _beside(kind: str, number: Array, slow: bool) -> Array:
-    """The number of the launch, through a callback of this kind."""
+    """Returns the number of the launch, passed through a callback of this kind."""
 
     def same(number: Array) -> np.ndarray:
         if slow:

@@ -1,7 +1,7 @@
-"""The rows that random programs are made of: the contract's, and messages between two ranks.
+"""The rows of random programs: the contract's, and messages between two ranks.
 
-The contract's rows have one root and one set of counts for each number of ranks. Here a `Layout`
-chooses them, for the length of a ``with`` block.
+The contract's rows have a fixed root and fixed counts for each number of ranks. A `Layout` replaces
+them within a ``with`` block.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ PLAIN = ("jit", "donated", "eager")
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """Who is the root, and how many rows ranks have in v-variants.
+    """The root, and the rows of each rank in v-variants.
 
     Attributes:
       root: modulo the number of ranks.
-      rows: of each of `MOST_RANKS` ranks.
-      matrix: rows from each rank to each.
+      rows: for each of `MOST_RANKS` ranks.
+      matrix: rows from each rank to each other rank.
     """
 
     root: int
@@ -44,7 +44,7 @@ _layout: contextvars.ContextVar[Layout | None] = contextvars.ContextVar("layout"
 
 @contextlib.contextmanager
 def laid_out(layout: Layout) -> Iterator[None]:
-    """The contract's calls, shapes and definitions follow ``layout``, in this thread."""
+    """Applies ``layout`` to the contract's calls, shapes and definitions in this thread."""
     token = _layout.set(layout)
     try:
         yield
@@ -53,7 +53,7 @@ def laid_out(layout: Layout) -> Iterator[None]:
 
 
 def _choose(name: str, pick: Callable[[Layout, int], Any]) -> None:
-    """Has the contract ask the layout, where there is one, instead of its own function."""
+    """Makes a function of the contract use the layout, if there is one."""
     own = getattr(operations, name)
 
     def choice(n: int) -> Any:
@@ -77,7 +77,7 @@ _instead: contextvars.ContextVar[Callable[..., Any] | None] = contextvars.Contex
 
 
 class _Operations:
-    """`jaxccomp` as the contract's calls see it: something may stand in place of an operation."""
+    """`jaxccomp` for the contract's calls: `_instead` may replace an operation."""
 
     def __getattr__(self, name: str) -> Any:
         instead = _instead.get()
@@ -89,7 +89,7 @@ class _Operations:
 operations.jcc = _Operations()
 
 
-class _Started(Exception):  # noqa: N818 - it only leaves the call
+class _Started(Exception):  # noqa: N818 - only leaves the call
     def __init__(self, handle: Any):
         self.handle = handle
 
@@ -107,11 +107,11 @@ def start(call: Call, place: Any, x: Any) -> Callable[[Any], Any]:
     """Starts the operation of a row's call.
 
     Args:
-      call: the row's.
-      place, x: what it is called with.
+      call: of the row.
+      place, x: arguments of the call.
 
     Returns:
-      What waits for it, after something else, and gives the call's result.
+      A function that waits for the handle, with ``after``, and returns the result of the call.
     """
 
     def begin(name: str, *args: Any, **options: Any) -> Any:
@@ -150,7 +150,7 @@ def _ring_with_a_tag(place: Any, x: Any) -> Any:
 
 
 def _tags_crossed(place: Any, x: Any) -> Any:
-    """What was sent first is received last, by its tag."""
+    """Receives in reverse order of sending, selected by tags."""
     partner = _partners(place.n)[place.rank]
     how = {"comm": place.how["comm"].ordered()}
     if partner is None:
@@ -164,7 +164,7 @@ def _tags_crossed(place: Any, x: Any) -> Any:
 
 
 def _other_shapes_come_back(place: Any, x: Any) -> Any:
-    """One of each pair sends its values flat, the other one as they are."""
+    """One rank of each pair sends its values flat, the other in their shape."""
     partner = _partners(place.n)[place.rank]
     how = {"comm": place.how["comm"].ordered()}
     if partner is None:
@@ -177,7 +177,7 @@ def _other_shapes_come_back(place: Any, x: Any) -> Any:
 
 
 def _from_anybody(place: Any, x: Any) -> Any:
-    """The broadcast keeps the next messages to rank 0 behind its receives."""
+    """The broadcast ensures that rank 0 has received before further messages are sent to it."""
     how = {"comm": place.how["comm"].ordered()}
     if place.rank:
         jcc.send(x, 0, tag=9, **how)
@@ -220,17 +220,17 @@ _MESSAGES = (
 
 ROWS = {row.name: row for row in (*OPERATIONS, *_MESSAGES)}
 MESSAGES = frozenset(row.name for row in _MESSAGES)
-# Two sends before the first receive: what is large would wait for ever.
+# They send twice before the first receive: large messages would deadlock.
 SMALL_ONLY = frozenset({"tags-crossed"})
-# Rows whose calls name a communicator alone; the others take a codec and an algorithm as well.
+# Rows whose calls take only a communicator; the others take a codec and an algorithm as well.
 WITHOUT_OPTIONS = MESSAGES | {"barrier", "send-recv", "ordered-bcast", "ordered-allreduce"}
-# On an ordered communicator, which threads that share it do not have an order for.
+# Rows on an ordered communicator. Threads that share one have no common order.
 ON_ORDERED = WITHOUT_OPTIONS - {"pairs", "ring-with-a-tag", "barrier"}
-# With JAX's ordered effect.
+# Rows that use JAX's ordered effect.
 IN_PROGRAM_ORDER = ON_ORDERED | {"allgatherv", "gatherv", "scatterv", "alltoallv"}
-# Rows for which the ranks of a communicator compile different programs.
+# Rows whose ranks compile different programs.
 DIFFER_BY_RANK = IN_PROGRAM_ORDER - {"ordered-bcast", "ordered-allreduce"}
-# Receives from anybody need a message.
+# A receive with ANY_SOURCE needs a non-empty message.
 NEVER_EMPTY = frozenset({"from-anybody"})
 BY_MPI = frozenset(mpi_support.COLLECTIVES)
 _LAX = {
@@ -248,7 +248,7 @@ _LAX = {
 
 
 def collective(name: str) -> str:
-    """The engine's collective behind a row."""
+    """Returns the engine's collective for a row."""
     kind = name.split("-")[0]
     return _LAX.get(kind, kind)
 
@@ -263,13 +263,13 @@ def _kind_of_shape(row: Operation) -> str:
 
 
 SHAPES = {name: _kind_of_shape(row) for name, row in ROWS.items()}
-# Rows of one call, whose operation can be started.
+# Rows of a single call, with a start variant.
 STARTED = frozenset(
     name
     for name in ROWS.keys() - WITHOUT_OPTIONS
     if not name.startswith("lax.") and hasattr(jcc, f"{collective(name)}_start")
 )
-# Rows whose result has the shape of the operand, so that another row may go on with it.
+# Rows whose result has the shape of the operand, so that another row can use it.
 KEEPS_SHAPE = frozenset(
     name
     for name, kind in SHAPES.items()
@@ -278,7 +278,7 @@ KEEPS_SHAPE = frozenset(
 
 
 def shaped(name: str, trailing: tuple[int, ...]) -> Operation:
-    """The row, for operands of these dimensions after those that the operation prescribes."""
+    """Returns the row with operands of these dimensions after its fixed ones."""
     row, kind = ROWS[name], SHAPES[name]
     if kind == "fixed":
         return row

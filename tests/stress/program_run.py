@@ -17,7 +17,7 @@ from stress.program_functions import Outcome, Prepared
 
 
 def run(field: Any, case: Case) -> Outcome:
-    """Runs a program that has no fault."""
+    """Runs a program without a fault."""
     outcome = Outcome()
     pause = _pauses(field, case)
     functions = [Prepared(field, case, f, number=i) for i, f in enumerate(case.functions)]
@@ -38,13 +38,13 @@ def run(field: Any, case: Case) -> Outcome:
 
 
 def _fresh(case: Case) -> list[str]:
-    """Communicators that the program alone uses."""
+    """Returns the communicators that only this program uses."""
     parents = {c.parent for f in case.functions for c in f.collectives}
     return sorted(p for p in parents if isinstance(p, str))
 
 
 def _pauses(field: Any, case: Case) -> Callable[[], None]:
-    """What to call before each launch: some ranks sleep there, each at times of its own."""
+    """Returns a function to be called before each launch. In slow cases it sleeps at random."""
     rng = np.random.default_rng((*case.seed, field.rank))
 
     def pause() -> None:
@@ -57,7 +57,7 @@ def _pauses(field: Any, case: Case) -> Callable[[], None]:
 def _in_flight(
     field: Any, case: Case, functions: list[Prepared], pause: Any, outcome: Outcome
 ) -> None:
-    """Launches all functions in turn, and looks at no result before the last launch."""
+    """Launches all functions in turn, and checks results only after the last launch."""
     calls = [_callable(case, each) for each in functions]
     pending = []
     first = 0
@@ -98,7 +98,7 @@ def _join(threads: list[threading.Thread], failed: list[BaseException]) -> None:
 
 
 def _in_threads(case: Case, functions: list[Prepared], pause: Any, outcome: Outcome) -> None:
-    """Each thread has a function of its own; devices of one process may also share one."""
+    """Runs each function in its own thread; devices of one process may also share one."""
     if case.manner == "threads with one function":
         functions = [functions[0]] * 3
     failed: list[BaseException] = []
@@ -112,7 +112,7 @@ def _in_threads(case: Case, functions: list[Prepared], pause: Any, outcome: Outc
                 pending.append(functions[part].launch(*functions[part].inputs(launch)))
             for launch, result in enumerate(pending):
                 functions[part].check(launch, result, outcomes[part])
-        except BaseException as error:  # noqa: BLE001 - raised again where the threads are joined
+        except BaseException as error:  # noqa: BLE001 - raised again after the join
             failed.append(error)
 
     names = [f"works-{'abc'[part]}" for part in range(len(functions))]
@@ -129,7 +129,7 @@ def _in_threads(case: Case, functions: list[Prepared], pause: Any, outcome: Outc
 def _from_the_cache(
     field: Any, prepared: Prepared, case: Case, pause: Any, outcome: Outcome
 ) -> None:
-    """Compiles a function with JAX's persistent cache, and once more, which then only loads it."""
+    """Compiles a function with JAX's persistent cache, and again, which loads it from there."""
     own = "" if case.manner == "persistent cache of all ranks" else f"-{field.rank}"
     jax.config.update("jax_compilation_cache_dir", field.cache_folder + own)
     compilation_cache.compilation_cache.reset_cache()

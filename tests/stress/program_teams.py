@@ -1,7 +1,7 @@
-"""Who takes part in the collectives of a random program: processes, or devices of one process.
+"""The participants in a random program's collectives: processes, or devices of one process.
 
 Values are lists with one entry for each position: a rank of the world, or a device of a mesh. A
-team divides the positions into groups, each of which communicates among itself.
+team divides the positions into groups that communicate internally.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from jax.sharding import PartitionSpec as P
 import jaxccomp as jcc
 
 Groups = list[list[int]]
-# Communicators with teams of their own; threads that share none take one each.
+# Communicators with their own teams; threads that must not share one use one each.
 PARENTS = 3
 
 
 def halves(n: int, kind: str) -> Groups:
-    """Of n positions: "all", "turned" (in another order), "low half" or "every second"."""
+    """Divides n positions: "all", "turned" (rotated by one), "low half" or "every second"."""
     ranks = list(range(n))
     if kind == "all":
         return [ranks]
@@ -43,12 +43,12 @@ def halves(n: int, kind: str) -> Groups:
 
 
 def _job() -> int:
-    """A number for this job, the same on all ranks."""
+    """Returns a number for this job, equal on all ranks."""
     return int(jcc.bcast(np.int32(os.getpid())))
 
 
 class Processes:
-    """One process per rank. Communicators are made once, but for fresh ones."""
+    """One process per rank. Communicators are created once, except for a program's own."""
 
     style = "process"
 
@@ -69,7 +69,7 @@ class Processes:
         self.cache_folder = os.path.join(tempfile.gettempdir(), f"jaxccomp-programs-{_job()}")
 
     def comm(self, parent: int | str, kind: str) -> Any:
-        """A communicator; a text for ``parent`` names a duplicate of the world."""
+        """Returns a communicator. A string ``parent`` names a new duplicate of the world."""
         if isinstance(parent, str):
             return self.world.duplicate(parent)
         return self._comms[parent, kind]
@@ -81,7 +81,7 @@ class Processes:
         return halves(self.n, kind)
 
     def caller(self, place: str, parent: int | str, kind: str) -> Any:
-        """What a row of the contract is called with."""
+        """Returns the place for calls of the contract's rows."""
         return ProcessPlace(self.comm(parent, kind))
 
     def compiled(self, place: str, program: Callable[..., Any], donate: bool) -> Any:
@@ -94,7 +94,7 @@ class Processes:
         return jnp.asarray(True)
 
     def spread(self, place: str, values: list[Any], donate: bool) -> Any:
-        """This rank's value; to be donated, in memory that is JAX's own."""
+        """Returns this rank's value; if donated, in memory of JAX."""
         return jnp.array(values[self.rank]) if donate else jnp.asarray(values[self.rank])
 
     def unboxed(self, x: Any, scalar: bool) -> Any:
@@ -104,15 +104,15 @@ class Processes:
         return y
 
     def rows(self, place: str, y: Any) -> list[np.ndarray]:
-        """What each position in ``seen`` got."""
+        """Returns the result of each position in ``seen``."""
         return [np.asarray(y)]
 
     def agree(self, true: bool) -> bool:
-        """Whether it is true on rank 0."""
+        """Returns the value of rank 0."""
         return bool(jcc.bcast(np.asarray(true)))
 
     def add_up(self, summary: Any) -> None:
-        """What ranks have compared one by one, all together."""
+        """Sums the counts of all ranks."""
         counts = np.array([summary.values, summary.wrong], np.int64)
         summary.values, summary.wrong = np.asarray(jcc.allreduce(counts)).tolist()
 
@@ -121,7 +121,7 @@ class Processes:
 
 
 class Devices:
-    """Devices of this process along an axis; a place is "COUNT-MODE", as `AxisPlace` has it."""
+    """Devices of this process along an axis; a place is "COUNT-MODE-ORDER"."""
 
     style = "axis"
     rank = 0
@@ -131,7 +131,7 @@ class Devices:
         self.seen = list(range(n))
         self.cache_folder = os.path.join(tempfile.gettempdir(), f"jaxccomp-programs-{os.getpid()}")
 
-    @functools.cache  # noqa: B019 - there is one of these
+    @functools.cache  # noqa: B019 - there is only one instance
     def _place(self, place: str) -> AxisPlace:
         count, mode, order = place.split("-")
         made = AxisPlace(int(count), mode)
@@ -173,7 +173,7 @@ class Devices:
         return jax.device_put(jnp.array(x) if donate else x, sharding)
 
     def unboxed(self, x: Any, scalar: bool) -> Any:
-        """Along a mesh axis each device has a scalar in an array of one."""
+        """Returns a scalar from an array of one: devices along a mesh axis have those."""
         return jnp.reshape(x, ()) if scalar else x
 
     def boxed(self, y: Any) -> Any:
@@ -189,7 +189,7 @@ class Devices:
         return true
 
     def add_up(self, summary: Any) -> None:
-        """There is one process."""
+        """There is only one process."""
 
     def __repr__(self) -> str:
         return f"{self.n} devices"

@@ -1,10 +1,10 @@
-"""Random programs against NumPy: see `program_draws` for what they are made of.
+"""Compares random programs with NumPy: `program_draws` describes them.
 
     mpiexec -n 4 python tests/stress/random_programs.py --programs 10000 [--faults]
     python tests/stress/random_programs.py --devices 8 --programs 10000 [--faults]
 
-Every rank draws program i from (base seed, i) alone. What goes wrong is printed with its seed, and
-``--only BASE:I`` runs that program again; ``--first`` runs it after those that came before it.
+Every rank draws program i from (base seed, i). Errors are printed with their seed, and ``--only
+BASE:I`` runs that program again; ``--first`` starts at an earlier program.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ import time
 import warnings
 from typing import Any
 
-# How often ranks agree on whether the time is up, in programs.
+# Programs between two checks of the time limit by all ranks.
 AGREE_EVERY = 20
-# JAX keeps what it has compiled; thousands of programs would fill the memory.
+# JAX keeps compiled programs; thousands would fill the memory.
 FORGET_EVERY = 500
-# Of operations, on a quiet machine: a rank may have to compile while the others wait.
+# Deadline of operations on a quiet machine: a rank may compile while the others wait.
 DEADLINE_SECONDS = 10.0
-# A program that takes so many deadlines hangs.
+# A program hangs if it takes more than this number of deadlines.
 HANG_DEADLINES = 12
 
 
@@ -42,7 +42,7 @@ def _hang_seconds() -> float:
 
 @dataclasses.dataclass
 class Summary:
-    """What a job has run."""
+    """The totals of a job."""
 
     place: str
     base_seed: int
@@ -75,7 +75,7 @@ class Summary:
 
 
 class Watch:
-    """Says which program hangs, and ends the process."""
+    """Reports a program that hangs, and ends the process."""
 
     def __init__(self, summary: Summary, output: str):
         self._summary, self._output = summary, output
@@ -83,9 +83,9 @@ class Watch:
         threading.Thread(target=self._look, name="watch", daemon=True).start()
 
     def begin(self, program: str) -> None:
-        """Another program begins; "" when there is none."""
+        """Notes the start of a program; "": none is running."""
         self._program, self._begun = program, time.monotonic()
-        # Where the interpreter's lock is held for ever, the thread cannot say anything.
+        # In case the interpreter's lock is never released: then the thread cannot run.
         if program:
             faulthandler.dump_traceback_later(_hang_seconds() + 15, exit=True)
         else:
@@ -99,18 +99,18 @@ class Watch:
         if self._output:
             self._summary.write(self._output)
         faulthandler.dump_traceback(all_threads=True)
-        time.sleep(3)  # the other ranks say so, too, before the launcher ends them
+        time.sleep(3)  # time for other ranks to report, before the launcher kills them
         os._exit(1)
 
 
 def say(text: str) -> None:
-    """In one piece, as several ranks write to one terminal."""
+    """Writes in one call, because several ranks write to one terminal."""
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
 
 
 def run(field: Any, summary: Summary, indices: Any, watch: Watch | None, arguments: Any) -> None:
-    """Runs programs; stops at the first error that none of them asked for."""
+    """Runs programs. Stops at the first unexpected exception."""
     import jax
 
     from stress import program_faults, program_run
@@ -155,7 +155,7 @@ def run(field: Any, summary: Summary, indices: Any, watch: Watch | None, argumen
 
 
 def _time_is_up(field: Any, begun: float, minutes: float) -> bool:
-    """Whether rank 0's time is up, so that all stop after the same program."""
+    """Whether rank 0's time is over, so that all ranks stop after the same program."""
     if not minutes:
         return False
     up = time.monotonic() - begun > 60 * minutes
@@ -163,7 +163,7 @@ def _time_is_up(field: Any, begun: float, minutes: float) -> bool:
 
 
 def quiet() -> None:
-    """Without the tracebacks of callbacks that are to raise, and warnings about donation."""
+    """Suppresses tracebacks of callbacks that raise on purpose, and warnings about donation."""
     warnings.filterwarnings("ignore", message="Some donated buffers were not usable")
     for name in ("jax._src.callback", "jax._src.debugging"):
         logging.getLogger(name).addHandler(logging.NullHandler())
@@ -191,9 +191,9 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 
 
 def prepare(devices: int) -> None:
-    """What has to be known before JAX is imported."""
+    """Sets the environment, before JAX is imported."""
     tests = pathlib.Path(__file__).parents[1]
-    # A package with algorithms of its own is found by its metadata.
+    # The plugin package is found by its metadata.
     sys.path[:0] = [str(tests), str(tests / "plugin")]
     import patience
 
@@ -202,9 +202,9 @@ def prepare(devices: int) -> None:
     deadline = patience.seconds(DEADLINE_SECONDS)
     os.environ.setdefault("JAXCCOMP_TIMEOUT_SECONDS", str(deadline))
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
-    # What LLVM makes of fusions is what costs most, and decides nothing about collectives.
+    # LLVM's optimisation of fusions is most of the cost, and irrelevant to collectives.
     flags = [os.environ.get("XLA_FLAGS", ""), "--xla_backend_optimization_level=0"]
-    if importlib.metadata.version("jaxlib").startswith("0.10."):  # later ones refuse the flag
+    if importlib.metadata.version("jaxlib").startswith("0.10."):  # later versions reject the flag
         flags.append("--xla_cpu_use_fusion_emitters=false")
     if devices:
         flags.append(f"--xla_force_host_platform_device_count={devices}")
@@ -212,7 +212,7 @@ def prepare(devices: int) -> None:
 
 
 def check(arguments: list[str]) -> Summary:
-    """Runs programs on devices of this process, whose JAX is prepared already: for tests."""
+    """Runs programs on devices of this process, for tests. JAX is already configured."""
     from stress.program_teams import Devices
 
     parsed = parse(arguments)

@@ -1,4 +1,4 @@
-"""Jobs in which ranks live on when one has died: MPICH's mpiexec can be told to let them."""
+"""Jobs whose ranks survive the death of another rank. MPICH's mpiexec has an option for this."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from jaxccomp.bench import launch
 
 
 def command(ranks: int, program: Sequence[str], *, shell: bool = True) -> list[str]:
-    """The command line of such a job.
+    """Returns the command line of such a job.
 
     Args:
-      ranks: how many.
+      ranks: their number.
       program: arguments of the interpreter.
-      shell: whether a shell stays between mpiexec and each rank. mpiexec cannot cope with a rank
-        that a signal has ended; a shell makes that an exit status.
+      shell: whether a shell runs between mpiexec and each rank. mpiexec fails if a signal kills a
+        rank; a shell turns that into an exit status.
     """
     found = launch.command(ranks, program)
     found[1:1] = ["-disable-auto-cleanup"]
-    # The others are sent SIGUSR1, which ends them, or their shells, unless it is ignored.
+    # MPICH sends the others SIGUSR1, which would kill them or their shells: ignore it.
     at = found.index(sys.executable)
     start = '"$@"; exit $?' if shell else 'exec "$@"'
     found[at:at] = ["sh", "-c", f"trap '' USR1; {start}", "sh"]
@@ -28,7 +28,7 @@ def command(ranks: int, program: Sequence[str], *, shell: bool = True) -> list[s
 
 
 def why_not() -> str:
-    """Why this environment's MPI runs no such job; empty where it does."""
+    """Returns why this environment's MPI cannot run such a job, or ""."""
     mpich = launch.vendor()[0].startswith("MPICH")
     return "" if mpich else "Open MPI ends all ranks when one has died"
 
@@ -41,7 +41,7 @@ def run(
     timeout_seconds: float,
     shell: bool = False,
 ) -> str:
-    """Runs such a job, as `command` has it, and returns its output."""
+    """Runs such a job (see `command`), and returns its output."""
     done = subprocess.run(
         command(ranks, program, shell=shell),
         env=launch.environment(settings),

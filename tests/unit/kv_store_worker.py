@@ -17,7 +17,7 @@ from jaxccomp._native import engine
 
 
 def package(rank, ranks):
-    """Who is there, groups, what moves values and what does not."""
+    """Reports the ranks, groups, and the backends that work or fail."""
     world = jcc.init()
     found = {"rank": world.rank, "size": world.size, "way": engine.load().describe()["transports"]}
     found["group"] = world.split(rank % 2, key=-rank).processes
@@ -48,8 +48,8 @@ def package(rank, ranks):
 
 
 def alone(rank, ranks):
-    """One process does not call init."""
-    jax.devices()  # which JAX itself waits for all to do
+    """Returns the error of a process whose peer does not call init."""
+    jax.devices()  # JAX waits here for all processes
     if rank == 1:
         time.sleep(4)
         return {"error": ""}

@@ -1,4 +1,4 @@
-"""Who may include whom (docs/architecture.md)."""
+"""The allowed includes and imports (docs/architecture.md)."""
 
 import ast
 import os
@@ -12,8 +12,8 @@ import structure
 
 ROOT = pathlib.Path(__file__).parents[2]
 
-# Rooms of the engine and of XLA's handlers, and the rooms whose headers each may include besides
-# its own.
+# Rooms of the engine and of XLA's handlers. Each may include its own headers, and the ones of the
+# listed rooms.
 ROOMS = {
     "common": set(),
     "transport": {"common"},
@@ -38,14 +38,14 @@ ROOMS = {
         "mpi_collectives",
     },
 }
-# What others see of these rooms.
+# The public headers of these rooms.
 FACES = {
     "cuda": {"library.h", "stream_codecs.h", "stage/stage.h"},
     "engine": {"engine.h", "measurements.h", "membership.h"},
     "mpi_collectives": {"mpi_collectives.h"},
     "planner": {"price.h"},
 }
-# Implementations, and who beside themselves may see them: all others see the interface only.
+# Implementations, and the rooms that may include them. All others include only the interface.
 IMPLEMENTATIONS = {
     "transport/cma": {"csrc/transport/ucx", "xla_ffi/python"},
     "transport/local": {"csrc/engine"},
@@ -130,7 +130,7 @@ def test_only_the_stage_joins_gpus_to_the_engine():
         if structure.room_of(name) == "cuda" and not name.startswith("cuda/stage/"):
             seen = {structure.room_of(each) for each in below}
             assert not seen & {"collective", "matching", "engine"}, name
-        if name.startswith(("cuda/kernels/", "cuda/host/")):  # a library of its own
+        if name.startswith(("cuda/kernels/", "cuda/host/")):  # built as a separate library
             assert not any(each.startswith("cuda/stage/") for each in below), name
 
 
@@ -178,9 +178,9 @@ COMPILER = shutil.which("c++") or shutil.which("g++")
 @pytest.mark.skipif(COMPILER is None, reason="no C++ compiler is installed")
 @pytest.mark.parametrize("folder", [each for each in UNITY_FOLDERS if each.startswith("csrc/")])
 def test_each_source_includes_what_it_uses(folder):
-    """As if compiled alone: what is compiled together hides a missing include.
+    """Compiles each source alone, because a joint compilation hides missing includes.
 
-    The build compiles the kernels of one instruction set alone, with flags of their own.
+    The build compiles the kernels of each instruction set alone, with separate flags.
     """
     sources = sorted(each for each in (ROOT / folder).glob("*.cc") if "_avx" not in each.name)
     assert sources
@@ -243,7 +243,7 @@ def test_every_module_says_what_it_is():
 
 
 def test_deadlines_of_processes_grow_with_the_load():
-    """A process takes longer on a busy machine: tests/patience.py says how long."""
+    """Time limits of processes must use tests/patience.py, because a busy machine is slower."""
     fixed = re.compile(r"(?:\.wait\(|\.communicate\(|\btimeout=)(?:timeout=)?(\d+)(?:\.\d+)?[,)]")
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):

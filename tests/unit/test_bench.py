@@ -1,4 +1,4 @@
-"""The parts of the benchmark that need no ranks."""
+"""The parts of the benchmark that run without ranks."""
 
 import json
 import sys
@@ -28,7 +28,7 @@ def test_operands_and_results_have_the_sizes_that_are_reported(operation, ranks)
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_the_limit_of_memory_is_what_an_operation_reads_and_writes(operation, monkeypatch):
-    """Values copied, and values added, by each of three ranks."""
+    """Counts copied and added values of three ranks."""
     moved = []
     monkeypatch.setattr(worker.np, "copyto", lambda to, of: moved.append(("copied", of.size)))
     monkeypatch.setattr(worker.np, "add", lambda a, b, out: moved.append(("added", out.size)))
@@ -108,7 +108,7 @@ def measured(contender, operation, size_bytes, microseconds):
 
 
 def test_bars_that_are_met():
-    """A peer need not take 1.5 times as long where memory is the limit."""
+    """If memory is the limit, a peer need not take 1.5 times as long."""
     results = dict(
         [
             measured("jaxccomp", "bcast", 16 << 20, 110.0),
@@ -156,7 +156,7 @@ def plan(names):
 
 
 def test_the_better_binding_is_kept(monkeypatch):
-    """And medians are over rounds, of the slowest rank."""
+    """Also checks that medians are over rounds, of the slowest rank."""
     runs = []
 
     def run(ranks, program, *, bind, **_):

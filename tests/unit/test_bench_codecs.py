@@ -1,4 +1,4 @@
-"""The benchmark of codecs: what it reads, what it writes, what it refuses."""
+"""The benchmark of codecs: its input, its output, and its errors."""
 
 import io
 import json
@@ -33,7 +33,7 @@ def test_rows_have_what_was_measured():
         files.Tensor("update", brain, brain),
     ]
     ours = list(bench.run(QUICK, tensors, lambda line: None))
-    # bfloat16 is nothing that the codec bf16 would code.
+    # The codec bf16 does not encode bfloat16.
     assert len(ours) == (4 + 3 + 3) * 2
     for row in ours:
         assert row.encode_GBps > 0 and row.decode_GBps > 0 and row.merge_GBps > 0

@@ -1,4 +1,4 @@
-"""The command line, and what `doctor` says of an installation."""
+"""The command line, and the report of `doctor`."""
 
 import json
 
@@ -26,7 +26,7 @@ def test_unknown_commands(name, said, capsys):
 
 def test_doctor_prints_findings_then_facts(monkeypatch, capsys):
     monkeypatch.setattr(doctor_facts.jax, "__version__", "0.99.0")
-    assert main.main(["doctor"]) == 0  # a warning
+    assert main.main(["doctor"]) == 0  # only a warning
     lines = capsys.readouterr().out.splitlines()
     assert all(len(line) <= 100 for line in lines)
     assert lines[0] == "warning  JAX            jax 0.99.0 is not tested with this package."
@@ -59,7 +59,7 @@ def test_doctor_prints_one_document(monkeypatch, capsys):
 
 
 def findings(monkeypatch, **changes):
-    """What `doctor` finds on a machine without GPUs or MPI, and with changes."""
+    """Returns the findings of `doctor` on a machine without GPUs or MPI, with changes."""
     usual = {
         "gpus": gpus.Found((), "none here"),
         "installed": False,

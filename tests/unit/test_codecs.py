@@ -1,4 +1,4 @@
-"""Codec specs, and what holds of codecs."""
+"""Codec specs, and properties of codecs."""
 
 import dataclasses
 import math
@@ -101,7 +101,7 @@ def test_a_missing_library_says_so(monkeypatch):
 
 @pytest.mark.parametrize("name", sorted(n for n in codecs.table() if not n.startswith("nvcomp.")))
 def test_here_are_all_libraries(name):
-    # Tests and demo install what the codecs of processors need.
+    # The test and demo environments install all libraries of CPU codecs.
     assert not codecs.table()[name].missing
 
 

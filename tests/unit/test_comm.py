@@ -13,7 +13,7 @@ def alone(monkeypatch):
 
 @pytest.fixture
 def third_of_four(monkeypatch):
-    """A world whose other processes cannot be reached."""
+    """A world whose other processes are unreachable."""
     state = _world.World(2, 4)
     state.unreachable = "no MPI"
     monkeypatch.setattr(comm, "_state", state)
@@ -132,7 +132,7 @@ def test_from_mpi4py_without_mpi(alone):
         ({"PMI_RANK": "1", "PMI_SIZE": "2"}, (1, 2)),
         ({"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "4", "PMIX_RANK": "3"}, (3, 4)),
         ({"PMIX_RANK": "5"}, (5, None)),
-        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "8"}, None),  # a batch script launched nothing
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "8"}, None),  # a batch script, not a launched rank
         ({"SLURM_PROCID": "2", "SLURM_STEP_NUM_TASKS": "8"}, (2, 8)),
     ],
 )

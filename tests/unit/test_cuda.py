@@ -1,4 +1,4 @@
-"""What jitted operations become on GPUs, and what is said where they cannot be used."""
+"""The lowering of jitted operations for GPUs, and errors where GPUs cannot be used."""
 
 import os
 import pathlib
@@ -22,7 +22,7 @@ from jaxccomp._native import cuda, platforms
 
 @pytest.fixture
 def on_gpus(monkeypatch):
-    """The CUDA library, without kernels of the traced plane, and the CPU's devices as GPUs."""
+    """The CUDA library without kernels of the traced plane, and the CPU's devices as GPUs."""
     jcc.init()
     monkeypatch.setattr(cuda, "why_missing", lambda: "")
     monkeypatch.setattr(cuda, "runs", runs)
@@ -43,7 +43,7 @@ def on_axis(function):
 
 
 def calls_in(text):
-    """Collective and codec of each call of the engine."""
+    """Returns collective and codec of each call of the engine."""
     lines = [line for line in text.splitlines() if "@jaxccomp_collective" in line]
     names = ("collective", "codec")
     return [tuple(re.search(f' {name} = "([^"]*)"', line)[1] for name in names) for line in lines]
@@ -171,7 +171,7 @@ def test_what_the_stage_does_not_take_is_composed(name, style, on_gpus):
 
 
 def test_large_arrays_are_not_cut(on_gpus):
-    """The stage itself moves arrays in parts."""
+    """The stage itself splits arrays."""
     operand = jax.ShapeDtypeStruct((1 << 24,), jnp.float32)
     traced = jax.jit(lambda x: jcc.bcast(x, root=0, codec="int8")).trace(operand)
     call_in(traced.lower(lowering_platforms=("cuda",)).as_text())

@@ -1,4 +1,4 @@
-"""What the traced plane becomes on GPUs: calls of the CUDA library's codecs, where it has any."""
+"""The lowering of the traced plane for GPUs: calls of the CUDA library's codecs, if available."""
 
 import os
 import re
@@ -24,7 +24,7 @@ HAS = ("bf16", "fp16", "int8", "int4", "fp8_e4m3", "ternary", "tbq")
 
 @pytest.fixture
 def library(monkeypatch):
-    """The CUDA library, with the kernels of some codecs."""
+    """The CUDA library, with kernels of some codecs."""
 
     def runs(codec, dtype):
         return codec.partition(":")[0] in HAS and dtype in ("float32", "bfloat16")
@@ -44,7 +44,7 @@ def text_of(function, platforms=("cuda",), shape=(4, 250), dtype=jnp.float32):
 
 
 def calls_in(text):
-    """(target, codec, dtype, types) of each call of a codec."""
+    """Returns (target, codec, dtype, types) of each call of a codec."""
     pattern = (
         r"@jaxccomp_(\w+)\(.*codec = \"([^\"]*)\", dtype = \"(\w+)\".* : "
         r"\(([^)]*)\) -> (tensor<[^>]*>)"
@@ -146,7 +146,7 @@ def test_without_the_library_it_is_composed(monkeypatch):
 
 
 def test_processes_decide_alike(library, monkeypatch):
-    """Of several, each must know that all have the library."""
+    """With several processes, each must know that all have the library."""
     monkeypatch.setattr(jax, "process_count", lambda: 2)
     monkeypatch.setattr(comm, "_state", None)
     assert not comm.all_have_cuda()

@@ -1,4 +1,4 @@
-"""Algorithms that programs register: what is refused, with which words, and who knows them."""
+"""User-registered algorithms: invalid ones, their errors, and where algorithms are listed."""
 
 import doctest
 import json
@@ -22,7 +22,7 @@ def nothing_is_registered(monkeypatch):
 
 
 def bcast(b, **changes):
-    """A broadcast, with what a test makes of one of its tasks."""
+    """A broadcast with some tasks changed."""
     tasks = {
         "send": lambda: [b.send(peer, 0, b.input()) for peer in range(1, b.ranks)],
         "copy": lambda: b.copy(b.output(), b.input()),
@@ -33,7 +33,7 @@ def bcast(b, **changes):
         tasks[name]()
 
 
-# What of a broadcast is changed, and what the error says.
+# The change of a broadcast, and its error.
 WRONG = {
     "no receive": (
         {"recv": lambda b: None},
@@ -168,7 +168,7 @@ def test_names_and_options():
         jcc.register_algorithm("chain", "bcast")(bcast)
     with pytest.raises(errors.ScheduleError, match="does not take them"):
         jcc.register_algorithm("mine", "bcast", width=2)(lambda b: None)
-    jcc.register_algorithm("chain", "allreduce")(bcast)  # which is none of allreduce
+    jcc.register_algorithm("chain", "allreduce")(bcast)  # this name belongs to another collective
     jcc.register_algorithm("mine", "bcast", width=2, fast=False)(lambda b, width, fast: bcast(b))
     for algorithm, words in {
         "mine:": "an option must follow the colon",
@@ -183,7 +183,7 @@ def test_names_and_options():
 
 def test_a_name_of_another_source_is_taken():
     jcc.register_algorithm("mine", "bcast")(bcast)
-    jcc.register_algorithm("mine", "bcast")(bcast)  # the same, once more
+    jcc.register_algorithm("mine", "bcast")(bcast)  # the same function again
     with pytest.raises(errors.NameTakenError, match="bcast has registered one of that name"):
         jcc.register_algorithm("mine", "bcast")(lambda b: bcast(b))
 

@@ -1,4 +1,4 @@
-"""What the documentation shows is what there is."""
+"""Examples and tables of the documentation match the program."""
 
 import doctest
 import importlib
@@ -20,7 +20,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 
 def between(path, command):
-    """The text that `command` has to print."""
+    """Returns the text that `command` must print."""
     text = (ROOT / path).read_text(encoding="utf-8")
     begin = f"<!-- {command} -->\n"
     assert begin in text
@@ -60,7 +60,7 @@ def test_tables_show_what_was_measured(module, arguments, shown, monkeypatch, ca
 
 @pytest.mark.parametrize("module", [frames, specs, tables], ids=lambda m: m.__name__)
 def test_examples_in_docstrings(module, monkeypatch):
-    monkeypatch.setattr(custom.CODECS, "_entries", {})  # an example registers one
+    monkeypatch.setattr(custom.CODECS, "_entries", {})  # an example registers a codec
     failed, tried = doctest.testmod(module)
     assert tried and not failed
 
@@ -76,7 +76,7 @@ def test_examples_that_run_operations(shown, tmp_path, monkeypatch):
 
 
 def test_what_to_open_is_there():
-    """The table at the end of docs/architecture.md."""
+    """Checks the table at the end of docs/architecture.md."""
     table = (ROOT / "docs/architecture.md").read_text().partition("## To change something")[2]
     rows = [line for line in table.splitlines() if line.startswith("| ")][1:]
     assert len(rows) >= 25

@@ -1,4 +1,4 @@
-"""The native engine is loaded once, also when several threads are the first to need it."""
+"""The native engine is loaded once, even if several threads first need it at the same time."""
 
 import subprocess
 import sys

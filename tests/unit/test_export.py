@@ -23,7 +23,7 @@ def test_export_when_told_to():
     check = jax.export.DisabledSafetyCheck.custom_call("jaxccomp_collective")
     exported = jax.export.export(jax.jit(step), disabled_checks=[check])(jnp.ones(3))
     loaded = exported
-    if importlib.util.find_spec("flatbuffers"):  # which JAX does not require
+    if importlib.util.find_spec("flatbuffers"):  # JAX does not require it
         loaded = jax.export.deserialize(exported.serialize())
     np.testing.assert_array_equal(loaded.call(jnp.ones(3)), 2)
     both = jax.jit(lambda x: loaded.call(loaded.call(x)))

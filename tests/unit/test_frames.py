@@ -101,7 +101,7 @@ def test_every_prefix_and_every_changed_byte_is_found(codec):
     for place in range(len(data)):
         changed = bytearray(data)
         changed[place] ^= 0x41
-        # The flag "delta" changes what the caller has to give, before anything else is read.
+        # The flag "delta" changes the required arguments, before anything else is read.
         with pytest.raises((errors.CorruptDataError, errors.InvalidArgumentError)):
             codecs.decode(changed)
 
@@ -185,7 +185,7 @@ def test_bad_arguments_say_what_is_allowed():
 )
 @hypothesis.settings(deadline=None, max_examples=150)
 def test_round_trip_of_anything(data, codec, dtype, count, chunk_bytes):
-    # Few chunks: each has a header of its own.
+    # Limits the number of chunks, because each has a header.
     hypothesis.assume(count * dtype.itemsize / chunk_bytes < 2000)
     seed = data.draw(st.integers(0, 2**32 - 1))
     array = noise(dtype, (count,), seed)
@@ -210,7 +210,7 @@ def test_golden_frames_decode(path):
     expected = np.load(path.with_suffix(".npy"))
     ref = path.with_suffix(".ref.npy")
     data = path.read_bytes()
-    # NumPy's files do not know bfloat16.
+    # NumPy's files do not support bfloat16.
     like = np.load(ref).view(codecs.inspect(data).dtype) if ref.exists() else None
     out = codecs.decode(data, like)
     assert bits(out) == bits(expected)

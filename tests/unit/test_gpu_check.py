@@ -1,6 +1,6 @@
-"""`make gpu-check` without a GPU: its budget, what it says, and what it leaves behind.
+"""`make gpu-check` without a GPU: its budget, its output, and its clean-up.
 
-A script stands for nvidia-smi, and for the daemon of MPS.
+Scripts replace nvidia-smi and the daemon of MPS.
 """
 
 import importlib
@@ -14,13 +14,13 @@ import zipfile
 
 import pytest
 
-import jaxccomp  # noqa: F401 - the scripts must take this one
+import jaxccomp  # noqa: F401 - the scripts must import this package
 
 GPU = pathlib.Path(__file__).parents[1] / "gpu"
 
 
 def module(name):
-    """A script of tests/gpu; they import each other by name."""
+    """Imports a script of tests/gpu; they import each other by name."""
     sys.path.insert(0, str(GPU))
     try:
         return importlib.import_module(name)
@@ -30,7 +30,7 @@ def module(name):
 
 check, process, ranks, facts = map(module, ("check", "process", "ranks", "facts"))
 PYTHON = sys.executable
-# $STATE has the compute mode; for GPUs and their properties.
+# $STATE contains the compute mode. Simulates queries of GPUs and their properties.
 SMI = """#!/bin/sh
 case "$*" in
   *uuid,pci.bus_id*) echo 'GPU-aaaa, 00000000:3B:00.0' ;;
@@ -55,12 +55,12 @@ def gpu_machine(tmp_path, monkeypatch):
 
 
 def says(code, seconds=60, **more):
-    """A part that runs a line of Python."""
+    """Returns a part that runs a line of Python."""
     return check.Part("a part", seconds, lambda program: [[PYTHON, "-c", code]], **more)
 
 
 def run(folder, monkeypatch, parts, *arguments):
-    """The exit status, what each part's file has, and what was printed is left to capsys."""
+    """Returns the exit status and the content of each part's file; the output is left to capsys."""
     monkeypatch.setattr(check, "PARTS", parts)
     status = check.main([str(folder / "build"), str(folder / "out"), *arguments])
     files = {p.stem: json.loads(p.read_text()) for p in (folder / "out").glob("*.json")}
@@ -139,7 +139,7 @@ def test_a_part_of_its_own_and_resuming(gpu_machine, monkeypatch, capsys):
     out = capsys.readouterr().out.splitlines()
     assert out[0] == "b: left out, its file is complete" and out[1].startswith("a: good")
     assert sorted(files) == ["a", "b"]
-    # A file of another GPU, or one with gaps, is not complete.
+    # A file of another GPU, or with gaps, is incomplete.
     for change in ({"device": {"name": "H2"}}, {"not_run": "why"}, {"failures": ["why"]}):
         (gpu_machine / "out/b.json").write_text(json.dumps(files["b"] | change))
         capsys.readouterr()
@@ -155,7 +155,7 @@ def test_everybodys_least_comes_first_and_what_is_left_goes_on(monkeypatch):
     monkeypatch.setattr(check, "PARTS", parts)
     shares = [check.share("a", "bc", 200), check.share("b", "c", 160), check.share("c", "", 100)]
     assert shares == [20 + 140 * 40 / 320, 20 + 120 * 80 / 280, 100]
-    assert check.share("c", "", 500) == 220  # no more than it may take
+    assert check.share("c", "", 500) == 220  # at most the part's own limit
     assert check.share("a", "bc", 50) == 20 and check.share("a", "bc", 15) == 15
 
 
@@ -209,7 +209,7 @@ def test_what_is_killed_has_left_its_lines_and_goes_on(gpu_machine, monkeypatch)
         [PYTHON, "-c", say.format(3)],
     ]
     parts = {"a": check.Part("", 60, lambda program: commands)}
-    run(gpu_machine, monkeypatch, parts, "--seconds", "0.001")  # makes the folder
+    run(gpu_machine, monkeypatch, parts, "--seconds", "0.001")  # creates the folder
     monkeypatch.setattr(check, "PARTS", parts)
     path = gpu_machine / "out/a.json"
     program = (
@@ -242,7 +242,8 @@ def test_settings_that_a_part_changes_are_told(gpu_machine, monkeypatch, capsys)
     assert "compute_mode was Default and is Exclusive_Process" in files["a"]["failures"][0]
 
 
-# Named as the daemon is; sleeps. The other notes what it is asked, and ends it.
+# The other script has the daemon's name and sleeps; this one records its input, and ends the
+# daemon.
 CONTROL = """#!/bin/sh
 read asked
 echo "$asked $CUDA_MPS_PIPE_DIRECTORY" >> "$ASKED"
@@ -350,7 +351,7 @@ def test_gains_of_a_broadcast():
 
 
 def tuned(**rates):
-    """What `tune --json` writes, when cases have these rates; 0: not measured."""
+    """The output of `tune --json` for these rates of the cases; 0: not measured."""
 
     def row(name, processes=1, batch=64):
         rate = rates[name] or None

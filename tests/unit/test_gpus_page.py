@@ -1,4 +1,4 @@
-"""The bound of docs/gpus.md: its table is what its formula gives."""
+"""The time bound in docs/gpus.md: its table matches its formula."""
 
 import pathlib
 
@@ -10,7 +10,7 @@ OPERANDS = {"64 MiB": 64 << 20, "1 GiB": 1 << 30}
 
 
 def seconds(count, network, part=PART):
-    """Of an operand in parts."""
+    """Returns the time of an operand, sent in parts."""
     hidden = count * max(1 / ENCODE, 1 / PCIE, 1 / network)
     return hidden + part / ENCODE + part / DECODE + 2 * part / PCIE
 

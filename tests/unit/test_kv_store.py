@@ -1,4 +1,4 @@
-"""Processes of jax.distributed without MPI and UCX: they meet over its store."""
+"""Processes of jax.distributed without MPI and UCX: they exchange addresses by its store."""
 
 import json
 import os
@@ -18,9 +18,9 @@ WORKER = pathlib.Path(__file__).with_name("kv_store_worker.py")
 
 
 def run(case, ranks):
-    """What each process printed; all end well, and in time."""
+    """Returns the output of each process; all must succeed in time."""
     env = {k: v for k, v in os.environ.items() if not k.startswith(("PMI", "OMPI_COMM"))}
-    # Also where UCX is installed.
+    # UCX may be installed.
     env |= {"JAX_PLATFORMS": "cpu", "JAXCCOMP_MPI": "never", "JAXCCOMP_TRANSPORT": "mpi"}
     with ports.reserved() as port:
         started = [

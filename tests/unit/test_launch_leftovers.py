@@ -1,4 +1,4 @@
-"""Files that a killed MPI leaves in shared memory: only a job's own are removed."""
+"""Files that a killed MPI leaves in shared memory: only the job's files are removed."""
 
 import os
 
@@ -14,7 +14,7 @@ MAPS = """\
 
 @pytest.fixture
 def shared(tmp_path, monkeypatch):
-    """A folder for shared memory, processes that a test makes up, and those that are marked."""
+    """A folder for shared memory, simulated processes, and a list of marked processes."""
     folder, proc, marked = tmp_path / "shm", tmp_path / "proc", []
     folder.mkdir()
     proc.mkdir()

@@ -1,4 +1,4 @@
-"""What ranks are given, on machines that are only described: GPUs, memory, cores."""
+"""Resources assigned to ranks on simulated machines: GPUs, memory, cores."""
 
 import dataclasses
 import doctest
@@ -37,7 +37,7 @@ def sys(tmp_path):
 
 @pytest.fixture
 def machine(monkeypatch):
-    """As many CPUs as that sysfs has."""
+    """Gives this process as many CPUs as that sysfs has."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(16)))
 
 
@@ -76,7 +76,7 @@ def test_gpus_of_proc(tmp_path):
     [
         ("2,0", ["2", "0"]),
         ("GPU-1,GPU-333", ["GPU-111", "GPU-333"]),
-        ("1,7,0", ["1"]),  # CUDA stops at the first that does not exist
+        ("1,7,0", ["1"]),  # CUDA stops at the first invalid one
         ("MIG-abc", ["MIG-abc"]),
         ("", []),
         ("-1", []),
@@ -123,7 +123,7 @@ def test_no_core_is_given_twice_and_none_is_left(ranks, sys):
 
 def test_a_container_may_have_few_cores_and_no_sysfs(sys, tmp_path):
     assert cores.share({3, 5}, [set(), set()], tmp_path / "none") == [{3}, {5}]
-    # None of the node's cores are ours: then near is nowhere, and all share all.
+    # If no core of the node is allowed, proximity is ignored.
     wishes = [cores.near("0000:3b:00.0", sys), cores.near("0000:af:00.0", sys)]
     assert cores.share({4, 5}, wishes, sys) == [{4}, {5}]
     assert cores.near("0000:ff:00.0", sys) == set()

@@ -1,4 +1,4 @@
-"""The codecs `nvcomp.*` without a GPU: what is said of them, and the library's interface."""
+"""The codecs `nvcomp.*` without a GPU: their errors, and the library's interface."""
 
 import importlib
 import pathlib
@@ -21,7 +21,7 @@ needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler is
 
 
 def headers():
-    """The folder of nvCOMP's headers, or None."""
+    """Returns the folder of nvCOMP's headers, or None."""
     library = libraries.find("nvcomp")
     if not library:
         return None
@@ -63,7 +63,7 @@ def library(path, source):
 
 @pytest.fixture
 def with_a_gpu(tmp_path):
-    """Runs a script where a driver says that there is a GPU, beside an nvCOMP of some version."""
+    """Runs a script with a fake driver that reports a GPU, and an nvCOMP of the given version."""
 
     def run(version, script):
         library(

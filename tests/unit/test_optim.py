@@ -1,4 +1,4 @@
-"""What `jaxccomp.optim` is without its optional dependency, and which mistakes it finds when."""
+"""`jaxccomp.optim` without its optional dependency, and its checks of arguments."""
 
 import functools
 import subprocess
@@ -62,7 +62,7 @@ def test_mistakes_are_told_when_it_is_made(maker, options, text):
 
 
 def test_a_codec_in_the_place_of_the_reduction():
-    """It is the first argument, and the codec a keyword."""
+    """The reduction is the first argument; the codec is a keyword."""
     for spec in ("int8", "topk:density=0.01", "bf16|lossless"):
         for make in (optim.allreduce_gradients, MAKERS["with_feedback"]):
             with pytest.raises(jcc.errors.UnknownNameError) as caught:

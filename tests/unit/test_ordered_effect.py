@@ -1,4 +1,4 @@
-"""What is left of an ordered operation that failed."""
+"""The state after a failed ordered operation."""
 
 import jax
 import jax.numpy as jnp
@@ -6,11 +6,11 @@ import pytest
 from jax._src import core, dispatch
 from jax.experimental import io_callback
 
-import jaxccomp  # noqa: F401  (has JAX renew tokens)
+import jaxccomp  # noqa: F401  (makes JAX renew tokens)
 
 
 class FailedBuffer:
-    """The token of an operation that fails after its caller has gone on."""
+    """The token of an operation that fails after its call has returned."""
 
     def block_until_ready(self):
         raise jax.errors.JaxRuntimeError("on purpose")

@@ -1,4 +1,4 @@
-"""Which mistakes outer steps find, and when."""
+"""Errors that outer steps detect, and when."""
 
 import pathlib
 
@@ -130,7 +130,7 @@ def test_a_state_of_something_else():
 
 
 def test_alone():
-    """In a world of one outer steps are the outer optimiser's."""
+    """With one rank, outer steps equal the outer optimiser's."""
     outer = optim.diloco()
     moved = {name: x - 1 for name, x in PARAMS.items()}
     params, _ = outer.step(moved, outer.init(PARAMS))
@@ -139,7 +139,7 @@ def test_alone():
 
 @pytest.mark.parametrize("wrap", [lambda f: f, jax.jit], ids=["not jitted", "jitted"])
 def test_what_a_program_donates_is_not_in_the_state(wrap):
-    """The next inner step may be given parameters to overwrite."""
+    """The next inner step may overwrite its parameters."""
     outer = optim.diloco()
     params = jax.tree.map(jnp.copy, PARAMS)
     state = wrap(outer.init)(params)

@@ -1,4 +1,4 @@
-"""Plans as files, what ranks agree on, and what differs between two of them."""
+"""Plans as files, agreement between ranks, and differences between two plans."""
 
 import copy
 import doctest
@@ -252,7 +252,7 @@ def test_calls_run_as_they_are_pinned(pin):
     text = jax.jit(step).lower(x).as_text()
     assert 'algorithm = "ring:chunk=4096"' in text and 'codec = "lossless"' in text
     assert jnp.array_equal(jax.jit(step)(x), x)
-    assert jcc.explain(step)(x).plans == made  # what is recorded is what is pinned
+    assert jcc.explain(step)(x).plans == made  # the recorded plan equals the pinned one
     with pytest.raises(errors.InvalidArgumentError, match=r"float32\[99\].*test_pinned_plans.py"):
         jax.jit(step).lower(x[:99])
     made.missing = "auto"
@@ -275,7 +275,7 @@ def test_a_pinned_codec_is_one_that_the_program_allows(pin):
 
 
 def meet(owns, hosts):
-    """What each rank gets, or the text of its error."""
+    """Returns the result of each rank, or the text of its error."""
     rows = [
         Row(0, 1, 0, 0, 0)._replace(plan=size, plan_hash=number)
         for size, number in (each.row() for each in owns)
@@ -334,7 +334,7 @@ def test_examples_in_docstrings(name, tmp_path, monkeypatch):
 
 
 def test_the_page_of_plans(tmp_path, monkeypatch, capsys):
-    """Its programs, one after the other, as a reader would run them."""
+    """Runs the page's programs in order, as a reader would."""
     monkeypatch.chdir(tmp_path)
     page = pathlib.Path(__file__).parents[2] / "docs/planner.md"
     blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)

@@ -1,4 +1,4 @@
-"""Profiles as files, what ranks agree on, and what is chosen by prices."""
+"""Profiles as files, agreement between ranks, and choices by predicted cost."""
 
 import json
 import os
@@ -63,7 +63,7 @@ def test_slow_links_take_lossless_and_memory_raw():
 def test_a_lossy_codec_is_left_out_where_it_does_not_pay():
     assert choose(planner(), "bcast", 16 << 20, codec="auto:int8").chosen.codec == "int8"
     assert choose(planner(), "bcast", 64, codec="auto:int8").chosen.codec == "raw"
-    # One that is asked for stays.
+    # A requested codec is kept.
     assert choose(planner(), "bcast", 64, codec="int8").chosen.codec == "int8"
 
 
@@ -73,7 +73,7 @@ def test_large_and_small_messages_take_different_algorithms():
     small, large = (choose(made, "allreduce", n, groups=everybody) for n in (256, 32 << 20))
     assert small.chosen.runs != large.chosen.runs
     assert large.chosen.runs in ("ring", "hierarchical")
-    # Both are at least as fast as the static rule, which is among the options.
+    # Both are at least as fast as the static rule, which is among the candidates.
     for plan in (small, large):
         rule = next(e for e in (plan.chosen, *plan.others) if e.algorithm == "auto")
         assert plan.chosen.seconds <= rule.seconds
@@ -94,7 +94,7 @@ def test_sums_are_not_rounded_more_often_than_by_the_static_rule(collective, dty
 
 
 def test_what_one_shot_encodes_once_is_not_encoded_twice():
-    """Two-shot would be faster on links that carry both ways."""
+    """Two-shot would be faster on full-duplex links."""
     made = planner(4, link=GBIT)
     plan = choose(made, "allreduce", 16 << 10, codec="int8")
     assert {each.runs for each in (plan.chosen, *plan.others)} == {"one_shot"}
@@ -104,7 +104,7 @@ def test_what_one_shot_encodes_once_is_not_encoded_twice():
 
 @pytest.mark.parametrize("collective", ["allreduce", "bcast", "allgather", "reduce_scatter"])
 def test_prices_of_parts_are_those_of_the_whole(collective):
-    """Of large calls two parts are simulated."""
+    """For large calls, only two parts are simulated."""
     size = (32 if collective == "allgather" else 256) << 20
     made = choose(
         planner(4, 2, link=1e9),
@@ -125,7 +125,7 @@ def test_prices_of_parts_are_those_of_the_whole(collective):
 
 
 def drawn(rng, shapes):
-    """A planner of a random profile, and the arguments of a random call."""
+    """Returns a planner of a random profile, and the arguments of a random call."""
     hosts, ranks = rng.choice(shapes)
     pairs = {
         "host": {"bytes_per_second": 10 ** rng.uniform(9, 10.5)},
@@ -189,7 +189,7 @@ def test_no_price_is_below_what_the_bytes_take():
 
 
 def test_what_is_as_fast_as_its_bytes_is_compared_with_nothing(monkeypatch):
-    """64 blocks of 16 MiB come to the root over its link, whatever the algorithm."""
+    """64 blocks of 16 MiB reach the root over its link, with any algorithm."""
     simulated, simulate = [], schedules.simulate
 
     def noted(collective, algorithm, **how):
@@ -217,7 +217,7 @@ def test_a_simulation_ends_at_its_limit():
 def test_another_chunk_is_chosen_where_it_gains():
     made = planner()
     assert choose(made, "bcast", 1 << 20).chosen.algorithm == "chain:chunk=131072"
-    # A program that names an algorithm has its chunk.
+    # An algorithm named by the program keeps its chunk size.
     assert choose(made, "bcast", 1 << 20, algorithm="chain").chosen.algorithm == "chain"
 
 
@@ -227,7 +227,7 @@ def test_what_is_not_priced_stays_as_it_is():
     assert choose(made, "bcast", 0) is None
     assert choose(made, "bcast", 1 << 20, codec="bf16") is None  # not in the profile
     assert choose(made, "bcast", 1 << 20, groups=((0,),)) is None
-    # Processes 0 and 1 share a host, 2 and 3 the other one.
+    # Processes 0 and 1 share a host, 2 and 3 another one.
     assert choose(made, "bcast", 1 << 20, groups=((2, 3, 0, 1),)) is not None
     assert choose(made, "bcast", 1 << 20, groups=((0, 2, 1, 3),)) is None
     assert choose(planner(2, 2, places=[0, 1, 0, 1]), "bcast", 1 << 20) is None
@@ -310,7 +310,7 @@ def test_a_profile_is_written_and_read(tmp_path):
     cluster = schedules.write_profile(path, content)
     assert schedules.parse_profile(schedules.read_profile(path), "it") == cluster
     assert cluster.ranks == 4 and os.listdir(tmp_path) == ["profile.json"]
-    # What cannot be read is not written, and what was there stays.
+    # Invalid content is not written, and the old file stays.
     with pytest.raises(errors.InvalidArgumentError, match="hosts is a list"):
         schedules.write_profile(path, {"hosts": []})
     assert schedules.parse_profile(schedules.read_profile(path), "it") == cluster
@@ -319,7 +319,7 @@ def test_a_profile_is_written_and_read(tmp_path):
 
 
 def test_the_order_of_what_was_not_chosen_is_the_same_in_every_process():
-    """Hashes of texts differ between processes."""
+    """Hashes of strings differ between processes."""
     code = (
         f"import sys; sys.path[:0] = {sys.path!r}\n"
         "from jaxccomp import schedules\n"
@@ -340,7 +340,7 @@ def test_the_order_of_what_was_not_chosen_is_the_same_in_every_process():
 
 
 def test_profiles_that_had_times_of_operations_are_read():
-    """What they took is not read."""
+    """The old times of operations are ignored."""
     timed = {"bcast": {"float32": {"raw": {"chain": [[1024, 1e-4]]}}}}
     data = json.dumps(profile() | {"version": 1, "operations": timed}).encode()
     assert schedules.parse_profile(data, "it") == schedules.cluster_of(profile())
@@ -390,7 +390,7 @@ def test_files_of_other_lengths(tmp_path):
 
 
 def meet(owns, hosts):
-    """What each rank gets, or the text of its error."""
+    """Returns the result of each rank, or the text of its error."""
     rows = [
         Row(0, 1, 0, 0, 0)._replace(profile=s, profile_hash=h) for s, h in (o.row() for o in owns)
     ]
@@ -460,7 +460,7 @@ def test_commands_that_cannot_be(arguments, text, capsys):
 
 @pytest.fixture
 def measured(tmp_path, monkeypatch):
-    """A command, and what it has measured."""
+    """The profile's path, a command's arguments, and a list of measured codecs."""
     values, found = tmp_path / "values.npy", []
     np.save(values, np.linspace(-1, 1, 1 << 12, dtype=np.float32))
     measure = rates._measure
@@ -490,7 +490,7 @@ def test_a_measurement_that_is_killed_goes_on(measured, tmp_path, capsys):
     kept = json.loads(unfinished.read_text())["steps"]
     done = ("int8 of values float32", "int8:block=64 of values float32")
     assert {"memory", "a call", *done} <= kept.keys() and "bf16 of values float32" not in kept
-    # It is never taken for a profile.
+    # It is not accepted as a profile.
     with pytest.raises(errors.InvalidArgumentError, match="run the same command again"):
         schedules.parse_profile(unfinished.read_bytes(), "the file")
     assert tune(*how, "--codecs", "int8:block=64 int8 bf16") == 0
@@ -499,7 +499,7 @@ def test_a_measurement_that_is_killed_goes_on(measured, tmp_path, capsys):
     made = json.loads(path.read_text())
     ratio = kept["int8:block=64 of values float32"][0]
     assert made["codecs"]["int8:block=64"]["ratio"] == pytest.approx(ratio, rel=1e-5)
-    # What is finished is measured anew.
+    # A complete profile is measured again.
     assert tune(*how) == 0 and found == ["bf16", "raw", "int8", "bf16"]
 
 
@@ -551,6 +551,6 @@ def test_a_process_alone_measures_memory_and_codecs(tmp_path, capsys):
     assert "lossless" in shown and "memory: copies" in shown
     assert tune("--codecs", "int8", "--output", str(tmp_path / "none" / "x.json")) == 2
     assert "make it first" in capsys.readouterr().err
-    # What there is no time for is told.
+    # Measurements without time are listed.
     assert tune("--codecs", "int8", "--within", "1e-9") == 0
     assert "no time for: int8 of gaussian" in capsys.readouterr().out

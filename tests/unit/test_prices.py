@@ -1,4 +1,4 @@
-"""Prices of collectives on described clusters: what they add up to, and what is refused."""
+"""Predicted costs of collectives on described clusters: sums and errors."""
 
 import json
 import pathlib
@@ -126,7 +126,7 @@ def test_the_command(tmp_path, capsys):
 
 
 def test_prices_of_what_was_measured():
-    """The file is what the sources say, and the errors are those of the page."""
+    """The file matches its sources, and the errors match the page."""
     results = ROOT / "docs/results"
     measured, codecs = (prices.read(results / f"{n}.jsonl") for n in ("testbed", "codecs"))
     rows = prices.prices(measured, codecs)

@@ -1,4 +1,4 @@
-"""Who takes part in a step where others are late, and what is wrong with what is asked."""
+"""Participants of a step if others are late, and errors of arguments."""
 
 import threading
 import time
@@ -33,7 +33,7 @@ def clock():
 
 @pytest.fixture
 def leader(clock):
-    """Of four members that have done the first step together."""
+    """The leader of four members that have done the first step together."""
     found = Leader(4, clock)
     assert found({rank: said(0) for rank in range(4)}) == {
         "members": [0, 1, 2, 3],
@@ -56,7 +56,7 @@ def test_the_first_step_waits_for_all(clock):
 def test_a_quorum_waits_for_the_grace_window_and_no_longer(leader, clock):
     come = {2: said(1)}
     assert leader(come) is None
-    clock.now = 100  # who waits alone uses up nobody's window
+    clock.now = 100  # a lone member does not use up the others' time window
     come |= {0: said(1), 3: said(1)}
     assert leader(come) is None
     clock.now += 4.9
@@ -64,7 +64,7 @@ def test_a_quorum_waits_for_the_grace_window_and_no_longer(leader, clock):
     clock.now += 0.2
     decision = leader(come)
     assert decision == {"members": [0, 2, 3], "up_to_date": [0, 2, 3], "done": 1, "failures": 0}
-    # The late one takes part in the next step, and is behind.
+    # The late member takes part in the next step, but is not up to date.
     decision = leader({0: said(2), 1: said(1), 2: said(2), 3: said(2)})
     assert decision["members"] == [0, 1, 2, 3]
     assert (decision["up_to_date"], decision["done"]) == ([0, 2, 3], 2)
@@ -100,7 +100,7 @@ def test_one_that_wants_all_gets_them(leader, clock):
 
 
 def test_after_a_failure_all_are_waited_for(leader, clock):
-    # The first step has failed on rank 2; whether on rank 3, too, is not known.
+    # The first step failed on rank 2, and perhaps on rank 3.
     come = {0: said(1), 1: said(1), 2: said(0)}
     assert leader(come) is None
     clock.now += 100
@@ -120,13 +120,13 @@ def test_a_step_that_has_failed_on_all_is_done_again(leader):
 
 @pytest.mark.parametrize("size", [2, 3, 4, 5, 8])
 def test_the_same_count_is_the_same_state(size):
-    """Whoever is late, and wherever exchanges fail, on all members or on some only."""
+    """Holds for any late members, and for exchanges that fail on all or on some members."""
     random = np.random.default_rng(size)
     clock = Clock()
     leader = Leader(size, clock)
     least = size // 2 + 1
     done = [0] * size
-    history = [()] * size  # what has come into a member's state
+    history = [()] * size  # the steps contained in a member's state
     steps = without_some = 0
     for _ in range(3000):
         come = np.flatnonzero(random.random(size) < random.choice([0.5, 0.9, 1.0])).tolist()
@@ -178,14 +178,15 @@ def test_who_leads_decides_while_it_is_late():
         found[member] = rounds.follow("steps", member, f"call {member}", lambda: False)
 
     threads = [threading.Thread(target=follow, args=(each,), daemon=True) for each in (1, 2)]
-    threads[0].start()  # before the leader has said how it decides
+    threads[0].start()  # before the leader has set the decision rule
     time.sleep(0.1)
     rounds.keep("steps", lambda: lambda values: sorted(values) if len(values) == 2 else None)
     threads[1].start()
     for each in threads:
         each.join(patience.seconds(20))
     assert found == {1: [1, 2], 2: [1, 2]}
-    # Who has not heard of it, as its connection has ended, asks again, and another one does not.
+    # A member that missed the decision, because its connection ended, asks again; another one does
+    # not.
     assert rounds.follow("steps", 1, "call 1", lambda: False) == [1, 2]
     late = threading.Thread(target=follow, args=(3,), daemon=True)
     late.start()
@@ -220,7 +221,7 @@ def test_what_is_wrong_is_named(arguments, text):
 
 
 def test_alone():
-    """In a world of one a step is the outer optimiser's."""
+    """With one rank, a step equals the outer optimiser's."""
     quorum = optim.Quorum(optim.diloco())
     state = quorum.init(PARAMS)
     params, state = quorum.step({"w": PARAMS["w"] - 1}, state)

@@ -1,4 +1,4 @@
-"""Nothing is compiled twice, and a jitted call stays on the path that Python does not see."""
+"""Each program compiles once, and jitted calls use JAX's C++ fast path."""
 
 import functools
 
@@ -15,7 +15,7 @@ import jaxccomp as jcc
 
 
 def on_axis(function, **options):
-    """``function`` along an axis of one device."""
+    """Runs ``function`` along an axis of one device."""
     mesh = Mesh(np.array(jax.devices()[:1]), ("d",))
     return jax.shard_map(
         lambda x: function(x, axis_name="d", **options),
@@ -38,7 +38,7 @@ OPERATIONS = {
     "allgatherv": (jcc.allgatherv, {"counts": [1]}),
     "sendrecv": (jcc.sendrecv, {"dest": [0]}),
 }
-# Between processes, shapes of the v-variants differ from rank to rank, and so do programs.
+# Between processes, shapes of the v-variants differ by rank, and so do programs.
 IN_PROGRAM_ORDER = {"allgatherv"}
 
 
@@ -49,7 +49,7 @@ def style(request):
 
 @functools.cache
 def shard_map_itself():
-    """What JAX compiles anew in each eager call of shard_map, whatever is in it."""
+    """Returns the number of programs that JAX recompiles in each eager shard_map."""
     x = jnp.ones((1, 3))
 
     def call():
@@ -71,7 +71,7 @@ def test_second_eager_call_compiles_nothing(style, name):
         jax.block_until_ready(style(function, **options)(x))
     assert first.programs >= max(extra, 1)
     for _ in range(3):
-        # Arguments that are equal, not the same objects.
+        # Equal arguments, not the same objects.
         copies = {key: list(v) if isinstance(v, list) else v for key, v in options.items()}
         with counted() as again:
             jax.block_until_ready(style(function, **copies)(x))
@@ -94,7 +94,7 @@ def test_jit_traces_and_compiles_once(style, name):
         for _ in range(3):
             jax.block_until_ready(f(x + 0))
     assert len(traces) == 1
-    assert again.programs <= 1  # of `x + 0`
+    assert again.programs <= 1  # for `x + 0`
     with counted() as other:
         jax.block_until_ready(f(jnp.ones((1, 5))))
     assert len(traces) == 2 and other.programs >= 1
@@ -102,7 +102,7 @@ def test_jit_traces_and_compiles_once(style, name):
 
 @pytest.fixture
 def fast_path(monkeypatch):
-    """What JAX gives its C++ side, call by call, to make the next one alone; None: nothing."""
+    """Records JAX's fast-path data of each call; None: the slow path."""
     given = []
     original = pjit._get_fastpath_data
 
@@ -125,11 +125,11 @@ def test_jitted_calls_take_the_fast_path(style, name, fast_path):
     assert len(fast_path) == 1 and fast_path[0] is not None
     for _ in range(3):
         f(x)
-    assert len(fast_path) == 1  # later calls do not come through Python at all
+    assert len(fast_path) == 1  # later calls bypass Python
 
 
 def test_program_order_costs_the_fast_path(fast_path):
-    """The price of `ordered()`, so that it is known when it changes."""
+    """Documents the cost of `ordered()`."""
     comm = jcc.world().ordered()
     f = jax.jit(lambda x: jcc.bcast(x, comm=comm))
     f(np.ones(3, np.float32))
@@ -137,7 +137,7 @@ def test_program_order_costs_the_fast_path(fast_path):
 
 
 def test_a_new_value_of_the_same_call_is_the_same_program():
-    """Calls are equal by value: a communicator made anew, counts in a new list."""
+    """Calls are equal by value: a new communicator, counts in a new list."""
     x = jnp.ones((1, 7))
 
     def once():

@@ -1,4 +1,4 @@
-"""What `ref=` takes, and what it makes of a program."""
+"""The argument `ref=`, and its effect on a program."""
 
 import jax
 import jax.numpy as jnp
@@ -65,7 +65,7 @@ def test_auto_is_delta_with_a_reference():
 
 @pytest.mark.skipif(not engine.available(), reason="needs the engine")
 def test_the_result_takes_over_donated_memory():
-    """Rather that of the reference: the values may be a temporary that XLA places itself."""
+    """The reference's memory is preferred: the values may be a temporary that XLA places itself."""
 
     def program(x, ref):
         return bcast(x + 1, ref)

@@ -1,4 +1,4 @@
-"""Rendezvous at a coordinator, and who is refused there: each a thread of this process."""
+"""Rendezvous at a coordinator, and rejected processes: each is a thread of this process."""
 
 import contextlib
 import os
@@ -38,7 +38,7 @@ def make():
 
 
 def in_threads(functions):
-    """What each gives, or the error that it raises."""
+    """Returns the result of each function, or its error."""
     found = [None] * len(functions)
 
     def run(index):
@@ -57,7 +57,7 @@ def in_threads(functions):
 
 
 def started(make, size, ranks=None, sizes=None, timeout=None, host=HOST):
-    """Processes that have met, or why not."""
+    """Starts processes; returns them, and each one's result or error."""
     made = [make(host=host) for _ in range(size)]
     at, timeout = made[0].address, timeout or patience.seconds(20)
     ranks, sizes = ranks or range(size), sizes or [size] * size
@@ -86,7 +86,7 @@ def test_all_learn_where_all_are_and_share_rows(make, host):
     made, found = started(make, 4, host=host)
     assert found == [None] * 4
     assert all(each.addresses == [other.address for other in made] for each in made)
-    members = (3, 0, 2)  # of which the first one leads
+    members = (3, 0, 2)  # the first one leads
     for number in range(3):
         rows = in_threads(
             [
@@ -124,10 +124,10 @@ def test_who_is_missing_is_named_and_who_is_gone_is_not_waited_for(make):
 
 @pytest.mark.parametrize("full", [False, True], ids=["says nothing", "takes no connection"])
 def test_a_leader_that_is_silent_is_not_waited_for_once_it_is_gone(make, full):
-    # A pulled cable answers neither connections nor what is said on them, for as long as it takes.
+    # A host with a pulled cable does not answer connections or messages.
     made, _ = started(make, 1)
     with socket.create_server((HOST, 0), backlog=0) as silent, contextlib.ExitStack() as others:
-        for _ in range(8 if full else 0):  # more are not taken, and not refused
+        for _ in range(8 if full else 0):  # further connections are neither accepted nor refused
             other = others.enter_context(socket.socket())
             other.setblocking(False)
             other.connect_ex(silent.getsockname())
@@ -196,7 +196,7 @@ def test_hostile_messages_of_who_has_the_secret(make, message):
         try:
             assert "refused" in receive(conn)
         except (EOFError, OSError):
-            pass  # it has been hung up on
+            pass  # the peer closed the connection
     check_that_two_share(made)
 
 
@@ -239,9 +239,9 @@ def test_a_process_is_dead_where_its_port_is_closed_or_anothers(make):
     made[1].stop()
     made[1].process = None
     assert not made[0].may_live(1)
-    made[2].process = 5  # a later one has its port
+    made[2].process = 5  # a later process uses its port
     assert not made[0].may_live(2)
-    # Who takes connections and says nothing may have been stopped.
+    # A process that accepts connections but does not answer may have been stopped.
     with socket.create_server((HOST, 0)) as mute:
         made[0].addresses[1] = mute.getsockname()
         assert made[0].may_live(1)
@@ -252,15 +252,15 @@ def test_a_process_is_dead_where_its_port_is_closed_or_anothers(make):
 @pytest.mark.parametrize(
     ("proposals", "gone", "agreed"),
     [
-        # All know the same.
+        # All have the same information.
         ({1: ([0, 1, 2], [0]), 2: ([0, 1, 2], [0])}, {0}, [1, 2]),
         # Process 2 has not come.
         ({1: ([0, 1, 2], [0])}, {0}, None),
-        # Some have taken in 3, and some have not heard of it.
+        # Only some know that 3 has joined.
         ({1: ([0, 1, 2], [0]), 2: ([0, 1, 2, 3], [0]), 3: ([0, 1, 2, 3], [0])}, {0}, [1, 2, 3]),
-        # Of two of which one has lost the other the first goes on.
+        # One of two processes has lost the other, and the first one goes on.
         ({0: ([0, 1, 2], []), 1: ([0, 1, 2], [2]), 2: ([0, 1, 2], [])}, set(), [0, 1]),
-        # Who is gone for the one that decides has no say.
+        # A process that the decider has lost is not counted.
         ({0: ([0, 1, 2], [2]), 1: ([0, 1, 2], [2]), 2: ([0, 1, 2], [0, 1])}, {2}, [0, 1]),
         # Ranks need not be in the order of processes.
         ({2: ([2, 0, 1], []), 0: ([2, 0, 1], []), 1: ([2, 0, 1], [])}, set(), [2, 0, 1]),
@@ -278,7 +278,7 @@ def test_those_that_are_left_agree(proposals, gone, agreed):
         ({2, 3}, [0, 1, 2], ["", [0, 1]]),
         (set(), [0, 1, 2], None),  # it is waited for
         ({1}, [0, 1, 2], None),
-        ({2, 1}, [0, 1, 2], None),  # who is asked may be the one that is cut off
+        ({2, 1}, [0, 1, 2], None),  # the process asked may be the one that is cut off
         ({2}, [0, 2], None),
     ],
 )
@@ -340,9 +340,9 @@ def test_only_the_larger_part_goes_on(living, silent, goes_on):
 
     processes = tuple(sorted(living + silent))
     gone = {each: (f"rank {each} is silent", True) for each in silent}
-    membership._PartitionCheck(Closed(), processes).check(gone)  # they have ended
+    membership._PartitionCheck(Closed(), processes).check(gone)  # all have exited
     if len(living) > len(silent):
-        membership._PartitionCheck(None, processes).check(gone)  # nobody is asked
+        membership._PartitionCheck(None, processes).check(gone)  # no process is asked
     check = membership._PartitionCheck(Unreachable(), processes)
     if goes_on:
         check.check(gone)
@@ -404,7 +404,7 @@ def test_a_coordinator_without_an_address():
 
 
 def test_messages_are_json(make):
-    """What a member sends is not run: no pickle comes from the wire."""
+    """Bytes of a member are never unpickled."""
     made, _ = started(make, 1)
     with connect(made[0].address, SECRET, time.monotonic() + patience.seconds(10)) as conn:
         conn.send({"kind": "probe"})  # pickled

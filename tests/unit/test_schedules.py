@@ -1,4 +1,4 @@
-"""Schedules against NumPy: all ranks' tasks run on arrays, with no transport and no engine."""
+"""Schedules compared with NumPy: all ranks' tasks run on arrays, without transport and engine."""
 
 import doctest
 
@@ -20,7 +20,7 @@ SIZES = (1, 2, 3, 5, 8, 11, 16)  # of the team
 
 
 class World:
-    """The memory of all ranks; a code is the values that it stands for."""
+    """The memory of all ranks; encoded buffers hold the values themselves."""
 
     def __init__(self, collective, algorithm, ranks, values, root, **how):
         self.schedules = [
@@ -49,7 +49,7 @@ class World:
         return self.view(rank, slot).copy()
 
     def run(self):
-        """Goes around the ranks until nobody can go on."""
+        """Loops over the ranks until none can progress."""
         todo = [dict(enumerate(made.tasks)) for made in self.schedules]
         going = True
         while going:

@@ -1,4 +1,4 @@
-"""Which part of a product of parameters `make test` takes (tests/contract/selection.py)."""
+"""The rows that `make test` selects from a product of parameters (tests/contract/selection.py)."""
 
 import itertools
 

@@ -88,7 +88,7 @@ def test_logs_are_saved(log, tmp_path):
 
 
 def test_the_page_of_what_operations_did(tmp_path, monkeypatch, capsys):
-    """Its programs, one after the other, as a reader would run them."""
+    """Runs the page's programs in order, as a reader would."""
     monkeypatch.chdir(tmp_path)
     stats.reset()
     page = pathlib.Path(__file__).parents[2] / "docs/observing.md"

@@ -1,4 +1,4 @@
-"""Who sends which parts of weights to whom: all parts arrive, each once, however sides cut them."""
+"""The routes of weights between two sides: each part arrives exactly once, for all shardings."""
 
 import itertools
 
@@ -13,7 +13,7 @@ from jaxccomp.sync import _layout as layout
 
 P = PartitionSpec
 ARRAYS = {"a": (12, 8), "b": (24,), "c": (), "d": (0, 4), "e": (4, 6, 12)}
-# Meshes, and how the arrays are cut along them.
+# Meshes, and the arrays' shardings along them.
 CUTS = [
     ({}, None),
     ({"x": 2}, P()),
@@ -28,7 +28,7 @@ CUTS = [
 
 
 def parts(values, cut, index):
-    """A rank's arrays, by JAX's own rule of who holds what."""
+    """Returns a rank's arrays, by JAX's rule of shards."""
     mesh, specs = cut
     if not mesh:
         return values
@@ -52,7 +52,7 @@ def parts(values, cut, index):
 
 
 def members_of(publishers, receivers):
-    """Members of two sides, by rank, and what each of them holds."""
+    """Returns the members of two sides by rank, and their arrays."""
     values = {
         name: np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
         for name, shape in ARRAYS.items()
@@ -102,7 +102,7 @@ def test_every_part_arrives_once(publishers, receivers):
             assert (came[rank][number] == 1).all()
             np.testing.assert_array_equal(got[rank][number], held[rank][name])
     for number, name in enumerate(names):
-        assert sent.get(number, 0) == np.prod(ARRAYS[name])  # nothing goes twice
+        assert sent.get(number, 0) == np.prod(ARRAYS[name])  # each element is sent once
 
 
 def test_those_who_hold_the_same_share_the_work():

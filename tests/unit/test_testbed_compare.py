@@ -1,4 +1,4 @@
-"""The comparison on a testbed, without a testbed: its table, inputs, checks and results."""
+"""The comparison on a testbed, run without one: its table, inputs, checks and results."""
 
 import argparse
 import dataclasses
@@ -164,7 +164,7 @@ def test_values_and_results(dtype):
 
 
 class Alone:
-    """The communicator of several ranks that all find what this one does."""
+    """A communicator of several ranks whose values all equal this rank's."""
 
     def Get_rank(self):
         return 1
@@ -264,7 +264,7 @@ def test_the_fastest_setting_of_each_peer_and_all_cases_are_shown():
     rows[4].found = {"check": "bit-exact", "bound": "none", "peak_bytes": 3 << 20}
     place = {"size": 1 << 21, "hosts": 4, "link": "1gbit"}
     lines = [row.line((1 << 20) / 1.5, scenario="collectives", **place) for row in rows]
-    # Another scenario is another time: nothing there is compared with what is here.
+    # Another scenario ran at another time, so its results are not compared.
     later = Row(CASE, "jaxccomp lossless, mpich", "chain", "p", "jaxccomp", {}, [0.5], 1 << 20)
     lines.append(later.line((1 << 20) / 1.5, scenario="algorithms", **place))
     assert results.with_ratios(lines)[-1]["of_best_mpi"] is None

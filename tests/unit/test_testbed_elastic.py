@@ -1,23 +1,23 @@
-"""What is made of the lines of a group whose hosts fail, without a testbed."""
+"""The report of a group whose hosts fail, without a testbed."""
 
 import pytest
 from testbed.elastic import report
 
 
 def steps(begin, end, bits="same", members=(0, 1, 2)):
-    """A step at each second."""
+    """Returns a step at each second."""
     line = {"hash": bits, "members": list(members)}
     return [{"t": float(t), "step": t} | line for t in range(begin, end)]
 
 
 def lost(t, told):
-    """A failure, which came to the member so late, and the group without who is lost."""
+    """Returns a failure, reported ``told`` seconds after `t`, and the group without the rank."""
     return [{"t": t + told, "failed": "rank 2"}, {"t": t + 2.0, "shrunk": [0, 1]}]
 
 
 @pytest.fixture
 def run():
-    """Two hosts that go on from second 100 to 150; the third is lost after 20 seconds."""
+    """Two hosts that run from second 100 to 150; the third is lost after 20 seconds."""
     logs = [
         (0, [*steps(95, 120), *lost(120.0, 0.5), *steps(123, 151), {"t": 151.0, "loss": 0.25}]),
         (1, [*steps(95, 120), *lost(120.0, 1.5), *steps(123, 151), {"t": 151.0, "loss": 0.25}]),
@@ -63,7 +63,7 @@ def test_bits_that_differ_are_counted():
     ],
 )
 def test_what_a_process_did_last_before_it_was_cut_off_does_not_count(stopped, different):
-    """The others did it again, without that one."""
+    """The others repeated those steps without it."""
     others = [*steps(0, 6), *steps(6, 10, bits="of two", members=(0, 1))]
     assert report.steps_with_different_bits([others, others, stopped]) == different
     alone = [*others[:-1], *steps(9, 10, bits="wrong", members=(0, 1)), {"t": 9.5, "cut_off": ""}]

@@ -1,4 +1,4 @@
-"""Contenders and tables of programs that mix operations, without a testbed."""
+"""Baselines and tables of programs that mix operations, without a testbed."""
 
 import importlib.util
 import sys

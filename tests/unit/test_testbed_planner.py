@@ -1,4 +1,4 @@
-"""What a profile chooses beside all fixed plans, without a testbed: points, results and bars."""
+"""A profile's choices against all fixed plans, without a testbed: points, results, thresholds."""
 
 import importlib
 import json
@@ -13,7 +13,7 @@ from testbed.planner import points, report, worker
 from jaxccomp import errors, schedules
 from jaxccomp._native import engine
 
-# A package's __main__ is no attribute of it.
+# A package's __main__ is not its attribute.
 command = importlib.import_module("testbed.planner.__main__")
 
 
@@ -103,7 +103,7 @@ def test_each_bar_is_missed_by_itself(changed, says):
 
 
 def test_a_choice_by_times_and_prices_is_told_beside_that_by_prices():
-    """Files from when profiles had times of operations."""
+    """Files from profiles that still had times of operations."""
     both, prices = plan("ring", "raw", 0.0023), plan("chain", "lossless", 0.002)
     made = line(auto=both, plans=[both, prices], by_prices=prices, ratio_by_prices=1.0)
     (point,) = report.points_of([made])
@@ -121,7 +121,7 @@ def test_hosts_and_memory_have_bars_of_their_own():
 
 
 def test_bars_of_codecs_are_of_values_that_become_smaller():
-    """Sums are of float32; short values may go raw anywhere."""
+    """Sums use float32; small values may be sent raw."""
     those = [line(op="reduce", codec="raw"), line(size=1 << 16, codec="raw")]
     assert len(report.bars(those)) == 2
     assert report.bars([]) == ["- Nothing was measured."]
@@ -151,7 +151,7 @@ def test_a_file_is_gone_on_with(tmp_path):
     assert command._missing(path, place, wanted) == wanted
     command._append(path, line())
     whole = path.read_text()
-    # A process was killed while it wrote.
+    # A process was killed while writing.
     path.write_text(whole + json.dumps(line(op="reduce"))[:-9])
     command._begin(path, "random")
     assert path.read_text() == whole and len(scenario.read(path)) == 2

@@ -1,4 +1,4 @@
-"""`jaxccomp.toolkit`: what registers a codec refuses, what `check` finds, the operators."""
+"""`jaxccomp.toolkit`: rejected codecs, findings of `check`, and the operators."""
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,7 @@ from jaxccomp._codecs import custom
 
 @pytest.fixture(autouse=True)
 def registered(monkeypatch):
-    """Each test registers its own codecs, which other tests do not see."""
+    """Each test registers its own codecs, invisible to other tests."""
     monkeypatch.setattr(custom.CODECS, "_entries", {})
     own_codec.register()
 

@@ -1,4 +1,4 @@
-"""Traces of ranks on one clock: offsets that are known, and files that are none."""
+"""Traces of ranks on one clock: known offsets, and invalid files."""
 
 import dataclasses
 import json
@@ -12,7 +12,7 @@ from jaxccomp.trace import Origin, Task, Timeline, merge
 
 
 class Rank:
-    """Records messages at true times, by a clock that is ahead by some seconds."""
+    """Records messages at true times, with a clock that is ahead by some seconds."""
 
     def __init__(self, rank, size, clock, ahead_seconds, begin_seconds=0.0, unix_seconds=None):
         self.ahead, self.begin = ahead_seconds, begin_seconds
@@ -28,7 +28,7 @@ class Rank:
 
 
 def ranks(*clocks, **how):
-    """A rank for each (clock, seconds that it is ahead)."""
+    """Returns a rank for each (clock, seconds ahead)."""
     return [Rank(i, len(clocks), *each, **how) for i, each in enumerate(clocks)]
 
 
@@ -54,7 +54,7 @@ def test_offsets_are_found_within_their_uncertainty(tmp_path):
     true = {"a": 0.0, "b": 5e5 - 12.5, "c": 5e5 - 9e5}
     for i in range(200):
         sender, receiver = drawn.sample(team, 2)
-        # Ranks of b and c exchange none: c is found by way of a.
+        # Ranks of b and c exchange no messages: c's offset is derived through a.
         if {sender.timeline.origin.clock, receiver.timeline.origin.clock} == {"b", "c"}:
             continue
         exchange(sender, receiver, 1 + i * 1e-3, drawn.uniform(20e-6, 300e-6))
@@ -70,7 +70,7 @@ def test_offsets_are_found_within_their_uncertainty(tmp_path):
     assert content["otherData"]["clocks"] == json.loads(
         json.dumps([dataclasses.asdict(each) for each in merged.clocks])
     )
-    # No message comes before it is sent, and the times of all tasks are those of the first clock.
+    # No message arrives before it is sent, and all times use the first clock.
     arrows = {}
     for event in content["traceEvents"]:
         if event["name"] == "message":
@@ -105,12 +105,12 @@ def test_without_messages_both_ways_the_time_of_day_is_taken(tmp_path):
 
 
 def test_numbers_that_several_processes_have_are_told_apart(tmp_path):
-    """As of messages between devices of one process, in each process."""
+    """Messages between devices of one process have numbers that repeat in other processes."""
     team = ranks(("a", 1.0), ("b", 2.0))
     for each in team:
         each.add("send", 1.0, 1, 77)
         each.add("recv", 0.5 + each.ahead, 0, 77)
-    # Seen twice by one process: not told apart.
+    # Seen twice in one process: ambiguous.
     for at in (2.0, 3.0):
         team[0].add("send", at, 1, 78)
     team[1].add("recv", 1.0, 0, 78)
@@ -160,7 +160,7 @@ def content(folder):
 
 
 def changed(where, value):
-    """The content of a trace with one value replaced; None takes it out."""
+    """Returns a change of a trace that replaces one value; None removes it."""
 
     def change(made):
         *path, last = where
@@ -241,7 +241,7 @@ def test_the_command(tmp_path, capsys):
     output = str(tmp_path / "all.json")
     assert main.main(["trace", "merge", output, *paths]) == 0
     assert "2 of 2 ranks, 2 messages" in capsys.readouterr().out
-    # Nothing is written over: the first path may be a trace that was meant to be read.
+    # No file is overwritten: the first path may be a trace to be read.
     assert main.main(["trace", "merge", *paths]) == 2
     assert "is there already" in capsys.readouterr().err
     assert main.main(["trace", "merge", str(tmp_path / "no" / "folder"), *paths]) == 2

@@ -15,7 +15,7 @@ from jaxccomp._traced import codecs as traced_codecs
 
 pytestmark = pytest.mark.skipif(not engine.available(), reason="bounds come from the engine")
 
-# Decoded values are the engine's.
+# Decoded values equal the engine's.
 EXACT = [
     "bf16",
     "fp16",
@@ -45,7 +45,7 @@ SPECIAL = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-42, 3e38, -3e38, 1e39, 65504, 
 
 @functools.cache
 def coder(spec, count, dtype):
-    """Encodes and decodes, in one program each so that what travels has to be made."""
+    """Encodes and decodes in separate programs, so that the encoding is materialised."""
     codec = traced_codecs.find(codecs.canonical(spec))
     encode = jax.jit(lambda x, seed: codec.encode(x, jax.random.key(seed)))
     decode = jax.jit(lambda wire: codec.decode(wire, (count,), dtype))
@@ -65,7 +65,7 @@ def check_bound(spec, x, decoded):
             continue
         np.testing.assert_array_equal(np.isnan(results), np.isnan(values))
         beyond = ~inside & ~np.isnan(values)
-        # What is beyond the range by less than a rounding may be rounded to its end.
+        # Values barely beyond the range, within rounding, may round to its end.
         barely = beyond & (np.abs(values) <= bound.range * (1 + bound.relative))
         expected = np.where(barely & np.isfinite(results), bound.range, np.inf)
         np.testing.assert_array_equal(results[beyond], (np.sign(values) * expected)[beyond])
@@ -83,7 +83,7 @@ def check(spec, x, seed=0):
     check_bound(spec, x, decoded)
     if spec in EXACT:
         native = np.asarray(codecs.decode(codecs.encode(spec, x)))
-        # XLA flushes subnormals, also those that a wider type is rounded to.
+        # XLA flushes subnormals, including rounded values of a wider type.
         tiny = np.abs(native.astype(np.float64)) < 2.0**-126
         same = (decoded == native) & (np.signbit(decoded) == np.signbit(native))
         assert (same | tiny | (np.isnan(decoded) & np.isnan(native))).all()
@@ -130,7 +130,7 @@ def test_dtypes(spec, dtype):
 
 @pytest.mark.parametrize("spec", EXACT)
 def test_all_magnitudes_of_a_block(spec):
-    """Every scale, among them those that rounding decides about."""
+    """All scales, including the ones at rounding boundaries."""
     rng = np.random.default_rng(0)
     bits = rng.integers(0, 0x7F80, 600).astype(np.uint32) << 16
     bits += rng.choice(np.array([0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF], np.uint32), 600)
@@ -140,7 +140,7 @@ def test_all_magnitudes_of_a_block(spec):
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 @pytest.mark.parametrize("spec", sorted({*EXACT, *OTHERS}))
 def test_bytes_are_the_engines(spec, dtype):
-    """The arrays that travel, one after the other, are its code; keys draw the same numbers."""
+    """The concatenated arrays equal the engine's bytes; keys give the same random numbers."""
     name = spec.partition(":")[0]
     if dtype not in codecs.table()[name].dtypes or name in ("topk", "randomk"):
         pytest.skip("travels as it is, or in another form")
@@ -152,7 +152,7 @@ def test_bytes_are_the_engines(spec, dtype):
         low, high = map(int, jax.random.key_data(key))
         wire = encode(x, key)
         frame = codecs.encode(spec, x, key=(low | high << 32, 0, 0), checksum=False)
-        if name == "onebit":  # whose means are summed in float32 here
+        if name == "onebit":  # its means are summed in float32 here
             means = np.asarray(wire[0])
             expected = np.frombuffer(frame[-sum(w.nbytes for w in wire) :], np.float32, means.size)
             np.testing.assert_allclose(means.reshape(-1), expected, rtol=1e-5)
@@ -163,7 +163,7 @@ def test_bytes_are_the_engines(spec, dtype):
 
 @pytest.mark.parametrize("bits", [8, 4, 2])
 def test_scales_that_are_multiples(bits):
-    """The greatest value is a code times a bfloat16, or next to that."""
+    """The largest value is a code times a bfloat16, or adjacent."""
     most = 2 ** (bits - 1) - 1
     scales = np.linspace(1, 2, 129)[:128].astype(np.float32) * most
     x = np.zeros((3, 128, 32), np.float32)
@@ -186,14 +186,14 @@ def test_what_is_drawn_is_right_in_the_mean(spec):
     x = np.random.default_rng(1).standard_normal(256).astype(np.float32)
     keys = jax.random.split(jax.random.key(0), 4000)
     decoded = jax.vmap(lambda key: codec.decode(codec.encode(x, key), x.shape, x.dtype))(keys)
-    # What is drawn rarely may not have been drawn at all: hence one draw more or less.
+    # A rare outcome may never occur: allow one more or less.
     step = np.abs(decoded).max()
     most = 5.5 * np.asarray(decoded).std(axis=0) / np.sqrt(len(keys)) + 5.5 * step / len(keys)
     assert (np.abs(np.asarray(decoded).mean(axis=0) - x) <= most).all()
 
 
 def test_stochastic_bf16_keeps_what_bf16_has():
-    """And infinity, zeros with their signs, NaN; what is above the greatest one becomes that."""
+    """Infinity, signed zeros and NaN are kept; values above the largest one become that."""
     codec = traced_codecs.find(codecs.canonical("bf16:rounding=stochastic"))
     kept = np.arange(0x10000, dtype=np.uint32).astype(np.uint16)
     values = (kept.astype(np.uint32) << 16).view(np.float32)
@@ -261,7 +261,7 @@ def test_lossless_stages_change_nothing(spec):
 
 
 def test_the_table_is_the_engine_s():
-    """All codecs of a fixed rate are here, and no other."""
+    """All fixed-rate codecs are here, and no others."""
     fixed = {
         name
         for name, info in codecs.table().items()

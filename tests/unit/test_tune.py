@@ -1,4 +1,4 @@
-"""What is measured for `tune`, in what order, and what is said of it; nothing runs here."""
+"""The measurements of `tune`, their order and its report, with simulated runs."""
 
 import io
 import json
@@ -20,7 +20,7 @@ def plan(**changes):
 
 
 def measured(rates, chosen, tell=lambda line: None):
-    """Results when the runs of a case take what `rates` has for it, one after the other."""
+    """Returns the results if successive runs of each case have the given rates."""
     left = {name: list(values) for name, values in rates.items()}
 
     def run(_, case):
@@ -151,7 +151,7 @@ def test_a_missing_mps_is_told(no_gpu):
 
 
 def within(seconds, takes, **changes):
-    """Results, and what has run, when runs take so long by a clock of the test's own."""
+    """Returns the results, the cases run and the elapsed seconds of a fake clock."""
     clock, ran = [100.0], []
 
     def run(limited, case):
@@ -174,7 +174,7 @@ def test_within_a_time_what_does_not_fit_is_left_out():
     assert results["2 processes"].median == 10.0 and results["2 processes"].left_out == 2
     said = tuning_report.left_out(list(results.values()))
     assert "1 process (1 more round(s)), 2 processes (2 more round(s))" in said
-    assert "vmap" not in said  # has another reason
+    assert "vmap" not in said  # left out for another reason
 
 
 def test_within_a_time_that_is_enough_nothing_is_left_out():

@@ -1,4 +1,4 @@
-"""`tune transport`: which of two profiles is taken, and what cannot be compared."""
+"""`tune transport`: the choice between two profiles, and incomparable profiles."""
 
 import json
 
@@ -9,7 +9,7 @@ from jaxccomp.cli import main
 
 
 def described(transport, seconds, cores=4, hosts=({"count": 2},)):
-    """A profile in which a step took so long."""
+    """A profile with the given seconds per step."""
     return {
         "hosts": [{"ranks": 1, "cores": cores} | each for each in hosts],
         "transport": transport,
@@ -19,7 +19,7 @@ def described(transport, seconds, cores=4, hosts=({"count": 2},)):
 
 @pytest.fixture
 def tune(tmp_path, capsys):
-    """Calls the command with profiles of these contents; its status, and what it wrote and said."""
+    """Calls the command with profiles of these contents; returns its status, file and output."""
 
     def call(*profiles):
         paths = [str(tmp_path / f"{i}.json") for i in range(len(profiles))]

@@ -1,4 +1,4 @@
-"""How processes without MPI choose a UCX and meet: no UCX is needed here."""
+"""How processes without MPI choose a UCX and exchange addresses; needs no UCX."""
 
 import subprocess
 import types
@@ -12,7 +12,7 @@ from jaxccomp._native import engine, libraries
 
 
 def shared_by(tables):
-    """A share that answers one exchange after the other, after having looked at the own row."""
+    """A share that returns the given answers in order, each computed from the caller's row."""
     answers = iter(tables)
 
     def share(row):
@@ -23,7 +23,7 @@ def shared_by(tables):
 
 
 class Worker:
-    """One of UCX's, of a process whose memory no other can read."""
+    """A fake UCX worker, of a process whose memory no other can read by default."""
 
     def __init__(self, address, readable=()):
         self.address = address
@@ -57,8 +57,8 @@ def test_all_get_the_first_ones_secret_and_all_addresses():
     assert found[0][0] == first and first != bytes(16)
     alone = [lambda row: [[5]], lambda row: [row], lambda row: [row]]
     again = ucx.connect(shared_by(alone), 0, Worker(addresses[0]), [0])
-    assert again[0] != first  # each job's is its own
-    # Nobody else's secret counts.
+    assert again[0] != first  # each job has its own secret
+    # Secrets of other ranks are ignored.
     assert np.array(rows[1]).tobytes()[:16] == bytes(16)
 
 
@@ -74,7 +74,7 @@ def test_all_know_who_reads_whose_memory():
     told = {}
 
     def meet(process, asked):
-        """The exchanges of this process, the others' rows being those of ``told``."""
+        """Runs the exchanges of this process, with the others' rows from ``told``."""
 
         def share(kind):
             def answer(row):
@@ -91,7 +91,7 @@ def test_all_know_who_reads_whose_memory():
                 pids[process],
             )[2]
 
-    for _ in range(2):  # the second time each hears what all have said
+    for _ in range(2):  # in the second round, all rows are known
         found = [meet(process, ()) for process in range(3)]
     assert found == [[False, True, False], [True, False, False], [True, False, False]]
     assert [guard for _, guard in workers[1].asked] == [b"a" + b"+" * 15, b"b" + b"+" * 15] + [
@@ -99,7 +99,7 @@ def test_all_know_who_reads_whose_memory():
     ]
     for _ in range(2):
         found = [meet(process, {0}) for process in range(3)]
-    # Nobody is told where the first one's memory is, and it asks for nobody's.
+    # Guards of process 0 are not sent, and it requests none.
     assert found == [[False] * 3] * 3
     assert [pid for pid, _ in workers[0].asked] == [0, 0, 0]
     assert workers[1].asked[0] == (10, bytes(16))
@@ -124,7 +124,7 @@ def test_who_cannot_use_it_is_named():
         ("1.17.0", "/wheel/libucp.so.0", "", True),
         ("1.13.1", "/wheel/libucp.so.0", "", False),
         ("no number", "/wheel/libucp.so.0", "", False),
-        ("1.18.0", "", "", False),  # the engine opens it by itself
+        ("1.18.0", "", "", False),  # the engine opens it itself
         ("1.18.0", "/wheel/libucp.so.0", "/mine/libucp.so", False),
     ],
 )
@@ -160,7 +160,7 @@ def test_over_ucx_processes_that_mpi_has_started_meet_by_mpi(monkeypatch):
 
 
 class Others:
-    """Three processes that MPI has joined, of which some have opened UCX."""
+    """Three processes joined by MPI, of which some have opened UCX."""
 
     def __init__(self, opened, measured_over=None):
         self.processes, self.mpi, self.unreachable = 3, "MPI", ""

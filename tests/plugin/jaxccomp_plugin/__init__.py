@@ -1,1 +1,1 @@
-"""What another package may add to jaxccomp: its entry points name these modules."""
+"""A third-party package for jaxccomp: its entry points name these modules."""

@@ -1,4 +1,4 @@
-"""A backend with a few operations, along axes alone."""
+"""A backend with a few operations, only along axes."""
 
 import jax.numpy as jnp
 from jax import lax
@@ -8,7 +8,7 @@ import jaxccomp
 
 @jaxccomp.register_backend("plugin_gathering")
 class Gathering:
-    """All is made of gathered values."""
+    """Implements operations by an allgather."""
 
     def allgather(x, call):
         return lax.all_gather(x, call.axis_names, axis_index_groups=call.axis_index_groups)

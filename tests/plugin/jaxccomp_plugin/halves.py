@@ -7,7 +7,7 @@ import jaxccomp
 
 @jaxccomp.register_codec("plugin_half")
 class Half:
-    """The nearest float16."""
+    """Rounds to the nearest float16."""
 
     dtypes = ("float32",)
 

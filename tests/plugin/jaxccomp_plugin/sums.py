@@ -5,9 +5,9 @@ import jaxccomp
 
 @jaxccomp.register_algorithm("plugin_line", "bcast", skip=1)
 def line(b, skip):
-    """Chunks down a line of ranks, which goes around by ``skip`` ranks at a time."""
+    """Sends chunks along a line of ranks, in steps of ``skip`` ranks."""
     order = [(b.root + i * skip) % b.ranks for i in range(b.ranks)]
-    place = order.index(b.rank)  # skip and the number of ranks have no common factor
+    place = order.index(b.rank)  # skip and the number of ranks are coprime
     for chunk in b.lanes(b.output()):
         if place == 0:
             values, ready = b.pack(b.input(chunk))
@@ -21,7 +21,7 @@ def line(b, skip):
 
 @jaxccomp.register_algorithm("plugin_sum", "allreduce")
 def total(b):
-    """Chunks to rank 0, which merges and returns them; each is coded on its way."""
+    """Sends chunks to rank 0, which merges and returns them, encoded in both directions."""
     for chunk in b.lanes(b.output()):
         if b.ranks == 1:
             b.copy(chunk, b.input(chunk))
@@ -48,7 +48,7 @@ def total(b):
 
 @jaxccomp.register_algorithm("plugin_grouped", "bcast")
 def grouped(b):
-    """To all at once: an empty message, then both halves in one."""
+    """Sends to all ranks at once: an empty message, then both halves in one."""
     halves = [b.part(b.output(), i, 2) for i in (0, 1)]
     halves = [half for half in halves if half.end > half.begin]
     nothing = b.part(b.output(), 0, b.block_bytes + 1)
@@ -66,7 +66,7 @@ def grouped(b):
 
 @jaxccomp.register_algorithm("plugin_pairs", "alltoall")
 def pairs(b):
-    """Each row to its rank, whole."""
+    """Sends each row to its rank, uncut."""
     own = b.input(block=b.rank)
     if b.block_bytes == 0:
         return

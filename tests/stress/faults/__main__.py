@@ -1,9 +1,9 @@
-"""Faults x operations x places, each many times: nothing hangs, nothing is wrong, all are told.
+"""Runs each fault with each operation and place: no hangs, no wrong values, errors on all ranks.
 
     python -m stress.faults --runs 100 --places mpich --output docs/results/faults.json
 
-from the folder `tests`, with the Python of an environment that has the MPI. Rows of other places
-stay in the file as they are.
+Run it in the folder `tests`, with the Python of an environment with the MPI. Rows of other places
+in the file are kept.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from stress.faults.table import FAULTS, OPERATIONS, PLACES, PROCESSES, Fault
 
 MARK = "JAXCCOMP_FAULTS_JOB"
 MOST_FAILED_JOBS = 5
-LEFT_SECONDS = 3.0  # until which processes of a job that has ended may still end
+LEFT_SECONDS = 3.0  # time in which processes may still exit after the job
 
 
 def run_cell(fault: Fault, place: str, runs: int, seed: int) -> dict[str, judge.Tally]:
@@ -46,7 +46,7 @@ def run_cell(fault: Fault, place: str, runs: int, seed: int) -> dict[str, judge.
             leftovers.kill(f"{MARK}={mark}")
             lines = record.read(pathlib.Path(folder))
             if job.ends_job:
-                # The devices of a process have no launcher that could say something.
+                # Devices of one process have no launcher that reports the error.
                 wanted = "rank 2" if place in PROCESSES else ""
                 died = judge.judge_end(fault, lines, ended_at, outcome.text, wanted, tallies)
                 complete = {done} if died else set()

@@ -1,9 +1,9 @@
-"""Ranks that end by a fault, one after the other, and two that live on.
+"""Injects faults that end ranks, one after the other; two ranks survive.
 
     mpiexec -n 2+RUNS python tests/stress/faults/death.py FAULT FIRST RUNS SEED
 
-In each run one more rank goes, while it and the first two do the four operations in four threads,
-on communicators of their own. Where the launcher ends all ranks when one has died, RUNS is 1.
+In each run one more rank dies, while it and the first two run the four operations in four threads,
+each with its own communicator. If the launcher ends all ranks after a death, RUNS is 1.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ HANG_SECONDS = 60
 
 
 def launches(operation, comm, root, number, victim):
-    """Does the operation again and again until it fails, and says how."""
+    """Repeats the operation until it fails, and records the error."""
     step = jax.jit(lambda x: operations.run(operation, x, comm, root))
     text = wrong = ""
     for k in range(1_000_000):
@@ -59,7 +59,7 @@ def launches(operation, comm, root, number, victim):
 
 
 def end(fault, moment):
-    """How the victim goes."""
+    """Ends the victim."""
     time.sleep(moment)
     record.write(jcc.world().rank, died_at=time.time())
     if fault.startswith("SIGKILL"):
@@ -111,7 +111,7 @@ def main(name, first, runs, seed):
             record.write(world.rank, run=number, usable=True)
         if world.rank == 0:
             (turns / f"turn-{number + 1}").touch()
-    # What is left of MPI is not what this is about.
+    # Skip MPI's finalisation, which this test does not cover.
     os._exit(0)
 
 

@@ -1,8 +1,8 @@
-"""Injects one kind of fault, again and again, into eight devices of one process.
+"""Injects one kind of fault repeatedly into eight devices of one process.
 
     python tests/stress/faults/devices.py FAULT FIRST RUNS SEED
 
-In each run four threads do one operation each, and device 3 does something wrong to all of them. A
+In each run four threads run one operation each, and device 3 causes the fault in all of them. A
 fault that ends the process is injected once.
 """
 
@@ -35,7 +35,7 @@ HANG_SECONDS = 60
 
 
 def collective(operation, x):
-    """What each device calls."""
+    """Calls the operation on each device."""
     along = {"axis_name": "ranks"}
     if operation == "bcast":
         return jcc.bcast(x, root=VICTIM, **along)
@@ -48,7 +48,7 @@ def collective(operation, x):
 
 
 def expected(operation, values):
-    """The results of all devices."""
+    """Returns the results of all devices."""
     if operation == "bcast":
         return np.broadcast_to(values[VICTIM], values.shape)
     if operation == "allreduce":
@@ -94,7 +94,7 @@ class Attempt:
             self.wrong = f"launch {k}: {got[:, :2]}"
 
     def run(self, last=LAUNCHES):
-        """Launches the program until the fault; all goes well before it, and after it again."""
+        """Launches the program until the fault. Launches before and after it must succeed."""
 
         def load(x, rank):
             k = int(x[0, 0] - 10_000 * int(rank)) // 100
@@ -118,7 +118,7 @@ class Attempt:
                 time.sleep(0.05)
 
     def record(self):
-        # What the devices are told is told to the one program that they run.
+        # All devices run one program, so they share its error.
         for rank in range(DEVICES):
             record.write(
                 rank,
@@ -132,7 +132,7 @@ class Attempt:
 
 
 def disturb(fault, after):
-    """Another process interrupts or stops this one."""
+    """Starts a process that interrupts or stops this one."""
     pid = os.getpid()
     signals = f"kill -INT {pid}"
     if "SIGSTOP" in fault.name:
@@ -191,7 +191,7 @@ def main(name, first, runs, seed):
 
 
 def run_interrupted(attempts):
-    """One after the other, as it is the main thread that is interrupted."""
+    """Runs one after the other, because only the main thread is interrupted."""
     for attempt in attempts:
         try:
             attempt.run(last=3)
@@ -203,6 +203,6 @@ def run_interrupted(attempts):
 
 
 if __name__ == "__main__":
-    # Jobs in the background of a shell ignore it.
+    # Background jobs of a shell ignore SIGINT.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     main(*sys.argv[1:])

@@ -1,4 +1,4 @@
-"""Jobs that suffer a fault: what is started for it, and until when it may last."""
+"""Jobs with an injected fault: how they are started, and their time limit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stress.faults.table import PROCESSES, Fault
 HERE = pathlib.Path(__file__).parent
 RUNS_A_JOB = 25
 VICTIMS_A_JOB = 8
-# What a job may take: to start, and for each run.
+# Time limit of a job: for its start, and for each run.
 START_SECONDS = 90.0
 RUN_SECONDS = 20.0
 
@@ -30,12 +30,12 @@ class Outcome:
 
 
 class Job:
-    """A job that runs.
+    """A running job.
 
     Attributes:
-      ranks: that take part in each run.
-      ends_job: whether jaxccomp's launcher ends all ranks when one has died, and removes what MPI
-        leaves in shared memory then. mpiexec does not.
+      ranks: the number of ranks in each run.
+      ends_job: whether jaxccomp's launcher ends all ranks after a death, and then removes MPI's
+        files from shared memory. mpiexec does not.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Job:
         )
 
     def wait(self, look: Callable[[], None]) -> Outcome:
-        """Until it ends or its time is over; ``look`` is called now and then meanwhile."""
+        """Waits for the end or the time limit; calls ``look`` regularly meanwhile."""
         left = self._seconds
         while left > 0:
             try:
@@ -67,7 +67,7 @@ class Job:
 
 
 def start(fault: Fault, place: str, first: int, runs: int, seed: int, folder: pathlib.Path) -> Job:
-    """Starts a job for the next runs, of which it may do fewer."""
+    """Starts a job for the next runs. It may do fewer."""
     env = launch.environment(
         {record.FOLDER: str(folder), "JAXCCOMP_INIT_TIMEOUT_SECONDS": "30"} | dict(fault.options)
     )

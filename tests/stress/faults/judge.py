@@ -1,4 +1,4 @@
-"""What the lines of a job's ranks amount to."""
+"""Evaluation of the records of a job's ranks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Tally:
         self.examples.setdefault(kind, example[:600])
 
     def row(self) -> dict[str, Any]:
-        """For the file of results; a fault that never was has no times."""
+        """Returns the row for the file of results; without runs it has no times."""
         kinds = ("hangs", "wrong", "late", "unnamed", "unusable", "leftovers")
         row: dict[str, Any] = {"runs": self.runs} | {kind: self.counts[kind] for kind in kinds}
         if self.seconds:
@@ -42,22 +42,22 @@ class Tally:
 def judge(
     fault: Fault, lines: list[dict[str, Any]], ranks: int, tallies: dict[str, Tally]
 ) -> set[int]:
-    """Adds what one job has shown.
+    """Adds the results of one job.
 
     Args:
-      fault: that it had.
-      lines: of all its ranks.
-      ranks: that each run has, the victim among them.
+      fault: of the job.
+      lines: records of all its ranks.
+      ranks: in each run, including the victim.
       tallies: by operation.
 
     Returns:
-      The runs that are complete.
+      The complete runs.
     """
     by_run: dict[int, list[dict[str, Any]]] = collections.defaultdict(list)
     for line in lines:
         if "run" in line:
             by_run[line["run"]].append(line)
-    # A victim that is gone says nothing, and is not asked.
+    # A dead victim writes no records.
     speakers = ranks - fault.ends_process
     complete = set()
     for run, of_run in sorted(by_run.items()):
@@ -89,18 +89,18 @@ def judge_end(
     wanted: str,
     tallies: dict[str, Tally],
 ) -> bool:
-    """The same where a launcher ends the whole job when one rank has died.
+    """The same for a launcher that ends the whole job when one rank has died.
 
     Args:
-      fault: that it had.
-      lines: of all its ranks, before they were ended.
-      ended_at: when the job had ended.
-      error: what the launcher said of it.
-      wanted: what that must contain.
+      fault: of the job.
+      lines: records of all its ranks, before they were ended.
+      ended_at: time at which the job had ended.
+      error: the launcher's error.
+      wanted: text that it must contain.
       tallies: by operation.
 
     Returns:
-      Whether a rank has died at all.
+      Whether a rank died at all.
     """
     died = [line["died_at"] for line in lines if "died_at" in line]
     if not died:

@@ -1,4 +1,4 @@
-"""The four operations as functions of a communicator, and what they give."""
+"""The four operations as functions of a communicator, and their results."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import jaxccomp as jcc
 
 
 def communicator(operation: str, comm: Any) -> Any:
-    """``comm`` as the operation takes it: messages between two ranks are ordered."""
+    """Returns ``comm``, ordered for messages between two ranks."""
     return comm.ordered() if operation == "send/recv" else comm
 
 
 def run(operation: str, x: Any, comm: Any, root: int, codec: Any = None) -> Any:
-    """What a rank calls; ``root`` is the rank on whose values all depend."""
+    """Calls the operation on a rank. All results depend on the values of ``root``."""
     rank, n = comm.rank, comm.size
     if operation == "bcast":
         return jcc.bcast(x, root=root, comm=comm, codec=codec)
@@ -49,5 +49,5 @@ def expected(operation: str, inputs: list[np.ndarray], rank: int, root: int) -> 
 
 
 def values(rank: int, number: int, count: int) -> np.ndarray:
-    """Whole numbers that tell ranks and launches apart."""
+    """Returns whole numbers that differ by rank and launch."""
     return (np.arange(count) % 1009 + 10_000.0 * rank + 100.0 * (number % 50)).astype(np.float32)

@@ -1,9 +1,9 @@
-"""Injects one kind of fault, again and again, into three ranks that live on.
+"""Injects one kind of fault repeatedly into three ranks, which survive.
 
     mpiexec -n 3 python tests/stress/faults/rank.py FAULT FIRST RUNS SEED
 
-In each run four threads do one operation each, on communicators of their own, and rank 1 does
-something wrong to all of them.
+In each run four threads run one operation each, with their own communicators, and rank 1 causes the
+fault in all of them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ HANG_SECONDS = 60
 
 
 class Wrong(Exception):
-    """A value that is not right."""
+    """A wrong value."""
 
 
 class Attempt:
@@ -52,7 +52,7 @@ class Attempt:
         self.seconds = 0.0
 
     def program(self, count=COUNT, dtype=np.float32, codec=None, callback=None, root=VICTIM):
-        """A launch of a program of its own: takes its number, and checks what comes."""
+        """Returns a launch of a new program: it takes the launch number, and checks the results."""
 
         @jax.jit
         def step(x):
@@ -72,7 +72,7 @@ class Attempt:
 
         return launch
 
-    # --- The faults: what all ranks do, and the victim otherwise -----------------------------
+    # --- The faults: all ranks' action, and the victim's -------------------------------------
 
     def differs(self, **others):
         self.program(**(others if self.is_victim else {}))(0)
@@ -107,7 +107,7 @@ class Attempt:
             try:
                 launch(k)
             except Exception as error:
-                # The program goes on as if nothing had been.
+                # The program continues after the error.
                 if "bad batch" not in str(error):
                     raise
                 caught = error
@@ -145,14 +145,14 @@ class Attempt:
         self.meet()
 
     def meet(self):
-        """Whoever has only given, or taken, and came to its end hears of the others here."""
+        """Ranks that only send or only receive get the other ranks' error here."""
         jax.block_until_ready(jax.jit(lambda x: jcc.allreduce(x, comm=self.comm))(1.0))
 
     def stopped(self):
         launch = self.program(LARGE if self.fault.name == "late payload" else COUNT)
         end = time.monotonic() + 1.0 + 2 * self.fault.seconds
         k = 0
-        # With a deadline that is not reached all ranks make the same number of launches.
+        # If the deadline is not reached, all ranks do the same number of launches.
         while k < 100 if not self.fault.others else time.monotonic() < end:
             launch(k)
             if not self.fault.others:
@@ -175,7 +175,7 @@ class Attempt:
     }
 
     def run(self):
-        """Runs it, and says what came of it."""
+        """Runs it, and records the result."""
         self.begun = time.monotonic()
         try:
             self.FAULTS[self.fault.name](self)
@@ -198,7 +198,7 @@ class Attempt:
 
 
 def disturb(fault, after):
-    """Has the victim interrupted or stopped; another process does it."""
+    """Starts a process that interrupts or stops the victim."""
     pid = os.getpid()
     if fault.name == "Ctrl-C":
         script = f"sleep {after}; kill -INT {pid}"
@@ -219,12 +219,12 @@ def run_in_threads(attempts):
 
 
 def run_interrupted(attempts, is_victim):
-    """One after the other, as it is the main thread that is interrupted."""
+    """Runs one after the other, because only the main thread is interrupted."""
     for attempt in attempts:
         came = not is_victim
         try:
             attempt.run()
-            # The operation has failed; now Python comes to raise it.
+            # The operation has failed; wait until Python raises the interrupt.
             time.sleep(1.0 if is_victim else 0.0)
         except KeyboardInterrupt:
             came = True
@@ -234,9 +234,9 @@ def run_interrupted(attempts, is_victim):
 
 
 def check_memory(seconds):
-    """Whether memory that was given back stays as it is.
+    """Returns whether released memory stays unchanged.
 
-    What failed operations were given is free by now, and these values lie there.
+    The new arrays reuse the memory of failed operations.
     """
     mine = [np.full(LARGE, 7.0, np.float32) for _ in range(16)]
     time.sleep(seconds)

@@ -1,4 +1,4 @@
-"""What a rank says of each operation of each run: a line of JSON in a file of its own."""
+"""Records of a rank: one line of JSON for each operation of each run, in a file per rank."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _lock = threading.Lock()
 
 
 def write(rank: int, **facts: Any) -> None:
-    """Adds a line; a process that dies right afterwards has written it."""
+    """Appends a line. It is written even if the process dies immediately afterwards."""
     path = pathlib.Path(os.environ[FOLDER]) / f"rank-{rank}.jsonl"
     with _lock, path.open("a") as file:
         file.write(json.dumps({"rank": rank} | facts) + "\n")
 
 
 def read(folder: pathlib.Path) -> list[dict[str, Any]]:
-    """All lines of all ranks."""
+    """Returns all lines of all ranks."""
     return [
         json.loads(line)
         for path in sorted(folder.glob("rank-*.jsonl"))

@@ -1,4 +1,4 @@
-"""The faults, where each can happen, and what the ranks must hear."""
+"""The faults, their places, and the errors that the ranks must get."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ class Fault:
 
     Attributes:
       name: of the fault.
-      others: what the error of every other rank must match; {victim} is the victim's rank. Empty:
-        all values must be right.
-      victim: the same for the victim itself; None: it may hear anything, or be gone.
+      others: pattern of the error on every other rank; {victim} is the victim's rank. Empty: all
+        values must be right.
+      victim: the same for the victim; None: any error, or none.
       seconds: the deadline of an operation while the fault lasts.
       options: environment of the job.
       not_on_devices: why it cannot happen between devices of one process.
-      not_for: operations that it says nothing of, and why.
-      ends_process: whether the victim is gone afterwards.
-      ends_job: whether the launcher ends all others then, as Open MPI's always does.
+      not_for: excluded operations, and why.
+      ends_process: whether the victim dies.
+      ends_job: whether the launcher then ends all others, as Open MPI's always does.
     """
 
     name: str

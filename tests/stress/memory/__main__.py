@@ -3,9 +3,9 @@
     python -m stress.memory --library build/.venv/libjaxccomp_mpi_tests.so --runs 100 \\
         --places mpich ucx --output docs/results/memory.json
 
-from the folder `tests`, with the Python of an environment that has the MPI; UCX needs
-JAXCCOMP_LIBUCP. tests/cpp/memory_matrix.cc describes a case. Rows of other places stay in the file
-as they are.
+Run it in the folder `tests`, with the Python of an environment with the MPI; UCX needs
+JAXCCOMP_LIBUCP. tests/cpp/memory_matrix.cc describes a case. Rows of other places in the file are
+kept.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ START_SECONDS, CASE_SECONDS = 30, 10
 
 
 def commands(place: str, arguments: list[str], folder: str) -> list[list[str]]:
-    """The processes of a job: an mpiexec, or two ranks."""
+    """Returns the commands of a job: one mpiexec, or two ranks."""
     if not place.startswith("mpi"):
         socket = f"{folder}/socket"
         return [[sys.executable, "-P", *arguments, str(rank), socket] for rank in (0, 1)]
@@ -45,7 +45,7 @@ def commands(place: str, arguments: list[str], folder: str) -> list[list[str]]:
 
 
 def finish(process: subprocess.Popen[str], seconds: float) -> str:
-    """Waits for a process, kills it after so long, and returns its output."""
+    """Waits for a process, kills it after ``seconds``, and returns its output."""
     try:
         return process.communicate(timeout=seconds)[0]
     except subprocess.TimeoutExpired:
@@ -54,7 +54,7 @@ def finish(process: subprocess.Popen[str], seconds: float) -> str:
 
 
 def run_job(library: str, place: str, row: str, fault: str, first: int, runs: int) -> dict:
-    """Runs some cases in one job; returns the counts of the table."""
+    """Runs cases in one job, and returns the counts of the table."""
     arguments = [RANK, library, place, row, fault, str(first), str(runs)]
     with tempfile.TemporaryDirectory() as folder:
         started = [
@@ -68,7 +68,7 @@ def run_job(library: str, place: str, row: str, fault: str, first: int, runs: in
         with ThreadPoolExecutor(len(started)) as pool:
             texts = list(pool.map(lambda each: finish(each, seconds), started))
     count = {"runs": 0, "failed": 0, "held": 0, "wrong": 0}
-    # A launcher may put lines of two ranks into one.
+    # The launcher may merge lines of two ranks.
     for case in re.findall(r"\[\d+(?:, \d+){4}\]", "".join(texts)):
         rank, _, checks, failed, held = json.loads(case)
         count["wrong"] += checks

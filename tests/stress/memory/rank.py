@@ -1,6 +1,6 @@
 """A rank of the memory matrix: `rank.py LIBRARY PLACE ROW FAULT FIRST RUNS [RANK SOCKET]`.
 
-Prints one JSON list for each case: this rank, the number of the case, failed checks, and of rank 0
+Prints one JSON list for each case: this rank, the number of the case, failed checks, and on rank 0
 whether the operation failed, and whether a thread was in its memory then.
 """
 
@@ -83,7 +83,7 @@ def main(library, place, row, fault, first, runs, rank="", socket=""):
     signal.signal(signal.SIGINT, lambda *_: None)
     ranks = SocketRanks(int(rank), socket) if socket else MpiRanks()
     pids = (ctypes.c_int64 * 2)(*ranks.exchange(os.getpid()))
-    # Without credit a small message waits at its sender as a large one does.
+    # Without credit, a small message waits at its sender like a large one.
     small = 0 if row.startswith("small") else 512
     world = ctypes.c_void_p(ranks.join(library, pids, small, place))
     row = names(library.JaxccompMemoryRows).index(row)
