@@ -98,8 +98,8 @@ fuzz: $(VENV)/.installed
 	$(LIBZFP) build/fuzz/jaxccomp_fuzzer -set_cover_merge=1 -use_counters=0 -max_len=4096 build/fuzz/kept $(CORPUS) build/fuzz/found
 	rm -f $(CORPUS)/* && cp build/fuzz/kept/* $(CORPUS)/ && du -sh $(CORPUS)
 
-# Runs the C++ tests, or the tests that FILTER names, under a sanitizer. Without AVX-512 for "thread": GCC 12 then
-# miscompiles codec/sparse/kernels_avx512.cc at -O3.
+# Runs the C++ tests, or the tests that FILTER names, under a sanitizer. SANITIZER=thread runs without AVX-512: with
+# it GCC 12 miscompiles codec/sparse/kernels_avx512.cc at -O3.
 SANITIZER ?= address,undefined
 SANITIZED_TESTS ?= jaxccomp_tests jaxccomp_gpu_host_tests
 SANITIZED = build/sanitize-$(subst $(comma),-,$(SANITIZER))

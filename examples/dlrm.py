@@ -4,10 +4,10 @@ r"""Trains a recommendation model (DLRM): embeddings travel by alltoallv, gradie
     mpiexec -n 4 python examples/dlrm.py --codec int8 --tables 13
 
 The model predicts clicks from a few numbers and many categories; each category has a table of
-vectors (DLRM: Naumov et al. 2019, arXiv 1906.00091). All tables are too large for one process:
-each table belongs to one rank, which looks up the vectors for the examples of all ranks.
-`jaxccomp.alltoallv` sends the vectors to the examples' ranks, since ranks may have different
-numbers of tables. The cotangents return the same way with the same codec. The dense layers are
+vectors (DLRM: Naumov et al. 2019, arXiv 1906.00091). The tables together are too large for one
+process: each table belongs to one rank, which looks up the vectors for the examples of all ranks.
+`jaxccomp.alltoallv` sends the vectors to the examples' ranks; the numbers of tables may differ
+between ranks. The cotangents return the same way with the same codec. The dense layers are
 replicated, and their gradients averaged.
 
 The program trains without compression and with it, and compares the two.

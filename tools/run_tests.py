@@ -133,7 +133,7 @@ MPI_OF_NEWEST = "every_rank and 2"
 OF_AN_MPI = "test_join or test_transport or test_memory"
 
 TEST = {
-    # C++ tests sleep half of the time, so three shards run at once.
+    # C++ tests are idle half of the time, so three shards run at once.
     "cpp": Part(60, shards("jaxccomp_tests"), at_once=3),
     # GPU code on fake GPUs.
     "gpu-host": Part(

@@ -106,7 +106,7 @@ def entropy_bits(symbols: np.ndarray) -> float:
 
 
 def bounds(pair: Pair) -> dict[str, float]:
-    """Upper bounds of the ratio of a code of single values: of the XOR, given the exponent."""
+    """Upper bounds of the ratio of single-value codes: for the XOR, and given the exponent."""
     steps, exponents = steps_of(pair), pair.before >> 7 & 255
     given = sum(entropy_bits(steps[exponents == e]) for e in np.unique(exponents))
     all_bits = 8 * pair.before.nbytes

@@ -8,7 +8,7 @@ from jaxccomp import stats
 
 SUBJECT = "jaxccomp"
 # From LARGE_BYTES on, either the fastest jitted peer takes at least TIMES_OF_PEER times as long as
-# this package, or this package takes at most TIMES_OF_MEMORY times as long as "memory".
+# this package, or this package takes at most TIMES_OF_MEMORY times as long as contender "memory".
 LARGE_BYTES, TIMES_OF_PEER, TIMES_OF_MEMORY = 4 << 20, 1.5, 1.2
 _LARGE = ("bcast", "allreduce", "allgather")
 _WITHOUT_JAX = "mpi4py"

@@ -1,4 +1,4 @@
-"""The contenders of a comparison, their settings, and why one cannot run here."""
+"""The contenders of a comparison, their settings, and checks that they can run here."""
 
 from __future__ import annotations
 

@@ -162,7 +162,7 @@ def _work(given: argparse.Namespace) -> None:
     batches = data.batches(TASK, world.rank, world.size, 0)
     evaluate = jax.jit(loss_of)
     held_out = [each[:64] for each in data.held_out(TASK, 0)]
-    # Compile everything except the outer step, which `_outer` compiles.
+    # Compile everything except the outer steps (see `_outer`).
     jax.block_until_ready([inner_step(params, inner, *next(batches)), evaluate(params, *held_out)])
     jcc.barrier()
     jcc.stats.reset()

@@ -203,7 +203,7 @@ def allowed(x: np.ndarray, bound: codecs.ErrorBound) -> np.ndarray:
         padded = np.zeros(blocks * bound.block_values, size.dtype)
         padded[: size.size] = size
         most = padded.reshape(blocks, -1).max(axis=1)
-        # A block of the codec overlaps at most two adjacent blocks of these.
+        # A value's block in the codec lies within its block here and the two neighbours.
         around = np.pad(most, 1)
         most = np.maximum(np.maximum(around[:-2], around[2:]), most)
         most = np.repeat(most, bound.block_values)[: size.size]
@@ -225,7 +225,7 @@ def together(each: Sequence[jcc.trace.Timeline]) -> jcc.trace.Timeline:
 
 
 def memory(comm: Any, operation: str) -> dict[str, int]:
-    """Peak bytes of one call and their bound: the maximum over ranks; without uncounted ones."""
+    """Peak bytes of one call and their bound, maxima over ranks; omits what a rank did not count."""
     found = jcc.stats.get().operations.get(operation)
     counts = {name: getattr(found, name, None) for name in ("peak_bytes", "bound_bytes")}
     everyone = comm.allgather(counts)

@@ -7,9 +7,9 @@ The results are bytes and seconds of a version, and the actors' slowdown.
 One host emulates a trainer: float32 weights move by steps of known size and are rounded to
 bfloat16. The other hosts are actors: they repeat a step of their own, and take the latest weights.
 Three ways to send weights are compared: `jaxccomp.sync` with ``delta``, `jaxccomp.sync` with
-``lossless`` for the differences, and a blocking broadcast of all values for each version. The
-trainer publishes for some seconds and pauses for some, to compare the actors' steps with and
-without versions. If there are enough cores, each host's rank is pinned to one.
+``lossless`` for the differences, and a blocking broadcast of all values for each version. With
+`jaxccomp.sync` the trainer alternates between publishing and pausing, to compare the actors' steps
+with and without new versions. If there are enough cores, each host's rank is pinned to one.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def _train(given: argparse.Namespace, world: Any, versions: int) -> dict[str, An
         start = time.time()
         for weights in updates:
             while (time.time() - start) % (_ON_SECONDS + _OFF_SECONDS) > _ON_SECONDS:
-                time.sleep(0.01)  # pause of the versions
+                time.sleep(0.01)  # in a pause
             begun = time.perf_counter()
             publisher.publish(weights)
             publish.append(time.perf_counter() - begun)

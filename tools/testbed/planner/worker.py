@@ -156,7 +156,7 @@ class Comparison:
         return max(world.allgather(time.perf_counter() - begun))
 
     def _plan(self, plan: tuple[str, str], took: list[float]) -> dict[str, Any]:
-        seconds = statistics.median_low(took)  # of two calls the undisturbed one
+        seconds = statistics.median_low(took)  # of two calls the faster one
         predicted = self._options[plan].seconds
         return {
             "algorithm": plan[0],

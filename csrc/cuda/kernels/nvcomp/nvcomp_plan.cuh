@@ -18,7 +18,7 @@ namespace jaxccomp::cuda {
 inline constexpr int64_t kNvcompAlignment = 16;   // the maximum over formats
 
 // A chunk of zeros, encoded by nvCOMP on this device (see nvcomp_kernels.cuh).
-inline constexpr int64_t kSeedValueBytes = 16 << 10;   // the minimum of chunk_bytes
+inline constexpr int64_t kSeedValueBytes = 16 << 10;   // less than any chunk_bytes, to fit into a slot
 struct NvcompSeed {
   const void* code = nullptr;   // aligned to 16
   size_t bytes = 0;
