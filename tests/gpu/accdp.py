@@ -1,4 +1,4 @@
-"""Measures which number of data-parallel processes on one GPU is fastest, and the alternatives.
+"""Measures which number of data-parallel processes on one GPU is fastest, and its alternatives.
 
     python tests/gpu/accdp.py BUILD_FOLDER [--device cpu] [--models mlp-small,...]
                               [--counts 1,2,4,8] [--rounds 3] [--seconds S] [--dry-run]

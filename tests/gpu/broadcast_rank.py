@@ -75,7 +75,7 @@ def sized(w: jax.Array, seconds: float) -> tuple[int, Timed]:
 
 
 def spans(function, x: jax.Array) -> dict:
-    """Seconds of one call, of its messages, and for which the host's thread was blocked."""
+    """Seconds of one call: of its messages, of the whole, and of blocking the host's thread."""
     MPI.COMM_WORLD.Barrier()
     with jcc.trace.record() as timeline:
         start = time.perf_counter()

@@ -3,7 +3,7 @@
 Seconds are medians over rounds, each from a barrier to the end of the slowest rank. `both` runs the
 collective and independent matrix products in one program; `overlap` is the fraction of the shorter
 one that the longer one hid. `dispatch_us` is how long the call blocked the host's thread.
-`sent_mib` is sent by this rank per call.
+`sent_mib` counts the data that this rank sends per call.
 """
 
 from __future__ import annotations

@@ -225,7 +225,7 @@ def together(each: Sequence[jcc.trace.Timeline]) -> jcc.trace.Timeline:
 
 
 def memory(comm: Any, operation: str) -> dict[str, int]:
-    """Peak bytes of one call and their bound, maxima over ranks; omits what a rank did not count."""
+    """Peak bytes of a call and their bound, maxima over ranks; omits values that a rank lacks."""
     found = jcc.stats.get().operations.get(operation)
     counts = {name: getattr(found, name, None) for name in ("peak_bytes", "bound_bytes")}
     everyone = comm.allgather(counts)
