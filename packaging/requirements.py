@@ -1,6 +1,6 @@
 """Prints the requirements in pyproject.toml: `python packaging/requirements.py [EXTRA]...`.
 
-These are the package's dependencies and those of the extras; the extra "build" stands for the build
+These are the dependencies of the package and of the extras; the extra "build" stands for the build
 requirements. The Makefile installs them before it compiles, and not again when only sources change.
 """
 
