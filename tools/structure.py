@@ -145,7 +145,7 @@ def levels(graph: Graph) -> list[list[str]]:
 
 
 def main() -> None:
-    """Prints one of the graphs."""
+    """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("which", nargs="?", choices=("python", "cpp"), default="python")
     parser.add_argument("--dot", type=pathlib.Path)

@@ -2,8 +2,8 @@
 // and decoding between pinned memory and a program's arrays. libjaxccomp_cuda.so implements it
 // (cuda/host/cuda_gpu.h).
 //
-// Functions queue work on the program's stream and return. Prepare, AllocatePinned, FreePinned and Event::Wait may
-// block. Several threads may call it.
+// Thread-safe. Functions queue work on the program's stream and return; Prepare, AllocatePinned, FreePinned and
+// Event::Wait may block.
 #pragma once
 
 #include <cstddef>
@@ -33,7 +33,7 @@ class Gpu {
   virtual std::byte* AllocatePinned(int64_t bytes) = 0;
   virtual void FreePinned(std::byte* memory) = 0;
 
-  // Either side may lie on the GPU or in pinned memory.
+  // Each side may be on the GPU or in pinned memory.
   struct CopyRun {
     std::byte* to;
     const std::byte* from;
@@ -68,7 +68,7 @@ class Gpu {
    public:
     virtual ~Event() = default;
     virtual Status Record(void* stream) = 0;
-    // Blocks until the stream has reached it.
+    // Blocks until the stream has reached the event.
     virtual Status Wait() = 0;
   };
   virtual Result<std::unique_ptr<Event>> MakeEvent() = 0;

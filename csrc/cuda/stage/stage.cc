@@ -282,7 +282,7 @@ class StageRun {
     for (const Staged& staged : slices) bytes += RoundUp(staged.bytes(), kSlotAlignment);
     return bytes;
   }
-  // Returns the end of the memory that the slices take.
+  // Assigns memory to the slices; returns its end.
   static std::byte* Place(std::vector<Staged>* slices, std::byte* memory) {
     for (Staged& staged : *slices) {
       staged.memory = memory;
