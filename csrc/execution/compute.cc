@@ -15,7 +15,7 @@
 namespace jaxccomp {
 namespace {
 
-// A block is coded on the thread that calls.
+// Each thread that encodes has its own workspace.
 Workspace& ThreadWorkspace() {
   static thread_local Workspace workspace;
   return workspace;
@@ -44,7 +44,7 @@ void Copy(Operation& op, const PlannedTask& task) {
 Status Merge(Operation& op, const PlannedTask& task) {
   const Plan& plan = *op.plan;
   struct Scratch {
-    std::vector<CodeReader> readers;   // by source, for those that are codes
+    std::vector<CodeReader> readers;   // by source, for encoded ones
     std::vector<MergeSource> sources;
   };
   Scratch& scratch = ThreadWorkspace().Get<Scratch>();
@@ -159,7 +159,7 @@ Status Residual(const Operation& op, const PlannedTask& task) {
   return reader.Finish();
 }
 
-// Calls f(from, to, bytes) for each result that begins with the values of an operand elsewhere in memory.
+// Calls f(from, to, bytes) for each result that starts as a copy of an operand.
 template <typename F>
 void ForEachOperandCopy(const Operation& op, F&& f) {
   if (!op.plan->starts_from_operands) return;
