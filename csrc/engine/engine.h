@@ -51,8 +51,9 @@ class Engine {
   // `is_held_up` tells whether the program's main thread is blocked and cannot handle a SIGINT that has come. It is
   // called on a thread that may wait. If true, operations that wait for a peer fail.
   void SetInterruptJudge(std::function<bool()> is_held_up);
-  // Called with the reason if a transport accesses the memory of a failed operation, only a peer can end the transfers,
-  // and none has ended for this long. Default: after 10 s, print the reason on stderr and end the process.
+  // `abort` is called with the reason if a transport accesses the memory of a failed operation, only a peer can end
+  // the transfers, and none has ended for this long. Default: after 10 s, print the reason on stderr and end the
+  // process.
   void SetAbortHandler(std::function<void(const std::string&)> abort, std::chrono::milliseconds after);
   Status SetOption(std::string_view name, std::string_view value);
   // `calls_one_by_one` tells whether one thread of the program calls all operations in program order, each after the

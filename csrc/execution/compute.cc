@@ -164,7 +164,7 @@ template <typename F>
 void ForEachOperandCopy(const Operation& op, F&& f) {
   if (!op.plan->starts_from_operands) return;
   const Call& call = op.call;
-  // A ragged exchange writes into a copy of its second operand; others pass theirs on.
+  // The result of ragged_alltoall starts as its second operand; other results start as the operand of their index.
   const size_t first = op.plan->algorithm->collective == Collective::kRaggedAlltoall ? 1 : 0;
   for (size_t i = 0; i < call.outputs.size() && first + i < call.inputs.size(); ++i) {
     const Tensor& from = call.inputs[first + i];

@@ -59,7 +59,7 @@ class Executor final {
   void RunComputation(std::unique_lock<std::mutex>& lock);
   bool HasComputations() const { return !heavy_.empty() || !large_.empty(); }
   bool HasLarge() const { return !large_.empty(); }
-  // The process could not start a thread for large computations: Run executes them as well.
+  // Call it if no thread for large computations can be started: Run then executes them as well.
   void RunLargeInline();
   bool HasWork() const { return !ready_.empty() || !heavy_.empty() || !failed_.empty(); }
   Trace& trace() { return trace_; }

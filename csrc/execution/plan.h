@@ -1,5 +1,5 @@
 // A schedule that is ready to run: each slot is resolved to parts of tensors, and each task lists its dependents. A
-// call site has one plan per endpoint, made on its first run.
+// call site has one plan per endpoint and part (Call::part), made on its first run.
 #pragma once
 
 #include <cstdint>
@@ -67,7 +67,7 @@ struct Plan {
   std::vector<PlannedTask> tasks;
   std::vector<Part> parts;
   std::vector<int64_t> scratch_bytes;
-  std::vector<int32_t> scratch_uses;   // tasks that touch the block
+  std::vector<int32_t> scratch_uses;   // number of tasks that touch the block
   std::vector<int32_t> code_uses;
   std::vector<int64_t> code_bytes;     // the most encoded bytes of each block
   std::vector<int32_t> lane_tasks;     // tasks by lane

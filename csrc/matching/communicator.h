@@ -38,7 +38,7 @@ struct Communicator {
   std::string name;
   std::vector<int> processes;        // by member
   std::vector<int64_t> devices;      // by member; empty when members are processes
-  std::vector<int> hosts;            // by member: a number for its host
+  std::vector<int> hosts;            // by member: number of its host
   std::vector<std::unique_ptr<Endpoint>> endpoints;   // of this process
   bool remote = false;               // some members are in other processes
   Status broken;                     // why it can no longer be used

@@ -1,8 +1,8 @@
 // Unexpected messages: kept until their operation begins here.
 //
-// Senders may be far ahead, so no function scans all kept messages, except when a communicator ends. Credit
-// (transport.h) limits their number. Messages beyond it are kept as announcements, each of which holds an operation
-// open at its sender.
+// Senders may be far ahead, so no function scans all kept messages, except when an operation or a communicator fails.
+// Credit (transport.h) limits their number. Messages beyond it are kept as announcements, each of which holds an
+// operation open at its sender.
 #pragma once
 
 #include <cstddef>

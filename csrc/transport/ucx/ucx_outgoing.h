@@ -67,7 +67,7 @@ class UcxOutgoing {
     GuardMark guard{};            // set if it is read in place
     bool started = false;
     bool on_credit = false;
-    size_t piece = 0;             // where the next fragment begins,
+    size_t piece = 0;             // where the next fragment begins
     int64_t piece_offset = 0;
     int64_t handed_bytes = 0;     // handed to UCX so far
     int fragments_open = 0;
