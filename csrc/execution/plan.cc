@@ -91,7 +91,7 @@ Result<std::shared_ptr<const Plan>> MakePlan(const CallSite& site, const Endpoin
   if (spec.staged && site.codec != nullptr) {
     const int64_t received = problem.messages.has_value() ? problem.messages->received_bytes : 0;
     const int64_t whole = std::max({problem.chunk_bytes, problem.block_bytes, received});
-    // Algorithms of which a pipeline stage holds a chunk and its code cut at half of chunk_bytes (allgather).
+    // Twice: algorithms that hold a chunk and its code in a pipeline stage cut at half of chunk_bytes (allgather).
     problem.chunk_bytes = 2 * AlignUp(whole);
   }
   Result<AlgorithmSpec> wanted = ParseAlgorithm(spec.collective, spec.algorithm);
