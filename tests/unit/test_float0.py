@@ -79,7 +79,7 @@ def test_references():
     x = {"x": jnp.ones(3), "i": none}
     result = jcc.bcast(x, ref=x, codec="lossless")
     assert result["i"].dtype == jax.dtypes.float0
-    with pytest.raises(errors.InvalidArgumentError, match=r"float0\[2\], not float\[2\]"):
+    with pytest.raises(errors.InvalidArgumentError, match=r"float0\[2\], not float"):
         jcc.bcast(x, ref={"x": jnp.ones(3), "i": jnp.ones(2)}, codec="lossless")
 
 
