@@ -23,6 +23,7 @@ from jax._src.interpreters import ad, batching, mlir, partial_eval, pxla
 from jax._src.lax import parallel
 from jax._src.lib.mlir import ir
 from jax._src.mesh import Mesh, get_abstract_mesh
+from jax._src.shard_map import ShardMapTrace
 from jax._src.sharding_impls import NamedSharding, ShardingContext, SPMDAxisContext
 from jax.experimental import serialize_executable
 from jax.extend.core import Literal, Primitive, jaxprs_in_params
@@ -118,6 +119,11 @@ def new_primitive(
     # A cached lowering would be shared between call sites, meshes and operands' owners.
     mlir.register_lowering(primitive, lowering, cacheable=False)
     return primitive
+
+
+def runs_eagerly() -> bool:
+    """Whether what is bound now runs at once: also in a ``shard_map`` that is not jitted."""
+    return isinstance(core.trace_ctx.trace, (core.EvalTrace, ShardMapTrace))
 
 
 def is_tracer(x: Any) -> bool:

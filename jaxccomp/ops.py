@@ -13,7 +13,8 @@ travel as the values did, but for what ``cotangent_codec`` says: int8 activation
 gradients.
 
 Dtypes: bool, integers, float16, bfloat16, float32, float64, complex64 and complex128; float8, int4
-and typed PRNG keys where values are only moved.
+and typed PRNG keys where values are only moved. Leaves of dtype float0 (``jax.grad`` with
+``allow_int=True``) have no values: nothing travels, and the result has float0 leaves.
 """
 
 from __future__ import annotations

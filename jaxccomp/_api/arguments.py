@@ -163,7 +163,10 @@ def check_varies(call: Call, tree: Any) -> None:
                 "reduce. If it is a gradient, jax.grad has added up those of all ranks, as "
                 "parameters that do not vary get one for all. To reduce each rank's own, take it "
                 f'by parameters that vary: own = jax.lax.pcast(params, {axes!r}, to="varying"), '
-                "and jax.grad(loss)(own). If all ranks are meant to have it, use it as it is."
+                "and jax.grad(loss)(own). If all ranks are meant to have it, use it as it is. If a "
+                "state of optax with the spec P() has accumulated it (optax.MultiSteps around the "
+                "exchange, which runs at every step all the same), put the exchange outside: "
+                "optax.chain(allreduce_gradients(...), optax.MultiSteps(optimizer, k))."
             )
 
 

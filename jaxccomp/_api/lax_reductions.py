@@ -12,7 +12,7 @@ from jaxccomp import _compat
 from jaxccomp._api.arguments import AxisName, Groups, make_call
 from jaxccomp._api.lax_arguments import has_partial_sums, names_of, only_raw
 from jaxccomp._api.options import How, parallel
-from jaxccomp._api.pytree import apply, as_array
+from jaxccomp._api.pytree import apply, as_array, is_float0, map_values
 
 
 @parallel
@@ -38,9 +38,11 @@ def psum(
     Example:
       >>> jaxccomp.lax.psum(grads, "data", codec="bf16")                 # doctest: +SKIP
     """
-    if not any(map(_compat.is_tracer, jax.tree.leaves(x))):  # a constant: nothing has to travel
+    leaves = jax.tree.leaves(x)
+    if not any(_compat.is_tracer(leaf) or is_float0(leaf) for leaf in leaves):
+        # Constants, which jax.lax.psum multiplies: nothing has to travel.
         return jax.lax.psum(x, axis_name, axis_index_groups=axis_index_groups)
-    x = jax.tree.map(lambda leaf: _counted(as_array("psum", leaf)), x)
+    x = map_values(lambda leaf: _counted(as_array("psum", leaf)), x)
     return _reduce("sum", jnp.sum, jax.lax.psum, x, axis_name, axis_index_groups, how)
 
 
@@ -69,7 +71,7 @@ def pmean(
     """
     total = psum(x, axis_name, axis_index_groups=axis_index_groups, **how)
     count = jax.lax.psum(1, axis_name, axis_index_groups=axis_index_groups)
-    return jax.tree.map(lambda leaf: leaf / count, total)
+    return map_values(lambda leaf: leaf / count, total)
 
 
 @parallel
@@ -140,7 +142,7 @@ def _reduce(
     if dimensions:
         if groups is not None:
             raise ValueError("axis_index_groups only supported for sums over just named axes")
-        x = jax.tree.map(lambda leaf: over_dimensions(leaf, axis=dimensions).astype(leaf.dtype), x)
+        x = map_values(lambda leaf: over_dimensions(leaf, axis=dimensions).astype(leaf.dtype), x)
     if not names:
         return x
     if has_partial_sums(x):

@@ -24,13 +24,15 @@ _ALIAS = {
 
 def lower(ctx: Any, *operands: Any, call: Call) -> Any:
     """The lowering rule of every collective's primitive."""
+    line = call.line or _compat.where(ctx)
+    call = call.at("")
     asked, call = call, planning.settled(call)
     if backends.BACKENDS.find(call.backend) is not None:
-        return _lower_by_backend(ctx, call, operands)
-    platform, groups = _place(ctx, call)
+        return _lower_by_backend(ctx, call, operands, line)
+    platform, groups = _place(ctx, call, line)
     custom = codecs.find_custom(call.codec) is not None
     sent, site, plan = _sent(call, ctx.avals_in), None, None
-    where = _compat.where(ctx)[-55:]  # of a long name the end, as messages have little room
+    where = line[-55:]  # of a long name the end, as messages have little room
     shapes = _shapes(sent, call)
     composition = _composition(ctx, call, platform)
     if not (custom or composition or _adds_carried(call, platform)):  # whose parts have plans
@@ -40,7 +42,7 @@ def lower(ctx: Any, *operands: Any, call: Call) -> Any:
         plan = planning.pinned(site, asked, where)
     if plan is not None:
         call = plan
-        platform, groups = _place(ctx, call)
+        platform, groups = _place(ctx, call, line)
         composition = _composition(ctx, call, platform)
     if _adds_carried(call, platform) or (composition and call.carries):
         return _compat.lower_traced(
@@ -86,25 +88,25 @@ def lower(ctx: Any, *operands: Any, call: Call) -> Any:
     )
 
 
-def _lower_by_backend(ctx: Any, call: Call, operands: Sequence[Any]) -> Any:
+def _lower_by_backend(ctx: Any, call: Call, operands: Sequence[Any], line: str) -> Any:
     """By a backend that the program has registered."""
 
     def traced(*xs: Any) -> list[Any]:
         return bind(*add_carried(call, xs)) if call.carries else backends.run(call, xs)
 
     if call.comm is not None:
-        _check_one_device(ctx, call)
+        _check_one_device(ctx, call, line)
     if not backends.is_composed(call):  # whose parts are recorded
         sent = _sent(call, ctx.avals_in)
-        planning.record(_compat.where(ctx), call, call.backend, sent, operands=_shapes(sent, call))
+        planning.record(line, call, call.backend, sent, operands=_shapes(sent, call))
     return _compat.lower_traced(ctx, traced, operands, ordered=call.ordered)
 
 
-def _place(ctx: Any, call: Call) -> tuple[Platform | None, list[list[Any]] | None]:
+def _place(ctx: Any, call: Call, line: str) -> tuple[Platform | None, list[list[Any]] | None]:
     """Where the engine runs a call, None where JAX does; and the devices of groups along axes."""
     platform = _platform_of_engine(ctx, call)
     if call.comm is not None:
-        _check_one_device(ctx, call)
+        _check_one_device(ctx, call, line)
         if call.backend == "mpi" and (reason := _why_not_mpi(call, [])):
             raise errors.EngineUnavailableError(
                 f'{call.collective} with backend="mpi" on comm={call.comm.name!r}: {reason}'
@@ -247,12 +249,12 @@ def _crosses_processes(groups: list[list[Any]]) -> bool:
     return any(len({device.process_index for device in group}) > 1 for group in groups)
 
 
-def _check_one_device(ctx: Any, call: Call) -> None:
+def _check_one_device(ctx: Any, call: Call, line: str) -> None:
     assert call.comm is not None
     count = _compat.device_count(ctx)
     if count > 1:
         raise errors.CommunicatorError(
-            f"{call.collective} with comm={call.comm.name!r} at {_compat.where(ctx)}: a "
+            f"{call.collective} with comm={call.comm.name!r} at {line}: a "
             f"communicator's ranks are processes, but this program runs on {count} devices. "
             "Inside shard_map or pmap name the axis to communicate over (axis_name=...), or run "
             "one process per device and keep the arrays on one device."
