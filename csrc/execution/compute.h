@@ -22,7 +22,8 @@ inline std::span<const Part> PartsOf(const Operation& op, PartRange range) {
 
 inline int64_t CountOf(const Part& part) { return part.bytes / SizeBytes(part.dtype); }
 
-// The random numbers of a part that `task` encodes: every run, encoding and tensor has its own.
+// The random numbers of a part that `task` encodes: every run, encoding and tensor has its own. Of codecs
+// that draw alike, every run and tensor, for all members and encodings.
 RandomKey KeyOf(const Operation& op, const PlannedTask& task, const Part& part);
 
 // Calls f(to, from, bytes) for runs of bytes that lie together on both sides. Both are the same

@@ -18,6 +18,7 @@ struct TensorPart {
   DType dtype = DType::kFloat32;
   int64_t offset = 0;   // bytes from the tensor's start
   int64_t bytes = 0;
+  int64_t offset_in_block = 0;   // bytes from the start of the tensor's rows of this block
 };
 
 // One side (operands or results) of an operation: tensors that are each cut into blocks of
@@ -33,15 +34,19 @@ class Layout {
   // The parts that [begin, end) of the block covers, in order; the gaps that alignment leaves
   // between tensors belong to none.
   void Resolve(int block, int64_t begin, int64_t end, std::vector<TensorPart>* parts) const;
-  // Calls f(dtype, address, bytes) for the same parts, in the block's own addresses.
+  // Calls f(address, part) for the same parts, in the block's own addresses.
   template <typename F>
   void ForEach(int block, int64_t begin, int64_t end, F&& f) const {
     int64_t start = 0;
-    for (const Entry& t : tensors_) {
+    for (size_t i = 0; i < tensors_.size() && start < end; ++i) {
+      const Entry& t = tensors_[i];
       const int64_t stop = start + t.row_bytes * rows_[block];
       const int64_t from = std::max(begin, start);
       const int64_t to = std::min(end, stop);
-      if (from < to) f(t.dtype, from, to - from);
+      if (from < to) {
+        f(from, TensorPart{static_cast<int32_t>(i), t.dtype, first_row_[block] * t.row_bytes + from - start,
+                           to - from, from - start});
+      }
       start = AlignUp(stop);
     }
   }

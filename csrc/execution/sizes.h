@@ -17,7 +17,7 @@ struct Sides {
   int scratch_block = 0;   // of the input: the block that values in scratch memory belong to
   int32_t first_loss = 0;  // with feedback: the first of the results that are Residual, laid out as input
 
-  // Calls f(dtype, address, bytes) for the values in [begin, end) of that block.
+  // Calls f(address, part) for the values in [begin, end) of that block.
   template <typename F>
   void ResolveScratch(int64_t begin, int64_t end, F&& f) const {
     input.ForEach(scratch_block, begin, end, f);

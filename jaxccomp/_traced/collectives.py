@@ -18,7 +18,7 @@ from jax import lax
 from jaxccomp import errors
 from jaxccomp._call import Call, rows, split_references
 from jaxccomp._traced import codecs as traced_codecs
-from jaxccomp._traced import stacked
+from jaxccomp._traced import stacked, wide
 from jaxccomp._traced.codecs import Codec, Wire
 from jaxccomp._traced.lax_mover import LaxMover
 
@@ -109,9 +109,9 @@ class _Axis:
                 f"{call.collective}: with codec={call.codec!r} axis_index_groups must all have the "
                 f"same size, not {call.groups}; leave the codec out."
             )
-        half = dtype in (jnp.float16, jnp.bfloat16)
         # What decoded values are summed in.
-        self.sums_in = jnp.float32 if half and call.reduce_op in ("sum", "mean") else dtype
+        in_float = wide.is_half(dtype) and call.reduce_op in ("sum", "mean")
+        self.sums_in = jnp.float32 if in_float else dtype
         self.number = number
         self.encodings = 0
         self.lost: list[Array] = []  # with feedback: of each encoding
@@ -192,12 +192,12 @@ def _allreduce(axis: _Axis, x: Array) -> Array:
     op = axis.call.reduce_op
     if axis.codec is not None:
         return _two_shot(axis, x)
-    if op == "sum":
-        return axis.sum(x)
-    if op == "mean":
-        half = x.dtype in (jnp.float16, jnp.bfloat16)  # their sum may overflow
-        total = axis.sum(x.astype(jnp.float32) if half else x)
-        return (total / np.asarray(axis.call.size, total.dtype)).astype(x.dtype)
+    if op in ("sum", "mean"):
+        most = max(map(len, axis.groups or [range(axis.call.size)]))  # groups may differ in size
+        total = axis.sum(wide.enter(x, op, most))
+        if op == "mean":
+            total /= np.asarray(axis.call.size, total.dtype)
+        return wide.leave(total, op, x.dtype, most)
     if op in ("max", "min") and x.dtype != jnp.bool_:
         reduce = lax.pmax if op == "max" else lax.pmin
         return reduce(x, axis.axes, axis_index_groups=axis.groups)
@@ -236,7 +236,9 @@ def _finite(x: Array) -> Array:
 
 def _reduce_scatter(axis: _Axis, x: Array) -> Array:
     if axis.call.reduce_op == "sum" and axis.codec is None:
-        return lax.psum_scatter(x, axis.axes, axis_index_groups=axis.groups)
+        values = wide.enter(x, "sum", axis.call.size)
+        total = lax.psum_scatter(values, axis.axes, axis_index_groups=axis.groups)
+        return wide.leave(total, "sum", x.dtype, axis.call.size)
     return _reduced(axis, x)
 
 
