@@ -24,17 +24,12 @@ _ALIAS = {
 
 def lower(ctx: Any, *operands: Any, call: Call) -> Any:
     """The lowering rule of every collective's primitive."""
-    sent = _sent(call, ctx.avals_in)
-    if wide_sums.has_small(call, sent):
-        return _compat.lower_traced(
-            ctx, lambda *xs: wide_sums.reduce_small(call, xs), operands, ordered=call.ordered
-        )
     asked, call = call, planning.settled(call)
     if backends.BACKENDS.find(call.backend) is not None:
         return _lower_by_backend(ctx, call, operands)
     platform, groups = _place(ctx, call)
     custom = codecs.find_custom(call.codec) is not None
-    site, plan = None, None
+    sent, site, plan = _sent(call, ctx.avals_in), None, None
     where = _compat.where(ctx)[-55:]  # of a long name the end, as messages have little room
     shapes = _shapes(sent, call)
     composition = _composition(ctx, call, platform)

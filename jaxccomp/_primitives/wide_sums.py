@@ -1,13 +1,12 @@
-"""Reductions whose values travel in a wider dtype than the operands'.
+"""Reductions of float16 and bfloat16 whose values travel as float32.
 
-Two kinds: any reduction of the types of one byte or less, for which the engine has no arithmetic;
-and reductions of float16 and bfloat16 by algorithms that send partial results, which would be
-rounded to the operands' dtype at each hop, and may be beyond its range where the result is not.
+By algorithms that send partial results: these would be rounded to the operands' dtype at each hop,
+and may be beyond its range where the result is not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -23,25 +22,6 @@ Array = Any
 _PREFIXES = ("scan", "exscan")  # which merge partial results by any algorithm
 
 
-def has_small(call: Call, avals: Sequence[Any]) -> bool:
-    """Whether a call reduces values of a type that has no arithmetic of its own."""
-    return bool(call.reduce_op) and any(map(_is_small, avals))
-
-
-def reduce_small(call: Call, operands: Sequence[Array]) -> list[Array]:
-    """Runs a call that `has_small`: those values raw, in a wider type, the others as they are."""
-    chosen = [i for i, x in enumerate(split_references(call, operands)[0]) if _is_small(x)]
-
-    def reduce(part: Call, xs: Sequence[Array]) -> list[Array]:
-        entered = [wide.enter(x, part.reduce_op, part.size) for x in xs]
-        return [
-            wide.leave(result, part.reduce_op, x.dtype, part.size)
-            for result, x in zip(bind(part, entered), xs, strict=True)
-        ]
-
-    return _apart(call, operands, chosen, reduce)
-
-
 def must_split(call: Call, avals: Sequence[Any]) -> bool:
     """Whether half types, which travel as float32, must not travel with a codec that others have.
 
@@ -53,9 +33,25 @@ def must_split(call: Call, avals: Sequence[Any]) -> bool:
 
 def reduce_apart(call: Call, operands: Sequence[Array]) -> list[Array]:
     """Runs a call that `must_split` as two."""
-    values, _ = split_references(call, operands)
+    values, carried = split_references(call, operands)
     chosen = [i for i, x in enumerate(values) if wide.is_half(x.dtype)]
-    return _apart(call, operands, chosen, bind)
+    count = len(values)
+
+    def given(places: Sequence[int]) -> list[Array]:
+        return [values[i] for i in places] + [carried[i] for i in places if call.carries]
+
+    plain, exact = call.replace(codec="raw", feedback=False), given(chosen)
+    if call.carries:
+        plain, exact = add_carried(plain, exact)
+    others = [i for i in range(count) if i not in chosen]
+    moved = bind(call, given(others))
+    results = dict(zip(chosen, bind(plain, exact), strict=True))
+    results |= dict(zip(others, moved[: len(others)], strict=True))
+    if not call.feedback:
+        return [results[i] for i in range(count)]
+    lost = {i: jnp.zeros_like(values[i]) for i in chosen}
+    lost |= dict(zip(others, moved[len(others) :], strict=True))
+    return [each[i] for each in (results, lost) for i in range(count)]
 
 
 def wants_another(call: Call, avals: Sequence[Any], algorithm: str) -> bool:
@@ -118,12 +114,9 @@ def wide_avals(avals: Sequence[Any]) -> list[Any]:
 
 
 def _op_of(call: Call) -> str:
-    # Lossy codecs have thresholds and smallest scales: their values are not scaled.
-    return call.reduce_op if codecs.is_lossless(call.codec) else "prod"
-
-
-def _is_small(x: Any) -> bool:
-    return hasattr(x, "dtype") and wide.of_small(x.dtype) is not None
+    # Lossy codecs have thresholds and smallest scales, and residuals their own dtypes: not scaled.
+    scaled = codecs.is_lossless(call.codec) and not (call.carries or call.feedback)
+    return call.reduce_op if scaled else "prod"
 
 
 def _is_mixed(call: Call, avals: Sequence[Any]) -> bool:
@@ -140,30 +133,3 @@ def _coded_halves(call: Call, avals: Sequence[Any]) -> bool:
         return False
     coded = set(engine.load().describe_codec(call.codec)["dtypes"])
     return all(aval.dtype.name in coded for aval in avals if wide.is_half(aval.dtype))
-
-
-def _apart(
-    call: Call,
-    operands: Sequence[Array],
-    chosen: Sequence[int],
-    reduce: Callable[[Call, Sequence[Array]], Sequence[Array]],
-) -> list[Array]:
-    """Reduces chosen operands by ``reduce`` without a codec, and the others as ``call`` says."""
-    values, carried = split_references(call, operands)
-    count = len(values)
-
-    def given(places: Sequence[int]) -> list[Array]:
-        return [values[i] for i in places] + [carried[i] for i in places if call.carries]
-
-    plain, exact = call.replace(codec="raw", feedback=False), given(chosen)
-    if call.carries:
-        plain, exact = add_carried(plain, exact)
-    results = dict(zip(chosen, reduce(plain, exact), strict=True))
-    lost = {i: jnp.zeros_like(values[i]) for i in chosen}
-    others = [i for i in range(count) if i not in results]
-    if others:
-        moved = bind(call, given(others))
-        results |= dict(zip(others, moved[: len(others)], strict=True))
-        if call.feedback:
-            lost |= dict(zip(others, moved[len(others) :], strict=True))
-    return [results[i] for i in range(count)] + [lost[i] for i in range(count) if call.feedback]

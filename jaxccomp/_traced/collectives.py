@@ -114,6 +114,7 @@ class _Axis:
         self.sums_in = jnp.float32 if in_float else dtype
         self.number = number
         self.encodings = 0
+        self.row_keys: Array | None = None  # of codecs that draw alike, by rank
         self.lost: list[Array] = []  # with feedback: of each encoding
 
     def rank(self) -> Array:
@@ -168,17 +169,8 @@ class _Axis:
     def _encode(self, x: Array, rows: bool = False) -> Wire:
         """``x``, or each of its rows, encoded."""
         assert self.codec is not None
-        key = None
-        if self.codec.random:
-            self.encodings += 1
-            constant = f"{self.call} {self.number} {self.encodings}"
-            key = traced_codecs.key_for(x, constant, self.mover.index())
-        if not rows:
-            wire = self.codec.encode(x, key)
-        elif key is None:
-            wire = jax.vmap(self.codec.encode)(x)
-        else:
-            wire = jax.vmap(self.codec.encode)(x, jax.random.split(key, x.shape[0]))
+        key = self._key(x, rows) if self.codec.random else None
+        wire = jax.vmap(self.codec.encode)(x, key) if rows else self.codec.encode(x, key)
         if self.call.feedback:
             if rows:
                 decoded = self.codec.decode_rows(wire, x.shape[1:], x.dtype, self.sums_in)
@@ -186,6 +178,22 @@ class _Axis:
                 decoded = self.codec.decode(wire, x.shape, x.dtype, self.sums_in)
             self.lost.append(x.astype(self.sums_in) - decoded)
         return wire
+
+    def _key(self, x: Array, rows: bool) -> Array:
+        """The key to encode ``x`` with, or those of its rows."""
+        assert self.codec is not None
+        self.encodings += 1
+        constant = f"{self.call} {self.number} {self.encodings}"
+        if not (self.codec.draws_alike and self.call.reduce_op):
+            key = traced_codecs.key_for(x, constant, self.mover.index())
+            return jax.random.split(key, x.shape[0]) if rows else key
+        if not rows and self.row_keys is not None:  # the reduction of the rows for this rank
+            return self.row_keys[self.rank()]
+        key = traced_codecs.shared_key(self.sum(traced_codecs.hash_of(x)), constant)
+        if not rows:
+            return key
+        self.row_keys = jax.random.split(key, x.shape[0])
+        return self.row_keys
 
 
 def _allreduce(axis: _Axis, x: Array) -> Array:

@@ -18,7 +18,7 @@ Array = Any
 
 _HALF_TYPES = ("float16", "bfloat16")
 _ROUNDING_OPS = ("sum", "mean", "prod")
-_SUB_BYTE_INTEGERS = {
+SUB_BYTE_INTEGERS = {
     "int2": jnp.int8,
     "int4": jnp.int8,
     "uint2": jnp.uint8,
@@ -37,7 +37,7 @@ def of_small(dtype: Any) -> Any:
     dtype = jnp.dtype(dtype)
     if jnp.issubdtype(dtype, jnp.floating) and dtype.itemsize == 1:
         return jnp.dtype(jnp.float32)
-    wide = _SUB_BYTE_INTEGERS.get(dtype.name)
+    wide = SUB_BYTE_INTEGERS.get(dtype.name)
     return None if wide is None else jnp.dtype(wide)
 
 
