@@ -453,6 +453,36 @@ def lower_ffi(
     return results[first:]
 
 
+def lower_converted(
+    ctx: Any,
+    lower: Callable[[Any, Sequence[Any]], Any],
+    operands: Sequence[Any],
+    *,
+    enter: Callable[..., Sequence[Any]],
+    leave: Callable[..., Sequence[Any]],
+    avals: Callable[[Sequence[Any]], Sequence[Any]],
+) -> Any:
+    """Lowers by ``lower`` to what computes in other dtypes.
+
+    Args:
+      ctx: the lowering's context.
+      lower: lowers in a context of those dtypes.
+      operands: the operands' values.
+      enter: converts operands.
+      leave: converts results back.
+      avals: the shapes and dtypes of converted values, from those of unconverted ones.
+    """
+    avals_in, avals_out = avals(ctx.avals_in), avals(ctx.avals_out)
+    entered = lower_traced(ctx.replace(avals_out=avals_in), enter, operands, ordered=False)
+    inner = ctx.replace(avals_in=avals_in, avals_out=avals_out, tokens_out=None)
+    results = lower(inner, entered)
+    if inner.tokens_out is not None:
+        ctx.set_tokens_out(inner.tokens_out)
+    return lower_traced(
+        ctx.replace(avals_in=avals_out, tokens_out=None), leave, results, ordered=False
+    )
+
+
 def _attribute(value: Any) -> Any:
     if isinstance(value, str):
         return ir.StringAttr.get(value)

@@ -60,6 +60,8 @@ BREAKS = (
           "static_cast<T>(a | b)", "static_cast<T>(a ^ b)"),
     Break("a residual leaves out what was lost before", "test-cpp", "csrc/reduce/residual.cc",
           "if (before != nullptr) widen(old, At(before, offset_bytes), n);", ""),
+    Break("a codec of a small range codes partial sums", "test-cpp", "csrc/collective/flow.cc",
+          "codes_partial_(problem.coded && !problem.bounded)", "codes_partial_(problem.coded)"),
     # matching/
     Break("launches that were skipped are not counted", "test-cpp", "csrc/matching/launches.cc",
           "const uint32_t skipped = Distance(last, run_id) - 1;", "const uint32_t skipped = 0;"),
@@ -110,6 +112,12 @@ BREAKS = (
           "x = jnp.moveaxis(x, dim, 0)"),
     Break("feedback with other operations than sums", "test-spmd",
           "jaxccomp/_api/error_feedback.py", "if op not in _REDUCTIONS:", "if not op:"),
+    Break("half types travel as they are in partial sums", "test-spmd",
+          "jaxccomp/_primitives/wide_sums.py", "return halves and sums_partially",
+          "return False and sums_partially"),
+    Break("each rank draws its own places of randomk", "test-spmd",
+          "csrc/codec/sparse/random_k.cc", "/*draws_alike=*/!Unbiased(options)",
+          "/*draws_alike=*/false"),
     Break("processes of a job are not killed", "test-mpi", "jaxccomp/launch/leftovers.py",
           "os.kill(pid, signal.SIGKILL)", "os.kill(pid, 0)"),
     # Architecture

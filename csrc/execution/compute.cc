@@ -101,7 +101,8 @@ Status Encode(Operation& op, const PlannedTask& task) {
     const Codec* const codec = CodecFor(*op.plan, part.dtype);
     if (codec != nullptr) {
       context.key = KeyOf(op, task, part);
-      context.first = part.offset / SizeBytes(part.dtype);
+      const bool alike = codec->traits().draws_alike;
+      context.first = (alike ? part.offset_in_block : part.offset) / SizeBytes(part.dtype);
       context.ref = ReferenceOf(op, part);
       if (context.ref != nullptr) at = PutChecksum(op, part, at);
     }
@@ -191,7 +192,12 @@ void CopyOperands(Operation& op) {
 }
 
 RandomKey KeyOf(const Operation& op, const PlannedTask& task, const Part& part) {
-  return {.step = Mix(Mix(Mix(op.key.sequence, op.key.iteration), op.key.site), task.tag),
+  const uint64_t operation = Mix(Mix(op.key.sequence, op.key.iteration), op.key.site);
+  // All members, at each hop.
+  if (CodecFor(*op.plan, part.dtype)->traits().draws_alike) {
+    return {.step = operation, .tensor = static_cast<uint32_t>(part.tensor)};
+  }
+  return {.step = Mix(operation, task.tag),
           .tensor = static_cast<uint32_t>(part.index),
           .rank = static_cast<uint32_t>(task.peer)};
 }

@@ -21,7 +21,8 @@ inline std::span<const Part> PartsOf(const Operation& op, PartRange range) {
 
 inline int64_t CountOf(const Part& part) { return part.bytes / SizeBytes(part.dtype); }
 
-// The random key of a part that `task` encodes: different for each run, encoding and tensor.
+// The random key of a part that `task` encodes: different for each run, encoding and tensor. With codecs that draw alike:
+// different for each run and tensor, and the same for all members and encodings.
 RandomKey KeyOf(const Operation& op, const PlannedTask& task, const Part& part);
 
 // Calls f(to, from, bytes) for each run of bytes that is contiguous on both sides. Both sides have the same values,

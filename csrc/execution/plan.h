@@ -28,6 +28,10 @@ struct Part {
   DType dtype;
   int64_t offset;
   int64_t bytes;
+  // Which values they are, the same on all ranks and in all spaces: of which tensor, and how many bytes
+  // from the start of its rows of this block.
+  int32_t tensor = 0;
+  int64_t offset_in_block = 0;
 };
 
 // A range of Plan::parts.

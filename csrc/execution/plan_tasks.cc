@@ -82,8 +82,8 @@ class Planner {
   void AddCodeSizes() {
     for (const Slot& values : schedule_.code) {
       int64_t most_bytes = 0;
-      sides_.ResolveScratch(values.begin, values.end, [&](DType dtype, int64_t, int64_t bytes) {
-        most_bytes += MostBytes(dtype, bytes);
+      sides_.ResolveScratch(values.begin, values.end, [&](int64_t, const TensorPart& p) {
+        most_bytes += MostBytes(p.dtype, p.bytes);
       });
       plan_->code_bytes.push_back(most_bytes);
     }
@@ -128,8 +128,9 @@ class Planner {
         }
         // Values in scratch memory keep their address in the block that they belong to. Gaps between tensors are left
         // out, as in messages.
-        sides_.ResolveScratch(s.begin, s.end, [&](DType dtype, int64_t address, int64_t bytes) {
-          plan_->parts.push_back({s.space, s.block, dtype, address - begin, bytes});
+        sides_.ResolveScratch(s.begin, s.end, [&](int64_t address, const TensorPart& p) {
+          plan_->parts.push_back(
+              {s.space, s.block, p.dtype, address - begin, p.bytes, p.tensor, p.offset_in_block});
         });
         continue;
       }
@@ -139,7 +140,7 @@ class Planner {
       for (const TensorPart& p : found_) {
         plan_->parts.push_back({loss ? Space::kOutput : s.space,
                                 p.tensor + (loss ? sides_.first_loss : 0), p.dtype, p.offset,
-                                p.bytes});
+                                p.bytes, p.tensor, p.offset_in_block});
       }
     }
     return {first, static_cast<int32_t>(plan_->parts.size()) - first};

@@ -17,7 +17,7 @@ struct Sides {
   int scratch_block = 0;   // the block of the input that scratch memory is laid out like
   int32_t first_loss = 0;  // with feedback: the first residual among the results, laid out as input
 
-  // Calls f(dtype, address, bytes) for the values in [begin, end) of scratch memory.
+  // Calls f(address, part) for the values in [begin, end) of scratch memory.
   template <typename F>
   void ResolveScratch(int64_t begin, int64_t end, F&& f) const {
     input.ForEach(scratch_block, begin, end, f);

@@ -257,8 +257,6 @@ def _reductions_of(dtype: Any) -> tuple[str, ...]:
     bits = ("and", "or", "xor")
     if dtype == jnp.bool_:
         return ("min", "max", *bits)
-    if jnp.dtype(dtype).itemsize == 1 and str(dtype) not in ("int8", "uint8"):
-        return ()  # float8, int4 and the like are only moved
     if jnp.issubdtype(dtype, jnp.integer):
         return ("sum", "prod", "min", "max", *bits)
     if jnp.issubdtype(dtype, jnp.complexfloating):

@@ -13,6 +13,7 @@ from jaxccomp._api.arguments import AxisName, Groups, make_call
 from jaxccomp._api.lax_arguments import has_partial_sums, names_of, only_raw
 from jaxccomp._api.options import How, parallel
 from jaxccomp._api.pytree import apply, as_array, is_float0, map_values
+from jaxccomp._traced import wide
 
 
 @parallel
@@ -69,6 +70,9 @@ def pmean(
     Example:
       >>> jaxccomp.lax.pmean(loss, "data")                               # doctest: +SKIP
     """
+    leaves = jax.tree.leaves(x)
+    if axis_index_groups is None and any(map(_may_overflow, leaves)) and all(map(_divides, leaves)):
+        return _reduce("mean", jnp.mean, jax.lax.pmean, x, axis_name, None, how)
     total = psum(x, axis_name, axis_index_groups=axis_index_groups, **how)
     count = jax.lax.psum(1, axis_name, axis_index_groups=axis_index_groups)
     return map_values(lambda leaf: leaf / count, total)
@@ -150,6 +154,16 @@ def _reduce(
         return of_jax(x, names, axis_index_groups=groups)
     call = make_call("allreduce", axis_name=names, axis_index_groups=groups, op=op, **how)
     return apply(call, x)
+
+
+def _may_overflow(leaf: Any) -> bool:
+    """Whether the sum of values may be beyond the range of their dtype where the mean is not."""
+    dtype = getattr(leaf, "dtype", jnp.float32)
+    return _compat.is_tracer(leaf) and (wide.is_half(dtype) or wide.of_small(dtype) is not None)
+
+
+def _divides(leaf: Any) -> bool:
+    return _compat.is_tracer(leaf) and bool(jnp.issubdtype(leaf.dtype, jnp.inexact))
 
 
 def _counted(leaf: Any) -> Any:

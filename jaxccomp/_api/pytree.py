@@ -19,15 +19,13 @@ from jaxccomp import _compat, errors
 from jaxccomp._api import arguments
 from jaxccomp._call import VECTOR, Call, reference_shape, result_shape, with_likes
 from jaxccomp._primitives.primitives import bind
+from jaxccomp._traced import wide
 
 Array = Any
 
 # Types that XLA packs several to a byte, and what travels instead, with all values kept.
 _PACKED = {
-    jnp.dtype(jnp.int4): jnp.int8,
-    jnp.dtype(jnp.int2): jnp.int8,
-    jnp.dtype(jnp.uint4): jnp.uint8,
-    jnp.dtype(jnp.uint2): jnp.uint8,
+    **{jnp.dtype(narrow): unpacked for narrow, unpacked in wide.SUB_BYTE_INTEGERS.items()},
     jnp.dtype(jnp.float4_e2m1fn): jnp.float8_e4m3fn,
 }
 
@@ -171,9 +169,11 @@ def _to_wire(call: Call, leaf: Any) -> tuple[Array, Callable[[Array], Array]]:
     if is_float0(x):
         return x, lambda result: result
     arguments.check_dtype(call, x.dtype)
-    narrow = x.dtype
+    narrow, op, size = x.dtype, call.reduce_op, call.size
+    if op and wide.of_small(narrow) is not None:
+        return wide.enter(x, op, size), lambda result: wide.leave(result, op, narrow, size)
     if narrow in _PACKED:
-        return x.astype(_PACKED[narrow]), lambda wide: wide.astype(narrow)
+        return x.astype(_PACKED[narrow]), lambda unpacked: unpacked.astype(narrow)
     return x, lambda result: result
 
 

@@ -9,7 +9,7 @@ from jaxccomp import _compat, codecs, comm, errors
 from jaxccomp._call import Call, add_carried, split_likes, split_references
 from jaxccomp._native import engine, ffi_targets, threads
 from jaxccomp._native.platforms import CPU, CUDA, TABLE, Platform
-from jaxccomp._primitives import backends, composed, on_cuda, planning, registered
+from jaxccomp._primitives import backends, composed, on_cuda, planning, registered, wide_sums
 from jaxccomp._primitives.binding import bind
 from jaxccomp._traced import codecs as traced_codecs
 from jaxccomp._traced import collectives, cuda_codecs
@@ -35,6 +35,10 @@ def lower(ctx: Any, *operands: Any, call: Call) -> Any:
     where = line[-55:]  # of a long name the end, as messages have little room
     shapes = _shapes(sent, call)
     composition = _composition(ctx, call, platform)
+    if platform is not None and wide_sums.must_split(call, sent):
+        return _compat.lower_traced(
+            ctx, lambda *xs: wide_sums.reduce_apart(asked, xs), operands, ordered=call.ordered
+        )
     if not (custom or composition or _adds_carried(call, platform)):  # whose parts have plans
         if platform is not None:
             comm.init()
@@ -66,25 +70,45 @@ def lower(ctx: Any, *operands: Any, call: Call) -> Any:
     choice = planning.choice_of(plan or asked, sent, groups) if priced else None
     if choice is not None:
         call = call.replace(codec=choice.chosen.codec, algorithm=choice.chosen.algorithm)
+    runs = planning.algorithm_that_runs(call, sent, groups) if call.reduce_op else call.algorithm
+    if call.algorithm != runs and wide_sums.wants_another(call, sent, runs):
+        runs = "two_shot"
+        call = call.replace(algorithm=runs)
     planning.record(where, call, mover, sent, choice, operands=shapes, site=site, groups=groups)
     # The engine learns from the results what is received.
     operands, _ = split_likes(call, operands)
     numbers = [platform.number(device.id) for group in groups or [] for device in group]
-    return _compat.lower_ffi(
+    attributes = {
+        "shapes": shapes,
+        "recv_shapes": _shapes(ctx.avals_out, call) if call.collective == "sendrecv" else "",
+        "site": _compat.call_site_number(ctx, call.comm or (call.axes, call.groups)),
+        "where": where,
+        "program": _compat.program_name(ctx),
+        "thread": threads.current(),
+    }
+
+    def lower_engine(ctx: Any, call: Call, operands: Sequence[Any]) -> Any:
+        sent = _sent(call, ctx.avals_in)
+        return _compat.lower_ffi(
+            ctx,
+            ffi_targets.target(platform),  # MPI's collectives are called by the engine, too
+            operands,
+            _attributes(call.replace(algorithm=registered.algorithm_of(call, sent)), numbers)
+            | attributes,
+            alias=_ALIAS.get(call.collective, "never"),
+            ordered=call.ordered,
+        )
+
+    if not wide_sums.widens(call, sent, runs):
+        return lower_engine(ctx, call, operands)
+    call = call.replace(codec=wide_sums.codec_of(call, sent))
+    return _compat.lower_converted(
         ctx,
-        ffi_targets.target(platform),  # MPI's collectives are called by the engine, too
+        lambda inner, xs: lower_engine(inner, call, xs),
         operands,
-        _attributes(call.replace(algorithm=registered.algorithm_of(call, sent)), numbers)
-        | {
-            "shapes": shapes,
-            "recv_shapes": _shapes(ctx.avals_out, call) if call.collective == "sendrecv" else "",
-            "site": _compat.call_site_number(ctx, call.comm or (call.axes, call.groups)),
-            "where": where,
-            "program": _compat.program_name(ctx),
-            "thread": threads.current(),
-        },
-        alias=_ALIAS.get(call.collective, "never"),
-        ordered=call.ordered,
+        enter=lambda *xs: wide_sums.enter(call, xs),
+        leave=lambda *xs: wide_sums.leave(call, xs, ctx.avals_out),
+        avals=wide_sums.wide_avals,
     )
 
 

@@ -78,6 +78,7 @@ py::dict Describe() {
     const std::string by_default = DescribeDefault(a);
     row["description"] =
         std::string(a.description) + (by_default.empty() ? "" : "; " + by_default);
+    row["sends_partial"] = a.sends_partial;
     algorithms.append(row);
   }
   py::list transports;
