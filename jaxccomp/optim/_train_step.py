@@ -41,6 +41,7 @@ def train_step(
     bucket_bytes: int | None = None,
     policy: Sequence[Rule] = (),
     mesh: Mesh | None = None,
+    residual_dtype: str | None = "float32",
     **options: Unpack[Options],
 ) -> TrainStep:
     """A data-parallel training step: gradients, their mean over all ranks, and the update.
@@ -60,6 +61,7 @@ def train_step(
       bucket_bytes: as for `allreduce_gradients`.
       policy: as for `allreduce_gradients`.
       mesh: with ``axis_name``, the mesh that has this axis.
+      residual_dtype: as for `allreduce_gradients`.
 
     Returns:
       ``(init, step)``; see `TrainStep`.
@@ -77,7 +79,11 @@ def train_step(
             "train_step: axis_name= and mesh= go together; without both, ranks are processes."
         )
     average = allreduce_gradients(
-        error_feedback=error_feedback, bucket_bytes=bucket_bytes, policy=policy, **options
+        error_feedback=error_feedback,
+        bucket_bytes=bucket_bytes,
+        policy=policy,
+        residual_dtype=residual_dtype,
+        **options,
     )
     chain = optax.chain(average, optimizer)
     where: Any = {name: options[name] for name in ("axis_name", "comm") if name in options}
