@@ -72,7 +72,7 @@ Result<std::shared_ptr<const Plan>> MakePlan(const CallSite& site, const Endpoin
   if (!made.ok()) return made.status();
   Problem& problem = *made;
   if (Info(spec.collective).reduces) {
-    for (const Tensor& t : call.inputs) {
+    for (const Tensor& t : ValuesOf(spec, call)) {
       Status status = CheckReducible(t.dtype, spec.reduce_op, spec.mean);
       if (!status.ok()) return status;
       problem.wide |= IsHalf(t.dtype);
@@ -80,7 +80,7 @@ Result<std::shared_ptr<const Plan>> MakePlan(const CallSite& site, const Endpoin
   }
   if (site.codec != nullptr) {
     const auto is_coded = [&](const Tensor& t) { return site.codec->Supports(t.dtype); };
-    problem.coded = std::any_of(call.inputs.begin(), call.inputs.end(), is_coded);
+    problem.coded = std::ranges::any_of(ValuesOf(spec, call), is_coded);
     problem.exact = site.codec->traits().lossless;
     if (problem.messages.has_value()) {
       const auto values_end = call.outputs.end() - (spec.status ? 1 : 0);

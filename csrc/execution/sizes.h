@@ -16,6 +16,9 @@ struct Sides {
   Layout input, output;
   int scratch_block = 0;   // of the input: the block that values in scratch memory belong to
   int32_t first_loss = 0;  // with feedback: the first of the results that are Residual, laid out as input
+  // By tensor, where residuals of the call before are wider: the dtypes of the operands. `input` is the
+  // layout of the residuals then.
+  std::vector<DType> operand_dtypes;
 
   // Calls f(dtype, address, bytes) for the values in [begin, end) of that block.
   template <typename F>
@@ -29,6 +32,10 @@ struct BlockRows {
   std::vector<int64_t> input, output;
 };
 Result<BlockRows> RowsOf(const OpSpec& spec, int rank, int ranks);
+
+// Tensors of the sizes and dtypes that are reduced: the residuals of the call before, if there are any, to which
+// the operands are added.
+const std::vector<Tensor>& ValuesOf(const OpSpec& spec, const Call& call);
 
 Result<Sides> MakeSides(const OpSpec& spec, const Endpoint& endpoint, const Call& call);
 

@@ -95,7 +95,8 @@ struct Call {
   // operands, those of an allgather of its results. A result of a broadcast may lie where its operand or
   // its reference does.
   std::vector<Tensor> refs;
-  std::vector<Tensor> carried;    // residuals of the call before, like the operands; the new residuals may lie there
+  std::vector<Tensor> carried;    // residuals of the call before, like the operands or, for half types, in float32 (all
+                                  // results then, too); the new residuals may lie there
   int64_t run_id = 0;             // one launch of one program has one run id
   // Where in the user's Python program the launch is made; empty when that is not compared.
   std::string place;

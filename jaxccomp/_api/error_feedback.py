@@ -13,7 +13,7 @@ from jaxccomp._api.options import Options, operation
 from jaxccomp._api.pytree import apply, as_array
 from jaxccomp._api.whole_steps import all_finite, show, whole_step
 from jaxccomp._call import Call
-from jaxccomp._traced.lax_mover import LaxMover
+from jaxccomp._primitives.composed import EngineMover
 
 Array = Any
 T = TypeVar("T")
@@ -133,22 +133,28 @@ def _with_feedback(collective: str, x: T, residual: T, op: str, options: Options
     residuals = _like(name, leaves, treedef, residual)
     coded = [i for i, leaf in enumerate(leaves) if _is_coded(leaf)]
     exact = [i for i, leaf in enumerate(leaves) if not _is_coded(leaf)]
-    before = [residuals[i] for i in coded]
-    pairs = [_alike(leaves[i], residuals[i]) for i in coded]
+    values, before = ([each[i] for i in coded] for each in (leaves, residuals))
+    pairs = list(map(_alike, values, before))
     if collective == "reduce_scatter":  # no rank sees the others' rows
         finite = all_finite([x + each for x, each in pairs])
-        pairs = [_alike(show(finite, x), each) for x, each in pairs]
+        values = [show(finite, x) for x in values]
+        pairs = list(map(_alike, values, before))
     if codecs.is_lossless(options.get("codec")):
         sums = [x + each for x, each in pairs]
-        sent = [x.astype(leaves[i].dtype) for x, i in zip(sums, coded, strict=True)]
+        sent = [x.astype(like.dtype) for x, like in zip(sums, values, strict=True)]
         results = apply(reduction, sent)
         lost = [x - y.astype(x.dtype) for x, y in zip(sums, sent, strict=True)]
     else:
         carries = reduction.replace(feedback=True, carries=True)
-        results, lost = apply(carries, [x for x, _ in pairs], [each for _, each in pairs])
+        # The engine adds float32 residuals to half types itself.
+        sent = [
+            _vary_alike(value, each)[0] if _widens(value, each) else x
+            for value, (x, each) in zip(values, pairs, strict=True)
+        ]
+        results, lost = apply(carries, sent, [each for _, each in pairs])
         rounded = [
-            _rounded(reduction, result, each, leaves[i].dtype)
-            for i, result, each in zip(coded, results, lost, strict=True)
+            _rounded(reduction, result, each, like.dtype)
+            for like, result, each in zip(values, results, lost, strict=True)
         ]
         results, lost = [x for x, _ in rounded], [each for _, each in rounded]
     results, lost = whole_step(results, lost, before)
@@ -213,8 +219,17 @@ def _alike(x: Array, residual: Array) -> tuple[Array, Array]:
         # JAX promotes no types of one byte.
         dtype = jnp.promote_types(*([jnp.float32] * len(one_byte) or [x.dtype, residual.dtype]))
         x, residual = x.astype(dtype), residual.astype(dtype)
+    return _vary_alike(x, residual)
+
+
+def _vary_alike(x: Array, residual: Array) -> tuple[Array, Array]:
     axes = _compat.varying(x) | _compat.varying(residual)
     return _compat.vary(x, axes), _compat.vary(residual, axes)
+
+
+def _widens(x: Array, residual: Array) -> bool:
+    half = x.dtype in (jnp.bfloat16, jnp.float16)
+    return half and residual.dtype == jnp.float32 and x.size > 0
 
 
 def _rounded(call: Call, result: Array, lost: Array, dtype: Any) -> tuple[Array, Array]:
@@ -224,7 +239,7 @@ def _rounded(call: Call, result: Array, lost: Array, dtype: Any) -> tuple[Array,
     rounded = result.astype(dtype)
     error = result - rounded.astype(result.dtype)
     if call.collective == "reduce_scatter":  # no other rank has this row
-        own = call.comm.rank if call.comm is not None else LaxMover(call).rank()
+        own = EngineMover(call, "raw").rank()
         return rounded, lost.at[own].add(error * call.size if call.reduce_op == "mean" else error)
     return rounded, lost + (error if call.reduce_op == "mean" else error / call.size)
 

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from contract.lossy import lossy_codecs
 from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
@@ -50,7 +51,7 @@ def bad(step, value, extent, ranks):
 
 
 class Scatter:
-    """`reduce_scatter_with_feedback` of rows, as a transformation."""
+    """A reduction with feedback, of a row for each rank, as a transformation."""
 
     def __init__(self, function):
         self._function = function
@@ -175,6 +176,22 @@ def test_a_bad_step_shows_on_all_ranks_and_leaves_no_trace(name):
         assert all(np.isfinite(x).all() for x in jax.tree.leaves(states)), place
         del results[number], states[number]
         assert_same((results, states), without[number])
+
+
+@pytest.mark.parametrize("collective", ["allreduce", "reduce_scatter"])
+@pytest.mark.parametrize("codec", lossy_codecs())
+def test_every_codec_shows_a_bad_step(codec, collective):
+    function = getattr(jcc, f"{collective}_with_feedback")
+    made = compiled(Scatter(functools.partial(function, codec=codec, **HOW)))
+    good = gradients()
+    for value in VALUES.values():
+        try:
+            results, states = run(made, [good[0], bad(good[1], value, "one value", "one")])
+        except jcc.errors.EngineUnavailableError:
+            pytest.skip(f"needs the library of {codec}")
+        assert all(np.isfinite(x).all() for x in jax.tree.leaves((results[0], states)))
+        assert all(np.isnan(x).all() for x in jax.tree.leaves(results[1])), value
+        assert_same(states[1], states[2])
 
 
 def test_apply_if_finite_skips_a_bad_step_on_all_ranks():

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from contract.lossy import lossy_codecs
 from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
@@ -20,17 +21,6 @@ STEPS = 5
 SHAPE = (N, 300)  # also rows for reduce_scatter
 FLOATS = ("bfloat16", "float16", "float32", "float64")
 OF_XLA = ("bf16", "int4", "onebit", "topk")
-
-
-def lossy_codecs():
-    specs = {
-        "topk": "topk:density=0.05",
-        "dgc": "dgc:density=0.05",
-        "randomk": "randomk:density=0.1",
-        "int8": "int8:rounding=stochastic",
-    }
-    names = [name for name, info in jcc.codecs.table().items() if not info.lossless]
-    return [specs.get(name, name) for name in names] + ["int4|lossless", "bf16:rounding=stochastic"]
 
 
 CODECS = lossy_codecs()
