@@ -98,7 +98,7 @@ def lines(path: str | os.PathLike[str]) -> list[Any]:
 
 
 def keys_of(content: Any, place: str, keys: Sequence[str]) -> Mapping[str, Any]:
-    """Returns ``content`` if it is an object with known keys alone.
+    """Returns ``content`` if it is an object with only known keys.
 
     Raises:
       InvalidArgumentError: where it is no object.
@@ -122,5 +122,5 @@ def layout(counts: Sequence[int]) -> str:
 
 
 def digest(data: bytes) -> str:
-    """Tells contents apart."""
+    """A hash of the data, in hexadecimal."""
     return hashlib.blake2b(data, digest_size=8).hexdigest()
