@@ -144,7 +144,7 @@ def is_undefined(x: Any) -> bool:
 
 
 def instantiate(x: Any) -> Any:
-    """A symbolic zero as an array; anything else as it is."""
+    """Makes an array of a symbolic zero; returns anything else unchanged."""
     return ad.instantiate_zeros(x)
 
 
@@ -519,7 +519,7 @@ def opened(jaxpr: Any) -> tuple[Any, Sequence[Any]]:
 
 
 def inner_jaxprs(eqn: Any) -> list[Any]:
-    """The jaxprs that an equation calls, without those of custom derivative rules."""
+    """The jaxprs that an equation calls, without custom derivative rules."""
     return list(jaxprs_in_params(eqn.params))
 
 
@@ -567,7 +567,7 @@ def _line(traceback: Any) -> str:
 
 
 def bind_again(eqn: Any, args: Sequence[Any]) -> list[Any]:
-    """Stages an equation as it is."""
+    """Stages an equation unchanged."""
     results = eqn.primitive.bind(*args, **eqn.primitive.get_bind_params(eqn.params))
     return list(results) if eqn.primitive.multiple_results else [results]
 

@@ -181,8 +181,8 @@ class Communicator:
     def duplicate(self, name: str) -> Communicator:
         """The same members in the same order, with a message space of its own; not collective.
 
-        Messages on it never meet those on this communicator, or on a duplicate of another name.
-        Libraries keep their messages apart from the program's in this way.
+        Messages on it never match messages on this communicator, or on a duplicate of another name.
+        So libraries can separate their messages from the program's.
 
         Args:
           name: the same on all members. The same name again gives the same communicator.
@@ -316,7 +316,7 @@ def init(
 ) -> Communicator:
     """Joins the other processes. Collective; safe to call from several threads.
 
-    With both ``jax.distributed`` and MPI, ranks are those of the MPI world. With
+    With both ``jax.distributed`` and MPI, ranks are the ranks of the MPI world. With
     ``jax.distributed`` alone, processes meet over its key-value store, and values are sent over
     UCX. Call it after ``jax.distributed.initialize``, since it starts JAX's backend. A second call
     returns at once.

@@ -35,7 +35,7 @@ class Entry(Protocol):
 
     @property
     def source(self) -> str:
-        """Where it is defined. An entry of the same name and source replaces this one."""
+        """The place of its definition. An entry of the same name and source replaces this one."""
 
 
 E = TypeVar("E", bound=Entry)

@@ -53,7 +53,7 @@ class Row:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What to measure."""
+    """The parameters of a measurement."""
 
     specs: tuple[str, ...] = SPECS
     working_sets: tuple[str, ...] = WORKING_SETS
@@ -173,7 +173,7 @@ def markdown(rows: list[Row]) -> str:
 
 
 def copy_rate(rows: list[Row], working_set: str) -> float:
-    """The median memcpy rate beside our own codecs (peers use other working sets)."""
+    """The median memcpy rate in rows of our own codecs (peers use other working sets)."""
     return statistics.median(
         row.memcpy_GBps
         for row in rows

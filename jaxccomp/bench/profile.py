@@ -28,7 +28,7 @@ _CORE_WORDS = 128
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What to measure.
+    """The parameters of a measurement.
 
     Attributes:
       tensors: the tensors for codecs.
@@ -65,7 +65,7 @@ def measure(
 
     Args:
       team: all ranks.
-      plan: what to measure.
+      plan: the parameters.
       tell: called with progress messages.
       kept: on rank 0, the checkpoint of an unfinished measurement.
       keep: called by rank 0 with new checkpoints; None: no checkpoints.

@@ -1,4 +1,4 @@
-"""Measures a step like those of training: communication and computation on the same cores.
+"""Measures a model of a training step: communication and computation on the same cores.
 
 An isolated operation predicts its cost in a program poorly: there, ranks reach it at different
 times, and the transport shares the cores with the computation.

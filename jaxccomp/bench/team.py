@@ -14,7 +14,7 @@ import numpy as np
 
 _ROUNDS = 7
 # Warm-up calls, or seconds. Until a process has touched all the memory that it reuses, results lie
-# in new pages, whose faults cost several times as much as a message.
+# in new pages. Their page faults cost several times the time of a message.
 _WARMUPS, _WARM_SECONDS = 8, 0.1
 PING_PONGS = 10  # per jitted call, to amortise the dispatch
 

@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def plan_of(arguments: argparse.Namespace) -> tuple[bench.Plan, list[files.Tensor]]:
-    """What to measure, and on which tensors."""
+    """The parameters of the measurement, and its tensors."""
     if arguments.seconds <= 0:
         raise errors.InvalidArgumentError("--seconds must be positive.")
     plan = bench.Plan(

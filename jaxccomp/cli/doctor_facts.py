@@ -39,10 +39,10 @@ class Library:
 
     Attributes:
       name: its name.
-      version: its version; empty where it does not say.
+      version: its version; empty if unknown.
       path: its file, once the process has loaded it.
-      missing: why it cannot be used; empty where it can.
-      remedy: what installs it.
+      missing: why it cannot be used; empty if it can.
+      remedy: how to install it.
       note: how it is used.
     """
 

@@ -210,7 +210,7 @@ class Builder:
     # Values that are sent raw or encoded, depending on `coded`.
 
     def pack(self, src: Slot, after: After = ()) -> tuple[Slot, list[int]]:
-        """Encodes values before a send; without a codec returns them as they are.
+        """Encodes values before a send; without a codec returns the range unchanged.
 
         Returns:
           The range to send, and the tasks to wait for.

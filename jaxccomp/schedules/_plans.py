@@ -17,7 +17,7 @@ from jaxccomp._native.version import __version__
 
 VERSION = 1
 BACKENDS = ("native", "mpi", "xla")
-# What to do with a call that is not in the file.
+# The options for a call that is not in the file.
 MISSING = ("error", "auto")
 
 _KEYS = ("version", "jaxccomp", "world", "missing", "calls")

@@ -37,7 +37,7 @@ class Prediction:
       busy_cores: ``busy_seconds`` as a fraction of all cores' time, 0 to 1.
       reduced: whether one host was simulated for all, as all do the same.
       ended_early: whether the simulation reached the limit; ``seconds`` is then the limit, and
-        bytes and CPU times are those up to it.
+        bytes and CPU times are counted up to it.
     """
 
     algorithm: str

@@ -36,7 +36,7 @@ class Leaf:
 
 @dataclasses.dataclass(frozen=True)
 class Member:
-    """What a rank publishes or receives."""
+    """A rank's side, and the parts that it publishes or receives."""
 
     publishes: bool
     leaves: tuple[Leaf, ...]

@@ -1,4 +1,4 @@
-"""A rank's side of a sync: a thread that runs rounds, in which all members take part.
+"""A rank's side of a sync: a thread that runs rounds together with all other members.
 
 The first publisher starts a round with a header (idle, version or close). For a version, each
 member reports the version it holds, the weights are sent, and each member reports success or an

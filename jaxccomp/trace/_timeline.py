@@ -208,7 +208,7 @@ def _clock() -> str:
 
 
 def _union(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The spans, joined where they touch."""
+    """The spans, with touching and overlapping ones joined."""
     joined: list[tuple[float, float]] = []
     for begin, end in sorted(spans):
         if joined and begin <= joined[-1][1]:
