@@ -407,12 +407,18 @@ def resolve(comm: Communicator | None = None, *, only_meets: bool = False) -> Co
     return comm
 
 
-def regrouped(comm: Communicator, processes: tuple[int, ...]) -> Communicator:
+def regrouped(comm: Communicator, processes: tuple[int, ...], epoch: str = "") -> Communicator:
     """These processes, on their way from ``comm`` to a group that all of them know.
 
-    They agree on the group by `Communicator.shrink`, also where some know of others than these.
+    They agree on the group by `Communicator.shrink`, also where some know of others than these, or
+    by `Communicator.admit`.
+
+    Args:
+      comm: a communicator of the group.
+      processes: the processes.
+      epoch: tells one attempt from another one, where all know the same processes.
     """
-    number = zlib.crc32(repr(processes).encode())
+    number = zlib.crc32(repr((processes, epoch)).encode())
     name = f"{_world.original_name(comm.name)}/members-{number:08x}.all"
     return Communicator(name, processes, comm.order)
 

@@ -116,6 +116,7 @@ class Node:
         self._known: tuple[int, ...] = membership.members
         self._lost: set[int] = set()  # by this process itself, for good
         self._refused: set[int] = set()  # connections, since they were last heard
+        self._suspected: set[int] = set()  # by others
         self._hopeless: set[int] = set()  # they are cut off
         self._inactive: set[int] = set()  # their program does not take part yet
         self._heard: dict[int, float] = {}
@@ -154,9 +155,18 @@ class Node:
         self.active = False
         self._stop_leading()
 
+    def leave(self, why: str) -> None:
+        """This process is no member any more, for good."""
+        self.cut_off = why
+        self.end()
+
     def lose(self, process: int) -> None:
         """This process has found by itself that it no longer reaches that one."""
         self._lost.add(process)
+
+    def suspect(self, process: int) -> None:
+        """Another process has lost that one: if it does not answer soon it is missing."""
+        self._suspected.add(process)
 
     def refuse(self, process: int) -> None:
         """A connection to that process is refused or broken: it is missing, and may live."""
@@ -296,7 +306,8 @@ class Node:
             return True
         if process in self._refused and now - self._began >= self._settle:
             return True
-        return now - max(self._heard.get(process, self._began), self._began) >= self._silence
+        patience = self._silence / 4 if process in self._suspected else self._silence
+        return now - max(self._heard.get(process, self._began), self._began) >= patience
 
     def _leader(self, now: float) -> int:
         """The first member that is there. A member may lead and be missing later."""
@@ -342,7 +353,7 @@ class Node:
             self._sent = float("-inf")
         if self._value is not None:
             if all(self._misses(p, now) for p in self._promises if p not in self._accepts):
-                self._stop_leading()  # too few are left to accept it: those that are there vote anew
+                self._stop_leading()  # too few are left to accept it: the others vote anew
             return out
         known = self._everybody()
         missing = [p for p in known if p not in self._promises and self._misses(p, now)]
@@ -361,7 +372,7 @@ class Node:
                 voters = [p for p in known if p in self._promises]
                 here = largest_group(voters, {p: self._promises[p].lost for p in voters})
                 lives = [p for p in known if p not in self._ended and p not in here]
-                self._leave(
+                self.leave(
                     f"processes {lives} can no longer be reached from processes {here}, and may "
                     "live. They are more, or as many and have the first rank, and may go on "
                     "together, so these do not"
@@ -441,7 +452,7 @@ class Node:
         self.end()
         if self.process not in value.members:
             out = [(p, {"kind": "decided", "term": value.term, "value": value}) for p in others]
-            self._leave(
+            self.leave(
                 f"processes {list(value.members)} have given this one ({self.process}) up and go "
                 "on without it"
             )
@@ -449,13 +460,10 @@ class Node:
         self.membership = value
         self._known = value.members
         self._ended, self._inactive, self._hopeless = {}, set(), set()
+        self._suspected = set()
         self._back_off, self._round = float("-inf"), 0
         self._store(Record(value))
         return [(p, self._decided()) for p in others] if leads else []
-
-    def _leave(self, why: str) -> None:
-        self.cut_off = why
-        self.end()
 
     def _store(self, record: Record) -> None:
         self._record = record

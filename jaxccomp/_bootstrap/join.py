@@ -103,17 +103,18 @@ def _with_coordinator(parameters: RendezvousParameters, timeout_seconds: float) 
         secret, addresses, readers = ucx.connect(share, state.process, worker, pids)
         state.peers = group.PeerTable(rows, addresses, secret)
     state.regroup = partial(membership.shrink, state)
-    state.out_of_band.answer_alone = partial(membership.given_up, state)
     state.process_of = {jax.process_index(): state.process}
     peers = state.peers
     core = engine.load()
     core.configure(state.process, state.processes)
+    core.let_group_agree()
     group.set_gone(core, peers)
     silence = config.get("peer_timeout_seconds")
     core.use_ucx(worker, peers.secret, peers.workers, readers, *_early(), silence, True)
     _tell_place(core, state.process_of)
     group.tell_hosts(core, state)
     state.no_cuda = peer_info.who_lacks_cuda(peers.rows)
+    state.memberships = membership.Memberships(state)
     _go_on()
     return state
 

@@ -133,6 +133,7 @@ class Process:
             return
         if by not in self.current.members:
             return  # of a process that the group has dropped
+        self.node.suspect(process)
         if self.cluster.believes_reports:
             self.node.lose(process)
         if self.state == "running" and process in self.current.members:
@@ -171,12 +172,13 @@ class Process:
             text = json.dumps(message)
 
             def deliver(process: Process, text: str = text) -> None:
-                if process.node is not None and process.alive:
-                    out = process.node.receive(process.cluster.now, self.number, json.loads(text))
-                    process.send(out)
-                    process.look()
-                    if message["kind"] in ("prepare", "ready"):
-                        process.probe(self.number, message["term"])
+                if process.node is None or not process.alive:
+                    return
+                came = json.loads(text)
+                process.send(process.node.receive(process.cluster.now, self.number, came))
+                process.look()
+                if came["kind"] in ("prepare", "ready"):
+                    process.probe(self.number, came["term"])
 
             self.cluster.transmit(self.number, destination, deliver, tells=True)
 
@@ -267,7 +269,9 @@ class Cluster:
 
         if cut == "refused" and tells:
             here = self.processes[source]
-            self.after(delay, lambda: here.node and self._wake(here, lambda: here.node.refuse(destination)))
+            self.after(
+                delay, lambda: here.node and self._wake(here, lambda: here.node.refuse(destination))
+            )
         if not cut:
             for _ in range(1 + (self.random.random() < 0.02)):
                 self.after(delay, arrive)

@@ -159,7 +159,9 @@ def test_all_but_one_are_killed(hosts):
     else:
         made.run(20)
         assert made.working() == []
-        assert "processes [1, 3] can no longer be reached from processes [2]" in made.processes[2].why
+        assert (
+            "processes [1, 3] can no longer be reached from processes [2]" in made.processes[2].why
+        )
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 8])
