@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from jaxccomp import config, errors
-from jaxccomp._bootstrap import peer_info
+from jaxccomp._bootstrap import peer_info, ucx
 from jaxccomp._bootstrap.agreement import NoDecision
 from jaxccomp._bootstrap.consensus import Membership, Message, Node, Outgoing, Record
 from jaxccomp._bootstrap.group import socket_address, tell_hosts
@@ -230,10 +230,10 @@ class Memberships:
                         break
                     if not node.cut_off and now >= deadline:
                         self._give_up(member, now, timeout)
-                    if node.cut_off:
-                        self._post(member, out)
-                        raise errors.CutOffError(_start_again(node.cut_off))
                 self._post(member, out)
+                if node.cut_off:
+                    self._disconnect(node)
+                    raise errors.CutOffError(_start_again(node.cut_off))
                 with member.changed:
                     member.changed.wait(_TICK_SECONDS)
         finally:
@@ -283,10 +283,13 @@ class Memberships:
             is_cut_off = bool(member.node.cut_off) and not was_cut_off
         self._post(member, out)
         if is_cut_off:
-            # Operations with those that have gone on would wait for them.
-            for process in member.node.membership.members:
-                if process != self.state.process:
-                    engine.load().set_gone(process, member.node.cut_off)
+            self._disconnect(member.node)
+
+    def _disconnect(self, node: Node) -> None:
+        """Ends operations with the others, which go on without this process."""
+        for process in node.membership.members:
+            if process != self.state.process:
+                engine.load().set_gone(process, node.cut_off)
 
     def _refuse(self, process: int) -> None:
         with self._lock:
@@ -385,7 +388,7 @@ def _add(state: World, first: int, asked: Sequence[dict[str, Any]]) -> None:
     assert isinstance(rendezvous, Rendezvous) and peers is not None
     unknown = first - state.processes
     rows = [_UNKNOWN] * unknown + [peer_info.Row(*map(int, each["row"])) for each in asked]
-    workers = [b""] * unknown + [bytes.fromhex(each["worker"]) for each in asked]
+    workers = [b""] * unknown + [ucx.unseal(each["worker"], rendezvous.derive) for each in asked]
     core.add_processes(workers)
     for process in range(state.processes, first):
         core.set_gone(process, f"rank {process} of the world has never come")
@@ -407,10 +410,10 @@ def _accept(request: JoinRequest, number: int, state: World, comm: Any) -> None:
                 "name": comm.name,
                 "order": comm.order,
                 "members": list(comm.processes),
-                "secret": peers.secret.hex(),
+                "salt": peers.salt.hex(),
                 "rows": [list(row) for row in peers.rows],
                 "workers": [
-                    worker.hex() if lives else ""
+                    ucx.seal(worker, rendezvous.derive) if lives else None
                     for worker, lives in zip(peers.workers, known, strict=True)
                 ],
                 "addresses": [
