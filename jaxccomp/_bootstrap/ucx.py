@@ -2,7 +2,8 @@
 
 Each opens a worker, and tells the others its address over the store of ``jax.distributed``.
 Process 0 draws a secret, which every message carries (csrc/transport/ucx/): whoever reaches a port
-of UCX but not the store is not heard.
+of UCX but not the store is not heard. Processes that meet at a coordinator derive the secret from
+what process 0 has drawn and from the job's secret.
 """
 
 from __future__ import annotations
