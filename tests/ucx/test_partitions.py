@@ -1,6 +1,5 @@
 """Partitions of a group whose processes are in network namespaces of their own, one host each."""
 
-import itertools
 import json
 import os
 import pathlib
@@ -191,5 +190,24 @@ def test_a_stopped_member_is_no_member_when_it_goes_on(stopped):
             assert last["members"] == sorted(set(range(4)) - {stopped})
 
 
-def test_pairs_are_all_named():
-    assert all(set(itertools.chain(*pairs)) == set(range(4)) for pairs, _ in CUTS.values())
+def test_three_of_four_are_stopped_and_go_on():
+    """The fourth one has lost all of them, and told them so."""
+    with Bed(4) as bed:
+        bed.start(120)
+        for member in bed.members:
+            line = ""
+            while '"works"' not in line:
+                line = member.stdout.readline()
+                assert line, "a member ended before all had met"
+        for member in bed.members[:3]:
+            os.kill(member.pid, signal.SIGSTOP)
+        time.sleep(3 * SILENCE_SECONDS)
+        for member in bed.members[:3]:
+            os.kill(member.pid, signal.SIGCONT)
+        assert patience.wait_for(lambda: bed.members[3].poll() is not None, 30)
+        assert events(bed.members[3])[-1]["kind"] == "CutOffError"
+        time.sleep(2 * SILENCE_SECONDS)
+        for member in bed.members[:3]:
+            os.kill(member.pid, signal.SIGTERM)
+            last = [e for e in events(member) if e["event"] == "works"][-1]
+            assert last["members"] == [0, 1, 2]

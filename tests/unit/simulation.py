@@ -300,7 +300,7 @@ class Cluster:
         if there.alive or there.host != host:
             return None
         if not self.reads_records and there.record is not None:
-            return Record(self.processes[process].record.membership)
+            return Record(Membership(-1, ()))  # as if it had never voted
         return there.record
 
     # --- Faults --------------------------------------------------------------------------------
