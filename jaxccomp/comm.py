@@ -418,12 +418,17 @@ def resolve(comm: Communicator | None = None, *, only_meets: bool = False) -> Co
     return comm
 
 
-def regrouped(comm: Communicator, processes: tuple[int, ...]) -> Communicator:
+def regrouped(comm: Communicator, processes: tuple[int, ...], epoch: str = "") -> Communicator:
     """A communicator of these members of ``comm``, to be agreed on by `Communicator.shrink`.
 
-    `shrink` also works if some members pass other processes.
+    `shrink` also works if some members pass other processes. `Communicator.admit` works, too.
+
+    Args:
+      comm: a communicator of the group.
+      processes: the processes.
+      epoch: distinguishes attempts with the same processes.
     """
-    number = zlib.crc32(repr(processes).encode())
+    number = zlib.crc32(repr((processes, epoch)).encode())
     name = f"{_world.original_name(comm.name)}/members-{number:08x}.all"
     return Communicator(name, processes, comm.order)
 

@@ -1,5 +1,6 @@
 #include "engine/failures.h"
 
+#include <algorithm>
 #include <set>
 #include <utility>
 
@@ -8,7 +9,8 @@
 namespace jaxccomp {
 namespace {
 
-constexpr int kMostPolls = 1000;   // messages that come without end are no reason to go on for ever
+constexpr int kMostPolls = 1000;   // an endless stream of messages must not delay the failure for ever
+constexpr const char* kAdvice = ". The others can go on: comm.shrink()";
 constexpr size_t kLongestAbortText = kAlongBytes - 256;  // and who reports it
 
 std::string AbortText(const Communicator& comm) {
@@ -137,6 +139,7 @@ void Failures::OnGone(const Header& header, std::span<const std::byte> payload) 
   const Peers::Gone* const teller = peers_.Find(header.source_process);
   if (teller != nullptr && teller->dead) return;
   const bool itself = process == header.source_process;
+  if (!itself && group_agrees_) return Report(process, std::string(TextOf(payload)));
   Lose(process, {Code::kAborted, std::string(TextOf(payload))}, !itself, false);
 }
 
@@ -145,6 +148,21 @@ void Failures::Lose(int process, const Status& why, bool dead, bool first_hand) 
   if (!peers_.Lose(process, why, dead)) return;
   if (first_hand) TellGone(process, why.message());
   for (Communicator* comm : registry_.All()) BreakIfLost(*comm);
+}
+
+void Failures::Report(int process, const std::string& why) {
+  if (process == wire_.process() || peers_.Find(process) != nullptr) return;
+  peers_.Report(process, why);
+  for (Communicator* comm : registry_.All()) {
+    if (!comm->broken.ok() || std::ranges::find(comm->processes, process) == comm->processes.end()) continue;
+    comm->lost = true;
+    Break(*comm, {Code::kAborted, why + kAdvice}, false);
+  }
+}
+
+void Failures::SetGone(int process, const std::string& why) {
+  Lose(process, {Code::kUnavailable, why}, true, false);
+  if (wire_.HasRemote()) wire_.remote()->Disconnect(process);
 }
 
 void Failures::TellGone(int process, const std::string& why) {
@@ -173,8 +191,7 @@ void Failures::BreakIfLost(Communicator& comm) {
     const Peers::Gone* const gone = peers_.Find(process);
     if (gone == nullptr) continue;
     comm.lost = true;
-    const std::string advice = ". The others can go on: comm.shrink()";
-    return Break(comm, {gone->why.code(), gone->why.message() + advice}, false);
+    return Break(comm, {gone->why.code(), gone->why.message() + kAdvice}, false);
   }
 }
 

@@ -58,8 +58,13 @@ class Failures {
   void ReadNews();
   // Whether processes of this host have died that an operation waits for.
   void LookForDead();
-  // It had gone before this process joined.
-  void SetGone(int process, const std::string& why) { peers_.Lose(process, {Code::kUnavailable, why}, true); }
+  // The group goes on without that process: it had gone before this one joined, or has been dropped.
+  void SetGone(int process, const std::string& why);
+  // From now on the group agrees on its members (jaxccomp/_bootstrap/consensus.py). What another process says of a
+  // third one then breaks communicators, and proves no end: either of the two may be the one that is cut off.
+  void LetGroupAgree() { group_agrees_ = true; }
+  // The group has agreed on its members since those reports.
+  void ForgetReports() { peers_.ForgetReports(); }
   void SetProcesses(std::vector<SystemProcess> processes) { peers_.SetProcesses(std::move(processes)); }
   const Peers& peers() const { return peers_; }
 
@@ -74,6 +79,8 @@ class Failures {
   // tells all others, once: they wait for it, or will.
   void Lose(int process, const Status& why, bool dead, bool first_hand);
   void TellGone(int process, const std::string& why);
+  // Ends what this process does with one that another process has lost.
+  void Report(int process, const std::string& why);
 
   EngineLock& lock_;
   Registry& registry_;
@@ -85,6 +92,7 @@ class Failures {
   Peers peers_;
   FailedRuns failed_runs_;
   bool announced_ = false;
+  bool group_agrees_ = false;
 };
 
 }  // namespace jaxccomp

@@ -71,6 +71,21 @@ std::map<int, Peers::Gone> Membership::FindGone() {
   return failures_.peers().gone();
 }
 
+void Membership::LetGroupAgree() {
+  const Lock lock(lock_.mutex);
+  failures_.LetGroupAgree();
+}
+
+std::map<int, std::string> Membership::FindReported() {
+  const Lock lock(lock_.mutex);
+  return failures_.peers().reported();
+}
+
+void Membership::ForgetReports() {
+  const Lock lock(lock_.mutex);
+  failures_.ForgetReports();
+}
+
 void Membership::Announce(const std::string& how) {
   const Lock lock(lock_.mutex);
   failures_.Announce(how);

@@ -42,8 +42,13 @@ class Membership {
   // Which processes of the world run on this host, by number; others have pid 0. One that dies without
   // a word is noticed while something waits.
   void SetSystemProcesses(std::vector<SystemProcess> processes);
-  // That process had gone before this one joined.
+  // The group goes on without that process: it had gone before this one joined, or has been dropped.
   void SetGone(int process, const std::string& why);
+  // The group agrees on its members from now on (Failures::LetGroupAgree).
+  void LetGroupAgree();
+  // By process that only others have lost since ForgetReports: why.
+  std::map<int, std::string> FindReported();
+  void ForgetReports();
   // Polls the transports, then returns the processes that are known to have failed or died.
   std::map<int, Peers::Gone> FindGone();
   // This process ends by a failure: all others are told why, "has ended with ValueError: no", and what

@@ -31,6 +31,10 @@ class Peers {
   void SetProcesses(std::vector<SystemProcess> processes) { processes_ = std::move(processes); }
   // Remembers that. False when it adds nothing to what is known.
   bool Lose(int process, const Status& why, bool dead);
+  // Another process has lost that one; this one has not, and may reach it.
+  void Report(int process, const std::string& why) { reported_.try_emplace(process, why); }
+  const std::map<int, std::string>& reported() const { return reported_; }
+  void ForgetReports() { reported_.clear(); }
   // Null for who has, as far as is known, not gone.
   const Gone* Find(int process) const;
   const std::map<int, Gone>& gone() const { return gone_; }
@@ -40,6 +44,7 @@ class Peers {
  private:
   std::vector<SystemProcess> processes_;   // by number in the world
   std::map<int, Gone> gone_;
+  std::map<int, std::string> reported_;    // by process: why another one has lost it
 };
 
 }  // namespace jaxccomp

@@ -150,6 +150,8 @@ class Transport {
   // arrive later are dropped. Must not be called from a callback. The caller repeats the call until the transfer has
   // ended. `force`: close the connection to the peer if that ends the transfer.
   virtual CancelResult Cancel(int process, Completion* done, const Status& why, bool force) = 0;
+  // The group goes on without that process, which may live: closes the connection to it.
+  virtual void Disconnect(int process) { static_cast<void>(process); }
   // `process` has died, so it no longer accesses memory of this process.
   virtual void OnProcessDied(int process) { static_cast<void>(process); }
   // Ends all transfers with `why`, for good, even if MPI still uses their memory. Only for the end of the process.

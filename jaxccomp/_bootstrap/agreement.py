@@ -117,7 +117,6 @@ class Rounds:
         value: Any,
         is_gone: Callable[[], bool],
         *,
-        answer_alone: Callable[[], Any] = lambda: None,
         unique: bool = False,
     ) -> Any:
         """Proposes for another member, and waits for the decision.
@@ -127,7 +126,6 @@ class Rounds:
           member: that proposes.
           value: what it proposes.
           is_gone: whether the member has gone.
-          answer_alone: what this member hears in place of the decision; None as long as it waits.
           unique: two proposals of one member are an error; otherwise the later one counts.
 
         Raises:
@@ -145,8 +143,6 @@ class Rounds:
                         self._decide(name, round_, kept.decide)
                     if round_.decision is not None:
                         return round_.decision
-                    if (answer := answer_alone()) is not None:
-                        return answer
                     self._changed.wait(_POLL_SECONDS)
                     if round_.decision is None and is_gone():
                         raise NoDecision("it has gone")

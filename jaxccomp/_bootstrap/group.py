@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from jaxccomp import errors
-from jaxccomp._bootstrap import peer_info
+from jaxccomp._bootstrap import peer_info, ucx
 from jaxccomp._bootstrap.connections import SocketAddress
 from jaxccomp._bootstrap.parameters import RendezvousParameters
 from jaxccomp._bootstrap.rendezvous import Rendezvous
@@ -33,12 +33,12 @@ class PeerTable:
     Attributes:
       rows: what they have said when they joined.
       workers: addresses of their UCX workers; b"" of those that have gone for good.
-      secret: that messages of UCX carry.
+      salt: from which, and the job's secret, all derive the secret that messages of UCX carry.
     """
 
     rows: list[peer_info.Row]
     workers: list[bytes]
-    secret: bytes
+    salt: bytes
 
 
 def form(parameters: RendezvousParameters, timeout: float) -> World:
@@ -76,19 +76,19 @@ def join(
     def request() -> dict[str, Any]:
         return {
             "id": identity,
-            "worker": worker_once().address.hex(),
+            "worker": ucx.seal(worker_once().address, rendezvous.derive),
             "address": rendezvous.address,
             "row": peer_info.own(False),
         }
 
     answer = rendezvous.request_join(parameters.addresses, parameters.join, request, timeout)
     rows = [peer_info.Row(*map(int, row)) for row in answer["rows"]]
-    workers = [bytes.fromhex(each) for each in answer["workers"]]
+    workers = [ucx.unseal(each, rendezvous.derive) if each else b"" for each in answer["workers"]]
     rendezvous.addresses = [
         None if each is None else socket_address(each) for each in answer["addresses"]
     ]
     process, name, order = int(answer["process"]), str(answer["name"]), str(answer["order"])
-    peers = PeerTable(rows, workers, bytes.fromhex(answer["secret"]))
+    peers = PeerTable(rows, workers, bytes.fromhex(answer["salt"]))
     members = tuple(map(int, answer["members"]))
     state = _world(process, len(rows), rendezvous)
     state.peers = peers
@@ -105,7 +105,7 @@ def _listen(coordinator: SocketAddress, secret: bytes, *, may_replace_it: bool) 
       secret: of the job.
       may_replace_it: whether that may have gone.
     """
-    host = _own_address(coordinator)
+    host = own_address(coordinator)
     if may_replace_it or host != _address(coordinator[0]):
         with contextlib.suppress(errors.InitializationError):
             return Rendezvous(host, coordinator[1], secret)
@@ -125,7 +125,7 @@ def _world(process: int, processes: int, rendezvous: Rendezvous) -> World:
     state = World(process, processes)
     rendezvous.process = process
     rendezvous.why_gone = state.why_gone
-    rendezvous.why_refused = _why_refused
+    rendezvous.why_refused = functools.partial(_why_refused, rendezvous)
     state.out_of_band = rendezvous
     return state
 
@@ -135,14 +135,13 @@ def socket_address(value: Any) -> SocketAddress:
     return str(host), int(port)
 
 
-def _why_refused(request: dict[str, Any]) -> str:
+def _why_refused(rendezvous: Rendezvous, request: dict[str, Any]) -> str:
     """Why a process that wants to join cannot; empty when it can."""
     try:
         row = peer_info.Row(*map(int, request["row"]))
         host, port = request["address"]
         readable = (
-            len(bytes.fromhex(request["worker"])) > 0
-            and isinstance(request["group"], str)
+            isinstance(request["group"], str)
             and isinstance(request["id"], str)
             and isinstance(host, str)
             and 0 < int(port) < 1 << 16
@@ -151,6 +150,10 @@ def _why_refused(request: dict[str, Any]) -> str:
         readable = False
     if not readable:
         return "what it says of itself cannot be read"
+    try:
+        ucx.unseal(request["worker"], rendezvous.derive)
+    except (KeyError, errors.InitializationError) as error:
+        return str(error)
     own = peer_info.own(False)
     if row.unit_bytes != own.unit_bytes:
         return f"the option mpi_unit_bytes is {own.unit_bytes} here, and {row.unit_bytes} there"
@@ -189,7 +192,7 @@ def _check_reachable(coordinator: SocketAddress, size: int) -> None:
         )
 
 
-def _own_address(coordinator: SocketAddress) -> str:
+def own_address(coordinator: SocketAddress) -> str:
     """Of this host, on the network that leads to the coordinator."""
     try:
         family, kind, _, _, address = socket.getaddrinfo(*coordinator, type=socket.SOCK_DGRAM)[0]

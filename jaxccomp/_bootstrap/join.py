@@ -93,33 +93,38 @@ def _with_coordinator(parameters: RendezvousParameters, timeout_seconds: float) 
         raise _no_ucx(why)
     readers: list[bool] = []  # who comes later is read by nobody, and reads nobody
     if parameters.join:
-        state, worker = group.join(parameters, _worker_of_group, timeout_seconds)
+        open_worker = partial(_worker_of_group, parameters)
+        state, worker = group.join(parameters, open_worker, timeout_seconds)
     else:
-        worker = _worker_of_group()
+        worker = _worker_of_group(parameters)
         state = group.form(parameters, timeout_seconds)
         share = partial(state.share_with_all, timeout_seconds)
         rows = peer_info.call(share, peer_info.own(False))
         pids = [pid for pid, _ in peer_info.system_processes(rows, state.process)]
-        secret, addresses, readers = ucx.connect(share, state.process, worker, pids)
-        state.peers = group.PeerTable(rows, addresses, secret)
+        salt, addresses, readers = ucx.connect(share, state.process, worker, pids)
+        state.peers = group.PeerTable(rows, addresses, salt)
     state.regroup = partial(membership.shrink, state)
-    state.out_of_band.answer_alone = partial(membership.given_up, state)
     state.process_of = {jax.process_index(): state.process}
     peers = state.peers
     core = engine.load()
     core.configure(state.process, state.processes)
+    core.let_group_agree()
     group.set_gone(core, peers)
     silence = config.get("peer_timeout_seconds")
-    core.use_ucx(worker, peers.secret, peers.workers, readers, *_early(), silence, True)
+    secret = ucx.secret_of(peers.salt, state.out_of_band.derive)
+    core.use_ucx(worker, secret, peers.workers, readers, *_early(), silence, True)
     _tell_place(core, state.process_of)
     group.tell_hosts(core, state)
     state.no_cuda = peer_info.who_lacks_cuda(peers.rows)
+    state.memberships = membership.Memberships(state)
     _go_on()
     return state
 
 
-def _worker_of_group() -> Any:
-    worker, why_not = ucx.open_worker(shares_memory=False)
+def _worker_of_group(parameters: RendezvousParameters) -> Any:
+    # At the interface of the rendezvous only.
+    devices = ucx.net_devices(group.own_address(parameters.addresses[0]))
+    worker, why_not = ucx.open_worker(shares_memory=False, net_devices=devices)
     if worker is None:
         raise _no_ucx(why_not)
     return worker

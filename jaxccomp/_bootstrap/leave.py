@@ -77,6 +77,8 @@ def _leave() -> None:
     finally:
         dead = _dead()
         stop_engine()
+        if _joined is not None and _joined.memberships is not None:
+            _joined.memberships.files.remove()
         if _joined is not None and _joined.out_of_band is not None:
             _joined.out_of_band.stop()
         impatient = failure.startswith("KeyboardInterrupt") or _interrupts() != interrupts

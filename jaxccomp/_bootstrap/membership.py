@@ -1,24 +1,39 @@
-"""How a group shrinks, by those that are left, and grows, by those that ask to be taken in."""
+"""How a group shrinks, by those that are left, and grows, by those that ask to be taken in.
+
+Each group has a `Node` of the consensus on its membership (`consensus.py`) in each member. Here are
+its surroundings: messages travel through the rendezvous, a process's record lies in a file that
+only this host has, and the table of processes of this host says who has ended.
+"""
 
 from __future__ import annotations
 
-import functools
-import secrets
+import contextlib
+import json
+import os
+import pathlib
+import re
+import tempfile
+import threading
 import time
-from collections.abc import Callable, Container, Mapping, Sequence
-from concurrent import futures
+import zlib
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from jaxccomp import errors
-from jaxccomp._bootstrap import peer_info
+from jaxccomp import config, errors
+from jaxccomp._bootstrap import peer_info, ucx
 from jaxccomp._bootstrap.agreement import NoDecision
+from jaxccomp._bootstrap.consensus import Membership, Message, Node, Outgoing, Record
 from jaxccomp._bootstrap.group import socket_address, tell_hosts
 from jaxccomp._bootstrap.rendezvous import Rendezvous
 from jaxccomp._bootstrap.wait_list import JoinRequest
-from jaxccomp._bootstrap.world import Gone, Group, World, original_name
+from jaxccomp._bootstrap.world import Group, World, original_name
 from jaxccomp._native import engine
 
-_SHRINK = "those left of "  # how rounds of shrink are called
+_TICK_SECONDS = 0.05
+_MIN_SILENCE_SECONDS = 0.5  # of a Python thread that answers messages of the consensus
+_DEFAULT_SILENCE_SECONDS = 10.0  # where the option peer_timeout_seconds is 0
+_STALE_SECONDS = 86400.0  # after which files of ended processes are removed
+_FILE_PREFIX = "jaxccomp-member-"
 # In the place of a process that nobody here has seen: on a host of its own.
 _UNKNOWN = peer_info.Row(0, 1, -1, 0, 0)
 
@@ -29,151 +44,278 @@ def waiting(state: World, group: str) -> int:
     return len(rendezvous.wait_list.of(group)) if isinstance(rendezvous, Rendezvous) else 0
 
 
+def term_of(name: str) -> int:
+    """The term of the membership that a communicator of that name has."""
+    found = re.search(r"/members-(\d+)\.[0-9a-f]{8}$", name)
+    return int(found[1]) if found else 0
+
+
+def _name(group: str, membership: Membership) -> str:
+    members = zlib.crc32(repr(membership.members).encode())
+    return f"{group}/members-{membership.term}.{members:08x}"
+
+
+class _Files:
+    """Records of the processes of this host, a file each.
+
+    A file has an HMAC by the job's secret. Its name is drawn from that, too, and from the process.
+    """
+
+    def __init__(self, state: World, rendezvous: Rendezvous):
+        self._state, self._rendezvous = state, rendezvous
+        shared = pathlib.Path("/dev/shm")
+        usable = os.access(shared, os.W_OK | os.X_OK)
+        self._folder = shared if usable else pathlib.Path(tempfile.gettempdir())
+        self._records: dict[str, Record] = {}
+        self._lock = threading.Lock()
+        with contextlib.suppress(OSError):
+            self._remove_stale()
+
+    def keep(self, group: str, record: Record) -> None:
+        """Stores this process's record of that group.
+
+        Where that fails there is no file: then this process's host does not confirm its end.
+        """
+        path = self._path(self._state.process)
+        with self._lock:
+            self._records[group] = record
+            if path is None:
+                return
+            data = json.dumps(self._records).encode()
+            code = self._rendezvous.derive(b"record", data).hex().encode()
+            new = path.with_suffix(".new")
+            try:
+                with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+                    file.write(code + b"\n" + data)
+                new.replace(path)
+            except OSError:
+                new.unlink(missing_ok=True)
+                path.unlink(missing_ok=True)
+
+    def look(self, group: str, process: int, membership: Membership) -> Record | None:
+        """The record of a process that has ended on this host; None where that is not known."""
+        state = self._state
+        if process >= len(state.peers.rows):
+            return None
+        pid, start_time = peer_info.system_processes(state.peers.rows, state.process)[process]
+        if pid == 0 or engine.load().start_time(pid) == start_time:
+            return None
+        path = self._path(process)
+        try:
+            assert path is not None
+            code, _, data = path.read_bytes().partition(b"\n")
+            if path.stat().st_uid != os.getuid():
+                return None
+            if bytes.fromhex(code.decode()) != self._rendezvous.derive(b"record", data):
+                return None
+            records = json.loads(data)
+            # Without an entry it has never voted in that group.
+            found = records.get(group)
+            return Record(membership) if found is None else Record.from_json(found)
+        except (OSError, ValueError, TypeError, AttributeError):
+            return None
+
+    def remove(self) -> None:
+        """Removes the files of this host's processes, where none of them but this one lives."""
+        state = self._state
+        seen = peer_info.system_processes(state.peers.rows, state.process)
+        if any(pid and engine.load().start_time(pid) == start for pid, start in seen):
+            return
+        for process in range(len(state.peers.rows)):
+            if (path := self._path(process)) is not None:
+                path.unlink(missing_ok=True)
+
+    def _path(self, process: int) -> pathlib.Path | None:
+        row = self._state.peers.rows[process]
+        own = self._state.peers.rows[self._state.process]
+        if row.pid == 0 or (row.host, row.pid_space) != (own.host, own.pid_space):
+            return None
+        named = f"{row.pid_space} {row.pid} {row.start_time}".encode()
+        return self._folder / f"{_FILE_PREFIX}{self._rendezvous.derive(b'file', named).hex()[:32]}"
+
+    def _remove_stale(self) -> None:
+        for path in self._folder.glob(f"{_FILE_PREFIX}*"):
+            with contextlib.suppress(OSError):
+                info = path.stat()
+                if info.st_uid == os.getuid() and time.time() - info.st_mtime > _STALE_SECONDS:
+                    path.unlink()
+
+
+class _Member:
+    """This process's part of one group.
+
+    Attributes:
+      node: of the consensus. Needs `changed`.
+      delivered: the term of the membership that the program has last got.
+      applied: that of which the engine knows all processes.
+    """
+
+    def __init__(self, memberships: Memberships, group: str, membership: Membership):
+        files = memberships.files
+        silence = config.get("peer_timeout_seconds") or _DEFAULT_SILENCE_SECONDS
+        self.group = group
+        self.changed = threading.Condition()
+        self.delivered = membership.term
+        self.node = Node(
+            memberships.state.process,
+            membership,
+            max(silence, _MIN_SILENCE_SECONDS),
+            lambda process: files.look(group, process, self.node.membership),
+            lambda record: files.keep(group, record),
+        )
+
+
+class Memberships:
+    """The groups that this process is a member of, by name. Thread-safe.
+
+    Args:
+      state: of this process, which has met or joined the others.
+    """
+
+    def __init__(self, state: World):
+        rendezvous = state.out_of_band
+        assert isinstance(rendezvous, Rendezvous)
+        self.state, self.rendezvous = state, rendezvous
+        self.files = _Files(state, rendezvous)
+        self._members: dict[str, _Member] = {}
+        self._lock = threading.Lock()
+        name, processes, _ = state.current
+        self.member(name, processes)
+        rendezvous.on_posted = self._receive
+        rendezvous.on_refused = self._refuse
+
+    def member(self, name: str, processes: Sequence[int]) -> _Member:
+        """This process's part of a communicator's group, from now on."""
+        group = original_name(name)
+        with self._lock:
+            if group not in self._members:
+                membership = Membership(term_of(name), tuple(processes))
+                self._members[group] = _Member(self, group, membership)
+            return self._members[group]
+
+    def change(
+        self, name: str, processes: tuple[int, ...], join: Any, timeout: float
+    ) -> Membership:
+        """Agrees with the others on the next membership of a communicator's group.
+
+        Args:
+          name: of the communicator.
+          processes: its processes.
+          join: as `Node.begin` has it.
+          timeout: seconds to wait for the others.
+
+        Raises:
+          CutOffError: when this process is no member any more.
+          InitializationError: when others live and do not take part.
+        """
+        member = self.member(name, processes)
+        node, deadline = member.node, time.monotonic() + timeout
+        with member.changed:
+            if node.membership.term <= member.delivered and not node.cut_off:
+                node.begin(time.monotonic(), processes, join)
+        try:
+            while True:
+                gone = self.state.gone()
+                reported = engine.load().find_reported()
+                with member.changed:
+                    now = time.monotonic()
+                    for process in gone:
+                        node.lose(process)
+                    for process in reported:
+                        node.suspect(process)
+                    out = node.tick(now)
+                    if node.membership.term > member.delivered:
+                        member.delivered = node.membership.term
+                        found = node.membership
+                        break
+                    if not node.cut_off and now >= deadline:
+                        self._give_up(member, now, timeout)
+                self._post(member, out)
+                if node.cut_off:
+                    self._disconnect(node)
+                    raise errors.CutOffError(_start_again(node.cut_off))
+                with member.changed:
+                    member.changed.wait(_TICK_SECONDS)
+        finally:
+            with member.changed:
+                node.end()
+        self._post(member, out)
+        self._apply(found, set(processes) - set(found.members))
+        return found
+
+    def _give_up(self, member: _Member, now: float, timeout: float) -> None:
+        node = member.node
+        waits_for = node.waits_for(now)
+        if node.lacks_majority(now):
+            return node.leave(f"{waits_for}, and may live (after {timeout:g} s)")
+        raise errors.InitializationError(
+            f"the members of {member.group!r} should agree on the next membership, but {waits_for} "
+            f"(after {timeout:g} s). All of them call shrink(), or sync does it for them."
+        )
+
+    def _apply(self, membership: Membership, dropped: set[int]) -> None:
+        core, join = engine.load(), membership.detail
+        if join:
+            _add(self.state, int(join["first"]), join["asked"])
+        for process in dropped:
+            core.set_gone(process, f"rank {process} of the world is no member any more")
+        core.forget_reports()
+
+    # --- Messages ------------------------------------------------------------------------------
+
+    def _post(self, member: _Member, out: Outgoing) -> None:
+        for process, message in out:
+            self.rendezvous.post(process, {"group": member.group, **message})
+
+    def _receive(self, source: int, message: Message) -> None:
+        group = str(message["group"])
+        with self._lock:
+            member = self._members.get(group)
+        if member is None:  # a communicator of this process may be the group's later
+            alive = {"kind": "alive", "term": message["term"], "group": group}
+            if message["kind"] in ("ready", "prepare"):
+                self.rendezvous.post(source, alive)
+            return
+        with member.changed:
+            was_cut_off = member.node.cut_off
+            out = member.node.receive(time.monotonic(), source, message)
+            member.changed.notify_all()
+            is_cut_off = bool(member.node.cut_off) and not was_cut_off
+        self._post(member, out)
+        if is_cut_off:
+            self._disconnect(member.node)
+
+    def _disconnect(self, node: Node) -> None:
+        """Ends operations with the others, which go on without this process."""
+        for process in node.membership.members:
+            if process != self.state.process:
+                engine.load().set_gone(process, node.cut_off)
+
+    def _refuse(self, process: int) -> None:
+        with self._lock:
+            members = list(self._members.values())
+        for member in members:
+            with member.changed:
+                member.node.refuse(process)
+
+
+def _start_again(why: str) -> str:
+    return f"{why}. Start this process again, and let it join (jaxccomp.init(join=...))."
+
+
 def shrink(
-    state: World, before: str, processes: tuple[int, ...], timeout: float
+    state: World, name: str, processes: tuple[int, ...], timeout: float
 ) -> tuple[str, tuple[int, ...]]:
     """The name and the processes of those that are left, alike on all of them.
 
-    The first that lives gathers what each knows, and decides once all that anybody knows to live
-    have come. So those agree, too, of which some have taken in others and some have not.
-
     Args:
       state: of this process.
-      before: what communicators of these have been called at first (`world.original_name`).
-      processes: those that this one knows.
+      name: of the communicator that shrinks.
+      processes: its processes.
       timeout: seconds to wait for the others.
     """
-    rendezvous = state.out_of_band
-    assert isinstance(rendezvous, Rendezvous)
-    deadline = time.monotonic() + timeout
-
-    partition = _PartitionCheck(rendezvous, processes)
-
-    def decide(proposals: Mapping[int, Any]) -> Any:
-        gone = state.gone()
-        partition.check(gone)
-        chosen = _survivors(proposals, gone)
-        return None if chosen is None else [f"{before}/members-{secrets.token_hex(4)}", chosen]
-
-    while True:
-        gone = state.gone()
-        partition.check(gone)
-        living = [each for each in processes if each not in gone]
-        leader = living[0]
-
-        try:
-            left = max(deadline - time.monotonic(), 0.0)
-            found = rendezvous.agree(
-                f"{_SHRINK}{before}",
-                leader,
-                state.process,
-                {"known": list(processes), "lost": list(gone)},
-                decide,
-                left,
-                functools.partial(state.why_gone, (leader,)),
-            )
-            break
-        except NoDecision as error:
-            if leader in state.gone() and time.monotonic() < deadline:
-                continue
-            raise errors.InitializationError(
-                f"processes {living} should agree that they are left of {before!r}, but {error} "
-                f"after {timeout:g} s. All of them call shrink(), or sync does it for them."
-            ) from None
-    name, chosen = str(found[0]), tuple(map(int, found[1]))
-    if state.process not in chosen:
-        raise errors.CutOffError(
-            f"processes {list(chosen)} have given this one ({state.process}) up and go on without "
-            "it. Start it again, and let it join (jaxccomp.init(join=...))."
-        )
-    return name, chosen
-
-
-def given_up(state: World, name: str, member: int, proposal: Any) -> Any:
-    """What a process is told at once that wants to shrink with others that have given it up.
-
-    They go on without it, maybe for long, and agree anew only when they lose another one.
-
-    Args:
-      state: of this process, which leads what it proposes to.
-      name: of the round.
-      member: the process.
-      proposal: its own.
-
-    Returns:
-      The decision, for it alone; None where that is still to be made. It is for others, and where
-      this process may be the one that is cut off: where it has lost half of them.
-    """
-    if not name.startswith(_SHRINK):
-        return None
-    gone = state.gone()
-    if member not in gone:
-        return None
-    here = [each for each in proposal["known"] if each not in gone]
-    return ["", here] if 2 * len(here) > len(proposal["known"]) else None
-
-
-def _survivors(proposals: Mapping[int, Any], gone: Container[int]) -> list[int] | None:
-    """Those that go on; None as long as others are awaited.
-
-    Of two of which one has lost the other the first one goes on.
-
-    Args:
-      proposals: whom each knows, in order, and whom it has lost.
-      gone: whom the one that decides has lost.
-    """
-    known = max((proposal["known"] for proposal in proposals.values()), key=len)
-    others = sorted(
-        {each for proposal in proposals.values() for each in proposal["known"]} - set(known)
-    )
-    living = [each for each in (*known, *others) if each not in gone]
-    if not proposals.keys() >= set(living):
-        return None
-    kept: list[int] = []
-    for each in living:
-        lost = proposals[each]["lost"]
-        if not any(each in proposals[other]["lost"] or other in lost for other in kept):
-            kept.append(each)
-    return kept
-
-
-class _PartitionCheck:
-    """Whether a network partition cuts this process off from others that live.
-
-    Of two parts that do not reach each other only the larger one goes on; of two that are equally
-    large, the one with the first process. Only what has ended for certain does not count.
-    """
-
-    def __init__(self, rendezvous: Rendezvous, processes: tuple[int, ...]):
-        self._rendezvous = rendezvous
-        self._processes = processes
-        self._may_live: dict[int, bool] = {}
-
-    def check(self, gone: Gone) -> None:
-        """Raises CutOffError where it is.
-
-        Args:
-          gone: whom this process has lost.
-        """
-        lost = [each for each in self._processes if each in gone]
-        here = [each for each in self._processes if each not in gone]
-        if len(here) > len(lost):
-            return  # whoever of them may live
-        unknown = [each for each in lost if each not in self._may_live]
-        if unknown:
-            with futures.ThreadPoolExecutor(len(unknown)) as pool:
-                answers = pool.map(self._rendezvous.may_live, unknown)
-                self._may_live.update(zip(unknown, answers, strict=True))
-        others = [each for each in lost if self._may_live[each]]
-        first = next(each for each in self._processes if each in here or each in others)
-        if (len(here), first in here) > (len(others), first in others):
-            return
-        raise errors.CutOffError(
-            f"processes {others} can no longer be reached from this one, and may live: "
-            f"{'; '.join(gone[each][0] for each in others)}. They are more than those that can "
-            f"({here}), or as many and have the first rank, and may go on together, so these do "
-            "not. Start this process again, and let it join (jaxccomp.init(join=...))."
-        )
+    found = state.memberships.change(name, processes, None, timeout)
+    return _name(original_name(name), found), found.members
 
 
 def admit(
@@ -209,8 +351,9 @@ def admit(
         }
         # Some may know of more: who had decided on these has died before all heard of it.
         first = max(proposal["processes"] for proposal in proposals.values())
-        name = f"{original_name(comm.name)}/members-{secrets.token_hex(4)}"
-        return {"name": name, "first": first, "asked": [asked[each] for each in sorted(asked)]}
+        numbers = range(first, first + len(asked))
+        asked_in_order = [asked[each] for each in sorted(asked)]
+        return {"processes": list(numbers), "first": first, "asked": asked_in_order}
 
     waiting = {each.message["id"]: each for each in rendezvous.wait_list.of(group)}
     proposal = {
@@ -227,12 +370,13 @@ def admit(
         ) from None
     if not found["asked"]:
         return comm
-    first = int(found["first"])
-    _add(state, first, found["asked"])
-    grown = make(found["name"], (*comm.processes, *range(first, state.processes)))
-    # Who is taken in may send to all of these from then on.
+    membership = state.memberships.change(comm.name, comm.processes, found, timeout)
+    grown = make(_name(original_name(comm.name), membership), membership.members)
+    if not membership.detail:
+        return grown  # it has only shrunk
+    # Processes that are taken in may send to all of these from then on.
     state.share(comm, (), timeout)
-    for number, request in enumerate(found["asked"], first):
+    for number, request in enumerate(membership.detail["asked"], int(membership.detail["first"])):
         if request["id"] in waiting:
             _accept(waiting[request["id"]], number, state, grown)
     return grown
@@ -244,7 +388,7 @@ def _add(state: World, first: int, asked: Sequence[dict[str, Any]]) -> None:
     assert isinstance(rendezvous, Rendezvous) and peers is not None
     unknown = first - state.processes
     rows = [_UNKNOWN] * unknown + [peer_info.Row(*map(int, each["row"])) for each in asked]
-    workers = [b""] * unknown + [bytes.fromhex(each["worker"]) for each in asked]
+    workers = [b""] * unknown + [ucx.unseal(each["worker"], rendezvous.derive) for each in asked]
     core.add_processes(workers)
     for process in range(state.processes, first):
         core.set_gone(process, f"rank {process} of the world has never come")
@@ -266,10 +410,10 @@ def _accept(request: JoinRequest, number: int, state: World, comm: Any) -> None:
                 "name": comm.name,
                 "order": comm.order,
                 "members": list(comm.processes),
-                "secret": peers.secret.hex(),
+                "salt": peers.salt.hex(),
                 "rows": [list(row) for row in peers.rows],
                 "workers": [
-                    worker.hex() if lives else ""
+                    ucx.seal(worker, rendezvous.derive) if lives else None
                     for worker, lives in zip(peers.workers, known, strict=True)
                 ],
                 "addresses": [

@@ -4,19 +4,21 @@ Each process listens at a port. All connect first to that of process 0, the *coo
 where the others listen; from then on any of them may end. The first member of a group that lives
 leads what its members agree on, and a process that wants to join may ask anybody.
 
-Whoever connects shows that it has the job's secret, and is shown the same
-(``multiprocessing.connection``: a challenge and its HMAC, both ways), before anything is read. What
-is read then is JSON of a bounded size.
+Both ends of a connection show the job's secret before a message is read (`connections.py`).
+Connections between members stand: a request takes one that is idle. One thread accepts connections
+and does all handshakes. It keeps a bounded number of connections that have not shown the secret,
+and closes one whose first byte has not come within a second.
 """
 
 from __future__ import annotations
 
 import contextlib
+import selectors
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from multiprocessing import connection
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,20 +28,26 @@ from jaxccomp._bootstrap.agreement import Decide, NoDecision, ProposalRejected, 
 from jaxccomp._bootstrap.connections import (
     HANDSHAKE_SECONDS,
     RETRY_SECONDS,
+    Connection,
+    ServerHandshake,
     SocketAddress,
     connect,
-    receive,
+    mac,
+    open_connection,
     receive_by,
-    send,
-    time_limited,
 )
 from jaxccomp._bootstrap.wait_list import WaitList
 from jaxccomp._bootstrap.world import Group
 from jaxccomp._native.version import __version__
 
-_MOST_UNAUTHENTICATED = 64  # connections
-_BACKLOG = 512
-_PROBE_SECONDS = 1.0  # for a process that may have ended to answer
+_MAX_UNAUTHENTICATED = 256  # connections
+_MAX_OF_ADDRESS = 64  # of these
+_FIRST_BYTE_SECONDS = 1.0
+_BACKLOG = 4096  # the system's own limit is often lower
+_MAX_IDLE = 4  # connections to one member that wait for the next request
+_MAX_POSTS = 256  # messages to one process that wait for a connection
+_POST_SECONDS = 2.0  # for a connection
+_IDLE_SECONDS = 600.0  # after which the thread that posts to a process ends
 _ADDRESSES = "addresses with jaxccomp "
 
 
@@ -56,16 +64,21 @@ class Rendezvous:
         self._secret = secret
         self._rounds = Rounds()
         self._shared: dict[str, int] = {}  # how often, by name
-        self._unauthenticated = threading.BoundedSemaphore(_MOST_UNAUTHENTICATED)
         self._ends = False
+        self._idle: dict[SocketAddress, list[Connection]] = {}
+        self._posts: dict[int, _Posts] = {}
+        self._lock = threading.Lock()
+        # Connections that were closed before they showed the secret, by reason.
+        self.closed_unauthenticated = {"silent": 0, "evicted": 0, "refused": 0}
         self.wait_list = WaitList()
         # Where all processes listen; None: it has gone for good.
         self.addresses: list[SocketAddress | None] = []
         self.process: int | None = None  # this one's number, when it is known
         self.why_gone: Callable[[Sequence[int]], str] = lambda processes: ""  # World's
         self.why_refused: Callable[[dict[str, Any]], str] = lambda request: ""
-        # What a member hears at once that proposes this, by the round's name; None: the decision.
-        self.answer_alone: Callable[[str, int, Any], Any] = lambda name, member, proposal: None
+        # Takes what another process has posted, and hears that a connection to one is refused.
+        self.on_posted: Callable[[int, dict[str, Any]], None] = lambda source, message: None
+        self.on_refused: Callable[[int], None] = lambda process: None
         try:
             family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
             self._socket = socket.create_server((host, port), family=family, backlog=_BACKLOG)
@@ -245,7 +258,7 @@ class Rendezvous:
                 try:
                     with connect(address, self._secret, deadline) as conn:
                         asked = {"kind": "join", "version": __version__, "group": group}
-                        send(conn, asked | request())
+                        conn.send(asked | request())
                         others = map(tuple, receive_by(conn, deadline, lambda: "")["addresses"])
                         known += [each for each in others if each not in (*known, self.address)]
                         return receive_by(conn, deadline, lambda: "")["accepted"]
@@ -260,21 +273,55 @@ class Rendezvous:
             "take in whoever waits when they call Communicator.admit()."
         )
 
-    def may_live(self, process: int) -> bool:
-        """Whether that process answers, or is where nobody can know: not where it has ended."""
-        address = self.addresses[process]
+    def post(self, process: int, message: dict[str, Any]) -> None:
+        """Sends a message to another process that answers nothing; it may be lost.
+
+        The messages of one process to another one take one connection, in order.
+        """
+        with self._lock:
+            posts = self._posts.get(process)
+            if posts is None:
+                posts = self._posts[process] = _Posts(self, process)
+        posts.add(message)
+
+    def derive(self, purpose: bytes, *parts: bytes) -> bytes:
+        """32 bytes that all processes with the job's secret derive from the same parts."""
+        return mac(self._secret, purpose, *parts)
+
+    def connect_to(self, process: int) -> Connection:
+        """A connection of its own for what is posted to that process."""
+        address = self.addresses[process] if process < len(self.addresses) else None
         if address is None:
-            return False
-        deadline = time.monotonic() + _PROBE_SECONDS
+            raise OSError(f"process {process} has gone")
+        return open_connection(address, self._secret, time.monotonic() + _POST_SECONDS)
+
+    @contextlib.contextmanager
+    def _leased(
+        self, address: SocketAddress, deadline: float, abort_reason: Callable[[], str]
+    ) -> Iterator[Connection]:
+        """A standing connection, which is kept unless the ``with`` block fails."""
+        conn = None
+        while conn is None:
+            with self._lock:
+                idle = self._idle.get(address, [])
+                kept = idle.pop() if idle else None
+            if kept is None:
+                conn = open_connection(address, self._secret, deadline, abort_reason)
+            elif kept.poll():
+                kept.close()  # its end has come
+            else:
+                conn = kept
         try:
-            with connect(address, self._secret, deadline) as conn:
-                send(conn, {"kind": "probe"})
-                # Another one may have its port now.
-                return receive_by(conn, deadline, lambda: "")["process"] == process
-        except (ConnectionRefusedError, errors.InitializationError):
-            return False
-        except (OSError, EOFError, NoDecision):
-            return True
+            yield conn
+        except BaseException:
+            conn.close()
+            raise
+        with self._lock:
+            idle = self._idle.setdefault(address, [])
+            if len(idle) < _MAX_IDLE and not self._ends:
+                idle.append(conn)
+                return
+        conn.close()
 
     def _propose(
         self,
@@ -290,9 +337,9 @@ class Rendezvous:
             if reason := abort_reason():
                 raise NoDecision(reason)
             try:
-                with connect(address, self._secret, deadline, abort_reason) as conn:
+                with self._leased(address, deadline, abort_reason) as conn:
                     said = {"name": name, "member": member, "proposal": proposal}
-                    send(conn, {"kind": "proposal", **said})
+                    conn.send({"kind": "proposal", **said})
                     return receive_by(conn, deadline, abort_reason)["decision"]
             except (OSError, EOFError) as error:
                 trouble = f"process at {address[0]}:{address[1]} does not answer ({error})"
@@ -307,53 +354,126 @@ class Rendezvous:
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
+        with self._lock:
+            for conn in [each for idle in self._idle.values() for each in idle]:
+                conn.close()
+            self._idle.clear()
 
     def _listen(self) -> None:
-        while not self._ends:
-            try:
-                raw, _ = self._socket.accept()
-            except OSError:
-                time.sleep(RETRY_SECONDS)
-                continue
-            if not self._unauthenticated.acquire(blocking=False):
-                raw.close()
-                continue
-            threading.Thread(target=self._serve, args=(raw,), daemon=True).start()
+        waiting: dict[int, ServerHandshake] = {}
+        self._socket.setblocking(False)
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._socket, selectors.EVENT_READ)
+            while not self._ends:
+                try:
+                    for key, _ in selector.select(RETRY_SECONDS):
+                        if key.fileobj is self._socket:
+                            self._accept(selector, waiting)
+                        elif (shake := waiting.get(key.fd)) is not None:
+                            self._advance(selector, waiting, shake)
+                    self._close_late(selector, waiting)
+                except (OSError, ValueError):  # the socket is closed, or no descriptor is left
+                    if not self._ends:
+                        self._evict(selector, waiting, waiting.values())
+                        time.sleep(RETRY_SECONDS)
+            for shake in waiting.values():
+                shake.raw.close()
 
-    def _serve(self, raw: socket.socket) -> None:
-        # Whatever goes wrong with one connection concerns nobody else.
-        with contextlib.suppress(Exception), contextlib.ExitStack() as handshake:
-            handshake.callback(self._unauthenticated.release)
-            with time_limited(raw, HANDSHAKE_SECONDS) as (conn, lift_limit):
-                connection.deliver_challenge(conn, self._secret)
-                connection.answer_challenge(conn, self._secret)
-                request = receive(conn)
-                lift_limit()
-                handshake.close()
+    def _accept(
+        self, selector: selectors.BaseSelector, waiting: dict[int, ServerHandshake]
+    ) -> None:
+        """Accepts some connections; handshakes that have begun go on in between."""
+        for _ in range(_MAX_OF_ADDRESS):
+            try:
+                raw, (host, *_) = self._socket.accept()
+            except BlockingIOError:
+                return
+            raw.setblocking(False)
+            of_host = [each for each in waiting.values() if each.host == host]
+            if len(of_host) >= _MAX_OF_ADDRESS:
+                self._evict(selector, waiting, of_host)
+            elif len(waiting) >= _MAX_UNAUTHENTICATED:
+                self._evict(selector, waiting, waiting.values())
+            shake = waiting[raw.fileno()] = ServerHandshake(raw, host, self._secret)
+            selector.register(raw, selectors.EVENT_READ)
+            self._advance(selector, waiting, shake)
+
+    def _evict(
+        self,
+        selector: selectors.BaseSelector,
+        waiting: dict[int, ServerHandshake],
+        among: Iterable[ServerHandshake],
+    ) -> None:
+        """Closes the oldest of those that have said nothing, or else the oldest."""
+        oldest = min(among, key=lambda each: (each.has_spoken, each.came), default=None)
+        if oldest is not None:
+            self._drop(selector, waiting, oldest, "evicted")
+
+    def _close_late(
+        self, selector: selectors.BaseSelector, waiting: dict[int, ServerHandshake]
+    ) -> None:
+        now = time.monotonic()
+        for each in list(waiting.values()):
+            if now - each.came > (HANDSHAKE_SECONDS if each.has_spoken else _FIRST_BYTE_SECONDS):
+                self._drop(selector, waiting, each, "silent")
+
+    def _drop(
+        self,
+        selector: selectors.BaseSelector,
+        waiting: dict[int, ServerHandshake],
+        shake: ServerHandshake,
+        reason: str,
+    ) -> None:
+        self.closed_unauthenticated[reason] += 1
+        selector.unregister(shake.raw)
+        del waiting[shake.raw.fileno()]
+        shake.raw.close()
+
+    def _advance(
+        self,
+        selector: selectors.BaseSelector,
+        waiting: dict[int, ServerHandshake],
+        shake: ServerHandshake,
+    ) -> None:
+        try:
+            conn = shake.advance()
+        except (OSError, EOFError):
+            return self._drop(selector, waiting, shake, "refused")
+        if conn is not None:
+            selector.unregister(shake.raw)
+            del waiting[shake.raw.fileno()]
+            threading.Thread(target=self._serve, args=(conn,), daemon=True).start()
+
+    def _serve(self, conn: Connection) -> None:
+        # Whatever goes wrong with one connection concerns no other one.
+        with contextlib.suppress(Exception), conn:
+            while not self._ends:
+                request = conn.receive()
                 if request["kind"] == "proposal":
                     self._serve_proposal(conn, request)
-                elif request["kind"] == "probe":
-                    send(conn, {"process": self.process})
+                elif request["kind"] == "posted":
+                    self.on_posted(int(request["source"]), request["message"])
                 elif request["kind"] == "join":
-                    self._serve_join(conn, request)
+                    return self._serve_join(conn, request)
+                else:
+                    return
 
-    def _serve_proposal(self, conn: connection.Connection, request: dict[str, Any]) -> None:
+    def _serve_proposal(self, conn: Connection, request: dict[str, Any]) -> None:
         name, member, proposal = str(request["name"]), int(request["member"]), request["proposal"]
         try:
             decision = self._rounds.follow(
                 name,
                 member,
                 proposal,
-                lambda: conn.poll(0),  # it says nothing more, so this is its end
-                answer_alone=lambda: self.answer_alone(name, member, proposal),
+                conn.poll,  # it says nothing before the decision, so this is its end
                 unique=name.startswith(_ADDRESSES),
             )
         except ProposalRejected as error:
-            send(conn, {"refused": str(error)})
+            conn.send({"refused": str(error)})
             return
-        send(conn, {"decision": decision})
+        conn.send({"decision": decision})
 
-    def _serve_join(self, conn: connection.Connection, request: dict[str, Any]) -> None:
+    def _serve_join(self, conn: Connection, request: dict[str, Any]) -> None:
         if self.process is None:
             return  # it waits itself: the other one asks elsewhere
         theirs = request["version"]
@@ -361,15 +481,73 @@ class Rendezvous:
         if theirs == __version__:
             refused = self.why_refused(request)
         if refused:
-            send(conn, {"refused": refused})
+            conn.send({"refused": refused})
             return
-        send(conn, {"addresses": [address for address in self.addresses if address is not None]})
+        conn.send({"addresses": [address for address in self.addresses if address is not None]})
         with self.wait_list.added(request) as waiting:
             while not waiting.answered.wait(RETRY_SECONDS):
-                if conn.poll(0):
+                if conn.poll():
                     return
-        send(conn, waiting.reply)
+        conn.send(waiting.reply)
 
 
 def _with_version(name: str) -> str:
     return f"{name} with jaxccomp {__version__}"
+
+
+class _Posts:
+    """The messages that are posted to one process, and the thread that sends them.
+
+    Args:
+      rendezvous: this process's.
+      process: the other one.
+    """
+
+    def __init__(self, rendezvous: Rendezvous, process: int):
+        self._rendezvous, self._process = rendezvous, process
+        self._messages: deque[dict[str, Any]] = deque(maxlen=_MAX_POSTS)
+        self._came = threading.Condition()
+        self._running = False
+
+    def add(self, message: dict[str, Any]) -> None:
+        with self._came:
+            self._messages.append(message)
+            self._came.notify()
+            if self._running:
+                return
+            self._running = True
+        threading.Thread(target=self._run, name="jaxccomp-posts", daemon=True).start()
+
+    def _run(self) -> None:
+        conn = None
+        while (message := self._next()) is not None:
+            posted = {"kind": "posted", "source": self._rendezvous.process, "message": message}
+            for is_new in (False, True):
+                try:
+                    if conn is not None and not is_new and conn.poll():
+                        raise EOFError("it has ended")  # nothing comes on it but its end
+                    if conn is None:
+                        conn = self._rendezvous.connect_to(self._process)
+                    conn.send(posted)
+                    break
+                except (OSError, EOFError, errors.InitializationError) as error:
+                    if conn is not None:
+                        conn.close()
+                    was_open, conn = conn is not None, None
+                    if was_open and not is_new:
+                        continue
+                    # Senders repeat their messages.
+                    self._messages.clear()
+                    if not isinstance(error, TimeoutError):
+                        self._rendezvous.on_refused(self._process)
+                    break
+        if conn is not None:
+            conn.close()
+
+    def _next(self) -> dict[str, Any] | None:
+        """The next message; None when the thread ends, as nothing has come for long."""
+        with self._came:
+            if not self._came.wait_for(lambda: self._messages, _IDLE_SECONDS):
+                self._running = False
+                return None
+            return self._messages.popleft()

@@ -2,18 +2,25 @@
 
 Each opens a worker, and tells the others its address over the store of ``jax.distributed``.
 Process 0 draws a secret, which every message carries (csrc/transport/ucx/): whoever reaches a port
-of UCX but not the store is not heard.
+of UCX but not the store is not heard. Processes that meet at a coordinator derive the secret from
+what process 0 has drawn and from the job's secret.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes.util
+import fcntl
 import functools
+import hmac
+import os
 import pathlib
 import secrets
+import socket
+import struct
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +32,9 @@ from jaxccomp._native import engine, libraries
 # The oldest UCX 1 that is used (csrc/transport/ucx/ucx_abi.h).
 LEAST_VERSION = (1, 17)
 _SECRET_BYTES = 16
+_WORKER = b"worker of UCX"
+_SIOCGIFADDR = 0x8915  # linux/sockios.h
+Derive = Callable[..., bytes]  # Rendezvous.derive
 _NO_GUARD = bytes(16)
 _LONGEST_ADDRESS = 1 << 16
 _MOST_SECONDS = 20
@@ -85,19 +95,101 @@ def _prefer_the_systems() -> None:
         engine.load().add_library_path("ucp", system)
 
 
-def open_worker(*, shares_memory: bool) -> tuple[Any | None, str]:
+def open_worker(*, shares_memory: bool, net_devices: str | None = None) -> tuple[Any | None, str]:
     """This process's worker of UCX, or None and why there is none.
 
     Args:
+      net_devices: names, separated by commas; None: the option.
       shares_memory: whether processes of a host send through shared memory; not where they are to
         go on without one that has been killed (csrc/transport/ucx/ucx_worker.h).
     """
     if why := why_missing():
         return None, why
     try:
-        return engine.load().UcxWorker(config.get("ucx_net_devices"), shares_memory), ""
+        names = config.get("ucx_net_devices") if net_devices is None else net_devices
+        return engine.load().UcxWorker(names, shares_memory), ""
     except RuntimeError as error:
         return None, str(error)
+
+
+def seal(address: bytes, derive: Derive) -> dict[str, str]:
+    """A worker's address as others are told of it: with this UCX's version and an HMAC.
+
+    Args:
+      address: of this process's worker, or of one that was unsealed.
+      derive: `Rendezvous.derive`.
+    """
+    by = version()
+    return {
+        "ucx": by,
+        "address": address.hex(),
+        "mac": derive(_WORKER, by.encode(), address).hex(),
+    }
+
+
+def unseal(sealed: Any, derive: Derive) -> bytes:
+    """The address of a worker, for ``ucp_ep_create``, which aborts where it cannot read one.
+
+    Raises:
+      InitializationError: unless version, length and HMAC are right.
+    """
+    try:
+        by, address = str(sealed["ucx"]), bytes.fromhex(sealed["address"])
+        code = bytes.fromhex(sealed["mac"])
+    except (KeyError, TypeError, ValueError):
+        raise errors.InitializationError("the address of its UCX worker cannot be read") from None
+    if by.split(".")[:2] != version().split(".")[:2]:
+        raise errors.InitializationError(
+            f"it has UCX {by}, and this process {version()}: use the same minor version on all"
+        )
+    if not 0 < len(address) <= _LONGEST_ADDRESS:
+        raise errors.InitializationError(
+            f"the address of its UCX worker has {len(address)} bytes, not 1 to {_LONGEST_ADDRESS}"
+        )
+    if not hmac.compare_digest(code, derive(_WORKER, by.encode(), address)):
+        raise errors.InitializationError("the address of its UCX worker has a wrong HMAC")
+    return address
+
+
+def secret_of(salt: bytes, derive: Derive) -> bytes:
+    """The secret that messages of UCX carry, which does not travel to any member."""
+    return derive(b"secret of UCX", salt)[:_SECRET_BYTES]
+
+
+def net_devices(address: str) -> str:
+    """The devices for a group whose coordinator is reached from that address of this host.
+
+    The option or UCX_NET_DEVICES where one is set. Else the network interface that has the address,
+    and all InfiniBand devices, at which nothing listens for TCP connections.
+    """
+    if config.get("ucx_net_devices") or os.environ.get("UCX_NET_DEVICES"):
+        return str(config.get("ucx_net_devices"))
+    name = _interface(address)
+    if not name:
+        return ""
+    ports = pathlib.Path("/sys/class/infiniband").glob("*/ports/*")
+    return ",".join([name, *sorted(f"{port.parts[-3]}:{port.name}" for port in ports)])
+
+
+def _interface(address: str) -> str:
+    """The network interface that has that address; empty where that is not known."""
+    if ":" in address:
+        packed = socket.inet_pton(socket.AF_INET6, address.partition("%")[0]).hex()
+        with contextlib.suppress(OSError):
+            for line in pathlib.Path("/proc/net/if_inet6").read_text().splitlines():
+                if line.split()[0] == packed:
+                    return line.split()[-1]
+        return ""
+    if address.startswith("127."):
+        return "lo"
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        for _, name in socket.if_nameindex():
+            with contextlib.suppress(OSError):
+                request = struct.pack("256s", name.encode()[:15])
+                found = fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, request)[20:24]
+                if socket.inet_ntoa(found) == address:
+                    return name
+    return ""
 
 
 def connect(

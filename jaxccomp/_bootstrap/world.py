@@ -55,7 +55,8 @@ class OutOfBand(Protocol):
 
 def original_name(name: str) -> str:
     """What a communicator was called before members were lost, or others taken in."""
-    return name.split("/members-")[0]
+    head, mark, tail = name.rpartition("/members-")
+    return head if mark and "/" not in tail else name
 
 
 Gone = dict[int, tuple[str, bool]]  # World.gone
@@ -69,10 +70,11 @@ class World:
         self.processes = processes
         self.out_of_band: OutOfBand | None = None  # without MPI
         self.peers: Any = None  # where processes may go and come (group.PeerTable)
-        # How these agree on those that are left: their name and processes, from the name that they
-        # had, their processes before, and seconds to wait (membership.shrink).
+        # How these agree on those that are left: their name and processes, from the name and the
+        # processes that they had, and seconds to wait (membership.shrink).
         self.regroup: Callable[[str, tuple[int, ...], float], tuple[str, tuple[int, ...]]] | None
         self.regroup = None
+        self.memberships: Any = None  # the consensus on them (membership.Memberships)
         self.joined_group = ""  # the one that has taken this process in, until it goes on with it
         # The communicator that operations take by default: name, processes and order.
         self.current: tuple[str, tuple[int, ...], str] = (NAME, tuple(range(processes)), "spmd")
@@ -145,7 +147,7 @@ class World:
         if timeout_seconds is None:
             timeout_seconds = config.get("init_timeout_seconds")
         if self.regroup is not None:
-            return make(*self.regroup(before, comm.processes, timeout_seconds))
+            return make(*self.regroup(comm.name, comm.processes, timeout_seconds))
         while True:
             gone = self.gone()
             processes = tuple(each for each in comm.processes if each not in gone)
@@ -173,7 +175,10 @@ class World:
 
     def why_gone(self, processes: Sequence[int]) -> str:
         """Why some of these will not come any more; empty when all may."""
-        return "; ".join(why for each, (why, _) in self.gone().items() if each in processes)
+        reasons = {each: why for each, (why, _) in self.gone().items()}
+        if engine.available():
+            reasons = engine.load().find_reported() | reasons
+        return "; ".join(why for each, why in reasons.items() if each in processes)
 
     def _why_incomplete(self, members: Sequence[int], name: str) -> str:
         """Which of these processes have failed or died, and why; empty when none has."""

@@ -209,8 +209,8 @@ class Session:
 
     def _take_in(self) -> None:
         """Admits the processes that wait to join."""
-        name = f"{self._base.name}/{self._epoch}.all"
-        everybody = Communicator(name, tuple(self._members), "program")
+        epoch = f"{self._base.name}/{self._epoch}"
+        everybody = _comm.regrouped(self._base, tuple(self._members), epoch)
         grown = everybody.admit(self._name, timeout_seconds=config.get("timeout_seconds"))
         if grown is everybody:
             return  # they do not wait any more

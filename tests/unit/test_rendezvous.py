@@ -7,15 +7,14 @@ import socket
 import struct
 import threading
 import time
-import types
 
 import patience
 import pytest
 
 from jaxccomp import errors
-from jaxccomp._bootstrap import membership, parameters
+from jaxccomp._bootstrap import parameters
 from jaxccomp._bootstrap.agreement import NoDecision
-from jaxccomp._bootstrap.connections import connect, receive, send
+from jaxccomp._bootstrap.connections import connect
 from jaxccomp._bootstrap.group import _check_reachable
 from jaxccomp._bootstrap.rendezvous import Rendezvous
 from jaxccomp._native.version import __version__
@@ -192,9 +191,9 @@ def test_hostile_messages_of_who_has_the_secret(make, message):
     made, _ = started(make, 2)
     made[0].why_refused = lambda request: "" if "group" in request else "cannot be read"
     with connect(made[0].address, SECRET, time.monotonic() + patience.seconds(10)) as conn:
-        send(conn, message)
+        conn.send(message)
         try:
-            assert "refused" in receive(conn)
+            assert "refused" in conn.receive()
         except (EOFError, OSError):
             pass  # the peer closed the connection
     check_that_two_share(made)
@@ -203,8 +202,8 @@ def test_hostile_messages_of_who_has_the_secret(make, message):
 def test_another_version_is_not_taken_in(make):
     made, _ = started(make, 1)
     with connect(made[0].address, SECRET, time.monotonic() + patience.seconds(10)) as conn:
-        send(conn, {"kind": "join", "version": "0.0.0"})
-        assert "0.0.0" in receive(conn)["refused"]
+        conn.send({"kind": "join", "version": "0.0.0"})
+        assert "0.0.0" in conn.receive()["refused"]
 
 
 def test_who_waits_itself_takes_nobody_in(make):
@@ -233,75 +232,6 @@ def test_who_waits_is_told_and_who_leaves_is_forgotten(make):
     assert patience.wait_for(lambda: made[0].wait_list.of("world") == [], 20)
 
 
-def test_a_process_is_dead_where_its_port_is_closed_or_anothers(make):
-    made, _ = started(make, 3)
-    assert made[0].may_live(1)
-    made[1].stop()
-    made[1].process = None
-    assert not made[0].may_live(1)
-    made[2].process = 5  # a later process uses its port
-    assert not made[0].may_live(2)
-    # A process that accepts connections but does not answer may have been stopped.
-    with socket.create_server((HOST, 0)) as mute:
-        made[0].addresses[1] = mute.getsockname()
-        assert made[0].may_live(1)
-    made[0].addresses[1] = None
-    assert not made[0].may_live(1)
-
-
-@pytest.mark.parametrize(
-    ("proposals", "gone", "agreed"),
-    [
-        # All have the same information.
-        ({1: ([0, 1, 2], [0]), 2: ([0, 1, 2], [0])}, {0}, [1, 2]),
-        # Process 2 has not come.
-        ({1: ([0, 1, 2], [0])}, {0}, None),
-        # Only some know that 3 has joined.
-        ({1: ([0, 1, 2], [0]), 2: ([0, 1, 2, 3], [0]), 3: ([0, 1, 2, 3], [0])}, {0}, [1, 2, 3]),
-        # One of two processes has lost the other, and the first one goes on.
-        ({0: ([0, 1, 2], []), 1: ([0, 1, 2], [2]), 2: ([0, 1, 2], [])}, set(), [0, 1]),
-        # A process that the decider has lost is not counted.
-        ({0: ([0, 1, 2], [2]), 1: ([0, 1, 2], [2]), 2: ([0, 1, 2], [0, 1])}, {2}, [0, 1]),
-        # Ranks need not be in the order of processes.
-        ({2: ([2, 0, 1], []), 0: ([2, 0, 1], []), 1: ([2, 0, 1], [])}, set(), [2, 0, 1]),
-    ],
-)
-def test_those_that_are_left_agree(proposals, gone, agreed):
-    said = {process: {"known": known, "lost": lost} for process, (known, lost) in proposals.items()}
-    assert membership._survivors(said, gone) == agreed
-
-
-@pytest.mark.parametrize(
-    ("gone", "known", "told"),
-    [
-        ({2}, [0, 1, 2], ["", [0, 1]]),
-        ({2, 3}, [0, 1, 2], ["", [0, 1]]),
-        (set(), [0, 1, 2], None),  # it is waited for
-        ({1}, [0, 1, 2], None),
-        ({2, 1}, [0, 1, 2], None),  # the process asked may be the one that is cut off
-        ({2}, [0, 2], None),
-    ],
-)
-def test_who_has_been_given_up_is_told_at_once(make, gone, known, told):
-    made, _ = started(make, 1)
-    state = types.SimpleNamespace(gone=lambda: dict.fromkeys(gone, ("lost", True)))
-    made[0].answer_alone = lambda *asked: membership.given_up(state, *asked)
-    other = make()
-    other.addresses = made[0].addresses
-
-    def propose(name, seconds):
-        proposal = {"known": known, "lost": []}
-        return other.agree(name, 0, 2, proposal, lambda proposals: None, seconds, lambda: "")
-
-    if told is None:
-        with pytest.raises(NoDecision):
-            propose("those left of world", 0.5)
-    else:
-        assert propose("those left of world", patience.seconds(30)) == told
-    with pytest.raises(NoDecision):
-        propose("another round", 0.5)
-
-
 def test_what_a_joiner_says_of_itself_is_asked_for_when_a_member_is_reached(make):
     """Its network may be down before."""
     with socket.create_server((HOST, 0)) as free:
@@ -316,40 +246,6 @@ def test_what_a_joiner_says_of_itself_is_asked_for_when_a_member_is_reached(make
             [made[0].address], "world", lambda: asked.append(1) or {}, patience.seconds(1)
         )
     assert asked
-
-
-@pytest.mark.parametrize(
-    ("living", "silent", "goes_on"),
-    [
-        ([0, 1], [2], True),
-        ([2], [0, 1], False),
-        ([0], [1], True),
-        ([1], [0], False),
-        ([1, 3], [0, 2], False),
-        ([0, 3], [1, 2], True),
-    ],
-)
-def test_only_the_larger_part_goes_on(living, silent, goes_on):
-    class Unreachable:
-        def may_live(self, process):
-            return True
-
-    class Closed:
-        def may_live(self, process):
-            return False
-
-    processes = tuple(sorted(living + silent))
-    gone = {each: (f"rank {each} is silent", True) for each in silent}
-    membership._PartitionCheck(Closed(), processes).check(gone)  # all have exited
-    if len(living) > len(silent):
-        membership._PartitionCheck(None, processes).check(gone)  # no process is asked
-    check = membership._PartitionCheck(Unreachable(), processes)
-    if goes_on:
-        check.check(gone)
-    else:
-        with pytest.raises(errors.CutOffError, match="may live") as raised:
-            check.check(gone)
-        assert all(f"rank {each} is silent" in str(raised.value) for each in silent)
 
 
 @pytest.mark.parametrize(
@@ -401,12 +297,3 @@ def test_a_coordinator_whose_address_is_of_one_link(address):
 def test_a_coordinator_without_an_address():
     with pytest.raises(errors.InitializationError, match=r"nobody\.invalid' has no address here"):
         _check_reachable(("nobody.invalid", 1), 2)
-
-
-def test_messages_are_json(make):
-    """Bytes of a member are never unpickled."""
-    made, _ = started(make, 1)
-    with connect(made[0].address, SECRET, time.monotonic() + patience.seconds(10)) as conn:
-        conn.send({"kind": "probe"})  # pickled
-        with pytest.raises((EOFError, OSError)):
-            receive(conn)

@@ -121,7 +121,7 @@ PYBIND11_MODULE(_core, m) {
     Check(Engine::Get().membership().AddProcesses({addresses.begin(), addresses.end()}));
   }, py::arg("addresses"));
   m.def("set_gone", [](int process, const std::string& why) { Engine::Get().membership().SetGone(process, why); },
-        py::arg("process"), py::arg("why"));
+        py::arg("process"), py::arg("why"), py::call_guard<py::gil_scoped_release>());
   m.def("close_program", [](const std::string& name) { CloseProgram(name); }, py::arg("name"));
   m.def("close_program",
         [](const std::string& name, const std::string& thread) { CloseProgram(name, thread); },
@@ -150,6 +150,13 @@ PYBIND11_MODULE(_core, m) {
     }
     return all;
   }, py::call_guard<py::gil_scoped_release>());
+  m.def("let_group_agree", [] { Engine::Get().membership().LetGroupAgree(); });
+  // By process that another one has lost, and this one has not: why.
+  m.def("find_reported", [] {
+    return Engine::Find() == nullptr ? std::map<int, std::string>{} : Engine::Find()->membership().FindReported();
+  }, py::call_guard<py::gil_scoped_release>());
+  m.def("forget_reports", [] { Engine::Get().membership().ForgetReports(); },
+        py::call_guard<py::gil_scoped_release>());
   m.def("interrupts", &InterruptCount);
   m.def("end_within", &EndWithin, py::arg("seconds"), py::arg("status"), py::arg("text"));
   m.def("end_in_time", &EndInTime);

@@ -102,6 +102,9 @@ class UcxTransport final : public Transport, UcxChannel::Listener {
   std::chrono::milliseconds PollsEvery() const override {
     return channel_.keepalive().on() ? channel_.keepalive().interval() : kNever;
   }
+  void Disconnect(int process) override {
+    if (!closed_) channel_.Lose(process, {Code::kUnavailable, "the group goes on without that process"});
+  }
   Status AddProcesses(const std::vector<std::string>& addresses) override;
   int EventDescriptor() const override { return closed_ ? -1 : channel_.descriptor(); }
   bool Arm() override { return !closed_ && channel_.Arm(); }
