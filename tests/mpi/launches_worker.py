@@ -1,7 +1,7 @@
-"""Programs whose launches may be mismatched: `mpiexec -n 2 python launches_worker.py CASE...`.
+"""Programs whose launches may come apart: `mpiexec -n 2 python launches_worker.py CASE...`.
 
-Each prints "right" if all values were right, or the error that it got. After a wrong value the
-exit status is 1.
+Each prints "right" where all values were right, or the error that it was told; a wrong value ends
+it with exit status 1.
 """
 
 import os
@@ -33,7 +33,7 @@ def told(error):
 
 
 def threads_of_one_communicator(rank):
-    """Threads compile and run programs of equal shape."""
+    """Threads compile and run programs that look alike."""
     done = []
 
     def run(factor):
@@ -51,7 +51,7 @@ def threads_of_one_communicator(rank):
 
 
 def threads_with_one_program(rank):
-    """Threads launch one compiled program, in an order that differs by rank: refused."""
+    """Threads launch one compiled program, each rank's in an order of its own: that is refused."""
     step = jax.jit(jcc.allreduce)
     expect(step(jnp.float32(1)), 2)
     errors = []
@@ -63,7 +63,7 @@ def threads_with_one_program(rank):
         except Exception as error:
             errors.append(str(error))
 
-    # Launches match only while threads run in the same order on both ranks; later ones are refused.
+    # As long as threads take turns, launches match. From then on they cannot, and are refused.
     threads = [threading.Thread(target=run, args=(factor,)) for factor in (1, 1)]
     for thread in threads:
         thread.start()
@@ -74,7 +74,7 @@ def threads_with_one_program(rank):
 
 
 def threads_that_compile(rank):
-    """A thread compiles local functions, while others compile collectives ahead of time."""
+    """Another thread compiles local functions, others compile collectives ahead of time."""
     stop = threading.Event()
 
     def local():
@@ -120,7 +120,7 @@ def threads_that_compile(rank):
 
 
 def threads_with_v_variants(rank):
-    """Operations matched in program order are matched within each thread."""
+    """What is matched in program order is so in each thread."""
     bad = []
 
     def run(factor):
@@ -138,7 +138,7 @@ def threads_with_v_variants(rank):
 
 
 def threads_that_compile_one_name(rank):
-    """Threads repeatedly compile programs of the same name at the same time."""
+    """They compile programs of the same name at the same time, again and again."""
     reductions = ("sum", "max", "min")
     bad = []
 
@@ -166,7 +166,7 @@ def threads_that_compile_one_name(rank):
 
 
 def programs_from_a_cache(rank):
-    """With a shared folder for JAX's compilation cache: some ranks compile, others load."""
+    """JAX's compilation cache, in a folder that the ranks share: some compile, others load."""
     folder = os.environ["JAXCCOMP_TEST_FOLDER"]
     jax.config.update("jax_compilation_cache_dir", folder)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
@@ -182,7 +182,7 @@ def programs_from_a_cache(rank):
         comm = jcc.world().duplicate(f"c{i}")
         earlier = []
         for _ in range(3):
-            # Executables with the same fingerprint, launched alternately.
+            # Executables with one fingerprint, launched in turn.
             earlier.append(make(comm))
             for step in earlier:
                 for got in step(jnp.full(i + 1, 3.0)):
@@ -190,7 +190,7 @@ def programs_from_a_cache(rank):
 
 
 def debug_nans(rank):
-    """JAX reruns a step operation by operation, on the rank that finds a NaN."""
+    """JAX runs a step again, operation by operation, on the rank that finds a NaN."""
     jax.config.update("jax_debug_nans", True)
     step = jax.jit(lambda x: jcc.allreduce(jnp.log(x), op="max"))
     for k in range(STEPS):
@@ -218,7 +218,7 @@ def _raises_in_callback(first):
 
 
 def callback_before(rank, first=2):
-    """A callback raises on one rank before the only collective; the program continues."""
+    """A callback raises on one rank before the only collective, and the program goes on."""
     callback = _raises_in_callback(first)
     step = jax.jit(lambda x: jcc.allreduce(callback(x)))
     for k in range(STEPS):
@@ -247,7 +247,7 @@ def callback_between(rank):
 
 
 def left_out_of_lines(rank):
-    """One rank skips one of several equal launches (with JAXCCOMP_CHECK_LAUNCHES=1)."""
+    """One rank leaves out one of equal launches (with JAXCCOMP_CHECK_LAUNCHES=1)."""
     step = jax.jit(jcc.allreduce)
     expect(step(jnp.float32(0)), 0)
     if rank == 0:
@@ -268,7 +268,7 @@ def left_out_of_steps(rank):
 
 
 def left_out_of_ordered_steps(rank):
-    """A rank skips a message of an ordered communicator (with JAXCCOMP_CHECK_LAUNCHES=1)."""
+    """A rank leaves out a message of an ordered communicator (with JAXCCOMP_CHECK_LAUNCHES=1)."""
     ordered = jcc.world().ordered()
     if rank == 0:
         step = jax.jit(lambda x: jcc.send(x, dest=1, comm=ordered))
@@ -283,7 +283,7 @@ def left_out_of_ordered_steps(rank):
 
 
 def other_orders_of_xla(rank):
-    """A constant on one rank makes XLA start independent collectives in another order there."""
+    """A constant on one rank makes XLA begin independent collectives in another order there."""
 
     @jax.jit
     def step(x, rows, flag):
@@ -291,14 +291,14 @@ def other_orders_of_xla(rank):
         return y, jcc.allreduce(jnp.where(flag, rows, 0) if rank == 0 else jnp.zeros(3))
 
     arguments = jnp.ones(2), jnp.ones(3), True
-    compiled = step.lower(*arguments).compile()  # takes different times on the ranks
+    compiled = step.lower(*arguments).compile()  # takes the ranks different times
     jcc.barrier()
     jcc.config.set("timeout_seconds", patience.seconds(1.5))
     jax.block_until_ready(compiled(*arguments))
 
 
 def uneven_batches(rank):
-    """One rank recompiles for its last, smaller batch: it still counts as the same program."""
+    """A rank compiles once more, for the rest of its data: that is no other program."""
     step = jax.jit(lambda batch: jcc.allreduce(batch.sum()))
     for k in range(3 * STEPS):
         batch = jnp.full(3 if rank == 1 and k % 4 == 3 else 6, float(k))
@@ -306,7 +306,7 @@ def uneven_batches(rank):
 
 
 def collectives_in_branches(rank):
-    """In some launches a condition skips the collectives, equally on all ranks."""
+    """Launches in which a condition leaves the collectives out, on all ranks alike."""
     step = jax.jit(lambda k, x: jax.lax.cond(k % 3 == 0, lambda: jcc.allreduce(x), lambda: x * 0))
     for k in range(3 * STEPS):
         expect(step(k, jnp.float32(k)), 2 * k if k % 3 == 0 else 0)
