@@ -1,8 +1,8 @@
 """Operations that are composed of other operations of the engine, or of a registered backend.
 
-An operation is composed where its codec is written in JAX, and on GPUs where the stage does not run
-it directly (on_cuda.py). The composition is that of jaxccomp/_traced/collectives.py. There,
-collectives of jax.lax move the values; here, the engine or the backend does.
+An operation is composed if its codec is written in JAX, and on GPUs if the stage does not run it
+directly (on_cuda.py). jaxccomp/_traced/collectives.py has the compositions. There, collectives of
+jax.lax move the values; here, the engine or the backend does.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class _Composed:
         call = self.call
         values, refs = split_references(call, operands)
         sent, likes = split_likes(call, values)
-        # First the references of the values to send, last those of the values to receive.
+        # References of the values to send come first, references of the values to receive last.
         before, after = list(refs[: len(sent)]), list(refs[-len(likes) :])
         codes: list[Tree] = []
         if call.collective != "recv":

@@ -1,9 +1,9 @@
 """The parallel operations of ``jax.lax``, with ``codec=`` and the other communication options.
 
-Names, arguments, results and derivatives are those of ``jax.lax``, so ``jaxccomp.lax.psum`` can
+Names, arguments, results and derivatives are as in ``jax.lax``, so ``jaxccomp.lax.psum`` can
 replace ``jax.lax.psum``. A pytree is sent in one exchange. Ranks along a tuple of axes are numbered
-as in ``jax.lax.axis_index``. Types that are unreduced or reduced over an axis are passed to
-``jax.lax``, without a codec.
+as in ``jax.lax.axis_index``. Operands whose type is unreduced or reduced over an axis are passed to
+``jax.lax``; they cannot have a codec.
 
 `jaxccomp.compress` replaces the operations of ``jax.lax`` by these in a whole program.
 """

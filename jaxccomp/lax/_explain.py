@@ -99,7 +99,7 @@ def explain(function: Callable[P, Any]) -> Callable[P, Explanation]:
       be saved and pinned.
 
     Raises:
-      Whatever tracing the function raises.
+      Any error of tracing the function.
 
     Example:
       >>> import jax.numpy as jnp

@@ -133,7 +133,7 @@ def check(chosen, name, value, options):
 
 
 def refused(text, option="profile"):
-    """Check that joining is refused on this rank, whatever its own option."""
+    """Check that joining is refused on this rank, for any option of its own."""
     try:
         comm.init()
     except errors.InitializationError as error:

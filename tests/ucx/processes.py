@@ -58,7 +58,7 @@ def start(
 
 
 def finish(started: Sequence[subprocess.Popen[str]], timeout_seconds: float) -> list[str]:
-    """Wait for all, kill those that remain, and return their output; see `returncode`."""
+    """Wait for all processes, kill the remaining ones, and return all outputs."""
     patience.wait_for(
         lambda: any(each.poll() for each in started) or all_ended(started), timeout_seconds
     )
