@@ -14,7 +14,7 @@ namespace {
 constexpr std::string_view kGrammar =
     "a spec reads \"name\", \"name:key=value,key=value\" or \"first|second\"";
 
-// Longer than any valid spec: rejects text of any length from files or the wire.
+// Longer than any valid spec: limits text from files or the wire.
 constexpr size_t kLongestSpec = 1024;
 // Cached codecs are never freed; programs use a handful.
 constexpr size_t kMostKept = 1024;

@@ -62,8 +62,9 @@ Schedule AllgatherRing(const Problem& problem) {
 
 namespace {
 
-// Pieces to cut a chunk into. Uncoded: the largest message has at most `ranks` blocks. Coded: blocks are sent one
-// by one, and a lane holds a code of each: limit them to two chunks per rank that it receives from.
+// Pieces to cut a chunk into. Uncoded: a message has up to half of the ranks' blocks, and must not be larger than
+// others. Coded: blocks are sent one by one, and a lane holds a code of each: at most two chunks per rank that it
+// receives from.
 int BruckPieces(const Problem& problem) {
   if (!problem.coded) return problem.ranks;
   const int sources = std::bit_width(static_cast<unsigned>(problem.ranks - 1));

@@ -3,8 +3,8 @@
 // tests.
 //
 // Pointers need no alignment. A destination may equal a source of the same element size; otherwise they
-// must not overlap. All tables give the same bits, except for the NaN payload of adding or multiplying two
-// NaNs.
+// must not overlap. All tables give the same bits, except that the sum or product of two NaNs may be either
+// of them.
 #pragma once
 
 #include <cstdint>

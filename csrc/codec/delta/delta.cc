@@ -1,8 +1,7 @@
-// The codec "delta": lossless differences to a reference that differs in few values, modelled by the
-// reference's exponents.
+// The codec "delta": lossless encoding of values that differ little from a reference.
 //
-// A step of the optimiser changes a weight by more or fewer units in its last place; the reference's exponent
-// gives the size of that unit. A block therefore has a change rate for each exponent, and entropy-codes the
+// How many units in its last place an optimiser step changes a weight depends on the size of that unit, which
+// the reference's exponent gives. A block therefore has a change rate for each exponent, and entropy-codes the
 // positions and sizes of the changes with it (events.h for few changes, lanes.h for many). The bytes:
 // docs/wire_format_delta.md.
 //

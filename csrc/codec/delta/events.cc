@@ -95,7 +95,7 @@ std::byte* EncodeEvents(std::span<const uint64_t> map, std::span<const uint32_t>
     const size_t end = std::min(first + group, map.size());
     uint64_t rest = 0;
     for (size_t g = first; g < end; ++g) rest += sums[g];
-    // Weights since the last change: of earlier granules (`passed`) and within this one (`passed_here`).
+    // The weight of earlier granules since the last change; passed_here: of this granule's values up to `next`.
     uint64_t passed = 0;
     for (size_t g = first; g < end; ++g) {
       uint64_t passed_here = 0;

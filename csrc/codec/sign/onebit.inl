@@ -1,7 +1,7 @@
 // The codec "onebit". A part of kernels.inl.
 
 // Sums of the values with and without the sign bit. Value i is added to partial sum i % kSums, in order,
-// so that all instruction sets round alike. A double cannot overflow by a sum of floats.
+// so that all instruction sets round alike. A double can hold any sum of floats.
 constexpr int kSums = 16;
 struct Sums {
   double plain[kSums];

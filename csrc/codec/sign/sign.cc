@@ -73,7 +73,7 @@ class SignCodec : public FloatCodec {
   const int64_t values_per_byte_;
 };
 
-// Smaller means become 0.
+// A mean's magnitude is at most the greatest value's; below this it becomes 0.
 constexpr double kLeast = 0x1p-100;
 
 class OneBit final : public SignCodec {
