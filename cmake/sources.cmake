@@ -1,6 +1,6 @@
-# The source files in C++, by library: a row for each file (tests/unit/test_architecture.py compares).
+# The C++ source files by library, one per row (checked by tests/unit/test_architecture.py).
 
-# The engine knows neither Python nor XLA.
+# The engine depends neither on Python nor on XLA.
 set(ENGINE_SOURCES
     csrc/codec/cast/cast.cc
     csrc/codec/cast/kernels.cc
@@ -177,14 +177,14 @@ set(ENGINE_SOURCES
     csrc/transport/ucx/ucx_worker.cc
     csrc/transport/wire.cc)
 
-# Of the CUDA library what needs no CUDA, which the tests have as well.
+# Sources of the CUDA library that do not include CUDA's headers; the tests compile them, too.
 set(CUDA_LOGIC_SOURCES
     csrc/cuda/host/codings.cc
     csrc/cuda/host/cuda_gpu.cc
     csrc/cuda/host/no_gpus.cc
     csrc/cuda/host/stream_codecs.cc)
 
-# The handlers know XLA, and nothing of Python: compiled once for the module and for their tests.
+# The handlers depend on XLA, not on Python: compiled once for the module and for their tests.
 set(HANDLER_SOURCES
     xla_ffi/handlers/arguments.cc
     xla_ffi/handlers/call_sites.cc

@@ -1,6 +1,6 @@
-# Folders of small files, which are compiled a few at a time: what a small file costs is nearly all for the
-# standard library, which each would instantiate anew. Two files of such a folder must not give one name to two
-# things. Off (`make sanitize`, `make fuzz`) each is compiled alone, so they include what they need.
+# Compiles small files of a folder together, a few at a time: most of the time of a small file goes into instantiating
+# the standard library. Files of such a folder must not use the same name for different things. `make sanitize` and
+# `make fuzz` switch it off and compile each file alone, so that each must include the headers that it uses.
 option(JAXCCOMP_UNITY_BUILD "Compile small files of a folder together" ON)
 set(UNITY_FOLDERS csrc/codec csrc/codec/delta csrc/codec/lossless csrc/collective csrc/common csrc/cuda/stage csrc/engine
     csrc/execution csrc/matching csrc/planner csrc/transport/mpi xla_ffi/handlers xla_ffi/python)
@@ -13,7 +13,7 @@ function(compile_together target files_together)
   foreach(folder IN LISTS UNITY_FOLDERS)
     set(files ${ARGN})
     list(FILTER files INCLUDE REGEX "^${folder}/[^/]*$")
-    # Kernels have flags of their own.
+    # Kernels have their own compiler flags.
     list(FILTER files EXCLUDE REGEX "/kernels_[^/]*$")
     set(count 0)
     foreach(file IN LISTS files)

@@ -1,12 +1,12 @@
-r"""Trains a transformer on the bytes of Python's own library, data-parallel, in one call a step.
+r"""Trains a transformer on Python's standard library, data-parallel, in one call per step.
 
     mpiexec -n 4 python examples/byte_transformer.py
     mpiexec -n 4 python examples/byte_transformer.py --codec topk:density=0.01 --features 256
 
-`jaxccomp.optim.train_step` makes of a loss and an optimizer of optax one function: it averages the
-gradients over the ranks in buckets, the last layers first, so that they travel while those of the
-first layers are computed. What a lossy codec loses is added to the next gradients (error feedback).
-The program trains without compression and with it, and compares the two.
+`jaxccomp.optim.train_step` makes a training step from a loss and an optax optimizer. The step
+averages gradients over the ranks in buckets, last layers first, so that communication overlaps with
+the rest of the backward pass. Error feedback adds the codec's error to the next gradients. The
+program trains without compression and with it, and compares the two.
 """
 
 import pathlib
@@ -23,11 +23,11 @@ import jaxccomp as jcc
 
 
 class Block(nn.Module):
-    """Attention to what came before, and two dense layers."""
+    """A transformer layer: causal attention and two dense layers."""
 
     @nn.compact
     def __call__(self, x):
-        """What becomes of x, (batch, length, features)."""
+        """Maps x of shape (batch, length, features) to the same shape."""
         mask = nn.make_causal_mask(x[..., 0])
         x = x + nn.SelfAttention(num_heads=4)(nn.LayerNorm()(x), mask)
         wide = nn.gelu(nn.Dense(4 * x.shape[-1])(nn.LayerNorm()(x)))
@@ -42,7 +42,7 @@ class Transformer(nn.Module):
 
     @nn.compact
     def __call__(self, text):
-        """Logits of the byte after each of text, (batch, length)."""
+        """Logits of the byte after each byte of text, which has shape (batch, length)."""
         places = self.param("places", nn.initializers.normal(0.02), (text.shape[1], self.features))
         x = nn.Embed(256, self.features)(text) + places
         for _ in range(self.depth):
@@ -51,19 +51,19 @@ class Transformer(nn.Module):
 
 
 def library():
-    """The bytes of Python's own library, in the order of names."""
+    """The bytes of Python's standard library, in the order of file names."""
     files = sorted(pathlib.Path(sysconfig.get_paths()["stdlib"]).glob("*.py"))
     return np.frombuffer(b"\n".join(file.read_bytes() for file in files[:100]), np.uint8)
 
 
 def windows(text, begins, length):
-    """Pieces of the text, and in the same places the byte that follows."""
+    """Pieces of the text, and for each of their bytes the next one."""
     pieces = text[begins[:, None] + np.arange(length + 1)].astype(np.int32)
     return pieces[:, :-1], pieces[:, 1:]
 
 
 def train(world, options, how):
-    """Yields the loss, and how many bytes of other text are predicted, after every epoch."""
+    """Yields after every epoch the training loss and the accuracy on held-out text."""
     text = library()
     training, test = text[: -len(text) // 10], text[-len(text) // 10 :]
     random = np.random.default_rng(world.rank)
@@ -82,7 +82,7 @@ def train(world, options, how):
 
     init, step = jcc.optim.train_step(loss_of, optax.adam(1e-3), **how)
     others = batch(test, 32)
-    # Rank 0's parameters are what all start with.
+    # All ranks start with rank 0's parameters.
     params, state = init(model.init(jax.random.key(world.rank), others[0][:1]))
     while True:
         losses = []

@@ -1,4 +1,4 @@
-"""What the examples that train share: scikit-learn's digits, their options, and what they print."""
+"""Common parts of the training examples: scikit-learn's digits, options, and the table printed."""
 
 import argparse
 import time
@@ -13,7 +13,7 @@ from jaxccomp.launch import report_throughput
 
 
 def parser(program, codec):
-    """The options of all examples, with the default of ``--codec``."""
+    """A parser with the options of all examples; ``codec`` is the default of ``--codec``."""
     options = argparse.ArgumentParser(description=program.splitlines()[0])
     options.add_argument("--codec", default=codec, help="of the second run (%(default)s)")
     options.add_argument("--epochs", type=int, default=20, help="default: %(default)s")
@@ -23,12 +23,12 @@ def parser(program, codec):
 
 
 def data_parallel(program, train):
-    """The whole of a program that trains without compression and with it.
+    """The main function of an example that trains without compression and with it.
 
     Args:
-      program: its docstring.
-      train: ``(world, data, width, how)`` to what `compare` takes; ``how`` is what
-        `jaxccomp.optim.allreduce_gradients` is given.
+      program: the example's docstring.
+      train: called as ``train(world, data, width, how)``; returns an iterator for `compare`.
+        ``how`` are arguments of `jaxccomp.optim.allreduce_gradients`.
     """
     options = parser(program, codec="int8")
     options.add_argument("--no-error-feedback", action="store_true")
@@ -57,12 +57,12 @@ def data_parallel(program, train):
 
 
 def load(world, batch):
-    """This rank's share of the images: batches to train with, and those to test with.
+    """This rank's share of the images, for training and for the test.
 
     Returns:
-      ``(images, labels)`` twice: of shapes (batches, batch, 8, 8, 1) and (batches, batch), and for
-      the test (count, 8, 8, 1) and (count,). As many on every rank, since all take part in each
-      exchange.
+      ``(images, labels)`` of shapes (batches, batch, 8, 8, 1) and (batches, batch) for training,
+      and of (count, 8, 8, 1) and (count,) for the test. The counts are equal on all ranks, since
+      all take part in each collective.
     """
     images, labels = load_digits(return_X_y=True)
     images = (images / 16).astype(np.float32).reshape(-1, 8, 8, 1)
@@ -79,24 +79,24 @@ def load(world, batch):
 
 
 def throughput(epochs, data, program):
-    """Trains with ``program``, and reports how many of its images this rank handled per second."""
+    """Trains with ``program``, and reports this rank's images per second."""
     (_, labels), _ = data
     for epoch, results in zip(range(epochs + 1), program, strict=False):
         for value in results.values():
-            float(value)  # waits for the epoch
-        if epoch == 0:  # in which everything is compiled
+            float(value)  # wait for the end of the epoch
+        if epoch == 0:  # the first epoch compiles
             start = time.perf_counter()
     report_throughput(epochs * labels.size / (time.perf_counter() - start))
 
 
 def compare(world, epochs, programs):
-    """Trains with each of ``programs``, and prints a row of a table on how it did, on rank 0.
+    """Trains with each of ``programs``; rank 0 prints a table with a row for each.
 
     Args:
       world: all ranks.
-      epochs: how many each trains.
-      programs: by name, functions without arguments that yield after every epoch what is to be
-        printed of the last one: numbers by name.
+      epochs: number of epochs of each program.
+      programs: functions by name, without arguments; each yields a dict of numbers after every
+        epoch. The table has the last one.
     """
     raw_bytes = None
     for name, program in programs.items():
@@ -104,7 +104,7 @@ def compare(world, epochs, programs):
         first = None
         for _, results in zip(range(epochs), program(), strict=False):
             row = {key: float(value) for key, value in results.items()}
-            # In the first epoch, ranks wait for each other while they compile.
+            # Do not count the first epoch, in which ranks wait for each other to compile.
             first = first or stats.get().total
         done = stats.get().total
         row["MiB sent"] = done.remote_bytes / 2**20

@@ -1,13 +1,13 @@
-r"""Trains a transformer on the bytes of Python's own library over slow links: DiLoCo and its like.
+r"""Trains a transformer over slow links with DiLoCo, local SGD or SparseLoCo.
 
     mpiexec -n 4 python examples/diloco.py
     mpiexec -n 4 python examples/diloco.py --form streaming --every 30 --codec int4
     python examples/diloco.py --coordinator host:1234 --processes 4 --process 0    # and 1, 2, 3
 
-Each rank takes steps of its own, and every so many of them all exchange how far they have come. It
-prints, for each outer step, the loss and what this rank has sent, beside what averaging the
-gradients in every step would send without compression. The last form needs no MPI: values then
-travel over UCX (docs/jax_distributed.md).
+Each rank trains on its own; every ``--every`` steps all ranks exchange their changes of the
+parameters. The program prints the loss and the bytes sent for each outer step, and at the end the
+bytes that averaging raw gradients in every step would send. The last command needs no MPI: values
+then travel over UCX (docs/jax_distributed.md).
 """
 
 import argparse
@@ -22,7 +22,7 @@ import jaxccomp as jcc
 
 
 def outer_steps(options):
-    """What exchanges parameters, by its name."""
+    """The outer optimizer that ``--form`` names."""
     if options.form == "sparse_loco":
         return jcc.optim.sparse_loco(density=options.density)
     make = jcc.optim.local_sgd if options.form == "local_sgd" else jcc.optim.diloco
@@ -30,7 +30,7 @@ def outer_steps(options):
 
 
 def train(world, options):
-    """Yields the loss after every outer step, and the parameters."""
+    """Yields the loss and the parameters after every outer step."""
     text = byte_transformer.library()
     random = np.random.default_rng(world.rank)
     model = byte_transformer.Transformer(options.features, options.depth)
@@ -51,7 +51,7 @@ def train(world, options):
         return byte_transformer.windows(text, begins, options.length)
 
     params = model.init(jax.random.key(world.rank), batch()[0][:1])
-    # All start alike. What this sends is not counted.
+    # All ranks start with rank 0's parameters. Do not count this broadcast.
     params = jax.block_until_ready(jcc.bcast(params, root=0, codec="lossless"))
     jcc.stats.reset()
     inner, outer = optimizer.init(params), outer_steps(options)
@@ -97,7 +97,7 @@ def main():
     world = jcc.init()
     before = 0
     for number, (loss, params) in enumerate(train(world, options), 1):
-        jax.block_until_ready(params)  # so that all of it has been sent
+        jax.block_until_ready(params)  # wait until everything has been sent
         sent = jcc.stats.get().total.sent_bytes - before
         loss = float(jcc.allreduce(loss, "mean"))
         before = jcc.stats.get().total.sent_bytes
@@ -106,7 +106,7 @@ def main():
     rows = jcc.allgather(jnp.concatenate([x.ravel() for x in jax.tree.leaves(params)]))
     print(f"rank {world.rank}: the same on all ranks: {bool((rows == rows[:1]).all())}")
     if world.rank == 0:
-        # A ring sends this of float32 gradients.
+        # Bytes that a ring allreduce sends for float32 gradients.
         dense = options.every * 2 * 4 * rows.shape[1] * (world.size - 1) / world.size
         print(f"every step uncompressed, {options.every} steps: {dense:.0f} bytes")
 

@@ -3,12 +3,12 @@ r"""Trains a recommendation model (DLRM): embeddings travel by alltoallv, gradie
     mpiexec -n 4 python examples/dlrm.py
     mpiexec -n 4 python examples/dlrm.py --codec int8 --tables 13
 
-A click is predicted from a few numbers and many categories, each of which has a table of vectors
-(DLRM: Naumov et al. 2019, arXiv 1906.00091). Tables are too large for one process, so each belongs
-to one rank, which looks up in it for the examples of all ranks. `jaxccomp.alltoallv` brings what it
-has found to where the examples are: ranks need not have as many tables as others. The cotangents
-go back the same way with the same codec. The dense layers are on all ranks, which average their
-gradients.
+The model predicts clicks from a few numbers and many categories; each category has a table of
+vectors (DLRM: Naumov et al. 2019, arXiv 1906.00091). The tables together are too large for one
+process: each table belongs to one rank, which looks up the vectors for the examples of all ranks.
+`jaxccomp.alltoallv` sends the vectors to the examples' ranks; the numbers of tables may differ
+between ranks. The cotangents return the same way with the same codec. The dense layers are
+replicated, and their gradients averaged.
 
 The program trains without compression and with it, and compares the two.
 """
@@ -25,9 +25,9 @@ NUMBERS = 8  # per example
 
 
 def clicks(count, tables, rows):
-    """Numbers, categories and clicks of some examples, the same on all ranks.
+    """Numbers, categories and clicks of ``count`` examples, the same on all ranks.
 
-    Few categories are frequent (Zipf's law), and each is liked more or less.
+    Frequencies of categories follow Zipf's law; each category makes a click more or less likely.
     """
     random = np.random.default_rng(0)
     numbers = random.standard_normal((count, NUMBERS)).astype(np.float32)
@@ -38,7 +38,7 @@ def clicks(count, tables, rows):
 
 
 def dense(key, *sizes):
-    """The layers of a perceptron."""
+    """Parameters of a perceptron with these layer sizes."""
     keys = jax.random.split(key, len(sizes))
     normal = jax.nn.initializers.he_normal()
     pairs = zip(keys, sizes[:-1], sizes[1:], strict=False)
@@ -46,7 +46,7 @@ def dense(key, *sizes):
 
 
 def perceptron(layers, x):
-    """Its value, without a nonlinearity at the end."""
+    """The output of a perceptron, without a nonlinearity at the end."""
     for kernel, bias in layers[:-1]:
         x = jax.nn.relu(x @ kernel + bias)
     kernel, bias = layers[-1]
@@ -54,12 +54,12 @@ def perceptron(layers, x):
 
 
 def tables_of(rank, ranks, options):
-    """Which tables are this rank's."""
+    """The numbers of a rank's tables."""
     return np.arange(rank, options.tables, ranks)
 
 
 def init(world, options):
-    """What is on all ranks, and this rank's tables."""
+    """Parameters: "shared" ones, the same on all ranks, and this rank's "own" tables."""
     keys = jax.random.split(jax.random.key(0), 3)
     width, features, tables = options.width, options.features, options.tables
     pairs = (tables + 1) * tables // 2
@@ -76,12 +76,13 @@ def logits_of(params, numbers, categories, world, options, codec):
     """Logits of this rank's examples.
 
     Args:
-      params: as `init` made them.
-      numbers: (batch, NUMBERS), this rank's.
-      categories: (ranks * batch, tables of this rank), of all examples, those of rank 0 first.
+      params: result of `init`.
+      numbers: this rank's numbers, (batch, NUMBERS).
+      categories: categories of all ranks' examples, (ranks * batch, tables of this rank), rank 0's
+        first.
       world: all ranks.
-      options: the program's.
-      codec: of the exchange.
+      options: the program's options.
+      codec: the codec of the exchange.
     """
     batch, features = len(numbers), options.features
     held = [len(tables_of(rank, world.size, options)) for rank in range(world.size)]
@@ -107,8 +108,8 @@ def train(world, data, options, codec):
         logits = logits_of(params, numbers, categories, world, options, codec)
         return optax.sigmoid_binary_cross_entropy(logits, clicked).mean()
 
-    # The objective is the mean over ranks. To a table's gradient, the sum over all ranks' examples,
-    # alltoallv has brought the others' part already.
+    # The objective is the mean over ranks. The transpose of alltoallv has already summed a table's
+    # gradient over all ranks' examples: only divide it by the number of ranks.
     gradients = optax.partition(
         {
             "shared": jcc.optim.allreduce_gradients(codec=codec),
@@ -143,7 +144,7 @@ def train(world, data, options, codec):
 
 
 def load(world, options):
-    """Batches to train with, and one to test with, as this rank sees them."""
+    """This rank's training batches and test batch."""
     tests = 500
     steps = 4000 // (options.batch * world.size)
     count = (steps * options.batch + tests) * world.size

@@ -5,10 +5,10 @@ r"""Trains a Flax network (nnx) on handwritten digits, data-parallel, with compr
     python -m jaxccomp tune ranks-per-gpu \
         examples/flax_data_parallel.py --throughput --batch '{batch}'
 
-Every rank holds its share of the images. It starts from rank 0's parameters (`jaxccomp.bcast`);
-`jaxccomp.optim.allreduce_gradients`, first in the chain of optax, averages the gradients of each
-batch over the ranks. What a lossy codec loses of them is added to those of the next batch (error
-feedback). The program trains twice, without compression and with it, and compares the two.
+Every rank holds its share of the images, and starts from rank 0's parameters (`jaxccomp.bcast`).
+`jaxccomp.optim.allreduce_gradients`, first in the optax chain, averages the gradients of each batch
+over the ranks. Error feedback adds the codec's error to the gradients of the next batch. The
+program trains twice, without compression and with it, and compares the two.
 """
 
 import digits
@@ -42,13 +42,13 @@ def loss_of(model, images, labels):
 
 @nnx.jit
 def train_epoch(model, optimizer, batches):
-    """Trains on all batches; gives the mean loss over all ranks."""
+    """Trains on all batches; returns the mean loss over all ranks."""
 
     @nnx.scan(in_axes=(nnx.Carry, 0), out_axes=(nnx.Carry, 0))
     def step(state, batch):
         model, optimizer = state
         loss, grads = nnx.value_and_grad(loss_of)(model, *batch)
-        optimizer.update(model, grads)  # the gradients are averaged in here
+        optimizer.update(model, grads)  # averages the gradients over the ranks
         return (model, optimizer), loss
 
     _, losses = step((model, optimizer), batches)
@@ -57,16 +57,16 @@ def train_epoch(model, optimizer, batches):
 
 @nnx.jit
 def accuracy(model, images, labels):
-    """Of all ranks' shares of the test."""
+    """The accuracy over all ranks' test images."""
     return jcc.allreduce(jnp.mean(model(images).argmax(-1) == labels), "mean")
 
 
 def train(world, data, width, how):
     """Yields loss and accuracy after every epoch."""
     batches, test = data
-    model = Network(width, nnx.Rngs(world.rank))  # each rank starts from values of its own ...
+    model = Network(width, nnx.Rngs(world.rank))  # each rank has different values ...
     params = nnx.state(model, nnx.Param)
-    nnx.update(model, jcc.bcast(params, root=0, codec="lossless"))  # ... and takes those of rank 0
+    nnx.update(model, jcc.bcast(params, root=0, codec="lossless"))  # ... until it gets rank 0's
     average = jcc.optim.allreduce_gradients(**how)
     optimizer = nnx.Optimizer(model, optax.chain(average, optax.adam(2e-3)), wrt=nnx.Param)
     while True:

@@ -3,9 +3,10 @@
     mpiexec -n 4 python examples/flax_linen_data_parallel.py
     mpiexec -n 4 python examples/flax_linen_data_parallel.py --codec onebit --width 4096
 
-As flax_data_parallel.py, for programs with linen modules and a `TrainState`: rank 0's parameters on
-all ranks (`jaxccomp.bcast`), gradients averaged by `jaxccomp.optim.allreduce_gradients`, first in
-the chain of optax. The program trains without compression and with it, and compares the two.
+Like flax_data_parallel.py, for programs with linen modules and a `TrainState`: `jaxccomp.bcast`
+copies rank 0's parameters to all ranks, and `jaxccomp.optim.allreduce_gradients`, first in the
+optax chain, averages gradients. The program trains without compression and with it, and compares
+the two.
 """
 
 import functools
@@ -35,7 +36,7 @@ class Network(nn.Module):
 
 @functools.partial(jax.jit, donate_argnums=0)
 def train_epoch(state, batches):
-    """Trains on all batches; gives the mean loss over all ranks."""
+    """Trains on all batches; returns the mean loss over all ranks."""
 
     def step(state, batch):
         images, labels = batch
@@ -45,7 +46,7 @@ def train_epoch(state, batches):
             return optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
 
         loss, grads = jax.value_and_grad(loss_of)(state.params)
-        return state.apply_gradients(grads=grads), loss  # the gradients are averaged in here
+        return state.apply_gradients(grads=grads), loss  # averages the gradients over the ranks
 
     state, losses = jax.lax.scan(step, state, batches)
     return state, jcc.allreduce(losses.mean(), "mean")
@@ -53,7 +54,7 @@ def train_epoch(state, batches):
 
 @jax.jit
 def accuracy(state, images, labels):
-    """Of all ranks' shares of the test."""
+    """The accuracy over all ranks' test images."""
     logits = state.apply_fn(state.params, images)
     return jcc.allreduce(jnp.mean(logits.argmax(-1) == labels), "mean")
 
@@ -62,7 +63,7 @@ def train(world, data, width, how):
     """Yields loss and accuracy after every epoch."""
     batches, test = data
     network = Network(width)
-    # Each rank starts from values of its own and takes those of rank 0.
+    # Each rank initialises different values, then gets rank 0's.
     params = network.init(jax.random.key(world.rank), test[0][:1])
     params = jcc.bcast(params, root=0, codec="lossless")
     average = jcc.optim.allreduce_gradients(**how)

@@ -1,4 +1,4 @@
-"""The smallest program: rank 0's values on every rank, compressed on the way.
+"""The smallest program: broadcasts rank 0's values to all ranks, compressed.
 
 mpiexec -n 4 python examples/hello_bcast.py
 """

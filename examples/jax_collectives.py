@@ -1,10 +1,10 @@
-"""Data-parallel training by JAX's own collectives: NCCL between GPUs, Gloo between CPUs.
+"""Data-parallel training with JAX's own collectives: NCCL between GPUs, Gloo between CPUs.
 
     mpiexec -n 4 python examples/jax_collectives.py
 
-`jax.distributed` asks mpi4py who takes part, and gives each process of a host one of its GPUs. A
-mesh then spans all processes, and `backend="xla"` leaves values to XLA, which owns NCCL's
-communicators. Gradients travel once as they are and once with int8.
+`jax.distributed` finds the processes with mpi4py, and gives each process of a host one of its GPUs.
+A mesh then spans all processes. With `backend="xla"` XLA moves the values, since it owns NCCL's
+communicators. The program trains with raw gradients, then with int8.
 """
 
 import jax
@@ -18,7 +18,7 @@ import jaxccomp as jcc
 jax.distributed.initialize(cluster_detection_method="mpi4py")
 jcc.init()
 mesh = jax.make_mesh((jax.device_count(),), ("data",))
-SAMPLES, FEATURES = 64, 256  # of each device
+SAMPLES, FEATURES = 64, 256  # per device
 
 
 def train(codec):

@@ -4,13 +4,13 @@
     mpiexec -n 4 python examples/moe_alltoall.py --codec int8 --top 2 --experts 2
 
 The tokens are the 16 patches of 2 x 2 pixels of a handwritten digit. A router picks for each token
-the best of all ranks' experts, or the best two; `jaxccomp.alltoall` brings it there and back, and
-the cotangents go the same ways with the same codec. An expert takes as many tokens as it has
-capacity for; others are dropped (the residual connection still has them). A loss keeps the experts
-about equally busy (GShard, Lepikhin et al. 2020; Switch Transformer, Fedus et al. 2021).
+the best one or two of all ranks' experts. `jaxccomp.alltoall` sends the token there and its result
+back; cotangents travel the same way with the same codec. An expert has a capacity; tokens beyond it
+are dropped (the residual connection keeps them). A balance loss keeps the experts about equally
+busy (GShard, Lepikhin et al. 2020; Switch Transformer, Fedus et al. 2021).
 
-Experts belong to their rank, and so do their gradients; those of all else are averaged. The program
-trains without compression and with it, and compares the two.
+Each rank has its own experts, whose gradients are not averaged; all other gradients are. The
+program trains without compression and with it, and compares the two.
 """
 
 import functools
@@ -25,11 +25,11 @@ import jaxccomp as jcc
 
 
 class Expert(nnx.Param):
-    """Parameters that are this rank's own."""
+    """Parameters of this rank's own experts."""
 
 
 class MixtureOfExperts(nnx.Module):
-    """A feed-forward layer per expert, and some experts on each rank."""
+    """A mixture of feed-forward layers (experts), some on each rank."""
 
     def __init__(self, world, options, codec, rngs):
         self.ranks, self.local = world.size, options.experts
@@ -37,20 +37,20 @@ class MixtureOfExperts(nnx.Module):
         self.exchange = functools.partial(jcc.alltoall, codec=codec)
         features, width, local = options.features, options.width, options.experts
         self.router = nnx.Linear(features, world.size * local, use_bias=False, rngs=rngs)
-        # Each rank's are others: only what is shared comes from `rngs`, which is the same for all.
+        # Experts differ between ranks: do not use `rngs`, which is the same on all ranks.
         normal = nnx.initializers.lecun_normal(batch_axis=0)
         keys = jax.random.split(jax.random.key(1 + world.rank))
         self.up = Expert(normal(keys[0], (local, features, width)))
         self.down = Expert(normal(keys[1], (local, width, features)))
 
     def __call__(self, tokens):
-        """What the experts make of tokens (count, features), the loss of balance, the dropped."""
+        """The experts' results for tokens (count, features), the balance loss, fraction dropped."""
         experts = self.ranks * self.local
         slots = int(self.capacity * self.top * len(tokens) / experts) + 1
         probabilities = jax.nn.softmax(self.router(tokens))
         gates, chosen = jax.lax.top_k(probabilities, self.top)
-        # Where each choice goes: its expert, and its place among those who chose the same; first
-        # choices come before second ones. Places beyond the capacity are none: one_hot gives zeros.
+        # Each choice gets a place in its expert's queue; first choices come before second ones.
+        # one_hot returns zeros for places beyond the capacity, which drops the token.
         choices = jax.nn.one_hot(chosen.T.reshape(-1), experts, dtype=jnp.int32)
         places = jnp.sum((jnp.cumsum(choices, axis=0) - 1) * choices, axis=1)
         slot = jax.nn.one_hot(places, slots, dtype=tokens.dtype)
@@ -80,7 +80,7 @@ class Network(nnx.Module):
         self.head = nnx.Linear(16 * features, 10, rngs=rngs)
 
     def __call__(self, images):
-        """Logits of a batch of images, the loss of balance, and the fraction of dropped tokens."""
+        """Logits of a batch of images, the balance loss, and the fraction of dropped tokens."""
         patches = images.reshape(-1, 4, 2, 4, 2).swapaxes(2, 3).reshape(-1, 16, 4)
         x = self.embed(patches) + self.position[...]
         tokens = x.reshape(-1, x.shape[-1])
@@ -89,7 +89,7 @@ class Network(nnx.Module):
 
 
 def loss_of(model, images, labels):
-    """The mean cross entropy of a batch and the loss of balance; and what to print."""
+    """The mean cross entropy of a batch plus the weighted balance loss; and values to print."""
     logits, balance, dropped = model(images)
     loss = optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
     return loss + 0.01 * balance, {"loss": loss, "dropped": dropped}
@@ -97,7 +97,7 @@ def loss_of(model, images, labels):
 
 @nnx.jit
 def train_epoch(model, optimizer, batches):
-    """Trains on all batches; gives the means over all ranks."""
+    """Trains on all batches; returns means over all ranks."""
 
     @nnx.scan(in_axes=(nnx.Carry, 0), out_axes=(nnx.Carry, 0))
     def step(state, batch):
@@ -112,7 +112,7 @@ def train_epoch(model, optimizer, batches):
 
 @nnx.jit
 def accuracy(model, images, labels):
-    """Of all ranks' shares of the test."""
+    """The accuracy over all ranks' test images."""
     return jcc.allreduce(jnp.mean(model(images)[0].argmax(-1) == labels), "mean")
 
 
@@ -125,8 +125,8 @@ def train(world, data, options, codec):
         nnx.state(model, nnx.Param),
         is_leaf=lambda each: isinstance(each, nnx.Variable),
     )
-    # The objective is the mean over ranks. To an expert's gradient, the sum over all ranks' tokens,
-    # alltoall has brought the others' part already.
+    # The objective is the mean over ranks. The transpose of alltoall has already summed an expert's
+    # gradient over all ranks' tokens: only divide it by the number of ranks.
     gradients = optax.partition(
         {
             "shared": jcc.optim.allreduce_gradients(codec=codec),
@@ -145,7 +145,7 @@ def train(world, data, options, codec):
 
 
 def load(world, options):
-    """Batches to train with, and one to test with, of this rank."""
+    """This rank's training batches and test images."""
     return digits.load(world, options.batch)
 
 

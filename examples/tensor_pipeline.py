@@ -1,15 +1,15 @@
-r"""Trains a transformer whose layers, and whose products within them, are on different ranks.
+r"""Trains a transformer with pipeline and tensor parallelism.
 
     mpiexec -n 4 python examples/tensor_pipeline.py
     mpiexec -n 4 python examples/tensor_pipeline.py --tensor 4 --codec lossless
     XLA_FLAGS=--xla_force_host_platform_device_count=4 python examples/tensor_pipeline.py --mesh
 
-Pipeline: ranks form stages, which have as many layers each. Micro-batches go from stage to stage by
-`jaxccomp.sendrecv`, and cotangents back (GPipe: Huang et al. 2019, arXiv 1811.06965). Tensor: each
-rank of a stage has a part of the heads and of the hidden units, and between the products a part of
-the tokens (Megatron-LM: Korthikanti et al. 2022, arXiv 2205.05198). `jaxccomp.allgather` brings all
-tokens to the products, `jaxccomp.reduce_scatter` adds up what these have made. What all ranks have,
-embeddings and readout, has its gradients added up by `jaxccomp.allreduce`.
+Pipeline: ranks form stages with equal numbers of layers. `jaxccomp.sendrecv` passes micro-batches
+to the next stage, and cotangents back (GPipe: Huang et al. 2019, arXiv 1811.06965). Tensor: each
+rank of a stage has a part of the heads and hidden units, and between the matrix products a part of
+the tokens (Megatron-LM: Korthikanti et al. 2022, arXiv 2205.05198). `jaxccomp.allgather` collects
+all tokens before a product, `jaxccomp.reduce_scatter` sums the products. Embeddings and readout are
+replicated; `jaxccomp.allreduce` sums their gradients.
 
 All ranks run the same program, between processes or, with --mesh, along the axes of a mesh of all
 devices. It trains without compression and with it, and compares the two.
@@ -29,7 +29,7 @@ from jax.sharding import PartitionSpec as P
 
 import jaxccomp as jcc
 
-# Which axis of a parameter is divided among what; the first one is that of the layers.
+# How each parameter's axes are divided; the first axis is the layers.
 OWN = {
     "qkv": P("stage", None, None, "part"),
     "out": P("stage", "part"),
@@ -40,14 +40,14 @@ SPECS = {"own": OWN, "shared": {"embed": P(), "places": P(), "readout": P()}}
 
 
 class Ranks(typing.NamedTuple):
-    """Who there is, and how operations reach them: keyword arguments.
+    """The numbers of stages and parts, and keyword arguments that select groups of ranks.
 
     Attributes:
-      stages: how many.
-      parts: into how many each layer is divided.
-      of_stage: the ranks with the same layers.
-      of_part: those with the same heads, one of each stage, in the order of the stages.
-      everyone: all.
+      stages: number of stages.
+      parts: number of parts of each layer.
+      of_stage: arguments for the ranks with the same layers.
+      of_part: arguments for the ranks with the same heads, one per stage, in stage order.
+      everyone: arguments for all ranks.
     """
 
     stages: int
@@ -82,19 +82,19 @@ def init(options):
 
 
 def normalized(x):
-    """With mean 0 and variance 1."""
+    """Normalises the last axis to mean 0 and variance 1."""
     x = x - x.mean(-1, keepdims=True)
     return x * jax.lax.rsqrt((x * x).mean(-1, keepdims=True) + 1e-5)
 
 
 def layer(x, weights, all_tokens, added_up):
-    """Attention to what came before, and two dense layers.
+    """A transformer layer: causal attention and two dense layers.
 
     Args:
       x: (batch, tokens of this rank, features).
-      weights: of this rank's heads and hidden units.
-      all_tokens: gives what all ranks of the stage have, (batch, tokens, features).
-      added_up: of such values of all of them, gives this rank's tokens of the sum.
+      weights: weights of this rank's heads and hidden units.
+      all_tokens: gathers x from all ranks of the stage, to (batch, tokens, features).
+      added_up: sums such values over the ranks of the stage; returns this rank's tokens.
     """
     query, key, value = jnp.einsum("bnf,fkhd->kbhnd", all_tokens(normalized(x)), weights["qkv"])
     scores = jnp.einsum("bhqd,bhkd->bhqk", query, key) * query.shape[-1] ** -0.5
@@ -106,14 +106,14 @@ def layer(x, weights, all_tokens, added_up):
 
 
 def logits_of(params, text, place, ranks, codec):
-    """Logits of this rank's tokens of each micro-batch; they are of use in the last stage only.
+    """Logits of this rank's tokens of each micro-batch; only meaningful in the last stage.
 
     Args:
-      params: this rank's.
+      params: this rank's parameters.
       text: (micro-batches, batch, tokens of this rank), the same in all stages.
       place: the numbers of this rank's stage and part.
-      ranks: the others.
-      codec: of all that travels.
+      ranks: the groups of ranks.
+      codec: the codec of all exchanges.
     """
     number, part = place
     stages, parts = ranks.stages, ranks.parts
@@ -146,7 +146,7 @@ def logits_of(params, text, place, ranks, codec):
     results = []
     arrived = jnp.zeros_like(begun[0])
     for tick in range(batches + stages - 1):
-        # What the first stage begins after the last micro-batch does not come to an end.
+        # After the last micro-batch the first stage repeats it; the results are never used.
         x = stage(jnp.where(number == 0, begun[min(tick, batches - 1)], arrived))
         if tick >= stages - 1:
             results.append(normalized(x) @ shared["readout"])
@@ -156,15 +156,15 @@ def logits_of(params, text, place, ranks, codec):
 
 
 def programs_of(ranks, optimizer, codec):
-    """What each rank runs: an epoch, and a test.
+    """The functions of a rank: a training epoch, and a test.
 
-    Both take this rank's parameters and the numbers of its stage and its part. These are operands:
-    of a constant XLA would know that the first stage needs nothing from another one, and would
-    leave out an operation there that the others wait for.
+    Both take this rank's parameters and the numbers of its stage and part. These numbers must be
+    operands: with constants XLA would see that the first stage ignores received values, and would
+    remove an operation there for which other ranks wait.
     """
 
     def seen_by_last(params, place, text, following, measure):
-        """This rank's share of a mean over all tokens, nothing but in the last stage."""
+        """This rank's share of a mean over all tokens; zero except in the last stage."""
         stage, part = place
         mine = text.shape[2] // ranks.parts
         own = functools.partial(
@@ -177,8 +177,8 @@ def programs_of(ranks, optimizer, codec):
     def epoch(params, state, place, batches):
         def step(carry, batch):
             params, state = carry
-            # The objective is the sum of all ranks' shares. Of own parameters this is the gradient:
-            # what travels brings the others' part. Of shared ones each rank has its own part.
+            # The objective is the sum of all ranks' shares. For "own" parameters, the transposes of
+            # the collectives already give the full gradient; "shared" ones need a sum over ranks.
             loss, grads = jax.value_and_grad(seen_by_last)(
                 params, place, *batch, optax.softmax_cross_entropy_with_integer_labels
             )
@@ -199,7 +199,7 @@ def programs_of(ranks, optimizer, codec):
 
 
 def train(world, data, options, codec):
-    """Yields loss and accuracy after every epoch; between processes."""
+    """Yields loss and accuracy after every epoch; communicates between processes."""
     stages, parts = divided(options, world.size)
     stage, part = divmod(world.rank, parts)
     of_stage, of_part = world.split(stage), world.split(part)
@@ -226,7 +226,7 @@ def train(world, data, options, codec):
 
 
 def train_on_mesh(world, data, options, codec):
-    """The same along the axes of a mesh of all devices, of all processes."""
+    """Like `train`, along the axes of a mesh of all devices of all processes."""
     del world
     stages, parts = divided(options, jax.device_count())
     mesh = jax.make_mesh((stages, parts), ("stage", "part"), (AxisType.Auto,) * 2)
@@ -236,7 +236,7 @@ def train_on_mesh(world, data, options, codec):
     ranks = Ranks(stages, parts, of_stage, of_part, everyone)
     optimizer = optax.adam(3e-3)
     placed_as = functools.partial(jax.tree.map, functools.partial(NamedSharding, mesh))
-    # Each process makes the parts that its devices have.
+    # Each process makes only its devices' shards.
     params = jax.tree.map(
         lambda x, s: jax.make_array_from_callback(x.shape, s, lambda part: x[part]),
         init(options),
@@ -274,17 +274,14 @@ def train_on_mesh(world, data, options, codec):
 
 
 def epochs(epoch, accuracy, params, state):
-    """Yields what `digits.compare` takes."""
+    """Yields loss and accuracy for `digits.compare`."""
     while True:
         params, state, loss = epoch(params, state)
         yield {"loss": loss, "accuracy": accuracy(params)}
 
 
 def divided(options, size):
-    """How many stages there are of ``size`` ranks, and ranks of a stage.
-
-    The program ends where they cannot be.
-    """
+    """The numbers of stages, and of ranks of a stage; exits if the options do not fit ``size``."""
     parts = options.tensor or (2 if size % 2 == 0 else 1)
     if parts < 1 or size % parts:
         parser().error(f"--tensor must divide the {size} ranks, {parts} does not")
@@ -300,7 +297,7 @@ def divided(options, size):
 
 
 def load(world, options):
-    """Micro-batches to train with, and some to test with: the same on all ranks."""
+    """Micro-batches for training and for the test, the same on all ranks."""
     del world
     text = byte_transformer.library()
     training, test = text[: -len(text) // 10], text[-len(text) // 10 :]

@@ -1,14 +1,14 @@
-"""Actors play with the latest weights while trainers learn from what they have seen.
+"""Reinforcement learning: actors play with the latest weights, trainers learn from their games.
 
     mpiexec -n 4 python examples/weight_sync.py
     mpiexec -n 4 python examples/weight_sync.py --trainers 2 --learning-rate 1e-4
 
-The first ranks train a policy by REINFORCE (Williams 1992), all others act: they run programs of
-their own, and meet twice. Actors send what they have seen with `jaxccomp.send`, in program order.
-Trainers publish bfloat16 weights with `jaxccomp.sync`, which brings them to the actors beside what
-both compute. An actor never waits for weights: it takes what is the latest between two batches.
+The first ranks train a policy by REINFORCE (Williams 1992), the others are actors. The two groups
+run different programs, and communicate in two ways. Actors send batches with `jaxccomp.send`, in
+program order. Trainers publish bfloat16 weights with `jaxccomp.sync`, in the background of both
+programs. An actor never waits for weights after the first: between batches it takes the latest.
 
-The game: a state is 32 numbers, of which a hidden rule makes the one right action among 8.
+The game: a state is 32 numbers; a hidden rule maps it to the right one of 8 actions.
 """
 
 import argparse
@@ -38,7 +38,7 @@ def init_policy(width):
 
 
 def logits_of(params, states):
-    """Of each action, for states (batch, STATES)."""
+    """Logits of each action, for states (batch, STATES)."""
     for i in range(len(params)):
         layer = params[f"layer{i}"]
         states = states @ layer["kernel"] + layer["bias"]
@@ -58,7 +58,7 @@ def play(params, key):
 
 
 def policy_loss(params, seen):
-    """What REINFORCE descends: rewards above their mean make an action likelier."""
+    """The loss of REINFORCE: rewards above their mean make an action likelier."""
     states, actions, rewards = seen
     chosen = jax.nn.log_softmax(logits_of(params, states))
     chosen = jnp.take_along_axis(chosen, actions[:, None], axis=1)[:, 0]
@@ -66,7 +66,7 @@ def policy_loss(params, seen):
 
 
 def train(world, group, options):
-    """Learns from what this trainer's actors send, and publishes what it has learnt."""
+    """Learns from the batches of this trainer's actors, and publishes the weights."""
     ordered = world.duplicate("batches").ordered()
     params = init_policy(options.width)
     optimizer = optax.adam(options.learning_rate)
@@ -118,7 +118,7 @@ def act(world, options):
     like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, jnp.bfloat16), shapes)
     with sync.Receiver(like) as receiver:
         ages = []
-        receiver.wait()  # for the first version
+        receiver.wait()  # wait for the first version
         for step in range(options.steps):
             weights = receiver.latest()
             ages.append(time.time() - weights.published_at)

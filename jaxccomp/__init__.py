@@ -11,6 +11,9 @@
   :mod:`jaxccomp.schedules`, :mod:`jaxccomp.plan`, :mod:`jaxccomp.errors`.
 """
 
+from jaxccomp.launch import interrupts  # noqa: F401  (first: what follows takes seconds)
+
+# isort: split
 from jaxccomp import (
     codecs,
     config,

@@ -67,6 +67,9 @@ class Call:
     feedback: bool = False
     # Whether residuals of the call before follow the operands: what travels are the sums of both.
     carries: bool = False
+    # The program's line, of a call that is run eagerly; "" in programs, whose operations have it.
+    # JAX compiles equal eager calls once, so without it the first line would stand for all.
+    line: str = ""
 
     def __repr__(self) -> str:
         given = [
@@ -80,6 +83,12 @@ class Call:
 
     def replace(self, **changes: object) -> Call:
         return dataclasses.replace(self, **changes)
+
+    def at(self, line: str) -> Call:
+        """The same, called at that line; faster than `replace`, for each eager call."""
+        moved = object.__new__(Call)
+        moved.__dict__.update(self.__dict__, line=line)
+        return moved
 
     def of_cotangents(self) -> Call:
         """The call that carries cotangents, which have a codec of their own."""

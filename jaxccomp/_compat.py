@@ -23,6 +23,7 @@ from jax._src.interpreters import ad, batching, mlir, partial_eval, pxla
 from jax._src.lax import parallel
 from jax._src.lib.mlir import ir
 from jax._src.mesh import Mesh, get_abstract_mesh
+from jax._src.shard_map import ShardMapTrace
 from jax._src.sharding_impls import NamedSharding, ShardingContext, SPMDAxisContext
 from jax.experimental import serialize_executable
 from jax.extend.core import Literal, Primitive, jaxprs_in_params
@@ -118,6 +119,11 @@ def new_primitive(
     # A cached lowering would be shared between call sites, meshes and operands' owners.
     mlir.register_lowering(primitive, lowering, cacheable=False)
     return primitive
+
+
+def runs_eagerly() -> bool:
+    """Whether what is bound now runs at once: also in a ``shard_map`` that is not jitted."""
+    return isinstance(core.trace_ctx.trace, (core.EvalTrace, ShardMapTrace))
 
 
 def is_tracer(x: Any) -> bool:
@@ -445,6 +451,36 @@ def lower_ffi(
     if ordered:
         ctx.set_tokens_out(mlir.TokenSet({ORDERED: results[0]}))
     return results[first:]
+
+
+def lower_converted(
+    ctx: Any,
+    lower: Callable[[Any, Sequence[Any]], Any],
+    operands: Sequence[Any],
+    *,
+    enter: Callable[..., Sequence[Any]],
+    leave: Callable[..., Sequence[Any]],
+    avals: Callable[[Sequence[Any]], Sequence[Any]],
+) -> Any:
+    """Lowers by ``lower`` to what computes in other dtypes.
+
+    Args:
+      ctx: the lowering's context.
+      lower: lowers in a context of those dtypes.
+      operands: the operands' values.
+      enter: converts operands.
+      leave: converts results back.
+      avals: the shapes and dtypes of converted values, from those of unconverted ones.
+    """
+    avals_in, avals_out = avals(ctx.avals_in), avals(ctx.avals_out)
+    entered = lower_traced(ctx.replace(avals_out=avals_in), enter, operands, ordered=False)
+    inner = ctx.replace(avals_in=avals_in, avals_out=avals_out, tokens_out=None)
+    results = lower(inner, entered)
+    if inner.tokens_out is not None:
+        ctx.set_tokens_out(inner.tokens_out)
+    return lower_traced(
+        ctx.replace(avals_in=avals_out, tokens_out=None), leave, results, ordered=False
+    )
 
 
 def _attribute(value: Any) -> Any:

@@ -17,7 +17,9 @@ from typing import Any
 import jax
 
 from jaxccomp import config, errors
+from jaxccomp._bootstrap import inherited as _inherited
 from jaxccomp._bootstrap import join as _join
+from jaxccomp._bootstrap import launchers
 from jaxccomp._bootstrap import membership as _membership
 from jaxccomp._bootstrap import mpi as _mpi
 from jaxccomp._bootstrap import parameters as _parameters
@@ -363,10 +365,21 @@ def init(
             if timeout_seconds is None:
                 timeout_seconds = config.get("init_timeout_seconds")
             parameters = _parameters.from_options(coordinator, rank, size, join, secret)
+            if parameters is not None or (mode != "never" and launchers.launcher() is not None):
+                _inherited.check(
+                    uses_variables=not _is_explicit(rank, size, join),
+                    starts_mpi=parameters is None and _mpi.imported() is None,
+                )
+                _inherited.mark_rank()
             _state = _join.join(mode, timeout_seconds, parameters)
             # A program that is loaded, and not traced, names it to the engine alone.
             _state.known(world())
         return world()
+
+
+def _is_explicit(rank: int | None, size: int | None, join: str | None) -> bool:
+    """Whether the program itself says which rank this is, or which group it joins."""
+    return bool(join) or (rank is not None and size is not None)
 
 
 def world() -> Communicator:

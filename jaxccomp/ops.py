@@ -12,8 +12,11 @@ linear and have derivatives of all orders; leaves of integer type simply have no
 travel as the values did, but for what ``cotangent_codec`` says: int8 activations may have exact
 gradients.
 
-Dtypes: bool, integers, float16, bfloat16, float32, float64, complex64 and complex128; float8, int4
-and typed PRNG keys where values are only moved.
+Dtypes: bool, integers (also int4 and int2), float8, float16, bfloat16, float32, float64, complex64
+and complex128; typed PRNG keys where values are only moved. Sums of floats narrower than float32
+are computed in float32 by every algorithm, and rounded once. Reductions of float8 send float32
+values, or what the codec makes of these. Leaves of dtype float0 (``jax.grad`` with
+``allow_int=True``) have no values: nothing travels, and the result has float0 leaves.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Prints what pip installs besides this package: `python packaging/requirements.py [EXTRA]...`.
+"""Prints the requirements in pyproject.toml: `python packaging/requirements.py [EXTRA]...`.
 
-They are the dependencies in pyproject.toml, and those of the extras; the extra "build" stands for
-what a build requires. pip installs them before anything is compiled, and not again when only
-sources have changed.
+These are the dependencies of the package and of the extras; the extra "build" stands for the build
+requirements. The Makefile installs them before it compiles, and not again when only sources change.
 """
 
 import pathlib

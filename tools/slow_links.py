@@ -1,4 +1,4 @@
-"""Bytes that a rank sends for each parameter and inner step: the table of docs/slow_links.md.
+"""Prints the table of docs/slow_links.md: bytes that a rank sends per parameter and inner step.
 
 python tools/slow_links.py
 """
@@ -18,7 +18,7 @@ DENSITY = 1 / 64
 RANKS = (4, 32)
 PARAMETERS = 100_000_000
 LINK_BITS = 100e6
-# name, codec or None for SparseLoCo, steps between two exchanges
+# name, codec (None: SparseLoCo), inner steps per exchange
 ROWS = (
     ("every step, raw", "raw", 1),
     ("every step, `bf16`", "bf16", 1),
@@ -32,7 +32,7 @@ _COUNT = 1 << 20
 
 
 def coded_bytes(codec: str | None) -> float:
-    """Of a float32 value, on average."""
+    """The mean encoded bytes of a float32 value."""
     if codec is None:
         like = jax.ShapeDtypeStruct((_COUNT,), jnp.float32)
         code = jax.eval_shape(lambda x: _sparse_loco._encode(x, DENSITY, True), like)
@@ -42,13 +42,13 @@ def coded_bytes(codec: str | None) -> float:
 
 
 def sent_bytes(codec: str | None, every: int, ranks: int) -> float:
-    """Of a rank, for each parameter and inner step: an allreduce, or for None an allgather."""
+    """Bytes that a rank sends per parameter and inner step, in an allreduce (None: allgather)."""
     times = ranks - 1 if codec is None else 2 * (ranks - 1) / ranks
     return times * coded_bytes(codec) / every
 
 
 def table() -> str:
-    """In Markdown."""
+    """The table in Markdown."""
     head = ["", *(f"bytes, {ranks} ranks" for ranks in RANKS)]
     head += [f"seconds, {ranks} ranks" for ranks in RANKS]
     rows = []

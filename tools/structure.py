@@ -1,9 +1,9 @@
-"""Draws who imports or includes whom: Python's modules and rooms, and the engine's headers.
+"""Prints the import graph of the Python package, or the include graph of the C++ sources.
 
     python tools/structure.py [python | cpp] [--dot FILE]
 
-prints the rooms, lowest first, with what each sees of others, and the circles there are. With
---dot it writes the top sheet for Graphviz.
+A "room" is a top-level folder or module. The output lists the rooms, lowest level first, with the
+rooms that each one uses, and the cycles. --dot writes the graph of rooms for Graphviz.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from collections.abc import Iterator, Mapping
 
 ROOT = pathlib.Path(__file__).parents[1]
 PACKAGE = ROOT / "jaxccomp"
-FOLDERS = ("csrc", "xla_ffi")  # includes are given from the first, or from the folder itself
+FOLDERS = ("csrc", "xla_ffi")  # include paths start at csrc, or at the root for xla_ffi
 
 Graph = Mapping[str, set[str]]
 
 
 def imports(path: pathlib.Path) -> Iterator[str]:
-    """All that a Python file imports, wherever in its code: ``package.module.name``."""
+    """Every import of a Python file, also inside functions: ``package.module.name``."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -31,13 +31,13 @@ def imports(path: pathlib.Path) -> Iterator[str]:
 
 
 def includes(path: pathlib.Path) -> list[str]:
-    """What a C++ file includes, as it is written."""
+    """The includes of a C++ file as written there."""
     text = path.read_text(encoding="utf-8")
     return re.findall(r'^#include ["<]([^">]+)[">]', text, re.MULTILINE)
 
 
 def python_files() -> dict[str, pathlib.Path]:
-    """The package's modules by name, without the package's own name in front."""
+    """The package's modules by name, without the leading ``jaxccomp.``."""
     found = {}
     for path in sorted(PACKAGE.rglob("*.py")):
         parts = path.relative_to(PACKAGE).with_suffix("").parts
@@ -47,7 +47,7 @@ def python_files() -> dict[str, pathlib.Path]:
 
 
 def python_graph() -> dict[str, set[str]]:
-    """By module: the modules of the package that it imports."""
+    """For each module the modules of the package that it imports."""
     files = python_files()
     graph = {}
     for module, path in files.items():
@@ -64,7 +64,7 @@ def python_graph() -> dict[str, set[str]]:
 
 
 def cpp_files() -> dict[str, pathlib.Path]:
-    """C++ and CUDA files, headers and bodies, by the name that they are included by."""
+    """C++ and CUDA headers and sources, by the name used in includes."""
     suffixes = {".h", ".inl", ".cuh", ".cc", ".cu"}
     found = {}
     for folder in FOLDERS:
@@ -76,7 +76,7 @@ def cpp_files() -> dict[str, pathlib.Path]:
 
 
 def cpp_graph() -> dict[str, set[str]]:
-    """By file: the headers of the project that it includes."""
+    """For each file the headers of the project that it includes."""
     files = cpp_files()
     graph = {}
     for name, path in files.items():
@@ -92,7 +92,7 @@ def room_of(name: str) -> str:
 
 
 def rooms(graph: Graph) -> dict[str, set[str]]:
-    """The same graph between rooms."""
+    """The graph between rooms."""
     found: dict[str, set[str]] = {}
     for name, below in graph.items():
         room = room_of(name)
@@ -102,7 +102,7 @@ def rooms(graph: Graph) -> dict[str, set[str]]:
 
 
 def folders(graph: Graph) -> list[str]:
-    """All folders of a graph of files; "" is the one that holds all."""
+    """All folders of a graph of files; "" is the root."""
     found = {""}
     for name in graph:
         parts = name.split("/")
@@ -111,7 +111,7 @@ def folders(graph: Graph) -> list[str]:
 
 
 def sheet(graph: Graph, folder: str) -> dict[str, set[str]]:
-    """The graph between the files and folders that lie in ``folder``."""
+    """The graph between the direct children of ``folder``."""
     inside = folder + "/" if folder else ""
 
     def child(name: str) -> str:
@@ -125,18 +125,18 @@ def sheet(graph: Graph, folder: str) -> dict[str, set[str]]:
 
 
 def circles(graph: Graph) -> list[str]:
-    """What remains when all is taken away, again and again, that sees nothing that remains."""
+    """The nodes that are on a cycle, or on a path between two cycles; sorted."""
     left = {name: set(below) for name, below in graph.items()}
     while ends := {name for name, below in left.items() if not below & left.keys()}:
         left = {name: below for name, below in left.items() if name not in ends}
-    # What only leads to a circle is in none.
+    # Remove nodes that only lead to a cycle.
     while starts := left.keys() - {each for below in left.values() for each in below}:
         left = {name: below for name, below in left.items() if name not in starts}
     return sorted(left)
 
 
 def levels(graph: Graph) -> list[list[str]]:
-    """Without its circles: those that see nothing first, then those that see only these, and on."""
+    """Topological levels without the cycles: each level uses only the levels before it."""
     left, found = {name: set(below) for name, below in graph.items()}, []
     while ends := sorted(name for name, below in left.items() if not below & left.keys()):
         found.append(ends)
@@ -145,7 +145,7 @@ def levels(graph: Graph) -> list[list[str]]:
 
 
 def main() -> None:
-    """Prints one of the graphs."""
+    """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("which", nargs="?", choices=("python", "cpp"), default="python")
     parser.add_argument("--dot", type=pathlib.Path)

@@ -1,15 +1,16 @@
-"""Measures what bfloat16 weights that hardly change take, by codec, beside what can be had at all.
+"""Measures codecs on small updates of bfloat16 weights, and the entropy bounds of their ratios.
 
     python tools/weight_updates.py --output docs/results/delta.jsonl
 
-Pairs of weights, before and after an update: synthetic ones (normal, 0.02, after steps of a known
-size), and those of a transformer, trained on the spot at several learning rates. Of each:
+The inputs are weights before and after an update: synthetic ones (normal, standard deviation 0.02,
+steps of known size), and the weights of a transformer that this script trains at several learning
+rates. For each pair:
 
-* ratios of ``delta``, of ``lossless`` of the XOR, and of what is sent elsewhere: zstd of the XOR;
-  indices and values, zstd -3 (the format of PULSE, arXiv 2602.03839); gaps between indices and
-  differences of ordered bits, each zstd -19;
+* ratios of ``delta``, of ``lossless`` of the XOR, and of other formats: zstd of the XOR; indices
+  and values, zstd -3 (the format of PULSE, arXiv 2602.03839); gaps between indices and differences
+  of ordered bits, each zstd -19;
 * two bounds: the entropy of the XOR, and of the step given the exponent of the reference;
-* speeds of one core, of a chunk that stays in the cache.
+* speeds on one core, with a chunk that stays in the cache.
 
 Needs `pip install zstandard`.
 """
@@ -38,11 +39,11 @@ SYNTHETIC = 1 << 22  # values
 CHUNK_BYTES = 1 << 19
 LEARNING_RATES = (1e-3, 1e-4, 1e-5, 1e-6, 1e-7)
 STEPS_APART = (1, 4, 16)
-WARM_UP = 300  # steps, until weights look trained
+WARM_UP = 300  # steps before measuring, so that weights look trained
 
 
 class Pair(NamedTuple):
-    """Bits of bfloat16 weights before and after."""
+    """Bits of bfloat16 weights before and after an update."""
 
     name: str
     before: np.ndarray
@@ -50,12 +51,12 @@ class Pair(NamedTuple):
 
 
 def bits(values: np.ndarray) -> np.ndarray:
-    """The bits of values, rounded to bfloat16."""
+    """The bits of values rounded to bfloat16."""
     return np.asarray(values).astype(BFLOAT16).view(np.uint16)
 
 
 def synthetic() -> Iterator[Pair]:
-    """Weights that are rounded from more exact ones, before and after a step."""
+    """Weights before and after a step in float32, both rounded to bfloat16."""
     random = np.random.default_rng(0)
     weights = random.normal(0, 0.02, SYNTHETIC).astype(np.float32)
 
@@ -74,7 +75,7 @@ def synthetic() -> Iterator[Pair]:
 
 
 def trained() -> Iterator[Pair]:
-    """Weights of a transformer, so many steps of that learning rate apart."""
+    """Weights of a transformer, for each learning rate and number of steps between them."""
     training = tensors.Training()
     for _ in range(WARM_UP):
         training.step(1e-3)
@@ -90,7 +91,7 @@ def trained() -> Iterator[Pair]:
 
 
 def steps_of(pair: Pair) -> np.ndarray:
-    """By how many values each has moved, away from zero."""
+    """By how many representable values each weight has moved away from zero."""
     before, after = (
         np.where(x >> 15 == 1, -(x & 0x7FFF).astype(np.int32) - 1, x.astype(np.int32))
         for x in (pair.before.astype(np.int32), pair.after.astype(np.int32))
@@ -99,13 +100,13 @@ def steps_of(pair: Pair) -> np.ndarray:
 
 
 def entropy_bits(symbols: np.ndarray) -> float:
-    """Of all symbols, by their own frequencies."""
+    """Entropy of all symbols together, from their frequencies."""
     counts = np.unique(symbols, return_counts=True)[1]
     return float(-(counts * np.log2(counts / counts.sum())).sum())
 
 
 def bounds(pair: Pair) -> dict[str, float]:
-    """Ratios that no code of single values surpasses: of the XOR, and given the exponent."""
+    """Upper bounds of the ratio of single-value codes: for the XOR, and given the exponent."""
     steps, exponents = steps_of(pair), pair.before >> 7 & 255
     given = sum(entropy_bits(steps[exponents == e]) for e in np.unique(exponents))
     all_bits = 8 * pair.before.nbytes
@@ -116,12 +117,12 @@ def bounds(pair: Pair) -> dict[str, float]:
 
 
 def zstd(data: bytes, level: int) -> int:
-    """Bytes that it makes."""
+    """The compressed size in bytes."""
     return len(zstandard.ZstdCompressor(level=level).compress(data))
 
 
 def leb128(numbers: np.ndarray) -> bytes:
-    """Numbers from 0 on, in as many bytes as each needs."""
+    """Unsigned integers in LEB128: 7 bits per byte."""
     rest = numbers.astype(np.uint64)
     columns = []
     while True:
@@ -139,7 +140,7 @@ def leb128(numbers: np.ndarray) -> bytes:
 
 
 def sparse_sizes(pair: Pair) -> dict[str, int]:
-    """Bytes of what has changed: as indices and values, and as gaps and differences."""
+    """Bytes of the changed values: as indices and values, and as gaps and differences."""
     where = np.flatnonzero(pair.before != pair.after)
     steps = steps_of(pair)[where]
     zigzag = np.where(steps < 0, -2 * steps - 1, 2 * steps)
@@ -152,13 +153,13 @@ def sparse_sizes(pair: Pair) -> dict[str, int]:
 
 
 def of(codec: str, pair: Pair) -> int:
-    """Bytes of a frame."""
+    """The size of a frame in bytes."""
     values, ref = (x.view(BFLOAT16) for x in (pair.after, pair.before))
     return len(codecs.encode(codec, values, ref, checksum=False, chunk_bytes=CHUNK_BYTES))
 
 
 def rate(call: Callable[[], object], nbytes: int, seconds: float) -> float:
-    """GB/s, by the median."""
+    """The median speed in GB/s."""
     taken, end = [], time.perf_counter() + seconds
     while time.perf_counter() < end or len(taken) < 3:
         begun = time.perf_counter()
@@ -168,7 +169,7 @@ def rate(call: Callable[[], object], nbytes: int, seconds: float) -> float:
 
 
 def speeds(pair: Pair, seconds: float) -> dict[str, float]:
-    """Of delta and lossless, and of zstd of the XOR of one chunk."""
+    """Speeds of delta, of lossless, and of zstd on the XOR of one chunk."""
     row: dict[str, float] = {}
     for codec in ("delta", "lossless"):
         measured = engine.load().measure_codec(

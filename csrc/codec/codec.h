@@ -68,6 +68,8 @@ class Codec {
     bool takes_reference = false;      // forms the difference to a reference by itself
     bool slow = false;                 // a few MB/s, maybe: a chunk takes tens of milliseconds
     bool runs_on_host = true;          // else values must lie on a device that has it
+    bool draws_alike = false;          // members draw the same random numbers for the same values of an
+                                       // operation, so that what it keeps of them adds up
     DTypeSet dtypes = 0;               // values of others travel raw
   };
 

@@ -1,5 +1,6 @@
 #include "codec/part.h"
 
+#include <algorithm>
 #include <cstring>
 #include <iterator>
 #include <vector>
@@ -28,6 +29,28 @@ Status MergeInto(const Codec& codec, DType dtype, ReduceOp op, int64_t divisor, 
   return status;
 }
 
+// Decodes all codes, and reduces the values at once.
+Status MergeDecoded(const Codec* codec, DType dtype, ReduceOp op, int64_t divisor, void* dst, int64_t count,
+                    std::span<const MergeSource> sources, Workspace& workspace) {
+  struct Decoded;
+  const auto codes = std::count_if(sources.begin(), sources.end(),
+                                   [](const MergeSource& source) { return source.values == nullptr; });
+  const int64_t stride = (count * SizeBytes(dtype) + 63) / 64 * 64;
+  std::byte* at = workspace.Bytes<Decoded>(stride * static_cast<int64_t>(codes));
+  auto& values = workspace.Get<std::vector<const void*>>();
+  values.clear();
+  for (const MergeSource& source : sources) {
+    values.push_back(source.values);
+    if (source.values != nullptr) continue;
+    Status status = DecodePart(codec, dtype, source.code, at, count, CodingContext(workspace));
+    if (!status.ok()) return status;
+    values.back() = at;
+    at += stride;
+  }
+  Reduce(dtype, op, dst, values, count, divisor);
+  return Status::Ok();
+}
+
 // Of a half type: decoded and merged in float, so that lossy codes are not rounded before they are
 // added.
 Status MergeWide(const Codec& codec, DType dtype, ReduceOp op, int64_t divisor, void* dst,
@@ -44,6 +67,9 @@ Status MergeWide(const Codec& codec, DType dtype, ReduceOp op, int64_t divisor, 
     Status status = codec.DecodeMerge(dtype, source.code, op, DType::kFloat32, acc, count,
                                       CodingContext(workspace));
     if (!status.ok()) return status;
+  }
+  if (dtype == DType::kBFloat16 && op == ReduceOp::kSum && !AllFinite(acc, count)) {
+    return MergeDecoded(&codec, dtype, op, divisor, dst, count, sources, workspace);
   }
   if (divisor > 1) {
     const void* const sum[] = {acc};
@@ -88,21 +114,7 @@ Status MergePart(const Codec* codec, DType dtype, ReduceOp op, int64_t divisor, 
   if (codec != nullptr && codes > 0 && IsHalf(dtype) && !codec->traits().lossless) {
     return MergeWide(*codec, dtype, op, divisor, dst, count, sources, workspace);
   }
-  struct Decoded;
-  const int64_t stride = (count * SizeBytes(dtype) + 63) / 64 * 64;
-  std::byte* at = workspace.Bytes<Decoded>(stride * static_cast<int64_t>(codes));
-  auto& values = workspace.Get<std::vector<const void*>>();
-  values.clear();
-  for (const MergeSource& source : sources) {
-    values.push_back(source.values);
-    if (source.values != nullptr) continue;
-    Status status = DecodePart(codec, dtype, source.code, at, count, CodingContext(workspace));
-    if (!status.ok()) return status;
-    values.back() = at;
-    at += stride;
-  }
-  Reduce(dtype, op, dst, values, count, divisor);
-  return Status::Ok();
+  return MergeDecoded(codec, dtype, op, divisor, dst, count, sources, workspace);
 }
 
 Status ResidualPart(const Codec* codec, DType dtype, void* dst, const void* before, const void* values,

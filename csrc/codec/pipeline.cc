@@ -76,6 +76,7 @@ class Pipeline final : public Codec {
             .takes_reference = a.takes_reference,
             .slow = a.slow || b.slow,
             .runs_on_host = a.runs_on_host && b.runs_on_host,
+            .draws_alike = a.draws_alike,
             .dtypes = a.dtypes};
   }
 

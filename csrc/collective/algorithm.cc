@@ -9,6 +9,7 @@ namespace jaxccomp {
 namespace {
 
 constexpr Blocks kOne = Blocks::kOne, kEach = Blocks::kPerRank;
+constexpr bool kSendsPartial = true;
 
 constexpr CollectiveInfo kCollectives[kCollectiveCount] = {
     // id, name, input, output, reduces, rooted
@@ -57,7 +58,7 @@ constexpr Algorithm kAlgorithms[] = {
      AllreduceOneShot},
     {Collective::kAllreduce, "recursive_doubling",
      "exchange with partners at 1, 2, 4, ..., log2 n steps, sends B log2 n",
-     AllreduceRecursiveDoubling},
+     AllreduceRecursiveDoubling, kSendsPartial},
     {Collective::kAllreduce, "parameter_server",
      "parts to their servers, merged at once, then to all, 2 steps; servers take turns from "
      "operation to operation; partitions=K: into so many parts",
@@ -65,15 +66,16 @@ constexpr Algorithm kAlgorithms[] = {
     {Collective::kAllreduce, "hierarchical",
      "to the leader of each group, between g leaders as two_shot, coded, and back; leaders "
      "send each other 2B(g-1)/g; groups are the ranks of a host",
-     AllreduceHierarchical},
+     AllreduceHierarchical, kSendsPartial},
     {Collective::kAllreduce, "ring",
      "chunks twice around a ring, 2(n-1) steps, sends 2B(n-1)/n to one neighbour",
-     AllreduceRing},
+     AllreduceRing, kSendsPartial},
 
     {Collective::kReduce, "direct",
      "blocks to the root, merged at once, 1 step, sends B",
      ReduceDirect},
-    {Collective::kReduce, "binomial", "chunks up a tree, log2 n steps, sends B", ReduceBinomial},
+    {Collective::kReduce, "binomial", "chunks up a tree, log2 n steps, sends B", ReduceBinomial,
+     kSendsPartial},
 
     {Collective::kAllgather, "direct", "blocks to all, 1 step, sends B(n-1)", AllgatherDirect},
     {Collective::kAllgather, "ring",
@@ -98,7 +100,7 @@ constexpr Algorithm kAlgorithms[] = {
      ReduceScatterDirect},
     {Collective::kReduceScatter, "ring",
      "chunks around a ring, n-1 steps, sends B(n-1) to one neighbour",
-     ReduceScatterRing},
+     ReduceScatterRing, kSendsPartial},
 
     {Collective::kAlltoall, "pairwise",
      "exchange with rank +- s at step s, sends B(n-1)",
@@ -117,14 +119,16 @@ constexpr Algorithm kAlgorithms[] = {
     {Collective::kAlltoallv, "pairwise", "exchange with rank +- s at step s", AlltoallPairwise},
     {Collective::kRaggedAlltoall, "direct", "ranges to their ranks, 1 step", RaggedAlltoallDirect},
 
-    {Collective::kScan, "chain", "chunks down the line, n-1+chunks steps, sends B", ScanChain},
+    {Collective::kScan, "chain", "chunks down the line, n-1+chunks steps, sends B", ScanChain,
+     kSendsPartial},
     {Collective::kScan, "recursive_doubling",
      "sums of 1, 2, 4, ... ranks, log2 n steps, sends B log2 n",
-     ScanRecursiveDoubling},
-    {Collective::kExscan, "chain", "chunks down the line, n-1+chunks steps, sends B", ExscanChain},
+     ScanRecursiveDoubling, kSendsPartial},
+    {Collective::kExscan, "chain", "chunks down the line, n-1+chunks steps, sends B", ExscanChain,
+     kSendsPartial},
     {Collective::kExscan, "recursive_doubling",
      "sums of 1, 2, 4, ... ranks, log2 n steps, sends B log2 n",
-     ExscanRecursiveDoubling},
+     ExscanRecursiveDoubling, kSendsPartial},
 
     {Collective::kBarrier, "dissemination",
      "empty messages to 1, 2, 4, ... after, log2 n steps",

@@ -45,6 +45,8 @@ struct Problem {
   int64_t chunk_bytes = 512 << 10;
   bool coded = false;            // a codec stands behind encode and decode: travelling values
                                  // are encoded; false: no encode or decode task at all
+  bool bounded = false;          // coded: codes hold a smaller range than values. Partial sums may be
+                                 // beyond that range where the result is not, and travel uncoded
   bool exact = false;            // coded: decoding gives the very values that were encoded, so who has
                                  // them takes those
   bool feedback = false;         // kAllreduce, kReduceScatter: Residual gets the compression errors,
@@ -87,6 +89,10 @@ struct Algorithm {
   std::string_view name;         // "chain", "ring", ...
   std::string_view description;  // one line: steps and bytes sent per rank
   Schedule (*build)(const Problem&);
+  // Of reductions: ranks send reductions of some ranks' values to ranks that reduce them further. Values of
+  // half types would be rounded at each hop, so callers pass them in as float32. Others merge all values
+  // of an element at once.
+  bool sends_partial = false;
 };
 
 std::span<const Algorithm> AlgorithmTable();

@@ -109,7 +109,7 @@ Schedule AllreduceParameterServer(const Problem& problem) {
 // ..., i. With a codec each hop of the first half encodes anew; the second half forwards codes.
 Schedule AllreduceRing(const Problem& problem) {
   if (problem.ranks == 1) return CopyOnly(problem);
-  Flow flow(problem, /*pieces=*/problem.coded ? 3 : 4);
+  Flow flow(problem, /*pieces=*/problem.coded && !problem.bounded ? 3 : 4);
   flow.SlimLanes();
   const ChunkSlots parts = flow.AllParts(OutputSlot(0, 0, problem.block_bytes));
   for (size_t k = 0; k < LanesOf(parts); ++k) {
@@ -193,7 +193,7 @@ void DoublingLane(Flow& flow, const Doubling& doubling, Slot out, size_t lane) {
 // codes of the last step instead of its result, and comes to the same bits.
 Schedule AllreduceRecursiveDoubling(const Problem& problem) {
   if (problem.ranks == 1) return CopyOnly(problem);
-  Flow flow(problem, /*pieces=*/4);
+  Flow flow(OfPartialSums(problem), /*pieces=*/4);
   const Doubling doubling(flow.ranks);
   const std::vector<Slot> chunks = flow.Chunks(OutputSlot(0, 0, problem.block_bytes));
   for (size_t k = 0; k < chunks.size(); ++k) {

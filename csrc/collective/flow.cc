@@ -16,6 +16,7 @@ Flow::Flow(const Problem& problem, int pieces)
       chunk_bytes_(problem.chunk_bytes / pieces),
       feedback_(problem.feedback),
       exact_(problem.exact),
+      codes_partial_(problem.coded && !problem.bounded),
       multi_slot_(problem.multi_slot) {}
 
 std::vector<Slot> Flow::Cut(Slot whole, int64_t chunk_bytes) const {
@@ -56,6 +57,10 @@ Message Flow::Pack(Slot src, TaskId ready, bool final, int block) {
                  src.space == Space::kInput ? src.block : block);
 }
 
+Message Flow::PackPartial(Slot src, TaskId ready, int block) {
+  return codes_partial_ ? Pack(src, ready, /*final=*/false, block) : Message{src, ready};
+}
+
 Message Flow::PackShared(int whose, uint32_t which, Slot src, TaskId ready) {
   if (!coded) return {src, ready};
   return Encoded(whose, which, builder_.Code(src.begin, src.end), src, /*final=*/false, ready,
@@ -84,6 +89,12 @@ Message Flow::RecvInto(int peer, uint32_t tag, Slot dst, TaskId before) {
 Message Flow::RecvTemp(int peer, uint32_t tag, Slot range, std::vector<TaskId> before) {
   const Slot slot =
       coded ? builder_.Code(range.begin, range.end) : builder_.Scratch(range.begin, range.end);
+  return {slot, builder_.Recv(peer, tag, slot, std::move(before))};
+}
+
+Message Flow::RecvPartial(int peer, uint32_t tag, Slot range, std::vector<TaskId> before) {
+  if (codes_partial_) return RecvTemp(peer, tag, range, std::move(before));
+  const Slot slot = Scratch(range);
   return {slot, builder_.Recv(peer, tag, slot, std::move(before))};
 }
 
@@ -199,17 +210,19 @@ RingReduced RingReduceScatter(Flow& flow, const std::vector<Slot>& parts, Slot r
     if (parts[taken].bytes() > 0) {
       // Waiting for what one step ago did bounds what is held. It cannot close a circle: it only
       // ever waits for earlier steps of the successors.
-      const Message theirs = flow.RecvTemp(previous, tag + Tag(taken, 0), parts[taken], used);
-      const Slot dst = last         ? result
-                       : flow.coded ? flow.Scratch(parts[taken])
-                                    : theirs.slot;
+      const uint32_t from_tag = tag + Tag(taken, 0);
+      const Message theirs = step == 0 ? flow.RecvTemp(previous, from_tag, parts[taken], used)
+                                       : flow.RecvPartial(previous, from_tag, parts[taken], used);
+      const Slot dst = last                                  ? result
+                       : theirs.slot.space == Space::kCode ? flow.Scratch(parts[taken])
+                                                             : theirs.slot;
       const TaskId merge = flow.Merge(dst, {theirs.slot, parts[taken]}, last, {theirs.ready});
       reduced.readers[taken] = merge;
       used = {merge, send, held.reader};
       if (last) {
         reduced.merged = merge;
       } else {
-        held = flow.Pack(dst, merge, /*final=*/false, parts[taken].block);
+        held = flow.PackPartial(dst, merge, parts[taken].block);
       }
     }
   }
@@ -233,6 +246,12 @@ void RingAllgather(Flow& flow, const std::vector<Slot>& places, Message own,
       used = {flow.Unpack(places[landed], held, {free}), send};
     }
   }
+}
+
+Problem OfPartialSums(const Problem& problem) {
+  Problem plain = problem;
+  plain.coded = problem.coded && !problem.bounded;
+  return plain;
 }
 
 Schedule CopyOnly(const Problem& problem) {

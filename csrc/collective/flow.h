@@ -88,16 +88,22 @@ class Flow {
   // The same for values that other ranks hold and encode as well: all of them have to name the same
   // rank and number, for which there is no other encoding in the operation.
   Message PackShared(int whose, uint32_t which, Slot src, TaskId ready);
+  // The same for a reduction of some ranks' values, which Problem::bounded keeps uncoded.
+  Message PackPartial(Slot src, TaskId ready, int block = 0);
   TaskId Send(int peer, uint32_t tag, const Message& message);
   // The task after which the raw values behind a message that was packed and sent here may
   // be overwritten.
-  TaskId ReaderOf(const Message& message, TaskId send) const { return coded ? message.reader : send; }
+  static TaskId ReaderOf(const Message& message, TaskId send) {
+    return message.slot.space == Space::kCode ? message.reader : send;
+  }
 
   // Receives values whose place is `dst`: right there, or as a code. Follow it with Unpack.
   // `before`: tasks that must be over before dst is written.
   Message RecvInto(int peer, uint32_t tag, Slot dst, TaskId before = kNoTask);
   // Receives values to be merged or forwarded: into a new Scratch or Code block.
   Message RecvTemp(int peer, uint32_t tag, Slot range, std::vector<TaskId> before = {});
+  // The same for what the sender packed with PackPartial.
+  Message RecvPartial(int peer, uint32_t tag, Slot range, std::vector<TaskId> before = {});
   // Puts a message's values into dst: a decode or a copy, or nothing when they are there.
   TaskId Unpack(Slot dst, const Message& message, std::vector<TaskId> before = {});
 
@@ -135,6 +141,7 @@ class Flow {
   const int64_t chunk_bytes_;
   const bool feedback_;
   const bool exact_;
+  const bool codes_partial_;
   // By the block and the first byte of a range of Residual: what wrote it last.
   std::map<std::pair<int, int64_t>, TaskId> residuals_;
   const bool multi_slot_;
@@ -162,6 +169,9 @@ std::vector<Slot> LaneOf(const ChunkSlots& parts, size_t lane);
 inline int64_t BlockBytes(const Problem& problem, int block) {
   return problem.counts.empty() ? problem.block_bytes : problem.counts[block];
 }
+
+// The problem of an algorithm whose messages are all partial sums, or as few as the operands of some ranks.
+Problem OfPartialSums(const Problem& problem);
 
 // One rank: the result is the operand.
 Schedule CopyOnly(const Problem& problem);

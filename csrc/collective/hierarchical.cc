@@ -53,6 +53,9 @@ struct Sum {
   TaskId reader = kNoTask;   // of this rank's Input
 };
 
+// Whether a root sends the other roots sums of several ranks' values.
+bool SumsBelow(const Forest& forest, int root) { return !forest.children[forest.roots[root]].empty(); }
+
 Sum SumUp(Flow& flow, const std::vector<int>& children, Slot slot, uint32_t tag) {
   if (children.empty()) return {In(slot)};
   Contributions all = Collect(flow, children, slot, tag);
@@ -91,7 +94,8 @@ TaskId MergeOwnPart(Flow& flow, const Forest& forest, int place, Slot own, Tags 
   std::vector<TaskId> deps = std::move(below.deps);
   for (int step = 1; step < tags.roots; ++step) {
     const int from = Shifted(place, -step, tags.roots);
-    theirs[from] = flow.RecvTemp(forest.roots[from], tags.Part(), own);
+    theirs[from] = SumsBelow(forest, from) ? flow.RecvPartial(forest.roots[from], tags.Part(), own)
+                                           : flow.RecvTemp(forest.roots[from], tags.Part(), own);
     deps.push_back(theirs[from].ready);
   }
   std::vector<Slot> sources;
@@ -117,7 +121,8 @@ void RootLane(Flow& flow, const Forest& forest, const std::vector<Slot>& slots, 
     const int part = Shifted(place, step, tags.roots);
     if (slots[part].bytes() == 0) continue;
     const Sum sum = SumUp(flow, children, slots[part], tags.Up(part));
-    const Message message = flow.Pack(sum.slot, sum.ready);
+    const Message message = SumsBelow(forest, place) ? flow.PackPartial(sum.slot, sum.ready)
+                                                     : flow.Pack(sum.slot, sum.ready);
     const TaskId send = flow.Send(forest.roots[part], tags.Part(), message);
     readers[part] = sum.reader == kNoTask ? flow.ReaderOf(message, send) : sum.reader;
   }

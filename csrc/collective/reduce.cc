@@ -33,7 +33,7 @@ Schedule ReduceDirect(const Problem& problem) {
 // root, root + 1, ...
 Schedule ReduceBinomial(const Problem& problem) {
   if (problem.ranks == 1) return CopyOnly(problem);
-  Flow flow(problem);
+  Flow flow(OfPartialSums(problem));
   const BinomialNode node(flow.rank, problem.root, flow.ranks);
   const std::vector<Slot> chunks = flow.Chunks(InputSlot(0, 0, problem.block_bytes));
   for (size_t k = 0; k < chunks.size(); ++k) {

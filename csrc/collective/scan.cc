@@ -28,7 +28,7 @@ struct Line {
 // Down the line, chunk by chunk: merge what comes with the own values, pass it on. ranks - 1 +
 // chunks steps, one block sent per rank.
 Schedule Chain(const Problem& problem, bool inclusive) {
-  Flow flow(problem);
+  Flow flow(OfPartialSums(problem));
   const Line line(problem);
   const bool first = line.place == 0, last = line.place + 1 == line.ranks;
   const int previous = line.RankAt(line.place - 1), next = line.RankAt(line.place + 1);
@@ -99,7 +99,7 @@ void DoublingLane(Flow& flow, const Line& line, bool inclusive, Slot out, size_t
 }
 
 Schedule RecursiveDoubling(const Problem& problem, bool inclusive) {
-  Flow flow(problem);
+  Flow flow(OfPartialSums(problem));
   const std::vector<Slot> chunks = flow.Chunks(OutputSlot(0, 0, problem.block_bytes));
   for (size_t k = 0; k < chunks.size(); ++k) {
     flow.Lane(k);

@@ -1,4 +1,4 @@
-// Scratch buffers that are used again.
+// A pool of scratch buffers.
 #pragma once
 
 #include <cstddef>
@@ -9,10 +9,10 @@
 
 namespace jaxccomp {
 
-// Keeps buffers for later calls, by size class. Buffers of the host's memory are page-aligned. Not thread-safe.
+// Keeps buffers for reuse, by size class. Buffers in host memory are page-aligned. Not thread-safe.
 class BufferPool {
  public:
-  // Allocates other memory than the host's pageable memory: pinned memory.
+  // Allocates other memory than pageable host memory: pinned memory.
   class Source {
    public:
     virtual std::byte* Allocate(int64_t bytes) = 0;  // null when there is none
@@ -27,14 +27,14 @@ class BufferPool {
   };
   using Buffer = std::unique_ptr<std::byte[], Free>;
 
-  // Without a source, buffers are of the host's pageable memory. The source outlives them.
+  // Without a source, buffers are pageable host memory. The source must outlive them.
   explicit BufferPool(Source* source = nullptr) : source_(source) {}
 
   // The size of the buffer that Take(bytes) returns.
   static int64_t TakenBytes(int64_t bytes);
-  // A buffer of at least `bytes`, its contents unspecified; null when there is no memory.
+  // A buffer of at least `bytes`, uninitialised; null if there is no memory.
   Buffer Take(int64_t bytes);
-  // Keeps a buffer for the next Take, or frees it when the pool is full. `bytes` is what Take was given.
+  // Keeps a buffer for the next Take, or frees it if the pool is full. `bytes`: the argument of Take.
   void Give(Buffer buffer, int64_t bytes);
 
  private:

@@ -1,11 +1,11 @@
-// How whoever started something that takes a while hears of its end.
+// The callback at the end of an asynchronous transfer or operation.
 #pragma once
 
 #include "common/status.h"
 
 namespace jaxccomp {
 
-// Lives until called once.
+// Lives until Done is called, once.
 class Completion {
  public:
   virtual void Done(Status status) = 0;

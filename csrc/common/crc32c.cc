@@ -14,7 +14,7 @@ using Table = std::array<uint32_t, 256>;
 
 constexpr uint32_t kPolynomial = 0x82f63b78;   // bit-reversed
 
-// What a byte does to the checksum, and what it does k zero bytes later.
+// The effect of a byte on the checksum (first table), and its effect k zero bytes later.
 constexpr std::array<Table, 8> MakeByteTables() {
   std::array<Table, 8> tables = {};
   for (uint32_t byte = 0; byte < 256; ++byte) {
@@ -51,12 +51,12 @@ uint32_t UpdateGeneric(uint32_t crc, const std::byte* at, size_t n) {
 
 #if defined(__x86_64__)
 
-// The instruction takes three cycles but can start every cycle: three strides at a time, whose
-// checksums are then brought together by moving each over the strides that follow it.
+// The instruction takes three cycles but can start every cycle. So three strides are computed at a time, and their
+// checksums are combined by moving each over the strides that follow it.
 constexpr size_t kStride = 2048;
-constexpr size_t kLine = 64;   // of the cache
+constexpr size_t kLine = 64;   // of a cache
 
-// What kStride zero bytes do to a checksum, by its bytes: the operation is linear.
+// The effect of kStride zero bytes on a checksum, by its bytes: the operation is linear.
 const std::array<Table, 4>& StrideTables() {
   static const std::array<Table, 4> tables = [] {
     std::array<uint32_t, 32> of_bit;
@@ -91,8 +91,8 @@ __attribute__((target("sse4.2"))) uint32_t UpdateSse42(uint32_t crc, const std::
     for (; n >= 3 * kStride; at += 3 * kStride, n -= 3 * kStride) {
       uint64_t b = 0, c = 0;
       for (size_t i = 0; i < kStride; i += kLine) {
-        // Of the next three strides: the processor's own prefetching follows one stream for longer, and
-        // reads three short ones from memory at a third of the speed.
+        // Prefetch the next three strides: the processor's own prefetching needs longer streams, and reads three
+        // short ones from memory at a third of the speed.
         for (size_t line = 0; line < 3; ++line) {
           _mm_prefetch(reinterpret_cast<const char*>(at + 3 * (kStride + i) + line * kLine), _MM_HINT_T0);
         }

@@ -14,7 +14,7 @@ enum class DType : uint8_t {
   kUInt8, kUInt16, kUInt32, kUInt64,
   kFloat16, kBFloat16, kFloat32, kFloat64,
   kComplex64, kComplex128,
-  kOpaque8,   // one-byte types that are only moved (every float8, int4 and uint4 storage)
+  kOpaque8,   // one-byte types without arithmetic (every float8, int4 and uint4 storage)
 };
 
 inline constexpr int kDTypeCount = 16;
@@ -37,7 +37,7 @@ inline constexpr const DTypeInfo& Info(DType t) {
 inline constexpr int64_t SizeBytes(DType t) { return Info(t).size_bytes; }
 inline constexpr std::string_view Name(DType t) { return Info(t).name; }
 
-// Real floating types that there is arithmetic for.
+// Real floating types with arithmetic.
 inline constexpr bool IsFloating(DType t) {
   return t == DType::kFloat16 || t == DType::kBFloat16 || t == DType::kFloat32 ||
          t == DType::kFloat64;
@@ -46,7 +46,7 @@ inline constexpr bool IsFloating(DType t) {
 // Types that are summed in float and rounded once, at the end.
 inline constexpr bool IsHalf(DType t) { return t == DType::kFloat16 || t == DType::kBFloat16; }
 
-// Half-precision values as they lie in memory; arithmetic on them is done in float.
+// Half-precision values as stored in memory; arithmetic on them is done in float.
 struct Float16 { uint16_t bits; };
 struct BFloat16 { uint16_t bits; };
 struct Bool { uint8_t bits; };
@@ -54,8 +54,7 @@ struct Bool { uint8_t bits; };
 template <typename T>
 struct TypeTag { using type = T; };
 
-// Calls f(TypeTag<T>{}) with the C++ type of `t`. kOpaque8 is passed as no type at
-// all: f is not called and false is returned, since such values can only be moved.
+// Calls f(TypeTag<T>{}) with the C++ type of `t`. Returns false without a call for kOpaque8, which has no arithmetic.
 template <typename F>
 bool DispatchArithmetic(DType t, F&& f) {
   switch (t) {

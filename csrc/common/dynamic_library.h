@@ -1,4 +1,4 @@
-// A library that is looked for at run time, so that one binary serves machines with and without it.
+// A library that is opened at run time, so that one binary serves machines with and without it.
 #pragma once
 
 #include <span>
@@ -8,23 +8,23 @@
 
 namespace jaxccomp {
 
-// Also looks for the library called `name`, such as "zfp", at `path`, before all others. For
-// libraries that come in a Python wheel and are not on the loader's path.
+// Adds `path` as the first place to look for the library `name`, such as "zfp". For libraries in Python wheels, which
+// are not on the loader's path.
 void AddLibraryPath(std::string_view name, std::string_view path);
-// The paths added for that library, the latest first.
+// The added paths of the library, the latest first.
 std::vector<std::string> AddedLibraryPaths(std::string_view name);
 
 class DynamicLibrary {
  public:
-  // Opens the first that loads of the added paths, the latest first, and of `sonames`. It is never
-  // closed: its functions are kept. Not open if none loads; `missing` then says why.
+  // Opens the first that loads of the added paths, the latest first, and of `sonames`. It is never closed, since its
+  // functions are kept. If none loads, `missing` says why.
   DynamicLibrary(std::string_view name, std::span<const char* const> sonames);
 
   bool is_open() const { return handle_ != nullptr; }
-  // Empty while the library is open and has all that was looked up.
+  // Empty if the library is open and has all symbols that were looked up.
   const std::string& missing() const { return missing_; }
 
-  // Fills in the function or object of this name; leaves it as it is where there is none.
+  // Sets `*found` to the function or object of this name, or leaves it if there is none.
   template <typename T>
   void Find(const char* symbol, T** found) {
     if (void* at = Address(symbol)) *found = reinterpret_cast<T*>(at);

@@ -1,11 +1,11 @@
-// A forked child has this process's memory and none of its threads, locks and connections.
+// Detects forked children: they have this process's memory, but none of its threads, locks and connections.
 #pragma once
 
 namespace jaxccomp {
 
-// From now on IsForkedChild knows.
+// Starts the detection.
 void WatchForks();
-// Whether this process was forked off one that watched. Costs a load.
+// Whether this process is a child of one that called WatchForks. Costs a load.
 bool IsForkedChild();
 
 }  // namespace jaxccomp

@@ -1,9 +1,8 @@
 // Conversions between float and the 16-bit floating types, one value at a time.
 //
-// Rounding is to nearest even. NaN stays NaN: the top bits of its payload are kept and it is made
-// quiet, which is what the F16C and AVX-512 instructions do, so that scalar and vector code give
-// the same bits. Except for subnormal results of a double, nothing here depends on whether the
-// thread flushes subnormals (XLA's do).
+// Rounding is to nearest even. NaN stays NaN: it keeps the top bits of its payload and becomes quiet, as with the
+// F16C and AVX-512 instructions, so that scalar and vector code give the same bits. Except for subnormal results of a
+// double, nothing here depends on whether the thread flushes subnormals (XLA's do).
 //
 // The functions are static, not inline: this header is compiled into files that have different
 // instruction-set flags, and the linker must not share one file's copy with another.
@@ -16,8 +15,8 @@
 
 namespace jaxccomp {
 
-// Chooses by masks: with ?: the compiler would branch around the floating-point operation that made
-// one of the values, and would then not vectorise the loop.
+// Chooses by masks. With ?: the compiler would branch around the floating-point operation of one value, and would not
+// vectorise the loop.
 JAXCCOMP_HOST_DEVICE static inline uint32_t SelectBits(bool condition, uint32_t yes, uint32_t no) {
   const uint32_t mask = 0u - static_cast<uint32_t>(condition);
   return (yes & mask) | (no & ~mask);
@@ -35,9 +34,9 @@ JAXCCOMP_HOST_DEVICE static inline BFloat16 ToBFloat16(float value) {
   return {static_cast<uint16_t>(is_nan ? nan : rounded)};
 }
 
-// Up or down in magnitude: `random`, below 2^16, is added to the 16 digits that bfloat16 has no room
-// for, and what they carry counts. NaN and infinity are as above. What lies above the greatest finite
-// bfloat16 becomes that, so that nothing finite becomes infinite.
+// Stochastic rounding: adds `random`, below 2^16, to the 16 bits that bfloat16 drops, and keeps the carry. NaN and
+// infinity are as above. A value above the greatest finite bfloat16 becomes that, so no finite value becomes
+// infinite.
 JAXCCOMP_HOST_DEVICE static inline BFloat16 ToBFloat16(float value, uint32_t random) {
   constexpr uint32_t kInfinite = 0x7f800000, kGreatest = 0x7f7f;
   const uint32_t bits = __builtin_bit_cast(uint32_t, value);
@@ -55,7 +54,7 @@ JAXCCOMP_HOST_DEVICE static inline float ToFloat(Float16 value) {
   const uint32_t mantissa = magnitude << 13;
   const uint32_t normal = mantissa + (112u << 23);   // the difference of the exponent biases
   const uint32_t special = (mantissa + (224u << 23)) | (magnitude > 0x7c00 ? 0x400000u : 0u);
-  // A subnormal is read as 2^-14 * (1 + fraction), whose leading one is then taken off.
+  // A subnormal is read as 2^-14 * (1 + fraction), and its leading one is then subtracted.
   const float subnormal =
       __builtin_bit_cast(float, mantissa + (113u << 23)) - __builtin_bit_cast(float, 113u << 23);
   uint32_t bits = SelectBits(magnitude < 0x400, __builtin_bit_cast(uint32_t, subnormal), normal);
@@ -79,8 +78,8 @@ JAXCCOMP_HOST_DEVICE static inline Float16 ToFloat16(float value) {
   return {static_cast<uint16_t>(result | sign)};
 }
 
-// To float by rounding to odd (an inexact result gets an odd last bit), which keeps on which side of
-// a narrower type's tie the value lay: rounding that again gives what rounding once would.
+// To float by rounding to odd (an inexact result gets an odd last bit). Rounding this again to a narrower type gives
+// the same result as rounding once.
 static inline float RoundToOdd(double value) {
   const float nearest = static_cast<float>(value);
   const double back = static_cast<double>(nearest);

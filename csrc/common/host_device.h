@@ -1,4 +1,4 @@
-// What functions need that nvcc compiles for the GPU, too. Nothing to any other compiler.
+// Macros for functions that nvcc also compiles for the GPU. They are empty for other compilers.
 #pragma once
 
 #if defined(__CUDACC__)
@@ -7,15 +7,15 @@
 #define JAXCCOMP_HOST_DEVICE
 #endif
 
-// The next loop is unrolled: arrays that it indexes can stay in registers then.
+// Unrolls the next loop, so that arrays that it indexes can stay in registers.
 #if defined(__CUDA_ARCH__)
 #define JAXCCOMP_UNROLL _Pragma("unroll")
 #else
 #define JAXCCOMP_UNROLL
 #endif
 
-// A function that is hardly ever called: its code stays out of the way of what calls it.
+// For a function that is hardly ever called: keeps its code out of its callers.
 #define JAXCCOMP_RARE __attribute__((noinline))
 
-// Seen from outside of the library of kernels.
+// Exports a function from the library of kernels.
 #define JAXCCOMP_CUDA_EXPORT __attribute__((visibility("default")))

@@ -1,4 +1,4 @@
-// What the processor can do, of what kernels are compiled for (see the flags in CMakeLists.txt).
+// The processor's instruction sets that kernels are compiled for (see the flags in CMakeLists.txt).
 #pragma once
 
 #include <cstdlib>
@@ -19,7 +19,7 @@ struct InstructionSets {
   }
 };
 
-// JAXCCOMP_INSTRUCTION_SET names the best one to use, for comparisons.
+// The environment variable JAXCCOMP_INSTRUCTION_SET names the best one to use, for comparisons.
 inline const InstructionSets& RunnableInstructionSets() {
   static const InstructionSets sets = [] {
     InstructionSets found;
@@ -40,7 +40,7 @@ inline const InstructionSets& RunnableInstructionSets() {
   return sets;
 }
 
-// The tables of kernels that this machine can run, of those given with the best first.
+// The tables of kernels that this machine can run; `tables` has the best first.
 template <typename Table>
 std::vector<const Table*> Runnable(std::initializer_list<const Table*> tables) {
   std::vector<const Table*> runnable;
@@ -50,8 +50,8 @@ std::vector<const Table*> Runnable(std::initializer_list<const Table*> tables) {
   return runnable;
 }
 
-// Defines RunnableKernels() of the tables kAvx512Kernels, which needs the set `best`, kAvx2Kernels and
-// kGenericKernels, best first. Of other processors than x86 only the last one is compiled.
+// Defines RunnableKernels() from the tables kAvx512Kernels, which needs the set `best`, kAvx2Kernels and
+// kGenericKernels, best first. On processors other than x86 only the last one is compiled.
 #if defined(__x86_64__)
 #define JAXCCOMP_X86_TABLE(set, table) (RunnableInstructionSets().set ? &(table) : nullptr)
 #else

@@ -8,10 +8,10 @@ namespace jaxccomp {
 namespace {
 
 std::atomic<uint64_t> count{0};
-static_assert(std::atomic<uint64_t>::is_always_lock_free);   // a handler may use it
+static_assert(std::atomic<uint64_t>::is_always_lock_free);   // a signal handler may use it
 
-// Two sets, so that the handler reads one while the other is written. Entries are never changed once
-// `previous` points to them, but for reuse two installations later.
+// Two entries, so that the handler reads one while the other is written. An entry does not change once `previous`
+// points to it, until it is used again two installations later.
 struct sigaction kept[2];
 std::atomic<const struct sigaction*> previous{nullptr};
 std::atomic<const struct sigaction*> first{nullptr};
@@ -27,7 +27,7 @@ void Call(const struct sigaction* action, int number, siginfo_t* info, void* con
 }
 
 void OnInterrupt(int number, siginfo_t* info, void* context) {
-  // A handler installed after this one may call this one, which has been put before it since.
+  // A handler that was installed later may call this one, which has been put in front of it again since.
   static std::atomic<int> within{0};
   count.fetch_add(1);
   const bool again = within.fetch_add(1) != 0;
@@ -62,7 +62,7 @@ void WatchInterrupts() {
     same = by_this || (replaced.sa_handler == now.sa_handler && replaced.sa_flags == now.sa_flags);
     if (same) continue;
     now = replaced;
-    if (now.sa_handler == SIG_DFL || now.sa_handler == SIG_IGN) {   // as above: it is left alone
+    if (now.sa_handler == SIG_DFL || now.sa_handler == SIG_IGN) {   // as above: leave it
       sigaction(SIGINT, &now, nullptr);
       return;
     }

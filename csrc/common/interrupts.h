@@ -1,17 +1,16 @@
-// Notices SIGINT (Ctrl-C) beside whoever handles it. A thread that waits in C++ keeps Python's handler
-// from running; the wait has to end first.
+// Counts SIGINT (Ctrl-C) in front of the program's own handler. While a thread waits in C++, Python's handler cannot
+// run; the wait has to end first.
 #pragma once
 
 #include <cstdint>
 
 namespace jaxccomp {
 
-// Puts a handler before the one that there is, which is called as ever; leaves a SIGINT alone that is
-// ignored or ends the process. Called again and again, as programs may install theirs at any time; it
-// costs one system call.
+// Puts a handler in front of the current one, which is still called. Does nothing if SIGINT is ignored or ends the
+// process. Call it again and again, as programs may install handlers at any time; it costs one system call.
 void WatchInterrupts();
 
-// How many have come while they were watched.
+// Number of interrupts that came while they were watched.
 uint64_t InterruptCount();
 
 }  // namespace jaxccomp

@@ -1,8 +1,7 @@
-// What loops share that are compiled once per instruction set.
+// Helpers of loops that are compiled once per instruction set.
 #pragma once
 
-// The iterations of the next loop do not depend on each other: an output equals an input or is
-// apart from it.
+// The iterations of the next loop are independent: an output equals an input or does not overlap it.
 #if defined(__clang__)
 #define JAXCCOMP_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
 #else
@@ -11,7 +10,7 @@
 
 namespace jaxccomp {
 
-// T as it lies in memory at any address, whatever the memory was declared as.
+// A T at any address in memory, whichever type the memory was declared with.
 template <typename T>
 struct InMemory {
   typedef T Type __attribute__((aligned(1), may_alias));

@@ -14,7 +14,7 @@ struct Row {
   double smallest;
 };
 
-// Larger numbers, infinity among them, mean this one: 30 years of seconds, and what fits an integer.
+// Limits to which larger numbers, also infinity, are clamped: 30 years of seconds, and a number that fits an integer.
 constexpr double kLargestReal = 1e9, kLargestInteger = 1e18;
 
 constexpr Row kRows[] = {
@@ -45,7 +45,7 @@ Status SetOption(Options* options, std::string_view name, std::string_view value
     }
     if (row.integer != nullptr) {
       options->*row.integer = static_cast<int64_t>(std::min(number, kLargestInteger));
-      // Chunks end where elements end.
+      // Chunks must end between elements.
       if (row.integer == &Options::chunk_bytes) options->chunk_bytes &= ~int64_t{63};
     } else {
       options->*row.real = std::min(number, kLargestReal);

@@ -21,7 +21,7 @@ struct Options {
   int64_t device_part_bytes = 4 << 20;   // of operands on a GPU, moved at a time (cuda/stage/stage.h)
 };
 
-// kInvalidArgument that lists the options when `name` is unknown or `value` does not parse.
+// kInvalidArgument if `name` is unknown (with a list of the options) or if `value` does not parse.
 Status SetOption(Options* options, std::string_view name, std::string_view value);
 
 }  // namespace jaxccomp

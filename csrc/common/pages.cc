@@ -29,17 +29,17 @@ bool RetainFreedMemory() {
 #endif
 }
 
-// glibc can do it by itself, but only when the environment says so before the program starts
+// glibc can do this itself, but only if the environment says so before the program starts
 // (GLIBC_TUNABLES=glibc.malloc.hugetlb=1).
 void UseHugePagesInHeap() {
-  // The malloc of AddressSanitizer allocates pages for the whole block at once.
+  // AddressSanitizer's malloc allocates pages for the whole block at once.
 #if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__)
-  // Of all engines of the process, each of which calls this under a lock of its own.
+  // Shared by all engines of the process, each of which calls this under a lock of its own.
   static std::atomic<const std::byte*> reserved_end = nullptr;
   static std::atomic<bool> reserving = false;
   if (static_cast<const std::byte*>(sbrk(0)) <= reserved_end.load(std::memory_order_relaxed)) return;
   if (reserving.exchange(true)) return;   // another engine reserves it now
-  // Addresses only: no memory is taken before it is written to.
+  // Reserves addresses only: memory is taken when it is first written to.
   const auto physical_bytes = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) *
                               static_cast<size_t>(sysconf(_SC_PAGESIZE));
   const size_t bytes = std::min(kReservedBytes, physical_bytes / 4);

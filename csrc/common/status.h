@@ -1,5 +1,5 @@
-// Status and Result: how every room of the engine reports failure. The engine
-// never throws and never aborts the process on bad input.
+// Status and Result: how all parts of the engine report failure. The engine never throws and never aborts the process
+// on bad input.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,12 @@ namespace jaxccomp {
 
 enum class Code : uint8_t {
   kOk,
-  kInvalidArgument,    // what the caller passed cannot be right anywhere
+  kInvalidArgument,    // an argument that is wrong everywhere
   kFailedPrecondition, // ranks disagree, or the engine is not in a state to do it
   kDeadlineExceeded,   // a peer did not come in time
   kUnavailable,        // a transport, a library or a peer is missing
-  kAborted,            // another rank reported an error and took this one along
-  kDataLoss,           // bytes from the wire do not decode
+  kAborted,            // another rank reported an error, so this one failed too
+  kDataLoss,           // received bytes do not decode
   kUnimplemented,      // not offered for this dtype, operation or platform
   kInternal,           // a defect of jaxccomp
 };
@@ -37,7 +37,7 @@ class [[nodiscard]] Status {
   std::string message_;
 };
 
-// A value or the Status that says why there is none.
+// A value, or the Status that says why there is none.
 template <typename T>
 class [[nodiscard]] Result {
  public:

@@ -45,7 +45,7 @@ void StreamCopy(void* to, const void* from, int64_t bytes) {
     _mm_stream_si128(out + 2, c);
     _mm_stream_si128(out + 3, d);
   }
-  // Other threads must see these stores before what says that the copy is done.
+  // Other threads must see these stores before the signal that the copy is done.
   _mm_sfence();
   std::memcpy(dst, src, static_cast<size_t>(bytes - head - lines * kLine));
 #else

@@ -2,8 +2,8 @@
 // and decoding between pinned memory and a program's arrays. libjaxccomp_cuda.so implements it
 // (cuda/host/cuda_gpu.h).
 //
-// Functions queue work on the program's stream and return. Prepare, AllocatePinned, FreePinned and Event::Wait may
-// block. Several threads may call it.
+// Thread-safe. Functions queue work on the program's stream and return; Prepare, AllocatePinned, FreePinned and
+// Event::Wait may block.
 #pragma once
 
 #include <cstddef>
@@ -24,16 +24,16 @@ class Gpu {
   // For errors: "cuda:0".
   virtual std::string_view name() const = 0;
 
-  // Whether it has the kernels of that codec, of variable size, for that dtype.
+  // Whether it has kernels for this codec (of variable size) and dtype.
   virtual bool Runs(const Codec& codec, DType dtype) const = 0;
-  // Makes ready what coding needs, on the first call with that codec and dtype.
+  // Prepares encoding and decoding, on the first call with this codec and dtype.
   virtual Status Prepare(const Codec& codec, DType dtype) = 0;
 
-  // Pinned memory of the host, at one address for host and GPU, aligned to 256 bytes; null when there is none.
+  // Pinned host memory, at the same address for host and GPU, aligned to 256 bytes; null on failure.
   virtual std::byte* AllocatePinned(int64_t bytes) = 0;
   virtual void FreePinned(std::byte* memory) = 0;
 
-  // Either side may lie on the GPU or in pinned memory.
+  // Each side may be on the GPU or in pinned memory.
   struct CopyRun {
     std::byte* to;
     const std::byte* from;
@@ -42,13 +42,13 @@ class Gpu {
   virtual Status Copy(std::span<const CopyRun> runs, void* stream) = 0;
   virtual Status Zero(std::byte* memory, int64_t bytes, void* stream) = 0;
 
-  // Values lie on the GPU; codes, their lengths and verdicts in pinned memory.
+  // Values are on the GPU; codes, their lengths and verdicts in pinned memory.
   struct EncodeRun {
     const Codec* codec;
     DType dtype;
     const std::byte* values;
     int64_t count;
-    std::span<std::byte> code;   // MaxEncodedBytes, or more
+    std::span<std::byte> code;   // at least MaxEncodedBytes
     int64_t* code_bytes;         // out: the length of the code
   };
   virtual Status Encode(std::span<const EncodeRun> runs, void* stream) = 0;
@@ -56,10 +56,10 @@ class Gpu {
   struct DecodeRun {
     const Codec* codec;
     DType dtype;
-    std::span<const std::byte> code;   // from the wire, not trusted
+    std::span<const std::byte> code;   // from the wire, untrusted
     std::byte* values;
     int64_t count;
-    int32_t* verdict;                  // out: 0: decoded; else not a code of `count` values; values are undefined
+    int32_t* verdict;                  // out: 0: decoded; else not a code of `count` values, and values are undefined
   };
   virtual Status Decode(std::span<const DecodeRun> runs, void* stream) = 0;
 
@@ -68,7 +68,7 @@ class Gpu {
    public:
     virtual ~Event() = default;
     virtual Status Record(void* stream) = 0;
-    // Blocks until the stream has reached it.
+    // Blocks until the stream has reached the event.
     virtual Status Wait() = 0;
   };
   virtual Result<std::unique_ptr<Event>> MakeEvent() = 0;

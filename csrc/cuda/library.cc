@@ -7,10 +7,10 @@
 namespace jaxccomp {
 namespace {
 
-// Where it lies beside the engine's own libraries; its Python packages name their own paths.
+// The name to search on the loader's path; its Python packages add their paths.
 constexpr const char* kSonames[] = {"libjaxccomp_cuda.so"};
 
-// What both open, they find at the same place.
+// Passes on the engine's paths of libraries that the CUDA library also opens.
 void PassPaths(decltype(&jaxccomp_cuda_add_library_path) add) {
   for (const char* name : {"nvcomp"}) {
     std::vector<std::string> paths = AddedLibraryPaths(name);
@@ -29,7 +29,7 @@ CudaLibrary::CudaLibrary(std::string_view version, std::span<const char* const> 
   DynamicLibrary library(kName, sonames);
   decltype(&jaxccomp_cuda_version) found = nullptr;
   library.Find("jaxccomp_cuda_version", &found);
-  // All else may have changed between versions, and is looked up in the right one only.
+  // Other symbols may change between versions: look them up only in the right version.
   if (found != nullptr) {
     version_ = found();
     if (version_ != version) {
@@ -51,7 +51,7 @@ CudaLibrary::CudaLibrary(std::string_view version, std::span<const char* const> 
 }
 
 CudaLibrary& CudaLibrary::Get() {
-  // Never destroyed: XLA's threads may outlive static destruction.
+  // Leaked on purpose: XLA's threads may outlive static destruction.
   static auto* own = new CudaLibrary(JAXCCOMP_VERSION, kSonames);
   return *own;
 }

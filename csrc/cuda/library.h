@@ -1,4 +1,4 @@
-// Opens libjaxccomp_cuda.so at run time, so that one engine serves machines with CUDA and without it.
+// Opens libjaxccomp_cuda.so at run time, so that one engine serves machines with and without CUDA.
 #pragma once
 
 #include <span>
@@ -12,26 +12,26 @@ namespace jaxccomp {
 
 class CudaLibrary {
  public:
-  // What AddLibraryPath calls it.
+  // Its name for AddLibraryPath.
   static constexpr std::string_view kName = "jaxccomp_cuda";
 
-  // Opens the first that loads of the paths added for kName and of `sonames`. It must be of
-  // `version`, the engine's own: the two share the layouts of C++ classes.
+  // Opens the first library that loads among the paths added for kName and `sonames`. Its version must be `version`,
+  // the engine's: the two share the layouts of C++ classes.
   CudaLibrary(std::string_view version, std::span<const char* const> sonames);
-  // The process's own, opened by the first call.
+  // The process's library, opened by the first call.
   static CudaLibrary& Get();
 
   // Ok; or why it cannot be used, and what to install.
   const Status& status() const { return status_; }
-  // Empty until it is known.
+  // Empty if no library was opened.
   const std::string& version() const { return version_; }
-  // At least one, or the reason why there is none.
+  // At least 1, or an error with the reason.
   Result<int> CountDevices() const;
-  // The GPU of that ordinal: the same one each time, which lives as long as the process.
+  // The GPU with this ordinal: one object for the life of the process.
   Result<Gpu*> FindGpu(int ordinal) const;
-  // Codecs for the streams of GPUs that FindGpu has found.
+  // The stream codecs of GPUs for which FindGpu was called.
   const StreamCodecs* stream_codecs() const { return stream_codecs_(); }
-  // Whether they have that codec for values of that type; false without the library.
+  // Whether there is a stream codec for the codec and dtype; false without the library.
   bool RunsOnStreams(const Codec& codec, DType dtype) const;
 
  private:

@@ -1,6 +1,5 @@
-// Codecs of a fixed rate as parts of a program on a device: started on the program's own stream, in its
-// order. Nothing is allocated, copied or waited for, so that a stream that is being captured takes
-// them as well. The traced plane calls them (docs/gpus.md).
+// Fixed-rate codecs as kernels on a program's stream, called by the traced plane (docs/gpus.md). They allocate
+// nothing, copy nothing and do not block, so that they work on a stream that is being captured.
 #pragma once
 
 #include <cstddef>
@@ -12,32 +11,31 @@
 
 namespace jaxccomp {
 
-// Rows of values, each encoded as one chunk. They lie one after the other, and so do their codes, of
-// MaxEncodedBytes each.
+// Contiguous rows of values, each encoded as one chunk; their codes, of MaxEncodedBytes each, are contiguous, too.
 struct CodedRows {
   const Codec* codec;
-  DType dtype;        // of what was encoded
+  DType dtype;        // of the encoded values
   int64_t rows;
-  int64_t count;      // the values of a row
+  int64_t count;      // values per row
 };
 
-// Called by any thread, whose current device is the stream's. Addresses are of device memory, values
-// aligned to their size. The memory belongs to the stream's order, as in any kernel.
+// Thread-safe; the caller's current device must be the stream's. Pointers are to device memory, values aligned to
+// their size; accesses are ordered by the stream, as in any kernel.
 class StreamCodecs {
  public:
   virtual ~StreamCodecs() = default;
 
-  // Whether there are kernels for values of that type.
+  // Whether there are kernels for the codec and dtype.
   virtual bool Runs(const Codec& codec, DType dtype) const = 0;
 
-  // `keys`: null, or for each row the random key {step, 0, 0}, as two words of its step, the lower
-  // first. What a codec without random numbers is given it does not read.
+  // `keys`: for each row the random key {step, 0, 0}, as two words of the step, the lower first. Codecs without
+  // random numbers do not read it, and it may be null.
   virtual Status Encode(const CodedRows& rows, const std::byte* values, const uint32_t* keys,
                         std::byte* codes, void* stream) const = 0;
-  // As values of `to`: the rows' dtype, or float32 for half types, which are then not rounded.
+  // Decodes to dtype `to`: the rows' dtype, or float32 without rounding for half types.
   virtual Status Decode(const CodedRows& rows, const std::byte* codes, DType to,
                         std::byte* values, void* stream) const = 0;
-  // The sum of the decoded rows, the first one first, of which there is at least one.
+  // Sums the decoded rows in order. There must be at least one row.
   virtual Status DecodeSum(const CodedRows& rows, const std::byte* codes, DType to,
                            std::byte* sum, void* stream) const = 0;
 };

@@ -15,7 +15,7 @@ constexpr size_t kMostNames = 8;
 // A member that answered one probe and then leaves this many probes unanswered has stopped.
 constexpr uint32_t kUnansweredAsks = 2;
 
-// The members whose message an operation between two ranks has not begun to take.
+// The members whose message a point-to-point operation has not begun to take.
 std::vector<int> PartnersAwaited(const Operation& op) {
   std::vector<int> members;
   if (op.ends.AwaitsMessage()) {
@@ -87,7 +87,7 @@ std::string Blame(const Operation& op, const EarlyMessages& early) {
                               "stopped, or for a send or receive that is missing there");
   }
   if (all_came) return text + ". All ranks have come to this operation: look for one that stopped";
-  // They may wait for one of the others in an operation before this one.
+  // These may wait for other members in an earlier operation.
   text += ". They did not come to this operation" +
           (others_missing.empty() ? "" : ", nor did " + Names(comm, others_missing)) + ": ";
   for (const int member : missing) {

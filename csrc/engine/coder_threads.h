@@ -19,12 +19,12 @@ class CoderThreads {
   CoderThreads(EngineLock* lock, Registry* registry, Executor* executor)
       : lock_(*lock), registry_(*registry), executor_(*executor) {}
 
-  // How many there may be: `asked`, or, for -1, the cores that no rank needs. With the engine's lock.
+  // Sets the maximum number of threads: `asked`, or for -1 the cores that no rank needs. With the engine's lock.
   void SetMost(int64_t asked);
   void SetRanksOnHost(int ranks);
-  // As Executor::Listener's. With the engine's lock.
+  // See Executor::Listener. With the engine's lock.
   void OnBacklog(bool large);
-  // The engine has stopped. Without the lock.
+  // Call it after the engine has stopped, without the lock.
   void Join();
 
  private:

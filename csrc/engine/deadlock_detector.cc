@@ -109,7 +109,7 @@ void DeadlockDetector::OnProbe(const Endpoint& endpoint, const Header& header,
     wire_.Notify(comm.processes[header.source], answer);
     return;
   }
-  // How far this rank is: as long as it goes on, it is waited for.
+  // Report this rank's progress: the prober waits as long as there is any.
   answer.type = MessageType::kBehind;
   answer.total_bytes = static_cast<int64_t>(endpoint.recent.count());
   wire_.Notify(comm.processes[header.source], answer);

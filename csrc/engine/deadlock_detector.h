@@ -1,11 +1,10 @@
-// How it is found that two ranks wait for each other's messages for ever.
+// Detects that two ranks wait for each other's messages for ever.
 //
-// Whoever waits for half a second sends a probe to the rank that it waits for, with its Standing. That
-// rank knows all that it has sent and taken, so it can tell whether the asker's operation needs
-// something of it that it has not done yet. If its own operation in turn waits for the asker, it
-// answers with the Standing of that, and the asker, which knows what it has sent and taken itself,
-// checks the same. Where both hold, and each of the two programs calls one operation after the other,
-// neither will ever go on: an operation that is waited for would come after one that waits.
+// A rank that waits for half a second sends a probe with its Standing to the rank that it waits for. The probed rank
+// knows its own sends and receives, so it can tell whether the prober's operation needs something that it has not
+// done yet. If its own operation in turn waits for the prober, it answers with that operation's Standing, and the
+// prober makes the same check. If both checks hold, and each of the two programs calls one operation after the other,
+// neither rank can go on: each needs an operation that its peer calls only after the one that waits.
 #pragma once
 
 #include <cstddef>
@@ -34,33 +33,32 @@ class DeadlockDetector {
 
   // Engine::SetCallsOneByOne.
   void SetCallsOneByOne(std::function<bool()> calls) { calls_one_by_one_ = std::move(calls); }
-  // An operation between two ranks waits: asks those that it waits for.
+  // Probes the ranks that a waiting point-to-point operation waits for.
   void Ask(const Operation& op);
   void OnProbe(const Endpoint& endpoint, const Header& header, std::span<const std::byte> payload);
   void OnBlocked(const Header& header, std::span<const std::byte> payload);
-  // Whether the endpoint has begun what an asker waits for.
+  // Whether the endpoint has begun the operation that the prober waits for.
   bool HasCome(const Endpoint& endpoint, const Header& header,
                std::span<const std::byte> payload) const;
 
  private:
-  // Whether no operation but this one is under way that the program calls in order. If one thread calls
-  // all of them, none can come before it is over.
+  // Whether no other operation in program order is open. If one thread calls all operations, none can then come
+  // before this one is over.
   bool IsAlone(const Operation& op) const;
-  // Does what has to be certain: if one thread of the program calls all operations, which takes a while
-  // to find out.
+  // Calls `then` if one thread of the program calls all operations; finding out takes a while.
   void IfOneByOne(std::function<void()> then);
   Standing StandingTowards(const Operation& op, int peer) const;
   void SendProbes(const Operation& op, bool alone);
-  // Whether this member has done what an operation of `peer` with that standing waits for, or may have:
-  // a message of its own may still be under way.
+  // Whether this member has done its part for an operation of `peer` with that standing, or may have: a message may
+  // still be in transit.
   bool HasServed(const Endpoint& endpoint, int peer, const Standing& standing) const;
-  // Whether it is certain that an operation of `peer` with that standing goes on only after this member
-  // has called another one.
+  // Whether an operation of `peer` with that standing certainly goes on only after this member has called another
+  // one.
   bool HoldsUp(const Endpoint& endpoint, int peer, const Standing& standing) const;
-  // The operation of this member that waits for `peer`, whose operation with that standing goes on only
-  // after this member has called another one; null when there is none, or more are under way.
+  // This member's operation that waits for `peer`, whose operation with that standing goes on only after this member
+  // has called another one. Null if there is none, or if more operations are open.
   const Operation* WhoWaitsFor(const Endpoint& endpoint, int peer, const Standing& standing) const;
-  // Ends a receive from the rank itself that nothing can come for.
+  // Fails a receive from the rank itself for which no message can come.
   void CheckOwnMessages(Operation* op);
 
   EngineLock& lock_;

@@ -22,18 +22,18 @@ using std::chrono::duration;
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-// How long a caller drives its operation itself even while it progresses.
+// How long a caller drives its operation even if it makes progress.
 constexpr auto kLongestInline = milliseconds(5);
-// How long a process that ends after an error waits for the others to end; others may be dead.
+// How long a process that ends after an error waits for the others, which may be dead.
 constexpr double kPartingSecondsAfterAnError = 10;
-// How long it waits for operations of a library of collectives that have failed.
+// How long it waits for failed operations of a library of collectives.
 constexpr auto kLibraryParts = milliseconds(1000);
 constexpr int64_t kHugePagesFromBytes = 4 << 20;
-// A continuation of an XLA program may block until all devices of the process have come as far
-// (in-process collectives of XLA do), so there must be a thread for each; they start on demand.
+// A continuation of an XLA program may block until all devices of the process have come as far (in-process
+// collectives of XLA do), so each needs a thread. Threads start on demand.
 constexpr size_t kMostWorkers = 256;
 
-// Of results in the host's memory.
+// For results in host memory.
 void UseHugePages(const std::vector<Tensor>& results, bool retain_memory) {
   for (const Tensor& t : results) {
     if (t.bytes < kHugePagesFromBytes) continue;
@@ -178,7 +178,7 @@ Result<Operation*> Engine::Impl::Post(CallSite& site, Call call) {
   }
   if (posted.new_launch && options_.check_programs && comm.broken.ok()) {
     if (const Arrival* arrival = matcher_.FindOtherLaunch(endpoint, *posted.launch)) {
-      const Header header = arrival->header;  // it is dropped on the way
+      const Header header = arrival->header;  // RefuseOtherLaunch drops it
       const std::vector<std::byte> payload = arrival->payload;
       peer_messages_.RefuseOtherLaunch(endpoint, *posted.launch, header, payload);
     }
@@ -226,13 +226,13 @@ void Engine::Impl::Begin(Operation* op) {
 std::optional<Status> Engine::Impl::Start(CallSite& site, Call call,
                                           const std::function<Done()>& later) {
   if (IsForkedChild()) {
-    // Its locks may be held by threads that only the parent has.
+    // Threads that only the parent has may hold its locks.
     return Status(Code::kFailedPrecondition,
                   *site.text + ": this process was forked off a rank, and is none itself. Start "
                   "processes that communicate with mpiexec, and helpers with "
                   "multiprocessing.get_context('spawn')");
   }
-  // Without the lock: it takes Python's.
+  // Without the engine's lock: the call takes Python's.
   if (checks_launches_) call.place = place_of_launch_();
   if (huge_pages_) UseHugePages(call.outputs, retain_memory_);
   std::unique_lock<std::mutex> lock(lock_.mutex);
@@ -243,7 +243,7 @@ std::optional<Status> Engine::Impl::Start(CallSite& site, Call call,
     return posted.status();
   }
   Operation* const op = *posted;
-  // What had come early has been taken: its sender may wait to hear of it.
+  // Return the credit of early messages that have been taken: their sender may wait for it.
   wire_.Settle();
   if (!op->over()) {
     Drive(op, lock);
@@ -252,7 +252,7 @@ std::optional<Status> Engine::Impl::Start(CallSite& site, Call call,
   if (op->over()) {
     Status status = std::move(op->status);
     Recycle(op);
-    // Its last messages may be what others here wait for.
+    // Its last messages may be for other operations here.
     if (!operations_.empty() && (executor_.HasWork() || wire_.HasLocalMessages())) {
       lock_.wake.notify_one();
     }
@@ -279,12 +279,9 @@ Status Engine::Impl::StartThreads() {
   return Status::Ok();
 }
 
-// Does the caller's operation on the caller's thread while that goes well. It never waits for
-// long, so operations that XLA starts in different orders on different ranks cannot block each
-// other.
 void Engine::Impl::Drive(Operation* op, std::unique_lock<std::mutex>& lock) {
-  // With several endpoints in one process the peers are other threads of it, which need this
-  // core: whoever comes last finishes the operation.
+  // With several endpoints in one process the peers are other threads, which need this core: the last one that comes
+  // finishes the operation.
   const bool spins = op->remote && op->endpoint->communicator->endpoints.size() == 1;
   const auto patience = microseconds(options_.spin_microseconds);
   const auto begun = op->liveness.begun;
@@ -362,7 +359,7 @@ void Engine::Impl::LeaveLibrary(std::unique_lock<std::mutex>& lock) {
   }
   if (!library_.HasRunning()) return;
   const Status why(Code::kUnavailable, "the process has ended while MPI did an operation");
-  // MPI must not go on with it: its memory is given back.
+  // MPI must not continue: the memory of its operations is given back.
   if (wire_.HasRemote()) wire_.remote()->Freeze(why);
   library_.Freeze(why);
 }
@@ -371,7 +368,7 @@ void Engine::Impl::Shutdown() {
   std::unique_lock<std::mutex> lock(lock_.mutex);
   if (lock_.stopped) return;
   lock_.stopped = true;
-  // Who waits for this rank is told, at once or when it asks.
+  // Tell the ranks that wait for this one, at once or when they probe it.
   std::set<const Communicator*> busy;
   double patience_seconds = options_.timeout_seconds;
   if (failures_.announced() || !failures_.peers().gone().empty()) {
@@ -396,7 +393,7 @@ void Engine::Impl::Shutdown() {
   lock.lock();
   LeaveLibrary(lock);
   const milliseconds patience(static_cast<int64_t>(patience_seconds * 1000));
-  // Which ends the last transfers, and with them their operations.
+  // This ends the last transfers, and so their operations.
   wire_.Close(patience);
   lock.unlock();
   workers_.Stop();

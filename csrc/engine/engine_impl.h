@@ -1,5 +1,5 @@
-// The inside of the engine: an operation's way through its parts, each of which owns what it knows.
-// Everything here needs the engine's lock, but for Start and Shutdown, which take it.
+// The engine's implementation: passes operations through its parts, each of which owns its state. All members need
+// the engine's lock, except for Start and Shutdown, which take it.
 #pragma once
 
 #include <atomic>
@@ -47,9 +47,9 @@ class Engine::Impl final : private Executor::Listener {
 
   std::optional<Status> Start(CallSite& site, Call call, const std::function<Done()>& later);
   void Shutdown();
-  // From now on each launch has the place that this returns.
+  // Sets the function that returns each launch's place.
   void CheckLaunches(std::function<std::string()> place);
-  // They may have changed. With the lock.
+  // Applies changed options. With the lock.
   void OnOptions();
 
  private:
@@ -64,17 +64,17 @@ class Engine::Impl final : private Executor::Listener {
   Result<Endpoint*> EndpointOf(CallSite& site, int64_t device);
   void FillHeader(Operation* op, const CallSite& site) const;
   void Begin(Operation* op);
-  // Does the caller's operation on the caller's thread while that goes well. It never waits for
-  // long, so operations that XLA starts in different orders on different ranks cannot block each
-  // other.
+  // Advances the caller's operation on the caller's thread as long as it makes progress. It never waits for long, so
+  // operations that XLA starts in different orders on different ranks cannot block each other.
   void Drive(Operation* op, std::unique_lock<std::mutex>& lock);
   void Recycle(Operation* op);
   const std::shared_ptr<CallRow>& RowOf(CallSite& site);
-  // In the row of its call site: it is over.
+  // Adds a finished operation to the row of its call site.
   void CountCall(Operation* op);
-  // The threads that every operation may need. An error where the system starts none.
+  // Starts the threads that every operation may need. Fails if the system starts none.
   Status StartThreads();
-  // Before the transports are left: what a library of collectives does ends, or never goes on.
+  // Call it before the transports are closed. Ends the operations of a library of collectives, or stops calling the
+  // library.
   void LeaveLibrary(std::unique_lock<std::mutex>& lock);
 
   EngineLock lock_;
@@ -105,7 +105,7 @@ class Engine::Impl final : private Executor::Listener {
   bool has_threads_ = false;   // StartThreads
   std::function<std::string()> place_of_launch_;   // set once, before checks_launches_
   std::atomic<bool> checks_launches_ = false;
-  // As in the options, to be read without the lock.
+  // Copies of the options, to be read without the lock.
   std::atomic<bool> huge_pages_, retain_memory_;
 };
 

@@ -11,18 +11,18 @@
 namespace jaxccomp {
 namespace {
 
-// Operations that have stood still for so long are ended.
+// An operation without progress for this long is ended.
 constexpr auto kStandsStill = std::chrono::milliseconds(200);
 constexpr size_t kLongestPeers = 120;
 
 }  // namespace
 
 void InterruptWatch::Check() {
-  // A program may have installed its handler since.
+  // The program may have installed a handler since.
   WatchInterrupts();
   const uint64_t interrupts = InterruptCount();
   if (interrupts != std::exchange(interrupts_, interrupts) && is_held_up_ != nullptr) {
-    // Not here: it may take a while.
+    // On a worker: the call may take a while.
     workers_.Run([this, is_held_up = is_held_up_] {
       if (!is_held_up()) return;
       const std::lock_guard<std::mutex> lock(lock_.mutex);

@@ -1,4 +1,4 @@
-// Ends operations that hold up the program's main thread when a SIGINT (Ctrl-C) has come.
+// Ends operations that block the program's main thread when a SIGINT (Ctrl-C) has come.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ class InterruptWatch {
 
   // Engine::SetInterruptJudge.
   void SetJudge(std::function<bool()> is_held_up) { is_held_up_ = std::move(is_held_up); }
-  // To be called while operations with other processes are under way.
+  // Call it while operations with other processes are open.
   void Check();
 
  private:

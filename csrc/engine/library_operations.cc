@@ -15,7 +15,7 @@ void EndTask(Operation* op, TaskId task, Status status) {
   op->transfers[task].Done(std::move(status));
 }
 
-// The number's block, which the plan has one of.
+// The block with the number, the only one of the plan.
 std::byte* NumberOf(const Operation& op) { return op.scratch[0].buffer.get(); }
 
 IssueNumber ReadNumber(const Operation& op) {
@@ -24,7 +24,7 @@ IssueNumber ReadNumber(const Operation& op) {
   return number;
 }
 
-// How many values `rows` rows of a tensor are; a tensor without rows has none to give or take.
+// Values in each of the `rows`; 0 for a tensor without rows.
 std::vector<int> ValuesOf(const std::vector<int64_t>& rows, const Tensor& t) {
   const int64_t row_values = t.rows > 0 ? t.bytes / SizeBytes(t.dtype) / t.rows : 0;
   std::vector<int> values;
@@ -52,8 +52,8 @@ std::vector<LibraryCall> CallsOf(const Operation& op) {
     if (!rows.input.empty()) {
       call.gives = ValuesOf(rows.input, in);
       call.takes = ValuesOf(rows.output, op.call.outputs[i]);
-      calls.push_back(call);   // also without values: others may have some
-    } else if (call.count > 0) {   // on all ranks alike: the shapes are the same
+      calls.push_back(call);   // also without values: other ranks may have some
+    } else if (call.count > 0) {   // the same on all ranks, as shapes are
       calls.push_back(call);
     }
   }
@@ -93,7 +93,7 @@ void LibraryOperations::Start(Operation* op, TaskId task) {
 }
 
 void LibraryOperations::Advance(const Communicator& comm, Team& team) {
-  // An operation that ends or fails may take others out.
+  // Look up each time: an operation that ends or fails may take others out.
   while (!team.due.empty() && team.due.begin()->first == team.next) {
     const Due due = team.due.begin()->second;
     const bool reverse = due.op->plan->reverse;
@@ -120,14 +120,14 @@ void LibraryOperations::Make(const Communicator& comm, Team& team, bool reverse)
   std::vector<int> processes = comm.processes;
   if (reverse) std::ranges::reverse(processes);
   try {
-    // Not joined: where a rank has died meanwhile, it may never come back from the library.
+    // Detached: if a rank has died, the library may never return.
     std::thread([making = side.making, library = library_, processes = std::move(processes), id = *team.id + reverse] {
       auto made = library->MakeCommunicator(processes, id);
       const std::lock_guard<std::mutex> lock(making->mutex);
       making->made = std::move(made);
       making->over = true;
     }).detach();
-  } catch (const std::system_error&) {   // TakeMade passes it on
+  } catch (const std::system_error&) {   // TakeMade reports the error
     side.making->made = Status(Code::kUnavailable, "no thread can be started to make an MPI communicator: the limit of "
                                                    "processes and threads is reached (ulimit -u, pids.max)");
     side.making->over = true;
@@ -159,7 +159,7 @@ bool LibraryOperations::TakeMade(const Communicator& comm, Team& team, Side& sid
   side.ready = true;
   if (status.ok()) {
     Advance(comm, team);
-  } else if (!team.due.empty()) {   // which ends the communicator, and so the others
+  } else if (!team.due.empty()) {   // its error ends the communicator, and so the other operations
     const Due due = team.due.begin()->second;
     team.due.erase(team.due.begin());
     EndTask(due.op, due.task, status);
@@ -172,7 +172,7 @@ void LibraryOperations::Begin(const Side& side, Due due) {
   running.owner = this;
   running.what = due;
   const std::vector<LibraryCall> calls = CallsOf(*due.op);
-  running.left = calls.size() + 1;   // held open: each may end at once
+  running.left = calls.size() + 1;   // one more keeps it open: each may end at once
   for (const LibraryCall& call : calls) library_->Start(side.communicator, call, &running);
   running.Done(Status::Ok());
 }

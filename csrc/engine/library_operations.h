@@ -1,10 +1,10 @@
-// The order in which a library of collectives is called, and how its operations go on
+// Calls a library of collectives in the order of issue numbers, and advances its operations
 // (execution/library_path.h).
 //
-// Each communicator has one of the library's, of the same ranks, from its first such operation on, and another
-// one, of the ranks in reverse order, from its first reversed scan on, which libraries do not have. To make one
-// waits for the other ranks, which have all come to that operation; a thread of its own does it, so no
-// thread of the engine or of XLA waits. Operations that have their numbers meanwhile wait for it.
+// Each communicator gets one of the library's with the same ranks at its first such operation. At its first reversed
+// scan, which libraries do not have, it gets another one with the ranks in reverse order. Making one waits for the
+// other ranks, which have all come to that operation. A thread of its own does this, so no thread of the engine or of
+// XLA waits. Numbered operations wait for it meanwhile.
 #pragma once
 
 #include <cstdint>
@@ -26,18 +26,18 @@ class LibraryOperations final : public LibraryPath {
  public:
   explicit LibraryOperations(Executor* executor) { executor->SetLibraryPath(this); }
 
-  // `process` of a world of `processes`.
+  // This is `process` of a world of `processes`.
   void Use(std::unique_ptr<CollectiveLibrary> library, int process, int processes) {
     library_ = std::move(library);
     process_ = process;
     processes_ = processes;
   }
-  // Why that call cannot be made; Ok when it can, as far as the library is concerned.
+  // OK, or why the library cannot run the call.
   Status Check(const OpSpec& spec, const Communicator& comm) const;
 
-  // Goes on with whatever can. True when anything was done.
+  // Advances all operations that can go on. True if anything was done.
   bool Poll();
-  // Whether the library has anything under way that only Poll moves along.
+  // Whether the library has open work that only Poll advances.
   bool HasRunning() const { return !running_.empty() || making_ > 0; }
 
   // LibraryPath
@@ -47,12 +47,12 @@ class LibraryOperations final : public LibraryPath {
   void Freeze(const Status& why) override;
 
  private:
-  // An operation that is due has its number, and has not begun.
+  // An operation that has its number, and that the library has not begun.
   struct Due {
     Operation* op;
     TaskId task;
   };
-  // The library's communicator while it is being made; also of the thread that makes it.
+  // A communicator of the library while it is being made, shared with the thread that makes it.
   struct Making {
     std::mutex mutex;
     bool over = false;
@@ -60,18 +60,18 @@ class LibraryOperations final : public LibraryPath {
   };
   // One of the library's communicators.
   struct Side {
-    std::shared_ptr<Making> making;      // null: not yet
-    bool ready = false;                  // `communicator` is
+    std::shared_ptr<Making> making;      // null: not begun
+    bool ready = false;                  // `communicator` is valid
     CollectiveLibrary::Communicator communicator = 0;
   };
   struct Team {
     std::optional<uint64_t> id;          // IssueNumber::communicator
-    uint64_t numbered = 0;               // how many operations have a number, at the first member
-    uint64_t next = 0;                   // to begin
+    uint64_t numbered = 0;               // at the first member: number of operations numbered so far
+    uint64_t next = 0;                   // the next number to begin
     std::map<uint64_t, Due> due;         // by number
-    Side sides[2];                       // of all members in order, and from the last one to the first
+    Side sides[2];                       // members in order, and in reverse order
   };
-  // An operation that the library has begun: told by it of each tensor.
+  // An operation that the library has begun. The library calls Done for each tensor.
   struct Running final : Completion {
     LibraryOperations* owner = nullptr;
     Due what{};
@@ -81,18 +81,18 @@ class LibraryOperations final : public LibraryPath {
   };
 
   void Advance(const Communicator& comm, Team& team);
-  // Starts to make one of its communicators.
+  // Starts to make one of the library's communicators.
   void Make(const Communicator& comm, Team& team, bool reverse);
-  // Another one at each first member: two for the two sides.
+  // The id of a new communicator, which no other first member gives; the next number is for its other side.
   uint64_t NextId();
-  // Goes on where a communicator has been made.
+  // Takes a communicator that has been made, and begins the operations that wait for it.
   bool TakeMade(const Communicator& comm, Team& team, Side& side);
   void Begin(const Side& side, Due due);
   void End(Running* running);
 
-  std::shared_ptr<CollectiveLibrary> library_;   // null: there is none
+  std::shared_ptr<CollectiveLibrary> library_;   // null if there is none
   int process_ = 0, processes_ = 1;
-  uint64_t ids_ = 0;                             // that NextId has given
+  uint64_t ids_ = 0;                             // given by NextId
   Status frozen_;
   std::map<const Communicator*, Team> teams_;
   int making_ = 0;                               // communicators that are being made

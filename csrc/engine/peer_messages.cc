@@ -106,7 +106,7 @@ void PeerMessages::RefuseOtherLaunch(Endpoint& endpoint, const Launch& launch,
 void PeerMessages::OnProbe(const Endpoint& endpoint, const Header& header, bool here) {
   const Communicator& comm = *endpoint.communicator;
   if (header.source < 0 || header.source >= comm.size()) return;
-  // Who compares programs asks for the launch, not for an operation of it.
+  // A comparison of programs probes for the launch, not for an operation of it.
   const bool came = here || (header.tag != 0 || !IsOfLaunch(header)
                                  ? HasComeTo(endpoint, header)
                                  : endpoint.launches.HasPosted(header));
@@ -129,7 +129,7 @@ void PeerMessages::OnPresent(const Header& header) {
   if (op == nullptr) return;
   op->liveness.present.resize(static_cast<size_t>(op->endpoint->communicator->size()));
   op->liveness.present[header.source] = 1 + op->liveness.asks;
-  // That it has come since is progress.
+  // The member has come since, which is progress.
   if (!op->liveness.heard.empty() && std::exchange(op->liveness.heard[header.source], 0) != 0) {
     op->liveness.last_progress = Clock::now();
   }
@@ -142,8 +142,8 @@ void PeerMessages::OnBehind(const Header& header) {
   const uint64_t now = 1 + static_cast<uint64_t>(header.total_bytes);
   const uint64_t before = std::exchange(op->liveness.heard[header.source], now);
   if (before == 0 || before == now) return;
-  // The two ends of a message wait for each other alone. In a collective, whoever has not come may be
-  // the one that all others wait for, one after the other.
+  // In point to point, only the awaited member counts. In a collective, all members may wait for any that has not
+  // come, one after the other.
   if (op->ends.used) {
     const std::vector<int> awaited = AwaitedMembers(*op);
     if (std::find(awaited.begin(), awaited.end(), header.source) == awaited.end()) return;

@@ -1,5 +1,5 @@
-// What comes from other ranks: each message goes to the part of the engine that it concerns, after it has
-// been checked against what runs here.
+// Handles messages from other ranks: checks each against the operations here, and passes it to the part of the engine
+// that it concerns.
 #pragma once
 
 #include <cstddef>
@@ -36,7 +36,7 @@ class PeerMessages final : public Receiver {
   void OnPeerLost(int process, const Status& why) override { failures_.OnPeerLost(process, why); }
 
   void Deliver(const IncomingMessage& message);
-  // The message is of another launch than that one, which has its number here.
+  // Refuses a message of another launch than `launch`, with the same number here.
   void RefuseOtherLaunch(Endpoint& endpoint, const Launch& launch, const Header& header,
                          std::span<const std::byte> payload);
 
@@ -46,7 +46,7 @@ class PeerMessages final : public Receiver {
   void OnProbe(const Endpoint& endpoint, const Header& header, bool here);
   void OnPresent(const Header& header);
   void OnBehind(const Header& header);
-  // The operation that an answer is for, while it goes on; null when there is none.
+  // The open operation that an answer is for; null if there is none.
   Operation* FindAsker(const Header& answer) const;
 
   const Options& options_;

@@ -33,7 +33,7 @@ void PointToPoint::Join(Operation* op, const CallSite& site) {
   ends.receive_signature = spec.ReceiveSignature();
   ends.status = spec.status;
   if (ends.source == OpSpec::kAnySource) {
-    auto copy = std::make_shared<CallSite>();   // the program may forget its own
+    auto copy = std::make_shared<CallSite>();   // the program may be freed before the operation ends
     copy->spec = spec;
     copy->codec = site.codec;
     ends.site = std::move(copy);
@@ -53,7 +53,7 @@ void PointToPoint::Begin(Operation* op) {
   } else {
     executor_.Begin(op);
   }
-  // The start of its sends may have ended it.
+  // Starting its sends may have ended it.
   if (op->failed() || op->over() || ends.source == OpSpec::kNobody) return;
   const MatchKey receiver = op->key;
   for (Arrival& part : messages_.PostReceive(*op->endpoint, ends.source, ends.tag, receiver)) {
@@ -73,7 +73,7 @@ void PointToPoint::Give(const MatchKey& receiver, const IncomingMessage& message
   if (op == nullptr || op->failed() || op->over()) return wire_.Discard(announced);
   if (header.signature != op->ends.receive_signature) {
     executor_.Fail(op, MessageMismatch(*op, header));
-    return wire_.Discard(announced);   // afterwards: it looks delivered to its sender
+    return wire_.Discard(announced);   // afterwards: it completes the send
   }
   if (IsOfAnotherStep(op->header, header)) {
     executor_.Fail(op, StepError(*op->endpoint, *op->text, op->header, header));
@@ -81,7 +81,7 @@ void PointToPoint::Give(const MatchKey& receiver, const IncomingMessage& message
   }
   if (op->ends.AwaitsMessage()) {
     Take(op, header);
-    // What fails there is over, and may be another operation by now.
+    // Take may have ended the operation, and another one may have its memory now.
     const Operation* const still = operations_.Find(receiver);
     if (still == nullptr || still->failed()) return wire_.Discard(announced);
   }

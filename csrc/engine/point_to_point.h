@@ -1,4 +1,4 @@
-// Operations that are messages between two ranks: how they get the messages that are theirs.
+// Point-to-point operations: how they get their messages.
 #pragma once
 
 #include <cstddef>
@@ -22,16 +22,16 @@ class PointToPoint {
       : options_(*options), wire_(*wire), executor_(*executor), messages_(*messages), operations_(*operations)
         {}
 
-  // Numbers what the operation sends, and fills its header.
+  // Numbers the message that the operation sends, and fills in its header.
   void Join(Operation* op, const CallSite& site);
   void Begin(Operation* op);
   void OnMessage(const IncomingMessage& message);
   void End(const Operation& op);
 
  private:
-  // A part of a message has come for that receive.
+  // Passes a part of a message to the receive that takes it.
   void Give(const MatchKey& receiver, const IncomingMessage& message);
-  // The first part of its message has come.
+  // Handles the first part of the operation's message.
   void Take(Operation* op, const Header& header);
 
   const Options& options_;

@@ -1,5 +1,5 @@
-// The comparison of a program's collectives between its ranks, before its first launch on a communicator
-// (matching/comparison.h): its messages, and the operations that wait for it.
+// Compares a program's collectives between its ranks before its first launch on a communicator
+// (matching/comparison.h), and holds the operations that wait for this.
 #pragma once
 
 #include <functional>
@@ -16,14 +16,14 @@ namespace jaxccomp {
 // All members need the engine's lock.
 class ProgramComparison {
  public:
-  // `begin`: is called with each operation that waits when its comparison has passed.
+  // `begin` is called with each waiting operation when its comparison has passed.
   ProgramComparison(const Options* options, Wire* wire, Matcher* matcher, Failures* failures,
                     std::function<void(Operation*)> begin)
       : options_(*options), wire_(*wire), matcher_(*matcher), failures_(*failures), begin_(std::move(begin)) {}
 
-  // The comparison that operations of that launch wait for; null when it is over.
+  // The comparison that operations of that launch wait for; null if it is over.
   Comparison* Pending(Endpoint& endpoint, Launch& launch);
-  // Goes as far with it as messages have come.
+  // Advances the comparison as far as messages have come.
   void Compare(Endpoint& endpoint, Comparison& comparison);
 
  private:

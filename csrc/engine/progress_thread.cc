@@ -14,31 +14,31 @@ namespace {
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-// How long after an operation messages of it may be under way still.
+// How long messages of an operation may be in transit after its end.
 constexpr auto kAttentive = milliseconds(20);
 constexpr auto kAttentivePause = microseconds(200);
-// While one operation follows another their callers look for messages, and each time that this thread
-// wakes costs one of them some 40 us where both share a core.
+// While one operation follows another, their callers poll. Each wake-up of this thread then costs one of them about
+// 40 us where both share a core.
 constexpr auto kPauseAmongCalls = microseconds(1'000);
-// Some MPIs move a large message along only when they are called, many times for each.
+// Some MPIs advance a large message only when they are called, many times for each.
 constexpr auto kTransferPause = microseconds(50);
-// How long an idle process calls them so often without any news, to receive and drop what a failed operation has left:
+// How long an idle process polls that often without any news, to receive and drop the payloads of a failed operation:
 // the peer's memory is pinned meanwhile. After that the peer has given up (Watchdog).
 constexpr auto kDropping = std::chrono::seconds(10);
-// How long after news it looks often, if no large operation has ended within that time: MPI may still have to tell a peer
-// that its payload has come, and takes in or gives out one packet at a time.
+// How long it polls often after news, if no large operation has ended within that time: MPI may still have to tell a
+// peer that its payload has come, and moves one packet at a time.
 constexpr auto kAfterNews = std::chrono::seconds(1);
-// How often an idle process looks for messages: the longer nothing came the less often, so that it
-// costs nearly nothing, and yet nobody who needs it waits long.
+// Pauses of an idle process. They grow while nothing comes, so that polling costs nearly nothing and no peer waits
+// long.
 constexpr auto kShortestPause = microseconds(10'000);
 constexpr auto kLongestPause = microseconds(50'000);
 constexpr int kPausesPerQuietTime = 100;
-// The same where the transport wakes it.
+// The longest pause if the transport wakes the thread.
 constexpr auto kLongestSleep = milliseconds(1'000);
-// How often operations that are under way are looked at (Watchdog).
+// How often open operations are checked (Watchdog).
 constexpr auto kWatchPause = milliseconds(20);
-// Between chunks on a slow link it looks a few times in a row, and then pauses: to look a hundred times cost
-// up to half of all the processor's time that a broadcast took, and brought nothing.
+// Between chunks on a slow link the thread polls a few times in a row, and then pauses. A hundred times took up to
+// half of all the processor time of a broadcast, without effect.
 constexpr int kLooksInARow = 10;
 
 }  // namespace
@@ -106,7 +106,7 @@ bool ProgressThread::SleepUntilNews(std::unique_lock<std::mutex>& lock, millisec
 
 void ProgressThread::IdlePoll(std::unique_lock<std::mutex>& lock) {
   if (lock_.polling_callers == 0 && wire_.Poll()) {
-    // More may have come, an error behind hundreds of announcements among it.
+    // More may have come, also an error behind hundreds of announcements.
     last_news_ = Clock::now();
     lock.unlock();
     lock.lock();
@@ -116,8 +116,8 @@ void ProgressThread::IdlePoll(std::unique_lock<std::mutex>& lock) {
   const auto quiet = now - last_remote_;
   const bool callers_poll = last_remote_ > last_idle_;
   last_idle_ = now;
-  // Callers that make one call after another look for messages themselves, and each time that this thread
-  // wakes costs them time. So it is woken by what comes only when they have left off.
+  // Callers that make one call after another poll themselves, and each wake-up of this thread costs them time. So
+  // messages wake it only when the callers have left off.
   const bool among_calls = std::exchange(polled_elsewhere_, false) || callers_poll;
   const auto most = std::min(kLongestSleep, wire_.remote()->PollsEvery());
   if (!among_calls && SleepUntilNews(lock, most)) return;

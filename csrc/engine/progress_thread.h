@@ -21,16 +21,16 @@ class ProgressThread {
       : lock_(*lock), wire_(*wire), executor_(*executor), library_(*library), operations_(*operations),
         progress_(*progress), watchdog_(*watchdog) {}
 
-  // Starts it, unless it runs. Throws std::system_error. With the engine's lock.
+  // Starts the thread, unless it runs. Throws std::system_error. With the engine's lock.
   void Ensure();
-  // A large operation with another process has ended: messages of it may be under way still.
+  // A large operation with another process has ended: its messages may still be in transit.
   void OnRemoteOver(Operation::Clock::time_point now) { last_remote_ = now; }
-  // A caller has polled the transports: what this thread sleeps on may tell of nothing any more.
+  // A caller has polled the transports, which may have disarmed the descriptor that this thread sleeps on.
   void OnPolledElsewhere() {
     polled_elsewhere_ = true;
     if (sleeps_ && (sleeps_long_ || !operations_.empty())) lock_.wake.notify_one();
   }
-  // The engine has stopped. Without the lock.
+  // Call it after the engine has stopped, without the lock.
   void Join() {
     if (thread_.joinable()) thread_.join();
   }
@@ -39,12 +39,12 @@ class ProgressThread {
   using Clock = Operation::Clock;
 
   void Loop();
-  // While this process has nothing to do. Others may need it all the same: MPI ends a send only when
-  // its receiver calls MPI often enough, and probes and errors want to be heard.
+  // Polls while this process has no operation. Other processes may need it: MPI ends a send only when its receiver
+  // calls MPI often enough, and probes and errors must be received.
   void IdlePoll(std::unique_lock<std::mutex>& lock);
 
-  // Sleeps until other processes or this one's callers bring news. False, at once, where the transport
-  // cannot tell of them, or has some.
+  // Sleeps until messages come or a caller of this process wakes it. Returns false at once if the transport has no
+  // descriptor, or has messages.
   bool SleepUntilNews(std::unique_lock<std::mutex>& lock, std::chrono::milliseconds most);
 
   EngineLock& lock_;
@@ -58,7 +58,7 @@ class ProgressThread {
   bool sleeps_ = false, sleeps_long_ = false;   // in SleepUntilNews
   bool polled_elsewhere_ = false;               // since IdlePoll
   Clock::time_point last_remote_{}, last_idle_{}, last_news_{};
-  Clock::time_point drops_since_{};             // payloads are under way without an operation; zero: there are none
+  Clock::time_point drops_since_{};             // first payload without an operation; zero: there is none
 };
 
 }  // namespace jaxccomp

@@ -8,9 +8,9 @@
 namespace jaxccomp {
 namespace {
 
-// How long an operation within the process stands still after an exception in a callback before it counts
-// as stranded by it. Devices of a process come to an operation within milliseconds, as long as their
-// program runs at all; one that computes for longer in between may be ended for another's exception.
+// How long an operation within the process makes no progress after an exception in a callback before it counts as
+// stranded by it. Devices of a process come to an operation within milliseconds, as long as their program runs at
+// all. A device that computes for longer in between may be ended for another one's exception.
 constexpr auto kStrandedAfter = std::chrono::milliseconds(600);
 constexpr auto kForgetsCallbackAfter = std::chrono::seconds(5);
 
@@ -30,7 +30,7 @@ void StrandedRuns::Check(Clock::time_point now) {
            !op.endpoint->communicator->remote && now - op.liveness.last_progress > kStrandedAfter;
   });
   operations_.EachOf(stranded, [&](Operation& op) {
-    if (op.failed()) return;   // with its launch
+    if (op.failed()) return;   // its launch has failed already
     executor_.Fail(&op, {Code::kAborted,
                          "a callback has raised an exception and so ended the program on one device "
                          "(" + what + "); " +

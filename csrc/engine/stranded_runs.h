@@ -1,5 +1,5 @@
-// An exception in a callback ends a program on one device of a process. Its other devices then wait, in an
-// operation within the process, for one that never comes: their launches are ended as well.
+// Ends launches that an exception in a callback has stranded. The exception ends a program on one device of a
+// process; the other devices then wait, in an operation within the process, for one that never comes.
 #pragma once
 
 #include <optional>
@@ -21,11 +21,11 @@ class StrandedRuns {
       : lock_(*lock), executor_(*executor), matcher_(*matcher), operations_(*operations) {}
 
   void CallbackFailed(const std::string& what);
-  // To be called often.
+  // Call it often.
   void Check(Clock::time_point now);
 
  private:
-  // The last exception in a callback, until what it has stranded is ended.
+  // The last exception in a callback, until the launches that it has stranded are ended.
   struct CallbackFailure {
     Clock::time_point at;
     std::string what;

@@ -10,7 +10,7 @@
 namespace jaxccomp {
 namespace {
 
-// Without an eventfd a notification is not heard meanwhile.
+// Without an eventfd, a notification does not end the wait.
 constexpr auto kLongestUnnotifiedWait = std::chrono::milliseconds(1);
 
 }  // namespace
@@ -23,7 +23,7 @@ void Wakeup::Notify() {
   condition_.notify_all();
   if (!polls_ || event_ < 0) return;
   const uint64_t one = 1;
-  // It fails only where it has been written to so often already that it cannot count.
+  // It fails only if the counter is full.
   [[maybe_unused]] const ssize_t written = write(event_, &one, sizeof(one));
 }
 

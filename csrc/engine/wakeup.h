@@ -1,5 +1,5 @@
-// What a thread of the engine sleeps on: as a condition variable, and also on a file descriptor, so that a
-// transport's news and the engine's own wake it alike.
+// A condition variable that can also wait for a file descriptor, so that both a transport and the engine can wake a
+// thread.
 #pragma once
 
 #include <chrono>
@@ -8,7 +8,7 @@
 
 namespace jaxccomp {
 
-// All members are called with the engine's lock, which the waits give up meanwhile.
+// Call all members with the engine's lock, which the waits release meanwhile.
 class Wakeup {
  public:
   Wakeup() = default;
@@ -16,7 +16,7 @@ class Wakeup {
   Wakeup(const Wakeup&) = delete;
   Wakeup& operator=(const Wakeup&) = delete;
 
-  // As those of std::condition_variable. All threads are woken, whatever they sleep on.
+  // As std::condition_variable's members. Both wake all threads.
   void notify_one() { Notify(); }
   void notify_all() { Notify(); }
   void wait(std::unique_lock<std::mutex>& lock) { condition_.wait(lock); }
@@ -24,14 +24,14 @@ class Wakeup {
   void wait_for(std::unique_lock<std::mutex>& lock, std::chrono::duration<Rep, Period> most) {
     condition_.wait_for(lock, most);
   }
-  // Also ends when the descriptor becomes readable. Of one thread only.
+  // Also ends when the descriptor becomes readable. Only one thread may call it at a time.
   void WaitFor(std::unique_lock<std::mutex>& lock, std::chrono::milliseconds most, int descriptor);
 
  private:
   void Notify();
 
   std::condition_variable condition_;
-  int event_ = -1;           // an eventfd, made when it is needed first
+  int event_ = -1;           // an eventfd, made by the first WaitFor
   bool polls_ = false;       // a thread sleeps in WaitFor
 };
 

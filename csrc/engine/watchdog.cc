@@ -17,16 +17,16 @@ namespace {
 
 using std::chrono::duration;
 
-// How long an operation stands still before it asks those it waits for what they are doing.
+// How long an operation makes no progress before it probes the members that it waits for.
 constexpr auto kAsksAfter = std::chrono::milliseconds(500);
-// From this part of the deadline on all members are asked, as often, so that their progress is seen,
-// and so that the error can name those that did not come and not those that wait as well.
+// From this part of the deadline on, all members are probed, as often, so that their progress is seen, and so that
+// the error can name the members that did not come, not the ones that wait as well.
 constexpr double kAsksAllFrom = 1.0 / 8;
 // How long a failed operation waits for its transfers to end before it forces them (Transport::Cancel).
 constexpr auto kFailureGrace = std::chrono::seconds(1);
 // How often transfers of a failed operation are forced to end, and its peers told again that it has failed.
 constexpr auto kForcesEvery = std::chrono::milliseconds(500);
-// How often it is looked whether peers that an operation waits for have died, and whether a SIGINT has come.
+// How often to check whether awaited peers have died, and whether a SIGINT has come.
 constexpr auto kChecksPeersEvery = std::chrono::milliseconds(200);
 
 // Time to send the reason to the other ranks before the process ends.
@@ -47,7 +47,7 @@ std::string PinnedError(const Operation& op, std::string_view transport) {
 }  // namespace
 
 void Watchdog::Ask(Operation& op, bool everybody) {
-  if (op.ends.used) return deadlocks_.Ask(op);   // it concerns nobody else
+  if (op.ends.used) return deadlocks_.Ask(op);   // it concerns no other member
   op.liveness.asks += everybody;
   const Communicator& comm = *op.endpoint->communicator;
   std::vector<int> asked;
@@ -74,7 +74,7 @@ Watchdog::Watchdog(const Options* options, Wire* wire, Executor* executor, Match
       interrupts_(*interrupts), abort_(&EndProcess) {}
 
 void Watchdog::CheckTimes(Clock::time_point now) {
-  std::vector<MatchKey> quiet, late, stuck;  // what is done about them may end operations
+  std::vector<MatchKey> quiet, late, stuck;  // handled below, since that may end operations
   const auto most = std::chrono::duration_cast<Clock::duration>(
       duration<double>(kAsksAllFrom * options_.timeout_seconds));
   const auto least = std::min<Clock::duration>(kAsksAfter, most);
@@ -89,7 +89,7 @@ void Watchdog::CheckTimes(Clock::time_point now) {
     }
     const auto waited = now - op.liveness.last_progress;
     const double seconds = duration<double>(waited).count();
-    // Again and again: a peer that was only late to come may have ended its program since.
+    // Again and again: a peer that was only late may have ended its program since.
     const auto rests = std::clamp<Clock::duration>(waited / 2, least, most);
     if (waited > least && now - op.liveness.asked_at > rests) {
       op.liveness.asked_at = now;
@@ -100,13 +100,13 @@ void Watchdog::CheckTimes(Clock::time_point now) {
   // XLA frees the memory when the operation is over, so a failed operation stays open until its transfers have ended.
   operations_.EachOf(stuck, [&](Operation& op) {
     const Communicator& comm = *op.endpoint->communicator;
-    // A peer that receives and drops what was sent is waited for.
+    // A peer that receives and drops the payloads is waited for.
     const auto since = std::max(op.liveness.failed_at, op.liveness.last_progress);
     const bool aborts = wire_.HasRemote() && now - since > max_pinned_;
     const std::string what = aborts ? PinnedError(op, wire_.remote()->name()) : "";   // CancelTransfers may delete it
     const bool pinned = executor_.CancelTransfers(&op, /*force=*/true);
     if (pinned && aborts) AbortProcess(what);
-    // To receive and drop what was sent, the peers have to call MPI often, and do so for a while after each message.
+    // To receive and drop the payloads, peers have to call MPI often, and do so for a while after each message.
     if (pinned && comm.remote && !comm.broken.ok()) failures_.TellBroken(comm);
   });
   operations_.EachOf(quiet, [&](Operation& op) {

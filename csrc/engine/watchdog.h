@@ -1,11 +1,11 @@
 // Deadlines. The watchdog probes the ranks that an operation waits for, fails the operation at its deadline, and
 // forces the end of transfers that keep a failed operation open.
 //
-// A rank that is behind is waited for as long as it goes on. Whoever is asked for an operation that it has
-// not come to answers how many operations on that communicator it has ended (kBehind), and the deadline
-// counts from when that last changed. In a collective this holds for every member that has not come,
-// since those that have come may all be waiting for it, one after the other. A member that has come, or
-// that has left the operation behind, prolongs nothing, nor does one that stands still.
+// A rank that is behind is waited for as long as it makes progress. If a rank is probed for an operation that it has
+// not begun, it answers with the number of operations that it has ended on that communicator (kBehind). The deadline
+// counts from the last change of this number. In a collective this holds for every member that has not come: all
+// others may wait for it, one after the other. A member that has come, that has passed the operation, or that makes
+// no progress does not extend the deadline.
 #pragma once
 
 #include <chrono>
@@ -40,7 +40,7 @@ class Watchdog {
     abort_ = std::move(abort);
     max_pinned_ = after;
   }
-  // To be called often while operations are under way.
+  // Call it often while operations are open.
   void Check(Clock::time_point now) {
     stranded_.Check(now);
     CheckTimes(now);

@@ -15,7 +15,7 @@
 namespace jaxccomp {
 namespace {
 
-// A block is coded on the thread that calls.
+// Each thread that encodes has its own workspace.
 Workspace& ThreadWorkspace() {
   static thread_local Workspace workspace;
   return workspace;
@@ -44,7 +44,7 @@ void Copy(Operation& op, const PlannedTask& task) {
 Status Merge(Operation& op, const PlannedTask& task) {
   const Plan& plan = *op.plan;
   struct Scratch {
-    std::vector<CodeReader> readers;   // by source, for those that are codes
+    std::vector<CodeReader> readers;   // by source, for encoded ones
     std::vector<MergeSource> sources;
   };
   Scratch& scratch = ThreadWorkspace().Get<Scratch>();
@@ -101,7 +101,8 @@ Status Encode(Operation& op, const PlannedTask& task) {
     const Codec* const codec = CodecFor(*op.plan, part.dtype);
     if (codec != nullptr) {
       context.key = KeyOf(op, task, part);
-      context.first = part.offset / SizeBytes(part.dtype);
+      const bool alike = codec->traits().draws_alike;
+      context.first = (alike ? part.offset_in_block : part.offset) / SizeBytes(part.dtype);
       context.ref = ReferenceOf(op, part);
       if (context.ref != nullptr) at = PutChecksum(op, part, at);
     }
@@ -159,12 +160,12 @@ Status Residual(const Operation& op, const PlannedTask& task) {
   return reader.Finish();
 }
 
-// Calls f(from, to, bytes) for each result that begins with the values of an operand elsewhere in memory.
+// Calls f(from, to, bytes) for each result that starts as a copy of an operand.
 template <typename F>
 void ForEachOperandCopy(const Operation& op, F&& f) {
   if (!op.plan->starts_from_operands) return;
   const Call& call = op.call;
-  // A ragged exchange writes into a copy of its second operand; others pass theirs on.
+  // The result of ragged_alltoall starts as its second operand; other results start as the operand of their index.
   const size_t first = op.plan->algorithm->collective == Collective::kRaggedAlltoall ? 1 : 0;
   for (size_t i = 0; i < call.outputs.size() && first + i < call.inputs.size(); ++i) {
     const Tensor& from = call.inputs[first + i];
@@ -191,7 +192,12 @@ void CopyOperands(Operation& op) {
 }
 
 RandomKey KeyOf(const Operation& op, const PlannedTask& task, const Part& part) {
-  return {.step = Mix(Mix(Mix(op.key.sequence, op.key.iteration), op.key.site), task.tag),
+  const uint64_t operation = Mix(Mix(op.key.sequence, op.key.iteration), op.key.site);
+  // All members, at each hop.
+  if (CodecFor(*op.plan, part.dtype)->traits().draws_alike) {
+    return {.step = operation, .tensor = static_cast<uint32_t>(part.tensor)};
+  }
+  return {.step = Mix(operation, task.tag),
           .tensor = static_cast<uint32_t>(part.index),
           .rank = static_cast<uint32_t>(task.peer)};
 }

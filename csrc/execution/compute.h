@@ -1,5 +1,4 @@
-// The tasks that only touch memory: copy, merge, encode, decode, residual. They run at once, on the thread
-// that calls.
+// Tasks that only touch memory: copy, merge, encode, decode, residual. They run at once, on the calling thread.
 #pragma once
 
 #include <algorithm>
@@ -22,11 +21,12 @@ inline std::span<const Part> PartsOf(const Operation& op, PartRange range) {
 
 inline int64_t CountOf(const Part& part) { return part.bytes / SizeBytes(part.dtype); }
 
-// The random numbers of a part that `task` encodes: every run, encoding and tensor has its own.
+// The random key of a part that `task` encodes: different for each run, encoding and tensor. With codecs that draw alike:
+// different for each run and tensor, and the same for all members and encodings.
 RandomKey KeyOf(const Operation& op, const PlannedTask& task, const Part& part);
 
-// Calls f(to, from, bytes) for runs of bytes that lie together on both sides. Both are the same
-// values, but the tensors may be cut differently.
+// Calls f(to, from, bytes) for each run of bytes that is contiguous on both sides. Both sides have the same values,
+// but the tensors may be cut differently.
 template <typename F>
 void ForEachRun(const Operation& op, PartRange dst, PartRange src, F&& f) {
   const auto from = PartsOf(op, src);
@@ -52,11 +52,11 @@ void ForEachRun(const Operation& op, PartRange dst, PartRange src, F&& f) {
 // raw values stop after the current slice; their results are then undefined.
 Status Compute(Operation& op, const PlannedTask& task);
 
-// Sets the results that no task writes.
+// Fills the results that no task writes.
 void FillUnwritten(Operation& op);
 
-// Of a plan that starts_from_operands: the bytes of the operands that the results begin with, 0 if they lie there
-// already; and the copy.
+// For a plan that starts_from_operands: CopyOperands copies OperandBytes bytes of operands into the results, 0 if
+// they are the same memory.
 int64_t OperandBytes(const Operation& op);
 void CopyOperands(Operation& op);
 

@@ -58,7 +58,7 @@ void Executor::Begin(Operation* op) {
 
 void Executor::StartTasks(Operation* op) {
   const std::vector<PlannedTask>& tasks = op->plan->tasks;
-  // Sends first: others wait for them.
+  // Sends first: other ranks wait for them.
   for (const bool sends : {true, false}) {
     for (size_t i = 0; i < tasks.size(); ++i) {
       const bool is_send = tasks[i].kind == TaskKind::kSend;
@@ -106,7 +106,7 @@ std::vector<Piece> Executor::PiecesOf(const Operation& op, PartRange range) cons
   for (int32_t i = 0; i < range.count; ++i) {
     const Part& part = op.plan->parts[range.first + i];
     std::byte* const at = AddressOf(op, part);
-    // Neighbours in memory travel as one.
+    // Parts that are neighbours in memory are sent as one piece.
     if (!pieces.empty() &&
         static_cast<std::byte*>(pieces.back().data) + pieces.back().bytes == at) {
       pieces.back().bytes += part.bytes;
@@ -216,7 +216,7 @@ void Executor::Arrived(Operation* op, const IncomingMessage& message) {
   op->liveness.last_progress = Operation::Clock::now();
   const TaskId task = found->second;
   MessageKnown(op, task, header);
-  const bool is_status = op->ends.status && header.tag == kStatusMessage;   // its own
+  const bool is_status = op->ends.status && header.tag == kStatusMessage;   // this rank makes it
   if (!is_status) op->caller.cost.received_bytes += header.payload_bytes;
   if (header.source != op->endpoint->member && op->liveness.first_message == Operation::Clock::time_point()) {
     op->liveness.first_message = op->liveness.last_progress;
@@ -288,8 +288,8 @@ void Executor::TransferDone(Operation* op, TaskId task, Status status) {
   op->liveness.last_progress = Operation::Clock::now();
   if (op->failed()) return CheckOver(op);
   if (status.code() == Code::kAborted && op->plan->tasks[task].kind == TaskKind::kRecv) {
-    // The sender has cancelled the payload because its operation failed. The reason comes in another message, maybe from
-    // another rank; if that is lost, the sender tells it when it is probed.
+    // The sender has cancelled the payload because its operation failed. The reason comes in another message, maybe
+    // from another rank; if that is lost, the sender tells it when it is probed.
     op->waiting[task] = 1;
     return;
   }
@@ -323,12 +323,12 @@ void Executor::TaskDone(Operation* op, TaskId task) {
 
 void Executor::Fail(Operation* op, Status status) {
   if (op->failed() || op->over()) return;
-  // Held open: what follows may end the transfers of this operation and of others.
+  // Keeps the operation open: the code below may end the transfers of this operation and of others.
   ++op->in_flight;
   std::atomic_ref(op->cancelled).store(true, std::memory_order_relaxed);
   op->liveness.failed_at = Operation::Clock::now();
   op->status = std::move(status);
-  // To discard a payload completes its sender, which may queue more.
+  // Discard at the end: it completes the sender, which may queue more items.
   std::vector<Announced> unwanted;
   for (auto* queue : {&ready_, &heavy_, &large_}) {
     std::erase_if(*queue, [&](const Item& item) {
@@ -356,7 +356,7 @@ void Executor::Fail(Operation* op, Status status) {
 bool Executor::CancelTransfers(Operation* op, bool force) {
   const std::vector<PlannedTask>& tasks = op->plan->tasks;
   bool held = false;
-  // By index, and held open: each may end the operation.
+  // By index, with the operation kept open: each call may end the operation.
   ++op->in_flight;
   for (size_t i = 0; i < op->transfers.size(); ++i) {
     auto& transfer = op->transfers[i];
@@ -484,7 +484,7 @@ void Executor::CopyInPlace(const Item& item, std::unique_lock<std::mutex>& lock)
   lock.unlock();
   const bool read = item.read(into, op->plan->streams && task.dst_code < 0);
   lock.lock();
-  // One that has failed meanwhile begins nothing.
+  // An operation that has failed meanwhile pulls nothing.
   if (!read && !op->failed()) return Pull(op, item.task, item.announced, into);
   wire_->Discard(item.announced);
   TransferDone(op, item.task, Status::Ok());

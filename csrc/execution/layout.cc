@@ -32,19 +32,7 @@ int64_t Layout::BlockBytes(int block) const {
 }
 
 void Layout::Resolve(int block, int64_t begin, int64_t end, std::vector<TensorPart>* parts) const {
-  int64_t start = 0;
-  for (size_t i = 0; i < tensors_.size(); ++i) {
-    const Entry& t = tensors_[i];
-    const int64_t stop = start + t.row_bytes * rows_[block];
-    const int64_t from = std::max(begin, start);
-    const int64_t to = std::min(end, stop);
-    if (from < to) {
-      parts->push_back({static_cast<int32_t>(i), t.dtype,
-                        first_row_[block] * t.row_bytes + from - start, to - from});
-    }
-    start = AlignUp(stop);
-    if (start >= end) break;
-  }
+  ForEach(block, begin, end, [parts](int64_t, const TensorPart& part) { parts->push_back(part); });
 }
 
 }  // namespace jaxccomp

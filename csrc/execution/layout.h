@@ -1,4 +1,4 @@
-// Where the bytes of a block lie: maps the address ranges of schedule.h to tensors.
+// Maps the addresses of a block (schedule.h) to tensors.
 #pragma once
 
 #include <algorithm>
@@ -18,30 +18,34 @@ struct TensorPart {
   DType dtype = DType::kFloat32;
   int64_t offset = 0;   // bytes from the tensor's start
   int64_t bytes = 0;
+  int64_t offset_in_block = 0;   // bytes from the start of the tensor's rows of this block
 };
 
-// One side (operands or results) of an operation: tensors that are each cut into blocks of
-// whole rows. Block j of the side is block j of every tensor, each at a multiple of kBlockAlign.
+// One side (operands or results) of an operation. Each tensor is cut into blocks of whole rows. Block j of the side
+// is block j of every tensor, each at a multiple of kBlockAlign.
 class Layout {
  public:
   // Every tensor is one block.
   static Layout Whole(const std::vector<Tensor>& tensors);
-  // Block j of every tensor is its rows_per_block[j] rows that follow those of block j - 1.
+  // Block j of each tensor has rows_per_block[j] rows and follows block j - 1.
   static Layout Rows(const std::vector<Tensor>& tensors, std::vector<int64_t> rows_per_block);
 
   int64_t BlockBytes(int block) const;
-  // The parts that [begin, end) of the block covers, in order; the gaps that alignment leaves
-  // between tensors belong to none.
+  // Appends the parts in [begin, end) of the block, in order. Alignment gaps between tensors belong to no part.
   void Resolve(int block, int64_t begin, int64_t end, std::vector<TensorPart>* parts) const;
-  // Calls f(dtype, address, bytes) for the same parts, in the block's own addresses.
+  // Calls f(address, part) for the same parts, with addresses in the block.
   template <typename F>
   void ForEach(int block, int64_t begin, int64_t end, F&& f) const {
     int64_t start = 0;
-    for (const Entry& t : tensors_) {
+    for (size_t i = 0; i < tensors_.size() && start < end; ++i) {
+      const Entry& t = tensors_[i];
       const int64_t stop = start + t.row_bytes * rows_[block];
       const int64_t from = std::max(begin, start);
       const int64_t to = std::min(end, stop);
-      if (from < to) f(t.dtype, from, to - from);
+      if (from < to) {
+        f(from, TensorPart{static_cast<int32_t>(i), t.dtype, first_row_[block] * t.row_bytes + from - start,
+                           to - from, from - start});
+      }
       start = AlignUp(stop);
     }
   }

@@ -21,9 +21,9 @@ constexpr Collective kCollectives[] = {
     Collective::kAlltoall, Collective::kReduceScatter, Collective::kBarrier,
     Collective::kGatherv, Collective::kAllgatherv,     Collective::kScatterv,
     Collective::kAlltoallv, Collective::kReduceScatterv, Collective::kScan, Collective::kExscan};
-// Of the empty messages up the tree, and of those with the issue number down.
+// Tags of the empty messages up the tree, and of the messages with the issue number down.
 constexpr uint32_t kComing = 0, kNumbered = 1;
-// The block that the number lies in.
+// The block with the number.
 constexpr int32_t kNumberBlock = 0;
 constexpr int64_t kNumberBytes = sizeof(IssueNumber);
 
@@ -45,7 +45,7 @@ Status Check(const OpSpec& spec, const Communicator& comm, const Call& call) {
   const CollectiveInfo& info = Info(spec.collective);
   for (const auto& [tensors, blocks] :
        {std::pair{&call.inputs, info.input}, std::pair{&call.outputs, info.output}}) {
-    // Of blocks that differ MPI also counts where each begins.
+    // If blocks differ, MPI also counts the beginning of each, so the limit is for the tensor.
     const bool all_alike = blocks == Blocks::kPerRank && !spec.VariableCounts();
     for (const Tensor& t : *tensors) {
       const int64_t count = t.bytes / SizeBytes(t.dtype) / (all_alike ? comm.size() : 1);
@@ -69,7 +69,7 @@ class Builder {
     plan_.parts.push_back({Space::kScratch, kNumberBlock, DType::kUInt64, 0, kNumberBytes});
   }
 
-  // The first `rows` rows of all of them, or all.
+  // The first `rows` rows of each tensor, or all rows.
   PartRange Rows(Space space, const std::vector<Tensor>& tensors, std::optional<int64_t> rows = {}) {
     const auto first = static_cast<int32_t>(plan_.parts.size());
     for (size_t i = 0; i < tensors.size(); ++i) {
@@ -115,7 +115,7 @@ class Builder {
     task.bytes = bytes;
     return Add(std::move(task), {numbered});
   }
-  // Copies, or divides what lies there already.
+  // Copies, or divides in place.
   void Compute(TaskKind kind, PartRange to, PartRange from, int64_t bytes, const std::vector<TaskId>& deps) {
     PlannedTask task = Task(kind);
     task.final = true;
@@ -177,7 +177,7 @@ Status PlanForLibrary(const OpSpec& spec, const Endpoint& endpoint, const Call& 
   const bool is_root = endpoint.member == spec.root;
   static constexpr Collective kToRoot[] = {Collective::kReduce, Collective::kGather, Collective::kGatherv};
   const bool gives_to_root = std::ranges::count(kToRoot, spec.collective) > 0;
-  const bool copies = spec.collective == Collective::kBcast && is_root;   // it has them already
+  const bool copies = spec.collective == Collective::kBcast && is_root;   // MPI's root keeps its values where they are
   const int first = spec.reverse ? comm.size() - 1 : 0;
   const bool has_prefix = spec.collective != Collective::kExscan || endpoint.member != first;
   const bool has_results =

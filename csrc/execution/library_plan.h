@@ -1,4 +1,4 @@
-// The tasks of an operation that a library of collectives does (library_path.h).
+// Plans the tasks of an operation by a library of collectives (library_path.h).
 #pragma once
 
 #include "common/status.h"
@@ -6,8 +6,8 @@
 
 namespace jaxccomp {
 
-// Fills the plan's tasks and all that is counted by them; it knows its divisor already. An error where the
-// library has no such operation, or cannot do it among these ranks.
+// Fills in the plan's tasks and all counts of them; the plan has its divisor already. Fails if the library does not
+// have the operation, or cannot run it among these ranks.
 Status PlanForLibrary(const OpSpec& spec, const Endpoint& endpoint, const Call& call, Plan* plan);
 
 }  // namespace jaxccomp

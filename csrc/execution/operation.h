@@ -1,4 +1,4 @@
-// One run of one operation on one endpoint.
+// One run of an operation on one endpoint.
 #pragma once
 
 #include <chrono>
@@ -24,29 +24,29 @@ namespace jaxccomp {
 struct Operation;
 struct CallSite;
 
-// Of an operation that is messages between two ranks: which ones (point_to_point_matching.h).
+// The messages of a point-to-point operation (point_to_point_matching.h).
 struct MessageEnds {
   bool used = false;
   int destination = OpSpec::kNobody;
-  uint64_t sent = 0;                // the number of the message that it sends
-  int source = OpSpec::kNobody;     // as asked for, maybe kAnySource
-  int64_t tag = 0;                  // of what it receives, as asked for, maybe kAnyTag
+  uint64_t sent = 0;                // number of the sent message
+  int source = OpSpec::kNobody;     // as requested, maybe kAnySource
+  int64_t tag = 0;                  // of the received message, as requested, maybe kAnyTag
   uint64_t receive_signature = 0;
-  bool status = false;              // tells who sent it
-  int from = OpSpec::kNobody;       // of the message that it takes, once there is one
+  bool status = false;              // a result gives its source and tag
+  int from = OpSpec::kNobody;       // of the matched message; kNobody before the match
   int64_t from_tag = 0;
   uint64_t number = 0;
-  std::shared_ptr<const CallSite> site; // from kAnySource: what its plan is made of, then
+  std::shared_ptr<const CallSite> site; // for kAnySource: the plan is made of it after the match
 
   bool AwaitsMessage() const { return source != OpSpec::kNobody && from == OpSpec::kNobody; }
 };
 
-// Told by the transport that a task's bytes are through.
+// The transport calls it when it has finished a task's transfer.
 class TransferDone final : public Completion {
  public:
   Operation* operation = nullptr;
   TaskId task = 0;
-  BufferPool::Buffer staging;   // of a send of several pieces of memory: all of them
+  BufferPool::Buffer staging;   // of a send in several pieces: a copy of all
   int64_t staging_bytes = 0;
   bool under_way = false;       // the transport has it
   void Done(Status status) override;
@@ -61,15 +61,15 @@ struct Operation {
   MatchKey key;
   Endpoint* endpoint = nullptr;
   std::shared_ptr<Launch> launch;      // null when matched by program order
-  std::shared_ptr<const std::string> text;  // what it is, for errors
+  std::shared_ptr<const std::string> text;  // description, for errors
   std::shared_ptr<const Plan> plan;
   Call call;
-  Header header;                       // of its messages, but for peer, tag and size
+  Header header;                       // of its messages, except for peer, tag and size
   MessageEnds ends;
   bool in_program_order = false;
   bool remote = false;                 // some peer is in another process
 
-  // Progress, which the executor changes.
+  // Progress, which only the executor changes.
   std::vector<int32_t> open_deps;      // per task
   std::vector<uint8_t> waiting;        // per task: a receive that can start when its message
                                        // comes, a send that its receiver has not taken
@@ -85,48 +85,48 @@ struct Operation {
 
   MemoryBudget budget;
 
-  std::vector<TraceStart> started;     // per task, while tasks are recorded (trace.h)
+  std::vector<TraceStart> started;     // per task, during a trace (trace.h)
   int64_t trace_number = 0;
 
   int64_t open_tasks = 0;
-  int64_t in_flight = 0;               // pins: transfers and computations that touch our memory
+  int64_t in_flight = 0;               // pins: transfers and computations that touch its memory
   bool filled = false;                 // FillUnwritten has run
 
   enum class Phase : uint8_t {
-    kComparing,         // has not begun: its program is being compared with the other members'
-    kAwaitsAnySource,   // has not begun: no message has come that it could take from anybody
+    kComparing,         // has not begun: its program is being compared with the other members
+    kAwaitsAnySource,   // has not begun: no message for a receive from any source has come
     kRunning,           // also after a failure, while a pin remains
     kOver,              // nothing uses the buffers any more
   };
   Phase phase = Phase::kRunning;
   Status status;                       // not ok: it has failed
-  bool cancelled = false;              // it has failed, for computations without the lock (std::atomic_ref)
+  bool cancelled = false;              // it has failed; computations without the lock read it (std::atomic_ref)
   bool comparing() const { return phase == Phase::kComparing; }
   bool held() const { return phase < Phase::kRunning; }
   bool over() const { return phase == Phase::kOver; }
   bool failed() const { return !status.ok(); }
 
-  // Whether it goes on, and who has answered (engine/watchdog.h).
+  // Progress, and answers to probes (engine/watchdog.h).
   struct Liveness {
-    // Progress is also what those do that have not come here yet.
+    // Progress of members that have not begun the operation counts, too.
     Clock::time_point begun, last_progress, asked_at, failed_at;
-    Clock::time_point first_message;   // from another rank; the epoch as long as there is none
-    uint32_t asks = 0;                 // how often all members have been asked whether they have come
-    // By member: 0, or, when it last answered that it has come, one more than so many asks.
+    Clock::time_point first_message;   // from another rank; before it, the epoch
+    uint32_t asks = 0;                 // rounds of probes to all members
+    // By member: `asks` plus 1 at the last answer that it has begun the operation; 0: no such answer.
     std::vector<uint32_t> present;
-    std::vector<uint64_t> heard;       // by member that has not: from 1 on, how far it has come
+    std::vector<uint64_t> heard;       // by member that has not begun it: its progress, from 1 on
   };
   Liveness liveness;
-  // Whom the engine tells.
+  // The caller, which waits for the end.
   struct Caller {
-    bool driven = false;                 // still waits in Engine::Start
+    bool driven = false;                 // it still waits in Engine::Start
     std::function<void(Status)> on_done; // null while driven, and once it has been called
     std::shared_ptr<CallRow> row;        // counts the operation when it is over
-    CallCost cost;                       // so far; its seconds are known when it is over
+    CallCost cost;                       // so far; its seconds are known at the end
   };
   Caller caller;
 
-  // Makes it a new one, which computes in the same memory.
+  // Resets all state, but keeps the memory.
   void Renew();
 };
 

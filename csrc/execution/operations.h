@@ -1,4 +1,4 @@
-// The operations of this process that have begun and are not over, by what their messages match.
+// The operations of this process that are not over, by the key of their messages.
 #pragma once
 
 #include <cstdint>
@@ -14,24 +14,24 @@ namespace jaxccomp {
 // Not thread-safe: used under the engine's lock.
 class Operations {
  public:
-  // A new one; null when that key is taken.
+  // Inserts a new operation; null if the key is taken.
   Operation* Insert(const MatchKey& key, bool remote);
-  // Null when there is none, or no more.
+  // Null if there is none.
   Operation* Find(const MatchKey& key) const;
-  // It is over. Its memory serves the next one.
+  // Removes an operation that is over. The next one reuses its memory.
   void Remove(Operation* op);
-  // Takes it out as it is.
+  // Takes an operation out as it is.
   std::unique_ptr<Operation> Release(Operation* op);
 
   bool empty() const { return all_.empty(); }
-  // How many have a peer in another process.
+  // Number of operations with a peer in another process.
   int64_t remote_count() const { return remote_count_; }
 
   template <typename F>
   void Each(F&& f) const {
     for (const auto& [key, op] : all_) f(*op);
   }
-  // The first one that f is true for; null when there is none.
+  // The first operation for which f holds; null if there is none.
   template <typename F>
   Operation* FindIf(F&& f) const {
     for (const auto& [key, op] : all_) {
@@ -39,7 +39,7 @@ class Operations {
     }
     return nullptr;
   }
-  // The keys of those that f is true for.
+  // The keys of the operations for which f holds.
   template <typename F>
   std::vector<MatchKey> KeysOf(F&& f) const {
     std::vector<MatchKey> keys;
@@ -48,7 +48,7 @@ class Operations {
     });
     return keys;
   }
-  // Calls f with each of them that is still there: it may end others, which are then left out.
+  // Calls f with each operation of `keys` that still exists. f may end others, which are then skipped.
   template <typename F>
   void EachOf(const std::vector<MatchKey>& keys, F&& f) {
     for (const MatchKey& key : keys) {
@@ -63,7 +63,7 @@ class Operations {
   All::node_type TakeOut(Operation* op);
 
   All all_;
-  std::vector<All::node_type> spare_;   // as new
+  std::vector<All::node_type> spare_;   // renewed
   int64_t remote_count_ = 0;
 };
 

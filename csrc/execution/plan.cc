@@ -50,6 +50,9 @@ int64_t TouchedBytes(const Call& call) {
   return bytes;
 }
 
+// The range that partial sums have to have, about that of float32: the codecs with a smaller one are few.
+constexpr double kLeastRange = 0x1p127;
+
 Status CheckHost(const OpSpec& spec, const Codec* codec) {
   if (codec != nullptr && !codec->traits().runs_on_host) {
     return {Code::kUnimplemented, spec.ToString() + ": codec '" + codec->traits().spec +
@@ -82,6 +85,12 @@ Result<std::shared_ptr<const Plan>> MakePlan(const CallSite& site, const Endpoin
     const auto is_coded = [&](const Tensor& t) { return site.codec->Supports(t.dtype); };
     problem.coded = std::any_of(call.inputs.begin(), call.inputs.end(), is_coded);
     problem.exact = site.codec->traits().lossless;
+    // Of other reductions the result is in the operands' range wherever parts of it are.
+    const bool leaves_range = spec.reduce_op == ReduceOp::kSum || spec.reduce_op == ReduceOp::kProd;
+    problem.bounded = Info(spec.collective).reduces && leaves_range &&
+                      std::any_of(call.inputs.begin(), call.inputs.end(), [&](const Tensor& t) {
+                        return is_coded(t) && site.codec->Bound(t.dtype).range < kLeastRange;
+                      });
     if (problem.messages.has_value()) {
       const auto values_end = call.outputs.end() - (spec.status ? 1 : 0);
       problem.messages->received_coded = std::any_of(call.outputs.begin(), values_end, is_coded);
@@ -91,7 +100,7 @@ Result<std::shared_ptr<const Plan>> MakePlan(const CallSite& site, const Endpoin
   if (spec.staged && site.codec != nullptr) {
     const int64_t received = problem.messages.has_value() ? problem.messages->received_bytes : 0;
     const int64_t whole = std::max({problem.chunk_bytes, problem.block_bytes, received});
-    // Algorithms of which a pipeline stage holds a chunk and its code cut at half of chunk_bytes (allgather).
+    // Twice: algorithms that hold a chunk and its code in a pipeline stage cut at half of chunk_bytes (allgather).
     problem.chunk_bytes = 2 * AlignUp(whole);
   }
   Result<AlgorithmSpec> wanted = ParseAlgorithm(spec.collective, spec.algorithm);

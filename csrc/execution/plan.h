@@ -1,5 +1,5 @@
-// A schedule made ready to run: each slot resolved to parts of tensors, each task with the tasks
-// that wait for it. A call site has one plan per endpoint, made on its first run.
+// A schedule that is ready to run: each slot is resolved to parts of tensors, and each task lists its dependents. A
+// call site has one plan per endpoint and part (Call::part), made on its first run.
 #pragma once
 
 #include <cstdint>
@@ -20,14 +20,18 @@
 
 namespace jaxccomp {
 
-// Contiguous bytes behind a slot. For kInput, kCarried and kOutput `index` is the tensor (those of Residual
-// are the last half of the results), for kScratch the scratch block.
+// Contiguous bytes of a slot. `index` is the tensor for kInput, kCarried and kOutput (residuals are the last half of
+// the results), and the scratch block for kScratch.
 struct Part {
   Space space;
   int32_t index;
   DType dtype;
   int64_t offset;
   int64_t bytes;
+  // Which values they are, the same on all ranks and in all spaces: of which tensor, and how many bytes
+  // from the start of its rows of this block.
+  int32_t tensor = 0;
+  int64_t offset_in_block = 0;
 };
 
 // A range of Plan::parts.
@@ -42,22 +46,22 @@ struct PlannedTask {
   int32_t lane;
   int32_t peer;
   uint32_t tag;
-  int64_t bytes;                  // values moved or made, uncoded
+  int64_t bytes;                  // values moved or computed, not encoded
   int32_t dst_code = -1;          // kEncode, or kRecv of encoded bytes
   int32_t src_code = -1;          // kDecode, or kSend of encoded bytes
   PartRange dst;
-  std::vector<PartRange> sources; // one per source; Code sources are empty ranges, see codes
+  std::vector<PartRange> sources; // one per source; encoded sources have empty ranges, see codes
   std::vector<int32_t> codes;     // per source: its code block, or -1
   std::vector<int32_t> touched_scratch;
   std::vector<int32_t> touched_codes;
   std::vector<TaskId> dependents;
   int32_t dep_count = 0;
-  // Pieces of memory that a transport has to gather first, or to scatter: so many bytes in all.
+  // If a transport has to gather pieces of memory first, or to scatter them: their total bytes.
   int64_t staged_bytes = 0;
 };
 
-// Which references belong to operands and results: where the first result's is in Call::refs, and which
-// block of its reference an operand or a result is.
+// Where references lie: the index of the first result's in Call::refs, and the block of its reference that an operand
+// or a result is.
 struct ReferencePlaces {
   size_t first_result = 0;
   int64_t operand_block = 0, result_block = 0;
@@ -67,15 +71,15 @@ struct Plan {
   std::vector<PlannedTask> tasks;
   std::vector<Part> parts;
   std::vector<int64_t> scratch_bytes;
-  std::vector<int32_t> scratch_uses;   // tasks that touch the block
+  std::vector<int32_t> scratch_uses;   // number of tasks that touch the block
   std::vector<int32_t> code_uses;
-  std::vector<int64_t> code_bytes;     // the most encoded bytes of each
+  std::vector<int64_t> code_bytes;     // the most encoded bytes of each block
   std::vector<int32_t> lane_tasks;     // tasks by lane
   int32_t lane_series = 1;             // Schedule::lane_series
   MemoryLimits limits;
   std::unordered_map<uint64_t, TaskId> receives;   // by (peer, tag)
-  std::vector<Part> unwritten;         // results that no task writes: set to zero, or, in a
-                                       // prefix reduction, to what changes nothing
+  std::vector<Part> unwritten;         // results that no task writes: set to zero, or in a
+                                       // prefix reduction to the identity
   ReferencePlaces references;
   bool fills_identity = false;
   std::shared_ptr<const Codec> codec;
@@ -83,9 +87,9 @@ struct Plan {
   bool reverse = false;                // Problem::reverse
   int64_t divisor = 1;
   bool starts_from_operands = false;   // OpSpec::StartsFromOperands
-  bool by_library = false;             // a library of collectives moves the values (library_path.h),
-  BlockRows library_rows;              // of a v-variant so many in each block
-  bool streams = false;                // copies into results go past the caches
+  bool by_library = false;             // a library of collectives moves the values (library_path.h)
+  BlockRows library_rows;              // of a v-variant by a library: rows of each block
+  bool streams = false;                // copies into results bypass the caches
   int64_t total_bytes = 0;
   const Algorithm* algorithm = nullptr;
 
@@ -94,7 +98,7 @@ struct Plan {
   }
 };
 
-// Checks the tensors against the operation and makes its plan for that member.
+// Checks the tensors against the operation, and makes its plan for that member.
 Result<std::shared_ptr<const Plan>> MakePlan(const CallSite& site, const Endpoint& endpoint,
                                              const Call& call, const Options& options);
 

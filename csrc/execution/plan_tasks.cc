@@ -61,7 +61,7 @@ class Planner {
       }
     }
     to.bytes = sends ? BytesOf(sources) : from.dst.bytes();
-    // Codes are one piece, and empty ranges here.
+    // A code is one piece and has an empty range here.
     const PartRange range = sends ? to.sources[0] : to.dst;
     if ((sends || receives) && range.count > 1) to.staged_bytes = to.bytes;
     if (receives) plan_->receives[Plan::ReceiveKey(from.peer, from.tag)] = task;
@@ -77,13 +77,13 @@ class Planner {
                            [](int64_t sum, const Slot& s) { return sum + s.bytes(); });
   }
 
-  // The parts behind each code are those of a task that makes or decodes it. What is only passed on
-  // belongs to blocks that are all alike.
+  // A task that encodes or decodes a code gives its parts. Codes that this rank only forwards belong to blocks of
+  // equal size.
   void AddCodeSizes() {
     for (const Slot& values : schedule_.code) {
       int64_t most_bytes = 0;
-      sides_.ResolveScratch(values.begin, values.end, [&](DType dtype, int64_t, int64_t bytes) {
-        most_bytes += MostBytes(dtype, bytes);
+      sides_.ResolveScratch(values.begin, values.end, [&](int64_t, const TensorPart& p) {
+        most_bytes += MostBytes(p.dtype, p.bytes);
       });
       plan_->code_bytes.push_back(most_bytes);
     }
@@ -126,10 +126,11 @@ class Planner {
           touched.push_back(s.block);
           ++plan_->scratch_uses[s.block];
         }
-        // Values in scratch memory lie at their address in the block that they belong to. The
-        // gaps between tensors are left out, as they are on the wire.
-        sides_.ResolveScratch(s.begin, s.end, [&](DType dtype, int64_t address, int64_t bytes) {
-          plan_->parts.push_back({s.space, s.block, dtype, address - begin, bytes});
+        // Values in scratch memory keep their address in the block that they belong to. Gaps between tensors are left
+        // out, as in messages.
+        sides_.ResolveScratch(s.begin, s.end, [&](int64_t address, const TensorPart& p) {
+          plan_->parts.push_back(
+              {s.space, s.block, p.dtype, address - begin, p.bytes, p.tensor, p.offset_in_block});
         });
         continue;
       }
@@ -139,7 +140,7 @@ class Planner {
       for (const TensorPart& p : found_) {
         plan_->parts.push_back({loss ? Space::kOutput : s.space,
                                 p.tensor + (loss ? sides_.first_loss : 0), p.dtype, p.offset,
-                                p.bytes});
+                                p.bytes, p.tensor, p.offset_in_block});
       }
     }
     return {first, static_cast<int32_t>(plan_->parts.size()) - first};

@@ -1,4 +1,4 @@
-// The tasks of a plan.
+// Makes the tasks of a plan from its schedule.
 #pragma once
 
 #include "collective/schedule.h"
@@ -7,7 +7,7 @@
 
 namespace jaxccomp {
 
-// Fills the plan's tasks and all that is counted by them. The plan has its codec already.
+// Fills in the plan's tasks and all counts of them. The plan has its codec already.
 void PlanTasks(const Sides& sides, const Schedule& schedule, Plan* plan);
 
 }  // namespace jaxccomp

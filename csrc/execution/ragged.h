@@ -1,4 +1,4 @@
-// ragged_alltoall: sizes that are known only when the program runs.
+// Checks of ragged_alltoall, whose sizes are known only when the program runs.
 #pragma once
 
 #include "collective/algorithm.h"

@@ -13,7 +13,7 @@ uint32_t ChecksumOf(const Operation& op, const Part& part) {
   return Crc32c({ReferenceOf(op, part), static_cast<size_t>(part.bytes)});
 }
 
-// Whose values these are; below 0 where that does not follow from the operation.
+// The rank that these values come from; negative if the operation does not determine it.
 int SenderOf(const Operation& op, const Part& part) {
   const auto collective = static_cast<Collective>(op.header.collective);
   if (Info(collective).rooted) return op.header.root;
@@ -23,7 +23,7 @@ int SenderOf(const Operation& op, const Part& part) {
   return op.ends.from;
 }
 
-// The error of a part whose reference is another one than the sender's.
+// The error if the references of the sender and of this rank differ.
 Status OtherReference(const Operation& op, const Part& part) {
   const Communicator& comm = *op.endpoint->communicator;
   const int64_t first = part.offset / SizeBytes(part.dtype);
@@ -87,7 +87,7 @@ Status CheckCodesHaveReferences(const Plan& plan) {
   };
   for (const PlannedTask& task : plan.tasks) {
     const bool merges = task.kind == TaskKind::kMerge;
-    // A result may have taken the place of its reference: it cannot be encoded anew.
+    // A result may have overwritten its reference, so it cannot be encoded again.
     const bool encodes =
         task.kind == TaskKind::kEncode && !lies_in(task.sources[0], Space::kInput);
     const bool decodes = task.kind == TaskKind::kDecode && !lies_in(task.dst, Space::kOutput);

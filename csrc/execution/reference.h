@@ -1,7 +1,7 @@
-// Values that ranks hold before an operation (Call::refs): the difference to them is coded.
+// References: values that ranks share before an operation (Call::refs). The difference to them is encoded.
 //
-// Against another reference a code decodes to wrong values without a sign. So it begins with the
-// checksum of the reference's part, and nothing is decoded against a part with another one.
+// A code decoded against another reference gives wrong values without an error. So each code begins with the checksum
+// of its part of the reference, and is decoded only if the receiver's part has the same one.
 #pragma once
 
 #include <cstddef>
@@ -14,18 +14,18 @@
 
 namespace jaxccomp {
 
-// The reference of a part of an operand or result; null when the operation has none.
+// The reference of a part of an operand or result; null if the operation has none.
 const std::byte* ReferenceOf(const Operation& op, const Part& part);
 
-// Writes the checksum of the part's reference and returns where the code goes on.
+// Writes the checksum of the part's reference and returns the end of it.
 std::byte* PutChecksum(const Operation& op, const Part& part, std::byte* at);
 
-// Takes the sender's checksum off `code` and compares. kFailedPrecondition when this rank's is another one.
+// Removes the sender's checksum from `code`. kFailedPrecondition if this rank's reference has another one.
 Status TakeChecksum(const Operation& op, const Part& part, std::span<const std::byte>* code);
 
 ReferencePlaces PlacesOfReferences(const OpSpec& spec, int member, const Call& call);
 
-// Whether all that the plan codes are parts of operands and results, which have references.
+// Fails if the plan encodes anything else than parts of operands and results, which have references.
 Status CheckCodesHaveReferences(const Plan& plan);
 
 }  // namespace jaxccomp

@@ -70,7 +70,7 @@ Status CheckFeedback(const OpSpec& spec, const Call& call) {
   for (size_t i = 0; fits && i < 2 * count; ++i) {
     const Tensor& values = call.inputs[i % count];
     const Tensor& result = call.outputs[i];
-    // How large a block is that reduce_scatter gives is checked with those of all collectives.
+    // reduce_scatter's block size is checked with the sizes of all collectives.
     fits = IsFloating(values.dtype) && result.dtype == values.dtype &&
            ((scatters && i < count) || result.bytes == values.bytes);
   }
@@ -85,7 +85,7 @@ Status CheckMember(const OpSpec& spec, int member, int ranks) {
                          std::to_string(ranks));
 }
 
-// What this rank sends and what it receives, of which either may be missing.
+// The messages that this rank sends and receives; either may be missing.
 Status FillMessages(const OpSpec& spec, const Call& call, const Sides& sides, Problem* problem) {
   // Not emplace(): clang does not see a nested struct's default constructor there.
   problem->messages = Problem::Messages{};
@@ -213,7 +213,7 @@ Result<Problem> MakeProblem(const OpSpec& spec, const Endpoint& endpoint, const 
   Problem problem;
   problem.rank = rank;
   problem.ranks = ranks;
-  // What hardly changed has short codes: twice as many values to a message.
+  // Differences to a reference have short codes: twice as many values to a message.
   problem.chunk_bytes = options.chunk_bytes * (spec.referenced ? 2 : 1);
   problem.feedback = spec.feedback;
   problem.hosts = endpoint.communicator->hosts;
@@ -233,8 +233,8 @@ Result<Problem> MakeProblem(const OpSpec& spec, const Endpoint& endpoint, const 
     problem.root = static_cast<int>(spec.root);
   }
   if (spec.VariableCounts()) {
-    // Sizes of whole blocks as the layout sees them, tensors one after the other.
-    // A side without rows does not tell how large a row is; then the other one does.
+    // Sizes of whole blocks as the layout sees them, tensors one after the other. If a side has no rows, the other
+    // side gives the size of a row.
     std::vector<Tensor> tensors = call.inputs;
     for (size_t i = 0; i < tensors.size(); ++i) {
       if (tensors[i].rows == 0) tensors[i] = call.outputs[i];

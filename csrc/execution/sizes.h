@@ -1,4 +1,4 @@
-// From an operation and its tensors to the sizes that its schedule depends on.
+// Derives the sizes that a schedule depends on from an operation and its tensors.
 #pragma once
 
 #include <cstdint>
@@ -14,17 +14,17 @@ namespace jaxccomp {
 
 struct Sides {
   Layout input, output;
-  int scratch_block = 0;   // of the input: the block that values in scratch memory belong to
-  int32_t first_loss = 0;  // with feedback: the first of the results that are Residual, laid out as input
+  int scratch_block = 0;   // the block of the input that scratch memory is laid out like
+  int32_t first_loss = 0;  // with feedback: the first residual among the results, laid out as input
 
-  // Calls f(dtype, address, bytes) for the values in [begin, end) of that block.
+  // Calls f(address, part) for the values in [begin, end) of scratch memory.
   template <typename F>
   void ResolveScratch(int64_t begin, int64_t end, F&& f) const {
     input.ForEach(scratch_block, begin, end, f);
   }
 };
 
-// Rows of the blocks of a v-variant, on each side; one block where all of the side is this rank's own.
+// Rows of each block of a v-variant, by side. A side that is all this rank's own has one block.
 struct BlockRows {
   std::vector<int64_t> input, output;
 };

@@ -1,4 +1,4 @@
-// What the engine has done: counts for `jaxccomp.stats`.
+// Counts of the engine's work, for `jaxccomp.stats`.
 #pragma once
 
 #include <array>
@@ -11,10 +11,10 @@ namespace jaxccomp {
 struct CollectiveStats {
   int64_t calls = 0;
   int64_t value_bytes = 0;   // of the operands' blocks
-  int64_t sent_bytes = 0;    // payload given to a transport, as coded
+  int64_t sent_bytes = 0;    // payload given to a transport, encoded
   int64_t remote_bytes = 0;  // the part of sent_bytes that left the process
-  int64_t peak_bytes = 0;    // the most temporary memory that one call held, and what it might
-  int64_t bound_bytes = 0;   // have held (collective/memory_limits.h)
+  int64_t peak_bytes = 0;    // the most temporary memory that one call held, and
+  int64_t bound_bytes = 0;   // its limit (collective/memory_limits.h)
   double seconds = 0;        // from the call to its end, summed over calls
 };
 

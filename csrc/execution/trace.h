@@ -1,4 +1,4 @@
-// A record of tasks: when each began and ended, for timelines.
+// A trace of tasks: when each began and ended, for timelines.
 #pragma once
 
 #include <chrono>
@@ -16,7 +16,7 @@ struct TraceEvent {
   int64_t begin_ns = 0;     // since the recording started
   int64_t end_ns = 0;
   int64_t operation = 0;    // counted from the start of the recording
-  int64_t bytes = 0;        // of the values, uncoded
+  int64_t bytes = 0;        // of the values, not encoded
   uint64_t message = 0;     // of transfers: the same at both ends of one (MessageNumber)
   int32_t lane = 0;
   int32_t peer = -1;        // of transfers
@@ -24,13 +24,13 @@ struct TraceEvent {
   Collective collective = Collective::kBarrier;
 };
 
-// Of a task that has begun while tasks are recorded.
+// A task that has begun during a trace.
 struct TraceStart {
   std::chrono::steady_clock::time_point begin;
   uint64_t message = 0;
 };
 
-// Tells a message from all others of a recording, on all ranks.
+// The number of a message: unique in a recording, and the same on all ranks.
 uint64_t MessageNumber(const Header& header);
 
 // Used under the engine's lock.
@@ -39,7 +39,7 @@ class Trace {
   using Clock = std::chrono::steady_clock;
 
   bool recording() const { return recording_; }
-  // When the recording starts: now.
+  // Starts recording, and returns the time.
   Clock::time_point Start() {
     events_.clear();
     operations_ = 0;
@@ -47,14 +47,14 @@ class Trace {
     recording_ = true;
     return begun_;
   }
-  // What was recorded; nothing is any more.
+  // Stops recording, and returns the events.
   std::vector<TraceEvent> Stop() {
     recording_ = false;
     return std::exchange(events_, {});
   }
   int64_t NextOperation() { return operations_++; }
   void Add(TraceEvent event, const TraceStart& start) {
-    // What began before the recording is left out.
+    // Tasks that began before the recording are left out.
     if (events_.size() >= kMostEvents || start.begin < begun_) return;
     event.message = start.message;
     event.begin_ns = std::chrono::nanoseconds(start.begin - begun_).count();

@@ -17,7 +17,7 @@ void Workers::Run(std::function<void()> work) {
     try {
       threads_.emplace_back([this] { Loop(); });
     } catch (const std::system_error&) {
-      // The process limit is reached: a thread that runs takes it later.
+      // The process limit is reached: a running thread takes the work later.
     }
   }
   wake_.notify_one();

@@ -1,5 +1,5 @@
-// Threads that tell callers that their operations are over. A caller's callback may run the rest
-// of an XLA program, so it never runs on a thread that others wait for.
+// Threads that call back when operations are over. A callback may run the rest of an XLA program, so it must not
+// block a thread that others wait for.
 #pragma once
 
 #include <condition_variable>
@@ -16,11 +16,11 @@ class Workers {
   explicit Workers(size_t most) : most_(most) {}
   ~Workers() { Stop(); }
 
-  // Starts the first thread, unless it runs. Throws std::system_error. Run needs it.
+  // Starts the first thread, unless it runs. Call it before Run. Throws std::system_error.
   void Ensure();
-  // Runs `work` on a thread that is idle, or on a new one while there are fewer than `most` and the system starts one.
+  // Runs `work` on an idle thread, or on a new one while there are fewer than `most` and the system can start one.
   void Run(std::function<void()> work);
-  // Finishes what was given and ends the threads.
+  // Finishes the given work, and ends the threads.
   void Stop();
 
  private:

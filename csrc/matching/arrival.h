@@ -1,4 +1,4 @@
-// Messages that wait for the receive that they are for.
+// Messages that wait for their receive.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,8 @@
 
 namespace jaxccomp {
 
-// The credit that a message takes up at its sender (transport.h) as long as this lives, wherever the
-// message waits and whatever becomes of it.
+// The credit that a message uses at its sender (transport.h), held until this is destroyed, wherever the message
+// waits.
 class HeldCredit {
  public:
   HeldCredit() = default;
@@ -43,7 +43,7 @@ class HeldCredit {
   }
 
  private:
-  Wire* wire_ = nullptr;   // null: it takes up none
+  Wire* wire_ = nullptr;   // null: holds no credit
   int process_ = -1;
   int64_t bytes_ = 0;
 };
@@ -54,31 +54,32 @@ struct Arrival {
       : header(of), payload(bytes.begin(), bytes.end()), announced(later), credit(wire, of, later) {}
 
   Header header;
-  std::vector<std::byte> payload;   // when it came along
-  Announced announced;              // else
+  std::vector<std::byte> payload;   // if it came with the header
+  Announced announced;              // otherwise
   HeldCredit credit;
 };
 
-// A message that is handed on. Its payload is valid during the call.
+// A message on its way to its receive. The payload is valid only during the call.
 struct IncomingMessage {
   IncomingMessage(const Header& h, std::span<const std::byte> bytes, Announced later)
       : header(h), payload(bytes), announced(later) {}
-  // The receiver of this may take `arrival`.
+  // The callee may take `arrival` (Keep).
   explicit IncomingMessage(Arrival& arrival)
       : header(arrival.header), payload(arrival.payload), announced(arrival.announced), kept(&arrival) {}
 
-  // Once. Without a second copy of a payload that has been kept before; `header` stays valid.
+  // Called at most once. Moves a message that was kept before, without a second copy of its payload; `header` stays
+  // valid.
   Arrival Keep(Wire* wire) const {
     return kept != nullptr ? std::move(*kept) : Arrival(wire, header, payload, announced);
   }
 
   const Header& header;
-  std::span<const std::byte> payload;   // when it came along
-  Announced announced;                  // else
+  std::span<const std::byte> payload;   // if it came with the header
+  Announced announced;                  // otherwise
   Arrival* kept = nullptr;
 };
 
-// Those of one operation, by the task that receives them: found in constant time, however many wait.
+// The arrivals of one operation by the task that receives them, found in constant time.
 class Arrivals {
  public:
   struct Entry {
@@ -86,7 +87,7 @@ class Arrivals {
     Arrival arrival;
   };
 
-  // False when there is one for that task already.
+  // False: the task has one already.
   bool Put(TaskId task, Arrival arrival) {
     const auto index = static_cast<size_t>(task);
     if (place_.size() <= index) place_.resize(index + 1, 0);
@@ -95,13 +96,13 @@ class Arrivals {
     place_[index] = static_cast<uint32_t>(entries_.size());
     return true;
   }
-  // Null when there is none.
+  // Null if the task has none.
   const Arrival* Find(TaskId task) const {
     const auto index = static_cast<size_t>(task);
     return index >= place_.size() || place_[index] == 0 ? nullptr
                                                         : &entries_[place_[index] - 1].arrival;
   }
-  // Of a task that has one.
+  // The task must have one.
   Arrival Take(TaskId task) {
     const size_t place = std::exchange(place_[static_cast<size_t>(task)], 0) - 1;
     Arrival taken = std::move(entries_[place].arrival);
@@ -120,7 +121,7 @@ class Arrivals {
 
  private:
   std::vector<Entry> entries_;
-  std::vector<uint32_t> place_;   // by task: where in entries_, from 1 on; 0: nowhere
+  std::vector<uint32_t> place_;   // by task: index in entries_ plus 1; 0: none
 };
 
 }  // namespace jaxccomp

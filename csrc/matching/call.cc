@@ -13,8 +13,7 @@ int OpSpec::Source() const {
   return static_cast<int>(pairs.at(collective == Collective::kSendrecv ? 1 : 0));
 }
 
-// The two ends of a message sign the same thing. Its tag is no part of it: that says which end
-// belongs to which.
+// Both ends of a message have the same signature. The tag is not part of it: the tag decides which ends match.
 uint64_t OpSpec::MessageSignature(const std::string& message_shapes) const {
   uint64_t hash = Mix(0, static_cast<uint64_t>(Collective::kSend) * 2 + referenced);
   hash = Mix(hash, codec);
@@ -40,7 +39,7 @@ uint64_t OpSpec::Signature() const {
   hash = Mix(hash, static_cast<uint64_t>(tag) * 16 + feedback * 8 + referenced * 4 + reverse * 2 +
                        ordered);
   for (int64_t count : counts) hash = Mix(hash, static_cast<uint64_t>(count));
-  // The pairs of sendrecv are this rank's own.
+  // The pairs of sendrecv differ between ranks.
   if (collective == Collective::kPermute) {
     for (int64_t member : pairs) hash = Mix(hash, static_cast<uint64_t>(member));
   }
@@ -60,7 +59,7 @@ std::string TagText(const char* name, int64_t tag) {
 
 }  // namespace
 
-// More do not help to find a mistake.
+// More counts do not help to find a mistake.
 constexpr size_t kMostCounts = 16;
 
 std::string OpSpec::ToString() const {

@@ -1,4 +1,4 @@
-// What each call site has done in this process: rows for `jaxccomp.stats.log`.
+// Statistics of each call site in this process: rows for `jaxccomp.stats.log`.
 #pragma once
 
 #include <array>
@@ -15,42 +15,42 @@
 
 namespace jaxccomp {
 
-// What one call has moved, and how long it took; or many, summed.
+// Bytes and time of one call, or sums over many.
 struct CallCost {
   int64_t operand_bytes = 0;
-  int64_t sent_bytes = 0;       // payload, as coded
+  int64_t sent_bytes = 0;       // payload, encoded
   int64_t remote_bytes = 0;     // the part of sent_bytes that left the process
   int64_t received_bytes = 0;
   double seconds = 0;           // from the call to its end
-  double wait_seconds = 0;      // of these, before the first message of another rank was here
+  double wait_seconds = 0;      // part of `seconds` before the first message of another rank
 };
 
-// The calls of a call site that are over.
+// Counts of the finished calls of a call site.
 struct CallCounts {
   static constexpr size_t kRecent = 64;
 
   void Add(const CallCost& cost, bool has_failed);
-  // Of the last kRecent calls that have not failed; 0 before the first.
+  // Over the last kRecent successful calls; 0 before the first.
   double MedianSeconds() const;
 
   int64_t calls = 0;
-  int64_t failed = 0;           // of these; bytes of theirs count, seconds do not
+  int64_t failed = 0;           // of `calls`; `sum` has their bytes but not their seconds
   CallCost sum;
   double most_seconds = 0;
   std::array<float, kRecent> recent{};
 };
 
-// Rows of call sites that look alike are one: of one that is compiled twice, and of all devices here.
+// Call sites that look alike share a row: of a program that is compiled twice, and of all devices here.
 struct CallRow {
-  // What the program says.
+  // From the program.
   Collective collective = Collective::kBarrier;
-  std::string reduction;        // "sum", "mean"; empty where nothing is reduced
+  std::string reduction;        // "sum", "mean"; empty without a reduction
   int64_t root = -1;
   std::string shapes, where, communicator, codec, asked_algorithm;
   int64_t ranks = 0;
-  bool mpi = false;             // by MPI's own collectives
+  bool mpi = false;             // uses MPI's own collectives
   std::string text;             // OpSpec::ToString; empty: call sites beyond kMostRows
-  // What runs: of the last call.
+  // Of the last call.
   std::string_view algorithm;
   CallCounts counts;
 };
@@ -60,14 +60,14 @@ class CallLog {
  public:
   static constexpr size_t kMostRows = 4096;
   struct Snapshot {
-    std::vector<CallRow> rows;                      // those with calls
-    std::chrono::system_clock::time_point since;    // when the counting has begun
+    std::vector<CallRow> rows;                      // rows with calls
+    std::chrono::system_clock::time_point since;    // start of the count
   };
 
-  // Its row, or, where there are kMostRows already, the one that all others share.
+  // The row of the call site. Beyond kMostRows rows, all others share one.
   std::shared_ptr<CallRow> RowOf(const OpSpec& spec, const std::string& text);
   Snapshot Take() const;
-  // Begins anew, and forgets rows that no call site has any more.
+  // Starts anew, and drops rows that no call site uses.
   void Reset();
 
  private:

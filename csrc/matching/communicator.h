@@ -1,4 +1,4 @@
-// Who takes part in an operation, and this process's places in it.
+// Communicators: their members, and this process's endpoints in them.
 #pragma once
 
 #include <cstdint>
@@ -23,13 +23,13 @@ struct Endpoint {
   int member = 0;
 
   Launches launches;
-  // By program hash: what is being compared with the other members.
+  // By program hash: comparisons with the other members that have not ended.
   std::unordered_map<uint64_t, std::shared_ptr<Comparison>> comparisons;
-  // Programs that are equal on all members. Kept as long as the communicator, as a member that forgot
-  // one would ask those that did not.
+  // Programs that are equal on all members. Kept as long as the communicator: a member that forgot one would start a
+  // comparison in which the others do not take part.
   std::unordered_set<uint64_t> compared;
   RecentOperations recent;
-  // Operations in program order so far, by MatchKey::thread.
+  // Number of operations in program order so far, by MatchKey::thread.
   std::unordered_map<uint64_t, uint64_t> ordered_counts;
 };
 
@@ -38,21 +38,21 @@ struct Communicator {
   std::string name;
   std::vector<int> processes;        // by member
   std::vector<int64_t> devices;      // by member; empty when members are processes
-  std::vector<int> hosts;            // by member: a number for its host
+  std::vector<int> hosts;            // by member: number of its host
   std::vector<std::unique_ptr<Endpoint>> endpoints;   // of this process
   bool remote = false;               // some members are in other processes
   Status broken;                     // why it can no longer be used
-  bool lost = false;                 // a member has failed or died: broken for that reason
-  bool freed = false;                // by the program: broken for that reason
+  bool lost = false;                 // broken because a member has failed or died
+  bool freed = false;                // broken because the program has freed it
 
   int size() const { return static_cast<int>(processes.size()); }
-  // This process's endpoint that is that member; null when there is none.
+  // This process's endpoint of the member; null if there is none.
   Endpoint* Find(int member) const;
   // "rank 2 of 'world'", "device 5 (member 1 of its axis)".
   std::string MemberName(int member) const;
 };
 
-// When nothing leads to the process of that member.
+// The error if no transport leads to the process of that member.
 Status NoTransportTo(const Communicator& comm, int member);
 
 }  // namespace jaxccomp

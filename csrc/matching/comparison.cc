@@ -53,7 +53,7 @@ Status ProgramMismatch(const Endpoint& endpoint, std::string_view mine, const He
                       std::back_inserter(only_here));
   std::set_difference(there.begin(), there.end(), here.begin(), here.end(),
                       std::back_inserter(only_there));
-  // Lists that were shortened cannot be told apart line by line.
+  // Shortened lists cannot be compared line by line.
   const bool whole = !mine.ends_with(kMore) && !theirs.ends_with(kMore);
   const bool reordered = whole && only_here.empty() && only_there.empty();
   const bool differ = whole && !reordered;

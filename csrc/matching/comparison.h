@@ -1,9 +1,9 @@
-// Before a program's first run its list of collectives is compared between the members of a
-// communicator, so that programs that differ are refused before any of their values move.
+// Compares a program's list of collectives between the members of a communicator before its first run, so that
+// different programs are refused before any of their values move.
 //
-// In round k a member tells the one 2^k places after it, and goes on when it has heard the same
-// from the one 2^k places before it (the dissemination barrier of Hensgen, Finkel and Manber,
-// 1988). Who ends the last round knows that every member has come with the same list. Operations
+// In round k a member sends its hash to the member 2^k places after it, and goes on when the one 2^k places before it
+// has sent the same (the dissemination barrier of Hensgen, Finkel and Manber, 1988). After the last round it knows
+// that every member has the same list. Operations of the program are held until then.
 // of the program are held until then.
 #pragma once
 
@@ -24,9 +24,9 @@ struct Comparison {
   uint64_t thread = 0;             // Launch::thread
   uint64_t launch = 0;             // the first one of the program on this endpoint; within a process,
                                    // where launches have no order, the program's hash
-  std::string list;                // its collectives, one a line; told along with the hash
+  std::string list;                // its collectives, one a line; sent with the hash
   int round = 0;
-  bool told = false;               // in this round
+  bool told = false;               // this round's message has been sent
   bool passed = false;
   std::vector<Operation*> held;    // of any launch of the program
 
@@ -41,14 +41,14 @@ struct Comparison {
   }
 };
 
-// A program's list as it travels: shortened, with "..." at its end, to come along with the header.
+// A program's list as it is sent: shortened to fit with the header, with "..." at its end.
 std::string ListThatTravels(std::string list);
 
-// The head of a list, one collective a line, for error texts.
+// The first lines of a list, for error texts.
 std::string HeadOf(std::string_view list);
 
-// Refuses `theirs`, the list that came with `header`, where this endpoint has `mine`: names both
-// sides and the collectives that only one of them has.
+// The error if the list `theirs`, which came with `header`, is not this endpoint's `mine`. It names both sides and
+// the collectives that only one of them has.
 Status ProgramMismatch(const Endpoint& endpoint, std::string_view mine, const Header& header,
                        std::string_view theirs);
 

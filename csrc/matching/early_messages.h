@@ -1,8 +1,8 @@
-// Messages whose operation has not begun here: kept until it does.
+// Unexpected messages: kept until their operation begins here.
 //
-// Senders may be far ahead, so nothing here looks at all that is kept, but for what ends a communicator.
-// How many are kept is bounded by credit (transport.h); those beyond it are kept as announcements,
-// each of which holds an operation open at its sender.
+// Senders may be far ahead, so no function scans all kept messages, except when an operation or a communicator fails.
+// Credit (transport.h) limits their number. Messages beyond it are kept as announcements, each of which holds an
+// operation open at its sender.
 #pragma once
 
 #include <cstddef>
@@ -20,28 +20,27 @@ namespace jaxccomp {
 class EarlyMessages {
  public:
   void Keep(Arrival arrival);
-  // Those of one operation, in the order in which they came.
+  // Removes the messages of one operation, in order of arrival.
   std::vector<Arrival> Take(const MatchKey& key);
-  // Drops those that `drops` is true of, handing what was announced to `discard`. It is asked about one
-  // message of each operation.
+  // Drops the messages for which `drops` holds, and passes announced payloads to `discard`. `drops` is called with
+  // one message of each operation.
   void Drop(const std::function<bool(const Header&)>& drops,
             const std::function<void(Announced)>& discard);
-  // One for that launch of a member (a key without site and iteration) that `differs` is true of; null
-  // when there is none.
+  // A message of that launch (a key without site and iteration) for which `differs` holds; null if there is none.
   const Arrival* FindOfLaunch(const MatchKey& launch,
                               const std::function<bool(const Header&)>& differs) const;
-  // One that `source` has sent to `member`; null when there is none.
+  // A message from `source` to `member`; null if there is none.
   const Header* FindFrom(uint64_t communicator, int member, int source) const;
   bool empty() const { return kept_.empty() && launches_.empty(); }
 
  private:
-  // What is kept of one launch.
+  // The kept messages of one launch.
   struct OfLaunch {
     int64_t count = 0;
-    Header first;         // of those that have come since there was none
-    bool mixed = false;   // not all say the same of the launch
+    Header first;         // since `count` was last 0
+    bool mixed = false;   // the messages describe the launch differently
   };
-  // Of a message that names a program.
+  // The message must name a program.
   static MatchKey LaunchOf(const Header& header) {
     return {.communicator = header.communicator,
             .thread = header.thread,

@@ -1,5 +1,5 @@
-// Launches that have failed within a process: whoever of them comes to an operation later is told why,
-// and the next launch is as good as ever.
+// Launches that have failed within a process. Operations that later begin in such a launch get its error; the next
+// launch is not affected.
 #pragma once
 
 #include <cstdint>
@@ -12,21 +12,21 @@ namespace jaxccomp {
 
 class FailedRuns {
  public:
-  // False when it was known.
+  // False: it was known.
   bool Add(int64_t run_id, const Status& why) {
     if (Find(run_id) != nullptr) return false;
     if (runs_.size() >= kRemembered) runs_.pop_front();
     runs_.emplace_back(run_id, why);
     return true;
   }
-  // Null when it has not failed, or long ago.
+  // Null if it has not failed, or failed long ago.
   const Status* Find(int64_t run_id) const {
     for (const auto& [id, why] : runs_) {
       if (id == run_id) return &why;
     }
     return nullptr;
   }
-  // By the part of a RunId that messages carry.
+  // By the part of the RunId that messages carry.
   bool Has(uint32_t run) const {
     for (const auto& [id, why] : runs_) {
       if (static_cast<uint32_t>(id) == run) return true;
@@ -35,7 +35,7 @@ class FailedRuns {
   }
 
  private:
-  // More than are under way at once.
+  // More than run at once.
   static constexpr size_t kRemembered = 64;
   std::deque<std::pair<int64_t, Status>> runs_;
 };

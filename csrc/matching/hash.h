@@ -1,4 +1,4 @@
-// Hashes that are the same on every machine: they go over the wire.
+// Hashes that are the same on every machine: messages carry them.
 #pragma once
 
 #include <cstdint>

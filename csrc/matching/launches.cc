@@ -11,14 +11,13 @@
 namespace jaxccomp {
 namespace {
 
-// More than XLA has under way at once on a device.
+// More launches than XLA has in flight on a device.
 constexpr size_t kUnderWay = 64;
-// Far enough to notice that a thread goes on with a launch after another one's.
+// Launches to look back: enough to notice that a thread continues a launch after another one's began.
 constexpr size_t kLooksBack = 8;
 
-// Executables without parameters have no fingerprint, so that all of them count together, those of eager
-// operations like jnp.zeros as well: their RunIds begin at FarmHash's Fingerprint64 of no bytes, and their gaps
-// say nothing.
+// Executables without parameters have no fingerprint, so they all count together, also with eager operations like
+// jnp.zeros. Their RunIds begin at FarmHash's Fingerprint64 of no bytes, and gaps mean nothing.
 constexpr uint32_t kWithoutFingerprint = 0x2f90404f;
 constexpr uint32_t kMostWithoutFingerprint = 1 << 24;
 bool HasOwnCount(int64_t run_id) {
@@ -85,7 +84,7 @@ Launches::Entered Launches::Enter(const Communicator& comm,
   const uint64_t thread = within_process_ || program == nullptr ? 0 : program->thread();
   Sequence& sequence = sequences_[thread];
   auto& launches = sequence.launches;
-  // Newest first: nearly always the launch that is running.
+  // Newest first: it is nearly always the running launch.
   const auto most = static_cast<ptrdiff_t>(within_process_ ? kUnderWay : kLooksBack);
   const auto oldest = launches.rbegin() + std::min<ptrdiff_t>(most, std::ssize(launches));
   const auto known = std::find_if(launches.rbegin(), oldest, [&](const auto& launch) {
@@ -173,7 +172,7 @@ std::optional<Launches::Difference> Launches::FindDifference(const Header& heade
   if (here->skipped < kMostSkipped && header.skipped < kMostSkipped) {
     return here->skipped == header.skipped ? std::nullopt : std::optional(Difference::kSkipped);
   }
-  // Equal executables begin to count at equal numbers.
+  // Equal executables begin to count at the same number.
   if (here->skipped != Header::kNewProgram || header.skipped != here->skipped) return std::nullopt;
   const uint32_t apart = std::min(header.run - static_cast<uint32_t>(here->run_id),
                                   static_cast<uint32_t>(here->run_id) - header.run);

@@ -1,22 +1,20 @@
-// The launches of programs on one endpoint: how they are numbered, and what tells each one from its
-// neighbours.
+// The launches of programs on one endpoint: their numbers, and the checks that tell them apart.
 //
-// Between processes, launches are numbered in the order in which they begin: a device runs the
-// launches that one thread dispatches one after the other, so all ranks count alike. Each Python thread
-// that compiles programs has a sequence of its own (Program::thread), so that threads of one process do
-// not mix. What a count cannot tell is checked in the first message of a launch:
+// Between processes, launches are numbered in the order in which they begin. A device runs the launches of one
+// dispatching thread one after the other, so all ranks count alike. Each Python thread that compiles programs has its
+// own sequence (Program::thread), so that threads of a process do not mix. The first message of a launch carries what
+// a number cannot show:
 //  * the program: its name, and the call sites in which the communicator takes part (Program::HashOf);
-//  * launches that never came to the communicator, since an exception ended them before: XLA's RunId
-//    counts the launches of each executable (of all that have one fingerprint), and a gap in it
-//    (Launch::skipped) must be the same on all ranks.
-//  * with the option check_launches, the place in the user's Python program, source lines and step
-//    (Call::place): nothing else tells that a rank has left out one of equal launches.
-//  * the name of the Python thread that launches, where the launch takes place on it (XLA runs programs
-//    of little work on the thread that dispatches them).
-// Launches that overlap have been dispatched by several threads, in an order that only this process
-// knows; they are refused.
+//  * launches that an exception ended before they reached the communicator: XLA's RunId counts the launches of each
+//    executable (of all with one fingerprint), and a gap in it (Launch::skipped) must be the same on all ranks;
+//  * with the option check_launches, the place in the user's Python program, source lines and step (Call::place):
+//    only this shows that a rank has left out one of several equal launches;
+//  * the name of the Python thread that launches, if the launch runs on it (XLA runs programs of little work on the
+//    thread that dispatches them).
+// Launches that overlap were dispatched by several threads, in an order that only this process knows; they are
+// refused.
 //
-// Within one process the RunId itself names the launch, exactly, whoever dispatched it.
+// Within one process the RunId itself identifies the launch.
 #pragma once
 
 #include <cstdint>
@@ -43,18 +41,17 @@ struct Launch {
   uint64_t thread = 0;
   uint64_t number = 0;
   uint64_t program_hash = 0;
-  // Launches of its executable since the last one that came to this endpoint, or what Header has for
-  // it.
+  // Launches of its executable since the last one that came to this endpoint, or one of Header's values.
   uint32_t skipped = Header::kUnknownSkipped;
   std::string place;                        // Call::place
   uint32_t launched_by = 0;                 // Call::launched_by
-  std::shared_ptr<Comparison> comparison;   // with other members; null when there is none
+  std::shared_ptr<Comparison> comparison;   // with other members; null if there is none
   std::vector<uint64_t> iterations;         // so far, by CallSite::index
   int64_t open_operations = 0;              // posted and not over
 
-  // What its messages say of it.
+  // Adds the launch to the header of its messages.
   void Describe(Header* header) const;
-  uint64_t PlaceHash() const;               // 0 where it has no place
+  uint64_t PlaceHash() const;               // 0 if it has no place
 };
 
 // Not thread-safe: used under the engine's lock.
@@ -63,37 +60,34 @@ class Launches {
   struct Entered {
     std::shared_ptr<Launch> launch;
     bool is_new = false;
-    bool overlaps = false;   // with another one of its sequence
+    bool overlaps = false;   // with another launch of its sequence
   };
-  // The launch of that program that `call` belongs to.
+  // The launch of the program that `call` belongs to.
   Entered Enter(const Communicator& comm, const std::shared_ptr<const Program>& program,
                 const Call& call);
 
-  // Forgets all but how far it has counted.
+  // Forgets all launches, but keeps the counts.
   void Forget();
 
-  // Whether that launch has begun here.
+  // Whether the message's launch has begun here.
   bool HasBegun(const Header& header) const;
-  // Null when it has not, or when it is long over.
+  // Null if the launch has not begun, or ended long ago.
   const Launch* Find(const Header& header) const;
-  // Why the launch here is not the one that the message is of; nullopt when it may be, or has not
-  // begun.
+  // How the launch here differs from the message's; nullopt if it may be the same, or has not begun.
   enum class Difference { kProgram, kThread, kSkipped, kPlace };
   std::optional<Difference> FindDifference(const Header& header) const;
-  // Whether the operation that the message names has begun here; so has one of a launch long over.
+  // Whether the message's operation has begun here; true for launches that ended long ago.
   bool HasPosted(const Header& header) const;
-  // Whether it is certain that the operation which the message names will not come any more: its launch
-  // is over, and ended before it.
+  // Whether the message's operation certainly will not begin any more: its launch has ended without it.
   bool HasLeft(const Header& header) const;
  private:
-  // Between processes: as far as a rank is expected to run ahead of one that asks it.
+  // Between processes: how far a rank may be ahead of one that probes it.
   static constexpr size_t kRemembered = 1024;
-  // RunIds further apart belong to different executables, of ranks that compile different constants.
+  // RunIds further apart belong to different executables: the ranks have compiled different constants.
   static constexpr uint32_t kMostSkipped = 256;
-  // Executables of one program that count apart from each other.
+  // Executables of one program with separate counters.
   static constexpr size_t kMostCounters = 8;
-  // Programs whose launches are counted: then all counts begin anew, with launches that nothing is known
-  // of.
+  // Limit of counted programs. Beyond it all counters are reset, and each next launch has an unknown gap.
   static constexpr size_t kMostCounted = 4096;
 
   struct Sequence {
@@ -111,12 +105,12 @@ class Launches {
   bool within_process_ = false;
   std::unordered_map<uint64_t, Sequence> sequences_;    // by thread
   std::unordered_map<uint64_t, OfProgram> programs_;    // by Program::id
-  // By OfProgram::hash: the last RunId of each counter. Executables with one fingerprint share a counter,
-  // for instance when they come from JAX's compilation cache, also if they are made again and again; a
-  // rank that has compiled the program itself counts it under another fingerprint.
+  // By OfProgram::hash: the last RunId of each counter. Executables with one fingerprint share a counter, for
+  // instance those from JAX's compilation cache, even if they are made again and again. A rank that has compiled the
+  // program itself counts it under another fingerprint.
   std::unordered_map<uint64_t, std::vector<int64_t>> last_run_ids_;
   bool counts_anew_ = false;
-  size_t most_programs_ = 64;   // then those that XLA has freed are forgotten
+  size_t most_programs_ = 64;   // above it, programs that XLA has freed are forgotten
 };
 
 }  // namespace jaxccomp

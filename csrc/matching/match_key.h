@@ -1,4 +1,4 @@
-// What tells the operations of a process apart, and which message belongs to which.
+// Keys of operations, by which messages find their operation.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ namespace jaxccomp {
 // MatchKey::site of all operations in program order.
 inline constexpr uint64_t kOrderedSite = 0x6f72;
 
-// What a message names, and the member it is for.
+// An operation as a message names it, with the member that receives the message.
 struct MatchKey {
   uint64_t communicator = 0;
   uint64_t thread = 0;
@@ -37,21 +37,21 @@ struct MatchKey {
   };
 };
 
-// The operations of an endpoint that ended last.
+// The operations of an endpoint that ended last, with their texts.
 class RecentOperations {
  public:
   void Add(const MatchKey& key, std::shared_ptr<const std::string> text) {
     entries_.resize(kMost);
     entries_[count_++ % kMost] = {key, std::move(text)};
   }
-  // What it was; null when it is not among them.
+  // Null if the operation is not among them.
   const std::string* Find(const MatchKey& key) const {
     for (const Entry& entry : entries_) {
       if (entry.text != nullptr && entry.key == key) return entry.text.get();
     }
     return nullptr;
   }
-  // How many have ended so far.
+  // Number of operations that have ended so far.
   uint64_t count() const { return count_; }
 
  private:

@@ -22,33 +22,32 @@ class Matcher {
     bool new_launch = false;
     bool overlaps = false;                // with another launch
   };
-  // The key of the operation, not point to point, that `site` runs now on that endpoint.
+  // The key of the operation that `site` runs now on the endpoint. Not for point to point.
   Posted Post(CallSite& site, Endpoint& endpoint, const Call& call);
 
-  // What came before its operation.
+  // Messages that came before their operation.
   EarlyMessages& early() { return early_; }
   const EarlyMessages& early() const { return early_; }
-  // A kept message of another launch than the one that has just begun on the endpoint; null when
-  // there is none.
+  // A kept message that describes the endpoint's new launch differently; null if there is none.
   const Arrival* FindOtherLaunch(const Endpoint& endpoint, const Launch& launch) const;
 
  private:
   EarlyMessages early_;
 };
 
-// Whether the message is for an operation of a launch, and not for one in program order.
+// Whether the message's operation belongs to a launch, not to program order.
 bool IsOfLaunch(const Header& header);
 
-// Whether the endpoint has begun the message's operation, or for one in a launch, its launch.
+// Whether the endpoint has begun the message's operation or, for one in a launch, its launch.
 bool HasComeTo(const Endpoint& endpoint, const Header& header);
 
-// Whether the message, for an operation that is not under way, is for one in program order that
-// is over on that endpoint.
+// Whether the message is for an operation in program order that has ended on the endpoint. The operation must not be
+// running.
 bool ComesTooLate(const Endpoint& endpoint, const Header& header);
 
-// Without launches, in program order, only steps that both sides have named can be compared
-// (option check_launches): one more than the number in a Call::place, 0 where it has none.
+// The step in a Call::place plus 1; 0 if it has none. In program order, only steps that both sides have named can be
+// compared (option check_launches).
 uint64_t StepOf(std::string_view place);
-// `mine`: of the messages of the operation here.
+// `mine`: the header of this rank's messages of the operation.
 bool IsOfAnotherStep(const Header& mine, const Header& header);
 }  // namespace jaxccomp

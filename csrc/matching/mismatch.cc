@@ -14,7 +14,7 @@ constexpr std::string_view kThreadAdvice =
     "jitted function of its own. Threads that launch need the same names on all ranks: "
     "threading.Thread(name=...)";
 
-// The advice where operations match by program order already.
+// The advice if operations are already matched by program order.
 constexpr std::string_view kOrderedMismatchAdvice =
     "On a communicator in program order the n-th collective of one member belongs to the n-th of "
     "every other, so all members must call the same collectives in the same order, with the same "

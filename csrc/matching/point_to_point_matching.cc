@@ -63,7 +63,7 @@ std::vector<Arrival> PointToPointMatching::PostReceive(const Endpoint& endpoint,
     Message message = std::move(found->second);
     box.waiting.erase(found);
     box.waiting_places.erase(message.name);
-    // What is earliest of all that fit is the earliest of its channel.
+    // The earliest of all that fit is the earliest of its channel.
     PopFront(box.waiting_by_channel, message.channel);
     box.taken[message.name] = receiver;
     return std::move(message.parts);
@@ -140,7 +140,7 @@ std::optional<MatchKey> PointToPointMatching::Deliver(const IncomingMessage& mes
     parts.push_back(message.Keep(wire_));
     AddWaiting(box, name, channel, std::move(parts));
   }
-  // Those behind it that came before it.
+  // Later messages that came before it.
   for (auto next = box.early.find({name.first, arrived + 1}); next != box.early.end();
        next = box.early.find({name.first, arrived + 1})) {
     ++arrived;
@@ -172,7 +172,7 @@ void PointToPointMatching::End(const Endpoint& endpoint, int source,
 
 void PointToPointMatching::Drop(uint64_t communicator,
                                 const std::function<void(Announced)>& discard) {
-  // To discard completes senders, which may end more: what is dropped is out of the maps by then.
+  // Remove all first: discarding completes senders, which may end more operations.
   std::vector<Parts> dropped;
   for (auto& [name, box] : boxes_) {
     if (name.first != communicator) continue;

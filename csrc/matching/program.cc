@@ -102,7 +102,7 @@ std::string Program::ListOf(const Communicator& comm) const {
 }
 
 void CopyText(const std::string& text, std::span<char> field) {
-  // What does not fit is left out in the middle: the kind and the source line matter most.
+  // A long text is cut in the middle: the kind and the source line matter most.
   std::string fitting = text;
   if (text.size() >= field.size()) {
     fitting.replace(field.size() / 2 - 4, text.size() - (field.size() - 4), "...");

@@ -81,7 +81,7 @@ void Registry::Free(Communicator& communicator) {
   communicator.freed = true;
   communicator.hosts = {};
   for (const auto& endpoint : communicator.endpoints) {
-    // What is counted stays: it tells who has been here from who will not come.
+    // The counts stay: they show which operations have begun here and which will not.
     endpoint->launches.Forget();
     endpoint->comparisons = {};
     endpoint->compared = {};

@@ -20,25 +20,24 @@ class Registry {
   Registry(int process, int processes) : process_(process), processes_(processes) {}
 
   void SetDevices(const std::vector<std::pair<int64_t, int>>& devices);
-  // By process: a number for its host, the same on all ranks. Until told, every process has a host of its own.
+  // By process: a number for its host, equal on all ranks. By default every process has a host of its own.
   void SetHosts(std::vector<int> hosts);
-  // Of the world; more come where the transport can add them.
+  // Processes of the world; some transports can add more.
   int processes() const { return processes_; }
   void SetProcesses(int processes) { processes_ = processes; }
   Status AddCommunicator(const std::string& name, std::vector<int> processes);
-  // Forgets the name and all that its endpoints remember of programs. Communicator and endpoints
-  // themselves stay, broken: call sites point to them, and members that wait for this one ask.
+  // Forgets the name and all that its endpoints remember of programs. The communicator and its endpoints stay, marked
+  // broken: call sites point to them, and waiting members still probe them.
   void Free(Communicator& communicator);
-  // Null when there is none of that name.
+  // Null if there is none of that name.
   Communicator* FindByName(const std::string& name);
-  // The endpoint that runs `spec` on that device; makes the communicator of a replica group
-  // on its first use.
+  // The endpoint that runs `spec` on that device. Creates the communicator of a replica group on its first use.
   Result<Endpoint*> FindEndpoint(const OpSpec& spec, int64_t device);
-  // Null when this process has not heard of it.
+  // Null if this process does not know it.
   Communicator* Find(uint64_t id);
   std::vector<Communicator*> All() const;
-  // The communicator made under that id, later, is born broken. Ids come from the wire: beyond kMostUnborn of them none is
-  // remembered, and who uses such a communicator hears from its members.
+  // A communicator that is created under that id later is broken from the start. Ids come from other processes, so at
+  // most kMostUnborn are remembered; beyond that, the members report the error.
   void BreakUnborn(uint64_t id, Status why) {
     if (unborn_.size() < kMostUnborn) unborn_[id] = std::move(why);
   }

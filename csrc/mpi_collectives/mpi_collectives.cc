@@ -12,7 +12,7 @@
 namespace jaxccomp {
 namespace {
 
-// Where each block begins, one after the other.
+// The offsets of contiguous blocks.
 std::vector<int> BeginsOf(const std::vector<int>& counts) {
   std::vector<int> begins(counts.size());
   std::exclusive_scan(counts.begin(), counts.end(), begins.begin(), 0);
@@ -85,7 +85,7 @@ Result<CollectiveLibrary::Communicator> MpiCollectives::MakeCommunicator(
   if (const int error = f_.group_incl(world_group_, count, processes.data(), &group)) {
     return Error("MPI_Group_incl", error);
   }
-  // Each has a tag of its own, so that several can be made at a time. Tags repeat after many communicators.
+  // Each has its own tag, so that several can be made at a time. Tags repeat after many communicators.
   const auto tag = static_cast<int>(id % static_cast<uint64_t>(config_.tag_ub));
   const int error = f_.comm_create_group(config_.comm, group, tag, &comm);
   f_.group_free(&group);
@@ -97,7 +97,7 @@ Result<CollectiveLibrary::Communicator> MpiCollectives::MakeCommunicator(
 }
 
 MpiHandle MpiCollectives::OpFor(DType dtype, ReduceOp op) const {
-  // Bytes that are 0 or 1.
+  // Booleans are bytes of 0 or 1.
   if (dtype == DType::kBool && op == ReduceOp::kMin) op = ReduceOp::kAnd;
   if (dtype == DType::kBool && op == ReduceOp::kMax) op = ReduceOp::kOr;
   const MpiHandle own = own_ops_[static_cast<size_t>(dtype)][static_cast<size_t>(op)];
@@ -111,7 +111,7 @@ int MpiCollectives::Call(Communicator comm, const LibraryCall& call, const Block
   const auto count = static_cast<int>(call.count);
   int rank = 0;
   if (const int error = mpi_.CommRank(comm, &rank)) return error;
-  // MPI takes no memory twice. Where it is only given or only taken, the other one is ignored.
+  // MPI allows no buffer twice. On ranks that only send or only receive, it ignores the other buffer.
   const void* const in = call.in == call.out && rank == call.root
                              ? reinterpret_cast<const void*>(config_.in_place)
                              : call.in;
@@ -119,7 +119,7 @@ int MpiCollectives::Call(Communicator comm, const LibraryCall& call, const Block
       call.in == call.out ? reinterpret_cast<const void*>(config_.in_place) : call.in;
   switch (call.collective) {
     case Collective::kBcast: {
-      // MPI only reads what the root has.
+      // MPI only reads the root's values.
       void* const values = rank == call.root ? const_cast<void*>(call.in) : call.out;
       return f_.ibcast(values, count, type, call.root, comm, request);
     }

@@ -1,7 +1,7 @@
 // MPI's own non-blocking collectives, through the libmpi that mpi4py has loaded: backend="mpi".
 //
-// Sum, product and bit operations are MPI's. Those of the half types, which MPI does not have, and minima and
-// maxima of floating values, where MPI may lose a NaN, are ours (reductions.h), and MPI calls them.
+// MPI reduces sums, products and bit operations itself. For half types, which it does not have, and for minima and
+// maxima of floating values, where it may lose a NaN, it calls our functions (reductions.h).
 #pragma once
 
 #include <array>
@@ -16,14 +16,14 @@
 
 namespace jaxccomp {
 
-// Handles of MPI, and constants that differ between MPIs.
+// MPI's handles, and constants that differ between MPIs.
 struct MpiCollectivesConfig {
-  MpiHandle comm = 0;             // a duplicate of the world for this alone, with MPI_ERRORS_RETURN set
+  MpiHandle comm = 0;             // a duplicate of the world for this use only, with MPI_ERRORS_RETURN set
   MpiHandle errors_return = 0;    // MPI_ERRORS_RETURN
   uint64_t in_place = 0;          // MPI_IN_PLACE
   int64_t tag_ub = 0;             // MPI_TAG_UB
   std::array<MpiHandle, kDTypeCount> types{};
-  std::array<MpiHandle, kReduceOpCount> ops{};   // of integers
+  std::array<MpiHandle, kReduceOpCount> ops{};   // MPI's own
 };
 
 class MpiCollectives final : public CollectiveLibrary {
@@ -63,7 +63,7 @@ class MpiCollectives final : public CollectiveLibrary {
     int (*ialltoallv)(const void*, const int*, const int*, MpiHandle, void*, const int*, const int*, MpiHandle,
                       MpiHandle, MpiHandle*);
   };
-  // Of a v-variant: how many values each block has and where it begins. MPI reads them until it is done.
+  // For a v-variant: sizes and offsets of the blocks. MPI reads them until the collective is over.
   struct Blocks {
     std::vector<int> gives, gives_at, takes, takes_at;
   };
@@ -71,7 +71,7 @@ class MpiCollectives final : public CollectiveLibrary {
     MpiRequest request;
     Completion* done = nullptr;
     Collective collective = Collective::kBarrier;
-    std::unique_ptr<const Blocks> blocks;   // of v-variants
+    std::unique_ptr<const Blocks> blocks;   // for v-variants
   };
 
   MpiCollectives(const MpiLibrary* mpi, const MpiCollectivesConfig& config) : mpi_(*mpi), config_(config) {}
@@ -86,7 +86,7 @@ class MpiCollectives final : public CollectiveLibrary {
   MpiHandle world_group_ = 0;
   std::array<std::array<MpiHandle, kReduceOpCount>, kDTypeCount> own_ops_{};   // 0: MPI's
   std::vector<Running> running_;
-  size_t next_ = 0;   // to be tested
+  size_t next_ = 0;   // the next to test
 };
 
 }  // namespace jaxccomp

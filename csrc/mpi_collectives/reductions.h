@@ -1,4 +1,4 @@
-// Reductions that MPI calls: those that it does not have, or has otherwise than the engine.
+// Reductions that MPI calls because it has none for the type, or defines them differently.
 #pragma once
 
 #include "common/dtype.h"
@@ -6,10 +6,10 @@
 
 namespace jaxccomp {
 
-// As MPI_User_function: inout = in op inout, of *count values. The last argument, the type, is not looked at.
+// An MPI_User_function: inout = in op inout, for *count values. It ignores the type.
 using MpiReduction = void (*)(void* in, void* inout, int* count, void* type);
 
-// Null where MPI's own is used.
+// Null if MPI's own is used.
 MpiReduction FindReduction(DType dtype, ReduceOp op);
 
 }  // namespace jaxccomp

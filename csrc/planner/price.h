@@ -1,4 +1,4 @@
-// What a collective costs on a described cluster: the simulation of its schedules (simulation.h).
+// The predicted cost of a collective on a described cluster, by simulating its schedules (simulation.h).
 #pragma once
 
 #include <cstdint>
@@ -18,13 +18,13 @@ struct Price {
 };
 
 enum class PriceBy : uint8_t {
-  kEither,       // one host for all, where hosts do the same
+  kEither,       // one host for all, if all hosts do the same
   kEveryRank,
 };
 
-// `problem` says what is done; ranks and hosts are the cluster's. `algorithm` as callers name one
-// (algorithm_spec.h). An algorithm whose hosts differ, and of which all ranks together have more than
-// kMostTasks tasks, is kInvalidArgument that names the largest number of ranks that can be priced.
+// `problem` describes the collective, without ranks and hosts, which the cluster gives. `algorithm` is a name that
+// callers use (algorithm_spec.h). If hosts differ and all ranks together have more than kMostTasks tasks, the result
+// is kInvalidArgument, which names the largest possible number of ranks.
 inline constexpr int64_t kMostTasks = 40'000'000;
 Result<Price> PriceOf(Collective collective, const std::string& algorithm, Problem problem,
                       const Cluster& cluster, PriceBy by = PriceBy::kEither,

@@ -23,7 +23,7 @@ void Processors::Add(double now, double seconds, ProcessorJob job) {
 
 ProcessorJob Processors::Take(double now) {
   const ProcessorJob job = jobs_.top();
-  // Exactly: rounding must not keep apart what ends together.
+  // Exactly: rounding must not separate jobs that end together.
   done_ = job.end;
   now_ = now;
   jobs_.pop();

@@ -1,5 +1,4 @@
-// The cores of a machine, which all that computes there shares evenly: with n jobs on c cores each goes
-// on at min(1, c / n) of a core.
+// The cores of a machine, which all jobs share evenly: with n jobs on c cores each runs at min(1, c / n) of a core.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +10,9 @@
 
 namespace jaxccomp {
 
-// Jobs that end at one time end in this order, which is the same on every host.
+// Jobs that end at the same time end in this order, which is the same on every host.
 struct ProcessorJob {
-  double end = 0;          // in seconds of a job that always runs, since the first one
+  double end = 0;          // in seconds of a job that has run since the start
   int32_t local_rank = 0;
   int32_t kind = 0;
   int32_t source = 0;
@@ -26,17 +25,17 @@ struct ProcessorJob {
 
 class Processors {
  public:
-  // `copies`: each job stands for so many, of hosts that do the same at the same time.
+  // `copies`: the number of equal jobs that each job stands for, of hosts that do the same at the same time.
   Processors(int cores, int copies) : cores_(cores), copies_(copies) {}
 
   // Adds a job that takes `seconds` of a core.
   void Add(double now, double seconds, ProcessorJob job);
-  // Takes the job that is over now.
+  // Removes the job that ends now.
   ProcessorJob Take(double now);
   bool idle() const { return jobs_.empty(); }
-  // When the next job is over, unless others come.
+  // The end of the next job, if no others are added.
   double NextEnd() const;
-  double busy_seconds() const { return busy_seconds_; }   // of all cores
+  double busy_seconds() const { return busy_seconds_; }   // over all cores
 
  private:
   double Rate() const;
@@ -44,7 +43,7 @@ class Processors {
 
   const double cores_;
   const double copies_;
-  double done_ = 0;        // of a job that always runs
+  double done_ = 0;        // seconds of a job that has run since the start
   double now_ = 0;
   double busy_seconds_ = 0;
   std::priority_queue<ProcessorJob, std::vector<ProcessorJob>, std::greater<>> jobs_;

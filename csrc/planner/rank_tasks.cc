@@ -28,7 +28,7 @@ double SecondsOf(const Task& task, std::span<const Slot> sources, const Cluster&
       return cluster.task_seconds + bytes / cluster.codec.decode_rate + bytes / cluster.merge_rate;
     case TaskKind::kMerge: break;
   }
-  // Counted first: a sum must not depend on the order of the sources, which differs between ranks.
+  // Count first: the sum must not depend on the order of the sources, which differs between ranks.
   const auto codes = static_cast<double>(std::count_if(
       sources.begin(), sources.end(), [](const Slot& slot) { return slot.space == Space::kCode; }));
   const double values = static_cast<double>(sources.size()) - codes;

@@ -1,4 +1,4 @@
-// A schedule as the simulation runs it: what each task costs, holds and waits for.
+// A schedule prepared for the simulation: the cost, memory and dependencies of each task.
 #pragma once
 
 #include <cstdint>
@@ -17,16 +17,16 @@ struct PricedTask {
   int32_t peer = -1;
   uint32_t tag = 0;
   int32_t dep_count = 0;
-  int32_t first_dependent = 0;   // into RankTasks::dependents; it ends where the next task's begins
-  int32_t first_block = 0;       // into RankTasks::blocks, likewise
-  int64_t message_bytes = 0;     // of a transfer, as they travel
-  double seconds = 0;            // of a core, for a computation
+  int32_t first_dependent = 0;   // index in RankTasks::dependents; the range ends where the next task's begins
+  int32_t first_block = 0;       // index in RankTasks::blocks, likewise
+  int64_t message_bytes = 0;     // of a transfer, encoded
+  double seconds = 0;            // of a computation, on one core
 };
 
 struct RankTasks {
   std::vector<PricedTask> tasks; // and one more, which ends the ranges of the last
   std::vector<TaskId> dependents;
-  std::vector<int32_t> blocks;   // temporary memory that a task touches
+  std::vector<int32_t> blocks;   // temporary memory that tasks touch
   std::vector<int64_t> block_bytes;
   std::vector<int32_t> block_uses;
   std::vector<int32_t> lane_tasks;

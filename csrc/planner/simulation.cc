@@ -14,24 +14,23 @@
 namespace jaxccomp {
 namespace {
 
-// What passes between hosts takes some time, so that hosts which do the same see nothing of each other within
-// one point of time.
+// Messages between hosts take some time, so hosts that do the same do not affect each other within one point of time.
 enum EventKind : int32_t {
-  kJobOver,     // of the processors `rank`
+  kJobOver,     // on the processors `rank`
   kSent,        // a send's message has left
   kHead,        // its first byte is at the receiver's link
-  kArrived,     // its last byte is at the receiver, or the last that its sender's processor had to do with
+  kArrived,     // its last byte is at the receiver, or the sender's processor has done its work
 };
 
-// Events of one time happen in this order, which is the same on every host.
+// Events at the same time happen in this order, which is the same on every host.
 struct Event {
   double time;
   int32_t kind;
   int32_t local_rank;
-  int32_t source;       // how far away the sender is, by host and rank
+  int32_t source;       // distance of the sender, by host and rank
   TaskId task;
   int32_t rank;
-  int64_t number = 0;   // kJobOver: the processors' state that it is for
+  int64_t number = 0;   // kJobOver: number of the processors' state that it was computed from
 
   auto Order() const { return std::tie(time, kind, local_rank, source, task, rank); }
   bool operator>(const Event& other) const { return Order() > other.Order(); }
@@ -40,7 +39,7 @@ struct Event {
 enum JobKind : int32_t { kTaskJob, kSendJob, kReceiveJob };
 
 struct Peer {
-  int32_t rank = -1;        // that is simulated
+  int32_t rank = -1;        // a simulated rank
   TaskId task = kNoTask;    // the receive
   int32_t source = 0;
   bool same_host = false, same_process = false;
@@ -53,16 +52,16 @@ struct Job {
   int32_t source;
 };
 
-// The message that a receive is for.
+// The message of a receive.
 struct Coming {
-  double end = 0;           // when its last byte may be there
+  double end = 0;           // its last byte comes at this time or later
   int32_t sender = -1;
   TaskId send = kNoTask;
 };
 
 struct RankState {
   std::vector<int32_t> open_deps;
-  std::vector<uint8_t> parts_open;   // of transfers: what is not over yet
+  std::vector<uint8_t> parts_open;   // of transfers: parts that are not over
   std::vector<uint8_t> flags;
   std::vector<Peer> peers;           // of sends
   std::vector<Coming> coming;        // of receives
@@ -72,19 +71,19 @@ struct RankState {
   std::array<int32_t, 2> first_lane = {0, 1};
   int64_t held_bytes = 0;
   std::priority_queue<std::pair<TaskId, int64_t>, std::vector<std::pair<TaskId, int64_t>>,
-                      std::greater<>> parked;   // the lowest first
+                      std::greater<>> parked;   // lowest first
   std::deque<TaskId> ready;          // computations
   int running = 0;
-  std::deque<Job> messages;          // what the processor does for them, one after the other
+  std::deque<Job> messages;          // processor work for messages, one after the other
   bool messages_busy = false;
   int64_t open_tasks = 0;
-  double local_free = 0;             // when the way into it from its own host is free
+  double local_free = 0;             // when the link from its own host is free
   double end = 0;
 };
 
 constexpr uint8_t kReady = 1, kHeadCame = 2, kTaken = 4;
 
-// As the engine has them, a process with the cores that its host has for it (engine/coder_threads.h).
+// Threads of an engine with its share of the host's cores (engine/coder_threads.h).
 int ThreadsOf(const HostCost& host) {
   return 1 + std::clamp(host.cores / host.ranks - 1, 0, 4);
 }
@@ -144,8 +143,8 @@ class Simulator {
  private:
   int LocalOf(int32_t rank) const { return rank - first_rank_[host_of_[rank]]; }
 
-  // Finds the receive of every send. Messages from one rank to another one are taken in the order in which
-  // they are sent, so that the n-th send belongs to the n-th receive; tags tell whether that holds.
+  // Finds the receive of every send. A rank takes messages from another rank in the order of sending, so the n-th
+  // send matches the n-th receive; the tags must agree.
   Status Match() {
     const auto ranks = static_cast<int64_t>(host_of_.size());
     const auto hosts = static_cast<int>(cluster_.hosts.size());
@@ -207,8 +206,8 @@ class Simulator {
     run_.task_count += tasks.count();
     for (size_t i = 0; i < count; ++i) {
       state.open_deps[i] = tasks.tasks[i].dep_count;
-      // Of a send its way up and its processor's work. Of a receive the memory, the message, and the work of
-      // both processors.
+      // A send: the uplink and its processor's work. A receive: the memory, the message, and the work of both
+      // processors.
       state.parts_open[i] = tasks.tasks[i].kind == TaskKind::kSend ? 2 : 4;
     }
   }
@@ -217,7 +216,7 @@ class Simulator {
     const RankTasks& tasks = tasks_[rank];
     const RankState& state = state_[rank];
     const auto count = static_cast<size_t>(tasks.count());
-    // Others wait for sends. What begins does not end before all have begun.
+    // Sends first: other ranks wait for them. No task ends before all have begun.
     for (const bool sends : {true, false}) {
       for (size_t i = 0; i < count; ++i) {
         const bool is_send = tasks.tasks[i].kind == TaskKind::kSend;
@@ -226,7 +225,7 @@ class Simulator {
     }
   }
 
-  // Whether jobs came after it that changed when the next one is over.
+  // Whether later jobs have changed when the next job is over.
   bool IsStale(const Event& event) const {
     return event.kind == kJobOver && event.number != numbers_[event.rank];
   }
@@ -272,7 +271,7 @@ class Simulator {
     }
   }
 
-  // A receive that is ready takes what has come, once there is memory for it.
+  // A ready receive takes its message once there is memory for it.
   void TryTake(int32_t rank, TaskId task) {
     RankState& state = state_[rank];
     uint8_t& flags = state.flags[task];
@@ -496,7 +495,7 @@ class Simulator {
   std::vector<RankState> state_;
   std::vector<double> up_free_, down_free_;
   std::vector<Processors> processors_;
-  std::vector<int64_t> numbers_;     // by processors: of their states
+  std::vector<int64_t> numbers_;     // by processors: the number of their state
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   SimulatedRun run_;
   double now_ = 0;

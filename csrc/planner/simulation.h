@@ -1,11 +1,11 @@
-// One run of a collective, event by event, on a described cluster: the schedules of all ranks, as the
-// executor runs them (execution/executor.h), over links and cores that they share.
+// Simulates one run of a collective on a described cluster, event by event: the schedules of all ranks, as the
+// executor runs them (execution/executor.h), over shared links and cores.
 //
-// Modelled: tasks start when what they depend on is done; computations queue, as many at a time as a rank has
-// threads, and share the cores of their host; temporary memory is bounded, lanes from the lowest on. A message
-// goes at once when it is sent. It takes its host's link up and its receiver's link down one message after the
-// other, and the processors of both ends meanwhile; it is over when the slowest of these is.
-// Time is a sum of the numbers given, and ties are broken by rules, so that equal input gives equal output.
+// Modelled: tasks start when their dependencies are done. Computations queue, run on as many threads as a rank has,
+// and share the cores of their host. Temporary memory is bounded, lowest lanes first. A message is sent at once.
+// Messages pass their host's uplink and their receiver's downlink one after the other, and use the processors of both
+// ends meanwhile; a message is over when the slowest of these is. Times are sums of the given numbers, and ties are
+// broken by rules, so equal input gives equal output.
 #pragma once
 
 #include <cstdint>
@@ -24,16 +24,16 @@ struct BusySeconds {
 };
 
 struct SimulatedRun {
-  std::vector<double> rank_seconds;  // by rank: when its last task is done
+  std::vector<double> rank_seconds;  // by rank: end of its last task
   std::vector<int64_t> up_bytes, down_bytes;   // by host, over its link
-  int64_t local_bytes = 0;           // that went between ranks of a host
-  BusySeconds busy;                  // of all ranks together, seconds of a core
-  int64_t task_count = 0;            // that were run one by one
-  bool ended_early = false;          // it takes at least the limit, which stands for the times of all ranks
+  int64_t local_bytes = 0;           // between ranks of a host
+  BusySeconds busy;                  // sum over ranks, seconds of a core
+  int64_t task_count = 0;            // tasks that were simulated
+  bool ended_early = false;          // it reached the limit, which stands for the times of all ranks
 };
 
-// `ranks` has the tasks of every rank, or those of the first host's where `only_first_host`. What takes at
-// least `limit_seconds` is not run to its end: whoever compares need not know by how much it is slower.
+// `ranks` has the tasks of every rank, or only of the first host's if `only_first_host`. The simulation stops at
+// `limit_seconds`: a comparison need not know by how much a slower candidate is slower.
 Result<SimulatedRun> Simulate(std::vector<RankTasks> ranks, const Cluster& cluster,
                               Symmetry symmetry, bool only_first_host, double limit_seconds);
 

@@ -12,13 +12,13 @@ struct Row {
   Collective collective;
   std::string_view algorithm;
   Symmetry symmetry;
-  bool parts;              // of a block: all have one size only where it can be cut so
+  bool parts;              // it cuts blocks into parts, which must have equal sizes
 };
 
 using enum Collective;
 using enum Symmetry;
 
-// Algorithms in which no rank stands out. All others have a root, a first or a last rank.
+// Algorithms in which all ranks have the same role. All others have a root, a first or a last rank.
 constexpr Row kRows[] = {
     {kAllreduce, "two_shot", kRotation, true},
     {kAllreduce, "one_shot", kRotation, false},
@@ -53,7 +53,7 @@ bool SameTasks(const Schedule& a, const Schedule& b, auto&& peers_alike) {
   for (size_t i = 0; i < a.tasks.size(); ++i) {
     const Task &x = a.tasks[i], &y = b.tasks[i];
     const bool transfer = x.kind == TaskKind::kSend || x.kind == TaskKind::kRecv;
-    // Sources of a merge may stand in another order.
+    // A merge may have its sources in another order.
     const bool same_sources = x.kind == TaskKind::kMerge ? x.source_count == y.source_count
                                                          : SameSizes(a.SourcesOf(x), b.SourcesOf(y));
     if (x.kind != y.kind || x.lane != y.lane || x.dst.space != y.dst.space ||
@@ -73,8 +73,8 @@ std::vector<uint32_t> TagsOf(const Schedule& schedule, TaskKind kind, int peer) 
   return tags;
 }
 
-// Whether messages between these hosts are received in the order in which they are sent: tags may name ranks or
-// parts, and so differ between hosts, the order may not.
+// Whether messages between these hosts are received in the order of sending. Tags may name ranks or parts, and so
+// differ between hosts; the order may not.
 bool KeepOrder(const std::vector<Schedule>& senders, int sender, const std::vector<Schedule>& receivers,
                int receiver, int ranks_per_host) {
   for (int from = 0; from < ranks_per_host; ++from) {

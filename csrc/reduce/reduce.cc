@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -94,6 +95,9 @@ void ReduceFull(const Kernels& kernels, DType dtype, ReduceOp op, std::byte* dst
   }
 }
 
+// The least power of two that is `count` or more.
+float PowerOfTwoFrom(size_t count) { return static_cast<float>(std::bit_ceil(count)); }
+
 // float16 and bfloat16: the same, with all of the arithmetic on a block of floats.
 void ReduceHalf(const Kernels& kernels, DType dtype, ReduceOp op, std::byte* dst,
                 std::span<const void* const> sources, int64_t count, int64_t divisor) {
@@ -109,12 +113,23 @@ void ReduceHalf(const Kernels& kernels, DType dtype, ReduceOp op, std::byte* dst
   for (int64_t begin = 0; begin < count; begin += kBlockCount) {
     const int64_t n = std::min(kBlockCount, count - begin);
     const int64_t offset_bytes = begin * static_cast<int64_t>(sizeof(uint16_t));
-    widen(partial, At(sources[0], offset_bytes), n);
-    for (size_t s = 1; s < sources.size(); ++s) {
-      widen(right, At(sources[s], offset_bytes), n);
-      combine(partial, partial, right, n);
+    const auto accumulate = [&](float scale) {
+      for (size_t s = 0; s < sources.size(); ++s) {
+        float* const values = s == 0 ? partial : right;
+        widen(values, At(sources[s], offset_bytes), n);
+        if (scale != 1) kernels.divide_float(values, n, scale);
+        if (s > 0) combine(partial, partial, right, n);
+      }
+    };
+    accumulate(1);
+    auto quotient = static_cast<float>(divisor);
+    // bfloat16 has the range of float, which partial sums may leave.
+    if (brain && op == ReduceOp::kSum && !AllFinite(partial, n)) {
+      const float scale = PowerOfTwoFrom(sources.size());
+      accumulate(scale);
+      quotient /= scale;
     }
-    if (divisor > 1) kernels.divide_float(partial, n, static_cast<float>(divisor));
+    if (quotient != 1) kernels.divide_float(partial, n, quotient);
     narrow(dst + offset_bytes, partial, n);
   }
 }
@@ -185,6 +200,16 @@ void ReduceWith(const Kernels& kernels, DType dtype, ReduceOp op, void* dst,
   } else {
     ReduceFull(kernels, dtype, op, out, sources, count, divisor);
   }
+}
+
+bool AllFinite(const float* values, int64_t count) {
+  constexpr uint32_t kInfinity = 0x7f800000;
+  uint32_t found = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    const uint32_t magnitude = std::bit_cast<uint32_t>(values[i]) & 0x7fffffff;
+    found |= magnitude >= kInfinity ? 1 : 0;
+  }
+  return found == 0;
 }
 
 void Reduce(DType dtype, ReduceOp op, void* dst, std::span<const void* const> sources,

@@ -1,5 +1,5 @@
-// The payloads that have been announced and not been sent whole, by number: those of another process, and those for it.
-// Shared by the transports between processes.
+// Tables of the payloads that have been announced and not been sent whole, by number: incoming and outgoing ones of a
+// process. Shared by the MPI and UCX transports.
 #pragma once
 
 #include <cstddef>
@@ -28,29 +28,29 @@ struct AnnouncedPayload {
   int64_t bytes = 0;
   bool wanted = false;          // pulled or discarded
   std::vector<Piece> into{};    // empty: bytes are dropped when they arrive
-  Completion* done = nullptr;   // of the pull; null: discarded, or cancelled
+  Completion* done = nullptr;   // of the pull; null if discarded or cancelled
 };
 
-// Payloads by number, of the sender or of the receiver. The type Payload has a member `done`.
+// Base of both tables. `Payload` has a member `done`.
 template <typename Payload>
 class PayloadTable {
  public:
-  // The bound on payloads that are open at a time. A process that exceeds it is broken or hostile.
+  // Limit of open payloads. A process that exceeds it is broken or hostile.
   static constexpr size_t kMost = 1 << 20;
 
-  // Null: it has been received or sent, or cancelled, or was never announced.
+  // Null if the payload has been received, sent or cancelled, or was never announced.
   Payload* Find(uint32_t number) {
     const auto found = payloads_.find(number);
     return found == payloads_.end() ? nullptr : &found->second;
   }
-  // The number of the one whose transfer tells `done`.
+  // Number of the payload with that completion.
   std::optional<uint32_t> NumberOf(const Completion* done) const {
     for (const auto& [number, payload] : payloads_) {
       if (payload.done == done) return number;
     }
     return std::nullopt;
   }
-  // Forgets those for which f(payload) holds, and returns whom to tell.
+  // Removes the payloads for which f(payload) holds, and returns their completions.
   template <typename F>
   std::vector<Completion*> End(const F& f) {
     std::vector<Completion*> waiting;
@@ -69,21 +69,22 @@ class PayloadTable {
   std::unordered_map<uint32_t, Payload> payloads_;
 };
 
-// Of one process. Payload: an AnnouncedPayload and what else a transport knows of it.
+// Payloads that one process has announced. `Payload` derives from AnnouncedPayload.
 template <typename Payload>
 class AnnouncedPayloads : public PayloadTable<Payload> {
  public:
   using PayloadTable<Payload>::Find, PayloadTable<Payload>::kMost;
 
-  // False: there is one of that number, or there are too many.
+  // False: the number is in use, or the table is full.
   bool Add(uint32_t number, Payload payload) {
     return payloads_.size() < kMost && payloads_.try_emplace(number, std::move(payload)).second;
   }
-  // Takes out one that is there.
+  // Removes a payload, which must exist.
   Payload Take(uint32_t number) { return std::move(payloads_.extract(number).mapped()); }
 
-  // Transport::Pull, and Discard if `done` is null. If the payload is null, or the status is an error, the caller tells
-  // `done` the status at its end; otherwise the payload has `done`. A payload whose pull has the wrong size is discarded.
+  // Implements Transport::Pull, and Discard if `done` is null. On success the payload owns `done`. If the payload is
+  // null or the status is an error, the caller calls `done` with the status at its end. A pull of the wrong size
+  // discards the payload.
   struct Pulled {
     Payload* payload = nullptr;
     Status status;
@@ -101,8 +102,8 @@ class AnnouncedPayloads : public PayloadTable<Payload> {
     payload->done = done;
     return {payload, {}};
   }
-  // Cancels the pull of `done` with the error `why`. Bytes that arrive later are dropped. Returns false if `done` pulls
-  // none of them.
+  // Cancels the pull of `done` with the error `why`. Bytes that arrive later are dropped. False: `done` belongs to no
+  // pull here.
   bool Cancel(Completion* done, const Status& why) {
     const std::optional<uint32_t> number = this->NumberOf(done);
     if (!number) return false;
@@ -123,20 +124,20 @@ struct OutgoingPayload {
   Completion* done = nullptr;   // of the send; null: the send was cancelled
 };
 
-// For one process. Some wait in turn for credit, the lowest lanes first. Payload: an OutgoingPayload and what else a
-// transport knows of it; it stays at its address.
+// Payloads for one process. Payloads without credit wait in turn, lowest lane first. `Payload` derives from
+// OutgoingPayload and keeps its address.
 template <typename Payload>
 class OutgoingPayloads : public PayloadTable<Payload> {
  public:
   using PayloadTable<Payload>::Find, PayloadTable<Payload>::kMost;
 
-  // For the next one that is announced.
+  // Number of the next announced payload.
   uint32_t NextNumber() { return next_++; }
-  // Whether that number has been announced. Without such a payload here, it has been sent or cancelled.
+  // Whether the number was announced. If Find then returns null, the payload has been sent or cancelled.
   bool WasAnnounced(uint32_t number) const { return static_cast<int32_t>(next_ - number) > 0; }
   bool full() const { return payloads_.size() >= kMost; }
   Payload* Add(uint32_t number, Payload payload) { return &(payloads_[number] = std::move(payload)); }
-  // Takes out one that is there.
+  // Removes a payload, which must exist.
   Payload Take(uint32_t number) {
     LeaveTurn(number);
     return std::move(payloads_.extract(number).mapped());
@@ -145,7 +146,7 @@ class OutgoingPayloads : public PayloadTable<Payload> {
   void WaitTurn(uint32_t number) { turns_.emplace(Find(number)->lane, number); }
   void LeaveTurn(uint32_t number) { turns_.erase({Find(number)->lane, number}); }
   bool HasTurns() const { return !turns_.empty(); }
-  // The one whose turn it is and which the credit covers. Those for which held(number) stand aside.
+  // The next payload in turn, if the credit covers it. Skips payloads for which held(number) holds.
   template <typename AnyCredit, typename F>
   std::optional<uint32_t> NextTurn(const AnyCredit& credit, const F& held) {
     for (const auto& [lane, number] : turns_) {
@@ -159,7 +160,7 @@ class OutgoingPayloads : public PayloadTable<Payload> {
   std::optional<uint32_t> NextTurn(const AnyCredit& credit) {
     return NextTurn(credit, [](uint32_t) { return false; });
   }
-  // As PayloadTable's. All turns end.
+  // As PayloadTable::End; also clears all turns.
   template <typename F>
   std::vector<Completion*> End(const F& f) {
     turns_.clear();
@@ -172,7 +173,7 @@ class OutgoingPayloads : public PayloadTable<Payload> {
   std::set<std::pair<int32_t, uint32_t>> turns_;   // lane and number
 };
 
-// Tells all of them why their transfers have ended. They may be new transfers by then.
+// Ends the transfers with the error `why`. Their callbacks may start new transfers.
 inline void TellAll(const std::vector<Completion*>& waiting, const Status& why) {
   for (Completion* done : waiting) done->Done(why);
 }

@@ -1,5 +1,5 @@
-// How a transport's parts send its control messages: a header, and at most what comes along with it. Shared
-// by transports between processes.
+// Sends a transport's control messages: a header and, if it is small, the payload. Shared by the MPI and UCX
+// transports.
 #pragma once
 
 #include <cstdint>
@@ -21,13 +21,13 @@ class ControlChannel {
  public:
   explicit ControlChannel(int processes) : small_credit_(static_cast<size_t>(processes)) {}
 
-  // The payload is free at once.
+  // The caller may reuse `payload` when Send returns.
   virtual Status Send(int process, const Header& header, std::span<const Piece> payload) = 0;
   virtual bool IsLost(int process) const = 0;
-  // Nothing goes to or comes from that process any more: whoever waits for it is told, once.
+  // Marks the process lost and fails all transfers with it, once.
   virtual void Lose(int process, const Status& why) = 0;
 
-  // A message of the transport's own. A process that it cannot be sent to is lost.
+  // Sends a message of the transport itself. If that fails, the process is lost.
   void Tell(int process, MessageType type, uint32_t number, int64_t bytes) {
     Header header;
     header.type = type;
@@ -38,7 +38,7 @@ class ControlChannel {
   }
 
   int processes() const { return static_cast<int>(small_credit_.size()); }
-  // Of small messages, from and to that process.
+  // Credit of small messages to and from that process.
   Credit& SmallCredit(int process) { return small_credit_[static_cast<size_t>(process)]; }
   void GrantSmall(Credit::Amount limit) {
     small_limit_ = limit;
@@ -48,10 +48,10 @@ class ControlChannel {
  protected:
   ~ControlChannel() = default;
 
-  // One more process than before.
+  // Adds a process.
   void AddSmallCredit() { small_credit_.emplace_back().Grant(small_limit_); }
 
-  // Of a message to that process: gives back the credit that is owed.
+  // Returns the owed credit in the header of a message to that process.
   void SettleSmall(int process, Header* header) {
     const Credit::Amount returned = SmallCredit(process).Settle();
     header->returned_bytes = static_cast<int32_t>(returned.bytes);

@@ -1,10 +1,9 @@
-// Flow control by credit, of the small messages from one process to another.
+// Flow control by credit for small messages between two processes.
 //
-// The receiver grants its sender so many bytes and so many messages that it has not taken yet. The
-// sender spends credit on each message that it sends unasked. The receiver owes it back when an
-// operation has taken the message, and settles in bulk: along with the next message that goes that way
-// anyhow, or when half of all credit is owed. Both sides of one process's traffic with another one are
-// counted here; nothing here sends.
+// The receiver grants its sender a number of bytes and messages that it has not taken yet. The sender spends credit
+// on each message that it sends unasked. When an operation has taken the message, the receiver owes the credit. It
+// returns credit in bulk: with the next message to the sender, or in a message of its own when half of all credit is
+// owed. One Credit counts both directions between two processes; it sends nothing.
 #pragma once
 
 #include <algorithm>
@@ -21,13 +20,13 @@ class Credit {
     friend bool operator==(const Amount&, const Amount&) = default;
   };
 
-  // What each of up to 64 processes may be granted, cut down so that more of them get no more together.
+  // Credit per process. Above kProcesses processes it shrinks, so that their total stays the same.
   static constexpr int kProcesses = 64;
   static Amount Share(Amount granted, int processes) {
     auto share = [processes](int64_t whole) {
       return processes <= kProcesses ? whole : whole * kProcesses / processes;
     };
-    // A message at a time is little, but not nothing.
+    // At least one message, unless none is granted.
     return {share(granted.bytes),
             granted.messages > 0 ? std::max<int64_t>(share(granted.messages), 1) : 0};
   }
@@ -42,7 +41,7 @@ class Credit {
     ++spent_.messages;
     spent_.bytes += bytes;
   }
-  // The receiver gives so much back. Never more than was spent: a receiver counts what it took.
+  // The receiver returns credit. False: it returns more than was spent.
   bool Regain(Amount returned) {
     if (returned.bytes < 0 || returned.messages < 0 || returned.bytes > spent_.bytes ||
         returned.messages > spent_.messages) {
@@ -54,7 +53,7 @@ class Credit {
   }
   Amount spent() const { return spent_; }
 
-  // ---- As the receiver. A message has been taken; one that had been counted as taken is kept after all.
+  // ---- As the receiver. Take: a message has been taken, so credit is owed. Keep: undoes that for a kept message.
   void Take(int64_t bytes) {
     ++owed_.messages;
     owed_.bytes += bytes;
@@ -63,12 +62,12 @@ class Credit {
     --owed_.messages;
     owed_.bytes -= bytes;
   }
-  // Whether the sender should hear of it even if nothing else goes that way.
+  // Whether the owed credit is worth a message of its own.
   bool IsDue() const {
     return (owed_.messages > 0 && 2 * owed_.messages >= limit_.messages) ||
            (owed_.bytes > 0 && 2 * owed_.bytes >= limit_.bytes);
   }
-  // What is owed, which is nothing from now on. Below zero it is while a message is being kept.
+  // Takes the owed credit, which is then zero. It is negative while a kept message is being delivered.
   Amount Settle() {
     if (owed_.messages <= 0 || owed_.bytes < 0) return {};
     const Amount all = owed_;
@@ -80,8 +79,8 @@ class Credit {
   Amount limit_, spent_, owed_;
 };
 
-// The same of large payloads, which are counted in bytes alone. The receiver checks that its sender keeps to its credit,
-// since the payloads lie in the receiver's memory.
+// Credit of large payloads, in bytes only. The receiver checks that its sender keeps to it, since the payloads lie in
+// the receiver's memory.
 class PayloadCredit {
  public:
   explicit PayloadCredit(int64_t granted_bytes) : granted_bytes_(granted_bytes), left_bytes_(granted_bytes) {}
@@ -90,7 +89,7 @@ class PayloadCredit {
   bool Covers(int64_t bytes) const { return bytes <= left_bytes_; }
   bool MayCover(int64_t bytes) const { return bytes <= granted_bytes_; }
   void Spend(int64_t bytes) { left_bytes_ -= bytes; }
-  // False: the receiver gives back more than was spent.
+  // False: the receiver returns more than was spent.
   bool Regain(int64_t bytes) {
     if (bytes <= 0 || bytes > granted_bytes_ - left_bytes_) return false;
     left_bytes_ += bytes;
@@ -103,9 +102,10 @@ class PayloadCredit {
     used_bytes_ += bytes;
     return true;
   }
-  // A payload needs no memory here, or no more. Returns how much credit to give back now: 0 until a portion is owed.
+  // A payload needs no memory here, or no longer does. Returns the credit to send back now: 0 until a portion is
+  // owed.
   int64_t Return(int64_t bytes) {
-    constexpr int64_t kPortions = 16;   // few messages, and never late
+    constexpr int64_t kPortions = 16;   // few messages, each long before the credit is used up
     owed_bytes_ += bytes;
     if (owed_bytes_ < granted_bytes_ / kPortions) return 0;
     used_bytes_ -= owed_bytes_;
@@ -114,9 +114,9 @@ class PayloadCredit {
 
  private:
   int64_t granted_bytes_;
-  int64_t left_bytes_;       // of the sender
-  int64_t used_bytes_ = 0;   // of the receiver: what has come on credit that has not been given back,
-  int64_t owed_bytes_ = 0;   // and the part of it that needs no memory here
+  int64_t left_bytes_;       // sender: credit left
+  int64_t used_bytes_ = 0;   // receiver: bytes sent on credit that has not been returned
+  int64_t owed_bytes_ = 0;   // receiver: the part of used_bytes_ that needs no memory here
 };
 
 }  // namespace jaxccomp

@@ -1,11 +1,11 @@
-// Finds the processes that have fallen silent: stopped, cut off from the network, or on a host that is off.
-// A connection tells of none of these for minutes.
+// Finds silent processes: stopped, cut off from the network, or on a host that is off. A connection may not report
+// these for minutes.
 //
-// Each process watches some others, as each does: those whose messages a dissemination barrier among the living
-// would have it wait for, so each is watched by about log2 of them, whoever else is lost. It asks them so often
-// whether they live, and gives up who has sent nothing at all in time. They need not agree on who lives.
+// Each process watches the living processes at the distances 1, 2, 4, ... before it, as in a dissemination barrier. So
+// each is watched by about log2 of them, whichever are lost. A process asks the watched ones at a fixed interval, and
+// gives up one that has sent nothing within the timeout. Processes need not agree on which of them live.
 //
-// A process that was itself away (stopped, or suspended with its machine) gives nobody up for that.
+// A process that was itself stopped (or suspended with its machine) restarts all timeouts.
 #pragma once
 
 #include <chrono>
@@ -19,14 +19,14 @@ class Keepalive {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // `timeout` of zero: nobody is watched.
+  // `timeout` zero: the keepalive is off.
   Keepalive(ControlChannel* channel, int process, std::chrono::milliseconds timeout)
       : channel_(*channel), process_(process), timeout_(timeout) {}
 
   bool on() const { return timeout_.count() > 0; }
-  // How often Poll must be called.
+  // The interval at which Poll must be called.
   std::chrono::milliseconds interval() const { return timeout_ / 5; }
-  // The channel has processes that it had not.
+  // Adds the channel's new processes.
   void Grow() { peers_.resize(static_cast<size_t>(channel_.processes())); }
   void OnHeard(int process) {
     if (!on()) return;
@@ -34,24 +34,24 @@ class Keepalive {
     peer.heard = Clock::now();
     peer.has_spoken = true;
   }
-  // A message of kAlive has come: a question is answered.
+  // Handles a message of kAlive: answers a question.
   void OnAlive(int process, bool is_question) const {
     if (is_question) Greet(process);
   }
-  // Lets the process know that this one lives.
+  // Tells the process that this one lives.
   void Greet(int process) const { channel_.Tell(process, MessageType::kAlive, kAnswer, 0); }
   static bool IsQuestion(const Header& header) { return header.payload_tag == kQuestion; }
-  // Asks those that it watches, and tells the channel whom it has lost.
+  // Sends questions to the watched processes, and marks silent ones lost.
   void Poll();
 
  private:
   static constexpr uint32_t kQuestion = 1, kAnswer = 2;
-  // So long one may take that has not said anything yet.
+  // The minimum timeout of a process that has not sent anything yet.
   static constexpr auto kFirstWord = std::chrono::seconds(30);
 
   struct Peer {
     Clock::time_point heard{};
-    Clock::time_point watched_since{};   // zero: it is not watched
+    Clock::time_point watched_since{};   // start of its timeout
     bool has_spoken = false;
   };
 

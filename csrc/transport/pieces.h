@@ -21,7 +21,7 @@ inline int64_t TotalBytes(std::span<const Piece> pieces) {
 }
 
 inline void CopyBytes(void* to, const void* from, int64_t bytes, bool streams = false) {
-  // Empty pieces may have no address, which memcpy must not see.
+  // An empty piece may have a null address, which memcpy does not allow.
   if (bytes <= 0) return;
   if (streams) {
     StreamCopy(to, from, bytes);
@@ -45,7 +45,7 @@ inline void Scatter(const std::byte* from, std::span<const Piece> to) {
   }
 }
 
-// Both sides have the same total, and may be cut differently.
+// Both sides have the same total size but may be cut differently.
 inline void CopyPieces(std::span<const Piece> from, std::span<const Piece> to,
                        bool streams = false) {
   size_t source = 0;
@@ -67,7 +67,7 @@ inline void CopyPieces(std::span<const Piece> from, std::span<const Piece> to,
   }
 }
 
-// Transport::StartRead of a payload that this process holds at `whole`. The reader keeps the memory alive.
+// The reader (Transport::StartRead) of a payload in this process, at `whole`. It keeps `memory` alive.
 inline Transport::Reader ReaderOf(std::shared_ptr<const void> memory, Piece whole) {
   return [memory = std::move(memory), whole](std::span<const Piece> into, bool streams) {
     CopyPieces({&whole, 1}, into, streams);

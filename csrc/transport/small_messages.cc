@@ -42,7 +42,7 @@ void SmallMessages::SendLater(int process, const Header& header, std::span<const
                              {payload.begin(), payload.end()}});
   peer.outgoing.WaitTurn(number);
   ++outgoing_count_;
-  SendWaiting(process);   // it may be the lowest, and small enough
+  SendWaiting(process);   // it may have the lowest lane, and fit into the credit
 }
 
 void SmallMessages::SendWaiting(int process) {
@@ -69,7 +69,7 @@ void SmallMessages::SendOutgoing(int process, uint32_t number, bool on_credit) {
 
 bool SmallMessages::OnWant(int process, uint32_t number) {
   auto& all = PeerOf(process).outgoing;
-  if (all.Find(number) == nullptr) return all.WasAnnounced(number);   // it has gone on credit meanwhile
+  if (all.Find(number) == nullptr) return all.WasAnnounced(number);   // already sent on credit
   SendOutgoing(process, number, /*on_credit=*/false);
   return true;
 }
@@ -83,7 +83,7 @@ bool SmallMessages::Regain(const Header& header) {
   return true;
 }
 
-// --- As the receiver: what has been taken, and what is owed for it -----------------------------
+// --- As the receiver: messages taken, and the credit owed for them -------------------------------
 
 void SmallMessages::Take(int process, int64_t bytes) {
   Peer& peer = PeerOf(process);
@@ -95,19 +95,19 @@ void SmallMessages::Take(int process, int64_t bytes) {
 }
 
 void SmallMessages::Settle() {
-  // To send may take more, or end the transport's use of a peer.
+  // Tell may add a process to due_, or lose one.
   while (!due_.empty()) {
     const int process = due_.back();
     due_.pop_back();
     PeerOf(process).due = false;
-    // It may have gone along with another message since.
+    // Another message may have returned the credit since.
     if (!control_.IsLost(process) && control_.SmallCredit(process).IsDue()) {
       control_.Tell(process, MessageType::kCredit, 0, 0);
     }
   }
 }
 
-// --- As the receiver: what was announced ---------------------------------------------------------
+// --- As the receiver: announced messages ----------------------------------------------------------
 
 bool SmallMessages::OnAnnounced(const Header& header) {
   return PeerOf(header.source_process).incoming.Add(header.payload_tag, {{.bytes = header.payload_bytes}, {}, false});
@@ -126,7 +126,7 @@ bool SmallMessages::OnLate(const Header& header, std::span<const std::byte> payl
     CopyBytes(found->here.get(), payload.data(), header.payload_bytes);
     return true;
   }
-  // It was sent on credit while the want was on its way.
+  // The sender sent it on credit while kWant was on its way.
   if (on_credit) Take(header.source_process, header.payload_bytes);
   const Incoming incoming = all.Take(header.payload_tag);
   if (incoming.done == nullptr) return true;
@@ -154,7 +154,7 @@ void SmallMessages::Pull(Announced announced, std::span<const Piece> into, Compl
       static_cast<void>(all.Take(number));
       if (status.ok()) status = LostError(process);
     } else {
-      if (status.ok()) done = nullptr;   // it is told when the payload has come
+      if (status.ok()) done = nullptr;   // called when the payload has come
       control_.Tell(process, MessageType::kWant, number, bytes);
     }
   }
@@ -187,7 +187,7 @@ void SmallMessages::EndOutgoing(Peer* peer, const Status& why) {
 void SmallMessages::Lose(int process, const Status& why) {
   Peer& peer = PeerOf(process);
   EndOutgoing(&peer, why);
-  // A later pull of another one ends with the error.
+  // Messages that have not been pulled stay here; their pulls fail later.
   TellAll(peer.incoming.End([](const Incoming& each) { return each.wanted; }), why);
 }
 

@@ -1,8 +1,8 @@
-// Small messages of kData, which go on credit to every other process (transport/credit.h), and what waits
-// where that is used up. Shared by transports between processes.
+// Sends small messages of kData on credit (transport/credit.h), and queues those beyond it. Shared by the MPI and UCX
+// transports.
 //
-// One beyond the credit is announced (kOnRequest, told by its size). It goes (kLate) when there is credit
-// again, the lowest lanes first, or when the receiver wants it (kWant).
+// A message beyond the credit is announced (kOnRequest; its size tells it from a large payload). The payload follows
+// (kLate) when there is credit again, lowest lane first, or when the receiver asks for it (kWant).
 #pragma once
 
 #include <cstddef>
@@ -25,46 +25,47 @@ class SmallMessages {
   explicit SmallMessages(ControlChannel* control)
       : control_(*control), peers_(static_cast<size_t>(control->processes())) {}
 
-  // The channel has processes that it had not.
+  // Adds the channel's new processes.
   void Grow() { peers_.resize(static_cast<size_t>(control_.processes())); }
   void Send(int process, const Header& header, std::span<const Piece> payload, Completion* done);
-  // As Transport's; a null `done` drops it.
+  // As Transport::Pull; a null `done` drops the payload.
   void Pull(Announced announced, std::span<const Piece> into, Completion* done);
-  // Ends the transfer of `done` at once; a send that waits for credit continues from a copy. False: there is none.
+  // Ends the transfer of `done` at once. A send that waits for credit continues from a copy. False: there is no such
+  // transfer.
   bool Cancel(int process, Completion* done, const Status& why);
 
-  // Messages of other processes. False: that cannot be.
+  // Handle messages of other processes. False: the message is invalid.
   bool OnAnnounced(const Header& header);
   bool OnWant(int process, uint32_t number);
   bool OnLate(const Header& header, std::span<const std::byte> payload);
-  // The credit that came with it.
+  // Takes back the credit that the message returns.
   bool Regain(const Header& header);
-  // Whoever waits for that process, or for what it has announced, is told. What has come is still here.
+  // Fails the transfers with that process. Payloads that have arrived can still be pulled.
   void Lose(int process, const Status& why);
 
-  // A message has been taken; Transport::Keep, Release and Settle.
+  // Take: an operation has taken a message. See Transport::Keep, Release and Settle.
   void Take(int process, int64_t bytes);
   void Keep(int process, int64_t bytes) { control_.SmallCredit(process).Keep(bytes); }
   void Settle();
 
   bool Any() const { return outgoing_count_ > 0; }
-  // Nothing of all that is here is sent or given out any more.
+  // Fails all transfers. Nothing is sent or delivered any more.
   void Close(const Status& why);
 
  private:
-  // One that was announced and has not been taken, and one that waits here.
+  // Incoming: announced and not taken. Outgoing: waits for credit or for kWant.
   struct Incoming : AnnouncedPayload {
-    std::unique_ptr<std::byte[]> here{}; // it has come on credit, and lies here
+    std::unique_ptr<std::byte[]> here{}; // the payload, if it came on credit before the pull
     bool has_come = false;
   };
   struct Outgoing : OutgoingPayload {
     std::vector<Piece> pieces{};
-    std::unique_ptr<std::byte[]> own{};  // of one that was cancelled
+    std::unique_ptr<std::byte[]> own{};  // copy of a cancelled payload
   };
   struct Peer {
-    bool due = false;             // it is in due_
+    bool due = false;             // listed in due_
     AnnouncedPayloads<Incoming> incoming;
-    OutgoingPayloads<Outgoing> outgoing;   // all of these wait in turn
+    OutgoingPayloads<Outgoing> outgoing;   // all wait in turn
   };
 
   Peer& PeerOf(int process) { return peers_[static_cast<size_t>(process)]; }
@@ -80,8 +81,8 @@ class SmallMessages {
   int64_t outgoing_count_ = 0;    // over all peers
 };
 
-// Transport::Send: announces a payload of more than `eager_bytes`, to which `payloads` sees, and sends the
-// others along with their headers.
+// Implements Transport::Send: `payloads` announces a payload of more than `eager_bytes`; smaller ones go with their
+// headers.
 template <typename Payloads>
 void SendBySize(int process, const Header& header, std::span<const Piece> payload, Completion* done,
                 int64_t eager_bytes, ControlChannel* control, SmallMessages* small, Payloads* payloads) {

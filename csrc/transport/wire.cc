@@ -5,7 +5,7 @@
 namespace jaxccomp {
 namespace {
 
-// Lives until it is sent.
+// Deletes itself when it has been sent.
 struct Notification final : Completion {
   std::string payload;
   void Done(Status) override { delete this; }

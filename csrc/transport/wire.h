@@ -1,4 +1,4 @@
-// The way to every process of the world: picks the transport by process.
+// Routes each message to the transport that leads to its process.
 #pragma once
 
 #include <chrono>
@@ -13,7 +13,7 @@
 
 namespace jaxccomp {
 
-// Of a message that Wire::Notify has sent.
+// The text of a message that Wire::Notify has sent.
 inline std::string_view TextOf(std::span<const std::byte> payload) {
   return {reinterpret_cast<const char*>(payload.data()), payload.size()};
 }
@@ -23,28 +23,28 @@ class Wire {
   Wire(int process, std::unique_ptr<Transport> local)
       : process_(process), local_(std::move(local)) {}
 
-  // As a transport's; nothing where no payload is announced.
+  // As Transport::Discard; does nothing if no payload is announced.
   void Discard(Announced announced) {
     if (announced.process >= 0) To(announced.process)->Discard(announced);
   }
 
   void SetRemote(std::unique_ptr<Transport> remote) { remote_ = std::move(remote); }
   bool HasRemote() const { return remote_ != nullptr; }
-  // What leads to other processes; null when nothing does.
+  // The transport to other processes; null if there is none.
   Transport* remote() const { return remote_.get(); }
   int process() const { return process_; }
 
-  // Null when nothing leads to that process.
+  // Null if no transport leads to that process.
   Transport* To(int process) const {
     return process == process_ ? local_.get() : remote_.get();
   }
-  // Sends what nobody waits for. False when no transport leads there.
+  // Sends a message without a completion. False: no transport leads to the process.
   bool Notify(int process, Header header, std::string payload = {});
   // Whether messages between this process's endpoints wait for a poll.
   bool HasLocalMessages() const { return local_->NeedsPolling(); }
-  // Whether payloads are under way to or from other processes.
+  // Whether payloads are in transit to or from other processes.
   bool HasRemoteTransfers() const { return remote_ != nullptr && remote_->HasTransfers(); }
-  // As a transport's.
+  // As Transport's.
   void Keep(int process, int64_t bytes) {
     if (remote_ != nullptr) remote_->Keep(process, bytes);
   }
@@ -55,7 +55,7 @@ class Wire {
     if (remote_ != nullptr) remote_->Settle();
   }
   int64_t EarlyBytes() const { return remote_ != nullptr ? remote_->EarlyBytes() : 0; }
-  // Leaves every transport; whoever waits for one is told. Nothing is sent afterwards.
+  // Closes all transports; open transfers fail. Nothing is sent afterwards.
   void Close(std::chrono::milliseconds patience) {
     if (remote_ != nullptr) remote_->ShutdownBarrier(patience);
     remote_.reset();

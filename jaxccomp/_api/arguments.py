@@ -163,7 +163,10 @@ def check_varies(call: Call, tree: Any) -> None:
                 "reduce. If it is a gradient, jax.grad has added up those of all ranks, as "
                 "parameters that do not vary get one for all. To reduce each rank's own, take it "
                 f'by parameters that vary: own = jax.lax.pcast(params, {axes!r}, to="varying"), '
-                "and jax.grad(loss)(own). If all ranks are meant to have it, use it as it is."
+                "and jax.grad(loss)(own). If all ranks are meant to have it, use it as it is. If a "
+                "state of optax with the spec P() has accumulated it (optax.MultiSteps around the "
+                "exchange, which runs at every step all the same), put the exchange outside: "
+                "optax.chain(allreduce_gradients(...), optax.MultiSteps(optimizer, k))."
             )
 
 
@@ -254,8 +257,6 @@ def _reductions_of(dtype: Any) -> tuple[str, ...]:
     bits = ("and", "or", "xor")
     if dtype == jnp.bool_:
         return ("min", "max", *bits)
-    if jnp.dtype(dtype).itemsize == 1 and str(dtype) not in ("int8", "uint8"):
-        return ()  # float8, int4 and the like are only moved
     if jnp.issubdtype(dtype, jnp.integer):
         return ("sum", "prod", "min", "max", *bits)
     if jnp.issubdtype(dtype, jnp.complexfloating):

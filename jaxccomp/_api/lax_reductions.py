@@ -12,7 +12,8 @@ from jaxccomp import _compat
 from jaxccomp._api.arguments import AxisName, Groups, make_call
 from jaxccomp._api.lax_arguments import has_partial_sums, names_of, only_raw
 from jaxccomp._api.options import How, parallel
-from jaxccomp._api.pytree import apply, as_array
+from jaxccomp._api.pytree import apply, as_array, is_float0, map_values
+from jaxccomp._traced import wide
 
 
 @parallel
@@ -38,9 +39,11 @@ def psum(
     Example:
       >>> jaxccomp.lax.psum(grads, "data", codec="bf16")                 # doctest: +SKIP
     """
-    if not any(map(_compat.is_tracer, jax.tree.leaves(x))):  # a constant: nothing has to travel
+    leaves = jax.tree.leaves(x)
+    if not any(_compat.is_tracer(leaf) or is_float0(leaf) for leaf in leaves):
+        # Constants, which jax.lax.psum multiplies: nothing has to travel.
         return jax.lax.psum(x, axis_name, axis_index_groups=axis_index_groups)
-    x = jax.tree.map(lambda leaf: _counted(as_array("psum", leaf)), x)
+    x = map_values(lambda leaf: _counted(as_array("psum", leaf)), x)
     return _reduce("sum", jnp.sum, jax.lax.psum, x, axis_name, axis_index_groups, how)
 
 
@@ -67,9 +70,12 @@ def pmean(
     Example:
       >>> jaxccomp.lax.pmean(loss, "data")                               # doctest: +SKIP
     """
+    leaves = jax.tree.leaves(x)
+    if axis_index_groups is None and any(map(_may_overflow, leaves)) and all(map(_divides, leaves)):
+        return _reduce("mean", jnp.mean, jax.lax.pmean, x, axis_name, None, how)
     total = psum(x, axis_name, axis_index_groups=axis_index_groups, **how)
     count = jax.lax.psum(1, axis_name, axis_index_groups=axis_index_groups)
-    return jax.tree.map(lambda leaf: leaf / count, total)
+    return map_values(lambda leaf: leaf / count, total)
 
 
 @parallel
@@ -140,7 +146,7 @@ def _reduce(
     if dimensions:
         if groups is not None:
             raise ValueError("axis_index_groups only supported for sums over just named axes")
-        x = jax.tree.map(lambda leaf: over_dimensions(leaf, axis=dimensions).astype(leaf.dtype), x)
+        x = map_values(lambda leaf: over_dimensions(leaf, axis=dimensions).astype(leaf.dtype), x)
     if not names:
         return x
     if has_partial_sums(x):
@@ -148,6 +154,16 @@ def _reduce(
         return of_jax(x, names, axis_index_groups=groups)
     call = make_call("allreduce", axis_name=names, axis_index_groups=groups, op=op, **how)
     return apply(call, x)
+
+
+def _may_overflow(leaf: Any) -> bool:
+    """Whether the sum of values may be beyond the range of their dtype where the mean is not."""
+    dtype = getattr(leaf, "dtype", jnp.float32)
+    return _compat.is_tracer(leaf) and (wide.is_half(dtype) or wide.of_small(dtype) is not None)
+
+
+def _divides(leaf: Any) -> bool:
+    return _compat.is_tracer(leaf) and bool(jnp.issubdtype(leaf.dtype, jnp.inexact))
 
 
 def _counted(leaf: Any) -> Any:

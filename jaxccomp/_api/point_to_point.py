@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxccomp import _compat, errors
 from jaxccomp._api.arguments import Ranks, make_call, partner
 from jaxccomp._api.options import Options, operation
-from jaxccomp._api.pytree import apply, exchange
+from jaxccomp._api.pytree import apply, exchange, is_float0
 from jaxccomp._call import ANY_SOURCE, ANY_TAG, Call
 
 T = TypeVar("T")
@@ -181,9 +181,9 @@ def recv(
     call = _one_way_call("recv", source, "source", tag, ref, options)
     if not with_status:
         return apply(call, like, ref)
-    if not any(jnp.size(leaf) for leaf in jax.tree.leaves(like)):
+    if all(is_float0(leaf) or not jnp.size(leaf) for leaf in jax.tree.leaves(like)):
         raise errors.InvalidArgumentError(
-            "recv: with_status=True needs a message, and none travels for a like= without elements."
+            "recv: with_status=True needs a message, and none travels for a like= without values."
         )
     values, status = apply(call.replace(status=True), like, ref)
     return values, status[0], status[1]

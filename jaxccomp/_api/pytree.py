@@ -1,7 +1,7 @@
 """From a pytree to the operands of one bind, and back.
 
 Leaves are told apart only here: what is no array yet, typed PRNG keys, types narrower than a byte,
-and leaves without elements.
+leaves without elements, and leaves of dtype float0, which have no values.
 """
 
 from __future__ import annotations
@@ -12,21 +12,20 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.tree_util import keystr
 
 from jaxccomp import _compat, errors
 from jaxccomp._api import arguments
 from jaxccomp._call import VECTOR, Call, reference_shape, result_shape, with_likes
 from jaxccomp._primitives.primitives import bind
+from jaxccomp._traced import wide
 
 Array = Any
 
 # Types that XLA packs several to a byte, and what travels instead, with all values kept.
 _PACKED = {
-    jnp.dtype(jnp.int4): jnp.int8,
-    jnp.dtype(jnp.int2): jnp.int8,
-    jnp.dtype(jnp.uint4): jnp.uint8,
-    jnp.dtype(jnp.uint2): jnp.uint8,
+    **{jnp.dtype(narrow): unpacked for narrow, unpacked in wide.SUB_BYTE_INTEGERS.items()},
     jnp.dtype(jnp.float4_e2m1fn): jnp.float8_e4m3fn,
 }
 
@@ -116,7 +115,8 @@ def _references(call: Call, tree: Any, ref: Any) -> list[Array]:
 
 
 def _type(shape: tuple[int, ...], dtype: Any) -> str:
-    return f"{dtype.name}[{','.join(map(str, shape))}]"
+    name = "float0" if dtype == jax.dtypes.float0 else dtype.name
+    return f"{name}[{','.join(map(str, shape))}]"
 
 
 def as_array(collective: str, leaf: Any) -> Array:
@@ -130,6 +130,26 @@ def as_array(collective: str, leaf: Any) -> Array:
             f"{collective}: leaves must be arrays or numbers, not {leaf!r} "
             f"({type(leaf).__name__}); take it out of the pytree."
         ) from None
+
+
+def is_float0(leaf: Any) -> bool:
+    """Whether a leaf is a derivative by integers, as ``jax.grad(allow_int=True)`` gives it.
+
+    It has a shape and no values, so it never travels: every rank makes its result.
+    """
+    return getattr(leaf, "dtype", None) == jax.dtypes.float0
+
+
+def map_values(function: Callable[[Any], Any], tree: Any) -> Any:
+    """``jax.tree.map``; a float0 leaf becomes one of the shape that ``function`` gives it."""
+
+    def mapped(leaf: Any) -> Any:
+        if not is_float0(leaf):
+            return function(leaf)
+        stand_in = jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.bool_)
+        return np.zeros(jax.eval_shape(function, stand_in).shape, jax.dtypes.float0)
+
+    return jax.tree.map(mapped, tree)
 
 
 def unpacked(dtype: Any) -> Any:
@@ -146,10 +166,14 @@ def _to_wire(call: Call, leaf: Any) -> tuple[Array, Callable[[Array], Array]]:
             )
         kind = jax.random.key_impl(x)
         return jax.random.key_data(x), lambda data: jax.random.wrap_key_data(data, impl=kind)
+    if is_float0(x):
+        return x, lambda result: result
     arguments.check_dtype(call, x.dtype)
-    narrow = x.dtype
+    narrow, op, size = x.dtype, call.reduce_op, call.size
+    if op and wide.of_small(narrow) is not None:
+        return wide.enter(x, op, size), lambda result: wide.leave(result, op, narrow, size)
     if narrow in _PACKED:
-        return x.astype(_PACKED[narrow]), lambda wide: wide.astype(narrow)
+        return x.astype(_PACKED[narrow]), lambda unpacked: unpacked.astype(narrow)
     return x, lambda result: result
 
 
@@ -159,13 +183,17 @@ def _is_key(dtype: Any) -> bool:
 
 
 def _is_empty(call: Call, x: Array) -> bool:
-    """Whether no rank has any element to send."""
+    """Whether no rank has any value to send."""
+    if is_float0(x):
+        return True
     if call.collective in VECTOR:
         return sum(call.counts) == 0 or 0 in x.shape[1:]
     return x.size == 0
 
 
 def _empty(call: Call, x: Array, shape: tuple[int, ...]) -> Array:
+    if is_float0(x):
+        return np.zeros(shape, x.dtype)
     axes = _compat.varying(x) | (frozenset() if call.invariant else frozenset(call.axes))
     dropped = frozenset(call.axes) if call.invariant else frozenset()
     return _compat.vary(jnp.zeros(shape, x.dtype), axes - dropped)

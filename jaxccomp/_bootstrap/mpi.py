@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from jaxccomp import errors
+from jaxccomp._bootstrap import shared_memory
 from jaxccomp._bootstrap.launchers import Launcher, launcher
 
 # How often a wait looks whether those that it waits for are still there.
@@ -82,6 +83,7 @@ def start(environ: Mapping[str, str] = os.environ) -> tuple[Any, bool]:
     own = not mpi.Is_initialized()
     if own:
         _check_before_start(mpi, by, environ)
+        _check_shared_memory(mpi, by)
         mpi.Init_thread(mpi.THREAD_MULTIPLE)
     _check_after_start(mpi, by, own)
     return mpi, own
@@ -120,6 +122,14 @@ def _check_before_start(mpi: Any, by: Launcher | None, environ: Mapping[str, str
             f"this process was started by the mpiexec of Open MPI, but mpi4py has loaded {name}. "
             + _same_mpi()
         )
+
+
+def _check_shared_memory(mpi: Any, by: Launcher | None) -> None:
+    if by is None:
+        return
+    vendor, ranks = mpi.get_vendor()[0], by.local_size or 1
+    if why := shared_memory.why_too_little(vendor, ranks, starting=True):
+        raise errors.InitializationError(f"{why}.")
 
 
 def _check_after_start(mpi: Any, by: Launcher | None, own: bool) -> None:

@@ -63,7 +63,9 @@ def encode(
         give equal bytes.
       chunk_bytes: bytes of values that are encoded together; each such part decodes alone.
       checksum: whether to add checksums, with which altered bytes are found before they are
-        decoded (8 bytes per chunk, at the speed of reading memory).
+        decoded (4 bytes per chunk and 4 more, at the speed of reading memory). `decode` refuses
+        frames without them by default: leave them out only where the bytes travel by something
+        that checks them itself.
 
     Returns:
       The frame (docs/wire_format.md).
@@ -105,22 +107,30 @@ def encode(
         raise errors.InvalidArgumentError(f"encode: {error}.") from None
 
 
-def decode(data: Any, ref: Any = None, *, max_bytes: int | None = None) -> np.ndarray:
+def decode(
+    data: Any,
+    ref: Any = None,
+    *,
+    max_bytes: int | None = None,
+    require_checksum: bool = True,
+) -> np.ndarray:
     """Decodes what :func:`encode` made.
 
     The data may come from anywhere: what is not a valid frame raises, and no more memory is taken
-    than the codec could have made so few bytes of.
+    than the codec could have made so few bytes of. Altered bytes raise, too, by the checksums.
 
     Args:
       data: a frame, as bytes or any contiguous buffer.
       ref: the reference, when it was encoded with one; checked against a checksum.
       max_bytes: the largest array to accept; by default whatever the frame can hold.
+      require_checksum: whether to refuse frames without checksums, whose altered bytes may decode
+        to other values.
 
     Returns:
       A new NumPy array of the shape and dtype that were encoded.
 
     Raises:
-      CorruptDataError: when the data is not a whole, unaltered frame.
+      CorruptDataError: when the data is not a whole, unaltered frame, or has no checksums.
       InvalidArgumentError: when the reference is missing, not wanted or another one, or the array
         would be larger than ``max_bytes``.
       EngineUnavailableError: when the codec's library, or the native engine, is missing.
@@ -137,6 +147,11 @@ def decode(data: Any, ref: Any = None, *, max_bytes: int | None = None) -> np.nd
     """
     data = _as_buffer(data)
     info = inspect(data)
+    if require_checksum and not info.checksum:
+        raise errors.CorruptDataError(
+            "decode: the frame has no checksums, so altered bytes would not be found. Encode with "
+            "checksum=True, the default; require_checksum=False decodes it all the same."
+        )
     if max_bytes is not None and info.value_bytes > max_bytes:
         raise errors.InvalidArgumentError(
             f"decode: the frame holds {info.value_bytes} bytes of values, max_bytes is {max_bytes}."

@@ -190,7 +190,8 @@ _ROWS = (
     ),
     CodecInfo(
         "randomk",
-        "values at random places, one out of each of equal parts; the others become 0",
+        "values at random places, one out of each of equal parts, the same on all ranks unless "
+        "unbiased; the others become 0",
         "1 / density",
         "up to the value itself, 1 / density times that if unbiased; a chunk that has NaN or "
         "infinity becomes NaN",

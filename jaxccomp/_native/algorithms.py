@@ -81,6 +81,25 @@ def names(collective: str) -> tuple[str, ...]:
     return own_names(collective) + tuple(ALGORITHMS.registered(collective))
 
 
+@functools.cache
+def _sending_partial() -> frozenset[tuple[str, str]]:
+    table = engine.load().describe()["algorithms"]
+    return frozenset((row["collective"], row["name"]) for row in table if row["sends_partial"])
+
+
+def sends_partial(collective: str, algorithm: str) -> bool:
+    """Whether ranks send reductions of some ranks' values, which others reduce further.
+
+    Those that programs register may do so.
+
+    Args:
+      collective: whose algorithm.
+      algorithm: its name, maybe with options; not "auto".
+    """
+    name = algorithm.partition(":")[0]
+    return (collective, name) in _sending_partial() or name not in own_names(collective)
+
+
 def find(collective: str, algorithm: str) -> CustomAlgorithm | None:
     """The registered one that a text names; None where it names another one, or none."""
     return ALGORITHMS.find(algorithm.partition(":")[0], collective)

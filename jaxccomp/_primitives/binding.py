@@ -17,4 +17,9 @@ PRIMITIVES: dict[str, Any] = {}
 def bind(call: Call, operands: Sequence[Array]) -> list[Array]:
     """Runs or stages ``call`` on all operands at once."""
     operands = [_compat.vary(x, call.axes) for x in operands]
-    return PRIMITIVES[call.collective].bind(*operands, call=call)
+    return PRIMITIVES[call.collective].bind(*operands, call=located(call))
+
+
+def located(call: Call) -> Call:
+    """``call``, with the program's line where it runs eagerly."""
+    return call.at(_compat.this_line()) if _compat.runs_eagerly() else call

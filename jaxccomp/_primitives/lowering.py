@@ -9,7 +9,7 @@ from jaxccomp import _compat, codecs, comm, errors
 from jaxccomp._call import Call, add_carried, split_likes, split_references
 from jaxccomp._native import engine, ffi_targets, threads
 from jaxccomp._native.platforms import CPU, CUDA, TABLE, Platform
-from jaxccomp._primitives import backends, composed, on_cuda, planning, registered
+from jaxccomp._primitives import backends, composed, on_cuda, planning, registered, wide_sums
 from jaxccomp._primitives.binding import bind
 from jaxccomp._traced import codecs as traced_codecs
 from jaxccomp._traced import collectives, cuda_codecs
@@ -24,15 +24,21 @@ _ALIAS = {
 
 def lower(ctx: Any, *operands: Any, call: Call) -> Any:
     """The lowering rule of every collective's primitive."""
+    line = call.line or _compat.where(ctx)
+    call = call.at("")
     asked, call = call, planning.settled(call)
     if backends.BACKENDS.find(call.backend) is not None:
-        return _lower_by_backend(ctx, call, operands)
-    platform, groups = _place(ctx, call)
+        return _lower_by_backend(ctx, call, operands, line)
+    platform, groups = _place(ctx, call, line)
     custom = codecs.find_custom(call.codec) is not None
     sent, site, plan = _sent(call, ctx.avals_in), None, None
-    where = _compat.where(ctx)[-55:]  # of a long name the end, as messages have little room
+    where = line[-55:]  # of a long name the end, as messages have little room
     shapes = _shapes(sent, call)
     composition = _composition(ctx, call, platform)
+    if platform is not None and wide_sums.must_split(call, sent):
+        return _compat.lower_traced(
+            ctx, lambda *xs: wide_sums.reduce_apart(asked, xs), operands, ordered=call.ordered
+        )
     if not (custom or composition or _adds_carried(call, platform)):  # whose parts have plans
         if platform is not None:
             comm.init()
@@ -40,7 +46,7 @@ def lower(ctx: Any, *operands: Any, call: Call) -> Any:
         plan = planning.pinned(site, asked, where)
     if plan is not None:
         call = plan
-        platform, groups = _place(ctx, call)
+        platform, groups = _place(ctx, call, line)
         composition = _composition(ctx, call, platform)
     if _adds_carried(call, platform) or (composition and call.carries):
         return _compat.lower_traced(
@@ -64,47 +70,67 @@ def lower(ctx: Any, *operands: Any, call: Call) -> Any:
     choice = planning.choice_of(plan or asked, sent, groups) if priced else None
     if choice is not None:
         call = call.replace(codec=choice.chosen.codec, algorithm=choice.chosen.algorithm)
+    runs = planning.algorithm_that_runs(call, sent, groups) if call.reduce_op else call.algorithm
+    if call.algorithm != runs and wide_sums.wants_another(call, sent, runs):
+        runs = "two_shot"
+        call = call.replace(algorithm=runs)
     planning.record(where, call, mover, sent, choice, operands=shapes, site=site, groups=groups)
     # The engine learns from the results what is received.
     operands, _ = split_likes(call, operands)
     numbers = [platform.number(device.id) for group in groups or [] for device in group]
-    return _compat.lower_ffi(
+    attributes = {
+        "shapes": shapes,
+        "recv_shapes": _shapes(ctx.avals_out, call) if call.collective == "sendrecv" else "",
+        "site": _compat.call_site_number(ctx, call.comm or (call.axes, call.groups)),
+        "where": where,
+        "program": _compat.program_name(ctx),
+        "thread": threads.current(),
+    }
+
+    def lower_engine(ctx: Any, call: Call, operands: Sequence[Any]) -> Any:
+        sent = _sent(call, ctx.avals_in)
+        return _compat.lower_ffi(
+            ctx,
+            ffi_targets.target(platform),  # MPI's collectives are called by the engine, too
+            operands,
+            _attributes(call.replace(algorithm=registered.algorithm_of(call, sent)), numbers)
+            | attributes,
+            alias=_ALIAS.get(call.collective, "never"),
+            ordered=call.ordered,
+        )
+
+    if not wide_sums.widens(call, sent, runs):
+        return lower_engine(ctx, call, operands)
+    call = call.replace(codec=wide_sums.codec_of(call, sent))
+    return _compat.lower_converted(
         ctx,
-        ffi_targets.target(platform),  # MPI's collectives are called by the engine, too
+        lambda inner, xs: lower_engine(inner, call, xs),
         operands,
-        _attributes(call.replace(algorithm=registered.algorithm_of(call, sent)), numbers)
-        | {
-            "shapes": shapes,
-            "recv_shapes": _shapes(ctx.avals_out, call) if call.collective == "sendrecv" else "",
-            "site": _compat.call_site_number(ctx, call.comm or (call.axes, call.groups)),
-            "where": where,
-            "program": _compat.program_name(ctx),
-            "thread": threads.current(),
-        },
-        alias=_ALIAS.get(call.collective, "never"),
-        ordered=call.ordered,
+        enter=lambda *xs: wide_sums.enter(call, xs),
+        leave=lambda *xs: wide_sums.leave(call, xs, ctx.avals_out),
+        avals=wide_sums.wide_avals,
     )
 
 
-def _lower_by_backend(ctx: Any, call: Call, operands: Sequence[Any]) -> Any:
+def _lower_by_backend(ctx: Any, call: Call, operands: Sequence[Any], line: str) -> Any:
     """By a backend that the program has registered."""
 
     def traced(*xs: Any) -> list[Any]:
         return bind(*add_carried(call, xs)) if call.carries else backends.run(call, xs)
 
     if call.comm is not None:
-        _check_one_device(ctx, call)
+        _check_one_device(ctx, call, line)
     if not backends.is_composed(call):  # whose parts are recorded
         sent = _sent(call, ctx.avals_in)
-        planning.record(_compat.where(ctx), call, call.backend, sent, operands=_shapes(sent, call))
+        planning.record(line, call, call.backend, sent, operands=_shapes(sent, call))
     return _compat.lower_traced(ctx, traced, operands, ordered=call.ordered)
 
 
-def _place(ctx: Any, call: Call) -> tuple[Platform | None, list[list[Any]] | None]:
+def _place(ctx: Any, call: Call, line: str) -> tuple[Platform | None, list[list[Any]] | None]:
     """Where the engine runs a call, None where JAX does; and the devices of groups along axes."""
     platform = _platform_of_engine(ctx, call)
     if call.comm is not None:
-        _check_one_device(ctx, call)
+        _check_one_device(ctx, call, line)
         if call.backend == "mpi" and (reason := _why_not_mpi(call, [])):
             raise errors.EngineUnavailableError(
                 f'{call.collective} with backend="mpi" on comm={call.comm.name!r}: {reason}'
@@ -247,12 +273,12 @@ def _crosses_processes(groups: list[list[Any]]) -> bool:
     return any(len({device.process_index for device in group}) > 1 for group in groups)
 
 
-def _check_one_device(ctx: Any, call: Call) -> None:
+def _check_one_device(ctx: Any, call: Call, line: str) -> None:
     assert call.comm is not None
     count = _compat.device_count(ctx)
     if count > 1:
         raise errors.CommunicatorError(
-            f"{call.collective} with comm={call.comm.name!r} at {_compat.where(ctx)}: a "
+            f"{call.collective} with comm={call.comm.name!r} at {line}: a "
             f"communicator's ranks are processes, but this program runs on {count} devices. "
             "Inside shard_map or pmap name the axis to communicate over (axis_name=...), or run "
             "one process per device and keep the arrays on one device."

@@ -118,11 +118,33 @@ def _plan(lowered: Lowered) -> Plan:
         if algorithm == "auto" and lowered.choice is not None:
             algorithm = lowered.choice.chosen.runs
         elif algorithm == "auto" and lowered.is_on_cpus and lowered.sizes is not None:
-            world = comm.hosts()
-            hosts = [[world[process] for process in group] for group in lowered.groups]
-            algorithm = schedules.static_rule(call.collective, hosts, lowered.sizes, call.codec)
+            algorithm = _static_rule(call, lowered.sizes, lowered.groups)
         algorithm = schedules.with_chunk(algorithm)
     return Plan(backend, algorithm, call.codec)
+
+
+def _static_rule(
+    call: Call, sizes: Sequence[tuple[str, int]], groups: Sequence[Sequence[int]]
+) -> str:
+    world = comm.hosts()
+    hosts = [[world[process] for process in group] for group in groups]
+    return schedules.static_rule(call.collective, hosts, sizes, call.codec)
+
+
+def algorithm_that_runs(
+    call: Call, avals: Sequence[Any], groups: Sequence[Sequence[Any]] | None
+) -> str:
+    """The algorithm of a call that the engine runs; "auto" where that is not known.
+
+    Args:
+      call: with the algorithm that was chosen, or "auto" for the static rule's.
+      avals: shapes and dtypes of the operands that are sent.
+      groups: of devices, by rank, for a call along axes.
+    """
+    if call.algorithm.partition(":")[0] != "auto":
+        return call.algorithm
+    sizes = _sizes(avals)
+    return "auto" if sizes is None else _static_rule(call, sizes, _processes(call, groups))
 
 
 def _is_recording() -> bool:

@@ -17,6 +17,7 @@ from jax import lax
 from jaxccomp import _compat
 from jaxccomp._call import Call
 from jaxccomp._primitives import lowering
+from jaxccomp._primitives.binding import located
 from jaxccomp._traced import stacked
 
 Array = Any
@@ -25,7 +26,7 @@ Array = Any
 def bind(call: Call, operands: Sequence[Array]) -> Array:
     """Runs or stages the exchange; the result has the shape of ``output``."""
     axes = frozenset(call.axes).union(*map(_compat.varying, operands))
-    return PRIMITIVE.bind(*(_compat.vary(x, axes) for x in operands), call=call)[0]
+    return PRIMITIVE.bind(*(_compat.vary(x, axes) for x in operands), call=located(call))[0]
 
 
 def _abstract_eval(operand: Any, output: Any, *tables: Any, call: Call) -> tuple[list[Any], Any]:

@@ -18,7 +18,7 @@ from jax import lax
 from jaxccomp import errors
 from jaxccomp._call import Call, rows, split_references
 from jaxccomp._traced import codecs as traced_codecs
-from jaxccomp._traced import stacked
+from jaxccomp._traced import stacked, wide
 from jaxccomp._traced.codecs import Codec, Wire
 from jaxccomp._traced.lax_mover import LaxMover
 
@@ -109,11 +109,12 @@ class _Axis:
                 f"{call.collective}: with codec={call.codec!r} axis_index_groups must all have the "
                 f"same size, not {call.groups}; leave the codec out."
             )
-        half = dtype in (jnp.float16, jnp.bfloat16)
         # What decoded values are summed in.
-        self.sums_in = jnp.float32 if half and call.reduce_op in ("sum", "mean") else dtype
+        in_float = wide.is_half(dtype) and call.reduce_op in ("sum", "mean")
+        self.sums_in = jnp.float32 if in_float else dtype
         self.number = number
         self.encodings = 0
+        self.row_keys: Array | None = None  # of codecs that draw alike, by rank
         self.lost: list[Array] = []  # with feedback: of each encoding
 
     def rank(self) -> Array:
@@ -168,17 +169,8 @@ class _Axis:
     def _encode(self, x: Array, rows: bool = False) -> Wire:
         """``x``, or each of its rows, encoded."""
         assert self.codec is not None
-        key = None
-        if self.codec.random:
-            self.encodings += 1
-            constant = f"{self.call} {self.number} {self.encodings}"
-            key = traced_codecs.key_for(x, constant, self.mover.index())
-        if not rows:
-            wire = self.codec.encode(x, key)
-        elif key is None:
-            wire = jax.vmap(self.codec.encode)(x)
-        else:
-            wire = jax.vmap(self.codec.encode)(x, jax.random.split(key, x.shape[0]))
+        key = self._key(x, rows) if self.codec.random else None
+        wire = jax.vmap(self.codec.encode)(x, key) if rows else self.codec.encode(x, key)
         if self.call.feedback:
             if rows:
                 decoded = self.codec.decode_rows(wire, x.shape[1:], x.dtype, self.sums_in)
@@ -187,17 +179,33 @@ class _Axis:
             self.lost.append(x.astype(self.sums_in) - decoded)
         return wire
 
+    def _key(self, x: Array, rows: bool) -> Array:
+        """The key to encode ``x`` with, or those of its rows."""
+        assert self.codec is not None
+        self.encodings += 1
+        constant = f"{self.call} {self.number} {self.encodings}"
+        if not (self.codec.draws_alike and self.call.reduce_op):
+            key = traced_codecs.key_for(x, constant, self.mover.index())
+            return jax.random.split(key, x.shape[0]) if rows else key
+        if not rows and self.row_keys is not None:  # the reduction of the rows for this rank
+            return self.row_keys[self.rank()]
+        key = traced_codecs.shared_key(self.sum(traced_codecs.hash_of(x)), constant)
+        if not rows:
+            return key
+        self.row_keys = jax.random.split(key, x.shape[0])
+        return self.row_keys
+
 
 def _allreduce(axis: _Axis, x: Array) -> Array:
     op = axis.call.reduce_op
     if axis.codec is not None:
         return _two_shot(axis, x)
-    if op == "sum":
-        return axis.sum(x)
-    if op == "mean":
-        half = x.dtype in (jnp.float16, jnp.bfloat16)  # their sum may overflow
-        total = axis.sum(x.astype(jnp.float32) if half else x)
-        return (total / np.asarray(axis.call.size, total.dtype)).astype(x.dtype)
+    if op in ("sum", "mean"):
+        most = max(map(len, axis.groups or [range(axis.call.size)]))  # groups may differ in size
+        total = axis.sum(wide.enter(x, op, most))
+        if op == "mean":
+            total /= np.asarray(axis.call.size, total.dtype)
+        return wide.leave(total, op, x.dtype, most)
     if op in ("max", "min") and x.dtype != jnp.bool_:
         reduce = lax.pmax if op == "max" else lax.pmin
         return reduce(x, axis.axes, axis_index_groups=axis.groups)
@@ -236,7 +244,9 @@ def _finite(x: Array) -> Array:
 
 def _reduce_scatter(axis: _Axis, x: Array) -> Array:
     if axis.call.reduce_op == "sum" and axis.codec is None:
-        return lax.psum_scatter(x, axis.axes, axis_index_groups=axis.groups)
+        values = wide.enter(x, "sum", axis.call.size)
+        total = lax.psum_scatter(values, axis.axes, axis_index_groups=axis.groups)
+        return wide.leave(total, "sum", x.dtype, axis.call.size)
     return _reduced(axis, x)
 
 

@@ -60,6 +60,7 @@ class _OnCuda(Codec):
         self.spec = spec
         self.dtypes = plain.dtypes
         self.random = plain.random
+        self.draws_alike = plain.draws_alike
 
     def encode(self, x: Array, key: Array | None = None) -> Wire:
         if not x.size:

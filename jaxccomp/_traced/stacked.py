@@ -15,6 +15,7 @@ import numpy as np
 from jax import lax
 
 from jaxccomp._call import Call, rows
+from jaxccomp._traced import wide
 
 Array = Any
 
@@ -53,10 +54,15 @@ def run(call: Call, stacked: Array) -> tuple[Array, bool]:
 
 def reduce_rows(op: str, stacked: Array) -> Array:
     """Reduces along axis 0; half types are summed in float32 and rounded once."""
+    ranks = stacked.shape[0]
+    values = wide.enter(stacked, op, ranks)
+    return wide.leave(_reduce_rows(op, values), op, stacked.dtype, ranks)
+
+
+def _reduce_rows(op: str, stacked: Array) -> Array:
     dtype = stacked.dtype
-    wide = op in ("sum", "mean") and dtype in (jnp.float16, jnp.bfloat16)
     if op in ("sum", "mean"):
-        total = jnp.sum(stacked, axis=0, dtype=jnp.float32 if wide else dtype)
+        total = jnp.sum(stacked, axis=0, dtype=dtype)
         return (total / stacked.shape[0] if op == "mean" else total).astype(dtype)
     if op in ("min", "max"):
         return (jnp.min if op == "min" else jnp.max)(stacked, axis=0)
@@ -84,12 +90,15 @@ def identity(op: str, dtype: Any) -> np.ndarray:
 
 def prefix(call: Call, stacked: Array) -> Array:
     """Inclusive or exclusive prefix reductions along axis 0."""
+    op, dtype, ranks = call.reduce_op, stacked.dtype, stacked.shape[0]
+    stacked = wide.enter(stacked, op, ranks)
     exclusive = call.collective == "exscan"
     if exclusive:
-        edge = jnp.full((1, *stacked.shape[1:]), identity(call.reduce_op, stacked.dtype))
+        edge = jnp.full((1, *stacked.shape[1:]), identity(op, stacked.dtype))
         parts = [stacked[1:], edge] if call.reverse else [edge, stacked[:-1]]
         stacked = jnp.concatenate(parts)
-    return lax.associative_scan(_BINARY[call.reduce_op], stacked, reverse=call.reverse)
+    reduced = lax.associative_scan(_BINARY[op], stacked, reverse=call.reverse)
+    return wide.leave(reduced, op, dtype, ranks)
 
 
 def split_rows(call: Call, x: Array) -> Array:

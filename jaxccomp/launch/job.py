@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import IO
 
 from jaxccomp import errors
+from jaxccomp._bootstrap import shared_memory
 from jaxccomp.launch import leftovers, lines, mpiexec, ports, signals, ssh
 from jaxccomp.launch.placement import Settings
 from jaxccomp.launch.supervise import FROM_LAUNCHER
@@ -138,11 +139,15 @@ class _Run:
                 if self.job.transport == "ucx":
                     environ |= stack.enter_context(_rendezvous(self.job))
                 command = self._command(environ)
+            except errors.LaunchError:
+                raise
             except RuntimeError as error:
                 raise errors.LaunchError(f"ranks are started by MPI's mpiexec: {error}.") from None
             self.logs = [stack.enter_context(file) for file in self._open_logs()]
             # SimpleQueue.put may interrupt a SimpleQueue.get of the same thread.
             stack.enter_context(signals.handled(lambda n: self.events.put(("signal", n))))
+            if number := signals.ended_by():
+                return _ended_by(number)
             self.process = subprocess.Popen(
                 command,
                 env=environ,
@@ -171,6 +176,9 @@ class _Run:
         rank = [*start_up, job.python, _PROGRAM, *job.program]
         ranks, here = str(job.ranks), [sys.executable, "-IS", _START]
         if job.transport == "mpi":
+            vendor = mpiexec.vendor(job.python)[0]
+            if not job.hosts and (why := shared_memory.why_too_little(vendor, job.ranks)):
+                raise errors.LaunchError(f"{why}.")
             return mpiexec.command(
                 job.ranks,
                 rank,
@@ -264,8 +272,7 @@ class _Run:
                 self.kill_at = time.monotonic() + 1
             elif kind == "signal":
                 (number,) = values
-                name = signal.Signals(number).name
-                self._end(Outcome(128 + number, f"ended by {name}"), number)
+                self._end(_ended_by(number), number)
         return status
 
     def _look_at_shared_files(self) -> None:
@@ -344,6 +351,10 @@ class _Run:
             if self.process.poll() is None:
                 os.killpg(self.process.pid, signal.SIGKILL)
         leftovers.kill(self.mark)
+
+
+def _ended_by(number: int) -> Outcome:
+    return Outcome(128 + number, f"ended by {signal.Signals(number).name}")
 
 
 def _send(pid: int, number: int) -> None:

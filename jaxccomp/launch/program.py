@@ -9,6 +9,8 @@ import os
 import sys
 import types
 
+_RANK = os.getpid()
+
 
 def main() -> None:
     """Runs the script that the command line names, in a module ``__main__`` of its own."""
@@ -44,6 +46,8 @@ def _hook(kind: type, value: BaseException, trace: types.TracebackType | None) -
 
 
 def _tell(status: int) -> None:
+    if os.getpid() != _RANK:  # a child that the program has forked, whose end is not the rank's
+        return
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.flush()

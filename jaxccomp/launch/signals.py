@@ -35,9 +35,23 @@ def handled(handler: Callable[[int], object], numbers: tuple[int, ...] = ENDING)
             signal.signal(number, previous)
 
 
+_ended_by = 0
+
+
 def end(number: int) -> None:
     """Ends this program as Ctrl-C does, through its ``finally`` clauses."""
+    global _ended_by
+    _ended_by = number
     raise SystemExit(128 + number)
+
+
+def ended_by() -> int:
+    """The signal that `end` was called for; 0 for none.
+
+    It is asked where the program goes on: Python loses an exception in a callback of its garbage
+    collector.
+    """
+    return _ended_by
 
 
 @contextlib.contextmanager

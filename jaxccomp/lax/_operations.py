@@ -21,7 +21,7 @@ from jaxccomp._api.lax_arguments import (
     rank_of,
 )
 from jaxccomp._api.options import How, parallel
-from jaxccomp._api.pytree import apply, as_array, unpacked
+from jaxccomp._api.pytree import apply, as_array, is_float0, map_values, unpacked
 from jaxccomp._primitives import ragged
 
 
@@ -74,7 +74,7 @@ def all_gather(
         rows = jnp.moveaxis(rows, 0, place)
         return merge(rows, place) if tiled else rows
 
-    return jax.tree.map(arrange, apply(call, x))
+    return map_values(arrange, apply(call, x))
 
 
 @parallel
@@ -129,7 +129,7 @@ def psum_scatter(
         leaf = as_array("psum_scatter", leaf)
         return blocks("psum_scatter", leaf, scatter_dimension, call.size, tiled)
 
-    return apply(call, jax.tree.map(split, x))
+    return apply(call, map_values(split, x))
 
 
 @parallel
@@ -174,7 +174,7 @@ def all_to_all(
         rows = jnp.moveaxis(rows, 0, place)
         return merge(rows, place) if tiled else rows
 
-    return jax.tree.map(arrange, apply(call, jax.tree.map(split, x)))
+    return map_values(arrange, apply(call, map_values(split, x)))
 
 
 @parallel
@@ -247,7 +247,7 @@ def pbroadcast(
                 f"{source!r}."
             )
         mine = jax.lax.axis_index(names) == source
-        x = jax.tree.map(lambda leaf: jnp.where(mine, leaf, jnp.zeros_like(leaf)), x)
+        x = map_values(lambda leaf: jnp.where(mine, leaf, jnp.zeros_like(leaf)), x)
         call = make_call("allreduce", axis_name=names, op="sum", **how)
         return apply(call.replace(invariant=False), x)
     call = make_call("bcast", axis_name=names, root=source, referenced=ref is not None, **how)
@@ -304,6 +304,8 @@ def ragged_all_to_all(
     operand = as_array("ragged_all_to_all", operand)
     output = as_array("ragged_all_to_all", output)
     dtype = output.dtype
+    if is_float0(output):
+        return output
     if unpacked(dtype) != dtype:
         operand, output = operand.astype(unpacked(dtype)), output.astype(unpacked(dtype))
     for i in range(offsets.shape[1]):

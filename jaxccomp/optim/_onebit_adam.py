@@ -11,7 +11,13 @@ from jaxccomp import _compat, errors
 from jaxccomp._api.arguments import check_options
 from jaxccomp._api.options import Options, operation
 from jaxccomp.ops import allreduce, allreduce_with_feedback
-from jaxccomp.optim._states import OnebitAdamState, check_state, load_optax, zeros_of_rank
+from jaxccomp.optim._states import (
+    OnebitAdamState,
+    check_state,
+    load_optax,
+    require_floating,
+    zeros_of_rank,
+)
 
 if TYPE_CHECKING:
     import optax
@@ -63,6 +69,7 @@ def onebit_adam(
     raw: Any = {**options, "codec": None}
 
     def init(params: Any) -> OnebitAdamState:
+        require_floating("onebit_adam", params)
         zeros = jax.tree.map(jnp.zeros_like, params)
         own = zeros_of_rank(params, options.get("axis_name"))
         return OnebitAdamState(jnp.zeros((), jnp.int32), zeros, zeros, own)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 import jax
+import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec
 
-from jaxccomp import errors
+from jaxccomp import _compat, errors
 from jaxccomp._api.options import Options, operation
 from jaxccomp.ops import allreduce, bcast
 from jaxccomp.optim._allreduce import allreduce_gradients
@@ -26,11 +28,12 @@ class TrainStep(NamedTuple):
     Attributes:
       init: ``init(params)`` gives the parameters, the same on all ranks, and the first state.
       step: ``step(params, state, *batch)`` gives the next ones, and the mean of the loss over all
-        ranks. It is jitted, and the parameters and the state that it is given are donated.
+        ranks; with ``has_aux`` the auxiliary output, too. It is jitted, and the parameters and the
+        state that it is given are donated.
     """
 
     init: Callable[[Any], tuple[Any, Any]]
-    step: Callable[..., tuple[Any, Any, Any]]
+    step: Callable[..., tuple[Any, ...]]
 
 
 @operation
@@ -41,25 +44,32 @@ def train_step(
     bucket_bytes: int | None = None,
     policy: Sequence[Rule] = (),
     mesh: Mesh | None = None,
+    has_aux: bool = False,
     **options: Unpack[Options],
 ) -> TrainStep:
     """A data-parallel training step: gradients, their mean over all ranks, and the update.
 
     Between processes each rank gives its own batch. With ``axis_name`` and ``mesh`` one process
     gives the whole batch, of which each device takes its part of the first dimension, and each
-    device's residuals are rows of the state (`state_specs`).
+    device's residuals are rows of the state (`state_specs`). Scalars of the batch, typed PRNG keys
+    among them, go to all devices as they are; ``jax.random.fold_in(key,
+    jax.lax.axis_index(axis_name))`` gives each device a key of its own.
 
     On the wire: in ``init``, between processes, one `jaxccomp.bcast` of the parameters with
     "lossless"; in ``step``, what `allreduce_gradients` sends, and the loss.
 
     Args:
       loss: ``loss(params, *batch)`` gives a scalar, the mean over the batch. ``params`` is a
-        pytree: of linen the variables, of nnx what ``nnx.split(model, nnx.Param)`` gives.
+        pytree: of linen the variables, of nnx what ``nnx.split(model, nnx.Param)`` gives. With
+        ``has_aux`` it gives a pair, the scalar and a pytree of arrays.
       optimizer: of optax. It gets the mean of the gradients.
       error_feedback: as for `allreduce_gradients`.
       bucket_bytes: as for `allreduce_gradients`.
       policy: as for `allreduce_gradients`.
       mesh: with ``axis_name``, the mesh that has this axis.
+      has_aux: whether ``loss`` has auxiliary output, as for ``jax.grad``. It is not reduced:
+        between processes ``step`` gives each rank its own, with ``mesh`` that of all devices, with
+        a row for each.
 
     Returns:
       ``(init, step)``; see `TrainStep`.
@@ -82,10 +92,12 @@ def train_step(
     chain = optax.chain(average, optimizer)
     where: Any = {name: options[name] for name in ("axis_name", "comm") if name in options}
 
-    def update(own: Any, params: Any, state: Any, batch: Any) -> tuple[Any, Any, Any]:
-        value, grads = jax.value_and_grad(loss)(own, *batch)
+    def update(own: Any, params: Any, state: Any, batch: Any) -> tuple[Any, ...]:
+        value, grads = jax.value_and_grad(loss, has_aux=has_aux)(own, *batch)
+        value, *aux = value if has_aux else (value,)
         updates, state = chain.update(grads, state, params)
-        return optax.apply_updates(params, updates), state, allreduce(value, "mean", **where)
+        params = optax.apply_updates(params, updates)
+        return params, state, allreduce(value, "mean", **where), *aux
 
     if mesh is None:
         return TrainStep(
@@ -97,6 +109,7 @@ def train_step(
         )
 
     everywhere, split = PartitionSpec(), PartitionSpec(axis_name)
+    names = axis_name if isinstance(axis_name, (tuple, list)) else (axis_name,)
 
     @jax.jit
     def init(params: Any) -> tuple[Any, Any]:
@@ -109,23 +122,42 @@ def train_step(
         )
         return params, start(params)
 
-    def step(params: Any, state: Any, *batch: Any) -> tuple[Any, Any, Any]:
+    def step(params: Any, state: Any, *batch: Any) -> tuple[Any, ...]:
         specs = state_specs(chain, params, axis_name)
 
-        def on_device(params: Any, state: Any, *batch: Any) -> tuple[Any, Any, Any]:
+        def on_device(params: Any, state: Any, *batch: Any) -> tuple[Any, ...]:
             # By parameters that vary, so that each device's gradients are its own.
             own = jax.lax.pcast(params, axis_name, to="varying")
-            params, state, value = update(own, params, unstack_residuals(state), batch)
-            return params, stack_residuals(state), value
+            params, state, value, *aux = update(own, params, unstack_residuals(state), batch)
+            rows = jax.tree.map(lambda x: _compat.vary(jnp.asarray(x), names)[None], aux)
+            return params, stack_residuals(state), value, *rows
 
         return jax.shard_map(
             on_device,
             mesh=mesh,
-            in_specs=(everywhere, specs, *[split] * len(batch)),
-            out_specs=(everywhere, specs, everywhere),
+            in_specs=(everywhere, specs, *_batch_specs(batch, mesh, names)),
+            out_specs=(everywhere, specs, everywhere, *[split] * has_aux),
         )(params, state, *batch)
 
     return TrainStep(init, jax.jit(step, donate_argnums=(0, 1)))
+
+
+def _batch_specs(batch: Sequence[Any], mesh: Mesh, names: Sequence[Any]) -> Any:
+    """Arrays are split along their first dimension; scalars and keys go whole to all devices."""
+    devices = math.prod(mesh.shape[name] for name in names)
+
+    def spec(path: Any, leaf: Any) -> PartitionSpec:
+        shape = jnp.shape(leaf)
+        if shape and shape[0] % devices:
+            raise errors.InvalidArgumentError(
+                f"train_step: the batch is split along its first dimension over {devices} devices, "
+                f"but batch{jax.tree_util.keystr(path)} has the shape {list(shape)}. Pad it, or "
+                "close over it in the loss where all devices need the whole; a PRNG key is a "
+                "scalar if jax.random.key makes it, and goes whole to all."
+            )
+        return PartitionSpec(tuple(names)) if shape else PartitionSpec()
+
+    return jax.tree_util.tree_map_with_path(spec, tuple(batch))
 
 
 def _start(chain: optax.GradientTransformation, params: Any) -> tuple[Any, Any]:

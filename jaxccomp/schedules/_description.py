@@ -121,6 +121,12 @@ class Cluster:
         """How many there are."""
         return sum(each.count * each.ranks for each in self.hosts)
 
+    @property
+    def host_of_rank(self) -> list[int]:
+        """By rank, the number of its host."""
+        ranks_of = [each.ranks for each in self.hosts for _ in range(each.count)]
+        return [host for host, ranks in enumerate(ranks_of) for _ in range(ranks)]
+
     def described(self) -> dict[str, Any]:
         """As the engine takes it."""
         return {

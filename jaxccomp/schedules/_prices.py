@@ -16,7 +16,7 @@ from jaxccomp.schedules._make import COLLECTIVES
 # The block of these is one of as many as there are ranks.
 _CUT = ("alltoall", "scatter", "reduce_scatter")
 _SUMS = ("allreduce", "reduce", "reduce_scatter", "reduce_scatterv", "scan", "exscan")
-_HALF_TYPES = ("bfloat16", "float16")
+HALF_TYPES = ("bfloat16", "float16")
 _MOST_BYTES = 1 << 50
 
 
@@ -87,7 +87,7 @@ def simulate(
       cluster: a JSON file, such a dict, or a text such as "4x1gbit" (docs/planner.md).
       size_bytes: what each rank passes in; what the root passes in for a scatter.
       codec: one of the cluster's codecs, or its ratio and rates as a dict; None or "raw": no codec.
-      dtype: of the values; "auto" and some algorithms treat half types otherwise.
+      dtype: of the values. Half types travel as float32 in sums whose algorithm sends partial sums.
       root: of rooted collectives.
       chunk_bytes: default: the option of that name.
       every_rank: simulates each rank, also where all hosts do the same: to compare.
@@ -116,6 +116,9 @@ def simulate(
     ):
         if not least <= value < end:
             raise errors.InvalidArgumentError(f"{name} must be in {least}..{end - 1}, not {value}.")
+    algorithm, sent_as = _resolved(collective, algorithm, described, size_bytes, codec, dtype)
+    if sent_as != dtype:
+        size_bytes, dtype = 2 * size_bytes, sent_as
     row = _codec(codec, described, dtype)
     problem = known.Problem(
         ranks,
@@ -132,7 +135,7 @@ def simulate(
             problem.block_bytes,
             chunk_bytes or config.get("chunk_bytes"),
             root,
-            dtype in _HALF_TYPES,
+            dtype in HALF_TYPES,
             described.described(),
             row,
             every_rank,
@@ -141,6 +144,41 @@ def simulate(
     except ValueError as error:
         raise errors.InvalidArgumentError(str(error)) from None
     return _prediction(found, described)
+
+
+def travels_as(collective: str, algorithm: str, dtype: str, ranks: int) -> str:
+    """The dtype that values of ``dtype`` have on the wire (`_primitives/wide_sums.py`)."""
+    if collective not in _SUMS or dtype not in HALF_TYPES or ranks <= 2:
+        return dtype
+    return "float32" if known.sends_partial(collective, algorithm) else dtype
+
+
+def default_algorithm(
+    collective: str, cluster: clusters.Cluster, size_bytes: int, coded: bool, dtype: str
+) -> str:
+    """The static rule's algorithm on a cluster."""
+    hosts = cluster.host_of_rank
+    size = block_bytes(collective, size_bytes, len(hosts))
+    return engine.load().default_algorithm(collective, hosts, size, coded, dtype in HALF_TYPES)
+
+
+def _resolved(
+    collective: str,
+    algorithm: str,
+    cluster: clusters.Cluster,
+    size_bytes: int,
+    codec: Any,
+    dtype: str,
+) -> tuple[str, str]:
+    """The algorithm and the dtype that travels; "auto" only where that dtype is ``dtype``."""
+    if collective not in _SUMS or dtype not in HALF_TYPES:
+        return algorithm, dtype
+    name, colon, options = algorithm.partition(":")
+    if name == "auto":
+        coded = codec not in (None, "raw")
+        name = default_algorithm(collective, cluster, size_bytes, coded, dtype)
+    sent_as = travels_as(collective, name, dtype, cluster.ranks)
+    return (algorithm, dtype) if sent_as == dtype else (name + colon + options, sent_as)
 
 
 def simulate_all(collective: str, **options: Any) -> tuple[list[Prediction], dict[str, str]]:
@@ -191,7 +229,7 @@ def static_rule(
     core = engine.load()
     dtypes = {name for name, _ in sizes}
     coded = codec != "raw" and bool(dtypes.intersection(core.describe_codec(codec)["dtypes"]))
-    wide = collective in _SUMS and bool(dtypes.intersection(_HALF_TYPES))
+    wide = collective in _SUMS and bool(dtypes.intersection(HALF_TYPES))
     size = sum(each for _, each in sizes)
     names = {
         core.default_algorithm(

@@ -10,7 +10,13 @@ from jaxccomp._native import algorithms, engine
 from jaxccomp.schedules._description import Cluster, Codec
 from jaxccomp.schedules._floors import least_seconds
 from jaxccomp.schedules._options import RAW, Option, Question, Sizes
-from jaxccomp.schedules._prices import Prediction, block_bytes, simulate
+from jaxccomp.schedules._prices import (
+    HALF_TYPES,
+    Prediction,
+    default_algorithm,
+    simulate,
+    travels_as,
+)
 
 # Of larger calls two parts are priced, and the rest goes on as from the smaller to the larger one:
 # of blocks of some chunks each, so that both are as long as their bytes take.
@@ -31,7 +37,6 @@ _SKETCH_BYTES = 2 << 20
 _BLOCK_ALIGN, _ROUNDABLE, _FEW_RANKS = 64, 100, 16
 # Pipelines of few chunks may gain by smaller ones, those of many by larger ones.
 _FEW_CHUNKS, _SMALL_CHUNK, _LARGE_CHUNK = 8, 1 << 17, 1 << 21
-_HALF_TYPES = ("bfloat16", "float16")
 # Where a sum would be rounded or encoded at each rank that it passes: what merges all values at
 # once, as the static rule does.
 _MERGED_AT_ONCE = {
@@ -63,12 +68,14 @@ class Ways:
         self.bytes = sum(size for _, size in question.sizes)
         self._question, self._cluster, self._chunk_bytes = question, cluster, chunk_bytes
         dtypes = [name for name, _ in question.sizes]
-        self._dtype = next((name for name in dtypes if name in _HALF_TYPES), dtypes[0])
+        self._dtype = next((name for name in dtypes if name in HALF_TYPES), dtypes[0])
         self._coders = {
             codec: None if codec == RAW else _mixed(codec, cluster.codecs[codec], question.sizes)
             for codec in question.codecs
         }
         self._rules: dict[bool, str] = {}  # by whether values are coded
+        # Of values of half types that travel as float32, what codes them.
+        self._wide_coders: dict[str, Codec | None] = {}
 
     def codecs(self) -> list[str]:
         """Of those that are asked for, what codes any of the values, and "raw"."""
@@ -97,13 +104,8 @@ class Ways:
         return self._rules[coded]
 
     def _rule(self, coded: bool) -> str:
-        hosts = [i for i, host in enumerate(self._cluster.hosts) for _ in range(host.ranks)]
-        return engine.load().default_algorithm(
-            self._question.collective,
-            hosts,
-            block_bytes(self._question.collective, self.bytes, len(hosts)),
-            coded,
-            self._dtype in _HALF_TYPES,
+        return default_algorithm(
+            self._question.collective, self._cluster, self.bytes, coded, self._dtype
         )
 
     def others(self, codec: str) -> list[str]:
@@ -111,7 +113,7 @@ class Ways:
         collective, rule = self._question.collective, self.rule(codec)
         names = [name for name in algorithms.own_names(collective) if name not in _RECODED]
         lossy = codec != RAW and not engine.load().describe_codec(codec)["lossless"]
-        if collective in _MERGED_AT_ONCE and (lossy or self._dtype in _HALF_TYPES):
+        if collective in _MERGED_AT_ONCE and (lossy or self._dtype in HALF_TYPES):
             names = [name for name in names if name in _MERGED_AT_ONCE[collective]]
         if lossy and rule == "one_shot":
             names = []  # it encodes each value once, all others of allreduce encode sums again
@@ -188,17 +190,31 @@ class Ways:
         if self._question.collective == "allreduce" and ranks > _FEW_RANKS:
             if size > _ROUNDABLE * even:
                 size = -(-size // even) * even
+        runs = self.rule(codec) if algorithm == "auto" else algorithm
         return simulate(
             self._question.collective,
-            self.rule(codec) if algorithm == "auto" else algorithm,
+            runs,
             cluster=self._cluster,
             size_bytes=size,
-            codec=self._coders[codec],
+            codec=self._coder(codec, runs),
             dtype=self._dtype,
             root=self._question.root,
             chunk_bytes=self._chunk_bytes,
             limit_seconds=limit,
         )
+
+    def _coder(self, codec: str, algorithm: str) -> Codec | None:
+        row = self._coders[codec]
+        collective, ranks = self._question.collective, self._cluster.ranks
+        if row is None or travels_as(collective, algorithm, self._dtype, ranks) == self._dtype:
+            return row
+        if codec not in self._wide_coders:
+            wide = Counter[str]()
+            for name, size in self._question.sizes:
+                wide["float32"] += size * (1 + (name in HALF_TYPES))
+            described = self._cluster.codecs[codec]
+            self._wide_coders[codec] = _mixed(codec, described, tuple(wide.items()))
+        return self._wide_coders[codec]
 
     def _most_bytes(self, algorithm: str, chunk_bytes: int) -> int:
         """Of what is simulated as a whole."""

@@ -85,7 +85,7 @@ def dtype_of(name: str, leaf: Any, rounded: Any = None) -> str:
       rounded: what floating-point values are rounded to; None: they stay as they are.
 
     Raises:
-      InvalidArgumentError: for what is no array, and for dtypes of keys.
+      InvalidArgumentError: for what is no array, and for dtypes of keys and float0.
     """
     if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):
         raise errors.InvalidArgumentError(f"{name} must be an array, not {type(leaf).__name__}.")
@@ -93,6 +93,11 @@ def dtype_of(name: str, leaf: Any, rounded: Any = None) -> str:
         raise errors.InvalidArgumentError(
             f"{name} has the dtype {leaf.dtype}, which weights do not have; give "
             "jax.random.key_data of keys."
+        )
+    if leaf.dtype == jax.dtypes.float0:
+        raise errors.InvalidArgumentError(
+            f"{name} has the dtype float0, which has no values: it is a derivative by integers. "
+            "Give weights, without it."
         )
     dtype = jax.dtypes.canonicalize_dtype(leaf.dtype)
     if rounded is not None and jax.numpy.issubdtype(dtype, jax.numpy.floating):

@@ -1,4 +1,4 @@
-"""Checks a wheel with libjaxccomp_cuda.so: that it loads where there is no driver.
+"""Checks a wheel of libjaxccomp_cuda.so: its contents, its version, and loading without a driver.
 
 python packaging/cuda/check.py WHEEL
 """

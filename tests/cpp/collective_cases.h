@@ -35,7 +35,7 @@ inline std::string Describe(const Algorithm& algorithm, const Problem& p, bool s
          " ranks " + std::to_string(p.ranks) + " root " + std::to_string(p.root) + " bytes " +
          std::to_string(p.block_bytes) + " chunk " + std::to_string(p.chunk_bytes) +
          Listed(" hosts", p.hosts) +
-         (p.coded ? " coded" : "") + (p.exact ? " exact" : "") + (p.feedback ? " feedback" : "") +
+         (p.coded ? " coded" : "") + (p.bounded ? " bounded" : "") + (p.exact ? " exact" : "") + (p.feedback ? " feedback" : "") +
          (p.reverse ? " reverse" : "") +
          (p.multi_slot ? " multi_slot" : "") + (shared_memory ? " shared memory" : "");
 }
@@ -142,16 +142,18 @@ inline void CheckMemory(const Algorithm& algorithm, const Problem& p, const Outc
   if (!excess.empty()) CHECK_EQ(Describe(algorithm, p, false) + " " + excess, "");
 }
 
-// Checks one allreduce at every size, raw, coded and with feedback, in place and not. Returns false after a failure.
+// Checks one allreduce at every size, raw, coded, with feedback and with a codec of a small range, in place and not.
+// Returns false after a failure.
 inline bool VerifyAllreduce(const Algorithm& algorithm, Problem p) {
   for (const Size& size : kSizes) {
     p.block_bytes = size.block_bytes;
     p.chunk_bytes = size.chunk_bytes;
-    for (int variant = 0; variant < 6; ++variant) {
-      p.coded = variant % 3 != 0;
-      p.feedback = variant % 3 == 2;
+    for (int variant = 0; variant < 8; ++variant) {
+      p.coded = variant % 4 != 0;
+      p.feedback = variant % 4 >= 2;
+      p.bounded = variant % 4 == 3;
       Outcome outcome;
-      if (!Verify(algorithm, p, /*shared_memory=*/variant >= 3, &outcome)) return false;
+      if (!Verify(algorithm, p, /*shared_memory=*/variant >= 4, &outcome)) return false;
       CheckMemory(algorithm, p, outcome);
     }
   }

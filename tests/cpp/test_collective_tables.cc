@@ -1,5 +1,6 @@
 // The table of algorithms, the choice of "auto", the cost of schedules, and their rank arithmetic.
 
+#include <algorithm>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -136,6 +137,48 @@ TEST(CollectiveSentBytes) {
     CHECK_EQ(sent(Collective::kAlltoall, "bruck", rank), 12 * kMiB);
     CHECK_EQ(sent(Collective::kGather, "binomial", 0), 0);
     CHECK_EQ(sent(Collective::kGather, "binomial", 4), 4 * kMiB);
+  }
+}
+
+// Whether a rank makes, and with Problem::bounded encodes, reductions that are not final.
+struct PartialSums {
+  bool made = false, encoded = false;
+};
+
+PartialSums PartialSumsOf(const Algorithm& algorithm, Problem problem) {
+  PartialSums found;
+  for (problem.rank = 0; problem.rank < problem.ranks; ++problem.rank) {
+    const Schedule schedule = algorithm.build(problem);
+    std::vector<Slot> partial;
+    for (const Task& task : schedule.tasks) {
+      if (task.kind == TaskKind::kMerge && !task.final) partial.push_back(task.dst);
+      if (task.kind != TaskKind::kEncode) continue;
+      const Slot& source = schedule.SourcesOf(task)[0];
+      found.encoded |= std::find(partial.begin(), partial.end(), source) != partial.end();
+    }
+    found.made |= !partial.empty();
+  }
+  return found;
+}
+
+TEST(CollectivePartialSums) {
+  for (const Algorithm& algorithm : AlgorithmTable()) {
+    if (!Info(algorithm.collective).reduces) {
+      CHECK(!algorithm.sends_partial);
+      continue;
+    }
+    if (algorithm.collective == Collective::kReduceScatterv) continue;   // the same as reduce_scatter
+    bool made = false;   // a few ranks may need none
+    for (int ranks : Ranks()) {
+      if (ranks <= 2) continue;
+      Problem p{.ranks = ranks, .block_bytes = 4096, .chunk_bytes = 256};
+      for (int rank = 0; rank < ranks; ++rank) p.hosts.push_back(rank / 2);
+      made |= PartialSumsOf(algorithm, p).made;
+      p.coded = true;
+      p.bounded = true;
+      CHECK(!PartialSumsOf(algorithm, p).encoded);
+    }
+    CHECK_EQ(made, algorithm.sends_partial);
   }
 }
 

@@ -486,6 +486,29 @@ void CheckNarrowed(const Kernels& k, const char* what, const std::vector<uint16_
   }
 }
 
+TEST(reduce_bfloat16_beyond_floats_on_the_way) {
+  constexpr uint16_t kLarge = 0x7f62, kMost = 0x7f7f, kInfinity = 0x7f80, kSign = 0x8000;   // 3.0e38
+  const auto reduced = [](const Kernels& k, std::vector<uint16_t> values, int64_t divisor) {
+    std::vector<std::vector<uint16_t>> rows;
+    std::vector<const void*> sources;
+    for (uint16_t value : values) rows.emplace_back(100, value);
+    rows[0][50] = 0x3f80;   // in one element the sum is that of other values
+    for (const auto& row : rows) sources.push_back(row.data());
+    std::vector<uint16_t> result(100);
+    ReduceWith(k, DType::kBFloat16, ReduceOp::kSum, result.data(), sources, 100, divisor);
+    return result[0];
+  };
+  for (const Kernels* k : RunnableKernels()) {
+    CHECK_EQ(reduced(*k, {kLarge, kLarge, kLarge, kLarge}, 4), kLarge);
+    CHECK_EQ(reduced(*k, {kMost, kMost, kMost, kMost, kMost}, 5), kMost);
+    CHECK_EQ(reduced(*k, {kMost, kMost}, 2), kMost);
+    CHECK_EQ(reduced(*k, {kLarge, kLarge, kLarge | kSign}, 1), kLarge);
+    CHECK_EQ(reduced(*k, {kLarge, kLarge, kLarge}, 1), kInfinity);
+    CHECK_EQ(reduced(*k, {kInfinity, kLarge, kLarge}, 3), kInfinity);
+    CHECK((reduced(*k, {kInfinity, kLarge, kInfinity | kSign}, 3) & 0x7fff) > kInfinity);
+  }
+}
+
 TEST(half_narrowing_rounds_to_nearest_even) {
   const std::vector<float> values = Floats();
   const std::vector<double> exact(values.begin(), values.end());

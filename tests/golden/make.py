@@ -81,7 +81,7 @@ def main() -> None:
             np.save(FOLDER / f"{name}.ref.npy", ref)
         data = codecs.encode(spec, array, ref, **how)
         path.write_bytes(data)
-        decoded = codecs.decode(data, ref)
+        decoded = codecs.decode(data, ref, require_checksum=how.get("checksum", True))
         np.save(FOLDER / f"{name}.npy", decoded.reshape(-1).view(np.uint8))
 
 

@@ -1,15 +1,15 @@
-"""Several data-parallel processes on this machine's GPU: which number is best, beside its rivals.
+"""Measures which number of data-parallel processes on one GPU is fastest, and its alternatives.
 
     python tests/gpu/accdp.py BUILD_FOLDER [--device cpu] [--models mlp-small,...]
                               [--counts 1,2,4,8] [--rounds 3] [--seconds S] [--dry-run]
 
-For each model (models.py) runs `python -m jaxccomp tune ranks-per-gpu` on accdp_train.py, at equal
-batch: K processes with MPS and without, `vmap` over K replicas, and a larger batch. Before that the
-allreduce of the most processes is timed alone (accdp_allreduce.py), by codec and algorithm. Prints
-one JSON object per line: the times of an allreduce; the measurements of a model, what is best, and
-where processes lose. MPS daemons that run are left alone, none is left behind, and the GPU's
-compute mode is not touched. Exits with 77 where there is no GPU. `--device cpu` runs the same on
-the CPU, to check this program.
+First times the allreduce of the largest number of processes alone (accdp_allreduce.py), by codec
+and algorithm. Then runs `python -m jaxccomp tune ranks-per-gpu` on accdp_train.py for each model
+(models.py), at equal batch: K processes with and without MPS, `vmap` over K replicas, and a larger
+batch. Prints one JSON object per line: the times of an allreduce; the measurements of a model, the
+best number of processes, and the alternatives that are faster. It leaves running MPS daemons alone,
+starts none that outlives it, and does not change the GPU's compute mode. Exits with 77 without a
+GPU. `--device cpu` runs on the CPU, to test this program.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ LEAST_SECONDS = 40  # for a model
 
 
 def table() -> dict[str, Any]:
-    """The models; imported only now, as they need JAX."""
+    """The models; imported late because they need JAX."""
     return importlib.import_module("models").MODELS
 
 
 def told(name: str, about: str, found: dict) -> dict:
-    """A line: what `tune` has measured of a model, and what that says of several processes."""
+    """A line for a model: the measurements of `tune`, the best number of processes, its rivals."""
     rows = [row for row in found["cases"] if row.get("samples_per_second")]
     base = found["cases"][0].get("samples_per_second")
     same = [row for row in rows if row["device_batch"] == found["cases"][0]["device_batch"]]
@@ -54,11 +54,11 @@ def told(name: str, about: str, found: dict) -> dict:
 
 
 def measure(name: str, asked: argparse.Namespace, seconds: float, cache: str) -> int:
-    """Measures a model within the seconds; 1 where something was wrong."""
+    """Measures a model within the seconds; returns 1 after a failure."""
     clock, build = process.Clock(seconds), pathlib.Path(asked.build).resolve()
     env = ranks.environment(build, asked.device)
-    env.pop("XLA_PYTHON_CLIENT_MEM_FRACTION")  # `tune` shares the memory out
-    # What one round has compiled the next need not.
+    env.pop("XLA_PYTHON_CLIENT_MEM_FRACTION")  # `tune` divides the memory
+    # Later rounds load programs that the first round compiled.
     env |= {"JAX_COMPILATION_CACHE_DIR": cache, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
     train = pathlib.Path(__file__).with_name("accdp_train.py")
     with tempfile.TemporaryDirectory() as folder:
@@ -67,7 +67,7 @@ def measure(name: str, asked: argparse.Namespace, seconds: float, cache: str) ->
         command += ["--ranks-per-gpu", asked.counts, "--rounds", str(asked.rounds)]
         command += ["--batch", str(asked.batch or table()[name].batch)]
         command += ["--device", "cpu" if asked.device == "cpu" else "gpu", "--json", str(out)]
-        # The last run may be ended at its time, and ends then.
+        # Leave time to end the last run, which may be killed at its limit.
         command += ["--within", str(max(clock.left - 12, 1)), str(train), name]
         command += ["--batch", "{batch}", "--replicas", "{replicas}"]
         command += ["--seconds", str(asked.step_seconds)]
@@ -81,13 +81,13 @@ def measure(name: str, asked: argparse.Namespace, seconds: float, cache: str) ->
 
 
 def compare_algorithms(asked: argparse.Namespace, seconds: float) -> int:
-    """Times allreduces of the most processes within the seconds; 1 where something was wrong."""
+    """Times allreduces of the largest number of processes; returns 1 after a failure."""
     clock, build = process.Clock(seconds), pathlib.Path(asked.build).resolve()
     count = max(map(int, asked.counts.split(",")))
     program = pathlib.Path(__file__).with_name("accdp_allreduce.py")
     limit = clock.left
     env = ranks.environment(build, asked.device)
-    env.pop("XLA_PYTHON_CLIENT_MEM_FRACTION")  # `run` shares the memory out
+    env.pop("XLA_PYTHON_CLIENT_MEM_FRACTION")  # `run` divides the memory
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-P", "-m", "jaxccomp", "run", "-n", str(count)]
         command += ["--log-dir", folder, "--timeout", str(max(limit - 10, 1))]
@@ -105,7 +105,7 @@ def compare_algorithms(asked: argparse.Namespace, seconds: float) -> int:
 
 
 def main() -> int:
-    """Runs what can be run, and says what cannot."""
+    """Runs all cases that can run, and reports the others with the reason."""
     parser = ranks.parser(__doc__, 495.0)
     parser.add_argument(
         "--models", default="", help="rows of MODELS in models.py (default: all but tiny)"
@@ -143,7 +143,7 @@ def main() -> int:
         worst |= compare_algorithms(asked, clock.left / 5)
     with tempfile.TemporaryDirectory(prefix="jaxccomp-compiled-") as cache:
         for number, name in enumerate(chosen):
-            # Few models well rather than all of them badly.
+            # Give a model at least a third of all time: few models, but well measured.
             wanted = max(clock.left / (len(chosen) - number), min(asked.seconds / 3, clock.left))
             if wanted < LEAST_SECONDS:
                 ranks.say(not_run=name, reason=f"{max(clock.left, 0):.0f} s were left")

@@ -1,9 +1,9 @@
-"""Times allreduces of ranks that share a GPU, by algorithm; what accdp.py has run on each rank.
+"""A rank of accdp.py: times allreduces of ranks that share a GPU, by codec and algorithm.
 
     python accdp_allreduce.py --mib 4,64 [--seconds S]
 
-Rank 0 prints a JSON object per size, codec and algorithm: the seconds of the slowest rank, what
-rank 0 has sent, and how far the sum is from one made alone.
+Rank 0 prints a JSON object per size, codec and algorithm: the seconds of the slowest rank, the
+bytes sent by rank 0, and the largest error of the sum.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ MIB = 1 << 20
 
 
 def noise(rank: int, count: int) -> jax.Array:
-    """A rank's values, which take a codec's time and space as those of gradients do."""
+    """A rank's values: normal, so that codecs need as much time and space as for gradients."""
     return jax.random.normal(jax.random.key(rank), (count,))
 
 
 def measure(algorithm: str, codec: str | None, x: jax.Array, wanted: jax.Array) -> dict:
-    """A line."""
+    """Checks and times one case; returns its line."""
     call = jax.jit(lambda x: jcc.allreduce(x, codec=codec, algorithm=algorithm))
     worst = float(jnp.max(jnp.abs(call(x) - wanted)))
     jcc.stats.reset()
     took = timing.timed(call, x, warmups=1)
     counted = jcc.stats.get().total
-    calls = timing.ROUNDS + 1  # and a warm-up
+    calls = timing.ROUNDS + 1  # including the warm-up
     return {
         "algorithm": algorithm,
         "codec": codec or "none",
@@ -67,7 +67,7 @@ def main() -> None:
         wanted = sum(noise(rank, count) for rank in range(world.size))
         for codec, algorithm in WAYS:
             late = jnp.int32(time.perf_counter() - start > asked.seconds)
-            if int(jcc.allreduce(late, "max")):  # all ranks alike
+            if int(jcc.allreduce(late, "max")):  # the same on all ranks
                 row = {"not_run": f"{algorithm} {codec or 'none'} {mib:g} MiB"}
                 row["reason"] = f"{asked.seconds:.0f} s were over"
             else:

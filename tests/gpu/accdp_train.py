@@ -1,10 +1,10 @@
-"""Trains a model of models.py data-parallel, and reports its throughput; what accdp.py has run.
+"""A rank of accdp.py: trains a model of models.py data-parallel, and reports its throughput.
 
     python -m jaxccomp tune ranks-per-gpu accdp_train.py MODEL --batch {batch} --replicas {replicas}
 
-Every rank keeps its own copy of the parameters and averages gradients with the others
-(`jaxccomp.allreduce`); with replicas, so do the copies in one process, under `vmap`. The
-throughput is that of the median of windows of steps, after compilation.
+Every rank keeps its own copy of the parameters and averages gradients with the other ranks
+(`jaxccomp.allreduce`). With replicas, a process has several copies under `vmap`, and averages over
+these, too. The throughput is the median over windows of steps, without compilation.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ import models
 
 import jaxccomp as jcc
 
-BATCHES = 4  # that are trained on in turns
+BATCHES = 4  # used in turns
 RATE, MOMENTUM = 0.001, 0.9
 
 
 def make_step(model: models.Model, replicas: int):
-    """One step of gradient descent with momentum: (params, velocity, inputs, labels) to the first
-    two and the loss. With replicas all have an axis in front."""
+    """A step of gradient descent with momentum: (params, velocity, inputs, labels) to (params,
+    velocity, loss). With replicas all except the loss have a leading replica axis."""
 
     def step(params, velocity, inputs, labels):
         grads_of = jax.value_and_grad(model.loss)
@@ -36,7 +36,7 @@ def make_step(model: models.Model, replicas: int):
         else:
             loss, grads = grads_of(params, inputs, labels)
         if jcc.world().size > 1:
-            # Alike in all replicas: one copy travels.
+            # All replicas have the same gradients: reduce one copy.
             if replicas > 1:
                 mean = jcc.allreduce(jax.tree.map(lambda g: g[0], grads), "mean")
                 grads = jax.tree.map(lambda m, g: jnp.broadcast_to(m, g.shape), mean, grads)
@@ -58,7 +58,7 @@ def main() -> None:
     asked = parser.parse_args()
     world, model = jcc.init(), models.MODELS[asked.model]
     front = (asked.replicas,) if asked.replicas > 1 else ()
-    params = model.make(jax.random.key(0))  # alike on all ranks
+    params = model.make(jax.random.key(0))  # the same on all ranks
     params = jax.tree.map(lambda p: jnp.broadcast_to(p, (*front, *p.shape)), params)
     params = jax.tree.map(jnp.array, params)
     velocity = jax.tree.map(jnp.zeros_like, params)
@@ -71,20 +71,20 @@ def main() -> None:
     step, done = make_step(model, asked.replicas), 0
 
     def train(steps: int) -> float:
-        """Seconds of so many steps."""
+        """Runs ``steps`` steps; returns their seconds."""
         nonlocal params, velocity, done
         start = time.perf_counter()
         for _ in range(steps):
             inputs, labels = batches[done % BATCHES]
             params, velocity, loss = step(params, velocity, inputs, labels)
             done += 1
-        loss = float(loss)  # waits for all of them
+        loss = float(loss)  # wait for all steps
         if not loss < 1e4:
             raise SystemExit(f"the loss is {loss}")
         return time.perf_counter() - start
 
     train(3)
-    # All ranks do as many steps: as many as the slowest needs for a fifth of the time.
+    # All ranks run the same number of steps: a fifth of the time on the slowest rank.
     once = train(5) / 5
     steps = max(int(asked.seconds / 5 / once), 2)
     steps = int(jcc.allreduce(jnp.int32(steps), "min")) if world.size > 1 else steps

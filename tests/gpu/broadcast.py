@@ -1,12 +1,12 @@
-"""Broadcasts over a slow link between ranks that share this machine's GPU: compressed and raw.
+"""Times broadcasts over a slow link between ranks that share this GPU: compressed and raw.
 
     python tests/gpu/broadcast.py BUILD_FOLDER [--device cpu] [--mib 256] [--cases 8@1gbit,2@5gbit]
                                   [--seconds S] [--dry-run]
 
-A case is so many hosts of a testbed (docs/testbed.md), one rank each, with links of that rate; it
-needs root, `ip` and `tc`. Prints one JSON object per line: those of broadcast_rank.py, and for
-each case what the codecs gain over the same path uncompressed. Exits with 77 where there is no
-GPU. `--device cpu` runs the same on the CPU, to check this program.
+A case HOSTS@LINK is a testbed (docs/testbed.md) with one rank per host and links of that rate; it
+needs root, `ip` and `tc`. Prints one JSON object per line: the lines of broadcast_rank.py, and for
+each case the speedup of the codecs over the raw broadcast. Exits with 77 without a GPU.
+`--device cpu` runs on the CPU, to test this program.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ def cases(text: str) -> list[tuple[int, str]]:
 
 
 def cost(link: str, mib: int) -> float:
-    """About how many seconds a case takes: ranks start, then the wire is what takes time."""
+    """Estimated seconds of a case: ranks start, then the wire is the bottleneck."""
     return 20 + 40 * (mib << 20) / (links.rate(link) / 8)
 
 
 def gains(rows: list[dict]) -> dict[str, object]:
-    """What is gained by each codec, from the lines of one case."""
+    """The speedup of each codec over raw, from the lines of one case."""
     seconds = {row["name"]: row["seconds"] for row in rows if "seconds" in row}
     if "raw" not in seconds:
         return {}
@@ -49,7 +49,7 @@ def gains(rows: list[dict]) -> dict[str, object]:
 
 
 def measure(hosts: int, link: str, asked: argparse.Namespace, seconds: float) -> int:
-    """Runs a case and passes its lines on; 1 where something was wrong."""
+    """Runs a case and prints its lines; returns 1 after a failure."""
     clock, name = process.Clock(seconds), f"{hosts} ranks, {link}"
     build = pathlib.Path(asked.build).resolve()
     env = ranks.environment(build, asked.device, hosts)
@@ -57,7 +57,7 @@ def measure(hosts: int, link: str, asked: argparse.Namespace, seconds: float) ->
         goodput = min(made.measure_goodput().values())
         bound = (asked.mib << 20) / goodput
         ranks.say(case=name, goodput_bytes_per_second=round(goodput), raw_bound_seconds=bound)
-        # Ranks know by this when to leave out what would not end in time.
+        # Ranks skip cases that would not end within this time.
         left = clock.left - 2 * links.SLACK_SECONDS
         program = process.python("broadcast_rank.py", asked.device, asked.mib, link, left)
         rows, wrong = links.run(made, program, env, name, clock.left)
@@ -69,7 +69,7 @@ def measure(hosts: int, link: str, asked: argparse.Namespace, seconds: float) ->
 
 
 def main() -> int:
-    """Runs what can be run, and says what cannot."""
+    """Runs all cases that can run, and reports the others with the reason."""
     parser = ranks.parser(__doc__, 290.0)
     parser.add_argument("--mib", type=int, default=256, help="of bfloat16 (default: %(default)s)")
     parser.add_argument(
@@ -96,7 +96,7 @@ def main() -> int:
         seconds = clock.left * cost(link, asked.mib) / rest
         name = f"{hosts} ranks, {link}"
         if seconds < LEAST_SECONDS:
-            seconds = clock.left  # for one of them at least
+            seconds = clock.left  # enough for this case, at the cost of later ones
         if seconds < LEAST_SECONDS:
             ranks.say(not_run=name, reason=f"{max(clock.left, 0):.0f} s were left")
             continue

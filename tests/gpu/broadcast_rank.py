@@ -1,14 +1,14 @@
-"""A rank of broadcast.py: seconds of one broadcast, its overlap, and what held the host's thread.
+"""A rank of broadcast.py: seconds of a broadcast, its overlap, and the time it blocks the host.
 
     broadcast_rank.py DEVICE MIB LINK SECONDS
 
-Each row of CASES is one line, printed by rank 0. `seconds` is the median over rounds, each from a
-barrier to the end of the slowest rank. `dispatch_us` is how long the call held the host's thread,
-and `held` which part of the whole that is, both of the rank that was held longest: on a GPU the
-stage holds a thread until it is over. `both_seconds` is for the broadcast and, dispatched right
-after it, a program of matrix products on the main stream that reads nothing of it; they are sized
-to take as long as the broadcast. `overlap` is the part of the shorter one that the longer one hid.
-`trace` says, for each rank, how long its wire was busy in one call.
+Rank 0 prints a line for each row of CASES. `seconds` is the median over rounds, each from a barrier
+to the end of the slowest rank. `dispatch_us` is how long the call blocked the host's thread, and
+`held` its fraction of the whole, both of the rank that was blocked longest: on a GPU the stage
+blocks a thread until the operation is over. `both_seconds` is the time of the broadcast and,
+dispatched right after it, of independent matrix products on the main stream, which alone take as
+long as the broadcast. `overlap` is the fraction of the shorter one that the longer one hid. `trace`
+has for each rank the time that its wire was busy in one call.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ROUNDS = 3
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """One way to broadcast."""
+    """A codec of the broadcast."""
 
     name: str
     codec: str | None
@@ -48,14 +48,14 @@ CASES = (
 
 
 def values(mib: int) -> np.ndarray:
-    """As weights are: the root's, which every rank can make to compare with."""
+    """The root's values, like trained weights; every rank makes them, to check its result."""
     block = np.random.default_rng(0).normal(0, 0.02, 1 << 20).astype(np.float32)
-    # Repeated after 2 MiB, which none of these codecs can see.
+    # Repeated every 2 MiB, which is too far apart for these codecs to exploit.
     return np.resize(block.astype(ml_dtypes.bfloat16), mib << 19)
 
 
 def why_not(case: Case, device: str) -> str:
-    """Why a case cannot be run; empty when it can. The same on all ranks."""
+    """Why a case cannot run; empty if it can. The same on all ranks."""
     if device == "cpu":
         missing = "a codec of GPUs" if (case.codec or "").startswith("nvcomp") else ""
     elif case.codec is None or cuda.runs(case.codec, "bfloat16"):
@@ -66,7 +66,7 @@ def why_not(case: Case, device: str) -> str:
 
 
 def sized(w: jax.Array, seconds: float) -> tuple[int, Timed]:
-    """How many products take about so long, and what they take."""
+    """The number of products that take about ``seconds``, and their measured time."""
     program = jax.jit(products)
     few = timed(program, w, jnp.int32(50), rounds=1)
     count = max(int(50 * seconds / few.seconds), 1)
@@ -75,7 +75,7 @@ def sized(w: jax.Array, seconds: float) -> tuple[int, Timed]:
 
 
 def spans(function, x: jax.Array) -> dict:
-    """How long messages of the engine took in one call, and whether the host's thread waited."""
+    """Seconds of one call: of its messages, of the whole, and of blocking the host's thread."""
     MPI.COMM_WORLD.Barrier()
     with jcc.trace.record() as timeline:
         start = time.perf_counter()
@@ -91,7 +91,7 @@ def spans(function, x: jax.Array) -> dict:
 
 
 def measure(case: Case, x: jax.Array, w: jax.Array, want: np.ndarray) -> dict:
-    """One line."""
+    """Checks and times one case; returns its line."""
     function = jax.jit(lambda v: jcc.bcast(v, codec=case.codec))
     got = np.asarray(function(x)).view(np.uint16)
     equal = MPI.COMM_WORLD.allgather(bool(np.array_equal(got, want.view(np.uint16))))
@@ -119,7 +119,7 @@ def measure(case: Case, x: jax.Array, w: jax.Array, want: np.ndarray) -> dict:
 
 
 def main(platform: str, mib: str, link: str, seconds: str) -> int:
-    """Runs the cases; 1 when a value is wrong."""
+    """Runs the cases; returns 1 when a value is wrong."""
     start, worst, longest = time.monotonic(), 0, 0.0
     jcc.config.set("timeout_seconds", 120)
     device = jax.local_devices(backend=platform)[0]

@@ -1,11 +1,11 @@
-"""Gathers what a machine with a GPU and no network needs, in one folder (`make gpu-bundle`).
+"""Bundles the files for checks on a GPU machine without a network (`make gpu-bundle`).
 
     python tests/gpu/bundle.py FOLDER BUILD_FOLDER WHEEL_OR_MODULE [--most-mib 64] [--no-nvcomp]
 
-Into FOLDER go the CUDA library and its test program from BUILD_FOLDER and the engine's Python
-module, packed, an MPI and nvCOMP as wheels from PyPI for Python 3.12 on x86-64, and `env.sh`, which
-a shell there sources. Exits with 1 where the folder and the tracked files together are larger than
-the limit.
+FOLDER gets a zip file with the CUDA library and its test program from BUILD_FOLDER and the engine's
+Python module, wheels of an MPI and nvCOMP from PyPI for Python 3.12 on x86-64, and `env.sh`, to be
+sourced on the other machine. Exits with 1 if the folder and the tracked files together exceed the
+limit.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ WHEELS = ("mpich>=4.3,<6", "mpi4py>=4.1,<5")
 NVCOMP = "nvidia-libnvcomp-cu13>=6,<7"
 _PLATFORMS = ("2_28", "2_27", "2_24", "2_17", "2_5")
 
-# Wheels are laid out by hand: `pip install --target` loses the libraries of the MPI.
+# unpack.py unpacks the wheels: `pip install --target` loses the libraries of the MPI.
 ENV = """\
 # Source this in a shell on the machine with the GPU: `. build/gpu/env.sh`.
 bundle=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -44,7 +44,7 @@ export PYTHONUNBUFFERED=1
 
 
 def gather(folder: pathlib.Path, build: pathlib.Path, module: pathlib.Path) -> None:
-    """Packs what was built here; device code becomes several times smaller."""
+    """Packs the built files; device code shrinks several times."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     with (
@@ -64,7 +64,7 @@ def gather(folder: pathlib.Path, build: pathlib.Path, module: pathlib.Path) -> N
 
 
 def _modules(module: pathlib.Path) -> dict[str, bytes]:
-    """The engine's module for Python 3.12, by file name, from a wheel or as it is."""
+    """The engine's module for Python 3.12, by file name, from a wheel or a .so file."""
     if module.suffix == ".whl":
         with zipfile.ZipFile(module) as wheel:
             names = [each for each in wheel.namelist() if each.startswith("jaxccomp/_core")]
@@ -77,7 +77,7 @@ def _modules(module: pathlib.Path) -> dict[str, bytes]:
 
 
 def download(folder: pathlib.Path, packages: list[str]) -> None:
-    """Fetches wheels for Python 3.12, whatever Python this is."""
+    """Downloads wheels for Python 3.12, with any Python."""
     shutil.rmtree(folder, ignore_errors=True)
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "-q"]
     command += ["--no-deps", "--only-binary=:all:", "--implementation", "cp"]
@@ -90,7 +90,7 @@ def download(folder: pathlib.Path, packages: list[str]) -> None:
 
 
 def tracked_bytes() -> int:
-    """Of the files that git knows in this tree."""
+    """The size of all tracked files of this tree."""
     listed = subprocess.run(
         ["git", "-C", str(sources.ROOT), "ls-files", "-z"], capture_output=True, check=True
     ).stdout
@@ -99,7 +99,7 @@ def tracked_bytes() -> int:
 
 
 def main() -> int:
-    """Makes the folder, and says how large all is."""
+    """Makes the folder, and prints the sizes."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("build", type=pathlib.Path)

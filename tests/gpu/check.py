@@ -1,14 +1,13 @@
-"""Checks and measures on this machine's GPU what can be, and writes docs/results/gpu/*.json.
+"""Runs all checks and measurements on this machine's GPU; writes a JSON file for each part.
 
     python tests/gpu/check.py BUILD_FOLDER OUTPUT_FOLDER [PART ...] [--seconds S] [--resume]
 
-The parts are the rows of PARTS; all of them run when none is named, within the seconds, 540 unless
-told: each is given its share, and what one leaves goes to those after it. Each part's file says on
-which device, with which versions and clocks it ran, what was found, and what could not be run and
-why. --resume leaves out parts whose file of the same device, versions and sources is complete.
+The parts are the rows of PARTS; without PART all run, within S seconds (default 540). Each part
+gets a share of the time; time that it does not need goes to later parts. Its file names device,
+versions and clocks, and has the results, the failures, and the cases that did not run, with the
+reason. --resume skips parts whose file for the same device, versions and sources is complete.
 
-Exit status: 0, nothing is wrong (parts that were not run say so); 1, something is wrong; 2, the
-arguments are; 77, there is no GPU.
+Exit status: 0, no failures (parts may not have run); 1, failures; 2, invalid arguments; 77, no GPU.
 """
 
 from __future__ import annotations
@@ -28,25 +27,25 @@ import ranks
 
 NO_DEVICE = ranks.NO_DEVICE
 SECONDS = 540
-# What the sanitizers run: they slow kernels down a hundredfold.
+# Only these run under sanitizers, which slow kernels down a hundredfold.
 SANITIZED = ("int8", "onebit", "lossless", "stage")
-# Left to a script of the time that it is given, so that it ends by itself.
+# A script is told to end this much before its limit, so that it ends by itself.
 _MARGIN_SECONDS = 5
 
-# The commands of a part, given the C++ program; or why it cannot be run here. "{seconds}" in a
-# command stands for what it may take.
+# The commands of a part, or why it cannot run here. "{seconds}" in a command stands for its time
+# limit.
 Commands = list[list[str]] | str
 
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """What is checked in one go.
+    """A part of the checks, with a file of its own.
 
     Attributes:
-      what: it is.
-      seconds: that it may take; if it takes them all something is wrong.
-      commands: for the program.
-      least: seconds without which it is not begun.
+      what: its description.
+      seconds: its limit; to take all of it is a failure.
+      commands: makes its commands from the path of the C++ program.
+      least: the part does not start with fewer seconds left.
     """
 
     what: str
@@ -71,12 +70,12 @@ def sanitized(tool: str) -> Callable[[str], Commands]:
 
 
 def nvcomp(program: str) -> Commands:
-    """With the library that JAXCCOMP_LIBNVCOMP or a wheel has."""
+    """The nvCOMP part, if JAXCCOMP_LIBNVCOMP or a wheel provides the library."""
     return [[program, "all", "nvcomp"]] if facts.nvcomp() else "nvCOMP is not found"
 
 
 def script(name: str, *arguments: str) -> Callable[[str], Commands]:
-    """A script beside this one, which starts its ranks by itself."""
+    """A script in this folder, which starts its ranks itself."""
 
     def commands(program: str) -> Commands:
         build = str(pathlib.Path(program).parent)
@@ -85,7 +84,7 @@ def script(name: str, *arguments: str) -> Callable[[str], Commands]:
     return commands
 
 
-# In order of risk: what would stop all that comes after it, or make it worthless, is known first.
+# In order of risk: a part whose failure would stop or invalidate later parts comes first.
 PARTS = {
     "first": Part(
         "lossless and int8: bits, rates",
@@ -131,9 +130,9 @@ PARTS = {
 
 
 def share(name: str, waiting: Sequence[str], left: float) -> float:
-    """Seconds for a part, when the parts ``waiting`` come after it.
+    """Seconds for a part, with the parts ``waiting`` still to run.
 
-    Everybody's least comes first; the rest goes by what each can use beyond that.
+    Each part gets its ``least``; the rest is divided in proportion to ``seconds - least``.
     """
     part = PARTS[name]
     rest = left - part.least - sum(PARTS[each].least for each in waiting)
@@ -150,14 +149,14 @@ def run(
     before: Mapping = {},  # noqa: B006 - it is only read
     keep: Callable[[dict], None] = lambda found: None,
 ) -> tuple[dict, int]:
-    """Runs a part: what goes into its file, and its exit status.
+    """Runs a part; returns the contents of its file, and its exit status.
 
     Args:
-      name: of the part.
-      program: the C++ program.
-      seconds: that it has.
-      before: what its file says already; commands that were done then are left out.
-      keep: is given what is known after each line, so that it survives the end of this process.
+      name: the name of the part.
+      program: the path of the C++ program.
+      seconds: its time limit.
+      before: the contents of its earlier file; commands that succeeded then are skipped.
+      keep: called with the results so far after each line, to save them if this process is killed.
     """
     part, clock = PARTS[name], process.Clock(seconds)
     todo = part.commands(program)
@@ -166,7 +165,7 @@ def run(
     if seconds < part.least:
         return {"not_run": f"{seconds:.0f} s were left, and it takes at least {part.least}"}, 0
     over = list(before.get("commands", ()))
-    # Of a command that did not end, its lines are printed once more.
+    # Drop lines of a command that did not end: it runs again.
     lines = list(before.get("lines", ())[: before.get("lines_over", 0)])
     lines_over, status, failures, cut = len(lines), 0, [], []
     library = facts.nvcomp()
@@ -190,7 +189,7 @@ def run(
         if done.status == NO_DEVICE and not done.late:
             return {"not_run": done.said.strip()[-1500:], "lines": lines}, NO_DEVICE
         if done.late and seconds < part.seconds:
-            # Nothing hung: this run as a whole had no more time for it.
+            # Not a hang: the total time was too short for the part.
             cut.append(f"{_shown(command)}: not done in its {seconds:.0f} s")
         elif done.wrong:
             status = 1
@@ -216,7 +215,7 @@ def _shown(command: Sequence[str]) -> str:
 
 
 def earlier(path: pathlib.Path, device: dict, software: dict) -> dict:
-    """What a part's file says of this device and these sources; empty when nothing."""
+    """A part's file, if it is of this device and these versions; else empty."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -226,13 +225,13 @@ def earlier(path: pathlib.Path, device: dict, software: dict) -> dict:
 
 
 def is_complete(found: dict) -> bool:
-    """Whether a part's file needs no other run."""
+    """Whether a part need not run again."""
     gaps = ("failures", "not_run", "not_done")
     return bool(found) and not any(found.get(each) for each in gaps)
 
 
 def _write(path: pathlib.Path, found: dict) -> None:
-    """Whenever this process is killed, the file is whole."""
+    """Writes atomically: a killed process leaves no partial file."""
     partly = path.with_suffix(".partly")
     with partly.open("w", encoding="utf-8") as file:
         file.write(json.dumps(found, indent=1) + "\n")
@@ -242,7 +241,7 @@ def _write(path: pathlib.Path, found: dict) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the chosen parts, or all; returns the exit status."""
+    """Runs the chosen parts, by default all; returns the exit status."""
     asked = _arguments(arguments)
     chosen = asked.parts or list(PARTS)
     if unknown := sorted(set(chosen) - set(PARTS)):
@@ -307,7 +306,7 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _changed(before: dict) -> str:
-    """Which settings of the GPU are not what they were; empty when all are."""
+    """A message that names changed settings of the GPU; empty if there are none."""
     now = facts.of_device()
     changed = [
         f"{each} was {before[each]} and is {now[each]}"
@@ -318,7 +317,7 @@ def _changed(before: dict) -> str:
 
 
 def summary(found: dict) -> str:
-    """What came of a part, in a line."""
+    """The result of a part in a line."""
     if "not_run" in found and not found.get("failures"):
         return f"not run: {_line(found['not_run'])}"
     said = [f"WRONG: {_line(each)}" for each in found["failures"]] or ["good"]
@@ -333,7 +332,7 @@ def summary(found: dict) -> str:
 
 
 def _line(text: str, most: int = 300) -> str:
-    """A text in a line, and in so many letters."""
+    """Joins the lines of a text, and cuts it to ``most`` characters."""
     line = " | ".join(filter(None, (each.strip() for each in text.splitlines())))
     return line if len(line) <= most else f"{line[: most - 3]}..."
 

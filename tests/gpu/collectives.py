@@ -1,11 +1,11 @@
-"""Collectives on this machine's GPU, under mpiexec: compared with the CPU's, and measured.
+"""Compares collectives on this machine's GPU with the CPU's, and times them, under mpiexec.
 
     python tests/gpu/collectives.py BUILD_FOLDER [--device cpu] [--ranks 1,2,4] [--mib 64,256]
                                     [--counts 1,1003,3000000] [--seconds S]
 
-Prints one JSON object per line; what cannot be run is one, too. All ranks share one GPU. The
-engine is the one of BUILD_FOLDER (`make gpu-module`) where there is one, else the installed one.
-Exits with 77 where there is no GPU. `--device cpu` runs the same on the CPU, to check this program.
+Prints one JSON object per line, also for each case that cannot run. All ranks share one GPU. Uses
+the engine in BUILD_FOLDER (`make gpu-module`) if there is one, else the installed one. Exits with
+77 without a GPU. `--device cpu` runs on the CPU, to test this program.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ import sys
 import process
 import ranks
 
-# What each may take, and without which it is not begun.
+# Limits of each run in seconds; a run does not start with less than LEAST_SECONDS left.
 LIMITS = {"axis": 90, "compare": 150, "measure": 90}
 LEAST_SECONDS = 20
 
 
 def main() -> int:
-    """Runs what can be run, and says what cannot."""
+    """Runs all cases that can run, and reports the others with the reason."""
     parser = ranks.parser(__doc__, 495.0, dry_run=False)
     parser.add_argument("--ranks", default="1,2,4")
     parser.add_argument("--mib", default="64,256")
-    # The last one takes several of the stage's parts.
+    # The last count spans several parts of the stage.
     parser.add_argument("--counts", default="1,1003,3000000", help="of values that are compared")
     asked = parser.parse_args()
     clock, build = process.Clock(asked.seconds), pathlib.Path(asked.build).resolve()
@@ -39,7 +39,7 @@ def main() -> int:
         return 0
     worst = 0
     counts = [int(each) for each in asked.ranks.split(",")]
-    # First whether values are right: along an axis of one process's devices, then between ranks.
+    # First check values: along an axis of one process's devices, then between ranks.
     runs = [("axis", 1), *itertools.product(("compare", "measure"), counts)]
     told = {"axis": [], "compare": [asked.counts], "measure": [asked.mib]}
     for part, count in runs:

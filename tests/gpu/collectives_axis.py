@@ -1,8 +1,9 @@
-"""Along an axis of all devices of this process: the stage's collectives, and those of jax.lax.
+"""Checks collectives along an axis of this process's devices, with backends "native" and "xla".
 
-Started by collectives.py. The engine moves raw and bit-exact values between the devices; codecs of
-a fixed rate are kernels on XLA's stream, and jax.lax (NCCL between GPUs) moves their codes. Results
-are compared with NumPy's: bit for bit, or within TOLERANCE. With one GPU the axis has one device.
+Started by collectives.py. With "native" the engine moves raw and lossless values between the
+devices. With "xla" fixed-rate codecs are kernels on XLA's stream, and jax.lax (NCCL between GPUs)
+moves the encoded values. Results are compared with NumPy's: bit for bit, or within TOLERANCE. With
+one GPU the axis has one device.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import json
 import os
 import sys
 
-DEVICES = 4  # of the CPU, where the script itself is tried
+DEVICES = 4  # emulated devices with platform "cpu", which tests this script itself
 platform = sys.argv[1]
 if platform == "cpu":
     flags = os.environ.get("XLA_FLAGS", "")
@@ -49,7 +50,7 @@ OPERATIONS = {
 
 
 def expected(name: str, of: np.ndarray) -> np.ndarray:
-    """NumPy's result on each device; ``of`` has what each passes in, a row for each device."""
+    """NumPy's result on each device; ``of`` has a row of operands for each device."""
     n, first = len(of), of[:, 0]
     return {
         "bcast": lambda: np.stack([first[0]] * n),
@@ -72,7 +73,7 @@ def run(name: str, mesh: jax.sharding.Mesh, x: jax.Array, **how) -> np.ndarray:
 
 
 def main() -> int:
-    """Runs all; 1 where a result is wrong."""
+    """Runs all cases; returns 1 if a result is wrong."""
     devices = jax.local_devices(backend=platform)
     mesh = jax.sharding.Mesh(np.array(devices), ("d",))
     wrong_at_all = False
@@ -87,7 +88,7 @@ def main() -> int:
                     got = run(name, mesh, jnp.asarray(drawn, dtype), backend=backend, codec=codec)
                     want = expected(name, drawn).astype(np.float64)
                     most = 0.0 if codec in EXACT else TOLERANCE * np.abs(want).max()
-                    if not np.abs(got - want).max() <= most:  # not so for a NaN
+                    if not np.abs(got - want).max() <= most:  # false for NaN
                         wrong.append(name)
                 row = {"devices": len(devices), "backend": backend, "codec": codec or "raw"}
                 row |= {"dtype": dtype, "count": count, "compared": len(OPERATIONS)}

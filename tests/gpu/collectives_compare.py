@@ -1,9 +1,9 @@
-"""A rank of collectives.py: every collective on the device, compared with NumPy and with the CPU.
+"""A rank of collectives.py: compares every collective on the device with NumPy and with the CPU.
 
-With a bit-exact codec, and without one, results have NumPy's bits, of values whose sums are exact
-in every order. Of values of all magnitudes what is only moved has the bits that the CPU's engine
-gives without a codec; so have raw reductions, which the CPU's engine computes for GPUs as well.
-With a lossy codec results are within TOLERANCE of NumPy's.
+Raw and with lossless codecs, results must have NumPy's bits for values whose sums are exact in any
+order. For values of all magnitudes, moved values must have the bits of the CPU's raw result; so
+must raw reductions, since the CPU's engine computes them for GPUs, too. With lossy codecs, results
+must be within TOLERANCE of NumPy's.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ world = jcc.init()
 ORDERED = world.ordered()
 N, RANK = world.size, world.rank
 ROOT = N - 1
-ROWS = [rank + 1 for rank in range(N)]  # of the v-variants
+ROWS = [rank + 1 for rank in range(N)]  # counts of the v-variants
 TABLE = [[(i + j) % 3 for j in range(N)] for i in range(N)]
 
 
 def operations(x, codec, *, is_integer):
-    """All collectives in one program, by name; ``x`` has a row for each rank."""
+    """All unordered collectives in one program, by name; ``x`` has a row for each rank."""
     how = {"codec": codec}
     one = x[0]
     results = {
@@ -58,7 +58,7 @@ def operations(x, codec, *, is_integer):
 
 
 def in_program_order(x, codec):
-    """Those that carry an ordered effect."""
+    """The operations with an ordered effect, by name."""
     how = {"codec": codec}
     neighbours = {"dest": (RANK + 1) % N, "source": (RANK - 1) % N, "comm": ORDERED}
     rows = jnp.broadcast_to(x[0], (sum(ROWS), x.shape[1]))
@@ -82,7 +82,7 @@ def values(rank, count, dtype):
 
 
 def rough(rank, count, dtype):
-    """Values of many magnitudes, zeros and subnormals too."""
+    """Values of many magnitudes, including zeros and subnormals."""
     random = np.random.default_rng([rank, count, 9])
     drawn = random.standard_normal((N, count)) * 10.0 ** random.integers(-40, 5, (N, count))
     return np.where(random.random((N, count)) < 0.1, 0, drawn).astype(jnp.dtype(dtype))
@@ -134,7 +134,7 @@ def programs(codec, dtype):
 
 
 def compare(codec, dtype, count, device, cpu):
-    """How many results were compared, and which differ."""
+    """The number of compared results, and the names of results that differ."""
     exact = codecs.is_lossless(codec)
     here, wrong, compared = programs(codec, dtype), [], 0
     x = values(RANK, count, dtype)
@@ -145,7 +145,7 @@ def compare(codec, dtype, count, device, cpu):
             most = 0.0 if exact else TOLERANCE * np.abs(want).max(initial=0.0)
             off = np.abs(got.astype(np.float64) - want).max(initial=0.0)
             compared += 1
-            if got.shape != want.shape or not off <= most:  # not so for a NaN
+            if got.shape != want.shape or not off <= most:  # false for NaN
                 wrong.append(f"numpy {name}")
     if exact:
         x, there = rough(RANK, count, dtype), programs(None, dtype)

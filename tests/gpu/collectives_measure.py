@@ -1,9 +1,9 @@
 """A rank of collectives.py: seconds of bcast and allreduce, overlap with computation, dispatch.
 
 Seconds are medians over rounds, each from a barrier to the end of the slowest rank. `both` runs the
-collective and products of matrices that do not depend on it in one program; `overlap` is the part
-of the shorter one that the longer one hid. `dispatch_us` is how long the host's thread was held by
-the call. `sent_mib` is this rank's per call.
+collective and independent matrix products in one program; `overlap` is the fraction of the shorter
+one that the longer one hid. `dispatch_us` is how long the call blocked the host's thread.
+`sent_mib` counts the data that this rank sends per call.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ COLLECTIVES = {
 
 
 def measure(name, codec, x, w):
-    """One line: the case and its medians."""
+    """Times one case; returns its line."""
     collective = COLLECTIVES[name]
     jcc.stats.reset()
     alone, held = timed(jax.jit(lambda x: collective(x, codec)), x)
-    sent_bytes = jcc.stats.get().total.sent_bytes / (ROUNDS + 2)  # and two to warm up
+    sent_bytes = jcc.stats.get().total.sent_bytes / (ROUNDS + 2)  # including two warm-ups
     computed, _ = timed(jax.jit(products), w)
     mib = x.nbytes >> 20
     both, _ = timed(jax.jit(lambda x, w: (collective(x, codec), products(w))), x, w)
@@ -55,7 +55,7 @@ def main(platform, sizes):
     side = 256 if platform == "cpu" else 4096
     w = jax.device_put(random.standard_normal((side, side), np.float32) / side, device)
     for mib in map(int, sizes.split(",")):
-        # As weights are.
+        # Like trained weights.
         x = jax.device_put(random.standard_normal(mib << 18, np.float32) * np.float32(0.02), device)
         for name in COLLECTIVES:
             for codec in CODECS:

@@ -1,4 +1,4 @@
-// Device memory, errors and times, for the checks on a GPU.
+// Helpers of the checks on a GPU: device memory, errors and times.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -14,7 +14,7 @@
 
 namespace jaxccomp::testing {
 
-// Ends the program where CUDA fails: nothing after it could be believed.
+// Ends the program if CUDA fails: later results would be meaningless.
 inline void Cuda(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return;
   std::fprintf(stderr, "%s: %s\n", what, cudaGetErrorString(error));
@@ -34,13 +34,13 @@ class DeviceBytes {
   DeviceBytes(const DeviceBytes&) = delete;
   DeviceBytes& operator=(const DeviceBytes&) = delete;
 
-  // As many bytes as there are, or fewer.
+  // Copies at most the buffer's size.
   void Put(const Bytes& bytes) const {
     Cuda(cudaMemcpy(data(), bytes.data(), std::min(bytes.size(), size_), cudaMemcpyHostToDevice),
          "copy to the device");
   }
   std::byte* data() const { return static_cast<std::byte*>(memory_) + offset_; }
-  // After all that has been started.
+  // Waits for all work on the device first.
   Bytes Take() const {
     Cuda(cudaDeviceSynchronize(), "a kernel");
     Bytes bytes(size_);
@@ -54,7 +54,7 @@ class DeviceBytes {
   void* memory_ = nullptr;
 };
 
-// The median seconds of what `start` puts on the stream, after some calls that are not counted.
+// The median seconds of the work that `start` enqueues, after some warm-up calls.
 inline double MedianSeconds(cudaStream_t stream, const std::function<void()>& start,
                             int calls = 25) {
   const int before = calls / 5;

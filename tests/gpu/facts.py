@@ -1,4 +1,4 @@
-"""What a GPU's figures depend on: the device, its clocks and limits, the versions around it."""
+"""Facts that measurements depend on: the GPU, its clocks and limits, versions of software."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from importlib import metadata
 
 import sources
 
-# As nvidia-smi calls them; a machine's, and those of a moment.
+# Fields of nvidia-smi: constant ones, and ones that change.
 DEVICE = (
     *("name", "uuid", "driver_version", "compute_cap", "memory.total", "power.limit"),
     *("clocks.max.sm", "clocks.max.mem", "compute_mode", "mig.mode.current", "ecc.mode.current"),
 )
 MOMENT = ("clocks.sm", "clocks.mem", "temperature.gpu", "power.draw", "pstate")
-# What no check may change.
+# Checks must not change these.
 SETTINGS = ("compute_mode", "mig.mode.current", "power.limit", "ecc.mode.current")
 
 _PACKAGES = {
@@ -37,17 +37,17 @@ _PACKAGES = {
 
 
 def of_device() -> dict[str, str]:
-    """The first GPU: empty where nvidia-smi is missing or knows nothing."""
+    """The first GPU's fields; empty if nvidia-smi is missing or fails."""
     return _query(DEVICE)
 
 
 def of_moment() -> dict[str, str]:
-    """Its clocks, temperature and power now."""
+    """The first GPU's current clocks, temperature and power."""
     return _query(MOMENT)
 
 
 def of_software() -> dict[str, str]:
-    """Versions; "none" for what is not there."""
+    """Versions; "none" for missing packages and tools."""
     found = {name: _installed(packages) for name, packages in _PACKAGES.items()}
     if found["nvCOMP"] == "none" and nvcomp():
         found["nvCOMP"] = pathlib.Path(nvcomp()).resolve().name
@@ -63,17 +63,17 @@ def of_software() -> dict[str, str]:
 
 
 def nvcomp() -> str:
-    """The path of libnvcomp.so.6 that the package takes; empty where it is not found."""
+    """The path of the libnvcomp.so.6 that jaxccomp would load; empty if it is not found."""
     return sources.module("_native.libraries").find("nvcomp")
 
 
 def _query(fields: tuple[str, ...]) -> dict[str, str]:
-    """What nvidia-smi says of the first GPU."""
+    """Fields of the first GPU from nvidia-smi."""
     text = _run("nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader")
     if text:
         values = (each.strip() for each in text.splitlines()[0].split(","))
         return dict(zip(fields, values, strict=False))
-    # One field that it does not know makes it refuse them all.
+    # One unknown field makes nvidia-smi refuse all: query them one by one.
     alone = [_query((each,)) for each in fields] if len(fields) > 1 else []
     return {name: value for found in alone for name, value in found.items()}
 
@@ -84,7 +84,7 @@ def _said(*command: str, pattern: str) -> str:
 
 
 def _run(*command: str) -> str:
-    """What a command prints; empty when it is missing, fails, or takes too long."""
+    """The output of a command; empty if it is missing, fails, or takes too long."""
     if not shutil.which(command[0]):
         return ""
     try:

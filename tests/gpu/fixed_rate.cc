@@ -15,7 +15,7 @@ namespace {
 using namespace testing;
 
 constexpr RandomKey kKey = {0x123456789abcdef, 0, 0};
-// Its step, as kernels read it.
+// The key's step as kernels read it.
 Bytes StepBytes() {
   Bytes bytes(sizeof(kKey.step));
   std::memcpy(bytes.data(), &kKey.step, bytes.size());
@@ -27,8 +27,7 @@ const uint32_t* WordsOf(const DeviceBytes& bytes) {
 
 constexpr DType kDTypes[] = {DType::kFloat32, DType::kFloat16, DType::kBFloat16};
 
-// All that 16 bits can hold, as what a cast has encoded; conversions that the GPU has instructions
-// for are compared on every half there is.
+// All 16-bit patterns, to compare the GPU's conversion instructions on every half value.
 Bytes AllHalves() {
   Bytes bytes(2 << 16);
   for (uint32_t raw = 0; raw < 1 << 16; ++raw) {
@@ -43,7 +42,7 @@ class Comparison {
   Comparison(const FixedRateCase& c, DType dtype, cudaStream_t stream)
       : case_(c), dtype_(dtype), stream_(stream), step_(StepBytes(), 0) {}
 
-  // `offset` is how far what is encoded lies from an aligned address.
+  // `offset`: bytes from an aligned address to the encoded bytes.
   void Values(const Bytes& values, int64_t count, size_t offset) {
     const Bytes code = EncodeValues(case_.spec, dtype_, values.data(), count, kKey, 0);
     const DeviceBytes from(values, 0), to(code.size(), offset);
@@ -119,7 +118,7 @@ bool Compare(const FixedRateCase& c, DType dtype, cudaStream_t stream) {
   return comparison.Report();
 }
 
-// A stream that is being captured takes what is started, and the graph does it.
+// Whether encoding can be captured in a CUDA graph.
 bool CompareCaptured(cudaStream_t stream) {
   constexpr int64_t kCount = 100003;
   const FixedRateCase c = {"int8", {cuda::Format::kInt8, 32}};
@@ -181,13 +180,13 @@ class Measurement {
   }
 
  private:
-  static constexpr size_t kBytes = size_t{256} << 20;   // of values: far more than caches hold
+  static constexpr size_t kBytes = size_t{256} << 20;   // of values: much larger than the caches
   const cudaStream_t stream_;
   const DeviceBytes values_, code_, acc_, step_;
   double copy_rate_ = 0;
 };
 
-// Calls f with each codec and dtype that the filter names.
+// Calls f for each codec that matches the filter, and each dtype that it supports.
 template <typename F>
 void ForEachCase(std::string_view filter, F&& f) {
   for (const FixedRateCase& c : FixedRateCases()) {

@@ -1,4 +1,4 @@
-"""Slow links between ranks that share this machine's GPU: the testbed, or why there is none."""
+"""Runs ranks that share this machine's GPU on a testbed with slow links."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ import process
 import ranks
 import sources
 
-# The testbed imports the package: as gpu-check finds it (sources.py).
+# The testbed imports jaxccomp: first make it the package of this tree (sources.py).
 errors = sources.module("errors")
 sys.path.append(str(sources.ROOT / "tools"))
 
 from testbed import bed, launchers, plan  # noqa: E402
 
-SLACK_SECONDS = 2.0  # to make and to remove it
+SLACK_SECONDS = 2.0  # to create and remove a testbed
 
 
 def rate(link: str) -> int:
     """Bits per second of a link such as "1gbit".
 
     Raises:
-      JaxccompError: for what is none.
+      JaxccompError: for an invalid link.
     """
     return plan.parse_rate(link)
 
 
 @functools.cache
 def why_not() -> str:
-    """Why there can be no slow links here; empty when there can. One is tried."""
+    """Why this machine cannot run a testbed; empty if it can. Creates one to try."""
     try:
         launchers.find(None, sys.executable)
         with bed.Testbed(2, "1gbit"):
@@ -43,7 +43,7 @@ def why_not() -> str:
 
 @contextlib.contextmanager
 def testbed(hosts: int, link: str) -> Iterator[Any]:
-    """As many hosts, each with a link of that rate."""
+    """A testbed of ``hosts`` hosts, each with a link of that rate."""
     with bed.Testbed(hosts, link) as made:
         yield made
 
@@ -51,7 +51,7 @@ def testbed(hosts: int, link: str) -> Iterator[Any]:
 def run(
     made: Any, program: Sequence[str], env: Mapping[str, str], name: str, seconds: float
 ) -> tuple[list[dict], int]:
-    """Runs a program, one rank on each host: its lines, and 1 where something was wrong."""
+    """Runs a program with one rank per host; returns its lines, and 1 after a failure."""
     clock = process.Clock(seconds)
     done = made.run(
         program,
@@ -69,5 +69,5 @@ def run(
     return [*found, {"wrong": name, "reason": f"{what}: {said}"}], 1
 
 
-# Hosts of a testbed are strangers to each other, but for the GPU.
+# Hosts of a testbed share the GPU, so that none may preallocate its memory.
 SHARED_GPU = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}

@@ -27,7 +27,7 @@ Bytes OnCpu(DType dtype, const Bytes& values, int64_t count) {
   return code;
 }
 
-// Values, codes and workspaces in device memory.
+// Values, encoded bytes and workspaces in device memory.
 class OnGpu {
  public:
   OnGpu(DType dtype, int64_t count)

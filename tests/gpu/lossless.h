@@ -1,4 +1,4 @@
-// Checks and measures the kernels of the codec "lossless" on a GPU, as main.cc does the others.
+// Checks and measures the kernels of the codec "lossless" on a GPU.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -11,15 +11,14 @@
 
 namespace jaxccomp {
 
-// Values as trained weights have them.
+// Values like trained weights.
 testing::Bytes Weights(DType dtype, int64_t count);
 
-// Fills device memory with weights that begin again every kDistinctBytes, which is more than any codec
-// looks back; `some` are as many.
+// Fills device memory with copies of `some`, which has kDistinctBytes: more than any codec's window.
 inline constexpr int64_t kDistinctBytes = 16 << 20;
 void PutWeights(const testing::Bytes& some, int64_t bytes, std::byte* to);
 
-// What was measured of values of that many bytes: bytes of values per second.
+// Measured rates for `bytes` bytes of values: bytes of values per second.
 struct Rates {
   DType dtype;
   int64_t bytes;
@@ -27,10 +26,10 @@ struct Rates {
   double decode;
 };
 
-// Whether the GPU's bytes are the CPU's, and either decodes the other's. Prints a line for each dtype.
+// Whether the GPU's encoding equals the CPU's, and the GPU decodes it. Prints a line for each dtype.
 bool CompareLossless(cudaStream_t stream);
 
-// Prints a line for each dtype and size: rates of values, and how many times smaller they become.
+// Prints a line for each dtype and size: rates and compression ratio.
 std::vector<Rates> MeasureLossless(cudaStream_t stream);
 
 }  // namespace jaxccomp

@@ -1,13 +1,12 @@
-// Checks and measures the CUDA kernels, and the stage around them, on a GPU: bytes are compared with
-// those of the CPU's functions, rates with that of a copy from device to device in the same run.
-// Prints a line of JSON for the device, one for each codec and dtype that was compared, and one for
-// each measurement.
+// Checks and measures the CUDA kernels and the stage on a GPU. Bytes are compared with the CPU codecs', rates with
+// the rate of a device-to-device copy in the same run. Prints a line of JSON for the device, one for each codec
+// and dtype compared, and one for each measurement.
 //
 //   jaxccomp_gpu_tests [compare | measure | all] [PART]
 //
-// PART is "fixed_rate", "lossless", "stage", "nvcomp", or what a spec of a fixed rate contains, such as
-// "int8"; without it all of them but "nvcomp", which also measures "lossless".
-// Exits with 0 when all is equal, 1 when not, and 77 where there is no device.
+// PART is "fixed_rate", "lossless", "stage", "nvcomp", or a substring of fixed-rate specs, such as "int8"; without
+// it all parts except "nvcomp" run. "nvcomp" also measures "lossless".
+// Exits with 0 if all is equal, 1 if not, and 77 without a device.
 #include <cuda_runtime_api.h>
 
 #include <cstdio>
@@ -68,7 +67,7 @@ int Main(std::string_view what, std::string_view part) {
 }  // namespace jaxccomp
 
 int main(int argc, char** argv) {
-  // A line is out when it is printed, whatever ends the program then.
+  // Line-buffered, so that printed lines survive a crash.
   std::setvbuf(stdout, nullptr, _IOLBF, 1 << 12);
   const std::string_view what = argc > 1 ? argv[1] : "";
   return jaxccomp::Main(what, argc > 2 ? argv[2] : "");

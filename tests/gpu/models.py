@@ -1,7 +1,6 @@
-"""Small and medium networks in plain JAX, whose data-parallel training accdp.py measures.
+"""Small and medium networks in plain JAX, for accdp.py.
 
-A row of MODELS makes parameters and gives the loss of a batch; none needs Flax or an optimiser's
-library, and none normalises over the batch, so that any division of it is the same training.
+None normalises over the batch, so that any division of a batch gives the same training.
 """
 
 from __future__ import annotations
@@ -20,16 +19,16 @@ Batch = tuple[np.ndarray, np.ndarray]
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """A network and what it is fed.
+    """A network and its inputs.
 
     Attributes:
-      about: what it is.
-      batch: samples in a step of the whole device.
-      make: parameters from a key.
-      loss: mean over the samples of a batch.
+      about: its description.
+      batch: samples per step on the whole device.
+      make: makes parameters from a key.
+      loss: the mean loss of a batch.
       sample: shapes and dtypes of one sample's input and label.
-      labels: how many there are.
-      from_host: whether batches come from the host's memory, as those of input pipelines do.
+      labels: number of labels.
+      from_host: whether batches come from the host's memory, like those of an input pipeline.
     """
 
     about: str
@@ -41,7 +40,7 @@ class Model:
     from_host: bool = False
 
     def data(self, count: int, seed: int) -> Batch:
-        """So many samples: noise, which trains as fast as anything does."""
+        """Random inputs and labels of ``count`` samples; speed does not depend on their values."""
         random = np.random.default_rng(seed)
         (shape, dtype), (label_shape, _) = self.sample
         if dtype == "int32":
@@ -68,7 +67,7 @@ def _cross_entropy(logits: jax.Array, labels: jax.Array) -> jax.Array:
 
 
 def mlp(width: int, depth: int, inputs: int = 784, labels: int = 10) -> dict[str, Any]:
-    """Dense layers with ReLU, as for MNIST."""
+    """Dense layers with ReLU, for inputs like MNIST."""
     sizes = [inputs, *[width] * depth, labels]
 
     def make(key: jax.Array) -> Params:
@@ -108,7 +107,7 @@ def _normalised(x: jax.Array, groups: int = 8) -> jax.Array:
 
 
 def resnet(widths: tuple[int, ...], blocks: int, side: int = 32, labels: int = 10) -> dict:
-    """Residual blocks of two convolutions, as for CIFAR."""
+    """Residual blocks of two convolutions, for inputs like CIFAR."""
 
     def make(key: jax.Array) -> Params:
         keys = iter(jax.random.split(key, 3 + 3 * blocks * len(widths)))
@@ -185,7 +184,7 @@ def transformer(width: int, depth: int, length: int, heads: int = 4, tokens: int
     }
 
 
-# In order of importance: where time is short, the last ones are left out.
+# In order of importance: if time is short, the last ones do not run.
 MODELS = {
     "mlp-small": Model("MLP, 3 x 512", 1024, **mlp(512, 3)),
     "resnet-small": Model("ResNet, 3 x 1 blocks of 16 to 64", 256, **resnet((16, 32, 64), 1)),

@@ -24,7 +24,7 @@ using nvcomp::Format;
 using nvcomp::FormatRow;
 using nvcomp::Spec;
 
-// A block of the host that the device reaches.
+// Host memory that the device can access.
 class MappedBytes {
  public:
   explicit MappedBytes(size_t size) {
@@ -44,7 +44,7 @@ class MappedBytes {
 
 int64_t Checked(const Result<int64_t>& bytes) { return CHECK_OK(bytes) ? *bytes : 0; }
 
-// Values, codes and workspaces in device memory, size and status in the host's.
+// Values, encoded bytes and workspaces in device memory; size and status in mapped host memory.
 class OnGpu {
  public:
   OnGpu(const Spec& spec, DType dtype, int64_t count, size_t value_offset = 0, size_t code_offset = 0)
@@ -84,7 +84,7 @@ class OnGpu {
                                .workspace = workspace_.data()},
                               stream);
   }
-  // Whether that is a code.
+  // Whether the decoder accepts the bytes.
   bool Decodes(const std::byte* code, int64_t code_bytes, cudaStream_t stream) const {
     status() = -1;
     CHECK_OK(Decode(code, code_bytes, stream));
@@ -100,7 +100,7 @@ class OnGpu {
   const MappedBytes words_;
 };
 
-// Half of it compressible in any format, the other half weights.
+// The first half is compressible in any format, the other half are weights.
 Bytes MixedValues(DType dtype, int64_t count) {
   Bytes bytes = Weights(DType::kFloat32, (count * SizeBytes(dtype) + 3) / 4);
   bytes.resize(static_cast<size_t>(count * SizeBytes(dtype)));
@@ -127,7 +127,7 @@ void CompareOne(const Spec& spec, DType dtype, const Bytes& values, size_t value
   }
   gpu.values().Put(Bytes(values.size()));
   bool equal = gpu.Decodes(gpu.code().data(), bytes, stream) && gpu.values().Take() == values;
-  // The same out of the host's memory, at an odd address.
+  // Decode again from the host's memory, at an odd address.
   Bytes code = gpu.code().Take();
   const MappedBytes mapped(static_cast<size_t>(bytes) + 1);
   std::memcpy(mapped.data() + 1, code.data(), static_cast<size_t>(bytes));
@@ -174,7 +174,7 @@ bool CompareFormat(const FormatRow& row, cudaStream_t stream) {
   return outcome.differ == 0 && outcome.accepted == 0;
 }
 
-// nvCOMP's calls alone, on chunks that lie where it wants them.
+// nvCOMP's calls alone, on chunks with the alignment that it prefers.
 class Alone {
  public:
   Alone(const FormatRow& row, const Spec& spec, DType dtype, const DeviceBytes& values, int64_t bytes)
@@ -254,7 +254,7 @@ class Alone {
       decoded_bytes_, outcomes_;
 };
 
-// Slow coders are not called as often.
+// Calls slow coders less often.
 double Rate(int64_t bytes, cudaStream_t stream, const std::function<void()>& start) {
   constexpr double kLongSeconds = 0.005;
   MedianSeconds(stream, start, 1);
@@ -321,7 +321,7 @@ bool CompareNvcomp(cudaStream_t stream) {
 void MeasureNvcomp(cudaStream_t stream, std::span<const Rates> lossless) {
   for (DType dtype : {DType::kBFloat16, DType::kFloat32}) {
     const Bytes some = Weights(dtype, kDistinctBytes / SizeBytes(dtype));
-    std::vector<Rates> best;   // of ANS
+    std::vector<Rates> best;   // ANS only
     for (const FormatRow& row : nvcomp::Formats()) {
       Spec spec = *cuda::NvcompRuns(row.name);
       if (!CHECK_OK(cuda::NvcompPrepare(spec, dtype))) continue;

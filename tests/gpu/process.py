@@ -1,4 +1,4 @@
-"""Runs a command for so many seconds at most, and leaves nothing of it behind."""
+"""Runs a command with a time limit, and kills all processes that it leaves behind."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ import sources
 leftovers = sources.module("launch.leftovers")
 mps = sources.module("launch.mps")
 
-_GRACE_SECONDS = 8.0  # a launcher ends its ranks, a testbed takes its links away
+_GRACE_SECONDS = 8.0  # for a launcher to end its ranks, and a testbed to remove its links
 _MPS = "nvidia-cuda-mps"
 
 
 @dataclasses.dataclass(frozen=True)
 class Done:
-    """What became of a command.
+    """The result of a command.
 
     Attributes:
-      output: all that it has printed, also when it was ended.
-      said: the same of its stream of errors.
+      output: its stdout, also if it was killed.
+      said: its stderr.
       status: its exit status.
-      late: whether it was ended because its time was up.
-      left: names of the processes that it had left behind, which were ended.
+      late: whether it was ended at its time limit.
+      left: names of the processes that it left behind, which were killed.
     """
 
     output: str
@@ -44,7 +44,7 @@ class Done:
 
     @property
     def wrong(self) -> str:
-        """Why it did not end well; empty when it did."""
+        """Why the command failed; empty if it did not."""
         if self.late:
             return f"ended, as its time was up: {self.said.strip()[-1500:]}"
         if self.status:
@@ -59,14 +59,14 @@ def run(
     name: str = "JAXCCOMP_GPU_RUN",
     each: Callable[[str], None] = lambda line: None,
 ) -> Done:
-    """Runs a command; at its end, however it comes, all that it has started ends, too.
+    """Runs a command; at its end, for any reason, kills all processes that it has started.
 
     Args:
-      command: what to run.
+      command: the command line.
       env: its environment.
-      seconds: when it is asked to end (SIGTERM), and killed some seconds later.
-      name: of the variable that marks what it has started; commands within commands need others.
-      each: is told each line of its output when it comes, in a thread of its own.
+      seconds: time limit: then it gets SIGTERM, and after _GRACE_SECONDS SIGKILL.
+      name: the environment variable that marks its processes; nested commands need different ones.
+      each: called with each line of output as it arrives, in another thread.
     """
     mark = f"{name}={uuid.uuid4().hex}"
     job = subprocess.Popen(
@@ -102,7 +102,7 @@ def run(
                 end(mark)
                 _joined(readers, None)
     finally:
-        # Launchers end a moment before the last of what they have launched.
+        # A launcher may end a moment before its last rank.
         leftovers.wait(lambda: not leftovers.marked(mark), 0.0 if late else 2.0)
         left = end(mark)
         job.wait()
@@ -115,7 +115,7 @@ def _read(pipe: TextIO, put: Callable[[str], None]) -> None:
 
 
 def _joined(readers: Sequence[threading.Thread], seconds: float | None) -> bool:
-    """Whether all that has the pipes has closed them before so many seconds were over."""
+    """Whether all pipes were closed within ``seconds``."""
     end = None if seconds is None else time.monotonic() + seconds
     for reader in readers:
         reader.join(None if end is None else max(end - time.monotonic(), 0))
@@ -123,10 +123,10 @@ def _joined(readers: Sequence[threading.Thread], seconds: float | None) -> bool:
 
 
 def end(mark: str) -> tuple[str, ...]:
-    """Ends what carries ``mark``, and gives the names of what was running.
+    """Kills all processes with ``mark``, and returns their names.
 
-    A daemon of MPS is asked to quit once its clients are gone: killed in their stead, it may take
-    the GPU with it.
+    An MPS daemon is asked to quit after its clients have ended: killed while it has clients, it may
+    leave the GPU unusable.
     """
     found = {pid: _name(pid) for pid in leftovers.marked(mark)}
     clients = [pid for pid, name in found.items() if not name.startswith(_MPS)]
@@ -149,7 +149,7 @@ def _name(pid: int) -> str:
 
 
 def _variable(pid: int, name: str) -> str:
-    """What a process was started with under that name; empty when it has none, or is gone."""
+    """An environment variable of a process; empty if it is not set, or the process has ended."""
     try:
         rows = pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
@@ -159,7 +159,7 @@ def _variable(pid: int, name: str) -> str:
 
 
 def end_on_signals() -> None:
-    """Has a request to end this process raise, so that what it has started is ended."""
+    """Make SIGTERM and SIGHUP raise, so that processes of running commands are killed."""
 
     def leave(number: int, _: object) -> None:
         raise SystemExit(128 + number)
@@ -169,7 +169,7 @@ def end_on_signals() -> None:
 
 
 class Clock:
-    """How much is left of a number of seconds."""
+    """The used and the remaining part of a time limit."""
 
     def __init__(self, seconds: float):
         self.seconds, self._start = seconds, time.monotonic()
@@ -184,6 +184,6 @@ class Clock:
 
 
 def python(script: str, *arguments: object) -> list[str]:
-    """The command line of a script beside this file."""
+    """The command line of a script in this folder."""
     path = pathlib.Path(__file__).with_name(script)
     return [sys.executable, str(path), *map(str, arguments)]

@@ -1,7 +1,6 @@
-"""Starts ranks that share this machine's GPU, and passes on what they print.
+"""Starts ranks that share this machine's GPU, and prints their lines; for the scripts here.
 
-For the scripts beside this file. Each prints JSON objects, one per line; what it could not run is
-such a line too, with the reason.
+Each script prints JSON objects, one per line, also for each case that cannot run, with the reason.
 """
 
 from __future__ import annotations
@@ -20,24 +19,24 @@ import process
 import sources
 
 NO_DEVICE = 77
-# Of the GPU's memory, for the arrays of all ranks; the engine takes its own beside it.
+# Fraction of the GPU's memory for JAX's arrays of all ranks; the engine allocates from the rest.
 MEMORY = 0.6
 NEEDED = ("jax", "jaxlib", "numpy", "mpi4py")
 _FINDS_GPU = "import jax; print(jax.devices('cuda')[0].device_kind)"
 _FINDS_ENGINE = "from jaxccomp._native import cuda; print(cuda.why_missing())"
-_MOST_SECONDS = 120  # to ask for those
+_MOST_SECONDS = 120  # limit of each of these
 
 
 def parser(
     description: str, seconds: float, *, device: bool = True, dry_run: bool = True
 ) -> argparse.ArgumentParser:
-    """The arguments that the scripts share; each adds its own.
+    """A parser with the scripts' common arguments.
 
     Args:
-      description: the script's text, of which the first line is shown.
-      seconds: that it takes at most by default.
-      device: whether it also runs on the CPU, to try the script itself.
-      dry_run: whether it can say what it would run.
+      description: the script's docstring; its first line is the help text.
+      seconds: default time limit.
+      device: add --device, for scripts that also run on the CPU.
+      dry_run: add --dry-run.
     """
     made = argparse.ArgumentParser(description=description.splitlines()[0])
     made.add_argument("build")
@@ -50,7 +49,7 @@ def parser(
 
 
 def environment(build: pathlib.Path, device: str, ranks: int = 1) -> dict[str, str]:
-    """What ranks are started with: the engine of ``build``, if there, and a share of the memory."""
+    """Environment of ranks: paths to the engine of ``build``, and a share of the GPU's memory."""
     paths = {
         "PYTHONPATH": [
             str(sources.ROOT),
@@ -62,19 +61,19 @@ def environment(build: pathlib.Path, device: str, ranks: int = 1) -> dict[str, s
     joined = {name: os.pathsep.join(filter(None, each)) for name, each in paths.items()}
     platforms = "cpu" if device == "cpu" else "cuda,cpu"
     env = dict(os.environ, **joined, JAX_PLATFORMS=platforms, TF_CPP_MIN_LOG_LEVEL="2")
-    env.pop("XLA_CLIENT_MEM_FRACTION", None)  # the other name of what is set here
+    env.pop("XLA_CLIENT_MEM_FRACTION", None)  # another name of the variable set below
     return env | {"XLA_PYTHON_CLIENT_MEM_FRACTION": f"{MEMORY / ranks:.3f}"}
 
 
 def no_gpu(device: str) -> str:
-    """Why nothing can be run on that device; empty when it can be tried."""
+    """Why nothing can run on the device; empty for "cpu", or if there is a GPU."""
     if device == "cpu" or sources.module("launch.gpus").find().gpus:
         return ""
     return f"no NVIDIA GPU here: {sources.module('launch.gpus').find().how}"
 
 
 def why_not(device: str, env: Mapping[str, str]) -> str:
-    """What is missing to run ranks; empty when nothing is."""
+    """Why ranks cannot run here; empty if they can."""
     lacking = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if lacking:
         return f"{sys.executable} has no {', '.join(lacking)}"
@@ -91,7 +90,7 @@ def why_not(device: str, env: Mapping[str, str]) -> str:
 
 
 def _ask(code: str, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-    """Runs a line of Python in a process of its own, so that this one holds no memory of a GPU."""
+    """Runs Python code in another process, so that this one allocates no GPU memory."""
     command = [sys.executable, "-P", "-c", code]
     try:
         return subprocess.run(
@@ -103,9 +102,9 @@ def _ask(code: str, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
 
 
 def command(ranks: int, program: Sequence[str]) -> list[str] | None:
-    """What starts a program as that many ranks; None without an mpiexec.
+    """The command that starts a program as ``ranks`` ranks; None without an mpiexec.
 
-    A single rank needs none.
+    A single rank needs no mpiexec.
     """
     beside = pathlib.Path(sys.executable).parent / "mpiexec"
     found = str(beside) if beside.exists() else shutil.which("mpiexec")
@@ -121,7 +120,7 @@ NO_MPIEXEC = "there is no mpiexec on PATH or beside Python"
 
 
 def run(todo: Sequence[str], env: Mapping[str, str], name: str, seconds: float) -> int:
-    """Runs ranks, and passes their lines on; 1 where something was wrong."""
+    """Runs ranks and prints their lines; returns 1 after a failure."""
     done = process.run(todo, env, seconds, "JAXCCOMP_GPU_RANKS")
     for row in rows(done.output):
         say(**row)
@@ -136,7 +135,7 @@ def rows(output: str) -> Iterator[dict]:
         if line.startswith("{"):
             try:
                 yield json.loads(line)
-            except ValueError:  # cut off when its rank was ended
+            except ValueError:  # a partial line of a killed rank
                 continue
 
 

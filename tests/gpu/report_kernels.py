@@ -1,10 +1,10 @@
-"""Writes what the compiler says of each CUDA kernel, for each architecture, as lines of JSON.
+"""Writes registers, spills and code size of each CUDA kernel and architecture as JSON lines.
 
     python tests/gpu/report_kernels.py BUILD_FOLDER OUTPUT
 
-The folder is one that CMake has configured with JAXCCOMP_BUILD_CUDA. The kernels are compiled
-once more with its flags, to one binary per file and architecture. The first line names the
-compiler. Exits with 1 where a kernel spills registers or keeps anything in local memory.
+BUILD_FOLDER must be configured by CMake with JAXCCOMP_BUILD_CUDA. This script compiles the kernels
+again with its flags, to one binary per file and architecture. The first line names the compiler.
+Exits with 1 if a kernel spills registers or uses local memory.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ import sys
 import tempfile
 
 ARCHITECTURES = (80, 90, 100)
-# What ptxas -v prints for a kernel.
+# Lines of ptxas -v for a kernel.
 FUNCTION = re.compile(r"Compiling entry function '(\w+)' for 'sm_\d+'")
 FRAME = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 USED = re.compile(r"Used (\d+) registers(?:.*?(\d+) bytes smem)?")
 
 
 def commands(build: pathlib.Path) -> dict[str, tuple[list[str], str]]:
-    """Of each file of kernels, the command less output and architectures, and its folder."""
+    """For each .cu file its command without output and architectures, and its folder."""
     found = {}
     for entry in json.loads((build / "compile_commands.json").read_text()):
         if not entry["file"].endswith(".cu"):
@@ -60,7 +60,7 @@ def code_bytes(cubin: bytes) -> dict[str, int]:
 
 
 def readable(names: list[str]) -> dict[str, str]:
-    """What kernels are instantiations of, as it stands in the source."""
+    """The template arguments of kernels, as written in the source."""
     output = subprocess.run(
         ["c++filt"], input="\n".join(names), capture_output=True, text=True, check=True
     ).stdout.splitlines()
@@ -85,7 +85,7 @@ def compile_file(file: str, words: list[str], folder: str, architecture: int) ->
     rows = []
     for part in re.split(r"(?=ptxas info\s+: Compiling entry function)", text)[1:]:
         name = FUNCTION.search(part)[1]
-        # Of the kernel and of the functions that it calls.
+        # Maximum over the kernel and the functions that it calls.
         stack, stores, loads = (max(map(int, of)) for of in zip(*FRAME.findall(part), strict=True))
         registers, shared = USED.search(part).groups()
         rows.append(

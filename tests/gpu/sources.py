@@ -1,7 +1,7 @@
-"""Modules of this tree's package, for scripts that must do without JAX.
+"""Imports single modules of this tree's package, for scripts that must not import JAX.
 
-``import jaxccomp`` imports JAX, which only the ranks need that these scripts start, and which a
-machine to be checked may lack. So they take single modules, as a rank's start-up does.
+``import jaxccomp`` imports JAX. Only the ranks that these scripts start need it, and the machine
+may lack it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def module(name: str) -> types.ModuleType:
-    """``jaxccomp.name``, without the package's own ``__init__`` unless that has run already."""
+    """``jaxccomp.name``; does not run the package's ``__init__``."""
     if "jaxccomp" not in sys.modules:
         package = types.ModuleType("jaxccomp")
         package.__path__ = [str(ROOT / "jaxccomp")]

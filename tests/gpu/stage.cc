@@ -28,7 +28,7 @@ using namespace testing;
 using Clock = std::chrono::steady_clock;
 
 constexpr int kRanks = 2;
-constexpr int64_t kFirstNumber = 1000;   // the engine's number of rank 0's device
+constexpr int64_t kFirstNumber = 1000;   // the engine's number for rank 0's device
 
 Gpu& OwnGpu() {
   std::string reason;
@@ -40,7 +40,7 @@ Gpu& OwnGpu() {
 
 double Seconds(Clock::time_point since) { return std::chrono::duration<double>(Clock::now() - since).count(); }
 
-// Pinned memory of the GPU's.
+// Pinned host memory.
 class Pinned {
  public:
   explicit Pinned(int64_t bytes) : bytes_(bytes), memory_(OwnGpu().AllocatePinned(bytes)) {
@@ -58,7 +58,7 @@ class Pinned {
   std::byte* const memory_;
 };
 
-// One array on the GPU, its code in pinned memory, and back.
+// An array on the GPU and its encoding in pinned memory.
 class StagedCode {
  public:
   StagedCode(const Codec& codec, DType dtype, int64_t count, cudaStream_t stream)
@@ -92,7 +92,7 @@ class StagedCode {
   const Pinned code_, words_;
 };
 
-// Bytes to the GPU and back, in the order of a stream whose end an event tells; some of them cleared.
+// Copies bytes to the GPU and back on a stream, zeroes some of them in between, and waits with an event.
 bool CompareCopies(cudaStream_t stream) {
   constexpr int64_t kBytes = (5 << 20) + 13, kCut = 1001;
   Gpu& gpu = OwnGpu();
@@ -133,7 +133,7 @@ class Ranks {
     }
   }
 
-  // Seconds until both are over.
+  // Runs an operation on all ranks; returns seconds until all are done.
   double Run(Collective collective, const std::string& codec, std::vector<Call> calls) {
     OpSpec spec;
     spec.collective = collective;
@@ -172,7 +172,7 @@ class Ranks {
 Tensor On(const DeviceBytes& bytes, int64_t rows, int64_t size) { return {bytes.data(), DType::kFloat32, rows, size}; }
 
 bool CompareOperation(Ranks* ranks, Collective collective, const std::string& codec, int64_t part_bytes) {
-  // More parts than are under way at a time, of which the last one is not full.
+  // More parts than are in flight at a time; the last one is not full.
   const int64_t count = 11 * part_bytes / 8 + 1, row = 4 * count;
   const int64_t in_rows = Info(collective).input == Blocks::kPerRank ? kRanks : 1;
   const int64_t out_rows = Info(collective).output == Blocks::kPerRank ? kRanks : 1;

@@ -1,4 +1,4 @@
-"""How long jitted calls take on all ranks, and how long they hold the host's thread."""
+"""Times jitted calls on all ranks, and how long they block the host's thread."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mpi4py import MPI
 
 
 class Timed(NamedTuple):
-    """Medians over rounds: seconds of the slowest rank, and of the host's thread in the call."""
+    """Medians over rounds: seconds of the slowest rank, and seconds of dispatch on this rank."""
 
     seconds: float
     held: float
@@ -25,7 +25,7 @@ ROUNDS = 5
 def timed(
     function: Callable[..., Any], *operands: Any, rounds: int = ROUNDS, warmups: int = 2
 ) -> Timed:
-    """Times a call, each round from a barrier on to the end of the slowest rank."""
+    """Times a call, each round from a barrier to the end of the slowest rank."""
     for _ in range(warmups):
         jax.block_until_ready(function(*operands))
     whole, held = [], []
@@ -41,10 +41,10 @@ def timed(
 
 
 def products(w: jax.Array, count: int | jax.Array = 20) -> jax.Array:
-    """Computation that reads nothing of a collective."""
+    """Computation that is independent of a collective."""
     return jax.lax.fori_loop(0, count, lambda _, each: jnp.tanh(each @ w), w)
 
 
 def overlap(alone: float, computed: float, both: float) -> float:
-    """The part of the shorter one that the longer one hid."""
+    """The fraction of the shorter one that the longer one hid."""
     return round((alone + computed - both) / min(alone, computed), 2)

@@ -1,9 +1,9 @@
-"""The traced plane's codecs on this machine's GPU: bits, capture in CUDA graphs, and rates.
+"""Checks codecs of backend="xla" on this machine's GPU: bits, capture in CUDA graphs, and rates.
 
     python tests/gpu/traced.py BUILD_FOLDER [--seconds S]
 
-Prints what traced_rank.py does, which runs with the engine of BUILD_FOLDER (`make gpu-module`)
-where there is one, else with the installed one. Exits with 77 where there is no GPU.
+Runs traced_rank.py and prints its lines. Uses the engine in BUILD_FOLDER (`make gpu-module`) if
+there is one, else the installed one. Exits with 77 without a GPU.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import ranks
 
 
 def main() -> int:
-    """Runs it, or says why it cannot be run."""
+    """Runs traced_rank.py, or reports why it cannot run."""
     asked = ranks.parser(__doc__, 235.0, device=False, dry_run=False).parse_args()
     clock = process.Clock(asked.seconds)
     if why := ranks.no_gpu("cuda"):

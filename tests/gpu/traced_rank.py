@@ -1,11 +1,10 @@
-"""The traced plane's codecs on this machine's GPU: bits, capture in CUDA graphs, and rates.
+"""The rank of traced.py: checks and times codecs of backend="xla" on the GPU.
 
     python tests/gpu/traced_rank.py
 
-Started by traced.py. Prints a line of JSON for each codec and dtype that was compared with the
-CPU's codec, one for what XLA put into command buffers, and one for each rate, beside that of the
-same codec composed from jax.lax. Exits with 1 where something is wrong, and with 77 where there is
-no GPU.
+Prints a line of JSON for each codec and dtype compared with the CPU's codec, one about XLA's
+command buffers, and one for each rate, with kernels and composed from jax.lax. Exits with 1 after a
+failure, and with 77 without a GPU.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import sys
 import tempfile
 import time
 
-# Command buffers of one command on, and what XLA makes of programs in files.
+# Let XLA make command buffers from a single command on, and dump compiled programs.
 DUMPS = tempfile.mkdtemp(prefix="jaxccomp_traced_")
 os.environ["XLA_FLAGS"] = " ".join(
     [
@@ -66,7 +65,7 @@ MEASURED_VALUES = 64 << 18  # 64 MiB of float32
 
 
 def fail(what: str) -> None:
-    """Says what is wrong; `main` exits with 1 then."""
+    """Prints a failure; `main` then exits with 1."""
     fail.count += 1
     print(what, file=sys.stderr)
 
@@ -79,7 +78,7 @@ def say(**row) -> None:
 
 
 def codec_on_gpu(spec: str, dtype: str):
-    """By kernels; None where the codec has none for that dtype."""
+    """The codec made of kernels; None if it does not support the dtype."""
     canonical = codecs.canonical(spec)
     if dtype not in traced_codecs.find(canonical).dtypes:
         return None
@@ -97,7 +96,7 @@ def values(count: int, dtype: str) -> np.ndarray:
 
 
 def compare(spec: str, dtype: str) -> None:
-    """Rows, as `vmap` batches them, and keys, against the CPU's codec of each row."""
+    """Compares rows batched by `vmap`, each with its key, with the CPU's codec of each row."""
     codec = codec_on_gpu(spec, dtype)
     if codec is None:
         return
@@ -140,7 +139,7 @@ def compare(spec: str, dtype: str) -> None:
 
 
 def captured() -> None:
-    """Runs one program several times, on values that change, and looks what XLA made of it."""
+    """Runs a program several times on changing values; checks that it is in a command buffer."""
     mesh = jax.sharding.Mesh(jax.devices()[:1], ("i",))
 
     def body(x):
@@ -155,7 +154,7 @@ def captured() -> None:
         coded = codecs.decode(codecs.encode("int8", coded, chunk_bytes=1 << 30))
         equal &= np.array_equal(np.asarray(run(x)), coded + 1)
     calls = "jaxccomp_encode" in run.lower(x).as_text()
-    # The pass that makes command buffers works on HLO in some releases, on thunks in others.
+    # XLA makes command buffers from HLO in some releases, from thunks in others.
     seen = sorted(
         path.name
         for path in pathlib.Path(DUMPS).iterdir()
@@ -174,7 +173,7 @@ def captured() -> None:
 
 
 def seconds(function, *operands) -> float:
-    """The median of some runs, each to its end."""
+    """The median seconds of a call, including waiting for its results."""
     jax.block_until_ready(function(*operands))
     jax.block_until_ready(function(*operands))
     found = []
@@ -186,7 +185,7 @@ def seconds(function, *operands) -> float:
 
 
 def measure(spec: str) -> None:
-    """GB of values a second, by calls and composed, the host's part of a run included."""
+    """Prints GB of values per second of kernels and of the composed codec, including dispatch."""
     canonical = codecs.canonical(spec)
     x = jnp.asarray(values(MEASURED_VALUES // ROWS, "float32")[0])
     key = jax.random.key(0)

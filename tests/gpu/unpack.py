@@ -1,7 +1,6 @@
-"""Lays out wheels without pip: `python unpack.py FOLDER WHEEL...`.
+"""Unpacks wheels without pip: `python unpack.py FOLDER WHEEL...`.
 
-Packages go to FOLDER/packages, and what a wheel has for an environment's bin and lib to FOLDER/bin
-and FOLDER/lib.
+Packages go to FOLDER/packages, and data files of wheels to FOLDER/bin and FOLDER/lib.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import zipfile
 
 
 def unpack(folder: pathlib.Path, wheel: pathlib.Path) -> None:
-    """One wheel; what was executable stays so."""
+    """Unpacks a wheel; keeps executable bits."""
     with zipfile.ZipFile(wheel) as archive:
         for info in archive.infolist():
             if info.is_dir():
@@ -40,7 +39,7 @@ def unpack(folder: pathlib.Path, wheel: pathlib.Path) -> None:
 
 
 def main(folder: str, *wheels: str) -> None:
-    """All of them; a file `done` says that none is missing."""
+    """Unpacks all wheels, then creates the file `done`."""
     for wheel in wheels:
         unpack(pathlib.Path(folder), pathlib.Path(wheel))
     pathlib.Path(folder, "done").touch()

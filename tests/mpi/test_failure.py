@@ -79,3 +79,11 @@ def test_a_death_is_noticed_and_survivors_end(how, shell, mpi4py):
 def test_survivors_agree():
     output, _ = run_with_survivors([WORKER, "survives_twice"], ranks=4)
     assert output.count("was told") == 2, output
+
+
+def test_processes_that_ranks_start_are_no_ranks():
+    """Workers of multiprocessing and other helpers get an error, or work alone; ranks go on."""
+    worker = str(pathlib.Path(__file__).with_name("helpers_worker.py"))
+    done = launch.run(2, [worker], env=LIMITS, timeout_seconds=patience.seconds(100))
+    assert not done.error, done.output
+    assert done.output.count("right") == 2, done.output

@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ import time
 import patience
 import pytest
 
-from jaxccomp.launch import gpus, leftovers, mps, signals
+from jaxccomp.launch import gpus, leftovers, mpiexec, mps, signals
 
 ROOT = pathlib.Path(__file__).parents[2]
 STEP_SECONDS = 60
@@ -293,6 +294,74 @@ def test_the_first_failure_ends_all(what, status, text, folder):
     assert ("  ValueError: told by rank 1\n" in told) == (what == "raise")
     assert "launch/program.py" not in err  # the traceback is the program's own
     assert "\x1e" not in out + err
+
+
+FORKS = """
+import os, sys, time
+if os.fork() == 0:
+    if sys.argv[1] == "exit":
+        sys.exit(3)
+    raise ValueError("of the child")
+os.wait()
+time.sleep(1)  # in which the launcher would end the rank
+print("done")
+"""
+
+
+@pytest.mark.parametrize("how", ["exit", "raise"])
+def test_a_forked_child_may_fail(how, folder):
+    """Its end is not the rank's."""
+    (folder / "forks.py").write_text(FORKS)
+    status, out, err = run(folder, "run", "-n", 2, "forks.py", how)
+    assert status == 0, err
+    assert sorted(re.findall(r"\[\d\] done", out)) == ["[0] done", "[1] done"]
+
+
+# Sends SIGINT where Python loses the exception: in a destructor, while JAX is imported.
+CUSTOMIZED = """
+import os, signal, sys, time
+
+class Gone:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.1)
+
+class Finder:
+    def find_spec(self, name, path, target=None):
+        if name == "jax" and "run" in sys.orig_argv:
+            sys.meta_path.remove(self)
+            Gone()
+
+sys.meta_path.insert(0, Finder())
+"""
+
+
+def test_an_interrupt_while_the_launcher_is_imported(folder):
+    (folder / "sitecustomize.py").write_text(CUSTOMIZED)
+    path = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
+    status, out, err = run(folder, "run", "-n", 1, "program.py", env={"PYTHONPATH": path})
+    assert status == -signal.SIGINT and not out, out + err
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to mount a small /dev/shm")
+def test_too_little_shared_memory(folder):
+    if mpiexec.vendor()[0] not in ("MPICH", "Intel MPI"):
+        pytest.skip("Open MPI says itself that there is no room")
+    program = [sys.executable, "-P", "-m", "jaxccomp", "run", "-n", "2", "program.py"]
+    mounted = f"mount -t tmpfs -o size=1m tmpfs /dev/shm && exec {shlex.join(program)}"
+    done = subprocess.run(
+        ["unshare", "-m", "sh", "-c", mounted],
+        cwd=folder,
+        env=environment(folder, {}),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=patience.seconds(STEP_SECONDS),
+    )
+    if "permission denied" in done.stderr or "not permitted" in done.stderr:
+        pytest.skip(done.stderr.strip())
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "/dev/shm has 1024 KiB free of 1024 KiB" in done.stderr and not done.stdout
 
 
 # Says which files in shared memory it uses, and dies without giving them back.

@@ -6,7 +6,7 @@ import os
 import jax
 import numpy as np
 import pytest
-from contract import AxisPlace, Batch, contexts_at, data, exact, places_of
+from contract import AxisPlace, Batch, contexts_at, data, exact, float0, places_of
 from contract.operations import of_style
 from jax.sharding import PartitionSpec as P
 
@@ -94,6 +94,25 @@ def test_one_rank(row):
     place = AxisPlace(1, "check_vma")
     x = row.inputs(1, 6)
     data.assert_same(place.run(lambda x, flag: row.call(place, x), x), row.expected(x))
+
+
+@pytest.mark.parametrize("mode", ["check_vma", "no_check_vma"])
+@pytest.mark.parametrize("name", [*float0.OPERATIONS, *float0.ALONG_AN_AXIS])
+def test_float0_leaves(name, mode):
+    float0.check(AxisPlace(2, mode), (float0.OPERATIONS | float0.ALONG_AN_AXIS)[name])
+
+
+def test_every_operation_is_given_float0_leaves():
+    import jaxccomp as jcc
+    from jaxccomp import ops
+
+    of_ops = {
+        name
+        for name in ops.__all__
+        if callable(getattr(ops, name)) and not name.endswith("_start") and name != "Handle"
+    }
+    assert of_ops <= {*float0.OPERATIONS, *float0.BETWEEN_PROCESSES}
+    assert set(jcc.lax.__all__) - {"ragged_all_to_all"} <= set(float0.ALONG_AN_AXIS)
 
 
 @pytest.mark.parametrize("n", [2, 3, 8])

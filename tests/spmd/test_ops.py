@@ -280,3 +280,17 @@ def test_lossy_codecs_of_the_engine(mesh, codec):
         once = (bound.relative + bound.block) * np.abs(np.asarray(x)).sum(0).max() + bound.absolute
         assert np.abs(result - expected(np.asarray(x))).max() <= (N + 1) * once
         assert (result == result[:1]).all()
+
+
+@pytest.mark.skipif(not engine.available(), reason="needs the native engine")
+def test_lines_of_eager_calls():
+    """Also in a shard_map that is not jitted, each call has its own line."""
+    mesh = jax.make_mesh((2,), ("lines",), (AxisType.Auto,), devices=np.array(jax.devices()[:2]))
+
+    def program(x):
+        x = jcc.allreduce(x, axis_name="lines", backend="native")
+        return jcc.allreduce(x, axis_name="lines", backend="native")
+
+    jcc.stats.reset()
+    jax.shard_map(program, mesh=mesh, in_specs=P(), out_specs=P(), check_vma=False)(jnp.ones(3))
+    assert len({row.where for row in jcc.stats.log().rows}) == 2

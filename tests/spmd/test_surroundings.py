@@ -248,8 +248,8 @@ ERRORS = {
     "bits": (TypeError, "float.*'sum'", lambda x: jcc.allreduce(x, "xor", axis_name="d")),
     "float8": (
         TypeError,
-        "none",
-        lambda x: jcc.allreduce(x.astype(jnp.float8_e5m2), axis_name="d"),
+        "'xor'.*float8_e5m2.*'sum'",
+        lambda x: jcc.allreduce(x.astype(jnp.float8_e5m2), "xor", axis_name="d"),
     ),
     "key": (TypeError, "PRNG", lambda x: jcc.allreduce(jax.random.key(0), axis_name="d")),
     "text": (TypeError, "'abc'", lambda x: jcc.bcast({"a": "abc"}, axis_name="d")),

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import AxisType
+from jax.sharding import PartitionSpec as P
 
 from jaxccomp import errors, optim
 from jaxccomp._native import engine
@@ -96,3 +97,104 @@ def test_an_axis_needs_its_mesh():
     for how in ({"axis_name": "d"}, {"mesh": mesh()}):
         with pytest.raises(errors.InvalidArgumentError, match="go together"):
             optim.train_step(lambda params: 0.0, optax.sgd(0.1), **how)
+
+
+def noisy(params, x, key, scale):
+    """A loss with a key and a number beside the batch."""
+    noise = jax.random.normal(jax.random.fold_in(key, jax.lax.axis_index("d")))
+    return jnp.mean(x @ params["w"]) * scale + noise
+
+
+def test_keys_and_numbers_go_whole_to_all_devices():
+    params = {"w": jnp.ones(30)}
+    init, step = optim.train_step(noisy, optax.sgd(0.1), axis_name="d", mesh=mesh())
+    key = jax.random.key(1)
+    value = step(*init(params), X, key, 2.0)[2]
+    noise = np.mean([jax.random.normal(jax.random.fold_in(key, i)) for i in range(N)])
+    np.testing.assert_allclose(value, 2 * X.sum(1).mean() + noise, rtol=1e-5)
+
+
+def test_a_batch_that_does_not_divide():
+    init, step = optim.train_step(noisy, optax.sgd(0.1), axis_name="d", mesh=mesh())
+    for batch in ((X[:6], jax.random.key(1), 2.0), (X, jax.random.PRNGKey(1), 2.0)):
+        with pytest.raises(errors.InvalidArgumentError, match="over 4 devices, but batch"):
+            step(*init({"w": jnp.ones(30)}), *batch)
+
+
+def test_auxiliary_output_has_a_row_for_each_device():
+    def loss(params, x):
+        value = jnp.mean(x @ params["w"])
+        return value, {"value": value, "count": len(x), "first": x[0], "none": None}
+
+    init, step = optim.train_step(
+        loss, optax.sgd(0.1), axis_name="d", mesh=mesh(), has_aux=True, codec="int8"
+    )
+    _, _, value, aux = step(*init({"w": jnp.ones(30)}), X)
+    rows = X.reshape(N, len(X) // N, 30)
+    np.testing.assert_allclose(aux["value"], rows.sum(2).mean(1), rtol=1e-5)
+    np.testing.assert_allclose(value, np.mean(aux["value"]), rtol=1e-5)
+    np.testing.assert_array_equal(aux["count"], [len(X) // N] * N)
+    np.testing.assert_array_equal(aux["first"], rows[:, 0])
+
+
+def test_auxiliary_output_between_processes():
+    init, step = optim.train_step(
+        lambda params, x: (jnp.mean(x @ params), x[0]), optax.sgd(0.1), has_aux=True
+    )
+    _, _, _, aux = step(*init(jnp.ones(30)), X)
+    np.testing.assert_array_equal(aux, X[0])
+
+
+def step_on_devices(optimizer, params):
+    """One step as a program writes it with `state_specs`."""
+    specs = optim.state_specs(optimizer, params, "d")
+
+    def loss(params, x):
+        return jnp.mean((x @ params["w"] + params["b"]) ** 2)
+
+    def on_device(params, state, x):
+        own = jax.lax.pcast(params, "d", to="varying")
+        gradients = jax.grad(loss)(own, x)
+        updates, state = optimizer.update(gradients, optim.unstack_residuals(state), params)
+        return optax.apply_updates(params, updates), optim.stack_residuals(state)
+
+    step = jax.shard_map(
+        on_device,
+        mesh=mesh(),
+        in_specs=(P(), specs, P("d")),
+        out_specs=(P(), specs),
+    )
+    start = jax.shard_map(
+        lambda params: optim.stack_residuals(optimizer.init(params)),
+        mesh=mesh(),
+        in_specs=P(),
+        out_specs=specs,
+    )
+    return jax.jit(step)(params, jax.jit(start)(params), X)[0]
+
+
+PAIR = {"w": jnp.ones(30), "b": jnp.zeros(())}
+
+
+@pytest.mark.parametrize("how", [{}, {"codec": "int8", "error_feedback": True}])
+def test_accumulation_around_the_exchange_says_what_to_write(how):
+    exchange = optim.allreduce_gradients(axis_name="d", **how)
+
+    def accumulated(*transformations):
+        return optax.MultiSteps(optax.chain(*transformations), 2).gradient_transformation()
+
+    with pytest.raises(errors.InvalidArgumentError, match="optax.MultiSteps around the exchange"):
+        step_on_devices(accumulated(exchange, optax.sgd(0.1)), PAIR)
+    params = step_on_devices(optax.chain(exchange, accumulated(optax.sgd(0.1))), PAIR)
+    np.testing.assert_array_equal(params["w"], PAIR["w"])  # the first of two steps
+
+
+@pytest.mark.parametrize("how", [{}, {"codec": "int8", "error_feedback": True}])
+def test_partition_around_exchanges(how):
+    """Each part has an exchange of its own."""
+    exchange = optim.allreduce_gradients(axis_name="d", **how)
+    parts = {name: optax.chain(exchange, optax.sgd(0.1)) for name in ("w", "b")}
+    params = step_on_devices(optax.partition(parts, {"w": "w", "b": "b"}), PAIR)
+    expected = step_on_devices(optax.chain(exchange, optax.sgd(0.1)), PAIR)
+    for a, b in zip(jax.tree.leaves(params), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6)

@@ -114,11 +114,21 @@ def test_without_checksums_changed_bytes_are_an_error_or_other_values():
         changed = bytearray(data)
         changed[rng.randrange(len(changed))] = rng.randrange(256)
         try:
-            codecs.decode(changed, max_bytes=1 << 20)
+            codecs.decode(changed, max_bytes=1 << 20, require_checksum=False)
         except errors.InvalidArgumentError:
             pass
         except errors.CorruptDataError:
             pass
+
+
+def test_frames_without_checksums_are_refused():
+    """Otherwise one altered bit, the flag, would make a frame with checksums one without."""
+    x = np.arange(10, dtype=np.float32)
+    data = codecs.encode("lossless", x, checksum=False)
+    assert not codecs.inspect(data).checksum
+    with pytest.raises(errors.CorruptDataError, match="no checksums"):
+        codecs.decode(data)
+    assert (codecs.decode(data, require_checksum=False) == x).all()
 
 
 def test_a_few_bytes_claim_no_memory():
@@ -126,11 +136,11 @@ def test_a_few_bytes_claim_no_memory():
     data = bytearray(codecs.encode("lossless", x, checksum=False))
     data[16:24] = struct.pack("<q", 1 << 50)
     with pytest.raises(errors.CorruptDataError):
-        codecs.decode(data)
+        codecs.decode(data, require_checksum=False)
     for extent in (-1, 1 << 62, (1 << 63) - 1):
         data[16:24] = struct.pack("<q", extent)
         with pytest.raises(errors.CorruptDataError, match="shape"):
-            codecs.decode(data)
+            codecs.decode(data, require_checksum=False)
     with pytest.raises(errors.InvalidArgumentError, match="max_bytes is 100"):
         codecs.decode(codecs.encode("lossless", x), max_bytes=100)
 
@@ -143,7 +153,7 @@ def test_chunks_without_a_reference_have_a_least_size(codec):
     assert struct.unpack_from("<i", data, index)[0] == len(data) - payload
     data[index:payload] = struct.pack("<i", 2)
     with pytest.raises(errors.CorruptDataError, match="cannot have 2 bytes"):
-        codecs.decode(data[: payload + 2])
+        codecs.decode(data[: payload + 2], require_checksum=False)
 
 
 @pytest.mark.parametrize("junk", [b"", b"JCCF", b"x" * 100, pickle.dumps(np.zeros(3)), "text", 3])
@@ -211,8 +221,9 @@ def test_golden_frames_decode(path):
     ref = path.with_suffix(".ref.npy")
     data = path.read_bytes()
     # NumPy's files do not support bfloat16.
-    like = np.load(ref).view(codecs.inspect(data).dtype) if ref.exists() else None
-    out = codecs.decode(data, like)
+    info = codecs.inspect(data)
+    like = np.load(ref).view(info.dtype) if ref.exists() else None
+    out = codecs.decode(data, like, require_checksum=info.checksum)
     assert bits(out) == bits(expected)
 
 

@@ -1,1 +1,1 @@
-"""This package beside its peers on one machine (``python -m bench``), and its thresholds."""
+"""Compares jaxccomp with other packages on one machine (``python -m bench``)."""

@@ -1,4 +1,4 @@
-"""Measures collectives of jaxccomp and its peers side by side."""
+"""Measures collectives of jaxccomp and of other packages side by side."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command line.
 
     Returns:
-      The exit status, as `scenario.run` has it.
+      The exit status of `scenario.run`.
     """
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     add = parser.add_argument

@@ -1,4 +1,4 @@
-"""Whether a comparison meets the bars that this package is held to, as lines of text."""
+"""Checks a comparison against the acceptance thresholds of this package."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from bench.compare import Measurement, Results
 from jaxccomp import stats
 
 SUBJECT = "jaxccomp"
-# From so many bytes on a jitted peer has to take so many times as long, or this package at most so
-# many times what memory takes.
+# From LARGE_BYTES on, either the fastest jitted peer takes at least TIMES_OF_PEER times as long as
+# this package, or this package takes at most TIMES_OF_MEMORY times as long as contender "memory".
 LARGE_BYTES, TIMES_OF_PEER, TIMES_OF_MEMORY = 4 << 20, 1.5, 1.2
 _LARGE = ("bcast", "allreduce", "allgather")
 _WITHOUT_JAX = "mpi4py"
 
 
 def lines(results: Results) -> list[str]:
-    """A line for each bar: at how many points it is met, and where it is not, by how much."""
+    """One line per threshold: at how many points it is met, and by how much it is missed."""
     own = [row for row in results.values() if row.contender == SUBJECT and row.rounds_us]
     peers = {row.name for row in contenders.TABLE if row.jitted_peer}
     faster, slow, compared = [], [], 0

@@ -1,4 +1,4 @@
-"""Measures codecs beside memcpy and ZipNN, and makes tables of it."""
+"""Measures the speed of codecs, memcpy and ZipNN, and prints tables of it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command line.
 
     Returns:
-      The exit status, as `scenario.run` has it.
+      The exit status of `scenario.run`.
     """
     parser = argparse.ArgumentParser(prog="python -m bench.codecs", description=__doc__)
     bench_codecs.add_plan(parser)
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parse(lines: Iterable[scenario.Line]) -> list[bench.Row]:
-    """The rows among lines of a file of results."""
+    """The codec rows of a results file."""
     return [bench.Row(**line) for line in lines if "codec" in line]
 
 
@@ -49,12 +49,12 @@ def _measure(given: argparse.Namespace) -> list[scenario.Line]:
     return [bench.line(row) for row in rows]
 
 
-# The peer ZipNN, where it is installed: its own names of dtypes.
+# Names of dtypes in ZipNN.
 _ZIPNN = {"bfloat16": "bfloat16", "float16": "float16", "float32": "float32"}
 
 
 def _zipnn(plan: bench.Plan, tensor: Tensor) -> Iterator[bench.Row]:
-    """One thread, as all others, at the length of input that it is fastest with."""
+    """Measure ZipNN with one thread, like all codecs here, at its fastest input length."""
     if tensor.ref is not None or tensor.values.dtype.name not in _ZIPNN:
         return
     try:

@@ -1,9 +1,9 @@
 """Runs contenders side by side and takes medians over rounds.
 
-One round runs, for each operation, every contender once, one after the other, so that what else
-the machine does falls on all of them; each round starts with another one, so that nobody keeps step
-with what the machine does now and then. The first round tries each contender with ranks bound to
-cores and with free ranks; the better setting is kept for the other rounds.
+A round runs every contender once per operation, one after the other, so that other load on the
+machine hits all contenders alike. Each round starts with a different contender, so that periodic
+load does not always hit the same one. The first round tries each contender with ranks bound to
+cores and with unbound ranks; the other rounds keep the faster setting.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Plan:
     timeout_seconds: float = 600.0
 
     def cases(self, name: str, operation: str) -> list[Case]:
-        """What a contender is measured at when it is ``operation``'s turn."""
+        """The cases of a contender in the jobs of ``operation``."""
         contender = contenders.find(name)
         if contender.only:
             return [(each, 1024) for each in contender.only if operation == self.operations[0]]
@@ -79,7 +79,7 @@ Results = dict[tuple[str, str, int], Measurement]
 
 
 def run(plan: Plan, tell: Callable[[str], None]) -> Results:
-    """Measures everything in ``plan``; ``tell`` is given a line before each job."""
+    """Measures everything in ``plan``; calls ``tell`` with a line before each job."""
     jobs = {
         (name, operation): plan.cases(name, operation)
         for operation in plan.operations
@@ -107,7 +107,7 @@ def run(plan: Plan, tell: Callable[[str], None]) -> Results:
 
 
 def _turned(jobs: Iterable[tuple[str, str]], number: int) -> list[tuple[str, str]]:
-    """The jobs, operation by operation, each operation's starting with its ``number``-th."""
+    """The jobs grouped by operation; each group rotated to start with its ``number``-th job."""
     by_operation: dict[str, list[tuple[str, str]]] = {}
     for job in jobs:
         by_operation.setdefault(job[1], []).append(job)
@@ -125,7 +125,7 @@ def _settings(plan: Plan) -> tuple[str, ...]:
 
 
 def _cost(outcomes: Iterable[float | str]) -> float:
-    """Mean logarithm of the times: each case counts the same; failures count worst."""
+    """Mean logarithm of the times, so that each case has equal weight; a failure is infinite."""
     logs = [math.log(each) if isinstance(each, float) else math.inf for each in outcomes]
     return statistics.fmean(logs) if logs else math.inf
 
@@ -141,7 +141,7 @@ def _add(results: Results, name: str, bind: str, outcomes: Mapping[Case, float |
 
 
 def _run_job(plan: Plan, name: str, cases: Sequence[Case], bind: str) -> dict[Case, float | str]:
-    """One contender's job: for each case the slowest rank's median, or what went wrong."""
+    """Run one contender's job: for each case the slowest rank's median, or an error text."""
     with ports.reserved() as port, tempfile.TemporaryDirectory() as folder:
         outcome = launch.run(
             plan.ranks,

@@ -1,4 +1,4 @@
-"""Who takes part in a comparison, at which settings, and why some cannot."""
+"""The contenders of a comparison, their settings, and checks that they can run here."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 
 from jaxccomp.bench import launch
 
-# glibc gives freed pages back to the system and takes new ones for each result of XLA; these
-# keep them. jaxccomp does the same for itself (option retain_memory).
+# By default glibc returns freed pages to the system and maps new ones for each result of XLA; with
+# these settings it keeps them. jaxccomp keeps its own pages (option retain_memory).
 _KEEP_PAGES = {
     "MALLOC_MMAP_MAX_": "0",
     "MALLOC_TRIM_THRESHOLD_": "100000000000",
@@ -56,7 +56,7 @@ def _needs_ucx(python: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Contender:
-    """One row of the table: a name that worker.py knows, and how it is run at its best."""
+    """A contender: its name in worker.py, and the settings with which it is fastest."""
 
     name: str
     description: str
@@ -64,10 +64,10 @@ class Contender:
     env: Mapping[str, str] = dataclasses.field(default_factory=dict)
     only: tuple[str, ...] = ()  # operations; empty: all
     lacks: tuple[str, ...] = ()  # operations
-    jitted_peer: bool = False  # of others, and called from jitted functions
+    jitted_peer: bool = False  # another package, called from jitted functions
 
 
-# The first three are always run: the subject, and what its limits are stated against.
+# The first three always run: jaxccomp and two references for its limits.
 TABLE = (
     Contender("jaxccomp", "this package, one operation per jitted call"),
     Contender("empty", "a jitted call of x + 1: what JAX itself costs", only=("empty",)),
@@ -101,7 +101,7 @@ TABLE = (
     ),
 )
 
-# What --peers may say: some names stand for several settings of one peer.
+# Values of --peers: some names stand for several settings of one peer.
 PEERS: Mapping[str, tuple[str, ...]] = {
     "jaxccomp-ucx": ("jaxccomp-ucx",),
     "mpi4py": ("mpi4py", "mpi4py-fresh"),

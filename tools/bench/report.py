@@ -1,4 +1,4 @@
-"""Measurements beside peers as lines of JSON, and as a Markdown table of times and ratios."""
+"""Writes measurements as JSON lines, and as a Markdown table of times and ratios."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SMALL_BYTES = 64 << 10
 
 
 def lines(plan: Plan, results: Results, missing: Mapping[str, str]) -> list[Line]:
-    """One for each measurement, and one for each contender left out."""
+    """One line per measurement, and one per contender that cannot run here."""
     measured = [
         {
             "contender": row.contender,
@@ -33,7 +33,7 @@ def lines(plan: Plan, results: Results, missing: Mapping[str, str]) -> list[Line
 
 
 def parse(rows: Iterable[Line], operations: Sequence[str]) -> Results:
-    """The measurements of ``operations`` among such lines."""
+    """The measurements of ``operations`` among the lines of a results file."""
     results: Results = {}
     for row in rows:
         if "op" in row and row["op"] in ("empty", *operations):
@@ -43,7 +43,7 @@ def parse(rows: Iterable[Line], operations: Sequence[str]) -> Results:
 
 
 def markdown(results: Results) -> str:
-    """The measurements for a page: how many times jaxccomp's the others take, and the bars."""
+    """A table of the others' time / jaxccomp's time, and the acceptance thresholds."""
     peers = [
         name
         for name in dict.fromkeys(row.contender for row in results.values())
@@ -69,7 +69,7 @@ def markdown(results: Results) -> str:
 
 
 def _floor_us(results: Results, operation: str, size_bytes: int) -> float | None:
-    """An empty jitted call and the bare MPI call together: what a small message must cost."""
+    """Lower bound for a small message: an empty jitted call plus the bare MPI call."""
     empty = results.get(("empty", "empty", 1024))
     bare = results.get(("mpi4py", operation, size_bytes))
     if size_bytes > _SMALL_BYTES or not (empty and bare and empty.rounds_us and bare.rounds_us):

@@ -1,13 +1,13 @@
 """One rank of one contender: measures operations and writes a line of JSON for each.
 
-Runs as a script, also in environments that have no jaxccomp:
+Runs as a script, also in environments without jaxccomp:
 
     mpiexec -n 2 python worker.py CONTENDER OUT_FOLDER OPERATION:BYTES...
 
-Every rank writes its own file, so that a contender needs nothing to gather results with.
+Every rank writes its own file, so that a contender needs no gather of results.
 Inputs are small integers as float32: sums are exact, and every result is checked bit by bit.
 
-What a size means: the bytes that a rank passes in (for bcast, of the value).
+BYTES is the size of a rank's input (bcast: of the root's).
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ import numpy as np
 
 Step = Callable[[], Any]
 
-# Of these a rank passes in a row for each rank.
+# A rank's input of these operations has one row for each rank.
 OF_ROWS = ("scatter", "reduce_scatter", "alltoall")
 
 _BLOCK = 64 << 10  # values
 
 
 def repetitions(size_bytes: int) -> int:
-    """Calls to take the median of: equal on all ranks, about a second's worth."""
+    """How many calls to time: about a second's worth, the same number on all ranks."""
     return max(10, min(1000, (256 << 20) // max(size_bytes, 1)))
 
 
 def rank_and_size() -> tuple[int, int]:
-    """This process's place, from the launcher's variables."""
+    """This process's rank and the number of ranks, from the launcher's variables."""
     for rank, size in (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE")):
         if rank in os.environ:
             return int(os.environ[rank]), int(os.environ[size])
@@ -44,14 +44,14 @@ def rank_and_size() -> tuple[int, int]:
 
 
 def operand(operation: str, size_bytes: int, rank: int, ranks: int) -> np.ndarray:
-    """The values that ``rank`` passes in."""
+    """The input of ``rank``."""
     count = max(size_bytes // 4 // ranks, 1) * ranks
     values = (np.arange(count) % 1000 + rank).astype(np.float32)
     return values.reshape(ranks, -1) if operation in OF_ROWS else values
 
 
 def expected(operation: str, size_bytes: int, rank: int, ranks: int) -> np.ndarray | None:
-    """What NumPy says the operation gives on ``rank``; None where contenders differ in it."""
+    """The operation's result on ``rank``, by NumPy; None where contenders may differ."""
     if operation in ("reduce", "gather") and rank != 0:
         return None
     each = [operand(operation, size_bytes, r, ranks) for r in range(ranks)]
@@ -85,7 +85,7 @@ def time_calls(step: Step, count: int) -> float:
     return statistics.median(times) / 1000
 
 
-# --- contenders: each takes (operation, operand, rank, ranks) and gives a step --------------
+# --- contenders: each takes (operation, operand, rank, ranks) and returns a step ------------
 
 
 def jitted(function: Callable[[Any], Any], x: np.ndarray) -> Step:
@@ -118,21 +118,21 @@ def with_jaxccomp(operation: str, x: np.ndarray, rank: int, ranks: int) -> Step:
 
 
 def with_empty(operation: str, x: np.ndarray, rank: int, ranks: int) -> Step:
-    """A jitted call that does next to nothing: what JAX itself costs."""
+    """A jitted call of x + 1: the overhead of JAX itself."""
     del operation, rank, ranks
     return jitted(lambda v: v + 1, x)
 
 
 def with_memory(operation: str, x: np.ndarray, rank: int, ranks: int) -> Step:
-    """What a rank has to read and write at least, in memory of its own.
+    """The minimum of reads and writes of a rank, in its own memory.
 
-    Sums are shared out: each rank adds a part of all operands, and copies the other parts.
+    In sums each rank adds its share of all operands, and copies the other ranks' shares.
     """
     operands = [x.reshape(-1).copy() for _ in range(ranks)]
     count = x.size // ranks
     root = rank == 0
     added = operation in ("allreduce", "reduce", "reduce_scatter")
-    copied = {  # how many values, of each operand
+    copied = {  # values copied from each operand
         "bcast": [0 if root else x.size],
         "allreduce": [x.size - count],
         "reduce": [x.size - count if root else 0],
@@ -145,7 +145,7 @@ def with_memory(operation: str, x: np.ndarray, rank: int, ranks: int) -> Step:
     result = np.empty((ranks, x.size), x.dtype)
 
     def step() -> None:
-        # Block by block, so that sums stay in the cache until all is added.
+        # Block by block, so that partial sums stay in the cache.
         for first in range(0, count if added else 0, _BLOCK):
             block = slice(first, min(first + _BLOCK, count))
             total = result[0, block]
@@ -162,7 +162,7 @@ def with_memory(operation: str, x: np.ndarray, rank: int, ranks: int) -> Step:
 def with_mpi4py(
     operation: str, x: np.ndarray, rank: int, ranks: int, *, fresh: bool = False
 ) -> Step:
-    """MPI on NumPy buffers: the floor. ``fresh`` results lie in new memory, as XLA's do."""
+    """MPI on NumPy buffers: the lower bound. ``fresh``: results in new memory, like XLA's."""
     from mpi4py import MPI
 
     comm = MPI.COMM_WORLD
@@ -207,7 +207,7 @@ def _result_shape(operation: str, x: np.ndarray, ranks: int) -> tuple[int, ...]:
 
 
 def with_mpi4py_fresh(operation: str, x: np.ndarray, rank: int, ranks: int) -> Step:
-    """As ``with_mpi4py``, results in new memory."""
+    """``with_mpi4py`` with results in new memory."""
     return with_mpi4py(operation, x, rank, ranks, fresh=True)
 
 
@@ -248,7 +248,7 @@ def with_lax(operation: str, x: np.ndarray, rank: int, ranks: int) -> Step:
     ring = [(i, (i + 1) % ranks) for i in range(ranks)]
 
     def of_root(v: Any) -> Any:
-        """Broadcasts and scatters are sums here, of which only the root's term is not zero."""
+        """Zero on all ranks except the root: a sum then broadcasts or scatters."""
         return jnp.where(lax.axis_index("i") == 0, v, 0)
 
     functions = {
@@ -275,7 +275,7 @@ def with_lax(operation: str, x: np.ndarray, rank: int, ranks: int) -> Step:
 
 
 def join_distributed(implementation: str) -> Callable[[int, int], None]:
-    """Brings up jax.distributed with an implementation of the CPU's collectives."""
+    """A start-up of jax.distributed with an implementation of the CPU collectives."""
 
     def start(rank: int, ranks: int) -> None:
         import jax
@@ -320,7 +320,7 @@ def measure(make: Callable[..., Step], operation: str, size: int, rank: int, ran
 
 
 def main(contender: str, folder: str, *cases: str) -> None:
-    """Runs the cases, which read ``operation:bytes``."""
+    """Measures the cases, each given as ``operation:bytes``."""
     rank, ranks = rank_and_size()
     start, make = CONTENDERS[contender]
     start(rank, ranks)

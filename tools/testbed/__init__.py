@@ -1,1 +1,1 @@
-"""Several hosts with slow links on one machine (``python -m testbed``)."""
+"""Emulates several hosts with slow links on one machine (``python -m testbed``)."""

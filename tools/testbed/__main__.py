@@ -1,4 +1,4 @@
-"""Runs a command as MPI ranks on several hosts with slow links, all on this machine."""
+"""Runs a command as MPI ranks on several emulated hosts with slow links, on this machine."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command line.
 
     Returns:
-      The command's exit status; 124 after a timeout, 2 when there is something to correct, 130 and
-      143 when interrupted or terminated.
+      The command's exit status; 124 after a timeout, 2 for invalid arguments or a machine without
+      a testbed, 130 when interrupted, 143 when terminated.
     """
     parsed = _parser().parse_args(arguments)
     command = parsed.command[1:] if parsed.command[:1] == ["--"] else parsed.command
@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not command and not parsed.goodput:
             raise errors.InvalidArgumentError("give a command after `--`, or --goodput.")
         if command:
-            launchers.find(parsed.mpi, parsed.python)  # before anything is made
+            launchers.find(parsed.mpi, parsed.python)  # fail before creating the testbed
         with Testbed(parsed.hosts, parsed.link) as bed:
             if parsed.goodput:
                 for (a, b), rate in bed.measure_goodput(all_pairs=parsed.all_pairs).items():
@@ -53,12 +53,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def exit_on_signals() -> None:
-    """Has requests to end this process raise, so that testbeds are removed."""
+    """Make SIGINT, SIGTERM and SIGHUP raise, so that testbeds are removed."""
 
     def leave(number: int, _: FrameType | None) -> None:
         raise SystemExit(128 + number)
 
-    # Also where a shell started it in the background, with interrupts ignored.
+    # A shell ignores SIGINT in processes that it starts in the background.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, leave)
     signal.signal(signal.SIGHUP, leave)

@@ -1,4 +1,4 @@
-"""The testbed itself: made on entry, usable inside, gone on exit."""
+"""The testbed: a context manager that creates the hosts on entry and removes them on exit."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from jaxccomp.launch import signals
 from testbed import launchers, network
 from testbed import plan as plans
 
-TIMED_OUT = 124  # the exit status, as timeout(1) has it
+TIMED_OUT = 124  # exit status, as of timeout(1)
 _STREAM = str(pathlib.Path(__file__).with_name("stream.py"))
 _PORT = "5001"
 
 
 class Testbed:
-    """Several hosts with slow links, on this machine.
+    """Several emulated hosts with slow links, on this machine.
 
     Example:
       >>> with Testbed(hosts=4, link="1gbit") as bed:                    # doctest: +SKIP
       ...     bed.run(["python", "train.py"])
     """
 
-    __test__ = False  # nothing that pytest should collect
+    __test__ = False  # pytest must not collect this class
 
     def __init__(self, hosts: int = 4, link: str = "1gbit"):
-        """Checks the arguments and the machine; nothing is made yet.
+        """Checks the arguments and the machine; creates nothing yet.
 
         Args:
-          hosts: how many, 2 to 8.
+          hosts: number of hosts, 2 to 8.
           link: rate of each host's link, in each direction: "100mbit" to "5gbit".
 
         Raises:
-          TestbedError: when there can be none here, with what is missing.
+          TestbedError: when this machine cannot run a testbed; names the reason.
         """
         self.plan = plans.make(hosts, link, network.own_name())
         if reason := network.why_not():
@@ -50,7 +50,7 @@ class Testbed:
     def __enter__(self) -> Self:
         network.remove_stale()
         with contextlib.ExitStack() as stack:
-            # Named as a namespace is, so that the next one knows whose it was.
+            # Named like a namespace, so that a later testbed can tell that its owner has ended.
             prefix = f"{self.plan.switch.namespace}-"
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix=prefix))
             self._agent = launchers.write_agent(self.plan, pathlib.Path(folder))
@@ -78,20 +78,20 @@ class Testbed:
         timeout_seconds: float | None = None,
         capture: bool = False,
     ) -> subprocess.CompletedProcess[str]:
-        """Runs a program as MPI ranks, in the order of the hosts, and waits for it.
+        """Runs a program as MPI ranks, in host order, and waits for it.
 
         Args:
           program: the command.
-          ranks_per_host: how many ranks on each host.
-          mpi: "mpich" or "openmpi"; by default what ``python``'s mpi4py loads.
+          ranks_per_host: number of ranks on each host.
+          mpi: "mpich" or "openmpi"; by default the MPI that ``python``'s mpi4py loads.
           python: the interpreter whose environment has the MPI.
           env: added to this process's environment.
           flags: more options of mpiexec.
-          timeout_seconds: when to end it; by default never.
+          timeout_seconds: time after which to kill it; by default never.
           capture: return the output (both streams as one) instead of showing it.
 
         Returns:
-          ``returncode`` is mpiexec's, or 124 after a timeout; ``stdout`` what was captured.
+          ``returncode`` is mpiexec's, or 124 after a timeout; ``stdout`` is the captured output.
         """
         if ranks_per_host < 1:
             raise errors.InvalidArgumentError(
@@ -108,7 +108,7 @@ class Testbed:
             flags=flags,
         )
         environment = launchers.environment(name, ranks_per_host) | dict(env or {})
-        # mpiexec runs on the switch: it has to be reached from all hosts.
+        # mpiexec runs on the switch, which all hosts can reach.
         return self._wait(
             subprocess.Popen(
                 [self._agent, self.plan.switch.name, f"exec {shlex.join(command)}"],
@@ -123,7 +123,7 @@ class Testbed:
         )
 
     def received_bytes(self) -> int:
-        """What all hosts have received over their links so far, headers included."""
+        """Bytes that all hosts have received over their links so far, including headers."""
         return network.received_bytes(self.plan)
 
     def measure_goodput(
@@ -132,8 +132,8 @@ class Testbed:
         """Bytes per second of a TCP stream between hosts, by (sender, receiver), one at a time.
 
         Args:
-          all_pairs: between any two hosts; else between the first two, in both directions.
-          seconds: how long each stream is.
+          all_pairs: measure every ordered pair; else only the first two hosts, both directions.
+          seconds: duration of each stream.
         """
         count = len(self.plan.hosts) if all_pairs else 2
         pairs = [(a, b) for a in range(count) for b in range(count) if a != b]
@@ -170,14 +170,14 @@ class Testbed:
             output, _ = process.communicate()
             status = TIMED_OUT
         finally:
-            # Whatever happened: nothing of this run disturbs the next.
+            # Leave no process of this run to disturb the next.
             with signals.uninterrupted():
                 self.kill()
                 process.wait()
         return subprocess.CompletedProcess(process.args, status, output)
 
     def kill(self) -> None:
-        """Ends everything that runs on the hosts and the switch."""
+        """Kills all processes on the hosts and the switch."""
         network.kill(self._namespaces)
 
     @property

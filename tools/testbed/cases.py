@@ -1,4 +1,4 @@
-"""What a comparison runs: scenarios, each a testbed and a table of cases."""
+"""The scenarios of a comparison: each has a testbed and a table of cases."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Iterator
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """One way to run one operation of this package.
+    """An operation of this package with its options.
 
     Attributes:
       op: the operation.
-      values: what it is given, one of ``inputs.KINDS``.
-      codec: its spec.
-      algorithm: its name, or "auto".
-      transport: what carries its values, "mpi" or "ucx".
+      values: its input, one of ``inputs.KINDS``.
+      codec: codec spec.
+      algorithm: name of an algorithm, or "auto".
+      transport: "mpi" or "ucx".
     """
 
     op: str
@@ -27,14 +27,14 @@ class Case:
 
 @dataclasses.dataclass(frozen=True)
 class Scenario:
-    """A testbed, and what runs on it.
+    """A testbed and the cases that run on it.
 
     Attributes:
-      about: what it shows.
-      hosts: how many.
-      link: the rate of each one's link.
-      cases: of this package.
-      peers: whether the MPIs' own operations run, too.
+      about: a description for the help text.
+      hosts: number of hosts.
+      link: the rate of each host's link.
+      cases: cases of this package.
+      peers: whether the MPI libraries' own collectives run, too.
     """
 
     about: str
@@ -44,7 +44,7 @@ class Scenario:
     peers: bool = True
 
 
-# Of each operation.
+# The algorithms to compare, by operation.
 ALGORITHMS = {
     "bcast": ("chain", "chain_recoded", "binomial", "scatter_allgather"),
     "allreduce": (

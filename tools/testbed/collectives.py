@@ -3,9 +3,9 @@
     python -m testbed --hosts 4 --link 1gbit -- \
         python tools/testbed/collectives.py jaxccomp --op bcast --codec lossless
 
-A script of its own, since some environments have an MPI and no jaxccomp. Each call starts after
-a barrier, and what it takes is what it takes on the slowest rank. Rank 0 prints a line of JSON.
-What a size means: the bytes that a rank passes in (for bcast, of the value).
+A separate script, since some environments have an MPI and no jaxccomp. Each call starts after a
+barrier; its time is the slowest rank's. Rank 0 prints a line of JSON. --bytes is the size of a
+rank's input (bcast: of the root's).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-# Run as a script, where tools is not on the path.
+# When run as a script, tools is not on the path.
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 from bench import worker  # noqa: E402
 
@@ -29,19 +29,19 @@ OPERATIONS = ("bcast", "allreduce", "reduce_scatter", "allgather", "alltoall")
 SUMS = ("allreduce", "reduce_scatter")
 
 Step = Callable[[], Any]
-Make = Callable[[int], np.ndarray]  # gives a rank's operand
+Make = Callable[[int], np.ndarray]  # returns a rank's operand
 
 
 def values(source: str, dtype: str, size: int, rank: int, ranks: int) -> np.ndarray:
-    """What ``rank`` passes in: ``size`` bytes of ``source``, begun elsewhere by each rank.
+    """The input of ``rank``: ``size`` bytes of ``source``, from a different offset on each rank.
 
     Args:
-      source: "random" (Gaussian, as weights are) or a .npy file, repeated as often as needed; bits
-        of bfloat16 are uint16.
-      dtype: "float32" or "bfloat16", of random values.
+      source: "random" (Gaussian, like weights) or a .npy file, repeated as often as needed; bits of
+        bfloat16 are uint16.
+      dtype: dtype of random values, "float32" or "bfloat16".
       size: bytes.
-      rank: whose.
-      ranks: of how many.
+      rank: the rank.
+      ranks: number of ranks.
     """
     if source == "random":
         whole = np.random.default_rng(0).normal(0, 0.02, max(size // 4, 1)).astype(np.float32)
@@ -49,7 +49,7 @@ def values(source: str, dtype: str, size: int, rank: int, ranks: int) -> np.ndar
             whole = _bits_of_bfloat16(np.concatenate([whole, -whole[::-1]]))
     else:
         whole = np.load(source, allow_pickle=False).reshape(-1)
-    # Whole blocks for all ranks, also where two values of bfloat16 pass for one of float32.
+    # Equal blocks for all ranks, also when pairs of bfloat16 are viewed as float32.
     count = max(size // whole.itemsize // (2 * ranks), 1) * 2 * ranks
     return np.resize(np.roll(whole, -rank * (len(whole) // ranks)), count)
 
@@ -60,12 +60,12 @@ def _bits_of_bfloat16(x: np.ndarray) -> np.ndarray:
 
 
 def _as_float(x: np.ndarray) -> np.ndarray:
-    """Values of bits of bfloat16; others as they are."""
+    """Converts bits of bfloat16 (uint16) to float32; returns other dtypes unchanged."""
     return (x.astype(np.uint32) << 16).view(np.float32) if x.dtype == np.uint16 else x
 
 
 def expected(operation: str, make: Make, rank: int, ranks: int) -> Any:
-    """What the operation gives on ``rank``, flat; ``make(rank)`` are a rank's values."""
+    """The operation's result on ``rank``, flat; ``make(rank)`` returns a rank's input."""
     if operation == "bcast":
         return make(0)
     if operation == "allgather":
@@ -79,21 +79,21 @@ def expected(operation: str, make: Make, rank: int, ranks: int) -> Any:
 
 
 def with_mpi(comm: Any, x: np.ndarray, ref: Any, given: argparse.Namespace) -> Step:
-    """The MPI library itself, on buffers that are kept."""
+    """The MPI library's own collectives, on reused buffers."""
     del ref
     rows = x.reshape(comm.Get_size(), -1) if given.op in worker.OF_ROWS else x
     return worker.with_mpi4py(given.op, rows, comm.Get_rank(), comm.Get_size())
 
 
 def with_mpi4jax(comm: Any, x: np.ndarray, ref: Any, given: argparse.Namespace) -> Step:
-    """Operations of mpi4jax, one per jitted call."""
+    """mpi4jax, one operation per jitted call."""
     del ref
     rows = x.reshape(comm.Get_size(), -1) if given.op in worker.OF_ROWS else x
     return worker.with_mpi4jax(given.op, rows, comm.Get_rank(), comm.Get_size())
 
 
 def with_jaxccomp(comm: Any, x: np.ndarray, ref: Any, given: argparse.Namespace) -> Step:
-    """Operations of this package."""
+    """This package."""
     from testbed import own
 
     del comm
@@ -101,7 +101,7 @@ def with_jaxccomp(comm: Any, x: np.ndarray, ref: Any, given: argparse.Namespace)
 
 
 def wire_bytes() -> int:
-    """The larger of what this host's link has sent and received so far; 0 without one."""
+    """The larger of the bytes sent and received over this host's link; 0 without a link."""
     with open("/proc/self/net/dev", encoding="ascii") as file:
         for line in file:
             name, _, counters = line.partition(":")
@@ -114,8 +114,8 @@ def wire_bytes() -> int:
 def measure(comm: Any, step: Step, warmups: int, calls: int) -> dict[str, Any]:
     """Times calls: the slowest rank's seconds of each, and bytes over the busiest link.
 
-    The first ones, ``warmups`` of them, are not timed: memory that a process touches for the first
-    time may cost several times what the operation does.
+    The first ``warmups`` calls are not timed: first touches of memory may take several times as
+    long as the operation.
     """
     from mpi4py import MPI
 
@@ -128,7 +128,7 @@ def measure(comm: Any, step: Step, warmups: int, calls: int) -> dict[str, Any]:
         before, start = wire_bytes(), time.perf_counter()
         step()
         took = time.perf_counter() - start
-        # Everybody's bytes have arrived only when everybody is done.
+        # All bytes have arrived when all ranks are done.
         comm.Barrier()
         count = wire_bytes() - before
         seconds.append(comm.allreduce(took, MPI.MAX))
@@ -141,7 +141,7 @@ def measure(comm: Any, step: Step, warmups: int, calls: int) -> dict[str, Any]:
 
 
 def check(comm: Any, given: argparse.Namespace, result: Any, make: Make) -> dict[str, Any]:
-    """Whether a peer's result is what NumPy says."""
+    """Compares a peer's result with NumPy's."""
     result = np.asarray(result).reshape(-1)
     want = expected(given.op, make, comm.Get_rank(), comm.Get_size())
     if given.op in SUMS:
@@ -153,7 +153,7 @@ def check(comm: Any, given: argparse.Namespace, result: Any, make: Make) -> dict
 
 
 def check_jaxccomp(comm: Any, given: argparse.Namespace, result: Any, make: Make) -> dict[str, Any]:
-    """Whether a result is what the codec promises, and what the operation needed for it."""
+    """Compares a result with NumPy's within the codec's error bound; adds the memory it used."""
     from testbed import own
 
     found = own.check(comm, given.op, result, make, expected, given.codec, given.algorithm)
@@ -161,7 +161,7 @@ def check_jaxccomp(comm: Any, given: argparse.Namespace, result: Any, make: Make
 
 
 def coding(comm: Any, x: np.ndarray, ref: np.ndarray, codec: str) -> dict[str, float]:
-    """What the coding of this package's codecs takes at least."""
+    """A lower bound for the seconds of encoding and decoding, for codecs of this package."""
     from testbed import own
 
     if codec == own.INDEX_VALUE_ZSTD:
@@ -170,9 +170,9 @@ def coding(comm: Any, x: np.ndarray, ref: np.ndarray, codec: str) -> dict[str, f
 
 
 def timelines(comm: Any, step: Step) -> dict[str, str]:
-    """One more call: when tasks ran, in a picture for each rank, and in one for all.
+    """Makes one more call and draws its tasks: a picture for each rank, and one for all.
 
-    Each rank's times count from a barrier on.
+    Each rank's times start at a barrier.
     """
     from testbed import own
 
@@ -182,7 +182,7 @@ def timelines(comm: Any, step: Step) -> dict[str, str]:
     return shown | {"all ranks": str(own.together(each))}
 
 
-# name: (what makes a step, what checks its result)
+# name: (function that makes a step, function that checks its result)
 CONTENDERS = {
     "mpi": (with_mpi, check),
     "mpi4jax": (with_mpi4jax, check),
@@ -194,7 +194,7 @@ def run(comm: Any, given: argparse.Namespace) -> dict[str, Any]:
     """Checks and times one operation.
 
     Returns:
-      What was found, with "error" when a result is wrong.
+      A line of results, with "error" when a result is wrong.
     """
     rank, ranks = comm.Get_rank(), comm.Get_size()
     start, examine = CONTENDERS[given.contender]
@@ -203,7 +203,7 @@ def run(comm: Any, given: argparse.Namespace) -> dict[str, Any]:
         return values(given.input, given.dtype, given.bytes, of, ranks)
 
     x = make(rank)
-    # No MPI adds bfloat16 portably: as many bytes of float32, of any values, are the next best.
+    # No MPI adds bfloat16 portably: a peer sums the same bytes viewed as float32 instead.
     as_words = given.contender != "jaxccomp" and given.op in SUMS and x.dtype == np.uint16
     ref = values(given.ref, given.dtype, given.bytes, 0, ranks) if given.ref else None
     step = start(comm, x.view(np.float32) if as_words else x, ref, given)

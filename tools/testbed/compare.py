@@ -3,10 +3,10 @@
     python -m testbed.compare --input trained --json FILE \
         --python openmpi=PATH --python mpi4jax=PATH
 
-Every contender is started anew for each case and round, one after the other. The first round tries
-every setting of a peer and checks all results; the fastest settings, and the default one, go on
-into the other rounds. The floor of a row is the time that its own bytes need on the busiest link at
-the speed of a TCP stream, measured in the same run.
+Each case and round starts a new process of every contender, one after the other. The first round
+tries every setting of a peer and checks all results; the other rounds run the fastest settings and
+the default one. The floor of a row is the time that its own bytes need on the busiest link at the
+speed of a TCP stream, measured in the same run.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def run(
     """Measures everything.
 
     Returns:
-      A line for each row, also for those that were not the best.
+      A line for each row, also for settings that were not the fastest.
     """
     lines = []
     with tempfile.TemporaryDirectory() as folder:
@@ -72,12 +72,12 @@ def _run_one(
         "link": what.link,
         "source": pathlib.Path(given.input).name,
     }
-    # The stream's rate before, between and after.
+    # The median of the stream's rates before, between and after the rounds.
     return [row.line(statistics.median(streams), **conditions) for row in table]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line; the exit status is that of `scenario.run`."""
+    """The command line; returns the exit status of `scenario.run`."""
     return scenario.run(_parser(), _measure, table=results.markdown, arguments=arguments)
 
 
@@ -92,7 +92,7 @@ def _measure(given: argparse.Namespace) -> list[scenario.Line]:
 
 
 def _check(given: argparse.Namespace) -> dict[str, Scenario]:
-    """The scenarios as the options change them; ``given.size`` becomes a number."""
+    """The chosen scenarios with the options applied; parses ``given.size`` in place."""
     given.size = terminal.parse_size(given.size)
     if given.rounds < 1 or given.calls < 1 or given.warmups < 0:
         raise errors.InvalidArgumentError(

@@ -1,13 +1,13 @@
-"""What codecs bring to programs that exchange values inside a step, on slow links.
+"""Measures the speedup by codecs of programs that exchange values inside a step, on slow links.
 
     python -m testbed.exchanges --json docs/results/exchanges.jsonl
     python -m testbed.exchanges --table docs/results/exchanges.jsonl
 
-The programs are the repository's examples, in which a step waits for what the others send, there
-and back: a mixture of experts (two `alltoall` a layer, and two for its cotangents) and a
-recommendation model (`alltoallv` of rows of tables), each with an `allreduce` of what all ranks
-share. Both are larger here than by default. Codecs take turns, each started anew in every round;
-the codec is that of exchange and gradients.
+The programs are two examples of the repository in which a step waits for the other ranks' values in
+the forward and in the backward pass: a mixture of experts (two `alltoall` a layer, and two for its
+cotangents) and a recommendation model (`alltoallv` of rows of tables), each with an `allreduce` of
+the gradients of shared parameters. Both are larger here than by default. Each round starts a new
+process per codec; the codec applies to the exchange and to the gradients.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _row(
         "hosts": given.hosts,
         "link": given.link,
         "codec": codec,
-        # All ranks wait for each other in every step.
+        # The median over all ranks: they wait for each other in every step.
         "seconds": round(statistics.median(s for each in said for s in each["seconds"]), 5),
         "sent_bytes_per_step": round(statistics.mean(each["sent"] for each in said)),
         "loss": round(statistics.mean(each["loss"] for each in said), 4),

@@ -1,4 +1,4 @@
-"""The values that a comparison's operations get, written to files for its workers."""
+"""Writes the inputs of a comparison to files for its workers."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 from jaxccomp import errors
 from jaxccomp.bench import files
 
-# What a case may ask for: its dtype, the tensor's name if there are several, and whether it is
-# one that receivers hold an earlier state of.
+# Kinds of inputs: dtype, the preferred tensor's name, and whether it has an earlier state, which
+# the receivers hold (ref).
 KINDS = {
     "bfloat16": ("bfloat16", "weights", False),
     "float32": ("float32", "gradients", False),
@@ -21,25 +21,25 @@ KINDS = {
 
 @dataclasses.dataclass(frozen=True)
 class Input:
-    """Files of one kind of values: bits of bfloat16 as uint16; ``ref`` is "" without reference."""
+    """Files of one kind of input; bfloat16 is stored as uint16. ``ref`` is "" without reference."""
 
     file: str
     ref: str = ""
 
 
 def prepare(source: str, previous: str, folder: pathlib.Path, size: int) -> dict[str, Input]:
-    """Writes what there is of each kind to ``folder``.
+    """Writes the inputs that ``source`` provides to ``folder``.
 
     Args:
-      source: as ``files.load`` takes it: "random", "trained" (trains a small transformer, about a
+      source: argument of ``files.load``: "random", "trained" (trains a small transformer, about a
         minute), a folder that ``python -m jaxccomp.bench.tensors`` made, a .npy or a .safetensors
         file.
       previous: for "update", a file with an earlier state of ``source``; "" when there is none.
-      folder: where to.
-      size: the bytes of a random update, so that it need not be repeated, which zstd would see.
+      folder: the output folder.
+      size: the bytes of a random update: full size, because zstd would exploit a repetition.
 
     Raises:
-      InvalidArgumentError: for a source that is none of these.
+      InvalidArgumentError: for an unknown source.
     """
     tensors = files.load(source)
     if source == "random":
@@ -53,7 +53,7 @@ def prepare(source: str, previous: str, folder: pathlib.Path, size: int) -> dict
             for each in tensors
             if str(each.values.dtype) == dtype and (each.ref is not None) == with_ref
         ]
-        # Of several the one of the right name, of one whatever it is called.
+        # Prefer the tensor with the right name; accept any other.
         fitting.sort(key=lambda each: each.name != name)
         if fitting:
             made[kind] = Input(
@@ -79,7 +79,7 @@ def _updates(source: str, tensors: list[files.Tensor], previous: str) -> list[fi
 
 
 def _random_update(count: int) -> files.Tensor:
-    """Weights a step of learning rate 1e-6 after others: 1.7 % of them change."""
+    """Weights before and after a step with learning rate 1e-6, which changes 1.7 % of them."""
     random = np.random.default_rng(1)
     bfloat16 = files.load("random")[0].values.dtype
     before, after = (np.empty(count, bfloat16) for _ in range(2))

@@ -1,4 +1,4 @@
-"""How the ranks of each MPI are started into a testbed's hosts, and what makes each one fastest."""
+"""Command lines that start MPI ranks on a testbed's hosts, with each MPI's fastest settings."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from testbed.plan import Plan
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What one MPI is told, so that it goes over the links and is at its best there.
+    """Settings with which an MPI uses the links, and is fastest there.
 
     Attributes:
-      vendor: its name as mpi4py gives it.
+      vendor: its name in mpi4py.
       environment: variables of mpiexec and all ranks.
-      alone: more of them, where each host has one rank.
-      flags: of mpiexec; ``{network}`` is the network of the hosts.
+      alone: additional variables for one rank per host.
+      flags: options of mpiexec; ``{network}`` is the network of the hosts.
     """
 
     vendor: str
@@ -32,16 +32,16 @@ class Settings:
 TABLE = {
     "mpich": Settings(
         "MPICH",
-        # libfabric over TCP sockets. UCX, the other way that the wheel has, takes a rendezvous per
-        # message and was up to twice slower; left alone it would use shared memory between hosts.
+        # libfabric over TCP sockets. UCX, the wheel's other netmod, takes a rendezvous per message
+        # and was up to twice slower; by default it would use shared memory between hosts.
         {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp", "FI_TCP_IFACE": "eth0"},
         {"MPIR_CVAR_NOLOCAL": "1"},
         ("-launcher", "ssh"),
     ),
     "openmpi": Settings(
         "Open MPI",
-        # Hosts share this machine's cores, which Open MPI cannot know: ranks that wait must yield,
-        # or those that have work wait for them (six times slower in a chain).
+        # Hosts share this machine's cores, which Open MPI cannot know: waiting ranks must yield to
+        # busy ones (without it, a chain was six times slower).
         {"OMPI_MCA_mpi_yield_when_idle": "1"},
         {},
         (
@@ -53,8 +53,8 @@ TABLE = {
     ),
 }
 
-# Runs a command line on a host, as ssh would: own network and host name, and shared memory that no
-# other host sees. /sys is the host's own as well, which `ip netns exec` takes care of.
+# Runs a command line on a host, as ssh would: with the host's own network, host name and shared
+# memory. `ip netns exec` also mounts a /sys of its own.
 _AGENT = """#!/bin/sh
 while [ "${{1#-}}" != "$1" ]; do shift; done
 host=$1
@@ -69,7 +69,7 @@ exec ip netns exec {prefix}$host unshare --uts --ipc sh -ec '
 
 
 def find(name: str | None, python: str) -> str:
-    """The MPI of ``python``'s mpi4py, which must be the one named, if one is."""
+    """The MPI of ``python``'s mpi4py; raises if ``name`` is another one."""
     if name is not None and name not in TABLE:
         raise errors.unknown("MPI", name, TABLE)
     try:
@@ -92,7 +92,7 @@ def find(name: str | None, python: str) -> str:
 
 
 def write_agent(plan: Plan, folder: pathlib.Path) -> pathlib.Path:
-    """Writes the script that stands for ssh, and returns where it is."""
+    """Writes the script that replaces ssh, and returns its path."""
     hosts_file = folder / "hosts"
     hosts_file.write_text(plan.hosts_file, encoding="utf-8")
     agent = folder / "agent"
@@ -113,7 +113,7 @@ def command(
     ranks_per_host: int = 1,
     flags: Sequence[str] = (),
 ) -> list[str]:
-    """The command line, for the switch, that runs ``program`` on all hosts."""
+    """The mpiexec command line that runs ``program`` on all hosts, to be run on the switch."""
     hosts, ranks = [each.name for each in plan.hosts], len(plan.hosts) * ranks_per_host
     fixed = [each.format(network=plan.network) for each in TABLE[name].flags]
     if name == "mpich":
@@ -125,14 +125,14 @@ def command(
     return [launch.mpiexec(python), *fixed, *flags, "-n", str(ranks), *program]
 
 
-# As with Open MPI above: a host takes all cores for its own, and has none to spare.
+# Each host sees all cores of the machine, but shares them with the other hosts.
 _SHARED_CORES = {"JAXCCOMP_CODER_THREADS": "0"}
-# UCX sees that the hosts are one machine, and would go through its shared memory.
+# UCX sees that the hosts are one machine, and would use shared memory between them.
 BY_LINKS = {"UCX_POSIX_ERROR_HANDLING": "n"}
 
 
 def environment(name: str, ranks_per_host: int) -> dict[str, str]:
-    """What an MPI's ranks need in their environment."""
+    """Environment variables of an MPI's ranks."""
     settings = TABLE[name]
     alone = settings.alone if ranks_per_host == 1 else {}
     return BY_LINKS | _SHARED_CORES | settings.environment | alone

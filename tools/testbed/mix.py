@@ -1,12 +1,12 @@
-"""Programs that mix operations: as a profile chooses for each, beside each backend alone.
+"""Compares a profile's choice per operation with single backends, in programs of many operations.
 
     python -m testbed.mix --json docs/results/mix.jsonl
     python -m testbed.mix --table docs/results/mix.jsonl
 
 The programs are the repository's examples, larger than by default: a mixture of experts, a
-recommendation model, and a dense transformer in tensor and pipeline parallel. Contenders take
-turns, each started anew in every round. All but "auto" send values as they are, and have one
-backend and one transport for all operations; "auto" goes by a profile of the faster transport.
+recommendation model, and a dense transformer in tensor and pipeline parallel. Each round starts a
+new process per contender. All except "auto" send raw values, and use one backend and one transport
+for all operations; "auto" uses a profile of the faster transport.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from testbed.bed import Testbed
 
 @dataclasses.dataclass(frozen=True)
 class Contender:
-    """What chooses how values travel.
+    """A choice of backend, transport and codec.
 
     Attributes:
-      env: options of this package, as variables of all ranks.
-      codec: of all that a program exchanges.
-      has_profile: whether ranks share a profile, which is measured before.
-      is_distributed: whether ranks meet by `jax.distributed`, too.
-      on_mesh: whether programs run along axes, instead of between processes.
-      needs_ucx: whether its values travel by UCX.
-      lacks: by program, an operation that it needs and that this does not have.
+      env: options of this package, as environment variables of all ranks.
+      codec: the codec of all exchanges of a program.
+      has_profile: whether ranks use a profile, which is measured first.
+      is_distributed: whether ranks initialise `jax.distributed`, too.
+      on_mesh: whether programs communicate along mesh axes instead of between processes.
+      needs_ucx: whether UCX carries the values.
+      lacks: for each program an operation that it needs and this contender lacks.
     """
 
     env: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -49,7 +49,7 @@ class Contender:
     lacks: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def why_not(self, program: str) -> str:
-        """Why it cannot run a program; "" where it can."""
+        """Why this contender cannot run a program; "" if it can."""
         if self.on_mesh and not programs.PROGRAMS[program].on_meshes:
             return "the program communicates between processes, and it needs axes"
         if program in self.lacks:
@@ -81,7 +81,7 @@ _COLUMNS = (
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command line; the exit status is that of `scenario.run`."""
+    """The command line; returns the exit status of `scenario.run`."""
     parser = argparse.ArgumentParser(prog="python -m testbed.mix", description=__doc__)
     add = parser.add_argument
     add("--hosts", type=int, default=4, help="2 to 8 (%(default)s)")
@@ -97,10 +97,10 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def table(lines: list[scenario.Line]) -> str:
-    """A Markdown table of what a file holds, and below it what is missing there."""
+    """A Markdown table of a results file, followed by the cases that were left out or failed."""
     lines = [line for line in lines if "contender" in line]
     done = [line for line in lines if "seconds" in line]
-    alone: dict[str, float] = {}  # by program: of the fastest that does not choose
+    alone: dict[str, float] = {}  # by program: seconds of the fastest single backend
     for line in done:
         if line["contender"] != AUTO:
             best = alone.get(line["program"], line["seconds"])
@@ -148,7 +148,7 @@ def _measure(given: argparse.Namespace) -> list[scenario.Line]:
                 if "found" in row and "error" not in row:
                     scenario.say(f"round {number + 1} of {given.rounds}: {', '.join(case)}")
                     _run(given, bed, profile, case, row)
-                    if given.json:  # as far as it has come, should it be ended
+                    if given.json:  # keep results so far, in case the run is killed
                         scenario.write(given.json, _lines(given, rows))
     print(table(_lines(given, rows)))
     return _lines(given, rows)
@@ -176,7 +176,7 @@ def _run(
 def _lines(
     given: argparse.Namespace, rows: Mapping[tuple[str, str], dict[str, Any]]
 ) -> list[scenario.Line]:
-    """Of all that has run, or cannot."""
+    """A line for each case that has run or cannot run."""
     return [_line(given, *case, row) for case, row in rows.items() if row != {"found": []}]
 
 
@@ -198,9 +198,9 @@ def _line(
     said = [each for one in found for each in one.said]
     steps = sum(one.said[0]["steps"] for one in found)
     return line | {
-        # All ranks wait for each other in every step.
+        # The median over all ranks: they wait for each other in every step.
         "seconds": scenario.rounded(statistics.median(s for each in said for s in each["seconds"])),
-        # Of a host, from all others; with what is compiled and tested beside.
+        # Mean per host, including the traffic of compilation and evaluation.
         "received_bytes_per_step": round(
             sum(one.received_bytes for one in found) / given.hosts / steps
         ),

@@ -1,4 +1,4 @@
-"""Makes namespaces and shaped links with ``ip`` and ``tc``, and takes them away again."""
+"""Creates and removes network namespaces and shaped links with ``ip`` and ``tc``."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from testbed import plan as plans
 _numbers = itertools.count()
 _NAMESPACES = pathlib.Path("/var/run/netns")
 _TOOLS = {"ip": "iproute2", "tc": "iproute2", "nsenter": "util-linux", "unshare": "util-linux"}
-# Congestion control that every kernel has and lets a namespace choose; no IPv6 beside the plan.
-# Best effort: a container may have /proc/sys read-only, and then the system's own settings hold.
+# Every kernel has reno and lets a namespace choose it. No IPv6: the plan has no addresses for it.
+# Best effort: /proc/sys may be read-only in a container; then the system's settings hold.
 _SETTINGS = """
 cd /proc/sys/net
 set_to() { ! [ -e $1 ] || echo $2 > $1; } 2> /dev/null
@@ -32,11 +32,11 @@ true
 
 
 class TestbedError(errors.JaxccompError, RuntimeError):
-    """The machine does not let a testbed be made, or something in one failed."""
+    """This machine cannot run a testbed, or a command in one failed."""
 
 
 def why_not() -> str:
-    """The reason why there can be no testbed in this process; "" when there can."""
+    """Why this process cannot create a testbed; "" if it can."""
     missing = {package: tool for tool, package in _TOOLS.items() if not shutil.which(tool)}
     if missing:
         tools, packages = " and ".join(missing.values()), " and ".join(missing)
@@ -59,12 +59,12 @@ def why_not() -> str:
 
 
 def own_name() -> str:
-    """A new name for the namespaces of a testbed of this process."""
+    """A new owner name for the namespaces of a testbed of this process."""
     return plans.owner_name(os.getpid(), _start_time(os.getpid()) or 0, next(_numbers))
 
 
 def _start_time(pid: int) -> int | None:
-    """When a process started, in the kernel's ticks; None when it is no more."""
+    """When a process started, in clock ticks; None if it has ended."""
     try:
         status = pathlib.Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -74,7 +74,7 @@ def _start_time(pid: int) -> int | None:
 
 
 def make(plan: plans.Plan) -> None:
-    """Makes all of ``plan``; what was made before a failure is left to ``remove``."""
+    """Creates the namespaces and links of ``plan``; after a failure, call ``remove``."""
     switch = plan.switch.namespace
     _call(["ip", "-batch", "-"], [f"netns add {h.namespace}" for h in (*plan.hosts, plan.switch)])
     lines = [
@@ -98,13 +98,13 @@ def make(plan: plans.Plan) -> None:
         ]
         _call(["ip", "netns", "exec", host.namespace, "sh", "-c", _SETTINGS])
         _call(["ip", "-n", host.namespace, "-batch", "-"], lines)
-        # What a host sends is shaped at its end, what it receives at the switch's.
+        # Shape outgoing traffic at the host's end, incoming traffic at the switch's end.
         _call(["tc", "-n", host.namespace, "qdisc", "add", "dev", "eth0", *queue.split()])
         _call(["tc", "-n", switch, "qdisc", "add", "dev", host.name, *queue.split()])
 
 
 def received_bytes(plan: plans.Plan) -> int:
-    """What all hosts have received over their links since these were made."""
+    """Bytes that all hosts have received over their links."""
     total = 0
     for host in plan.hosts:
         text = _call(["ip", "netns", "exec", host.namespace, "cat", "/proc/net/dev"])
@@ -113,16 +113,16 @@ def received_bytes(plan: plans.Plan) -> int:
 
 
 def remove(namespaces: Iterable[str]) -> None:
-    """Ends all processes in ``namespaces`` and removes those that are there."""
+    """Kills all processes in ``namespaces`` and deletes those that exist."""
     namespaces = [each for each in namespaces if (_NAMESPACES / each).exists()]
     kill(namespaces)
     for each in namespaces:
-        # With a namespace go its ends of the links, and with an end the other one.
+        # This also deletes the namespace's ends of the links, and each end its peer.
         subprocess.run(["ip", "netns", "delete", each], capture_output=True)
 
 
 def remove_stale() -> None:
-    """Removes what testbeds left behind whose processes are no more."""
+    """Removes namespaces and folders of testbeds whose process has ended."""
 
     def is_stale(name: str) -> bool:
         owner = plans.owner_of(name)
@@ -136,7 +136,7 @@ def remove_stale() -> None:
 
 
 def kill(namespaces: Sequence[str], wait_seconds: float = 10.0) -> None:
-    """Kills every process in ``namespaces`` and waits until they are gone."""
+    """Kills every process in ``namespaces`` and waits until all have ended."""
     deadline = time.monotonic() + wait_seconds
     while pids := processes(namespaces):
         if time.monotonic() > deadline:
@@ -148,7 +148,7 @@ def kill(namespaces: Sequence[str], wait_seconds: float = 10.0) -> None:
 
 
 def processes(namespaces: Sequence[str]) -> list[int]:
-    """The processes in ``namespaces``."""
+    """The ids of the processes in ``namespaces``."""
     found = set()
     for path in (_NAMESPACES / each for each in namespaces):
         with contextlib.suppress(OSError):

@@ -1,12 +1,12 @@
-"""Training over slow links: averages of every step beside outer steps, bytes, seconds and loss.
+"""Compares averaging in every step with outer steps over slow links: bytes, seconds and loss.
 
     python -m testbed.outer --json docs/results/outer.jsonl
 
-All hosts train a transformer on bytes, each with data of its own and AdamW inside. Some average
-gradients in every step, raw or coded; others exchange parameters every so many steps
-(`jaxccomp.optim.diloco`, `sparse_loco` and `Streaming`). Each way says after every so many steps
-how long it has trained, what it has sent and the loss of text that no rank trains on: evaluation is
-not in the seconds. One way exchanges nothing: what computing takes.
+All hosts train a transformer on bytes, each with its own data, with AdamW as the inner optimiser.
+Some ways average gradients in every step, raw or encoded; others exchange parameters every
+``--every`` steps (`jaxccomp.optim.diloco`, `sparse_loco` and `Streaming`). Every ``--every`` steps
+each way records the seconds of training (without evaluation), the bytes sent and the loss on
+held-out text. The way "alone" exchanges nothing: it measures computing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from testbed import scenario, workers
 from testbed.training import data, models
 
 TASK = "transformer"
-# name: what makes it, its keyword arguments
+# name: (kind, keyword arguments)
 WAYS: dict[str, tuple[str, dict[str, Any]]] = {
     "alone": ("alone", {}),
     "every step, raw": ("every step", {}),
@@ -50,7 +50,7 @@ def main() -> int:
 
 
 def markdown(lines: list[dict[str, Any]]) -> str:
-    """A table of what a file holds."""
+    """A Markdown table of a results file."""
     rows = [line for line in lines if "way" in line]
     last = rows[0]["points"][-1]["step"]
     heads = ["way", "a step", "of computing alone", "sent a step", f"loss after {last} steps"]
@@ -122,7 +122,7 @@ def _row(
 
 
 def _add_times_to_the_same_loss(rows: list[dict[str, Any]]) -> None:
-    """When each way came to the loss that all come to, and which part of the time it computed."""
+    """Add the seconds until the loss that all ways reach, and the fraction of computing."""
     alone = next((row["seconds_per_step"] for row in rows if row["way"] == "alone"), None)
     exchanging = [row for row in rows if row["way"] != "alone"]
     target = max((row["points"][-1]["loss"] for row in exchanging), default=0)
@@ -162,7 +162,7 @@ def _work(given: argparse.Namespace) -> None:
     batches = data.batches(TASK, world.rank, world.size, 0)
     evaluate = jax.jit(loss_of)
     held_out = [each[:64] for each in data.held_out(TASK, 0)]
-    # Compiles everything, but what `after` calls only every so many steps.
+    # Compile everything except the outer steps (see `_outer`).
     jax.block_until_ready([inner_step(params, inner, *next(batches)), evaluate(params, *held_out)])
     jcc.barrier()
     jcc.stats.reset()
@@ -196,7 +196,7 @@ def _work(given: argparse.Namespace) -> None:
 def _outer(
     given: argparse.Namespace, kind: str, options: dict[str, Any], params: Any
 ) -> tuple[Callable[[int, Any], Any], Callable[[Any], Any], Any]:
-    """What is called after each inner step and at the end, and the streaming form if it is that."""
+    """Functions to call after each inner step and at the end, and the `Streaming` or None."""
     import jax
 
     from jaxccomp import optim
@@ -216,7 +216,7 @@ def _outer(
         return stream, lambda params: streaming.finish(params, state)[0], streaming
 
     state = outer.init(params)
-    # Compiled before the clock runs.
+    # Compile before the clock starts.
     step = jax.jit(outer.step).lower(params, state).compile()
 
     def every_so_many(number: int, params: Any) -> Any:

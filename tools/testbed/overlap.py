@@ -1,14 +1,14 @@
-"""An operation beside computing that does not need it: what both take together.
+"""Measures how well an operation overlaps with independent computation.
 
     python -m testbed.overlap --json docs/results/overlap.jsonl
 
-Two hosts with a core each sum values, which takes the wire some 20 ms, and multiply matrices, which
-takes a core 15 to 30 ms: each alone, and together in one jitted function, started by
-``allreduce_start`` and waited for after the product. In both styles: between processes, over MPI
-and over UCX, and along an axis of `shard_map` under `jax.distributed`.
+Two hosts with a core each sum values (about 20 ms on the wire) and multiply matrices (15 to 30 ms
+of a core): each alone, and together in one jitted function that calls ``allreduce_start`` before
+and ``wait`` after the product. The styles are between processes over MPI, between processes over
+UCX, and along an axis of `shard_map` under `jax.distributed`.
 
-What an operation needs of the core that computes, it cannot hide: sockets copy, and values are
-added. That is the processor time of both together less that of computing alone.
+The processor time of an operation (socket copies, additions) cannot be hidden, since it runs on the
+core that computes. It is the processor time of both together minus that of computing alone.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def main() -> int:
 
 
 def markdown(lines: list[dict[str, Any]]) -> str:
-    """A table of what a file holds."""
+    """A Markdown table of a results file."""
     rows = [line for line in lines if "style" in line]
     cells = (
         (
@@ -62,7 +62,7 @@ def markdown(lines: list[dict[str, Any]]) -> str:
 
 
 def _least_ms(row: dict[str, Any]) -> float:
-    """What both take together at least."""
+    """Lower bound of the time of both together."""
     return max(row["operation_ms"], row["computing_ms"] + row["adds_processor_ms"])
 
 
@@ -108,7 +108,7 @@ def _work(given: argparse.Namespace) -> None:
     found["processor"] = {way: [] for way in WAYS}
     for number in range(given.calls + 5):
         for way in WAYS:
-            # Asleep, as the other host shares the processor.
+            # Sleep rather than poll: the other host shares the processor.
             ready = world.Ibarrier()
             while not ready.Test():
                 time.sleep(0.001)

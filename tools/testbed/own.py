@@ -1,4 +1,4 @@
-"""The part of ``collectives`` that needs this package: its operations, checks and statistics."""
+"""The part of ``collectives`` that imports jaxccomp: operations, checks and statistics."""
 
 from __future__ import annotations
 
@@ -24,12 +24,11 @@ from jaxccomp._native import engine
 _BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 _SUMS = ("allreduce", "reduce_scatter")
 _SAME_EVERYWHERE = ("bcast", "allreduce", "allgather")
-# Not a codec: indices and values of what has changed, zstd -3, as weights are sent elsewhere
-# (PULSE, arXiv 2602.03839). Made by the root, broadcast along the same chain, and applied by each
-# rank.
+# A baseline, not a codec: indices and new values of the changed weights, zstd -3 (PULSE, arXiv
+# 2602.03839). The root makes it, the same chain broadcasts it, and each rank applies it.
 INDEX_VALUE_ZSTD = "index_value_zstd"
 
-# name: what runs it, and whether a rank passes in a row for each rank
+# name: (function, whether a rank's input has one row for each rank)
 OPERATIONS: dict[str, tuple[Callable[..., Any], bool]] = {
     "bcast": (functools.partial(jcc.bcast, root=0), False),
     "allreduce": (functools.partial(jcc.allreduce, op="sum"), False),
@@ -43,13 +42,13 @@ OPERATIONS: dict[str, tuple[Callable[..., Any], bool]] = {
 
 
 def operand(operation: str, x: np.ndarray) -> jax.Array:
-    """What a rank passes in, from flat values."""
+    """A rank's input on the device, from flat values."""
     rows = (jcc.init().size, -1) if OPERATIONS[operation][1] else (-1,)
     return jax.device_put(_floats(x).reshape(rows))
 
 
 def step(operation: str, x: np.ndarray, ref: np.ndarray | None, given: argparse.Namespace) -> Any:
-    """A function that runs the operation once, in a jitted call of its own, and waits."""
+    """A function that runs the operation once in a jitted call, and waits for the result."""
     if given.codec == INDEX_VALUE_ZSTD:
         assert operation == "bcast" and ref is not None
         return _index_value_zstd(x, ref, given.algorithm)
@@ -63,9 +62,9 @@ def step(operation: str, x: np.ndarray, ref: np.ndarray | None, given: argparse.
 
 
 def _updates(update: Callable[..., Any], states: tuple[Any, Any]) -> Callable[[], Any]:
-    """Calls that make of one state the other, and then that one again, as training goes on.
+    """A function that updates one state to the other, and at the next call back, as in training.
 
-    What a call gives is the next one's reference, whose memory it takes over.
+    The result of a call is the reference of the next one, which takes over its memory.
     """
     held = [jnp.copy(states[1])]
     turns = itertools.cycle(states)
@@ -103,11 +102,11 @@ def _index_value_zstd(x: np.ndarray, ref: np.ndarray, algorithm: str) -> Callabl
 
 
 def coding_seconds(comm: Any, x: np.ndarray, ref: np.ndarray, codec: str) -> float:
-    """What coding takes at least in a broadcast of ``x`` against ``ref`` by ranks of one machine.
+    """Lower bound for coding in a broadcast of ``x`` with ``ref`` by ranks of one machine.
 
-    The root encodes and all others decode, on as many cores as the machine has, each rank on one at
-    a time. How fast one core does either is measured by the root, on values that come from memory,
-    while the others sleep. Checksums of references are left out.
+    The root encodes and all others decode, each rank on one core at a time. The root measures the
+    speed of one core, on values in memory rather than in the cache, while the other ranks sleep.
+    Checksums of references are not included.
     """
     rates = None
     if comm.Get_rank() == 0:
@@ -133,19 +132,19 @@ def check(
     codec: str,
     algorithm: str = "auto",
 ) -> dict[str, Any]:
-    """Compares a result with NumPy's, within what the codec promises.
+    """Compares a result with NumPy's, within the codec's error bound.
 
     Args:
       comm: mpi4py's communicator.
-      operation: its name.
-      result: this rank's.
-      make: gives a rank's operand.
-      expected: ``(operation, make, rank, ranks)`` gives a rank's result without a codec.
-      codec: a spec.
-      algorithm: its name, since some encode values anew at each hop.
+      operation: name of the operation.
+      result: this rank's result.
+      make: returns a rank's operand.
+      expected: ``(operation, make, rank, ranks)`` returns a rank's result without a codec.
+      codec: codec spec.
+      algorithm: name of the algorithm; some encode values again at each hop.
 
     Returns:
-      ``{"check": ..., "bound": ...}``: what holds on all ranks, or ``{"error": ...}``.
+      ``{"check": ..., "bound": ...}`` over all ranks, or ``{"error": ...}``.
     """
     rank, ranks = comm.Get_rank(), comm.Get_size()
     result = np.asarray(result).reshape(-1)
@@ -158,7 +157,7 @@ def check(
     if operation in _SAME_EVERYWHERE:
         sums = comm.allgather(zlib.crc32(result.view(np.uint8)))
         differ = len(set(sums)) > 1
-    # Each hop of it loses something of its own.
+    # chain_recoded rounds at each hop, so that ranks may differ with a lossy codec.
     if differ and (exact or algorithm != "chain_recoded"):
         faults.append("results differ between ranks")
     if exact:
@@ -197,14 +196,14 @@ def check(
 
 
 def allowed(x: np.ndarray, bound: codecs.ErrorBound) -> np.ndarray:
-    """How far decoded values may be from ``x``, wherever its blocks begin."""
+    """The largest allowed error of each decoded value of ``x``, for any alignment of blocks."""
     size = np.abs(x)
     if bound.block_values and bound.block:
         blocks = -(-size.size // bound.block_values)
         padded = np.zeros(blocks * bound.block_values, size.dtype)
         padded[: size.size] = size
         most = padded.reshape(blocks, -1).max(axis=1)
-        # A block of the codec touches at most its two neighbours among these.
+        # A value's block in the codec lies within its block here and the two neighbours.
         around = np.pad(most, 1)
         most = np.maximum(np.maximum(around[:-2], around[2:]), most)
         most = np.repeat(most, bound.block_values)[: size.size]
@@ -226,7 +225,7 @@ def together(each: Sequence[jcc.trace.Timeline]) -> jcc.trace.Timeline:
 
 
 def memory(comm: Any, operation: str) -> dict[str, int]:
-    """The most that one call held, and its bound: the largest of all ranks, as far as counted."""
+    """Peak bytes of a call and their bound, maxima over ranks; omits values that a rank lacks."""
     found = jcc.stats.get().operations.get(operation)
     counts = {name: getattr(found, name, None) for name in ("peak_bytes", "bound_bytes")}
     everyone = comm.allgather(counts)
@@ -240,7 +239,7 @@ def memory(comm: Any, operation: str) -> dict[str, int]:
 def _terms(
     operation: str, make: Callable[[int], np.ndarray], rank: int, ranks: int
 ) -> list[np.ndarray]:
-    """What is added up on ``rank``."""
+    """The operands of the sum on ``rank``."""
     rows = [make(r) for r in range(ranks)]
     if operation == "reduce_scatter":
         return [row.reshape(ranks, -1)[rank] for row in rows]
@@ -248,7 +247,7 @@ def _terms(
 
 
 def _hops(algorithm: str, ranks: int) -> int:
-    """How often values may be encoded anew on their way, besides at its begin and its end."""
+    """How often an algorithm may re-encode values between the first and the last rank."""
     hops = {
         "ring": ranks - 2,
         "chain_recoded": ranks - 2,
@@ -266,13 +265,13 @@ def _worst(
     hops: int,
     dtype: np.dtype,
 ) -> float:
-    """The greatest error as a part of what is allowed; infinite when something is not finite."""
+    """The largest ratio of error to allowed error; infinite if a value is not finite."""
     limit = sum(allowed(each, bound) for each in terms)
     size = sum(np.abs(each) for each in terms)
     for _ in range(hops):
         limit = limit + allowed(size + limit, bound)
     if summed:
-        # The sum of what was decoded is coded again, and every addition rounds once.
+        # The sum of decoded values is encoded again, and every addition rounds once.
         limit = limit + allowed(np.abs(want) + limit, bound)
         unit = float(ml_dtypes.finfo(dtype).eps) / 2
         limit = limit + len(terms) * unit * (size + limit)
@@ -298,5 +297,5 @@ def _floats(x: np.ndarray) -> np.ndarray:
 
 
 def _wide(x: np.ndarray) -> np.ndarray:
-    """Values in float32; bits of bfloat16 may be uint16."""
+    """Converts to float32; uint16 holds bits of bfloat16."""
     return _floats(x).astype(np.float32)

@@ -1,4 +1,4 @@
-"""What a testbed is made of, worked out before anything is touched: names, addresses, shaping."""
+"""The plan of a testbed: names, addresses and traffic shaping; creates nothing."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from jaxccomp import errors
 
 MOST_HOSTS = 8
 SLOWEST, FASTEST = 100_000_000, 5_000_000_000
-PREFIX = "jaxccomp"  # of the names of all namespaces
+PREFIX = "jaxccomp"  # names of all namespaces start with it
 
 _UNITS = {"mbit": 1_000_000, "gbit": 1_000_000_000}
 _NETWORK = "10.77.0"
-# Of an Ethernet frame with a full TCP segment (MTU 1500, time stamps): what carries data.
+# Data bytes and all bytes of an Ethernet frame with a full TCP segment (MTU 1500, time stamps).
 _PAYLOAD, _FRAME = 1448, 1514
 
 
@@ -30,17 +30,17 @@ def parse_rate(text: str) -> int:
 
 
 def format_rate(bits_per_second: int) -> str:
-    """The rate as ``parse_rate`` reads it."""
+    """The rate in the format of ``parse_rate``."""
     unit = "gbit" if bits_per_second >= _UNITS["gbit"] else "mbit"
     return f"{bits_per_second / _UNITS[unit]:g}{unit}"
 
 
 @dataclasses.dataclass(frozen=True)
 class Shape:
-    """A link's token buckets, one for each direction.
+    """Parameters of a link's token buckets, one per direction.
 
     Attributes:
-      rate: bits per second, Ethernet headers included.
+      rate: bits per second, including Ethernet headers.
     """
 
     rate: int
@@ -49,37 +49,38 @@ class Shape:
     def burst(self) -> int:
         """Bytes that pass at full speed after a pause.
 
-        What a millisecond lets through, so that a timer that comes late costs no bandwidth, and no
-        more, so that short messages are held back too.
+        A millisecond's worth: enough that a late timer costs no bandwidth, and so little that short
+        messages are delayed, too.
         """
         return max(self.rate // 8000, 16 << 10)
 
     @property
     def packet(self) -> int:
-        """The most bytes that TCP hands over at once.
+        """The maximum size of a TCP (GSO) packet in bytes.
 
-        The bucket holds two: packets that it could not hold would be cut up, at half the rate.
+        The bucket holds two packets: larger packets than the bucket would be split, at half the
+        rate.
         """
         return min(self.burst // 2, 64 << 10)
 
     @property
     def limit(self) -> int:
-        """Bytes that wait in the queue: fifty milliseconds.
+        """The length of the queue in bytes: fifty milliseconds.
 
-        What seven senders at once have under way fits, so that nothing is dropped: TCP sends what
-        was dropped at the end of a message again after 200 ms, which is all that would be measured.
+        It holds the packets in flight of seven senders at once, so that none is dropped: TCP
+        resends a packet lost at the end of a message after 200 ms, which would dominate the result.
         """
         return max(self.rate // 160, 8 << 20)
 
     @property
     def goodput(self) -> float:
-        """Bytes per second of user data that a TCP stream can carry at most."""
+        """The maximum user data of a TCP stream in bytes per second."""
         return self.rate / 8 * _PAYLOAD / _FRAME
 
 
 @dataclasses.dataclass(frozen=True)
 class Host:
-    """One host: its name, the namespace that it is, its address."""
+    """A host: its name, network namespace and address."""
 
     name: str
     namespace: str
@@ -88,11 +89,11 @@ class Host:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """All of a testbed.
+    """The hosts and links of a testbed.
 
     Attributes:
-      hosts: rank order.
-      switch: where the hosts' links meet, and where mpiexec runs.
+      hosts: in rank order.
+      switch: connects the hosts' links, and runs mpiexec.
       shape: of every link.
     """
 
@@ -102,12 +103,12 @@ class Plan:
 
     @property
     def network(self) -> str:
-        """All addresses, as net/prefix."""
+        """The network of all addresses, as net/prefix."""
         return f"{_NETWORK}.0/24"
 
     @property
     def hosts_file(self) -> str:
-        """Text of /etc/hosts on every host."""
+        """The contents of /etc/hosts on every host."""
         rows = [f"{each.address} {each.name}" for each in (*self.hosts, self.switch)]
         return "\n".join(["127.0.0.1 localhost", *rows, ""])
 
@@ -116,9 +117,9 @@ def make(hosts: int, link: str, owner: str) -> Plan:
     """Plans a testbed.
 
     Args:
-      hosts: how many.
-      link: the rate of each one's link.
-      owner: the process that it belongs to, as ``owner_name`` names it.
+      hosts: number of hosts.
+      link: the rate of each host's link.
+      owner: result of ``owner_name``.
     """
     if not 2 <= hosts <= MOST_HOSTS:
         raise errors.InvalidArgumentError(f"a testbed has 2 to {MOST_HOSTS} hosts, not {hosts}.")
@@ -134,14 +135,14 @@ def make(hosts: int, link: str, owner: str) -> Plan:
 
 
 def owner_name(pid: int, start_time: int, number: int = 0) -> str:
-    """A name for a testbed of a process, ``number`` of its own.
+    """A name for the ``number``-th testbed of a process.
 
-    With the start time it is the name of no later process that gets the same number.
+    The start time distinguishes the process from a later one with the same id.
     """
     return f"{pid}.{start_time}.{number}"
 
 
 def owner_of(namespace: str) -> tuple[int, int] | None:
-    """The process (number, start time) that a testbed's namespace belongs to; None for others."""
+    """The process (id, start time) that owns a testbed's namespace; None for other namespaces."""
     match = re.fullmatch(rf"{PREFIX}-(\d+)\.(\d+)\.\d+-(?:h\d|switch)", namespace)
     return (int(match[1]), int(match[2])) if match else None

@@ -1,10 +1,10 @@
-"""What `jaxccomp.schedules.simulate` computes of calls on the testbed, beside what they took.
+"""Compares times predicted by `jaxccomp.schedules.simulate` with times measured on the testbed.
 
     python -m testbed.prices --output docs/results/prices.jsonl
 
-The cluster is the testbed's: hosts with links of the goodput that was measured, which share the two
-cores of one machine. Codecs have the ratios and the rates of one core of docs/results/codecs.jsonl.
-So what a price depends on was measured elsewhere; nothing is fitted to a row.
+The simulated cluster is the testbed: hosts with links of the measured goodput, which share the two
+cores of one machine. Codecs have the ratios and single-core rates of docs/results/codecs.jsonl. All
+inputs of a prediction were measured elsewhere; none is fitted to a row.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from jaxccomp._native import json_files
 Line = dict[str, Any]
 
 _CORES = 2
-# Of TCP through MPICH and libfabric, of either end: a raw broadcast of 64 MiB on four hosts takes
-# 0.108 s of processor time a rank (docs/testbed.md), for 112 MiB that it sends and receives.
+# Processor time of TCP through MPICH and libfabric, at each end: a raw broadcast of 64 MiB on four
+# hosts takes 0.108 s a rank (docs/testbed.md), in which it sends and receives 112 MiB.
 _LINK = {"processor_seconds": 2e-5, "processor_seconds_per_byte": 9e-10}
-# Which of the tensors of docs/results/codecs.jsonl is like an input.
+# The tensor of docs/results/codecs.jsonl that resembles an input.
 _TENSORS = {"bfloat16": "weights", "float32": "gradients"}
 _SUFFIX = ", mpich"
-ERRORS = ("median_error", "worst_error", "calls")  # of a summary
+ERRORS = ("median_error", "worst_error", "calls")  # fields of a summary
 
 
 def main() -> int:
@@ -57,7 +57,7 @@ def read(path: pathlib.Path) -> list[Line]:
 
 
 def prices(measured: Iterable[Line], codecs: Iterable[Line]) -> list[Line]:
-    """A line for each call of jaxccomp that can be priced: predicted, measured, and the error."""
+    """Predicted and measured seconds and the error of each call that `simulate` can predict."""
     rates = {
         (line["tensor"], line["dtype"], line["codec"]): line
         for line in codecs
@@ -98,7 +98,7 @@ def prices(measured: Iterable[Line], codecs: Iterable[Line]) -> list[Line]:
 
 
 def summary(rows: list[Line]) -> Line:
-    """The median and the greatest of the errors, of all and by operation."""
+    """The median and largest absolute error, of all calls and by operation."""
 
     def of(errors: list[float]) -> Line:
         return {

@@ -1,4 +1,4 @@
-"""The repository's examples that exchange values inside a step, as workers train them."""
+"""Trains the repository's examples that exchange values inside a step, as workers of a testbed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from testbed import workers
 
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
 
-# Each rank's computation on one thread: all hosts share the machine's cores.
+# Compute on one thread per rank: all hosts share the machine's cores.
 ENVIRONMENT = {
     "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
 }
@@ -22,11 +22,11 @@ ENVIRONMENT = {
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """An example, larger than by default: values that travel are some megabytes a step.
+    """An example, larger than by default: it exchanges some megabytes a step.
 
     Attributes:
       options: its command line.
-      on_meshes: whether it runs along axes, too, which ``backend="xla"`` needs.
+      on_meshes: whether it also runs along mesh axes, which ``backend="xla"`` needs.
     """
 
     options: tuple[str, ...]
@@ -48,18 +48,18 @@ PROGRAMS = {
 
 
 def work(name: str, codec: str | None, epochs: int, *, on_mesh: bool = False) -> None:
-    """Trains on one rank, and says what a step took and sent, the last loss, and all steps.
+    """Trains on one rank; reports seconds and bytes sent per step, last loss, number of steps.
 
     Args:
-      name: of the program.
-      codec: of all that it exchanges.
-      epochs: the first, in which all is compiled, does not count.
-      on_mesh: along axes of all devices, instead of between processes.
+      name: name of the program.
+      codec: the codec of all its exchanges.
+      epochs: number of epochs; the first, which compiles, is not timed.
+      on_mesh: communicate along axes of all devices instead of between processes.
     """
     import jaxccomp as jcc
 
     training, steps = _training(name, codec, on_mesh)
-    float(next(training)["loss"])  # waits for the epoch, or the next one would be timed with it
+    float(next(training)["loss"])  # wait for the end of the first epoch, which is not timed
     before = jcc.stats.get().total
     seconds = []
     loss = float("nan")

@@ -1,4 +1,4 @@
-"""What a comparison has measured: rows, lines of JSON, and a table of each contender's best."""
+"""Results of a comparison: rows, JSON lines, and a table of each contender's fastest settings."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ MPIS = ("mpich", "openmpi")
 
 @dataclasses.dataclass
 class Row:
-    """One case, contender and setting, how it is run, and what was measured of it.
+    """A case, contender and setting: its command and its measurements.
 
     Attributes:
-      case: the operation and what it is given.
-      contender: an MPI, or what runs over one.
-      setting: what the contender was set to.
+      case: the operation and its input.
+      contender: an MPI, or a package that runs over one.
+      setting: name of the contender's setting.
       python: the interpreter that runs the worker.
-      worker: which of the worker's contenders it is.
+      worker: the contender's name in ``collectives.CONTENDERS``.
       env: variables for mpiexec and all ranks.
       calls: seconds of each call.
-      wire_bytes: over the busiest link in one call.
-      found: what the worker said of the result: what held of it, and its memory.
+      wire_bytes: bytes over the busiest link in one call.
+      found: the worker's check of the result, and its peak memory.
       error: why there are no (more) calls.
     """
 
@@ -47,7 +47,7 @@ class Row:
         return round(statistics.median(self.calls), 5) if self.calls else None
 
     def line(self, goodput: float, **conditions: Any) -> dict[str, Any]:
-        """The row as it is written; ``goodput`` is a TCP stream's bytes per second."""
+        """The row as a line of results; ``goodput`` is a TCP stream's bytes per second."""
         line = {
             "op": self.case.op,
             **conditions,
@@ -64,7 +64,7 @@ class Row:
 
 
 def best(lines: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Of each peer the fastest setting for each operation, and every case of this package."""
+    """The fastest setting of each peer for each operation, and every case of this package."""
     found: dict[tuple[Any, ...], dict[str, Any]] = {}
     for line in lines:
         key = (*_place(line), line["contender"])
@@ -76,13 +76,13 @@ def best(lines: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def with_ratios(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The lines, with their floor and what their time is of it and of the MPIs'.
+    """Adds the floor to each line, and ratios of its time; above 1 the line is slower.
 
-    The floor is of their bytes on the wire; ``of_larger_floor`` is of that or of the coding's,
-    where that was measured (own.coding_seconds).
-    ``of_best_mpi`` is of the faster MPI at its fastest setting, ``of_default_mpi`` of the faster
-    one as its users get it; both are None without an MPI in the same place. ``of_mpi_transport`` is
-    of this package's own time where MPI carries the values, for what UCX carries.
+    The denominators are: ``of_floor``: the time of its bytes on the wire; ``of_larger_floor``: the
+    larger of that and the coding time (own.coding_seconds), if measured; ``of_best_mpi``: the
+    faster MPI at its fastest setting; ``of_default_mpi``: the faster MPI at its default setting
+    (both None without an MPI in the same scenario and size); ``of_mpi_transport``, for lines over
+    UCX: the time of the same case over MPI.
     """
     made = []
     for line in lines:
@@ -108,12 +108,12 @@ def with_ratios(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _place(line: dict[str, Any]) -> tuple[Any, ...]:
-    # What was measured in another scenario was measured at another time.
+    # Scenarios run at different times: compare lines of one scenario only.
     return tuple(line[name] for name in ("scenario", "op", "hosts", "link", "size"))
 
 
 def _case(line: dict[str, Any]) -> tuple[Any, ...]:
-    """What this package does in that line, whatever carries its values."""
+    """Key of the case in a line, without its transport."""
     what = line["contender"].rpartition(", ")[0]
     return (*_place(line), what, line["input"], line["setting"])
 
@@ -144,7 +144,7 @@ def _mebibytes(name: str) -> Any:
     return lambda line: f"{line[name] / (1 << 20):.1f} MiB" if line.get(name) else ""
 
 
-# Columns: heading, alignment, and what stands in a cell.
+# Columns: heading, alignment, and the function that makes a cell.
 _COLUMNS = (
     ("operation", "<", lambda line: line["op"]),
     ("links", "<", lambda line: f"{line['hosts']} x {line['link']}"),
@@ -167,8 +167,8 @@ _COLUMNS = (
 
 
 def markdown(lines: list[dict[str, Any]]) -> str:
-    """A table of the best of each contender, and what failed; columns nobody fills are left out."""
-    lines = [line for line in lines if "op" in line]  # others say what was measured with
+    """A table of each contender's fastest settings without empty columns, and the failures."""
+    lines = [line for line in lines if "op" in line]  # without the facts of the machine
     shown = best(with_ratios(lines))
     columns = [(head, how, [cell(line) for line in shown]) for head, how, cell in _COLUMNS]
     columns = [column for column in columns if any(column[2])] or columns

@@ -1,4 +1,4 @@
-"""What the command lines of scenarios share: how they begin and end, and the files of results."""
+"""Common parts of the scenarios' command lines: options, exit status, files of results."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ def run(
     work: Callable[[argparse.Namespace], None] | None = None,
     arguments: Sequence[str] | None = None,
 ) -> int:
-    """The command line of a scenario, which has ``--json FILE``, and ``--table FILE`` with a table.
+    """Runs the command line of a scenario; adds ``--json FILE``, and with ``table`` ``--table``.
 
     Args:
-      parser: with the scenario's own options.
-      measure: what it does; what it returns is written to ``--json``, after a line on the machine.
-        None: it has written that itself.
-      table: makes a Markdown table of such lines.
-      plot: draws them into a file, for ``--plot FILE`` beside ``--table``.
-      worker: an option that its ranks are started with, and nobody else gives.
-      work: what those do.
-      arguments: default: the process's.
+      parser: a parser with the scenario's own options.
+      measure: runs the scenario and returns its lines, which are written to ``--json`` after a line
+        of facts about the machine; None if it has written the file itself.
+      table: makes a Markdown table of the lines.
+      plot: draws the lines into a file, for ``--plot FILE`` beside ``--table``.
+      worker: an option that is given only to the scenario's ranks.
+      work: the function that those ranks run.
+      arguments: the command line; default: the process's.
 
     Returns:
-      The exit status: 1 when a launch failed or a line has an "error", 2 when there is something to
-      correct, 130 when interrupted.
+      The exit status: 1 when a launch failed or a line has an "error", 2 for invalid arguments or
+      files, 130 when interrupted.
     """
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write what is measured")
     if table:
@@ -76,35 +76,35 @@ def run(
 
 
 def read(path: str | pathlib.Path) -> list[Line]:
-    """The lines of a file of results.
+    """The lines of a results file.
 
     Raises:
-      InvalidArgumentError: for a file that is none, or cannot be read.
+      InvalidArgumentError: for another kind of file, or one that cannot be read.
     """
     return json_files.lines(path)
 
 
 def write(path: pathlib.Path, rows: Iterable[Line]) -> None:
-    """Writes what was measured, after a line on the machine."""
+    """Writes a line of facts about the machine, then ``rows``."""
     lines = [{"facts": machine.facts()}, *rows]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
 
 
 def say(text: str) -> None:
-    """Says what goes on."""
+    """Prints progress to stderr."""
     print(text, file=sys.stderr, flush=True)
 
 
 def options(given: argparse.Namespace, *names: str) -> list[str]:
-    """Options of a scenario as its ranks are given them."""
+    """The named options as command-line arguments for the scenario's ranks."""
     return [text for name in names for text in (f"--{name}", str(getattr(given, name)))]
 
 
 def markdown(heads: Sequence[str], rows: Iterable[Sequence[str]], texts: int = 1) -> str:
-    """A table, whose first columns, ``texts`` of them, are aligned to the left."""
+    """A Markdown table whose first ``texts`` columns are aligned to the left."""
     return tables.markdown(heads, rows, "<" * texts + ">" * (len(heads) - texts))
 
 
 def rounded(x: float) -> float:
-    """With four digits, as results have them."""
+    """Round to four significant digits."""
     return float(f"{x:.4g}")

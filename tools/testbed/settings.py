@@ -1,7 +1,7 @@
-"""What each MPI's collectives can be set to: the candidates for its best at large sizes.
+"""Settings of each MPI's collectives to try for large values.
 
-Each is tried, since what is best depends on hosts and link. "default" is what a user gets who sets
-nothing; other ways that were never best for large values between hosts are left out.
+All are tried, since the fastest depends on hosts and link. "default" sets nothing. Settings that
+were never fastest for large values between hosts are left out.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ def _mpich(name: str, operation: str, **variables: object) -> Setting:
 
 
 def _chain(chunk: int) -> Setting:
-    # A tree with one child each is a chain, which MPICH never chooses itself.
+    # A tree with one child per node is a chain, which MPICH never chooses itself.
     return _mpich(
         f"pipelined_tree, 1 child, {chunk >> 10} KiB",
         "bcast",
@@ -33,7 +33,7 @@ def _openmpi(name: str, operation: str, number: int, segment: int = 0, sends: in
         variables[f"{prefix}_segmentsize"] = str(segment)
         name += f", {segment >> 10} KiB"
     if sends:
-        # Messages over sockets in pieces of this size, where they were 128 KiB and "RDMA".
+        # Send fragments of this size over sockets; the default is 128 KiB, and emulated RDMA.
         variables |= {"OMPI_MCA_btl_tcp_flags": "send"}
         variables |= {"OMPI_MCA_btl_tcp_max_send_size": str(sends)}
         name += f", {sends >> 10} KiB sends"
@@ -74,7 +74,7 @@ CANDIDATES: dict[str, dict[str, tuple[Setting, ...]]] = {
     "openmpi": {
         "bcast": (
             _DEFAULT,
-            _openmpi("pipeline", "bcast", 3, 32 << 10),  # below the limit of eager messages
+            _openmpi("pipeline", "bcast", 3, 32 << 10),  # below the eager limit
             _openmpi("pipeline", "bcast", 3, 1 << 20),
             _openmpi("scatter_allgather_ring", "bcast", 9),
         ),

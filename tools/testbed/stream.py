@@ -1,4 +1,4 @@
-"""One end of a plain TCP stream; a script of its own, so that it starts at once.
+"""One end of a TCP stream; a separate script without imports of packages, so that it starts fast.
 
 python stream.py receive ADDRESS PORT            prints a line, then bytes per second
 python stream.py send ADDRESS PORT SECONDS
@@ -12,7 +12,7 @@ _BUFFER_BYTES = 1 << 18
 
 
 def receive(address: str, port: str) -> None:
-    """Takes one stream and prints its rate, less the first fifth, in which TCP finds its speed."""
+    """Receives a stream and prints its rate without the first fifth, TCP's slow start."""
     with socket.create_server((address, int(port))) as server:
         server.settimeout(30)
         print("listening", flush=True)
@@ -30,7 +30,7 @@ def receive(address: str, port: str) -> None:
 
 
 def send(address: str, port: str, seconds: str) -> None:
-    """Sends for so long."""
+    """Sends for ``seconds``."""
     buffer = bytes(_BUFFER_BYTES)
     with socket.create_connection((address, int(port)), timeout=30) as stream:
         deadline = time.perf_counter() + float(seconds)

@@ -1,4 +1,4 @@
-"""Profiles of testbeds, measured as users measure theirs: by the command itself."""
+"""Measures profiles of testbeds with the command that users run, ``jaxccomp tune``."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ def fastest_profile(
     tensors: Iterable[str],
     env: Mapping[str, str],
 ) -> str:
-    """Writes the profile over the transport with the faster training step; over MPI without UCX.
+    """Writes the profile of the transport with the faster training step; of MPI without UCX.
 
     Args:
-      where: as `workers.run` takes it.
-      path: of the profile.
-      tensors: files of what codecs are measured on.
-      env: as `workers.run` takes it.
+      where: as in `workers.run`.
+      path: path of the profile.
+      tensors: files with the values on which codecs are measured.
+      env: as in `workers.run`.
 
     Returns:
-      What the commands say of the two transports.
+      The command's report on the two transports.
     """
     if why := ucx.why_missing():
         profile(where, path, tensors, env=env)
@@ -55,17 +55,17 @@ def profile(
     codecs: str = "lossless",
     env: dict[str, str] | None = None,
 ) -> None:
-    """Writes the profile of the ranks that run there, by ``python -m jaxccomp tune links``.
+    """Writes the profile of the ranks at ``where`` with ``python -m jaxccomp tune links``.
 
     Args:
-      where: as `workers.run` takes it.
-      path: of the profile.
-      tensors: files of what codecs are measured on.
+      where: as in `workers.run`.
+      path: path of the profile.
+      tensors: files with the values on which codecs are measured.
       codecs: specs, separated by spaces.
-      env: as `workers.run` takes it.
+      env: as in `workers.run`.
 
     Raises:
-      FailedError: with the command's output, when it failed, or had no time for a codec.
+      FailedError: the command failed, or had no time to measure a codec; with its output.
     """
     program = ["-P", "-m", "jaxccomp", "tune", "links", "--output", str(path), "--codecs", codecs]
     program += ["--within", str(_WITHIN_SECONDS)]

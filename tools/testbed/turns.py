@@ -1,4 +1,4 @@
-"""Runs the rows of a comparison in turns."""
+"""Launches the rows of a comparison, and chooses the rows of the next round."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from testbed.inputs import Input
 from testbed.results import Row
 
 _WORKER = str(pathlib.Path(collectives.__file__))
-# A setting goes on into the next round while it is at most this much slower than the fastest.
+# The next round drops a setting whose time is more than this many times the fastest's.
 _HOPELESS = 1.1
 _MPI4JAX_LACKS = ("reduce_scatter",)
-# What carries values in place of the MPI, by transport: its name, and what the ranks are told.
+# By transport other than MPI: its display name, and variables of the ranks.
 _CARRIERS = {"ucx": ("UCX", {"JAXCCOMP_TRANSPORT": "ucx"})}
 
 
@@ -31,8 +31,9 @@ class Pythons:
     """The interpreters of a comparison.
 
     Attributes:
-      mpis: by the MPI that their mpi4py loads; the first is this one, which jaxccomp runs over.
-      mpi4jax: of an environment that has it; "" when there is none.
+      mpis: interpreters by the MPI that their mpi4py loads; the first is this process's, which
+        also runs jaxccomp.
+      mpi4jax: the interpreter of an environment with mpi4jax; "" when there is none.
     """
 
     mpis: Mapping[str, str]
@@ -43,11 +44,11 @@ def find_pythons(given: Sequence[str]) -> tuple[Pythons, str]:
     """The interpreters named ``MPI=PATH`` or ``mpi4jax=PATH``, and this one.
 
     Returns:
-      Them, and why there is no mpi4jax ("" when there is).
+      The interpreters, and why there is no mpi4jax ("" when there is).
 
     Raises:
-      InvalidArgumentError: when an interpreter has another MPI than it is named for.
-      EngineUnavailableError: when one has none.
+      InvalidArgumentError: when an interpreter loads another MPI than its name says.
+      EngineUnavailableError: when an interpreter has no MPI.
     """
     paths = dict(text.partition("=")[::2] for text in given)
     mpi4jax = paths.pop("mpi4jax", sys.executable)
@@ -94,12 +95,12 @@ def command(row: Row, given: argparse.Namespace, values: Input, out: str) -> lis
     if row.worker == "jaxccomp":
         program += ["--codec", row.case.codec, "--algorithm", row.case.algorithm]
         program += ["--ref", values.ref] if values.ref else []
-    # What is right once is right every time; checking takes longer than a call.
+    # Check only in the first round: checking takes longer than a call.
     return program if row.found else [*program, "--check", "--coding"]
 
 
 def measure(bed: Testbed, row: Row, given: argparse.Namespace, values: Input) -> None:
-    """One launch of a row's worker; its calls are added to the row's."""
+    """Launches a row's worker once and adds its calls to the row."""
     with tempfile.TemporaryDirectory() as folder:
         out = pathlib.Path(folder, "out.jsonl")
         done = bed.run(
@@ -121,7 +122,7 @@ def measure(bed: Testbed, row: Row, given: argparse.Namespace, values: Input) ->
 
 
 def next_turn(table: Sequence[Row]) -> list[Row]:
-    """The rows to go on with: no failed ones, and of each contender's settings the promising."""
+    """The rows of the next round: without failed rows and slow settings (_HOPELESS)."""
     fastest: dict[tuple[Case, str], float] = {}
     good = [row for row in table if row.seconds and not row.error]
     for row in good:

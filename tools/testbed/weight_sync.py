@@ -1,14 +1,15 @@
-"""Weights from a trainer to actors over slow links: bytes and seconds of a version, and what actors
-lose.
+"""Measures weight updates from a trainer to actors over slow links.
 
     python -m testbed.weight_sync --json docs/results/weight_sync.jsonl
 
-One host trains, or pretends to: bfloat16 weights, rounded from more exact ones that move by a step
-of a known size. All others act: they run a step of their own again and again, and take the latest
-weights. Three ways to bring them there take turns: `jaxccomp.sync` with ``delta``; the same with
-``lossless`` for the differences; and a broadcast of all values in every actor's way, after each
-step that the trainer says is one. Versions come for a while, and for a while they do not, so that
-steps can be compared. Where there is a core for each host, its rank stays on it.
+The results are bytes and seconds of a version, and the actors' slowdown.
+
+One host emulates a trainer: float32 weights move by steps of known size and are rounded to
+bfloat16. The other hosts are actors: they repeat a step of their own, and take the latest weights.
+Three ways to send weights are compared: `jaxccomp.sync` with ``delta``, `jaxccomp.sync` with
+``lossless`` for the differences, and a blocking broadcast of all values for each version. With
+`jaxccomp.sync` the trainer alternates between publishing and pausing, to compare the actors' steps
+with and without new versions. If there are enough cores, each host's rank is pinned to one.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ def _row(
         "versions": versions,
         "changed": rounded(trainer["changed"]),
         "goodput_GBps": rounded(goodput / 1e9),
-        # The first version, which is sent in full, apart.
+        # Without the first version, which is sent in full.
         "bytes_per_version": rounded(trainer["sent"] / max(1, versions - 1)),
         "ratio": rounded(full * (versions - 1) / max(1, trainer["sent"])),
         "received_bytes_of_all_versions": found.received_bytes,
@@ -93,7 +94,7 @@ def _work(given: argparse.Namespace) -> None:
     from jaxccomp._bootstrap import mpi
 
     if given.hosts <= len(cores := sorted(os.sched_getaffinity(0))):
-        # Before JAX makes its threads, or a step takes other hosts' cores as well.
+        # Pin before JAX starts its threads, or a step would use other hosts' cores.
         os.sched_setaffinity(0, cores[mpi.launcher().rank :][:1])
     world = jcc.init()
     versions = given.versions if given.way != "broadcast" else max(3, given.versions // 10)
@@ -103,13 +104,13 @@ def _work(given: argparse.Namespace) -> None:
 
 
 def _updates(given: argparse.Namespace, versions: int) -> Any:
-    """Bits of each version, as bfloat16: the weights at first, and after each step."""
+    """Yields each version in bfloat16: the initial weights, then the weights after each step."""
     import ml_dtypes
     import numpy as np
 
     random = np.random.default_rng(0)
     exact = random.standard_normal(given.values, np.float32) * np.float32(0.02)
-    # As an optimiser's: most values step by little, some by more (see tools/weight_updates.py).
+    # Like an optimiser's steps: mostly small, some larger (see tools/weight_updates.py).
     steps = given.rate * random.gamma(0.2, 2.1, given.values) * random.choice((-1, 1), given.values)
     steps = steps.astype(np.float32)
     for version in range(versions):
@@ -123,7 +124,7 @@ def _train(given: argparse.Namespace, world: Any, versions: int) -> dict[str, An
     import jaxccomp as jcc
     from jaxccomp import sync
 
-    # Before, as the cores are the actors', too.
+    # Compute all versions first, since actors share the cores.
     updates = list(_updates(given, versions))
     changed = [
         float(np.mean(a.view(np.uint16) != b.view(np.uint16)))
@@ -135,7 +136,7 @@ def _train(given: argparse.Namespace, world: Any, versions: int) -> dict[str, An
         start = time.time()
         for weights in updates:
             while (time.time() - start) % (_ON_SECONDS + _OFF_SECONDS) > _ON_SECONDS:
-                time.sleep(0.01)  # versions do not come now
+                time.sleep(0.01)  # in a pause
             begun = time.perf_counter()
             publisher.publish(weights)
             publish.append(time.perf_counter() - begun)
@@ -187,7 +188,7 @@ def _act(given: argparse.Namespace, world: Any, versions: int) -> dict[str, Any]
             begun = time.time()
             x = step(x).block_until_ready()
             steps.append((begun, time.time() - begun))
-            time.sleep(0.02)  # the cores are shared with all other hosts
+            time.sleep(0.02)  # all hosts share the cores
         crc = _crc(np.asarray(receiver.latest().params))
     start = np.asarray(jcc.bcast(np.zeros(2, np.int32), root=0)).view(np.float64)[0]
     wanted = int(jcc.bcast(np.uint32(0), root=0))

@@ -1,4 +1,4 @@
-"""Starts the ranks of a comparison and collects what they say: a line of JSON each."""
+"""Starts the ranks of a comparison and collects their reports: a line of JSON each."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _TOOLS = str(pathlib.Path(__file__).parents[1])
 
 
 class FailedError(Exception):
-    """A launch in which not all ranks came to their end and said something; with its output."""
+    """A rank failed or did not report; with the output of the launch."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Found:
-    """What a launch brought.
+    """Results of a launch.
 
     Attributes:
-      said: of each rank, in any order.
-      received_bytes: what all hosts received over their links meanwhile; 0 without links.
+      said: the report of each rank, in any order.
+      received_bytes: bytes that all hosts received over their links; 0 without links.
     """
 
     said: list[dict[str, Any]]
@@ -43,17 +43,17 @@ def run(
     env: Mapping[str, str] | None = None,
     timeout_seconds: float,
 ) -> Found:
-    """Runs a script whose ranks `say` something, and waits for it.
+    """Runs a script whose ranks call `say`, and waits for it.
 
     Args:
       program: the script and its arguments.
-      where: a testbed, with one rank on each of its hosts; or the number of ranks, without links.
-      python: the interpreter, which also names the MPI.
-      env: added to this process's environment, in which ranks find the modules of ``tools`` first.
-      timeout_seconds: when to end it.
+      where: a testbed (one rank per host), or a number of ranks on this machine.
+      python: the interpreter, which also determines the MPI.
+      env: added to this process's environment and a PYTHONPATH that starts with ``tools``.
+      timeout_seconds: time after which to kill the ranks.
 
     Raises:
-      FailedError: when the launch failed, took too long, or a rank said nothing.
+      FailedError: the launch failed, took too long, or a rank did not report.
     """
     how = {"python": python, "env": env, "timeout_seconds": timeout_seconds}
     received = 0
@@ -79,10 +79,10 @@ def output_of(
     env: Mapping[str, str] | None = None,
     timeout_seconds: float,
 ) -> str:
-    """What the ranks of a program print; arguments and errors are those of `run`."""
+    """The output of a program's ranks; arguments and errors as in `run`."""
     env = {"PYTHONPATH": python_path()} | dict(env or {})
     if isinstance(where, int):
-        from jaxccomp.bench import launch  # which a worker of another system need not have
+        from jaxccomp.bench import launch  # workers of other packages need not have jaxccomp
 
         done = launch.run(where, program, python=python, env=env, timeout_seconds=timeout_seconds)
         output, error = done.output, done.error
@@ -102,12 +102,12 @@ def output_of(
 
 
 def python_path() -> str:
-    """PYTHONPATH of a worker: ``tools``, and then what this process has."""
+    """PYTHONPATH of a worker: ``tools``, then this process's PYTHONPATH."""
     return os.pathsep.join(filter(None, [_TOOLS, os.environ.get("PYTHONPATH")]))
 
 
 def join_distributed() -> None:
-    """Has ranks that MPI has started meet by `jax.distributed`, too; called before JAX is used."""
+    """Initialises `jax.distributed` on MPI ranks; call before using JAX."""
     import socket
 
     import jax
@@ -122,21 +122,21 @@ def join_distributed() -> None:
 
 
 def say(found: dict[str, Any]) -> None:
-    """Prints a line that `said` finds among what others print."""
+    """Prints a report that `said` finds in the output of all ranks."""
     sys.stdout.write(f"{_MARK}{json.dumps(found)}\n")
     sys.stdout.flush()
 
 
 def said(text: str, ranks: int) -> list[dict[str, Any]] | None:
-    """What each rank said, in any order; None unless all did."""
+    """The report of each rank, in any order; None unless all reported."""
     found = lines(text)
     return found if len(found) == ranks else None
 
 
 def lines(text: str) -> list[dict[str, Any]]:
-    """All that was said, in its order; what was not ended is left out."""
+    """All complete reports in ``text``, in order."""
     decoder, found = json.JSONDecoder(), []
-    for part in text.split(_MARK)[1:]:  # lines of several ranks may have become one
+    for part in text.split(_MARK)[1:]:  # mpiexec may join lines of several ranks
         with contextlib.suppress(json.JSONDecodeError):
             found.append(decoder.raw_decode(part)[0])
     return found

@@ -1,5 +1,5 @@
-// From XLA's call frame to the engine's types. Everything is copied out: the frame is recycled
-// as soon as the handler returns.
+// Converts XLA's call frames to the engine's types. Everything is copied: XLA reuses the frame when the handler
+// returns.
 #pragma once
 
 #include <optional>
@@ -11,16 +11,16 @@
 
 namespace jaxccomp {
 
-// Nothing for tokens; kOpaque8 for one-byte types that are only moved.
+// kOpaque8 for one-byte types without arithmetic; nullopt for tokens and unsupported types.
 std::optional<DType> FromXla(xla::ffi::DataType type);
 
-// The dtype of that name, as JAX has it.
+// The dtype with this JAX name.
 std::optional<DType> FindDType(std::string_view name);
 
-// Fills a tensor; false for tokens, an error for types that cannot be moved.
+// Fills a tensor; false for tokens, an error for unsupported types.
 Result<bool> FromXla(const xla::ffi::AnyBuffer& buffer, Tensor* tensor);
 
-// The static description of a call site from the attributes that jaxccomp/_primitives/lowering.py writes.
+// The description of a call site, from the attributes that jaxccomp/_primitives/lowering.py writes.
 Result<OpSpec> SpecFromAttributes(const xla::ffi::Dictionary& attributes);
 
 }  // namespace jaxccomp

@@ -27,12 +27,12 @@ int64_t Product(const Dimensions& dimensions, size_t count) {
   return product;
 }
 
-// A call, as its attributes and buffers describe it.
+// A call's codec and sizes, from its attributes and buffers.
 struct Coded {
   std::shared_ptr<const Codec> codec;
   DType dtype = DType::kFloat32;
-  int64_t count = 0;         // values of a row
-  int64_t code_bytes = 0;    // of a row
+  int64_t count = 0;         // values per row
+  int64_t code_bytes = 0;    // encoded bytes per row
 };
 
 Status Wrong(std::string_view target, const std::string& what) {
@@ -59,7 +59,7 @@ Result<Coded> Describe(std::string_view target, std::string_view spec, std::stri
   return coded;
 }
 
-// Codes [leading dimensions..., bytes of a row].
+// Checks the shape of encoded rows: [leading dimensions..., bytes of a row].
 Status CheckCodes(std::string_view target, const Coded& coded,
                   const ffi::AnyBuffer::Dimensions& dimensions) {
   const int64_t bytes = dimensions.size() == 0 ? 0 : dimensions[dimensions.size() - 1];

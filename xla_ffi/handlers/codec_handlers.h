@@ -1,12 +1,12 @@
-// The FFI handlers of codecs of a fixed rate, on the platform CUDA: what the traced plane encodes and
-// decodes by. They only start kernels on XLA's stream, so XLA may capture them in a command buffer.
+// The FFI handlers of fixed-rate codecs on the platform CUDA, for the traced plane (backend="xla"). They only
+// launch kernels on XLA's stream, so XLA may capture them in a command buffer.
 //
-//   jaxccomp_encode      values [..., n], with random numbers also keys u32 [..., 2] -> u8 [..., bytes]
+//   jaxccomp_encode      values [..., n], with stochastic codecs also keys u32 [..., 2] -> u8 [..., bytes]
 //   jaxccomp_decode      codes u8 [..., bytes] -> values [..., n]
 //   jaxccomp_decode_sum  codes u8 [..., rows, bytes] -> sums of the rows' values [..., n]
 //
-// Attributes: `codec`, a spec of one stage; `dtype`, by JAX's name, of what was encoded. Results may be
-// of that type or, of half types, float32.
+// Attributes: `codec`, a spec of one stage; `dtype`, JAX's name of the encoded values' dtype. Results have that
+// dtype or float32.
 #pragma once
 
 #include <span>

@@ -1,5 +1,5 @@
-// On the CPU a call that is not over when its handler returns completes through a future: no thread of XLA
-// waits for a peer.
+// The FFI handlers on the CPU. A call that is not over when its handler returns completes through a future: no
+// thread of XLA waits for a peer.
 #include <optional>
 #include <utility>
 #include <variant>
@@ -11,8 +11,8 @@ namespace ffi = xla::ffi;
 
 namespace jaxccomp {
 
-// Nothing when a call has ended well. A future costs XLA some allocations, which a short call shows. One that
-// failed has a future, too: XLA raises its error where the program waits for the results.
+// nullopt for a call that has succeeded: a future costs allocations, which are noticeable in short calls. A call
+// that has failed also has a future: XLA then raises its error where the program waits for the results.
 using CallOutcome = std::optional<ffi::Future>;
 
 }  // namespace jaxccomp

@@ -46,7 +46,7 @@ Status OpenCudaDevices(const std::vector<std::pair<int, int64_t>>& numbers) {
   for (const auto& [ordinal, number] : numbers) {
     const Result<Gpu*> gpu = CudaLibrary::Get().FindGpu(ordinal);
     if (first.ok()) first = gpu.status();
-    // Until the end of the process, as XLA's threads may use it so long.
+    // Leaked on purpose: XLA's threads may use it until the process ends.
     Result<Stage*> stage = gpu.ok() ? Result<Stage*>(new Stage(*gpu)) : Result<Stage*>(gpu.status());
     opened.emplace(ordinal, Opened{number, std::move(stage)});
   }

@@ -1,4 +1,4 @@
-// The GPUs of this process as the handlers and Python know them.
+// The GPUs of this process, for the handlers and for Python.
 #pragma once
 
 #include <cstdint>
@@ -13,23 +13,22 @@
 namespace jaxccomp {
 
 struct CudaDevice {
-  int64_t number;      // the engine's
+  int64_t number;      // the engine's device number
   Stage* stage;
 };
 
-// Opens the process's GPUs, of which CUDA's ordinal and the engine's number are given. That makes contexts,
-// takes memory and loads kernels, so it is done when the process joins, and never where XLA runs a program.
-// Ok, or why the first that cannot be opened cannot.
+// Opens the process's GPUs, given as (CUDA's ordinal, the engine's number). This creates contexts, allocates memory
+// and loads kernels: call it at initialisation, never while XLA runs a program. Returns the first error.
 Status OpenCudaDevices(const std::vector<std::pair<int, int64_t>>& numbers);
-// The GPU of that ordinal, or why it could not be opened. Opens nothing.
+// The open GPU with this ordinal, or the error of opening it. Opens nothing.
 Result<CudaDevice> FindCudaDevice(int ordinal);
-// Those that could be opened.
+// All open GPUs.
 std::vector<CudaDevice> FindCudaDevices();
-// The codecs for streams of that GPU.
+// The stream codecs of this GPU.
 Result<const StreamCodecs*> FindCudaStreamCodecs(int ordinal);
-// Whether the stage carries values of that dtype with that codec. An error without a GPU.
+// Whether the stage supports the codec for the dtype. An error without an open GPU.
 Result<bool> CudaRuns(std::string_view codec, DType dtype);
-// Whether there are kernels that the traced plane may call for that codec and dtype (JAX's name).
+// Whether the traced plane has kernels for the codec and the dtype (JAX's name).
 Result<bool> CudaRunsOnStreams(std::string_view codec, std::string_view dtype);
 
 }  // namespace jaxccomp

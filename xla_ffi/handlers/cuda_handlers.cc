@@ -1,4 +1,4 @@
-// On a GPU a call goes through the stage (cuda/stage/stage.h): its handler returns when it is over.
+// The FFI handlers on CUDA. A call goes through the stage (cuda/stage/stage.h); the handler returns when it is over.
 #include <memory>
 #include <utility>
 

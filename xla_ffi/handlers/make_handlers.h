@@ -1,11 +1,11 @@
-// The FFI handlers of one of XLA's platforms, made from what is its own: a class with
+// Makes the FFI handlers of an XLA platform from a class with
 //
-//   using Site = ...;                                             what it keeps for each call site
+//   using Site = ...;                                             its state of a call site
 //   static Result<std::unique_ptr<Site>> Make(const xla::ffi::Dictionary& attributes);
 //   static void Forget(Site& site);
 //   static ... Execute(State* state, [void* stream,] RunId, int32_t ordinal, RemainingArgs, RemainingRets);
 //
-// A handler that takes a stream gets the one that its call is queued on.
+// An Execute with a stream gets the stream of its call.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@
 
 namespace jaxccomp {
 
-// What XLA keeps for each compiled call site. A platform has a type of its own: XLA's registries of types
-// are one per plugin, and number them differently.
+// XLA's state of a compiled call site. Each platform has its own type: each plugin has its own type registry, and
+// numbers types differently.
 template <typename Platform>
 struct FfiState {
   explicit FfiState(std::unique_ptr<typename Platform::Site> s) : site(std::move(s)) {}

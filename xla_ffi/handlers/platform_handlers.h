@@ -1,4 +1,4 @@
-// The FFI handlers, as XLA sees them.
+// The FFI handlers to register with XLA.
 #pragma once
 
 #include "xla/ffi/api/c_api.h"
@@ -6,11 +6,11 @@
 
 namespace jaxccomp {
 
-// What is registered for one of XLA's platforms.
+// The handlers and the state type of an XLA platform.
 struct PlatformHandlers {
   XLA_FFI_Error* (*instantiate)(XLA_FFI_CallFrame* frame);
   XLA_FFI_Error* (*execute)(XLA_FFI_CallFrame* frame);
-  xla::ffi::TypeId* type_id;              // of what XLA keeps for each call site
+  xla::ffi::TypeId* type_id;              // of the state of a call site
   const xla::ffi::TypeInfo* type_info;
 };
 

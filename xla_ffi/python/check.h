@@ -1,4 +1,4 @@
-// Statuses to Python's exceptions.
+// Converts statuses to Python exceptions.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -9,8 +9,8 @@
 
 namespace jaxccomp {
 
-// ValueError for an argument that cannot be right, BufferError for bytes that do not decode,
-// RuntimeError for all else.
+// Throws ValueError for an invalid argument, BufferError for bytes that do not decode, RuntimeError for other
+// errors.
 inline void Check(const Status& status) {
   switch (status.code()) {
     case Code::kOk: return;

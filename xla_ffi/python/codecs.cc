@@ -70,7 +70,7 @@ DType DTypeNamed(const std::string& name) {
   throw py::value_error("unknown dtype " + name);
 }
 
-// The canonical text of a spec, and what holds of the codec.
+// The canonical text of a spec, and the codec's traits.
 py::dict DescribeCodec(const std::string& spec) {
   const auto codec = Lookup(spec);
   py::dict row;
@@ -99,7 +99,7 @@ std::span<const std::byte> BytesOf(const py::buffer_info& info) {
   return {static_cast<const std::byte*>(info.ptr), static_cast<size_t>(info.size * info.itemsize)};
 }
 
-// A buffer given for values of `bytes` bytes; null for None.
+// A Python buffer, which must have `bytes` bytes; null for None.
 class Values {
  public:
   Values(const py::object& given, int64_t bytes, bool writable) {
@@ -126,7 +126,7 @@ py::bytes Encode(const std::string& spec, const std::string& dtype, std::vector<
   Check(header.status());
   const Values in(values, header->value_bytes(), false), given(ref, header->value_bytes(), false);
   const auto room = static_cast<size_t>(MaxFrameBytes(*header));
-  // Uninitialised: what is not written takes no memory.
+  // Uninitialised, so that untouched pages take no memory.
   const std::unique_ptr<std::byte[]> frame(new std::byte[room]);
   Result<int64_t> bytes = int64_t{0};
   {

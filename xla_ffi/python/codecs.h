@@ -1,4 +1,4 @@
-// What Python sees of the codecs.
+// Python bindings of the codecs.
 #pragma once
 
 #include <pybind11/pybind11.h>

@@ -16,11 +16,11 @@ namespace py = pybind11;
 namespace jaxccomp {
 namespace {
 
-// How long the main thread has to come to Python's interpreter before it counts as held up.
+// A main thread that does not run Python code for this long is blocked.
 constexpr auto kPatience = std::chrono::milliseconds(250);
-// How often the main thread's interpreter has done what it was asked to do.
+// How many pending calls the main thread has run.
 std::atomic<uint64_t> came{0};
-// Changes when what EndWithin has started is called off.
+// A change cancels the thread of EndWithin.
 std::atomic<uint64_t> ends{0};
 
 struct Bound {
@@ -48,7 +48,7 @@ bool IsHeldUp() {
     const py::gil_scoped_acquire lock;
     if (!RaisesKeyboardInterrupt()) return false;
   }
-  // Runs in the main thread, after handlers of signals, as soon as that interprets Python.
+  // Runs in the main thread, after signal handlers, as soon as the thread runs Python code.
   auto come = [](void*) { return static_cast<int>((came.fetch_add(1), 0)); };
   if (Py_AddPendingCall(come, nullptr) != 0) return false;
   std::this_thread::sleep_for(kPatience);
@@ -83,7 +83,7 @@ void JoinLastExit() {
 }
 
 void BoundLastExit(double seconds, int status, const std::string& text) {
-  last_exit = new Bound{seconds, status, text};   // read when nothing frees it any more
+  last_exit = new Bound{seconds, status, text};   // leaked on purpose: read at exit
 }
 
 }  // namespace jaxccomp

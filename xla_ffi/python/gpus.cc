@@ -18,7 +18,7 @@ namespace py = pybind11;
 namespace jaxccomp {
 namespace {
 
-// Types without arithmetic are bytes to the engine.
+// kOpaque8 for types that the engine only moves.
 DType DTypeOf(std::string_view name) {
   const auto row = std::find_if(std::begin(kDTypeTable), std::end(kDTypeTable),
                                 [&](const DTypeInfo& info) { return info.name == name; });
@@ -54,7 +54,7 @@ void DefineGpus(py::module_& m) {
   m.def("cuda", &DescribeLibrary);
   m.def("cuda_runs", &Runs, py::arg("codec"), py::arg("dtype"));
   m.def("cuda_runs_on_streams", &RunsOnStreams, py::arg("codec"), py::arg("dtype"));
-  // Why one of them cannot be opened, or "".
+  // Returns the first error, or "".
   m.def("open_cuda_devices", [](const std::vector<std::pair<int, int64_t>>& numbers) {
     const py::gil_scoped_release released;
     return OpenCudaDevices(numbers).message();

@@ -1,4 +1,4 @@
-// What Python sees of GPUs.
+// Python bindings of GPUs.
 #pragma once
 
 #include <pybind11/pybind11.h>

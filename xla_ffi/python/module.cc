@@ -1,4 +1,4 @@
-// jaxccomp._core: what Python sees of the engine.
+// jaxccomp._core: Python bindings of the engine.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
@@ -37,7 +37,7 @@ py::capsule Target(F* function) {
   return py::capsule(reinterpret_cast<void*>(function), "xla._CUSTOM_CALL_TARGET");
 }
 
-// What JAX registers for one of XLA's platforms.
+// The arguments of jax.ffi's registration for an XLA platform.
 py::dict Registration(const PlatformHandlers& handlers) {
   py::dict stages;
   stages["instantiate"] = Target(handlers.instantiate);
@@ -51,7 +51,7 @@ py::dict Registration(const PlatformHandlers& handlers) {
   return row;
 }
 
-// The stages of each codec handler, by target.
+// The handlers of codecs, by target name.
 py::dict CodecRegistrations() {
   py::dict targets;
   for (const CodecHandler& handler : CodecHandlers()) {
@@ -78,6 +78,7 @@ py::dict Describe() {
     const std::string by_default = DescribeDefault(a);
     row["description"] =
         std::string(a.description) + (by_default.empty() ? "" : "; " + by_default);
+    row["sends_partial"] = a.sends_partial;
     algorithms.append(row);
   }
   py::list transports;
@@ -115,7 +116,7 @@ PYBIND11_MODULE(_core, m) {
   m.def("add_communicator", [](const std::string& name, std::vector<int> processes) {
     Check(Engine::Get().membership().AddCommunicator(name, std::move(processes)));
   }, py::arg("name"), py::arg("processes"));
-  // Processes after those of the world, by their addresses on the transport.
+  // Adds processes after the existing ones, by their addresses on the transport.
   m.def("add_processes", [](const std::vector<py::bytes>& addresses) {
     Check(Engine::Get().membership().AddProcesses({addresses.begin(), addresses.end()}));
   }, py::arg("addresses"));
@@ -128,7 +129,7 @@ PYBIND11_MODULE(_core, m) {
   m.def("free_communicator", [](const std::string& name) {
     if (Engine::Find() != nullptr) Check(Engine::Find()->membership().FreeCommunicator(name));
   }, py::arg("name"));
-  // (pid, start time) of each process of the world; pid 0 for those of other hosts.
+  // (pid, start time) of each process of the world; pid 0 on other hosts.
   m.def("set_system_processes", [](const std::vector<std::pair<int64_t, uint64_t>>& all) {
     std::vector<SystemProcess> processes;
     for (const auto& [pid, start_time] : all) processes.push_back({pid, start_time});
@@ -140,7 +141,7 @@ PYBIND11_MODULE(_core, m) {
   m.def("announce", [](const std::string& how) {
     if (Engine::Find() != nullptr) Engine::Find()->membership().Announce(how);
   }, py::arg("how"), py::call_guard<py::gil_scoped_release>());
-  // By process that has failed or died: why, and whether it is dead.
+  // For each process that is gone: the reason, and whether it is dead (no answer) or has ended its program.
   m.def("find_gone", [] {
     std::map<int, std::pair<std::string, bool>> all;
     if (Engine::Find() == nullptr) return all;
@@ -160,7 +161,7 @@ PYBIND11_MODULE(_core, m) {
   m.def("callback_failed", [](const std::string& what) { Engine::Get().CallbackFailed(what); },
         py::arg("what"), py::call_guard<py::gil_scoped_release>());
   m.def("check_launches", [](py::function place) {
-    // Never freed: launches may outlive the interpreter's end.
+    // Leaked on purpose: launches may outlive the interpreter.
     auto* const kept = new py::function(std::move(place));
     Engine::Get().CheckLaunches([kept]() -> std::string {
       py::gil_scoped_acquire gil;

@@ -59,7 +59,7 @@ void UseMpiCollectives(uint64_t comm, uint64_t errors_return, uint64_t in_place,
 void DefineMpi(py::module_& m) {
   m.def("use_mpi", &UseMpi, py::arg("comm_handle"), py::arg("byte_handle"), py::arg("hosts"),
         py::arg("remote_unit_bytes"), py::arg("early_bytes"), py::arg("early_messages"));
-  // backend="mpi": handles of MPI by the engine's names of dtypes and reductions.
+  // backend="mpi": MPI handles by the engine's names of dtypes and reductions.
   m.def("use_mpi_collectives", &UseMpiCollectives, py::arg("comm_handle"),
         py::arg("errors_return_handle"), py::arg("in_place"), py::arg("tag_ub"), py::arg("types"),
         py::arg("ops"));

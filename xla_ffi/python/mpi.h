@@ -1,4 +1,4 @@
-// The ways of messages and of whole collectives through MPI, for Python.
+// Python bindings of the MPI transport and of backend="mpi".
 #pragma once
 
 #include <pybind11/pybind11.h>

@@ -15,7 +15,7 @@ namespace py = pybind11;
 namespace jaxccomp {
 namespace {
 
-// (latency, bytes per second, processor seconds of a message, and of a byte).
+// (latency, bytes per second, processor seconds per message, processor seconds per byte).
 PairCost PairOf(const py::tuple& row) {
   return {.latency_seconds = row[0].cast<double>(),
           .bytes_per_second = row[1].cast<double>(),
@@ -44,8 +44,7 @@ Cluster ClusterOf(const py::dict& given) {
   return cluster;
 }
 
-// (ratio, most bytes of a code for each of its values, encode rate, decode rate, merge rate, whether it is
-// lossless).
+// (ratio, max encoded bytes / value bytes, encode rate, decode rate, merge rate, lossless).
 CodecCost CodecOf(const py::tuple& row) {
   return {.ratio = row[0].cast<double>(),
           .most_code_bytes = row[1].cast<double>(),

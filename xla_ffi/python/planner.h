@@ -1,4 +1,4 @@
-// Prices as Python asks for them: a described cluster in, times, bytes and busy seconds out.
+// Python bindings of the planner: predicted times, bytes and busy seconds of a call on a described cluster.
 #pragma once
 
 #include <pybind11/pybind11.h>

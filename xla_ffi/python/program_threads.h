@@ -1,10 +1,10 @@
-// Whether the program has several threads of Python.
+// Whether the program has several Python threads.
 #pragma once
 
 namespace jaxccomp {
 
-// Whether there is only one now, the main one. Waits for the GIL, so no lock may be held. False, too,
-// when Python ends.
+// Whether the main thread is the only Python thread. Waits for the GIL: call it without holding locks. False
+// when Python has finalised.
 bool HasOneThread();
 
 }  // namespace jaxccomp

@@ -23,15 +23,15 @@ uint32_t HashOfThisThread() {
     const auto name = py::cast<std::string>((*current_name)());
     return name == "?" ? 0 : static_cast<uint32_t>(Mix(kSeed, name)) | 1;
   } catch (const std::exception&) {
-    PyErr_Clear();   // the interpreter ends
+    PyErr_Clear();   // the interpreter is finalising
     return 0;
   }
 }
 
 uint32_t LaunchingThread() {
-  // A thread keeps its name: asked for once, as Python's lock may be busy.
+  // Cache the name, which does not change: the GIL may be busy.
   thread_local uint32_t known = 0;
-  // Threads of XLA have no state of Python's.
+  // XLA's threads have no Python thread state.
   if (known == 0 && Py_IsInitialized() && PyGILState_GetThisThreadState() != nullptr) {
     known = HashOfThisThread();
   }
@@ -41,7 +41,7 @@ uint32_t LaunchingThread() {
 }  // namespace
 
 void NameLaunchingThreads(py::function current) {
-  // Never freed: launches may outlive the interpreter's end.
+  // Leaked on purpose: launches may outlive the interpreter.
   current_name = new py::function(std::move(current));
   SetLaunchingThread(&LaunchingThread);
 }

@@ -1,11 +1,11 @@
-// Names of Python's threads, as jaxccomp/_native/threads.py gives them.
+// Names of Python threads, from jaxccomp/_native/threads.py.
 #pragma once
 
 #include <pybind11/pybind11.h>
 
 namespace jaxccomp {
 
-// `current` gives the calling thread's name. From now on launches know theirs.
+// Makes launches record the name of their thread. `current` returns the calling thread's name.
 void NameLaunchingThreads(pybind11::function current);
 
 }  // namespace jaxccomp

@@ -56,7 +56,7 @@ py::dict RowOf(const CallRow& r) {
   return row;
 }
 
-// The rows of call sites, and when their counting has begun, in seconds of UNIX; 0 where nothing has.
+// (rows of call sites, Unix time at which counting began, or 0 without an engine).
 py::tuple GetCallLog() {
   py::list rows;
   double since = 0;
@@ -87,7 +87,7 @@ void DefineRecords(py::module_& m) {
   m.def("reset_stats", [] {
     if (Engine::Find() != nullptr) Engine::Find()->measurements().ResetStats();
   });
-  // Nanoseconds of CLOCK_MONOTONIC when the recording starts.
+  // Returns the start of the recording in nanoseconds of CLOCK_MONOTONIC.
   m.def("start_trace", [] {
     return std::chrono::nanoseconds(Engine::Get().measurements().StartTrace().time_since_epoch()).count();
   });

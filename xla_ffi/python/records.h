@@ -1,4 +1,4 @@
-// What the engine has counted and recorded, as Python reads it.
+// Python bindings of statistics, call log and traces.
 #pragma once
 
 #include <pybind11/pybind11.h>

@@ -41,7 +41,7 @@ py::dict TaskRow(const Schedule& schedule, const Task& task) {
   return row;
 }
 
-// What the bindings below say of a problem alike.
+// Common part of the problems of the bindings below.
 Problem ProblemOf(int ranks, int root, int64_t block_bytes, int64_t chunk_bytes, bool coded, bool feedback) {
   Problem problem;
   problem.ranks = ranks;
@@ -81,12 +81,12 @@ py::dict MakeSchedule(const std::string& collective, const std::string& algorith
   return row;
 }
 
-// What the builder in jaxccomp/schedules/_builder.py writes: (space, block, begin, end).
+// The format of jaxccomp/schedules/_builder.py: (space, block, begin, end).
 using SlotNumbers = std::array<int64_t, 4>;
-// (kind, final, lane, peer, tag, what it writes, what it reads, tasks before it).
+// (kind, final, lane, peer, tag, destination, sources, dependencies).
 using TaskNumbers = std::tuple<int, bool, int32_t, int32_t, uint32_t, SlotNumbers, std::vector<SlotNumbers>,
                                std::vector<TaskId>>;
-// (tasks, ranges of the scratch blocks, of the code blocks).
+// (tasks, ranges of the scratch blocks, ranges of the code blocks).
 using ScheduleNumbers = std::tuple<std::vector<TaskNumbers>, std::vector<std::pair<int64_t, int64_t>>,
                                    std::vector<std::pair<int64_t, int64_t>>>;
 
@@ -123,7 +123,7 @@ Schedule ScheduleOf(const ScheduleNumbers& numbers) {
   return schedule;
 }
 
-// Checks the schedules of all ranks, and keeps them under a key.
+// Checks the schedules of all ranks, and registers them under a key.
 void RegisterSchedules(const std::string& collective, const std::string& name,
                        const std::string& key, int root, int64_t block_bytes,
                        int64_t chunk_bytes, bool coded, bool feedback, bool reverse,
@@ -142,7 +142,7 @@ void RegisterSchedules(const std::string& collective, const std::string& name,
   KeepRegistered(key, name, *parsed, std::move(problem), std::move(schedules));
 }
 
-// The static rule's algorithm of a call between hosts, as far as it does not depend on GPUs.
+// The default algorithm of a call without GPUs, by the static rules (collective/defaults.h).
 std::string DefaultName(const std::string& collective, std::vector<int> hosts, int64_t block_bytes,
                         bool coded, bool wide) {
   Result<Collective> parsed = ParseCollective(collective);

@@ -1,4 +1,4 @@
-// Schedules as Python sees them: to print them, and to check and simulate them without the engine.
+// Python bindings of schedules: to print, check and register them, and to simulate them without the engine.
 #pragma once
 
 #include <pybind11/pybind11.h>

@@ -22,11 +22,11 @@ namespace py = pybind11;
 namespace jaxccomp {
 namespace {
 
-// Until use_ucx has taken it.
+// An open worker; use_ucx moves `worker` out.
 struct OpenWorker {
   std::unique_ptr<UcxWorker> worker;
   std::string address;
-  // By which others of this host know that they read this process's memory.
+  // Validity tokens, by which other processes of this host verify that they read this process's memory.
   Guards guards;
   UcxIncoming::Memories memories;   // of the processes that this one may read
 };
@@ -40,15 +40,15 @@ std::unique_ptr<OpenWorker> Open(const std::string& net_devices, bool shares_mem
   return own;
 }
 
-// Where they lie, as bytes.
+// This process's guard mark as bytes; the default mark if it cannot allow reads.
 py::bytes LetRead(OpenWorker& open) {
   GuardMark mark;
   if (Guards::AllowReads().ok()) mark = open.guards.Take();
   return {reinterpret_cast<const char*>(&mark), sizeof(mark)};
 }
 
-// By process, whether this one may read its memory. `all`: of each its pid here, or 0, and what its let_read
-// gave.
+// For each process whether this one can read its memory. `all`: each process's pid on this host, or 0, and the
+// result of its let_read.
 std::vector<bool> FindReadable(OpenWorker& open, const std::vector<std::pair<pid_t, std::string>>& all) {
   std::vector<bool> found;
   open.memories.clear();
@@ -104,12 +104,12 @@ void DefineUcx(py::module_& m) {
   m.def("use_ucx", &Use, py::arg("worker"), py::arg("secret"), py::arg("addresses"),
         py::arg("readers"), py::arg("early_bytes"), py::arg("early_messages"),
         py::arg("peer_timeout_seconds"), py::arg("grows"));
-  // Whether the system lets processes read each other's memory at all.
+  // Whether the system permits reading a process's memory (process_vm_readv).
   m.def("reads_memory", [] {
     Guards guards;
     return PeerMemory(getpid()).Has(guards.Take());
   });
-  // (version or "", why it cannot be used or "").
+  // (version or "", why UCX cannot be used or "").
   m.def("ucx", [] {
     const UcxLibrary& library = UcxLibrary::Get();
     return std::pair(library.version(), library.status().message());

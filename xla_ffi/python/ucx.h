@@ -1,4 +1,4 @@
-// The way of messages between processes through UCX, for Python.
+// Python bindings of the UCX transport.
 #pragma once
 
 #include <pybind11/pybind11.h>

@@ -42,10 +42,14 @@ std::uint64_t Scaled(DType dtype, uint64_t word, int64_t factor) {
   }
 }
 
+// Encoding again what has been decoded multiplies again, so the places have to be others each time.
+bool Unbiased(const CodecOptions& options) { return options.Text("unbiased") == "true"; }
+
 class RandomK final : public SparseCodec {
  public:
   explicit RandomK(const CodecOptions& options)
-      : SparseCodec(options, /*fixed_rate=*/true), unbiased_(options.Text("unbiased") == "true") {}
+      : SparseCodec(options, /*fixed_rate=*/true, /*draws_alike=*/!Unbiased(options)),
+        unbiased_(Unbiased(options)) {}
 
   // Unbiased values are those of up to 1 + 1 / density places, rounded once.
   ErrorBound Bound(DType) const override {
@@ -106,7 +110,8 @@ constexpr CodecOption kOptions[] = {
 
 const CodecInfo kRandomKRow = {
     .name = "randomk",
-    .description = "values at random places, one out of each of equal parts; the others become 0",
+    .description = "values at random places, one out of each of equal parts, the same on all ranks "
+                   "unless unbiased; the others become 0",
     .ratio = "1 / density",
     .error = "up to the value itself, 1 / density times that if unbiased; a chunk that has NaN or "
              "infinity becomes NaN",

@@ -21,10 +21,11 @@ class SparseCodec : public Codec {
   ErrorBound Bound(DType) const override { return {.relative = 1, .keeps_nonfinite = false}; }
 
  protected:
-  SparseCodec(const CodecOptions& options, bool fixed_rate)
+  SparseCodec(const CodecOptions& options, bool fixed_rate, bool draws_alike = false)
       : Codec({.spec = options.spec(),
                .fixed_rate = fixed_rate,
                .one_pass_merge = true,
+               .draws_alike = draws_alike,
                .dtypes = kRealFloats}),
         density_(options.Number("density")) {}
 

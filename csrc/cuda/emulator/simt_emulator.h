@@ -1,7 +1,7 @@
-// The primitives of simt.cuh on a CPU: every thread of the resident blocks is a fiber, and
-// an exchange waits until all that take part have come. A fiber runs until it has to wait, so that
-// a barrier that is missing shows as a wrong result; warps and lanes take turns in an order that
-// changes from sweep to sweep. Exchanges that not all lanes reach end the process with a message.
+// The primitives of simt.cuh on a CPU. Every thread of the resident blocks is a fiber; an exchange waits until all
+// its fibers have arrived. A fiber runs until it has to wait, so that a missing barrier gives a wrong result. The
+// order of warps and lanes changes from sweep to sweep. If not all lanes reach an exchange, the process aborts with a
+// message.
 #pragma once
 
 #include <ucontext.h>
@@ -41,7 +41,7 @@ struct Fiber {
   EmulatedBlock* block = nullptr;
   unsigned thread = 0;
   bool started = false, done = false, paused = false;
-  const uint64_t* gate = nullptr;   // waits until this is no longer `seen`
+  const uint64_t* gate = nullptr;   // waits until *gate differs from `seen`
   uint64_t seen = 0;
 
   bool Ready() const { return !done && !paused && (gate == nullptr || *gate != seen); }
@@ -86,7 +86,7 @@ class Emulator {
   unsigned blocks() const { return blocks_; }
   int threads() const { return static_cast<int>(threads_); }
 
-  // Waits at `meeting` with `count` fibers in all; what each has given is then in `taken`.
+  // Waits until `count` fibers have arrived at `meeting`; `taken` then has the value of each slot.
   void Meet(Meeting& meeting, int count, int kind, unsigned slot, uint64_t value) {
     if (meeting.arrived > 0 && meeting.kind != kind) Fail("lanes meet in different exchanges");
     meeting.kind = kind;
@@ -158,7 +158,7 @@ class Emulator {
     }
   }
 
-  // Runs every warp of a block until it waits for another one.
+  // Runs every warp of a block until it waits for another warp.
   void Sweep(size_t b, EmulatedBlock& block) {
     const unsigned warps = static_cast<unsigned>(block.warps.size());
     turn_ = turn_ * 1664525 + 1013904223;
@@ -184,7 +184,7 @@ class Emulator {
     }
   }
 
-  // Those that switch are not left as they are entered, which a sanitizer of threads keeps count of.
+  // no_sanitize: functions that switch fibers do not return normally, which breaks ThreadSanitizer's call stack.
   [[gnu::no_sanitize("thread")]] static void Enter() {
     Emulator& self = Get();
     self.enter_(self.kernel_, self.current_->block->shared.get());
@@ -216,7 +216,7 @@ class Emulator {
 
   [[gnu::noinline, gnu::no_sanitize("thread"), noreturn]] void Back() { __builtin_longjmp(scheduler_, 1); }
 
-  std::vector<std::unique_ptr<Fiber>> fibers_;   // of the running blocks, one after the other
+  std::vector<std::unique_ptr<Fiber>> fibers_;   // of the running blocks, block by block
   size_t active_ = 0;
   Fiber* current_ = nullptr;
   void* scheduler_[5];
@@ -238,7 +238,7 @@ inline void Sync() {
 
 enum Exchange { kSyncWarp = 1, kBallot, kShuffle, kShuffleUp, kWarpMax, kWarpSum };
 
-// What every lane of the caller's warp has given.
+// The values of all lanes of the caller's warp.
 inline const uint64_t* MeetWarp(Exchange kind, uint64_t value) {
   Emulator& emulator = Emulator::Get();
   Fiber& fiber = emulator.current();
@@ -281,7 +281,7 @@ inline uint32_t WarpMax(uint32_t value) {
   return most;
 }
 
-// Fibers never run at the same time.
+// Not atomic: fibers never run at the same time.
 inline uint32_t AtomicAdd(uint32_t* at, uint32_t value) {
   const uint32_t before = *at;
   *at += value;
@@ -320,7 +320,7 @@ inline uint32_t FunnelRight(uint32_t low, uint32_t high, unsigned shift) {
   return static_cast<uint32_t>((static_cast<uint64_t>(high) << 32 | low) >> (shift & 31));
 }
 
-// Device memory accesses trap unless they are aligned: so do these.
+// A GPU traps on unaligned accesses: so do these.
 inline void CheckAligned(const void* at, size_t bytes) {
   if (reinterpret_cast<uintptr_t>(at) % bytes == 0) return;
   Emulator::Fail("an access that is not aligned");

@@ -1,5 +1,5 @@
-// All that CudaGpu asks of CUDA: the runtime's functions, of one GPU, and the kernels. Tests give it others, so
-// that its logic runs where there is no GPU.
+// The CUDA functions that CudaGpu calls: the runtime of one GPU, and the kernels. Tests replace them, to run CudaGpu
+// without a GPU.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 #include "cuda/kernels/lossless/lossless.h"
 #include "cuda/kernels/nvcomp/nvcomp.h"
 
-struct CUevent_st;   // what cudaEvent_t points to
+struct CUevent_st;   // cudaEvent_t is CUevent_st*
 struct CUstream_st;
 
 namespace jaxccomp::cuda {
@@ -22,15 +22,15 @@ class CudaApi {
   virtual ~CudaApi() = default;
   virtual std::string Describe(int error) const = 0;
 
-  // The calling thread uses this GPU from Begin to End, and what it used before then.
+  // Makes this GPU the calling thread's current device until End, which restores the one before.
   virtual int Begin() = 0;
   virtual void End() = 0;
 
-  // Memory of the GPU, which is taken and given back in the stream's order.
+  // GPU memory, allocated and freed in the stream's order.
   virtual int Allocate(std::byte** memory, int64_t bytes, CUstream_st* stream) = 0;
   virtual int Free(std::byte* memory, CUstream_st* stream) = 0;
   virtual int FreeBytes(int64_t* free_bytes, int64_t* all_bytes) = 0;
-  // Pinned memory of the host, at the same address on both sides. To give it back may wait for all of the GPU.
+  // Pinned host memory, at the same address for host and GPU. FreePinned may wait for all work of the GPU.
   virtual int AllocatePinned(std::byte** memory, int64_t bytes) = 0;
   virtual int FreePinned(std::byte* memory) = 0;
 
@@ -43,7 +43,7 @@ class CudaApi {
   virtual int SetZero(void* to, int64_t bytes, CUstream_st* stream) = 0;
 };
 
-// The kernels of codecs whose size varies, as lossless.h and nvcomp.h describe them.
+// The kernels of codecs of variable size (lossless.h, nvcomp.h).
 struct KernelTable {
   decltype(&LosslessEncodeWorkspaceBytes) lossless_encode_workspace_bytes;
   decltype(&LosslessDecodeWorkspaceBytes) lossless_decode_workspace_bytes;

@@ -10,7 +10,7 @@
 namespace jaxccomp::cuda {
 namespace {
 
-// The only stage of a codec but "raw".
+// The codec's only stage, ignoring "raw"; nullopt if there is none or more than one.
 std::optional<CodecStage> OnlyStage(const Codec& codec) {
   const Result<std::vector<CodecStage>> parsed = ParseCodecSpec(codec.traits().spec);
   if (!parsed.ok()) return std::nullopt;

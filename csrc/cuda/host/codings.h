@@ -1,5 +1,4 @@
-// Which codecs have kernels. Codecs of a fixed rate run on the streams of programs, codecs of variable size in the
-// stage.
+// Which codecs have kernels. Fixed-rate codecs run on the streams of programs, codecs of variable size in the stage.
 #pragma once
 
 #include <map>
@@ -13,17 +12,17 @@
 
 namespace jaxccomp::cuda {
 
-// None where the codec is not one format of a fixed rate.
+// nullopt unless the codec is one fixed-rate format.
 std::optional<FixedRate> FindFixedRate(const Codec& codec);
 
-// "lossless", or one of nvCOMP's.
+// "lossless", or one of nvCOMP's codecs.
 struct Packing {
-  std::optional<nvcomp::Spec> nvcomp;   // none: "lossless"
+  std::optional<nvcomp::Spec> nvcomp;   // nullopt: "lossless"
 };
-// None where the codec has no kernels.
+// nullopt if the codec has no kernels.
 std::optional<Packing> FindPacking(const Codec& codec);
 
-// The results of such a function, by the spec of the codec. Thread-safe.
+// Caches the results of FindFixedRate or FindPacking by the codec's spec. Thread-safe.
 template <typename T>
 class CodecCache {
  public:

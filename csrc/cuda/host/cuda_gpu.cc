@@ -8,8 +8,8 @@
 namespace jaxccomp::cuda {
 namespace {
 
-// A few blocks of threads produce codes as fast as PCIe carries them. More blocks would wait for PCIe, and take
-// multiprocessors from the program.
+// A few thread blocks produce codes as fast as PCIe carries them. More would wait for PCIe, and take multiprocessors
+// from the program.
 constexpr int64_t kMostBlocksToHost = 32;
 constexpr int64_t kVerdictBytes = sizeof(int32_t);
 
@@ -38,7 +38,7 @@ class CudaGpu::Scratch {
  public:
   Scratch(CudaGpu* gpu, void* stream) : gpu_(*gpu), stream_(Own(stream)) {}
   ~Scratch() {
-    // A failure here is one of the GPU: the next call reports it.
+    // A failure here is a GPU failure: the next call reports it.
     for (std::byte* memory : taken_) static_cast<void>(gpu_.api_.Free(memory, stream_));
   }
   Scratch(const Scratch&) = delete;

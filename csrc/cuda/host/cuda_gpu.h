@@ -1,7 +1,7 @@
-// Implements Gpu by CUDA's runtime and our kernels.
+// Implements Gpu with CUDA's runtime and our kernels.
 //
-// The kernels of "lossless" and nvCOMP write codes straight into pinned memory, as the length of a code is known
-// only when it is made. Codes that arrive are copied to the GPU and decoded there.
+// The kernels of "lossless" and nvCOMP write codes directly to pinned memory, since a code's length is only known
+// when it is complete. Received codes are copied to the GPU and decoded there.
 #pragma once
 
 #include <memory>
@@ -38,7 +38,7 @@ class CudaGpu final : public Gpu {
 
   Status EncodeOne(const EncodeRun& run, Scratch* scratch);
   Status DecodeOne(const DecodeRun& run, const std::byte* code, int32_t* verdict, Scratch* scratch);
-  // Ok, or what CUDA says of what was tried.
+  // Converts a CUDA error to a status; `what` names the operation.
   Status Check(int error, const std::string& what) const;
 
   CudaApi& api_;

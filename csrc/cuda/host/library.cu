@@ -43,7 +43,7 @@ Result<CudaGpu*> MakeGpu(int ordinal) {
   if (!api.ok()) {
     return Status(api.status().code(), name + " cannot be used: " + api.status().message());
   }
-  // Until the end of the process, as CUDA is taken down in an order of its own.
+  // Leaked on purpose: CUDA shuts down in its own order.
   CudaApi* const kept = (*api).release();
   return new CudaGpu(kept, &kKernels, name);
 }

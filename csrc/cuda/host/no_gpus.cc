@@ -4,7 +4,7 @@ namespace jaxccomp::cuda {
 namespace {
 
 constexpr int kMajor = 1000;
-constexpr int kOldestMajor = 12;   // that there is a library for
+constexpr int kOldestMajor = 12;   // the oldest CUDA with a library
 
 std::string Version(int version) {
   return std::to_string(version / kMajor) + "." + std::to_string(version % kMajor / 10);

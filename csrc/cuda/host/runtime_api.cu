@@ -15,13 +15,13 @@ namespace {
 
 static_assert(CudaApi::kSuccess == cudaSuccess);
 
-// Of the calling thread CUDA remembers its last error, which is nobody's afterwards.
+// Clears the calling thread's last error, which later code of the program must not see.
 int Seen(cudaError_t error) {
   if (error != cudaSuccess) static_cast<void>(cudaGetLastError());
   return error;
 }
 
-// The driver numbers the errors that matter as the runtime does.
+// The relevant errors have the same numbers in the driver and in the runtime.
 int Seen(CUresult error) { return static_cast<int>(error); }
 
 std::string Words(int error) {
@@ -55,8 +55,8 @@ class RuntimeApi final : public CudaApi {
 
   std::string Describe(int error) const override { return Words(error); }
 
-  // By contexts rather than by cudaSetDevice, which would make one on the GPU that the thread had
-  // before, if only by default.
+  // Pushes a context instead of calling cudaSetDevice: restoring the previous device would create a context there,
+  // even if it was only the default.
   int Begin() override { return Seen(driver_.push_context(context_)); }
   void End() override {
     CUcontext own;
@@ -137,9 +137,8 @@ Status RuntimeApi::CheckAbilities(int ordinal) const {
   return Status::Ok();
 }
 
-// A pool of the library's own, which keeps the memory that it has: giving memory back to the driver may
-// wait for the whole device. Memory that one stream gave back goes to another stream only when it is
-// free, so that no stream waits for another.
+// A separate pool that never returns memory to the driver, which may wait for the whole device. A stream reuses
+// memory of another stream only when it is free already, so that no stream waits for another.
 int RuntimeApi::MakePool(int ordinal) {
   cudaMemPoolProps properties = {};
   properties.allocType = cudaMemAllocationTypePinned;

@@ -1,5 +1,5 @@
-// CudaApi of a GPU, by CUDA's runtime library and, where that has no function for it, by the driver,
-// which is looked up: the library is not linked to it.
+// CudaApi of a GPU, implemented with CUDA's runtime, and where that has no function with the driver, whose functions
+// are looked up at run time: the library is not linked to it.
 #pragma once
 
 #include <memory>
@@ -10,10 +10,10 @@
 
 namespace jaxccomp::cuda {
 
-// How many GPUs there are; 0 with the reason where there is none.
+// The number of GPUs; if 0, sets the reason.
 int CountGpus(std::string* reason);
 
-// With all kernels loaded. kUnavailable with the reason where the GPU cannot be used.
+// Opens a GPU and loads all kernels. kUnavailable with the reason if it cannot be used.
 Result<std::unique_ptr<CudaApi>> MakeRuntimeApi(int ordinal);
 
 }  // namespace jaxccomp::cuda

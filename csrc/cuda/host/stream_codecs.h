@@ -1,4 +1,4 @@
-// The codecs of fixed_rate.h on the streams of callers: a kernel for each row.
+// Implements StreamCodecs with the kernels of fixed_rate.h: one launch per row.
 #pragma once
 
 #include "cuda/host/codings.h"
@@ -7,7 +7,7 @@
 
 namespace jaxccomp::cuda {
 
-// What it starts. Tests give it functions that run where there is no GPU.
+// The functions that launch kernels. Tests replace them, to run without a GPU.
 struct StreamKernels {
   decltype(&Encode) encode;
   decltype(&DecodeInto) decode_into;

@@ -7,7 +7,7 @@
 namespace jaxccomp {
 namespace {
 
-// The alignment of each buffer: a kernel writes the length to its first bytes.
+// The alignment of each buffer: a kernel writes the length at its start.
 constexpr int64_t kAlignment = 16;
 
 class PackedCodec final : public Codec {

@@ -67,7 +67,7 @@ std::vector<StagePart> CutIntoParts(const OpSpec& spec, const Call& call, int64_
       parts.back().inputs.push_back({i, in_blocks, block_bytes, offset, bytes, in.rows});
       parts.back().outputs.push_back({i, out_blocks, block_bytes, offset, bytes, out.rows});
       offset += bytes;
-      // The next tensor begins where elements of its own type do.
+      // Start the next tensor at a multiple of kPartMultiple, which is aligned for every dtype.
       room = offset < block_bytes ? 0 : room - std::min(room, RoundUp(bytes, kPartMultiple));
     } while (offset < block_bytes);
   }

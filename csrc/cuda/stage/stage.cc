@@ -17,7 +17,7 @@
 namespace jaxccomp {
 namespace {
 
-// How many parts are in the pipeline at a time: one is encoded, one is decoded, two are sent.
+// Parts in flight: one being encoded, one being decoded, two being sent.
 constexpr size_t kSlots = 4;
 // The alignment of each slice in a slot: the largest that a kernel needs.
 constexpr int64_t kSlotAlignment = 256;
@@ -34,7 +34,8 @@ bool MayShareMemory(Collective collective) {
          collective == Collective::kBarrier;
 }
 
-// Whether results are copies of operands, in blocks of one size. The host can run no other operation on codes.
+// Whether results are copies of operands, in blocks of equal size: the only operations that the host can run on
+// codes.
 bool MovesOnly(const OpSpec& spec) {
   switch (spec.collective) {
     case Collective::kBcast:
@@ -116,12 +117,12 @@ class StageRun {
       return status;
     }
     status = {status.code(), WithName(status.message())};
-    // Other ranks wait for this one. The engine has told them already of an operation that failed in it.
+    // Other ranks wait for this one: report the failure, unless the operation failed in the engine, which reports it.
     if (!failed_in_engine_) engine_.Break(*site_.site, call_.device, status);
     for (Slot& slot : slots_) {
       if (slot.over.valid()) static_cast<void>(slot.over.get());
     }
-    // Where the stream cannot be awaited, kernels may still use the memory: leak it on purpose.
+    // If waiting for the stream fails, kernels may still use the memory: leak it on purpose.
     if (Settle().ok()) GiveMemory();
     else LeakMemory();
     return status;
@@ -135,7 +136,7 @@ class StageRun {
       for (; filled < parts_.size() && filled < ended + kSlots; ++filled) {
         if (Status status = Fill(filled); !status.ok()) return status;
       }
-      // Start all parts that are filled before waiting for the oldest one.
+      // Start all filled parts before waiting for the oldest one.
       if (Status status = started < filled ? Start(started++) : End(ended++); !status.ok()) return status;
     }
     return Status::Ok();
@@ -151,12 +152,12 @@ class StageRun {
     static_cast<void>(verdicts_.release());
   }
 
-  // A slice in pinned memory. Its blocks lie one after the other: raw values, or each block a packed code.
+  // A slice in pinned memory. Its blocks are contiguous: raw values, or one packed code per block.
   struct Staged {
     const Slice* slice;
     const Tensor* tensor;   // on the GPU
     bool packed;
-    int64_t block_bytes;    // of a block in pinned memory
+    int64_t block_bytes;    // size of a block in pinned memory
     std::byte* memory = nullptr;
     int64_t bytes() const { return block_bytes * slice->blocks; }
     int64_t count() const { return slice->bytes / SizeBytes(tensor->dtype); }
@@ -181,7 +182,7 @@ class StageRun {
   bool IsPacked(const Tensor& tensor) const {
     return site_.codec != nullptr && site_.codec->Supports(tensor.dtype) && !IsStatus(tensor);
   }
-  // Whether this is a receive's last result: the rank and the tag of the sender.
+  // Whether this is the status of a receive, its last result: rank and tag of the sender.
   bool IsStatus(const Tensor& tensor) const {
     return spec_.status && !call_.outputs.empty() && &tensor == &call_.outputs.back();
   }
@@ -190,7 +191,7 @@ class StageRun {
     const bool only_root = spec_.collective == Collective::kBcast || spec_.collective == Collective::kScatter;
     return !only_root || is_root_;
   }
-  // Whether this rank's results are its own operands: of a send, and at the root of a broadcast.
+  // Whether this rank's results are its own operands: in a send, in a barrier, and at the root of a broadcast.
   bool PassesOn() const {
     return spec_.collective == Collective::kSend || spec_.collective == Collective::kBarrier ||
            (spec_.collective == Collective::kBcast && is_root_);
@@ -248,7 +249,7 @@ class StageRun {
             packed ? PackedBytes(*site_.codec, tensor.dtype, count) : slice.bytes};
   }
 
-  // Takes pinned memory for a part, and queues the copies and kernels that write its operands there.
+  // Takes pinned memory for a part, and queues the copies and kernels that write the operands there.
   Status Fill(size_t number) {
     const StagePart& part = parts_[number];
     Slot& slot = SlotOf(number);
@@ -281,7 +282,7 @@ class StageRun {
     for (const Staged& staged : slices) bytes += RoundUp(staged.bytes(), kSlotAlignment);
     return bytes;
   }
-  // Returns the end of the memory that the slices take.
+  // Assigns memory to the slices; returns its end.
   static std::byte* Place(std::vector<Staged>* slices, std::byte* memory) {
     for (Staged& staged : *slices) {
       staged.memory = memory;
@@ -293,7 +294,7 @@ class StageRun {
   Status Reserve(Slot* slot, int64_t bytes) {
     if (bytes <= slot->bytes) return Status::Ok();
     if (slot->memory != nullptr) {
-      // Kernels and copies of the part before may still read the memory.
+      // Kernels and copies of an earlier part may still read the memory.
       if (Status status = Settle(); !status.ok()) return status;
       stage_.Give(std::move(slot->memory), std::exchange(slot->bytes, 0));
     }
@@ -304,7 +305,7 @@ class StageRun {
     return Status::Ok();
   }
 
-  // Queues what writes a part's operands to pinned memory.
+  // Queues the copies and kernels that write a part's operands to pinned memory.
   Status BringIn(const Slot& slot) {
     std::vector<Gpu::CopyRun> raw;
     std::vector<Gpu::EncodeRun> coded;
@@ -356,12 +357,12 @@ class StageRun {
     tensor.bytes = staged.bytes();
     tensor.rows = staged.slice->rows;
     if (staged.packed) tensor.dtype = kPackedDType;
-    // The operation's codec encodes kPackedDType. Raw bytes travel as another dtype, so it leaves them alone.
+    // The operation's codec encodes kPackedDType: give raw bytes another dtype, so that it ignores them.
     else if (tensor.dtype == kPackedDType) tensor.dtype = DType::kUInt8;
     return tensor;
   }
 
-  // Waits until a part's operation is over, and queues what writes its results to the GPU.
+  // Waits until a part's operation is over, and queues the copies and kernels that write its results to the GPU.
   Status End(size_t number) {
     Slot& slot = SlotOf(number);
     Status moved = slot.over.get();
@@ -396,7 +397,7 @@ class StageRun {
     return status.ok() && !coded.empty() ? gpu_.Decode(coded, stream_) : status;
   }
 
-  // Waits until the stream has run all that this call has queued.
+  // Waits until the stream has run all work queued by this call.
   Status Settle() {
     Result<std::unique_ptr<Gpu::Event>> event = gpu_.MakeEvent();
     if (!event.ok()) return event.status();

@@ -1,15 +1,15 @@
-// The stage runs operations on values in a GPU's memory. The engine itself works on the host's memory alone.
+// The stage runs operations on values in GPU memory. The engine itself works only on host memory.
 //
 // The stage cuts operands into parts. While the engine sends part k from pinned memory, a kernel encodes part k + 1
 // into pinned memory, and a kernel decodes the parts that have arrived. Without a codec, copies take the place of
 // the kernels. Run blocks its caller until the call is over. The stream never waits for the engine: kernels and
 // copies are queued only when they can run. A GPU encodes tens of times faster than a link carries the encoded
-// bytes. The pipeline therefore adds the encoding of the first part and the decoding of the last one to the time on
-// the wire (docs/gpus.md).
+// bytes, so that the pipeline only adds the encoding of the first part and the decoding of the last part to the time
+// on the wire (docs/gpus.md).
 //
-// The engine runs one operation for each part, all of one call site. An operation moves raw values, or codes in
-// buffers of a size that all ranks know (packed_codec.h). The host never decodes, so an operation with a codec only
-// moves values. A reduction with a codec is composed of such operations (jaxccomp/_primitives/composed.py).
+// The engine runs one operation for each part, all with the same call site. An operation moves raw values, or codes
+// in buffers of a size known to all ranks (packed_codec.h). The host never decodes: operations with a codec only move
+// values, and a reduction with a codec is composed of such operations (jaxccomp/_primitives/composed.py).
 #pragma once
 
 #include <cstdint>
@@ -27,17 +27,17 @@
 
 namespace jaxccomp {
 
-// A collective that was compiled into a program for a GPU.
+// The call site of a collective in a program compiled for a GPU.
 struct StageSite {
   std::unique_ptr<CallSite> site;       // of the operations on parts
-  std::shared_ptr<const Codec> codec;   // the GPU's; null: raw values
+  std::shared_ptr<const Codec> codec;   // runs on the GPU; null: raw values
 };
 
-// kUnimplemented where the stage does not run such a call.
+// kUnimplemented if the stage does not support the call.
 Result<std::unique_ptr<StageSite>> MakeStageSite(OpSpec spec);
 
-// Whether the stage moves values of that dtype with that codec (null: none): the GPU has kernels for them, or the
-// codec does not encode that dtype.
+// Whether the stage supports the dtype with the codec (null: none): the GPU has kernels for it, or the codec does not
+// encode the dtype.
 bool StageRuns(const Gpu& gpu, const Codec* codec, DType dtype);
 
 class Stage {
@@ -46,7 +46,7 @@ class Stage {
   Stage(const Stage&) = delete;
   Stage& operator=(const Stage&) = delete;
 
-  // Runs one call, whose tensors lie on the GPU, in the order of `stream`. Blocks until it is over.
+  // Runs a call on tensors in GPU memory, in the order of `stream`. Blocks until it is over.
   Status Run(Engine& engine, StageSite& site, const Call& call, void* stream);
   Gpu* gpu() const { return gpu_; }
 

@@ -10,13 +10,13 @@
 namespace jaxccomp {
 
 Status Guards::AllowReads() {
-  // Kernels without Yama do not know this, and need no permission.
+  // EINVAL: a kernel without Yama, which needs no permission.
   if (prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0) == 0 || errno == EINVAL) return Status::Ok();
   return {Code::kUnavailable, std::string("prctl(PR_SET_PTRACER) failed: ") + std::strerror(errno)};
 }
 
 Guards::Guards() {
-  // Processes that have the same number one after the other must not have the same values.
+  // A later process may get the same process number; its values must differ.
   std::random_device random;
   next_ = static_cast<uint64_t>(random()) << 32 | random();
 }
@@ -31,7 +31,7 @@ GuardMark Guards::Take() {
   std::atomic<uint64_t>* const word = spare_.back();
   spare_.pop_back();
   if (++next_ == 0) ++next_;
-  // Announced by a system call, which what has been written to the memory comes before.
+  // The guard is sent to readers by a system call, before which all writes to the memory are complete.
   word->store(next_, std::memory_order_release);
   return {.address = reinterpret_cast<uint64_t>(word), .value = next_};
 }
@@ -39,7 +39,7 @@ GuardMark Guards::Take() {
 void Guards::Revoke(const GuardMark& mark) {
   auto* const word = reinterpret_cast<std::atomic<uint64_t>*>(mark.address);
   word->store(0, std::memory_order_relaxed);
-  // Before anything is written to the memory that it has guarded.
+  // Ordered before any later write to the guarded memory.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   spare_.push_back(word);
 }

@@ -1,8 +1,8 @@
-// What tells a process that reads this one's memory (peer_memory.h) whether what it has read was still there.
+// Validity tokens for memory that other processes read directly (peer_memory.h).
 //
-// Whoever lets others read some memory takes a guard: a word of this process that holds a value which no other
-// word of this or another process holds. The guard is revoked before the memory is used for anything else. So
-// a reader that finds the value after it has read has read what was meant, from the process that it meant.
+// A process that lets others read memory takes a guard: a word whose value no other word of any process holds. It
+// revokes the guard before it reuses the memory. A reader that finds the value after its read has read the right data
+// from the right process.
 #pragma once
 
 #include <atomic>
@@ -14,7 +14,7 @@
 
 namespace jaxccomp {
 
-// A guard as others are told of it. Goes over the wire as it is.
+// A guard's address and value, sent to other processes as they are.
 struct GuardMark {
   uint64_t address = 0;
   uint64_t value = 0;   // 0: none
@@ -22,8 +22,7 @@ struct GuardMark {
 
 class Guards {
  public:
-  // Where Linux asks for it (Yama's ptrace_scope of 1), this process lets processes of the same user read its
-  // memory from now on.
+  // Lets processes of the same user read this process's memory, where Yama's ptrace_scope of 1 forbids it by default.
   static Status AllowReads();
 
   Guards();
@@ -32,11 +31,11 @@ class Guards {
   Guards& operator=(const Guards&) = delete;
 
   GuardMark Take();
-  // From when this returns on, whoever reads the guard is told.
+  // When this returns, a reader finds the guard invalid.
   void Revoke(const GuardMark& mark);
 
  private:
-  std::deque<std::atomic<uint64_t>> words_;   // which never move; 0: revoked
+  std::deque<std::atomic<uint64_t>> words_;   // at fixed addresses; 0: revoked
   std::vector<std::atomic<uint64_t>*> spare_;
   uint64_t next_;
 };

@@ -10,19 +10,19 @@
 namespace jaxccomp {
 namespace {
 
-// Of each side, in one call: Linux takes 1024.
+// Pieces of each side in one call; Linux allows 1024.
 constexpr size_t kMostVectors = 256;
 
 void* AddressOf(const Piece& piece) { return piece.data; }
 void* AddressOf(const LocatedPayload::Part& part) { return reinterpret_cast<void*>(part.address); }
 
-// What is left of memory in parts.
+// The rest of a list of memory parts.
 template <typename Part>
 struct Rest {
   std::span<const Part> parts;
   int64_t offset = 0;   // in the first of them
 
-  // The first of it; says how many vectors.
+  // Fills in the first parts, and returns their number.
   size_t Vectors(std::array<iovec, kMostVectors>* vectors) const {
     size_t count = 0;
     int64_t begin = offset;
@@ -102,7 +102,7 @@ bool PeerMemory::Has(const GuardMark& guard) const {
 bool PeerMemory::Read(const LocatedPayload& from, std::span<const Piece> into) {
   if (!usable_) return false;
   if (Copy(from, into)) {
-    // The guard is read after all the rest.
+    // Read the guard after the payload.
     std::atomic_thread_fence(std::memory_order_seq_cst);
     if (Has(from.guard)) return true;
   }
@@ -117,7 +117,7 @@ bool PeerMemory::Copy(const LocatedPayload& from, std::span<const Piece> into) c
   place.Advance(0);   // past empty pieces
   while (!place.parts.empty()) {
     const size_t here_count = place.Vectors(&here), there_count = source.Vectors(&there);
-    // As much as both have. It ends early where memory cannot be read, and then fails there.
+    // Reads the smaller size of both sides. At unreadable memory it stops early, and the next call fails.
     const ssize_t read_bytes =
         process_vm_readv(pid_, here.data(), here_count, there.data(), there_count, 0);
     if (read_bytes <= 0) return false;

@@ -1,9 +1,9 @@
-// Memory of another process of this host, read by Linux's cross memory attach (process_vm_readv): one copy, made
-// by the receiver, straight from where the sender has a payload.
+// Reads memory of another process of this host by Linux's cross memory attach (process_vm_readv): the receiver makes
+// the only copy, straight from the sender's payload.
 //
-// Addresses come from the other process. They are read in that process alone, and never written to; a
-// guard (guards.h) says whether what was read was meant. A number of a process may be another process's by
-// now, and that process's memory has no such guard.
+// Addresses come from the other process. They are only read, and only in that process. A guard (guards.h) shows
+// whether the data was valid. If the process number belongs to another process by now, that process has no such
+// guard.
 #pragma once
 
 #include <sys/types.h>
@@ -20,9 +20,9 @@
 
 namespace jaxccomp {
 
-// A payload as its sender tells where it lies.
+// Where a payload lies in its sender's memory.
 struct LocatedPayload {
-  struct Part {   // goes over the wire as it is
+  struct Part {   // sent as it is
     uint64_t address = 0;
     int64_t bytes = 0;
   };
@@ -31,10 +31,10 @@ struct LocatedPayload {
   GuardMark guard;
   std::vector<Part> parts;
 
-  // Empty pieces are left out. None where there are more than kMostParts.
+  // Leaves out empty pieces. None if there are more than kMostParts.
   static std::optional<LocatedPayload> Of(std::span<const Piece> pieces);
   std::vector<std::byte> Packed() const;
-  // None: these are not the bytes of a payload of `payload_bytes`.
+  // None: `packed` does not describe a payload of `payload_bytes`.
   static std::optional<LocatedPayload> Unpack(std::span<const std::byte> packed, int64_t payload_bytes);
 };
 
@@ -42,11 +42,11 @@ class PeerMemory {
  public:
   explicit PeerMemory(pid_t pid) : pid_(pid) {}
 
-  // Whether the process has this guard: that is, whether it is the one that has told of it, and whether this
-  // one may read its memory. By any thread, as Read.
+  // Whether the process holds this guard, so it is the one that announced it and its memory can be read. Any thread
+  // may call this, and Read.
   bool Has(const GuardMark& guard) const;
-  // Copies the payload to `into`, which has its size. False: it could not be read, and what `into` holds
-  // means nothing. It will then not be usable any more.
+  // Copies the payload into pieces of the same total size. False: the read failed, `into` is undefined, and later
+  // reads fail.
   bool Read(const LocatedPayload& from, std::span<const Piece> into);
   bool usable() const { return usable_; }
 

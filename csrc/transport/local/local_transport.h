@@ -1,8 +1,7 @@
-// Messages between endpoints (devices) of one process. One instance serves them all.
+// Transport between the endpoints (devices) of one process. One instance serves them all.
 //
-// Nothing is delivered inside Send: OnMessage may send again, and a queue that Poll empties
-// keeps that from recursing. Small payloads are copied into the queue, so that their sender is
-// done at once; larger ones stay where they are and are read in place.
+// Send only queues a message, and Poll delivers it: OnMessage may send again, which would recurse. Small payloads are
+// copied into the queue, and their sends complete at once. Larger ones stay in place and are read from there.
 #pragma once
 
 #include <cstddef>
@@ -20,11 +19,11 @@ namespace jaxccomp {
 
 class LocalTransport final : public Transport {
  public:
-  static constexpr int64_t kCopiedBytes = 16 << 10;  // largest payload that comes along
+  static constexpr int64_t kCopiedBytes = 16 << 10;  // largest payload that is copied into the queue
 
   // `process` is this process's number in the world.
   LocalTransport(int process, Receiver* receiver) : process_(process), receiver_(receiver) {}
-  // Senders that still wait are told kUnavailable.
+  // Fails the open sends with kUnavailable.
   ~LocalTransport() override;
 
   std::string_view name() const override { return "local"; }

@@ -47,7 +47,7 @@ Status MpiControl::Send(int process, const Header& header, std::span<const Piece
   int error = world_.mpi->Isend(send.buffer.get(), static_cast<int>(bytes), world_.config.byte_type,
                                 process, kTag, world_.config.comm, &send.request.handle);
   if (error != 0) return world_.Error("MPI_Isend", process, error);
-  // Most control messages have left by now, and their buffer can serve the next one.
+  // Most control messages have left by now, so the next one can use the buffer.
   int completed = 0;
   error = world_.mpi->Test(&send.request.handle, &completed);
   if (error != 0) {
@@ -74,7 +74,7 @@ Status MpiControl::Post(RingSlot* slot) {
 
 bool MpiControl::PollReceives() {
   bool any = false;
-  // At most once around, so that a flood of messages does not keep the lock.
+  // At most one turn of the ring, so that a flood of messages does not hold the lock.
   for (int i = 0; i < kRingSize && !receive_failed_; ++i) {
     RingSlot& slot = ring_[ring_head_];
     int completed = 0;
@@ -87,7 +87,7 @@ bool MpiControl::PollReceives() {
       break;
     } else {
       any = true;
-      // The ring is whole again before the message is looked at, which may take a while.
+      // Repost before handling the message, which may take a while.
       MpiBuffer message = std::exchange(slot.buffer, TakeBuffer());
       status = Post(&slot);
       ring_head_ = (ring_head_ + 1) % ring_.size();
@@ -95,7 +95,7 @@ bool MpiControl::PollReceives() {
       GiveBuffer(std::move(message));
     }
     if (!status.ok()) {
-      // Without its ring a process hears from nobody.
+      // Without its ring, this process hears no other.
       receive_failed_ = true;
       any = true;
       for (int p = 0; p < world_.processes; ++p) world_.Lose(p, status);
@@ -116,7 +116,7 @@ bool MpiControl::PollSends() {
 void MpiControl::Close(MpiWorld::Clock::time_point deadline) {
   const auto leave = [](MpiBuffer* buffer) { static_cast<void>(buffer->release()); };
   for (RingSlot& slot : ring_) {
-    // MPI may still hold the buffer of a receive that failed.
+    // MPI may still use the buffer of a receive that failed.
     if (slot.request == 0 || !world_.EndReceive(&slot.request, deadline)) leave(&slot.buffer);
   }
   if (!world_.mpi->Finalized()) {

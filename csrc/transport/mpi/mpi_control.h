@@ -1,6 +1,5 @@
-// Control messages of the MPI transport (mpi_transport.h): a header and what goes along with it, sent from
-// and received into pooled buffers. Each gives back the credit of small messages that is owed to its
-// receiver.
+// Control messages of the MPI transport (mpi_transport.h): a header and, if it is small, the payload, in pooled
+// buffers. Each message returns the small-message credit that is owed to its receiver.
 #pragma once
 
 #include <cstddef>
@@ -16,14 +15,14 @@ namespace jaxccomp {
 
 class MpiControl final : public ControlChannel {
  public:
-  // Beyond this, copying into and out of the control messages costs more than announcing.
+  // Above this size, copying through control messages costs more than announcing.
   static constexpr int64_t kEagerBytes = 8 << 10;
   static_assert(kAlongBytes <= kEagerBytes && kEagerBytes <= kMostAlongBytes);
   static constexpr int kTag = 1;
 
   class Listener {
    public:
-    // `message` is as it came, from whomever.
+    // `message` has not been validated; any process may have sent it.
     virtual void OnControlMessage(const std::byte* message) = 0;
 
    protected:
@@ -42,14 +41,14 @@ class MpiControl final : public ControlChannel {
   bool PollReceives();
   bool PollSends();
   bool HasSends() const { return !sends_.empty(); }
-  // Nothing is received or sent any more. Buffers that MPI may still touch are left to it.
+  // Ends all communication. Leaks buffers that MPI may still access.
   void Close(MpiWorld::Clock::time_point deadline);
-  // The same without a call of MPI, which keeps all buffers.
+  // As Close, but calls no MPI and leaks all buffers.
   void Abandon();
 
  private:
   static constexpr int kRingSize = 32;
-  // Buffers that are kept for the next messages.
+  // Limit of buffers that are kept for the next messages.
   static constexpr size_t kMostSpare = 256;
 
   struct RingSlot {
@@ -72,7 +71,7 @@ class MpiControl final : public ControlChannel {
   size_t ring_head_ = 0;                 // the receive that was posted first
   bool receive_failed_ = false;          // nothing can be received any more
   std::vector<ControlSend> sends_;
-  size_t next_test_ = 0;                 // of the sends
+  size_t next_test_ = 0;                 // the next send to test
   std::vector<MpiBuffer> spare_buffers_;
 };
 

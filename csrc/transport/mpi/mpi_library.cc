@@ -17,8 +17,8 @@ std::string_view BaseName(std::string_view path) {
   return slash == std::string_view::npos ? path : path.substr(slash + 1);
 }
 
-// Paths of all loaded objects called libmpi*: the library itself and, harmlessly, its language
-// bindings, through which the same functions are found.
+// Paths of all loaded objects called libmpi*: the library and its language bindings, which lead to the same
+// functions.
 std::vector<std::string> LoadedMpiObjects() {
   std::vector<std::string> paths;
   dl_iterate_phdr(
@@ -82,7 +82,7 @@ bool MpiLibrary::Resolve(void* object) {
       Find(object, "MPI_Get_library_version", &library_version_);
   if (!found) return false;
   object_ = object;
-  // The object that defines the functions, which `object` may only depend on.
+  // The object that defines the functions; `object` may only depend on it.
   Dl_info info;
   if (dladdr(reinterpret_cast<void*>(isend_), &info) != 0 && info.dli_fname != nullptr) {
     path_ = info.dli_fname;
@@ -153,7 +153,7 @@ int MpiLibrary::TestSome(std::span<MpiHandle> requests, Tested* completed) const
   for (size_t i = 0; i < requests.size(); ++i) {
     std::memcpy(&requests[i], handles + i * handle_bytes, handle_bytes);
   }
-  if (error != 0 && done <= 0) {  // it does not say which
+  if (error != 0 && done <= 0) {  // the error does not say which request failed
     done = 0;
     for (int i = 0; i < count; ++i) {
       int over = 0;
@@ -172,7 +172,7 @@ int MpiLibrary::TestSome(std::span<MpiHandle> requests, Tested* completed) const
     named |= completed[i].error != 0;
   }
   for (int i = 0; i < done && error != 0 && !named; ++i) completed[i].error = error;
-  return std::max(done, 0);   // MPI_UNDEFINED: none of them is active
+  return std::max(done, 0);   // MPI_UNDEFINED: no request is active
 }
 
 void* MpiLibrary::FindFunction(const char* name) const { return dlsym(object_, name); }

@@ -1,12 +1,11 @@
 // The MPI library that is already loaded in this process (by mpi4py), called without mpi.h.
 //
-// One binary serves MPICH and its relatives (Intel MPI, MVAPICH, Cray MPICH), Open MPI and the
-// standard ABI of MPI 5, because of how little of MPI's interface it touches:
-//  * Handles are int in the MPICH family and pointers elsewhere. They are passed as uint64_t:
-//    both ride in one register, and an int callee looks at its low half. Requests, which MPI
-//    writes, live in a zeroed uint64_t.
-//  * Of a status only the error is read, where several requests are tested at once. Its place, the size of
-//    a status, and the constants that differ (any source, ignored status, thread level) are known per family.
+// One binary serves MPICH and its relatives (Intel MPI, MVAPICH, Cray MPICH), Open MPI and the standard ABI of MPI 5,
+// because it uses little of MPI's interface:
+//  * Handles are int in the MPICH family and pointers elsewhere. They are passed as uint64_t: both use one
+//    register, and an int callee reads its low half. Requests, which MPI writes, are zeroed uint64_t variables.
+//  * Of a status only the error is read, when several requests are tested at once. Its offset, the size of a
+//    status and the constants that differ (any source, ignored status, thread level) are known per family.
 // This holds for the x86-64 and AArch64 calling conventions of Linux.
 #pragma once
 
@@ -27,8 +26,8 @@ std::string_view Name(MpiFamily family);
 
 class MpiLibrary {
  public:
-  // Finds the initialised library. Succeeds once per process and returns the same object ever
-  // after; a failure is not remembered, since MPI may be loaded later.
+  // Finds the initialised library. Once it succeeds, it always returns the same object. A failure is not remembered,
+  // since MPI may be loaded later.
   static Result<const MpiLibrary*> Load();
 
   MpiFamily family() const { return family_; }
@@ -52,10 +51,10 @@ class MpiLibrary {
     int error = 0;
   };
   static constexpr size_t kMostTested = 64;
-  // Tests up to kMostTested requests by one call, which drives MPI's progress once; by MPI_Test it would be
-  // driven once for each of them. Returns how many have completed; `completed` has room for all.
+  // Tests up to kMostTested requests by one call, which drives MPI's progress once; MPI_Test would drive it once for
+  // each. Returns how many have completed; `completed` has room for all.
   int TestSome(std::span<MpiHandle> requests, Tested* completed) const;
-  // As Test; also whether a request that is completed was cancelled.
+  // As Test; also whether a completed request was cancelled.
   int TestCancelled(MpiHandle* request, int* completed, int* cancelled) const {
     alignas(8) unsigned char status[kMostStatusBytes];
     const int error = test_(request, completed, status);
@@ -66,7 +65,7 @@ class MpiLibrary {
   int RequestFree(MpiHandle* request) const { return request_free_(request); }
   int CommRank(MpiHandle comm, int* rank) const { return comm_rank_(comm, rank); }
   int CommSize(MpiHandle comm, int* size) const { return comm_size_(comm, size); }
-  // A function of MPI's by its name; null where it has none.
+  // An MPI function by its name; null if the library does not have it.
   void* FindFunction(const char* name) const;
   bool Finalized() const;
   // Whether any thread may call MPI at any time (MPI_THREAD_MULTIPLE).
@@ -76,11 +75,11 @@ class MpiLibrary {
   int any_source() const { return family_ == MpiFamily::kMpich ? -2 : -1; }
 
  private:
-  // Of an MPI_Status, whose contents are MPI's own: 20 to 32 bytes in the MPIs that there are.
+  // More than any MPI_Status: 20 to 32 bytes in known MPIs.
   static constexpr int kMostStatusBytes = 256;
 
   MpiLibrary() = default;
-  // Fills this from the object behind a dlopen handle; false when it offers no MPI.
+  // Resolves the functions in the object of a dlopen handle. False: it has no MPI.
   bool Resolve(void* object);
 
   void* object_ = nullptr;

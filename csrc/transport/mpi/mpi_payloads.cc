@@ -84,7 +84,7 @@ void MpiPayloads::Send(int process, const Header& header, std::span<const Piece>
 
 void MpiPayloads::SendWaiting(int process) {
   Peer& peer = PeerOf(process);
-  // The receive of an older one of the same tag may have been posted already, so that one goes first.
+  // An older payload of the same tag goes first: its receive may have been posted already.
   const auto held = [&](uint32_t number) { return IsHeld(process, number); };
   while (const std::optional<uint32_t> number = peer.outgoing.NextTurn(peer.credit, held)) {
     const int64_t bytes = peer.outgoing.Find(*number)->bytes;
@@ -111,7 +111,7 @@ void MpiPayloads::StartIfWanted(int process, uint32_t number) {
 bool MpiPayloads::OnWant(int process, uint32_t number) {
   auto& all = PeerOf(process).outgoing;
   Outgoing* const found = all.Find(number);
-  if (found == nullptr) return all.WasAnnounced(number);   // it has gone on credit meanwhile
+  if (found == nullptr) return all.WasAnnounced(number);   // already sent on credit
   found->wanted = true;
   if (!IsHeld(process, number)) StartIfWanted(process, number);
   return true;
@@ -119,9 +119,9 @@ bool MpiPayloads::OnWant(int process, uint32_t number) {
 
 bool MpiPayloads::OnTaken(int process, uint32_t number) {
   auto& all = PeerOf(process).outgoing;
-  if (all.Find(number) == nullptr) return all.WasAnnounced(number);   // it has gone on credit meanwhile
+  if (all.Find(number) == nullptr) return all.WasAnnounced(number);   // already sent on credit
   const Outgoing outgoing = all.Take(number);
-  if (outgoing.transfer != nullptr) {   // the receiver does not want it, and waits for the answer
+  if (outgoing.transfer != nullptr) {   // the receiver has declined it, and waits for the answer
     --outgoing_count_;
     control_.Tell(process, MessageType::kCancelled, number, 0);
     outgoing.done->Done(Status::Ok());
@@ -182,7 +182,7 @@ bool MpiPayloads::OnCancelled(int process, uint32_t number) {
     StartReceives(process, /*on_request=*/true, number + world_.config.payload_tags);
     return true;
   }
-  // Its receive has been posted, and would match a later payload of the same tag.
+  // A posted receive would match a later payload of the same tag.
   if (!transfers_.EndReceive(process, number, CancelledError())) return false;
   control_.Tell(process, MessageType::kTaken, number, 0);
   return true;
@@ -200,7 +200,7 @@ void MpiPayloads::ReceiveEarly(Announced announced) {
   transfer->early_bytes = incoming.bytes;
   transfer->awaits_pull = true;
   transfer->staging.reset(new (std::nothrow) std::byte[static_cast<size_t>(incoming.bytes)]);
-  // The payload stays in MPI, and in the way of all that follows.
+  // The payload stays in MPI and blocks all that follow it.
   if (transfer->staging == nullptr) return world_.Lose(process, NoMemoryToReceive(incoming.bytes));
   early_bytes_ += incoming.bytes;
   incoming.whole = {transfer->staging.get(), incoming.bytes};
@@ -279,14 +279,14 @@ void MpiPayloads::StartReceive(int process, bool on_request, uint32_t number, In
   if (incoming.into.size() == 1) {
     data = static_cast<std::byte*>(incoming.into[0].data);
   } else {
-    // Also for a payload that is dropped after MPI has started it: its sender completes only when it is received.
+    // A dropped payload that MPI has started is received, too: its sender completes only then.
     transfer->staging.reset(new (std::nothrow) std::byte[static_cast<size_t>(incoming.bytes)]);
     data = transfer->staging.get();
     transfer->scatter = std::move(incoming.into);
   }
   if (data == nullptr) {
     const Status status = NoMemoryToReceive(incoming.bytes);
-    // The payload stays in MPI and would be taken for a later one of the same tag.
+    // The payload stays in MPI, and a later receive of the same tag would match it.
     world_.Lose(process, status);
     if (transfer->done != nullptr) transfer->done->Done(status);
     return;
@@ -321,8 +321,8 @@ CancelResult MpiPayloads::Cancel(int process, Completion* done, const Status& wh
   }
   const std::optional<uint32_t> number = peer.outgoing.NumberOf(done);
   if (!number) return transfers_.Cancel(done, why, force);
-  // It stays until the receiver answers. Until then no payload of the same tag is sent: a receive that has been posted
-  // for this one would match it.
+  // The entry stays until the receiver answers. Until then no payload of the same tag is sent: a receive that was
+  // posted for this one would match it.
   peer.outgoing.LeaveTurn(*number);
   Outgoing* const outgoing = peer.outgoing.Find(*number);
   outgoing->transfer.reset();

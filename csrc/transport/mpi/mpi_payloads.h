@@ -1,5 +1,4 @@
-// Announced payloads of the MPI transport (mpi_transport.h): what has been announced in either direction,
-// the credit that they go on, and what waits for it.
+// Announced payloads of the MPI transport (mpi_transport.h) in both directions, and their credit.
 #pragma once
 
 #include <cstdint>
@@ -21,68 +20,68 @@ class MpiPayloads final : MpiTransfers::Listener {
   MpiPayloads(MpiWorld* world, MpiControl* control);
 
   void Send(int process, const Header& header, std::span<const Piece> payload, Completion* done);
-  // As Transport's; a null `done` receives and drops.
+  // As Transport::Pull; a null `done` drops the payload.
   void Pull(Announced announced, std::span<const Piece> into, Completion* done);
   Transport::Reader StartRead(Announced announced);
   CancelResult Cancel(int process, Completion* done, const Status& why, bool force);
 
-  // Messages of other processes. False: that cannot be.
+  // Handle messages of other processes. False: the message is invalid.
   bool OnAnnounced(const Header& header, Announced announced);
   bool OnWant(int process, uint32_t number);
   bool OnCredit(int process, int64_t bytes);
   bool OnComing(int process, uint32_t number, int64_t bytes);
   bool OnCancelled(int process, uint32_t number);
   bool OnTaken(int process, uint32_t number);
-  // Receives a payload that comes from another host on credit, if it has not been pulled.
+  // Receives a payload from another host on credit, if it has not been pulled.
   void ReceiveEarly(Announced announced);
-  // What waits for that process will not be wanted.
+  // Fails the sends to that process that MPI has not started.
   void Lose(int process, const Status& why);
 
   bool Poll() { return transfers_.Poll(); }
   bool Any() const { return transfers_.Any() || outgoing_count_ > 0; }
   bool OthersWait() const { return transfers_.OthersWait(); }
   int64_t early_bytes() const { return early_bytes_; }
-  // MpiTransfers'; whoever waits for something else here is told, too.
+  // As MpiTransfers' functions. Also fail the payloads that MPI has not started.
   void Close(const Status& why, MpiWorld::Clock::time_point deadline);
   void Abandon(const Status& why);
 
  private:
-  // An announced payload that has not been pulled, or whose pull waits its turn.
+  // An announced payload that has not been pulled, or whose receive waits for an older one.
   struct Incoming : AnnouncedPayload {
-    bool on_credit = false;                // its sender has sent it, or does now
-    bool declined = false;                 // the sender has been told that it is not wanted, and has not answered
-    std::shared_ptr<MpiTransfer> early{};  // it is received already
-    Piece whole{};                         // where it lies, when all of it is here
+    bool on_credit = false;                // its sender has sent it, or sends it now
+    bool declined = false;                 // kTaken has declined it, and the sender has not answered
+    std::shared_ptr<MpiTransfer> early{};  // its receive, if that began before the pull
+    Piece whole{};                         // its memory, once all of it has come
   };
-  // A payload that was announced on request. MPI has not started it.
+  // A payload that was announced on request and that MPI has not started.
   struct Outgoing : OutgoingPayload {
-    std::shared_ptr<MpiTransfer> transfer{};   // null: cancelled; the receiver has not answered
+    std::shared_ptr<MpiTransfer> transfer{};   // null: cancelled, and the receiver has not answered
     std::byte* data = nullptr;
-    bool wanted = false;                       // waits for an older one of its tag
+    bool wanted = false;                       // kWant has come; it waits for an older one of its tag
   };
   struct Peer {
     explicit Peer(int64_t credit_bytes) : credit(credit_bytes) {}
     // By kind, at once or on request.
     AnnouncedPayloads<Incoming> incoming[2];
-    uint32_t next_at_once = 0;    // the number of the next payload announced to it at once
+    uint32_t next_at_once = 0;    // number of the next payload announced to it at once
     OutgoingPayloads<Outgoing> outgoing;
     PayloadCredit credit;         // in both directions
   };
 
   Peer& PeerOf(int process) { return peers_[static_cast<size_t>(process)]; }
-  // Null when it has been pulled, or never was announced.
+  // Null if it has been pulled, or was never announced.
   const Incoming* Find(Announced announced);
-  // Sends what has waited, then those of its tag that have waited for it.
+  // Sends a waiting payload, then the payload of its tag that waited for it, and so on.
   void StartOutgoing(int process, uint32_t number);
   void StartIfWanted(int process, uint32_t number);
   // Whether the payload waits for an older one of its tag.
   bool IsHeld(int process, uint32_t number) {
     return PeerOf(process).outgoing.Find(number - world_.config.payload_tags) != nullptr;
   }
-  // What has waited goes in turn while there is credit for it.
+  // Sends waiting payloads in turn while the credit covers them.
   void SendWaiting(int process);
-  // Starts the receive of a payload if it is wanted, unless an older one of the same tag has not been
-  // started; then those of that tag that have waited for it.
+  // Starts the receive of a payload if it is wanted and no older one of its tag waits, then the receives of that tag
+  // that waited for it.
   void StartReceives(int process, bool on_request, uint32_t first);
   void StartReceive(int process, bool on_request, uint32_t number, Incoming incoming);
   void ReturnCredit(int process, int64_t bytes);
@@ -93,8 +92,8 @@ class MpiPayloads final : MpiTransfers::Listener {
   MpiControl& control_;
   MpiTransfers transfers_;
   std::vector<Peer> peers_;
-  int64_t outgoing_count_ = 0;   // over all peers, without the cancelled ones
-  int64_t early_bytes_ = 0;      // payloads that came before they were pulled
+  int64_t outgoing_count_ = 0;   // over all peers, without cancelled ones
+  int64_t early_bytes_ = 0;      // memory of payloads that came before their pull
 };
 
 }  // namespace jaxccomp

@@ -9,8 +9,8 @@
 namespace jaxccomp {
 namespace {
 
-// MPI ends a cancelled receive that has not begun at once, and one that has begun when its payload has come. The
-// engine's lock is held meanwhile, so the wait is short; the tests are for a thread that the system stops meanwhile.
+// MPI ends a cancelled receive at once if it has not begun, otherwise when its payload has come. The engine's lock is
+// held meanwhile, so the wait is short. The number of tests covers a thread that the system stops meanwhile.
 constexpr auto kCancelWait = std::chrono::milliseconds(10);
 constexpr int kCancelTests = 100;
 
@@ -24,7 +24,7 @@ void MpiTransfers::Start(std::shared_ptr<MpiTransfer> transfer, bool on_request,
   const bool receives = transfer->receives;
   transfer->on_request = on_request;
   transfer->number = number;
-  // Held open while units are started, so that it finishes once, at the end.
+  // Keeps the transfer open while units are started, so that it finishes once, at the end.
   transfer->units_open = 1;
   Status status;
   const int64_t most_bytes = world_.UnitBytes(transfer->process);
@@ -127,8 +127,8 @@ void MpiTransfers::LeakOnPurpose(const std::shared_ptr<MpiTransfer>& transfer) {
   });
 }
 
-// A payload that nobody received would be taken for a later one of the same tag, so what was cancelled is
-// received again, elsewhere, in the same order.
+// A cancelled payload is received into other memory, in the same order. Otherwise it would match a later receive of
+// the same tag.
 bool MpiTransfers::ReceiveElsewhere(const std::shared_ptr<MpiTransfer>& transfer) {
   std::vector<Unit*> units;
   int64_t bytes = 0;
@@ -140,7 +140,7 @@ bool MpiTransfers::ReceiveElsewhere(const std::shared_ptr<MpiTransfer>& transfer
   std::ranges::sort(units, {}, [](const Unit* unit) { return unit->data; });
   MpiBuffer elsewhere(new (std::nothrow) std::byte[static_cast<size_t>(bytes)]);
   if (elsewhere == nullptr) return false;
-  // The last first: what is behind the first that MPI has begun with has not begun either.
+  // From the last to the first: MPI begins with units in order, so the first that it has begun with ends the search.
   size_t first_cancelled = units.size();
   while (first_cancelled > 0 && CancelReceive(units[first_cancelled - 1])) --first_cancelled;
   std::byte* at = elsewhere.get();
@@ -189,7 +189,7 @@ void MpiTransfers::Close(const Status& why, MpiWorld::Clock::time_point deadline
 void MpiTransfers::Abandon(const Status& why) {
   std::set<Completion*> ended;
   for (const bool receives : {false, true}) {
-    // Never destroyed: with it lives the memory of its transfers.
+    // Never destroyed: it owns the memory of its transfers.
     auto* const left = new std::vector<Unit>(std::exchange(units_[receives], {}));
     for (const Unit& unit : *left) {
       if (unit.transfer->done != nullptr) ended.insert(unit.transfer->done);

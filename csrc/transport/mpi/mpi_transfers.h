@@ -1,4 +1,4 @@
-// Announced payloads that MPI moves (mpi_transport.h), each cut into units that an MPI count can say.
+// Transfers announced payloads by MPI (mpi_transport.h), each cut into units that fit an int count.
 #pragma once
 
 #include <cstddef>
@@ -13,21 +13,21 @@
 
 namespace jaxccomp {
 
-// One payload under way, shared by its units.
+// One payload in transit, shared by its units.
 struct MpiTransfer {
   int process = -1;
   bool receives = false;
-  bool on_request = false;     // numbered apart from those sent at once
+  bool on_request = false;     // numbered apart from those announced at once
   uint32_t number = 0;
   int units_open = 0;
-  Completion* done = nullptr;  // null: nobody wants to know
+  Completion* done = nullptr;  // null: no completion to call
   Status status;
   MpiBuffer staging;           // the whole payload, where the caller's memory is in several
                                // pieces or not known yet
-  std::vector<Piece> scatter;  // where a staged receive belongs
-  MpiBuffer kept;              // where what has been cancelled is received
+  std::vector<Piece> scatter;  // destination of a staged receive
+  MpiBuffer kept;              // memory for the rest of a cancelled receive
   bool started = false;        // MPI has started it, so it cannot be cancelled
-  int64_t early_bytes = 0;     // of a receive that began before it was pulled
+  int64_t early_bytes = 0;     // of a receive that began before its pull
   bool awaits_pull = false;
 
   bool over() const { return units_open == 0 && !awaits_pull; }
@@ -45,21 +45,21 @@ class MpiTransfers {
 
   MpiTransfers(MpiWorld* world, Listener* listener) : world_(*world), listener_(*listener) {}
 
-  // Under the tag that the payload's number maps to.
+  // Starts a transfer under the tag of the payload's number.
   void Start(std::shared_ptr<MpiTransfer> transfer, bool on_request, uint32_t number,
              std::byte* data, int64_t bytes);
   bool Poll();
   bool Any() const { return !units_[0].empty() || !units_[1].empty(); }
-  // Sends, and receives that nobody waits for here but whose senders do.
+  // Whether other processes wait for a transfer: a send, or the receive of a dropped payload.
   bool OthersWait() const;
-  // The process will not send that payload: ends its receive with the error `why`. False: there is no such receive, or
-  // MPI cannot cancel it.
+  // Ends the receive of a payload that the process will not send, with the error `why`. False: there is no such
+  // receive, or MPI cannot cancel it.
   bool EndReceive(int process, uint32_t number, const Status& why);
   // As Transport::Cancel.
   CancelResult Cancel(Completion* done, const Status& why, bool force);
-  // Ends all, and leaves to MPI what it may still touch.
+  // Fails all transfers. Leaks memory that MPI may still access.
   void Close(const Status& why, MpiWorld::Clock::time_point deadline);
-  // The same without a call of MPI, which keeps all memory of them.
+  // As Close, but calls no MPI and leaks all memory of the transfers.
   void Abandon(const Status& why);
 
  private:
@@ -75,17 +75,16 @@ class MpiTransfers {
 
   bool Poll(bool receives);
   void FinishUnit(MpiTransfer* transfer, Status status);
-  // Never frees the requests and buffers of the transfer.
+  // Leaks the requests and buffers of the transfer.
   void LeakOnPurpose(const std::shared_ptr<MpiTransfer>& transfer);
-  // Has what was to be received into the caller's memory received into other memory. False when MPI has
-  // begun with it.
+  // Redirects a receive from the caller's memory to other memory. False: MPI has begun with it.
   bool ReceiveElsewhere(const std::shared_ptr<MpiTransfer>& transfer);
-  // True when it was not received and will not be.
+  // True: the unit has not been received and will not be.
   bool CancelReceive(Unit* unit);
 
   MpiWorld& world_;
   Listener& listener_;
-  // By whether they are received: of those that are sent, many may wait for their receivers.
+  // Sends, then receives. Apart, since many sends may wait for their receivers.
   std::vector<Unit> units_[2];
   size_t next_test_[2] = {0, 0};
 };

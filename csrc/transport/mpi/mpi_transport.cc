@@ -37,7 +37,7 @@ Result<std::unique_ptr<MpiTransport>> MpiTransport::Create(const MpiConfig& conf
     return Status{Code::kInvalidArgument,
                   "unit_bytes must be in 1..2147483647, not " + std::to_string(bytes)};
   }
-  // A power of two, so that tags also repeat evenly where the payloads' numbers wrap at 2^32.
+  // A power of two, so that tags repeat evenly also where the payloads' numbers wrap at 2^32.
   if (!std::has_single_bit(config.payload_tags) || config.payload_tags > 8192) {
     return Status{Code::kInvalidArgument, "payload_tags must be a power of two up to 8192, not " +
                                               std::to_string(config.payload_tags)};
@@ -50,7 +50,7 @@ Result<std::unique_ptr<MpiTransport>> MpiTransport::Create(const MpiConfig& conf
   world.dead.resize(static_cast<size_t>(world.processes));
 
   Credit::Amount small = Credit::Share(config.small_credit, world.processes);
-  small.bytes = std::min<int64_t>(small.bytes, 1 << 30);   // as a header can give back
+  small.bytes = std::min<int64_t>(small.bytes, 1 << 30);   // fits Header::returned_bytes
   std::unique_ptr<MpiTransport> transport(new MpiTransport(std::move(world), receiver));
   transport->control_.GrantSmall(small);
   if (Status opened = transport->control_.Open(); !opened.ok()) return opened;
@@ -151,7 +151,7 @@ bool MpiTransport::OnOwnMessage(const Header& header, std::span<const std::byte>
     case MessageType::kLate:
       return header.payload_bytes <= kEagerBytes && small_.OnLate(header, payload);
     case MessageType::kCredit:
-      // That of small messages has been regained.
+      // The caller has taken back the credit of small messages.
       return header.total_bytes == 0 || payloads_.OnCredit(process, header.total_bytes);
     case MessageType::kComing:
       return payloads_.OnComing(process, header.payload_tag, header.total_bytes);
@@ -206,7 +206,7 @@ void MpiTransport::ShutdownBarrier(std::chrono::milliseconds patience) {
   MpiHandle request = 0;
   if (world_.mpi->Ibarrier(world_.config.comm, &request) != 0) return;
   auto pause = std::chrono::microseconds(0);
-  // Python cannot handle Ctrl-C meanwhile: it ends the wait.
+  // Python cannot handle Ctrl-C during the wait, so an interrupt ends it.
   const uint64_t interrupts = InterruptCount();
   auto goes_on = [&] {
     return std::chrono::steady_clock::now() < deadline && InterruptCount() == interrupts;
@@ -222,7 +222,7 @@ void MpiTransport::ShutdownBarrier(std::chrono::milliseconds patience) {
 void MpiTransport::Close(std::chrono::milliseconds patience) {
   if (world_.closed) return;
   const auto deadline = std::chrono::steady_clock::now() + patience;
-  // Sends, and payloads that nobody wants here but whose senders wait for them to be taken.
+  // Wait for sends, and for dropped payloads whose senders wait.
   auto goes_on = [&] {
     return (control_.HasSends() || payloads_.OthersWait()) &&
            std::chrono::steady_clock::now() < deadline;

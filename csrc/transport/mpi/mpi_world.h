@@ -1,5 +1,4 @@
-// What the parts of the MPI transport (mpi_transport.h) share: MPI, how it is used, and which processes
-// are lost.
+// State shared by the parts of the MPI transport (mpi_transport.h): MPI, its configuration, and the lost processes.
 #pragma once
 
 #include <algorithm>
@@ -17,46 +16,46 @@
 namespace jaxccomp {
 
 struct MpiConfig {
-  // A duplicate that nobody else uses, with MPI_ERRORS_RETURN set. It must outlive the
+  // A duplicated communicator that only this transport uses, with MPI_ERRORS_RETURN set. It must outlive the
   // transport. Its ranks are the process numbers.
   MpiHandle comm = 0;
   MpiHandle byte_type = 0;  // MPI_BYTE
-  // The same on all processes; changed only to test.
+  // The same on all processes; changed only in tests.
   int64_t unit_bytes = 1 << 30;   // longest single MPI message
-  // The same between processes whose hosts (numbers by process; empty: one host) differ.
+  // The same between hosts. `hosts`: host number by process; empty: one host.
   int64_t remote_unit_bytes = 1 << 30;
   std::vector<int> hosts = {};
-  bool all_remote = false;        // to test: treats every process as one of another host
-  // MPI tags for announced payloads, of each of the two kinds: a power of two, at most this.
+  bool all_remote = false;        // for tests: treats every process as one of another host
+  // MPI tags for announced payloads, for each of the two kinds: a power of two, at most 8192.
   uint32_t payload_tags = 8192;
-  int64_t credit_bytes = -1;      // of each process with each other one; -1: MpiWorld::CreditBytes
-  // The same of small messages, with up to 64 processes (Credit::Share).
+  int64_t credit_bytes = -1;      // per pair of processes; -1: MpiWorld::CreditBytes
+  // Credit of small messages per pair, for up to 64 processes (Credit::Share).
   Credit::Amount small_credit = {.bytes = 1 << 20, .messages = 512};
 };
 
-// Memory that MPI reads or writes: left to it where it may do so for ever.
+// Memory that MPI accesses. It is leaked where MPI may access it for ever.
 using MpiBuffer = std::unique_ptr<std::byte[]>;
 
 struct MpiWorld {
   using Clock = std::chrono::steady_clock;
 
-  // Payloads are sent in messages of up to so many bytes to that process.
+  // The most bytes of one MPI message of a payload to that process.
   int64_t UnitBytes(int peer) const {
     return IsRemote(peer) ? config.remote_unit_bytes : config.unit_bytes;
   }
   bool IsRemote(int peer) const;   // on another host
-  // How much may be sent to that process, or from it, before it is wanted. From another host it lies in memory here:
-  // two chunks of the usual size (some milliseconds at 1 Gbit/s), and not more than 64 MiB from all processes together.
-  // Within a host it stays where it is until the receiver copies it. MPI cannot cancel it, so a failed operation waits
-  // for what is under way.
+  // Bytes that may be sent to or from that process before they are wanted. From another host they lie in memory here:
+  // two chunks of the usual size (a few milliseconds at 1 Gbit/s), and at most 64 MiB from all processes together.
+  // Within a host they stay where they are until the receiver copies them. MPI cannot cancel them, so a failed
+  // operation waits for its payloads in transit.
   int64_t CreditBytes(int peer) const {
     if (config.credit_bytes >= 0) return config.credit_bytes;
     return IsRemote(peer) ? std::min<int64_t>(1 << 20, (64 << 20) / std::max(processes, 1)) : 64 << 20;
   }
   bool IsLost(int peer) const { return lost[static_cast<size_t>(peer)]; }
-  // Nothing goes to or comes from that process any more: whoever waits for it is told, once.
+  // Marks the process lost and fails all transfers with it, once.
   void Lose(int peer, const Status& why);
-  // What that MPI function returned; `peer` is -1 where it is not known.
+  // The error of a call of MPI; `peer` is -1 if it is unknown.
   Status Error(const char* call, int peer, int error) const;
   // Cancels a receive, and waits until MPI is done with it. False: MPI may still write to its memory.
   bool EndReceive(MpiHandle* request, Clock::time_point deadline) const;
@@ -80,15 +79,15 @@ T SwapOut(std::vector<T>* items, size_t i) {
   return item;
 }
 
-// A request of MPI among several that are tested together.
+// A request of MPI that is tested together with others.
 struct MpiRequest {
   MpiHandle handle = 0;
-  bool over = false;   // it is none any more
-  int error = 0;       // with which it ended
+  bool over = false;   // completed; `handle` is invalid
+  int error = 0;       // that it ended with
 };
 
-// Takes out those whose `request` is over, of as many as one call of MPI tests, beginning with the one at `*next`.
-// `end(item)` is called with one after the other, while the others are still among the items; it may add some.
+// Tests a batch of the items' requests by one call of MPI, beginning with the one at `*next`. Removes each item whose
+// request is over, and then calls `end(item)`, which may add items.
 template <typename T, typename F>
 bool TakeCompleted(const MpiLibrary& mpi, std::vector<T>* items, size_t* next, const F& end) {
   if (items->empty()) return false;

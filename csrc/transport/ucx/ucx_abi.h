@@ -1,5 +1,5 @@
-// What is used of UCX's binary interface, as its headers declare it since API 1.17 (members are only ever
-// added, at the end): the engine is built without them. tests/cpp/ucx_abi.cc compares the two.
+// The part of UCX's binary interface that the engine uses, as UCX's headers declare it since API 1.17 (members are
+// only ever added, at the end). The engine is built without these headers; tests/cpp/ucx_abi.cc compares the two.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@ inline constexpr unsigned kApiMajor = 1, kApiMinor = 17;
 using Status = int8_t;   // ucs_status_t, a packed enumeration
 inline constexpr Status kOk = 0, kInProgress = 1, kBusy = -15, kConnectionReset = -25, kLastError = -100;
 
-// What calls of one operation return: nothing (it is over), a request, or a status of failure.
+// The result of a call that starts an operation: null (it is over), a request, or an error status.
 inline bool IsError(const void* request) {
   return reinterpret_cast<uintptr_t>(request) >= static_cast<uintptr_t>(intptr_t{kLastError});
 }

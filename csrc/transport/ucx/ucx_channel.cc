@@ -14,15 +14,16 @@ namespace jaxccomp {
 namespace {
 
 constexpr int64_t kBufferBytes = static_cast<int64_t>(sizeof(Header)) + UcxChannel::kEagerBytes;
-// In one call, so that a flood of messages does not keep the engine's lock.
+// Per call, so that a flood of messages does not keep the engine's lock.
 constexpr int kMostProgress = 32;
-// Of one process, while its connection is being made: more than it hands to UCX at a time.
+// Limits of the early messages of one process while its connection is being made: more than it hands to UCX at a
+// time.
 constexpr size_t kMostHeld = 1 << 16;
 constexpr int64_t kMostHeldBytes = 64 << 20;
 
-// How long UCX may take to end connections.
+// Time limit for UCX to close connections.
 constexpr auto kDisconnecting = std::chrono::milliseconds(200);
-// And to hand to the system what it has taken to send: where it could, it has done so at once.
+// Time limit for flushing accepted messages. UCX has already sent all that the system accepts at once.
 constexpr auto kFlushing = std::chrono::milliseconds(200);
 
 }  // namespace
@@ -341,7 +342,7 @@ ucx::Status UcxChannel::OnMessage(void* user, const void* envelope_data, size_t 
   const bool rendezvous = (param->attributes & ucx::ReceiveParam::kRendezvous) != 0;
   if (rendezvous || envelope_bytes != sizeof(envelope)) {
     ++channel.refused_count_;
-    return ucx::kOk;   // which has UCX drop it
+    return ucx::kOk;   // UCX drops the message
   }
   std::memcpy(&envelope, envelope_data, sizeof(envelope));
   if (!channel.IsAuthentic(envelope)) {
@@ -352,7 +353,7 @@ ucx::Status UcxChannel::OnMessage(void* user, const void* envelope_data, size_t 
   return ucx::kOk;
 }
 
-// In a time that does not depend on where the secrets differ.
+// The time does not depend on where the secrets differ.
 bool UcxChannel::IsAuthentic(const Envelope& envelope) const {
   unsigned differing = envelope.magic ^ Envelope::kMagic;
   for (size_t i = 0; i < kSecretBytes; ++i) {
@@ -367,7 +368,7 @@ void UcxChannel::Receive(const Envelope& envelope, std::span<const std::byte> da
   if (peer.lost) return;
   keepalive_.OnHeard(peer.process);
   if (!std::exchange(peer.heard, true)) {
-    // It waits to hear of this process before it sends fragments.
+    // The peer sends fragments only after it has heard from this process.
     if (peer.sent == 0 && peer.unsent.empty()) keepalive_.Greet(peer.process);
     listener_.OnHeard(peer.process);
   }
@@ -405,7 +406,7 @@ void UcxChannel::Deliver(const Peer& peer, const Envelope& envelope,
     return listener_.OnFragment(peer.process, fragment, data);
   }
   Header header;
-  header.magic = 0;   // of one that is too short
+  header.magic = 0;   // for a message that is too short
   if (data.size() >= sizeof(header)) {
     std::memcpy(&header, data.data(), sizeof(header));
     data = data.subspan(sizeof(header));
@@ -421,12 +422,12 @@ void UcxChannel::Close(Clock::time_point deadline) {
       if (!Poll()) std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
   };
-  // A connection through shared memory does not break before its process ends.
+  // Report the end: a connection through shared memory breaks only when its process ends.
   for (Peer& peer : peers_) {
     if (peer.endpoint != nullptr && !peer.lost) Tell(peer.process, MessageType::kLeft, 0, 0);
   }
   progress(deadline, [&] { return open_sends_ > 0; });
-  // What UCX has copied counts as sent, and would be lost with the connection.
+  // Messages that UCX has copied count as sent, and would be lost with the connection.
   const ucx::RequestParam none;
   void* const flush = left_ ? nullptr : ucx_.worker_flush_nbx(worker_->handle(), &none);
   if (flush != nullptr && !ucx::IsError(flush)) {
@@ -434,13 +435,12 @@ void UcxChannel::Close(Clock::time_point deadline) {
              [&] { return ucx_.request_check_status(flush) == ucx::kInProgress; });
     ucx_.request_free(flush);
   }
-  // Who has not taken what was sent by now is given up, and its sends end with an error. An orderly end would
-  // take the other side, which may have left.
+  // Close without the peers' help: they may have left. Sends that a peer has not taken by now fail.
   for (Peer& peer : peers_) Disconnect(&peer);
   progress(Clock::now() + kDisconnecting, [&] { return open_sends_ > 0 || !closing_.empty(); });
   if (open_sends_ > 0) return Leave();
   left_ = true;
-  worker_.reset();   // closes the sockets, by which the others learn of it
+  worker_.reset();   // closes the sockets, which the peers notice
 }
 
 void UcxChannel::Leave() {

@@ -1,15 +1,14 @@
-// Messages of the UCX transport (ucx_transport.h) between processes, as UCX's active messages: each has an
-// envelope, and is a control message (a header, and what comes along with it) or a fragment of a payload.
+// Messages of the UCX transport (ucx_transport.h) between processes, sent as UCX's active messages. Each has an
+// envelope, and is a control message (a header and, if it is small, the payload) or a fragment of a payload.
 //
-// UCX knows no authentication: whoever reaches the port can send. So every envelope carries the secret of
-// the job, and a message with another one is dropped unread, as is all that has no envelope. What passes
-// is validated all the same.
+// UCX has no authentication: any process that reaches the port can send. So every envelope carries the secret of the
+// job, and a message without it is dropped unread. All other messages are validated all the same.
 //
-// UCX keeps no order among the messages that are sent while a connection is being made. So they are numbered,
-// and one that is ahead of another is held back until that has come.
+// UCX keeps no order among messages that are sent while a connection is being made. So messages are numbered, and an
+// early one is held back until those before it have come.
 //
-// A connection to another process is made by the first message to or from it. UCX tells when it breaks
-// (error handling mode "peer"): then that process is lost, for good.
+// The first message to or from a process makes the connection to it. UCX reports when the connection breaks (error
+// handling mode "peer"); then that process is lost, for good.
 #pragma once
 
 #include <array>
@@ -29,7 +28,7 @@
 
 namespace jaxccomp {
 
-// A part of a payload, which it names by a number of its sender's.
+// A part of a payload. `number` is the sender's number of the payload.
 struct UcxFragment {
   uint32_t number = 0;
   bool on_credit = false;
@@ -39,20 +38,19 @@ struct UcxFragment {
 class UcxChannel final : public ControlChannel {
  public:
   using Clock = std::chrono::steady_clock;
-  static constexpr int64_t kEagerBytes = 8 << 10;   // of what comes along with a header
+  static constexpr int64_t kEagerBytes = 8 << 10;   // of a payload that is sent with its header
   static_assert(kAlongBytes <= kEagerBytes && kEagerBytes <= kMostAlongBytes);
   static constexpr size_t kSecretBytes = 16;
   using Secret = std::array<std::byte, kSecretBytes>;
 
   class Listener {
    public:
-    // From `source`, which is no lost one. `header` is as it came, but for its source; the payload is
-    // valid during the call.
+    // `source` is not lost. `header` has not been validated. The payload is valid during the call.
     virtual void OnControlMessage(int source, const Header& header,
                                   std::span<const std::byte> payload) = 0;
     virtual void OnFragment(int source, const UcxFragment& fragment,
                             std::span<const std::byte> data) = 0;
-    // UCX is done with a fragment that was sent for `owner`.
+    // UCX has finished a fragment of `owner`.
     virtual void OnFragmentSent(int process, void* owner, int64_t bytes, const Status& status) = 0;
     // The first message of that process has come (UcxChannel::HasHeard).
     virtual void OnHeard(int process) = 0;
@@ -62,36 +60,35 @@ class UcxChannel final : public ControlChannel {
     ~Listener() = default;
   };
 
-  // `addresses`: of all processes' workers.
-  // An empty one is of a process that has gone for good. `timeout`: Keepalive's.
+  // `addresses`: the workers' addresses by process; empty: the process is gone for good. `timeout`: Keepalive's.
   UcxChannel(std::unique_ptr<UcxWorker> worker, int process, const std::vector<std::string>& addresses,
              const Secret& secret, std::chrono::milliseconds timeout, Listener* listener);
   ~UcxChannel() {
     Leave();
-    worker_.reset();   // before what it may call back with
+    worker_.reset();   // before the members that its callbacks use
   }
 
   Status Open();
-  // Another process, after those that there are.
+  // Adds a process after the existing ones.
   void AddProcess(const std::string& address);
   const Keepalive& keepalive() const { return keepalive_; }
   Status Send(int process, const Header& header, std::span<const Piece> payload) override;
   bool IsLost(int process) const override { return peers_[static_cast<size_t>(process)].lost; }
-  // Whether a message of that process has come. Before that UCX may still be connecting the two, and a fragment that it
-  // is given then may stay with it for ever (openucx/ucx issue 7825).
+  // Whether a message of that process has come. Before that UCX may still be connecting the two, and may then keep a
+  // fragment for ever (openucx/ucx issue 7825).
   bool HasHeard(int process) const { return peers_[static_cast<size_t>(process)].heard; }
-  // The state of the connection, and what UCX says of it, for error texts.
+  // The state of the connection, with UCX's own description, for error texts.
   std::string Describe(int process) const;
-  // It has told that it ends its connections.
+  // The process has announced that it closes its connections.
   void OnLeft(int process);
   void Lose(int process, const Status& why) override;
 
-  // Sends part of a payload for `owner`. If that is over later, OnFragmentSent follows, and until then the
-  // data stays as it is. One that cannot be sent has that process lost.
+  // Sends part of a payload for `owner`. kLater: OnFragmentSent follows, and the data must not change until then.
+  // kFailed: the process is lost.
   enum class Sent { kOver, kLater, kFailed };
   Sent SendFragment(int process, const UcxFragment& fragment, std::span<const std::byte> data,
                     void* owner);
-  // The same of several pieces with up to kEagerBytes together, which are copied.
+  // As SendFragment, for pieces of up to kEagerBytes together, which are copied.
   Sent SendCopied(int process, const UcxFragment& fragment, std::span<const Piece> pieces,
                   void* owner);
 
@@ -101,12 +98,12 @@ class UcxChannel final : public ControlChannel {
   bool HasSends() const { return open_sends_ > 0; }
   int process() const { return process_; }
   int64_t refused_count() const { return refused_count_; }
-  // Ends all connections once what has been sent has left, until the deadline.
+  // Sends all messages until the deadline, and closes all connections.
   void Close(Clock::time_point deadline);
-  // UCX is called no more, and keeps what it has.
+  // Stops calling UCX, which keeps its memory.
   void Leave();
 
-  // The most bytes of messages ahead of their turn that it has held of one process.
+  // The maximum so far of bytes of early messages held for one process.
   int64_t most_held_bytes() const { return most_held_bytes_; }
 
  private:
@@ -114,7 +111,7 @@ class UcxChannel final : public ControlChannel {
   static constexpr size_t kMostSpare = 256;
 
   enum class Kind : uint32_t { kControl = 1, kFragment = 2, kFragmentOnCredit = 3 };
-  // Goes over the wire as it is, before each message.
+  // Sent as it is before each message.
   struct Envelope {
     static constexpr uint32_t kMagic = 0x55434a32;   // "2JCU"
     uint32_t magic = kMagic;
@@ -122,17 +119,17 @@ class UcxChannel final : public ControlChannel {
     int32_t source = -1;
     uint32_t number = 0;
     int64_t offset = 0;
-    uint64_t sequence = 0;   // among all messages from its source to its destination
+    uint64_t sequence = 0;   // number among all messages from its source to its destination
     Secret secret{};
   };
   static_assert(sizeof(Envelope) == 48);
 
-  // One that UCX may still read.
+  // A message that UCX may still read.
   struct Message {
     UcxChannel* channel = nullptr;
     int process = -1;
     Envelope envelope;
-    std::unique_ptr<std::byte[]> buffer;   // of kBufferBytes; made when it is needed first
+    std::unique_ptr<std::byte[]> buffer;   // of kBufferBytes; allocated by the first use
     void* owner = nullptr;
     int64_t bytes = 0;
   };
@@ -153,11 +150,11 @@ class UcxChannel final : public ControlChannel {
     ucx::Endpoint* endpoint = nullptr;
     bool lost = false;
     bool heard = false;
-    bool due = false;          // in due_
+    bool due = false;          // listed in due_
     std::deque<Unsent> unsent;
     uint64_t sent = 0;         // messages
     uint64_t received = 0;
-    std::map<uint64_t, Held> held;   // those ahead of the next one, by sequence
+    std::map<uint64_t, Held> held;   // early messages, by sequence
     int64_t held_bytes = 0;
     ucx::Status failure = ucx::kOk;
   };
@@ -171,10 +168,10 @@ class UcxChannel final : public ControlChannel {
   Status Connect(Peer* peer);
   Message* TakeMessage(int process, Kind kind);
   void GiveMessage(Message* message);
-  // Hands it to UCX, at once or when there is a connection. `*status` says why it fails.
+  // Hands the message to UCX, at once or when there is a connection. `*status` says why it fails.
   Sent Start(Message* message, const void* data, int64_t bytes, Status* status);
   Sent StartNow(Message* message, const void* data, int64_t bytes, Status* status);
-  // Has DoLater connect to the process.
+  // Makes DoLater connect to the process.
   void ConnectLater(Peer* peer);
   void SendUnsent(Peer* peer);
   void FailUnsent(Peer* peer, const Status& why);
@@ -182,9 +179,9 @@ class UcxChannel final : public ControlChannel {
   void Deliver(const Peer& peer, const Envelope& envelope, std::span<const std::byte> data);
   bool IsAuthentic(const Envelope& envelope) const;
   Status BrokenError(int process, ucx::Status status) const;
-  // What may not be done while UCX calls back.
+  // Does the work that is not allowed in UCX's callbacks.
   void DoLater();
-  // What is still to be sent there ends with an error.
+  // Closes the connection; open sends fail.
   void Disconnect(Peer* peer);
 
   std::unique_ptr<UcxWorker> worker_;
@@ -197,8 +194,8 @@ class UcxChannel final : public ControlChannel {
   Keepalive keepalive_;
   std::vector<int> due_;                 // processes to connect to
   bool in_progress_ = false;             // UCX may be calling back
-  std::vector<int> broken_;              // those whose connection is to be ended
-  std::vector<void*> closing_;           // requests of connections that are being ended
+  std::vector<int> broken_;              // processes whose connection is to be closed
+  std::vector<void*> closing_;           // requests of connections that are being closed
   std::vector<std::unique_ptr<Message>> spare_;
   int64_t open_sends_ = 0;
   int64_t refused_count_ = 0;

@@ -12,7 +12,7 @@ namespace {
 
 uint32_t NumberOf(Announced announced) { return static_cast<uint32_t>(announced.id); }
 
-// Copies to where byte `offset` of all pieces together belongs.
+// Copies `data` to byte `offset` of all pieces together.
 void CopyInto(std::span<const Piece> into, int64_t offset, std::span<const std::byte> data) {
   for (const Piece& piece : into) {
     if (data.empty()) return;
@@ -43,7 +43,7 @@ bool UcxIncoming::OnAnnounced(const Header& header, bool on_request, std::span<c
   Incoming incoming{{.bytes = header.payload_bytes}};
   incoming.on_credit = !on_request;
   if (!located.empty()) {
-    // Of a process that knows it can be read, and never one that goes on credit.
+    // A located payload comes from a process whose memory this one reads, and never on credit.
     auto found = LocatedPayload::Unpack(located, header.payload_bytes);
     if (!on_request || !found || PeerOf(process).memory == nullptr) return false;
     incoming.located = std::make_shared<const LocatedPayload>(std::move(*found));
@@ -108,12 +108,12 @@ bool UcxIncoming::OnFragment(int process, const UcxFragment& fragment,
   Incoming* const found = PeerOf(process).incoming.Find(fragment.number);
   if (found == nullptr) return false;
   Incoming& incoming = *found;
-  // They come in their order, and so none twice.
+  // Fragments come in order, so none comes twice.
   if (data.empty() || fragment.offset != incoming.received_bytes ||
       std::ssize(data) > incoming.bytes - incoming.received_bytes) {
     return false;
   }
-  if (fragment.on_credit && !incoming.on_credit) {   // it was sent before it was wanted
+  if (fragment.on_credit && !incoming.on_credit) {   // sent before kWant had come
     if (!PeerOf(process).credit.Use(incoming.bytes)) return false;
     incoming.on_credit = true;
     if (incoming.wanted) ReturnCredit(process, incoming.bytes);
@@ -185,7 +185,7 @@ bool UcxIncoming::Cancel(int process, Completion* done, const Status& why) {
 
 void UcxIncoming::Lose(int process, const Status& why) {
   TellAll(PeerOf(process).incoming.End([this](Incoming& incoming) {
-    if (!incoming.wanted) return false;   // who pulls it is told then
+    if (!incoming.wanted) return false;   // its pull will fail
     --pulled_count_;
     DropEarly(&incoming);
     return true;

@@ -1,4 +1,4 @@
-// UCX's library, opened at run time: the one that AddLibraryPath has named last ("ucp"), or the system's.
+// UCX's library, opened at run time: from the path that was given last to AddLibraryPath ("ucp"), or the system's.
 #pragma once
 
 #include <cstdio>
@@ -12,15 +12,15 @@ namespace jaxccomp {
 
 class UcxLibrary {
  public:
-  // Opened by the first call, for good.
+  // The first call opens the library, for good.
   static const UcxLibrary& Get();
 
-  // Why it cannot be used; Ok when it can.
+  // OK, or why UCX cannot be used.
   const Status& status() const { return status_; }
   const std::string& version() const { return version_; }   // "1.22.0"; empty without it
   std::string Describe(ucx::Status status) const { return status_string(status); }
 
-  // The functions of these names.
+  // UCX's functions of these names.
   ucx::Status (*config_read)(const char* prefix, const char* file, ucx::Config** config) = nullptr;
   ucx::Status (*config_modify)(ucx::Config* config, const char* name, const char* value) = nullptr;
   void (*config_release)(ucx::Config* config) = nullptr;

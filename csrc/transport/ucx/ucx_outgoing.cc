@@ -8,12 +8,12 @@
 namespace jaxccomp {
 namespace {
 
-// What UCX has of payloads to one process and has not sent: enough to keep a link busy, and so little that a
-// control message does not wait long behind it.
+// Limit of payload bytes per process that UCX has not sent: enough to keep a link busy, and few enough that a control
+// message does not wait long behind them.
 constexpr int64_t kMostOpenBytes = 512 << 10;
 // If UCX has completed a fragment within this time, the connection is slow, not stuck.
 constexpr auto kStuckAfter = std::chrono::seconds(2);
-// A piece of less is copied into a message, together with those that follow it.
+// A smaller piece is copied into one message with the pieces after it.
 constexpr int64_t kDirectBytes = UcxChannel::kEagerBytes;
 
 }  // namespace
@@ -47,7 +47,7 @@ void UcxOutgoing::Send(int process, const Header& header, std::span<const Piece>
     return Start(process, outgoing, /*on_credit=*/true);
   }
   if (peer.credit.MayCover(header.payload_bytes)) peer.outgoing.WaitTurn(outgoing->number);
-  SendWaiting(process);   // it may be the lowest, and small enough
+  SendWaiting(process);   // it may have the lowest lane, and fit into the credit
 }
 
 bool UcxOutgoing::SendLocated(int process, const Header& header, std::span<const Piece> payload,
@@ -74,7 +74,7 @@ UcxOutgoing::Outgoing* UcxOutgoing::Announce(int process, const Header& announce
   if (!status.ok()) channel_.Lose(process, status);
   if (status.ok() && channel_.IsLost(process)) status = LostError(process);
   if (!status.ok()) {
-    // It may have heard of it.
+    // The receiver may have got the announcement.
     if (located != nullptr) guards_.Revoke(located->guard);
     done->Done(std::move(status));
     return nullptr;
@@ -124,13 +124,13 @@ void UcxOutgoing::AdvanceDue() {
 void UcxOutgoing::Advance(int process) {
   Peer& peer = PeerOf(process);
   if (!channel_.HasHeard(process)) return;
-  // Each fragment may end payloads, and the callers that hear of it send others.
+  // Each fragment may end payloads, and their callbacks may send others.
   while (!peer.active.empty() && peer.open_bytes < kMostOpenBytes) {
     const Turn turn = *peer.active.begin();
     Outgoing* const outgoing = peer.outgoing.Find(turn.second);
     int64_t bytes = 0;
     const UcxChannel::Sent sent = SendNext(process, outgoing, &bytes);
-    if (sent == UcxChannel::Sent::kFailed) return;   // that process is lost, and all this is over
+    if (sent == UcxChannel::Sent::kFailed) return;   // the process is lost, and its sends have ended
     if (sent == UcxChannel::Sent::kLater) {
       ++outgoing->fragments_open;
       peer.open_bytes += bytes;
@@ -198,8 +198,8 @@ void UcxOutgoing::OnFragmentSent(int process, void* owner, int64_t bytes, const 
 bool UcxOutgoing::OnWant(int process, uint32_t number) {
   auto& all = PeerOf(process).outgoing;
   Outgoing* const outgoing = all.Find(number);
-  if (outgoing == nullptr) return all.WasAnnounced(number);   // it has gone on credit meanwhile
-  // One that could be read where it lies could not, after all.
+  if (outgoing == nullptr) return all.WasAnnounced(number);   // already sent on credit
+  // The receiver could not read it in place.
   Revoke(outgoing);
   if (!outgoing->started) Start(process, outgoing, /*on_credit=*/false);
   return true;
@@ -261,7 +261,7 @@ std::optional<CancelResult> UcxOutgoing::Cancel(int process, Completion* done, c
 void UcxOutgoing::Lose(int process, const Status& why) {
   Peer& peer = PeerOf(process);
   peer.active.clear();
-  // UCX still reads what it has fragments of; it gives them back when their connection has ended.
+  // UCX still reads payloads with open fragments; they end when their connection has been closed.
   TellAll(peer.outgoing.End([this, &why](Outgoing& outgoing) {
     Revoke(&outgoing);
     if (outgoing.status.ok()) outgoing.status = why;

@@ -9,10 +9,10 @@
 namespace jaxccomp {
 namespace {
 
-// How long the barrier at the end goes on after a process has been lost, which may have died before it or
-// left after it.
+// How long the barrier at the end goes on after a process has been lost: it may have died before the barrier or left
+// after it.
 constexpr auto kPartingAfterLoss = std::chrono::seconds(10);
-// One for each bit of a number of processes.
+// One round for each bit of a number of processes.
 constexpr uint32_t kMostRounds = 31;
 
 const Status& ClosedError() {
@@ -36,7 +36,7 @@ Result<std::unique_ptr<UcxTransport>> UcxTransport::Create(std::unique_ptr<UcxWo
   const int sharers = config.grows ? Credit::kProcesses : processes;
   if (config.credit_bytes < 0) config.credit_bytes = CreditBytes(sharers);
   config.small_credit = Credit::Share(config.small_credit, sharers);
-  // As a header can give back.
+  // The header's field limits the bytes that a message can return.
   config.small_credit.bytes = std::min<int64_t>(config.small_credit.bytes, 1 << 30);
   std::unique_ptr<UcxTransport> transport(new UcxTransport(std::move(worker), config, receiver));
   if (Status opened = transport->channel_.Open(); !opened.ok()) return opened;
@@ -136,7 +136,7 @@ bool UcxTransport::Dispatch(const Header& header, std::span<const std::byte> pay
     case MessageType::kLate:
       return comes_along && small_.OnLate(header, payload);
     case MessageType::kCredit:
-      // That of small messages has been regained.
+      // The caller has taken back the credit of small messages.
       return header.total_bytes == 0 || outgoing_.OnCredit(process, header.total_bytes);
     case MessageType::kParting:
       if (header.payload_tag >= kMostRounds) return false;
@@ -159,7 +159,7 @@ bool UcxTransport::Deliver(Header header, std::span<const std::byte> payload) {
   const bool small = header.payload_bytes <= kEagerBytes;
   const bool on_request = header.type == MessageType::kOnRequest;
   const bool announces = on_request || !small;
-  // With an announcement comes where a large payload lies, if it may be read there.
+  // The announcement of a large payload says where it lies, if it may be read there.
   if (announces ? small && !payload.empty() : std::ssize(payload) != header.payload_bytes) return false;
   Announced announced;
   if (announces) {
@@ -224,7 +224,7 @@ void UcxTransport::ShutdownBarrier(std::chrono::milliseconds patience) {
   parting_ = true;
   auto deadline = std::chrono::steady_clock::now() + patience;
   auto pause = std::chrono::microseconds(0);
-  // Python cannot handle Ctrl-C meanwhile: it ends the wait.
+  // Python cannot handle Ctrl-C during the wait, so an interrupt ends it.
   const uint64_t interrupts = InterruptCount();
   const std::vector<int> living = Living();
   const auto own = static_cast<size_t>(std::find(living.begin(), living.end(), process()) - living.begin());

@@ -1,36 +1,34 @@
-// Messages between processes through UCX, for programs without MPI. Workers' addresses are exchanged by
-// somebody else (jax.distributed's key-value store).
+// Messages between processes through UCX, for programs without MPI. The caller exchanges the workers' addresses (by
+// jax.distributed's key-value store).
 //
-// All goes as active messages on one connection to each other process (ucx_channel.h):
-//  * Control messages: a header and, when it is no longer than kEagerBytes, the payload.
-//  * Fragments of announced payloads, which name their payload and their place in it. The receiver copies
-//    each to where the runtime has pulled the payload to, so what UCX has been given to write into is never
-//    memory of an operation.
+// All messages are active messages on one connection to each other process (ucx_channel.h):
+//  * Control messages: a header and, up to kEagerBytes, the payload.
+//  * Fragments of announced payloads, with the payload's number and their offset in it. The receiver copies each
+//    to where the runtime has pulled the payload to, so UCX never writes into memory of an operation.
 //
-// A payload of more than kEagerBytes is announced and sent at once while there is credit (CreditBytes): it
-// lies in memory of the transport's own where the runtime has not pulled it by then. Credit comes back
-// (kCredit) when that memory is free again, or was not needed. One beyond the credit is announced
-// (kOnRequest) and waits at its sender until there is credit, the lowest lanes first, or until the receiver
-// wants it (kWant): then it goes whatever the credit. Small messages of kData go on credit of their own
-// (transport/small_messages.h). Why nobody waits for ever because of credit: transport/mpi/mpi_transport.h.
+// A payload of more than kEagerBytes is announced and sent at once while there is credit (CreditBytes). It lies in
+// the transport's own memory until the runtime pulls it. Credit comes back (kCredit) when that memory is free again,
+// or was not needed. A payload beyond the credit is announced (kOnRequest) and waits at its sender until there is
+// credit, lowest lane first, or until the receiver asks for it (kWant); then it needs no credit. Small messages of
+// kData have credit of their own (transport/small_messages.h). Why credit cannot deadlock:
+// transport/mpi/mpi_transport.h.
 //
-// Where two processes share a host and the receiver may read the sender's memory, a payload of at least
-// UcxOutgoing::kLeastLocatedBytes stays where it lies: its announcement (kOnRequest) says where that is
-// (LocatedPayload), and the runtime copies it from there (StartRead), without the lock. The sender is told
-// then (kTaken). That takes no credit, as nothing comes unasked. Where it cannot be read, after all, it is
-// pulled as any other. A guard that its sender revokes before its memory is used for anything else tells a
-// reader that comes too late, and one that reads another process by mistake. What is to be known of a
-// process, and that it has died, still comes over its connection.
+// If two processes share a host and the receiver may read the sender's memory, a payload of at least
+// UcxOutgoing::kLeastLocatedBytes stays in place. Its announcement (kOnRequest) says where it lies (LocatedPayload),
+// and the runtime copies it from there (StartRead), without the lock. The receiver then tells the sender (kTaken).
+// This takes no credit, as nothing comes unasked. If the read fails, the payload is pulled like any other. The sender
+// revokes a guard before it reuses the memory, so that a reader notices that it was too late, or has read another
+// process by mistake. Control messages use the connection here too, and its end shows that a process has died.
 //
-// Of one payload only so much is with UCX at a time that control messages do not wait long behind it.
+// UCX has a limited part of the payloads at a time, so that control messages do not wait long behind them.
 //
 // Cancel. A pull ends at once. For a send, the transport first revokes the guard and then tells the receiver
-// (kCancelled). UCX reads fragments that it has not sent yet; the send stays pinned until UCX has sent them. If the peer
-// accepts no more bytes, the transport closes the connection, and UCX then completes the fragments.
+// (kCancelled). UCX still reads the fragments that it has not sent; the send stays pinned until UCX has sent them. If
+// the peer accepts no more bytes, the transport closes the connection, and UCX then completes the fragments.
 //
-// OnPeerLost is told of a process whose connection breaks (kUnavailable), which UCX notices when the other
-// process dies, and of one that sent something that cannot be (kDataLoss). What comes without the job's secret
-// is dropped, as nobody knows whose it is.
+// OnPeerLost reports a process whose connection breaks (kUnavailable), which UCX notices when the other process dies,
+// and a process that sent an invalid message (kDataLoss). Messages without the job's secret are dropped, as their
+// sender is unknown.
 #pragma once
 
 #include <algorithm>
@@ -54,26 +52,26 @@ namespace jaxccomp {
 
 struct UcxConfig {
   int process = 0;
-  // Of all processes' workers, by process; an empty one is of a process that has gone for good.
+  // The workers' addresses by process; empty: the process is gone for good.
   std::vector<std::string> addresses = {};
-  UcxChannel::Secret secret = {};            // the same on all processes, and on no others
-  int64_t credit_bytes = -1;   // of each process with each other one; -1: UcxTransport::CreditBytes
-  // The same of small messages, with up to 64 processes (Credit::Share).
+  UcxChannel::Secret secret = {};            // the same on all processes of the job, and on no others
+  int64_t credit_bytes = -1;   // per pair of processes; -1: UcxTransport::CreditBytes
+  // Credit of small messages per pair, for up to 64 processes (Credit::Share).
   Credit::Amount small_credit = {.bytes = 1 << 20, .messages = 512};
-  bool grows = false;   // processes may be added: credit does not depend on how many there are
-  std::chrono::milliseconds peer_timeout = {};   // of silence, after which one is given up; zero: none is
-  // By process: its memory, where this one may read it (else null), and whether it reads this one's. What one
-  // process says of another here, the other one says, too. Empty: none.
+  bool grows = false;   // processes may be added: credit does not depend on their number
+  std::chrono::milliseconds peer_timeout = {};   // of silence until a process is lost; zero: no limit
+  // By process: its memory if this process may read it (else null), and whether it reads this process's memory. The
+  // two processes of each pair agree on this. Empty: none.
   UcxIncoming::Memories memories = {};
   std::vector<bool> readers = {};
 };
 
 class UcxTransport final : public Transport, UcxChannel::Listener {
  public:
-  // The longest payload that comes along with its header.
+  // The largest payload that is sent with its header.
   static constexpr int64_t kEagerBytes = UcxChannel::kEagerBytes;
 
-  // As MpiTransport's.
+  // As MpiWorld::CreditBytes between hosts.
   static constexpr int64_t CreditBytes(int processes) {
     return std::min<int64_t>(1 << 20, (64 << 20) / std::max(processes, 1));
   }
@@ -84,10 +82,10 @@ class UcxTransport final : public Transport, UcxChannel::Listener {
 
   int process() const { return channel_.process(); }
   int process_count() const { return channel_.processes(); }
-  // Messages that were dropped since they did not have the job's secret.
+  // Messages that were dropped because they did not have the job's secret.
   int64_t refused_count() const { return channel_.refused_count(); }
 
-  // Whether memory of other processes is read, as well.
+  // "ucx+cma" if memory of other processes is read as well.
   std::string_view name() const override { return incoming_.Reads() ? "ucx+cma" : "ucx"; }
   void Send(int process, const Header& header, std::span<const Piece> payload,
             Completion* done) override;
@@ -97,7 +95,7 @@ class UcxTransport final : public Transport, UcxChannel::Listener {
   }
   void Discard(Announced announced) override { Pull(announced, {}, nullptr); }
   CancelResult Cancel(int process, Completion* done, const Status& why, bool force) override;
-  // Only this transport writes into an operation's memory, while UCX is called here.
+  // Stops calling UCX: only during its calls does this transport write into an operation's memory.
   void Freeze(const Status& why) override;
   bool Poll() override;
   bool NeedsPolling() const override { return true; }
@@ -119,16 +117,15 @@ class UcxTransport final : public Transport, UcxChannel::Listener {
   bool HasTransfers() const override { return outgoing_.Any() || incoming_.Any() || small_.Any(); }
   int64_t EarlyBytes() const override { return incoming_.early_bytes(); }
   int64_t MostHeldBytes() const { return channel_.most_held_bytes(); }
-  // A dissemination barrier of those that live. Afterwards a connection that breaks is no loss: all have come to
-  // their end.
+  // A dissemination barrier of the living processes. Afterwards a broken connection is no loss: all processes have
+  // come to their end.
   void ShutdownBarrier(std::chrono::milliseconds patience) override;
 
-  // Waits up to `patience` for what is being sent, ends all connections, and tells what is still open
-  // kUnavailable.
+  // Waits up to `patience` for open sends, closes all connections, and fails the other transfers with kUnavailable.
   void Close(std::chrono::milliseconds patience = std::chrono::seconds(2));
 
  private:
-  // Announced::id: the kind, and a number.
+  // Announced::id: the kind (high half) and the number.
   enum class Kind : uint64_t { kLarge = 0, kSmall = 1 };
   static Announced AnnouncedAs(Kind kind, const Header& header) {
     return {.process = header.source_process,
@@ -140,7 +137,7 @@ class UcxTransport final : public Transport, UcxChannel::Listener {
 
   UcxTransport(std::unique_ptr<UcxWorker> worker, const UcxConfig& config, Receiver* receiver);
 
-  // True when anything has come or gone.
+  // True if anything was sent or received.
   bool Progress();
   void OnControlMessage(int source, const Header& header,
                         std::span<const std::byte> payload) override;
@@ -150,11 +147,11 @@ class UcxTransport final : public Transport, UcxChannel::Listener {
     outgoing_.OnFragmentSent(process, owner, bytes, status);
   }
   void OnLost(int process, const Status& why) override;
-  // False: that cannot be.
+  // False: the message is invalid.
   bool Dispatch(const Header& header, std::span<const std::byte> payload);
   bool Deliver(Header header, std::span<const std::byte> payload);
   void OnInvalid(int source, const std::string& what);
-  // Those that are not lost, and this one.
+  // The processes that are not lost, with this one.
   std::vector<int> Living() const;
 
   Receiver* const receiver_;

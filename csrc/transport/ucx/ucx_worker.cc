@@ -11,12 +11,12 @@
 namespace jaxccomp {
 namespace {
 
-// Of shared memory each process takes some 8 MiB. UCX 1.22 may crash where that comes to its end, as it soon
-// does in containers, which often have 64 MiB.
+// Each process takes about 8 MiB of shared memory. UCX 1.22 may crash when there is no more, which is soon the case
+// in containers (often 64 MiB).
 constexpr uint64_t kLeastSharedMemory = uint64_t{1} << 30;
 
-// By which connections that tell when they break go through shared memory, within a host: files in /dev/shm
-// that no other user can open. Segments of System V are open to the user's group.
+// UCX's settings. Within a host, connections with error handling use shared memory: files in /dev/shm, which no other
+// user can open. Segments of System V are open to the user's group.
 std::vector<std::pair<const char*, const char*>> Settings(bool shares_memory) {
   std::error_code error;
   const std::filesystem::space_info space = std::filesystem::space("/dev/shm", error);
@@ -28,8 +28,8 @@ Status Failed(const UcxLibrary& ucx, const std::string& call, ucx::Status status
   return {Code::kUnavailable, call + " of UCX " + ucx.version() + " failed: " + ucx.Describe(status)};
 }
 
-// UCX only warns of devices that it does not find, and reaches nobody then. Ok, or which of the names, that
-// commas separate, the machine does not have.
+// UCX only warns of devices that it does not find, and then reaches no process. OK, or an error that names the first
+// of the comma-separated devices that the machine does not have.
 Status CheckDevices(const std::string& names) {
   for (size_t begin = 0; begin < names.size();) {
     const size_t end = std::min(names.find(',', begin), names.size());
@@ -82,7 +82,7 @@ Status UcxWorker::Start(const std::string& net_devices, bool shares_memory) {
                             "')",
                   status);
   }
-  // Called with the engine's lock, by any thread.
+  // Any thread with the engine's lock may call it.
   ucx::WorkerParams params;
   params.field_mask = ucx::WorkerParams::kThreadMode;
   params.thread_mode = ucx::WorkerParams::kSerialized;

@@ -26,11 +26,14 @@ class Codec:
     Attributes:
       dtypes: the names of the dtypes that it codes; values of others travel as they are.
       random: whether it draws random numbers, so that `encode` needs a key.
+      draws_alike: whether all ranks of a reduction, and the encoding of its result, are to have the
+        same key, so that what is kept of their values adds up.
       whole: whether it needs arrays in their shapes, so that they may not be cut into pieces.
     """
 
     dtypes: tuple[str, ...] = REAL_FLOATS
     random = False
+    draws_alike = False
     whole = False
 
     def encode(self, x: Array, key: Array | None = None) -> Wire:

@@ -24,8 +24,16 @@ KIND = "threefry2x32"
 
 def key_for(x: Array, constant: str, rank: Array) -> Array:
     """The key to encode ``x`` with on a rank; ``constant`` says where in the program that is."""
-    key = jax.random.key(zlib.crc32(constant.encode()), impl=KIND)
-    return jax.random.fold_in(jax.random.fold_in(key, rank), _hash(x))
+    return jax.random.fold_in(jax.random.fold_in(_constant_key(constant), rank), hash_of(x))
+
+
+def shared_key(hashes: Array, constant: str) -> Array:
+    """A key that all ranks of an operation have, of the sum of what `hash_of` gives on each."""
+    return jax.random.fold_in(_constant_key(constant), hashes)
+
+
+def _constant_key(constant: str) -> Array:
+    return jax.random.key(zlib.crc32(constant.encode()), impl=KIND)
 
 
 def words_of(key: Array) -> Array:
@@ -74,7 +82,7 @@ def high_product(a: Array, b: Array) -> Array:
     return a_high * b_high + (one >> 16) + (two >> 16) + (middle >> 16)
 
 
-def _hash(x: Array) -> Array:
+def hash_of(x: Array) -> Array:
     """A sum of the values' bits, each times another odd number."""
     words = lax.bitcast_convert_type(x, jnp.uint32 if x.dtype.itemsize >= 4 else jnp.uint16)
     words = words.reshape(-1).astype(jnp.uint32)

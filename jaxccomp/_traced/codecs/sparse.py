@@ -52,6 +52,8 @@ class RandomK(Sparse):
     def __init__(self, options: Options):
         super().__init__(options)
         self.unbiased = options["unbiased"] == "true"
+        # Encoding again what has been decoded multiplies again.
+        self.draws_alike = not self.unbiased
 
     def _encode(self, x: Array, key: Array | None) -> Wire:
         places, lengths = self._drawn(key, x.shape[0])

@@ -6,7 +6,7 @@ import os
 import jax
 import numpy as np
 import pytest
-from contract import Batch, ProcessPlace, contexts_at, data, exact, lossy, places_of
+from contract import Batch, ProcessPlace, contexts_at, data, exact, float0, lossy, places_of
 from contract.operations import of_style
 from contract.selection import ALL, BASIC
 
@@ -90,6 +90,24 @@ def test_tree_in_tree_out(world):
         "none": None,
     }
     data.assert_same(result, expected)
+
+
+@pytest.mark.parametrize("name", [*float0.OPERATIONS, *float0.BETWEEN_PROCESSES])
+def test_float0_leaves(world, name):
+    float0.check(ProcessPlace(world), (float0.OPERATIONS | float0.BETWEEN_PROCESSES)[name])
+
+
+def test_numpy_operands_may_change_after_the_call(world):
+    """Operations called eagerly copy NumPy arrays, also aligned ones, which XLA could share."""
+    for count in (4, 1 << 20):
+        memory = np.zeros(4 * count + 64, np.uint8)
+        start = -memory.ctypes.data % 64
+        x = memory[start : start + 4 * count].view(np.float32)
+        x[:] = 1
+        result = jcc.allreduce({"x": x, "y": x[1:]}, comm=world)
+        x[:] = 100
+        for leaf in jax.tree.leaves(result):
+            np.testing.assert_array_equal(leaf, world.size)
 
 
 def test_large_messages(world):

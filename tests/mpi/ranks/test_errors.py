@@ -4,6 +4,7 @@ Each test has a communicator of its own, since one that has failed may not be us
 """
 
 import contextlib
+import inspect
 import itertools
 
 import jax
@@ -130,6 +131,16 @@ def check_text(text, words):
     # Both sides: who they are, and their lines.
     assert text.count("test_errors.py:") >= 2, text
     assert text.count("rank") >= 2, text
+
+
+def test_eager_calls_name_their_own_line(comm):
+    """Not that of an earlier call with the same shapes, which JAX has compiled already."""
+    line = inspect.currentframe().f_lineno
+    jcc.allreduce(x((2,)), comm=comm)
+    jcc.allreduce(x((2,)), comm=comm)
+    text = failure(lambda: jcc.allreduce(x((2 if comm.rank == 0 else 3,)), comm=comm))
+    assert f"test_errors.py:{line + 3}" in text, text
+    assert not any(f"test_errors.py:{line + i}" in text for i in (1, 2)), text
 
 
 @pytest.mark.parametrize("name", MISMATCHES)
@@ -306,7 +317,7 @@ def test_a_failed_communicator_stays_failed(comm):
         (lambda c: jcc.allgatherv(x((1,)), [1], comm=c), "counts"),
         (lambda c: jcc.alltoallv(x((1,)), [[-1] * c.size] * c.size, comm=c), "counts"),
         (lambda c: jcc.allreduce(x(dtype=jnp.bool_), comm=c), "not defined for dtype bool"),
-        (lambda c: jcc.allreduce(x(dtype=jnp.float8_e5m2), comm=c), "float8_e5m2"),
+        (lambda c: jcc.allreduce(x(dtype=jnp.float8_e5m2), "xor", comm=c), "float8_e5m2"),
         (lambda c: jcc.allreduce(x(), "median", comm=c), "valid"),
         (lambda c: jcc.bcast(x(), codec="int3", comm=c), "int3"),
         (lambda c: jcc.bcast(x(), ref=x(), comm=c), "ref= needs a codec"),

@@ -41,6 +41,15 @@ def rows(comm):
     return {row.operation: row for row in found}
 
 
+def test_a_row_for_each_line_of_eager_calls(comm):
+    for _ in range(3):
+        jcc.allreduce(jnp.ones(2), comm=comm)
+    jcc.allreduce(jnp.ones(2), comm=comm)
+    found = [row for row in jcc.stats.log().rows if row.communicator == comm.name]
+    assert sorted(row.calls for row in found) == [1, 3]
+    assert len({row.where for row in found}) == 2
+
+
 def test_a_row_for_each_call_site(comm):
     @jax.jit
     def step(x):

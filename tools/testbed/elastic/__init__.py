@@ -1,1 +1,1 @@
-"""Groups that shrink and grow, on hosts that fail."""
+"""Tests elastic groups on hosts that fail (``python -m testbed.elastic``)."""

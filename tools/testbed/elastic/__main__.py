@@ -1,12 +1,12 @@
-"""A group that trains while its hosts fail: what it loses, and how soon it goes on.
+"""Trains with an elastic group while its hosts fail; measures lost steps and recovery times.
 
     python -m testbed.elastic --start 60 --json docs/results/elastic.jsonl
     python -m testbed.elastic --table docs/results/elastic.jsonl [--plot FILE]
 
-One process runs on each host. Every so often a fault befalls one of them, each host and each kind
-of fault in turn: its process is killed or stopped, its cable is pulled, or its link is ten times as
-slow for a while. A process that ends is started anew, and joins. The same runs without faults
-before. Hashes of the parameters are compared after each outer step.
+One process runs on each host. Every ``--every`` seconds a fault hits a host, each host and each
+kind of fault in turn: its process is killed or stopped, its cable is pulled, or its link is slowed
+to a tenth for some seconds. A process that ends is restarted, and joins the group. A first run has
+no faults. The report compares hashes of the parameters after each outer step.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _RESTART_SECONDS = 1.0
 
 
 class Hosts:
-    """The processes on the hosts of a testbed, started anew when they end."""
+    """The processes on the hosts of a testbed, restarted when they fail."""
 
     def __init__(self, bed: Testbed, folder: pathlib.Path, given: argparse.Namespace, until: float):
         self._bed, self._folder, self._given, self._until = bed, folder, given, until
@@ -72,7 +72,7 @@ class Hosts:
             )
 
     def tend(self) -> bool:
-        """Starts anew what has ended before its time. Returns whether anything runs."""
+        """Restarts processes that have failed. Returns whether any process runs."""
         for host, process in enumerate(self.running):
             if process.poll() is None or process.returncode == 0:
                 continue
@@ -84,20 +84,20 @@ class Hosts:
         return any(process.poll() is None for process in self.running)
 
     def stop(self) -> None:
-        """Ends all."""
+        """Kills all processes."""
         self._bed.kill()
         for process in self.running:
             process.wait()
 
 
 def _run(given: argparse.Namespace, kinds: list[str], seconds: float) -> dict[str, Any]:
-    """One run, of so many seconds, with faults of these kinds."""
+    """Runs for ``seconds`` with faults of ``kinds``; returns the summary."""
     with Testbed(given.hosts, given.link) as bed, tempfile.TemporaryDirectory() as name:
         until = time.time() + given.start + seconds
         hosts = Hosts(bed, pathlib.Path(name), given, until)
         begun = time.time()
         befallen = []
-        # Every host with every kind, in turn; the coordinator too.
+        # Every host with every kind in turn, including the coordinator.
         turns = itertools.cycle(
             (kind, (host + offset) % given.hosts)
             for host in range(given.hosts)
@@ -109,7 +109,7 @@ def _run(given: argparse.Namespace, kinds: list[str], seconds: float) -> dict[st
             now = time.time()
             if ending and now >= ending[0]:
                 _, fault, host, pid = ending
-                # A process that has given itself up meanwhile needs no signal.
+                # A process that has exited in the meantime gets no signal.
                 if fault is not faults.KINDS["stop"] or hosts.running[host].poll() is None:
                     fault.end(bed.plan, host, pid)
                 ending = None

@@ -1,4 +1,4 @@
-"""What befalls a host of a testbed, and how it ends."""
+"""The kinds of faults on a testbed's hosts."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class Fault(NamedTuple):
     """A kind of fault.
 
     Attributes:
-      about: what it is called.
-      begin: lets it befall a host, and the process that runs there.
-      end: ends it.
-      seconds: how long it lasts.
+      about: its name in tables.
+      begin: starts the fault on a host and the process that runs there.
+      end: ends the fault.
+      seconds: its duration.
     """
 
     about: str

@@ -1,7 +1,7 @@
-"""A member of the group: local steps, then the mean of all members; faults are survived.
+"""A member of the elastic group: repeats local steps and a mean over members; survives faults.
 
-Each has a part of the data of one convex problem. Prints a line for each outer step, and for each
-failure that it hears of.
+Each member has a part of the data of a convex problem. It prints a line for each outer step, and
+for each failure that it notices.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ FEATURES, ROWS = 64, 256
 
 @functools.partial(jax.jit, static_argnames="comm")
 def averaged(params: Any, comm: jcc.Communicator) -> Any:
-    """The mean over the members, the same bits on all."""
+    """The mean over the members, bit-identical on all."""
     return jcc.allreduce(params, op="mean", comm=comm, codec="lossless")
 
 
 @jax.jit
 def moved(params: Any, x: jax.Array, y: jax.Array) -> Any:
-    """After one step of gradient descent on this member's data; the ballast only travels."""
+    """One step of gradient descent on this member's data; it does not change "ballast"."""
     gradient = jax.grad(lambda p: jnp.mean((x @ p["w"] + p["b"] - y) ** 2))(params)
     return jax.tree.map(lambda p, g: p - 0.02 * g, params, gradient)
 
 
 def data(part: int) -> tuple[jax.Array, jax.Array]:
-    """A part of the data of a problem with one solution, disturbed by noise."""
+    """A part of the data of a problem with one solution, with noise."""
     truth = np.random.default_rng(0).normal(size=FEATURES)
     random = np.random.default_rng(1 + part)
     x = random.normal(size=(ROWS, FEATURES))
@@ -46,13 +46,13 @@ def data(part: int) -> tuple[jax.Array, jax.Array]:
 
 
 def loss(params: Any, parts: int) -> float:
-    """Over all data."""
+    """The loss over all data."""
     errors = [x @ params["w"] + params["b"] - y for x, y in map(data, range(parts))]
     return float(np.mean(np.concatenate([np.asarray(e) for e in errors]) ** 2))
 
 
 def hash_of(params: Any) -> str:
-    """Of all bits."""
+    """A hash of all bits."""
     digest = hashlib.blake2b(digest_size=8)
     for leaf in jax.tree.leaves(params):
         digest.update(np.asarray(leaf).tobytes())
@@ -60,13 +60,13 @@ def hash_of(params: Any) -> str:
 
 
 def newest(state: Any, comm: jcc.Communicator) -> Any:
-    """That of the member that has come farthest, on all."""
+    """Replicate the state of the member with the most steps to all members."""
     steps = np.asarray(jcc.allgather(np.int32(state["step"]), comm=comm.ordered()))
     return sync.replicate(state, root=int(steps.argmax()), comm=comm)
 
 
 def regrouped(comm: jcc.Communicator) -> jcc.Communicator:
-    """With those that are left; ends this process where it is cut off from them."""
+    """The communicator of the surviving members; exits if this process is not among them."""
     while True:
         try:
             left = comm.shrink()
@@ -92,7 +92,7 @@ def main() -> None:
     x, y = data(given.part)
     params = {"w": jnp.zeros(FEATURES), "b": jnp.zeros(()), "ballast": jnp.zeros(given.values)}
     state: Any = {"params": params, "step": jnp.int32(0)}
-    jax.block_until_ready(moved(params, x, y))  # compiled before it joins
+    jax.block_until_ready(moved(params, x, y))  # compile before joining
     comm = jcc.init()
     workers.say({"t": time.time(), "joined": list(comm.processes)})
     same = False  # whether all members are known to have the same state

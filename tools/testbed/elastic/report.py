@@ -1,4 +1,4 @@
-"""What members' lines say of a run."""
+"""Summarises the members' lines of a run: a row of results, a table and a plot."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 from testbed import scenario
 from testbed.elastic import faults
 
-# A fault that has been told of for so long without being noticed has not hurt anybody.
+# Seconds within which members notice a fault; a later failure does not count as its effect.
 _NOTICED_SECONDS = 30.0
 
-# Stretches of time in which steps are counted.
+# Steps are counted in intervals of this length.
 _STRETCH_SECONDS = 10
 
 Line = dict[str, Any]
@@ -29,11 +29,11 @@ def summary(
     """A row of results.
 
     Args:
-      logs: of each process, its host and its lines.
-      befallen: the faults: when, of which kind, on which host.
-      begin: of the time that counts, in Unix time.
-      end: of it.
-      hangs: how many processes had to be killed in the end.
+      logs: host and lines of each process.
+      befallen: the faults: time, kind and host.
+      begin: start of the measured time, in Unix time.
+      end: end of the measured time, in Unix time.
+      hangs: number of processes that had to be killed in the end.
     """
     ends: dict[int, float] = {}
     for line in (line for _, log in logs for line in log if "hash" in line):
@@ -63,11 +63,11 @@ def summary(
 
 
 def steps_with_different_bits(logs: Sequence[Sequence[Line]]) -> int:
-    """How many steps have left members with different bits.
+    """The number of steps after which members had different bits.
 
-    Those that did a step together must have the same, and so must all that go on from it. A process
-    that was stopped in the midst of a step may end it with what had come, while the others do it
-    again without it; it is cut off then, and its bits are replaced when it joins again.
+    Members of the same step must have the same bits, and so must all that continue after it. One
+    exception: a process stopped during a step may finish it while the others repeat the step
+    without that process. It is then cut off, and gets new parameters when it joins again.
     """
     hashes: dict[tuple[int, str], set[str]] = {}
     for log in logs:
@@ -81,7 +81,7 @@ def steps_with_different_bits(logs: Sequence[Sequence[Line]]) -> int:
 
 
 def _by_time(seconds: Sequence[float], all_seconds: float) -> list[int]:
-    """How many steps were done in each stretch of time."""
+    """The number of steps in each interval of time."""
     counts = [0] * math.ceil(all_seconds / _STRETCH_SECONDS)
     for each in seconds:
         counts[int(each / _STRETCH_SECONDS)] += 1
@@ -89,7 +89,7 @@ def _by_time(seconds: Sequence[float], all_seconds: float) -> list[int]:
 
 
 def table(lines: Sequence[Line]) -> str:
-    """A Markdown table with a row for each kind of fault, and what the whole run lost below it."""
+    """A Markdown table with a row for each kind of fault, then totals of the whole run."""
     runs = {line["faults"]: line for line in lines if "faults" in line}
     run, quiet = runs["faults"], runs.get("none")
     rows = [
@@ -142,7 +142,7 @@ def _medians(found: Line, name: str) -> str:
 
 
 def plot(lines: Sequence[Line], path: str) -> None:
-    """Outer steps a second as time goes, and when which fault came."""
+    """Plots outer steps per second over time, and the faults."""
     from matplotlib.figure import Figure
 
     runs = {line["faults"]: line for line in lines if "faults" in line}
@@ -169,9 +169,10 @@ def plot(lines: Sequence[Line], path: str) -> None:
 def _seconds(
     logs: Sequence[Sequence[Line]], begun: float, until: float
 ) -> tuple[float | None, float | None]:
-    """From a fault until all that go on have heard of it, and until a step of theirs is done.
+    """Seconds from a fault until all survivors have noticed it, and until their next step is done.
 
-    Who was stopped by the fault before may hear later that it has been cut off. It does not go on.
+    A survivor is a process that has both failed and shrunk: not one that an earlier fault stopped,
+    and that only now learns that it is cut off.
     """
     during = [[line for line in log if begun <= line["t"] < until] for log in logs]
     go_on = [

@@ -1,1 +1,1 @@
-"""What a profile chooses, beside all that it chooses from."""
+"""Compares a profile's choices with all alternatives (``python -m testbed.planner``)."""

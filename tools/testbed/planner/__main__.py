@@ -1,13 +1,13 @@
-"""What a profile chooses, beside all that it chooses from: times, and the errors of prices.
+"""Compares a profile's choices with all alternatives: times, and the errors of predicted costs.
 
     python -m testbed.planner --json docs/results/planner.jsonl
     python -m testbed.planner --table docs/results/planner.jsonl
 
-At each place, hosts with links or the memory of one host, ``python -m jaxccomp tune links``
-measures a profile. Then each operation runs as the profile chooses, algorithm and codec, and with
-every algorithm, raw and lossless, in turns: after some turns of all, those that are near the
-fastest go on. A line for a point is added to the file as soon as it is measured. The same command
-goes on where it has ended, for want of time or of anything else, by the profiles that the file has.
+At each place (hosts with links, or ranks of one host), ``python -m jaxccomp tune links`` measures a
+profile. Then each operation runs with the algorithm and codec that the profile chooses, and with
+every algorithm, raw and lossless, in turns; after some turns only plans near the fastest continue.
+The line of a point is added to the file as soon as it is measured. The same command resumes an
+interrupted run, with the profiles in the file.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from testbed.bed import Testbed
 from testbed.planner import points, report
 from testbed.planner.points import Place, Point
 
-# One thread computes: all hosts share the machine's cores.
+# Compute on one thread per rank: all hosts share the machine's cores.
 _ENVIRONMENT = {"XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
-# That a launch may take beside what is measured in it.
+# Time for a launch to start, beyond the time of its measurements.
 _STARTING_SECONDS = 120.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line; the exit status is that of `scenario.run`."""
+    """The command line; returns the exit status of `scenario.run`."""
     parser = argparse.ArgumentParser(prog="python -m testbed.planner", description=__doc__)
     add = parser.add_argument
     add("--hosts", type=int, nargs="+", default=points.HOSTS, help="2 to 8 (%(default)s)")
@@ -78,7 +78,7 @@ def _measure(given: argparse.Namespace) -> None:
             run = _Run(given, path, folder, {kind: values[kind].file for kind in kinds})
             places = [place for place, those in missing.items() if those]
             for number, place in enumerate(places):
-                # Time that a place does not need is left to the others.
+                # Share the remaining time equally among the remaining places.
                 share = (until - time.monotonic()) / (len(places) - number)
                 run.measure(place, missing[place], time.monotonic() + share)
         print(report.table(scenario.read(path)))
@@ -89,13 +89,13 @@ def _measure(given: argparse.Namespace) -> None:
 
 
 class _Run:
-    """Measures at one place after the other, and adds to a file.
+    """Measures one place after the other, and appends lines to a file.
 
     Args:
       given: the options.
-      path: of the file.
-      folder: for profiles.
-      files: of values, by their kind.
+      path: the file of results.
+      folder: the folder for profiles.
+      files: files of values, by their kind.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class _Run:
         self._given, self._path, self._folder, self._files = given, path, folder, files
 
     def measure(self, place: Place, missing: list[Point], until: float) -> None:
-        """Adds what there is time for until then."""
+        """Measures the ``missing`` points of a place until the time ``until``."""
         with place.opened() as where:
             profile = self._profile(place, where)
             within = until - time.monotonic()
@@ -129,7 +129,7 @@ class _Run:
             )
 
     def _profile(self, place: Place, where: Testbed | int) -> pathlib.Path:
-        """The file's profile of a place; measured where it has none."""
+        """The file's profile of a place; measures it if there is none."""
         path = self._folder / f"{place.hosts}-{place.link}.json"
         for line in scenario.read(self._path):
             if "profile" in line and points.place_of(line) == place:
@@ -144,13 +144,13 @@ class _Run:
 
 
 def _begin(path: pathlib.Path, source: str) -> None:
-    """Begins the file, or sees to it that it can be gone on with."""
+    """Starts the file, or checks that it can be continued."""
     first = json.dumps({"facts": machine.facts() | {"input": source}}) + "\n"
     if not path.exists():
         path.write_text(first, encoding="utf-8")
         return
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    # A process that was killed while it wrote has left a part of a line.
+    # A process that was killed while writing leaves a partial line.
     whole = lines if not lines or lines[-1].endswith("\n") else lines[:-1]
     if whole[:1] != [first]:
         raise errors.InvalidArgumentError(

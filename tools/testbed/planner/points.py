@@ -1,4 +1,4 @@
-"""What is compared: places, and at each of them operations and sizes."""
+"""The points of a comparison: places, operations and sizes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from jaxccomp import errors
 from testbed import plan
 from testbed.bed import Testbed
 
-# name: what it is given, one of ``inputs.KINDS``. Sums of half types would leave algorithms out.
+# name: its input, one of ``inputs.KINDS``. Sums are float32, since sums of half types lack some
+# algorithms.
 OPERATIONS = {
     "bcast": "bfloat16",
     "allreduce": "float32",
@@ -24,20 +25,20 @@ OPERATIONS = {
     "reduce": "float32",
 }
 SIZES = ("64KiB", "1MiB", "16MiB")
-# What needs least time comes first: what it leaves of its share is for the others.
+# Fast places first: the time that they save is shared by the others.
 HOSTS = (2, 4)
 LINKS = ("memory", "5gbit", "1gbit", "100mbit")
 MEMORY = "memory"
-# A pass of the values over a link; larger ones are compared on faster links.
+# Skip points whose values take longer than this to pass over a link once.
 _MOST_SECONDS = 1.0
 
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """Where calls are timed.
+    """A testbed or one host, on which calls are timed.
 
     Attributes:
-      hosts: with a rank each; the ranks of one host where the link is its memory.
+      hosts: number of hosts with a rank each; with link "memory", the number of ranks of one host.
       link: the rate of each host's link, or "memory".
     """
 
@@ -51,12 +52,12 @@ class Place:
 
     @property
     def burst_bytes(self) -> int:
-        """What its links let through at full speed after a pause."""
+        """Bytes that pass its links at full speed after a pause."""
         return 0 if self.in_memory else plan.Shape(plan.parse_rate(self.link)).burst
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[Testbed | int]:
-        """Where its ranks are started, as `workers.run` takes it."""
+        """The argument ``where`` of `workers.run`."""
         if self.in_memory:
             yield self.hosts
         else:
@@ -66,17 +67,17 @@ class Place:
 
 @dataclasses.dataclass(frozen=True)
 class Point:
-    """An operation of values of some size, each rank's in bytes."""
+    """An operation and the size of each rank's input in bytes."""
 
     op: str
     size: int
 
 
 def places(hosts: Sequence[int], links: Sequence[str]) -> list[Place]:
-    """All places.
+    """All combinations of hosts and links.
 
     Raises:
-      InvalidArgumentError: for a number of hosts, or a link, that there cannot be.
+      InvalidArgumentError: for an invalid number of hosts or an invalid link.
     """
     for count in hosts:
         if not 2 <= count <= plan.MOST_HOSTS:
@@ -87,21 +88,21 @@ def places(hosts: Sequence[int], links: Sequence[str]) -> list[Place]:
 
 
 def points(place: Place, ops: Iterable[str], sizes: Iterable[int]) -> list[Point]:
-    """What is compared at a place, small values first; none that its links are too slow for."""
+    """The points of a place, small values first, without sizes that its links are too slow for."""
     rate = float("inf") if place.in_memory else plan.parse_rate(place.link) / 8
     return [Point(op, size) for size in sizes if size / rate <= _MOST_SECONDS for op in ops]
 
 
 def place_of(line: Mapping[str, Any]) -> Place:
-    """Of a line of results."""
+    """The place of a line of results."""
     return Place(line["hosts"], line["link"])
 
 
 def to_text(each: Iterable[Point]) -> str:
-    """Points as the worker is given them."""
+    """Points as an argument of the worker."""
     return json.dumps([dataclasses.astuple(point) for point in each])
 
 
 def from_text(text: str) -> list[Point]:
-    """What `to_text` was given."""
+    """The inverse of `to_text`."""
     return [Point(*each) for each in json.loads(text)]

@@ -1,4 +1,4 @@
-"""What is made of the lines of a comparison: a table, and whether the bars are met."""
+"""Reports on a comparison: a table, and a check against the acceptance thresholds."""
 
 from __future__ import annotations
 
@@ -11,24 +11,25 @@ from testbed.planner.points import MEMORY, place_of
 
 Line = dict[str, Any]
 
-# What is chosen may take so many times as long as the fastest fixed plan.
+# Thresholds of the chosen plan's time / the fastest fixed plan's time.
 OF_BEST, OF_BEST_IN_MEMORY, OF_BEST_OF_SMALL = 1.1, 1.05, 1.2
 SMALL_BYTES = 4 << 10
-MEDIAN_ERROR, WORST_ERROR = 0.15, 0.4  # of prices
-# Where lossless is to be chosen, of values that it makes smaller, and where it is not.
+MEDIAN_ERROR, WORST_ERROR = 0.15, 0.4  # of predicted costs
+# bfloat16 values should go lossless over links of SLOW from SLOW_BYTES on, and raw in memory.
 SLOW, SLOW_BYTES = "1gbit", 1 << 20
 
 
 def points_of(lines: Iterable[Line]) -> list[Line]:
-    """The lines of points, without those on machines and profiles."""
+    """The lines of points, without facts and profiles."""
     return [_by_prices(line) for line in lines if "plans" in line]
 
 
 def _by_prices(line: Line) -> Line:
-    """A point with the choice by prices.
+    """A point with the choice by predicted costs.
 
-    Profiles once had times of operations. In a line from then `auto` is the choice by times and
-    prices, and `by_prices` is the choice by prices alone, which ran beside it as a fixed plan.
+    Profiles once had measured times of operations. In lines from then, `auto` is the choice by
+    times and predicted costs, and `by_prices` the choice by predicted costs alone, which ran as
+    another fixed plan.
     """
     if "by_prices" not in line:
         return line
@@ -41,7 +42,7 @@ def _by_prices(line: Line) -> Line:
 
 
 def table(lines: Iterable[Line]) -> str:
-    """A Markdown table with a row for each operation at each place, and the bars below it."""
+    """A Markdown table with a row for each operation at each place, then the thresholds."""
     points = points_of(lines)
     sizes = sorted({line["size"] for line in points})
     heads = ["links", "operation", *map(_size, sizes), "prices off by, median", "at most"]
@@ -56,7 +57,7 @@ def table(lines: Iterable[Line]) -> str:
 
 
 def bars(points: Sequence[Line]) -> list[str]:
-    """A line of text for each bar: what is asked, and what was found."""
+    """A line of text for each threshold: the condition, and whether it is met."""
     if not points:
         return ["- Nothing was measured."]
     found = []
@@ -119,7 +120,7 @@ def _is_same(one: Line, other: Line) -> bool:
 
 
 def error_of(points: Iterable[Line]) -> tuple[float, float]:
-    """The median and the greatest relative error of the prices of all plans."""
+    """The median and largest relative error of the predicted costs of all plans."""
     errors = [abs(plan["error"]) for line in points for plan in line["plans"]]
     return statistics.median(errors), max(errors)
 

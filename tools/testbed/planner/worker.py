@@ -1,4 +1,4 @@
-"""Times on each rank what the profile chooses, and all that it chooses from, in turns."""
+"""One rank of a comparison: times the profile's choice and all alternatives, in turns."""
 
 from __future__ import annotations
 
@@ -21,12 +21,11 @@ from testbed.scenario import rounded
 
 CODECS = ("raw", "lossless")
 AUTO = ("auto", "auto")  # algorithm and codec
-# Calls that are not timed: memory that a process touches for the first time may cost several times
-# what an operation does.
+# Calls that are not timed: first touches of memory may take several times as long as an operation.
 _WARMUPS = 6
-# After so many turns of all, those go on that are near the fastest.
+# After _TURNS_OF_ALL turns, only plans within _NEAR times the fastest continue.
 _TURNS_OF_ALL, _NEAR = 2, 1.5
-# Short calls take more turns: as many as there are in so many seconds, but no more than these.
+# Short calls take more turns: as many as fit into _SECONDS, up to _MOST_TURNS.
 _MOST_TURNS, _SECONDS = 300, 1.0
 
 
@@ -51,7 +50,7 @@ def main() -> None:
     for point in given.points:
         values = given.inputs[points.OPERATIONS[point.op]]
         compared = Comparison(world, place, point, values)
-        # Rank 0 decides for all, as clocks differ.
+        # Rank 0 decides for all ranks, as clocks differ.
         if world.bcast(time.monotonic() + compared.least_seconds(given.turns) > until):
             continue
         line = given.place | compared.measured(given.turns)
@@ -62,13 +61,13 @@ def main() -> None:
 
 
 class Comparison:
-    """A point's plans: what is chosen, and every algorithm with every codec.
+    """The plans of a point: the profile's choice, and every algorithm with every codec.
 
     Args:
-      world: MPI's.
-      place: where they are timed.
-      point: what is timed.
-      file: of values.
+      world: the MPI communicator of all ranks.
+      place: the place of the ranks.
+      point: the operation and size.
+      file: the file of values.
     """
 
     def __init__(
@@ -86,12 +85,12 @@ class Comparison:
             (name, codec) for name in schedules.algorithms(point.op) for codec in CODECS
         ]
         chosen = self._option(*AUTO)
-        if (plan := (_name(chosen), chosen.codec)) not in self._plans:  # another chunk
+        if (plan := (_name(chosen), chosen.codec)) not in self._plans:  # with another chunk size
             self._plans.append(plan)
         self._options = {plan: self._option(*plan) for plan in self._plans}
 
     def _option(self, algorithm: str, codec: str) -> schedules.Option:
-        """What runs, and its price: as lowering asks for it."""
+        """The plan that runs and its predicted cost, by the call that lowering makes."""
         choice = comm.planner().choose(
             self._point.op,
             algorithm=algorithm,
@@ -104,12 +103,12 @@ class Comparison:
         return choice.chosen
 
     def least_seconds(self, turns: int) -> float:
-        """What all turns take by the profile, if none but the chosen and the first ones go on."""
+        """Predicted seconds of all turns, if only the chosen plan continues after the first."""
         each = [option.seconds for option in self._options.values()]
         return (1 + _TURNS_OF_ALL) * sum(each) + (_WARMUPS + turns) * each[0]
 
     def measured(self, turns: int) -> dict[str, Any]:
-        """Times all; the line of the point, on every rank the same."""
+        """Times all plans; returns the point's line of results, the same on every rank."""
         steps = self._steps()
         for _ in range(_WARMUPS):
             self._seconds(steps[AUTO])
@@ -124,7 +123,7 @@ class Comparison:
         going = [plan for plan in steps if plan == AUTO or least[plan] <= limit]
         more = min(int(_SECONDS / (each * len(going))), _MOST_TURNS)
         for turn in range(max(turns - _TURNS_OF_ALL, more)):
-            begin = turn % len(going)  # nobody always follows the same one
+            begin = turn % len(going)  # vary which plan runs first
             for plan in going[begin:] + going[:begin]:
                 seconds[plan].append(self._seconds(steps[plan]))
         plans = [self._plan(plan, took) for plan, took in seconds.items()]
@@ -141,10 +140,10 @@ class Comparison:
         }
 
     def _seconds(self, step: Callable[[], Any]) -> float:
-        """What a call takes on the slowest rank, where links have just been busy.
+        """Seconds of a call on the slowest rank, on links that have just been busy.
 
-        After a pause they would let through a millisecond's bytes at full speed, which is all of a
-        short call, and nothing that other links do.
+        After a pause the links would pass a millisecond's bytes at full speed, which is all of a
+        short call; real links do not do that.
         """
         world = self._world
         world.Barrier()
@@ -157,7 +156,7 @@ class Comparison:
         return max(world.allgather(time.perf_counter() - begun))
 
     def _plan(self, plan: tuple[str, str], took: list[float]) -> dict[str, Any]:
-        seconds = statistics.median_low(took)  # of two the one that nothing has held up
+        seconds = statistics.median_low(took)  # of two calls the faster one
         predicted = self._options[plan].seconds
         return {
             "algorithm": plan[0],
@@ -169,7 +168,7 @@ class Comparison:
         }
 
     def _steps(self) -> dict[tuple[str, str], Callable[[], Any]]:
-        """Calls of all plans, compiled and found to have equal results."""
+        """Compiles calls of all plans, and checks that their results are equal."""
         steps, first = {}, None
         for algorithm, codec in self._plans:
             run = own.OPERATIONS[self._point.op][0]
@@ -189,7 +188,7 @@ def _run(call: Callable[[Any], Any], operand: Any) -> Any:
 
 
 def _alike(result: np.ndarray, first: np.ndarray) -> bool:
-    """Sums but for their rounding."""
+    """Whether two results are equal; float32 (a sum) within rounding."""
     if result.dtype == np.float32:
         return np.allclose(result, first, rtol=1e-5, atol=1e-6)
     return np.array_equal(result.view(np.uint16), first.view(np.uint16))

@@ -1,1 +1,1 @@
-"""Training over slow links: what a step takes with each way to reduce gradients."""
+"""Times training steps over slow links with each way to reduce gradients."""

@@ -1,10 +1,10 @@
-"""Compares ways to reduce gradients by what a step of training takes on slow links.
+"""Compares ways to reduce gradients by the time of a training step on slow links.
 
     python -m testbed.training --json docs/results/training.jsonl --python torch=PATH
     python -m testbed.training --table docs/results/training.jsonl
 
-Ways take turns, each started anew in every round. Rates are of the same run; losses come from
-launches of their own, without links, over several seeds, with as many steps for all.
+Each round starts a new process per way. Losses come from separate launches without links, over
+several seeds, with the same number of steps for all ways.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from testbed.training import data, report
 from testbed.training.ways import WAYS, Way
 
 _FOLDER = pathlib.Path(__file__).parent
-# Each rank's computation on one thread: all hosts share the machine's cores.
+# Compute on one thread per rank: all hosts share the machine's cores.
 _ENVIRONMENT = {
     "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
     "OMP_NUM_THREADS": "1",
@@ -51,7 +51,7 @@ def main() -> int:
 
 
 def _measure(given: argparse.Namespace) -> None:
-    """Adds lines to the file."""
+    """Measures all ways and appends lines to the file."""
     pythons = dict(text.partition("=")[::2] for text in given.python)
     ways = [way for way in WAYS if any(part in way.name for part in given.ways or [""])]
     if "torch" not in pythons:
@@ -95,7 +95,7 @@ def _time(
                     _fail(row, error)
                     continue
                 said = found.said
-                # A step is over when the slowest rank's is.
+                # A step ends when the slowest rank's ends.
                 each = [max(step) for step in zip(*(s["seconds"] for s in said), strict=True)]
                 row["seconds"] += each
                 row["identical"] = all(s.get("identical", True) for s in said)
@@ -109,9 +109,10 @@ def _time(
 def _losses(
     given: argparse.Namespace, rows: dict[Way, dict[str, Any]], pythons: dict[str, str]
 ) -> None:
-    """Of the first way of each kind, for all of it: in what pieces values travel changes none.
+    """Measures the loss of one way of each kind, for all of that kind.
 
-    "per tensor" codes sums elsewhere, and is there for its time.
+    Bucket sizes do not change losses. "per tensor" encodes sums at other points; only its time is
+    of interest.
     """
     found: dict[tuple[Any, ...], list[float]] = {}
     for way, row in rows.items():

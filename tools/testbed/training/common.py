@@ -1,4 +1,4 @@
-"""What every worker does."""
+"""Common parts of the workers: the command line and the timed loop."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from testbed.training.ways import Way
 
 
 def arguments(description: str) -> argparse.Namespace:
-    """What every worker is told; ``way`` becomes one."""
+    """Parses a worker's command line; ``way`` becomes a `Way`."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("way", type=lambda text: Way(**json.loads(text)))
     parser.add_argument("--task", choices=data.TASKS, required=True)
@@ -28,9 +28,9 @@ def arguments(description: str) -> argparse.Namespace:
 def timed(
     given: argparse.Namespace, step: Callable[[Any, Any], None], batches: Any
 ) -> dict[str, Any]:
-    """Seconds of each step after the first ones, and this process's processor time of one step."""
+    """Seconds of each step after the warm-up, and this process's mean processor time of a step."""
     seconds = []
-    # Made before: what one rank takes for its batch, all others would wait for.
+    # Make batches first: all ranks would wait for a slow one.
     ready = list(itertools.islice(batches, given.warmups + given.steps))
     processor = 0.0
     for number, (x, y) in enumerate(ready):

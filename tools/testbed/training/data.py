@@ -1,4 +1,4 @@
-"""Parameters and data, by NumPy alone: the same whatever a contender computes with."""
+"""Parameters and data, made with NumPy: the same for workers in JAX and in PyTorch."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Task:
     """A model and its data.
 
     Attributes:
-      layers: of an MLP, the widths; of a transformer, (width, depth, heads, context).
-      batch: examples of each rank in a step.
+      layers: the widths of an MLP; (width, depth, heads, context) of a transformer.
+      batch: examples per rank and step.
       rate: the learning rate of SGD.
     """
 
@@ -32,13 +32,13 @@ _HELD_OUT = 2000
 TASKS = {
     # 5.9 M parameters, nearly all in two dense layers.
     "mlp": Task((784, 2048, 2048, 10), batch=32, rate=0.005),
-    # 3.3 M parameters in layers of bytes of Python's own library.
+    # 3.3 M parameters; trained on the bytes of Python's standard library.
     "transformer": Task((256, 4, 4, 64), batch=4, rate=0.02),
 }
 
 
 def init(name: str, seed: int) -> Any:
-    """The parameters that all ranks start from."""
+    """The initial parameters, the same on all ranks."""
     random = np.random.default_rng(seed)
 
     def dense(rows: int, columns: int, scale: float = 1.0) -> dict[str, np.ndarray]:
@@ -65,7 +65,7 @@ def init(name: str, seed: int) -> Any:
 
 
 def batches(name: str, rank: int, ranks: int, seed: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """A rank's batches, without end."""
+    """Yields a rank's batches endlessly."""
     random = np.random.default_rng((seed, rank))
     task = TASKS[name]
     if name == "mlp":
@@ -81,7 +81,7 @@ def batches(name: str, rank: int, ranks: int, seed: int) -> Iterator[tuple[np.nd
 
 
 def held_out(name: str, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """What no rank trains on."""
+    """Inputs and targets on which no rank trains."""
     if name == "mlp":
         x, y = _images(seed)
         return x[-_HELD_OUT:], y[-_HELD_OUT:]
@@ -91,7 +91,7 @@ def held_out(name: str, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _images(seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Points around ten centres, which overlap, and are bent so that no plane parts them."""
+    """Points of ten overlapping clusters, made non-linear so that no plane separates them."""
     random = np.random.default_rng(seed)
     centres = random.standard_normal((10, 32)).astype(np.float32)
     labels = random.integers(0, 10, 20_000)
@@ -101,7 +101,7 @@ def _images(seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _text() -> np.ndarray:
-    """Python's library as bytes, in the order of names."""
+    """Sources of Python's standard library as bytes, in the order of file names."""
     folder = pathlib.Path(sysconfig.get_paths()["stdlib"])
     files = sorted(folder.glob("*.py"))[:120]
     return np.frombuffer(b"\n".join(each.read_bytes() for each in files), np.uint8)

@@ -1,4 +1,4 @@
-"""What is done with the lines that a comparison of ways has written: a table."""
+"""Makes a table of the results of a comparison of ways."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _COLUMNS = (
 
 
 def _latest(lines: Iterable[Line]) -> list[Line]:
-    """The ways, without what a file says of machines.
+    """One line per way, without facts of machines.
 
-    Of what several lines say of one way, its times and its losses for instance, the last counts.
+    Merges the lines of a way, for instance one with times and one with losses; the last one wins.
     """
     latest: dict[tuple[Any, ...], Line] = {}
     for line in lines:
@@ -47,7 +47,7 @@ def table(lines: Iterable[Line]) -> str:
 
 def _table(lines: Sequence[Line]) -> str:
     done = sorted((line for line in lines if "seconds" in line), key=lambda line: line["seconds"])
-    # Of these no times were measured.
+    # Ways with losses and without times.
     losses = [line for line in lines if line.get("losses") and "seconds" not in line]
     raw = next((line for line in lines if line.get("losses") and line["codec"] == "raw"), None)
     peers = [line["seconds"] for line in done if line["worker"] == "torch"]
@@ -74,7 +74,7 @@ def _table(lines: Sequence[Line]) -> str:
 
 
 def _loss(line: Line, raw: Line | None) -> str:
-    """The mean of the seeds, and by how much it differs from that without compression."""
+    """The mean over seeds, and its difference to the mean without compression in percent."""
     if not line.get("losses"):
         return ""
     loss = statistics.fmean(line["losses"])

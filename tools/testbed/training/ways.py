@@ -1,4 +1,4 @@
-"""The contenders: how gradients are reduced."""
+"""The ways to reduce gradients that are compared."""
 
 from __future__ import annotations
 
@@ -11,19 +11,21 @@ class Way:
 
     Attributes:
       worker: "jaxccomp", "mpi" (one buffer, MPI's own allreduce), "torch" (DDP over gloo), or
-        "alone" (nothing is reduced: what computing takes).
-      codec: of jaxccomp, a spec; of torch, a communication hook.
-      feedback: whether what is lost is added to the next gradients.
-      bucket_bytes: of jaxccomp: gradients in calls of so many, last layers first; 0 for one call.
-      algorithm: of jaxccomp.
-      per_tensor: of jaxccomp: one call for each tensor, one after the other; with "auto" each is
-        encoded whole and sent to all, as systems do that call a compressor and then a collective.
-      broadcasts: of jaxccomp: gradients are reduced to rank 0, raw, which changes the parameters,
-        and these are broadcast with the codec and the algorithm.
-      large: of jaxccomp: the codec of gradients of 1 MiB and more; ``codec`` is that of others.
-      transport: of jaxccomp: "mpi", or "ucx" under `jax.distributed`.
-      warmup: of jaxccomp: gradients go through `jaxccomp.optim.dgc`, with the momentum in it, which
-        sends less and less in so many steps.
+        "alone" (no reduction: the time of computing).
+      codec: jaxccomp: a codec spec; torch: a communication hook.
+      feedback: whether to use error feedback.
+
+    The others apply to jaxccomp only:
+      bucket_bytes: bytes of gradients per call, last layers first; 0 for one call.
+      algorithm: name of the algorithm.
+      per_tensor: one call per tensor, one after the other; with "auto" each tensor is encoded as a
+        whole and sent to all ranks, like systems that call a compressor and then a collective.
+      broadcasts: reduce raw gradients to rank 0, which updates the parameters, and broadcast these
+        with the codec and the algorithm.
+      large: the codec of gradients of 1 MiB and more; smaller ones use ``codec``.
+      transport: "mpi", or "ucx" under `jax.distributed`.
+      warmup: number of warm-up steps of `jaxccomp.optim.dgc`, which includes the momentum and
+        increases sparsity during the warm-up; 0: do not use dgc.
     """
 
     worker: str
@@ -39,7 +41,7 @@ class Way:
 
     @property
     def name(self) -> str:
-        """What it is called in results."""
+        """The name in results."""
         if self.worker == "alone":
             return "computing alone"
         parts = [self.worker, self.codec]
@@ -75,10 +77,10 @@ _ALGORITHMS = (
     ("ternary:rounding=stochastic", False),
 )
 
-# As JAX computes it, which no native encoder does (worker.py).
+# The codec onebit written in JAX, without a native encoder (worker.py).
 ONEBIT_IN_JAX = "onebit_in_jax"
 
-# HiPress's ablation: each adds one thing to the one before.
+# The ablation of the HiPress paper: each row adds one thing to the row before.
 ABLATION = (
     Way("jaxccomp", "raw", per_tensor=True, algorithm="ring"),
     Way("jaxccomp", ONEBIT_IN_JAX, True, per_tensor=True),

@@ -1,4 +1,4 @@
-"""Trains on one rank, and prints what steps took: of jaxccomp, and of MPI's own allreduce."""
+"""Trains on one rank with jaxccomp or MPI's own allreduce, and reports the time of steps."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _main() -> None:
 
 
 def _init(way: Way) -> Any:
-    """Joins the others: by MPI, which has started them, or by `jax.distributed`."""
+    """Initialises jaxccomp over MPI, or over UCX with `jax.distributed`."""
     import jaxccomp as jcc
 
     if way.transport == "ucx":
@@ -48,7 +48,7 @@ def _loss_of(given: argparse.Namespace) -> Callable[..., Any]:
 
 
 def _descend(given: argparse.Namespace, params: Any, momentum: Any, grads: Any) -> tuple[Any, Any]:
-    # What `optim.dgc` gives is momentum already.
+    # `optim.dgc` returns the momentum.
     decay = 0 if given.way.warmup else data.MOMENTUM
     momentum = jax.tree.map(lambda m, g: decay * m + g, momentum, grads)
     rate = data.TASKS[given.task].rate
@@ -81,12 +81,12 @@ def _alone(given: argparse.Namespace) -> None:
         state[:] = jax.block_until_ready(step(*state, x, y))
 
     batches = data.batches(given.task, world.rank, world.size, given.seed)
-    found = common.timed(given, run, batches)  # which replaces the parameters
+    found = common.timed(given, run, batches)  # replaces the parameters in `state`
     _finish(given, state[0], found)
 
 
 def _register_onebit() -> None:
-    """One bit a value, as JAX computes it."""
+    """Registers a codec of one bit per value, computed in JAX."""
     import jaxccomp as jcc
     from jaxccomp import toolkit
 
@@ -149,7 +149,7 @@ def _jaxccomp(given: argparse.Namespace) -> None:
 
 
 def _average(way: Way) -> Any:
-    """What optax is given to reduce gradients."""
+    """The optax transformation that reduces gradients."""
     import jaxccomp as jcc
 
     if way.warmup:
@@ -166,13 +166,13 @@ def _average(way: Way) -> Any:
 
 
 def _per_tensor(way: Way, grads: Any, residual: Any) -> tuple[Any, Any]:
-    """One tensor after the other, whole, after all of the backward pass."""
+    """Reduces one whole tensor after the other, after the backward pass."""
     import jaxccomp as jcc
 
     leaves, treedef = jax.tree.flatten(jax.lax.optimization_barrier(grads))
     residuals = treedef.flatten_up_to(residual)
     algorithm = way.algorithm
-    if algorithm == "auto" and way.codec != ONEBIT_IN_JAX:  # which has one way, whole
+    if algorithm == "auto" and way.codec != ONEBIT_IN_JAX:  # ONEBIT_IN_JAX always encodes whole
         algorithm = f"one_shot:chunk={1 << 30}"
     for i, leaf in enumerate(leaves):
         how = {"op": "mean", "codec": way.codec, "algorithm": algorithm}
@@ -186,7 +186,7 @@ def _per_tensor(way: Way, grads: Any, residual: Any) -> tuple[Any, Any]:
 
 
 def _broadcast(given: argparse.Namespace) -> None:
-    """Rank 0 keeps exact parameters; all, it too, compute with those that were broadcast."""
+    """Rank 0 keeps exact parameters; all ranks compute with the broadcast ones."""
     import jaxccomp as jcc
 
     world = jcc.init()
@@ -211,7 +211,7 @@ def _broadcast(given: argparse.Namespace) -> None:
     same = jcc.allgather(
         jnp.stack([leaf.view(jnp.uint32).sum() for leaf in jax.tree.leaves(state[2])])
     )
-    # Hops that encode anew what they have decoded need not come to the same values.
+    # Algorithms that re-encode at each hop may give ranks different values.
     _finish(given, state[2], found | {"identical": bool(jnp.all(same == same[0]))})
 
 
@@ -235,10 +235,10 @@ def _mpi(given: argparse.Namespace) -> None:
     state = [params, momentum]
 
     def run(x: Any, y: Any) -> None:
-        # Not by XLA: it would compute products element by element, right where they go.
+        # Concatenate in NumPy: XLA would fuse and compute the products element by element.
         leaves = jax.tree.leaves(backward(state[0], x, y))
         np.concatenate([np.ravel(leaf) for leaf in leaves], out=gradients)
-        # A rank that waits in MPI keeps a core busy, which on the testbed another one computes on.
+        # Sleep rather than wait in MPI: a waiting rank would keep a core busy that others need.
         everybody = world.Ibarrier()
         while not everybody.Test():
             time.sleep(0.0005)
@@ -246,7 +246,7 @@ def _mpi(given: argparse.Namespace) -> None:
         state[:] = jax.block_until_ready(apply(*state, received))
 
     batches = data.batches(given.task, world.rank, world.size, given.seed)
-    found = common.timed(given, run, batches)  # which replaces the parameters
+    found = common.timed(given, run, batches)  # replaces the parameters in `state`
     _finish(given, state[0], found)
 
 

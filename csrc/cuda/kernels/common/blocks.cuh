@@ -1,10 +1,9 @@
-// The bodies of the kernels that code blocks: docs/wire_format_lossy.md has where codes lie.
+// The bodies of the kernels that encode and decode blocks. docs/wire_format_lossy.md has the layout of codes.
 //
-// A column is kRun bytes of codes with all values that they hold: kParts runs of kRun values, one
-// access of 16 bytes each, or two. A thread has one column of each of kSteps blocks or stretches of
-// a block, such that it has at least 64 bytes of values under way, and consecutive threads have
-// consecutive columns. The columns of a block are those of at most a CTA's threads, which find its
-// greatest value together. A block of fewer values, the last one, has a CTA of its own.
+// A column is kRun bytes of codes and their values: kParts runs of kRun values, each loaded with one or two accesses
+// of 16 bytes. A thread has kSteps columns, kThreads apart, and thereby at least 64 bytes of values in flight;
+// consecutive threads have consecutive columns. A block has at most as many columns as a CTA has threads, which find
+// the block's greatest magnitude together. An incomplete last block has a separate CTA.
 #pragma once
 
 #include <cstddef>
@@ -21,13 +20,13 @@ namespace jaxccomp::cuda {
 template <typename Coder, typename T>
 inline constexpr int kRunValues = Coder::kRandom || Real<T>::kBytes == 2 ? 8 : 4;
 
-// Where the blocks of a chunk lie, and how threads share them.
+// The layout of a chunk's blocks, and how threads divide them.
 struct BlockPlan {
-  int64_t full_ctas;    // CTAs that have full blocks
+  int64_t full_ctas;    // CTAs with full blocks
   int64_t columns;      // of all full blocks
-  int64_t rest;         // values of the block that is not full
+  int64_t rest;         // values of the incomplete last block
   int block_shift;      // log2 of the values of a block
-  int column_shift;     // log2 of its columns
+  int column_shift;     // log2 of the columns of a block
   int values_alignment, headers_alignment, codes_alignment;
 };
 
@@ -37,7 +36,7 @@ struct EncodeBlocksJob {
   std::byte* headers;
   std::byte* codes;
   float threshold;
-  const uint32_t* step_dev;   // LoadStep's; not read unless the coder is random
+  const uint32_t* step_dev;   // for LoadStep; only read if the coder is random
 };
 
 struct DecodeBlocksJob {
@@ -49,7 +48,7 @@ struct DecodeBlocksJob {
   float limit;
 };
 
-// What the bodies share.
+// Common constants and indices of the bodies.
 template <typename Coder, typename T>
 struct BlockShape {
   static constexpr int kRun = kRunValues<Coder, T>;
@@ -74,7 +73,7 @@ struct BlockShape {
            (static_cast<int64_t>(part) * kRun << plan.column_shift) +
            ColumnOfBlock(plan, column) * kRun;
   }
-  // Of the block that is not full: its number, first value and bytes of codes.
+  // The incomplete block: its number, first value and bytes of codes.
   JAXCCOMP_HOST_DEVICE static int64_t RestBlock(const BlockPlan& plan) {
     return plan.columns >> plan.column_shift;
   }
@@ -213,7 +212,7 @@ struct EncodeBlocks : BlockShape<Coder, T> {
   }
 };
 
-// Stores the decoded values, or adds them to what is there (kAdd).
+// Stores the decoded values, or adds them to the values in memory (kAdd).
 template <typename Coder, typename T, bool kAdd>
 struct DecodeBlocks : BlockShape<Coder, T> {
   using Job = DecodeBlocksJob;

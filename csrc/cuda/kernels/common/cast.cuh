@@ -1,4 +1,4 @@
-// The bodies of the kernels of "bf16" and "fp16": float32 in a narrower type.
+// The bodies of the kernels of "bf16" and "fp16", which convert between float32 and a narrower type.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +17,7 @@ struct CastJob {
   int from_alignment, to_alignment;
 };
 
-// From the values of type From to those of type To, of which one is float. A thread has kSteps runs
-// of four values.
+// Converts From to To, one of which is float. A thread has kSteps runs of four values.
 template <typename From, typename To, bool kAdd>
 struct Cast {
   using Job = CastJob;
@@ -57,7 +56,7 @@ struct Cast {
   JAXCCOMP_DEVICE static int64_t First(const Lanes& lanes, int step) {
     return ((lanes.cta() * kSteps + step) * kThreads + lanes.thread()) * kRun;
   }
-  // What is encoded may lie at any address.
+  // Encoded bytes may be unaligned.
   JAXCCOMP_HOST_DEVICE static void PutOne(const Job& job, int64_t i) {
     constexpr int kFrom = Real<From>::kBytes, kTo = Real<To>::kBytes;
     const uint32_t bits =

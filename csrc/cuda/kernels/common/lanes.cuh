@@ -1,5 +1,5 @@
-// The threads of a kernel. Its body is a function of a `Lanes`, which says where a thread stands and
-// what it can do together with others. All threads of a CTA make the same sequence of joint calls.
+// The threads of a kernel. A kernel's body gets a `Lanes` with the thread's indices and its exchanges with other
+// threads. All threads of a CTA must make the same sequence of exchanges.
 #pragma once
 
 #include <cstdint>
@@ -24,14 +24,14 @@ struct Lanes {
   }
   // Bit l is the vote of lane l.
   JAXCCOMP_DEVICE uint32_t Ballot(bool vote) const { return simt::Ballot(vote); }
-  // All threads of the CTA are here.
+  // Waits for all threads of the CTA.
   JAXCCOMP_DEVICE void Sync() const { simt::Sync(); }
   // kSharedWords for the whole CTA, aligned to 16 bytes.
   JAXCCOMP_DEVICE uint32_t* shared() const { return words; }
 };
 
-// Each of kCount numbers becomes the greatest among `threads` consecutive threads, a power of two.
-// Once in a kernel, as it does not wait until the shared memory has been read.
+// Replaces each of kCount numbers by its maximum over groups of `threads` consecutive threads, a power of two. Call it
+// once per kernel: it does not wait until all threads have read the shared memory.
 template <int kCount>
 JAXCCOMP_DEVICE void Greatest(Lanes& lanes, uint32_t (&values)[kCount], int threads) {
   constexpr int kWarps = kThreads / kWarp;
@@ -62,7 +62,7 @@ JAXCCOMP_DEVICE void Greatest(Lanes& lanes, uint32_t (&values)[kCount], int thre
 
 #if defined(__CUDACC__)
 
-// A body is a class with a Job, what it needs to know, and Run(lanes, job).
+// A body is a class with a type Job, its arguments, and Run(lanes, job).
 template <typename Body>
 __global__ void __launch_bounds__(kThreads) Kernel(const __grid_constant__ typename Body::Job job) {
   __shared__ __align__(16) uint32_t words[kSharedWords];

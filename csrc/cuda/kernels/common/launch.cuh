@@ -1,4 +1,4 @@
-// How bodies become kernels on a stream.
+// Launches bodies as kernels on a stream.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -1,6 +1,6 @@
-// The kernels of the library. CUDA loads a kernel when it is first launched, and may wait for all of
-// the device's work to do so. RuntimeApi::Open loads all of them, so that no program waits, and no
-// stream that is being captured meets a load.
+// The list of the library's kernels. CUDA loads a kernel when it is first launched, and may wait for all work of the
+// device to do so. RuntimeApi::Open loads all kernels, so that no program waits, and no kernel is loaded while a
+// stream is being captured.
 #pragma once
 
 #include <vector>
@@ -12,7 +12,8 @@ inline std::vector<const void*>& AllKernels() {
   return kernels;
 }
 
-// Whatever starts `kKernel` reads kIsKnown<kKernel>, and so makes it known when the library is opened.
+// A function that launches `kKernel` must use kIsKnown<kKernel>, which adds the kernel to AllKernels when the library
+// is loaded.
 template <auto kKernel>
 inline const bool kIsKnown = [] {
   AllKernels().push_back(reinterpret_cast<const void*>(kKernel));

@@ -1,5 +1,5 @@
-// Sums over the blocks of threads in front, in one pass: decoupled look-back (Merrill and Garland,
-// "Single-pass parallel prefix scan with decoupled look-back", 2016) over a word for each.
+// Prefix sums over thread blocks in one pass: decoupled look-back (Merrill and Garland, "Single-pass parallel prefix
+// scan with decoupled look-back", 2016), with one word per block.
 #pragma once
 
 #include <cstdint>
@@ -8,12 +8,12 @@
 
 namespace jaxccomp::cuda {
 
-// In a word's two top bits: the number is the block's own, or with all in front of it. 0: not yet.
+// The two top bits of a word: its number is the block's own, or includes all earlier blocks. 0: not written yet.
 inline constexpr uint64_t kOwn = uint64_t{1} << 62, kInclusive = uint64_t{2} << 62;
 inline constexpr uint64_t kNumberMask = kOwn - 1;
 
-// By one warp of each block: the sum of all numbers in front of number `at`, which is `own`. Words are
-// 0 at first; blocks take their numbers by ticket, so that all that one may wait for run already.
+// Called by one warp of each block: publishes `own` as number `at`, and returns the sum of all earlier numbers. Words
+// are initially 0. Blocks get `at` from a ticket counter, so that all earlier blocks are already running.
 JAXCCOMP_DEVICE uint64_t LookBack(uint64_t* state, int64_t at, uint64_t own) {
   using namespace simt;
   if (Lane() == 0) StoreRelease(state + at, (at == 0 ? kInclusive : kOwn) | own);

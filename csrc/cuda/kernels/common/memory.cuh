@@ -1,5 +1,5 @@
-// How kernels read and write memory: in words as wide as the addresses allow. What is encoded may
-// lie at any address, as headers of any number of bytes come before it.
+// Memory accesses of kernels, as wide as the alignment allows. Encoded bytes may be at any address, since headers of
+// any size precede them.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace jaxccomp::cuda {
 
-inline constexpr int kVectorBytes = 16;   // the widest access of all architectures
+inline constexpr int kVectorBytes = 16;   // the widest access that all architectures support
 
 template <int kBytes>
 struct alignas(kBytes) Words {
@@ -17,7 +17,7 @@ struct alignas(kBytes) Words {
   uint32_t word[kBytes / 4];
 };
 
-// The greatest power of two, kVectorBytes at most, that divides an address.
+// The largest power of two up to kVectorBytes that divides an address.
 JAXCCOMP_HOST_DEVICE inline int Alignment(const void* at) {
   const auto address = reinterpret_cast<uintptr_t>(at) | kVectorBytes;
   return static_cast<int>(address & (0 - address));
@@ -25,7 +25,7 @@ JAXCCOMP_HOST_DEVICE inline int Alignment(const void* at) {
 
 JAXCCOMP_HOST_DEVICE inline int64_t CeilDiv(int64_t a, int64_t b) { return a / b + (a % b != 0); }
 
-// One access. On the host, where tests run the kernels, one that a GPU would refuse ends the test.
+// One access. On the host, where tests run the kernels, an unaligned access traps, as on a GPU.
 template <typename T>
 JAXCCOMP_HOST_DEVICE inline T LoadOne(const std::byte* at) {
 #if defined(__CUDA_ARCH__)
@@ -48,7 +48,7 @@ JAXCCOMP_HOST_DEVICE inline void StoreOne(std::byte* at, const T& value) {
 #endif
 }
 
-// kBytes from `at` on, 4 of them at most, in units of T.
+// Loads kBytes (at most 4) from `at`, in units of T.
 template <typename T, int kBytes>
 JAXCCOMP_HOST_DEVICE inline uint32_t LoadUnits(const std::byte* at) {
   uint32_t word = 0;

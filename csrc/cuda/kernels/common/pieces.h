@@ -1,11 +1,11 @@
-// How a workspace is shared out.
+// Divides a workspace.
 #pragma once
 
 #include <cstdint>
 
 namespace jaxccomp::cuda {
 
-// Hands out pieces of the workspace, aligned to 16 bytes.
+// Hands out pieces of a workspace, aligned to 16 bytes. With a null base it only counts bytes.
 class Pieces {
  public:
   explicit Pieces(void* base) : base_(static_cast<uint8_t*>(base)) {}

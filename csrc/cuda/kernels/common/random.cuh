@@ -1,4 +1,4 @@
-// Random bits of a value's position, as codec/random_bits.h defines them, of the key {step, 0, 0}.
+// Random bits for a value's position with the key {step, 0, 0}, as defined in codec/random_bits.h.
 #pragma once
 
 #include <cstdint>
@@ -19,13 +19,13 @@ JAXCCOMP_HOST_DEVICE inline uint64_t LoadStep(const uint32_t* step_dev) {
   return step_dev[0] | static_cast<uint64_t>(step_dev[1]) << 32;
 }
 
-// Those of `position` on, a multiple of eight.
+// The random bits of eight positions from `position`, a multiple of eight.
 JAXCCOMP_HOST_DEVICE inline RandomEight DrawEight(uint64_t step, int64_t position) {
   const Philox4x32 words = Philox({.step = step}, static_cast<uint64_t>(position) / 8);
   return {{words[0], words[1], words[2], words[3]}};
 }
 
-// That of one position.
+// The random bits of one position.
 JAXCCOMP_HOST_DEVICE inline uint32_t DrawOne(uint64_t step, int64_t position) {
   const Philox4x32 words = Philox({.step = step}, static_cast<uint64_t>(position) / 8);
   const uint32_t place = static_cast<uint32_t>(position % 8);

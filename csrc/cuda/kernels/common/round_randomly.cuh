@@ -1,4 +1,4 @@
-// The body of the kernel of "bf16:rounding=stochastic": float32 as bfloat16, rounded at random.
+// The body of the kernel of "bf16:rounding=stochastic", which rounds float32 stochastically to bfloat16.
 #pragma once
 
 #include <cstddef>
@@ -17,10 +17,10 @@ struct RoundRandomlyJob {
   std::byte* to;
   int64_t count;
   int from_alignment, to_alignment;
-  const uint32_t* step_dev;   // LoadStep's
+  const uint32_t* step_dev;   // for LoadStep
 };
 
-// A thread has kSteps runs of eight values, for which random bits are drawn at once.
+// A thread has kSteps runs of eight values, for which it draws random bits at once.
 struct RoundRandomly {
   using Job = RoundRandomlyJob;
   static constexpr int kRun = 8;

@@ -1,8 +1,7 @@
-// What kernels know of the machine: threads, warps, their exchanges, and a few instructions. Under
-// nvcc these are CUDA's own; any other compiler gets the emulator, so that tests run the very
-// source of the kernels where there is no GPU.
+// The primitives of kernels: thread indices, exchanges within warps and blocks, and a few instructions. Under nvcc they
+// are CUDA's; other compilers get the emulator, so that tests run the kernels' source without a GPU.
 //
-// All 32 lanes of a warp take part in every exchange, all threads of a block in every Sync().
+// All 32 lanes of a warp must take part in every exchange, all threads of a block in every Sync().
 #pragma once
 
 #include <cstdint>
@@ -30,12 +29,12 @@ template <typename T>
 JAXCCOMP_DEVICE T Shuffle(T value, unsigned lane) {
   return __shfl_sync(kAllLanes, value, static_cast<int>(lane));
 }
-// Of the lane `delta` below; a lane without one keeps its own.
+// The value of the lane `delta` below; lanes below `delta` keep their own.
 template <typename T>
 JAXCCOMP_DEVICE T ShuffleUp(T value, unsigned delta) {
   return __shfl_up_sync(kAllLanes, value, delta);
 }
-// Together with that of the lane `delta` below, where there is one.
+// `value` plus the value of the lane `delta` below, if there is one.
 JAXCCOMP_DEVICE uint32_t AddUp(uint32_t value, unsigned delta) {
   uint32_t sum;   // the shuffle's predicate saves a selection
   asm volatile(
@@ -64,16 +63,15 @@ JAXCCOMP_DEVICE void Pause() { __nanosleep(40); }
 
 JAXCCOMP_DEVICE int Popcount(uint32_t x) { return __popc(x); }
 JAXCCOMP_DEVICE int TrailingZeros(uint32_t x) { return __ffs(static_cast<int>(x)) - 1; }
-// Nibble i of `selector`, below 8, picks byte i of the result out of the eight bytes b:a. Bits beyond
-// the four nibbles have no meaning.
-// (__byte_perm would first clear the bits that are 0 here.)
+// Nibble i of `selector`, below 8, selects byte i of the result from the eight bytes b:a. Only the low four nibbles
+// matter. (__byte_perm would emit an instruction to clear bits that are 0 here.)
 JAXCCOMP_DEVICE uint32_t Permute(uint32_t a, uint32_t b, uint32_t selector) {
   uint32_t out;
   asm("prmt.b32 %0, %1, %2, %3;" : "=r"(out) : "r"(a), "r"(b), "r"(selector));
   return out;
 }
-// The bits of `set` where `mask` has ones, those of `clear` where it has none. (The compiler takes two
-// instructions where `mask` is a constant.)
+// The bits of `set` where `mask` has ones, and of `clear` where it has zeros. (With a constant `mask` the compiler
+// would use two instructions.)
 JAXCCOMP_DEVICE uint32_t Merge(uint32_t set, uint32_t clear, uint32_t mask) {
   uint32_t out;
   asm("lop3.b32 %0, %1, %2, %3, 0xe4;" : "=r"(out) : "r"(set), "r"(clear), "r"(mask));
@@ -84,7 +82,7 @@ JAXCCOMP_DEVICE uint32_t FunnelRight(uint32_t low, uint32_t high, unsigned shift
   return __funnelshift_r(low, high, shift);
 }
 
-// Memory at an aligned address, whatever it was written as.
+// Access as T at an aligned address, independent of the type in memory.
 template <typename T>
 JAXCCOMP_DEVICE T LoadAs(const void* at) {
   return *static_cast<const T*>(at);

@@ -1,7 +1,7 @@
-// Values of the tensors' dtypes in kernels. Coders see the bits of floats.
+// Values of tensors in kernels: loads, stores, conversions and sums. Coders work on the bits of floats.
 //
-// GPUs make one NaN of all; processors keep which NaN it was. Where bits of a NaN can be seen, those
-// that x86 makes are made here.
+// GPUs return one canonical NaN; CPUs keep a NaN's payload. Where the bits of a NaN are visible in results, these
+// functions return the bits that x86 would.
 #pragma once
 
 #include <cstddef>
@@ -24,8 +24,8 @@ namespace jaxccomp::cuda {
 
 JAXCCOMP_HOST_DEVICE inline bool IsNaN(uint32_t bits) { return (bits & kMagnitude) > kInfinity; }
 
-// A dtype: its values as they lie in memory are `raw`, in the lowest bits. Widen makes the bits of a
-// float: of a NaN, those of any NaN. NarrowNumber is not for NaN.
+// Conversions of a dtype; `raw` has a value's bits in memory in the lowest bits. Widen returns the bits of a float, of
+// any NaN for a NaN; WidenExactly keeps the NaN's payload. NarrowNumber must not get a NaN.
 template <typename T>
 struct Real;
 
@@ -81,8 +81,8 @@ struct Real<Float16> {
   }
 };
 
-// The sum of what is `acc` and `value` as raw, where it is NaN: that of them which is, the first one,
-// else that of no number.
+// acc + value, as raw, for sums that are NaN, with the bits of x86: the first operand that is NaN, quieted, else the
+// default NaN.
 template <typename T>
 JAXCCOMP_HOST_DEVICE JAXCCOMP_RARE uint32_t NaNOfSum(uint32_t acc, uint32_t value) {
   const uint32_t quiet = kNaN & ~kInfinity;
@@ -91,7 +91,7 @@ JAXCCOMP_HOST_DEVICE JAXCCOMP_RARE uint32_t NaNOfSum(uint32_t acc, uint32_t valu
   return Real<T>::Narrow(bits);
 }
 
-// acc + value, where the value is first rounded to T, as raw.
+// acc + value as raw; rounds the value to T first.
 template <typename T>
 JAXCCOMP_HOST_DEVICE inline uint32_t Sum(uint32_t acc, uint32_t value_bits) {
   const uint32_t value = Real<T>::Narrow(value_bits);
@@ -100,7 +100,7 @@ JAXCCOMP_HOST_DEVICE inline uint32_t Sum(uint32_t acc, uint32_t value_bits) {
   return IsNaN(bits) ? NaNOfSum<T>(acc, value) : Real<T>::NarrowNumber(bits);
 }
 
-// kCount consecutive values, in registers.
+// kCount consecutive values in registers.
 template <typename T, int kCount>
 struct Run {
   static constexpr int kBytes = kCount * Real<T>::kBytes;
@@ -112,7 +112,7 @@ struct Run {
     const uint32_t word = words[byte / kAccess].word[byte % kAccess / 4];
     return Real<T>::kBytes == 4 ? word : word >> (8 * (byte % 4)) & 0xffff;
   }
-  // Once for each value, in order.
+  // Call once for each value, in order.
   JAXCCOMP_HOST_DEVICE void Set(int i, uint32_t raw) {
     const int byte = i * Real<T>::kBytes;
     uint32_t& word = words[byte / kAccess].word[byte % kAccess / 4];
@@ -132,7 +132,7 @@ struct Run {
   }
 };
 
-// One value, raw.
+// One value as raw.
 template <typename T>
 JAXCCOMP_HOST_DEVICE inline uint32_t LoadValue(const std::byte* values, int64_t index) {
   return LoadNumber<Real<T>::kBytes>(values + index * Real<T>::kBytes, Real<T>::kBytes);
@@ -142,7 +142,7 @@ JAXCCOMP_HOST_DEVICE inline void StoreValue(std::byte* values, int64_t index, ui
   StoreNumber<Real<T>::kBytes>(values + index * Real<T>::kBytes, raw, Real<T>::kBytes);
 }
 
-// What becomes of a decoded float: it is rounded to T, or is added to what is there.
+// Rounds a decoded float to T, or adds it to `acc` (kAdd).
 template <typename T, bool kAdd>
 JAXCCOMP_HOST_DEVICE inline uint32_t Put(uint32_t acc, uint32_t bits) {
   return kAdd ? Sum<T>(acc, bits) : Real<T>::Narrow(bits);
@@ -153,7 +153,7 @@ JAXCCOMP_HOST_DEVICE inline void PutValue(std::byte* values, int64_t index, uint
   StoreValue<T>(values, index, Put<T, kAdd>(acc, bits));
 }
 
-// Calls f(TypeTag<T>{}) with the values' type, of those that have a Real.
+// Calls f(TypeTag<T>{}) with the type of a dtype that has a Real.
 template <typename F>
 Status WithValues(DType dtype, F&& f) {
   switch (dtype) {
@@ -163,7 +163,7 @@ Status WithValues(DType dtype, F&& f) {
   }
 }
 
-// The greatest finite value.
+// The greatest finite value of a dtype.
 inline float GreatestOf(DType dtype) {
   switch (dtype) {
     case DType::kFloat16: return 65504;

@@ -1,12 +1,12 @@
-// The arithmetic of the codecs that pack codes of 2, 4 or 8 bits in blocks
-// (docs/wire_format_lossy.md), value by value. A coder has
+// The arithmetic of codecs with codes of 2, 4 or 8 bits in blocks (docs/wire_format_lossy.md), for single values. A
+// coder has
 //
-//   kBits, kHeaderBytes, kRandom     of a code; of a block; whether Code needs random bits
+//   kBits, kHeaderBytes, kRandom     bits of a code, header bytes of a block, whether Code needs random bits
 //   Encoder, MakeEncoder(greatest, threshold), Code(encoder, bits, random)
 //   Decoder, MakeDecoder(header, limit, threshold), Value(decoder, code), Finish(decoder, value)
 //
-// where `greatest` are the bits of the block's greatest magnitude, only the lowest kBits of Code
-// count, and Finish is for the values of a block whose Decoder is `special`.
+// `greatest` has the bits of the block's greatest magnitude. Only the lowest kBits of Code are used. Finish must be
+// applied to the values of a block whose Decoder is `special`.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,7 @@ namespace jaxccomp::cuda {
 
 inline constexpr uint32_t kLeastScale = 27u << 23;   // 2^-100
 
-// What coders that multiply by a scale share. A value that would be finite and greater than the
-// limit becomes the limit.
+// The decoder of codes that are multiplied by a scale. Values beyond the limit are clamped to it.
 struct ScaleDecoder {
   float scale;
   float limit;
@@ -47,18 +46,18 @@ struct Integer {
   static constexpr int kHeaderBytes = 2;
   static constexpr bool kRandom = random;
   static constexpr int kMostCode = (1 << (kBits - 1)) - 1;
-  // The inverse of a scale near float's greatest value would be subnormal: it is taken four times
-  // as large, and values a quarter.
+  // The inverse of a scale near float's maximum would be subnormal: use four times the inverse, and a quarter of the
+  // value.
   static constexpr bool kQuarter = kBits == 2;
 
   struct Encoder {
     uint32_t header;
-    uint32_t keep;   // all ones, or 0 where the block is not finite
+    uint32_t keep;   // all ones, or 0 if the block is not finite
     float inverse;
   };
 
   JAXCCOMP_HOST_DEVICE static Encoder MakeEncoder(uint32_t greatest, float) {
-    constexpr uint32_t kGreatestScale = 0x7f7f0000;   // as bfloat16 has it
+    constexpr uint32_t kGreatestScale = 0x7f7f0000;   // the greatest finite bfloat16
     const bool finite = greatest < kInfinity;
     const float exact = FloatOf(finite ? greatest : 0) / static_cast<float>(kMostCode);
     uint32_t up = (BitsOf(exact) + 0xffff) & 0xffff0000;
@@ -73,13 +72,13 @@ struct Integer {
     float steps = FloatOf(value_bits & encoder.keep);
     if (kQuarter) steps = steps * 0.25f;
     steps = steps * encoder.inverse;
-    // Leaves what is below 2^22 rounded to nearest even in the lowest bits.
+    // Rounds numbers below 2^22 to nearest even, into the lowest bits.
     if (!kRandom) return BitsOf(steps + 0x1.8p23f);
     const float shift = static_cast<float>(static_cast<int32_t>(drawn)) * 0x1p-16f + 0x1p-17f;
     const float shifted = steps + shift;
     auto code = static_cast<int32_t>(shifted);
     code -= shifted < static_cast<float>(code) ? 1 : 0;
-    // Roundings of the product and of the sum may lead one too far.
+    // Rounding of the product and of the sum may exceed the range by one.
     code = code < kMostCode ? code : kMostCode;
     code = code > -kMostCode ? code : -kMostCode;
     return static_cast<uint32_t>(code);
@@ -90,7 +89,7 @@ struct Integer {
     return MakeScaleDecoder(header << 16, kMostCode, limit);
   }
   JAXCCOMP_HOST_DEVICE static uint32_t Value(const Decoder& decoder, uint32_t code) {
-    // The code plus 2^(kBits - 1), in the lowest bits of 2^23.
+    // The float 2^23 plus the code plus 2^(kBits - 1).
     constexpr uint32_t kSign = 1u << (kBits - 1);
     const float steps = FloatOf(0x4b000000 | (code ^ kSign)) - (0x1p23f + static_cast<float>(kSign));
     return BitsOf(steps * decoder.scale);
@@ -120,10 +119,10 @@ struct Float8 {
     float inverse;
   };
 
-  // The least power of two by which the greatest value comes to at most kMost.
+  // The scale is the least power of two for which greatest / scale is at most kMost.
   JAXCCOMP_HOST_DEVICE static Encoder MakeEncoder(uint32_t greatest, float) {
     const bool finite = greatest < kInfinity;
-    // Adding to a mantissa above that of 1.75 carries into the exponent.
+    // The addition carries into the exponent for mantissas above 1.75.
     const auto exponent = static_cast<int32_t>((greatest + 0x1fffff) >> 23);
     int32_t scale = exponent - kMostExponent;
     scale = scale > 27 ? scale : 27;   // 2^-100
@@ -134,8 +133,8 @@ struct Float8 {
   JAXCCOMP_HOST_DEVICE static uint32_t Code(const Encoder& encoder, uint32_t value_bits, uint32_t) {
     const uint32_t bits = BitsOf(FloatOf(value_bits & encoder.keep) * encoder.inverse);
     const uint32_t magnitude = bits & kMagnitude;
-    // Adding a power of two whose last place is worth that of the code rounds to nearest even; the
-    // digits are then what was added, and the exponent says which power that was.
+    // Adding a power of two with the code's unit in the last place rounds to nearest even. The sum minus that power
+    // has the code's digits; `exponent` gives the code's exponent.
     uint32_t exponent = magnitude & kInfinity;
     exponent = exponent > kLeastNormal ? exponent : kLeastNormal;
     const uint32_t power = exponent + (static_cast<uint32_t>(kShift) << 23);
@@ -150,7 +149,7 @@ struct Float8 {
   }
   JAXCCOMP_HOST_DEVICE static uint32_t Value(const Decoder& decoder, uint32_t code) {
     const uint32_t digits = code & 0x7f;
-    // The exponent 0 of subnormals would be one too small.
+    // Subnormals have the exponent field 0, which would be one too small.
     const uint32_t raised = (digits << kShift) + kLeastNormal;
     const float subnormal = FloatOf(raised) - FloatOf(kLeastNormal);
     const bool normal = digits >> kMantissaBits != 0;
@@ -162,7 +161,7 @@ struct Float8 {
   }
 };
 
-// Two bits that choose among four meanings: what "ternary" and "tbq" share.
+// The decoder of "ternary" and "tbq": two bits select one of four values.
 struct PairDecoder {
   uint32_t meanings[4];
   static constexpr bool special = false;
@@ -174,7 +173,7 @@ JAXCCOMP_HOST_DEVICE inline uint32_t PairValue(const PairDecoder& decoder, uint3
   return code & 1 ? high : low;
 }
 
-// 0 where the threshold is not reached, else 1, or 3 with a sign.
+// 0 below the threshold, else 1 for positive and 3 for negative values.
 JAXCCOMP_HOST_DEVICE inline uint32_t SignedCode(uint32_t bits, bool reached) {
   return reached ? 1u | (bits >> 31) << 1 : 0;
 }
@@ -187,8 +186,8 @@ struct Ternary {
 
   struct Encoder {
     uint32_t header;
-    float step;        // 0 where all codes are
-    uint32_t least;    // bits of the least magnitude that is not coded as 0, when nearest
+    float step;        // 0 if all codes are 0
+    uint32_t least;    // without kRandom: bits of the least magnitude whose code is not 0
   };
 
   JAXCCOMP_HOST_DEVICE static Encoder MakeEncoder(uint32_t greatest, float) {
@@ -200,7 +199,7 @@ struct Ternary {
   JAXCCOMP_HOST_DEVICE static uint32_t Code(const Encoder& encoder, uint32_t bits, uint32_t drawn) {
     uint32_t least = encoder.least;
     if (kRandom) {
-      // With the chance |x| / scale, |x| is at least (1 - u) * scale.
+      // |x| >= (1 - u) * scale has probability |x| / scale.
       const auto left = static_cast<float>(0xffff - static_cast<int32_t>(drawn));
       const uint32_t of_step = BitsOf((left * 0x1p-16f + 0x1p-17f) * encoder.step);
       least = encoder.step > 0 ? of_step : ~0u;
@@ -210,7 +209,7 @@ struct Ternary {
 
   using Decoder = PairDecoder;
   JAXCCOMP_HOST_DEVICE static Decoder MakeDecoder(uint32_t header, float, float) {
-    // A scale of NaN makes NaN of all; code 2 is never written.
+    // A NaN scale decodes all values to NaN. Code 2 is never written.
     return {{IsNaN(header) ? header : 0, header, kNaN, header ^ ~kMagnitude}};
   }
   JAXCCOMP_HOST_DEVICE static uint32_t Value(const Decoder& decoder, uint32_t code) {

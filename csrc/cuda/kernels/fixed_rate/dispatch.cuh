@@ -1,6 +1,5 @@
-// From a call of fixed_rate.h to the one body that does it, with its job and its CTAs. `launch` is
-// called as launch(TypeTag<Body>{}, job, ctas): by the library to start a kernel, by tests to run
-// the body on the host.
+// Selects the body, job and number of CTAs for a call of fixed_rate.h, and calls launch(TypeTag<Body>{}, job, ctas).
+// In the library `launch` starts a kernel, in tests it runs the body on the host.
 #pragma once
 
 #include <bit>
@@ -19,8 +18,7 @@
 
 namespace jaxccomp::cuda {
 
-// Calls f(TypeTag<Coder>{}) with the coder of a format that coders.cuh has. Decoders are the same
-// however the values were rounded.
+// Calls f(TypeTag<Coder>{}) with the coder of a format in coders.cuh. Decoding is the same with and without kRandom.
 template <bool kRandom, typename F>
 Status WithCoder(const FixedRate& codec, F&& f) {
   switch (codec.format) {
@@ -118,7 +116,7 @@ Status DispatchEncode(const FixedRate& codec, DType dtype, const void* values, i
   });
 }
 
-// Of values of `dtype`, stored, or added to what is there (kAdd), as values of `into`.
+// Decodes values of `dtype`, and stores them as values of `into`, or adds them to the values in memory (kAdd).
 template <bool kAdd, typename Launch>
 Status DispatchDecode(const FixedRate& codec, DType dtype, const void* code, DType into,
                       void* values, int64_t count, Launch launch) {

@@ -1,4 +1,4 @@
-// The kernels that decode.
+// Instantiates the decoding kernels.
 #include "cuda/kernels/common/launch.cuh"
 #include "cuda/kernels/fixed_rate/dispatch.cuh"
 

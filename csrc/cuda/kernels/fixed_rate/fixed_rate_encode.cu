@@ -1,4 +1,4 @@
-// The kernels that encode.
+// Instantiates the encoding kernels.
 #include "cuda/kernels/common/launch.cuh"
 #include "cuda/kernels/fixed_rate/dispatch.cuh"
 

@@ -1,4 +1,4 @@
-// The kernels that decode and add.
+// Instantiates the kernels that decode and add.
 #include "cuda/kernels/common/launch.cuh"
 #include "cuda/kernels/fixed_rate/dispatch.cuh"
 

@@ -1,4 +1,4 @@
-// The formats of fixed_rate.h: which options they have, and how long what they encode is.
+// The formats of fixed_rate.h: their options, and the sizes of headers and codes.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@ struct FormatRow {
   std::string_view name;
   int code_bits;
   int header_bytes;     // of a block
-  int64_t blocks[4];    // the values of a block on offer; none where values are coded one by one
+  int64_t blocks[4];    // allowed values per block; all 0 for formats without blocks
 };
 
 inline constexpr FormatRow kFormats[] = {
@@ -37,7 +37,7 @@ inline constexpr const FormatRow& RowOf(Format format) {
   return kFormats[static_cast<int>(format)];
 }
 
-// "tbq" has one size of blocks, which is no option.
+// The block size of "tbq" is fixed, not an option.
 inline int64_t BlockValues(const FixedRate& codec) {
   return codec.format == Format::kTbq ? RowOf(Format::kTbq).blocks[0] : codec.block;
 }
@@ -48,7 +48,7 @@ inline Status WrongCall(const FixedRate& codec, Code code, const std::string& wh
 
 inline Status CheckCall(const FixedRate& codec, int64_t count) {
   const FormatRow& row = RowOf(codec.format);
-  // Sizes of anything are below 2^63 then.
+  // Keeps all sizes in bytes below 2^63.
   constexpr int64_t kMostValues = std::numeric_limits<int64_t>::max() / 16;
   if (count < 0 || count > kMostValues) {
     return WrongCall(codec, Code::kInvalidArgument,
@@ -75,7 +75,7 @@ inline Status CheckDType(const FixedRate& codec, DType dtype) {
                        (cast ? " are" : ", float16 and bfloat16 are"));
 }
 
-// Where the codes begin: all headers come first.
+// The size of all headers, which precede the codes.
 inline int64_t HeaderBytes(const FixedRate& codec, int64_t count) {
   const FormatRow& row = RowOf(codec.format);
   return row.header_bytes == 0 ? 0 : CeilDiv(count, BlockValues(codec)) * row.header_bytes;

@@ -30,8 +30,8 @@ struct DecodeOneBitJob {
   int values_alignment, means_alignment;
 };
 
-// A block has 16 threads, one for each pair of partial sums, which add in the order that is part of
-// the format. 16 loads are under way before the first is added.
+// A block has 16 threads, each with two partial sums, which add in the order that the format defines. A thread issues
+// 16 loads before it adds the first value.
 template <typename T>
 struct EncodeOneBit {
   using Job = EncodeOneBitJob;
@@ -54,7 +54,7 @@ struct EncodeOneBit {
         const int64_t index = at + i * kSums + lane;
         raw[i] = index < count ? LoadValue<T>(job.values, begin + index) : 0;
       }
-      uint32_t own = 0;   // signs: those of 16 values, of which this thread stores one word
+      uint32_t own = 0;   // the signs of 16 values that this thread stores
       JAXCCOMP_UNROLL
       for (int i = 0; i < kLoads; ++i) {
         const bool sign = (raw[i] >> (8 * Real<T>::kBytes - 1) & 1) != 0;
@@ -66,7 +66,7 @@ struct EncodeOneBit {
       negatives += Ones(own);
       StoreSigns(job, begin + at + lane * kSums, begin + count, own);
     }
-    // The partial sums in a fixed tree: of those 8 apart, then 4, 2 and 1.
+    // Add the partial sums in a fixed tree: 8 apart, then 4, 2 and 1.
     for (int apart = kSums / 2; apart > 0; apart /= 2) {
       plain += XorDouble(lanes, plain, apart);
       negative += XorDouble(lanes, negative, apart);
@@ -117,7 +117,7 @@ struct EncodeOneBit {
     return __builtin_bit_cast(double, static_cast<uint64_t>(high) << 32 | low);
   }
 
-  // Bits of the mean, 0 where its magnitude is below kLeastScale.
+  // Bits of the mean; 0 if its magnitude is below kLeastScale.
   JAXCCOMP_HOST_DEVICE static uint32_t Mean(double sum, int64_t count) {
     if (count == 0) return 0;
     const uint32_t mean = BitsOf(static_cast<float>(sum / static_cast<double>(count)));

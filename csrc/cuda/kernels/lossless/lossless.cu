@@ -37,7 +37,7 @@ struct StreamLauncher {
             cudaSuccess ||
         cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, Run<Kernel>, Kernel::kLaunchThreads,
                                                       shared_bytes) != cudaSuccess) {
-      return 1;   // the launch finds out why
+      return 1;   // the launch will report the error
     }
     return AtLeastOne(static_cast<int64_t>(processors) * each);
   }

@@ -1,6 +1,5 @@
-// The codec "lossless" on the GPU: the bytes of codec/lossless, made and read by kernels. Calls
-// only put work into a stream: they allocate nothing and wait for nothing. docs/cuda_lossless.md
-// says how the kernels share the work.
+// The codec "lossless" on the GPU: kernels that write and read the format of codec/lossless. Calls only enqueue work
+// on a stream: they allocate nothing and do not block. docs/cuda_lossless.md describes the kernels.
 #pragma once
 
 #include <cstddef>
@@ -13,15 +12,15 @@ struct CUstream_st;
 
 namespace jaxccomp::cuda {
 
-// What an encoding of `words` words takes at most: nothing beyond it is ever written.
+// The maximum size of an encoding of `words` words; kernels never write beyond it.
 JAXCCOMP_CUDA_EXPORT int64_t LosslessBoundBytes(lossless::Layout layout, int64_t words);
 
-// Bytes of workspace, aligned to 16, for either direction.
+// Bytes of workspace, aligned to 16, for encoding and for decoding.
 JAXCCOMP_CUDA_EXPORT int64_t LosslessEncodeWorkspaceBytes(lossless::Layout layout, int64_t words);
 JAXCCOMP_CUDA_EXPORT int64_t LosslessDecodeWorkspaceBytes(lossless::Layout layout, int64_t words);
 
-// All pointers are to memory that the device can reach, of its own or pinned on the host. Values are
-// aligned to words (16 bytes make it fast), the rest as its type says.
+// All pointers are to memory that the device can access: its own, or pinned host memory. Values are aligned to words
+// (alignment to 16 bytes is faster), the others as their types require.
 struct LosslessEncodeCall {
   lossless::Layout layout;
   int64_t words;
@@ -29,7 +28,7 @@ struct LosslessEncodeCall {
   std::byte* dst;            // LosslessBoundBytes
   int64_t* size;             // the bytes written
   void* workspace;
-  int64_t most_blocks = 0;   // of threads that write to dst; 0: as many as the device runs at a time
+  int64_t most_blocks = 0;   // max thread blocks that write to dst; 0: as many as are resident at a time
 };
 
 struct LosslessDecodeCall {
@@ -38,11 +37,11 @@ struct LosslessDecodeCall {
   const std::byte* payload;
   int64_t payload_bytes;
   void* dst;
-  int32_t* status;   // 0: decoded; 1: not a valid encoding, and dst holds anything
+  int32_t* status;   // 0: decoded; 1: not a valid encoding, and dst is undefined
   void* workspace;
 };
 
-// The outcome is a cudaError_t, 0 for success.
+// Return a cudaError_t.
 JAXCCOMP_CUDA_EXPORT int LosslessEncode(const LosslessEncodeCall& call, CUstream_st* stream);
 JAXCCOMP_CUDA_EXPORT int LosslessDecode(const LosslessDecodeCall& call, CUstream_st* stream);
 

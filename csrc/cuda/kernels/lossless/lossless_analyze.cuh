@@ -1,18 +1,17 @@
-// The first kernel of encoding: the symbols and levels of each segment's planes, as
-// codec/lossless/analyze.cc chooses them, bit for bit. A block of threads takes a segment, a warp
-// of it a plane.
+// The first kernel of encoding: chooses the symbols and levels of each segment's planes, exactly like
+// codec/lossless/analyze.cc. A thread block handles a segment, each of its warps a plane.
 #pragma once
 
 #include "cuda/kernels/lossless/lossless_octet.cuh"
 
 namespace jaxccomp::cuda {
 
-// How a plane of a segment is coded.
+// The coding of a plane in a segment.
 struct PlanePlan {
   uint8_t levels;                    // 0: raw
   uint8_t header_bytes;              // on the wire
   uint8_t code_bits[kMaxLevels];
-  uint32_t symbols[kMaxLevels];      // of each level, the first lowest
+  uint32_t symbols[kMaxLevels];      // of each level, the first symbol in the lowest byte
 };
 static_assert(sizeof(PlanePlan) == 32);
 
@@ -33,7 +32,7 @@ struct AnalyzeKernel {
   const uint8_t* src;
   int64_t words;
   PlanePlan* plans;      // a row of planes for each segment
-  uint64_t* state;       // for each segment, and what EncodeKernel expects to be 0
+  uint64_t* state;       // a word for each segment, set to 0 for EncodeKernel's look-back
   uint32_t* ticket;
   bool vectors;
 
@@ -56,7 +55,7 @@ struct AnalyzeKernel {
     }
   }
 
-  // Thread t takes octet t % 8 of run t / 8. Returns the words of all runs.
+  // Thread t loads octet t % 8 of run t / 8. Returns the number of words of all runs.
   JAXCCOMP_DEVICE int Sample(AnalyzeShared<layout>& shared, int64_t first, int n) const {
     constexpr int kBytes = Cutting<layout>::kWordBytes, kPlanes = Cutting<layout>::kPlanes;
     const int stride = n / kRuns / 64 * 64 < kRunWords ? kRunWords : n / kRuns / 64 * 64;
@@ -94,7 +93,7 @@ struct AnalyzeKernel {
     return sampled;
   }
 
-  // By one warp.
+  // Called by one warp.
   JAXCCOMP_DEVICE static void AnalyzePlane(const uint8_t* sample, uint32_t* counts, int count,
                                            int width, PlanePlan& out) {
     const unsigned lane = Lane();
@@ -114,7 +113,7 @@ struct AnalyzeKernel {
     for (int i = glance + lane; i < count; i += 32) AtomicAdd(&counts[sample[i]], 1);
     SyncWarp();
 
-    // The greatest keys first; lane s keeps that of symbol s.
+    // Sort symbols by count: lane s gets the s-th greatest key.
     uint32_t keys[8];
     JAXCCOMP_UNROLL
     for (int i = 0; i < 8; ++i) {
@@ -134,7 +133,7 @@ struct AnalyzeKernel {
       if (static_cast<int>(lane) == kept) symbol = key;
     }
 
-    // Lane u holds what holds when u symbols are used up.
+    // Dynamic programming over levels: lane u has the state after u symbols have been used.
     uint32_t covered = symbol >> 8;
     JAXCCOMP_UNROLL
     for (unsigned d = 1; d < 32; d *= 2) {
@@ -143,7 +142,7 @@ struct AnalyzeKernel {
     }
     const uint32_t above = ShuffleUp(covered, 1);
     const uint32_t remaining = count - (lane == 0 ? 0 : above);
-    uint32_t bits = 8 * remaining, choices = 0;   // two bits of choice a level
+    uint32_t bits = 8 * remaining, choices = 0;   // choices: two bits per level
     JAXCCOMP_UNROLL
     for (int level = kMaxLevels - 1; level >= 0; --level) {
       const uint32_t one = remaining + Shuffle(bits, lane + 1);
@@ -156,7 +155,7 @@ struct AnalyzeKernel {
       bits = best;
       choices |= choice << (2 * level);
     }
-    // 18 symbols at most: what the last lanes have had from beyond the warp is never asked for.
+    // At most 18 symbols are used: values that the last lanes read from beyond the warp do not matter.
     const uint32_t least = Shuffle(bits, 0);
     const bool raw = least * 50 > static_cast<uint32_t>(count * width * 49);
     PlanePlan plan = {};
@@ -166,7 +165,7 @@ struct AnalyzeKernel {
     JAXCCOMP_UNROLL
     for (int level = 0; level < kMaxLevels; ++level) {
       const uint32_t choice = Shuffle(choices, used) >> (2 * level) & 3;
-      // A level short of symbols repeats its first.
+      // A level with fewer than three symbols left repeats its first.
       const uint32_t first = ~Shuffle(symbol, used) & 255;
       const uint32_t second = ~Shuffle(symbol, used + 1) & 255;
       const uint32_t third = ~Shuffle(symbol, used + 2) & 255;

@@ -1,28 +1,28 @@
-// What the threads of a block do together: prefix sums over octets and copies.
+// Cooperative functions of a thread block: prefix sums over octets, and copies.
 #pragma once
 
 #include "cuda/kernels/lossless/lossless_octet.cuh"
 
 namespace jaxccomp::cuda {
 
-// Threads of a block that codes, and octets of each: together all of a block of the format.
+// Threads of a thread block that encodes or decodes, and octets per thread: together a block of the format.
 inline constexpr int kThreads = 512;
 inline constexpr int kWarps = kThreads / 32;
 inline constexpr int kOctets = static_cast<int>(kBlockWords) / 8 / kThreads;
 static_assert(kOctets == 4);
-// Of the format, in a segment.
+// Blocks of the format in a segment.
 inline constexpr int kMaxBlocks = static_cast<int>(kSegmentWords / kBlockWords);
 static_assert(kMaxBlocks == 2);
 
-// Bytes that may be read past an octet at the end of a buffer, and what buffers are aligned to.
+// Buffers are aligned to kPad, and have kPad bytes at the end, since octets may be read beyond the data.
 inline constexpr int kPad = 16;
 inline constexpr int kPlaneBytes = static_cast<int>(kBlockWords) + kPad;
 inline constexpr int kBitBytes = static_cast<int>(kBlockWords) / 8 + kPad;   // of one bit plane
 
-// Thread t has octets t, t + kThreads, ... so that neighbours lie next to each other. What is counted
-// in each row of octets, which come one after the other.
+// Prefix sums over octets. Thread t has octets t, t + kThreads, ..., one per row, so that neighbouring threads have
+// neighbouring octets.
 struct Ranks {
-  uint32_t before[kOctets];   // in front of the thread's octet
+  uint32_t before[kOctets];   // the sum before the thread's octet in each row, including earlier rows
   uint32_t total;
 };
 
@@ -31,9 +31,9 @@ JAXCCOMP_DEVICE bool WarpHas(int octets, int row) {
   return static_cast<int>(Warp() * 32) + row * kThreads < octets;
 }
 
-// A row's count is a byte of `counts`, 8 at most and 0 where there is no octet. `sums` has kWarps
-// entries. The threads have met once when this returns; before `sums` is used again they must have
-// met once more. Within a warp four rows' sums fit a register: those in front are 31 * 8 at most.
+// Byte j of `counts` is the count of the thread's octet in row j: at most 8, and 0 if there is no octet. `sums` has
+// kWarps entries. Calls Sync() once; call it again before reusing `sums`. Within a warp the sums of four rows fit into
+// a register: the sum before a lane is at most 31 * 8.
 JAXCCOMP_DEVICE Ranks RankOctets(uint32_t counts, int octets, uint64_t* sums) {
   uint32_t before = 0;
   if (WarpHas(octets, 0)) {
@@ -42,7 +42,7 @@ JAXCCOMP_DEVICE Ranks RankOctets(uint32_t counts, int octets, uint64_t* sums) {
     JAXCCOMP_UNROLL
     for (unsigned d = 1; d < 32; d *= 2) before = AddUp(before, d);
   }
-  // Bytes 0 and 1, or 2 and 3, as 16 bits each.
+  // Bytes 0 and 1, and bytes 2 and 3, widened to 16 bits.
   uint32_t of_warp[2] = {Permute(before, 0, 0x4140), Permute(before, 0, 0x4342)};
   if (Lane() == 31) {
     const uint32_t all[2] = {of_warp[0] + Permute(counts, 0, 0x4140),
@@ -56,7 +56,7 @@ JAXCCOMP_DEVICE Ranks RankOctets(uint32_t counts, int octets, uint64_t* sums) {
   ranks.total = 0;
   JAXCCOMP_UNROLL
   for (int h = 0; h < 2; ++h) {
-    // Most levels have no octets in the last two rows.
+    // Shortcut: most levels have no octets in the last two rows.
     if (h == 1 && octets <= 2 * kThreads) {
       ranks.before[2] = ranks.before[3] = 0;
       break;
@@ -71,12 +71,12 @@ JAXCCOMP_DEVICE Ranks RankOctets(uint32_t counts, int octets, uint64_t* sums) {
   return ranks;
 }
 
-// Vectors of the bytes that begin `bits` bits after word kWord of each vector of `src`.
+// Copies vectors from `src` shifted by kWord words and `bits` bits.
 template <int kWord>
 JAXCCOMP_DEVICE void CopyVectors(uint8_t* dst, const uint8_t* src, int vectors, unsigned bits) {
   JAXCCOMP_NO_UNROLL
   for (int i = static_cast<int>(Thread()); i < vectors; i += kThreads) {
-    // In whole vectors, which no two lanes of a quarter warp have in the same bank.
+    // Whole vectors, so that the lanes of a quarter warp have no bank conflicts.
     const Vector a = LoadVector(src + 16 * i), b = LoadVector(src + 16 * i + 16);
     const uint32_t w[8] = {a.x[0], a.x[1], a.x[2], a.x[3], b.x[0], b.x[1], b.x[2], b.x[3]};
     Vector v;
@@ -86,12 +86,11 @@ JAXCCOMP_DEVICE void CopyVectors(uint8_t* dst, const uint8_t* src, int vectors, 
   }
 }
 
-// Copies between any addresses; nothing but `bytes` bytes is read or written. Most of them are in
-// vectors.
+// Copies `bytes` bytes between any addresses, mostly as vectors. Does not access bytes outside.
 JAXCCOMP_DEVICE void CopyBytes(uint8_t* dst, const uint8_t* src, int bytes) {
   const int thread = static_cast<int>(Thread());
   int head = static_cast<int>(-reinterpret_cast<uintptr_t>(dst) & 15);
-  // The vectors that are read begin as many bytes early, and end up to 16 late.
+  // Vectors read from src start `off` bytes early, and end up to 16 bytes late.
   const int off = static_cast<int>((reinterpret_cast<uintptr_t>(src) + head) & 15);
   if (head < off) head += 16;
   const int vectors = bytes < head + 32 ? 0 : (bytes - head - 16) / 16;

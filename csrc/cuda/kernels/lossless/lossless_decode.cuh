@@ -1,5 +1,5 @@
-// The last kernel of decoding: a block of threads takes a block of the format, decodes its coded
-// planes in shared memory, from the last level to the first, and joins all planes to words.
+// The last kernel of decoding. A thread block handles a block of the format: it decodes the coded planes in shared
+// memory, from the last level to the first, and joins all planes to words.
 #pragma once
 
 #include "cuda/kernels/lossless/lossless_find.cuh"
@@ -12,17 +12,17 @@ struct alignas(16) DecodeShared {
   ParsedBlock<layout> parsed;
   int32_t valid;
   alignas(16) uint8_t bits[kBitBytes];        // a sparse plane's first level
-  alignas(16) uint8_t escapes[kPlaneBytes];   // of odd levels; of even ones in the plane
+  alignas(16) uint8_t escapes[kPlaneBytes];   // results of odd levels; even levels write to the plane
 };
 
-// The block as it came, at its own address modulo 16, and its coded planes.
+// Scratch memory: the received block, at the same address modulo 16, then the decoded planes.
 template <Layout layout>
 inline constexpr int kStagedBytes =
     (static_cast<int>(kBlockWords) * Cutting<layout>::kWordBytes + 8 * kMaxPlanes + 2 * kPad + 15) /
     16 * 16;
 template <Layout layout>
 inline constexpr int kScratchBytes = kStagedBytes<layout> + Cutting<layout>::kPlanes * kPlaneBytes;
-// Words of 8 bytes are too many for shared memory.
+// Blocks of 8-byte words do not fit into shared memory.
 template <Layout layout>
 inline constexpr bool kScratchInShared = Cutting<layout>::kWordBytes <= 4;
 template <Layout layout>
@@ -40,7 +40,7 @@ struct DecodeKernel {
   const ParsedBlock<layout>* parsed;
   uint8_t* dst;
   int32_t* status;
-  uint8_t* scratch;   // for each block of threads, where shared memory has no room for it
+  uint8_t* scratch;   // for each thread block, if it does not fit into shared memory
   bool vectors;
 
   static constexpr int kBytes = Cutting<layout>::kWordBytes;
@@ -105,13 +105,13 @@ struct DecodeKernel {
     int sources[kPlanes];
     FindPlanes(parsed, static_cast<int>(staged - own), coded_at, sources);
     uint8_t* to = dst + first * kBytes;
-    const int whole = vectors ? n / 64 * 8 : 0;   // octets in groups that are
+    const int whole = vectors ? n / 64 * 8 : 0;   // octets in whole groups
     const int thread = static_cast<int>(Thread());
     JAXCCOMP_NO_UNROLL
     for (int o = whole + thread; 8 * o < n; o += kThreads) {
       JoinOctet<false>(own, sources, o, n, to, o);
     }
-    // A thread's octets are equally far from each other in memory.
+    // A thread's octets have equal distances in memory.
     JAXCCOMP_NO_UNROLL
     for (int o = thread; o < whole; o += kThreads) {
       JoinOctet<true>(own, sources, o, n, to, thread);
@@ -120,7 +120,7 @@ struct DecodeKernel {
     return true;
   }
 
-  // Where the planes' bytes are in `own`. Of a plane whose bytes are all the same 256 less than that byte.
+  // Offsets of the planes' bytes in `own`; for a constant plane its byte minus 256, which is negative.
   JAXCCOMP_DEVICE static void FindPlanes(const ParsedBlock<layout>& parsed, int raw, int coded_at,
                                          int* sources) {
     int coded = raw + coded_at;
@@ -145,7 +145,7 @@ struct DecodeKernel {
            entry.mode == static_cast<int>(BlockMode::kSparse);
   }
 
-  // To an address that is the same modulo 16.
+  // Copies to an address that is equal modulo 16.
   JAXCCOMP_DEVICE static void Stage(uint8_t* to, const uint8_t* from, int bytes) {
     const int thread = static_cast<int>(Thread());
     const int head = static_cast<int>(-reinterpret_cast<uintptr_t>(from) & 15);
@@ -158,8 +158,8 @@ struct DecodeKernel {
     }
   }
 
-  // Decodes the levels of a plane from the last to the first to `plane`; false when the counts of
-  // its entry are not those of its bits. The threads have met when it returns true.
+  // Decodes the levels of a plane, from the last to the first, to `plane`. Returns false if the counts of its entry
+  // differ from its bits. If it returns true, all threads have synchronised.
   JAXCCOMP_DEVICE static bool DecodePlane(Shared& shared, const PlanePlan& plan,
                                           const PlaneEntry& entry, int n, const uint8_t* own,
                                           const uint8_t* at, uint8_t* plane) {
@@ -195,8 +195,8 @@ struct DecodeKernel {
     return true;
   }
 
-  // One level: `count` bytes to `out`, which are symbols or, one after the other, of `escapes`,
-  // whose address is `off` modulo 4; false if the codes do not ask for `expected` of those.
+  // Decodes a level: writes `count` bytes to `out`, which are symbols, or consecutive bytes of `escapes`, whose address
+  // is `off` modulo 4. Returns false unless the codes use exactly `expected` escapes.
   JAXCCOMP_DEVICE static bool DecodeLevel(Shared& shared, const uint8_t* bits, int count,
                                           uint32_t symbols, int width, const uint8_t* escapes,
                                           int off, uint8_t* out, int expected) {
@@ -209,7 +209,7 @@ struct DecodeKernel {
                                           uint32_t symbols, const uint8_t* escapes, int off,
                                           uint8_t* out, int expected) {
     const int octets = (count + 7) >> 3;
-    uint32_t low = 0, high = 0;   // bits, a byte for each octet
+    uint32_t low = 0, high = 0;   // bits of the codes, a byte for each octet
     if (WarpHas(octets, 0)) {
       JAXCCOMP_UNROLL
       for (int j = 0; j < kOctets; ++j) {
@@ -223,7 +223,7 @@ struct DecodeKernel {
     }
     const Ranks ranks =
         RankOctets(CountBits(kWidth == 2 ? low & high : low), octets, shared.sums);
-    // Before any escape is read: there may be fewer than the codes ask for.
+    // Check before reading escapes: there may be fewer than the codes use.
     if (static_cast<int>(ranks.total) != expected) return false;
     JAXCCOMP_UNROLL
     for (int j = 0; j < kOctets; ++j) {
@@ -236,9 +236,9 @@ struct DecodeKernel {
         escaped &= upper;
       }
       const uint32_t all = escaped * 15;
-      // A nibble for each byte: its symbol, or 4 plus its place in its half of the octet.
+      // For each byte a nibble: its symbol's number, or for an escape 4 plus its place in its half of the octet.
       const uint32_t pick = (code & ~all) | (all & 0x76547654u);
-      // And which of the octet's escapes it would be.
+      // For each byte a nibble: the number of escapes before it in the octet.
       const uint32_t which = escaped * 0x11111110u;
       uint32_t next[2], v[2];
       LoadOctet(escapes, off + static_cast<int>(ranks.before[j]), next);
@@ -250,7 +250,7 @@ struct DecodeKernel {
     return true;
   }
 
-  // Octet o, which is octet `place` of `to`.
+  // Joins octet o, and writes it as octet `place` of `to`.
   template <bool kVectors>
   JAXCCOMP_DEVICE static void JoinOctet(const uint8_t* own, const int* sources, int o, int n,
                                         uint8_t* to, int place) {

@@ -1,6 +1,5 @@
-// The second kernel of encoding: a block of threads takes a segment, codes its blocks in shared
-// memory, learns from the segments in front where its bytes go (one pass with decoupled look-back,
-// Merrill and Garland 2016), and writes them there.
+// The second kernel of encoding. A thread block handles a segment: it encodes the blocks in shared memory, gets the
+// segment's offset in the output from the earlier segments (decoupled look-back, look_back.cuh), and writes there.
 #pragma once
 
 #include "cuda/kernels/common/look_back.cuh"
@@ -11,37 +10,37 @@ namespace jaxccomp::cuda {
 
 using lossless::BlockMode;
 
-// Kind, headers and index.
+// The maximum bytes of a segment's kind, headers and index.
 inline constexpr int kMaxHeadBytes =
     1 + kMaxPlanes * (2 + kMaxSymbols + kMaxBlocks * (2 + 2 * kMaxLevels));
 
-// Bytes that a segment's blocks take in memory at most.
+// The maximum bytes of a segment's encoded blocks in memory.
 template <Layout layout>
 inline constexpr int kImageBytes =
     kMaxBlocks *
     (static_cast<int>(kBlockWords) * Cutting<layout>::kWordBytes + 8 * kMaxPlanes + kPad) / 16 * 16;
-// Words of 8 bytes are too many for shared memory.
+// Blocks of 8-byte words do not fit into shared memory.
 template <Layout layout>
 inline constexpr bool kInShared = Cutting<layout>::kWordBytes <= 4;
 
 struct alignas(16) EncodeShared {
   uint64_t sums[kWarps];
   uint64_t offset;
-  uint32_t ticket;             // the segment
-  // Of the segment. Here and not in registers, of which the levels of a plane need all.
-  uint32_t coded;              // the set of its planes that are
-  int32_t header_bytes;        // with the kind
+  uint32_t ticket;             // the number of the segment
+  // Facts of the segment, not in registers, since encoding the levels of a plane needs all registers.
+  uint32_t coded;              // bit p: plane p is coded
+  int32_t header_bytes;        // including the kind
   int32_t index_bytes;         // of a block
   int32_t bytes[kMaxBlocks];   // of each block
   PlanePlan plans[kMaxPlanes];
-  uint32_t selectors[256];     // Selector() of each set
+  uint32_t selectors[256];     // Selector(set) of each set
   uint8_t head[kMaxHeadBytes];
   alignas(16) uint8_t bits[kBitBytes];   // of a sparse plane's first level
-  alignas(16) uint8_t set[kBitBytes];    // those of its bytes that are not 0
-  alignas(16) uint8_t plane[kPlaneBytes];    // and then its escapes
+  alignas(16) uint8_t set[kBitBytes];    // the bytes of `bits` that are not 0
+  alignas(16) uint8_t plane[kPlaneBytes];    // a plane, then its escapes
 };
 
-// What Permute() makes of an octet with its nibbles: the bytes of the set, one after the other.
+// The selector with which Permute() compacts an octet: its nibbles are the indices of the bits in `set`, in order.
 JAXCCOMP_DEVICE uint32_t Selector(uint32_t set) {
   uint32_t selector = 0;
   int shift = 0;
@@ -67,7 +66,7 @@ struct EncodeKernel {
   uint64_t* state;
   uint32_t* ticket;
   int64_t* size;
-  uint8_t* images;   // one for each block of threads, where shared memory has no room for it
+  uint8_t* images;   // encoded blocks for each thread block, if they do not fit into shared memory
   bool vectors;
 
   static constexpr int kBytes = Cutting<layout>::kWordBytes;
@@ -80,7 +79,7 @@ struct EncodeKernel {
                                : images + static_cast<int64_t>(Block()) * kImageBytes<layout>;
     if (Block() == 0) WriteChunkHeader();
     if (Thread() < 256) shared.selectors[Thread()] = Selector(Thread());
-    // In the order of tickets, so that all that a block may wait for runs already.
+    // Take segments by ticket, so that a thread block only waits for thread blocks that are already running.
     for (;;) {
       if (Thread() == 0) shared.ticket = AtomicAdd(ticket, 1);
       Sync();
@@ -115,7 +114,7 @@ struct EncodeKernel {
     const int left = WordsIn(shared) - b * static_cast<int>(kBlockWords);
     return left < kBlockWords ? left : static_cast<int>(kBlockWords);
   }
-  // Where the second block's bytes begin in memory.
+  // The offset of the second block's bytes in memory.
   JAXCCOMP_DEVICE static int SecondAt(const EncodeShared& shared) {
     return (shared.bytes[0] + 15) / 16 * 16;
   }
@@ -148,7 +147,7 @@ struct EncodeKernel {
     Sync();
   }
 
-  // The coded segment, or where that is shorter its words, to where they belong.
+  // Writes the segment to the output, encoded or stored, whichever is shorter.
   JAXCCOMP_DEVICE void WriteSegment(EncodeShared& shared, const uint8_t* image) const {
     const int64_t segment = shared.ticket;
     const int value_bytes = WordsIn(shared) * kBytes;
@@ -165,7 +164,7 @@ struct EncodeKernel {
     uint8_t* const out = dst + offset;
     if (Thread() == 0 && (segment + 1) * kSegmentWords >= words) *size = offset + total;
     if (stored && Thread() == 0) *out = static_cast<uint8_t>(lossless::SegmentKind::kStored);
-    // Headers and index, and each block: one place that copies, as it takes many instructions.
+    // Copy headers with index, and each block. A loop with one call of CopyBytes, which is a large function.
     int at = stored ? 1 : 0;
     JAXCCOMP_NO_UNROLL
     for (int part = 0; part <= (stored ? 0 : kMaxBlocks); ++part) {
@@ -192,8 +191,7 @@ struct EncodeKernel {
     out[1] = static_cast<uint8_t>(descriptor >> 8);
   }
 
-  // Block b to its place in memory: its raw planes and then the coded ones. Its part of the index
-  // goes behind the headers.
+  // Encodes block b in memory: raw planes first, then coded ones. Its part of the index follows the headers.
   JAXCCOMP_DEVICE void EncodeBlock(EncodeShared& shared, uint8_t* image, int b) const {
     uint8_t* const out = image + (b == 0 ? 0 : SecondAt(shared));
     int index = shared.header_bytes + b * shared.index_bytes;
@@ -202,7 +200,8 @@ struct EncodeKernel {
     for (int p = 0; p < kPlanes; ++p) {
       if ((coded >> p & 1) == 0) at += RawBytes(WidthOf<layout>(p), BlockWordsIn(shared, b));
     }
-    // Each plane that is to be coded, and with it what has turned out not to be worth it.
+    // For each coded plane: load it, and in the same pass write raw planes. These are the uncoded planes in the first
+    // iteration, later the plane before if its code was not shorter.
     JAXCCOMP_NO_UNROLL
     do {
       const int n = BlockWordsIn(shared, b);
@@ -224,14 +223,14 @@ struct EncodeKernel {
     Sync();
   }
 
-  // Cuts the block's words into planes: those of the set `raw` to where they stay, one after the
-  // other from `out` on, and plane `buffered`, unless that is -1, to shared memory.
+  // Cuts the block's words into planes. Writes the planes in the set `raw` contiguously to `out`, and plane `buffered`,
+  // unless it is -1, to shared memory.
   JAXCCOMP_DEVICE void Distribute(EncodeShared& shared, int b, int n, uint32_t raw, int buffered,
                                   uint8_t* out) const {
     const int64_t begin = (shared.ticket * kSegmentWords + b * kBlockWords) * kBytes;
     const uint8_t* const from = src + begin;
-    const int whole = vectors ? n / 64 * 8 : 0;   // octets in groups that are
-    // All blocks but the last; then raw planes have a multiple of 8 bytes.
+    const int whole = vectors ? n / 64 * 8 : 0;   // octets in whole groups
+    // A full block: its raw planes have a multiple of 8 bytes.
     if (8 * whole == kBlockWords && (reinterpret_cast<uintptr_t>(out) & 7) == 0) {
       DistributeFull(shared, from, raw, buffered, out);
       return;
@@ -250,13 +249,13 @@ struct EncodeKernel {
     }
   }
 
-  // The same of a full block, where both sides are aligned.
+  // Distribute for a full block with aligned input and output.
   JAXCCOMP_DEVICE static void DistributeFull(EncodeShared& shared, const uint8_t* from, uint32_t raw,
                                              int buffered, uint8_t* out) {
-    // As many loads at once as registers allow.
+    // As many loads in flight as registers allow.
     constexpr int kBatch = kBytes == 2 || kBytes == 4 ? 2 : 1;
     static_assert(kOctets % kBatch == 0);
-    // A thread's octets are equally far from each other in memory.
+    // A thread's octets have equal distances in memory.
     constexpr int n = static_cast<int>(kBlockWords), kStep = kThreads * 8 * kBytes;
     JAXCCOMP_NO_UNROLL
     for (int first = static_cast<int>(Thread()); 8 * first < n; first += kBatch * kThreads) {
@@ -308,8 +307,8 @@ struct EncodeKernel {
     }
   }
 
-  // Codes the plane in shared memory to `out` and writes its entry. Returns its bytes, of which
-  // nothing of use is written if they are `raw_bytes`.
+  // Encodes the plane in shared memory to `out`, and writes its index entry. Returns its size; if that is `raw_bytes`,
+  // the plane must be written raw.
   JAXCCOMP_DEVICE static int EncodePlane(EncodeShared& shared, const PlanePlan& plan, int n,
                                          int raw_bytes, int index_at, uint8_t* out) {
     uint8_t* const index = shared.head + index_at;
@@ -352,7 +351,7 @@ struct EncodeKernel {
       }
       count = escapes;
     }
-    // The bytes of the levels alone may have been too many, or with the last escapes.
+    // Raw, if the levels alone or together with the last escapes are not shorter.
     if (mode != BlockMode::kConstant && (level < levels || used + count >= raw_bytes)) {
       mode = BlockMode::kRaw;
     }
@@ -370,13 +369,13 @@ struct EncodeKernel {
     return mode == BlockMode::kConstant ? 0 : coded ? used + count : raw_bytes;
   }
 
-  // One level: codes of `count` bytes to the bit planes `bits`, the bytes without one to `escapes`,
-  // which may be `in`. Returns how many those are. The threads have met when it returns.
+  // Encodes a level: writes the codes of `count` bytes to the bit planes `bits`, and the bytes without a code to
+  // `escapes`, which may be `in`. Returns the number of escapes. All threads have synchronised when it returns.
   JAXCCOMP_DEVICE static int EncodeLevel(EncodeShared& shared, const uint8_t* in, int count,
                                          uint32_t symbols, int width, uint8_t* bits,
                                          uint8_t* escapes) {
     const int octets = (count + 7) >> 3;
-    uint32_t v[kOctets][2], left = 0;   // a byte for each octet
+    uint32_t v[kOctets][2], left = 0;   // left: the escapes, a byte for each octet
     if (WarpHas(octets, 0)) {
       if (width == 1) {
         left = EncodeCodes<1>(in, count, octets, symbols, bits, v);
@@ -403,8 +402,8 @@ struct EncodeKernel {
     return static_cast<int>(ranks.total);
   }
 
-  // The thread's octets to `v`, and their codes of kWidth bits to the bit planes `bits`. Returns which
-  // bytes have none, a byte for each octet.
+  // Loads the thread's octets to `v`, and writes their codes of kWidth bits to the bit planes `bits`. Returns a mask of
+  // the bytes without a code, a byte for each octet.
   template <int kWidth>
   JAXCCOMP_DEVICE static uint32_t EncodeCodes(const uint8_t* in, int count, int octets,
                                               uint32_t symbols, uint8_t* bits,

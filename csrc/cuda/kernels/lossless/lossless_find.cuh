@@ -1,10 +1,9 @@
-// The first two kernels of decoding: where each segment begins. A segment's size stands in its own
-// headers, so that segments follow from one another; but what a segment looks like is so particular
-// that a search from anywhere finds the next one. Each block of threads of the first kernel looks
-// for a segment in its region of the payload and follows the segments from there to the region's
-// end. The second kernel, one block of threads, joins those chains from the payload's first segment
-// on and walks itself where a region has found nothing or something else. What comes out is what a
-// walk from the front would find, whatever the regions have found.
+// The first two kernels of decoding, which find the start of each segment. A segment's headers give its size, and so
+// the start of the next one. Segments also have a recognisable form, so that a search can find one in the middle of
+// the payload. In the first kernel each thread block searches a segment in its region of the payload, and follows the
+// chain of segments to the region's end. The second kernel, a single thread block, joins the chains, starting at the
+// payload's first segment; where a region has no chain or another one, it parses segments itself. The result is always
+// the same as of parsing all segments from the first one.
 #pragma once
 
 #include "cuda/kernels/lossless/lossless_parse.cuh"
@@ -17,7 +16,7 @@ inline constexpr int kLeastRegionBytes = 256;
 
 struct Region {
   int64_t start;   // kInvalid: no segment was found
-  int64_t exit;    // the first segment, or whatever it is, that is not of the chain
+  int64_t exit;    // the offset after the chain's last segment
   int32_t count;
 };
 
@@ -26,7 +25,7 @@ JAXCCOMP_DEVICE int64_t RegionBytes(int64_t size) {
   return bytes < kLeastRegionBytes ? kLeastRegionBytes : bytes;
 }
 
-// The most segments that a region's chain holds.
+// The maximum number of segments in a region's chain.
 JAXCCOMP_CONSTEXPR int64_t ChainEntries(int64_t words) {
   const int64_t segments = (words + kSegmentWords - 1) / kSegmentWords;
   return 4 * ((segments + kRegions - 1) / kRegions) + 16;
@@ -66,8 +65,8 @@ struct SearchKernel {
   }
 
  private:
-  // The first plausible segment that begins in [begin, end), or kInvalid. A step is several vectors
-  // for each thread, loaded before any is looked at.
+  // The first plausible segment that begins in [begin, end), or kInvalid. In each step a thread loads several vectors
+  // before it checks any.
   JAXCCOMP_DEVICE int64_t Find(uint32_t* found, int64_t begin, int64_t end, int64_t size) const {
     constexpr int kVectors = 4;
     constexpr uint32_t kNone = 0xffffffffu;
@@ -87,7 +86,7 @@ struct SearchKernel {
       JAXCCOMP_UNROLL
       for (int i = 0; i < kVectors; ++i) {
         const int64_t at = step + 16 * (i * kRegionThreads + static_cast<int64_t>(Thread()));
-        uint32_t ones = 0;   // bytes that say "planes"
+        uint32_t ones = 0;   // mask of bytes equal to kPlanesKind
         JAXCCOMP_UNROLL
         for (int k = 0; k < 4; ++k) {
           const uint32_t other = NotZero(vectors[i].x[k] ^ Splat(kPlanesKind));
@@ -108,7 +107,7 @@ struct SearchKernel {
     return kInvalid;
   }
 
-  // What there is of a vector at the payload's ends.
+  // A vector at the payload's ends, with 0 for bytes outside.
   JAXCCOMP_DEVICE Vector LoadEdge(int64_t at, int64_t size) const {
     Vector v = {};
     if (at + 16 <= 0 || at >= size) return v;
@@ -120,12 +119,11 @@ struct SearchKernel {
     return v;
   }
 
-  // Whether a segment with planes begins here that is coded, of full length, and followed by
-  // another or by the end.
+  // Whether a full-length segment with coded planes begins here, followed by another segment or by the end.
   JAXCCOMP_DEVICE bool Plausible(int64_t at, int64_t size) const {
     const int64_t next = ParseSegment<layout>(payload.bytes, at, size,
                                               static_cast<int>(kSegmentWords), 0, nullptr);
-    // Planes that are all raw look like too much else.
+    // Reject segments with only raw planes, since arbitrary bytes often look like one.
     const int64_t plain = at + 1 + Cutting<layout>::kPlanes * lossless::kDescriptorBytes +
                           kSegmentWords * Cutting<layout>::kWordBytes;
     if (next == kInvalid || next == plain) return false;
@@ -140,8 +138,8 @@ struct JoinShared {
   int64_t exit[kRegions];
   int32_t count[kRegions];
   int32_t base[kRegions];      // the number of the region's first segment, or -1
-  uint16_t jump[kRegions];     // the region that the next chain is in; its own where there is none
-  int32_t sum[kRegions];       // segments from here to there
+  uint16_t jump[kRegions];     // the region of the next chain; the region itself if there is none
+  int32_t sum[kRegions];       // number of segments from here to the chain in `jump`
   int64_t at;
   int64_t segment;
   uint32_t run;
@@ -155,7 +153,7 @@ struct JoinKernel {
   Payload payload;
   int64_t words;
   const Region* regions;
-  int searched;       // how many of them there are
+  int searched;       // number of regions
   const int64_t* chains;
   int64_t* offsets;   // of each segment
   int32_t* status;
@@ -177,7 +175,7 @@ struct JoinKernel {
     Sync();
     const int64_t full = words / kSegmentWords;
     const int64_t segments = (words + kSegmentWords - 1) / kSegmentWords;
-    // Every turn gets at least one segment further, or finds that there is none.
+    // Every iteration advances by at least one segment, or finds the payload invalid.
     for (;;) {
       const int64_t at = shared.at, segment = shared.segment;
       if (at == kInvalid || segment == segments) break;
@@ -220,7 +218,7 @@ struct JoinKernel {
     shared.segment = segment + 1;
   }
 
-  // Stored segments one after the other, as many as there are threads.
+  // Follows consecutive stored segments, at most one per thread.
   JAXCCOMP_DEVICE void FollowStored(JoinShared& shared, int64_t at, int64_t segment, int64_t full,
                                     int64_t size) const {
     constexpr int64_t kBytes = 1 + kSegmentWords * Cutting<layout>::kWordBytes;
@@ -239,8 +237,8 @@ struct JoinKernel {
     }
   }
 
-  // From the chain of region `first`, whose first segment is number `segment`, along all chains
-  // that begin where the one before ends: in rounds, each of which reaches twice as far.
+  // Follows the chain of region `first`, whose first segment is number `segment`, and all chains that start where the
+  // chain before ends, by pointer jumping: each round doubles the reach.
   JAXCCOMP_DEVICE void FollowChains(JoinShared& shared, int first, int64_t segment, int64_t full,
                                     int64_t size) const {
     const int r = static_cast<int>(Thread());
@@ -260,7 +258,7 @@ struct JoinKernel {
       shared.sum[r] = sum + (to == r ? 0 : more);
       Sync();
     }
-    // Past the last full segment a chain means nothing.
+    // Chains assume full segments: cut them after the last full one.
     const int base = shared.base[r];
     if (base >= 0 && base < full) {
       const int64_t* const chain = chains + r * ChainEntries(words);

@@ -1,8 +1,7 @@
-// Eight words at a time: octet q of a group of 64 is what stands at places 8q to 8q + 7 of the
-// group's bytes in every plane, and byte q of its bit planes. The format's order within groups
-// makes these words whole runs of 16 bytes in memory: a thread that loads an octet with vectors
-// needs nothing from other threads to cut it into planes. A plane's part of an octet is two
-// registers of four bytes each.
+// Functions on octets, groups of eight words. Octet q of a group of 64 words has bytes 8q to 8q + 7 of the group in
+// every plane, and byte q in its bit planes. In the format's order within groups, an octet's words are whole runs of
+// 16 bytes in memory, so that a thread can load an octet with vectors and cut it into planes without other threads. A
+// plane's part of an octet is two registers of four bytes.
 #pragma once
 
 #include "codec/lossless/format.h"
@@ -23,7 +22,7 @@ struct Cutting {
   static constexpr Layout kLayout = layout;
   static constexpr int kWordBytes = lossless::kLayoutTable[static_cast<int>(layout)].word_bytes;
   static constexpr int kPlanes = lossless::kLayoutTable[static_cast<int>(layout)].planes;
-  static constexpr int kRegisters = 2 * kWordBytes;   // of an octet's words
+  static constexpr int kRegisters = 2 * kWordBytes;   // for an octet's words
   static constexpr int kRuns = (8 * kWordBytes + 15) / 16;
   static constexpr bool kSignedTop = layout == Layout::kBFloat16 || layout == Layout::kFloat32;
 };
@@ -44,7 +43,7 @@ JAXCCOMP_DEVICE int WidthOf(int p) {
   return static_cast<int>(widths >> (4 * p) & 15);
 }
 
-// As lossless::BitPlaneBytes and lossless::RawPlaneBytes, of one block.
+// Like lossless::BitPlaneBytes and lossless::RawPlaneBytes, for one block.
 JAXCCOMP_DEVICE int BitBytes(int width, int count) {
   return width * ((count + 7) >> 3);
 }
@@ -52,8 +51,8 @@ JAXCCOMP_DEVICE int RawBytes(int width, int count) {
   return width == 8 ? count : BitBytes(width, count);
 }
 
-// Where the bits of octet o stand in the first of the `width` bit planes of `count` values, and how
-// far it is to those of the next.
+// The offset of octet o's bits in the first of the `width` bit planes of `count` values, and the distance to its bits
+// in the next bit plane.
 struct BitPlace {
   int at;
   int step;
@@ -63,17 +62,17 @@ JAXCCOMP_DEVICE BitPlace PlaceOfBits(int o, int width, int count) {
   const int step = group * 64 + 64 <= count ? 8 : ((count & 63) + 7) >> 3;
   return {group * 8 * width + (o & 7), step};
 }
-// As far as it is to the bits of the next bit plane, of which there are `octets` in each.
+// The distance from octet o's bits to its bits in the next bit plane, for bit planes of `octets` octets.
 JAXCCOMP_DEVICE int StepOfBits(int o, int octets) {
   const int left = octets - (o & ~7);
   return left < 8 ? left : 8;
 }
-// Bits of the octet's values that do not exist, and others beyond; `count` is more than 8 * o.
+// A mask of the octet's values beyond `count`, with all bits from 8 on set; requires count > 8 * o.
 JAXCCOMP_DEVICE uint32_t Missing(int o, int count) {
   const int left = count - 8 * o;
   return ~0u << (left < 8 ? left : 8);
 }
-// The octet's values that exist, a bit for each; `count` is more than 8 * o.
+// A mask of the octet's values below `count`; requires count > 8 * o.
 JAXCCOMP_DEVICE uint32_t Existing(int o, int count) {
   const int left = count - 8 * o;
   return left >= 8 ? 255u : (1u << left) - 1;
@@ -81,21 +80,22 @@ JAXCCOMP_DEVICE uint32_t Existing(int o, int count) {
 
 JAXCCOMP_CONSTEXPR uint32_t Splat(uint32_t byte) { return byte * 0x01010101u; }
 
-// Bit 7 of every byte of x that is not 0; the other bits are of no meaning.
+// Sets bit 7 of every byte of x that is not 0; other bits are undefined.
 JAXCCOMP_DEVICE uint32_t NotZero(uint32_t x) { return ((x & 0x7f7f7f7fu) + 0x7f7f7f7fu) | x; }
-// Bits 7 of four bytes as a nibble.
+// Collects bit 7 of each of four bytes in a nibble.
 JAXCCOMP_DEVICE uint32_t TopBits(uint32_t x) { return ((x & 0x80808080u) * 0x00204081u) >> 28; }
-// Bits 7 of an octet's bytes, as a byte: the first half's are moved to where the product has no others.
+// Collects bit 7 of each of an octet's bytes in a byte: the first half moves to bits 3, which do not overlap in the
+// product.
 JAXCCOMP_DEVICE uint32_t TopBits(uint32_t low, uint32_t high) {
   return ((Merge(high, low >> 4, 0x80808080u) & 0x88888888u) * 0x00204081u) >> 24;
 }
-// How many bits each of four bytes has.
+// The number of set bits in each of four bytes.
 JAXCCOMP_DEVICE uint32_t CountBits(uint32_t x) {
   x -= x >> 1 & 0x55555555u;
   x = (x & 0x33333333u) + (x >> 2 & 0x33333333u);
   return (x + (x >> 4)) & 0x0f0f0f0fu;
 }
-// A nibble's bits as bits 0 of four bytes, and a byte's as bits 0 of eight nibbles.
+// Spreads a nibble's bits to bit 0 of four bytes, and a byte's bits to bit 0 of eight nibbles.
 JAXCCOMP_DEVICE uint32_t BitsToBytes(uint32_t nibble) {
   return (nibble * 0x00204081u) & 0x01010101u;
 }
@@ -105,7 +105,7 @@ JAXCCOMP_DEVICE uint32_t BitsToNibbles(uint32_t x) {
   return (x | x << 3) & 0x11111111u;
 }
 
-// Eight bytes `at` bytes behind `base`, which is aligned to 4; up to four more are read.
+// Loads eight bytes at `base` + `at`; `base` is aligned to 4. Reads up to four bytes more.
 JAXCCOMP_DEVICE void LoadOctet(const uint8_t* base, int at, uint32_t* v) {
   base += at & ~3;
   const uint32_t a = LoadAs<uint32_t>(base), b = LoadAs<uint32_t>(base + 4);
@@ -115,7 +115,7 @@ JAXCCOMP_DEVICE void LoadOctet(const uint8_t* base, int at, uint32_t* v) {
   v[1] = FunnelRight(b, c, bits);
 }
 
-// As many bytes of an octet as there are, to any address.
+// Stores the first `count` bytes of an octet, at most 8, at any address.
 JAXCCOMP_DEVICE void StoreBytes(uint8_t* at, uint32_t low, uint32_t high, int count) {
   JAXCCOMP_NO_UNROLL
   for (int i = 0; i < 8 && i < count; ++i) {
@@ -125,7 +125,7 @@ JAXCCOMP_DEVICE void StoreBytes(uint8_t* at, uint32_t low, uint32_t high, int co
   }
 }
 
-// Rows of four bytes become columns.
+// Transposes a 4 x 4 matrix of bytes.
 JAXCCOMP_DEVICE void Transpose4(uint32_t& a, uint32_t& b, uint32_t& c, uint32_t& d) {
   const uint32_t ab = Permute(a, b, 0x5140), cd = Permute(c, d, 0x5140);
   const uint32_t ab2 = Permute(a, b, 0x7362), cd2 = Permute(c, d, 0x7362);
@@ -135,7 +135,7 @@ JAXCCOMP_DEVICE void Transpose4(uint32_t& a, uint32_t& b, uint32_t& c, uint32_t&
   d = Permute(ab2, cd2, 0x7632);
 }
 
-// The top bytes of four words to the planes that share them; p[i] is plane i.
+// Converts byte planes to the format's planes, for the words' top bytes; p[i] is plane i of four words.
 template <Layout layout>
 JAXCCOMP_DEVICE void CutTop(uint32_t* p) {
   constexpr int kTop = Cutting<layout>::kWordBytes - 1;
@@ -149,7 +149,7 @@ JAXCCOMP_DEVICE void CutTop(uint32_t* p) {
     p[2] = top >> 2 & Splat(31);
   } else if constexpr (layout == Layout::kFloat64) {
     const uint32_t low = p[6], top = p[7];
-    // No byte borrows from the next: bit 7 of each is set.
+    // No borrow between bytes: bit 7 of each is set.
     const uint32_t biased = (top | Splat(0x80)) - Splat(896 >> 4);
     p[6] = (low & Splat(15)) | (top >> 3 & Splat(16));
     p[7] = biased >> 4 & Splat(7);
@@ -175,7 +175,7 @@ JAXCCOMP_DEVICE void JoinTop(uint32_t* p) {
   }
 }
 
-// An octet's words, in the order of their places, to the planes' parts of it, and back.
+// Cut converts an octet's words, in the order of their places, to its parts of the planes; Join is the inverse.
 template <Layout layout>
 JAXCCOMP_DEVICE void Cut(const uint32_t* w, uint32_t (*planes)[2]) {
   constexpr int kBytes = Cutting<layout>::kWordBytes;
@@ -232,7 +232,7 @@ JAXCCOMP_DEVICE void Join(const uint32_t (*planes)[2], uint32_t* w) {
   }
 }
 
-// The first word of run r of octet o in memory; a run is 16 bytes, or all eight words of one byte.
+// The index of the first word of run r of octet o in memory. A run has 16 bytes, or 8 for words of one byte.
 template <Layout layout>
 JAXCCOMP_DEVICE int WordOfRun(int o, int r) {
   constexpr int kBytes = Cutting<layout>::kWordBytes;
@@ -253,7 +253,7 @@ template <> struct WordOf<2> { using Type = uint16_t; };
 template <> struct WordOf<4> { using Type = uint32_t; };
 template <> struct WordOf<8> { using Type = uint64_t; };
 
-// An octet in registers moves up by a word, and `word` becomes the first; the inverse returns it.
+// PushWord shifts an octet in registers up by a word, and makes `word` the first; PopWord is the inverse.
 template <int bytes>
 JAXCCOMP_DEVICE void PushWord(uint32_t* w, uint64_t word) {
   constexpr int kRegisters = 2 * bytes, kStep = bytes / 4;
@@ -284,7 +284,7 @@ JAXCCOMP_DEVICE uint64_t PopWord(uint32_t* w) {
   return word;
 }
 
-// Word i of octet o of a block of `count` words in memory.
+// The index in memory of word i of octet o, in a block of `count` words.
 template <Layout layout>
 JAXCCOMP_DEVICE int WordOfOctet(int o, int i, int count) {
   constexpr int kRunWords = 8 / Cutting<layout>::kRuns;
@@ -292,8 +292,8 @@ JAXCCOMP_DEVICE int WordOfOctet(int o, int i, int count) {
   return full ? WordOfRun<layout>(o, i / kRunWords) + i % kRunWords : 8 * o + i;
 }
 
-// The words of octet o of a block of `count` words at `base`; 0 where there are none. With
-// kVectors its group is whole and `base` aligned to 16 bytes; otherwise it is aligned to words.
+// Loads the words of octet o of a block of `count` words at `base`; missing words are 0. kVectors requires a whole
+// group, and `base` aligned to 16 bytes; otherwise `base` is aligned to words.
 template <Layout layout, bool kVectors>
 JAXCCOMP_DEVICE void LoadWords(const uint8_t* base, int o, int count, uint32_t* w) {
   constexpr int kBytes = Cutting<layout>::kWordBytes;
@@ -313,7 +313,7 @@ JAXCCOMP_DEVICE void LoadWords(const uint8_t* base, int o, int count, uint32_t* 
   } else {
     JAXCCOMP_UNROLL
     for (int i = 0; i < Cutting<layout>::kRegisters; ++i) w[i] = 0;
-    // Rare: as few registers as will do.
+    // Rare: use few registers.
     JAXCCOMP_NO_UNROLL
     for (int i = 7; i >= 0; --i) {
       const int word = WordOfOctet<layout>(o, i, count);
@@ -322,7 +322,7 @@ JAXCCOMP_DEVICE void LoadWords(const uint8_t* base, int o, int count, uint32_t* 
   }
 }
 
-// The inverse; `w` is lost.
+// The inverse of LoadWords; destroys `w`.
 template <Layout layout, bool kVectors>
 JAXCCOMP_DEVICE void StoreWords(uint8_t* base, int o, int count, uint32_t* w) {
   constexpr int kBytes = Cutting<layout>::kWordBytes;
@@ -347,7 +347,7 @@ JAXCCOMP_DEVICE void StoreWords(uint8_t* base, int o, int count, uint32_t* w) {
   }
 }
 
-// Bit `b` of an octet's bytes, as a byte, and back.
+// PackBit collects bit `b` of an octet's bytes in a byte; UnpackBit is the inverse.
 JAXCCOMP_DEVICE uint32_t PackBit(const uint32_t* v, int b) {
   return TopBits(v[0] << (7 - b), v[1] << (7 - b));
 }

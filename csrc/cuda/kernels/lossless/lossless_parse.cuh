@@ -1,4 +1,4 @@
-// Headers and index of a segment, read by one thread from bytes that are not trusted.
+// Parses headers and index of a segment from untrusted bytes, with one thread.
 #pragma once
 
 #include "cuda/kernels/lossless/lossless_analyze.cuh"
@@ -13,7 +13,7 @@ struct Payload {
   int64_t size;
 };
 
-// What the index says of a plane in a block.
+// The index entry of a plane in a block.
 struct PlaneEntry {
   uint16_t mode;
   uint16_t set_bytes;
@@ -24,7 +24,7 @@ inline constexpr int64_t kInvalid = -1;
 
 JAXCCOMP_DEVICE int Load16(const uint8_t* at) { return at[0] | at[1] << 8; }
 
-// Reads the header of a plane, all of it before `end`; returns its end, or null if it is invalid.
+// Reads the header of a plane, without reading beyond `end`. Returns its end, or null if it is invalid.
 JAXCCOMP_DEVICE const uint8_t* ReadPlaneHeader(const uint8_t* at, const uint8_t* end,
                                                PlanePlan* plan, int& descriptor) {
   if (end - at < lossless::kDescriptorBytes) return nullptr;
@@ -55,8 +55,7 @@ JAXCCOMP_DEVICE int LevelsOf(int descriptor) {
   return levels;
 }
 
-// Reads the entry of a plane of `width` bits in a block of n words; returns the plane's bytes, or
-// kInvalid.
+// Reads the index entry of a plane of `width` bits in a block of n words. Returns the plane's bytes, or kInvalid.
 JAXCCOMP_DEVICE int ReadEntry(const uint8_t* at, int descriptor, int width, int n,
                               PlaneEntry* entry) {
   const int head = Load16(at), mode = head & 3, set_bytes = head >> 2;
@@ -88,25 +87,25 @@ JAXCCOMP_DEVICE int ReadEntry(const uint8_t* at, int descriptor, int width, int 
     if (any != 0) return static_cast<int>(kInvalid);
     return mode == static_cast<int>(BlockMode::kConstant) ? 0 : raw_bytes;
   }
-  // An encoder sends a plane raw that takes no less when coded.
+  // Encoders store a plane raw unless its code is shorter.
   if (!valid || (!sparse && set_bytes != 0) || bytes >= raw_bytes) {
     return static_cast<int>(kInvalid);
   }
   return bytes;
 }
 
-// What decoding a block needs of its segment.
+// The facts of a segment that decoding a block needs.
 template <Layout layout>
 struct ParsedBlock {
-  int64_t at;   // the block's first byte; of a stored one too
+  int64_t at;   // offset of the block's first byte, also in a stored segment
   int32_t stored;
   int32_t bytes[Cutting<layout>::kPlanes];   // of each plane
   PlanePlan plans[Cutting<layout>::kPlanes];
   PlaneEntry entries[Cutting<layout>::kPlanes];
 };
 
-// Reads a segment of n words at `at`, all of it before `size`. Returns its end, or kInvalid.
-// What concerns block `wanted` goes to `out`, unless that is null.
+// Reads a segment of n words at `at`, without reading beyond `size`. Returns its end, or kInvalid. Writes the facts
+// for block `wanted` to `out`, unless it is null.
 template <Layout layout>
 JAXCCOMP_DEVICE int64_t ParseSegment(const uint8_t* payload, int64_t at, int64_t size, int n,
                                      int wanted, ParsedBlock<layout>* out) {
@@ -159,7 +158,7 @@ JAXCCOMP_DEVICE int64_t ParseSegment(const uint8_t* payload, int64_t at, int64_t
 
 inline constexpr int kParseThreads = 64;
 
-// A thread for each block: the third kernel of decoding.
+// The third kernel of decoding: a thread parses the segment of a block.
 template <Layout layout>
 struct ParseKernel {
   static constexpr int kLaunchThreads = kParseThreads;
@@ -167,7 +166,7 @@ struct ParseKernel {
 
   Payload payload;
   int64_t words;
-  const int64_t* offsets;   // of each segment, if the status is 0
+  const int64_t* offsets;   // of each segment; valid if *status is 0
   const int32_t* status;
   ParsedBlock<layout>* parsed;
 

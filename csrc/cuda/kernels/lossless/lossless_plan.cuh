@@ -1,8 +1,6 @@
-// Which kernels run, on how many threads, with what memory. A launcher has
-//   int Launch(const Kernel& kernel, int64_t blocks, int shared_bytes)
-// which returns 0 or an error, and
-//   int64_t Resident<Kernel>(int shared_bytes)
-// for how many blocks of threads the device runs at a time.
+// Plans the launches of "lossless": kernels, thread blocks and memory. A launcher has
+//   int Launch(const Kernel& kernel, int64_t blocks, int shared_bytes)   returns 0 or an error
+//   int64_t Resident<Kernel>(int shared_bytes)                           thread blocks that are resident at a time
 #pragma once
 
 #include "cuda/kernels/common/pieces.h"
@@ -12,7 +10,7 @@
 
 namespace jaxccomp::cuda {
 
-// Blocks of threads that may use memory of their own in the workspace.
+// The maximum number of thread blocks with separate memory in the workspace.
 inline constexpr int64_t kMostSlots = 256;
 
 inline int64_t SegmentsOf(int64_t words) { return (words + kSegmentWords - 1) / kSegmentWords; }
@@ -137,7 +135,7 @@ struct Workspaces {
   }
 };
 
-// Calls f.template operator()<layout>() for a layout that is known at run time only.
+// Calls f.template operator()<layout>() for a run-time layout.
 template <typename F>
 auto WithLayout(Layout layout, F&& f) {
   switch (layout) {

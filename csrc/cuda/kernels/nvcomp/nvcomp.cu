@@ -36,12 +36,12 @@ const nvcomp::Functions& FunctionsOf(const nvcomp::Spec& spec) {
   return Library::Get().functions(spec.format);
 }
 
-// Seeds, for good: a few KiB each.
-using SeedKey = std::tuple<int, nvcomp::Format, nvcomp::Type, bool>;   // of which device first
-// What picks nvCOMP's kernels, which CUDA loads when they first run.
+// Seeds are never freed: a few KiB each.
+using SeedKey = std::tuple<int, nvcomp::Format, nvcomp::Type, bool>;   // (device, format, type, bit_shuffle)
+// (seed key, chunk bytes): selects nvCOMP's kernels, which CUDA loads when they first run.
 using TriedKey = std::pair<SeedKey, int64_t>;
 struct Seeds {
-  std::mutex preparing;   // one at a time; whoever decodes does not wait for that
+  std::mutex preparing;   // serialises preparations; decoding does not take it
   std::set<TriedKey> tried;
   std::mutex mutex;
   std::map<SeedKey, NvcompSeed> by_key;
@@ -64,13 +64,13 @@ Result<SeedKey> KeyOf(const nvcomp::Spec& spec, DType dtype) {
   return SeedKey{device, spec.format, nvcomp::RowOf(spec.format).type(dtype), spec.bit_shuffle};
 }
 
-// Allocates what a preparation needs, and frees it.
+// The stream and temporary memory of a preparation.
 class Preparation {
  public:
   ~Preparation() {
     if (stream_ != nullptr) cudaStreamDestroy(stream_);
     for (void* memory : memory_) cudaFree(memory);
-    static_cast<void>(cudaGetLastError());   // what failed here is nobody's error afterwards
+    static_cast<void>(cudaGetLastError());   // clear errors, which later code must not see
   }
 
   Status Start() {
@@ -78,14 +78,14 @@ class Preparation {
                       "there is no stream to prepare nvCOMP on");
   }
 
-  // Null when there is none.
+  // Null if allocation fails.
   std::byte* Take(int64_t bytes) {
     void* memory = nullptr;
     if (cudaMalloc(&memory, static_cast<size_t>(bytes)) != cudaSuccess) return nullptr;
     memory_.push_back(memory);
     return static_cast<std::byte*>(memory);
   }
-  // It is freed no more.
+  // Exempts memory from being freed.
   void Keep(void* memory) { std::erase(memory_, memory); }
 
   StreamMachine machine() const { return {{stream_}}; }
@@ -111,7 +111,7 @@ const Status& NoMemory() {
   return status;
 }
 
-// Encodes values of the device; fetches the code's size.
+// Encodes values in device memory, waits, and returns the code's size in `size`.
 Status EncodeNow(Preparation& with, const NvcompEncodeCall& call, int64_t* size) {
   NvcompEncodeCall now = call;
   const auto bytes = NvcompEncodeWorkspaceBytes(call.spec, call.dtype, call.values, call.count);
@@ -155,7 +155,7 @@ Result<NvcompSeed> MakeSeed(const nvcomp::Spec& given, DType dtype) {
   return NvcompSeed{memory + kSeedCodeAt + kSeedAt, static_cast<size_t>(bytes)};
 }
 
-// Half of a chunk that has a pattern, then what has none: both ways that a chunk can go.
+// A chunk with a pattern, then a chunk of noise: one compresses, the other is stored.
 std::vector<std::byte> SomeValues(const nvcomp::Spec& spec) {
   std::vector<std::byte> bytes(static_cast<size_t>(2 * spec.chunk_bytes));
   uint32_t random = 1;
@@ -167,7 +167,7 @@ std::vector<std::byte> SomeValues(const nvcomp::Spec& spec) {
   return bytes;
 }
 
-// Whether values come back as they were.
+// Checks that a round trip returns the same values.
 Status TryOut(const nvcomp::Spec& spec, DType dtype, const NvcompSeed& seed) {
   Preparation with;
   if (Status status = with.Start(); !status.ok()) return status;

@@ -1,4 +1,4 @@
-// What the kernels around nvCOMP do with bytes: CTAs copy, add up checksums and number things.
+// Cooperative functions of a CTA for the kernels around nvCOMP: prefix sums, copies and checksums.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace jaxccomp::cuda {
 
-// Each thread's number becomes the sum of those of the threads before it. Returns the sum of all.
+// Replaces each thread's number by the sum of the earlier threads' numbers. Returns the sum of all.
 JAXCCOMP_DEVICE uint64_t SumBefore(Lanes& lanes, uint64_t& number) {
   constexpr int kWarps = kThreads / kWarp;
   static_assert(2 * kWarps <= kSharedWords);
@@ -20,7 +20,7 @@ JAXCCOMP_DEVICE uint64_t SumBefore(Lanes& lanes, uint64_t& number) {
     if (lane >= below) sum += other;
   }
   uint32_t* const shared = lanes.shared();
-  lanes.Sync();   // what was there before has been read
+  lanes.Sync();   // all threads have read the earlier contents
   if (lane == kWarp - 1) {
     shared[2 * warp] = static_cast<uint32_t>(sum);
     shared[2 * warp + 1] = static_cast<uint32_t>(sum >> 32);
@@ -36,7 +36,7 @@ JAXCCOMP_DEVICE uint64_t SumBefore(Lanes& lanes, uint64_t& number) {
   return all;
 }
 
-// The sixteen bytes from `at` on, read a byte at a time.
+// Loads sixteen bytes from any address, a byte at a time.
 JAXCCOMP_DEVICE simt::Vector LoadBytes(const std::byte* at) {
   simt::Vector v;
   JAXCCOMP_UNROLL
@@ -44,7 +44,7 @@ JAXCCOMP_DEVICE simt::Vector LoadBytes(const std::byte* at) {
   return v;
 }
 
-// Sixteen bytes at any address, out of aligned words.
+// Loads sixteen bytes from any address, as aligned words.
 JAXCCOMP_DEVICE simt::Vector LoadShifted(const std::byte* at, unsigned misaligned) {
   const std::byte* const words = at - misaligned;
   uint32_t low = simt::LoadAs<uint32_t>(words);
@@ -59,7 +59,7 @@ JAXCCOMP_DEVICE simt::Vector LoadShifted(const std::byte* at, unsigned misaligne
   return v;
 }
 
-// A CTA copies `bytes` bytes; neither address needs alignment. Nothing outside of `from` is read.
+// Copies `bytes` bytes with a CTA, between any addresses. Does not read outside of `from`.
 JAXCCOMP_DEVICE void CopyBytes(Lanes& lanes, std::byte* to, const std::byte* from, int64_t bytes) {
   const int64_t unaligned = (0 - reinterpret_cast<uintptr_t>(to)) & (kVectorBytes - 1);
   const int64_t head = unaligned < bytes ? unaligned : bytes;
@@ -70,7 +70,7 @@ JAXCCOMP_DEVICE void CopyBytes(Lanes& lanes, std::byte* to, const std::byte* fro
   const auto misaligned = static_cast<unsigned>(phase % 4);
   for (int64_t v = lanes.thread(); v < vectors; v += kThreads) {
     const std::byte* const at = from + head + v * kVectorBytes;
-    // Words at the ends may hold bytes that are not ours.
+    // Aligned words at the ends may contain bytes outside of `from`.
     const bool at_end = misaligned != 0 && (v == 0 || v == vectors - 1);
     simt::StoreVector(to + head + v * kVectorBytes, aligned  ? simt::LoadVector(at)
                                                     : at_end ? LoadBytes(at)
@@ -80,7 +80,7 @@ JAXCCOMP_DEVICE void CopyBytes(Lanes& lanes, std::byte* to, const std::byte* fro
   if (tail + lanes.thread() < bytes) to[tail + lanes.thread()] = from[tail + lanes.thread()];
 }
 
-// Of each word with its place: the finalizer of MurmurHash3, which is one to one.
+// A bijective hash of a word with its place: the finalizer of MurmurHash3.
 JAXCCOMP_DEVICE uint32_t MixedWord(uint32_t word, uint32_t place) {
   uint32_t h = word ^ place;
   h = (h ^ h >> 16) * 0x85ebca6bu;
@@ -91,9 +91,8 @@ JAXCCOMP_DEVICE uint32_t PlaceOf(int64_t chunk, int64_t word) {
   return static_cast<uint32_t>(chunk) * 0x85ebca6bu + static_cast<uint32_t>(word) * 0x9e3779b1u;
 }
 
-// A CTA adds the words of a piece of chunk `chunk` to the checksum, modulo 2^32 and so in any order.
-// The piece is aligned to 16 bytes and begins with the chunk's word `first`; the last word is filled
-// up with 0.
+// Adds the words of a piece of chunk `chunk` to the checksum with a CTA, modulo 2^32, so that the order does not
+// matter. The piece is aligned to 16 bytes, and begins with the chunk's word `first`; its last word is padded with 0.
 JAXCCOMP_DEVICE void AddChecksum(Lanes& lanes, const std::byte* piece, int64_t bytes, int64_t chunk,
                                  int64_t first, uint32_t* checksum) {
   uint32_t sum = 0;

@@ -1,11 +1,11 @@
-// The kernels around nvCOMP. Encoding: Begin lists the chunks for nvCOMP, Place gives each its place in
-// the code, Pack moves them there, Seal writes the checksum and the size. Decoding: Parse checks the
-// sizes, Unpack moves the chunks to where nvCOMP reads them and adds up the checksum, Admit lists them
-// for nvCOMP, Judge says whether all is well.
+// The kernels around nvCOMP. Encoding: BeginEncode lists the chunks for nvCOMP, PlaceChunks computes their offsets in
+// the code, PackChunks moves them there, SealCode writes the checksum and the size. Decoding: ParseCode checks the
+// sizes, UnpackChunks moves the chunks to nvCOMP's input and computes the checksum, AdmitChunks lists them for nvCOMP,
+// JudgeChunks sets the status.
 //
-// nvCOMP promises nothing for chunks that it has not made, and how many chunks it is called with is
-// fixed before the first byte is seen. So a chunk that must not or need not be decoded is replaced by
-// the seed: one that nvCOMP has made here, whose values end in the chunk's slot, where nobody looks.
+// nvCOMP's behaviour is undefined for chunks that it has not made, and the number of chunks of its call is fixed
+// before the first byte is read. A chunk that must not or need not be decoded is therefore replaced by the seed: a
+// valid chunk, whose values are written to the chunk's slot and ignored.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@
 
 namespace jaxccomp::cuda {
 
-// How values are cut; all chunks but the last have chunk_bytes.
+// Values divided into chunks; all except the last have chunk_bytes.
 struct Chunked {
   int64_t value_bytes;
   int64_t chunk_bytes;
@@ -31,19 +31,19 @@ struct Chunked {
   }
 };
 
-// What nvCOMP is called with: an entry for each chunk.
+// The arguments of nvCOMP: arrays with an entry for each chunk.
 struct Batch {
   const void** sources;
   size_t* source_bytes;
   void** targets;
-  size_t* room;           // of a target, for decoding
-  size_t* target_bytes;   // what nvCOMP has written
+  size_t* room;           // size of a target, for decoding
+  size_t* target_bytes;   // bytes that nvCOMP has written
   nvcomp::Outcome* outcomes;
 };
 
 inline constexpr nvcomp::Outcome kNotRun = -1;
 
-// What CTAs of Pack and Unpack move at a time.
+// CTAs of PackChunks and UnpackChunks move chunks in pieces of this size.
 inline constexpr int64_t kPieceBytes = 32 << 10;
 inline int64_t PiecesOf(const Chunked& cut) { return (cut.chunk_bytes + kPieceBytes - 1) / kPieceBytes; }
 
@@ -59,7 +59,7 @@ JAXCCOMP_DEVICE int64_t PieceBytes(int64_t chunk_bytes, int64_t begin) {
   return left < kPieceBytes ? left : kPieceBytes;
 }
 
-// A thread per chunk.
+// One thread per chunk.
 struct BeginEncode {
   struct Job {
     Chunked cut;
@@ -81,12 +81,12 @@ struct BeginEncode {
   }
 };
 
-// One CTA. A chunk that nvCOMP has failed on, or that has not become smaller, is stored.
+// One CTA. A chunk is stored if nvCOMP failed to encode it, or did not make it smaller.
 struct PlaceChunks {
   struct Job {
     Chunked cut;
     Batch batch;
-    int64_t* offsets;   // of each chunk, and their end
+    int64_t* offsets;   // of each chunk, and the end of the last
     std::byte* code;
     int alignment;      // of the code
   };
@@ -115,7 +115,7 @@ struct PlaceChunks {
   }
 };
 
-// A CTA takes a piece after another: where the code is the host's, few CTAs do.
+// CTAs loop over pieces, so that a few CTAs can write a code in host memory.
 struct PackChunks {
   struct Job {
     Chunked cut;
@@ -170,11 +170,11 @@ struct SealCode {
   }
 };
 
-// What is known of a code while it is decoded.
+// The state of checks of a code.
 struct Verdict {
   uint32_t invalid;
-  uint32_t expected;   // the checksum that it says it has
-  uint32_t checksum;   // the one that it has
+  uint32_t expected;   // the checksum in the code
+  uint32_t checksum;   // the computed checksum
 
   JAXCCOMP_HOST_DEVICE bool admitted() const { return invalid == 0 && expected == checksum; }
 };
@@ -227,7 +227,7 @@ struct ParseCode {
   }
 };
 
-// A CTA per piece. Stored chunks are values already.
+// One CTA per piece. Stored chunks are copied directly to the values.
 struct UnpackChunks {
   struct Job {
     Chunked cut;
@@ -253,7 +253,7 @@ struct UnpackChunks {
   }
 };
 
-// A thread per chunk.
+// One thread per chunk.
 struct AdmitChunks {
   struct Job {
     Chunked cut;

@@ -1,8 +1,8 @@
-// Which kernels run around nvCOMP's batched calls, with what memory. `machine` is what they run on:
+// Plans kernels and memory around nvCOMP's batched calls. `machine` runs them:
 //   Status operator()(TypeTag<Body>, const Body::Job&, int64_t ctas)   starts a kernel
 //   Status Copy(void* to, const void* from, int64_t bytes)
 //   CUstream_st* stream
-// The library's is a stream; tests have one that runs bodies on the host, and an nvCOMP of their own.
+// The library's machine uses a stream; the tests' machine runs bodies on the host, with a fake nvCOMP.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,10 @@
 
 namespace jaxccomp::cuda {
 
-inline constexpr int64_t kNvcompAlignment = 16;   // the greatest that any format asks for
+inline constexpr int64_t kNvcompAlignment = 16;   // the maximum over formats
 
-// A chunk of zeros, coded by nvCOMP on this device. See nvcomp_kernels.cuh.
-inline constexpr int64_t kSeedValueBytes = 16 << 10;   // no chunk is cut smaller
+// A chunk of zeros, encoded by nvCOMP on this device (see nvcomp_kernels.cuh).
+inline constexpr int64_t kSeedValueBytes = 16 << 10;   // less than any chunk_bytes, to fit into a slot
 struct NvcompSeed {
   const void* code = nullptr;   // aligned to 16
   size_t bytes = 0;
@@ -33,7 +33,7 @@ inline bool IsAligned(const void* at) {
   return reinterpret_cast<uintptr_t>(at) % kNvcompAlignment == 0;
 }
 
-// The first word of every code of that spec and dtype.
+// The first word of every code with this spec and dtype.
 inline uint32_t HeaderOf(const nvcomp::Spec& spec, DType dtype) {
   const nvcomp::Type type = nvcomp::RowOf(spec.format).type(dtype);
   return nvcomp::kMagic | static_cast<uint32_t>(spec.format) << 8 |
@@ -47,7 +47,7 @@ inline Status NvcompStatus(nvcomp::Outcome outcome, const nvcomp::Spec& spec, co
                                   std::to_string(outcome)};
 }
 
-// Does what it is given, one after the other, until something fails.
+// Runs steps in order until one fails; returns its status.
 template <typename... Steps>
 Status InTurn(const Steps&... steps) {
   Status status;
@@ -65,7 +65,7 @@ inline Status CheckCount(const nvcomp::Spec& spec, DType dtype, int64_t count) {
                                       std::string(Name(dtype))};
 }
 
-// What nvCOMP asks for.
+// Memory that nvCOMP requires.
 struct NvcompNeeds {
   int64_t slot_bytes = 0;
   int64_t temporary_bytes = 0;
@@ -114,7 +114,7 @@ inline Result<NvcompNeeds> DecodeNeeds(const nvcomp::Functions& functions, const
   return NvcompNeeds{cut.chunk_bytes, static_cast<int64_t>(temporary)};
 }
 
-// The workspace of either direction.
+// The workspace of encoding or decoding.
 struct NvcompMemory {
   NvcompMemory(void* workspace, const Chunked& cut, const NvcompNeeds& needs, const void* values)
       : pieces(workspace) {
@@ -136,7 +136,7 @@ struct NvcompMemory {
   Verdict* verdict;
   std::byte* slots;
   std::byte* temporary;
-  std::byte* aligned;   // the values, where they are not
+  std::byte* aligned;   // an aligned copy of the values, if they are unaligned
 };
 
 inline int64_t NvcompMemoryBytes(const Chunked& cut, const NvcompNeeds& needs, const void* values) {
@@ -247,13 +247,13 @@ Status DecodeWith(Machine& machine, const nvcomp::Functions& functions, const Nv
       });
 }
 
-// A seed is the one chunk of a code of zeros, which begins kSeedAt bytes behind the code's first.
+// A seed is the only chunk of a code of zeros, at offset kSeedAt in the code.
 inline nvcomp::Spec SeedSpec(nvcomp::Spec spec) {
   spec.chunk_bytes = kSeedValueBytes;
   return spec;
 }
 inline constexpr int64_t kSeedAt = nvcomp::kHeaderBytes + nvcomp::kEntryBytes;
-// Where such a code lies, behind an aligned address, that its seed is aligned.
+// The offset of such a code from an aligned address that makes its seed aligned.
 inline constexpr int64_t kSeedCodeAt = kNvcompAlignment - kSeedAt % kNvcompAlignment;
 
 }  // namespace jaxccomp::cuda

@@ -1,0 +1,78 @@
+"""Which processes have inherited the place of the rank that has started them."""
+
+import os
+import socket
+import sys
+import types
+
+import pytest
+
+from jaxccomp._bootstrap import inherited
+
+MPICH = {"PMI_RANK": "1", "PMI_SIZE": "2"}
+OPEN_MPI = {
+    "OMPI_COMM_WORLD_RANK": "1",
+    "OMPI_COMM_WORLD_SIZE": "2",
+    "PMIX_RANK": "1",
+    "PMIX_NAMESPACE": "job@1",
+}
+
+
+def why(environ, *, uses_variables=True, starts_mpi=True):
+    return inherited.why_no_rank(environ, uses_variables=uses_variables, starts_mpi=starts_mpi)
+
+
+def marked(environ, pid):
+    return environ | {inherited.MARK: f"{pid} {inherited._identity(environ)}"}
+
+
+@pytest.fixture
+def worker(monkeypatch):
+    """As a worker of multiprocessing finds itself while it imports the main program."""
+    monkeypatch.setitem(sys.modules, "__mp_main__", types.ModuleType("__mp_main__"))
+
+
+@pytest.mark.parametrize("environ", [MPICH, OPEN_MPI], ids=["MPICH", "Open MPI"])
+def test_ranks(environ):
+    assert not why(environ)
+    assert not why(marked(environ, os.getpid()))
+
+
+@pytest.mark.parametrize("environ", [MPICH, OPEN_MPI], ids=["MPICH", "Open MPI"])
+def test_children_of_ranks(environ):
+    text = why(marked(environ, 7))
+    assert text == "was started by rank 1 (process 7), and has inherited its variables"
+
+
+def test_ranks_of_a_job_that_a_rank_has_started():
+    assert not why(marked(OPEN_MPI, 7) | {"PMIX_NAMESPACE": "job@2"})
+    assert not why(marked({"SLURM_JOB_ID": "1"}, 7) | MPICH)
+
+
+def test_workers(worker):
+    assert "worker of multiprocessing" in why(MPICH)
+    assert "has started with multiprocessing" in why(marked(MPICH, os.getppid()))
+    # Also where the program names its rank itself, which a worker repeats.
+    assert "a rank (process" in why(marked({}, os.getppid()), uses_variables=False)
+
+
+def test_workers_that_a_program_makes_ranks(worker):
+    """Its main process is none."""
+    assert not why(MPICH, uses_variables=False)
+
+
+def test_the_connection_to_mpiexec():
+    ends = socket.socketpair()
+    environ = MPICH | {"PMI_FD": str(ends[0].fileno())}
+    child = marked(environ, 7)
+    assert not why(environ)
+    assert "was started by rank 1" in why(child)
+    assert not why(child, uses_variables=False)
+    other = socket.socketpair()
+    assert not why(child | {"PMI_FD": str(other[0].fileno())})  # of another mpiexec
+    for each in ends:
+        each.close()
+    assert "not the connection to mpiexec" in why(environ)
+    assert not why(environ, starts_mpi=False)
+    for each in other:
+        each.close()

@@ -1,0 +1,64 @@
+"""What stands against a start: too little shared memory, and signals that came before it."""
+
+import signal
+import types
+
+import pytest
+
+from jaxccomp._bootstrap import shared_memory
+from jaxccomp.launch import interrupts, job, signals
+
+KIB = 1 << 10
+
+
+@pytest.fixture
+def room(tmp_path, monkeypatch):
+    """A folder with some KiB of free space."""
+
+    def make(free):
+        found = types.SimpleNamespace(f_bavail=free, f_blocks=64 * KIB, f_frsize=KIB)
+        monkeypatch.setattr(shared_memory.os, "statvfs", lambda folder: found)
+        return str(tmp_path)
+
+    return make
+
+
+def test_shared_memory(room):
+    assert not shared_memory.why_too_little("MPICH", 4, folder=room(4200))
+    text = shared_memory.why_too_little("MPICH", 4, folder=room(4000))
+    assert "has 4000 KiB free of 65536 KiB, and MPICH needs about 4140 KiB" in text
+    assert not shared_memory.why_too_little("Open MPI", 4, folder=room(0))
+
+
+def test_shared_memory_that_ranks_have_taken_already(room, tmp_path):
+    """The first ones write to it before the last ones look."""
+    (tmp_path / "mpich_shm_1").write_bytes(bytes(3000 * KIB))
+    assert not shared_memory.why_too_little("MPICH", 4, starting=True, folder=room(1200))
+    assert shared_memory.why_too_little("MPICH", 4, folder=room(1200))
+
+
+def test_no_folder():
+    assert not shared_memory.why_too_little("MPICH", 4, folder="/nowhere")
+
+
+def test_a_signal_that_python_has_lost(monkeypatch):
+    """It comes while the launcher prepares a job, and its exception is lost in a callback."""
+    monkeypatch.setattr(signals, "_ended_by", 0)
+    with pytest.raises(SystemExit):
+        signals.end(signal.SIGINT)
+    monkeypatch.setattr(job._Run, "_command", lambda *_: ["true"])
+    monkeypatch.setattr(job.subprocess, "Popen", lambda *_, **__: pytest.fail("started"))
+    outcome = job.run(job.Job(1, ["program.py"]))
+    assert outcome == job.Outcome(130, "ended by SIGINT") and outcome.interrupted
+
+
+@pytest.mark.parametrize(
+    "argv,original,right",
+    [
+        (["-m", "run"], ["python", "-P", "-m", "jaxccomp", "run"], True),
+        (["-m"], ["python", "-m", "pytest"], False),
+        (["program.py", "-m", "jaxccomp"], ["python", "program.py", "-m", "jaxccomp"], False),
+    ],
+)
+def test_commands(argv, original, right):
+    assert interrupts.is_command(argv, original) == right
