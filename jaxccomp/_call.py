@@ -66,6 +66,7 @@ class Call:
     # Whether a second result of each operand follows the results: what the codec lost of it here.
     feedback: bool = False
     # Whether residuals of the call before follow the operands: what travels are the sums of both.
+    # They and all results have the dtype of the residuals.
     carries: bool = False
     # The program's line, of a call that is run eagerly; "" in programs, whose operations have it.
     # JAX compiles equal eager calls once, so without it the first line would stand for all.
@@ -111,6 +112,12 @@ def split_references(call: Call, operands: Sequence[T]) -> tuple[Sequence[T], Se
     return operands[:sent], operands[sent:]
 
 
+def reduced_values(call: Call, operands: Sequence[T]) -> Sequence[T]:
+    """Values of the dtypes that travel: the operands, or the residuals that are added to them."""
+    sent, others = split_references(call, operands)
+    return others if call.carries else sent
+
+
 def references_each(call: Call) -> int:
     """How many references, or residuals of the call before, go with each operand."""
     if call.carries:
@@ -121,7 +128,9 @@ def references_each(call: Call) -> int:
 def add_carried(call: Call, operands: Sequence[T]) -> tuple[Call, list[T]]:
     """The same call of sums of operands and residuals."""
     values, carried = split_references(call, operands)
-    sums = [x + residual for x, residual in zip(values, carried, strict=True)]
+    sums = [
+        x.astype(residual.dtype) + residual for x, residual in zip(values, carried, strict=True)
+    ]
     return call.replace(carries=False), sums
 
 

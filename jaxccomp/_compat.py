@@ -436,7 +436,8 @@ def lower_ffi(
     last = len(operands) if alias == "free" else min(len(operands), first + len(ctx.avals_out))
     for i in reversed(range(first, last)) if ctx.avals_out else ():
         result = first + (i - first) % len(ctx.avals_out)
-        if shared(operands[i]) and result not in aliases.values():
+        alike = ctx.avals_in[i - first].dtype == ctx.avals_out[result - first].dtype
+        if alike and shared(operands[i]) and result not in aliases.values():
             aliases[i] = result
     rule = jax.ffi.ffi_lowering(
         target,

@@ -117,6 +117,11 @@ Status MergePart(const Codec* codec, DType dtype, ReduceOp op, int64_t divisor, 
   return MergeDecoded(codec, dtype, op, divisor, dst, count, sources, workspace);
 }
 
+void AddOperand(DType dtype, const void* operand, const void* residual, void* dst, int64_t count) {
+  if (dst != residual) CopyValues(dst, residual, count * SizeBytes(DType::kFloat32));
+  MergeValues(dtype, operand, ReduceOp::kSum, DType::kFloat32, dst, count);
+}
+
 Status ResidualPart(const Codec* codec, DType dtype, void* dst, const void* before, const void* values,
                 std::span<const std::byte> code, int64_t count, int64_t times,
                 Workspace& workspace) {

@@ -31,6 +31,9 @@ struct MergeSource {
 Status MergePart(const Codec* codec, DType dtype, ReduceOp op, int64_t divisor, void* dst,
                  int64_t count, std::span<const MergeSource> sources, Workspace& workspace);
 
+// dst = operand + residual, for an operand of a half type and float32. `dst` may be `residual`.
+void AddOperand(DType dtype, const void* operand, const void* residual, void* dst, int64_t count);
+
 // dst = before + (values - decoded code) * times; without `before` (null), 0. See reduce/residual.h.
 Status ResidualPart(const Codec* codec, DType dtype, void* dst, const void* before, const void* values,
                 std::span<const std::byte> code, int64_t count, int64_t times,

@@ -190,7 +190,8 @@ Result<Operation*> Engine::Impl::Post(CallSite& site, Call call) {
 void Engine::Impl::FillHeader(Operation* op, const CallSite& site) const {
   Header& h = op->header;
   h = site.header;
-  if (!op->call.inputs.empty()) h.dtype = static_cast<uint8_t>(op->call.inputs[0].dtype);
+  const auto& values = op->call.carried.empty() ? op->call.inputs : op->call.carried;
+  if (!values.empty()) h.dtype = static_cast<uint8_t>(values[0].dtype);
   h.communicator = op->key.communicator;
   h.thread = op->key.thread;
   h.sequence = op->key.sequence;

@@ -41,6 +41,28 @@ void Copy(Operation& op, const PlannedTask& task) {
              });
 }
 
+// The sum of an operand and its wider residual (collective/carry.h).
+bool IsWideSum(const Plan& plan, const PlannedTask& task) {
+  return task.dst.count > 0 && task.codes[0] < 0 &&
+         plan.parts[task.sources[0].first].space == Space::kInput &&
+         plan.parts[task.sources[0].first].dtype != plan.parts[task.dst.first].dtype;
+}
+
+void AddOperands(Operation& op, const PlannedTask& task) {
+  const auto operands = PartsOf(op, task.sources[0]), residuals = PartsOf(op, task.sources[1]);
+  for (int32_t i = 0; i < task.dst.count; ++i) {
+    const Part& part = op.plan->parts[task.dst.first + i];
+    const Part& operand = operands[static_cast<size_t>(i)];
+    const std::byte* const from = AddressOf(op, operand);
+    const std::byte* const residual = AddressOf(op, residuals[static_cast<size_t>(i)]);
+    InSlices(op, part.bytes, [&](int64_t offset, int64_t bytes) {
+      const int64_t first = offset / SizeBytes(part.dtype);
+      AddOperand(operand.dtype, from + first * SizeBytes(operand.dtype), residual + offset,
+                 AddressOf(op, part) + offset, bytes / SizeBytes(part.dtype));
+    });
+  }
+}
+
 Status Merge(Operation& op, const PlannedTask& task) {
   const Plan& plan = *op.plan;
   struct Scratch {
@@ -218,7 +240,10 @@ std::byte* AddressOf(const Operation& op, const Part& part) {
 Status Compute(Operation& op, const PlannedTask& task) {
   switch (task.kind) {
     case TaskKind::kCopy: Copy(op, task); return Status::Ok();
-    case TaskKind::kMerge: return Merge(op, task);
+    case TaskKind::kMerge:
+      if (!IsWideSum(*op.plan, task)) return Merge(op, task);
+      AddOperands(op, task);
+      return Status::Ok();
     case TaskKind::kEncode: return Encode(op, task);
     case TaskKind::kDecode: return Decode(op, task);
     case TaskKind::kResidual: return Residual(op, task);

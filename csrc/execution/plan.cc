@@ -75,7 +75,7 @@ Result<std::shared_ptr<const Plan>> MakePlan(const CallSite& site, const Endpoin
   if (!made.ok()) return made.status();
   Problem& problem = *made;
   if (Info(spec.collective).reduces) {
-    for (const Tensor& t : call.inputs) {
+    for (const Tensor& t : ValuesOf(spec, call)) {
       Status status = CheckReducible(t.dtype, spec.reduce_op, spec.mean);
       if (!status.ok()) return status;
       problem.wide |= IsHalf(t.dtype);
@@ -83,7 +83,7 @@ Result<std::shared_ptr<const Plan>> MakePlan(const CallSite& site, const Endpoin
   }
   if (site.codec != nullptr) {
     const auto is_coded = [&](const Tensor& t) { return site.codec->Supports(t.dtype); };
-    problem.coded = std::any_of(call.inputs.begin(), call.inputs.end(), is_coded);
+    problem.coded = std::ranges::any_of(ValuesOf(spec, call), is_coded);
     problem.exact = site.codec->traits().lossless;
     // Of other reductions the result is in the operands' range wherever parts of it are.
     const bool leaves_range = spec.reduce_op == ReduceOp::kSum || spec.reduce_op == ReduceOp::kProd;

@@ -141,9 +141,21 @@ class Planner {
         plan_->parts.push_back({loss ? Space::kOutput : s.space,
                                 p.tensor + (loss ? sides_.first_loss : 0), p.dtype, p.offset,
                                 p.bytes, p.tensor, p.offset_in_block});
+        if (s.space == Space::kInput && !sides_.operand_dtypes.empty()) {
+          Narrow(sides_.operand_dtypes[static_cast<size_t>(p.tensor)], &plan_->parts.back());
+        }
       }
     }
     return {first, static_cast<int32_t>(plan_->parts.size()) - first};
+  }
+
+  // The same values in another dtype.
+  static void Narrow(DType dtype, Part* part) {
+    const int64_t ratio = SizeBytes(part->dtype) / SizeBytes(dtype);
+    part->dtype = dtype;
+    part->offset /= ratio;
+    part->offset_in_block /= ratio;
+    part->bytes /= ratio;
   }
 
   const Sides& sides_;

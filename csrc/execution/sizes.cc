@@ -47,14 +47,18 @@ Status CheckReferences(const OpSpec& spec, const Call& call) {
 
 Status CheckCarried(const OpSpec& spec, const Call& call) {
   if (!spec.carries && call.carried.empty()) return Status::Ok();
-  const auto alike = [](const Tensor& a, const Tensor& b) {
-    return a.dtype == b.dtype && a.bytes == b.bytes;
+  const auto alike = [](const Tensor& residual, const Tensor& operand) {
+    const bool widens = IsHalf(operand.dtype) && residual.dtype == DType::kFloat32;
+    return (widens || residual.dtype == operand.dtype) && residual.rows == operand.rows &&
+           residual.bytes / SizeBytes(residual.dtype) == operand.bytes / SizeBytes(operand.dtype);
   };
   if (!spec.feedback || !spec.carries || !std::ranges::equal(call.carried, call.inputs, alike)) {
-    return Wrong(spec, "each operand needs a residual of its type and size, and feedback");
+    return Wrong(spec, "each operand needs feedback and a residual of its size, of its type or, for half "
+                       "types, of float32");
   }
   return Status::Ok();
 }
+
 
 Status CheckFeedback(const OpSpec& spec, const Call& call) {
   if (Status status = CheckCarried(spec, call); !status.ok()) return status;
@@ -68,7 +72,7 @@ Status CheckFeedback(const OpSpec& spec, const Call& call) {
   const size_t count = call.inputs.size();
   bool fits = call.outputs.size() == 2 * count;
   for (size_t i = 0; fits && i < 2 * count; ++i) {
-    const Tensor& values = call.inputs[i % count];
+    const Tensor& values = ValuesOf(spec, call)[i % count];
     const Tensor& result = call.outputs[i];
     // reduce_scatter's block size is checked with the sizes of all collectives.
     fits = IsFloating(values.dtype) && result.dtype == values.dtype &&
@@ -117,6 +121,10 @@ Status FillMessages(const OpSpec& spec, const Call& call, const Sides& sides, Pr
 }
 
 }  // namespace
+
+const std::vector<Tensor>& ValuesOf(const OpSpec& spec, const Call& call) {
+  return spec.carries ? call.carried : call.inputs;
+}
 
 Result<BlockRows> RowsOf(const OpSpec& spec, int rank, int ranks) {
   const auto& c = spec.counts;
@@ -185,9 +193,14 @@ Result<Sides> MakeSides(const OpSpec& spec, const Endpoint& endpoint, const Call
     sides.output = Layout::Rows(results, std::move(rows->output));
     return sides;
   }
+  const std::vector<Tensor>& values = ValuesOf(spec, call);
+  const auto same_dtype = [](const Tensor& a, const Tensor& b) { return a.dtype == b.dtype; };
+  if (!std::ranges::equal(values, call.inputs, same_dtype)) {
+    for (const Tensor& operand : call.inputs) sides.operand_dtypes.push_back(operand.dtype);
+  }
   const std::vector<int64_t> each(ranks, 1);
   for (const auto& [blocks, tensors] :
-       {std::pair{info.input, &call.inputs}, std::pair{info.output, &std::as_const(results)}}) {
+       {std::pair{info.input, &values}, std::pair{info.output, &std::as_const(results)}}) {
     if (blocks != Blocks::kPerRank) continue;
     for (const Tensor& t : *tensors) {
       if (t.rows != ranks) {
@@ -196,8 +209,8 @@ Result<Sides> MakeSides(const OpSpec& spec, const Endpoint& endpoint, const Call
       }
     }
   }
-  sides.input = info.input == Blocks::kPerRank ? Layout::Rows(call.inputs, each)
-                                               : Layout::Whole(call.inputs);
+  sides.input = info.input == Blocks::kPerRank ? Layout::Rows(values, each)
+                                               : Layout::Whole(values);
   sides.output = info.output == Blocks::kPerRank ? Layout::Rows(results, each)
                                                  : Layout::Whole(results);
   if (sides.input.BlockBytes(0) != sides.output.BlockBytes(0)) {

@@ -16,6 +16,9 @@ struct Sides {
   Layout input, output;
   int scratch_block = 0;   // the block of the input that scratch memory is laid out like
   int32_t first_loss = 0;  // with feedback: the first residual among the results, laid out as input
+  // The dtypes of the operands by tensor, if the residuals of the call before are wider. `input` is then the layout of
+  // the residuals.
+  std::vector<DType> operand_dtypes;
 
   // Calls f(address, part) for the values in [begin, end) of scratch memory.
   template <typename F>
@@ -29,6 +32,10 @@ struct BlockRows {
   std::vector<int64_t> input, output;
 };
 Result<BlockRows> RowsOf(const OpSpec& spec, int rank, int ranks);
+
+// Tensors of the sizes and dtypes that are reduced: the residuals of the call before, if there are any, to which
+// the operands are added.
+const std::vector<Tensor>& ValuesOf(const OpSpec& spec, const Call& call);
 
 Result<Sides> MakeSides(const OpSpec& spec, const Endpoint& endpoint, const Call& call);
 

@@ -11,12 +11,15 @@ from jaxccomp import _compat, codecs, errors
 from jaxccomp._api.arguments import REDUCE_OPS, check_varies, make_call
 from jaxccomp._api.options import Options, operation
 from jaxccomp._api.pytree import apply, as_array
+from jaxccomp._api.whole_steps import all_finite, show, whole_step
+from jaxccomp._call import Call
+from jaxccomp._primitives.composed import EngineMover
 
 Array = Any
 T = TypeVar("T")
 
 _REDUCTIONS = ("sum", "mean")
-_START = "Start with jax.tree.map(jax.numpy.zeros_like, x)."
+_START = "Start with jax.tree.map(lambda x: jax.numpy.zeros_like(x, dtype='float32'), x)."
 
 
 @operation
@@ -31,9 +34,15 @@ def allreduce_with_feedback(
     keeps what that loses: as much as its next contribution needs to make up for it. So over a
     sequence of steps nothing is lost, with any algorithm: the results add up to the reduction of
     all ``x``, less that of what the last residuals hold (Seide et al. 2014; Karimireddy et al.
-    2019; Tang et al. 2019 for what is lost after merging). Where what is lost is not finite (a
-    gradient that overflowed, say), the result shows it and the residual is 0, so that a bad step
-    does not spoil those after.
+    2019; Tang et al. 2019 for what is lost after merging).
+
+    A step is bad if a value of the reduction is not finite: a rank's gradient has overflowed, say.
+    All floating results are NaN then, on all ranks, and the residual stays as it was, as if the
+    step had not been. So until the results are known, the old residual stays in memory beside the
+    new one.
+
+    A leaf and its residual are added, coded and reduced in the wider dtype of both. What the result
+    loses when it is rounded to the leaf's dtype is in the residual, too.
 
     On the wire: as `allreduce` of ``x + residual``. Along an axis of ``vmap`` nothing travels, and
     nothing is lost. It has no derivative.
@@ -41,8 +50,11 @@ def allreduce_with_feedback(
     Args:
       x: pytree of arrays of any shape, the same on all ranks. Leaves that are not floating are
         reduced as `allreduce` does.
-      residual: a pytree like ``x``: zeros at first, then what the last call gave. Instead of leaves
-        that are not floating it may have None; whatever is there comes back as it is.
+      residual: a pytree like ``x``: zeros at first, then what the last call gave. Its leaves may
+        have another floating dtype than those of ``x``, and keep it: float32 for bfloat16 and
+        float16, in which small values would vanish beside large ones, so that they would never
+        arrive. Instead of leaves that are not floating it may have None; whatever is there comes
+        back as it is.
       op: "sum" or "mean".
 
     Returns:
@@ -68,8 +80,11 @@ def reduce_scatter_with_feedback(
     loses of each row of it that travels, ``p - decode(encode(p))``, is the new residual; around a
     ring, where a rank encodes partial sums, what it loses of those. So over a sequence of steps
     nothing is lost, with any algorithm: the results add up to the reduction of all ``x``, less that
-    of what the last residuals hold. Where what is lost is not finite, the result shows it and the
-    residual is 0.
+    of what the last residuals hold.
+
+    If a value of ``x`` is not finite, this rank contributes NaN to all rows: all floating results
+    are NaN on all ranks, and each rank keeps its residual as it was. If finite values add up to one
+    that is not, only the rank whose row has it sees that.
 
     On the wire: as `reduce_scatter` of ``x + residual``, each rank sends n - 1 blocks. Each value
     is coded once, but around a ring n - 1 times. Along an axis of ``vmap`` nothing travels, and
@@ -78,8 +93,11 @@ def reduce_scatter_with_feedback(
     Args:
       x: pytree of arrays of shape ``(n, *s)``, the same on all ranks. Leaves that are not floating
         are reduced as `reduce_scatter` does.
-      residual: a pytree like ``x``: zeros at first, then what the last call gave. Instead of leaves
-        that are not floating it may have None; whatever is there comes back as it is.
+      residual: a pytree like ``x``: zeros at first, then what the last call gave. Its leaves may
+        have another floating dtype than those of ``x``, and keep it: float32 for bfloat16 and
+        float16, in which small values would vanish beside large ones, so that they would never
+        arrive. Instead of leaves that are not floating it may have None; whatever is there comes
+        back as it is.
       op: "sum" or "mean".
 
     Returns:
@@ -115,13 +133,31 @@ def _with_feedback(collective: str, x: T, residual: T, op: str, options: Options
     residuals = _like(name, leaves, treedef, residual)
     coded = [i for i, leaf in enumerate(leaves) if _is_coded(leaf)]
     exact = [i for i, leaf in enumerate(leaves) if not _is_coded(leaf)]
+    values, before = ([each[i] for i in coded] for each in (leaves, residuals))
+    pairs = list(map(_alike, values, before))
+    if collective == "reduce_scatter":  # no rank sees the others' rows
+        finite = all_finite([x + each for x, each in pairs])
+        values = [show(finite, x) for x in values]
+        pairs = list(map(_alike, values, before))
     if codecs.is_lossless(options.get("codec")):
-        results = apply(reduction, [leaves[i] + residuals[i] for i in coded])
-        lost = [jnp.zeros_like(leaves[i]) for i in coded]
+        sums = [x + each for x, each in pairs]
+        sent = [x.astype(like.dtype) for x, like in zip(sums, values, strict=True)]
+        results = apply(reduction, sent)
+        lost = [x - y.astype(x.dtype) for x, y in zip(sums, sent, strict=True)]
     else:
-        pairs = [_vary_alike(leaves[i], residuals[i]) for i in coded]
         carries = reduction.replace(feedback=True, carries=True)
-        results, lost = apply(carries, [x for x, _ in pairs], [each for _, each in pairs])
+        # The engine adds float32 residuals to half types itself.
+        sent = [
+            _vary_alike(value, each)[0] if _widens(value, each) else x
+            for value, (x, each) in zip(values, pairs, strict=True)
+        ]
+        results, lost = apply(carries, sent, [each for _, each in pairs])
+        rounded = [
+            _rounded(reduction, result, each, like.dtype)
+            for like, result, each in zip(values, results, lost, strict=True)
+        ]
+        results, lost = [x for x, _ in rounded], [each for _, each in rounded]
+    results, lost = whole_step(results, lost, before)
     results += apply(reduction, [leaves[i] for i in exact])
     reduced = dict(zip(coded + exact, results, strict=True))
     kept = dict(zip(coded, lost, strict=True))
@@ -132,9 +168,25 @@ def _with_feedback(collective: str, x: T, residual: T, op: str, options: Options
 
 
 def _like(name: str, leaves: list[Array], treedef: Any, residual: Any) -> list[Any]:
-    """The residual of each leaf, checked to be of its shape and dtype where it is floating."""
+    """The residual of each leaf, checked to be of its shape and floating where the leaf is."""
     residuals = flatten_residual(name, treedef, residual, _START)
     return [_checked(name, leaf, each) for leaf, each in zip(leaves, residuals, strict=True)]
+
+
+def residual_dtype_of(dtype: Any, residual_dtype: str | None) -> Any:
+    """The dtype of the residual of a leaf: the wider of both."""
+    dtype = jnp.dtype(dtype)
+    narrow = residual_dtype is not None and dtype.itemsize < jnp.dtype(residual_dtype).itemsize
+    return jnp.dtype(residual_dtype) if narrow else dtype
+
+
+def check_residual_dtype(name: str, residual_dtype: Any) -> None:
+    """Raises for what is no value of the option ``residual_dtype``."""
+    if residual_dtype is not jnp.float32 and residual_dtype not in (None, "float32"):
+        raise errors.InvalidArgumentError(
+            f'{name}: residual_dtype must be "float32", or None for the dtype of each leaf, not '
+            f"{residual_dtype!r}."
+        )
 
 
 def flatten_residual(name: str, treedef: Any, residual: Any, advice: str) -> list[Any]:
@@ -152,18 +204,44 @@ def _checked(name: str, leaf: Array, residual: Any) -> Any:
     if not _is_coded(leaf):
         return residual
     given = as_array(name, residual)
-    if given.shape != leaf.shape or given.dtype != leaf.dtype:
+    if given.shape != leaf.shape or not _is_coded(given):
         raise errors.InvalidArgumentError(
             f"{name}: the residual of a leaf {leaf.dtype.name}{list(leaf.shape)} must have its "
-            f"shape and dtype, not {given.dtype.name}{list(given.shape)}. {_START}"
+            f"shape and a floating dtype, not {given.dtype.name}{list(given.shape)}. {_START}"
         )
     return given
 
 
+def _alike(x: Array, residual: Array) -> tuple[Array, Array]:
+    """Both in the wider dtype and with a type that varies over all axes of either, as their sum."""
+    if x.dtype != residual.dtype:
+        one_byte = [each.dtype for each in (x, residual) if each.dtype.itemsize == 1]
+        # JAX promotes no types of one byte.
+        dtype = jnp.promote_types(*([jnp.float32] * len(one_byte) or [x.dtype, residual.dtype]))
+        x, residual = x.astype(dtype), residual.astype(dtype)
+    return _vary_alike(x, residual)
+
+
 def _vary_alike(x: Array, residual: Array) -> tuple[Array, Array]:
-    """Both with a type that varies over the axes over which either does, as their sum has."""
     axes = _compat.varying(x) | _compat.varying(residual)
     return _compat.vary(x, axes), _compat.vary(residual, axes)
+
+
+def _widens(x: Array, residual: Array) -> bool:
+    half = x.dtype in (jnp.bfloat16, jnp.float16)
+    return half and residual.dtype == jnp.float32 and x.size > 0
+
+
+def _rounded(call: Call, result: Array, lost: Array, dtype: Any) -> tuple[Array, Array]:
+    """A result in another dtype, and the residual with what that loses."""
+    if result.dtype == dtype:
+        return result, lost
+    rounded = result.astype(dtype)
+    error = result - rounded.astype(result.dtype)
+    if call.collective == "reduce_scatter":  # no other rank has this row
+        own = EngineMover(call, "raw").rank()
+        return rounded, lost.at[own].add(error * call.size if call.reduce_op == "mean" else error)
+    return rounded, lost + (error if call.reduce_op == "mean" else error / call.size)
 
 
 def _is_coded(leaf: Array) -> bool:

@@ -105,7 +105,7 @@ def _references(call: Call, tree: Any, ref: Any) -> list[Array]:
     for (path, leaf), (_, other) in zip(leaves, refs, strict=True):
         x, reference = (as_array(call.collective, each) for each in (leaf, other))
         shape = reference_shape(call, x.shape)
-        if (shape, x.dtype) != (reference.shape, reference.dtype):
+        if (shape, x.dtype) != (reference.shape, reference.dtype) and not call.carries:
             raise errors.InvalidArgumentError(
                 f"{call.collective}: ref{keystr(path)} must have the shape and dtype of "
                 f"{'x' if shape == x.shape else 'the result of x'}{keystr(path)}, "

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from jaxccomp import _compat, codecs, comm, errors
-from jaxccomp._call import Call, add_carried, split_likes, split_references
+from jaxccomp._call import Call, add_carried, reduced_values, split_likes
 from jaxccomp._native import engine, ffi_targets, threads
 from jaxccomp._native.platforms import CPU, CUDA, TABLE, Platform
 from jaxccomp._primitives import backends, composed, on_cuda, planning, registered, wide_sums
@@ -167,7 +167,7 @@ def _shapes(avals: Sequence[Any], call: Call) -> str:
 
 
 def _sent(call: Call, avals: Sequence[Any]) -> Sequence[Any]:
-    return split_references(call, split_likes(call, avals)[0])[0]
+    return reduced_values(call, split_likes(call, avals)[0])
 
 
 def _attributes(call: Call, devices: Sequence[int]) -> dict[str, Any]:

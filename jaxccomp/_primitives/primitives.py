@@ -19,6 +19,7 @@ from jaxccomp._call import (
     ANY_TAG,
     Call,
     kept_dimensions,
+    reduced_values,
     result_shape,
     split_likes,
     split_references,
@@ -82,16 +83,16 @@ def _abstract_eval(*avals: Any, call: Call) -> tuple[list[Any], set[Any]]:
         effects.add(_compat.ORDERED)
     elif call.collective == "barrier":
         effects.add(_compat.KEPT)
+    values = reduced_values(call, avals)
     results = [
         _compat.result_aval(aval, result_shape(call, aval.shape), dropped, kept_dimensions(call))
-        for aval in split_likes(call, split_references(call, avals)[0])[1]
+        for aval in split_likes(call, values)[1]
     ]
     if call.status:
         pair = _compat.result_aval(avals[0], (2,), dropped, slice(0, 0))
         results.append(pair.update(dtype=jnp.dtype(jnp.int32), weak_type=False))
     if call.feedback:  # what is lost is each rank's own
-        sent, _ = split_references(call, avals)
-        results += [_compat.result_aval(aval, aval.shape, (), slice(None)) for aval in sent]
+        results += [_compat.result_aval(aval, aval.shape, (), slice(None)) for aval in values]
     return results, effects
 
 

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxccomp import _compat, codecs, errors
+from jaxccomp._api.error_feedback import check_residual_dtype
 from jaxccomp.lax._rewrite import Rewriter, Slot, Traced, is_array, trace
 from jaxccomp.lax._rules import CollectiveRule, as_rules
 
@@ -109,6 +110,7 @@ def compress_with_feedback(
     *,
     backend: str = "auto",
     algorithm: str = "auto",
+    residual_dtype: str | None = "float32",
 ) -> Compressed:
     """As `compress`, but what lossy codecs lose of sums is added to the next ones.
 
@@ -116,7 +118,8 @@ def compress_with_feedback(
     `jaxccomp.allreduce_with_feedback`, each ``psum_scatter`` a
     `jaxccomp.reduce_scatter_with_feedback`, and their residuals are the state. In a ``scan`` or a
     ``while_loop`` they go from one turn to the next; a branch of ``cond`` that is not taken leaves
-    them as they are. Other collectives are compressed as `compress` does.
+    them as they are. An exchange whose result is not finite gives NaN and leaves its own residuals
+    as they are. Other collectives are compressed as `compress` does.
 
     Args:
       function: one that has the gradients already, such as a training step: there are no
@@ -124,6 +127,7 @@ def compress_with_feedback(
       policy: as for `compress`.
       backend: as for `compress`.
       algorithm: as for `compress`.
+      residual_dtype: as for `jaxccomp.optim.allreduce_gradients`.
 
     Returns:
       ``(init, apply)``; see `Compressed`. If the function is what ``shard_map`` maps, call ``init``
@@ -141,9 +145,10 @@ def compress_with_feedback(
       >>> apply = jax.jit(step.apply)                                      # doctest: +SKIP
       >>> params, state = apply(state, params, batch)                      # doctest: +SKIP
     """
+    check_residual_dtype("compress_with_feedback", residual_dtype)
     rules = as_rules(policy)
     how = {"backend": backend, "algorithm": algorithm}
-    programs = _Programs(function, lambda: Rewriter(rules, how, feedback=True), rules)
+    programs = _Programs(function, lambda: Rewriter(rules, how, True, residual_dtype), rules)
 
     def init(*args: Any, **kwargs: Any) -> CompressState:
         traced, rewriter, _ = programs.find(args, kwargs)

@@ -20,6 +20,7 @@ from jax import lax
 from jax.sharding import PartitionSpec
 
 from jaxccomp import _compat, errors
+from jaxccomp._api.error_feedback import residual_dtype_of
 from jaxccomp.lax import _sites
 from jaxccomp.lax._rules import CollectiveRule, Site, choose
 
@@ -38,7 +39,7 @@ class Slot:
 
     Attributes:
       shape: on each device; outside a ``shard_map`` there is a leading dimension for its devices.
-      dtype: its dtype.
+      dtype: of the residual.
       axes: the manual axes that it varies over, and that are those of a ``shard_map`` around; None
         where types do not say so.
       site: the collective.
@@ -103,11 +104,16 @@ class Rewriter:
     """
 
     def __init__(
-        self, rules: Sequence[CollectiveRule], how: dict[str, Any], feedback: bool = False
+        self,
+        rules: Sequence[CollectiveRule],
+        how: dict[str, Any],
+        feedback: bool = False,
+        residual_dtype: str | None = "float32",
     ) -> None:
         self._rules = rules
         self._how = how
         self._feedback = feedback
+        self._residual_dtype = residual_dtype
         self._jitted: dict[tuple[int, str], tuple[Any, Callable[..., Any]]] = {}
 
     # --- what there is ---
@@ -146,7 +152,15 @@ class Rewriter:
             site = _sites.site_of(eqn, inner)
             assert site is not None
             varying = frozenset(eqn.invars[0].aval.mat.varying)
-            return [Slot(v.aval.shape, v.aval.dtype, varying, site) for v in eqn.invars]
+            return [
+                Slot(
+                    v.aval.shape,
+                    residual_dtype_of(v.aval.dtype, self._residual_dtype),
+                    varying,
+                    site,
+                )
+                for v in eqn.invars
+            ]
         found = [slot for each in _compat.inner_jaxprs(eqn) for slot in self.slots(each, inner)]
         if found:
             self._check_feedback(eqn, found, inner)

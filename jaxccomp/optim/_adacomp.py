@@ -9,7 +9,9 @@ import jax.numpy as jnp
 
 from jaxccomp import codecs, errors
 from jaxccomp._api.arguments import check_options
+from jaxccomp._api.error_feedback import check_residual_dtype
 from jaxccomp._api.options import Options, operation
+from jaxccomp._api.whole_steps import whole_step
 from jaxccomp.ops import allreduce
 from jaxccomp.optim._states import (
     FeedbackState,
@@ -24,7 +26,9 @@ if TYPE_CHECKING:
 
 
 @operation
-def adacomp(bin_size: int = 512, **options: Unpack[Options]) -> optax.GradientTransformation:
+def adacomp(
+    bin_size: int = 512, residual_dtype: str | None = "float32", **options: Unpack[Options]
+) -> optax.GradientTransformation:
     """Replaces gradients by the mean of values that ranks choose in each bin: one, several or many.
 
     A rank adds its gradient to what it has not sent, ``G``. In each bin of successive values it
@@ -34,7 +38,7 @@ def adacomp(bin_size: int = 512, **options: Unpack[Options]) -> optax.GradientTr
     difference wait (Chen, Choi, Brand, Agrawal, Zhang, Gopalakrishnan 2018, "AdaComp: Adaptive
     Residual Gradient Compression", algorithms 1 and 2).
 
-    A value that is not finite is sent as it is, and leaves nothing to wait.
+    A value that is not finite is sent as it is, so all ranks see it (docs/training.md).
 
     On the wire: one `jaxccomp.allreduce` of arrays that are nearly all zero with ``codec``, by
     default "lossless", whose entropy coder stands for the paper's list of places. Where libzstd is
@@ -43,6 +47,7 @@ def adacomp(bin_size: int = 512, **options: Unpack[Options]) -> optax.GradientTr
 
     Args:
       bin_size: values of a bin: 512 for dense layers and 50 for convolutions in the paper.
+      residual_dtype: as for `allreduce_gradients`.
 
     Returns:
       An ``optax.GradientTransformation`` whose state is a `FeedbackState`. Gradients must be
@@ -62,6 +67,7 @@ def adacomp(bin_size: int = 512, **options: Unpack[Options]) -> optax.GradientTr
         )
     how: Any = {**options, "codec": options.get("codec") or "lossless"}
     check_options("allreduce", op="mean", **how)
+    check_residual_dtype("adacomp", residual_dtype)
     if not codecs.is_lossless(how["codec"]):
         raise errors.InvalidArgumentError(
             f'adacomp: codec must be bit-exact, like "lossless" or "zstd", not {how["codec"]!r}: '
@@ -70,7 +76,7 @@ def adacomp(bin_size: int = 512, **options: Unpack[Options]) -> optax.GradientTr
 
     def init(params: Any) -> FeedbackState:
         require_floating("adacomp", params)
-        return FeedbackState(zeros_of_rank(params, options.get("axis_name")))
+        return FeedbackState(zeros_of_rank(params, options.get("axis_name"), residual_dtype))
 
     def choose(g: Any, unsent: Any) -> Any:
         """What is sent of one leaf."""
@@ -89,10 +95,7 @@ def adacomp(bin_size: int = 512, **options: Unpack[Options]) -> optax.GradientTr
         check_state("adacomp", FeedbackState, state, updates, options.get("axis_name"))
         sent = jax.tree.map(choose, updates, state.residual)
 
-        def wait(g: Any, unsent: Any, s: Any) -> Any:
-            return jnp.where(jnp.isfinite(s), g + unsent - s, 0).astype(g.dtype)
-
-        residual = jax.tree.map(wait, updates, state.residual, sent)
-        return allreduce(sent, "mean", **how), FeedbackState(residual)
+        residual = jax.tree.map(lambda g, u, s: g + u - s, updates, state.residual, sent)
+        return whole_step(allreduce(sent, "mean", **how), FeedbackState(residual), state)
 
     return optax.GradientTransformation(init, update)

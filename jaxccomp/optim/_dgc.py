@@ -10,7 +10,9 @@ import jax.numpy as jnp
 
 from jaxccomp import _compat, errors
 from jaxccomp._api.arguments import check_options, make_call
+from jaxccomp._api.error_feedback import check_residual_dtype
 from jaxccomp._api.options import Options, operation
+from jaxccomp._api.whole_steps import whole_step
 from jaxccomp.ops import allreduce_with_feedback
 from jaxccomp.optim._states import (
     DGCState,
@@ -33,6 +35,7 @@ def dgc(
     density: float = 0.001,
     warmup_steps: int = 0,
     clip_norm: float | None = None,
+    residual_dtype: str | None = "float32",
     **options: Unpack[Options],
 ) -> optax.GradientTransformation:
     """Replaces gradients by the mean of what ranks send of their momentum: the largest values.
@@ -54,6 +57,7 @@ def dgc(
         is more than ``density``.
       clip_norm: gradients of all leaves together are scaled to this norm, over the root of the
         number of ranks, before they are added to the momentum; None for as they are.
+      residual_dtype: as for `allreduce_gradients`; of momentum and velocity.
 
     Returns:
       An ``optax.GradientTransformation`` whose state is a `DGCState`. Gradients must be floating.
@@ -75,14 +79,15 @@ def dgc(
         )
     options.setdefault("algorithm", "one_shot")
     check_options("allreduce", op="mean", **options)
+    check_residual_dtype("dgc", residual_dtype)
     phases = [max(density, each) for each in _WARMUP] if warmup_steps else []
     begins = [i * warmup_steps // len(_WARMUP) for i in range(len(phases) + 1)]
     phases.append(density)
 
     def init(params: Any) -> DGCState:
         require_floating("dgc", params)
-        own = functools.partial(zeros_of_rank, params, options.get("axis_name"))
-        return DGCState(jnp.zeros((), jnp.int32), own(), own())
+        own = [zeros_of_rank(params, options.get("axis_name"), residual_dtype) for _ in range(2)]
+        return DGCState(jnp.zeros((), jnp.int32), *own)
 
     def send(density: float, unsent: Any) -> tuple[Any, Any]:
         start = jax.tree.map(jnp.zeros_like, unsent)
@@ -98,16 +103,21 @@ def dgc(
             most = clip_norm / ranks**0.5
             scale = jnp.where(norm > most, most / norm, 1)
             updates = jax.tree.map(lambda g: (g * scale).astype(g.dtype), updates)
-        mass = jax.tree.map(lambda u, g: momentum * u + g, state.momentum, updates)
+        mass = jax.tree.map(lambda u, g: momentum * u + g.astype(u.dtype), state.momentum, updates)
         unsent = jax.tree.map(jnp.add, state.unsent, mass)
         branches = [_compat.at_this_line(functools.partial(send, each)) for each in phases]
         if len(branches) == 1:
-            updates, left = branches[0](unsent)
+            means, left = branches[0](unsent)
         else:
             phase = jnp.searchsorted(jnp.asarray(begins), state.count, side="right") - 1
-            updates, left = jax.lax.switch(phase, branches, unsent)
+            means, left = jax.lax.switch(phase, branches, unsent)
         # What was sent is known by what is left, before anything is zero.
         kept = jax.tree.map(lambda u, v, x: jnp.where(x == v, u, 0), mass, unsent, left)
-        return updates, DGCState(state.count + 1, kept, left)
+        updates = jax.tree.map(lambda mean, g: mean.astype(g.dtype), means, updates)
+        # What rounding the mean has lost is not sent either.
+        left = jax.tree.map(
+            lambda x, mean, sent: x + (mean - sent.astype(mean.dtype)), left, means, updates
+        )
+        return whole_step(updates, DGCState(state.count + 1, kept, left), state)
 
     return optax.GradientTransformation(init, update)

@@ -8,7 +8,9 @@ import jax
 
 from jaxccomp import errors
 from jaxccomp._api.arguments import check_options
+from jaxccomp._api.error_feedback import check_residual_dtype
 from jaxccomp._api.options import Options, operation
+from jaxccomp._api.whole_steps import whole_step
 from jaxccomp.ops import allreduce_with_feedback
 from jaxccomp.optim._states import (
     ECQState,
@@ -24,7 +26,10 @@ if TYPE_CHECKING:
 
 @operation
 def ecq(
-    strength: float = 0.2, decay: float = 0.9, **options: Unpack[Options]
+    strength: float = 0.2,
+    decay: float = 0.9,
+    residual_dtype: str | None = "float32",
+    **options: Unpack[Options],
 ) -> optax.GradientTransformation:
     """Replaces gradients by the mean of what a codec makes of them and of a part of all errors.
 
@@ -39,6 +44,7 @@ def ecq(
     Args:
       strength: how much of the errors is added to each gradient, in (0, 1].
       decay: what remains of the errors after a step, in [0, 1].
+      residual_dtype: as for `allreduce_gradients`; of the errors.
 
     Returns:
       An ``optax.GradientTransformation`` whose state is an `ECQState`. Gradients must be floating.
@@ -53,10 +59,11 @@ def ecq(
         )
     how: Any = {**options, "codec": options.get("codec") or "int4:rounding=stochastic"}
     check_options("allreduce", op="mean", **how)
+    check_residual_dtype("ecq", residual_dtype)
 
     def init(params: Any) -> ECQState:
         require_floating("ecq", params)
-        return ECQState(zeros_of_rank(params, options.get("axis_name")))
+        return ECQState(zeros_of_rank(params, options.get("axis_name"), residual_dtype))
 
     def update(updates: Any, state: ECQState, params: Any = None) -> tuple[Any, ECQState]:
         del params
@@ -65,6 +72,6 @@ def ecq(
         updates, lost = allreduce_with_feedback(updates, added, "mean", **how)
         # lost = g + strength * h - Q(...), and strength * h is no part of this step's error.
         error = jax.tree.map(lambda h, e: e + (decay - strength) * h, state.error, lost)
-        return updates, ECQState(error)
+        return whole_step(updates, ECQState(error), state)
 
     return optax.GradientTransformation(init, update)

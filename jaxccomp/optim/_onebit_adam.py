@@ -9,7 +9,9 @@ import jax.numpy as jnp
 
 from jaxccomp import _compat, errors
 from jaxccomp._api.arguments import check_options
+from jaxccomp._api.error_feedback import check_residual_dtype, residual_dtype_of
 from jaxccomp._api.options import Options, operation
+from jaxccomp._api.whole_steps import whole_step
 from jaxccomp.ops import allreduce, allreduce_with_feedback
 from jaxccomp.optim._states import (
     OnebitAdamState,
@@ -30,6 +32,7 @@ def onebit_adam(
     b1: float = 0.9,
     b2: float = 0.999,
     eps: float = 1e-8,
+    residual_dtype: str | None = "float32",
     **options: Unpack[Options],
 ) -> optax.GradientTransformation:
     """Adam with all ranks' gradients, of which momentum travels coded once the variance is known.
@@ -50,6 +53,8 @@ def onebit_adam(
       b1: decay of the first moment.
       b2: decay of the second.
       eps: added to its root.
+      residual_dtype: as for `allreduce_gradients`; also of the moments, whose decay a narrower
+        dtype rounds away.
 
     Returns:
       An ``optax.GradientTransformation`` whose state is an `OnebitAdamState`; its updates have
@@ -66,22 +71,30 @@ def onebit_adam(
         )
     coded: Any = {**options, "codec": options.get("codec") or "onebit"}
     check_options("allreduce", op="mean", **coded)
+    check_residual_dtype("onebit_adam", residual_dtype)
     raw: Any = {**options, "codec": None}
 
     def init(params: Any) -> OnebitAdamState:
         require_floating("onebit_adam", params)
-        zeros = jax.tree.map(jnp.zeros_like, params)
-        own = zeros_of_rank(params, options.get("axis_name"))
-        return OnebitAdamState(jnp.zeros((), jnp.int32), zeros, zeros, own)
+
+        def zeros(leaf: Any) -> Any:
+            return jnp.zeros_like(
+                leaf, dtype=residual_dtype_of(jnp.result_type(leaf), residual_dtype)
+            )
+
+        mu, nu = (jax.tree.map(zeros, params) for _ in range(2))
+        own = zeros_of_rank(params, options.get("axis_name"), residual_dtype)
+        return OnebitAdamState(jnp.zeros((), jnp.int32), mu, nu, own)
 
     def exact(grads: Any, state: OnebitAdamState) -> tuple[Any, Any, Any]:
         grads = allreduce(grads, "mean", **raw)
+        grads = jax.tree.map(lambda m, g: g.astype(m.dtype), state.mu, grads)
         mu = jax.tree.map(lambda m, g: b1 * m + (1 - b1) * g, state.mu, grads)
         nu = jax.tree.map(lambda n, g: b2 * n + (1 - b2) * g * g, state.nu, grads)
         return mu, nu, state.residual
 
     def compressed(grads: Any, state: OnebitAdamState) -> tuple[Any, Any, Any]:
-        mine = jax.tree.map(lambda m, g: b1 * m + (1 - b1) * g, state.mu, grads)
+        mine = jax.tree.map(lambda m, g: b1 * m + (1 - b1) * g.astype(m.dtype), state.mu, grads)
         mu, residual = allreduce_with_feedback(mine, state.residual, "mean", **coded)
         return mu, state.nu, residual
 
@@ -102,10 +115,13 @@ def onebit_adam(
         first = 1 - b1 ** count.astype(jnp.float32)
         second = 1 - b2 ** jnp.minimum(count, warmup_steps).astype(jnp.float32)
 
-        def step(m: Any, n: Any) -> Any:
+        def step(m: Any, n: Any, g: Any) -> Any:
             # Where there was no gradient in the warm-up, a code of all values would be one now.
-            return jnp.where(n > 0, -learning_rate * (m / first) / (jnp.sqrt(n / second) + eps), 0)
+            root = jnp.sqrt(n / second) + eps
+            return jnp.where(n > 0, -learning_rate * (m / first) / root, 0).astype(g.dtype)
 
-        return jax.tree.map(step, mu, nu), OnebitAdamState(count, mu, nu, residual)
+        after = OnebitAdamState(count, mu, nu, residual)
+        # `step` may hide a moment that is not finite.
+        return whole_step(jax.tree.map(step, mu, nu, updates), after, state, also=(mu, nu))
 
     return optax.GradientTransformation(init, update)

@@ -13,6 +13,8 @@ from jax.sharding import Mesh, PartitionSpec
 
 from jaxccomp import _compat, errors
 from jaxccomp._api.options import Options, operation
+from jaxccomp._api.whole_steps import all_finite, whole_step
+from jaxccomp.ops import allreduce
 from jaxccomp.optim._allreduce import allreduce_gradients
 from jaxccomp.optim._policy import Rule
 from jaxccomp.optim._stacked import stack_residuals, state_specs, unstack_residuals
@@ -33,6 +35,9 @@ class Outer:
         for bit the same, and the next state. ``params`` are those that this rank has trained since
         the last outer step. ``comm`` is the communicator whose ranks take part, by default that of
         the options; it may be another one in every call, and is a static argument of ``jax.jit``.
+        If a rank's parameters are not finite, the parameters that ``step`` gives are NaN on all
+        ranks and the state is as it was: continue from ``state.params``. With
+        ``exclude_nonfinite=True`` the step is that of the other ranks.
       options: what ``step`` communicates with.
       mesh: whose devices are the ranks, where the functions are for all of them at once.
     """
@@ -50,6 +55,8 @@ def diloco(
     bucket_bytes: int | None = None,
     policy: Sequence[Rule] = (),
     mesh: Mesh | None = None,
+    exclude_nonfinite: bool = False,
+    residual_dtype: str | None = "float32",
     **options: Unpack[Options],
 ) -> Outer:
     """DiLoCo: every H steps, ranks average how far they have come, and an optimiser takes that.
@@ -75,6 +82,9 @@ def diloco(
       mesh: with ``axis_name``, the mesh that has this axis: the parameters of ``step`` are then
         rows, of which each device has its own. Without it, ``step`` with ``axis_name`` is for use
         inside ``shard_map``.
+      exclude_nonfinite: whether a rank whose parameters are not finite is left out of the mean. It
+        gets the parameters of the others. This takes one more `jaxccomp.allreduce`, of one number.
+      residual_dtype: as for `allreduce_gradients`.
 
     Returns:
       An `Outer`, whose functions are for use in ``jax.jit`` or outside. Parameters must be
@@ -96,8 +106,9 @@ def diloco(
         error_feedback=error_feedback,
         bucket_bytes=bucket_bytes,
         policy=policy,
+        residual_dtype=residual_dtype,
     )
-    return make_outer("diloco", exchange, optimizer, mesh, options)
+    return make_outer("diloco", exchange, optimizer, mesh, exclude_nonfinite, options)
 
 
 @operation
@@ -106,6 +117,8 @@ def local_sgd(
     bucket_bytes: int | None = None,
     policy: Sequence[Rule] = (),
     mesh: Mesh | None = None,
+    exclude_nonfinite: bool = False,
+    residual_dtype: str | None = "float32",
     **options: Unpack[Options],
 ) -> Outer:
     """Local SGD: every H steps, ranks take the mean of their parameters (Stich 2019).
@@ -120,6 +133,8 @@ def local_sgd(
       bucket_bytes: as for `diloco`.
       policy: as for `diloco`.
       mesh: as for `diloco`.
+      exclude_nonfinite: as for `diloco`.
+      residual_dtype: as for `diloco`.
 
     Returns:
       An `Outer`.
@@ -128,7 +143,16 @@ def local_sgd(
       >>> outer = jaxccomp.optim.local_sgd(codec="bf16")                    # doctest: +SKIP
     """
     optimizer = load_optax().sgd(1.0)
-    return diloco(optimizer, error_feedback, bucket_bytes, policy, mesh, **options)
+    return diloco(
+        optimizer,
+        error_feedback,
+        bucket_bytes,
+        policy,
+        mesh,
+        exclude_nonfinite,
+        residual_dtype,
+        **options,
+    )
 
 
 def make_outer(
@@ -136,6 +160,7 @@ def make_outer(
     exchange: Callable[..., optax.GradientTransformation],
     optimizer: optax.GradientTransformation,
     mesh: Mesh | None,
+    exclude_nonfinite: bool,
     options: Options,
 ) -> Outer:
     """Outer steps whose gradients are averaged by ``exchange(**options)``."""
@@ -157,14 +182,30 @@ def make_outer(
         _check_state(name, state)
         check_alike(name, params, state.params)
         gradients = jax.tree.map(lambda old, new: old - new, state.params, params)
+        included: Any = None
+        if exclude_nonfinite:
+            gradients, included = _included(gradients, how)
         mean, exchanged = exchange(**how).update(gradients, state.exchange)
+        if exclude_nonfinite:
+            mean = jax.tree.map(lambda g: (g / included).astype(g.dtype), mean)
         updates, optimizer_state = optimizer.update(mean, state.optimizer, state.params)
         params = optax.apply_updates(state.params, updates)
-        own = jax.tree.map(jnp.copy, params)
-        return params, OuterState(own, exchanged, optimizer_state)
+        return whole_step(params, OuterState(params, exchanged, optimizer_state), state)
 
     outer = Outer(init, step, options)
     return outer if mesh is None else _on_mesh(name, outer, mesh)
+
+
+def _included(gradients: Any, options: Options) -> tuple[Any, Any]:
+    """Zeros for gradients that are not finite, and which part of the ranks has finite ones.
+
+    Without any the part is 0, and what is divided by it NaN.
+    """
+    finite = all_finite(gradients)
+    names = ("axis_name", "comm", "axis_index_groups", "backend")
+    how: Any = {name: options[name] for name in names if name in options}  # type: ignore
+    included = allreduce(finite.astype(jnp.float32), "mean", **how)
+    return jax.tree.map(lambda g: jnp.where(finite, g, jnp.zeros_like(g)), gradients), included
 
 
 def _check_state(name: str, state: Any) -> None:

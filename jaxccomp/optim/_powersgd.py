@@ -10,8 +10,9 @@ import jax.numpy as jnp
 
 from jaxccomp import errors
 from jaxccomp._api.arguments import check_options
-from jaxccomp._api.error_feedback import flatten_residual
+from jaxccomp._api.error_feedback import check_residual_dtype, flatten_residual
 from jaxccomp._api.options import Options, operation
+from jaxccomp._api.whole_steps import whole_step
 from jaxccomp.ops import allreduce
 from jaxccomp.optim._states import PowerSGDState, check_state, load_optax, zeros_of_rank
 
@@ -23,7 +24,11 @@ Array = Any
 
 @operation
 def powersgd(
-    rank: int = 2, least_ratio: float = 2.0, seed: int = 0, **options: Unpack[Options]
+    rank: int = 2,
+    least_ratio: float = 2.0,
+    seed: int = 0,
+    residual_dtype: str | None = "float32",
+    **options: Unpack[Options],
 ) -> optax.GradientTransformation:
     """Replaces each rank's gradients by their mean over all ranks, approximated by low rank.
 
@@ -44,6 +49,7 @@ def powersgd(
       least_ratio: leaves that would not get so many times smaller travel whole, as do those of
         fewer than two dimensions and those that are not floating.
       seed: of the first bases. The same on all ranks.
+      residual_dtype: as for `allreduce_gradients`.
 
     Returns:
       An ``optax.GradientTransformation`` whose state is a `PowerSGDState`; it goes first in a
@@ -57,6 +63,7 @@ def powersgd(
     if rank < 1:
         raise errors.InvalidArgumentError(f"powersgd: rank must be at least 1, not {rank}.")
     check_options("allreduce", op="mean", **options)
+    check_residual_dtype("powersgd", residual_dtype)
 
     def is_split(leaf: Array) -> bool:
         shape = jnp.shape(leaf)
@@ -73,7 +80,7 @@ def powersgd(
             jax.random.normal(key, (leaf.shape[-1], rank), jnp.float32) if yes else None
             for key, leaf, yes in zip(keys, leaves, split, strict=True)
         ]
-        own = zeros_of_rank(leaves, options.get("axis_name"))
+        own = zeros_of_rank(leaves, options.get("axis_name"), residual_dtype)
         residuals = [each if yes else None for each, yes in zip(own, split, strict=True)]
         return PowerSGDState(treedef.unflatten(bases), treedef.unflatten(residuals))
 
@@ -86,7 +93,7 @@ def powersgd(
         residuals = flatten_residual("powersgd", treedef, state.residual, advice)
         split = [i for i, basis in enumerate(bases) if basis is not None]
         whole = [i for i, basis in enumerate(bases) if basis is None]
-        matrices = {i: _matrix(leaves[i] + residuals[i]) for i in split}
+        matrices = {i: _matrix(leaves[i]) + _matrix(residuals[i]) for i in split}
         first = [matrices[i] @ bases[i] for i in split]
         reduced = allreduce([*first, *(leaves[i] for i in whole)], "mean", **options)
         for i, leaf in zip(whole, reduced[len(split) :], strict=True):
@@ -97,11 +104,11 @@ def powersgd(
         for i, left, right in zip(split, columns, second, strict=True):
             shape, dtype = leaves[i].shape, leaves[i].dtype
             decoded = (left @ right.T).astype(dtype)
-            residuals[i] = (matrices[i].astype(dtype) - decoded).reshape(shape)
+            # Also what is lost of the product by rounding.
+            residuals[i] = (matrices[i] - decoded.astype(jnp.float32)).reshape(shape)
             leaves[i], bases[i] = decoded.reshape(shape), right
-        return treedef.unflatten(leaves), PowerSGDState(
-            treedef.unflatten(bases), treedef.unflatten(residuals)
-        )
+        after = PowerSGDState(treedef.unflatten(bases), treedef.unflatten(residuals))
+        return whole_step(treedef.unflatten(leaves), after, state)
 
     return optax.GradientTransformation(init, update)
 

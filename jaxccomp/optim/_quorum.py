@@ -30,6 +30,10 @@ class Quorum:
     as after SIGSTOP, the others wait for it, or until it is given up (``peer_timeout_seconds``).
     The first step on a communicator, and the one after an exchange that has failed, wait for all.
 
+    If the parameters of a rank that takes part are not finite, all that take part get NaN, and the
+    outer state is as it was, but for ``count``: continue from ``state.outer.params``. With
+    ``exclude_nonfinite=True`` in the outer step, the step is that of the other ranks.
+
     On the wire: a small message of each rank to the first one and back; then what the outer step
     sends, between those that take part, each set of which has a communicator of its own (for which
     jitted programs are compiled anew); and where one of them was late before, a lossless `bcast` of

@@ -14,8 +14,9 @@ from jax.sharding import Mesh
 
 from jaxccomp import codecs, errors
 from jaxccomp._api.arguments import check_options
-from jaxccomp._api.error_feedback import flatten_residual
+from jaxccomp._api.error_feedback import check_residual_dtype, flatten_residual
 from jaxccomp._api.options import Options, operation
+from jaxccomp._api.whole_steps import whole_step
 from jaxccomp.ops import allgather
 from jaxccomp.optim._outer import Outer, make_outer
 from jaxccomp.optim._states import FeedbackState, check_state, load_optax, zeros_of_rank
@@ -36,6 +37,8 @@ def sparse_loco(
     learning_rate: float = 1.0,
     quantize: bool = True,
     mesh: Mesh | None = None,
+    exclude_nonfinite: bool = False,
+    residual_dtype: str | None = "float32",
     **options: Unpack[Options],
 ) -> Outer:
     """SparseLoCo: `diloco` of the largest values alone; what is not sent is the momentum.
@@ -48,8 +51,7 @@ def sparse_loco(
     magnitudes of the chunk: the means of those above and below the mean.
 
     On the wire: in ``step``, one `jaxccomp.allgather` of positions, signs and magnitudes, 14 bits
-    for each value sent and 4 bytes a chunk. A chunk with a value that is not finite shows it in
-    all values that are sent, and the accumulator is 0 where such a one was.
+    for each value sent and 4 bytes a chunk.
 
     Args:
       density: how many of each chunk's values are sent, in (0, 1]; at least one.
@@ -57,6 +59,8 @@ def sparse_loco(
       learning_rate: of the outer step.
       quantize: False: values travel as float32, positions as before.
       mesh: as for `diloco`.
+      exclude_nonfinite: as for `diloco`. A rank that is left out sends values of its accumulator.
+      residual_dtype: as for `allreduce_gradients`; of the accumulator.
 
     Returns:
       An `Outer`. Of the options, ``codec`` codes the bytes once more and must be lossless.
@@ -75,19 +79,25 @@ def sparse_loco(
             f"sparse_loco: codec must be lossless, not {options['codec']!r}, as it codes positions "
             "and signs; set density= and quantize= instead, or use diloco with this codec."
         )
-    exchange = functools.partial(_exchange, density, decay, quantize)
-    return make_outer("sparse_loco", exchange, optax.sgd(learning_rate), mesh, options)
+    check_residual_dtype("sparse_loco", residual_dtype)
+    exchange = functools.partial(_exchange, density, decay, quantize, residual_dtype)
+    inner = optax.sgd(learning_rate)
+    return make_outer("sparse_loco", exchange, inner, mesh, exclude_nonfinite, options)
 
 
 def _exchange(
-    density: float, decay: float, quantize: bool, **options: Unpack[Options]
+    density: float,
+    decay: float,
+    quantize: bool,
+    residual_dtype: str | None,
+    **options: Unpack[Options],
 ) -> optax.GradientTransformation:
     """The mean over all ranks of the largest values, with a decaying residual."""
     optax = load_optax()
     check_options("allgather", op=None, **options)
 
     def init(params: Any) -> FeedbackState:
-        return FeedbackState(zeros_of_rank(params, options.get("axis_name")))
+        return FeedbackState(zeros_of_rank(params, options.get("axis_name"), residual_dtype))
 
     def update(updates: Any, state: FeedbackState, params: Any = None) -> Any:
         del params
@@ -96,16 +106,18 @@ def _exchange(
         residuals = flatten_residual(
             "sparse_loco", treedef, state.residual, "It is what init(params) made."
         )
-        own = [(decay * e + g).astype(g.dtype) for e, g in zip(residuals, leaves, strict=True)]
+        own = [decay * e + g.astype(e.dtype) for e, g in zip(residuals, leaves, strict=True)]
         codes = [_encode(x, density, quantize) for x in own]
         gathered = allgather(codes, **options)
         means, kept = [], []
-        for x, code, rows in zip(own, codes, gathered, strict=True):
+        for g, x, code, rows in zip(leaves, own, codes, gathered, strict=True):
             decode = functools.partial(_decode, like=x)
-            lost = x - decode(code).astype(x.dtype)
-            kept.append(jnp.where(jnp.isfinite(lost), lost, 0))
-            means.append((_sum(decode, rows) / len(rows[0])).astype(x.dtype))
-        return treedef.unflatten(means), FeedbackState(treedef.unflatten(kept))
+            mean = _sum(decode, rows) / len(rows[0])
+            means.append(mean.astype(g.dtype))
+            # What rounding the mean has lost is not sent either.
+            kept.append(x - decode(code) + (mean - means[-1].astype(mean.dtype)))
+        after = FeedbackState(treedef.unflatten(kept))
+        return whole_step(treedef.unflatten(means), after, state)
 
     return optax.GradientTransformation(init, update)
 

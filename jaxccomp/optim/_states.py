@@ -9,15 +9,16 @@ import jax
 import jax.numpy as jnp
 
 from jaxccomp import _compat, errors
-from jaxccomp._api.error_feedback import flatten_residual
+from jaxccomp._api.error_feedback import flatten_residual, residual_dtype_of
 
 
 class FeedbackState(NamedTuple):
     """What `allreduce_gradients` keeps with error feedback.
 
     Attributes:
-      residual: a pytree like the gradients: what the codec lost of this rank's, None for leaves
-        that are not floating. It differs from rank to rank.
+      residual: a pytree like the gradients, of the dtypes that ``residual_dtype`` says: what the
+        codec lost of this rank's, None for leaves that are not floating. It differs from rank to
+        rank.
     """
 
     residual: Any
@@ -144,13 +145,14 @@ PER_RANK: dict[type, tuple[str, ...]] = {
 }
 
 
-def zeros_of_rank(tree: Any, axis_name: Any) -> Any:
-    """Zeros like the floating leaves, of a type that varies along the axes; None for others."""
+def zeros_of_rank(tree: Any, axis_name: Any, residual_dtype: str | None) -> Any:
+    """First residuals of floating leaves, of a type that varies along the axes; None for others."""
 
     def zeros(leaf: Any) -> Any:
         if not jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
             return None
-        return _compat.vary(jnp.zeros_like(leaf), _axes(axis_name))
+        zeros = jnp.zeros_like(leaf, dtype=residual_dtype_of(jnp.result_type(leaf), residual_dtype))
+        return _compat.vary(zeros, _axes(axis_name))
 
     return jax.tree.map(zeros, tree)
 

@@ -26,7 +26,7 @@ class _Exchange:
     """One under way, or over: of a fragment its number, counted from 1, and its result."""
 
     number: int
-    result: Future[OuterState]
+    result: Future[tuple[Any, OuterState]]  # see Streaming._outer_step
 
 
 class Streaming:
@@ -43,7 +43,9 @@ class Streaming:
 
     The outer parameters, in ``state``, are the same on all ranks, bit for bit; those that ranks
     train differ but after ``finish``. With ``mixing=0`` those of a fragment are equal once its
-    result is there.
+    result is there. If a rank's values of a fragment are not finite, the result is NaN on all
+    ranks and the fragment's state is as it was: `finish` gives parameters to continue from. With
+    ``exclude_nonfinite=True`` in the outer step, the result is that of the other ranks.
 
     On the wire: what the outer step sends for a fragment, ``fragments`` times in ``every`` steps,
     on a duplicate of the communicator and from a thread of its own: on CPUs JAX runs what one
@@ -112,7 +114,7 @@ class Streaming:
         self._outer = outer
         self._name = name
         self._background = Background(name)
-        self._step = jax.jit(outer.step, static_argnames="comm")
+        self._step = jax.jit(self._outer_step, static_argnames="comm")
         self._mix = jax.jit(functools.partial(_mix, mixing))
         self._exchanges: dict[int, _Exchange] = {}
         self.exchange_seconds = 0.0
@@ -166,7 +168,11 @@ class Streaming:
         state = self._take(params, state, count, due)._replace(count=np.asarray(count, np.int32))
         mixed = {}
         for p in due:
-            mixed.update(self._mix(parts[p], state.fragments[p].params))
+            exchange = self._exchanges.get(p)
+            finite = True  # of an exchange before a restart it is not known, and its state is
+            if exchange is not None and exchange.number == state.exchanges[p]:
+                finite = exchange.result.result()[0]
+            mixed.update(self._mix(parts[p], state.fragments[p].params, finite))
         return _replaced(params, mixed), state
 
     def settle(self, state: StreamingState) -> StreamingState:
@@ -196,7 +202,7 @@ class Streaming:
         mix = jax.jit(functools.partial(_mix, 0.0))
         outer = {}
         for part, fragment in zip(parts, state.fragments, strict=True):
-            outer.update(mix(part, fragment.params))
+            outer.update(mix(part, fragment.params, True))
         return _replaced(params, outer), state
 
     def _begun(self, p: int, count: int) -> int:
@@ -212,12 +218,19 @@ class Streaming:
             comm = world_or_given.duplicate(self._name)
         self._exchanges[p] = _Exchange(number, self._background.start(self._run, part, state, comm))
 
-    def _run(self, part: Any, state: OuterState, comm: Any) -> OuterState:
+    def _outer_step(self, part: Any, state: OuterState, comm: Any) -> tuple[Any, OuterState]:
+        """Whether the step is finite, on a mesh for each row, and the state."""
+        params, state = self._outer.step(part, state, comm=comm)
+        leaf = next(iter(params.values()))  # in a bad step all values are NaN
+        rows = 0 if self._outer.mesh is None else 1
+        return jnp.isfinite(leaf).all(axis=tuple(range(rows, leaf.ndim))), state
+
+    def _run(self, part: Any, state: OuterState, comm: Any) -> tuple[Any, OuterState]:
         jax.block_until_ready(part)
         begin = time.perf_counter()
-        state = jax.block_until_ready(self._step(part, state, comm=comm)[1])
+        result = jax.block_until_ready(self._step(part, state, comm=comm))
         self.exchange_seconds += time.perf_counter() - begin
-        return state
+        return result
 
     def _take(self, params: Any, state: StreamingState, count: int, which: Any) -> StreamingState:
         """The state with the results of exchanges that have begun, of these fragments."""
@@ -239,7 +252,7 @@ class Streaming:
                 begin = time.perf_counter()
                 exchange.result.exception()
                 self.waited_seconds += time.perf_counter() - begin
-            fragments[p] = exchange.result.result()
+            fragments[p] = exchange.result.result()[1]
             exchanges[p] = number
         return StreamingState(state.count, exchanges, tuple(fragments))
 
@@ -280,14 +293,14 @@ def _check_number(name: str, value: Any, least: int, most: int | None = None) ->
         )
 
 
-def _mix(mixing: float, own: Any, outer: Any) -> Any:
+def _mix(mixing: float, own: Any, outer: Any, finite: Any) -> Any:
     """New arrays, never those of the state, which programs might overwrite."""
 
     def mix(x: Any, y: Any) -> Any:
         y = jnp.broadcast_to(y, x.shape)
-        if mixing == 0:
-            return lax.select(jnp.ones(x.shape, bool), y, x)
-        return (mixing * x + (1 - mixing) * y).astype(x.dtype)
+        mixed = y if mixing == 0 else (mixing * x + (1 - mixing) * y).astype(x.dtype)
+        rows = jnp.reshape(finite, jnp.shape(finite) + (1,) * (x.ndim - jnp.ndim(finite)))
+        return lax.select(jnp.broadcast_to(rows, x.shape), mixed, jnp.full_like(x, jnp.nan))
 
     return jax.tree.map(mix, own, outer)
 

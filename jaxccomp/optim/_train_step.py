@@ -45,6 +45,7 @@ def train_step(
     policy: Sequence[Rule] = (),
     mesh: Mesh | None = None,
     has_aux: bool = False,
+    residual_dtype: str | None = "float32",
     **options: Unpack[Options],
 ) -> TrainStep:
     """A data-parallel training step: gradients, their mean over all ranks, and the update.
@@ -70,6 +71,7 @@ def train_step(
       has_aux: whether ``loss`` has auxiliary output, as for ``jax.grad``. It is not reduced:
         between processes ``step`` gives each rank its own, with ``mesh`` that of all devices, with
         a row for each.
+      residual_dtype: as for `allreduce_gradients`.
 
     Returns:
       ``(init, step)``; see `TrainStep`.
@@ -87,7 +89,11 @@ def train_step(
             "train_step: axis_name= and mesh= go together; without both, ranks are processes."
         )
     average = allreduce_gradients(
-        error_feedback=error_feedback, bucket_bytes=bucket_bytes, policy=policy, **options
+        error_feedback=error_feedback,
+        bucket_bytes=bucket_bytes,
+        policy=policy,
+        residual_dtype=residual_dtype,
+        **options,
     )
     chain = optax.chain(average, optimizer)
     where: Any = {name: options[name] for name in ("axis_name", "comm") if name in options}

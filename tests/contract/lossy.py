@@ -14,6 +14,18 @@ from contract.operations import Operation
 from contract.places import Place
 
 
+def lossy_codecs() -> list[str]:
+    """A spec of each lossy codec, and of the kinds that options and stages make of them."""
+    specs = {
+        "topk": "topk:density=0.05",
+        "dgc": "dgc:density=0.05",
+        "randomk": "randomk:density=0.1",
+        "int8": "int8:rounding=stochastic",
+    }
+    names = [name for name, info in jcc.codecs.table().items() if not info.lossless]
+    return [specs.get(name, name) for name in names] + ["int4|lossless", "bf16:rounding=stochastic"]
+
+
 def check_bounds(place: Place, operations: Sequence[Operation], codec: str) -> None:
     """Checks every linear operation that is not `alike` another, all in one program."""
     coded(place, codec)

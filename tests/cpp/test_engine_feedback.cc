@@ -124,7 +124,7 @@ std::vector<Outcome> RunOnAll(Team& team, Team::Program& program, size_t site,
   const int64_t run_id = team.NextRunId();
   std::vector<Outcome> outcomes(operands.size());
   team.OnRanks([&](int rank) {
-    Tree in = operands[rank], out = in, lost = in;
+    Tree in = operands[rank], out = carried.empty() ? in : carried[rank], lost = out;
     const OpSpec& spec = program.At(rank, site).spec;
     const int64_t blocks = spec.collective == Collective::kReduceScatter ? team.ranks : 1;
     for (const auto& [tree, parts] : {std::pair{&out, blocks}, std::pair{&lost, int64_t{1}}}) {
@@ -134,7 +134,7 @@ std::vector<Outcome> RunOnAll(Team& team, Team::Program& program, size_t site,
     }
     std::vector<Array*> inputs, results;
     for (Array& array : in) inputs.push_back(&array);
-    Tree& reduced = in_place && blocks == 1 ? in : out;
+    Tree& reduced = in_place && blocks == 1 && in[0].dtype == out[0].dtype ? in : out;
     for (Array& array : reduced) results.push_back(&array);
     Tree before = carried.empty() ? Tree() : carried[rank];
     const bool over = in_place && !carried.empty();
@@ -269,7 +269,7 @@ TEST(engine_feedback_of_all_floats) {
 }
 
 // The engine's sum of operands and residuals gives the same result as operands that are already summed.
-void CheckCarries(Team& team, DType dtype, const OpSpec& plain) {
+void CheckCarries(Team& team, DType dtype, DType residual_dtype, const OpSpec& plain) {
   OpSpec carries = plain;
   carries.carries = true;
   Team::Program program = team.Compile(std::vector<OpSpec>{plain, carries});
@@ -278,8 +278,8 @@ void CheckCarries(Team& team, DType dtype, const OpSpec& plain) {
   std::vector<Tree> operands, residuals, sums;
   for (int rank = 0; rank < team.ranks; ++rank) {
     operands.push_back(RandomTree(dtype, static_cast<uint32_t>(rank), rows));
-    residuals.push_back(RandomTree(dtype, static_cast<uint32_t>(1000 + rank), rows));
-    sums.push_back(Add(operands[rank], residuals[rank]));
+    residuals.push_back(RandomTree(residual_dtype, static_cast<uint32_t>(1000 + rank), rows));
+    sums.push_back(Add(residuals[rank], operands[rank]));
   }
   const std::vector<Outcome> expected = RunOnAll(team, program, 0, sums, false);
   for (bool in_place : {false, true}) {
@@ -298,12 +298,15 @@ TEST(engine_feedback_carries_residuals) {
       Team team(style, ranks);
       team.SetOption("chunk_bytes", "4096");
       for (const std::string codec : {"int4", "onebit", "topk:density=0.1", "lossless", "raw"}) {
-        for (DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+        for (const auto& [dtype, residual] : {std::pair{DType::kFloat32, DType::kFloat32},
+                                              std::pair{DType::kBFloat16, DType::kBFloat16},
+                                              std::pair{DType::kBFloat16, DType::kFloat32},
+                                              std::pair{DType::kFloat16, DType::kFloat32}}) {
           for (const std::string& algorithm : Algorithms()) {
-            CheckCarries(team, dtype, SpecOf(codec, algorithm, true, true));
+            CheckCarries(team, dtype, residual, SpecOf(codec, algorithm, true, true));
           }
           for (const std::string& algorithm : Algorithms(Collective::kReduceScatter)) {
-            CheckCarries(team, dtype, ScatterSpecOf(codec, algorithm, true));
+            CheckCarries(team, dtype, residual, ScatterSpecOf(codec, algorithm, true));
           }
         }
       }
@@ -331,7 +334,7 @@ TEST(engine_feedback_refuses_other_residuals) {
       if (count > 0) call.carried = CallOf({&before}, {}, run_id).inputs;
       const Status status = team.Run(rank, program.At(rank, 0), std::move(call));
       CHECK(status.code() == Code::kInvalidArgument);
-      CHECK(status.message().find("needs a residual of its type and size") != std::string::npos);
+      CHECK(status.message().find("needs feedback and a residual of its size") != std::string::npos);
     });
   }
 }

@@ -22,13 +22,14 @@ FILES = [
     "test_errors.py",
     "test_optim_mpi.py",
     "test_outer_mpi.py",
+    "test_bad_steps_mpi.py",
     "test_toolkit_mpi.py",
     "test_handles_mpi.py",
     "test_custom_schedules_mpi.py",
     "test_observed_mpi.py",
 ]
 # They compile much, and what they test is the same on all numbers of ranks.
-ON_TWO_RANKS = ("test_outer_mpi.py", "test_toolkit_mpi.py")
+ON_TWO_RANKS = ("test_outer_mpi.py", "test_bad_steps_mpi.py", "test_toolkit_mpi.py")
 # These, too; `make test-all` has them on all.
 SELDOM_ON_OTHERS = ("test_optim_mpi.py", "test_custom_schedules_mpi.py")
 # What depends on how many ranks there are.

@@ -136,24 +136,13 @@ def test_leaves_that_are_not_floating():
     assert (reduced["count"] == 6).all() and reduced["values"].max() == 4 * 299
 
 
-def test_what_is_not_finite_is_shown_once():
-    x = jnp.ones((N, 2000)).at[1, 5].set(jnp.inf)
-
-    def body(x):
-        return jcc.allreduce_with_feedback(x, jnp.zeros_like(x), codec="int8", axis_name="d")
-
-    reduced, residual = on_ranks(body, x)
-    assert not np.isfinite(reduced[:, 5]).any()
-    assert np.isfinite(residual).all()
-
-
 @pytest.mark.parametrize(
     "residual,op,text",
     [
         ([jnp.zeros(3)], "max", "op of allreduce_with_feedback: 'max'; valid: 'mean', 'sum'"),
         ({"w": jnp.zeros(3)}, "mean", r"must be a pytree like the values.*zeros_like"),
-        ([jnp.zeros(4)], "mean", r"float32\[3\] must have its shape and dtype, not float\d+\[4\]"),
-        ([jnp.zeros(3, "bfloat16")], "sum", r"not bfloat16\[3\]"),
+        ([jnp.zeros(4)], "mean", r"float32\[3\] must have its shape and a f.*not float\d+\[4\]"),
+        ([jnp.zeros(3, "int32")], "sum", r"a floating dtype, not int32\[3\]"),
     ],
 )
 def test_what_does_not_fit_is_named(residual, op, text):

@@ -211,19 +211,6 @@ def test_sparse_loco_of_all_values_is_diloco_without_momentum():
         np.testing.assert_allclose(results[0][name], results[1][name], atol=1e-6)
 
 
-@pytest.mark.slow
-def test_sparse_loco_shows_what_is_not_finite_once():
-    outer = optim.sparse_loco(density=0.1, **ON_MESH)
-    moved = jax.tree.map(np.array, learnt(rows(start()), 0))
-    moved["kernel"][1, 3, 5] = np.nan
-    moved["bias"][2, 1] = np.inf
-    params, state = jax.jit(outer.step)(moved, outer.init(start()))
-    for name in ("kernel", "bias"):
-        assert not np.isfinite(params[name]).all(), name
-        assert np.isfinite(state.exchange.residual[name]).all(), name
-    assert np.isfinite(params["scale"]).all()
-
-
 # --- To the optimum of a convex problem ---
 
 
