@@ -132,7 +132,7 @@ template <typename V>
 inline V UnpackHigh64(V a, V b) { return V(_mm256_unpackhi_epi64(Native(a), Native(b))); }
 inline U8 Pack16(U8 a, U8 b) { return U8(_mm256_packus_epi16(Native(a), Native(b))); }
 
-// Shuffles by mask m of eight words: compress[m] moves the words with a set bit to the begin, compress_to_end[m]
+// Shuffles by mask m of eight words: compress[m] moves the words with a set bit to the front, compress_to_end[m]
 // to the end; expand[m] moves the first words to the set bits.
 template <int kWordBytes>
 struct Shuffles {

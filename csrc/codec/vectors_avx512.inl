@@ -169,7 +169,7 @@ inline U16 LoadWide(const uint32_t* from, U16) {
                                 _mm512_cvtepi32_epi16(Load<Native>(from + 16)), 1));
 }
 
-// Stores the low halves of lanes with a set bit below `end`, in order; returns their begin. Always writes 32 bytes
+// Stores the low halves of lanes with a set bit below `end`, in order; returns their start. Always writes 32 bytes
 // below `end`: a masked store is many times slower on some processors.
 inline std::byte* StoreHalvesBelow(std::byte* end, U32 v, uint32_t bits) {
   const int words = std::popcount(bits);

@@ -103,7 +103,7 @@ Schedule AlltoallBruck(const Problem& problem) {
   for (size_t k = 0; k < chunks.size(); ++k) {
     flow.Lane(k);
     const Slot range = chunks[k];
-    // held[i]: the block at distance i from its source; it has come from rank - (digits of i processed so far).
+    // held[i]: a block with distance i from source to destination; its source is rank - (digits of i processed).
     std::vector<Message> held(flow.ranks);
     for (int i = 1; i < flow.ranks; ++i) held[i] = flow.Pack(In(range, flow.Peer(i)));
     for (int digit = 1; digit < flow.ranks; digit *= 2, ++phase) {

@@ -214,7 +214,7 @@ TABLE = {row.name: row for row in _ROWS}
 def canonical_options(
     codec: CodecInfo, given: tuple[tuple[str, str], ...]
 ) -> tuple[tuple[str, str], ...]:
-    """Check the options of a codec, and return those that differ from their defaults."""
+    """Check the options of a codec, and return the ones that differ from their defaults."""
     known = {option.name: option for option in codec.options}
     pairs = [(key, _checked(codec.name, known[key], value)) for key, value in given]
     return tuple((key, value) for key, value in pairs if value != known[key].default)

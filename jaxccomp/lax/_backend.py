@@ -30,8 +30,8 @@ def register_backend(name: str) -> Callable[[T], T]:
       which send the encoded values; the codec must have a fixed rate. A derivative uses the
       operation's transpose: for ``bcast`` the backend needs ``reduce``.
 
-    The functions alone decide what is sent. There is no matching, comparison between ranks,
-    deadline or count in `jaxccomp.stats`; docs/extending.md has the requirements for a backend.
+    On the wire: the functions' messages. There is no matching, comparison between ranks, deadline
+    or count in `jaxccomp.stats`; docs/extending.md has the requirements for a backend.
 
     Args:
       name: for ``backend=``: of a to z, 0 to 9 and ``_``. If the object has ``communicators =

@@ -275,7 +275,7 @@ def ragged_all_to_all(
     Args:
       operand: array of shape ``(N, *s)`` with the rows to send.
       output: array of shape ``(M, *s)`` that received rows are written to.
-      input_offsets: integers of shape ``(K,)``, K a multiple of n: the begins of the slices in
+      input_offsets: integers of shape ``(K,)``, K a multiple of n: the slices' first rows in
         ``operand``, first the slices for rank 0. Slices must not overlap if a derivative is taken.
       send_sizes: integers of shape ``(K,)``: the number of rows of each slice.
       output_offsets: integers of shape ``(K,)``: the slices' places in their receivers' ``output``.

@@ -63,7 +63,7 @@ void ForEachBit(const uint64_t* bits, int64_t first, int64_t count, Each each) {
   return n % 64 == 0 ? low : low | bits[n / 64 + 1] << (64 - n % 64);
 }
 
-// Steps of the values from `first` (the begin of a granule) on; `n` changes precede them.
+// Steps of the values from `first` (the start of a granule) on; `n` changes precede them.
 template <typename F>
 void StepsFrom(int64_t first, int64_t n, const std::byte* src, const std::byte* ref,
                const uint64_t* map, int64_t count, const Changes& changes) {

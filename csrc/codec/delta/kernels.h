@@ -83,7 +83,7 @@ struct Kernels {
   void (*put_low)(const uint32_t* lengths, const uint8_t* symbols, int64_t count, BitWriter* to);
   void (*take_low)(const uint8_t* symbols, int64_t count, BitReader* from, uint32_t* lengths);
 
-  // Code bits, the last one first, as words from `end` downwards. Return the begin. By number of lanes.
+  // Code bits, the last one first, as words from `end` downwards. Return the start. By number of lanes.
   std::byte* (*encode_few)(const uint64_t* bits, const uint8_t* classes, int64_t count,
                            const LaneModel& model, uint32_t* states, std::byte* end);
   std::byte* (*encode_most)(const uint64_t* bits, const uint8_t* classes, int64_t count,

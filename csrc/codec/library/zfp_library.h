@@ -73,7 +73,7 @@ class ZfpObjects {
     return static_cast<int64_t>(zfp_.maximum_size(stream_, field_));
   }
 
-  // Sets the stream to the `bytes` bytes at `at`, at its begin.
+  // Sets the stream to the `bytes` bytes at `at`, and rewinds it.
   bool Rewind(std::byte* at, int64_t bytes) {
     if (at != at_ || bytes > bytes_) {
       if (bits_ != nullptr) zfp_.close_bits(bits_);

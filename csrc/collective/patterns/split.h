@@ -11,7 +11,7 @@ namespace jaxccomp {
 
 inline constexpr int64_t AlignUp(int64_t bytes) { return RoundUp(bytes, kBlockAlign); }
 
-// Begin of part `index` of `bytes` bytes in `parts` parts, which differ by at most kBlockAlign. index ==
+// Start of part `index` of `bytes` bytes in `parts` parts, which differ by at most kBlockAlign. index ==
 // parts gives the end.
 inline constexpr int64_t PartBegin(int64_t bytes, int index, int parts) {
   const int64_t units = AlignUp(bytes) / kBlockAlign;

@@ -1,4 +1,4 @@
-"""The base classes of codecs in JAX, and of those that encode float32."""
+"""The base classes of codecs in JAX: `Codec`, and `FloatCodec` for codecs of float32."""
 
 from __future__ import annotations
 
