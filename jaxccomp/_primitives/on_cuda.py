@@ -19,8 +19,8 @@ from jaxccomp._traced import codecs as traced_codecs
 from jaxccomp._traced import cuda_codecs
 from jaxccomp._traced.codecs import Codec, Unchanged
 
-# The operations that the stage runs with a codec, as MovesOnly in csrc/cuda/stage/stage.cc; sendrecv
-# in program order too (_is_message).
+# The operations that the stage runs with a codec (MovesOnly in csrc/cuda/stage/stage.cc). Also
+# sendrecv in program order: _is_message.
 _MOVES = frozenset(
     {"bcast", "allgather", "gather", "scatter", "alltoall", "permute", "send", "recv"}
 )
